@@ -27,7 +27,7 @@ func (r *Routing) bird(b Borrowed) Prediction {
 		return unknown("whether "+name+" is a node that peers by BGP", "%s is not a node that was read", name)
 	}
 	if !b.hypothetical {
-		s.keepers = r.confirmedOwners(b.Addr)
+		s.confirmedOwners = r.confirmedOwners(b.Addr)
 	}
 	var best *route
 	if ss.speaks(s.owner) && ss.speaks(s.user) {
@@ -41,7 +41,7 @@ func (r *Routing) bird(b Borrowed) Prediction {
 	case best != nil && best.cert < doubtful:
 		return Prediction{Outcome: Delivered, Reason: s.arrives(best)}
 	case best != nil:
-		return unknown(cmp.Or(best.settle, "birdcl show route for "+b.Addr.String()+" on "+b.Owner), "%s", best.why)
+		return unknown(cmp.Or(best.decidedBy, "birdcl show route for "+b.Addr.String()+" on "+b.Owner), "%s", best.why)
 	case s.steps > maxSteps:
 		return unknown("birdcl show route for "+b.Addr.String()+" on "+b.Owner, "routes have too many ways in this topology to follow them all")
 	}

@@ -1,5 +1,5 @@
 // Package affinity says who owns a block and who routes it. It is pure: it
-// judges values of package blocks and reads nothing.
+// evaluates values of package blocks and reads nothing.
 //
 // Calico writes a block's owner twice. The block itself names its owner, and
 // that is what address assignment and Felix go by. A BlockAffinity names it

@@ -44,10 +44,10 @@ func (r *Routing) programmer(p *blocks.Pool) (programmer, string) {
 		return byBIRD, ""
 	}
 	version := r.s.Cluster.CalicoVersion
-	if !AtLeast(version, 0, 0) {
+	if !blocks.CalicoAtLeast(version, 0, 0) {
 		return byEither, "Calico's version (calicoctl version): from v3.33 on Felix programs the routes of IPIP pools, before it BIRD does"
 	}
-	return choose(AtLeast(version, 3, 33)), ""
+	return choose(blocks.CalicoAtLeast(version, 3, 33)), ""
 }
 
 func choose(felix bool) programmer {

@@ -87,7 +87,7 @@ func (r *Routing) Borrowed(b Borrowed) Prediction {
 }
 
 func (r *Routing) predict(b Borrowed) Prediction {
-	who, settle := r.programmer(b.Pool)
+	who, decidedBy := r.programmer(b.Pool)
 	switch who {
 	case byFelix:
 		return r.felix(b)
@@ -100,7 +100,7 @@ func (r *Routing) predict(b Borrowed) Prediction {
 		return Prediction{Outcome: f.Outcome, DecidedBy: g.DecidedBy,
 			Reason: fmt.Sprintf("whether Felix or BIRD programs the pool's routes is not known, and it comes to the same: if BIRD, %s; if Felix, %s", g.Reason, f.Reason)}
 	}
-	return unknown(settle, "whether Felix or BIRD programs the pool's routes is not known: if BIRD, it is %s, because %s; if Felix, %s, because %s",
+	return unknown(decidedBy, "whether Felix or BIRD programs the pool's routes is not known: if BIRD, it is %s, because %s; if Felix, %s, because %s",
 		outcomeOr(g.Outcome), g.Reason, outcomeOr(f.Outcome), f.Reason)
 }
 
@@ -111,8 +111,8 @@ func outcomeOr(f RouteOutcome) string {
 	return f.String()
 }
 
-func unknown(settle, format string, args ...any) Prediction {
-	return Prediction{Outcome: Unknown, DecidedBy: settle, Reason: fmt.Sprintf(format, args...)}
+func unknown(decidedBy, format string, args ...any) Prediction {
+	return Prediction{Outcome: Unknown, DecidedBy: decidedBy, Reason: fmt.Sprintf(format, args...)}
 }
 
 // unread is the prediction where a whole kind of object was not read.

@@ -34,7 +34,7 @@ func parse(t *testing.T, text string) *blocks.Snapshot {
 	return s
 }
 
-// borrowed returns the one borrowed address of a sketch.
+// borrowed returns the one borrowed address of a state.
 func borrowed(t *testing.T, s *blocks.Snapshot) affinity.Borrowed {
 	t.Helper()
 	for i := range s.Blocks {
@@ -57,20 +57,20 @@ func borrowed(t *testing.T, s *blocks.Snapshot) affinity.Borrowed {
 	panic("unreachable")
 }
 
-// verdict is what a case expects: the fate, and words of the reason and of the
+// verdict is what a case expects: the outcome, and words of the reason and of the
 // fact that would settle it.
 type verdict struct {
-	fate   affinity.RouteOutcome
-	reason string
-	settle string
+	outcome   affinity.RouteOutcome
+	reason    string
+	decidedBy string
 }
 
 func check(t *testing.T, name, text string, want verdict) {
 	t.Helper()
 	s := parse(t, text)
 	got := affinity.NewRouting(s).Borrowed(borrowed(t, s))
-	if got.Outcome != want.fate || !strings.Contains(got.Reason, want.reason) || !strings.Contains(got.DecidedBy, want.settle) {
-		t.Errorf("%s: %s because %s; settled by %q; want %s because of %q, settled by %q", name, got.Outcome, got.Reason, got.DecidedBy, want.fate, want.reason, want.settle)
+	if got.Outcome != want.outcome || !strings.Contains(got.Reason, want.reason) || !strings.Contains(got.DecidedBy, want.decidedBy) {
+		t.Errorf("%s: %s because %s; settled by %q; want %s because of %q, settled by %q", name, got.Outcome, got.Reason, got.DecidedBy, want.outcome, want.reason, want.decidedBy)
 	}
 	if (got.Outcome == affinity.Unknown) != (got.DecidedBy != "") {
 		t.Errorf("%s: %s, and settled by %q", name, got.Outcome, got.DecidedBy)
@@ -194,7 +194,7 @@ var birdCases = map[string]testCase{
 }
 
 // TestFilters: BGPFilters on either end, or on a reflector between, keep a route
-// back; a filter that cannot be evaluated surely makes the fate unknown.
+// back; a filter that cannot be evaluated surely makes the outcome unknown.
 func TestFilters(t *testing.T) {
 	for name, c := range filterCases {
 		check(t, name, nodes+offMesh+plain+c.state+pair, c.want)

@@ -3,6 +3,8 @@ package affinity
 import (
 	"net/netip"
 
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -64,9 +66,9 @@ func (r *rules) evaluate(names []string, a netip.Addr, export, learned bool) out
 				o.doubt = doubt
 			}
 			switch rule.Action {
-			case blocks.FilterAccept:
+			case apiv3.Accept:
 				o.accept = true
-			case blocks.FilterReject:
+			case apiv3.Reject:
 				o.reject = true
 			default:
 				return outcome{accept: true, reject: true, none: true, filter: name, doubt: "it has an action that Calico does not know"}
@@ -88,9 +90,9 @@ func matches(rule blocks.BGPFilterRule, a netip.Addr, learned bool) (answer, str
 	switch {
 	case m == no:
 		return no, ""
-	case rule.Source == blocks.FilterRemotePeers && !learned:
+	case rule.Source == apiv3.BGPFilterSourceRemotePeers && !learned:
 		return no, ""
-	case rule.Source != "" && rule.Source != blocks.FilterRemotePeers:
+	case rule.Source != "" && rule.Source != apiv3.BGPFilterSourceRemotePeers:
 		return perhaps, "it has a source that Calico does not know"
 	case rule.Interface != "":
 		return perhaps, "it has a rule about interfaces"
@@ -119,15 +121,15 @@ func matchesCIDR(rule blocks.BGPFilterRule, a netip.Addr) (answer, string) {
 	}
 	same := rule.CIDR.Bits() == a.BitLen() && rule.CIDR.Addr() == a
 	switch op := rule.Operator; {
-	case op == blocks.FilterIn:
+	case op == apiv3.In:
 		return truth(in), ""
-	case op == blocks.FilterNotIn:
+	case op == apiv3.NotIn:
 		return truth(!in), ""
 	case bounded:
 		return perhaps, "it compares for equality and bounds the length of prefixes"
-	case op == blocks.FilterEqual:
+	case op == apiv3.Equal:
 		return truth(same), ""
-	case op == blocks.FilterNotEqual:
+	case op == apiv3.NotEqual:
 		return truth(!same), ""
 	}
 	return perhaps, "it has an operator that Calico does not know"

@@ -44,22 +44,22 @@ type route struct {
 	// peered is true where a BGPPeer, and not the mesh alone, carried it.
 	peered bool
 	// way names what it went through; why and settle say what it rests on.
-	way         []string
-	why, settle string
+	way            []string
+	why, decidedBy string
 }
 
 // search looks for a way of one address's route from its user to the block's
 // owner.
 type search struct {
 	*sessions
-	b           Borrowed
-	owner, user *speaker
-	keepers     map[string]netip.Prefix
-	queues      [certainties][]*route
-	seen        map[string]bool
-	best        *route
-	steps       int
-	obstacles   []obstacle
+	b               Borrowed
+	owner, user     *speaker
+	confirmedOwners map[string]netip.Prefix
+	queues          [certainties][]*route
+	seen            map[string]bool
+	best            *route
+	steps           int
+	obstacles       []obstacle
 }
 
 // maxSteps ends a search in a topology in which routes have too many ways.
@@ -112,7 +112,7 @@ func (s *search) add(r *route) {
 func (s *search) transits(do func(*speaker)) {
 	for _, g := range s.groups {
 		for _, sp := range g.members {
-			if _, keeps := s.keepers[sp.Name]; sp != s.owner && sp != s.user && !keeps {
+			if _, keeps := s.confirmedOwners[sp.Name]; sp != s.owner && sp != s.user && !keeps {
 				if s.mixed || sp.remote.any() || s.hasOutside(sp) {
 					do(sp)
 				}
@@ -200,9 +200,9 @@ func (s *search) addAny(passed []*route, tried int) {
 }
 
 // doubt makes a route doubtful, for the first reason found.
-func (r *route) doubt(why, settle string) {
+func (r *route) doubt(why, decidedBy string) {
 	if r.cert < doubtful {
-		r.cert, r.why, r.settle = doubtful, why, settle
+		r.cert, r.why, r.decidedBy = doubtful, why, decidedBy
 	}
 }
 

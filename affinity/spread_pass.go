@@ -39,7 +39,7 @@ func (s *search) pass(r *route, mine side, y *speaker, theirs side) *route {
 func (s *search) export(r *route, mine side, to string, final bool) *route {
 	x := r.at
 	next := &route{origin: r.origin, path: r.path, clusters: r.clusters, cert: r.cert,
-		way: r.way, why: r.why, settle: r.settle, peered: r.peered || mine.by != nil}
+		way: r.way, why: r.why, decidedBy: r.decidedBy, peered: r.peered || mine.by != nil}
 	block := func(k kindOfBlock, format string, args ...any) {
 		if final || x == s.user {
 			s.block(k, format, args...)
@@ -102,7 +102,7 @@ func (s *search) announces(r *route, internal bool) (bool, string) {
 			return false, fmt.Sprintf("%s does not announce addresses of its VXLAN and WireGuard devices to peers of its own AS", x.Name)
 		}
 	}
-	if p, keeps := s.keepers[x.Name]; keeps {
+	if p, keeps := s.confirmedOwners[x.Name]; keeps {
 		return false, fmt.Sprintf("%s has an affinity to %s, too, and so announces that block and no address within it", x.Name, p)
 	}
 	return inPool, fmt.Sprintf("%s lies in no pool, and nodes announce addresses of pools alone", a)

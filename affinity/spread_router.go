@@ -63,7 +63,7 @@ func (s *search) fromRouterOver(r *route, router netip.Addr, y *speaker, theirs 
 	same := router == r.router
 	next := &route{
 		at: y, origin: fromOutside, path: slices.Clone(r.path), cert: r.cert,
-		way: append(slices.Clone(r.way), routerText(r, router, theirs)), why: r.why, settle: r.settle, peered: true,
+		way: append(slices.Clone(r.way), routerText(r, router, theirs)), why: r.why, decidedBy: r.decidedBy, peered: true,
 		routerBy: theirs, routerAS: theirs.remoteAS,
 	}
 	if !same && r.routerAS != theirs.remoteAS {

@@ -24,7 +24,7 @@ type Stale struct {
 // another, or to none.
 //
 // BIRD has a blackhole for every affinity of its node that is not pending,
-// whoever owns the block, except for single addresses (confd
+// no matter who owns the block, except for single addresses (confd
 // pkg/backends/calico/client.go, updateCache, and the bird_aggr template); its
 // kernel filter keeps those of VXLAN pools out of the kernel. It announces the
 // block of a confirmed affinity; one that is pendingDeletion is neither accepted

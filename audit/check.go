@@ -45,7 +45,7 @@ type Check struct {
 	// whole, that part is withheld; to confirm a finding, they are read again
 	// with Needs.
 	Optional []blocks.Resource
-	// HostViews is true if all that the check judges is what host views show: where
+	// HostViews is true if all that the check evaluates is what host views show: where
 	// there is none, it finds nothing, which says nothing about the cluster.
 	HostViews bool
 	// Run returns the findings. It must not keep or change the State.

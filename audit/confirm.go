@@ -24,7 +24,7 @@ const (
 // have appeared in between. A file does not change between two looks at it.
 func (r *Result) unconfirmed(f *Finding) bool { return r.live && f.Absence }
 
-// Reads returns what checks need and use, in the order of reading.
+// Reads returns what checks need and use, in the order of [blocks.Resources].
 func Reads(checks []*Check) []blocks.Resource {
 	var out []blocks.Resource
 	for _, r := range blocks.Resources {
@@ -48,12 +48,24 @@ func (r *Result) NeedsConfirmation() []blocks.Resource {
 	return Reads(checks)
 }
 
+// ViewsToConfirm returns the nodes whose host views must be read again for that, too.
+func (r *Result) ViewsToConfirm() []string {
+	var out []string
+	for i := range r.Findings {
+		if f := &r.Findings[i]; f.Seen && r.unconfirmed(f) {
+			out = append(out, f.Nodes...)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 // Confirm joins two results, the second made from a reading that began after
 // the first had ended. It is the second, less the findings that rest on absence
 // and that the first does not have, or has only below error where the second
 // says error or worse, and less those that rest on host views that could not be read
 // again. Of those that are graver than a warning, and of those that the second cannot
-// judge, it says that they are withheld.
+// evaluate, it says that they are withheld.
 func Confirm(first, second *Result) *Result {
 	t := Tracker{awaits: seenOnce, entries: map[string]*tracked{}}
 	for i := range first.Findings {
@@ -158,8 +170,8 @@ func (r *Result) skips(check string) bool {
 //     grows to error or worse, it is shown as before until that is confirmed.
 //  5. Until it counts, a finding at error or critical is named as withheld.
 type Tracker struct {
-	// Settle is how long a finding must have been found throughout.
-	Settle time.Duration
+	// PropagationDelay is how long a finding must have been found throughout.
+	PropagationDelay time.Duration
 	// Unsettled is true if findings of the last result have to be found again, for
 	// longer, and Unsure counts those at error or critical that are withheld.
 	Unsettled bool
@@ -215,7 +227,7 @@ func (t *Tracker) Observe(r *Result, takenAt time.Time) *Result {
 			e = &tracked{check: f.by, since: takenAt, seen: time.Now()}
 		}
 		next[f.Fingerprint] = e
-		if !r.unconfirmed(f) || known && f.Severity < state.Error && takenAt.Sub(e.since) >= t.Settle {
+		if !r.unconfirmed(f) || known && f.Severity < state.Error && takenAt.Sub(e.since) >= t.PropagationDelay {
 			e.sure = max(e.sure, f.Severity)
 		}
 		if e.sure >= min(f.Severity, state.Error) {
@@ -223,7 +235,7 @@ func (t *Tracker) Observe(r *Result, takenAt time.Time) *Result {
 			out.Findings = append(out.Findings, *f)
 			continue
 		}
-		e.pending = f.Severity >= state.Error && known && time.Since(e.seen) >= t.Settle
+		e.pending = f.Severity >= state.Error && known && time.Since(e.seen) >= t.PropagationDelay
 		t.Unsettled = t.Unsettled || !e.pending
 		if f.Seen {
 			e.nodes = f.Nodes
@@ -257,22 +269,23 @@ func (t *Tracker) Pending() (prints []string, checks []*Check, nodes []string) {
 	return prints, checks, slices.Compact(nodes)
 }
 
-// Reread takes in what a second reading found of pending findings; nil if it failed.
+// Reread takes in what a second reading found of pending findings; nil if it failed. What
+// it found by host views that were not read again confirms nothing.
 func (t *Tracker) Reread(prints []string, second *Result) {
-	found := map[string]state.Severity{}
+	found := map[string]*Finding{}
 	if second != nil {
 		for i := range second.Findings {
-			found[second.Findings[i].Fingerprint] = second.Findings[i].Severity
+			found[second.Findings[i].Fingerprint] = &second.Findings[i]
 		}
 	}
 	for _, print := range prints {
-		e := t.entries[print]
+		e, f := t.entries[print], found[print]
 		switch {
 		case e == nil:
-		case second == nil:
+		case second == nil, f != nil && !second.viewsAgain(second, f):
 			e.why = readingFailed
-		case found[print] >= state.Error:
-			e.sure = max(e.sure, found[print])
+		case f != nil && f.Severity >= state.Error:
+			e.sure = max(e.sure, f.Severity)
 		case second.skips(e.check.ID):
 			e.why = readingSkipped
 		default:

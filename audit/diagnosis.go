@@ -105,9 +105,7 @@ func sortDiagnoses(ds []Diagnosis) {
 // diagnoses: one that explains nothing any more is dropped.
 func (r *Report) recount() {
 	severities := map[string]state.Severity{}
-	for _, sev := range state.Severities {
-		*r.Summary.Of(sev) = 0
-	}
+	r.Summary.FindingCounts = FindingCounts{Muted: r.Summary.Muted}
 	for i := range r.Findings {
 		f := &r.Findings[i]
 		*r.Summary.Of(f.Severity)++

@@ -24,8 +24,8 @@ const (
 	Changed Change = "changed"
 	// Fixed: in the old report alone.
 	Fixed Change = "fixed"
-	// NotJudged: in the old report alone, but the new one could not tell.
-	NotJudged Change = "notJudged"
+	// NotEvaluated: in the old report alone, but the new one could not tell.
+	NotEvaluated Change = "notJudged"
 	// Unchanged: in both.
 	Unchanged Change = "unchanged"
 	// MutedNow: the new report mutes it.
@@ -33,7 +33,7 @@ const (
 )
 
 // Changes lists all changes in the order in which they are shown.
-var Changes = []Change{Added, Changed, Fixed, NotJudged, Unchanged, MutedNow}
+var Changes = []Change{Added, Changed, Fixed, NotEvaluated, Unchanged, MutedNow}
 
 // Diff is what changed from one report to another.
 type Diff struct {
@@ -56,12 +56,12 @@ type DiffSide struct {
 
 // DiffSummary counts findings by what became of them.
 type DiffSummary struct {
-	New       int `json:"new"`
-	Changed   int `json:"changed"`
-	Fixed     int `json:"fixed"`
-	NotJudged int `json:"notJudged"`
-	Unchanged int `json:"unchanged"`
-	Muted     int `json:"muted"`
+	New          int `json:"new"`
+	Changed      int `json:"changed"`
+	Fixed        int `json:"fixed"`
+	NotEvaluated int `json:"notJudged"`
+	Unchanged    int `json:"unchanged"`
+	Muted        int `json:"muted"`
 }
 
 // DiffFinding is a finding with what became of it: as the new report has it or,
@@ -70,7 +70,7 @@ type DiffFinding struct {
 	Change Change `json:"change"`
 	// OldSeverity is the severity in the old report, for those that changed.
 	OldSeverity *state.Severity `json:"oldSeverity,omitempty"`
-	// Reason says why the new report could not judge the finding or which rule
+	// Reason says why the new report could not evaluate the finding or which rule
 	// mutes it and, for a new one, why it may be older than it looks.
 	Reason string `json:"reason,omitempty"`
 	Finding
@@ -119,7 +119,7 @@ func Compare(from, to *Report) *Diff {
 		}
 		x := DiffFinding{Change: Fixed, Finding: f}
 		if x.Reason = to.blind(&f, from.Scope); x.Reason != "" {
-			x.Change = NotJudged
+			x.Change = NotEvaluated
 		}
 		d.Findings = append(d.Findings, x)
 	}
@@ -139,8 +139,8 @@ func (d *Diff) finish() {
 			d.Summary.Changed++
 		case Fixed:
 			d.Summary.Fixed++
-		case NotJudged:
-			d.Summary.NotJudged++
+		case NotEvaluated:
+			d.Summary.NotEvaluated++
 		case Unchanged:
 			d.Summary.Unchanged++
 		case MutedNow:
@@ -202,7 +202,7 @@ func (r *Report) blind(f *Finding, other *Scope) string {
 			return s.Reason
 		}
 	}
-	gaps := blocks.NotHeld(r.Gaps)
+	gaps := blocks.Untolerated(r.Gaps)
 	switch {
 	case r.Complete:
 		return ""

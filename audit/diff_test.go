@@ -101,8 +101,8 @@ func TestDiffFails(t *testing.T) {
 	}
 }
 
-// TestNotJudged: what is missing from a report that could not tell is not fixed.
-func TestNotJudged(t *testing.T) {
+// TestNotEvaluated: what is missing from a report that could not tell is not fixed.
+func TestNotEvaluated(t *testing.T) {
 	from := report(inTrouble, finding("ip/borrowed", state.Warning, address))
 	incomplete := report()
 	incomplete.Complete, incomplete.Gaps = false, []blocks.Gap{{Resource: blocks.Pods, Reason: "forbidden"}}

@@ -1,6 +1,8 @@
 package audit
 
 import (
+	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -55,8 +57,9 @@ func Run(st *state.State, checks []*Check) *Result {
 
 // Join makes one result of several that were made from the same State.
 func Join(results ...*Result) *Result {
-	out := &Result{}
+	out := &Result{viewed: map[string]bool{}}
 	for _, r := range results {
+		maps.Copy(out.viewed, r.viewed) // which all have of that State
 		out.live = out.live || r.live
 		out.Findings = append(out.Findings, r.Findings...)
 		out.Skipped = append(out.Skipped, r.Skipped...)
@@ -70,10 +73,7 @@ func Join(results ...*Result) *Result {
 func (r *Result) sort() {
 	slices.SortStableFunc(r.Findings, compareFindings)
 	slices.SortStableFunc(r.Skipped, func(a, b Skipped) int {
-		if c := strings.Compare(a.Check, b.Check); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Reason, b.Reason)
+		return cmp.Or(strings.Compare(a.Check, b.Check), strings.Compare(a.Reason, b.Reason))
 	})
 }
 

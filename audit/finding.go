@@ -10,15 +10,6 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// SeverityNames returns the names of all severities, falling.
-func SeverityNames() []string {
-	var out []string
-	for _, s := range state.Severities {
-		out = append(out, s.String())
-	}
-	return out
-}
-
 // Fix is the next thing to do about a finding.
 type Fix struct {
 	// Kind is "look" for a read-only command, "configure" for one that changes

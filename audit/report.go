@@ -12,7 +12,7 @@ import (
 
 // APIVersion and ReportKind identify a report.
 const (
-	APIVersion = "calico-audit/v1alpha1"
+	APIVersion = blocks.APIVersion
 	ReportKind = "AuditReport"
 )
 
@@ -93,15 +93,19 @@ func (t *Time) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// Summary counts findings by severity, and objects.
-type Summary struct {
+// FindingCounts counts findings by severity.
+type FindingCounts struct {
 	Critical int `json:"critical"`
 	Error    int `json:"error"`
 	Warning  int `json:"warning"`
 	Info     int `json:"info"`
 	// Muted counts the findings that rules muted, which are in no other count.
 	Muted int `json:"muted,omitempty"`
+}
 
+// Summary counts findings by severity, and objects.
+type Summary struct {
+	FindingCounts
 	Nodes       int `json:"nodes"`
 	Pools       int `json:"pools"`
 	Blocks      int `json:"blocks"`
@@ -112,16 +116,16 @@ type Summary struct {
 
 // Of returns where the findings of a severity are counted; for what is no severity,
 // a count that nothing shows.
-func (s *Summary) Of(severity state.Severity) *int {
+func (c *FindingCounts) Of(severity state.Severity) *int {
 	switch severity {
 	case state.Critical:
-		return &s.Critical
+		return &c.Critical
 	case state.Error:
-		return &s.Error
+		return &c.Error
 	case state.Warning:
-		return &s.Warning
+		return &c.Warning
 	case state.Info:
-		return &s.Info
+		return &c.Info
 	}
 	return new(int)
 }

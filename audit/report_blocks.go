@@ -39,7 +39,7 @@ type BlockReport struct {
 	// the one that it overlaps; empty if there is none.
 	Pool string `json:"pool"`
 	// Owner is who the block belongs to, as Calico writes it: "host:NODE" or
-	// "virtual:load-balancer"; empty if nobody owns it.
+	// "virtual:load-balancer"; empty if no one owns it.
 	Owner string `json:"owner"`
 	// InUse counts the allocated addresses, those cooling down and those that
 	// Windows nodes keep back included. Cooling is a part of it.

@@ -7,7 +7,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/audit/whereabouts"
+	"github.com/calico-audit/calico-audit/audit/state/whereabouts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 

@@ -1,15 +1,19 @@
 package blocks
 
-import "net/netip"
+import (
+	"net/netip"
+
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+)
 
 // AffinityState is how far a BlockAffinity's claim has come.
-type AffinityState string
+type AffinityState = apiv3.BlockAffinityState
 
 // The states of an affinity. Calico reads an empty state as confirmed.
 const (
-	Pending         AffinityState = "pending"
-	Confirmed       AffinityState = "confirmed"
-	PendingDeletion AffinityState = "pendingDeletion"
+	Pending         = apiv3.StatePending
+	Confirmed       = apiv3.StateConfirmed
+	PendingDeletion = apiv3.StatePendingDeletion
 )
 
 // Affinity is a BlockAffinity: a node's claim to a block, separate from the

@@ -1,6 +1,10 @@
 package blocks
 
-import "net/netip"
+import (
+	"net/netip"
+
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+)
 
 // This file has the objects that say which nodes and routers exchange routes,
 // and which routes they keep from each other.
@@ -70,29 +74,18 @@ func (f *BGPFilter) Rules(family Family, export bool) []BGPFilterRule {
 	return f.ImportV6
 }
 
-// The actions, operators and sources of a [BGPFilterRule] that Calico knows.
-const (
-	FilterAccept      = "Accept"
-	FilterReject      = "Reject"
-	FilterEqual       = "Equal"
-	FilterNotEqual    = "NotEqual"
-	FilterIn          = "In"
-	FilterNotIn       = "NotIn"
-	FilterRemotePeers = "RemotePeers"
-)
-
 // BGPFilterRule is one rule of a BGPFilter. Texts that Calico does not know are
 // kept as they stand.
 type BGPFilterRule struct {
 	// CIDR and Operator say which routes are meant; no valid CIDR means all.
 	CIDR     netip.Prefix
-	Operator string
+	Operator apiv3.BGPFilterMatchOperator
 	// MinLength and MaxLength bound the length of the route's own prefix; -1 where
 	// they are not set.
 	MinLength, MaxLength int
 	// Source limits the rule to routes that came from BGP peers
-	// ([FilterRemotePeers]), Interface to those over interfaces of that name.
-	Source, Interface string
-	// Action is [FilterAccept] or [FilterReject].
-	Action string
+	// ([apiv3.BGPFilterSourceRemotePeers]), Interface to those over interfaces of that name.
+	Source    apiv3.BGPFilterMatchSource
+	Interface string
+	Action    apiv3.BGPFilterAction
 }

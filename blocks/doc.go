@@ -4,7 +4,7 @@
 //
 // A [Snapshot] is one reading of a cluster, as values. The package is pure: it
 // has no client, no clock and no input or output. Packages
-// blocks/cluster and blocks/files make snapshots out of API servers and files; package audit judges them.
+// blocks/cluster and blocks/files make snapshots out of API servers and files; package audit evaluates them.
 //
 // # Terms
 //
@@ -20,7 +20,7 @@
 // # Memory
 //
 // The model is compact: addresses are [netip.Addr], strings that repeat are
-// shared (see [Interner]), and a block keeps an index per ordinal, not a decoded
+// shared, and a block keeps an index per ordinal, not a decoded
 // tree. A cluster of 5,000 nodes and 150,000 pods fits in well under 200 MB.
 //
 // # Partial reads

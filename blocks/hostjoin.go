@@ -11,12 +11,18 @@ import (
 // routes.
 const agentPreferred = 10 * time.Minute
 
-// viewSkew is by how much a node's clock may be ahead of the API server's.
-const viewSkew = time.Minute
+// ClockSkew is how far the clocks of two machines may be apart.
+const ClockSkew = time.Minute
+
+// viewLife is how old a host view may be and still say how its node stands.
+const viewLife = 10 * time.Minute
+
+// Expired reports whether a view is too old at a time to prove anything.
+func (v *HostView) Expired(now time.Time) bool { return now.Sub(v.TakenAt) > viewLife }
 
 // Future reports whether a view says that it was taken after the API server's time, so
 // that it may be older than it says.
-func (v *HostView) Future(now time.Time) bool { return v.TakenAt.After(now.Add(viewSkew)) }
+func (v *HostView) Future(now time.Time) bool { return v.TakenAt.After(now.Add(ClockSkew)) }
 
 // JoinHostReadings puts host views from several places together. Of two of one
 // machine the newer counts, whatever nodes they name, and of two of one node where one

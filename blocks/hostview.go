@@ -9,8 +9,12 @@ import (
 	"go4.org/netipx"
 )
 
-// HostViewKind is the kind of a host view as stored.
-const HostViewKind = "HostView"
+// APIVersion is that of every document that calico-audit writes, and HostViewKind the kind
+// of a host view.
+const (
+	APIVersion   = "calico-audit/v1alpha1"
+	HostViewKind = "HostView"
+)
 
 // HostView is what one node's kernel said at one time: its routes, its own
 // answers to route lookups, and the addresses in use in its network namespaces.

@@ -1,6 +1,9 @@
 package blocks
 
-import "cmp"
+import (
+	"cmp"
+	"time"
+)
 
 // Meta is what an audit needs of an object's Kubernetes metadata.
 type Meta struct {
@@ -49,6 +52,10 @@ func (m *Meta) Metadata() *Meta { return m }
 // FieldManager is the name under which this program writes, as the API server takes
 // it down in metadata.managedFields.
 const FieldManager = "calico-audit"
+
+// WriteTimeout bounds what this program does to one object once it was begun, whatever
+// becomes of the run.
+const WriteTimeout = 2 * time.Minute
 
 // Wrote records one entry of metadata.managedFields.
 func (m *Meta) Wrote(manager []byte, at Time) {

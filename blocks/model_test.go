@@ -69,7 +69,7 @@ func TestOrdinalsBeyond(t *testing.T) {
 
 // TestLiveness follows Calico's own rule of when a pod has finished.
 func TestLiveness(t *testing.T) {
-	gone := TimeOf(time.Now())
+	deleted := TimeOf(time.Now())
 	for name, c := range map[string]struct {
 		w             Workload
 		live, waiting bool
@@ -78,8 +78,8 @@ func TestLiveness(t *testing.T) {
 		"pending without an address":       {Workload{Phase: "Pending", Node: "n"}, true, true},
 		"pending, not scheduled":           {Workload{Phase: "Pending"}, true, false},
 		"pending with an address":          {Workload{Phase: "Pending", Node: "n", AnnotationIPs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}, true, false},
-		"terminating, network up":          {Workload{Phase: "Running", Node: "n", Meta: Meta{Deleting: gone}}, true, false},
-		"terminating, network down":        {Workload{Phase: "Running", Node: "n", Meta: Meta{Deleting: gone}, NetworkRemoved: true}, false, false},
+		"terminating, network up":          {Workload{Phase: "Running", Node: "n", Meta: Meta{Deleting: deleted}}, true, false},
+		"terminating, network down":        {Workload{Phase: "Running", Node: "n", Meta: Meta{Deleting: deleted}, NetworkRemoved: true}, false, false},
 		"network down but not terminating": {Workload{Phase: "Running", Node: "n", NetworkRemoved: true}, true, false},
 		"succeeded":                        {Workload{Phase: "Succeeded", Node: "n"}, false, false},
 		"failed":                           {Workload{Phase: "Failed", Node: "n"}, false, false},
@@ -120,14 +120,6 @@ func TestKeepsAway(t *testing.T) {
 		if n := (&Node{Taints: []string{taint}}); (len(n.KeepsAway()) == 0) != want {
 			t.Errorf("%s: got %t", taint, !want)
 		}
-	}
-}
-
-func TestInternerShares(t *testing.T) {
-	var in Interner
-	a, b := in.String("node-1"), in.Bytes([]byte("node-1"))
-	if a != b || testing.AllocsPerRun(100, func() { in.Bytes([]byte("node-1")) }) != 0 {
-		t.Error("an interned string was made twice")
 	}
 }
 

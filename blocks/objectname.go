@@ -34,8 +34,8 @@ func AffinityName(host string, cidr netip.Prefix) string {
 	}
 	sum := sha256.Sum256([]byte(host + "+" + block))
 	// One for each of the two hyphens.
-	room := maxObjectName - 1 - len(block) - affinityHashLength - 2
-	return host[:room] + "-" + block + "-" + hex.EncodeToString(sum[:])[:affinityHashLength]
+	limit := maxObjectName - 1 - len(block) - affinityHashLength - 2
+	return host[:limit] + "-" + block + "-" + hex.EncodeToString(sum[:])[:affinityHashLength]
 }
 
 // PrefixOfName reads the CIDR out of a name of [BlockName], or the end of one of

@@ -3,6 +3,7 @@ package blocks
 import (
 	"cmp"
 	"net/netip"
+	"reflect"
 	"slices"
 	"sort"
 )
@@ -47,39 +48,27 @@ func Compare(a, b Record) int {
 // Sort puts every slice into its canonical order, so that what is computed from
 // a snapshot does not depend on the order in which objects were read.
 func (s *Snapshot) Sort() {
-	sortRecords(s.Pools)
-	sortRecords(s.Blocks)
-	sortRecords(s.Affinities)
-	sortAs(s.Handles, func(h **Handle) Record { return *h })
-	sortRecords(s.Reservations)
-	sortRecords(s.Nodes)
-	sortAs(s.Workloads, func(w **Workload) Record { return *w })
-	sortRecords(s.Namespaces)
-	sortRecords(s.BGPPeers)
-	sortRecords(s.BGPFilters)
-	sortRecords(s.VMs)
-	sortRecords(s.VMInstances)
-	sortRecords(s.WhereaboutsPools)
-	sortRecords(s.WhereaboutsReservations)
-	sortRecords(s.NodeSlicePools)
-	sortRecords(s.NetworkAttachments)
-	sortRecords(s.Budgets)
+	for v, i := reflect.ValueOf(s).Elem(), 0; i < v.NumField(); i++ {
+		if list := v.Field(i); list.Kind() == reflect.Slice && list.Type() != reflect.TypeOf(s.Gaps) {
+			sortRecords(list)
+		}
+	}
 	slices.SortStableFunc(s.Gaps, CompareGaps)
 	s.Hosts.sort()
 }
 
-func sortRecords[T any, P interface {
-	*T
-	Record
-}](all []T) {
-	sortAs(all, func(o *T) Record { return P(o) })
-}
-
-// sortAs sorts what has records. Most are in order as they were read, and a watch asks again
-// after each change.
-func sortAs[T any](all []T, record func(*T) Record) {
-	less := func(i, j int) bool { return Compare(record(&all[i]), record(&all[j])) < 0 }
-	if !sort.SliceIsSorted(all, less) {
+// sortRecords sorts a list of records, or of pointers to them. Most are in order as they
+// were read, and a watch asks again after each change.
+func sortRecords(list reflect.Value) {
+	at := func(i int) Record {
+		o := list.Index(i)
+		if o.Kind() != reflect.Pointer {
+			o = o.Addr()
+		}
+		return o.Interface().(Record)
+	}
+	less := func(i, j int) bool { return Compare(at(i), at(j)) < 0 }
+	if all := list.Interface(); !sort.SliceIsSorted(all, less) {
 		sort.SliceStable(all, less)
 	}
 }

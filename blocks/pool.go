@@ -1,16 +1,21 @@
 package blocks
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+)
 
 // Use is what a pool's addresses may serve for (IPPool spec.allowedUses).
-type Use string
+type Use = apiv3.IPPoolAllowedUse
 
 // The uses that Calico knows. A pool that names none allows workloads and
 // tunnels (libcalico-go clientv3/ippool.go, convertIpPoolFromStorage).
 const (
-	UseWorkload     Use = "Workload"
-	UseTunnel       Use = "Tunnel"
-	UseLoadBalancer Use = "LoadBalancer"
+	UseWorkload     = apiv3.IPPoolAllowedUseWorkload
+	UseTunnel       = apiv3.IPPoolAllowedUseTunnel
+	UseLoadBalancer = apiv3.IPPoolAllowedUseLoadBalancer
 )
 
 // Encap is how a pool's traffic is encapsulated (ipipMode, vxlanMode).
@@ -18,9 +23,9 @@ type Encap string
 
 // The encapsulation modes of a pool.
 const (
-	EncapNever       Encap = "Never"
-	EncapAlways      Encap = "Always"
-	EncapCrossSubnet Encap = "CrossSubnet"
+	EncapNever       = Encap(apiv3.IPIPModeNever)
+	EncapAlways      = Encap(apiv3.IPIPModeAlways)
+	EncapCrossSubnet = Encap(apiv3.IPIPModeCrossSubnet)
 )
 
 // Pool is an IPPool, with Calico's defaults filled in.
@@ -51,14 +56,7 @@ type Pool struct {
 }
 
 // Allows reports whether the pool's addresses may serve for a use.
-func (p *Pool) Allows(u Use) bool {
-	for _, have := range p.Uses {
-		if have == u {
-			return true
-		}
-	}
-	return false
-}
+func (p *Pool) Allows(u Use) bool { return slices.Contains(p.Uses, u) }
 
 // ServesWorkloads is true for a pool whose addresses pods may get: it is
 // enabled, allows workloads, and is neither being deleted nor marked as not

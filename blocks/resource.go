@@ -41,8 +41,8 @@ const (
 	Budgets Resource = "poddisruptionbudgets"
 )
 
-// Resources lists every resource of an audit, in the order in which they are
-// read and shown.
+// Resources lists every resource of an audit, in the order in which they are shown and
+// saved. A new one comes last: of older snapshots it is told by the order where they end.
 var Resources = []Resource{
 	Pools, Blocks, Affinities, Handles, IPAMConfigs, Reservations, ClusterInfos,
 	ControllerConfig, FelixConfigs, BGPConfigs, BGPPeers, BGPFilters, Nodes, Pods, Namespaces,
@@ -66,10 +66,10 @@ type Gap struct {
 	// missing, which.
 	Reason string `json:"reason"`
 
-	// Held is true if the object was read but for the field, and whatever the field
+	// Tolerated is true if the object was read but for the field, and whatever the field
 	// may say is taken into account: no verdict is lost, and the snapshot counts as
 	// complete. Anybody who may write a pod's annotations could make such a gap.
-	Held bool `json:"held,omitempty"`
+	Tolerated bool `json:"held,omitempty"`
 
 	// Stale is true if the kind was read whole and its objects are there as they
 	// were then, but are no longer known to be current.
@@ -103,13 +103,13 @@ func (g Gap) String() string {
 	return where + ": " + g.Reason
 }
 
-// NotHeld returns the gaps that make a reading incomplete: those that are not held
-// ([Gap.Held]).
-func NotHeld(gaps []Gap) []Gap {
-	if !slices.ContainsFunc(gaps, func(g Gap) bool { return g.Held }) {
+// Untolerated returns the gaps that make a reading incomplete: those that are not tolerated
+// ([Gap.Tolerated]).
+func Untolerated(gaps []Gap) []Gap {
+	if !slices.ContainsFunc(gaps, func(g Gap) bool { return g.Tolerated }) {
 		return gaps
 	}
-	return slices.DeleteFunc(slices.Clone(gaps), func(g Gap) bool { return g.Held })
+	return slices.DeleteFunc(slices.Clone(gaps), func(g Gap) bool { return g.Tolerated })
 }
 
 // CompareGaps orders gaps by resource, name and field.

@@ -42,7 +42,7 @@ type Snapshot struct {
 
 	// Budgets are the PodDisruptionBudgets. BudgetsKnown is true if they were asked for
 	// and read whole, and the labels of pods with them. Why they could not be read is a
-	// gap that is held ([Gap.Held]).
+	// gap that is tolerated ([Gap.Tolerated]).
 	Budgets      []DisruptionBudget
 	BudgetsKnown bool
 
@@ -146,11 +146,11 @@ func (s *Snapshot) Missing(r Resource) (Gap, bool) {
 }
 
 // Unreadable returns the single objects of a resource that could not be
-// understood, less those that are held ([Gap.Held]).
+// understood, less those that are tolerated ([Gap.Tolerated]).
 func (s *Snapshot) Unreadable(r Resource) []Gap {
 	var out []Gap
 	for _, g := range s.Gaps {
-		if g.Resource == r && !g.Whole() && !g.Held {
+		if g.Resource == r && !g.Whole() && !g.Tolerated {
 			out = append(out, g)
 		}
 	}
@@ -158,4 +158,4 @@ func (s *Snapshot) Unreadable(r Resource) []Gap {
 }
 
 // Complete is true if nothing is missing from the snapshot that a verdict needs.
-func (s *Snapshot) Complete() bool { return len(NotHeld(s.Gaps)) == 0 }
+func (s *Snapshot) Complete() bool { return len(Untolerated(s.Gaps)) == 0 }

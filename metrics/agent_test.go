@@ -226,7 +226,7 @@ func TestAgentFails(t *testing.T) {
 	}
 }
 
-// TestAgentTakesTooLong: whoever asks may leave; a scan that does not end is ended.
+// TestAgentTakesTooLong: anyone who asks may leave; a scan that does not end is ended.
 func TestAgentTakesTooLong(t *testing.T) {
 	s := newScanner(t)
 	a := NewAgent(AgentOptions{Scan: s.scan, ScanTimeout: time.Second, MaxAge: time.Hour})

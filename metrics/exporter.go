@@ -168,9 +168,9 @@ type Audit struct {
 
 // checkRun is how a check went.
 type checkRun struct {
-	id     string
-	took   time.Duration
-	judged bool
+	id        string
+	took      time.Duration
+	evaluated bool
 }
 
 // staleFor returns how long nothing newer has been known, if that is longer than it

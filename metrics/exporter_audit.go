@@ -70,7 +70,7 @@ func (e *Exporter) reread(ctx context.Context, s *blocks.Snapshot, resources []b
 	return e.evaluate(second, checks)
 }
 
-// publish makes the audit of a judgement the current one, unless it fails.
+// publish makes the audit of a verdict the current one, unless it fails.
 func (e *Exporter) publish(ctx context.Context, j *evaluated, unsure int, took time.Duration) error {
 	a := &Audit{seen: time.Now()}
 	var rendering error
@@ -109,9 +109,9 @@ func (e *Exporter) usageOf(s *blocks.Snapshot, r *audit.Result) (out audit.Usage
 	return out
 }
 
-// hold keeps the current audit, but says that it is no longer known to be up to
+// markStale keeps the current audit, but says that it is no longer known to be up to
 // date.
-func (e *Exporter) hold(gaps []blocks.Gap) {
+func (e *Exporter) markStale(gaps []blocks.Gap) {
 	a := *e.Current()
 	old := *a.Report
 	old.Complete, old.Gaps = false, gaps

@@ -47,7 +47,7 @@ func (e *Exporter) live(a *Audit) samples {
 		s.add(snapshotTime, float64(at.UnixMilli())/1000)
 	}
 	s.add(snapshotComplete, number(rep.Complete))
-	s.add(snapshotGaps, float64(len(blocks.NotHeld(rep.Gaps))))
+	s.add(snapshotGaps, float64(len(blocks.Untolerated(rep.Gaps))))
 	return s
 }
 
@@ -101,9 +101,9 @@ func (s samples) addFindings(r *audit.Report, checks []checkRun, unsure int) {
 		counts[kind{f.Check, f.Severity}]++
 	}
 	for _, c := range checks {
-		s.add(checkSuccess, number(c.judged), c.id)
+		s.add(checkSuccess, number(c.evaluated), c.id)
 		s.add(checkTook, c.took.Seconds(), c.id)
-		if !c.judged {
+		if !c.evaluated {
 			continue
 		}
 		for _, severity := range state.Severities {

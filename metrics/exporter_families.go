@@ -180,7 +180,7 @@ var slotStates = []string{"claimed", "free", "reserved"}
 // Groups returns the sections of METRICS.md, in their order.
 func Groups() []*Group { return append(slices.Clone(exporterGroups), &agentGroup) }
 
-// hostViewChecks names the checks that judge nothing without host views, as code.
+// hostViewChecks names the checks that evaluate nothing without host views, as code.
 func hostViewChecks() string {
 	var ids []string
 	for _, c := range checks.All {

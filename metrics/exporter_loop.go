@@ -29,8 +29,8 @@ const (
 // readingGap after it has ended, or nine times as long as it took if that is longer: at
 // most a tenth of the time is spent on them.
 const (
-	settle     = 2 * time.Second
-	readingGap = 10 * time.Second
+	propagationDelay = 2 * time.Second
+	readingGap       = 10 * time.Second
 )
 
 // loop audits, again and again. All of it runs in one goroutine, second readings
@@ -51,10 +51,10 @@ type loop struct {
 	// ages are others by then, and one that begins after aged.
 	again          bool
 	deadline, aged time.Time
-	// While the last audit is held, heldAt is the time that is known to be current of
+	// While the last audit is held, staleAt is the time that is known to be current of
 	// what can be watched, moved when it last changed, and moving since when it goes
 	// on; all zero if the last audit is not held.
-	heldAt, moved, moving time.Time
+	staleAt, moved, moving time.Time
 	// due is when the next audit is due.
 	due time.Time
 
@@ -74,7 +74,9 @@ type secondReading struct {
 	took      time.Duration
 }
 
-func newLoop(e *Exporter) *loop { return &loop{Exporter: e, tracker: audit.Tracker{Settle: settle}} }
+func newLoop(e *Exporter) *loop {
+	return &loop{Exporter: e, tracker: audit.Tracker{PropagationDelay: propagationDelay}}
+}
 
 func (l *loop) run(ctx context.Context) {
 	timer := time.NewTimer(l.Interval)
@@ -151,7 +153,7 @@ func (l *loop) audit(ctx context.Context) {
 	l.look(ctx, s)
 	l.pay()
 	if l.tracker.Unsettled && l.audited == s {
-		l.soon(time.Now().Add(settle))
+		l.soon(time.Now().Add(propagationDelay))
 	}
 }
 
@@ -163,7 +165,7 @@ func (l *loop) look(ctx context.Context, s *blocks.Snapshot) {
 	switch {
 	case l.Current() == nil:
 	case l.outage(s):
-		l.hold(s.Gaps)
+		l.markStale(s.Gaps)
 		l.again = true
 		return
 	case !again && !l.older(s.Cluster.TakenAt) && s.SameObjects(l.audited):
@@ -171,7 +173,7 @@ func (l *loop) look(ctx context.Context, s *blocks.Snapshot) {
 		l.audited, l.due = s, l.aged
 		return
 	}
-	l.heldAt, l.moved, l.moving = time.Time{}, time.Time{}, time.Time{}
+	l.staleAt, l.moved, l.moving = time.Time{}, time.Time{}, time.Time{}
 	j, err := l.evaluate(s, checks.All)
 	if err != nil {
 		l.again = true
@@ -214,14 +216,14 @@ func (l *loop) older(takenAt time.Time) bool {
 	return !l.deadline.IsZero() && !takenAt.Before(l.deadline) || !l.began.Before(l.aged)
 }
 
-// confirmed confirms the first judgement, as a report does.
+// confirmed confirms the first verdict, as a report does.
 func (l *loop) confirmed(ctx context.Context, j *evaluated) *evaluated {
 	defer func() { l.tracker.Accept(j.result, j.state.Cluster.TakenAt) }()
 	resources := j.result.NeedsConfirmation()
 	if len(resources) == 0 {
 		return j
 	}
-	second, err := l.reread(ctx, j.state.Snapshot, resources, nil, checks.All)
+	second, err := l.reread(ctx, j.state.Snapshot, resources, j.result.ViewsToConfirm(), checks.All)
 	l.began = time.Now() // what the cluster took to answer is not the audit's
 	if err != nil {
 		l.failed(resources, err)

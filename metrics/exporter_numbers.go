@@ -20,9 +20,9 @@ type numbers struct {
 }
 
 func (s *numbers) add(f *Family, value float64, labels ...string) {
-	known, judged := s.knows[f]
-	if !judged {
-		known = s.state.FirstMissing(f.Needs) == nil
+	known, evaluated := s.knows[f]
+	if !evaluated {
+		known = s.state.FirstMissing(f.Requires) == nil
 		s.knows[f] = known
 	}
 	if known {

@@ -7,11 +7,11 @@ import (
 )
 
 // How long is the last audit held while some kinds are not known to be current and
-// others are: holdFor at most from when time went on for the others. It counts again
+// others are: stalenessTimeout at most from when time went on for the others. It counts again
 // once it has not for standstill, as when nothing could be reached.
 const (
-	holdFor    = 2 * time.Minute
-	standstill = time.Minute
+	stalenessTimeout = 2 * time.Minute
+	standstill       = time.Minute
 )
 
 // outage reports whether a snapshot says no more than that what was audited is no
@@ -35,11 +35,11 @@ func (l *loop) outage(s *blocks.Snapshot) bool {
 		return true
 	case !stale:
 		return false
-	case !at.Equal(l.heldAt):
+	case !at.Equal(l.staleAt):
 		if now.Sub(l.moved) >= standstill {
 			l.moving = now
 		}
-		l.heldAt, l.moved = at, now
+		l.staleAt, l.moved = at, now
 	}
-	return now.Sub(l.moving) < holdFor || now.Sub(l.moved) >= standstill
+	return now.Sub(l.moving) < stalenessTimeout || now.Sub(l.moved) >= standstill
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // TestPagesAtOnce: however many browsers ask, only a few pages are made at the same time;
-// whoever stops waiting is not waited for, the others get theirs, and what programs
+// anyone who stops waiting is not waited for, the others get theirs, and what programs
 // ask for waits for no page.
 func TestPagesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -138,7 +138,7 @@ func pass(d time.Duration) {
 
 func critical(e *Exporter) int { return e.Current().Report.Summary.Critical }
 
-func withheld(e *Exporter) int {
+func skipped(e *Exporter) int {
 	n := 0
 	for _, s := range e.Current().Report.SkippedChecks {
 		if strings.Contains(s.Reason, "withheld") {
@@ -367,15 +367,15 @@ func TestSecondReading(t *testing.T) {
 			pass(10 * time.Second)
 			f.is(unrecorded)
 			pass(1500 * time.Millisecond)
-			if critical(e) != 0 || withheld(e) != 1 || f.readings.Load() != 0 {
-				t.Errorf("when it is new: %d critical, %d withheld, %d readings", critical(e), withheld(e), f.readings.Load())
+			if critical(e) != 0 || skipped(e) != 1 || f.readings.Load() != 0 {
+				t.Errorf("when it is new: %d critical, %d withheld, %d readings", critical(e), skipped(e), f.readings.Load())
 			}
 			if got := value(t, e, "calico_audit_findings_unconfirmed"); got != 1 {
 				t.Errorf("%v findings count as unconfirmed", got)
 			}
 			pass(3 * time.Second)
-			if critical(e) != 1 || withheld(e) != 0 || f.readings.Load() != 1 || !e.Current().Report.Complete {
-				t.Errorf("after a second reading: %d critical, %d withheld, %d readings", critical(e), withheld(e), f.readings.Load())
+			if critical(e) != 1 || skipped(e) != 0 || f.readings.Load() != 1 || !e.Current().Report.Complete {
+				t.Errorf("after a second reading: %d critical, %d withheld, %d readings", critical(e), skipped(e), f.readings.Load())
 			}
 			for range 120 {
 				f.is(unrecorded)
@@ -386,8 +386,8 @@ func TestSecondReading(t *testing.T) {
 			}
 			f.is(calm)
 			pass(2 * time.Second)
-			if critical(e) != 0 || withheld(e) != 0 {
-				t.Errorf("when it is gone: %d critical, %d withheld", critical(e), withheld(e))
+			if critical(e) != 0 || skipped(e) != 0 {
+				t.Errorf("when it is gone: %d critical, %d withheld", critical(e), skipped(e))
 			}
 		})
 	})
@@ -430,8 +430,8 @@ func TestDoubtful(t *testing.T) {
 			f.reads(func() (*blocks.Snapshot, error) { time.Sleep(3 * time.Second); return known(t, calm, time.Now()), nil })
 			f.is(unrecorded)
 			pass(time.Minute)
-			if critical(e) != 0 || withheld(e) != 1 || f.readings.Load() < 2 || f.readings.Load() > 3 {
-				t.Errorf("not found again: %d critical, %d withheld, %d readings", critical(e), withheld(e), f.readings.Load())
+			if critical(e) != 0 || skipped(e) != 1 || f.readings.Load() < 2 || f.readings.Load() > 3 {
+				t.Errorf("not found again: %d critical, %d withheld, %d readings", critical(e), skipped(e), f.readings.Load())
 			}
 			f.reads(func() (*blocks.Snapshot, error) { return nil, errors.New("forbidden") })
 			pass(time.Minute)
@@ -467,8 +467,8 @@ func TestDoubtfulForLong(t *testing.T) {
 					t.Fatalf("%d critical after %d readings", critical(e), f.readings.Load())
 				}
 			}
-			if f.readings.Load() < 2 || withheld(e) != 1 {
-				t.Errorf("%d readings, %d withheld", f.readings.Load(), withheld(e))
+			if f.readings.Load() < 2 || skipped(e) != 1 {
+				t.Errorf("%d readings, %d withheld", f.readings.Load(), skipped(e))
 			}
 		})
 	})
@@ -527,9 +527,9 @@ func TestOutage(t *testing.T) {
 			at := value(t, e, "calico_audit_snapshot_timestamp_seconds")
 			readings := f.readings.Load()
 			f.mu.Lock()
-			gone := *f.now
-			gone.Gaps = []blocks.Gap{{Resource: blocks.Pods, Reason: "not known to be current"}}
-			f.now = &gone
+			stale := *f.now
+			stale.Gaps = []blocks.Gap{{Resource: blocks.Pods, Reason: "not known to be current"}}
+			f.now = &stale
 			f.mu.Unlock()
 			f.changed <- struct{}{}
 			pass(time.Minute)

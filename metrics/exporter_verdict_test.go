@@ -17,11 +17,11 @@ import (
 // owners drop what is borrowed.
 const starved = borrowing + "bgp mesh=off\n"
 
-// TestUnjudged: a check that could not give its verdict because a kind could not be
+// TestInconclusive: a check that could not give its verdict because a kind could not be
 // read has no findings, not even 0, and no success, so that what it found before is
 // held by the rules; the report says that it withheld, and what was confirmed still is
 // when the kind can be read again.
-func TestUnjudged(t *testing.T) {
+func TestInconclusive(t *testing.T) {
 	for _, c := range []struct {
 		gap    string
 		checks string
@@ -121,8 +121,8 @@ func TestHostViewsPause(t *testing.T) {
 			}
 			f.is(seen)
 			pass(1500 * time.Millisecond)
-			if critical(e) != 1 || withheld(e) != 0 || f.readings.Load() != readings {
-				t.Errorf("the views are back: %d critical, %d withheld, %d more readings", critical(e), withheld(e), f.readings.Load()-readings)
+			if critical(e) != 1 || skipped(e) != 0 || f.readings.Load() != readings {
+				t.Errorf("the views are back: %d critical, %d withheld, %d more readings", critical(e), skipped(e), f.readings.Load()-readings)
 			}
 		})
 	})

@@ -30,17 +30,17 @@ type Family struct {
 	// Stable is true for families that dashboards and alerts may rely on. The
 	// others may change from one version to the next.
 	Stable bool
-	// Needs are the resources without which the numbers would be wrong. While one
+	// Requires are the resources without which the numbers would be wrong. While one
 	// could not be read whole, the family is absent.
-	Needs []blocks.Resource
+	Requires []blocks.Resource
 
 	// order are the places of the Labels by name, as they are written.
 	order []int
 }
 
 // with returns the family with what its numbers need.
-func (f *Family) with(needs ...blocks.Resource) *Family {
-	f.Needs = needs
+func (f *Family) with(requires ...blocks.Resource) *Family {
+	f.Requires = requires
 	return f
 }
 

@@ -106,7 +106,7 @@ func (b *Begun) Refs() []blocks.Ref {
 
 // next returns the next write that a half-done step needs, or why it has to wait.
 //
-// What the run that broke off had begun it had the right to begin: it judged the
+// What the run that broke off had begun it had the right to begin: it evaluated the
 // objects and pinned them. So what it left marked for deletion is deleted, if it is
 // still the same object and nothing has been done with it since; and an affinity that
 // it left in pendingDeletion, though the block is its host's after all, gets its state
@@ -115,7 +115,7 @@ func (b *Begun) next() Move {
 	if b.Kind == nil || b.Kind.Complete == nil || !b.Log.Unfinished {
 		return Move{}
 	}
-	if g := b.State.FirstMissing(b.Kind.Needs); g != nil {
+	if g := b.State.FirstMissing(b.Kind.Requires); g != nil {
 		return b.held(SkipHalfDone, fmt.Sprintf("a read that this needs is missing: %s", g))
 	}
 	m := b.Kind.Complete(b)
@@ -186,7 +186,7 @@ func (b *Begun) evaluate() Move {
 	return b.Kind.Undo(b)
 }
 
-// closed says why nothing of the step may be written now, by the same gate that a plan
+// closed says why nothing of the step may be written now, by the same refusals that a plan
 // goes through; an empty code if it may.
 func (b *Begun) closed() Reason {
 	g, missing := b.State.Missing(blocks.ClusterInfos)
@@ -273,8 +273,8 @@ func (b *Begun) EndAffinity() Move {
 	case block != nil && block.Owner == a.Owner:
 		return b.PutBack(a)
 	case block == nil:
-		if r := (&Proposals{State: b.State}).RetainedWithoutBlock(a); r.Code != "" {
-			return b.held(SkipHalfDone, r.Why)
+		if r := b.State.NoBlockBar(a.CIDR); r.Code != "" {
+			return b.held(SkipHalfDone, r.Reason)
 		}
 	}
 	if a.SoftDeleted {
@@ -341,7 +341,7 @@ func (b *Begun) mustStay(a *blocks.Affinity) string {
 		return "it is marked deleted"
 	case a.State != blocks.PendingDeletion || StoredObject(last.After).Spec.State != string(blocks.PendingDeletion):
 		return fmt.Sprintf("its state is %q, which is not what the journal says was written last", a.State)
-	case a.Written.Std().After(last.At.Add(WriteTimeout + ClockSkew)):
+	case a.Written.Std().After(last.At.Add(blocks.WriteTimeout + blocks.ClockSkew)):
 		return fmt.Sprintf("somebody else wrote it since, at %s, and may be releasing it", phrase.Time(a.Written))
 	case block == nil:
 		return "its block does not exist"

@@ -2,7 +2,6 @@ package repair
 
 import (
 	"encoding/json"
-	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -46,13 +45,6 @@ func (c *Change) Ref() blocks.Ref { return blocks.Ref{Resource: c.Resource, Name
 // Was is the object of a change as it was stored; the zero value if it cannot be read.
 func (c *Change) Was() Stored { return StoredObject(c.Before) }
 
-// WriteTimeout bounds what is done to one object once it was begun, whatever becomes of
-// the run's context.
-const WriteTimeout = 2 * time.Minute
-
-// ClockSkew is how far the clocks of two API servers may be apart.
-const ClockSkew = time.Minute
-
 // StepLog is what a journal tells of one step, over all runs that wrote it. A change is
 // taken down before it is sent, so that by itself it does not say that it was carried out.
 type StepLog struct {
@@ -61,7 +53,7 @@ type StepLog struct {
 	// Ended is its last outcome; "" if none was taken down.
 	Ended Status
 	// Started is true if it was begun and no run has said what became of it. That a
-	// later run did not come to it, or could not judge it, says nothing.
+	// later run did not come to it, or could not evaluate it, says nothing.
 	Started bool
 	// Unfinished is true if something of it may have been written, and no run has
 	// brought it to an end: it died in it, or failed in it.
@@ -107,7 +99,7 @@ func (l *StepLog) DeleteSent(c *Change) bool {
 // Ours reports whether an object was not written since the step by anything but this
 // program, as far as times tell.
 func (l *StepLog) Ours(m blocks.Meta) bool {
-	return m.ByUs || len(l.Changes) > 0 && !m.Written.Std().After(l.Changes[len(l.Changes)-1].At.Add(WriteTimeout+ClockSkew))
+	return m.ByUs || len(l.Changes) > 0 && !m.Written.Std().After(l.Changes[len(l.Changes)-1].At.Add(blocks.WriteTimeout+blocks.ClockSkew))
 }
 
 // Mark sets blocks.Meta.ByUs of the objects of a snapshot that the step has left

@@ -51,7 +51,7 @@ func (r *Request) Aims(st *state.State, t state.Subject) bool {
 		}
 	}
 	if t.Kind == state.KindWhereaboutsReservation {
-		for _, a := range reservedBy(t).Addresses() {
+		for _, a := range ReservationOf(t.Name).Addresses() {
 			places = append(places, state.IPPrefix(a))
 		}
 	}
@@ -69,10 +69,10 @@ func (r *Request) Aims(st *state.State, t state.Subject) bool {
 	return aimed && in
 }
 
-// reservedBy is the reservation of a subject, by its name.
-func reservedBy(t state.Subject) *blocks.WhereaboutsReservation {
-	_, name, _ := strings.Cut(t.Name, "/")
-	return &blocks.WhereaboutsReservation{Meta: blocks.Meta{Name: name}}
+// ReservationOf is a reservation of Whereabouts' as far as its namespace and name tell.
+func ReservationOf(key string) *blocks.WhereaboutsReservation {
+	namespace, name, _ := strings.Cut(key, "/")
+	return &blocks.WhereaboutsReservation{Namespace: namespace, Meta: blocks.Meta{Name: name}}
 }
 
 // Meet reports whether any of the wanted is among those there are; nothing wanted

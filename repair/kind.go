@@ -16,12 +16,19 @@ import (
 // own, step_<kind>.go.
 type StepKind struct {
 	Kind       Kind
-	Flag       string             // of the command, that asks for it
-	Asked      func(Request) bool // whether a request does
-	Needs      []blocks.Resource  // the reads without which nothing of the kind is proposed
-	Plain      bool               // it writes no object whose meaning a newer Calico may have changed
-	RestsOnAll func(*Step) bool   // whether a step rests on the whole cluster, all of which is read right before; nil for none
-	Propose    func(*Proposals)   // finds what could be done, and what must not be
+	Requires   []blocks.Resource // the reads without which nothing of the kind is proposed
+	Plain      bool              // it writes no object whose meaning a newer Calico may have changed
+	RestsOnAll func(*Step) bool  // whether a step rests on the whole cluster, all of which is read right before; nil for none
+	// AsksHosts is true where a step gives an address back that some host may use: it rests
+	// on their views, on machines being off, or on a consent.
+	AsksHosts bool
+	// Rights are what a step needs beyond what an audit needs for reading, and UndoRights
+	// what taking it back needs, or finishing it where it was left half-done.
+	Rights, UndoRights []Right
+	Propose            func(*Proposals) // finds what could be done, and what must not be
+	// Idle says why nothing is found that the kind of repair is for which this is the first
+	// step of; nil where [RequestKind.Idle] does.
+	Idle func(*state.State) string
 	// Exact are the guards whose values must be equal in the plan and in the step
 	// as derived again. One that is in neither is equal. Loose are those that may
 	// differ, each with whether what the plan says holds still. A step has no others:
@@ -184,7 +191,7 @@ func OnlyIf(ok bool, value string) string {
 
 // Derive is [Derive] for a step of the kind.
 func (k *StepKind) Derive(st *state.State, req Request, id string) (*Step, *Refusal) {
-	if !k.Asked(req) {
+	if !req.Asks(k.Kind) {
 		return nil, nil
 	}
 	x := Propose(st, req, k, id)

@@ -136,6 +136,8 @@ type Stored struct {
 		Block          map[string]int `json:"block"`
 		StrictAffinity *bool          `json:"strictAffinity"`
 		Affinity       *string        `json:"affinity"`
+		PodRef         string         `json:"podref"`
+		Range          string         `json:"range"`
 	} `json:"spec"`
 }
 

@@ -35,23 +35,23 @@ func ClaimedAgain(a *blocks.Affinity) bool { return a.State == blocks.Pending &&
 // OldFrom says when a state that has held since a time will have held for the grace, to
 // be added to why it is too young; "" if the time is not known.
 func OldFrom(st *state.State, since blocks.Time) string {
-	due := since.Std().Add(st.Grace)
-	if since.IsZero() || !due.After(st.Cluster.TakenAt) {
+	if since.IsZero() {
 		return ""
 	}
-	return fmt.Sprintf("; plan again after %s", phrase.Time(due.Add(time.Second-1).Truncate(time.Second)))
+	return PlanAfter(st, st.Due(since))
+}
+
+// PlanAfter says from when on something is due, to be added to why it is not yet; "" if it is
+// not a matter of time.
+func PlanAfter(st *state.State, due blocks.Time) string {
+	if due.IsZero() || !due.Std().After(st.Cluster.TakenAt) {
+		return ""
+	}
+	return fmt.Sprintf("; plan again after %s", phrase.Time(due.Std().Add(time.Second-1).Truncate(time.Second)))
 }
 
 // HostOf returns the node that the value of [GuardOwner] names; "" if none.
 func HostOf(owner string) string { return blocks.ParseOwner(owner).Node() }
-
-// PoolNames returns the name of a pool as a list; empty for nil.
-func PoolNames(p *state.Pool) []string {
-	if p == nil {
-		return nil
-	}
-	return []string{p.Name}
-}
 
 // PoolName is a pool's name, "none" for no pool.
 func PoolName(p *state.Pool) string {

@@ -120,15 +120,6 @@ type Request struct {
 	Chosen string `json:"-"`
 }
 
-// Evicts reports whether the request may end in evictions, which PodDisruptionBudgets and
-// the labels of pods have to be read for.
-func (r *Request) Evicts() bool { return r.Consolidate || r.Rehome }
-
-// ReleasesAddresses reports whether the request may end in steps that [Step.AsksHosts].
-func (r *Request) ReleasesAddresses() bool {
-	return r.LeakedIPs || r.WhereaboutsStranded || r.WhereaboutsReservations
-}
-
 // Plan is what would be done, what must not be, and what people should do.
 // Everything in it is sorted: the same state and request give the same bytes.
 type Plan struct {
@@ -178,7 +169,7 @@ type Step struct {
 	Evidence []state.Evidence `json:"evidence,omitempty"`
 	// Guards are the facts that must still hold when the step is carried out.
 	Guards []Guard `json:"guards"`
-	// TwoObservations is true if the state must be seen twice, a grace apart, at
+	// TwoObservations is true if the state must be seen twice, one grace period apart, at
 	// unchanged identity and version: the plan is the first time.
 	TwoObservations bool `json:"twoObservations,omitempty"`
 	// Apart is how far apart the two observations are at least, where that is not the
@@ -187,12 +178,6 @@ type Step struct {
 	// Pools and Nodes are those that the step concerns, for filters.
 	Pools []string `json:"pools,omitempty"`
 	Nodes []string `json:"nodes,omitempty"`
-}
-
-// AsksHosts reports whether a step gives an address back that some host may use: it rests on
-// their views, on machines being off, or on a consent.
-func (s *Step) AsksHosts() bool {
-	return s.Kind == ReleaseIP || s.Kind == ReleaseWhereabouts || s.Kind == DeleteWhereaboutsReservation
 }
 
 // Guard is a fact that a step stands on.
@@ -377,8 +362,8 @@ const (
 	// steps is not done, the others are not tried but those that take back what was made
 	// for it.
 	GuardConsolidation = "consolidation"
-	// GuardInNeed is the node that is to get the block.
-	GuardInNeed = "inNeed"
+	// GuardForNode is the node that is to get the block.
+	GuardForNode = "inNeed"
 	// GuardPod and GuardPodUID are the pod to evict, GuardController the UID of what
 	// makes another in its place.
 	GuardPod        = "pod"

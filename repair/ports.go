@@ -39,7 +39,7 @@ type ObjectRef struct {
 // back what it can.
 //
 // Its errors are: [ErrChanged], by errors.Is, if an object is no longer the one that
-// was judged (nothing harmful was written, and the step may be derived again);
+// was evaluated (nothing harmful was written, and the step may be derived again);
 // [LeftBehindError], by errors.As, one or several, if a later write of the protocol
 // failed; and any other error where the outcome is not known.
 type Writer interface {
@@ -61,7 +61,7 @@ type Writer interface {
 	// Each ordinal's handle and sequence number must be those given, in the very object
 	// that the write is conditional on; of those that are not, the error is
 	// [ErrChanged]. The errors are those of each, nil for one that is freed.
-	ReleaseIPs(ctx context.Context, block ObjectRef, all []Release) []error
+	ReleaseIPs(ctx context.Context, block ObjectRef, all []ReleaseOptions) []error
 	// DeleteHandle deletes a handle, SetHandleCounts replaces its counts.
 	DeleteHandle(ctx context.Context, handle ObjectRef) error
 	SetHandleCounts(ctx context.Context, handle ObjectRef, counts []blocks.HandleCount) error
@@ -136,8 +136,8 @@ func SecondaryOwnerOf(o blocks.WhereaboutsOwner) SecondaryOwner {
 	return SecondaryOwner{o.Pod.String(), o.ContainerID, o.Interface}
 }
 
-// Release is an address to be freed.
-type Release struct {
+// ReleaseOptions is an address to be freed.
+type ReleaseOptions struct {
 	// Step is the ID of the step that frees it, for the journal.
 	Step     string
 	Ordinal  int
@@ -236,7 +236,7 @@ func (e *KeptCordonError) Error() string {
 	return fmt.Sprintf("node %s stays cordoned: that is by %s now%s, and no more by this program, whose mark was taken off", e.Node, e.By, when)
 }
 
-// ErrChanged says that an object is no longer the one that was judged.
+// ErrChanged says that an object is no longer the one that was evaluated.
 var ErrChanged = errors.New("it changed since it was judged")
 
 // LeftBehindError says that a step has written something and could not finish: an

@@ -91,19 +91,19 @@ func (x *Pretence) Free(name string, a netip.Addr) {
 	if attr != nil {
 		x.uncount(attr.Handle, b.CIDR)
 	}
-	gone := b.Ordinals[i]
+	removed := b.Ordinals[i]
 	b.Ordinals = slices.Clone(b.Ordinals)
 	b.Ordinals[i] = blocks.Free
 	b.Unallocated = append(slices.Clone(b.Unallocated), int32(i))
 	b.OrdinalSequences = slices.DeleteFunc(slices.Clone(b.OrdinalSequences), func(s blocks.OrdinalSequence) bool { return int(s.Ordinal) == i })
 	b.Sequence++
 	b.Written = x.Cluster.Taken()
-	if slices.Contains(b.Ordinals, gone) || attr == nil {
+	if slices.Contains(b.Ordinals, removed) || attr == nil {
 		return
 	}
-	b.Attributes = slices.Delete(slices.Clone(b.Attributes), int(gone), int(gone)+1)
+	b.Attributes = slices.Delete(slices.Clone(b.Attributes), int(removed), int(removed)+1)
 	for j, o := range b.Ordinals {
-		if o > gone {
+		if o > removed {
 			b.Ordinals[j] = o - 1
 		}
 	}

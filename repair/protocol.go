@@ -12,9 +12,6 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Whole reports whether a step rests on the whole cluster, which is read right before.
-func (k *StepKind) Whole(s *Step) bool { return k.RestsOnAll != nil && k.RestsOnAll(s) }
-
 // Refs are the objects that a step rests on: read again right before and right after.
 func (k *StepKind) Refs(st *state.State, s *Step) []blocks.Ref {
 	r := NewRefs(st)
@@ -58,12 +55,11 @@ type Turn struct {
 
 // Ready says from when on a step may be carried out, with why it waits, or why it must
 // not be though the state gives reason for it; the zero values if at once.
-func (k *StepKind) Ready(t *Turn, s *Step) (due time.Time, code RefusalCode, why string) {
+func (k *StepKind) Ready(t *Turn, s *Step) (due time.Time, _ Reason) {
 	if k.Due == nil {
-		return time.Time{}, "", ""
+		return time.Time{}, Reason{}
 	}
-	due, r := k.Due(t, s)
-	return due, r.Code, r.Why
+	return k.Due(t, s)
 }
 
 // CarryOut writes a step that was derived from exactly the site's state.
@@ -76,23 +72,6 @@ func (k *StepKind) CarryOut(ctx context.Context, on *Site, s *Step) error {
 	}
 	return k.Act(ctx, on.Workloads, on.State, s)
 }
-
-// With names the object that a step shares with others of its kind, which are read and
-// written together; "" for one by itself.
-func (k *StepKind) With(s *Step) string {
-	if k.Shares == nil {
-		return ""
-	}
-	return k.Shares(s)
-}
-
-// CarryOutTogether is CarryOut for steps that share an object, with the error of each.
-func (k *StepKind) CarryOutTogether(ctx context.Context, on *Site, steps []*Step) []error {
-	return k.Together(ctx, on.Writer, on.State, steps)
-}
-
-// Settles reports whether a step sets something off that has to come to its end.
-func (k *StepKind) Settles() bool { return k.Settled != nil }
 
 // VerifySince is Verify for a step that was derived from an earlier state: what is left
 // that was so before is none of its doing, and becomes a remark.

@@ -32,8 +32,8 @@ type SkipCode string
 
 // Why a step of a plan is not carried out, beside what refuses it again.
 const (
-	// SkipGone: what the step was about does not exist any more.
-	SkipGone SkipCode = "Gone"
+	// SkipDeleted: what the step was about does not exist any more.
+	SkipDeleted SkipCode = "Gone"
 	// SkipChanged: the object is another, or was written since the plan.
 	SkipChanged SkipCode = "Changed"
 	// SkipNotDerived: the state as it is now gives no reason for such a step.

@@ -9,7 +9,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// Seal writes the plan's digest. Whoever changes a plan in good faith seals it again.
+// Seal writes the plan's digest. Anyone who changes a plan in good faith seals it again.
 func (p *Plan) Seal() { p.Digest = p.digest() }
 
 // Intact reports whether the plan is as it was sealed. A plan that was edited since is

@@ -96,11 +96,11 @@ func (m *machine) largeNode() string {
 		fmt.Fprintf(&inside, "%s addr add %s/32 dev eth0\n", pods[i], a)
 	}
 	m.Cleanup(func() {
-		var gone strings.Builder
+		var deletions strings.Builder
 		for _, p := range pods {
-			fmt.Fprintf(&gone, "netns del %s\n", p)
+			fmt.Fprintf(&deletions, "netns del %s\n", p)
 		}
-		_ = m.batch("", gone.String())
+		_ = m.batch("", deletions.String())
 	})
 	for i := range 5 {
 		fmt.Fprintf(&node, "route add blackhole 10.64.%d.0/26 proto bird\nroute add blackhole 2001:db8:%x::/122 proto bird\n", i, i)

@@ -27,12 +27,12 @@ import (
 // scanAsProgram makes the test binary print a host view, as a process of its own.
 const scanAsProgram = "CALICO_AUDIT_TEST_SCAN"
 
-// holdAsProgram makes the test binary hold a network namespace: "HOW PATH".
-const holdAsProgram = "CALICO_AUDIT_TEST_HOLD"
+// useAsProgram makes the test binary hold a network namespace: "HOW PATH".
+const useAsProgram = "CALICO_AUDIT_TEST_HOLD"
 
 func TestMain(m *testing.M) {
-	if how, path, hold := strings.Cut(os.Getenv(holdAsProgram), " "); hold {
-		holdNamespace(how, path)
+	if how, path, use := strings.Cut(os.Getenv(useAsProgram), " "); use {
+		useNamespace(how, path)
 	}
 	if os.Getenv(scanAsProgram) == "" {
 		os.Exit(m.Run())
@@ -51,9 +51,9 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// holdNamespace holds a namespace by an open file, a thread or a socket, says so, and
+// useNamespace holds a namespace by an open file, a thread or a socket, says so, and
 // never returns.
-func holdNamespace(how, path string) {
+func useNamespace(how, path string) {
 	fail := func(err error) {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -146,15 +146,15 @@ func (m *machine) start(name string, args ...string) *exec.Cmd {
 	return c
 }
 
-// hold starts a process that holds a namespace, until the test ends.
-func (m *machine) hold(path, how string) {
+// use starts a process that holds a namespace, until the test ends.
+func (m *machine) use(path, how string) {
 	m.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		m.Fatal(err)
 	}
 	c := exec.Command(exe)
-	c.Env, c.Stderr = append(os.Environ(), holdAsProgram+"="+how+" "+path), os.Stderr
+	c.Env, c.Stderr = append(os.Environ(), useAsProgram+"="+how+" "+path), os.Stderr
 	out, err := c.StdoutPipe()
 	if err != nil {
 		m.Fatal(err)

@@ -152,7 +152,7 @@ func (s *scan) readSpace(sp *space) bool {
 			sp.identify()
 			return true
 		}
-		if !gone(err) {
+		if !ended(err) {
 			unreadable = err
 		}
 	}

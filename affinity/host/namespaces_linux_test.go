@@ -212,7 +212,7 @@ func TestHolders(t *testing.T) {
 			case "another mount namespace":
 				m.awaitSleep(m.start("unshare", "--mount", "--propagation", "private", "sleep", "600"))
 			default:
-				m.hold(path, how)
+				m.use(path, how)
 			}
 			if how == "another mount namespace" {
 				m.run("umount", path) // to delete its file would unmount it there, too

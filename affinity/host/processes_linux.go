@@ -56,7 +56,7 @@ func (s *scan) processes(known map[int]bool) (out listing, err error) {
 		case errors.Is(err, errZombie):
 		case errors.Is(err, fs.ErrPermission):
 			out.denied = append(out.denied, pid)
-		case gone(err):
+		case ended(err):
 			out.ended = true
 		default:
 			return out, fmt.Errorf("reading process %d: %w", pid, err)
@@ -73,8 +73,8 @@ func (s *scan) processes(known map[int]bool) (out listing, err error) {
 // errZombie means that a process has ended and holds nothing any more.
 var errZombie = errors.New("it has ended, and its parent has not waited for it")
 
-// gone reports whether an error means that a process ended.
-func gone(err error) bool {
+// ended reports whether an error means that a process ended.
+func ended(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) || errors.Is(err, errStat)
 }
 

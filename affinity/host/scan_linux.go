@@ -26,7 +26,7 @@ import (
 // all. What is missing in a view beyond that is said in its Gaps.
 func Scan(ctx context.Context, o Options) (*blocks.HostView, error) {
 	s := &scan{Options: o.withDefaults(), ctx: ctx, view: &blocks.HostView{
-		APIVersion: "calico-audit/v1alpha1", Kind: blocks.HostViewKind, Node: o.Node,
+		APIVersion: blocks.APIVersion, Kind: blocks.HostViewKind, Node: o.Node,
 		TakenAt: time.Now().UTC().Truncate(time.Millisecond), RulesKnown: true,
 	}}
 	var err error

@@ -52,7 +52,7 @@ func parseStat(text []byte) (processStat, error) {
 
 func letter(c byte) bool { return 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' }
 
-// printable makes a process's name fit for a line of text: whoever starts a process
+// printable makes a process's name fit for a line of text: anyone who starts a process
 // chooses its name freely, control characters and broken UTF-8 included.
 func printable(name []byte) string {
 	return strings.Map(func(r rune) rune {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/btree"
 
-	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -24,11 +23,13 @@ type Allocator struct {
 	pools []*pool
 	nodes map[string]*node
 	// blocks are all that exist; owned those of each owner, in no order.
-	blocks map[netip.Prefix]*block
-	owned  map[blocks.Owner][]*block
-	claims map[blocks.Owner][]*claim
+	blocks     map[netip.Prefix]*block
+	owned      map[blocks.Owner][]*block
+	affinities map[blocks.Owner][]*claim
 	// changes counts, by owner, what may have a node find other blocks of its own than before.
 	changes map[blocks.Owner]int
+	// most is the largest number of blocks with which a node asked for a further one.
+	most int
 	// queues are those of blocks without allocations, by their size.
 	queues map[int][]int32
 	// reclaims is true from v3.32 on, which takes empty blocks of other nodes; labelled
@@ -68,14 +69,12 @@ type claim struct {
 	// confirmed is true also for one without a state, which unstated tells apart.
 	confirmed, unstated     bool
 	softDeleted, unlabelled bool
+	// full is true once its block was seen to have no room, until that has again.
+	full bool
 }
 
-// NewAllocator returns an Allocator that starts from a state.
-func NewAllocator(st *state.State) *Allocator {
-	return newAllocator(st, st.Pools, st.IPAM, starts{}, nil)
-}
-
-// newAllocator returns an Allocator with other pools and settings than the state's.
+// newAllocator returns an Allocator that starts from a state, with pools and settings
+// that may be others than the state's.
 // without, if not nil, says of which CIDRs neither blocks nor affinities are there.
 func newAllocator(st *state.State, pools []*state.Pool, config blocks.IPAMConfig, known starts, without func(netip.Prefix) bool) *Allocator {
 	if without == nil {
@@ -83,9 +82,9 @@ func newAllocator(st *state.State, pools []*state.Pool, config blocks.IPAMConfig
 	}
 	a := &Allocator{
 		config: config, reserved: st.Reserved, nodes: map[string]*node{}, blocks: map[netip.Prefix]*block{},
-		owned: map[blocks.Owner][]*block{}, claims: map[blocks.Owner][]*claim{}, starts: known,
+		owned: map[blocks.Owner][]*block{}, affinities: map[blocks.Owner][]*claim{}, starts: known,
 		changes: map[blocks.Owner]int{}, queues: map[int][]int32{},
-		reclaims: affinity.AtLeast(st.Cluster.CalicoVersion, 3, 32), labelled: affinity.AtLeast(st.Cluster.CalicoVersion, 3, 31),
+		reclaims: blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 32), labelled: blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 31),
 		now: st.Cluster.TakenAt,
 	}
 	for _, h := range st.NodeStates {
@@ -142,9 +141,9 @@ func (a *Allocator) addPool(p *state.Pool) {
 }
 
 func (a *Allocator) addClaim(owner blocks.Owner, c *claim) {
-	all := a.claims[owner]
+	all := a.affinities[owner]
 	i, _ := slices.BinarySearchFunc(all, c.name, func(d *claim, name string) int { return strings.Compare(d.name, name) })
-	a.claims[owner] = slices.Insert(all, i, c)
+	a.affinities[owner] = slices.Insert(all, i, c)
 	a.changes[owner]++
 }
 
@@ -156,18 +155,18 @@ func (a *Allocator) write(owner blocks.Owner, c *claim) {
 }
 
 func (a *Allocator) deleteClaim(owner blocks.Owner, c *claim) {
-	a.claims[owner] = slices.DeleteFunc(a.claims[owner], func(d *claim) bool { return d == c })
+	a.affinities[owner] = slices.DeleteFunc(a.affinities[owner], func(d *claim) bool { return d == c })
 	a.changes[owner]++
 }
 
 // getClaim reads an affinity as Calico's client does: reading one whose deletion was begun
 // ends it (libcalico-go backend/k8s/resources/ipam_affinity.go, getV1).
 func (a *Allocator) getClaim(owner blocks.Owner, cidr netip.Prefix) *claim {
-	i := slices.IndexFunc(a.claims[owner], func(c *claim) bool { return c.cidr == cidr })
+	i := slices.IndexFunc(a.affinities[owner], func(c *claim) bool { return c.cidr == cidr })
 	if i < 0 {
 		return nil
 	}
-	c := a.claims[owner][i]
+	c := a.affinities[owner][i]
 	if c.softDeleted {
 		a.deleteClaim(owner, c)
 		return nil
@@ -197,20 +196,28 @@ func (a *Allocator) changed(b *block) {
 			tree.Delete(b)
 		}
 	}
-	a.changes[b.owner]++
 	free := a.numFree(b) > 0
 	for _, p := range a.pools {
 		if p.has(b) {
 			keep(p.lending, !b.reserved && (free || b.softDeleted))
-			keep(p.empty, b.used == 0 && free && a.now.Sub(b.claimed) >= emptyBlockMinReclaimAge)
+			keep(p.empty, b.used == 0 && free && a.now.Sub(b.claimed) >= state.TakeoverAge)
 		}
+	}
+}
+
+// regained notes that a block may have room again, also because it is gone and may be made
+// again.
+func (a *Allocator) regained(b *block) {
+	a.changes[b.owner]++
+	for _, c := range a.affinities[b.owner] {
+		c.full = c.full && c.cidr != b.cidr
 	}
 }
 
 func (a *Allocator) deleteBlock(b *block) {
 	delete(a.blocks, b.cidr)
 	a.owned[b.owner] = slices.DeleteFunc(a.owned[b.owner], func(o *block) bool { return o == b })
-	a.changes[b.owner]++
+	a.regained(b)
 	for _, p := range a.pools {
 		if p.has(b) {
 			p.remove(b)
@@ -279,9 +286,8 @@ func (a *Allocator) take(b *block) netip.Addr {
 }
 
 // Release gives an address back, which goes to the end of its block's queue; one that is not
-// allocated is left alone. A block
-// without owner goes with its last address, and so does an empty one in a pool that no
-// longer selects its node (releaseIPsFromBlock, ensureConsistentAffinity).
+// allocated is left alone. A block without owner goes with its last address, and so does an
+// empty one in a pool that no longer selects its node (releaseIPsFromBlock, ensureConsistentAffinity).
 func (a *Allocator) Release(cidr netip.Prefix, addr netip.Addr) {
 	b := a.getBlock(cidr)
 	if b == nil || slices.Contains(b.free, b.ordinal(addr)) {
@@ -289,6 +295,7 @@ func (a *Allocator) Release(cidr netip.Prefix, addr netip.Addr) {
 	}
 	b.free, b.used = append(slices.Clip(b.free), b.ordinal(addr)), b.used-1
 	a.changed(b)
+	a.regained(b)
 	if b.used == 0 && b.owner == (blocks.Owner{}) {
 		a.deleteBlock(b)
 		return

@@ -9,8 +9,8 @@ import (
 // Answer is what a cluster has room for and, if something was to be assumed, what comes
 // of it.
 type Answer struct {
-	// Question is what was assumed; nil if nothing was.
-	Question *Question `json:"question,omitempty"`
+	// Scenario is what was assumed; nil if nothing was.
+	Scenario *Scenario `json:"question,omitempty"`
 	// Rules is the Calico release whose allocator was followed.
 	Rules string `json:"rules"`
 	// Inconclusive says why there is no verdict; everything below is empty then.

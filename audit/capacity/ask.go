@@ -18,10 +18,10 @@ var Reads = []blocks.Resource{
 
 // Ask answers a question about a state. An error says what of the question makes no sense,
 // or is the context's, whose end ends the simulation.
-func Ask(ctx context.Context, st *state.State, q Question) (*Answer, error) {
+func Ask(ctx context.Context, st *state.State, q Scenario) (*Answer, error) {
 	answer := &Answer{Rules: rules(st), Today: []Headroom{}}
 	if !q.IsZero() {
-		answer.Question = &q
+		answer.Scenario = &q
 	}
 	if answer.Inconclusive = unread(st); answer.Inconclusive != "" {
 		return answer, nil
@@ -36,7 +36,7 @@ func Ask(ctx context.Context, st *state.State, q Question) (*Answer, error) {
 	w.stopped = func() bool { return ctx.Err() != nil }
 	answer.Today = headroom(w, q.NodeLabels)
 	answer.Notes = notes(w, &q)
-	if answer.Question != nil {
+	if answer.Scenario != nil {
 		r := w.simulate(&q)
 		r.out.Traffic = r.traffic()
 		if !r.out.Fits {
@@ -50,7 +50,7 @@ func Ask(ctx context.Context, st *state.State, q Question) (*Answer, error) {
 
 // rules names the release whose allocator is followed.
 func rules(st *state.State) string {
-	if affinity.AtLeast(st.Cluster.CalicoVersion, 3, 32) {
+	if blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 32) {
 		return "v3.32"
 	}
 	return "v3.31"
@@ -125,7 +125,7 @@ func (r *run) forecast(p *pool) affinity.BorrowForecast {
 }
 
 // notes say what the answer does not depend on, and what it leaves open.
-func notes(w *world, q *Question) (out []string) {
+func notes(w *world, q *Scenario) (out []string) {
 	if w.Info.Locked {
 		out = append(out, "the datastore is locked: until it is unlocked no pod gets an address")
 	}
@@ -162,7 +162,7 @@ const (
 
 // curve says how many blocks are claimed as nodes join: twice as many as are asked about,
 // or as far as there are blocks and a bit on.
-func (w *world) curve(q *Question) []Curve {
+func (w *world) curve(q *Scenario) []Curve {
 	plain, base := *q, *w
 	plain.AddNodes, plain.Pods, base.joining, base.shares = 0, 0, nil, nil
 	r := base.simulate(&plain)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -82,14 +81,19 @@ func (a *Allocator) Assign(r Request) Assigned {
 	}
 	mine, limit := e.mine, a.config.BlockLimit()
 	for _, c := range mine[e.full:] {
-		if b := a.affineBlock(n, c.cidr); b != nil && a.numFree(b) > 0 {
-			return a.assigned(b, false)
+		if !c.full {
+			if b := a.affineBlock(n, c); b != nil && a.numFree(b) > 0 {
+				return a.assigned(b, false)
+			}
+			c.full = true
 		}
 		e.full++
 	}
-	switch {
-	case len(mine) >= limit:
+	if len(mine) >= limit {
 		return refused(LimitBlocksOfNode, "the node holds %d of at most %d blocks, and they are full", len(mine), limit)
+	}
+	a.most = max(a.most, len(mine))
+	switch {
 	case n.Windows && !a.config.StrictAffinity:
 		return refused(LimitSelector, "on Windows nodes Calico assigns under strict affinity alone")
 	case !a.config.AutoAllocateBlocks:
@@ -187,7 +191,7 @@ func (e *eligible) forUse(u blocks.Use) *eligible {
 func (a *Allocator) affineBlocks(n *node, f blocks.Family, e *eligible) (mine []*claim) {
 	owner := n.owner()
 	var give []*claim
-	for _, c := range a.claims[owner] {
+	for _, c := range a.affinities[owner] {
 		if blocks.FamilyOf(c.cidr.Addr()) != f || c.softDeleted || c.unlabelled && a.labelled {
 			continue
 		}
@@ -209,16 +213,11 @@ func (a *Allocator) affineBlocks(n *node, f blocks.Family, e *eligible) (mine []
 
 // affineBlock returns the block of a node's affinity, which is made if it does not exist;
 // nil if it is another's, or reserved as a whole (findOrClaimBlock, getBlockFromAffinity).
-func (a *Allocator) affineBlock(n *node, cidr netip.Prefix) *block {
-	owner := n.owner()
-	if a.reserved.Covers(cidr) {
+func (a *Allocator) affineBlock(n *node, c *claim) *block {
+	if a.reserved.Covers(c.cidr) {
 		return nil
 	}
-	c := a.getClaim(owner, cidr)
-	if c == nil {
-		return nil
-	}
-	return a.blockOf(n, owner, c)
+	return a.blockOf(n, n.owner(), c)
 }
 
 func (a *Allocator) blockOf(n *node, owner blocks.Owner, c *claim) *block {
@@ -266,7 +265,7 @@ func (a *Allocator) claimBlock(n *node, pools []*pool) (b *block, again bool) {
 		if !ok {
 			return nil, false
 		}
-		had := slices.ContainsFunc(a.claims[owner], func(c *claim) bool { return c.cidr == cidr })
+		had := slices.ContainsFunc(a.affinities[owner], func(c *claim) bool { return c.cidr == cidr })
 		c := a.getClaim(owner, cidr)
 		switch {
 		case c == nil && had:
@@ -311,11 +310,6 @@ func (a *Allocator) candidate(n *node, owner blocks.Owner, pools []*pool) (netip
 	}
 	return netip.Prefix{}, false
 }
-
-// emptyBlockMinReclaimAge is how long ago a block must have been claimed before another
-// node takes it empty (libcalico-go ipam/ipam_block_reader_writer.go of v3.32,
-// EmptyBlockMinReclaimAge); a block that does not say when it was is old enough.
-const emptyBlockMinReclaimAge = time.Minute
 
 // lender returns the first block in a node's order, of whatever owner, that has room.
 func (a *Allocator) lender(n *node, pools []*pool) *block {

@@ -36,7 +36,7 @@ type world struct {
 }
 
 // assume returns the world of a question. An error says which part of it makes no sense.
-func assume(st *state.State, q *Question) (*world, error) {
+func assume(st *state.State, q *Scenario) (*world, error) {
 	s := st.Snapshot.Clone()
 	w := &world{today: st, starts: starts{}}
 	if err := errors.Join(w.settings(s, q), w.nodes(s, q), addPools(s, q), reserve(s, q)); err != nil {
@@ -58,7 +58,7 @@ func assume(st *state.State, q *Question) (*world, error) {
 	return w, nil
 }
 
-func (w *world) settings(s *blocks.Snapshot, q *Question) error {
+func (w *world) settings(s *blocks.Snapshot, q *Scenario) error {
 	if q.StrictAffinity != nil {
 		s.IPAM.StrictAffinity = *q.StrictAffinity
 	}
@@ -75,7 +75,7 @@ func (w *world) settings(s *blocks.Snapshot, q *Question) error {
 
 // nodes takes the nodes that go, with their pods, out of a snapshot, and adds those that
 // join, with the labels that Kubernetes gives them.
-func (w *world) nodes(s *blocks.Snapshot, q *Question) error {
+func (w *world) nodes(s *blocks.Snapshot, q *Scenario) error {
 	switch {
 	case q.AddNodes < 0 || q.PodsPerNode < 0 || q.Pods < 0:
 		return errors.New("numbers of nodes and pods must not be negative")
@@ -129,7 +129,7 @@ func newNode(name string, labels map[string]string) *blocks.Node {
 	return &blocks.Node{Meta: blocks.Meta{Name: name}, Labels: all, Windows: all["kubernetes.io/os"] == "windows"}
 }
 
-func addPools(s *blocks.Snapshot, q *Question) error {
+func addPools(s *blocks.Snapshot, q *Scenario) error {
 	for i, n := range q.AddPools {
 		if n.CIDR != n.CIDR.Masked() {
 			return fmt.Errorf("pool %s has bits set beyond its prefix: write %s", n.CIDR, n.CIDR.Masked())
@@ -178,7 +178,7 @@ func checkBlockBits(cidr netip.Prefix, bits int) error {
 	return nil
 }
 
-func reserve(s *blocks.Snapshot, q *Question) error {
+func reserve(s *blocks.Snapshot, q *Scenario) error {
 	for _, r := range q.Reserve {
 		if !slices.ContainsFunc(s.Pools, func(p blocks.Pool) bool { return p.CIDR.Overlaps(r) }) {
 			return fmt.Errorf("%s is in no pool: to reserve it changes nothing", r)

@@ -25,7 +25,7 @@ func parse(t testing.TB, text string) *state.State {
 	return state.New(snapshot, state.Options{})
 }
 
-func ask(t *testing.T, st *state.State, q capacity.Question) *capacity.Answer {
+func ask(t testing.TB, st *state.State, q capacity.Scenario) *capacity.Answer {
 	t.Helper()
 	answer, err := capacity.Ask(t.Context(), st, q)
 	if err != nil {
@@ -63,17 +63,17 @@ func TestHeadroomOfPods(t *testing.T) {
 	for name, text := range worlds {
 		t.Run(name, func(t *testing.T) {
 			st := parse(t, text)
-			h := ask(t, st, capacity.Question{}).Today[0]
+			h := ask(t, st, capacity.Scenario{}).Today[0]
 			n, ok := h.Pods.Int()
 			if !ok || h.First == "" {
 				t.Fatalf("the headroom is %+v", h)
 			}
 			if n > 0 {
-				if o := ask(t, st, capacity.Question{Pods: n}).Outcome; !o.Fits || o.Started != n {
+				if o := ask(t, st, capacity.Scenario{Pods: n}).Outcome; !o.Fits || o.Started != n {
 					t.Errorf("%d pods should fit: %+v", n, o)
 				}
 			}
-			o := ask(t, st, capacity.Question{Pods: n + 1}).Outcome
+			o := ask(t, st, capacity.Scenario{Pods: n + 1}).Outcome
 			first := o.FirstBorrow
 			if h.Refused {
 				first = o.FirstRefusal
@@ -90,7 +90,7 @@ func TestHeadroomOfNodes(t *testing.T) {
 	for name, text := range worlds {
 		t.Run(name, func(t *testing.T) {
 			st := parse(t, text)
-			h := ask(t, st, capacity.Question{}).Today[0]
+			h := ask(t, st, capacity.Scenario{}).Today[0]
 			n, ok := h.Nodes.Int()
 			if !ok {
 				if want := "75557863725914323419134"; h.Nodes.String() != want {
@@ -99,11 +99,11 @@ func TestHeadroomOfNodes(t *testing.T) {
 				return
 			}
 			if n > 0 {
-				if o := ask(t, st, capacity.Question{AddNodes: n}).Outcome; !o.Fits || len(o.WithoutBlock) > 0 {
+				if o := ask(t, st, capacity.Scenario{AddNodes: n}).Outcome; !o.Fits || len(o.WithoutBlock) > 0 {
 					t.Errorf("%d nodes should fit: %+v", n, o)
 				}
 			}
-			if o := ask(t, st, capacity.Question{AddNodes: n + 1}).Outcome; o.Fits || !slices.Equal(o.WithoutBlock, []string{fmt.Sprintf("new-%d", n+1)}) {
+			if o := ask(t, st, capacity.Scenario{AddNodes: n + 1}).Outcome; o.Fits || !slices.Equal(o.WithoutBlock, []string{fmt.Sprintf("new-%d", n+1)}) {
 				t.Errorf("node %d should get no block: %+v", n+1, o)
 			}
 		})
@@ -114,7 +114,7 @@ func TestHeadroomOfNodes(t *testing.T) {
 // nothing smaller of its kind does.
 func TestChanges(t *testing.T) {
 	st := parse(t, worlds["two nodes hold everything"])
-	q := capacity.Question{AddNodes: 2}
+	q := capacity.Scenario{AddNodes: 2}
 	o := ask(t, st, q).Outcome
 	var kinds []string
 	for _, c := range o.Changes {
@@ -123,26 +123,26 @@ func TestChanges(t *testing.T) {
 	if want := []string{"prefix 0", "pools 2", "block-size 0", "block-size 4"}; !slices.Equal(kinds, want) {
 		t.Fatalf("the changes are %v, not %v: %+v", kinds, want, o.Changes)
 	}
-	fits := func(change func(*capacity.Question)) bool {
+	fits := func(change func(*capacity.Scenario)) bool {
 		with := q
 		change(&with)
 		return ask(t, st, with).Outcome.Fits
 	}
-	pool := func(cidr string) func(*capacity.Question) {
-		return func(q *capacity.Question) {
+	pool := func(cidr string) func(*capacity.Scenario) {
+		return func(q *capacity.Scenario) {
 			q.AddPools = []capacity.NewPool{{CIDR: netip.MustParsePrefix(cidr), BlockSize: 26}}
 		}
 	}
-	size := func(bits int) func(*capacity.Question) {
-		return func(q *capacity.Question) { q.BlockSizes = []capacity.BlockSize{{Bits: bits}} }
+	size := func(bits int) func(*capacity.Scenario) {
+		return func(q *capacity.Scenario) { q.BlockSizes = []capacity.BlockSize{{Bits: bits}} }
 	}
 	for _, c := range []struct {
 		what   string
-		change func(*capacity.Question)
+		change func(*capacity.Scenario)
 		want   bool
 	}{
 		{"a /26", pool("10.1.0.0/26"), false}, {"a /25", pool("10.1.0.0/25"), true}, {"a /24", pool("10.1.0.0/24"), true},
-		{"blocks of /27", size(27), true}, {"blocks of /28", size(28), true}, {"nothing", func(*capacity.Question) {}, false},
+		{"blocks of /27", size(27), true}, {"blocks of /28", size(28), true}, {"nothing", func(*capacity.Scenario) {}, false},
 	} {
 		if fits(c.change) != c.want {
 			t.Errorf("%s: it should fit: %v", c.what, c.want)
@@ -161,7 +161,7 @@ func TestReclaim(t *testing.T) {
 		"version v3.31.5\n" + text:                  "new-1",
 		"version v3.32.1\n" + strings.Replace(text, "affinity 10.0.0.16/28 n2 age=1h\n", "", 1): "new-1", // Calico looks for the affinity
 	} {
-		o := ask(t, parse(t, more), capacity.Question{AddNodes: 1}).Outcome
+		o := ask(t, parse(t, more), capacity.Scenario{AddNodes: 1}).Outcome
 		if got := strings.Join(o.WithoutBlock, ","); got != want {
 			t.Errorf("%s:\nwithout a block are %q, not %q", more, got, want)
 		}
@@ -178,7 +178,7 @@ node n2
 use 10.0.0.0 shop/web n1
 use 10.0.0.1 kube-system/agent n1 of=DaemonSet/agent
 `)
-	o := ask(t, st, capacity.Question{RemoveNodes: []string{"n1"}, AddNodes: 1}).Outcome
+	o := ask(t, st, capacity.Scenario{RemoveNodes: []string{"n1"}, AddNodes: 1}).Outcome
 	if !o.Fits || o.Started != 2 || len(o.Nodes) != 1 || fmt.Sprint(o.Nodes[0].Claimed) != "[10.0.0.0/28]" {
 		t.Errorf("the node that joins should get what n1 held, and one pod of n1 move: %+v", o)
 	}
@@ -187,14 +187,14 @@ use 10.0.0.1 kube-system/agent n1 of=DaemonSet/agent
 // TestSelector: a node that no pool selects gets nothing, and a change gives it a pool.
 func TestSelector(t *testing.T) {
 	st := parse(t, "pool pods 10.0.0.0/24 size=26 nodes=rack==\"a\"\nnode n1 label=rack=a\n"+owned("10.0.0.0/26", "n1", 1))
-	o := ask(t, st, capacity.Question{AddNodes: 1}).Outcome
+	o := ask(t, st, capacity.Scenario{AddNodes: 1}).Outcome
 	if o.Refused != 1 || o.FirstRefusal.Limit != capacity.LimitSelector {
 		t.Errorf("the pod should get no address for want of a pool: %+v", o)
 	}
-	if o := ask(t, st, capacity.Question{AddNodes: 1, NodeLabels: map[string]string{"rack": "a"}}).Outcome; !o.Fits {
+	if o := ask(t, st, capacity.Scenario{AddNodes: 1, NodeLabels: map[string]string{"rack": "a"}}).Outcome; !o.Fits {
 		t.Errorf("a node of rack a should get a block: %+v", o)
 	}
-	if h := ask(t, st, capacity.Question{}).Today[0]; !h.Nodes.IsZero() || h.NodesLimit != capacity.LimitSelector {
+	if h := ask(t, st, capacity.Scenario{}).Today[0]; !h.Nodes.IsZero() || h.NodesLimit != capacity.LimitSelector {
 		t.Errorf("no plain node can join: %+v", h)
 	}
 }
@@ -204,11 +204,11 @@ func TestSelector(t *testing.T) {
 func TestIncomplete(t *testing.T) {
 	text := worlds["two nodes hold everything"]
 	for _, r := range capacity.Reads {
-		if a := ask(t, parse(t, text+"gap "+string(r)+" forbidden\n"), capacity.Question{AddNodes: 1}); a.Inconclusive == "" || a.Outcome != nil || len(a.Today) > 0 {
+		if a := ask(t, parse(t, text+"gap "+string(r)+" forbidden\n"), capacity.Scenario{AddNodes: 1}); a.Inconclusive == "" || a.Outcome != nil || len(a.Today) > 0 {
 			t.Errorf("without %s there should be no answer: %+v", r, a)
 		}
 	}
-	a := ask(t, parse(t, text+"gap bgppeers forbidden\n"), capacity.Question{AddNodes: 1})
+	a := ask(t, parse(t, text+"gap bgppeers forbidden\n"), capacity.Scenario{AddNodes: 1})
 	if a.Inconclusive != "" || a.Outcome.Traffic == nil || a.Outcome.Traffic.Outcome != "not known" {
 		t.Errorf("without BGP peers only the traffic is not known: %+v, %+v", a, a.Outcome)
 	}
@@ -220,15 +220,15 @@ func TestNobodyToAsk(t *testing.T) {
 	one := "pool pods 10.0.0.0/24 size=26\nnode n1\n" + owned("10.0.0.0/26", "n1", 2)
 	for name, c := range map[string]struct {
 		text    string
-		q       capacity.Question
+		q       capacity.Scenario
 		without []string
 		refused int
 		limit   capacity.Limit
 	}{
-		"the only node goes": {one, capacity.Question{RemoveNodes: []string{"n1"}, Pods: 3}, nil, 5, capacity.LimitNodes},
-		"all are cordoned":   {"pool pods 10.0.0.0/24 size=26\nnode n1 cordoned\n", capacity.Question{Pods: 10}, nil, 10, capacity.LimitNodes},
-		"no pool, pods":      {"node n1\n", capacity.Question{Pods: 10}, nil, 10, capacity.LimitSelector},
-		"no pool, nodes":     {"node n1\n", capacity.Question{AddNodes: 2, PodsPerNode: 3}, []string{"new-1", "new-2"}, 6, capacity.LimitSelector},
+		"the only node goes": {one, capacity.Scenario{RemoveNodes: []string{"n1"}, Pods: 3}, nil, 5, capacity.LimitNodes},
+		"all are cordoned":   {"pool pods 10.0.0.0/24 size=26\nnode n1 cordoned\n", capacity.Scenario{Pods: 10}, nil, 10, capacity.LimitNodes},
+		"no pool, pods":      {"node n1\n", capacity.Scenario{Pods: 10}, nil, 10, capacity.LimitSelector},
+		"no pool, nodes":     {"node n1\n", capacity.Scenario{AddNodes: 2, PodsPerNode: 3}, []string{"new-1", "new-2"}, 6, capacity.LimitSelector},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := ask(t, parse(t, c.text), c.q)
@@ -246,7 +246,7 @@ func TestNobodyToAsk(t *testing.T) {
 // TestCordoned: further pods come to no cordoned node, whatever runs there.
 func TestCordoned(t *testing.T) {
 	st := parse(t, "pool pods 10.0.0.0/24 size=26\nnode n1 cordoned\nnode n2\nnode n3\n"+owned("10.0.0.0/26", "n1", 60)+owned("10.0.0.64/26", "n2", 1)+owned("10.0.0.128/26", "n3", 4))
-	a := ask(t, st, capacity.Question{Pods: 50, RemoveNodes: []string{"n3"}})
+	a := ask(t, st, capacity.Scenario{Pods: 50, RemoveNodes: []string{"n3"}})
 	if o := a.Outcome; !o.Fits || o.Started != 54 || len(o.Nodes) > 0 {
 		t.Errorf("all should start in the block of n2: %+v", o)
 	}
@@ -260,18 +260,18 @@ func TestCordoned(t *testing.T) {
 // refused pods take no time each, and a simulation ends with its context.
 func TestSimulationEnds(t *testing.T) {
 	st := parse(t, worlds["two nodes hold everything"])
-	for _, q := range []capacity.Question{{AddNodes: 4, PodsPerNode: 1 << 62}, {AddNodes: 1, PodsPerNode: 5_000_001}, {AddNodes: 2, PodsPerNode: 2_500_001}} {
+	for _, q := range []capacity.Scenario{{AddNodes: 4, PodsPerNode: 1 << 62}, {AddNodes: 1, PodsPerNode: 5_000_001}, {AddNodes: 2, PodsPerNode: 2_500_001}} {
 		if _, err := capacity.Ask(t.Context(), st, q); err == nil || !strings.Contains(err.Error(), "at most") {
 			t.Errorf("%+v is not refused: %v", q, err)
 		}
 	}
 	began := time.Now()
-	if o := ask(t, st, capacity.Question{AddNodes: 1, PodsPerNode: 5_000_000}).Outcome; o.Started != 5_000_000 || o.Borrowed != 113 || o.Refused != 4_999_887 || o.Nodes[0].Refused != o.Refused {
+	if o := ask(t, st, capacity.Scenario{AddNodes: 1, PodsPerNode: 5_000_000}).Outcome; o.Started != 5_000_000 || o.Borrowed != 113 || o.Refused != 4_999_887 || o.Nodes[0].Refused != o.Refused {
 		t.Errorf("113 addresses are there to borrow: %+v", o)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := capacity.Ask(ctx, st, capacity.Question{Pods: 5_000_000}); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := capacity.Ask(ctx, st, capacity.Scenario{Pods: 5_000_000}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a simulation whose context ended returns %v", err)
 	}
 	if d := time.Since(began); d > 8*time.Second {
@@ -282,12 +282,12 @@ func TestSimulationEnds(t *testing.T) {
 // TestChangesBesideLargePools: pools where a further one would be tried are passed over.
 func TestChangesBesideLargePools(t *testing.T) {
 	for _, pool := range []string{"240.0.0.0/4 size=26", "0.0.0.0/0 size=26", "fdff::/48 size=122", "fdff::/16 size=122"} {
-		o := ask(t, parse(t, "pool pods "+pool+"\nnode n1\n"), capacity.Question{Pods: 20*64 + 1}).Outcome
+		o := ask(t, parse(t, "pool pods "+pool+"\nnode n1\n"), capacity.Scenario{Pods: 20*64 + 1}).Outcome
 		if o.Refused != 1 || len(o.Changes) != 1 || o.Changes[0].Kind != "max-blocks" {
 			t.Errorf("%s: a 21st block would do, and nothing else: %+v", pool, o)
 		}
 		// Nodes that no pool selects need one.
-		o = ask(t, parse(t, "pool pods "+pool+" nodes=rack==\"a\"\nnode n1 label=rack=a\n"), capacity.Question{AddNodes: 1}).Outcome
+		o = ask(t, parse(t, "pool pods "+pool+" nodes=rack==\"a\"\nnode n1 label=rack=a\n"), capacity.Scenario{AddNodes: 1}).Outcome
 		if found := len(o.Changes) > 0 && o.Changes[0].Kind == "prefix"; o.Fits || found == strings.HasPrefix(pool, "0.0.0.0/0") {
 			t.Errorf("%s: a further pool would do, if there is room for one: %+v", pool, o)
 		}
@@ -304,7 +304,7 @@ func TestRejectedBlockSize(t *testing.T) {
 		pool + owned("fd00::/122", "n1", 1):               "",
 		pool + "pool wide fd01::/48 size=64 disabled\n\n": "",
 	} {
-		a := ask(t, parse(t, text), capacity.Question{AddNodes: 1})
+		a := ask(t, parse(t, text), capacity.Scenario{AddNodes: 1})
 		if a.Inconclusive != want || (want == "") != (a.Outcome != nil) {
 			t.Errorf("%s: it is %q, and should be %q", text, a.Inconclusive, want)
 		}
@@ -314,7 +314,7 @@ func TestRejectedBlockSize(t *testing.T) {
 // TestTwice: what is said twice makes no sense.
 func TestTwice(t *testing.T) {
 	st := parse(t, worlds["two nodes hold everything"])
-	for want, q := range map[string]capacity.Question{
+	for want, q := range map[string]capacity.Scenario{
 		`node "n1" is to go twice`:                        {RemoveNodes: []string{"n1", "n2", "n1"}},
 		"pool pods is given two block sizes, /27 and /28": {BlockSizes: []capacity.BlockSize{{Bits: 27}, {Pool: "pods", Bits: 28}}},
 		"pool pods is given two block sizes, /28 and /28": {BlockSizes: []capacity.BlockSize{{Pool: "pods", Bits: 28}, {Pool: "pods", Bits: 28}}},
@@ -328,7 +328,7 @@ func TestTwice(t *testing.T) {
 // TestCurve: nodes of a curve have names that no node has, so that each needs a block.
 func TestCurve(t *testing.T) {
 	st := parse(t, "pool pods 10.0.0.0/26 size=28\nnode new-1\n"+owned("10.0.0.0/28", "new-1", 1))
-	for _, p := range ask(t, st, capacity.Question{}).Curve[0].Points {
+	for _, p := range ask(t, st, capacity.Scenario{}).Curve[0].Points {
 		if want := max(p.Nodes-3, 0); p.WithoutBlock != want || p.Blocks != min(p.Nodes+1, 4) {
 			t.Errorf("with %d more nodes %d should have no block: %+v", p.Nodes, want, p)
 		}
@@ -338,7 +338,7 @@ func TestCurve(t *testing.T) {
 // TestWindows: Calico gives pods on Windows nodes addresses under strict affinity alone.
 func TestWindows(t *testing.T) {
 	st, strict := parse(t, "pool pods 10.0.0.0/24 size=26\nnode n1\n"), true
-	q := capacity.Question{AddNodes: 1, NodeLabels: map[string]string{"kubernetes.io/os": "windows"}}
+	q := capacity.Scenario{AddNodes: 1, NodeLabels: map[string]string{"kubernetes.io/os": "windows"}}
 	if o := ask(t, st, q).Outcome; o.Fits || o.Refused != 1 || !strings.Contains(o.FirstRefusal.Reason, "Windows") {
 		t.Errorf("it should not fit: %+v", o)
 	}
@@ -348,26 +348,29 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// large returns 5,000 nodes with 30 pods each; every other node has a second block, which
-// is empty. 7,500 of the pool's 8,192 blocks are claimed.
-func large(release string) *state.State {
+// clusterOf returns nodes with 30 pods each in blocks of a size; every other node has a further
+// block, which is empty.
+func clusterOf(release, pool string, nodes, bits int) *state.State {
 	snapshot := &blocks.Snapshot{IPAM: blocks.DefaultIPAMConfig(), Cluster: blocks.Cluster{CalicoVersion: release, TakenAt: time.Unix(1e9, 0)}}
-	const nodes, pods, size = 5000, 30, 64
-	pool := netip.MustParsePrefix("10.0.0.0/13") // 8,192 blocks
-	snapshot.Pools = []blocks.Pool{{Meta: blocks.Meta{Name: "pods"}, CIDR: pool, BlockSize: 26, Automatic: true, Uses: []blocks.Use{blocks.UseWorkload}}}
-	addr := pool.Addr()
+	const pods = 30
+	size := 1 << (32 - bits)
+	cidr := netip.MustParsePrefix(pool)
+	snapshot.Pools = []blocks.Pool{{Meta: blocks.Meta{Name: "pods"}, CIDR: cidr, BlockSize: bits, Automatic: true, Uses: []blocks.Use{blocks.UseWorkload}}}
+	addr := cidr.Addr()
 	for i := range nodes {
 		node := fmt.Sprintf("node-%04d", i)
 		snapshot.Nodes = append(snapshot.Nodes, blocks.Node{Meta: blocks.Meta{Name: node}, Labels: map[string]string{"rack": fmt.Sprint(i % 40)}, AllocatablePods: 110})
 		owner := blocks.Owner{Kind: blocks.HostOwner, Name: node}
-		for half := range 1 + i%2 {
-			cidr := netip.PrefixFrom(addr, 26)
+		full := (pods + size - 1) / size
+		for k := range full + i%2 {
+			cidr := netip.PrefixFrom(addr, bits)
 			block := blocks.Block{Meta: blocks.Meta{Name: blocks.BlockName(cidr)}, CIDR: cidr, Owner: owner}
 			for o := range int32(size) {
-				if block.Ordinals = append(block.Ordinals, blocks.Free); half > 0 || o >= pods {
+				pod := k*size + int(o)
+				if block.Ordinals = append(block.Ordinals, blocks.Free); k == full || pod >= pods {
 					block.Unallocated = append(block.Unallocated, o)
 				} else {
-					name := fmt.Sprintf("pod-%d-%d", i, o)
+					name := fmt.Sprintf("pod-%d-%d", i, pod)
 					block.Ordinals[o] = int32(len(block.Attributes))
 					block.Attributes = append(block.Attributes, blocks.Attributes{Handle: name, HasHandle: true, Pod: name, Namespace: "shop", Node: node})
 					snapshot.Workloads = append(snapshot.Workloads, &blocks.Workload{Meta: blocks.Meta{Name: name}, Namespace: "shop", Node: node, Phase: "Running", StatusIPs: []netip.Addr{addr}})
@@ -385,14 +388,14 @@ func large(release string) *state.State {
 // search for a change do, and what must come of each.
 var nearTheLimits = []struct {
 	name, release string
-	question      capacity.Question
+	scenario      capacity.Scenario
 	want          [3]int // nodes without a block, addresses borrowed, pods refused
 	changes       int
 }{
-	{"500 nodes fit", "v3.31.0", capacity.Question{AddNodes: 500, PodsPerNode: 30}, [3]int{}, 0},
-	{"1000 nodes do not fit", "v3.31.0", capacity.Question{AddNodes: 1000, PodsPerNode: 30}, [3]int{308, 9240, 0}, 3},
-	{"1000 nodes reclaim", "v3.32.1", capacity.Question{AddNodes: 1000, PodsPerNode: 30}, [3]int{}, 0},
-	{"300000 pods", "v3.31.0", capacity.Question{Pods: 300_000}, [3]int{0, 49409, 0}, 3},
+	{"500 nodes fit", "v3.31.0", capacity.Scenario{AddNodes: 500, PodsPerNode: 30}, [3]int{}, 0},
+	{"1000 nodes do not fit", "v3.31.0", capacity.Scenario{AddNodes: 1000, PodsPerNode: 30}, [3]int{308, 9240, 0}, 3},
+	{"1000 nodes reclaim", "v3.32.1", capacity.Scenario{AddNodes: 1000, PodsPerNode: 30}, [3]int{}, 0},
+	{"300000 pods", "v3.31.0", capacity.Scenario{Pods: 300_000}, [3]int{0, 49409, 0}, 3},
 }
 
 // TestNearTheLimits: 5,000 nodes and 150,000 pods, and whatever is asked about them, are a
@@ -403,9 +406,9 @@ func TestNearTheLimits(t *testing.T) {
 	}
 	for _, x := range nearTheLimits {
 		t.Run(x.name, func(t *testing.T) {
-			st := large(x.release)
+			st := clusterOf(x.release, "10.0.0.0/13", 5000, 26)
 			began := time.Now()
-			o := ask(t, st, x.question).Outcome
+			o := ask(t, st, x.scenario).Outcome
 			t.Logf("%v", time.Since(began))
 			if got := [3]int{len(o.WithoutBlock), o.Borrowed, o.Refused}; got != x.want || len(o.Changes) != x.changes {
 				t.Errorf("nodes without a block, borrowed and refused are %v, and should be %v; changes %+v", got, x.want, o.Changes)
@@ -419,9 +422,9 @@ func TestNearTheLimits(t *testing.T) {
 
 // BenchmarkAsk: 1,000 nodes with 30 pods each join 5,000 nodes, and do not fit.
 func BenchmarkAsk(b *testing.B) {
-	st := large("v3.31.0")
+	st := clusterOf("v3.31.0", "10.0.0.0/13", 5000, 26)
 	for b.Loop() {
-		answer, err := capacity.Ask(b.Context(), st, capacity.Question{AddNodes: 1000, PodsPerNode: 30})
+		answer, err := capacity.Ask(b.Context(), st, capacity.Scenario{AddNodes: 1000, PodsPerNode: 30})
 		if err != nil || answer.Outcome.Fits || len(answer.Outcome.WithoutBlock) != 308 || len(answer.Outcome.Changes) == 0 {
 			b.Fatalf("%v, %d without a block", err, len(answer.Outcome.WithoutBlock))
 		}

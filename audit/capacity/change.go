@@ -28,7 +28,9 @@ func (r *run) changes() (out []Change) {
 	if p == nil {
 		return nil
 	}
-	if p.BlockSize > p.CIDR.Bits() || p.CIDR.Bits() > 0 {
+	// A node that holds as many blocks as it may claims none of a further pool, which is tried
+	// last. One that such a pool keeps from another's empty block may be spared that.
+	if limited := r.first == LimitBlocksOfNode && !r.a.reclaims; !limited && (p.BlockSize > p.CIDR.Bits() || p.CIDR.Bits() > 0) {
 		out = append(out, r.widerChange(p)...)
 		out = append(out, r.morePoolsChange(p)...)
 	}
@@ -50,17 +52,13 @@ func (r *run) atIssue() *state.Pool {
 	return nil
 }
 
-// play plays the run again in a changed world, until it is known not to fit.
-func (r *run) play(change func(*world)) *run {
+// with plays the run again in a changed world, until it is known not to fit, and returns it
+// if it does.
+func (r *run) with(change func(*world)) *run {
 	w := *r.world
 	w.trial = true
 	change(&w)
-	return w.simulate(r.q)
-}
-
-// with plays the run again in a changed world, and returns it if it fits.
-func (r *run) with(change func(*world)) *run {
-	if again := r.play(change); again.out.Fits && !r.stopped() {
+	if again := w.simulate(r.q); again.out.Fits && !r.stopped() {
 		return again
 	}
 	return nil
@@ -181,23 +179,21 @@ func (r *run) blockSizeChange(p *state.Pool) (out []Change) {
 	return out
 }
 
+// maxLimit is by how much the block limit is raised at most.
+const maxLimit = 64
+
 // limitChange finds the lowest block limit with which it fits, if a limit is in the way:
-// the lowest that is reached by no node, for a higher one then changes nothing.
+// the lowest that no node reaches, for a higher one changes nothing. So it is played once,
+// under the highest.
 func (r *run) limitChange() []Change {
 	e := cmp.Or(r.out.FirstRefusal, r.out.FirstBorrow)
 	if e == nil || e.Limit != LimitBlocksOfNode {
 		return nil
 	}
 	now := r.config.BlockLimit()
-	i, again := smallest(64, func(i int) *run {
-		again := r.play(func(w *world) { w.config.MaxBlocksPerHost = now + 1 + i })
-		if e := again.out.FirstRefusal; e != nil && e.Limit == LimitBlocksOfNode {
-			return nil
-		}
-		return again
-	})
-	if again == nil || !again.out.Fits || r.stopped() {
+	again := r.with(func(w *world) { w.config.MaxBlocksPerHost = now + maxLimit })
+	if again == nil {
 		return nil
 	}
-	return []Change{{Kind: "max-blocks", Title: fmt.Sprintf("raise maxBlocksPerHost from %d to %d", now, now+1+i), Left: again.leftLike(r.atIssue())}}
+	return []Change{{Kind: "max-blocks", Title: fmt.Sprintf("raise maxBlocksPerHost from %d to %d", now, max(again.a.most, now)+1), Left: again.leftLike(r.atIssue())}}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // The scripts of the differential test: how many, and the first one's seed.
@@ -73,7 +74,7 @@ type script struct {
 	*testing.T
 	ctx   context.Context
 	c     *testcluster.Cluster
-	s     *testcluster.Seeder
+	s     *seeding.Seeder
 	r     *rand.Rand
 	tally *tally
 
@@ -98,7 +99,7 @@ type use struct{ addr, block netip.Prefix }
 func newScript(t *testing.T, c *testcluster.Cluster, seed uint64, total *tally) *script {
 	s := &script{T: t, ctx: t.Context(), c: c, r: rand.New(rand.NewPCG(seed, 16)), tally: total}
 	s.must(c.Reset(s.ctx))
-	seeder, err := testcluster.NewSeeder(c)
+	seeder, err := seeding.New(c)
 	s.must(err)
 	s.s = seeder
 	s.must(seeder.Init(s.ctx))
@@ -204,7 +205,7 @@ func (s *script) settings() {
 
 func (s *script) node() {
 	name := fmt.Sprintf("node-%d", len(s.nodes))
-	s.must(s.s.Node(s.ctx, testcluster.Node{Name: name, Labels: map[string]string{"zone": pick(s, zones)}}))
+	s.must(s.s.Node(s.ctx, seeding.Node{Name: name, Labels: map[string]string{"zone": pick(s, zones)}}))
 	s.nodes = append(s.nodes, name)
 	if s.alloc != nil {
 		n, err := s.c.Kube.CoreV1().Nodes().Get(s.ctx, name, metav1.GetOptions{})

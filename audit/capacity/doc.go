@@ -2,7 +2,7 @@
 // many nodes and pods still fit into each pool, and what further nodes, pods, pools or
 // other settings would change. It reads a [state.State] and changes nothing.
 //
-// A [Question] says what to assume, and [Ask] gives the [Answer]. Answers are not
+// A [Scenario] says what to assume, and [Ask] gives the [Answer]. Answers are not
 // estimates: an [Allocator] holds the blocks, affinities and free addresses of the state
 // and hands out addresses by the rules of Calico's own IPAM (libcalico-go ipam/ipam.go,
 // ipam_block_reader_writer.go and ipam_block.go), one pod after the other.

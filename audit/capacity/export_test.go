@@ -6,7 +6,14 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/calico-audit/calico-audit/audit/state"
 )
+
+// NewAllocator returns an Allocator that starts from a state.
+func NewAllocator(st *state.State) *Allocator {
+	return newAllocator(st, st.Pools, st.IPAM, starts{}, nil)
+}
 
 // Holdings lists all blocks with their free addresses, and all affinities.
 func (a *Allocator) Holdings() string {
@@ -14,8 +21,8 @@ func (a *Allocator) Holdings() string {
 	for _, b := range a.blocks {
 		lines = append(lines, fmt.Sprintf("block %v of %q, free %v, deleted %v", b.cidr, b.owner, b.free, b.softDeleted))
 	}
-	for owner, claims := range a.claims {
-		for _, c := range claims {
+	for owner, affinities := range a.affinities {
+		for _, c := range affinities {
 			lines = append(lines, fmt.Sprintf("affinity of %q to %v, confirmed %v, deleted %v", owner, c.cidr, c.confirmed, c.softDeleted))
 		}
 	}

@@ -53,18 +53,10 @@ type filling struct {
 }
 
 // fillings are the nodes in the order in which their next block is full.
-type fillings []*filling
+type fillings = turns[*filling]
 
-func (f fillings) Len() int           { return len(f) }
-func (f fillings) Less(i, j int) bool { return f[i].before(f[i].at, &f[j].share, f[j].at) }
-func (f fillings) Swap(i, j int)      { f[i], f[j] = f[j], f[i] }
-func (f *fillings) Push(x any)        { *f = append(*f, x.(*filling)) }
-func (f *fillings) Pop() any {
-	last := len(*f) - 1
-	x := (*f)[last]
-	*f = (*f)[:last]
-	return x
-}
+// Sooner reports whether the block of a node is full before that of another.
+func (f *filling) Sooner(o *filling) bool { return f.before(f.at, &o.share, o.at) }
 
 // starts says how many pods can start before the first has no room in its own node's
 // blocks. Only what happens at the end of each block is simulated, so that a pool of any
@@ -75,7 +67,8 @@ func (h *Headroom) starts(w *world, p *state.Pool) {
 		h.PodsLimit = LimitSelector
 		return
 	}
-	a := newAllocator(w.today, []*state.Pool{p}, w.today.IPAM, w.starts, nil)
+	beside := func(cidr netip.Prefix) bool { return !p.CIDR.Overlaps(cidr) } // which decides nothing in it
+	a := newAllocator(w.today, []*state.Pool{p}, w.today.IPAM, w.starts, beside)
 	heap.Init(&all)
 	for !w.stopped() {
 		f := all[0]

@@ -2,6 +2,7 @@ package capacity
 
 import (
 	"cmp"
+	"container/heap"
 	"maps"
 	"net/netip"
 	"slices"
@@ -19,7 +20,7 @@ type use struct {
 // run plays what is assumed in a world.
 type run struct {
 	*world
-	q     *Question
+	q     *Scenario
 	a     *Allocator
 	out   *Outcome
 	nodes map[string]*NodeOutcome
@@ -27,11 +28,13 @@ type run struct {
 	// could have been of, and lent the last of those of the first that is borrowed.
 	short []*pool
 	lent  *pool
+	// first is what the first pod that did not fit lacked.
+	first Limit
 }
 
 // simulate plays what is assumed: what has to start again first, then nodes that join, one
 // after the other and each with its pods, then further pods.
-func (w *world) simulate(q *Question) *run {
+func (w *world) simulate(q *Scenario) *run {
 	if w.kinds == nil {
 		w.kinds = newKinds(w.today)
 	}
@@ -45,19 +48,20 @@ func (w *world) simulate(q *Question) *run {
 		r.join(name)
 	}
 	pods := moved + q.Pods
-	var s *spread
+	var shares turns[*share]
 	if pods > 0 {
-		s = w.spread(q.podsPerNode())
+		if shares = w.spread(q.podsPerNode()); len(shares) == 0 && !r.over() {
+			r.homeless(pods)
+			pods = 0
+		}
 	}
 	for left := pods; left > 0 && !r.over(); left-- {
-		h := s.next()
-		switch {
-		case h == nil:
-			r.homeless(left)
-			left = 0
-		case h.full: // nor does this one get an address
+		h := shares[0]
+		h.given++
+		heap.Fix(&shares, 0)
+		if h.full { // nor does this one get an address
 			r.refuseAll(h.node, 1)
-		default:
+		} else {
 			h.full = !r.pod(h.node, h.kind)
 		}
 	}
@@ -79,7 +83,7 @@ func (r *run) over() bool { return r.stopped() || r.trial && !r.fits() }
 func (r *run) fits() bool { return len(r.out.WithoutBlock)+r.out.Borrowed+r.out.Refused == 0 }
 
 // podsPerNode is 1 where nothing else is said: a node's first pod makes it claim a block.
-func (q *Question) podsPerNode() int { return cmp.Or(q.PodsPerNode, 1) }
+func (q *Scenario) podsPerNode() int { return cmp.Or(q.PodsPerNode, 1) }
 
 // rebuild assigns the addresses of pools that are replaced again, node after node.
 func (r *run) rebuild() {
@@ -125,7 +129,7 @@ func (r *run) remove() (moved int) {
 			}
 		}
 		owner := blocks.Owner{Kind: blocks.HostOwner, Name: name}
-		for _, c := range slices.Clone(r.a.claims[owner]) {
+		for _, c := range slices.Clone(r.a.affinities[owner]) {
 			r.a.releaseBlock(owner, c.cidr)
 		}
 		for _, w := range r.today.NodeState(name).Workloads {
@@ -239,16 +243,21 @@ func (r *run) request(node string, k *kind, f blocks.Family) Request {
 // record counts what a node got, for the pod of a number, or for none.
 func (r *run) record(node string, pod int, got Assigned) {
 	n := r.node(node)
-	event := &Event{Node: node, Pod: pod, Reason: got.Reason, Limit: got.Limit}
+	if r.fits() && !got.Own(node) {
+		r.first = got.Limit
+	}
+	first := func(e *Event) *Event {
+		return cmp.Or(e, &Event{Node: node, Pod: pod, Reason: got.Reason, Limit: got.Limit})
+	}
 	switch {
 	case !got.Addr.IsValid():
 		n.Refused++
 		r.out.Refused++
-		r.out.FirstRefusal = cmp.Or(r.out.FirstRefusal, event)
+		r.out.FirstRefusal = first(r.out.FirstRefusal)
 	case !got.Own(node):
 		n.Borrowed++
 		r.out.Borrowed++
-		r.out.FirstBorrow = cmp.Or(r.out.FirstBorrow, event)
+		r.out.FirstBorrow = first(r.out.FirstBorrow)
 		// One lender follows the other: it is mostly the last.
 		if from, last := got.Owner.Node(), len(n.From)-1; from != "" && (last < 0 || n.From[last] != from) && !slices.Contains(n.From, from) {
 			n.From = append(n.From, from)
@@ -267,7 +276,9 @@ func (r *run) node(name string) *NodeOutcome {
 
 // finish sums up.
 func (r *run) finish() {
-	r.out.Fits = r.fits()
+	if r.out.Fits = r.fits(); r.trial {
+		return
+	}
 	for _, name := range r.joining {
 		r.out.Nodes = append(r.out.Nodes, *r.node(name))
 	}
@@ -276,35 +287,30 @@ func (r *run) finish() {
 			r.out.Nodes = append(r.out.Nodes, *n)
 		}
 	}
-	before := map[netip.Prefix]int{}
+	before, after, idle := map[netip.Prefix]int{}, map[*pool]int{}, map[*pool]int{}
 	for _, b := range r.today.IPBlocks {
 		if b.Pool != nil {
 			before[b.Pool.CIDR]++
 		}
 	}
-	for _, p := range r.a.pools {
-		if p.Allows(blocks.UseWorkload) {
-			r.out.Pools = append(r.out.Pools, r.poolOutcome(p, before[p.CIDR]))
+	for _, b := range r.a.blocks {
+		p := r.a.poolAt(b.cidr.Addr())
+		if after[p]++; b.owner.Node() != "" {
+			idle[p] += r.a.numFree(b)
 		}
 	}
-}
-
-func (r *run) poolOutcome(p *pool, before int) PoolOutcome {
-	o := PoolOutcome{Pool: p.Name, CIDR: p.CIDR, Family: p.Family(), BlockSize: p.BlockSize, Before: before, Blocks: r.a.left(p)}
-	idle := 0
-	for _, b := range r.a.blocks {
-		if q := r.a.poolAt(b.cidr.Addr()); q != p {
+	for _, p := range r.a.pools {
+		if !p.Allows(blocks.UseWorkload) {
 			continue
 		}
-		if o.After++; b.owner.Node() != "" {
-			idle += r.a.numFree(b)
+		o := PoolOutcome{
+			Pool: p.Name, CIDR: p.CIDR, Family: p.Family(), BlockSize: p.BlockSize, Before: before[p.CIDR], After: after[p], Blocks: r.a.left(p), Idle: blocks.CountOf(idle[p]),
 		}
+		if r.config.StrictAffinity || r.today.FirstMissing(state.RouteReads) == nil && r.forecast(p).AllDropped() {
+			o.Wasted = o.Idle
+		}
+		r.out.Pools = append(r.out.Pools, o)
 	}
-	o.Idle = blocks.CountOf(idle)
-	if r.config.StrictAffinity || r.today.FirstMissing(state.RouteReads) == nil && r.forecast(p).AllDropped() {
-		o.Wasted = o.Idle
-	}
-	return o
 }
 
 // owns reports whether an owner has a block of a family.

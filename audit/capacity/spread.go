@@ -100,35 +100,26 @@ type share struct {
 	full  bool
 }
 
-// spread hands pods out to shares in proportion, as evenly as can be: it is a heap, whose
-// first share the next pod belongs to.
-type spread []*share
+// turns is a heap of what takes turns, the next one first.
+type turns[T interface{ Sooner(other T) bool }] []T
 
-func (s spread) Len() int           { return len(s) }
-func (s spread) Less(i, j int) bool { return s[i].before(s[i].given+1, s[j], s[j].given+1) }
-func (s spread) Swap(i, j int)      { s[i], s[j] = s[j], s[i] }
-func (s *spread) Push(x any)        { *s = append(*s, x.(*share)) }
-func (s *spread) Pop() any {
-	last := len(*s) - 1
-	x := (*s)[last]
-	*s = (*s)[:last]
+func (q turns[T]) Len() int           { return len(q) }
+func (q turns[T]) Less(i, j int) bool { return q[i].Sooner(q[j]) }
+func (q turns[T]) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+func (q *turns[T]) Push(x any)        { *q = append(*q, x.(T)) }
+func (q *turns[T]) Pop() any {
+	last := len(*q) - 1
+	x := (*q)[last]
+	*q = (*q)[:last]
 	return x
 }
+
+// Sooner reports whether the next pod of a share starts before that of another.
+func (h *share) Sooner(o *share) bool { return h.before(h.given+1, o, o.given+1) }
 
 // before reports whether a share's n-th pod starts before another's m-th.
 func (h *share) before(n int, o *share, m int) bool {
 	return cmp.Or(cmp.Compare(n*o.weight, m*h.weight), cmp.Compare(h.node, o.node)) < 0
-}
-
-// next returns the share of the next pod, and counts it; nil if there are no shares.
-func (s *spread) next() *share {
-	if len(*s) == 0 {
-		return nil
-	}
-	h := (*s)[0]
-	h.given++
-	heap.Fix(s, 0)
-	return h
 }
 
 // takesPods reports whether a further pod may come to a node: to a cordoned one the
@@ -137,16 +128,16 @@ func takesPods(h *state.NodeState) bool {
 	return h.Node != nil && h.Schedulable && !h.Node.Unschedulable
 }
 
-// spread returns the shares of pods that start.
-func (w *world) spread(joined int) *spread {
+// spread returns the shares of pods that start, to which these are handed out in proportion,
+// as evenly as can be.
+func (w *world) spread(joined int) (s turns[*share]) {
 	if w.shares == nil {
 		w.shares = w.sharesOf(joined)
 	}
-	s := &spread{}
 	for _, h := range w.shares {
-		*s = append(*s, &h)
+		s = append(s, &h)
 	}
-	heap.Init(s)
+	heap.Init(&s)
 	return s
 }
 

@@ -23,7 +23,7 @@ var affinityNoBlock = audit.Check{
 	Verify:   "On the affinity's node, ip route show type blackhole no longer lists the CIDR.",
 	Never:    "Never delete it while the node is claiming the block: look at it twice, and at the block again in between.",
 	Requires: []blocks.Resource{blocks.Affinities, blocks.Blocks},
-	Optional: []blocks.Resource{blocks.Pools},
+	Optional: []blocks.Resource{blocks.Pools, blocks.Pods, blocks.Nodes},
 	Run: func(st *state.State, f *audit.Findings) {
 		eachAffinity(st, func(a *blocks.Affinity, b *state.Block) {
 			if affinity.Classify(a, state.BareOrNil(b)) != affinity.NoBlock || !st.Lasts(a) {
@@ -34,37 +34,9 @@ var affinityNoBlock = audit.Check{
 				return
 			}
 			x := affinityFinding(st, a, state.Error, fmt.Sprintf("affinity of %s to %s exists, its IPAMBlock does not", phrase.Owner(a.Owner), a.CIDR))
-			x.Absence, x.Remedies, x.Root = true, f.Check.Remedies, remedies.Of(st).RootOfHost(a.Owner.Node())
+			x.Absence, x.Remedies, x.Root = true, []remedies.Remedy{remedies.DeleteAffinity.Unless(st.DeleteAffinityBar(a, b))}, remedies.Of(st).RootOfHost(a.Owner.Node())
 			begunHere(&x, state.HalfDone(a))
 			f.Add(x)
 		})
 	},
-}
-
-// eachAffinity calls fn for each affinity that is not marked deleted, with the
-// block of its CIDR or nil.
-func eachAffinity(st *state.State, fn func(*blocks.Affinity, *state.Block)) {
-	for i := range st.Affinities {
-		if a := &st.Affinities[i]; !a.SoftDeleted {
-			fn(a, st.BlockOf(a.CIDR))
-		}
-	}
-}
-
-// affinityFinding makes a finding about an affinity with the evidence that all
-// of them share.
-func affinityFinding(st *state.State, a *blocks.Affinity, sev state.Severity, message string) audit.Finding {
-	block := "does not exist"
-	var nodes []string
-	if b := st.BlockOf(a.CIDR); b != nil {
-		block = fmt.Sprintf("%s, owner %s, %s", b.Name, phrase.Owner(b.Owner), state.InUseText(b))
-		nodes = append(nodes, b.Owner.Node())
-	}
-	p := st.PoolOf(a.CIDR)
-	return audit.Finding{
-		Severity: sev, Subject: state.AffinitySubject(a), Pools: state.PoolsOf(p), Nodes: nodes, Message: message,
-		Evidence: state.Evidences("state", string(a.Effective()), "block", block, "pool", state.PoolName(p),
-			"created", phrase.Time(a.Created), "last written", phrase.Time(a.Written), "observed", state.Observed),
-		Fix: audit.Look(fmt.Sprintf("kubectl get blockaffinities %s -o yaml", phrase.Arg(a.Name))),
-	}
 }

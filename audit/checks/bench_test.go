@@ -23,11 +23,11 @@ const most = 25
 // least of several turns. It fails where that grows faster than the cluster.
 func BenchmarkAudit(b *testing.B) {
 	parts := []string{"state", "checks", "report"}
-	for _, shape := range states.Shapes {
+	for _, layout := range states.Shapes {
 		times := map[int][]time.Duration{}
 		for _, nodes := range []int{500, 1000, 2000, 5000} {
-			b.Run(fmt.Sprintf("%s/%d", shape.Name, nodes), func(b *testing.B) {
-				snap := shape.Make(nodes, 30)
+			b.Run(fmt.Sprintf("%s/%d", layout.Name, nodes), func(b *testing.B) {
+				snap := layout.Make(nodes, 30)
 				best := make([]time.Duration, len(parts))
 				lap := func(part int, since time.Duration) time.Duration {
 					now := cpu(b)
@@ -59,7 +59,7 @@ func BenchmarkAudit(b *testing.B) {
 		small, large := times[500], times[5000]
 		for i := range small {
 			if len(large) > 0 && large[i] > 20*time.Millisecond && large[i] > most*small[i] {
-				b.Errorf("%s: %s of 5,000 nodes takes %s, of 500 %s", shape.Name, parts[i], large[i], small[i])
+				b.Errorf("%s: %s of 5,000 nodes takes %s, of 500 %s", layout.Name, parts[i], large[i], small[i])
 			}
 		}
 	}
@@ -76,10 +76,10 @@ func cpu(b *testing.B) time.Duration {
 
 // BenchmarkChecks measures each check's share.
 func BenchmarkChecks(b *testing.B) {
-	for _, shape := range states.Shapes {
-		st := state.New(shape.Make(5000, 30), state.Options{})
+	for _, layout := range states.Shapes {
+		st := state.New(layout.Make(5000, 30), state.Options{})
 		for _, c := range checks.All {
-			b.Run(shape.Name+"/"+c.ID, func(b *testing.B) {
+			b.Run(layout.Name+"/"+c.ID, func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					audit.Run(st, []*audit.Check{c})

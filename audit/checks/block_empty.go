@@ -35,7 +35,7 @@ var blockEmpty = audit.Check{
 			}
 			verdict, ways := "releasable", f.Check.Remedies
 			if !b.Reclaimability.OK {
-				verdict, ways = "held: "+b.Reclaimability.Held, nil
+				verdict, ways = "held: "+b.Reclaimability.Reason, nil
 			}
 			f.Add(audit.Finding{
 				Severity: sev, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{b.Owner.Node()},

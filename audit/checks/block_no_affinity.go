@@ -35,9 +35,9 @@ var blockNoAffinity = audit.Check{
 			for _, a := range st.AffinitiesOf(b.CIDR) {
 				others = append(others, phrase.Owner(a.Owner))
 			}
-			ways := f.Check.Remedies
-			if st.NodesRead() && st.Vanished(host) || len(others) > 0 {
-				ways = nil // what is wrong there comes first
+			var ways []remedies.Remedy
+			if !st.NodesRead() || !st.Vanished(host) { // what its node has left comes first
+				ways = []remedies.Remedy{remedies.RestoreAffinity.Unless(st.RestoreAffinityBar(b))}
 			}
 			f.Add(audit.Finding{
 				Severity: state.Error, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{host}, Absence: true,

@@ -27,15 +27,11 @@ var blockOverlap = audit.Check{
 	Requires: []blocks.Resource{blocks.Blocks},
 	Optional: state.ReleaseReads,
 	Run: func(st *state.State, f *audit.Findings) {
-		var open []*state.Block // blocks that reach to where we are, outermost first
 		for _, b := range st.IPBlocks {
-			for len(open) > 0 && !open[len(open)-1].CIDR.Overlaps(b.CIDR) {
-				open = open[:len(open)-1]
+			around := st.BlocksAt(b.CIDR)
+			if outer := around[:slices.Index(around, b)]; len(outer) > 0 {
+				f.Add(overlapFinding(b, outer))
 			}
-			if len(open) > 0 {
-				f.Add(overlapFinding(b, open))
-			}
-			open = append(open, b)
 		}
 	},
 }

@@ -20,33 +20,34 @@ var blockSoftDeleted = audit.Check{
 	Remedies: []remedies.Remedy{remedies.FinishDelete},
 	Never:    "Never take the mark away: some component believes that the object is gone.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles},
+	Optional: []blocks.Resource{blocks.Pods, blocks.Nodes},
 	Run: func(st *state.State, f *audit.Findings) {
-		add := func(s state.Subject, what string, m blocks.Meta, pool *state.Pool, node string) {
-			if !st.OldEnough(m) && !m.ByUs {
+		add := func(s state.Subject, what string, m blocks.Meta, pool *state.Pool, node string, stands state.Bar) {
+			if !m.ByUs && !st.OldEnough(m) {
 				return
 			}
 			x := audit.Finding{
 				Severity: state.Warning, Subject: s, Pools: state.PoolsOf(pool), Nodes: []string{node},
 				Message:  fmt.Sprintf("%s is marked deleted and was never removed", what),
 				Evidence: state.Evidences("created", phrase.Time(m.Created), "last written", phrase.Time(m.Written)),
-				Remedies: f.Check.Remedies,
+				Remedies: []remedies.Remedy{remedies.FinishDelete.Unless(stands)},
 			}
 			begunHere(&x, m.ByUs)
 			f.Add(x)
 		}
 		for _, b := range st.IPBlocks {
 			if b.SoftDeleted {
-				add(state.BlockSubject(b), fmt.Sprintf("block %s of %s", b.CIDR, phrase.Owner(b.Owner)), b.Meta, b.Pool, b.Owner.Node())
+				add(state.BlockSubject(b), fmt.Sprintf("block %s of %s", b.CIDR, phrase.Owner(b.Owner)), b.Meta, b.Pool, b.Owner.Node(), st.FinishBlockBar(b))
 			}
 		}
 		for i := range st.Affinities {
 			if a := &st.Affinities[i]; a.SoftDeleted {
-				add(state.AffinitySubject(a), fmt.Sprintf("affinity of %s to %s", phrase.Owner(a.Owner), a.CIDR), a.Meta, st.PoolOf(a.CIDR), a.Owner.Node())
+				add(state.AffinitySubject(a), fmt.Sprintf("affinity of %s to %s", phrase.Owner(a.Owner), a.CIDR), a.Meta, st.PoolOf(a.CIDR), a.Owner.Node(), st.FinishAffinityBar(a, st.BlockOf(a.CIDR)))
 			}
 		}
 		for _, h := range st.Handles {
 			if h.SoftDeleted {
-				add(state.HandleSubject(h.ID), "handle "+h.ID, h.Meta, nil, "")
+				add(state.HandleSubject(h.ID), "handle "+h.ID, h.Meta, nil, "", st.MarkBar(h.Meta))
 			}
 		}
 	},

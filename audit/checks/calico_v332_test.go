@@ -285,7 +285,7 @@ func podAndNode(attributes map[string]string) string {
 	return strings.TrimSpace(attributes["pod"] + " " + attributes["node"])
 }
 
-// TestCalicoV332Verdicts: of all owners that exist none is called gone, whoever it
+// TestCalicoV332Verdicts: of all owners that exist none is called gone, no matter who it
 // is, and no advice restarts a virtual machine.
 func TestCalicoV332Verdicts(t *testing.T) {
 	s := readV332(t, "state.yaml")

@@ -15,6 +15,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // calicoSays is what "calicoctl ipam check" found, as sets of names.
@@ -85,7 +86,7 @@ func TestAgreesWithCalicoctl(t *testing.T) {
 		seed := first + i
 		p := &play{t: t, ctx: t.Context(), c: c}
 		p.must(c.Reset(p.ctx))
-		p.must(testcluster.Random(p.ctx, c, seed))
+		p.must(seeding.Random(p.ctx, c, seed))
 		st := p.read()
 		r := audit.Run(st, checks.All)
 		theirs := calicoCheck(p)

@@ -17,7 +17,7 @@ import (
 )
 
 // TestChecks runs every check over the states beside it,
-// testdata/checks/GROUP_NAME.txt. A file holds cases:
+// testdata/checks/GROUP_NAME.txt, named as its file of Go. A file holds cases:
 //
 //	== name of the case
 //	a state in few lines (see internal/statedsl)
@@ -31,7 +31,11 @@ import (
 func TestChecks(t *testing.T) {
 	for _, c := range checks.All {
 		t.Run(c.ID, func(t *testing.T) {
-			file := filepath.Join("testdata", "checks", strings.ReplaceAll(c.ID, "/", "_")+".txt")
+			name := strings.NewReplacer("/", "_", "-", "_").Replace(c.ID)
+			if _, err := os.Stat(name + ".go"); err != nil {
+				t.Errorf("a check has a file of its name: %v", err)
+			}
+			file := filepath.Join("testdata", "checks", name+".txt")
 			raw, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatalf("a check needs its test data: %v", err)

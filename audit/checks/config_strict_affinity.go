@@ -32,10 +32,10 @@ var configStrictAffinity = audit.Check{
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, part := range strictParts {
 			if g := st.FirstMissing(part.needs); g != nil {
-				f.Inconclusive("%s: %s", part.question, g)
+				f.Inconclusive("%s: %s", part.subject, g)
 				continue
 			}
-			if x := part.judge(st); x != nil {
+			if x := part.evaluate(st); x != nil {
 				x.Subject = state.ConfigSubject()
 				x.Evidence = append(x.Evidence, state.Evidences(
 					"strictAffinity", fmt.Sprint(st.IPAM.StrictAffinity), "autoAllocateBlocks", fmt.Sprint(st.IPAM.AutoAllocateBlocks),
@@ -50,9 +50,9 @@ var configStrictAffinity = audit.Check{
 // strictParts are the questions of the check, the gravest first; the first that
 // finds something speaks.
 var strictParts = []struct {
-	question string
+	subject  string
 	needs    []blocks.Resource
-	judge    func(*state.State) *audit.Finding
+	evaluate func(*state.State) *audit.Finding
 }{
 	{"", nil, rejectedCombination},
 	{"whether Windows nodes need strict affinity was not evaluated", []blocks.Resource{blocks.Nodes}, windowsRequiresStrict},
@@ -112,23 +112,23 @@ func strictCutsOff(st *state.State) *audit.Finding {
 	if !st.IPAM.StrictAffinity {
 		return nil
 	}
-	var starving []string
+	var blockless []string
 	root := ""
 	for _, h := range st.NodeStates {
 		for _, n := range h.BlockStatus {
 			if h.Schedulable && n.Unused == 0 && n.Cause == state.CauseStrict && !st.BlockMayExist(n) {
-				starving, root = append(starving, h.Name), cmp.Or(root, remedies.Of(st).RootOfNode(n))
+				blockless, root = append(blockless, h.Name), cmp.Or(root, remedies.Of(st).RootOfNode(n))
 				break
 			}
 		}
 	}
-	if len(starving) == 0 {
+	if len(blockless) == 0 {
 		return nil
 	}
 	return &audit.Finding{
-		Absence: true, Severity: state.Warning, Nodes: starving,
-		Message:  fmt.Sprintf("strict affinity is on, and %s without an unused address of their own can neither claim a block nor borrow: %s", phrase.Plural(len(starving), "node"), phrase.List(starving)),
-		Evidence: state.Evidences("nodes that cannot allocate", phrase.List(starving), "waiting pods", phrase.List(waitingOn(st, starving))),
+		Absence: true, Severity: state.Warning, Nodes: blockless,
+		Message:  fmt.Sprintf("strict affinity is on, and %s without an unused address of their own can neither claim a block nor borrow: %s", phrase.Plural(len(blockless), "node"), phrase.List(blockless)),
+		Evidence: state.Evidences("nodes that cannot allocate", phrase.List(blockless), "waiting pods", phrase.List(waitingOn(st, blockless))),
 		Root:     root,
 	}
 }

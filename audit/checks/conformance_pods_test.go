@@ -11,6 +11,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // TestPodsAgreeWithCalico: whether a pod gets an address goes by the pools that may
@@ -32,21 +33,21 @@ func TestPodsAgreeWithCalico(t *testing.T) {
 	p.node("n1")
 	for i, x := range []struct {
 		name  string
-		pod   testcluster.Pod
+		pod   seeding.Pod
 		cause state.Cause // none where Calico gives it an address
 	}{
-		{"the first of its namespace", testcluster.Pod{Namespace: "sky"}, state.CauseNone},
-		{"at the limit in another namespace's pool only", testcluster.Pod{Namespace: "shop"}, state.CauseNone},
-		{"no pool selects its namespace", testcluster.Pod{Namespace: "odd"}, state.CauseUnserved},
-		{"it asks for a pool that does not exist, beside one that does", testcluster.Pod{Namespace: "sky",
+		{"the first of its namespace", seeding.Pod{Namespace: "sky"}, state.CauseNone},
+		{"at the limit in another namespace's pool only", seeding.Pod{Namespace: "shop"}, state.CauseNone},
+		{"no pool selects its namespace", seeding.Pod{Namespace: "odd"}, state.CauseUnserved},
+		{"it asks for a pool that does not exist, beside one that does", seeding.Pod{Namespace: "sky",
 			Annotations: map[string]string{"cni.projectcalico.org/ipv4pools": `["pods","nosuch"]`}}, state.CauseUnserved},
-		{"it asks for another namespace's pool", testcluster.Pod{Namespace: "odd",
+		{"it asks for another namespace's pool", seeding.Pod{Namespace: "odd",
 			Annotations: map[string]string{"cni.projectcalico.org/ipv4pools": `["pods"]`}}, state.CauseNone},
 	} {
 		x.pod.Name, x.pod.Node = fmt.Sprintf("probe-%d", i), "n1"
 		t.Run(x.name, func(t *testing.T) {
 			addrs, err := p.s.Pod(p.ctx, x.pod)
-			if (err == nil) != (x.cause == state.CauseNone) || err != nil && !errors.Is(err, testcluster.ErrNoAddress) {
+			if (err == nil) != (x.cause == state.CauseNone) || err != nil && !errors.Is(err, seeding.ErrNoAddress) {
 				t.Fatalf("Calico's allocator: %v, %v", addrs, err)
 			}
 			st := p.read()

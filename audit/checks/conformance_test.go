@@ -16,6 +16,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // play is one state on a real API server, made by Calico's own IPAM client.
@@ -23,7 +24,7 @@ type play struct {
 	t   *testing.T
 	ctx context.Context
 	c   *testcluster.Cluster
-	s   *testcluster.Seeder
+	s   *seeding.Seeder
 }
 
 func (p *play) must(err error) {
@@ -45,11 +46,11 @@ func (p *play) pool(cidr string, change func(*apiv3.IPPoolSpec)) {
 
 func (p *play) node(name string) {
 	p.t.Helper()
-	p.must(p.s.Node(p.ctx, testcluster.Node{Name: name}))
+	p.must(p.s.Node(p.ctx, seeding.Node{Name: name}))
 }
 
 func (p *play) pod(node, name string) ([]netip.Addr, error) {
-	return p.s.Pod(p.ctx, testcluster.Pod{Namespace: "default", Name: node + "-" + name, Node: node})
+	return p.s.Pod(p.ctx, seeding.Pod{Namespace: "default", Name: node + "-" + name, Node: node})
 }
 
 func (p *play) mustPods(node string, n int) {
@@ -93,9 +94,9 @@ func (p *play) need(node string) *state.NodeBlockStatus {
 func TestCausesAgreeWithCalico(t *testing.T) {
 	type outcome string
 	const (
-		claims  outcome = "claims a block"
-		borrows outcome = "borrows"
-		fails   outcome = "gets none"
+		claimsBlock outcome = "claims a block"
+		borrows     outcome = "borrows"
+		fails       outcome = "gets none"
 	)
 	cases := []struct {
 		name  string
@@ -106,7 +107,7 @@ func TestCausesAgreeWithCalico(t *testing.T) {
 		{"blocks are left", func(p *play) {
 			p.pool("10.0.0.0/28", nil)
 			p.mustPods("old", 1)
-		}, state.CauseNone, claims},
+		}, state.CauseNone, claimsBlock},
 		{"out of blocks", func(p *play) {
 			p.pool("10.0.0.0/28", nil)
 			p.mustPods("old", 9)
@@ -159,7 +160,7 @@ func TestCausesAgreeWithCalico(t *testing.T) {
 			p.pool("10.0.0.0/29", func(s *apiv3.IPPoolSpec) { s.BlockSize = 30 })
 			p.mustPods("old", 5)
 			p.must(p.s.EditPool(p.ctx, "pods", func(spec map[string]any) { spec["blockSize"] = int64(29) }))
-		}, state.CauseNone, claims},
+		}, state.CauseNone, claimsBlock},
 	}
 	c := testcluster.Shared(t, testcluster.Options{})
 	for _, x := range cases {
@@ -180,9 +181,9 @@ func TestCausesAgreeWithCalico(t *testing.T) {
 				if state, e := c.ReadIPAM(p.ctx, testcluster.CRDv1); e != nil {
 					t.Fatal(e)
 				} else if _, borrowed := state.Borrowed[addrs[0]]; !borrowed {
-					got = claims
+					got = claimsBlock
 				}
-			} else if !errors.Is(err, testcluster.ErrNoAddress) {
+			} else if !errors.Is(err, seeding.ErrNoAddress) {
 				t.Fatal(err)
 			}
 			if got != x.want {
@@ -197,7 +198,7 @@ func newPlay(t *testing.T, c *testcluster.Cluster) *play {
 	t.Helper()
 	p := &play{t: t, ctx: t.Context(), c: c}
 	p.must(c.Reset(p.ctx))
-	s, err := testcluster.NewSeeder(c)
+	s, err := seeding.New(c)
 	p.must(err)
 	p.s = s
 	p.must(s.Init(p.ctx))
@@ -247,7 +248,7 @@ func TestBlockLimitAgreesWithCalico(t *testing.T) {
 	if got := limitFinding(p); got == nil || got.Severity != state.Error {
 		t.Errorf("the only block allowed is full: %+v", got)
 	}
-	if addrs, err := p.pod("old", "over"); !errors.Is(err, testcluster.ErrNoAddress) {
+	if addrs, err := p.pod("old", "over"); !errors.Is(err, seeding.ErrNoAddress) {
 		t.Errorf("Calico's allocator gave %v beyond the limit: %v", addrs, err)
 	}
 }
@@ -261,11 +262,11 @@ func limitFinding(p *play) *audit.Finding {
 	return nil
 }
 
-// TestAllocatableIsWhatCalicoClaims fills a pool with blocks, one node each,
+// TestAllocatableAsCalicoAllocates fills a pool with blocks, one node each,
 // until Calico's allocator claims no more, and compares with what the audit
 // called allocatable: beside a block of another size, a reservation of a whole
 // block and one of a few addresses.
-func TestAllocatableIsWhatCalicoClaims(t *testing.T) {
+func TestAllocatableAsCalicoAllocates(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
 	for _, family := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
 		t.Run(family.String(), func(t *testing.T) {
@@ -290,7 +291,7 @@ func TestAllocatableIsWhatCalicoClaims(t *testing.T) {
 			for i := range 20 {
 				node := fmt.Sprintf("n%02d", i)
 				p.node(node)
-				if _, err := p.claim(node, family); err != nil && !errors.Is(err, testcluster.ErrNoAddress) {
+				if _, err := p.claim(node, family); err != nil && !errors.Is(err, seeding.ErrNoAddress) {
 					t.Fatal(err)
 				}
 				state, err := c.ReadIPAM(p.ctx, testcluster.CRDv1)
@@ -308,5 +309,5 @@ func TestAllocatableIsWhatCalicoClaims(t *testing.T) {
 }
 
 func (p *play) claim(node string, f blocks.Family) ([]netip.Addr, error) {
-	return p.s.Pod(p.ctx, testcluster.Pod{Namespace: "default", Name: node, Node: node, IPv6Only: f == blocks.IPv6})
+	return p.s.Pod(p.ctx, seeding.Pod{Namespace: "default", Name: node, Node: node, IPv6Only: f == blocks.IPv6})
 }

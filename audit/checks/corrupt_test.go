@@ -21,7 +21,7 @@ func TestCorruptBlockStays(t *testing.T) {
 		}
 		r := state.New(snap, state.Options{}).BlockOf(b.CIDR).Reclaimability
 		if r.OK == corrupt || corrupt && r.Code != state.RetainCorrupt {
-			t.Errorf("corrupt: %t; releasable: %t, %s", corrupt, r.OK, r.Held)
+			t.Errorf("corrupt: %t; releasable: %t, %s", corrupt, r.OK, r.Reason)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 func (p *play) edit(plural, name string, change func(spec map[string]any)) {
@@ -70,11 +71,11 @@ func TestDamage(t *testing.T) {
 		{"and given to another pod", func(p *play) {
 			a := p.addr("n1-0")
 			p.must(p.s.ReleaseIP(p.ctx, a))
-			_, err := p.s.Pod(p.ctx, testcluster.Pod{Namespace: "default", Name: "thief", Node: "n1",
+			_, err := p.s.Pod(p.ctx, seeding.Pod{Namespace: "default", Name: "thief", Node: "n1",
 				Annotations: map[string]string{"cni.projectcalico.org/ipAddrs": `["` + a.String() + `"]`}})
 			p.must(err)
 		}, []string{"critical ip/duplicate"}},
-		{"a handle is deleted by hand", func(p *play) { p.remove("ipamhandles", testcluster.Handle("default", "n1-0")) },
+		{"a handle is deleted by hand", func(p *play) { p.remove("ipamhandles", seeding.Handle("default", "n1-0")) },
 			[]string{"warning handle/missing"}},
 		{"Calico miscounts when two addresses of a handle go at once", func(p *play) {
 			handle := "three"
@@ -101,10 +102,10 @@ func TestDamage(t *testing.T) {
 		t.Run(x.name, func(t *testing.T) {
 			p := newPlay(t, c)
 			p.pool("10.0.0.0/24", nil)
-			p.must(p.s.Node(p.ctx, testcluster.Node{Name: "n1", AllocatablePods: 8}))
-			p.must(p.s.Node(p.ctx, testcluster.Node{Name: "n2", AllocatablePods: 8}))
+			p.must(p.s.Node(p.ctx, seeding.Node{Name: "n1", AllocatablePods: 8}))
+			p.must(p.s.Node(p.ctx, seeding.Node{Name: "n2", AllocatablePods: 8}))
 			// The test names the block: the first pod asks for an address of it.
-			_, err := p.s.Pod(p.ctx, testcluster.Pod{Namespace: "default", Name: "n1-0", Node: "n1",
+			_, err := p.s.Pod(p.ctx, seeding.Pod{Namespace: "default", Name: "n1-0", Node: "n1",
 				Annotations: map[string]string{"cni.projectcalico.org/ipAddrs": `["10.0.0.1"]`}})
 			p.must(err)
 			x.damage(p)

@@ -13,6 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode"
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
@@ -36,10 +37,10 @@ func TestChecksDeclareWhatTheyRead(t *testing.T) {
 		}
 		for _, text := range strings.Split("\n"+string(raw), "\n== ")[1:] {
 			name, rest, _ := strings.Cut(text, "\n")
-			sketched, _, _ := strings.Cut(rest, "-- want\n")
-			whole := said(t, sketched, "")
+			text, _, _ := strings.Cut(rest, "-- want\n")
+			whole := said(t, text, "")
 			for _, r := range blocks.Resources {
-				for id, without := range said(t, sketched, r) {
+				for id, without := range said(t, text, r) {
 					key := fmt.Sprintf("%s reads %s", id, r)
 					c, _ := checks.All.ByID(id)
 					if without != whole[id] && undeclared[key] == "" && !slices.Contains(slices.Concat(c.Requires, c.Optional), r) {
@@ -86,28 +87,7 @@ func takeAway(s *blocks.Snapshot, r blocks.Resource) {
 
 // drop takes what was read of a kind away.
 func drop(s *blocks.Snapshot, r blocks.Resource) {
-	map[blocks.Resource]func(){
-		blocks.Pools:            func() { s.Pools = nil },
-		blocks.Blocks:           func() { s.Blocks = nil },
-		blocks.Affinities:       func() { s.Affinities = nil },
-		blocks.Handles:          func() { s.Handles = nil },
-		blocks.IPAMConfigs:      func() { s.IPAM = blocks.DefaultIPAMConfig() },
-		blocks.Reservations:     func() { s.Reservations = nil },
-		blocks.ClusterInfos:     func() { s.Info, s.Cluster.CalicoVersion = blocks.ClusterInfo{}, "" },
-		blocks.ControllerConfig: func() { s.Controllers = blocks.ControllersConfig{} },
-		blocks.FelixConfigs:     func() { s.Felix = blocks.FelixConfig{} },
-		blocks.BGPConfigs:       func() { s.BGP = blocks.DefaultBGPConfig() },
-		blocks.BGPPeers:         func() { s.BGPPeers = nil },
-		blocks.BGPFilters:       func() { s.BGPFilters = nil },
-		blocks.Nodes:            func() { s.Nodes = nil },
-		blocks.Pods:             func() { s.Workloads = nil },
-		blocks.Namespaces:       func() { s.Namespaces = nil },
-		blocks.VMs:              func() { s.VMs, s.VMsKnown = nil, false },
-		blocks.VMInstances:      func() { s.VMInstances, s.VMsKnown = nil, false },
-
-		blocks.WhereaboutsPools:        func() { s.WhereaboutsPools = nil },
-		blocks.WhereaboutsReservations: func() { s.WhereaboutsReservations = nil },
-		blocks.NodeSlicePools:          func() { s.NodeSlicePools = nil },
-		blocks.NetworkAttachments:      func() { s.NetworkAttachments = nil },
-	}[r]()
+	guid := s.Cluster.GUID // what subjects are named by
+	decode.NewObjects(decode.KindOf(r)).Fill(s)
+	s.Cluster.GUID, s.VMsKnown = guid, s.VMsKnown && !slices.Contains(decode.VMKinds, r)
 }

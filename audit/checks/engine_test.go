@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +18,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-const starving = `
+const blockless = `
 pool pods 10.0.0.0/25
 node old pods=110
 node new pods=110
@@ -35,7 +36,7 @@ func parseState(t *testing.T, text string) *state.State {
 	return stateSaying(t, text)
 }
 
-// stateSaying makes the state of a sketch, with the word that machines are off.
+// stateSaying makes the state of a text, with the word that machines are off.
 func stateSaying(t *testing.T, text string, terminated ...string) *state.State {
 	t.Helper()
 	snap, err := statedsl.Parse(text)
@@ -54,12 +55,12 @@ func ids(r *audit.Result) (out []string) {
 
 // TestConfirm plays a cluster that changes between two readings.
 func TestConfirm(t *testing.T) {
-	still := audit.Run(parseState(t, "live\n"+starving), checks.All)
+	still := audit.Run(parseState(t, "live\n"+blockless), checks.All)
 	if need := still.NeedsConfirmation(); len(need) == 0 {
 		t.Fatal("a grave finding that rests on a missing block needs no second reading")
 	}
 	// In the second reading the node has its block: it was being claimed.
-	healed := audit.Run(parseState(t, "live\n"+strings.Replace(starving, "10.0.0.0/25", "10.0.0.0/24", 1)+"block 10.0.0.128/26 new\naffinity 10.0.0.128/26 new\n"), checks.All)
+	healed := audit.Run(parseState(t, "live\n"+strings.Replace(blockless, "10.0.0.0/25", "10.0.0.0/24", 1)+"block 10.0.0.128/26 new\naffinity 10.0.0.128/26 new\n"), checks.All)
 
 	if got, want := ids(audit.Confirm(still, still)), ids(still); !cmp.Equal(got, want) {
 		t.Errorf("two readings that agree: %s", cmp.Diff(want, got))
@@ -86,19 +87,19 @@ func TestConfirm(t *testing.T) {
 // TestConfirmWarnings: what rests on absence and hurts no one yet is confirmed, too.
 func TestConfirmWarnings(t *testing.T) {
 	const world = "live\npool pods 10.0.0.0/24\nnode n1\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\nalloc 10.0.0.5 pod=shop/a node=n1 handle=h\nhandle h 10.0.0.0/26=1\n"
-	before, gone := audit.Run(parseState(t, world+"pod shop/a n1 10.0.0.5\n"), checks.All), audit.Run(parseState(t, world), checks.All)
+	before, without := audit.Run(parseState(t, world+"pod shop/a n1 10.0.0.5\n"), checks.All), audit.Run(parseState(t, world), checks.All)
 	const leaked = "warning ip/leaked 10.0.0.5"
-	if got := ids(audit.Confirm(gone, gone)); !slices.Contains(got, leaked) {
+	if got := ids(audit.Confirm(without, without)); !slices.Contains(got, leaked) {
 		t.Errorf("two readings that agree: %v", got)
 	}
-	if got := ids(audit.Confirm(before, gone)); slices.Contains(got, leaked) {
+	if got := ids(audit.Confirm(before, without)); slices.Contains(got, leaked) {
 		t.Errorf("reported although one reading only shows it: %v", got)
 	}
 }
 
 func TestConfirmFailsToRead(t *testing.T) {
-	still := audit.Run(parseState(t, "live\n"+starving), checks.All)
-	blind := audit.Run(parseState(t, "live\n"+starving+"gap pods connection refused\n"), checks.All)
+	still := audit.Run(parseState(t, "live\n"+blockless), checks.All)
+	blind := audit.Run(parseState(t, "live\n"+blockless+"gap pods connection refused\n"), checks.All)
 	out := audit.Confirm(still, blind)
 	if said := fmtSkipped(out); !strings.Contains(said, "withheld for node/new: it could not be confirmed by a second reading") {
 		t.Errorf("got %s", said)
@@ -115,7 +116,7 @@ func TestConfirmFailsToRead(t *testing.T) {
 // TestHostViewsNotReadAgain: what a node's kernel says counts once it was asked twice, and the
 // rest of the second reading counts all the same.
 func TestHostViewsNotReadAgain(t *testing.T) {
-	const world = "live\n" + starving + `
+	const world = "live\n" + blockless + `
 view new
 netns new 100 10.0.0.100 pids=5 state=S
 `
@@ -132,7 +133,7 @@ netns new 100 10.0.0.100 pids=5 state=S
 	}
 	for name, second := range map[string]*state.State{
 		"view of the first reading": earlier(parseState(t, world)),
-		"no view":                   parseState(t, "live\n"+starving),
+		"no view":                   parseState(t, "live\n"+blockless),
 	} {
 		out := audit.Confirm(first, audit.Run(second, checks.All))
 		got := ids(out)
@@ -141,6 +142,35 @@ netns new 100 10.0.0.100 pids=5 state=S
 		}
 		if said := fmtSkipped(out); !strings.Contains(said, "withheld for ip/10.0.0.100: the second reading that would confirm it failed") {
 			t.Errorf("%s: %s", name, said)
+		}
+	}
+}
+
+// TestTrackedHostViewsNotReadAgain: the same while a cluster is watched.
+func TestTrackedHostViewsNotReadAgain(t *testing.T) {
+	const world = "live\n" + blockless + "\nview new\nnetns new 100 10.0.0.100 pids=5 state=S\n"
+	const seen = "critical ip/host-in-use 10.0.0.100"
+	st := parseState(t, world)
+	result := audit.Run(st, checks.All)
+	if nodes := result.ViewsToConfirm(); !slices.Equal(nodes, []string{"new"}) {
+		t.Errorf("views to be read again: %v", nodes)
+	}
+	tracker := audit.Tracker{}
+	look := func() *audit.Result { return tracker.Observe(result, st.Cluster.TakenAt) }
+	look()
+	look()
+	for _, earlier := range []bool{true, false} {
+		second := parseState(t, world)
+		second.Hosts.Views[0].Earlier = earlier
+		prints, _, nodes := tracker.Pending()
+		if !slices.Contains(nodes, "new") {
+			t.Fatalf("nodes to be asked again: %v", nodes)
+		}
+		tracker.Reread(prints, audit.Run(second, checks.All))
+		if got := look(); slices.Contains(ids(got), seen) == earlier {
+			t.Errorf("a second reading with an earlier view: %t; found %v", earlier, ids(got))
+		} else if earlier && !strings.Contains(fmtSkipped(got), "withheld for ip/10.0.0.100: the second reading that would confirm it failed") {
+			t.Errorf("skipped %s", fmtSkipped(got))
 		}
 	}
 }
@@ -155,7 +185,7 @@ func fmtSkipped(r *audit.Result) string {
 
 // TestFilesNeedNoConfirmation: a file does not change between two looks at it.
 func TestFilesNeedNoConfirmation(t *testing.T) {
-	if need := audit.Run(parseState(t, starving), checks.All).NeedsConfirmation(); len(need) > 0 {
+	if need := audit.Run(parseState(t, blockless), checks.All).NeedsConfirmation(); len(need) > 0 {
 		t.Errorf("got %v", need)
 	}
 }
@@ -163,7 +193,7 @@ func TestFilesNeedNoConfirmation(t *testing.T) {
 // TestOrderOfObjects: the report does not depend on the order in which objects
 // were read.
 func TestOrderOfObjects(t *testing.T) {
-	text := starving + `
+	text := blockless + `
 pool more 10.1.0.0/24 nodes=rack=='b'
 pool over 10.1.0.0/16 disabled
 namespace shop pools=more
@@ -178,6 +208,27 @@ handle lost
 block 10.1.0.0/26 gone
 block 10.1.0.64/26 gone
 pod shop/w new phase=Pending
+filter out export=Reject,In,10.0.0.0/8
+filter in import=Accept
+vm shop/db
+vm shop/cache
+vmi shop/db
+vmi shop/cache ofvm
+alloc 10.0.0.90 pod=shop/virt-launcher-gone node=new vmi=gone
+alloc 10.0.0.91 pod=shop/virt-launcher-db node=new vmi=db
+wpool storage-10.9.0.0-24 10.9.0.0/24
+wpool storage-10.9.1.0-24 10.9.1.0/24
+walloc storage-10.9.0.0-24 10.9.0.5 shop/gone id=c if=net1
+walloc storage-10.9.0.0-24 10.9.0.6 shop/gone id=d if=net1
+walloc storage-10.9.1.0-24 10.9.1.7 shop/gone id=e if=net1
+wres storage-10.9.0.5 shop/gone id=c if=net1
+wres storage-10.9.0.9 shop/gone id=f if=net1
+wslices storage new@10.9.0.0/25 gone@10.9.0.128/25
+wslices other new@10.8.0.0/25
+nad shop/storage 10.9.0.0/24 network=storage
+nad other/storage 10.9.1.0/24 network=storage
+budget shop/web match=app=web allows=0
+budget shop/all allows=1
 gap bgppeers forbidden
 gap felixconfigurations forbidden
 `
@@ -206,19 +257,13 @@ gap felixconfigurations forbidden
 	}
 }
 
+// shuffle puts every list of a snapshot into another order.
 func shuffle(r *rand.Rand, s *blocks.Snapshot) {
-	mix := func(n int, swap func(i, j int)) { r.Shuffle(n, swap) }
-	mix(len(s.Pools), func(i, j int) { s.Pools[i], s.Pools[j] = s.Pools[j], s.Pools[i] })
-	mix(len(s.Blocks), func(i, j int) { s.Blocks[i], s.Blocks[j] = s.Blocks[j], s.Blocks[i] })
-	mix(len(s.Affinities), func(i, j int) { s.Affinities[i], s.Affinities[j] = s.Affinities[j], s.Affinities[i] })
-	mix(len(s.Nodes), func(i, j int) { s.Nodes[i], s.Nodes[j] = s.Nodes[j], s.Nodes[i] })
-	mix(len(s.Workloads), func(i, j int) { s.Workloads[i], s.Workloads[j] = s.Workloads[j], s.Workloads[i] })
-	mix(len(s.Handles), func(i, j int) { s.Handles[i], s.Handles[j] = s.Handles[j], s.Handles[i] })
-	mix(len(s.Namespaces), func(i, j int) { s.Namespaces[i], s.Namespaces[j] = s.Namespaces[j], s.Namespaces[i] })
-	mix(len(s.Reservations), func(i, j int) { s.Reservations[i], s.Reservations[j] = s.Reservations[j], s.Reservations[i] })
-	mix(len(s.BGPPeers), func(i, j int) { s.BGPPeers[i], s.BGPPeers[j] = s.BGPPeers[j], s.BGPPeers[i] })
-	mix(len(s.BGPFilters), func(i, j int) { s.BGPFilters[i], s.BGPFilters[j] = s.BGPFilters[j], s.BGPFilters[i] })
-	mix(len(s.Gaps), func(i, j int) { s.Gaps[i], s.Gaps[j] = s.Gaps[j], s.Gaps[i] })
+	for v, i := reflect.ValueOf(s).Elem(), 0; i < v.NumField(); i++ {
+		if list := v.Field(i); list.Kind() == reflect.Slice {
+			r.Shuffle(list.Len(), reflect.Swapper(list.Interface()))
+		}
+	}
 }
 
 // sound is a state in which every object leans on others, so that taking one
@@ -256,7 +301,7 @@ handle b 10.0.0.64/26=1
 // TestGapsMakeNoVerdicts: taking a kind of object away never adds a finding
 // that was not there, but for those that say that something was not read.
 func TestGapsMakeNoVerdicts(t *testing.T) {
-	for name, text := range map[string]string{"open": sound, "locked": "locked\n" + sound, "starving": starving} {
+	for name, text := range map[string]string{"open": sound, "locked": "locked\n" + sound, "starving": blockless} {
 		whole, releasable := verdicts(t, text, "")
 		for _, res := range blocks.Resources {
 			found, released := verdicts(t, text, res)
@@ -362,7 +407,7 @@ func TestUnrelatedObjects(t *testing.T) {
 		"pod far/done old 192.168.9.9 phase=Succeeded",
 		"peer else ip=192.0.2.1 as=64999 nodes=has(nothing)",
 	}
-	for _, base := range []string{starving, sound} {
+	for _, base := range []string{blockless, sound} {
 		before, _ := verdicts(t, base, "")
 		for _, extra := range append(unrelated, strings.Join(unrelated, "\n")) {
 			after, _ := verdicts(t, base+"\n"+extra+"\n", "")
@@ -382,7 +427,7 @@ func TestUnrelatedObjects(t *testing.T) {
 
 // TestReportNumbers holds the rows of pools and nodes to the state.
 func TestReportNumbers(t *testing.T) {
-	st := parseState(t, starving)
+	st := parseState(t, blockless)
 	r := audit.NewReport(st, audit.Run(st, checks.All))
 	got, err := json.Marshal(struct{ P, N, S any }{r.Pools, r.Nodes, r.Summary})
 	if err != nil {
@@ -400,7 +445,7 @@ func TestReportNumbers(t *testing.T) {
 }
 
 func TestFilter(t *testing.T) {
-	st := parseState(t, starving+"locked\npool other 10.9.0.0/31 size=31 uses=LoadBalancer\nblock 10.9.0.0/31 virtual:load-balancer\nfill 10.9.0.0/31 2 old\n")
+	st := parseState(t, blockless+"locked\npool other 10.9.0.0/31 size=31 uses=LoadBalancer\nblock 10.9.0.0/31 virtual:load-balancer\nfill 10.9.0.0/31 2 old\n")
 	r := audit.NewReport(st, audit.Run(st, checks.All))
 	r.Filter([]string{"other"}, nil)
 	for _, f := range r.Findings {

@@ -12,12 +12,12 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/files"
+	"github.com/calico-audit/calico-audit/blocks/hostviews"
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
 // viewed is a state in which host views prove a good deal: two blackholes, one
-// route that is none, an address in use that is free, a second owner, a stray.
+// route that is none, an address in use that is free, a second owner, a foreign blackhole.
 const viewed = `
 pool pods 10.0.0.0/24
 bgp nomesh as=64602
@@ -67,7 +67,7 @@ func criticals(t *testing.T, dir string) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	snap.Hosts, err = files.ReadHostViews(snap, []string{dir}, files.HostViewOptions{})
+	snap.Hosts, err = hostviews.Read(snap, []string{dir}, hostviews.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ hostgap n2 none
 // TestViewsSuppressNothing: a host view takes no finding away but route/blackhole,
 // and a gap of host views makes no report incomplete.
 func TestViewsSuppressNothing(t *testing.T) {
-	for _, base := range []string{starving, sound, viewed} {
+	for _, base := range []string{blockless, sound, viewed} {
 		before, _ := verdicts(t, base, "")
 		for _, node := range []string{"n1", "n2", "old", "new"} {
 			after, _ := verdicts(t, base+"\nview "+node+"\nroute "+node+" 10.0.0.80/32 unicast via=1.2.3.4\nnetns "+node+" 1 10.0.0.2,10.0.0.80\nhostgap other none\n", "")

@@ -74,9 +74,9 @@ func machineNote(st *state.State, node string) string {
 // addHolders says of a leaked address where a node still uses it: it is lost to the
 // datastore only, and must not be handed out.
 func addHolders(st *state.State, x *audit.Finding, r state.AllocationRef, v state.Validity) {
-	if held := st.HeldBy(r); len(held) > 0 {
+	if uses := st.ProvenUses(r); len(uses) > 0 {
 		var where, nodes []string
-		for _, u := range held {
+		for _, u := range uses {
 			where = append(where, hosts.NamespaceText(u.View.Node, u.Namespace))
 			if !slices.Contains(nodes, u.View.Node) {
 				nodes = append(nodes, u.View.Node)
@@ -84,8 +84,8 @@ func addHolders(st *state.State, x *audit.Finding, r state.AllocationRef, v stat
 		}
 		x.Message = fmt.Sprintf("%s is allocated, no object owns it (%s), and it is still in use on %s", r.Addr(), v.Why(), phrase.Each(nodes))
 		x.Evidence = append(x.Evidence, state.Evidence{Name: "still in use", Value: phrase.ListBy("; ", where) + "; not releasable"})
-		x.Evidence = append(x.Evidence, state.HostUseEvidence(held...)...)
-		x.Remedies = []remedies.Remedy{remedies.EndUse(held)}
+		x.Evidence = append(x.Evidence, state.HostUseEvidence(uses...)...)
+		x.Remedies = []remedies.Remedy{remedies.EndUse(uses)}
 		x.Nodes = append(x.Nodes, nodes...)
 		return
 	}

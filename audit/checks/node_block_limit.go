@@ -57,7 +57,7 @@ func blockLimitFinding(st *state.State, h *state.NodeState, alike []string, f *a
 		}
 		x.Severity = max(x.Severity, worst.severity)
 		x.Pools = append(x.Pools, state.PoolsOf(worst.pools...)...)
-		texts = append(texts, fmt.Sprintf("has as many %s blocks as it may (%d of %d)%s; %s", family, worst.have, limit, worst.who, worst.room))
+		texts = append(texts, fmt.Sprintf("has as many %s blocks as it may (%d of %d)%s; %s", family, worst.have, limit, worst.who, worst.left))
 		x.Evidence = append(x.Evidence, state.Evidences("limit", state.LimitText(st), family.String()+" blocks", phrase.List(state.CIDRs(worst.blocks)),
 			family.String()+" unused addresses", fmt.Sprint(worst.unused))...)
 	}
@@ -77,7 +77,7 @@ type limitState struct {
 	// who says which pods these are; empty if they are any.
 	who      string
 	severity state.Severity
-	room     string
+	left     string
 }
 
 // namespacesAlike returns one namespace for each way in which pools select them, and
@@ -124,11 +124,11 @@ func limitStates(st *state.State, h *state.NodeState, f blocks.Family, alike []s
 		}
 		switch {
 		case s.unused > 0:
-			s.room = phrase.Plural(s.unused, "address") + " left in them"
+			s.left = phrase.Plural(s.unused, "address") + " left in them"
 		case st.HealsItself(n, pools):
-			s.room = "they are full; one more affinity has no block yet, which its next assignment makes"
+			s.left = "they are full; one more affinity has no block yet, which its next assignment makes"
 		default:
-			s.severity, s.room = state.Error, "they are full: its next pod gets no address"
+			s.severity, s.left = state.Error, "they are full: its next pod gets no address"
 		}
 		out = append(out, s)
 	}

@@ -50,7 +50,7 @@ var nodeManyBlocks = audit.Check{
 // several blocks.
 func manyBlocks(st *state.State, h *state.NodeState, pools []*state.Pool, byPool map[*state.Pool][]*state.Block, isScarce func(*state.Pool) bool) audit.Finding {
 	sev, root := state.Info, ""
-	var holds, releasable, held, used []string
+	var holds, releasable, retained, used []string
 	var all []*state.Block
 	for _, p := range pools {
 		scarce := ""
@@ -70,7 +70,7 @@ func manyBlocks(st *state.State, h *state.NodeState, pools []*state.Pool, byPool
 		case b.Reclaimability.OK:
 			releasable = append(releasable, b.CIDR.String())
 		default:
-			held = append(held, fmt.Sprintf("%s: %s", b.CIDR, b.Reclaimability.Held))
+			retained = append(retained, fmt.Sprintf("%s: %s", b.CIDR, b.Reclaimability.Reason))
 		}
 	}
 	could, verdict := phrase.List(releasable), "releasable: "+phrase.List(releasable)
@@ -78,7 +78,7 @@ func manyBlocks(st *state.State, h *state.NodeState, pools []*state.Pool, byPool
 	switch {
 	case could != "" && root == "":
 		ways = []remedies.Remedy{remedies.ReleaseBlock}
-	case could == "" && len(held) == 0:
+	case could == "" && len(retained) == 0:
 		could, verdict = "none: all hold addresses in use", "none is releasable, as all hold addresses in use"
 	case could == "":
 		could, verdict = "none now", "none is releasable now"
@@ -87,7 +87,7 @@ func manyBlocks(st *state.State, h *state.NodeState, pools []*state.Pool, byPool
 		Severity: sev, Subject: state.NodeSubject(h.Name), Pools: state.PoolsOf(pools...),
 		Message: fmt.Sprintf("%s holds %s; %s", h.Name, strings.Join(holds, " and "), verdict),
 		Evidence: state.Evidences("pool", strings.Join(state.PoolsOf(pools...), ", "), "blocks", phrase.List(state.CIDRs(all)), "releasable", could,
-			"empty but held", phrase.ListBy("; ", held), "in use", phrase.List(used)),
+			"empty but held", phrase.ListBy("; ", retained), "in use", phrase.List(used)),
 		Root: root, Remedies: ways,
 	}
 }

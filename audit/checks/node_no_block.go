@@ -33,8 +33,8 @@ var nodeNoBlock = audit.Check{
 		for _, h := range st.NodeStates {
 			var open []*state.NodeBlockStatus
 			for _, n := range h.BlockStatus {
-				if n.Unjudged != "" {
-					f.SkipPartial("not evaluated for every pod that waits on node %s: %s", h.Name, n.Unjudged)
+				if n.Inconclusive != "" {
+					f.SkipPartial("not evaluated for every pod that waits on node %s: %s", h.Name, n.Inconclusive)
 				}
 				if !n.NoBlock() && n.Blockless() == 0 {
 					continue

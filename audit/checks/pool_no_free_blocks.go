@@ -28,13 +28,13 @@ var poolNoFreeBlocks = audit.Check{
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
 	Optional: append(slices.Clip(remedies.RootReads), state.ReleaseReads...),
 	Run: func(st *state.State, f *audit.Findings) {
-		judged := allocationEvaluated(st, f)
+		evaluated := allocationEvaluated(st, f)
 		for _, p := range st.Pools {
 			if !p.OutOfBlocks() {
 				continue
 			}
 			sev, cut, next := state.Warning, []string(nil), []string(nil)
-			if judged {
+			if evaluated {
 				cut, next = st.CutOff(p)
 			}
 			message := fmt.Sprintf("pool %s has none of its %s left to claim; no node that could take pods lacks one", p.Name, phrase.PluralCount(p.Slots.Capacity, "block"))
@@ -53,10 +53,10 @@ var poolNoFreeBlocks = audit.Check{
 				sev = state.Error
 				message = fmt.Sprintf("pool %s has none of its %s left to claim; the next pod of %s without a block will borrow or fail: %s",
 					p.Name, phrase.PluralCount(p.Slots.Capacity, "block"), phrase.Plural(len(next), "node"), phrase.List(next))
-			case judged && st.Relieved(p, (*state.Pool).HasBlocks):
+			case evaluated && st.Relieved(p, (*state.Pool).HasBlocks):
 				sev = state.Info
 				message = fmt.Sprintf("pool %s has none of its %s left to claim; other pools for the same nodes have", p.Name, phrase.PluralCount(p.Slots.Capacity, "block"))
-			case !judged || !slices.Contains(st.Families, p.Family()):
+			case !evaluated || !slices.Contains(st.Families, p.Family()):
 				message = fmt.Sprintf("pool %s has none of its %s left to claim", p.Name, phrase.PluralCount(p.Slots.Capacity, "block"))
 			}
 			f.Add(audit.Finding{

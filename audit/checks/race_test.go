@@ -85,7 +85,7 @@ func TestPodsThatStartWhileReading(t *testing.T) {
 			p.mustPods("n1", 3)
 			p.must(c.Backdate(p.ctx, time.Hour))
 
-			gate := &lateList{late: string(late), others: others, answered: map[string]bool{}, ready: make(chan struct{}), change: func() {
+			lists := &lateList{late: string(late), others: others, answered: map[string]bool{}, ready: make(chan struct{}), change: func() {
 				p.node("n2")
 				p.mustPods("n2", 9) // a second block of eight, too
 				for _, name := range []string{"x", "y", "z"} {
@@ -96,7 +96,7 @@ func TestPodsThatStartWhileReading(t *testing.T) {
 				p.must(p.s.DeletePod(p.ctx, "default", "n1-0", true))
 			}}
 			cfg := rest.CopyConfig(c.Config)
-			cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { gate.next = rt; return gate })
+			cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { lists.next = rt; return lists })
 			k, err := cluster.NewKubernetes(cfg, cluster.KubernetesOptions{})
 			p.must(err)
 			snap, err := k.Read(p.ctx)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/audit/whereabouts"
+	"github.com/calico-audit/calico-audit/audit/state/whereabouts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 

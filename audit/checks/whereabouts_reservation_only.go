@@ -7,7 +7,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/audit/whereabouts"
+	"github.com/calico-audit/calico-audit/audit/state/whereabouts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -48,8 +48,8 @@ var whereaboutsReservationOnly = audit.Check{
 				Message:  fmt.Sprintf("reservation %s keeps an address that no pool records", l.Key()),
 				Evidence: state.Evidences("address", addrText(l.Addr), "pod", podText(l.WhereaboutsOwner), "interface", l.Interface, "container", l.ContainerID),
 			}
-			if l.Held != "" {
-				x.Message += "; " + l.Held
+			if l.Reason != "" {
+				x.Message += "; " + l.Reason
 				x.Remedies = []remedies.Remedy{remedies.ByHand("find out whether the pod has the address, and restart it if it does, or delete it if it has ended", "the address is recorded whole, or can be assigned again", "the pod ends, and starts again if a controller owns it")}
 			}
 			if v.DeleteBar(&l).Code == "" {

@@ -95,8 +95,8 @@ func (x *explainer) blockSection(s *builder, b *state.Block) {
 		s.fact(src, "last written", "not known: it carries no managedFields")
 	}
 	s.factf(src, "sequence", "%d", b.Sequence)
-	for _, other := range x.IPBlocks {
-		if other != b && other.CIDR.Overlaps(b.CIDR) {
+	for _, other := range x.BlocksAt(b.CIDR) {
+		if other != b {
 			s.factf(blockSource(other), "overlaps", "block %s of %s", other.CIDR, phrase.Owner(other.Owner))
 		}
 	}
@@ -117,14 +117,14 @@ func (x *explainer) fillText(b *state.Block) string {
 // objects of its CIDR; b is nil for a block that does not exist.
 func (x *explainer) ownerSection(s *builder, p netip.Prefix, b *state.Block) {
 	if b == nil && len(x.AffinitiesOf(p)) == 0 && x.unread(blocks.Affinities) == "" {
-		return // nobody claims what does not exist
+		return // no one claims what does not exist
 	}
 	s.section("Owner of %s", p)
 	if b != nil {
 		s.fact(blockSource(b), "by the block", ownerWord(b.Owner))
 	}
-	claims := x.AffinitiesOf(p)
-	for _, a := range claims {
+	affinities := x.AffinitiesOf(p)
+	for _, a := range affinities {
 		s.fact(sourceOf("blockaffinity", a.Meta), "by affinity", x.claimText(a, b))
 	}
 	switch why := x.unread(blocks.Affinities); {
@@ -137,7 +137,7 @@ func (x *explainer) ownerSection(s *builder, p netip.Prefix, b *state.Block) {
 	if b != nil {
 		names = append(names, b.Owner.Node())
 	}
-	for _, a := range claims {
+	for _, a := range affinities {
 		names = append(names, a.Owner.Node())
 	}
 	for i, name := range names {
@@ -147,7 +147,7 @@ func (x *explainer) ownerSection(s *builder, p netip.Prefix, b *state.Block) {
 		if n := x.nodeNamed(name); n != nil {
 			s.factf(nodeSource(n), "node "+name, "exists%s", readyText(n))
 		} else {
-			s.fact("", "node "+name, x.noNode(name))
+			s.fact("", "node "+name, x.NoNode(name))
 		}
 	}
 }
@@ -162,8 +162,8 @@ func readyText(n *blocks.Node) string {
 	return ", and does not say whether it is ready"
 }
 
-// gone reports whether a name is known to be that of no node.
-func (x *explainer) gone(node string) bool {
+// vanished reports whether a name is known to be that of no node.
+func (x *explainer) vanished(node string) bool {
 	return node != "" && x.unread(blocks.Nodes) == "" && x.Vanished(node)
 }
 
@@ -206,7 +206,7 @@ func (x *explainer) emptySection(s *builder, b *state.Block) {
 	if b.Reclaimability.OK {
 		s.fact("", "verdict", "it could be released now")
 	} else {
-		s.fact("", "verdict", "held: "+b.Reclaimability.Held)
+		s.fact("", "verdict", "held: "+b.Reclaimability.Reason)
 	}
 	s.fact(blockSource(b), "since at least", phrase.Time(b.Reclaimability.EmptySince))
 }
@@ -216,7 +216,7 @@ func (x *explainer) blockSummary(b *state.Block) string {
 	owner := "belongs to " + ownerWord(b.Owner)
 	if b.Owner == (blocks.Owner{}) {
 		owner = "belongs to no node"
-	} else if x.gone(b.Owner.Node()) {
+	} else if x.vanished(b.Owner.Node()) {
 		owner += ", which does not exist"
 	}
 	out := fmt.Sprintf("It %s and holds %s of %d", owner, phrase.Plural(b.Used, "address"), len(b.Ordinals))
@@ -226,7 +226,7 @@ func (x *explainer) blockSummary(b *state.Block) string {
 	case b.Used == 0 && b.Reclaimability.OK:
 		return fmt.Sprintf("It %s and is empty: it could be released now.", owner)
 	case b.Used == 0:
-		return fmt.Sprintf("It %s and is empty; it is held: %s.", owner, b.Reclaimability.Held)
+		return fmt.Sprintf("It %s and is empty; it is held: %s.", owner, b.Reclaimability.Reason)
 	}
 	if n := x.borrowedFrom(b); len(n) > 0 {
 		out += fmt.Sprintf(", %d of them borrowed by %s", len(n), phrase.Each(borrowers(n)))

@@ -1,8 +1,6 @@
 package explain
 
 import (
-	"slices"
-
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -10,11 +8,10 @@ import (
 
 // blockStatusSection says how a node stands with blocks of a family.
 func (x *explainer) blockStatusSection(s *builder, h *state.NodeState, f blocks.Family) {
-	i := slices.IndexFunc(h.BlockStatus, func(n *state.NodeBlockStatus) bool { return n.Family == f })
-	if i < 0 {
+	n := h.StatusOf(f)
+	if n == nil {
 		return
 	}
-	n := h.BlockStatus[i]
 	s.section("%s for its pods", f)
 	if g := x.FirstMissing([]blocks.Resource{blocks.Pools, blocks.Blocks}); g != nil {
 		s.fact("", "not evaluated", g.String())
@@ -35,27 +32,5 @@ func (x *explainer) blockStatusSection(s *builder, h *state.NodeState, f blocks.
 		s.factf(podSource(w.Pod), "gets none", "%s (%s)", w.Cause, w.Detail)
 	}
 	s.factf(sourceOf("ipamconfig", x.IPAM.Meta), "block limit", "%d of %s", x.LimitCount(n, x.PoolsAtIssue(n)), state.LimitText(x.State))
-	s.fact("", "its next pod", x.nextPod(n))
-}
-
-// nextPod says what the next pod of a node gets.
-func (x *explainer) nextPod(n *state.NodeBlockStatus) string {
-	switch {
-	case x.Info.Locked:
-		return "gets no address: the datastore is locked"
-	case n.Unused > 0:
-		return "gets an address of the node's own blocks"
-	case n.Cause == state.CauseNone && n.NoBlock():
-		return "makes the node claim a block"
-	case n.Cause == state.CauseNone:
-		return "makes the node claim another block: its own are full"
-	}
-	gets, why := "borrows an address", string(n.Cause)
-	if n.Cause.PreventsAllocation() {
-		gets = "gets no address"
-	}
-	if !n.NoBlock() {
-		why = "the node's blocks are full, and " + why
-	}
-	return gets + ": " + why
+	s.fact("", "its next pod", x.NextPod(n))
 }

@@ -68,7 +68,7 @@ func explainCase(t *testing.T, state, subject, want string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := explainSketch(t, state, q)
+	e, err := explainText(t, state, q)
 	lines := []string{}
 	if err != nil {
 		lines = append(lines, "not found: "+err.Error())
@@ -102,7 +102,7 @@ func explainCase(t *testing.T, state, subject, want string) {
 	}
 }
 
-func explainSketch(t *testing.T, text string, q explain.Query) (*explain.Explanation, error) {
+func explainText(t *testing.T, text string, q explain.Query) (*explain.Explanation, error) {
 	t.Helper()
 	snap, err := statedsl.Parse(text)
 	if err != nil {
@@ -157,7 +157,7 @@ func TestExplanationIsData(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := explainSketch(t, "pool pods 10.0.0.0/24\nnode n1", q)
+	e, err := explainText(t, "pool pods 10.0.0.0/24\nnode n1", q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func TestNotFoundNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = explainSketch(t, "pool pods 10.0.0.0/24\nnode node-1\npod shop/web node-1 10.0.0.1", q)
+	_, err = explainText(t, "pool pods 10.0.0.0/24\nnode node-1\npod shop/web node-1 10.0.0.1", q)
 	var unknown *explain.NotFoundError
 	if !errors.As(err, &unknown) {
 		t.Fatalf("got %v", err)

@@ -17,53 +17,49 @@ func (x *explainer) fillSection(s *builder, b *state.Block) {
 		return
 	}
 	src := blockSource(b)
-	counts := map[string]int{}
+	counts := map[state.UseKind]int{}
 	for i := range b.Ordinals {
-		if b.Ordinals[i] != blocks.Free {
-			counts[allocationSort(b, b.At(i))]++
+		if r := (state.AllocationRef{Block: b, Ordinal: i}); b.Ordinals[i] != blocks.Free {
+			counts[r.Kind()]++
 		}
 	}
 	s.section("Allocated to")
 	for _, sort := range allocationSorts {
-		if n := counts[sort]; n > 0 {
-			s.fact(src, sort, fmt.Sprint(n))
+		if n := counts[sort.kind]; n > 0 {
+			s.fact(src, sort.name, fmt.Sprint(n))
 		}
 	}
 	if x.FirstMissing(useReads) != nil {
 		return
 	}
-	nobody := 0
+	if _, leaked := x.ownedOf(b); leaked > 0 {
+		s.factf("", "not owned", "%d of these: nothing seems to own them", leaked)
+	}
+}
+
+// ownedOf counts the allocations of a block that something owns, and those that nothing
+// seems to own.
+func (x *explainer) ownedOf(b *state.Block) (owned, leaked int) {
 	for i := range b.Ordinals {
-		if b.Ordinals[i] != blocks.Free && !x.Classify(state.AllocationRef{Block: b, Ordinal: i}).Owned {
-			nobody++
+		switch {
+		case b.Ordinals[i] == blocks.Free:
+		case x.Classify(state.AllocationRef{Block: b, Ordinal: i}).Owned:
+			owned++
+		default:
+			leaked++
 		}
 	}
-	if nobody > 0 {
-		s.factf("", "not owned", "%d of these: nothing seems to own them", nobody)
-	}
+	return owned, leaked
 }
 
 // allocationSorts are the sorts of allocation, in the order in which they are
 // counted.
-var allocationSorts = []string{"pods", "virtual machines", "tunnels", "services", "kept back by Windows", "cooling down", "others"}
-
-func allocationSort(b *state.Block, a *blocks.Attributes) string {
-	switch state.UseKindOf(b, a) {
-	case state.UseCooling:
-		return "cooling down"
-	case state.UseWindows:
-		return "kept back by Windows"
-	case state.UseTunnel:
-		return "tunnels"
-	case state.UseService:
-		return "services"
-	case state.UseVM:
-		return "virtual machines"
-	case state.UsePod:
-		return "pods"
-	case state.UseUnknown:
-	}
-	return "others"
+var allocationSorts = []struct {
+	kind state.UseKind
+	name string
+}{
+	{state.UsePod, "pods"}, {state.UseVM, "virtual machines"}, {state.UseTunnel, "tunnels"}, {state.UseService, "services"},
+	{state.UseWindows, "kept back by Windows"}, {state.UseCooling, "cooling down"}, {state.UseUnknown, "others"},
 }
 
 // holderSections list who holds a block's addresses, node by node: the owner

@@ -44,7 +44,7 @@ func isAboutPool(f *audit.Finding, pools ...*state.Pool) bool {
 
 func (x *explainer) addressFindings(s *builder, a netip.Addr, ref state.AllocationRef, allocated bool) {
 	covering := x.covering(a)
-	pools := x.poolsAround(netip.PrefixFrom(a, a.BitLen()))
+	pools := x.poolsAround(state.IPPrefix(a))
 	var nodes []string
 	if n := x.addressNode(a, ref, allocated); n != "" {
 		nodes = append(nodes, n)
@@ -53,7 +53,7 @@ func (x *explainer) addressFindings(s *builder, a netip.Addr, ref state.Allocati
 	if attr := ref.AttributesIf(allocated); attr != nil {
 		handle = attr.Handle
 	}
-	slot := x.slotOf(a)
+	slot := x.SlotOf(a)
 	for _, b := range covering {
 		nodes = append(nodes, b.Owner.Node())
 	}

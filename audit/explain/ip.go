@@ -18,7 +18,7 @@ func (x *explainer) ip(a netip.Addr) Explained {
 	users := x.usersOf(a)
 	s := newBuilder(state.IPSubject(a, x.addressNode(a, ref, allocated)))
 
-	single := netip.PrefixFrom(a, a.BitLen())
+	single := state.IPPrefix(a)
 	x.poolSection(s, single)
 	x.secondarySection(s, a)
 	covering := x.covering(a)
@@ -28,7 +28,7 @@ func (x *explainer) ip(a netip.Addr) Explained {
 		x.allocationSection(s, b, a)
 	}
 	if len(covering) == 0 {
-		x.noBlockSection(s, x.slotOf(a))
+		x.noBlockSection(s, x.SlotOf(a))
 	}
 	if attr := ref.AttributesIf(allocated); attr != nil && attr.Handle != "" && !attr.WindowsReserved() {
 		x.handleSection(s, attr.Handle)
@@ -63,12 +63,8 @@ func (x *explainer) addressNode(a netip.Addr, ref state.AllocationRef, allocated
 }
 
 // covering returns the blocks that contain an address, the most specific first.
-func (x *explainer) covering(a netip.Addr) (out []*state.Block) {
-	for _, b := range x.IPBlocks {
-		if b.CIDR.Contains(a) {
-			out = append(out, b)
-		}
-	}
+func (x *explainer) covering(a netip.Addr) []*state.Block {
+	out := x.BlocksAt(state.IPPrefix(a))
 	slices.SortStableFunc(out, func(b, c *state.Block) int { return c.CIDR.Bits() - b.CIDR.Bits() })
 	return out
 }
@@ -118,7 +114,7 @@ func (x *explainer) allocationSection(s *builder, b *state.Block, a netip.Addr) 
 	}
 	s.factf(src, "ordinal", "%d of %d", i, len(b.Ordinals))
 	s.fact(src, "state", x.ordinalState(b, i))
-	if names := x.reservedBy(netip.PrefixFrom(a, a.BitLen())); len(names) > 0 {
+	if names := x.ReservedBy(state.IPPrefix(a)); len(names) > 0 {
 		s.factf(names[0], "reserved", "by %s: automatic assignment skips it", strings.Join(names, ", "))
 	}
 	if attr := allocated(b, i); attr != nil {
@@ -173,15 +169,4 @@ func (x *explainer) ordinalState(b *state.Block, i int) string {
 		return "kept back: Windows nodes do not hand out the first addresses and the last of a block"
 	}
 	return "allocated"
-}
-
-// reservedBy names the reservations that touch a CIDR.
-func (x *explainer) reservedBy(p netip.Prefix) (out []string) {
-	for i := range x.Reservations {
-		r := &x.Reservations[i]
-		if slices.ContainsFunc(r.CIDRs, p.Overlaps) {
-			out = append(out, "ipreservation/"+r.Name)
-		}
-	}
-	return out
 }

@@ -43,7 +43,7 @@ func (x *explainer) addressSummary(a netip.Addr, users []user, ref state.Allocat
 // unallocatedNote ends the summary of an address that something uses and no block
 // allocates.
 func (x *explainer) unallocatedNote(a netip.Addr, b *state.Block) string {
-	single := netip.PrefixFrom(a, a.BitLen())
+	single := state.IPPrefix(a)
 	switch {
 	case x.unread(blocks.Blocks) != "":
 		return "; whether it is allocated is " + x.unread(blocks.Blocks) + "."
@@ -102,28 +102,28 @@ func (x *explainer) freeSummary(a netip.Addr, b *state.Block) string {
 
 // unknownSummary is about an address that nothing knows.
 func (x *explainer) unknownSummary(a netip.Addr) string {
-	switch slot, p := x.slotOf(a), x.PoolOf(netip.PrefixFrom(a, a.BitLen())); {
+	switch slot, p := x.SlotOf(a), x.PoolOf(state.IPPrefix(a)); {
 	case x.unread(blocks.Pools) != "" && p == nil:
 		return "Nothing seen names it; which pool it lies in is " + x.unread(blocks.Pools) + "."
 	case p == nil:
 		return "Outside all pools: nothing of Calico's IPAM names it."
 	case x.unread(blocks.Blocks) != "":
 		return fmt.Sprintf("It lies in pool %s; whether it is allocated is %s.", p.Name, x.unread(blocks.Blocks))
-	case x.BlockMayCover(netip.PrefixFrom(a, a.BitLen())):
+	case x.BlockMayCover(state.IPPrefix(a)):
 		return fmt.Sprintf("It lies in pool %s; a block that could not be understood may hold it.", p.Name)
 	default:
 		who := "Not in use"
 		if g := x.FirstMissing(useReads); g != nil {
 			who = "Whether anything uses it is not known: " + g.String()
 		}
-		if names := x.reservedBy(netip.PrefixFrom(a, a.BitLen())); len(names) > 0 {
+		if names := x.ReservedBy(state.IPPrefix(a)); len(names) > 0 {
 			who += ", and it is reserved by " + phrase.Each(names)
 		}
 		if !slot.IsValid() {
-			state, _ := x.slotState(slot, p)
+			state, _ := x.SlotStatus(slot, p)
 			return fmt.Sprintf("%s. It lies in pool %s: %s.", who, p.Name, state)
 		}
-		state, _ := x.slotState(slot, p)
+		state, _ := x.SlotStatus(slot, p)
 		return fmt.Sprintf("%s. It lies in pool %s, and its block %s does not exist: %s.", who, p.Name, slot, state)
 	}
 }

@@ -46,7 +46,7 @@ func (x *explainer) nodeSection(s *builder, h *state.NodeState) {
 	s.section("Node")
 	n := h.Node
 	if n == nil {
-		s.fact("", "exists", x.noNode(h.Name))
+		s.fact("", "exists", x.NoNode(h.Name))
 		return
 	}
 	src := nodeSource(n)
@@ -157,7 +157,7 @@ func (x *explainer) nodeBlocksSection(s *builder, h *state.NodeState) {
 		} else if b.Reclaimability.OK {
 			text += ", could be released now"
 		} else {
-			text += ", held: " + b.Reclaimability.Held
+			text += ", held: " + b.Reclaimability.Reason
 		}
 		if b.Pool == nil {
 			text += "; in no pool"
@@ -200,7 +200,7 @@ func (x *explainer) affinityNote(node string, b *state.Block) string {
 // nodeSummary answers how a node stands in a sentence or two.
 func (x *explainer) nodeSummary(h *state.NodeState) string {
 	if h.Node == nil {
-		out := capital(x.noNode(h.Name))
+		out := capital(x.NoNode(h.Name))
 		var left []string
 		if len(h.Blocks) > 0 {
 			left = append(left, phrase.Plural(len(h.Blocks), "block")+" in its name: "+phrase.List(state.CIDRs(h.Blocks)))
@@ -214,7 +214,7 @@ func (x *explainer) nodeSummary(h *state.NodeState) string {
 		}
 		if len(left) > 0 {
 			verb := "left"
-			if !x.gone(h.Name) {
+			if !x.vanished(h.Name) {
 				verb = "has"
 			}
 			out += "; it " + verb + " " + phrase.Each(left)

@@ -37,7 +37,7 @@ const maxOutcomes = 8
 // borrowOutcomeSection says once for each two nodes what becomes of traffic to what
 // one borrows of the other, and why.
 func (x *explainer) borrowOutcomeSection(s *builder, borrows []*state.Borrow) {
-	type pair struct{ owner, user, fate, reason string }
+	type pair struct{ owner, user, outcome, reason string }
 	var pairs []pair
 	seen := map[pair]bool{}
 	for _, br := range borrows {
@@ -57,7 +57,7 @@ func (x *explainer) borrowOutcomeSection(s *builder, borrows []*state.Borrow) {
 			s.factf("", "more", "%s: calico-audit explain tells of each address", phrase.Plural(len(pairs)-i, "more reason"))
 			break
 		}
-		s.factf("", "on "+p.owner+", for "+p.user, "%s: %s", p.fate, p.reason)
+		s.factf("", "on "+p.owner+", for "+p.user, "%s: %s", p.outcome, p.reason)
 	}
 }
 

@@ -59,7 +59,7 @@ func (x *explainer) podSection(s *builder, w *blocks.Workload) {
 		}
 		s.fact(nodeSource(n), "node", w.Node+", which owns "+owns)
 	} else if w.Node != "" {
-		s.fact("", "node", w.Node+": "+x.noNode(w.Node))
+		s.fact("", "node", w.Node+": "+x.NoNode(w.Node))
 	}
 }
 
@@ -125,9 +125,9 @@ func (x *explainer) placeText(a netip.Addr, node string) string {
 		switch b := x.CoveringBlock(a); {
 		case b != nil:
 			return fmt.Sprintf("block %s of %s calls it free", b.CIDR, phrase.Owner(b.Owner))
-		case x.PoolOf(netip.PrefixFrom(a, a.BitLen())) == nil && x.unread(blocks.Pools) == "":
+		case x.PoolOf(state.IPPrefix(a)) == nil && x.unread(blocks.Pools) == "":
 			return "outside all pools"
-		case x.BlockMayCover(netip.PrefixFrom(a, a.BitLen())):
+		case x.BlockMayCover(state.IPPrefix(a)):
 			return "no block that could be understood holds it"
 		}
 		return "no block holds it"
@@ -175,7 +175,7 @@ func (x *explainer) podPoolsSection(s *builder, w *blocks.Workload) {
 			if p.Family() != f {
 				continue
 			}
-			verdict, yes := x.podPoolVerdict(w, n, p)
+			verdict, yes := x.MayServe(p, w, n)
 			text := "no: " + verdict
 			if yes {
 				text = fmt.Sprintf("yes: %s; %s of %s blocks left to claim", verdict, p.Slots.Allocatable, p.Slots.Capacity)
@@ -207,15 +207,6 @@ func (x *explainer) requestFacts(s *builder, w *blocks.Workload, f blocks.Family
 			s.factf(src, "asks for", "%s (cni.projectcalico.org/%s)", name, key)
 		}
 	}
-}
-
-// podPoolVerdict says whether a pod may get an address of a pool, and why.
-func (x *explainer) podPoolVerdict(w *blocks.Workload, n *blocks.Node, p *state.Pool) (string, bool) {
-	why, ok := x.MayServe(p, w, n)
-	if _, asks := x.RequestedPools(w, p.Family()); n == nil && w.Node != "" && !asks && p.HandsOut() && p.Allows(blocks.UseWorkload) && p.Automatic {
-		return x.noNode(w.Node), false
-	}
-	return why, ok
 }
 
 // podSummary answers how a pod stands in a sentence or two.

@@ -136,7 +136,7 @@ func (x *explainer) poolOwnersSection(s *builder, p *state.Pool) {
 		}
 		note := ""
 		switch n := h.owner.Node(); {
-		case x.gone(n):
+		case x.vanished(n):
 			note = " (no such node)"
 		case n != "" && len(h.bs) > 1:
 			note = " (holds several)"

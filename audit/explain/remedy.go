@@ -74,8 +74,8 @@ func (x *explainer) addressRemedy(s *builder, a netip.Addr, users []user, ref st
 		s.remedy("owned", "released when %s goes: Calico's CNI plugin then releases all addresses of the handle", users[live].what)
 	case len(users) > 0:
 		s.remedy("owned", "nothing owns it any more once the object of %s is deleted; it is then called leaked if it is still allocated", users[0].what)
-	case x.leftForAge(ref):
-		s.remedy("owned", "called leaked at %s, if nothing names it until then", phrase.Time(allocatedAt(ref).Add(x.Grace)))
+	case !x.PastGrace(state.AssignedAt(ref)):
+		s.remedy("owned", "called leaked at %s, if nothing names it until then", phrase.Time(x.Due(state.AssignedAt(ref))))
 	}
 }
 
@@ -86,18 +86,6 @@ func (x *explainer) leakRemedy(attr *blocks.Attributes) string {
 		return again + ". Calico's own collector leaves addresses without a handle alone"
 	}
 	return again + ". " + x.collectorText()
-}
-
-// leftForAge reports whether an allocation is left alone for its age alone.
-func (x *explainer) leftForAge(ref state.AllocationRef) bool { return !x.PastGrace(allocatedAt(ref)) }
-
-// allocatedAt is when an address was assigned or, where that is not recorded, its
-// block last written.
-func allocatedAt(r state.AllocationRef) blocks.Time {
-	if a := r.Attributes(); a != nil && !a.Assigned.IsZero() {
-		return a.Assigned
-	}
-	return r.Block.Written
 }
 
 // collectorText says whether Calico's own collector would release a leak, and
@@ -121,17 +109,17 @@ func (x *explainer) collectorText() string {
 
 // freeRemedy is about an address that is not allocated.
 func (x *explainer) freeRemedy(s *builder, a netip.Addr, users []user) {
-	p := x.PoolOf(netip.PrefixFrom(a, a.BitLen()))
+	p := x.PoolOf(state.IPPrefix(a))
 	if len(users) > 0 || p == nil || x.unread(blocks.Blocks) != "" {
 		return
 	}
 	b := x.CoveringBlock(a)
 	switch {
 	case x.Reserved.Contains(a):
-		s.remedy("reserved", "handed out only where a pod asks for this very address, or once %s no longer covers it", phrase.Each(x.reservedBy(netip.PrefixFrom(a, a.BitLen()))))
+		s.remedy("reserved", "handed out only where a pod asks for this very address, or once %s no longer covers it", phrase.Each(x.ReservedBy(state.IPPrefix(a))))
 	case b == nil:
-		if _, claimable := x.slotState(x.slotOf(a), p); claimable {
-			s.remedy("free", "handed out once its block %s is claimed", x.slotOf(a))
+		if _, claimable := x.SlotStatus(x.SlotOf(a), p); claimable {
+			s.remedy("free", "handed out once its block %s is claimed", x.SlotOf(a))
 		}
 	case b.Owner == (blocks.Owner{}):
 		if x.IPAM.StrictAffinity {
@@ -164,7 +152,7 @@ func (x *explainer) remedies(s *builder, verdict string, ways []remedies.Remedy)
 func (x *explainer) borrowRemedies(s *builder, br *state.Borrow) {
 	switch h := x.NodeState(br.User); {
 	case (h == nil || h.Node == nil) && x.unread(blocks.Nodes) == "":
-		s.remedy("ip/borrowed", "ends when the address is released: %s", x.noNode(br.User))
+		s.remedy("ip/borrowed", "ends when the address is released: %s", x.NoNode(br.User))
 	case br.VM:
 		s.remedy("ip/borrowed", "stays borrowed on purpose: a virtual machine keeps its address wherever it runs")
 	case br.Tunnel:
@@ -179,7 +167,7 @@ func (x *explainer) borrowRemedies(s *builder, br *state.Borrow) {
 // nodeRemedy says what would give a node the blocks that it lacks.
 func (x *explainer) nodeRemedy(s *builder, h *state.NodeState) {
 	defer x.findingRemedies(s)
-	if x.gone(h.Name) && len(h.Blocks) > 0 {
+	if x.vanished(h.Name) && len(h.Blocks) > 0 {
 		s.remedy("vanished", "its blocks can go once they are empty; a node of the same name that comes back takes them over")
 	}
 	if x.FirstMissing([]blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes}) != nil {

@@ -5,7 +5,6 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // blockRemedy says what would change the verdicts on a block.
@@ -20,17 +19,7 @@ func (x *explainer) blockRemedy(s *builder, b *state.Block) {
 	if x.FirstMissing(useReads) != nil || x.FirstMissing(state.ReleaseReads) != nil {
 		return
 	}
-	owned, leaked := 0, 0
-	for i := range b.Ordinals {
-		if b.Ordinals[i] == blocks.Free {
-			continue
-		}
-		if x.Classify(state.AllocationRef{Block: b, Ordinal: i}).Owned {
-			owned++
-		} else {
-			leaked++
-		}
-	}
+	owned, leaked := x.ownedOf(b)
 	var need string
 	switch {
 	case owned == 0:
@@ -42,7 +31,7 @@ func (x *explainer) blockRemedy(s *builder, b *state.Block) {
 	}
 	then := x.IfEmptied(b)
 	if !then.OK {
-		s.remedy("in use", "once %s it is empty, and would still be held: %s", need, then.Held)
+		s.remedy("in use", "once %s it is empty, and would still be held: %s", need, then.Reason)
 		return
 	}
 	s.remedy("in use", "once %s, and %s have passed, it could be released%s", need, phrase.Duration(x.Grace), x.cordonHint(b))

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/calico-audit/calico-audit/audit/whereabouts"
+	"github.com/calico-audit/calico-audit/audit/state/whereabouts"
 )
 
 // secondarySection says what Whereabouts records of an address.

@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
@@ -10,62 +11,15 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// slotOf returns the CIDR of the block that an address would lie in; invalid if
-// it lies outside all pools.
-func (x *explainer) slotOf(a netip.Addr) netip.Prefix {
-	p := x.PoolOf(netip.PrefixFrom(a, a.BitLen()))
-	if p == nil || p.BlockSize < p.CIDR.Bits() {
-		return netip.Prefix{}
-	}
-	slot, err := a.Prefix(p.BlockSize)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	return slot
-}
-
-// slotState says, of a block that does not exist, whether a node could claim it.
-func (x *explainer) slotState(slot netip.Prefix, p *state.Pool) (text string, claimable bool) {
-	reserved := x.reservedBy(slot)
-	others := x.overlapping(slot)
-	switch {
-	case p == nil && x.unread(blocks.Pools) != "":
-		return "which pool it lies in is " + x.unread(blocks.Pools), false
-	case p == nil:
-		return "it lies outside all pools", false
-	case p.BlockSize < p.CIDR.Bits():
-		return fmt.Sprintf("pool %s is smaller than one of its own blocks (/%d), so that nothing can be claimed in it", p.Name, p.BlockSize), false
-	case !slot.IsValid() || slot.Bits() != p.BlockSize || !blocks.PrefixContains(p.CIDR, slot):
-		return fmt.Sprintf("pool %s is cut into blocks of /%d, of which it is none", p.Name, p.BlockSize), false
-	case x.BlockMayCover(slot):
-		return "a block that could not be understood may hold it", false
-	case p.Disabled:
-		return fmt.Sprintf("it cannot be claimed, as pool %s is disabled", p.Name), false
-	case !p.HandsOut():
-		return fmt.Sprintf("it cannot be claimed from pool %s: %s", p.Name, p.WhyClosed()), false
-	case p.SelectorError() != nil:
-		return fmt.Sprintf("it cannot be claimed, as a selector of pool %s cannot be parsed", p.Name), false
-	case x.Reserved.Covers(slot):
-		return fmt.Sprintf("it is reserved as a whole by %s, so that no node claims it", phrase.Each(reserved)), false
-	case len(others) > 0:
-		return fmt.Sprintf("it overlaps %s; Calico's allocator compares exact CIDRs only, and may claim it all the same", phrase.Each(state.CIDRs(others))), true
-	case !p.Allows(blocks.UseWorkload) && !p.Allows(blocks.UseTunnel):
-		return "it is free to be claimed for LoadBalancer services", true
-	case !p.Automatic:
-		return fmt.Sprintf("it is free to be claimed for pods that ask for pool %s", p.Name), true
-	}
-	return "it is free to be claimed by any node that the pool selects", true
-}
-
-// absentState is slotState for a CIDR that somebody asks for: of one that is no
+// absentState is [state.State.SlotStatus] for a CIDR that somebody asks for: of one that is no
 // slot of its pool it says what lies there.
 func (x *explainer) absentState(p netip.Prefix, pool *state.Pool) string {
-	text, _ := x.slotState(p, pool)
+	text, _ := x.SlotStatus(p, pool)
 	if pool == nil || pool.BlockSize < pool.CIDR.Bits() || p.Bits() == pool.BlockSize || !blocks.PrefixContains(pool.CIDR, p) {
 		return text
 	}
 	if p.Bits() > pool.BlockSize {
-		return fmt.Sprintf("%s; it lies within %s", text, x.slotOf(p.Addr()))
+		return fmt.Sprintf("%s; it lies within %s", text, x.SlotOf(p.Addr()))
 	}
 	part := *pool.Pool
 	part.CIDR = p
@@ -74,13 +28,8 @@ func (x *explainer) absentState(p netip.Prefix, pool *state.Pool) string {
 }
 
 // overlapping returns the blocks that overlap a CIDR and are not it.
-func (x *explainer) overlapping(p netip.Prefix) (out []*state.Block) {
-	for _, b := range x.IPBlocks {
-		if b.CIDR != p && b.CIDR.Overlaps(p) {
-			out = append(out, b)
-		}
-	}
-	return out
+func (x *explainer) overlapping(p netip.Prefix) []*state.Block {
+	return slices.DeleteFunc(x.BlocksAt(p), func(b *state.Block) bool { return b.CIDR == p })
 }
 
 // noBlockSection is about a block that does not exist.
@@ -95,9 +44,9 @@ func (x *explainer) noBlockSection(s *builder, slot netip.Prefix) {
 		return
 	}
 	s.fact("", "block", "does not exist")
-	_, claimable := x.slotState(slot, p)
+	_, claimable := x.SlotStatus(slot, p)
 	s.fact("", "state", x.absentState(slot, p))
-	if names := x.reservedBy(slot); len(names) > 0 {
+	if names := x.ReservedBy(slot); len(names) > 0 {
 		extent := "in part"
 		if x.Reserved.Covers(slot) {
 			extent = "as a whole"

@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -124,7 +123,7 @@ func (x *explainer) usedBySection(s *builder, a netip.Addr, users []user, ref st
 	}
 	if g := x.FirstMissing(useReads); g != nil {
 		s.fact("", "not known", g.String())
-	} else if len(users) == 0 && !x.servesNoPod(ref, attr) {
+	} else if len(users) == 0 && (!allocated || !slices.Contains(podless, state.UseKindOf(ref.Block, attr))) {
 		s.fact("", "none", "no pod and no node names it")
 	}
 	if attr != nil && x.FirstMissing(useReads) == nil {
@@ -145,16 +144,8 @@ func verdictText(v state.Validity) string {
 	return "nothing seems to own it: " + v.Why()
 }
 
-// servesNoPod reports whether an allocation is for something that neither pods nor
-// nodes would name.
-func (x *explainer) servesNoPod(ref state.AllocationRef, attr *blocks.Attributes) bool {
-	switch state.UseKindOf(ref.Block, attr) {
-	case state.UseService, state.UseCooling, state.UseWindows:
-		return true
-	case state.UseUnknown, state.UsePod, state.UseTunnel, state.UseVM:
-	}
-	return false
-}
+// podless are the kinds of use that neither pods nor nodes would name.
+var podless = []state.UseKind{state.UseService, state.UseCooling, state.UseWindows}
 
 // namedByAllocation says how the pod or node stands that an allocation names and
 // that does not name the address itself.
@@ -169,7 +160,7 @@ func (x *explainer) namedByAllocation(s *builder, a netip.Addr, ref state.Alloca
 		if n := x.nodeNamed(node); n != nil {
 			s.factf(nodeSource(n), "node "+node, "the allocation is for its %s; the node's annotations do not name the address", tunnelName(kind))
 		} else {
-			s.factf("", "node "+node, "the allocation is for its %s; %s", tunnelName(kind), x.noNode(node))
+			s.factf("", "node "+node, "the allocation is for its %s; %s", tunnelName(kind), x.NoNode(node))
 		}
 	case attr.Pod != "" && !slices.ContainsFunc(x.Users(a), func(w *blocks.Workload) bool { return w.Name == attr.Pod && w.Namespace == attr.Namespace }):
 		name := "pod " + attr.Namespace + "/" + attr.Pod
@@ -228,15 +219,4 @@ func (x *explainer) nodeNamed(name string) *blocks.Node {
 		return h.Node
 	}
 	return nil
-}
-
-// noNode says that a node does not exist, or why that is not known.
-func (x *explainer) noNode(name string) string {
-	switch {
-	case x.unread(blocks.Nodes) != "":
-		return "whether the node exists is " + x.unread(blocks.Nodes)
-	case x.UnreadableNode(name):
-		return "the node could not be understood"
-	}
-	return fmt.Sprintf("no node %s exists", name)
 }

@@ -105,10 +105,10 @@ func (c *Consolidation) Over() bool {
 	return c.Block != nil && c.Block.Owner.Node() != c.Holder
 }
 
-// InNeed returns how the nodes stand that have no usable block of a family and can claim
+// NodesWithoutBlock returns how the nodes stand that have no usable block of a family and can claim
 // none, because their pools have neither one left nor one that could be released: those
 // that borrow or wait first.
-func (st *Remedies) InNeed() []*state.NodeBlockStatus {
+func (st *Remedies) NodesWithoutBlock() []*state.NodeBlockStatus {
 	var out []*state.NodeBlockStatus
 	for _, h := range st.NodeStates {
 		for _, n := range h.BlockStatus {
@@ -236,11 +236,11 @@ func (st *Remedies) evaluate(c *Consolidation) {
 		c.bar(netip.Addr{}, "the block is corrupt or marked deleted")
 	}
 	if c.Block.Used == 0 && c.Reservation == nil {
-		c.bar(netip.Addr{}, "it is empty, which is for \"repair --empty-blocks\": %s", cmp.Or(c.Block.Reclaimability.Held, "it releases it"))
+		c.bar(netip.Addr{}, "it is empty, which is for \"repair --empty-blocks\": %s", cmp.Or(c.Block.Reclaimability.Reason, "it releases it"))
 	}
 	var r state.Reclaimability
-	if st.RetainForOthers(c.Block, st.hostUsesBeside(c), &r); r.Held != "" {
-		c.bar(netip.Addr{}, "%s", r.Held)
+	if st.RetainForOthers(c.Block, st.hostUsesBeside(c), &r); r.Reason != "" {
+		c.bar(netip.Addr{}, "%s", r.Reason)
 	}
 	for i, o := range c.Block.Ordinals {
 		ref := state.AllocationRef{Block: c.Block, Ordinal: i}

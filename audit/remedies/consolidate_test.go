@@ -29,7 +29,7 @@ func consolidations(t *testing.T, text string) (out []string) {
 		t.Fatal(err)
 	}
 	st := state.New(snap, state.Options{})
-	for _, n := range remedies.Of(st).InNeed() {
+	for _, n := range remedies.Of(st).NodesWithoutBlock() {
 		for _, c := range remedies.Of(st).Consolidations(n) {
 			var moves []string
 			for _, m := range c.Moves {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -35,11 +34,11 @@ func (st *Remedies) LastBlock(b *state.Block) LastBlock {
 		return v
 	}
 	if v.Holder = st.holder(b); v.Holder == "" {
-		v.Held += ", which takes pods (--last-blocks)"
+		v.Reason += ", which takes pods (--last-blocks)"
 		return v
 	}
-	if affinity.AtLeast(st.Cluster.CalicoVersion, 3, 32) {
-		v.Code, v.Held = state.RetainHeals, "it is the last block of its node, and Calico "+st.Cluster.CalicoVersion+
+	if blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 32) {
+		v.Code, v.Reason = state.RetainHeals, "it is the last block of its node, and Calico "+st.Cluster.CalicoVersion+
 			" gives it to another node by itself: from v3.32 on its allocator takes an empty block that was claimed more than a minute ago"
 		return v
 	}
@@ -57,11 +56,11 @@ func (st *Remedies) LastBlock(b *state.Block) LastBlock {
 	before := slices.Index(last.blocks, b)
 	switch lacking := len(v.For) - supply; {
 	case len(v.For) == 0:
-		v.Held += "; no schedulable node needs it: each can allocate in pool " + b.Pool.Name
+		v.Reason += "; no schedulable node needs it: each can allocate in pool " + b.Pool.Name
 	case before >= lacking:
-		v.Held += "; other blocks suffice for the nodes that cannot allocate: " + phrase.List(v.For)
+		v.Reason += "; other blocks suffice for the nodes that cannot allocate: " + phrase.List(v.For)
 	default:
-		v.OK, v.Held, v.Code = true, "", ""
+		v.OK, v.Reason, v.Code = true, "", ""
 	}
 	return v
 }

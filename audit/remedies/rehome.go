@@ -17,7 +17,7 @@ import (
 func (st *Remedies) Rehomes() (now, later []Move) { return st.rehomes() }
 
 func (st *Remedies) findRehomes() (now, later []Move) {
-	room := map[blocks.Family]int{}
+	spares := map[blocks.Family]int{}
 	seats := &seating{Remedies: st, taken: map[string]int{}}
 	var away []Move
 	for _, h := range st.NodeStates {
@@ -26,7 +26,7 @@ func (st *Remedies) findRehomes() (now, later []Move) {
 		for _, n := range h.BlockStatus {
 			spare := st.unusedOfAnyPod(n, nil)
 			if open {
-				room[n.Family] += spare
+				spares[n.Family] += spare
 			}
 			var here []Move
 			for _, b := range n.Borrowed {
@@ -61,7 +61,7 @@ func (st *Remedies) findRehomes() (now, later []Move) {
 	}
 	take := func(m Move) {
 		if !m.givesBack { // one at a time: what a pod gives back to such a node the next one can take
-			room[blocks.FamilyOf(m.Addr)]--
+			spares[blocks.FamilyOf(m.Addr)]--
 		}
 	}
 	for _, m := range now {
@@ -73,7 +73,7 @@ func (st *Remedies) findRehomes() (now, later []Move) {
 		if m.Stays = st.staysAway(m.Pod, f); m.Stays == "" {
 			m.Stays = seats.take(m.Pod, f)
 		}
-		if m.Stays == "" && room[f] <= 0 {
+		if m.Stays == "" && spares[f] <= 0 {
 			m.Stays = fmt.Sprintf("no node that takes pods has an address of its own left for pod %s", m.Pod.FullName())
 		}
 		if m.Stays != "" {

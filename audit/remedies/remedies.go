@@ -88,7 +88,7 @@ func (st *Remedies) findSingletons() (out []*state.Borrow) {
 // nothing makes again, or that needs to be.
 func (st *Remedies) consolidation(s *shortage, rehome []string) *Remedy {
 	var tried [][]*state.Pool
-	for _, n := range st.InNeed() {
+	for _, n := range st.NodesWithoutBlock() {
 		if !s.has[n] || slices.ContainsFunc(tried, func(pools []*state.Pool) bool { return slices.Equal(pools, st.PoolsAtIssue(n)) }) {
 			continue // no block of these pools can be emptied, for whomever
 		}

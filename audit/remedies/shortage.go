@@ -287,7 +287,7 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 			case r.OK:
 				releasable = append(releasable, b)
 			case b.SoftDeleted:
-				if len(b.Faults) == 0 && st.PastGrace(cmp.Or(b.Written, b.Created)) {
+				if st.FinishBlockBar(b).Code == "" {
 					deleted = append(deleted, b)
 				}
 			case r.Code == state.RetainLast:
@@ -295,7 +295,7 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 					spare = append(spare, b)
 				}
 			case r.Code == state.RetainYoung && r.After == nil && !r.EmptySince.IsZero():
-				if at := r.EmptySince.Add(st.Grace).Std(); due.IsZero() || at.Before(due) {
+				if at := r.Due.Std(); due.IsZero() || at.Before(due) {
 					due = at
 				}
 			}
@@ -409,12 +409,12 @@ func (st *Remedies) allLeaked(b *state.Block) bool {
 
 // slotsFreed counts the blocks of a pool that could be claimed if some of its blocks,
 // empty ones, were gone: not what is reserved as a whole, or what another block overlaps.
-func (st *Remedies) slotsFreed(p *state.Pool, gone []*state.Block) blocks.Count {
-	if len(gone) == 0 {
+func (st *Remedies) slotsFreed(p *state.Pool, freed []*state.Block) blocks.Count {
+	if len(freed) == 0 {
 		return blocks.Count{}
 	}
 	is := map[*state.Block]bool{}
-	for _, b := range gone {
+	for _, b := range freed {
 		is[b] = true
 	}
 	kept := slices.DeleteFunc(slices.Clone(p.Blocks), func(b *state.Block) bool { return is[b] })

@@ -1,6 +1,11 @@
 package remedies
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
+)
 
 // What some ways out cost.
 const (
@@ -75,6 +80,24 @@ var (
 // Restart is what only ends when pods start again.
 func Restart(title, effect string, commands ...string) Remedy {
 	return ByHand(title, effect, restartRisk, commands...)
+}
+
+// LeaveIt begins the title where nothing is to be done yet, by hand neither.
+const LeaveIt = "leave it as it is for now: "
+
+// Unless returns a remedy, for people to come back to while something stands against it that
+// a plan would refuse it for.
+func (r Remedy) Unless(b state.Bar) Remedy {
+	switch {
+	case b.Code == "":
+		return r
+	case !b.Due.IsZero():
+		r.Title = "wait until " + phrase.Time(b.Due) + ", then " + r.Title
+	default:
+		r.Title, r.Commands = LeaveIt+"a plan refuses to "+r.Title+": "+b.Reason, []string{}
+	}
+	r.Manual = true
+	return r
 }
 
 // with returns a remedy with further flags of its command.

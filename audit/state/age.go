@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -45,11 +46,14 @@ func (st *State) reached(t blocks.Time) bool {
 	}
 }
 
+// Due returns when what has held since a time will have held for the grace.
+func (st *State) Due(since blocks.Time) blocks.Time { return since.Add(st.Grace) }
+
 // PastGrace reports whether a time lies at least the grace before the reading. An
 // object that carries no time at all counts as settled: nothing says that it is
 // new. One from the future does not.
 func (st *State) PastGrace(t blocks.Time) bool {
-	return t.IsZero() || st.takenAt.IsZero() || st.reached(t.Add(st.Grace))
+	return t.IsZero() || st.takenAt.IsZero() || st.reached(st.Due(t))
 }
 
 // OldEnough reports whether an object was made and last written at least the
@@ -72,13 +76,48 @@ func (st *State) ClaimInFlight(a *blocks.Affinity, b *Block) bool {
 
 // ClaimPastGrace reports whether a block was made, and claimed by whom it names, at least
 // the grace ago.
-func (st *State) ClaimPastGrace(b *Block) bool {
-	return st.PastGrace(b.Created) && st.PastGrace(b.Claimed)
+func (st *State) ClaimPastGrace(b *Block) bool { return st.PastGrace(b.ClaimedAt()) }
+
+// ClaimedAt returns when a block was made or, if that is later, claimed: it makes a claim
+// in flight, which no later write to the block does.
+func (b *Block) ClaimedAt() blocks.Time { return b.Created.Later(b.Claimed) }
+
+// ownedSince returns since when a block may have had its owner: its claim or, where that is
+// not recorded (Calico before v3.32), its last write, for what must be newer than the owner,
+// such as a host view, proves nothing of a block that may have changed hands since.
+func (b *Block) ownedSince() blocks.Time { return cmp.Or(b.Claimed, b.Written, b.Created) }
+
+// lastTouch returns when a block was last written or claimed, which is the latest time at
+// which it can have become empty, and whether its last write is known.
+func (b *Block) lastTouch() (blocks.Time, bool) {
+	since, known := b.LastWrite()
+	return since.Later(b.Claimed), known
 }
 
-// claimed returns since when a block has had its owner: its claim or, where that is
-// not recorded (Calico before v3.32), its last write.
-func claimed(b *Block) blocks.Time { return cmp.Or(b.Claimed, b.Written, b.Created) }
+// MarkBar says why what is marked deleted must not be deleted yet (of empty blocks that have
+// no mark evaluateAlone says it): the client that marked it may be
+// about to. The mark is a state of the object itself, so that its age suffices. What a
+// repair of this program marked it deletes within [blocks.WriteTimeout] or never.
+func (st *State) MarkBar(m blocks.Meta) Bar {
+	last, known := m.LastWrite()
+	wait := st.Grace
+	if m.ByUs {
+		wait = min(wait, blocks.WriteTimeout)
+	}
+	due := last.Add(wait)
+	switch {
+	case !known || st.takenAt.IsZero():
+		return Because(RetainUnknownAge, "nothing records when it was last written (kubectl hides managedFields unless asked with --show-managed-fields)")
+	case !st.reached(last):
+		return Because(RetainUnknownAge, "it was last written in the future, at %s", phrase.Time(last))
+	case st.reached(due):
+		return Bar{}
+	case m.ByUs:
+		return Because(RetainYoung, "calico-audit marked it at %s, and that run may be about to delete it", phrase.Time(last)).until(due)
+	}
+	return Because(RetainYoung, "it was written less than %s ago, at %s: the client that marked it may be about to delete it",
+		phrase.Duration(st.Grace), phrase.Time(last)).until(due)
+}
 
 // AssignedAt returns when an address was assigned, as far as is known: where the
 // allocation does not say, it is not older than its block.

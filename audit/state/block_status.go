@@ -20,7 +20,7 @@ type NodeBlockStatus struct {
 	Blocks, Elsewhere []*Block
 	// Unused is how many addresses of Blocks could still be assigned.
 	Unused int
-	// Cause is why the node cannot claim a block now; judged only where it would
+	// Cause is why the node cannot claim a block now; evaluated only where it would
 	// have to, because Blocks have no unused address.
 	Cause Cause
 	// Detail says more about the cause.
@@ -28,12 +28,12 @@ type NodeBlockStatus struct {
 	// Borrowed are the node's borrowed addresses of the family.
 	Borrowed []*Borrow
 	// Waiting are pods of the node that have no address yet; Stuck are those of them
-	// that can get none, each judged by the pools that may serve it.
+	// that can get none, each evaluated by the pools that may serve it.
 	Waiting []*blocks.Workload
 	Stuck   []Stuck
-	// Unjudged says why it is not known of some pod that waits whether it is stuck;
+	// Inconclusive says why it is not known of some pod that waits whether it is stuck;
 	// empty if it is of all.
-	Unjudged string
+	Inconclusive string
 	// requests are, for each pod that borrows or waits, the pools that may serve it, each
 	// set once; where there is none, those that serve any pod are the one set. atIssue are
 	// all of them.
@@ -145,4 +145,26 @@ func (h *NodeState) StatusOf(f blocks.Family) *NodeBlockStatus {
 		}
 	}
 	return nil
+}
+
+// NextPod says what the next pod of a node gets.
+func (st *State) NextPod(n *NodeBlockStatus) string {
+	switch {
+	case st.Info.Locked:
+		return "gets no address: the datastore is locked"
+	case n.Unused > 0:
+		return "gets an address of the node's own blocks"
+	case n.Cause == CauseNone && n.NoBlock():
+		return "makes the node claim a block"
+	case n.Cause == CauseNone:
+		return "makes the node claim another block: its own are full"
+	}
+	gets, why := "borrows an address", string(n.Cause)
+	if n.Cause.PreventsAllocation() {
+		gets = "gets no address"
+	}
+	if !n.NoBlock() {
+		why = "the node's blocks are full, and " + why
+	}
+	return gets + ": " + why
 }

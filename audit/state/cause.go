@@ -5,9 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -137,39 +135,6 @@ func (st *State) OnlyWay(a *blocks.Affinity) bool {
 func (st *State) Claimable(pools []*Pool, h *NodeState) bool {
 	return slices.ContainsFunc(pools, func(p *Pool) bool {
 		return p.Slots.Allocatable.Cmp(blocks.CountOf(p.takenFrom[h.Name])) > 0
-	})
-}
-
-// allocatorTakeoverAge is how long ago a block must have been claimed before Calico
-// v3.32 and newer let another node take it over empty (libcalico-go
-// ipam/ipam_block_reader_writer.go, EmptyBlockMinReclaimAge).
-const allocatorTakeoverAge = time.Minute
-
-// takenOver returns the empty blocks of a pool that the allocator would take from their
-// owner when no other is left: Calico v3.32 and newer release such a block, be it its
-// owner's last, unless the owner's affinity to it is missing (findUsableBlock,
-// releaseBlockAffinity). One that does not say when it was claimed is old enough.
-func (st *State) takenOver(p *Pool) (out []*Block) {
-	if !affinity.AtLeast(st.Cluster.CalicoVersion, 3, 32) {
-		return nil
-	}
-	for _, b := range p.Blocks {
-		if b.Used == 0 && b.Usable() && b.CIDR.Bits() == p.BlockSize && !st.Reserved.Covers(b.CIDR) && b.Owner.Kind == blocks.HostOwner &&
-			st.hasAffinity(b) && (b.Claimed.IsZero() || st.reached(b.Claimed.Add(allocatorTakeoverAge))) {
-			out = append(out, b)
-		}
-	}
-	return out
-}
-
-// hasAffinity reports whether the owner of a block has an affinity to it that is not marked
-// deleted, or may have one that was not read.
-func (st *State) hasAffinity(b *Block) bool {
-	if _, missing := st.Missing(blocks.Affinities); missing {
-		return true
-	}
-	return st.AffinityMayExist(b, b.Owner.Node()) || slices.ContainsFunc(st.AffinitiesOf(b.CIDR), func(a *blocks.Affinity) bool {
-		return a.Owner == b.Owner && !a.SoftDeleted
 	})
 }
 

@@ -23,6 +23,7 @@ func (st *State) Disownable(b *Block) Reclaimability {
 		r.retain(RetainCorrupt, "it is corrupt: %s", b.Faults[0])
 	case !st.ClaimPastGrace(b):
 		r.retain(RetainYoung, "it was made or claimed less than %s ago", phrase.Duration(st.Grace))
+		r.Due = st.Due(b.ClaimedAt())
 	}
 	st.RetainForOthers(b, st.Views.ContradictFree(b.Block), &r)
 	lent := map[netip.Addr]*Borrow{}
@@ -47,6 +48,6 @@ func (st *State) Disownable(b *Block) Reclaimability {
 			r.retain(RetainConflict, "%s is recorded for %s, and used on %s", addr, host, lent[addr].User)
 		}
 	}
-	r.OK = r.Held == ""
+	r.OK = r.Reason == ""
 	return r
 }

@@ -8,7 +8,10 @@
 // explanations, repairs, the page and the metrics say what it decides, and decide
 // nothing of their own. The files about one thing share its name: owner.go who owns an
 // address, block_status.go and cause.go how a node stands with blocks, empty.go
-// which blocks may go, and since when one is empty or was last touched, retain.go what keeps
-// them, age.go whether a time lies a grace back, host_*.go what of it nodes themselves
-// confirm or contradict (what their views prove at all is package hosts').
+// which blocks may go, retain.go what keeps them, bars.go what of the rest a repair may
+// delete or restore, age.go how old anything is (how long a block must have been empty is
+// empty.go's evaluateAlone), host_*.go what of it nodes themselves
+// confirm or contradict (what their views prove at all is package hosts'), takeover.go what
+// Calico's own allocator takes from its owner. What Whereabouts' objects prove is package
+// whereabouts'.
 package state

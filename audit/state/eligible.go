@@ -237,6 +237,8 @@ func (st *State) MayServe(p *Pool, w *blocks.Workload, n *blocks.Node) (why stri
 		return "others are asked for by annotation", false
 	case !p.Automatic:
 		return "it serves only pods that ask for it", false
+	case n == nil && w.Node != "":
+		return st.NoNode(w.Node), false
 	case n == nil:
 		return "the pod is not bound to a node, which a selector could be held to", false
 	case !p.SelectsNode(n):

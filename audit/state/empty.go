@@ -11,9 +11,8 @@ import (
 // if not, why it is held.
 type Reclaimability struct {
 	OK bool
-	// Held says why the block stays, and Code the same in one word; empty if OK.
-	Held string
-	Code RetainReason
+	// Bar is why the block stays; none if OK.
+	Bar
 	// After is the verdict once the block is old enough, where its age is what holds it;
 	// nil if nothing does then.
 	After *Reclaimability
@@ -54,11 +53,11 @@ func (st *State) evaluateEmptyBlocks() {
 		}
 	}
 	for _, b := range st.IPBlocks {
-		b.Reclaimability.OK = b.Used == 0 && b.Reclaimability.Held == ""
+		b.Reclaimability.OK = b.Used == 0 && b.Reclaimability.Reason == ""
 	}
 }
 
-// evaluateAlone judges an empty block without regard to its owner's other blocks.
+// evaluateAlone evaluates an empty block without regard to its owner's other blocks.
 func (st *State) evaluateAlone(b *Block) Reclaimability {
 	r := Reclaimability{}
 	since, known := b.lastTouch()
@@ -68,13 +67,14 @@ func (st *State) evaluateAlone(b *Block) Reclaimability {
 	}
 	st.retainAsItIs(b, &r)
 	switch {
-	case r.Held != "":
+	case r.Reason != "":
 	case since.After(st.takenAt) && !st.takenAt.IsZero():
 		r.retain(RetainUnknownAge, "its age is unknown: it was last written in the future, at %s", phrase.Time(since))
 	case !known:
 		r.retain(RetainUnknownAge, "its age is unknown: nothing records when it was last written (kubectl hides managedFields unless asked with --show-managed-fields)")
 	case !st.PastGrace(since):
 		r.retain(RetainYoung, "it was written less than %s ago, at %s", phrase.Duration(st.Grace), phrase.Time(since))
+		r.Due = st.Due(since)
 	}
 	if who := st.UnrecordedUser(b.CIDR); who != "" {
 		r.retain(RetainInUse, "%s, though the block does not record it", who)
@@ -83,20 +83,11 @@ func (st *State) evaluateAlone(b *Block) Reclaimability {
 	return r
 }
 
-// lastTouch returns when a block was last written or claimed, and whether its last write is
-// known.
-func (b *Block) lastTouch() (blocks.Time, bool) {
-	since, known := b.LastWrite()
-	return since.Later(b.Claimed), known
-}
-
 // retainAsItIs holds a block for what it is itself, whatever its age and its uses.
 func (st *State) retainAsItIs(b *Block, r *Reclaimability) {
-	switch {
-	case b.Owner.Kind == blocks.VirtualOwner:
-		r.retain(RetainSpecial, "it serves LoadBalancer services")
-	case b.Owner != (blocks.Owner{}) && b.Owner.Kind != blocks.HostOwner:
-		r.retain(RetainSpecial, "its owner is written as %q, which Calico does not understand", b.Owner)
+	switch special := OwnerBar(b.Owner); {
+	case b.Owner != (blocks.Owner{}) && special.Code != "":
+		r.Bar = special
 	case b.SoftDeleted && b.ByUs:
 		r.retain(RetainMarked, "it is marked deleted already: a repair by calico-audit did not finish, which \"repair --soft-deleted\" does")
 	case b.SoftDeleted:
@@ -124,7 +115,7 @@ func (st *State) IfEmptied(b *Block) Reclaimability {
 			}
 		})
 	}
-	r.OK = r.Held == ""
+	r.OK = r.Reason == ""
 	return r
 }
 

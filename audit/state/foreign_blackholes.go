@@ -3,7 +3,6 @@ package state
 import (
 	"net/netip"
 	"slices"
-	"sort"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
@@ -41,7 +40,7 @@ func (st *State) findForeignBlackholes() {
 			if !hosts.IsDropping(r.Type) || r.Dst.Bits() == 0 {
 				continue
 			}
-			for _, b := range st.blocksAround(r.Dst) {
+			for _, b := range st.BlocksAt(r.Dst) {
 				if !st.ofAnother(b, v.Node) {
 					continue
 				}
@@ -68,28 +67,8 @@ func (st *State) ofAnother(b *Block, node string) bool {
 	return b.Owner.Kind == blocks.HostOwner && b.Owner.Name != node
 }
 
-// blocksAround returns the blocks that overlap a CIDR.
-func (st *State) blocksAround(p netip.Prefix) (out []*Block) {
-	for bits := range p.Bits() {
-		wider, err := p.Addr().Prefix(bits)
-		if err != nil {
-			break
-		}
-		if b := st.BlockOf(wider); b != nil {
-			out = append(out, b)
-		}
-	}
-	i := sort.Search(len(st.IPBlocks), func(i int) bool { return st.IPBlocks[i].CIDR.Addr().Compare(p.Addr()) >= 0 })
-	for ; i < len(st.IPBlocks) && p.Contains(st.IPBlocks[i].CIDR.Addr()); i++ {
-		if b := st.IPBlocks[i]; b.CIDR.Bits() >= p.Bits() {
-			out = append(out, b)
-		}
-	}
-	return out
-}
-
 // evaluateForeignBlackhole asks the kernel about the addresses of a block that its node does not
-// own and has dropping routes for. An empty block is judged as a whole, one with
+// own and has dropping routes for. An empty block is evaluated as a whole, one with
 // allocations by those.
 func (st *State) evaluateForeignBlackhole(v *hosts.View, b *Block, routes []*blocks.HostRoute) {
 	routes = slices.DeleteFunc(routes, func(r *blocks.HostRoute) bool { return st.ownRoute(v.Node, r.Dst, b) })
@@ -117,7 +96,7 @@ func (st *State) evaluateForeignBlackhole(v *hosts.View, b *Block, routes []*blo
 	if s.Dropped == 0 && (b.Used > 0 || whole.Outcome != hosts.Drops) {
 		return
 	}
-	since := claimed(b)
+	since := b.ownedSince()
 	if b.Owner.Kind != blocks.HostOwner {
 		since = 0 // when its owner left it is not recorded
 	}

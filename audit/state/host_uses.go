@@ -54,8 +54,8 @@ func (st *State) findFreeUses() {
 	})
 }
 
-// HeldBy returns the uses of an allocated address that views prove.
-func (st *State) HeldBy(r AllocationRef) (out []hosts.Use) {
+// ProvenUses returns the uses of an allocated address that views prove.
+func (st *State) ProvenUses(r AllocationRef) (out []hosts.Use) {
 	since := AssignedAt(r)
 	for _, u := range st.Views.Uses(r.Addr()) {
 		if u.View.NewerThan(since.Std()) {

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,10 +13,12 @@ import (
 type ownership struct {
 	// byCIDR holds the blocks; of several objects of one CIDR the first by name.
 	byCIDR map[netip.Prefix]*Block
+	// bits are the lengths of the blocks' CIDRs, in order.
+	bits []int
 	// objects counts the block objects of CIDRs that have several.
 	objects map[netip.Prefix]int
-	// claims holds the affinities of each CIDR.
-	claims map[netip.Prefix][]*blocks.Affinity
+	// affinities holds the affinities of each CIDR.
+	affinities map[netip.Prefix][]*blocks.Affinity
 	// handles are the places in known by ID in lower case: the API server keeps
 	// names in lower case, and IDs are compared by name.
 	handles map[string]int32
@@ -85,6 +88,9 @@ func (st *State) indexOwnership() {
 	o.byCIDR = make(map[netip.Prefix]*Block, len(st.IPBlocks))
 	for _, b := range st.IPBlocks {
 		o.corrupt = o.corrupt || len(b.Faults) > 0
+		if i, found := slices.BinarySearch(o.bits, b.CIDR.Bits()); !found {
+			o.bits = slices.Insert(o.bits, i, b.CIDR.Bits())
+		}
 		if o.byCIDR[b.CIDR] == nil {
 			o.byCIDR[b.CIDR] = b
 			continue
@@ -94,10 +100,10 @@ func (st *State) indexOwnership() {
 		}
 		o.objects[b.CIDR] = max(o.objects[b.CIDR], 1) + 1
 	}
-	o.claims = make(map[netip.Prefix][]*blocks.Affinity, len(st.Affinities))
+	o.affinities = make(map[netip.Prefix][]*blocks.Affinity, len(st.Affinities))
 	for i := range st.Affinities {
 		a := &st.Affinities[i]
-		o.claims[a.CIDR] = append(o.claims[a.CIDR], a)
+		o.affinities[a.CIDR] = append(o.affinities[a.CIDR], a)
 	}
 	for i := range st.Snapshot.Blocks {
 		o.indexBeyond(&st.Snapshot.Blocks[i])
@@ -121,10 +127,10 @@ func (st *State) indexHandles() {
 		at = append(at, n)
 	})
 	o.refs = make([]AllocationRef, len(at))
-	room := int32(0)
+	first := int32(0)
 	for i := range o.known {
 		k := &o.known[i]
-		k.first, k.count, room = room, 0, room+k.count
+		k.first, k.count, first = first, 0, first+k.count
 	}
 	st.eachHandled(func(r AllocationRef, _ string) {
 		k := &o.known[at[0]]
@@ -164,8 +170,31 @@ func (o *ownership) indexBeyond(b *blocks.Block) {
 // BlockOf returns the block of exactly that CIDR, or nil.
 func (st *State) BlockOf(p netip.Prefix) *Block { return st.own.byCIDR[p] }
 
+// BlocksAt returns the blocks that overlap a CIDR, in order, so that of two the wider comes
+// first: those of its own CIDR, too, and each of several objects of one.
+func (st *State) BlocksAt(p netip.Prefix) (out []*Block) {
+	p = p.Masked()
+	from := func(p netip.Prefix) int {
+		i, _ := slices.BinarySearchFunc(st.IPBlocks, p, func(b *Block, p netip.Prefix) int { return blocks.ComparePrefixes(b.CIDR, p) })
+		return i
+	}
+	for _, bits := range st.own.bits {
+		wider, err := p.Addr().Prefix(bits)
+		if bits >= p.Bits() || err != nil {
+			break
+		}
+		for i := from(wider); i < len(st.IPBlocks) && st.IPBlocks[i].CIDR == wider; i++ {
+			out = append(out, st.IPBlocks[i])
+		}
+	}
+	for i := from(p); i < len(st.IPBlocks) && p.Contains(st.IPBlocks[i].CIDR.Addr()); i++ {
+		out = append(out, st.IPBlocks[i])
+	}
+	return out
+}
+
 // AffinitiesOf returns the affinities of a CIDR.
-func (st *State) AffinitiesOf(p netip.Prefix) []*blocks.Affinity { return st.own.claims[p] }
+func (st *State) AffinitiesOf(p netip.Prefix) []*blocks.Affinity { return st.own.affinities[p] }
 
 // Handle returns the handle of an ID, or nil.
 func (st *State) Handle(id string) *blocks.Handle { return st.knownHandle(id).object }
@@ -243,6 +272,18 @@ func (st *State) NodesRead() bool {
 func (st *State) Vanished(host string) bool {
 	h := st.nodeStates[host]
 	return host != "" && (h == nil || h.Node == nil) && !st.UnreadableNode(host)
+}
+
+// NoNode says that a node does not exist, or why that is not known.
+func (st *State) NoNode(name string) string {
+	gap, unread := st.Missing(blocks.Nodes)
+	switch {
+	case unread:
+		return "whether the node exists is not known: " + gap.String()
+	case st.UnreadableNode(name):
+		return "the node could not be understood"
+	}
+	return fmt.Sprintf("no node %s exists", name)
 }
 
 // BareOrNil returns what was read of a block; nil for none.

@@ -39,7 +39,7 @@ func (st *State) MachineOff(node string) (off bool, why string) {
 	return false, fmt.Sprintf("nothing says that the machine of node %s is off", node)
 }
 
-// WithTerminated returns the state as it is judged on somebody's word that the machines
+// WithTerminated returns the state as it is evaluated on somebody's word that the machines
 // of some nodes are off.
 func (st *State) WithTerminated(nodes []string) *State {
 	if len(nodes) == 0 {

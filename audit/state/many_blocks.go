@@ -28,11 +28,11 @@ func (st *State) NodesHoldingSeveral(pools []*Pool) []string {
 	slices.SortStableFunc(all, func(a, b hoard) int { return len(b.cidrs) - len(a.cidrs) })
 	out := make([]string, len(all))
 	for i, x := range all {
-		gone := ""
+		vanished := ""
 		if x.host.Node == nil {
-			gone = ", which no longer exists,"
+			vanished = ", which no longer exists,"
 		}
-		out[i] = fmt.Sprintf("%s%s holds %d: %s", x.host.Name, gone, len(x.cidrs), strings.Join(x.cidrs, ", "))
+		out[i] = fmt.Sprintf("%s%s holds %d: %s", x.host.Name, vanished, len(x.cidrs), strings.Join(x.cidrs, ", "))
 	}
 	return out
 }

@@ -42,7 +42,7 @@ func unknownOwner(format string, args ...any) Validity {
 	return Validity{Owned: true, Unknown: true, why: fmt.Sprintf(format, args...)}
 }
 
-// maxShared is how many addresses of one handle are judged together. A pod has a few;
+// maxShared is how many addresses of one handle are evaluated together. A pod has a few;
 // of thousands under one handle, in damaged data, nothing is believed.
 const maxShared = 1024
 
@@ -140,7 +140,7 @@ func (st *State) Unowned() []Classified {
 	})
 }
 
-// classifyTunnel judges a tunnel address that no node names. That the Node object is
+// classifyTunnel evaluates a tunnel address that no node names. That the Node object is
 // gone does not mean that its machine is off, and as long as that may run the tunnel
 // may, too.
 func (st *State) classifyTunnel(r AllocationRef) Validity {
@@ -157,12 +157,12 @@ func (st *State) classifyTunnel(r AllocationRef) Validity {
 	return st.young(r, fmt.Sprintf("it is a tunnel address of node %s, which no longer exists", node))
 }
 
-// classifyVM judges an address of a virtual machine that no pod names. A machine that
+// classifyVM evaluates an address of a virtual machine that no pod names. A machine that
 // exists owns its address, running or not (Calico v3.32, isVMAllocationValid of
 // kube-controllers pkg/controllers/node/ipam.go).
 func (st *State) classifyVM(r AllocationRef) Validity {
 	attr := r.Attributes()
-	if v, held := st.ownedByNamedPods(r); held {
+	if v, owned := st.ownedByNamedPods(r); owned {
 		return v
 	}
 	namespace, name, _ := attr.VMOf()
@@ -188,9 +188,9 @@ func (st *State) classifyVM(r AllocationRef) Validity {
 	return st.young(r, fmt.Sprintf("no virtual machine %s exists, nor an instance of it", full))
 }
 
-// classifyPods judges an address whose allocation names a pod, and that no pod names.
+// classifyPods evaluates an address whose allocation names a pod, and that no pod names.
 func (st *State) classifyPods(r AllocationRef) Validity {
-	if v, held := st.ownedByNamedPods(r); held {
+	if v, owned := st.ownedByNamedPods(r); owned {
 		return v
 	}
 	attr := r.Attributes()

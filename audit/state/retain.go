@@ -9,10 +9,10 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// RetainReason is why an empty block is not released, in one word.
+// RetainReason is why something is left as it is, in one word.
 type RetainReason string
 
-// Why an empty block is held.
+// Why something is held, such as an empty block.
 const (
 	// RetainSpecial: it is not a node's own, or its node is on its way from Flannel.
 	RetainSpecial RetainReason = "special"
@@ -44,18 +44,44 @@ const (
 	RetainUnknownOwner RetainReason = "unknown-owner"
 )
 
+// Bar is why something must stay as it is; the zero value if nothing that was read speaks
+// against changing it.
+type Bar struct {
+	// Reason says why, and Code the same in one word.
+	Reason string
+	Code   RetainReason
+	// Due is when its age is no reason any more; zero if it is none, or not known.
+	Due blocks.Time
+}
+
+// Because is a bar in words.
+func Because(code RetainReason, format string, args ...any) Bar {
+	return Bar{Code: code, Reason: fmt.Sprintf(format, args...)}
+}
+
+func (b Bar) until(due blocks.Time) Bar {
+	b.Due = due
+	return b
+}
+
+// retain notes why something stays, unless that is known already.
+func (b *Bar) retain(code RetainReason, format string, args ...any) {
+	if b.Code == "" {
+		*b = Because(code, format, args...)
+	}
+}
+
 // retain notes why a block stays, unless it is held already: for its age, it notes why it
 // stays then.
 func (r *Reclaimability) retain(code RetainReason, format string, args ...any) {
-	switch {
-	case r.Held == "":
-		r.Code, r.Held = code, fmt.Sprintf(format, args...)
-	case r.Code == RetainYoung || r.Code == RetainUnknownAge:
+	if r.Code == RetainYoung || r.Code == RetainUnknownAge {
 		if r.After == nil {
 			r.After = &Reclaimability{EmptySince: r.EmptySince}
 		}
 		r.After.retain(code, format, args...)
+		return
 	}
+	r.Bar.retain(code, format, args...)
 }
 
 // RetainForOthers holds a block for what other objects and the nodes' kernels

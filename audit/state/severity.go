@@ -3,6 +3,7 @@ package state
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 )
 
 // Severity says how bad a finding is.
@@ -26,6 +27,14 @@ var severityNames = map[Severity]string{Critical: "critical", Error: "error", Wa
 // Severities lists all severities, falling.
 var Severities = []Severity{Critical, Error, Warning, Info}
 
+// SeverityNames returns the names of all severities, falling.
+func SeverityNames() (out []string) {
+	for _, s := range Severities {
+		out = append(out, s.String())
+	}
+	return out
+}
+
 // String returns the severity's name, such as "critical".
 func (s Severity) String() string { return severityNames[s] }
 
@@ -45,10 +54,10 @@ func (s *Severity) UnmarshalJSON(b []byte) error {
 
 // ParseSeverity reads a severity's name.
 func ParseSeverity(name string) (Severity, error) {
-	for s, n := range severityNames {
-		if n == name {
+	for _, s := range Severities {
+		if s.String() == name {
 			return s, nil
 		}
 	}
-	return 0, fmt.Errorf("unknown severity %q: want critical, error, warning or info", name)
+	return 0, fmt.Errorf("unknown severity %q: want one of %s", name, strings.Join(SeverityNames(), ", "))
 }

@@ -376,7 +376,7 @@ func (st *State) findBorrows() {
 				br.User, br.Workload = w.Node, w
 			}
 			if br.User == "" || br.User == owner || br.Workload == nil && nodesRead && st.Vanished(br.User) {
-				continue // nobody, the owner itself, or a node that is gone uses it
+				continue // no one, the owner itself, or a node that is gone uses it
 			}
 			borrow := new(br) // only now: nearly every address is its owner's
 			st.Borrows = append(st.Borrows, borrow)

@@ -20,13 +20,13 @@ type Stuck struct {
 }
 
 // evaluateWaiting settles which of a node's waiting pods can get no address. Each is
-// judged by the pools that may serve it: that others have blocks left does not help
+// evaluated by the pools that may serve it: that others have blocks left does not help
 // it.
 func (st *State) evaluateWaiting(n *NodeBlockStatus) {
 	for _, w := range n.Waiting {
 		s := Stuck{Pod: w}
 		pools := st.PodPools(w, n.Host.Node, n.Family)
-		own, room := st.ownRoom(n.Host, pools)
+		own, unused := st.ownUnused(n.Host, pools)
 		s.Blockless = own == 0
 		_, asks := st.RequestedPools(w, n.Family)
 		if !asks {
@@ -34,11 +34,11 @@ func (st *State) evaluateWaiting(n *NodeBlockStatus) {
 		}
 		switch {
 		case s.Cause != CauseNone:
-		case len(pools) > 0 && room == 0:
+		case len(pools) > 0 && unused == 0:
 			s.Cause, s.Detail = st.CauseFor(n, pools)
 		case len(pools) == 0 && st.wantsFamily(w, n, asks):
 			if why := st.mayBeServed(w); why != "" {
-				n.Unjudged = why
+				n.Inconclusive = why
 				continue
 			}
 			s.Cause, s.Detail = st.whyUnserved(w, n, asks)
@@ -49,16 +49,16 @@ func (st *State) evaluateWaiting(n *NodeBlockStatus) {
 	}
 }
 
-// ownRoom returns how many usable blocks of some pools a host has, and how many
+// ownUnused returns how many usable blocks of some pools a host has, and how many
 // addresses of them could still be assigned.
-func (st *State) ownRoom(h *NodeState, pools []*Pool) (own, room int) {
+func (st *State) ownUnused(h *NodeState, pools []*Pool) (own, unused int) {
 	for _, b := range h.Blocks {
 		if b.Usable() && InPools(b, pools) && !st.Reserved.Covers(b.CIDR) {
 			own++
-			room += st.Unused(b)
+			unused += st.Unused(b)
 		}
 	}
-	return own, room
+	return own, unused
 }
 
 // wantsFamily reports whether a pod that waits needs an address of a family. Where all

@@ -4,6 +4,9 @@ import (
 	"net/netip"
 	"strings"
 
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+	libapiv3 "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"
+
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -62,12 +65,12 @@ func HandleSubject(id string) Subject { return Subject{Kind: KindHandle, Name: i
 // The kinds of subject.
 const (
 	KindNode     = "Node"
-	KindPool     = "IPPool"
-	KindBlock    = "IPAMBlock"
-	KindAffinity = "BlockAffinity"
+	KindPool     = apiv3.KindIPPool
+	KindBlock    = libapiv3.KindIPAMBlock
+	KindAffinity = apiv3.KindBlockAffinity
 	KindIP       = "IP"
-	KindHandle   = "IPAMHandle"
-	KindConfig   = "IPAMConfig"
+	KindHandle   = libapiv3.KindIPAMHandle
+	KindConfig   = libapiv3.KindIPAMConfig
 	KindCluster  = "Cluster"
 
 	KindWhereaboutsPool        = "WhereaboutsPool"

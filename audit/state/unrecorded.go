@@ -2,7 +2,6 @@ package state
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -28,15 +27,8 @@ type UnrecordedIP struct {
 	Beside []*UnrecordedIP
 	// Handle is the handle that Calico's CNI plugin would release the address by.
 	Handle string
-	// Held says why it may not be recorded, and Code the same in one word; empty if it may.
-	Held string
-	Code RetainReason
-}
-
-func (u *UnrecordedIP) retain(code RetainReason, format string, args ...any) {
-	if u.Held == "" {
-		u.Code, u.Held = code, fmt.Sprintf(format, args...)
-	}
+	// Bar is why it may not be recorded; none if it may.
+	Bar
 }
 
 // EachUnrecorded calls fn for each address of an enabled pool that is in use and that no
@@ -86,23 +78,23 @@ func (st *State) Recordable(all []UnrecordedIP) {
 		}
 	}
 	// A block that is claimed hands out what it does not record, lowest first.
-	held, slots := map[netip.Prefix]*UnrecordedIP{}, map[netip.Prefix][]*UnrecordedIP{}
+	blocking, slots := map[netip.Prefix]*UnrecordedIP{}, map[netip.Prefix][]*UnrecordedIP{}
 	for i := range all {
 		if u := &all[i]; u.Block == nil {
 			slots[u.Slot] = append(slots[u.Slot], u)
-			if u.Held != "" && held[u.Slot] == nil {
-				held[u.Slot] = u
+			if u.Reason != "" && blocking[u.Slot] == nil {
+				blocking[u.Slot] = u
 			}
 		}
 	}
 	for i := range all {
 		u := &all[i]
-		if other := held[u.Slot]; u.Block == nil && other != nil {
-			u.retain(RetainConflict, "its block is not claimed, for it would hand out %s, which cannot be recorded: %s", other.Addr, other.Held)
+		if other := blocking[u.Slot]; u.Block == nil && other != nil {
+			u.retain(RetainConflict, "its block is not claimed, for it would hand out %s, which cannot be recorded: %s", other.Addr, other.Reason)
 		}
 	}
 	for i := range all {
-		if u := &all[i]; u.Block == nil && u.Held == "" {
+		if u := &all[i]; u.Block == nil && u.Reason == "" {
 			u.Beside = slots[u.Slot]
 		}
 	}
@@ -132,10 +124,11 @@ func (st *State) recordableFor(u *UnrecordedIP, networks map[string][]string) {
 		u.retain(RetainInUse, "pod %s is starting or ending", w.FullName())
 	case !st.PastGrace(w.Created):
 		u.retain(RetainYoung, "pod %s was created less than %s ago, at %s", w.FullName(), phrase.Duration(st.Grace), phrase.Time(w.Created))
+		u.Due = st.Due(w.Created)
 	case st.Vanished(w.Node) || st.UnreadableNode(w.Node):
 		u.retain(RetainConflict, "node %q of pod %s does not exist, or could not be read", w.Node, w.FullName())
 	}
-	if u.Held != "" {
+	if u.Reason != "" {
 		return
 	}
 	network := DefaultNetwork
@@ -182,17 +175,15 @@ func (st *State) claimableFor(u *UnrecordedIP, users map[string]int) {
 	if st.BlockMayCover(u.Slot) {
 		u.retain(RetainNotRead, "a block that cannot be read may record it")
 	}
-	// None contains the address, so that what overlaps its slot lies in that.
-	first, _ := slices.BinarySearchFunc(st.IPBlocks, u.Slot, func(b *Block, slot netip.Prefix) int { return blocks.ComparePrefixes(b.CIDR, slot) })
-	if first < len(st.IPBlocks) && st.IPBlocks[first].CIDR.Overlaps(u.Slot) {
-		u.retain(RetainConflict, "block %s overlaps %s, where its block would be", st.IPBlocks[first].CIDR, u.Slot)
+	if others := st.BlocksAt(u.Slot); len(others) > 0 {
+		u.retain(RetainConflict, "block %s overlaps %s, where its block would be", others[0].CIDR, u.Slot)
 	}
-	var claims []string
+	var owners []string
 	for _, a := range st.AffinitiesOf(u.Slot) {
 		if a.SoftDeleted || a.Owner.Node() == "" {
 			u.retain(RetainMarked, "affinity %s is marked deleted, or no node's", a.Name)
 		}
-		claims = append(claims, a.Owner.Node())
+		owners = append(owners, a.Owner.Node())
 	}
 	for node := range users {
 		if u.Host == "" || cmp.Or(cmp.Compare(users[node], users[u.Host]), cmp.Compare(u.Host, node)) > 0 {
@@ -200,10 +191,10 @@ func (st *State) claimableFor(u *UnrecordedIP, users map[string]int) {
 		}
 	}
 	switch {
-	case len(claims) > 1:
-		u.retain(RetainConflict, "%s have affinities to %s, which does not exist", phrase.List(claims), u.Slot)
-	case len(claims) == 1:
-		u.Host = claims[0]
+	case len(owners) > 1:
+		u.retain(RetainConflict, "%s have affinities to %s, which does not exist", phrase.List(owners), u.Slot)
+	case len(owners) == 1:
+		u.Host = owners[0]
 	}
 	if len(users) > 1 {
 		u.retain(RetainConflict, "pods on %s use addresses of %s, which has no block: claimed for one of them, it would draw the traffic of the others", phrase.List(slices.Sorted(maps.Keys(users))), u.Slot)

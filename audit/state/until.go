@@ -27,14 +27,14 @@ func (st *State) Until(b *Block) (out []string) {
 	}
 	if r.Code == RetainYoung || r.Code == RetainUnknownAge {
 		since, known := b.lastTouch()
-		due := phrase.Time(since.Add(st.Grace))
+		due := phrase.Time(st.Due(since))
 		switch {
 		case !known:
 			out = append(out, "evaluated once its last write is known: read the cluster itself, or files made with kubectl get --show-managed-fields")
 		case r.After == nil:
 			out = append(out, fmt.Sprintf("releasable at %s, when nothing has been written to it for %s", due, phrase.Duration(st.Grace)))
 		default:
-			out = append(out, fmt.Sprintf("old enough at %s, and then still held: %s", due, r.After.Held))
+			out = append(out, fmt.Sprintf("old enough at %s, and then still held: %s", due, r.After.Reason))
 		}
 		if r = r.After; r == nil {
 			return out

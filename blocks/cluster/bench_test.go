@@ -19,6 +19,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/decode"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // BenchmarkReadKubernetes reads a cluster of 1,000 nodes and 30,000 pods, and
@@ -32,7 +33,7 @@ import (
 //     least that following the pages takes.
 func BenchmarkReadKubernetes(b *testing.B) {
 	c := testcluster.Start(b, testcluster.Options{WatchCache: true}) // as a real cluster has it
-	fill(b, c, 1000, 30)
+	fill(b, c)
 	ctx := b.Context()
 	k, err := NewKubernetes(c.Config, KubernetesOptions{})
 	check(b, err)
@@ -68,16 +69,16 @@ func check(tb testing.TB, err error) {
 	}
 }
 
-// fill makes a cluster of many nodes and pods.
-func fill(b *testing.B, c *testcluster.Cluster, nodes, pods int) {
+// fill makes a cluster of 1,000 nodes with 30 pods each.
+func fill(b *testing.B, c *testcluster.Cluster) {
 	b.Helper()
 	ctx := b.Context()
-	s, err := testcluster.NewSeeder(c)
+	s, err := seeding.New(c)
 	check(b, err)
 	check(b, s.Init(ctx))
 	check(b, s.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true}))
 	check(b, s.Pool(ctx, "pods", apiv3.IPPoolSpec{CIDR: "10.0.0.0/8", BlockSize: 26}))
-	check(b, s.Bulk(ctx, testcluster.Bulk{Nodes: nodes, PodsPerNode: pods}))
+	check(b, s.Bulk(ctx, seeding.Bulk{Nodes: 1000, PodsPerNode: 30}))
 }
 
 // measure runs fn and returns its time and the most heap that it had in use

@@ -12,7 +12,7 @@ import (
 // It is never ahead of the server: a Date header has whole seconds, and was true
 // before it arrived. The largest of several comes close.
 type serverClock struct {
-	origin time.Time // local time from which differences are counted, unmoved by whoever sets the clock
+	origin time.Time // local time from which differences are counted, unmoved by anyone who sets the clock
 	now    func() time.Time
 
 	mu      sync.Mutex
@@ -32,7 +32,7 @@ func newServerClock(now func() time.Time) *serverClock {
 	return &serverClock{origin: time.Now(), now: now}
 }
 
-// saw takes note of the Date header of an answer that has just come.
+// saw records the Date header of an answer that has just come.
 func (c *serverClock) saw(date string) {
 	t, err := http.ParseTime(date)
 	t = t.UTC()

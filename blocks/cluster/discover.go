@@ -109,7 +109,7 @@ func (c *apiClient) discover(ctx context.Context, override string) (*served, err
 	s := &served{plurals: plurals, neither: !have[decode.GroupCRD] && !have[decode.GroupNative]}
 	s.group, s.reason = chooseGroup(override, have, plurals)
 	// The older group wins wherever it serves blocks. If it could not be asked,
-	// nobody knows whether it does.
+	// no one knows whether it does.
 	for _, g := range []string{s.group, decode.GroupCRD} {
 		if err := failed[g]; err != nil && (g == s.group || override == "") {
 			return nil, fmt.Errorf("discovering the resources of %s: %w", g, err)

@@ -44,8 +44,8 @@ func beforeEtcd(t *testing.T, c *testcluster.Cluster, resource string) *etcdProx
 	return p
 }
 
-// hold holds up what watches tell, until release.
-func (p *etcdProxy) hold() {
+// pause holds up what watches tell, until release.
+func (p *etcdProxy) pause() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.held = make(chan struct{})

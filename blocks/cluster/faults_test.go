@@ -308,7 +308,7 @@ func partOf(t *testing.T, all, some []blocks.Block) {
 	}
 }
 
-func gone(w http.ResponseWriter) {
+func expired(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusGone)
 	_, _ = io.WriteString(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": 410,
@@ -329,7 +329,7 @@ func TestContinueTokenExpires(t *testing.T) {
 				return false
 			}
 			left[r.URL.Path]--
-			gone(w)
+			expired(w)
 			return true
 		})
 		return cfg
@@ -339,6 +339,69 @@ func TestContinueTokenExpires(t *testing.T) {
 		got.Cluster.TakenAt = want.Cluster.TakenAt
 		diff(t, fmt.Sprintf("snapshot after %d expired tokens", times), want, got)
 	}
+}
+
+// compacting is a proxy that has etcd compacted before the first two requests for a next page
+// of blocks, so that the API server refuses their continue tokens (410 Gone). It returns what
+// was asked of the list since.
+func compacting(t *testing.T, c *testcluster.Cluster) (*rest.Config, func() []string) {
+	t.Helper()
+	var mu sync.Mutex
+	var asked []string
+	expired := 0
+	_, cfg := before(t, c, func(_ http.ResponseWriter, r *http.Request, _ int) bool {
+		q := r.URL.Query()
+		if r.URL.Path != blockPath || q.Has("watch") || q.Has("fieldSelector") {
+			return false
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case q.Has("continue"):
+			asked = append(asked, "next page")
+		case q.Has("limit"):
+			asked = append(asked, "first page")
+		default:
+			asked = append(asked, "all")
+		}
+		if q.Has("continue") && expired < 2 {
+			expired++
+			wrote, err := c.Etcd.Put(r.Context(), "/elsewhere", strconv.Itoa(expired)) // the token's revision is not the newest
+			if err == nil {
+				_, err = c.Etcd.Compact(r.Context(), wrote.Header.Revision)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		return false
+	})
+	return cfg, func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(asked)
+	}
+}
+
+// Continue tokens that expire because etcd is compacted, twice in a row, have the list read in
+// one answer, for a reading as for a watch.
+func TestContinueTokenCompacted(t *testing.T) {
+	c := cluster(t) // without a cache, which would remember
+	want := readLive(t, c.Config, KubernetesOptions{})
+	twice := []string{"first page", "next page", "first page", "next page", "all"}
+
+	cfg, asked := compacting(t, c)
+	got := readLive(t, cfg, KubernetesOptions{PageSize: 3})
+	got.Cluster.TakenAt = want.Cluster.TakenAt
+	diff(t, "snapshot", want, got)
+	diff(t, "requests of a reading", twice, asked())
+
+	cfg, asked = compacting(t, c)
+	w, err := NewWatch(cfg, WatchOptions{PageSize: 3})
+	must(t, err)
+	running(t, w)
+	becomesEqual(t, w, c.Config)
+	diff(t, "requests of a watch", twice, asked())
 }
 
 // A server that falls silent without closing its connections is given up soon;

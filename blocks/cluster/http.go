@@ -98,10 +98,10 @@ func restClient(cfg *rest.Config, clock *serverClock, redirect func(*http.Reques
 // host is the server's address, for messages.
 func (c *apiClient) host() string { return c.rest.Get().URL().Host }
 
-// statusError is an answer of the API server that is an error.
-type statusError metav1.Status
+// StatusError is an answer of the API server that is an error.
+type StatusError metav1.Status
 
-func (e *statusError) Error() string {
+func (e *StatusError) Error() string {
 	text := fmt.Sprintf("the API server answered %d %s", e.Code, http.StatusText(int(e.Code)))
 	if e.Message != "" {
 		text += ": " + decode.ClipMessage(e.Message)
@@ -111,7 +111,7 @@ func (e *statusError) Error() string {
 
 // codeOf returns the status code of an API server's error, 0 for other errors.
 func codeOf(err error) int {
-	var status *statusError
+	var status *StatusError
 	if errors.As(err, &status) {
 		return int(status.Code)
 	}
@@ -124,14 +124,14 @@ const maxRetryAfter = 30 * time.Second
 
 // retryAfter is how long the server asks to wait before the request is sent again.
 func retryAfter(err error) time.Duration {
-	var status *statusError
+	var status *StatusError
 	if errors.As(err, &status) && status.Details != nil {
 		return min(max(0, time.Duration(status.Details.RetryAfterSeconds)*time.Second), maxRetryAfter)
 	}
 	return 0
 }
 
-// plain makes an answer of the server a statusError, and takes the method and address
+// plain makes an answer of the server a StatusError, and takes the method and address
 // off an error of the HTTP client: they stand in the message around it, or are
 // different each time.
 func plain(err error) error {
@@ -139,7 +139,7 @@ func plain(err error) error {
 	var u *url.Error
 	switch {
 	case errors.As(err, &status):
-		s := statusError(status.ErrStatus)
+		s := StatusError(status.ErrStatus)
 		if apierrors.IsUnexpectedServerError(err) {
 			s.Message = "" // it is the library's
 		}

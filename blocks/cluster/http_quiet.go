@@ -67,6 +67,11 @@ func (c *apiClient) markUnavailable(ctx context.Context, failed error) {
 	}
 }
 
+// apart returns a client whose failures are not those of c.
+func (c *apiClient) apart() *apiClient {
+	return &apiClient{rest: c.rest, pods: c.pods, clock: c.clock, wait: c.wait}
+}
+
 // reset forgets that the server was unavailable, and what its clock showed, for another
 // reading.
 func (c *apiClient) reset() {

@@ -24,6 +24,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/decode"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // These tests read a real API server; see internal/testcluster.
@@ -39,18 +40,18 @@ func seeded(t *testing.T, opts testcluster.Options) *testcluster.Cluster {
 	t.Helper()
 	ctx := t.Context()
 	c := testcluster.Shared(t, opts)
-	s, err := testcluster.NewSeeder(c)
+	s, err := seeding.New(c)
 	must(t, err)
 	must(t, s.Init(ctx))
 	must(t, s.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true}))
 	must(t, s.Pool(ctx, "pods", apiv3.IPPoolSpec{CIDR: "10.64.75.0/24", BlockSize: 26}))
 	must(t, s.Namespace(ctx, "shop", nil, map[string]string{"cni.projectcalico.org/ipv4pools": `["pods"]`}))
-	var pods []testcluster.Pod
+	var pods []seeding.Pod
 	for n := range 4 {
 		node := fmt.Sprintf("n%d", n+1)
-		must(t, s.Node(ctx, testcluster.Node{Name: node}))
+		must(t, s.Node(ctx, seeding.Node{Name: node}))
 		for i := range 3 {
-			pods = append(pods, testcluster.Pod{Namespace: "shop", Name: fmt.Sprintf("%s-%d", node, i), Node: node})
+			pods = append(pods, seeding.Pod{Namespace: "shop", Name: fmt.Sprintf("%s-%d", node, i), Node: node})
 		}
 	}
 	must(t, s.Pods(ctx, pods))
@@ -107,7 +108,7 @@ func TestReadCluster(t *testing.T) {
 	}
 	s.Cluster.TakenAt = time.Time{}
 	diff(t, "cluster", blocks.Cluster{
-		GUID: testcluster.ClusterGUID, Datastore: "kubernetes", APIGroup: decode.GroupCRD, CalicoVersion: "v3.31.0", Live: true,
+		GUID: seeding.ClusterGUID, Datastore: "kubernetes", APIGroup: decode.GroupCRD, CalicoVersion: "v3.31.0", Live: true,
 		APIGroupReason: "only crd.projectcalico.org/v1 serves ipamblocks",
 	}, s.Cluster)
 	var owners []string
@@ -148,15 +149,15 @@ func TestPagesMakeNoDifference(t *testing.T) {
 // same snapshot.
 func TestSourcesAgree(t *testing.T) {
 	c := cluster(t)
-	s, err := testcluster.NewSeeder(c)
+	s, err := seeding.New(c)
 	must(t, err)
 	must(t, s.Pool(t.Context(), "pods-v6", apiv3.IPPoolSpec{CIDR: "fd00:10::/64", BlockSize: 122, NodeSelector: "has(zone)",
 		AllowedUses: []apiv3.IPPoolAllowedUse{apiv3.IPPoolAllowedUseTunnel, apiv3.IPPoolAllowedUseWorkload}}))
-	must(t, s.Node(t.Context(), testcluster.Node{Name: "dual", Labels: map[string]string{"zone": "a"}, AllocatablePods: 20,
+	must(t, s.Node(t.Context(), seeding.Node{Name: "dual", Labels: map[string]string{"zone": "a"}, AllocatablePods: 20,
 		Taints: []corev1.Taint{{Key: "spot", Effect: corev1.TaintEffectNoSchedule}}, OS: "windows"}))
-	_, err = s.Pod(t.Context(), testcluster.Pod{Namespace: "shop", Name: "v6", Node: "dual", IPv6Only: true})
+	_, err = s.Pod(t.Context(), seeding.Pod{Namespace: "shop", Name: "v6", Node: "dual", IPv6Only: true})
 	must(t, err)
-	_, err = s.Tunnel(t.Context(), testcluster.VXLANv6, "dual", netip.MustParsePrefix("fd00:10::/64"))
+	_, err = s.Tunnel(t.Context(), seeding.VXLANv6, "dual", netip.MustParsePrefix("fd00:10::/64"))
 	must(t, err)
 	must(t, s.TerminatePod(t.Context(), "shop", "n1-0", true))
 	dumped := func(groups ...testcluster.Group) *blocks.Snapshot {
@@ -278,8 +279,13 @@ func TestForbidden(t *testing.T) {
 	list := func(group string, resources ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: []string{"list"}}
 	}
-	allow(list("", "nodes", "namespaces"), list("crd.projectcalico.org", "ippools", "blockaffinities", "ipamhandles", "ipamconfigs",
-		"clusterinformations", "kubecontrollersconfigurations", "felixconfigurations", "bgpconfigurations", "bgppeers", "bgpfilters"))
+	var allowed []string
+	for _, k := range decode.Kinds {
+		if !k.Core && k.Foreign == "" && k.Resource != blocks.Blocks && k.Resource != blocks.Reservations {
+			allowed = append(allowed, string(k.Resource))
+		}
+	}
+	allow(list("", "nodes", "namespaces"), list("crd.projectcalico.org", allowed...))
 	s := readLive(t, cfg, KubernetesOptions{})
 	diff(t, "gaps", []string{
 		"ipamblocks: forbidden: needs the right to list ipamblocks.crd.projectcalico.org",
@@ -338,14 +344,14 @@ func TestReread(t *testing.T) {
 
 	// A gap belongs to its resource: it goes when that is read, and stays else.
 	deleteCRD(t, c, "ipamhandles.crd.projectcalico.org")
-	gone, err := k.Reread(t.Context(), next, []blocks.Resource{blocks.Handles, blocks.Nodes})
+	reread, err := k.Reread(t.Context(), next, []blocks.Resource{blocks.Handles, blocks.Nodes})
 	must(t, err)
-	if len(gone.Nodes) != 3 || len(gone.Handles) != 0 {
-		t.Errorf("%d nodes, %d handles", len(gone.Nodes), len(gone.Handles))
+	if len(reread.Nodes) != 3 || len(reread.Handles) != 0 {
+		t.Errorf("%d nodes, %d handles", len(reread.Nodes), len(reread.Handles))
 	}
 	want := []string{"ipamhandles: not served: the API server has no ipamhandles.crd.projectcalico.org"}
-	diff(t, "gaps", want, gapTexts(gone))
-	again, err := k.Reread(t.Context(), gone, []blocks.Resource{blocks.Nodes})
+	diff(t, "gaps", want, gapTexts(reread))
+	again, err := k.Reread(t.Context(), reread, []blocks.Resource{blocks.Nodes})
 	must(t, err)
 	diff(t, "gaps", want, gapTexts(again))
 

@@ -16,7 +16,7 @@ import (
 //     reading that does not record.
 func BenchmarkRecord(b *testing.B) {
 	c := testcluster.Start(b, testcluster.Options{WatchCache: true})
-	fill(b, c, 1000, 30)
+	fill(b, c)
 	ctx := b.Context()
 	r, err := files.NewRecorder()
 	check(b, err)

@@ -48,7 +48,7 @@ func TestSavedInSpiteOfFaults(t *testing.T) {
 			if n != 2 || !r.URL.Query().Has("continue") {
 				return false
 			}
-			gone(w)
+			expired(w)
 			return true
 		},
 		"pods may not be read": func(w http.ResponseWriter, r *http.Request, _ int) bool {

@@ -13,7 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// Refresh returns prev, which must be sorted, with some objects read anew: one that
+// Refresh returns prev, which must be sorted, with some objects read again: one that
 // is gone is gone from the result, one that is new is in it, and so is one that was
 // bound to another node before. Everything else is taken over. The result's clock
 // is the API server's at its last answer, so that nothing in it is from the future.
@@ -22,7 +22,7 @@ import (
 // Objects are asked for by name, each by a list of its own. That needs no right
 // beyond those of [Kubernetes.Read], and is answered from the API server's own
 // store, not from a cache that lags behind. Two objects of the same CIDR are two
-// objects: whoever wants the object that Calico would make now gives its name, too
+// objects: anyone who wants the object that Calico would make now gives its name, too
 // ([blocks.BlockName], [blocks.AffinityName]).
 //
 // An object that cannot be understood is a gap, as after Read. Any list that could
@@ -105,8 +105,8 @@ func (k *Kubernetes) refKind(ref blocks.Ref) (*decode.Kind, error) {
 		return nil, fmt.Errorf("%q is not a resource that an audit reads", ref.Resource)
 	}
 	named := ref.Name != "" && ref.Node == "" && kind.Namespaced == (ref.Namespace != "")
-	ofNode := ref.Node != "" && ref.Name == "" && ref.Namespace == "" && ref.Resource == blocks.Pods
-	ofLabel := strings.Contains(ref.Label, "=") && ref.Name == "" && ref.Namespace != "" && ref.Node == "" && ref.Resource == blocks.Pods && k.budgets
+	ofNode := ref.Node != "" && ref.Name == "" && ref.Namespace == "" && kind.ByNode
+	ofLabel := strings.Contains(ref.Label, "=") && ref.Name == "" && ref.Namespace != "" && ref.Node == "" && kind.ByNode && k.budgets
 	if !ofLabel && (ref.Label != "" || !named && !ofNode) {
 		return nil, fmt.Errorf("%+v names no object", ref)
 	}
@@ -226,7 +226,7 @@ func (r *refreshed) gapsOnto(prev *blocks.Snapshot, read map[string]int) []block
 		switch {
 		case g.Resource != r.Kind.Resource:
 		case g.Whole() && r.Kind.Single:
-		case !g.Whole() && (r.names[g.Name] || r.Kind.Resource == blocks.Pods && decoded):
+		case !g.Whole() && (r.names[g.Name] || decoded):
 		default:
 			out = append(out, g)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // inBothGroups runs a test on a small cluster of each API group.
@@ -50,8 +51,8 @@ func TestRefresh(t *testing.T) {
 		untouched, err := reader(t, c.Config, KubernetesOptions{}).Read(ctx)
 		must(t, err)
 
-		gone, changed, other := prev.Blocks[0], prev.Blocks[1], prev.Blocks[2]
-		must(t, c.Delete(ctx, g.Resource("ipamblocks"), "", gone.Name))
+		deleted, changed, other := prev.Blocks[0], prev.Blocks[1], prev.Blocks[2]
+		must(t, c.Delete(ctx, g.Resource("ipamblocks"), "", deleted.Name))
 		for _, name := range []string{changed.Name, other.Name} {
 			must(t, c.Edit(ctx, g.Resource("ipamblocks"), "", name, func(o map[string]any) {
 				o["spec"].(map[string]any)["affinity"] = "host:n9"
@@ -69,7 +70,7 @@ func TestRefresh(t *testing.T) {
 		must(t, c.Delete(ctx, g.Resource("ipamhandles"), "", handle))
 
 		got, err := k.Refresh(ctx, prev, []blocks.Ref{
-			{Resource: blocks.Blocks, Name: gone.Name}, {Resource: blocks.Blocks, Name: changed.Name},
+			{Resource: blocks.Blocks, Name: deleted.Name}, {Resource: blocks.Blocks, Name: changed.Name},
 			{Resource: blocks.Blocks, Name: blocks.BlockName(made)},
 			{Resource: blocks.Affinities, Name: blocks.AffinityName("n1", made)},
 			{Resource: blocks.Affinities, Name: blocks.AffinityName("n2", made)},
@@ -124,12 +125,12 @@ func deletedMark(g testcluster.Group, deleted bool) any {
 func TestRefreshPodsWithALabel(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
 	ctx := t.Context()
-	s, err := testcluster.NewSeeder(c)
+	s, err := seeding.New(c)
 	must(t, err)
 	must(t, s.Init(ctx))
-	must(t, s.Node(ctx, testcluster.Node{Name: "n1"}))
+	must(t, s.Node(ctx, seeding.Node{Name: "n1"}))
 	pod := func(namespace, name, app string) {
-		_, err := s.Pod(ctx, testcluster.Pod{Namespace: namespace, Name: name, Node: "n1", HostNetwork: true, Labels: map[string]string{"app": app}})
+		_, err := s.Pod(ctx, seeding.Pod{Namespace: namespace, Name: name, Node: "n1", HostNetwork: true, Labels: map[string]string{"app": app}})
 		must(t, err)
 	}
 	must(t, s.Namespace(ctx, "shop", nil, nil))
@@ -157,7 +158,7 @@ func TestRefreshPodsWithALabel(t *testing.T) {
 func TestRefreshPodsOfANode(t *testing.T) {
 	c := cluster(t)
 	ctx := t.Context()
-	s, err := testcluster.NewSeeder(c)
+	s, err := seeding.New(c)
 	must(t, err)
 	k := reader(t, c.Config, KubernetesOptions{PageSize: 2})
 	prev, err := k.Read(ctx)
@@ -168,7 +169,7 @@ func TestRefreshPodsOfANode(t *testing.T) {
 	}
 	must(t, s.DeletePod(ctx, "shop", "n1-0", true))
 	must(t, s.DeletePod(ctx, "shop", "n1-1", true))
-	_, err = s.Pod(ctx, testcluster.Pod{Namespace: "shop", Name: "n1-1", Node: "n2"})
+	_, err = s.Pod(ctx, seeding.Pod{Namespace: "shop", Name: "n1-1", Node: "n2"})
 	must(t, err)
 	must(t, s.DeletePod(ctx, "shop", "n3-0", true))
 
@@ -326,7 +327,7 @@ func (refusing) RoundTrip(*http.Request) (*http.Response, error) {
 // The names of affinities are those under which Calico's own client stores them.
 func TestAffinityNames(t *testing.T) {
 	c := cluster(t)
-	s, err := testcluster.NewSeeder(c)
+	s, err := seeding.New(c)
 	must(t, err)
 	want := map[string]bool{}
 	for _, cidr := range []netip.Prefix{prefix("10.1.2.0/26"), prefix("fd00:10:1:2:3:4:5:40/122")} {

@@ -125,6 +125,14 @@ func TestExpiredWatch(t *testing.T) {
 			[]string{listing(10, "a"), `410 {"kind":"Status","code":410}`, listing(20, "b"), "200  hold"},
 			[]string{"list", "watch from 10", "list", "watch from 20"}, []string{"b"},
 		},
+		"the answer that the resource version is none of this server's": {
+			[]string{listing(10, "a"), "200 " + added, `422 {"kind":"Status","code":422}`, listing(20, "b"), "200  hold"},
+			[]string{"list", "watch from 10", "watch from 14", "list", "watch from 20"}, []string{"b"},
+		},
+		"an answer that says nothing of the resource version": {
+			[]string{listing(10, "a"), "200 " + added, `400 {"kind":"Status","code":400}`, `405 {"kind":"Status","code":405}`, `409 {"kind":"Status","code":409}`, "200  hold"},
+			[]string{"list", "watch from 10", "watch from 14", "watch from 14", "watch from 14", "watch from 14"}, []string{"a", "c"},
+		},
 		"a stream that breaks after an event": {
 			[]string{listing(10, "a", "b"), "200 " + added + deleted, "200  hold"},
 			[]string{"list", "watch from 10", "watch from 14"}, []string{"a", "c"},

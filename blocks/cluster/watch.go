@@ -151,7 +151,8 @@ func (w *Watch) Run(ctx context.Context) error {
 // changes may be one signal.
 func (w *Watch) Changed() <-chan struct{} { return w.changed }
 
-func (w *Watch) signal() { notify(w.changed) }
+// Signal delivers such a signal for what is kept beside the snapshot.
+func (w *Watch) Signal() { notify(w.changed) }
 
 // notify puts a signal into a channel, unless there is one.
 func notify(c chan<- struct{}) {
@@ -176,7 +177,7 @@ func (w *Watch) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blocks.R
 	w.rereading.Lock()
 	defer w.rereading.Unlock()
 	k := &Kubernetes{
-		client:   &apiClient{rest: w.client.rest, clock: w.client.clock, wait: w.client.wait},
+		client:   w.client.apart(),
 		pageSize: w.pageSize, whole: w.whole, override: w.override,
 	}
 	if err := k.discover(ctx); err != nil {

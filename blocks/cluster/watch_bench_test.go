@@ -2,8 +2,11 @@ package cluster
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,12 +19,12 @@ import (
 // is a second of a busy cluster: 50 pods, their handles and blocks have changed, and
 // a snapshot is made.
 //
-//   - snapshot/sort: its time, compared with sorting everything anew;
+//   - snapshot/sort: its time, compared with sorting everything again;
 //   - held/list: the memory that the watch holds, compared with that of the same
 //     objects as client-go's informers would hold them.
 func BenchmarkWatchSnapshot(b *testing.B) {
 	c := testcluster.Start(b, testcluster.Options{WatchCache: true})
-	fill(b, c, 1000, 30)
+	fill(b, c)
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
 
@@ -64,6 +67,55 @@ func BenchmarkWatchSnapshot(b *testing.B) {
 	b.ReportMetric(busy.Seconds()/anew.Seconds(), "snapshot/sort")
 	b.ReportMetric(float64(held)/(1<<20), "MiB-held")
 	b.ReportMetric(float64(held)/float64(informers), "held/list")
+}
+
+// BenchmarkWatchStarts starts a watch of a cluster of 1,000 nodes and 30,000 pods, again and
+// again: until there is a snapshot, the time and the processor time that it takes, here and in
+// the API server, and the most heap that it has in use.
+func BenchmarkWatchStarts(b *testing.B) {
+	c := testcluster.Start(b, testcluster.Options{WatchCache: true})
+	fill(b, c)
+	apiserver := c.PIDs()[1]
+	start := func() {
+		w, err := NewWatch(c.Config, WatchOptions{})
+		check(b, err)
+		ctx, cancel := context.WithCancel(b.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- w.Run(ctx) }()
+		for w.Snapshot() == nil {
+			time.Sleep(5 * time.Millisecond)
+		}
+		cancel()
+		check(b, <-ended)
+	}
+	start() // the server's caches are warm
+	var took time.Duration
+	var heap uint64
+	here, there := processorTime(b, os.Getpid()), processorTime(b, apiserver)
+	for b.Loop() {
+		t, h := measure(start)
+		took, heap = took+t, heap+h
+	}
+	here, there = processorTime(b, os.Getpid())-here, processorTime(b, apiserver)-there
+	n := float64(b.N)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(took.Seconds()/n, "s/start")
+	b.ReportMetric(float64(heap)/n/(1<<20), "MiB-peak/start")
+	b.ReportMetric(here/n, "cpu-s/start")
+	b.ReportMetric(there/n, "server-cpu-s/start")
+}
+
+// processorTime is what a process has used so far, in seconds.
+func processorTime(b *testing.B, pid int) float64 {
+	b.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	check(b, err)
+	_, rest, _ := strings.Cut(string(stat), ") ") // its name may have spaces
+	fields := strings.Fields(rest)
+	var user, system float64
+	_, err = fmt.Sscan(fields[11]+" "+fields[12], &user, &system)
+	check(b, err)
+	return (user + system) / 100 // USER_HZ
 }
 
 // change makes 50 pods, their handles and blocks others than they were.

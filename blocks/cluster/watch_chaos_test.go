@@ -16,10 +16,11 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // A notary writes numbers that only grow into objects of the cluster, and remembers
-// when each was written for certain. Whoever claims to know the state of a time must
+// when each was written for certain. Anyone who claims to know the state of a time must
 // know the number of that time.
 type notary struct {
 	c      *testcluster.Cluster
@@ -203,13 +204,13 @@ func churnTime(t *testing.T) time.Duration {
 // Errors do not matter: the server may be away.
 func churn(t *testing.T, c *testcluster.Cluster, stop <-chan struct{}) *sync.WaitGroup {
 	t.Helper()
-	s, err := testcluster.NewSeeder(c)
+	s, err := seeding.New(c)
 	must(t, err)
 	ctx := t.Context()
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		r := rand.New(rand.NewPCG(1, 2))
-		var pods []testcluster.Pod
+		var pods []seeding.Pod
 		for i := 0; ; i++ {
 			select {
 			case <-stop:
@@ -221,7 +222,7 @@ func churn(t *testing.T, c *testcluster.Cluster, stop <-chan struct{}) *sync.Wai
 			node := fmt.Sprintf("n%d", 1+r.IntN(4))
 			switch n := r.IntN(12); {
 			case n < 5 || len(pods) == 0:
-				p := testcluster.Pod{Namespace: "shop", Name: fmt.Sprintf("churn-%d", i), Node: node}
+				p := seeding.Pod{Namespace: "shop", Name: fmt.Sprintf("churn-%d", i), Node: node}
 				if _, err := s.Pod(ctx, p); err == nil {
 					pods = append(pods, p)
 				}
@@ -238,7 +239,7 @@ func churn(t *testing.T, c *testcluster.Cluster, stop <-chan struct{}) *sync.Wai
 				_ = s.TerminatePod(ctx, "shop", pods[r.IntN(len(pods))].Name, r.IntN(2) == 0)
 			default:
 				if s.DeleteNode(ctx, "n4") == nil {
-					_ = s.Node(ctx, testcluster.Node{Name: "n4"})
+					_ = s.Node(ctx, seeding.Node{Name: "n4"})
 				}
 			}
 		}

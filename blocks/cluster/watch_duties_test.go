@@ -4,13 +4,17 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -142,9 +146,9 @@ func TestWatchCacheIsReallyStuck(t *testing.T) {
 		p.streamLifetime, p.probeTimeout, p.stalenessTimeout = time.Minute, 10*time.Second, 6*time.Second
 	})
 	whole := becomesEqual(t, w, c.Config)
-	etcd.hold()
+	etcd.pause()
 	created := createNamespace(t, c, "unseen")
-	neverClaims(t, w, "unseen", created, 8*time.Second)
+	neverKnows(t, w, "unseen", created, 8*time.Second)
 	s := eventually(t, w, "the namespaces are a gap", func(s *blocks.Snapshot) bool { return len(s.Gaps) > 0 })
 	if g := s.Gaps[0]; len(s.Gaps) > 1 || g.Resource != blocks.Namespaces || !g.Stale {
 		t.Errorf("gaps %v", gapTexts(s))
@@ -152,7 +156,7 @@ func TestWatchCacheIsReallyStuck(t *testing.T) {
 	eventually(t, w, "the clock goes on for the rest", func(s *blocks.Snapshot) bool {
 		return s.Cluster.TakenAt.After(whole.Cluster.TakenAt.Add(8 * time.Second))
 	})
-	neverClaims(t, w, "unseen", created, 2*time.Second)
+	neverKnows(t, w, "unseen", created, 2*time.Second)
 	etcd.release()
 	eventually(t, w, "the namespace comes", hasNamespace("unseen"))
 	becomesEqual(t, w, c.Config)
@@ -170,6 +174,8 @@ func TestWatchIsThrottled(t *testing.T) {
 	must(t, err)
 	must(t, c.Allow(t.Context(), "watcher", auditorRules("list", "watch")...))
 	r, cfg := through(t, user)
+	spaced := &spacing{t: t, until: map[string]time.Time{}}
+	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { spaced.RoundTripper = rt; return spaced })
 	w := watchesAtPace(t, cfg, func(p *pace) { p.streamLifetime = time.Minute })
 	becomesEqual(t, w, c.Config)
 	conns := func() int {
@@ -230,6 +236,39 @@ func TestWatchIsThrottled(t *testing.T) {
 	if len(w.Restarts()) > 0 {
 		t.Errorf("restarts %v", w.Restarts())
 	}
+	if spaced.told.Load() < int32(len(calicoAndCore)) {
+		t.Errorf("%d answers said when to come again", spaced.told.Load())
+	}
+}
+
+// spacing fails a test if anything is asked for again before the server's Retry-After.
+type spacing struct {
+	http.RoundTripper
+	t     *testing.T
+	told  atomic.Int32 // answers that named one
+	mu    sync.Mutex
+	until map[string]time.Time // by path
+}
+
+func (s *spacing) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	if early := time.Until(s.until[r.URL.Path]); early > 0 {
+		s.t.Errorf("%s was asked for again %v before its time", r.URL.Path, early)
+	}
+	s.mu.Unlock()
+	resp, err := s.RoundTripper.RoundTrip(r)
+	if err != nil || resp.StatusCode != http.StatusTooManyRequests {
+		return resp, err
+	}
+	after, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	if err != nil || after < 1 {
+		s.t.Errorf("%s: Retry-After is %q", r.URL.Path, resp.Header.Get("Retry-After"))
+	}
+	s.told.Add(1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.until[r.URL.Path] = time.Now().Add(time.Duration(after) * time.Second)
+	return resp, nil
 }
 
 // A server that says when to come again (503, 429) is alive, and is asked again then: its
@@ -283,7 +322,7 @@ func TestWatchHeedsRetryAfter(t *testing.T) {
 }
 
 // An outage that lasts longer than anything is believed for is resumed where it began:
-// nothing is listed again.
+// nothing is listed again. CALICO_AUDIT_OUTAGE is how long it lasts from then on.
 func TestWatchResumes(t *testing.T) {
 	c := cached(t)
 	var down atomic.Bool
@@ -304,7 +343,13 @@ func TestWatchResumes(t *testing.T) {
 	allGaps(t, w, calicoAndCore)
 	must(t, c.Delete(t.Context(), testcluster.Core[1], "", "n1"))
 	createNamespace(t, c, "latecomer")
-	time.Sleep(quickPace.stalenessTimeout)
+	outage := quickPace.stalenessTimeout
+	if text := os.Getenv("CALICO_AUDIT_OUTAGE"); text != "" {
+		var err error
+		outage, err = time.ParseDuration(text)
+		must(t, err)
+	}
+	time.Sleep(outage)
 	listed := lists.Load()
 	down.Store(false)
 	if s := becomesEqual(t, w, c.Config); len(s.Nodes) != 3 {
@@ -371,6 +416,64 @@ func TestWatchResumesAfterRefusal(t *testing.T) {
 	}
 }
 
+// A token that is revoked (401) makes every kind stale, and empties none: with one that is
+// accepted, the watch goes on from where it ended.
+func TestWatchOutlivesRevokedToken(t *testing.T) {
+	c := cached(t)
+	accounts := c.Kube.CoreV1().ServiceAccounts("shop")
+	var token atomic.Value
+	issue := func() {
+		t.Helper()
+		_, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "watcher"}}, metav1.CreateOptions{})
+		must(t, err)
+		r, err := accounts.CreateToken(t.Context(), "watcher", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+		must(t, err)
+		token.Store(r.Status.Token)
+	}
+	issue()
+	must(t, c.Allow(t.Context(), "system:serviceaccount:shop:watcher", auditorRules("list", "watch")...))
+	var lists atomic.Int32
+	proxy, cfg := beforeUser(t, &rest.Config{Host: c.Config.Host, TLSClientConfig: rest.TLSClientConfig{CAData: c.Config.CAData}}, func(_ http.ResponseWriter, r *http.Request, _ int) bool {
+		if r.URL.Query().Get("limit") == "7" {
+			lists.Add(1)
+		}
+		return false
+	})
+	// A new token in a file is heeded within a minute: here, at once.
+	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+		return answers(func(r *http.Request) (*http.Response, error) {
+			r = r.Clone(r.Context())
+			r.Header.Set("Authorization", "Bearer "+token.Load().(string))
+			return rt.RoundTrip(r)
+		})
+	})
+	w, _ := watching(t, cfg)
+	whole := becomesEqual(t, w, c.Config)
+	listed := lists.Load()
+
+	must(t, accounts.Delete(t.Context(), "watcher", metav1.DeleteOptions{}))
+	proxy.CloseClientConnections()
+	eventually(t, w, "all kinds are stale", func(s *blocks.Snapshot) bool {
+		return len(s.Gaps) == len(calicoAndCore) && !slices.ContainsFunc(s.Gaps, func(g blocks.Gap) bool {
+			return !g.Stale || !strings.HasSuffix(g.Reason, ": the API server answered 401 Unauthorized: Unauthorized")
+		})
+	})
+	// The API server believes a token for ten seconds more, in which it may have made one of
+	// its own namespaces.
+	namespaces := len(w.Snapshot().Namespaces)
+	createNamespace(t, c, "latecomer")
+	time.Sleep(quickPace.stalenessTimeout)
+	if s := w.Snapshot(); len(s.Gaps) != len(calicoAndCore) || namespaces < len(whole.Namespaces) || len(s.Namespaces) != namespaces || len(s.Blocks) != len(whole.Blocks) || len(s.Workloads) != len(whole.Workloads) {
+		t.Errorf("%d namespaces, %d blocks and %d pods are left, gaps %v", len(s.Namespaces), len(s.Blocks), len(s.Workloads), gapTexts(s))
+	}
+	issue()
+	eventually(t, w, "the namespaces are current", hasNamespace("latecomer"))
+	becomesEqual(t, w, c.Config)
+	if again := lists.Load() - listed; again > 0 {
+		t.Errorf("%d pages of lists were read again", again)
+	}
+}
+
 // A single refusal makes nothing empty: what is there is kept, and is current again
 // with the next answer.
 func TestWatchIsRefusedOnce(t *testing.T) {
@@ -383,7 +486,7 @@ func TestWatchIsRefusedOnce(t *testing.T) {
 				case r.URL.Path != namespacePath:
 					return false
 				case q.Has("watch") && expire.CompareAndSwap(true, false):
-					gone(w)
+					expired(w)
 				case q.Get("limit") == "7" && refuse.CompareAndSwap(true, false):
 					w.WriteHeader(code)
 				default:

@@ -68,7 +68,7 @@ func (s *eventReader) next() (*event, error) {
 	if err == nil && e.what == watch.Error {
 		var status metav1.Status
 		if err = e.read(&status, status.Unmarshal); err == nil {
-			failed := statusError(status)
+			failed := StatusError(status)
 			failed.Code = cmp.Or(failed.Code, http.StatusInternalServerError)
 			return nil, &failed
 		}

@@ -12,29 +12,29 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// A sluice holds up namespaces that have come from the API server before they are
+// A decodeBarrier holds up namespaces that have come from the API server before they are
 // understood.
-type sluice struct{ gate atomic.Pointer[gate] }
+type decodeBarrier struct{ blocker atomic.Pointer[blocker] }
 
-// A gate is shut for the namespaces whose bytes hold a text.
-type gate struct {
+// A blocker is shut for the namespaces whose bytes hold a text.
+type blocker struct {
 	text    []byte
 	reached chan struct{} // has something when a namespace waits
 	open    chan struct{}
 }
 
-// holdNamespaces puts a sluice before the decoder of namespaces until the test ends.
+// delayNamespaces puts a sluice before the decoder of namespaces until the test ends.
 // It must be made before the watch.
-func holdNamespaces(t *testing.T) *sluice {
+func delayNamespaces(t *testing.T) *decodeBarrier {
 	t.Helper()
-	s := &sluice{}
+	s := &decodeBarrier{}
 	for _, k := range decode.Kinds {
 		if k.Resource != blocks.Namespaces {
 			continue
 		}
 		reading := k.JSON
 		k.JSON = func(d *decode.Decoder, r *decode.JSONReader) {
-			if g := s.gate.Load(); g != nil && bytes.Contains(r.Text, g.text) {
+			if g := s.blocker.Load(); g != nil && bytes.Contains(r.Text, g.text) {
 				select {
 				case g.reached <- struct{}{}:
 				default:
@@ -50,15 +50,15 @@ func holdNamespaces(t *testing.T) *sluice {
 
 // shut holds up the namespaces with a text until the returned function is called, or
 // the test ends.
-func (s *sluice) shut(t *testing.T, text string) (*gate, func()) {
+func (s *decodeBarrier) shut(t *testing.T, text string) (*blocker, func()) {
 	t.Helper()
-	g := &gate{text: []byte(text), reached: make(chan struct{}, 1), open: make(chan struct{})}
-	s.gate.Store(g)
+	g := &blocker{text: []byte(text), reached: make(chan struct{}, 1), open: make(chan struct{})}
+	s.blocker.Store(g)
 	opened := false
 	open := func() {
 		if !opened {
 			opened = true
-			s.gate.CompareAndSwap(g, nil)
+			s.blocker.CompareAndSwap(g, nil)
 			close(g.open)
 		}
 	}
@@ -67,7 +67,7 @@ func (s *sluice) shut(t *testing.T, text string) (*gate, func()) {
 }
 
 // wait waits until a namespace is held up.
-func (g *gate) wait(t *testing.T) {
+func (g *blocker) wait(t *testing.T) {
 	t.Helper()
 	select {
 	case <-g.reached:
@@ -83,9 +83,9 @@ func createNamespace(t *testing.T, c *testcluster.Cluster, name string) time.Tim
 	return time.Now()
 }
 
-// neverClaims looks at a watch for a while, and finds no snapshot that claims to know
+// neverKnows looks at a watch for a while, and finds no snapshot that claims to know
 // the namespaces of a later time than a namespace's creation but lacks that.
-func neverClaims(t *testing.T, w *Watch, name string, created time.Time, during time.Duration) {
+func neverKnows(t *testing.T, w *Watch, name string, created time.Time, during time.Duration) {
 	t.Helper()
 	for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		s := w.Snapshot()
@@ -101,7 +101,7 @@ func neverClaims(t *testing.T, w *Watch, name string, created time.Time, during 
 // kinds tell meanwhile.
 func TestWatchBacklog(t *testing.T) {
 	c := cached(t)
-	s := holdNamespaces(t)
+	s := delayNamespaces(t)
 	w, _ := watching(t, c.Config)
 	g, open := s.shut(t, "latecomer")
 	becomesEqual(t, w, c.Config)
@@ -109,7 +109,7 @@ func TestWatchBacklog(t *testing.T) {
 	churned := churn(t, c, churning)
 	created := createNamespace(t, c, "latecomer")
 	g.wait(t)
-	neverClaims(t, w, "latecomer", created, quickPace.stalenessTimeout-time.Second/2)
+	neverKnows(t, w, "latecomer", created, quickPace.stalenessTimeout-time.Second/2)
 	got := eventually(t, w, "the namespaces are a gap", func(s *blocks.Snapshot) bool { return len(s.Gaps) > 0 })
 	if g := got.Gaps[0]; len(got.Gaps) > 1 || g.Resource != blocks.Namespaces || !g.Stale {
 		t.Errorf("gaps %v", gapTexts(got))
@@ -134,7 +134,7 @@ func TestWatchCatchesUp(t *testing.T) {
 	some[0].Resources = []string{"nodes", "pods"}
 	must(t, c.Allow(t.Context(), "watcher", some...))
 	createNamespace(t, c, "early")
-	s := holdNamespaces(t)
+	s := delayNamespaces(t)
 	w, _ := watching(t, cfg)
 	eventually(t, w, "the namespaces are forbidden", func(s *blocks.Snapshot) bool { return len(s.Gaps) == 1 })
 
@@ -152,7 +152,7 @@ func TestWatchCatchesUp(t *testing.T) {
 	if len(got.Namespaces) == 0 || len(got.Gaps) != 1 || !got.Gaps[0].Stale {
 		t.Errorf("%d namespaces, gaps %v", len(got.Namespaces), gapTexts(got))
 	}
-	neverClaims(t, w, "latecomer", created, time.Second)
+	neverKnows(t, w, "latecomer", created, time.Second)
 	open()
 	eventually(t, w, "no gaps", func(s *blocks.Snapshot) bool { return len(s.Gaps) == 0 })
 	becomesEqual(t, w, c.Config)

@@ -15,6 +15,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/decode"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // cached is a cluster whose API server answers from its cache, as they do elsewhere.
@@ -85,9 +86,9 @@ func TestWatchCRDs(t *testing.T) {
 	becomesEqual(t, w, c.Config)
 
 	must(t, c.InstallCRDs(t.Context(), testcluster.CRDv1))
-	seeder, err := testcluster.NewSeeder(c)
+	seeder, err := seeding.New(c)
 	must(t, err)
-	_, err = seeder.Pod(t.Context(), testcluster.Pod{Namespace: "shop", Name: "again", Node: "n1"})
+	_, err = seeder.Pod(t.Context(), seeding.Pod{Namespace: "shop", Name: "again", Node: "n1"})
 	must(t, err)
 	s = becomesEqual(t, w, c.Config)
 	if len(s.Blocks) != 1 || len(s.Gaps) != 0 {
@@ -260,7 +261,7 @@ func TestWatchOnlyReads(t *testing.T) {
 	diff(t, "watched", want, watched)
 }
 
-// Whoever waits for the signal misses no change, and a snapshot that was handed out
+// Anyone who waits for the signal misses no change, and a snapshot that was handed out
 // does not change.
 func TestWatchSignals(t *testing.T) {
 	c := cached(t)

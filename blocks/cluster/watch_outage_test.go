@@ -10,6 +10,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // Whatever comes, changes and goes, the watch ends with what a reading finds, and
@@ -132,10 +133,10 @@ func TestWatchExpires(t *testing.T) {
 	w, _ := watching(t, cfg)
 	becomesEqual(t, w, c.Config)
 	r.hush()
-	s, err := testcluster.NewSeeder(c)
+	s, err := seeding.New(c)
 	must(t, err)
 	must(t, s.DeletePod(t.Context(), "shop", "n1-0", true))
-	must(t, s.Node(t.Context(), testcluster.Node{Name: "n5"}))
+	must(t, s.Node(t.Context(), seeding.Node{Name: "n5"}))
 	status, err := c.Etcd.Get(t.Context(), "x")
 	must(t, err)
 	_, err = c.Etcd.Compact(t.Context(), status.Header.Revision)

@@ -181,7 +181,7 @@ func (w *Watch) stored(ctx context.Context, probes []*probe) map[*reflector]bool
 func (w *Watch) conclude(probes []*probe, stored map[*reflector]bool) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	defer w.signal() // time passes, and makes gaps
+	defer w.Signal() // time passes, and makes gaps
 	next, answered := w.pace.probeInterval, len(probes) == 0
 	for _, p := range probes {
 		k, code := p.k, codeOf(p.err)

@@ -90,10 +90,8 @@ func (k *reflector) run(ctx context.Context) {
 	r.RunWithContext(klog.NewContext(ctx, logr.Discard()))
 }
 
-// pages keeps the Reflector from listing by a watch (client-go tools/cache, watchList): it
-// holds every object, with its whole metadata, in a map until the last has come. For the
-// 30,000 pods of 1,000 nodes that takes 98 MiB; the records that a list is decoded into as
-// it comes, 16.
+// pages keeps the Reflector from listing by a watch (client-go tools/cache, watchList),
+// which costs more than lists do: see the package's comment.
 type pages struct{ *cache.ListWatch }
 
 func (pages) IsWatchListSemanticsUnSupported() bool { return true }
@@ -198,7 +196,7 @@ func (k *reflector) take(o any) error {
 	k.revision = c.ResourceVersion
 	if k.store.Put(blocks.Key{Namespace: c.Namespace, Name: c.Name}, c.now) {
 		w.dirty = true
-		w.signal()
+		w.Signal()
 	}
 	return nil
 }
@@ -219,7 +217,7 @@ func (k *reflector) drop(reason string) {
 	k.known, k.absent, k.missing = true, true, reason
 	w.dirty = true
 	k.s.settled()
-	w.signal()
+	w.Signal()
 }
 
 // failed deals with a list that failed, or with the watch after it, and returns how long

@@ -123,7 +123,7 @@ func (w *Watch) adopt(found *served) *session {
 	if old != nil && old.served.group == found.group {
 		if old.served.reason != found.reason {
 			w.dirty = true
-			w.signal()
+			w.Signal()
 		}
 		before := old.served
 		old.served = found
@@ -180,7 +180,7 @@ func (s *session) settled() {
 func (w *Watch) rediscover() { notify(w.rediscovery) }
 
 // sharing returns where strings are shared. Names of objects that have gone are
-// dropped from it by beginning anew when there are many.
+// dropped from it by beginning again when there are many.
 func (w *Watch) sharing() *decode.SharedStrings {
 	w.mu.Lock()
 	defer w.mu.Unlock()

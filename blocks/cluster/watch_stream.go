@@ -68,13 +68,15 @@ func (k *reflector) watch(ctx context.Context, o metav1.ListOptions) (watch.Inte
 	}
 }
 
-// needsList reports whether a watch that ended so cannot be resumed. One that was refused
-// is asked for again, from where it ended, while the refusal is not believed; and so is
-// one of a kind that was not found, until discovery says the same.
+// needsList reports whether a watch that ended so cannot be resumed: its resourceVersion is
+// too old (410), or none that this server gives (422: k8s.io/apiserver storage,
+// ParseResourceVersion). One that was refused is asked for again, from where it ended, while
+// the refusal is not believed; and so is one of a kind that was not found, until discovery
+// says the same.
 func (k *reflector) needsList(err error) bool {
 	switch code := codeOf(err); code {
-	case http.StatusTooManyRequests, http.StatusRequestTimeout:
-		return false
+	case http.StatusGone, http.StatusUnprocessableEntity:
+		return true
 	case http.StatusUnauthorized, http.StatusForbidden:
 		k.w.mu.Lock()
 		defer k.w.mu.Unlock()
@@ -84,7 +86,7 @@ func (k *reflector) needsList(err error) bool {
 		_, unserved := k.unserved()
 		return unserved
 	default:
-		return errors.Is(err, errRelist) || errors.Is(err, errUnserved) || code >= 400 && code < 500
+		return errors.Is(err, errRelist) || errors.Is(err, errUnserved)
 	}
 }
 
@@ -120,7 +122,7 @@ func (k *reflector) open(ctx context.Context, from string) (*stream, error) {
 		k.known, k.absent, k.missing = true, false, ""
 		w.dirty = true
 		k.s.settled()
-		w.signal()
+		w.Signal()
 	}
 	if k.trouble != nil {
 		w.log.Info("a watch is open again", "resource", k.kind.Resource)

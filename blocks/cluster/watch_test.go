@@ -125,7 +125,7 @@ func gapTextsOf(s *blocks.Snapshot) []string {
 }
 
 // becomesEqual waits until the watch's snapshot is the state that a reading finds.
-// Nobody may write meanwhile.
+// No one may write meanwhile.
 func becomesEqual(t *testing.T, w *Watch, cfg *rest.Config) *blocks.Snapshot {
 	t.Helper()
 	want := readLive(t, cfg, KubernetesOptions{})

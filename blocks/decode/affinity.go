@@ -2,18 +2,27 @@ package decode
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"strings"
+
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 var affinities = describe(Kind{
-	Resource: blocks.Affinities, Names: []string{"BlockAffinity"},
-	keeps: calicoObject(roleAffinityName,
-		value("cidr", 0, roleAddresses), value("node", 0, roleNode), value("type", 0, roleWord),
-		value("state", 0, roleWord), value("deleted", 0, roleBool)),
-}, column[blocks.Affinity]{
+	Resource: blocks.Affinities, Names: []string{apiv3.KindBlockAffinity},
+	Absent: func(s *blocks.Snapshot) (reason string, gap bool) {
+		if slices.ContainsFunc(s.Blocks, func(b blocks.Block) bool { return b.Owner.Node() != "" }) {
+			reason = "no BlockAffinity in the files, though blocks have owners: were blockaffinities left out?"
+		}
+		return reason, false
+	},
+	keeps: calicoObject(classAffinityName,
+		value("cidr", 0, classAddresses), value("node", 0, classNode), value("type", 0, classWord),
+		value("state", 0, classWord), value("deleted", 0, classBool)),
+}, descriptor[blocks.Affinity]{
 	json: (*Decoder).affinity,
 	in:   func(s *blocks.Snapshot) *[]blocks.Affinity { return &s.Affinities },
 })

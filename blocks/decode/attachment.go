@@ -14,8 +14,11 @@ import (
 var networkAttachments = describe(Kind{
 	Resource: blocks.NetworkAttachments, Names: []string{"NetworkAttachmentDefinition"}, Foreign: "k8s.cni.cncf.io/v1", Beside: versionWhereabouts,
 	Optional: true, Namespaced: true,
-	keeps: object("", 0, metaMask(roleNetwork, false), object("spec", 0, value("config", 0, roleAttachment))),
-}, column[blocks.NetworkAttachment]{
+	// Anybody who may write attachments could make a gap. An attachment that is not there
+	// may be any: a pod that names an address on it holds that.
+	tolerates: func(string) bool { return true },
+	keeps:     object("", 0, metaMask(classNetwork, false), object("spec", 0, value("config", 0, classAttachment))),
+}, descriptor[blocks.NetworkAttachment]{
 	json: (*Decoder).networkAttachment,
 	in:   func(s *blocks.Snapshot) *[]blocks.NetworkAttachment { return &s.NetworkAttachments },
 })
@@ -83,21 +86,14 @@ func (d *Decoder) networkAttachment(r *JSONReader, n *blocks.NetworkAttachment) 
 		}
 	}, nil)
 	n.Namespace = d.inNamespace
-	gaps := len(d.Out.Gaps)
-	whole := d.whole(r, &n.Meta, "")
-	for i := gaps; i < len(d.Out.Gaps); i++ {
-		// Anybody who may write attachments could make such a gap. An attachment that is not
-		// there may be any: a pod that names an address on it holds that.
-		d.Out.Gaps[i].Held = true
-	}
-	return whole
+	return d.whole(r, &n.Meta, "")
 }
 
 // ForgetAttachments takes the gaps of network attachments from a snapshot in which nothing
 // of Whereabouts' is: without it, nothing is read of them.
 func ForgetAttachments(s *blocks.Snapshot) {
 	if len(s.WhereaboutsPools)+len(s.WhereaboutsReservations)+len(s.NodeSlicePools) == 0 {
-		s.Gaps = slices.DeleteFunc(s.Gaps, func(g blocks.Gap) bool { return g.Resource == blocks.NetworkAttachments && g.Held })
+		s.Gaps = slices.DeleteFunc(s.Gaps, func(g blocks.Gap) bool { return g.Resource == blocks.NetworkAttachments && g.Tolerated })
 	}
 }
 

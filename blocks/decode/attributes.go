@@ -10,13 +10,13 @@ import (
 
 // attributesMask is what is kept of an entry of a block's attributes.
 var attributesMask = object("", 0,
-	value("handle_id", 0, roleHandle), value("releasedAt", 0, roleTime),
-	&fieldMask{key: "secondary", form: formMap, roles: ownerAttributes},
-	&fieldMask{key: "alternateOwnerAttrs", form: formMap, roles: ownerAttributes})
+	value("handle_id", 0, classHandle), value("releasedAt", 0, classTime),
+	&fieldMask{key: "secondary", schema: schemaMap, classes: ownerAttributes},
+	&fieldMask{key: "alternateOwnerAttrs", schema: schemaMap, classes: ownerAttributes})
 
-var ownerAttributes = map[string]role{
-	"pod": rolePod, "namespace": roleNamespace, "node": roleNode, "type": roleWord, "service": roleService,
-	"timestamp": roleTime, "vmi-name": roleVM, "vmi-uid": roleUID, "vm-uid": roleUID, "vmim-uid": roleUID,
+var ownerAttributes = map[string]class{
+	"pod": classPod, "namespace": classNamespace, "node": classNode, "type": classWord, "service": classService,
+	"timestamp": classTime, "vmi-name": classVM, "vmi-uid": classUID, "vm-uid": classUID, "vmim-uid": classUID,
 }
 
 // attributes reads what an allocation is for: a handle and two maps of texts. The

@@ -3,15 +3,17 @@ package decode
 import (
 	"math"
 	"strconv"
-	"strings"
+
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+	"github.com/projectcalico/api/pkg/lib/numorstring"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 var bgpConfigs = describe(Kind{
-	Resource: blocks.BGPConfigs, Names: []string{"BGPConfiguration"}, Optional: true,
-	keeps: calicoObject(roleDefault, value("nodeToNodeMeshEnabled", 0, roleNumber), value("asNumber", 0, roleAS)),
-}, column[blocks.BGPConfig]{
+	Resource: blocks.BGPConfigs, Names: []string{apiv3.KindBGPConfiguration}, Optional: true,
+	keeps: calicoObject(classDefault, value("nodeToNodeMeshEnabled", 0, classNumber), value("asNumber", 0, classAS)),
+}, descriptor[blocks.BGPConfig]{
 	json: (*Decoder).bgpConfig,
 	put:  func(s *blocks.Snapshot, c blocks.BGPConfig) { s.BGP = c }, otherwise: blocks.DefaultBGPConfig(),
 })
@@ -41,11 +43,11 @@ func asNumber(r *JSONReader) (uint32, bool) {
 		if !ok {
 			return 0, false
 		}
-		n, ok := parseASNumber(string(s))
-		if !ok {
+		n, err := numorstring.ASNumberFromString(string(s))
+		if err != nil {
 			r.Fault(NotA("AS number", s))
 		}
-		return n, ok
+		return uint32(n), err == nil
 	}
 	n, ok := r.uint()
 	if ok && n > math.MaxUint32 {
@@ -53,17 +55,4 @@ func asNumber(r *JSONReader) (uint32, bool) {
 		return 0, false
 	}
 	return uint32(n), ok
-}
-
-func parseASNumber(s string) (uint32, bool) {
-	if n, err := strconv.ParseUint(s, 10, 32); err == nil {
-		return uint32(n), true
-	}
-	high, low, found := strings.Cut(s, ".")
-	h, err1 := strconv.ParseUint(high, 10, 16)
-	l, err2 := strconv.ParseUint(low, 10, 16)
-	if !found || err1 != nil || err2 != nil {
-		return 0, false
-	}
-	return uint32(h<<16 | l), true
 }

@@ -1,23 +1,33 @@
 package decode
 
 import (
+	"slices"
+
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 var bgpFilters = describe(Kind{
-	Resource: blocks.BGPFilters, Names: []string{"BGPFilter"}, Optional: true,
-	keeps: calicoObject(roleFilter,
+	Resource: blocks.BGPFilters, Names: []string{apiv3.KindBGPFilter}, Optional: true,
+	Absent: func(s *blocks.Snapshot) (string, bool) {
+		if !slices.ContainsFunc(s.BGPPeers, func(p blocks.BGPPeer) bool { return len(p.Filters) > 0 }) {
+			return "", false
+		}
+		return besideBlocks("no BGPFilter in the files, though a BGPPeer names one")(s)
+	},
+	keeps: calicoObject(classFilter,
 		listOf("exportV4", 0, filterRuleMask), listOf("importV4", 0, filterRuleMask),
 		listOf("exportV6", 0, filterRuleMask), listOf("importV6", 0, filterRuleMask)),
-}, column[blocks.BGPFilter]{
+}, descriptor[blocks.BGPFilter]{
 	json: (*Decoder).bgpFilter,
 	in:   func(s *blocks.Snapshot) *[]blocks.BGPFilter { return &s.BGPFilters },
 })
 
 var filterRuleMask = object("", 0,
-	value("cidr", 0, roleAddresses), value("matchOperator", 0, roleWord), value("source", 0, roleWord),
-	value("interface", 0, roleWord), value("action", 0, roleWord),
-	object("prefixLength", 0, value("min", 0, roleNumber), value("max", 0, roleNumber)))
+	value("cidr", 0, classAddresses), value("matchOperator", 0, classWord), value("source", 0, classWord),
+	value("interface", 0, classWord), value("action", 0, classWord),
+	object("prefixLength", 0, value("min", 0, classNumber), value("max", 0, classNumber)))
 
 func (d *Decoder) bgpFilter(r *JSONReader, f *blocks.BGPFilter) bool {
 	d.object(r, &f.Meta, metaHooks{}, r.members(Members{
@@ -37,7 +47,7 @@ func (d *Decoder) filterRules(r *JSONReader) []blocks.BGPFilterRule {
 					rule.CIDR, _ = d.cidr(r)
 				}
 			},
-			"matchOperator": &rule.Operator, "source": &rule.Source, "interface": &rule.Interface, "action": &rule.Action,
+			"matchOperator": (*string)(&rule.Operator), "source": (*string)(&rule.Source), "interface": &rule.Interface, "action": (*string)(&rule.Action),
 			"prefixLength": func() {
 				r.Fields(Members{
 					"min": func() { rule.MinLength = prefixLength(r) },

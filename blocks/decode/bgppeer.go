@@ -1,17 +1,19 @@
 package decode
 
 import (
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 var bgpPeers = describe(Kind{
-	Resource: blocks.BGPPeers, Names: []string{"BGPPeer"}, Optional: true,
-	keeps: calicoObject(rolePeer,
-		value("node", 0, roleNode), value("nodeSelector", 0, roleNodeSelector), value("peerIP", 0, roleEndpoint),
-		value("peerSelector", 0, roleNodeSelector), value("asNumber", 0, roleAS), value("localASNumber", 0, roleAS),
-		value("numAllowedLocalASNumbers", 0, roleNumber), value("reversePeering", 0, roleWord),
-		value("localWorkloadSelector", 0, roleWorkloadSelector), listOf("filters", 0, value("", 0, roleFilter))),
-}, column[blocks.BGPPeer]{
+	Resource: blocks.BGPPeers, Names: []string{apiv3.KindBGPPeer}, Optional: true,
+	keeps: calicoObject(classPeer,
+		value("node", 0, classNode), value("nodeSelector", 0, classNodeSelector), value("peerIP", 0, classEndpoint),
+		value("peerSelector", 0, classNodeSelector), value("asNumber", 0, classAS), value("localASNumber", 0, classAS),
+		value("numAllowedLocalASNumbers", 0, classNumber), value("reversePeering", 0, classWord),
+		value("localWorkloadSelector", 0, classWorkloadSelector), listOf("filters", 0, value("", 0, classFilter))),
+}, descriptor[blocks.BGPPeer]{
 	json: (*Decoder).bgpPeer,
 	in:   func(s *blocks.Snapshot) *[]blocks.BGPPeer { return &s.BGPPeers },
 })
@@ -25,6 +27,6 @@ func (d *Decoder) bgpPeer(r *JSONReader, p *blocks.BGPPeer) bool {
 		"localASNumber": func() { p.LocalAS, _ = asNumber(r) },
 		"filters":       func() { r.Array(func(int) { p.Filters = append(p.Filters, r.String()) }) },
 	}), nil)
-	p.LocalWorkloads, p.ManualReverse = localWorkloads != "", reverse == "Manual"
+	p.LocalWorkloads, p.ManualReverse = localWorkloads != "", reverse == string(apiv3.ReversePeeringManual)
 	return d.whole(r, &p.Meta, "")
 }

@@ -6,22 +6,53 @@ import (
 	"slices"
 	"strconv"
 
+	libapiv3 "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"
+
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 var ipamBlocks = describe(Kind{
-	Resource: blocks.Blocks, Names: []string{"IPAMBlock"},
-	keeps: calicoObject(roleCIDRName,
-		value("cidr", 0, roleAddresses), value("affinity", 0, roleOwner), value("affinityClaimTime", 0, roleTime),
-		listOf("allocations", 0, value("", 0, roleNumber)), listOf("unallocated", 0, value("", 0, roleNumber)),
+	Resource: blocks.Blocks, Names: []string{libapiv3.KindIPAMBlock}, Absent: blocksLeftOut,
+	keeps: calicoObject(classCIDRName,
+		value("cidr", 0, classAddresses), value("affinity", 0, classOwner), value("affinityClaimTime", 0, classTime),
+		listOf("allocations", 0, value("", 0, classNumber)), listOf("unallocated", 0, value("", 0, classNumber)),
 		listOf("attributes", 0, attributesMask),
-		value("sequenceNumber", 0, roleNumber),
-		&fieldMask{key: "sequenceNumberForAllocation", form: formMap, role: roleByOrdinal},
-		value("deleted", 0, roleNumber), value("strictAffinity", 0, roleNumber)),
-}, column[blocks.Block]{
+		value("sequenceNumber", 0, classNumber),
+		&fieldMask{key: "sequenceNumberForAllocation", schema: schemaMap, class: classByOrdinal},
+		value("deleted", 0, classNumber), value("strictAffinity", 0, classNumber)),
+}, descriptor[blocks.Block]{
 	json: (*Decoder).block,
 	in:   func(s *blocks.Snapshot) *[]blocks.Block { return &s.Blocks },
 })
+
+// fewWithoutBlock is up to how many objects that belong to blocks are believed
+// to have lost theirs; beyond it, the blocks were not dumped.
+const fewWithoutBlock = 3
+
+// blocksLeftOut reports whether files without any block hold so much that belongs to
+// blocks that somebody must have left the blocks out.
+func blocksLeftOut(s *blocks.Snapshot) (string, bool) {
+	addressed := 0
+	for _, w := range s.Workloads {
+		if w.Live() && len(w.AnnotationIPs) > 0 {
+			addressed++
+		}
+	}
+	if max(len(s.Affinities), len(s.Handles), addressed) <= fewWithoutBlock {
+		return "", false
+	}
+	return "no IPAMBlock in the files, though what they hold belongs to blocks", true
+}
+
+// besideBlocks is [Kind.Absent] of a kind that no cluster with blocks is without.
+func besideBlocks(reason string) func(*blocks.Snapshot) (string, bool) {
+	return func(s *blocks.Snapshot) (string, bool) {
+		if len(s.Blocks) == 0 && len(s.Unreadable(blocks.Blocks)) == 0 {
+			return "", false
+		}
+		return reason, true
+	}
+}
 
 // maxOrdinals is the most addresses that a block may record. Calico's largest
 // block (an IPv4 /20, an IPv6 /116) has 4,096.
@@ -74,7 +105,7 @@ func (d *Decoder) block(r *JSONReader, b *blocks.Block) bool {
 	if g.Prefix = b.CIDR; !cidrOK {
 		g.Prefix = blocks.PrefixOfName(b.Name)
 	}
-	// An absent affinity is known, too: nobody owns the block.
+	// An absent affinity is known, too: no one owns the block.
 	if g.OwnerKnown = hasSpec && (affinityOK || !hasAffinity); g.OwnerKnown {
 		g.Owner = b.Owner
 	}

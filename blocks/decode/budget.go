@@ -11,7 +11,7 @@ import (
 
 var budgets = describe(Kind{
 	Resource: blocks.Budgets, Names: []string{"PodDisruptionBudget"}, Core: true, version: "policy/v1", Namespaced: true,
-}, column[blocks.DisruptionBudget]{
+}, descriptor[blocks.DisruptionBudget]{
 	json: (*Decoder).budget,
 	in:   func(s *blocks.Snapshot) *[]blocks.DisruptionBudget { return &s.Budgets },
 })

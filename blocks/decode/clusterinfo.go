@@ -1,14 +1,16 @@
 package decode
 
 import (
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 var clusterInfos = describe(Kind{
-	Resource: blocks.ClusterInfos, Names: []string{"ClusterInformation"}, Optional: true,
-	keeps: calicoObject(roleDefault,
-		value("clusterGUID", 0, roleGUID), value("calicoVersion", 0, roleVersion), value("datastoreReady", 0, roleNumber)),
-}, column[blocks.ClusterInfo]{
+	Resource: blocks.ClusterInfos, Names: []string{apiv3.KindClusterInformation}, Optional: true,
+	keeps: calicoObject(classDefault,
+		value("clusterGUID", 0, classGUID), value("calicoVersion", 0, classVersion), value("datastoreReady", 0, classNumber)),
+}, descriptor[blocks.ClusterInfo]{
 	json: (*Decoder).clusterInfo,
 	put: func(s *blocks.Snapshot, c blocks.ClusterInfo) {
 		s.Info = c

@@ -3,14 +3,16 @@ package decode
 import (
 	"time"
 
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 var controllersConfigs = describe(Kind{
-	Resource: blocks.ControllerConfig, Names: []string{"KubeControllersConfiguration"}, Optional: true,
-	keeps: calicoObject(roleDefault,
-		object("controllers", 0, object("node", 0, value("leakGracePeriod", 0, roleDuration)))),
-}, column[blocks.ControllersConfig]{
+	Resource: blocks.ControllerConfig, Names: []string{apiv3.KindKubeControllersConfiguration}, Optional: true,
+	keeps: calicoObject(classDefault,
+		object("controllers", 0, object("node", 0, value("leakGracePeriod", 0, classDuration)))),
+}, descriptor[blocks.ControllersConfig]{
 	json: (*Decoder).controllersConfig,
 	put:  func(s *blocks.Snapshot, c blocks.ControllersConfig) { s.Controllers = c },
 })

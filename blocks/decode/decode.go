@@ -23,7 +23,7 @@ type Decoder struct {
 	Native bool
 	// Source is the file that the objects stand in, for gaps.
 	Source string
-	// Newest is where the newest time met in an object is kept; nil if nobody
+	// Newest is where the newest time met in an object is kept; nil if no one
 	// asks for it.
 	Newest *time.Time
 	// PodLabels has pods' labels read, for which few ask.
@@ -36,10 +36,11 @@ type Decoder struct {
 	counts map[blocks.HandleCount][]blocks.HandleCount
 }
 
-// SharedStrings is an interner that several decoders use at once.
+// SharedStrings has several decoders keep equal values once, such as a node's name that
+// stands in ten thousand objects.
 type SharedStrings struct {
 	mu          sync.Mutex
-	in          blocks.Interner
+	texts       map[string]string
 	controllers map[string]*blocks.Controller // by UID
 	sets        map[string]map[string]string  // labels, by their text
 	placements  map[string]*blocks.Placement  // by what [placement] writes
@@ -47,12 +48,24 @@ type SharedStrings struct {
 
 // Bytes returns a text as the string that all decoders share.
 func (s *SharedStrings) Bytes(b []byte) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text(b)
+}
+
+func (s *SharedStrings) text(b []byte) string {
 	if len(b) == 0 {
 		return ""
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.in.Bytes(b)
+	text, known := s.texts[string(b)]
+	if !known {
+		if s.texts == nil {
+			s.texts = map[string]string{}
+		}
+		text = string(b)
+		s.texts[text] = text
+	}
+	return text
 }
 
 // controller returns an owner as the one that all pods of it share.
@@ -62,7 +75,7 @@ func (s *SharedStrings) controller(o ownerRef) *blocks.Controller {
 	if c := s.controllers[string(o.uid)]; c != nil && c.Kind == string(o.kind) && c.Name == string(o.name) {
 		return c
 	}
-	c := &blocks.Controller{Kind: s.in.Bytes(o.kind), Name: s.in.Bytes(o.name), UID: string(o.uid)}
+	c := &blocks.Controller{Kind: s.text(o.kind), Name: s.text(o.name), UID: string(o.uid)}
 	if s.controllers == nil {
 		s.controllers = map[string]*blocks.Controller{}
 	}
@@ -92,7 +105,7 @@ func (s *SharedStrings) labels(l map[string]string) map[string]string {
 func (s *SharedStrings) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.in.Len() + len(s.controllers) + len(s.sets) + len(s.placements)
+	return len(s.texts) + len(s.controllers) + len(s.sets) + len(s.placements)
 }
 
 // str shares a text. Most are one of a few, such as a phase, a namespace or a key.
@@ -113,7 +126,7 @@ func (d *Decoder) text(r *JSONReader) string {
 	return d.str(b)
 }
 
-// saw takes note of a time in an object.
+// saw records a time in an object.
 func (d *Decoder) saw(t time.Time) blocks.Time {
 	if d.Newest != nil && t.After(*d.Newest) {
 		*d.Newest = t
@@ -127,18 +140,12 @@ const noName = "(no name)"
 
 // gap records that the object at hand could not be understood whole.
 func (d *Decoder) gap(m *blocks.Meta, f fault) *blocks.Gap {
-	key := blocks.Key{Namespace: d.inNamespace, Name: cmp.Or(m.Name, noName)}
+	k, key := d.Out.Kind, blocks.Key{Namespace: d.inNamespace, Name: cmp.Or(m.Name, noName)}
 	d.Out.Gaps = append(d.Out.Gaps, blocks.Gap{
-		Resource: d.Out.Kind.Resource, Name: key.String(), Field: f.Field, Source: d.Source, Reason: f.Reason,
+		Resource: k.Resource, Name: key.String(), Field: f.Field, Source: d.Source, Reason: f.Reason,
+		Tolerated: m.Name != "" && k.tolerates != nil && k.tolerates(f.Field),
 	})
 	return &d.Out.Gaps[len(d.Out.Gaps)-1]
-}
-
-// gapPerFault records every fault of an object that is kept in spite of them.
-func (d *Decoder) gapPerFault(m *blocks.Meta, faults []fault) {
-	for _, f := range faults {
-		d.gap(m, f)
-	}
 }
 
 // checkName is a fault if the object has no name.
@@ -168,6 +175,9 @@ func (d *Decoder) object(r *JSONReader, m *blocks.Meta, hooks metaHooks, spec, s
 	})
 }
 
+// anywhere has [Decoder.whole] keep an object whatever is wrong with it, if it has a name.
+const anywhere = "*"
+
 // whole reports whether the object that was read is to be kept. One that is not is a
 // gap: it has a fault other than in an entry of the list or map that partial names.
 // Faults in those are gaps of their own.
@@ -176,47 +186,22 @@ func (d *Decoder) whole(r *JSONReader, m *blocks.Meta, partial string) bool {
 		return false
 	}
 	checkName(r, m)
-	if f, ok := faultOutside(r.Faults, partial); ok {
-		d.gap(m, f)
-		return false
+	for _, f := range r.Faults {
+		if m.Name == "" || partial != anywhere && !inside(f.Field, partial) {
+			d.gap(m, f)
+			return false
+		}
 	}
-	d.gapPerFault(m, r.Faults)
+	for _, f := range r.Faults {
+		d.gap(m, f)
+	}
 	return true
 }
 
-// named reports whether an object has a name, without which nothing of it is kept.
-func (d *Decoder) named(r *JSONReader, m *blocks.Meta, found bool) bool {
-	if r.err != nil {
-		return false
-	}
-	if found {
-		checkName(r, m)
-	}
-	if m.Name != "" {
-		return true
-	}
-	d.gap(m, firstFault(r))
-	return false
-}
-
-// firstFault returns the first fault of an object that could not be read at all.
-func firstFault(r *JSONReader) fault {
-	if len(r.Faults) == 0 {
-		return fault{Reason: "is null, not an object"}
-	}
-	return r.Faults[0]
-}
-
-// faultOutside returns the first fault that does not merely concern an entry of
-// the given list or map.
-func faultOutside(faults []fault, list string) (fault, bool) {
-	for _, f := range faults {
-		rest, inside := strings.CutPrefix(f.Field, list)
-		if !inside || list == "" || rest == "" || rest[0] != '[' && rest[0] != '.' {
-			return f, true
-		}
-	}
-	return fault{}, false
+// inside reports whether a field is an entry of a list or map, or lies in one.
+func inside(field, list string) bool {
+	rest, found := strings.CutPrefix(field, list)
+	return found && list != "" && rest != "" && (rest[0] == '[' || rest[0] == '.')
 }
 
 // cidr reads a CIDR as [blocks.ParseCIDR] does.

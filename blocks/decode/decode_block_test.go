@@ -78,7 +78,7 @@ func objectNamed(name, spec string) string {
 	return fmt.Sprintf(`{"metadata": {"name": %q}, "spec": {%s}}`, name, spec)
 }
 
-// What contradicts itself is for the audit to judge, and is kept.
+// What contradicts itself is for the audit to evaluate, and is kept.
 func TestBlockKeepsContradictions(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec string
@@ -267,7 +267,7 @@ func FuzzBlock(f *testing.F) {
 }
 
 // TestWrittenByUs: an object was written last by this program if its newest write
-// was, and nobody else wrote in the same second.
+// was, and no one else wrote in the same second.
 func TestWrittenByUs(t *testing.T) {
 	for entries, want := range map[string]bool{
 		``: false,

@@ -139,21 +139,21 @@ func TestPodGaps(t *testing.T) {
 		Extra: &blocks.Extras{Unreadable: "metadata.annotations[cni.projectcalico.org/podIP]"}}}, all[blocks.Workload](p))
 	diff(t, "gaps", []blocks.Gap{
 		{Resource: blocks.Pods, Name: "ns/p", Field: "metadata.annotations[cni.projectcalico.org/ipv4pools]",
-			Reason: `"pool-a" is not a JSON list of pools`, Held: true},
-		{Resource: blocks.Pods, Name: "ns/p", Field: "metadata.annotations[cni.projectcalico.org/podIP]", Reason: `"ten" is not an address`, Held: true},
-		{Resource: blocks.Pods, Name: "ns/p", Field: "status.podIPs[1].ip", Reason: `"worse" is not an address`, Held: true},
-		{Resource: blocks.Pods, Name: "ns/p", Field: "status.podIP", Reason: `"bad" is not an address`, Held: true},
+			Reason: `"pool-a" is not a JSON list of pools`, Tolerated: true},
+		{Resource: blocks.Pods, Name: "ns/p", Field: "metadata.annotations[cni.projectcalico.org/podIP]", Reason: `"ten" is not an address`, Tolerated: true},
+		{Resource: blocks.Pods, Name: "ns/p", Field: "status.podIPs[1].ip", Reason: `"worse" is not an address`, Tolerated: true},
+		{Resource: blocks.Pods, Name: "ns/p", Field: "status.podIP", Reason: `"bad" is not an address`, Tolerated: true},
 	}, p.Gaps)
 }
 
 func TestNodes(t *testing.T) {
-	beat, cordoned := metaTime("2025-11-20T10:00:00Z"), metaTime("2025-11-20T09:00:00Z")
+	heartbeat, cordoned := metaTime("2025-11-20T10:00:00Z"), metaTime("2025-11-20T09:00:00Z")
 	list := &corev1.NodeList{
 		TypeMeta: metav1.TypeMeta{Kind: "NodeList", APIVersion: "v1"}, ListMeta: more(),
 		Items: []corev1.Node{{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: "n1", UID: "u", ResourceVersion: "5", CreationTimestamp: metaTime("2025-11-01T00:00:00Z"),
-				ManagedFields: []metav1.ManagedFieldsEntry{{Time: &beat}, {}, {Manager: "calico-audit", Time: &cordoned}},
+				ManagedFields: []metav1.ManagedFieldsEntry{{Time: &heartbeat}, {}, {Manager: "calico-audit", Time: &cordoned}},
 				Labels:        map[string]string{"kubernetes.io/os": "linux", "zone": "a"},
 				Annotations: map[string]string{
 					"projectcalico.org/IPv4Address": "172.16.0.1/24", "projectcalico.org/IPv6Address": "fd01::1/64",
@@ -171,7 +171,7 @@ func TestNodes(t *testing.T) {
 				{Key: "dedicated", Value: "db", Effect: corev1.TaintEffectNoExecute}}},
 			Status: corev1.NodeStatus{
 				Allocatable: corev1.ResourceList{"pods": resource.MustParse("110"), "cpu": resource.MustParse("4")},
-				Conditions: []corev1.NodeCondition{{Type: "Ready", Status: "True", LastHeartbeatTime: beat},
+				Conditions: []corev1.NodeCondition{{Type: "Ready", Status: "True", LastHeartbeatTime: heartbeat},
 					{Type: "DiskPressure", Status: "False"}}},
 		}, {
 			ObjectMeta: metav1.ObjectMeta{Name: "win"},

@@ -47,7 +47,7 @@ func TestNetworkStatus(t *testing.T) {
 			unreadable := ""
 			if c.reason != "" {
 				unreadable = field
-				want = []blocks.Gap{{Resource: blocks.Pods, Name: "ns/p", Field: field, Reason: c.reason, Held: true}}
+				want = []blocks.Gap{{Resource: blocks.Pods, Name: "ns/p", Field: field, Reason: c.reason, Tolerated: true}}
 			}
 			diff(t, "gaps", want, p.Gaps)
 			diff(t, "unreadable", unreadable, all[blocks.Workload](p)[0].Extras().Unreadable)
@@ -75,7 +75,7 @@ func TestUnreadablePods(t *testing.T) {
 		`"spec": {"hostNetwork": "yes"}`:      {"", false},
 	} {
 		p := decodeOne(t, pods, `{"metadata": {"name": "p", "namespace": "ns"}, `+text+`}`)
-		if g := oneGap(t, p); g.Held != c.held || all[blocks.Workload](p)[0].Extras().Unreadable != c.unreadable || NewSnapshot(p).Complete() != c.held {
+		if g := oneGap(t, p); g.Tolerated != c.held || all[blocks.Workload](p)[0].Extras().Unreadable != c.unreadable || NewSnapshot(p).Complete() != c.held {
 			t.Errorf("%s: unreadable %q, gap %+v", text, all[blocks.Workload](p)[0].Extras().Unreadable, g)
 		}
 	}
@@ -87,15 +87,15 @@ func TestUnreadablePods(t *testing.T) {
 	} {
 		text, _ := json.Marshal(map[string]any{"metadata": map[string]any{"name": "p", "annotations": map[string]string{key: "x,"}}})
 		p := decodeOne(t, pods, string(text))
-		if g := oneGap(t, p); g.Held != c.held || (all[blocks.Workload](p)[0].Extras().Unreadable == g.Field) != c.unreadable {
+		if g := oneGap(t, p); g.Tolerated != c.held || (all[blocks.Workload](p)[0].Extras().Unreadable == g.Field) != c.unreadable {
 			t.Errorf("%s: unreadable %q, gap %+v", key, all[blocks.Workload](p)[0].Extras().Unreadable, g)
 		}
 	}
 	p := decodeOne(t, pods, `{"metadata": {"name": "p", "annotations": []}}`)
-	if g := oneGap(t, p); g.Held || all[blocks.Workload](p)[0].Extras().Unreadable != "metadata.annotations" {
+	if g := oneGap(t, p); g.Tolerated || all[blocks.Workload](p)[0].Extras().Unreadable != "metadata.annotations" {
 		t.Errorf("unreadable %q, gap %+v", all[blocks.Workload](p)[0].Extras().Unreadable, g)
 	}
-	if p := decodeOne(t, pods, `{"metadata": {"name": ""}}`); oneGap(t, p).Held || len(all[blocks.Workload](p)) > 0 {
+	if p := decodeOne(t, pods, `{"metadata": {"name": ""}}`); oneGap(t, p).Tolerated || len(all[blocks.Workload](p)) > 0 {
 		t.Errorf("a pod without a name is held: %v", p.Gaps)
 	}
 }

@@ -270,3 +270,11 @@ func TestPeerAcceptsItsOwnAS(t *testing.T) {
 		t.Errorf("got %+v", all[blocks.BGPPeer](p)[0])
 	}
 }
+
+func TestStringsAreShared(t *testing.T) {
+	var shared SharedStrings
+	a, b := shared.Bytes([]byte("node-1")), shared.Bytes([]byte("node-1"))
+	if a != b || testing.AllocsPerRun(100, func() { shared.Bytes([]byte("node-1")) }) != 0 {
+		t.Error("a shared text was made twice")
+	}
+}

@@ -11,10 +11,5 @@
 // never fails: an object that cannot be understood becomes a [blocks.Gap] that names
 // it and the field, and hides no other.
 //
-// A new kind takes: in package blocks its type, its [blocks.Resource] and its list in
-// [blocks.Snapshot]; here a file with its description, and its name in [Kinds] (names
-// that the anonymizer must exchange are roles in names_roles.go); the right to read it
-// in the ClusterRoles under examples/kubernetes, and in cmd/GUIDE.md the line that dumps a
-// cluster with kubectl; a case each in the tests of gaps (audit/checks), of rights
-// (cmd/internal/cli) and of reading (blocks/cluster), with the tests' state language.
+// README.md beside this says, step by step, what a new kind takes.
 package decode

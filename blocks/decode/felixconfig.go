@@ -1,15 +1,17 @@
 package decode
 
 import (
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 var felixConfigs = describe(Kind{
-	Resource: blocks.FelixConfigs, Names: []string{"FelixConfiguration"}, Optional: true,
-	keeps: calicoObject(roleDefault,
-		value("bpfEnabled", 0, roleNumber), value("programClusterRoutes", 0, roleWord),
-		value("routeSource", 0, roleWord)),
-}, column[blocks.FelixConfig]{
+	Resource: blocks.FelixConfigs, Names: []string{apiv3.KindFelixConfiguration}, Optional: true,
+	keeps: calicoObject(classDefault,
+		value("bpfEnabled", 0, classNumber), value("programClusterRoutes", 0, classWord),
+		value("routeSource", 0, classWord)),
+}, descriptor[blocks.FelixConfig]{
 	json: (*Decoder).felixConfig,
 	put:  func(s *blocks.Snapshot, c blocks.FelixConfig) { s.Felix = c },
 })

@@ -3,14 +3,24 @@ package decode
 import (
 	"slices"
 
+	libapiv3 "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"
+
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 var handles = describe(Kind{
-	Resource: blocks.Handles, Names: []string{"IPAMHandle"},
-	keeps: calicoObject(roleHandle,
-		value("handleID", 0, roleHandle), &fieldMask{key: "block", form: formMap, role: roleByCIDR}, value("deleted", 0, roleBool)),
-}, column[blocks.Handle]{
+	Resource: blocks.Handles, Names: []string{libapiv3.KindIPAMHandle},
+	Absent: func(s *blocks.Snapshot) (reason string, gap bool) {
+		if slices.ContainsFunc(s.Blocks, func(b blocks.Block) bool {
+			return slices.ContainsFunc(b.Attributes, func(a blocks.Attributes) bool { return a.HasHandle })
+		}) {
+			reason = "no IPAMHandle in the files, though addresses have handles: were ipamhandles left out?"
+		}
+		return reason, false
+	},
+	keeps: calicoObject(classHandle,
+		value("handleID", 0, classHandle), &fieldMask{key: "block", schema: schemaMap, class: classByCIDR}, value("deleted", 0, classBool)),
+}, descriptor[blocks.Handle]{
 	json:   (*Decoder).handle,
 	shared: func(s *blocks.Snapshot) *[]*blocks.Handle { return &s.Handles },
 })

@@ -3,15 +3,18 @@ package decode
 import (
 	"time"
 
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+	libapiv3 "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"
+
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 var ipamConfigs = describe(Kind{
-	Resource: blocks.IPAMConfigs, Names: []string{"IPAMConfig", "IPAMConfiguration"}, nativePlural: "ipamconfigurations",
-	keeps: calicoObject(roleDefault,
-		value("strictAffinity", 0, roleNumber), value("autoAllocateBlocks", 0, roleNumber), value("maxBlocksPerHost", 0, roleNumber),
-		value("ipCooldownSeconds", 0, roleNumber)),
-}, column[blocks.IPAMConfig]{
+	Resource: blocks.IPAMConfigs, Names: []string{libapiv3.KindIPAMConfig, apiv3.KindIPAMConfiguration}, nativePlural: "ipamconfigurations",
+	keeps: calicoObject(classDefault,
+		value("strictAffinity", 0, classNumber), value("autoAllocateBlocks", 0, classNumber), value("maxBlocksPerHost", 0, classNumber),
+		value("ipCooldownSeconds", 0, classNumber)),
+}, descriptor[blocks.IPAMConfig]{
 	json: (*Decoder).ipamConfig,
 	put:  func(s *blocks.Snapshot, c blocks.IPAMConfig) { s.IPAM = c }, otherwise: blocks.DefaultIPAMConfig(),
 })

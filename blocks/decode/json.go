@@ -87,7 +87,7 @@ func (r *JSONReader) rest() []byte {
 	return r.in.UnreadBuffer()
 }
 
-// atEnd tells whether only white space is left.
+// atEnd reports whether only white space is left.
 func (r *JSONReader) atEnd() bool { return len(bytes.TrimLeft(r.rest(), " \n\r\t")) == 0 }
 
 // end is an error unless only white space is left.
@@ -139,7 +139,7 @@ func (r *JSONReader) field() string {
 // kindNames are what a value is called that should be something else.
 var kindNames = map[byte]string{'{': "an object", '[': "a list", '"': "a string", 't': "a boolean", 'f': "a boolean", '0': "a number"}
 
-// is tells whether the value at hand is of a kind. If not, it steps over it, and notes
+// is reports whether the value at hand is of a kind. If not, it steps over it, and notes
 // that it is not what was wanted; but null is taken for absent, as the Kubernetes API
 // does.
 func (r *JSONReader) is(kind byte, wanted string) bool {
@@ -154,7 +154,7 @@ func (r *JSONReader) is(kind byte, wanted string) bool {
 	return false
 }
 
-// Null steps over a null and tells whether there was one.
+// Null steps over a null and reports whether there was one.
 func (r *JSONReader) Null() bool {
 	if r.Peek() != 'n' {
 		return false
@@ -190,7 +190,7 @@ type Members map[string]any
 // Word is a text, or a number as it is written.
 type Word string
 
-// Fields reads the members of the object at hand that are known, and tells whether
+// Fields reads the members of the object at hand that are known, and reports whether
 // there is an object, as [JSONReader.object] does.
 func (r *JSONReader) Fields(known Members) bool { return r.Object(r.members(known)) }
 

@@ -14,8 +14,8 @@ type fieldMask struct {
 	key  string
 	name []byte // the key again
 	num  int    // of the protobuf field, for core kinds
-	form
-	// parts are the members of an object, or the one shape of a list's elements. A member
+	schema
+	// parts are the members of an object, or the one field mask of a list's elements. A member
 	// without a key is a message of protobuf's whose members are the object's own.
 	parts    []*fieldMask
 	numbered [maxField + 1]*fieldMask // parts by num
@@ -23,43 +23,43 @@ type fieldMask struct {
 	// know, unless names are replaced. It is meant for the specs of Calico's
 	// objects, which are what a bug report is about.
 	whole bool
-	// wants tells which entries of a map are kept; nil keeps all.
+	// wants says which entries of a map are kept; nil keeps all.
 	wants func(key string) bool
-	// by has the shapes of a list's elements by the member that is their first in protobuf,
+	// by has the field masks of a list's elements by the member that is their first in protobuf,
 	// such as their kind; that of "" is for all others, which are left out if there is
-	// none. nil means that all have one shape.
+	// none. nil means that all have one field mask.
 	by map[string]*fieldMask
 	// needs is a piece of JSON without which an element of a list is left out.
 	needs string
-	// role is what the value means, for replacing names.
-	role role
-	// roles are those of a map's entries by key. Entries without one are left
+	// class is what the value means, for replacing names.
+	class class
+	// classes are those of a map's entries by key. Entries without one are left
 	// out when names are replaced; a nil map gives all the field mask's own.
-	roles map[string]role
+	classes map[string]class
 }
 
-// form is the form of a value.
-type form int
+// schema is the type of a value, in JSON and in protobuf.
+type schema int
 
 const (
-	formObject     form = iota
-	formList            // of values of one shape
-	formMap             // texts by text
-	formEntries         // values of one shape by text; JSON alone
-	formText            // a text, or a number or boolean where JSON has one
-	formBool            // protobuf: a varint
-	formTime            // protobuf: a message of seconds
-	formQuantities      // protobuf: messages of a text, by text
+	schemaObject     schema = iota
+	schemaList              // of values of one schema
+	schemaMap               // texts by text
+	schemaEntries           // values of one schema by text; JSON alone
+	schemaText              // a text, or a number or boolean where JSON has one
+	schemaBool              // protobuf: a varint
+	schemaTime              // protobuf: a message of seconds
+	schemaQuantities        // protobuf: messages of a text, by text
 )
 
 // maxField is the largest number of a protobuf field that a field mask has.
 const maxField = 29
 
 // repeated reports whether a value stands in protobuf as one field for each entry.
-func (f form) repeated() bool { return f == formList || f == formMap || f == formQuantities }
+func (f schema) repeated() bool { return f == schemaList || f == schemaMap || f == schemaQuantities }
 
 func object(key string, num int, parts ...*fieldMask) *fieldMask {
-	o := &fieldMask{key: key, num: num, form: formObject, parts: parts}
+	o := &fieldMask{key: key, num: num, schema: schemaObject, parts: parts}
 	for _, p := range parts {
 		p.name = []byte(p.key)
 		o.numbered[p.num] = p
@@ -74,41 +74,41 @@ func needing(piece string, element *fieldMask) *fieldMask {
 }
 
 func listOf(key string, num int, element *fieldMask) *fieldMask {
-	return &fieldMask{key: key, num: num, form: formList, parts: []*fieldMask{element}}
+	return &fieldMask{key: key, num: num, schema: schemaList, parts: []*fieldMask{element}}
 }
 
-// entriesOf is an object whose members have one shape and keys of a role.
-func entriesOf(key string, keys role, element *fieldMask) *fieldMask {
-	return &fieldMask{key: key, form: formEntries, parts: []*fieldMask{element}, role: keys}
+// entriesOf is an object whose members have one schema and whose keys have a redaction class.
+func entriesOf(key string, keys class, element *fieldMask) *fieldMask {
+	return &fieldMask{key: key, schema: schemaEntries, parts: []*fieldMask{element}, class: keys}
 }
 
-func value(key string, num int, r role) *fieldMask {
-	return &fieldMask{key: key, num: num, form: formText, role: r}
+func value(key string, num int, r class) *fieldMask {
+	return &fieldMask{key: key, num: num, schema: schemaText, class: r}
 }
 
 // metaMask is what is kept of an object's metadata. Whose managedFields are not
 // read has none of them kept.
-func metaMask(name role, managed bool, extra ...*fieldMask) *fieldMask {
+func metaMask(name class, managed bool, extra ...*fieldMask) *fieldMask {
 	parts := []*fieldMask{
 		value("name", 1, name),
-		value("namespace", 3, roleNamespace),
-		value("uid", 5, roleUID),
-		value("resourceVersion", 6, roleWord),
-		{key: "creationTimestamp", num: 8, form: formTime, role: roleTime},
-		{key: "deletionTimestamp", num: 9, form: formTime, role: roleTime},
+		value("namespace", 3, classNamespace),
+		value("uid", 5, classUID),
+		value("resourceVersion", 6, classWord),
+		{key: "creationTimestamp", num: 8, schema: schemaTime, class: classTime},
+		{key: "deletionTimestamp", num: 9, schema: schemaTime, class: classTime},
 	}
 	if managed {
 		parts = append(parts, listOf("managedFields", 17, object("", 0,
-			value("manager", 1, roleManager),
-			value("operation", 2, roleWord),
-			value("subresource", 8, roleWord),
-			&fieldMask{key: "time", num: 4, form: formTime, role: roleTime},
+			value("manager", 1, classManager),
+			value("operation", 2, classWord),
+			value("subresource", 8, classWord),
+			&fieldMask{key: "time", num: 4, schema: schemaTime, class: classTime},
 		)))
 	}
 	return object("metadata", 1, append(parts, extra...)...)
 }
 
-// calicoAnnotation tells whether an annotation or label is Calico's own. The copy
+// calicoAnnotation reports whether an annotation or label is Calico's own. The copy
 // that Calico keeps of an object's metadata is not wanted: it repeats what others
 // wrote there. So is our own.
 func calicoAnnotation(key string) bool {
@@ -118,35 +118,35 @@ func calicoAnnotation(key string) bool {
 
 // ownersMask keeps owner references, by the owner's kind.
 func ownersMask(by map[string]*fieldMask) *fieldMask {
-	return &fieldMask{key: "ownerReferences", num: 13, form: formList, parts: []*fieldMask{vmOwner}, by: by}
+	return &fieldMask{key: "ownerReferences", num: 13, schema: schemaList, parts: []*fieldMask{vmOwner}, by: by}
 }
 
 // ownerMask keeps an owner reference.
-func ownerMask(name role, more ...*fieldMask) *fieldMask {
-	return object("", 0, append(more, value("kind", 1, roleWord), value("name", 3, name), value("uid", 4, roleUID),
-		&fieldMask{key: "controller", num: 6, form: formBool, role: roleNumber})...)
+func ownerMask(name class, more ...*fieldMask) *fieldMask {
+	return object("", 0, append(more, value("kind", 1, classWord), value("name", 3, name), value("uid", 4, classUID),
+		&fieldMask{key: "controller", num: 6, schema: schemaBool, class: classNumber})...)
 }
 
 var (
-	vmOwner    = ownerMask(roleVM, value("apiVersion", 5, roleOwnerVersion))
-	otherOwner = needing(`"controller":true`, ownerMask(roleController))
+	vmOwner    = ownerMask(classVM, value("apiVersion", 5, classOwnerVersion))
+	otherOwner = needing(`"controller":true`, ownerMask(classController))
 )
 
-func annotations(roles map[string]role) *fieldMask {
-	return &fieldMask{key: "annotations", num: 12, form: formMap, wants: calicoAnnotation, roles: roles}
+func annotations(classes map[string]class) *fieldMask {
+	return &fieldMask{key: "annotations", num: 12, schema: schemaMap, wants: calicoAnnotation, classes: classes}
 }
 
 var (
-	allLabels    = &fieldMask{key: "labels", num: 11, form: formMap, role: roleLabel}
-	calicoLabels = &fieldMask{key: "labels", form: formMap, wants: calicoAnnotation, roles: map[string]role{hostnameHashLabel: roleStub}}
+	allLabels    = &fieldMask{key: "labels", num: 11, schema: schemaMap, class: classLabel}
+	calicoLabels = &fieldMask{key: "labels", schema: schemaMap, wants: calicoAnnotation, classes: map[string]class{hostnameHashLabel: classStub}}
 )
 
 // calicoObject is the field mask of an object of Calico's with what decoders read of
 // its spec.
-func calicoObject(name role, spec ...*fieldMask) *fieldMask {
+func calicoObject(name class, spec ...*fieldMask) *fieldMask {
 	s := object("spec", 0, spec...)
 	s.whole = true
-	return object("", 0, metaMask(name, true, calicoLabels, annotations(map[string]role{blocks.OursAnnotation: roleStub})), s)
+	return object("", 0, metaMask(name, true, calicoLabels, annotations(map[string]class{blocks.OursAnnotation: classStub})), s)
 }
 
 // member returns the field mask of a member of an object; nil if it is not kept.
@@ -155,7 +155,7 @@ func (s *fieldMask) member(key []byte) *fieldMask {
 		if p.key == string(key) {
 			return p
 		}
-		if p.key == "" && p.form == formObject {
+		if p.key == "" && p.schema == schemaObject {
 			if inner := p.member(key); inner != nil {
 				return inner
 			}
@@ -164,7 +164,7 @@ func (s *fieldMask) member(key []byte) *fieldMask {
 	return nil
 }
 
-// element returns the shape of an element of a list, of which the member that is its
+// element returns the field mask of an element of a list, of which the member that is its
 // first in protobuf is given; nil if it is not kept.
 func (s *fieldMask) element(first string) *fieldMask {
 	if s.by == nil {

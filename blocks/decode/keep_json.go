@@ -11,33 +11,33 @@ import (
 // without white space. With names it is written for others to read: see
 // [Anonymizer.text].
 //
-// A value that is not of the field mask's form is replaced by an empty one of its own
-// form: what decoders say of it stays the same, and nothing else is kept.
+// A value that is not of the field mask's schema is replaced by an empty one of its own
+// type: what decoders say of it stays the same, and nothing else is kept.
 func appendKept(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
 	c := r.Peek()
 	if s.whole && n == nil {
 		return appendRaw(out, r)
 	}
-	switch s.form {
-	case formObject:
+	switch s.schema {
+	case schemaObject:
 		if c == '{' {
 			return appendObject(out, r, s, n)
 		}
-	case formList:
+	case schemaList:
 		if c == '[' {
 			return appendList(out, r, s, n)
 		}
-	case formEntries:
+	case schemaEntries:
 		if c == '{' {
 			return appendEntries(out, r, s, n)
 		}
-	case formMap, formQuantities:
+	case schemaMap, schemaQuantities:
 		if c == '{' {
 			return appendMap(out, r, s, n)
 		}
-	case formText, formBool, formTime:
+	case schemaText, schemaBool, schemaTime:
 		if c != '{' && c != '[' {
-			return appendScalar(out, r, s.role, "", n)
+			return appendScalar(out, r, s.class, "", n)
 		}
 	}
 	return appendEmpty(out, r)
@@ -45,18 +45,17 @@ func appendKept(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
 
 func appendObject(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
 	out = append(out, '{')
-	first := true
 	r.Object(func(key []byte) {
 		p := s.member(key)
-		if p == nil || n != nil && p.role == roleNone && p.form == formText {
+		if p == nil || n != nil && p.class == classNone && p.schema == schemaText {
 			return
 		}
-		mark, alone := len(out), first
-		out = appendKey(out, &first, p.key)
+		mark := len(out)
+		out = appendKey(out, p.key)
 		out = appendKept(out, r, p, n)
-		if p.form == formMap && bytes.HasSuffix(out, []byte("{}")) ||
-			p.form == formList && (p.by != nil || p.parts[0].needs != "") && bytes.HasSuffix(out, []byte("[]")) {
-			out, first = out[:mark], alone // nothing of the map or list is kept
+		if p.schema == schemaMap && bytes.HasSuffix(out, []byte("{}")) ||
+			p.schema == schemaList && (p.by != nil || p.parts[0].needs != "") && bytes.HasSuffix(out, []byte("[]")) {
+			out = out[:mark] // nothing of the map or list is kept
 		}
 	})
 	return append(out, '}')
@@ -64,13 +63,12 @@ func appendObject(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte
 
 func appendEntries(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
 	out = append(out, '{')
-	first := true
 	r.Object(func(key []byte) {
 		name := string(key)
 		if n != nil {
-			name = n.key(s.role, name)
+			name = n.key(s.class, name)
 		}
-		out = appendKey(out, &first, name)
+		out = appendKey(out, name)
 		out = appendKept(out, r, s.parts[0], n)
 	})
 	return append(out, '}')
@@ -78,7 +76,6 @@ func appendEntries(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byt
 
 func appendList(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
 	out = append(out, '[')
-	first := true
 	r.Array(func(int) {
 		element := s.parts[0]
 		switch {
@@ -91,15 +88,11 @@ func appendList(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
 			return
 		}
 		mark := len(out)
-		if !first {
-			out = append(out, ',')
-		}
+		out = appendComma(out)
 		from := len(out)
 		if out = appendKept(out, r, element, n); !bytes.Contains(out[from:], []byte(element.needs)) {
 			out = out[:mark]
-			return
 		}
-		first = false
 	})
 	return append(out, ']')
 }
@@ -107,49 +100,40 @@ func appendList(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
 // textAt returns a member of the object at hand, without reading that.
 func textAt(r *JSONReader, member string) (text string) {
 	ahead := NewJSONReader(r.Text[r.pos():])
-	if ahead.Peek() != '{' {
-		return ""
-	}
-	ahead.Object(func(key []byte) {
-		if string(key) == member && ahead.Peek() == '"' {
-			s, _ := ahead.str()
-			text = string(s)
-		}
-	})
+	ahead.Fields(Members{member: &text})
 	return text
 }
 
 func appendMap(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
 	out = append(out, '{')
-	first := true
 	r.Object(func(key []byte) {
-		name, role := string(key), s.role
-		if s.roles != nil {
-			role = s.roles[name]
+		name, class := string(key), s.class
+		if s.classes != nil {
+			class = s.classes[name]
 		}
 		c := r.Peek()
-		if s.wants != nil && !s.wants(name) || n != nil && role == roleNone {
+		if s.wants != nil && !s.wants(name) || n != nil && class == classNone {
 			if c == '"' || c == 'n' {
 				return
 			}
 			// A value that should be a text is told of, whatever it belongs to.
-			role = roleNone
+			class = classNone
 		}
 		if n != nil {
-			name = n.key(role, name)
+			name = n.key(class, name)
 		}
-		out = appendKey(out, &first, name)
+		out = appendKey(out, name)
 		if c == '{' || c == '[' {
 			out = appendEmpty(out, r)
 			return
 		}
-		out = appendScalar(out, r, role, string(key), n)
+		out = appendScalar(out, r, class, string(key), n)
 	})
 	return append(out, '}')
 }
 
 // appendScalar appends a text, number, boolean or null; in a map, that of a key.
-func appendScalar(out []byte, r *JSONReader, role role, key string, n *Anonymizer) []byte {
+func appendScalar(out []byte, r *JSONReader, class class, key string, n *Anonymizer) []byte {
 	if n == nil {
 		return appendRaw(out, r)
 	}
@@ -159,20 +143,20 @@ func appendScalar(out []byte, r *JSONReader, role role, key string, n *Anonymize
 		if !ok {
 			return out
 		}
-		return appendText(out, n.text(role, key, string(text)))
-	case role == roleAS && c >= '0' && c <= '9':
+		return appendText(out, n.text(class, key, string(text)))
+	case class == classAS && c >= '0' && c <= '9':
 		raw := r.Raw()
-		if as := n.text(role, key, string(raw)); as != bad {
+		if as := n.text(class, key, string(raw)); as != bad {
 			raw = []byte(as)
 		}
 		return append(out, raw...) // a number that is none goes on being told of
-	case c == 'n', role.plain():
+	case c == 'n', class.plain():
 		return appendRaw(out, r)
 	}
 	return appendEmpty(out, r)
 }
 
-// appendEmpty appends an empty value of the same form as the one at hand, and
+// appendEmpty appends an empty value of the same type as the one at hand, and
 // steps over that.
 func appendEmpty(out []byte, r *JSONReader) []byte {
 	c := r.Peek()
@@ -204,13 +188,15 @@ func appendRaw(out []byte, r *JSONReader) []byte {
 	return out
 }
 
-func appendKey(out []byte, first *bool, key string) []byte {
-	if !*first {
-		out = append(out, ',')
+// appendComma appends what comes between two members or elements.
+func appendComma(out []byte) []byte {
+	if last := out[len(out)-1]; last == '{' || last == '[' {
+		return out
 	}
-	*first = false
-	return append(appendText(out, key), ':')
+	return append(out, ',')
 }
+
+func appendKey(out []byte, key string) []byte { return append(appendText(appendComma(out), key), ':') }
 
 // appendText appends a text as a JSON string; of what is not UTF-8 the bytes are replaced.
 func appendText[T ~string | ~[]byte](out []byte, s T) []byte {
@@ -246,16 +232,6 @@ func (k *Kind) AppendSaved(out []byte, version string, o Object, n *Anonymizer) 
 // Claimant returns the field spec.node of an affinity.
 func Claimant(object []byte) (node string) {
 	r := NewJSONReader(object)
-	r.Object(func(key []byte) {
-		if string(key) != "spec" || r.Peek() != '{' {
-			return
-		}
-		r.Object(func(key []byte) {
-			if string(key) == "node" && r.Peek() == '"' {
-				s, _ := r.str()
-				node = string(s)
-			}
-		})
-	})
+	r.Fields(Members{"spec": func() { r.Fields(Members{"node": &node}) }})
 	return node
 }

@@ -25,8 +25,8 @@ func TestAnyKindByItsDescription(t *testing.T) {
 	var place []gadget // stands for the field of a snapshot
 	k := describe(Kind{
 		Resource: "gadgets", Names: []string{"Gadget"},
-		keeps: calicoObject(roleReservation, value("size", 0, roleNumber), value("node", 0, roleNode)),
-	}, column[gadget]{
+		keeps: calicoObject(classReservation, value("size", 0, classNumber), value("node", 0, classNode)),
+	}, descriptor[gadget]{
 		in: func(*blocks.Snapshot) *[]gadget { return &place },
 		json: func(d *Decoder, r *JSONReader, g *gadget) bool {
 			d.object(r, &g.Meta, metaHooks{}, r.members(Members{"size": &g.Size, "node": &g.Node}), nil)
@@ -79,13 +79,30 @@ func TestAnyKindByItsDescription(t *testing.T) {
 	diff(t, "replaced", []gadget{named("a", 1, ""), named("a", 1, "")}, place)
 }
 
+// TestListsOfKinds: [blocks.Resources] and [Kinds], one in the order in which kinds are
+// shown and the other in that in which they are read, name the same kinds.
+func TestListsOfKinds(t *testing.T) {
+	for _, k := range Kinds {
+		if !slices.Contains(blocks.Resources, k.Resource) {
+			t.Errorf("blocks.Resources in blocks/resource.go lacks %s: no snapshot would save it, no second reading confirm by it, and no metric count its watches", k.Resource)
+		}
+	}
+	for _, r := range blocks.Resources {
+		if !slices.Contains(Kinds, KindOf(r)) {
+			t.Errorf("Kinds in blocks/decode/kinds.go lacks the description of %s: nothing would read it", r)
+		}
+	}
+	if all := slices.Concat(Kinds, OnDemand); len(resourceNames(t)) != len(all) {
+		t.Errorf("package blocks names %d resources, %v, of which %d are in Kinds and OnDemand", len(resourceNames(t)), resourceNames(t), len(all))
+	}
+}
+
 // inParticular are the uses of a kind outside its file that mean that kind and no other.
 var inParticular = map[string][]string{
-	"../cluster/discover.go":       {"Blocks"}, // decides which API group is read
-	"../cluster/refresh.go":        {"Pods"},   // may be read again by node
-	"../files/hostviews_decode.go": {"Nodes"},
-	"../cluster/agents.go":         {"Nodes"},
-	"../files/files_merge.go":      {"Affinities", "Blocks", "BGPFilters", "Handles", "Namespaces", "Nodes", "Pods", "Pools"}, // what no cluster is without
+	"../cluster/discover.go":  {"Blocks"}, // decides which API group is read
+	"../cluster/agents.go":    {"Nodes"},
+	"../files/files_cut.go":   {"Namespaces"}, // the last kind of snapshots that had no counts
+	"../files/files_merge.go": {"Blocks"},     // decides which API group is read
 }
 
 // TestAKindIsItsFile: whatever works on objects of any kind names none, so that a new
@@ -140,17 +157,23 @@ func TestAKindIsItsFile(t *testing.T) {
 // resourceNames are the names of the constants of type Resource in package blocks.
 func resourceNames(t *testing.T) (names []string) {
 	t.Helper()
-	parsed, err := parser.ParseFile(token.NewFileSet(), "../resource.go", nil, 0)
+	files, err := filepath.Glob("../*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ast.Inspect(parsed, func(n ast.Node) bool {
-		if v, ok := n.(*ast.ValueSpec); ok {
-			if of, ok := v.Type.(*ast.Ident); ok && of.Name == "Resource" {
-				names = append(names, v.Names[0].Name)
-			}
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
 		}
-		return true
-	})
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			if v, ok := n.(*ast.ValueSpec); ok {
+				if of, ok := v.Type.(*ast.Ident); ok && of.Name == "Resource" {
+					names = append(names, v.Names[0].Name)
+				}
+			}
+			return true
+		})
+	}
 	return names
 }

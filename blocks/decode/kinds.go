@@ -6,14 +6,17 @@ import (
 	"slices"
 	"strings"
 
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/decode/protobuf"
 )
 
-// The two API groups that Calico's objects may live in, with their versions.
+// The two API groups that Calico's objects may live in, with their versions. The older is
+// that of the CRDs under libcalico-go/config/crd; Calico's code has no name for it.
 const (
 	GroupCRD    = "crd.projectcalico.org/v1"
-	GroupNative = "projectcalico.org/v3"
+	GroupNative = apiv3.GroupVersionCurrent
 )
 
 // Kinds are the kinds of an audit; those with the most objects first, so that
@@ -54,6 +57,15 @@ type Kind struct {
 	// Optional kinds may be absent: an older Calico does not have them, or a
 	// cluster needs none.
 	Optional bool
+	// ByNode kinds have objects that are bound to nodes, and are read again by node or label,
+	// too.
+	ByNode bool
+	// Absent says what it means that files hold no object of the kind: why it was left out,
+	// which is a gap, or only likely; "" if a cluster may well have none. nil says that, too.
+	Absent func(*blocks.Snapshot) (reason string, gap bool)
+	// tolerates reports whether an object is taken into account though a field of it cannot be
+	// understood ([blocks.Gap.Tolerated]); nil if none is.
+	tolerates func(field string) bool
 	// keeps is what a saved snapshot keeps of an object, and how its names are
 	// replaced.
 	keeps *fieldMask
@@ -63,7 +75,7 @@ type Kind struct {
 	// Single kinds have one object that counts, which is called "default".
 	Single bool
 
-	// What follows is made by describe, of a column.
+	// What follows is made by describe, of a descriptor.
 
 	// JSON decodes the object at hand of a reader.
 	JSON func(*Decoder, *JSONReader)
@@ -123,9 +135,9 @@ func (k *Kind) Name(version string) string {
 
 // KindOf returns the kind of a resource, or nil.
 func KindOf(res blocks.Resource) *Kind {
-	for _, k := range slices.Concat(Kinds, OnDemand) {
-		if k.Resource == res {
-			return k
+	for _, all := range [][]*Kind{Kinds, OnDemand} {
+		if i := slices.IndexFunc(all, func(k *Kind) bool { return k.Resource == res }); i >= 0 {
+			return all[i]
 		}
 	}
 	return nil

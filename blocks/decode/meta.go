@@ -8,14 +8,14 @@ import (
 )
 
 // metaHooks are called with labels, annotations and owner references, whose bytes are
-// only valid during the call. A nil hook means that nobody wants them.
+// only valid during the call. A nil hook means that no one wants them.
 type metaHooks struct {
 	label      func(key, value []byte)
 	annotation func(key, value []byte)
 	owner      func(ownerRef)
 	// wrote is called with each entry of managedFields.
 	wrote func(manager []byte, at blocks.Time)
-	// noWritten leaves managedFields alone, where nobody asks for the last write.
+	// noWritten leaves managedFields alone, where no one asks for the last write.
 	noWritten bool
 }
 
@@ -80,7 +80,7 @@ func (d *Decoder) written(r *JSONReader, m *blocks.Meta, wrote func([]byte, bloc
 	})
 }
 
-// sawEntries takes note of the times among a list of objects, each with times in the
+// sawEntries records the times among a list of objects, each with times in the
 // given member, for the clock.
 func (d *Decoder) sawEntries(r *JSONReader, member string) {
 	r.Array(func(int) {
@@ -89,6 +89,29 @@ func (d *Decoder) sawEntries(r *JSONReader, member string) {
 				d.seenTime(r)
 			}
 		})
+	})
+}
+
+// conditions calls fn with each entry of status.conditions, whose bytes are only valid
+// during the call.
+func (d *Decoder) conditions(r *JSONReader, fn func(kind, status, reason []byte)) {
+	r.Array(func(int) {
+		var kind, status, reason []byte
+		r.Object(func(key []byte) {
+			switch string(key) {
+			case "type":
+				kind, _ = r.str()
+			case "status":
+				status, _ = r.str()
+			case "reason":
+				reason, _ = r.str()
+			case "lastHeartbeatTime", "lastTransitionTime":
+				if d.Newest != nil {
+					quietly(r, func() { d.seenTime(r) })
+				}
+			}
+		})
+		fn(kind, status, reason)
 	})
 }
 

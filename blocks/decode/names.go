@@ -2,8 +2,8 @@ package decode
 
 import "github.com/calico-audit/calico-audit/blocks/alias"
 
-// Anonymizer replaces the names in a snapshot that is to be given away, by the role that
-// each field's description gives its value. It is used in the two rounds of
+// Anonymizer replaces the names in a snapshot that is to be given away, by the redaction
+// class that each field's mask gives its value. It is used in the two rounds of
 // [alias.Aliases].
 type Anonymizer struct {
 	*alias.Aliases
@@ -19,22 +19,12 @@ func NewAnonymizer() *Anonymizer {
 }
 
 const (
-	someNode        alias.Kind = "node"
-	somePod         alias.Kind = "pod"
-	someNamespace   alias.Kind = "namespace"
-	somePool        alias.Kind = "pool"
-	someSandbox     alias.Kind = "sandbox"
-	someNetwork     alias.Kind = "network"
-	someHandle      alias.Kind = "handle"
-	someReservation alias.Kind = "reservation"
-	somePeer        alias.Kind = "peer"
-	someFilter      alias.Kind = "filter"
-	someService     alias.Kind = "service"
-	someVM          alias.Kind = "vm"
-	someController  alias.Kind = "controller"
-	someTaint       alias.Kind = "taint"
-	someWord        alias.Kind = "word"
-	someBlock       alias.Kind = "block"
-	someAffinity    alias.Kind = "affinity"
-	someCluster     alias.Kind = "cluster"
+	someNode      alias.Kind = "node"
+	somePod       alias.Kind = "pod"
+	someNamespace alias.Kind = "namespace"
+	somePool      alias.Kind = "pool"
+	someSandbox   alias.Kind = "sandbox"
+	someNetwork   alias.Kind = "network"
+	someHandle    alias.Kind = "handle"
+	someVM        alias.Kind = "vm"
 )

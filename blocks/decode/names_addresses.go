@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/projectcalico/api/pkg/lib/numorstring"
+
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/alias"
 )
@@ -16,9 +18,9 @@ const defaultAS = 64512
 
 // asNumber replaces an AS number; what is none becomes [bad].
 func (n *Anonymizer) asNumber(s string) string {
-	as, ok := parseASNumber(s)
+	as, err := numorstring.ASNumberFromString(s)
 	switch {
-	case !ok:
+	case err != nil:
 		return bad
 	case as == defaultAS:
 		return s

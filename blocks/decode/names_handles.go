@@ -6,10 +6,6 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// tunnelHandle begins the handles of tunnel addresses, which end in the node's
-// name (node/pkg/allocateip).
-const tunnelHandle = "-tunnel-addr-"
-
 // handle replaces the names in a handle's ID: those of the CNI network and the
 // sandbox for a pod's (cni-plugin/internal/pkg/utils, GetHandleID), of the CNI network
 // and the machine for a virtual machine's, the node's for a tunnel's, the hash of a
@@ -18,10 +14,8 @@ func (n *Anonymizer) handle(s string) string {
 	if strings.EqualFold(s, blocks.WindowsReservedHandle) {
 		return s
 	}
-	if kind, node, ok := strings.Cut(s, tunnelHandle); ok {
-		if kind == "ipip" || kind == "vxlan" || kind == "vxlan-v6" || kind == "wireguard" || kind == "wireguard-v6" {
-			return kind + tunnelHandle + n.node(node)
-		}
+	if _, node := (&blocks.Attributes{Handle: s}).TunnelOf(); node != "" {
+		return strings.TrimSuffix(s, node) + n.node(node)
 	}
 	if service, ok := strings.CutPrefix(s, "lb-"); ok {
 		return "lb-" + n.Name(someHandle, service)

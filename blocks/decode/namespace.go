@@ -2,21 +2,32 @@ package decode
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 var namespaces = describe(Kind{
 	Resource: blocks.Namespaces, Names: []string{"Namespace"}, Core: true,
-	keeps: object("", 0, metaMask(roleNamespace, true, allLabels,
-		annotations(map[string]role{annotationPoolsV4: rolePoolList, annotationPoolsV6: rolePoolList}))),
-}, column[blocks.Namespace]{
+	Absent: func(s *blocks.Snapshot) (reason string, gap bool) {
+		switch some, _ := besideBlocks("some")(s); {
+		case some == "":
+		case slices.ContainsFunc(s.Pools, func(p blocks.Pool) bool { return p.NamespaceSelector != "" }):
+			return "no Namespace in the files, though a pool selects namespaces by label", true
+		case len(s.Workloads) > 0 && len(s.Pools) > 1:
+			return "no Namespace in the files: which pools namespaces ask for by annotation is not known", false
+		}
+		return "", false
+	},
+	keeps: object("", 0, metaMask(classNamespace, true, allLabels,
+		annotations(map[string]class{annotationPoolsV4: classPoolList, annotationPoolsV6: classPoolList}))),
+}, descriptor[blocks.Namespace]{
 	json: (*Decoder).namespace,
 	in:   func(s *blocks.Snapshot) *[]blocks.Namespace { return &s.Namespaces },
 })
 
 func (d *Decoder) namespace(r *JSONReader, ns *blocks.Namespace) bool {
-	found := d.object(r, &ns.Meta, metaHooks{label: d.labels(&ns.Labels), annotation: func(key, value []byte) {
+	d.object(r, &ns.Meta, metaHooks{label: d.labels(&ns.Labels), annotation: func(key, value []byte) {
 		switch string(key) {
 		case annotationPoolsV4:
 			ns.PoolsV4 = d.poolNames(r, value)
@@ -24,11 +35,7 @@ func (d *Decoder) namespace(r *JSONReader, ns *blocks.Namespace) bool {
 			ns.PoolsV6 = d.poolNames(r, value)
 		}
 	}}, nil, nil)
-	if !d.named(r, &ns.Meta, found) {
-		return false
-	}
-	d.gapPerFault(&ns.Meta, r.Faults)
-	return true
+	return d.whole(r, &ns.Meta, anywhere)
 }
 
 // labels returns what adds a label to those of an object.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/projectcalico/api/pkg/lib/numorstring"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -33,33 +34,33 @@ var tunnelAnnotations = map[string]string{
 }
 
 var nodes = describe(Kind{
-	Resource: blocks.Nodes, Names: []string{"Node"}, Core: true,
+	Resource: blocks.Nodes, Names: []string{"Node"}, Core: true, Absent: besideBlocks("no Node in the files"),
 	keeps: object("", 0,
-		metaMask(roleNode, true, allLabels, annotations(nodeAnnotationRoles())),
+		metaMask(classNode, true, allLabels, annotations(nodeAnnotationClasses())),
 		object("spec", 2,
-			&fieldMask{key: "unschedulable", num: 4, form: formBool, role: roleNumber},
-			listOf("taints", 5, object("", 0, value("key", 1, roleTaint), value("effect", 3, roleWord)))),
+			&fieldMask{key: "unschedulable", num: 4, schema: schemaBool, class: classNumber},
+			listOf("taints", 5, object("", 0, value("key", 1, classTaint), value("effect", 3, classWord)))),
 		object("status", 3,
-			&fieldMask{key: "allocatable", num: 2, form: formQuantities, wants: func(k string) bool { return k == "pods" }, role: roleQuantity},
-			listOf("conditions", 4, object("", 0, value("type", 1, roleWord), value("status", 2, roleWord))),
-			object("nodeInfo", 7, value("operatingSystem", 9, roleWord)))),
-}, column[blocks.Node]{
+			&fieldMask{key: "allocatable", num: 2, schema: schemaQuantities, wants: func(k string) bool { return k == "pods" }, class: classQuantity},
+			listOf("conditions", 4, object("", 0, value("type", 1, classWord), value("status", 2, classWord))),
+			object("nodeInfo", 7, value("operatingSystem", 9, classWord)))),
+}, descriptor[blocks.Node]{
 	json: (*Decoder).node,
 	in:   func(s *blocks.Snapshot) *[]blocks.Node { return &s.Nodes },
 })
 
-func nodeAnnotationRoles() map[string]role {
-	roles := map[string]role{
-		annotationCalicoLabels: roleLabelText, annotationASNumber: roleAS, annotationRRClusterID: roleAddresses,
-		blocks.OursAnnotation: roleStub,
+func nodeAnnotationClasses() map[string]class {
+	classes := map[string]class{
+		annotationCalicoLabels: classLabelText, annotationASNumber: classAS, annotationRRClusterID: classAddresses,
+		blocks.OursAnnotation: classStub,
 	}
 	for _, a := range nodeAddressAnnotations {
-		roles[a] = roleNodeAddress
+		classes[a] = classNodeAddress
 	}
 	for a := range tunnelAnnotations {
-		roles[a] = roleAddresses
+		classes[a] = classAddresses
 	}
-	return roles
+	return classes
 }
 
 // node reads a Kubernetes node. An annotation that makes no sense is left out,
@@ -67,7 +68,7 @@ func nodeAnnotationRoles() map[string]role {
 func (d *Decoder) node(r *JSONReader, n *blocks.Node) bool {
 	var calico map[string]string // Calico's own labels
 	label := d.labels(&n.Labels)
-	found := d.object(r, &n.Meta, metaHooks{
+	d.object(r, &n.Meta, metaHooks{
 		label: func(key, value []byte) {
 			label(key, value)
 			if string(key) == "kubernetes.io/os" || string(key) == "beta.kubernetes.io/os" {
@@ -88,16 +89,20 @@ func (d *Decoder) node(r *JSONReader, n *blocks.Node) bool {
 		},
 	}, r.members(Members{"unschedulable": &n.Unschedulable, "taints": func() { d.taints(r, n) }}), r.members(Members{
 		"allocatable": func() { r.Fields(Members{"pods": func() { n.AllocatablePods = allocatablePods(r) }}) },
-		"conditions":  func() { d.nodeConditions(r, n) },
+		"conditions": func() {
+			d.conditions(r, func(kind, status, _ []byte) {
+				if string(kind) == "Ready" {
+					n.Ready = string(status) == "True"
+					n.NotReady = !n.Ready
+				}
+			})
+		},
 		"nodeInfo": func() {
 			system := ""
 			r.Fields(Members{"operatingSystem": &system})
 			n.Windows = n.Windows || system == "windows"
 		},
 	}))
-	if !d.named(r, &n.Meta, found) {
-		return false
-	}
 	// Calico merges its own labels with those of Kubernetes, which win
 	// (libcalico-go backend/k8s/resources/node.go, mergeCalicoAndK8sLabels).
 	for k, v := range calico {
@@ -108,8 +113,7 @@ func (d *Decoder) node(r *JSONReader, n *blocks.Node) bool {
 	slices.SortFunc(n.Tunnels, func(a, b blocks.Tunnel) int { return a.Addr.Compare(b.Addr) })
 	slices.SortFunc(n.Addresses, blocks.ComparePrefixes)
 	slices.Sort(n.Taints)
-	d.gapPerFault(&n.Meta, r.Faults)
-	return true
+	return d.whole(r, &n.Meta, anywhere)
 }
 
 func (d *Decoder) nodeAnnotation(r *JSONReader, n *blocks.Node, key, value []byte) {
@@ -134,8 +138,8 @@ func (d *Decoder) nodeAnnotation(r *JSONReader, n *blocks.Node, key, value []byt
 	}
 	switch string(key) {
 	case annotationASNumber:
-		var ok bool
-		if n.ASNumber, ok = parseASNumber(string(value)); !ok {
+		as, err := numorstring.ASNumberFromString(string(value))
+		if n.ASNumber = uint32(as); err != nil {
 			r.Fault(NotA("AS number", value))
 		}
 	case blocks.OursAnnotation:
@@ -165,18 +169,6 @@ func (d *Decoder) taints(r *JSONReader, n *blocks.Node) {
 		n.OutOfService = n.OutOfService || taint == blocks.TaintOutOfService
 		if effect == "NoSchedule" || effect == "NoExecute" {
 			n.Taints = append(n.Taints, taint)
-		}
-	})
-}
-
-func (d *Decoder) nodeConditions(r *JSONReader, n *blocks.Node) {
-	seen := func() { quietly(r, func() { d.seenTime(r) }) }
-	r.Array(func(int) {
-		var kind, status string
-		r.Fields(Members{"type": &kind, "status": &status, "lastHeartbeatTime": seen, "lastTransitionTime": seen})
-		if kind == "Ready" {
-			n.Ready = status == "True"
-			n.NotReady = !n.Ready
 		}
 	})
 }

@@ -45,9 +45,9 @@ type records interface {
 	Fill(*blocks.Snapshot)
 }
 
-// A column describes the records of a kind: how an object is decoded, and where a
+// A descriptor describes the records of a kind: how an object is decoded, and where a
 // snapshot has them.
-type column[T any] struct {
+type descriptor[T any] struct {
 	// json makes an empty record that of an object; false if there is none.
 	json func(*Decoder, *JSONReader, *T) bool
 	// in is where a snapshot has the records of the kind, or shared, where it has those of
@@ -66,10 +66,10 @@ type record[T any] interface {
 }
 
 // describe returns a kind with the functions that know its type.
-func describe[T any, P record[T]](k Kind, c column[T]) *Kind {
+func describe[T any, P record[T]](k Kind, c descriptor[T]) *Kind {
 	k.Single = c.put != nil
-	k.none = func() records { return &list[T, P]{column: &c} }
-	k.store = func() storedRecords { return &store[T, P]{base: list[T, P]{column: &c}} }
+	k.none = func() records { return &list[T, P]{descriptor: &c} }
+	k.store = func() storedRecords { return &store[T, P]{base: list[T, P]{descriptor: &c}} }
 	k.JSON = func(d *Decoder, r *JSONReader) {
 		d.inNamespace = ""
 		l := d.Out.records.(*list[T, P])
@@ -81,7 +81,7 @@ func describe[T any, P record[T]](k Kind, c column[T]) *Kind {
 }
 
 type list[T any, P record[T]] struct {
-	*column[T]
+	*descriptor[T]
 	all []*T
 }
 
@@ -173,7 +173,7 @@ func Without(s *blocks.Snapshot, rs []blocks.Resource) *blocks.Snapshot {
 func (o *Objects) gaps() []blocks.Gap {
 	if slices.Contains(OnDemand, o.Kind) {
 		for i := range o.Gaps {
-			o.Gaps[i].Held = true
+			o.Gaps[i].Tolerated = true
 		}
 	}
 	return o.Gaps

@@ -60,33 +60,19 @@ func pageJSON(body io.Reader, one func(Object) error) (ListMeta, error) {
 	var m ListMeta
 	r := &JSONReader{in: jsontext.NewDecoder(body, Lenient...)}
 	list, items := "", false
-	r.Object(func(key []byte) {
-		switch string(key) {
-		case "kind":
-			s, _ := r.str()
-			list = string(s)
-		case "metadata":
-			r.Object(func(key []byte) {
-				switch string(key) {
-				case "continue":
-					s, _ := r.str()
-					m.Next = string(s)
-				case "resourceVersion":
-					s, _ := r.str()
-					m.Revision = string(s)
-				case "remainingItemCount":
-					n, _ := r.Int32()
-					m.Remaining = int(n)
-				}
-			})
-		case "items":
+	r.Fields(Members{
+		"kind": &list,
+		"metadata": func() {
+			r.Fields(Members{"continue": &m.Next, "resourceVersion": &m.Revision, "remainingItemCount": &m.Remaining})
+		},
+		"items": func() {
 			items = true
 			r.Array(func(int) {
 				if o := r.Raw(); r.err == nil {
 					r.err = one(Object{Text: o})
 				}
 			})
-		}
+		},
 	})
 	switch {
 	case r.err != nil:

@@ -14,11 +14,11 @@ import (
 // nodeAffinity keeps the node affinity that a pod requires.
 var nodeAffinity = object("affinity", 18, object("nodeAffinity", 1, object("requiredDuringSchedulingIgnoredDuringExecution", 1,
 	listOf("nodeSelectorTerms", 1, object("", 0,
-		listOf("matchExpressions", 1, requirement(roleLabelValue)),
-		listOf("matchFields", 2, requirement(roleNode)))))))
+		listOf("matchExpressions", 1, requirement(classLabelValue)),
+		listOf("matchFields", 2, requirement(classNode)))))))
 
-func requirement(values role) *fieldMask {
-	return object("", 0, value("key", 1, roleLabelKey), value("operator", 2, roleWord), listOf("values", 3, value("", 3, values)))
+func requirement(values class) *fieldMask {
+	return object("", 0, value("key", 1, classLabelKey), value("operator", 2, classWord), listOf("values", 3, value("", 3, values)))
 }
 
 // Before each part of a placement stands what it is.

@@ -29,41 +29,42 @@ const (
 )
 
 var pods = describe(Kind{
-	Resource: blocks.Pods, Names: []string{"Pod"}, Core: true, Namespaced: true,
-	keeps:    podMask(&fieldMask{key: "labels", num: 11, form: formMap, wants: func(k string) bool { return k == labelVM }, role: roleVM}),
+	Resource: blocks.Pods, Names: []string{"Pod"}, Core: true, Namespaced: true, ByNode: true, tolerates: toleratedField,
+	Absent:   besideBlocks("no Pod in the files"),
+	keeps:    podMask(&fieldMask{key: "labels", num: 11, schema: schemaMap, wants: func(k string) bool { return k == labelVM }, class: classVM}),
 	labelled: podMask(allLabels),
-}, column[blocks.Workload]{
+}, descriptor[blocks.Workload]{
 	json:   (*Decoder).pod,
 	shared: func(s *blocks.Snapshot) *[]*blocks.Workload { return &s.Workloads },
 })
 
 func podMask(labels *fieldMask) *fieldMask {
 	return object("", 0,
-		metaMask(rolePod, false, podAnnotations, ownersMask(map[string]*fieldMask{kindVMI: vmOwner, "": otherOwner}), labels),
+		metaMask(classPod, false, podAnnotations, ownersMask(map[string]*fieldMask{kindVMI: vmOwner, "": otherOwner}), labels),
 		object("spec", 2,
-			value("nodeName", 10, roleNode),
-			value("restartPolicy", 3, roleWord),
-			&fieldMask{key: "hostNetwork", num: 11, form: formBool, role: roleNumber},
-			&fieldMask{key: "nodeSelector", num: 7, form: formMap, role: roleLabel},
+			value("nodeName", 10, classNode),
+			value("restartPolicy", 3, classWord),
+			&fieldMask{key: "hostNetwork", num: 11, schema: schemaBool, class: classNumber},
+			&fieldMask{key: "nodeSelector", num: 7, schema: schemaMap, class: classLabel},
 			nodeAffinity,
 			listOf("volumes", 1, needing(":", object("", 0, object("", 2, object("emptyDir", 2), object("persistentVolumeClaim", 10), object("ephemeral", 29)))))),
 		object("status", 3,
-			&fieldMask{key: "conditions", num: 2, form: formList, parts: []*fieldMask{condition}, by: map[string]*fieldMask{"Ready": condition}},
-			value("phase", 1, roleWord),
-			value("podIP", 6, roleAddresses),
-			listOf("podIPs", 12, object("", 0, value("ip", 1, roleAddresses))),
-			&fieldMask{key: "startTime", num: 7, form: formTime, role: roleTime}))
+			&fieldMask{key: "conditions", num: 2, schema: schemaList, parts: []*fieldMask{condition}, by: map[string]*fieldMask{"Ready": condition}},
+			value("phase", 1, classWord),
+			value("podIP", 6, classAddresses),
+			listOf("podIPs", 12, object("", 0, value("ip", 1, classAddresses))),
+			&fieldMask{key: "startTime", num: 7, schema: schemaTime, class: classTime}))
 }
 
-var podAnnotations = &fieldMask{key: "annotations", num: 12, form: formMap, wants: podAnnotation, roles: map[string]role{
-	annotationPodIP: roleAddresses, annotationPodIPs: roleAddresses, annotationContainerID: roleSandbox,
-	annotationPoolsV4: rolePoolList, annotationPoolsV6: rolePoolList,
-	annotationNetworks: roleNetworks, annotationNetworksOld: roleNetworks,
-	annotationAddresses: roleStub, annotationSafeToEvict: roleBool, annotationPreventEviction: roleBool,
+var podAnnotations = &fieldMask{key: "annotations", num: 12, schema: schemaMap, wants: podAnnotation, classes: map[string]class{
+	annotationPodIP: classAddresses, annotationPodIPs: classAddresses, annotationContainerID: classSandbox,
+	annotationPoolsV4: classPoolList, annotationPoolsV6: classPoolList,
+	annotationNetworks: classNetworks, annotationNetworksOld: classNetworks,
+	annotationAddresses: classStub, annotationSafeToEvict: classBool, annotationPreventEviction: classBool,
 }}
 
 // condition keeps what an entry of status.conditions says.
-var condition = object("", 0, value("type", 1, roleWord), value("status", 2, roleWord))
+var condition = object("", 0, value("type", 1, classWord), value("status", 2, classWord))
 
 // podAnnotation reports whether a pod's annotation is kept.
 func podAnnotation(key string) bool {
@@ -80,7 +81,7 @@ func annotationField(key string) string { return "metadata.annotations[" + key +
 func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 	var podIP []byte // status.podIP, which old clusters have alone
 	var where placement
-	found := d.object(r, &p.Meta, metaHooks{
+	d.object(r, &p.Meta, metaHooks{
 		noWritten:  true,
 		annotation: func(key, value []byte) { d.podAnnotation(r, p, key, value) },
 		label: func(key, value []byte) {
@@ -129,12 +130,13 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 		case "startTime":
 			p.Started = d.seenTime(r)
 		case "conditions":
-			quietly(r, func() { d.podConditions(r, p) })
+			quietly(r, func() {
+				d.conditions(r, func(kind, status, _ []byte) {
+					p.Ready = p.Ready || string(kind) == "Ready" && string(status) == "True"
+				})
+			})
 		}
 	})
-	if !d.named(r, &p.Meta, found) {
-		return false
-	}
 	p.Namespace = d.inNamespace
 	p.Labels, p.Placement = d.Strings.labels(p.Labels), d.Strings.placement(&where)
 	// status.podIP repeats the first of podIPs. A pod of Calico's may have it
@@ -160,9 +162,8 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 		if p.Extras().Unreadable == "" && mayNameAddress(f.Field) {
 			p.Extend().Unreadable = f.Field
 		}
-		d.gap(&p.Meta, f).Held = heldField(f.Field)
 	}
-	return true
+	return d.whole(r, &p.Meta, anywhere)
 }
 
 func (d *Decoder) podAnnotation(r *JSONReader, p *blocks.Workload, key, value []byte) {
@@ -196,13 +197,16 @@ func annotationIPs(r *JSONReader, p *blocks.Workload, value []byte) {
 		if one = bytes.TrimSpace(one); len(one) == 0 {
 			continue
 		}
-		a, ok := blocks.ParseAddr(string(one))
-		switch {
-		case !ok:
-			r.Fault(NotA("address", one))
-		case !slices.Contains(p.AnnotationIPs, a):
-			p.AnnotationIPs = append(p.AnnotationIPs, a)
-		}
+		addAddress(r, &p.AnnotationIPs, one)
+	}
+}
+
+// addAddress adds an address to those that are not in a list yet.
+func addAddress(r *JSONReader, to *[]netip.Addr, text []byte) {
+	if a, ok := blocks.ParseAddr(string(text)); !ok {
+		r.Fault(NotA("address", text))
+	} else if !slices.Contains(*to, a) {
+		*to = append(*to, a)
 	}
 }
 
@@ -213,36 +217,10 @@ func podIPs(r *JSONReader, p *blocks.Workload) {
 			if string(key) != "ip" {
 				return
 			}
-			value, _ := r.str()
-			a, ok := blocks.ParseAddr(string(value))
-			switch {
-			case len(value) == 0:
-			case !ok:
-				r.Fault(NotA("address", value))
-			case !slices.Contains(p.StatusIPs, a):
-				p.StatusIPs = append(p.StatusIPs, a)
+			if value, _ := r.str(); len(value) > 0 {
+				addAddress(r, &p.StatusIPs, value)
 			}
 		})
-	})
-}
-
-// podConditions reads whether the pod is ready.
-func (d *Decoder) podConditions(r *JSONReader, p *blocks.Workload) {
-	r.Array(func(int) {
-		var kind, status []byte
-		r.Object(func(key []byte) {
-			switch string(key) {
-			case "type":
-				kind, _ = r.str()
-			case "status":
-				status, _ = r.str()
-			case "lastTransitionTime":
-				if d.Newest != nil {
-					d.seenTime(r)
-				}
-			}
-		})
-		p.Ready = p.Ready || string(kind) == "Ready" && string(status) == "True"
 	})
 }
 
@@ -267,16 +245,16 @@ func mayNameAddress(field string) bool {
 	case "status", "metadata.annotations":
 		return true
 	}
-	return heldField(field) && field != annotationField(annotationPoolsV4) && field != annotationField(annotationPoolsV6)
+	return toleratedField(field) && field != annotationField(annotationPoolsV4) && field != annotationField(annotationPoolsV6)
 }
 
-// heldField reports whether a field of a pod that cannot be parsed makes no verdict
-// unsafe ([blocks.Gap.Held]). For one that names addresses, [blocks.Extras.Unreadable]
+// toleratedField reports whether a field of a pod that cannot be parsed makes no verdict
+// unsafe ([blocks.Gap.Tolerated]). For one that names addresses, [blocks.Extras.Unreadable]
 // stands in. A pod whose request for pools is not JSON gets no address from Calico at
 // all (cni-plugin pkg/k8s, CmdAddK8s), and keeps one that it has: no address depends
 // on what it asks for. All of these but the status are for the pod's author to write,
 // so that any of them could keep the audit of a whole cluster from being complete.
-func heldField(field string) bool {
+func toleratedField(field string) bool {
 	if strings.HasPrefix(field, "status.podIP") {
 		return true
 	}

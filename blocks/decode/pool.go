@@ -5,20 +5,22 @@ import (
 	"fmt"
 	"net/netip"
 
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 var pools = describe(Kind{
-	Resource: blocks.Pools, Names: []string{"IPPool"},
-	keeps: object("", 0, append(calicoObject(rolePool,
-		value("cidr", 0, rolePoolCIDR), value("blockSize", 0, roleNumber), value("disabled", 0, roleNumber),
-		value("nodeSelector", 0, roleNodeSelector), value("namespaceSelector", 0, roleNamespaceSelector),
-		listOf("allowedUses", 0, value("", 0, roleWord)), value("assignmentMode", 0, roleWord),
-		value("ipipMode", 0, roleWord), value("vxlanMode", 0, roleWord), value("disableBGPExport", 0, roleNumber),
-		object("ipip", 0, value("enabled", 0, roleNumber), value("mode", 0, roleWord)),
+	Resource: blocks.Pools, Names: []string{apiv3.KindIPPool}, Absent: besideBlocks("no IPPool in the files"),
+	keeps: object("", 0, append(calicoObject(classPool,
+		value("cidr", 0, classPoolCIDR), value("blockSize", 0, classNumber), value("disabled", 0, classNumber),
+		value("nodeSelector", 0, classNodeSelector), value("namespaceSelector", 0, classNamespaceSelector),
+		listOf("allowedUses", 0, value("", 0, classWord)), value("assignmentMode", 0, classWord),
+		value("ipipMode", 0, classWord), value("vxlanMode", 0, classWord), value("disableBGPExport", 0, classNumber),
+		object("ipip", 0, value("enabled", 0, classNumber), value("mode", 0, classWord)),
 	).parts, object("status", 0, listOf("conditions", 0, object("", 0,
-		value("type", 0, roleWord), value("status", 0, roleWord), value("reason", 0, roleWord), value("lastTransitionTime", 0, roleTime)))))...),
-}, column[blocks.Pool]{
+		value("type", 0, classWord), value("status", 0, classWord), value("reason", 0, classWord), value("lastTransitionTime", 0, classTime)))))...),
+}, descriptor[blocks.Pool]{
 	json: (*Decoder).pool,
 	in:   func(s *blocks.Snapshot) *[]blocks.Pool { return &s.Pools },
 })
@@ -50,12 +52,18 @@ func (d *Decoder) pool(r *JSONReader, p *blocks.Pool) bool {
 				}
 			})
 		},
-		"assignmentMode": func() { p.Automatic = r.String() != "Manual" },
+		"assignmentMode": func() { p.Automatic = apiv3.AssignmentMode(r.String()) != apiv3.Manual },
 		"ipip":           func() { old = oldIPIP(r) },
 		"ipipMode":       (*string)(&p.IPIP), "vxlanMode": (*string)(&p.VXLAN),
 		"nodeSelector": &p.NodeSelector, "namespaceSelector": &p.NamespaceSelector,
 		"disabled": &p.Disabled, "disableBGPExport": &p.DisableBGPExport,
-	}), r.members(Members{"conditions": func() { d.poolConditions(r, p) }}))
+	}), r.members(Members{"conditions": func() {
+		d.conditions(r, func(kind, status, reason []byte) { // Calico v3.32 and newer: the pool hands out nothing
+			if string(kind) == "Allocatable" && string(status) == "False" {
+				p.NotAllocatable = cmp.Or(string(reason), "Unknown")
+			}
+		})
+	}}))
 	if r.err != nil {
 		return false
 	}
@@ -101,20 +109,8 @@ func oldIPIP(r *JSONReader) blocks.Encap {
 	switch {
 	case !enabled:
 		return blocks.EncapNever
-	case mode == "cross-subnet":
+	case mode == string(apiv3.CrossSubnet):
 		return blocks.EncapCrossSubnet
 	}
 	return blocks.EncapAlways
-}
-
-// poolConditions looks for the condition by which Calico v3.32 and newer say
-// that a pool hands out nothing.
-func (d *Decoder) poolConditions(r *JSONReader, p *blocks.Pool) {
-	r.Array(func(int) {
-		var kind, status, reason string
-		r.Fields(Members{"type": &kind, "status": &status, "reason": &reason, "lastTransitionTime": func() { d.seenTime(r) }})
-		if kind == "Allocatable" && status == "False" {
-			p.NotAllocatable = cmp.Or(reason, "Unknown")
-		}
-	})
 }

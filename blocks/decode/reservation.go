@@ -4,13 +4,15 @@ import (
 	"bytes"
 	"net/netip"
 
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 var reservations = describe(Kind{
-	Resource: blocks.Reservations, Names: []string{"IPReservation"}, Optional: true,
-	keeps: calicoObject(roleReservation, listOf("reservedCIDRs", 0, value("", 0, roleAddresses))),
-}, column[blocks.Reservation]{
+	Resource: blocks.Reservations, Names: []string{apiv3.KindIPReservation}, Optional: true,
+	keeps: calicoObject(classReservation, listOf("reservedCIDRs", 0, value("", 0, classAddresses))),
+}, descriptor[blocks.Reservation]{
 	json: (*Decoder).reservation,
 	in:   func(s *blocks.Snapshot) *[]blocks.Reservation { return &s.Reservations },
 })

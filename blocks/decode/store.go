@@ -157,7 +157,7 @@ func (c *store[T, P]) merge() {
 		return
 	}
 	old := c.base.all
-	gone := c.places()
+	deleted := c.places()
 	fresh := make([]*T, 0, len(c.changed))
 	for _, o := range c.changed {
 		if o != nil {
@@ -165,11 +165,11 @@ func (c *store[T, P]) merge() {
 		}
 	}
 	slices.SortFunc(fresh, func(a, b *T) int { return blocks.Compare(P(a), P(b)) })
-	all := make([]*T, 0, len(old)-len(gone)+len(fresh))
+	all := make([]*T, 0, len(old)-len(deleted)+len(fresh))
 	done := 0
 	takeTo := func(end int) { // leaving out what has gone
-		for ; len(gone) > 0 && gone[0] < end; gone = gone[1:] {
-			all, done = append(all, old[done:gone[0]]...), gone[0]+1
+		for ; len(deleted) > 0 && deleted[0] < end; deleted = deleted[1:] {
+			all, done = append(all, old[done:deleted[0]]...), deleted[0]+1
 		}
 		all, done = append(all, old[done:end]...), end
 	}

@@ -19,16 +19,16 @@ const (
 
 var virtualMachines = describe(Kind{
 	Resource: blocks.VMs, Names: []string{kindVM}, Foreign: versionVM, Named: true, Optional: true, Namespaced: true,
-	keeps: object("", 0, metaMask(roleVM, false)),
-}, vmColumn(func(s *blocks.Snapshot) *[]blocks.VirtualMachine { return &s.VMs }))
+	keeps: object("", 0, metaMask(classVM, false)),
+}, vmDescriptor(func(s *blocks.Snapshot) *[]blocks.VirtualMachine { return &s.VMs }))
 
 var virtualMachineInstances = describe(Kind{
 	Resource: blocks.VMInstances, Names: []string{kindVMI}, Foreign: versionVM, Named: true, Optional: true, Namespaced: true,
-	keeps: object("", 0, metaMask(roleVM, false, ownersMask(map[string]*fieldMask{kindVM: vmOwner}))),
-}, vmColumn(func(s *blocks.Snapshot) *[]blocks.VirtualMachine { return &s.VMInstances }))
+	keeps: object("", 0, metaMask(classVM, false, ownersMask(map[string]*fieldMask{kindVM: vmOwner}))),
+}, vmDescriptor(func(s *blocks.Snapshot) *[]blocks.VirtualMachine { return &s.VMInstances }))
 
-func vmColumn(in func(*blocks.Snapshot) *[]blocks.VirtualMachine) column[blocks.VirtualMachine] {
-	return column[blocks.VirtualMachine]{json: (*Decoder).virtualMachine, in: in}
+func vmDescriptor(in func(*blocks.Snapshot) *[]blocks.VirtualMachine) descriptor[blocks.VirtualMachine] {
+	return descriptor[blocks.VirtualMachine]{json: (*Decoder).virtualMachine, in: in}
 }
 
 // VMKinds are the kinds that must both be read before a virtual machine that is not
@@ -85,13 +85,9 @@ func readOwners(r *JSONReader, fn func(ownerRef)) {
 // virtualMachine reads the metadata of a VirtualMachine or VirtualMachineInstance, of
 // whole objects or of those of kind PartialObjectMetadata.
 func (d *Decoder) virtualMachine(r *JSONReader, v *blocks.VirtualMachine) bool {
-	found := d.object(r, &v.Meta, metaHooks{noWritten: true, owner: func(o ownerRef) {
+	d.object(r, &v.Meta, metaHooks{noWritten: true, owner: func(o ownerRef) {
 		v.OfVM = v.OfVM || d.Out.Kind.Resource == blocks.VMInstances && o.is(kindVM)
 	}}, nil, nil)
-	if !d.named(r, &v.Meta, found) {
-		return false
-	}
 	v.Namespace = d.inNamespace
-	d.gapPerFault(&v.Meta, r.Faults)
-	return true
+	return d.whole(r, &v.Meta, anywhere)
 }

@@ -15,33 +15,33 @@ const versionWhereabouts = "whereabouts.cni.cncf.io/v1alpha1"
 
 var whereaboutsPools = describe(Kind{
 	Resource: blocks.WhereaboutsPools, Names: []string{"IPPool"}, Foreign: versionWhereabouts, Optional: true, Namespaced: true,
-	keeps: whereaboutsObject(roleRangeName, value("range", 0, roleAddresses), entriesOf("allocations", roleByOrdinal,
-		object("", 0, value("id", 0, roleSandbox), value("podref", 0, rolePodRef), value("ifname", 0, roleWord)))),
-}, column[blocks.WhereaboutsPool]{
+	keeps: whereaboutsObject(classRangeName, value("range", 0, classAddresses), entriesOf("allocations", classByOrdinal,
+		object("", 0, value("id", 0, classSandbox), value("podref", 0, classPodRef), value("ifname", 0, classWord)))),
+}, descriptor[blocks.WhereaboutsPool]{
 	json: (*Decoder).whereaboutsPool,
 	in:   func(s *blocks.Snapshot) *[]blocks.WhereaboutsPool { return &s.WhereaboutsPools },
 })
 
 var whereaboutsReservations = describe(Kind{
 	Resource: blocks.WhereaboutsReservations, Names: []string{"OverlappingRangeIPReservation"}, Foreign: versionWhereabouts, Optional: true, Namespaced: true,
-	keeps: whereaboutsObject(roleAddressName, value("containerid", 0, roleSandbox), value("podref", 0, rolePodRef), value("ifname", 0, roleWord)),
-}, column[blocks.WhereaboutsReservation]{
+	keeps: whereaboutsObject(classAddressName, value("containerid", 0, classSandbox), value("podref", 0, classPodRef), value("ifname", 0, classWord)),
+}, descriptor[blocks.WhereaboutsReservation]{
 	json: (*Decoder).whereaboutsReservation,
 	in:   func(s *blocks.Snapshot) *[]blocks.WhereaboutsReservation { return &s.WhereaboutsReservations },
 })
 
 var nodeSlicePools = describe(Kind{
 	Resource: blocks.NodeSlicePools, Names: []string{"NodeSlicePool"}, Foreign: versionWhereabouts, Optional: true, Namespaced: true,
-	keeps: object("", 0, metaMask(roleNetwork, true), object("status", 0,
-		listOf("allocations", 0, object("", 0, value("nodeName", 0, roleNode), value("sliceRange", 0, roleAddresses))))),
-}, column[blocks.NodeSlicePool]{
+	keeps: object("", 0, metaMask(classNetwork, true), object("status", 0,
+		listOf("allocations", 0, object("", 0, value("nodeName", 0, classNode), value("sliceRange", 0, classAddresses))))),
+}, descriptor[blocks.NodeSlicePool]{
 	json: (*Decoder).nodeSlicePool,
 	in:   func(s *blocks.Snapshot) *[]blocks.NodeSlicePool { return &s.NodeSlicePools },
 })
 
 // whereaboutsObject is the field mask of an object of Whereabouts' with what decoders
 // read of its spec.
-func whereaboutsObject(name role, spec ...*fieldMask) *fieldMask {
+func whereaboutsObject(name class, spec ...*fieldMask) *fieldMask {
 	s := object("spec", 0, spec...)
 	s.whole = true
 	return object("", 0, metaMask(name, true), s)

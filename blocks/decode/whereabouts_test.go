@@ -105,7 +105,7 @@ func TestNetworkAttachments(t *testing.T) {
 	}
 	// Anybody who may write attachments can make these: they leave a report complete.
 	for _, broken := range []string{`{"ipam":{"type":"whereabouts","range":5}}`, `{whereabouts`, `{"ipam":{"type":"whereabouts","range":"10.9.0.0/99"}}`} {
-		if n, gaps := of(broken); n.Name != "" || len(gaps) != 1 || gaps[0].Field != "spec.config" || !gaps[0].Held {
+		if n, gaps := of(broken); n.Name != "" || len(gaps) != 1 || gaps[0].Field != "spec.config" || !gaps[0].Tolerated {
 			t.Errorf("%s: %+v, gaps %v", broken, n, gaps)
 		}
 	}
@@ -118,14 +118,14 @@ func TestWhereaboutsAnonymized(t *testing.T) {
 	n := NewAnonymizer()
 	say := func() (out []string) {
 		for _, c := range []struct {
-			role role
-			text string
+			class class
+			text  string
 		}{
-			{roleAttachment, `{"type":"ipvlan","ipam":{"type":"whereabouts","range":"secret-host/24","range_start":"SECRET","exclude":["SECRET","10.9.0.0/30"],"node_slice_size":"SECRET","network_name":"cafe"}}`},
-			{roleNode, "worker-a"}, {roleAddressName, "cafe-fd09--5"}, {roleRangeName, "cafe-fd09---64"}, {roleRangeName, "cafe-worker-a-10.9.0.0-28"}, {roleRangeName, "worker-a-10.9.0.0-28"},
-			{roleAddressName, "fd09--5"},
+			{classAttachment, `{"type":"ipvlan","ipam":{"type":"whereabouts","range":"secret-host/24","range_start":"SECRET","exclude":["SECRET","10.9.0.0/30"],"node_slice_size":"SECRET","network_name":"cafe"}}`},
+			{classNode, "worker-a"}, {classAddressName, "cafe-fd09--5"}, {classRangeName, "cafe-fd09---64"}, {classRangeName, "cafe-worker-a-10.9.0.0-28"}, {classRangeName, "worker-a-10.9.0.0-28"},
+			{classAddressName, "fd09--5"},
 		} {
-			out = append(out, n.text(c.role, "", c.text))
+			out = append(out, n.text(c.class, "", c.text))
 		}
 		return out
 	}

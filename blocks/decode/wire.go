@@ -39,7 +39,7 @@ func (r *JSONReader) fields(message []byte) iter.Seq2[protobuf.Field, []byte] {
 
 // wireObject is Object.
 func (r *JSONReader) wireObject(at wire, fn func(key []byte)) bool {
-	if at.mask.form != formObject {
+	if at.mask.schema != schemaObject {
 		return r.wireMap(at, fn)
 	}
 	var last protowire.Number
@@ -51,7 +51,7 @@ func (r *JSONReader) wireObject(at wire, fn func(key []byte)) bool {
 		again := f.Num == last // an entry of the list or map that was read
 		last = f.Num
 		switch {
-		case p == nil, again && p.form.repeated(), len(f.Bytes) == 0 && (p.form == formText || p.form == formTime):
+		case p == nil, again && p.schema.repeated(), len(f.Bytes) == 0 && (p.schema == schemaText || p.schema == schemaTime):
 		case p.key == "":
 			r.wireObject(wire{mask: p, field: f}, fn)
 		default:
@@ -76,7 +76,7 @@ func (r *JSONReader) wireMap(at wire, fn func(key []byte)) bool {
 			default: // a map's entry has no others
 			}
 		}
-		if at.mask.form == formQuantities {
+		if at.mask.schema == schemaQuantities {
 			value.field.Bytes = r.firstText(value.field.Bytes)
 		}
 		if at.mask.wants == nil || at.mask.wants(string(key)) {
@@ -138,12 +138,12 @@ func (r *JSONReader) firstText(message []byte) []byte {
 
 // kind is Peek.
 func (at *wire) kind() byte {
-	switch at.mask.form {
-	case formObject, formMap, formQuantities:
+	switch at.mask.schema {
+	case schemaObject, schemaMap, schemaQuantities:
 		return '{'
-	case formList:
+	case schemaList:
 		return '['
-	case formBool:
+	case schemaBool:
 		if at.field.Value == 0 {
 			return 'f'
 		}
@@ -155,10 +155,10 @@ func (at *wire) kind() byte {
 
 // scalar returns the value, which is no object or list, as JSON.
 func (at *wire) scalar() []byte {
-	switch at.mask.form {
-	case formBool:
+	switch at.mask.schema {
+	case schemaBool:
 		return strconv.AppendBool(nil, at.field.Value != 0)
-	case formTime:
+	case schemaTime:
 		return protobuf.Time(at.field.Bytes).AppendFormat([]byte{'"'}, time.RFC3339+`"`)
 	default:
 		return appendText(nil, at.field.Bytes)
@@ -166,4 +166,4 @@ func (at *wire) scalar() []byte {
 }
 
 // textMask is that of the values of a map.
-var textMask = &fieldMask{form: formText}
+var textMask = &fieldMask{schema: schemaText}

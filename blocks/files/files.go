@@ -63,7 +63,7 @@ func ReadFiles(paths []string, opts FileOptions) (*blocks.Snapshot, error) {
 		return nil, errors.New("no file given")
 	}
 	for _, path := range paths {
-		files, err := expand(path)
+		files, err := Expand(path)
 		if err != nil {
 			return nil, err
 		}
@@ -76,8 +76,9 @@ func ReadFiles(paths []string, opts FileOptions) (*blocks.Snapshot, error) {
 	return f.snapshot(paths)
 }
 
-// expand returns the files that a path stands for, sorted.
-func expand(path string) ([]string, error) {
+// Expand returns the files that a path stands for, sorted: of a directory those that may
+// hold objects.
+func Expand(path string) ([]string, error) {
 	if path == "-" {
 		return []string{path}, nil
 	}
@@ -141,12 +142,12 @@ func (f *fileReader) file(path string) (err error) {
 		defer file.Close()
 		in = file
 	}
-	text, err := decompress(in)
+	text, err := Decompress(in)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	f.current, f.document, f.list = name, 0, listed{}
-	documents, err := splitObjects(text, f.object, f.endList)
+	documents, err := Split(text, f.object, f.endList)
 	f.endSaved()
 	var syntax *decode.FileError
 	var pathError *fs.PathError
@@ -165,8 +166,8 @@ func (f *fileReader) file(path string) (err error) {
 	return nil
 }
 
-// decompress reads what may be gzip, which its first bytes tell.
-func decompress(in io.Reader) (io.Reader, error) {
+// Decompress reads what may be gzip, which its first bytes tell.
+func Decompress(in io.Reader) (io.Reader, error) {
 	buffered := bufio.NewReaderSize(in, 1<<16)
 	if magic, _ := buffered.Peek(2); string(magic) != "\x1f\x8b" {
 		return buffered, nil

@@ -1,6 +1,7 @@
 package files
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -39,73 +40,58 @@ func (s *savedSnapshot) count(res blocks.Resource) {
 	}
 }
 
-// readInfo takes what the snapshot command recorded.
-func (f *fileReader) readInfo(o rawObject) error {
-	f.endSaved() // one before it that has no end
-	info := snapshotInfo{resources: map[blocks.Resource]bool{}}
-	var counts map[blocks.Resource]int
-	r := decode.NewJSONReader(o.json)
-	r.Fields(decode.Members{
-		"apiGroup": &info.apiGroup, "apiGroupReason": &info.reason,
-		"takenAt": func() {
-			if info.takenAt = decode.TimeValue(r); info.takenAt.IsZero() {
-				r.Fault("is not a time in RFC 3339")
-			}
-		},
-		"counts": func() {
-			counts = map[blocks.Resource]int{}
-			r.Object(func(key []byte) {
-				n, _ := r.Int()
-				counts[blocks.Resource(key)] = int(n)
-			})
-		},
-		"resources": func() { r.Array(func(int) { info.resources[blocks.Resource(r.String())] = true }) },
-		"gaps": func() {
-			r.Array(func(int) {
-				var g blocks.Gap
-				r.Fields(decode.Members{"resource": (*string)(&g.Resource), "name": &g.Name, "reason": &g.Reason})
-				// Gaps of single objects are found again in the objects themselves.
-				if g.Whole() && g.Resource != "" {
-					info.gaps = append(info.gaps, g)
-				}
-			})
-		},
-	})
-	if err := faultOf(o, r, infoKind); err != nil {
-		return err
+// readSaved reads an object of the snapshot command, which was taken at the time whose text
+// is in it.
+func readSaved(o RawObject, kind string, into any, at *string) (takenAt time.Time, err error) {
+	if err = json.Unmarshal(o.JSON, into); err == nil && *at != "" {
+		if takenAt, err = time.Parse(time.RFC3339, *at); err != nil {
+			err = errors.New("takenAt is not a time in RFC 3339")
+		}
 	}
-	f.info.Join(&info)
-	f.saved = savedSnapshot{open: true, takenAt: info.takenAt, counts: counts, seen: map[blocks.Resource]int{}, last: -1}
-	return nil
+	if err != nil {
+		err = &decode.FileError{Document: o.document, Line: o.line, Err: fmt.Errorf("%s: %w", kind, err)}
+	}
+	return takenAt.UTC(), err
 }
 
-// Join adds what a further SnapshotInfo says. Ages are counted from the newest of
+// readInfo takes what the snapshot command recorded. Ages are counted from the newest of
 // several; of the API group they must say the same.
-func (i *snapshotInfo) Join(more *snapshotInfo) {
-	if i.snapshots == 0 {
-		i.apiGroup, i.reason = more.apiGroup, more.reason
-	} else if i.apiGroup != more.apiGroup {
-		i.apiGroup, i.reason = "", ""
+func (f *fileReader) readInfo(o RawObject) error {
+	f.endSaved() // one before it that has no end
+	var saved savedInfo
+	takenAt, err := readSaved(o, infoKind, &saved, &saved.TakenAt)
+	if err != nil {
+		return err
 	}
-	i.mixed = i.mixed || i.snapshots > 0 && !i.takenAt.Equal(more.takenAt)
-	i.snapshots++
-	if more.takenAt.After(i.takenAt) {
-		i.takenAt = more.takenAt
+	f.saved = savedSnapshot{open: true, takenAt: takenAt, counts: saved.Counts, seen: map[blocks.Resource]int{}, last: -1}
+	all := &f.info
+	if all.snapshots == 0 {
+		all.apiGroup, all.reason = saved.APIGroup, saved.APIGroupReason
+	} else if all.apiGroup != saved.APIGroup {
+		all.apiGroup, all.reason = "", ""
 	}
-	for res := range more.resources {
-		i.resources[res] = true
+	all.mixed = all.mixed || all.snapshots > 0 && !all.takenAt.Equal(takenAt)
+	all.snapshots++
+	if takenAt.After(all.takenAt) {
+		all.takenAt = takenAt
 	}
-	i.gaps = append(i.gaps, more.gaps...)
+	for _, res := range saved.Resources {
+		all.resources[res] = true
+	}
+	for _, g := range saved.Gaps {
+		if g.Whole() && g.Resource != "" { // those of single objects are found again in these
+			all.gaps = append(all.gaps, blocks.Gap{Resource: g.Resource, Reason: g.Reason})
+		}
+	}
+	return nil
 }
 
 // readEnd takes the end of a saved snapshot, and holds what was seen of it to what
 // it says it has.
-func (f *fileReader) readEnd(o rawObject) error {
-	var takenAt time.Time
-	objects := -1
-	r := decode.NewJSONReader(o.json)
-	r.Fields(decode.Members{"takenAt": func() { takenAt = decode.TimeValue(r) }, "objects": &objects})
-	if err := faultOf(o, r, endKind); err != nil {
+func (f *fileReader) readEnd(o RawObject) error {
+	end := savedEnd{Objects: -1}
+	takenAt, err := readSaved(o, endKind, &end, &end.TakenAt)
+	if err != nil {
 		return err
 	}
 	s := f.saved
@@ -121,7 +107,7 @@ func (f *fileReader) readEnd(o rawObject) error {
 	switch {
 	case !s.open:
 		f.cutOff(blocks.Resources, ": %s has the end of a snapshot (%s) without its beginning", f.current, endKind)
-	case !takenAt.Equal(s.takenAt) || objects != total:
+	case !takenAt.Equal(s.takenAt) || end.Objects != total:
 		f.cutOff(blocks.Resources, ": the %s in %s is not that of the snapshot before it", endKind, f.current)
 	default:
 		for _, res := range blocks.Resources {
@@ -147,13 +133,12 @@ func (f *fileReader) endSaved() {
 		if s.disorder {
 			ended = 0
 		}
-		// It knew no kinds of others than Kubernetes and Calico, which are not known then, and
-		// not missing.
-		f.cutOff(slices.DeleteFunc(slices.Clone(blocks.Resources[ended:]), foreign), ", perhaps: the snapshot in %s is of an earlier version, which did not count its objects", f.current)
+		// The last kind that it knew were namespaces; later ones are not known then, and not
+		// missing.
+		knew := blocks.Resources[:slices.Index(blocks.Resources, blocks.Namespaces)+1]
+		f.cutOff(knew[min(ended, len(knew)):], ", perhaps: the snapshot in %s is of an earlier version, which did not count its objects", f.current)
 	}
 }
-
-func foreign(r blocks.Resource) bool { return decode.KindOf(r).Foreign != "" }
 
 // cutOff records that resources are not whole because a file is not. One reason is
 // enough for each.
@@ -167,15 +152,6 @@ func (f *fileReader) cutOff(resources []blocks.Resource, format string, args ...
 
 // cutOffReason begins the reason of every gap that a shortened file makes.
 const cutOffReason = "cut off"
-
-// faultOf returns the first value of an object of the snapshot command that is not
-// as it should be, as an error.
-func faultOf(o rawObject, r *decode.JSONReader, kind string) error {
-	if len(r.Faults) == 0 {
-		return nil
-	}
-	return &decode.FileError{Document: o.document, Line: o.line, Err: errors.New(kind + ": " + r.Faults[0].Field + " " + r.Faults[0].Reason)}
-}
 
 // listed are the kinds of a list's items, by where they are put.
 type listed struct {
@@ -195,10 +171,10 @@ func (l *listed) add(k *decode.Objects) {
 // endList takes what a list says of itself, after its items. One that says that
 // there is more than it holds, as a page of the API server's does, makes a gap of
 // the kinds that are in it.
-func (f *fileReader) endList(o rawObject) error {
+func (f *fileReader) endList(o RawObject) error {
 	items := f.list
 	f.list = listed{}
-	kind, version, more := listHead(o.json)
+	kind, version, more := listHead(o.JSON)
 	if more == "" {
 		return nil
 	}

@@ -40,7 +40,7 @@ func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
 	if s.Cluster.TakenAt.IsZero() {
 		s.Cluster.TakenAt = f.newest
 	}
-	f.addMissing(s)
+	f.addMissing(s, read)
 	// A dump of one kind alone, or of neither, does not tell whether somebody left the
 	// other out, or the cluster has none.
 	decode.SetVMsKnown(s, func(r blocks.Resource) bool {
@@ -134,9 +134,7 @@ func (f *fileReader) chooseGroup() (group, reason string) {
 	switch g := f.info.apiGroup; {
 	case g == decode.GroupCRD || g == decode.GroupNative:
 		return g, cmp.Or(f.info.reason, "recorded when the cluster was read")
-	case crd && native && f.crd.of(decode.KindOf(blocks.Blocks)).Found():
-		return decode.GroupCRD, "the files hold objects of both API groups: " + decode.GroupCRD + " counts, as Calico reads it while it is there"
-	case crd && native && f.native.of(decode.KindOf(blocks.Blocks)).Found():
+	case crd && native && !f.crd.of(decode.KindOf(blocks.Blocks)).Found() && f.native.of(decode.KindOf(blocks.Blocks)).Found():
 		return decode.GroupNative, "the files hold objects of both API groups, and blocks of " + decode.GroupNative + " alone"
 	case crd && native:
 		return decode.GroupCRD, "the files hold objects of both API groups: " + decode.GroupCRD + " counts, as Calico reads it while it is there"
@@ -257,66 +255,20 @@ func newer(a, b *blocks.Meta) bool {
 	return err1 == nil && err2 == nil && x > y
 }
 
-// addMissing adds gaps for kinds that no cluster with blocks is without, and
-// that the files do not hold.
-func (f *fileReader) addMissing(s *blocks.Snapshot) {
+// addMissing adds gaps for kinds that the files must have left out, and points out those
+// that they may have, unless the snapshot command recorded that it read them.
+func (f *fileReader) addMissing(s *blocks.Snapshot, read []*decode.Objects) {
 	s.Gaps = append(s.Gaps, f.info.gaps...)
-	if len(s.Blocks) == 0 && len(s.Unreadable(blocks.Blocks)) == 0 {
-		if _, known := s.Missing(blocks.Blocks); !known && !f.info.resources[blocks.Blocks] && wantsBlocks(s) {
-			s.Gaps = append(s.Gaps, blocks.Gap{Resource: blocks.Blocks, Reason: "no IPAMBlock in the files, though what they hold belongs to blocks"})
+	for _, o := range read {
+		k := o.Kind
+		if _, known := s.Missing(k.Resource); known || k.Absent == nil || o.Found() || f.info.resources[k.Resource] {
+			continue
 		}
-		return
-	}
-	missing := func(res blocks.Resource, name string, found int, reason string) {
-		_, known := s.Missing(res)
-		if found == 0 && !known && !f.info.resources[res] && len(s.Unreadable(res)) == 0 {
-			s.Gaps = append(s.Gaps, blocks.Gap{Resource: res, Reason: "no " + name + " in the files" + reason})
+		switch reason, gap := k.Absent(s); {
+		case gap:
+			s.Gaps = append(s.Gaps, blocks.Gap{Resource: k.Resource, Reason: reason})
+		case reason != "":
+			f.warn("%s", reason)
 		}
-	}
-	missing(blocks.Nodes, "Node", len(s.Nodes), "")
-	missing(blocks.Pods, "Pod", len(s.Workloads), "")
-	missing(blocks.Pools, "IPPool", len(s.Pools), "")
-	if slices.ContainsFunc(s.Pools, func(p blocks.Pool) bool { return p.NamespaceSelector != "" }) {
-		missing(blocks.Namespaces, "Namespace", len(s.Namespaces), ", though a pool selects namespaces by label")
-	}
-	if slices.ContainsFunc(s.BGPPeers, func(p blocks.BGPPeer) bool { return len(p.Filters) > 0 }) {
-		missing(blocks.BGPFilters, "BGPFilter", len(s.BGPFilters), ", though a BGPPeer names one")
-	}
-	f.warnMissing(s)
-}
-
-// fewWithoutBlock is up to how many objects that belong to blocks are believed
-// to have lost theirs; beyond it, the blocks were not dumped.
-const fewWithoutBlock = 3
-
-// wantsBlocks reports whether files without any block hold so much that belongs to
-// blocks that somebody must have left the blocks out.
-func wantsBlocks(s *blocks.Snapshot) bool {
-	if len(s.Affinities) > fewWithoutBlock || len(s.Handles) > fewWithoutBlock {
-		return true
-	}
-	addressed := 0
-	for _, w := range s.Workloads {
-		if w.Live() && len(w.AnnotationIPs) > 0 {
-			addressed++
-		}
-	}
-	return addressed > fewWithoutBlock
-}
-
-// warnMissing points out kinds that a cluster may be without, but whose absence
-// more likely means that no one dumped them, unless the snapshot command recorded
-// that it read them.
-func (f *fileReader) warnMissing(s *blocks.Snapshot) {
-	if len(s.Affinities) == 0 && !f.info.resources[blocks.Affinities] && slices.ContainsFunc(s.Blocks, func(b blocks.Block) bool { return b.Owner.Node() != "" }) {
-		f.warn("no BlockAffinity in the files, though blocks have owners: were blockaffinities left out?")
-	}
-	if len(s.Handles) == 0 && !f.info.resources[blocks.Handles] && slices.ContainsFunc(s.Blocks, func(b blocks.Block) bool {
-		return slices.ContainsFunc(b.Attributes, func(a blocks.Attributes) bool { return a.HasHandle })
-	}) {
-		f.warn("no IPAMHandle in the files, though addresses have handles: were ipamhandles left out?")
-	}
-	if len(s.Namespaces) == 0 && len(s.Workloads) > 0 && len(s.Pools) > 1 && !f.info.resources[blocks.Namespaces] {
-		f.warn("no Namespace in the files: which pools namespaces ask for by annotation is not known")
 	}
 }

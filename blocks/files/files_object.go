@@ -11,12 +11,11 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// infoVersion and infoKind identify the object by which "calico-audit snapshot"
-// says what it read and when, before all others; endKind is that of the last one.
+// infoKind is the kind of the object by which "calico-audit snapshot" says what it read
+// and when, before all others; endKind is that of the last one.
 const (
-	infoVersion = "calico-audit/v1alpha1"
-	infoKind    = "SnapshotInfo"
-	endKind     = "SnapshotEnd"
+	infoKind = "SnapshotInfo"
+	endKind  = "SnapshotEnd"
 )
 
 // snapshotInfo is what the SnapshotInfo of files say.
@@ -83,24 +82,24 @@ type envelope struct {
 const maxListDepth = 8
 
 // object takes one object of the file at hand.
-func (f *fileReader) object(o rawObject) error {
+func (f *fileReader) object(o RawObject) error {
 	if o.document != f.document {
 		f.document, f.list = o.document, listed{}
 	}
 	return f.nested(o, 0)
 }
 
-func (f *fileReader) nested(o rawObject, depth int) error {
+func (f *fileReader) nested(o RawObject, depth int) error {
 	wrong := func(format string, args ...any) error {
 		return &decode.FileError{Document: o.document, Line: o.line, Err: fmt.Errorf(format, args...)}
 	}
-	if o.listVersion == infoVersion { // what several clusters' reports stand in
+	if o.listVersion == blocks.APIVersion { // what several clusters' reports stand in
 		return f.decode(o, envelope{kind: o.listKind, version: o.listVersion})
 	}
 	r := f.reader
-	r.Reset(o.json)
+	r.Reset(o.JSON)
 	if r.Peek() != '{' {
-		return wrong("not a Kubernetes object, but %s", decode.Clip(o.json))
+		return wrong("not a Kubernetes object, but %s", decode.Clip(o.JSON))
 	}
 	var e envelope
 	r.Fields(decode.Members{"kind": &e.kind, "apiVersion": &e.version, "items": func() {
@@ -122,24 +121,24 @@ func (f *fileReader) nested(o rawObject, depth int) error {
 		return f.listItems(o, e, depth)
 	case e.kind == "List" || f.kinds[e.version+"/"+strings.TrimSuffix(e.kind, "List")] != nil && strings.HasSuffix(e.kind, "List"):
 		return wrong("a %s without items; is the file cut off?", e.kind)
-	case e.version == infoVersion && e.kind == infoKind:
+	case e.version == blocks.APIVersion && e.kind == infoKind:
 		return f.readInfo(o)
-	case e.version == infoVersion && e.kind == endKind:
+	case e.version == blocks.APIVersion && e.kind == endKind:
 		return f.readEnd(o)
 	}
 	return f.decode(o, e)
 }
 
 // listItems takes the objects of a list that stands within another object.
-func (f *fileReader) listItems(o rawObject, e envelope, depth int) error {
+func (f *fileReader) listItems(o RawObject, e envelope, depth int) error {
 	outer := f.list
 	f.list = listed{}
 	defer func() { f.list = outer }()
-	r := decode.NewJSONReader(o.json)
+	r := decode.NewJSONReader(o.JSON)
 	var failed error
 	r.Fields(decode.Members{"items": func() {
 		r.Array(func(int) {
-			item := rawObject{json: r.Raw(), document: o.document, line: o.line, listKind: e.kind, listVersion: e.version}
+			item := RawObject{JSON: r.Raw(), document: o.document, line: o.line, listKind: e.kind, listVersion: e.version}
 			if failed == nil {
 				failed = f.nested(item, depth+1)
 			}
@@ -157,9 +156,9 @@ func (f *fileReader) listItems(o rawObject, e envelope, depth int) error {
 }
 
 // decode takes an object that is no list.
-func (f *fileReader) decode(o rawObject, e envelope) error {
+func (f *fileReader) decode(o RawObject, e envelope) error {
 	k := f.kinds[e.version+"/"+e.kind]
-	if e.version == infoVersion {
+	if e.version == blocks.APIVersion {
 		f.ours = cmp.Or(f.ours, f.current+" is of kind "+e.kind)
 	}
 	if k == nil {
@@ -169,7 +168,7 @@ func (f *fileReader) decode(o rawObject, e envelope) error {
 	}
 	out := f.group(e.version).of(k)
 	f.decoder.Out, f.decoder.Native, f.decoder.Source = out, e.version == decode.GroupNative, f.current
-	object := decode.Object{Text: o.json}
+	object := decode.Object{Text: o.JSON}
 	_ = f.decoder.One(object) // its syntax was checked
 	record := f.opts.Record.of(k.Resource)
 	record.Object(e.version, object)

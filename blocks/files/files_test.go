@@ -294,8 +294,8 @@ func TestMissingKindsAreGaps(t *testing.T) {
 	s, warnings := read(t, dir(t, map[string]string{"a.yaml": blockYAML}))
 	diff(t, "gaps", []string{"ippools: no IPPool in the files", "nodes: no Node in the files", "pods: no Pod in the files"}, reasons(s))
 	diff(t, "warnings", []string{
-		"no BlockAffinity in the files, though blocks have owners: were blockaffinities left out?",
 		"no IPAMHandle in the files, though addresses have handles: were ipamhandles left out?",
+		"no BlockAffinity in the files, though blocks have owners: were blockaffinities left out?",
 	}, warnings)
 
 	// A block that cannot be understood is a block, too.
@@ -387,8 +387,8 @@ func TestTakenAt(t *testing.T) {
 	if want := at("2025-11-20T12:00:00.5Z"); !s.Cluster.TakenAt.Equal(want) {
 		t.Errorf("newest time in the files: got %v, want %v", s.Cluster.TakenAt, want)
 	}
-	beat := nodeYAML[:len(nodeYAML)-2] + `, conditions: [{type: Ready, status: "True", lastHeartbeatTime: "2025-11-20T12:03:00Z"}]}`
-	s, _ = read(t, dir(t, map[string]string{"a.yaml": poolYAML + "---\n" + beat}))
+	heartbeat := nodeYAML[:len(nodeYAML)-2] + `, conditions: [{type: Ready, status: "True", lastHeartbeatTime: "2025-11-20T12:03:00Z"}]}`
+	s, _ = read(t, dir(t, map[string]string{"a.yaml": poolYAML + "---\n" + heartbeat}))
 	if want := at("2025-11-20T12:03:00Z"); !s.Cluster.TakenAt.Equal(want) {
 		t.Errorf("a node's heartbeat: got %v, want %v", s.Cluster.TakenAt, want)
 	}
@@ -594,7 +594,7 @@ func FuzzFiles(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		r := newFileReader(FileOptions{})
-		if _, err := splitObjects(bytes.NewReader(text), r.object, r.endList); err != nil {
+		if _, err := Split(bytes.NewReader(text), r.object, r.endList); err != nil {
 			if err.Error() == "" {
 				t.Fatal("an error without words")
 			}

@@ -208,7 +208,7 @@ type SaveOptions struct {
 // Save calls emit with the objects of a saved snapshot, each as JSON on one line:
 // first one of kind SnapshotInfo that says when and where s was read, what is missing
 // from it and how many objects of which kinds follow; then the recorded objects; and
-// one of kind SnapshotEnd, by which whoever reads them knows that none were lost. s
+// one of kind SnapshotEnd, by which anyone who reads them knows that none were lost. s
 // must be the snapshot that was made of them. [ReadFiles] makes the same snapshot of
 // what was emitted.
 //

@@ -26,7 +26,7 @@ type savedInfo struct {
 	// Resources were read whole, also where no object of them exists.
 	Resources []blocks.Resource `json:"resources"`
 	// Gaps are resources that were not read, or only in part.
-	Gaps []savedGap `json:"gaps,omitempty"`
+	Gaps []blocks.Gap `json:"gaps,omitempty"`
 }
 
 // savedEnd is the object SnapshotEnd, the last of a saved snapshot.
@@ -39,16 +39,11 @@ type savedEnd struct {
 	Objects int `json:"objects"`
 }
 
-type savedGap struct {
-	Resource blocks.Resource `json:"resource"`
-	Reason   string          `json:"reason"`
-}
-
 // info returns the SnapshotInfo of a snapshot.
 func (r *Recorder) info(s *blocks.Snapshot, n *decode.Anonymizer) []byte {
 	c := &s.Cluster
 	info := savedInfo{
-		APIVersion: infoVersion, Kind: infoKind, Datastore: c.Datastore, APIGroup: c.APIGroup, APIGroupReason: c.APIGroupReason,
+		APIVersion: blocks.APIVersion, Kind: infoKind, Datastore: c.Datastore, APIGroup: c.APIGroup, APIGroupReason: c.APIGroupReason,
 		TakenAt: savedTime(s), Anonymized: n != nil, Counts: map[blocks.Resource]int{}, Resources: r.readWholly(s),
 	}
 	for res, spool := range r.spools {
@@ -63,7 +58,7 @@ func (r *Recorder) info(s *blocks.Snapshot, n *decode.Anonymizer) []byte {
 		if n != nil {
 			g.Reason = plainReason(g.Reason)
 		}
-		info.Gaps = append(info.Gaps, savedGap{g.Resource, g.Reason})
+		info.Gaps = append(info.Gaps, blocks.Gap{Resource: g.Resource, Reason: g.Reason})
 	}
 	out, _ := json.Marshal(info) // made of texts, it always can be
 	return out
@@ -71,7 +66,7 @@ func (r *Recorder) info(s *blocks.Snapshot, n *decode.Anonymizer) []byte {
 
 // end returns the SnapshotEnd of a snapshot.
 func (r *Recorder) end(s *blocks.Snapshot, objects int) []byte {
-	out, _ := json.Marshal(savedEnd{APIVersion: infoVersion, Kind: endKind, TakenAt: savedTime(s), Objects: objects})
+	out, _ := json.Marshal(savedEnd{APIVersion: blocks.APIVersion, Kind: endKind, TakenAt: savedTime(s), Objects: objects})
 	return out
 }
 

@@ -119,7 +119,7 @@ func TestSavedGaps(t *testing.T) {
 	for _, line := range firstLines(t, path, 1) {
 		var info savedInfo
 		must(t, json.Unmarshal([]byte(line), &info))
-		if info.Kind != infoKind || info.APIVersion != infoVersion || len(info.Gaps) != 2 || info.TakenAt == "" || info.Datastore != "files" {
+		if info.Kind != infoKind || info.APIVersion != blocks.APIVersion || len(info.Gaps) != 2 || info.TakenAt == "" || info.Datastore != "files" {
 			t.Errorf("%+v", info)
 		}
 	}

@@ -22,9 +22,9 @@ var errTooLarge = errors.New("larger than anything that Kubernetes stores")
 // memory of its text.
 const maxYAMLObject = 16 << 20
 
-// rawObject is an object of a file: JSON, and where it comes from.
-type rawObject struct {
-	json []byte
+// RawObject is an object of a file, as JSON, and where it comes from.
+type RawObject struct {
+	JSON []byte
 	// document counts the documents of the file from 1.
 	document int
 	// line is where the object begins, from 1.
@@ -38,11 +38,11 @@ type rawObject struct {
 	unended bool
 }
 
-// splitObjects reads a file's text and calls emit with each object in it: the
+// Split reads a file's text and calls emit with each object in it: the
 // documents, and the items of those that are lists. After the items of such a
 // document it calls endList with the list itself, without them. Memory is needed
 // for one object at a time, not for the file.
-func splitObjects(text io.Reader, emit, endList func(rawObject) error) (documents int, err error) {
+func Split(text io.Reader, emit, endList func(RawObject) error) (documents int, err error) {
 	in := bufio.NewReaderSize(text, 1<<16)
 	if bom, _ := in.Peek(3); bytes.Equal(bom, []byte("\xef\xbb\xbf")) {
 		_, _ = in.Discard(3)

@@ -167,7 +167,7 @@ func (s *jsonSplitter) top() error {
 		return err
 	}
 	s.object = append(s.object, '}')
-	o := rawObject{json: s.object, document: s.document, line: start}
+	o := RawObject{JSON: s.object, document: s.document, line: start}
 	if list {
 		return s.end(o)
 	}
@@ -175,12 +175,12 @@ func (s *jsonSplitter) top() error {
 }
 
 // items reads a list and calls emit with each element.
-func (s *jsonSplitter) items(emit func(rawObject) error) error {
+func (s *jsonSplitter) items(emit func(RawObject) error) error {
 	_, err := s.in.ReadToken()
 	for err == nil && s.peek() != ']' {
 		var item jsontext.Value
 		if item, err = s.in.ReadValue(); err == nil {
-			err = emit(rawObject{json: item, document: s.document, line: s.line() - bytes.Count(item, []byte("\n"))})
+			err = emit(RawObject{JSON: item, document: s.document, line: s.line() - bytes.Count(item, []byte("\n"))})
 		}
 	}
 	if err == nil {

@@ -10,13 +10,13 @@ import (
 
 // listItems hands out the items of a list at hand, and then the list.
 type listItems struct {
-	emit    func(rawObject) error
-	endList func(rawObject) error
+	emit    func(RawObject) error
+	endList func(RawObject) error
 	// kind and version are the list's, once they are known.
 	kind, version string
 	// Items without a kind that come before the list's wait: their text in memory, and
 	// in a file once there is much of it.
-	waiting []rawObject // without their text
+	waiting []RawObject // without their text
 	sizes   []int
 	held    bytes.Buffer
 	file    *os.File
@@ -31,9 +31,9 @@ func (l *listItems) begin(head []byte) {
 }
 
 // item hands out an item, or keeps it until its list's kind is known if it needs that.
-func (l *listItems) item(o rawObject) error {
+func (l *listItems) item(o RawObject) error {
 	if l.kind == "" {
-		if kind, _ := kindAndVersion(o.json); kind == "" {
+		if kind, _ := kindAndVersion(o.JSON); kind == "" {
 			return l.wait(o)
 		}
 	}
@@ -41,10 +41,10 @@ func (l *listItems) item(o rawObject) error {
 	return l.emit(o)
 }
 
-func (l *listItems) wait(o rawObject) error {
-	l.sizes = append(l.sizes, len(o.json))
-	l.held.Write(o.json)
-	o.json = nil
+func (l *listItems) wait(o RawObject) error {
+	l.sizes = append(l.sizes, len(o.JSON))
+	l.held.Write(o.JSON)
+	o.JSON = nil
 	l.waiting = append(l.waiting, o)
 	if l.held.Len() <= maxWaiting {
 		return nil
@@ -62,9 +62,9 @@ func (l *listItems) wait(o rawObject) error {
 }
 
 // end hands out what waited, and the list without its items.
-func (l *listItems) end(list rawObject) error {
+func (l *listItems) end(list RawObject) error {
 	defer l.drop()
-	l.kind, l.version = kindAndVersion(list.json)
+	l.kind, l.version = kindAndVersion(list.JSON)
 	var in io.Reader = &l.held
 	if l.file != nil {
 		if _, err := l.file.Seek(0, io.SeekStart); err != nil {
@@ -78,7 +78,7 @@ func (l *listItems) end(list rawObject) error {
 		if _, err := io.ReadFull(in, text); err != nil {
 			return err
 		}
-		o.json, o.listKind, o.listVersion = text, l.kind, l.version
+		o.JSON, o.listKind, o.listVersion = text, l.kind, l.version
 		if err := l.emit(o); err != nil {
 			return err
 		}

@@ -152,7 +152,7 @@ func (s *yamlSplitter) endItem() error {
 	}
 	s.object = s.object[:0]
 	object = bytes.TrimSuffix(bytes.TrimPrefix(object, []byte("[")), []byte("]"))
-	return s.item(rawObject{json: object, document: s.document, line: s.itemAt})
+	return s.item(RawObject{JSON: object, document: s.document, line: s.itemAt})
 }
 
 // finish ends the document at hand.
@@ -175,12 +175,12 @@ func (s *yamlSplitter) finish() error {
 			s.document--
 			return nil
 		}
-		return s.emit(rawObject{json: object, document: s.document, line: s.start, unended: !s.ended})
+		return s.emit(RawObject{JSON: object, document: s.document, line: s.start, unended: !s.ended})
 	}
 	if kind, _ := kindAndVersion(object); kind == "" {
 		return &decode.FileError{Document: s.document, Line: s.start, Err: errors.New("a list without kind; is the file cut off?")}
 	}
-	return s.end(rawObject{json: object, document: s.document, line: s.start})
+	return s.end(RawObject{JSON: object, document: s.document, line: s.start})
 }
 
 // isMarker reports whether a line is a document marker.

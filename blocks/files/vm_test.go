@@ -70,7 +70,7 @@ func TestVirtualMachinesOfFiles(t *testing.T) {
 	}
 	diff(t, "virtual machines", []blocks.VirtualMachine{vm("oracle-db.main", "2b-uid", false), vm("stopped-one", "", false)}, after.VMs)
 	diff(t, "instances", []blocks.VirtualMachine{vm("loose-instance", "", false), vm("oracle-db.main", "1a-uid", true)}, after.VMInstances)
-	if !after.VMsKnown || !after.Complete() || len(after.Gaps) != 1 || !after.Gaps[0].Held {
+	if !after.VMsKnown || !after.Complete() || len(after.Gaps) != 1 || !after.Gaps[0].Tolerated {
 		t.Errorf("known %t, gaps %+v", after.VMsKnown, after.Gaps)
 	}
 	pod := after.Workloads[0]

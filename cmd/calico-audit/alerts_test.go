@@ -20,13 +20,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // pods are n pods of a node, the first of number from.
-func pods(node string, from, n int) []testcluster.Pod {
-	var out []testcluster.Pod
+func pods(node string, from, n int) []seeding.Pod {
+	var out []seeding.Pod
 	for i := from; i < from+n; i++ {
-		out = append(out, testcluster.Pod{Namespace: "shop", Name: fmt.Sprintf("web-%s-%d", node, i), Node: node})
+		out = append(out, seeding.Pod{Namespace: "shop", Name: fmt.Sprintf("web-%s-%d", node, i), Node: node})
 	}
 	return out
 }
@@ -39,7 +40,7 @@ func pods(node string, from, n int) []testcluster.Pod {
 // of it after the repair and the restart of the borrowers.
 func TestAlertsOfTheStory(t *testing.T) {
 	cluster := testcluster.Start(t, testcluster.Options{WatchCache: true})
-	seeder, err := testcluster.NewSeeder(cluster)
+	seeder, err := seeding.New(cluster)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,7 @@ func TestAlertsOfTheStory(t *testing.T) {
 	must(seeder.Pool(ctx, "pods-v4", apiv3.IPPoolSpec{CIDR: "10.64.75.0/24", BlockSize: 26, NATOutgoing: true}))
 	must(seeder.Namespace(ctx, "shop", nil, nil))
 	for _, node := range []string{"old-1", "old-2"} {
-		must(seeder.Node(ctx, testcluster.Node{Name: node}))
+		must(seeder.Node(ctx, seeding.Node{Name: node}))
 		must(seeder.Pods(ctx, pods(node, 0, 10)))
 	}
 	borrowed := func() int {
@@ -86,7 +87,7 @@ func TestAlertsOfTheStory(t *testing.T) {
 
 	t.Log("new nodes join, find no block, and borrow")
 	for _, node := range []string{"new-1", "new-2"} {
-		must(seeder.Node(ctx, testcluster.Node{Name: node}))
+		must(seeder.Node(ctx, seeding.Node{Name: node}))
 		must(seeder.Pods(ctx, pods(node, 0, 2)))
 	}
 	if n := borrowed(); n != 4 {
@@ -136,7 +137,7 @@ func TestAlertsOfTheStory(t *testing.T) {
 // end of that once one does.
 func TestAlertOfSilentNodes(t *testing.T) {
 	cluster := testcluster.Start(t, testcluster.Options{WatchCache: true})
-	seeder, err := testcluster.NewSeeder(cluster)
+	seeder, err := seeding.New(cluster)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +150,7 @@ func TestAlertOfSilentNodes(t *testing.T) {
 	}
 	must(seeder.Init(ctx))
 	must(seeder.Pool(ctx, "pods-v4", apiv3.IPPoolSpec{CIDR: "10.64.75.0/24", BlockSize: 26}))
-	must(seeder.Node(ctx, testcluster.Node{Name: "n1"}))
+	must(seeder.Node(ctx, seeding.Node{Name: "n1"}))
 	m := monitor(t, filepath.Join("..", ".."), runExporter(t, "--kubeconfig", cluster.KubeconfigPath(), "--interval", "1s", "--agents", "--agents-interval", "10s"))
 	m.await("somebody was told of the node", func() bool { return m.firing("CalicoHostViewsMissing") })
 	if n := m.state("CalicoHostViewsMissing"); n.receiver != "ticket" || !strings.HasPrefix(n.summary, "1 Ready node") {

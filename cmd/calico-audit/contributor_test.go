@@ -14,6 +14,7 @@ import (
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // TestContributor adds a check as audit/checks/README.md says, step by step, in a copy of
@@ -22,10 +23,10 @@ import (
 func TestContributor(t *testing.T) {
 	cluster := testcluster.Start(t, testcluster.Options{WatchCache: true})
 	tree := copyRepository(t)
-	followSteps(t, tree)
+	followSteps(t, tree, "audit/checks/README.md")
 
 	ctx := t.Context()
-	seeder, err := testcluster.NewSeeder(cluster)
+	seeder, err := seeding.New(cluster)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,8 +39,8 @@ func TestContributor(t *testing.T) {
 	must(seeder.Init(ctx))
 	must(seeder.Pool(ctx, "pods", apiv3.IPPoolSpec{CIDR: "10.0.0.0/24", BlockSize: 26}))
 	must(seeder.Namespace(ctx, "shop", nil, nil))
-	must(seeder.Node(ctx, testcluster.Node{Name: "n1"}))
-	used, err := seeder.Pod(ctx, testcluster.Pod{Namespace: "shop", Name: "a", Node: "n1"})
+	must(seeder.Node(ctx, seeding.Node{Name: "n1"}))
+	used, err := seeder.Pod(ctx, seeding.Pod{Namespace: "shop", Name: "a", Node: "n1"})
 	must(err)
 	must(seeder.Reservation(ctx, "kept", netip.PrefixFrom(used[0], 32)))
 
@@ -64,6 +65,29 @@ func TestContributor(t *testing.T) {
 	status, body, err := get(ctx, "http://"+exporter+"/metrics")
 	if err != nil || status != http.StatusOK || !strings.Contains(string(body), `calico_audit_findings{check="ip/reserved",severity="error"} 1`) {
 		t.Errorf("the metrics lack the finding: %d %v\n%s", status, err, body)
+	}
+}
+
+// TestContributorOfKinds adds a kind of object as blocks/decode/README.md says, step by step,
+// in a copy of the repository, and sees it in what a user may list and what is saved.
+func TestContributorOfKinds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: builds the program")
+	}
+	tree := copyRepository(t)
+	followSteps(t, tree, "blocks/decode/README.md")
+	for _, file := range []string{"examples/kubernetes/rbac/clusterrole.yaml", "examples/helm/calico-audit/files/rbac-exporter.yaml", "cmd/GUIDE.md"} {
+		if text, err := os.ReadFile(filepath.Join(tree, file)); err != nil || !strings.Contains(string(text), "hostendpoints") {
+			t.Errorf("%s lacks the kind: %v", file, err)
+		}
+	}
+	dump := filepath.Join(tree, "dump.yaml")
+	if err := writeFile(dump, []byte("apiVersion: projectcalico.org/v3\nkind: HostEndpoint\nmetadata: {name: eth0}\nspec: {node: machine-x, interfaceName: eth0}\n")); err != nil {
+		t.Fatal(err)
+	}
+	saved := inTree(t, tree, "go", "run", "./cmd/calico-audit", "snapshot", "-f", dump, "-o", "-", "--anonymize")
+	if !strings.Contains(saved, "kind: HostEndpoint\n") || strings.Contains(saved, "machine-x") {
+		t.Errorf("saved as %s", saved)
 	}
 }
 
@@ -99,14 +123,14 @@ var (
 	stepFile  = regexp.MustCompile("`([a-z_/.-]+/[a-z_.-]+\\.(?:go|txt))`")
 )
 
-// followSteps does what the page on adding a check says.
-func followSteps(t *testing.T, tree string) {
+// followSteps does what a page on adding something says.
+func followSteps(t *testing.T, tree, page string) {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join(tree, "audit", "checks", "README.md"))
+	text, err := os.ReadFile(filepath.Join(tree, page))
 	if err != nil {
 		t.Fatal(err)
 	}
-	steps := regexp.MustCompile(`(?m)^\d\. `).Split(string(page), -1)[1:]
+	steps := regexp.MustCompile(`(?m)^\d\. `).Split(string(text), -1)[1:]
 	if len(steps) < 4 {
 		t.Fatalf("the page has only %d steps", len(steps))
 	}
@@ -133,6 +157,8 @@ func followSteps(t *testing.T, tree string) {
 		case os.IsNotExist(err):
 		case err != nil:
 			t.Fatal(err)
+		case lang == "diff":
+			text = patched(t, string(old), text)
 		default: // a line of a list, in order
 			text = intoList(t, string(old), text)
 		}
@@ -140,6 +166,17 @@ func followSteps(t *testing.T, tree string) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// patched adds lines after the one that comes before them in a diff.
+func patched(t *testing.T, text, diff string) string {
+	t.Helper()
+	before, added, _ := strings.Cut(diff, "\n")
+	before, added = before[1:]+"\n", strings.TrimPrefix(strings.ReplaceAll("\n"+added, "\n+", "\n"), "\n")
+	if strings.Count(text, before) != 1 {
+		t.Fatalf("the file has no place after %q", before)
+	}
+	return strings.Replace(text, before, before+added, 1)
 }
 
 // intoList puts a line before the first one of its form that comes after it by alphabet.

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
@@ -66,12 +67,12 @@ func besideKubeControllers(b *testing.B) {
 		}
 	}
 	cluster := testcluster.Start(b, testcluster.Options{WatchCache: true}) // as a real cluster has it
-	seeder, err := testcluster.NewSeeder(cluster)
+	seeder, err := seeding.New(cluster)
 	must(err)
 	must(seeder.Init(ctx))
 	must(seeder.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true}))
 	must(seeder.Pool(ctx, "pods", apiv3.IPPoolSpec{CIDR: "10.0.0.0/8", BlockSize: 26}))
-	must(seeder.Bulk(ctx, testcluster.Bulk{Nodes: busyNodes, PodsPerNode: busyPods}))
+	must(seeder.Bulk(ctx, seeding.Bulk{Nodes: busyNodes, PodsPerNode: busyPods}))
 
 	ours := exec.Command(built(b), exporterArgs("--kubeconfig", cluster.KubeconfigPath())...)
 	url := "http://" + startExporter(b, ours) + "/metrics"
@@ -151,7 +152,7 @@ func built(b *testing.B) string {
 // changePods has pods come and go at a steady rate, with addresses from Calico's own
 // IPAM client, until the function is called that it returns: that tells the rate that
 // the cluster stood.
-func changePods(b *testing.B, seeder *testcluster.Seeder) (stop func() float64) {
+func changePods(b *testing.B, seeder *seeding.Seeder) (stop func() float64) {
 	b.Helper()
 	const workers, live = 10, 20
 	ctx, cancel := context.WithCancel(b.Context())
@@ -177,12 +178,12 @@ func changePods(b *testing.B, seeder *testcluster.Seeder) (stop func() float64) 
 	})
 	for w := range workers {
 		wait.Go(func() {
-			var pods []testcluster.Pod
+			var pods []seeding.Pod
 			next := 0
 			for range turns {
 				var err error
 				if len(pods) < live {
-					p := testcluster.Pod{
+					p := seeding.Pod{
 						Namespace: fmt.Sprintf("bulk-%03d", w), Name: fmt.Sprintf("app-7f9d8c6b54-%02d-%06d", w, next),
 						Node: fmt.Sprintf("bulk-%05d", (next*workers+w)%busyNodes),
 					}
@@ -227,7 +228,7 @@ func scrapeOften(ctx context.Context, urls ...string) {
 
 // probe measures how long it takes, in seconds, until our metrics and theirs show a pool
 // that is made and a pod that gets an address of it. The pools are numbered from first.
-func probe(b *testing.B, seeder *testcluster.Seeder, first int, ours, theirs string) (pools, pods [2][]float64) {
+func probe(b *testing.B, seeder *seeding.Seeder, first int, ours, theirs string) (pools, pods [2][]float64) {
 	b.Helper()
 	for i := first; i < first+busyProbes; i++ {
 		name := fmt.Sprintf("probe-%d", i)
@@ -256,7 +257,7 @@ func probe(b *testing.B, seeder *testcluster.Seeder, first int, ours, theirs str
 			return seeder.Pool(b.Context(), name, apiv3.IPPoolSpec{CIDR: fmt.Sprintf("192.168.%d.0/24", i), BlockSize: 26})
 		}, "capacity", "ipam_ippool_size", 256)
 		both(&pods, func() error {
-			_, err := seeder.Pod(b.Context(), testcluster.Pod{
+			_, err := seeder.Pod(b.Context(), seeding.Pod{
 				Namespace: "bulk-000", Name: name, Node: "bulk-00000",
 				Annotations: map[string]string{"cni.projectcalico.org/ipv4pools": fmt.Sprintf("[%q]", name)},
 			})
@@ -269,7 +270,7 @@ func probe(b *testing.B, seeder *testcluster.Seeder, first int, ours, theirs str
 // awaitSum waits until the series whose lines begin so add up to at least a number.
 func awaitSum(ctx context.Context, url, series string, want float64) error {
 	sum := 0.0
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(eventTimeout); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
 		status, body, err := get(ctx, url)
 		if err != nil || status != http.StatusOK {
 			continue

@@ -36,7 +36,7 @@ func program(t *testing.T, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	return c, &errOut
 }
 
-// TestClosedPipe: nobody reads the output ("| head"). That is no error, and the
+// TestClosedPipe: no one reads the output ("| head"). That is no error, and the
 // exit code still tells of the findings.
 func TestClosedPipe(t *testing.T) {
 	story := filepath.Join("..", "..", "examples", "snapshots", "story")

@@ -38,8 +38,8 @@ type notice struct {
 	receiver, status, name, severity, summary string
 }
 
-// patience is how long a state may take to come about; a busy machine is slow.
-const patience = 3 * time.Minute
+// eventTimeout is how long a state may take to come about; a busy machine is slow.
+const eventTimeout = 3 * time.Minute
 
 // monitor starts both, with the rules of a tree of the repository, on the exporter at an
 // address, and those of further jobs, given as scrape configurations.
@@ -141,7 +141,7 @@ func serve(t *testing.T, ready string, command func(listen string) *exec.Cmd) st
 			<-ended
 			_ = log.Close()
 		})
-		for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		for deadline := time.Now().Add(eventTimeout); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
 			if status, _, err := get(t.Context(), "http://"+address+ready); err == nil && status == http.StatusOK {
 				return address
 			}
@@ -222,7 +222,7 @@ func (m *monitoring) heard() string {
 // await waits for a state.
 func (m *monitoring) await(what string, holds func() bool) {
 	m.t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(eventTimeout); !holds(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			m.t.Fatalf("waited in vain until %s; what was told:\n%s", what, m.heard())
 		}

@@ -81,7 +81,7 @@ func watchAs(t *testing.T, server *testcluster.Cluster, user string) string {
 	}()
 	var gaps []blocks.Gap
 	var since time.Time
-	for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(eventTimeout); ; time.Sleep(200 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			return fmt.Sprintf("what it sees does not settle: %v", gaps)
 		}

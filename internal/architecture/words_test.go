@@ -25,75 +25,82 @@ var update = flag.Bool("update", false, "lower the limits in words.txt to what t
 // avoided are words that nobody in the field searches for, or that mean several things
 // here, with those to use. In names each stands for a part of an identifier.
 var avoided = []struct{ word, instead, in string }{
-	{"keeper", "reflector, store, confirmed owner", "name text comment document"},
-	{"keepers", "reflectors, stores, confirmed owners", "name text comment document"},
+	{"keeper", "reflector, store, confirmed owner", "name text comment document asset file"},
+	{"keepers", "reflectors, stores, confirmed owners", "name text comment document asset file"},
+	{"column", "descriptor; of a table only", "name"},
+	{"form", "schema", "name"},
+	{"role", "redaction class; of RBAC only", "name"},
+	{"roles", "redaction classes; of RBAC only", "name"},
+	{"question", "probe, scenario", "name"},
+	{"needs", "requires, optional", "name"},
+	{"release", "what is released, as a type", "type"},
 	{"beat", "liveness or freshness probe", "name"},
 	{"patience", "stalenessTimeout", "name"},
 	{"hurry", "probeInterval", "name"},
 	{"settle", "propagationDelay", "name"},
 	{"stall", "reconnectAfter, stale", "name"},
-	{"mourn", "markUnavailable", "name text comment document"},
+	{"mourn", "markUnavailable", "name text comment document asset file"},
 	{"gone", "errUnavailable, deleted", "name"},
 	{"revive", "reset", "name"},
-	{"poke", "notify", "name text comment document"},
-	{"kick", "trigger", "name text comment document"},
+	{"poke", "notify", "name text comment document asset file"},
+	{"kick", "trigger", "name text comment document asset file"},
 	{"shape", "field mask, schema, redaction class", "name"},
 	{"hold", "RetainReason, Reclaimability", "name"},
 	{"held", "RetainReason, Reclaimability", "name"},
-	{"judge", "Evaluate, Classify", "name text comment document"},
-	{"judged", "Result", "name text comment document"},
-	{"judgement", "Result", "name text comment document"},
-	{"unjudged", "Inconclusive", "name text comment document"},
+	{"judge", "Evaluate, Classify", "name text comment document asset file"},
+	{"judged", "Result", "name text comment document asset file"},
+	{"judgement", "Result", "name text comment document asset file"},
+	{"unjudged", "Inconclusive", "name text comment document asset file"},
 	{"withhold", "SkipPartial", "name"},
 	{"withheld", "SkipPartial", "name"},
-	{"stray", "foreign blackhole, unreferenced address, orphan affinity", "name text comment document"},
+	{"stray", "foreign blackhole, unreferenced address, orphan affinity", "name text comment document asset file"},
 	{"claims", "affinities", "name"},
-	{"ledger", "confirmation tracker", "name text comment document"},
-	{"sift", "filter", "name text comment document"},
-	{"outlook", "remedy", "name text comment document"},
-	{"sheet", "builder", "name text comment document"},
-	{"ruin", "damage fixture", "name text comment document"},
+	{"ledger", "confirmation tracker", "name text comment document asset file"},
+	{"sift", "filter", "name text comment document asset file"},
+	{"outlook", "remedy", "name text comment document asset file"},
+	{"sheet", "builder", "name text comment document asset file"},
+	{"ruin", "damage fixture", "name text comment document asset file"},
 	{"ruined", "damage fixture", "name"},
-	{"referee", "invariant checker", "name text comment document"},
-	{"chronicle", "etcd history", "name text comment document"},
-	{"gate", "fault proxy", "name text comment document"},
-	{"house", "architecture", "name text comment document"},
+	{"referee", "invariant checker", "name text comment document asset file"},
+	{"chronicle", "etcd history", "name text comment document asset file"},
+	{"gate", "fault proxy", "name text comment document asset file"},
+	{"house", "architecture", "name text comment document asset file"},
 	{"room", "package", "name"},
-	{"sketch", "state DSL", "name text comment document"},
+	{"sketch", "state DSL", "name text comment document asset file"},
 	{"sketched", "state DSL", "name"},
-	{"fate", "RouteOutcome", "name text comment document"},
+	{"fate", "RouteOutcome", "name text comment document asset file"},
 	{"standing", "AffinityStatus", "name"},
 	{"supposed", "hypothetical", "name"},
-	{"hoarder", "node that holds several blocks", "name text comment document"},
-	{"hoarders", "nodes that hold several blocks", "name text comment document"},
+	{"hoarder", "node that holds several blocks", "name text comment document asset file"},
+	{"hoarders", "nodes that hold several blocks", "name text comment document asset file"},
 	{"tells whether", "reports whether", "comment"},
-	{"whoever", "name the component", "text comment document"},
-	{"nobody", "no one, or name it", "text comment document"},
-	{"anew", "again", "text comment document"},
+	{"whoever", "name the component", "text comment document asset"},
+	{"nobody", "no one, or name it", "text comment document asset"},
+	{"anew", "again", "text comment document asset"},
 	// What users read besides.
-	{"is no node", `node "X" no longer exists`, "text document"},
-	{"leads to no block", "BlockAffinity exists, its IPAMBlock does not", "text document"},
-	{"answers blackhole", "matches blackhole route P (proto bird, table main)", "text document"},
-	{"lent", "borrowed from", "text document"},
-	{"starve", "cannot allocate", "text document"},
-	{"starves", "cannot allocate", "text document"},
-	{"starving", "that cannot allocate", "text document"},
-	{"take the reservation back", "delete the IPReservation", "text document"},
-	{"nothing that may be done", "no automatic steps", "text document"},
-	{"what has the same number", "steps with the same number: any order", "text document"},
-	{"a grace apart", "one grace period (15m) apart", "text document"},
-	{"makes no sense", "invalid usage", "text document"},
-	{"make no sense", "invalid", "text document"},
-	{"to carry the plan out", "apply it with", "text document"},
-	{"fires when", "description", "text document"},
-	{"to claim", "free", "text document"},
-	{"end what runs", "network namespace, PID and its state: drain and reboot the node", "text document"},
-	{"not to be had", "no longer served or no longer permitted", "text document"},
-	{"breaks off", "unexpected end of JSON input", "text document"},
-	{"which is no", "which is not a", "text document"},
-	{"it is no", "it is not a", "text document"},
-	{"answer is no", "answer is not a", "text document"},
-	{"takes note of", "records", "text comment document"},
+	{"is no node", `node "X" no longer exists`, "text document asset"},
+	{"leads to no block", "BlockAffinity exists, its IPAMBlock does not", "text document asset"},
+	{"answers blackhole", "matches blackhole route P (proto bird, table main)", "text document asset"},
+	{"lent", "borrowed from", "text document asset"},
+	{"starve", "cannot allocate", "text document asset"},
+	{"starves", "cannot allocate", "text document asset"},
+	{"starving", "that cannot allocate", "text document asset"},
+	{"take the reservation back", "delete the IPReservation", "text document asset"},
+	{"nothing that may be done", "no automatic steps", "text document asset"},
+	{"what has the same number", "steps with the same number: any order", "text document asset"},
+	{"a grace apart", "one grace period (15m) apart", "text document asset"},
+	{"makes no sense", "invalid usage", "text document asset"},
+	{"make no sense", "invalid", "text document asset"},
+	{"to carry the plan out", "apply it with", "text document asset"},
+	{"fires when", "description", "text document asset"},
+	{"TO CLAIM", "FREE", "text document asset"}, // the heading; a node does claim blocks,
+	{"end what runs", "network namespace, PID and its state: drain and reboot the node", "text document asset"},
+	{"not to be had", "no longer served or no longer permitted", "text document asset"},
+	{"breaks off", "unexpected end of JSON input", "text document asset"},
+	{"which is no", "which is not a", "text document asset"},
+	{"it is no", "it is not a", "text document asset"},
+	{"answer is no", "answer is not a", "text document asset"},
+	{"takes note of", "records", "text comment document asset"},
 }
 
 // occurrences are what has an avoided word, by scope and word.
@@ -115,11 +122,17 @@ func (o occurrences) add(scope, what string, has func(word string) bool) {
 func (o occurrences) prose(scope, path string, line int, text string) {
 	for l := range strings.Lines(text) {
 		o.add(scope, fmt.Sprintf("%s:%d", path, line), func(word string) bool {
-			return wholeWord[word].MatchString(strings.ToLower(l))
+			if word == strings.ToLower(word) {
+				return wholeWord[word].MatchString(contract.Replace(strings.ToLower(l)))
+			}
+			return wholeWord[word].MatchString(l)
 		})
 		line++
 	}
 }
+
+// contract are identifiers that users rely on though they have such a word.
+var contract = strings.NewReplacer("stray-blackhole", "", "stray_blackhole", "")
 
 // names looks at identifiers that a file declares.
 func (o occurrences) names(names ...*ast.Ident) {
@@ -127,6 +140,15 @@ func (o occurrences) names(names ...*ast.Ident) {
 		if n != nil {
 			parts := partsOf(n.Name)
 			o.add("name", n.Name, func(word string) bool { return slices.Contains(parts, word) })
+		}
+	}
+}
+
+// named is names, of those of some expressions that are identifiers.
+func (o occurrences) named(all ...ast.Expr) {
+	for _, e := range all {
+		if id, ok := e.(*ast.Ident); ok {
+			o.names(id)
 		}
 	}
 }
@@ -145,6 +167,7 @@ func (o occurrences) source(t *testing.T, path string, raw []byte) {
 	for _, group := range file.Comments {
 		o.prose("comment", path, set.Position(group.Pos()).Line, group.Text())
 	}
+	tags := map[*ast.BasicLit]bool{} // the names of fields are the contract's
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.ImportSpec:
@@ -153,18 +176,22 @@ func (o occurrences) source(t *testing.T, path string, raw []byte) {
 			o.names(n.Name)
 		case *ast.TypeSpec:
 			o.names(n.Name)
+			o.add("type", n.Name.Name, func(word string) bool { return strings.EqualFold(n.Name.Name, word) })
 		case *ast.ValueSpec:
 			o.names(n.Names...)
 		case *ast.Field:
+			tags[n.Tag] = true
 			o.names(n.Names...)
 		case *ast.AssignStmt:
-			for _, e := range n.Lhs {
-				if id, ok := e.(*ast.Ident); ok && n.Tok == token.DEFINE {
-					o.names(id)
-				}
+			if n.Tok == token.DEFINE {
+				o.named(n.Lhs...)
+			}
+		case *ast.RangeStmt:
+			if n.Tok == token.DEFINE {
+				o.named(n.Key, n.Value)
 			}
 		case *ast.BasicLit:
-			if text, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING && !strings.HasSuffix(path, "_test.go") {
+			if text, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING && !tags[n] && !strings.HasSuffix(path, "_test.go") {
 				o.prose("text", path, set.Position(n.Pos()).Line, text)
 			}
 		}
@@ -197,12 +224,13 @@ var wholeWord = func() map[string]*regexp.Regexp {
 }()
 
 // TestWords holds names, messages, comments and documents to the words that the field
-// uses. words.txt says how many there may be yet with each avoided word: names, or
+// uses, and templates, pages and examples too. words.txt says how many there may be yet with each avoided word: names, or
 // lines of the rest. Limits only go down: "go test ./internal/architecture -run Words
 // -update" lowers them to what there is.
 func TestWords(t *testing.T) {
 	found := occurrences{}
-	out, err := exec.Command("git", "-C", root(t), "ls-files", "*.go", "*.md").Output()
+	out, err := exec.Command("git", "-C", root(t), "ls-files", "*.go", "*.md", "*.tmpl", "*.html", "*.js", "*.css",
+		"examples/*.yaml", "examples/grafana/*.json").Output()
 	if err != nil {
 		t.Skipf("this is no checkout: %v", err)
 	}
@@ -215,7 +243,11 @@ func TestWords(t *testing.T) {
 			t.Fatal(err)
 		case strings.HasSuffix(path, ".md"):
 			found.prose("document", path, 1, string(raw))
+		case !strings.HasSuffix(path, ".go"):
+			found.prose("asset", path, 1, string(raw))
 		default:
+			base := partsOf(strings.TrimSuffix(contract.Replace(filepath.Base(path)), ".go"))
+			found.add("file", path, func(word string) bool { return slices.Contains(base, word) })
 			found.source(t, path, raw)
 		}
 	}

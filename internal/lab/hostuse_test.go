@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
@@ -27,7 +27,7 @@ const envStuck = "CALICO_AUDIT_LAB_STUCK"
 // addresses free, and its network namespace has them still.
 func wouldNotDie(t *testing.T, d *Datastore, l *Lab) {
 	ctx := t.Context()
-	w, pod := l.Workloads[Third], testcluster.SmallStoryPod(Third, 0)
+	w, pod := l.Workloads[Third], seeding.SmallStoryPod(Third, 0)
 	var err error
 	l.Plan, err = d.Read(ctx, l.Topology)
 	must(t, err)
@@ -43,7 +43,7 @@ until [ -e %s ]; do sleep 0.05; done`, w.name, envStuck, self, ready)
 	var container string
 	go func() {
 		var err error
-		container, err = contain(t, w.Namespace, testcluster.ContainerID(testcluster.SmallStoryNamespace, pod))
+		container, err = contain(t, w.Namespace, seeding.ContainerID(seeding.SmallStoryNamespace, pod))
 		sandbox <- errors.Join(err, os.WriteFile(ready, nil, 0o644))
 	}()
 	view, err := l.ViewAfter(ctx, Third, script)

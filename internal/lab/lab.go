@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // Lab is a topology's network while it runs.
@@ -33,7 +33,7 @@ func Start(tb testing.TB, p *Plan) (*Lab, error) {
 		return nil, err
 	}
 	for _, node := range NodeNames {
-		w, err := l.workload(tb, l.Nodes[node], testcluster.SmallStoryPod(node, 0), p.Pods[node])
+		w, err := l.workload(tb, l.Nodes[node], seeding.SmallStoryPod(node, 0), p.Pods[node])
 		if err != nil {
 			return nil, err
 		}
@@ -60,23 +60,23 @@ func Start(tb testing.TB, p *Plan) (*Lab, error) {
 			tb.Logf("routes in the end (%v):\n%s", err, routes)
 		}
 	})
-	return l, l.Settle(tb.Context())
+	return l, l.WaitConverged(tb.Context())
 }
 
 // Bounds of the wait for routes. They have come to rest when no node's routes
 // changed for longer than BIRD's interval between two looks at the kernel. Sessions
 // that are to stay down are given the time of two attempts, by confd's template.
 const (
-	settleTimeout = 90 * time.Second
-	restFor       = 2500 * time.Millisecond
-	downFor       = 9 * time.Second
-	lookEvery     = 250 * time.Millisecond
+	convergenceTimeout = 90 * time.Second
+	restFor            = 2500 * time.Millisecond
+	downFor            = 9 * time.Second
+	lookEvery          = 250 * time.Millisecond
 )
 
-// Settle waits until all BGP sessions are as they are to be, the router has learnt of the
+// WaitConverged waits until all BGP sessions are as they are to be, the router has learnt of the
 // pods, and routes have come to rest.
-func (l *Lab) Settle(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+func (l *Lab) WaitConverged(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, convergenceTimeout)
 	defer cancel()
 	rest := restFor
 	if l.Topology.Down != "" {

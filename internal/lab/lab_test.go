@@ -12,6 +12,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
@@ -104,7 +105,7 @@ func TestBorrowedAddresses(t *testing.T) {
 // versions are those of the programs that decide.
 func versions(t *testing.T) Table {
 	t.Helper()
-	release, err := testcluster.CalicoRelease()
+	release, err := programs.CalicoRelease()
 	must(t, err)
 	text, err := exec.CommandContext(t.Context(), "bird", "--version").CombinedOutput()
 	must(t, err)

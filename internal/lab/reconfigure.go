@@ -29,5 +29,5 @@ func (l *Lab) Reconfigure(ctx context.Context, p *Plan) error {
 			return fmt.Errorf("%s of %s does not take its configuration: %s", b.program, b.machine, answer)
 		}
 	}
-	return l.Settle(ctx)
+	return l.WaitConverged(ctx)
 }

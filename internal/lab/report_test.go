@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 )
 
 // reports is the story as somebody meets it who runs calico-audit: a report of the
@@ -19,7 +19,7 @@ import (
 // lists on the owner.
 func reports(t *testing.T, d *Datastore, l *Lab) {
 	ctx := t.Context()
-	root, err := testcluster.ModuleRoot()
+	root, err := programs.ModuleRoot()
 	must(t, err)
 	program := filepath.Join(t.TempDir(), "calico-audit")
 	must(t, run(ctx, nil, "go", "build", "-C", root, "-o", program, "./cmd/calico-audit"))

@@ -30,7 +30,7 @@ type StaleRow struct {
 	// NotOwner is the severity of the audit's finding about the affinity, Effect what it
 	// says that it does, and Stray the severity of that about the third node's route,
 	// with its host view.
-	NotOwner, Effect, Stray string
+	NotOwner, Effect, ForeignBlackhole string
 }
 
 // MeasureStale measures what the topology's stale affinity of the third node does. It
@@ -67,7 +67,7 @@ func (l *Lab) MeasureStale(ctx context.Context) ([]StaleRow, error) {
 		if r.Announced, err = l.announces(ctx, block); err != nil {
 			return nil, err
 		}
-		r.NotOwner, r.Stray = "none", severity(st, "route/stray-blackhole", block.String())
+		r.NotOwner, r.ForeignBlackhole = "none", severity(st, "route/stray-blackhole", block.String())
 		for _, f := range findings(st, "affinity/not-owner") {
 			if f.Subject.Node == Third && f.Subject.CIDR == block.String() {
 				r.NotOwner = f.Severity.String()

@@ -47,8 +47,8 @@ func agreeStale(t *testing.T, stale Stale, r StaleRow) {
 	if drops == r.FromNode {
 		t.Errorf("%s: packets of the affinity's node are %s, but its kernel says %q", r.Family, arrives(r.FromNode), r.Kernel)
 	}
-	if want := map[bool]string{true: "critical", false: "none"}[drops]; r.Stray != want {
-		t.Errorf("%s: the kernel says %q, and route/stray-blackhole is %s, not %s", r.Family, r.Kernel, r.Stray, want)
+	if want := map[bool]string{true: "critical", false: "none"}[drops]; r.ForeignBlackhole != want {
+		t.Errorf("%s: the kernel says %q, and route/stray-blackhole is %s, not %s", r.Family, r.Kernel, r.ForeignBlackhole, want)
 	}
 	if want := map[bool]string{true: "critical", false: "error"}[drops || stale.Unlabelled]; r.NotOwner != want {
 		t.Errorf("%s: the kernel says %q, and affinity/not-owner is %s, not %s (%s)", r.Family, r.Kernel, r.NotOwner, want, r.Effect)

@@ -10,14 +10,15 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // Datastore is a cluster's API server with the small story in it (see
-// testcluster.SmallStory), whose BGP configuration changes from topology to
+// seeding.SmallStory), whose BGP configuration changes from topology to
 // topology.
 type Datastore struct {
 	Cluster *testcluster.Cluster
-	Seeder  *testcluster.Seeder
+	Seeder  *seeding.Seeder
 	// stale are the affinities that the present topology added.
 	stale []claim
 }
@@ -29,10 +30,10 @@ type claim struct {
 
 // NewDatastore plays the small story on a cluster.
 func NewDatastore(ctx context.Context, c *testcluster.Cluster) (*Datastore, error) {
-	if err := testcluster.SmallStory(ctx, c, Owner, Borrower, Third); err != nil {
+	if err := seeding.SmallStory(ctx, c, Owner, Borrower, Third); err != nil {
 		return nil, err
 	}
-	s, err := testcluster.NewSeeder(c)
+	s, err := seeding.New(c)
 	return &Datastore{Cluster: c, Seeder: s}, err
 }
 
@@ -51,7 +52,7 @@ func (d *Datastore) Configure(ctx context.Context, t Topology) error {
 			}
 		}
 	}
-	for _, pool := range []string{testcluster.SmallStoryPoolIPv4, testcluster.SmallStoryPoolIPv6} {
+	for _, pool := range []string{seeding.SmallStoryPoolIPv4, seeding.SmallStoryPoolIPv6} {
 		err := d.Seeder.EditPool(ctx, pool, func(spec map[string]any) {
 			spec["disableBGPExport"], spec["vxlanMode"] = t.DisableBGPExport, "Never"
 			if t.VXLAN {
@@ -87,7 +88,7 @@ func (d *Datastore) configureStale(ctx context.Context, stale []Stale) error {
 		return err
 	}
 	for _, s := range stale {
-		addrs, err := d.PodAddresses(ctx, testcluster.SmallStoryPod(s.Of, 0))
+		addrs, err := d.PodAddresses(ctx, seeding.SmallStoryPod(s.Of, 0))
 		if err != nil {
 			return err
 		}
@@ -167,7 +168,7 @@ const reflectorID = "244.0.0.1"
 
 // PodAddresses are a pod's addresses by its status, IPv4 first.
 func (d *Datastore) PodAddresses(ctx context.Context, pod string) ([]netip.Addr, error) {
-	object, err := d.Cluster.Kube.CoreV1().Pods(testcluster.SmallStoryNamespace).Get(ctx, pod, metav1.GetOptions{})
+	object, err := d.Cluster.Kube.CoreV1().Pods(seeding.SmallStoryNamespace).Get(ctx, pod, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}

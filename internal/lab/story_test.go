@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // TestStory is the story of the nodes that share one AS behind a router, from the first
@@ -18,7 +18,7 @@ func TestStory(t *testing.T) {
 	l, err := Start(t, plan)
 	must(t, err)
 	t.Run("reports", func(t *testing.T) { reports(t, d, l) })
-	must(t, d.Seeder.DeletePod(ctx, testcluster.SmallStoryNamespace, testcluster.SmallStoryPod(Third, 0), true))
+	must(t, d.Seeder.DeletePod(ctx, seeding.SmallStoryNamespace, seeding.SmallStoryPod(Third, 0), true))
 	t.Run("a pod that would not die", func(t *testing.T) { wouldNotDie(t, d, l) })
 	t.Run("the cure", func(t *testing.T) { cure(t, d, l) })
 }
@@ -30,10 +30,10 @@ func cure(t *testing.T, d *Datastore, l *Lab) {
 	ctx := t.Context()
 	// Most of the owner's pods are gone, and the third node's, with its namespace. One of
 	// the owner's is left, in the block that the borrower's address is of.
-	pod := testcluster.SmallStoryPod
+	pod := seeding.SmallStoryPod
 	const last = 16
 	for i := range last {
-		must(t, d.Seeder.DeletePod(ctx, testcluster.SmallStoryNamespace, pod(Owner, i), true))
+		must(t, d.Seeder.DeletePod(ctx, seeding.SmallStoryNamespace, pod(Owner, i), true))
 	}
 	for _, node := range []string{Owner, Third} {
 		must(t, l.Workloads[node].Readdress(ctx, nil))
@@ -61,9 +61,9 @@ func cure(t *testing.T, d *Datastore, l *Lab) {
 			must(t, d.Seeder.ReleaseBlocks(ctx, Owner, b.CIDR, true))
 		}
 	}
-	must(t, d.Seeder.DeletePod(ctx, testcluster.SmallStoryNamespace, pod(Borrower, 0), true))
-	addrs, err = d.Seeder.Pod(ctx, testcluster.Pod{
-		Namespace: testcluster.SmallStoryNamespace, Name: pod(Borrower, 0), Node: Borrower, DualStack: true,
+	must(t, d.Seeder.DeletePod(ctx, seeding.SmallStoryNamespace, pod(Borrower, 0), true))
+	addrs, err = d.Seeder.Pod(ctx, seeding.Pod{
+		Namespace: seeding.SmallStoryNamespace, Name: pod(Borrower, 0), Node: Borrower, DualStack: true,
 	})
 	must(t, err)
 	must(t, l.Workloads[Borrower].Readdress(ctx, addrs))

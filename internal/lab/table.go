@@ -98,7 +98,7 @@ func staleTable(rows map[int][]StaleRow) Table {
 		for family, r := range rows[i] {
 			cells := []string{
 				r.Topology, r.State, r.Kernel, arrives(r.FromNode), map[bool]string{true: "yes", false: "no"}[r.Announced],
-				r.fromOther(), rows[i+1][family].fromOther(), r.NotOwner, r.Stray,
+				r.fromOther(), rows[i+1][family].fromOther(), r.NotOwner, r.ForeignBlackhole,
 			}
 			row = merge(row, cells)
 		}

@@ -9,7 +9,7 @@ import (
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 	"github.com/projectcalico/api/pkg/lib/numorstring"
 
-	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // pools are the CIDRs of the small story's pools, IPv4 and then IPv6.
@@ -81,7 +81,7 @@ var routerTopologies = []Topology{
 	},
 	{
 		Name: "eBGP to the router, all nodes in one AS, and the node-to-node mesh",
-		Configure: func(ctx context.Context, s *testcluster.Seeder) error {
+		Configure: func(ctx context.Context, s *seeding.Seeder) error {
 			return errors.Join(rack(routerAS, nil)(ctx, s), mesh(ctx, s))
 		},
 		Router: &Router{AS: routerAS, NodeAS: nodesAS},
@@ -99,8 +99,8 @@ var routerTopologies = []Topology{
 }
 
 // rack has all nodes peer with the router, of the AS that is given.
-func rack(as uint32, change func(*apiv3.BGPPeerSpec)) func(context.Context, *testcluster.Seeder) error {
-	return func(ctx context.Context, s *testcluster.Seeder) error {
+func rack(as uint32, change func(*apiv3.BGPPeerSpec)) func(context.Context, *seeding.Seeder) error {
+	return func(ctx context.Context, s *seeding.Seeder) error {
 		failed := []error{s.BGPConfig(ctx, false, nodesAS)}
 		for name, addr := range map[string]netip.Addr{"rack-v4": RouterIPv4, "rack-v6": RouterIPv6} {
 			spec := apiv3.BGPPeerSpec{PeerIP: addr.String(), ASNumber: numorstring.ASNumber(as)}
@@ -115,11 +115,11 @@ func rack(as uint32, change func(*apiv3.BGPPeerSpec)) func(context.Context, *tes
 
 // tunnels has all nodes peer with the router, and gives each the addresses of its
 // VXLAN devices.
-func tunnels(ctx context.Context, s *testcluster.Seeder) error {
+func tunnels(ctx context.Context, s *seeding.Seeder) error {
 	failed := []error{rack(routerAS, nil)(ctx, s)}
 	for _, node := range NodeNames {
-		_, err4 := s.Tunnel(ctx, testcluster.VXLAN, node, pools[0])
-		_, err6 := s.Tunnel(ctx, testcluster.VXLANv6, node, pools[1])
+		_, err4 := s.Tunnel(ctx, seeding.VXLAN, node, pools[0])
+		_, err6 := s.Tunnel(ctx, seeding.VXLANv6, node, pools[1])
 		failed = append(failed, err4, err6)
 	}
 	return errors.Join(failed...)

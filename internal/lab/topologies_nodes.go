@@ -6,7 +6,7 @@ import (
 
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 
-	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // nodeTopologies are those in which nodes tell each other of their routes. Without
@@ -50,7 +50,7 @@ var nodeTopologies = []Topology{
 		Name:      "a third node reflects routes, and the node-to-node mesh",
 		Wiring:    Switched,
 		Reflector: Third,
-		Configure: func(ctx context.Context, s *testcluster.Seeder) error { return errors.Join(hub(ctx, s), mesh(ctx, s)) },
+		Configure: func(ctx context.Context, s *seeding.Seeder) error { return errors.Join(hub(ctx, s), mesh(ctx, s)) },
 	},
 	{
 		Name:      "the owner reflects routes",
@@ -108,7 +108,7 @@ var nodeTopologies = []Topology{
 		Wiring: Switched,
 		// Of two sessions with the same node, BIRD starts the first that is configured.
 		Down: "Node_",
-		Configure: func(ctx context.Context, s *testcluster.Seeder) error {
+		Configure: func(ctx context.Context, s *seeding.Seeder) error {
 			return errors.Join(peers(apiv3.BGPFilterSpec{ExportV4: singles4, ExportV6: singles6})(ctx, s), mesh(ctx, s))
 		},
 	},
@@ -134,10 +134,10 @@ var nodeTopologies = []Topology{
 }
 
 // mesh has each node peer with each other.
-func mesh(ctx context.Context, s *testcluster.Seeder) error { return s.BGPConfig(ctx, true, nodesAS) }
+func mesh(ctx context.Context, s *seeding.Seeder) error { return s.BGPConfig(ctx, true, nodesAS) }
 
 // hub has all nodes peer with the one that is the reflector or the hub.
-func hub(ctx context.Context, s *testcluster.Seeder) error {
+func hub(ctx context.Context, s *seeding.Seeder) error {
 	return errors.Join(s.BGPConfig(ctx, false, nodesAS), s.BGPPeer(ctx, "hub", apiv3.BGPPeerSpec{
 		NodeSelector: "all()", PeerSelector: hubLabel + " == 'true'",
 	}))
@@ -145,8 +145,8 @@ func hub(ctx context.Context, s *testcluster.Seeder) error {
 
 // peers has each node peer with each other, as the mesh does, by means of a BGPPeer,
 // with a filter.
-func peers(filter apiv3.BGPFilterSpec) func(context.Context, *testcluster.Seeder) error {
-	return func(ctx context.Context, s *testcluster.Seeder) error {
+func peers(filter apiv3.BGPFilterSpec) func(context.Context, *seeding.Seeder) error {
+	return func(ctx context.Context, s *seeding.Seeder) error {
 		const name = "no-single-addresses"
 		return errors.Join(s.BGPConfig(ctx, false, nodesAS), s.BGPFilter(ctx, name, filter),
 			s.BGPPeer(ctx, "all", apiv3.BGPPeerSpec{NodeSelector: "all()", PeerSelector: "all()", Filters: []string{name}}))

@@ -8,7 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // Topology says how nodes learn each other's routes.
@@ -38,7 +38,7 @@ type Topology struct {
 	// DisableBGPExport and VXLAN are the settings of the pools.
 	DisableBGPExport, VXLAN bool
 	// Configure writes the rest of the BGP configuration.
-	Configure func(context.Context, *testcluster.Seeder) error
+	Configure func(context.Context, *seeding.Seeder) error
 	// Beyond says what decides here and is not in the datastore, so that a prediction
 	// from the datastore is wrong. Empty: nothing.
 	Beyond string
@@ -97,7 +97,7 @@ func (d *Datastore) Read(ctx context.Context, t Topology) (*Plan, error) {
 		return nil, err
 	}
 	for _, node := range NodeNames {
-		p.Pods[node], err = d.PodAddresses(ctx, testcluster.SmallStoryPod(node, 0))
+		p.Pods[node], err = d.PodAddresses(ctx, seeding.SmallStoryPod(node, 0))
 		if err != nil && !apierrors.IsNotFound(err) {
 			return nil, err
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // podPool is where the pods' addresses are, and sparePool where the damage has what
@@ -24,8 +25,8 @@ const age = 24 * time.Hour
 // A cluster is what everything is measured on.
 type cluster struct {
 	*testcluster.Cluster
-	seeder *testcluster.Seeder
-	bulk   testcluster.Bulk
+	seeder *seeding.Seeder
+	bulk   seeding.Bulk
 	dir    string // for files; goes with the cluster
 	took   time.Duration
 	damage expected // nil before it is planted
@@ -44,11 +45,11 @@ func newCluster(ctx context.Context, nodes, pods int) (_ *cluster, err error) {
 			tc.Close()
 		}
 	}()
-	s, err := testcluster.NewSeeder(tc)
+	s, err := seeding.New(tc)
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{Cluster: tc, seeder: s, dir: filepath.Dir(tc.KubeconfigPath()), bulk: testcluster.Bulk{
+	c := &cluster{Cluster: tc, seeder: s, dir: filepath.Dir(tc.KubeconfigPath()), bulk: seeding.Bulk{
 		Nodes: nodes, PodsPerNode: pods, Namespaces: 10, Prefix: "bulk", Age: age,
 	}}
 	if err := s.Init(ctx); err != nil {

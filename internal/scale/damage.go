@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 var (
@@ -53,7 +54,7 @@ var damages = []damage{
 	{"a block of which no address is used", (*damager).emptyBlock},
 	{"a block that contradicts itself", (*damager).corruptBlock},
 	{"a block in use without an owner", (*damager).disownBlock},
-	{"a block in use outside all pools", (*damager).strayBlock},
+	{"a block in use outside all pools", (*damager).blockOutsidePools},
 	{"a block of another size than its pool's", (*damager).smallBlock},
 	{"a block that overlaps another", (*damager).overlapBlock},
 	{"a second block of a pool", (*damager).secondBlock},
@@ -279,7 +280,7 @@ func (d *damager) disownBlock(node string) error {
 	})
 }
 
-func (d *damager) strayBlock(node string) error {
+func (d *damager) blockOutsidePools(node string) error {
 	cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, byte(d.made >> 2), byte(d.made << 6)}), blockSize)
 	d.made++
 	d.want.add("block/no-pool", cidr.String())
@@ -338,7 +339,7 @@ func (d *damager) overlapPool() error {
 }
 
 func (d *damager) disableCollector() error {
-	d.want.add("config/gc-disabled", testcluster.ClusterGUID)
+	d.want.add("config/gc-disabled", seeding.ClusterGUID)
 	return d.Edit(d.ctx, testcluster.CRDv1.Resource("kubecontrollersconfigurations"), "", "default", func(object map[string]any) {
 		controllers := object["spec"].(map[string]any)["controllers"].(map[string]any)
 		delete(controllers["node"].(map[string]any), "leakGracePeriod")
@@ -422,7 +423,7 @@ func (d *damager) handle(node string, p int) string {
 	var n int
 	_, _ = fmt.Sscanf(node, d.bulk.Prefix+"-%d", &n)
 	at := d.bulk.PodAt(n, p)
-	return strings.ToLower(testcluster.Handle(at.Namespace, at.Name))
+	return strings.ToLower(seeding.Handle(at.Namespace, at.Name))
 }
 
 // store stores an object as a new one with another name.
@@ -502,7 +503,7 @@ func (d *damager) usedBlock(node string, cidr netip.Prefix) error {
 		return err
 	}
 	pod.Name += "-" + blockName(cidr)
-	id := strings.ToLower(testcluster.Handle(pod.Namespace, pod.Name))
+	id := strings.ToLower(seeding.Handle(pod.Namespace, pod.Name))
 	if err := d.newHandle(node, id, cidr); err != nil {
 		return err
 	}
@@ -519,7 +520,7 @@ func (d *damager) usedBlock(node string, cidr netip.Prefix) error {
 // setAddress makes a pod one that has an address.
 func setAddress(pod *corev1.Pod, ip string) {
 	pod.Annotations[conversion.AnnotationPodIP], pod.Annotations[conversion.AnnotationPodIPs] = ip+"/32", ip+"/32"
-	pod.Annotations[conversion.AnnotationContainerID] = testcluster.ContainerID(pod.Namespace, pod.Name)
+	pod.Annotations[conversion.AnnotationContainerID] = seeding.ContainerID(pod.Namespace, pod.Name)
 	pod.Status.PodIP, pod.Status.PodIPs = ip, []corev1.PodIP{{IP: ip}}
 }
 

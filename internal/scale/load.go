@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // A load is a steady stream of changes.
@@ -96,7 +97,7 @@ func (r *run) patchPods(ctx context.Context, c *cluster) *load {
 // Calico's own IPAM client.
 func (r *run) churnPods(ctx context.Context, c *cluster) *load {
 	const live = 10 // of each worker
-	var pods [workers][]testcluster.Pod
+	var pods [workers][]seeding.Pod
 	l := startLoad(ctx, r.rate, func(ctx context.Context, worker, n int) error {
 		mine := &pods[worker]
 		if len(*mine) < live || n%2 == 0 {
@@ -107,9 +108,9 @@ func (r *run) churnPods(ctx context.Context, c *cluster) *load {
 			_, err := c.seeder.Pod(ctx, pod)
 			return err
 		}
-		gone := (*mine)[0]
+		oldest := (*mine)[0]
 		*mine = (*mine)[1:]
-		return c.seeder.DeletePod(ctx, gone.Namespace, gone.Name, true)
+		return c.seeder.DeletePod(ctx, oldest.Namespace, oldest.Name, true)
 	})
 	l.clean = func(ctx context.Context) error {
 		var errs []error
@@ -126,7 +127,7 @@ func (r *run) churnPods(ctx context.Context, c *cluster) *load {
 // A probe measures how long the metrics take to show a pod. It has a pool of its own.
 type probe struct {
 	c    *cluster
-	pods []testcluster.Pod
+	pods []seeding.Pod
 }
 
 const probePool = "172.30.0.0/22"

@@ -12,8 +12,8 @@ import (
 
 // measureStates measures the making of each State and all checks over it.
 func (r *run) measureStates(t *table, nodes int) {
-	for _, shape := range states.Shapes {
-		snapshot := shape.Make(nodes, r.pods)
+	for _, layout := range states.Shapes {
+		snapshot := layout.Make(nodes, r.pods)
 		var making, checking, cpu, confirming series
 		found := 0
 		for range max(3, r.pairs) {
@@ -28,11 +28,11 @@ func (r *run) measureStates(t *table, nodes int) {
 			found = len(audit.Confirm(result, result).Findings)
 			confirming.time(ownCPU() - used)
 		}
-		t.set(shape.Name, "making the state", making.show(seconds))
-		t.set(shape.Name, "all checks", checking.show(seconds))
-		t.set(shape.Name, "all checks, CPU", cpu.show(seconds))
-		t.set(shape.Name, "confirming by a second reading, CPU", confirming.show(seconds))
-		t.set(shape.Name, "findings", fmt.Sprint(found))
-		note("%s: %s and %s, %d findings", shape.Name, making.show(seconds), checking.show(seconds), found)
+		t.set(layout.Name, "making the state", making.show(seconds))
+		t.set(layout.Name, "all checks", checking.show(seconds))
+		t.set(layout.Name, "all checks, CPU", cpu.show(seconds))
+		t.set(layout.Name, "confirming by a second reading, CPU", confirming.show(seconds))
+		t.set(layout.Name, "findings", fmt.Sprint(found))
+		note("%s: %s and %s, %d findings", layout.Name, making.show(seconds), checking.show(seconds), found)
 	}
 }

@@ -22,7 +22,7 @@ type usage struct {
 
 // measureVariable makes this program run its arguments and print what they used.
 //
-// The kernel counts the peak of whoever starts a program as the program's own: this
+// The kernel counts the peak of the process that starts a program as the program's own: this
 // program, which has held a cluster of 5,000 nodes in memory, would spoil the figure.
 // A fresh copy of it has some 30 MB.
 const measureVariable = "CALICO_AUDIT_SCALE_MEASURE"

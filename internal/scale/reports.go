@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 )
 
 // A program is a calico-audit to measure.
@@ -26,7 +26,7 @@ func (f *figures) add(u usage) {
 // in each turn another one first, and puts the figures into a table. Every report
 // must be right, and is an error if not, once all have run.
 func (r *run) compareReports(ctx context.Context, t *table, c *cluster, want expected) error {
-	calicoctl, err := testcluster.Binary(ctx, "calicoctl")
+	calicoctl, err := programs.Binary(ctx, "calicoctl")
 	if err != nil {
 		return err
 	}

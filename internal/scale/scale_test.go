@@ -88,12 +88,12 @@ func TestStates(t *testing.T) {
 			"ip/borrowed": 40, "node/no-block": 20, "pool/no-free-blocks": 2, "pool/low-free-blocks": 2, "pool/undersized": 2,
 		},
 	} {
-		for _, shape := range states.Shapes {
-			if shape.Name != name {
+		for _, layout := range states.Shapes {
+			if layout.Name != name {
 				continue
 			}
 			got := map[string]int{}
-			for _, f := range audit.Run(state.New(shape.Make(100, 30), state.Options{}), checks.All).Findings {
+			for _, f := range audit.Run(state.New(layout.Make(100, 30), state.Options{}), checks.All).Findings {
 				got[f.Check]++
 			}
 			if !maps.Equal(got, want) {

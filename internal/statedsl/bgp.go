@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -46,14 +48,14 @@ func (p *parser) filter(w words) error {
 func filterRule(text string) (blocks.BGPFilterRule, error) {
 	r := blocks.BGPFilterRule{MinLength: -1, MaxLength: -1}
 	parts := strings.Split(text, ",")
-	r.Action = parts[0]
+	r.Action = apiv3.BGPFilterAction(parts[0])
 	for _, part := range parts[1:] {
 		key, value, isOption := strings.Cut(part, "=")
 		low, high, isRange := strings.Cut(part, "-")
 		cidr, err := netip.ParsePrefix(part)
 		switch {
 		case isOption && key == "source":
-			r.Source = value
+			r.Source = apiv3.BGPFilterMatchSource(value)
 		case isOption && key == "if":
 			r.Interface = value
 		case isOption:
@@ -68,7 +70,7 @@ func filterRule(text string) (blocks.BGPFilterRule, error) {
 				r.MaxLength = n
 			}
 		default:
-			r.Operator = part
+			r.Operator = apiv3.BGPFilterMatchOperator(part)
 		}
 	}
 	return r, nil

@@ -23,7 +23,7 @@ func (p *parser) view(w words) {
 		source = w.get("source")
 	}
 	s.Hosts.Views = append(s.Hosts.Views, blocks.HostView{
-		APIVersion: "calico-audit/v1alpha1", Kind: blocks.HostViewKind, Node: w.at(0), TakenAt: at,
+		APIVersion: blocks.APIVersion, Kind: blocks.HostViewKind, Node: w.at(0), TakenAt: at,
 		Source: source, RulesKnown: !w.has("routes"), RoutesPartial: w.has("partial"),
 		LookupsPartial: w.has("partial"), BootID: w.get("boot"), Machine: w.get("boot"),
 		Authenticated: !w.has("unauth"), NamespacesComplete: w.has("complete"), NamespacesGap: strings.ReplaceAll(w.get("lacks"), "_", " "),

@@ -29,10 +29,10 @@ func rules(all []blocks.BGPFilterRule) []any {
 		if r.CIDR.IsValid() {
 			rule["cidr"] = r.CIDR.String()
 		}
-		set(rule, "matchOperator", r.Operator)
-		set(rule, "source", r.Source)
+		set(rule, "matchOperator", string(r.Operator))
+		set(rule, "source", string(r.Source))
 		set(rule, "interface", r.Interface)
-		set(rule, "action", r.Action)
+		set(rule, "action", string(r.Action))
 		if r.MinLength >= 0 {
 			length["min"] = r.MinLength
 		}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // TestInvariantCheckerLetsTheCollectorBe: what Calico's collector is known to take is no violation,
@@ -15,7 +15,7 @@ func TestInvariantCheckerLetsTheCollectorBe(t *testing.T) {
 	ctx := t.Context()
 	addrs, leases := r.pod(t, s, "orphan", "n1")
 	r.Change(leases, func(u *Use) { u.Orphan, u.Collectable = true, true })
-	must(t, s.ReleaseHandle(ctx, testcluster.Handle("default", "orphan")))
+	must(t, s.ReleaseHandle(ctx, seeding.Handle("default", "orphan")))
 	must(t, r.Check(ctx))
 	if r.Collected() != 1 || !r.Taken(leases) || r.Uses(addrs[0]) || len(r.Violations()) > 0 {
 		t.Errorf("collected %d, taken %v, in use %v, violations %v", r.Collected(), r.Taken(leases), r.Uses(addrs[0]), r.Violations())
@@ -26,7 +26,7 @@ func TestInvariantCheckerLetsTheCollectorBe(t *testing.T) {
 	_, leases = r.pod(t, s, "other", "n1")
 	r.Change(leases, func(u *Use) { u.Orphan, u.Collectable = true, true })
 	s.Calico = NewClient(t, s.Cluster, "calico-audit").Calico
-	must(t, s.ReleaseHandle(ctx, testcluster.Handle("default", "other")))
+	must(t, s.ReleaseHandle(ctx, seeding.Handle("default", "other")))
 	must(t, r.Check(ctx))
 	if len(r.Violations()) != 1 {
 		t.Errorf("an orphan's address was freed by a repair: violations %v", r.Violations())

@@ -8,21 +8,22 @@ import (
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // field is a cluster with a checker, a pool and two nodes.
-func field(t *testing.T) (*testcluster.Seeder, *InvariantChecker) {
+func field(t *testing.T) (*seeding.Seeder, *InvariantChecker) {
 	t.Helper()
 	c := testcluster.Shared(t, testcluster.Options{})
-	s, err := testcluster.NewSeeder(c)
+	s, err := seeding.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx := t.Context()
 	must(t, s.Init(ctx))
 	must(t, s.Pool(ctx, "pods", apiv3.IPPoolSpec{CIDR: "10.8.0.0/26", BlockSize: 29}))
-	must(t, s.Node(ctx, testcluster.Node{Name: "n1"}))
-	must(t, s.Node(ctx, testcluster.Node{Name: "n2"}))
+	must(t, s.Node(ctx, seeding.Node{Name: "n1"}))
+	must(t, s.Node(ctx, seeding.Node{Name: "n2"}))
 	ch, err := Follow(ctx, c)
 	must(t, err)
 	return s, NewInvariantChecker(ch, nil)
@@ -36,11 +37,11 @@ func must(t *testing.T, err error) {
 }
 
 // pod makes a pod and tells the checker of its addresses.
-func (r *InvariantChecker) pod(t *testing.T, s *testcluster.Seeder, name, node string) ([]netip.Addr, []*Lease) {
+func (r *InvariantChecker) pod(t *testing.T, s *seeding.Seeder, name, node string) ([]netip.Addr, []*Lease) {
 	t.Helper()
-	addrs, err := s.Pod(t.Context(), testcluster.Pod{Namespace: "default", Name: name, Node: node})
+	addrs, err := s.Pod(t.Context(), seeding.Pod{Namespace: "default", Name: name, Node: node})
 	must(t, err)
-	leases, err := r.Leased(t.Context(), name, testcluster.Handle("default", name), addrs, PodKey("default", name))
+	leases, err := r.Leased(t.Context(), name, seeding.Handle("default", name), addrs, PodKey("default", name))
 	must(t, err)
 	return addrs, leases
 }
@@ -69,18 +70,18 @@ func TestInvariantCheckerSeesNothingWrongInGoodOrder(t *testing.T) {
 
 func TestInvariantCheckerSeesViolations(t *testing.T) {
 	for name, c := range map[string]struct {
-		do   func(t *testing.T, s *testcluster.Seeder, r *InvariantChecker)
+		do   func(t *testing.T, s *seeding.Seeder, r *InvariantChecker)
 		want []string
 	}{
 		"freed while in use": {
-			func(t *testing.T, s *testcluster.Seeder, r *InvariantChecker) {
+			func(t *testing.T, s *seeding.Seeder, r *InvariantChecker) {
 				addrs, _ := r.pod(t, s, "victim", "n1")
 				must(t, s.ReleaseIP(t.Context(), addrs[0]))
 			},
 			[]string{"used by victim", "freed by Go-http-client", "/victim:"},
 		},
 		"freed and given to another": {
-			func(t *testing.T, s *testcluster.Seeder, r *InvariantChecker) {
+			func(t *testing.T, s *seeding.Seeder, r *InvariantChecker) {
 				for i := range 8 { // the block is full, so that what is freed is given next
 					addrs, _ := r.pod(t, s, string(rune('a'+i)), "n1")
 					if i == 7 {
@@ -92,7 +93,7 @@ func TestInvariantCheckerSeesViolations(t *testing.T) {
 			[]string{"used by h", "was given to thief"},
 		},
 		"the block deleted under it": {
-			func(t *testing.T, s *testcluster.Seeder, r *InvariantChecker) {
+			func(t *testing.T, s *seeding.Seeder, r *InvariantChecker) {
 				r.pod(t, s, "victim", "n1")
 				resource := testcluster.CRDv1.Resource("ipamblocks")
 				blocks, err := s.Cluster.List(t.Context(), resource)
@@ -102,7 +103,7 @@ func TestInvariantCheckerSeesViolations(t *testing.T) {
 			[]string{"used by victim", "freed by its deletion"},
 		},
 		"released a moment too early": {
-			func(t *testing.T, s *testcluster.Seeder, r *InvariantChecker) {
+			func(t *testing.T, s *seeding.Seeder, r *InvariantChecker) {
 				_, leases := r.pod(t, s, "hasty", "n1")
 				must(t, s.DeletePod(t.Context(), "default", "hasty", true))
 				must(t, r.Release(t.Context(), leases))
@@ -110,7 +111,7 @@ func TestInvariantCheckerSeesViolations(t *testing.T) {
 			[]string{"used by hasty"},
 		},
 		"never allocated": {
-			func(t *testing.T, _ *testcluster.Seeder, r *InvariantChecker) {
+			func(t *testing.T, _ *seeding.Seeder, r *InvariantChecker) {
 				_, err := r.Leased(t.Context(), "liar", "k8s-pod-network.liar", []netip.Addr{netip.MustParseAddr("10.8.0.1")})
 				must(t, err)
 			},

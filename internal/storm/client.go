@@ -123,8 +123,8 @@ func final(err error) bool {
 	return errors.As(err, &status) && (apierrors.IsNotFound(status) || apierrors.IsAlreadyExists(status) || apierrors.IsInvalid(status))
 }
 
-// gone drops the error of an object that is not there.
-func gone(err error) error {
+// ignoreNotFound drops the error of an object that is not there.
+func ignoreNotFound(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -50,7 +50,7 @@ func (w *World) crash(ctx context.Context, client *Client, r *rand.Rand) {
 			_, _, _ = client.IPAM.EnsureBlock(call, ipam.BlockArgs{Hostname: n.name, IPv4Pools: []cnet.IPNet{cnet.MustParseCIDR(pools["four"].CIDR)}})
 		}
 		cancel()
-		if client.FaultProxy.Revive() {
+		if client.FaultProxy.Reset() {
 			what = "died in " + what
 		}
 		w.made.add(what)

@@ -11,6 +11,7 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // DamageFixture is a state in which there is something for every kind of repair, beside pods
@@ -21,7 +22,7 @@ type DamageFixture struct {
 	Live map[netip.Addr]string
 
 	tb      testing.TB
-	seeder  *testcluster.Seeder
+	seeder  *seeding.Seeder
 	client  *Client
 	claimed map[netip.Prefix]bool
 	left    netip.Prefix // the block that only a confirmed affinity of n3 is left of
@@ -31,7 +32,7 @@ type DamageFixture struct {
 func NewDamageFixture(tb testing.TB, c *testcluster.Cluster, group testcluster.Group) *DamageFixture {
 	tb.Helper()
 	ctx := tb.Context()
-	seeder, err := testcluster.NewSeeder(c)
+	seeder, err := seeding.New(c)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -41,7 +42,7 @@ func NewDamageFixture(tb testing.TB, c *testcluster.Cluster, group testcluster.G
 	r.must(seeder.Pool(ctx, "four", apiv3.IPPoolSpec{CIDR: "10.90.0.0/24", BlockSize: 29, VXLANMode: apiv3.VXLANModeAlways}))
 	r.must(seeder.Pool(ctx, "six", apiv3.IPPoolSpec{CIDR: "fd00:90::/122", BlockSize: 125, VXLANMode: apiv3.VXLANModeAlways}))
 	for _, n := range []string{"n1", "n2", "n3", "n4", "n5", "orphan"} {
-		r.must(seeder.Node(ctx, testcluster.Node{Name: n}))
+		r.must(seeder.Node(ctx, seeding.Node{Name: n}))
 	}
 	r.pods(ctx)
 	r.handles(ctx)
@@ -67,10 +68,10 @@ func (r *DamageFixture) must(err error) {
 
 func (r *DamageFixture) pod(ctx context.Context, name, node string, dual bool) []netip.Addr {
 	r.tb.Helper()
-	addrs, err := r.seeder.Pod(ctx, testcluster.Pod{Namespace: "default", Name: name, Node: node, DualStack: dual})
+	addrs, err := r.seeder.Pod(ctx, seeding.Pod{Namespace: "default", Name: name, Node: node, DualStack: dual})
 	r.must(err)
 	for _, a := range addrs {
-		r.Live[a] = testcluster.Handle("default", name)
+		r.Live[a] = seeding.Handle("default", name)
 	}
 	return addrs
 }
@@ -84,7 +85,7 @@ func (r *DamageFixture) leak(ctx context.Context, name string) {
 
 func (r *DamageFixture) forget(name string) {
 	for a, handle := range r.Live {
-		if handle == testcluster.Handle("default", name) {
+		if handle == seeding.Handle("default", name) {
 			delete(r.Live, a)
 		}
 	}
@@ -94,7 +95,7 @@ func (r *DamageFixture) pods(ctx context.Context) {
 	for i, node := range []string{"n1", "n2", "n3", "n4", "n5"} {
 		r.pod(ctx, "live-"+node, node, i < 2)
 	}
-	for _, t := range []testcluster.Tunnel{testcluster.VXLAN, testcluster.VXLANv6} {
+	for _, t := range []seeding.Tunnel{seeding.VXLAN, seeding.VXLANv6} {
 		addr, err := r.seeder.Tunnel(ctx, t, "n1")
 		r.must(err)
 		r.Live[addr] = t.Handle("n1")
@@ -117,11 +118,11 @@ func (r *DamageFixture) handles(ctx context.Context) {
 	})
 	r.pod(ctx, "half-released", "n3", false)
 	r.dies(2, true, func() {
-		_ = r.client.IPAM.ReleaseByHandle(ctx, testcluster.Handle("default", "half-released"))
+		_ = r.client.IPAM.ReleaseByHandle(ctx, seeding.Handle("default", "half-released"))
 	})
 	r.leak(ctx, "half-released")
 	resource := testcluster.CRDv1.Resource("ipamhandles")
-	r.must(r.seeder.Cluster.Edit(ctx, resource, "", testcluster.Handle("default", "live-n3"), func(object map[string]any) {
+	r.must(r.seeder.Cluster.Edit(ctx, resource, "", seeding.Handle("default", "live-n3"), func(object map[string]any) {
 		counts := object["spec"].(map[string]any)["block"].(map[string]any)
 		for block := range counts {
 			counts[block] = int64(3)
@@ -161,12 +162,12 @@ func (r *DamageFixture) affinities(ctx context.Context) {
 // borrowed: a block of the vanished node of which a pod of another node has an address.
 func (r *DamageFixture) borrowed(ctx context.Context) {
 	block := r.claim(ctx, "orphan", four)
-	addrs, err := r.seeder.Pod(ctx, testcluster.Pod{
+	addrs, err := r.seeder.Pod(ctx, seeding.Pod{
 		Namespace: "default", Name: "borrower", Node: "n1",
 		Annotations: map[string]string{"cni.projectcalico.org/ipAddrs": `["` + block.Addr().Next().String() + `"]`},
 	})
 	r.must(err)
-	r.Live[addrs[0]] = testcluster.Handle("default", "borrower")
+	r.Live[addrs[0]] = seeding.Handle("default", "borrower")
 }
 
 // restored: what a datastore lacks that was restored from a backup: an address that a
@@ -174,10 +175,10 @@ func (r *DamageFixture) borrowed(ctx context.Context) {
 // is free until it is recorded.
 func (r *DamageFixture) restored(ctx context.Context) {
 	r.pod(ctx, "unrecorded", "n1", false)
-	r.must(r.seeder.ReleaseHandle(ctx, testcluster.Handle("default", "unrecorded")))
+	r.must(r.seeder.ReleaseHandle(ctx, seeding.Handle("default", "unrecorded")))
 	r.forget("unrecorded")
 	r.pod(ctx, "without-handle", "n1", false)
-	r.must(r.seeder.Cluster.Delete(ctx, testcluster.CRDv1.Resource("ipamhandles"), "", testcluster.Handle("default", "without-handle")))
+	r.must(r.seeder.Cluster.Delete(ctx, testcluster.CRDv1.Resource("ipamhandles"), "", seeding.Handle("default", "without-handle")))
 }
 
 // dies lets the client die before or after a write of what it does.
@@ -185,7 +186,7 @@ func (r *DamageFixture) dies(k int, after bool, do func()) {
 	r.tb.Helper()
 	r.client.FaultProxy.Die(k, after)
 	do()
-	if !r.client.FaultProxy.Revive() {
+	if !r.client.FaultProxy.Reset() {
 		r.tb.Fatalf("making the damage: the client ended after %v, before write %d", r.client.FaultProxy.Writes(), k)
 	}
 }
@@ -230,7 +231,7 @@ func (r *DamageFixture) blockOf(ctx context.Context, pod string) netip.Prefix {
 	state, err := r.seeder.Cluster.ReadIPAM(ctx, testcluster.CRDv1)
 	r.must(err)
 	for a, handle := range r.Live {
-		if handle != testcluster.Handle("default", pod) || !a.Is4() {
+		if handle != seeding.Handle("default", pod) || !a.Is4() {
 			continue
 		}
 		for _, cidrs := range state.Blocks {

@@ -166,9 +166,9 @@ func (g *FaultProxy) Die(k int, after bool) {
 	g.death, g.after = len(g.writes)+k, after
 }
 
-// Revive opens a proxy that died or was about to, as for a process that was started
+// Reset opens a proxy that died or was about to, as for a process that was started
 // again. It reports whether it had died.
-func (g *FaultProxy) Revive() bool {
+func (g *FaultProxy) Reset() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	was := g.dead
@@ -207,8 +207,8 @@ func (g *FaultProxy) enter(n int) {
 	g.idle.Broadcast()
 }
 
-// Settle waits until no write is on its way any more.
-func (g *FaultProxy) Settle() {
+// WaitIdle waits until no write is on its way any more.
+func (g *FaultProxy) WaitIdle() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for g.busy > 0 {

@@ -39,7 +39,7 @@ func TestFaultProxyDies(t *testing.T) {
 			if _, err := client.CoreV1().Namespaces().Get(ctx, names[0], metav1.GetOptions{}); err == nil || apierrors.IsNotFound(err) {
 				t.Errorf("the dead can read: %v", err)
 			}
-			if !died || !proxy.Revive() || proxy.Revive() {
+			if !died || !proxy.Reset() || proxy.Reset() {
 				t.Error("it did not die once")
 			}
 			want := map[string]bool{names[0]: true, names[1]: after, names[2]: false}

@@ -32,7 +32,7 @@ type managedFields struct {
 	Fields  json.RawMessage `json:"fieldsV1"`
 }
 
-// manager is who wrote a field last: only then does a manager own it. Whoever uses
+// manager is who wrote a field last: only then does a manager own it. Anyone who uses
 // Calico's client without a [FaultProxy] is "Go-http-client": kube-controllers, in a
 // storm.
 func manager(fields []managedFields, field string) string {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
 	"github.com/calico-audit/calico-audit/repair/journal"
@@ -37,7 +38,7 @@ var disturbances = []struct {
 		}
 	}},
 	{"its node registers again, and its pod comes", func(d *disturbance) {
-		_ = d.seeder.Node(d.ctx, testcluster.Node{Name: "orphan"})
+		_ = d.seeder.Node(d.ctx, seeding.Node{Name: "orphan"})
 		d.pod("orphan", true)
 	}},
 }
@@ -45,7 +46,7 @@ var disturbances = []struct {
 type disturbance struct {
 	*damaged
 	ctx    context.Context
-	seeder *testcluster.Seeder
+	seeder *seeding.Seeder
 	client *Client
 	live   map[netip.Addr]string
 	node   string
@@ -76,7 +77,7 @@ func (d *disturbance) pod(node string, fixed bool) {
 	if !d.exists(node) {
 		return
 	}
-	p := testcluster.Pod{Namespace: "default", Name: "late-" + node, Node: node}
+	p := seeding.Pod{Namespace: "default", Name: "late-" + node, Node: node}
 	if fixed {
 		if !d.cidr.IsValid() {
 			return
@@ -92,7 +93,7 @@ func (d *disturbance) pod(node string, fixed bool) {
 		return
 	}
 	for _, a := range addrs {
-		d.live[a] = testcluster.Handle("default", p.Name)
+		d.live[a] = seeding.Handle("default", p.Name)
 	}
 }
 
@@ -149,7 +150,7 @@ func (x *damaged) chosen(writes []Write, k int, r *rand.Rand) []int {
 
 func (x *damaged) disturbed(t *testing.T, request repair.Request, k int, disturb func(*disturbance)) {
 	plan := x.plan(t, request)
-	seeder, err := testcluster.NewSeeder(x.Cluster)
+	seeder, err := seeding.New(x.Cluster)
 	must(t, err)
 	d := &disturbance{damaged: x, ctx: t.Context(), seeder: seeder, client: x.fixture.client, live: maps.Clone(x.fixture.Live)}
 	path := filepath.Join(t.TempDir(), "journal")

@@ -101,8 +101,8 @@ func (w *World) machines() []*node {
 	return append(w.nodes[:len(w.nodes):len(w.nodes)], w.windows)
 }
 
-// seeing reads a cluster and its nodes. Nodes are asked first: whoever gets an address
-// after that got it after the view, which says so, and whoever has it shows it.
+// seeing reads a cluster and its nodes. Nodes are asked first: anyone who gets an address
+// after that got it after the view, which says so, and anyone who has it shows it.
 type seeing struct {
 	*cluster.Kubernetes
 	views func() blocks.HostReading

@@ -69,7 +69,7 @@ func TestNoViewIsKeptOfPodsThatStart(t *testing.T) {
 	n := &node{name: "n1"}
 	r := rand.New(rand.NewPCG(1, 1))
 	kept := func() bool {
-		n.machine.set(false, false) // so that nobody goes there, either
+		n.machine.set(false, false) // so that no one goes there, either
 		for range 100 {
 			if w.view(n, r) != nil {
 				return true

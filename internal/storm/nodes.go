@@ -11,13 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // Nodes come and go.
 
 // tunnels are those that a node may have.
-var tunnels = []testcluster.Tunnel{testcluster.VXLAN, testcluster.VXLANv6}
+var tunnels = []seeding.Tunnel{seeding.VXLAN, seeding.VXLANv6}
 
 // startNode registers a node and gives it its tunnel addresses, as kubelet and
 // calico/node do. A node that gets no address has no tunnel.
@@ -28,7 +28,7 @@ func (w *World) startNode(ctx context.Context, n *node, hasTunnels bool) error {
 	}
 	n.tunnels = nil
 	err := persist(ctx, "creating node "+n.name, func(ctx context.Context) error {
-		return exists(w.seeder.Node(ctx, testcluster.Node{Name: n.name}))
+		return exists(w.seeder.Node(ctx, seeding.Node{Name: n.name}))
 	})
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (w *World) startNode(ctx context.Context, n *node, hasTunnels bool) error {
 
 // startTunnel first gives back what the node's last life may have left
 // (ensureHostTunnelAddress of node/pkg/allocateip/allocateip.go).
-func (w *World) startTunnel(ctx context.Context, n *node, t testcluster.Tunnel) error {
+func (w *World) startTunnel(ctx context.Context, n *node, t seeding.Tunnel) error {
 	err := w.seeder.ReleaseHandle(ctx, t.Handle(n.name))
 	var addr netip.Addr
 	if err == nil {
@@ -65,15 +65,15 @@ func (w *World) startTunnel(ctx context.Context, n *node, t testcluster.Tunnel) 
 
 // dropTunnel takes back what may have been allocated for a tunnel that failed, and
 // written to its Node.
-func (w *World) dropTunnel(ctx context.Context, n *node, t testcluster.Tunnel) error {
+func (w *World) dropTunnel(ctx context.Context, n *node, t seeding.Tunnel) error {
 	annotation := "projectcalico.org/IPv4VXLANTunnelAddr"
-	if t.Handle(n.name) == testcluster.VXLANv6.Handle(n.name) {
+	if t.Handle(n.name) == seeding.VXLANv6.Handle(n.name) {
 		annotation = "projectcalico.org/IPv6VXLANTunnelAddr"
 	}
 	return persist(ctx, "taking back the tunnel address of "+n.name, func(ctx context.Context) error {
 		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, annotation)
 		_, err := w.cluster.Kube.CoreV1().Nodes().Patch(ctx, n.name, types.MergePatchType, patch, metav1.PatchOptions{})
-		return errors.Join(gone(err), w.seeder.ReleaseHandle(ctx, t.Handle(n.name)))
+		return errors.Join(ignoreNotFound(err), w.seeder.ReleaseHandle(ctx, t.Handle(n.name)))
 	})
 }
 
@@ -87,7 +87,7 @@ func (w *World) stopNode(ctx context.Context, n *node, runsOn bool) error {
 		return err
 	}
 	return persist(ctx, "deleting node "+n.name, func(ctx context.Context) error {
-		return gone(w.cluster.Kube.CoreV1().Nodes().Delete(ctx, n.name, metav1.DeleteOptions{}))
+		return ignoreNotFound(w.cluster.Kube.CoreV1().Nodes().Delete(ctx, n.name, metav1.DeleteOptions{}))
 	})
 }
 

@@ -116,7 +116,7 @@ func (w *World) silence(ctx context.Context, n *node, kind departure, r *rand.Ra
 // turnOff turns a machine off for a while, and has its Node say so once it is. The
 // Node keeps its tunnels, which come back with it.
 func (w *World) turnOff(ctx context.Context, n *node, r *rand.Rand) error {
-	n.steps.Lock()   // whoever does something there does it to its end, and then sees the node's fate
+	n.steps.Lock()   // anyone who does something there does it to its end, and then sees what became of the node
 	n.steps.Unlock() //nolint:staticcheck // nothing is to be done in between
 	for n.pods.Load() > 0 {
 		select {
@@ -149,7 +149,7 @@ func (w *World) setReady(ctx context.Context, n *node, ready bool) error {
 func (w *World) patchNode(ctx context.Context, n *node, how types.PatchType, patch string, subresources ...string) error {
 	return persist(context.WithoutCancel(ctx), "writing node "+n.name, func(ctx context.Context) error {
 		_, err := w.cluster.Kube.CoreV1().Nodes().Patch(ctx, n.name, how, []byte(patch), metav1.PatchOptions{}, subresources...)
-		return gone(err)
+		return ignoreNotFound(err)
 	})
 }
 
@@ -178,7 +178,7 @@ func (w *World) layOrphans(ctx context.Context) error {
 		}
 		return taken
 	})
-	return w.settleUnsure(ctx)
+	return w.resolveUnsure(ctx)
 }
 
 // leaveOrphans ends what is no pod, as its owners do.

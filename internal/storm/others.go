@@ -191,7 +191,7 @@ func (w *World) endService(ctx context.Context, x *other) error {
 		return err
 	}
 	err := persist(ctx, "deleting service "+x.name, func(ctx context.Context) error {
-		return gone(w.cluster.Kube.CoreV1().Services(namespace).Delete(ctx, x.name, metav1.DeleteOptions{}))
+		return ignoreNotFound(w.cluster.Kube.CoreV1().Services(namespace).Delete(ctx, x.name, metav1.DeleteOptions{}))
 	})
 	return errors.Join(err, w.giveBack(ctx, x.handle))
 }
@@ -209,13 +209,13 @@ func (w *World) reservationsComeAndGo(ctx context.Context, r *rand.Rand) {
 		}
 		pause(ctx, time.Duration(1000+r.IntN(4000))*time.Millisecond)
 		w.troubles.add(persist(context.WithoutCancel(ctx), "deleting reservation "+name, func(ctx context.Context) error {
-			return gone(w.cluster.Delete(ctx, testcluster.CRDv1.Resource("ipreservations"), "", name))
+			return ignoreNotFound(w.cluster.Delete(ctx, testcluster.CRDv1.Resource("ipreservations"), "", name))
 		}))
 	}
 }
 
-// settleUnsure gives back what an answer was lost about. No one else may be about.
-func (w *World) settleUnsure(ctx context.Context) error {
+// resolveUnsure gives back what an answer was lost about. No one else may be about.
+func (w *World) resolveUnsure(ctx context.Context) error {
 	for _, addr := range w.others.unsure {
 		if w.checker.Uses(addr) {
 			continue
@@ -249,5 +249,5 @@ func (w *World) leaveOthers(ctx context.Context) error {
 	if err := w.seeder.Calico.IPAM().ReleaseHostAffinities(ctx, balancer, true); err != nil {
 		return err
 	}
-	return w.settleUnsure(ctx)
+	return w.resolveUnsure(ctx)
 }

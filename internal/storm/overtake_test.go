@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
 )
@@ -32,7 +33,7 @@ var calls = []struct {
 		_ = d.client.IPAM.ReleaseHostAffinities(d.ctx, host("orphan"), true)
 	}},
 	{"a release of leaked addresses", func(d *disturbance) {
-		_ = d.client.releaseHandle(d.ctx, testcluster.Handle("default", "leak-2"))
+		_ = d.client.releaseHandle(d.ctx, seeding.Handle("default", "leak-2"))
 	}},
 }
 
@@ -70,7 +71,7 @@ func TestRepairActsBetweenCalicosWrites(t *testing.T) {
 func (x *damaged) overtaken(t *testing.T, request repair.Request, k int, call func(*disturbance)) bool {
 	plan := x.plan(t, request)
 	client := NewClient(t, x.Cluster, "calico")
-	seeder, err := testcluster.NewSeeder(x.Cluster)
+	seeder, err := seeding.New(x.Cluster)
 	must(t, err)
 	seeder.Calico = client.Calico
 	d := &disturbance{damaged: x, ctx: t.Context(), seeder: seeder, client: client, live: maps.Clone(x.fixture.Live)}

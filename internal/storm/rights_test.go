@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
 )
@@ -53,7 +54,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // example reads a ClusterRole that ships with the examples.
 func example(t *testing.T, dir string) *rbacv1.ClusterRole {
 	t.Helper()
-	root, err := testcluster.ModuleRoot()
+	root, err := programs.ModuleRoot()
 	must(t, err)
 	data, err := os.ReadFile(filepath.Join(root, "examples", "kubernetes", dir, "clusterrole.yaml"))
 	must(t, err)
@@ -62,7 +63,7 @@ func example(t *testing.T, dir string) *rbacv1.ClusterRole {
 	return role
 }
 
-// Whoever has the examples' rights to read and to repair, and no others, can carry
+// Anyone who has the examples' rights to read and to repair, and no others, can carry
 // out a step of every kind and take it back. Each of the rights to repair is made
 // use of: one that is missing would fail a step, and one too many is told.
 func TestExampleRights(t *testing.T) {
@@ -74,7 +75,7 @@ func TestExampleRights(t *testing.T) {
 			read, write := example(t, "rbac"), example(t, "rbac-repair")
 			must(t, x.Allow(t.Context(), "repairer", slices.Concat(read.Rules, write.Rules)...))
 			// The guard rails are in the way of no client that follows Calico's protocol.
-			root, err := testcluster.ModuleRoot()
+			root, err := programs.ModuleRoot()
 			must(t, err)
 			_, err = x.Kubectl(t.Context(), "apply", "-k", filepath.Join(root, "examples", "kubernetes", "guard-rails"))
 			must(t, err)

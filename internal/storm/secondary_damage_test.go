@@ -12,6 +12,7 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // newSecondaryDamage is a cluster with a secondary network on which there is something for
@@ -28,14 +29,14 @@ func newSecondaryDamage(t *testing.T) *damaged {
 	for a, pod := range x.secondary {
 		name := strings.TrimPrefix(pod, "default/")
 		status := fmt.Sprintf(`[{"name":"default/fast","interface":%q,"ips":[%q]}]`, secondaryInterface, a)
-		_, err := s.Pod(ctx, testcluster.Pod{Namespace: "default", Name: name, Node: "n1", Annotations: map[string]string{"k8s.v1.cni.cncf.io/network-status": status}})
+		_, err := s.Pod(ctx, seeding.Pod{Namespace: "default", Name: name, Node: "n1", Annotations: map[string]string{"k8s.v1.cni.cncf.io/network-status": status}})
 		must(t, err)
 	}
 	entry := func(pod, id string) map[string]any {
 		return map[string]any{"id": id, "podref": "default/" + pod, "ifname": secondaryInterface}
 	}
 	must(t, c.Edit(ctx, secondaryPools, secondaryNamespace, secondaryPool, func(o map[string]any) {
-		o["spec"].(map[string]any)["allocations"] = map[string]any{"5": entry("gone", "c5"), "6": entry("gone-too", "c6"), "9": entry("whole", testcluster.ContainerID("default", "whole"))}
+		o["spec"].(map[string]any)["allocations"] = map[string]any{"5": entry("gone", "c5"), "6": entry("gone-too", "c6"), "9": entry("whole", seeding.ContainerID("default", "whole"))}
 	}))
 	for offset, pod := range map[int]string{5: "gone", 7: "half", 8: "left", 9: "whole"} {
 		create(t, c, secondaryReservations, secondaryNamespace, secondaryAddr(offset).String(), map[string]any{"podref": "default/" + pod, "ifname": secondaryInterface})

@@ -12,7 +12,7 @@ import (
 // TestSecondaryHistorySeesViolations: what watches over the storm of secondary networks sees
 // each of the ways to break it, and nothing in good order.
 func TestSecondaryHistorySeesViolations(t *testing.T) {
-	const mine, reserved, gone = `"7":{"id":"c1","podref":"default/a","ifname":"net1"}`, "default/a", ""
+	const mine, reserved, none = `"7":{"id":"c1","podref":"default/a","ifname":"net1"}`, "default/a", ""
 	for _, c := range []struct {
 		name string
 		// pools and reservations are what is stored at the revisions 1, 2 and so on; the
@@ -26,12 +26,12 @@ func TestSecondaryHistorySeesViolations(t *testing.T) {
 		{"freed, and recorded again", []string{mine, "", mine}, []string{reserved, reserved, reserved}, false, `is recorded for "" () at revision 2`},
 		{"another pod's", []string{mine, strings.ReplaceAll(mine, "/a", "/b")}, []string{reserved, reserved}, false, `is recorded for "default/b" (c1) at revision 2`},
 		{"another sandbox's", []string{mine, strings.ReplaceAll(mine, "c1", "c2")}, []string{reserved, reserved}, false, `is recorded for "default/a" (c2) at revision 2`},
-		{"never recorded", []string{""}, []string{gone}, false, `is recorded for "" () at revision 1`},
+		{"never recorded", []string{""}, []string{none}, false, `is recorded for "" () at revision 1`},
 		{"reserved alone, and recorded later", []string{"", mine}, []string{reserved, reserved}, true, ""},
-		{"reserved alone, and freed", []string{"", ""}, []string{reserved, gone}, true, "is neither recorded nor reserved for it at revision 2"},
+		{"reserved alone, and freed", []string{"", ""}, []string{reserved, none}, true, "is neither recorded nor reserved for it at revision 2"},
 		{"reserved alone, and another pod's", []string{"", ""}, []string{reserved, "default/b"}, true, "is neither recorded nor reserved for it at revision 2"},
 		{"recorded later, and freed", []string{"", mine, ""}, []string{reserved, reserved, reserved}, true, `is recorded for "" () at revision 3`},
-		{"the reservation is deleted and comes back", []string{mine, mine, mine}, []string{reserved, gone, reserved}, false, ""},
+		{"the reservation is deleted and comes back", []string{mine, mine, mine}, []string{reserved, none, reserved}, false, ""},
 	} {
 		h := &secondaryHistory{}
 		for i, entries := range c.pools {
@@ -45,7 +45,7 @@ func TestSecondaryHistorySeesViolations(t *testing.T) {
 			}
 			stored("ippools/kube-system/"+secondaryPool, `{"range":"10.9.0.0/26","allocations":{`+entries+`}}`)
 			reservation := ""
-			if c.reservations[i] != gone {
+			if c.reservations[i] != none {
 				reservation = fmt.Sprintf(`{"podref":%q}`, c.reservations[i])
 			}
 			stored("overlappingrangeipreservations/kube-system/10.9.0.7", reservation)

@@ -154,7 +154,7 @@ func (s *sandbox) stop(ctx context.Context, u *secondaryUse) {
 
 func (s *sandbox) remove(ctx context.Context) {
 	s.insist(ctx, "deleting a pod", func(ctx context.Context) error {
-		return gone(s.c.Kube.CoreV1().Pods("default").Delete(ctx, s.pod, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+		return ignoreNotFound(s.c.Kube.CoreV1().Pods("default").Delete(ctx, s.pod, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
 	})
 }
 
@@ -304,7 +304,7 @@ func (s *sandbox) free(ctx context.Context, dies bool) (found bool) {
 			s.addressUsers.leave(a, s.podref())
 			return true
 		}
-		if gone(s.client(secondaryReservations).Delete(ctx, a.String(), metav1.DeleteOptions{})) != nil {
+		if ignoreNotFound(s.client(secondaryReservations).Delete(ctx, a.String(), metav1.DeleteOptions{})) != nil {
 			s.addressUsers.leave(a, s.podref())
 		}
 		s.made.add("DEL")

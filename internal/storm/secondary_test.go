@@ -23,6 +23,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
 	"github.com/calico-audit/calico-audit/repair/journal"
@@ -32,14 +33,14 @@ import (
 var secondaryRepairs = repair.Request{WhereaboutsStranded: true, WhereaboutsReservations: true}
 
 // secondaryCluster is a cluster with a secondary network, and three nodes.
-func secondaryCluster(t *testing.T) (*testcluster.Cluster, *testcluster.Seeder) {
+func secondaryCluster(t *testing.T) (*testcluster.Cluster, *seeding.Seeder) {
 	t.Helper()
 	c := testcluster.Start(t, testcluster.Options{Groups: []testcluster.Group{testcluster.CRDv1, testcluster.Whereabouts, testcluster.Attachments}})
-	s, err := testcluster.NewSeeder(c)
+	s, err := seeding.New(c)
 	must(t, err)
 	must(t, s.Init(t.Context()))
 	for _, n := range []string{"n1", "n2", "n3"} {
-		must(t, s.Node(t.Context(), testcluster.Node{Name: n}))
+		must(t, s.Node(t.Context(), seeding.Node{Name: n}))
 	}
 	create(t, c, testcluster.Attachments.Resource("network-attachment-definitions"), "default", "fast", map[string]any{
 		"config": `{"type":"macvlan","ipam":{"type":"whereabouts","range":"` + secondaryRange + `"}}`,
@@ -92,7 +93,7 @@ func TestStormSecondary(t *testing.T) {
 		t.Errorf("it did not happen often enough: %s", none)
 	}
 
-	x.settle(t)
+	x.healAll(t)
 	left := x.users.machines()
 	for i := range 8 {
 		p := x.plugin(i)
@@ -102,7 +103,7 @@ func TestStormSecondary(t *testing.T) {
 			}
 		}
 	}
-	x.settle(t)
+	x.healAll(t)
 	for _, r := range []testcluster.Resource{secondaryPools, secondaryReservations} {
 		objects, err := c.List(t.Context(), r)
 		must(t, err)
@@ -290,9 +291,9 @@ func (x *secondaryStorm) count(r *repair.Result) {
 	}
 }
 
-// settle repairs with no one else about, and fails the test for what is left. What was
+// healAll repairs with no one else about, and fails the test for what is left. What was
 // broken must be gone after one run.
-func (x *secondaryStorm) settle(t *testing.T) {
+func (x *secondaryStorm) healAll(t *testing.T) {
 	t.Helper()
 	must(t, x.c.Heartbeat(t.Context()))
 	if x.broken != "" {

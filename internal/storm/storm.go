@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // Storm lets everything happen at once for a while, and then waits until all of it
@@ -18,7 +19,7 @@ import (
 // [World.Heal] and [World.Inspect].
 func Storm(tb testing.TB, c *testcluster.Cluster, config Config) *World {
 	tb.Helper()
-	seeder, err := testcluster.NewSeeder(c)
+	seeder, err := seeding.New(c)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -56,7 +56,7 @@ func TestStorm(t *testing.T) {
 	w := Storm(t, c, Config{
 		Seed: s, For: length(t), Clients: 16, Nodes: 8, Repairs: 3, Grace: 2 * time.Second, Journals: t.TempDir(),
 	})
-	w.settle(t)
+	w.healAll(t)
 	if used := len(w.checker.Open()); used == 0 {
 		t.Error("nobody uses an address after the storm: it proves nothing")
 	}
@@ -65,7 +65,7 @@ func TestStorm(t *testing.T) {
 	}
 
 	must(t, w.Leave(ctx))
-	w.settle(t)
+	w.healAll(t)
 	for _, kind := range []string{"ipamblocks", "blockaffinities", "ipamhandles"} {
 		left, err := w.objects(ctx, kind)
 		must(t, err)
@@ -75,9 +75,9 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// settle repairs with no one else about until there is nothing left to repair, with
+// healAll repairs with no one else about until there is nothing left to repair, with
 // one pod of each node in between, and looks at what is left.
-func (w *World) settle(t *testing.T) {
+func (w *World) healAll(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
 	must(t, w.seeder.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true}))

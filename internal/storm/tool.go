@@ -132,8 +132,8 @@ func (t *tool) killed(ctx context.Context, proxy *FaultProxy, k int, after bool,
 	proxy.Die(k, after)
 	_, _ = t.apply(ctx, plan, path, apply.Options{Wait: true, Sleep: sleepUnless(proxy)})
 	proxy.OnDeath(nil)
-	proxy.Settle()
-	if !proxy.Revive() {
+	proxy.WaitIdle()
+	if !proxy.Reset() {
 		return false
 	}
 	return os.Truncate(path, written) == nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
 )
@@ -23,7 +24,7 @@ import (
 // with a pod.
 type trap struct {
 	*testcluster.Cluster
-	seeder *testcluster.Seeder
+	seeder *seeding.Seeder
 	client *Client
 	tool   *tool
 	live   map[netip.Addr]string
@@ -34,7 +35,7 @@ func newTrap(t *testing.T) *trap {
 	t.Helper()
 	ctx := t.Context()
 	c := testcluster.Shared(t, testcluster.Options{})
-	s, err := testcluster.NewSeeder(c)
+	s, err := seeding.New(c)
 	must(t, err)
 	x := &trap{Cluster: c, seeder: s, client: NewClient(t, c, "calico"), live: map[netip.Addr]string{}, blocks: map[string]netip.Prefix{}}
 	x.tool, err = newTool(c.Config, somewhere(x.live))
@@ -43,7 +44,7 @@ func newTrap(t *testing.T) *trap {
 	must(t, s.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true}))
 	must(t, s.Pool(ctx, "pods", apiv3.IPPoolSpec{CIDR: "10.9.0.0/24", BlockSize: 29}))
 	for _, n := range []string{"n1", "n2"} {
-		must(t, s.Node(ctx, testcluster.Node{Name: n}))
+		must(t, s.Node(ctx, seeding.Node{Name: n}))
 		addr := x.pod(t, "pod-"+n, n)
 		x.blocks[n] = netip.PrefixFrom(addr, 29).Masked()
 	}
@@ -52,9 +53,9 @@ func newTrap(t *testing.T) *trap {
 
 func (x *trap) pod(t *testing.T, name, node string) netip.Addr {
 	t.Helper()
-	addrs, err := x.seeder.Pod(t.Context(), testcluster.Pod{Namespace: "default", Name: name, Node: node})
+	addrs, err := x.seeder.Pod(t.Context(), seeding.Pod{Namespace: "default", Name: name, Node: node})
 	must(t, err)
-	x.live[addrs[0]] = testcluster.Handle("default", name)
+	x.live[addrs[0]] = seeding.Handle("default", name)
 	return addrs[0]
 }
 
@@ -136,7 +137,7 @@ func TestTrapAffinityThatCalicosReleaseLeaves(t *testing.T) {
 	must(t, x.seeder.ClaimBlocks(ctx, "n1", block))
 	x.client.FaultProxy.Die(4, false) // the block is deleted, the affinity not yet
 	_ = x.client.IPAM.ReleaseAffinity(ctx, calicoNet(block), "n1", true)
-	x.client.FaultProxy.Revive()
+	x.client.FaultProxy.Reset()
 
 	if err := x.client.IPAM.ReleaseHostAffinities(ctx, host("n1"), true); err == nil {
 		t.Log("ReleaseHostAffinities tells of no error")
@@ -222,7 +223,7 @@ func TestTrapNodeReturnsInMidPlan(t *testing.T) {
 			if len(plan.Steps) != 1 || plan.Steps[0].ID != "release-block:"+x.blocks["n2"].String() {
 				t.Fatalf("the plan is %+v, not the release of the dead node's block", plan.Steps)
 			}
-			must(t, x.seeder.Node(ctx, testcluster.Node{Name: "n2"}))
+			must(t, x.seeder.Node(ctx, seeding.Node{Name: "n2"}))
 			back(t, x)
 			res := x.apply(t, plan)
 			if o := res.Outcomes[0]; o.Status != repair.Skipped {
@@ -240,9 +241,9 @@ func TestTrapNodeReturnsInMidPlan(t *testing.T) {
 func TestTrapPodThatIsPending(t *testing.T) {
 	x := newTrap(t)
 	ctx := t.Context()
-	_, err := x.seeder.Pod(ctx, testcluster.Pod{Namespace: "default", Name: "waiting", Node: "n1", Waiting: true})
+	_, err := x.seeder.Pod(ctx, seeding.Pod{Namespace: "default", Name: "waiting", Node: "n1", Waiting: true})
 	must(t, err)
-	handle := testcluster.Handle("default", "waiting")
+	handle := seeding.Handle("default", "waiting")
 	addrs, err := x.client.autoAssign(ctx, ipam.AutoAssignArgs{
 		Num4: 1, HandleID: &handle, Hostname: "n1", IntendedUse: apiv3.IPPoolAllowedUseWorkload,
 		Attrs: map[string]string{ipam.AttributeNode: "n1", ipam.AttributePod: "waiting", ipam.AttributeNamespace: "default"},

@@ -18,7 +18,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
@@ -26,7 +26,7 @@ import (
 // program builds calico-audit, as it is installed.
 func program(t *testing.T) string {
 	t.Helper()
-	root, err := testcluster.ModuleRoot()
+	root, err := programs.ModuleRoot()
 	must(t, err)
 	path := filepath.Join(t.TempDir(), "calico-audit")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./cmd/calico-audit")
@@ -191,7 +191,7 @@ func (v *victim) killed(t *testing.T, p killPoint, dir string, args ...string) {
 	if status, ok := c.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
 		t.Fatalf("it was not killed, but ended with %v\n%s", err, out)
 	}
-	v.proxy.Settle()
+	v.proxy.WaitIdle()
 	if kept := slices.Index(args, "--journal"); kept > 0 {
 		if _, err := journal.Read(filepath.Join(dir, args[kept+1])); err != nil {
 			t.Errorf("killed %s, its journal cannot be read: %v", v.at(p), err)

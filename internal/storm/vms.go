@@ -91,7 +91,7 @@ func (w *World) stepVM(ctx context.Context, r *rand.Rand) error {
 		return w.runVM(ctx, v, w.nodes[r.IntN(len(w.nodes))])
 	case r.IntN(2) == 0:
 		return w.runVM(ctx, v, w.nodes[r.IntN(len(w.nodes))]) // it moves
-	case v.alone: // nobody stops it
+	case v.alone: // no one stops it
 		return w.crashVM(ctx, v)
 	}
 	return w.stopVM(ctx, v)
@@ -185,7 +185,7 @@ func (w *World) deleteVM(ctx context.Context, v *vm) error {
 		return err
 	}
 	err := persist(ctx, "deleting virtual machine "+v.name, func(ctx context.Context) error {
-		return gone(w.cluster.Delete(ctx, v.resource(), namespace, v.name))
+		return ignoreNotFound(w.cluster.Delete(ctx, v.resource(), namespace, v.name))
 	})
 	if v.pod != "" {
 		err = errors.Join(err, w.deleteLauncher(ctx, v.pod))
@@ -218,14 +218,14 @@ func (w *World) launched(ctx context.Context, v *vm, pod string) error {
 	patch := fmt.Appendf(nil, `{"status":{"phase":"Running","podIP":%[1]q,"podIPs":[{"ip":%[1]q}]}}`, v.addr)
 	return persist(ctx, "writing pod "+pod, func(ctx context.Context) error {
 		_, err := w.cluster.Kube.CoreV1().Pods(namespace).Patch(ctx, pod, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-		return gone(err)
+		return ignoreNotFound(err)
 	})
 }
 
 func (w *World) deleteLauncher(ctx context.Context, pod string) error {
 	var now int64
 	return persist(ctx, "deleting pod "+pod, func(ctx context.Context) error {
-		return gone(w.cluster.Kube.CoreV1().Pods(namespace).Delete(ctx, pod, metav1.DeleteOptions{GracePeriodSeconds: &now}))
+		return ignoreNotFound(w.cluster.Kube.CoreV1().Pods(namespace).Delete(ctx, pod, metav1.DeleteOptions{GracePeriodSeconds: &now}))
 	})
 }
 
@@ -266,7 +266,7 @@ func (w *World) writeOwner(ctx context.Context, v *vm, attrs map[string]string) 
 			entry["secondary"], found = secondary, true
 			spec["sequenceNumber"] = spec["sequenceNumber"].(int64) + 1
 		})
-		return gone(err)
+		return ignoreNotFound(err)
 	})
 	w.troubles.add(err)
 	return found && err == nil

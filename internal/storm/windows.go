@@ -16,7 +16,7 @@ import (
 var keptByWindows = &ipam.HostReservedAttr{StartOfBlock: 3, EndOfBlock: 1, Handle: ipam.WindowsReservedHandle, Note: "windows host rsvd"}
 
 // keepBack tells of the addresses that a Windows node keeps back of the block of a
-// pod's address. Whoever deletes the block, as Calico does when no pod has an address
+// pod's address. Anyone who deletes the block, as Calico does when no pod has an address
 // of it, ends that; no repair may free one.
 func (k *worker) keepBack(ctx context.Context, p *pod) {
 	if k.node != k.windows {
@@ -49,5 +49,5 @@ func (w *World) leaveWindows(ctx context.Context) error {
 	if err := w.seeder.Calico.IPAM().ReleaseHostAffinities(ctx, host(w.windows.name), true); err != nil {
 		return err
 	}
-	return gone(w.cluster.Kube.CoreV1().Nodes().Delete(ctx, w.windows.name, metav1.DeleteOptions{}))
+	return ignoreNotFound(w.cluster.Kube.CoreV1().Nodes().Delete(ctx, w.windows.name, metav1.DeleteOptions{}))
 }

@@ -33,7 +33,7 @@ type worker struct {
 
 type pod struct {
 	namespace, name, handle string
-	shape                   shape
+	visibility              visibility
 	addrs                   []netip.Addr
 	second                  netip.Addr // of another network; none if invalid
 	leases                  []*Lease
@@ -54,7 +54,7 @@ func (k *worker) run(ctx context.Context) {
 	}
 }
 
-// step does one thing, as the node's fate allows.
+// step does one thing, as the node's state allows.
 func (k *worker) step(ctx context.Context) {
 	k.node.steps.RLock()
 	defer k.node.steps.RUnlock()
@@ -116,7 +116,7 @@ func (k *worker) sandbox(p *pod) {
 // start starts a pod: the object first, then the network, then its status.
 func (k *worker) start(ctx context.Context) {
 	k.serial++
-	p := &pod{namespace: namespace, name: fmt.Sprintf("w%d-%d", k.id, k.serial), shape: k.shape()}
+	p := &pod{namespace: namespace, name: fmt.Sprintf("w%d-%d", k.id, k.serial), visibility: k.visibility()}
 	if k.r.IntN(4) == 0 { // a StatefulSet's pod comes back under its name
 		p.name = fmt.Sprintf("set%d-%d", k.id, k.r.IntN(3))
 		for _, other := range k.pods {
@@ -175,13 +175,13 @@ func (k *worker) network(ctx context.Context, p *pod) bool {
 			k.client.FaultProxy.Die(1+k.r.IntN(5), k.r.IntN(2) == 0)
 		}
 		addrs, err := k.client.autoAssign(ctx, k.request(p))
-		k.client.FaultProxy.Settle()
-		died := k.client.FaultProxy.Revive()
+		k.client.FaultProxy.WaitIdle()
+		died := k.client.FaultProxy.Reset()
 		if died {
 			k.made.add("died assigning")
 		}
 		if err == nil {
-			use := Use{Machine: k.node.name, Unseen: p.shape.unseen(), Collectable: p.shape.collectable()}
+			use := Use{Machine: k.node.name, Unseen: p.visibility.unseen(), Collectable: p.visibility.collectable()}
 			leases, err := k.checker.LeasedAs(context.WithoutCancel(ctx), use, "pod "+p.namespace+"/"+p.name, p.handle, addrs, p.key(), NodeKey(k.node.name))
 			if err != nil {
 				k.troubles.add(err)
@@ -195,7 +195,7 @@ func (k *worker) network(ctx context.Context, p *pod) bool {
 		}
 		k.made.add("not assigned")
 		if died && k.r.IntN(2) == 0 {
-			return false // the machine was lost: nobody tears down
+			return false // the machine was lost: no one tears down
 		}
 		_ = k.client.releaseHandle(ctx, p.handle)
 	}
@@ -231,7 +231,7 @@ func (k *worker) patch(ctx context.Context, p *pod, patch any) {
 	if err == nil {
 		err = persist(ctx, "writing pod "+p.name, func(ctx context.Context) error {
 			_, err := k.cluster.Kube.CoreV1().Pods(p.namespace).Patch(ctx, p.name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
-			return gone(err)
+			return ignoreNotFound(err)
 		})
 	}
 	k.troubles.add(err)

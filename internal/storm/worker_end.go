@@ -20,10 +20,10 @@ func (k *worker) end(ctx context.Context) {
 	switch k.r.IntN(9) {
 	case 0, 1:
 		k.vanish(ctx, p)
-	case 2: // the plugin dies while it tears down, and nobody tries again
+	case 2: // the plugin dies while it tears down, and no one tries again
 		k.client.FaultProxy.Die(1+k.r.IntN(4), k.r.IntN(2) == 0)
 		k.teardown(ctx, p, false)
-		if k.client.FaultProxy.Revive() {
+		if k.client.FaultProxy.Reset() {
 			k.made.add("died releasing")
 		}
 	case 3:
@@ -48,7 +48,7 @@ func (k *worker) teardown(ctx context.Context, p *pod, terminates bool) {
 	if terminates {
 		// What kubelet has not written yet it writes no more.
 		err := persist(ctx, "terminating pod "+p.name, func(ctx context.Context) error {
-			return gone(k.cluster.Kube.CoreV1().Pods(p.namespace).Delete(ctx, p.name, metav1.DeleteOptions{}))
+			return ignoreNotFound(k.cluster.Kube.CoreV1().Pods(p.namespace).Delete(ctx, p.name, metav1.DeleteOptions{}))
 		})
 		k.troubles.add(err)
 		pause(ctx, time.Duration(k.r.IntN(1500))*time.Millisecond)
@@ -105,6 +105,6 @@ func (k *worker) finish(ctx context.Context, p *pod) {
 func (k *worker) deleteObject(ctx context.Context, p *pod) {
 	var now int64
 	k.troubles.add(persist(ctx, "deleting pod "+p.name, func(ctx context.Context) error {
-		return gone(k.cluster.Kube.CoreV1().Pods(p.namespace).Delete(ctx, p.name, metav1.DeleteOptions{GracePeriodSeconds: &now}))
+		return ignoreNotFound(k.cluster.Kube.CoreV1().Pods(p.namespace).Delete(ctx, p.name, metav1.DeleteOptions{GracePeriodSeconds: &now}))
 	}))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // Config says how to storm.
@@ -38,7 +39,7 @@ type World struct {
 	Config
 	tb      testing.TB
 	cluster *testcluster.Cluster
-	seeder  *testcluster.Seeder
+	seeder  *seeding.Seeder
 	checker *InvariantChecker
 	nodes   []*node
 	windows *node // which stays
@@ -185,7 +186,7 @@ func (w *World) prepare(ctx context.Context) error {
 	w.vms.client = NewClient(w.tb, w.cluster, "kubevirt")
 	w.others.client = NewClient(w.tb, w.cluster, "others")
 	w.windows = &node{name: "windows"}
-	err = s.Node(ctx, testcluster.Node{Name: w.windows.name, OS: "windows"})
+	err = s.Node(ctx, seeding.Node{Name: w.windows.name, OS: "windows"})
 	w.windows.machine.set(true, true)
 	return err
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // person does by hand what a report advises about a finding: what its words say and no
@@ -30,7 +31,7 @@ import (
 type person struct {
 	*testing.T
 	*testcluster.Cluster
-	seeder  *testcluster.Seeder
+	seeder  *seeding.Seeder
 	report  *audit.Report
 	finding *audit.Finding
 	advice  *remedies.Remedy
@@ -167,7 +168,7 @@ func (p *person) restart(names ...string) {
 			p.give(netip.MustParseAddr(ip.IP), namespace, name)
 		}
 		must(p.T, p.Delete(p.Context(), testcluster.Core[2], namespace, name))
-		p.start(testcluster.Pod{Namespace: namespace, Name: name, Node: pod.Spec.NodeName, Annotations: requests(pod.Annotations), IPv6Only: strings.Contains(pod.Status.PodIP, ":")})
+		p.start(seeding.Pod{Namespace: namespace, Name: name, Node: pod.Spec.NodeName, Annotations: requests(pod.Annotations), IPv6Only: strings.Contains(pod.Status.PodIP, ":")})
 	}
 }
 
@@ -197,10 +198,10 @@ func (p *person) give(a netip.Addr, namespace, name string) {
 }
 
 func (p *person) newPod(node string) {
-	p.start(testcluster.Pod{Namespace: "default", Name: "new-" + node, Node: node})
+	p.start(seeding.Pod{Namespace: "default", Name: "new-" + node, Node: node})
 }
 
-func (p *person) start(pod testcluster.Pod) {
+func (p *person) start(pod seeding.Pod) {
 	_, err := p.Kube.CoreV1().Namespaces().Get(p.Context(), pod.Namespace, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		err = p.seeder.Namespace(p.Context(), pod.Namespace, nil, nil)
@@ -376,7 +377,7 @@ func (p *person) renewTunnel(said []string) {
 	_, err := p.Kubectl(p.Context(), strings.Fields(p.advice.Commands[0])[1:]...)
 	must(p.T, err)
 	must(p.T, p.seeder.ReleaseIP(p.Context(), netip.MustParseAddr(p.finding.Subject.IP)))
-	_, err = p.seeder.Tunnel(p.Context(), testcluster.VXLAN, node)
+	_, err = p.seeder.Tunnel(p.Context(), seeding.VXLAN, node)
 	must(p.T, err)
 }
 

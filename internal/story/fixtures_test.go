@@ -26,6 +26,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 )
 
 // fixture is a state in which a check fires: one of those that the check is tried on.
@@ -43,14 +44,15 @@ func (f *fixture) String() string { return f.check + "/" + strings.ReplaceAll(f.
 // fixtures are all states in which a check fires and that a cluster can be in.
 func fixtures(t *testing.T) (out []*fixture) {
 	t.Helper()
-	root, err := testcluster.ModuleRoot()
+	root, err := programs.ModuleRoot()
 	must(t, err)
 	paths, err := filepath.Glob(filepath.Join(root, "audit/checks/testdata/checks/*.txt"))
 	must(t, err)
 	for _, path := range paths {
 		raw, err := os.ReadFile(path)
 		must(t, err)
-		check := strings.Replace(strings.TrimSuffix(filepath.Base(path), ".txt"), "_", "/", 1)
+		group, name, _ := strings.Cut(strings.TrimSuffix(filepath.Base(path), ".txt"), "_")
+		check := group + "/" + strings.ReplaceAll(name, "_", "-")
 		for _, one := range strings.Split("\n"+string(raw), "\n== ")[1:] {
 			name, rest, _ := strings.Cut(one, "\n")
 			text, want, _ := strings.Cut(rest, "-- want\n")

@@ -16,6 +16,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/kubelets"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // Under strict affinity, with the pool used up, a pod waits while a cordoned node holds an
@@ -30,7 +31,7 @@ func TestLastBlockGoesToTheWaiting(t *testing.T) {
 	must(t, s.seeder.Pool(ctx, pool, apiv3.IPPoolSpec{CIDR: "10.64.75.0/29", BlockSize: 30, IPIPMode: apiv3.IPIPModeNever, VXLANMode: apiv3.VXLANModeNever}))
 	must(t, s.seeder.Namespace(ctx, shop, nil, nil))
 	for _, node := range []string{"busy", "idle", "new"} {
-		must(t, s.seeder.Node(ctx, testcluster.Node{Name: node}))
+		must(t, s.seeder.Node(ctx, seeding.Node{Name: node}))
 	}
 	running := kubelets.Start(t, s.seeder, kubelets.Options{})
 	last := netip.MustParsePrefix("10.64.75.4/30")

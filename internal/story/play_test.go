@@ -19,6 +19,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/kubelets"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // cast is how large a story is.
@@ -52,7 +53,7 @@ var (
 // controllers, which have budgets.
 type story struct {
 	*testcluster.Cluster
-	seeder    *testcluster.Seeder
+	seeder    *seeding.Seeder
 	scheduler *testcluster.Daemon
 	manager   *testcluster.Daemon
 	kubelets  *kubelets.Kubelets
@@ -84,7 +85,7 @@ func play(t *testing.T, size cast) *story {
 	must(t, seeder.Namespace(ctx, shop, map[string]string{"team": "storefront"}, nil))
 	// Room for no more makes the scheduler spread the pods evenly.
 	for _, node := range oldNodes {
-		must(t, seeder.Node(ctx, testcluster.Node{Name: node, AllocatablePods: size.perOld + 2}))
+		must(t, seeder.Node(ctx, seeding.Node{Name: node, AllocatablePods: size.perOld + 2}))
 	}
 	s.run(t)
 	must(t, s.agent(ctx))
@@ -100,7 +101,7 @@ func play(t *testing.T, size cast) *story {
 		must(t, err)
 	}
 	for _, node := range newNodes {
-		must(t, seeder.Node(ctx, testcluster.Node{Name: node}))
+		must(t, seeder.Node(ctx, seeding.Node{Name: node}))
 	}
 	// The old nodes are full of work, which the scheduler cannot know here.
 	s.cordon(t, true)

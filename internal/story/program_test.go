@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 )
 
 // program is calico-audit, built once as it is installed.
@@ -35,7 +35,7 @@ func build(t *testing.T) {
 }
 
 var built = sync.OnceValue(func() error {
-	root, err := testcluster.ModuleRoot()
+	root, err := programs.ModuleRoot()
 	if err != nil {
 		return err
 	}

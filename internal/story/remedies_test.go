@@ -18,6 +18,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -277,7 +278,7 @@ func equip(t *testing.T) {
 	build(t)
 	dir := filepath.Dir(program)
 	for _, tool := range []string{"kubectl", "calicoctl"} {
-		path, err := testcluster.Binary(t.Context(), tool)
+		path, err := programs.Binary(t.Context(), tool)
 		must(t, err)
 		must(t, os.Symlink(path, filepath.Join(dir, tool)))
 	}

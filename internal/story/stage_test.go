@@ -11,6 +11,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/kubelets"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // scene is the cluster of a story at one moment: what etcd holds, by key. A story that is
@@ -120,7 +121,7 @@ func raise(t *testing.T) *story {
 		// The history is read at the end.
 		APIServerArgs: []string{"--etcd-compaction-interval=0"},
 	})
-	seeder, err := testcluster.NewSeeder(c)
+	seeder, err := seeding.New(c)
 	must(t, err)
 	return &story{Cluster: c, seeder: seeder}
 }

@@ -24,7 +24,7 @@ func (c *Cluster) Backdate(ctx context.Context, by time.Duration) error {
 		return fmt.Errorf("backdating by %s: Kubernetes' times have whole seconds", by)
 	}
 	for _, r := range append(customResources(), Core...) {
-		err := c.editStored(ctx, r, func(object runtime.Object) error { return backdate(object, by) })
+		err := c.editStored(ctx, r, func(object runtime.Object) error { return MakeOlder(object, by) })
 		if err != nil {
 			return fmt.Errorf("backdating by %s: %w", by, err)
 		}
@@ -51,7 +51,8 @@ func (c *Cluster) Heartbeat(ctx context.Context) error {
 	return nil
 }
 
-func backdate(object runtime.Object, by time.Duration) error {
+// MakeOlder makes an object as it is stored older by a duration: see [Cluster.Backdate].
+func MakeOlder(object runtime.Object, by time.Duration) error {
 	m, err := meta.Accessor(object)
 	if err != nil {
 		return err
@@ -88,19 +89,19 @@ func backdate(object runtime.Object, by time.Duration) error {
 	return nil
 }
 
-// calicoMetadata is the annotation in which Calico stores the metadata that its
+// MetadataAnnotation is the annotation in which Calico stores the metadata that its
 // own API shows for an object of crd.projectcalico.org/v1.
-const calicoMetadata = "projectcalico.org/metadata"
+const MetadataAnnotation = "projectcalico.org/metadata"
 
 func backdateCalicoMetadata(m metav1.Object, by time.Duration) error {
 	annotations := m.GetAnnotations()
-	text, ok := annotations[calicoMetadata]
+	text, ok := annotations[MetadataAnnotation]
 	if !ok {
 		return nil
 	}
 	var stored map[string]any
 	if err := json.Unmarshal([]byte(text), &stored); err != nil {
-		return fmt.Errorf("reading annotation %s: %w", calicoMetadata, err)
+		return fmt.Errorf("reading annotation %s: %w", MetadataAnnotation, err)
 	}
 	created, ok := stored["creationTimestamp"].(string)
 	if !ok {
@@ -108,14 +109,14 @@ func backdateCalicoMetadata(m metav1.Object, by time.Duration) error {
 	}
 	t, err := time.Parse(time.RFC3339, created)
 	if err != nil {
-		return fmt.Errorf("reading annotation %s: %w", calicoMetadata, err)
+		return fmt.Errorf("reading annotation %s: %w", MetadataAnnotation, err)
 	}
 	stored["creationTimestamp"] = t.Add(-by).UTC().Format(time.RFC3339)
 	changed, err := json.Marshal(stored)
 	if err != nil {
 		return err
 	}
-	annotations[calicoMetadata] = string(changed)
+	annotations[MetadataAnnotation] = string(changed)
 	m.SetAnnotations(annotations)
 	return nil
 }

@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 )
 
 // Options says what cluster to start. The zero value is a cluster with Calico's
@@ -84,11 +86,11 @@ func New(ctx context.Context, opts Options) (*Cluster, error) {
 	if len(opts.Groups) == 0 {
 		opts.Groups = []Group{CRDv1}
 	}
-	etcdPath, err := Binary(ctx, "etcd")
+	etcdPath, err := programs.Binary(ctx, "etcd")
 	if err != nil {
 		return nil, err
 	}
-	apiserverPath, err := Binary(ctx, "kube-apiserver")
+	apiserverPath, err := programs.Binary(ctx, "kube-apiserver")
 	if err != nil {
 		return nil, err
 	}

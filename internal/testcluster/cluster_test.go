@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 	"github.com/calico-audit/calico-audit/internal/testcluster/supervise"
 )
 
@@ -118,10 +119,7 @@ func TestUserHasJustTheRightsGiven(t *testing.T) {
 func TestAPIServerComesBackWithItsData(t *testing.T) {
 	c := Shared(t, Options{})
 	ctx := t.Context()
-	s := newSeeder(t, c)
-	if err := s.Node(ctx, Node{Name: "n1"}); err != nil {
-		t.Fatal(err)
-	}
+	createNode(t, c)
 	host := c.Config.Host
 	c.StopAPIServer()
 	if _, err := c.List(ctx, Core[1]); err == nil {
@@ -142,8 +140,7 @@ func TestAPIServerComesBackWithItsData(t *testing.T) {
 func TestWatchCacheIsSwitched(t *testing.T) {
 	c := Shared(t, Options{})
 	ctx := t.Context()
-	s := newSeeder(t, c)
-	seedNode(t, s)
+	createNode(t, c)
 	without := c.apiserver.process.PID()
 	if err := c.SetWatchCache(ctx, true); err != nil {
 		t.Fatal(err)
@@ -163,7 +160,7 @@ func TestWatchCacheIsSwitched(t *testing.T) {
 
 func TestTakenPortIsTold(t *testing.T) {
 	SkipIfShort(t)
-	etcd, err := Binary(t.Context(), "etcd")
+	etcd, err := programs.Binary(t.Context(), "etcd")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,11 +188,17 @@ func TestTakenPortIsTold(t *testing.T) {
 func TestResetEmpties(t *testing.T) {
 	c := Shared(t, Options{})
 	ctx := t.Context()
-	s := newSeeder(t, c)
-	seedPool(t, s)
-	seedNode(t, s)
-	seedPod(t, s, Pod{Namespace: "default", Name: "p1", Node: "n1"})
-	if err := s.Namespace(ctx, "shop", nil, nil); err != nil {
+	createNode(t, c)
+	named := func(name string) map[string]any { return map[string]any{"name": name} }
+	pod := map[string]any{"nodeName": "n1", "containers": []any{map[string]any{"name": "main", "image": "app"}}}
+	pool := map[string]any{"cidr": "10.90.0.0/24", "blockSize": int64(28)}
+	err := errors.Join(
+		c.Create(ctx, Core[0], map[string]any{"metadata": named("shop")}),
+		c.Create(ctx, Core[2], map[string]any{"metadata": map[string]any{"name": "p1", "namespace": "shop"}, "spec": pod}),
+		c.Create(ctx, CRDv1.Resource("ippools"), map[string]any{"metadata": named("pods"), "spec": pool}),
+		c.Create(ctx, CRDv1.Resource("ipamhandles"), map[string]any{"metadata": named("h1")}),
+	)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Reset(ctx); err != nil {
@@ -213,6 +216,14 @@ func TestResetEmpties(t *testing.T) {
 		if len(objects) != want {
 			t.Errorf("after a reset there are %d %s, not %d", len(objects), r.Resource, want)
 		}
+	}
+}
+
+// createNode makes the node n1.
+func createNode(t *testing.T, c *Cluster) {
+	t.Helper()
+	if err := c.Create(t.Context(), Core[1], map[string]any{"metadata": map[string]any{"name": "n1"}}); err != nil {
+		t.Fatal(err)
 	}
 }
 

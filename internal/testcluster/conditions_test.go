@@ -23,7 +23,7 @@ type transport func(*http.Request) (*http.Response, error)
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // TestConditional: a write that the API server could not refuse fails the test of
-// whoever sends it; what it sends and what comes back stays as it is.
+// no matter who sends it; what it sends and what comes back stays as it is.
 func TestConditional(t *testing.T) {
 	const answer = `{"metadata":{"name":"x","uid":"u1","resourceVersion":"7"}}`
 	const patch, merge = "application/json-patch+json", "application/merge-patch+json"

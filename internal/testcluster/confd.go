@@ -1,13 +1,13 @@
 package testcluster
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 )
 
 // birdFiles are the files that confd renders for the two BIRDs of a node, with the
@@ -37,10 +37,6 @@ func (c *Cluster) Confd(ctx context.Context, node string) (map[string]string, er
 }
 
 func (c *Cluster) confd(ctx context.Context, node string) (map[string]string, error) {
-	path, err := Binary(ctx, "confd")
-	if err != nil {
-		return nil, err
-	}
 	dir, err := os.MkdirTemp(c.dir, "confd-")
 	if err != nil {
 		return nil, err
@@ -50,18 +46,16 @@ func (c *Cluster) confd(ctx context.Context, node string) (map[string]string, er
 	if err != nil {
 		return nil, err
 	}
-	var output bytes.Buffer
-	cmd := exec.CommandContext(ctx, path, "-onetime", "-confdir", dir, "-calicoconfig", config)
-	cmd.Env = []string{"NODENAME=" + node, "DATASTORE_TYPE=kubernetes", "KUBECONFIG=" + c.KubeconfigPath(), "PATH=" + os.Getenv("PATH")}
-	cmd.Stdout, cmd.Stderr = &output, &output
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("confd: %w\n%s", err, lastBytes(output.Bytes(), 2000))
+	env := []string{"NODENAME=" + node, "DATASTORE_TYPE=kubernetes", "KUBECONFIG=" + c.KubeconfigPath(), "PATH=" + os.Getenv("PATH")}
+	output, err := programs.Run(ctx, "confd", env, "-onetime", "-confdir", dir, "-calicoconfig", config)
+	if err != nil {
+		return nil, err
 	}
 	rendered := map[string]string{}
 	for _, f := range birdFiles {
 		content, err := os.ReadFile(filepath.Join(dir, "out", f.name))
 		if err != nil {
-			return nil, fmt.Errorf("%w\n%s", err, lastBytes(output.Bytes(), 2000))
+			return nil, fmt.Errorf("%w\n%s", err, output)
 		}
 		rendered[f.name] = string(content)
 	}
@@ -72,7 +66,7 @@ func (c *Cluster) confd(ctx context.Context, node string) (map[string]string, er
 // configuration. Its own template resources name absolute paths and commands that
 // restart BIRD; these name dir, and no command.
 func (c *Cluster) confdFiles(ctx context.Context, dir string) (string, error) {
-	calico, err := calicoModuleDir(ctx)
+	calico, err := programs.CalicoDir(ctx)
 	if err != nil {
 		return "", err
 	}

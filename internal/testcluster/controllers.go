@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 	"github.com/calico-audit/calico-audit/internal/testcluster/supervise"
 )
 
@@ -65,7 +66,7 @@ var runControllers = []string{
 func (c *Cluster) startDaemon(tb testing.TB, name string, arguments func() ([]string, error)) *Daemon {
 	tb.Helper()
 	ctx := tb.Context()
-	path, err := Binary(ctx, name)
+	path, err := programs.Binary(ctx, name)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 )
 
 // Group is an API group and version of custom resources: those in which Calico's
@@ -30,11 +32,6 @@ func (g Group) name() string {
 	return name
 }
 
-const (
-	apiModule   = "github.com/projectcalico/api"
-	apiTypesPkg = apiModule + "/pkg/apis/projectcalico/v3"
-)
-
 // CRDs returns the CustomResourceDefinitions of one group, sorted by name:
 // those of crd.projectcalico.org/v1 as the Calico module that the main module
 // is built with ships them, those of projectcalico.org/v3 generated from the
@@ -47,10 +44,10 @@ func CRDs(ctx context.Context, group Group) ([]*unstructured.Unstructured, error
 	case KubeVirt, Whereabouts, Attachments:
 		return foreignCRDs(group), nil
 	case CRDv1:
-		dir, err = calicoModuleDir(ctx)
+		dir, err = programs.CalicoDir(ctx)
 		dir = filepath.Join(dir, "libcalico-go", "config", "crd")
 	case NativeV3:
-		dir, err = nativeCRDDir(ctx)
+		dir, err = programs.NativeCRDs(ctx)
 	default:
 		err = fmt.Errorf("no such group: %q", group)
 	}
@@ -111,35 +108,4 @@ func readCRDs(dir, groupName string) ([]*unstructured.Unstructured, error) {
 	}
 	sort.Slice(crds, func(i, j int) bool { return crds[i].GetName() < crds[j].GetName() })
 	return crds, nil
-}
-
-// nativeCRDDir returns a directory of generated CRDs, and generates them first
-// if the user's cache directory does not have them.
-func nativeCRDDir(ctx context.Context) (string, error) {
-	dir, err := packageDir("binaries/crds")
-	if err != nil {
-		return "", err
-	}
-	version, err := moduleVersion(ctx, dir, apiModule)
-	if err != nil {
-		return "", err
-	}
-	key, err := buildKey(ctx, dir)
-	if err != nil {
-		return "", err
-	}
-	path, err := cachePath("crds-" + version + "-" + key)
-	if err != nil {
-		return "", err
-	}
-	return path, once(path, func(tmp string) error {
-		generator, err := Binary(ctx, "controller-gen")
-		if err != nil {
-			return err
-		}
-		progress("generating the CRDs of %s %s (up to 30 seconds, once)", apiModule, version)
-		_, err = runIn(ctx, dir, generator,
-			"crd:allowDangerousTypes=true,crdVersions=v1", "paths="+apiTypesPkg, "output:crd:dir="+tmp)
-		return err
-	})
 }

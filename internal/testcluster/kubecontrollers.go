@@ -8,8 +8,8 @@ import (
 	"net"
 	"os"
 	"testing"
-	"time"
 
+	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 	"github.com/calico-audit/calico-audit/internal/testcluster/supervise"
 )
 
@@ -31,7 +31,7 @@ type KubeControllers struct {
 // test failed, the end of its log is shown.
 //
 // It reads its configuration from the KubeControllersConfiguration, which must be
-// there ([Seeder.Init]): how long a leak must last, see [Seeder.SetLeakGrace], and
+// there (seeding.Seeder.Init): how long a leak must last, see seeding.Seeder.SetLeakGrace, and
 // the port of its metrics, which is set here, because that of its default can be
 // had only once on a machine.
 func (c *Cluster) StartKubeControllers(tb testing.TB) *KubeControllers {
@@ -48,7 +48,7 @@ func (c *Cluster) StartKubeControllers(tb testing.TB) *KubeControllers {
 }
 
 func (c *Cluster) newKubeControllers(ctx context.Context) (*KubeControllers, error) {
-	path, err := Binary(ctx, "kube-controllers")
+	path, err := programs.Binary(ctx, "kube-controllers")
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (c *Cluster) newKubeControllers(ctx context.Context) (*KubeControllers, err
 
 // Start starts it again after Stop, or after it ended.
 func (k *KubeControllers) Start(ctx context.Context) error {
-	err := k.cluster.editControllers(ctx, func(spec map[string]any) { spec["prometheusMetricsPort"] = int64(k.port) })
+	err := k.cluster.EditControllers(ctx, func(spec map[string]any) { spec["prometheusMetricsPort"] = int64(k.port) })
 	if err != nil {
 		return fmt.Errorf("setting the port of kube-controllers' metrics: %w", err)
 	}
@@ -103,17 +103,8 @@ func (k *KubeControllers) MetricsURL() string {
 	return fmt.Sprintf("http://127.0.0.1:%d/metrics", k.port)
 }
 
-// SetLeakGrace sets how long kube-controllers waits until it takes an address for
-// leaked or an empty block for spare; it looks for them twice in that time. What
-// runs must be restarted.
-func (s *Seeder) SetLeakGrace(ctx context.Context, grace time.Duration) error {
-	return s.Cluster.editControllers(ctx, func(spec map[string]any) {
-		spec["controllers"].(map[string]any)["node"].(map[string]any)["leakGracePeriod"] = fmt.Sprint(grace)
-	})
-}
-
-// editControllers changes the spec of the KubeControllersConfiguration.
-func (c *Cluster) editControllers(ctx context.Context, change func(spec map[string]any)) error {
+// EditControllers changes the spec of the KubeControllersConfiguration.
+func (c *Cluster) EditControllers(ctx context.Context, change func(spec map[string]any)) error {
 	return c.Edit(ctx, CRDv1.Resource("kubecontrollersconfigurations"), "", "default", func(object map[string]any) {
 		change(object["spec"].(map[string]any))
 	})

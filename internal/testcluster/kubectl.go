@@ -1,26 +1,20 @@
 package testcluster
 
 import (
-	"bytes"
 	"context"
-	"fmt"
-	"os/exec"
-	"strings"
+
+	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 )
 
 // Kubectl runs kubectl, of the API server's release, as the cluster's administrator,
 // and returns what it prints on stdout.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
-	path, err := Binary(ctx, "kubectl")
-	if err != nil {
-		return "", err
-	}
-	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Env = []string{"HOME=" + c.dir, "KUBECONFIG=" + c.KubeconfigPath()}
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		return stdout.String(), fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, lastBytes(stderr.Bytes(), 2000))
-	}
-	return stdout.String(), nil
+	return programs.Run(ctx, "kubectl", []string{"HOME=" + c.dir, "KUBECONFIG=" + c.KubeconfigPath()}, args...)
+}
+
+// Calicoctl runs Calico's own tool, of the release that the main module is
+// built with, as the cluster's administrator, and returns what it prints on
+// stdout. It only knows crd.projectcalico.org/v1.
+func (c *Cluster) Calicoctl(ctx context.Context, args ...string) (string, error) {
+	return programs.Run(ctx, "calicoctl", []string{"DATASTORE_TYPE=kubernetes", "KUBECONFIG=" + c.KubeconfigPath()}, args...)
 }

@@ -40,6 +40,22 @@ func CopyToNative(ctx context.Context, from, to *Cluster) error {
 	return nil
 }
 
+// MoveToNative moves all Calico objects that an audit reads from
+// crd.projectcalico.org/v1 to projectcalico.org/v3, as the end of a migration
+// leaves them: the CRDs of the former are gone.
+func MoveToNative(ctx context.Context, c *Cluster) error {
+	if err := c.InstallCRDs(ctx, NativeV3); err != nil {
+		return fmt.Errorf("moving to the native group: %w", err)
+	}
+	if err := CopyToNative(ctx, c, c); err != nil {
+		return fmt.Errorf("moving to the native group: %w", err)
+	}
+	if err := c.RemoveCRDs(ctx, CRDv1); err != nil {
+		return fmt.Errorf("moving to the native group: %w", err)
+	}
+	return nil
+}
+
 // copyResource creates all objects of a kind elsewhere, and then gives them the
 // times of the originals, which the API server does not let a client write.
 func copyResource(ctx context.Context, from *Cluster, fromR Resource, to *Cluster, toR Resource) error {
@@ -129,15 +145,15 @@ func (c *Cluster) createCopy(ctx context.Context, r Resource, original *unstruct
 // crd.projectcalico.org/v1 stores them, and which native objects do not have.
 func nativeMetadata(u *unstructured.Unstructured) error {
 	annotations := u.GetAnnotations()
-	text, ok := annotations[calicoMetadata]
+	text, ok := annotations[MetadataAnnotation]
 	if !ok {
 		return nil
 	}
 	var stored metav1.ObjectMeta
 	if err := json.Unmarshal([]byte(text), &stored); err != nil {
-		return fmt.Errorf("reading annotation %s: %w", calicoMetadata, err)
+		return fmt.Errorf("reading annotation %s: %w", MetadataAnnotation, err)
 	}
-	delete(annotations, calicoMetadata)
+	delete(annotations, MetadataAnnotation)
 	labels := u.GetLabels()
 	if labels == nil {
 		labels = map[string]string{}

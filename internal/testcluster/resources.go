@@ -1,9 +1,12 @@
 package testcluster
 
 import (
+	"cmp"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
 // Resource is one kind of object that an audit reads.
@@ -25,29 +28,12 @@ var Core = []Resource{
 // services are the one other kind that a Seeder makes.
 var services = Resource{schema.GroupVersionResource{Version: "v1", Resource: "services"}, "Service", true}
 
-// calicoKinds are the Calico kinds that an audit reads, by their plural names
-// in crd.projectcalico.org/v1.
-var calicoKinds = []struct{ plural, kind string }{
-	{"bgpconfigurations", "BGPConfiguration"},
-	{"bgpfilters", "BGPFilter"},
-	{"bgppeers", "BGPPeer"},
-	{"blockaffinities", "BlockAffinity"},
-	{"clusterinformations", "ClusterInformation"},
-	{"felixconfigurations", "FelixConfiguration"},
-	{"ipamblocks", "IPAMBlock"},
-	{"ipamconfigs", "IPAMConfig"},
-	{"ipamhandles", "IPAMHandle"},
-	{"ippools", "IPPool"},
-	{"ipreservations", "IPReservation"},
-	{"kubecontrollersconfigurations", "KubeControllersConfiguration"},
-}
-
 // Resource returns one of the kinds that an audit reads, as the group
 // names it. It panics if the plural name, which is the one that
 // crd.projectcalico.org/v1 has, is not among them.
 func (g Group) Resource(plural string) Resource {
-	for _, r := range g.Resources() {
-		if r.Resource == plural || g == NativeV3 && r.Resource == nativePlural(plural) {
+	for i, r := range g.Resources() {
+		if r.Resource == plural || g == NativeV3 && CRDv1.Resources()[i].Resource == plural {
 			return r
 		}
 	}
@@ -55,7 +41,8 @@ func (g Group) Resource(plural string) Resource {
 }
 
 // Resources returns the group's kinds that an audit reads, as the group names
-// them, sorted by plural name.
+// them, in the order of the names that crd.projectcalico.org/v1 has for them. That those are
+// right, Calico's own CRDs show.
 func (g Group) Resources() []Resource {
 	if kinds := foreignKinds[g]; kinds != nil {
 		return slices.Clone(kinds)
@@ -65,27 +52,10 @@ func (g Group) Resources() []Resource {
 		panic(err)
 	}
 	var resources []Resource
-	for _, k := range calicoKinds {
-		plural, kind := k.plural, k.kind
-		if g == NativeV3 {
-			plural, kind = nativePlural(plural), nativeKind(kind)
+	for _, k := range slices.SortedFunc(slices.Values(decode.Kinds), func(a, b *decode.Kind) int { return cmp.Compare(a.Resource, b.Resource) }) {
+		if !k.Core && k.Foreign == "" {
+			resources = append(resources, Resource{gv.WithResource(k.Plural(string(g))), k.Name(string(g)), k.Namespaced})
 		}
-		resources = append(resources, Resource{gv.WithResource(plural), kind, false})
 	}
 	return resources
-}
-
-// IPAMConfig is the one kind that the native group names differently.
-func nativePlural(plural string) string {
-	if plural == "ipamconfigs" {
-		return "ipamconfigurations"
-	}
-	return plural
-}
-
-func nativeKind(kind string) string {
-	if kind == "IPAMConfig" {
-		return "IPAMConfiguration"
-	}
-	return kind
 }

@@ -34,7 +34,7 @@ func Shared(tb testing.TB, opts Options) *Cluster {
 			tb.Fatalf("starting the shared test cluster: %v", err)
 		}
 		shared.clusters[key] = c
-	} else if err := c.revive(tb.Context(), opts); err != nil {
+	} else if err := c.reset(tb.Context(), opts); err != nil {
 		tb.Fatalf("emptying the shared test cluster: %v", err)
 	}
 	tb.Cleanup(func() {
@@ -45,8 +45,8 @@ func Shared(tb testing.TB, opts Options) *Cluster {
 	return c
 }
 
-// revive makes a used cluster one that could be new.
-func (c *Cluster) revive(ctx context.Context, opts Options) error {
+// reset makes a used cluster one that could be new.
+func (c *Cluster) reset(ctx context.Context, opts Options) error {
 	if err := c.SetWatchCache(ctx, opts.WatchCache); err != nil {
 		return err
 	}

@@ -103,7 +103,7 @@ func NodeModules(t testing.TB, dir string) string {
 	if out, err := install.CombinedOutput(); err != nil {
 		lack(t, "this test needs what %s/package-lock.json names, and npm cannot get it: %v\n%s", dir, err, out)
 	}
-	// Whoever was faster has installed the same.
+	// Anyone who was faster has installed the same.
 	if err := os.Rename(fresh, at); err != nil {
 		if _, there := os.Stat(modules); there != nil {
 			t.Fatal(err)

@@ -51,10 +51,10 @@ func (w *Writer) term(ctx context.Context) {
 		elector.Run(klog.NewContext(election, logr.Discard()))
 	}()
 	select {
-	case held := <-won:
-		writing, cancel := context.WithCancel(held)
+	case current := <-won:
+		writing, cancel := context.WithCancel(current)
 		defer context.AfterFunc(ctx, cancel)()
-		w.lead(writing, func() bool { return elector.IsLeader() && lease.held() })
+		w.lead(writing, func() bool { return elector.IsLeader() && lease.current() })
 		cancel()
 	case <-ctx.Done():
 	}
@@ -77,11 +77,11 @@ type lock struct {
 	renewed atomic.Pointer[time.Time] // when the last renewal that succeeded was sent
 }
 
-// held reports whether no other replica can have the Lease for as long as a request may
+// current reports whether no other replica can have the Lease for as long as a request may
 // take, since the renewal deadline has not passed. The elector itself is later to notice a
 // loss: it counts from when it last read a Lease that had changed, by its own renewal as
 // well (LeaderElector.Check), and tries to give the Lease back before it says so.
-func (l *lock) held() bool {
+func (l *lock) current() bool {
 	renewed := l.renewed.Load()
 	return renewed != nil && time.Since(*renewed) < l.writer.pace.renew
 }
@@ -121,7 +121,7 @@ func (l *lock) note(doing string, err error, usual func(error) bool) {
 
 // lead writes Events while the Lease is held, until ctx ends, which is when it is lost or
 // given back.
-func (w *Writer) lead(ctx context.Context, held func() bool) {
+func (w *Writer) lead(ctx context.Context, current func() bool) {
 	w.leading.Store(true)
 	w.opts.Log.Info("This replica writes Events now", "identity", w.identity)
 	defer func() {
@@ -141,7 +141,7 @@ func (w *Writer) lead(ctx context.Context, held func() bool) {
 	}
 	for ctx.Err() == nil {
 		wants := w.wants.Load()
-		if wants == nil || !held() {
+		if wants == nil || !current() {
 			w.idle(ctx, w.pace.retry/4)
 			continue
 		}

@@ -57,7 +57,7 @@ func typeOf(s state.Severity) string {
 }
 
 // oneLine makes a text fit for a line on a terminal: names come from the cluster,
-// and whoever chose one may have had terminals in mind.
+// and anyone who chose one may have had terminals in mind.
 func oneLine(s string) string {
 	var out strings.Builder
 	for _, r := range strings.Join(strings.Fields(s), " ") {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -173,18 +174,14 @@ func (c *Client) oneCluster(all model.Matrix) (model.Metric, error) {
 		if own.Equal(common) {
 			continue
 		}
-		a, b := model.LabelSet(own), model.LabelSet(common)
-		for _, name := range slices.Sorted(func(yield func(model.LabelName) bool) {
-			for _, set := range []model.LabelSet{a, b} {
-				for n := range set {
-					if a[n] != b[n] && !yield(n) {
-						return
-					}
-				}
-			}
-		}) {
-			values := []model.LabelValue{a[name], b[name]}
+		either := own.Clone()
+		maps.Copy(either, common)
+		for _, name := range slices.Sorted(maps.Keys(either)) {
+			values := []model.LabelValue{own[name], common[name]}
 			slices.Sort(values)
+			if values[0] == values[1] {
+				continue
+			}
 			return nil, fmt.Errorf("series of several clusters: the label %s is %q and %q: choose one by --prometheus-selector '%s=%q'",
 				name, values[0], values[1], name, cmp.Or(values[0], values[1]))
 		}

@@ -89,11 +89,11 @@ func (x *run) outrun(ctx context.Context, s *repair.Step) *repair.Outcome {
 // what was seen meanwhile is no verdict.
 func (a *applying) untilReady(ctx context.Context, kind *repair.StepKind, s *repair.Step) error {
 	for before := a.State; ; {
-		due, code, why := kind.Ready(a.turn, s)
-		if code != "" || due.IsZero() {
+		due, r := kind.Ready(a.turn, s)
+		if r.Code != "" || due.IsZero() {
 			return nil
 		}
-		a.opts.Progress(repair.Outcome{Step: *s, Reason: fmt.Sprintf("waiting until %s: %s", phrase.Time(due), why)})
+		a.opts.Progress(repair.Outcome{Step: *s, Reason: fmt.Sprintf("waiting until %s: %s", phrase.Time(due), r.Why)})
 		if err := a.opts.Sleep(ctx, max(due.Sub(a.State.Cluster.TakenAt), time.Second)); err != nil {
 			return err
 		}
@@ -172,7 +172,7 @@ func (a *applying) acted(ctx context.Context, kind *repair.StepKind, s *repair.S
 	switch {
 	case errors.As(err, &refused):
 		return skip(repair.SkipRefused, "%v", err), true
-	case kind.Settles() && err == nil:
+	case kind.Settled != nil && err == nil:
 		return a.await(ctx, kind, s, before), true
 	}
 	return repair.Outcome{}, false

@@ -23,6 +23,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/kubelets"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
 	"github.com/calico-audit/calico-audit/repair/journal"
@@ -36,7 +37,7 @@ func crowded(t *testing.T) *lab {
 	t.Helper()
 	ctx := t.Context()
 	c := testcluster.Shared(t, testcluster.Options{})
-	s, err := testcluster.NewSeeder(c)
+	s, err := seeding.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +50,7 @@ func crowded(t *testing.T) *lab {
 	l.must(s.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true}))
 	l.must(s.Pool(ctx, "pods", apiv3.IPPoolSpec{CIDR: "10.7.0.0/28", BlockSize: 30, IPIPMode: apiv3.IPIPModeNever, VXLANMode: apiv3.VXLANModeNever}))
 	for _, node := range []string{"a", "b", "new"} {
-		l.must(s.Node(ctx, testcluster.Node{Name: node}))
+		l.must(s.Node(ctx, seeding.Node{Name: node}))
 	}
 	l.kubelets = kubelets.Start(t, s, kubelets.Options{})
 	for _, node := range []string{"a", "b"} {
@@ -204,7 +205,7 @@ func (l *lab) ends(o repair.Outcome) {
 		if at, in := b.Ordinal(addr); in && b.At(at) != nil {
 			ref := repair.ObjectRef{Resource: blocks.Blocks, Name: b.Name, UID: b.UID(), ResourceVersion: b.ResourceVersion()}
 			sequence, _ := b.SequenceAt(at)
-			released := []repair.Release{{Ordinal: at, Handle: b.At(at).Handle, Sequence: sequence}}
+			released := []repair.ReleaseOptions{{Ordinal: at, Handle: b.At(at).Handle, Sequence: sequence}}
 			l.must(l.writer(l.journal(journal.Header{})).ReleaseIPs(l.t.Context(), ref, released)[0])
 		}
 	}

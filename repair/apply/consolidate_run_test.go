@@ -125,11 +125,11 @@ func (m *podCluster) Evict(_ context.Context, _, name, uid string) error {
 // free gives an address of a block back.
 func free(b *blocks.Block, a netip.Addr) {
 	i, _ := b.Ordinal(a)
-	gone := b.Ordinals[i]
-	b.Ordinals, b.Attributes = slices.Clone(b.Ordinals), slices.Delete(slices.Clone(b.Attributes), int(gone), int(gone)+1)
+	removed := b.Ordinals[i]
+	b.Ordinals, b.Attributes = slices.Clone(b.Ordinals), slices.Delete(slices.Clone(b.Attributes), int(removed), int(removed)+1)
 	b.Ordinals[i], b.Unallocated = blocks.Free, append(slices.Clone(b.Unallocated), int32(i))
 	for j, o := range b.Ordinals {
-		if o > gone {
+		if o > removed {
 			b.Ordinals[j] = o - 1
 		}
 	}
@@ -243,14 +243,14 @@ func TestEvictsBesideReady(t *testing.T) {
 // TestReplacedWhere: a DaemonSet's pod is replaced on its own node, and others by new ones that
 // are all ready.
 func TestReplacedWhere(t *testing.T) {
-	before := sketched(t, shortOfBlocks+"use 10.0.0.28 sys/ds-b b of=DaemonSet/ds ready\n")
+	before := parseState(t, shortOfBlocks+"use 10.0.0.28 sys/ds-b b of=DaemonSet/ds ready\n")
 	for now, want := range map[string]bool{
 		"pod sys/ds-b2 b of=DaemonSet/ds\nuse 10.0.0.4 sys/ds-a a of=DaemonSet/ds ready\n":  false,
 		"use 10.0.0.20 sys/ds-b2 b of=DaemonSet/ds ready\npod sys/ds-a a of=DaemonSet/ds\n": true,
 	} {
 		w := before.Pod("sys", "ds-b")
 		s := &repair.Step{Guards: guards(repair.GuardPod, "sys/ds-b", repair.GuardPodUID, w.UID(), repair.GuardController, w.Controller.UID)}
-		if done, waits, err := planner.KindOf(repair.EvictPod).Settled(before, sketched(t, shortOfBlocks+now), s); done != want || err != nil {
+		if done, waits, err := planner.KindOf(repair.EvictPod).Settled(before, parseState(t, shortOfBlocks+now), s); done != want || err != nil {
 			t.Errorf("%s: %v %s %v", now, done, waits, err)
 		}
 	}
@@ -326,7 +326,7 @@ func TestUndoLeavesAnothers(t *testing.T) {
 	if err := x.read(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	old := guards(repair.GuardConsolidation, "10.0.0.24/29 from b for new", repair.GuardInNeed, "new")
+	old := guards(repair.GuardConsolidation, "10.0.0.24/29 from b for new", repair.GuardForNode, "new")
 	for _, s := range []*repair.Step{
 		{Kind: repair.ReserveBlock, Target: state.Subject{Kind: state.KindBlock, CIDR: "10.0.0.24/29"}, Guards: old},
 		{Kind: repair.CordonNode, Target: state.NodeSubject("a"), Guards: old},

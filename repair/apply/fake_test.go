@@ -109,7 +109,7 @@ func (f *fakeCluster) DisownBlock(context.Context, repair.ObjectRef, *repair.Obj
 	return errNotFaked
 }
 func (f *fakeCluster) RestoreAffinity(context.Context, repair.ObjectRef) error { return errNotFaked }
-func (f *fakeCluster) ReleaseIPs(_ context.Context, _ repair.ObjectRef, all []repair.Release) []error {
+func (f *fakeCluster) ReleaseIPs(_ context.Context, _ repair.ObjectRef, all []repair.ReleaseOptions) []error {
 	return slices.Repeat([]error{errNotFaked}, len(all))
 }
 func (f *fakeCluster) DeleteHandle(context.Context, repair.ObjectRef) error { return errNotFaked }

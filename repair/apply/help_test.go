@@ -19,8 +19,8 @@ func guards(pairs ...string) (out []repair.Guard) {
 	return out
 }
 
-// sketched is the state of a few lines of text.
-func sketched(t *testing.T, text string) *state.State {
+// parseState is the state of a few lines of text.
+func parseState(t *testing.T, text string) *state.State {
 	t.Helper()
 	s, err := statedsl.Parse(text)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/kubelets"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
 	"github.com/calico-audit/calico-audit/repair/datastore"
@@ -42,7 +43,7 @@ type lab struct {
 	t      *testing.T
 	c      *testcluster.Cluster
 	group  testcluster.Group
-	s      *testcluster.Seeder
+	s      *seeding.Seeder
 	reader viewedReader
 	// kubelets run where a test has them played.
 	kubelets *kubelets.Kubelets
@@ -52,7 +53,7 @@ type lab struct {
 // the same moment, that shows nothing in use but what hold returns.
 type viewedReader struct {
 	*cluster.Kubernetes
-	hold func(node string) []netip.Prefix
+	addresses func(node string) []netip.Prefix
 }
 
 func (r viewedReader) Read(ctx context.Context) (*blocks.Snapshot, error) {
@@ -70,8 +71,8 @@ func (r viewedReader) viewed(s *blocks.Snapshot, err error) (*blocks.Snapshot, e
 	s.Hosts = blocks.HostReading{Asked: true}
 	for i := range s.Nodes {
 		v := blocks.HostView{Node: s.Nodes[i].Name, TakenAt: s.Cluster.TakenAt, RulesKnown: true, Authenticated: true, NamespacesComplete: true}
-		if r.hold != nil {
-			v.Namespaces = []blocks.HostNamespace{{ID: "1", Addresses: r.hold(v.Node)}}
+		if r.addresses != nil {
+			v.Namespaces = []blocks.HostNamespace{{ID: "1", Addresses: r.addresses(v.Node)}}
 		}
 		s.Hosts.Views = append(s.Hosts.Views, v)
 	}
@@ -85,7 +86,7 @@ func newLab(t *testing.T, more ...testcluster.Group) *lab {
 		opts.Groups = append([]testcluster.Group{testcluster.CRDv1}, more...)
 	}
 	c := testcluster.Shared(t, opts)
-	s, err := testcluster.NewSeeder(c)
+	s, err := seeding.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +100,7 @@ func newLab(t *testing.T, more ...testcluster.Group) *lab {
 	l.must(s.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true}))
 	l.must(s.Pool(ctx, "pods", apiv3.IPPoolSpec{CIDR: "10.7.0.0/24", BlockSize: 28, IPIPMode: apiv3.IPIPModeNever, VXLANMode: apiv3.VXLANModeNever}))
 	for i, node := range []string{"n1", "n2", "n3"} {
-		l.must(s.Node(ctx, testcluster.Node{Name: node}))
+		l.must(s.Node(ctx, seeding.Node{Name: node}))
 		l.claim(node, labBlock(i))
 		l.pod(node, "web-"+node)
 	}
@@ -125,7 +126,7 @@ func (l *lab) claim(node string, p netip.Prefix) {
 
 func (l *lab) pod(node, name string) netip.Addr {
 	l.t.Helper()
-	addrs, err := l.s.Pod(l.t.Context(), testcluster.Pod{Namespace: "default", Name: name, Node: node})
+	addrs, err := l.s.Pod(l.t.Context(), seeding.Pod{Namespace: "default", Name: name, Node: node})
 	l.must(err)
 	return addrs[0]
 }

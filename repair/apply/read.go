@@ -18,7 +18,7 @@ var retries = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 *
 
 // inHand returns a context for finishing the object in hand.
 func inHand(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), repair.WriteTimeout)
+	return context.WithTimeout(context.WithoutCancel(ctx), blocks.WriteTimeout)
 }
 
 // read reads the whole cluster.
@@ -50,7 +50,7 @@ func (x *run) look(ctx context.Context, refs func() []blocks.Ref) error {
 
 // reading returns how the objects of a step are read again before it is derived.
 func (x *run) reading(kind *repair.StepKind, s *repair.Step) func(context.Context, func() []blocks.Ref) error {
-	if kind != nil && kind.Whole(s) {
+	if kind != nil && kind.RestsOnAll != nil && kind.RestsOnAll(s) {
 		return x.lookAtAll
 	}
 	return x.look

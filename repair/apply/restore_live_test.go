@@ -10,6 +10,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
@@ -36,7 +37,7 @@ func TestRecordIP(t *testing.T) {
 	ctx := t.Context()
 	addr := l.pod("n2", "leaver")
 	ordinal := int(addr.As4()[3]) - 16
-	handle := testcluster.Handle("default", "leaver")
+	handle := seeding.Handle("default", "leaver")
 	before, counted := l.stored(blockCRD, block), l.stored(handleCRD, handle)
 	spec, handleSpec := l.spec(blockCRD, block), l.spec(handleCRD, handle)
 	l.must(l.s.DeletePod(ctx, "default", "leaver", true))
@@ -105,7 +106,7 @@ func TestRecreateHandle(t *testing.T) {
 	l := newLab(t)
 	ctx := t.Context()
 	w := l.writer(l.journal(journal.Header{}))
-	name := testcluster.Handle("default", "web-n1")
+	name := seeding.Handle("default", "web-n1")
 	stored, spec := l.stored(handleCRD, name), l.spec(handleCRD, name)
 	if err := w.RecreateHandle(ctx, stored); !errors.Is(err, repair.ErrChanged) {
 		t.Errorf("one that exists: %v", err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
 	"github.com/calico-audit/calico-audit/repair/journal"
@@ -146,7 +147,7 @@ func TestResumeConfirmsClaim(t *testing.T) {
 	for _, undo := range []bool{false, true} {
 		l := newLab(t)
 		l.age()
-		for r, name := range map[testcluster.Resource]string{blockCRD: block, affinityCRD: affinity, handleCRD: testcluster.Handle("default", "web-n2")} {
+		for r, name := range map[testcluster.Resource]string{blockCRD: block, affinityCRD: affinity, handleCRD: seeding.Handle("default", "web-n2")} {
 			l.must(l.c.Delete(t.Context(), r, "", name))
 		}
 		p := l.plan(repair.Request{UnrecordedIPs: true}, "record-ip:10.7.0.16")

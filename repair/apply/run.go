@@ -170,7 +170,7 @@ func (x *run) begin(ctx context.Context, plan *repair.Plan) error {
 	if now.IsZero() {
 		return fmt.Errorf("%w: the API server does not tell the time", ErrUnread)
 	}
-	if plan.CreatedAt.After(now.Add(repair.ClockSkew)) {
+	if plan.CreatedAt.After(now.Add(blocks.ClockSkew)) {
 		return fmt.Errorf("%w: it was made at %s, and by the API server's clock it is %s now: make a new one",
 			ErrNoPlan, phrase.Time(plan.CreatedAt.Time), phrase.Time(now))
 	}
@@ -199,7 +199,7 @@ func (x *run) sameCluster(made string) error {
 	here := x.State.Cluster.GUID
 	if here == "" && !x.State.Complete() {
 		// An API server that just starts may not serve Calico's kinds yet.
-		return fmt.Errorf("%w: %s", ErrUnread, blocks.NotHeld(x.State.Gaps)[0])
+		return fmt.Errorf("%w: %s", ErrUnread, blocks.Untolerated(x.State.Gaps)[0])
 	}
 	switch {
 	case made == "":
@@ -297,7 +297,7 @@ func (x *run) result() *repair.Result {
 			CalicoVersion: c.CalicoVersion, TakenAt: audit.Time{Time: c.TakenAt},
 		},
 	}
-	for _, g := range blocks.NotHeld(x.State.Gaps) {
+	for _, g := range blocks.Untolerated(x.State.Gaps) {
 		res.Gaps = append(res.Gaps, g.String())
 	}
 	return res

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
 	"github.com/calico-audit/calico-audit/repair/journal"
@@ -25,7 +26,7 @@ func (l *lab) damage() []string {
 	l.claim("n1", labBlock(4))
 	l.edit(blockCRD, "10-7-0-64-28", func(spec map[string]any) { spec["deleted"] = true })
 	l.claim("n1", labBlock(3))
-	l.edit(handleCRD, testcluster.Handle("default", "web-n1"), func(spec map[string]any) {
+	l.edit(handleCRD, seeding.Handle("default", "web-n1"), func(spec map[string]any) {
 		counts := spec["block"].(map[string]any)
 		for cidr := range counts {
 			counts[cidr] = int64(5)
@@ -37,16 +38,16 @@ func (l *lab) damage() []string {
 		"metadata": map[string]any{"name": "nobody"},
 		"spec":     map[string]any{"handleID": "nobody", "deleted": false, "block": map[string]any{"10.7.0.16/28": int64(1)}},
 	}))
-	l.must(l.s.Node(ctx, testcluster.Node{Name: "off"}))
+	l.must(l.s.Node(ctx, seeding.Node{Name: "off"}))
 	l.claim("off", labBlock(5))
-	_, err := l.s.Pod(ctx, testcluster.Pod{
+	_, err := l.s.Pod(ctx, seeding.Pod{
 		Namespace: "default", Name: "borrower", Node: "n1", Annotations: map[string]string{"cni.projectcalico.org/ipAddrs": `["10.7.0.81"]`},
 	})
 	l.must(err)
 	l.must(l.s.DeleteNode(ctx, "off"))
-	l.must(l.c.Delete(ctx, handleCRD, "", testcluster.Handle("default", "web-n3")))
+	l.must(l.c.Delete(ctx, handleCRD, "", seeding.Handle("default", "web-n3")))
 	unrecorded := l.pod("n2", "unrecorded")
-	l.must(l.s.ReleaseHandle(ctx, testcluster.Handle("default", "unrecorded")))
+	l.must(l.s.ReleaseHandle(ctx, seeding.Handle("default", "unrecorded")))
 	l.age()
 	return []string{
 		"restore-affinity:10.7.0.32/28",
@@ -55,8 +56,8 @@ func (l *lab) damage() []string {
 		"finish-delete:IPAMBlock:10.7.0.64/28",
 		"release-block:10.7.0.48/28",
 		"disown-block:10.7.0.80/28",
-		"create-handle:" + testcluster.Handle("default", "web-n3"),
-		"fix-handle-count:" + testcluster.Handle("default", "web-n1"),
+		"create-handle:" + seeding.Handle("default", "web-n3"),
+		"fix-handle-count:" + seeding.Handle("default", "web-n1"),
 		"record-ip:" + unrecorded.String(),
 		"release-ip:" + leaked.String(),
 		"delete-handle:nobody",
@@ -245,7 +246,7 @@ func TestStaleSteps(t *testing.T) {
 				l.must(l.s.DeleteAffinity(l.t.Context(), "n3", labBlock(1)))
 				l.must(l.s.Affinity(l.t.Context(), "n3", labBlock(1), "confirmed"))
 			},
-			step: "delete-affinity:n3:10.7.0.16/28", want: "already", // it is gone; the new one is too young to be judged
+			step: "delete-affinity:n3:10.7.0.16/28", want: "already", // it is gone; the new one is too young to be evaluated
 			kept: func(l *lab) bool { return l.spec(affinityCRD, "n3-10-7-0-16-28") != nil },
 		},
 		"the affinity came back by itself": {
@@ -289,7 +290,7 @@ func TestNodeComesBackInMidPlan(t *testing.T) {
 	p.Seal()
 	r := l.apply(ctx, p, apply.Options{Wait: true, Progress: func(o repair.Outcome) {
 		if o.Step.Target.Node == "gone" && o.Status == repair.Done {
-			l.must(l.s.Node(ctx, testcluster.Node{Name: "back"}))
+			l.must(l.s.Node(ctx, seeding.Node{Name: "back"}))
 			l.claim("back", labBlock(5))
 			l.pod("back", "newcomer")
 		}

@@ -65,9 +65,9 @@ func (a *applying) step(ctx context.Context, s *repair.Step) repair.Outcome {
 			}
 			continue // what was seen before the wait is no second observation
 		}
-		switch due, code, why := kind.Ready(a.turn, derived); {
-		case code != "":
-			return skip(repair.SkipCode(code), "%s", why)
+		switch due, no := kind.Ready(a.turn, derived); {
+		case no.Code != "":
+			return skip(repair.SkipCode(no.Code), "%s", no.Why)
 		case !due.IsZero():
 			if err := a.untilReady(ctx, kind, derived); err != nil {
 				return a.unread(ctx, err)
@@ -140,11 +140,11 @@ func (a *applying) notDerived(kind *repair.StepKind, s *repair.Step, refusal *re
 	case errors.As(wrong, &behind):
 		o := skip(repair.SkipNotDerived, "what the step is about is done already, but %v: make a new plan for it", wrong)
 		if s.TargetMissing(a.State) {
-			o.Code = repair.SkipGone
+			o.Code = repair.SkipDeleted
 		}
 		return o
 	case s.TargetMissing(a.State):
-		return skip(repair.SkipGone, "%s does not exist any more", s.Target.ResourceName())
+		return skip(repair.SkipDeleted, "%s does not exist any more", s.Target.ResourceName())
 	}
 	return skip(repair.SkipNotDerived, "what the cluster holds now gives no reason for this step")
 }

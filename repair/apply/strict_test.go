@@ -28,14 +28,14 @@ func TestStrictAffinityReadsAll(t *testing.T) {
 		"nothing changes":   {"", "done"},
 		"a node has joined": {"node n2\npod shop/y n2 phase=Pending\n", "skipped Changed"},
 	} {
-		f := &fakeCluster{s: sketched(t, text).Snapshot, now: statedsl.Clock}
+		f := &fakeCluster{s: parseState(t, text).Snapshot, now: statedsl.Clock}
 		f.s.Cluster.GUID = "g"
 		p := f.plan(t, repair.Request{StrictAffinity: &on})
 		j := newTestJournal(t)
 		f.journal, f.whole = j, 0
 		r, err := Run(t.Context(), p, &hurried{f}, f, j, Options{Progress: func(o repair.Outcome) {
 			if o.Status == "" {
-				f.s = sketched(t, text+c.joins).Snapshot
+				f.s = parseState(t, text+c.joins).Snapshot
 				f.s.Cluster.GUID = "g"
 			}
 		}})

@@ -67,7 +67,7 @@ func (a *applying) together(ctx context.Context, kind *repair.StepKind, s *repai
 			return
 		}
 		for s, o := range outcomes {
-			a.settle(s, o, false)
+			a.decide(s, o, false)
 		}
 		if len(ready) > 0 {
 			a.writeTogether(ctx, kind, ready)
@@ -79,14 +79,17 @@ func (a *applying) together(ctx context.Context, kind *repair.StepKind, s *repai
 // sharing returns the step and those right after it of the plan that share an object with
 // it, as far as the bound on steps goes; but for those that an earlier run has begun.
 func (a *applying) sharing(kind *repair.StepKind, s *repair.Step) (out []*repair.Step) {
-	most, object := maxTogether, kind.With(s)
+	if kind.Shares == nil {
+		return nil
+	}
+	most, object := maxTogether, kind.Shares(s)
 	if a.opts.MaxSteps > 0 {
 		most = min(most, a.opts.MaxSteps-a.wrote-a.uncounted())
 	}
 	from := slices.IndexFunc(a.plan.Steps, func(x repair.Step) bool { return x.ID == s.ID })
 	for i := from; object != "" && i < len(a.plan.Steps) && len(out) < most; i++ {
 		x := &a.plan.Steps[i]
-		if x.Kind != s.Kind || kind.With(x) != object {
+		if x.Kind != s.Kind || kind.Shares(x) != object {
 			break
 		}
 		again := x.ID != s.ID && a.seen[x.ID] || slices.ContainsFunc(out, func(o *repair.Step) bool { return o.ID == x.ID })
@@ -110,7 +113,7 @@ func (a *applying) uncounted() (n int) {
 	return n
 }
 
-func (a *applying) settle(s *repair.Step, o repair.Outcome, wrote bool) {
+func (a *applying) decide(s *repair.Step, o repair.Outcome, wrote bool) {
 	a.seen[s.ID], a.ahead[s.ID] = true, &settled{o, wrote}
 }
 
@@ -119,7 +122,7 @@ func (a *applying) writeTogether(ctx context.Context, kind *repair.StepKind, ste
 	unwritten := func(err error) {
 		a.stop(repair.SkipJournal, err.Error())
 		for _, s := range steps {
-			a.settle(s, skip(repair.SkipJournal, "nothing was written: %v", err), false)
+			a.decide(s, skip(repair.SkipJournal, "nothing was written: %v", err), false)
 		}
 	}
 	for _, s := range steps {
@@ -131,7 +134,7 @@ func (a *applying) writeTogether(ctx context.Context, kind *repair.StepKind, ste
 	hand, cancel := inHand(ctx)
 	defer cancel()
 	before := a.State
-	errs := kind.CarryOutTogether(hand, a.Site, steps)
+	errs := kind.Together(hand, a.Writer, a.State, steps)
 	if err := a.journal.Err(); err != nil && a.journal.Untouched() {
 		unwritten(err)
 		return
@@ -149,6 +152,6 @@ func (a *applying) writeTogether(ctx context.Context, kind *repair.StepKind, ste
 	reading, done := inHand(ctx)
 	defer done()
 	for i, o := range a.verify(reading, kind, sent, before, answers) {
-		a.settle(sent[i], o, true)
+		a.decide(sent[i], o, true)
 	}
 }

@@ -30,7 +30,7 @@ type freeing struct {
 	leaves  bool // their handles are left counting them
 }
 
-func (f *freeing) ReleaseIPs(_ context.Context, block repair.ObjectRef, all []repair.Release) []error {
+func (f *freeing) ReleaseIPs(_ context.Context, block repair.ObjectRef, all []repair.ReleaseOptions) []error {
 	f.calls = append(f.calls, len(all))
 	errs := make([]error, len(all))
 	s := f.s.Clone()
@@ -214,7 +214,7 @@ func TestTogetherSlowly(t *testing.T) {
 		for _, leaves := range []bool{false, true} {
 			f, p := leavers(t, 4)
 			f.leaves, f.now = leaves, f.now.Add(time.Hour)
-			f.during = func() { time.Sleep(2 * repair.WriteTimeout) }
+			f.during = func() { time.Sleep(2 * blocks.WriteTimeout) }
 			j := planJournal(t, p)
 			f.journal = j
 			pauses := 0

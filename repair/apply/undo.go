@@ -117,7 +117,7 @@ func (b *begun) write(ctx context.Context, m repair.Move) (repair.Outcome, error
 	switch {
 	case errors.As(err, &kept) && !now.Open():
 		return repair.Outcome{Status: repair.Done, Reason: kept.Error()}, nil
-	case m.Code == repair.CodeFinished && err == nil: // what is left of the step is judged next
+	case m.Code == repair.CodeFinished && err == nil: // what is left of the step is evaluated next
 		return repair.Outcome{Status: repair.Done, Code: repair.CodeFinished, Reason: m.What}, nil
 	case now.Do == nil && !now.Open():
 		return repair.Outcome{Status: repair.Done, Reason: m.What}, nil

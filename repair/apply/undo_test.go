@@ -49,7 +49,7 @@ func told(t *testing.T, step repair.Step, specs map[blocks.Resource]string, word
 // undoOf is the undo of the one step of a journal.
 func undoOf(t *testing.T, world string, f *journal.File) *begun {
 	t.Helper()
-	return (&run{Site: &repair.Site{State: sketched(t, world)}, file: f}).begunStep(f, "x", true)
+	return (&run{Site: &repair.Site{State: parseState(t, world)}, file: f}).begunStep(f, "x", true)
 }
 
 const (
@@ -247,7 +247,7 @@ func TestResumeAlongside(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := &repair.Step{ID: "x", Kind: repair.FinishDelete, Target: state.Subject{Kind: state.KindBlock, CIDR: c.cidr}, Guards: guards(
 				repair.GuardOwner, c.owner, repair.GuardAffinity, undoAffinity, repair.GuardAffinityUID, "uid-"+undoAffinity, repair.GuardAffinityState, string(blocks.Confirmed))}
-			st := sketched(t, undoWorld+"affinity 10.0.3.0/26 n2 state=confirmed")
+			st := parseState(t, undoWorld+"affinity 10.0.3.0/26 n2 state=confirmed")
 			b := &repair.Begun{Site: &repair.Site{State: st}, Log: &repair.StepLog{Unfinished: true}, Step: s, Kind: planner.KindOf(s.Kind)}
 			if m := b.Completion(); (m.Do != nil) != c.want {
 				t.Errorf("deleted: %v, want %v", m.Do != nil, c.want)

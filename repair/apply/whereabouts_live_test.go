@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
 	"github.com/calico-audit/calico-audit/repair/datastore"
@@ -52,7 +53,7 @@ func newSecondaryLab(t *testing.T) *lab {
 		return map[string]any{"id": id, "podref": "default/" + pod, "ifname": "net1"}
 	}
 	l.create(secondaryCRD, multus, secondaryPool, map[string]any{"range": "10.9.0.0/24", "allocations": map[string]any{
-		"5": entry("gone", "c5"), "6": entry("gone-too", "c6"), "9": entry("whole", testcluster.ContainerID("default", "whole")),
+		"5": entry("gone", "c5"), "6": entry("gone-too", "c6"), "9": entry("whole", seeding.ContainerID("default", "whole")),
 	}})
 	for addr, pod := range map[string]string{"10.9.0.5": "gone", "10.9.0.7": "mute", "10.9.0.8": "left", "10.9.0.9": "whole"} {
 		l.create(reservationCRD, multus, addr, map[string]any{"podref": "default/" + pod, "ifname": "net1"})
@@ -70,7 +71,7 @@ func (l *lab) create(r testcluster.Resource, namespace, name string, spec map[st
 func (l *lab) secondaryPod(name, addr string) {
 	l.t.Helper()
 	status := fmt.Sprintf(`[{"name":"default/fast","interface":"net1","ips":[%q]}]`, addr)
-	_, err := l.s.Pod(l.t.Context(), testcluster.Pod{Namespace: "default", Name: name, Node: "n1", Annotations: map[string]string{"k8s.v1.cni.cncf.io/network-status": status}})
+	_, err := l.s.Pod(l.t.Context(), seeding.Pod{Namespace: "default", Name: name, Node: "n1", Annotations: map[string]string{"k8s.v1.cni.cncf.io/network-status": status}})
 	l.must(err)
 }
 
@@ -103,9 +104,9 @@ func TestWhereabouts(t *testing.T) {
 	p := l.plan(secondary, steps...)
 	r := l.apply(t.Context(), p, apply.Options{Wait: true})
 	l.wantOutcomes(r, halfRecorded+": done", stranded+": done", strandedAlone+": done", lone+": done")
-	whole := testcluster.ContainerID("default", "whole")
+	whole := seeding.ContainerID("default", "whole")
 	want := map[string]any{
-		"7": map[string]any{"id": testcluster.ContainerID("default", "mute"), "podref": "default/mute", "ifname": "net1"},
+		"7": map[string]any{"id": seeding.ContainerID("default", "mute"), "podref": "default/mute", "ifname": "net1"},
 		"9": map[string]any{"id": whole, "podref": "default/whole", "ifname": "net1"},
 	}
 	if diff := cmp.Diff(want, l.entries()); diff != "" {
@@ -159,7 +160,7 @@ func TestWhereaboutsMeanwhile(t *testing.T) {
 		"its reservation is another pod's":  {stranded, again("10.9.0.5", "default/other"), "skipped Conflict"},
 		"the network attachment is gone":    {stranded, func(l *lab) { l.must(l.c.Delete(l.t.Context(), attachmentCRD, "default", "fast")) }, "skipped NotRead"},
 		"the reservation's pod starts": {lone, func(l *lab) {
-			_, err := l.s.Pod(l.t.Context(), testcluster.Pod{Namespace: "default", Name: "left", Node: "n1", Waiting: true})
+			_, err := l.s.Pod(l.t.Context(), seeding.Pod{Namespace: "default", Name: "left", Node: "n1", Waiting: true})
 			l.must(err)
 		}, "skipped InUse"},
 		"the reservation's pod is recorded": {lone, editPool(func(all map[string]any) {

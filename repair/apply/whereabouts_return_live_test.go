@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
 	"github.com/calico-audit/calico-audit/repair/datastore"
@@ -97,7 +98,7 @@ func TestWhereaboutsPodReturnsLate(t *testing.T) {
 				return answered{rt, func(r *http.Request) {
 					switch {
 					case r.Method == http.MethodDelete:
-						_, err := l.s.Pod(t.Context(), testcluster.Pod{Namespace: "default", Name: at.pod, Node: "n1", Waiting: true})
+						_, err := l.s.Pod(t.Context(), seeding.Pod{Namespace: "default", Name: at.pod, Node: "n1", Waiting: true})
 						l.must(err)
 					case r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/namespaces/default/pods"):
 						if asked++; asked == 2 {

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/calico-audit/calico-audit/blocks/cluster"
-	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
 	"github.com/calico-audit/calico-audit/repair/journal"
@@ -223,7 +223,7 @@ func (l *unsafeLab) afterPods(do func()) {
 // starts makes a pod: Pending, or Running with some annotations.
 func (l *unsafeLab) starts(name string, annotations map[string]string) {
 	l.t.Helper()
-	_, err := l.s.Pod(l.t.Context(), testcluster.Pod{Namespace: "default", Name: name, Node: "n1", Waiting: annotations == nil, Annotations: annotations})
+	_, err := l.s.Pod(l.t.Context(), seeding.Pod{Namespace: "default", Name: name, Node: "n1", Waiting: annotations == nil, Annotations: annotations})
 	l.must(err)
 }
 

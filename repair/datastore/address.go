@@ -26,9 +26,9 @@ import (
 // Two things that Calico does on the way it does not do: it takes no block away from
 // a node that the pool has ceased to select (ensureConsistentAffinity), and it
 // deletes no block that holds addresses which Windows keeps back.
-func (k *Kubernetes) ReleaseIPs(ctx context.Context, block repair.ObjectRef, all []repair.Release) []error {
+func (k *Kubernetes) ReleaseIPs(ctx context.Context, block repair.ObjectRef, all []repair.ReleaseOptions) []error {
 	read := k.same
-	if slices.ContainsFunc(all, func(r repair.Release) bool { _, _, isVM := blocks.VMOfHandle(r.Handle); return isVM }) {
+	if slices.ContainsFunc(all, func(r repair.ReleaseOptions) bool { _, _, isVM := blocks.VMOfHandle(r.Handle); return isVM }) {
 		// A machine that starts again keeps handle and sequence number, so that these
 		// do not tell that it did: nothing of the block may have been written.
 		read = k.evaluated
@@ -55,9 +55,9 @@ func (k *Kubernetes) ReleaseIPs(ctx context.Context, block repair.ObjectRef, all
 }
 
 // freeingAll is the change of a block that frees all ordinals that are as they were
-// evaluated; freed are their places in the list. Each is judged by the object as it will be
+// evaluated; freed are their places in the list. Each is evaluated by the object as it will be
 // without those before.
-func (k *Kubernetes) freeingAll(b *object, all []repair.Release, errs []error) (e *edit, freed []int) {
+func (k *Kubernetes) freeingAll(b *object, all []repair.ReleaseOptions, errs []error) (e *edit, freed []int) {
 	e = newEdit(b)
 	tests := len(e.ops)
 	for i, now := 0, b; i < len(all); i++ {
@@ -86,7 +86,7 @@ func (k *Kubernetes) freeingAll(b *object, all []repair.Release, errs []error) (
 	return e, freed
 }
 
-func (k *Kubernetes) releaseIPs(ctx context.Context, b *object, e *edit, all []repair.Release, freed []int, errs []error) error {
+func (k *Kubernetes) releaseIPs(ctx context.Context, b *object, e *edit, all []repair.ReleaseOptions, freed []int, errs []error) error {
 	steps := make([]string, 0, len(freed))
 	for _, i := range freed {
 		steps = append(steps, all[i].Step)
@@ -99,7 +99,7 @@ func (k *Kubernetes) releaseIPs(ctx context.Context, b *object, e *edit, all []r
 		return nil
 	}
 	var left error
-	if gone, _ := now.marked(); gone {
+	if deleted, _ := now.marked(); deleted {
 		if err := k.remove(ofSteps(ctx, steps...), now); err != nil {
 			left = leftBehind(blocks.Blocks, b.name(), leftMarked, err)
 		}
@@ -182,7 +182,7 @@ func sanitizeHandle(h string) string {
 	return h
 }
 
-// is makes sure that it is the allocation that was judged.
+// is makes sure that it is the allocation that was evaluated.
 func (r *allocation) is(handle string, sequence uint64) error {
 	if now := textOf(r.attributes[r.index], "handle_id"); now != handle {
 		return changedf("its handle is %q and was %q", now, handle)

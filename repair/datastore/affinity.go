@@ -37,17 +37,15 @@ func affinityLabels(c claim) map[string]string {
 // setState writes an affinity's state. The new state makes everybody who has read
 // the affinity before and writes it now fail.
 func (k *Kubernetes) setState(ctx context.Context, a *object, state blocks.AffinityState) (*object, error) {
-	e := newEdit(a)
-	e.set(string(state), "spec", "state")
-	return k.patch(ctx, a, e)
+	return k.writeState(ctx, a, state, false)
 }
 
-// setBack is setState for a write that takes back what the step has written: it is
-// sent even if the journal takes no more lines.
-func (k *Kubernetes) setBack(ctx context.Context, a *object, state blocks.AffinityState) (*object, error) {
+// writeState is setState; back is true for a write that takes back what the step has
+// written: it is sent even if the journal takes no more lines.
+func (k *Kubernetes) writeState(ctx context.Context, a *object, state blocks.AffinityState, back bool) (*object, error) {
 	e := newEdit(a)
 	e.set(string(state), "spec", "state")
-	e.back = true
+	e.back = back
 	return k.patch(ctx, a, e)
 }
 
@@ -76,30 +74,49 @@ func (k *Kubernetes) dropAffinity(ctx context.Context, a *object) error {
 	return leftBehind(blocks.Affinities, a.name(), leftPendingDeletion, err)
 }
 
-// putBack gives an affinity the state back that it had, if it is still as it was
-// left here, and returns it. What somebody else has written since stays, and then
-// nil is returned.
-func (k *Kubernetes) putBack(ctx context.Context, a *object, was blocks.AffinityState) (*object, error) {
+// putBack gives an affinity that a step made pendingDeletion the state back that it had,
+// if it is still as it was left here. What somebody else has written since stays, which is
+// [repair.ErrChanged]. Where there was a block it must not outlive that: see giveState.
+func (k *Kubernetes) putBack(ctx context.Context, a *object, was blocks.AffinityState, block bool) error {
 	if a.state() == was {
-		return a, nil
+		return nil
 	}
-	back, err := k.setBack(ctx, a, was)
-	if !isChanged(err) {
-		return back, err
+	give := k.giveState
+	if !block {
+		give = func(ctx context.Context, a *object, was blocks.AffinityState, back bool) error {
+			_, err := k.writeState(ctx, a, was, back)
+			return err
+		}
+	}
+	failed := give(ctx, a, was, true)
+	if !isChanged(failed) || errors.Is(failed, errOutlived) {
+		return failed
 	}
 	now, err := k.get(ctx, blocks.Affinities, a.name())
-	if err != nil || now == nil || now.uid() != a.uid() || now.state() != blocks.PendingDeletion {
-		return nil, err
+	switch {
+	case err != nil:
+		return err
+	case now == nil, now.uid() != a.uid(), now.state() != blocks.PendingDeletion:
+		return failed
 	}
-	if marked, err := now.marked(); err != nil || marked {
-		return nil, err
+	if err := notMarked(now); err != nil {
+		return err
 	}
 	// Another field was written in between. No one but this step has begun to
 	// delete the affinity in that version.
-	if back, err = k.setBack(ctx, now, was); isChanged(err) {
-		return nil, nil
+	return give(ctx, now, was, true)
+}
+
+// left gives an affinity its state back for a step that failed, and says why that did and
+// how the affinity is left. That it is somebody else's by now is no trouble.
+func (k *Kubernetes) left(ctx context.Context, failed error, a *object, was blocks.AffinityState, block bool) error {
+	if errors.Is(failed, errUnknown) {
+		return inBetween(a, failed)
 	}
-	return back, err
+	if err := k.putBack(ctx, a, was, block); err != nil && !isChanged(err) {
+		return notPutBack(a, failed, err)
+	}
+	return failed
 }
 
 // DeleteAffinity deletes an affinity whose block does not exist, or names another
@@ -108,8 +125,8 @@ func (k *Kubernetes) putBack(ctx context.Context, a *object, was blocks.Affinity
 // Calico's getPendingAffinity takes an affinity that it finds confirmed for its own
 // without writing it (libcalico-go ipam/ipam_block_reader_writer.go), so that a
 // host that is just claiming the block cannot be told by the affinity's version.
-// Therefore the affinity becomes pendingDeletion first: whoever reads it from now
-// on must write it, which makes the deletion fail, and whoever read it before fails
+// Therefore the affinity becomes pendingDeletion first: anyone who reads it from now
+// on must write it, which makes the deletion fail, and anyone who read it before fails
 // to confirm it. The block is read before, after that, and after the deletion; if
 // it names the host, the affinity is put back and the step is [repair.ErrChanged].
 //
@@ -160,30 +177,15 @@ func (k *Kubernetes) deleteAffinity(ctx context.Context, a *object, c claim) err
 			return err
 		}
 		if err := k.notItsOwn(ctx, c); err != nil {
-			if _, back := k.putBack(ctx, a, was); back != nil {
-				return inBetween(a, errors.Join(err, back))
-			}
-			return err
+			return k.left(ctx, err, a, was, isChanged(err))
 		}
 		pending := a
 		if a, err = k.mark(ctx, a); err != nil {
-			return k.markFailed(ctx, err, pending, was)
+			return k.left(ctx, err, pending, was, false)
 		}
 	}
 	if err := k.remove(ctx, a); err != nil {
 		return leftBehind(blocks.Affinities, a.name(), leftMarked, err)
 	}
 	return k.restoreIfClaimed(ctx, c)
-}
-
-// markFailed gives an affinity that could not be marked its state back. That it is
-// somebody else's by now is no trouble.
-func (k *Kubernetes) markFailed(ctx context.Context, failed error, a *object, was blocks.AffinityState) error {
-	if errors.Is(failed, errUnknown) {
-		return inBetween(a, failed)
-	}
-	if _, err := k.putBack(ctx, a, was); err != nil {
-		return inBetween(a, errors.Join(failed, err))
-	}
-	return failed
 }

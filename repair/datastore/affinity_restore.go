@@ -79,7 +79,7 @@ func (k *Kubernetes) onlyClaim(ctx context.Context, c claim, except string) erro
 func (k *Kubernetes) newAffinity(c claim, state blocks.AffinityState) (map[string]any, error) {
 	tree, err := k.newObject(blocks.Affinities, blocks.AffinityName(c.owner.Name, c.cidr), libapiv3.BlockAffinitySpec{
 		CIDR: c.cidr.String(), Node: c.owner.Name, Type: string(c.owner.Kind), State: string(state), Deleted: "false",
-	}, affinityLabels(c))
+	}, affinityLabels(c), nil)
 	if err == nil && k.native() {
 		mapAt(tree, "spec")["deleted"] = false
 	}

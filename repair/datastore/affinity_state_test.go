@@ -8,6 +8,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/datastore"
 )
 
 // TestPutAffinityState: an affinity comes out of pendingDeletion where its block is
@@ -89,27 +90,34 @@ func asDeleted(w *world) any {
 }
 
 // TestTakenBackOnAFullDisk: a step that has to take back what it wrote does so even
-// where the journal takes no more lines by then.
+// where the journal takes no more lines by then. An affinity that never had a block is then
+// as it was, too: there is none that it could outlive.
 func TestTakenBackOnAFullDisk(t *testing.T) {
 	inBothGroups(t, func(t *testing.T, w *world) {
 		w.seen = w.contents()
-		disk := &filling{room: 1}
-		err := w.release(w.writer(nil, disk), empty, "n1")
-		if err == nil || !strings.Contains(err.Error(), "the disk is full") {
-			t.Errorf("got %v", err)
+		for what, do := range map[string]func(*datastore.Kubernetes) error{
+			"what could not be released":                func(k *datastore.Kubernetes) error { return w.release(k, empty, "n1") },
+			"an affinity that could not be deleted":     func(k *datastore.Kubernetes) error { return w.drop(k, "n3", noBlock) },
+			"a contested one that could not be, either": func(k *datastore.Kubernetes) error { return w.drop(k, "n3", contested) },
+		} {
+			disk := &filling{capacity: 1}
+			err := do(w.writer(nil, disk))
+			if err == nil || !strings.Contains(err.Error(), "the disk is full") {
+				t.Errorf("%s: got %v", what, err)
+			}
+			if !disk.back {
+				t.Errorf("%s: nothing was taken back", what)
+			}
+			same(t, what, w.seen, w.contents())
 		}
-		if !disk.back {
-			t.Error("nothing was taken back")
-		}
-		same(t, "what could not be released", w.seen, w.contents())
 	})
 }
 
 // filling is a journal on a disk that has room for some lines; it lets pass what takes
 // a line back, as the real one does.
 type filling struct {
-	room int
-	back bool
+	capacity int
+	back     bool
 }
 
 // Record fails when the disk is full.
@@ -118,7 +126,7 @@ func (f *filling) Record(c repair.Change) error {
 		f.back = true
 		return nil
 	}
-	if f.room--; f.room < 0 {
+	if f.capacity--; f.capacity < 0 {
 		return full{}.Record(c)
 	}
 	return nil

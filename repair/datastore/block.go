@@ -13,7 +13,7 @@ import (
 // ReleaseBlock deletes an empty block and then its owner's affinity, as
 // releaseBlockAffinity does (libcalico-go ipam/ipam_block_reader_writer.go): the
 // affinity becomes pendingDeletion, the block is marked deleted in the very version
-// that was judged empty and deleted, the affinity is marked and deleted.
+// that was evaluated empty and deleted, the affinity is marked and deleted.
 //
 // The block that the owner keeps is read before, after the first write, and when the
 // block is gone: where it is being released, too, this one is put back.
@@ -85,7 +85,7 @@ func noAllocation(b *object) error {
 	return nil
 }
 
-// affinityOf reads the owner's affinity to a block. If none was judged to exist,
+// affinityOf reads the owner's affinity to a block. If none was evaluated to exist,
 // none may be where Calico would make it.
 func (k *Kubernetes) affinityOf(ctx context.Context, c claim, ref *repair.ObjectRef) (*object, error) {
 	if ref == nil {
@@ -102,9 +102,9 @@ func (k *Kubernetes) affinityOf(ctx context.Context, c claim, ref *repair.Object
 	if err != nil {
 		return nil, err
 	}
-	claims, err := claimOf(a)
-	if err == nil && claims != c {
-		err = fmt.Errorf("%s is of %s to %s, and the block is %s of %q", a, claims.owner, claims.cidr, c.cidr, c.owner)
+	found, err := claimOf(a)
+	if err == nil && found != c {
+		err = fmt.Errorf("%s is of %s to %s, and the block is %s of %q", a, found.owner, found.cidr, c.cidr, c.owner)
 	}
 	return a, err
 }
@@ -152,7 +152,7 @@ type releasing struct {
 	kept     *repair.ObjectRef    // the block that the owner keeps; nil if none
 }
 
-// deleted goes on when the block is gone, whoever deleted it.
+// deleted goes on when the block is gone, no matter who deleted it.
 func (r *releasing) deleted(ctx context.Context) error {
 	if err := r.keeps(ctx, r.kept, r.claim.owner); err != nil {
 		return r.lost(ctx, err)
@@ -207,7 +207,7 @@ func (r *releasing) dropConfirmed(ctx context.Context) error {
 func (r *releasing) notDeleted(ctx context.Context, failed error) error {
 	now, err := r.get(ctx, blocks.Blocks, r.block.name())
 	if err != nil {
-		return inBetween(r.affinity, errors.Join(failed, err))
+		return notPutBack(r.affinity, failed, err)
 	}
 	if now == nil {
 		return r.deleted(ctx) // by somebody else, or by a request whose answer was lost
@@ -235,24 +235,14 @@ func (r *releasing) keep(ctx context.Context, failed error) error {
 	if r.affinity == nil {
 		return failed
 	}
-	back, err := r.putBack(ctx, r.affinity, r.was)
-	if err != nil {
-		return inBetween(r.affinity, errors.Join(failed, err))
+	switch err := r.putBack(ctx, r.affinity, r.was, true); {
+	case errors.Is(err, errOutlived): // somebody released the block at the same moment
+		r.affinity = nil
+		return r.deleted(ctx)
+	case err != nil && !isChanged(err):
+		return notPutBack(r.affinity, failed, err)
 	}
-	if back == nil || back.state() == blocks.PendingDeletion {
-		return failed
-	}
-	// Somebody else may be releasing the block at the same moment. To them the
-	// affinity was pendingDeletion already, so that they did not write it, and now
-	// they fail to delete it.
-	now, err := r.get(ctx, blocks.Blocks, r.block.name())
-	if err != nil || now != nil {
-		return failed
-	}
-	if r.affinity, err = r.setBack(ctx, back, blocks.PendingDeletion); err != nil {
-		return failed // it is its host's again
-	}
-	return r.deleted(ctx)
+	return failed
 }
 
 // leftPendingDeletion is how an affinity is left that was to be deleted.
@@ -264,4 +254,13 @@ func inBetween(a *object, err error) error {
 		return err
 	}
 	return leftBehind(blocks.Affinities, a.name(), leftPendingDeletion, err)
+}
+
+// notPutBack is [inBetween] for an affinity that could not be given its state back, or of which
+// it is known how it was left instead.
+func notPutBack(a *object, failed, err error) error {
+	if said := (*repair.LeftBehindError)(nil); errors.As(err, &said) {
+		return leftBehind(said.Resource, said.Name, said.State, errors.Join(failed, said.Err))
+	}
+	return inBetween(a, errors.Join(failed, err))
 }

@@ -91,7 +91,7 @@ func (k *Kubernetes) claimBlock(ctx context.Context, c claim, had *object, tree 
 		if had == nil {
 			return k.takeBack(ctx, failed, a)
 		}
-		if _, err := k.setBack(ctx, a, had.state()); err != nil && !isChanged(err) {
+		if err := k.giveState(ctx, a, had.state(), true); err != nil && !isChanged(err) {
 			return leftPending(a, errors.Join(failed, err))
 		}
 		return failed
@@ -111,7 +111,7 @@ func (k *Kubernetes) newBlock(c claim) (map[string]any, error) {
 	for i := range spec.Unallocated {
 		spec.Unallocated[i] = i
 	}
-	tree, err := k.newObject(blocks.Blocks, blocks.BlockName(c.cidr), spec, nil)
+	tree, err := k.newObject(blocks.Blocks, blocks.BlockName(c.cidr), spec, nil, nil)
 	if err == nil {
 		mapAt(tree, "spec")["affinityClaimTime"] = now.UTC().Format(time.RFC3339)
 	}

@@ -28,7 +28,7 @@ import (
 )
 
 // client sends single requests to an API server. It has no rate limit: how fast
-// steps follow each other is for whoever carries them out.
+// steps follow each other is for the caller that carries them out.
 type client struct {
 	rest *rest.RESTClient
 	wait waits
@@ -42,9 +42,9 @@ type waits struct {
 	request time.Duration
 	// retry are the pauses before a request is tried again.
 	retry []time.Duration
-	// gone bounds the waiting for an object that finalizers hold, and poll is how
+	// deletion bounds the waiting for an object that finalizers hold, and poll is how
 	// often it is looked at.
-	gone, poll time.Duration
+	deletion, poll time.Duration
 	// claim is how long Whereabouts may go on by a reservation that it has read.
 	claim time.Duration
 }
@@ -54,7 +54,7 @@ var defaultWaits = waits{
 	retry: []time.Duration{
 		250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second,
 	},
-	gone: 10 * time.Second, poll: 100 * time.Millisecond,
+	deletion: 10 * time.Second, poll: 100 * time.Millisecond,
 	claim: repair.WhereaboutsRequest,
 }
 

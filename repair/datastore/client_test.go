@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/datastore"
+	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
 type roundTrip func(*http.Request) (*http.Response, error)
@@ -27,11 +29,17 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 // has no answer, by memory.
 func (s *small) answering(answer func(r *http.Request) *http.Response) *datastore.Kubernetes {
 	s.t.Helper()
+	return s.failing(func(r *http.Request) (*http.Response, error) { return answer(r), nil })
+}
+
+// failing is answering, where requests may get no answer at all.
+func (s *small) failing(answer func(r *http.Request) (*http.Response, error)) *datastore.Kubernetes {
+	s.t.Helper()
 	cfg := &rest.Config{Host: "http://memory.invalid"}
 	cfg.Wrap(func(http.RoundTripper) http.RoundTripper {
 		return roundTrip(func(r *http.Request) (*http.Response, error) {
-			if resp := answer(r); resp != nil {
-				return resp, nil
+			if resp, err := answer(r); resp != nil || err != nil {
+				return resp, err
 			}
 			return s.RoundTrip(r)
 		})
@@ -133,6 +141,36 @@ func TestRetryAfterIsHeeded(t *testing.T) {
 	}
 }
 
+// TestReadsOutliveFaults: what is read before and after a write is read again where an answer
+// tells nothing, or does not come, though no Retry-After says so.
+func TestReadsOutliveFaults(t *testing.T) {
+	for name, answer := range map[string]func() (*http.Response, error){
+		"an error without Retry-After": func() (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusInternalServerError, Body: http.NoBody, Header: http.Header{}}, nil
+		},
+		"a connection that is refused": func() (*http.Response, error) { return nil, syscall.ECONNREFUSED },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSmall(t, testcluster.CRDv1)
+			reads := 0
+			k := s.failing(func(r *http.Request) (*http.Response, error) {
+				if r.Method != http.MethodGet {
+					return nil, nil
+				}
+				if reads++; reads%3 == 0 {
+					return nil, nil
+				}
+				return answer()
+			})
+			must(t, k.DeleteHandle(t.Context(), s.ref(blocks.Handles, orphan)))
+			if reads < 3 {
+				t.Errorf("%d reads", reads)
+			}
+		})
+	}
+}
+
 // TestAbsentByTheAnswersCode: an object does not exist if a 404 names it, whatever
 // else the Status says or does not say.
 func TestAbsentByTheAnswersCode(t *testing.T) {
@@ -198,7 +236,7 @@ func TestRightsOfTakingBack(t *testing.T) {
 	if needed = slices.Compact(needed); !slices.Equal(needed, []string{"create", "delete", "patch"}) {
 		t.Errorf("it wrote %v", s.writes)
 	}
-	for _, right := range datastore.AllUndoRights[repair.DeleteAffinity] {
+	for _, right := range planner.KindOf(repair.DeleteAffinity).UndoRights {
 		if right.Resource != blocks.Affinities {
 			continue
 		}
@@ -214,19 +252,19 @@ func TestRightsOfTakingBack(t *testing.T) {
 // the next the whole time of one; a server that is gone is not waited for with each.
 func TestManyHandlesOfASlowServer(t *testing.T) {
 	const addresses, step = 8, 5 * time.Second // [datastore.Kubernetes.Impatient]
-	for _, gone := range []bool{false, true} {
+	for _, deleted := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			s, of, all := newSmall(t, testcluster.CRDv1), map[int]string{}, []repair.Release(nil)
+			s, of, all := newSmall(t, testcluster.CRDv1), map[int]string{}, []repair.ReleaseOptions(nil)
 			for i := range addresses {
 				of[i] = fmt.Sprint("left-", i)
 				s.handle(of[i], inUse, 1)
-				all = append(all, repair.Release{Ordinal: i, Handle: of[i], Sequence: uint64(i)})
+				all = append(all, repair.ReleaseOptions{Ordinal: i, Handle: of[i], Sequence: uint64(i)})
 			}
 			s.taken(blocks.Blocks, blocks.BlockName(inUse))
 			s.block(inUse, "host:n1", of)
 			k := s.answering(func(r *http.Request) *http.Response {
 				time.Sleep(time.Second)
-				if gone && strings.Contains(r.URL.Path, "left-") {
+				if deleted && strings.Contains(r.URL.Path, "left-") {
 					<-r.Context().Done()
 					return refusal(http.StatusGatewayTimeout, r.URL.Path)
 				}
@@ -235,12 +273,12 @@ func TestManyHandlesOfASlowServer(t *testing.T) {
 			began := time.Now()
 			for i, err := range k.ReleaseIPs(t.Context(), s.blockRef(inUse), all) {
 				var left *repair.LeftBehindError
-				if is := s.get(s.path(blocks.Handles, of[i])) != nil; is != gone || errors.As(err, &left) != gone {
-					t.Errorf("gone %v: handle %d exists %v, got %v", gone, i, is, err)
+				if is := s.get(s.path(blocks.Handles, of[i])) != nil; is != deleted || errors.As(err, &left) != deleted {
+					t.Errorf("gone %v: handle %d exists %v, got %v", deleted, i, is, err)
 				}
 			}
-			if took := time.Since(began); gone == (took > 2*step) {
-				t.Errorf("gone %v: it took %s", gone, took)
+			if took := time.Since(began); deleted == (took > 2*step) {
+				t.Errorf("gone %v: it took %s", deleted, took)
 			}
 		})
 	}

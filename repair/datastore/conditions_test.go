@@ -543,7 +543,7 @@ func (s *small) specs() map[string]any {
 }
 
 // TestVirtualMachineStartsAgain: a machine that starts again keeps handle and sequence
-// number of its address, so that any write to the block since it was judged counts.
+// number of its address, so that any write to the block since it was evaluated counts.
 func TestVirtualMachineStartsAgain(t *testing.T) {
 	const machine = "k8s-pod-network.vmi.shop.db"
 	s := newSmall(t, testcluster.CRDv1)
@@ -555,7 +555,7 @@ func TestVirtualMachineStartsAgain(t *testing.T) {
 			}
 		}
 	})
-	judged := s.blockRef(inUse)
+	evaluated := s.blockRef(inUse)
 	s.edit(path, func(o map[string]any) {
 		for _, a := range o["spec"].(map[string]any)["attributes"].([]any) {
 			if a := a.(map[string]any); a["handle_id"] == machine {
@@ -563,7 +563,7 @@ func TestVirtualMachineStartsAgain(t *testing.T) {
 			}
 		}
 	})
-	if err := releaseOne(s.writer(s.group), t.Context(), judged, leaked, machine, leaked); !errors.Is(err, repair.ErrChanged) || len(s.writes) > 0 {
+	if err := releaseOne(s.writer(s.group), t.Context(), evaluated, leaked, machine, leaked); !errors.Is(err, repair.ErrChanged) || len(s.writes) > 0 {
 		t.Errorf("got %v, and it wrote %v", err, s.writes)
 	}
 }

@@ -59,7 +59,7 @@ func (k *Kubernetes) createConfig(ctx context.Context, strict bool) error {
 		if o != nil {
 			return changedf("%s exists by now", o)
 		}
-		tree, err = k.newObject(blocks.IPAMConfigs, libapiv3.GlobalIPAMConfigName, libapiv3.IPAMConfigSpec{StrictAffinity: strict, AutoAllocateBlocks: true}, nil)
+		tree, err = k.newObject(blocks.IPAMConfigs, libapiv3.GlobalIPAMConfigName, libapiv3.IPAMConfigSpec{StrictAffinity: strict, AutoAllocateBlocks: true}, nil, nil)
 		return err
 	}, func(ctx context.Context, _ *object) error {
 		_, err := k.create(ctx, blocks.IPAMConfigs, tree)

@@ -14,7 +14,7 @@ import (
 // that no Calico of today knows: these stay, and so do labels and annotations; what
 // is written was in the journal before; and no live pod is harmed. Then the writer
 // dies before and after each of its writes. Nothing is worse then than before, and
-// whoever comes after completes the step to the very same result.
+// anyone who comes after completes the step to the very same result.
 func TestSteps(t *testing.T) {
 	inBothGroups(t, func(t *testing.T, w *world) {
 		w.fromTheFuture()

@@ -2,6 +2,7 @@ package datastore
 
 import (
 	"encoding/json"
+	"maps"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -15,8 +16,8 @@ const calicoMetadata = "projectcalico.org/metadata"
 
 // newObject makes an object as Calico's own client creates it: in the older API group
 // with an annotation that tells of its labels.
-func (k *Kubernetes) newObject(r blocks.Resource, name string, spec any, labels map[string]string) (map[string]any, error) {
-	meta := metav1.ObjectMeta{Name: name, Labels: labels}
+func (k *Kubernetes) newObject(r blocks.Resource, name string, spec any, labels, annotations map[string]string) (map[string]any, error) {
+	meta := metav1.ObjectMeta{Name: name, Labels: labels, Annotations: annotations}
 	if !k.native() {
 		text, err := json.Marshal(struct {
 			CreationTimestamp any               `json:"creationTimestamp"` // null, as of Calico's own library
@@ -26,6 +27,7 @@ func (k *Kubernetes) newObject(r blocks.Resource, name string, spec any, labels 
 			return nil, err
 		}
 		meta.Annotations = map[string]string{calicoMetadata: string(text)}
+		maps.Copy(meta.Annotations, annotations)
 	}
 	content, err := json.Marshal(map[string]any{"apiVersion": k.group, "kind": k.kind(r), "metadata": meta, "spec": spec})
 	if err != nil {

@@ -6,7 +6,7 @@
 // objects (libcalico-go ipam/ipam_block_reader_writer.go and
 // backend/k8s/resources), so that nodes, kube-controllers and other tools that work
 // beside it stay right at every moment. What it adds is distrust: an object is read
-// right before and must be the very version that was judged, must by itself bear
+// right before and must be the very version that was evaluated, must by itself bear
 // out what is done to it, and is in the journal before it is written.
 //
 // An object is patched as it is stored, in the fields that are meant and in no
@@ -16,6 +16,10 @@
 // and version.
 //
 // Whether a write whose answer was lost has taken place is found out by reading,
-// before anything else happens. Once the first write of a step is sent the step is
-// finished, also if the context ends meanwhile.
+// before anything else happens. Reads are sent again for that, and writes never by
+// client-go, whose retries would hide that the first may have been carried out, and heed
+// Retry-After alone: with them for reads (the state of commit 6919f84), a step ended undone
+// for one connection that was refused, or one error without Retry-After
+// (TestReadsOutliveFaults). Once the first write of a step is sent the step is finished,
+// also if the context ends meanwhile.
 package datastore

@@ -11,7 +11,7 @@ import (
 )
 
 // edit is a change of single fields of an object, as a JSON patch. Each operation is
-// judged by the object as it was read.
+// evaluated by the object as it was read.
 type edit struct {
 	of   *object
 	ops  []map[string]any

@@ -21,6 +21,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/internal/storm"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/datastore"
 )
@@ -55,8 +56,8 @@ func equivalence(t *testing.T, seed uint64) {
 	ctx := t.Context()
 	old := &bench{t, testcluster.Shared(t, testcluster.Options{}), testcluster.CRDv1}
 	native := &bench{t, testcluster.Shared(t, testcluster.Options{Groups: []testcluster.Group{testcluster.NativeV3}}), testcluster.NativeV3}
-	must(t, testcluster.Random(ctx, old.Cluster, seed))
-	s, err := testcluster.NewSeeder(old.Cluster)
+	must(t, seeding.Random(ctx, old.Cluster, seed))
+	s, err := seeding.New(old.Cluster)
 	must(t, err)
 	r := rand.New(rand.NewPCG(seed, 7))
 	state := enrich(old, s, r)
@@ -114,7 +115,7 @@ func read(b *bench) *blocks.Snapshot {
 
 // enrich adds what a random state may lack: empty blocks, and blocks that belong to
 // no one.
-func enrich(b *bench, s *testcluster.Seeder, r *rand.Rand) *blocks.Snapshot {
+func enrich(b *bench, s *seeding.Seeder, r *rand.Rand) *blocks.Snapshot {
 	b.Helper()
 	st := read(b)
 	for _, n := range st.Nodes {

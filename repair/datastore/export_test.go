@@ -6,16 +6,10 @@ import "time"
 func (k *Kubernetes) Impatient() *Kubernetes {
 	k.client.wait = waits{
 		step: 5 * time.Second, request: 2 * time.Second, retry: []time.Duration{time.Millisecond, time.Millisecond},
-		gone: 200 * time.Millisecond, poll: 10 * time.Millisecond, claim: time.Second,
+		deletion: 200 * time.Millisecond, poll: 10 * time.Millisecond, claim: time.Second,
 	}
 	return k
 }
-
-// AllRights and AllUndoRights are what the steps and their undoing need.
-var (
-	AllRights     = rights
-	AllUndoRights = undoRights
-)
 
 // CoreGroups are the API groups of what is Kubernetes' own.
 var CoreGroups = coreGroups

@@ -11,20 +11,18 @@ import (
 // FinishDelete deletes an object that is marked deleted, as Calico does when it
 // reads one. A block must hold no allocation. Where a block still names the host of
 // an affinity, the affinity is made again and confirmed.
-func (k *Kubernetes) FinishDelete(ctx context.Context, object repair.ObjectRef) error {
-	return k.step(ctx, "finishing the deletion of", object, mayFinish, k.finishDelete)
-}
-
-func (k *Kubernetes) finishDelete(ctx context.Context, o *object) error {
-	if err := k.remove(ctx, o); err != nil || o.resource != blocks.Affinities {
-		return err
-	}
-	if c, bad := claimOf(o); bad == nil { // else it says of no block that it is its host's
-		if err := k.restoreIfClaimed(ctx, c); err != nil && !isChanged(err) {
-			return fmt.Errorf("%s is deleted: %w", o, err)
+func (k *Kubernetes) FinishDelete(ctx context.Context, ref repair.ObjectRef) error {
+	return k.step(ctx, "finishing the deletion of", ref, mayFinish, func(ctx context.Context, o *object) error {
+		if err := k.remove(ctx, o); err != nil || o.resource != blocks.Affinities {
+			return err
 		}
-	}
-	return nil
+		if c, bad := claimOf(o); bad == nil { // else it says of no block that it is its host's
+			if err := k.restoreIfClaimed(ctx, c); err != nil && !isChanged(err) {
+				return fmt.Errorf("%s is deleted: %w", o, err)
+			}
+		}
+		return nil
+	})
 }
 
 func mayFinish(_ context.Context, o *object) error {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/datastore"
 )
@@ -27,7 +28,7 @@ func emptySpec(change func(spec map[string]any)) func(*world) {
 
 func doStep(i int) func(*world, *datastore.Kubernetes) error { return steps[i].do }
 
-// TestGuards: what an object itself speaks against is not written, whoever asks for
+// TestGuards: what an object itself speaks against is not written, no matter who asks for
 // it. An empty want stands for ErrChanged.
 func TestGuards(t *testing.T) {
 	pinned := func(r blocks.Resource, name string, do func(w *world, k *datastore.Kubernetes, ref repair.ObjectRef) error, then func(*world)) func(*world, *datastore.Kubernetes) error {
@@ -70,12 +71,12 @@ func TestGuards(t *testing.T) {
 			})
 		}, disown, ""},
 		{"a handle that is there", nil, func(w *world, k *datastore.Kubernetes) error {
-			return k.CreateHandle(w.Context(), testcluster.Handle("default", "b"), []blocks.HandleCount{{CIDR: inUse, Count: 1}})
+			return k.CreateHandle(w.Context(), seeding.Handle("default", "b"), []blocks.HandleCount{{CIDR: inUse, Count: 1}})
 		}, ""},
 		{"a handle of another count than its block's", func(w *world) {
-			must(w.T, w.Delete(w.Context(), w.group.Resource("ipamhandles"), "", testcluster.Handle("default", "b")))
+			must(w.T, w.Delete(w.Context(), w.group.Resource("ipamhandles"), "", seeding.Handle("default", "b")))
 		}, func(w *world, k *datastore.Kubernetes) error {
-			return k.CreateHandle(w.Context(), testcluster.Handle("default", "b"), []blocks.HandleCount{{CIDR: inUse, Count: 2}})
+			return k.CreateHandle(w.Context(), seeding.Handle("default", "b"), []blocks.HandleCount{{CIDR: inUse, Count: 2}})
 		}, ""},
 		{"an unrecorded address that was given to somebody", nil, func(w *world, k *datastore.Kubernetes) error {
 			return k.RecordIP(w.Context(), w.ref(blocks.Blocks, blocks.BlockName(inUse)), leaked, recordation(netip.Prefix{}, ""))
@@ -107,7 +108,7 @@ func TestGuards(t *testing.T) {
 		{"an address out of the block", nil, func(w *world, k *datastore.Kubernetes) error { return w.free(k, inUse, 64, "gone") }, "it has 64 ordinals"},
 		{"an address of another handle", nil, func(w *world, k *datastore.Kubernetes) error { return w.free(k, inUse, leaked, "a") }, ""},
 		{"an address of another sequence number", nil, func(w *world, k *datastore.Kubernetes) error {
-			return releaseOne(k, w.Context(), w.ref(blocks.Blocks, blocks.BlockName(inUse)), leaked, testcluster.Handle("default", "gone"), 1)
+			return releaseOne(k, w.Context(), w.ref(blocks.Blocks, blocks.BlockName(inUse)), leaked, seeding.Handle("default", "gone"), 1)
 		}, ""},
 		{"an address that cools down", func(w *world) {
 			w.LoosenCRD(w.T, w.group.Resource("ipamblocks"))
@@ -120,7 +121,7 @@ func TestGuards(t *testing.T) {
 		{"an address that is also free", inUseSpec(func(s map[string]any) { s["unallocated"] = append(s["unallocated"].([]any), int64(leaked)) }), doStep(5), "contradicts itself"},
 		{"an address without attributes", inUseSpec(func(s map[string]any) { s["allocations"].([]any)[leaked] = int64(9) }), doStep(5), "points to attributes 9 of 3"},
 		{"an address of a block that cannot count on", inUseSpec(func(s map[string]any) { s["sequenceNumber"] = int64(9223372036854775807) }), doStep(5), "cannot be raised"},
-		{"a handle that a block refers to", nil, func(w *world, k *datastore.Kubernetes) error { return w.forget(k, testcluster.Handle("default", "a")) }, ""},
+		{"a handle that a block refers to", nil, func(w *world, k *datastore.Kubernetes) error { return w.forget(k, seeding.Handle("default", "a")) }, ""},
 		{"a count of nothing", nil, func(w *world, k *datastore.Kubernetes) error {
 			return k.SetHandleCounts(w.Context(), w.ref(blocks.Handles, orphan), nil)
 		}, "is to be deleted"},

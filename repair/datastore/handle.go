@@ -144,7 +144,7 @@ func (k *Kubernetes) oneHandle(name, id, cidr string, n int, stored json.RawMess
 			return tree, nil
 		}
 	}
-	return k.newObject(blocks.Handles, name, libapiv3.IPAMHandleSpec{HandleID: id, Block: map[string]int{cidr: n}}, nil)
+	return k.newObject(blocks.Handles, name, libapiv3.IPAMHandleSpec{HandleID: id, Block: map[string]int{cidr: n}}, nil, nil)
 }
 
 // CreateHandle creates a handle with counts, each of which must be what the block
@@ -177,7 +177,7 @@ func (k *Kubernetes) CreateHandle(ctx context.Context, id string, counts []block
 		for _, c := range counts {
 			spec.Block[c.CIDR.String()] = c.Count
 		}
-		tree, err := k.newObject(blocks.Handles, name, spec, nil)
+		tree, err := k.newObject(blocks.Handles, name, spec, nil, nil)
 		if err != nil {
 			return err
 		}

@@ -15,7 +15,7 @@ import (
 // and may take the one that the node was to keep at the same moment.
 
 // keeps is [repair.ErrChanged] unless a block is still the same object, its owner's and
-// to stay. Whoever releases it, which only an empty one can be, makes its affinity
+// to stay. Anyone who releases it, which only an empty one can be, makes its affinity
 // pendingDeletion first. nil stands for a node that has none to keep.
 func (k *Kubernetes) keeps(ctx context.Context, kept *repair.ObjectRef, owner blocks.Owner) error {
 	if kept == nil {

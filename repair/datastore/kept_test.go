@@ -144,7 +144,7 @@ func TestKeptBlockAndAnother(t *testing.T) {
 
 		w.restoreFor(steps[0])
 		w.edit(blocks.Affinities, blocks.AffinityName("n1", inUse), func(s map[string]any) { s["state"] = "pendingDeletion" })
-		must(t, w.releaseKeeping(w.writer(nil, nil), steps[0], w.keeper()))
+		must(t, w.releaseKeeping(w.writer(nil, nil), steps[0], w.keptBlock()))
 		w.unharmed("with a stuck affinity")
 	})
 }

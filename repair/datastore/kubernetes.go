@@ -43,7 +43,7 @@ type Kubernetes struct {
 var _ repair.Writer = (*Kubernetes)(nil)
 
 // New prepares to write to the API server that cfg leads to. group is the API group
-// that Calico's objects are in, as the snapshot that was judged says it
+// that Calico's objects are in, as the snapshot that was evaluated says it
 // ([blocks.Cluster.APIGroup]). The rate limit of cfg is not used.
 func New(cfg *rest.Config, group string, opts Options) (*Kubernetes, error) {
 	if group != groupCRD && group != groupNative {
@@ -116,7 +116,7 @@ func (k *Kubernetes) get(ctx context.Context, r blocks.Resource, name string) (*
 	return o, nil
 }
 
-// evaluated reads the object that was judged. It is [repair.ErrChanged] if it is
+// evaluated reads the object that was evaluated. It is [repair.ErrChanged] if it is
 // another, was written since, or is being deleted.
 func (k *Kubernetes) evaluated(ctx context.Context, ref repair.ObjectRef) (*object, error) {
 	o, err := k.same(ctx, ref)
@@ -126,7 +126,7 @@ func (k *Kubernetes) evaluated(ctx context.Context, ref repair.ObjectRef) (*obje
 	return o, err
 }
 
-// same is like judged, and takes the object in any version.
+// same is like evaluated, and takes the object in any version.
 func (k *Kubernetes) same(ctx context.Context, ref repair.ObjectRef) (*object, error) {
 	if ref.Name == "" || ref.UID == "" || ref.ResourceVersion == "" {
 		return nil, fmt.Errorf("%s is not pinned by UID and resourceVersion", describe(ref.Resource, ref.Name))
@@ -145,7 +145,7 @@ func (k *Kubernetes) same(ctx context.Context, ref repair.ObjectRef) (*object, e
 	return o, nil
 }
 
-// changedf says why an object is no longer the one that was judged.
+// changedf says why an object is no longer the one that was evaluated.
 func changedf(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", repair.ErrChanged, fmt.Sprintf(format, args...))
 }

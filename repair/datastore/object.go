@@ -181,7 +181,7 @@ func (o *object) state() blocks.AffinityState { return blocks.AffinityState(o.te
 // content are the parts of an object that do not change with who writes it and when.
 var content = [][]string{{"spec"}, {"metadata", "labels"}, {"metadata", "annotations"}}
 
-// sameContent reports whether an object holds what a tree says, whoever wrote it and
+// sameContent reports whether an object holds what a tree says, no matter who wrote it and
 // when.
 func (o *object) sameContent(tree map[string]any) bool {
 	return !slices.ContainsFunc(content, func(path []string) bool {

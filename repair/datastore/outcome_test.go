@@ -154,7 +154,7 @@ func TestLeftBehind(t *testing.T) {
 	inBothGroups(t, func(t *testing.T, w *world) {
 		for _, s := range steps {
 			if s.name == twoCalls {
-				continue // two calls: whoever makes them verifies what the first leaves
+				continue // two calls: anyone who makes them verifies what the first leaves
 			}
 			t.Run(s.name, func(t *testing.T) {
 				w := w.in(t)

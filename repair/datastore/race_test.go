@@ -19,6 +19,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -32,11 +33,11 @@ type disturbance struct {
 // newcomer starts a pod with an address of its choice, if it gets it.
 func newcomer(node, addr string) func(*world) {
 	return func(w *world) {
-		addrs, err := w.seeder.Pod(w.Context(), testcluster.Pod{
+		addrs, err := w.seeder.Pod(w.Context(), seeding.Pod{
 			Namespace: "default", Name: "newcomer", Node: node, Annotations: map[string]string{"cni.projectcalico.org/ipAddrs": `["` + addr + `"]`},
 		})
 		if err == nil {
-			w.live[addrs[0]] = testcluster.Handle("default", "newcomer")
+			w.live[addrs[0]] = seeding.Handle("default", "newcomer")
 		}
 	}
 }
@@ -51,9 +52,9 @@ func releasing(node string, cidr netip.Prefix) func(*world) {
 
 func nextPod(node string) func(*world) {
 	return func(w *world) {
-		addrs, err := w.seeder.Pod(w.Context(), testcluster.Pod{Namespace: "default", Name: "next", Node: node})
+		addrs, err := w.seeder.Pod(w.Context(), seeding.Pod{Namespace: "default", Name: "next", Node: node})
 		if err == nil {
-			w.live[addrs[0]] = testcluster.Handle("default", "next")
+			w.live[addrs[0]] = seeding.Handle("default", "next")
 		}
 	}
 }
@@ -86,7 +87,7 @@ func freed(addr string) func(*world) {
 func ended(pod string) func(*world) {
 	return func(w *world) {
 		must(w.T, w.seeder.DeletePod(w.Context(), "default", pod, true))
-		maps.DeleteFunc(w.live, func(_ netip.Addr, h string) bool { return h == testcluster.Handle("default", pod) })
+		maps.DeleteFunc(w.live, func(_ netip.Addr, h string) bool { return h == seeding.Handle("default", pod) })
 	}
 }
 
@@ -118,7 +119,7 @@ var disturbances = map[repair.Kind][]disturbance{
 	},
 	repair.CreateHandle: {
 		{"its address is released", freed("10.64.0.2")},
-		{"another address under the same handle", assign(testcluster.Handle("default", "b"))},
+		{"another address under the same handle", assign(seeding.Handle("default", "b"))},
 		{"a pod gets another address of the block", newcomer("n1", "10.64.0.9")},
 	},
 	repair.DisownBlock: {
@@ -127,7 +128,7 @@ var disturbances = map[repair.Kind][]disturbance{
 		{"another node claims the block", claiming("n3", orphaned)},
 		{"kube-controllers disowns the block", func(w *world) { _ = w.seeder.ReleaseBlocks(w.Context(), "off", orphaned, false) }},
 		{"the node is back, and its next pod", func(w *world) {
-			must(w.T, w.seeder.Node(w.Context(), testcluster.Node{Name: "off"}))
+			must(w.T, w.seeder.Node(w.Context(), seeding.Node{Name: "off"}))
 			nextPod("off")(w)
 		}},
 		{"the node claims the block", claiming("off", orphaned)},
@@ -158,15 +159,15 @@ var disturbances = map[repair.Kind][]disturbance{
 		{"a pod gets another address of the block", newcomer("n1", "10.64.0.9")},
 		{"a pod gets another address of nobody's block", newcomer("n2", "10.65.0.9")},
 		{"a pod of the block ends", ended("b")},
-		{"another address under the same handle", assign(testcluster.Handle("default", "gone"))},
-		{"the handle is released", func(w *world) { _ = w.seeder.ReleaseHandle(w.Context(), testcluster.Handle("default", "gone")) }},
+		{"another address under the same handle", assign(seeding.Handle("default", "gone"))},
+		{"the handle is released", func(w *world) { _ = w.seeder.ReleaseHandle(w.Context(), seeding.Handle("default", "gone")) }},
 	},
 	repair.DeleteHandle: {
 		{"an address is assigned under the handle", assign(orphan)},
 		{"the handle is released", func(w *world) { _ = w.seeder.ReleaseHandle(w.Context(), orphan) }},
 	},
 	repair.FixHandleCount: {
-		{"another address under the same handle", assign(testcluster.Handle("default", miscont))},
+		{"another address under the same handle", assign(seeding.Handle("default", miscont))},
 		{"the pod ends", ended(miscont)},
 	},
 	repair.FinishDelete: {

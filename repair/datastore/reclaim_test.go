@@ -18,25 +18,26 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/storm"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
 // TestUnseenReclaim stops Calico's own client in the middle of a claim, before each
 // of its writes, and lets it go on before each request of a step that deletes an
 // affinity: above all where it has found the affinity confirmed, which it then takes
-// for its own without writing it, so that no version tells. Whoever claims in vain
+// for its own without writing it, so that no version tells. Anyone who claims in vain
 // learns of it; the claim that succeeds has its affinity; and with the node's next
 // pod at the latest nothing is wrong.
 func TestUnseenReclaim(t *testing.T) {
 	w := newWorld(t, testcluster.CRDv1)
 	client := storm.NewClient(t, w.Cluster, "slow-client")
-	claims := map[string]func(ctx context.Context, node string, cidr netip.Prefix) (bool, error){
+	ways := map[string]func(ctx context.Context, node string, cidr netip.Prefix) (bool, error){
 		"a claim": func(ctx context.Context, node string, cidr netip.Prefix) (bool, error) {
 			won, _, err := client.IPAM.ClaimAffinity(ctx, calicoNet(cidr), ipam.AffinityConfig{AffinityType: ipam.AffinityTypeHost, Host: node})
 			return len(won) > 0, err
 		},
 		"an assignment": func(ctx context.Context, node string, _ netip.Prefix) (bool, error) {
-			handle := testcluster.Handle("default", "slow")
+			handle := seeding.Handle("default", "slow")
 			_, _, err := client.IPAM.AutoAssign(ctx, ipam.AutoAssignArgs{
 				Num4: 1, HandleID: &handle, Hostname: node, IntendedUse: apiv3.IPPoolAllowedUseWorkload,
 				Attrs: map[string]string{ipam.AttributeNode: node, ipam.AttributePod: "slow", ipam.AttributeNamespace: "default"},
@@ -49,7 +50,7 @@ func TestUnseenReclaim(t *testing.T) {
 		node string
 		cidr netip.Prefix
 	}{{0, "n1", empty}, {2, "n3", noBlock}, {3, "n3", contested}} {
-		for name, claim := range claims {
+		for name, claim := range ways {
 			t.Run(steps[x.step].name+", "+name, func(t *testing.T) {
 				w := w.in(t)
 				before, wanted := w.found(), sampled(t, 3)

@@ -24,18 +24,10 @@ func (k *Kubernetes) Reserve(ctx context.Context, cidr netip.Prefix, mark string
 		}
 		return err
 	}, func(ctx context.Context, _ *object) error {
-		tree, err := k.newObject(blocks.Reservations, name, apiv3.IPReservationSpec{ReservedCIDRs: []string{cidr.String()}}, nil)
-		if err != nil {
-			return err
+		tree, err := k.newObject(blocks.Reservations, name, apiv3.IPReservationSpec{ReservedCIDRs: []string{cidr.String()}}, nil, map[string]string{blocks.OursAnnotation: mark})
+		if err == nil {
+			_, err = k.create(ctx, blocks.Reservations, tree)
 		}
-		meta := mapAt(tree, "metadata")
-		annotations := mapAt(meta, "annotations")
-		if annotations == nil {
-			annotations = map[string]any{}
-		}
-		annotations[blocks.OursAnnotation] = mark
-		meta["annotations"] = annotations
-		_, err = k.create(ctx, blocks.Reservations, tree)
 		return err
 	})
 }

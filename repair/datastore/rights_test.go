@@ -17,6 +17,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/datastore"
+	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
 // rulesIn are the rules of a directory's ClusterRole, and of its Role if it has one.
@@ -50,24 +51,22 @@ func TestClusterRole(t *testing.T) {
 func sumOfRights(t *testing.T, rules []rbacv1.PolicyRule, of func(repair.Kind) bool) {
 	t.Helper()
 	want := map[string][]string{}
-	for _, table := range []map[repair.Kind][]datastore.Right{datastore.AllRights, datastore.AllUndoRights} {
-		for kind, needs := range table {
-			for _, n := range needs {
-				if !of(kind) {
-					continue
-				}
-				if group, core := datastore.CoreGroups[n.Resource]; core {
-					plural, _, _ := strings.Cut(string(n.Resource), ".")
-					want[plural+"."+group] = append(want[plural+"."+group], n.Verbs...)
-					continue
-				}
-				native := string(n.Resource)
-				if n.Resource == blocks.IPAMConfigs {
-					native = "ipamconfigurations"
-				}
-				want[string(n.Resource)+".crd.projectcalico.org"] = append(want[string(n.Resource)+".crd.projectcalico.org"], n.Verbs...)
-				want[native+".projectcalico.org"] = append(want[native+".projectcalico.org"], n.Verbs...)
+	for _, kind := range planner.Kinds() {
+		for _, n := range slices.Concat(kind.Rights, kind.UndoRights) {
+			if !of(kind.Kind) {
+				continue
 			}
+			if group, core := datastore.CoreGroups[n.Resource]; core {
+				plural, _, _ := strings.Cut(string(n.Resource), ".")
+				want[plural+"."+group] = append(want[plural+"."+group], n.Verbs...)
+				continue
+			}
+			native := string(n.Resource)
+			if n.Resource == blocks.IPAMConfigs {
+				native = "ipamconfigurations"
+			}
+			want[string(n.Resource)+".crd.projectcalico.org"] = append(want[string(n.Resource)+".crd.projectcalico.org"], n.Verbs...)
+			want[native+".projectcalico.org"] = append(want[native+".projectcalico.org"], n.Verbs...)
 		}
 	}
 	got := map[string][]string{}
@@ -118,12 +117,12 @@ func TestRights(t *testing.T) {
 				t.Errorf("%s: %v", s.name, err)
 			}
 		}
-		missing, err := w.as("repairer").UndoRights(t.Context(), kindsOf(steps))
+		missing, err := w.as("repairer").MissingRights(t.Context(), kindsOf(steps), true)
 		if err != nil || len(missing) > 0 {
 			t.Errorf("undo: missing %v, %v", missing, err)
 		}
 
-		missing, err = w.as("nobody").Rights(t.Context(), []repair.Kind{repair.FixHandleCount, repair.DeleteHandle})
+		missing, err = w.as("nobody").MissingRights(t.Context(), []*repair.StepKind{planner.KindOf(repair.FixHandleCount), planner.KindOf(repair.DeleteHandle)}, false)
 		must(t, err)
 		group, _, _ := strings.Cut(string(w.group), "/")
 		var got []string
@@ -139,10 +138,10 @@ func TestRights(t *testing.T) {
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("missing (-want +got):\n%s", d)
 		}
-		for kind, needs := range datastore.AllRights {
-			for _, n := range needs {
+		for _, kind := range planner.Kinds() {
+			for _, n := range kind.Rights {
 				for _, verb := range n.Verbs {
-					w.without(kind, n.Resource, verb)
+					w.without(kind.Kind, n.Resource, verb)
 				}
 			}
 		}
@@ -183,7 +182,7 @@ func (w *world) missing(user string, kind repair.Kind, want ...string) {
 	w.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for {
-		missing, err := w.as(user).Rights(w.Context(), []repair.Kind{kind})
+		missing, err := w.as(user).MissingRights(w.Context(), []*repair.StepKind{planner.KindOf(kind)}, false)
 		must(w.T, err)
 		var got []string
 		for _, m := range missing {
@@ -228,7 +227,7 @@ func TestNoAPIServer(t *testing.T) {
 	if err := k.DeleteHandle(t.Context(), ref); err == nil || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := k.Rights(t.Context(), []repair.Kind{repair.DeleteHandle}); err == nil {
+	if _, err := k.MissingRights(t.Context(), []*repair.StepKind{planner.KindOf(repair.DeleteHandle)}, false); err == nil {
 		t.Error("rights are known without an API server")
 	}
 	if _, err := datastore.New(&rest.Config{}, "example.com/v1", datastore.Options{}); err == nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,8 +17,10 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/storm"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/datastore"
+	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
 // The blocks of a world.
@@ -45,7 +46,7 @@ const (
 // world is a small cluster with something to do for every kind of step.
 type world struct {
 	*bench
-	seeder *testcluster.Seeder
+	seeder *seeding.Seeder
 	live   map[netip.Addr]string
 	image  storm.Image
 	seen   map[string]string // the contents when a step began
@@ -66,7 +67,7 @@ func newWorld(t *testing.T, group testcluster.Group) *world {
 	t.Helper()
 	ctx := t.Context()
 	c := testcluster.Shared(t, testcluster.Options{})
-	s, err := testcluster.NewSeeder(c)
+	s, err := seeding.New(c)
 	must(t, err)
 	w := &world{bench: &bench{t, c, testcluster.CRDv1}, seeder: s, live: map[netip.Addr]string{}}
 	must(t, s.Init(ctx))
@@ -75,7 +76,7 @@ func newWorld(t *testing.T, group testcluster.Group) *world {
 	must(t, s.Pool(ctx, "more", apiv3.IPPoolSpec{CIDR: "10.65.0.0/26", BlockSize: 28}))
 	must(t, s.Pool(ctx, "third", apiv3.IPPoolSpec{CIDR: "10.66.0.0/29", BlockSize: 29}))
 	for _, name := range []string{"n1", "n2", "n3", "off"} {
-		must(t, s.Node(ctx, testcluster.Node{Name: name}))
+		must(t, s.Node(ctx, seeding.Node{Name: name}))
 	}
 	must(t, s.ClaimBlocks(ctx, "off", orphaned))
 	w.pod("e", "n2", "10.66.0.1")
@@ -88,7 +89,7 @@ func newWorld(t *testing.T, group testcluster.Group) *world {
 	w.pod("d", "n2", "10.65.0.17")
 	for _, name := range []string{"gone", "gone-too"} {
 		must(t, s.DeletePod(ctx, "default", name, false))
-		maps.DeleteFunc(w.live, func(_ netip.Addr, h string) bool { return h == testcluster.Handle("default", name) })
+		maps.DeleteFunc(w.live, func(_ netip.Addr, h string) bool { return h == seeding.Handle("default", name) })
 	}
 	must(t, s.ClaimBlocks(ctx, "n1", empty))
 	must(t, s.ClaimBlocks(ctx, "n2", marked))
@@ -100,7 +101,7 @@ func newWorld(t *testing.T, group testcluster.Group) *world {
 	w.edit(blocks.Affinities, blocks.AffinityName("n2", marked), func(spec map[string]any) { spec["state"] = "pendingDeletion" })
 	w.edit(blocks.Blocks, blocks.BlockName(marked), func(spec map[string]any) { spec["deleted"] = true })
 	must(t, c.Delete(ctx, w.group.Resource("blockaffinities"), "", blocks.AffinityName("n2", lost)))
-	w.edit(blocks.Handles, testcluster.Handle("default", miscont), func(spec map[string]any) { spec["block"] = map[string]any{inUse.String(): int64(3)} })
+	w.edit(blocks.Handles, seeding.Handle("default", miscont), func(spec map[string]any) { spec["block"] = map[string]any{inUse.String(): int64(3)} })
 	for name, deleted := range map[string]bool{orphan: false, doomed: true} {
 		must(t, c.Create(ctx, w.group.Resource("ipamhandles"), map[string]any{
 			"metadata": map[string]any{"name": name},
@@ -140,11 +141,11 @@ func (w *world) restore() {
 // pod starts a pod with an address of its choice.
 func (w *world) pod(name, node, addr string) {
 	w.Helper()
-	addrs, err := w.seeder.Pod(w.Context(), testcluster.Pod{
+	addrs, err := w.seeder.Pod(w.Context(), seeding.Pod{
 		Namespace: "default", Name: name, Node: node, Annotations: map[string]string{"cni.projectcalico.org/ipAddrs": `["` + addr + `"]`},
 	})
 	must(w.T, err)
-	w.live[addrs[0]] = testcluster.Handle("default", name)
+	w.live[addrs[0]] = seeding.Handle("default", name)
 }
 
 // unharmed fails the test if a live pod's address was freed or given twice.
@@ -189,7 +190,7 @@ var steps = []step{
 		func(w *world, k *datastore.Kubernetes) error { return w.releaseAgain(k, empty, "n1") }, nil},
 	{"release a block whose affinity is missing", repair.ReleaseBlock,
 		func(w *world, k *datastore.Kubernetes) error {
-			return k.ReleaseBlock(w.ctx(), w.ref(blocks.Blocks, blocks.BlockName(empty)), nil, w.keeper())
+			return k.ReleaseBlock(w.ctx(), w.ref(blocks.Blocks, blocks.BlockName(empty)), nil, w.keptBlock())
 		},
 		func(w *world, k *datastore.Kubernetes) error { return w.releaseAgain(k, empty, "n1") },
 		func(*world) (blocks.Resource, string) { return blocks.Affinities, blocks.AffinityName("n1", empty) }},
@@ -238,7 +239,7 @@ var steps = []step{
 	{"record an address", repair.RecordIP, record, record, nil},
 	{"record an address of a missing block", repair.RecordIP, recordClaimed, recordClaimed, nil},
 	{"create a handle", repair.CreateHandle, createHandle, createHandle,
-		func(*world) (blocks.Resource, string) { return blocks.Handles, testcluster.Handle("default", "b") }},
+		func(*world) (blocks.Resource, string) { return blocks.Handles, seeding.Handle("default", "b") }},
 	{"disown a block", repair.DisownBlock, disown, disownAgain, nil},
 	{"disown a block whose affinity is missing", repair.DisownBlock, disown, disownAgain,
 		func(*world) (blocks.Resource, string) {
@@ -275,7 +276,7 @@ func recordClaimed(w *world, k *datastore.Kubernetes) error {
 }
 
 func createHandle(w *world, k *datastore.Kubernetes) error {
-	if id := testcluster.Handle("default", "b"); !w.has(blocks.Handles, id) {
+	if id := seeding.Handle("default", "b"); !w.has(blocks.Handles, id) {
 		return k.CreateHandle(w.ctx(), id, []blocks.HandleCount{{CIDR: inUse, Count: 1}})
 	}
 	return nil
@@ -304,11 +305,11 @@ func claimFree(w *world, k *datastore.Kubernetes) error { return k.ClaimBlock(w.
 func (w *world) release(k *datastore.Kubernetes, cidr netip.Prefix, host string) error {
 	w.Helper()
 	a := w.ref(blocks.Affinities, blocks.AffinityName(host, cidr))
-	return k.ReleaseBlock(w.ctx(), w.ref(blocks.Blocks, blocks.BlockName(cidr)), &a, w.keeper())
+	return k.ReleaseBlock(w.ctx(), w.ref(blocks.Blocks, blocks.BlockName(cidr)), &a, w.keptBlock())
 }
 
-// keeper is the block that n1 keeps when it loses its empty one.
-func (w *world) keeper() *repair.ObjectRef {
+// keptBlock is the block that n1 keeps when it loses its empty one.
+func (w *world) keptBlock() *repair.ObjectRef {
 	w.Helper()
 	ref := w.ref(blocks.Blocks, blocks.BlockName(inUse))
 	return &ref
@@ -326,7 +327,7 @@ func (w *world) releaseAgain(k *datastore.Kubernetes, cidr netip.Prefix, host st
 	case w.has(blocks.Affinities, blocks.AffinityName(host, cidr)):
 		return w.release(k, cidr, host)
 	default:
-		return k.ReleaseBlock(w.ctx(), w.ref(blocks.Blocks, name), nil, w.keeper())
+		return k.ReleaseBlock(w.ctx(), w.ref(blocks.Blocks, name), nil, w.keptBlock())
 	}
 	return w.dropAgain(k, host, cidr)
 }
@@ -352,7 +353,7 @@ func (w *world) free(k *datastore.Kubernetes, cidr netip.Prefix, ordinal int, po
 	w.Helper()
 	name := blocks.BlockName(cidr)
 	sequence, _, _ := unstructured.NestedInt64(w.spec(blocks.Blocks, name), "sequenceNumberForAllocation", fmt.Sprint(ordinal))
-	return releaseOne(k, w.ctx(), w.ref(blocks.Blocks, name), ordinal, testcluster.Handle("default", pod), uint64(sequence))
+	return releaseOne(k, w.ctx(), w.ref(blocks.Blocks, name), ordinal, seeding.Handle("default", pod), uint64(sequence))
 }
 
 func (w *world) freeAgain(k *datastore.Kubernetes, cidr netip.Prefix, ordinal int, pod string) error {
@@ -368,7 +369,7 @@ func (w *world) freeAgain(k *datastore.Kubernetes, cidr netip.Prefix, ordinal in
 			return w.free(k, cidr, ordinal, pod)
 		}
 	}
-	return w.forget(k, testcluster.Handle("default", pod))
+	return w.forget(k, seeding.Handle("default", pod))
 }
 
 func (w *world) forget(k *datastore.Kubernetes, handle string) error {
@@ -383,7 +384,7 @@ func (w *world) forget(k *datastore.Kubernetes, handle string) error {
 }
 
 func correct(w *world, k *datastore.Kubernetes) error {
-	return k.SetHandleCounts(w.ctx(), w.ref(blocks.Handles, testcluster.Handle("default", miscont)), []blocks.HandleCount{{CIDR: inUse, Count: 1}})
+	return k.SetHandleCounts(w.ctx(), w.ref(blocks.Handles, seeding.Handle("default", miscont)), []blocks.HandleCount{{CIDR: inUse, Count: 1}})
 }
 
 func finish(r blocks.Resource, name string) func(*world, *datastore.Kubernetes) error {
@@ -482,16 +483,14 @@ func (w *world) kept(when string, before map[string]any) {
 	}
 }
 
-func kindsOf(all []step) []repair.Kind {
-	var out []repair.Kind
+func kindsOf(all []step) (out []*repair.StepKind) {
 	for _, s := range all {
-		out = append(out, s.kind)
+		out = append(out, planner.KindOf(s.kind))
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	return out
 }
 
 // releaseOne frees one address.
 func releaseOne(k *datastore.Kubernetes, ctx context.Context, block repair.ObjectRef, ordinal int, handle string, sequence uint64) error {
-	return k.ReleaseIPs(ctx, block, []repair.Release{{Ordinal: ordinal, Handle: handle, Sequence: sequence}})[0]
+	return k.ReleaseIPs(ctx, block, []repair.ReleaseOptions{{Ordinal: ordinal, Handle: handle, Sequence: sequence}})[0]
 }

@@ -35,7 +35,7 @@ const leftMarked = "is left marked deleted, until Calico or a repair reads it ne
 // something to be put right.
 func detached(err error) error { return errors.New(err.Error()) }
 
-// step carries out one step on the object that was judged: the object is read again and
+// step carries out one step on the object that was evaluated: the object is read again and
 // must by itself bear out what is done to it, as may says. From the first write on the
 // step outlives ctx, so that nothing is left half-done, and ends by itself. If ctx has
 // ended already, nothing is begun.
@@ -220,7 +220,7 @@ func (k *Kubernetes) remove(ctx context.Context, o *object) error {
 	if err != nil {
 		return err
 	}
-	return k.awaitGone(ctx, o)
+	return k.awaitDeletion(ctx, o)
 }
 
 // markAndRemove marks an object deleted with a change, and deletes it.
@@ -236,9 +236,9 @@ func (k *Kubernetes) markAndRemove(ctx context.Context, o *object, e *edit) erro
 	return nil
 }
 
-// awaitGone waits until an object that was deleted is gone. Only finalizers keep it.
-func (k *Kubernetes) awaitGone(ctx context.Context, o *object) error {
-	limit, cancel := context.WithTimeout(ctx, k.client.wait.gone)
+// awaitDeletion waits until an object that was deleted is gone. Only finalizers keep it.
+func (k *Kubernetes) awaitDeletion(ctx context.Context, o *object) error {
+	limit, cancel := context.WithTimeout(ctx, k.client.wait.deletion)
 	defer cancel()
 	for {
 		now, err := k.get(ctx, o.resource, o.name())

@@ -9,7 +9,7 @@ import (
 )
 
 // undecided reports whether the end of a step says nothing about it: the run did not
-// come to it, or could not judge it.
+// come to it, or could not evaluate it.
 func (e *Entry) undecided() bool {
 	switch e.Code {
 	case repair.SkipUnread, repair.SkipJournal, repair.SkipHalfDone, repair.SkipCode(repair.RefusedLocked), repair.SkipCode(repair.RefusedVersion), repair.SkipCode(repair.RefusedNotRead):

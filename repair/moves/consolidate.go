@@ -38,7 +38,7 @@ func consolidation(p *repair.Proposals) *remedies.Consolidation {
 	if p.Request.Chosen == "" && leftCordon(p) != "" {
 		return nil
 	}
-	for _, n := range remedies.Of(p.State).InNeed() {
+	for _, n := range remedies.Of(p.State).NodesWithoutBlock() {
 		for _, c := range remedies.Of(p.State).Consolidations(n) {
 			if len(c.Barred) == 0 && chooses(p, c) {
 				return c
@@ -129,11 +129,11 @@ func refuseConsolidation(p *repair.Proposals) {
 		}
 		return
 	}
-	if name := leftCordon(p); name != "" && len(remedies.Of(p.State).InNeed()) > 0 {
+	if name := leftCordon(p); name != "" && len(remedies.Of(p.State).NodesWithoutBlock()) > 0 {
 		p.Refuse(repair.Concern{Target: state.ClusterSubject(p.State)}, repair.RefusedNotYet, "node %s carries the mark of an earlier one, which is taken back first: plan again then", name)
 		return
 	}
-	for _, n := range remedies.Of(p.State).InNeed() {
+	for _, n := range remedies.Of(p.State).NodesWithoutBlock() {
 		var why []string
 		var beside *remedies.Consolidation
 		for _, c := range remedies.Of(p.State).Consolidations(n) {
@@ -153,15 +153,8 @@ func refuseConsolidation(p *repair.Proposals) {
 		if len(why) == 0 {
 			code, why = repair.RefusedNothing, []string{"no node holds several blocks of its pools"}
 		}
-		p.Refuse(repair.Concern{Target: state.NodeSubject(n.Host.Name), Pools: poolsAtIssue(p.State, n), Nodes: []string{n.Host.Name}}, code, "no block can be emptied for it: %s", phrase.ListBy("; ", why))
+		p.Refuse(repair.Concern{Target: state.NodeSubject(n.Host.Name), Pools: state.PoolsOf(p.State.PoolsAtIssue(n)...), Nodes: []string{n.Host.Name}}, code, "no block can be emptied for it: %s", phrase.ListBy("; ", why))
 	}
-}
-
-func poolsAtIssue(st *state.State, n *state.NodeBlockStatus) (out []string) {
-	for _, q := range st.PoolsAtIssue(n) {
-		out = append(out, q.Name)
-	}
-	return out
 }
 
 // barsText names the first bars.
@@ -176,12 +169,12 @@ func barsText(c *remedies.Consolidation) string {
 // AboutAll is what a step of a consolidation concerns: all have the same pools and nodes,
 // so that no filter takes some of them away.
 func AboutAll(c *remedies.Consolidation, target state.Subject) repair.Concern {
-	return repair.Concern{Target: target, Pools: repair.PoolNames(c.Pool), Nodes: []string{c.For, c.Holder}}
+	return repair.Concern{Target: target, Pools: state.PoolsOf(c.Pool), Nodes: []string{c.For, c.Holder}}
 }
 
 // Joins adds what each step of a consolidation is held to.
 func Joins(c *remedies.Consolidation, pairs ...string) []repair.Guard {
-	return repair.Guards(append(pairs, repair.GuardConsolidation, c.Name(), repair.GuardInNeed, c.For)...)
+	return repair.Guards(append(pairs, repair.GuardConsolidation, c.Name(), repair.GuardForNode, c.For)...)
 }
 
 // passed reports whether the consolidation of a step has come to its end: the node in need
@@ -192,18 +185,13 @@ func passed(st *state.State, s *repair.Step) bool {
 		return false
 	}
 	b := repair.BlockAt(st, words[0])
-	return b != nil && b.Owner.Node() == s.Guard(repair.GuardInNeed)
+	return b != nil && b.Owner.Node() == s.Guard(repair.GuardForNode)
 }
 
 // reservationOf returns our reservation of a CIDR; nil if there is none.
 func reservationOf(st *state.State, cidr string) *blocks.Reservation {
-	i := slices.IndexFunc(st.Reservations, func(r blocks.Reservation) bool {
-		return r.Ours != "" && r.Name == remedies.ReservationName(repair.PrefixOf(state.Subject{CIDR: cidr}))
-	})
-	if i < 0 {
-		return nil
-	}
-	return &st.Reservations[i]
+	name := remedies.ReservationName(repair.PrefixOf(state.Subject{CIDR: cidr}))
+	return repair.Find(st.Reservations, func(r *blocks.Reservation) bool { return r.Ours != "" && r.Name == name })
 }
 
 // nodeNamed returns a node; nil if there is none.
@@ -300,7 +288,7 @@ func Awaited(before, now *state.State, s *repair.Step) ([]blocks.Ref, bool) {
 			continue
 		}
 		for addr := range w.Addresses {
-			if b := blockWith(now, addr); b != nil {
+			if b := now.CoveringBlock(addr); b != nil {
 				r.One(blocks.Blocks, b.Name)
 			}
 		}

@@ -13,11 +13,11 @@ import (
 // Claim gives the block that was emptied and released to the node in need, before
 // the reservation goes: no one else can take it meanwhile.
 var Claim = &repair.StepKind{
-	Kind: repair.ClaimBlock, Flag: "--consolidate",
-	Asked:      func(r repair.Request) bool { return r.Consolidate },
-	Needs:      state.ReleaseReads,
+	Kind:       repair.ClaimBlock,
+	Requires:   state.ReleaseReads,
 	RestsOnAll: func(*repair.Step) bool { return true },
-	Exact:      []string{repair.GuardConsolidation, repair.GuardInNeed},
+	Exact:      []string{repair.GuardConsolidation, repair.GuardForNode},
+	Rights:     []repair.Right{repair.May(blocks.Blocks, "get create"), repair.May(blocks.Affinities, "get list create patch delete")},
 	Propose: func(p *repair.Proposals) {
 		c := consolidation(p)
 		if c == nil || len(c.Barred) > 0 || withheld(p, c).Code != "" || c.Over() && (!c.Claimed() || !unconfirmed(p.State, c)) {

@@ -13,12 +13,13 @@ import (
 // Cordon keeps pods that move off a node that has no address of its own for them. A
 // node that people have cordoned is not touched, then or later.
 var Cordon = &repair.StepKind{
-	Kind: repair.CordonNode, Flag: "--consolidate",
-	Asked:      func(r repair.Request) bool { return r.Consolidate || r.Rehome },
-	Needs:      state.ReleaseReads,
+	Kind:       repair.CordonNode,
+	Requires:   state.ReleaseReads,
 	RestsOnAll: func(*repair.Step) bool { return true },
 	Plain:      true,
-	Exact:      []string{repair.GuardName, repair.GuardUID, repair.GuardConsolidation, repair.GuardInNeed},
+	Exact:      []string{repair.GuardName, repair.GuardUID, repair.GuardConsolidation, repair.GuardForNode},
+	Rights:     []repair.Right{repair.May(blocks.Nodes, "get patch"), repair.LeaseRight},
+	UndoRights: []repair.Right{repair.May(blocks.Nodes, "get patch"), repair.LeaseRight},
 	Propose: func(p *repair.Proposals) {
 		c := Consolidating(p)
 		if c == nil && len(rehomes(p, false)) > 0 {

@@ -19,12 +19,12 @@ import (
 // for its replacement: out of a block that is emptied, or out of another node's block
 // when its own node has addresses by now.
 var Evict = &repair.StepKind{
-	Kind: repair.EvictPod, Flag: "--consolidate",
-	Asked:      func(r repair.Request) bool { return r.Consolidate || r.Rehome },
-	Needs:      state.ReleaseReads,
+	Kind:       repair.EvictPod,
+	Requires:   state.ReleaseReads,
 	RestsOnAll: func(*repair.Step) bool { return true },
 	Plain:      true,
-	Exact:      []string{repair.GuardPod, repair.GuardPodUID, repair.GuardController, repair.GuardBlock, repair.GuardConsolidation, repair.GuardInNeed},
+	Exact:      []string{repair.GuardPod, repair.GuardPodUID, repair.GuardController, repair.GuardBlock, repair.GuardConsolidation, repair.GuardForNode},
+	Rights:     []repair.Right{repair.May(blocks.Pods, "get"), repair.May(repair.Evictions, "create"), repair.May(blocks.Budgets, "list"), repair.LeaseRight},
 	Propose: func(p *repair.Proposals) {
 		if c := Consolidating(p); c != nil && p.Request.Consolidate {
 			for _, m := range c.Moves {
@@ -37,6 +37,7 @@ var Evict = &repair.StepKind{
 			rehome(p)
 		}
 	},
+	Idle: nothingToRehome,
 	AddRefs: func(r *repair.Refs, s *repair.Step) {
 		namespace, name, _ := strings.Cut(s.Guard(repair.GuardPod), "/")
 		r.Pod(namespace, name)
@@ -59,7 +60,15 @@ var Evict = &repair.StepKind{
 	Undo: func(*repair.Begun) repair.Move {
 		return repair.Nothing(repair.NotNeeded, "an eviction cannot be undone: the pod's controller has made another pod")
 	},
-	Pretend: func(x *repair.Pretence, s *repair.Step) { evicted(x, s) },
+	// The pod goes, with its address.
+	Pretend: func(x *repair.Pretence, s *repair.Step) {
+		x.Workloads = slices.DeleteFunc(x.Workloads, func(w *blocks.Workload) bool { return w.UID() == s.Guard(repair.GuardPodUID) })
+		cidr := repair.PrefixOf(state.Subject{CIDR: s.Guard(repair.GuardBlock)})
+		a, err := netip.ParseAddr(s.Target.IP)
+		if b := repair.Find(x.Blocks, func(b *blocks.Block) bool { return b.CIDR == cidr }); err == nil && b != nil {
+			x.Free(b.Name, a)
+		}
+	},
 }
 
 // stillHas reports whether the address of a pod that is gone is recorded for it still: its
@@ -98,7 +107,7 @@ func evict(p *repair.Proposals, m remedies.Move, c repair.Concern, joined []repa
 		why += "; evicted it is gone for good: it has no controller, and nothing makes it again"
 	}
 	block := ""
-	if b := blockWith(p.State, m.Addr); b != nil {
+	if b := p.State.CoveringBlock(m.Addr); b != nil {
 		block = b.CIDR.String()
 	}
 	p.Add(c, repair.Step{
@@ -110,21 +119,12 @@ func evict(p *repair.Proposals, m remedies.Move, c repair.Concern, joined []repa
 	}, w.Meta)
 }
 
-// blockWith returns the block that an address lies in; nil if there is none.
-func blockWith(st *state.State, addr netip.Addr) *state.Block {
-	i := slices.IndexFunc(st.IPBlocks, func(b *state.Block) bool { return b.CIDR.Contains(addr) })
-	if i < 0 {
-		return nil
-	}
-	return st.IPBlocks[i]
-}
-
 // rehome proposes to evict pods that borrow, where their node has addresses by now.
 func rehome(p *repair.Proposals) {
 	c := everyBorrower(p)
 	for _, m := range rehomes(p, true) {
 		c.Target = state.IPSubject(m.Addr, m.Pod.Node)
-		b := blockWith(p.State, m.Addr)
+		b := p.State.CoveringBlock(m.Addr)
 		gets := "it gets an address of its own node's"
 		if m.Elsewhere {
 			gets = "it comes to another node, which has addresses of its own: " + m.Pod.Node + " has none (whether an affinity between pods keeps it there is not read)"
@@ -142,8 +142,8 @@ func rehome(p *repair.Proposals) {
 func everyBorrower(p *repair.Proposals) (c repair.Concern) {
 	now, _ := remedies.Of(p.State).Rehomes()
 	for _, m := range now {
-		if b := blockWith(p.State, m.Addr); b != nil {
-			c.Pools, c.Nodes = append(c.Pools, repair.PoolNames(b.Pool)...), append(c.Nodes, m.Pod.Node, b.Owner.Node())
+		if b := p.State.CoveringBlock(m.Addr); b != nil {
+			c.Pools, c.Nodes = append(c.Pools, state.PoolsOf(b.Pool)...), append(c.Nodes, m.Pod.Node, b.Owner.Node())
 		}
 	}
 	c.Pools, c.Nodes = repair.Tidy(c.Pools), repair.Tidy(c.Nodes)
@@ -173,12 +173,12 @@ func rehomes(p *repair.Proposals, say bool) []remedies.Move {
 	now, later := remedies.Of(p.State).Rehomes()
 	c := everyBorrower(p)
 	for i, m := range slices.Concat(now, later) {
-		b := blockWith(p.State, m.Addr)
+		b := p.State.CoveringBlock(m.Addr)
 		if b == nil {
 			continue
 		}
 		c.Target = state.IPSubject(m.Addr, m.Pod.Node)
-		if p.Request.Beside(p.State, c.Target, repair.PoolNames(b.Pool), []string{m.Pod.Node, b.Owner.Node()}) {
+		if p.Request.Beside(p.State, c.Target, state.PoolsOf(b.Pool), []string{m.Pod.Node, b.Owner.Node()}) {
 			continue
 		}
 		why := remedies.Of(p.State).EvictionBar(m.Pod)
@@ -278,7 +278,7 @@ func missingBeside(st *state.State, s *repair.Step) *blocks.Workload {
 			continue
 		}
 		covered := slices.ContainsFunc(st.Budgets, func(b blocks.DisruptionBudget) bool { return b.Covers(w) })
-		if w.Deleting.IsZero() && w.Waiting() && w.Node == s.Guard(repair.GuardInNeed) && covered {
+		if w.Deleting.IsZero() && w.Waiting() && w.Node == s.Guard(repair.GuardForNode) && covered {
 			continue
 		}
 		return w
@@ -333,4 +333,24 @@ func replacedPod(before, now *state.State, s *repair.Step) (done bool, waits str
 		}
 	}
 	return done, waits, nil
+}
+
+// nothingToRehome says why no pod that borrows its address is evicted.
+func nothingToRehome(st *state.State) string {
+	vms, tunnels := 0, 0
+	for _, b := range st.Borrows {
+		switch {
+		case b.Tunnel:
+			tunnels++
+		case b.VM || b.Workload != nil && b.Workload.Extras().VM != "":
+			vms++
+		}
+	}
+	switch {
+	case len(st.Borrows) == 0:
+		return "no pod borrows its address"
+	case vms+tunnels == len(st.Borrows):
+		return fmt.Sprintf("what is borrowed are %s of virtual machines, which keep them wherever they run, and %s of tunnels, which no eviction moves", phrase.Plural(vms, "address"), phrase.Plural(tunnels, "address"))
+	}
+	return "no pod that borrows was seen to run"
 }

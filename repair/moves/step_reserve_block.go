@@ -15,11 +15,12 @@ import (
 // Reserve keeps new pods off a block that is emptied, by an IPReservation. It is the
 // first step of a consolidation, and what tells that one is under way.
 var Reserve = &repair.StepKind{
-	Kind: repair.ReserveBlock, Flag: "--consolidate",
-	Asked:      func(r repair.Request) bool { return r.Consolidate },
-	Needs:      state.ReleaseReads,
+	Kind:       repair.ReserveBlock,
+	Requires:   state.ReleaseReads,
 	RestsOnAll: func(*repair.Step) bool { return true },
-	Exact:      []string{repair.GuardName, repair.GuardUID, repair.GuardOwner, repair.GuardConsolidation, repair.GuardInNeed},
+	Exact:      []string{repair.GuardName, repair.GuardUID, repair.GuardOwner, repair.GuardConsolidation, repair.GuardForNode},
+	Rights:     []repair.Right{repair.May(blocks.Reservations, "get create delete"), repair.LeaseRight},
+	UndoRights: []repair.Right{repair.May(blocks.Reservations, "get delete"), repair.LeaseRight},
 	Propose: func(p *repair.Proposals) {
 		c := Consolidating(p)
 		if c == nil {
@@ -41,6 +42,7 @@ var Reserve = &repair.StepKind{
 			Guards: Joins(c, repair.GuardName, c.Block.Name, repair.GuardUID, c.Block.UID(), repair.GuardOwner, repair.OwnerGuard(c.Block.Owner)),
 		}, c.Block.Meta)
 	},
+	Idle:    nothingToConsolidate,
 	AddRefs: consolidationRefs,
 	Due:     func(a *repair.Turn, s *repair.Step) (time.Time, repair.Reason) { return time.Time{}, unplanned(a, s) },
 	Do: func(ctx context.Context, w repair.Writer, _ *state.State, s *repair.Step) error {
@@ -48,7 +50,7 @@ var Reserve = &repair.StepKind{
 	},
 	Verify: func(st *state.State, s *repair.Step) error {
 		if r := reservationOf(st, s.Target.CIDR); (r == nil || r.Ours != s.Group()) && !passed(st, s) {
-			return fmt.Errorf("%s is not reserved for %s", s.Target.CIDR, s.Guard(repair.GuardInNeed))
+			return fmt.Errorf("%s is not reserved for %s", s.Target.CIDR, s.Guard(repair.GuardForNode))
 		}
 		return nil
 	},
@@ -76,6 +78,14 @@ func unreserve(b *repair.Begun) repair.Move {
 func consolidationRefs(r *repair.Refs, s *repair.Step) {
 	if p := repair.PrefixOf(state.Subject{CIDR: emptied(s)}); p.IsValid() {
 		r.One(blocks.Reservations, remedies.ReservationName(p))
-		r.Claim(p, s.Guard(repair.GuardInNeed))
+		r.Claim(p, s.Guard(repair.GuardForNode))
 	}
+}
+
+// nothingToConsolidate says why no block is emptied for any node.
+func nothingToConsolidate(st *state.State) string {
+	if names := remedies.Of(st).LackingBlocks(); len(names) > 0 {
+		return fmt.Sprintf("%s can claim a block once an empty one is released: --empty-blocks comes first", phrase.Some(names))
+	}
+	return "each node that takes pods has a block, or can claim one"
 }

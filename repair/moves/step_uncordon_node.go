@@ -15,11 +15,12 @@ import (
 // Uncordon takes the cordon of a consolidation back: when it is done, and whatever
 // ends it before.
 var Uncordon = &repair.StepKind{
-	Kind: repair.UncordonNode, Flag: "--consolidate", Restores: true,
-	Asked: func(r repair.Request) bool { return r.Consolidate || r.Rehome },
-	Needs: []blocks.Resource{blocks.Nodes},
-	Plain: true,
-	Exact: []string{repair.GuardName, repair.GuardUID, repair.GuardConsolidation},
+	Kind: repair.UncordonNode, Restores: true,
+	Requires:   []blocks.Resource{blocks.Nodes},
+	Plain:      true,
+	Exact:      []string{repair.GuardName, repair.GuardUID, repair.GuardConsolidation},
+	Rights:     []repair.Right{repair.May(blocks.Nodes, "get patch"), repair.LeaseRight},
+	UndoRights: []repair.Right{repair.May(blocks.Nodes, "get patch"), repair.LeaseRight},
 	Propose: func(p *repair.Proposals) {
 		rehomed := Consolidating(p) == nil && len(rehomes(p, false)) > 0
 		full := remedies.Of(p.State).Full()

@@ -3,6 +3,7 @@ package moves
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
@@ -13,11 +14,12 @@ import (
 // Unreserve takes the reservation of a consolidation back: when it is done, and
 // whatever ends it before.
 var Unreserve = &repair.StepKind{
-	Kind: repair.UnreserveBlock, Flag: "--consolidate", Restores: true,
-	Asked: func(r repair.Request) bool { return r.Consolidate },
-	Needs: []blocks.Resource{blocks.Reservations},
-	Plain: true,
-	Exact: []string{repair.GuardConsolidation, repair.GuardInNeed},
+	Kind: repair.UnreserveBlock, Restores: true,
+	Requires:   []blocks.Resource{blocks.Reservations},
+	Plain:      true,
+	Exact:      []string{repair.GuardConsolidation, repair.GuardForNode},
+	Rights:     []repair.Right{repair.May(blocks.Reservations, "get delete"), repair.LeaseRight},
+	UndoRights: []repair.Right{repair.May(blocks.Reservations, "get delete"), repair.LeaseRight},
 	Propose: func(p *repair.Proposals) {
 		for _, c := range takenBack(p) {
 			target := state.Subject{Kind: state.KindBlock, CIDR: c.CIDR.String(), Name: blocks.BlockName(c.CIDR), Node: c.Holder}
@@ -48,7 +50,8 @@ var Unreserve = &repair.StepKind{
 	},
 	Undo: unreserve, // it was for a while only, and the run may have died before
 	Pretend: func(x *repair.Pretence, s *repair.Step) {
-		dropReservation(x, remedies.ReservationName(repair.PrefixOf(s.Target)))
+		name := remedies.ReservationName(repair.PrefixOf(s.Target))
+		x.Reservations = slices.DeleteFunc(x.Reservations, func(r blocks.Reservation) bool { return r.Name == name })
 	},
 }
 

@@ -56,7 +56,7 @@ func Derive(st *state.State, req repair.Request, id string) (*repair.Step, *repa
 }
 
 func collect(p *repair.Plan, st *state.State, k *repair.StepKind) {
-	if !k.Asked(p.Request) {
+	if !p.Request.Asks(k.Kind) {
 		return
 	}
 	x := repair.Propose(st, p.Request, k, "")
@@ -139,6 +139,31 @@ func order(p *repair.Plan, st *state.State) {
 func compareTargets(a, b state.Subject) int {
 	return cmp.Or(repair.PlaceOf(a).Addr().Compare(repair.PlaceOf(b).Addr()), cmp.Compare(repair.PlaceOf(a).Bits(), repair.PlaceOf(b).Bits()),
 		cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Name, b.Name))
+}
+
+// sayIdle has a plan without steps say of each kind of repair why there are none, where
+// nothing that it was asked about is refused. before is the plan as it was before its
+// filters.
+func sayIdle(p *repair.Plan, st *state.State, before *repair.Plan) {
+	if len(p.Steps) > 0 {
+		return
+	}
+	refused := p.Refused
+	for i := range repair.Requests {
+		q := &repair.Requests[i]
+		refuses := func(r repair.Refusal) bool { return slices.Contains(q.Steps, r.Kind) }
+		if q.Field == nil || !q.In(&p.Request) || slices.ContainsFunc(refused, refuses) {
+			continue // that the setting is so already is a warning
+		}
+		why := q.Idle
+		switch of := KindOf(q.Steps[0]); {
+		case slices.ContainsFunc(before.Refused, refuses) || slices.ContainsFunc(before.Steps, func(s repair.Step) bool { return slices.Contains(q.Steps, s.Kind) }):
+			why = "what there is concerns other pools, nodes, addresses or blocks than those asked for"
+		case of.Idle != nil:
+			why = of.Idle(st)
+		}
+		p.Refused = append(p.Refused, repair.Refusal{Kind: q.Steps[0], Target: state.ClusterSubject(st), Code: repair.RefusedNothing, Reason: why})
+	}
 }
 
 // afterwards returns the state as it would be if steps were carried out and nothing

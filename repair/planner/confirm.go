@@ -14,7 +14,9 @@ import (
 // first one gave as well: objects of different kinds are read one after the other,
 // and what came or went in between looks like damage in one reading and not in the
 // next. The first plan should be made without a bound on steps. What only the
-// second reading gives is refused, and said.
+// second reading gives is refused, and said. It is not [audit.Confirm], which joins
+// findings by fingerprint and severity: a step is held to its guards, as its kind compares
+// them.
 func Confirm(first *repair.Plan, st *state.State, req repair.Request) *repair.Plan {
 	unbounded := req
 	unbounded.MaxSteps = 0
@@ -43,7 +45,7 @@ func Confirm(first *repair.Plan, st *state.State, req repair.Request) *repair.Pl
 // conclude orders a plan's steps, and computes what follows from them.
 func conclude(p *repair.Plan, st *state.State) {
 	order(p, st)
-	if want := p.Request.StrictAffinity; want != nil && *want != st.IPAM.StrictAffinity && st.FirstMissing(setStrictAffinity.Needs) == nil {
+	if want := p.Request.StrictAffinity; want != nil && *want != st.IPAM.StrictAffinity && st.FirstMissing(setStrictAffinity.Requires) == nil {
 		freed := slices.DeleteFunc(slices.Clone(p.Steps), func(s repair.Step) bool { return s.Kind == repair.SetStrictAffinity })
 		p.Strict = previewStrict(st, afterwards(st, freed), *want)
 	}

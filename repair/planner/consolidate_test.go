@@ -29,7 +29,7 @@ use 10.0.0.2 shop/borrower new of=ReplicaSet/web ready
 // TestEmptiedBlockIsReleased: with --observe-twice too, the block is released in the
 // version that it has once its pods have moved, which no plan knows beforehand.
 func TestEmptiedBlockIsReleased(t *testing.T) {
-	p := Build(sketched(t, emptying, 0), repair.Request{Consolidate: true, CordonFull: true, ObserveTwice: true})
+	p := Build(parseState(t, emptying, 0), repair.Request{Consolidate: true, CordonFull: true, ObserveTwice: true})
 	i := slices.IndexFunc(p.Steps, func(s repair.Step) bool { return s.Kind == repair.ReleaseBlock })
 	if i < 0 {
 		t.Fatalf("no block is released, but %v; refused: %+v", stepIDs(p), p.Refused)
@@ -43,7 +43,7 @@ func TestEmptiedBlockIsReleased(t *testing.T) {
 // its cordon is taken back, and no other is begun.
 func TestEarlierOneIsTakenBackFirst(t *testing.T) {
 	text := strings.Replace(emptying, "node new", "node new cordoned mine=10.0.0.99/32,a,other", 1)
-	p := Build(sketched(t, text, 0), repair.Request{Consolidate: true, CordonFull: true})
+	p := Build(parseState(t, text, 0), repair.Request{Consolidate: true, CordonFull: true})
 	if len(p.Steps) != 1 || p.Steps[0].Kind != repair.UncordonNode || len(p.Refused) != 1 || !strings.Contains(p.Refused[0].Reason, "node new carries the mark of an earlier one") {
 		t.Errorf("steps %v, refused %+v", stepIDs(p), p.Refused)
 	}
@@ -54,7 +54,7 @@ func TestEarlierOneIsTakenBackFirst(t *testing.T) {
 func TestEditedReservation(t *testing.T) {
 	text := strings.Replace(emptying, "node new", "node new cordoned mine=10.0.0.0/29,a,new", 1)
 	for _, edited := range []bool{false, true} {
-		st := sketched(t, text+"reserve 10.0.0.0/29 mine=a,new\n", 0)
+		st := parseState(t, text+"reserve 10.0.0.0/29 mine=a,new\n", 0)
 		p := Build(st, repair.Request{Consolidate: true, CordonFull: true})
 		i := slices.IndexFunc(p.Steps, func(s repair.Step) bool { return s.Kind == repair.EvictPod })
 		if i < 0 {
@@ -86,7 +86,7 @@ func TestBlockAskedForIsNotEmptied(t *testing.T) {
 		"10.0.0.0/29":  "10.0.0.8/29 could be emptied for new, and is not what --pool, --node, --ip or --block ask for; 10.0.0.0/29 of a: 10.0.0.1: pod shop/db-0 has storage",
 		"10.0.0.16/29": "10.0.0.8/29 could be emptied for new, and is not what --pool, --node, --ip or --block ask for",
 	} {
-		p := Build(sketched(t, text, 0), repair.Request{Consolidate: true, CordonFull: true, Blocks: []netip.Prefix{netip.MustParsePrefix(cidr)}})
+		p := Build(parseState(t, text, 0), repair.Request{Consolidate: true, CordonFull: true, Blocks: []netip.Prefix{netip.MustParsePrefix(cidr)}})
 		if len(p.Steps) != 0 || len(p.Refused) != 1 || p.Refused[0].Code != repair.RefusedNothing || !strings.HasPrefix(p.Refused[0].Reason, want) {
 			t.Errorf("%s: steps %v, refused %+v, not %q", cidr, stepIDs(p), p.Refused, want)
 		}
@@ -97,7 +97,7 @@ func TestBlockAskedForIsNotEmptied(t *testing.T) {
 func TestRehomeNamesWhoWaits(t *testing.T) {
 	text := strings.Replace(emptying, "pool pods", "block 10.0.0.16/29 new\naffinity 10.0.0.16/29 new\nfill 10.0.0.16/29 7 new\npool more 10.0.0.16/29 size=29\npool pods", 1)
 	text += "use 10.0.0.3 shop/second new of=ReplicaSet/web ready\n"
-	p := Build(sketched(t, text, 0), repair.Request{Rehome: true, CordonFull: true})
+	p := Build(parseState(t, text, 0), repair.Request{Rehome: true, CordonFull: true})
 	var evicted int
 	for _, s := range p.Steps {
 		if s.Kind == repair.EvictPod {
@@ -116,11 +116,11 @@ func TestRehomeNamesWhoWaits(t *testing.T) {
 func TestBarePodIsNotMadeAgain(t *testing.T) {
 	text := strings.Replace(emptying, "pool pods", "block 10.0.0.16/29 new\naffinity 10.0.0.16/29 new\npool more 10.0.0.16/29 size=29\npool pods", 1)
 	text = strings.Replace(text, "borrower new of=ReplicaSet/web", "borrower new", 1)
-	p := Build(sketched(t, text, 0), repair.Request{Rehome: true})
+	p := Build(parseState(t, text, 0), repair.Request{Rehome: true})
 	if len(p.Steps) > 0 || len(p.Refused) != 1 || !strings.Contains(p.Refused[0].Reason, "gone for good") {
 		t.Errorf("steps %v, refused %+v", stepIDs(p), p.Refused)
 	}
-	p = Build(sketched(t, text, 0), repair.Request{Rehome: true, EvictSingletons: true})
+	p = Build(parseState(t, text, 0), repair.Request{Rehome: true, EvictSingletons: true})
 	if len(p.Steps) != 1 || !strings.Contains(p.Steps[0].Because, "gone for good") || strings.Contains(p.Steps[0].Because, "started again") ||
 		!slices.ContainsFunc(p.Warnings, func(w string) bool { return strings.Contains(w, "nothing makes it again: shop/borrower") }) {
 		t.Errorf("steps %+v, warnings %q, refused %+v", p.Steps, p.Warnings, p.Refused)

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -16,32 +17,41 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-var everything = repair.Request{
-	EmptyBlocks: true, OrphanAffinities: true, MissingAffinities: true, LeakedIPs: true, LeakedHandles: true, SoftDeleted: true, DeadNodes: true, UnrecordedIPs: true, MissingHandles: true,
-	WhereaboutsStranded: true, WhereaboutsReservations: true,
+// everything asks for all that needs no value, and moves no pods.
+var everything = asking(func(q *repair.RequestKind) bool { return !slices.Contains(q.Steps, repair.EvictPod) })
+
+// asking is the request for the kinds of repair that a test takes.
+func asking(is func(*repair.RequestKind) bool) (r repair.Request) {
+	for _, q := range repair.Requests {
+		if q.Field != nil {
+			*q.Field(&r) = is(&q)
+		}
+	}
+	return r
 }
 
 // TestKinds: every kind is whole, and has states of its own to be tested with.
 func TestKinds(t *testing.T) {
 	files := map[repair.Kind][2]string{repair.DeleteHandle: {"handles", "reconcile_handle"}, repair.FixHandleCount: {"handles", "reconcile_handle"}}
-	for _, k := range []repair.Kind{repair.ReserveBlock, repair.CordonNode, repair.EvictPod, repair.ClaimBlock, repair.UncordonNode, repair.UnreserveBlock} {
-		files[k] = [2]string{"consolidate", strings.ReplaceAll(string(k), "-", "_")}
-	}
-	for _, k := range []repair.Kind{repair.ReleaseWhereabouts, repair.DeleteWhereaboutsReservation, repair.RestoreWhereabouts, repair.ReleaseBlock, repair.DisownBlock, repair.CreateHandle, repair.RecordIP, repair.DeleteAffinity, repair.RestoreAffinity, repair.ReleaseIP, repair.DeleteHandle, repair.FixHandleCount, repair.FinishDelete, repair.SetStrictAffinity,
-		repair.ReserveBlock, repair.CordonNode, repair.EvictPod, repair.ClaimBlock, repair.UncordonNode, repair.UnreserveBlock} {
-		x := KindOf(k)
-		if x == nil || x.Kind != k {
+	for _, k := range namedKinds(t) {
+		if KindOf(k) == nil {
 			t.Errorf("%s is not registered", k)
-			continue
 		}
-		if x.Flag == "" || x.Asked == nil || x.Propose == nil || x.AddRefs == nil || (x.Do == nil) == (x.Act == nil) || x.Verify == nil || x.Undo == nil || x.Pretend == nil {
+	}
+	for _, x := range kinds {
+		k := x.Kind
+		if len(x.Rights) == 0 || x.Propose == nil || x.AddRefs == nil || (x.Do == nil) == (x.Act == nil) || x.Verify == nil || x.Undo == nil || x.Pretend == nil {
 			t.Errorf("%s is not whole", k)
 		}
-		if len(x.Needs) == 0 || !slices.Contains(x.Exact, repair.GuardUID) && x.Loose[repair.GuardBlockUID] == nil && !slices.Contains(x.Exact, repair.GuardBlockUID) && !slices.Contains(x.Exact, repair.GuardConsolidation) {
+		moves := slices.ContainsFunc(repair.Requests, func(q repair.RequestKind) bool { return q.Flag == "consolidate" && slices.Contains(q.Steps, k) })
+		if moves && !everything.Asks(k) {
+			files[k] = [2]string{"consolidate", strings.ReplaceAll(string(k), "-", "_")}
+		}
+		if len(x.Requires) == 0 || !slices.Contains(x.Exact, repair.GuardUID) && x.Loose[repair.GuardBlockUID] == nil && !slices.Contains(x.Exact, repair.GuardBlockUID) && !slices.Contains(x.Exact, repair.GuardConsolidation) {
 			t.Errorf("%s needs no reads, or is not held to the UID", k)
 		}
-		if x.Asked(repair.Request{}) {
-			t.Errorf("%s is planned without being asked for", k)
+		if (&repair.Request{}).Asks(k) || !slices.ContainsFunc(repair.Requests, func(q repair.RequestKind) bool { return slices.Contains(q.Steps, k) }) {
+			t.Errorf("%s is planned without being asked for, or cannot be asked for", k)
 		}
 		name, ok := files[k]
 		if !ok {
@@ -54,12 +64,35 @@ func TestKinds(t *testing.T) {
 			t.Errorf("%s: it has the files %v (%v)", k, found, err)
 		}
 	}
-	if len(kinds) != 20 {
-		t.Errorf("there are %d kinds", len(kinds))
+	for _, q := range repair.Requests {
+		for _, k := range q.Steps {
+			if KindOf(k) == nil {
+				t.Errorf("--%s leads to %s, which is not registered", q.Flag, k)
+			}
+		}
+		if says := q.Idle != "" || KindOf(q.Steps[0]).Idle != nil; says != (q.Field != nil) || q.Help == "" || q.Answers == "" {
+			t.Errorf("--%s is not whole", q.Flag)
+		}
 	}
 	if KindOf("drop-all") != nil {
 		t.Error("a kind that nobody knows is known")
 	}
+}
+
+// namedKinds are the kinds that package repair has names for.
+func namedKinds(t *testing.T) (out []repair.Kind) {
+	t.Helper()
+	text, err := os.ReadFile("../plan.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^\t\w+ +Kind = "(.+)"$`).FindAllStringSubmatch(string(text), -1) {
+		out = append(out, repair.Kind(m[1]))
+	}
+	if len(out) < 20 {
+		t.Errorf("package repair names %d kinds", len(out))
+	}
+	return out
 }
 
 // TestEditedPlan: no step comes out for what somebody writes into a plan by hand,
@@ -68,7 +101,7 @@ func TestEditedPlan(t *testing.T) {
 	tried := map[repair.Kind]int{}
 	for seed := range uint64(200) {
 		text, _ := randomState(rand.New(rand.NewPCG(seed, 2)))
-		st := sketched(t, text, 0)
+		st := parseState(t, text, 0)
 		never := func(k repair.Kind, target state.Subject, why string) {
 			tried[k]++
 			if s, _ := Derive(st, everything, repair.StepID(k, target)); s != nil {
@@ -104,7 +137,7 @@ func TestEditedPlan(t *testing.T) {
 	}
 	for _, id := range []string{"", "release-block", "release-block:", "release-block:10.0.0.0", "drop-all:x", "release-ip:x", "set-strict-affinity:default", "finish-delete:Pod:x"} {
 		text, _ := randomState(rand.New(rand.NewPCG(1, 2)))
-		if s, r := Derive(sketched(t, text, 0), everything, id); s != nil || r != nil {
+		if s, r := Derive(parseState(t, text, 0), everything, id); s != nil || r != nil {
 			t.Errorf("ID %q gives step %v, refusal %v", id, s, r)
 		}
 	}
@@ -118,7 +151,7 @@ func TestMissingReads(t *testing.T) {
 	req.StrictAffinity, req.Consolidate = &on, true
 	text, _ := randomState(rand.New(rand.NewPCG(4, 4)))
 	for _, k := range kinds {
-		for _, need := range append([]blocks.Resource{blocks.ClusterInfos}, k.Needs...) {
+		for _, need := range append([]blocks.Resource{blocks.ClusterInfos}, k.Requires...) {
 			snap, err := statedsl.Parse(text)
 			if err != nil {
 				t.Fatal(err)
@@ -157,7 +190,7 @@ func TestObservations(t *testing.T) {
 	seen := map[repair.Kind]int{}
 	for seed := range uint64(300) {
 		text, _ := randomState(rand.New(rand.NewPCG(seed, 3)))
-		st := sketched(t, text, 0)
+		st := parseState(t, text, 0)
 		for _, twice := range []bool{false, true} {
 			req := everything
 			req.ObserveTwice = twice
@@ -194,7 +227,7 @@ func TestReleasesAreTheReclaimable(t *testing.T) {
 	released := 0
 	for seed := range uint64(300) {
 		text, _ := randomState(rand.New(rand.NewPCG(seed, 5)))
-		st := sketched(t, strings.ReplaceAll(text, "unpinned", ""), 0)
+		st := parseState(t, strings.ReplaceAll(text, "unpinned", ""), 0)
 		var want, got []string
 		for _, b := range st.IPBlocks {
 			if b.Reclaimability.OK {
@@ -238,7 +271,7 @@ alloc 10.0.0.1 pod=shop/gone node=n1 handle=k8s-pod-network.a seq=20
 handle k8s-pod-network.a 10.0.0.0/26=1
 view n1 complete
 `
-	p := Build(sketched(t, before, 0), everything)
+	p := Build(parseState(t, before, 0), everything)
 	if len(p.Steps) != 4 {
 		t.Fatalf("the plan has the steps %v", stepIDs(p))
 	}
@@ -261,7 +294,7 @@ affinity 10.0.0.128/26 n1 uid=other age=48h
 handle k8s-pod-network.gone uid=other age=48h`, false},
 		"all is gone": {`node n1`, true},
 	} {
-		st := sketched(t, c.state, 0)
+		st := parseState(t, c.state, 0)
 		for i := range p.Steps {
 			if err := KindOf(p.Steps[i].Kind).Verify(st, &p.Steps[i]); (err == nil) != c.done {
 				t.Errorf("%s: %s: %v", name, p.Steps[i].ID, err)
@@ -273,7 +306,7 @@ handle k8s-pod-network.gone uid=other age=48h`, false},
 // TestRefs: the objects that could appear between plan and apply are asked for by
 // the names that they would have.
 func TestRefs(t *testing.T) {
-	st := sketched(t, `
+	st := parseState(t, `
 pool pods 10.0.0.0/24
 node n1
 pod shop/web n1 10.0.0.1

@@ -51,7 +51,7 @@ func (c *callLog) DeleteAffinity(_ context.Context, a repair.ObjectRef) error {
 func (c *callLog) RestoreAffinity(_ context.Context, b repair.ObjectRef) error {
 	return c.note("RestoreAffinity %s", refText(&b))
 }
-func (c *callLog) ReleaseIPs(_ context.Context, b repair.ObjectRef, all []repair.Release) (errs []error) {
+func (c *callLog) ReleaseIPs(_ context.Context, b repair.ObjectRef, all []repair.ReleaseOptions) (errs []error) {
 	for _, r := range all {
 		errs = append(errs, c.note("ReleaseIP %s %d %s %d", refText(&b), r.Ordinal, r.Handle, r.Sequence))
 	}
@@ -107,8 +107,8 @@ func TestDo(t *testing.T) {
 	on := true
 	req := everything
 	req.StrictAffinity = &on
-	p := Build(sketched(t, oneOfEach, 0), req)
-	later := sketched(t, strings.ReplaceAll(oneOfEach, "rv=", "rv=9"), 0)
+	p := Build(parseState(t, oneOfEach, 0), req)
+	later := parseState(t, strings.ReplaceAll(oneOfEach, "rv=", "rv=9"), 0)
 	log := &callLog{}
 	for i := range p.Steps {
 		if err := KindOf(p.Steps[i].Kind).Do(t.Context(), log, later, &p.Steps[i]); err != nil {
@@ -142,7 +142,7 @@ func TestDo(t *testing.T) {
 
 	// What is gone is not written, and said to have changed.
 	log = &callLog{}
-	empty := sketched(t, "node n1", 0)
+	empty := parseState(t, "node n1", 0)
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		err := KindOf(s.Kind).Do(t.Context(), log, empty, s)
@@ -159,7 +159,7 @@ func TestDo(t *testing.T) {
 // step does not call itself unwritten; and that the affinity changed since is for
 // reading again to tell.
 func TestFinishBlockHalfWay(t *testing.T) {
-	st := sketched(t, oneOfEach, 0)
+	st := parseState(t, oneOfEach, 0)
 	s, _ := Derive(st, everything, "finish-delete:IPAMBlock:10.0.5.0/26")
 	if s == nil {
 		t.Fatal("no such step")
@@ -239,10 +239,10 @@ func TestWorldMovesOn(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			req := everything
 			req.Terminated = []string{"n1"}
-			if s, r := Derive(sketched(t, c.before, 0), req, c.id); s == nil {
+			if s, r := Derive(parseState(t, c.before, 0), req, c.id); s == nil {
 				t.Fatalf("%s is not planned at first: %+v", c.id, r)
 			}
-			s, r := Derive(sketched(t, c.after, 0), req, c.id)
+			s, r := Derive(parseState(t, c.after, 0), req, c.id)
 			if s != nil || r == nil || r.Code != c.code {
 				t.Errorf("%s comes out as %v, %+v; want it refused: %s", c.id, s, r, c.code)
 			}

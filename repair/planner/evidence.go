@@ -7,7 +7,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
-	"github.com/calico-audit/calico-audit/audit/whereabouts"
+	"github.com/calico-audit/calico-audit/audit/state/whereabouts"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -127,7 +127,7 @@ func evidenceWarnings(p *repair.Plan) []string {
 			anywhere, among = anywhere+1, s.Evidence[j].Value
 		}
 		switch {
-		case !s.AsksHosts():
+		case !KindOf(s.Kind).AsksHosts:
 		case s.Guard(repair.GuardMachineOff) != "":
 			off = append(off, s.Guard(repair.GuardMachineOff))
 		case slices.Contains(s.Evidence, state.Evidence{Name: "consent", Value: withoutHostEvidence}):

@@ -37,13 +37,13 @@ alloc 10.0.0.9 pod=a/gone node=n1 handle=h
 		"terminated, and the Node's gone": {with("notready", ""), strings.Replace(with("", ""), "node n1 ", "node n2", 1), repair.Request{Terminated: []string{"n1"}}, true},
 	} {
 		c.req.LeakedIPs = true
-		planned, refused := Derive(sketched(t, c.before, 0), c.req, "release-ip:10.0.0.9")
-		now, refusedNow := Derive(sketched(t, c.after, 0), c.req, "release-ip:10.0.0.9")
+		planned, refused := Derive(parseState(t, c.before, 0), c.req, "release-ip:10.0.0.9")
+		now, refusedNow := Derive(parseState(t, c.after, 0), c.req, "release-ip:10.0.0.9")
 		if planned == nil || now == nil {
 			t.Errorf("%s: not derived: %+v, %+v", name, refused, refusedNow)
 			continue
 		}
-		if why := releaseIP.Changed(sketched(t, c.after, 0), planned, now); (why == "") != c.same {
+		if why := releaseIP.Changed(parseState(t, c.after, 0), planned, now); (why == "") != c.same {
 			t.Errorf("%s: %q", name, why)
 		}
 	}
@@ -52,7 +52,7 @@ alloc 10.0.0.9 pod=a/gone node=n1 handle=h
 // TestUnansweredNodes: "--terminated all" means the nodes that do not answer and that
 // leave something.
 func TestUnansweredNodes(t *testing.T) {
-	st := sketched(t, `
+	st := parseState(t, `
 pool p 10.0.0.0/24
 node n1
 node n2 notready
@@ -72,7 +72,7 @@ alloc 10.0.0.7 pod=a/gone handle=h7
 		t.Errorf("they are %v", got)
 	}
 	// Of addresses of secondary networks nothing tells the node: any may have left them.
-	st = sketched(t, `
+	st = parseState(t, `
 pool p 10.0.0.0/24
 node n1
 node n2 notready
@@ -95,7 +95,7 @@ walloc 10.9.0.0-24 10.9.0.5 a/gone id=c5 if=net1
 // TestMachineOffIsReadAgain: a machine is off only as long as its node is not Ready: a step
 // that rests on that reads the node again, also where nothing tells which node it was.
 func TestMachineOffIsReadAgain(t *testing.T) {
-	st := sketched(t, `pool pods 10.0.0.0/24
+	st := parseState(t, `pool pods 10.0.0.0/24
 node n1
 view n1 complete
 node n9 notready

@@ -21,12 +21,12 @@ const most = 50
 // with a bound on the steps: processor time, the least of three turns. It fails where that
 // grows faster than the cluster.
 func BenchmarkGrowth(b *testing.B) {
-	for _, shape := range states.Shapes {
+	for _, layout := range states.Shapes {
 		for bound, req := range map[string]func(nodes int) int{"": func(int) int { return 0 }, ", bounded": func(nodes int) int { return 3 * nodes }} {
 			times := map[int]time.Duration{}
 			for _, nodes := range []int{500, 5000} {
-				b.Run(fmt.Sprintf("%s%s/%d", shape.Name, bound, nodes), func(b *testing.B) {
-					st := state.New(shape.Make(nodes, 30), state.Options{})
+				b.Run(fmt.Sprintf("%s%s/%d", layout.Name, bound, nodes), func(b *testing.B) {
+					st := state.New(layout.Make(nodes, 30), state.Options{})
 					request := everything
 					request.MaxSteps = req(nodes)
 					best, steps := time.Duration(0), 0
@@ -45,7 +45,7 @@ func BenchmarkGrowth(b *testing.B) {
 				})
 			}
 			if times[5000] > 20*time.Millisecond && times[5000] > most*times[500] {
-				b.Errorf("%s%s: the plan for 5,000 nodes takes %s, for 500 %s", shape.Name, bound, times[5000], times[500])
+				b.Errorf("%s%s: the plan for 5,000 nodes takes %s, for 500 %s", layout.Name, bound, times[5000], times[500])
 			}
 		}
 	}

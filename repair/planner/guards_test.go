@@ -11,9 +11,9 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// TestGuardsAreHeld: each guard that a step of any kind has, and "show" prints, is held
+// TestGuardsAreChecked: each guard that a step of any kind has, and "show" prints, is held
 // to: if the plan says otherwise of it, or nothing, the step is left.
-func TestGuardsAreHeld(t *testing.T) {
+func TestGuardsAreChecked(t *testing.T) {
 	seen := map[repair.Kind]map[string]bool{}
 	on := true
 	for seed := range uint64(300) {
@@ -24,7 +24,7 @@ func TestGuardsAreHeld(t *testing.T) {
 		} else if seed%3 == 1 {
 			text, req = shortState(rand.New(rand.NewPCG(seed, 9)))
 		}
-		st := sketched(t, text, 0)
+		st := parseState(t, text, 0)
 		if seed%3 == 0 { // derived from what other steps leave, so that it is asked for alone
 			req = repair.Request{StrictAffinity: &on}
 		}
@@ -114,7 +114,7 @@ affinity 10.0.0.32/28 n1
 alloc 10.0.0.33 pod=shop/x node=n1 handle=k8s-pod-network.x
 `
 	const id = "release-block:10.0.0.16/28"
-	planned, _ := Derive(sketched(t, before, 0), repair.Request{EmptyBlocks: true}, id)
+	planned, _ := Derive(parseState(t, before, 0), repair.Request{EmptyBlocks: true}, id)
 	if planned == nil || planned.Guard(repair.GuardKeeps) != "10.0.0.32/28" || planned.Guard(repair.GuardKeepsUID) != "KEPT" {
 		t.Fatalf("planned is %+v", planned)
 	}
@@ -129,7 +129,7 @@ alloc 10.0.0.33 pod=shop/x node=n1 handle=k8s-pod-network.x
 		"the kept block is lost":           {strings.Replace(strings.Replace(before, "alloc 10.0.0.33", "alloc 10.0.0.1", 1), "block 10.0.0.32/28 n1 uid=KEPT", "", 1), false},
 		"the kept block is another node's": {strings.Replace(before, "block 10.0.0.32/28 n1", "block 10.0.0.32/28 n2", 1) + used, false},
 	} {
-		st := sketched(t, c.state, 0)
+		st := parseState(t, c.state, 0)
 		derived, refusal := Derive(st, repair.Request{EmptyBlocks: true}, id)
 		if derived == nil {
 			t.Errorf("%s: refused: %+v", name, refusal)

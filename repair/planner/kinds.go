@@ -19,17 +19,25 @@ var kinds = []*repair.StepKind{
 	recordIP, releaseIP, deleteHandle, restoreWhereabouts, releaseWhereabouts, deleteWhereaboutsReservation, moves.Unreserve, moves.Uncordon, setStrictAffinity,
 }
 
+// Kinds returns all kinds of step, in the order in which a plan carries them out.
+func Kinds() []*repair.StepKind { return slices.Clone(kinds) }
+
 // rank is the place of a kind in the order of a plan.
 func rank(k repair.Kind) int {
 	return slices.IndexFunc(kinds, func(x *repair.StepKind) bool { return x.Kind == k })
 }
 
-// KindOf returns a kind, of which a run that carries steps out asks the following; nil for one that this version does not know.
+// KindOf returns a kind; nil for one that this version does not know.
 func KindOf(k repair.Kind) *repair.StepKind {
 	if i := rank(k); i >= 0 {
 		return kinds[i]
 	}
 	return nil
+}
+
+// AsksHosts reports whether a kind of repair may release addresses that some host may use.
+func AsksHosts(q *repair.RequestKind) bool {
+	return slices.ContainsFunc(q.Steps, func(k repair.Kind) bool { return KindOf(k).AsksHosts })
 }
 
 // Stands reports whether a step takes back what is there by a state.
@@ -43,7 +51,7 @@ func Stands(s *repair.Step, st *state.State) bool {
 func Finishes(r *repair.Request, s *repair.Step, own *repair.Request) bool {
 	kind := KindOf(s.Kind)
 	same := slices.Equal(r.Pools, own.Pools) && slices.Equal(r.Nodes, own.Nodes) && slices.Equal(r.IPs, own.IPs) && slices.Equal(r.Blocks, own.Blocks)
-	if kind == nil || !kind.Asked(*r) || !same && r.Beside(nil, s.Target, s.Pools, s.Nodes) {
+	if kind == nil || !r.Asks(s.Kind) || !same && r.Beside(nil, s.Target, s.Pools, s.Nodes) {
 		return false
 	}
 	return s.Kind != repair.SetStrictAffinity || strconv.FormatBool(*r.StrictAffinity) == s.Guard(repair.GuardWanted)

@@ -140,7 +140,7 @@ var leftovers = []struct{ step, state, want string }{
 // protocol is left, the step is not seen done, what is left is named, and it is among
 // what is read again.
 func TestVerifyLooksAtAll(t *testing.T) {
-	before := sketched(t, beforeLeftovers, 0)
+	before := parseState(t, beforeLeftovers, 0)
 	p := Build(before, everything)
 	tried := map[repair.Kind]bool{}
 	for _, c := range leftovers {
@@ -148,7 +148,7 @@ func TestVerifyLooksAtAll(t *testing.T) {
 		if i < 0 {
 			t.Fatalf("%s is not planned, but %v; refused: %+v", c.step, stepIDs(p), p.Refused)
 		}
-		s, after := &p.Steps[i], sketched(t, "pool pods 10.0.0.0/24 size=28\n"+c.state, 0)
+		s, after := &p.Steps[i], parseState(t, "pool pods 10.0.0.0/24 size=28\n"+c.state, 0)
 		err := KindOf(s.Kind).Verify(after, s)
 		if c.want == "" {
 			if err != nil {
@@ -173,7 +173,7 @@ func TestVerifyLooksAtAll(t *testing.T) {
 		}
 	}
 	for _, k := range kinds {
-		if !tried[k.Kind] && k != setStrictAffinity && k.Asked(everything) {
+		if !tried[k.Kind] && everything.Asks(k.Kind) {
 			t.Errorf("nothing is left of %s", k.Kind)
 		}
 	}

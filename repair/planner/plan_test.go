@@ -35,7 +35,7 @@ import (
 //	strict starve=A,B borrowers=N unusable=N windows=A
 //	pool NAME allocatable=N->N   the pool's numbers before and after
 //
-// Every plan is also held to what all plans must keep: see holdPlan.
+// Every plan is also held to what all plans must keep: see checkPlan.
 func TestPlans(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("testdata", "plans", "*.txt"))
 	if err != nil || len(files) < 8 {
@@ -55,16 +55,16 @@ func TestPlans(t *testing.T) {
 			}
 			t.Run(strings.TrimSuffix(filepath.Base(file), ".txt")+"/"+name, func(t *testing.T) {
 				req, grace := parseRequest(t, request)
-				st := sketched(t, state, grace)
+				st := parseState(t, state, grace)
 				plan := Build(st, req)
 				comparePlan(t, plan, want)
-				holdPlan(t, st, req, plan)
+				checkPlan(t, st, req, plan)
 			})
 		}
 	}
 }
 
-func sketched(t *testing.T, text string, grace time.Duration) *state.State {
+func parseState(t *testing.T, text string, grace time.Duration) *state.State {
 	t.Helper()
 	snap, err := statedsl.Parse(text)
 	if err != nil {
@@ -76,12 +76,13 @@ func sketched(t *testing.T, text string, grace time.Duration) *state.State {
 func parseRequest(t *testing.T, text string) (req repair.Request, grace time.Duration) {
 	t.Helper()
 	flags := map[string]*bool{
-		"empty-blocks": &req.EmptyBlocks, "orphan-affinities": &req.OrphanAffinities, "missing-affinities": &req.MissingAffinities,
-		"leaked-ips": &req.LeakedIPs, "leaked-handles": &req.LeakedHandles, "soft-deleted": &req.SoftDeleted,
-		"dead-nodes": &req.DeadNodes, "unrecorded-ips": &req.UnrecordedIPs, "missing-handles": &req.MissingHandles, "last-blocks": &req.LastBlocks, "observe-twice": &req.ObserveTwice, "allow-newer": &req.AllowNewer,
-		"without-host-evidence": &req.WithoutHostEvidence, "consolidate": &req.Consolidate, "rehome": &req.Rehome,
-		"whereabouts-stranded": &req.WhereaboutsStranded, "whereabouts-reservations": &req.WhereaboutsReservations,
-		"cordon-full": &req.CordonFull, "evict-singletons": &req.EvictSingletons,
+		"last-blocks": &req.LastBlocks, "observe-twice": &req.ObserveTwice, "allow-newer": &req.AllowNewer,
+		"without-host-evidence": &req.WithoutHostEvidence, "cordon-full": &req.CordonFull, "evict-singletons": &req.EvictSingletons,
+	}
+	for _, q := range repair.Requests {
+		if q.Field != nil {
+			flags[q.Flag] = q.Field(&req)
+		}
 	}
 	for _, word := range strings.Fields(text) {
 		key, value, _ := strings.Cut(word, "=")

@@ -15,7 +15,7 @@ import (
 const randomStates = 800
 
 // TestRandomPlans plans for random states, sound and damaged in every way that the
-// sketch language knows, and holds every plan to what plans must keep. The seed of
+// state DSL knows, and holds every plan to what plans must keep. The seed of
 // a state that fails is its number, which the test's name tells.
 func TestRandomPlans(t *testing.T) {
 	if testing.Short() {
@@ -25,9 +25,9 @@ func TestRandomPlans(t *testing.T) {
 	for seed := range uint64(randomStates) {
 		text, req := randomState(rand.New(rand.NewPCG(seed, 1)))
 		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			st := sketched(t, text, 0)
+			st := parseState(t, text, 0)
 			p := Build(st, req)
-			holdPlan(t, st, req, p)
+			checkPlan(t, st, req, p)
 			for _, s := range p.Steps {
 				steps[s.Kind]++
 			}
@@ -41,7 +41,7 @@ func TestRandomPlans(t *testing.T) {
 		}
 	}
 	for _, k := range kinds {
-		if steps[k.Kind] == 0 && !t.Failed() && k.Flag != consolidateFlag {
+		if steps[k.Kind] == 0 && !t.Failed() && (everything.Asks(k.Kind) || k == setStrictAffinity) {
 			t.Errorf("no random state gives a step %s: the states are not random enough", k.Kind)
 		}
 	}
@@ -55,9 +55,6 @@ func TestRandomPlans(t *testing.T) {
 	}
 }
 
-// consolidateFlag asks for the kinds that states of [shortState] are for.
-const consolidateFlag = "--consolidate"
-
 // TestRandomConsolidations plans for random shortages, begun or not, and holds every plan
 // to what plans must keep; of each kind there are some.
 func TestRandomConsolidations(t *testing.T) {
@@ -65,9 +62,9 @@ func TestRandomConsolidations(t *testing.T) {
 	for seed := range uint64(300) {
 		text, req := shortState(rand.New(rand.NewPCG(seed, 8)))
 		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			st := sketched(t, text, 0)
+			st := parseState(t, text, 0)
 			p := Build(st, req)
-			holdPlan(t, st, req, p)
+			checkPlan(t, st, req, p)
 			for _, s := range p.Steps {
 				steps[s.Kind]++
 			}
@@ -78,7 +75,7 @@ func TestRandomConsolidations(t *testing.T) {
 		}
 	}
 	for _, k := range kinds {
-		if steps[k.Kind] < 10 && k.Flag == consolidateFlag && !t.Failed() {
+		if steps[k.Kind] < 10 && !everything.Asks(k.Kind) && k != setStrictAffinity && !t.Failed() {
 			t.Errorf("%s is planned %d times only", k.Kind, steps[k.Kind])
 		}
 	}
@@ -339,11 +336,8 @@ func (r *random) secondary() {
 
 func (r *random) request() repair.Request {
 	is := func(share float64) bool { return r.Float64() < share }
-	req := repair.Request{
-		EmptyBlocks: is(.7), OrphanAffinities: is(.7), MissingAffinities: is(.7), LeakedIPs: is(.7), LeakedHandles: is(.7), SoftDeleted: is(.7), DeadNodes: is(.5), UnrecordedIPs: is(.5), MissingHandles: is(.5),
-		WhereaboutsStranded: is(.5), WhereaboutsReservations: is(.5),
-		ObserveTwice: is(.2),
-	}
+	req := asking(func(q *repair.RequestKind) bool { return everything.Asks(q.Steps[0]) && is(.6) })
+	req.ObserveTwice = is(.2)
 	if is(.3) {
 		req.Terminated = []string{"gone", r.host()}
 	}
@@ -371,7 +365,7 @@ func (r *random) request() repair.Request {
 // TestEmptyRequest: who asks for nothing gets a plan with nothing in it.
 func TestEmptyRequest(t *testing.T) {
 	text, _ := randomState(rand.New(rand.NewPCG(7, 7)))
-	p := Build(sketched(t, text, time.Minute), repair.Request{})
+	p := Build(parseState(t, text, time.Minute), repair.Request{})
 	if len(p.Steps)+len(p.Refused)+len(p.Manual) > 0 || p.Strict != nil {
 		t.Errorf("nothing was asked for, and there are steps %v, refusals %v, manual steps %v", p.Steps, p.Refused, p.Manual)
 	}

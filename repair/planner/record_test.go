@@ -17,12 +17,12 @@ pod shop/b n2 10.0.0.8 cid=b
 // TestClaimedMeanwhile: an address of a missing block is recorded, too, where an earlier
 // step or the node itself has claimed the block since the plan; not in another's block.
 func TestClaimedMeanwhile(t *testing.T) {
-	p := Build(sketched(t, lostBlock, 0), repair.Request{UnrecordedIPs: true})
+	p := Build(parseState(t, lostBlock, 0), repair.Request{UnrecordedIPs: true})
 	if len(p.Steps) != 2 {
 		t.Fatalf("planned %v, refused %+v", stepIDs(p), p.Refused)
 	}
 	for owner, want := range map[string]bool{"n2": false, "n1": true} {
-		st := sketched(t, lostBlock+"node n1\nblock 10.0.0.0/26 "+owner+" age=1m\naffinity 10.0.0.0/26 "+owner+" age=1m\n", 0)
+		st := parseState(t, lostBlock+"node n1\nblock 10.0.0.0/26 "+owner+" age=1m\naffinity 10.0.0.0/26 "+owner+" age=1m\n", 0)
 		for i := range p.Steps {
 			s := &p.Steps[i]
 			now, refusal := Derive(st, p.Request, s.ID)
@@ -39,9 +39,9 @@ func TestClaimedMeanwhile(t *testing.T) {
 // TestClaimIsConfirmed: an address is not seen recorded as long as the affinity of the node
 // that its block was claimed for is pending.
 func TestClaimIsConfirmed(t *testing.T) {
-	p := Build(sketched(t, lostBlock, 0), repair.Request{UnrecordedIPs: true})
+	p := Build(parseState(t, lostBlock, 0), repair.Request{UnrecordedIPs: true})
 	for is, want := range map[string]string{"pending": "n2-10.0.0.0/26 is left pending", "confirmed": ""} {
-		st := sketched(t, lostBlock+`
+		st := parseState(t, lostBlock+`
 block 10.0.0.0/26 n2 age=1m
 affinity 10.0.0.0/26 n2 age=1m state=`+is+`
 alloc 10.0.0.7 pod=shop/a node=n2 handle=k8s-pod-network.a

@@ -13,13 +13,13 @@ import (
 // createHandle makes a handle that blocks refer to and that does not exist, with the
 // counts that the blocks record: without it Calico does not find the addresses to
 // release when their pod goes. It is the third way in which a handle is made to count
-// what the blocks record (see reconcileHandle).
+// what the blocks record (see reconcileHandle), and a value of its own since it is about
+// blocks alone: there is no object yet to be pinned, marked or put back.
 var createHandle = &repair.StepKind{
-	Kind:  repair.CreateHandle,
-	Flag:  "--missing-handles",
-	Asked: func(r repair.Request) bool { return r.MissingHandles },
-	Needs: []blocks.Resource{blocks.Handles, blocks.Blocks, blocks.Pods},
-	Exact: []string{repair.GuardName, repair.GuardUID, repair.GuardCounts},
+	Kind:     repair.CreateHandle,
+	Requires: []blocks.Resource{blocks.Handles, blocks.Blocks, blocks.Pods},
+	Exact:    []string{repair.GuardName, repair.GuardUID, repair.GuardCounts},
+	Rights:   []repair.Right{repair.May(blocks.Blocks, "get"), repair.May(blocks.Handles, "get create patch delete")},
 	Propose: func(p *repair.Proposals) {
 		if p.PodsUnread() {
 			return
@@ -72,7 +72,7 @@ func proposeHandle(p *repair.Proposals, h *blocks.Handle, refs []state.Allocatio
 		case r.Block.SoftDeleted:
 			p.Refuse(c, repair.RefusedMarked, "block %s, which refers to it, is marked deleted", r.Block.CIDR)
 			return
-		case o != (blocks.Owner{}) && p.Bars(c, special(o)):
+		case o != (blocks.Owner{}) && bars(p, c, state.OwnerBar(o)):
 			return
 		}
 	}

@@ -16,11 +16,11 @@ import (
 // block's own field decides who is right. An affinity to its own host's block is
 // never deleted alone: that would leave the block in use without one.
 var deleteAffinity = &repair.StepKind{
-	Kind:  repair.DeleteAffinity,
-	Flag:  "--orphan-affinities",
-	Asked: func(r repair.Request) bool { return r.OrphanAffinities || r.DeadNodes },
-	Needs: []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pods, blocks.Pools},
-	Exact: []string{repair.GuardName, repair.GuardUID, repair.GuardVersion, repair.GuardCreated, repair.GuardAffinityState, repair.GuardBlockUID, repair.GuardOwner},
+	Kind:       repair.DeleteAffinity,
+	Requires:   []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pods, blocks.Pools},
+	Exact:      []string{repair.GuardName, repair.GuardUID, repair.GuardVersion, repair.GuardCreated, repair.GuardAffinityState, repair.GuardBlockUID, repair.GuardOwner},
+	Rights:     []repair.Right{repair.May(blocks.Blocks, "get"), repair.May(blocks.Affinities, "get create patch delete")},
+	UndoRights: []repair.Right{repair.May(blocks.Blocks, "get"), repair.May(blocks.Affinities, "get create patch delete")},
 	Propose: func(p *repair.Proposals) {
 		for i := range p.State.Affinities {
 			a := &p.State.Affinities[i]
@@ -95,18 +95,18 @@ func bare(b *state.Block) *blocks.Block {
 }
 
 func affinityConcern(p *repair.Proposals, a *blocks.Affinity) repair.Concern {
-	c := repair.Concern{Target: state.AffinitySubject(a), Pools: repair.PoolNames(p.State.PoolOf(a.CIDR)), Nodes: []string{a.Owner.Node()}}
+	c := repair.Concern{Target: state.AffinitySubject(a), Pools: state.PoolsOf(p.State.PoolOf(a.CIDR)), Nodes: []string{a.Owner.Node()}}
 	if b := p.State.BlockOf(a.CIDR); b != nil {
 		c.Nodes = append(c.Nodes, b.Owner.Node())
 	}
 	return c
 }
 
-// proposeDelete judges an affinity whose block does not exist or is not its
+// proposeDelete evaluates an affinity whose block does not exist or is not its
 // owner's.
 func proposeDelete(p *repair.Proposals, a *blocks.Affinity) {
 	c, st, b := affinityConcern(p, a), p.State, p.State.BlockOf(a.CIDR)
-	if p.Bars(c, mustKeep(p, a, b)) {
+	if bars(p, c, st.DeleteAffinityBar(a, b)) {
 		return
 	}
 	because := fmt.Sprintf("affinity of %s to %s exists, its IPAMBlock does not", phrase.Owner(a.Owner), a.CIDR)
@@ -127,47 +127,6 @@ func proposeDelete(p *repair.Proposals, a *blocks.Affinity) {
 		Guards: repair.Guards(repair.GuardName, a.Name, repair.GuardUID, a.UID(), repair.GuardVersion, a.ResourceVersion(), repair.GuardCreated, phrase.Time(a.Created),
 			repair.GuardAffinityState, string(a.Effective()), repair.GuardBlockUID, uid, repair.GuardOwner, owner),
 	}, a.Meta)
-}
-
-// mustKeep says why an affinity that no block bears out must not be deleted; an
-// empty code if it may.
-func mustKeep(p *repair.Proposals, a *blocks.Affinity, b *state.Block) repair.Reason {
-	st := p.State
-	switch {
-	case a.Owner.Kind != blocks.HostOwner:
-		return special(a.Owner)
-	case st.BlockObjects(a.CIDR) > 1:
-		return repair.Reason{Code: repair.RefusedConflict, Why: "there are several block objects of its CIDR"}
-	case st.BlockMayCover(a.CIDR):
-		return repair.Reason{Code: repair.RefusedNotRead, Why: "a block that cannot be read may be its own"}
-	case b != nil && len(b.Faults) > 0:
-		return repair.Reason{Code: repair.RefusedCorrupt, Why: "its block is corrupt, so its word about the owner is not relied on: " + b.Faults[0]}
-	case !st.OldEnough(a.Meta) && !state.HalfDone(a):
-		return repair.Because(repair.RefusedYoung, "it was written less than %s ago, at %s: a claim or a release in flight passes through this state%s", st.Grace, phrase.Time(lastWrite(a.Meta)), repair.OldFrom(st, lastWrite(a.Meta)))
-	case st.ClaimInFlight(a, b):
-		return repair.Because(repair.RefusedYoung, "its block was made or claimed less than %s ago: a claim in flight passes through this state%s", st.Grace, repair.OldFrom(st, claimTime(b)))
-	}
-	if b == nil && st.OnlyWay(a) {
-		return repair.Because(repair.RefusedHeals, "automatic blocks are off, and the next pod on %s makes its block: it would get no other", a.Owner.Node())
-	}
-	if b == nil {
-		return p.RetainedWithoutBlock(a)
-	}
-	return repair.Reason{}
-}
-
-// claimTime returns when a block was made or, if that is later, claimed.
-func claimTime(b *state.Block) blocks.Time { return b.Created.Later(b.Claimed) }
-
-// special says that an owner is not a node; none if it is one.
-func special(o blocks.Owner) repair.Reason {
-	switch {
-	case o.Kind == blocks.VirtualOwner:
-		return repair.Reason{Code: repair.RefusedSpecial, Why: "it serves LoadBalancer services"}
-	case o.Kind != blocks.HostOwner:
-		return repair.Because(repair.RefusedSpecial, "its owner is written as %q, which Calico does not understand", o)
-	}
-	return repair.Reason{}
 }
 
 // refuseUnconfirmed says what becomes of an affinity to its own host's block that

@@ -6,7 +6,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/audit/whereabouts"
+	"github.com/calico-audit/calico-audit/audit/state/whereabouts"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -14,12 +14,13 @@ import (
 // deleteWhereaboutsReservation deletes a reservation that no pool explains and whose pod does
 // not exist: every pod that would get its address fails, or passes over it.
 var deleteWhereaboutsReservation = &repair.StepKind{
-	Kind:  repair.DeleteWhereaboutsReservation,
-	Flag:  "--whereabouts-reservations",
-	Asked: func(r repair.Request) bool { return r.WhereaboutsStranded || r.WhereaboutsReservations },
-	Needs: whereaboutsNeeds,
-	Plain: true,
-	Exact: []string{repair.GuardUID, repair.GuardVersion, repair.GuardCreated, repair.GuardPod, repair.GuardMachineOff},
+	Kind:       repair.DeleteWhereaboutsReservation,
+	Requires:   whereaboutsRequires,
+	Plain:      true,
+	Exact:      []string{repair.GuardUID, repair.GuardVersion, repair.GuardCreated, repair.GuardPod, repair.GuardMachineOff},
+	AsksHosts:  true,
+	Rights:     []repair.Right{repair.May(blocks.WhereaboutsPools, "get"), repair.May(blocks.WhereaboutsReservations, "get create delete")},
+	UndoRights: []repair.Right{repair.May(blocks.WhereaboutsReservations, "get create")},
 	Propose: func(p *repair.Proposals) {
 		if p.PodsUnread() {
 			return
@@ -58,8 +59,7 @@ var deleteWhereaboutsReservation = &repair.StepKind{
 		if c == nil || c.Before == nil {
 			return repair.Cannot(repair.SkipUnknown, "the journal does not hold the reservation")
 		}
-		was := blocks.WhereaboutsReservation{Meta: blocks.Meta{Name: c.Was().Metadata.Name}}
-		for _, a := range was.Addresses() {
+		for _, a := range repair.ReservationOf(c.Name).Addresses() {
 			if m := reservationAgain(b.State, c, a); !m.None() {
 				return m
 			}
@@ -103,12 +103,12 @@ func loneConcern(v *whereabouts.Verdicts, l *whereabouts.LoneReservation) repair
 	return c
 }
 
-// proposeLone judges one reservation. One that a pod uses is for [restoreWhereabouts].
+// proposeLone evaluates one reservation. One that a pod uses is for [restoreWhereabouts].
 func proposeLone(q *asker, l *whereabouts.LoneReservation) {
 	c := loneConcern(q.Verdicts, l)
 	if b := q.DeleteBar(l); b.Code != "" {
 		if l.User == nil || q.Only != "" {
-			q.Refuse(c, retainCodes[b.Code], "%s", b.Why)
+			q.Refuse(c, retainCodes[b.Code], "%s", b.Reason)
 		}
 		return
 	}
@@ -137,7 +137,7 @@ func deleteLone(b *repair.Begun, name string) repair.Move {
 		return repair.Move{}
 	}
 	if no := v.DeleteBar(l); no.Code != "" {
-		return repair.Cannot(repair.SkipHalfDone, "its reservation %s is left: %s", name, no.Why)
+		return repair.Cannot(repair.SkipHalfDone, "its reservation %s is left: %s", name, no.Reason)
 	}
 	ref, at := repair.PinOf(blocks.WhereaboutsReservations, l.Namespace, l.Meta), places(lonePools(v, l), l.Addr)
 	return repair.ToWrite(func(ctx context.Context) error { return b.Writer.DeleteWhereaboutsReservation(ctx, ref, at) }, "deleting the address's reservation")

@@ -15,17 +15,17 @@ import (
 // with its last address once it belongs to no one. The block is in use, and so its
 // version is not pinned.
 var disownBlock = &repair.StepKind{
-	Kind:  repair.DisownBlock,
-	Flag:  "--dead-nodes",
-	Asked: func(r repair.Request) bool { return r.DeadNodes },
-	Needs: state.ReleaseReads,
+	Kind:     repair.DisownBlock,
+	Requires: state.ReleaseReads,
 	Exact: []string{
 		repair.GuardName, repair.GuardUID, repair.GuardCreated, repair.GuardOwner, repair.GuardAffinity, repair.GuardAffinityUID, repair.GuardAffinityVersion, repair.GuardAffinityState,
 	},
+	Rights:     []repair.Right{repair.May(blocks.Blocks, "get patch"), repair.May(blocks.Affinities, "get create patch delete")},
+	UndoRights: []repair.Right{repair.May(blocks.Blocks, "get"), repair.May(blocks.Affinities, "get create patch delete")},
 	Propose: func(p *repair.Proposals) {
 		for _, b := range p.State.IPBlocks {
-			gone := p.State.Vanished(b.Owner.Node())
-			if b.Used == 0 || !gone && p.Only == "" || !p.Wants(state.BlockSubject(b)) {
+			vanished := p.State.Vanished(b.Owner.Node())
+			if b.Used == 0 || !vanished && p.Only == "" || !p.Wants(state.BlockSubject(b)) {
 				continue
 			}
 			proposeDisown(p, b)
@@ -84,11 +84,7 @@ var disownBlock = &repair.StepKind{
 func proposeDisown(p *repair.Proposals, b *state.Block) {
 	c, host := blockConcern(b), b.Owner.Node()
 	if v := p.State.Disownable(b); !v.OK {
-		why := v.Held
-		if v.Code == state.RetainYoung {
-			why += repair.OldFrom(p.State, claimTime(b))
-		}
-		p.Refuse(c, retainCodes[v.Code], "%s", why)
+		bars(p, c, v.Bar)
 		return
 	}
 	var users []string

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
@@ -20,14 +19,14 @@ import (
 // affinity with it, as the release that was begun would have: left alone, it would
 // lead to no block.
 var finishDelete = &repair.StepKind{
-	Kind:  repair.FinishDelete,
-	Flag:  "--soft-deleted",
-	Asked: func(r repair.Request) bool { return r.SoftDeleted },
-	Needs: []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.Pools},
+	Kind:     repair.FinishDelete,
+	Requires: []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.Pools},
 	Exact: []string{
 		repair.GuardName, repair.GuardUID, repair.GuardVersion, repair.GuardCreated, repair.GuardOwner,
 		repair.GuardAffinity, repair.GuardAffinityUID, repair.GuardAffinityVersion, repair.GuardAffinityState,
 	},
+	Rights:     []repair.Right{repair.May(blocks.Blocks, "get delete"), repair.May(blocks.Affinities, "get create patch delete"), repair.May(blocks.Handles, "get delete")},
+	UndoRights: []repair.Right{repair.May(blocks.Blocks, "get"), repair.May(blocks.Affinities, "get create patch delete")},
 	Propose: func(p *repair.Proposals) {
 		if p.PodsUnread() {
 			return
@@ -145,31 +144,12 @@ func doFinishDelete(ctx context.Context, w repair.Writer, st *state.State, s *re
 	return nil
 }
 
-// markAge says whether a mark has stood for the grace; an empty code if it has. A run
-// of this program that marked an object deletes it within WriteTimeout or never.
-func markAge(p *repair.Proposals, m blocks.Meta) repair.Reason {
-	last, known := m.LastWrite()
-	at, now := last.Std(), p.State.Cluster.TakenAt
-	switch {
-	case !known || now.IsZero():
-		return repair.Reason{Code: repair.RefusedUnknownAge, Why: "nothing records when it was last written (kubectl hides managedFields unless asked with --show-managed-fields)"}
-	case at.After(now):
-		return repair.Reason{Code: repair.RefusedUnknownAge, Why: "it was last written in the future, at " + phrase.Time(at)}
-	case m.ByUs && now.Sub(at) < min(repair.WriteTimeout, p.State.Grace):
-		return repair.Because(repair.RefusedYoung, "calico-audit marked it at %s, and that run may be about to delete it; plan again after %s",
-			phrase.Time(at), phrase.Time(at.Add(min(repair.WriteTimeout, p.State.Grace)).Add(time.Second-1).Truncate(time.Second)))
-	case now.Sub(at) < p.State.Grace && !m.ByUs:
-		return repair.Because(repair.RefusedYoung, "it was written less than %s ago, at %s: the client that marked it may be about to delete it%s", p.State.Grace, phrase.Time(at), repair.OldFrom(p.State, last))
-	}
-	return repair.Reason{}
-}
-
 // lastWrite returns the newest time that an object's metadata tell.
 func lastWrite(m blocks.Meta) blocks.Time { return m.Written.Later(m.Created) }
 
 func finishBlock(p *repair.Proposals, b *state.Block) {
 	c := blockConcern(b)
-	if b.Owner != (blocks.Owner{}) && p.Bars(c, special(b.Owner)) || p.Bars(c, blockMustStay(p, b)) {
+	if bars(p, c, p.State.FinishBlockBar(b)) {
 		return
 	}
 	pairs := append(markGuards(p, b.Meta), repair.GuardOwner, repair.OwnerGuard(b.Owner))
@@ -195,44 +175,9 @@ func markGuards(p *repair.Proposals, m blocks.Meta) []string {
 	}
 }
 
-func blockMustStay(p *repair.Proposals, b *state.Block) repair.Reason {
-	st := p.State
-	if b.Used > 0 {
-		return repair.Because(repair.RefusedInUse, "it is marked deleted and holds %s: the pods that use them must end first", phrase.Plural(b.Used, "address"))
-	}
-	if len(b.Faults) > 0 {
-		return repair.Reason{Code: repair.RefusedCorrupt, Why: "it is corrupt: " + b.Faults[0]}
-	}
-	if st.BlockObjects(b.CIDR) > 1 {
-		return repair.Reason{Code: repair.RefusedConflict, Why: "there are several block objects of this CIDR"}
-	}
-	if r := markAge(p, b.Meta); r.Code != "" {
-		return r
-	}
-	if who := st.UnrecordedUser(b.CIDR); who != "" {
-		return repair.Reason{Code: repair.RefusedInUse, Why: who + ", though the block does not record it"}
-	}
-	if uses := st.Views.UsesIn(b.CIDR); len(uses) > 0 {
-		return repair.Because(repair.RefusedHostView, "%s of it is in use in %s", uses[0].Addr, uses[0])
-	}
-	own := 0
-	for _, a := range st.AffinitiesOf(b.CIDR) {
-		if a.Owner == b.Owner && !a.SoftDeleted {
-			own++
-		}
-	}
-	switch {
-	case own > 1:
-		return repair.Reason{Code: repair.RefusedConflict, Why: "its owner has several affinity objects to it"}
-	case own == 0 && st.AffinityMayExist(b, b.Owner.Node()):
-		return repair.Reason{Code: repair.RefusedNotRead, Why: "an affinity that cannot be read may be its own"}
-	}
-	return repair.Reason{}
-}
-
 func finishAffinity(p *repair.Proposals, a *blocks.Affinity) {
 	c, b := affinityConcern(p, a), p.State.BlockOf(a.CIDR)
-	if p.Bars(c, cmp.Or(special(a.Owner), affinityMustStay(p, a, b))) {
+	if bars(p, c, p.State.FinishAffinityBar(a, b)) {
 		return
 	}
 	block := "none exists"
@@ -247,25 +192,6 @@ func finishAffinity(p *repair.Proposals, a *blocks.Affinity) {
 	}, a.Meta)
 }
 
-func affinityMustStay(p *repair.Proposals, a *blocks.Affinity, b *state.Block) repair.Reason {
-	if r := markAge(p, a.Meta); r.Code != "" {
-		return r
-	}
-	switch {
-	case p.State.BlockObjects(a.CIDR) > 1:
-		return repair.Reason{Code: repair.RefusedConflict, Why: "there are several block objects of its CIDR"}
-	case p.State.BlockMayCover(a.CIDR):
-		return repair.Reason{Code: repair.RefusedNotRead, Why: "a block that cannot be read may be its own"}
-	case b == nil:
-		return p.RetainedWithoutBlock(a)
-	case len(b.Faults) > 0:
-		return repair.Reason{Code: repair.RefusedCorrupt, Why: "its block is corrupt, so its word about the owner is not relied on: " + b.Faults[0]}
-	case b.Owner == a.Owner && b.Used > 0:
-		return repair.Because(repair.RefusedInUse, "its block still names %s and holds %s: without the affinity no node would route it. Once it is gone (Calico removes it when it next reads it by name), --missing-affinities restores it", phrase.Owner(a.Owner), phrase.Plural(b.Used, "address"))
-	}
-	return repair.Reason{}
-}
-
 func finishHandle(p *repair.Proposals, h *blocks.Handle, doubt *handleDoubt) {
 	c := handleConcern(p.State, h)
 	var used, waited repair.Reason
@@ -275,7 +201,7 @@ func finishHandle(p *repair.Proposals, h *blocks.Handle, doubt *handleDoubt) {
 	if w := doubt.sandboxes[sandboxOf(h.ID)]; w != nil {
 		waited = repair.Because(repair.RefusedInUse, "pod %s names its sandbox, and may be about to use it", w.FullName())
 	}
-	if p.Bars(c, cmp.Or(doubt.about(h), markAge(p, h.Meta), used, waited)) {
+	if p.Bars(c, doubt.about(h)) || bars(p, c, p.State.MarkBar(h.Meta)) || p.Bars(c, cmp.Or(used, waited)) {
 		return
 	}
 	p.Add(c, repair.Step{

@@ -19,18 +19,18 @@ import (
 // harm by being there, so that the least doubt keeps it. A plan calls the two by kinds
 // of their own, since counts go before the addresses that lower them, and handles after.
 var (
-	fixHandleCount = reconcileHandle(repair.FixHandleCount, repair.GuardCounts)
-	deleteHandle   = reconcileHandle(repair.DeleteHandle)
+	fixHandleCount = reconcileHandle(repair.FixHandleCount, []repair.Right{repair.May(blocks.Handles, "get patch")}, nil, repair.GuardCounts)
+	deleteHandle   = reconcileHandle(repair.DeleteHandle, []repair.Right{repair.May(blocks.Blocks, "get"), repair.May(blocks.Handles, "get patch delete")},
+		[]repair.Right{repair.May(blocks.Handles, "get create delete")})
 )
 
-func reconcileHandle(kind repair.Kind, exact ...string) *repair.StepKind {
+func reconcileHandle(kind repair.Kind, rights, undo []repair.Right, exact ...string) *repair.StepKind {
 	deletes := kind == repair.DeleteHandle
 	return &repair.StepKind{
-		Kind:  kind,
-		Flag:  "--leaked-handles",
-		Asked: func(r repair.Request) bool { return r.LeakedHandles },
-		Needs: []blocks.Resource{blocks.Handles, blocks.Blocks, blocks.Pods},
-		Exact: append([]string{repair.GuardName, repair.GuardUID, repair.GuardVersion, repair.GuardCreated}, exact...),
+		Kind:   kind,
+		Rights: rights, UndoRights: undo,
+		Requires: []blocks.Resource{blocks.Handles, blocks.Blocks, blocks.Pods},
+		Exact:    append([]string{repair.GuardName, repair.GuardUID, repair.GuardVersion, repair.GuardCreated}, exact...),
 		Propose: func(p *repair.Proposals) {
 			if p.PodsUnread() {
 				return
@@ -171,10 +171,10 @@ func endHandle(b *repair.Begun, h *blocks.Handle) repair.Move {
 func handleConcern(st *state.State, h *blocks.Handle) repair.Concern {
 	c := repair.Concern{Target: state.HandleSubject(h.ID)}
 	for _, n := range h.Blocks {
-		c.Pools = append(c.Pools, repair.PoolNames(st.PoolOf(n.CIDR))...)
+		c.Pools = append(c.Pools, state.PoolsOf(st.PoolOf(n.CIDR))...)
 	}
 	for _, r := range st.HandleRefs(h.ID) {
-		c.Pools = append(c.Pools, repair.PoolNames(r.Block.Pool)...)
+		c.Pools = append(c.Pools, state.PoolsOf(r.Block.Pool)...)
 		if attr := r.Attributes(); attr != nil {
 			c.Nodes = append(c.Nodes, attr.Node)
 		}

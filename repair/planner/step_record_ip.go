@@ -18,14 +18,14 @@ import (
 // time. It is recorded as Calico's CNI plugin would have done, under the handle of the
 // pod's sandbox, by which the plugin releases it.
 var recordIP = &repair.StepKind{
-	Kind:  repair.RecordIP,
-	Flag:  "--unrecorded-ips",
-	Asked: func(r repair.Request) bool { return r.UnrecordedIPs },
-	Needs: []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.Pools},
-	Exact: []string{repair.GuardHandle, repair.GuardPod},
+	Kind:     repair.RecordIP,
+	Requires: []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.Pools},
+	Exact:    []string{repair.GuardHandle, repair.GuardPod},
 	Loose: map[string]func(*state.State, *repair.Step, *repair.Step) bool{
 		repair.GuardBlock: sameOrClaimed, repair.GuardBlockUID: sameOrClaimed, repair.GuardSlot: sameOrClaimed, repair.GuardClaim: sameOrClaimed, repair.GuardBeside: sameOrClaimed,
 	},
+	Rights:     []repair.Right{repair.May(blocks.Blocks, "get create patch"), repair.May(blocks.Affinities, "get list create patch delete"), repair.May(blocks.Handles, "get create patch delete")},
+	UndoRights: []repair.Right{repair.May(blocks.Blocks, "get create patch"), repair.May(blocks.Affinities, "get list create patch delete"), repair.May(blocks.Handles, "get create patch delete")},
 	Propose: func(p *repair.Proposals) {
 		if p.PodsUnread() {
 			return
@@ -55,7 +55,7 @@ var recordIP = &repair.StepKind{
 	Do: func(ctx context.Context, w repair.Writer, st *state.State, s *repair.Step) error {
 		a, _ := netip.ParseAddr(s.Target.IP)
 		u := unrecordedAt(st, a)
-		if u == nil || u.Held != "" || u.Handle != s.Guard(repair.GuardHandle) {
+		if u == nil || u.Reason != "" || u.Handle != s.Guard(repair.GuardHandle) {
 			return repair.DeletedError(s)
 		}
 		record := repair.Allocation{Handle: u.Handle, Attributes: attributesFor(st, u)}
@@ -178,7 +178,7 @@ func ordinalIn(block netip.Prefix, a netip.Addr) int {
 }
 
 func unrecordedConcern(u *state.UnrecordedIP) repair.Concern {
-	c := repair.Concern{Target: state.IPSubject(u.Addr, u.Users[0].Node), Pools: repair.PoolNames(u.Pool), Nodes: []string{u.Host}}
+	c := repair.Concern{Target: state.IPSubject(u.Addr, u.Users[0].Node), Pools: state.PoolsOf(u.Pool), Nodes: []string{u.Host}}
 	for _, x := range u.Users {
 		c.Nodes = append(c.Nodes, x.Node)
 	}
@@ -190,12 +190,7 @@ func unrecordedConcern(u *state.UnrecordedIP) repair.Concern {
 
 func proposeRecord(p *repair.Proposals, u *state.UnrecordedIP) {
 	c := unrecordedConcern(u)
-	if u.Held != "" {
-		why := u.Held
-		if w := u.Users[0].Pod; u.Code == state.RetainYoung && w != nil {
-			why += repair.OldFrom(p.State, w.Created)
-		}
-		p.Refuse(c, retainCodes[u.Code], "%s", why)
+	if bars(p, c, u.Bar) {
 		return
 	}
 	pod := u.Users[0].Pod

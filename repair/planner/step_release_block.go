@@ -19,19 +19,17 @@ import (
 // Calico's own collector does. The verdict is the audit's: a block is released if
 // and only if the report calls it releasable.
 var releaseBlock = &repair.StepKind{
-	Kind: repair.ReleaseBlock,
-	Flag: "--empty-blocks",
-	Asked: func(r repair.Request) bool {
-		return r.EmptyBlocks || r.OrphanAffinities || r.DeadNodes || r.Consolidate
-	},
-	Needs: state.ReleaseReads,
+	Kind:     repair.ReleaseBlock,
+	Requires: state.ReleaseReads,
 	Exact: []string{
 		repair.GuardName, repair.GuardUID, repair.GuardVersion, repair.GuardCreated, repair.GuardOwner, repair.GuardEmptySince,
-		repair.GuardAffinity, repair.GuardAffinityUID, repair.GuardAffinityVersion, repair.GuardAffinityState, repair.GuardHolder, repair.GuardConsolidation, repair.GuardInNeed,
+		repair.GuardAffinity, repair.GuardAffinityUID, repair.GuardAffinityVersion, repair.GuardAffinityState, repair.GuardHolder, repair.GuardConsolidation, repair.GuardForNode,
 	},
 	Loose: map[string]func(*state.State, *repair.Step, *repair.Step) bool{repair.GuardKeeps: stillKeeps, repair.GuardKeepsUID: stillKeeps, repair.GuardFor: stillLacks},
 	// Who needs a block is for all blocks of the pool to tell.
 	RestsOnAll: func(s *repair.Step) bool { return s.Guard(repair.GuardFor) != "" },
+	Rights:     []repair.Right{repair.May(blocks.Blocks, "get create patch delete"), repair.May(blocks.Affinities, "get create patch delete")},
+	UndoRights: []repair.Right{repair.May(blocks.Blocks, "get delete"), repair.May(blocks.Affinities, "get create patch delete")},
 	Propose: func(p *repair.Proposals) {
 		emptied := releaseEmptied(p)
 		for _, b := range p.State.IPBlocks {
@@ -53,14 +51,10 @@ var releaseBlock = &repair.StepKind{
 				v = remedies.Of(p.State).LastBlock(b)
 			}
 			if !v.OK {
-				why := v.Held
-				switch last := remedies.Of(p.State).LastBlock(b); {
-				case v.Code == state.RetainYoung:
-					why += repair.OldFrom(p.State, v.EmptySince)
-				case last.OK && !v.OK && v.Code == state.RetainLast:
-					why += "; --last-blocks releases it for a node that cannot allocate: " + phrase.List(last.For)
+				if last := remedies.Of(p.State).LastBlock(b); last.OK && v.Code == state.RetainLast {
+					v.Reason += "; --last-blocks releases it for a node that cannot allocate: " + phrase.List(last.For)
 				}
-				p.Refuse(c, retainCodes[v.Code], "%s", why)
+				bars(p, c, v.Bar)
 				continue
 			}
 			addRelease(p, b, c, v, nil)
@@ -169,7 +163,7 @@ func affinityGuards(a *blocks.Affinity, version bool) []string {
 	}
 }
 
-// retainCodes are the codes of what holds an empty block.
+// retainCodes are the codes of what holds something.
 var retainCodes = map[state.RetainReason]repair.RefusalCode{
 	state.RetainSpecial: repair.RefusedSpecial, state.RetainMarked: repair.RefusedMarked, state.RetainCorrupt: repair.RefusedCorrupt,
 	state.RetainLocked: repair.RefusedLocked, state.RetainUnknownAge: repair.RefusedUnknownAge, state.RetainYoung: repair.RefusedYoung,
@@ -177,8 +171,16 @@ var retainCodes = map[state.RetainReason]repair.RefusalCode{
 	state.RetainLast: repair.RefusedLastBlock, state.RetainHeals: repair.RefusedHeals, state.RetainUnpinned: repair.RefusedUnpinned, state.RetainNotRead: repair.RefusedNotRead, state.RetainUnknownOwner: repair.RefusedUnknownOwner,
 }
 
+// bars refuses what the state holds back, and reports whether it does.
+func bars(p *repair.Proposals, c repair.Concern, b state.Bar) bool {
+	if b.Code != "" {
+		p.Refuse(c, retainCodes[b.Code], "%s%s", b.Reason, repair.PlanAfter(p.State, b.Due))
+	}
+	return b.Code != ""
+}
+
 func blockConcern(b *state.Block) repair.Concern {
-	return repair.Concern{Target: state.BlockSubject(b), Pools: repair.PoolNames(b.Pool), Nodes: []string{b.Owner.Node()}}
+	return repair.Concern{Target: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{b.Owner.Node()}}
 }
 
 // releaseEmptied proposes to release the block that a consolidation empties, and returns

@@ -20,11 +20,12 @@ import (
 // goes, twice, and that nothing uses on its node, as far as that says: see evidence. Handle and sequence number pin the allocation itself: the block
 // around it may change, for its node goes on using it.
 var releaseIP = &repair.StepKind{
-	Kind:  repair.ReleaseIP,
-	Flag:  "--leaked-ips",
-	Asked: func(r repair.Request) bool { return r.LeakedIPs },
-	Needs: []blocks.Resource{blocks.Blocks, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.IPAMConfigs, blocks.Pools},
-	Exact: []string{repair.GuardBlock, repair.GuardBlockUID, repair.GuardHandle, repair.GuardSequence, repair.GuardAttributes, repair.GuardMachineOff},
+	Kind:       repair.ReleaseIP,
+	Requires:   []blocks.Resource{blocks.Blocks, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.IPAMConfigs, blocks.Pools},
+	Exact:      []string{repair.GuardBlock, repair.GuardBlockUID, repair.GuardHandle, repair.GuardSequence, repair.GuardAttributes, repair.GuardMachineOff},
+	AsksHosts:  true,
+	Rights:     []repair.Right{repair.May(blocks.Blocks, "get patch delete"), repair.May(blocks.Handles, "get patch delete")},
+	UndoRights: []repair.Right{repair.May(blocks.Blocks, "get patch delete"), repair.May(blocks.Handles, "get create patch delete")},
 	Propose: func(p *repair.Proposals) {
 		if p.PodsUnread() {
 			return
@@ -98,7 +99,7 @@ var releaseIP = &repair.StepKind{
 func releaseTogether(ctx context.Context, w repair.Writer, st *state.State, steps []*repair.Step) []error {
 	errs := make([]error, len(steps))
 	var block repair.ObjectRef
-	var all []repair.Release
+	var all []repair.ReleaseOptions
 	var at []int
 	for i, s := range steps {
 		a, _ := netip.ParseAddr(s.Target.IP)
@@ -110,7 +111,7 @@ func releaseTogether(ctx context.Context, w repair.Writer, st *state.State, step
 		}
 		sequence, _ := r.Block.SequenceAt(r.Ordinal)
 		block, at = repair.Pin(blocks.Blocks, r.Block.Meta), append(at, i)
-		all = append(all, repair.Release{Step: s.ID, Ordinal: r.Ordinal, Handle: attr().Handle, Sequence: sequence})
+		all = append(all, repair.ReleaseOptions{Step: s.ID, Ordinal: r.Ordinal, Handle: attr().Handle, Sequence: sequence})
 	}
 	if len(all) > 0 {
 		for i, err := range w.ReleaseIPs(ctx, block, all) {
@@ -151,7 +152,7 @@ func recordAgain(b *repair.Begun) repair.Move {
 	x := repair.BlockAt(b.State, was.Spec.CIDR)
 	switch {
 	case x == nil:
-		return repair.Cannot(repair.SkipGone, "its block %s does not exist any more", was.Spec.CIDR)
+		return repair.Cannot(repair.SkipDeleted, "its block %s does not exist any more", was.Spec.CIDR)
 	case x.UID() != was.Metadata.UID:
 		return repair.Cannot(repair.SkipChanged, "its block %s was deleted and created again since", was.Spec.CIDR)
 	case x.SoftDeleted:
@@ -206,10 +207,10 @@ func ipConcern(r state.AllocationRef) repair.Concern {
 	if attr := r.Attributes(); attr != nil {
 		node = attr.Node
 	}
-	return repair.Concern{Target: state.IPSubject(r.Addr(), node), Pools: repair.PoolNames(r.Block.Pool), Nodes: []string{node, r.Block.Owner.Node()}}
+	return repair.Concern{Target: state.IPSubject(r.Addr(), node), Pools: state.PoolsOf(r.Block.Pool), Nodes: []string{node, r.Block.Owner.Node()}}
 }
 
-// proposeIP judges one allocation. Those that something owns are passed over, but
+// proposeIP evaluates one allocation. Those that something owns are passed over, but
 // for the ones that a reader may take for leaked.
 func proposeIP(p *repair.Proposals, r state.AllocationRef) {
 	v := p.State.Classify(r)

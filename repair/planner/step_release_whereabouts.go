@@ -8,7 +8,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/audit/whereabouts"
+	"github.com/calico-audit/calico-audit/audit/state/whereabouts"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -19,12 +19,13 @@ import (
 // name takes the very entry for its own and writes its sandbox into it (pkg/allocate,
 // AssignIP of Whereabouts).
 var releaseWhereabouts = &repair.StepKind{
-	Kind:  repair.ReleaseWhereabouts,
-	Flag:  "--whereabouts-stranded",
-	Asked: func(r repair.Request) bool { return r.WhereaboutsStranded },
-	Needs: whereaboutsNeeds,
-	Plain: true,
-	Exact: []string{repair.GuardUID, repair.GuardPod, repair.GuardPodUID, repair.GuardContainer, repair.GuardInterface, repair.GuardReservation, repair.GuardReservationUID, repair.GuardMachineOff},
+	Kind:       repair.ReleaseWhereabouts,
+	Requires:   whereaboutsRequires,
+	Plain:      true,
+	Exact:      []string{repair.GuardUID, repair.GuardPod, repair.GuardPodUID, repair.GuardContainer, repair.GuardInterface, repair.GuardReservation, repair.GuardReservationUID, repair.GuardMachineOff},
+	AsksHosts:  true,
+	Rights:     []repair.Right{repair.May(blocks.WhereaboutsPools, "get patch"), repair.May(blocks.WhereaboutsReservations, "get create delete")},
+	UndoRights: []repair.Right{repair.May(blocks.WhereaboutsPools, "get patch"), repair.May(blocks.WhereaboutsReservations, "get create delete")},
 	Propose: func(p *repair.Proposals) {
 		if p.PodsUnread() {
 			return
@@ -106,12 +107,12 @@ func secondaryConcern(a *whereabouts.Allocation) repair.Concern {
 	return repair.Concern{Target: t, Pools: []string{a.Pool.FullName()}, Nodes: []string{node}}
 }
 
-// proposeSecondary judges one allocation. Those that their own pods name are passed over.
+// proposeSecondary evaluates one allocation. Those that their own pods name are passed over.
 func proposeSecondary(q *asker, a *whereabouts.Allocation) {
 	c := secondaryConcern(a)
 	if b := q.ReleaseBar(a); b.Code != "" {
 		if !a.Named() || q.Only != "" {
-			q.Refuse(c, retainCodes[b.Code], "%s", b.Why)
+			q.Refuse(c, retainCodes[b.Code], "%s", b.Reason)
 		}
 		return
 	}
@@ -146,12 +147,12 @@ func recordSecondaryAgain(b *repair.Begun) repair.Move {
 	case c == nil || c.Before == nil:
 		return repair.Cannot(repair.SkipUnknown, "the journal does not hold the pool")
 	case pool == nil:
-		return repair.Cannot(repair.SkipGone, "its pool %s does not exist any more", b.Step.Target.Name)
+		return repair.Cannot(repair.SkipDeleted, "its pool %s does not exist any more", b.Step.Target.Name)
 	case pool.UID() != c.UID():
 		return repair.Cannot(repair.SkipChanged, "its pool %s was deleted and created again since", b.Step.Target.Name)
 	}
 	// Addresses are stored by how far they lie behind the one that the range is written with.
-	if was := storedSecondary(c.Before).Range; was != pool.RangeText {
+	if was := c.Was().Spec.Range; was != pool.RangeText {
 		return repair.Cannot(repair.SkipChanged, "the range of its pool %s was %s, and is %s since: what is recorded there means other addresses", b.Step.Target.Name, was, pool.RangeText)
 	}
 	if m := usedSince(b.State, at, b.Step.Guard(repair.GuardPod)); !m.None() {

@@ -3,8 +3,6 @@ package planner
 import (
 	"context"
 	"fmt"
-	"sort"
-	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
@@ -17,11 +15,11 @@ import (
 // and so its version is not pinned: what must not change is who it is, whose it is,
 // and that the affinity is missing both times.
 var restoreAffinity = &repair.StepKind{
-	Kind:  repair.RestoreAffinity,
-	Flag:  "--missing-affinities",
-	Asked: func(r repair.Request) bool { return r.MissingAffinities },
-	Needs: []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pools},
-	Exact: []string{repair.GuardName, repair.GuardUID, repair.GuardCreated, repair.GuardOwner, repair.GuardAffinity},
+	Kind:       repair.RestoreAffinity,
+	Requires:   []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pools},
+	Exact:      []string{repair.GuardName, repair.GuardUID, repair.GuardCreated, repair.GuardOwner, repair.GuardAffinity},
+	Rights:     []repair.Right{repair.May(blocks.Blocks, "get"), repair.May(blocks.Affinities, "get list create patch delete")},
+	UndoRights: []repair.Right{repair.May(blocks.Blocks, "get"), repair.May(blocks.Affinities, "get create patch delete")},
 	Propose: func(p *repair.Proposals) {
 		for _, b := range p.State.IPBlocks {
 			host := b.Owner.Node()
@@ -101,7 +99,11 @@ var restoreAffinity = &repair.StepKind{
 
 func proposeRestore(p *repair.Proposals, b *state.Block, host string) {
 	c, st := blockConcern(b), p.State
-	if p.Bars(c, mustNotRestore(p, b, host)) {
+	if bars(p, c, st.RestoreAffinityBar(b)) {
+		return
+	}
+	if p.Request.EmptyBlocks && b.Used == 0 && b.Reclaimability.OK {
+		p.Refuse(c, repair.RefusedConflict, "it is empty, and this plan releases it instead")
 		return
 	}
 	p.Add(c, repair.Step{
@@ -113,66 +115,8 @@ func proposeRestore(p *repair.Proposals, b *state.Block, host string) {
 	}, b.Meta)
 }
 
-// mustNotRestore says why a missing affinity must not be given back; an empty code
-// if it may.
-func mustNotRestore(p *repair.Proposals, b *state.Block, host string) repair.Reason {
-	st := p.State
-	switch others := claimants(st, b); {
-	case b.SoftDeleted:
-		return repair.Reason{Code: repair.RefusedMarked, Why: "it is marked deleted: --soft-deleted finishes that"}
-	case len(b.Faults) > 0:
-		return repair.Reason{Code: repair.RefusedCorrupt, Why: "it is corrupt, so its word about the owner is not relied on: " + b.Faults[0]}
-	case st.BlockObjects(b.CIDR) > 1:
-		return repair.Reason{Code: repair.RefusedConflict, Why: "there are several block objects of this CIDR"}
-	case st.AffinityMayExist(b, host):
-		return repair.Reason{Code: repair.RefusedNotRead, Why: "an affinity that cannot be read may be its own"}
-	case st.UnreadableNode(host):
-		return repair.Reason{Code: repair.RefusedNotRead, Why: "its node " + host + " could not be read"}
-	case st.Vanished(host):
-		return repair.Because(repair.RefusedConflict, "its host %s no longer exists: nothing is to be routed there (--empty-blocks releases it once it is empty)", host)
-	case len(others) > 0:
-		return repair.Because(repair.RefusedConflict, "%s claims the CIDR, too: that has to be settled first (--orphan-affinities)", phrase.List(others))
-	case !st.ClaimPastGrace(b):
-		return repair.Because(repair.RefusedYoung, "it was made or claimed less than %s ago, at %s: its claim may be under way%s", st.Grace, phrase.Time(claimTime(b)), repair.OldFrom(st, claimTime(b)))
-	case p.Request.EmptyBlocks && b.Used == 0 && b.Reclaimability.OK:
-		return repair.Reason{Code: repair.RefusedConflict, Why: "it is empty, and this plan releases it instead"}
-	}
-	if o := overlapping(st, b); o != nil {
-		return repair.Because(repair.RefusedConflict, "block %s of %s overlaps it: two owners would be routed", o.CIDR, phrase.Owner(o.Owner))
-	}
-	return repair.Reason{}
-}
-
 // nodeExists reports whether a node is known to exist.
 func nodeExists(st *state.State, name string) bool {
 	_, missing := st.Missing(blocks.Nodes)
 	return !missing && !st.UnreadableNode(name) && !st.Vanished(name)
-}
-
-// claimants names those who have an affinity to a block and do not own it.
-func claimants(st *state.State, b *state.Block) []string {
-	var out []string
-	for _, a := range st.AffinitiesOf(b.CIDR) {
-		if a.Owner != b.Owner {
-			out = append(out, strings.TrimSpace(phrase.Owner(a.Owner)))
-		}
-	}
-	return out
-}
-
-// overlapping returns a block of another size that overlaps a block; nil if there
-// is none.
-func overlapping(st *state.State, b *state.Block) *state.Block {
-	for bits := range b.CIDR.Bits() {
-		if wider, err := b.CIDR.Addr().Prefix(bits); err == nil && st.BlockOf(wider) != nil {
-			return st.BlockOf(wider)
-		}
-	}
-	i := sort.Search(len(st.IPBlocks), func(i int) bool { return st.IPBlocks[i].CIDR.Addr().Compare(b.CIDR.Addr()) >= 0 })
-	for ; i < len(st.IPBlocks) && b.CIDR.Contains(st.IPBlocks[i].CIDR.Addr()); i++ {
-		if st.IPBlocks[i].CIDR != b.CIDR {
-			return st.IPBlocks[i]
-		}
-	}
-	return nil
 }

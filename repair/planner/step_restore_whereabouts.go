@@ -4,10 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/audit/whereabouts"
+	"github.com/calico-audit/calico-audit/audit/state/whereabouts"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -16,12 +15,11 @@ import (
 // lacks, as Whereabouts made it: pods of the range would be given the address, were it not
 // for the reservation alone.
 var restoreWhereabouts = &repair.StepKind{
-	Kind:  repair.RestoreWhereabouts,
-	Flag:  "--whereabouts-reservations",
-	Asked: func(r repair.Request) bool { return r.WhereaboutsReservations },
-	Needs: whereaboutsNeeds,
-	Plain: true,
-	Exact: []string{repair.GuardName, repair.GuardUID, repair.GuardReservationUID, repair.GuardPod, repair.GuardPodUID, repair.GuardContainer, repair.GuardInterface},
+	Kind:     repair.RestoreWhereabouts,
+	Requires: whereaboutsRequires,
+	Plain:    true,
+	Exact:    []string{repair.GuardName, repair.GuardUID, repair.GuardReservationUID, repair.GuardPod, repair.GuardPodUID, repair.GuardContainer, repair.GuardInterface},
+	Rights:   []repair.Right{repair.May(blocks.WhereaboutsPools, "get patch"), repair.May(blocks.WhereaboutsReservations, "get")},
 	Propose: func(p *repair.Proposals) {
 		if p.PodsUnread() {
 			return
@@ -85,9 +83,7 @@ var restoreWhereabouts = &repair.StepKind{
 // loneAddr is the address of a step's reservation, if the pool is the one that it is put
 // into; else the zero Addr.
 func loneAddr(p *blocks.WhereaboutsPool, s *repair.Step) netip.Addr {
-	_, name, _ := strings.Cut(s.Target.Name, "/")
-	r := blocks.WhereaboutsReservation{Meta: blocks.Meta{Name: name}}
-	for _, a := range r.Addresses() {
+	for _, a := range repair.ReservationOf(s.Target.Name).Addresses() {
 		if p.Key().String() == s.Guard(repair.GuardName) && p.Range.Masked().Contains(a) {
 			return a
 		}
@@ -109,7 +105,7 @@ func proposeRestoration(p *repair.Proposals, v *whereabouts.Verdicts, l *whereab
 	c := loneConcern(v, l)
 	x, b := v.Restoration(l)
 	if b.Code != "" {
-		p.Refuse(c, retainCodes[b.Code], "pod %s uses %s, which no pool records for it, but %s", l.User.FullName(), l.Addr, b.Why)
+		p.Refuse(c, retainCodes[b.Code], "pod %s uses %s, which no pool records for it, but %s", l.User.FullName(), l.Addr, b.Reason)
 		return
 	}
 	p.Add(c, repair.Step{

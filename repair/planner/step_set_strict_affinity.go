@@ -18,15 +18,15 @@ import (
 // a guard: should that be others when the plan is applied, the plan has to be made
 // again and looked at again.
 var setStrictAffinity = &repair.StepKind{
-	Kind:  repair.SetStrictAffinity,
-	Flag:  "--strict-affinity",
-	Asked: func(r repair.Request) bool { return r.StrictAffinity != nil },
-	Needs: []blocks.Resource{
+	Kind: repair.SetStrictAffinity,
+	Requires: []blocks.Resource{
 		blocks.IPAMConfigs, blocks.Pools, blocks.Blocks, blocks.Affinities, blocks.Reservations, blocks.Nodes, blocks.Pods, blocks.Namespaces,
 	},
 	Plain:      true,
 	RestsOnAll: func(*repair.Step) bool { return true },
 	Exact:      []string{repair.GuardName, repair.GuardUID, repair.GuardStrict, repair.GuardWanted, repair.GuardStarves},
+	Rights:     []repair.Right{repair.May(blocks.IPAMConfigs, "get create patch")},
+	UndoRights: []repair.Right{repair.May(blocks.IPAMConfigs, "get patch")},
 	Propose: func(p *repair.Proposals) {
 		if p.Wants(state.ConfigSubject()) {
 			proposeStrict(p, *p.Request.StrictAffinity)

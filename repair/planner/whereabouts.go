@@ -3,7 +3,6 @@ package planner
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,13 +11,13 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
-	"github.com/calico-audit/calico-audit/audit/whereabouts"
+	"github.com/calico-audit/calico-audit/audit/state/whereabouts"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// whereaboutsNeeds are the reads that every verdict on secondary networks rests on.
-var whereaboutsNeeds = []blocks.Resource{
+// whereaboutsRequires are the reads that every verdict on secondary networks rests on.
+var whereaboutsRequires = []blocks.Resource{
 	blocks.WhereaboutsPools, blocks.WhereaboutsReservations, blocks.NodeSlicePools, blocks.NetworkAttachments, blocks.Pods, blocks.Nodes,
 }
 
@@ -27,18 +26,18 @@ var whereaboutsNeeds = []blocks.Resource{
 type asker struct {
 	*repair.Proposals
 	*whereabouts.Verdicts
-	known map[question]evidence
+	known map[evidenceKey]evidence
 }
 
-// question is what the evidence of nodes depends on, beside the address.
-type question struct {
+// evidenceKey is what the evidence of nodes depends on, beside the address.
+type evidenceKey struct {
 	node  string // "" for all that there are
 	since time.Time
 	pod   string // that may be a virtual machine's
 }
 
 func newAsker(p *repair.Proposals) *asker {
-	return &asker{p, whereabouts.Of(p.State), map[question]evidence{}}
+	return &asker{p, whereabouts.Of(p.State), map[evidenceKey]evidence{}}
 }
 
 // evidenceFor says whether there is evidence that nothing uses an address, which was recorded
@@ -47,7 +46,7 @@ func (q *asker) evidenceFor(a netip.Addr, o blocks.WhereaboutsOwner, nodes []str
 	if host, used := q.ShownInUse(a, o, since.Std()); used {
 		return evidenceOf(q.Verdicts.State, q.Request, host, false, "")
 	}
-	about := question{since: since.Std()}
+	about := evidenceKey{since: since.Std()}
 	if len(nodes) == 1 {
 		about.node = nodes[0]
 	}
@@ -180,44 +179,27 @@ func leftReservation(st *state.State, name, uid, pod string) error {
 // reservationAgain says why the reservation that a step deleted must not be made again; none
 // if it may.
 func reservationAgain(st *state.State, c *repair.Change, a netip.Addr) repair.Move {
-	pod := storedSecondary(c.Before).PodRef
+	pod := c.Was().Spec.PodRef
 	if r := repair.ReservationNamed(st, c.Name); r != nil && r.Pod.String() != pod {
 		return repair.Cannot(repair.SkipCode(repair.RefusedInUse), "the address is reserved for pod %s since", r.Pod)
 	}
 	return usedSince(st, a, pod)
 }
 
-// secondarySpec is what is needed of a pool or a reservation that a journal holds.
-type secondarySpec struct {
-	PodRef string `json:"podref"`
-	Range  string `json:"range"`
-}
-
-// storedSecondary reads an object that a journal holds, as far as it can be read.
-func storedSecondary(raw json.RawMessage) secondarySpec {
-	var o struct {
-		Spec secondarySpec `json:"spec"`
-	}
-	_ = json.Unmarshal(raw, &o) // what is missing is empty, and nothing else's
-	return o.Spec
-}
-
 // reservedAt returns where the address of a reservation may be recorded, by its name.
 func reservedAt(v *whereabouts.Verdicts, name string) (out []repair.SecondaryAddress) {
-	namespace, name, _ := strings.Cut(name, "/")
-	r := blocks.WhereaboutsReservation{Meta: blocks.Meta{Name: name}}
+	r := repair.ReservationOf(name)
 	for network, a := range r.Addresses() {
-		out = append(out, places(v.PoolsAt(namespace, network, a), a)...)
+		out = append(out, places(v.PoolsAt(r.Namespace, network, a), a)...)
 	}
 	return out
 }
 
 // recordedUnder returns by what a pod has the address of a reservation; nil if by nothing.
 func recordedUnder(v *whereabouts.Verdicts, name, pod string) *whereabouts.Allocation {
-	namespace, name, _ := strings.Cut(name, "/")
-	r := blocks.WhereaboutsReservation{Meta: blocks.Meta{Name: name}}
+	r := repair.ReservationOf(name)
 	for network, addr := range r.Addresses() {
-		pools := v.PoolsAt(namespace, network, addr)
+		pools := v.PoolsAt(r.Namespace, network, addr)
 		for _, a := range v.Recorded(addr) {
 			if a.WhereaboutsOwner.Pod.String() == pod && slices.Contains(pools, a.Pool) {
 				return a
@@ -234,7 +216,7 @@ func reserveAgain(b *repair.Begun) repair.Move {
 	if c == nil || c.Before == nil || repair.ReservationNamed(b.State, c.Name) != nil {
 		return repair.Move{}
 	}
-	v, pod := whereabouts.Of(b.State), storedSecondary(c.Before).PodRef
+	v, pod := whereabouts.Of(b.State), c.Was().Spec.PodRef
 	reserve := func(ctx context.Context) error {
 		return b.Writer.ReserveWhereabouts(ctx, c.Before, reservedAt(v, c.Name))
 	}

@@ -32,7 +32,7 @@ type lease struct {
 	now     *coordinationv1.Lease // as it was written last
 	renewed time.Time             // when that was sent
 	lost    error
-	gone    chan struct{} // closed once it is lost
+	ended   chan struct{} // closed once it is lost
 }
 
 // AcquireLease takes the Lease. One that another run holds is watched for as long as that run
@@ -40,7 +40,7 @@ type lease struct {
 // What counts is how long it stood still here, and no clock of another machine.
 func (c *Client) AcquireLease(ctx context.Context, say func(string)) (repair.Lease, error) {
 	host, _ := os.Hostname() // unknown, the rest of the name will do
-	l := &lease{Client: c, holder: fmt.Sprintf("%s, process %d (%s)", host, os.Getpid(), rand.Text()[:8]), gone: make(chan struct{})}
+	l := &lease{Client: c, holder: fmt.Sprintf("%s, process %d (%s)", host, os.Getpid(), rand.Text()[:8]), ended: make(chan struct{})}
 	var first *coordinationv1.Lease
 	var since time.Time
 	for {
@@ -156,7 +156,7 @@ func (l *lease) holding(ctx context.Context) (context.Context, context.CancelFun
 			timer := time.NewTimer(left)
 			select {
 			case <-timer.C: // it may have been renewed meanwhile
-			case <-l.gone:
+			case <-l.ended:
 			case <-own.Done():
 			}
 			timer.Stop()
@@ -184,7 +184,7 @@ func (l *lease) renew(ctx context.Context) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.lost = otherRun(now)
-		close(l.gone)
+		close(l.ended)
 		return l.lost
 	}
 	return plain(l.write(ctx, now)) // it was written though the answer was lost, or people deleted it

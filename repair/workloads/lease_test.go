@@ -30,7 +30,7 @@ func TestLease(t *testing.T) {
 		must(t, err)
 		return l
 	}
-	gone := func(when string) {
+	deleted := func(when string) {
 		t.Helper()
 		if _, err := leases.Get(ctx, repair.LeaseName, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			t.Errorf("%s: the Lease is left (%v)", when, err)
@@ -51,7 +51,7 @@ func TestLease(t *testing.T) {
 	}
 	must(t, h.Check(ctx))
 	h.Release()
-	gone("released")
+	deleted("released")
 
 	// People delete it, and it is there again, another's than the last.
 	h, err = one.AcquireLease(ctx, silent)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/workloads"
 )
@@ -40,11 +41,11 @@ func newCluster(t *testing.T) (*testcluster.Cluster, *corev1.Pod, *corev1.Node) 
 	t.Helper()
 	ctx := t.Context()
 	c := testcluster.Shared(t, testcluster.Options{})
-	s, err := testcluster.NewSeeder(c)
+	s, err := seeding.New(c)
 	must(t, err)
 	must(t, s.Init(ctx))
-	must(t, s.Node(ctx, testcluster.Node{Name: "n1"}))
-	_, err = s.Pod(ctx, testcluster.Pod{Namespace: "default", Name: "web", Node: "n1", Labels: map[string]string{"app": "web"}, HostNetwork: true})
+	must(t, s.Node(ctx, seeding.Node{Name: "n1"}))
+	_, err = s.Pod(ctx, seeding.Pod{Namespace: "default", Name: "web", Node: "n1", Labels: map[string]string{"app": "web"}, HostNetwork: true})
 	must(t, err)
 	pod, err := c.Kube.CoreV1().Pods("default").Get(ctx, "web", metav1.GetOptions{})
 	must(t, err)

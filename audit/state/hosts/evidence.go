@@ -57,8 +57,8 @@ func (vs *Views) Evidence(a netip.Addr, attr *blocks.Attributes, node string, as
 	if node == "" {
 		e.Reason = "the allocation names no node, so that no host view can tell"
 	}
-	if held := vs.Uses(a); len(held) > 0 {
-		return inUse(e, held, assigned)
+	if uses := vs.Uses(a); len(uses) > 0 {
+		return inUse(e, uses, assigned)
 	}
 	switch {
 	case node == "":
@@ -93,28 +93,28 @@ func (vs *Views) Evidence(a netip.Addr, attr *blocks.Attributes, node string, as
 // SandboxEvidence says whether a view shows a pod sandbox, by its container ID, as
 // [Views.Evidence] does of an address. That none shows it proves nothing.
 func (vs *Views) SandboxEvidence(id string, since time.Time) Evidence {
-	var held []Use
+	var uses []Use
 	for _, v := range vs.all {
 		for i := range v.Namespaces {
 			if ns := &v.Namespaces[i]; id != "" && ns.Sandbox == id {
-				held = append(held, Use{View: v, Namespace: ns})
+				uses = append(uses, Use{View: v, Namespace: ns})
 			}
 		}
 	}
-	if len(held) == 0 {
+	if len(uses) == 0 {
 		return Evidence{}
 	}
-	e := inUse(Evidence{}, held, since)
+	e := inUse(Evidence{}, uses, since)
 	e.Reason = "its sandbox still exists: " + e.Reason
 	return e
 }
 
 // inUse is the verdict on an address that views show.
-func inUse(e Evidence, held []Use, assigned time.Time) Evidence {
+func inUse(e Evidence, uses []Use, assigned time.Time) Evidence {
 	e.Verdict = ShowsInUse
 	proven := func(u Use) bool { return u.View.NewerThan(assigned) }
 	for _, proves := range []bool{true, false} {
-		for _, u := range held {
+		for _, u := range uses {
 			if proven(u) == proves {
 				e.Uses = append(e.Uses, u)
 			}
@@ -153,7 +153,7 @@ func (vs *Views) lackOf(v *View, since time.Time) (lack int, how string) {
 	switch {
 	case !v.RulesKnown:
 		return lacksNamespaces, "it lists routes alone, and no network namespaces"
-	case v.Doubt == "" && vs.read.Sub(v.TakenAt) > viewLife:
+	case v.Doubt == "" && v.Expired(vs.read):
 		return lacksTime, "it was taken more than 10 minutes before the cluster was read, at " + phrase.Time(vs.read)
 	case v.useless != "":
 		return lacksTime, strings.TrimSuffix(v.useless, ", and proves nothing")

@@ -15,17 +15,10 @@ import (
 // anything about a fact of the datastore depends on which of the two is newer, and
 // on how far their clocks may be apart.
 
-const (
-	// clockSkew is how far a node's clock may be off.
-	clockSkew = time.Minute
-	// viewLife is how old a view may be, counted from the audit's time.
-	viewLife = 10 * time.Minute
-)
-
 // Views are the host views of a snapshot with their indexes.
 type Views struct {
 	// all are all views, also of machines that are no nodes: what any of them shows in
-	// use counts. ofNode are those of nodes of the cluster, whose routes are judged: one
+	// use counts. ofNode are those of nodes of the cluster, whose routes are evaluated: one
 	// a node. byNode are all that call themselves a node's.
 	all    []*View
 	ofNode map[string]*View
@@ -122,9 +115,9 @@ func (vs *Views) useless(v *blocks.HostView) string {
 		return v.Doubt
 	case vs.read.IsZero():
 		return "it proves nothing, as it is not known when the cluster was read (--at says it)"
-	case v.TakenAt.Before(vs.read.Add(-viewLife)):
+	case v.Expired(vs.read):
 		return fmt.Sprintf("it was taken at %s, more than 10 minutes before the cluster was read (%s), and proves nothing", phrase.Time(v.TakenAt), phrase.Time(vs.read))
-	case v.TakenAt.After(vs.until.Add(clockSkew)):
+	case v.Future(vs.until):
 		return fmt.Sprintf("it was taken at %s, which lies in the future (the cluster was read at %s), and proves nothing", phrase.Time(v.TakenAt), phrase.Time(vs.read))
 	}
 	return ""
@@ -199,7 +192,7 @@ func (v *View) NewerThan(since time.Time) bool {
 
 // TakenBefore reports whether a view was taken before a time, by more than clocks may be
 // off.
-func (v *View) TakenBefore(t time.Time) bool { return v.TakenAt.Add(clockSkew).Before(t) }
+func (v *View) TakenBefore(t time.Time) bool { return v.TakenAt.Add(blocks.ClockSkew).Before(t) }
 
 // Stale is true if the view is too old, or lies in the future, and so proves nothing;
 // it may still be right.

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,7 +17,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/affinity/host"
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/cluster"
+	"github.com/calico-audit/calico-audit/blocks/cluster/agents"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
@@ -29,6 +31,9 @@ const agentListen = ":19098"
 // nodeNameVariable is the environment variable that names the node, which a
 // manifest fills from the pod's spec.nodeName.
 const nodeNameVariable = "NODE_NAME"
+
+// hostFormats are the formats of one host view.
+var hostFormats = view.DataFormats[*blocks.HostView]("the host view")
 
 // agentCommand is the agent command with its flags.
 type agentCommand struct {
@@ -66,16 +71,16 @@ func newAgent(e env) *cobra.Command {
 	})
 	fs := c.Flags()
 	fs.BoolVar(&a.once, "once", false, "print the host view and end")
-	fs.StringVarP(&a.output, "output", "o", "json", "with --once, the `FORMAT`: json|yaml")
+	fs.StringVarP(&a.output, "output", "o", "json", "with --once, the `FORMAT`: "+strings.Join(hostFormats.Names(), "|"))
 	fs.StringVar(&a.node, "node", "", "the `NAME` of the Kubernetes node (default: the environment variable "+nodeNameVariable+", else the host's name)")
 	fs.StringVar(&a.procRoot, "proc-root", "/proc", "the `DIRECTORY` where the node's processes are shown, if not in /proc")
 	fs.StringArrayVar(&a.netnsDir, "netns-dir", nil, "`DIRECTORY` of named network namespaces; repeatable (default: those of ip, containerd, CRI-O and Docker)")
 	fs.DurationVar(&a.maxAge, "max-age", 10*time.Second, "how old a host view may be that is served again")
 	a.serving.addFlags(c, agentListen)
-	fs.BoolVar(&a.authorize, "authorize-callers", false, "serve those alone whose token the API server knows (TokenReview) and who may get the path as a nonResourceURL, such as "+cluster.AgentPath+"; probes excepted. It needs TLS (--web.config.file) and the ClusterRole system:auth-delegator")
+	fs.BoolVar(&a.authorize, "authorize-callers", false, "serve those alone whose token the API server knows (TokenReview) and who may get the path as a nonResourceURL, such as "+agents.Path+"; probes excepted. It needs TLS (--web.config.file) and the ClusterRole system:auth-delegator")
 	fs.StringVar(&a.kubeconfig, "kubeconfig", "", "`FILE` that says how the API server is asked about callers (default: as the pod's service account)")
 	a.logs.addFlag(c)
-	flags.OneOf(c, "output", "json", "yaml")
+	flags.OneOf(c, "output", hostFormats.Names()...)
 	flags.NoFiles(c, "node", "max-age")
 	_, _ = c.MarkFlagDirname("proc-root"), c.MarkFlagDirname("netns-dir")
 	return c
@@ -92,8 +97,8 @@ func (a *agentCommand) complete(c *cobra.Command) (host.Options, error) {
 			return host.Options{}, exit.Usagef("--output goes with --once: without it the host view is served as JSON")
 		}
 	}
-	if view.Data[a.output] == nil {
-		return host.Options{}, exit.Usagef("unknown output format %q: want json or yaml", a.output)
+	if _, err := hostFormats.Named(a.output); err != nil {
+		return host.Options{}, exit.Usage(err)
 	}
 	switch {
 	case a.authorize && a.serving.webConfig == "":
@@ -123,7 +128,11 @@ func (a *agentCommand) print(ctx context.Context, o host.Options) error {
 	for _, g := range v.Gaps {
 		say(a.streams, "warning: %s", g)
 	}
-	if err := view.Data[a.output](a.streams.Out, v); err != nil {
+	format, err := hostFormats.Named(a.output)
+	if err == nil {
+		err = format.Write(a.streams.Out, v, view.Options{})
+	}
+	if err != nil {
 		return exit.Usagef("writing the host view: %w", err)
 	}
 	return nil
@@ -140,7 +149,7 @@ func scanError(err error) error {
 
 // serve serves host views until ctx ends.
 func (a *agentCommand) serve(ctx context.Context, o host.Options) error {
-	log, err := a.logs.logger(a.streams.ErrOut)
+	log, err := a.logs.logger(a.streams.ErrOut, slog.LevelInfo)
 	if err != nil {
 		return err
 	}
@@ -172,7 +181,7 @@ func (a *agentCommand) serve(ctx context.Context, o host.Options) error {
 		if err != nil {
 			return exit.Usagef("reading how the API server is asked about callers: %w", err)
 		}
-		callers, err := cluster.NewCallers(cfg, log)
+		callers, err := agents.NewCallers(cfg, log)
 		if err != nil {
 			return exit.Usage(err)
 		}

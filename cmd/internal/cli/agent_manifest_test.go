@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/cluster"
+	"github.com/calico-audit/calico-audit/blocks/cluster/agents"
 	"github.com/calico-audit/calico-audit/cmd/internal/cli"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testenv"
@@ -137,7 +137,7 @@ func TestAgentManifests(t *testing.T) {
 		checkFlags(t, "agent", c.Args)
 
 		// How "report --agents" finds and asks it.
-		key, value, _ := strings.Cut(cluster.DefaultAgentSelector, "=")
+		key, value, _ := strings.Cut(agents.DefaultSelector, "=")
 		if got := ds.Spec.Template.Labels[key]; got != value || ds.Spec.Selector.MatchLabels[key] != value {
 			t.Errorf("label %s is %q, want %q", key, got, value)
 		}
@@ -156,7 +156,7 @@ func TestAgentManifests(t *testing.T) {
 // speaks, of which plain HTTP is the empty one.
 func checkAgentProbes(t *testing.T, ds *appsv1.DaemonSet, scheme string) {
 	t.Helper()
-	if got := ds.Spec.Template.Annotations[cluster.AgentSchemeAnnotation]; got != scheme {
+	if got := ds.Spec.Template.Annotations[agents.SchemeAnnotation]; got != scheme {
 		t.Errorf("the agents are asked by %q, want %q", got, scheme)
 	}
 	c := ds.Spec.Template.Spec.Containers[0]

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
-	"github.com/calico-audit/calico-audit/blocks/cluster"
+	"github.com/calico-audit/calico-audit/blocks/cluster/agents"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
@@ -89,7 +89,7 @@ func TestAgentTLSManifests(t *testing.T) {
 	if name, _, _ := unstructured.NestedString(cert, "spec", "secretName"); name != secret {
 		t.Errorf("cert-manager writes %s", name)
 	}
-	if names, _, _ := unstructured.NestedStringSlice(cert, "spec", "dnsNames"); !slices.Equal(names, []string{cluster.AgentServerName}) {
+	if names, _, _ := unstructured.NestedStringSlice(cert, "spec", "dnsNames"); !slices.Equal(names, []string{agents.ServerName}) {
 		t.Errorf("the certificate is for %q", names)
 	}
 
@@ -105,7 +105,7 @@ func TestAgentTLSManifests(t *testing.T) {
 	if ca := sources[0].Secret; ca.Name != secret || len(ca.Items) != 1 || ca.Items[0].Key != "ca.crt" || ca.Items[0].Path != path.Base(flag(e, "agents-ca-file")) {
 		t.Errorf("of the agents' Secret the exporter sees %+v: the CA's certificate alone is its business", ca)
 	}
-	if p := token.Projected.Sources[1].ServiceAccountToken; p.Path != name || p.Audience != cluster.AgentServerName {
+	if p := token.Projected.Sources[1].ServiceAccountToken; p.Path != name || p.Audience != agents.ServerName {
 		t.Errorf("its token is %+v", p)
 	}
 
@@ -116,7 +116,7 @@ func TestAgentTLSManifests(t *testing.T) {
 	}
 	endpoint := monitor.Spec.PodMetricsEndpoints[0]
 	credentials := the[corev1.Secret](t, objects, "Secret", endpoint.Authorization.Credentials.Name)
-	if *endpoint.Port != c.Ports[0].Name || *endpoint.TLSConfig.ServerName != cluster.AgentServerName || endpoint.TLSConfig.CA.Secret.Name != secret ||
+	if *endpoint.Port != c.Ports[0].Name || *endpoint.TLSConfig.ServerName != agents.ServerName || endpoint.TLSConfig.CA.Secret.Name != secret ||
 		endpoint.Scheme == nil || !strings.EqualFold(string(*endpoint.Scheme), "https") ||
 		credentials.Type != corev1.SecretTypeServiceAccountToken || credentials.Annotations[corev1.ServiceAccountNameKey] != "calico-audit-agent-scraper" {
 		t.Errorf("the PodMonitor asks %+v, as %+v", endpoint, credentials)
@@ -139,7 +139,7 @@ func TestAgentTLSManifests(t *testing.T) {
 		}
 	}
 	rule := the[rbacv1.ClusterRole](t, objects, "ClusterRole", "calico-audit-host-views").Rules
-	if len(rule) != 1 || !slices.Equal(rule[0].NonResourceURLs, []string{cluster.AgentPath}) || !slices.Equal(rule[0].Verbs, []string{"get"}) {
+	if len(rule) != 1 || !slices.Equal(rule[0].NonResourceURLs, []string{agents.Path}) || !slices.Equal(rule[0].Verbs, []string{"get"}) {
 		t.Errorf("the right to ask agents is %+v", rule)
 	}
 }

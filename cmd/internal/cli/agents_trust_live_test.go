@@ -34,10 +34,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/cluster"
+	"github.com/calico-audit/calico-audit/blocks/cluster/agents"
 	"github.com/calico-audit/calico-audit/cmd/internal/cli"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 	"github.com/calico-audit/calico-audit/metrics"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -86,7 +87,7 @@ func (c *agentCA) write(dir string, until time.Time) {
 		c.t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: []string{cluster.AgentServerName}, NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: until,
+		SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: []string{agents.ServerName}, NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: until,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, c.cert, &key.PublicKey, c.key)
@@ -202,20 +203,20 @@ func TestAgentTrust(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s, err := testcluster.NewSeeder(c)
+	s, err := seeding.New(c)
 	must(err)
 	address := netip.MustParsePrefix("172.16.7.1/16")
 	must(s.Init(ctx))
 	must(s.Pool(ctx, "pods", apiv3.IPPoolSpec{CIDR: "10.7.0.0/24", BlockSize: 28}))
-	must(s.Node(ctx, testcluster.Node{Name: "n1", IPv4: address}))
-	_, err = s.Pod(ctx, testcluster.Pod{Namespace: "default", Name: "stays", Node: "n1"})
+	must(s.Node(ctx, seeding.Node{Name: "n1", IPv4: address}))
+	_, err = s.Pod(ctx, seeding.Pod{Namespace: "default", Name: "stays", Node: "n1"})
 	must(err)
-	leaked, err := s.Pod(ctx, testcluster.Pod{Namespace: "default", Name: "leaver", Node: "n1"})
+	leaked, err := s.Pod(ctx, seeding.Pod{Namespace: "default", Name: "leaver", Node: "n1"})
 	must(err)
 	must(s.DeletePod(ctx, "default", "leaver", false))
 	must(c.Backdate(ctx, time.Hour))
 	must(c.Heartbeat(ctx))
-	token := accountToken(t, c, "auditor", cluster.AgentServerName)
+	token := accountToken(t, c, "auditor", agents.ServerName)
 	bindAccount(t, c, "auditor", "agent-tls/clusterrole.yaml")
 	t.Chdir(t.TempDir())
 
@@ -227,7 +228,7 @@ func TestAgentTrust(t *testing.T) {
 	}
 	cfg, err := clientcmd.BuildConfigFromFlags("", delegator(t, c))
 	must(err)
-	callers, err := cluster.NewCallers(cfg, slog.New(slog.DiscardHandler))
+	callers, err := agents.NewCallers(cfg, slog.New(slog.DiscardHandler))
 	must(err)
 	var authorized, heard atomic.Int64 // requests with a token, and all
 	counted := func(next http.Handler) http.Handler {
@@ -248,7 +249,7 @@ func TestAgentTrust(t *testing.T) {
 	guarded := serveAgent(t, scan, "good", func(h http.Handler) http.Handler { return counted(callers.Guard(h)) })
 
 	writeFile(t, "token", token+"\n")
-	writeFile(t, "stranger", accountToken(t, c, "stranger", cluster.AgentServerName))
+	writeFile(t, "stranger", accountToken(t, c, "stranger", agents.ServerName))
 	writeFile(t, "elsewhere", accountToken(t, c, "auditor", "https://elsewhere.example"))
 	writeFile(t, "garbage", "not.a.token")
 
@@ -331,7 +332,7 @@ func TestAgentAuthorizesCallers(t *testing.T) {
 	dir := t.TempDir()
 	newAgentCA(t).files(dir)
 	config := filepath.Join(dir, "web.yaml")
-	scraper, reader := accountToken(t, c, "scraper"), accountToken(t, c, "reader", cluster.AgentServerName)
+	scraper, reader := accountToken(t, c, "scraper"), accountToken(t, c, "reader", agents.ServerName)
 	if err := c.ApplyClusterRole(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "scraper"}, Rules: []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}}}); err != nil {
 		t.Fatal(err)
 	}

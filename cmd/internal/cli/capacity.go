@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -36,7 +35,7 @@ type capacityCommand struct {
 	labels, pools, sizes, reserve []string
 	strict                        string
 	maxBlocks                     int
-	question                      capacity.Question
+	scenario                      capacity.Scenario
 
 	outputs      outputs[*view.CapacityReport]
 	fleetOutputs outputs[*view.FleetCapacity]
@@ -63,11 +62,11 @@ func newCapacity(e env) *cobra.Command {
 	x.sources.AddTo(c)
 	addOutputFlags(c, &x.output, capacityFormats, "")
 	fs := c.Flags()
-	fs.IntVar(&x.question.AddNodes, "add-nodes", 0, "what if this `NUMBER` of nodes join")
+	fs.IntVar(&x.scenario.AddNodes, "add-nodes", 0, "what if this `NUMBER` of nodes join")
 	fs.StringSliceVar(&x.labels, "node-labels", nil, "the labels of the nodes that join, `KEY=VALUE`, repeatable or joined by commas, beside those that Kubernetes gives")
-	fs.IntVar(&x.question.PodsPerNode, "pods-per-node", 0, "the `NUMBER` of pods of the pod network on each node that joins (default: 1, with which a node claims a block)")
-	fs.StringArrayVar(&x.question.RemoveNodes, "remove-node", nil, "what if the node of this `NAME` goes, and its pods start again on the others; repeatable")
-	fs.IntVar(&x.question.Pods, "pods", 0, "what if this `NUMBER` of pods start, spread over the nodes as today's are")
+	fs.IntVar(&x.scenario.PodsPerNode, "pods-per-node", 0, "the `NUMBER` of pods of the pod network on each node that joins (default: 1, with which a node claims a block)")
+	fs.StringArrayVar(&x.scenario.RemoveNodes, "remove-node", nil, "what if the node of this `NAME` goes, and its pods start again on the others; repeatable")
+	fs.IntVar(&x.scenario.Pods, "pods", 0, "what if this `NUMBER` of pods start, spread over the nodes as today's are")
 	fs.StringArrayVar(&x.pools, "add-pool", nil, "what if there were another pool, `CIDR/SIZE[,SELECTOR]`, as in 10.0.0.0/24/28,rack == 'a'; repeatable")
 	fs.StringArrayVar(&x.sizes, "block-size", nil, "what if a pool were replaced by one of the same CIDR with blocks of this size, `[POOL=]BITS`; repeatable")
 	fs.StringVar(&x.strict, "strict-affinity", "", "what if strict affinity were on or off: `true|false`")
@@ -92,7 +91,7 @@ func (x *capacityCommand) complete(c *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	q := &x.question
+	q := &x.scenario
 	for _, l := range x.labels {
 		key, value, found := strings.Cut(l, "=")
 		if !found || key == "" {
@@ -169,7 +168,7 @@ func (x *capacityCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return exit.Together(x.outputs.write(x.streams, "answer", report, x.viewOptions), notAnswered("answer", report))
+	return errors.Join(x.outputs.write(x.streams, "answer", report, x.viewOptions), notAnswered("answer", report))
 }
 
 // answer reads a source and answers.
@@ -180,7 +179,7 @@ func (x *capacityCommand) answer(ctx context.Context, from source.Reader) (*view
 	}
 	x.progress.Show("simulating")
 	st := state.New(snapshot, state.Options{})
-	answer, err := capacity.Ask(ctx, st, x.question)
+	answer, err := capacity.Ask(ctx, st, x.scenario)
 	if err != nil {
 		return nil, exit.Usage(err)
 	}
@@ -211,7 +210,7 @@ func (x *capacityCommand) runFleet(ctx context.Context) error {
 			}
 		}
 	}
-	return exit.Together(append(errs, x.fleetOutputs.write(x.streams, "answer", view.NewFleet(view.FleetCapacityKind, fleet.Sort(items)), x.viewOptions))...)
+	return errors.Join(append(errs, x.fleetOutputs.write(x.streams, "answer", view.NewFleet(view.FleetCapacityKind, fleet.Sort(items)), x.viewOptions))...)
 }
 
 // of returns how one cluster of the fleet is read, as x would.
@@ -229,8 +228,7 @@ func (x *capacityCommand) of(m *member) (view.Options, func(context.Context) (*v
 
 // viewOptions returns the options of an output.
 func (x *capacityCommand) viewOptions(toStdout bool) view.Options {
-	return x.output.display(view.Options{
-		Program: x.program, Now: time.Now(), Source: x.sources.Describe(), ReportArgs: strings.TrimSpace(x.sources.Arguments()),
-		ASCII: toStdout && view.ASCIIOnly(x.streams.Out),
-	}, x.streams, toStdout)
+	o := x.env.viewOptions(&x.sources, "", "")
+	o.ASCII = toStdout && view.ASCIIOnly(x.streams.Out)
+	return x.output.display(o, x.streams, toStdout)
 }

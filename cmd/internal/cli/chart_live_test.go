@@ -10,6 +10,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
@@ -83,7 +84,7 @@ func TestChartOnServer(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := testcluster.StoryDrained(ctx, c); err != nil {
+	if err := seeding.StoryDrained(ctx, c); err != nil {
 		t.Fatal(err)
 	}
 	apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: " + namespace + "}\n" + operatorCRDs())

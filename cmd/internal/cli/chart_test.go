@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -74,7 +75,7 @@ guardRails: {mode: off}
 func helm(t *testing.T, values string, args ...string) (string, error) {
 	t.Helper()
 	testcluster.SkipIfShort(t)
-	program, err := testcluster.Binary(t.Context(), "helm")
+	program, err := programs.Binary(t.Context(), "helm")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +97,7 @@ func helm(t *testing.T, values string, args ...string) (string, error) {
 		args = append(args, chartDir, "--values", path)
 	}
 	if args[0] == "template" || args[0] == "lint" {
-		version, err := testcluster.Version(t.Context(), "kube-apiserver")
+		version, err := programs.Version(t.Context(), "kube-apiserver")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -93,7 +94,7 @@ func (d *diffCommand) run(ctx context.Context, from, to string) error {
 	if sev := d.fail.severity; sev != 0 && compared.AtOrAbove(sev) {
 		errs = append(errs, exit.Findings(fmt.Errorf("there are new findings at or above --fail-on %s", sev)))
 	}
-	return exit.Together(errs...)
+	return errors.Join(errs...)
 }
 
 func sideName(path string) string {

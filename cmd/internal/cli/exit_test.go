@@ -81,7 +81,7 @@ func TestBrokenPipe(t *testing.T) {
 		message string
 	}{
 		{broken, exit.CodeOK, ""},
-		{exit.Together(broken, exit.Findings(errors.New("findings"))), exit.CodeFindings, "error: findings\n"},
+		{errors.Join(broken, exit.Findings(errors.New("findings"))), exit.CodeFindings, "error: findings\n"},
 	} {
 		streams, _, errOut := testStreams()
 		if code := execute(context.Background(), streams, func() error { return c.err }); code != c.code || errOut.String() != c.message {

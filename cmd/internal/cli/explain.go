@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -97,12 +96,10 @@ func (x *explainCommand) complete(args []string) (err error) {
 
 // viewOptions returns the options of an output.
 func (x *explainCommand) viewOptions(toStdout bool) view.Options {
-	return x.output.display(view.Options{
-		Program: x.program, Now: time.Now(), Source: x.sources.Describe(), ReportArgs: strings.TrimSpace(x.sources.Arguments() + x.hosts.Arguments() + x.grace.arguments()),
-	}, x.streams, toStdout)
+	return x.output.display(x.env.viewOptions(&x.sources, x.hosts.Arguments()+x.grace.arguments(), ""), x.streams, toStdout)
 }
 
-// run reads, judges and explains.
+// run reads, evaluates and explains.
 func (x *explainCommand) run(ctx context.Context, from source.Reader, progress *view.ProgressLine) error {
 	j, err := evaluate(ctx, from, checks.All, x.grace, progress)
 	progress.Clear()
@@ -133,7 +130,7 @@ func (x *explainCommand) run(ctx context.Context, from source.Reader, progress *
 	if !e.Complete {
 		errs = append(errs, exit.Unread(incomplete("explanation", e.Gaps)))
 	}
-	return exit.Together(errs...)
+	return errors.Join(errs...)
 }
 
 // notFound says that nothing has a name, with those closest to it. Where not

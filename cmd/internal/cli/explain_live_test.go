@@ -12,6 +12,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 func (o outcome) explanation(t *testing.T) *explain.Explanation {
@@ -26,7 +27,7 @@ func (o outcome) explanation(t *testing.T) *explain.Explanation {
 // TestExplainStory asks a running cluster about what its report finds: each
 // subject can be explained, has that finding, and is explained alike from files.
 func TestExplainStory(t *testing.T) {
-	c := play(t, testcluster.Story)
+	c := play(t, seeding.Story)
 	files := dump(t, c, testcluster.CRDv1)
 	r := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json").report(t)
 	asked := 0

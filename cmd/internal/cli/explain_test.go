@@ -87,11 +87,11 @@ func TestExplainUnconfirmed(t *testing.T) {
 			}
 		}
 	}
-	withheld := false
+	skipped := false
 	for _, s := range e.SkippedChecks {
-		withheld = withheld || s.Check == "node/no-block" && strings.Contains(s.Reason, "withheld")
+		skipped = skipped || s.Check == "node/no-block" && strings.Contains(s.Reason, "withheld")
 	}
-	if !withheld {
+	if !skipped {
 		t.Errorf("the skipped checks do not say that node/no-block was withheld: %v", e.SkippedChecks)
 	}
 	if code, _, errOut := runExplain(t, failing(), "new-9"); code != exit.CodeUnread || !strings.Contains(errOut, `"new-9" was seen`) {

@@ -3,9 +3,9 @@ package cli
 import (
 	"context"
 	"io"
+	"log/slog"
 	"os"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,7 +13,8 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
-	"github.com/calico-audit/calico-audit/blocks/files"
+	"github.com/calico-audit/calico-audit/blocks/cluster/agents"
+	"github.com/calico-audit/calico-audit/blocks/hostviews"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 	"github.com/calico-audit/calico-audit/cmd/internal/source"
@@ -66,7 +67,7 @@ func newExporter(env env) *cobra.Command {
 	fs.BoolVar(&e.nodeMetrics, "node-metrics", true, "serve series for each node and pool; =false leaves them out")
 	e.agents.AddTo(c)
 	e.past.addPrometheus(c)
-	fs.DurationVar(&e.agentsInterval, "agents-interval", cluster.DefaultAgentInterval, "how long at most passes from one question to an agent to the next")
+	fs.DurationVar(&e.agentsInterval, "agents-interval", agents.DefaultInterval, "how long at most passes from one question to an agent to the next")
 	e.grace.addFlag(c, "how long a state must have held before it counts as lasting")
 	e.mutes.addRuleFlags(c)
 	e.events.addFlags(c)
@@ -112,7 +113,7 @@ func (e *exporterCommand) options() (metrics.ExporterOptions, error) {
 		return o, err
 	}
 	o.Text = func(w io.Writer, r *audit.Report) error { return wide.Write(w, r, e.viewOptions()) }
-	if o.Log, err = e.logs.logger(e.streams.ErrOut); err != nil {
+	if o.Log, err = e.logs.logger(e.streams.ErrOut, slog.LevelInfo); err != nil {
 		return o, err
 	}
 	if o.Mutes, _, err = e.mutes.read(e.streams.In); err != nil {
@@ -123,14 +124,11 @@ func (e *exporterCommand) options() (metrics.ExporterOptions, error) {
 
 func (e *exporterCommand) viewOptions() view.Options {
 	agents := e.agents.Portable() // readers do not have the files of the exporter's pod
-	return view.Options{
-		Program: e.program, Source: e.sources.Describe(), Now: time.Now(),
-		ReportArgs: strings.TrimSpace(e.sources.Arguments() + agents), PortableArgs: strings.TrimSpace(e.sources.Portable() + agents),
-	}
+	return e.env.viewOptions(&e.sources, agents, agents)
 }
 
 // askAgents checks the flags by which agents are asked. All its errors are errors of usage.
-func (e *exporterCommand) askAgents(c *cobra.Command) (cluster.AgentOptions, error) {
+func (e *exporterCommand) askAgents(c *cobra.Command) (agents.Options, error) {
 	ask, err := e.agents.Options()
 	switch {
 	case err != nil:
@@ -167,14 +165,16 @@ func (e *exporterCommand) run(c *cobra.Command) error {
 	}
 	o.Source = watch
 	if e.agents.Ask {
-		agents := cluster.NewAgentWatch(watch, cluster.AgentWatchOptions{
-			AgentOptions: ask, Interval: e.agentsInterval,
-			Reader: func(s *blocks.Snapshot) cluster.AgentReader { return files.AgentView(s, files.HostViewOptions{}) },
+		asked := agents.NewWatch(watch, agents.WatchOptions{
+			Options: ask, Interval: e.agentsInterval,
+			Reader: func(s *blocks.Snapshot) agents.Reader { return hostviews.OfAgent(s, hostviews.Options{}) },
 		})
-		o.Source = agents
-		o.Agents = func() metrics.AgentCounts { return metrics.AgentCounts(agents.Counts()) }
+		o.Source = asked
+		o.Agents = func() metrics.AgentCounts { return metrics.AgentCounts(asked.Counts()) }
 	}
-	logLibraryErrors(o.Log)
+	if err := e.logs.logLibraryErrors(e.streams.ErrOut); err != nil {
+		return err
+	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(exporterGCPercent)
 	}

@@ -18,7 +18,9 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
+	"github.com/calico-audit/calico-audit/blocks/cluster/agents"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // TestExporterAgents: the exporter asks the agents over TLS, by the rights that are shipped,
@@ -27,7 +29,7 @@ import (
 // turn that brings nothing new makes no audit; and it says of whom it hears nothing. A
 // certificate of a new CA is heeded while it runs.
 func TestExporterAgents(t *testing.T) {
-	c := play(t, testcluster.Story)
+	c := play(t, seeding.Story)
 	blocksOf := map[string][]string{}
 	for _, n := range calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json").report(t).Nodes {
 		blocksOf[n.Name] = n.Blocks
@@ -36,13 +38,13 @@ func TestExporterAgents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	callers, err := cluster.NewCallers(cfg, slog.New(slog.DiscardHandler))
+	callers, err := agents.NewCallers(cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
 	newAgentCA(t).files(dir)
-	writeFile(t, filepath.Join(dir, "token"), accountToken(t, c, "exporter", cluster.AgentServerName))
+	writeFile(t, filepath.Join(dir, "token"), accountToken(t, c, "exporter", agents.ServerName))
 	bindAccount(t, c, "exporter", "agent-tls/clusterrole.yaml")
 
 	var mu sync.Mutex

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
-	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/flags"
@@ -31,12 +30,12 @@ type eventFlags struct {
 func (f *eventFlags) addFlags(c *cobra.Command) {
 	fs := c.Flags()
 	fs.BoolVar(&f.enabled, "events", false, "write Kubernetes Events about findings, so that \"kubectl describe node\" shows them")
-	fs.StringVar(&f.severity, "events-severity", state.Error.String(), "with --events, report findings of this `SEVERITY` and worse: "+strings.Join(audit.SeverityNames(), "|"))
+	fs.StringVar(&f.severity, "events-severity", state.Error.String(), "with --events, report findings of this `SEVERITY` and worse: "+strings.Join(state.SeverityNames(), "|"))
 	fs.StringVar(&f.object, "events-object", "", "with --events, the `OBJECT` that Events are about that concern no node: TYPE[.GROUP]/[NAMESPACE/]NAME (default: the Lease)")
 	fs.StringVar(&f.namespace, "events-namespace", "", "with --events, the `NAMESPACE` of the Lease (default: the pod's own, or that of the kubeconfig's context)")
 	fs.StringVar(&f.lease, "events-lease", eventsLease, "with --events, the `NAME` of the Lease that the one replica holds that writes")
 	fs.DurationVar(&f.refresh, "events-refresh", events.DefaultRefresh, "with --events, how often the Event of a finding that stays is written again; less than the API server's --event-ttl")
-	flags.OneOf(c, "events-severity", audit.SeverityNames()...)
+	flags.OneOf(c, "events-severity", state.SeverityNames()...)
 	flags.NoFiles(c, "events-object", "events-namespace", "events-lease", "events-refresh")
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // exporterAccount is the service account of the examples, as RBAC names it.
@@ -52,7 +53,7 @@ func grantExporter(t *testing.T, c *testcluster.Cluster) string {
 // TestExporterEvents: on the incident's cluster and with the rights that ship, kubectl
 // describe node shows what is wrong with a node, written by one of two replicas.
 func TestExporterEvents(t *testing.T) {
-	c := play(t, testcluster.Story)
+	c := play(t, seeding.Story)
 	for _, ns := range []string{"default", "kube-system"} {
 		if err := c.Kube.CoreV1().Events(ns).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 			t.Fatal(err)

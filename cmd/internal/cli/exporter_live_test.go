@@ -24,7 +24,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/cli"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
-	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // running is an exporter as people start it.
@@ -232,7 +232,7 @@ func checkNumbers(t *testing.T, s series, r *audit.Report, nodes bool) {
 // TestExporterStory: on the incident's cluster, the numbers, the report and what
 // changes, as somebody sees it who scrapes.
 func TestExporterStory(t *testing.T) {
-	c := play(t, testcluster.Story)
+	c := play(t, seeding.Story)
 	e := exporter(t, c.KubeconfigPath(), "--ignore", "check=config/strict-affinity")
 	e.ready()
 
@@ -267,11 +267,11 @@ func TestExporterStory(t *testing.T) {
 		t.Errorf("profiles are served without --pprof: %d", status)
 	}
 
-	seeder, err := testcluster.NewSeeder(c)
+	seeder, err := seeding.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := seeder.Node(t.Context(), testcluster.Node{Name: "new-3"}); err != nil {
+	if err := seeder.Node(t.Context(), seeding.Node{Name: "new-3"}); err != nil {
 		t.Fatal(err)
 	}
 	of := func(node string) (names []string) {
@@ -303,7 +303,7 @@ func TestExporterStory(t *testing.T) {
 // their time, and after --max-age it is not ready; when it is back, so are the
 // numbers.
 func TestExporterOutage(t *testing.T) {
-	c := play(t, testcluster.Healthy)
+	c := play(t, seeding.Healthy)
 	e := exporter(t, c.KubeconfigPath(), "--interval", "1s", "--max-age", "6s", "--node-metrics=false")
 	e.ready()
 	before := e.scrape()

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // TestExporterBesideKubeControllers derives, from the exporter's metrics, each number
@@ -23,7 +24,7 @@ func TestExporterBesideKubeControllers(t *testing.T) {
 		scenario func(context.Context, *testcluster.Cluster) error
 		has      []string // what the state must have, for the comparison to tell something
 	}{
-		{"story", testcluster.Story, []string{`ipam_allocations_borrowed{ippool="pods-v4",node="new-1"}`}},
+		{"story", seeding.Story, []string{`ipam_allocations_borrowed{ippool="pods-v4",node="new-1"}`}},
 		{"dual-stack", unevenDualStack, []string{
 			`ipam_blocks{ippool="no_ippool",node="dual-1"}`, `ipam_blocks{ippool="pods-v4",node="no_affinity"}`,
 			`ipam_allocations_borrowed{ippool="pods-v4",node="dual-3"}`, `ipam_allocations_in_use{ippool="services",node="unknown_node"}`,
@@ -62,10 +63,10 @@ func TestExporterBesideKubeControllers(t *testing.T) {
 // unevenDualStack is the dual-stack cluster, in which one node has given up its IPv4
 // block with the addresses in it, and a pool is gone that still has blocks.
 func unevenDualStack(ctx context.Context, c *testcluster.Cluster) error {
-	if err := testcluster.DualStack(ctx, c); err != nil {
+	if err := seeding.DualStack(ctx, c); err != nil {
 		return err
 	}
-	s, err := testcluster.NewSeeder(c)
+	s, err := seeding.New(c)
 	if err != nil {
 		return err
 	}

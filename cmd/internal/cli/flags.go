@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/klog/v2"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
@@ -79,7 +80,7 @@ type failFlag struct {
 
 // addFlag adds the flag; when says of what finding it is.
 func (f *failFlag) addFlag(c *cobra.Command, when string) {
-	names := audit.SeverityNames()
+	names := state.SeverityNames()
 	c.Flags().StringVar(&f.failOn, "fail-on", failNever, "exit with 1 if "+when+": "+strings.Join(names, "|")+"|"+failNever)
 	flags.OneOf(c, "fail-on", append([]string{failNever}, names...)...)
 }
@@ -147,13 +148,25 @@ func (l *logFlag) addFlag(c *cobra.Command) {
 	flags.OneOf(c, "log-format", "text", "json")
 }
 
-// logger returns a logger that writes to w, or an error of usage.
-func (l *logFlag) logger(w io.Writer) (*slog.Logger, error) {
+// logger returns a logger that writes to w what is of a level at least, or an error of usage.
+func (l *logFlag) logger(w io.Writer, level slog.Level) (*slog.Logger, error) {
+	o := &slog.HandlerOptions{Level: level}
 	switch l.format {
 	case "text":
-		return slog.New(slog.NewTextHandler(w, nil)), nil
+		return slog.New(slog.NewTextHandler(w, o)), nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(w, nil)), nil
+		return slog.New(slog.NewJSONHandler(w, o)), nil
 	}
 	return nil, exit.Usagef("unknown value %q of --log-format: want text or json", l.format)
+}
+
+// logLibraryErrors has what client-go calls an error, such as a token that cannot be
+// renewed, logged, too. What else it tells, such as traces of slow lists, would only stand
+// between the lines of the log.
+func (l *logFlag) logLibraryErrors(w io.Writer) error {
+	log, err := l.logger(w, slog.LevelError)
+	if err == nil {
+		klog.SetSlogLogger(log)
+	}
+	return err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,7 +38,7 @@ func (f *fleetFlags) addFlags(c *cobra.Command) {
 // complete checks what --contexts goes together with, and finds the clusters.
 func (f *fleetFlags) complete(s *source.Flags) error {
 	if f.contexts == nil {
-		if slices.ContainsFunc(flags.Changed(f.flags), func(f *pflag.Flag) bool { return f.Name == "cluster-timeout" }) {
+		if f.flags.Changed("cluster-timeout") {
 			return exit.Usagef("--cluster-timeout goes with --contexts: see --request-timeout")
 		}
 		return nil

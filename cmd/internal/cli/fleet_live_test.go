@@ -19,6 +19,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // fleetConfig writes a kubeconfig with contexts that lead to the clusters, and one to an
@@ -47,10 +48,10 @@ func fleetConfig(t *testing.T, clusters map[string]string) string {
 // TestFleet: two clusters, one of them by two contexts, and one that
 // does not answer are one report, and each command in it names the context of its cluster.
 func TestFleet(t *testing.T) {
-	story := play(t, testcluster.Story)
+	story := play(t, seeding.Story)
 	healthy := testcluster.Shared(t, testcluster.Options{Groups: []testcluster.Group{testcluster.NativeV3}})
 	old := testcluster.Start(t, testcluster.Options{})
-	if err := testcluster.Healthy(t.Context(), old); err != nil {
+	if err := seeding.Healthy(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
 	if err := testcluster.CopyToNative(t.Context(), old, healthy); err != nil {
@@ -169,7 +170,7 @@ func TestFleet(t *testing.T) {
 // TestFleetReadBack: the document of a fleet is shown again in every format, narrowed and
 // with the same exit code as it would have been.
 func TestFleetReadBack(t *testing.T) {
-	story := play(t, testcluster.Story)
+	story := play(t, seeding.Story)
 	config := fleetConfig(t, map[string]string{"prod": story.KubeconfigPath()})
 	file := filepath.Join(t.TempDir(), "fleet.json")
 	if got := calicoAudit(t, "report", "--kubeconfig", config, "--contexts", "all", "-o", "json="+file); got.code != exit.CodeUnread {
@@ -213,7 +214,7 @@ func TestFleetReadBack(t *testing.T) {
 // TestFleetCapacity: the question is put to each cluster; one that does not answer, and one
 // that accepts and says nothing, hold no other.
 func TestFleetCapacity(t *testing.T) {
-	story := play(t, testcluster.Story)
+	story := play(t, seeding.Story)
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

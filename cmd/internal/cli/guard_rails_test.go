@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // railed is a cluster with guard rails, where block 10.7.0.0/30 of node a holds a pod's
@@ -24,14 +25,14 @@ import (
 type railed struct {
 	*testcluster.Cluster
 	t *testing.T
-	s *testcluster.Seeder
+	s *seeding.Seeder
 }
 
 func newRailed(t *testing.T, dir string, groups ...testcluster.Group) *railed {
 	t.Helper()
 	ctx := t.Context()
 	c := testcluster.Start(t, testcluster.Options{Groups: groups})
-	s, err := testcluster.NewSeeder(c)
+	s, err := seeding.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,10 +43,10 @@ func newRailed(t *testing.T, dir string, groups ...testcluster.Group) *railed {
 		r.must(s.Pool(ctx, name, apiv3.IPPoolSpec{CIDR: cidr, BlockSize: 30, IPIPMode: apiv3.IPIPModeNever, VXLANMode: apiv3.VXLANModeNever}))
 	}
 	for node, block := range map[string]string{"a": "10.7.0.0/30", "b": "10.7.0.4/30"} {
-		r.must(s.Node(ctx, testcluster.Node{Name: node}))
+		r.must(s.Node(ctx, seeding.Node{Name: node}))
 		r.must(s.ClaimBlocks(ctx, node, netip.MustParsePrefix(block)))
 	}
-	_, err = s.Pod(ctx, testcluster.Pod{Namespace: "default", Name: "web", Node: "a"})
+	_, err = s.Pod(ctx, seeding.Pod{Namespace: "default", Name: "web", Node: "a"})
 	r.must(err)
 	if len(groups) == 2 {
 		r.must(testcluster.CopyToNative(ctx, c, c))
@@ -149,7 +150,7 @@ func TestGuardRailsAndCalico(t *testing.T) {
 	}
 	// A pod that ends, by handle; a block in use that loses its owner; a node's last block.
 	r.must(r.s.DeletePod(ctx, "default", "web", true))
-	addrs, err := r.s.Pod(ctx, testcluster.Pod{Namespace: "default", Name: "next", Node: "a"})
+	addrs, err := r.s.Pod(ctx, seeding.Pod{Namespace: "default", Name: "next", Node: "a"})
 	r.must(err)
 	r.must(r.s.ReleaseBlocks(ctx, "a", netip.MustParsePrefix("10.7.0.0/30"), false))
 	r.must(r.s.ReleaseBlocks(ctx, "b", netip.MustParsePrefix("10.7.0.4/30"), true))
@@ -163,7 +164,7 @@ func TestGuardRailsAndCalico(t *testing.T) {
 	r.must(err)
 	// A node that vanishes with its pods: kube-controllers collect what it leaves.
 	for i := range 3 {
-		_, err = r.s.Pod(ctx, testcluster.Pod{Namespace: "default", Name: fmt.Sprintf("gone-%d", i), Node: "b"})
+		_, err = r.s.Pod(ctx, seeding.Pod{Namespace: "default", Name: fmt.Sprintf("gone-%d", i), Node: "b"})
 		r.must(err)
 	}
 	controllers := r.StartKubeControllers(t)

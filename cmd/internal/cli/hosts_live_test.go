@@ -25,6 +25,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // ownAddress is an address of this machine that the API server proxies to: it
@@ -112,7 +113,7 @@ func hostGapOf(r *audit.Report, node string) string {
 // TestAgents has a real API server pass the questions on to agents, and proves the
 // story's blackhole by them.
 func TestAgents(t *testing.T) {
-	c := play(t, testcluster.Story)
+	c := play(t, seeding.Story)
 	r := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json").report(t)
 	blocksOf := map[string][]string{}
 	for _, n := range r.Nodes {
@@ -166,8 +167,8 @@ func TestAgents(t *testing.T) {
 			t.Errorf("%s %s: %v", f.Severity, f.Subject.IP, f.Evidence)
 		}
 	}
-	if stray := findings(r, "route/stray-blackhole"); len(proven) != 4 || len(stray) > 0 {
-		t.Errorf("%d blackholes proven, want 4; strays %v", len(proven), stray)
+	if foreign := findings(r, "route/stray-blackhole"); len(proven) != 4 || len(foreign) > 0 {
+		t.Errorf("%d blackholes proven, want 4; strays %v", len(proven), foreign)
 	}
 	// A grave finding is read again, and the agents are asked again for it.
 	if n := asked.Load(); n != 6 {
@@ -187,7 +188,7 @@ func TestAgents(t *testing.T) {
 // node.
 func TestAgentsThatFail(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
-	s, err := testcluster.NewSeeder(c)
+	s, err := seeding.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +237,7 @@ func TestAgentsThatFail(t *testing.T) {
 		{"good", text(viewJSON("good", time.Now())), nil, ""},
 	}
 	for _, x := range cases {
-		if err := s.Node(t.Context(), testcluster.Node{Name: x.node}); err != nil {
+		if err := s.Node(t.Context(), seeding.Node{Name: x.node}); err != nil {
 			t.Fatal(err)
 		}
 		agentPod(t, c, x.node, agentServer(t, false, x.handler), x.change)
@@ -265,14 +266,14 @@ func TestAgentRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := testcluster.NewSeeder(c)
+	s, err := seeding.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Init(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Node(t.Context(), testcluster.Node{Name: "n1"}); err != nil {
+	if err := s.Node(t.Context(), seeding.Node{Name: "n1"}); err != nil {
 		t.Fatal(err)
 	}
 	agentPod(t, c, "n1", agentServer(t, false, func(w http.ResponseWriter, _ *http.Request) {

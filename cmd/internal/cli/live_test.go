@@ -21,6 +21,8 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/cli"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // outcome is what a person sees of one run of the program.
@@ -100,7 +102,7 @@ func play(t *testing.T, scenario func(context.Context, *testcluster.Cluster) err
 // what its engineers would have needed to read, live and from files, in both
 // API groups.
 func TestStory(t *testing.T) {
-	old := play(t, testcluster.Story)
+	old := play(t, seeding.Story)
 	native := testcluster.Shared(t, testcluster.Options{Groups: []testcluster.Group{testcluster.NativeV3}})
 	if err := testcluster.CopyToNative(t.Context(), old, native); err != nil {
 		t.Fatal(err)
@@ -192,7 +194,7 @@ func checkStory(t *testing.T, r *audit.Report) {
 // TestStoryDrained: once the old nodes' second blocks stand empty for longer
 // than the grace, they are what the report says could be released.
 func TestStoryDrained(t *testing.T) {
-	c := play(t, testcluster.StoryDrained)
+	c := play(t, seeding.StoryDrained)
 	r := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json").report(t)
 	if got := r.Pools[0].Blocks.Reclaimable.String(); got != "2" {
 		t.Errorf("%s blocks are reclaimable, want 2", got)
@@ -216,7 +218,7 @@ func TestStoryDrained(t *testing.T) {
 // above.
 func TestHealthyClusters(t *testing.T) {
 	for name, scenario := range map[string]func(context.Context, *testcluster.Cluster) error{
-		"healthy": testcluster.Healthy, "dual-stack": testcluster.DualStack,
+		"healthy": seeding.Healthy, "dual-stack": seeding.DualStack,
 	} {
 		c := play(t, scenario)
 		for _, args := range [][]string{{"--kubeconfig", c.KubeconfigPath()}, {"-f", filepath.Join("../../../examples/snapshots", name)}} {
@@ -244,11 +246,11 @@ func TestEmptyCluster(t *testing.T) {
 // "calicoctl ipam show", both families. calicoctl counts reserved addresses as
 // free; the audit keeps them apart.
 func TestUtilizationAgreesWithCalicoctl(t *testing.T) {
-	calicoctl, err := testcluster.Binary(t.Context(), "calicoctl")
+	calicoctl, err := programs.Binary(t.Context(), "calicoctl")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := play(t, testcluster.DualStack)
+	c := play(t, seeding.DualStack)
 	cmd := exec.CommandContext(t.Context(), calicoctl, "ipam", "show", "--allow-version-mismatch")
 	cmd.Env = append(os.Environ(), "DATASTORE_TYPE=kubernetes", "KUBECONFIG="+c.KubeconfigPath())
 	out, err := cmd.CombinedOutput()
@@ -321,7 +323,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-func TestServerGone(t *testing.T) {
+func TestServerUnreachable(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
 	c.StopAPIServer()
 	got := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json")

@@ -45,7 +45,7 @@ func execute(ctx context.Context, streams genericiooptions.IOStreams, run func()
 		err = exit.Unread(errors.New("interrupted")) // what was left undone is said as such
 	}
 	if errors.Is(err, syscall.EPIPE) {
-		// Whoever reads the output has seen enough: "| head" is no error.
+		// Anyone who reads the output has seen enough: "| head" is no error.
 		err = withoutBrokenPipe(err)
 	}
 	for _, e := range exit.All(err) {
@@ -71,7 +71,7 @@ func withoutBrokenPipe(err error) error {
 			rest = append(rest, e)
 		}
 	}
-	return exit.Together(rest...)
+	return errors.Join(rest...)
 }
 
 // say writes a line to standard error. That it cannot be written there is of no

@@ -9,12 +9,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/calico-audit/calico-audit/cmd/internal/document"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/flags"
+	"github.com/calico-audit/calico-audit/cmd/internal/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
@@ -24,6 +27,9 @@ var (
 	reportFormats = view.ReportFormats(page.Report)
 	planFormats   = view.NewPlanFormats(page.Plan)
 )
+
+// colourings are the values of --color.
+var colourings = []string{view.ColorAuto, view.ColorAlways, view.ColorNever}
 
 // outputFlags are the flags that say what is printed where, and how it looks.
 type outputFlags struct {
@@ -35,11 +41,20 @@ type outputFlags struct {
 func addOutputFlags[T any](c *cobra.Command, f *outputFlags, formats view.Formats[T], coloured string) {
 	fs := c.Flags()
 	fs.StringArrayVarP(&f.values, "output", "o", []string{"table"}, "`FORMAT` or FORMAT=FILE, repeatable with files: "+strings.Join(formats.Names(), ", "))
-	fs.StringVar(&f.color, "color", view.ColorAuto, "colour "+coloured+"`WHEN`: auto|always|never; auto honours NO_COLOR and TERM=dumb")
+	fs.StringVar(&f.color, "color", view.ColorAuto, "colour "+coloured+"`WHEN`: "+strings.Join(colourings, "|")+"; auto honours NO_COLOR and TERM=dumb")
 	_ = c.RegisterFlagCompletionFunc("output", func(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return completeFormats(formats, toComplete)
 	})
-	_ = c.RegisterFlagCompletionFunc("color", cobra.FixedCompletions([]string{view.ColorAuto, view.ColorAlways, view.ColorNever}, cobra.ShellCompDirectiveNoFileComp))
+	flags.OneOf(c, "color", colourings...)
+}
+
+// viewOptions are those of what a source was read for, by flags of its own and by more,
+// each after a blank; portable are those that mean something elsewhere, too.
+func (e env) viewOptions(from *source.Flags, more, portable string) view.Options {
+	return view.Options{
+		Program: e.program, Source: from.Describe(), Now: time.Now(),
+		ReportArgs: strings.TrimSpace(from.Arguments() + more), PortableArgs: strings.TrimSpace(from.Portable() + portable),
+	}
 }
 
 // display returns options with what the flags, and the terminal if it goes there, say of
@@ -57,8 +72,8 @@ type outputs[T any] []view.Output[T]
 
 // parseOutputs reads the flags. Files that are taken may not be written to.
 func parseOutputs[T any](formats view.Formats[T], f *outputFlags, taken places) (all outputs[T], err error) {
-	if err := view.CheckColor(f.color); err != nil {
-		return nil, exit.Usage(err)
+	if !slices.Contains(colourings, f.color) {
+		return nil, exit.Usagef("unknown value %q of --color: want one of %s", f.color, strings.Join(colourings, ", "))
 	}
 	for _, v := range f.values {
 		o, err := formats.Parse(v)
@@ -121,7 +136,7 @@ func (all outputs[T]) write(streams genericiooptions.IOStreams, what string, v T
 			errs = append(errs, put(streams.Out, what, o.File, buf.Bytes()))
 		}
 	}
-	return exit.Together(errs...)
+	return errors.Join(errs...)
 }
 
 // put writes an output to its file, or to standard output.

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // block is a fenced code block of the README.
@@ -46,7 +47,7 @@ func TestReadme(t *testing.T) {
 		shown = append(shown, readmeBlocks(t, string(raw))...)
 	}
 	t.Setenv("LC_ALL", "C.UTF-8") // the README shows what is drawn there
-	cluster := play(t, testcluster.Story)
+	cluster := play(t, seeding.Story)
 	t.Setenv("KUBECONFIG", cluster.KubeconfigPath())
 	t.Chdir(root)
 	writeDump(t, cluster)

@@ -3,10 +3,9 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,12 +16,12 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/phrase"
-	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/document"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/flags"
+	"github.com/calico-audit/calico-audit/cmd/internal/runner"
 	"github.com/calico-audit/calico-audit/cmd/internal/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
@@ -36,7 +35,7 @@ type repairCommand struct {
 	hosts   source.HostFlags
 	grace   graceFlag
 	print   planOutputs
-	carry   carryFlags
+	carry   runner.Flags
 	flags   *pflag.FlagSet
 
 	request repair.Request
@@ -48,41 +47,6 @@ type repairCommand struct {
 	apply      bool
 	exit       bool // --detailed-exitcode
 }
-
-// repairKinds are the kinds of repair: the flag, and what it answers.
-var repairKinds = []struct {
-	flag, help, answers string
-	of                  func(*repair.Request) *bool
-}{
-	{"empty-blocks", "release empty blocks that no node has to keep", "block/empty, block/dead-node",
-		func(r *repair.Request) *bool { return &r.EmptyBlocks }},
-	{"orphan-affinities", "delete affinities whose block does not exist or is another node's", "affinity/no-block, affinity/not-owner, affinity/dead-node",
-		func(r *repair.Request) *bool { return &r.OrphanAffinities }},
-	{"missing-affinities", "restore the missing BlockAffinity of blocks", "block/no-affinity",
-		func(r *repair.Request) *bool { return &r.MissingAffinities }},
-	{"leaked-ips", "free addresses that nothing owns", "ip/leaked",
-		func(r *repair.Request) *bool { return &r.LeakedIPs }},
-	{"leaked-handles", "delete handles that no block refers to, and put right what others count", "handle/leaked, handle/count",
-		func(r *repair.Request) *bool { return &r.LeakedHandles }},
-	{"dead-nodes", "release what nodes that no longer exist have left: empty blocks and affinities, and blocks that only pods of other nodes use", "block/dead-node, affinity/dead-node",
-		func(r *repair.Request) *bool { return &r.DeadNodes }},
-	{"unrecorded-ips", "record the addresses that live pods use and no block records, as after a restore of the datastore", "ip/unallocated",
-		func(r *repair.Request) *bool { return &r.UnrecordedIPs }},
-	{"missing-handles", "create handles that blocks refer to and that do not exist", "handle/missing",
-		func(r *repair.Request) *bool { return &r.MissingHandles }},
-	{"soft-deleted", "finish deletions that were begun and left", "block/soft-deleted",
-		func(r *repair.Request) *bool { return &r.SoftDeleted }},
-	{"whereabouts-stranded", "release addresses of secondary networks (Whereabouts) that pods which are gone have left in pools and reservations", "whereabouts/stranded, whereabouts/stale, whereabouts/reservation-only",
-		func(r *repair.Request) *bool { return &r.WhereaboutsStranded }},
-	{"whereabouts-reservations", "record the address of a live pod in its pool again where only its reservation (Whereabouts) is left, and delete reservations that nothing explains", "whereabouts/reservation-only",
-		func(r *repair.Request) *bool { return &r.WhereaboutsReservations }},
-	{"consolidate", "move the pods out of a block of a node that has several, and give it to a node that can get none", "node/no-block",
-		func(r *repair.Request) *bool { return &r.Consolidate }},
-	{"rehome", "evict pods that borrow their address, where their node has addresses by now", "ip/borrowed",
-		func(r *repair.Request) *bool { return &r.Rehome }},
-}
-
-const strictAnswers = "config/strict-affinity"
 
 func newRepair(e env) *cobra.Command {
 	r := &repairCommand{env: e}
@@ -101,17 +65,21 @@ func newRepair(e env) *cobra.Command {
 	r.hosts.AddTo(c)
 	fs := c.Flags()
 	r.flags = fs
-	for _, k := range repairKinds {
-		fs.BoolVar(k.of(&r.request), k.flag, false, k.help+" (answers "+k.answers+")")
-	}
-	fs.Func("strict-affinity", "set strict affinity to `BOOL`, true or false (answers "+strictAnswers+")", func(value string) error {
-		on, err := strconv.ParseBool(value)
-		if err != nil {
-			return fmt.Errorf("%q is not true or false", value)
+	for _, q := range repair.Requests {
+		answers := " (answers " + q.Answers + ")"
+		if q.Field != nil {
+			fs.BoolVar(q.Field(&r.request), q.Flag, false, q.Help+answers)
+			continue
 		}
-		r.request.StrictAffinity = &on
-		return nil
-	})
+		fs.Func(q.Flag, q.Help+" to `BOOL`, true or false"+answers, func(value string) error {
+			on, err := strconv.ParseBool(value)
+			if err != nil {
+				return fmt.Errorf("%q is not true or false", value)
+			}
+			r.request.StrictAffinity = &on
+			return nil
+		})
+	}
 	fs.StringSliceVar(&r.request.Pools, "pool", nil, "plan only what concerns the pool of this `NAME`; repeatable, or joined by commas")
 	fs.StringSliceVar(&r.request.Nodes, "node", nil, "plan only what concerns the node of this `NAME`; repeatable, or joined by commas")
 	fs.StringSliceVar(&r.ips, "ip", nil, "plan only what is about this `ADDRESS`, its block or its handle; repeatable, or joined by commas")
@@ -121,11 +89,11 @@ func newRepair(e env) *cobra.Command {
 	fs.BoolVar(&r.request.ObserveTwice, "observe-twice", false, "trust no age that is written in an object: after a datastore was restored from a backup")
 	fs.BoolVar(&r.request.AllowNewer, "allow-newer-calico", false, "plan steps although the cluster's Calico is newer than this program knows")
 	fs.StringSliceVar(&r.terminated, "terminated", nil,
-		"consent, with --leaked-ips, --whereabouts-stranded or --whereabouts-reservations: the machine of this `NODE` is known to be off; repeatable, or joined by commas; refused for one that is Ready; \"all\" for all nodes that no longer exist or are NotReady, and leave addresses behind or may have left some of secondary networks")
+		"consent, with "+asksHosts(nil)+": the machine of this `NODE` is known to be off; repeatable, or joined by commas; refused for one that is Ready; \"all\" for all nodes that no longer exist or are NotReady, and leave addresses behind or may have left some of secondary networks")
 	fs.BoolVar(&r.request.LastBlocks, "last-blocks", false,
 		"consent, with --empty-blocks, before Calico v3.32: release the last empty block of a node that is cordoned or runs no pod of the pod network, while another node cannot allocate")
 	fs.BoolVar(&r.request.WithoutHostEvidence, "without-host-evidence", false,
-		"consent, with --leaked-ips, --whereabouts-stranded or --whereabouts-reservations: release addresses although no host view proves that their node does not use them, as Calico's own collector does")
+		"consent, with "+asksHosts(nil)+": release addresses although no host view proves that their node does not use them, as Calico's own collector does")
 	fs.BoolVar(&r.request.CordonFull, "cordon-full", false,
 		"consent, with --consolidate or --rehome: nodes without addresses of their own may be cordoned while pods move, with --consolidate even more than half of a pool's; the plan says how many are left")
 	fs.BoolVar(&r.request.EvictSingletons, "evict-singletons", false,
@@ -134,7 +102,7 @@ func newRepair(e env) *cobra.Command {
 	fs.BoolVar(&r.apply, "apply", false, "apply the plan, after a question")
 	fs.BoolVar(&r.exit, "detailed-exitcode", false, "exit with 1 if the plan has steps")
 	r.print.addFlags(c, planFormats)
-	r.carry.addAllFlags(c)
+	r.carry.AddAllTo(c)
 	flags.OneOf(c, "strict-affinity", "true", "false")
 	r.sources.CompleteNames(c, "pool", "pool", "secondary pool")
 	r.sources.CompleteNames(c, "node", "node")
@@ -150,19 +118,15 @@ func (r *repairCommand) complete() error {
 	if err := r.parseTargets(); err != nil {
 		return err
 	}
-	asked := r.request.StrictAffinity != nil
-	for _, k := range repairKinds {
-		asked = asked || *k.of(&r.request)
-	}
 	switch {
-	case !asked:
+	case !slices.ContainsFunc(repair.Requests, func(q repair.RequestKind) bool { return q.In(&r.request) }):
 		return noKind()
 	case r.grace.check() != nil:
 		return r.grace.check()
 	case r.request.MaxSteps < 0:
 		return exit.Usagef("--max-steps %d is negative", r.request.MaxSteps)
-	case !r.request.ReleasesAddresses() && (len(r.terminated) > 0 || r.request.WithoutHostEvidence):
-		return exit.Usagef("--terminated and --without-host-evidence go with --leaked-ips, --whereabouts-stranded or --whereabouts-reservations: nothing else needs these consents")
+	case asksHosts(&r.request) == "" && (len(r.terminated) > 0 || r.request.WithoutHostEvidence):
+		return exit.Usagef("--terminated and --without-host-evidence go with %s: nothing else needs these consents", asksHosts(nil))
 	case !r.request.EmptyBlocks && r.request.LastBlocks:
 		return exit.Usagef("--last-blocks goes with --empty-blocks: nothing else needs this consent")
 	case r.request.CordonFull && !r.request.Consolidate && !r.request.Rehome:
@@ -173,7 +137,7 @@ func (r *repairCommand) complete() error {
 		return exit.Usagef("--terminated names no node")
 	case r.apply && len(r.sources.Files) > 0:
 		return exit.Usagef("--apply needs the cluster: a plan made from files (-f) is kept with --out, and applied there with \"%s repair apply\"", r.program)
-	case !r.apply && r.carry.set():
+	case !r.apply && r.carry.Set():
 		return exit.Usagef("--yes, --wait, --pace and --journal go with --apply: without it nothing is written")
 	}
 	if r.out != "" {
@@ -188,89 +152,42 @@ func (r *repairCommand) complete() error {
 		if r.print.plans.page() {
 			return exit.Usagef("-o html shows a plan upon the report of the same moment: it goes with \"repair\" without --apply")
 		}
-		if err := r.carry.complete(r.streams); err != nil {
+		if err := r.carry.Complete(canAsk(r.streams)); err != nil {
 			return err
 		}
-		_, err := r.carry.exists()
+		_, err := r.carry.Exists()
 		return err
 	}
 	return nil
-}
-
-// parseTargets reads the values of --ip and --block.
-func (r *repairCommand) parseTargets() error {
-	for _, text := range r.ips {
-		a, err := netip.ParseAddr(text)
-		if err != nil || a.Zone() != "" {
-			return exit.Usagef("--ip %q is not an IP address", text)
-		}
-		r.request.IPs = append(r.request.IPs, a.Unmap())
-	}
-	for _, text := range r.cidrs {
-		p, err := netip.ParsePrefix(text)
-		switch {
-		case err != nil:
-			return exit.Usagef("--block %q is not a CIDR such as 10.0.0.0/26", text)
-		case p != p.Masked():
-			return exit.Usagef("--block %s: a block of that size begins at %s", text, p.Masked())
-		}
-		r.request.Blocks = append(r.request.Blocks, p)
-	}
-	return nil
-}
-
-// checkTargets reports whether the addresses and blocks of --ip and --block are there: as
-// a block or an affinity, or as what a live pod or a reservation of ours says of one.
-func (r *repairCommand) checkTargets(st *state.State) error {
-	if !st.Complete() {
-		return nil
-	}
-	for _, a := range r.request.IPs {
-		pool := st.PoolOf(netip.PrefixFrom(a, a.BitLen()))
-		switch {
-		case st.CoveringBlock(a) != nil || st.UnrecordedUser(netip.PrefixFrom(a, a.BitLen())) != "" || secondary(st, a):
-		case pool == nil:
-			return exit.Usagef("--ip %s is in no block and in no pool", a)
-		default:
-			return exit.Usagef("--ip %s is in no block, and nothing uses it: pool %s has not given it out", a, pool.Name)
-		}
-	}
-	for _, p := range r.request.Blocks {
-		pool := st.PoolOf(p)
-		switch {
-		case st.BlockOf(p) != nil || len(st.AffinitiesOf(p)) > 0 || reserved(st, p):
-		case pool == nil:
-			return exit.Usagef("--block %s: there is no such block, no affinity to one, and no pool that it would be in", p)
-		case p.Bits() != pool.BlockSize:
-			return exit.Usagef("--block %s: there is no such block; those of pool %s are of /%d, and %s is in %s", p, pool.Name, pool.BlockSize, p.Addr(), netip.PrefixFrom(p.Addr(), pool.BlockSize).Masked())
-		case st.UnrecordedUser(p) == "":
-			return exit.Usagef("--block %s: there is no such block: pool %s has not given it out", p, pool.Name)
-		}
-	}
-	return nil
-}
-
-// secondary reports whether an address is in a range of Whereabouts' or reserved there.
-func secondary(st *state.State, a netip.Addr) bool {
-	return slices.ContainsFunc(st.WhereaboutsPools, func(p blocks.WhereaboutsPool) bool { return p.Range.Masked().Contains(a) }) ||
-		slices.ContainsFunc(st.WhereaboutsReservations, func(r blocks.WhereaboutsReservation) bool {
-			return slices.Contains(slices.Collect(maps.Values(r.Addresses())), a)
-		})
-}
-
-func reserved(st *state.State, p netip.Prefix) bool {
-	return slices.ContainsFunc(remedies.Of(st).Begun(), func(c *remedies.Consolidation) bool { return c.CIDR == p })
 }
 
 // noKind says which kinds of repair there are.
 func noKind() error {
 	var b strings.Builder
 	b.WriteString("no kind of repair was asked for. Give one or several of:\n")
-	for _, k := range repairKinds {
-		fmt.Fprintf(&b, "  --%-27s %s\n  %-29s (answers %s)\n", k.flag, k.help, "", k.answers)
+	for _, q := range repair.Requests {
+		if q.Field == nil {
+			q.Flag += "=true|false"
+		}
+		fmt.Fprintf(&b, "  --%-27s %s\n  %-29s (answers %s)\n", q.Flag, q.Help, "", q.Answers)
 	}
-	fmt.Fprintf(&b, "  --%-27s %s\n  %-29s (answers %s)", "strict-affinity=true|false", "set strict affinity", "", strictAnswers)
-	return &exit.Error{Code: exit.CodeUsage, Err: fmt.Errorf("%s", b.String())}
+	return exit.Usagef("%s", strings.TrimSuffix(b.String(), "\n"))
+}
+
+// asksHosts names the flags of repairs that may release addresses which some host may use:
+// those that a request asks for or, without one, all.
+func asksHosts(r *repair.Request) string {
+	var flags []string
+	for _, q := range repair.Requests {
+		if planner.AsksHosts(&q) && (r == nil || q.In(r)) {
+			flags = append(flags, "--"+q.Flag)
+		}
+	}
+	all := strings.Join(flags, ", ")
+	if i := strings.LastIndex(all, ", "); i >= 0 {
+		all = all[:i] + " or" + all[i+1:]
+	}
+	return all
 }
 
 // run makes the plan, prints it, and carries it out if that was asked for.
@@ -286,9 +203,10 @@ func (r *repairCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c := &carrier{env: r.env, sources: &r.sources, hosts: &r.hosts, flags: &r.carry, print: &r.print, planFile: r.out}
+	c := r.print.runner(r.env, &r.sources, &r.hosts, &r.carry)
+	c.PlanFile = r.out
 	if r.apply {
-		switch begun, err := c.finishBegun(ctx, plan.Cluster.GUID, r.request); {
+		switch begun, err := c.FinishBegun(ctx, plan.Cluster.GUID, r.request); {
 		case err != nil:
 			return err
 		case begun: // which changed the cluster
@@ -318,13 +236,13 @@ func (r *repairCommand) run(ctx context.Context) error {
 	}
 	o := r.viewOptions(plan, report)
 	if !r.apply {
-		return exit.Together(append(errs, r.print.plan(r.streams, plan, o))...)
+		return errors.Join(append(errs, r.print.plan(r.streams, plan, o))...)
 	}
-	if err = c.show(plan, o); err == nil {
-		err = c.applyPlan(ctx, plan, nil)
+	if err = r.print.show(r.streams, plan, o); err == nil {
+		err = c.Apply(ctx, plan, nil)
 	}
 	errs = append(errs, err)
-	return exit.Together(errs...)
+	return errors.Join(errs...)
 }
 
 // report makes the report that the plan is shown with. Only a page shows more of it
@@ -352,11 +270,8 @@ func (a *alreadyRead) Read(context.Context) (*blocks.Snapshot, error) { return a
 
 // viewOptions returns what an output of the plan needs to know.
 func (r *repairCommand) viewOptions(plan *repair.Plan, report *audit.Report) view.Options {
-	o := view.Options{
-		Program: r.program, Source: r.sources.Describe(), Report: report,
-		ReportArgs: strings.TrimSpace(r.sources.Arguments() + r.hosts.Arguments()), PortableArgs: strings.TrimSpace(r.sources.Portable() + r.hosts.Portable()),
-	}
-	if !r.apply {
+	o := r.env.viewOptions(&r.sources, r.hosts.Arguments(), r.hosts.Portable())
+	if o.Report = report; !r.apply {
 		o.Next = r.next(plan)
 	}
 	return o
@@ -405,41 +320,6 @@ var confirmedBy = []blocks.Resource{
 	blocks.WhereaboutsPools, blocks.WhereaboutsReservations, blocks.NodeSlicePools, blocks.NetworkAttachments,
 }
 
-// checkNames reports whether the pools and nodes of --pool and --node are there.
-func (r *repairCommand) checkNames(st *state.State) error {
-	rep := audit.NewReport(st, &audit.Result{})
-	for i := range st.Affinities {
-		// A host that has but an affinity is not a node, and in no report.
-		if n := st.Affinities[i].Owner.Node(); n != "" && st.NodeState(n) == nil {
-			rep.Nodes = append(rep.Nodes, audit.NodeReport{Name: n})
-		}
-	}
-	return r.checkSeen(rep, r.request.Pools, r.request.Nodes)
-}
-
-// terminatedNodes returns the nodes that --terminated names, sorted, with those that
-// "all" stands for. It is an error to name one that is Ready, or one that does not exist
-// and owns nothing.
-func (r *repairCommand) terminatedNodes(st *state.State) ([]string, error) {
-	var out []string
-	for _, name := range r.terminated {
-		if name == "all" {
-			out = append(out, planner.UnansweredNodes(st, r.request)...)
-			continue
-		}
-		h := st.NodeState(name)
-		switch {
-		case h != nil && h.Node != nil && h.Node.Ready:
-			return nil, exit.Usagef("--terminated %s: the node is Ready, so that its machine runs", name)
-		case h == nil && st.Complete() && !planner.Leaves(st, name):
-			return nil, exit.Usagef("--terminated %s: no such node, and no allocation of one", name)
-		}
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return slices.Compact(out), nil
-}
-
 // next says how to go on from the plan.
 func (r *repairCommand) next(plan *repair.Plan) []view.NextStep {
 	if len(plan.Steps) == 0 {
@@ -451,7 +331,7 @@ func (r *repairCommand) next(plan *repair.Plan) []view.NextStep {
 		n.Command = r.program + " repair " + r.arguments() + " --out plan.json"
 		return []view.NextStep{n}
 	}
-	if len(r.hosts.Paths) > 0 && slices.ContainsFunc(plan.Steps, func(s repair.Step) bool { return s.AsksHosts() }) {
+	if len(r.hosts.Paths) > 0 && slices.ContainsFunc(plan.Steps, func(s repair.Step) bool { return planner.KindOf(s.Kind).AsksHosts }) {
 		n.Text = strings.Replace(n.Text, "Nothing was written.",
 			"Nothing was written. Applying it reads the host views again, which count for 10 minutes: take new ones first.", 1)
 	}
@@ -489,11 +369,12 @@ func applyNext(plan *repair.Plan) view.NextStep {
 // arguments returns the flags that make another run plan the same.
 func (r *repairCommand) arguments() string {
 	var out string
-	for _, k := range repairKinds {
-		out += flags.Arguments(r.flags, k.flag)
-	}
-	if on := r.request.StrictAffinity; on != nil {
-		out += " --strict-affinity=" + strconv.FormatBool(*on)
+	for _, q := range repair.Requests {
+		if q.Field != nil {
+			out += flags.Arguments(r.flags, q.Flag)
+		} else if on := r.request.StrictAffinity; on != nil {
+			out += " --" + q.Flag + "=" + strconv.FormatBool(*on)
+		}
 	}
 	out += flags.Arguments(r.flags, "pool", "node", "ip", "block", "max-steps", "grace", "observe-twice", "allow-newer-calico")
 	for _, n := range r.request.Terminated {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
-	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // cronJob reads a manifest of the example.
@@ -43,7 +43,7 @@ func TestCronJob(t *testing.T) {
 	checkCronJob(t, &job)
 	args := job.Spec.JobTemplate.Spec.Template.Spec.Containers[0].Args
 
-	c := play(t, testcluster.StoryDrained)
+	c := play(t, seeding.StoryDrained)
 	t.Chdir(t.TempDir()) // as workingDir is
 	kubeconfig, err := c.UserKubeconfig("repairer")
 	if err != nil {

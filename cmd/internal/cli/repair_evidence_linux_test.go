@@ -20,6 +20,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 	"github.com/calico-audit/calico-audit/internal/testenv"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -154,7 +155,7 @@ func (m *nodeMachine) view() *blocks.HostView {
 func TestEvidence(t *testing.T) {
 	ctx := t.Context()
 	cluster := testcluster.Shared(t, testcluster.Options{})
-	s, err := testcluster.NewSeeder(cluster)
+	s, err := seeding.New(cluster)
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -165,11 +166,11 @@ func TestEvidence(t *testing.T) {
 	address := netip.MustParsePrefix("172.16.7.1/16")
 	must(s.Init(ctx))
 	must(s.Pool(ctx, "pods", apiv3.IPPoolSpec{CIDR: "10.7.0.0/24", BlockSize: 28}))
-	must(s.Node(ctx, testcluster.Node{Name: "n1", IPv4: address}))
-	must(s.Node(ctx, testcluster.Node{Name: "n2", NotReady: true}))
+	must(s.Node(ctx, seeding.Node{Name: "n1", IPv4: address}))
+	must(s.Node(ctx, seeding.Node{Name: "n2", NotReady: true}))
 	pod := func(name, node string) netip.Addr {
 		t.Helper()
-		addrs, err := s.Pod(ctx, testcluster.Pod{Namespace: "default", Name: name, Node: node})
+		addrs, err := s.Pod(ctx, seeding.Pod{Namespace: "default", Name: name, Node: node})
 		must(err)
 		return addrs[0]
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -62,7 +63,7 @@ func emptyBlocks(t *testing.T, c *testcluster.Cluster) int {
 // wrong that is an error, by the commands that an operator would type and by what
 // the plan says people have to do.
 func TestStoryIsRepaired(t *testing.T) {
-	c := play(t, testcluster.StoryDrained)
+	c := play(t, seeding.StoryDrained)
 	t.Chdir(t.TempDir())
 	ctx := t.Context()
 	if got := onCluster(t, c, "report", "--fail-on", "error"); got.code != exit.CodeFindings {
@@ -91,13 +92,13 @@ func TestStoryIsRepaired(t *testing.T) {
 		t.Errorf("the journal is %q", j)
 	}
 
-	s, err := testcluster.NewSeeder(c)
+	s, err := seeding.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, node := range []string{"new-1", "new-2"} {
 		// The next pod of each new node claims a block.
-		if _, err := s.Pod(ctx, testcluster.Pod{Namespace: "shop", Name: "next-" + node, Node: node}); err != nil {
+		if _, err := s.Pod(ctx, seeding.Pod{Namespace: "shop", Name: "next-" + node, Node: node}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -148,12 +149,12 @@ func exists(path string) bool {
 }
 
 // restart ends a pod and starts it again on a node.
-func restart(ctx context.Context, t *testing.T, s *testcluster.Seeder, namespace, name, node string) {
+func restart(ctx context.Context, t *testing.T, s *seeding.Seeder, namespace, name, node string) {
 	t.Helper()
 	if err := s.DeletePod(ctx, namespace, name, true); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Pod(ctx, testcluster.Pod{Namespace: namespace, Name: name + "-anew", Node: node}); err != nil {
+	if _, err := s.Pod(ctx, seeding.Pod{Namespace: namespace, Name: name + "-anew", Node: node}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -161,7 +162,7 @@ func restart(ctx context.Context, t *testing.T, s *testcluster.Seeder, namespace
 // TestRepairAndUndo: --apply plans and carries out in one go; undo takes back what
 // can be, says what cannot, and ends accordingly.
 func TestRepairAndUndo(t *testing.T) {
-	c := play(t, testcluster.Story)
+	c := play(t, seeding.Story)
 	t.Chdir(t.TempDir())
 	before := config(t, c)
 	got := onCluster(t, c, "repair", "--strict-affinity=true", "--apply", "--yes", "--out", "plan.json", "--journal", "j.jsonl")
@@ -215,7 +216,7 @@ func config(t *testing.T, c *testcluster.Cluster) map[string]any {
 // TestApplyExits: each way in which a plan is not carried out has its exit code and
 // says why; nothing is written.
 func TestApplyExits(t *testing.T) {
-	c := play(t, testcluster.StoryDrained)
+	c := play(t, seeding.StoryDrained)
 	t.Chdir(t.TempDir())
 	if got := onCluster(t, c, "repair", "--empty-blocks", "--out", "plan.json"); got.code != exit.CodeOK || !strings.Contains(got.stdout, "repair apply plan.json --kubeconfig ") {
 		t.Fatalf("exit code %d\n%s%s", got.code, got.stdout, got.err)
@@ -286,7 +287,7 @@ func TestApplyExits(t *testing.T) {
 // TestInterruptedApply: Ctrl-C before the first step leaves all of them, and the
 // run ends as unfinished.
 func TestInterruptedApply(t *testing.T) {
-	c := play(t, testcluster.StoryDrained)
+	c := play(t, seeding.StoryDrained)
 	t.Chdir(t.TempDir())
 	if got := onCluster(t, c, "repair", "--empty-blocks", "--out", "plan.json"); got.code != exit.CodeOK {
 		t.Fatal(got.err)
@@ -302,7 +303,7 @@ func TestInterruptedApply(t *testing.T) {
 // TestKindsAnswerChecks: the checks that a kind of repair answers name it as their
 // next step, on a real cluster with one of each.
 func TestKindsAnswerChecks(t *testing.T) {
-	c := play(t, testcluster.StoryDrained)
+	c := play(t, seeding.StoryDrained)
 	got := onCluster(t, c, "report", "-o", "json", "--check", "block/empty")
 	fixes := map[string]bool{}
 	for _, f := range got.report(t).Findings {

@@ -13,6 +13,8 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/cmd/internal/document"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/runner"
+	"github.com/calico-audit/calico-audit/cmd/internal/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -64,6 +66,23 @@ func (p *planOutputs) plan(streams genericiooptions.IOStreams, plan *repair.Plan
 // result prints what became of a plan to every output.
 func (p *planOutputs) result(streams genericiooptions.IOStreams, r *repair.Result, o view.Options) error {
 	return p.results.write(streams, "result", r, p.options(streams, o))
+}
+
+// show prints a plan for people to standard error, where a question follows.
+func (p *planOutputs) show(streams genericiooptions.IOStreams, plan *repair.Plan, o view.Options) error {
+	streams.Out = streams.ErrOut
+	return p.table().plan(streams, plan, o)
+}
+
+// runner returns what carries out plans, and prints what comes of it.
+func (p *planOutputs) runner(e env, from *source.Flags, hosts *source.HostFlags, f *runner.Flags) *runner.Runner {
+	shown := e.streams
+	shown.Out = shown.ErrOut
+	return &runner.Runner{
+		Streams: e.streams, Program: e.program, Sources: from, Hosts: hosts, Flags: f, Ask: e.ask,
+		Print: func(r *repair.Result, o view.Options) error { return p.result(e.streams, r, o) },
+		Show:  func(r *repair.Result, o view.Options) error { return p.table().result(shown, r, o) },
+	}
 }
 
 func (p *planOutputs) options(streams genericiooptions.IOStreams, o view.Options) func(toStdout bool) view.Options {

@@ -2,9 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -128,17 +128,10 @@ func (r *reportCommand) complete() (err error) {
 	return err
 }
 
-// arguments returns the flags that have another command read the same and see it alike.
-func (r *reportCommand) arguments() string {
-	return strings.TrimSpace(r.sources.Arguments() + r.hosts.Arguments() + r.grace.arguments())
-}
-
 // viewOptions returns the options of an output.
 func (r *reportCommand) viewOptions(toStdout bool) view.Options {
-	o := view.Options{
-		NoHeaders: r.noHeaders, Program: r.program, Source: r.sources.Describe(), ReportArgs: r.arguments(), PortableArgs: strings.TrimSpace(r.sources.Portable() + r.hosts.Portable() + r.grace.arguments()),
-		Now: time.Now(), FailOn: r.fail.severity, ASCII: r.ascii || toStdout && view.ASCIIOnly(r.streams.Out),
-	}
+	o := r.env.viewOptions(&r.sources, r.hosts.Arguments()+r.grace.arguments(), r.hosts.Portable()+r.grace.arguments())
+	o.NoHeaders, o.FailOn, o.ASCII = r.noHeaders, r.fail.severity, r.ascii || toStdout && view.ASCIIOnly(r.streams.Out)
 	if r.stored != nil || r.ofFleet() { // the other commands read objects, not reports; of a fleet each item has its own
 		o.ReportArgs, o.PortableArgs = "", ""
 	}
@@ -161,7 +154,7 @@ func (r *reportCommand) run(ctx context.Context) error {
 	if sev := r.fail.severity; sev != 0 && rep.AtOrAbove(sev) {
 		errs = append(errs, exit.Findings(fmt.Errorf("there are findings at or above --fail-on %s", sev)))
 	}
-	return exit.Together(errs...)
+	return errors.Join(errs...)
 }
 
 // read returns the report, narrowed and muted as the flags say.
@@ -245,7 +238,7 @@ func (r *reportCommand) audit(ctx context.Context) (*audit.Report, error) {
 
 // incomplete says that what is printed is not whole, and the first reason.
 func incomplete(what string, gaps []blocks.Gap) error {
-	gaps = blocks.NotHeld(gaps)
+	gaps = blocks.Untolerated(gaps)
 	switch n := len(gaps); n {
 	case 0:
 		return fmt.Errorf("the %s is incomplete", what)

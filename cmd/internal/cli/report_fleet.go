@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -55,7 +56,7 @@ func (r *reportCommand) runFleet(ctx context.Context) error {
 	if len(failing) > 0 {
 		errs = append(errs, exit.Findings(fmt.Errorf("there are findings at or above --fail-on %s: %s", r.fail.severity, strings.Join(failing, ", "))))
 	}
-	return exit.Together(errs...)
+	return errors.Join(errs...)
 }
 
 // of returns how one cluster of the fleet is read, as r would.

@@ -9,6 +9,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/runner"
 	"github.com/calico-audit/calico-audit/cmd/internal/source"
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
@@ -25,8 +26,9 @@ type journalReader struct {
 // journalReader reads the journals of --journal, and wraps a reader so that it knows
 // what they tell.
 func (r *reportCommand) journalReader(from source.Reader) (*journalReader, error) {
-	c := &carrier{env: env{program: "calico-audit"}, sources: &r.sources} // the outputs put their own name there
-	out := &journalReader{Reader: from, command: c.finishCommand}
+	out := &journalReader{Reader: from, command: func(f *journal.File) string {
+		return runner.FinishCommand("calico-audit", &r.sources, f) // the outputs put their own name there
+	}}
 	for _, path := range r.journals {
 		file, err := journal.Read(path)
 		if err != nil {

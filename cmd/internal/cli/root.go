@@ -79,6 +79,6 @@ func run(f func(c *cobra.Command, args []string) error) func(*cobra.Command, []s
 			}
 			all = append(all, e)
 		}
-		return exit.Together(all...)
+		return errors.Join(all...)
 	}
 }

@@ -137,7 +137,7 @@ const stableTries = 3
 // awaitStable reads everything and, from a running cluster, reads again what grave
 // findings would rest on, as a report does: objects of different kinds are read one
 // after the other, and what came or went in between would look like damage to
-// whoever reads the snapshot. Findings that the last reading showed and the one
+// anyone who reads the snapshot. Findings that the last reading showed and the one
 // before did not are returned.
 func awaitStable(ctx context.Context, from source.Reader, progress *view.ProgressLine) (*blocks.Snapshot, []audit.Skipped, error) {
 	snapshot, err := from.Read(ctx)

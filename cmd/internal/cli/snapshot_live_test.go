@@ -13,13 +13,14 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // TestSnapshotIsTheCluster: a snapshot of a running cluster gives the report that
 // the cluster gives, byte for byte but for where it was read, in either API group.
 func TestSnapshotIsTheCluster(t *testing.T) {
 	for name, scenario := range map[string]func(context.Context, *testcluster.Cluster) error{
-		"story": testcluster.Story, "dual-stack": testcluster.DualStack,
+		"story": seeding.Story, "dual-stack": seeding.DualStack,
 	} {
 		c := play(t, scenario)
 		sameFromSnapshot(t, name, c)
@@ -73,7 +74,7 @@ func asText(t *testing.T, r *audit.Report) string {
 // TestPartialSnapshot: what may not be read is missing from the snapshot, which is
 // written, says so, and does not look complete wherever it is read.
 func TestPartialSnapshot(t *testing.T) {
-	c := play(t, testcluster.Story)
+	c := play(t, seeding.Story)
 	kubeconfig, err := c.UserKubeconfig("auditor")
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +112,7 @@ func TestPartialSnapshot(t *testing.T) {
 func TestSnapshotOfRandomStates(t *testing.T) {
 	for seed := uint64(1); seed <= 2; seed++ {
 		c := testcluster.Start(t, testcluster.Options{})
-		if err := testcluster.Random(t.Context(), c, seed); err != nil {
+		if err := seeding.Random(t.Context(), c, seed); err != nil {
 			t.Fatal(err)
 		}
 		dir := t.TempDir()

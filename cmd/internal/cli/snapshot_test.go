@@ -122,9 +122,9 @@ func (r *movingReader) Reread(context.Context, *blocks.Snapshot, []blocks.Resour
 	return r.next(), r.err
 }
 
-// TestSettle: a snapshot of a running cluster is read again until what grave
+// TestAwaitStable: a snapshot of a running cluster is read again until what grave
 // findings rest on has been seen twice, as a report would.
-func TestSettle(t *testing.T) {
+func TestAwaitStable(t *testing.T) {
 	calm := func() *blocks.Snapshot {
 		s, err := files.ReadFiles([]string{"../../../examples/snapshots/healthy"}, files.FileOptions{})
 		if err != nil {
@@ -165,9 +165,9 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestSettleGivesUp: a cluster that never keeps still is saved as it was last seen,
+// TestAwaitStableGivesUp: a cluster that never keeps still is saved as it was last seen,
 // and it is said.
-func TestSettleGivesUp(t *testing.T) {
+func TestAwaitStableGivesUp(t *testing.T) {
 	r := &movingReader{}
 	for i := range 10 { // trouble on another node each time
 		s := liveStory(t)

@@ -119,7 +119,9 @@ func TestProgressOnTerminal(t *testing.T) {
 	streams, out, _ := testStreams()
 	streams.ErrOut = tty
 	c := &reportCommand{env: env{streams: streams}, hosts: &source.HostFlags{}, fail: failFlag{failOn: failNever}, output: outputFlags{[]string{"json"}, view.ColorAuto}}
-	c.sources.AddTo(newVersion(c.env))
+	command := newVersion(c.env)
+	c.sources.AddTo(command)
+	c.fleet.addFlags(command)
 	c.sources.Files = []string{"unused"}
 	if err := c.complete(); err != nil {
 		t.Fatal(err)

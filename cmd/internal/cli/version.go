@@ -43,26 +43,29 @@ func versionText(v build.Version) string {
 
 func newVersion(e env) *cobra.Command {
 	var format string
+	formats := view.DataFormats[build.Version]("the version")
 	c := e.command(&cobra.Command{
 		Use:   "version",
 		Short: "Print the version of calico-audit and of what it is built on",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			v := build.Read()
-			write := view.Data[format]
-			switch {
-			case format == "":
-				write = func(w io.Writer, _ any) error { _, err := fmt.Fprint(w, versionText(v)); return err }
-			case write == nil:
-				return exit.Usagef("unknown output format %q: want json or yaml", format)
+			f := view.Format[build.Version]{Write: func(w io.Writer, v build.Version, _ view.Options) error {
+				_, err := io.WriteString(w, versionText(v))
+				return err
+			}}
+			if format != "" {
+				var err error
+				if f, err = formats.Named(format); err != nil {
+					return exit.Usage(err)
+				}
 			}
-			if err := write(e.streams.Out, v); err != nil {
-				return exit.Usage(fmt.Errorf("writing the version: %w", err))
+			if err := f.Write(e.streams.Out, build.Read(), view.Options{}); err != nil {
+				return exit.Usagef("writing the version: %w", err)
 			}
 			return nil
 		},
 	})
-	c.Flags().StringVarP(&format, "output", "o", "", "`FORMAT`: json|yaml; without it, text for people")
-	flags.OneOf(c, "output", "json", "yaml")
+	c.Flags().StringVarP(&format, "output", "o", "", "`FORMAT`: "+strings.Join(formats.Names(), "|")+"; without it, text for people")
+	flags.OneOf(c, "output", formats.Names()...)
 	return c
 }

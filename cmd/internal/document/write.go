@@ -10,7 +10,7 @@ import (
 )
 
 // WriteAtomically writes a file that only its owner may read. It appears under its
-// name once it is whole: whoever reads it meanwhile, and a run that is interrupted,
+// name once it is whole: anyone who reads it meanwhile, and a run that is interrupted,
 // finds what was there before. What exists and is no plain file, such as a pipe, is
 // written to as it is.
 func WriteAtomically(path string, write func(io.Writer) error) (err error) {

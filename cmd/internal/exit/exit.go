@@ -60,37 +60,20 @@ func Findings(err error) error { return &Error{Code: CodeFindings, Err: err} }
 // Failure is an error that none of the others describes: one inside the program.
 func Failure(err error) error { return &Error{Code: CodeFailure, Err: err} }
 
-// allErrors are several errors of one run, each of which counts.
-type allErrors []error
-
-// Error joins the messages, one a line.
-func (a allErrors) Error() string { return errors.Join(a...).Error() }
-
-// Unwrap returns the errors.
-func (a allErrors) Unwrap() []error { return a }
-
-// Together returns errors as one; those that are nil do not count.
-func Together(errs ...error) error {
-	var all allErrors
-	for _, e := range errs {
-		all = append(all, All(e)...)
-	}
-	if len(all) == 0 {
+// All returns the single errors of a run, each of which counts: those that [errors.Join]
+// joined, as long as nothing is wrapped around them.
+func All(err error) (out []error) {
+	joined, ok := err.(interface{ Unwrap() []error }) // not what is within another error
+	switch {
+	case err == nil:
 		return nil
+	case !ok:
+		return []error{err}
 	}
-	return all
-}
-
-// All returns the single errors of a run.
-func All(err error) []error {
-	if err == nil {
-		return nil
+	for _, e := range joined.Unwrap() {
+		out = append(out, All(e)...)
 	}
-	var all allErrors
-	if errors.As(err, &all) {
-		return all
-	}
-	return []error{err}
+	return out
 }
 
 // Code returns the code that counts for an error. Errors without one of

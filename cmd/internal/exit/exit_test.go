@@ -17,7 +17,7 @@ func TestCode(t *testing.T) {
 		want int
 	}{
 		{nil, 0},
-		{exit.Together(nil, nil), 0},
+		{errors.Join(nil, nil), 0},
 		{findings, 1},
 		{usage, 2},
 		{unread, 3},
@@ -25,10 +25,10 @@ func TestCode(t *testing.T) {
 		{fail, 5},
 		{errors.New("of the parser"), 2},
 		{fmt.Errorf("wrapped: %w", unread), 3},
-		{exit.Together(findings, unread), 3},
-		{exit.Together(findings, unread, unfinished), 4},
-		{exit.Together(unread, usage, unfinished), 2},
-		{exit.Together(exit.Together(findings, usage), fail), 5},
+		{errors.Join(findings, unread), 3},
+		{errors.Join(findings, unread, unfinished), 4},
+		{errors.Join(unread, usage, unfinished), 2},
+		{errors.Join(errors.Join(findings, usage), fail), 5},
 	} {
 		if got := exit.Code(c.err); got != c.want {
 			t.Errorf("the code of %v is %d, want %d", c.err, got, c.want)

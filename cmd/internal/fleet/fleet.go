@@ -11,11 +11,11 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/calico-audit/calico-audit/audit"
@@ -153,21 +153,20 @@ type Reader[T view.FleetMember] struct {
 // credentials, is left behind.
 func Read[T view.FleetMember](ctx context.Context, readers []Reader[T], limit time.Duration, show func(string)) ([]view.FleetItem[T], []error) {
 	items, errs := make([]view.FleetItem[T], len(readers)), make([]error, len(readers))
-	slots := make(chan struct{}, atOnce)
 	var done atomic.Int64
-	var all sync.WaitGroup
+	var all errgroup.Group
+	all.SetLimit(atOnce)
 	for i, r := range readers {
-		all.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
+		all.Go(func() error {
 			items[i].FleetCluster = r.FleetCluster
 			if items[i].Of, errs[i] = within(ctx, limit, r.Read); errs[i] != nil {
 				items[i].Error = errs[i].Error()
 			}
 			show(fmt.Sprintf("reading clusters: %d of %d", done.Add(1), len(readers)))
+			return nil
 		})
 	}
-	all.Wait()
+	_ = all.Wait() // each error is its cluster's
 	return items, errs
 }
 

@@ -94,7 +94,7 @@ func TestRead(t *testing.T) {
 func TestSort(t *testing.T) {
 	item := func(context, guid string, critical, warning int, complete bool) view.FleetItem[view.ClusterReport] {
 		return view.FleetItem[view.ClusterReport]{FleetCluster: view.FleetCluster{Context: context}, Of: view.ClusterReport{Report: &audit.Report{
-			Cluster: audit.ReportCluster{GUID: guid}, Complete: complete, Summary: audit.Summary{Critical: critical, Warning: warning},
+			Cluster: audit.ReportCluster{GUID: guid}, Complete: complete, Summary: audit.Summary{FindingCounts: audit.FindingCounts{Critical: critical, Warning: warning}},
 		}}}
 	}
 	f := view.NewFleet(view.FleetKind, fleet.Sort([]view.FleetItem[view.ClusterReport]{

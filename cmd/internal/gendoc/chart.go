@@ -13,6 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
+
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
 const chartPath = "examples/helm/calico-audit"
@@ -53,11 +55,12 @@ func bundled(file string) []string {
 }
 
 // chart returns what the Helm chart shares with the other examples, rules being the
-// alerts of examples/prometheus, and the table of values in its README.
-func chart(rules []byte) ([]document, error) {
-	dashboard, err := os.ReadFile(filepath.Join(root, "examples/grafana/calico-audit.json"))
+// alerts of examples/prometheus and roles what is made again of examples/kubernetes, and the
+// table of values in its README.
+func chart(rules []byte, roles []document) ([]document, error) {
+	dashboard, err := dashboard()
 	if err != nil {
-		return nil, fmt.Errorf("reading the dashboard: %w", err)
+		return nil, err
 	}
 	web, err := os.ReadFile(filepath.Join(root, "examples/kubernetes/agent-tls/web.yaml"))
 	if err != nil {
@@ -68,16 +71,17 @@ func chart(rules []byte) ([]document, error) {
 		return nil, err
 	}
 	out := []document{
+		{dashboardPath, dashboard},
 		{chartPath + "/files/calico-audit.rules.yaml", rules},
 		{chartPath + "/files/calico-audit.json", dashboard},
 		{chartPath + "/files/agent-web.yaml", web},
 		{chartPath + "/README.md", readme},
 	}
 	for _, b := range bundles {
-		built, err := build(b.base, b.components)
+		built, err := build(roles, b.base, b.components)
 		var without []string
 		if err == nil && len(b.components) > 0 {
-			without, err = build(b.base, nil)
+			without, err = build(roles, b.base, nil)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("building examples/kubernetes/%s: %w", b.base, err)
@@ -92,9 +96,34 @@ func chart(rules []byte) ([]document, error) {
 	return out, nil
 }
 
+// dashboardPath is where Grafana's dashboard is.
+const dashboardPath = "examples/grafana/calico-audit.json"
+
+// dashboard returns the dashboard with the colours of severities.
+func dashboard() ([]byte, error) {
+	text, err := os.ReadFile(filepath.Join(root, dashboardPath))
+	if err != nil {
+		return nil, fmt.Errorf("reading the dashboard: %w", err)
+	}
+	for _, l := range view.Looks {
+		for _, place := range []string{
+			`("%s": \{\s*"color": ")[^"]+`,
+			`("options": "%s"\s*\},\s*"properties": \[\s*\{\s*"id": "color",\s*"value": \{\s*"mode": "fixed",\s*"fixedColor": ")[^"]+`,
+			`(?is)("title": "%ss?",.*?"value": null\s*\},\s*\{\s*"color": ")[^"]+`,
+		} {
+			colour := regexp.MustCompile(fmt.Sprintf(place, l.Severity))
+			if !colour.Match(text) {
+				return nil, fmt.Errorf("reading %s: there is no place for the colour of %s", dashboardPath, l.Severity)
+			}
+			text = colour.ReplaceAll(text, []byte("${1}"+l.Grafana))
+		}
+	}
+	return text, nil
+}
+
 // build returns the objects of a kustomization with components, as "kubectl apply -k" has
-// them.
-func build(base string, components []string) ([]string, error) {
+// them, with roles in the place of the files that they are made again of.
+func build(roles []document, base string, components []string) ([]string, error) {
 	dir, err := os.MkdirTemp("", "gendoc")
 	if err != nil {
 		return nil, err
@@ -102,6 +131,13 @@ func build(base string, components []string) ([]string, error) {
 	defer func() { _ = os.RemoveAll(dir) }()
 	if err := os.CopyFS(dir, os.DirFS(filepath.Join(root, "examples/kubernetes"))); err != nil {
 		return nil, err
+	}
+	for _, r := range roles {
+		if name, ok := strings.CutPrefix(r.path, "examples/kubernetes/"); ok {
+			if err := os.WriteFile(filepath.Join(dir, name), r.text, 0o600); err != nil {
+				return nil, err
+			}
+		}
 	}
 	top := filepath.Join(dir, "top")
 	if err := os.Mkdir(top, 0o755); err != nil {

@@ -1,9 +1,9 @@
 // Gendoc writes the documents that are made from the program itself: the command
 // reference, cmd/COMMANDS.md, the documentation of the checks, audit/CHECKS.md, and
 // of the metrics, metrics/METRICS.md, the pictures of the shipped snapshots,
-// examples/pictures, of the alerts what their own text and the checks imply, and of the
-// Helm chart, examples/helm, what it shares with the other examples. It is run from the
-// repository's root. With -check it writes nothing and fails if a document is stale.
+// examples/pictures, of the alerts what their own text and the checks imply, of the roles
+// and the guide the kinds that an audit reads, and of the Helm chart, examples/helm, what it
+// shares with the other examples. It is run from the repository's root. With -check it writes nothing and fails if a document is stale.
 package main
 
 import (
@@ -91,7 +91,11 @@ func documents() ([]document, error) {
 	if err != nil {
 		return nil, err
 	}
-	charted, err := chart(rules[0].text)
+	roles, err := rights()
+	if err != nil {
+		return nil, err
+	}
+	charted, err := chart(rules[0].text, roles)
 	if err != nil {
 		return nil, err
 	}
@@ -99,5 +103,5 @@ func documents() ([]document, error) {
 		{"audit/CHECKS.md", list.Bytes()},
 		{"metrics/METRICS.md", append([]byte(generated), families()...)},
 		{"cmd/COMMANDS.md", append([]byte(generated), commands()...)},
-	}, drawn, rules, charted), nil
+	}, drawn, rules, roles, charted), nil
 }

@@ -68,9 +68,9 @@ func TestDocumentsAreTheSameEachTime(t *testing.T) {
 	}
 }
 
-// TestDocumentsHoldEverything: a section per check, which the table links to, and
+// TestDocumentsAreComplete: a section per check, which the table links to, and
 // every command and flag; nothing of the machine that made them.
-func TestDocumentsHoldEverything(t *testing.T) {
+func TestDocumentsAreComplete(t *testing.T) {
 	t.Setenv("HOME", "/home/somebody-else")
 	docs, err := documents()
 	if err != nil {

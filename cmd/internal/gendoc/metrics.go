@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/metrics"
 )
 
@@ -24,7 +24,7 @@ var labelMeanings = [][2]string{
 	{"whereabouts_pool", "the namespace and name of an IPPool of Whereabouts'"},
 	{"network", "the name of a secondary network (`network_name`); empty for the one without"},
 	{"check", "the ID of a check, such as `pool/no-free-blocks`"},
-	{"severity", strings.Replace(codes(audit.SeverityNames()), ", `info`", " or `info`", 1)},
+	{"severity", strings.Replace(codes(state.SeverityNames()), ", `info`", " or `info`", 1)},
 	{"resource", "a kind of object, by its plural in the older API group, such as `ipamblocks`"},
 	{"version", "the version of calico-audit"},
 	{"revision", "the commit it was built from"},
@@ -52,7 +52,7 @@ that is younger than that promise.
 	for _, g := range metrics.Groups() {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| name | type | labels | unit | meaning | needs | |\n|---|---|---|---|---|---|---|\n", g.Title, g.About)
 		for _, f := range g.Families {
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s | %s |\n", f.Name, typeName(f.Type), codes(f.Labels), f.Unit, inCell(f.Help), codes(f.Needs), stability(f))
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s | %s |\n", f.Name, typeName(f.Type), codes(f.Labels), f.Unit, inCell(f.Help), codes(f.Requires), stability(f))
 		}
 	}
 	b.WriteString("\n## Labels\n\n| label | values |\n|---|---|\n")

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/calico-audit/calico-audit/blocks/cluster"
+	"github.com/calico-audit/calico-audit/blocks/cluster/agents"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 )
@@ -18,7 +18,7 @@ type AgentFlags struct {
 	Ask bool
 
 	selector, namespace, scheme string
-	tls                         cluster.AgentTLS
+	tls                         agents.TLS
 	timeout                     time.Duration
 
 	fs *pflag.FlagSet // nil at first
@@ -30,13 +30,13 @@ func (f *AgentFlags) AddTo(c *cobra.Command) {
 		f.fs = pflag.NewFlagSet("hosts", pflag.ContinueOnError)
 	}
 	f.fs.BoolVar(&f.Ask, "agents", false, "ask the agents on the cluster's nodes for their host views: through the API server, by the right to get pods/proxy, where nothing proves who answers, so that views can refuse a repair and not allow one; or directly, with --agents-ca-file")
-	f.fs.StringVar(&f.selector, "agents-selector", cluster.DefaultAgentSelector, "the `LABELS` of the agents' pods")
+	f.fs.StringVar(&f.selector, "agents-selector", agents.DefaultSelector, "the `LABELS` of the agents' pods")
 	f.fs.StringVar(&f.namespace, "agents-namespace", "", "the `NAMESPACE` of the agents' pods (default: any)")
-	f.fs.StringVar(&f.scheme, "agents-scheme", "", "how the agents are spoken to through the API server: `http|https` (default: what the pod's annotation "+cluster.AgentSchemeAnnotation+" says, else http)")
+	f.fs.StringVar(&f.scheme, "agents-scheme", "", "how the agents are spoken to through the API server: `http|https` (default: what the pod's annotation "+agents.SchemeAnnotation+" says, else http)")
 	f.fs.StringVar(&f.tls.CAFile, "agents-ca-file", "", "`FILE` of the CA certificates that agents' certificates are signed by: agents are then asked directly, at their pods' addresses, and their views prove that they are theirs")
-	f.fs.StringVar(&f.tls.ServerName, "agents-server-name", cluster.AgentServerName, "the `NAME` that agents' certificates are for")
-	f.fs.StringVar(&f.tls.TokenFile, "agents-token-file", "", "`FILE` with a service account token for agents that authorize callers, of the audience "+cluster.AgentServerName+"; sent only to an agent whose certificate is good")
-	f.fs.DurationVar(&f.timeout, "agents-timeout", cluster.DefaultAgentTimeout, "how long one agent may take")
+	f.fs.StringVar(&f.tls.ServerName, "agents-server-name", agents.ServerName, "the `NAME` that agents' certificates are for")
+	f.fs.StringVar(&f.tls.TokenFile, "agents-token-file", "", "`FILE` with a service account token for agents that authorize callers, of the audience "+agents.ServerName+"; sent only to an agent whose certificate is good")
+	f.fs.DurationVar(&f.timeout, "agents-timeout", agents.DefaultTimeout, "how long one agent may take")
 	flags.InGroup(f.fs, flags.Source)
 	c.Flags().AddFlagSet(f.fs)
 	flags.NoFiles(c, "agents-selector", "agents-namespace", "agents-timeout", "agents-server-name")
@@ -44,8 +44,8 @@ func (f *AgentFlags) AddTo(c *cobra.Command) {
 }
 
 // Options checks the flags. All its errors are errors of usage.
-func (f *AgentFlags) Options() (cluster.AgentOptions, error) {
-	o := cluster.AgentOptions{Selector: f.selector, Namespace: f.namespace, Scheme: f.scheme, Timeout: f.timeout}
+func (f *AgentFlags) Options() (agents.Options, error) {
+	o := agents.Options{Selector: f.selector, Namespace: f.namespace, Scheme: f.scheme, Timeout: f.timeout}
 	if !f.Ask {
 		for _, other := range f.Changed() {
 			if strings.HasPrefix(other.Name, "agents-") {

@@ -13,7 +13,8 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
-	"github.com/calico-audit/calico-audit/blocks/files"
+	"github.com/calico-audit/calico-audit/blocks/cluster/agents"
+	"github.com/calico-audit/calico-audit/blocks/hostviews"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 )
@@ -85,9 +86,9 @@ func (h *HostFlags) Arguments() string {
 type HostReader struct {
 	inner  Reader
 	paths  []string
-	opts   files.HostViewOptions
+	opts   hostviews.Options
 	agents *cluster.Kubernetes // nil if they are not asked
-	ask    cluster.AgentOptions
+	ask    agents.Options
 	show   func(string)
 
 	began time.Time
@@ -142,7 +143,7 @@ func (r *HostReader) join(ctx context.Context, s *blocks.Snapshot, keep bool) er
 		r.show("reading host views")
 		opts := r.opts
 		opts.Until = r.until(s)
-		files, err := files.ReadHostViews(s, r.paths, opts)
+		files, err := hostviews.Read(s, r.paths, opts)
 		switch {
 		case err == nil:
 			r.files = &files
@@ -157,7 +158,7 @@ func (r *HostReader) join(ctx context.Context, s *blocks.Snapshot, keep bool) er
 		opts := r.opts
 		// Their views are taken while they are asked, which may last.
 		opts.Until = r.until(s).Add(10 * r.ask.Timeout)
-		asked, err := r.agents.AgentViews(ctx, s, files.AgentView(s, opts), r.ask)
+		asked, err := agents.Views(ctx, r.agents.Pods(), s, hostviews.OfAgent(s, opts), r.ask)
 		switch {
 		case err == nil:
 			r.asked = asked

@@ -15,6 +15,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
+	"github.com/calico-audit/calico-audit/blocks/cluster/agents"
 )
 
 type aNode struct{}
@@ -48,7 +49,7 @@ func TestSourcesOfViewsAreReadApart(t *testing.T) {
 	if err := os.WriteFile(path, []byte(`[{"dst":"10.0.0.0/26","gateway":"192.0.2.1","dev":"eth0","protocol":"bird"}]`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := &HostReader{inner: aNode{}, paths: []string{path}, agents: k, ask: cluster.AgentOptions{Timeout: time.Second}, show: func(string) {}}
+	r := &HostReader{inner: aNode{}, paths: []string{path}, agents: k, ask: agents.Options{Timeout: time.Second}, show: func(string) {}}
 	r.opts.At = time.Now()
 	first, err := r.Read(t.Context())
 	if err != nil || len(first.Hosts.Views) != 1 || len(first.Hosts.Gaps) != 1 {

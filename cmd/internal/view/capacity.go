@@ -39,15 +39,11 @@ func NewCapacityReport(st *state.State, answer *capacity.Answer) *CapacityReport
 // CapacityFormats returns the formats of an answer about capacity. page writes it as a
 // page of HTML.
 func CapacityFormats(page func(io.Writer, *CapacityReport, Options) error) Formats[*CapacityReport] {
-	return Formats[*CapacityReport]{
-		{Name: "table", Help: "the headroom, and what comes of what is assumed, for people; long lists are cut", Write: forPeople((*printer).capacity, false)},
-		{Name: "wide", Help: "the same with every node", Write: forPeople((*printer).capacity, true)},
-		{Name: "json", Help: "the whole answer as JSON", Write: asJSON[*CapacityReport]},
-		{Name: "yaml", Help: "the whole answer as YAML", Write: asYAML[*CapacityReport]},
-		{Name: "jsonpath", Argument: "TEMPLATE", Help: "parts of the answer, as kubectl's jsonpath", with: asPath[*CapacityReport]},
-		{Name: "markdown", Help: "for the change ticket", Write: asMarkdown[*CapacityReport]("capacity")},
-		{Name: "html", Help: "a page with a chart of the blocks that nodes take as they join", Write: page},
-	}
+	return slices.Concat(tables((*printer).capacity, "the headroom, and what comes of what is assumed, for people; long lists are cut", "the same with every node"),
+		DataFormats[*CapacityReport]("the whole answer"), Formats[*CapacityReport]{
+			paths[*CapacityReport]("the answer"), tickets[*CapacityReport]("capacity"),
+			{Name: "html", Help: "a page with a chart of the blocks that nodes take as they join", Write: page},
+		})
 }
 
 // Limits of what the table writes out.
@@ -61,9 +57,9 @@ func (p *printer) capacity(r *CapacityReport) {
 		return
 	}
 	p.section("HEADROOM TODAY, BY THE ALLOCATOR OF CALICO " + r.Rules)
-	p.grid(headroomGrid(r), 2)
+	p.grid(HeadroomTable(r), 2)
 	if o := r.Outcome; o != nil {
-		p.section("WHAT IF " + strings.ToUpper(QuestionText(r.Question)))
+		p.section("WHAT IF " + strings.ToUpper(ScenarioText(r.Scenario)))
 		p.wrapAll("  ", 4, OutcomeLines(r))
 		if len(o.Changes) > 0 {
 			p.section("SMALLEST CHANGES, EACH ENOUGH BY ITSELF")
@@ -71,13 +67,13 @@ func (p *printer) capacity(r *CapacityReport) {
 		}
 		if len(o.Nodes) > 0 {
 			p.section("NODES")
-			p.grid(nodesGrid(o, p.atMost(capacityNodes)), 2)
+			p.grid(NodesTable(o, p.atMost(capacityNodes)), 2)
 			if more := len(o.Nodes) - p.atMost(capacityNodes); more > 0 {
 				p.say(fmt.Sprintf("  … and %d more (-o wide)", more))
 			}
 		}
 		p.section("POOLS AFTERWARDS")
-		p.grid(poolsGrid(o), 2)
+		p.grid(PoolsTable(o), 2)
 	}
 	if len(r.Notes) > 0 {
 		p.section("NOTES")
@@ -85,32 +81,9 @@ func (p *printer) capacity(r *CapacityReport) {
 	}
 }
 
-// CapacityTable is a table of a capacity report, for the formats that draw their own.
-type CapacityTable struct {
-	Titles []string
-	Right  []bool
-	Rows   [][]string
-}
-
-func (g *grid) table() CapacityTable {
-	t := CapacityTable{Rows: g.rows}
-	for _, c := range g.columns {
-		t.Titles, t.Right = append(t.Titles, strings.ToLower(c.title)), append(t.Right, c.right)
-	}
-	return t
-}
-
 // HeadroomTable is the table of what is left.
-func HeadroomTable(r *CapacityReport) CapacityTable { return headroomGrid(r).table() }
-
-// NodesTable is that of the nodes, as many as given.
-func NodesTable(o *capacity.Outcome, most int) CapacityTable { return nodesGrid(o, most).table() }
-
-// PoolsTable is that of the pools afterwards.
-func PoolsTable(o *capacity.Outcome) CapacityTable { return poolsGrid(o).table() }
-
-func headroomGrid(r *CapacityReport) *grid {
-	g := &grid{columns: []column{{title: "POOL"}, {title: "CIDR"}, {title: "BLOCKS LEFT", right: true}, {title: "ADDRESSES LEFT", right: true}, {title: "NODES CAN JOIN"}, {title: "PODS CAN START"}, {title: "THEN"}}}
+func HeadroomTable(r *CapacityReport) *Table {
+	g := &Table{Columns: []Heading{{Title: "POOL"}, {Title: "CIDR"}, {Title: "BLOCKS LEFT", Right: true}, {Title: "ADDRESSES LEFT", Right: true}, {Title: "NODES CAN JOIN"}, {Title: "PODS CAN START"}, {Title: "THEN"}}}
 	for i := range r.Today {
 		h := &r.Today[i]
 		then := "no node uses it"
@@ -132,8 +105,9 @@ func withLimit(n blocks.Count, l capacity.Limit) string {
 	return fmt.Sprintf("%s (%s)", n, l)
 }
 
-func nodesGrid(o *capacity.Outcome, most int) *grid {
-	g := &grid{columns: []column{{title: "NODE"}, {title: "BLOCKS CLAIMED"}, {title: "PODS", right: true}, {title: "BORROWED", right: true}, {title: "REFUSED", right: true}, {title: "BORROWS FROM"}}}
+// NodesTable is that of the nodes, as many as given.
+func NodesTable(o *capacity.Outcome, most int) *Table {
+	g := &Table{Columns: []Heading{{Title: "NODE"}, {Title: "BLOCKS CLAIMED"}, {Title: "PODS", Right: true}, {Title: "BORROWED", Right: true}, {Title: "REFUSED", Right: true}, {Title: "BORROWS FROM"}}}
 	for i := range o.Nodes[:min(most, len(o.Nodes))] {
 		n := &o.Nodes[i]
 		var cidrs []string
@@ -145,8 +119,9 @@ func nodesGrid(o *capacity.Outcome, most int) *grid {
 	return g
 }
 
-func poolsGrid(o *capacity.Outcome) *grid {
-	g := &grid{columns: []column{{title: "POOL"}, {title: "CIDR"}, {title: "BLOCKS BEFORE", right: true}, {title: "AFTER", right: true}, {title: "LEFT", right: true}, {title: "UNUSED IN BLOCKS", right: true}, {title: "WASTED", right: true}}}
+// PoolsTable is that of the pools afterwards.
+func PoolsTable(o *capacity.Outcome) *Table {
+	g := &Table{Columns: []Heading{{Title: "POOL"}, {Title: "CIDR"}, {Title: "BLOCKS BEFORE", Right: true}, {Title: "AFTER", Right: true}, {Title: "LEFT", Right: true}, {Title: "UNUSED IN BLOCKS", Right: true}, {Title: "WASTED", Right: true}}}
 	for i := range o.Pools {
 		p := &o.Pools[i]
 		g.add(p.Pool, p.CIDR.String(), strconv.Itoa(p.Before), strconv.Itoa(p.After), p.Blocks.String(), p.Idle.String(), p.Wasted.String())
@@ -154,8 +129,8 @@ func poolsGrid(o *capacity.Outcome) *grid {
 	return g
 }
 
-// QuestionText says what is assumed.
-func QuestionText(q *capacity.Question) string {
+// ScenarioText says what is assumed.
+func ScenarioText(q *capacity.Scenario) string {
 	var out []string
 	add := func(format string, a ...any) { out = append(out, fmt.Sprintf(format, a...)) }
 	if q.StrictAffinity != nil {
@@ -198,7 +173,7 @@ func OutcomeLines(r *CapacityReport) (out []string) {
 	o := r.Outcome
 	add := func(format string, a ...any) { out = append(out, fmt.Sprintf(format, a...)) }
 	switch {
-	case o.Fits && r.Question.AddNodes > 0:
+	case o.Fits && r.Scenario.AddNodes > 0:
 		add("It fits: every node that joins gets a block of its own, and every pod that starts an address of its node's blocks.")
 	case o.Fits:
 		add("It fits: every pod that starts gets an address of its node's blocks.")

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
@@ -19,7 +20,7 @@ type CheckDoc struct {
 	Remedies []remedies.Remedy `json:"remedies"`
 	Never    string            `json:"never,omitempty"`
 	Verify   string            `json:"verify"`
-	Needs    []blocks.Resource `json:"needs"`
+	Requires []blocks.Resource `json:"needs"`
 }
 
 // CheckDocs is the documentation of checks as data.
@@ -35,7 +36,7 @@ func NewCheckDocs(checks []*audit.Check) CheckDocs {
 	for _, c := range checks {
 		out.Checks = append(out.Checks, CheckDoc{
 			ID: c.ID, Title: c.Title, Severity: c.SeverityText(), Why: c.Why, Confirm: c.Confirm,
-			Misread: c.Misread, Remedies: remedies.Prefer(c.Remedies), Never: c.Never, Verify: c.Verification(), Needs: append([]blocks.Resource{}, c.Requires...),
+			Misread: c.Misread, Remedies: remedies.Prefer(c.Remedies), Never: c.Never, Verify: c.Verification(), Requires: append([]blocks.Resource{}, c.Requires...),
 		})
 	}
 	return out
@@ -47,9 +48,9 @@ type CheckPart struct{ Title, Text string }
 // Parts returns a check's documentation in the order in which it is read; parts that
 // say nothing are left out.
 func (c CheckDoc) Parts() (out []CheckPart) {
-	needs := make([]string, len(c.Needs))
-	for i, r := range c.Needs {
-		needs[i] = string(r)
+	requires := make([]string, len(c.Requires))
+	for i, r := range c.Requires {
+		requires[i] = string(r)
 	}
 	parts := []CheckPart{
 		{"Severity", c.Severity},
@@ -62,7 +63,7 @@ func (c CheckDoc) Parts() (out []CheckPart) {
 		parts = append(parts, CheckPart{title, remedyText(&c.Remedies[i])})
 		title = "Or"
 	}
-	for _, p := range append(parts, CheckPart{"What not to do", c.Never}, CheckPart{"How to verify", c.Verify}, CheckPart{"Needs to read", strings.Join(needs, ", ")}) {
+	for _, p := range append(parts, CheckPart{"What not to do", c.Never}, CheckPart{"How to verify", c.Verify}, CheckPart{"Needs to read", strings.Join(requires, ", ")}) {
 		if p.Text != "" {
 			out = append(out, p)
 		}
@@ -96,18 +97,14 @@ func CheckListFormats() Formats[CheckDocs] { return checkFormats((*printer).chec
 func CheckFormats() Formats[CheckDocs] { return checkFormats((*printer).checks) }
 
 func checkFormats(table func(*printer, CheckDocs)) Formats[CheckDocs] {
-	return Formats[CheckDocs]{
-		{Name: "table", Write: forPeople(table, false)},
-		{Name: "json", Write: asJSON[CheckDocs]},
-		{Name: "yaml", Write: asYAML[CheckDocs]},
-		{Name: "name", Write: asLines(func(d CheckDocs) (out []string) {
-			for _, c := range d.Checks {
-				out = append(out, c.ID)
-			}
-			return out
-		})},
-		{Name: "markdown", Write: asMarkdown[CheckDocs]("checks")},
+	ids := func(d CheckDocs) (out []string) {
+		for _, c := range d.Checks {
+			out = append(out, c.ID)
+		}
+		return out
 	}
+	return slices.Concat(tables(table, "the checks, for people", "")[:1], DataFormats[CheckDocs]("all that is said of them"),
+		Formats[CheckDocs]{{Name: "name", Help: "their IDs, one a line", Write: asLines(ids)}, tickets[CheckDocs]("checks")})
 }
 
 func (p *printer) checkList(d CheckDocs) {

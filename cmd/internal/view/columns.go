@@ -18,7 +18,7 @@ const none = "<none>"
 // asColumns makes a format's Write of custom columns, HEADER:PATH,…: it writes a line
 // per finding.
 func asColumns(spec string) (func(io.Writer, *audit.Report, Options) error, error) {
-	var columns []column
+	var columns []Heading
 	var paths []*jsonpath.JSONPath
 	for _, part := range splitColumns(spec) {
 		title, path, ok := strings.Cut(part, ":")
@@ -29,10 +29,10 @@ func asColumns(spec string) (func(io.Writer, *audit.Report, Options) error, erro
 		if err != nil {
 			return nil, fmt.Errorf("reading custom-columns: %w", err)
 		}
-		columns, paths = append(columns, column{title: title}), append(paths, parsed)
+		columns, paths = append(columns, Heading{Title: title}), append(paths, parsed)
 	}
 	return func(w io.Writer, r *audit.Report, o Options) error {
-		g := &grid{columns: columns, noTitles: o.NoHeaders, gap: "   "}
+		g := &Table{Columns: columns, noTitles: o.NoHeaders, gap: "   "}
 		r = pasted(r, o)
 		for i := range r.Findings {
 			data, err := decoded(r.Findings[i])
@@ -47,12 +47,8 @@ func asColumns(spec string) (func(io.Writer, *audit.Report, Options) error, erro
 			}
 			g.add(row...)
 		}
-		var buf bytes.Buffer
 		lines, _ := g.lines()
-		for _, l := range lines {
-			buf.WriteString(l + "\n")
-		}
-		_, err := w.Write(buf.Bytes())
+		_, err := io.WriteString(w, strings.Join(append(lines, ""), "\n"))
 		return err
 	}, nil
 }

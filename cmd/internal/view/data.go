@@ -15,9 +15,6 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// Data are the formats that write any value as it is.
-var Data = map[string]func(w io.Writer, v any) error{"json": WriteJSON, "yaml": WriteYAML}
-
 func asJSON[T any](w io.Writer, v T, o Options) error { return WriteJSON(w, pasted(v, o)) }
 func asYAML[T any](w io.Writer, v T, o Options) error { return WriteYAML(w, pasted(v, o)) }
 

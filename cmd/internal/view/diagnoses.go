@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 )
 
@@ -34,7 +35,7 @@ func (p *printer) commands(indent string, commands []string) {
 
 // DiagnosisTitle names a diagnosis and counts what it explains.
 func DiagnosisTitle(d *audit.Diagnosis) string {
-	return fmt.Sprintf("%s (%s)", d.ID, Plural(len(d.Findings), "finding", "findings"))
+	return fmt.Sprintf("%s (%s)", d.ID, phrase.Plural(len(d.Findings), "finding"))
 }
 
 // RemedyTitle says what to do, and marks what takes people.

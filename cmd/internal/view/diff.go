@@ -3,6 +3,7 @@ package view
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
@@ -11,14 +12,11 @@ import (
 
 // DiffFormats returns the formats of a comparison.
 func DiffFormats() Formats[*audit.Diff] {
-	return Formats[*audit.Diff]{
-		{Name: "table", Help: "what changed, for people; what did not is only counted", Write: forPeople((*printer).diff, false)},
-		{Name: "wide", Help: "the same in full, with what did not change and the evidence", Write: forPeople((*printer).diff, true)},
-		{Name: "json", Help: "the whole comparison as JSON", Write: asJSON[*audit.Diff]},
-		{Name: "yaml", Help: "the whole comparison as YAML", Write: asYAML[*audit.Diff]},
-		{Name: "name", Help: "the names of what new findings, and those that became worse, are about, one a line", Write: asLines(worseNames)},
-		{Name: "markdown", Help: "for tickets", Write: asMarkdown[*audit.Diff]("diff")},
-	}
+	return slices.Concat(tables((*printer).diff, "what changed, for people; what did not is only counted", "the same in full, with what did not change and the evidence"),
+		DataFormats[*audit.Diff]("the whole comparison"), Formats[*audit.Diff]{
+			{Name: "name", Help: "the names of what new findings, and those that became worse, are about, one a line", Write: asLines(worseNames)},
+			tickets[*audit.Diff]("diff"),
+		})
 }
 
 // worseNames returns the subjects of what is new or worse, each once, in order.
@@ -36,7 +34,7 @@ func worseNames(d *audit.Diff) []string {
 // counts them.
 var changes = map[audit.Change]struct{ title, counted string }{
 	audit.Added: {"NEW", "new"}, audit.Changed: {"SEVERITY CHANGED", "of another severity"}, audit.Fixed: {"FIXED", "fixed"},
-	audit.NotJudged: {"NOT EVALUATED", "not evaluated"}, audit.Unchanged: {"UNCHANGED", "unchanged"}, audit.MutedNow: {"MUTED", "muted"},
+	audit.NotEvaluated: {"NOT EVALUATED", "not evaluated"}, audit.Unchanged: {"UNCHANGED", "unchanged"}, audit.MutedNow: {"MUTED", "muted"},
 }
 
 func changeTitle(g []audit.DiffFinding) string { return changes[g[0].Change].title }
@@ -68,11 +66,11 @@ func alikeChanges(g []audit.DiffFinding, most int) (out []diffAlike) {
 }
 
 func diffCounts(g []audit.DiffFinding) string {
-	var s audit.Summary
+	var c audit.FindingCounts
 	for i := range g {
-		*s.Of(g[i].Severity)++
+		*c.Of(g[i].Severity)++
 	}
-	return SeverityCounts(s)
+	return SeverityCounts(c)
 }
 
 func (p *printer) diff(d *audit.Diff) {
@@ -81,7 +79,7 @@ func (p *printer) diff(d *audit.Diff) {
 		*audit.DiffSide
 	}{{"OLD", &d.Old}, {"NEW", &d.New}} {
 		p.flow(span{text: side.name}, span{text: side.Source}, span{text: cmp.Or(phrase.Time(side.Cluster.TakenAt.Time), "time not known")},
-			completeness(side.Complete), span{text: cmp.Or(SeverityCounts(side.Summary), "no findings")})
+			completeness(side.Complete), span{text: cmp.Or(SeverityCounts(side.Summary.FindingCounts), "no findings")})
 	}
 	for _, g := range diffRuns(d) {
 		title := fmt.Sprintf("%s (%d)", changeTitle(g), len(g))
@@ -124,7 +122,7 @@ func (p *printer) change(f *audit.DiffFinding) {
 
 func diffTotals(s audit.DiffSummary) string {
 	var out []string
-	for i, n := range []int{s.New, s.Changed, s.Fixed, s.NotJudged, s.Unchanged, s.Muted} {
+	for i, n := range []int{s.New, s.Changed, s.Fixed, s.NotEvaluated, s.Unchanged, s.Muted} {
 		if n > 0 {
 			out = append(out, fmt.Sprintf("%d %s", n, changes[audit.Changes[i]].counted))
 		}

@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
@@ -19,13 +20,8 @@ func ExplainFormats() Formats[*explain.Explanation] {
 func ExplainCheckFormats() Formats[CheckDocs] { return explainFormats((*printer).checks) }
 
 func explainFormats[T any](print func(*printer, T)) Formats[T] {
-	return Formats[T]{
-		{Name: "table", Help: "what is known, for people; long lists are cut", Write: forPeople(print, false)},
-		{Name: "wide", Help: "the same in full, with the evidence of findings and the object that each fact is from", Write: forPeople(print, true)},
-		{Name: "json", Help: "the whole explanation as JSON", Write: asJSON[T]},
-		{Name: "yaml", Help: "the whole explanation as YAML", Write: asYAML[T]},
-		{Name: "jsonpath", Argument: "TEMPLATE", Help: "parts of the explanation, as kubectl's jsonpath", with: asPath[T]},
-	}
+	return append(slices.Concat(tables(print, "what is known, for people; long lists are cut", "the same in full, with the evidence of findings and the object that each fact is from"),
+		DataFormats[T]("the whole explanation")), paths[T]("the explanation"))
 }
 
 const (
@@ -51,7 +47,7 @@ func (p *printer) explanation(e *explain.Explanation) {
 		}
 		p.findings(s.Findings, s.Diagnoses)
 		p.related(s.Related)
-		p.outlook(s.Remedies)
+		p.remedies(s.Remedies)
 		if first == "" && len(s.Findings) > 0 {
 			first = s.Findings[0].Check
 		}
@@ -162,7 +158,7 @@ func (p *printer) related(findings []audit.Finding) {
 	}
 }
 
-func (p *printer) outlook(all []explain.Remedy) {
+func (p *printer) remedies(all []explain.Remedy) {
 	if len(all) == 0 {
 		return
 	}

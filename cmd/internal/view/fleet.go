@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 
@@ -48,7 +49,7 @@ type Fleet[T FleetMember] struct {
 type FleetSummary struct {
 	Clusters int `json:"clusters"`
 	Unread   int `json:"unread"`
-	*FleetFindings
+	*audit.FindingCounts
 	*FleetFit
 }
 
@@ -138,18 +139,18 @@ func (f *Fleet[T]) Headline() string {
 	found, nothing := s.found()
 	switch {
 	case s.Unread == s.Clusters:
-		return Plural(s.Clusters, "cluster", "clusters") + ", none of which could be read"
+		return phrase.Plural(s.Clusters, "cluster") + ", none of which could be read"
 	case s.Unread > 0:
-		return fmt.Sprintf("%s, %d not read: %s", Plural(s.Clusters, "cluster", "clusters"), s.Unread, cmp.Or(found, nothing+" in the others"))
+		return fmt.Sprintf("%s, %d not read: %s", phrase.Plural(s.Clusters, "cluster"), s.Unread, cmp.Or(found, nothing+" in the others"))
 	case !f.Complete:
-		return Plural(s.Clusters, "cluster", "clusters") + ": " + cmp.Or(found, nothing+" in what could be read")
+		return phrase.Plural(s.Clusters, "cluster") + ": " + cmp.Or(found, nothing+" in what could be read")
 	}
-	return Plural(s.Clusters, "cluster", "clusters") + ": " + cmp.Or(found, nothing)
+	return phrase.Plural(s.Clusters, "cluster") + ": " + cmp.Or(found, nothing)
 }
 
 func (s *FleetSummary) found() (text, nothing string) {
-	if f := s.FleetFindings; f != nil {
-		return SeverityCounts(audit.Summary{Critical: f.Critical, Error: f.Error, Warning: f.Warning, Info: f.Info}), "no findings"
+	if f := s.FindingCounts; f != nil {
+		return SeverityCounts(*f), "no findings"
 	}
 	return s.FleetFit.String(), "no answer"
 }
@@ -197,21 +198,17 @@ func (x *FleetItem[T]) Line() string {
 // CompareWorst orders clusters, the worst first: those that could not be read, then by how
 // grave they are, those that were read in part before others, and by their numbers.
 func (x *FleetItem[T]) CompareWorst(y *FleetItem[T]) int {
-	if x.Error != "" || y.Error != "" {
-		return compareBool(x.Error != "", y.Error != "")
-	}
-	return cmp.Or(cmp.Compare(y.Of.worst(), x.Of.worst()), compareBool(!x.Complete(), !y.Complete()), slices.Compare(y.Of.numbers(), x.Of.numbers()))
+	return slices.Compare(y.badness(), x.badness())
 }
 
-// compareBool orders true before false.
-func compareBool(a, b bool) int {
+func (x *FleetItem[T]) badness() []int {
 	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
+	case x.Error != "":
+		return []int{math.MaxInt}
+	case !x.Complete():
+		return append([]int{int(x.Of.worst()), 1}, x.Of.numbers()...)
 	}
-	return 1
+	return append([]int{int(x.Of.worst()), 0}, x.Of.numbers()...)
 }
 
 // SameGUID reports whether two items are of clusters with one GUID.
@@ -243,15 +240,12 @@ func (x *FleetCluster) Options(o Options) Options {
 
 // fleetFormats returns the formats of any fleet. page writes it as a page of HTML.
 func fleetFormats[T FleetMember](page func(io.Writer, *Fleet[T], Options) error) Formats[*Fleet[T]] {
-	return Formats[*Fleet[T]]{
-		{Name: "table", Help: "a line per cluster, and what is wrong in each, for people", Write: forPeople(printFleet[T], false)},
-		{Name: "wide", Help: "a line per cluster, and everything of each", Write: forPeople(printFleet[T], true)},
-		{Name: "json", Help: "everything in one document", Write: asJSON[*Fleet[T]]},
-		{Name: "yaml", Help: "the same as YAML", Write: asYAML[*Fleet[T]]},
-		{Name: "jsonpath", Argument: "TEMPLATE", Help: "parts of the document, as kubectl's jsonpath", with: asPath[*Fleet[T]]},
-		{Name: "html", Help: "one page of all clusters", Write: page},
-		{Name: "markdown", Help: "for tickets", Write: fleetMarkdown[T]},
-	}
+	markdown := tickets[*Fleet[T]]("fleet")
+	markdown.Write = fleetMarkdown[T]
+	return slices.Concat(tables(printFleet[T], "a line per cluster, and what is wrong in each, for people", "a line per cluster, and everything of each"),
+		DataFormats[*Fleet[T]]("everything in one document,"), Formats[*Fleet[T]]{
+			paths[*Fleet[T]]("the document"), {Name: "html", Help: "one page of all clusters", Write: page}, markdown,
+		})
 }
 
 func printFleet[T FleetMember](p *printer, f *Fleet[T]) {

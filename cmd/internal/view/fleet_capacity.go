@@ -104,11 +104,11 @@ func (r *CapacityReport) lines() (out []string) {
 		return []string{r.Inconclusive}
 	case o != nil && !o.Fits:
 		for _, x := range []struct {
-			n         int
-			one, many string
-		}{{len(o.WithoutBlock), "node gets no block", "nodes get no block"}, {o.Borrowed, "address borrowed", "addresses borrowed"}, {o.Refused, "pod gets no address", "pods get no address"}} {
+			n               int
+			noun, one, many string
+		}{{len(o.WithoutBlock), "node", "gets no block", "get no block"}, {o.Borrowed, "address", "borrowed", "borrowed"}, {o.Refused, "pod", "gets no address", "get no address"}} {
 			if x.n > 0 {
-				out = append(out, Plural(x.n, x.one, x.many))
+				out = append(out, phrase.PluralVerb(x.n, x.noun, x.one, x.many))
 			}
 		}
 		if t := o.Traffic; t != nil {

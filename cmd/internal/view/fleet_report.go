@@ -19,21 +19,12 @@ type FleetReport = Fleet[ClusterReport]
 // ClusterReport is one of them.
 type ClusterReport struct{ *audit.Report }
 
-// FleetFindings counts findings.
-type FleetFindings struct {
-	Critical int `json:"critical"`
-	Error    int `json:"error"`
-	Warning  int `json:"warning"`
-	Info     int `json:"info"`
-	Muted    int `json:"muted,omitempty"`
-}
-
 func (r ClusterReport) of() *audit.ReportCluster { return &r.Cluster }
 func (r ClusterReport) whole() bool              { return r.Complete }
 
 // worst is the gravest severity of the findings.
 func (r ClusterReport) worst() state.Severity {
-	for _, c := range CountSeverities(r.Summary) {
+	for _, c := range CountSeverities(r.Summary.FindingCounts) {
 		return c.Severity
 	}
 	return 0
@@ -47,14 +38,14 @@ func (r ClusterReport) word() string {
 }
 
 func (r ClusterReport) numbers() (out []int) {
-	for _, s := range severities {
-		out = append(out, *r.Summary.Of(s.severity))
+	for _, s := range state.Severities {
+		out = append(out, *r.Summary.Of(s))
 	}
 	return out
 }
 
 func (r ClusterReport) lines() []string {
-	found := cmp.Or(SeverityCounts(r.Summary), "no findings")
+	found := cmp.Or(SeverityCounts(r.Summary.FindingCounts), "no findings")
 	if n := r.Summary.Muted; n > 0 {
 		found += fmt.Sprintf(", %d muted", n)
 	}
@@ -63,7 +54,7 @@ func (r ClusterReport) lines() []string {
 
 // notWhole says what was not seen first, if anything was not.
 func notWhole(complete bool, gaps []blocks.Gap) []string {
-	if gaps := blocks.NotHeld(gaps); !complete && len(gaps) > 0 {
+	if gaps := blocks.Untolerated(gaps); !complete && len(gaps) > 0 {
 		return []string{"incomplete, not seen: " + gaps[0].String()}
 	} else if !complete {
 		return []string{"incomplete"}
@@ -72,17 +63,16 @@ func notWhole(complete bool, gaps []blocks.Gap) []string {
 }
 
 func (r ClusterReport) addTo(f *FleetSummary) {
-	if f.FleetFindings == nil {
-		f.FleetFindings = &FleetFindings{}
+	if f.FindingCounts == nil {
+		f.FindingCounts = &audit.FindingCounts{}
 	}
-	if r.Report != nil {
-		s := r.Summary
-		f.Critical += s.Critical
-		f.Error += s.Error
-		f.Warning += s.Warning
-		f.Info += s.Info
-		f.Muted += s.Muted
+	if r.Report == nil {
+		return
 	}
+	for _, s := range state.Severities {
+		*f.Of(s) += *r.Summary.Of(s)
+	}
+	f.Muted += r.Summary.Muted
 }
 
 func (r ClusterReport) withCommands(write func(string) string) FleetMember {

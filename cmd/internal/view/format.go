@@ -13,7 +13,11 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// Format is a way of writing values of one type, as -o names it.
+// Format is a way of writing values of one type, as -o names it. The list of a document is
+// beside what writes it for people: those of reports in report.go, of several clusters in
+// fleet.go and fleet_report.go, of explanations, comparisons, capacity and checks in the
+// files of their names, of plans and results in plan.go; version and agent have [DataFormats].
+// What several have stands once, in [tables], [DataFormats], [paths] and [tickets].
 type Format[T any] struct {
 	Name string
 	// Argument names what a format takes, as in "jsonpath=TEMPLATE"; empty if it takes
@@ -38,6 +42,26 @@ func (f Format[T]) usage() string {
 
 // Formats are the formats of a command, in the order in which they are shown.
 type Formats[T any] []Format[T]
+
+// tables are the formats for people, the second of which writes all.
+func tables[T any](print func(*printer, T), table, wide string) Formats[T] {
+	return Formats[T]{{Name: "table", Help: table, Write: forPeople(print, false)}, {Name: "wide", Help: wide, Write: forPeople(print, true)}}
+}
+
+// DataFormats are those that write a value as it is; what says of how much of what.
+func DataFormats[T any](what string) Formats[T] {
+	return Formats[T]{{Name: "json", Help: what + " as JSON", Write: asJSON[T]}, {Name: "yaml", Help: what + " as YAML", Write: asYAML[T]}}
+}
+
+// paths is the format that writes parts of a value.
+func paths[T any](of string) Format[T] {
+	return Format[T]{Name: "jsonpath", Argument: "TEMPLATE", Help: "parts of " + of + ", as kubectl's jsonpath", with: asPath[T]}
+}
+
+// tickets is the format that fills in a template of markdown.tmpl.
+func tickets[T any](template string) Format[T] {
+	return Format[T]{Name: "markdown", Help: "for tickets", Write: asMarkdown[T](template)}
+}
 
 // Names returns the names of the formats with their arguments, for messages.
 func (all Formats[T]) Names() (out []string) {

@@ -3,11 +3,33 @@ package view
 import (
 	"bytes"
 	"errors"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
+
+// TestGuide: the guide lists the formats of a report.
+func TestGuide(t *testing.T) {
+	guide, err := os.ReadFile("../../GUIDE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(guide), "\n`-o` takes ")
+	sentence, _, _ := strings.Cut(rest, ", and may be repeated")
+	var listed, want []string
+	for _, m := range regexp.MustCompile("`([a-z-]+)(?:=…)?`").FindAllStringSubmatch(sentence, -1) {
+		listed = append(listed, m[1])
+	}
+	for _, f := range ReportFormats(nil) {
+		want = append(want, f.Name)
+	}
+	if diff := cmp.Diff(want, listed); diff != "" {
+		t.Errorf("cmd/GUIDE.md lists other formats than -o takes (-want +got):\n%s", diff)
+	}
+}
 
 func TestParseOutput(t *testing.T) {
 	for _, c := range []struct{ value, format, writes, file, err string }{

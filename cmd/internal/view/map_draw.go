@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/blockmap"
@@ -68,7 +69,7 @@ var marks = []struct {
 	{"!", "its node no longer exists", func(c *drawnCell) bool { return c.DeadNode }},
 	{"<", "other nodes borrow addresses of it", func(c *drawnCell) bool { return c.Lent > 0 }},
 	{"?", "no owner", func(c *drawnCell) bool { return c.NoOwner }},
-	{"+", "BlockAffinity exists, its IPAMBlock does not", func(c *drawnCell) bool { return c.Stray }},
+	{"+", "BlockAffinity exists, its IPAMBlock does not", func(c *drawnCell) bool { return c.OrphanAffinity }},
 	{":", "free in part", func(c *drawnCell) bool { return c.partly }},
 }
 
@@ -136,7 +137,7 @@ func (p *printer) drawMap(r *audit.Report, size mapSize) {
 	}
 	p.legend()
 	if more > 0 {
-		p.wrap("", 0, Plural(more, "more pool has blocks", "more pools have blocks")+": -o map draws all.")
+		p.wrap("", 0, phrase.PluralVerb(more, "more pool", "has blocks", "have blocks")+": -o map draws all.")
 	}
 }
 
@@ -259,11 +260,11 @@ func (p *printer) mapOwners(m *blockmap.Pool, lettered bool) {
 	if len(owners) > MapNames && !lettered {
 		rest := m.Owners[MapNames:]
 		most, least := rest[0].Blocks, rest[len(rest)-1].Blocks
-		each := Plural(most, "block", "blocks")
+		each := phrase.Plural(most, "block")
 		if least < most {
 			each = fmt.Sprintf("%d to %s", least, each)
 		}
-		owners = append(owners[:MapNames], fmt.Sprintf("%s with %s each", Plural(len(rest), "other", "others"), each))
+		owners = append(owners[:MapNames], fmt.Sprintf("%s with %s each", phrase.Plural(len(rest), "other"), each))
 	}
 	if len(owners) > 0 {
 		owners[0] = "  " + owners[0]
@@ -298,6 +299,6 @@ func (p *printer) planMaps(plan *repair.Plan) {
 		p.legend()
 	}
 	if more := len(maps) - mapOfPlan.pools; more > 0 {
-		p.wrap("", 0, Plural(more, "more pool is changed.", "more pools are changed."))
+		p.wrap("", 0, phrase.PluralVerb(more, "more pool", "is changed.", "are changed."))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/blockmap"
 )
 
@@ -140,7 +141,7 @@ func fold(m *blockmap.Pool, rows []mapRow, kind blockmap.State, run, places int)
 		return rows
 	}
 	first, n := len(rows)-run, min(run*places, m.Places)
-	rows[first] = mapRow{label: rows[first].label, left: fmt.Sprintf("%s, all %s", Plural(n, "slot", "slots"), kind)}
+	rows[first] = mapRow{label: rows[first].label, left: fmt.Sprintf("%s, all %s", phrase.Plural(n, "slot"), kind)}
 	return rows[:first+1]
 }
 

@@ -45,7 +45,7 @@ func mapReport(t *testing.T, name string) *audit.Report {
 	case "16384":
 		return crowdedReport()
 	case "states":
-		return sketchReport(t, everyState(t))
+		return parseReport(t, everyState(t))
 	}
 	s, err := files.ReadFiles([]string{"../../../examples/snapshots/" + name}, files.FileOptions{})
 	if err != nil {
@@ -56,7 +56,7 @@ func mapReport(t *testing.T, name string) *audit.Report {
 	return r
 }
 
-func sketchReport(t *testing.T, text string) *audit.Report {
+func parseReport(t *testing.T, text string) *audit.Report {
 	t.Helper()
 	s, err := statedsl.Parse(text)
 	if err != nil {
@@ -195,7 +195,7 @@ func TestMapStates(t *testing.T) {
 			for _, x := range []struct {
 				is   bool
 				text string
-			}{{c.Lent > 0, "lent"}, {c.DeadNode, "dead"}, {c.NoOwner, "unowned"}, {len(c.Blocks) > 1, "several"}, {c.Stray, "stray"}} {
+			}{{c.Lent > 0, "lent"}, {c.DeadNode, "dead"}, {c.NoOwner, "unowned"}, {len(c.Blocks) > 1, "several"}, {c.OrphanAffinity, "stray"}} {
 				if x.is {
 					text += " " + x.text
 				}

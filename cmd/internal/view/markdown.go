@@ -14,6 +14,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
 )
 
 // How many of alike things are written out: a ticket has its limits, too.
@@ -26,40 +27,44 @@ const (
 //go:embed markdown.tmpl
 var markdownText string
 
+// TemplateFuncs are what the templates of tickets and of pages have in common.
+var TemplateFuncs = template.FuncMap{
+	"upper": func(v any) string { return strings.ToUpper(fmt.Sprint(v)) }, "lower": strings.ToLower,
+	"inc": func(n int) int { return n + 1 }, "sub": func(a, b int) int { return a - b },
+	"time": func(t audit.Time) string { return phrase.Time(t.Time) }, "plural": phrase.Plural, "anchor": CheckAnchor,
+	"untolerated": blocks.Untolerated, "byReason": skippedByReason, "runway": runwayLines, "runwayBasis": runwayBasis, "mutedBy": mutedBy,
+	"message": Message, "remedy": func(r remedies.Remedy) string { return RemedyTitle(&r) },
+	"target": TargetText, "grace": func(d repair.Duration) string { return phrase.Duration(d.Duration) }, "refusals": refusals, "refusal": refusalTitle,
+	"manual": manualText, "dueTwice": dueTwice, "strict": strictLines, "pools": changedPools,
+}
+
 // markdown are the documents for tickets. Nothing but what goes through text, code or
 // cell may come from a cluster.
-var markdown = template.Must(template.New("").Funcs(template.FuncMap{
+var markdown = template.Must(template.New("").Funcs(TemplateFuncs).Funcs(template.FuncMap{
 	"text": func(v any) string { return mdText(fmt.Sprint(v)) },
 	"code": func(v any) string { return mdCode(fmt.Sprint(v)) },
 	// cell makes something ready for a cell of a table, where a bar would end it even
 	// within code.
 	"cell":    func(s string) string { return strings.ReplaceAll(s, "|", `\|`) },
 	"escaped": escaped.Replace,
-	"upper":   func(v any) string { return strings.ToUpper(fmt.Sprint(v)) },
 	"title":   func(s string) string { return s[:1] + strings.ToLower(s[1:]) },
-	"inc":     func(n int) int { return n + 1 },
-	"sub":     func(a, b int) int { return a - b },
-	"time":    func(t audit.Time) string { return phrase.Time(t.Time) },
-	"plural":  Plural, "counts": SeverityCounts, "seen": Seen, "facts": facts, "anchor": CheckAnchor,
+	"counts":  SeverityCounts, "seen": Seen, "facts": facts,
 
-	"notHeld": blocks.NotHeld, "held": heldGaps, "heldMeans": func() string { return heldMeans },
-	"byReason": SkippedByReason, "checks": skippedChecks, "hostCount": hostCount, "runway": RunwayLines, "runwayBasis": RunwayBasis, "mutedBy": MutedBy, "fullest": FullestFirst,
+	"tolerated": toleratedGaps, "toleratedMeans": func() string { return toleratedMeans }, "checks": skippedChecks, "hostCount": hostCount, "fullest": FullestFirst,
 	"explained": func(ds []audit.Diagnosis) map[string]bool { return Explained(ds...) },
-	"remedy":    func(r remedies.Remedy) string { return RemedyTitle(&r) },
 	"diagnosed": func(o Options, ds []audit.Diagnosis) any {
 		return struct {
 			Options   Options
 			Diagnoses []audit.Diagnosis
 		}{o, ds}
 	},
-	"groups": Groups, "message": Message, "ids": restCodes,
+	"groups": Groups, "ids": restCodes,
 	"shown": func(g []audit.Finding) []audit.Finding { shown, _ := cut(g, markdownShown); return shown },
 
-	"target": TargetText, "grace": ShortGrace, "refusals": Refusals, "refusal": RefusalTitle, "manual": ManualText, "dueTwice": DueTwice,
-	"strict": StrictLines, "codes": codes, "pools": ChangedPools, "outcome": OutcomeText, "totals": resultTotals,
+	"codes": codes, "outcome": OutcomeText, "totals": resultTotals,
 
-	"question": QuestionText, "outcomes": OutcomeLines, "ways": ChangeLines, "headroom": HeadroomTable, "poolsAfter": PoolsTable,
-	"nodesAfter": func(o *capacity.Outcome) CapacityTable { return NodesTable(o, ticketSteps) },
+	"scenario": ScenarioText, "outcomes": OutcomeLines, "ways": ChangeLines, "headroom": HeadroomTable, "poolsAfter": PoolsTable,
+	"nodesAfter": func(o *capacity.Outcome) *Table { return NodesTable(o, ticketSteps) },
 
 	"changes": diffRuns, "change": changeTitle, "diffTotals": diffTotals, "alike": func(g []audit.DiffFinding) []diffAlike { return alikeChanges(g, diffShown) }, "diffCounts": diffCounts,
 }).Parse(markdownText))
@@ -117,7 +122,7 @@ func codes(names []string) string {
 var mdSpecial = strings.NewReplacer(
 	`\`, `\\`, "`", "\\`", "*", `\*`, "[", `\[`, "]", `\]`, "~", `\~`, "|", `\|`, "#", `\#`, "$", `\$`,
 	"&", "&amp;", "<", "&lt;", ">", "&gt;",
-	"@", "@<!-- -->", // so that a name notifies nobody
+	"@", "@<!-- -->", // so that a name notifies no one
 )
 
 // escaped escapes what Markdown would take for markup in texts of our own.

@@ -29,15 +29,11 @@ func ResultFormats() Formats[*repair.Result] {
 }
 
 func planFormats[T any](print func(*printer, T), ids func(T) []string, document string) Formats[T] {
-	return Formats[T]{
-		{Name: "table", Help: "for people; alike steps and refusals are collapsed", Write: forPeople(print, false)},
-		{Name: "wide", Help: "the same with every step, its evidence and its guards, and every refusal", Write: forPeople(print, true)},
-		{Name: "json", Help: "the whole as JSON, as \"repair apply\" reads it", Write: asJSON[T]},
-		{Name: "yaml", Help: "the whole as YAML", Write: asYAML[T]},
-		{Name: "name", Help: "the IDs of the steps, one a line", Write: asLines(ids)},
-		{Name: "jsonpath", Argument: "TEMPLATE", Help: "parts of it, as kubectl's jsonpath", with: asPath[T]},
-		{Name: "markdown", Help: "for the change ticket", Write: asMarkdown[T](document)},
-	}
+	return slices.Concat(tables(print, "for people; alike steps and refusals are collapsed", "the same with every step, its evidence and its guards, and every refusal"),
+		DataFormats[T]("the whole, which \"repair apply\" reads,"), Formats[T]{
+			{Name: "name", Help: "the IDs of the steps, one a line", Write: asLines(ids)},
+			paths[T]("it"), tickets[T](document),
+		})
 }
 
 func stepIDs(plan *repair.Plan) (out []string) {
@@ -67,7 +63,7 @@ func (p *printer) plan(plan *repair.Plan) {
 func (p *printer) planHead(plan *repair.Plan) {
 	c := plan.Cluster
 	head := spans("Plan for cluster "+p.guid(c.GUID), prefixed("Calico ", c.CalicoVersion), prefixed("from ", p.Source),
-		"made "+cmp.Or(phrase.Time(plan.CreatedAt.Time), "at a time not known"), "grace "+ShortGrace(plan.Grace))
+		"made "+cmp.Or(phrase.Time(plan.CreatedAt.Time), "at a time not known"), "grace "+phrase.Duration(plan.Grace.Duration))
 	if !plan.Complete {
 		head = append(head, completeness(false))
 	}
@@ -80,21 +76,9 @@ func (p *printer) planHead(plan *repair.Plan) {
 	}
 }
 
-// ShortGrace writes a duration without the zeros at its end.
-func ShortGrace(d repair.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
-}
-
 func (p *printer) steps(plan *repair.Plan) {
 	if len(plan.Steps) == 0 {
-		p.section("STEPS: none. No automatic steps.")
+		p.section("STEPS: none")
 		return
 	}
 	p.section(fmt.Sprintf("STEPS (%d)", len(plan.Steps)))
@@ -114,7 +98,7 @@ func (p *printer) step(number int, s *repair.Step, plan *repair.Plan) {
 	p.wrap(fmt.Sprintf("%3d. ", number), 5, string(s.Kind)+" "+TargetText(s.Target))
 	p.wrap("     ", 5, s.Because)
 	if s.TwoObservations {
-		p.wrap("     ", 5, DueTwice(plan, "must be seen twice: not before %s"))
+		p.wrap("     ", 5, dueTwice(plan, "must be seen twice: not before %s"))
 	}
 	if !p.wide {
 		return
@@ -127,9 +111,9 @@ func (p *printer) step(number int, s *repair.Step, plan *repair.Plan) {
 	}
 }
 
-// DueTwice says from when on a step that must be seen twice can be carried out, in the
+// dueTwice says from when on a step that must be seen twice can be carried out, in the
 // words of a format for the time, or that only --wait sees it twice.
-func DueTwice(plan *repair.Plan, format string) string {
+func dueTwice(plan *repair.Plan, format string) string {
 	if why := plan.Unobserved(); why != "" {
 		return "must be seen twice: only with --wait, for " + why
 	}
@@ -151,25 +135,19 @@ func TargetText(s state.Subject) string {
 	return id
 }
 
-// PoolChange is a pool as it is, and as the steps would leave it.
-type PoolChange struct{ Before, After *audit.PoolReport }
+// poolChange is a pool as it is, and as the steps would leave it.
+type poolChange struct{ Before, After *audit.PoolReport }
 
-// ChangedPools returns the pools that a plan tells the numbers of; none for a plan
+// changedPools returns the pools that a plan tells the numbers of; none for a plan
 // without steps.
-func ChangedPools(plan *repair.Plan) (out []PoolChange) {
+func changedPools(plan *repair.Plan) (out []poolChange) {
 	for i := range plan.Before {
-		if after := poolNamed(plan.After, plan.Before[i].Name); after != nil && len(plan.Steps) > 0 {
-			out = append(out, PoolChange{&plan.Before[i], after})
+		named := func(p audit.PoolReport) bool { return p.Name == plan.Before[i].Name }
+		if at := slices.IndexFunc(plan.After, named); at >= 0 && len(plan.Steps) > 0 {
+			out = append(out, poolChange{&plan.Before[i], &plan.After[at]})
 		}
 	}
 	return out
-}
-
-func poolNamed(pools []audit.PoolReport, name string) *audit.PoolReport {
-	if i := slices.IndexFunc(pools, func(p audit.PoolReport) bool { return p.Name == name }); i >= 0 {
-		return &pools[i]
-	}
-	return nil
 }
 
 func (p *printer) changedPools(plan *repair.Plan) {
@@ -182,8 +160,8 @@ func (p *printer) changedPools(plan *repair.Plan) {
 		}
 		return before + " → " + after
 	}
-	g := &grid{columns: []column{{title: "POOL"}, {"FREE BLOCKS", true}, {"AVAILABLE ADDRESSES", true}}}
-	for _, c := range ChangedPools(plan) {
+	g := &Table{Columns: []Heading{{Title: "POOL"}, {"FREE BLOCKS", true}, {"AVAILABLE ADDRESSES", true}}}
+	for _, c := range changedPools(plan) {
 		g.add(poolLabel(c.Before), arrow(Short(c.Before.Blocks.Free), Short(c.After.Blocks.Free)),
 			arrow(Short(c.Before.Addresses.Available), Short(c.After.Addresses.Available)))
 	}
@@ -196,33 +174,33 @@ func (p *printer) strict(s *repair.StrictPreview) {
 		return
 	}
 	p.section(fmt.Sprintf("STRICT AFFINITY: %t → %t", s.From, s.To))
-	for _, line := range StrictLines(s) {
+	for _, line := range strictLines(s) {
 		p.wrap("  ", 4, line.Text+CutNames(line.Names, p.atMost(planShown), "… %d more"))
 	}
 }
 
-// StrictLine is a fact about strict affinity, and the names that it ends in.
-type StrictLine struct {
+// strictLine is a fact about strict affinity, and the names that it ends in.
+type strictLine struct {
 	Text  string
 	Names []string
 }
 
-// StrictLines says what a change of strict affinity would mean, a fact a line.
-func StrictLines(s *repair.StrictPreview) []StrictLine {
-	out := []StrictLine{{Text: "No address is borrowed now."}}
+// strictLines says what a change of strict affinity would mean, a fact a line.
+func strictLines(s *repair.StrictPreview) []strictLine {
+	out := []strictLine{{Text: "No address is borrowed now."}}
 	if n := len(s.Borrowers); n > 0 {
-		out[0] = StrictLine{Plural(n, "address is borrowed now and stays so until its pod restarts: ",
-			"addresses are borrowed now and stay so until their pods restart: "), s.Borrowers}
+		out[0] = strictLine{phrase.PluralVerb(n, "address", "is borrowed now and stays so until its pod restarts: ",
+			"are borrowed now and stay so until their pods restart: "), s.Borrowers}
 	}
 	if n := len(s.Starve); n > 0 {
-		out = append(out, StrictLine{Plural(n, "node's next pod gets no address: ", "nodes' next pods get no address: "), s.Starve})
+		out = append(out, strictLine{fmt.Sprintf("%d %s", n, phrase.One(n, "node's next pod gets no address: ", "nodes' next pods get no address: ")), s.Starve})
 	}
 	if s.Unusable > 0 {
-		out = append(out, StrictLine{Text: Plural(s.Unusable, "free address cannot be used any more: its block has no node.",
-			"free addresses cannot be used any more: their blocks have no node.")})
+		out = append(out, strictLine{Text: phrase.PluralVerb(s.Unusable, "free address", "cannot be used any more: its block has no node.",
+			"cannot be used any more: their blocks have no node.")})
 	}
 	if len(s.Windows) > 0 {
-		out = append(out, StrictLine{"Windows nodes need strict affinity: ", s.Windows})
+		out = append(out, strictLine{"Windows nodes need strict affinity: ", s.Windows})
 	}
 	return out
 }
@@ -255,9 +233,9 @@ var refusalTexts = map[repair.RefusalCode]string{
 	repair.RefusedUnknownOwner:  "who owns it is not known",
 }
 
-// Refusals groups a plan's refusals by kind of step and reason, the largest group of
+// refusals groups a plan's refusals by kind of step and reason, the largest group of
 // each kind first.
-func Refusals(plan *repair.Plan) [][]*repair.Refusal {
+func refusals(plan *repair.Plan) [][]*repair.Refusal {
 	type reason struct {
 		kind repair.Kind
 		code repair.RefusalCode
@@ -269,8 +247,8 @@ func Refusals(plan *repair.Plan) [][]*repair.Refusal {
 	return out
 }
 
-// RefusalTitle says what a group of [Refusals] is about.
-func RefusalTitle(g []*repair.Refusal) string {
+// refusalTitle says what a group of [refusals] is about.
+func refusalTitle(g []*repair.Refusal) string {
 	return fmt.Sprintf("%s (%d): %s", g[0].Kind, len(g), cmp.Or(refusalTexts[g[0].Code], string(g[0].Code)))
 }
 
@@ -279,8 +257,8 @@ func (p *printer) refused(plan *repair.Plan) {
 		return
 	}
 	p.section(fmt.Sprintf("NOT TOUCHED (%d)", len(plan.Refused)))
-	for _, g := range Refusals(plan) {
-		p.wrap("  ", 4, RefusalTitle(g))
+	for _, g := range refusals(plan) {
+		p.wrap("  ", 4, refusalTitle(g))
 		some, rest := cut(g, p.atMost(refusedShown))
 		for _, r := range some {
 			p.wrap("    ", 6, TargetText(r.Target)+": "+r.Reason)
@@ -303,7 +281,7 @@ func (p *printer) manual(manual []repair.Manual) {
 		risk := ""
 		for i := range some {
 			m := &some[i]
-			p.wrap(fmt.Sprintf("%3d. ", m.Order), 5, ManualText(m))
+			p.wrap(fmt.Sprintf("%3d. ", m.Order), 5, manualText(m))
 			p.wrap("     ", 5, m.Because)
 			if m.Risk != "" && m.Risk != risk {
 				p.wrap("     risk: ", 11, m.Risk)
@@ -321,9 +299,9 @@ func (p *printer) manual(manual []repair.Manual) {
 	}
 }
 
-// ManualText says what is to be done, and of what, if the action does not say so
+// manualText says what is to be done, and of what, if the action does not say so
 // itself.
-func ManualText(m *repair.Manual) string {
+func manualText(m *repair.Manual) string {
 	id := m.Target.ID()
 	if id == "" || m.Target.Kind == state.KindIP || strings.Contains(m.Action, id) {
 		return m.Action

@@ -148,46 +148,45 @@ func (p *printer) flow(pieces ...span) {
 	}
 }
 
-// column is a column of a grid.
-type column struct {
-	title string
-	// right aligns numbers.
-	right bool
+// Heading heads a column of a table, which is aligned to the right for numbers.
+type Heading struct {
+	Title string
+	Right bool
 }
 
-// grid is text in aligned columns.
-type grid struct {
-	columns []column
-	rows    [][]string
+// Table is text in aligned columns.
+type Table struct {
+	Columns []Heading
+	Rows    [][]string
 	// noTitles leaves out the line of titles.
 	noTitles bool
 	// gap is what stands between columns; empty means two blanks.
 	gap string
 }
 
-func (g *grid) add(cells ...string) { g.rows = append(g.rows, cells) }
+func (g *Table) add(cells ...string) { g.Rows = append(g.Rows, cells) }
 
 // drop leaves out a column.
-func (g *grid) drop(title string) {
-	i := slices.IndexFunc(g.columns, func(c column) bool { return c.title == title })
-	g.columns = slices.Delete(g.columns, i, i+1)
-	for n, row := range g.rows {
-		g.rows[n] = slices.Delete(row, i, i+1)
+func (g *Table) drop(title string) {
+	i := slices.IndexFunc(g.Columns, func(c Heading) bool { return c.Title == title })
+	g.Columns = slices.Delete(g.Columns, i, i+1)
+	for n, row := range g.Rows {
+		g.Rows[n] = slices.Delete(row, i, i+1)
 	}
 }
 
-// lines returns the grid's lines, cleaned and aligned by display width, and the width
+// lines returns the table's lines, cleaned and aligned by display width, and the width
 // of the widest.
-func (g *grid) lines() (out []string, width int) {
-	rows := g.rows
+func (g *Table) lines() (out []string, width int) {
+	rows := g.Rows
 	if !g.noTitles {
-		titles := make([]string, len(g.columns))
-		for i, c := range g.columns {
-			titles[i] = c.title
+		titles := make([]string, len(g.Columns))
+		for i, c := range g.Columns {
+			titles[i] = c.Title
 		}
 		rows = append([][]string{titles}, rows...)
 	}
-	widths := make([]int, len(g.columns))
+	widths := make([]int, len(g.Columns))
 	for i := range widths {
 		widths[i] = widest(rows, func(row *[]string) string { return (*row)[i] })
 	}
@@ -198,7 +197,7 @@ func (g *grid) lines() (out []string, width int) {
 	for _, row := range rows {
 		cells := make([]string, len(row))
 		for i, c := range row {
-			cells[i] = pad(Clean(c), widths[i], g.columns[i].right)
+			cells[i] = pad(Clean(c), widths[i], g.Columns[i].Right)
 		}
 		l := strings.TrimRight(strings.Join(cells, gap), " ")
 		out, width = append(out, l), max(width, displayWidth(l))
@@ -206,7 +205,7 @@ func (g *grid) lines() (out []string, width int) {
 	return out, width
 }
 
-func (p *printer) grid(g *grid, indent int) {
+func (p *printer) grid(g *Table, indent int) {
 	lines, _ := g.lines()
 	for _, l := range lines {
 		p.say(strings.Repeat(" ", indent) + l)

@@ -17,19 +17,16 @@ import (
 
 // ReportFormats returns the formats of a report. page writes it as a page of HTML.
 func ReportFormats(page func(io.Writer, *audit.Report, Options) error) Formats[*audit.Report] {
-	return Formats[*audit.Report]{
-		{Name: "table", Help: "an overview for people; alike findings are collapsed", Write: forPeople((*printer).report, false)},
-		{Name: "wide", Help: "the same with every finding, its evidence, and the nodes", Write: forPeople((*printer).report, true)},
+	return slices.Concat(tables((*printer).report, "an overview for people; alike findings are collapsed", "the same with every finding, its evidence, and the nodes"), Formats[*audit.Report]{
 		{Name: "map", Help: "the map of the pools' blocks, drawn with characters", Write: forPeople((*printer).mapAlone, false)},
-		{Name: "json", Help: "the whole report as JSON", Write: asJSON[*audit.Report]},
-		{Name: "yaml", Help: "the whole report as YAML", Write: asYAML[*audit.Report]},
+	}, DataFormats[*audit.Report]("the whole report"), Formats[*audit.Report]{
 		{Name: "name", Help: "the names of what the findings are about, one a line", Write: asLines(subjectNames)},
-		{Name: "jsonpath", Argument: "TEMPLATE", Help: "parts of the report, as kubectl's jsonpath", with: asPath[*audit.Report]},
+		paths[*audit.Report]("the report"),
 		{Name: "custom-columns", Argument: "SPEC", Help: "a line per finding with columns HEADER:PATH,…", with: asColumns},
 		{Name: "html", Help: "a page of its own to keep, look at and pass on", Write: page},
 		{Name: "junit", Help: "a test case per check, for CI systems", Write: writeJUnit},
-		{Name: "markdown", Help: "for tickets", Write: asMarkdown[*audit.Report]("report")},
-	}
+		tickets[*audit.Report]("report"),
+	})
 }
 
 // subjectNames returns the subjects of the findings as "kubectl get -o name" names
@@ -117,11 +114,11 @@ func (p *printer) taken(at time.Time) string {
 func age(d time.Duration) string {
 	switch {
 	case d < 2*time.Hour:
-		return Plural(int(d.Minutes()), "minute", "minutes")
+		return phrase.Plural(int(d.Minutes()), "minute")
 	case d < 48*time.Hour:
-		return Plural(int(d.Hours()), "hour", "hours")
+		return phrase.Plural(int(d.Hours()), "hour")
 	}
-	return Plural(int(d.Hours()/24), "day", "days")
+	return phrase.Plural(int(d.Hours()/24), "day")
 }
 
 // pools writes the pools' numbers: as a grid, or pool by pool where the grid is
@@ -131,7 +128,7 @@ func (p *printer) pools(r *audit.Report) {
 		return
 	}
 	p.blank()
-	g := &grid{columns: []column{{title: "POOL"}, {title: "CIDR"}, {title: "SIZE"}, {"IN USE", true}, {"", true}, {"AVAIL", true}, {"RESERVED", true},
+	g := &Table{Columns: []Heading{{Title: "POOL"}, {Title: "CIDR"}, {Title: "SIZE"}, {"IN USE", true}, {"", true}, {"AVAIL", true}, {"RESERVED", true},
 		{"BLOCKS", true}, {"FREE", true}, {"ALLOCATABLE", true}, {"RELEASABLE", true}, {"NEEDED", true}}}
 	asFree := true // allocatable is what is free, unless blocks of another size lie about, or the allocator takes empty ones
 	for i := range r.Pools {
@@ -195,9 +192,9 @@ func (p *printer) nodes(r *audit.Report) {
 		return fmt.Sprintf("%d: %s", n, strings.Join(nodes, " "))
 	}
 	p.blank()
-	g := &grid{columns: []column{
-		{title: "NODE"}, {"BLOCKS", true}, {"EMPTY", true}, {"ADDRESSES", true},
-		{title: "BORROWED FROM"}, {title: "BORROWED BY"}, {title: "BLOCK CIDRS"},
+	g := &Table{Columns: []Heading{
+		{Title: "NODE"}, {"BLOCKS", true}, {"EMPTY", true}, {"ADDRESSES", true},
+		{Title: "BORROWED FROM"}, {Title: "BORROWED BY"}, {Title: "BLOCK CIDRS"},
 	}}
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
@@ -216,8 +213,8 @@ const NothingSeen = "No IP pool and no block was seen, so there was nothing to a
 
 // Seen counts what was looked at.
 func Seen(s audit.Summary) string {
-	return fmt.Sprintf("%s, %s, %s, %s", Plural(s.Nodes, "node", "nodes"), Plural(s.Pools, "pool", "pools"),
-		Plural(s.Blocks, "block", "blocks"), Plural(s.Allocations, "allocated address", "allocated addresses"))
+	return fmt.Sprintf("%s, %s, %s, %s", phrase.Plural(s.Nodes, "node"), phrase.Plural(s.Pools, "pool"),
+		phrase.Plural(s.Blocks, "block"), phrase.Plural(s.Allocations, "allocated address"))
 }
 
 func (p *printer) foot(r *audit.Report) {
@@ -246,7 +243,7 @@ func (p *printer) foot(r *audit.Report) {
 // totals counts the findings by severity.
 func (p *printer) totals(r *audit.Report) {
 	var spans []span
-	for i, c := range CountSeverities(r.Summary) {
+	for i, c := range CountSeverities(r.Summary.FindingCounts) {
 		if i > 0 {
 			spans = append(spans, span{text: ", "})
 		}
@@ -261,19 +258,19 @@ func (p *printer) totals(r *audit.Report) {
 // notSeen says what could not be read, and which checks gave no verdict.
 func (p *printer) notSeen(gaps []blocks.Gap, skipped []audit.Skipped) {
 	title := func(title string) { p.blank(); p.line(span{title, styleWarning}) }
-	if unseen := blocks.NotHeld(gaps); len(unseen) > 0 {
+	if unseen := blocks.Untolerated(gaps); len(unseen) > 0 {
 		title("NOT SEEN")
 		p.wrapAll("  ", 4, texts(unseen))
 	}
-	if held := heldGaps(gaps); len(held) > 0 {
+	if held := toleratedGaps(gaps); len(held) > 0 {
 		title("UNREADABLE")
-		p.wrap("  ", 2, heldMeans+":")
+		p.wrap("  ", 2, toleratedMeans+":")
 		p.wrapAll("  ", 4, texts(held))
 	}
 	if len(skipped) > 0 {
 		title("NOT EVALUATED")
 	}
-	for _, s := range SkippedByReason(skipped) {
+	for _, s := range skippedByReason(skipped) {
 		p.wrap("  ", 4, skippedChecks(s)+": "+s[0].Reason)
 	}
 }
@@ -285,16 +282,16 @@ func texts[T fmt.Stringer](list []T) (out []string) {
 	return out
 }
 
-// heldMeans says what follows from gaps that are held.
-const heldMeans = "the report is complete: such a pod keeps every address that is recorded for it"
+// toleratedMeans says what follows from gaps that are held.
+const toleratedMeans = "the report is complete: such a pod keeps every address that is recorded for it"
 
-// heldGaps returns the gaps that leave a report complete.
-func heldGaps(gaps []blocks.Gap) []blocks.Gap {
-	return slices.DeleteFunc(slices.Clone(gaps), func(g blocks.Gap) bool { return !g.Held })
+// toleratedGaps returns the gaps that leave a report complete.
+func toleratedGaps(gaps []blocks.Gap) []blocks.Gap {
+	return slices.DeleteFunc(slices.Clone(gaps), func(g blocks.Gap) bool { return !g.Tolerated })
 }
 
-// SkippedByReason joins the checks that were skipped for the same reason.
-func SkippedByReason(skipped []audit.Skipped) [][]*audit.Skipped {
+// skippedByReason joins the checks that were skipped for the same reason.
+func skippedByReason(skipped []audit.Skipped) [][]*audit.Skipped {
 	return groupBy(skipped, func(s *audit.Skipped) string { return s.Reason })
 }
 
@@ -304,50 +301,6 @@ func skippedChecks(skipped []*audit.Skipped) string {
 		names[i] = s.Check
 	}
 	return strings.Join(names, ", ")
-}
-
-// hostGapsShown is how many gaps of host views the table names one by one.
-const hostGapsShown = 6
-
-// hosts says of how many nodes there are host views, and which are missing: in the
-// table in some lines, with wide set in full.
-func (p *printer) hosts(r *audit.Report) {
-	if r.HostViews == nil && r.HostGaps == nil {
-		return
-	}
-	p.blank()
-	p.wrap("Host views: ", 2, hostCount(r))
-	if p.wide && len(r.HostViews) > 0 {
-		g := &grid{columns: []column{{title: "NODE"}, {title: "TAKEN AT"}, {title: "TAKEN BY"}, {"ROUTES", true}, {"NAMESPACES", true}, {title: "SOURCE"}}}
-		for _, v := range r.HostViews {
-			maker := "ip route"
-			if v.Agent {
-				maker = "agent"
-			}
-			g.add(v.Node, phrase.Time(v.TakenAt.Time), maker, strconv.Itoa(v.Routes), strconv.Itoa(v.Namespaces), v.Source)
-		}
-		p.grid(g, 2)
-	}
-	gaps, rest := cut(r.HostGaps, p.atMost(hostGapsShown))
-	p.wrapAll("  ", 4, texts(gaps))
-	if rest > 0 {
-		p.wrap("  ", 4, fmt.Sprintf("… and %d more; -o wide shows them", rest))
-	}
-}
-
-func hostCount(r *audit.Report) string {
-	seen := map[bool]map[string]bool{false: {}, true: {}} // by whether it is not a node
-	for _, v := range r.HostViews {
-		seen[v.NoNode][v.Node] = true
-	}
-	text := fmt.Sprintf("of %d of %s", len(seen[false]), Plural(r.Summary.Nodes, "node", "nodes"))
-	if n := len(seen[true]); n > 0 {
-		text += fmt.Sprintf(", and of %s not in the cluster", Plural(n, "machine", "machines"))
-	}
-	if n := len(r.HostGaps); n > 0 {
-		text += "; " + Plural(n, "gap", "gaps")
-	}
-	return text
 }
 
 // muted says what was muted, and by what: in the table in one line, with wide set
@@ -360,7 +313,7 @@ func (p *printer) muted(r *audit.Report) {
 	if p.wide {
 		p.say("MUTED")
 		for i := range r.Muted {
-			p.wrap("  ", 4, MutedBy(&r.Muted[i]))
+			p.wrap("  ", 4, mutedBy(&r.Muted[i]))
 			p.wrapAll("    ", 6, MutedFindings(&r.Muted[i]))
 		}
 		return
@@ -368,18 +321,18 @@ func (p *printer) muted(r *audit.Report) {
 	var parts []string
 	for i := range r.Muted {
 		if m := &r.Muted[i]; m.Count > 0 || m.Expired {
-			parts = append(parts, MutedBy(m))
+			parts = append(parts, mutedBy(m))
 		}
 	}
-	text := Plural(r.Summary.Muted, "finding", "findings") + prefixed(": ", strings.Join(parts, "; "))
+	text := phrase.Plural(r.Summary.Muted, "finding") + prefixed(": ", strings.Join(parts, "; "))
 	if r.Summary.Muted > 0 {
 		text += "; -o wide shows them"
 	}
 	p.wrap("Muted: ", 2, text)
 }
 
-// MutedBy says how many findings a rule muted.
-func MutedBy(m *audit.Muted) string {
+// mutedBy says how many findings a rule muted.
+func mutedBy(m *audit.Muted) string {
 	text := m.Rule
 	if m.Baseline {
 		text = "baseline " + text
@@ -391,7 +344,7 @@ func MutedBy(m *audit.Muted) string {
 		}
 		return text + ")"
 	}
-	return text + " (" + Plural(m.Count, "finding", "findings") + ")"
+	return text + " (" + phrase.Plural(m.Count, "finding") + ")"
 }
 
 // MutedFindings says what a rule muted, a finding a text.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -88,7 +89,7 @@ func (p *printer) result(r *repair.Result) {
 		}
 		text := stepText(x)
 		if len(alike) > 1 {
-			text = Plural(len(alike), "step", "steps")
+			text = phrase.Plural(len(alike), "step")
 		}
 		p.wrap(pad(OutcomeText(x, r.Undo), resultIndent-2, false)+"  ", resultIndent, text)
 		if x.Reason != "" {
@@ -110,7 +111,7 @@ func (p *printer) result(r *repair.Result) {
 	what := "No steps: "
 	if n := len(r.Outcomes); n > 0 {
 		p.blank()
-		what = "Of " + Plural(n, "step", "steps") + ": "
+		what = "Of " + phrase.Plural(n, "step") + ": "
 	}
 	p.wrap("", 0, what+resultTotals(r)+".")
 	p.wrapAll("Not seen: ", 10, r.Gaps)

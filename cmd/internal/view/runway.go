@@ -5,17 +5,17 @@ import (
 	"github.com/calico-audit/calico-audit/audit/runway"
 )
 
-// RunwayLines says when a pool's blocks run out, and when its addresses; nothing where that
+// runwayLines says when a pool's blocks run out, and when its addresses; nothing where that
 // was not asked for.
-func RunwayLines(p *runway.Pool) []string {
+func runwayLines(p *runway.Pool) []string {
 	if p == nil {
 		return nil
 	}
 	return []string{p.Blocks.Sentence("blocks"), p.Addresses.Sentence("addresses")}
 }
 
-// RunwayBasis says what the runways of a report rest on; nothing where there are none.
-func RunwayBasis(r *audit.Report) string {
+// runwayBasis says what the runways of a report rest on; nothing where there are none.
+func runwayBasis(r *audit.Report) string {
 	for i := range r.Pools {
 		if w := r.Pools[i].Runway; w != nil {
 			return "By " + w.Blocks.Basis.Source + ", counted from " + w.Blocks.Basis.To
@@ -26,14 +26,14 @@ func RunwayBasis(r *audit.Report) string {
 
 // runway says of each pool when it runs out.
 func (p *printer) runway(r *audit.Report) {
-	basis := RunwayBasis(r)
+	basis := runwayBasis(r)
 	if basis == "" {
 		return
 	}
 	p.blank()
 	p.say("RUNWAY")
 	for i := range r.Pools {
-		for _, line := range RunwayLines(r.Pools[i].Runway) {
+		for _, line := range runwayLines(r.Pools[i].Runway) {
 			p.wrap("  "+r.Pools[i].Name+": ", 4, line)
 		}
 	}

@@ -34,7 +34,7 @@ func (p *printer) secondary(r *audit.Report) {
 		return
 	}
 	p.blank()
-	g := &grid{columns: []column{{title: "WHEREABOUTS POOL"}, {title: "RANGE"}, {title: "NETWORK"}, {"IN USE", true}, {"", true}, {"AVAIL", true}}}
+	g := &Table{Columns: []Heading{{Title: "WHEREABOUTS POOL"}, {Title: "RANGE"}, {Title: "NETWORK"}, {"IN USE", true}, {"", true}, {"AVAIL", true}}}
 	shown, rest := cut(FullestFirst(r.WhereaboutsPools), p.atMost(SecondaryShown))
 	for _, pl := range shown {
 		whole, share, left := "-", "-", "-"

@@ -1,14 +1,16 @@
 package view
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// The styles. Severity is coloured, and what is missing is, as a warning; both are
-// written in words as well. A page has its colours from page/assets/map.css.
+// The styles of terminals. Severity is coloured, and what is missing is, as a warning; both
+// are written in words as well.
 const (
 	styleCritical style = "1;97;41" // white on red: terminals that have no bold show it apart from an error
 	styleError    style = "31"
@@ -16,23 +18,33 @@ const (
 	styleInfo     style = "36"
 )
 
-// severities is what outputs know of each severity, the worst first: the words for one
-// and several findings, and the colour.
-var severities = []struct {
-	severity  state.Severity
-	one, many string
-	style     style
-}{
-	{state.Critical, "critical", "critical", styleCritical},
-	{state.Error, "error", "errors", styleError},
-	{state.Warning, "warning", "warnings", styleWarning},
-	{state.Info, "info", "info", styleInfo},
+// Look is what outputs know of a severity: the words for one and several findings, and its
+// colour, which no output has from elsewhere: on terminals, on pages as text and as the
+// filling of blocks, and in Grafana by its name there.
+type Look struct {
+	Severity   state.Severity
+	one, many  string
+	style      style
+	Text, Fill Shades
+	Grafana    string
+}
+
+// Shades are a colour on light and on dark ground, as CSS has it.
+type Shades struct{ Light, Dark string }
+
+// Looks are those of all severities, the worst first. After a change, "make generate" writes
+// the pictures and the dashboard.
+var Looks = []Look{
+	{state.Critical, "critical", "critical", styleCritical, Shades{"#a10024", "#ff8f9d"}, Shades{"#a10024", "#ff5c72"}, "red"},
+	{state.Error, "error", "errors", styleError, Shades{"#b23c00", "#ffa168"}, Shades{"#dd6b20", "#ee8340"}, "orange"},
+	{state.Warning, "warning", "warnings", styleWarning, Shades{"#7a5800", "#e8bf5a"}, Shades{"#e0b13a", "#d4a93c"}, "yellow"},
+	{state.Info, "info", "info", styleInfo, Shades{"#3a5a80", "#9dbde4"}, Shades{"#8fa9c9", "#5f7ba0"}, "blue"},
 }
 
 // styleOf returns the colour of a severity; none for what is no severity.
 func styleOf(s state.Severity) style {
-	for _, x := range severities {
-		if x.severity == s {
+	for _, x := range Looks {
+		if x.Severity == s {
 			return x.style
 		}
 	}
@@ -50,20 +62,20 @@ type SeverityCount struct {
 
 // CountSeverities counts findings by severity, the worst first, and leaves those out
 // that no finding has.
-func CountSeverities(s audit.Summary) (out []SeverityCount) {
-	for _, x := range severities {
-		if n := *s.Of(x.severity); n > 0 {
-			out = append(out, SeverityCount{x.severity, Plural(n, x.one, x.many)})
+func CountSeverities(c audit.FindingCounts) (out []SeverityCount) {
+	for _, x := range Looks {
+		if n := *c.Of(x.Severity); n > 0 {
+			out = append(out, SeverityCount{x.Severity, fmt.Sprintf("%d %s", n, phrase.One(n, x.one, x.many))})
 		}
 	}
 	return out
 }
 
 // SeverityCounts counts findings in words, "1 critical, 2 errors"; empty for none.
-func SeverityCounts(s audit.Summary) string {
+func SeverityCounts(c audit.FindingCounts) string {
 	var out []string
-	for _, c := range CountSeverities(s) {
-		out = append(out, c.Text)
+	for _, x := range CountSeverities(c) {
+		out = append(out, x.Text)
 	}
 	return strings.Join(out, ", ")
 }

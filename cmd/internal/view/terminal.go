@@ -1,7 +1,6 @@
 package view
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -32,25 +31,10 @@ const (
 	ColorNever  = "never"
 )
 
-// CheckColor reports whether a value of --color makes sense.
-func CheckColor(mode string) error {
-	switch mode {
-	case ColorAuto, ColorAlways, ColorNever:
-		return nil
-	}
-	return fmt.Errorf("unknown value %q of --color: want auto, always or never", mode)
-}
-
-// UseColor tells whether output to a writer is coloured: "auto" means on a
+// UseColor reports whether output to a writer is coloured: "auto" means on a
 // terminal, unless NO_COLOR or TERM=dumb say no.
 func UseColor(mode string, w io.Writer) bool {
-	switch mode {
-	case ColorAlways:
-		return true
-	case ColorAuto:
-		return printers.AllowsColorOutput(w)
-	}
-	return false
+	return mode == ColorAlways || mode == ColorAuto && printers.AllowsColorOutput(w)
 }
 
 // ProgressOn returns the line that shows how far reading has come: on a

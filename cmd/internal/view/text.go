@@ -15,7 +15,7 @@ import (
 )
 
 // Clean makes characters visible that a terminal would act upon, or that would
-// hide or reorder others. Names come from the cluster, and whoever may create an
+// hide or reorder others. Names come from the cluster, and anyone who may create an
 // object there may choose them.
 func Clean(s string) string {
 	if isClean(s) {
@@ -100,14 +100,6 @@ func wrapWords(s string, width int) []string {
 		lines = append(lines, line)
 	}
 	return lines
-}
-
-// Plural writes a number with its noun: "1 pool", "2 pools".
-func Plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return strconv.Itoa(n) + " " + many
 }
 
 // firstSentence returns a text up to its first full stop that ends a sentence.

@@ -27,7 +27,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // Options say how long things take. Zero means the default.
@@ -42,7 +42,7 @@ type Options struct {
 
 // Kubelets are the kubelets of all nodes.
 type Kubelets struct {
-	seeder *testcluster.Seeder
+	seeder *seeding.Seeder
 	opts   Options
 	pods   cache.Indexer
 	nodes  cache.Indexer
@@ -80,7 +80,7 @@ const workers = 8
 
 // Start plays the kubelets of all nodes, those that join later included, until the test
 // ends or Stop is called. If the test fails, their last errors are shown.
-func Start(tb testing.TB, s *testcluster.Seeder, opts Options) *Kubelets {
+func Start(tb testing.TB, s *seeding.Seeder, opts Options) *Kubelets {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
 	factory := informers.NewSharedInformerFactory(s.Cluster.Kube, 0)

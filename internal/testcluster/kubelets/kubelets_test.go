@@ -20,6 +20,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/kubelets"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 func must(t *testing.T, err error) {
@@ -53,12 +54,12 @@ func eventually(t *testing.T, f func() error) {
 func TestWorkloadsRun(t *testing.T) {
 	ctx := t.Context()
 	c := testcluster.Start(t, testcluster.Options{})
-	s, err := testcluster.NewSeeder(c)
+	s, err := seeding.New(c)
 	must(t, err)
 	must(t, s.Init(ctx))
 	must(t, s.Pool(ctx, "pods", apiv3.IPPoolSpec{CIDR: "10.7.0.0/29", BlockSize: 30}))
 	for _, name := range []string{"n1", "n2"} {
-		must(t, s.Node(ctx, testcluster.Node{Name: name}))
+		must(t, s.Node(ctx, seeding.Node{Name: name}))
 	}
 	c.StartScheduler(t, "")
 	c.StartControllerManager(t)

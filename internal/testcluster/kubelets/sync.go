@@ -12,7 +12,7 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/backend/k8s/conversion"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // sync brings a pod a step further.
@@ -79,7 +79,7 @@ func (k *Kubelets) setUp(ctx context.Context, id podID, box *sandbox) error {
 	lock.Lock()
 	addrs, err := k.seeder.SetUp(ctx, box.pod, box.id)
 	lock.Unlock()
-	if errors.Is(err, testcluster.ErrNoAddress) {
+	if errors.Is(err, seeding.ErrNoAddress) {
 		k.queue.AddAfter(id, k.opts.Retry)
 		if box.waiting {
 			return nil

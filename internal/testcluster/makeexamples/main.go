@@ -13,6 +13,8 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 type example struct {
@@ -22,12 +24,12 @@ type example struct {
 }
 
 var examples = []example{
-	{"story-before", testcluster.CRDv1, testcluster.StoryBefore},
-	{"story", testcluster.CRDv1, testcluster.Story},
-	{"story-drained", testcluster.CRDv1, testcluster.StoryDrained},
-	{"healthy", testcluster.CRDv1, testcluster.Healthy},
-	{"dual-stack", testcluster.CRDv1, testcluster.DualStack},
-	{"native", testcluster.NativeV3, testcluster.Native},
+	{"story-before", testcluster.CRDv1, seeding.StoryBefore},
+	{"story", testcluster.CRDv1, seeding.Story},
+	{"story-drained", testcluster.CRDv1, seeding.StoryDrained},
+	{"healthy", testcluster.CRDv1, seeding.Healthy},
+	{"dual-stack", testcluster.CRDv1, seeding.DualStack},
+	{"native", testcluster.NativeV3, seeding.Native},
 }
 
 func main() {
@@ -41,7 +43,7 @@ func main() {
 }
 
 func run(ctx context.Context, names []string) error {
-	root, err := testcluster.ModuleRoot()
+	root, err := programs.ModuleRoot()
 	if err != nil {
 		return err
 	}

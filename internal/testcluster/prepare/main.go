@@ -11,6 +11,7 @@ import (
 	"os/signal"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 )
 
 func main() {
@@ -24,8 +25,8 @@ func main() {
 }
 
 func prepare(ctx context.Context) error {
-	for _, name := range testcluster.Binaries {
-		path, err := testcluster.Binary(ctx, name)
+	for _, name := range programs.Names {
+		path, err := programs.Binary(ctx, name)
 		if err != nil {
 			return err
 		}

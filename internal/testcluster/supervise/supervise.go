@@ -48,7 +48,7 @@ type Process struct {
 	supervisor int
 
 	stopOnce sync.Once
-	hold     *os.File
+	lifeline *os.File
 	done     chan struct{}
 	exit     string
 }
@@ -64,33 +64,33 @@ func Start(spec Spec, log *os.File) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encoding what to run: %w", err)
 	}
-	holdRead, holdWrite, err := os.Pipe()
+	pipeReader, pipeWriter, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("making a pipe: %w", err)
 	}
 	statusRead, statusWrite, err := os.Pipe()
 	if err != nil {
-		holdRead.Close()
-		holdWrite.Close()
+		pipeReader.Close()
+		pipeWriter.Close()
 		return nil, fmt.Errorf("making a pipe: %w", err)
 	}
 
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), envSpec+"="+string(encoded))
-	cmd.Stdin = holdRead
+	cmd.Stdin = pipeReader
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{statusWrite}
 	cmd.SysProcAttr = supervisorAttr()
 	err = cmd.Start()
-	holdRead.Close()
+	pipeReader.Close()
 	statusWrite.Close()
 	if err != nil {
-		holdWrite.Close()
+		pipeWriter.Close()
 		statusRead.Close()
 		return nil, fmt.Errorf("starting a supervisor for %s: %w", spec.Path, err)
 	}
 
-	p := &Process{supervisor: cmd.Process.Pid, hold: holdWrite, done: make(chan struct{})}
+	p := &Process{supervisor: cmd.Process.Pid, lifeline: pipeWriter, done: make(chan struct{})}
 	status := bufio.NewReader(statusRead)
 	line, err := status.ReadString('\n')
 	if err == nil {
@@ -134,8 +134,8 @@ func (p *Process) Exit() string {
 // files stay. Stopping twice is fine.
 func (p *Process) Stop() {
 	p.stopOnce.Do(func() {
-		_, _ = p.hold.Write([]byte{stopOrder})
-		p.hold.Close()
+		_, _ = p.lifeline.Write([]byte{stopOrder})
+		p.lifeline.Close()
 	})
 	<-p.done
 }

@@ -26,12 +26,12 @@ func startShell(t *testing.T, script string) (*Process, *os.File) {
 	return p, log
 }
 
-func gone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
+func ended(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
 func TestStopEndsServerAndSupervisor(t *testing.T) {
 	p, _ := startShell(t, "trap '' TERM INT; while :; do sleep 1; done")
 	p.Stop()
-	if !gone(p.PID()) || !gone(p.SupervisorPID()) {
+	if !ended(p.PID()) || !ended(p.SupervisorPID()) {
 		t.Error("server or supervisor is still there")
 	}
 	if p.Exit() != "" {
@@ -69,7 +69,7 @@ func TestServerEndsWithItsSupervisor(t *testing.T) {
 	if err := syscall.Kill(p.SupervisorPID(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); !gone(p.PID()); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); !ended(p.PID()); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the server outlives its supervisor")
 		}

@@ -89,8 +89,8 @@ type Cell struct {
 	InUse, Available, Lent, Size int
 	// DeadNode is true if an owner no longer exists, NoOwner if a block has no owner.
 	DeadNode, NoOwner bool
-	// Stray is true if an affinity claims it and no block exists.
-	Stray bool
+	// OrphanAffinity is true if an affinity claims it and no block exists.
+	OrphanAffinity bool
 	// Contested is true if blocks overlap here, or another node's affinity claims one.
 	// Pinned is true if an address cannot move to another block: a tunnel's, a virtual
 	// machine's, a service's, or one that Windows keeps.
@@ -184,11 +184,6 @@ func (m *Map) color() {
 			m.Pools[i].Owners[j].Color = j
 		}
 	}
-}
-
-// Changed reports whether a plan changes anything of the pool.
-func (m *Pool) Changed() bool {
-	return slices.ContainsFunc(m.Cells, func(c Cell) bool { return c.Planned })
 }
 
 // AddressBits is the length of the addresses in a CIDR.

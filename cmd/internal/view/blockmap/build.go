@@ -20,16 +20,16 @@ const denseSlots = 1 << 16
 type index struct {
 	report *audit.Report
 	blockFinder
-	// about has the findings about each block, stray those about the CIDR of a block
+	// about has the findings about each block, orphans those about the CIDR of a block
 	// that does not exist, as an affinity may name one.
 	about   [][]int
-	stray   map[netip.Prefix][]int
+	orphans map[netip.Prefix][]int
 	planned map[int]bool
 }
 
 func newIndex(r *audit.Report, plan *repair.Plan) *index {
 	ix := &index{
-		report: r, blockFinder: newBlockFinder(r.Blocks), about: make([][]int, len(r.Blocks)), stray: map[netip.Prefix][]int{}, planned: map[int]bool{},
+		report: r, blockFinder: newBlockFinder(r.Blocks), about: make([][]int, len(r.Blocks)), orphans: map[netip.Prefix][]int{}, planned: map[int]bool{},
 	}
 	for i := range r.Findings {
 		in, cidr := ix.find(r.Findings[i].Subject)
@@ -37,7 +37,7 @@ func newIndex(r *audit.Report, plan *repair.Plan) *index {
 			ix.about[b] = append(ix.about[b], i)
 		}
 		if len(in) == 0 && cidr.IsValid() {
-			ix.stray[cidr] = append(ix.stray[cidr], i)
+			ix.orphans[cidr] = append(ix.orphans[cidr], i)
 		}
 	}
 	for i := 0; plan != nil && i < len(plan.Steps); i++ {
@@ -104,7 +104,7 @@ func (ix *index) dense(m *Pool, cidr netip.Prefix, members []int) {
 			c.Blocks = append(c.Blocks, i)
 		}
 	}
-	for p := range ix.stray {
+	for p := range ix.orphans {
 		if p.Bits() >= m.BlockSize && blocks.PrefixContains(cidr, p) {
 			from, _ := slotsOf(cidr, m.BlockSize, p)
 			at(from)
@@ -180,8 +180,8 @@ func (ix *index) finish(c *Cell, owners map[string]int) {
 			parts[n].State = Used
 		}
 	}
-	strays := ix.stray[c.CIDR]
-	c.Findings, c.Stray = append(c.Findings, strays...), len(strays) > 0
+	orphans := ix.orphans[c.CIDR]
+	c.Findings, c.OrphanAffinity = append(c.Findings, orphans...), len(orphans) > 0
 	c.Merge(parts)
 	slices.Sort(c.Findings)
 	c.Findings = slices.Compact(c.Findings)
@@ -211,7 +211,7 @@ func (c *Cell) Merge(parts []Cell) (taken int) {
 		}
 		c.InUse, c.Available, c.Lent, c.Size = c.InUse+d.InUse, c.Available+d.Available, c.Lent+d.Lent, c.Size+d.Size
 		c.DeadNode, c.NoOwner = c.DeadNode || d.DeadNode, c.NoOwner || d.NoOwner
-		c.Stray, c.Planned = c.Stray || d.Stray, c.Planned || d.Planned
+		c.OrphanAffinity, c.Planned = c.OrphanAffinity || d.OrphanAffinity, c.Planned || d.Planned
 		c.Contested, c.Pinned = c.Contested || d.Contested, c.Pinned || d.Pinned
 		c.Severity, c.Findings = max(c.Severity, d.Severity), append(c.Findings, d.Findings...)
 	}

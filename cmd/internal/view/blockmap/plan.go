@@ -27,7 +27,7 @@ func OfPlan(r *audit.Report, plan *repair.Plan) (out []BeforeAfter) {
 	}
 	for i := range before.Pools {
 		m := &before.Pools[i]
-		if !m.Changed() || m.Pool < 0 || i >= len(after.Pools) {
+		if !slices.ContainsFunc(m.Cells, func(c Cell) bool { return c.Planned }) || m.Pool < 0 || i >= len(after.Pools) {
 			continue
 		}
 		for j := range after.Pools[i].Cells {
@@ -48,7 +48,7 @@ func AfterPlan(r *audit.Report, plan *repair.Plan) *audit.Report {
 	after.Findings, after.Muted, after.Usage = nil, nil, nil
 	after.Blocks, after.Pools = slices.Clone(r.Blocks), slices.Clone(r.Pools)
 	find := newBlockFinder(r.Blocks)
-	gone := map[int]bool{}
+	released := map[int]bool{}
 	for i := range plan.Steps {
 		step := &plan.Steps[i]
 		in, _ := find.find(step.Target)
@@ -57,17 +57,17 @@ func AfterPlan(r *audit.Report, plan *repair.Plan) *audit.Report {
 			case step.Kind == repair.ReleaseIP, step.Kind == repair.EvictPod:
 				after.Blocks[b].InUse, after.Blocks[b].Available = after.Blocks[b].InUse-1, after.Blocks[b].Available+1
 			case step.Kind == repair.ReleaseBlock, step.Kind == repair.FinishDelete && step.Target.Kind == state.KindBlock:
-				gone[b] = true
+				released[b] = true
 			case step.Kind == repair.ClaimBlock:
 				x := &after.Blocks[b]
 				*x = audit.BlockReport{CIDR: x.CIDR, Pool: x.Pool, Owner: "host:" + step.Target.Node, Available: x.InUse + x.Available}
-				delete(gone, b)
+				delete(released, b)
 			}
 		}
 	}
 	var kept []audit.BlockReport
 	for i := range after.Blocks {
-		if !gone[i] {
+		if !released[i] {
 			kept = append(kept, after.Blocks[i])
 		}
 	}

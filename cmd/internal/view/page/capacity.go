@@ -11,40 +11,46 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
+// still is what pages that do not change once they are open have in common.
+type still struct {
+	head
+	// About is what the page is about, in its top line.
+	About, Heading string
+}
+
 // capacityContent is what the page of a capacity report shows.
 type capacityContent struct {
 	still
 	*view.CapacityReport
-	Source, Taken, Question string
+	Source, Taken, Scenario string
 	Lines, Changes          []string
-	Headroom, Nodes, Pools  *view.CapacityTable
+	Headroom, Nodes, Pools  *view.Table
 	More                    int
 	Charts                  []chart
 }
 
 // Capacity writes a capacity report as one page that needs nothing else, and no script.
 func Capacity(w io.Writer, r *view.CapacityReport, o view.Options) error {
-	return writeStill(w, "capacity.html", newCapacityContent(r, o))
+	return writePage(w, "capacity.html", newCapacityContent(r, o))
 }
 
 func newCapacityContent(r *view.CapacityReport, o view.Options) *capacityContent {
 	c := &capacityContent{
-		still:          newStill("calico-audit: capacity of cluster "+r.Cluster.GUID, "capacity", "capacity.css"),
+		still:          still{head: newHead("calico-audit: capacity of cluster "+r.Cluster.GUID, pageStyle+asset("capacity.css"), "", false), About: "capacity"},
 		CapacityReport: r, Source: o.Source, Taken: phrase.Time(r.Cluster.TakenAt.Time),
 	}
-	headroom := view.HeadroomTable(r)
-	c.Headroom, c.Heading = &headroom, "What still fits"
+	c.Headroom, c.Heading = view.HeadroomTable(r), "What still fits"
 	switch out := r.Outcome; {
 	case r.Inconclusive != "":
 		c.Heading = "Inconclusive"
 	case out != nil:
 		c.Heading = map[bool]string{true: "It fits", false: "It does not fit"}[out.Fits]
-		nodes, pools := view.NodesTable(out, listed), view.PoolsTable(out)
-		c.Question, c.Lines, c.Changes, c.Nodes, c.Pools = view.QuestionText(r.Question), view.OutcomeLines(r), view.ChangeLines(out), &nodes, &pools
-		c.More = len(out.Nodes) - len(nodes.Rows)
+		c.Nodes, c.Pools = view.NodesTable(out, listed), view.PoolsTable(out)
+		c.Scenario, c.Lines, c.Changes = view.ScenarioText(r.Scenario), view.OutcomeLines(r), view.ChangeLines(out)
+		c.More = len(out.Nodes) - len(c.Nodes.Rows)
 	}
 	for i := range r.Curve {
-		c.Charts = append(c.Charts, newChart(&r.Curve[i], r.Question))
+		c.Charts = append(c.Charts, newChart(&r.Curve[i], r.Scenario))
 	}
 	return c
 }
@@ -80,7 +86,7 @@ type tick struct {
 	Text string
 }
 
-func newChart(c *capacity.Curve, q *capacity.Question) chart {
+func newChart(c *capacity.Curve, q *capacity.Scenario) chart {
 	last := c.Points[len(c.Points)-1]
 	top := max(last.Blocks, 1)
 	whole, known := c.Capacity.Int()

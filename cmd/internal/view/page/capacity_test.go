@@ -17,7 +17,7 @@ import (
 // dark, and its charts show where nodes get no block.
 func TestCapacityPage(t *testing.T) {
 	st := state.New(readSnapshot(t, "dual-stack"), state.Options{})
-	answer, err := capacity.Ask(t.Context(), st, capacity.Question{AddNodes: 20})
+	answer, err := capacity.Ask(t.Context(), st, capacity.Scenario{AddNodes: 20})
 	if err != nil {
 		t.Fatal(err)
 	}

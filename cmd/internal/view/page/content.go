@@ -19,14 +19,12 @@ import (
 
 // content is what the page's template is filled with.
 type content struct {
-	Report        *audit.Report
-	Program       string
-	Policy        string
-	Style, Script template.HTML // ours, written as they are
-	Title         string
-	Live          *liveState
-	Verdict       verdict
-	Pools         []poolBars
+	head
+	Report  *audit.Report
+	Program string
+	Live    *liveState
+	Verdict verdict
+	Pools   []poolBars
 	// Secondary are Whereabouts' pools; nil where there are none.
 	Secondary *secondaryPools
 	Maps      []poolMap
@@ -65,10 +63,8 @@ type mapChange struct {
 
 func newContent(r *audit.Report, o Options) (*content, error) {
 	c := &content{
-		Report: r, Program: o.Program, Policy: policy(o.Live), NoMap: blockmap.Missing(r), Verdict: newVerdict(r, o), Findings: newGroups(r, o),
-		Style:  template.HTML("<style>" + pageStyle + "</style>"),    //nolint:gosec // our own
-		Script: template.HTML("<script>" + pageScript + "</script>"), //nolint:gosec // our own
-		Title:  "calico-audit: " + verdictText(r) + ", cluster " + cmp.Or(r.Cluster.GUID, "not known"),
+		head:   newHead("calico-audit: "+verdictText(r)+", cluster "+cmp.Or(r.Cluster.GUID, "not known"), pageStyle, pageScript, o.Live),
+		Report: r, Program: o.Program, NoMap: blockmap.Missing(r), Verdict: newVerdict(r, o), Findings: newGroups(r, o),
 	}
 	if o.Live {
 		c.Live = &liveState{phrase.Time(o.Now), int(cmp.Or(o.Refresh, DefaultRefresh).Seconds())}
@@ -196,7 +192,7 @@ func newDiagnosis(r *audit.Report, d *audit.Diagnosis, o Options) diagnosis {
 
 // verdictText says in a few words what was found.
 func verdictText(r *audit.Report) string {
-	switch counted := view.SeverityCounts(r.Summary); {
+	switch counted := view.SeverityCounts(r.Summary.FindingCounts); {
 	case counted != "":
 		return counted
 	case r.Summary.Pools == 0 && r.Summary.Blocks == 0:
@@ -209,7 +205,7 @@ func verdictText(r *audit.Report) string {
 
 func newVerdict(r *audit.Report, o Options) verdict {
 	c, s := r.Cluster, r.Summary
-	v := verdict{Second: o.Plan != nil, Taken: c.TakenAt, Incomplete: !r.Complete, Counts: view.CountSeverities(s)}
+	v := verdict{Second: o.Plan != nil, Taken: c.TakenAt, Incomplete: !r.Complete, Counts: view.CountSeverities(s.FindingCounts)}
 	if text := verdictText(r); len(v.Counts) == 0 {
 		v.Heading = strings.ToUpper(text[:1]) + text[1:]
 	}
@@ -228,7 +224,7 @@ func newVerdict(r *audit.Report, o Options) verdict {
 	default:
 		v.Lead = "Something could not be read, so this is not an all-clear: see what was not seen."
 	}
-	if gaps := blocks.NotHeld(r.Gaps); !r.Complete && len(r.Findings) > 0 {
+	if gaps := blocks.Untolerated(r.Gaps); !r.Complete && len(r.Findings) > 0 {
 		v.Partial = "not everything was read, so there may be more than this."
 		if len(gaps) == 1 {
 			v.Partial = gaps[0].String() + ", so there may be more than this."
@@ -236,12 +232,12 @@ func newVerdict(r *audit.Report, o Options) verdict {
 	}
 	muted := ""
 	if s.Muted > 0 {
-		muted = view.Plural(s.Muted, "finding", "findings")
+		muted = phrase.Plural(s.Muted, "finding")
 	}
 	for _, f := range []fact{
 		{"Cluster", cmp.Or(c.GUID, "GUID not known"), ""}, {"Calico", c.CalicoVersion, ""}, {"Read from", cmp.Or(o.Source, c.Datastore), ""},
 		{"API group", c.APIGroup, ""}, {"Seen", view.Seen(s), ""}, {"Muted", muted, ""}, {"Scope", scopeText(r.Scope), "warn"}, {"Tightest pool", tightestPool(r), ""},
-		{"Commands", o.elsewhere(), ""},
+		{"Commands", o.elsewhere(len(r.Findings) > 0 || o.Plan != nil), ""},
 	} {
 		if f.Value != "" {
 			v.Facts = append(v.Facts, f)
@@ -274,13 +270,13 @@ func scopeText(s *audit.Scope) string {
 // nodes that it has to serve, with its numbers; of none that serves nodes, another.
 func tightestPool(r *audit.Report) string {
 	var worst *audit.PoolReport
-	room := func(p *audit.PoolReport) float64 {
+	share := func(p *audit.PoolReport) float64 {
 		return p.Blocks.Allocatable.Add(p.Blocks.Reclaimable).Share(p.Blocks.Capacity)
 	}
 	for _, idle := range []bool{false, true} {
 		for i := range r.Pools {
 			p := &r.Pools[i]
-			if !p.Disabled && p.Blocks.Needed.IsZero() == idle && (worst == nil || room(p) < room(worst)) {
+			if !p.Disabled && p.Blocks.Needed.IsZero() == idle && (worst == nil || share(p) < share(worst)) {
 				worst = p
 			}
 		}

@@ -3,11 +3,10 @@ package page
 import (
 	"net/netip"
 	"slices"
-	"strconv"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/blockmap"
 )
 
@@ -162,15 +161,15 @@ func (d *Drawing) Legends() (out []Legend) {
 		cell(true, blockmap.Cell{State: blockmap.Used, Fill: 8, Owner: i}, m.Owners[i].Text())
 	}
 	rest := len(m.Owners) - blockmap.Colours
-	cell(rest > 0, blockmap.Cell{State: blockmap.Used, Fill: 8, Owner: min(blockmap.Colours, len(m.Owners)-1)}, view.Plural(rest, "other owner", "other owners"))
+	cell(rest > 0, blockmap.Cell{State: blockmap.Used, Fill: 8, Owner: min(blockmap.Colours, len(m.Owners)-1)}, phrase.Plural(rest, "other owner"))
 	cell(p.has(layerOwner, "o-", "t-"), blockmap.Cell{State: blockmap.Used, Fill: 8, Owner: -1}, "no owner, or several")
 	cell(!p.whole && len(m.Owners) > 0, blockmap.Cell{State: blockmap.Used, Fill: 3, Owner: 0}, "in use, in eighths; pale: not in use")
 
 	mode("findings")
 	for _, s := range state.Severities {
-		cell(p.has(layerFindings, "s"+strconv.Itoa(int(s))), blockmap.Cell{State: blockmap.Empty, Severity: s}, s.String())
+		cell(p.has(layerFindings, severityClass(s)), blockmap.Cell{State: blockmap.Empty, Severity: s}, s.String())
 	}
-	cell(p.has(layerFindings, "s0"), blockmap.Cell{State: blockmap.Empty}, "no finding about the block")
+	cell(p.has(layerFindings, severityClass(0)), blockmap.Cell{State: blockmap.Empty}, "no finding about the block")
 
 	mode("plan")
 	cell(p.planned, blockmap.Cell{State: blockmap.Empty, Planned: true}, "the plan changes it")
@@ -179,11 +178,11 @@ func (d *Drawing) Legends() (out []Legend) {
 	mode("")
 	cell(p.has(layerMarks, "lent"), blockmap.Cell{State: blockmap.Free, Lent: 1}, "other nodes borrow addresses of it")
 	cell(p.has(layerMarks, "dead"), blockmap.Cell{State: blockmap.Free, DeadNode: true}, "its node no longer exists")
-	cell(p.has(layerMarks, "nobody"), blockmap.Cell{State: blockmap.Free, NoOwner: true}, "no owner")
+	cell(p.has(layerMarks, "unowned"), blockmap.Cell{State: blockmap.Free, NoOwner: true}, "no owner")
 	cell(p.has(layerMarks, "broken"), blockmap.Cell{State: blockmap.Broken}, "corrupt, overlapping or marked deleted")
 	cell(p.has(layerMarks, "contested"), blockmap.Cell{State: blockmap.Free, Contested: true}, "contested: blocks overlap, or another node's affinity claims it")
 	cell(p.has(layerMarks, "pinned"), blockmap.Cell{State: blockmap.Free, Pinned: true}, "holds an address that cannot move: a tunnel's, a VM's, a service's or one that Windows keeps")
-	cell(p.has(layerMarks, "stray"), blockmap.Cell{State: blockmap.Free, Stray: true}, "BlockAffinity exists, its IPAMBlock does not")
+	cell(p.has(layerMarks, "orphan"), blockmap.Cell{State: blockmap.Free, OrphanAffinity: true}, "BlockAffinity exists, its IPAMBlock does not")
 	cell(p.has(layerGround, "reserved"), blockmap.Cell{State: blockmap.Reserved}, "reserved by an IPReservation")
 	entry(p.has(layerGround, "gap"), Swatch{
 		Groups: []Group{{layerGround, []Path{{"gap", new(path).line(swatchCell/2, 2, 0, swatchCell-4).String()}}}},

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
@@ -30,8 +31,8 @@ type fleetReport struct {
 	Pools   []poolBars
 }
 
-// Fleet writes the reports of several clusters as one page that needs nothing else, and no
-// script.
+// Fleet writes the reports of several clusters as one page that needs nothing else; its
+// script copies commands.
 func Fleet(w io.Writer, f *view.FleetReport, o view.Options) error {
 	return writeFleet(w, f, func(x *fleetCluster, r view.ClusterReport) {
 		po := Options{Options: x.Options(o.Defaults())}
@@ -51,8 +52,10 @@ func FleetCapacity(w io.Writer, f *view.FleetCapacity, o view.Options) error {
 }
 
 func writeFleet[T view.FleetMember](w io.Writer, f *view.Fleet[T], fill func(*fleetCluster, T)) error {
-	c := fleetContent{still: newStill("calico-audit: "+f.Headline(), view.Plural(len(f.Items), "cluster", "clusters"), "capacity.css", "fleet.css")}
-	c.Heading = f.Headline()
+	c := fleetContent{still: still{
+		head:  newHead("calico-audit: "+f.Headline(), pageStyle+asset("capacity.css", "fleet.css"), script("copy.js"), false),
+		About: phrase.Plural(len(f.Items), "cluster"), Heading: f.Headline(),
+	}}
 	for i := range f.Items {
 		x := &f.Items[i]
 		one := fleetCluster{FleetCluster: x.FleetCluster, ID: fmt.Sprintf("cluster-%d", i+1), Word: x.Word(), Line: x.Line(), Class: "sev-none"}
@@ -67,5 +70,5 @@ func writeFleet[T view.FleetMember](w io.Writer, f *view.Fleet[T], fill func(*fl
 		}
 		c.Clusters = append(c.Clusters, one)
 	}
-	return writeStill(w, "fleet.html", &c)
+	return writePage(w, "fleet.html", &c)
 }

@@ -70,6 +70,15 @@ func TestFleetPage(t *testing.T) {
 	if n := eval[int](x, `document.querySelectorAll("#cluster-2 .next code").length - [...document.querySelectorAll("#cluster-2 .next code")].filter(c => !/^calico-audit (report|repair|explain) /.test(c.textContent) || c.textContent.includes(" --context prod ") || c.textContent.includes("repair apply")).length`); n != 0 {
 		t.Errorf("%d commands do not name their cluster", n)
 	}
+	if codes, buttons := eval[int](x, `document.querySelectorAll(".next code").length`), eval[int](x, `[...document.querySelectorAll(".next [data-copy]")].filter(b => b.checkVisibility()).length`); codes != buttons {
+		t.Errorf("%d commands have %d buttons that copy", codes, buttons)
+	}
+	eval[bool](x, `document.addEventListener("copy", () => { window.copied = document.activeElement.value }), navigator.clipboard.writeText = () => Promise.reject(new Error("no right")), true`)
+	x.run(chromedp.Click("#cluster-2 .next [data-copy]", chromedp.ByQuery))
+	x.until(`document.querySelector("#said").textContent === "Copied."`)
+	if got, want := eval[string](x, "window.copied"), x.text("#cluster-2 .next code"); got != want {
+		t.Errorf("copied %q, want %q", got, want)
+	}
 	x.sound()
 }
 
@@ -78,7 +87,7 @@ func TestFleetCapacityPage(t *testing.T) {
 	items := []view.FleetItem[*view.CapacityReport]{{FleetCluster: view.FleetCluster{Context: "gone", Error: "not read within 5m0s (--cluster-timeout)"}}}
 	for _, name := range []string{"story-before", "dual-stack", "healthy"} {
 		st := state.New(readSnapshot(t, name), state.Options{})
-		answer, err := capacity.Ask(t.Context(), st, capacity.Question{AddNodes: 2})
+		answer, err := capacity.Ask(t.Context(), st, capacity.Scenario{AddNodes: 2})
 		if err != nil {
 			t.Fatal(err)
 		}

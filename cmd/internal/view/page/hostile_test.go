@@ -13,7 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// hostileNames are names as whoever may create an object might choose them, were the
+// hostileNames are names as anyone who may create an object might choose them, were the
 // API server as careless as a file that somebody hands over.
 var hostileNames = map[string]string{
 	"hostile-one":   `<script>window.pwned=1</script>`,

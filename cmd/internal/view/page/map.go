@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/blockmap"
 )
@@ -46,16 +47,16 @@ func AboutMap(m *blockmap.Pool) string {
 	for i := range m.Cells {
 		claimed += len(m.Cells[i].Blocks)
 	}
-	text := view.Plural(claimed, "block", "blocks")
+	text := phrase.Plural(claimed, "block")
 	switch {
 	case m.Pool < 0:
 	case m.Sparse:
 		text += ": only what is occupied is drawn"
 	default:
-		text += " in " + view.Plural(m.Places, "slot", "slots")
+		text += " in " + phrase.Plural(m.Places, "slot")
 	}
 	if n := blockmap.AddressBits(m.CIDR) - m.BlockSize; m.Pool >= 0 && n >= 0 && n < 32 {
-		text += fmt.Sprintf("; a slot is a /%d, %s", m.BlockSize, view.Plural(1<<n, "address", "addresses"))
+		text += fmt.Sprintf("; a slot is a /%d, %s", m.BlockSize, phrase.Plural(1<<n, "address"))
 	}
 	if m.Hidden {
 		text += "; reserved slots are not drawn"
@@ -102,14 +103,14 @@ func newMapData(name string, h *Drawing) mapData {
 	for i := range m.Cells {
 		c := &m.Cells[i]
 		flags := 0
-		for bit, is := range []bool{c.DeadNode, c.NoOwner, c.Stray, c.Planned, c.Contested, c.Pinned} {
+		for bit, is := range []bool{c.DeadNode, c.NoOwner, c.OrphanAffinity, c.Planned, c.Contested, c.Pinned} {
 			if is {
 				flags |= 1 << bit
 			}
 		}
 		d.Place, d.CellCIDR, d.State = append(d.Place, c.Place), append(d.CellCIDR, c.CIDR.String()), append(d.State, c.State)
 		d.Owner, d.Severity, d.Flags = append(d.Owner, c.Owner), append(d.Severity, int(c.Severity)), append(d.Flags, flags)
-		d.Blocks, d.Findings = append(d.Blocks, orEmpty(c.Blocks)), append(d.Findings, orEmpty(c.Findings))
+		d.Blocks, d.Findings = append(d.Blocks, append([]int{}, c.Blocks...)), append(d.Findings, append([]int{}, c.Findings...))
 		if m.Sparse {
 			left := ""
 			if !c.Gap.IsZero() {
@@ -119,12 +120,4 @@ func newMapData(name string, h *Drawing) mapData {
 		}
 	}
 	return d
-}
-
-// orEmpty returns the list, and an empty one for nil.
-func orEmpty(list []int) []int {
-	if list == nil {
-		return []int{}
-	}
-	return list
 }

@@ -17,9 +17,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
-	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -40,10 +38,11 @@ type Options struct {
 	source string
 }
 
-// elsewhere says what the commands of a page leave out; empty for nothing.
-func (o Options) elsewhere() string {
+// elsewhere says what the commands of a page leave out; empty for nothing, or where there
+// are none.
+func (o Options) elsewhere(commands bool) string {
 	switch {
-	case o.source == "":
+	case o.source == "" || !commands:
 		return ""
 	case o.ReportArgs == "":
 		return "without local paths, for the cluster that kubectl talks to; this page was made with " + o.source
@@ -76,47 +75,45 @@ func Write(w io.Writer, r *audit.Report, o Options) error {
 		o.source, o.ReportArgs = o.ReportArgs, o.PortableArgs
 	}
 	c, err := newContent(r, o)
-	// The page is made whole first: half of one is of no use to anybody.
-	var buf bytes.Buffer
-	if err == nil {
-		err = pageTemplate.ExecuteTemplate(&buf, "page.html", c)
-	}
 	if err != nil {
 		return fmt.Errorf("making the page: %w", err)
 	}
-	_, err = w.Write(buf.Bytes())
+	return writePage(w, "page.html", c)
+}
+
+// writePage writes a page, which is made whole first: half of one is of no use to anybody.
+func writePage(w io.Writer, template string, content any) error {
+	var buf bytes.Buffer
+	if err := pageTemplate.ExecuteTemplate(&buf, template, content); err != nil {
+		return fmt.Errorf("making the page: %w", err)
+	}
+	_, err := w.Write(buf.Bytes())
 	return err
 }
 
 //go:embed assets
 var assets embed.FS
 
-var pageTemplate = template.Must(template.New("").Funcs(template.FuncMap{
-	"clean": unbroken, "plain": view.Clean, "upper": strings.ToUpper, "short": view.Short, "message": view.Message, "anchor": view.CheckAnchor,
+var pageTemplate = template.Must(template.New("").Funcs(view.TemplateFuncs).Funcs(template.FuncMap{
+	"clean": unbroken, "plain": view.Clean, "short": view.Short,
 	"sevclass": func(s state.Severity) string { return "sev-" + s.String() },
-	"time":     func(t audit.Time) string { return phrase.Time(t.Time) },
 	"stamp":    func(t audit.Time) string { return cmp.Or(phrase.Time(t.Time), "at a time not known") },
-	"plural":   view.Plural, "sub": func(a, b int) int { return a - b }, "inc": func(n int) int { return n + 1 },
-	"byReason": view.SkippedByReason, "mutedBy": view.MutedBy, "muted": view.MutedFindings,
-	"addresses": view.AddressesText, "blocks": view.BlocksText, "secondary": view.SecondaryText, "runway": view.RunwayLines, "runwayBasis": view.RunwayBasis,
-	"remedy": func(r remedies.Remedy) string { return view.RemedyTitle(&r) },
-	"target": view.TargetText, "grace": view.ShortGrace, "refusals": view.Refusals, "refusal": view.RefusalTitle, "manual": view.ManualText,
-	"dueTwice": view.DueTwice, "pools": view.ChangedPools, "strict": view.StrictLines, "showable": showable,
-	"listed": func() int { return listed }, "unseen": blocks.NotHeld,
+	"muted":    view.MutedFindings, "addresses": view.AddressesText, "blocks": view.BlocksText, "secondary": view.SecondaryText,
+	"showable": showable, "listed": func() int { return listed },
 	"names": func(names []string) string { return view.CutNames(names, listed, "and %d more") },
 }).ParseFS(assets, "assets/*.html"))
 
-// unbroken is cleaned text in which the names of nodes, pools and flags stay on one line:
-// browsers break after hyphens. Longer ones, as of pods, may be broken.
+// unbroken is cleaned text in which the names of nodes and pools, and flags, stay on one line:
+// browsers break after hyphens. Longer names, as of pods, may be broken.
 func unbroken(text string) template.HTML {
-	const longest = 24
+	const longest, longestFlag = 24, 32
 	var b strings.Builder
 	for i, word := range strings.Split(view.Clean(text), " ") {
 		if i > 0 {
 			b.WriteByte(' ')
 		}
 		html := template.HTMLEscapeString(word)
-		if strings.Contains(word, "-") && len(word) <= longest {
+		if strings.Contains(word, "-") && len(word) <= longest || strings.Contains(word, "--") && len(word) <= longestFlag {
 			html = `<bdi class="whole">` + html + `</bdi>`
 		}
 		b.WriteString(html)
@@ -127,14 +124,54 @@ func unbroken(text string) template.HTML {
 // listed is how many entries of a plan's lists are written out.
 const listed = 500
 
-// MapStyle is the style of drawn maps, in the page and out of it.
-var MapStyle = asset("map.css")
+// MapStyle is the style of drawn maps, in the page and out of it. The colours of severities
+// are view.Looks'.
+var MapStyle = asset("map.css") + severityStyle()
 
-// pageScript has its parts in one function, so that the page has no global names.
+// severityStyle names the colours of a severity, as --critical for text and --critical-fill
+// for what is filled, for light and dark ground and, light, for paper. In what has its
+// class, .sev-critical, --sev is that of its text.
+func severityStyle() string {
+	var light, dark, classes strings.Builder
+	for _, l := range view.Looks {
+		fmt.Fprintf(&light, " --%s: %s; --%[1]s-fill: %[3]s;", l.Severity, l.Text.Light, l.Fill.Light)
+		fmt.Fprintf(&dark, " --%s: %s; --%[1]s-fill: %[3]s;", l.Severity, l.Text.Dark, l.Fill.Dark)
+		fmt.Fprintf(&classes, ".sev-%s { --sev: var(--%[1]s); } .base path.%s { fill: var(--%[1]s-fill); }\n", l.Severity, severityClass(l.Severity))
+	}
+	return fmt.Sprintf(":root {%s }\n@media (prefers-color-scheme: dark) { :root {%s } }\n@media print { :root {%[1]s } }\n%[3]s", &light, &dark, &classes)
+}
+
 var (
 	pageStyle  = MapStyle + asset("page.css")
-	pageScript = "\"use strict\";\n(() => {\n" + asset("data.js", "map.js", "card.js", "nodes.js", "findings.js", "find.js", "live.js", "main.js") + "})();\n"
+	pageScript = script("copy.js", "data.js", "map.js", "card.js", "nodes.js", "findings.js", "find.js", "live.js", "main.js")
 )
+
+// script puts parts into one function, so that the page has no global names.
+func script(parts ...string) string {
+	return "\"use strict\";\n(() => {\n" + asset(parts...) + "})();\n"
+}
+
+// head is what every page begins with, and its style and script, ours, written as they are.
+type head struct {
+	Policy, Title string
+	Style, Script template.HTML
+}
+
+// newHead returns it. The Content-Security-Policy lets the page's own style and script run,
+// known by their hashes, and nothing is fetched, but by a live page from its own server.
+func newHead(title, style, script string, live bool) head {
+	h := head{Title: title, Style: template.HTML("<style>" + style + "</style>")} //nolint:gosec // our own
+	h.Policy = "default-src 'none'; style-src " + hashSource(style)
+	if script != "" {
+		h.Policy += "; script-src " + hashSource(script)
+		h.Script = template.HTML("<script>" + script + "</script>") //nolint:gosec // our own
+	}
+	h.Policy += "; img-src data:; base-uri 'none'; form-action 'none'"
+	if live {
+		h.Policy += "; connect-src 'self'"
+	}
+	return h
+}
 
 // asset returns embedded files. That they exist is known when the program is built.
 func asset(names ...string) string {
@@ -147,16 +184,6 @@ func asset(names ...string) string {
 		b.Write(data)
 	}
 	return b.String()
-}
-
-// policy is the page's Content-Security-Policy: its own style and script run, known
-// by their hashes, and nothing is fetched, but by a live page from its own server.
-func policy(live bool) string {
-	p := "default-src 'none'; style-src " + hashSource(pageStyle) + "; script-src " + hashSource(pageScript) + "; img-src data:; base-uri 'none'; form-action 'none'"
-	if live {
-		p += "; connect-src 'self'"
-	}
-	return p
 }
 
 func hashSource(text string) string {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/blockmap"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/planner"
@@ -28,6 +29,42 @@ func storyPlaces(r *audit.Report) map[string][]int {
 		out[n] = append(out[n], i)
 	}
 	return out
+}
+
+// TestPageNamesWhole: no flag of a page's prose is broken at a hyphen, however narrow the page.
+func TestPageNamesWhole(t *testing.T) {
+	x := startBrowser(t).open(t, pageFile(t, snapshotReport(t, "story"), Options{}))
+	x.run(emulation.SetDeviceMetricsOverride(390, 844, 2, true))
+	eval[bool](x, `document.querySelectorAll("details").forEach(d => { d.open = true }), true`)
+	if got := eval[[]string](x, `(() => {
+		const out = [], walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+		for (let n = walker.nextNode(); n; n = walker.nextNode()) {
+			if (n.parentElement.closest("code, svg, template, noscript")) continue;
+			for (const m of n.data.matchAll(/--[a-z][a-z-]+/g)) {
+				const r = document.createRange();
+				r.setStart(n, m.index);
+				r.setEnd(n, m.index + m[0].length);
+				if (new Set([...r.getClientRects()].map(b => b.top)).size > 1) out.push(m[0] + " in " + n.parentElement.closest("p, dd, li, td").textContent.slice(0, 80));
+			}
+		}
+		return out;
+	})()`); len(got) > 0 {
+		t.Errorf("broken over lines: %q", got)
+	}
+}
+
+// TestPageCommandsFact: what commands leave out is said where there are any.
+func TestPageCommandsFact(t *testing.T) {
+	o := Options{Options: view.Options{ReportArgs: "-f /tmp/dump", PortableArgs: "--context c"}}
+	for name, want := range map[string]bool{"story": true, "healthy": false} {
+		var b strings.Builder
+		if err := Write(&b, snapshotReport(t, name), o); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(b.String(), "without local paths"); got != want {
+			t.Errorf("%s: says %v that paths are left out of commands, want %v", name, got, want)
+		}
+	}
 }
 
 func TestPageMap(t *testing.T) {

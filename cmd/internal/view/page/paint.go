@@ -1,10 +1,12 @@
 package page
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/blockmap"
 )
 
@@ -37,10 +39,13 @@ var mapLayers = []struct {
 	{layerGround, []string{"reserved", "gap"}},
 	{layerFill, []string{"claimed", "empty", "a-free", "a-used", "a-cooling", "a-borrowed", "a-leaked", "f1", "f2", "f3", "f4", "f5", "f6", "f7", "f8"}},
 	{layerOwner, []string{"t-", "t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7", "tx", "o-", "o0", "o1", "o2", "o3", "o4", "o5", "o6", "o7", "ox"}},
-	{layerFindings, []string{"s0", "s1", "s2", "s3", "s4"}},
+	{layerFindings, []string{severityClass(0), severityClass(state.Info), severityClass(state.Warning), severityClass(state.Error), severityClass(state.Critical)}},
 	{layerPlan, []string{"p0", "p1"}},
-	{layerMarks, []string{"lent", "nobody", "dead", "stray", "broken", "contested", "pinned"}},
+	{layerMarks, []string{"lent", "unowned", "dead", "orphan", "broken", "contested", "pinned"}},
 }
+
+// severityClass is the class of what is painted by its worst finding, 0 for none.
+func severityClass(s state.Severity) string { return "s-" + cmp.Or(s.String(), "none") }
 
 // painter paints cells. What looks alike becomes one path, however many cells there
 // are: a page with an element per cell would not open in a large cluster.
@@ -93,7 +98,7 @@ func (p *painter) cellAt(c *blockmap.Cell, x, y int) {
 		p.claimed(c, x, y, n)
 	}
 	if c.Severity > 0 && !claimed {
-		p.at(layerFindings, "s"+strconv.Itoa(int(c.Severity))).rect(x, y, n, n)
+		p.at(layerFindings, severityClass(c.Severity)).rect(x, y, n, n)
 	}
 	if p.planned && c.Planned && !claimed {
 		p.at(layerPlan, "p1").rect(x, y, n, n)
@@ -136,7 +141,7 @@ func (p *painter) claimed(c *blockmap.Cell, x, y, n int) {
 	if height > 0 {
 		p.at(layerOwner, "o"+owner).rect(x, y+n-height, n, height)
 	}
-	p.at(layerFindings, "s"+strconv.Itoa(int(c.Severity))).rect(x, y, n, n)
+	p.at(layerFindings, severityClass(c.Severity)).rect(x, y, n, n)
 	if p.planned {
 		class := "p0"
 		if c.Planned {
@@ -199,14 +204,14 @@ func (p *painter) marks(c *blockmap.Cell, x, y, n int) {
 		p.at(layerMarks, "lent").triangle(x+n-t, y, t, t)
 	}
 	if c.NoOwner {
-		p.at(layerMarks, "nobody").rect(x, y, n, n)
+		p.at(layerMarks, "unowned").rect(x, y, n, n)
 	}
 	if c.DeadNode {
 		p.at(layerMarks, "dead").rect(x, y, n, n)
 	}
-	if c.Stray {
+	if c.OrphanAffinity {
 		m := n / 4
-		p.at(layerMarks, "stray").line(x+n/2, y+m, 0, n-2*m).line(x+m, y+n/2, n-2*m, 0)
+		p.at(layerMarks, "orphan").line(x+n/2, y+m, 0, n-2*m).line(x+m, y+n/2, n-2*m, 0)
 	}
 	if t := min(max(n/3, 6), 12, n/2); c.Contested {
 		p.at(layerMarks, "contested").rect(x+1, y+1, t, t)

@@ -213,7 +213,7 @@ func TestMapDrawing(t *testing.T) {
 					want["by-fill claimed"]++
 					want["by-fill f8"]++
 				}
-				want[fmt.Sprintf("by-findings s%d", c.Severity)]++
+				want["by-findings "+severityClass(c.Severity)]++
 			}
 			got := map[string]int{}
 			for _, g := range d.Groups {
@@ -225,7 +225,7 @@ func TestMapDrawing(t *testing.T) {
 			}
 			for k := range got { // findings about what is no block
 				if strings.HasPrefix(k, layerFindings) && want[k] < got[k] {
-					want[k] += strayCells(pool, k)
+					want[k] += orphanCells(pool, k)
 				}
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -238,9 +238,9 @@ func TestMapDrawing(t *testing.T) {
 	}
 }
 
-func strayCells(m *blockmap.Pool, class string) (n int) {
+func orphanCells(m *blockmap.Pool, class string) (n int) {
 	for _, c := range m.Cells {
-		if (c.State == blockmap.Reserved || c.State == blockmap.Free) && c.Severity > 0 && class == fmt.Sprintf("by-findings s%d", c.Severity) {
+		if (c.State == blockmap.Reserved || c.State == blockmap.Free) && c.Severity > 0 && class == "by-findings "+severityClass(c.Severity) {
 			n++
 		}
 	}

@@ -2,6 +2,9 @@ package page
 
 import (
 	"net/netip"
+	"slices"
+
+	"go4.org/netipx"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -97,7 +100,7 @@ func newSecondaryMap(p *audit.WhereaboutsPoolReport) *secondaryMap {
 		case next < len(p.Allocations) && p.Allocations[next].IP == a:
 			m.Uses = append(m.Uses, newSecondaryUse(&p.Allocations[next], x, y))
 			next++
-		case assignable(p, a):
+		case slices.ContainsFunc(p.Assignable, func(r netipx.IPRange) bool { return r.Contains(a) }):
 			free.rect(x+1, y+1, secondaryCell-2, secondaryCell-2)
 		}
 		a = a.Next()
@@ -117,13 +120,4 @@ func newSecondaryUse(u *audit.WhereaboutsUse, x, y int) secondaryUse {
 		out.Text += u.Pod
 	}
 	return out
-}
-
-func assignable(p *audit.WhereaboutsPoolReport, a netip.Addr) bool {
-	for _, r := range p.Assignable {
-		if r.Contains(a) {
-			return true
-		}
-	}
-	return false
 }

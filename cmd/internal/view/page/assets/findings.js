@@ -1,4 +1,4 @@
-// Findings: more of them, and the commands to copy.
+// Findings: more of them.
 
 // fillFinding makes the text of a finding that the page holds as data only.
 function fillFinding(i) {
@@ -52,21 +52,4 @@ function openFinding(i) {
   e.tabIndex = -1;
   e.focus({ preventScroll: true });
   e.scrollIntoView({ block: "center" });
-}
-
-async function copy(button) {
-  const text = $("code", button.parentElement).textContent;
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch { // without the right to the clipboard, as in a page that is a file in some browsers
-    const area = el("textarea", { "aria-hidden": "true" }, text);
-    button.after(area);
-    area.select();
-    document.execCommand("copy");
-    area.remove();
-    button.focus();
-  }
-  button.textContent = "Copied";
-  say("Copied.");
-  setTimeout(() => { button.textContent = "Copy"; }, 2000);
 }

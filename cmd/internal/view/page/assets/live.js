@@ -1,4 +1,4 @@
-// Times, and a live page that fetches itself anew.
+// Times, and a live page that fetches itself again.
 
 // skew is how far the server's clock is ahead of this one, in milliseconds.
 let skew = 0;

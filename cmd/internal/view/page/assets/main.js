@@ -37,8 +37,7 @@ document.addEventListener("change", (e) => {
 document.addEventListener("click", (e) => {
   const b = e.target.closest("button");
   if (!b) return;
-  if (b.dataset.copy !== undefined) copy(b);
-  else if (b.dataset.show) showSubject(b.dataset.show, b);
+  if (b.dataset.show) showSubject(b.dataset.show, b);
   else if (b.dataset.more) moreFindings(b, 100)?.setAttribute("tabindex", "-1");
   else if (b.dataset.save) save(b.dataset.save);
 });
@@ -69,7 +68,6 @@ addEventListener("afterprint", () => {
   drawNodes();
 });
 
-document.documentElement.classList.add("js");
 hold(document).then(() => {
   begin();
   startFind();

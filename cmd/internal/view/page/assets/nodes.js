@@ -83,13 +83,13 @@ function filterNodes() {
   drawNodes();
 }
 
-function drawNodes(anew = true) {
+function drawNodes(force = true) {
   const box = matrix.box;
   if (!box) return;
   const n = matrix.shown.length, all = matrix.printing;
   const first = all ? 0 : Math.max(Math.floor(box.scrollTop / rowHeight) - 10, 0);
   const last = all ? Math.min(n, 2000) : Math.min(first + Math.ceil(box.clientHeight / rowHeight) + 20, n);
-  if (!anew && first === matrix.first && last === matrix.last) return;
+  if (!force && first === matrix.first && last === matrix.last) return;
   [matrix.first, matrix.last] = [first, last];
   const kept = document.activeElement?.dataset?.node;
   const space = (rows) => { const td = el("td", { colspan: matrix.columns.length }); td.style.height = rows * rowHeight + "px"; return el("tr", { class: "spacer", "aria-hidden": "true" }, td); };

@@ -1,0 +1,47 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// eachAffinity calls fn for each affinity that is not marked deleted, with the
+// block of its CIDR or nil.
+func eachAffinity(st *state.State, fn func(*blocks.Affinity, *state.Block)) {
+	for i := range st.Affinities {
+		if a := &st.Affinities[i]; !a.SoftDeleted {
+			fn(a, st.BlockOf(a.CIDR))
+		}
+	}
+}
+
+// affinityFinding makes a finding about an affinity with the evidence that all
+// of them share.
+func affinityFinding(st *state.State, a *blocks.Affinity, sev state.Severity, message string) audit.Finding {
+	block := "does not exist"
+	var nodes []string
+	if b := st.BlockOf(a.CIDR); b != nil {
+		block = fmt.Sprintf("%s, owner %s, %s", b.Name, phrase.Owner(b.Owner), state.InUseText(b))
+		nodes = append(nodes, b.Owner.Node())
+	}
+	p := st.PoolOf(a.CIDR)
+	return audit.Finding{
+		Severity: sev, Subject: state.AffinitySubject(a), Pools: state.PoolsOf(p), Nodes: nodes, Message: message,
+		Evidence: state.Evidences("state", string(a.Effective()), "block", block, "pool", state.PoolName(p),
+			"created", phrase.Time(a.Created), "last written", phrase.Time(a.Written), "observed", state.Observed),
+		Fix: audit.Look(fmt.Sprintf("kubectl get blockaffinities %s -o yaml", phrase.Arg(a.Name))),
+	}
+}
+
+// begunHere says in a finding's message and evidence that a step of this program did
+// not finish, if it is one.
+func begunHere(f *audit.Finding, ours bool) {
+	if ours {
+		f.Message += ": a repair by calico-audit did not finish, or still runs"
+		f.Evidence = append(f.Evidence, state.Evidence{Name: "written last by", Value: blocks.FieldManager})
+	}
+}

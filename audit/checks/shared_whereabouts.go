@@ -1,0 +1,109 @@
+package checks
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/whereabouts"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// whereaboutsReads are what the verdicts on allocations of secondary networks rest on.
+var whereaboutsReads = []blocks.Resource{blocks.WhereaboutsPools, blocks.Pods}
+
+// poolLook shows a pool of Whereabouts, whose plural is Calico's, too.
+func poolLook(namespace, name string) string {
+	return "kubectl get ippools.whereabouts.cni.cncf.io " + phrase.Arg(name) + " -n " + phrase.Arg(namespace) + " -o yaml"
+}
+
+// secondarySubject is an address of a secondary network as a subject.
+func secondarySubject(a *whereabouts.Allocation) state.Subject {
+	node := a.Pool.Node
+	if a.Pod != nil {
+		node = a.Pod.Node
+	}
+	return state.IPSubject(a.Addr, node)
+}
+
+func poolSubject(p *whereabouts.Pool) state.Subject {
+	return state.Subject{Kind: state.KindWhereaboutsPool, Name: p.FullName()}
+}
+
+func reservationSubject(r *blocks.WhereaboutsReservation) state.Subject {
+	return state.Subject{Kind: state.KindWhereaboutsReservation, Name: r.Key().String()}
+}
+
+// reservationPools are the pools that may record the address of a reservation.
+func reservationPools(v *whereabouts.Verdicts, r *blocks.WhereaboutsReservation) (out []string) {
+	for network, a := range r.Addresses() {
+		out = append(out, whereabouts.FullNames(v.PoolsAt(r.Namespace, network, a))...)
+	}
+	return out
+}
+
+// servingPools are the pools that an address of a network may come from.
+func servingPools(v *whereabouts.Verdicts, network string, a netip.Addr) []string {
+	return whereabouts.FullNames(slices.DeleteFunc(slices.Clone(v.SecondaryPools), func(p *whereabouts.Pool) bool {
+		return !p.Range.Masked().Contains(a) || p.NetworkKnown && p.Network != network
+	}))
+}
+
+// secondaryEvidence is what a pool records of an allocation.
+func secondaryEvidence(a *whereabouts.Allocation, more ...string) []state.Evidence {
+	return state.Evidences(append([]string{"pool", a.Pool.FullName(), "range", a.Pool.RangeText, "pod", podText(a.WhereaboutsOwner),
+		"interface", a.Interface, "container", a.ContainerID}, more...)...)
+}
+
+func podText(o blocks.WhereaboutsOwner) string {
+	if o.Pod == (blocks.Key{}) {
+		return "none is recorded"
+	}
+	return o.Pod.String()
+}
+
+// provenOrNot is the first of some remedies where it is proven that nothing uses an address,
+// and else the second, which asks for the proof.
+func provenOrNot(ways []remedies.Remedy, proven bool) []remedies.Remedy {
+	if proven {
+		return ways[:1]
+	}
+	return ways[1:2]
+}
+
+// releaseSecondary are the ways to release addresses that pods left behind, with proof and without.
+func releaseSecondary(flag string) []remedies.Remedy {
+	const title, effect = "release addresses of secondary networks that pods left behind", "the addresses can be assigned again"
+	return []remedies.Remedy{
+		remedies.Repair(title, flag, effect, "none that is seen: each is released only with proof that nothing uses it, such as host views of the nodes (--host-views)"),
+		remedies.ByHand(title+", once host views of the nodes (--host-views) prove that nothing uses them, or without that proof (--without-host-evidence)", effect,
+			"with --without-host-evidence a container that outlived its pod object shares its address with the next pod", "calico-audit repair "+flag),
+	}
+}
+
+// eachOfStatus adds a finding for each allocation of a status.
+func eachOfStatus(st *state.State, f *audit.Findings, status whereabouts.Status, finding func(*whereabouts.Allocation) audit.Finding) {
+	if name, unread := st.UnreadPod(); unread {
+		f.Inconclusive("not evaluated where only pods could tell: pod %s could not be read", name)
+	}
+	for _, a := range whereabouts.Of(st).Allocations {
+		if a.Status == status {
+			x := finding(a)
+			x.Subject, x.Absence, x.Severity, x.Pools = secondarySubject(a), true, f.Check.Severities[0], []string{a.Pool.FullName()}
+			if x.Evidence == nil {
+				x.Evidence = secondaryEvidence(a)
+			}
+			v := whereabouts.Of(st)
+			if x.Remedies = strandedRemedies[2:]; v.ReleaseBar(a).Code == "" {
+				x.Remedies = provenOrNot(strandedRemedies, v.Unused(a.Addr, a.WhereaboutsOwner, v.Machines(a), a.Pool.Assigned.Std()))
+			}
+			if x.Fix = audit.FixOf(x.Remedies); x.Remedies[0].Manual {
+				x.Fix = audit.Look(poolLook(a.Pool.Namespace, a.Pool.Name))
+			}
+			f.Add(x)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package state
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// The verdicts on what a repair would delete or restore; those on empty blocks are in
+// empty.go. What is asked of a plan alone, such as what else it does, the planner adds.
+
+const (
+	severalBlocks    = "there are several block objects of its CIDR"
+	unreadBlock      = "a block that cannot be read may be its own"
+	unreadAffinity   = "an affinity that cannot be read may be its own"
+	corruptOwnership = "corrupt, so its word about the owner is not relied on: "
+)
+
+// OwnerBar says that an owner is not a node; none if it is one.
+func OwnerBar(o blocks.Owner) Bar {
+	switch {
+	case o.Kind == blocks.VirtualOwner:
+		return Because(RetainSpecial, "it serves LoadBalancer services")
+	case o.Kind != blocks.HostOwner:
+		return Because(RetainSpecial, "its owner is written as %q, which Calico does not understand", o)
+	}
+	return Bar{}
+}
+
+// NoBlockBar says whether something uses addresses of a CIDR that has no block, as after
+// blocks were deleted by hand. The affinity then is the last that keeps the CIDR from being
+// claimed by another node.
+func (st *State) NoBlockBar(p netip.Prefix) Bar {
+	if name, unread := st.UnreadPod(); unread {
+		return Because(RetainNotRead, "pod %s could not be read and may use an address of its CIDR", name)
+	}
+	if who := st.UnrecordedUser(p); who != "" {
+		return Because(RetainInUse, "its block is gone, and %s still: without the affinity another node could claim the CIDR", who)
+	}
+	if uses := st.Views.UsesIn(p); len(uses) > 0 {
+		return Because(RetainHostView, "its block is gone, and %s of it is in use in %s", uses[0].Addr, uses[0])
+	}
+	return Bar{}
+}
+
+// DeleteAffinityBar says why an affinity that no block bears out must not be deleted; b is
+// the block of its CIDR, or nil.
+func (st *State) DeleteAffinityBar(a *blocks.Affinity, b *Block) Bar {
+	special, written := OwnerBar(a.Owner), a.Written.Later(a.Created)
+	switch {
+	case special.Code != "":
+		return special
+	case st.BlockObjects(a.CIDR) > 1:
+		return Because(RetainConflict, severalBlocks)
+	case st.BlockMayCover(a.CIDR):
+		return Because(RetainNotRead, unreadBlock)
+	case b != nil && len(b.Faults) > 0:
+		return Because(RetainCorrupt, "its block is "+corruptOwnership+"%s", b.Faults[0])
+	case !st.Lasts(a):
+		return Because(RetainYoung, "it was written less than %s ago, at %s: a claim or a release in flight passes through this state",
+			phrase.Duration(st.Grace), phrase.Time(written)).until(st.Due(written))
+	case st.ClaimInFlight(a, b):
+		return Because(RetainYoung, "its block was made or claimed less than %s ago: a claim in flight passes through this state",
+			phrase.Duration(st.Grace)).until(st.Due(b.ClaimedAt()))
+	case b == nil && st.OnlyWay(a):
+		return Because(RetainHeals, "automatic blocks are off, and the next pod on %s makes its block: it would get no other", a.Owner.Node())
+	case b == nil:
+		return st.NoBlockBar(a.CIDR)
+	}
+	return Bar{}
+}
+
+// FinishAffinityBar says why an affinity that is marked deleted must not be deleted; b is
+// the block of its CIDR, or nil.
+func (st *State) FinishAffinityBar(a *blocks.Affinity, b *Block) Bar {
+	special, young := OwnerBar(a.Owner), st.MarkBar(a.Meta)
+	switch {
+	case special.Code != "":
+		return special
+	case young.Code != "":
+		return young
+	case st.BlockObjects(a.CIDR) > 1:
+		return Because(RetainConflict, severalBlocks)
+	case st.BlockMayCover(a.CIDR):
+		return Because(RetainNotRead, unreadBlock)
+	case b == nil:
+		return st.NoBlockBar(a.CIDR)
+	case len(b.Faults) > 0:
+		return Because(RetainCorrupt, "its block is "+corruptOwnership+"%s", b.Faults[0])
+	case b.Owner == a.Owner && b.Used > 0:
+		return Because(RetainInUse, "its block still names %s and holds %s: without the affinity no node would route it. Once it is gone (Calico removes it when it next reads it by name), --missing-affinities restores it", phrase.Owner(a.Owner), phrase.Plural(b.Used, "address"))
+	}
+	return Bar{}
+}
+
+// FinishBlockBar says why a block that is marked deleted must not be deleted.
+func (st *State) FinishBlockBar(b *Block) Bar {
+	special, young, uses := Bar{}, st.MarkBar(b.Meta), st.Views.UsesIn(b.CIDR)
+	if b.Owner != (blocks.Owner{}) {
+		special = OwnerBar(b.Owner)
+	}
+	switch who := st.UnrecordedUser(b.CIDR); {
+	case special.Code != "":
+		return special
+	case b.Used > 0:
+		return Because(RetainInUse, "it is marked deleted and holds %s: the pods that use them must end first", phrase.Plural(b.Used, "address"))
+	case len(b.Faults) > 0:
+		return Because(RetainCorrupt, "it is corrupt: %s", b.Faults[0])
+	case st.BlockObjects(b.CIDR) > 1:
+		return Because(RetainConflict, severalBlocks)
+	case young.Code != "":
+		return young
+	case who != "":
+		return Because(RetainInUse, "%s, though the block does not record it", who)
+	case len(uses) > 0:
+		return Because(RetainHostView, "%s of it is in use in %s", uses[0].Addr, uses[0])
+	}
+	own := 0
+	for _, a := range st.AffinitiesOf(b.CIDR) {
+		if a.Owner == b.Owner && !a.SoftDeleted {
+			own++
+		}
+	}
+	switch {
+	case own > 1:
+		return Because(RetainConflict, "its owner has several affinity objects to it")
+	case own == 0 && st.AffinityMayExist(b, b.Owner.Node()):
+		return Because(RetainNotRead, unreadAffinity)
+	}
+	return Bar{}
+}
+
+// RestoreAffinityBar says why a block's owner, a node, must not be given an affinity to it.
+func (st *State) RestoreAffinityBar(b *Block) Bar {
+	host := b.Owner.Node()
+	switch others := st.otherClaimants(b); {
+	case b.SoftDeleted:
+		return Because(RetainMarked, "it is marked deleted: --soft-deleted finishes that")
+	case len(b.Faults) > 0:
+		return Because(RetainCorrupt, "it is "+corruptOwnership+"%s", b.Faults[0])
+	case st.BlockObjects(b.CIDR) > 1:
+		return Because(RetainConflict, severalBlocks)
+	case st.AffinityMayExist(b, host):
+		return Because(RetainNotRead, unreadAffinity)
+	case st.UnreadableNode(host):
+		return Because(RetainNotRead, "its node %s could not be read", host)
+	case st.Vanished(host):
+		return Because(RetainConflict, "its host %s no longer exists: nothing is to be routed there (--empty-blocks releases it once it is empty)", host)
+	case len(others) > 0:
+		return Because(RetainConflict, "%s claims the CIDR, too: that has to be settled first (--orphan-affinities)", phrase.List(others))
+	case !st.ClaimPastGrace(b):
+		return Because(RetainYoung, "it was made or claimed less than %s ago, at %s: its claim may be under way",
+			phrase.Duration(st.Grace), phrase.Time(b.ClaimedAt())).until(st.Due(b.ClaimedAt()))
+	}
+	for _, o := range st.BlocksAt(b.CIDR) {
+		if o.CIDR != b.CIDR {
+			return Because(RetainConflict, "block %s of %s overlaps it: two owners would be routed", o.CIDR, phrase.Owner(o.Owner))
+		}
+	}
+	return Bar{}
+}
+
+// otherClaimants names those who have an affinity to a block and do not own it.
+func (st *State) otherClaimants(b *Block) (out []string) {
+	for _, a := range st.AffinitiesOf(b.CIDR) {
+		if a.Owner != b.Owner {
+			out = append(out, strings.TrimSpace(phrase.Owner(a.Owner)))
+		}
+	}
+	return out
+}

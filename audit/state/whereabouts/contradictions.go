@@ -1,0 +1,208 @@
+package whereabouts
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Unreserved returns the allocations without a reservation, of pools whose networks make
+// sure of an address in all their ranges. Where no reservation exists at all, none were
+// recorded, or the files were made without them, and nothing is lacking.
+func (v *Verdicts) Unreserved() (out []*Allocation) {
+	if len(v.WhereaboutsReservations) == 0 {
+		return nil
+	}
+	for _, a := range v.Allocations {
+		if a.Reservation == nil && a.Pool.overlapping() && (a.Pod == nil || Settled(a.Pod)) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// LoneReservation is a reservation that no pool's allocation explains.
+type LoneReservation struct {
+	*blocks.WhereaboutsReservation
+	// Network and Addr are what its name means; the zero Addr if that is not known.
+	Network string
+	Addr    netip.Addr
+	// Pod is the pod that is recorded; nil if it does not exist, or none is.
+	Pod *blocks.Workload
+	// User is a live pod that names the address; nil if none does.
+	User *blocks.Workload
+	// Reason says why its pod may have the address though it does not name it; empty if
+	// nothing speaks for that.
+	Reason string
+}
+
+// InFlight reports whether the pod is starting or ending, so that the pool may be written
+// next: Whereabouts writes it first, both ways.
+func (l *LoneReservation) InFlight() bool {
+	return l.Pod != nil && (l.Pod.Phase == "Pending" || !l.Pod.Deleting.IsZero())
+}
+
+// Lone returns the reservations without an allocation.
+func (v *Verdicts) Lone() (out []LoneReservation) {
+	for i := range v.WhereaboutsReservations {
+		r := &v.WhereaboutsReservations[i]
+		if v.reserved[r.Key()] {
+			continue
+		}
+		l := LoneReservation{WhereaboutsReservation: r, Pod: v.podOf(r.WhereaboutsOwner)}
+		l.Network, l.Addr = v.meaning(r)
+		if v.allocated(l) {
+			continue
+		}
+		user := v.user(l.Addr)
+		name, unread := v.UnreadPod()
+		switch {
+		case user != nil && !user.Finished():
+			l.User = user
+		case user != nil && user != l.Pod:
+			l.Reason = "pod " + user.FullName() + names(user)
+		}
+		switch {
+		case l.Reason != "":
+		case unread:
+			l.Reason = "pod " + name + " could not be read, and may have it"
+		case l.Pod != nil && !Settled(l.Pod):
+			l.Reason = "pod " + l.Pod.FullName() + " " + unsettled(l.Pod)
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// meaning returns what the name of a reservation means: of several readings the one whose
+// address lies in a range of its network.
+func (v *Verdicts) meaning(r *blocks.WhereaboutsReservation) (string, netip.Addr) {
+	all := r.Addresses()
+	for network, a := range all {
+		if len(all) == 1 {
+			return network, a
+		}
+	}
+	for _, p := range v.SecondaryPools {
+		if a, ok := all[p.Network]; ok && p.Range.Masked().Contains(a) {
+			return p.Network, a
+		}
+	}
+	return "", netip.Addr{}
+}
+
+// allocated reports whether a pool records the address, of the same pod or of a network that
+// is not known.
+func (v *Verdicts) allocated(l LoneReservation) bool {
+	return slices.ContainsFunc(v.recorded[l.Addr], func(a *Allocation) bool {
+		return !a.Pool.NetworkKnown || a.WhereaboutsOwner.Pod == l.WhereaboutsOwner.Pod
+	})
+}
+
+// Duplicate is an address that several live pods name on one network.
+type Duplicate struct {
+	Addr    netip.Addr
+	Network string // as Whereabouts calls it; "" for the one without a name
+	Pods    []*blocks.Workload
+}
+
+// Duplicates returns the addresses that several live pods name on one network whose
+// addresses Whereabouts assigns. The pods of one virtual machine are one owner.
+func (v *Verdicts) Duplicates() (out []Duplicate) {
+	type place struct{ network, within string }
+	for i := 0; i < len(v.named); {
+		users := map[place][]*blocks.Workload{}
+		var places []place
+		j := i
+		for ; j < len(v.named) && v.named[j].Addr == v.named[i].Addr; j++ {
+			n := v.named[j]
+			of, serves := rangeOf(n)
+			if !serves || !n.pod.Live() {
+				continue
+			}
+			at := place{n.attachment.NetworkName, ""}
+			if !n.attachment.Overlapping {
+				at.within = of.String()
+			}
+			if users[at] == nil {
+				places = append(places, at)
+			}
+			if !slices.ContainsFunc(users[at], func(w *blocks.Workload) bool { return oneOwner(w, n.pod) }) {
+				users[at] = append(users[at], n.pod)
+			}
+		}
+		for _, at := range places {
+			if len(users[at]) > 1 {
+				out = append(out, Duplicate{v.named[i].Addr, at.network, users[at]})
+				break
+			}
+		}
+		i = j
+	}
+	return out
+}
+
+func oneOwner(a, b *blocks.Workload) bool {
+	return a == b || a.Extras().VM != "" && a.Extras().VM == b.Extras().VM && a.Namespace == b.Namespace
+}
+
+// rangeOf returns the range of Whereabouts' that an address comes from; false if it comes
+// from elsewhere, or it is not known.
+func rangeOf(n naming) (netip.Prefix, bool) {
+	if n.attachment == nil || !n.attachment.Whereabouts {
+		return netip.Prefix{}, false
+	}
+	for _, r := range n.attachment.Ranges {
+		if r.CIDR.Contains(n.Addr) {
+			return r.CIDR, true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+// Unrecorded is an address of a live pod that no pool records.
+type Unrecorded struct {
+	Addr       netip.Addr
+	Pod        *blocks.Workload
+	Attachment *blocks.NetworkAttachment
+}
+
+// Unrecorded returns the addresses that live pods name on networks whose addresses
+// Whereabouts assigns, and that no pool of the network records. Where there is no pool at
+// all, the files were made without them.
+func (v *Verdicts) Unrecorded() (out []Unrecorded) {
+	if len(v.SecondaryPools) == 0 {
+		return nil
+	}
+	for _, n := range v.named {
+		if _, assigned := rangeOf(n); !assigned || !n.pod.Live() || !Settled(n.pod) {
+			continue
+		}
+		if !slices.ContainsFunc(v.recorded[n.Addr], func(a *Allocation) bool {
+			return !a.Pool.NetworkKnown || a.Pool.Network == n.attachment.NetworkName || a.Pod == n.pod
+		}) {
+			out = append(out, Unrecorded{n.Addr, n.pod, n.attachment})
+		}
+	}
+	return out
+}
+
+// DeadSlice is a part of a range that a node keeps which does not exist.
+type DeadSlice struct {
+	Pool *blocks.NodeSlicePool
+	blocks.NodeSlice
+}
+
+// DeadSlices returns the slices of nodes that do not exist.
+func (v *Verdicts) DeadSlices() (out []DeadSlice) {
+	for i := range v.NodeSlicePools {
+		p := &v.NodeSlicePools[i]
+		for _, slice := range p.Slices {
+			if slice.Node != "" && v.Vanished(slice.Node) {
+				out = append(out, DeadSlice{p, slice})
+			}
+		}
+	}
+	return out
+}

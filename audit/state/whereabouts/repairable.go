@@ -1,0 +1,288 @@
+package whereabouts
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/hosts"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Named reports whether the pod that is recorded names the address.
+func (a *Allocation) Named() bool {
+	return a.Pod != nil && slices.Contains(a.Pod.Extras().NetworkIPs, a.Addr)
+}
+
+// ReleaseBar says why an allocation must not be taken out of its pool, with its reservation,
+// as far as records and pods tell. What the nodes' kernels say is [Verdicts.HostEvidence].
+func (v *Verdicts) ReleaseBar(a *Allocation) state.Bar {
+	switch {
+	case a.Status == PossiblyInUse:
+		return state.Bar{Code: state.RetainInUse, Reason: a.Why}
+	case a.Status == Ownerless:
+		return state.Because(state.RetainUnknownOwner, "no pod is recorded for it (podref), so that no one can look its owner up")
+	case a.Pod != nil && a.ContainerID != "" && a.Pod.ContainerID == a.ContainerID:
+		return state.Because(state.RetainInUse, "it is recorded for the sandbox that pod %s runs in", a.Pod.FullName())
+	case a.ContainerID == "":
+		return state.Because(state.RetainUnpinned, "the pool records no container for it, so nothing says later that it is still the same allocation")
+	case v.unread(blocks.WhereaboutsPools, a.Pool.FullName()):
+		return state.Because(state.RetainNotRead, "its pool %s could not be read whole", a.Pool.FullName())
+	case !a.Pool.NetworkKnown:
+		return state.Because(state.RetainNotRead, "no network attachment was read that assigns from pool %s, so that the network, and with it the address's reservation, is not known", a.Pool.FullName())
+	case v.unread(blocks.WhereaboutsReservations, a.ReservationKey().String()):
+		return state.Because(state.RetainNotRead, "its reservation %s could not be read", a.ReservationKey())
+	}
+	for _, other := range v.recorded[a.Addr] {
+		switch {
+		case other == a:
+		case other.Pool == a.Pool:
+			return state.Because(state.RetainConflict, "its pool records it twice")
+		case a.Reservation != nil && other.Reservation == a.Reservation:
+			return state.Because(state.RetainConflict, "pool %s of the same network records it, too, and both have one reservation", other.Pool.FullName())
+		}
+	}
+	for _, other := range v.byInterface[claim{pool: a.Pool, pod: a.WhereaboutsOwner.Pod, iface: a.Interface}] {
+		if a.Status == Stale && other != a && other.ContainerID == a.ContainerID {
+			return state.Because(state.RetainInUse, "the sandbox that has %s is recorded for it, too", other.Addr)
+		}
+	}
+	if r := a.Reservation; r != nil && !sameOwner(r.WhereaboutsOwner, a.WhereaboutsOwner) {
+		return state.Because(state.RetainConflict, "its reservation %s is another's: pod %s, container %s", r.Key(), cmp.Or(r.Pod.String(), "none"), cmp.Or(r.ContainerID, "none"))
+	}
+	return state.Bar{}
+}
+
+// sameOwner reports whether a reservation is of the pod that the pool records. Older CRDs
+// drop the pod of a reservation; its container tells then.
+func sameOwner(r, a blocks.WhereaboutsOwner) bool {
+	if r.Pod != (blocks.Key{}) {
+		return r.Pod == a.Pod
+	}
+	return r.ContainerID != "" && r.ContainerID == a.ContainerID
+}
+
+// ReservationKey names the reservation that the address has, or would have.
+func (a *Allocation) ReservationKey() blocks.Key {
+	return blocks.Key{Namespace: a.Pool.Namespace, Name: blocks.ReservationName(a.Pool.Network, a.Addr)}
+}
+
+func (v *Verdicts) unread(r blocks.Resource, name string) bool {
+	return slices.ContainsFunc(v.Unreadable(r), func(g blocks.Gap) bool { return g.Name == name })
+}
+
+// DeleteBar says why a reservation that no pool explains must not be deleted, as far as
+// records and pods tell.
+func (v *Verdicts) DeleteBar(l *LoneReservation) state.Bar {
+	unread := v.Unreadable(blocks.WhereaboutsPools)
+	switch {
+	case len(unread) > 0:
+		return state.Because(state.RetainNotRead, "pool %s could not be read whole, and may record its address", unread[0].Name)
+	case !l.Addr.IsValid():
+		return state.Because(state.RetainNotRead, "its name does not tell which address of which network it keeps")
+	case !v.assigns(l.Network, l.Addr):
+		return state.Because(state.RetainNotRead, "no network attachment was read that assigns %s of its network, so that nothing tells what it was kept for", l.Addr)
+	case l.User != nil:
+		return state.Because(state.RetainInUse, "pod %s names %s", l.User.FullName(), l.Addr)
+	case l.Reason != "":
+		return state.Bar{Code: state.RetainInUse, Reason: l.Reason}
+	case l.WhereaboutsOwner.Pod == (blocks.Key{}):
+		return state.Because(state.RetainUnknownOwner, "it names no pod (podref), so that no one can look its owner up")
+	case l.Pod != nil:
+		return state.Because(state.RetainInUse, "pod %s exists, and nothing that was read shows that it has given %s up", l.Pod.FullName(), l.Addr)
+	case len(v.recorded[l.Addr]) > 0:
+		return state.Because(state.RetainConflict, "pool %s records %s for another pod", v.recorded[l.Addr][0].Pool.FullName(), l.Addr)
+	}
+	return state.Bar{}
+}
+
+// assigns reports whether a network attachment assigns an address of a network.
+func (v *Verdicts) assigns(network string, a netip.Addr) bool {
+	return slices.ContainsFunc(v.NetworkAttachments, func(n blocks.NetworkAttachment) bool {
+		return n.Whereabouts && n.NetworkName == network && slices.ContainsFunc(n.Ranges, func(r blocks.AttachedRange) bool { return r.CIDR.Contains(a) })
+	})
+}
+
+// Restoration is the entry of a pool that a reservation in use lacks.
+type Restoration struct {
+	Pool  *Pool
+	Owner blocks.WhereaboutsOwner
+}
+
+// Restoration returns the entry that a pool lacks of a reservation whose pod names the
+// address, or why it is not put back. The entry is the one that Whereabouts made: it is
+// found again, when the pod ends, by sandbox and interface (pkg/allocate, DeallocateIP).
+func (v *Verdicts) Restoration(l *LoneReservation) (Restoration, state.Bar) {
+	w := l.User
+	if b := v.restoreBar(l); b.Code != "" {
+		return Restoration{}, b
+	}
+	out := Restoration{Owner: l.WhereaboutsOwner}
+	out.Owner.ContainerID = cmp.Or(w.ContainerID, l.ContainerID)
+	switch {
+	case out.Owner.ContainerID == "":
+		return out, state.Because(state.RetainUnpinned, "nothing tells the sandbox of pod %s, by which its address is released: neither the reservation nor the annotation cni.projectcalico.org/containerID", w.FullName())
+	case l.ContainerID != "" && l.ContainerID != out.Owner.ContainerID:
+		return out, state.Because(state.RetainConflict, "the reservation is of container %s, and pod %s runs in %s", l.ContainerID, w.FullName(), out.Owner.ContainerID)
+	case l.Interface == "":
+		return out, state.Because(state.RetainUnpinned, "the reservation names no interface, by which the address is released")
+	}
+	for _, p := range v.SecondaryPools {
+		if !p.NetworkKnown || p.Namespace != l.Namespace || p.Network != l.Network || !p.Range.Masked().Contains(l.Addr) || p.Node != "" && p.Node != w.Node {
+			continue
+		}
+		if out.Pool != nil {
+			return out, state.Because(state.RetainConflict, "both pool %s and pool %s may be the one that lacks it", out.Pool.FullName(), p.FullName())
+		}
+		out.Pool = p
+	}
+	if out.Pool == nil {
+		return out, state.Because(state.RetainNotRead, "no pool of its network was read whose range has %s", l.Addr)
+	}
+	if !out.Pool.Stores(l.Addr) {
+		return out, state.Because(state.RetainConflict, "Whereabouts cannot record %s in pool %s: it lies before %s, or further behind it than an offset of 63 bits tells", l.Addr, out.Pool.FullName(), out.Pool.Range.Addr())
+	}
+	if has := v.byInterface[claim{pool: out.Pool, pod: l.WhereaboutsOwner.Pod, iface: l.Interface}]; len(has) > 0 {
+		return out, state.Because(state.RetainConflict, "pool %s records %s for that interface of the pod", out.Pool.FullName(), has[0].Addr)
+	}
+	return out, state.Bar{}
+}
+
+// restoreBar says why it is not known that the pod of a reservation has the address.
+func (v *Verdicts) restoreBar(l *LoneReservation) state.Bar {
+	unread, w := v.Unreadable(blocks.WhereaboutsPools), l.User
+	switch {
+	case len(unread) > 0:
+		return state.Because(state.RetainNotRead, "pool %s could not be read whole, and may record its address", unread[0].Name)
+	case l.WhereaboutsOwner.Pod == (blocks.Key{}):
+		return state.Because(state.RetainUnknownOwner, "it names no pod (podref), so that it is not known whether it is that of pod %s", w.FullName())
+	case l.Pod == nil || l.Pod.Key() != w.Key():
+		return state.Because(state.RetainConflict, "it is of pod %s, and pod %s names %s", l.WhereaboutsOwner.Pod, w.FullName(), l.Addr)
+	case !Settled(w):
+		return state.Because(state.RetainHeals, "pod %s %s", w.FullName(), unsettled(w))
+	case w.UID() == "":
+		return state.Because(state.RetainUnpinned, "pod %s carries no UID", w.FullName())
+	}
+	for _, other := range v.Users(l.Addr) {
+		if other != w && !other.Finished() {
+			return state.Because(state.RetainConflict, "pods %s and %s both name %s", w.FullName(), other.FullName(), l.Addr)
+		}
+	}
+	if others := v.recorded[l.Addr]; len(others) > 0 {
+		return state.Because(state.RetainConflict, "pool %s records %s for pod %s", others[0].Pool.FullName(), l.Addr, others[0].WhereaboutsOwner.Pod)
+	}
+	return state.Bar{}
+}
+
+// Machines returns the nodes that the sandbox of an allocation may have run on: the one
+// whose slice its pool is; else all, for Whereabouts records none, and a pod that exists may
+// have been made again under its name elsewhere. Those of Windows have no secondary networks.
+func (v *Verdicts) Machines(a *Allocation) []string {
+	if a.Pool.Node != "" {
+		return []string{a.Pool.Node}
+	}
+	return v.AllMachines()
+}
+
+// Unused reports whether it is proven of each of some nodes that it uses an address of a pod
+// no more, by a host view or by its machine being off.
+func (v *Verdicts) Unused(a netip.Addr, o blocks.WhereaboutsOwner, nodes []string, since time.Time) bool {
+	if _, used := v.ShownInUse(a, o, since); used || len(nodes) == 0 {
+		return false
+	}
+	return !slices.ContainsFunc(nodes, func(node string) bool {
+		off, _ := v.MachineOff(node)
+		return !off && v.HostEvidence(node, o, since).Verdict != hosts.ShowsFree
+	})
+}
+
+// AllMachines returns, sorted, all nodes that pods with secondary networks may run on, also
+// those whose object is gone: as long as anything that was read names one, be it a record of
+// Calico's, a pod, a slice or a host view. It must not be changed.
+func (v *Verdicts) AllMachines() []string { return v.machines }
+
+func (v *Verdicts) indexMachines() {
+	all := map[string]bool{"": true}
+	add := func(node string) {
+		if !all[node] {
+			all[node] = true
+			if h := v.NodeState(node); h == nil || h.Node == nil || !h.Node.Windows {
+				v.machines = append(v.machines, node)
+			}
+		}
+	}
+	for _, h := range v.NodeStates {
+		add(h.Name)
+	}
+	for i := range v.Affinities {
+		add(v.Affinities[i].Owner.Node())
+	}
+	v.EachAllocation(func(_ state.AllocationRef, node string) { add(node) })
+	for i := range v.Workloads {
+		add(v.Workloads[i].Node)
+	}
+	for i := range v.NodeSlicePools {
+		for _, s := range v.NodeSlicePools[i].Slices {
+			add(s.Node)
+		}
+	}
+	for i := range v.Hosts.Views {
+		add(v.Hosts.Views[i].Node)
+	}
+	slices.Sort(v.machines)
+}
+
+// Unanswered returns those of all machines that do not answer and may have a sandbox whose
+// address could be released but for that.
+func (v *Verdicts) Unanswered() []string {
+	asked := map[string]bool{}
+	for _, a := range v.Allocations {
+		if v.ReleaseBar(a).Code == "" {
+			for _, node := range v.Machines(a) {
+				asked[node] = true
+			}
+		}
+	}
+	lone := v.Lone()
+	if slices.ContainsFunc(lone, func(l LoneReservation) bool { return v.DeleteBar(&l).Code == "" }) {
+		for _, node := range v.machines {
+			asked[node] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(asked)), func(node string) bool { return !v.MachineMayRun(node) })
+}
+
+// ShownInUse is the evidence that some host view, however old and of whatever machine, shows
+// an address or the sandbox that had it; false if none does.
+func (v *Verdicts) ShownInUse(a netip.Addr, o blocks.WhereaboutsOwner, since time.Time) (hosts.Evidence, bool) {
+	if e := v.Views.Evidence(a, &blocks.Attributes{}, "", since); e.Verdict == hosts.ShowsInUse {
+		return e, true
+	}
+	if e := v.Views.SandboxEvidence(o.ContainerID, since); e.Verdict == hosts.ShowsInUse {
+		return e, true
+	}
+	return hosts.Evidence{}, false
+}
+
+// HostEvidence says what the views of one node prove of an address that none shows, of a
+// pod that was given it before a time. A namespace that a pod has left, of which nothing
+// tells the sandbox, may be that pod's: its interface may be one that no kernel shows.
+func (v *Verdicts) HostEvidence(node string, o blocks.WhereaboutsOwner, since time.Time) hosts.Evidence {
+	e := v.Views.Evidence(netip.Addr{}, &blocks.Attributes{Namespace: o.Pod.Namespace, Pod: o.Pod.Name}, node, since)
+	view := v.Views.Of(node)
+	if e.Verdict != hosts.ShowsFree || view == nil {
+		return e
+	}
+	for i := range view.Namespaces {
+		ns := &view.Namespaces[i]
+		uid := blocks.PinOf(ns.PodUID, "")
+		if ns.PodUID != "" && ns.Sandbox == "" && !slices.ContainsFunc(v.Workloads, func(w *blocks.Workload) bool { return w.SameUID(uid) }) {
+			return hosts.Evidence{Node: node, Reason: fmt.Sprintf("the host view of %s shows network namespace %s of a pod that does not exist, and not its sandbox", node, ns.ID)}
+		}
+	}
+	return e
+}

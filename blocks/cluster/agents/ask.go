@@ -1,0 +1,87 @@
+package agents
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks/cluster"
+)
+
+// errViewTooLarge means that an agent answered more than a host view should have.
+var errViewTooLarge = errors.New("its answer has more than")
+
+// maxOwnBlocks limits how many blocks an agent is told as those of its node.
+const maxOwnBlocks = 400
+
+// ask gets the view of one agent, of at most limit bytes. It is told the node's own
+// blocks, so that it leaves out the routes that no verdict goes by.
+func (a *agent) ask(ctx context.Context, pods *cluster.Pods, opts Options, own []netip.Prefix, limit int64) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, opts.Timeout)
+	defer cancel()
+	query := url.Values{}
+	if len(own) <= maxOwnBlocks {
+		texts := make([]string, len(own))
+		for i, p := range own {
+			texts[i] = p.String()
+		}
+		query.Set(agentBlocks, strings.Join(texts, ","))
+	}
+	stream, err := a.stream(ctx, pods, opts, query)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = stream.Close() }()
+	var buf bytes.Buffer
+	_, err = buf.ReadFrom(io.LimitReader(stream, limit+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case int64(buf.Len()) > limit:
+		return nil, fmt.Errorf("%w %d MiB", errViewTooLarge, limit>>20)
+	}
+	return buf.Bytes(), nil
+}
+
+// stream is an agent's answer as it comes.
+func (a *agent) stream(ctx context.Context, pods *cluster.Pods, opts Options, query url.Values) (io.ReadCloser, error) {
+	if opts.TLS != nil {
+		return opts.TLS.get(ctx, a, query)
+	}
+	name := a.pod + ":" + strconv.Itoa(a.port)
+	if strings.EqualFold(cmp.Or(opts.Scheme, a.scheme), "https") {
+		name = "https:" + name
+	}
+	return pods.Get(ctx, a.namespace, name, Path, query)
+}
+
+// agentReason says why an agent could not be asked.
+func agentReason(err error, all context.Context, timeout time.Duration) string {
+	var answered *cluster.StatusError
+	switch {
+	case errors.As(err, &answered) && answered.Code == http.StatusForbidden && strings.Contains(answered.Message, "pods/proxy"):
+		return "its agent could not be asked: forbidden: needs the right to get pods/proxy"
+	case errors.As(err, &answered) && answered.Code == http.StatusNotFound && strings.Contains(answered.Message, "pods "):
+		return "its agent could not be asked: its pod is gone"
+	case errors.As(err, &answered):
+		return "its agent could not be asked: " + strings.TrimPrefix(answered.Error(), "the API server answered ")
+	case errors.Is(err, errViewTooLarge):
+		return err.Error()
+	case errors.Is(err, errNotVerified):
+		return err.Error() + ": nothing was sent to it"
+	case all.Err() != nil:
+		return fmt.Sprintf("its agent was not heard: all agents together did not answer within %s", 10*timeout)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Sprintf("its agent did not answer within %s", timeout)
+	}
+	return "its agent could not be asked: " + err.Error()
+}

@@ -1,0 +1,135 @@
+package agents
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Snapshot is [cluster.Watch.Snapshot] with the host views, nil until each agent was asked once, or
+// had its time. Views that show the same as before do not make another snapshot, except
+// after a while.
+func (w *Watch) Snapshot() *blocks.Snapshot {
+	s := w.Watch.Snapshot()
+	v := &w.views
+	v.Lock()
+	defer v.Unlock()
+	if s == nil || !v.whole {
+		return nil
+	}
+	age := time.Since(v.assembled)
+	switch {
+	case v.last == nil || v.dirty || age >= w.turn.renew || age >= w.turn.refresh && !s.SameObjects(v.joined):
+		v.hosts, v.joined, v.assembled, v.dirty = w.assemble(nil), s, time.Now(), false
+	case s == v.base:
+		return v.last
+	}
+	whole := *s
+	whole.Hosts = v.hosts
+	v.base, v.last = s, &whole
+	return v.last
+}
+
+// assemble puts the views together, under the lock. Those that have become too old are
+// dropped, and those that are the same as before are of an earlier reading.
+func (w *Watch) assemble(before map[string]*blocks.HostView) blocks.HostReading {
+	v := &w.views
+	now := w.serverNow()
+	out := blocks.HostReading{Until: now, Gaps: slices.Clone(v.gaps), Views: make([]blocks.HostView, 0, len(v.agents))}
+	for node, a := range v.agents {
+		switch {
+		case a.view == nil:
+			out.Gaps = append(out.Gaps, a.gaps...)
+		case a.view.Expired(now):
+			a.gaps = []blocks.HostGap{{Node: node, Source: a.source(), Reason: fmt.Sprintf("its last host view was taken at %s, more than 10 minutes before %s", a.view.TakenAt.UTC().Format(time.RFC3339), now.Format(time.RFC3339))}}
+			a.view = nil
+			out.Gaps = append(out.Gaps, a.gaps...)
+		default:
+			view := *a.view
+			view.Earlier = before[node] == a.view
+			out.Views, out.Gaps = append(out.Views, view), append(out.Gaps, a.gaps...)
+		}
+		if a.trouble != "" && !a.left {
+			out.Gaps = append(out.Gaps, blocks.HostGap{Node: node, Source: a.source(), Reason: a.trouble})
+		}
+	}
+	return blocks.JoinHostReadings(out)
+}
+
+// Reread is [cluster.Watch.Reread], and asks the agents of some nodes again. Of the others, and of
+// one that does not answer, the last view stands, which confirms nothing: see
+// [blocks.HostView.Earlier].
+func (w *Watch) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blocks.Resource, nodes []string) (*blocks.Snapshot, error) {
+	s, err := w.Watch.Reread(ctx, prev, rs, nil)
+	if err != nil {
+		return nil, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, w.turn.again)
+	defer cancel()
+	round := w.newRound(s)
+	before, again := map[string]*blocks.HostView{}, []*askedAgent{}
+	w.views.Lock()
+	for node, a := range w.views.agents {
+		if before[node] = a.view; !a.left && slices.Contains(nodes, node) {
+			again = append(again, a)
+		}
+	}
+	w.views.Unlock()
+	var group errgroup.Group
+	group.SetLimit(w.turn.ordinary)
+	for _, a := range again {
+		group.Go(func() error {
+			w.ask(bounded, a, round)
+			return nil
+		})
+	}
+	_ = group.Wait() // no function returns an error
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	w.views.Lock()
+	defer w.views.Unlock()
+	s.Hosts = w.assemble(before)
+	return s, nil
+}
+
+// Counts say how the asking of agents goes.
+type Counts struct {
+	// Asked counts the questions, Failed those that brought no view.
+	Asked, Failed uint64
+	// Views are the nodes with a view of the last ten minutes, the oldest of which was
+	// taken at Oldest. Missing are the nodes without, as far as they are Ready and run
+	// Linux: others have no agent that could answer.
+	Views, Missing int
+	Oldest         time.Time
+}
+
+// Counts says how the asking of agents goes.
+func (w *Watch) Counts() Counts {
+	v := &w.views
+	v.Lock()
+	defer v.Unlock()
+	out := Counts{Asked: v.asked, Failed: v.failed}
+	now := w.serverNow()
+	fresh := func(a *askedAgent) bool {
+		return a != nil && a.view != nil && !a.view.Expired(now) && !a.view.Future(now)
+	}
+	for _, a := range v.agents {
+		if fresh(a) {
+			if out.Views++; out.Oldest.IsZero() || a.view.TakenAt.Before(out.Oldest) {
+				out.Oldest = a.view.TakenAt
+			}
+		}
+	}
+	for i := range v.nodes {
+		if n := &v.nodes[i]; n.Ready && !n.Windows && !fresh(v.agents[n.Name]) {
+			out.Missing++
+		}
+	}
+	return out
+}

@@ -1,0 +1,80 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Pods reaches pods through the API server. What fails says nothing about other requests.
+type Pods struct {
+	client   *apiClient
+	pageSize int64
+}
+
+// Pods reaches the pods of the cluster that is read.
+func (k *Kubernetes) Pods() *Pods { return &Pods{k.client.apart(), k.pageSize} }
+
+// Pods reaches the pods of the cluster that is watched.
+func (w *Watch) Pods() *Pods { return &Pods{w.client.apart(), w.pageSize} }
+
+// ServerTime returns the API server's time at a local time.
+func (p *Pods) ServerTime(local time.Time) time.Time { return p.client.clock.At(local) }
+
+// List calls found with each pod of a namespace, of any if it is empty, that a label selector
+// selects. An error of the API server is a [StatusError].
+func (p *Pods) List(ctx context.Context, namespace, selector string, found func(*corev1.Pod)) error {
+	path := "/api/v1/pods"
+	if namespace != "" {
+		path = "/api/v1/namespaces/" + url.PathEscape(namespace) + "/pods"
+	}
+	query := url.Values{"labelSelector": {selector}, "limit": {strconv.FormatInt(p.pageSize, 10)}}
+	for {
+		var page corev1.PodList
+		err := p.client.get(ctx, path, query, "application/json", func(body io.Reader) error {
+			page = corev1.PodList{}
+			return json.NewDecoder(body).Decode(&page)
+		})
+		if err != nil {
+			return err
+		}
+		for i := range page.Items {
+			found(&page.Items[i])
+		}
+		if page.Continue == "" {
+			return nil
+		}
+		query.Set("continue", page.Continue)
+	}
+}
+
+// Get has the API server ask a pod (NAME:PORT, or https:NAME:PORT), and returns its answer as
+// it comes. It takes the right to get pods/proxy. No redirect is followed: a pod must not send
+// this program elsewhere with the user's credentials. An error of the API server, or the pod's
+// own, is a [StatusError].
+func (p *Pods) Get(ctx context.Context, namespace, name, path string, query url.Values) (io.ReadCloser, error) {
+	r := p.client.pods.Get().AbsPath("/api/v1/namespaces", namespace, "pods", name, "proxy", path).SetHeader("Accept", "application/json").MaxRetries(0)
+	for key, values := range query {
+		r.Param(key, values[0])
+	}
+	stream, err := answerOf(ctx, r, nil)
+	if err == nil {
+		return stream, nil
+	}
+	failed := plain(err)
+	var status *StatusError
+	if cause, own := apierrors.StatusCause(err, metav1.CauseTypeUnexpectedServerResponse); own && errors.As(failed, &status) &&
+		cause.Message != "unknown" && !strings.HasPrefix(cause.Message, "<") {
+		status.Message = cause.Message
+	}
+	return nil, failed
+}

@@ -1,0 +1,148 @@
+package hostviews
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode"
+)
+
+// spacesDraft is what is learned of a view's namespaces beside those that are kept.
+type spacesDraft struct {
+	// count is how many there are. hostID is the number of the machine's own, and host
+	// are its addresses.
+	count  int
+	hostID string
+	host   []netip.Addr
+	// addresses are those of the namespace at hand, whether they concern the cluster's
+	// pools or not.
+	addresses []netip.Addr
+	// said is true if the agent says whether they are complete, and complete what it
+	// says. lacking is what was left out here, or could not be understood.
+	said, complete bool
+	lacking        string
+}
+
+// takeHost notes the namespace at hand as the machine's own, and returns true if there
+// was one before.
+func (s *spacesDraft) takeHost(id string) (second bool) {
+	if s.hostID != "" {
+		return true
+	}
+	s.hostID, s.host = id, slices.Clone(s.addresses)
+	return false
+}
+
+// finishSpaces decides whether the namespaces of a view are complete, as
+// [blocks.HostView.NamespacesComplete] defines it, and which machine they are of.
+func (d *viewDraft) finishSpaces() {
+	v, s := &d.view, &d.spaces
+	if v.BootID != "" {
+		v.Machine = v.BootID + "/" + s.hostID
+	}
+	own := d.nodes[v.Node]
+	elsewhere := len(own) > 0 && s.hostID != "" && !slices.ContainsFunc(own, func(p netip.Prefix) bool { return slices.Contains(s.host, p.Addr()) })
+	switch {
+	case d.listing:
+		v.NamespacesGap = "it is a listing of routes"
+	case s.count == 0:
+		v.NamespacesGap = "it has none, not even the machine's own"
+	case s.lacking != "":
+		v.NamespacesGap = s.lacking
+	case elsewhere:
+		v.NamespacesGap = fmt.Sprintf("its own namespace does not have the address of node %s (%s), so that it was taken elsewhere", v.Node, own[0].Addr())
+	case !s.complete && len(v.Gaps) > 0:
+		v.NamespacesGap = v.Gaps[0]
+	case !s.complete && s.said:
+		v.NamespacesGap = "the agent does not say that they are"
+	}
+	v.NamespacesComplete = v.NamespacesGap == ""
+}
+
+// namespaces reads the network namespaces of a view. Addresses of other networks
+// than the cluster's pools are passed over, and namespaces that have no other. What is
+// wrong with an address leaves the address out, and what is wrong with anything else
+// the namespace.
+func (d *viewDraft) namespaces(r *decode.JSONReader) {
+	var partial bool // which the lacking of d.spaces tells
+	d.entries(r, "namespaces", "", &partial, func(r *decode.JSONReader, bad func(field, reason string)) (decode.Members, func()) {
+		var n blocks.HostNamespace
+		d.spaces.count++
+		d.spaces.addresses = d.spaces.addresses[:0]
+		known := decode.Members{
+			"id": (*decode.Word)(&n.ID), "name": &n.Name, "host": &n.Host, "sandbox": &n.Sandbox, "podUID": &n.PodUID, "processes": &n.Processes,
+			"addresses": func() { d.spaceAddresses(r, &n, bad) },
+			"hostInterfaces": func() {
+				if !r.Null() {
+					n.HostInterfaces = []string{}
+					r.Array(func(int) { n.HostInterfaces = appendClipped(n.HostInterfaces, r.String()) })
+				}
+			},
+			"pids": func() {
+				r.Array(func(int) {
+					pid, _ := r.Int32()
+					n.Pids = appendClipped(n.Pids, int(pid))
+				})
+			},
+			"commands": func() { r.Array(func(int) { n.Commands = appendClipped(n.Commands, r.String()) }) },
+			"states":   func() { r.Array(func(int) { n.States = appendClipped(n.States, r.String()) }) },
+		}
+		return known, func() {
+			switch {
+			case n.ID == "":
+				bad(".id", "is missing")
+			case n.Host && d.spaces.takeHost(n.ID):
+				bad(".host", "is a second one of the machine's own")
+			case len(n.Addresses) == 0:
+			case d.full(len(d.view.Namespaces), "namespaces"):
+			default:
+				n.Processes = max(n.Processes, len(n.Pids))
+				n.Addresses = slices.Clip(n.Addresses)
+				d.view.Namespaces = append(d.view.Namespaces, n)
+			}
+		}
+	})
+}
+
+// spaceAddresses reads the addresses of a namespace.
+func (d *viewDraft) spaceAddresses(r *decode.JSONReader, n *blocks.HostNamespace, bad func(field, reason string)) {
+	r.Array(func(i int) {
+		before := len(r.Faults)
+		s := r.String()
+		r.Faults = r.Faults[:before]
+		p, ok := addressPrefix(s)
+		if ok {
+			d.spaces.addresses = append(d.spaces.addresses, p.Addr())
+		}
+		switch {
+		case !ok:
+			bad(".addresses["+strconv.Itoa(i)+"]", decode.NotA("address with a length", s))
+		case !d.concerned.Contains(p.Addr()):
+		case len(n.Addresses) < maxViewEntries:
+			n.Addresses = append(n.Addresses, p)
+		case d.spaces.lacking == "":
+			d.spaces.lacking = fmt.Sprintf("a namespace has more than %d addresses", maxViewEntries)
+		}
+	})
+}
+
+// addressPrefix reads an address as it is configured, with the length of its
+// subnet; without one it is a single address.
+func addressPrefix(s string) (netip.Prefix, bool) {
+	if a, err := netip.ParseAddr(s); err == nil {
+		a = a.Unmap()
+		return netip.PrefixFrom(a, a.BitLen()), a.Zone() == ""
+	}
+	return blocks.ParseNetwork(s)
+}
+
+// appendClipped appends to a list until it holds what a report would show of it.
+func appendClipped[T any](s []T, v T) []T {
+	if len(s) >= maxViewProcesses {
+		return s
+	}
+	return append(s, v)
+}

@@ -1,0 +1,140 @@
+package runner
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/cmd/internal/source"
+	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/journal"
+)
+
+// TestAsksFirst: nothing is written before the answer to a question that names the cluster,
+// and --yes asks none.
+func TestAsksFirst(t *testing.T) {
+	var asked string
+	x := &Runner{Sources: &source.Flags{Files: []string{"x"}}, Flags: new(Flags), Ask: func(_ context.Context, what string) error {
+		asked = what
+		return errors.New("no")
+	}}
+	if err := x.ask(t.Context(), stepsText(2, "applied"), "5ca1ab1e"); err == nil || asked != "2 steps to be applied on the cluster of x (GUID 5ca1ab1e)." {
+		t.Errorf("it asks %q: %v", asked, err)
+	}
+	x.Flags.Yes, asked = true, ""
+	if err := x.ask(t.Context(), "x", "y"); err != nil || asked != "" {
+		t.Errorf("--yes asks all the same: %v, %q", err, asked)
+	}
+}
+
+// left is a plan of one step, and the journal of a run of it that died in the step, or
+// came to its end.
+func left(t *testing.T, path, guid string, kind repair.Kind, ended bool) *repair.Plan {
+	t.Helper()
+	cluster := audit.ReportCluster{GUID: guid}
+	plan := &repair.Plan{APIVersion: audit.APIVersion, Kind: repair.PlanKind, Cluster: cluster, CreatedAt: audit.Time{Time: time.Unix(1767225600, 0).UTC()},
+		Steps: []repair.Step{{ID: string(kind) + ":x", Kind: kind}}}
+	j, err := journal.Create(path, journal.Header{StartedAt: plan.CreatedAt, Cluster: cluster, Plan: plan})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	step := plan.Steps[0]
+	errs := []error{j.Start(step.ID), j.Record(repair.Change{Verb: repair.VerbPatch, Resource: blocks.Blocks, Name: "x", Before: []byte("{}")})}
+	if ended {
+		errs = append(errs, j.End(repair.Outcome{Step: step, Status: repair.Done}))
+	}
+	for _, err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return plan
+}
+
+// TestBrokenJournals: of the journals where a run would write its own, the one of the
+// same plan that broke off is gone on with, those of other plans of the cluster are
+// named with the command that finishes them, and all others are no matter.
+func TestBrokenJournals(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	plan := left(t, "calico-audit-journal-5ca1ab1e-1.jsonl", "5ca1ab1e-0000", repair.ReleaseBlock, false)
+	left(t, "calico-audit-journal-5ca1ab1e-2.jsonl", "5ca1ab1e-0000", repair.ReleaseIP, false)
+	left(t, "calico-audit-journal-5ca1ab1e-3.jsonl", "5ca1ab1e-0000", repair.DeleteHandle, true)
+	left(t, "calico-audit-journal-5ca1ab1e-4.jsonl", "5ca1ab1e-9999", repair.DeleteAffinity, false)
+	left(t, "calico-audit-journal-0ddba11-1.jsonl", "0ddba11", repair.DeleteAffinity, false)
+	left(t, "mine.jsonl", "5ca1ab1e-0000", repair.ReleaseBlock, false)
+	if err := os.WriteFile("calico-audit-journal-5ca1ab1e-5.jsonl", []byte("?\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		flags Flags
+		want  string
+		says  []string
+	}{
+		"by default": {Flags{}, "calico-audit-journal-5ca1ab1e-1.jsonl", []string{
+			"going on in its journal, calico-audit-journal-5ca1ab1e-1.jsonl",
+			"left step release-ip:x half-done; to finish it: calico-audit repair apply --resume calico-audit-journal-5ca1ab1e-2.jsonl\n",
+			"calico-audit-journal-5ca1ab1e-5.jsonl: its first line is not the header",
+		}},
+		"as --journal says":           {Flags{journal: filepath.Join(dir, "mine.jsonl")}, filepath.Join(dir, "mine.jsonl"), nil},
+		"where --journal would write": {Flags{journal: filepath.Join(dir, "new.jsonl")}, filepath.Join(dir, "calico-audit-journal-5ca1ab1e-1.jsonl"), nil},
+		"elsewhere":                   {Flags{journal: filepath.Join(t.TempDir(), "new.jsonl")}, "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var said bytes.Buffer
+			x := &Runner{Streams: genericiooptions.IOStreams{ErrOut: &said}, Program: "calico-audit", Sources: new(source.Flags), Flags: &c.flags}
+			x.Sources.AddClusterTo(new(cobra.Command))
+			file, err := x.Broken(plan)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			if file != nil {
+				got = file.Path
+			}
+			if got != c.want {
+				t.Errorf("it goes on in %q, want %q", got, c.want)
+			}
+			for _, want := range c.says {
+				if !strings.Contains(said.String(), want) {
+					t.Errorf("it does not say %q:\n%s", want, said.String())
+				}
+			}
+			for _, never := range []string{"-3.jsonl", "-4.jsonl", "0ddba11"} {
+				if strings.Contains(said.String(), never) {
+					t.Errorf("it speaks of %s:\n%s", never, said.String())
+				}
+			}
+		})
+	}
+}
+
+// TestJournalOfAnotherPlan: a journal is not gone on with for another plan, and never
+// overwritten.
+func TestJournalOfAnotherPlan(t *testing.T) {
+	t.Chdir(t.TempDir())
+	plan := left(t, "one.jsonl", "g", repair.ReleaseBlock, false)
+	left(t, "two.jsonl", "g", repair.ReleaseIP, false)
+	left(t, "ended.jsonl", "g", repair.ReleaseBlock, true)
+	for path, want := range map[string]string{"two.jsonl": "is the journal of another plan", "ended.jsonl": "exists already"} {
+		x := &Runner{Streams: genericiooptions.IOStreams{ErrOut: new(bytes.Buffer)}, Sources: new(source.Flags), Flags: &Flags{journal: path}}
+		if file, err := x.Broken(plan); file != nil || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+	}
+	f := &Flags{journal: filepath.Join(".", "two.jsonl")}
+	if path := f.journalPath("g", time.Now()); path == f.journal || filepath.Dir(path) != "." {
+		t.Errorf("a new plan's journal would go to %s", path)
+	}
+}

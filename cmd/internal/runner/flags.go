@@ -1,0 +1,79 @@
+package runner
+
+import (
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/calico-audit/calico-audit/cmd/internal/document"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/flags"
+	"github.com/calico-audit/calico-audit/repair/apply"
+)
+
+// Flags are those of what writes to a cluster.
+type Flags struct {
+	// Yes asks no question.
+	Yes bool
+
+	wait        bool
+	pace, evict time.Duration
+	journal     string
+}
+
+// AddTo adds the flags but --wait to a command.
+func (f *Flags) AddTo(c *cobra.Command, journal string) {
+	fs := c.Flags()
+	fs.BoolVar(&f.Yes, "yes", false, "do not ask before anything is written; needed where there is no terminal")
+	fs.DurationVar(&f.pace, "pace", defaultPace, "pause this long after each step that wrote something, and once after all addresses that one write released")
+	fs.StringVar(&f.journal, "journal", "", journal+" (default: calico-audit-journal-CLUSTER-TIME.jsonl in the working directory)")
+	flags.NoFiles(c, "pace")
+}
+
+// AddAllTo adds the flags of what carries out a plan.
+func (f *Flags) AddAllTo(c *cobra.Command) {
+	f.AddTo(c, "write the journal to this new `FILE`, or go on in it after a crash")
+	c.Flags().DurationVar(&f.evict, "evict-timeout", apply.DefaultEvictTimeout, "how long an evicted pod gets to end and to be replaced by a ready one")
+	flags.NoFiles(c, "evict-timeout")
+	c.Flags().BoolVar(&f.wait, "wait", false, "wait for the second observation of steps that need one, instead of skipping them")
+}
+
+// defaultPace leaves the nodes time to take up what each step changes.
+const defaultPace = 200 * time.Millisecond
+
+// Journal is the value of --journal.
+func (f *Flags) Journal() string { return f.journal }
+
+// Set reports whether any of the flags was given.
+func (f *Flags) Set() bool { return f.Yes || f.wait || f.pace != defaultPace || f.journal != "" }
+
+// Complete checks the flags, before anything is read. Somebody can answer a question, or not.
+func (f *Flags) Complete(canAsk bool) error {
+	switch {
+	case f.evict < 0:
+		return exit.Usagef("--evict-timeout %s is negative", f.evict)
+	case f.pace < 0:
+		return exit.Usagef("--pace %s is negative", f.pace)
+	case f.journal == "-":
+		return exit.Usagef("--journal -: a journal must be a file, which an undo can read and which is on the disk before anything is written")
+	case !f.Yes && !canAsk:
+		return exit.Usagef("there is no terminal to ask on: give --yes to write without a question")
+	}
+	if f.journal != "" {
+		if err := document.CheckTarget(f.journal); err != nil {
+			return exit.Usagef("--journal %s: %w", f.journal, err)
+		}
+	}
+	return nil
+}
+
+// journalPath names the journal of a run on a cluster: as --journal says, unless that
+// is the journal of an earlier run.
+func (f *Flags) journalPath(guid string, now time.Time) string {
+	if _, err := os.Stat(f.journal); f.journal != "" && err != nil {
+		return f.journal
+	}
+	return filepath.Join(f.directory(), journalPrefix(guid)+now.UTC().Format("20060102T150405.000Z")+".jsonl")
+}

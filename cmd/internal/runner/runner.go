@@ -1,0 +1,234 @@
+// Package runner carries out plans on a cluster, and undoes what journals say was written:
+// it asks for the rights first, keeps the journal, finishes what earlier runs left
+// half-done, and says how a run ended and how to go on.
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/source"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/apply"
+	"github.com/calico-audit/calico-audit/repair/journal"
+)
+
+// Runner carries out plans and undoes journals on a cluster.
+type Runner struct {
+	Streams genericiooptions.IOStreams
+	Program string // as people start it
+	Sources *source.Flags
+	Hosts   *source.HostFlags // nil for none
+	Flags   *Flags
+	// PlanFile is where the plan is read from, "" for nowhere, and MaxSteps how many of its
+	// steps are applied at most, 0 for all.
+	PlanFile string
+	MaxSteps int
+	// Print prints a result as -o says, and Show one for people, before a question.
+	Print, Show func(*repair.Result, view.Options) error
+	// Ask asks a question, and returns an error unless the answer is yes.
+	Ask func(ctx context.Context, what string) error
+
+	finished []repair.Outcome // of steps that earlier runs left half-done
+}
+
+// Apply asks, checks the rights, carries the plan out and prints what became of
+// it.
+func (c *Runner) Apply(ctx context.Context, plan *repair.Plan, resume *journal.File) error {
+	if len(plan.Steps) == 0 {
+		return c.finish(&repair.Result{
+			APIVersion: audit.APIVersion, Kind: repair.ResultKind, Cluster: plan.Cluster, StartedAt: plan.CreatedAt, Outcomes: []repair.Outcome{},
+		}, nil)
+	}
+	if !plan.Intact() {
+		c.say("warning: the plan was edited since it was made, or is of an earlier version: steps that must be seen twice count from this run's own first reading")
+	}
+	progress := view.ProgressOn(c.Streams)
+	defer progress.Clear()
+	c.Sources.Budgets = plan.Request.Evicts()
+	target, err := openTarget(c.Sources, c.Hosts, plan.Cluster.APIGroup, c.Streams, progress.Show)
+	if err != nil {
+		return err
+	}
+	if err := target.check(ctx, plan.Steps, false); err != nil {
+		return err
+	}
+	progress.Clear()
+	if err := c.ask(ctx, stepsText(len(plan.Steps), "applied"), plan.Cluster.GUID); err != nil {
+		return err
+	}
+	journal, err := c.openJournal(plan, resume)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = journal.Close() }()
+	writer, pods, err := target.open(journal)
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() {
+		progress.Clear()
+		c.say("interrupted: the object in hand is finished first, which may take a minute; a second interrupt stops at once")
+	})()
+	res, err := apply.Run(ctx, plan, target.reader, writer, journal, apply.Options{
+		Pace: c.Flags.pace, MaxSteps: c.MaxSteps, Wait: c.Flags.wait, Resume: resume, Workloads: pods, EvictTimeout: c.Flags.evict,
+		Progress: c.stepProgress(progress, len(plan.Steps), false), Waiting: c.waiting(progress), Say: c.sayNow(progress),
+	})
+	progress.Clear()
+	if err != nil {
+		return notWritten(err)
+	}
+	return c.finish(res, c.afterApply(plan, res))
+}
+
+func (c *Runner) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(c.Streams.ErrOut, format+"\n", args...) // that it cannot be written there is of no use to anybody
+}
+
+func (c *Runner) ask(ctx context.Context, what, guid string) error {
+	if c.Flags.Yes {
+		return nil
+	}
+	return c.Ask(ctx, fmt.Sprintf("%s on the cluster of %s (GUID %s).", what, c.Sources.Describe(), guid))
+}
+
+// stepProgress shows which step is in hand; without a terminal it logs what became of
+// each that was tried.
+func (c *Runner) stepProgress(line *view.ProgressLine, steps int, undo bool) func(repair.Outcome) {
+	n, said := 0, ""
+	return func(o repair.Outcome) {
+		switch {
+		case o.Status == "" && o.Reason != "": // what the step waits for
+			text := fmt.Sprintf("step %d of %d: %s: %s", n, steps, o.Step.ID, o.Reason)
+			line.Show(text)
+			if !line.Visible() && text != said {
+				c.say("%s", text)
+			}
+			said = text
+		case o.Status == "":
+			n++
+			line.Show(fmt.Sprintf("step %d of %d: %s", n, steps, o.Step.ID))
+		case !line.Visible() && o.Status != repair.NotTried:
+			c.say("step %d of %d: %s: %s", n, steps, o.Step.ID, view.OutcomeText(&o, undo))
+		}
+	}
+}
+
+// waiting says that a run waits.
+func (c *Runner) waiting(progress *view.ProgressLine) func(time.Time) {
+	return func(until time.Time) {
+		text := "waiting until %s for the second observation"
+		if c.Hosts != nil && len(c.Hosts.Paths) > 0 {
+			text += ", for which the host views are read again: take them again shortly before"
+		}
+		c.sayNow(progress)(fmt.Sprintf(text, phrase.Time(until)))
+	}
+}
+
+// sayNow says something in place of the progress.
+func (c *Runner) sayNow(progress *view.ProgressLine) func(string) {
+	return func(text string) {
+		progress.Clear()
+		c.say("%s", text)
+	}
+}
+
+// stepsText says what is about to be done.
+func stepsText(n int, verb string) string { return phrase.Plural(n, "step") + " to be " + verb }
+
+// openJournal creates the journal, or goes on in one, and says where it is.
+func (c *Runner) openJournal(plan *repair.Plan, resume *journal.File) (*journal.Journal, error) {
+	now := audit.Time{Time: time.Now().UTC()}
+	if resume != nil {
+		j, err := journal.Resume(resume.Path, now)
+		switch {
+		case errors.Is(err, journal.ErrRunning):
+			return nil, notWritten(err)
+		case err != nil:
+			return nil, exit.Usage(err)
+		}
+		return j, nil
+	}
+	return c.createJournal(journal.Header{StartedAt: now, Cluster: plan.Cluster, Plan: plan})
+}
+
+func (c *Runner) createJournal(h journal.Header) (*journal.Journal, error) {
+	j, err := journal.Create(c.Flags.journalPath(h.Cluster.GUID, h.StartedAt.Time), h)
+	if err != nil {
+		return nil, exit.Usagef("nothing was written: %w", err)
+	}
+	c.say("journal: %s", j.Path())
+	return j, nil
+}
+
+// finish prints a result, and says how the run ends.
+func (c *Runner) finish(res *repair.Result, next []view.NextStep) error {
+	res.Outcomes = append(c.finished, res.Outcomes...)
+	o := view.Options{Program: c.Program, Next: next}
+	errs := []error{c.Print(res, o)}
+	n := 0
+	for i := range res.Outcomes {
+		if res.Outcomes[i].Open() {
+			n++
+		}
+	}
+	if n > 0 {
+		verb := "applied"
+		if res.Undo {
+			verb = "undone"
+		}
+		errs = append(errs, exit.Unfinished(fmt.Errorf("%d of %d steps were not %s", n, len(res.Outcomes), verb)))
+	}
+	if len(res.Gaps) > 0 {
+		errs = append(errs, exit.Unread(fmt.Errorf("the cluster was read only in part: %s", res.Gaps[0])))
+	}
+	return errors.Join(errs...)
+}
+
+// afterApply says how to go on after a plan was carried out.
+func (c *Runner) afterApply(plan *repair.Plan, res *repair.Result) []view.NextStep {
+	var out []view.NextStep
+	var soon, retry bool
+	for i := range res.Outcomes {
+		switch o := &res.Outcomes[i]; o.Code {
+		case repair.SkipTooSoon:
+			soon = true
+		case repair.SkipInterrupted, repair.SkipUnread, repair.SkipStopped, repair.SkipLimit:
+			retry = true
+		default: // another run would come to the same
+		}
+	}
+	args := c.Sources.ClusterArguments()
+	from := phrase.Arg(c.PlanFile)
+	if c.PlanFile == "" || c.PlanFile == "-" {
+		from = "--resume " + phrase.Arg(res.Journal) // which holds the plan
+	}
+	switch again := c.Program + " repair apply " + from + args + c.Hosts.Arguments(); {
+	case (soon || retry) && from != phrase.Arg(c.PlanFile) && res.Journal == "":
+		out = append(out, view.NextStep{Text: "To go on, make a new plan and apply it."})
+	case soon && plan.Unobserved() != "":
+		out = append(out, view.NextStep{Text: fmt.Sprintf("Some steps must be seen twice, and %s:", plan.Unobserved()), Command: again + " --wait"})
+	case soon:
+		out = append(out, view.NextStep{Text: fmt.Sprintf("Some steps are due after %s:", phrase.Time(plan.CreatedAt.Add(plan.Grace.Duration))), Command: again})
+	case retry:
+		out = append(out, view.NextStep{Text: "To go on:", Command: again})
+	}
+	if res.Count(repair.Failed) > 0 && res.Journal != "" {
+		out = append(out, view.NextStep{Text: "To finish what may be half-done:", Command: c.Program + " repair apply --resume " + phrase.Arg(res.Journal) + args})
+	}
+	if res.Count(repair.Done) > 0 {
+		out = append(out, view.NextStep{Text: "To undo what can be undone:", Command: c.Program + " repair undo " + phrase.Arg(res.Journal) + args})
+		if len(plan.Manual) > 0 {
+			out = append(out, view.NextStep{Text: fmt.Sprintf("%d actions are left to do by hand: the plan lists them, in order.", len(plan.Manual))})
+		}
+	}
+	return out
+}

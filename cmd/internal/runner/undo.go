@@ -1,0 +1,81 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/apply"
+	"github.com/calico-audit/calico-audit/repair/journal"
+)
+
+// Undo shows what can be taken back, asks, and takes it back.
+func (c *Runner) Undo(ctx context.Context, file *journal.File) error {
+	if _, err := os.Stat(c.Flags.journal); c.Flags.journal != "" && err == nil {
+		return exit.Usagef("--journal %s exists already: a journal is never overwritten", c.Flags.journal)
+	}
+	progress := view.ProgressOn(c.Streams)
+	defer progress.Clear()
+	target, err := openTarget(c.Sources, nil, file.Cluster.APIGroup, c.Streams, progress.Show)
+	if err != nil {
+		return err
+	}
+	preview, err := apply.PreviewUndo(ctx, file, target.reader)
+	progress.Clear()
+	switch {
+	case err != nil:
+		return notWritten(err)
+	case preview.Count(repair.Planned) == 0:
+		return c.finish(preview, nil)
+	}
+	back, ahead := undone(preview)
+	if err := errors.Join(target.check(ctx, back, true), target.check(ctx, ahead, false)); err != nil {
+		return err
+	}
+	if !c.Flags.Yes {
+		if err := c.Show(preview, view.Options{Program: c.Program}); err != nil {
+			return err
+		}
+	}
+	if err := c.ask(ctx, stepsText(preview.Count(repair.Planned), "undone"), preview.Cluster.GUID); err != nil {
+		return err
+	}
+	journal, err := c.createJournal(journal.Header{StartedAt: audit.Time{Time: time.Now().UTC()}, Cluster: preview.Cluster, Undoes: file.Path})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = journal.Close() }()
+	writer, pods, err := target.open(journal)
+	if err != nil {
+		return err
+	}
+	res, err := apply.Undo(ctx, file, target.reader, writer, journal, apply.Options{
+		Workloads: pods, Pace: c.Flags.pace, Progress: c.stepProgress(progress, len(preview.Outcomes), true), Say: c.sayNow(progress),
+	})
+	progress.Clear()
+	if err != nil {
+		return notWritten(err)
+	}
+	return c.finish(res, nil)
+}
+
+// undone returns the steps that would be taken back, and those that would be finished
+// because they cannot be.
+func undone(preview *repair.Result) (back, ahead []repair.Step) {
+	for i := range preview.Outcomes {
+		o := &preview.Outcomes[i]
+		if o.Status != repair.Planned {
+			continue
+		}
+		back = append(back, o.Step)
+		if o.Code == repair.CodeFinished {
+			ahead = append(ahead, o.Step)
+		}
+	}
+	return back, ahead
+}

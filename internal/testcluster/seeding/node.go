@@ -1,0 +1,174 @@
+package seeding
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Node says what node to make. Only the name is needed.
+type Node struct {
+	Name        string
+	Labels      map[string]string
+	Annotations map[string]string
+	Taints      []corev1.Taint
+	// Unschedulable is what kubectl cordon sets.
+	Unschedulable bool
+	// AllocatablePods is how many pods the node may run; 0 means kubelet's
+	// default of 110.
+	AllocatablePods int
+	// IPv4 is the node's address with the length of its subnet's prefix. The
+	// zero value takes the next one of 172.16.0.0/16.
+	IPv4 netip.Prefix
+	// IPv6 is the node's second address, if it has one.
+	IPv6 netip.Prefix
+	// ASNumber is the BGP AS of the node, where it differs from the cluster's.
+	ASNumber string
+	// RouteReflectorID is the node's BGP cluster ID, which makes it a route
+	// reflector; "" for none.
+	RouteReflectorID string
+	// NotReady makes a node whose kubelet reports that it is not ready.
+	NotReady bool
+	// OS is the operating system; "" means linux.
+	OS string
+}
+
+// Node creates a Node as kubelet registers it and calico/node annotates it. No
+// IPAM object comes of it.
+//
+// The annotations mirror libcalico-go/lib/backend/k8s/resources/node.go.
+func (s *Seeder) Node(ctx context.Context, n Node) error {
+	object := nodeObject(n, s.nextNode(), s.version)
+	nodes := s.kubelet.CoreV1().Nodes()
+	created, err := nodes.Create(ctx, object, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("creating node %s: %w", n.Name, err)
+	}
+	created.Status = object.Status
+	if _, err := nodes.UpdateStatus(ctx, created, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("writing the status of node %s: %w", n.Name, err)
+	}
+	return nil
+}
+
+// DeleteNode deletes a Node and nothing else: its blocks, affinities and tunnel
+// addresses stay, as they do until Calico's garbage collector comes by.
+func (s *Seeder) DeleteNode(ctx context.Context, name string) error {
+	if err := s.Cluster.Kube.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+		return fmt.Errorf("deleting node %s: %w", name, err)
+	}
+	return nil
+}
+
+// LabelNode sets labels of a Node.
+func (s *Seeder) LabelNode(ctx context.Context, name string, labels map[string]string) error {
+	return s.patchNode(ctx, name, map[string]any{"labels": labels})
+}
+
+func (s *Seeder) patchNode(ctx context.Context, name string, metadata map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err == nil {
+		_, err = s.Cluster.Kube.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("writing the metadata of node %s: %w", name, err)
+	}
+	return nil
+}
+
+// nextNode counts the nodes, to tell their addresses apart.
+func (s *Seeder) nextNode() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nodeCount++
+	return s.nodeCount
+}
+
+func nodeObject(n Node, ordinal int, version string) *corev1.Node {
+	if !n.IPv4.IsValid() {
+		ordinal += 10
+		addr := netip.AddrFrom4([4]byte{172, 16, byte(ordinal >> 8), byte(ordinal)})
+		n.IPv4 = netip.PrefixFrom(addr, 16)
+	}
+	os := cmp.Or(n.OS, "linux")
+	labels := map[string]string{
+		corev1.LabelArchStable: "amd64", corev1.LabelOSStable: os, corev1.LabelHostname: n.Name,
+	}
+	maps.Copy(labels, n.Labels)
+	annotations := map[string]string{"projectcalico.org/IPv4Address": n.IPv4.String()}
+	addresses := []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: n.IPv4.Addr().String()}}
+	if n.IPv6.IsValid() {
+		annotations["projectcalico.org/IPv6Address"] = n.IPv6.String()
+		addresses = append(addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: n.IPv6.Addr().String()})
+	}
+	if n.ASNumber != "" {
+		annotations["projectcalico.org/ASNumber"] = n.ASNumber
+	}
+	if n.RouteReflectorID != "" {
+		annotations["projectcalico.org/RouteReflectorClusterID"] = n.RouteReflectorID
+	}
+	maps.Copy(annotations, n.Annotations)
+	addresses = append(addresses, corev1.NodeAddress{Type: corev1.NodeHostName, Address: n.Name})
+
+	resources := corev1.ResourceList{
+		corev1.ResourceCPU:    resource.MustParse("8"),
+		corev1.ResourceMemory: resource.MustParse("32Gi"),
+		corev1.ResourcePods:   *resource.NewQuantity(int64(cmp.Or(n.AllocatablePods, 110)), resource.DecimalSI),
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels, Annotations: annotations},
+		Spec:       corev1.NodeSpec{Taints: n.Taints, Unschedulable: n.Unschedulable},
+		Status: corev1.NodeStatus{
+			Capacity: resources, Allocatable: resources, Addresses: addresses,
+			Conditions: []corev1.NodeCondition{readyCondition(n.NotReady)},
+			NodeInfo: corev1.NodeSystemInfo{
+				OperatingSystem: os, Architecture: "amd64", KubeletVersion: version,
+				ContainerRuntimeVersion: "containerd://2.1.4", KernelVersion: "6.12.0",
+			},
+			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: 10250}},
+		},
+	}
+}
+
+func readyCondition(notReady bool) corev1.NodeCondition {
+	now := metav1.NewTime(time.Now())
+	c := corev1.NodeCondition{
+		Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady",
+		Message: "kubelet is posting ready status", LastHeartbeatTime: now, LastTransitionTime: now,
+	}
+	if notReady {
+		c.Status, c.Reason, c.Message = corev1.ConditionFalse, "KubeletNotReady", "container runtime is down"
+	}
+	return c
+}
+
+// Namespace creates a namespace, or sets labels and annotations of one that
+// exists. Pods in it take addresses from the pools that the annotations
+// cni.projectcalico.org/ipv4pools and ipv6pools name.
+func (s *Seeder) Namespace(ctx context.Context, name string, labels, annotations map[string]string) error {
+	namespaces := s.Cluster.Kube.CoreV1().Namespaces()
+	_, err := namespaces.Create(ctx, &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: annotations},
+	}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		patch, patchErr := json.Marshal(map[string]any{"metadata": metav1.ObjectMeta{Labels: labels, Annotations: annotations}})
+		if patchErr != nil {
+			return patchErr
+		}
+		_, err = namespaces.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("creating namespace %s: %w", name, err)
+	}
+	return nil
+}

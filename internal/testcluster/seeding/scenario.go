@@ -1,0 +1,80 @@
+package seeding
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+
+	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
+
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+)
+
+// begin makes a Seeder and writes what a fresh installation of Calico has.
+func begin(ctx context.Context, c *testcluster.Cluster) (*Seeder, error) {
+	s, err := New(c)
+	if err == nil {
+		err = s.Init(ctx)
+	}
+	if err == nil {
+		err = s.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true})
+	}
+	return s, err
+}
+
+// wrap says what could not be done.
+func wrap(err *error, doing string) {
+	if *err != nil {
+		*err = fmt.Errorf("%s: %w", doing, *err)
+	}
+}
+
+// populate makes a node and runs pods on it: calico-node on the host's network,
+// which does not count, one pod of kube-system, and pods of the namespace shop,
+// which must exist.
+func (s *Seeder) populate(ctx context.Context, node Node, pods int) error {
+	if err := s.Node(ctx, node); err != nil {
+		return err
+	}
+	agent := Pod{
+		Namespace: "kube-system", Name: "calico-node-" + suffix(node.Name), Node: node.Name,
+		Labels: map[string]string{"k8s-app": "calico-node"}, HostNetwork: true,
+	}
+	all := []Pod{agent}
+	for i := range pods {
+		all = append(all, workload(node.Name, i))
+	}
+	return s.Pods(ctx, all)
+}
+
+// workload is the i-th pod of a node in a scenario. Names only depend on node
+// and i, so that a scenario is the same each time.
+func workload(node string, i int) Pod {
+	unique := suffix(fmt.Sprintf("%s/%d", node, i))
+	if i == 0 {
+		return Pod{
+			Namespace: "kube-system", Name: "coredns-5d78c9869d-" + unique, Node: node,
+			Labels: map[string]string{"k8s-app": "kube-dns"},
+		}
+	}
+	apps := []struct{ name, revision string }{
+		{"cart", "6bb7c5f4d9"}, {"catalog", "7f9d8c6b54"}, {"checkout", "59c4f8d7bb"}, {"web", "84d6b9c7f5"},
+	}
+	app := apps[i%len(apps)]
+	return Pod{
+		Namespace: "shop", Name: app.name + "-" + app.revision + "-" + unique, Node: node,
+		Labels: map[string]string{"app": app.name},
+	}
+}
+
+// suffix is five letters or digits, such as Kubernetes appends to the names of
+// pods, that only depend on what they are for.
+func suffix(of string) string {
+	const alphabet = "bcdfghjklmnpqrstvwxz2456789"
+	sum := sha256.Sum256([]byte(of))
+	out := make([]byte, 5)
+	for i := range out {
+		out[i] = alphabet[int(sum[i])%len(alphabet)]
+	}
+	return string(out)
+}

@@ -1,0 +1,248 @@
+package planner
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// checkPlan holds a plan to what every plan must keep, whatever the state.
+func checkPlan(t *testing.T, st *state.State, req repair.Request, p *repair.Plan) {
+	t.Helper()
+	after := afterwards(st, p.Steps)
+	checkSame(t, st, req, p)
+	checkDerived(t, st, req, p)
+	checkUsers(t, st, p)
+	checkLastBlocks(t, st, after, p)
+	checkFindings(t, st, after, p)
+	checkDone(t, st, after, req, p)
+	checkYoung(t, st, req, p)
+}
+
+// checkYoung: what is refused for being too young says when it will not be.
+func checkYoung(t *testing.T, st *state.State, req repair.Request, p *repair.Plan) {
+	t.Helper()
+	for _, r := range p.Refused {
+		id := repair.StepID(r.Kind, r.Target)
+		_, refusal := Derive(st, req, id)
+		for now := st.Cluster.TakenAt; refusal != nil && refusal.Code == repair.RefusedYoung; {
+			_, text, _ := strings.Cut(refusal.Reason, "; plan again after ")
+			due, err := time.Parse(time.RFC3339, text)
+			if err != nil || !due.After(now) {
+				t.Errorf("%s is too young and does not say until when: %q", id, refusal.Reason)
+				break
+			}
+			now = due
+			later := repair.NewPretence(st.Snapshot).Done()
+			later.Cluster.TakenAt = now
+			_, refusal = Derive(state.New(later, state.Options{Grace: max(st.Grace, 1)}), req, id)
+		}
+	}
+}
+
+// checkSame: the same state and request give the same bytes, and a plan read back
+// is the plan.
+func checkSame(t *testing.T, st *state.State, req repair.Request, p *repair.Plan) {
+	t.Helper()
+	first, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := json.Marshal(Build(st, req))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(first), string(second)); diff != "" {
+		t.Errorf("the same state and request give another plan:\n%s", diff)
+	}
+	var back repair.Plan
+	if err := json.Unmarshal(first, &back); err != nil {
+		t.Fatal(err)
+	}
+	again, err := json.Marshal(&back)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(first), string(again)); diff != "" {
+		t.Errorf("a plan that is written and read is another:\n%s", diff)
+	}
+}
+
+// checkDerived: each step comes out of the state by itself, with all its guards, and
+// each refusal as well.
+func checkDerived(t *testing.T, st *state.State, req repair.Request, p *repair.Plan) {
+	t.Helper()
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		from := st
+		if s.Kind == repair.SetStrictAffinity {
+			from = afterwards(st, slices.DeleteFunc(slices.Clone(p.Steps), func(s repair.Step) bool { return s.Kind == repair.SetStrictAffinity }))
+		}
+		derived, refusal := Derive(from, req, s.ID)
+		if derived == nil {
+			t.Errorf("%s is planned and not derived: %+v", s.ID, refusal)
+			continue
+		}
+		if diff := cmp.Diff(s, derived); diff != "" {
+			t.Errorf("%s is derived otherwise than planned:\n%s", s.ID, diff)
+		}
+		if KindOf(s.Kind).Verify(from, s) == nil && !KindOf(s.Kind).Restores {
+			t.Errorf("%s is not done, and its outcome is seen all the same", s.ID)
+		}
+		if len(KindOf(s.Kind).Refs(from, s)) < 3 {
+			t.Errorf("%s reads next to nothing again", s.ID)
+		}
+	}
+	codes := map[string][]repair.RefusalCode{}
+	wide := req // of several objects of one identity, a filter leaves some out
+	wide.Pools, wide.Nodes, wide.IPs, wide.Blocks = nil, nil, nil, nil
+	for _, r := range Build(st, wide).Refused {
+		codes[repair.StepID(r.Kind, r.Target)] = append(codes[repair.StepID(r.Kind, r.Target)], r.Code)
+	}
+	for _, r := range p.Refused {
+		if r.Code == repair.RefusedLimit || r.Target.Kind == state.KindCluster || r.Kind == repair.ReleaseIP && r.Target.Kind == state.KindBlock {
+			continue
+		}
+		id := repair.StepID(r.Kind, r.Target)
+		derived, refusal := Derive(st, req, id)
+		if derived != nil || refusal == nil || refusal.Code != repair.RefusedInUse && !slices.Contains(codes[id], refusal.Code) {
+			t.Errorf("%s of %s is refused as %s, and by itself: step %v, refusal %+v", r.Kind, r.Target.ID(), r.Code, derived, refusal)
+		}
+	}
+}
+
+// checkUsers: no step touches an address that anything names, nor a block with
+// addresses in use.
+func checkUsers(t *testing.T, st *state.State, p *repair.Plan) {
+	t.Helper()
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		if s.Kind == repair.EvictPod || s.Group() != "" {
+			continue // its pods are moved first
+		}
+		for j := range st.Workloads {
+			for a := range st.Workloads[j].Addresses {
+				inBlock := (s.Kind == repair.ReleaseBlock || s.Kind == repair.FinishDelete && s.Target.Kind == state.KindBlock) && repair.PrefixOf(s.Target).Contains(a) && st.Workloads[j].Live()
+				if s.Target.IP == a.String() && s.Kind != repair.RecordIP || inBlock {
+					t.Errorf("%s touches %s, which pod %s names", s.ID, a, st.Workloads[j].FullName())
+				}
+			}
+		}
+		for j := range st.Nodes {
+			for _, tunnel := range st.Nodes[j].Tunnels {
+				if s.Target.IP == tunnel.Addr.String() {
+					t.Errorf("%s touches %s, the tunnel address of %s", s.ID, tunnel.Addr, st.Nodes[j].Name)
+				}
+			}
+		}
+		if b := repair.BlockAt(st, s.Target.CIDR); b != nil && b.Used > 0 && (s.Kind == repair.ReleaseBlock || s.Kind == repair.FinishDelete && s.Target.Kind == state.KindBlock) {
+			t.Errorf("%s deletes a block with %d addresses in use", s.ID, b.Used)
+		}
+	}
+}
+
+// checkLastBlocks: a node that has a usable block in the pools that serve it keeps
+// one, of each family.
+func checkLastBlocks(t *testing.T, st, after *state.State, p *repair.Plan) {
+	t.Helper()
+	given := map[string]bool{} // by consent
+	for i := range p.Steps {
+		if s := &p.Steps[i]; s.Guard(repair.GuardHolder) != "" {
+			given[repair.HostOf(s.Guard(repair.GuardOwner))] = true
+		}
+	}
+	for _, h := range st.NodeStates {
+		if h.Node == nil || given[h.Name] {
+			continue
+		}
+		for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+			if n := usable(st, h.Name, f); n > 0 && usable(after, h.Name, f) == 0 {
+				t.Errorf("the plan takes all %d usable %s blocks of %s: %v", n, f, h.Name, stepIDs(p))
+			}
+		}
+	}
+}
+
+func usable(st *state.State, host string, f blocks.Family) int {
+	h, n := st.NodeState(host), 0
+	if h == nil || h.Node == nil {
+		return 0
+	}
+	for _, b := range h.Blocks {
+		if st.Keepable(b) && slices.Contains(st.WorkloadPools(h.Node, f), b.Pool) {
+			n++
+		}
+	}
+	return n
+}
+
+func stepIDs(p *repair.Plan) []string {
+	var out []string
+	for _, s := range p.Steps {
+		out = append(out, s.ID)
+	}
+	return out
+}
+
+// checkFindings: with the steps done, no subject has a finding at error or above
+// that is worse than the worst it had before.
+func checkFindings(t *testing.T, st, after *state.State, p *repair.Plan) {
+	t.Helper()
+	worst := map[string]state.Severity{}
+	for _, before := range []*state.State{st, withoutOurs(st)} {
+		for _, f := range audit.Run(before, checks.All).Findings {
+			worst[subjectKey(f.Subject)] = max(worst[subjectKey(f.Subject)], f.Severity)
+		}
+	}
+	for _, f := range audit.Run(after, checks.All).Findings {
+		shown := func(s repair.Step) bool { return s.Kind == repair.RecordIP && s.Target.Node == f.Subject.Node }
+		if f.Check == "node/no-block" && slices.ContainsFunc(p.Steps, shown) {
+			continue // the node borrowed before, and the address was not recorded
+		}
+		if f.Severity >= state.Error && f.Severity > worst[subjectKey(f.Subject)] {
+			t.Errorf("with the steps done there is a new finding: %s %s %s: %s", f.Severity, f.Check, f.Subject.ID(), f.Message)
+		}
+	}
+}
+
+// withoutOurs is a state before a consolidation that is under way was begun: a node that
+// is cordoned for it has nothing to complain of meanwhile.
+func withoutOurs(st *state.State) *state.State {
+	x := repair.NewPretence(st.Snapshot)
+	for i := range x.Nodes {
+		x.Cordon(x.Nodes[i].Name, "")
+	}
+	x.Reservations = slices.DeleteFunc(x.Reservations, func(r blocks.Reservation) bool { return r.Ours != "" })
+	return state.New(x.Done(), state.Options{Grace: max(st.Grace, 1)})
+}
+
+func subjectKey(s state.Subject) string { return s.Kind + "|" + s.ID() }
+
+// checkDone: with the steps done, each shows its outcome, and a new plan has none
+// of them.
+func checkDone(t *testing.T, before, after *state.State, req repair.Request, p *repair.Plan) {
+	t.Helper()
+	for i := range p.Steps {
+		if _, err := KindOf(p.Steps[i].Kind).VerifySince(before, after, &p.Steps[i]); err != nil {
+			t.Errorf("%s is done, and its outcome is not seen: %v", p.Steps[i].ID, err)
+		}
+	}
+	req.MaxSteps = 0
+	again := Build(after, req).Steps
+	for _, s := range p.Steps {
+		// For the next node in need others are cordoned again.
+		if slices.ContainsFunc(again, func(x repair.Step) bool { return x.ID == s.ID && x.Group() == s.Group() }) {
+			t.Errorf("%s is done, and planned again", s.ID)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package repair
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// NewestKnown is the newest Calico release whose IPAM objects this version knows
+// the meaning of. v3.33 and newer let released addresses cool down: an ordinal
+// that is allocated to no one but a release time must not be freed early, and one
+// that is released has to pass through that state. What later releases add is not
+// known; so blocks, affinities and handles of newer clusters are left alone unless
+// the operator says otherwise.
+const NewestKnown = "v3.32"
+
+const newestMajor, newestMinor = 3, 32
+
+// barred says why nothing of the kind may be done in this cluster at all; an empty
+// code if it may.
+func (p *Proposals) barred() Reason {
+	if p.State.Info.Locked {
+		return Reason{RefusedLocked, "the datastore is locked (\"calicoctl datastore migrate lock\" was run): IPAM must stand still until it is unlocked"}
+	}
+	if why := NewerThanKnown(p.State); why != "" && !p.Kind.Plain && !p.Request.AllowNewer {
+		return Reason{RefusedVersion, why}
+	}
+	return Reason{}
+}
+
+// NewerThanKnown says why the cluster's Calico may be newer than is known; "" if
+// it is not.
+func NewerThanKnown(st *state.State) string {
+	v := st.Cluster.CalicoVersion
+	switch {
+	case v == "" && !st.Cluster.Live:
+		return "" // files without ClusterInformation; it is read when the plan is applied
+	case v == "":
+		return "ClusterInformation does not say which Calico release runs, and releases newer than " + NewestKnown + " may mean something else by their objects"
+	case !blocks.CalicoAtLeast(v, 0, 0):
+		return fmt.Sprintf("this cluster runs Calico %q, which is not a release, and may be newer than %s, the newest whose objects are known", v, NewestKnown)
+	case blocks.CalicoAtLeast(v, newestMajor, newestMinor+1):
+		return fmt.Sprintf("this cluster runs Calico %s, and the newest whose objects are known is %s: use a newer calico-audit, or let it pass (--allow-newer-calico)", v, NewestKnown)
+	}
+	return ""
+}
+
+// unread refuses a kind as a whole if a read that it needs is missing, and tells
+// whether it did.
+func (p *Proposals) unread() bool {
+	requires := append([]blocks.Resource{blocks.ClusterInfos}, p.Kind.Requires...)
+	if slices.Contains(p.Kind.Requires, blocks.Affinities) && withoutAffinities(p.State) {
+		p.Refuse(Concern{Target: state.ClusterSubject(p.State)}, RefusedNotRead, "no %s is planned, because the files hold no affinity at all: they seem to have been made without blockaffinities", p.Kind.Kind)
+		return true
+	}
+	g := p.State.FirstMissing(requires)
+	if g == nil {
+		return false
+	}
+	p.Refuse(Concern{Target: state.ClusterSubject(p.State)}, RefusedNotRead, "no %s is planned, because a read that it needs is missing: %s", p.Kind.Kind, g)
+	return true
+}
+
+// PodsUnread refuses a kind as a whole if a pod could not be read, and tells
+// whether it did: that pod may be the one that uses what looks unused.
+func (p *Proposals) PodsUnread() bool {
+	name, unread := p.State.UnreadPod()
+	if unread {
+		p.Refuse(Concern{Target: state.ClusterSubject(p.State)}, RefusedNotRead, "no %s is planned, because pod %s could not be read and may be its user", p.Kind.Kind, name)
+	}
+	return unread
+}
+
+// fewBlocks is up to how many blocks without any affinity are believed of files.
+const fewBlocks = 3
+
+// withoutAffinities reports whether files were made without affinities: nodes own
+// more than a few blocks, and not one has an affinity to its own.
+func withoutAffinities(st *state.State) bool {
+	if st.Cluster.Live || len(st.Affinities) > 0 {
+		return false
+	}
+	n := 0
+	for _, b := range st.IPBlocks {
+		if b.Owner.Node() != "" {
+			n++
+		}
+	}
+	return n > fewBlocks
+}

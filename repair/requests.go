@@ -1,0 +1,91 @@
+package repair
+
+import "slices"
+
+// RequestKind is a kind of repair that a plan can be asked for.
+type RequestKind struct {
+	// Flag is the command's flag, Help what it does, and Answers the checks whose
+	// findings it ends.
+	Flag, Help, Answers string
+	// Field is what asks for it in a request; nil for the setting, whose flag has a value.
+	Field func(*Request) *bool
+	// Steps are the kinds of step that it may lead to, that which it is for first.
+	Steps []Kind
+	// Idle is why a plan finds nothing that it is for; "" where [StepKind.Idle] of its first
+	// step says it.
+	Idle string
+}
+
+// Requests are the kinds of repair, in the order in which they are listed to people.
+var Requests = []RequestKind{
+	{
+		"empty-blocks", "release empty blocks that no node has to keep", "block/empty, block/dead-node",
+		func(r *Request) *bool { return &r.EmptyBlocks }, []Kind{ReleaseBlock}, "no empty block was found",
+	},
+	{
+		"orphan-affinities", "delete affinities whose block does not exist or is another node's", "affinity/no-block, affinity/not-owner, affinity/dead-node",
+		func(r *Request) *bool { return &r.OrphanAffinities }, []Kind{DeleteAffinity, ReleaseBlock}, "no affinity without a block of its node was found",
+	},
+	{
+		"missing-affinities", "restore the missing BlockAffinity of blocks", "block/no-affinity",
+		func(r *Request) *bool { return &r.MissingAffinities }, []Kind{RestoreAffinity}, "no block lacks the affinity of the node that it names",
+	},
+	{
+		"leaked-ips", "free addresses that nothing owns", "ip/leaked",
+		func(r *Request) *bool { return &r.LeakedIPs }, []Kind{ReleaseIP}, "no leaked address was found",
+	},
+	{
+		"leaked-handles", "delete handles that no block refers to, and put right what others count", "handle/leaked, handle/count",
+		func(r *Request) *bool { return &r.LeakedHandles }, []Kind{DeleteHandle, FixHandleCount}, "no leaked handle was found, and none that counts wrongly",
+	},
+	{
+		"dead-nodes", "release what nodes that no longer exist have left: empty blocks and affinities, and blocks that only pods of other nodes use", "block/dead-node, affinity/dead-node",
+		func(r *Request) *bool { return &r.DeadNodes }, []Kind{ReleaseBlock, DeleteAffinity, DisownBlock}, "no block and no affinity of a node that no longer exists was found",
+	},
+	{
+		"unrecorded-ips", "record the addresses that live pods use and no block records, as after a restore of the datastore", "ip/unallocated",
+		func(r *Request) *bool { return &r.UnrecordedIPs }, []Kind{RecordIP}, "no live pod was found whose address is not recorded",
+	},
+	{
+		"missing-handles", "create handles that blocks refer to and that do not exist", "handle/missing",
+		func(r *Request) *bool { return &r.MissingHandles }, []Kind{CreateHandle}, "every handle that blocks refer to exists",
+	},
+	{
+		"soft-deleted", "finish deletions that were begun and left", "block/soft-deleted",
+		func(r *Request) *bool { return &r.SoftDeleted }, []Kind{FinishDelete}, "nothing is marked deleted",
+	},
+	{
+		"whereabouts-stranded", "release addresses of secondary networks (Whereabouts) that pods which are gone have left in pools and reservations", "whereabouts/stranded, whereabouts/stale, whereabouts/reservation-only",
+		func(r *Request) *bool { return &r.WhereaboutsStranded }, []Kind{ReleaseWhereabouts, DeleteWhereaboutsReservation}, "no address of a secondary network was found whose pod is gone or has given it up",
+	},
+	{
+		"whereabouts-reservations", "record the address of a live pod in its pool again where only its reservation (Whereabouts) is left, and delete reservations that nothing explains", "whereabouts/reservation-only",
+		func(r *Request) *bool { return &r.WhereaboutsReservations }, []Kind{RestoreWhereabouts, DeleteWhereaboutsReservation}, "no reservation of a secondary network was found whose address no pool records",
+	},
+	{
+		"consolidate", "move the pods out of a block of a node that has several, and give it to a node that can get none", "node/no-block",
+		func(r *Request) *bool { return &r.Consolidate }, []Kind{ReserveBlock, CordonNode, EvictPod, ReleaseBlock, ClaimBlock, UnreserveBlock, UncordonNode}, "",
+	},
+	{
+		"rehome", "evict pods that borrow their address, where their node has addresses by now", "ip/borrowed",
+		func(r *Request) *bool { return &r.Rehome }, []Kind{EvictPod, CordonNode, UncordonNode}, "",
+	},
+	{"strict-affinity", "set strict affinity", "config/strict-affinity", nil, []Kind{SetStrictAffinity}, ""},
+}
+
+// In reports whether a request asks for it.
+func (q *RequestKind) In(r *Request) bool {
+	if q.Field == nil {
+		return r.StrictAffinity != nil
+	}
+	return *q.Field(r)
+}
+
+// Asks reports whether the request may lead to steps of a kind.
+func (r *Request) Asks(k Kind) bool {
+	return slices.ContainsFunc(Requests, func(q RequestKind) bool { return q.In(r) && slices.Contains(q.Steps, k) })
+}
+
+// Evicts reports whether the request may end in evictions, which PodDisruptionBudgets and
+// the labels of pods have to be read for.
+func (r *Request) Evicts() bool { return r.Asks(EvictPod) }
