@@ -166,7 +166,7 @@ const most = 3
 
 // deeds are what can be done to a state.
 func deeds(st *blocks.Snapshot, r *rand.Rand) []deed {
-	var empty, used, disowned, recorded, handles, addresses, stale []deed
+	var empty, claimed, used, disowned, recorded, handles, addresses, stale []deed
 	read := state.New(st, state.Options{})
 	for i := range st.Handles {
 		if wrong, right := read.Miscounts(st.Handles[i]); len(wrong) == 0 && len(right) > 0 {
@@ -179,7 +179,7 @@ func deeds(st *blocks.Snapshot, r *rand.Rand) []deed {
 		switch {
 		case host != "" && b.Empty():
 			recorded = append(recorded, recordIP(b, true))
-			empty = append(empty, releaseBlock(b), claimBlock(b, st.Nodes[0].Name))
+			empty, claimed = append(empty, releaseBlock(b)), append(claimed, claimBlock(b, st.Nodes[0].Name))
 			stale = append(stale, staleAffinity(b, "somebody-else"))
 		case host != "":
 			if slices.Contains(b.Ordinals, blocks.Free) {
@@ -195,7 +195,7 @@ func deeds(st *blocks.Snapshot, r *rand.Rand) []deed {
 		}
 	}
 	out := []deed{setStrict(st)}
-	for _, of := range [][]deed{empty, used, disowned, recorded, handles, stale} {
+	for _, of := range [][]deed{empty, claimed, used, disowned, recorded, handles, stale} {
 		r.Shuffle(len(of), func(i, j int) { of[i], of[j] = of[j], of[i] })
 		out = append(out, of[:min(most, len(of))]...)
 	}
