@@ -99,6 +99,17 @@ var categories = map[class]alias.Kind{
 	classUID: alias.UID, classGUID: "cluster",
 }
 
+// replacements return what stands for a text of the other classes.
+var replacements = map[class]func(*Anonymizer, string) string{
+	classAddresses: (*Anonymizer).addressList, classPoolCIDR: (*Anonymizer).poolCIDR, classNodeAddress: (*Anonymizer).nodeAddress,
+	classEndpoint: (*Anonymizer).endpoint, classAS: (*Anonymizer).asNumber,
+	classWord: (*Anonymizer).word, classNode: (*Anonymizer).node, classTaint: (*Anonymizer).taint, classOwner: (*Anonymizer).owner,
+	classHandle: (*Anonymizer).handle, classCIDRName: (*Anonymizer).cidrName, classAffinityName: (*Anonymizer).affinityName,
+	classPoolList: (*Anonymizer).poolList, classNetworks: (*Anonymizer).networks, classPodRef: (*Anonymizer).podRef, classAttachment: (*Anonymizer).attachment,
+	classLabelKey: (*Anonymizer).LabelKey, classLabelValue: (*Anonymizer).Value, classLabelText: (*Anonymizer).LabelText,
+	classNodeSelector: (*Anonymizer).Selector, classNamespaceSelector: (*Anonymizer).Selector, classWorkloadSelector: (*Anonymizer).Selector,
+}
+
 const bad = alias.Bad
 
 // words are the words that tell nothing about a cluster's owner.
@@ -125,63 +136,20 @@ func (n *Anonymizer) text(r class, key, s string) string {
 	if c, ok := categories[r]; ok {
 		return n.Name(c, s)
 	}
+	if replaced := replacements[r]; replaced != nil {
+		return replaced(n, s)
+	}
 	switch r {
 	case classBool, classQuantity, classTime, classDuration, classVersion, classOwnerVersion:
 		return kept(s, r.means(s))
-	case classAddresses:
-		return n.addressList(s)
-	case classPoolCIDR:
-		return n.poolCIDR(s)
-	case classNodeAddress:
-		return n.nodeAddress(s)
-	case classEndpoint:
-		return n.endpoint(s)
-	case classAS:
-		return n.asNumber(s)
-	case classWord:
-		return n.word(s)
 	case classDefault:
 		return kept(s, s == DefaultName)
 	case classManager:
 		return kept(s, s == blocks.FieldManager)
-	case classNode:
-		return n.node(s)
-	case classTaint:
-		if strings.HasPrefix(s, "node.kubernetes.io/") || slices.Contains(alias.PlainLabels, s) {
-			return s
-		}
-		return n.Name("taint", s)
-	case classOwner:
-		return n.owner(s)
-	case classHandle:
-		return n.handle(s)
-	case classCIDRName:
-		if blocks.PrefixOfName(s).IsValid() {
-			return s
-		}
-		return n.Name("block", s)
-	case classAffinityName:
-		return n.affinityName(s)
-	case classPoolList:
-		return n.poolList(s)
-	case classNetworks:
-		return n.networks(s)
-	case classPodRef:
-		return n.podRef(s)
 	case classRangeName:
 		return n.networkOf(s, isRangeName)
 	case classAddressName:
 		return n.networkOf(s, isAddressName)
-	case classAttachment:
-		return n.attachment(s)
-	case classLabelKey:
-		return n.LabelKey(s)
-	case classLabelValue:
-		return n.Value(s)
-	case classLabelText:
-		return n.LabelText(s)
-	case classNodeSelector, classNamespaceSelector, classWorkloadSelector:
-		return n.Selector(s)
 	default:
 		return bad
 	}
@@ -253,6 +221,21 @@ func (n *Anonymizer) node(s string) string {
 		return s
 	}
 	return n.Name(someNode, s)
+}
+
+func (n *Anonymizer) taint(s string) string {
+	if strings.HasPrefix(s, "node.kubernetes.io/") || slices.Contains(alias.PlainLabels, s) {
+		return s
+	}
+	return n.Name("taint", s)
+}
+
+// cidrName keeps a name that is made of a CIDR, as a block's is.
+func (n *Anonymizer) cidrName(s string) string {
+	if blocks.PrefixOfName(s).IsValid() {
+		return s
+	}
+	return n.Name("block", s)
 }
 
 // owner replaces the name in a block's affinity.
