@@ -186,16 +186,7 @@ func (l *lister) page(ctx context.Context) (decode.ListMeta, error) {
 	return meta, err
 }
 
-func (l *lister) path() string {
-	path := "/apis/" + l.version()
-	if l.version() == "v1" {
-		path = "/api/v1"
-	}
-	if l.namespace != "" {
-		path += "/namespaces/" + url.PathEscape(l.namespace)
-	}
-	return path + "/" + l.kind.Plural(l.group)
-}
+func (l *lister) path() string { return l.kind.Path(l.group, l.namespace) }
 
 func (l *lister) version() string { return l.kind.Version(l.group) }
 
@@ -233,10 +224,6 @@ func (l *lister) reason(err error) string {
 
 // name is what RBAC calls the kind.
 func (l *lister) name() string {
-	name := l.kind.Plural(l.group)
-	group, _, named := strings.Cut(l.version(), "/")
-	if !named {
-		return name
-	}
-	return name + "." + group
+	resource, group := l.kind.RBAC(l.group)
+	return strings.TrimSuffix(resource+"."+group, ".")
 }

@@ -3,6 +3,7 @@ package decode
 import (
 	"cmp"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -123,6 +124,28 @@ func (k *Kind) Plural(group string) string {
 	}
 	plural, _, _ := strings.Cut(string(k.Resource), ".")
 	return plural
+}
+
+// Path is where an API server serves the kind's objects, those of a namespace or, for an
+// empty one, all, where Calico's are in a group.
+func (k *Kind) Path(group, namespace string) string {
+	path := "/apis/" + k.Version(group)
+	if k.Version(group) == "v1" {
+		path = "/api/v1"
+	}
+	if namespace != "" {
+		path += "/namespaces/" + url.PathEscape(namespace)
+	}
+	return path + "/" + k.Plural(group)
+}
+
+// RBAC is what a role names the kind by where Calico's objects are in a group: the resource,
+// and its API group.
+func (k *Kind) RBAC(group string) (resource, apiGroup string) {
+	if of, _, named := strings.Cut(k.Version(group), "/"); named {
+		apiGroup = of
+	}
+	return k.Plural(group), apiGroup
 }
 
 // Name returns what an API group calls objects of a kind.

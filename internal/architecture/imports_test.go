@@ -44,7 +44,7 @@ var mayImport = map[string][]string{
 	"repair/planner":          {"blocks", "affinity", "audit", "audit/phrase", "audit/state", "audit/remedies", "audit/state/whereabouts", "repair", "repair/moves"},
 	"repair/journal":          {"blocks", "audit", "repair", "repair/planner"},
 	"repair/apply":            {"blocks", "audit", "audit/phrase", "audit/state", "audit/remedies", "repair", "repair/moves", "repair/planner", "repair/journal"},
-	"repair/datastore":        {"blocks", "affinity", "audit", "audit/state", "audit/remedies", "audit/checks", "repair"},
+	"repair/datastore":        {"blocks", "blocks/decode", "affinity", "audit", "audit/state", "audit/remedies", "audit/checks", "repair"},
 	"repair/workloads":        {"blocks", "repair"},
 	"metrics":                 {"blocks", "affinity", "audit", "audit/runway", "audit/phrase", "audit/state", "audit/checks"},
 	"metrics/query":           {"audit/runway"},

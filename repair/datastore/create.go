@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
 // calicoMetadata is the annotation in which Calico keeps the metadata of its
@@ -29,7 +30,7 @@ func (k *Kubernetes) newObject(r blocks.Resource, name string, spec any, labels,
 		meta.Annotations = map[string]string{calicoMetadata: string(text)}
 		maps.Copy(meta.Annotations, annotations)
 	}
-	content, err := json.Marshal(map[string]any{"apiVersion": k.group, "kind": k.kind(r), "metadata": meta, "spec": spec})
+	content, err := json.Marshal(map[string]any{"apiVersion": k.group, "kind": decode.KindOf(r).Name(k.group), "metadata": meta, "spec": spec})
 	if err != nil {
 		return nil, err
 	}

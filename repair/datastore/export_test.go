@@ -1,6 +1,11 @@
 package datastore
 
-import "time"
+import (
+	"time"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
 
 // Impatient makes a writer give up soon, for tests in which the API server is gone.
 func (k *Kubernetes) Impatient() *Kubernetes {
@@ -11,5 +16,8 @@ func (k *Kubernetes) Impatient() *Kubernetes {
 	return k
 }
 
-// CoreGroups are the API groups of what is Kubernetes' own.
-var CoreGroups = coreGroups
+// CoreGroups are the API groups of what is not Calico's.
+var CoreGroups = map[blocks.Resource]string{
+	blocks.Nodes: "", blocks.Pods: "", repair.Evictions: "", blocks.Budgets: "policy", repair.Leases: "coordination.k8s.io",
+	blocks.WhereaboutsPools: "whereabouts.cni.cncf.io", blocks.WhereaboutsReservations: "whereabouts.cni.cncf.io",
+}

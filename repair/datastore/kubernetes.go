@@ -1,7 +1,6 @@
 package datastore
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,18 +8,11 @@ import (
 	"net/url"
 	"strings"
 
-	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
-	libapiv3 "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"
 	"k8s.io/client-go/rest"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode"
 	"github.com/calico-audit/calico-audit/repair"
-)
-
-// The API groups that Calico's objects may live in, with their versions.
-const (
-	groupCRD    = "crd.projectcalico.org/v1"
-	groupNative = apiv3.GroupVersionCurrent
 )
 
 // manager is the name under which the API server takes down, in the managedFields
@@ -46,7 +38,7 @@ var _ repair.Writer = (*Kubernetes)(nil)
 // that Calico's objects are in, as the snapshot that was evaluated says it
 // ([blocks.Cluster.APIGroup]). The rate limit of cfg is not used.
 func New(cfg *rest.Config, group string, opts Options) (*Kubernetes, error) {
-	if group != groupCRD && group != groupNative {
+	if group != decode.GroupCRD && group != decode.GroupNative {
 		return nil, fmt.Errorf("writing to Calico's datastore: %q is none of Calico's API groups", group)
 	}
 	c, err := newClient(cfg)
@@ -57,42 +49,15 @@ func New(cfg *rest.Config, group string, opts Options) (*Kubernetes, error) {
 }
 
 // native reports whether the objects are in the newer API group.
-func (k *Kubernetes) native() bool { return k.group == groupNative }
-
-// plural is what the API group serves a resource as.
-func (k *Kubernetes) plural(r blocks.Resource) string {
-	if r == blocks.IPAMConfigs && k.native() {
-		return "ipamconfigurations"
-	}
-	plural, _, _ := strings.Cut(string(r), ".")
-	return plural
-}
-
-// kind is what the API group calls an object of a resource.
-func (k *Kubernetes) kind(r blocks.Resource) string {
-	if r == blocks.IPAMConfigs && k.native() {
-		return apiv3.KindIPAMConfiguration
-	}
-	return objectKinds[r]
-}
-
-var objectKinds = map[blocks.Resource]string{
-	blocks.Blocks: libapiv3.KindIPAMBlock, blocks.Affinities: libapiv3.KindBlockAffinity,
-	blocks.Handles: libapiv3.KindIPAMHandle, blocks.IPAMConfigs: libapiv3.KindIPAMConfig,
-	blocks.Reservations: apiv3.KindIPReservation, blocks.WhereaboutsPools: "IPPool", blocks.WhereaboutsReservations: "OverlappingRangeIPReservation",
-}
-
-// groupOf is the API group that objects of a resource are in.
-func (k *Kubernetes) groupOf(r blocks.Resource) string { return cmp.Or(foreignGroups[r], k.group) }
+func (k *Kubernetes) native() bool { return k.group == decode.GroupNative }
 
 // path is that of an object, or of all of a namespace for a name that ends in a slash.
 func (k *Kubernetes) path(r blocks.Resource, name string) string {
-	p := "/apis/" + k.groupOf(r)
-	if foreignGroups[r] != "" {
-		namespace, rest, _ := strings.Cut(name, "/")
-		p, name = p+"/namespaces/"+url.PathEscape(namespace), rest
+	kind, namespace := decode.KindOf(r), ""
+	if kind.Namespaced {
+		namespace, name, _ = strings.Cut(name, "/")
 	}
-	p += "/" + k.plural(r)
+	p := kind.Path(k.group, namespace)
 	if name != "" {
 		p += "/" + url.PathEscape(name)
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -31,7 +32,8 @@ func (k *Kubernetes) asStored(r blocks.Resource, stored json.RawMessage) (*objec
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading an object of the journal: %w", err)
 	}
-	if got := o.text("apiVersion"); got != k.groupOf(r) || o.text("kind") != k.kind(r) {
+	kind := decode.KindOf(r)
+	if got := o.text("apiVersion"); got != kind.Version(k.group) || o.text("kind") != kind.Name(k.group) {
 		return nil, nil, fmt.Errorf("the journal holds %s as a %s of %s, and the cluster's objects are now of %s", o, o.text("kind"), got, k.group)
 	}
 	if marked, err := o.marked(); err != nil || marked {

@@ -12,14 +12,12 @@ import (
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode"
 	"github.com/calico-audit/calico-audit/repair"
 )
-
-// coreGroups are the API groups of what is Kubernetes' own.
-var coreGroups = map[blocks.Resource]string{blocks.Nodes: "", blocks.Pods: "", repair.Evictions: "", blocks.Budgets: "policy", repair.Leases: "coordination.k8s.io",
-	blocks.WhereaboutsPools: "whereabouts.cni.cncf.io", blocks.WhereaboutsReservations: "whereabouts.cni.cncf.io"}
 
 // MissingRight is a right that the writer does not have.
 type MissingRight struct {
@@ -67,7 +65,6 @@ func (k *Kubernetes) MissingRights(ctx context.Context, kinds []*repair.StepKind
 
 // needed lists the single rights that kinds of step need, each once, by resource.
 func (k *Kubernetes) needed(kinds []*repair.StepKind, undo bool) []MissingRight {
-	group, _, _ := strings.Cut(k.group, "/")
 	needs := map[repair.Kind][]repair.Right{}
 	for _, kind := range kinds {
 		if needs[kind.Kind] = kind.Rights; undo {
@@ -86,9 +83,11 @@ func (k *Kubernetes) needed(kinds []*repair.StepKind, undo bool) []MissingRight 
 	var out []MissingRight
 	for _, r := range resources {
 		for _, verb := range []string{"get", "list", "create", "update", "patch", "delete"} {
-			need := MissingRight{Verb: verb, Resource: k.plural(r), Group: group}
-			if g, core := coreGroups[r]; core {
-				need.Group = g
+			need := MissingRight{Verb: verb, Resource: string(r)}
+			if kind := decode.KindOf(r); kind != nil {
+				need.Resource, need.Group = kind.RBAC(k.group)
+			} else if r == repair.Leases {
+				need.Group = coordinationv1.GroupName
 			}
 			for _, kind := range sorted {
 				if slices.ContainsFunc(needs[kind], func(n repair.Right) bool { return n.Resource == r && slices.Contains(n.Verbs, verb) }) {

@@ -14,13 +14,6 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// groupWhereabouts is the API group of Whereabouts' objects, with its version.
-const groupWhereabouts = "whereabouts.cni.cncf.io/v1alpha1"
-
-// foreignGroups are the API groups of what is neither Calico's nor Kubernetes' own. Its
-// objects live in namespaces.
-var foreignGroups = map[blocks.Resource]string{blocks.WhereaboutsPools: groupWhereabouts, blocks.WhereaboutsReservations: groupWhereabouts}
-
 // ReleaseWhereabouts takes an address out of its pool, then deletes its reservation, as
 // Whereabouts does (pkg/storage/kubernetes, IPManagementKubernetesUpdate). In this order a
 // run that dies in between leaves the address to no one but the pod that had it: Whereabouts
@@ -168,7 +161,7 @@ func (k *Kubernetes) claimedBy(ctx context.Context, pools []repair.SecondaryAddr
 // makes plans may do, and not got.
 func (k *Kubernetes) podExists(ctx context.Context, pod string) (bool, error) {
 	namespace, name, _ := strings.Cut(pod, "/")
-	body, err := k.client.read(ctx, request{method: http.MethodGet, path: "/api/v1/namespaces/" + url.PathEscape(namespace) + "/pods", query: url.Values{"fieldSelector": {"metadata.name=" + name}}})
+	body, err := k.client.read(ctx, request{method: http.MethodGet, path: k.path(blocks.Pods, namespace+"/"), query: url.Values{"fieldSelector": {"metadata.name=" + name}}})
 	if err != nil {
 		return false, fmt.Errorf("reading pod %s: %w", pod, err)
 	}
