@@ -30,7 +30,7 @@ func TestReadBudgets(t *testing.T) {
 		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}, metav1.CreateOptions{})
 	must(t, err)
 
-	k := reader(t, c.Config, KubernetesOptions{Budgets: true, PageSize: 1})
+	k := reader(t, c.Config, KubernetesOptions{Budgets: true}, 1)
 	s, err := k.Read(ctx)
 	must(t, err)
 	if !s.BudgetsKnown || len(s.Budgets) != 1 || len(s.Gaps) > 0 {

@@ -105,7 +105,7 @@ const (
 func TestOnlyReads(t *testing.T) {
 	c := cluster(t)
 	proxy, cfg := before(t, c, nil)
-	k := reader(t, cfg, KubernetesOptions{PageSize: 5})
+	k := reader(t, cfg, KubernetesOptions{}, 5)
 	s, err := k.Read(t.Context())
 	must(t, err)
 	_, err = k.Reread(t.Context(), s, blocks.Resources)
@@ -145,7 +145,7 @@ func TestPageBreaksOnce(t *testing.T) {
 		}
 		return true
 	})
-	got := readLive(t, cfg, KubernetesOptions{PageSize: 3})
+	got := readLive(t, cfg, KubernetesOptions{}, 3)
 	got.Cluster.TakenAt = want.Cluster.TakenAt
 	diff(t, "snapshot", want, got)
 }
@@ -161,7 +161,7 @@ func TestPageBreaksAlways(t *testing.T) {
 		}
 		return false
 	})
-	s := readLive(t, cfg, KubernetesOptions{PageSize: 2})
+	s := readLive(t, cfg, KubernetesOptions{}, 2)
 	for res, c := range map[blocks.Resource]struct{ got, most int }{
 		blocks.Blocks: {len(s.Blocks), 3}, blocks.Pods: {len(s.Workloads), 3},
 	} {
@@ -335,7 +335,7 @@ func TestContinueTokenExpires(t *testing.T) {
 		return cfg
 	}
 	for times := 1; times <= 2; times++ {
-		got := readLive(t, expire(times), KubernetesOptions{PageSize: 3})
+		got := readLive(t, expire(times), KubernetesOptions{}, 3)
 		got.Cluster.TakenAt = want.Cluster.TakenAt
 		diff(t, fmt.Sprintf("snapshot after %d expired tokens", times), want, got)
 	}
@@ -391,14 +391,15 @@ func TestContinueTokenCompacted(t *testing.T) {
 	twice := []string{"first page", "next page", "first page", "next page", "all"}
 
 	cfg, asked := compacting(t, c)
-	got := readLive(t, cfg, KubernetesOptions{PageSize: 3})
+	got := readLive(t, cfg, KubernetesOptions{}, 3)
 	got.Cluster.TakenAt = want.Cluster.TakenAt
 	diff(t, "snapshot", want, got)
 	diff(t, "requests of a reading", twice, asked())
 
 	cfg, asked = compacting(t, c)
-	w, err := NewWatch(cfg, WatchOptions{PageSize: 3})
+	w, err := NewWatch(cfg, WatchOptions{})
 	must(t, err)
+	w.pageSize, w.whole = 3, false
 	running(t, w)
 	becomesEqual(t, w, c.Config)
 	diff(t, "requests of a watch", twice, asked())
@@ -428,7 +429,7 @@ func TestSilentServer(t *testing.T) {
 			return false
 		}
 	})
-	k := reader(t, cfg, KubernetesOptions{PageSize: 4})
+	k := reader(t, cfg, KubernetesOptions{}, 4)
 	k.client.wait.quiet, k.client.wait.probe = 200*time.Millisecond, 200*time.Millisecond
 	start := time.Now()
 	s, err := k.Read(t.Context())
@@ -537,7 +538,11 @@ func TestServerClock(t *testing.T) {
 	}
 	// The proxied answers carry the API server's own Date; one that comes later
 	// than the first answer still beats the local clock.
-	if s := readLive(t, clock(false), KubernetesOptions{Now: func() time.Time { return date }}); s.Cluster.TakenAt.Equal(date) {
+	k := reader(t, clock(false), KubernetesOptions{})
+	k.client.clock.now = func() time.Time { return date }
+	s, err := k.Read(t.Context())
+	must(t, err)
+	if s.Cluster.TakenAt.Equal(date) {
 		t.Errorf("got the local clock %v", s.Cluster.TakenAt)
 	}
 }

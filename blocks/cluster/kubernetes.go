@@ -1,14 +1,12 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 	"os"
 	"slices"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
@@ -34,12 +32,6 @@ type KubernetesOptions struct {
 	// Progress is called after each page, and within an answer of a whole list after every
 	// 1,000 objects, by one goroutine at a time.
 	Progress func(Progress)
-	// PageSize is how many objects a page holds. 0 means 1,000 or, where the API server
-	// streams lists out of its cache, that those of more than 50 objects are read whole.
-	PageSize int64
-	// Now stands in for the API server's clock if that sends no Date header;
-	// nil means time.Now.
-	Now func() time.Time
 	// Budgets has PodDisruptionBudgets read, too, and the labels of pods that they select
 	// by; see [blocks.Snapshot.BudgetsKnown].
 	Budgets bool
@@ -56,7 +48,7 @@ type Recording interface {
 // defaultPageSize is twice that of kubectl, which makes a reading of a large
 // cluster a quarter faster where the API server has no cache to answer from. A
 // page of blocks, the largest objects, then has some 20 MB. Where it has one, pages are read
-// of short lists alone: see [apiClient.streams].
+// of lists of at most [shortPage] objects alone: see [apiClient.streams].
 const defaultPageSize = 1000
 
 // concurrentLists is how many kinds are read at once. The pages of one kind can
@@ -83,13 +75,13 @@ type Kubernetes struct {
 // NewKubernetes prepares to read the API server that cfg leads to. The rate
 // limit of cfg is not used; its timeout, if set, holds for each page.
 func NewKubernetes(cfg *rest.Config, opts KubernetesOptions) (*Kubernetes, error) {
-	client, err := newAPIClient(cfg, opts.Now)
+	client, err := newAPIClient(cfg, nil)
 	if err != nil {
 		return nil, err
 	}
 	k := &Kubernetes{
-		client: client, pageSize: cmp.Or(opts.PageSize, defaultPageSize),
-		override: os.Getenv(apiGroupVariable), record: opts.Record, budgets: opts.Budgets, whole: opts.PageSize == 0,
+		client: client, pageSize: defaultPageSize, whole: true,
+		override: os.Getenv(apiGroupVariable), record: opts.Record, budgets: opts.Budgets,
 	}
 	if opts.Progress != nil {
 		var mu sync.Mutex

@@ -74,17 +74,21 @@ func must(t *testing.T, err error) {
 }
 
 // reader prepares to read a cluster, with waits that suit a test.
-func reader(t *testing.T, cfg *rest.Config, opts KubernetesOptions) *Kubernetes {
+// reader reads the pages that a program does, or those of a size.
+func reader(t *testing.T, cfg *rest.Config, opts KubernetesOptions, pageSize ...int64) *Kubernetes {
 	t.Helper()
 	k, err := NewKubernetes(cfg, opts)
 	must(t, err)
+	for _, size := range pageSize {
+		k.pageSize, k.whole = size, false
+	}
 	k.client.wait.retry = []time.Duration{10 * time.Millisecond, 20 * time.Millisecond}
 	return k
 }
 
-func readLive(t *testing.T, cfg *rest.Config, opts KubernetesOptions) *blocks.Snapshot {
+func readLive(t *testing.T, cfg *rest.Config, opts KubernetesOptions, pageSize ...int64) *blocks.Snapshot {
 	t.Helper()
-	s, err := reader(t, cfg, opts).Read(t.Context())
+	s, err := reader(t, cfg, opts, pageSize...).Read(t.Context())
 	must(t, err)
 	return s
 }
@@ -101,7 +105,7 @@ func TestReadCluster(t *testing.T) {
 	c := cluster(t)
 	before := time.Now().Add(-2 * time.Second)
 	last := map[blocks.Resource]Progress{}
-	s := readLive(t, c.Config, KubernetesOptions{PageSize: 5, Progress: func(p Progress) { last[p.Resource] = p }})
+	s := readLive(t, c.Config, KubernetesOptions{Progress: func(p Progress) { last[p.Resource] = p }}, 5)
 	diff(t, "gaps", []string(nil), gapTexts(s))
 	if s.Cluster.TakenAt.Before(before) || s.Cluster.TakenAt.After(time.Now()) {
 		t.Errorf("taken at %v", s.Cluster.TakenAt)
@@ -139,7 +143,7 @@ func TestPagesMakeNoDifference(t *testing.T) {
 	c := cluster(t)
 	want := readLive(t, c.Config, KubernetesOptions{})
 	for _, size := range []int64{1, 7, 10000} {
-		got := readLive(t, c.Config, KubernetesOptions{PageSize: size})
+		got := readLive(t, c.Config, KubernetesOptions{}, size)
 		got.Cluster.TakenAt = want.Cluster.TakenAt
 		diff(t, "snapshot", want, got)
 	}
@@ -370,12 +374,13 @@ func TestServerDiesInMidList(t *testing.T) {
 	whole := readLive(t, c.Config, KubernetesOptions{})
 	var once sync.Once
 	var died time.Time
-	k, err := NewKubernetes(c.Config, KubernetesOptions{PageSize: 5, Progress: func(p Progress) {
+	k, err := NewKubernetes(c.Config, KubernetesOptions{Progress: func(p Progress) {
 		if p.Resource == blocks.Pods && p.Done >= 5 {
 			once.Do(func() { died = time.Now(); c.StopAPIServer() })
 		}
 	}})
 	must(t, err)
+	k.pageSize, k.whole = 5, false
 	s, err := k.Read(t.Context())
 	must(t, err)
 	if took := time.Since(died); took > 15*time.Second {
@@ -411,11 +416,11 @@ func TestServerDiesInMidList(t *testing.T) {
 func TestCancelled(t *testing.T) {
 	c := cluster(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	k := reader(t, c.Config, KubernetesOptions{PageSize: 5, Progress: func(p Progress) {
+	k := reader(t, c.Config, KubernetesOptions{Progress: func(p Progress) {
 		if p.Resource == blocks.Pods {
 			cancel()
 		}
-	}})
+	}}, 5)
 	if s, err := k.Read(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, %v", s, err)
 	}

@@ -10,7 +10,7 @@ import (
 func TestSavedCluster(t *testing.T) {
 	c := cluster(t)
 	r := recorder(t)
-	live := readLive(t, c.Config, KubernetesOptions{Record: r, PageSize: 3})
+	live := readLive(t, c.Config, KubernetesOptions{Record: r}, 3)
 	path := save(t, r, live)
 	saved, warnings := read(t, path)
 	sameSnapshot(t, "saved", live, saved)
@@ -66,7 +66,7 @@ func TestSavedInSpiteOfFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, cfg := before(t, c, fault)
 			r := recorder(t)
-			live := readLive(t, cfg, KubernetesOptions{Record: r, PageSize: 2})
+			live := readLive(t, cfg, KubernetesOptions{Record: r}, 2)
 			path := save(t, r, live)
 			saved, _ := read(t, path)
 			sameSnapshot(t, "saved", live, saved)

@@ -140,7 +140,7 @@ func TestRefreshPodsWithALabel(t *testing.T) {
 		pod("other", name, "web")
 	}
 	pod("shop", "api-1", "api")
-	k := reader(t, c.Config, KubernetesOptions{Budgets: true, PageSize: 1})
+	k := reader(t, c.Config, KubernetesOptions{Budgets: true}, 1)
 	prev, err := k.Read(ctx)
 	must(t, err)
 	for _, namespace := range []string{"shop", "other"} {
@@ -160,7 +160,7 @@ func TestRefreshPodsOfANode(t *testing.T) {
 	ctx := t.Context()
 	s, err := seeding.New(c)
 	must(t, err)
-	k := reader(t, c.Config, KubernetesOptions{PageSize: 2})
+	k := reader(t, c.Config, KubernetesOptions{}, 2)
 	prev, err := k.Read(ctx)
 	must(t, err)
 	podsOf := func(s *blocks.Snapshot, node string) []string {

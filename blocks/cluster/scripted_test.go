@@ -167,8 +167,9 @@ func TestExpiredWatch(t *testing.T) {
 // patience are a gap, and so are those of a kind that comes back until it has caught
 // up; the snapshot is of the time up to which all others are known.
 func TestStaleIsAGap(t *testing.T) {
-	w, err := NewWatch(&rest.Config{Host: "http://unused.invalid"}, WatchOptions{StalenessTimeout: time.Minute})
+	w, err := NewWatch(&rest.Config{Host: "http://unused.invalid"}, WatchOptions{})
 	must(t, err)
+	w.pace.stalenessTimeout = time.Minute
 	ses := &session{w: w, served: &served{group: decode.GroupCRD}, began: time.Now()}
 	w.active = ses
 	began := time.Now()

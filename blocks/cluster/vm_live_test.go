@@ -80,7 +80,7 @@ func TestReadVirtualMachines(t *testing.T) {
 	}
 	shops(t, c)
 	r := recorder(t)
-	k := reader(t, c.Config, KubernetesOptions{PageSize: 1, Record: r})
+	k := reader(t, c.Config, KubernetesOptions{Record: r}, 1)
 	sent := &vmAnswers{RoundTripper: k.client.rest.Client.Transport, seen: map[string][]byte{}}
 	k.client.rest.Client.Transport = sent
 	s, err := k.Read(t.Context())

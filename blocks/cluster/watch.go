@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,12 +27,6 @@ type WatchOptions struct {
 	// Now stands in for the API server's clock if that sends no Date header;
 	// nil means time.Now.
 	Now func() time.Time
-	// StalenessTimeout is how long objects may not be known to be current before that
-	// is a gap; 0 means 30 seconds.
-	StalenessTimeout time.Duration
-	// PageSize is how many objects a page of a list holds; 0 means as for
-	// [KubernetesOptions]: both decode a list as it comes.
-	PageSize int64
 }
 
 // pace is how long a watch waits for what. Tests shorten it.
@@ -100,12 +93,11 @@ type Watch struct {
 // limit nor the timeout of cfg is used.
 func NewWatch(cfg *rest.Config, opts WatchOptions) (*Watch, error) {
 	w := &Watch{
-		log: opts.Log, pace: defaultPace, pageSize: cmp.Or(opts.PageSize, defaultPageSize), whole: opts.PageSize == 0, override: os.Getenv(apiGroupVariable),
+		log: opts.Log, pace: defaultPace, pageSize: defaultPageSize, whole: true, override: os.Getenv(apiGroupVariable),
 		lists: make(chan struct{}, concurrentLists), changed: make(chan struct{}, 1),
 		rediscovery: make(chan struct{}, 1), wakeProbe: make(chan struct{}, 1),
 		strings: &decode.SharedStrings{}, restarts: map[blocks.Resource]uint64{},
 	}
-	w.pace.stalenessTimeout = cmp.Or(opts.StalenessTimeout, w.pace.stalenessTimeout)
 	if w.log == nil {
 		w.log = slog.New(slog.DiscardHandler)
 	}

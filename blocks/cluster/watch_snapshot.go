@@ -15,10 +15,10 @@ import (
 //
 // Its TakenAt is the API server's time as of which the whole is known to be current:
 // nothing older is missing, something newer may already be there. It stands still
-// while one of the kinds cannot be watched. When that lasts longer than
-// [WatchOptions.StalenessTimeout], the kind is a gap though its last known objects are still
-// there, and the clock goes on for the others; it stands still for good while none
-// can be watched. A kind that comes back is a gap until it has caught up with that.
+// while one of the kinds cannot be watched. When that lasts longer than 30 seconds, the
+// kind is a gap though its last known objects are still there, and the clock goes on for
+// the others; it stands still for good while none can be watched. A kind that comes back
+// is a gap until it has caught up with that.
 func (w *Watch) Snapshot() *blocks.Snapshot {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -30,8 +30,9 @@ var quickPace = pace{
 // called.
 func watching(t *testing.T, cfg *rest.Config) (*Watch, func()) {
 	t.Helper()
-	w, err := NewWatch(cfg, WatchOptions{Log: slog.New(slog.NewTextHandler(testWriter{t}, nil)), PageSize: 7})
+	w, err := NewWatch(cfg, WatchOptions{Log: slog.New(slog.NewTextHandler(testWriter{t}, nil))})
 	must(t, err)
+	w.pageSize, w.whole = 7, false
 	return running(t, w)
 }
 

@@ -83,7 +83,7 @@ func TestReadWhereabouts(t *testing.T) {
 		rbacv1.PolicyRule{APIGroups: []string{"whereabouts.cni.cncf.io", "k8s.cni.cncf.io"}, Resources: []string{"*"}, Verbs: []string{"list"}})...))
 	readsGaps(t, cfg, nil)
 	r := recorder(t)
-	k := reader(t, cfg, KubernetesOptions{PageSize: 1, Record: r})
+	k := reader(t, cfg, KubernetesOptions{Record: r}, 1)
 	s, err = k.Read(t.Context())
 	must(t, err)
 	if len(s.WhereaboutsPools) != 1 || len(s.WhereaboutsReservations) != 1 || len(s.NodeSlicePools) != 1 || len(s.NetworkAttachments) != 1 || !s.Complete() {
