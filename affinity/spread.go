@@ -43,7 +43,7 @@ type route struct {
 	cert     certainty
 	// peered is true where a BGPPeer, and not the mesh alone, carried it.
 	peered bool
-	// way names what it went through; why and settle say what it rests on.
+	// way names what it went through; why and decidedBy say what it rests on.
 	way            []string
 	why, decidedBy string
 }
