@@ -19,6 +19,9 @@ type StepKind struct {
 	Requires   []blocks.Resource // the reads without which nothing of the kind is proposed
 	Plain      bool              // it writes no object whose meaning a newer Calico may have changed
 	RestsOnAll func(*Step) bool  // whether a step rests on the whole cluster, all of which is read right before; nil for none
+	// AllPods is true where nothing is proposed while a pod could not be read: it may be the
+	// one that uses what looks unused.
+	AllPods bool
 	// AsksHosts is true where a step gives an address back that some host may use: it rests
 	// on their views, on machines being off, or on a consent.
 	AsksHosts bool

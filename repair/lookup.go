@@ -21,11 +21,7 @@ func Find[T any](list []T, is func(*T) bool) *T {
 
 // BlockAt returns the block of a CIDR; nil if there is none.
 func BlockAt(st *state.State, cidr string) *state.Block {
-	p, err := netip.ParsePrefix(cidr)
-	if b := Find(st.IPBlocks, func(b **state.Block) bool { return err == nil && (*b).CIDR == p }); b != nil {
-		return *b
-	}
-	return nil
+	return st.BlockOf(PrefixOf(state.Subject{CIDR: cidr}))
 }
 
 // AffinityNamed and HandleNamed return an object by its name; nil if there is none.

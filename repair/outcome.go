@@ -53,14 +53,6 @@ func PlanAfter(st *state.State, due blocks.Time) string {
 // HostOf returns the node that the value of [GuardOwner] names; "" if none.
 func HostOf(owner string) string { return blocks.ParseOwner(owner).Node() }
 
-// PoolName is a pool's name, "none" for no pool.
-func PoolName(p *state.Pool) string {
-	if p == nil {
-		return "none"
-	}
-	return p.Name
-}
-
 // OwnerText names a block's owner in a sentence.
 func OwnerText(o blocks.Owner) string {
 	if o == (blocks.Owner{}) {

@@ -196,11 +196,9 @@ const (
 	// GuardCreated is when the target object was made. One that was made later in
 	// its place is another.
 	GuardCreated = "created"
-	// GuardBlock, GuardBlockUID and GuardBlockVersion pin the block that an affinity
-	// or an address belongs to.
-	GuardBlock        = "block"
-	GuardBlockUID     = "block.uid"
-	GuardBlockVersion = "block.resourceVersion"
+	// GuardBlock and GuardBlockUID pin the block that an affinity or an address belongs to.
+	GuardBlock    = "block"
+	GuardBlockUID = "block.uid"
 	// GuardOwner is the owner that the block names.
 	GuardOwner = "owner"
 	// The owner's affinity object to the block.

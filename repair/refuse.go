@@ -55,22 +55,15 @@ func (p *Proposals) unread() bool {
 		p.Refuse(Concern{Target: state.ClusterSubject(p.State)}, RefusedNotRead, "no %s is planned, because the files hold no affinity at all: they seem to have been made without blockaffinities", p.Kind.Kind)
 		return true
 	}
-	g := p.State.FirstMissing(requires)
-	if g == nil {
-		return false
+	if g := p.State.FirstMissing(requires); g != nil {
+		p.Refuse(Concern{Target: state.ClusterSubject(p.State)}, RefusedNotRead, "no %s is planned, because a read that it needs is missing: %s", p.Kind.Kind, g)
+		return true
 	}
-	p.Refuse(Concern{Target: state.ClusterSubject(p.State)}, RefusedNotRead, "no %s is planned, because a read that it needs is missing: %s", p.Kind.Kind, g)
-	return true
-}
-
-// PodsUnread refuses a kind as a whole if a pod could not be read, and tells
-// whether it did: that pod may be the one that uses what looks unused.
-func (p *Proposals) PodsUnread() bool {
 	name, unread := p.State.UnreadPod()
-	if unread {
+	if unread && p.Kind.AllPods {
 		p.Refuse(Concern{Target: state.ClusterSubject(p.State)}, RefusedNotRead, "no %s is planned, because pod %s could not be read and may be its user", p.Kind.Kind, name)
 	}
-	return unread
+	return unread && p.Kind.AllPods
 }
 
 // fewBlocks is up to how many blocks without any affinity are believed of files.

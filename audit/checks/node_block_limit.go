@@ -117,7 +117,7 @@ func limitStates(st *state.State, h *state.NodeState, f blocks.Family, alike []s
 		}
 		s := limitState{pools: pools, who: who, have: st.LimitCount(n, pools), severity: state.Warning}
 		for _, b := range h.Blocks {
-			if b.Usable() && state.InPools(b, pools) {
+			if b.Usable() && slices.Contains(pools, b.Pool) {
 				s.blocks = append(s.blocks, b)
 				s.unused += st.Unused(b)
 			}

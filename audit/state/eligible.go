@@ -287,24 +287,9 @@ func (st *State) PoolByNameOrCIDR(s string) *Pool {
 // GeneralPools leaves out pools that only some namespaces may use, unless there
 // are no others: they do not help pods of which nothing is known yet.
 func GeneralPools(ps []*Pool) []*Pool {
-	var out []*Pool
-	for _, p := range ps {
-		if p.ServesAllNamespaces() {
-			out = append(out, p)
-		}
-	}
+	out := slices.DeleteFunc(slices.Clone(ps), func(p *Pool) bool { return !p.ServesAllNamespaces() })
 	if len(out) == 0 {
 		return ps
 	}
 	return out
-}
-
-// InPools reports whether a block lies in one of some pools.
-func InPools(b *Block, pools []*Pool) bool {
-	for _, p := range pools {
-		if b.Pool == p {
-			return true
-		}
-	}
-	return false
 }

@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -130,7 +131,7 @@ func (st *State) lastBlocks(h *NodeState, emptied *Block, keep func(b *Block, wh
 	}
 	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
 		pools := st.WorkloadPools(h.Node, f)
-		one(func(b *Block) bool { return InPools(b, pools) }, fmt.Sprintf("it is the last %s block of its node", f))
+		one(func(b *Block) bool { return slices.Contains(pools, b.Pool) }, fmt.Sprintf("it is the last %s block of its node", f))
 		for _, w := range h.Workloads {
 			asked, _ := st.RequestedPools(w, f)
 			for _, p := range asked {

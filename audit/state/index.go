@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -142,13 +143,21 @@ func (st *State) indexHandles() {
 
 // eachHandled calls fn for each address that a block records under a handle, with its ID.
 func (st *State) eachHandled(fn func(r AllocationRef, handle string)) {
-	for _, b := range st.IPBlocks {
-		for i := range b.Ordinals {
-			if b.Ordinals[i] == blocks.Free {
-				continue
-			}
-			if attr := b.At(i); attr != nil && attr.Handle != "" && !attr.WindowsReserved() {
-				fn(AllocationRef{b, i}, attr.Handle)
+	for r := range st.allocated() {
+		if attr := r.Attributes(); attr != nil && attr.Handle != "" && !attr.WindowsReserved() {
+			fn(r, attr.Handle)
+		}
+	}
+}
+
+// allocated yields the allocated addresses, in order.
+func (st *State) allocated() iter.Seq[AllocationRef] {
+	return func(yield func(AllocationRef) bool) {
+		for _, b := range st.IPBlocks {
+			for i, o := range b.Ordinals {
+				if o != blocks.Free && !yield(AllocationRef{b, i}) {
+					return
+				}
 			}
 		}
 	}
@@ -254,12 +263,7 @@ func (st *State) Allocation(a netip.Addr) (AllocationRef, bool) {
 // BlockMayCover reports whether a block that could not be understood may be the
 // one of a CIDR or hold a part of it.
 func (st *State) BlockMayCover(p netip.Prefix) bool {
-	for _, g := range st.Unreadable(blocks.Blocks) {
-		if !g.Prefix.IsValid() || g.Prefix.Overlaps(p) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(st.Unreadable(blocks.Blocks), func(g blocks.Gap) bool { return !g.Prefix.IsValid() || g.Prefix.Overlaps(p) })
 }
 
 // NodesRead reports whether nodes were read whole.
@@ -305,23 +309,17 @@ func (r AllocationRef) AttributesIf(allocated bool) *blocks.Attributes {
 // ClaimedBy reports whether a host has an affinity object for a block, whatever
 // its state. One that stays marked deleted is none: Calico no longer lists it.
 func (st *State) ClaimedBy(b *Block, host string) bool {
-	for _, a := range st.AffinitiesOf(b.CIDR) {
-		if a.Owner.Node() == host && (!a.SoftDeleted || !st.OldEnough(a.Meta)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(st.AffinitiesOf(b.CIDR), func(a *blocks.Affinity) bool {
+		return a.Owner.Node() == host && (!a.SoftDeleted || !st.OldEnough(a.Meta))
+	})
 }
 
 // AffinityMayExist reports whether an affinity that could not be understood may be
 // a host's for a block.
 func (st *State) AffinityMayExist(b *Block, host string) bool {
-	for _, g := range st.Unreadable(blocks.Affinities) {
-		if (!g.OwnerKnown || g.Owner.Node() == host) && (!g.Prefix.IsValid() || g.Prefix == b.CIDR) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(st.Unreadable(blocks.Affinities), func(g blocks.Gap) bool {
+		return (!g.OwnerKnown || g.Owner.Node() == host) && (!g.Prefix.IsValid() || g.Prefix == b.CIDR)
+	})
 }
 
 // FirstMissing returns the first of some resources that was not read whole, or nil.
@@ -336,12 +334,7 @@ func (st *State) FirstMissing(rs []blocks.Resource) *blocks.Gap {
 
 // UnreadableNode reports whether a node exists but could not be understood.
 func (st *State) UnreadableNode(name string) bool {
-	for _, g := range st.Unreadable(blocks.Nodes) {
-		if g.Name == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(st.Unreadable(blocks.Nodes), func(g blocks.Gap) bool { return g.Name == name })
 }
 
 // BlockObjects returns how many block objects of exactly that CIDR exist. No

@@ -25,18 +25,9 @@ func (u LiveUse) String() string {
 	return "the tunnel of " + u.Node
 }
 
-// EachLiveUse calls fn for each address that live pods or tunnels use, in
-// order, with all of them.
-func (st *State) EachLiveUse(fn func(netip.Addr, []LiveUse)) {
-	st.eachUse(func(a netip.Addr, pods []use) {
-		if users := st.LiveUses(a, pods); len(users) > 0 {
-			fn(a, users)
-		}
-	})
-}
-
-// EachSharedUse is [State.EachLiveUse] for the few addresses that several may use: several
-// pods, a pod and a tunnel or several tunnels name them, or a host view shows others.
+// EachSharedUse calls fn for each of the few addresses that several may use, in order, with
+// its live pods and tunnels: several pods, a pod and a tunnel or several tunnels name it, or
+// a host view shows others.
 func (st *State) EachSharedUse(fn func(netip.Addr, []LiveUse)) {
 	st.eachUse(func(a netip.Addr, pods []use) {
 		if len(pods)+len(st.tunnels[a])+len(st.seconds[a]) < 2 {
@@ -93,13 +84,8 @@ func (st *State) LiveUses(a netip.Addr, pods []use) (users []LiveUse) {
 }
 
 // Certain returns the uses that more than Calico's annotation proves.
-func Certain(all []LiveUse) (users []LiveUse) {
-	for _, u := range all {
-		if u.certain {
-			users = append(users, u)
-		}
-	}
-	return users
+func Certain(all []LiveUse) []LiveUse {
+	return slices.DeleteFunc(slices.Clone(all), func(u LiveUse) bool { return !u.certain })
 }
 
 // EnabledPool returns the most specific enabled pool that contains an address.

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-
-	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // MachineOff reports whether there is evidence that a node's machine is off, so that
@@ -60,12 +58,9 @@ func (st *State) MachineMayRun(node string) bool {
 // EachAllocation calls fn for each allocated address with its own node, which is empty
 // where the allocation names none. Blocks that contradict themselves are left out.
 func (st *State) EachAllocation(fn func(r AllocationRef, node string)) {
-	for _, b := range st.IPBlocks {
-		for i, o := range b.Ordinals {
-			r := AllocationRef{b, i}
-			if attr := r.Attributes(); o != blocks.Free && len(b.Faults) == 0 && attr != nil {
-				fn(r, NodeOf(attr))
-			}
+	for r := range st.allocated() {
+		if attr := r.Attributes(); len(r.Block.Faults) == 0 && attr != nil {
+			fn(r, NodeOf(attr))
 		}
 	}
 }

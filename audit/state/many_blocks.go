@@ -17,7 +17,7 @@ func (st *State) NodesHoldingSeveral(pools []*Pool) []string {
 	for _, h := range st.NodeStates {
 		var cidrs []string
 		for _, b := range h.Blocks {
-			if InPools(b, pools) {
+			if slices.Contains(pools, b.Pool) {
 				cidrs = append(cidrs, fmt.Sprintf("%s (%s)", b.CIDR, InUseText(b)))
 			}
 		}

@@ -125,15 +125,9 @@ type Classified struct {
 func (st *State) Unowned() []Classified {
 	return *Derived(st, func(st *State) *[]Classified {
 		var out []Classified
-		for _, b := range st.IPBlocks {
-			for i, o := range b.Ordinals {
-				if o == blocks.Free {
-					continue
-				}
-				r := AllocationRef{b, i}
-				if v := st.Classify(r); !v.Owned || v.Unknown {
-					out = append(out, Classified{r, v})
-				}
+		for r := range st.allocated() {
+			if v := st.Classify(r); !v.Owned || v.Unknown {
+				out = append(out, Classified{r, v})
 			}
 		}
 		return &out
@@ -296,15 +290,10 @@ func NodeOf(attr *blocks.Attributes) string {
 // address, what else of it is still in use: a tunnel is given up last.
 func (st *State) indexVanished() {
 	st.nodeUses = map[string]string{}
-	for _, b := range st.IPBlocks {
-		for i := range b.Ordinals {
-			if b.Ordinals[i] == blocks.Free {
-				continue
-			}
-			if attr := b.At(i); attr != nil && attr.Tunnel() {
-				if _, node := attr.TunnelOf(); st.Vanished(node) {
-					st.nodeUses[node] = ""
-				}
+	for r := range st.allocated() {
+		if attr := r.Attributes(); attr != nil && attr.Tunnel() {
+			if _, node := attr.TunnelOf(); st.Vanished(node) {
+				st.nodeUses[node] = ""
 			}
 		}
 	}
@@ -321,21 +310,16 @@ func (st *State) indexVanished() {
 			note(w.Node, "pod "+w.FullName()+" is still bound to it")
 		}
 	}
-	for _, b := range st.IPBlocks {
-		for i := range b.Ordinals {
-			if b.Ordinals[i] == blocks.Free {
-				continue
-			}
-			attr := b.At(i)
-			if attr == nil || attr.Tunnel() {
-				continue
-			}
-			if before, asked := st.nodeUses[attr.Node]; !asked || before != "" {
-				continue
-			}
-			if v := st.Classify(AllocationRef{b, i}); v.Owned {
-				note(attr.Node, b.Address(i).String()+" of it is still owned: "+v.Why())
-			}
+	for r := range st.allocated() {
+		attr := r.Attributes()
+		if attr == nil || attr.Tunnel() {
+			continue
+		}
+		if before, asked := st.nodeUses[attr.Node]; !asked || before != "" {
+			continue
+		}
+		if v := st.Classify(r); v.Owned {
+			note(attr.Node, r.Addr().String()+" of it is still owned: "+v.Why())
 		}
 	}
 }

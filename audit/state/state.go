@@ -354,37 +354,28 @@ func (st *State) Namespace(name string) *blocks.Namespace { return st.spaces[nam
 // of the tunnel, or the one the allocation names.
 func (st *State) findBorrows() {
 	nodesRead := st.NodesRead()
-	for _, b := range st.IPBlocks {
+	for ref := range st.allocated() {
+		b, attr, sort := ref.Block, ref.Attributes(), ref.Kind()
 		owner := b.Owner.Node()
-		if owner == "" {
+		if owner == "" || attr == nil || sort == UseCooling || sort == UseWindows {
 			continue
 		}
-		for i := range b.Ordinals {
-			if b.Ordinals[i] == blocks.Free {
-				continue
-			}
-			ref := AllocationRef{b, i}
-			attr, sort := ref.Attributes(), ref.Kind()
-			if attr == nil || sort == UseCooling || sort == UseWindows {
-				continue
-			}
-			addr := b.Address(i)
-			br := Borrow{Addr: addr, Block: b, Owner: owner, User: NodeOf(attr), Attributes: attr, Tunnel: sort == UseTunnel, VM: sort == UseVM}
-			if t := st.tunnels[addr]; len(t) > 0 && br.Tunnel {
-				br.User = t[0].Node.Name
-			} else if w := st.LiveUserOf(ref); w != nil && w.Node != "" {
-				br.User, br.Workload = w.Node, w
-			}
-			if br.User == "" || br.User == owner || br.Workload == nil && nodesRead && st.Vanished(br.User) {
-				continue // no one, the owner itself, or a node that is gone uses it
-			}
-			borrow := new(br) // only now: nearly every address is its owner's
-			st.Borrows = append(st.Borrows, borrow)
-			if h := st.nodeStates[br.User]; h != nil {
-				h.Borrowed = append(h.Borrowed, borrow)
-			}
-			st.nodeStates[owner].Lent = append(st.nodeStates[owner].Lent, borrow)
+		addr := ref.Addr()
+		br := Borrow{Addr: addr, Block: b, Owner: owner, User: NodeOf(attr), Attributes: attr, Tunnel: sort == UseTunnel, VM: sort == UseVM}
+		if t := st.tunnels[addr]; len(t) > 0 && br.Tunnel {
+			br.User = t[0].Node.Name
+		} else if w := st.LiveUserOf(ref); w != nil && w.Node != "" {
+			br.User, br.Workload = w.Node, w
 		}
+		if br.User == "" || br.User == owner || br.Workload == nil && nodesRead && st.Vanished(br.User) {
+			continue // no one, the owner itself, or a node that is gone uses it
+		}
+		borrow := new(br) // only now: nearly every address is its owner's
+		st.Borrows = append(st.Borrows, borrow)
+		if h := st.nodeStates[br.User]; h != nil {
+			h.Borrowed = append(h.Borrowed, borrow)
+		}
+		st.nodeStates[owner].Lent = append(st.nodeStates[owner].Lent, borrow)
 	}
 }
 

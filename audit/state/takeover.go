@@ -1,7 +1,6 @@
 package state
 
 import (
-	"slices"
 	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -35,7 +34,5 @@ func (st *State) hasAffinity(b *Block) bool {
 	if _, missing := st.Missing(blocks.Affinities); missing {
 		return true
 	}
-	return st.AffinityMayExist(b, b.Owner.Node()) || slices.ContainsFunc(st.AffinitiesOf(b.CIDR), func(a *blocks.Affinity) bool {
-		return a.Owner == b.Owner && !a.SoftDeleted
-	})
+	return st.AffinityMayExist(b, b.Owner.Node()) || st.ownAffinity(b) != nil
 }

@@ -45,31 +45,32 @@ func (st *State) EachUnrecorded(fn func(u UnrecordedIP)) {
 	})
 }
 
-// Recordable settles whether unrecorded addresses may be recorded: each for one live pod
+// Recordable returns the unrecorded addresses, in order, with whether they may be recorded:
+// each for one live pod
 // that names its sandbox, in a block that says nothing against it. Where no block exists,
 // the node that has the one affinity to the slot claims it, else the one whose pods use
 // it, if all addresses of the slot can be recorded with the block: what it does not
 // record it would hand out.
-func (st *State) Recordable(all []UnrecordedIP) {
-	users := map[netip.Prefix]map[string]int{}
-	for i := range all {
-		u := &all[i]
-		if u.Block == nil {
-			u.Slot = netip.PrefixFrom(u.Addr, u.Pool.BlockSize).Masked()
-			if users[u.Slot] == nil {
-				users[u.Slot] = map[string]int{}
-			}
-			for _, x := range u.Users {
-				users[u.Slot][x.Node]++
-			}
+func (st *State) Recordable() (all []*UnrecordedIP) {
+	users, slots := map[netip.Prefix]map[string]int{}, map[netip.Prefix][]*UnrecordedIP{}
+	st.EachUnrecorded(func(u UnrecordedIP) {
+		all = append(all, &u)
+		if u.Block != nil {
+			return
 		}
+		u.Slot = netip.PrefixFrom(u.Addr, u.Pool.BlockSize).Masked()
+		if slots[u.Slot] = append(slots[u.Slot], &u); users[u.Slot] == nil {
+			users[u.Slot] = map[string]int{}
+		}
+		for _, x := range u.Users {
+			users[u.Slot][x.Node]++
+		}
+	})
+	if len(all) == 0 {
+		return nil
 	}
-	networks := map[string][]string{}
-	if len(all) > 0 {
-		networks = st.networks()
-	}
-	for i := range all {
-		u := &all[i]
+	networks := st.networks()
+	for _, u := range all {
 		st.recordableFor(u, networks)
 		if u.Block != nil {
 			st.recordableIn(u)
@@ -78,26 +79,17 @@ func (st *State) Recordable(all []UnrecordedIP) {
 		}
 	}
 	// A block that is claimed hands out what it does not record, lowest first.
-	blocking, slots := map[netip.Prefix]*UnrecordedIP{}, map[netip.Prefix][]*UnrecordedIP{}
-	for i := range all {
-		if u := &all[i]; u.Block == nil {
-			slots[u.Slot] = append(slots[u.Slot], u)
-			if u.Reason != "" && blocking[u.Slot] == nil {
-				blocking[u.Slot] = u
+	for _, beside := range slots {
+		blocking := slices.IndexFunc(beside, func(u *UnrecordedIP) bool { return u.Reason != "" })
+		for _, u := range beside {
+			if blocking < 0 {
+				u.Beside = beside
+			} else {
+				u.retain(RetainConflict, "its block is not claimed, for it would hand out %s, which cannot be recorded: %s", beside[blocking].Addr, beside[blocking].Reason)
 			}
 		}
 	}
-	for i := range all {
-		u := &all[i]
-		if other := blocking[u.Slot]; u.Block == nil && other != nil {
-			u.retain(RetainConflict, "its block is not claimed, for it would hand out %s, which cannot be recorded: %s", other.Addr, other.Reason)
-		}
-	}
-	for i := range all {
-		if u := &all[i]; u.Block == nil && u.Reason == "" {
-			u.Beside = slots[u.Slot]
-		}
-	}
+	return all
 }
 
 // recordableFor holds an address for what is known of its users.

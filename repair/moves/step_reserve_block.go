@@ -37,7 +37,7 @@ var Reserve = &repair.StepKind{
 		p.Add(AboutAll(c, state.BlockSubject(c.Block)), repair.Step{
 			Because: fmt.Sprintf("%s has no block and can claim none; %s keeps other blocks when this one is emptied: %s to move",
 				c.For, c.Holder, phrase.PluralVerb(len(c.Moves), "pod", "has", "have")),
-			Evidence: state.Evidences("pool", repair.PoolName(c.Pool), "holder", c.Holder, "node in need", c.For, "pods that move", phrase.OrNone(phrase.List(pods)),
+			Evidence: state.Evidences("pool", state.PoolName(c.Pool), "holder", c.Holder, "node in need", c.For, "pods that move", phrase.OrNone(phrase.List(pods)),
 				"nodes cordoned meanwhile", phrase.OrNone(phrase.List(c.Cordon))),
 			Guards: Joins(c, repair.GuardName, c.Block.Name, repair.GuardUID, c.Block.UID(), repair.GuardOwner, repair.OwnerGuard(c.Block.Owner)),
 		}, c.Block.Meta)

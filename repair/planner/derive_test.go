@@ -115,7 +115,7 @@ func TestEditedPlan(t *testing.T) {
 			}
 		}
 		for i := range st.Affinities {
-			if a := &st.Affinities[i]; st.BlockObjects(a.CIDR) == 1 && affinity.Classify(a, bare(st.BlockOf(a.CIDR))) == affinity.Confirmed {
+			if a := &st.Affinities[i]; st.BlockObjects(a.CIDR) == 1 && affinity.Classify(a, state.BareOrNil(st.BlockOf(a.CIDR))) == affinity.Confirmed {
 				never(repair.DeleteAffinity, state.AffinitySubject(a), "it is the owner's own")
 			}
 		}

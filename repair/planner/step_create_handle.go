@@ -18,12 +18,10 @@ import (
 var createHandle = &repair.StepKind{
 	Kind:     repair.CreateHandle,
 	Requires: []blocks.Resource{blocks.Handles, blocks.Blocks, blocks.Pods},
+	AllPods:  true,
 	Exact:    []string{repair.GuardName, repair.GuardUID, repair.GuardCounts},
 	Rights:   []repair.Right{repair.May(blocks.Blocks, "get"), repair.May(blocks.Handles, "get create patch delete")},
 	Propose: func(p *repair.Proposals) {
-		if p.PodsUnread() {
-			return
-		}
 		if _, leftOut := p.State.HandlesLeftOut(); leftOut {
 			p.Refuse(repair.Concern{Target: state.ClusterSubject(p.State)}, repair.RefusedNotRead, "no %s is planned, because the files hold no handle at all: they seem to have been made without ipamhandles", p.Kind.Kind)
 			return

@@ -27,7 +27,7 @@ var deleteAffinity = &repair.StepKind{
 			if a.SoftDeleted || !p.Wants(state.AffinitySubject(a)) || !p.Request.OrphanAffinities && !p.State.Vanished(a.Owner.Node()) {
 				continue
 			}
-			switch affinity.Classify(a, bare(p.State.BlockOf(a.CIDR))) {
+			switch affinity.Classify(a, state.BareOrNil(p.State.BlockOf(a.CIDR))) {
 			case affinity.NoBlock, affinity.NotOwner:
 				proposeDelete(p, a)
 			case affinity.Unconfirmed:
@@ -85,13 +85,6 @@ func deletedAffinity(b *repair.Begun) repair.Move {
 		return repair.Cannot(repair.SkipHarm, "block %s belongs to %s by now, and the affinity is not created again: --missing-affinities does that when the claim is past its grace", cidr, host)
 	}
 	return repair.Cannot(repair.SkipHarm, "block %s belongs to %s, and the affinity of %s is not created again: its node would black-hole the block", cidr, repair.OwnerText(x.Owner), host)
-}
-
-func bare(b *state.Block) *blocks.Block {
-	if b == nil {
-		return nil
-	}
-	return b.Block
 }
 
 func affinityConcern(p *repair.Proposals, a *blocks.Affinity) repair.Concern {

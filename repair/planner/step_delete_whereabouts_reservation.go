@@ -18,13 +18,11 @@ var deleteWhereaboutsReservation = &repair.StepKind{
 	Requires:   whereaboutsRequires,
 	Plain:      true,
 	Exact:      []string{repair.GuardUID, repair.GuardVersion, repair.GuardCreated, repair.GuardPod, repair.GuardMachineOff},
+	AllPods:    true,
 	AsksHosts:  true,
 	Rights:     []repair.Right{repair.May(blocks.WhereaboutsPools, "get"), repair.May(blocks.WhereaboutsReservations, "get create delete")},
 	UndoRights: []repair.Right{repair.May(blocks.WhereaboutsReservations, "get create")},
 	Propose: func(p *repair.Proposals) {
-		if p.PodsUnread() {
-			return
-		}
 		q := newAsker(p)
 		all := q.Lone()
 		for i := range all {

@@ -104,7 +104,7 @@ func proposeDisown(p *repair.Proposals, b *state.Block) {
 		TwoObservations: true,
 		Because: fmt.Sprintf("block %s belongs to node %q, which no longer exists, and pods of other nodes use all that it holds (%s): without an owner it goes with the last of them",
 			b.CIDR, host, phrase.Plural(b.Used, "address")),
-		Evidence: state.Evidences("owner", host, "in use by", phrase.List(users), "pool", repair.PoolName(b.Pool), "created", phrase.Time(b.Created)),
+		Evidence: state.Evidences("owner", host, "in use by", phrase.List(users), "pool", state.PoolName(b.Pool), "created", phrase.Time(b.Created)),
 		Guards:   repair.Guards(pairs...),
 	}, pinned...)
 }

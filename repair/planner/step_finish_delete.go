@@ -21,6 +21,7 @@ import (
 var finishDelete = &repair.StepKind{
 	Kind:     repair.FinishDelete,
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.Pools},
+	AllPods:  true,
 	Exact: []string{
 		repair.GuardName, repair.GuardUID, repair.GuardVersion, repair.GuardCreated, repair.GuardOwner,
 		repair.GuardAffinity, repair.GuardAffinityUID, repair.GuardAffinityVersion, repair.GuardAffinityState,
@@ -28,9 +29,6 @@ var finishDelete = &repair.StepKind{
 	Rights:     []repair.Right{repair.May(blocks.Blocks, "get delete"), repair.May(blocks.Affinities, "get create patch delete"), repair.May(blocks.Handles, "get delete")},
 	UndoRights: []repair.Right{repair.May(blocks.Blocks, "get"), repair.May(blocks.Affinities, "get create patch delete")},
 	Propose: func(p *repair.Proposals) {
-		if p.PodsUnread() {
-			return
-		}
 		for _, b := range p.State.IPBlocks {
 			if b.SoftDeleted && p.Wants(state.BlockSubject(b)) {
 				finishBlock(p, b)
@@ -163,7 +161,7 @@ func finishBlock(p *repair.Proposals, b *state.Block) {
 	}
 	p.Add(c, repair.Step{
 		Because:  fmt.Sprintf("block %s of %s was marked deleted by %s and never removed; it holds no address and goes%s", b.CIDR, phrase.Owner(b.Owner), phrase.Time(lastWrite(b.Meta)), also),
-		Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "pool", repair.PoolName(b.Pool), "created", phrase.Time(b.Created), "last written", phrase.Time(b.Written)),
+		Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "pool", state.PoolName(b.Pool), "created", phrase.Time(b.Created), "last written", phrase.Time(b.Written)),
 		Guards:   repair.Guards(pairs...),
 	}, pinned...)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -30,11 +29,9 @@ func reconcileHandle(kind repair.Kind, rights, undo []repair.Right, exact ...str
 		Kind:   kind,
 		Rights: rights, UndoRights: undo,
 		Requires: []blocks.Resource{blocks.Handles, blocks.Blocks, blocks.Pods},
+		AllPods:  true,
 		Exact:    append([]string{repair.GuardName, repair.GuardUID, repair.GuardVersion, repair.GuardCreated}, exact...),
 		Propose: func(p *repair.Proposals) {
-			if p.PodsUnread() {
-				return
-			}
 			doubt := newHandleDoubt(p.State)
 			for _, h := range p.State.Handles {
 				if !h.SoftDeleted && p.Wants(state.HandleSubject(h.ID)) {
@@ -62,8 +59,8 @@ func reconcileHandle(kind repair.Kind, rights, undo []repair.Right, exact ...str
 			case deletes:
 				return repair.Replaced(s, "handle", h.Meta)
 			}
-			wrong, right := st.Miscounts(h)
-			if len(wrong) == 0 || countsGuard(h.Blocks) == s.Guard(repair.GuardCounts) || sameCounts(h.Blocks, right) {
+			wrong, _ := st.Miscounts(h)
+			if len(wrong) == 0 || countsGuard(h.Blocks) == s.Guard(repair.GuardCounts) {
 				return nil
 			}
 			return fmt.Errorf("handle %s still counts otherwise than the blocks: %s", h.ID, phrase.List(wrong))
@@ -311,15 +308,6 @@ func countsGuard(counts []blocks.HandleCount) string {
 		out = append(out, fmt.Sprintf("%s=%d", c.CIDR, c.Count))
 	}
 	return strings.Join(out, ",")
-}
-
-// sameCounts compares counts, whatever their order.
-func sameCounts(a, b []blocks.HandleCount) bool {
-	x, y := slices.Clone(a), slices.Clone(b)
-	for _, s := range [][]blocks.HandleCount{x, y} {
-		slices.SortFunc(s, func(a, b blocks.HandleCount) int { return blocks.ComparePrefixes(a.CIDR, b.CIDR) })
-	}
-	return slices.Equal(x, y)
 }
 
 // parseCounts reads what countsGuard writes; what it cannot read it leaves out.

@@ -20,6 +20,7 @@ import (
 var recordIP = &repair.StepKind{
 	Kind:     repair.RecordIP,
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.Pools},
+	AllPods:  true,
 	Exact:    []string{repair.GuardHandle, repair.GuardPod},
 	Loose: map[string]func(*state.State, *repair.Step, *repair.Step) bool{
 		repair.GuardBlock: sameOrClaimed, repair.GuardBlockUID: sameOrClaimed, repair.GuardSlot: sameOrClaimed, repair.GuardClaim: sameOrClaimed, repair.GuardBeside: sameOrClaimed,
@@ -27,14 +28,8 @@ var recordIP = &repair.StepKind{
 	Rights:     []repair.Right{repair.May(blocks.Blocks, "get create patch"), repair.May(blocks.Affinities, "get list create patch delete"), repair.May(blocks.Handles, "get create patch delete")},
 	UndoRights: []repair.Right{repair.May(blocks.Blocks, "get create patch"), repair.May(blocks.Affinities, "get list create patch delete"), repair.May(blocks.Handles, "get create patch delete")},
 	Propose: func(p *repair.Proposals) {
-		if p.PodsUnread() {
-			return
-		}
-		var all []state.UnrecordedIP
-		p.State.EachUnrecorded(func(u state.UnrecordedIP) { all = append(all, u) })
-		p.State.Recordable(all)
-		for i := range all {
-			if u := &all[i]; p.Wants(unrecordedConcern(u).Target) {
+		for _, u := range p.State.Recordable() {
+			if p.Wants(unrecordedConcern(u).Target) {
 				proposeRecord(p, u)
 			}
 		}
@@ -44,13 +39,11 @@ var recordIP = &repair.StepKind{
 		r.Handle(s.Guard(repair.GuardHandle))
 		r.Node(s.Target.Node)
 		r.Claim(recordedIn(r.State, a), s.Guard(repair.GuardClaim))
-		r.State.EachLiveUse(func(used netip.Addr, users []state.LiveUse) {
-			for _, u := range users {
-				if used == a && u.Pod != nil {
-					r.Pod(u.Pod.Namespace, u.Pod.Name)
-				}
+		for _, u := range r.State.LiveUses(a, r.State.NamedBy(a)) {
+			if u.Pod != nil {
+				r.Pod(u.Pod.Namespace, u.Pod.Name)
 			}
-		})
+		}
 	},
 	Do: func(ctx context.Context, w repair.Writer, st *state.State, s *repair.Step) error {
 		a, _ := netip.ParseAddr(s.Target.IP)
@@ -164,10 +157,12 @@ func recordedIn(st *state.State, a netip.Addr) netip.Prefix {
 // unrecordedAt returns an unrecorded address with its verdict; nil if it is recorded, or
 // not in use.
 func unrecordedAt(st *state.State, a netip.Addr) *state.UnrecordedIP {
-	var all []state.UnrecordedIP
-	st.EachUnrecorded(func(u state.UnrecordedIP) { all = append(all, u) })
-	st.Recordable(all)
-	return repair.Find(all, func(u *state.UnrecordedIP) bool { return u.Addr == a })
+	for _, u := range st.Recordable() {
+		if u.Addr == a {
+			return u
+		}
+	}
+	return nil
 }
 
 // ordinalIn is the place of an address in a block.
@@ -208,7 +203,7 @@ func proposeRecord(p *repair.Proposals, u *state.UnrecordedIP) {
 		TwoObservations: true,
 		Because:         fmt.Sprintf("pod %s on %s uses %s, and no block records it: it would be handed out a second time", pod.FullName(), pod.Node, u.Addr),
 		Evidence: state.Evidences("pod", pod.FullName(), "node", pod.Node, "by evidence of", u.Users[0].Source, "block", says,
-			"handle", u.Handle, "pool", repair.PoolName(u.Pool)),
+			"handle", u.Handle, "pool", state.PoolName(u.Pool)),
 		Guards: repair.Guards(repair.GuardBlock, block, repair.GuardBlockUID, uid, repair.GuardSlot, slot, repair.GuardClaim, claim, repair.GuardBeside, strings.Join(beside, " "), repair.GuardHandle, u.Handle, repair.GuardPod, pod.FullName()),
 	}, pinned...)
 }

@@ -242,7 +242,7 @@ func addRelease(p *repair.Proposals, b *state.Block, c repair.Concern, last reme
 	if emptied != nil {
 		p.Add(c, repair.Step{
 			Because:  fmt.Sprintf("block %s of %s is emptied for %s; %s", b.CIDR, phrase.Owner(b.Owner), emptied.For, keepsText(p.State, b, keeps)),
-			Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "owner's affinity", claim, "pool", repair.PoolName(b.Pool)),
+			Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "owner's affinity", claim, "pool", state.PoolName(b.Pool)),
 			Guards:   slices.DeleteFunc(moves.Joins(emptied, pairs...), func(g repair.Guard) bool { return g.Name == repair.GuardEmptySince }),
 		}, pinned...)
 		return
@@ -251,7 +251,7 @@ func addRelease(p *repair.Proposals, b *state.Block, c repair.Concern, last reme
 		TwoObservations: len(last.For) > 0 || vanished,
 		Because: fmt.Sprintf("block %s of %s has held no address since %s at the latest; %s", b.CIDR, phrase.Owner(b.Owner),
 			phrase.Time(b.Reclaimability.EmptySince), stays),
-		Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "owner's affinity", claim, "pool", repair.PoolName(b.Pool),
+		Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "owner's affinity", claim, "pool", state.PoolName(b.Pool),
 			"empty since at the latest", phrase.Time(b.Reclaimability.EmptySince), "created", phrase.Time(b.Created)),
 		Guards: repair.Guards(pairs...),
 	}, pinned...)

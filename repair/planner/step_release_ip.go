@@ -23,13 +23,11 @@ var releaseIP = &repair.StepKind{
 	Kind:       repair.ReleaseIP,
 	Requires:   []blocks.Resource{blocks.Blocks, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.IPAMConfigs, blocks.Pools},
 	Exact:      []string{repair.GuardBlock, repair.GuardBlockUID, repair.GuardHandle, repair.GuardSequence, repair.GuardAttributes, repair.GuardMachineOff},
+	AllPods:    true,
 	AsksHosts:  true,
 	Rights:     []repair.Right{repair.May(blocks.Blocks, "get patch delete"), repair.May(blocks.Handles, "get patch delete")},
 	UndoRights: []repair.Right{repair.May(blocks.Blocks, "get patch delete"), repair.May(blocks.Handles, "get create patch delete")},
 	Propose: func(p *repair.Proposals) {
-		if p.PodsUnread() {
-			return
-		}
 		only, _ := netip.ParseAddr(strings.TrimPrefix(p.Only, string(repair.ReleaseIP)+":"))
 		for _, b := range p.State.IPBlocks {
 			switch {

@@ -23,13 +23,11 @@ var releaseWhereabouts = &repair.StepKind{
 	Requires:   whereaboutsRequires,
 	Plain:      true,
 	Exact:      []string{repair.GuardUID, repair.GuardPod, repair.GuardPodUID, repair.GuardContainer, repair.GuardInterface, repair.GuardReservation, repair.GuardReservationUID, repair.GuardMachineOff},
+	AllPods:    true,
 	AsksHosts:  true,
 	Rights:     []repair.Right{repair.May(blocks.WhereaboutsPools, "get patch"), repair.May(blocks.WhereaboutsReservations, "get create delete")},
 	UndoRights: []repair.Right{repair.May(blocks.WhereaboutsPools, "get patch"), repair.May(blocks.WhereaboutsReservations, "get create delete")},
 	Propose: func(p *repair.Proposals) {
-		if p.PodsUnread() {
-			return
-		}
 		q := newAsker(p)
 		for _, a := range q.Allocations {
 			if p.Wants(secondaryConcern(a).Target) {

@@ -109,7 +109,7 @@ func proposeRestore(p *repair.Proposals, b *state.Block, host string) {
 	p.Add(c, repair.Step{
 		TwoObservations: true,
 		Because:         fmt.Sprintf("block %s belongs to %s, which has no affinity to it: no node routes its %s in use as a block", b.CIDR, host, phrase.Plural(b.Used, "address")),
-		Evidence: state.Evidences("owner", host, "in use", fmt.Sprint(b.Used), "affinities to the CIDR", "none", "pool", repair.PoolName(b.Pool),
+		Evidence: state.Evidences("owner", host, "in use", fmt.Sprint(b.Used), "affinities to the CIDR", "none", "pool", state.PoolName(b.Pool),
 			"created", phrase.Time(b.Created), "host", hostText(st, host)),
 		Guards: repair.Guards(repair.GuardName, b.Name, repair.GuardUID, b.UID(), repair.GuardCreated, phrase.Time(b.Created), repair.GuardOwner, repair.OwnerGuard(b.Owner), repair.GuardAffinity, repair.Absent),
 	}, b.Meta)
@@ -117,6 +117,5 @@ func proposeRestore(p *repair.Proposals, b *state.Block, host string) {
 
 // nodeExists reports whether a node is known to exist.
 func nodeExists(st *state.State, name string) bool {
-	_, missing := st.Missing(blocks.Nodes)
-	return !missing && !st.UnreadableNode(name) && !st.Vanished(name)
+	return st.NodesRead() && !st.UnreadableNode(name) && !st.Vanished(name)
 }

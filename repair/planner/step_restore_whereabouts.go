@@ -18,12 +18,10 @@ var restoreWhereabouts = &repair.StepKind{
 	Kind:     repair.RestoreWhereabouts,
 	Requires: whereaboutsRequires,
 	Plain:    true,
+	AllPods:  true,
 	Exact:    []string{repair.GuardName, repair.GuardUID, repair.GuardReservationUID, repair.GuardPod, repair.GuardPodUID, repair.GuardContainer, repair.GuardInterface},
 	Rights:   []repair.Right{repair.May(blocks.WhereaboutsPools, "get patch"), repair.May(blocks.WhereaboutsReservations, "get")},
 	Propose: func(p *repair.Proposals) {
-		if p.PodsUnread() {
-			return
-		}
 		v := whereabouts.Of(p.State)
 		all := v.Lone()
 		for i := range all {
