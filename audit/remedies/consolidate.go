@@ -25,8 +25,10 @@ type Consolidation struct {
 	Pool *state.Pool
 	// Block is the block as it stands; nil while it is released and not claimed yet.
 	Block *state.Block
-	// Moves are the pods that have to move, by namespace and name.
+	// Moves are the pods that have to move, by namespace and name; Spare is how many find an
+	// address of their own on the nodes that take pods.
 	Moves []Move
+	Spare int
 	// Cordon are the nodes that would take a moved pod and have no address of their own
 	// for it, and are not cordoned yet; Cordoned those that were cordoned for this one.
 	Cordon, Cordoned []string
@@ -396,7 +398,7 @@ func (st *Remedies) evaluateReplacements(c *Consolidation) {
 	st.evaluatePlacements(c, daemons)
 	takes := mayCome(c.Moves)
 	c.Cordon = slices.DeleteFunc(c.Cordon, func(name string) bool { return !takes(st.NodeState(name).Node) })
-	if spare < len(c.Moves) {
+	if c.Spare = spare; spare < len(c.Moves) {
 		c.bar(netip.Addr{}, "%s have to move, and the nodes that take pods have room for %d", phrase.Plural(len(c.Moves), "pod"), spare)
 	}
 }

@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -36,6 +37,27 @@ func TestEmptiedBlockIsReleased(t *testing.T) {
 	}
 	if v := p.Steps[i].Guard(repair.GuardVersion); v != "" {
 		t.Errorf("%s is held to version %s, which each eviction changes", p.Steps[i].ID, v)
+	}
+}
+
+// TestExactFitIsSaid: where one more pod would stop a consolidation half-way, its plan says
+// so before anything is evicted.
+func TestExactFitIsSaid(t *testing.T) {
+	for taken, want := range map[int]bool{0: false, 3: false, 4: true} {
+		text := emptying
+		for i := range taken {
+			text += fmt.Sprintf("use 10.0.0.%d shop/more-%d a of=ReplicaSet/more ready\n", 11+i, i)
+		}
+		p := Build(parseState(t, text, 0), repair.Request{Consolidate: true, CordonFull: true})
+		if len(p.Steps) == 0 {
+			t.Fatalf("%d taken: nothing is planned: %+v", taken, p.Refused)
+		}
+		said := slices.ContainsFunc(p.Warnings, func(w string) bool {
+			return strings.Contains(w, "room for exactly the 2 pods that move out of 10.0.0.0/29")
+		})
+		if said != want {
+			t.Errorf("%d taken: said %t; warnings %q, steps %v", taken, said, p.Warnings, stepIDs(p))
+		}
 	}
 }
 

@@ -71,6 +71,10 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 		say("while pods move, %d of %s that take pods are cordoned: what starts meanwhile has the other %d to go to%s",
 			already+len(cordon), phrase.Plural(already+takers, "node"), takers-len(cordon), few)
 	}
+	if c := moves.Consolidating(&repair.Proposals{State: st.WithTerminated(p.Request.Terminated), Request: p.Request}); evicted > 0 && c != nil && c.Block != nil && c.Spare == len(c.Moves) {
+		say("the nodes that take pods have room for exactly the %s that %s out of %s: if any other pod starts there meanwhile, the run stops before the next eviction and takes its reservation and its cordons back",
+			phrase.Plural(c.Spare, "pod"), phrase.One(c.Spare, "moves", "move"), c.CIDR)
+	}
 	if n := len(bare); n > 0 {
 		say("%s no controller: evicted, nothing makes %s again: %s", phrase.PluralVerb(n, "pod", "has", "have"), phrase.One(n, "it", "them"), phrase.List(bare))
 	}
