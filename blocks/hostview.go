@@ -71,8 +71,8 @@ type HostView struct {
 	// that the operator names. A view that came over a connection that proves nothing
 	// about its other end may refuse a step, and never allows one.
 	Authenticated bool `json:"-"`
-	// Earlier is true for a view of a reading before the last, which could not read its
-	// source again: it confirms nothing.
+	// Earlier is true for a view of a reading before the last: its source could not be
+	// read again, or gave none that was taken later. It confirms nothing.
 	Earlier bool `json:"-"`
 	// RulesKnown is true for views of an agent, which leave out the tables that no
 	// routing rule reaches. A plain listing of routes does not tell which tables

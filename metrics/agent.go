@@ -67,15 +67,16 @@ func NewAgent(o AgentOptions) *Agent {
 	return &Agent{AgentOptions: o}
 }
 
-// View returns a view that is not older than MaxAge, or the error of the scan that
-// should have made one. It is not to be changed.
-func (a *Agent) View(ctx context.Context) (*blocks.HostView, error) {
-	if view := a.fresh(); view != nil {
+// View returns a view that is not older than MaxAge and was taken after a time, or the
+// error of the scan that should have made one. Where the clock was set back, what is
+// returned may be of before that time all the same. It is not to be changed.
+func (a *Agent) View(ctx context.Context, after time.Time) (*blocks.HostView, error) {
+	if view := a.fresh(after); view != nil {
 		return view, nil
 	}
 	// It goes on if the first who asked leaves: others may wait for it by then.
 	scan := a.running.DoChan("", func() (any, error) {
-		if view := a.fresh(); view != nil { // made while this was on its way
+		if view := a.fresh(after); view != nil { // made while this was on its way
 			return view, nil
 		}
 		return a.scan(context.WithoutCancel(ctx))
@@ -90,10 +91,10 @@ func (a *Agent) View(ctx context.Context) (*blocks.HostView, error) {
 }
 
 // fresh returns the last view if it may be handed out again, else nil.
-func (a *Agent) fresh() *blocks.HostView {
+func (a *Agent) fresh(after time.Time) *blocks.HostView {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if time.Since(a.began) < a.MaxAge {
+	if a.view != nil && a.view.TakenAt.After(after) && time.Since(a.began) < a.MaxAge {
 		return a.view
 	}
 	return nil
@@ -126,7 +127,7 @@ func (a *Agent) unready(ctx context.Context) string {
 	well := a.view != nil
 	a.mu.Unlock()
 	if !well {
-		if _, err := a.View(ctx); err != nil {
+		if _, err := a.View(ctx, time.Time{}); err != nil {
 			return noView(err)
 		}
 	}
@@ -143,8 +144,13 @@ func (a *Agent) Handler() http.Handler {
 		Title: "calico-audit agent", About: "It reads the routes and network namespaces of this node, and changes nothing.",
 		what: "agent", ready: "whether the node's kernel can be read", unready: a.unready, pprof: a.Pprof,
 		Pages: []page{
-			{"/hostview", "the host view: what the kernel of this node says of its routes and network namespaces, as JSON; ?blocks=CIDR,… names the node's blocks and leaves out the routes that have to do neither with them nor with one that drops traffic", func(w http.ResponseWriter, r *http.Request) {
-				view, err := a.View(r.Context())
+			{"/hostview", "the host view: what the kernel of this node says of its routes and network namespaces, as JSON; ?blocks=CIDR,… names the node's blocks and leaves out the routes that have to do neither with them nor with one that drops traffic; ?newerThan=TIME, such as its takenAt, wants a view that was taken later", func(w http.ResponseWriter, r *http.Request) {
+				after, err := parseTime(r.URL.Query().Get("newerThan"))
+				if err != nil {
+					writeText(w, http.StatusBadRequest, "parameter newerThan: "+err.Error())
+					return
+				}
+				view, err := a.View(r.Context(), after)
 				if err != nil {
 					writeText(w, http.StatusServiceUnavailable, noView(err))
 					return
@@ -164,7 +170,7 @@ func (a *Agent) Handler() http.Handler {
 			}},
 			{"/metrics", "metrics of it, for Prometheus", func(w http.ResponseWriter, r *http.Request) {
 				// The collector has no context of its own; a scan that fails shows in its counters.
-				_, _ = a.View(r.Context())
+				_, _ = a.View(r.Context(), time.Time{})
 				metrics(w, r)
 			}},
 		},
@@ -184,6 +190,14 @@ func parseBlocks(text string) (own []netip.Prefix, err error) {
 		own = append(own, p.Masked())
 	}
 	return own, nil
+}
+
+// parseTime reads a time as a view's takenAt is written; empty is the zero time.
+func parseTime(text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	return time.Parse(time.RFC3339Nano, text)
 }
 
 // writeView writes a host view as JSON, as it goes: a node may have very many routes, and

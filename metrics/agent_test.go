@@ -56,7 +56,7 @@ func TestAgentMetrics(t *testing.T) {
 	if n, err := testutil.GatherAndCount(registry, "calico_audit_agent_view_timestamp_seconds"); err != nil || n != 0 {
 		t.Errorf("before the first scan there are metrics of a view: %d, %v", n, err)
 	}
-	if _, err := a.View(t.Context()); err != nil {
+	if _, err := a.View(t.Context(), time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	want := `
@@ -164,7 +164,7 @@ func TestAgentShares(t *testing.T) {
 			for i := range views {
 				wg.Go(func() {
 					var err error
-					if views[i], err = a.View(t.Context()); err != nil {
+					if views[i], err = a.View(t.Context(), time.Time{}); err != nil {
 						t.Error(err)
 					}
 				})
@@ -184,7 +184,7 @@ func TestAgentShares(t *testing.T) {
 			}
 			for range 3 {
 				s.results <- nil
-				if _, err := a.View(t.Context()); err != nil {
+				if _, err := a.View(t.Context(), time.Time{}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -192,6 +192,34 @@ func TestAgentShares(t *testing.T) {
 				t.Errorf("three more requests made %d scans, want %d", got, c.scansOfMore)
 			}
 		})
+	}
+}
+
+// TestAgentServesNewer: who has a view is given it again only if another was not asked for.
+func TestAgentServesNewer(t *testing.T) {
+	taken := sample().TakenAt
+	a := NewAgent(AgentOptions{MaxAge: time.Hour, Scan: func(context.Context) (*blocks.HostView, error) {
+		view := sample()
+		view.TakenAt, taken = taken, taken.Add(time.Millisecond)
+		return view, nil
+	}})
+	server := httptest.NewServer(a.Handler())
+	defer server.Close()
+	for _, c := range []struct {
+		query  string
+		status int
+		want   string
+	}{
+		{"", 200, "2026-01-31T08:00:00.25Z"},
+		{"?newerThan=2026-01-31T08:00:00.249Z", 200, "2026-01-31T08:00:00.25Z"},
+		{"?newerThan=2026-01-31T08:00:00.25Z", 200, "2026-01-31T08:00:00.251Z"},
+		{"", 200, "2026-01-31T08:00:00.251Z"},
+		{"?blocks=&newerThan=2026-01-31T08:00:00.251Z", 200, "2026-01-31T08:00:00.252Z"},
+		{"?newerThan=yesterday", 400, `parameter newerThan: parsing time "yesterday"`},
+	} {
+		if status, body := get(t, server.URL+"/hostview"+c.query); status != c.status || !strings.Contains(body, c.want) {
+			t.Errorf("%q: %d %s, want %d %s", c.query, status, body, c.status, c.want)
+		}
 	}
 }
 
@@ -233,14 +261,14 @@ func TestAgentTakesTooLong(t *testing.T) {
 	a := NewAgent(AgentOptions{Scan: s.scan, ScanTimeout: time.Second, MaxAge: time.Hour})
 	ctx, leave := context.WithCancel(t.Context())
 	go func() { <-s.started; leave() }()
-	if _, err := a.View(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := a.View(ctx, time.Time{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("whoever left got %v", err)
 	}
-	if _, err := a.View(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := a.View(t.Context(), time.Time{}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("whoever stayed got %v", err)
 	}
 	s.results <- nil
-	if _, err := a.View(t.Context()); err != nil {
+	if _, err := a.View(t.Context(), time.Time{}); err != nil {
 		t.Errorf("the next scan: %v", err)
 	}
 }

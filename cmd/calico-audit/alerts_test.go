@@ -194,7 +194,7 @@ func serveView(t *testing.T, node string) int32 {
 		t.Fatal(err)
 	}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = fmt.Fprintf(w, `{"apiVersion":"calico-audit/v1alpha1","kind":"HostView","node":%q,"takenAt":%q,"routes":[],"namespaces":[]}`, node, time.Now().UTC().Format(time.RFC3339))
+		_, _ = fmt.Fprintf(w, `{"apiVersion":"calico-audit/v1alpha1","kind":"HostView","node":%q,"takenAt":%q,"routes":[],"namespaces":[]}`, node, time.Now().UTC().Format(time.RFC3339Nano))
 	}))
 	_ = server.Listener.Close()
 	server.Listener = l

@@ -37,6 +37,9 @@ type Options struct {
 	// TLS has the agents asked directly, over connections that prove who answers; nil
 	// has them asked through the API server.
 	TLS *TLS
+	// Since says of nodes when the views were taken that they gave before: they are asked
+	// for newer ones. A view that is none is [blocks.HostView.Earlier].
+	Since map[string]time.Time
 	// Progress is called after each answer, by one goroutine at a time.
 	Progress func(done, total int)
 }
@@ -55,6 +58,9 @@ const (
 	// agentBlocks is the parameter that names the node's own blocks, so that the agent
 	// leaves out the routes that [blocks.HostView.TellingRoutes] does.
 	agentBlocks = "blocks"
+	// agentNewerThan is the parameter that names the time after which the view is to be
+	// taken. An agent that does not know it serves what it has.
+	agentNewerThan = "newerThan"
 	// agentsAtOnce limits how many agents are asked at once, and maxAgentView how
 	// much one may answer: together they limit the memory that it takes.
 	agentsAtOnce = 32
@@ -132,10 +138,14 @@ func Views(ctx context.Context, pods *cluster.Pods, s *blocks.Snapshot, read Rea
 	for i, node := range order {
 		group.Go(func() error {
 			a := byNode[node]
-			body, err := a.ask(bounded, pods, opts, own[node], maxAgentView)
+			body, err := a.ask(bounded, pods, opts, own[node], opts.Since[node], maxAgentView)
 			// Each is decoded at once, so that no more text is kept than is asked for.
 			if errs[i] = err; err == nil {
 				readings[i] = read(a.source(), node, body, opts.TLS != nil)
+				for j := range readings[i].Views {
+					v := &readings[i].Views[j]
+					v.Earlier = !v.TakenAt.After(opts.Since[node])
+				}
 			}
 			shown.Lock()
 			defer shown.Unlock()

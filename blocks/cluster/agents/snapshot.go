@@ -36,8 +36,8 @@ func (w *Watch) Snapshot() *blocks.Snapshot {
 }
 
 // assemble puts the views together, under the lock. Those that have become too old are
-// dropped, and those that are the same as before are of an earlier reading.
-func (w *Watch) assemble(before map[string]*blocks.HostView) blocks.HostReading {
+// dropped, and those that are not newer than those before are of an earlier reading.
+func (w *Watch) assemble(before map[string]time.Time) blocks.HostReading {
 	v := &w.views
 	now := w.serverNow()
 	out := blocks.HostReading{Until: now, Gaps: slices.Clone(v.gaps), Views: make([]blocks.HostView, 0, len(v.agents))}
@@ -51,7 +51,7 @@ func (w *Watch) assemble(before map[string]*blocks.HostView) blocks.HostReading 
 			out.Gaps = append(out.Gaps, a.gaps...)
 		default:
 			view := *a.view
-			view.Earlier = before[node] == a.view
+			view.Earlier = !view.TakenAt.After(before[node])
 			out.Views, out.Gaps = append(out.Views, view), append(out.Gaps, a.gaps...)
 		}
 		if a.trouble != "" && !a.left {
@@ -72,10 +72,13 @@ func (w *Watch) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blocks.R
 	bounded, cancel := context.WithTimeout(ctx, w.turn.again)
 	defer cancel()
 	round := w.newRound(s)
-	before, again := map[string]*blocks.HostView{}, []*askedAgent{}
+	before, again := map[string]time.Time{}, []*askedAgent{}
 	w.views.Lock()
 	for node, a := range w.views.agents {
-		if before[node] = a.view; !a.left && slices.Contains(nodes, node) {
+		if a.view != nil {
+			before[node] = a.view.TakenAt
+		}
+		if !a.left && slices.Contains(nodes, node) {
 			again = append(again, a)
 		}
 	}
@@ -84,7 +87,7 @@ func (w *Watch) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blocks.R
 	group.SetLimit(w.turn.ordinary)
 	for _, a := range again {
 		group.Go(func() error {
-			w.ask(bounded, a, round)
+			w.ask(bounded, a, round, before)
 			return nil
 		})
 	}

@@ -131,7 +131,7 @@ func (w *Watch) Run(ctx context.Context) error {
 		group.Go(func() error {
 			for ctx.Err() == nil {
 				if a, round := w.take(failing); a != nil {
-					w.ask(ctx, a, round)
+					w.ask(ctx, a, round, nil)
 				} else {
 					pause(ctx, jitter(w.turn.tick))
 				}
@@ -254,13 +254,14 @@ func (w *Watch) take(failing bool) (*askedAgent, *agentRound) {
 	return first, v.round
 }
 
-// ask asks an agent, and keeps what comes of it.
-func (w *Watch) ask(ctx context.Context, a *askedAgent, round *agentRound) {
+// ask asks an agent for a view that is newer than its node's time, and keeps what comes of
+// it.
+func (w *Watch) ask(ctx context.Context, a *askedAgent, round *agentRound, since map[string]time.Time) {
 	v := &w.views
 	v.Lock()
 	who := a.agent
 	v.Unlock()
-	text, err := who.ask(ctx, w.pods, w.opts.Options, round.own[who.node], w.turn.maxAnswer)
+	text, err := who.ask(ctx, w.pods, w.opts.Options, round.own[who.node], since[who.node], w.turn.maxAnswer)
 	var read blocks.HostReading
 	var print uint64
 	if err == nil {

@@ -74,7 +74,7 @@ func TestDeadAgents(t *testing.T) {
 				return
 			}
 			answers[i].Add(1)
-			_, _ = fmt.Fprintf(w, `{"apiVersion":"calico-audit/v1alpha1","kind":"HostView","node":"well-%d","takenAt":%q,"routes":[],"namespaces":[]}`, i, time.Now().UTC().Format(time.RFC3339))
+			_, _ = fmt.Fprintf(w, `{"apiVersion":"calico-audit/v1alpha1","kind":"HostView","node":"well-%d","takenAt":%q,"routes":[],"namespaces":[]}`, i, time.Now().UTC().Format(time.RFC3339Nano))
 		})
 	}
 

@@ -40,7 +40,7 @@ func TestViewOfTheFuture(t *testing.T) {
 	ask := func(taken time.Duration, from, wantFrom, wantTrouble string) {
 		t.Helper()
 		takenAt, machine = serverTime.Add(taken), from
-		w.ask(t.Context(), a, w.newRound(s))
+		w.ask(t.Context(), a, w.newRound(s), nil)
 		hosts, counts, got, gaps := w.assemble(nil), w.Counts(), "", ""
 		for _, v := range hosts.Views {
 			got += strings.TrimSuffix(v.Machine, "/") // the boot ID, without that of a network namespace

@@ -165,7 +165,7 @@ func (a *agentCommand) serve(ctx context.Context, o host.Options) error {
 	})
 	// Somebody who starts it where it cannot work should learn that at once; but it
 	// stays, and says so when asked, so that the reason can be had from outside.
-	if first, err := agent.View(ctx); err != nil {
+	if first, err := agent.View(ctx, time.Time{}); err != nil {
 		if errors.Is(err, host.ErrUnsupported) {
 			return scanError(err)
 		}

@@ -96,7 +96,7 @@ func viewJSON(node string, at time.Time, blocks ...string) string {
 		routes = append(routes, fmt.Sprintf(`{"dst":%q,"type":"blackhole","protocol":"bird","table":"main","metric":0}`, b))
 	}
 	return fmt.Sprintf(`{"apiVersion":"calico-audit/v1alpha1","kind":"HostView","node":%q,"takenAt":%q,"routes":[%s],"namespaces":[]}`,
-		node, at.UTC().Format(time.RFC3339), strings.Join(routes, ","))
+		node, at.UTC().Format(time.RFC3339Nano), strings.Join(routes, ","))
 }
 
 // hostGapOf returns the gaps of a node.

@@ -158,6 +158,10 @@ func (r *HostReader) join(ctx context.Context, s *blocks.Snapshot, keep bool) er
 		opts := r.opts
 		// Their views are taken while they are asked, which may last.
 		opts.Until = r.until(s).Add(10 * r.ask.Timeout)
+		r.ask.Since = map[string]time.Time{}
+		for i := range r.asked.Views {
+			r.ask.Since[r.asked.Views[i].Node] = r.asked.Views[i].TakenAt
+		}
 		asked, err := agents.Views(ctx, r.agents.Pods(), s, hostviews.OfAgent(s, opts), r.ask)
 		switch {
 		case err == nil:

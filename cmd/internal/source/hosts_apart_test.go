@@ -2,6 +2,8 @@ package source
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -11,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -72,5 +76,48 @@ func TestSourcesOfViewsAreReadApart(t *testing.T) {
 	r.viewed = time.Time{}
 	if err := r.Renew(t.Context(), second, second); err == nil {
 		t.Error("views that could not be read again were renewed")
+	}
+}
+
+// TestAgentsAreAskedForNewerViews: a view that an agent gives a second time confirms nothing,
+// and is of an earlier reading.
+func TestAgentsAreAskedForNewerViews(t *testing.T) {
+	taken := time.Now().UTC().Truncate(time.Second)
+	var newerThan string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.Contains(r.URL.Path, "/proxy") {
+			newerThan = r.URL.Query().Get("newerThan")
+			_, _ = fmt.Fprintf(w, `{"apiVersion":"calico-audit/v1alpha1","kind":"HostView","node":"n1","takenAt":%q,"routes":[],"namespaces":[]}`, taken.Format(time.RFC3339Nano))
+			return
+		}
+		_ = json.NewEncoder(w).Encode(corev1.PodList{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"},
+			Items: []corev1.Pod{{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "agent"},
+				Spec:       corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Ports: []corev1.ContainerPort{{ContainerPort: 9099}}}}},
+				Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+			}},
+		})
+	}))
+	defer server.Close()
+	k, err := cluster.NewKubernetes(&rest.Config{Host: server.URL}, cluster.KubernetesOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &HostReader{inner: aNode{}, agents: k, ask: agents.Options{Timeout: time.Minute}, show: func(string) {}}
+	s, err := r.Read(t.Context())
+	for _, c := range []struct {
+		later     time.Duration
+		newerThan string
+		earlier   bool
+	}{{0, "", false}, {0, taken.Format(time.RFC3339Nano), true}, {time.Millisecond, taken.Format(time.RFC3339Nano), false}} {
+		if c.newerThan != "" {
+			taken = taken.Add(c.later)
+			s, err = r.Reread(t.Context(), s, nil)
+		}
+		if err != nil || len(s.Hosts.Views) != 1 || s.Hosts.Views[0].Earlier != c.earlier || newerThan != c.newerThan {
+			t.Fatalf("%+v: %v, asked for newer than %q: %+v", c, err, newerThan, s.Hosts)
+		}
 	}
 }
