@@ -237,7 +237,7 @@ func (e *KeptCordonError) Error() string {
 }
 
 // ErrChanged says that an object is no longer the one that was evaluated.
-var ErrChanged = errors.New("it changed since it was judged")
+var ErrChanged = errors.New("it changed since it was evaluated")
 
 // LeftBehindError says that a step has written something and could not finish: an
 // object is left in a state that the step's protocol only passes through, or that

@@ -239,6 +239,9 @@ func TestFileErrors(t *testing.T) {
 		"Calico's own nodes":     {"a.yaml", "kind: Node\napiVersion: projectcalico.org/v3\n", "only 1 Node object of projectcalico.org/v3"},
 		"lists without end":      {"a.json", strings.Repeat(`{"kind":"List","apiVersion":"v1","items":[`, 20) + strings.Repeat(`]}`, 20), "lists within lists, more than 8 deep"},
 		"an invalid snapshot":    {"a.yaml", "kind: SnapshotInfo\napiVersion: calico-audit/v1alpha1\ntakenAt: noon\n", "SnapshotInfo: takenAt is not a time in RFC 3339"},
+		"a snapshot's counts":    {"a.yaml", "kind: SnapshotInfo\napiVersion: calico-audit/v1alpha1\ncounts: {pods: many}\n", "a.yaml: document 1, line 1: SnapshotInfo: counts is a string, not a number"},
+		"a snapshot's gaps":      {"a.yaml", "kind: SnapshotInfo\napiVersion: calico-audit/v1alpha1\ngaps: {pods: many}\n", "SnapshotInfo: gaps is an object, not a list"},
+		"a snapshot's end":       {"a.yaml", "kind: SnapshotEnd\napiVersion: calico-audit/v1alpha1\nobjects: 1.5\n", "SnapshotEnd: objects cannot be 1.5"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(dir(t, map[string]string{c.file: c.text}), c.file)

@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
 // File is a journal as it was read.
@@ -22,10 +23,22 @@ type File struct {
 	Torn int
 }
 
-// Read reads a journal. A line that is no JSON is forgiven where a run
+// ErrNotRegular says that what a journal is to be read from is a directory, a pipe or a
+// device.
+var ErrNotRegular = errors.New("it is not a regular file")
+
+// Read reads a journal, which is a regular file, or else it is [ErrNotRegular]. A line that is no JSON is forgiven where a run
 // broke off: at the end, and before a run that went on. Elsewhere it is an error,
 // because what is missing there may be what an undo needs.
 func Read(path string) (*File, error) {
+	// Opening a pipe may wait for ever, and some devices have no end.
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the journal: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("reading the journal %s: %w", path, ErrNotRegular)
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading the journal: %w", err)
@@ -65,7 +78,7 @@ func (f *File) read(from io.Reader) error {
 func (f *File) line(n int, line []byte, torn *int) error {
 	if n == 1 {
 		if err := json.Unmarshal(line, &f.Header); err != nil {
-			return fmt.Errorf("its first line is not the header of a %s: %w", Kind, err)
+			return fmt.Errorf("its first line is not the header of a %s: %w", Kind, decode.FieldError(err))
 		}
 		if f.Kind != Kind || f.APIVersion != audit.APIVersion {
 			return fmt.Errorf("it is a %q of %q, not a %s of %s", f.Kind, f.APIVersion, Kind, audit.APIVersion)

@@ -101,7 +101,7 @@ func newRepair(e env) *cobra.Command {
 	fs.StringVar(&r.out, "out", "", "write the plan to this `FILE`, for \"repair apply\"")
 	fs.BoolVar(&r.apply, "apply", false, "apply the plan, after a question")
 	fs.BoolVar(&r.exit, "detailed-exitcode", false, "exit with 1 if the plan has steps")
-	r.print.addFlags(c, planFormats)
+	addOutputFlags(c, &r.print.outputFlags, planFormats, "")
 	r.carry.AddAllTo(c)
 	flags.OneOf(c, "strict-affinity", "true", "false")
 	r.sources.CompleteNames(c, "pool", "pool", "secondary pool")
@@ -145,7 +145,7 @@ func (r *repairCommand) complete() error {
 			return exit.Usagef("--out %s: %w", r.out, err)
 		}
 	}
-	if err := r.print.complete(r.out); err != nil {
+	if err := r.print.complete(planFormats, r.out); err != nil {
 		return err
 	}
 	if r.apply {

@@ -49,7 +49,7 @@ func newRepairApply(e env) *cobra.Command {
 	})
 	x.Sources.AddClusterTo(c)
 	x.Hosts.AddTo(c)
-	x.print.addFlags(c, view.PlanFormats())
+	addOutputFlags(c, &x.print.outputFlags, view.ResultFormats(), "")
 	x.Flags.AddAllTo(c)
 	c.Flags().StringVar(&x.resume, "resume", "", "go on where the run broke off that wrote this `JOURNAL`")
 	c.Flags().IntVar(&x.MaxSteps, "max-steps", 0, "apply at most this `NUMBER` of steps; 0 for no bound")
@@ -69,7 +69,7 @@ func (c *applyCommand) check(args []string) error {
 	case c.resume != "" && c.Flags.Journal() != "":
 		return exit.Usagef("--resume goes on in its own journal: --journal cannot be given with it")
 	}
-	return c.print.complete("")
+	return c.print.complete(view.PlanFormats(), "")
 }
 
 // planOrJournal returns the plan to carry out, and the journal to go on in; nil for a

@@ -23,26 +23,20 @@ import (
 type planOutputs struct {
 	outputFlags
 
-	formats view.Formats[*repair.Plan]
 	plans   outputs[*repair.Plan]
 	results outputs[*repair.Result]
 }
 
-// addFlags adds the flags for the formats of a plan.
-func (p *planOutputs) addFlags(c *cobra.Command, formats view.Formats[*repair.Plan]) {
-	p.formats = formats
-	addOutputFlags(c, &p.outputFlags, formats, "")
-}
-
-// complete reads the values. Files that are taken may not be written to.
-func (p *planOutputs) complete(taken string) (err error) {
+// complete reads the values, of which formats are those of a plan. Files that are taken may
+// not be written to.
+func (p *planOutputs) complete(formats view.Formats[*repair.Plan], taken string) (err error) {
 	var places places
 	if taken != "" {
 		if err := places.take("--out", "plan", taken); err != nil {
 			return err
 		}
 	}
-	if p.plans, err = parseOutputs(p.formats, &p.outputFlags, places); err != nil || p.plans.page() {
+	if p.plans, err = parseOutputs(formats, &p.outputFlags, places); err != nil || p.plans.page() {
 		return err // a page is of a plan that is not carried out
 	}
 	p.results, err = parseOutputs(view.ResultFormats(), &p.outputFlags, places)
@@ -51,8 +45,8 @@ func (p *planOutputs) complete(taken string) (err error) {
 
 // table returns what prints for people alone, whatever -o says.
 func (p *planOutputs) table() *planOutputs {
-	t := &planOutputs{outputFlags: outputFlags{[]string{"table"}, p.color}, formats: p.formats}
-	if err := t.complete(""); err != nil {
+	t := &planOutputs{outputFlags: outputFlags{[]string{"table"}, p.color}}
+	if err := t.complete(view.PlanFormats(), ""); err != nil {
 		panic(err) // there is a table, and the colour was read before
 	}
 	return t
@@ -124,7 +118,7 @@ func newRepairShow(e env) *cobra.Command {
 		Short: "Print a plan that was kept",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := p.complete(""); err != nil {
+			if err := p.complete(view.PlanFormats(), ""); err != nil {
 				return err
 			}
 			plan, err := readPlan(args[0], e.streams.In)
@@ -141,6 +135,6 @@ func newRepairShow(e env) *cobra.Command {
 			return p.plan(e.streams, plan, o)
 		},
 	})
-	p.addFlags(c, view.PlanFormats())
+	addOutputFlags(c, &p.outputFlags, view.PlanFormats(), "")
 	return c
 }

@@ -24,14 +24,14 @@ func newRepairUndo(e env) *cobra.Command {
 			if err != nil {
 				return exit.Usage(err)
 			}
-			if err := errors.Join(p.complete(""), x.Flags.Complete(canAsk(e.streams))); err != nil {
+			if err := errors.Join(p.complete(view.PlanFormats(), ""), x.Flags.Complete(canAsk(e.streams))); err != nil {
 				return err
 			}
 			return x.Undo(c.Context(), file)
 		},
 	})
 	x.Sources.AddClusterTo(c)
-	p.addFlags(c, view.PlanFormats())
+	addOutputFlags(c, &p.outputFlags, view.ResultFormats(), "")
 	x.Flags.AddTo(c, "write this undo's own journal to this new `FILE`")
 	return c
 }

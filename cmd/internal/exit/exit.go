@@ -61,16 +61,20 @@ func Findings(err error) error { return &Error{Code: CodeFindings, Err: err} }
 func Failure(err error) error { return &Error{Code: CodeFailure, Err: err} }
 
 // All returns the single errors of a run, each of which counts: those that [errors.Join]
-// joined, as long as nothing is wrapped around them.
+// joined, as long as nothing is wrapped around them. An error of several others that has
+// words of its own, as [fmt.Errorf] makes one, is a single one.
 func All(err error) (out []error) {
-	joined, ok := err.(interface{ Unwrap() []error }) // not what is within another error
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case !ok:
+	}
+	several, ok := err.(interface{ Unwrap() []error }) // not what is within another error
+	if !ok {
 		return []error{err}
 	}
-	for _, e := range joined.Unwrap() {
+	if plain := errors.Join(several.Unwrap()...); plain == nil || plain.Error() != err.Error() {
+		return []error{err}
+	}
+	for _, e := range several.Unwrap() {
 		out = append(out, All(e)...)
 	}
 	return out

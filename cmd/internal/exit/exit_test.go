@@ -3,10 +3,37 @@ package exit_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 )
+
+// TestAll: what was joined is told one by one; an error of two others that says how they
+// go together keeps its words.
+func TestAll(t *testing.T) {
+	a, b := errors.New("a"), errors.New("b")
+	for _, c := range []struct {
+		err  error
+		want []string
+	}{
+		{nil, nil},
+		{errors.Join(nil, nil), nil},
+		{errors.Join(a, nil, b), []string{"a", "b"}},
+		{errors.Join(errors.Join(a, b), exit.Unread(b)), []string{"a", "b", "b"}},
+		{fmt.Errorf("%w, and before it %w", b, a), []string{"b, and before it a"}},
+		{errors.Join(fmt.Errorf("%w: %w", a, b), a), []string{"a: b", "a"}},
+		{exit.Unread(errors.Join(a, b)), []string{"a\nb"}},
+	} {
+		var got []string
+		for _, e := range exit.All(c.err) {
+			got = append(got, e.Error())
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%v is %q, want %q", c.err, got, c.want)
+		}
+	}
+}
 
 // TestCode: where several codes hold, the first of 5, 2, 4, 3, 1 counts.
 func TestCode(t *testing.T) {

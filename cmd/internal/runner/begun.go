@@ -50,6 +50,9 @@ func (f *Flags) Exists() (*journal.File, error) {
 		return nil, nil // no journal, and no error
 	}
 	file, err := journal.Read(f.journal)
+	if errors.Is(err, journal.ErrNotRegular) {
+		return nil, exit.Usagef("--journal: %w", err)
+	}
 	if err != nil || !file.BrokeOff() {
 		return nil, exit.Usagef("--journal %s exists already: a journal is never overwritten", f.journal)
 	}

@@ -127,7 +127,7 @@ func TestJournalOfAnotherPlan(t *testing.T) {
 	plan := left(t, "one.jsonl", "g", repair.ReleaseBlock, false)
 	left(t, "two.jsonl", "g", repair.ReleaseIP, false)
 	left(t, "ended.jsonl", "g", repair.ReleaseBlock, true)
-	for path, want := range map[string]string{"two.jsonl": "is the journal of another plan", "ended.jsonl": "exists already"} {
+	for path, want := range map[string]string{"two.jsonl": "is the journal of another plan", "ended.jsonl": "exists already", os.DevNull: os.DevNull + ": it is not a regular file"} {
 		x := &Runner{Streams: genericiooptions.IOStreams{ErrOut: new(bytes.Buffer)}, Sources: new(source.Flags), Flags: &Flags{journal: path}}
 		if file, err := x.Broken(plan); file != nil || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", path, err, want)

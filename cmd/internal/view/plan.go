@@ -14,7 +14,10 @@ import (
 )
 
 // PlanFormats returns the formats of a plan that is kept.
-func PlanFormats() Formats[*repair.Plan] { return planFormats((*printer).plan, stepIDs, "plan") }
+func PlanFormats() Formats[*repair.Plan] {
+	people := tables((*printer).plan, "for people; alike steps and refusals are collapsed", "the same with every step, its evidence and its guards, and every refusal")
+	return planFormats(people, `the whole, which "repair apply" reads,`, stepIDs, "plan")
+}
 
 // NewPlanFormats returns the formats of a plan as it is made. page writes it as a page
 // of HTML.
@@ -25,15 +28,17 @@ func NewPlanFormats(page func(io.Writer, *repair.Plan, Options) error) Formats[*
 // ResultFormats returns the formats of what became of a plan, or of an undo. They have
 // the names of [PlanFormats].
 func ResultFormats() Formats[*repair.Result] {
-	return planFormats((*printer).result, outcomeIDs, "result")
+	people := tables((*printer).result, "for people; of many steps that went well the first ones", "the same with every step")
+	return planFormats(people, "what became of each step", outcomeIDs, "result")
 }
 
-func planFormats[T any](print func(*printer, T), ids func(T) []string, document string) Formats[T] {
-	return slices.Concat(tables(print, "for people; alike steps and refusals are collapsed", "the same with every step, its evidence and its guards, and every refusal"),
-		DataFormats[T]("the whole, which \"repair apply\" reads,"), Formats[T]{
-			{Name: "name", Help: "the IDs of the steps, one a line", Write: asLines(ids)},
-			paths[T]("it"), tickets[T](document),
-		})
+// planFormats are the formats for people and the others of a plan or a result; data says
+// what JSON and YAML hold.
+func planFormats[T any](people Formats[T], data string, ids func(T) []string, document string) Formats[T] {
+	return slices.Concat(people, DataFormats[T](data), Formats[T]{
+		{Name: "name", Help: "the IDs of the steps, one a line", Write: asLines(ids)},
+		paths[T]("it"), tickets[T](document),
+	})
 }
 
 func stepIDs(plan *repair.Plan) (out []string) {

@@ -1,0 +1,23 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestCompleteFormats: a shell tells of each format what the command at hand writes in it:
+// "repair" and "repair show" a plan, "repair apply" and "repair undo" a result.
+func TestCompleteFormats(t *testing.T) {
+	for command, plan := range map[string]bool{"repair": true, "repair show": true, "repair apply": false, "repair undo": false} {
+		streams, out, _ := testStreams()
+		Main(t.Context(), append(append([]string{"calico-audit", "__complete"}, strings.Fields(command)...), "--output", ""), streams)
+		for text, want := range map[string]bool{
+			"\tthe whole, which \"repair apply\" reads, as JSON\n": plan, "its guards": plan, "\twhat became of each step as JSON\n": !plan,
+			"\tthe IDs of the steps, one a line\n": true, "\na page with the report": false,
+		} {
+			if got := strings.Contains(out.String(), text); got != want {
+				t.Errorf("%s: %q is told: %t, want %t:\n%s", command, text, got, want, out)
+			}
+		}
+	}
+}
