@@ -48,6 +48,7 @@ var markdown = template.Must(template.New("").Funcs(TemplateFuncs).Funcs(templat
 	"cell":    func(s string) string { return strings.ReplaceAll(s, "|", `\|`) },
 	"escaped": escaped.Replace,
 	"title":   func(s string) string { return s[:1] + strings.ToLower(s[1:]) },
+	"numbers": func(r *audit.Report, p audit.PoolReport) poolNumbers { return numbersOf(r, &p, blocks.Count.String) },
 	"counts":  SeverityCounts, "seen": Seen, "facts": facts,
 
 	"tolerated": toleratedGaps, "toleratedMeans": func() string { return toleratedMeans }, "checks": skippedChecks, "hostCount": hostCount, "fullest": FullestFirst,

@@ -121,65 +121,6 @@ func age(d time.Duration) string {
 	return phrase.Plural(int(d.Hours()/24), "day")
 }
 
-// pools writes the pools' numbers: as a grid, or pool by pool where the grid is
-// wider than the page.
-func (p *printer) pools(r *audit.Report) {
-	if len(r.Pools) == 0 {
-		return
-	}
-	p.blank()
-	g := &Table{Columns: []Heading{{Title: "POOL"}, {Title: "CIDR"}, {Title: "SIZE"}, {"IN USE", true}, {"", true}, {"AVAIL", true}, {"RESERVED", true},
-		{"BLOCKS", true}, {"FREE", true}, {"ALLOCATABLE", true}, {"RELEASABLE", true}, {"NEEDED", true}}}
-	asFree := true // allocatable is what is free, unless blocks of another size lie about, or the allocator takes empty ones
-	for i := range r.Pools {
-		pl := &r.Pools[i]
-		a, b := pl.Addresses, pl.Blocks
-		g.add(poolLabel(pl), pl.CIDR, fmt.Sprintf("/%d", pl.BlockSize), Short(a.InUse)+"/"+Short(a.Capacity), percent(a.InUse, a.Capacity), Short(a.Available),
-			Short(a.Reserved), Short(b.Claimed)+"/"+Short(b.Capacity), Short(b.Free), Short(b.Allocatable), Short(b.Reclaimable), Short(b.Needed))
-		asFree = asFree && b.Free.Cmp(b.Allocatable) == 0
-	}
-	if asFree {
-		g.drop("ALLOCATABLE")
-	}
-	if !p.wide {
-		g.drop("SIZE")
-		g.drop("RESERVED")
-	}
-	if _, width := g.lines(); width <= p.Width {
-		p.grid(g, 0)
-		return
-	}
-	for i := range r.Pools {
-		pl := &r.Pools[i]
-		p.say("Pool " + poolLabel(pl) + "  " + pl.CIDR)
-		p.wrap("  addresses  ", 13, AddressesText(pl))
-		p.wrap("  blocks     ", 13, BlocksText(pl))
-	}
-}
-
-func poolLabel(pl *audit.PoolReport) string {
-	if pl.Disabled {
-		return pl.Name + " (disabled)"
-	}
-	return pl.Name
-}
-
-// AddressesText says in words how many of a pool's addresses are in use.
-func AddressesText(p *audit.PoolReport) string {
-	a := p.Addresses
-	return fmt.Sprintf("%s of %s in use (%s), %s available", Short(a.InUse), Short(a.Capacity), percent(a.InUse, a.Capacity), Short(a.Available))
-}
-
-// BlocksText says in words how many of a pool's blocks are claimed.
-func BlocksText(p *audit.PoolReport) string {
-	b := p.Blocks
-	free := Short(b.Free) + " free"
-	if b.Free.Cmp(b.Allocatable) != 0 {
-		free += ", " + Short(b.Allocatable) + " allocatable"
-	}
-	return fmt.Sprintf("%s of %s claimed, %s, %s releasable, %s needed", Short(b.Claimed), Short(b.Capacity), free, Short(b.Reclaimable), Short(b.Needed))
-}
-
 func (p *printer) nodes(r *audit.Report) {
 	if len(r.Nodes) == 0 {
 		return
@@ -190,6 +131,12 @@ func (p *printer) nodes(r *audit.Report) {
 			return "-"
 		}
 		return fmt.Sprintf("%d: %s", n, strings.Join(nodes, " "))
+	}
+	held := func(n int) string { // what is known of blocks alone
+		if lacks(r, blocks.Blocks) {
+			return notKnown
+		}
+		return strconv.Itoa(n)
 	}
 	p.blank()
 	g := &Table{Columns: []Heading{
@@ -202,7 +149,7 @@ func (p *printer) nodes(r *audit.Report) {
 		if n.Missing {
 			name += " (no longer exists)"
 		}
-		g.add(name, strconv.Itoa(len(n.Blocks)), strconv.Itoa(n.EmptyBlocks), strconv.Itoa(n.Addresses),
+		g.add(name, held(len(n.Blocks)), held(n.EmptyBlocks), held(n.Addresses),
 			counted(n.Borrowed, n.BorrowedFrom), counted(n.Lent, n.LentTo), cmp.Or(strings.Join(n.Blocks, " "), "-"))
 	}
 	p.grid(g, 0)

@@ -267,8 +267,12 @@ func scopeText(s *audit.Scope) string {
 }
 
 // tightestPool names the pool that is the nearest to having no block left for the
-// nodes that it has to serve, with its numbers; of none that serves nodes, another.
+// nodes that it has to serve, with its numbers; of none that serves nodes, another. It
+// names none where that is not known.
 func tightestPool(r *audit.Report) string {
+	if !view.LeftKnown(r) {
+		return ""
+	}
 	var worst *audit.PoolReport
 	share := func(p *audit.PoolReport) float64 {
 		return p.Blocks.Allocatable.Add(p.Blocks.Reclaimable).Share(p.Blocks.Capacity)

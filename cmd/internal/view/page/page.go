@@ -98,7 +98,7 @@ var pageTemplate = template.Must(template.New("").Funcs(view.TemplateFuncs).Func
 	"clean": unbroken, "plain": view.Clean, "short": view.Short,
 	"sevclass": func(s state.Severity) string { return "sev-" + s.String() },
 	"stamp":    func(t audit.Time) string { return cmp.Or(phrase.Time(t.Time), "at a time not known") },
-	"muted":    view.MutedFindings, "addresses": view.AddressesText, "blocks": view.BlocksText, "secondary": view.SecondaryText,
+	"muted":    view.MutedFindings, "secondary": view.SecondaryText,
 	"showable": showable, "listed": func() int { return listed },
 	"names": func(names []string) string { return view.CutNames(names, listed, "and %d more") },
 }).ParseFS(assets, "assets/*.html"))

@@ -11,8 +11,10 @@ import (
 // poolBars is a pool with its numbers, drawn.
 type poolBars struct {
 	*audit.PoolReport
-	AddressBar, BlockBar stackedBar
-	Tight                bool
+	// The bars are empty where it is not known what is taken.
+	AddressBar, BlockBar   stackedBar
+	AddressText, BlockText string
+	Tight                  bool
 }
 
 // stackedBar is a bar of segments that make up a whole of 1000.
@@ -28,7 +30,11 @@ type segment struct {
 
 func newPoolBars(r *audit.Report, p *audit.PoolReport) poolBars {
 	a, b := p.Addresses, p.Blocks
-	out := poolBars{PoolReport: p, Tight: b.Allocatable.IsZero() && !b.Capacity.IsZero()}
+	out := poolBars{PoolReport: p, Tight: b.Allocatable.IsZero() && !b.Capacity.IsZero(), AddressText: view.AddressesText(r, p), BlockText: view.BlocksText(r, p)}
+	if !view.LeftKnown(r) {
+		out.AddressBar.Label, out.BlockBar.Label = "not known", "not known"
+		return out
+	}
 	cooling, within, empty := 0, 0, 0
 	for i := range r.Blocks {
 		if x := &r.Blocks[i]; x.Pool == p.Name {

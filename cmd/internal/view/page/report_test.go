@@ -189,6 +189,19 @@ func TestHTMLIncomplete(t *testing.T) {
 	}
 }
 
+// TestHTMLUnknownNumbers: what is left of a pool whose blocks were not read is not drawn,
+// and said not to be known.
+func TestHTMLUnknownNumbers(t *testing.T) {
+	r := loadReport(t, "story")
+	r.Complete, r.Gaps = false, []blocks.Gap{{Resource: blocks.Blocks, Reason: "forbidden"}}
+	page := htmlOf(t, r, testOptions())
+	for text, want := range map[string]bool{"how many are in use is not known": true, "how many are claimed is not known": true, "Tightest pool": false, "available in claimed blocks</title>": false} {
+		if got := strings.Contains(page, text); got != want {
+			t.Errorf("the page of a report without blocks has %q: %t, want %t", text, got, want)
+		}
+	}
+}
+
 // TestMapDrawing: what is drawn of a pool is what its cells are, each once.
 func TestMapDrawing(t *testing.T) {
 	for name, r := range pictures(t) {
