@@ -32,11 +32,7 @@ var ErrNotRegular = errors.New("it is not a regular file")
 // because what is missing there may be what an undo needs.
 func Read(path string) (*File, error) {
 	// Opening a pipe may wait for ever, and some devices have no end.
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("reading the journal: %w", err)
-	}
-	if !info.Mode().IsRegular() {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("reading the journal %s: %w", path, ErrNotRegular)
 	}
 	file, err := os.Open(path)
