@@ -23,7 +23,7 @@ func (x *explainer) absentState(p netip.Prefix, pool *state.Pool) string {
 	}
 	part := *pool.Pool
 	part.CIDR = p
-	n := blocks.PoolSlots(&part, state.Bare(pool.Blocks), x.Reserved)
+	n := blocks.PoolSlots(&part, pool.Occupying(pool.Blocks), x.Reserved)
 	return fmt.Sprintf("%s; it spans %s of them: %s claimed, %s free, %s reserved", text, n.Capacity, n.Claimed, n.Free, n.Reserved)
 }
 

@@ -418,7 +418,7 @@ func (st *Remedies) slotsFreed(p *state.Pool, freed []*state.Block) blocks.Count
 		is[b] = true
 	}
 	kept := slices.DeleteFunc(slices.Clone(p.Blocks), func(b *state.Block) bool { return is[b] })
-	return blocks.PoolSlots(p.Pool, state.Bare(kept), st.Reserved).Free.Sub(p.Slots.Free)
+	return blocks.PoolSlots(p.Pool, p.Occupying(kept), st.Reserved).Free.Sub(p.Slots.Free)
 }
 
 // borrowingHelps reports whether pods that wait under strict affinity would get addresses

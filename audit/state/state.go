@@ -116,6 +116,8 @@ type Pool struct {
 	waiting []*blocks.Workload
 	// Blocks are the blocks that lie in the pool or overlap it.
 	Blocks []*Block
+	// unreadable are those that could not be understood, of which the CIDR is known.
+	unreadable []*blocks.Block
 
 	NodeSelection, NamespaceSelection *Selector
 }
@@ -274,6 +276,13 @@ func (st *State) indexBlocks() {
 			p.Blocks = append(p.Blocks, b)
 		}
 	}
+	for _, g := range st.Unreadable(blocks.Blocks) {
+		if g.Prefix.IsValid() {
+			for _, p := range st.poolsAt(g.Prefix) {
+				p.unreadable = append(p.unreadable, &blocks.Block{CIDR: g.Prefix})
+			}
+		}
+	}
 }
 
 // PoolOf returns the most specific pool that a CIDR lies in or, if it lies in
@@ -381,9 +390,8 @@ func (st *State) findBorrows() {
 
 func (st *State) countPools() {
 	for _, p := range st.Pools {
-		all := Bare(p.Blocks)
-		p.Addrs = blocks.PoolAddresses(p.Pool, all, st.Reserved)
-		p.Slots = blocks.PoolSlots(p.Pool, all, st.Reserved)
+		p.Addrs = blocks.PoolAddresses(p.Pool, Bare(p.Blocks), st.Reserved)
+		p.Slots = blocks.PoolSlots(p.Pool, p.Occupying(p.Blocks), st.Reserved)
 		p.takeover = st.takenOver(p)
 		p.takenFrom = map[string]int{}
 		for _, b := range p.takeover {
@@ -405,10 +413,14 @@ func (st *State) countReclaimable() {
 		p.ReclaimableKnown = known
 		kept := slices.DeleteFunc(slices.Clone(p.Blocks), func(b *Block) bool { return b.Reclaimability.OK })
 		if len(kept) < len(p.Blocks) {
-			p.Reclaimable = p.Slots.Claimed.Sub(blocks.ClaimedSlots(p.Pool, Bare(kept)))
+			p.Reclaimable = p.Slots.Claimed.Sub(blocks.ClaimedSlots(p.Pool, p.Occupying(kept)))
 		}
 	}
 }
+
+// Occupying returns what takes slots of the pool, if of its blocks only some are left: these,
+// and those that could not be understood, which are there all the same.
+func (p *Pool) Occupying(left []*Block) []*blocks.Block { return append(Bare(left), p.unreadable...) }
 
 // Bare returns what was read of blocks.
 func Bare(bs []*Block) []*blocks.Block {
