@@ -19,12 +19,10 @@ func NewReportCluster(st *state.State) ReportCluster {
 
 // NewReport makes the report of an audit.
 func NewReport(st *state.State, r *Result) *Report {
-	if st.Info.Locked { // which no check but its own reads: a plan is refused until then
-		for i := range r.Findings {
-			if f := &r.Findings[i]; f.Fix.Kind == "repair" {
-				f.Remedies = remedies.Of(st).Now(f.Remedies)
-				f.Fix = FixOf(f.Remedies)
-			}
+	for i := range r.Findings { // what a plan rests on no check but its own reads
+		if f := &r.Findings[i]; len(f.Remedies) > 0 {
+			f.Remedies = remedies.Of(st).Now(f.Remedies)
+			f.Fix = FixOf(f.Remedies)
 		}
 	}
 	rep := &Report{

@@ -2,7 +2,6 @@ package repair
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -50,36 +49,12 @@ func NewerThanKnown(st *state.State) string {
 // unread refuses a kind as a whole if a read that it needs is missing, and tells
 // whether it did.
 func (p *Proposals) unread() bool {
-	requires := append([]blocks.Resource{blocks.ClusterInfos}, p.Kind.Requires...)
-	if slices.Contains(p.Kind.Requires, blocks.Affinities) && withoutAffinities(p.State) {
-		p.Refuse(Concern{Target: state.ClusterSubject(p.State)}, RefusedNotRead, "no %s is planned, because the files hold no affinity at all: they seem to have been made without blockaffinities", p.Kind.Kind)
-		return true
+	b := p.State.ReadBar(p.Kind.Requires)
+	if b.Code == "" && p.Kind.AllPods {
+		b = p.State.PodBar()
 	}
-	if g := p.State.FirstMissing(requires); g != nil {
-		p.Refuse(Concern{Target: state.ClusterSubject(p.State)}, RefusedNotRead, "no %s is planned, because a read that it needs is missing: %s", p.Kind.Kind, g)
-		return true
+	if b.Code != "" {
+		p.Refuse(Concern{Target: state.ClusterSubject(p.State)}, RefusedNotRead, "no %s is planned, because %s", p.Kind.Kind, b.Reason)
 	}
-	name, unread := p.State.UnreadPod()
-	if unread && p.Kind.AllPods {
-		p.Refuse(Concern{Target: state.ClusterSubject(p.State)}, RefusedNotRead, "no %s is planned, because pod %s could not be read and may be its user", p.Kind.Kind, name)
-	}
-	return unread && p.Kind.AllPods
-}
-
-// fewBlocks is up to how many blocks without any affinity are believed of files.
-const fewBlocks = 3
-
-// withoutAffinities reports whether files were made without affinities: nodes own
-// more than a few blocks, and not one has an affinity to its own.
-func withoutAffinities(st *state.State) bool {
-	if st.Cluster.Live || len(st.Affinities) > 0 {
-		return false
-	}
-	n := 0
-	for _, b := range st.IPBlocks {
-		if b.Owner.Node() != "" {
-			n++
-		}
-	}
-	return n > fewBlocks
+	return b.Code != ""
 }

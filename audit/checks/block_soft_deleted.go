@@ -7,6 +7,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/handles"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -47,7 +48,7 @@ var blockSoftDeleted = audit.Check{
 		}
 		for _, h := range st.Handles {
 			if h.SoftDeleted {
-				add(state.HandleSubject(h.ID), "handle "+h.ID, h.Meta, nil, "", st.MarkBar(h.Meta))
+				add(state.HandleSubject(h.ID), "handle "+h.ID, h.Meta, nil, "", handles.FinishBar(st, h))
 			}
 		}
 	},

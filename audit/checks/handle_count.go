@@ -7,6 +7,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/handles"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -30,7 +31,7 @@ var handleCount = audit.Check{
 					Absence: true, Severity: state.Info, Subject: state.HandleSubject(h.ID), Pools: handlePools(st, h), Nodes: []string{refs[0].Attributes().Node},
 					Message:  fmt.Sprintf("handle %s counts otherwise than the blocks: %s", h.ID, phrase.List(wrong)),
 					Evidence: state.Evidences("differences", phrase.List(wrong), "last written", phrase.Time(h.Written), "observed", state.Observed),
-					Remedies: f.Check.Remedies,
+					Remedies: []remedies.Remedy{remedies.MendHandles.Unless(handles.ReconcileBar(st, h))},
 				})
 			}
 		})

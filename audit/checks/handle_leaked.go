@@ -7,6 +7,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/handles"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -38,7 +39,7 @@ var handleLeaked = audit.Check{
 				Absence: true, Severity: state.Warning, Subject: state.HandleSubject(h.ID), Pools: handlePools(st, h),
 				Message:  fmt.Sprintf("no block refers to handle %s", h.ID),
 				Evidence: state.Evidences("it names", phrase.OrNone(phrase.List(named)), "created", phrase.Time(h.Created), "last written", phrase.Time(h.Written), "observed", state.Observed),
-				Remedies: f.Check.Remedies,
+				Remedies: []remedies.Remedy{remedies.MendHandles.Unless(handles.ReconcileBar(st, h))},
 			})
 		})
 	},

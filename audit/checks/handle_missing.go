@@ -8,6 +8,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/handles"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -37,6 +38,7 @@ var handleMissing = audit.Check{
 				return
 			}
 			attr := refs[0].Attributes()
+			missing := &blocks.Handle{Meta: blocks.Meta{Name: id}, ID: attr.Handle}
 			var addrs []string
 			for _, r := range refs {
 				addrs = append(addrs, r.Addr().String())
@@ -46,7 +48,7 @@ var handleMissing = audit.Check{
 				Message: fmt.Sprintf("handle %s does not exist, and %s recorded under it: %s", attr.Handle, phrase.NumberIs(len(refs), "address"), phrase.List(addrs)),
 				Evidence: state.Evidences("addresses", phrase.List(addrs), "pod", phrase.FullName(attr.Namespace, attr.Pod), "node", attr.Node,
 					"assigned", phrase.Time(attr.Assigned), "observed", state.Observed),
-				Remedies: f.Check.Remedies,
+				Remedies: []remedies.Remedy{remedies.CreateHandle.Unless(handles.CreateBar(st, missing))},
 			})
 		})
 	},

@@ -46,13 +46,50 @@ func (st *Remedies) root(id string, message func(int) string, remedies func() []
 	return r
 }
 
-// Now returns remedies as they are of use now: while the datastore is locked every plan is
-// refused, so that unlocking it comes first.
+// Now returns remedies as they are of use now: a plan that rests on what was not read is
+// refused, and while the datastore is locked every plan is, so that unlocking it comes first.
 func (st *Remedies) Now(remedies []Remedy) []Remedy {
-	if st.Info.Locked && slices.ContainsFunc(remedies, func(r Remedy) bool { return r.Repairs() }) {
-		return Prefer(append([]Remedy{Unlock}, remedies...))
+	if st.Info.Locked && slices.ContainsFunc(remedies, func(r Remedy) bool { return r.Repairs() }) && remedies[0].Title != Unlock.Title {
+		remedies = Prefer(append([]Remedy{Unlock}, remedies...))
+	}
+	if slices.ContainsFunc(remedies, func(r Remedy) bool { return st.readBar(&r).Code != "" }) {
+		remedies = slices.Clone(remedies)
+		for i := range remedies {
+			remedies[i] = remedies[i].Unless(st.readBar(&remedies[i]))
+		}
 	}
 	return remedies
+}
+
+// rests are, by the flag of a kind of repair, the reads without which a plan refuses it as a
+// whole, and whether one pod that could not be understood is enough for that.
+var rests = map[string]struct {
+	on   []blocks.Resource
+	pods bool
+}{
+	"--empty-blocks": {state.ReleaseReads, true}, "--dead-nodes": {state.ReleaseReads, true},
+	"--consolidate": {state.ReleaseReads, true}, "--rehome": {state.ReleaseReads, true},
+	"--orphan-affinities": {state.DeleteAffinityReads, false}, "--missing-affinities": {state.RestoreAffinityReads, false},
+	"--soft-deleted": {state.FinishDeleteReads, true}, "--unrecorded-ips": {state.RecordIPReads, true}, "--leaked-ips": {state.ReleaseIPReads, true},
+	"--whereabouts-stranded": {state.WhereaboutsReads, false}, "--whereabouts-reservations": {state.WhereaboutsReads, true}, "--strict-affinity": {state.SetStrictReads, false},
+	"--leaked-handles": {state.HandleReads, true}, "--missing-handles": {state.HandleReads, true},
+}
+
+// readBar says what a remedy's plan lacks that it rests on; none if it is no plan.
+func (st *Remedies) readBar(r *Remedy) state.Bar {
+	if len(r.Commands) == 0 {
+		return state.Bar{}
+	}
+	flags, _ := strings.CutPrefix(r.Commands[0], repairCommand(""))
+	flag, _, _ := strings.Cut(strings.Replace(flags, "=", " ", 1), " ")
+	plan, known := rests[flag]
+	if !known {
+		return state.Bar{}
+	}
+	if b := st.ReadBar(plan.on); b.Code != "" || !plan.pods {
+		return b
+	}
+	return st.PodBar()
 }
 
 // Unserved returns the roots that keep nodes from the blocks that they need, by ID.

@@ -93,6 +93,8 @@ func (r Remedy) Unless(b state.Bar) Remedy {
 		return r
 	case !b.Due.IsZero():
 		r.Title = "wait until " + phrase.Time(b.Due) + ", then " + r.Title
+	case b.Code == state.RetainNotRead:
+		r.Title, r.Commands = LeaveIt+"first complete the reading, for a plan refuses to "+r.Title+": "+b.Reason, []string{}
 	default:
 		r.Title, r.Commands = LeaveIt+"a plan refuses to "+r.Title+": "+b.Reason, []string{}
 	}

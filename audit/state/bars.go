@@ -2,6 +2,7 @@ package state
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
@@ -17,6 +18,64 @@ const (
 	unreadAffinity   = "an affinity that cannot be read may be its own"
 	corruptOwnership = "corrupt, so its word about the owner is not relied on: "
 )
+
+// The reads without which a plan refuses a kind of repair as a whole; those of what
+// releases blocks or moves pods are [ReleaseReads].
+var (
+	DeleteAffinityReads  = []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pods, blocks.Pools}
+	RestoreAffinityReads = []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pools}
+	FinishDeleteReads    = []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.Pools}
+	RecordIPReads        = FinishDeleteReads
+	ReleaseIPReads       = []blocks.Resource{blocks.Blocks, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.IPAMConfigs, blocks.Pools}
+	WhereaboutsReads     = []blocks.Resource{
+		blocks.WhereaboutsPools, blocks.WhereaboutsReservations, blocks.NodeSlicePools, blocks.NetworkAttachments, blocks.Pods, blocks.Nodes,
+	}
+	SetStrictReads = []blocks.Resource{
+		blocks.IPAMConfigs, blocks.Pools, blocks.Blocks, blocks.Affinities, blocks.Reservations, blocks.Nodes, blocks.Pods, blocks.Namespaces,
+	}
+	HandleReads = []blocks.Resource{blocks.Handles, blocks.Blocks, blocks.Pods}
+)
+
+// ReadBar says why nothing is planned that rests on some reads: one of them is missing, or
+// files seem to have been made without affinities.
+func (st *State) ReadBar(reads []blocks.Resource) Bar {
+	if slices.Contains(reads, blocks.Affinities) && st.affinitiesLeftOut() {
+		return Because(RetainNotRead, "the files hold no affinity at all: they seem to have been made without blockaffinities")
+	}
+	if g := st.FirstMissing(append([]blocks.Resource{blocks.ClusterInfos}, reads...)); g != nil {
+		return Because(RetainNotRead, "a read that it needs is missing: %s", g)
+	}
+	return Bar{}
+}
+
+// PodBar says why nothing is planned that any pod may speak against: one could not be
+// understood, and may be the one that uses what looks unused.
+func (st *State) PodBar() Bar {
+	if name, unread := st.UnreadPod(); unread {
+		return Because(RetainNotRead, "pod %s could not be read and may be its user", name)
+	}
+	return Bar{}
+}
+
+// fewBlocks is up to how many blocks without any affinity are believed of files.
+const fewBlocks = 3
+
+// affinitiesLeftOut reports whether files were made without affinities: nodes own
+// more than a few blocks, and not one has an affinity to its own.
+func (st *State) affinitiesLeftOut() bool {
+	if st.Cluster.Live || len(st.Affinities) > 0 {
+		return false
+	}
+	n := 0
+	for _, b := range st.IPBlocks {
+		if b.Owner.Node() != "" {
+			if n++; n > fewBlocks {
+				return true
+			}
+		}
+	}
+	return false
+}
 
 // OwnerBar says that an owner is not a node; none if it is one.
 func OwnerBar(o blocks.Owner) Bar {
@@ -60,10 +119,10 @@ func (st *State) DeleteAffinityBar(a *blocks.Affinity, b *Block) Bar {
 		return Because(RetainCorrupt, "its block is "+corruptOwnership+"%s", b.Faults[0])
 	case !st.Lasts(a):
 		return Because(RetainYoung, "it was written less than %s ago, at %s: a claim or a release in flight passes through this state",
-			phrase.Duration(st.Grace), phrase.Time(written)).until(st.Due(written))
+			phrase.Duration(st.Grace), phrase.Time(written)).Until(st.Due(written))
 	case st.ClaimInFlight(a, b):
 		return Because(RetainYoung, "its block was made or claimed less than %s ago: a claim in flight passes through this state",
-			phrase.Duration(st.Grace)).until(st.Due(b.ClaimedAt()))
+			phrase.Duration(st.Grace)).Until(st.Due(b.ClaimedAt()))
 	case b == nil && st.OnlyWay(a):
 		return Because(RetainHeals, "automatic blocks are off, and the next pod on %s makes its block: it would get no other", a.Owner.Node())
 	case b == nil:
@@ -135,6 +194,11 @@ func (st *State) FinishBlockBar(b *Block) Bar {
 // RestoreAffinityBar says why a block's owner, a node, must not be given an affinity to it.
 func (st *State) RestoreAffinityBar(b *Block) Bar {
 	host := b.Owner.Node()
+	for _, a := range st.AffinitiesOf(b.CIDR) {
+		if a.Owner == b.Owner && a.SoftDeleted {
+			return Because(RetainMarked, "its owner's affinity %s is marked deleted and still there: Calico removes it when it next reads it by name, and then it can be restored", a.Name)
+		}
+	}
 	switch others := st.otherClaimants(b); {
 	case b.SoftDeleted:
 		return Because(RetainMarked, "it is marked deleted: --soft-deleted finishes that")
@@ -152,7 +216,7 @@ func (st *State) RestoreAffinityBar(b *Block) Bar {
 		return Because(RetainConflict, "%s claims the CIDR, too: that has to be settled first (--orphan-affinities)", phrase.List(others))
 	case !st.ClaimPastGrace(b):
 		return Because(RetainYoung, "it was made or claimed less than %s ago, at %s: its claim may be under way",
-			phrase.Duration(st.Grace), phrase.Time(b.ClaimedAt())).until(st.Due(b.ClaimedAt()))
+			phrase.Duration(st.Grace), phrase.Time(b.ClaimedAt())).Until(st.Due(b.ClaimedAt()))
 	}
 	for _, o := range st.BlocksAt(b.CIDR) {
 		if o.CIDR != b.CIDR {

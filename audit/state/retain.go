@@ -59,7 +59,8 @@ func Because(code RetainReason, format string, args ...any) Bar {
 	return Bar{Code: code, Reason: fmt.Sprintf(format, args...)}
 }
 
-func (b Bar) until(due blocks.Time) Bar {
+// Until is a bar that age alone ends, at a time.
+func (b Bar) Until(due blocks.Time) Bar {
 	b.Due = due
 	return b
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/handles"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -17,7 +18,7 @@ import (
 // blocks alone: there is no object yet to be pinned, marked or put back.
 var createHandle = &repair.StepKind{
 	Kind:     repair.CreateHandle,
-	Requires: []blocks.Resource{blocks.Handles, blocks.Blocks, blocks.Pods},
+	Requires: state.HandleReads,
 	AllPods:  true,
 	Exact:    []string{repair.GuardName, repair.GuardUID, repair.GuardCounts},
 	Rights:   []repair.Right{repair.May(blocks.Blocks, "get"), repair.May(blocks.Handles, "get create patch delete")},
@@ -26,10 +27,9 @@ var createHandle = &repair.StepKind{
 			p.Refuse(repair.Concern{Target: state.ClusterSubject(p.State)}, repair.RefusedNotRead, "no %s is planned, because the files hold no handle at all: they seem to have been made without ipamhandles", p.Kind.Kind)
 			return
 		}
-		doubt := newHandleDoubt(p.State)
 		p.State.EachMissingHandle(func(id string, refs []state.AllocationRef) {
 			if named := refs[0].Attributes().Handle; p.Wants(state.HandleSubject(named)) {
-				proposeHandle(p, &blocks.Handle{Meta: blocks.Meta{Name: id}, ID: named}, refs, doubt)
+				proposeHandle(p, &blocks.Handle{Meta: blocks.Meta{Name: id}, ID: named}, refs)
 			}
 		})
 	},
@@ -63,24 +63,9 @@ var createHandle = &repair.StepKind{
 }
 
 // proposeHandle proposes to create a handle, h, that refs refer to.
-func proposeHandle(p *repair.Proposals, h *blocks.Handle, refs []state.AllocationRef, doubt *handleDoubt) {
+func proposeHandle(p *repair.Proposals, h *blocks.Handle, refs []state.AllocationRef) {
 	c := handleConcern(p.State, h)
-	for _, r := range refs {
-		switch o := r.Block.Owner; {
-		case r.Block.SoftDeleted:
-			p.Refuse(c, repair.RefusedMarked, "block %s, which refers to it, is marked deleted", r.Block.CIDR)
-			return
-		case o != (blocks.Owner{}) && bars(p, c, state.OwnerBar(o)):
-			return
-		}
-	}
-	for _, g := range p.State.Unreadable(blocks.Handles) {
-		if g.Name == h.Name {
-			p.Refuse(c, repair.RefusedNotRead, "it exists, and cannot be read")
-			return
-		}
-	}
-	if p.Bars(c, doubt.inFlight(h, refs)) {
+	if bars(p, c, handles.CreateBar(p.State, h)) {
 		return
 	}
 	_, right := p.State.Miscounts(h)

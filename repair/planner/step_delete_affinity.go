@@ -17,7 +17,7 @@ import (
 // never deleted alone: that would leave the block in use without one.
 var deleteAffinity = &repair.StepKind{
 	Kind:       repair.DeleteAffinity,
-	Requires:   []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pods, blocks.Pools},
+	Requires:   state.DeleteAffinityReads,
 	Exact:      []string{repair.GuardName, repair.GuardUID, repair.GuardVersion, repair.GuardCreated, repair.GuardAffinityState, repair.GuardBlockUID, repair.GuardOwner},
 	Rights:     []repair.Right{repair.May(blocks.Blocks, "get"), repair.May(blocks.Affinities, "get create patch delete")},
 	UndoRights: []repair.Right{repair.May(blocks.Blocks, "get"), repair.May(blocks.Affinities, "get create patch delete")},

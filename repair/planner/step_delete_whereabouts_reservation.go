@@ -15,7 +15,7 @@ import (
 // not exist: every pod that would get its address fails, or passes over it.
 var deleteWhereaboutsReservation = &repair.StepKind{
 	Kind:       repair.DeleteWhereaboutsReservation,
-	Requires:   whereaboutsRequires,
+	Requires:   state.WhereaboutsReads,
 	Plain:      true,
 	Exact:      []string{repair.GuardUID, repair.GuardVersion, repair.GuardCreated, repair.GuardPod, repair.GuardMachineOff},
 	AllPods:    true,

@@ -1,7 +1,6 @@
 package planner
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/handles"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -20,7 +20,7 @@ import (
 // lead to no block.
 var finishDelete = &repair.StepKind{
 	Kind:     repair.FinishDelete,
-	Requires: []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.Pools},
+	Requires: state.FinishDeleteReads,
 	AllPods:  true,
 	Exact: []string{
 		repair.GuardName, repair.GuardUID, repair.GuardVersion, repair.GuardCreated, repair.GuardOwner,
@@ -39,10 +39,9 @@ var finishDelete = &repair.StepKind{
 				finishAffinity(p, a)
 			}
 		}
-		doubt := newHandleDoubt(p.State)
 		for _, h := range p.State.Handles {
 			if h.SoftDeleted && p.Wants(state.HandleSubject(h.ID)) {
-				finishHandle(p, h, doubt)
+				finishHandle(p, h)
 			}
 		}
 	},
@@ -190,16 +189,9 @@ func finishAffinity(p *repair.Proposals, a *blocks.Affinity) {
 	}, a.Meta)
 }
 
-func finishHandle(p *repair.Proposals, h *blocks.Handle, doubt *handleDoubt) {
+func finishHandle(p *repair.Proposals, h *blocks.Handle) {
 	c := handleConcern(p.State, h)
-	var used, waited repair.Reason
-	if n := len(p.State.HandleRefs(h.ID)); n > 0 {
-		used = repair.Because(repair.RefusedInUse, "blocks record %s under it: without it they could not be released", phrase.Plural(n, "address"))
-	}
-	if w := doubt.sandboxes[sandboxOf(h.ID)]; w != nil {
-		waited = repair.Because(repair.RefusedInUse, "pod %s names its sandbox, and may be about to use it", w.FullName())
-	}
-	if p.Bars(c, doubt.about(h)) || bars(p, c, p.State.MarkBar(h.Meta)) || p.Bars(c, cmp.Or(used, waited)) {
+	if bars(p, c, handles.FinishBar(p.State, h)) {
 		return
 	}
 	p.Add(c, repair.Step{

@@ -9,6 +9,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/handles"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -28,14 +29,13 @@ func reconcileHandle(kind repair.Kind, rights, undo []repair.Right, exact ...str
 	return &repair.StepKind{
 		Kind:   kind,
 		Rights: rights, UndoRights: undo,
-		Requires: []blocks.Resource{blocks.Handles, blocks.Blocks, blocks.Pods},
+		Requires: state.HandleReads,
 		AllPods:  true,
 		Exact:    append([]string{repair.GuardName, repair.GuardUID, repair.GuardVersion, repair.GuardCreated}, exact...),
 		Propose: func(p *repair.Proposals) {
-			doubt := newHandleDoubt(p.State)
 			for _, h := range p.State.Handles {
 				if !h.SoftDeleted && p.Wants(state.HandleSubject(h.ID)) {
-					reconcile(p, h, deletes, doubt)
+					reconcile(p, h, deletes)
 				}
 			}
 		},
@@ -90,7 +90,7 @@ func reconcileHandle(kind repair.Kind, rights, undo []repair.Right, exact ...str
 }
 
 // reconcile proposes a handle's deletion, or its counts.
-func reconcile(p *repair.Proposals, h *blocks.Handle, deletes bool, doubt *handleDoubt) {
+func reconcile(p *repair.Proposals, h *blocks.Handle, deletes bool) {
 	c, refs := handleConcern(p.State, h), p.State.HandleRefs(h.ID)
 	if deletes != (len(refs) == 0) {
 		if deletes && p.Only != "" {
@@ -102,7 +102,7 @@ func reconcile(p *repair.Proposals, h *blocks.Handle, deletes bool, doubt *handl
 	if !deletes && len(wrong) == 0 {
 		return
 	}
-	if p.Bars(c, doubt.inFlight(h, refs)) {
+	if bars(p, c, handles.ReconcileBar(p.State, h)) {
 		return
 	}
 	s := repair.Step{TwoObservations: true, Because: fmt.Sprintf("no block refers to handle %s", h.ID)}
@@ -183,114 +183,9 @@ func handleConcern(st *state.State, h *blocks.Handle) repair.Concern {
 func handleStepRefs(r *repair.Refs, s *repair.Step) {
 	r.One(blocks.Handles, s.Guard(repair.GuardName))
 	r.Handle(s.Target.Name)
-	if w := sandboxes(r.State)[sandboxOf(s.Target.Name)]; w != nil {
+	if w := handles.SandboxPod(r.State, s.Target.Name); w != nil {
 		r.Pod(w.Namespace, w.Name)
 	}
-}
-
-type handleDoubt struct {
-	st *state.State
-	// corrupt are the handles that corrupt blocks name anywhere, with the block.
-	corrupt map[string]*state.Block
-	// sandboxes are the pods by the sandbox that they name.
-	sandboxes map[string]*blocks.Workload
-	// twice are the IDs that several handle objects have.
-	twice map[string]bool
-}
-
-func newHandleDoubt(st *state.State) *handleDoubt {
-	d := &handleDoubt{st: st, corrupt: map[string]*state.Block{}, sandboxes: sandboxes(st), twice: map[string]bool{}}
-	for _, b := range st.IPBlocks {
-		if len(b.Faults) == 0 {
-			continue
-		}
-		for i := range b.Attributes {
-			d.corrupt[strings.ToLower(b.Attributes[i].Handle)] = b
-		}
-	}
-	seen := map[string]bool{}
-	for _, h := range st.Handles {
-		id := strings.ToLower(h.ID)
-		d.twice[id] = seen[id]
-		seen[id] = true
-	}
-	return d
-}
-
-// sandboxes returns the pods that are not finished, by the sandbox that Calico's
-// annotation names.
-func sandboxes(st *state.State) map[string]*blocks.Workload {
-	out := map[string]*blocks.Workload{}
-	for _, w := range st.Workloads {
-		if w.ContainerID != "" && w.Live() {
-			out[strings.ToLower(w.ContainerID)] = w
-		}
-	}
-	return out
-}
-
-// sandboxOf returns the sandbox that a handle is named after: the CNI plugin makes
-// its ID of the network's name, a dot and the container's ID (cni-plugin
-// internal/pkg/utils, GetHandleID).
-func sandboxOf(handle string) string {
-	return strings.ToLower(handle[strings.LastIndex(handle, ".")+1:])
-}
-
-// about says why a handle must not be touched whatever the blocks say; an empty
-// code if it may.
-func (d *handleDoubt) about(h *blocks.Handle) repair.Reason {
-	id := strings.ToLower(h.ID)
-	switch {
-	case id == strings.ToLower(blocks.WindowsReservedHandle):
-		return repair.Reason{Code: repair.RefusedSpecial, Why: "it stands for the addresses that Windows nodes keep back"}
-	case d.twice[id]:
-		return repair.Reason{Code: repair.RefusedConflict, Why: "several handle objects have this ID"}
-	case d.corrupt[id] != nil:
-		return repair.Because(repair.RefusedCorrupt, "block %s names it and contradicts itself: %s", d.corrupt[id].CIDR, d.corrupt[id].Faults[0])
-	case len(d.st.Unreadable(blocks.Blocks)) > 0 && d.st.HandleMayBeUsed(h):
-		return repair.Reason{Code: repair.RefusedNotRead, Why: "a block that cannot be read may refer to it"}
-	case d.st.HandleMayBeUsed(h):
-		return repair.Reason{Code: repair.RefusedCorrupt, Why: "a block that it counts in contradicts itself, and may refer to it"}
-	}
-	return repair.Reason{}
-}
-
-// inFlight is about, and says whether the handle's pod is starting or ending, or anything
-// about it is young: handle and block are written one after the other.
-func (d *handleDoubt) inFlight(h *blocks.Handle, refs []state.AllocationRef) repair.Reason {
-	if r := d.about(h); r.Code != "" {
-		return r
-	}
-	if !d.st.OldEnough(h.Meta) {
-		order := ""
-		if len(refs) == 0 {
-			order = ": a handle is written before the address that it counts"
-		}
-		at := lastWrite(h.Meta)
-		return repair.Because(repair.RefusedYoung, "it was written less than %s ago, at %s%s%s", d.st.Grace, phrase.Time(at), order, repair.OldFrom(d.st, at))
-	}
-	w := d.sandboxes[sandboxOf(h.ID)]
-	if w != nil && len(refs) == 0 {
-		return repair.Because(repair.RefusedInUse, "pod %s names its sandbox, and may be about to use it", w.FullName())
-	}
-	if moving(w) {
-		return repair.Reason{Code: repair.RefusedInUse, Why: "pod " + w.FullName() + " is starting or ending"}
-	}
-	for _, r := range refs {
-		if at := state.AssignedAt(r); !d.st.PastGrace(at) {
-			return repair.Because(repair.RefusedYoung, "%s was assigned under it less than %s ago, at %s%s", r.Addr(), d.st.Grace, phrase.Time(at), repair.OldFrom(d.st, at))
-		}
-		attr := r.Attributes()
-		if w := d.st.Pod(attr.Namespace, attr.Pod); moving(w) {
-			return repair.Reason{Code: repair.RefusedInUse, Why: "pod " + w.FullName() + " is starting or ending"}
-		}
-	}
-	return repair.Reason{}
-}
-
-// moving reports whether a pod's network may be in the making or in the taking down.
-func moving(w *blocks.Workload) bool {
-	return w != nil && (w.Phase == "Pending" || !w.Deleting.IsZero())
 }
 
 func countsText(counts []blocks.HandleCount) string {

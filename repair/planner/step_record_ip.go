@@ -19,7 +19,7 @@ import (
 // pod's sandbox, by which the plugin releases it.
 var recordIP = &repair.StepKind{
 	Kind:     repair.RecordIP,
-	Requires: []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.Pools},
+	Requires: state.RecordIPReads,
 	AllPods:  true,
 	Exact:    []string{repair.GuardHandle, repair.GuardPod},
 	Loose: map[string]func(*state.State, *repair.Step, *repair.Step) bool{

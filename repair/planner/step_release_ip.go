@@ -21,7 +21,7 @@ import (
 // around it may change, for its node goes on using it.
 var releaseIP = &repair.StepKind{
 	Kind:       repair.ReleaseIP,
-	Requires:   []blocks.Resource{blocks.Blocks, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.IPAMConfigs, blocks.Pools},
+	Requires:   state.ReleaseIPReads,
 	Exact:      []string{repair.GuardBlock, repair.GuardBlockUID, repair.GuardHandle, repair.GuardSequence, repair.GuardAttributes, repair.GuardMachineOff},
 	AllPods:    true,
 	AsksHosts:  true,

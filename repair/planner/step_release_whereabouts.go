@@ -20,7 +20,7 @@ import (
 // AssignIP of Whereabouts).
 var releaseWhereabouts = &repair.StepKind{
 	Kind:       repair.ReleaseWhereabouts,
-	Requires:   whereaboutsRequires,
+	Requires:   state.WhereaboutsReads,
 	Plain:      true,
 	Exact:      []string{repair.GuardUID, repair.GuardPod, repair.GuardPodUID, repair.GuardContainer, repair.GuardInterface, repair.GuardReservation, repair.GuardReservationUID, repair.GuardMachineOff},
 	AllPods:    true,

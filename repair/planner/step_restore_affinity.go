@@ -16,7 +16,7 @@ import (
 // and that the affinity is missing both times.
 var restoreAffinity = &repair.StepKind{
 	Kind:       repair.RestoreAffinity,
-	Requires:   []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pools},
+	Requires:   state.RestoreAffinityReads,
 	Exact:      []string{repair.GuardName, repair.GuardUID, repair.GuardCreated, repair.GuardOwner, repair.GuardAffinity},
 	Rights:     []repair.Right{repair.May(blocks.Blocks, "get"), repair.May(blocks.Affinities, "get list create patch delete")},
 	UndoRights: []repair.Right{repair.May(blocks.Blocks, "get"), repair.May(blocks.Affinities, "get create patch delete")},
@@ -26,13 +26,9 @@ var restoreAffinity = &repair.StepKind{
 			if host == "" || !p.Wants(state.BlockSubject(b)) {
 				continue
 			}
-			if a := repair.OwnAffinity(p.State, b); a != nil {
-				if a.SoftDeleted && p.State.OldEnough(a.Meta) {
-					p.Refuse(blockConcern(b), repair.RefusedMarked, "its owner's affinity %s is marked deleted and still there: Calico removes it when it next reads it by name, and then it can be restored", a.Name)
-				}
-				continue
+			if a := repair.OwnAffinity(p.State, b); a == nil || a.SoftDeleted && p.State.OldEnough(a.Meta) {
+				proposeRestore(p, b, host)
 			}
-			proposeRestore(p, b, host)
 		}
 	},
 	AddRefs: func(r *repair.Refs, s *repair.Step) {

@@ -16,7 +16,7 @@ import (
 // for the reservation alone.
 var restoreWhereabouts = &repair.StepKind{
 	Kind:     repair.RestoreWhereabouts,
-	Requires: whereaboutsRequires,
+	Requires: state.WhereaboutsReads,
 	Plain:    true,
 	AllPods:  true,
 	Exact:    []string{repair.GuardName, repair.GuardUID, repair.GuardReservationUID, repair.GuardPod, repair.GuardPodUID, repair.GuardContainer, repair.GuardInterface},

@@ -18,10 +18,8 @@ import (
 // a guard: should that be others when the plan is applied, the plan has to be made
 // again and looked at again.
 var setStrictAffinity = &repair.StepKind{
-	Kind: repair.SetStrictAffinity,
-	Requires: []blocks.Resource{
-		blocks.IPAMConfigs, blocks.Pools, blocks.Blocks, blocks.Affinities, blocks.Reservations, blocks.Nodes, blocks.Pods, blocks.Namespaces,
-	},
+	Kind:       repair.SetStrictAffinity,
+	Requires:   state.SetStrictReads,
 	Plain:      true,
 	RestsOnAll: func(*repair.Step) bool { return true },
 	Exact:      []string{repair.GuardName, repair.GuardUID, repair.GuardStrict, repair.GuardWanted, repair.GuardStarves},

@@ -16,11 +16,6 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// whereaboutsRequires are the reads that every verdict on secondary networks rests on.
-var whereaboutsRequires = []blocks.Resource{
-	blocks.WhereaboutsPools, blocks.WhereaboutsReservations, blocks.NodeSlicePools, blocks.NetworkAttachments, blocks.Pods, blocks.Nodes,
-}
-
 // asker finds the evidence that pods which are gone use their addresses no more. That of one
 // node is the same for many addresses, and is found once.
 type asker struct {

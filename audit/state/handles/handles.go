@@ -1,0 +1,147 @@
+// Package handles says what speaks against making, correcting or deleting a handle: the
+// verdicts that remedies and plans share.
+package handles
+
+import (
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// doubts is what speaks against changing handles, by their IDs in lower case.
+type doubts struct {
+	// corrupt are the handles that corrupt blocks name anywhere, with the block.
+	corrupt map[string]*state.Block
+	// sandboxes are the pods by the sandbox that they name.
+	sandboxes map[string]*blocks.Workload
+	// twice are the IDs that several handle objects have.
+	twice map[string]bool
+}
+
+func doubtsOf(st *state.State) *doubts {
+	return state.Derived(st, func(st *state.State) *doubts {
+		d := &doubts{map[string]*state.Block{}, map[string]*blocks.Workload{}, map[string]bool{}}
+		for _, b := range st.IPBlocks {
+			if len(b.Faults) == 0 {
+				continue
+			}
+			for i := range b.Attributes {
+				d.corrupt[strings.ToLower(b.Attributes[i].Handle)] = b
+			}
+		}
+		for _, w := range st.Workloads {
+			if w.ContainerID != "" && w.Live() {
+				d.sandboxes[strings.ToLower(w.ContainerID)] = w
+			}
+		}
+		for _, h := range st.Handles {
+			id := strings.ToLower(h.ID)
+			_, seen := d.twice[id]
+			d.twice[id] = seen
+		}
+		return d
+	})
+}
+
+// SandboxPod returns the pod that is not finished and whose sandbox a handle is named after,
+// by Calico's annotation; nil if there is none. The CNI plugin makes the ID of the network's
+// name, a dot and the container's ID (cni-plugin internal/pkg/utils, GetHandleID).
+func SandboxPod(st *state.State, handle string) *blocks.Workload {
+	return doubtsOf(st).sandboxes[strings.ToLower(handle[strings.LastIndex(handle, ".")+1:])]
+}
+
+// bar says why a handle must not be touched whatever the blocks say. A handle that is
+// too many does no harm by being there, so that the least doubt keeps it.
+func bar(st *state.State, h *blocks.Handle) state.Bar {
+	id, d := strings.ToLower(h.ID), doubtsOf(st)
+	switch {
+	case id == strings.ToLower(blocks.WindowsReservedHandle):
+		return state.Because(state.RetainSpecial, "it stands for the addresses that Windows nodes keep back")
+	case d.twice[id]:
+		return state.Because(state.RetainConflict, "several handle objects have this ID")
+	case d.corrupt[id] != nil:
+		return state.Because(state.RetainCorrupt, "block %s names it and contradicts itself: %s", d.corrupt[id].CIDR, d.corrupt[id].Faults[0])
+	case len(st.Unreadable(blocks.Blocks)) > 0 && st.HandleMayBeUsed(h):
+		return state.Because(state.RetainNotRead, "a block that cannot be read may refer to it")
+	case st.HandleMayBeUsed(h):
+		return state.Because(state.RetainCorrupt, "a block that it counts in contradicts itself, and may refer to it")
+	}
+	return state.Bar{}
+}
+
+// FinishBar says why a handle that is marked deleted must not be deleted.
+func FinishBar(st *state.State, h *blocks.Handle) state.Bar {
+	doubt, young := bar(st, h), st.MarkBar(h.Meta)
+	switch n, w := len(st.HandleRefs(h.ID)), SandboxPod(st, h.ID); {
+	case doubt.Code != "":
+		return doubt
+	case young.Code != "":
+		return young
+	case n > 0:
+		return state.Because(state.RetainInUse, "blocks record %s under it: without it they could not be released", phrase.Plural(n, "address"))
+	case w != nil:
+		return state.Because(state.RetainInUse, "pod %s names its sandbox, and may be about to use it", w.FullName())
+	}
+	return state.Bar{}
+}
+
+// ReconcileBar says why a handle must not be made to count what the blocks record, nor
+// be deleted where that is nothing: its pod is starting or ending, or anything about it is
+// young, for handle and block are written one after the other.
+func ReconcileBar(st *state.State, h *blocks.Handle) state.Bar {
+	if b := bar(st, h); b.Code != "" {
+		return b
+	}
+	refs := st.HandleRefs(h.ID)
+	if !st.OldEnough(h.Meta) {
+		order := ""
+		if len(refs) == 0 {
+			order = ": a handle is written before the address that it counts"
+		}
+		at := h.Written.Later(h.Created)
+		return state.Because(state.RetainYoung, "it was written less than %s ago, at %s%s", st.Grace, phrase.Time(at), order).Until(st.Due(at))
+	}
+	w := SandboxPod(st, h.ID)
+	if w != nil && len(refs) == 0 {
+		return state.Because(state.RetainInUse, "pod %s names its sandbox, and may be about to use it", w.FullName())
+	}
+	if moving(w) {
+		return state.Because(state.RetainInUse, "pod %s is starting or ending", w.FullName())
+	}
+	for _, r := range refs {
+		if at := state.AssignedAt(r); !st.PastGrace(at) {
+			return state.Because(state.RetainYoung, "%s was assigned under it less than %s ago, at %s", r.Addr(), st.Grace, phrase.Time(at)).Until(st.Due(at))
+		}
+		attr := r.Attributes()
+		if w := st.Pod(attr.Namespace, attr.Pod); moving(w) {
+			return state.Because(state.RetainInUse, "pod %s is starting or ending", w.FullName())
+		}
+	}
+	return state.Bar{}
+}
+
+// CreateBar says why a handle that blocks refer to and that does not exist must not be
+// made.
+func CreateBar(st *state.State, h *blocks.Handle) state.Bar {
+	for _, r := range st.HandleRefs(h.ID) {
+		if r.Block.SoftDeleted {
+			return state.Because(state.RetainMarked, "block %s, which refers to it, is marked deleted", r.Block.CIDR)
+		}
+		if special := state.OwnerBar(r.Block.Owner); r.Block.Owner != (blocks.Owner{}) && special.Code != "" {
+			return special
+		}
+	}
+	for _, g := range st.Unreadable(blocks.Handles) {
+		if g.Name == h.Name {
+			return state.Because(state.RetainNotRead, "it exists, and cannot be read")
+		}
+	}
+	return ReconcileBar(st, h)
+}
+
+// moving reports whether a pod's network may be in the making or in the taking down.
+func moving(w *blocks.Workload) bool {
+	return w != nil && (w.Phase == "Pending" || !w.Deleting.IsZero())
+}
