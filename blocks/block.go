@@ -272,11 +272,6 @@ func (b *Block) InUse() int {
 	return n
 }
 
-// Empty is true if no ordinal is allocated. Calico's library also calls a block
-// empty that holds only Windows-reserved ordinals; here it is not, because a
-// Windows node uses it.
-func (b *Block) Empty() bool { return b.InUse() == 0 }
-
 // Address returns the address of an ordinal.
 func (b *Block) Address(ordinal int) netip.Addr { return addOffset(b.CIDR.Addr(), uint64(ordinal)) }
 

@@ -35,9 +35,6 @@ type DisruptionBudget struct {
 // Key names the budget among all budgets.
 func (b *DisruptionBudget) Key() Key { return Key{b.Namespace, b.Name} }
 
-// FullName returns "namespace/name".
-func (b *DisruptionBudget) FullName() string { return b.Namespace + "/" + b.Name }
-
 // Covers reports whether the budget selects a pod whose labels were read.
 func (b *DisruptionBudget) Covers(w *Workload) bool { return b.Coverage()(w) }
 

@@ -15,6 +15,3 @@ type VirtualMachine struct {
 
 // Key names the virtual machine among those of its kind.
 func (v *VirtualMachine) Key() Key { return Key{v.Namespace, v.Name} }
-
-// FullName returns "namespace/name".
-func (v *VirtualMachine) FullName() string { return v.Namespace + "/" + v.Name }

@@ -44,9 +44,9 @@ func shops(t *testing.T, c *testcluster.Cluster) {
 func vmNames(list []blocks.VirtualMachine) []string {
 	return namesOf(list, func(v *blocks.VirtualMachine) string {
 		if v.OfVM {
-			return v.FullName() + " of a VirtualMachine"
+			return v.Key().String() + " of a VirtualMachine"
 		}
-		return v.FullName()
+		return v.Key().String()
 	})
 }
 

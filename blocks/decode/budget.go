@@ -25,7 +25,7 @@ func SetBudgetsKnown(s *blocks.Snapshot, read bool) {
 
 // budget reads a PodDisruptionBudget.
 func (d *Decoder) budget(r *JSONReader, b *blocks.DisruptionBudget) bool {
-	selector := (*metav1.LabelSelector)(nil)
+	var selector *metav1.LabelSelector
 	d.object(r, &b.Meta, metaHooks{noWritten: true}, func(key []byte) {
 		if string(key) != "selector" || r.Null() {
 			return
@@ -41,12 +41,7 @@ func (d *Decoder) budget(r *JSONReader, b *blocks.DisruptionBudget) bool {
 			return
 		}
 		b.Selector = parsed.String()
-	}, func(key []byte) {
-		if string(key) == "disruptionsAllowed" {
-			n, _ := r.Int32()
-			b.DisruptionsAllowed = int(n)
-		}
-	})
+	}, r.members(Members{"disruptionsAllowed": &b.DisruptionsAllowed}))
 	b.Namespace, b.SelectsNone = d.inNamespace, selector == nil
 	return d.whole(r, &b.Meta, "")
 }

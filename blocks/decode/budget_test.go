@@ -30,7 +30,7 @@ func TestBudgets(t *testing.T) {
 		{`{}`, true}, {`null`, false},
 	} {
 		s, got := read(`{"metadata":{"name":"b","namespace":"shop"},"spec":{"selector":` + c.selector + `},"status":{"disruptionsAllowed":2}}`)
-		if len(got) != 1 || !s.BudgetsKnown || got[0].FullName() != "shop/b" || got[0].DisruptionsAllowed != 2 {
+		if len(got) != 1 || !s.BudgetsKnown || got[0].Key().String() != "shop/b" || got[0].DisruptionsAllowed != 2 {
 			t.Fatalf("%s: %+v, gaps %v", c.selector, got, s.Gaps)
 		}
 		if got[0].Covers(&web) != c.covers || got[0].Covers(&other) {

@@ -73,9 +73,6 @@ func (d *Decoder) whereaboutsPool(r *JSONReader, p *blocks.WhereaboutsPool) bool
 			}
 			p.RangeText = string(s)
 		case "allocations":
-			if r.Null() {
-				return
-			}
 			r.Object(func(key []byte) {
 				e := entry{key: string(key)}
 				if r.Object(func(key []byte) { d.whereaboutsOwner(r, key, "id", &e.WhereaboutsOwner) }) {
@@ -127,9 +124,6 @@ func (d *Decoder) whereaboutsOwner(r *JSONReader, key []byte, sandbox string, o 
 	case "ifname":
 		o.Interface = d.text(r)
 	case "podref":
-		if r.Null() {
-			return
-		}
 		s, _ := r.str()
 		namespace, name, ok := strings.Cut(string(s), "/")
 		if ok && namespace != "" && name != "" && !strings.Contains(name, "/") {
@@ -147,25 +141,15 @@ func (d *Decoder) whereaboutsReservation(r *JSONReader, v *blocks.WhereaboutsRes
 
 // nodeSlicePool reads a NodeSlicePool.
 func (d *Decoder) nodeSlicePool(r *JSONReader, p *blocks.NodeSlicePool) bool {
-	d.object(r, &p.Meta, metaHooks{}, nil, func(key []byte) {
-		if string(key) != "allocations" || r.Null() {
-			return
-		}
+	d.object(r, &p.Meta, metaHooks{}, nil, r.members(Members{"allocations": func() {
 		r.Array(func(int) {
 			var s blocks.NodeSlice
-			r.Object(func(key []byte) {
-				switch string(key) {
-				case "nodeName":
-					s.Node = d.text(r)
-				case "sliceRange":
-					s.Range, _ = d.cidr(r)
-				}
-			})
+			r.Fields(Members{"nodeName": &s.Node, "sliceRange": func() { s.Range, _ = d.cidr(r) }})
 			if s.Range.IsValid() {
 				p.Slices = append(p.Slices, s)
 			}
 		})
-	})
+	}}))
 	p.Namespace = d.inNamespace
 	return d.whole(r, &p.Meta, "status.allocations")
 }

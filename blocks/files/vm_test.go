@@ -162,7 +162,7 @@ func TestAnonymizedVirtualMachines(t *testing.T) {
 		t.Fatalf("known %t, virtual machines %+v and %+v, gaps %v", s.VMsKnown, s.VMs, s.VMInstances, s.Gaps)
 	}
 	running, stopped, instance, pod := s.VMs[0], s.VMs[1], s.VMInstances[1], s.Workloads[0]
-	if running.FullName() != instance.FullName() || !instance.OfVM || s.VMInstances[0].OfVM || s.VMInstances[0].Name == running.Name {
+	if running.Key() != instance.Key() || !instance.OfVM || s.VMInstances[0].OfVM || s.VMInstances[0].Name == running.Name {
 		t.Errorf("virtual machines %+v, instances %+v", s.VMs, s.VMInstances)
 	}
 	a := s.Blocks[0].Attributes
@@ -173,8 +173,8 @@ func TestAnonymizedVirtualMachines(t *testing.T) {
 		}
 		return namespace + "/" + name
 	}
-	if owner(0) != running.FullName() || owner(1) != stopped.FullName() || owner(2) != "/" {
-		t.Errorf("handles %q, %q, %q for %q, %q and a hashed one", a[0].Handle, a[1].Handle, a[2].Handle, running.FullName(), stopped.FullName())
+	if owner(0) != running.Key().String() || owner(1) != stopped.Key().String() || owner(2) != "/" {
+		t.Errorf("handles %q, %q, %q for %q, %q and a hashed one", a[0].Handle, a[1].Handle, a[2].Handle, running.Key().String(), stopped.Key().String())
 	}
 	if alt := a[0].Extras().Alternate; a[0].Extras().VMI != running.Name || alt == nil || alt.Extras().VMI != running.Name || alt.Node != s.Nodes[1].Name || a[0].Node != s.Nodes[0].Name {
 		t.Errorf("attributes %+v with %+v", a[0], alt)

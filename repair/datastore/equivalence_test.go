@@ -177,7 +177,7 @@ func deeds(st *blocks.Snapshot, r *rand.Rand) []deed {
 		b := &st.Blocks[i]
 		host := b.Owner.Node()
 		switch {
-		case host != "" && b.Empty():
+		case host != "" && b.InUse() == 0:
 			recorded = append(recorded, recordIP(b, true))
 			empty, claimed = append(empty, releaseBlock(b)), append(claimed, claimBlock(b, st.Nodes[0].Name))
 			stale = append(stale, staleAffinity(b, "somebody-else"))

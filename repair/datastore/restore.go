@@ -19,7 +19,7 @@ import (
 // RecreateHandle creates a handle as it was stored.
 func (k *Kubernetes) RecreateHandle(ctx context.Context, stored json.RawMessage) error {
 	o, tree, err := k.asStored(blocks.Handles, stored)
-	return k.stepOn(ctx, "creating a handle again", o, err, func(context.Context, *object) error { return nil }, func(ctx context.Context, _ *object) error {
+	return k.stepOn(ctx, "creating a handle again", o, err, nothing, func(ctx context.Context, _ *object) error {
 		_, err := k.create(ctx, blocks.Handles, tree)
 		return err
 	})
