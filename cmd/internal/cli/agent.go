@@ -43,6 +43,7 @@ type agentCommand struct {
 
 	once     bool
 	output   string
+	format   view.Format[*blocks.HostView] // that of output
 	node     string
 	procRoot string
 	netnsDir []string
@@ -97,7 +98,8 @@ func (a *agentCommand) complete(c *cobra.Command) (host.Options, error) {
 			return host.Options{}, exit.Usagef("--output goes with --once: without it the host view is served as JSON")
 		}
 	}
-	if _, err := hostFormats.Named(a.output); err != nil {
+	var err error
+	if a.format, err = hostFormats.Named(a.output); err != nil {
 		return host.Options{}, exit.Usage(err)
 	}
 	switch {
@@ -111,7 +113,6 @@ func (a *agentCommand) complete(c *cobra.Command) (host.Options, error) {
 	}
 	node := cmp.Or(a.node, os.Getenv(nodeNameVariable))
 	if node == "" {
-		var err error
 		if node, err = os.Hostname(); err != nil {
 			return host.Options{}, exit.Usagef("the node's name is not known: give it with --node (%w)", err)
 		}
@@ -128,11 +129,7 @@ func (a *agentCommand) print(ctx context.Context, o host.Options) error {
 	for _, g := range v.Gaps {
 		say(a.streams, "warning: %s", g)
 	}
-	format, err := hostFormats.Named(a.output)
-	if err == nil {
-		err = format.Write(a.streams.Out, v, view.Options{})
-	}
-	if err != nil {
+	if err := a.format.Write(a.streams.Out, v, view.Options{}); err != nil {
 		return exit.Usagef("writing the host view: %w", err)
 	}
 	return nil

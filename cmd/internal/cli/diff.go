@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,7 +58,7 @@ func (d *diffCommand) complete(args []string) (err error) {
 	if args[0] == "-" && args[1] == "-" {
 		return exit.Usagef("OLD and NEW are both standard input")
 	}
-	if err := firstOf(d.fail.parse, d.grace.check, d.check.parse); err != nil {
+	if err := cmp.Or(d.fail.parse(), d.grace.check(), d.check.parse()); err != nil {
 		return err
 	}
 	d.progress = view.ProgressOn(d.streams)
@@ -173,9 +174,7 @@ func keepInput(name string, in io.Reader) (path string, remove func(), err error
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err == nil {
 		_, err = io.Copy(file, in)
-		if e := file.Close(); err == nil {
-			err = e
-		}
+		err = cmp.Or(err, file.Close())
 	}
 	if err != nil {
 		remove()

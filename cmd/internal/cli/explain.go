@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,7 +81,7 @@ func (x *explainCommand) complete(args []string) (err error) {
 	if x.query, err = explain.ParseQuery(subject, x.kind); err != nil {
 		return exit.Usage(err)
 	}
-	if err := firstOf(x.grace.check, x.past.check); err != nil {
+	if err := cmp.Or(x.grace.check(), x.past.check()); err != nil {
 		return err
 	}
 	if x.past.Asked() && !x.query.MayBePool() {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -105,7 +106,7 @@ func (e *exporterCommand) options() (metrics.ExporterOptions, error) {
 	case e.maxAge <= freshness:
 		return o, exit.Usagef("--max-age %s is not longer than the %s after which freshness is probed again", e.maxAge, freshness)
 	}
-	if err := firstOf(e.grace.check, e.past.check); err != nil {
+	if err := cmp.Or(e.grace.check(), e.past.check()); err != nil {
 		return o, err
 	}
 	wide, err := reportFormats.Named("wide")

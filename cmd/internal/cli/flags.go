@@ -130,16 +130,6 @@ func filesByFlag(c *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown argument %q: files are read with -f, as in \"%s -f %s\"", args[0], c.CommandPath(), phrase.Arg(args[0]))
 }
 
-// firstOf checks flags until one is wrong.
-func firstOf(checks ...func() error) error {
-	for _, check := range checks {
-		if err := check(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // logFlag is --log-format, of commands that run for long and tell what they do.
 type logFlag struct{ format string }
 

@@ -241,8 +241,7 @@ func (r *repairCommand) run(ctx context.Context) error {
 	if err = r.print.show(r.streams, plan, o); err == nil {
 		err = c.Apply(ctx, plan, nil)
 	}
-	errs = append(errs, err)
-	return errors.Join(errs...)
+	return errors.Join(append(errs, err)...)
 }
 
 // report makes the report that the plan is shown with. Only a page shows more of it

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,7 +93,7 @@ func newReport(e env) *cobra.Command {
 // complete checks the flags, before anything is read. All its errors are errors of
 // usage.
 func (r *reportCommand) complete() (err error) {
-	if err := firstOf(r.fail.parse, r.grace.check, r.check.parse, r.past.check); err != nil {
+	if err := cmp.Or(r.fail.parse(), r.grace.check(), r.check.parse(), r.past.check()); err != nil {
 		return err
 	}
 	r.progress = view.ProgressOn(r.streams)

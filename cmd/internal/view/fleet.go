@@ -1,7 +1,6 @@
 package view
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -280,8 +279,7 @@ func printFleet[T FleetMember](p *printer, f *Fleet[T]) {
 }
 
 func fleetMarkdown[T FleetMember](w io.Writer, f *Fleet[T], o Options) error {
-	var buf bytes.Buffer
-	if err := asMarkdown[*Fleet[T]]("fleet")(&buf, f, o); err != nil {
+	if err := asMarkdown[*Fleet[T]]("fleet")(w, f, o); err != nil {
 		return err
 	}
 	for i := range f.Items {
@@ -289,11 +287,12 @@ func fleetMarkdown[T FleetMember](w io.Writer, f *Fleet[T], o Options) error {
 		if x.Error != "" {
 			continue
 		}
-		buf.WriteByte('\n')
-		if err := x.Of.markdown(&buf, x.Options(o)); err != nil {
+		if _, err := io.WriteString(w, "\n"); err != nil {
+			return err
+		}
+		if err := x.Of.markdown(w, x.Options(o)); err != nil {
 			return err
 		}
 	}
-	_, err := w.Write(buf.Bytes())
-	return err
+	return nil
 }

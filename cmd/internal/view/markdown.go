@@ -1,7 +1,6 @@
 package view
 
 import (
-	"bytes"
 	_ "embed"
 	"fmt"
 	"io"
@@ -74,18 +73,12 @@ var markdown = template.Must(template.New("").Funcs(TemplateFuncs).Funcs(templat
 // beside the options.
 func asMarkdown[T any](name string) func(io.Writer, T, Options) error {
 	return func(w io.Writer, v T, o Options) error {
-		var b bytes.Buffer
-		err := markdown.ExecuteTemplate(&b, name, struct {
+		return markdown.ExecuteTemplate(w, name, struct {
 			Options
 			Of                T
 			Shown, Most, Rows int
 			WhyOnce           func(string) string
 		}{o.Defaults(), v, markdownShown, ticketSteps, ticketRows, o.Defaults().whyOnce()})
-		if err != nil {
-			return err
-		}
-		_, err = w.Write(b.Bytes())
-		return err
 	}
 }
 

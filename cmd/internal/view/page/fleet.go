@@ -35,10 +35,8 @@ type fleetReport struct {
 // script copies commands.
 func Fleet(w io.Writer, f *view.FleetReport, o view.Options) error {
 	return writeFleet(w, f, func(x *fleetCluster, r view.ClusterReport) {
-		po := Options{Options: x.Options(o.Defaults())}
-		if po.ReportArgs != po.PortableArgs {
-			po.source, po.ReportArgs = po.ReportArgs, po.PortableArgs
-		}
+		po := Options{Options: x.Options(o)}
+		po.carryable()
 		x.Report = &fleetReport{Report: r.Report, Verdict: newVerdict(r.Report, po), Groups: view.Groups(r.Findings)}
 		for j := range r.Pools {
 			x.Report.Pools = append(x.Report.Pools, newPoolBars(r.Report, &r.Pools[j]))

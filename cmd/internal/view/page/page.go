@@ -50,6 +50,14 @@ func (o Options) elsewhere(commands bool) string {
 	return "without local paths; this page was made with " + o.source
 }
 
+// carryable fills in what was left out, and has commands do without what only this machine has.
+func (o *Options) carryable() {
+	o.Options = o.Defaults()
+	if o.ReportArgs != o.PortableArgs {
+		o.source, o.ReportArgs = o.ReportArgs, o.PortableArgs
+	}
+}
+
 // DefaultRefresh is how often a live page is fetched again.
 const DefaultRefresh = 15 * time.Second
 
@@ -70,10 +78,7 @@ func Plan(w io.Writer, plan *repair.Plan, o view.Options) error {
 // other file. The report lies in it as data, too, and [Read] reads it back.
 // The same report gives the same bytes, unless the page is live.
 func Write(w io.Writer, r *audit.Report, o Options) error {
-	o.Options = o.Defaults()
-	if o.ReportArgs != o.PortableArgs {
-		o.source, o.ReportArgs = o.ReportArgs, o.PortableArgs
-	}
+	o.carryable()
 	c, err := newContent(r, o)
 	if err != nil {
 		return fmt.Errorf("making the page: %w", err)
