@@ -86,10 +86,14 @@ func (st *Remedies) readBar(r *Remedy) state.Bar {
 	if !known {
 		return state.Bar{}
 	}
-	if b := st.ReadBar(plan.on); b.Code != "" || !plan.pods {
-		return b
+	b := st.ReadBar(plan.on)
+	if b.Code == "" && plan.pods {
+		b = st.PodBar()
 	}
-	return st.PodBar()
+	if b.Code == "" && flag == "--rehome" {
+		b = st.SlotBar()
+	}
+	return b
 }
 
 // Unserved returns the roots that keep nodes from the blocks that they need, by ID.

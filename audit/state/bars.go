@@ -57,6 +57,17 @@ func (st *State) PodBar() Bar {
 	return Bar{}
 }
 
+// SlotBar says why nothing is planned that needs a block to be left to claim: of one not even
+// the CIDR could be understood, and any slot of any pool may be its own.
+func (st *State) SlotBar() Bar {
+	for _, g := range st.Unreadable(blocks.Blocks) {
+		if !g.Prefix.IsValid() {
+			return Because(RetainNotRead, "block %s could not be read, so that nothing says whether a block is left to claim", g.Name)
+		}
+	}
+	return Bar{}
+}
+
 // fewBlocks is up to how many blocks without any affinity are believed of files.
 const fewBlocks = 3
 

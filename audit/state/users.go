@@ -44,17 +44,6 @@ func (st *State) Pod(namespace, name string) *blocks.Workload {
 // address.
 func (st *State) UnreadPod() (string, bool) { return st.unreadPod, st.unreadPod != "" }
 
-// UnreadBlock returns a block of which not even the CIDR could be understood: any slot of
-// any pool may be its own.
-func (st *State) UnreadBlock() (string, bool) {
-	for _, g := range st.Unreadable(blocks.Blocks) {
-		if !g.Prefix.IsValid() {
-			return g.Name, true
-		}
-	}
-	return "", false
-}
-
 // Unreadable is [blocks.Snapshot.Unreadable].
 func (st *State) Unreadable(r blocks.Resource) []blocks.Gap { return st.unreadable[r] }
 

@@ -169,7 +169,7 @@ func rehomes(p *repair.Proposals, say bool) []remedies.Move {
 	full := remedies.Of(p.State).Full()
 	crowded, left, of := remedies.Of(p.State).LeavesTooFew(full)
 	name, unread := p.State.UnreadPod()
-	unreadBlock, slotsUnknown := p.State.UnreadBlock()
+	slots := p.State.SlotBar()
 	var out []remedies.Move
 	now, later := remedies.Of(p.State).Rehomes()
 	c := everyBorrower(p)
@@ -186,8 +186,8 @@ func rehomes(p *repair.Proposals, say bool) []remedies.Move {
 		switch {
 		case unread:
 			refuse(c, repair.Because(repair.RefusedNotRead, "pod %s could not be read", name))
-		case slotsUnknown:
-			refuse(c, repair.Because(repair.RefusedNotRead, "block %s could not be read, so that nothing says whether a block is left to claim", unreadBlock))
+		case slots.Code != "":
+			refuse(c, repair.Because(repair.RefusedNotRead, "%s", slots.Reason))
 		case why != "":
 			refuse(c, repair.Because(repair.RefusedSpecial, "pod %s %s", m.Pod.FullName(), why))
 		case i >= len(now):

@@ -27,10 +27,14 @@ func TestAdviceIsNotRefused(t *testing.T) {
 	recommended := 0
 	for name, read := range drawnStates(t) {
 		asItIs := func(*blocks.Snapshot) {}
-		garbled := func(s *blocks.Snapshot) {
-			s.Gaps = append(s.Gaps, blocks.Gap{Resource: blocks.Pods, Name: "shop/garbled", Reason: "garbage"})
+		garbled := func(r blocks.Resource) func(*blocks.Snapshot) {
+			return func(s *blocks.Snapshot) {
+				s.Gaps = append(s.Gaps, blocks.Gap{Resource: r, Name: "shop/garbled", Reason: "garbage"})
+			}
 		}
-		recommended += compareAdvice(t, name, read, asItIs) + compareAdvice(t, name+", with a pod that could not be understood", read, garbled)
+		recommended += compareAdvice(t, name, read, asItIs) +
+			compareAdvice(t, name+", with a pod that could not be understood", read, garbled(blocks.Pods)) +
+			compareAdvice(t, name+", with a block that could not be understood", read, garbled(blocks.Blocks))
 		for _, r := range blocks.Resources {
 			if testing.Short() && r != blocks.Pods && r != blocks.Handles {
 				continue
@@ -158,6 +162,8 @@ func requestOf(t *testing.T, command string) repair.Request {
 func refused(p *repair.Plan, f *audit.Finding) string {
 	for _, r := range p.Refused {
 		switch {
+		case len(p.Steps) == 0 && r.Code == repair.RefusedNotRead && p.Request.Rehome:
+			return "it moves no pod: " + r.Reason
 		case len(p.Steps) == 0 && r.Code == repair.RefusedNotRead && r.Target.Kind == state.KindCluster && isFor(&p.Request, r.Kind):
 			return "it is refused as a whole: " + r.Reason
 		case f == nil || f.Root != "" || r.Target.Identity() != f.Subject.Identity() || !heeds(&p.Request):
