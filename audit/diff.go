@@ -197,21 +197,33 @@ func (r *Report) blind(f *Finding, other *Scope) string {
 			return "only what concerns " + strings.Join(s.Nodes, ", ") + " was asked for"
 		}
 	}
+	var skipped, gaps []string
 	for _, s := range r.SkippedChecks {
 		if s.Check == f.Check {
-			return s.Reason
+			skipped = append(skipped, s.Reason)
 		}
 	}
-	gaps := blocks.Untolerated(r.Gaps)
+	for _, g := range blocks.Untolerated(r.Gaps) {
+		gaps = append(gaps, g.String())
+	}
 	switch {
+	case len(skipped) > 0:
+		return firstOf(skipped)
 	case r.Complete:
 		return ""
 	case len(gaps) == 0:
 		return "incomplete"
-	case len(gaps) == 1:
-		return "incomplete: " + gaps[0].String()
 	}
-	return fmt.Sprintf("incomplete: %s; and %d more", gaps[0], len(gaps)-1)
+	return "incomplete: " + firstOf(gaps)
+}
+
+// firstOf returns the first of several reasons, any of which may be the one, and how many
+// there are.
+func firstOf(reasons []string) string {
+	if len(reasons) == 1 {
+		return reasons[0]
+	}
+	return fmt.Sprintf("%s; and %d more", reasons[0], len(reasons)-1)
 }
 
 // covers reports whether what concerns any of the others concerns any of these;

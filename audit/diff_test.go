@@ -112,6 +112,9 @@ func TestNotEvaluated(t *testing.T) {
 	skipped := report()
 	skipped.SkippedChecks = []audit.Skipped{{"ip/borrowed", "pods: forbidden"}}
 	expectDiff(t, from, skipped, "fixed critical pool/no-free-blocks gold", "notJudged warning ip/borrowed 10.0.0.10: pods: forbidden")
+	skipped.SkippedChecks = append(skipped.SkippedChecks, audit.Skipped{"ip/borrowed", "10.0.0.10: of a pod that could not be read"})
+	expectDiff(t, from, skipped, "fixed critical pool/no-free-blocks gold", "notJudged warning ip/borrowed 10.0.0.10: pods: forbidden; and 1 more")
+	skipped.SkippedChecks = skipped.SkippedChecks[:1]
 
 	narrowed := report()
 	narrowed.Scope = &audit.Scope{Checks: []string{"ip/borrowed"}}

@@ -27,9 +27,9 @@ type File struct {
 // device.
 var ErrNotRegular = errors.New("it is not a regular file")
 
-// Read reads a journal, which is a regular file, or else it is [ErrNotRegular]. A line that is no JSON is forgiven where a run
-// broke off: at the end, and before a run that went on. Elsewhere it is an error,
-// because what is missing there may be what an undo needs.
+// Read reads a journal; what is no regular file is [ErrNotRegular]. A line that is no JSON
+// is forgiven where a run broke off: at the end, and before a run that went on. Elsewhere
+// it is an error, because what is missing there may be what an undo needs.
 func Read(path string) (*File, error) {
 	// Opening a pipe may wait for ever, and some devices have no end.
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
