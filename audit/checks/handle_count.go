@@ -21,6 +21,7 @@ var handleCount = audit.Check{
 	Remedies: []remedies.Remedy{remedies.MendHandles},
 	Never:    "Never edit the count while the pod is starting or ending.",
 	Requires: []blocks.Resource{blocks.Handles, blocks.Blocks},
+	Optional: []blocks.Resource{blocks.Pods},
 	Run: func(st *state.State, f *audit.Findings) {
 		st.EachHandle(func(h *blocks.Handle, refs []state.AllocationRef) {
 			if h.SoftDeleted || len(refs) == 0 || !st.OldEnough(h.Meta) || !refsPastGrace(st, refs) || st.HandleMayBeUsed(h) {

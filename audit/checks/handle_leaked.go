@@ -22,6 +22,7 @@ var handleLeaked = audit.Check{
 	Remedies: []remedies.Remedy{remedies.MendHandles},
 	Never:    "Never delete handles in bulk while pods are starting.",
 	Requires: []blocks.Resource{blocks.Handles, blocks.Blocks},
+	Optional: []blocks.Resource{blocks.Pods},
 	Run: func(st *state.State, f *audit.Findings) {
 		st.EachHandle(func(h *blocks.Handle, refs []state.AllocationRef) {
 			if h.SoftDeleted || len(refs) > 0 || !st.OldEnough(h.Meta) {

@@ -23,6 +23,7 @@ var handleMissing = audit.Check{
 	Remedies: []remedies.Remedy{remedies.CreateHandle},
 	Never:    "Never make a handle up by hand.",
 	Requires: []blocks.Resource{blocks.Handles, blocks.Blocks},
+	Optional: []blocks.Resource{blocks.Pods},
 	Run: func(st *state.State, f *audit.Findings) {
 		if referred, leftOut := st.HandlesLeftOut(); leftOut {
 			f.Inconclusive("blocks refer to %d handles and the files hold none: they seem to have been made without ipamhandles", referred)

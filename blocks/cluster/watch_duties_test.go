@@ -453,13 +453,16 @@ func TestWatchOutlivesRevokedToken(t *testing.T) {
 
 	must(t, accounts.Delete(t.Context(), "watcher", metav1.DeleteOptions{}))
 	proxy.CloseClientConnections()
+	refused := func(g blocks.Gap) bool {
+		return g.Stale && strings.HasSuffix(g.Reason, ": the API server answered 401 Unauthorized: Unauthorized")
+	}
+	// The API server believes a token for ten seconds more: in them it may have made one of its
+	// own namespaces, and a watch may have begun that would go on.
+	eventually(t, w, "the token is refused", func(s *blocks.Snapshot) bool { return slices.ContainsFunc(s.Gaps, refused) })
+	proxy.CloseClientConnections()
 	eventually(t, w, "all kinds are stale", func(s *blocks.Snapshot) bool {
-		return len(s.Gaps) == len(calicoAndCore) && !slices.ContainsFunc(s.Gaps, func(g blocks.Gap) bool {
-			return !g.Stale || !strings.HasSuffix(g.Reason, ": the API server answered 401 Unauthorized: Unauthorized")
-		})
+		return len(s.Gaps) == len(calicoAndCore) && !slices.ContainsFunc(s.Gaps, func(g blocks.Gap) bool { return !refused(g) })
 	})
-	// The API server believes a token for ten seconds more, in which it may have made one of
-	// its own namespaces.
 	namespaces := len(w.Snapshot().Namespaces)
 	createNamespace(t, c, "latecomer")
 	time.Sleep(quickPace.stalenessTimeout)
