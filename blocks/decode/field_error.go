@@ -2,9 +2,9 @@ package decode
 
 import (
 	"cmp"
+	"encoding"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"reflect"
 	"strings"
 )
@@ -15,27 +15,40 @@ var jsonWords = map[string]string{
 }
 
 // FieldError says which field of a document holds what it cannot hold, where encoding/json
-// says it in the words of Go's types. Any other error is returned as it is.
+// says it in the words of Go's types; what is said around that stays. Any other error is
+// returned as it is.
 func FieldError(err error) error {
 	var wrong *json.UnmarshalTypeError
 	if !errors.As(err, &wrong) {
 		return err
 	}
-	field := cmp.Or(wrong.Field, "it")
+	said := cmp.Or(wrong.Field, "it")
 	if number, ok := strings.CutPrefix(wrong.Value, "number "); ok {
-		return fmt.Errorf("%s cannot be %s", field, number)
+		said += " cannot be " + number
+	} else {
+		said += " is " + jsonWords[wrong.Value] + ", not " + jsonWords[jsonType(wrong.Type)]
 	}
-	want := "number"
-	switch wrong.Type.Kind() {
+	return errors.New(strings.Replace(err.Error(), wrong.Error(), said, 1))
+}
+
+// jsonType is the type that JSON writes a value of a Go type as.
+func jsonType(t reflect.Type) string {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
+		return "string"
+	}
+	switch t.Kind() {
 	case reflect.Struct, reflect.Map:
-		want = "object"
+		return "object"
 	case reflect.Slice, reflect.Array:
-		want = "array"
+		return "array"
 	case reflect.String:
-		want = "string"
+		return "string"
 	case reflect.Bool:
-		want = "bool"
+		return "bool"
 	default: // of what JSON has, only numbers are left
+		return "number"
 	}
-	return fmt.Errorf("%s is %s, not %s", field, jsonWords[wrong.Value], jsonWords[want])
 }
