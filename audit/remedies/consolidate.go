@@ -144,7 +144,7 @@ func (st *Remedies) lacksBlock(n *state.NodeBlockStatus) bool {
 	}
 	node := n.Host.Node
 	takesPods := n.Host.Schedulable && !node.Unschedulable || node.Ours != "" && !node.OutOfService && len(node.KeepsAway()) == 0
-	if !takesPods || node.Windows || !n.NoBlock() {
+	if !takesPods || node.Windows || !n.NoBlock() || st.BlockMayExist(n) {
 		return false
 	}
 	return n.Cause.Shortfall()
