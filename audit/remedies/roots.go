@@ -71,7 +71,7 @@ var rests = map[string]struct {
 	"--consolidate": {state.ReleaseReads, true}, "--rehome": {state.ReleaseReads, true},
 	"--orphan-affinities": {state.DeleteAffinityReads, false}, "--missing-affinities": {state.RestoreAffinityReads, false},
 	"--soft-deleted": {state.FinishDeleteReads, true}, "--unrecorded-ips": {state.RecordIPReads, true}, "--leaked-ips": {state.ReleaseIPReads, true},
-	"--whereabouts-stranded": {state.WhereaboutsReads, false}, "--whereabouts-reservations": {state.WhereaboutsReads, true}, "--strict-affinity": {state.SetStrictReads, false},
+	"--whereabouts-stranded": {state.WhereaboutsReads, true}, "--whereabouts-reservations": {state.WhereaboutsReads, true}, "--strict-affinity": {state.SetStrictReads, false},
 	"--leaked-handles": {state.HandleReads, true}, "--missing-handles": {state.HandleReads, true},
 }
 

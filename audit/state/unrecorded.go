@@ -46,11 +46,10 @@ func (st *State) EachUnrecorded(fn func(u UnrecordedIP)) {
 }
 
 // Recordable returns the unrecorded addresses, in order, with whether they may be recorded:
-// each for one live pod
-// that names its sandbox, in a block that says nothing against it. Where no block exists,
-// the node that has the one affinity to the slot claims it, else the one whose pods use
-// it, if all addresses of the slot can be recorded with the block: what it does not
-// record it would hand out.
+// each for one live pod that names its sandbox, in a block that says nothing against it.
+// Where no block exists, the node that has the one affinity to the slot claims it, else the
+// one whose pods use it, if all addresses of the slot can be recorded with the block: what
+// it does not record it would hand out.
 func (st *State) Recordable() (all []*UnrecordedIP) {
 	users, slots := map[netip.Prefix]map[string]int{}, map[netip.Prefix][]*UnrecordedIP{}
 	st.EachUnrecorded(func(u UnrecordedIP) {

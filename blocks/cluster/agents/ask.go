@@ -24,8 +24,8 @@ var errViewTooLarge = errors.New("its answer has more than")
 const maxOwnBlocks = 400
 
 // ask gets the view of one agent, of at most limit bytes. It is told the node's own
-// blocks, so that it leaves out the routes that no verdict goes by, and what its view is to be newer than: it
-// may serve one view for some seconds.
+// blocks, so that it leaves out the routes that no verdict goes by, and what its view is to
+// be newer than: it may serve one view for some seconds.
 func (a *agent) ask(ctx context.Context, pods *cluster.Pods, opts Options, own []netip.Prefix, since time.Time, limit int64) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, opts.Timeout)
 	defer cancel()
