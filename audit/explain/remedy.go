@@ -143,7 +143,7 @@ func (x *explainer) remedies(s *builder, verdict string, ways []remedies.Remedy)
 	if slices.ContainsFunc(s.Findings, said) || slices.ContainsFunc(s.Related, said) {
 		return
 	}
-	for _, r := range ways {
+	for _, r := range x.Now(ways) {
 		s.remedy(verdict, "%s: %s", r.Title, r.Effect)
 	}
 }
