@@ -477,6 +477,39 @@ func TestWatchOutlivesRevokedToken(t *testing.T) {
 	}
 }
 
+// A kind that was found to be stale when its watch had just ended says why it cannot be watched
+// as soon as that is known.
+func TestWatchSaysWhatKeepsItFromBeginningAgain(t *testing.T) {
+	c := cached(t)
+	var hold atomic.Bool
+	answer := make(chan struct{})
+	proxy, cfg := before(t, c, func(w http.ResponseWriter, r *http.Request, _ int) bool {
+		if r.URL.Path != namespacePath || !hold.Load() {
+			return false
+		}
+		select {
+		case <-answer:
+		case <-r.Context().Done():
+		}
+		w.WriteHeader(http.StatusUnauthorized)
+		return true
+	})
+	w := watchesAtPace(t, cfg, func(p *pace) { p.openTimeout = time.Minute })
+	becomesEqual(t, w, c.Config)
+	says := func(reason string) {
+		t.Helper()
+		eventually(t, w, "namespaces: "+reason, func(s *blocks.Snapshot) bool {
+			g, missing := s.Missing(blocks.Namespaces)
+			return missing && g.Stale && strings.HasSuffix(g.Reason, ": "+reason)
+		})
+	}
+	hold.Store(true)
+	proxy.CloseClientConnections()
+	says("the API server ended the watch")
+	close(answer)
+	says("the API server answered 401 Unauthorized")
+}
+
 // A single refusal makes nothing empty: what is there is kept, and is current again
 // with the next answer.
 func TestWatchIsRefusedOnce(t *testing.T) {

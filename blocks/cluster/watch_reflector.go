@@ -51,7 +51,8 @@ type reflector struct {
 	unmet     string                  // resourceVersion of a list that the stream has yet to reach
 	unmetAt   time.Time               // and when that list was asked for
 	bookmarks bool                    // they are known to reach what a list showed in time
-	stalled   string                  // the gap of being out of date for too long, while it lasts
+	stalled   string                  // since when the objects are out of date for too long, while they are
+	why       error                   // and what was the matter when that was noticed
 	stop      context.CancelCauseFunc // ends the stream
 	conn      net.Conn                // that carries the stream, for HTTP/2
 }
@@ -77,6 +78,8 @@ var (
 	errUnserved = errors.New("not served")
 	// errWatch means that a kind may be listed, but not watched.
 	errWatch = errors.New("watching")
+	// errEnded means that a stream came to its end before its time.
+	errEnded = errors.New("the API server ended the watch")
 	// errMoved means that a stream was ended to be begun on another connection.
 	errMoved = errors.New("the connection has changed")
 )

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"time"
 
@@ -99,15 +100,19 @@ func (w *Watch) missing() []blocks.Gap {
 }
 
 // staleness says since when objects have not been known to be current, and why it was
-// when that was noticed.
+// when that was noticed, so that the words rest. That a watch has ended is how an outage
+// begins: what keeps it from being begun again takes its place.
 func (k *reflector) staleness() string {
 	if k.stalled == "" {
-		k.stalled = k.since()
-		if why := cmp.Or(k.trouble, k.doubt); why != nil {
-			k.stalled += ": " + why.Error()
-		}
+		k.stalled, k.why = k.since(), nil
 	}
-	return k.stalled
+	if k.why == nil || errors.Is(k.why, errEnded) {
+		k.why = cmp.Or(k.trouble, k.doubt)
+	}
+	if k.why == nil {
+		return k.stalled
+	}
+	return k.stalled + ": " + k.why.Error()
 }
 
 func (k *reflector) since() string {

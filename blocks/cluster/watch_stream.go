@@ -194,7 +194,7 @@ func (s *stream) end(err error) (watch.EventType, runtime.Object, error) {
 	case errors.Is(cause, errMoved), errors.Is(err, io.EOF) && cause == nil && lasted >= s.life*9/10:
 		err = nil
 	case cause == nil && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)):
-		err = errors.New("the API server ended the watch")
+		err = errEnded
 	default:
 		err = because(s.ctx, err)
 	}
