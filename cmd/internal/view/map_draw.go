@@ -103,7 +103,7 @@ func (p *printer) legend() {
 	add(drawn[g.empty], g.empty, "claimed, but empty")
 	add(drawn[g.free], g.free, "free")
 	add(drawn[g.reserved], g.reserved, "reserved")
-	add(drawn[g.bad], g.bad, "broken: corrupt, overlapping, or marked deleted")
+	add(drawn[g.bad], g.bad, "broken: corrupt or unreadable, overlapping, or marked deleted")
 	add(drawn[g.gap], g.gap, "slots left out")
 	for _, m := range marks {
 		add(drawn[m.sign], m.sign, m.text)

@@ -226,6 +226,35 @@ func TestMapStates(t *testing.T) {
 	}
 }
 
+// TestMapOfUnreadableBlock: a block that could not be read takes its place in pools of any
+// size, so that nobody takes it for free.
+func TestMapOfUnreadableBlock(t *testing.T) {
+	for _, c := range []struct{ pool, block string }{
+		{"10.0.0.0/24", "10.0.0.128/26"},
+		{"fd00::/48", "fd00::1:80/122"},
+	} {
+		pool, block := netip.MustParsePrefix(c.pool), netip.MustParsePrefix(c.block)
+		first := netip.PrefixFrom(pool.Addr(), block.Bits())
+		r := &audit.Report{
+			Pools:  []audit.PoolReport{{Name: "pods", CIDR: c.pool, BlockSize: block.Bits()}},
+			Blocks: []audit.BlockReport{{CIDR: first.String(), Pool: "pods", Owner: "host:n1", InUse: 1, Available: 63}},
+			Gaps:   []blocks.Gap{{Resource: blocks.Blocks, Name: "bad", Field: "spec.allocations", Prefix: block}},
+		}
+		r.Summary.Blocks, r.Summary.Pools = 1, 1
+		m := blockmap.New(r, nil)
+		var got []string
+		for _, cell := range m.Pools[0].Cells {
+			got = append(got, fmt.Sprintf("%s %s %d", cell.CIDR, cell.State, len(cell.Blocks)))
+		}
+		if want := []string{first.String() + " used 1", c.block + " broken 0"}; !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", c.pool, got, want)
+		}
+		if text := render(t, "map", r, testOptions(80)); !strings.Contains(text, "✕ broken: corrupt or unreadable") {
+			t.Errorf("drawn:\n%s", text)
+		}
+	}
+}
+
 // TestMapOfPlan: what a plan would change is marked, and is gone after it.
 func TestMapOfPlan(t *testing.T) {
 	s, err := statedsl.Parse(`

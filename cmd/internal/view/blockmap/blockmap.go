@@ -59,7 +59,8 @@ const (
 	Empty State = "empty"
 	// Used: claimed, and addresses in use.
 	Used State = "used"
-	// Broken: a block that is corrupt, overlaps another or is marked deleted.
+	// Broken: a block that is corrupt, overlaps another or is marked deleted, or one that
+	// could not be understood, which is none of Blocks.
 	Broken State = "broken"
 )
 

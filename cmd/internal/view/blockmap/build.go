@@ -25,6 +25,8 @@ type index struct {
 	about   [][]int
 	orphans map[netip.Prefix][]int
 	planned map[int]bool
+	// unread are the CIDRs of the blocks that could not be understood.
+	unread []netip.Prefix
 }
 
 func newIndex(r *audit.Report, plan *repair.Plan) *index {
@@ -38,6 +40,11 @@ func newIndex(r *audit.Report, plan *repair.Plan) *index {
 		}
 		if len(in) == 0 && cidr.IsValid() {
 			ix.orphans[cidr] = append(ix.orphans[cidr], i)
+		}
+	}
+	for _, g := range r.Gaps {
+		if g.Resource == blocks.Blocks && g.Prefix.IsValid() {
+			ix.unread = append(ix.unread, g.Prefix.Masked())
 		}
 	}
 	for i := 0; plan != nil && i < len(plan.Steps); i++ {
@@ -120,17 +127,35 @@ func (ix *index) dense(m *Pool, cidr netip.Prefix, members []int) {
 			}
 		}
 	}
+	for _, p := range ix.unread {
+		if p.Overlaps(cidr) {
+			from, n := slotsOf(cidr, m.BlockSize, p)
+			for place := from; place < from+n; place++ {
+				at(place).State = Broken
+			}
+		}
+	}
 	for _, c := range cells {
 		m.Cells = append(m.Cells, *c)
 	}
 	slices.SortFunc(m.Cells, func(a, b Cell) int { return cmp.Compare(a.Place, b.Place) })
 }
 
-// sparse gives places to what is occupied only. Blocks are in address order, and
-// one that lies in another follows it.
+// sparse gives places to what is occupied only, in address order: a block that lies in
+// another follows it.
 func (ix *index) sparse(m *Pool, cidr netip.Prefix, members []int) {
+	var occupied []Cell
 	for _, i := range members {
-		p := ix.prefixes[i]
+		occupied = append(occupied, Cell{CIDR: ix.prefixes[i], Blocks: []int{i}})
+	}
+	for _, p := range ix.unread {
+		if p.Overlaps(cidr) {
+			occupied = append(occupied, Cell{CIDR: p, State: Broken})
+		}
+	}
+	slices.SortStableFunc(occupied, func(a, b Cell) int { return a.CIDR.Compare(b.CIDR) })
+	for _, c := range occupied {
+		p := c.CIDR
 		switch {
 		case !cidr.IsValid():
 		case p.Bits() < cidr.Bits():
@@ -140,10 +165,11 @@ func (ix *index) sparse(m *Pool, cidr netip.Prefix, members []int) {
 		}
 		n := len(m.Cells)
 		if n > 0 && m.Cells[n-1].CIDR.Overlaps(p) {
-			m.Cells[n-1].Blocks = append(m.Cells[n-1].Blocks, i)
+			last := &m.Cells[n-1]
+			last.Blocks, last.State = append(last.Blocks, c.Blocks...), cmp.Or(c.State, last.State)
 			continue
 		}
-		c := Cell{Place: n, CIDR: p, Blocks: []int{i}}
+		c.Place, c.CIDR = n, p
 		if cidr.IsValid() {
 			after := cidr.Addr()
 			if n > 0 {

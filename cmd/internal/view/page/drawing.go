@@ -179,7 +179,7 @@ func (d *Drawing) Legends() (out []Legend) {
 	cell(p.has(layerMarks, "lent"), blockmap.Cell{State: blockmap.Free, Lent: 1}, "other nodes borrow addresses of it")
 	cell(p.has(layerMarks, "dead"), blockmap.Cell{State: blockmap.Free, DeadNode: true}, "its node no longer exists")
 	cell(p.has(layerMarks, "unowned"), blockmap.Cell{State: blockmap.Free, NoOwner: true}, "no owner")
-	cell(p.has(layerMarks, "broken"), blockmap.Cell{State: blockmap.Broken}, "corrupt, overlapping or marked deleted")
+	cell(p.has(layerMarks, "broken"), blockmap.Cell{State: blockmap.Broken}, "corrupt or unreadable, overlapping, or marked deleted")
 	cell(p.has(layerMarks, "contested"), blockmap.Cell{State: blockmap.Free, Contested: true}, "contested: blocks overlap, or another node's affinity claims it")
 	cell(p.has(layerMarks, "pinned"), blockmap.Cell{State: blockmap.Free, Pinned: true}, "holds an address that cannot move: a tunnel's, a VM's, a service's or one that Windows keeps")
 	cell(p.has(layerMarks, "orphan"), blockmap.Cell{State: blockmap.Free, OrphanAffinity: true}, "BlockAffinity exists, its IPAMBlock does not")

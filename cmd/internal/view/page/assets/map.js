@@ -90,6 +90,7 @@ class MapView {
     if (i < 0) return [...words, "free"];
     if (d.left?.[i]) words.push(`${d.left[i]} free slots before it`);
     if (d.state[i] === "reserved") words.push("reserved by an IPReservation");
+    if (d.state[i] === "broken" && d.blocks[i].length === 0) words.push("a block is here that could not be read");
     if (d.flags[i] & flagStray) words.push("BlockAffinity exists, its IPAMBlock does not");
     const after = d.inUse && d.blocks[i].length === 1 ? { inUse: d.inUse[i], available: d.available[i], reclaimable: false } : {};
     for (const b of d.blocks[i]) words.push(...describeBlock({ ...held.report.blocks[b], ...after }, d.blocks[i].length > 1));
