@@ -8,8 +8,8 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 )
 
-// hostGapsShown is how many gaps of host views the table names one by one.
-const hostGapsShown = 6
+// gapsShown is how many gaps of a kind, or of host views, the table names one by one.
+const gapsShown = 6
 
 // hosts says of how many nodes there are host views, and which are missing: in the
 // table in some lines, with wide set in full.
@@ -30,7 +30,7 @@ func (p *printer) hosts(r *audit.Report) {
 		}
 		p.grid(g, 2)
 	}
-	gaps, rest := cut(r.HostGaps, p.atMost(hostGapsShown))
+	gaps, rest := cut(r.HostGaps, p.atMost(gapsShown))
 	p.wrapAll("  ", 4, texts(gaps))
 	if rest > 0 {
 		p.wrap("  ", 4, fmt.Sprintf("… and %d more; -o wide shows them", rest))

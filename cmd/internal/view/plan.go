@@ -93,9 +93,8 @@ func (p *printer) steps(plan *repair.Plan) {
 		for i := range some {
 			p.step(number+i+1, &some[i], plan)
 		}
-		if number += len(alike); rest > 0 {
-			p.wrap("  … ", 4, fmt.Sprintf("and %d more of %s (-o wide shows each)", rest, alike[0].Kind))
-		}
+		number += len(alike)
+		p.rest(rest, string(alike[0].Kind))
 	}
 }
 
@@ -298,9 +297,7 @@ func (p *printer) manual(manual []repair.Manual) {
 				p.say("     then $ " + p.Command(c))
 			}
 		}
-		if rest > 0 {
-			p.wrap("  … ", 4, fmt.Sprintf("and %d more of number %d (-o wide shows each)", rest, all[0].Order))
-		}
+		p.rest(rest, fmt.Sprint("number ", all[0].Order))
 	}
 }
 

@@ -207,7 +207,11 @@ func (p *printer) notSeen(gaps []blocks.Gap, skipped []audit.Skipped) {
 	title := func(title string) { p.blank(); p.line(span{title, styleWarning}) }
 	if unseen := blocks.Untolerated(gaps); len(unseen) > 0 {
 		title("NOT SEEN")
-		p.wrapAll("  ", 4, texts(unseen))
+		for _, alike := range Runs(unseen, func(a, b *blocks.Gap) bool { return a.Resource == b.Resource }) {
+			some, rest := cut(alike, p.atMost(gapsShown))
+			p.wrapAll("  ", 4, texts(some))
+			p.rest(rest, string(alike[0].Resource))
+		}
 	}
 	if held := toleratedGaps(gaps); len(held) > 0 {
 		title("UNREADABLE")
@@ -217,8 +221,20 @@ func (p *printer) notSeen(gaps []blocks.Gap, skipped []audit.Skipped) {
 	if len(skipped) > 0 {
 		title("NOT EVALUATED")
 	}
-	for _, s := range skippedByReason(skipped) {
-		p.wrap("  ", 4, skippedChecks(s)+": "+s[0].Reason)
+	checks := func(s *[]*audit.Skipped) string { return skippedChecks(*s) }
+	for _, alike := range Runs(skippedByReason(skipped), func(a, b *[]*audit.Skipped) bool { return checks(a) == checks(b) }) {
+		some, rest := cut(alike, p.atMost(shown))
+		for _, s := range some {
+			p.wrap("  ", 4, checks(&s)+": "+s[0].Reason)
+		}
+		p.rest(rest, checks(&alike[0]))
+	}
+}
+
+// rest says how many more there are of something that is not written out.
+func (p *printer) rest(n int, what string) {
+	if n > 0 {
+		p.wrap("  ", 4, fmt.Sprintf("… and %d more of %s (-o wide shows each)", n, what))
 	}
 }
 

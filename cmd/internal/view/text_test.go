@@ -2,6 +2,7 @@ package view
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -129,4 +131,30 @@ func TestProgressLine(t *testing.T) {
 	silent := NewProgressLine(nil)
 	silent.Show("x")
 	silent.Clear()
+}
+
+// TestTableCountsLikeGaps: one bad object that keeps many verdicts from being reached, and many
+// bad objects, take a few lines of the table, and all of the wide one.
+func TestTableCountsLikeGaps(t *testing.T) {
+	r := loadReport(t, "healthy")
+	r.Gaps, r.SkippedChecks = nil, nil
+	for i := range 20 {
+		r.Gaps = append(r.Gaps, blocks.Gap{Resource: blocks.Pods, Name: fmt.Sprintf("pod-%d", i), Field: "spec", Reason: "is no object"})
+		r.SkippedChecks = append(r.SkippedChecks, audit.Skipped{Check: "ip/unallocated", Reason: fmt.Sprintf("not evaluated for 10.0.0.%d", i)})
+	}
+	r.Gaps = append(r.Gaps, blocks.Gap{Resource: blocks.VMs, Reason: "forbidden"})
+	r.SkippedChecks = append(r.SkippedChecks, audit.Skipped{Check: "node/no-block", Reason: "not evaluated for node n1"})
+	table, wide := render(t, "table", r, testOptions(80)), render(t, "wide", r, testOptions(80))
+	for text, want := range map[string][2]int{
+		"is no object":                {gapsShown, 20},
+		"not evaluated for 10.0.0.":   {shown, 20},
+		"forbidden":                   {1, 1},
+		"not evaluated for node n1":   {1, 1},
+		"… and 14 more of pods (-o":   {1, 0},
+		"… and 17 more of ip/unalloc": {1, 0},
+	} {
+		if got := [2]int{strings.Count(table, text), strings.Count(wide, text)}; got != want {
+			t.Errorf("%q is %d times in the table and in the wide one, want %d:\n%s", text, got, want, table)
+		}
+	}
 }
