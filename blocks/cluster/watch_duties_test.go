@@ -482,16 +482,21 @@ func TestWatchOutlivesRevokedToken(t *testing.T) {
 func TestWatchSaysWhatKeepsItFromBeginningAgain(t *testing.T) {
 	c := cached(t)
 	var hold atomic.Bool
-	answer := make(chan struct{})
+	refuse, answer := make(chan struct{}), make(chan struct{})
 	proxy, cfg := before(t, c, func(w http.ResponseWriter, r *http.Request, _ int) bool {
 		if r.URL.Path != namespacePath || !hold.Load() {
 			return false
 		}
 		select {
-		case <-answer:
+		case <-refuse:
 		case <-r.Context().Done():
 		}
-		w.WriteHeader(http.StatusUnauthorized)
+		select {
+		case <-answer:
+			w.WriteHeader(http.StatusUnauthorized)
+		default:
+			panic(http.ErrAbortHandler)
+		}
 		return true
 	})
 	w := watchesAtPace(t, cfg, func(p *pace) { p.openTimeout = time.Minute })
@@ -506,6 +511,8 @@ func TestWatchSaysWhatKeepsItFromBeginningAgain(t *testing.T) {
 	hold.Store(true)
 	proxy.CloseClientConnections()
 	says("the API server ended the watch")
+	close(refuse)
+	says("EOF")
 	close(answer)
 	says("the API server answered 401 Unauthorized")
 }

@@ -100,14 +100,16 @@ func (w *Watch) missing() []blocks.Gap {
 }
 
 // staleness says since when objects have not been known to be current, and why it was
-// when that was noticed, so that the words rest. That a watch has ended is how an outage
-// begins: what keeps it from being begun again takes its place.
+// when that was noticed, so that the words rest. Only what tells more takes its place: what
+// keeps a watch that has ended from being begun again, and the server's answer after a
+// connection that broke.
 func (k *reflector) staleness() string {
 	if k.stalled == "" {
 		k.stalled, k.why = k.since(), nil
 	}
-	if k.why == nil || errors.Is(k.why, errEnded) {
-		k.why = cmp.Or(k.trouble, k.doubt)
+	why := cmp.Or(k.trouble, k.doubt)
+	if why != nil && (k.why == nil || errors.Is(k.why, errEnded) || codeOf(k.why) == 0 && codeOf(why) != 0) {
+		k.why = why
 	}
 	if k.why == nil {
 		return k.stalled
