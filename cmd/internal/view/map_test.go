@@ -229,24 +229,35 @@ func TestMapStates(t *testing.T) {
 // TestMapOfUnreadableBlock: a block that could not be read takes its place in pools of any
 // size, so that nobody takes it for free.
 func TestMapOfUnreadableBlock(t *testing.T) {
-	for _, c := range []struct{ pool, block string }{
-		{"10.0.0.0/24", "10.0.0.128/26"},
-		{"fd00::/48", "fd00::1:80/122"},
+	for _, c := range []struct {
+		pool, block, object string
+		readBack            bool
+	}{
+		{"10.0.0.0/24", "10.0.0.128/26", "bad", false},
+		{"fd00::/48", "fd00::1:80/122", "bad", false},
+		{"10.0.0.0/24", "10.0.0.128/26", "10-0-0-128-26", true},
 	} {
 		pool, block := netip.MustParsePrefix(c.pool), netip.MustParsePrefix(c.block)
 		first := netip.PrefixFrom(pool.Addr(), block.Bits())
 		r := &audit.Report{
 			Pools:  []audit.PoolReport{{Name: "pods", CIDR: c.pool, BlockSize: block.Bits()}},
 			Blocks: []audit.BlockReport{{CIDR: first.String(), Pool: "pods", Owner: "host:n1", InUse: 1, Available: 63}},
-			Gaps:   []blocks.Gap{{Resource: blocks.Blocks, Name: "bad", Field: "spec.allocations", Prefix: block}},
+			Gaps:   []blocks.Gap{{Resource: blocks.Blocks, Name: c.object, Field: "spec.allocations", Prefix: block}},
+			Findings: []audit.Finding{
+				{Check: "block/corrupt", Severity: state.Error, Subject: state.Subject{Kind: state.KindBlock, Name: c.object}},
+				{Check: "affinity/dead-node", Severity: state.Warning, Subject: state.Subject{Kind: state.KindAffinity, Name: "gone-bad", CIDR: c.block, Node: "gone"}},
+			},
+		}
+		if c.readBack { // reports do not hold it
+			r.Gaps[0].Prefix = netip.Prefix{}
 		}
 		r.Summary.Blocks, r.Summary.Pools = 1, 1
 		m := blockmap.New(r, nil)
 		var got []string
 		for _, cell := range m.Pools[0].Cells {
-			got = append(got, fmt.Sprintf("%s %s %d", cell.CIDR, cell.State, len(cell.Blocks)))
+			got = append(got, fmt.Sprintf("%s %s %d %v %v", cell.CIDR, cell.State, len(cell.Blocks), cell.Findings, cell.OrphanAffinity))
 		}
-		if want := []string{first.String() + " used 1", c.block + " broken 0"}; !slices.Equal(got, want) {
+		if want := []string{first.String() + " used 1 [] false", c.block + " broken 0 [0 1] false"}; !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", c.pool, got, want)
 		}
 		if text := render(t, "map", r, testOptions(80)); !strings.Contains(text, "✕ broken: corrupt or unreadable") {

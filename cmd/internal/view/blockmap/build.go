@@ -33,18 +33,31 @@ func newIndex(r *audit.Report, plan *repair.Plan) *index {
 	ix := &index{
 		report: r, blockFinder: newBlockFinder(r.Blocks), about: make([][]int, len(r.Blocks)), orphans: map[netip.Prefix][]int{}, planned: map[int]bool{},
 	}
+	named := map[string]netip.Prefix{} // what is wrong with them names the object, not the CIDR
+	for _, g := range r.Gaps {
+		if g.Resource != blocks.Blocks || g.Whole() {
+			continue
+		}
+		cidr := g.Prefix
+		if !cidr.IsValid() { // as in reports that are read back
+			cidr = blocks.PrefixOfName(g.Name)
+		}
+		if cidr.IsValid() {
+			named[g.Name] = cidr.Masked()
+			ix.unread = append(ix.unread, named[g.Name])
+		}
+	}
 	for i := range r.Findings {
-		in, cidr := ix.find(r.Findings[i].Subject)
+		s := r.Findings[i].Subject
+		in, cidr := ix.find(s)
+		if s.Kind == state.KindBlock && s.CIDR == "" {
+			cidr = named[s.Name]
+		}
 		for _, b := range in {
 			ix.about[b] = append(ix.about[b], i)
 		}
 		if len(in) == 0 && cidr.IsValid() {
 			ix.orphans[cidr] = append(ix.orphans[cidr], i)
-		}
-	}
-	for _, g := range r.Gaps {
-		if g.Resource == blocks.Blocks && g.Prefix.IsValid() {
-			ix.unread = append(ix.unread, g.Prefix.Masked())
 		}
 	}
 	for i := 0; plan != nil && i < len(plan.Steps); i++ {
@@ -207,7 +220,9 @@ func (ix *index) finish(c *Cell, owners map[string]int) {
 		}
 	}
 	orphans := ix.orphans[c.CIDR]
-	c.Findings, c.OrphanAffinity = append(c.Findings, orphans...), len(orphans) > 0
+	// Until its parts are added up, what is broken is a block that could not be understood:
+	// an affinity to it may well have its block.
+	c.Findings, c.OrphanAffinity = append(c.Findings, orphans...), len(orphans) > 0 && c.State != Broken
 	c.Merge(parts)
 	slices.Sort(c.Findings)
 	c.Findings = slices.Compact(c.Findings)
