@@ -68,8 +68,13 @@ func ended(pid int) bool {
 func leave(t *testing.T) {
 	ns, err := newNamespace(t, "left")
 	must(t, err)
-	cmd := exec.Command("ip", ns.command([]string{"sleep", "600"})...)
+	cmd := exec.Command("ip", ns.command([]string{"sh", "-c", "echo; exec sleep 600"})...)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
 	must(t, cmd.Start())
+	// Until it says something it may not have entered the namespace, where it is looked for.
+	_, err = bufio.NewReader(out).ReadString('\n')
+	must(t, err)
 	fmt.Println(ns.name, cmd.Process.Pid)
 	select {}
 }

@@ -53,7 +53,7 @@ func (p *printer) explanation(e *explain.Explanation) {
 		}
 		kinds = append(kinds, strings.ToLower(kindWord(s.Subject.Kind)))
 	}
-	p.notSeen(e.Gaps, e.SkippedChecks)
+	p.notSeen(e.Gaps, e.SkippedChecks, true) // one of them may be about what was asked
 	if first != "" || len(kinds) > 1 {
 		p.blank()
 	}

@@ -86,7 +86,7 @@ func (r ClusterReport) print(p *printer) {
 	}
 	p.head(&r.Cluster, r.Complete)
 	p.diagnoses(r.Diagnoses)
-	p.notSeen(r.Gaps, r.SkippedChecks)
+	p.notSeen(r.Gaps, r.SkippedChecks, false)
 	if p.ReportArgs != "" { // where reports are read back, nothing says how to read the cluster
 		p.blank()
 		p.say("All of it: " + p.Command("calico-audit report "))

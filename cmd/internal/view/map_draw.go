@@ -119,7 +119,7 @@ func (p *printer) mapAlone(r *audit.Report) {
 	} else {
 		p.drawMap(r, mapWhole)
 	}
-	p.notSeen(r.Gaps, r.SkippedChecks)
+	p.notSeen(r.Gaps, r.SkippedChecks, false)
 }
 
 // drawMap draws the map of a report. It draws nothing if there is nothing to draw.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,7 +61,7 @@ func (p *printer) report(r *audit.Report) {
 		p.nodes(r)
 	}
 	p.findings(r.Findings, r.Diagnoses)
-	p.notSeen(r.Gaps, r.SkippedChecks)
+	p.notSeen(r.Gaps, r.SkippedChecks, false)
 	p.hosts(r)
 	p.muted(r)
 	p.foot(r)
@@ -202,13 +203,18 @@ func (p *printer) totals(r *audit.Report) {
 	p.line(spans...)
 }
 
-// notSeen says what could not be read, and which checks gave no verdict.
-func (p *printer) notSeen(gaps []blocks.Gap, skipped []audit.Skipped) {
+// notSeen says what could not be read, and which checks gave no verdict: each of them, or
+// of those that are alike so many as the table has room for.
+func (p *printer) notSeen(gaps []blocks.Gap, skipped []audit.Skipped, each bool) {
+	most := p.atMost
+	if each {
+		most = func(int) int { return math.MaxInt }
+	}
 	title := func(title string) { p.blank(); p.line(span{title, styleWarning}) }
 	if unseen := blocks.Untolerated(gaps); len(unseen) > 0 {
 		title("NOT SEEN")
 		for _, alike := range Runs(unseen, func(a, b *blocks.Gap) bool { return a.Resource == b.Resource }) {
-			some, rest := cut(alike, p.atMost(gapsShown))
+			some, rest := cut(alike, most(gapsShown))
 			p.wrapAll("  ", 4, texts(some))
 			p.rest(rest, string(alike[0].Resource))
 		}
@@ -223,7 +229,7 @@ func (p *printer) notSeen(gaps []blocks.Gap, skipped []audit.Skipped) {
 	}
 	checks := func(s *[]*audit.Skipped) string { return skippedChecks(*s) }
 	for _, alike := range Runs(skippedByReason(skipped), func(a, b *[]*audit.Skipped) bool { return checks(a) == checks(b) }) {
-		some, rest := cut(alike, p.atMost(shown))
+		some, rest := cut(alike, most(shown))
 		for _, s := range some {
 			p.wrap("  ", 4, checks(&s)+": "+s[0].Reason)
 		}
