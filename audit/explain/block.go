@@ -191,6 +191,9 @@ func (x *explainer) claimText(a *blocks.Affinity, b *state.Block) string {
 	case affinity.Unconfirmed:
 		return out + "; the block agrees, so that the node's next assignment settles it"
 	case affinity.NoBlock:
+		if x.BlockMayCover(a.CIDR) {
+			return out + "; a block that could not be understood may be its own"
+		}
 		return out + "; there is no such block" + drops
 	default:
 		return out + "; the block names " + phrase.Owner(b.Owner) + drops

@@ -321,3 +321,29 @@ func TestExplainChangesNothing(t *testing.T) {
 		t.Errorf("explaining changed what the checks find:\n%s", diff)
 	}
 }
+
+// TestExplainBlockThatIsNotUnderstood: of a block that could not be understood it is not said
+// that it does not exist.
+func TestExplainBlockThatIsNotUnderstood(t *testing.T) {
+	for _, asked := range []string{"10.0.0.200", "10.0.0.192/26"} {
+		q, err := explain.ParseQuery(asked, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := explainText(t, strings.Replace(crowded, "block 10.0.0.128/25 -\n", "", 1), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := explanationLines(e)
+		for _, want := range []string{"block: not known: a block that could not be understood", "node n1, confirmed; a block that could not be understood may be its own"} {
+			if !holds(lines, want) {
+				t.Errorf("%s: it lacks %q:\n%s", asked, want, strings.Join(lines, "\n"))
+			}
+		}
+		for _, wrong := range []string{"block: does not exist", "no such block"} {
+			if holds(lines, wrong) {
+				t.Errorf("%s: it says %q:\n%s", asked, wrong, strings.Join(lines, "\n"))
+			}
+		}
+	}
+}

@@ -32,7 +32,7 @@ func (x *explainer) overlapping(p netip.Prefix) []*state.Block {
 	return slices.DeleteFunc(x.BlocksAt(p), func(b *state.Block) bool { return b.CIDR == p })
 }
 
-// noBlockSection is about a block that does not exist.
+// noBlockSection is about a block that does not exist, as far as is known.
 func (x *explainer) noBlockSection(s *builder, slot netip.Prefix) {
 	if !slot.IsValid() {
 		return
@@ -43,9 +43,13 @@ func (x *explainer) noBlockSection(s *builder, slot netip.Prefix) {
 		s.fact("", "block", why)
 		return
 	}
-	s.fact("", "block", "does not exist")
 	_, claimable := x.SlotStatus(slot, p)
-	s.fact("", "state", x.absentState(slot, p))
+	if x.BlockMayCover(slot) {
+		s.fact("", "block", "not known: "+x.absentState(slot, p))
+	} else {
+		s.fact("", "block", "does not exist")
+		s.fact("", "state", x.absentState(slot, p))
+	}
 	if names := x.ReservedBy(slot); len(names) > 0 {
 		extent := "in part"
 		if x.Reserved.Covers(slot) {
