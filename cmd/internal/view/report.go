@@ -211,18 +211,21 @@ func (p *printer) notSeen(gaps []blocks.Gap, skipped []audit.Skipped, each bool)
 		most = func(int) int { return math.MaxInt }
 	}
 	title := func(title string) { p.blank(); p.line(span{title, styleWarning}) }
-	if unseen := blocks.Untolerated(gaps); len(unseen) > 0 {
-		title("NOT SEEN")
-		for _, alike := range Runs(unseen, func(a, b *blocks.Gap) bool { return a.Resource == b.Resource }) {
+	list := func(gaps []blocks.Gap) {
+		for _, alike := range Runs(gaps, func(a, b *blocks.Gap) bool { return a.Resource == b.Resource }) {
 			some, rest := cut(alike, most(gapsShown))
 			p.wrapAll("  ", 4, texts(some))
 			p.rest(rest, string(alike[0].Resource))
 		}
 	}
+	if unseen := blocks.Untolerated(gaps); len(unseen) > 0 {
+		title("NOT SEEN")
+		list(unseen)
+	}
 	if held := toleratedGaps(gaps); len(held) > 0 {
 		title("UNREADABLE")
 		p.wrap("  ", 2, toleratedMeans+":")
-		p.wrapAll("  ", 4, texts(held))
+		list(held)
 	}
 	if len(skipped) > 0 {
 		title("NOT EVALUATED")

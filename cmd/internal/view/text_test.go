@@ -142,12 +142,17 @@ func TestTableCountsLikeGaps(t *testing.T) {
 		r.Gaps = append(r.Gaps, blocks.Gap{Resource: blocks.Pods, Name: fmt.Sprintf("pod-%d", i), Field: "spec", Reason: "is no object"})
 		r.SkippedChecks = append(r.SkippedChecks, audit.Skipped{Check: "ip/unallocated", Reason: fmt.Sprintf("not evaluated for 10.0.0.%d", i)})
 	}
+	for i := range 10 {
+		r.Gaps = append(r.Gaps, blocks.Gap{Resource: blocks.Pods, Name: fmt.Sprintf("odd-%d", i), Reason: "names no address", Tolerated: true})
+	}
 	r.Gaps = append(r.Gaps, blocks.Gap{Resource: blocks.VMs, Reason: "forbidden"})
 	r.SkippedChecks = append(r.SkippedChecks, audit.Skipped{Check: "node/no-block", Reason: "not evaluated for node n1"})
 	table, wide := render(t, "table", r, testOptions(80)), render(t, "wide", r, testOptions(80))
 	for text, want := range map[string][2]int{
 		"is no object":                {gapsShown, 20},
 		"not evaluated for 10.0.0.":   {shown, 20},
+		"names no address":            {gapsShown, 10},
+		"… and 4 more of pods (-o":    {1, 0},
 		"forbidden":                   {1, 1},
 		"not evaluated for node n1":   {1, 1},
 		"… and 14 more of pods (-o":   {1, 0},
