@@ -227,7 +227,7 @@ func TestMapStates(t *testing.T) {
 }
 
 // TestMapOfUnreadableBlock: a block that could not be read takes its place in pools of any
-// size, so that nobody takes it for free.
+// size, and is not free to be claimed.
 func TestMapOfUnreadableBlock(t *testing.T) {
 	for _, c := range []struct {
 		pool, block, object string
