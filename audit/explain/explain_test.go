@@ -335,7 +335,7 @@ func TestExplainBlockThatIsNotUnderstood(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines := explanationLines(e)
-		for _, want := range []string{"block: not known: a block that could not be understood", "node n1, confirmed; a block that could not be understood may be its own"} {
+		for _, want := range []string{"block: not known", "state: a block that could not be understood may hold it", "node n1, confirmed; a block that could not be understood may be its own"} {
 			if !holds(lines, want) {
 				t.Errorf("%s: it lacks %q:\n%s", asked, want, strings.Join(lines, "\n"))
 			}

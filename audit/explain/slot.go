@@ -43,13 +43,13 @@ func (x *explainer) noBlockSection(s *builder, slot netip.Prefix) {
 		s.fact("", "block", why)
 		return
 	}
-	_, claimable := x.SlotStatus(slot, p)
+	known := "does not exist"
 	if x.BlockMayCover(slot) {
-		s.fact("", "block", "not known: "+x.absentState(slot, p))
-	} else {
-		s.fact("", "block", "does not exist")
-		s.fact("", "state", x.absentState(slot, p))
+		known = "not known"
 	}
+	s.fact("", "block", known)
+	_, claimable := x.SlotStatus(slot, p)
+	s.fact("", "state", x.absentState(slot, p))
 	if names := x.ReservedBy(slot); len(names) > 0 {
 		extent := "in part"
 		if x.Reserved.Covers(slot) {

@@ -52,7 +52,7 @@ type reflector struct {
 	unmetAt   time.Time               // and when that list was asked for
 	bookmarks bool                    // they are known to reach what a list showed in time
 	stalled   string                  // since when the objects are out of date for too long, while they are
-	why       error                   // and what was the matter when that was noticed
+	why       error                   // and why, as far as staleness has found out
 	stop      context.CancelCauseFunc // ends the stream
 	conn      net.Conn                // that carries the stream, for HTTP/2
 }
