@@ -74,9 +74,9 @@ mutants: prepare ## break guards of the code one by one, and fail if a test that
 soak: prepare ## run the long tests: more fuzzing, more random states, longer storms, every crash point
 	$(GO) test -timeout 4h -run AgreesWithCalicoctl -count 60 ./audit/checks
 	CALICO_AUDIT_CAPACITY_SCRIPTS=200 $(GO) test -timeout 4h -run TestAllocatorAgrees -v ./audit/capacity
-	CALICO_AUDIT_EVERY_WRITE=1 $(GO) test -timeout 4h ./repair/datastore
-	CALICO_AUDIT_EVERY_WRITE=1 $(GO) test -timeout 4h -run 'Crash|ActsBetween|Killed' -v ./internal/storm
-	CALICO_AUDIT_EVERY_WRITE=1 $(GO) test -timeout 4h -v ./internal/story
+	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h ./repair/datastore
+	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h -run 'Crash|ActsBetween|Killed' -v ./internal/storm
+	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h -v ./internal/story
 	for seed in $$(seq 20); do CALICO_AUDIT_SEED=$$seed $(GO) test -timeout 30m -run 'TestStorm$$' -count 1 -v ./internal/storm || exit 1; done
 	CALICO_AUDIT_STORM=10m $(GO) test -timeout 4h -run TestStorm -count 3 -v ./internal/storm
 	CALICO_AUDIT_CHURN=10m $(GO) test -timeout 4h -run "TestWatch(Follows|IsCut)" -v ./blocks/cluster

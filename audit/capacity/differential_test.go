@@ -25,26 +25,21 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
-// The scripts of the differential test: how many, and the first one's seed.
-const (
-	envScripts = "CALICO_AUDIT_CAPACITY_SCRIPTS"
-	envSeed    = "CALICO_AUDIT_SEED"
-)
+// envScripts is the environment variable that sets how many scripts the differential test
+// plays.
+const envScripts = "CALICO_AUDIT_CAPACITY_SCRIPTS"
 
 // TestAllocatorAgrees plays random scripts on a real API server with Calico's own IPAM
 // client and, beside it, on an Allocator made of what was read there: each address that is
 // assigned, or not, and in the end each block and each affinity must be the same.
 func TestAllocatorAgrees(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
-	scripts, first := 10, uint64(1)
-	if text := os.Getenv(envSeed); text != "" {
-		n, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		first, scripts = n, 1
+	scripts, first := 10, testenv.Seed(t)
+	if os.Getenv(testenv.EnvSeed) != "" {
+		scripts = 1
 	}
 	if text := os.Getenv(envScripts); text != "" {
 		n, err := strconv.Atoi(text)
@@ -57,7 +52,7 @@ func TestAllocatorAgrees(t *testing.T) {
 	for i := range scripts {
 		seed := first + uint64(i)
 		if !t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { newScript(t, c, seed, total).play() }) {
-			t.Logf("%s=%d plays it again", envSeed, seed)
+			t.Logf("%s=%d plays it again", testenv.EnvSeed, seed)
 		}
 	}
 	t.Logf("%+v", *total)

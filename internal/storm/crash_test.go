@@ -13,14 +13,11 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
-
-// EnvEveryWrite makes the crash tests try every write, before and after, instead of
-// a sample that the seed decides.
-const EnvEveryWrite = "CALICO_AUDIT_EVERY_WRITE"
 
 // crashPoint is where a repair is killed, and how it goes on.
 type crashPoint struct {
@@ -68,7 +65,7 @@ var groups = []testcluster.Group{testcluster.CRDv1, testcluster.NativeV3}
 // what it comes to undisturbed.
 func TestCrashAtEveryWrite(t *testing.T) {
 	t.Parallel()
-	s := seed(t)
+	s := testenv.Seed(t)
 	for i, group := range groups {
 		t.Run(strings.ReplaceAll(string(group), "/", "-"), func(t *testing.T) {
 			t.Parallel()
@@ -78,7 +75,7 @@ func TestCrashAtEveryWrite(t *testing.T) {
 			all := requests()
 			for j, name := range slices.Sorted(maps.Keys(all)) {
 				// All kinds at once in both groups; a sample has each kind by itself in one.
-				if name != "all" && !everyWrite() && (s>>j)&1 != uint64(i) {
+				if name != "all" && !testenv.EveryCase() && (s>>j)&1 != uint64(i) {
 					continue
 				}
 				t.Run(name, func(t *testing.T) { x.crashes(t, all[name], r, did) })
@@ -146,7 +143,7 @@ func points(n int, r *rand.Rand) []crashPoint {
 			all = append(all, crashPoint{k: k + 1, after: i&1 != 0, resume: i&2 != 0})
 		}
 	}
-	if everyWrite() {
+	if testenv.EveryCase() {
 		return all
 	}
 	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })

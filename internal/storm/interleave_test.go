@@ -13,6 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
 	"github.com/calico-audit/calico-audit/repair/journal"
@@ -102,7 +103,7 @@ func (d *disturbance) pod(node string, fixed bool) {
 // itself nowhere, or the next repair mends it.
 func TestClusterActsBetweenWrites(t *testing.T) {
 	t.Parallel()
-	r := rand.New(rand.NewPCG(seed(t), 1))
+	r := rand.New(rand.NewPCG(testenv.Seed(t), 1))
 	x := newDamaged(t, testcluster.CRDv1)
 	request := requests()["all"]
 	plan := x.plan(t, request)
@@ -122,7 +123,7 @@ func TestClusterActsBetweenWrites(t *testing.T) {
 // of each verb and resource, one of the two that have done most harm in the field and
 // one more.
 func (x *damaged) chosen(writes []Write, k int, r *rand.Rand) []int {
-	if everyWrite() {
+	if testenv.EveryCase() {
 		all := make([]int, len(disturbances))
 		for i := range all {
 			all[i] = i

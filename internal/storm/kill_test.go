@@ -13,6 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/planner"
 )
@@ -37,12 +38,12 @@ func (v *victim) everywhere(t *testing.T, kinds ...repair.Kind) {
 	ends := map[string]func(t *testing.T, p killPoint){"resumed": v.resumed, "again": v.again, "planned-again": v.plannedAgain, "undone": v.undone}
 	names := slices.Sorted(maps.Keys(ends))
 	did := map[repair.Kind]bool{}
-	for i, p := range v.points(rand.New(rand.NewPCG(seed(t), 2))) {
+	for i, p := range v.points(rand.New(rand.NewPCG(testenv.Seed(t), 2))) {
 		did[v.kinds[p.k-1]] = true
 		for j, name := range names {
 			// In a sample, each point comes to one of the ends that finish, and every
 			// other one to an undo.
-			if everyWrite() || j == i%3 || name == "undone" && i%2 == 0 {
+			if testenv.EveryCase() || j == i%3 || name == "undone" && i%2 == 0 {
 				t.Run(p.String()+"-"+name, func(t *testing.T) { ends[name](t, p) })
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
 )
@@ -47,13 +48,13 @@ func (d *disturbance) claimLeft(node string) {
 // Then it goes on with what it has read before.
 func TestRepairActsBetweenCalicosWrites(t *testing.T) {
 	t.Parallel()
-	r := rand.New(rand.NewPCG(seed(t), 3))
+	r := rand.New(rand.NewPCG(testenv.Seed(t), 3))
 	x := newDamaged(t, testcluster.CRDv1)
 	request := requests()["all"]
 	request.StrictAffinity = nil
 	for _, call := range calls {
 		for k := 1; ; k++ {
-			if !everyWrite() {
+			if !testenv.EveryCase() {
 				k += r.IntN(6)
 			}
 			more := false

@@ -24,6 +24,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
 	"github.com/calico-audit/calico-audit/repair/journal"
@@ -61,7 +62,7 @@ func create(t *testing.T, c *testcluster.Cluster, r testcluster.Resource, namesp
 // it leaves nothing.
 func TestStormSecondary(t *testing.T) {
 	t.Parallel()
-	s := seed(t)
+	s := testenv.Seed(t)
 	klog.SetLogger(logr.Discard()) // each election is told
 	c, _ := secondaryCluster(t)
 	follow, stop := context.WithCancel(t.Context())

@@ -2,35 +2,18 @@ package storm
 
 import (
 	"context"
-	"math/rand/v2"
 	"os"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
-// EnvStorm says how long a storm lasts, EnvSeed with what seed it begins.
-const (
-	EnvStorm = "CALICO_AUDIT_STORM"
-	EnvSeed  = "CALICO_AUDIT_SEED"
-)
-
-func seed(t *testing.T) uint64 {
-	t.Helper()
-	s := rand.Uint64()
-	if text := os.Getenv(EnvSeed); text != "" {
-		var err error
-		if s, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("%s: %v", EnvSeed, err)
-		}
-	}
-	t.Logf("%s=%d", EnvSeed, s)
-	return s
-}
+// EnvStorm is the environment variable that sets how long a storm lasts, such as 10m.
+const EnvStorm = "CALICO_AUDIT_STORM"
 
 func length(t *testing.T) time.Duration {
 	t.Helper()
@@ -50,7 +33,7 @@ func length(t *testing.T) time.Duration {
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	s := seed(t)
+	s := testenv.Seed(t)
 	// Most API servers answer lists from a cache; some do not.
 	c := testcluster.Start(t, testcluster.Options{Groups: []testcluster.Group{testcluster.CRDv1, testcluster.KubeVirt}, WatchCache: s%2 == 0})
 	w := Storm(t, c, Config{
@@ -95,5 +78,3 @@ func (w *World) healAll(t *testing.T) {
 		t.Errorf("left after the storm was healed: %s", f)
 	}
 }
-
-func everyWrite() bool { return os.Getenv(EnvEveryWrite) != "" }

@@ -19,6 +19,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
@@ -282,7 +283,7 @@ func (v *victim) points(r *rand.Rand) []killPoint {
 		}
 	}
 	switch {
-	case everyWrite():
+	case testenv.EveryCase():
 		return all
 	case len(v.writes) < 10:
 		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })

@@ -14,6 +14,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
 // stays are the checks whose finding a new pool leaves: they are about one pool, whatever
@@ -41,7 +42,7 @@ func TestPreferredRemediesAreTheWayOut(t *testing.T) {
 		}
 		unseen := func(r *audit.Report, finding *audit.Finding) *remedies.Remedy {
 			advice := preferred(r, finding)
-			if finding.Check != f.check || finding.Severity < state.Warning || advice == nil || seen[f.way(advice)] && !everyState() {
+			if finding.Check != f.check || finding.Severity < state.Warning || advice == nil || seen[f.way(advice)] && !testenv.EveryCase() {
 				return nil
 			}
 			return advice

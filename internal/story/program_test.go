@@ -61,6 +61,3 @@ func run(t *testing.T, dir string, args ...string) (code int, stdout, stderr str
 	}
 	return command.ProcessState.ExitCode(), out.String(), log.String()
 }
-
-// everyState reports whether each state and each point is to be tried, and not a sample.
-func everyState() bool { return os.Getenv("CALICO_AUDIT_EVERY_WRITE") != "" }

@@ -19,6 +19,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -136,7 +137,7 @@ func (r *reader) paste(command string) string {
 					return "it does not show the command of an instruction: " + c
 				}
 			}
-			if subject := query(f.Subject); subject != "" && (asked[f.Check] < 3 || everyState()) {
+			if subject := query(f.Subject); subject != "" && (asked[f.Check] < 3 || testenv.EveryCase()) {
 				asked[f.Check]++
 				r.hear("calico-audit explain "+strings.Join(r.source, " ")+" "+subject, false)
 			}
@@ -259,7 +260,7 @@ func TestCommandsOfReports(t *testing.T) {
 		c := testcluster.Start(t, testcluster.Options{})
 		tried := map[string]bool{}
 		for _, f := range all {
-			if !f.live() || tried[f.check] && !everyState() {
+			if !f.live() || tried[f.check] && !testenv.EveryCase() {
 				continue
 			}
 			tried[f.check] = true

@@ -19,6 +19,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -268,7 +269,7 @@ func TestKilledConsolidation(t *testing.T) {
 	s := play(t, small)
 	all := s.deaths(t, consolidate)
 	all = append(all, s.deaths(t, rehome)...) // of the pods that borrow while one node has a block by now
-	if !everyState() {
+	if !testenv.EveryCase() {
 		r := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
 		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		all = all[:5]
@@ -328,7 +329,7 @@ func (s *story) goOn(t *testing.T, d death, dir, kubeconfig string) {
 	if !done && !same {
 		t.Errorf("it came to %v, and not killed to %v", got, d.to)
 	}
-	if everyState() && same && d.wait == 0 {
+	if testenv.EveryCase() && same && d.wait == 0 {
 		return
 	}
 	for range s.nodesWithoutBlocks(t) {

@@ -4,11 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"net/netip"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,32 +17,21 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/datastore"
 )
 
 // These tests write to a real API server; see internal/testcluster.
 
-// everyWrite is the environment variable that has tests try everything that they
-// otherwise take a sample of, and envSeed one that says which sample.
-const (
-	everyWrite = "CALICO_AUDIT_EVERY_WRITE"
-	envSeed    = "CALICO_AUDIT_SEED"
-)
-
 // sampled returns a function that reports whether the next case is to be tried: one in
 // n, as a seed decides that is printed.
 func sampled(t *testing.T, n int) func() bool {
 	t.Helper()
-	if os.Getenv(everyWrite) != "" {
+	if testenv.EveryCase() {
 		return func() bool { return true }
 	}
-	seed, err := strconv.ParseUint(os.Getenv(envSeed), 10, 64)
-	if err != nil {
-		seed = rand.Uint64() % 1e6
-	}
-	t.Logf("%s=%d", envSeed, seed)
-	r := rand.New(rand.NewPCG(seed, 11))
+	r := testenv.Rand(t)
 	return func() bool { return r.IntN(n) == 0 }
 }
 

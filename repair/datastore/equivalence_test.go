@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +20,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/storm"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/datastore"
 )
@@ -37,14 +36,11 @@ type deed struct {
 // copies of them, once with Calico's own client and once with this writer, in each
 // API group, and compares all objects of IPAM field for field.
 func TestEquivalence(t *testing.T) {
-	seeds := []uint64{1, uint64(time.Now().UnixNano() % 1e6)}
-	if os.Getenv(everyWrite) != "" {
-		for range 8 {
+	seeds := []uint64{testenv.Seed(t)}
+	if testenv.EveryCase() {
+		for range 9 {
 			seeds = append(seeds, rand.Uint64()%1e6)
 		}
-	}
-	if s, err := strconv.ParseUint(os.Getenv(envSeed), 10, 64); err == nil {
-		seeds = []uint64{s}
 	}
 	for _, seed := range seeds {
 		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) { equivalence(t, seed) })
@@ -52,7 +48,7 @@ func TestEquivalence(t *testing.T) {
 }
 
 func equivalence(t *testing.T, seed uint64) {
-	t.Logf("%s=%d", envSeed, seed)
+	t.Logf("%s=%d", testenv.EnvSeed, seed)
 	ctx := t.Context()
 	old := &bench{t, testcluster.Shared(t, testcluster.Options{}), testcluster.CRDv1}
 	native := &bench{t, testcluster.Shared(t, testcluster.Options{Groups: []testcluster.Group{testcluster.NativeV3}}), testcluster.NativeV3}
