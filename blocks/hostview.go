@@ -45,8 +45,8 @@ type HostView struct {
 	Namespaces []HostNamespace `json:"namespaces"`
 	// Gaps says what the agent could not read.
 	Gaps []string `json:"gaps,omitempty"`
-	// NamespacesComplete is true if Namespaces are all that hold addresses of the
-	// cluster's pools on the machine: every network namespace that a process, a thread,
+	// NamespacesComplete is true if Namespaces are all that hold addresses on the
+	// machine: every network namespace that a process, a thread,
 	// a mount or an open file holds or that one of the node's veth pairs leads into was
 	// found, and the addresses of each were read. An agent writes it if no gap of its
 	// own concerns namespaces. Readers set it for views without any gap, too, and clear

@@ -85,7 +85,7 @@ func (x *explainer) nodeHostsSection(s *builder, node string) {
 			}
 		}
 		s.fact(k.Source, "drops", phrase.List(dropping))
-		s.factf(k.Source, "namespaces", "%d with addresses of the cluster's pools", len(k.Namespaces))
+		s.factf(k.Source, "namespaces", "%d", len(k.Namespaces))
 	}
 	found := false
 	for _, g := range x.Views.Gaps() {

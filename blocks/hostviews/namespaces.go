@@ -16,23 +16,25 @@ type spacesDraft struct {
 	// are its addresses.
 	count  int
 	hostID string
-	host   []netip.Addr
-	// addresses are those of the namespace at hand, whether they concern the cluster's
-	// pools or not.
-	addresses []netip.Addr
+	host   []netip.Prefix
 	// said is true if the agent says whether they are complete, and complete what it
 	// says. lacking is what was left out here, or could not be understood.
 	said, complete bool
 	lacking        string
 }
 
+// hostHas reports whether the machine's own namespace has an address.
+func (s *spacesDraft) hostHas(a netip.Addr) bool {
+	return slices.ContainsFunc(s.host, func(p netip.Prefix) bool { return p.Addr() == a })
+}
+
 // takeHost notes the namespace at hand as the machine's own, and returns true if there
 // was one before.
-func (s *spacesDraft) takeHost(id string) (second bool) {
+func (s *spacesDraft) takeHost(n *blocks.HostNamespace) (second bool) {
 	if s.hostID != "" {
 		return true
 	}
-	s.hostID, s.host = id, slices.Clone(s.addresses)
+	s.hostID, s.host = n.ID, n.Addresses
 	return false
 }
 
@@ -44,7 +46,7 @@ func (d *viewDraft) finishSpaces() {
 		v.Machine = v.BootID + "/" + s.hostID
 	}
 	own := d.nodes[v.Node]
-	elsewhere := len(own) > 0 && s.hostID != "" && !slices.ContainsFunc(own, func(p netip.Prefix) bool { return slices.Contains(s.host, p.Addr()) })
+	elsewhere := len(own) > 0 && s.hostID != "" && !slices.ContainsFunc(own, func(p netip.Prefix) bool { return s.hostHas(p.Addr()) })
 	switch {
 	case d.listing:
 		v.NamespacesGap = "it is a listing of routes"
@@ -62,16 +64,15 @@ func (d *viewDraft) finishSpaces() {
 	v.NamespacesComplete = v.NamespacesGap == ""
 }
 
-// namespaces reads the network namespaces of a view. Addresses of other networks
-// than the cluster's pools are passed over, and namespaces that have no other. What is
-// wrong with an address leaves the address out, and what is wrong with anything else
-// the namespace.
+// namespaces reads the network namespaces of a view, with every address: an address
+// outside Calico's pools may be of a secondary network, and a namespace without addresses
+// may be a sandbox that holds an allocation. If an address is malformed, only the address is left out; if another
+// field is malformed, the namespace is.
 func (d *viewDraft) namespaces(r *decode.JSONReader) {
 	var partial bool // which the lacking of d.spaces tells
 	d.entries(r, "namespaces", "", &partial, func(r *decode.JSONReader, bad func(field, reason string)) (decode.Members, func()) {
 		var n blocks.HostNamespace
 		d.spaces.count++
-		d.spaces.addresses = d.spaces.addresses[:0]
 		known := decode.Members{
 			"id": (*decode.Word)(&n.ID), "name": &n.Name, "host": &n.Host, "sandbox": &n.Sandbox, "podUID": &n.PodUID, "processes": &n.Processes,
 			"addresses": func() { d.spaceAddresses(r, &n, bad) },
@@ -94,9 +95,8 @@ func (d *viewDraft) namespaces(r *decode.JSONReader) {
 			switch {
 			case n.ID == "":
 				bad(".id", "is missing")
-			case n.Host && d.spaces.takeHost(n.ID):
+			case n.Host && d.spaces.takeHost(&n):
 				bad(".host", "is a second one of the machine's own")
-			case len(n.Addresses) == 0:
 			case d.full(len(d.view.Namespaces), "namespaces"):
 			default:
 				n.Processes = max(n.Processes, len(n.Pids))
@@ -114,13 +114,9 @@ func (d *viewDraft) spaceAddresses(r *decode.JSONReader, n *blocks.HostNamespace
 		s := r.String()
 		r.Faults = r.Faults[:before]
 		p, ok := addressPrefix(s)
-		if ok {
-			d.spaces.addresses = append(d.spaces.addresses, p.Addr())
-		}
 		switch {
 		case !ok:
 			bad(".addresses["+strconv.Itoa(i)+"]", decode.NotA("address with a length", s))
-		case !d.concerned.Contains(p.Addr()):
 		case len(n.Addresses) < maxViewEntries:
 			n.Addresses = append(n.Addresses, p)
 		case d.spaces.lacking == "":

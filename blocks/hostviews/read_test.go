@@ -81,8 +81,8 @@ const goodView = `{"apiVersion": "calico-audit/v1alpha1", "kind": "HostView", "n
   {"id": "4026531840", "host": true, "addresses": ["192.168.0.5/24"], "hostInterfaces": [], "pids": [], "states": []}],
  "gaps": ["of 9 processes, 1 may not be asked"]}`
 
-// TestHostView: of a whole view everything arrives that concerns the cluster's
-// pools, and nothing else; in YAML and compressed it is the same.
+// TestHostView: the reader keeps every namespace and address, and the routes that concern
+// the cluster's pools; YAML and compressed files give the same.
 func TestHostView(t *testing.T) {
 	want := []blocks.HostView{{
 		Node: "n1", TakenAt: viewTime, RulesKnown: true, Authenticated: true,
@@ -97,8 +97,10 @@ func TestHostView(t *testing.T) {
 			{Dst: netip.MustParsePrefix("10.0.0.5/32"), Result: "unicast", Match: netip.MustParsePrefix("10.0.0.5/32"), Dev: "cali1", Table: "main"},
 		},
 		Namespaces: []blocks.HostNamespace{{
-			ID: "4026532200", Name: "cni-1", Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.5/32")}, HostInterfaces: []string{"cali1"},
+			ID: "4026532200", Name: "cni-1", Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.5/32"), netip.MustParsePrefix("172.17.0.1/16")}, HostInterfaces: []string{"cali1"},
 			Sandbox: "abc", PodUID: "u", Pids: []int{7}, Commands: []string{"java"}, States: []string{"D"}, Processes: 3,
+		}, {
+			ID: "4026531840", Host: true, Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.0.5/24")}, HostInterfaces: []string{},
 		}},
 	}}
 	var packed bytes.Buffer
@@ -237,7 +239,7 @@ func TestKeptHostViews(t *testing.T) {
 		"of the future":          {"n1.json", `12:00:00Z`, `13:00:00Z`, ""},
 	} {
 		r := readViews(t, hostviews.Options{}, viewFile(t, c.file, strings.Replace(goodView, c.old, c.now, 1)))
-		if len(r.Views) != 1 || len(r.Views[0].Namespaces) != 1 {
+		if len(r.Views) != 1 || len(r.Views[0].Namespaces) != 2 {
 			t.Errorf("%s: %d views, gaps %s", name, len(r.Views), gapText(r))
 			continue
 		}

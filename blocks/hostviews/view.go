@@ -32,7 +32,7 @@ type viewReader struct {
 	// nodes are the cluster's, each with the addresses that it has for BGP; nil if
 	// they were not read whole.
 	nodes map[string][]netip.Prefix
-	// concerned are the addresses of pools and blocks.
+	// concerned are the addresses of pools and blocks: other routes decide no verdict.
 	concerned *netipx.IPSet
 	// owned are each node's blocks.
 	owned   map[string][]netip.Prefix
