@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/signal"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 )
@@ -25,13 +27,25 @@ func main() {
 }
 
 func prepare(ctx context.Context) error {
-	for _, name := range programs.Names {
-		path, err := programs.Binary(ctx, name)
-		if err != nil {
-			return err
-		}
-		fmt.Println(path)
+	chains, ctx := errgroup.WithContext(ctx)
+	for _, chain := range programs.Chains {
+		chains.Go(func() error {
+			for _, name := range chain {
+				path, err := programs.Binary(ctx, name)
+				if err != nil {
+					return err
+				}
+				fmt.Println(path)
+			}
+			return nil
+		})
 	}
+	chains.Go(func() error { return generate(ctx) })
+	return chains.Wait()
+}
+
+// generate generates the CRDs of both API groups.
+func generate(ctx context.Context) error {
 	for _, group := range []testcluster.Group{testcluster.CRDv1, testcluster.NativeV3} {
 		crds, err := testcluster.CRDs(ctx, group)
 		if err != nil {
