@@ -27,23 +27,50 @@ import (
 	testneeds "github.com/calico-audit/calico-audit/internal/testenv"
 )
 
-// browser is a real browser without a window, for one test.
+// browser is a real browser without a window.
 type browser struct{ ctx context.Context }
 
-// startBrowser starts the browser, or skips the test where there is none. It ends
-// with the test.
+// chromium is the browser of all tests: one process, whose tabs share nothing but the cache.
+var chromium struct {
+	sync.Once
+	browser
+	end func()
+	err error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if chromium.end != nil {
+		chromium.end()
+	}
+	os.Exit(code)
+}
+
+// startBrowser returns the browser, or skips the test where there is none.
 func startBrowser(t testing.TB) browser {
 	t.Helper()
 	path := testneeds.Program(t, "chromium", "chromium")
-	o := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.UserDataDir(t.TempDir()))
-	alloc, endProcess := chromedp.NewExecAllocator(context.Background(), o...)
-	ctx, endTab := chromedp.NewContext(alloc)
-	t.Cleanup(func() { _ = chromedp.Cancel(ctx); endTab(); endProcess() })
-	if err := chromedp.Run(ctx); err != nil {
-		t.Fatalf("starting %s: %v", path, err)
+	chromium.Do(func() {
+		var dir string
+		if dir, chromium.err = os.MkdirTemp("", "calico-audit-page-"); chromium.err != nil {
+			return
+		}
+		o := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
+			chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.UserDataDir(dir))
+		alloc, endProcess := chromedp.NewExecAllocator(context.Background(), o...)
+		ctx, endTab := chromedp.NewContext(alloc)
+		chromium.browser, chromium.end = browser{ctx}, func() {
+			_ = chromedp.Cancel(ctx)
+			endTab()
+			endProcess()
+			_ = os.RemoveAll(dir)
+		}
+		chromium.err = chromedp.Run(ctx)
+	})
+	if chromium.err != nil {
+		t.Fatalf("starting %s: %v", path, chromium.err)
 	}
-	return browser{ctx}
+	return chromium.browser
 }
 
 // tab is a page in the browser. What goes wrong in it is kept.
