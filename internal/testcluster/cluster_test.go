@@ -197,6 +197,7 @@ func TestResetEmpties(t *testing.T) {
 		c.Create(ctx, Core[2], map[string]any{"metadata": map[string]any{"name": "p1", "namespace": "shop"}, "spec": pod}),
 		c.Create(ctx, CRDv1.Resource("ippools"), map[string]any{"metadata": named("pods"), "spec": pool}),
 		c.Create(ctx, CRDv1.Resource("ipamhandles"), map[string]any{"metadata": named("h1")}),
+		c.Create(ctx, CRDv1.Resource("felixconfigurations"), map[string]any{"metadata": named("default")}), // as a namespace is called, too
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -215,6 +216,42 @@ func TestResetEmpties(t *testing.T) {
 		}
 		if len(objects) != want {
 			t.Errorf("after a reset there are %d %s, not %d", len(objects), r.Resource, want)
+		}
+	}
+}
+
+// plays counts the runs of twoNodes.
+var plays int
+
+func twoNodes(ctx context.Context, c *Cluster) error {
+	plays++
+	for _, name := range []string{"n1", "n2"} {
+		if err := c.Create(ctx, Core[1], map[string]any{"metadata": map[string]any{"name": name}}); err != nil {
+			return err
+		}
+	}
+	return c.Backdate(ctx, time.Hour)
+}
+
+// TestPlay: a scenario runs once, and its state comes back as old as it was.
+func TestPlay(t *testing.T) {
+	c := Shared(t, Options{})
+	c.Play(t, twoNodes)
+	time.Sleep(1100 * time.Millisecond) // ages have whole seconds
+	if err := c.Reset(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.Play(t, twoNodes)
+	nodes, err := c.List(t.Context(), Core[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(nodes) != 2 || plays != 1 {
+		t.Fatalf("%d nodes after %d runs, want 2 after 1", len(nodes), plays)
+	}
+	for _, n := range nodes {
+		if age := time.Since(n.GetCreationTimestamp().Time); age < time.Hour || age > time.Hour+3*time.Second {
+			t.Errorf("node/%s is %v old, want an hour", n.GetName(), age)
 		}
 	}
 }

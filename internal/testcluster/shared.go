@@ -3,6 +3,8 @@ package testcluster
 import (
 	"context"
 	"fmt"
+	"reflect"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -14,16 +16,20 @@ var shared = struct {
 	clusters map[string]*Cluster
 }{clusters: map[string]*Cluster{}}
 
-// Shared returns a cluster that all tests of the process share which ask for
-// the same options, and empties it first (see [Cluster.Reset]). Tests that use
-// it must not run beside each other. The first call starts it; it ends with the
-// process. "go test -short" skips the test.
+// Shared returns a cluster that all tests of the process share which ask for the same
+// options, but for groups that are not Calico's: those come and go. It empties the cluster
+// first (see [Cluster.Reset]). Tests that use it must not run beside each other. The first
+// call starts it; it ends with the process. "go test -short" skips the test.
 func Shared(tb testing.TB, opts Options) *Cluster {
 	tb.Helper()
 	SkipIfShort(tb)
 	shared.Lock()
 	defer shared.Unlock()
-	key := fmt.Sprintf("%+v", opts)
+	if len(opts.Groups) == 0 {
+		opts.Groups = []Group{CRDv1}
+	}
+	calico := slices.DeleteFunc(slices.Clone(opts.Groups), func(g Group) bool { return g != CRDv1 && g != NativeV3 })
+	key := fmt.Sprintf("%v %v %v", calico, opts.WatchCache, opts.APIServerArgs)
 	c := shared.clusters[key]
 	if c == nil {
 		// The first test's own context would end before the others'.
@@ -45,8 +51,34 @@ func Shared(tb testing.TB, opts Options) *Cluster {
 	return c
 }
 
+// played holds the state that a scenario brought about, by its function's name.
+var played = struct {
+	sync.Mutex
+	states map[string]*savedState
+}{states: map[string]*savedState{}}
+
+// Play brings about the state of a scenario, a top-level function, on a cluster that was
+// just started or emptied, as if it had happened just now. Only the first call for a
+// scenario runs it; later calls store the objects that it left.
+func (c *Cluster) Play(tb testing.TB, scenario func(context.Context, *Cluster) error) {
+	tb.Helper()
+	played.Lock()
+	defer played.Unlock()
+	name := runtime.FuncForPC(reflect.ValueOf(scenario).Pointer()).Name()
+	var err error
+	if s := played.states[name]; s != nil {
+		err = c.restore(tb.Context(), s)
+	} else if err = scenario(tb.Context(), c); err == nil {
+		played.states[name], err = c.save(tb.Context())
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
 // reset makes a used cluster one that could be new.
 func (c *Cluster) reset(ctx context.Context, opts Options) error {
+	c.Groups = opts.Groups
 	if err := c.SetWatchCache(ctx, opts.WatchCache); err != nil {
 		return err
 	}

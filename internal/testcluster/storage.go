@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -129,14 +131,10 @@ func encodeStored(object runtime.Object) ([]byte, error) {
 // custom resources, and all namespaces but the API server's own. Users keep
 // their rights, and CRDs stay.
 func (c *Cluster) Reset(ctx context.Context) error {
-	for _, r := range append(customResources(), Core[1], Core[2], services) {
-		// The service kubernetes is the API server's own.
-		if err := c.deleteStored(ctx, storagePrefix(r), []string{"kubernetes"}); err != nil {
+	for _, r := range seeded() {
+		if err := c.deleteStored(ctx, storagePrefix(r)); err != nil {
 			return err
 		}
-	}
-	if err := c.deleteStored(ctx, storagePrefix(Core[0]), systemNamespaces); err != nil {
-		return err
 	}
 	return c.editStored(ctx, Core[0], func(object runtime.Object) error {
 		object.(*corev1.Namespace).Annotations = nil
@@ -144,10 +142,70 @@ func (c *Cluster) Reset(ctx context.Context) error {
 	})
 }
 
-// deleteStored deletes all that is stored under a prefix but what bears one of
-// the names to keep. It deletes one object at a time: the API server expects a
-// revision to change one object, and may answer too early where it changes many.
-func (c *Cluster) deleteStored(ctx context.Context, prefix string, keep []string) error {
+// seeded returns the kinds of which tests and seeding make objects.
+func seeded() []Resource { return slices.Concat(customResources(), Core, []Resource{services}) }
+
+// own reports whether a stored object is the API server's own: a system namespace or the
+// service kubernetes.
+func own(key string) bool {
+	name, namespace := strings.CutPrefix(key, storagePrefix(Core[0]))
+	return namespace && slices.Contains(systemNamespaces, name) || key == storageKey(services, "default", "kubernetes")
+}
+
+// savedState holds the objects that Reset would delete, as they were stored at a time.
+type savedState struct {
+	at      time.Time
+	objects []*mvccpb.KeyValue
+}
+
+func (c *Cluster) save(ctx context.Context) (*savedState, error) {
+	s := &savedState{at: time.Now()}
+	for _, r := range seeded() {
+		stored, err := c.Etcd.Get(ctx, storagePrefix(r), clientv3.WithPrefix())
+		if err != nil {
+			return nil, fmt.Errorf("reading stored %s: %w", r.Resource, err)
+		}
+		for _, kv := range stored.Kvs {
+			if !own(string(kv.Key)) {
+				s.objects = append(s.objects, kv)
+			}
+		}
+	}
+	return s, nil
+}
+
+// restore stores the objects of a state in a cluster that was Reset. Their times, ages in
+// whole seconds, are what they were when the state was saved.
+func (c *Cluster) restore(ctx context.Context, s *savedState) error {
+	passed := time.Since(s.at).Truncate(time.Second)
+	puts, putsCtx := errgroup.WithContext(ctx)
+	puts.SetLimit(parallelPuts)
+	for _, kv := range s.objects {
+		puts.Go(func() error {
+			object, err := decodeStored(kv.Value)
+			if err == nil {
+				err = MakeOlder(object, -passed)
+			}
+			var value []byte
+			if err == nil {
+				value, err = encodeStored(object)
+			}
+			if err == nil {
+				_, err = c.Etcd.Put(putsCtx, string(kv.Key), string(value))
+			}
+			if err != nil {
+				return fmt.Errorf("restoring %s: %w", kv.Key, err)
+			}
+			return nil
+		})
+	}
+	return puts.Wait()
+}
+
+// deleteStored deletes all objects stored under a prefix other than the API server's own.
+// It deletes one object at a time: the API server expects a revision to change one object,
+// and may answer too early where it changes many.
+func (c *Cluster) deleteStored(ctx context.Context, prefix string) error {
 	stored, err := c.Etcd.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
 		return fmt.Errorf("reading stored %s: %w", prefix, err)
@@ -156,7 +214,7 @@ func (c *Cluster) deleteStored(ctx context.Context, prefix string, keep []string
 	deletes.SetLimit(parallelPuts)
 	for _, kv := range stored.Kvs {
 		key := string(kv.Key)
-		if slices.Contains(keep, path.Base(key)) {
+		if own(key) {
 			continue
 		}
 		deletes.Go(func() error {
