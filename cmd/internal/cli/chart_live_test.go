@@ -84,24 +84,14 @@ func TestChartOnServer(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := seeding.StoryDrained(ctx, c); err != nil {
-		t.Fatal(err)
-	}
+	c.Play(t, seeding.StoryDrained)
 	apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: " + namespace + "}\n" + operatorCRDs())
 	if _, err := c.Kubectl(ctx, "wait", "--for=condition=Established", "crd", "--all"); err != nil {
 		t.Fatal(err)
 	}
-	rendered := func(values string) string {
-		t.Helper()
-		out, err := helm(t, values, "template", "calico-audit", "--namespace", namespace)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return out
-	}
 	checkChartNotes(t, c.KubeconfigPath())
 	for name, values := range chartValues {
-		t.Run(name, func(*testing.T) { apply(rendered(values), "--dry-run=server") })
+		t.Run(name, func(*testing.T) { apply(render(t, namespace, values), "--dry-run=server") })
 	}
 	if t.Failed() {
 		return
@@ -109,7 +99,7 @@ func TestChartOnServer(t *testing.T) {
 	if checkChartRelease(t, c); t.Failed() {
 		return
 	}
-	apply(rendered(everything + "guardRails: {mode: warn}\n"))
+	apply(render(t, namespace, everything+"guardRails: {mode: warn}\n"))
 
 	as := func(account string) string {
 		t.Helper()

@@ -112,13 +112,28 @@ func helm(t *testing.T, values string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// chart returns the objects that the chart renders to.
-func chart(t *testing.T, namespace, values string) (objects []*unstructured.Unstructured) {
+// renderings holds the output of render, by its arguments.
+var renderings = map[[2]string]string{}
+
+// render returns the text that the chart renders to. Helm runs once for the same arguments.
+func render(t *testing.T, namespace, values string) string {
 	t.Helper()
+	key := [2]string{namespace, values}
+	if out, ok := renderings[key]; ok {
+		return out
+	}
 	out, err := helm(t, values, "template", "calico-audit", "--namespace", namespace)
 	if err != nil {
 		t.Fatal(err)
 	}
+	renderings[key] = out
+	return out
+}
+
+// chart returns the objects that the chart renders to.
+func chart(t *testing.T, namespace, values string) (objects []*unstructured.Unstructured) {
+	t.Helper()
+	out := render(t, namespace, values)
 	for decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(out), 4096); ; {
 		o := &unstructured.Unstructured{}
 		switch err := decoder.Decode(&o.Object); {

@@ -85,9 +85,11 @@ func newExporter(env env) *cobra.Command {
 const (
 	minInterval       = time.Second
 	freshness         = 5 * time.Second
-	minAgentsInterval = 10 * time.Second
 	maxAgentsInterval = 5 * time.Minute
 )
+
+// minAgentsInterval is the least value of --agents-interval; tests lower it.
+var minAgentsInterval = 10 * time.Second
 
 // options checks the flags. All its errors are errors of usage.
 func (e *exporterCommand) options() (metrics.ExporterOptions, error) {

@@ -19,6 +19,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/blocks/cluster/agents"
+	"github.com/calico-audit/calico-audit/cmd/internal/cli"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
@@ -83,7 +84,8 @@ func TestExporterAgents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := exporter(t, kubeconfig, "--agents", "--agents-interval", "10s", "--agents-ca-file", filepath.Join(dir, "ca.crt"), "--agents-token-file", filepath.Join(dir, "token"))
+	cli.AllowAgentsInterval(t, time.Second)
+	e := exporter(t, kubeconfig, "--agents", "--agents-interval", "1s", "--agents-ca-file", filepath.Join(dir, "ca.crt"), "--agents-token-file", filepath.Join(dir, "token"))
 	e.restarted = true // the agents' connection to the API server is another's
 	e.ready()
 	// What is served first has the views of all who answer.

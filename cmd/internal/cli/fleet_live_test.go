@@ -48,15 +48,11 @@ func fleetConfig(t *testing.T, clusters map[string]string) string {
 // TestFleet: two clusters, one of them by two contexts, and one that
 // does not answer are one report, and each command in it names the context of its cluster.
 func TestFleet(t *testing.T) {
-	story := play(t, seeding.Story)
 	healthy := testcluster.Shared(t, testcluster.Options{Groups: []testcluster.Group{testcluster.NativeV3}})
-	old := testcluster.Start(t, testcluster.Options{})
-	if err := seeding.Healthy(t.Context(), old); err != nil {
+	if err := testcluster.CopyToNative(t.Context(), play(t, seeding.Healthy), healthy); err != nil {
 		t.Fatal(err)
 	}
-	if err := testcluster.CopyToNative(t.Context(), old, healthy); err != nil {
-		t.Fatal(err)
-	}
+	story := play(t, seeding.Story)
 	config := fleetConfig(t, map[string]string{"lab": healthy.KubeconfigPath(), "prod": story.KubeconfigPath(), "prod-admin": story.KubeconfigPath()})
 	run := func(args ...string) outcome {
 		t.Helper()

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -28,10 +29,11 @@ type railed struct {
 	s *seeding.Seeder
 }
 
-func newRailed(t *testing.T, dir string, groups ...testcluster.Group) *railed {
+// newRailed makes guard rails of an example's directory, for objects of an API group.
+func newRailed(t *testing.T, dir string, group testcluster.Group) *railed {
 	t.Helper()
 	ctx := t.Context()
-	c := testcluster.Start(t, testcluster.Options{Groups: groups})
+	c := testcluster.Shared(t, testcluster.Options{Groups: []testcluster.Group{testcluster.CRDv1, testcluster.NativeV3}})
 	s, err := seeding.New(c)
 	if err != nil {
 		t.Fatal(err)
@@ -48,10 +50,21 @@ func newRailed(t *testing.T, dir string, groups ...testcluster.Group) *railed {
 	}
 	_, err = s.Pod(ctx, seeding.Pod{Namespace: "default", Name: "web", Node: "a"})
 	r.must(err)
-	if len(groups) == 2 {
+	if group == testcluster.NativeV3 {
 		r.must(testcluster.CopyToNative(ctx, c, c))
 	}
-	r.kubectl("apply", "-k", filepath.Join("..", "..", "..", "examples", "kubernetes", dir))
+	// Without guard rails all may be deleted; those of the test before may hold for a moment.
+	pools := group.Resource("ippools")
+	await(t, "the pool may be deleted", func() bool {
+		err := c.Dynamic.Resource(pools.GroupVersionResource).Delete(ctx, "pods", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+		return err == nil
+	})
+	rails := filepath.Join("..", "..", "..", "examples", "kubernetes", dir)
+	r.kubectl("apply", "-k", rails)
+	t.Cleanup(func() {
+		_, err := c.Kubectl(context.WithoutCancel(ctx), "delete", "-k", rails)
+		r.must(err)
+	})
 	return r
 }
 
@@ -92,16 +105,11 @@ func (r *railed) inUse(group string) map[string]string {
 // TestGuardRails: what holds addresses in use is not deleted by hand, by an administrator
 // neither, and the message names the command that does it safely. What is free goes.
 func TestGuardRails(t *testing.T) {
-	t.Parallel()
-	for dir, groups := range map[string][]testcluster.Group{
-		"guard-rails":        {testcluster.CRDv1},
-		"guard-rails-native": {testcluster.CRDv1, testcluster.NativeV3},
-	} {
+	for dir, group := range map[string]testcluster.Group{"guard-rails": testcluster.CRDv1, "guard-rails-native": testcluster.NativeV3} {
 		t.Run(dir, func(t *testing.T) {
-			t.Parallel()
-			r := newRailed(t, dir, groups...)
-			group, _, _ := strings.Cut(string(groups[len(groups)-1]), "/")
-			r.hold(group)
+			r := newRailed(t, dir, group)
+			name, _, _ := strings.Cut(string(group), "/")
+			r.hold(name)
 		})
 	}
 }
@@ -136,7 +144,6 @@ func (r *railed) hold(group string) {
 // TestGuardRailsAndCalico: Calico's own client, calicoctl and kube-controllers are never
 // refused: they mark what they delete, once it is free to go.
 func TestGuardRailsAndCalico(t *testing.T) {
-	t.Parallel()
 	r := newRailed(t, "guard-rails", testcluster.CRDv1)
 	ctx := t.Context()
 	r.must(r.s.SetLeakGrace(ctx, 2*time.Second))
@@ -203,7 +210,6 @@ func (w *warnings) HandleWarningHeader(_ int, _, text string) {
 
 // TestGuardRailsWarn: as warnings they refuse nothing.
 func TestGuardRailsWarn(t *testing.T) {
-	t.Parallel()
 	r := newRailed(t, "guard-rails-warn", testcluster.CRDv1)
 	var w warnings
 	config := rest.CopyConfig(r.Config)

@@ -92,9 +92,7 @@ func evidence(f audit.Finding, name string) string {
 func play(t *testing.T, scenario func(context.Context, *testcluster.Cluster) error) *testcluster.Cluster {
 	t.Helper()
 	c := testcluster.Shared(t, testcluster.Options{})
-	if err := scenario(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
+	c.Play(t, scenario)
 	return c
 }
 

@@ -25,7 +25,7 @@ func TestSnapshotIsTheCluster(t *testing.T) {
 		c := play(t, scenario)
 		sameFromSnapshot(t, name, c)
 		if name == "story" {
-			native := testcluster.Start(t, testcluster.Options{Groups: []testcluster.Group{testcluster.NativeV3}})
+			native := testcluster.Shared(t, testcluster.Options{Groups: []testcluster.Group{testcluster.NativeV3}})
 			if err := testcluster.CopyToNative(t.Context(), c, native); err != nil {
 				t.Fatal(err)
 			}
@@ -111,7 +111,7 @@ func TestPartialSnapshot(t *testing.T) {
 // severity, address and CIDR.
 func TestSnapshotOfRandomStates(t *testing.T) {
 	for seed := uint64(1); seed <= 2; seed++ {
-		c := testcluster.Start(t, testcluster.Options{})
+		c := testcluster.Shared(t, testcluster.Options{})
 		if err := seeding.Random(t.Context(), c, seed); err != nil {
 			t.Fatal(err)
 		}
