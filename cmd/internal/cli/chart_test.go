@@ -104,7 +104,8 @@ func helm(t *testing.T, values string, args ...string) (string, error) {
 		args = append(args, "--kube-version", version)
 	}
 	cmd := exec.CommandContext(t.Context(), program, args...)
-	cmd.Env = []string{"HOME=" + t.TempDir()} // nothing of the user's, nor of a cluster
+	// Nothing of the user's, nor of a cluster; and Helm does not hold its requests back.
+	cmd.Env = []string{"HOME=" + t.TempDir(), "HELM_QPS=1000", "HELM_BURST_LIMIT=1000"}
 	out, err := cmd.Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		return string(out), errors.New(string(exit.Stderr))

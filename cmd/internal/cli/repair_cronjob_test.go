@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -45,20 +46,34 @@ func TestCronJob(t *testing.T) {
 
 	c := play(t, seeding.StoryDrained)
 	t.Chdir(t.TempDir()) // as workingDir is
-	kubeconfig, err := c.UserKubeconfig("repairer")
-	if err != nil {
-		t.Fatal(err)
-	}
-	run := func(rules []rbacv1.PolicyRule) outcome {
+	// as returns a kubeconfig of a user with these rights, once the API server heeds them.
+	as := func(user string, rules []rbacv1.PolicyRule) string {
 		t.Helper()
-		if err := c.Allow(t.Context(), "repairer", rules...); err != nil {
+		if err := c.Allow(t.Context(), user, rules...); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Second) // the API server takes a moment to heed changed rights
+		path, err := c.UserKubeconfig(user)
+		if err != nil {
+			t.Fatal(err)
+		}
+		await(t, user+" has rights", func() bool {
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Resource: "nodes"},
+			}}
+			review, err := c.Kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return review.Status.Allowed
+		})
+		return path
+	}
+	run := func(kubeconfig string) outcome {
+		t.Helper()
 		return calicoAudit(t, append(slices.Clone(args), "--kubeconfig", kubeconfig)...)
 	}
 	for _, verb := range []string{"patch", "delete"} {
-		got := run(withoutVerb(role.Rules, "ipamblocks", verb))
+		got := run(as("no-"+verb, withoutVerb(role.Rules, "ipamblocks", verb)))
 		if got.code != exit.CodeUnfinished || !strings.Contains(got.err, "the right to "+verb+" ipamblocks.crd.projectcalico.org (for release-block)") {
 			t.Errorf("without the right to %s blocks it ends with %d: %s", verb, got.code, got.err)
 		}
@@ -69,8 +84,9 @@ func TestCronJob(t *testing.T) {
 	if err := c.Kube.CoreV1().Nodes().Delete(t.Context(), "old-2", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	args = append(slices.Clone(args), "--grace=5s")
-	got := run(role.Rules)
+	args = append(slices.Clone(args), "--grace=2s")
+	kubeconfig := as("repairer", role.Rules)
+	got := run(kubeconfig)
 	if !strings.Contains(got.err, "must be seen twice") {
 		t.Errorf("no step has to wait, so that this shows nothing:\n%s", got.err)
 	}
@@ -80,7 +96,7 @@ func TestCronJob(t *testing.T) {
 	if journals, err := filepath.Glob("calico-audit-journal-*.jsonl"); err != nil || len(journals) != 1 {
 		t.Errorf("journals %v, %v", journals, err)
 	}
-	if got := run(role.Rules); got.code != exit.CodeOK || !strings.Contains(got.stdout, "No steps: nothing to do.") {
+	if got := run(kubeconfig); got.code != exit.CodeOK || !strings.Contains(got.stdout, "No steps: nothing to do.") {
 		t.Errorf("the next night it ends with %d\n%s%s", got.code, got.stdout, got.err)
 	}
 	for _, kind := range []string{"--leaked-ips", "--leaked-handles", "--strict-affinity=true"} {

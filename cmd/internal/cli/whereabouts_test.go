@@ -28,25 +28,38 @@ func TestReportWithoutSecondaryNetworks(t *testing.T) {
 `
 	more := filepath.Join(t.TempDir(), "more.yaml")
 	for _, example := range []string{"story", "dual-stack", "healthy"} {
-		report := func(t *testing.T, format, content string) string {
+		formats := []string{"table", "wide", "json", "yaml", "markdown", "junit", "name", "html"}
+		// report returns one report in all formats, and what is said on standard error.
+		report := func(content string) map[string]string {
 			t.Helper()
-			if err := os.WriteFile(more, []byte(content), 0o600); err != nil {
-				t.Fatal(err)
+			writeFile(t, more, content)
+			dir, out := t.TempDir(), map[string]string{}
+			args := []string{"report", "-f", filepath.Join("..", "..", "..", "examples", "snapshots", example), "-f", more, "--fail-on", "never"}
+			for _, format := range formats {
+				args = append(args, "-o", format+"="+filepath.Join(dir, format))
 			}
-			out := calicoAudit(t, "report", "-f", filepath.Join("..", "..", "..", "examples", "snapshots", example), "-f", more, "-o", format, "--fail-on", "never")
-			if out.code != 0 {
-				t.Fatalf("exit code %d: %s", out.code, out.err)
+			got := calicoAudit(t, args...)
+			if got.code != 0 {
+				t.Fatalf("exit code %d: %s", got.code, got.err)
 			}
-			return out.stdout + out.err
+			for _, format := range formats {
+				text, err := os.ReadFile(filepath.Join(dir, format))
+				if err != nil {
+					t.Fatal(err)
+				}
+				out[format] = string(text) + strings.ReplaceAll(got.err, dir, "")
+			}
+			return out
 		}
-		for _, format := range []string{"table", "wide", "json", "yaml", "markdown", "junit", "name", "html"} {
+		one, other := report(neither), report(installed)
+		for _, format := range formats {
 			t.Run(example+"/"+format, func(t *testing.T) {
-				without := report(t, format, neither)
+				without := one[format]
 				said := strings.ToLower(style.ReplaceAllString(without, ""))
 				if strings.Contains(said, "whereabouts") && format != "junit" { // which lists each check
 					t.Error("it speaks of Whereabouts")
 				}
-				if diff := cmp.Diff(without, report(t, format, installed)); diff != "" {
+				if diff := cmp.Diff(without, other[format]); diff != "" {
 					t.Errorf("with Whereabouts' kinds, and no objects of them (-without +with):\n%.2000s", diff)
 				}
 			})
