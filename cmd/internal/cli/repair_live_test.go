@@ -275,9 +275,19 @@ func TestApplyExits(t *testing.T) {
 	if s := statuses(got.result(t)); got.code != exit.CodeOK || s != "already, done" || got.result(t).Journal != "m.jsonl" || emptyBlocks(t, c) != 0 {
 		t.Errorf("going on ends with %d: %s, %d empty blocks left\n%s", got.code, s, emptyBlocks(t, c), got.err)
 	}
-	away := []string{"--kubeconfig", fleetConfig(t, nil), "--context", "dead"}
-	if got := calicoAudit(t, append([]string{"repair", "apply", "plan.json", "--yes"}, away...)...); got.code != exit.CodeUnfinished || !strings.Contains(got.err, "nothing was written") {
-		t.Errorf("without an API server it ends with %d: %s", got.code, got.err)
+}
+
+// TestApplyWithoutServer: a plan is not made, nor carried out, without an API server.
+func TestApplyWithoutServer(t *testing.T) {
+	testcluster.SkipIfShort(t) // it waits a quarter of a minute for one to come back
+	t.Parallel()
+	plan, away := filepath.Join(t.TempDir(), "plan.json"), []string{"--kubeconfig", fleetConfig(t, nil), "--context", "dead"}
+	if got := calicoAudit(t, "repair", "--empty-blocks", "-f", "../../../examples/snapshots/story-drained", "--out", plan); got.code != exit.CodeOK {
+		t.Fatalf("exit code %d: %s", got.code, got.err)
+	}
+	journal := filepath.Join(t.TempDir(), "journal.jsonl")
+	if got := calicoAudit(t, append([]string{"repair", "apply", plan, "--yes", "--journal", journal}, away...)...); got.code != exit.CodeUnfinished || !strings.Contains(got.err, "nothing was written") || exists(journal) {
+		t.Errorf("without an API server it ends with %d, journal: %t: %s", got.code, exists(journal), got.err)
 	}
 	if got := calicoAudit(t, append([]string{"repair", "--empty-blocks"}, away...)...); got.code != exit.CodeUnread {
 		t.Errorf("without an API server a plan ends with %d: %s", got.code, got.err)

@@ -23,6 +23,7 @@ func TestMain(m *testing.M) {
 // TestScripts runs the scripts of testdata/script: the program as people and
 // scripts call it, on the shipped examples.
 func TestScripts(t *testing.T) {
+	t.Parallel() // beside tests that wait
 	examples, err := filepath.Abs(filepath.Join("..", "..", "..", "examples", "snapshots"))
 	if err != nil {
 		t.Fatal(err)
