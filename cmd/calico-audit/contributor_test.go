@@ -21,7 +21,7 @@ import (
 // the repository, and sees it where users do: in the table, the page, the metrics of an
 // exporter and an alert of a real Prometheus.
 func TestContributor(t *testing.T) {
-	cluster := testcluster.Start(t, testcluster.Options{WatchCache: true})
+	cluster := testcluster.Shared(t, testcluster.Options{WatchCache: true})
 	tree := copyRepository(t)
 	followSteps(t, tree, "audit/checks/README.md")
 
