@@ -54,6 +54,9 @@ type lab struct {
 type viewedReader struct {
 	*cluster.Kubernetes
 	addresses func(node string) []netip.Prefix
+	// ahead is how far the times of readings are ahead of the API server's clock, because a
+	// test did not really wait; nil if it waits.
+	ahead *time.Duration
 }
 
 func (r viewedReader) Read(ctx context.Context) (*blocks.Snapshot, error) {
@@ -67,6 +70,9 @@ func (r viewedReader) Refresh(ctx context.Context, prev *blocks.Snapshot, refs [
 func (r viewedReader) viewed(s *blocks.Snapshot, err error) (*blocks.Snapshot, error) {
 	if err != nil {
 		return nil, err
+	}
+	if r.ahead != nil {
+		s.Cluster.TakenAt = s.Cluster.TakenAt.Add(*r.ahead)
 	}
 	s.Hosts = blocks.HostReading{Asked: true}
 	for i := range s.Nodes {
@@ -94,7 +100,7 @@ func newLab(t *testing.T, more ...testcluster.Group) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lab{t: t, c: c, group: testcluster.CRDv1, s: s, reader: viewedReader{Kubernetes: reader}}
+	l := &lab{t: t, c: c, group: testcluster.CRDv1, s: s, reader: viewedReader{Kubernetes: reader, ahead: new(time.Duration)}}
 	ctx := t.Context()
 	l.must(s.Init(ctx))
 	l.must(s.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true}))
@@ -139,7 +145,7 @@ func (l *lab) native() {
 	l.must(testcluster.CopyToNative(l.t.Context(), l.c, c))
 	reader, err := cluster.NewKubernetes(c.Config, cluster.KubernetesOptions{})
 	l.must(err)
-	l.c, l.group, l.reader, l.s = c, testcluster.NativeV3, viewedReader{Kubernetes: reader}, nil
+	l.c, l.group, l.reader.Kubernetes, l.s = c, testcluster.NativeV3, reader, nil
 	l.age()
 }
 
@@ -168,8 +174,14 @@ func (l *lab) spec(r testcluster.Resource, name string) map[string]any {
 	return nil
 }
 
-// grace is short, so that tests need not wait long for a second observation.
+// grace is that of the labs' plans. No test waits for it (see [lab.passes]).
 const grace = 2 * time.Second
+
+// passes is a Sleep that takes no time: the next reading is later instead.
+func (l *lab) passes(ctx context.Context, d time.Duration) error {
+	*l.reader.ahead += d
+	return ctx.Err()
+}
 
 var everything = repair.Request{
 	EmptyBlocks: true, OrphanAffinities: true, MissingAffinities: true, LeakedIPs: true, LeakedHandles: true, SoftDeleted: true, DeadNodes: true, UnrecordedIPs: true, MissingHandles: true,
@@ -213,9 +225,19 @@ func (l *lab) writer(j *journal.Journal) *datastore.Kubernetes {
 	return w
 }
 
-// apply carries a plan out.
+// isDue makes a plan older by its grace: the second observation is due at once.
+func isDue(p *repair.Plan) {
+	p.Grace.Duration = grace
+	p.CreatedAt.Time = p.CreatedAt.Add(-grace)
+	p.Seal()
+}
+
+// apply carries a plan out. Without a Sleep in the options, its waits take no time.
 func (l *lab) apply(ctx context.Context, p *repair.Plan, opts apply.Options) *repair.Result {
 	l.t.Helper()
+	if opts.Sleep == nil {
+		opts.Sleep = l.passes
+	}
 	j := l.journal(journal.Header{StartedAt: p.CreatedAt, Cluster: p.Cluster, Plan: p})
 	r, err := apply.Run(ctx, p, l.reader, l.writer(j), j, opts)
 	l.must(err)
@@ -229,7 +251,7 @@ func (l *lab) undo(r *repair.Result) *repair.Result {
 	l.must(err)
 	j := l.journal(journal.Header{Cluster: r.Cluster, Undoes: r.Journal})
 	w := l.writer(j)
-	out, err := apply.Undo(l.t.Context(), f, l.reader, w, j, apply.Options{})
+	out, err := apply.Undo(l.t.Context(), f, l.reader, w, j, apply.Options{Sleep: l.passes})
 	l.must(err)
 	return out
 }

@@ -47,7 +47,7 @@ func (l *lab) resume(p *repair.Plan, path string) *repair.Result {
 	l.must(err)
 	l.t.Cleanup(func() { _ = again.Close() })
 	w := l.writer(again)
-	r, err := apply.Run(l.t.Context(), p, l.reader, w, again, apply.Options{Resume: f})
+	r, err := apply.Run(l.t.Context(), p, l.reader, w, again, apply.Options{Resume: f, Sleep: l.passes})
 	l.must(err)
 	return r
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 	"github.com/calico-audit/calico-audit/repair"
@@ -261,10 +262,8 @@ func TestStaleSteps(t *testing.T) {
 			c.before(l)
 			l.age()
 			p := l.plan(everything, c.step)
-			p.CreatedAt.Time = p.CreatedAt.Add(-grace) // the second observation is due at once
 			c.between(l)
-			p.Grace.Duration = grace
-			p.Seal()
+			isDue(p)
 			r := l.apply(t.Context(), p, apply.Options{})
 			if got := became(r)[0]; !strings.HasPrefix(got, c.step+": "+c.want) {
 				t.Errorf("it came to %q (%s), want %q", got, r.Outcomes[0].Reason, c.want)
@@ -350,14 +349,21 @@ func (l *lab) threeEmpty() (*repair.Plan, []string) {
 func TestServerComesBack(t *testing.T) {
 	l := newLab(t)
 	p, steps := l.threeEmpty()
-	back := make(chan error, 1)
-	r := l.apply(t.Context(), p, apply.Options{Progress: func(o repair.Outcome) {
-		if o.Status == "" && o.Step.ID == steps[1] {
-			l.c.StopAPIServer()
-			go func() { back <- l.c.StartAPIServer(context.Background()) }()
-		}
-	}})
-	l.must(<-back)
+	waited := false
+	r := l.apply(t.Context(), p, apply.Options{
+		Progress: func(o repair.Outcome) {
+			if o.Status == "" && o.Step.ID == steps[1] {
+				l.c.StopAPIServer()
+			}
+		},
+		Sleep: func(ctx context.Context, _ time.Duration) error {
+			waited = true
+			return l.c.StartAPIServer(ctx)
+		},
+	})
+	if !waited {
+		t.Error("it did not wait for the API server")
+	}
 	l.wantOutcomes(r, steps[0]+": done", steps[1]+": done", steps[2]+": done")
 	l.settled()
 }
@@ -367,18 +373,41 @@ func TestServerComesBack(t *testing.T) {
 func TestServerStaysAway(t *testing.T) {
 	l := newLab(t)
 	p, steps := l.threeEmpty()
-	r := l.apply(t.Context(), p, apply.Options{
-		Sleep: func(context.Context, time.Duration) error { return nil },
+	j := l.journal(journal.Header{StartedAt: p.CreatedAt, Cluster: p.Cluster, Plan: p})
+	r, err := apply.Run(t.Context(), p, &awayReader{viewedReader: l.reader}, l.writer(j), j, apply.Options{
+		Sleep: l.passes,
 		Progress: func(o repair.Outcome) {
 			if o.Status == "" && o.Step.ID == steps[1] {
 				l.c.StopAPIServer()
 			}
 		},
 	})
+	l.must(err)
 	l.wantOutcomes(r, steps[0]+": done", steps[1]+": skipped Unread", steps[2]+": not-tried Unread")
 	l.must(l.c.StartAPIServer(t.Context()))
 	l.wantOutcomes(l.apply(t.Context(), p, apply.Options{}), steps[0]+": already", steps[1]+": done", steps[2]+": done")
 	l.settled()
+}
+
+// awayReader asks an API server that stays away once: each further attempt fails at once,
+// as the first one did after the client's own retries.
+type awayReader struct {
+	viewedReader
+	err error
+}
+
+func (r *awayReader) Read(ctx context.Context) (s *blocks.Snapshot, err error) {
+	if r.err == nil {
+		s, r.err = r.viewedReader.Read(ctx)
+	}
+	return s, r.err
+}
+
+func (r *awayReader) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []blocks.Ref) (s *blocks.Snapshot, err error) {
+	if r.err == nil {
+		s, r.err = r.viewedReader.Refresh(ctx, prev, refs)
+	}
+	return s, r.err
 }
 
 // TestInterruptedLive: Ctrl-C finishes the object in hand and leaves the rest.

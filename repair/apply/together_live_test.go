@@ -61,11 +61,11 @@ func TestReleasesTogether(t *testing.T) {
 	if len(p.Steps) != 3*each {
 		t.Fatalf("%d steps, refused %+v", len(p.Steps), p.Refused)
 	}
-	l.reader = viewedReader{Kubernetes: reader}
+	l.reader.Kubernetes = reader
 	j := l.journal(journal.Header{StartedAt: p.CreatedAt, Cluster: p.Cluster, Plan: p})
 	w, err := datastore.New(cfg, string(l.group), datastore.Options{Recorder: j})
 	l.must(err)
-	r, err := apply.Run(t.Context(), p, l.reader, w, j, apply.Options{Wait: true})
+	r, err := apply.Run(t.Context(), p, l.reader, w, j, apply.Options{Wait: true, Sleep: l.passes})
 	l.must(err)
 	if r.Count(repair.Done) != 3*each {
 		t.Fatal(became(r))

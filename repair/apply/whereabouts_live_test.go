@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
@@ -178,8 +177,7 @@ func TestWhereaboutsMeanwhile(t *testing.T) {
 			l := newSecondaryLab(t)
 			p := l.plan(secondary, halfRecorded, stranded, strandedAlone, lone)
 			p.Steps = slices.DeleteFunc(p.Steps, func(s repair.Step) bool { return s.ID != c.step })
-			p.Seal()
-			time.Sleep(grace)
+			isDue(p)
 			c.do(l)
 			l.age()
 			before := l.secondaryNow()
@@ -235,7 +233,7 @@ func TestWhereaboutsPodReturns(t *testing.T) {
 			})
 			w, err := datastore.New(cfg, string(l.group), datastore.Options{Recorder: j})
 			l.must(err)
-			r, err := apply.Run(t.Context(), p, l.reader, w, j, apply.Options{Wait: true})
+			r, err := apply.Run(t.Context(), p, l.reader, w, j, apply.Options{Wait: true, Sleep: l.passes})
 			l.must(err)
 			t.Log(r.Outcomes[0].Status, r.Outcomes[0].Reason)
 			if diff := cmp.Diff(reserved, l.spec(reservationCRD, "10.9.0.5")); diff != "" {

@@ -70,7 +70,7 @@ func (l *lab) dies(p *repair.Plan, at int, after bool) (path string, died bool) 
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = apply.Run(l.t.Context(), p, l.reader, w, j, apply.Options{Wait: true}) // that it failed shows in the cluster
+		_, _ = apply.Run(l.t.Context(), p, l.reader, w, j, apply.Options{Wait: true, Sleep: l.passes}) // that it failed shows in the cluster
 		died = false
 	}()
 	<-done
@@ -109,7 +109,7 @@ func TestWhereaboutsPodReturnsLate(t *testing.T) {
 			})
 			w, err := datastore.New(cfg, string(l.group), datastore.Options{Recorder: j})
 			l.must(err)
-			r, err := apply.Run(t.Context(), p, l.reader, w, j, apply.Options{Wait: true})
+			r, err := apply.Run(t.Context(), p, l.reader, w, j, apply.Options{Wait: true, Sleep: l.passes})
 			l.must(err)
 			t.Log(became(r), r.Outcomes[0].Reason)
 			if diff := cmp.Diff(reserved, l.spec(reservationCRD, at.name)); diff != "" {

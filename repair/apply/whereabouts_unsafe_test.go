@@ -118,7 +118,7 @@ func TestWhereaboutsSixUnsafeStates(t *testing.T) {
 			t.Run("plan, the state, Ready, apply", func(t *testing.T) {
 				l := newUnsafeLab(t)
 				p := l.only(s.step)
-				time.Sleep(grace)
+				isDue(p)
 				s.arises(l, func() {})
 				l.refuses(s)
 				l.outcome(p, s, s.applied, nil)
@@ -292,9 +292,8 @@ func (l *unsafeLab) outcome(p *repair.Plan, s unsafeState, want string, meantime
 	opts := apply.Options{Wait: meantime != nil, Sleep: func(ctx context.Context, d time.Duration) error {
 		if meantime != nil {
 			meantime()
-			time.Sleep(min(d, time.Second))
 		}
-		return ctx.Err()
+		return l.passes(ctx, d)
 	}}
 	j := l.journal(journal.Header{StartedAt: p.CreatedAt, Cluster: p.Cluster, Plan: p})
 	r, err := apply.Run(l.t.Context(), p, l.reader, l.writer(j), j, opts)
