@@ -25,6 +25,9 @@ type Node struct {
 	// Ready is true if the node's Ready condition is, NotReady if there is such a
 	// condition and it is not. A node that never reported has neither.
 	Ready, NotReady bool
+	// PodCIDRs are the node's ranges of pod addresses (spec.podCIDRs), from which
+	// host-local and cloud CNIs assign; Calico's IPAM does not use them.
+	PodCIDRs []netip.Prefix
 	// Addresses are the node's BGP addresses with the length of their subnet
 	// (projectcalico.org/IPv4Address and IPv6Address).
 	Addresses []netip.Prefix
@@ -138,6 +141,9 @@ type Extras struct {
 	// VM is the name of the KubeVirt VirtualMachineInstance that the pod runs, by the
 	// label vm.kubevirt.io/name or by an owner reference; empty for other pods.
 	VM string
+	// NoIPAM is true if the pod bypasses IPAM: it brings its own addresses
+	// (cni.projectcalico.org/ipAddrsNoIpam).
+	NoIPAM bool
 	// NetworkStatus is true if the pod has the annotation k8s.v1.cni.cncf.io/network-status,
 	// and it can be parsed.
 	NetworkStatus bool

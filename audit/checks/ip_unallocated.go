@@ -25,6 +25,9 @@ var ipUnallocated = audit.Check{
 	Run: func(st *state.State, f *audit.Findings) {
 		st.EachUnrecorded(func(x state.UnrecordedIP) {
 			a, users, pool := x.Addr, x.Users, x.Pool
+			if x.OtherIPAM != "" {
+				return
+			}
 			if st.BlockMayCover(netip.PrefixFrom(a, a.BitLen())) {
 				f.SkipPartial("not evaluated for %s: a block that cannot be read may record it", a)
 				return

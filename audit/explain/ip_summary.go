@@ -43,8 +43,10 @@ func (x *explainer) addressSummary(a netip.Addr, users []user, ref state.Allocat
 // unallocatedNote ends the summary of an address that something uses and no block
 // allocates.
 func (x *explainer) unallocatedNote(a netip.Addr, b *state.Block) string {
-	single := state.IPPrefix(a)
+	single, other := state.IPPrefix(a), x.OtherIPAMAt(a)
 	switch {
+	case other != "":
+		return "; " + other + "."
 	case x.unread(blocks.Blocks) != "":
 		return "; whether it is allocated is " + x.unread(blocks.Blocks) + "."
 	case b != nil:

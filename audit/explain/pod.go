@@ -50,6 +50,7 @@ func (x *explainer) podSection(s *builder, w *blocks.Workload) {
 	if w.HostNetwork {
 		s.fact(src, "network", "the host's: it uses its node's address, and none of Calico's IPAM")
 	}
+	s.fact(src, "IPAM", x.OtherIPAMOf(w))
 	s.fact(src, "sandbox", w.ContainerID)
 	if n := x.nodeNamed(w.Node); n != nil {
 		h := x.NodeState(w.Node)

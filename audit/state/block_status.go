@@ -71,7 +71,7 @@ func (st *State) blockStatus(h *NodeState, f blocks.Family) *NodeBlockStatus {
 	n := &NodeBlockStatus{Host: h, Family: f, Pools: st.WorkloadPools(h.Node, f)}
 	mine := n.Pools
 	for _, w := range h.Workloads {
-		if !w.Live() {
+		if !st.Assigned(w) {
 			continue
 		}
 		asked, asks := st.RequestedPools(w, f)

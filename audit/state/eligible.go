@@ -139,7 +139,7 @@ func (st *State) indexAsked() {
 	for _, w := range st.Workloads {
 		for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
 			names := st.requestedNames(w, f)
-			if len(names) == 0 || !w.Live() {
+			if len(names) == 0 || !st.Assigned(w) {
 				continue
 			}
 			if key := f.String() + strings.Join(names, " "); !known[key] {

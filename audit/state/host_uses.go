@@ -26,12 +26,18 @@ func (st *State) SecondOwners(a netip.Addr) []hosts.Use { return st.seconds[a] }
 // findFreeUses finds the addresses in use that no block records: free ones of a
 // block, and those of an enabled pool that lie in no block.
 func (st *State) findFreeUses() {
+	if st.otherIPAM.Cluster {
+		return // no datastore of Calico's says who has an address
+	}
 	st.Views.EachUse(func(a netip.Addr, uses []hosts.Use) {
 		if !slices.ContainsFunc(uses, hosts.Use.Owner) || st.Reserved.Contains(a) {
 			return
 		}
 		if _, allocated := st.Allocation(a); allocated {
 			return // a cooling one, too, which is not handed out yet
+		}
+		if st.OtherIPAMAt(a) != "" {
+			return
 		}
 		pool, b := st.PoolOf(IPPrefix(a)), st.CoveringBlock(a)
 		switch {

@@ -7,7 +7,9 @@ import (
 )
 
 // OutOfBlocks reports whether a pool for workloads has no block left to claim.
-func (p *Pool) OutOfBlocks() bool { return p.ServesWorkloads() && p.Slots.Allocatable.IsZero() }
+func (p *Pool) OutOfBlocks() bool {
+	return p.ServesWorkloads() && !p.unused && p.Slots.Allocatable.IsZero()
+}
 
 // BlocksLeft counts the blocks of a pool that can be claimed, or could once what may be
 // released is: each once.
@@ -24,13 +26,13 @@ func (p *Pool) BlocksLeft() blocks.Count {
 // LowOnBlocks reports whether under 2 or under 10 % of a workload pool's blocks are left.
 func (p *Pool) LowOnBlocks() bool {
 	left := p.BlocksLeft()
-	return p.ServesWorkloads() && (left.Cmp(blocks.CountOf(2)) < 0 || left.Times(10).Cmp(p.Slots.Capacity) < 0)
+	return p.ServesWorkloads() && !p.unused && (left.Cmp(blocks.CountOf(2)) < 0 || left.Times(10).Cmp(p.Slots.Capacity) < 0)
 }
 
 // LowOnAddresses reports whether under 10 % of the addresses of a pool that assigns
 // automatically are left to hand out.
 func (p *Pool) LowOnAddresses() bool {
-	return !p.Disabled && p.Automatic && p.Addrs.Available.Times(10).Cmp(p.Addrs.Capacity) < 0
+	return !p.Disabled && p.Automatic && !p.unused && p.Addrs.Available.Times(10).Cmp(p.Addrs.Capacity) < 0
 }
 
 // Releasable returns the blocks of a pool that may be released now.

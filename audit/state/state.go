@@ -63,6 +63,8 @@ type State struct {
 	optional map[blocks.Family]bool
 	// asked are the sets of pools that live pods ask for, each once.
 	asked [][]*Pool
+	// otherIPAM are the pods whose addresses Calico's IPAM does not assign.
+	otherIPAM OtherIPAM
 	// poolsOf are the pools of each CIDR, and poolBits the lengths of these CIDRs.
 	poolsOf    map[netip.Prefix][]*Pool
 	poolBits   map[blocks.Family][]int
@@ -100,6 +102,8 @@ type Pool struct {
 	ReclaimableKnown bool
 	// Needed is how many blocks the nodes that the pool selects will need.
 	Needed blocks.Count
+	// unused is true while no pod of the cluster gets its address from Calico's IPAM.
+	unused bool
 	// takeover are the empty blocks that Calico's allocator would take for another
 	// node than their owner; Slots.Allocatable counts them, too.
 	takeover []*Block
@@ -214,10 +218,11 @@ func New(s *blocks.Snapshot, o Options) *State {
 	st.indexBlocks()
 	st.indexHosts()
 	st.indexSelection()
-	st.indexWorkloads()
-	st.indexAsked()
 	st.indexOwnership()
 	st.indexUses()
+	st.findOtherIPAM()
+	st.indexWorkloads()
+	st.indexAsked()
 	st.indexTunnels()
 	st.indexVanished()
 	st.findBorrows()
@@ -433,7 +438,7 @@ func Bare(bs []*Block) []*blocks.Block {
 
 // demand is how many blocks the nodes that a pool selects will need.
 func (st *State) demand(p *Pool) blocks.Count {
-	if !p.ServesWorkloads() || !p.Automatic {
+	if !p.ServesWorkloads() || !p.Automatic || p.unused {
 		return blocks.Count{}
 	}
 	n := blocks.Count{}

@@ -25,24 +25,15 @@ type use struct {
 	recorded bool
 }
 
-func (st *State) indexWorkloads() {
-	var families [7]bool
-	st.optional = map[blocks.Family]bool{}
+// indexUses lists the addresses that pods name, and notes which of them each block has and
+// which it records: of blocks that overlap, the most specific one that records an address
+// tells.
+func (st *State) indexUses() {
 	st.uses = make([]use, 0, len(st.Workloads))
 	for i, w := range st.Workloads {
 		for a := range w.Addresses {
 			elsewhere := !slices.Contains(w.StatusIPs, a) && !slices.Contains(w.AnnotationIPs, a)
 			st.uses = append(st.uses, use{addr: a, pod: int32(i), elsewhere: elsewhere})
-			families[blocks.FamilyOf(a)] = families[blocks.FamilyOf(a)] || w.Live() && !elsewhere
-		}
-		if w.HostNetwork {
-			continue
-		}
-		if four, six := w.HasFamily(blocks.IPv4), w.HasFamily(blocks.IPv6); w.Live() && four != six {
-			st.optional[blocks.IPv4], st.optional[blocks.IPv6] = st.optional[blocks.IPv4] || six, st.optional[blocks.IPv6] || four
-		}
-		if h := st.nodeStates[w.Node]; h != nil {
-			h.Workloads = append(h.Workloads, w)
 		}
 	}
 	slices.SortFunc(st.uses, func(a, b use) int {
@@ -51,23 +42,6 @@ func (st *State) indexWorkloads() {
 		}
 		return cmp.Compare(a.pod, b.pod)
 	})
-	if !families[blocks.IPv4] && !families[blocks.IPv6] && slices.ContainsFunc(st.Workloads, func(w *blocks.Workload) bool { return w.Waiting() }) {
-		// No pod has an address and some wait for one: the families are those that
-		// they could get, so that a cluster in which nothing starts has verdicts.
-		for _, p := range st.Pools {
-			families[p.Family()] = families[p.Family()] || p.Allows(blocks.UseWorkload)
-		}
-	}
-	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
-		if families[f] {
-			st.Families = append(st.Families, f)
-		}
-	}
-}
-
-// indexUses notes which of the addresses that pods name each block has, and which of them
-// it records: of blocks that overlap, the most specific one that records an address tells.
-func (st *State) indexUses() {
 	for _, b := range st.IPBlocks { // those that lie in others come after them
 		last := netipx.PrefixLastIP(b.CIDR)
 		first, _ := slices.BinarySearchFunc(st.uses, b.CIDR.Addr(), useAt)
@@ -81,6 +55,40 @@ func (st *State) indexUses() {
 				r := AllocationRef{b, ordinal}
 				u.recorded = r.Attributes() == nil || r.Kind() != UseCooling
 			}
+		}
+	}
+}
+
+// indexWorkloads gives nodes their pods, and settles which families count.
+func (st *State) indexWorkloads() {
+	var families [7]bool
+	st.optional = map[blocks.Family]bool{}
+	for _, u := range st.uses {
+		if w := st.podOf(u); !u.elsewhere && st.Assigned(w) {
+			families[blocks.FamilyOf(u.addr)] = true
+		}
+	}
+	for _, w := range st.Workloads {
+		if w.HostNetwork {
+			continue
+		}
+		if four, six := w.HasFamily(blocks.IPv4), w.HasFamily(blocks.IPv6); four != six && st.Assigned(w) {
+			st.optional[blocks.IPv4], st.optional[blocks.IPv6] = st.optional[blocks.IPv4] || six, st.optional[blocks.IPv6] || four
+		}
+		if h := st.nodeStates[w.Node]; h != nil {
+			h.Workloads = append(h.Workloads, w)
+		}
+	}
+	if !families[blocks.IPv4] && !families[blocks.IPv6] && slices.ContainsFunc(st.Workloads, func(w *blocks.Workload) bool { return w.Waiting() && st.Assigned(w) }) {
+		// No pod has an address and some wait for one: the families are those that
+		// they could get, so that a cluster in which nothing starts has verdicts.
+		for _, p := range st.Pools {
+			families[p.Family()] = families[p.Family()] || p.Allows(blocks.UseWorkload)
+		}
+	}
+	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+		if families[f] {
+			st.Families = append(st.Families, f)
 		}
 	}
 }

@@ -38,8 +38,10 @@ var nodes = describe(Kind{
 	keeps: object("", 0,
 		metaMask(classNode, true, allLabels, annotations(nodeAnnotationClasses())),
 		object("spec", 2,
+			value("podCIDR", 1, classAddresses),
 			&fieldMask{key: "unschedulable", num: 4, schema: schemaBool, class: classNumber},
-			listOf("taints", 5, object("", 0, value("key", 1, classTaint), value("effect", 3, classWord)))),
+			listOf("taints", 5, object("", 0, value("key", 1, classTaint), value("effect", 3, classWord))),
+			listOf("podCIDRs", 7, value("", 7, classAddresses))),
 		object("status", 3,
 			&fieldMask{key: "allocatable", num: 2, schema: schemaQuantities, wants: func(k string) bool { return k == "pods" }, class: classQuantity},
 			listOf("conditions", 4, object("", 0, value("type", 1, classWord), value("status", 2, classWord))),
@@ -87,7 +89,10 @@ func (d *Decoder) node(r *JSONReader, n *blocks.Node) bool {
 				n.OursSince = at
 			}
 		},
-	}, r.members(Members{"unschedulable": &n.Unschedulable, "taints": func() { d.taints(r, n) }}), r.members(Members{
+	}, r.members(Members{"unschedulable": &n.Unschedulable, "taints": func() { d.taints(r, n) },
+		"podCIDR":  func() { podCIDR(r, n) },
+		"podCIDRs": func() { r.Array(func(int) { podCIDR(r, n) }) },
+	}), r.members(Members{
 		"allocatable": func() { r.Fields(Members{"pods": func() { n.AllocatablePods = allocatablePods(r) }}) },
 		"conditions": func() {
 			d.conditions(r, func(kind, status, _ []byte) {
@@ -112,6 +117,7 @@ func (d *Decoder) node(r *JSONReader, n *blocks.Node) bool {
 	}
 	slices.SortFunc(n.Tunnels, func(a, b blocks.Tunnel) int { return a.Addr.Compare(b.Addr) })
 	slices.SortFunc(n.Addresses, blocks.ComparePrefixes)
+	slices.SortFunc(n.PodCIDRs, blocks.ComparePrefixes)
 	slices.Sort(n.Taints)
 	return d.whole(r, &n.Meta, anywhere)
 }
@@ -146,6 +152,19 @@ func (d *Decoder) nodeAnnotation(r *JSONReader, n *blocks.Node, key, value []byt
 		n.Ours = d.str(value)
 	case annotationRRClusterID:
 		n.RouteReflectorID = d.str(value)
+	}
+}
+
+// podCIDR adds a range of pod addresses, which the API server repeats: spec.podCIDR is the
+// first of spec.podCIDRs.
+func podCIDR(r *JSONReader, n *blocks.Node) {
+	s, _ := r.str()
+	p, ok := blocks.ParseNetwork(string(s))
+	if !ok && len(s) > 0 {
+		r.Fault(NotA("CIDR", s))
+	}
+	if ok && !slices.Contains(n.PodCIDRs, p.Masked()) {
+		n.PodCIDRs = append(n.PodCIDRs, p.Masked())
 	}
 }
 

@@ -19,6 +19,7 @@ const (
 	annotationPoolsV4     = "cni.projectcalico.org/ipv4pools"
 	annotationPoolsV6     = "cni.projectcalico.org/ipv6pools"
 	annotationAddresses   = "cni.projectcalico.org/ipAddrs"
+	annotationNoIPAM      = "cni.projectcalico.org/ipAddrsNoIpam"
 )
 
 // Annotations by which a pod's author asks not to evict it, of the cluster autoscaler
@@ -60,7 +61,7 @@ var podAnnotations = &fieldMask{key: "annotations", num: 12, schema: schemaMap, 
 	annotationPodIP: classAddresses, annotationPodIPs: classAddresses, annotationContainerID: classSandbox,
 	annotationPoolsV4: classPoolList, annotationPoolsV6: classPoolList,
 	annotationNetworks: classNetworks, annotationNetworksOld: classNetworks,
-	annotationAddresses: classStub, annotationSafeToEvict: classBool, annotationPreventEviction: classBool,
+	annotationAddresses: classStub, annotationNoIPAM: classStub, annotationSafeToEvict: classBool, annotationPreventEviction: classBool,
 }}
 
 // condition keeps what an entry of status.conditions says.
@@ -181,6 +182,10 @@ func (d *Decoder) podAnnotation(r *JSONReader, p *blocks.Workload, key, value []
 		p.Extend().PoolsV6 = d.poolNames(r, value)
 	case annotationAddresses:
 		p.StaticAddress = len(value) > 0
+	case annotationNoIPAM:
+		if len(value) > 0 {
+			p.Extend().NoIPAM = true
+		}
 	case annotationSafeToEvict:
 		p.NoEviction = p.NoEviction || string(value) == "false"
 	case annotationPreventEviction:

@@ -207,7 +207,11 @@ func (m *manifest) node(n *blocks.Node) {
 	}
 	meta := metadata(n.Meta)
 	meta["labels"], meta["annotations"] = n.Labels, annotations
-	m.add("v1", "Node", meta, map[string]any{"unschedulable": n.Unschedulable, "taints": taints}, status)
+	spec := map[string]any{"unschedulable": n.Unschedulable, "taints": taints}
+	if len(n.PodCIDRs) > 0 {
+		spec["podCIDR"], spec["podCIDRs"] = n.PodCIDRs[0].String(), texts(n.PodCIDRs)
+	}
+	m.add("v1", "Node", meta, spec, status)
 }
 
 func poolAnnotations(v4, v6 []string) map[string]any {
@@ -245,6 +249,9 @@ func (m *manifest) pod(p *blocks.Workload) {
 	set(annotations, "cni.projectcalico.org/containerID", p.ContainerID)
 	if p.StaticAddress {
 		annotations["cni.projectcalico.org/ipAddrs"] = fmt.Sprintf("[%q]", joined(p.StatusIPs))
+	}
+	if e.NoIPAM {
+		annotations["cni.projectcalico.org/ipAddrsNoIpam"] = fmt.Sprintf("[%q]", joined(p.StatusIPs))
 	}
 	if p.NoEviction {
 		annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"] = "false"

@@ -53,6 +53,9 @@ func (p *parser) node(w words) {
 	for _, a := range w.opts["addr"] {
 		n.Addresses = append(n.Addresses, netip.MustParsePrefix(a))
 	}
+	for _, c := range w.opts["podcidr"] {
+		n.PodCIDRs = append(n.PodCIDRs, netip.MustParsePrefix(c))
+	}
 	for _, t := range w.opts["tunnel"] {
 		kind, addr, _ := strings.Cut(t, "@")
 		n.Tunnels = append(n.Tunnels, blocks.Tunnel{Type: tunnelTypes[kind], Addr: netip.MustParseAddr(addr)})
@@ -188,6 +191,9 @@ func (p *parser) pod(w words) {
 		e.NetworkIPs = append(e.NetworkIPs, netip.MustParseAddr(a))
 	}
 	attach(&pod, w)
+	if w.has("noipam") {
+		pod.Extend().NoIPAM = true
+	}
 	if w.has("vmi") {
 		pod.Extend().VM = w.get("vmi")
 	}

@@ -46,7 +46,7 @@ var flags = map[string]bool{
 	"noauto": true, "none": true, "nomesh": true, "vm": true, "unlabelled": true, "bpf": true, "oneway": true, "workloads": true,
 	"agent": true, "routes": true, "partial": true, "host": true, "inner": true,
 	"unpinned": true, "noseq": true, "notready": true, "outofservice": true, "ofvm": true,
-	"complete": true, "unauth": true, "ours": true, "ready": true, "claim": true, "noevict": true, "static": true, "once": true, "scratch": true,
+	"complete": true, "unauth": true, "ours": true, "ready": true, "claim": true, "noevict": true, "static": true, "once": true, "scratch": true, "noipam": true,
 	"sliced": true, "nooverlap": true, "otheripam": true, "netstatus": true,
 }
 

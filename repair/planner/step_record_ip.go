@@ -9,6 +9,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/recordable"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -28,7 +29,11 @@ var recordIP = &repair.StepKind{
 	Rights:     []repair.Right{repair.May(blocks.Blocks, "get create patch"), repair.May(blocks.Affinities, "get list create patch delete"), repair.May(blocks.Handles, "get create patch delete")},
 	UndoRights: []repair.Right{repair.May(blocks.Blocks, "get create patch"), repair.May(blocks.Affinities, "get list create patch delete"), repair.May(blocks.Handles, "get create patch delete")},
 	Propose: func(p *repair.Proposals) {
-		for _, u := range p.State.Recordable() {
+		if other := p.State.OtherIPAM(); other.Cluster {
+			p.Refuse(repair.Concern{Target: state.ClusterSubject(p.State)}, repair.RefusedSpecial, "no address is recorded: %s", other.Reason)
+			return
+		}
+		for _, u := range recordable.Of(p.State) {
 			if p.Wants(unrecordedConcern(u).Target) {
 				proposeRecord(p, u)
 			}
@@ -135,7 +140,7 @@ func unconfirmedClaim(st *state.State, s *repair.Step) *blocks.Affinity {
 
 // attributesFor are those that the CNI plugin gives a pod's address (cni-plugin
 // pkg/ipamplugin/ipam_plugin.go, cmdAdd).
-func attributesFor(st *state.State, u *state.UnrecordedIP) map[string]string {
+func attributesFor(st *state.State, u *recordable.Address) map[string]string {
 	pod := u.Users[0].Pod
 	return map[string]string{"pod": pod.Name, "namespace": pod.Namespace, "node": pod.Node, "timestamp": st.Cluster.TakenAt.UTC().String()}
 }
@@ -156,8 +161,8 @@ func recordedIn(st *state.State, a netip.Addr) netip.Prefix {
 
 // unrecordedAt returns an unrecorded address with its verdict; nil if it is recorded, or
 // not in use.
-func unrecordedAt(st *state.State, a netip.Addr) *state.UnrecordedIP {
-	for _, u := range st.Recordable() {
+func unrecordedAt(st *state.State, a netip.Addr) *recordable.Address {
+	for _, u := range recordable.Of(st) {
 		if u.Addr == a {
 			return u
 		}
@@ -172,7 +177,7 @@ func ordinalIn(block netip.Prefix, a netip.Addr) int {
 	return ordinal
 }
 
-func unrecordedConcern(u *state.UnrecordedIP) repair.Concern {
+func unrecordedConcern(u *recordable.Address) repair.Concern {
 	c := repair.Concern{Target: state.IPSubject(u.Addr, u.Users[0].Node), Pools: state.PoolsOf(u.Pool), Nodes: []string{u.Host}}
 	for _, x := range u.Users {
 		c.Nodes = append(c.Nodes, x.Node)
@@ -183,7 +188,7 @@ func unrecordedConcern(u *state.UnrecordedIP) repair.Concern {
 	return c
 }
 
-func proposeRecord(p *repair.Proposals, u *state.UnrecordedIP) {
+func proposeRecord(p *repair.Proposals, u *recordable.Address) {
 	c := unrecordedConcern(u)
 	if bars(p, c, u.Bar) {
 		return

@@ -1,0 +1,44 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
+	"github.com/calico-audit/calico-audit/audit/state"
+)
+
+var configOtherIPAM = audit.Check{
+	ID:         "config/other-ipam",
+	Title:      "pods do not get their addresses from Calico's IPAM",
+	Severities: []state.Severity{state.Info},
+	Why: "The pods' addresses come from host-local (Canal, flannel), from a cloud's CNI, or from the pods' own annotation ipAddrsNoIpam. Calico's IPAM never records them. " +
+		"ip/unallocated, node/no-block and the checks of pools ignore these pods, and no plan records their addresses.",
+	Confirm: "Compare kubectl get pods -A -o wide with kubectl get nodes -o custom-columns=NODE:.metadata.name,PODCIDRS:.spec.podCIDRs; " +
+		"on a node, ipam.type in /etc/cni/net.d names the IPAM plugin: Calico's is calico-ipam.",
+	Misread:  "Calico's CNI plugin annotates pods with any IPAM plugin: the annotation cni.projectcalico.org/podIP does not mean that Calico's IPAM assigned the address.",
+	Remedies: []remedies.Remedy{remedies.CleanUpIPAM},
+	Never:    "Never record these addresses in Calico's blocks: Calico's nodes would claim the blocks and route them.",
+	Requires: state.OtherIPAMReads,
+	Run: func(st *state.State, f *audit.Findings) {
+		other := st.OtherIPAM()
+		x := audit.Finding{Severity: state.Info, Subject: state.ClusterSubject(st), Fix: audit.Look("kubectl get nodes -o custom-columns=NODE:.metadata.name,PODCIDRS:.spec.podCIDRs")}
+		switch {
+		case other.Cluster:
+			x.Message = other.Reason
+			if stale := st.StaleObjects(); stale != "" {
+				x.Evidence = state.Evidences("stale objects", stale)
+				x.Remedies = []remedies.Remedy{remedies.CleanUpIPAM}
+			}
+		case len(other.Pods) > 0:
+			x.Message = fmt.Sprintf("%s not get an address from Calico's IPAM: %s", phrase.PluralVerb(len(other.Pods), "pod", "does", "do"), phrase.Some(phrase.FullNames(other.Pods)))
+			for _, w := range other.Pods[:min(len(other.Pods), 3)] {
+				x.Evidence = append(x.Evidence, state.Evidence{Name: w.FullName(), Value: st.OtherIPAMOf(w)})
+			}
+		default:
+			return
+		}
+		f.Add(x)
+	},
+}

@@ -1,0 +1,166 @@
+package state
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// OtherIPAM lists the live pods whose addresses Calico's IPAM does not assign: host-local
+// (Canal, flannel), a cloud's CNI, or the pod itself does. No block ever records them.
+type OtherIPAM struct {
+	// Cluster is true if that holds for every live pod.
+	Cluster bool
+	// Reason explains why Cluster is true.
+	Reason string
+	// Pods lists single pods, if Cluster is false: those outside all pools, and those
+	// that bypass IPAM by annotation.
+	Pods []*blocks.Workload
+
+	// reasons holds, for each of Pods, why it counts.
+	reasons map[*blocks.Workload]string
+}
+
+// OtherIPAMReads are the reads that the verdict on a whole cluster needs.
+var OtherIPAMReads = []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes, blocks.Pods}
+
+// OtherIPAM returns the pods whose addresses Calico's IPAM does not assign.
+func (st *State) OtherIPAM() OtherIPAM { return st.otherIPAM }
+
+// OtherIPAMOf explains why Calico's IPAM does not assign a pod's addresses; empty if it
+// does, or if that is not known.
+func (st *State) OtherIPAMOf(w *blocks.Workload) string {
+	switch {
+	case !w.Live():
+		return ""
+	case w.Extras().NoIPAM:
+		return fmt.Sprintf("pod %s brings its own addresses (cni.projectcalico.org/ipAddrsNoIpam), which bypasses IPAM", w.FullName())
+	case st.otherIPAM.Cluster:
+		return st.otherIPAM.Reason
+	}
+	return st.otherIPAM.reasons[w]
+}
+
+// Assigned reports whether a pod is live and, as far as is known, Calico's IPAM assigns its
+// addresses.
+func (st *State) Assigned(w *blocks.Workload) bool { return w.Live() && st.OtherIPAMOf(w) == "" }
+
+// OtherIPAMAt explains why Calico's IPAM did not assign an address to any of its live users;
+// empty if it did, or if the address has none.
+func (st *State) OtherIPAMAt(a netip.Addr) string {
+	return st.usedOutside(st.LiveUses(a, st.NamedBy(a)))
+}
+
+// usedOutside is OtherIPAMAt for users that are known already.
+func (st *State) usedOutside(users []LiveUse) (reason string) {
+	for _, u := range users {
+		if u.Pod == nil || st.OtherIPAMOf(u.Pod) == "" {
+			return ""
+		}
+		reason = st.OtherIPAMOf(u.Pod)
+	}
+	return reason
+}
+
+// StaleObjects names the objects that Calico's IPAM left in a cluster that uses another one;
+// empty if there are none.
+func (st *State) StaleObjects() string {
+	var kinds []string
+	add := func(kind string, count int, name func(int) string) {
+		names := make([]string, count)
+		for i := range names {
+			names[i] = name(i)
+		}
+		if count > 0 {
+			kinds = append(kinds, fmt.Sprintf("%s (%s)", phrase.Plural(count, kind), phrase.Some(names)))
+		}
+	}
+	add("block", len(st.IPBlocks), func(i int) string { return "ipamblock/" + st.IPBlocks[i].Name })
+	add("affinity", len(st.Affinities), func(i int) string { return "blockaffinity/" + st.Affinities[i].Name })
+	add("handle", len(st.Handles), func(i int) string { return "ipamhandle/" + st.Handles[i].Name })
+	return phrase.List(kinds)
+}
+
+// findOtherIPAM decides which pods get their addresses from another IPAM.
+//
+// Calico's CNI plugin runs the IPAM plugin that its configuration names: calico-ipam, which
+// records each address in a block and each pod's handle (NETWORK.containerID), or another
+// such as host-local, which assigns from the node's podCIDRs and records nothing in the
+// datastore. It writes the pod's annotations in both cases (cni-plugin pkg/k8s/k8s.go,
+// CmdAddK8s), so annotations prove nothing. With ipAddrsNoIpam it calls no IPAM plugin.
+func (st *State) findOtherIPAM() {
+	o := &st.otherIPAM
+	o.reasons = map[*blocks.Workload]string{}
+	known := st.FirstMissing(OtherIPAMReads) == nil && len(st.Unreadable(blocks.Pools)) == 0 && len(st.Unreadable(blocks.Blocks)) == 0
+	sandboxes := sync.OnceValue(st.sandboxesOfHandles)
+	all, any := known, false
+	for _, w := range st.Workloads {
+		if !w.Live() {
+			continue
+		}
+		if w.Extras().NoIPAM {
+			o.Pods = append(o.Pods, w)
+			continue
+		}
+		if !known || len(w.StatusIPs)+len(w.AnnotationIPs) == 0 {
+			continue
+		}
+		any = true
+		outside, elsewhere := st.placeOf(w)
+		if elsewhere && sandboxes()[w.ContainerID] {
+			outside, elsewhere = false, false
+		}
+		if all = all && elsewhere; outside {
+			o.Pods = append(o.Pods, w)
+			o.reasons[w] = fmt.Sprintf("pod %s has its address from another IPAM: it is outside all pools and in no block", w.FullName())
+		}
+	}
+	if !all || !any {
+		return
+	}
+	*o = OtherIPAM{Cluster: true, Reason: "the cluster uses another IPAM: no block records a live pod's address, and all are in their nodes' podCIDRs or outside all pools"}
+	for _, p := range st.Pools {
+		p.unused = true
+	}
+}
+
+// placeOf reports whether all addresses of a pod are outside all pools, and whether each is
+// outside them or in its node's podCIDRs. Both are false if a block records one.
+func (st *State) placeOf(w *blocks.Workload) (outside, elsewhere bool) {
+	var ranges []netip.Prefix
+	if h := st.nodeStates[w.Node]; h != nil && h.Node != nil {
+		ranges = h.Node.PodCIDRs
+	}
+	outside, elsewhere = true, true
+	for a := range w.Addresses {
+		if !slices.Contains(w.StatusIPs, a) && !slices.Contains(w.AnnotationIPs, a) {
+			continue // of a further interface
+		}
+		if st.recorded(a, st.NamedBy(a)) {
+			return false, false
+		}
+		if st.PoolOf(IPPrefix(a)) != nil {
+			outside = false
+			elsewhere = elsewhere && slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
+		}
+	}
+	return outside, elsewhere
+}
+
+// sandboxesOfHandles returns the sandboxes that handles name, by which Calico's IPAM assigned
+// addresses to pods (cni-plugin internal/pkg/utils, GetHandleID).
+func (st *State) sandboxesOfHandles() map[string]bool {
+	out := make(map[string]bool, len(st.Handles))
+	for _, h := range st.Handles {
+		if i := strings.LastIndexByte(h.ID, '.'); i >= 0 {
+			out[h.ID[i+1:]] = true
+		}
+	}
+	delete(out, "")
+	return out
+}
