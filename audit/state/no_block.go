@@ -75,15 +75,22 @@ func GradeNoBlock(n *NodeBlockStatus) (Severity, string) {
 		what += " for some of its pods"
 	}
 	stuck := n.Blockless()
+	vms := 0 // borrowed for good and on purpose, see [Borrow.VM]
+	for _, b := range n.Borrowed {
+		if b.VM {
+			vms++
+		}
+	}
+	borrowed := len(n.Borrowed) - vms
 	switch {
-	case len(n.Borrowed) > 0 && stuck > 0:
-		return Critical, fmt.Sprintf("%s: it borrows %s, and %s cannot get one, because %s", what, phrase.Plural(len(n.Borrowed), "address"), phrase.Plural(stuck, "pod"), stuckCauses(n))
+	case borrowed > 0 && stuck > 0:
+		return Critical, fmt.Sprintf("%s: it borrows %s, and %s cannot get one, because %s", what, phrase.Plural(borrowed, "address"), phrase.Plural(stuck, "pod"), stuckCauses(n))
 	case stuck > 0:
 		return Critical, fmt.Sprintf("%s, and %s cannot get an address, because %s", what, phrase.Plural(stuck, "pod"), stuckCauses(n))
-	case len(n.Borrowed) > 0 && n.Cause == CauseNone:
-		return Error, fmt.Sprintf("%s and borrows %s", what, phrase.Plural(len(n.Borrowed), "address"))
-	case len(n.Borrowed) > 0:
-		return Error, fmt.Sprintf("%s and borrows %s, because %s", what, phrase.Plural(len(n.Borrowed), "address"), n.Cause)
+	case borrowed > 0 && n.Cause == CauseNone:
+		return Error, fmt.Sprintf("%s and borrows %s", what, phrase.Plural(borrowed, "address"))
+	case borrowed > 0:
+		return Error, fmt.Sprintf("%s and borrows %s, because %s", what, phrase.Plural(borrowed, "address"), n.Cause)
 	case n.Cause != CauseNone && n.Host.Schedulable:
 		who, effect := "its next pod", "will get no address"
 		if !n.Cause.PreventsAllocation() {
@@ -93,6 +100,8 @@ func GradeNoBlock(n *NodeBlockStatus) (Severity, string) {
 			who = fmt.Sprintf("the next of its %s", phrase.Plural(len(n.Waiting), "waiting pod"))
 		}
 		return Warning, fmt.Sprintf("%s, and %s %s, because %s", what, who, effect, n.Cause)
+	case vms > 0:
+		return Info, fmt.Sprintf("%s; it borrows %s on purpose: virtual machines keep theirs wherever they run", what, phrase.Plural(vms, "address"))
 	case len(n.Elsewhere) > 0:
 		return Info, fmt.Sprintf("%s in the pools that select it now; it still holds %s", what, phrase.List(CIDRs(n.Elsewhere)))
 	case n.Addressed:
