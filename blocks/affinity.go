@@ -21,8 +21,8 @@ const (
 type Affinity struct {
 	Meta
 	CIDR netip.Prefix
-	// Owner is who claims. An empty type is read as "host", as Calico v3.31.1
-	// and newer do.
+	// Owner is who claims. If the type is empty, it is that of the label, else "host" as
+	// in Calico v3.31.1 and newer.
 	Owner Owner
 	// State as stored; an empty one means confirmed.
 	State AffinityState

@@ -72,7 +72,7 @@ func useNamespace(how, path string) {
 			}
 			fail(file.Close())
 			fmt.Println("held")
-			select {}
+			time.Sleep(time.Hour) // not select: without cgo the runtime takes that for a deadlock
 		})
 		fail(file.Close())
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
 )
 
 var configOtherIPAM = audit.Check{
@@ -21,6 +22,7 @@ var configOtherIPAM = audit.Check{
 	Remedies: []remedies.Remedy{remedies.CleanUpIPAM},
 	Never:    "Never record these addresses in Calico's blocks: Calico's nodes would claim the blocks and route them.",
 	Requires: state.OtherIPAMReads,
+	Optional: []blocks.Resource{blocks.Handles, blocks.Affinities},
 	Run: func(st *state.State, f *audit.Findings) {
 		other := st.OtherIPAM()
 		x := audit.Finding{Severity: state.Info, Subject: state.ClusterSubject(st), Fix: audit.Look("kubectl get nodes -o custom-columns=NODE:.metadata.name,PODCIDRS:.spec.podCIDRs")}

@@ -26,7 +26,7 @@ var ipHostInUse = audit.Check{
 	Verify:   "The node's next host view no longer shows the address.",
 	Never:    "Never write the allocation into the block by hand, and never release its block.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
-	Optional: []blocks.Resource{blocks.Pods},
+	Optional: []blocks.Resource{blocks.Pods, blocks.Nodes, blocks.Handles},
 
 	HostViews: true,
 	Run: func(st *state.State, f *audit.Findings) {

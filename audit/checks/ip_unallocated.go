@@ -22,6 +22,7 @@ var ipUnallocated = audit.Check{
 	Remedies: []remedies.Remedy{remedies.RecordAddresses},
 	Never:    "Never write the allocation into the block by hand.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes, blocks.Pods},
+	Optional: []blocks.Resource{blocks.Handles},
 	Run: func(st *state.State, f *audit.Findings) {
 		st.EachUnrecorded(func(x state.UnrecordedIP) {
 			a, users, pool := x.Addr, x.Users, x.Pool

@@ -27,7 +27,7 @@ var nodeNoBlock = audit.Check{
 	Verify:   "Start a pod on the node: kubectl get blockaffinities then shows a block of it, and the pod has an address of that block.",
 	Never:    "Never delete another node's blocks to make room: release only blocks that hold no allocation.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations, blocks.IPAMConfigs, blocks.Nodes, blocks.Pods, blocks.Namespaces},
-	Optional: remedies.RootReads,
+	Optional: append(slices.Clip(remedies.RootReads), blocks.Handles),
 	Run: func(st *state.State, f *audit.Findings) {
 		holders := st.CachedNodesHoldingSeveral()
 		for _, h := range st.NodeStates {

@@ -27,23 +27,23 @@ var affinities = describe(Kind{
 	in:   func(s *blocks.Snapshot) *[]blocks.Affinity { return &s.Affinities },
 })
 
-// hostnameHashLabel is the label that Calico v3.31 and newer list a host's
-// affinities by (libcalico-go backend/model/block_affinity.go,
-// EnsureBlockAffinityLabels).
-const hostnameHashLabel = "projectcalico.org/hostname-hash"
-
 // affinity reads a BlockAffinity (libcalico-go lib/apis/v3/blockaffinity.go, and
 // its namesake in the newer group).
 func (d *Decoder) affinity(r *JSONReader, a *blocks.Affinity) bool {
 	var (
-		node, kind           string
+		node, kind, labelled string
 		hasCIDR, hasNode     bool
 		cidrOK, nodeOK, tyOK = false, false, true
 	)
 	a.Unlabelled = true
-	hooks := metaHooks{label: func(key, _ []byte) {
-		if string(key) == hostnameHashLabel {
+	// Calico v3.31 and newer list affinities by these labels (libcalico-go
+	// backend/model/block_affinity.go, EnsureBlockAffinityLabels).
+	hooks := metaHooks{label: func(key, value []byte) {
+		switch string(key) {
+		case apiv3.LabelHostnameHash:
 			a.Unlabelled = false
+		case apiv3.LabelAffinityType:
+			labelled = d.str(value)
 		}
 	}}
 	found := d.object(r, &a.Meta, hooks, func(key []byte) {
@@ -77,7 +77,7 @@ func (d *Decoder) affinity(r *JSONReader, a *blocks.Affinity) bool {
 	if found && !hasNode {
 		r.faultAt("spec.node", "is missing")
 	}
-	a.Owner = blocks.Owner{Kind: cmp.Or(blocks.OwnerKind(kind), blocks.HostOwner), Name: node}
+	a.Owner = blocks.Owner{Kind: cmp.Or(blocks.OwnerKind(kind), blocks.OwnerKind(labelled), blocks.HostOwner), Name: node}
 	checkName(r, &a.Meta)
 	if len(r.Faults) == 0 {
 		return true

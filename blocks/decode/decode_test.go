@@ -29,6 +29,10 @@ func TestAffinity(t *testing.T) {
 		"virtual": {
 			`{"metadata": {"name": "n1-10-0-0-0-26"}, "spec": {"cidr": "10.0.0.0/26", "node": "load-balancer", "type": "virtual", "deleted": ""}}`,
 			blocks.Affinity{CIDR: prefix("10.0.0.0/26"), Owner: blocks.Owner{Kind: "virtual", Name: "load-balancer"}, Unlabelled: true}},
+		"virtual by its label alone": {
+			`{"metadata": {"name": "n1-10-0-0-0-26", "labels": {"projectcalico.org/hostname-hash": "X", "projectcalico.org/affinity-type": "virtual"}},
+			 "spec": {"cidr": "10.0.0.0/26", "node": "load-balancer", "deleted": ""}}`,
+			blocks.Affinity{CIDR: prefix("10.0.0.0/26"), Owner: blocks.Owner{Kind: "virtual", Name: "load-balancer"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := decodeOne(t, affinities, c.object)

@@ -3,6 +3,8 @@ package decode
 import (
 	"strings"
 
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -138,7 +140,7 @@ func annotations(classes map[string]class) *fieldMask {
 
 var (
 	allLabels    = &fieldMask{key: "labels", num: 11, schema: schemaMap, class: classLabel}
-	calicoLabels = &fieldMask{key: "labels", schema: schemaMap, wants: calicoAnnotation, classes: map[string]class{hostnameHashLabel: classStub}}
+	calicoLabels = &fieldMask{key: "labels", schema: schemaMap, wants: calicoAnnotation, classes: map[string]class{apiv3.LabelHostnameHash: classStub, apiv3.LabelAffinityType: classWord}}
 )
 
 // calicoObject is the field mask of an object of Calico's with what decoders read of

@@ -89,7 +89,7 @@ func newRepair(e env) *cobra.Command {
 	fs.BoolVar(&r.request.ObserveTwice, "observe-twice", false, "trust no age that is written in an object: after a datastore was restored from a backup")
 	fs.BoolVar(&r.request.AllowNewer, "allow-newer-calico", false, "plan steps although the cluster's Calico is newer than this program knows")
 	fs.StringSliceVar(&r.terminated, "terminated", nil,
-		"consent, with "+asksHosts(nil)+": the machine of this `NODE` is known to be off; repeatable, or joined by commas; refused for one that is Ready; \"all\" for all nodes that no longer exist or are NotReady, and leave addresses behind or may have left some of secondary networks")
+		"consent, with "+asksHosts(nil)+": the machine of this `NODE` is known to be off; repeatable, or joined by commas; refused for one that is Ready; \"all\" for all nodes that no longer exist or are NotReady, and leave addresses behind or may have left some of secondary networks; not with --yes")
 	fs.BoolVar(&r.request.LastBlocks, "last-blocks", false,
 		"consent, with --empty-blocks, before Calico v3.32: release the last empty block of a node that is cordoned or runs no pod of the pod network, while another node cannot allocate")
 	fs.BoolVar(&r.request.WithoutHostEvidence, "without-host-evidence", false,
@@ -135,6 +135,8 @@ func (r *repairCommand) complete() error {
 		return exit.Usagef("--evict-singletons goes with --consolidate or --rehome: nothing else needs this consent")
 	case slices.Contains(r.terminated, ""):
 		return exit.Usagef("--terminated names no node")
+	case slices.Contains(r.terminated, "all") && r.carry.Yes:
+		return exit.Usagef("--terminated all cannot be used with --yes: someone has to read the names of the nodes; name them instead")
 	case r.apply && len(r.sources.Files) > 0:
 		return exit.Usagef("--apply needs the cluster: a plan made from files (-f) is kept with --out, and applied there with \"%s repair apply\"", r.program)
 	case !r.apply && r.carry.Set():
