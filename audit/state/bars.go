@@ -22,10 +22,10 @@ const (
 // The reads without which a plan refuses a kind of repair as a whole; those of what
 // releases blocks or moves pods are [ReleaseReads].
 var (
-	DeleteAffinityReads  = []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pods, blocks.Pools, blocks.IPAMConfigs}
-	RestoreAffinityReads = []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pods, blocks.Pools, blocks.IPAMConfigs, blocks.Namespaces, blocks.Reservations}
-	FinishDeleteReads    = append(slices.Clip(RecordIPReads), blocks.IPAMConfigs)
-	RecordIPReads        = []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.Pools}
+	DeleteAffinityReads  = []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pods, blocks.Pools}
+	RestoreAffinityReads = []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pools}
+	FinishDeleteReads    = []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.Pools}
+	RecordIPReads        = FinishDeleteReads
 	ReleaseIPReads       = []blocks.Resource{blocks.Blocks, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.IPAMConfigs, blocks.Pools}
 	WhereaboutsReads     = []blocks.Resource{
 		blocks.WhereaboutsPools, blocks.WhereaboutsReservations, blocks.NodeSlicePools, blocks.NetworkAttachments, blocks.Pods, blocks.Nodes,

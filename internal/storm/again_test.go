@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
@@ -115,15 +114,14 @@ func brokeOff(f *journal.File) repair.Kind {
 // take more than four. It returns what is left for Calico to heal.
 func (x *damaged) again(t *testing.T, request repair.Request) (heals []repair.Refusal) {
 	t.Helper()
-	repairs, begun := 0, time.Now()
+	repairs, waited := 0, false
 	for range 20 {
 		plan, err := x.tool.plan(t.Context(), request, 0)
 		must(t, err)
 		if len(plan.Steps) == 0 {
-			// Times are written in whole seconds: only then is anything old enough
-			// to be spoken of.
-			if wait := time.Until(begun.Add(1100 * time.Millisecond)); wait > 0 || waits(plan) {
-				time.Sleep(max(wait, 100*time.Millisecond))
+			if !waited || waits(plan) {
+				x.wait()
+				waited = true
 				continue
 			}
 			return slices.DeleteFunc(plan.Refused, func(r repair.Refusal) bool { return r.Code != repair.RefusedHeals })

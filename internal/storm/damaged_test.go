@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
@@ -45,10 +46,16 @@ func (x *damaged) begin(t *testing.T, machines machines) {
 	must(t, err)
 }
 
+// wait lets a second go by without waiting for it: readings are later, until the damage is
+// brought back. Times are written in whole seconds: what was just written is then old
+// enough to be repaired.
+func (x *damaged) wait() { x.tool.reader.(*viewedReader).ahead += 1100 * time.Millisecond }
+
 // plan brings the damage back and plans its repair.
 func (x *damaged) plan(t *testing.T, request repair.Request) *repair.Plan {
 	t.Helper()
 	must(t, x.image.Restore(t.Context(), x.Cluster))
+	x.tool.reader.(*viewedReader).ahead = 0
 	plan, err := x.tool.plan(t.Context(), request, 0)
 	must(t, err)
 	return plan

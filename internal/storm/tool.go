@@ -31,7 +31,7 @@ func newTool(config *rest.Config, machines machines) (*tool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tool{config: config, reader: &viewedReader{reader, machines}}, nil
+	return &tool{config: config, reader: &viewedReader{Kubernetes: reader, machines: machines}}, nil
 }
 
 // everything asks for all kinds of repair but strict affinity.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -269,17 +270,21 @@ func (p killPoint) String() string {
 	return fmt.Sprintf("before-write-%d", p.k)
 }
 
-// points are all writes, before and after; in a sample of many, one for each sort of write of
-// each kind of step.
+// points are all writes, before and after. A sample of many has one for each kind of step, and
+// one that surely leaves something half-done: after a patch that a delete of the same kind of
+// step follows.
 func (v *victim) points(r *rand.Rand) []killPoint {
-	var all, sample []killPoint
-	sorts := map[string][]killPoint{}
+	var all, sample, half []killPoint
+	kinds := map[repair.Kind][]killPoint{}
 	for i, w := range v.writes {
 		for _, after := range []bool{false, true} {
 			p := killPoint{i + 1, after}
 			all = append(all, p)
-			sort := string(v.kinds[i]) + " " + w.Sort()
-			sorts[sort] = append(sorts[sort], p)
+			kinds[v.kinds[i]] = append(kinds[v.kinds[i]], p)
+			if marks := slices.Contains([]repair.Kind{repair.ReleaseBlock, repair.ReleaseWhereabouts}, v.kinds[i]); marks && after &&
+				w.Verb == http.MethodPatch && i+1 < len(v.writes) && v.kinds[i+1] == v.kinds[i] && v.writes[i+1].Verb == http.MethodDelete {
+				half = append(half, p)
+			}
 		}
 	}
 	switch {
@@ -289,8 +294,11 @@ func (v *victim) points(r *rand.Rand) []killPoint {
 		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		return all
 	}
-	for _, sort := range slices.Sorted(maps.Keys(sorts)) {
-		sample = append(sample, sorts[sort][r.IntN(len(sorts[sort]))])
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		sample = append(sample, kinds[kind][r.IntN(len(kinds[kind]))])
+	}
+	if !slices.ContainsFunc(half, func(p killPoint) bool { return slices.Contains(sample, p) }) && len(half) > 0 {
+		sample = append(sample, half[r.IntN(len(half))])
 	}
 	r.Shuffle(len(sample), func(i, j int) { sample[i], sample[j] = sample[j], sample[i] })
 	return sample

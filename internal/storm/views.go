@@ -30,6 +30,9 @@ type inUse struct {
 type viewedReader struct {
 	*cluster.Kubernetes
 	machines machines
+	// ahead is how far the times of readings are ahead of the clock, because a test did not
+	// really wait.
+	ahead time.Duration
 }
 
 func (r *viewedReader) Read(ctx context.Context) (*blocks.Snapshot, error) {
@@ -48,7 +51,8 @@ func (r *viewedReader) viewed(s *blocks.Snapshot, err error) (*blocks.Snapshot, 
 	if r.machines != nil {
 		uses = r.machines()
 	}
-	now := time.Now().UTC()
+	s.Cluster.TakenAt = s.Cluster.TakenAt.Add(r.ahead)
+	now := time.Now().Add(r.ahead).UTC()
 	var none []inUse // a machine that uses nothing says so
 	for i := range s.Nodes {
 		uses[s.Nodes[i].Name] = append(uses[s.Nodes[i].Name], none...)
