@@ -34,7 +34,7 @@ prepare: ## build what the tests need: a real etcd, Kubernetes' servers and Cali
 	$(GO) run ./internal/testcluster/prepare
 
 test: prepare ## run all tests, on a real etcd and kube-apiserver
-	$(GO) test -timeout 10m ./...
+	$(GO) test -timeout 20m ./...
 
 # Linking and running the tests cost about the same. Packages that have no test without a
 # server, or whose tests are about the servers themselves, are not linked; collecting
