@@ -58,14 +58,10 @@ type ExporterOptions struct {
 	// JSON and Text write the report; HTML, if it is set, writes it for browsers, and
 	// gets it with its Usage.
 	JSON, Text, HTML Renderer
-	// After, if set, is called after each audit, with the result. The next audit
-	// waits until it returns.
-	After func(context.Context, *Audit)
+	// after, if set, is called after each audit, with the result. Tests follow audits by it.
+	after func(context.Context, *Audit)
 	// Agents, if set, returns how the asking of the nodes' agents goes.
 	Agents func() AgentCounts
-	// Events, if set, returns what became of the Kubernetes Events that are written
-	// beside.
-	Events func() EventCounts
 	// Past, if set, returns the past of the pools as it was last read, and when; nil while
 	// it is not known. By it, it is estimated when they run out.
 	Past func() (*runway.History, time.Time)
@@ -75,17 +71,6 @@ type ExporterOptions struct {
 	Pprof bool
 	// Build says what the program is built from.
 	Build Build
-}
-
-// EventCounts are what became of the Kubernetes Events that an exporter writes.
-type EventCounts struct {
-	// Written counts the Events created or brought up to date, Failed the requests
-	// for Events, or for the Lease, that failed.
-	Written, Failed uint64
-	// Waiting is how many Events the rate limit holds back.
-	Waiting int64
-	// Leading is true while this replica is the one that writes.
-	Leading bool
 }
 
 // AgentCounts say how the asking of the nodes' agents goes.

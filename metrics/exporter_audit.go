@@ -96,8 +96,8 @@ func (e *Exporter) publish(ctx context.Context, j *evaluated, unsure int, took t
 	}
 	e.audits.Add(1)
 	e.current.Store(a)
-	if e.After != nil {
-		e.After(ctx, a)
+	if e.after != nil {
+		e.after(ctx, a)
 	}
 	return nil
 }

@@ -31,13 +31,6 @@ func (e *Exporter) live(a *Audit) samples {
 			s.add(viewsOldest, float64(c.Oldest.UnixMilli())/1000)
 		}
 	}
-	if e.Events != nil {
-		c := e.Events()
-		s.add(eventsWritten, float64(c.Written))
-		s.add(eventErrors, float64(c.Failed))
-		s.add(eventsWaiting, float64(c.Waiting))
-		s.add(eventsWriter, number(c.Leading))
-	}
 	if a == nil {
 		s.add(snapshotComplete, 0)
 		return s

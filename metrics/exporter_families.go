@@ -159,20 +159,8 @@ var (
 	viewsLack   = viewGroup.gauge("nodes_without_host_view", "nodes", "Nodes that are Ready and run Linux, and have no host view that is not older than 10 minutes: what they do is not known.")
 )
 
-// Events.
-var (
-	eventGroup = Group{
-		Title: "Events", prefix: exporterPrefix,
-		About: "An exporter that writes Kubernetes Events (`--events`) has these.",
-	}
-	eventsWritten = eventGroup.counter("events_written_total", "events", "Events created, or brought up to date.")
-	eventErrors   = eventGroup.counter("event_errors_total", "errors", "Requests for Events, or for the Lease by which one replica writes them, that failed.")
-	eventsWaiting = eventGroup.gauge("events_waiting", "events", "Events that are due and that the rate limit holds back.")
-	eventsWriter  = eventGroup.gauge("events_writer", "", "1 if this replica holds the Lease and writes Events, else 0.")
-)
-
 // exporterGroups are the sections of METRICS.md that an exporter serves.
-var exporterGroups = []*Group{&poolGroup, &runwayGroup, &nodeGroup, &secondaryGroup, &findingGroup, &stateGroup, &viewGroup, &eventGroup}
+var exporterGroups = []*Group{&poolGroup, &runwayGroup, &nodeGroup, &secondaryGroup, &findingGroup, &stateGroup, &viewGroup}
 
 // slotStates are the values of the label state.
 var slotStates = []string{"claimed", "free", "reserved"}

@@ -138,7 +138,7 @@ func TestFamilies(t *testing.T) {
 		f := newFed(t)
 		played(t, f, ExporterOptions{NodeMetrics: true, Build: Build{"v1", "abc", "go1"}, Agents: func() AgentCounts {
 			return AgentCounts{Asked: 9, Failed: 2, Views: 3, Missing: 1, Oldest: time.Unix(1700000000, 0)}
-		}, Events: func() EventCounts { return EventCounts{Written: 3, Waiting: 2, Leading: true} }, Past: declining}, func(e *Exporter) {
+		}, Past: declining}, func(e *Exporter) {
 			if problems, err := testutil.GatherAndLint(scraped(t, e)); err != nil || len(problems) > 0 {
 				t.Errorf("before the first audit: %v, %v", problems, err)
 			}
@@ -201,10 +201,6 @@ func TestFamilies(t *testing.T) {
 				{0, "findings", "check=ip/duplicate severity=critical"},
 				{1, "findings", "check=ip/borrowed severity=warning"},
 				{1, "check_success", "check=ip/borrowed"},
-				{3, "events_written_total", ""},
-				{0, "event_errors_total", ""},
-				{2, "events_waiting", ""},
-				{1, "events_writer", ""},
 				{0, "findings_muted", ""},
 				{0, "datastore_locked", ""},
 				{1, "snapshot_complete", ""},
@@ -286,7 +282,7 @@ func TestSwitches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)
 		f.is(borrowing)
-		played(t, f, ExporterOptions{Mutes: &audit.Mutes{Rules: []audit.MuteRule{rule}}, Past: declining, Events: func() EventCounts { return EventCounts{} }, Agents: func() AgentCounts { return AgentCounts{Oldest: time.Unix(1, 0)} }}, func(e *Exporter) {
+		played(t, f, ExporterOptions{Mutes: &audit.Mutes{Rules: []audit.MuteRule{rule}}, Past: declining, Agents: func() AgentCounts { return AgentCounts{Oldest: time.Unix(1, 0)} }}, func(e *Exporter) {
 			pass(3 * time.Second)
 			for _, family := range exporterFamilies() {
 				perNode := len(family.Labels) > 0 && family.Labels[0] == "node"

@@ -162,7 +162,7 @@ func TestPace(t *testing.T) {
 		f := newFed(t)
 		var mu sync.Mutex
 		var times []time.Time
-		o := ExporterOptions{After: func(context.Context, *Audit) {
+		o := ExporterOptions{after: func(context.Context, *Audit) {
 			mu.Lock()
 			defer mu.Unlock()
 			times = append(times, time.Now())
@@ -316,7 +316,7 @@ func TestLongAudits(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFed(t)
 			var spent atomic.Int64
-			o := ExporterOptions{After: func(context.Context, *Audit) {
+			o := ExporterOptions{after: func(context.Context, *Audit) {
 				time.Sleep(c.took)
 				spent.Add(int64(c.took))
 			}}
@@ -399,7 +399,7 @@ func TestPassing(t *testing.T) {
 	for _, took := range []time.Duration{0, 600 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFed(t)
-			played(t, f, ExporterOptions{After: func(_ context.Context, a *Audit) {
+			played(t, f, ExporterOptions{after: func(_ context.Context, a *Audit) {
 				time.Sleep(took)
 				if n := a.Report.Summary.Critical; n > 0 {
 					t.Errorf("%d critical findings", n)
@@ -480,7 +480,7 @@ func TestFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)
 		f.is(unrecorded)
-		played(t, f, ExporterOptions{After: func(_ context.Context, a *Audit) {
+		played(t, f, ExporterOptions{after: func(_ context.Context, a *Audit) {
 			if n := a.Report.Summary.Critical; n != 1 {
 				t.Errorf("%d critical findings", n)
 			}

@@ -200,7 +200,7 @@ func TestStaggered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)
 		found := true
-		played(t, f, ExporterOptions{After: func(_ context.Context, a *Audit) {
+		played(t, f, ExporterOptions{after: func(_ context.Context, a *Audit) {
 			if found && a.Report.Summary.Critical != 1 {
 				t.Errorf("%d critical findings, gaps %v", a.Report.Summary.Critical, a.Report.Gaps)
 			}

@@ -26,7 +26,7 @@ import (
 func agentTLS(t *testing.T) []*unstructured.Unstructured {
 	t.Helper()
 	return exampleManifests(t, []string{"exporter", "agent"},
-		[]string{"agent-tls-cert-manager", "exporter-events", "exporter-agents", "agent-prometheus-operator", "agent-tls-prometheus-operator"}, nil)
+		[]string{"agent-tls-cert-manager", "exporter-agents", "agent-prometheus-operator", "agent-tls-prometheus-operator"}, nil)
 }
 
 // TestAgentTLSManifests: agents find their certificate, the exporter what it trusts and its
@@ -96,7 +96,7 @@ func TestAgentTLSManifests(t *testing.T) {
 	exporter := the[appsv1.Deployment](t, objects, "Deployment", "calico-audit-exporter").Spec.Template.Spec
 	e := exporter.Containers[0]
 	checkFlags(t, "exporter", e.Args)
-	if !slices.Contains(e.Args, "--agents") || !slices.Contains(e.Args, "--events") {
+	if !slices.Contains(e.Args, "--agents") {
 		t.Errorf("the exporter's arguments are %q", e.Args)
 	}
 	trusted, _ := mounted(exporter, e, flag(e, "agents-ca-file"))

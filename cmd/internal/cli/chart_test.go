@@ -32,7 +32,6 @@ const chartDir = "../../../examples/helm/calico-audit"
 // it alone has.
 const everything = `
 image: {repository: registry.example.com/calico-audit, tag: v1}
-exporter: {events: true}
 agent: {enabled: true}
 repair: {enabled: true}
 networkPolicy: {enabled: true}
@@ -249,9 +248,8 @@ func TestChartIsTheKustomizations(t *testing.T) {
 }
 
 // TestChartInAnotherNamespace: nothing of a release lies outside of its namespace, and
-// no account outside of it gets rights, but for what lies elsewhere for all: Events about
-// nodes are in "default" by Kubernetes' rule, and the Lease of those who move pods is in
-// "kube-system" by the program's.
+// no account outside of it gets rights. The Lease of those who move pods is the exception:
+// the program has it in "kube-system".
 func TestChartInAnotherNamespace(t *testing.T) {
 	elsewhere := map[string]bool{}
 	for _, o := range chart(t, "calico-audit", everything) {
@@ -267,21 +265,10 @@ func TestChartInAnotherNamespace(t *testing.T) {
 	}
 	want := map[string]bool{}
 	for _, kind := range []string{"Role ", "RoleBinding "} {
-		want[kind+"default/calico-audit-exporter-events"] = true
 		want[kind+repair.LeaseNamespace+"/calico-audit-repair-consolidate"] = true
 	}
 	if diff := cmp.Diff(want, elsewhere); diff != "" {
 		t.Errorf("what lies outside of the release's namespace (-want +got):\n%s", diff)
-	}
-}
-
-// TestChartInDefault: where the release's namespace is that of Events about nodes, one Role
-// has the rights of both, that to the Lease of the exporter among them.
-func TestChartInDefault(t *testing.T) {
-	objects := byName(t, chart(t, "default", everything))
-	rules, _, _ := unstructured.NestedSlice(objects["Role default/calico-audit-exporter-events"], "rules")
-	if len(rules) != 3 || objects["RoleBinding default/calico-audit-exporter-events"] == nil {
-		t.Errorf("the exporter that writes Events has the rights %v", rules)
 	}
 }
 
@@ -376,7 +363,7 @@ func TestChartRefuses(t *testing.T) {
 		`exporter: {enabled: true}`:                                 "image.repository is empty: name the image",
 		`exporter: {replica: 2}`:                                    "additional properties 'replica' not allowed",
 		`exporter: {replicas: two}`:                                 "at '/exporter/replicas': got string, want integer",
-		`exporter: {extraArgs: [events]}`:                           "at '/exporter/extraArgs/0': 'events' does not match pattern '^-'",
+		`exporter: {extraArgs: [grace]}`:                            "at '/exporter/extraArgs/0': 'grace' does not match pattern '^-'",
 		`guardRails: {mode: block}`:                                 "at '/guardRails/mode': value must be one of 'off', 'warn', 'deny'",
 		`repair: {schedule: nightly}`:                               "at '/repair/schedule': 'nightly' does not match pattern",
 		`repair: {schedule: "@reboot"}`:                             "at '/repair/schedule': '@reboot' does not match pattern",

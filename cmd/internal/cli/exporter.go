@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -44,7 +45,6 @@ type exporterCommand struct {
 	serving serveFlags
 	logs    logFlag
 	mutes   muteFlags
-	events  eventFlags
 	grace   graceFlag
 	agents  source.AgentFlags
 	past    pastFlags
@@ -71,7 +71,6 @@ func newExporter(env env) *cobra.Command {
 	fs.DurationVar(&e.agentsInterval, "agents-interval", agents.DefaultInterval, "how long at most passes from one question to an agent to the next")
 	e.grace.addFlag(c, "how long a state must have held before it counts as lasting")
 	e.mutes.addRuleFlags(c)
-	e.events.addFlags(c)
 	e.serving.addFlags(c, exporterListen)
 	e.logs.addFlag(c)
 	flags.NoFiles(c, "interval", "max-age", "agents-interval")
@@ -158,10 +157,6 @@ func (e *exporterCommand) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	events, err := e.tellByEvents(c, cfg, &o)
-	if err != nil {
-		return err
-	}
 	watch, err := cluster.NewWatch(cfg, cluster.WatchOptions{Log: o.Log})
 	if err != nil {
 		return exit.Unread(err)
@@ -181,13 +176,11 @@ func (e *exporterCommand) run(c *cobra.Command) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(exporterGCPercent)
 	}
-	beside := events
+	beside := func(context.Context) {}
 	if client := e.past.Client(); client != nil {
 		past := query.NewWatch(client, o.Log)
 		o.Past = past.Last
-		beside = func(ctx context.Context) { // events may be nothing, and end at once
-			_ = both(ctx, events, func(ctx context.Context) error { past.Run(ctx); return nil })
-		}
+		beside = past.Run
 	}
 	exporter := metrics.NewExporter(o)
 	return e.serving.beside(c.Context(), o.Log, exporter.Handler(), func(ctx context.Context) error {
@@ -196,4 +189,16 @@ func (e *exporterCommand) run(c *cobra.Command) error {
 		}
 		return nil
 	})
+}
+
+// both runs work, and beside it what must not disturb it. It returns when both have
+// ended.
+func both(ctx context.Context, beside func(context.Context), work func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var wait sync.WaitGroup
+	wait.Go(func() { beside(ctx) })
+	err := work(ctx)
+	cancel()
+	wait.Wait()
+	return err
 }

@@ -29,7 +29,7 @@ import (
 )
 
 // exporterComponents are the components for the exporter's own Deployment.
-var exporterComponents = []string{"exporter-prometheus-operator", "exporter-networkpolicy", "exporter-events"}
+var exporterComponents = []string{"exporter-prometheus-operator", "exporter-networkpolicy"}
 
 // exampleManifests builds a kustomization of the examples, or of files under files,
 // with components.
@@ -155,7 +155,7 @@ func checkExporterContainer(t *testing.T, pod *corev1.PodSpec, c *corev1.Contain
 // TestExporterManifests: what the exporter's Deployment promises, alone, with each
 // component and beside the agents, and that its parts find each other.
 func TestExporterManifests(t *testing.T) {
-	for _, components := range [][]string{nil, exporterComponents[:1], exporterComponents[1:2], exporterComponents[2:], exporterComponents} {
+	for _, components := range [][]string{nil, exporterComponents[:1], exporterComponents[1:], exporterComponents} {
 		objects := exampleManifests(t, []string{"exporter", "agent"}, components, nil)
 		d := the[appsv1.Deployment](t, objects, "Deployment", "calico-audit-exporter")
 		pod := &d.Spec.Template.Spec
@@ -164,18 +164,15 @@ func TestExporterManifests(t *testing.T) {
 		if p := c.ReadinessProbe; p == nil || p.HTTPGet.Path != "/readyz" || p.HTTPGet.Port.String() != "metrics" {
 			t.Errorf("readiness: %+v", p)
 		}
-		if got, want := slices.Contains(c.Args, "--events"), slices.Contains(components, "exporter-events"); got != want {
-			t.Errorf("with %q the arguments are %q", components, c.Args)
-		}
 		podLabels := labels.Set(d.Spec.Template.Labels)
 		account := the[corev1.ServiceAccount](t, objects, "ServiceAccount", pod.ServiceAccountName)
-		checkBindings(t, objects, account.Namespace, account.Name, components)
+		checkBindings(t, objects, account.Namespace, account.Name)
 		service := the[corev1.Service](t, objects, "Service", "calico-audit-exporter")
 		if !labels.SelectorFromSet(service.Spec.Selector).Matches(podLabels) || service.Spec.Ports[0].TargetPort.String() != "metrics" {
 			t.Errorf("the Service looks for %v, port %s", service.Spec.Selector, service.Spec.Ports[0].TargetPort.String())
 		}
 		for _, o := range objects {
-			if o.GetNamespace() != "" && o.GetNamespace() != "kube-system" && (o.GetNamespace() != "default" || !strings.HasSuffix(o.GetName(), "-events")) {
+			if o.GetNamespace() != "" && o.GetNamespace() != "kube-system" {
 				t.Errorf("%s %s lies in %s", o.GetKind(), o.GetName(), o.GetNamespace())
 			}
 		}
@@ -198,7 +195,7 @@ func TestExporterManifests(t *testing.T) {
 
 // checkBindings: the service account has the exporter's rights, by each binding that
 // there is, and no binding gives them to another.
-func checkBindings(t *testing.T, objects []*unstructured.Unstructured, namespace, account string, components []string) {
+func checkBindings(t *testing.T, objects []*unstructured.Unstructured, namespace, account string) {
 	t.Helper()
 	bound := []string{}
 	for _, o := range objects {
@@ -217,13 +214,7 @@ func checkBindings(t *testing.T, objects []*unstructured.Unstructured, namespace
 		}
 		bound = append(bound, o.GetNamespace()+"/"+b.RoleRef.Name)
 	}
-	want := []string{"/calico-audit-exporter"}
-	if slices.Contains(components, "exporter-events") {
-		want = append(want, "default/calico-audit-exporter-events", namespace+"/calico-audit-exporter-events")
-	}
-	slices.Sort(want)
-	slices.Sort(bound)
-	if diff := cmp.Diff(want, bound); diff != "" {
+	if diff := cmp.Diff([]string{"/calico-audit-exporter"}, bound); diff != "" {
 		t.Errorf("bindings (-want +got):\n%s", diff)
 	}
 }
@@ -265,7 +256,7 @@ func TestExporterSidecar(t *testing.T) {
 	if c.ReadinessProbe != nil {
 		t.Error("calico-kube-controllers would be unready because the audit is")
 	}
-	checkBindings(t, objects, d.Namespace, pod.ServiceAccountName, nil)
+	checkBindings(t, objects, d.Namespace, pod.ServiceAccountName)
 	service := the[corev1.Service](t, objects, "Service", "calico-audit-exporter")
 	if !labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(d.Spec.Template.Labels)) || service.Namespace != d.Namespace ||
 		service.Spec.Ports[0].TargetPort.String() != "audit-metrics" {

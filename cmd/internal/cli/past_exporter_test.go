@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TestExporterAsksPrometheus: an exporter that writes no Events goes on asking while the
+// TestExporterAsksPrometheus: an exporter goes on asking while the
 // cluster cannot be reached.
 func TestExporterAsksPrometheus(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -23,8 +23,7 @@ func NewRoot(program string, streams genericiooptions.IOStreams) *cobra.Command 
 compares it with the nodes and pods of the cluster, and says what is wrong, why it
 matters, and what to look at next. It reads a running cluster or files that
 "kubectl get -o yaml" wrote. Nothing but "repair --apply", "repair apply" and "repair
-undo" ever changes anything, and these ask first. "exporter --events" writes Kubernetes
-Events about what it finds.`,
+undo" ever changes anything, and these ask first.`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: program},
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -27,7 +27,6 @@ var bundles = []struct {
 	components []string
 }{
 	{"rbac-exporter", "exporter", nil},
-	{"rbac-exporter-events", "exporter", []string{"exporter-events"}},
 	{"rbac-exporter-agents", "exporter", []string{"exporter-agents"}},
 	{"rbac-agent", "agent", nil},
 	{"rbac-agent-tls", "agent", []string{"agent-tls"}},

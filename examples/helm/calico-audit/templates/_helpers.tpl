@@ -37,9 +37,7 @@ imagePullSecrets:
 
 {{/*
 Objects of a file that "make generate" takes from examples/kubernetes, in the namespace of
-the release. Those in "default" stay there, where the API server has Events about nodes; a
-release in "default" has the same rights there already, and more. Those of consolidation
-stay in "kube-system", where its Lease is, whatever the namespace of the accounts.
+the release. Those of consolidation stay in "kube-system", where its Lease is.
 */}}
 {{- define "calico-audit.objects" -}}
 {{- $root := .root }}
@@ -48,8 +46,7 @@ stay in "kube-system", where its Lease is, whatever the namespace of the account
 {{- range $text := regexSplit "(?m)^---$" ($root.Files.Get (printf "files/%s.yaml" $file)) -1 }}
 {{- $o := fromYaml $text }}
 {{- $_ := set $o.metadata "labels" (merge (fromYaml (include "calico-audit.labels" $root)) ($o.metadata.labels | default dict)) }}
-{{- $twice := and (eq $namespace "default") (eq (toString $o.metadata.namespace) "default") }}
-{{- if and $o.metadata.namespace (ne $o.metadata.namespace "default") (ne $file "rbac-consolidate") }}
+{{- if and $o.metadata.namespace (ne $file "rbac-consolidate") }}
 {{- $_ := set $o.metadata "namespace" $namespace }}
 {{- end }}
 {{- range $o.subjects }}
@@ -58,10 +55,8 @@ stay in "kube-system", where its Lease is, whatever the namespace of the account
 {{- if and (eq $o.kind "ValidatingAdmissionPolicyBinding") (eq (toString $root.Values.guardRails.mode) "warn") }}
 {{- $_ := set $o.spec "validationActions" (list "Warn" "Audit") }}
 {{- end }}
-{{- if not $twice }}
 ---
 {{ toYaml $o }}
-{{- end }}
 {{- end }}
 {{- end }}
 
