@@ -33,8 +33,9 @@ install: build ## install calico-audit, and as a kubectl plugin, into $(go env G
 prepare: ## build what the tests need: a real etcd, Kubernetes' servers and Calico's programs (minutes, once)
 	$(GO) run ./internal/testcluster/prepare
 
+# The linter vets; here, vetting the dependencies takes longer than some tests.
 test: prepare ## run all tests, on a real etcd and kube-apiserver
-	$(GO) test -timeout 20m ./...
+	$(GO) test -vet=off -timeout 20m ./...
 
 # Linking and running the tests cost about the same. Packages that have no test without a
 # server, or whose tests are about the servers themselves, are not linked; collecting
@@ -74,7 +75,7 @@ mutants: prepare ## break guards of the code one by one, and fail if a test that
 soak: prepare ## run the long tests: more fuzzing, more random states, longer storms, every crash point
 	$(GO) test -timeout 4h -run AgreesWithCalicoctl -count 60 ./audit/checks
 	CALICO_AUDIT_CAPACITY_SCRIPTS=200 $(GO) test -timeout 4h -run TestAllocatorAgrees -v ./audit/capacity
-	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h ./metrics ./repair/datastore
+	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h ./blocks/cluster ./metrics ./repair/datastore
 	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h -run 'TestConsolidate(Interrupted|Killed)' -v ./repair/apply
 	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h -run 'Crash|ActsBetween|Killed' -v ./internal/storm
 	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h -v ./internal/story

@@ -21,6 +21,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
 const namespacePath = "/api/v1/namespaces"
@@ -274,7 +275,7 @@ func (s *spacing) RoundTrip(r *http.Request) (*http.Response, error) {
 // A server that says when to come again (503, 429) is alive, and is asked again then: its
 // streams stay open and go on.
 func TestWatchHeedsRetryAfter(t *testing.T) {
-	for _, body := range []string{"", `{"kind":"Status","apiVersion":"v1","status":"Failure","code":503}`} {
+	for _, body := range testenv.Sample(t, 1, []string{"", `{"kind":"Status","apiVersion":"v1","status":"Failure","code":503}`}) {
 		c := cached(t)
 		var busy atomic.Bool
 		var mu sync.Mutex
@@ -364,7 +365,7 @@ func TestWatchResumes(t *testing.T) {
 // allowed again: nothing is listed, and what is there is kept. Credentials that are not
 // accepted say nothing of the objects, however long that lasts.
 func TestWatchResumesAfterRefusal(t *testing.T) {
-	for _, code := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound} {
+	for _, code := range testenv.Sample(t, 1, []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound}) {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			c := cached(t)
 			user, err := c.UserConfig("watcher")

@@ -11,12 +11,13 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
 // Whatever comes, changes and goes, the watch ends with what a reading finds, and
 // never claims to know a time that it does not know.
 func TestWatchFollows(t *testing.T) {
-	for _, cache := range []bool{true, false} {
+	for _, cache := range testenv.Sample(t, 1, []bool{true, false}) {
 		t.Run(fmt.Sprintf("cache=%v", cache), func(t *testing.T) {
 			c := seeded(t, testcluster.Options{WatchCache: cache})
 			w, _ := watching(t, c.Config)
@@ -86,19 +87,20 @@ func outage(t *testing.T, w *Watch, v *witness, kinds []blocks.Resource) {
 }
 
 func TestWatchOutlivesServers(t *testing.T) {
-	for _, outside := range []struct {
+	type outside struct {
 		name  string
 		kinds []blocks.Resource
 		away  func(*testcluster.Cluster, *relay)
 		back  func(context.Context, *testcluster.Cluster, *relay) error
-	}{
+	}
+	for _, outside := range testenv.Sample(t, 1, []outside{
 		{"API server killed", calicoAndCore, func(c *testcluster.Cluster, _ *relay) { c.StopAPIServer() },
 			func(ctx context.Context, c *testcluster.Cluster, _ *relay) error { return c.StartAPIServer(ctx) }},
 		{"etcd killed", calicoAndCore, func(c *testcluster.Cluster, _ *relay) { c.StopEtcd() },
 			func(ctx context.Context, c *testcluster.Cluster, _ *relay) error { return c.StartEtcd(ctx) }},
 		{"silence, with KubeVirt", blocks.Resources, func(_ *testcluster.Cluster, r *relay) { r.hush() },
 			func(_ context.Context, _ *testcluster.Cluster, r *relay) error { r.speak(); return nil }},
-	} {
+	}) {
 		t.Run(outside.name, func(t *testing.T) {
 			c := cached(t)
 			if slices.ContainsFunc(outside.kinds, foreign) {

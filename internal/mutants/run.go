@@ -22,6 +22,9 @@ const (
 	noTest   = "NO SUCH TEST RAN" // without the edit: renamed, or skipped
 )
 
+// everyCase is testenv.EnvEveryCase, which only tests may import.
+const everyCase = "CALICO_AUDIT_EVERY_CASE"
+
 // result is what became of one mutant.
 type result struct {
 	status string
@@ -117,6 +120,7 @@ func (r *runner) test(ctx context.Context, m *mutant, flags ...string) (ran, fai
 	args := append([]string{"test", "-json", "-count=1", "-vet=off", "-timeout=5m", "-run", pattern}, flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, "./"+m.pkg)...)
 	cmd.Dir = r.root
+	cmd.Env = append(os.Environ(), everyCase+"=1") // a sample may leave out the case that notices
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()

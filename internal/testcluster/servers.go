@@ -92,8 +92,11 @@ func (c *Cluster) startAPIServer(ctx context.Context, path string, opts Options)
 	c.apiserver = &server{
 		name:    "kube-apiserver",
 		logPath: c.path("kube-apiserver.log"),
-		spec:    supervise.Spec{Path: path, RemoveIfOrphaned: c.dir, Args: append(args, opts.APIServerArgs...)},
-		ready:   func(ctx context.Context) error { return httpOK(ctx, client, c.Config.Host+"/readyz", token) },
+		spec: supervise.Spec{
+			Path: path, RemoveIfOrphaned: c.dir, Args: append(args, opts.APIServerArgs...),
+			Env: []string{"GOGC=400"}, // a fifth less CPU time, for memory that nobody misses
+		},
+		ready: func(ctx context.Context) error { return httpOK(ctx, client, c.Config.Host+"/readyz", token) },
 	}
 	if err := c.apiserver.start(ctx); err != nil {
 		return err

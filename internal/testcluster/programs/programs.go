@@ -285,7 +285,7 @@ func runIn(ctx context.Context, dir, path string, args ...string) ([]byte, error
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Dir = dir
 	// The programs run on this machine, whatever the tests are built for.
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off",
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOGC=400",
 		"GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
 	return output(cmd)
 }
