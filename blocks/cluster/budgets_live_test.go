@@ -15,6 +15,7 @@ import (
 // TestReadBudgets: PodDisruptionBudgets and pods' labels are read where they are asked
 // for, and nowhere else; and where they may not be, the reading is complete without.
 func TestReadBudgets(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	c := seeded(t, testcluster.Options{})
 	patch := []byte(`{"metadata":{"labels":{"app":"web"}}}`)

@@ -262,7 +262,7 @@ func TestWatchReadsWholeLists(t *testing.T) {
 			w, err := NewWatch(cfg, WatchOptions{})
 			must(t, err)
 			w.whole, w.pageSize = true, 3
-			running(t, w)
+			running(t, w, quickPace)
 			got := becomesEqual(t, w, c.Config)
 			diff(t, "blocks", want.Blocks, got.Blocks)
 			mu.Lock()
@@ -400,7 +400,7 @@ func TestContinueTokenCompacted(t *testing.T) {
 	w, err := NewWatch(cfg, WatchOptions{})
 	must(t, err)
 	w.pageSize, w.whole = 3, false
-	running(t, w)
+	running(t, w, quickPace)
 	becomesEqual(t, w, c.Config)
 	diff(t, "requests of a watch", twice, asked())
 }

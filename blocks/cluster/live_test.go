@@ -152,6 +152,7 @@ func TestPagesMakeNoDifference(t *testing.T) {
 // The same state through either API group, and from files of either, gives the
 // same snapshot.
 func TestSourcesAgree(t *testing.T) {
+	t.Parallel()
 	c := cluster(t)
 	s, err := seeding.New(c)
 	must(t, err)
@@ -276,6 +277,7 @@ func TestMissingCRD(t *testing.T) {
 
 // The reason names the right that is missing, and what may be read is.
 func TestForbidden(t *testing.T) {
+	t.Parallel()
 	c := cluster(t)
 	cfg, err := c.UserConfig("auditor")
 	must(t, err)
@@ -370,6 +372,7 @@ func TestReread(t *testing.T) {
 // An API server that dies in mid-list leaves what was read until then, and gaps
 // for the rest, soon.
 func TestServerDiesInMidList(t *testing.T) {
+	t.Parallel()
 	c := cluster(t)
 	whole := readLive(t, c.Config, KubernetesOptions{})
 	var once sync.Once

@@ -43,6 +43,7 @@ func blockNames(s *blocks.Snapshot) []string {
 // Every object that is asked for is as a reading of everything finds it: changed,
 // gone, new; and everything else is as before.
 func TestRefresh(t *testing.T) {
+	t.Parallel()
 	inBothGroups(t, func(t *testing.T, c *testcluster.Cluster, g testcluster.Group) {
 		ctx := t.Context()
 		k := reader(t, c.Config, KubernetesOptions{})
@@ -326,6 +327,7 @@ func (refusing) RoundTrip(*http.Request) (*http.Response, error) {
 
 // The names of affinities are those under which Calico's own client stores them.
 func TestAffinityNames(t *testing.T) {
+	t.Parallel()
 	c := cluster(t)
 	s, err := seeding.New(c)
 	must(t, err)

@@ -73,6 +73,7 @@ func (b *vmAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
 // TestReadVirtualMachines: both kinds are read, nothing of them but the metadata is
 // sent, and a snapshot that is saved knows them, too.
 func TestReadVirtualMachines(t *testing.T) {
+	t.Parallel()
 	c := seeded(t, withVMs)
 	none := readLive(t, c.Config, KubernetesOptions{})
 	if !none.VMsKnown || !none.Complete() || len(none.VMs)+len(none.VMInstances) > 0 {
@@ -162,6 +163,7 @@ func TestVirtualMachinesUnread(t *testing.T) {
 // TestRefreshVirtualMachines: a virtual machine is read again by namespace and name;
 // one that is gone is gone, and what cannot be read is an error or not known.
 func TestRefreshVirtualMachines(t *testing.T) {
+	t.Parallel()
 	c := seeded(t, withVMs)
 	shops(t, c)
 	ctx := t.Context()
@@ -213,6 +215,7 @@ func TestRefreshVirtualMachines(t *testing.T) {
 // TestWatchVirtualMachines: virtual machines come and go while they are watched, and
 // so do KubeVirt's CRDs and the right to see them.
 func TestWatchVirtualMachines(t *testing.T) {
+	t.Parallel()
 	c := cached(t)
 	cfg, err := c.UserConfig("watcher")
 	must(t, err)

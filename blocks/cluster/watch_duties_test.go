@@ -29,10 +29,9 @@ const namespacePath = "/api/v1/namespaces"
 // watchesAtPace is watching, at another pace than the tests' own.
 func watchesAtPace(t *testing.T, cfg *rest.Config, change func(*pace)) *Watch {
 	t.Helper()
-	kept := quickPace
-	change(&quickPace)
-	defer func() { quickPace = kept }()
-	w, _ := watching(t, cfg)
+	at := quickPace
+	change(&at)
+	w, _ := running(t, newWatch(t, cfg), at)
 	return w
 }
 
@@ -80,6 +79,7 @@ func swallow(c *testcluster.Cluster, w http.ResponseWriter, r *http.Request, los
 // A stream whose events get lost while its connection lives is found out: its
 // bookmarks do not reach what a list of the kind shows.
 func TestWatchStreamIsStuck(t *testing.T) {
+	t.Parallel()
 	c := cached(t)
 	var lost atomic.Bool
 	_, cfg := before(t, c, func(w http.ResponseWriter, r *http.Request, _ int) bool {
@@ -107,6 +107,7 @@ func TestWatchStreamIsStuck(t *testing.T) {
 // A kind whose cache in the API server is stuck is stale by itself, though the server
 // answers well of every other kind; nothing is torn down for it.
 func TestWatchCacheIsStuck(t *testing.T) {
+	t.Parallel()
 	c := cached(t)
 	var stuck atomic.Bool
 	_, cfg := before(t, c, func(w http.ResponseWriter, r *http.Request, _ int) bool {
@@ -141,6 +142,7 @@ func TestWatchCacheIsStuck(t *testing.T) {
 // The same with a cache that is really stuck, because what etcd tells of the kind does not
 // come: the server answers from etcd in its place, late, and that proves nothing.
 func TestWatchCacheIsReallyStuck(t *testing.T) {
+	t.Parallel()
 	c := testcluster.Start(t, testcluster.Options{WatchCache: true})
 	etcd := beforeEtcd(t, c, "/namespaces")
 	w := watchesAtPace(t, c.Config, func(p *pace) {
@@ -170,6 +172,7 @@ func TestWatchCacheIsReallyStuck(t *testing.T) {
 // alive: the streams stay open and go on, on the connection they had, and most kinds
 // are gaps of what is stale.
 func TestWatchIsThrottled(t *testing.T) {
+	t.Parallel()
 	c := cached(t)
 	user, err := c.UserConfig("watcher")
 	must(t, err)
@@ -275,6 +278,7 @@ func (s *spacing) RoundTrip(r *http.Request) (*http.Response, error) {
 // A server that says when to come again (503, 429) is alive, and is asked again then: its
 // streams stay open and go on.
 func TestWatchHeedsRetryAfter(t *testing.T) {
+	t.Parallel()
 	for _, body := range testenv.Sample(t, 1, []string{"", `{"kind":"Status","apiVersion":"v1","status":"Failure","code":503}`}) {
 		c := cached(t)
 		var busy atomic.Bool
@@ -325,6 +329,7 @@ func TestWatchHeedsRetryAfter(t *testing.T) {
 // An outage that lasts longer than anything is believed for is resumed where it began:
 // nothing is listed again. CALICO_AUDIT_OUTAGE is how long it lasts from then on.
 func TestWatchResumes(t *testing.T) {
+	t.Parallel()
 	c := cached(t)
 	var down atomic.Bool
 	var lists atomic.Int32
@@ -365,6 +370,7 @@ func TestWatchResumes(t *testing.T) {
 // allowed again: nothing is listed, and what is there is kept. Credentials that are not
 // accepted say nothing of the objects, however long that lasts.
 func TestWatchResumesAfterRefusal(t *testing.T) {
+	t.Parallel()
 	for _, code := range testenv.Sample(t, 1, []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound}) {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			c := cached(t)
@@ -420,6 +426,7 @@ func TestWatchResumesAfterRefusal(t *testing.T) {
 // A token that is revoked (401) makes every kind stale, and empties none: with one that is
 // accepted, the watch goes on from where it ended.
 func TestWatchOutlivesRevokedToken(t *testing.T) {
+	t.Parallel()
 	c := cached(t)
 	accounts := c.Kube.CoreV1().ServiceAccounts("shop")
 	var token atomic.Value
@@ -481,6 +488,7 @@ func TestWatchOutlivesRevokedToken(t *testing.T) {
 // A kind that was found to be stale when its watch had just ended says why it cannot be watched
 // as soon as that is known.
 func TestWatchSaysWhatKeepsItFromBeginningAgain(t *testing.T) {
+	t.Parallel()
 	c := cached(t)
 	var hold atomic.Bool
 	refuse, answer := make(chan struct{}), make(chan struct{})
@@ -521,6 +529,7 @@ func TestWatchSaysWhatKeepsItFromBeginningAgain(t *testing.T) {
 // A single refusal makes nothing empty: what is there is kept, and is current again
 // with the next answer.
 func TestWatchIsRefusedOnce(t *testing.T) {
+	t.Parallel()
 	for _, code := range []int{http.StatusUnauthorized, http.StatusForbidden} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			c := cached(t)

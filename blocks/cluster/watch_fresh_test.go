@@ -100,6 +100,7 @@ func neverKnows(t *testing.T, w *Watch, name string, created time.Time, during t
 // What has come but is not understood yet is not claimed to be known, whatever other
 // kinds tell meanwhile.
 func TestWatchBacklog(t *testing.T) {
+	t.Parallel()
 	c := cached(t)
 	s := delayNamespaces(t)
 	w, _ := watching(t, c.Config)
@@ -127,6 +128,7 @@ func TestWatchBacklog(t *testing.T) {
 // A kind that comes back after the others have gone on is a gap until it is known as
 // of their time.
 func TestWatchCatchesUp(t *testing.T) {
+	t.Parallel()
 	c := cached(t)
 	cfg, err := c.UserConfig("watcher")
 	must(t, err)

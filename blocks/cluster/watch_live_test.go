@@ -34,6 +34,7 @@ func auditorRules(verbs ...string) []rbacv1.PolicyRule {
 
 // A right that is taken away makes what it was for unknown, and nothing else.
 func TestWatchLosesRights(t *testing.T) {
+	t.Parallel()
 	c := cached(t)
 	cfg, err := c.UserConfig("watcher")
 	must(t, err)
@@ -75,6 +76,7 @@ func TestWatchLosesRights(t *testing.T) {
 
 // A CRD that goes takes its objects along, and one that comes brings them.
 func TestWatchCRDs(t *testing.T) {
+	t.Parallel()
 	c := cached(t)
 	w, _ := watching(t, c.Config)
 	becomesEqual(t, w, c.Config)
@@ -107,6 +109,7 @@ func TestWatchCRDs(t *testing.T) {
 // When Calico's objects move to the other API group, the watch moves with them, and
 // shows the objects of one group at a time.
 func TestWatchMigrates(t *testing.T) {
+	t.Parallel()
 	c := cached(t)
 	w, _ := watching(t, c.Config)
 	old := becomesEqual(t, w, c.Config)
@@ -154,6 +157,7 @@ func TestWatchMigrates(t *testing.T) {
 
 // One bad object is a gap as long as it is bad.
 func TestWatchBadObject(t *testing.T) {
+	t.Parallel()
 	c := cached(t)
 	w, _ := watching(t, c.Config)
 	s := becomesEqual(t, w, c.Config)
@@ -230,6 +234,7 @@ func TestWatchReread(t *testing.T) {
 
 // A watch only lists and watches, and works through a proxy that speaks HTTP/1.1.
 func TestWatchOnlyReads(t *testing.T) {
+	t.Parallel()
 	c := cached(t)
 	proxy, cfg := before(t, c, nil)
 	w, _ := watching(t, cfg)
@@ -264,6 +269,7 @@ func TestWatchOnlyReads(t *testing.T) {
 // Anyone who waits for the signal misses no change, and a snapshot that was handed out
 // does not change.
 func TestWatchSignals(t *testing.T) {
+	t.Parallel()
 	c := cached(t)
 	w, _ := watching(t, c.Config)
 	s := becomesEqual(t, w, c.Config)
@@ -302,6 +308,7 @@ func TestWatchSignals(t *testing.T) {
 
 // A server that is not there at first is waited for.
 func TestWatchWaitsForServer(t *testing.T) {
+	t.Parallel()
 	c := cached(t)
 	r, cfg := through(t, c.Config)
 	r.hush()

@@ -30,16 +30,21 @@ var quickPace = pace{
 // called.
 func watching(t *testing.T, cfg *rest.Config) (*Watch, func()) {
 	t.Helper()
+	return running(t, newWatch(t, cfg), quickPace)
+}
+
+func newWatch(t *testing.T, cfg *rest.Config) *Watch {
+	t.Helper()
 	w, err := NewWatch(cfg, WatchOptions{Log: slog.New(slog.NewTextHandler(testWriter{t}, nil))})
 	must(t, err)
 	w.pageSize, w.whole = 7, false
-	return running(t, w)
+	return w
 }
 
-// running starts a watch as it is.
-func running(t *testing.T, w *Watch) (*Watch, func()) {
+// running starts a watch as it is, at a pace.
+func running(t *testing.T, w *Watch, at pace) (*Watch, func()) {
 	t.Helper()
-	w.pace = quickPace
+	w.pace = at
 	w.client.wait.retry = []time.Duration{10 * time.Millisecond, 20 * time.Millisecond}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

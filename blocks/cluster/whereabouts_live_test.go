@@ -61,6 +61,7 @@ func readsGaps(t *testing.T, cfg *rest.Config, want []string) *blocks.Snapshot {
 // it is not installed, or may not be read, that is no gap, or one that names the right;
 // network attachments are asked for only where it is.
 func TestReadWhereabouts(t *testing.T) {
+	t.Parallel()
 	c := seeded(t, testcluster.Options{Groups: []testcluster.Group{testcluster.CRDv1, testcluster.Attachments}})
 	attach(t, c)
 	cfg, err := c.UserConfig("auditor")
@@ -107,6 +108,7 @@ func TestReadWhereabouts(t *testing.T) {
 // TestWatchFollowsWhereabouts: a watch finds Whereabouts when it is installed, follows its
 // objects, and network attachments from then on.
 func TestWatchFollowsWhereabouts(t *testing.T) {
+	t.Parallel()
 	c := cached(t)
 	must(t, c.InstallCRDs(t.Context(), testcluster.Attachments))
 	attach(t, c)

@@ -11,26 +11,24 @@ import (
 	"time"
 )
 
+// shared holds the clusters that no test uses now, by their options.
 var shared = struct {
 	sync.Mutex
-	clusters map[string]*Cluster
-}{clusters: map[string]*Cluster{}}
+	idle map[string][]*Cluster
+}{idle: map[string][]*Cluster{}}
 
-// Shared returns a cluster that all tests of the process share which ask for the same
-// options, but for groups that are not Calico's: those come and go. It empties the cluster
-// first (see [Cluster.Reset]). Tests that use it must not run beside each other. The first
-// call starts it; it ends with the process. "go test -short" skips the test.
+// Shared returns an empty cluster for the test alone. Tests of the process that ask for the
+// same options use it one after the other; groups that are not Calico's come and go. If
+// none is idle, it starts one, which ends with the process. "go test -short" skips the test.
 func Shared(tb testing.TB, opts Options) *Cluster {
 	tb.Helper()
 	SkipIfShort(tb)
-	shared.Lock()
-	defer shared.Unlock()
 	if len(opts.Groups) == 0 {
 		opts.Groups = []Group{CRDv1}
 	}
 	calico := slices.DeleteFunc(slices.Clone(opts.Groups), func(g Group) bool { return g != CRDv1 && g != NativeV3 })
 	key := fmt.Sprintf("%v %v %v", calico, opts.WatchCache, opts.APIServerArgs)
-	c := shared.clusters[key]
+	c := takeIdle(key)
 	if c == nil {
 		// The first test's own context would end before the others'.
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
@@ -39,7 +37,6 @@ func Shared(tb testing.TB, opts Options) *Cluster {
 		if c, err = New(ctx, opts); err != nil {
 			tb.Fatalf("starting the shared test cluster: %v", err)
 		}
-		shared.clusters[key] = c
 	} else if err := c.reset(tb.Context(), opts); err != nil {
 		tb.Fatalf("emptying the shared test cluster: %v", err)
 	}
@@ -47,8 +44,23 @@ func Shared(tb testing.TB, opts Options) *Cluster {
 		if tb.Failed() {
 			tb.Logf("the API server's log ends with:\n%s", c.apiserver.logTail())
 		}
+		shared.Lock()
+		defer shared.Unlock()
+		shared.idle[key] = append(shared.idle[key], c)
 	})
 	return c
+}
+
+// takeIdle returns a cluster that no test uses; nil if there is none.
+func takeIdle(key string) *Cluster {
+	shared.Lock()
+	defer shared.Unlock()
+	idle := shared.idle[key]
+	if len(idle) == 0 {
+		return nil
+	}
+	shared.idle[key] = idle[1:]
+	return idle[0]
 }
 
 // played holds the state that a scenario brought about, by its function's name.
