@@ -117,7 +117,7 @@ func TestKeepsAway(t *testing.T) {
 		"node-role.kubernetes.io/control-plane": false,
 		"dedicated":                             false,
 	} {
-		if n := (&Node{Taints: []string{taint}}); (len(n.KeepsAway()) == 0) != want {
+		if n := (&Node{Taints: []Taint{{Key: taint}}}); (len(n.KeepsAway()) == 0) != want {
 			t.Errorf("%s: got %t", taint, !want)
 		}
 	}

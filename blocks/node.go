@@ -12,8 +12,8 @@ type Node struct {
 	Labels map[string]string
 	// Unschedulable is true for a cordoned node.
 	Unschedulable bool
-	// Taints that keep pods away: effect NoSchedule or NoExecute.
-	Taints []string
+	// Taints are those that keep pods away: of effect NoSchedule or NoExecute.
+	Taints []Taint
 	// AllocatablePods is status.allocatable.pods; 0 when unknown.
 	AllocatablePods int
 	// Tunnels are the addresses of the node's own tunnel devices.
@@ -49,16 +49,12 @@ type Tunnel struct {
 	Addr netip.Addr
 }
 
-// TaintOutOfService is the taint by which an administrator says that a node's
-// machine is shut down (k8s.io/api/core/v1, TaintNodeOutOfService).
-const TaintOutOfService = "node.kubernetes.io/out-of-service"
-
 // KeepsAway returns the taints that keep pods away for good: all but those of the
 // node life-cycle itself (node.kubernetes.io/…: not ready, unreachable, memory
 // pressure, …), which come and go; out of service does not.
-func (n *Node) KeepsAway() (out []string) {
+func (n *Node) KeepsAway() (out []Taint) {
 	for _, t := range n.Taints {
-		if t == TaintOutOfService || !strings.HasPrefix(t, "node.kubernetes.io/") {
+		if t.Key == TaintOutOfService || !strings.HasPrefix(t.Key, LifeCycleTaints) {
 			out = append(out, t)
 		}
 	}

@@ -3,18 +3,38 @@ package blocks
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Placement is where a pod may run by its nodeSelector and its required node affinity.
-// What else the scheduler goes by, such as affinities between pods, is not read.
+// Placement is where a pod may run by its nodeSelector, its required node affinity and its
+// tolerations. Affinities between pods and other rules of the scheduler are not read.
 type Placement struct {
 	// Terms are alternatives, each a label selector of nodes as kubectl writes them, in
-	// which metadata.name is the node's name
-	// ([PlacementName]). Without any the pod may run nowhere.
+	// which metadata.name is the node's name ([PlacementName]). An empty one selects every
+	// node; without any term the pod may run nowhere.
 	Terms []string
+	// Tolerates are the tolerations by which the pod may come to nodes that others do not
+	// come to.
+	Tolerates []Toleration
+}
+
+// Limited reports whether labels limit where the pod may run.
+func (p *Placement) Limited() bool { return p != nil && !slices.Contains(p.Terms, "") }
+
+// Tolerated reports whether the pod tolerates a taint.
+func (p *Placement) Tolerated(t Taint) bool {
+	return p != nil && slices.ContainsFunc(p.Tolerates, func(x Toleration) bool { return x.Tolerates(t) })
+}
+
+// ToleratesCordon reports whether the scheduler puts the pod on cordoned nodes, too.
+func (p *Placement) ToleratesCordon() bool { return p.Tolerated(taintCordoned) }
+
+// ToleratesNotReady reports whether the scheduler puts the pod on nodes that are not ready, too.
+func (p *Placement) ToleratesNotReady() bool {
+	return p.Tolerated(taintNotReady) || p.Tolerated(taintUnreachable)
 }
 
 func (p *Placement) String() string { return strings.Join(p.Terms, " or ") }
@@ -33,10 +53,18 @@ func PlacementName(node string) string {
 	return node[:maxLabelValue-9] + "-" + hex.EncodeToString(sum[:4])
 }
 
-// Matcher returns what reports whether a node is among those where the pod may run, as
-// the scheduler has it (k8s.io/component-helpers/scheduling/corev1/nodeaffinity). A nil
-// placement allows all.
+// Matcher returns a function that reports whether the scheduler may put the pod on a node by
+// the node's labels and taints (k8s.io/component-helpers/scheduling/corev1). Taints of the
+// node life-cycle, cordons among them, are not looked at. A nil placement allows every node
+// without other taints.
 func (p *Placement) Matcher() func(*Node) bool {
+	selects := p.selector()
+	return func(n *Node) bool {
+		return !slices.ContainsFunc(n.KeepsAway(), func(t Taint) bool { return !p.Tolerated(t) }) && selects(n)
+	}
+}
+
+func (p *Placement) selector() func(*Node) bool {
 	if p == nil {
 		return func(*Node) bool { return true }
 	}

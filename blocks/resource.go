@@ -2,6 +2,7 @@ package blocks
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -37,7 +38,7 @@ const (
 	NodeSlicePools          Resource = "nodeslicepools"
 	NetworkAttachments      Resource = "network-attachment-definitions"
 
-	// Budgets are read only where they are asked for: no report depends on them.
+	// Budgets are read only where they are asked for: a report is complete without them.
 	Budgets Resource = "poddisruptionbudgets"
 )
 
@@ -71,6 +72,8 @@ type Gap struct {
 	// complete. Anybody who may write a pod's annotations could make such a gap.
 	Tolerated bool `json:"held,omitempty"`
 
+	// Denied is true if the API server refused the account: [ErrDenied].
+	Denied bool `json:"-"`
 	// Stale is true if the kind was read whole and its objects are there as they
 	// were then, but are no longer known to be current.
 	Stale bool `json:"-"`
@@ -131,3 +134,7 @@ type Ref struct {
 	// all pods of that namespace with that label, written key=value.
 	Label string
 }
+
+// ErrDenied: the API server does not accept the account that asks, or does not permit it what
+// it asks for (401, 403). Asking again does not help.
+var ErrDenied = errors.New("the API server refuses this account")

@@ -137,6 +137,8 @@ type Plan struct {
 	Gaps     []string `json:"gaps,omitempty"`
 	// Warnings are remarks about the plan as a whole.
 	Warnings []string `json:"warnings,omitempty"`
+	// MayFill are the nodes that may run out of addresses of their own while pods move to them.
+	MayFill []string `json:"mayFill,omitempty"`
 
 	Steps   []Step    `json:"steps"`
 	Refused []Refusal `json:"refused"`
@@ -229,6 +231,9 @@ const (
 	// that is still kept: its version does not matter, for it is in use.
 	GuardKeeps    = "keeps"
 	GuardKeepsUID = "keeps.uid"
+	// GuardInstead names the pools of which the node can claim another block, if it keeps
+	// none with room.
+	GuardInstead = "instead"
 	// GuardHolder is how the node whose last block it is does without, and GuardFor a
 	// node that cannot allocate until the block is released.
 	GuardHolder = "holder"
@@ -292,6 +297,7 @@ const (
 	// RefusedUnknownOwner: it names no owner that could be looked up.
 	RefusedUnknownOwner RefusalCode = "UnknownOwner"
 	RefusedUnpinned     RefusalCode = "Unpinned"      // nothing identifies what would be written
+	RefusedNoAuto       RefusalCode = "NoAutoBlocks"  // automatic blocks are off: no node would claim it again
 	RefusedMarked       RefusalCode = "MarkedDeleted" // a deletion was begun, which has to be finished first
 	// RefusedMachineMayRun: its node is gone or NotReady, and its machine may run on.
 	RefusedMachineMayRun RefusalCode = "machine-may-run"
@@ -334,6 +340,9 @@ type StrictPreview struct {
 	Borrowers []string `json:"borrowers"`
 	// Starve are the nodes whose next pod would get no address.
 	Starve []string `json:"starve"`
+	// MayStarve are further nodes whose next pod may get no address: others may claim the
+	// last blocks first, or no pod may come to the node now.
+	MayStarve []string `json:"mayStarve"`
 	// Unusable counts the free addresses that no node could use any more: those
 	// of blocks whose owner is no one, or no node. 0 where the setting goes off.
 	Unusable int `json:"unusableAddresses"`
@@ -371,6 +380,17 @@ const (
 
 // Group names what a step stands or falls with; "" for a step by itself.
 func (s *Step) Group() string { return s.Guard(GuardConsolidation) }
+
+// GuardWhen says what must come about for the step to be carried out; [WhenFull] is the
+// only value.
+const GuardWhen = "when"
+
+// WhenFull is when the node has no free address of its own left for a pod that moves.
+const WhenFull = "full"
+
+// Conditional reports whether the step is carried out only if something comes about while
+// the plan is carried out.
+func (s *Step) Conditional() bool { return s.Guard(GuardWhen) != "" }
 
 // GuardWanted is the setting that is asked for.
 const GuardWanted = "strictAffinity.wanted"

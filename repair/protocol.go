@@ -45,12 +45,23 @@ func (k *StepKind) Changed(st *state.State, planned, now *Step) string {
 type Turn struct {
 	*Site
 	Plan *Plan
-	// Waits is since when a step waits for other pods to be ready, by step ID.
+	// Waits is since when the eviction of a step is under way, by step ID: it waits for other
+	// pods to be ready, for a budget, for its pod to end, and for the replacement.
 	Waits map[string]time.Time
-	// EvictTimeout is how long it waits at most.
+	// EvictTimeout is how long all of that may take.
 	EvictTimeout time.Duration
 	// Stands is how long a reservation must have stood; 0 is the default.
 	Stands time.Duration
+}
+
+// Left returns how much of its time the eviction of a step has left, which begins to count with
+// the first call.
+func (t *Turn) Left(s *Step) time.Duration {
+	now := t.State.Cluster.TakenAt
+	if _, counts := t.Waits[s.ID]; !counts {
+		t.Waits[s.ID] = now
+	}
+	return t.EvictTimeout - now.Sub(t.Waits[s.ID])
 }
 
 // Ready says from when on a step may be carried out, with why it waits, or why it must

@@ -73,6 +73,11 @@ type claim struct {
 	full bool
 }
 
+// NewAllocator returns an Allocator that starts from a state.
+func NewAllocator(st *state.State) *Allocator {
+	return newAllocator(st, st.Pools, st.IPAM, starts{}, nil)
+}
+
 // newAllocator returns an Allocator that starts from a state, with pools and settings
 // that may be others than the state's.
 // without, if not nil, says of which CIDRs neither blocks nor affinities are there.

@@ -6,14 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/calico-audit/calico-audit/audit/state"
 )
-
-// NewAllocator returns an Allocator that starts from a state.
-func NewAllocator(st *state.State) *Allocator {
-	return newAllocator(st, st.Pools, st.IPAM, starts{}, nil)
-}
 
 // Holdings lists all blocks with their free addresses, and all affinities.
 func (a *Allocator) Holdings() string {

@@ -133,8 +133,12 @@ type starts map[startKey]netip.Addr
 // start returns the slot that a host tries first in a pool: the hash of its name seeds the
 // generator that draws it; the others follow in order, and after the last the first
 // (libcalico-go ipam/ipam_block_reader_writer.go, randomBlockGenerator). Where blocks hold
-// one address, Calico draws by the clock instead.
+// one address, Calico draws by the clock instead. A pool that is smaller than one of its
+// blocks has no slot, and its own first address stands for one.
 func (a *Allocator) start(p *pool, host string) netip.Addr {
+	if p.BlockSize < p.CIDR.Bits() {
+		return p.CIDR.Addr()
+	}
 	key := startKey{host, p.CIDR, p.BlockSize}
 	if addr, ok := a.starts[key]; ok {
 		return addr

@@ -23,7 +23,7 @@ var affinityNoBlock = audit.Check{
 	Verify:   "On the affinity's node, ip route show type blackhole no longer lists the CIDR.",
 	Never:    "Never delete it while the node is claiming the block: look at it twice, and at the block again in between.",
 	Requires: []blocks.Resource{blocks.Affinities, blocks.Blocks},
-	Optional: []blocks.Resource{blocks.Pools, blocks.Pods, blocks.Nodes},
+	Optional: []blocks.Resource{blocks.Pools, blocks.Pods, blocks.Nodes, blocks.IPAMConfigs},
 	Run: func(st *state.State, f *audit.Findings) {
 		eachAffinity(st, func(a *blocks.Affinity, b *state.Block) {
 			if affinity.Classify(a, state.BareOrNil(b)) != affinity.NoBlock || !st.Lasts(a) {

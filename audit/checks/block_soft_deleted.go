@@ -21,7 +21,7 @@ var blockSoftDeleted = audit.Check{
 	Remedies: []remedies.Remedy{remedies.FinishDelete},
 	Never:    "Never take the mark away: some component believes that the object is gone.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles},
-	Optional: []blocks.Resource{blocks.Pods, blocks.Nodes},
+	Optional: []blocks.Resource{blocks.Pods, blocks.Nodes, blocks.IPAMConfigs, blocks.ClusterInfos},
 	Run: func(st *state.State, f *audit.Findings) {
 		add := func(s state.Subject, what string, m blocks.Meta, pool *state.Pool, node string, stands state.Bar) {
 			if !m.ByUs && !st.OldEnough(m) {

@@ -24,7 +24,7 @@ var configGCDisabled = audit.Check{
 	Requires: []blocks.Resource{blocks.ControllerConfig},
 	Run: func(st *state.State, f *audit.Findings) {
 		c := &st.Controllers
-		why := state.CollectorOff(c)
+		why := CollectorOff(c)
 		if why == "" {
 			return
 		}
@@ -34,4 +34,20 @@ var configGCDisabled = audit.Check{
 			Fix:      audit.Look("kubectl get kubecontrollersconfigurations default -o yaml"),
 		})
 	},
+}
+
+// CollectorOff says why Calico's own collector does not work; empty if it does, or if
+// no object configures it and its defaults hold.
+func CollectorOff(c *blocks.ControllersConfig) string {
+	switch {
+	case !c.Present:
+		return ""
+	case !c.NodeController:
+		return "controllers.node is not configured, so that nothing collects leaked addresses and empty blocks"
+	case !c.LeakGraceSet:
+		return "leakGracePeriod is not set, which turns the collection of leaked addresses and empty blocks off"
+	case c.LeakGrace == 0:
+		return "leakGracePeriod is 0, which turns the collection of leaked addresses and empty blocks off"
+	}
+	return ""
 }

@@ -89,5 +89,5 @@ func takeAway(s *blocks.Snapshot, r blocks.Resource) {
 func drop(s *blocks.Snapshot, r blocks.Resource) {
 	guid := s.Cluster.GUID // what subjects are named by
 	decode.NewObjects(decode.KindOf(r)).Fill(s)
-	s.Cluster.GUID, s.VMsKnown = guid, s.VMsKnown && !slices.Contains(decode.VMKinds, r)
+	s.Cluster.GUID, s.VMsKnown = guid, s.VMsKnown && !slices.Contains(blocks.VMKinds, r)
 }

@@ -58,7 +58,7 @@ func blockLimitFinding(st *state.State, h *state.NodeState, alike []string, f *a
 		x.Severity = max(x.Severity, worst.severity)
 		x.Pools = append(x.Pools, state.PoolsOf(worst.pools...)...)
 		texts = append(texts, fmt.Sprintf("has as many %s blocks as it may (%d of %d)%s; %s", family, worst.have, limit, worst.who, worst.left))
-		x.Evidence = append(x.Evidence, state.Evidences("limit", state.LimitText(st), family.String()+" blocks", phrase.List(state.CIDRs(worst.blocks)),
+		x.Evidence = append(x.Evidence, state.Evidences("limit", LimitText(st), family.String()+" blocks", phrase.List(state.CIDRs(worst.blocks)),
 			family.String()+" unused addresses", fmt.Sprint(worst.unused))...)
 	}
 	if len(texts) > 0 {
@@ -146,4 +146,12 @@ func limitStates(st *state.State, h *state.NodeState, f blocks.Family, alike []s
 		}
 	}
 	return out
+}
+
+// LimitText says what the block limit of a node is, and where that stands.
+func LimitText(st *state.State) string {
+	if st.IPAM.MaxBlocksPerHost > 0 {
+		return fmt.Sprintf("%d (maxBlocksPerHost)", st.IPAM.MaxBlocksPerHost)
+	}
+	return fmt.Sprintf("%d (Calico's default)", blocks.DefaultMaxBlocks)
 }

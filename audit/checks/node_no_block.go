@@ -58,7 +58,7 @@ func noBlockFinding(st *state.State, h *state.NodeState, open []*state.NodeBlock
 	out := audit.Finding{Subject: state.NodeSubject(h.Name)}
 	var messages []string
 	for _, n := range open {
-		sev, text := state.GradeNoBlock(n)
+		sev, text := GradeNoBlock(n)
 		if sev > out.Severity {
 			out.Severity, out.Root, out.Remedies = sev, remedies.Of(st).RootOfNode(n), nil
 			if out.Root == "" { // as of a pod that no pool may serve
@@ -74,7 +74,7 @@ func noBlockFinding(st *state.State, h *state.NodeState, open []*state.NodeBlock
 			return s
 		}
 		pairs := []string{
-			label("cause"), state.CauseText(n), label("detail"), state.StuckDetails(n),
+			label("cause"), CauseText(n), label("detail"), StuckDetails(n),
 			label("borrowed"), phrase.List(borrowedTexts(n.Borrowed)),
 			label("waiting pods"), phrase.List(phrase.FullNames(n.Waiting)),
 			label("blocks it cannot use"), phrase.List(state.CIDRs(n.Elsewhere)),
@@ -95,4 +95,92 @@ func borrowedTexts(bs []*state.Borrow) []string {
 		out[i] = fmt.Sprintf("%s from %s", b.Addr, b.Owner)
 	}
 	return out
+}
+
+// CauseText says why a node has no block of a family, or that nothing keeps it from one.
+func CauseText(n *state.NodeBlockStatus) string {
+	switch {
+	case n.Blockless() > 0:
+		return stuckCauses(n)
+	case n.Cause != state.CauseNone:
+		return string(n.Cause)
+	case len(n.Borrowed) > 0, len(n.Waiting) > 0:
+		return "none now: its pools have blocks left, and it claims one at its next allocation"
+	case len(n.Elsewhere) > 0:
+		return "none now: it still holds blocks that it cannot take addresses from"
+	case n.Addressed:
+		return "none now: its pods use addresses outside any node's blocks"
+	}
+	return "no pod yet"
+}
+
+// stuckCauses are the causes of the pods that blockless counts.
+func stuckCauses(n *state.NodeBlockStatus) string {
+	var out []string
+	for _, s := range n.Stuck {
+		if text := string(s.Cause); s.Blockless && !slices.Contains(out, text) {
+			out = append(out, text)
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+// StuckDetails are the details of the pods that blockless counts, or that of the node.
+func StuckDetails(n *state.NodeBlockStatus) string {
+	var out []string
+	for _, s := range n.Stuck {
+		if s.Blockless && !slices.Contains(out, s.Detail) {
+			out = append(out, s.Detail)
+		}
+	}
+	if len(out) == 0 {
+		return n.Detail
+	}
+	return phrase.ListBy("; ", out)
+}
+
+// GradeNoBlock returns how bad it is that a node, or some pods of it, have no block
+// of a family, and the words for it.
+func GradeNoBlock(n *state.NodeBlockStatus) (state.Severity, string) {
+	what := fmt.Sprintf("has no %s block", n.Family)
+	if !n.NoBlock() {
+		what += " for some of its pods"
+	}
+	stuck := n.Blockless()
+	vms := 0 // borrowed for good and on purpose, see [state.Borrow.VM]
+	for _, b := range n.Borrowed {
+		if b.VM {
+			vms++
+		}
+	}
+	borrowed := len(n.Borrowed) - vms
+	switch {
+	case borrowed > 0 && stuck > 0:
+		return state.Critical, fmt.Sprintf("%s: it borrows %s, and %s cannot get one, because %s", what, phrase.Plural(borrowed, "address"), phrase.Plural(stuck, "pod"), stuckCauses(n))
+	case stuck > 0:
+		return state.Critical, fmt.Sprintf("%s, and %s cannot get an address, because %s", what, phrase.Plural(stuck, "pod"), stuckCauses(n))
+	case borrowed > 0 && n.Cause == state.CauseNone:
+		return state.Error, fmt.Sprintf("%s and borrows %s", what, phrase.Plural(borrowed, "address"))
+	case borrowed > 0:
+		return state.Error, fmt.Sprintf("%s and borrows %s, because %s", what, phrase.Plural(borrowed, "address"), n.Cause)
+	case n.Cause != state.CauseNone && n.Host.Schedulable:
+		who, effect := "its next pod", "will get no address"
+		if !n.Cause.PreventsAllocation() {
+			effect = "will borrow its address"
+		}
+		if len(n.Waiting) > 0 {
+			who = fmt.Sprintf("the next of its %s", phrase.Plural(len(n.Waiting), "waiting pod"))
+		}
+		return state.Warning, fmt.Sprintf("%s, and %s %s, because %s", what, who, effect, n.Cause)
+	case vms > 0:
+		return state.Info, fmt.Sprintf("%s; it borrows %s on purpose: virtual machines keep theirs wherever they run", what, phrase.Plural(vms, "address"))
+	case len(n.Elsewhere) > 0:
+		return state.Info, fmt.Sprintf("%s in the pools that select it now; it still holds %s", what, phrase.List(state.CIDRs(n.Elsewhere)))
+	case n.Addressed:
+		return state.Info, what + " of its own; its pods use addresses outside any node's blocks"
+	}
+	if len(n.Waiting) > 0 {
+		return state.Info, fmt.Sprintf("%s yet; %s waiting for an address, and blocks are left to claim", what, phrase.NumberIs(len(n.Waiting), "pod"))
+	}
+	return state.Info, what + " yet, as it runs no pod"
 }

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -19,7 +20,7 @@ func (x *explainer) blockStatusSection(s *builder, h *state.NodeState, f blocks.
 	}
 	if n.NoBlock() {
 		s.fact("", "blocks", "none of its own")
-		s.fact("", "cause", state.CauseText(n))
+		s.fact("", "cause", checks.CauseText(n))
 		s.fact("", "detail", n.Detail)
 	} else {
 		s.factf("", "blocks", "%s; %s left", phrase.List(state.CIDRs(n.Blocks)), phrase.Plural(n.Unused, "address"))
@@ -31,6 +32,6 @@ func (x *explainer) blockStatusSection(s *builder, h *state.NodeState, f blocks.
 	for _, w := range n.Stuck {
 		s.factf(podSource(w.Pod), "gets none", "%s (%s)", w.Cause, w.Detail)
 	}
-	s.factf(sourceOf("ipamconfig", x.IPAM.Meta), "block limit", "%d of %s", x.LimitCount(n, x.PoolsAtIssue(n)), state.LimitText(x.State))
+	s.factf(sourceOf("ipamconfig", x.IPAM.Meta), "block limit", "%d of %s", x.LimitCount(n, x.PoolsAtIssue(n)), checks.LimitText(x.State))
 	s.fact("", "its next pod", x.NextPod(n))
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -89,7 +90,7 @@ func schedulableText(h *state.NodeState) string {
 		against = append(against, "it is cordoned")
 	}
 	for _, t := range h.Node.KeepsAway() {
-		against = append(against, "it has the taint "+t)
+		against = append(against, "it has the taint "+t.Key)
 	}
 	switch {
 	case len(against) == 0:
@@ -227,7 +228,7 @@ func (x *explainer) nodeSummary(h *state.NodeState) string {
 	var parts []string
 	for _, n := range h.BlockStatus {
 		if n.NoBlock() || n.Blockless() > 0 {
-			_, text := state.GradeNoBlock(n)
+			_, text := checks.GradeNoBlock(n)
 			parts = append(parts, text)
 		}
 	}

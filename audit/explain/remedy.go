@@ -101,7 +101,7 @@ func (x *explainer) collectorText() string {
 		return "Whether Calico's own collector releases it is " + x.unread(blocks.ControllerConfig) + "."
 	case x.Info.Locked:
 		return "Calico's own collector stands still while the datastore is locked."
-	case state.CollectorOff(c) != "":
+	case checks.CollectorOff(c) != "":
 		return "Calico's own collector is switched off, and will not release it (config/gc-disabled)."
 	}
 	return fmt.Sprintf("Calico's own collector, if it runs, releases it once it has seen it unowned for %s, or at once after its node is deleted.", phrase.Duration(grace))

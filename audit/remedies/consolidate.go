@@ -32,6 +32,8 @@ type Consolidation struct {
 	// Cordon are the nodes that would take a moved pod and have no address of their own
 	// for it, and are not cordoned yet; Cordoned those that were cordoned for this one.
 	Cordon, Cordoned []string
+	// Precaution is the holder if it is in Cordon although it has room for the next pod.
+	Precaution string
 	// Barred says what no consent lifts.
 	Barred []Bar
 	// Unguarded are the moves that end a bare pod, or the only ready replica of a
@@ -53,6 +55,8 @@ type Move struct {
 	// the next.
 	givesBack bool
 }
+
+func (m Move) demand() demand { return demandOf(m.Pod, m.Addr) }
 
 // Scratch returns the pods among some moves that lose what their emptyDir volumes hold.
 func Scratch(moves []Move) (out []*blocks.Workload) {
@@ -150,7 +154,7 @@ func (st *Remedies) lacksBlock(n *state.NodeBlockStatus) bool {
 	return n.Cause.Shortfall()
 }
 
-// Consolidations returns the ways to free a block for a node: those that are not barred
+// Consolidations returns the ways to free a block for a node: those with the fewest bars
 // first, then those that end the fewest unguarded pods, then those that move the fewest
 // pods, then those that lose the fewest emptyDir volumes, then the lowest block. One that is
 // barred says by what.
@@ -166,13 +170,13 @@ func (st *Remedies) Consolidations(n *state.NodeBlockStatus) []*Consolidation {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b *Consolidation) int {
-		return cmp.Or(cmp.Compare(min(len(a.Barred), 1), min(len(b.Barred), 1)), cmp.Compare(len(a.Unguarded), len(b.Unguarded)),
+		return cmp.Or(cmp.Compare(len(a.Barred), len(b.Barred)), cmp.Compare(len(a.Unguarded), len(b.Unguarded)),
 			cmp.Compare(len(a.Moves), len(b.Moves)), cmp.Compare(len(Scratch(a.Moves)), len(Scratch(b.Moves))), blocks.ComparePrefixes(a.CIDR, b.CIDR))
 	})
 	return out
 }
 
-// findSpareable finds by pool the blocks whose nodes could go on with another one.
+// findSpareable finds by pool the blocks whose nodes have another one with a free address.
 func (st *Remedies) findSpareable() map[*state.Pool][]*state.Block {
 	out := map[*state.Pool][]*state.Block{}
 	for _, h := range st.NodeStates {
@@ -181,7 +185,7 @@ func (st *Remedies) findSpareable() map[*state.Pool][]*state.Block {
 				continue
 			}
 			if slices.ContainsFunc(h.Blocks, func(o *state.Block) bool {
-				return o != b && o.Family() == b.Family() && st.Keepable(o) && st.servesNode(o, h)
+				return o != b && o.Family() == b.Family() && st.Keepable(o) && st.Unused(o) > 0 && st.servesNode(o, h)
 			}) {
 				out[b.Pool] = append(out[b.Pool], b)
 			}
@@ -236,6 +240,9 @@ func (st *Remedies) evaluate(c *Consolidation) {
 		c.bar(netip.Addr{}, "%s is not ready, so that its pods may run on without its being known", c.Holder)
 	case len(c.Block.Faults) > 0 || c.Block.SoftDeleted:
 		c.bar(netip.Addr{}, "the block is corrupt or marked deleted")
+	}
+	if then := st.IfEmptied(c.Block); then.Code == state.RetainLast {
+		c.bar(netip.Addr{}, "%s", then.Reason)
 	}
 	if c.Block.Used == 0 && c.Reservation == nil {
 		c.bar(netip.Addr{}, "it is empty, which is for \"repair --empty-blocks\": %s", cmp.Or(c.Block.Reclaimability.Reason, "it releases it"))
@@ -296,7 +303,7 @@ func (st *Remedies) evaluateMove(c *Consolidation, ref state.AllocationRef) {
 		m := Move{Pod: w, Addr: addr}
 		if why := st.EvictionBar(w); why != "" {
 			c.bar(addr, "pod %s %s", w.FullName(), why)
-		} else if why := st.asksForPools(w, c.Block.Family()); why != "" {
+		} else if why := st.asksForPools(m); why != "" {
 			c.bar(addr, "%s", why)
 		} else if b := st.exhausted(w); b != nil && c.Reservation == nil {
 			c.bar(addr, "pod %s may not be evicted now: PodDisruptionBudget %s allows no disruption", w.FullName(), b.Key())
@@ -314,27 +321,14 @@ var notAPods = map[state.UseKind]string{
 	state.UseWindows: "a Windows node keeps it back", state.UseVM: "it is a virtual machine's, which keeps it wherever it runs", state.UseCooling: "it waits out its cooldown",
 }
 
-// replacements is where pods that move may come to, as things stand.
-type replacements struct {
-	// spare is how many addresses the nodes that take pods have of their own, and full are
-	// those of them that have none, and no block to claim, sorted.
-	spare int
-	full  []string
-}
-
-// findReplacements returns, by family, where pods may come to.
-func (st *Remedies) findReplacements() map[blocks.Family]replacements {
-	out := map[blocks.Family]replacements{}
+// findSpare returns, by family, how many addresses the nodes that take pods have of their own.
+func (st *Remedies) findSpare() map[blocks.Family]int {
+	out := map[blocks.Family]int{}
 	for _, h := range st.NodeStates {
 		for _, n := range h.BlockStatus {
-			if !takesPods(h) {
-				continue
+			if takesPods(h) {
+				out[n.Family] += st.unusedOfAnyPod(n, nil)
 			}
-			r := out[n.Family]
-			if r.spare += st.unusedOfAnyPod(n, nil); st.isFull(n) {
-				r.full = append(r.full, h.Name)
-			}
-			out[n.Family] = r
 		}
 	}
 	return out
@@ -344,7 +338,7 @@ func (st *Remedies) findReplacements() map[blocks.Family]replacements {
 // pods of any namespace that ask for no pool: what only some may use is no room for others.
 func (st *Remedies) unusedOfAnyPod(n *state.NodeBlockStatus, but *state.Block) (unused int) {
 	for _, b := range n.Blocks {
-		if b != but && slices.Contains(n.Pools, b.Pool) && b.Pool.ServesAllNamespaces() {
+		if b != but && slices.Contains(n.Pools, b.Pool) && b.Pool.ServesAllNamespaces() && st.Keepable(b) {
 			unused += st.Unused(b)
 		}
 	}
@@ -365,46 +359,129 @@ func (st *Remedies) isFull(n *state.NodeBlockStatus) bool {
 }
 
 // evaluateReplacements finds the nodes that have no address of their own for a pod that
-// moves, and whether the others have enough, when none is taken of the block any more. Free
-// addresses do not steer the scheduler: to a node that is not cordoned any pod may come.
+// moves, in any family that it has, and whether the others have enough, when none is taken of
+// the block any more. Free addresses do not steer the scheduler: to a node that is not
+// cordoned any pod may come that tolerates its taints.
 func (st *Remedies) evaluateReplacements(c *Consolidation) {
-	all := st.replacements()[c.Block.Family()]
-	spare := all.spare
-	c.Cordon = slices.Clone(all.full)
-	left := func(n *state.NodeBlockStatus) int { return st.unusedOfAnyPod(n, c.Block) }
-	if h := st.NodeState(c.Holder); takesPods(h) {
-		if n := h.StatusOf(c.Block.Family()); n != nil {
-			spare += left(n) - st.unusedOfAnyPod(n, nil)
-			if i, in := slices.BinarySearch(c.Cordon, h.Name); !in && left(n) == 0 && st.noneLeft(n) {
-				c.Cordon = slices.Insert(c.Cordon, i, h.Name)
-			}
-		}
-	}
-	daemons := map[string]int{}
+	daemons, needed := map[string]int{}, map[demand]int{}
 	for _, m := range c.Moves {
 		if m.Pod.OfDaemonSet() {
 			daemons[m.Pod.Node]++
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(daemons)) {
-		h := st.NodeState(name)
-		if h == nil || h.StatusOf(c.Block.Family()) == nil {
+			st.evaluateDaemon(c, m, daemons[m.Pod.Node])
 			continue
 		}
-		if n := h.StatusOf(c.Block.Family()); daemons[name] > left(n) && st.noneLeft(n) {
-			c.bar(netip.Addr{}, "%s of DaemonSets start on %s again, which has room for %d in its other blocks", phrase.Plural(daemons[name], "pod"), name, left(n))
+		if needed[m.demand()]++; needed[m.demand()] > 1 {
+			continue
+		}
+		crowded := st.crowded(m.demand())
+		if why := st.ignoresCordons(m.Pod, crowded); why != "" {
+			c.bar(m.Addr, "%s", why)
+		}
+		c.Cordon = append(c.Cordon, crowded...)
+	}
+	spare := maps.Clone(st.spare())
+	st.evaluateHolder(c, spare, daemons[c.Holder])
+	slices.Sort(c.Cordon)
+	c.Cordon = slices.Compact(c.Cordon)
+	st.evaluatePlacements(c, daemons)
+	for _, f := range st.Families {
+		if need := st.takenOf(c, f); spare[f] < need {
+			c.bar(netip.Addr{}, "%s to move, and the nodes that take pods have room for %d", phrase.PluralVerb(need, f.String()+" address", "has", "have"), spare[f])
 		}
 	}
-	st.evaluatePlacements(c, daemons)
-	takes := mayCome(c.Moves)
-	c.Cordon = slices.DeleteFunc(c.Cordon, func(name string) bool { return !takes(st.NodeState(name).Node) })
-	if c.Spare = spare; spare < len(c.Moves) {
-		c.bar(netip.Addr{}, "%s have to move, and the nodes that take pods have room for %d", phrase.Plural(len(c.Moves), "pod"), spare)
+	c.Spare = spare[c.Block.Family()]
+}
+
+// evaluateHolder sees to it that the holder keeps a free address of its own, whatever comes
+// back to it: it is cordoned if the next pod could take the last one. It is cordoned as a
+// precaution if all pods together could, and the other nodes have room for them.
+func (st *Remedies) evaluateHolder(c *Consolidation, spare map[blocks.Family]int, daemons int) {
+	f, h := c.Block.Family(), st.NodeState(c.Holder)
+	n := h.StatusOf(f)
+	if n == nil {
+		return
+	}
+	room := st.unusedOfAnyPod(n, c.Block)
+	if takesPods(h) {
+		spare[f] -= st.unusedOfAnyPod(n, nil)
+	}
+	if !st.noneLeft(n) {
+		daemons = min(daemons, room-1) // it claims a block when its own are full
+	} else if room -= 1; room < daemons {
+		c.bar(netip.Addr{}, "%s keeps no other block with a free address", c.Holder)
+	}
+	var comes *Move
+	for i := range c.Moves {
+		if m := &c.Moves[i]; !m.Pod.OfDaemonSet() && m.demand().mayStart()(h) {
+			comes = m
+			break
+		}
+	}
+	last := room <= daemons
+	switch {
+	case comes == nil || !last && (room >= len(c.Moves) || spare[f] < len(c.Moves)):
+		if takesPods(h) {
+			spare[f] += room
+		}
+	case comes.Pod.Placement.ToleratesCordon():
+		c.bar(comes.Addr, "%s", st.ignoresCordons(comes.Pod, []string{c.Holder}))
+	default:
+		if c.Cordon = append(c.Cordon, c.Holder); !last {
+			c.Precaution = c.Holder
+		}
 	}
 }
 
-// Full returns the nodes that take pods and have no address of their own for another, nor
-// a block to claim, of any family that counts. Those that are cordoned are not among them.
+// evaluateDaemon sees to it that a DaemonSet's pod, which starts on its node again, finds an
+// address there beside the others: it is the one of that number.
+func (st *Remedies) evaluateDaemon(c *Consolidation, m Move, number int) {
+	h := st.NodeState(m.Pod.Node)
+	for f := range m.demand().families {
+		if n := h.StatusOf(f); n != nil && st.noneLeft(n) {
+			if room := st.unusedOfAnyPod(n, c.Block); f == c.Block.Family() && number > room || room == 0 && st.lender(m, f) != h.Name {
+				c.bar(m.Addr, "pod %s of a DaemonSet starts on %s again, which has room for %d %s in its other blocks", m.Pod.FullName(), h.Name, room, phrase.One(room, f.String()+" address", f.String()+" addresses"))
+			}
+		}
+	}
+}
+
+// takenOf is how many addresses of a family the pods of a consolidation need at once. A pod
+// gives those of the other family back to nodes that take pods, where the next one can take
+// them.
+func (st *Remedies) takenOf(c *Consolidation, f blocks.Family) (need int) {
+	back := 0
+	for _, m := range c.Moves {
+		switch x := m.demand(); {
+		case f == blocks.IPv4 && !x.v4 || f == blocks.IPv6 && !x.v6:
+		case f != c.Block.Family() && st.givesBack(m, f):
+			back = 1
+		default:
+			need++
+		}
+	}
+	return need + back
+}
+
+// givesBack reports whether a pod's address of a family is of a node that takes pods, where it
+// is room for the next pod.
+func (st *Remedies) givesBack(m Move, f blocks.Family) bool {
+	owner := st.NodeState(st.lender(m, f))
+	return owner != nil && takesPods(owner)
+}
+
+// lender returns the node of whose block a pod has its address of a family; "" if none.
+func (st *Remedies) lender(m Move, f blocks.Family) string {
+	for a := range m.Pod.Addresses {
+		if b := st.CoveringBlock(a); b != nil && blocks.FamilyOf(a) == f {
+			return b.Owner.Node()
+		}
+	}
+	return ""
+}
+
+// Full returns the nodes that take pods, or pods that start again by what they tolerate, and
+// have no address of their own for another, nor a block to claim, of any family that counts.
+// Those that are cordoned are not among them.
 func (st *Remedies) Full() []string { return st.full() }
 
 func (st *Remedies) findFull() []string {
@@ -414,7 +491,14 @@ func (st *Remedies) findFull() []string {
 			out = append(out, h.Name)
 		}
 	}
-	return out
+	now, _ := st.Rehomes()
+	for _, m := range now {
+		if !m.Pod.OfDaemonSet() && m.Pod.Placement != nil {
+			out = append(out, st.crowded(m.demand())...)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // LeavesTooFew returns a pool of whose nodes fewer than half would take pods if some were
@@ -469,6 +553,9 @@ func (st *Remedies) Takers() (now, cordoned int) {
 }
 
 // takesPods reports whether the scheduler puts any pod on the node now.
-func takesPods(h *state.NodeState) bool {
-	return h.Node != nil && !h.Node.Unschedulable && len(h.Node.KeepsAway()) == 0 && !h.Node.OutOfService && !h.Node.NotReady
+func takesPods(h *state.NodeState) bool { return open(h) && len(h.Node.KeepsAway()) == 0 }
+
+// open reports whether the scheduler puts pods that tolerate its taints on the node now.
+func open(h *state.NodeState) bool {
+	return h.Node != nil && !h.Node.Unschedulable && !h.Node.OutOfService && !h.Node.NotReady
 }

@@ -105,7 +105,7 @@ func TestConsolidations(t *testing.T) {
 func TestConsolidationsOfEmptyBlocks(t *testing.T) {
 	text := strings.Replace(shortage, "use 10.0.0.25 shop/web-6 b of=ReplicaSet/web ready\n", "", 1)
 	got := consolidations(t, strings.Replace(text, "block 10.0.0.24/29 b", "block 10.0.0.24/29 b age=1m", 1))
-	if len(got) != 4 || !strings.Contains(got[3], `10.0.0.24/29 from b for new moves  cordons  barred: it is empty, which is for "repair --empty-blocks": it was written less than`) {
+	if len(got) != 4 || !strings.Contains(got[2], `10.0.0.24/29 from b for new moves  cordons  barred: it is empty, which is for "repair --empty-blocks": it was written less than`) {
 		t.Errorf("got %q", got)
 	}
 }
@@ -143,24 +143,37 @@ func TestUnguarded(t *testing.T) {
 	}
 }
 
-// TestReplacementsNeedAddresses: replacements need addresses elsewhere, those of a DaemonSet on their own
-// node; a node without any is to be cordoned.
+// TestReplacementsNeedAddresses: replacements need addresses elsewhere, those of a DaemonSet
+// on their own node, and the holder keeps a free one: it is cordoned when it has one left,
+// and its only block with room is not emptied.
 func TestReplacementsNeedAddresses(t *testing.T) {
-	full := shortage + "fill 10.0.0.16/29 6 b\nfill 10.0.0.0/29 6 a\n"
-	if got, want := consolidations(t, full)[0], "10.0.0.24/29 from b for new moves web-6 cordons b,new"; got != want {
-		t.Errorf("with a full holder: %q, want %q", got, want)
+	first := func(text string) string {
+		for _, line := range consolidations(t, text) {
+			if strings.HasPrefix(line, "10.0.0.24/29") {
+				return line
+			}
+		}
+		return ""
 	}
-	daemon := strings.Replace(full, "shop/web-6 b of=ReplicaSet/web", "shop/web-6 b of=DaemonSet/log", 1)
-	for _, line := range consolidations(t, daemon) {
-		if strings.HasPrefix(line, "10.0.0.24/29") && !strings.Contains(line, "1 pod of DaemonSets start on b again") {
-			t.Errorf("a DaemonSet's pod without room: %q", line)
+	daemon := strings.NewReplacer("shop/web-6 b of=ReplicaSet/web", "shop/web-6 b of=DaemonSet/log")
+	aFull := "fill 10.0.0.0/29 6 a\nfill 10.0.0.8/29 6 a\n"
+	const block = "10.0.0.24/29 from b for new moves "
+	for name, c := range map[string]struct{ text, want string }{
+		"room for two":                     {shortage + "fill 10.0.0.16/29 4 b\n", block + "web-6 cordons new"},
+		"room for one":                     {shortage + "fill 10.0.0.16/29 5 b\n", block + "web-6 cordons b,new"},
+		"the only block with room":         {shortage + "fill 10.0.0.16/29 6 b\n", ""},
+		"all could come back":              {shortage + "fill 10.0.0.16/29 4 b\nuse 10.0.0.26 shop/web-7 b of=ReplicaSet/web ready\n", block + "web-6,web-7 cordons b,new"},
+		"all could, and must":              {shortage + aFull + "fill 10.0.0.16/29 3 b\nuse 10.0.0.26 shop/web-7 b of=ReplicaSet/web ready\n", block + "web-6,web-7 cordons a,new"},
+		"nobody else has room":             {shortage + aFull + "fill 10.0.0.16/29 4 b\nuse 10.0.0.26 shop/web-7 b of=ReplicaSet/web ready\n", block + "web-6,web-7 cordons a,new barred: 2 IPv4 addresses have to move, and the nodes that take pods have room for 1"},
+		"a DaemonSet's pod with room":      {daemon.Replace(shortage + "fill 10.0.0.16/29 4 b\n"), block + "web-6 cordons "},
+		"a DaemonSet's pod takes the last": {daemon.Replace(shortage + "fill 10.0.0.16/29 5 b\n"), block + "web-6 cordons  barred: b keeps no other block with a free address"},
+	} {
+		if got := first(c.text); got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}
-	crowded := full + "fill 10.0.0.8/29 6 a\nfill 10.0.0.24/29 6 b\n"
-	for _, line := range consolidations(t, crowded) {
-		if !strings.Contains(line, "have room for") {
-			t.Errorf("nobody has room: %q", line)
-		}
+	if got := consolidations(t, shortage+aFull+"fill 10.0.0.16/29 6 b\nfill 10.0.0.24/29 7 b\n"); len(got) > 0 {
+		t.Errorf("nobody has room, and yet %q", got)
 	}
 }
 
@@ -205,7 +218,7 @@ func TestBegun(t *testing.T) {
 func TestRehomes(t *testing.T) {
 	text := strings.Replace(shortage, "block 10.0.0.24/29 b", "block 10.0.0.24/29 new", 1)
 	text = strings.Replace(text, "use 10.0.0.25 shop/web-6 b", "use 10.0.0.25 shop/web-6 new", 1)
-	for more, want := range map[string]int{"": 1, "fill 10.0.0.24/29 7 new": 1, "use 10.0.0.11 shop/vm new vmi=db": 1, "use 10.0.0.12 shop/two new": 2} {
+	for more, want := range map[string]int{"": 1, "fill 10.0.0.24/29 7 new": 1, "use 10.0.0.11 shop/vm new vmi=db": 1, "use 10.0.0.12 shop/two new": 2, "block 10.1.0.0/29 b\naffinity 10.1.0.0/29 b\npool more 10.1.0.0/28 size=29\nfill 10.0.0.24/29 7 new\nuse 10.0.0.12 shop/two new": 2} {
 		snap, err := statedsl.Parse(text + more)
 		if err != nil {
 			t.Fatal(err)
@@ -362,7 +375,7 @@ func TestPlacements(t *testing.T) {
 		"a DaemonSet's":           {strings.Replace(shortage, pod, "use 10.0.0.25 shop/log-b b of=DaemonSet/log ready on=zone=z", 1), block + "log-b cordons "},
 		"one of two moves freely": {strings.Replace(on("a"), pod, pod+" on=zone=z\n"+strings.NewReplacer("17", "26", "%d", "1").Replace(full), 1), block + "more-1,web-6 cordons new"},
 		"room for one of two": {strings.Replace(strings.Replace(on("b"), pod, pod+" on=zone=z\nuse 10.0.0.26 shop/web-7 b of=ReplicaSet/web ready on=zone=z", 1),
-			"use 10.0.0.18", "reserve 10.0.0.20/30\nuse 10.0.0.16 shop/x b of=ReplicaSet/web ready\nuse 10.0.0.18", 1), block + "web-6,web-7 cordons  barred: 10.0.0.26: pod shop/web-7 may only run on b"},
+			"use 10.0.0.18", "reserve 10.0.0.20/30\nuse 10.0.0.16 shop/x b of=ReplicaSet/web ready\nuse 10.0.0.18", 1), block + "web-6,web-7 cordons b barred: 10.0.0.25: pod shop/web-6 may only run on b"},
 	} {
 		found := false
 		for _, line := range consolidations(t, c.text) {
@@ -374,6 +387,121 @@ func TestPlacements(t *testing.T) {
 		}
 		if !found {
 			t.Errorf("%s: nothing is found", name)
+		}
+	}
+}
+
+// TestEveryFamilyCounts: a pod with addresses of both families needs room in both.
+func TestEveryFamilyCounts(t *testing.T) {
+	const six = "pool six fd00::/125 size=125\nblock fd00::/125 a\naffinity fd00::/125 a\n"
+	dual := six + strings.Replace(shortage, "shop/web-6 b of=ReplicaSet/web ready", "shop/web-6 b of=ReplicaSet/web ready ann=10.0.0.25,fd00::1\nalloc fd00::1 pod=shop/web-6 node=b handle=six", 1)
+	const block = "10.0.0.24/29 from b for new moves web-6 cordons "
+	for name, c := range map[string]struct{ text, want string }{
+		"a pod of one family":       {six + shortage + "use fd00::1 shop/x a of=ReplicaSet/x ready\n", block + "new"},
+		"nodes without room in one": {dual, block + "b,new"},
+		"no room in one":            {dual + "fill fd00::/125 7 a\n", block + "a,b,new barred: 1 IPv6 address has to move, and the nodes that take pods have room for 0"},
+		"pools by annotation":       {strings.Replace(dual, "ann=10", "pools=six ann=10", 1), block + "b,new barred: 10.0.0.25: pod shop/web-6 asks for pools of its own"},
+		"only where one is missing": {strings.Replace(strings.Replace(dual, "node b\n", "node b label=zone=z\n", 1), "ann=10", "on=zone=z ann=10", 1), block + "b barred: 10.0.0.25: pod shop/web-6 may only run on b"},
+		"a DaemonSet's":             {strings.Replace(dual+"fill fd00::/125 7 a\n", "shop/web-6 b of=ReplicaSet", "shop/web-6 b of=DaemonSet", 1), block + " barred: 10.0.0.25: pod shop/web-6 of a DaemonSet starts on b again, which has room for 0 IPv6 addresses"},
+	} {
+		found := false
+		for _, line := range consolidations(t, c.text) {
+			if strings.HasPrefix(line, "10.0.0.24/29") {
+				if found = true; line != c.want && (!strings.Contains(c.want, "barred") || !strings.HasPrefix(line, c.want)) {
+					t.Errorf("%s: got %q, want %q", name, line, c.want)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("%s: nothing is found", name)
+		}
+	}
+	borrower := strings.Replace(dual, "shop/borrower new of=ReplicaSet/web ready", "shop/borrower new of=ReplicaSet/web ready ann=10.0.0.10,fd00::2\nalloc fd00::2 pod=shop/borrower node=new handle=more", 1)
+	for text, want := range map[string]int{borrower: 1, borrower + "fill fd00::/125 6 a\n": 0} {
+		snap, err := statedsl.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now, later := remedies.Of(state.New(snap, state.Options{})).Rehomes()
+		moved := 0
+		for _, m := range now {
+			if m.Pod.Name == "borrower" && m.Addr.Is4() {
+				moved++
+			}
+		}
+		if moved != want {
+			t.Errorf("%d borrowers move, want %d: %+v, %+v", moved, want, now, later)
+		}
+	}
+}
+
+// TestTolerationsCount: a node whose taint a pod tolerates may get the pod, and is cordoned if
+// it has no address for it; where the pod tolerates cordons, too, it stays.
+func TestTolerationsCount(t *testing.T) {
+	const pod, role = "use 10.0.0.25 shop/web-6 b of=ReplicaSet/web ready", "node-role.kubernetes.io/control-plane"
+	const block = "10.0.0.24/29 from b for new moves web-6 cordons "
+	tolerating := func(what string) string {
+		return "node cp taint=" + role + "\nnode gpu taint=dedicated=gpu\n" + strings.Replace(shortage, pod, pod+what, 1)
+	}
+	for name, c := range map[string]struct{ what, want string }{
+		"nothing":           {"", block + "new"},
+		"the control plane": {" tolerates=" + role, block + "cp,new"},
+		"a value":           {" tolerates=dedicated=gpu", block + "gpu,new"},
+		"another value":     {" tolerates=dedicated=db", block + "new"},
+		"cordons":           {" tolerates=node.kubernetes.io/unschedulable", block + "new barred: 10.0.0.25: pod shop/web-6 tolerates the cordon of a node, and may start on new without"},
+		"everything":        {" tolerates=all", block + "cp,gpu,new barred: 10.0.0.25: pod shop/web-6 tolerates the cordon of a node, and may start on cp, gpu and new without"},
+	} {
+		found := false
+		for _, line := range consolidations(t, tolerating(c.what)) {
+			if strings.HasPrefix(line, "10.0.0.24/29") {
+				if found = true; line != c.want && (!strings.Contains(c.want, "barred") || !strings.HasPrefix(line, c.want)) {
+					t.Errorf("%s: got %q, want %q", name, line, c.want)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("%s: nothing is found", name)
+		}
+	}
+	const borrower = "shop/borrower new of=ReplicaSet/web ready"
+	for what, c := range map[string]struct{ full, stays string }{
+		"":                   {"new", ""},
+		" tolerates=" + role: {"cp,new", ""},
+		" tolerates=all":     {"new", "tolerates the cordon"},
+	} {
+		snap, err := statedsl.Parse(strings.Replace(tolerating(""), borrower, borrower+what, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := remedies.Of(state.New(snap, state.Options{}))
+		now, later := st.Rehomes()
+		if got := strings.Join(st.Full(), ","); got != c.full || c.stays == "" && len(now) != 1 || c.stays != "" && (len(later) != 1 || !strings.Contains(later[0].Stays, c.stays)) {
+			t.Errorf("%q: full are %s, want %s; now %+v, later %+v", what, got, c.full, now, later)
+		}
+	}
+}
+
+// TestMayFill: nodes are named that have fewer addresses than pods may start there.
+func TestMayFill(t *testing.T) {
+	for name, c := range map[string]struct{ text, want string }{
+		"room everywhere":      {shortage, ""},
+		"less room":            {shortage + "fill 10.0.0.0/29 5 a\nfill 10.0.0.8/29 6 a\nuse 10.0.0.26 shop/web-7 b of=ReplicaSet/web ready\n", "a"},
+		"a block left for it":  {shortage + "node c label=x=c\nuse 10.0.0.26 shop/web-7 b of=ReplicaSet/web ready\npool more 10.1.0.0/26 nodes=x=='c'\n", ""},
+		"a block left for two": {shortage + "node c label=x=c\nnode d label=x=c\nuse 10.0.0.26 shop/web-7 b of=ReplicaSet/web ready\npool more 10.1.0.0/26 nodes=x=='c'\n", "c,d"},
+	} {
+		snap, err := statedsl.Parse(c.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := remedies.Of(state.New(snap, state.Options{}))
+		for _, n := range st.NodesWithoutBlock() {
+			for _, x := range st.Consolidations(n) {
+				if x.CIDR.String() == "10.0.0.24/29" {
+					if got := strings.Join(st.MayFill(x.Moves, x.Block, x.Cordon), ","); got != c.want {
+						t.Errorf("%s: got %q, want %q (%s, %v)", name, got, c.want, x.Name(), x.Barred)
+					}
+				}
+			}
 		}
 	}
 }

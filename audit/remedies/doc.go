@@ -28,15 +28,16 @@ type Remedies struct {
 	// cordoned are the nodes that this program has cordoned, by what for.
 	cordoned map[string][]string
 	// What only evictions ask for is found when it is.
-	podsOf       func() map[string][]*blocks.Workload
-	budgets      func() map[string][]budget
-	spareable    func() map[*state.Pool][]*state.Block
-	replacements func() map[blocks.Family]replacements
-	leftBehind   func() map[string]*leftBehind
-	rehomes      func() (now, later []Move)
-	full         func() []string
-	singletons   func() []*state.Borrow
-	seated       sync.Map // of seatKey, []seat
+	podsOf     func() map[string][]*blocks.Workload
+	budgets    func() map[string][]budget
+	spareable  func() map[*state.Pool][]*state.Block
+	spare      func() map[blocks.Family]int
+	leftBehind func() map[string]*leftBehind
+	rehomes    func() (now, later []Move)
+	full       func() []string
+	singletons func() []*state.Borrow
+	seated     sync.Map // of demand, []seat
+	crowds     sync.Map // of demand, []string
 }
 
 // Of returns the ways out of a state, which are found once.
@@ -45,7 +46,7 @@ func Of(st *state.State) *Remedies { return state.Derived(st, find) }
 func find(s *state.State) *Remedies {
 	st := &Remedies{State: s, roots: map[string]*Root{}, shortages: map[*state.Pool]*shortage{}, lasts: map[*state.Pool]*lastBlocks{}, cordoned: map[string][]string{}}
 	st.podsOf, st.budgets = sync.OnceValue(st.indexControllers), sync.OnceValue(st.indexBudgets)
-	st.spareable, st.replacements = sync.OnceValue(st.findSpareable), sync.OnceValue(st.findReplacements)
+	st.spareable, st.spare = sync.OnceValue(st.findSpareable), sync.OnceValue(st.findSpare)
 	st.leftBehind = sync.OnceValue(st.findLeftBehind)
 	st.rehomes, st.full = sync.OnceValues(st.findRehomes), sync.OnceValue(st.findFull)
 	for i := range st.Nodes {

@@ -150,11 +150,11 @@ func (st *Remedies) leftoverRemedies() (out []Remedy) {
 	back := "it is taken back, and the nodes take pods again"
 	effect, risk := "nothing moves: "+back, "none"
 	if n := st.rehomable(); n > 0 && flags == "--rehome" {
-		effect, risk = fmt.Sprintf("%s again; then ", phrase.One(n, "1 pod that borrows starts", fmt.Sprintf("%d pods that borrow start", n)))+back, evictionRisk
+		effect, risk = fmt.Sprintf("%s again; then ", phrase.One(n, "1 pod that borrows starts", fmt.Sprintf("%d pods that borrow start", n)))+back, st.evictionRisk()
 	}
 	for _, c := range begun {
 		if !c.Over() && len(c.Barred) == 0 {
-			effect, risk = fmt.Sprintf("%s of %s is emptied for %s, which takes moving %s; then ", c.CIDR, c.Holder, c.For, phrase.Plural(len(c.Moves), "pod"))+back, evictionRisk
+			effect, risk = fmt.Sprintf("%s of %s is emptied for %s, which takes moving %s; then ", c.CIDR, c.Holder, c.For, phrase.Plural(len(c.Moves), "pod"))+back, st.evictionRisk()
 		}
 	}
 	return append([]Remedy{Repair("go on with what was begun, or take back what cannot go on: "+phrase.Some(left), flags, effect, risk)}, out...)

@@ -3,6 +3,8 @@ package remedies
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
@@ -16,63 +18,135 @@ type seat struct {
 	spare int
 }
 
-// seatKey is what seats are found by.
-type seatKey struct {
+// demand is what decides where a pod may start: its limits, and the families of which it has
+// addresses.
+type demand struct {
 	placement *blocks.Placement
-	family    blocks.Family
+	v4, v6    bool
 }
 
-// seats returns the nodes on which pods of a placement may run and find an address of the
-// node's own, those with the most of them first.
-func (st *Remedies) seats(p *blocks.Placement, f blocks.Family) []seat {
-	key := seatKey{p, f}
-	if found, ok := st.seated.Load(key); ok {
+// demandOf returns the demand of a pod that has an address.
+func demandOf(w *blocks.Workload, a netip.Addr) demand {
+	f := blocks.FamilyOf(a)
+	return demand{w.Placement, f == blocks.IPv4 || w.HasFamily(blocks.IPv4), f == blocks.IPv6 || w.HasFamily(blocks.IPv6)}
+}
+
+// families calls yield for each family that a pod needs an address of.
+func (x demand) families(yield func(blocks.Family) bool) {
+	if x.v4 && !yield(blocks.IPv4) {
+		return
+	}
+	if x.v6 {
+		yield(blocks.IPv6)
+	}
+}
+
+// mayStart returns a function that reports whether the scheduler may put the pod on a node now.
+func (x demand) mayStart() func(*state.NodeState) bool {
+	may := x.placement.Matcher()
+	return func(h *state.NodeState) bool {
+		n := h.Node
+		return n != nil && (!n.Unschedulable || x.placement.ToleratesCordon()) && (!n.NotReady && !n.OutOfService || x.placement.ToleratesNotReady()) && may(n)
+	}
+}
+
+// seats returns the nodes on which a pod may start and finds addresses of the node's own,
+// those with the most of them first.
+func (st *Remedies) seats(x demand) []seat {
+	if found, ok := st.seated.Load(x); ok {
 		return found.([]seat)
 	}
 	var out []seat
-	may := p.Matcher()
+	may := x.placement.Matcher()
 	for _, h := range st.NodeStates {
-		if n := h.StatusOf(f); n != nil && takesPods(h) && may(h.Node) {
-			if spare := st.spareOn(n, nil); spare > 0 {
-				out = append(out, seat{h.Name, spare})
-			}
+		if !open(h) || !may(h.Node) {
+			continue
+		}
+		if spare := st.spareFor(h, x, nil); spare > 0 {
+			out = append(out, seat{h.Name, spare})
 		}
 	}
 	slices.SortStableFunc(out, func(a, b seat) int { return cmp.Compare(b.spare, a.spare) })
-	st.seated.Store(key, out)
+	st.seated.Store(x, out)
 	return out
 }
 
-// spareOn is how many pods find an address of a node's own, in blocks other than one: one at
+// spareFor is how many pods find addresses of a node's own, in blocks other than one: one at
 // least where it can claim a block.
-func (st *Remedies) spareOn(n *state.NodeBlockStatus, but *state.Block) int {
-	if unused := st.unusedOfAnyPod(n, but); unused > 0 || st.noneLeft(n) {
-		return unused
+func (st *Remedies) spareFor(h *state.NodeState, x demand, but *state.Block) int {
+	least := -1
+	for f := range x.families {
+		spare := 0
+		if n := h.StatusOf(f); n != nil {
+			if spare = st.unusedOfAnyPod(n, but); spare == 0 && !st.noneLeft(n) {
+				spare = 1
+			}
+		}
+		if least < 0 || spare < least {
+			least = spare
+		}
 	}
-	return 1
+	return max(least, 0)
+}
+
+// crowded returns the nodes on which a pod may start and finds no address of the node's own,
+// nor a block to claim, of a family that it needs; sorted.
+func (st *Remedies) crowded(x demand) []string {
+	if found, ok := st.crowds.Load(x); ok {
+		return found.([]string)
+	}
+	var out []string
+	may := x.mayStart()
+	for _, h := range st.NodeStates {
+		for f := range x.families {
+			if n := h.StatusOf(f); n != nil && st.isFull(n) && may(h) {
+				out = append(out, h.Name)
+				break
+			}
+		}
+	}
+	st.crowds.Store(x, out)
+	return out
+}
+
+// ignoresCordons explains why no cordon keeps a pod off nodes that have no address for it;
+// empty if cordons do, or if none is needed.
+func (st *Remedies) ignoresCordons(w *blocks.Workload, crowded []string) string {
+	if len(crowded) == 0 || !w.Placement.ToleratesCordon() {
+		return ""
+	}
+	return fmt.Sprintf("pod %s tolerates the cordon of a node, and may start on %s without an address of the node's own", w.FullName(), phrase.Some(crowded))
 }
 
 // seating gives room, one after the other, to pods that may run on some nodes alone.
 type seating struct {
 	*Remedies
-	// but is a block that is no room for them; nil if there is none.
-	but   *state.Block
-	taken map[string]int
+	// but is a block that is no room for them, nil if there is none; nor are nodes that are to
+	// be cordoned.
+	but    *state.Block
+	cordon []string
+	taken  map[string]int
 }
 
 // take gives a pod room, and returns why there is none; empty if there is.
-func (x *seating) take(w *blocks.Workload, f blocks.Family) string {
+func (x *seating) take(w *blocks.Workload, d demand) string {
 	if w.Placement == nil {
 		return ""
 	}
-	for _, s := range x.seats(w.Placement, f) {
-		if x.but != nil && x.but.Owner.Node() == s.node {
-			s.spare = x.spareOn(x.NodeState(s.node).StatusOf(f), x.but)
+	for _, s := range x.seats(d) {
+		switch {
+		case slices.Contains(x.cordon, s.node):
+			continue
+		case x.but != nil && x.but.Owner.Node() == s.node:
+			s.spare = x.spareFor(x.NodeState(s.node), d, x.but)
 		}
 		if x.taken[s.node] < s.spare {
 			x.taken[s.node]++
 			return ""
 		}
+	}
+	if !w.Placement.Limited() {
+		return fmt.Sprintf("no node that takes pod %s has an address of its own left for it", w.FullName())
 	}
 	var nodes []string
 	may := w.Placement.Matcher()
@@ -87,38 +161,69 @@ func (x *seating) take(w *blocks.Workload, f blocks.Family) string {
 	return fmt.Sprintf("pod %s may only run on %s (its nodeSelector and node affinity: %s), where no address of the node's own is left for it", w.FullName(), phrase.Some(nodes), w.Placement)
 }
 
-// NowhereFor says why a pod that starts again now would find no address of a node's own,
-// because of where it may run; empty if it would.
-func (st *Remedies) NowhereFor(w *blocks.Workload, f blocks.Family) string {
-	return (&seating{Remedies: st, taken: map[string]int{}}).take(w, f)
+// NowhereFor explains why a pod with an address, started again now, would find none of a
+// node's own because of where it may run; empty if it would find one.
+func (st *Remedies) NowhereFor(w *blocks.Workload, a netip.Addr) string {
+	return (&seating{Remedies: st, taken: map[string]int{}}).take(w, demandOf(w, a))
 }
 
 // evaluatePlacements finds the pods of a consolidation that may run on some nodes alone and
 // have no room there, beside those of DaemonSets, which come back to their nodes.
 func (st *Remedies) evaluatePlacements(c *Consolidation, daemons map[string]int) {
-	f := c.Block.Family()
 	moves := slices.DeleteFunc(slices.Clone(c.Moves), func(m Move) bool { return m.Pod.Placement == nil || m.Pod.OfDaemonSet() })
 	slices.SortStableFunc(moves, func(a, b Move) int {
-		return cmp.Compare(len(st.seats(a.Pod.Placement, f)), len(st.seats(b.Pod.Placement, f)))
+		return cmp.Compare(len(st.seats(a.demand())), len(st.seats(b.demand())))
 	})
-	x := &seating{st, c.Block, daemons}
+	x := &seating{st, c.Block, c.Cordon, maps.Clone(daemons)}
 	for _, m := range moves {
-		if why := x.take(m.Pod, f); why != "" {
+		if why := x.take(m.Pod, m.demand()); why != "" {
 			c.bar(m.Addr, "%s", why)
 		}
 	}
 }
 
-// mayCome returns what reports whether one of some pods that start again may come to a
-// node. One of a DaemonSet comes to its own, whether or not that is cordoned.
-func mayCome(moves []Move) func(*blocks.Node) bool {
-	var on []func(*blocks.Node) bool
+// MayFill returns the nodes that may run out of addresses of their own while pods move, as the
+// scheduler does not count addresses: nodes that are not cordoned for it, with fewer than the
+// pods that may start there. but is the block that is emptied; nil if there is none.
+func (st *Remedies) MayFill(moves []Move, but *state.Block, cordon []string) (out []string) {
+	count := map[demand]int{}
 	for _, m := range moves {
-		if !m.Pod.OfDaemonSet() {
-			on = append(on, m.Pod.Placement.Matcher())
+		if m.Pod.Controller != nil && !m.Pod.OfDaemonSet() {
+			count[m.demand()]++
 		}
 	}
-	return func(n *blocks.Node) bool {
-		return slices.ContainsFunc(on, func(may func(*blocks.Node) bool) bool { return may(n) })
+	coming := map[*state.NodeBlockStatus]int{}
+	for x, pods := range count {
+		may := x.mayStart()
+		for _, h := range st.NodeStates {
+			if !may(h) || slices.Contains(cordon, h.Name) {
+				continue
+			}
+			for f := range x.families {
+				if n := h.StatusOf(f); n != nil {
+					coming[n] += pods
+				}
+			}
+		}
 	}
+	claims := map[*state.Pool]int{} // nodes that would claim a block
+	for n, pods := range coming {
+		if st.unusedOfAnyPod(n, but) >= pods {
+			delete(coming, n)
+			continue
+		}
+		for _, p := range n.Pools {
+			claims[p]++
+		}
+	}
+	for n := range coming {
+		enough := func(p *state.Pool) bool {
+			return p.ServesAllNamespaces() && p.Slots.Allocatable.Cmp(blocks.CountOf(claims[p])) >= 0
+		}
+		if !slices.ContainsFunc(n.Pools, enough) && !slices.Contains(out, n.Host.Name) {
+			out = append(out, n.Host.Name)
+		}
+	}
+	slices.Sort(out)
+	return out
 }

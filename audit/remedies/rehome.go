@@ -34,8 +34,8 @@ func (st *Remedies) findRehomes() (now, later []Move) {
 					continue
 				}
 				owner := st.NodeState(b.Owner)
-				m := Move{Pod: b.Workload, Addr: b.Addr, givesBack: owner != nil && takesPods(owner), Stays: st.asksForPools(b.Workload, n.Family)}
-				if m.Stays != "" {
+				m := Move{Pod: b.Workload, Addr: b.Addr, givesBack: owner != nil && takesPods(owner)}
+				if m.Stays = cmp.Or(st.asksForPools(m), st.ignoresCordons(m.Pod, st.crowded(m.demand()))); m.Stays != "" {
 					later = append(later, m)
 				} else {
 					here = append(here, m)
@@ -45,23 +45,19 @@ func (st *Remedies) findRehomes() (now, later []Move) {
 				away = append(away, here...)
 				continue
 			}
-			spare = max(spare, 1) // it claims a block; the next plan sees how much is in it
+			spare += st.claimable(n)
 			slices.SortStableFunc(here, func(a, b Move) int {
 				return cmp.Compare(min(len(st.EvictionBar(a.Pod)), 1), min(len(st.EvictionBar(b.Pod)), 1))
 			})
-			for i, m := range here {
-				if i < spare {
-					now = append(now, m)
-					continue
-				}
-				m.Stays = fmt.Sprintf("%s has no address of its own for pod %s beside the others: plan again when these have moved", h.Name, m.Pod.FullName())
-				later = append(later, m)
-			}
+			own := min(spare, len(here))
+			now, away = append(now, here[:own]...), append(away, here[own:]...)
 		}
 	}
 	take := func(m Move) {
-		if !m.givesBack { // one at a time: what a pod gives back to such a node the next one can take
-			spares[blocks.FamilyOf(m.Addr)]--
+		for f := range m.demand().families {
+			if f == blocks.FamilyOf(m.Addr) && !m.givesBack || f != blocks.FamilyOf(m.Addr) && !st.givesBack(m, f) {
+				spares[f]-- // one at a time: what a pod gives back to a node that takes pods the next one can take
+			}
 		}
 	}
 	for _, m := range now {
@@ -71,10 +67,12 @@ func (st *Remedies) findRehomes() (now, later []Move) {
 	for _, m := range away {
 		f := blocks.FamilyOf(m.Addr)
 		if m.Stays = st.staysAway(m.Pod, f); m.Stays == "" {
-			m.Stays = seats.take(m.Pod, f)
+			m.Stays = seats.take(m.Pod, m.demand())
 		}
-		if m.Stays == "" && spares[f] <= 0 {
-			m.Stays = fmt.Sprintf("no node that takes pods has an address of its own left for pod %s", m.Pod.FullName())
+		for f := range m.demand().families {
+			if m.Stays == "" && spares[f] <= 0 {
+				m.Stays = fmt.Sprintf("no node that takes pods has an address of its own left for pod %s", m.Pod.FullName())
+			}
 		}
 		if m.Stays != "" {
 			later = append(later, m)
@@ -87,13 +85,36 @@ func (st *Remedies) findRehomes() (now, later []Move) {
 	return now, later
 }
 
+// claimable is how many addresses are in the next block that a node could claim, for pods of
+// any namespace; 0 if it can claim none, and one at least if it can.
+func (st *Remedies) claimable(n *state.NodeBlockStatus) (least int) {
+	if st.noneLeft(n) {
+		return 0
+	}
+	for _, p := range n.Pools {
+		if !p.ServesAllNamespaces() || p.Slots.Allocatable.IsZero() {
+			continue
+		}
+		size := 1
+		if bits := p.CIDR.Addr().BitLen() - p.BlockSize; bits < 16 && !st.Reserved.Overlaps(p.CIDR) {
+			size = 1 << bits
+		}
+		if least == 0 || size < least {
+			least = size
+		}
+	}
+	return max(least, 1)
+}
+
 // asksForPools says that it is not known where a pod's replacement finds an address of a
 // node's own, because it asks for pools; empty if it asks for none.
-func (st *Remedies) asksForPools(w *blocks.Workload, f blocks.Family) string {
-	if _, asks := st.RequestedPools(w, f); !asks {
-		return ""
+func (st *Remedies) asksForPools(m Move) string {
+	for f := range m.demand().families {
+		if _, asks := st.RequestedPools(m.Pod, f); asks {
+			return fmt.Sprintf("pod %s asks for pools of its own: on which nodes these have an address for it is not known", m.Pod.FullName())
+		}
 	}
-	return fmt.Sprintf("pod %s asks for pools of its own: on which nodes these have an address for it is not known", w.FullName())
+	return ""
 }
 
 // staysAway says why it cannot be shown that a pod which starts again on another node

@@ -2,6 +2,7 @@ package remedies
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -22,6 +23,7 @@ func staysBorrowed(b *state.Borrow) bool {
 // one of them would be gone for good, it leaves it to people.
 func (st *Remedies) rehome(pools []*state.Pool, borrows []*state.Borrow) Remedy {
 	r := Rehome
+	r.Risk = st.evictionRisk()
 	var all, alone []string
 	bare, guarded := false, false
 	concerns := func(b *state.Borrow) bool { return len(pools) == 0 || slices.Contains(pools, b.Block.Pool) }
@@ -54,6 +56,7 @@ func (st *Remedies) rehome(pools []*state.Pool, borrows []*state.Borrow) Remedy 
 		r = r.with(" --evict-singletons")
 		r.Risk += "; nothing stands in meanwhile for " + phrase.Some(alone)
 	}
+	r.Effect = st.rehomeEffect(concerns, len(alone) > 0)
 	if len(pools) > 0 {
 		r = r.with(" --pool " + phrase.Arg(strings.Join(state.PoolsOf(pools...), ",")))
 	}
@@ -72,15 +75,46 @@ func (st *Remedies) rehome(pools []*state.Pool, borrows []*state.Borrow) Remedy 
 	return r
 }
 
+// rehomeEffect says how many of the borrowed addresses of a concern one run gives back, with
+// the consent to evict pods that nothing stands in for or without.
+func (st *Remedies) rehomeEffect(concerns func(*state.Borrow) bool, singletons bool) string {
+	moving := map[netip.Addr]bool{}
+	now, _ := st.Rehomes()
+	for _, m := range now {
+		moving[m.Addr] = st.EvictionBar(m.Pod) == "" && (singletons || !st.Unguarded(m.Pod))
+	}
+	all, back := 0, 0
+	for _, b := range st.Borrows {
+		if !concerns(b) {
+			continue
+		}
+		if all++; moving[b.Addr] {
+			back++
+		}
+	}
+	if back == all {
+		return "nothing is borrowed any more"
+	}
+	return fmt.Sprintf("%d of %s given back; repair says why the others stay", back, phrase.PluralVerb(all, "borrowed address", "is", "are"))
+}
+
 // findSingletons returns the borrows of pods that --evict-singletons lets go: those that
 // are not barred and that nothing stands in for.
 func (st *Remedies) findSingletons() (out []*state.Borrow) {
 	for _, b := range st.Borrows {
-		if w := b.Workload; w != nil && !b.Tunnel && !staysBorrowed(b) && st.Unguarded(w) && st.EvictionBar(w) == "" && st.asksForPools(w, blocks.FamilyOf(b.Addr)) == "" {
+		if w := b.Workload; w != nil && !b.Tunnel && !staysBorrowed(b) && st.Unguarded(w) && st.EvictionBar(w) == "" && st.asksForPools(Move{Pod: w, Addr: b.Addr}) == "" {
 			out = append(out, b)
 		}
 	}
 	return out
+}
+
+// evictionRisk is what evictions cost, with what is not known of them.
+func (st *Remedies) evictionRisk() string {
+	if st.BudgetsKnown {
+		return evictionRisk
+	}
+	return evictionRisk + "; the budgets were not read: a pod whose budget allows no disruption stays, and repair says so"
 }
 
 // consolidation is to empty the block that takes the fewest pods for the first node that
@@ -100,7 +134,7 @@ func (st *Remedies) consolidation(s *shortage, rehome []string) *Remedy {
 		c := all[0]
 		flags := "--consolidate --pool " + phrase.Arg(c.Pool.Name)
 		r := Repair(fmt.Sprintf("empty %s of %s for %s: %s", c.CIDR, c.Holder, c.For, phrase.PluralVerb(len(c.Moves), "pod", "moves", "move")), flags,
-			fmt.Sprintf("%s gets a block of its own", c.For), evictionRisk)
+			fmt.Sprintf("%s gets a block of its own", c.For), st.evictionRisk())
 		if needing := len(s.cut) + len(s.next); needing > 1 {
 			r.Effect += fmt.Sprintf("; %s: run the first command again for each", phrase.PluralVerb(needing-1, "other node", "needs one, too", "need ones, too"))
 		}
@@ -149,6 +183,9 @@ func (st *Remedies) StuckRemedies(n *state.NodeBlockStatus, s state.Stuck) []Rem
 	return causeRemedies(n, s.Cause, s.Detail)
 }
 
+// AutoBlocks is to let nodes claim blocks by themselves.
+var AutoBlocks = ByHand("turn autoAllocateBlocks on in the IPAM configuration", "nodes claim blocks by themselves", EverywhereRisk, "calicoctl ipam show --show-configuration")
+
 // causeRemedies are the ways in which a node comes by a block, where something else
 // than a lack of blocks keeps it from one.
 func causeRemedies(n *state.NodeBlockStatus, c state.Cause, detail string) []Remedy {
@@ -163,7 +200,7 @@ func causeRemedies(n *state.NodeBlockStatus, c state.Cause, detail string) []Rem
 	case state.CauseUnserved:
 		return []Remedy{ByHand("let a pool serve the pod: what it or its namespace asks for, or a pool's namespace selector, has to change", "the pod gets an address", EverywhereRisk, explain)}
 	case state.CauseNoAuto:
-		return []Remedy{ByHand("turn autoAllocateBlocks on in the IPAM configuration", "nodes claim blocks by themselves", EverywhereRisk, "calicoctl ipam show --show-configuration")}
+		return []Remedy{AutoBlocks}
 	case state.CauseLimit:
 		return []Remedy{RaiseLimit}
 	default:

@@ -9,7 +9,7 @@ import (
 
 // What some ways out cost.
 const (
-	evictionRisk   = "each pod is evicted within its PodDisruptionBudgets, one at a time, and starts again with another address; a report does not read the budgets: a pod whose budget allows no disruption stays, and repair says so"
+	evictionRisk   = "each pod is evicted within its PodDisruptionBudgets, one at a time, and starts again with another address"
 	restartRisk    = "each pod ends and starts again: see first that a controller owns it and other replicas serve meanwhile"
 	unprovenRisk   = "with --without-host-evidence a container that outlived its pod object shares its address with the next pod"
 	EverywhereRisk = "it holds for the whole cluster, at once"
@@ -35,7 +35,7 @@ var (
 	// Consolidate empties a block for a node that cannot allocate.
 	Consolidate = Repair("empty the block that the fewest pods use, for a node that cannot allocate", "--consolidate", "that node gets a block of its own", evictionRisk)
 	// Rehome is for pods that borrow though their node can have a block.
-	Rehome = Repair("restart the pods that borrow, so that they get addresses of their own nodes' blocks", "--rehome", "nothing is borrowed any more", evictionRisk)
+	Rehome = Repair("restart the pods that borrow, so that they get addresses of their own nodes' blocks", "--rehome", "they give the borrowed addresses back; repair says which pods stay, and why", evictionRisk)
 	// RenewTunnel is for a tunnel's address that is of another node's block.
 	RenewTunnel = ByHand("once the node has a block, take the tunnel's address off the Node (kubectl annotate), and restart its calico-node pod if no new one appears within a minute",
 		"the tunnel takes an address of its own node's block", "traffic through the node's tunnel stops until every node has learned the new address")

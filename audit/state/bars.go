@@ -16,16 +16,18 @@ const (
 	severalBlocks    = "there are several block objects of its CIDR"
 	unreadBlock      = "a block that cannot be read may be its own"
 	unreadAffinity   = "an affinity that cannot be read may be its own"
+	onlyWay          = "the next pod on %s makes its block, and would get no other: automatic blocks are off, or the node has as many blocks as it may"
+	lostWithAffinity = "its block is empty: the node claims it again when it needs it, and with an affinity Calico %s could give it to another node"
 	corruptOwnership = "corrupt, so its word about the owner is not relied on: "
 )
 
 // The reads without which a plan refuses a kind of repair as a whole; those of what
 // releases blocks or moves pods are [ReleaseReads].
 var (
-	DeleteAffinityReads  = []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pods, blocks.Pools}
-	RestoreAffinityReads = []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pools}
-	FinishDeleteReads    = []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.Pools}
-	RecordIPReads        = FinishDeleteReads
+	DeleteAffinityReads  = []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pods, blocks.Pools, blocks.IPAMConfigs}
+	RestoreAffinityReads = []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pods, blocks.Pools, blocks.IPAMConfigs, blocks.Namespaces, blocks.Reservations}
+	FinishDeleteReads    = append(slices.Clip(RecordIPReads), blocks.IPAMConfigs)
+	RecordIPReads        = []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.Pools}
 	ReleaseIPReads       = []blocks.Resource{blocks.Blocks, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.IPAMConfigs, blocks.Pools}
 	WhereaboutsReads     = []blocks.Resource{
 		blocks.WhereaboutsPools, blocks.WhereaboutsReservations, blocks.NodeSlicePools, blocks.NetworkAttachments, blocks.Pods, blocks.Nodes,
@@ -136,8 +138,8 @@ func (st *State) DeleteAffinityBar(a *blocks.Affinity, b *Block) Bar {
 	case st.ClaimInFlight(a, b):
 		return Because(RetainYoung, "its block was made or claimed less than %s ago: a claim in flight passes through this state",
 			phrase.Duration(st.Grace)).Until(st.Due(b.ClaimedAt()))
-	case b == nil && st.OnlyWay(a):
-		return Because(RetainHeals, "automatic blocks are off, and the next pod on %s makes its block: it would get no other", a.Owner.Node())
+	case st.OnlyWay(a):
+		return Because(RetainHeals, onlyWay, a.Owner.Node())
 	case b == nil:
 		return st.NoBlockBar(a.CIDR)
 	}
@@ -161,6 +163,8 @@ func (st *State) FinishAffinityBar(a *blocks.Affinity, b *Block) Bar {
 		return st.NoBlockBar(a.CIDR)
 	case len(b.Faults) > 0:
 		return Because(RetainCorrupt, "its block is "+corruptOwnership+"%s", b.Faults[0])
+	case b.Owner == a.Owner && st.lostWithAffinity(b):
+		return Because(RetainHeals, lostWithAffinity, st.Cluster.CalicoVersion)
 	case b.Owner == a.Owner && b.Used > 0:
 		return Because(RetainInUse, "its block still names %s and holds %s: without the affinity no node would route it. Once it is gone (Calico removes it when it next reads it by name), --missing-affinities restores it", phrase.Owner(a.Owner), phrase.Plural(b.Used, "address"))
 	}
@@ -191,8 +195,11 @@ func (st *State) FinishBlockBar(b *Block) Bar {
 	}
 	own := 0
 	for _, a := range st.AffinitiesOf(b.CIDR) {
-		if a.Owner == b.Owner && !a.SoftDeleted {
-			own++
+		if a.Owner != b.Owner || a.SoftDeleted {
+			continue
+		}
+		if own++; st.OnlyWay(a) {
+			return Because(RetainHeals, onlyWay, a.Owner.Node())
 		}
 	}
 	switch {
@@ -227,6 +234,8 @@ func (st *State) RestoreAffinityBar(b *Block) Bar {
 		return Because(RetainConflict, "its host %s no longer exists: nothing is to be routed there (--empty-blocks releases it once it is empty)", host)
 	case len(others) > 0:
 		return Because(RetainConflict, "%s claims the CIDR, too: that has to be settled first (--orphan-affinities)", phrase.List(others))
+	case st.lostWithAffinity(b):
+		return Because(RetainHeals, lostWithAffinity, st.Cluster.CalicoVersion)
 	case !st.ClaimPastGrace(b):
 		return Because(RetainYoung, "it was made or claimed less than %s ago, at %s: its claim may be under way",
 			phrase.Duration(st.Grace), phrase.Time(b.ClaimedAt())).Until(st.Due(b.ClaimedAt()))
@@ -236,7 +245,14 @@ func (st *State) RestoreAffinityBar(b *Block) Bar {
 			return Because(RetainConflict, "block %s of %s overlaps it: two owners would be routed", o.CIDR, phrase.Owner(o.Owner))
 		}
 	}
-	return Bar{}
+	return st.limitBar(b)
+}
+
+// lostWithAffinity reports whether Calico could take an empty block from its node once the
+// node has an affinity to it: v3.32 and newer take no block whose owner has none.
+func (st *State) lostWithAffinity(b *Block) bool {
+	h := st.nodeStates[b.Owner.Node()]
+	return b.Used == 0 && h != nil && h.Node != nil && st.IPAM.AutoAllocateBlocks && blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 32)
 }
 
 // otherClaimants names those who have an affinity to a block and do not own it.

@@ -168,3 +168,23 @@ func (st *State) NextPod(n *NodeBlockStatus) string {
 	}
 	return gets + ": " + why
 }
+
+// Blockless counts the pods of the node that can get no address, and none of whose
+// pools the node has a block of.
+func (n *NodeBlockStatus) Blockless() (count int) {
+	for _, s := range n.Stuck {
+		if s.Blockless {
+			count++
+		}
+	}
+	return count
+}
+
+// RequiresProof is true unless all that is wrong is that pools do not serve pods, which
+// no block would change.
+func (n *NodeBlockStatus) RequiresProof() bool {
+	return n.NoBlock() || slices.ContainsFunc(n.Stuck, func(s Stuck) bool { return s.Blockless && s.Cause != CauseUnserved })
+}
+
+// NoBlock is true if the node owns no usable block in its pools.
+func (n *NodeBlockStatus) NoBlock() bool { return len(n.Blocks) == 0 }

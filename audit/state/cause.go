@@ -107,27 +107,38 @@ func (st *State) CauseFor(n *NodeBlockStatus, pools []*Pool) (Cause, string) {
 }
 
 // HealsItself reports whether the node has an affinity, in one of some pools, whose
-// block does not exist. Calico's allocator walks a node's affinities before anything
+// block does not exist or is marked deleted. Calico's allocator walks a node's affinities before anything
 // else and makes such a block (libcalico-go ipam/ipam.go, getBlockFromAffinity).
 func (st *State) HealsItself(n *NodeBlockStatus, pools []*Pool) bool {
 	return slices.ContainsFunc(n.Host.Affinities, func(a *blocks.Affinity) bool {
-		return !a.SoftDeleted && blocks.FamilyOf(a.CIDR.Addr()) == n.Family && st.BlockOf(a.CIDR) == nil &&
+		b := st.BlockOf(a.CIDR)
+		return !a.SoftDeleted && blocks.FamilyOf(a.CIDR.Addr()) == n.Family && (b == nil || b.SoftDeleted && b.Used == 0) &&
 			slices.Contains(pools, st.PoolOf(a.CIDR)) && !st.Reserved.Covers(a.CIDR)
 	})
 }
 
 // OnlyWay reports whether an affinity without a block is the way by which its node
-// comes by one: its next assignment makes the block, and automatic blocks being off it
-// gets no other.
+// comes by one: its next assignment makes the block, and it gets no other, because
+// automatic blocks are off or its other affinities are as many as it may have.
 func (st *State) OnlyWay(a *blocks.Affinity) bool {
 	h, f := st.nodeStates[a.Owner.Node()], blocks.FamilyOf(a.CIDR.Addr())
-	if h == nil || h.Node == nil || st.IPAM.AutoAllocateBlocks {
+	if h == nil || h.Node == nil || st.IPAM.AutoAllocateBlocks && st.affinities(h, f)-1 < st.IPAM.BlockLimit() {
 		return false
 	}
 	n := &NodeBlockStatus{Host: &NodeState{Affinities: []*blocks.Affinity{a}}, Family: f}
 	return st.HealsItself(n, st.WorkloadPools(h.Node, f)) || slices.ContainsFunc(h.Workloads, func(w *blocks.Workload) bool {
 		return w.Live() && st.HealsItself(n, st.PodPools(w, h.Node, f))
 	})
+}
+
+// affinities counts a node's affinities of a family that are not marked deleted.
+func (st *State) affinities(h *NodeState, f blocks.Family) (n int) {
+	for _, a := range h.Affinities {
+		if !a.SoftDeleted && blocks.FamilyOf(a.CIDR.Addr()) == f {
+			n++
+		}
+	}
+	return n
 }
 
 // Claimable reports whether a host could claim a block of any of the pools now. An

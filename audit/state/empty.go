@@ -1,7 +1,6 @@
 package state
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
@@ -20,6 +19,9 @@ type Reclaimability struct {
 	// EmptySince is when the block was last written or claimed, which is the latest time
 	// at which it can have become empty; zero if unknown.
 	EmptySince blocks.Time
+	// Instead are the pools of which the block's node can claim another one, if all
+	// blocks that it would keep there are full; nil if the node keeps one with room.
+	Instead []*Pool
 }
 
 // ReleaseReads are the reads without which no block may be called releasable.
@@ -48,9 +50,10 @@ func (st *State) evaluateEmptyBlocks() {
 			b.Reclaimability.retain(RetainNotRead, "not evaluated: %s", missing)
 		}
 	}
+	further := &supply{st: st}
 	for _, h := range st.NodeStates {
 		if h.Node != nil {
-			st.lastBlocks(h, nil, func(b *Block, why string) { b.Reclaimability.retain(RetainLast, "%s", why) })
+			st.lastBlocks(h, nil, further, func(b *Block, why string) { b.Reclaimability.retain(RetainLast, "%s", why) })
 		}
 	}
 	for _, b := range st.IPBlocks {
@@ -97,6 +100,8 @@ func (st *State) retainAsItIs(b *Block, r *Reclaimability) {
 		r.retain(RetainCorrupt, "it is corrupt: %s", b.Faults[0])
 	case st.Info.Locked:
 		r.retain(RetainLocked, "the datastore is locked")
+	case !st.IPAM.AutoAllocateBlocks:
+		r.retain(RetainNoAuto, "automatic blocks are off (autoAllocateBlocks: false), so no node would claim it again")
 	}
 }
 
@@ -110,7 +115,7 @@ func (st *State) IfEmptied(b *Block) Reclaimability {
 		r.retain(RetainNotRead, "not evaluated: %s", missing)
 	}
 	if h := st.nodeStates[b.Owner.Node()]; h != nil && h.Node != nil {
-		st.lastBlocks(h, b, func(last *Block, why string) {
+		st.lastBlocks(h, b, nil, func(last *Block, why string) {
 			if last == b {
 				r.retain(RetainLast, "%s", why)
 			}
@@ -120,61 +125,79 @@ func (st *State) IfEmptied(b *Block) Reclaimability {
 	return r
 }
 
-// lastBlocks names the empty blocks that a node must keep, and why: one usable block per
-// family in the pools that serve it, and one in each pool that its pods ask for. A block
-// given as emptied counts as empty.
-func (st *State) lastBlocks(h *NodeState, emptied *Block, keep func(b *Block, why string)) {
-	one := func(member func(*Block) bool, why string) {
-		if b := st.lastBlock(h, emptied, member); b != nil {
-			keep(b, why)
+// lastBlocks names the empty blocks that a node must keep, and why. The node keeps one
+// usable block for each set of pools that its pods may use. A block given as emptied counts as empty. If further is not nil, a node may do without
+// while it can claim a further block.
+func (st *State) lastBlocks(h *NodeState, emptied *Block, further *supply, keep func(b *Block, why string)) {
+	kept := map[*Block]bool{}
+	one := func(pools []*Pool, why string) {
+		b, full := st.lastBlock(h, emptied, kept, func(b *Block) bool { return slices.Contains(pools, b.Pool) })
+		if b == nil || full && further.allow(h, b, pools) {
+			return
 		}
+		kept[b] = true
+		keep(b, why)
 	}
-	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
-		pools := st.WorkloadPools(h.Node, f)
-		one(func(b *Block) bool { return slices.Contains(pools, b.Pool) }, fmt.Sprintf("it is the last %s block of its node", f))
-		for _, w := range h.Workloads {
-			asked, _ := st.RequestedPools(w, f)
-			for _, p := range asked {
-				one(func(b *Block) bool { return b.Pool == p }, fmt.Sprintf("it is its node's last block of pool %s, which pods there ask for", p.Name))
-			}
-		}
-	}
+	st.eachPodPools(h, one)
 }
 
-// lastBlock is the host's lowest empty block among those that belong to a set, if the
-// host has none in use there that is as good: one that it can go on with, with a settled
-// affinity; else one whose affinity is on its way in or out, the release of which may be
-// finished at any moment; else one without an affinity, which can be given back; else
-// any that is usable. It is nil if the host has none, or one in use.
-func (st *State) lastBlock(h *NodeState, emptied *Block, member func(*Block) bool) *Block {
+// lastBlock returns the host's lowest empty block among those that belong to a set, unless
+// another block there that the host keeps is as good: a block that is in use, or kept
+// already. The best are blocks with room and a settled affinity; then those whose affinity
+// is on its way in or out, the release of which may be finished at any moment; then those
+// without an affinity, which can be given back; then any other usable one. full reports
+// whether blocks in use are there that have no room.
+func (st *State) lastBlock(h *NodeState, emptied *Block, kept map[*Block]bool, member func(*Block) bool) (last *Block, full bool) {
+	free := func(b *Block) bool { return b.Usable() && (b == emptied || st.hasFree(b)) }
 	for _, good := range []func(*Block) bool{
-		func(b *Block) bool { return st.Keepable(b) && st.affinityConfirmedOrAbsent(b) }, st.Keepable,
-		func(b *Block) bool { return b.Usable() && !st.Reserved.Covers(b.CIDR) }, (*Block).Usable,
+		func(b *Block) bool { return free(b) && st.hasAffinityOrNone(b) && st.affinityConfirmedOrAbsent(b) },
+		func(b *Block) bool { return free(b) && st.hasAffinityOrNone(b) }, free, (*Block).Usable,
 	} {
-		var lowest *Block
 		for _, b := range h.Blocks {
-			if !good(b) || !member(b) {
-				continue
-			}
-			if b.Used > 0 && b != emptied {
-				return nil
-			}
-			if lowest == nil {
-				lowest = b
+			inUse := b.Used > 0 && b != emptied
+			switch {
+			case !member(b) || !b.Usable():
+			case inUse && !st.hasFree(b):
+				full = full || st.hasAffinityOrNone(b) && !st.Reserved.Covers(b.CIDR)
+			case !good(b):
+			case inUse || kept[b]:
+				return nil, false
+			case last == nil:
+				last = b
 			}
 		}
-		if lowest != nil {
-			return lowest
+		if last != nil {
+			return last, full
 		}
 	}
-	return nil
+	return nil, full
 }
 
-// Keepable reports whether a block of a node is one that the node can go on with: it is
-// usable, not wholly reserved, and its owner has an affinity to it. In what was read
-// without any affinity they were left out, and none is asked for.
+// Keepable reports whether a block of a node is one that the node's next pod can get an
+// address from: it is usable, has an address to assign, and its owner has an affinity to it.
 func (st *State) Keepable(b *Block) bool {
-	return b.Usable() && !st.Reserved.Covers(b.CIDR) && (len(st.Affinities) == 0 || st.ownAffinity(b) != nil)
+	return b.Usable() && st.hasAffinityOrNone(b) && st.hasFree(b)
+}
+
+// hasFree reports whether an address of a block can be assigned: it is free, not reserved,
+// and no live pod uses it without a record.
+func (st *State) hasFree(b *Block) bool {
+	touched := st.Reserved.Overlaps(b.CIDR)
+	for i, o := range b.Ordinals {
+		if o == blocks.Free && !(touched && st.Reserved.Contains(b.Address(i))) &&
+			!slices.ContainsFunc(namedBy(b.uses, b.Address(i)), func(u use) bool { return st.podOf(u).Live() }) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasAffinityOrNone reports whether the owner of a block has an affinity to it that Calico's
+// allocator finds: from v3.31 on, one with the labels that it writes. If no affinity at all
+// was read, they were left out, and none is required.
+func (st *State) hasAffinityOrNone(b *Block) bool {
+	a := st.ownAffinity(b)
+	return len(st.Affinities) == 0 || a != nil && !(a.Unlabelled && blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 31))
 }
 
 // ownAffinity returns the affinity of a block's owner to it that is not marked

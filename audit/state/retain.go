@@ -34,6 +34,8 @@ const (
 	RetainConflict RetainReason = "conflict"
 	// RetainLast: its node would keep no block.
 	RetainLast RetainReason = "last"
+	// RetainNoAuto: automatic blocks are off, so no node would claim it again.
+	RetainNoAuto RetainReason = "no-auto-blocks"
 	// RetainUnpinned: nothing identifies what would be written.
 	RetainUnpinned RetainReason = "unpinned"
 	// RetainHeals: Calico itself gives it to a node that needs it.

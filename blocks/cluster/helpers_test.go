@@ -55,7 +55,7 @@ func recorder(t *testing.T) *files.Recorder {
 // sameSnapshot compares all but where gaps were found.
 func sameSnapshot(t *testing.T, what string, want, got *blocks.Snapshot) {
 	t.Helper()
-	options := cmp.Options{equal, cmpopts.IgnoreFields(blocks.Gap{}, "Source"), cmpopts.IgnoreFields(blocks.Cluster{}, "Datastore", "Live")}
+	options := cmp.Options{equal, cmpopts.IgnoreFields(blocks.Gap{}, "Source", "Denied"), cmpopts.IgnoreFields(blocks.Cluster{}, "Datastore", "Live")}
 	if d := cmp.Diff(want, got, options); d != "" {
 		t.Errorf("%s (-want +got):\n%s", what, d)
 	}

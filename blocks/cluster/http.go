@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
@@ -107,6 +108,11 @@ func (e *StatusError) Error() string {
 		text += ": " + decode.ClipMessage(e.Message)
 	}
 	return text
+}
+
+// Is reports whether the answer is a [blocks.ErrDenied].
+func (e *StatusError) Is(target error) bool {
+	return target == blocks.ErrDenied && (e.Code == http.StatusUnauthorized || e.Code == http.StatusForbidden)
 }
 
 // codeOf returns the status code of an API server's error, 0 for other errors.

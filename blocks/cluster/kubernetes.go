@@ -116,8 +116,8 @@ func (k *Kubernetes) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	s.Cluster.Datastore, s.Cluster.Live = "kubernetes", true
 	s.Cluster.APIGroup, s.Cluster.APIGroupReason = k.served.group, k.served.reason
 	s.Cluster.TakenAt, _ = k.client.clock.dates()
-	decode.SetVMsKnown(s, func(r blocks.Resource) bool { return k.served.has(decode.KindOf(r)) })
-	decode.SetBudgetsKnown(s, k.budgets)
+	s.SetVMsKnown(func(r blocks.Resource) bool { return k.served.has(decode.KindOf(r)) })
+	s.SetBudgetsKnown(k.budgets)
 	s.Sort()
 	s.Share()
 	return s, nil
@@ -154,13 +154,13 @@ func (k *Kubernetes) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blo
 		return nil, err
 	}
 	s := decode.Replaced(prev, lists)
-	decode.SetVMsKnown(s, func(r blocks.Resource) bool {
+	s.SetVMsKnown(func(r blocks.Resource) bool {
 		if slices.Contains(rs, r) {
 			return k.served.has(decode.KindOf(r))
 		}
 		return prev.VMsKnown
 	})
-	decode.SetBudgetsKnown(s, prev.BudgetsKnown || slices.ContainsFunc(again, func(k *decode.Kind) bool { return slices.Contains(decode.OnDemand, k) }))
+	s.SetBudgetsKnown(prev.BudgetsKnown || slices.ContainsFunc(again, func(k *decode.Kind) bool { return slices.Contains(decode.OnDemand, k) }))
 	return s, nil
 }
 

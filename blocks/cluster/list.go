@@ -71,7 +71,7 @@ func (l *lister) run(ctx context.Context) error {
 		}
 		if err != nil {
 			l.failed, l.cause = errors.New(l.reason(err)), err
-			l.out.Gaps = append(l.out.Gaps, blocks.Gap{Resource: l.kind.Resource, Reason: l.failed.Error()})
+			l.out.Gaps = append(l.out.Gaps, blocks.Gap{Resource: l.kind.Resource, Reason: l.failed.Error(), Denied: errors.Is(err, blocks.ErrDenied)})
 			return nil
 		}
 		if l.whole && meta.Next != "" {

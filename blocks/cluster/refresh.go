@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -52,11 +53,11 @@ func (k *Kubernetes) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []
 	s := decode.Replaced(prev, read)
 	// The virtual machines that were not asked for are those of prev: they can become
 	// unknown here, and not known.
-	decode.SetVMsKnown(s, func(r blocks.Resource) bool {
+	s.SetVMsKnown(func(r blocks.Resource) bool {
 		again := slices.ContainsFunc(refs, func(ref blocks.Ref) bool { return ref.Resource == r })
 		return prev.VMsKnown && (!again || k.served.has(decode.KindOf(r)))
 	})
-	decode.SetBudgetsKnown(s, prev.BudgetsKnown)
+	s.SetBudgetsKnown(prev.BudgetsKnown)
 	_, s.Cluster.TakenAt = k.client.clock.dates()
 	return s, nil
 }
@@ -131,7 +132,9 @@ func runLists(ctx context.Context, lists []*lister) error {
 		group.Go(func() error {
 			err := l.run(ctx)
 			if err == nil {
-				err = l.failed
+				if err = l.failed; errors.Is(l.cause, blocks.ErrDenied) {
+					err = fmt.Errorf("%w: %w", blocks.ErrDenied, l.failed)
+				}
 			}
 			if err != nil {
 				return fmt.Errorf("reading %s again (%s): %w", l.kind.Resource, strings.ReplaceAll(l.selector, "=", " "), err)

@@ -60,7 +60,7 @@ func (w *Watch) assemble(missing []blocks.Gap) *blocks.Snapshot {
 	if w.cached == nil { // no one else has the records yet
 		s.Share()
 	}
-	decode.SetVMsKnown(s, func(r blocks.Resource) bool {
+	s.SetVMsKnown(func(r blocks.Resource) bool {
 		return slices.ContainsFunc(w.active.kinds, func(k *reflector) bool { return k.kind.Resource == r && k.known && !k.absent })
 	})
 	s.Cluster.Datastore, s.Cluster.Live = "kubernetes", true

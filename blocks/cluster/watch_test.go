@@ -75,7 +75,7 @@ func (w testWriter) Write(p []byte) (int, error) {
 // sameState compares snapshots, of which a watch's has its own time, and of all but
 // Calico's objects a resourceVersion and last write that may be older.
 var sameState = cmp.Options{
-	cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(blocks.Cluster{}, "TakenAt"),
+	cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(blocks.Cluster{}, "TakenAt"), cmpopts.IgnoreFields(blocks.Gap{}, "Denied"),
 	cmpopts.IgnoreFields(blocks.Workload{}, "Meta.Written", "Meta.ByUs"), cmpopts.IgnoreFields(blocks.Node{}, "Meta.Written", "Meta.ByUs"),
 	cmpopts.IgnoreFields(blocks.Namespace{}, "Meta.Written", "Meta.ByUs"), cmpopts.IgnoreFields(blocks.VirtualMachine{}, "Meta.Written", "Meta.ByUs"),
 	cmp.FilterPath(mayBeOlder, cmp.Comparer(func(a, b blocks.Pin) bool { return a.UID() == b.UID() })),

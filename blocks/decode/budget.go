@@ -2,7 +2,6 @@ package decode
 
 import (
 	"encoding/json"
-	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -15,13 +14,6 @@ var budgets = describe(Kind{
 	json: (*Decoder).budget,
 	in:   func(s *blocks.Snapshot) *[]blocks.DisruptionBudget { return &s.Budgets },
 })
-
-// SetBudgetsKnown sets whether budgets are known whole, as [blocks.Snapshot.BudgetsKnown]
-// has it, of which read says whether they were read at all.
-func SetBudgetsKnown(s *blocks.Snapshot, read bool) {
-	_, missing := s.Missing(blocks.Budgets)
-	s.BudgetsKnown = read && !missing && !slices.ContainsFunc(s.Gaps, func(g blocks.Gap) bool { return g.Resource == blocks.Budgets })
-}
 
 // budget reads a PodDisruptionBudget.
 func (d *Decoder) budget(r *JSONReader, b *blocks.DisruptionBudget) bool {

@@ -15,7 +15,7 @@ import (
 func TestBudgets(t *testing.T) {
 	read := func(object string) (*blocks.Snapshot, []blocks.DisruptionBudget) {
 		s := NewSnapshot(decodeOne(t, budgets, object))
-		SetBudgetsKnown(s, true)
+		s.SetBudgetsKnown(true)
 		return s, s.Budgets
 	}
 	web := blocks.Workload{Meta: blocks.Meta{Name: "web"}, Namespace: "shop", Labels: map[string]string{"app": "web", "tier": "front"}}

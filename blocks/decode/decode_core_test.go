@@ -186,7 +186,7 @@ func TestNodes(t *testing.T) {
 		Meta: blocks.Meta{Name: "n1", Pin: blocks.PinOf("u", "5"), Created: at("2025-11-01T00:00:00Z"),
 			Written: at("2025-11-20T10:00:00Z")},
 		Labels:        map[string]string{"kubernetes.io/os": "linux", "zone": "a", "rack": "r1"},
-		Unschedulable: true, Taints: []string{"dedicated", "node.kubernetes.io/unschedulable"}, AllocatablePods: 110, OutOfService: true,
+		Unschedulable: true, Taints: []blocks.Taint{{Key: "dedicated", Value: "db", Effect: "NoExecute"}, {Key: "node.kubernetes.io/unschedulable", Effect: "NoSchedule"}}, AllocatablePods: 110, OutOfService: true,
 		Tunnels: []blocks.Tunnel{{Type: blocks.TypeIPIP, Addr: addr("10.0.0.1")}, {Type: blocks.TypeVXLAN, Addr: addr("10.0.0.2")},
 			{Type: blocks.TypeWireguard, Addr: addr("10.0.0.3")}, {Type: blocks.TypeVXLANv6, Addr: addr("fd00::2")},
 			{Type: blocks.TypeWireguardV6, Addr: addr("fd00::3")}},
@@ -327,7 +327,7 @@ func TestVirtualMachineMetadata(t *testing.T) {
 	must(t, err)
 	text, err := json.Marshal(list)
 	must(t, err)
-	for _, res := range VMKinds {
+	for _, res := range blocks.VMKinds {
 		want := []blocks.VirtualMachine{}
 		for i, name := range []string{"db", "alone", "pooled"} {
 			want = append(want, blocks.VirtualMachine{Namespace: "shop", OfVM: i == 0 && res == blocks.VMInstances,

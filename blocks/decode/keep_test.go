@@ -269,7 +269,7 @@ func TestKeptOfProtobuf(t *testing.T) {
 			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:x":{}}`)}, {Manager: "m"}},
 	}
 	pod := &corev1.Pod{ObjectMeta: meta,
-		Spec: corev1.PodSpec{NodeName: "n1", HostNetwork: true, NodeSelector: map[string]string{"disk": "ssd"}, Affinity: &corev1.Affinity{PodAffinity: &corev1.PodAffinity{}, NodeAffinity: &corev1.NodeAffinity{
+		Spec: corev1.PodSpec{NodeName: "n1", HostNetwork: true, Tolerations: []corev1.Toleration{{Operator: "Exists"}, {Key: "a", Value: "v", Effect: "NoSchedule"}}, NodeSelector: map[string]string{"disk": "ssd"}, Affinity: &corev1.Affinity{PodAffinity: &corev1.PodAffinity{}, NodeAffinity: &corev1.NodeAffinity{
 			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{Weight: 1}}, RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
 				{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: "In", Values: []string{"a", "b"}}, {Key: "gpu", Operator: "DoesNotExist"}}},
 				{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: "In", Values: []string{"n1"}}}}}}}}, Volumes: []corev1.Volume{{Name: "a", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},

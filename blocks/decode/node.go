@@ -40,7 +40,7 @@ var nodes = describe(Kind{
 		object("spec", 2,
 			value("podCIDR", 1, classAddresses),
 			&fieldMask{key: "unschedulable", num: 4, schema: schemaBool, class: classNumber},
-			listOf("taints", 5, object("", 0, value("key", 1, classTaint), value("effect", 3, classWord))),
+			listOf("taints", 5, object("", 0, value("key", 1, classTaint), value("value", 2, classLabelValue), value("effect", 3, classWord))),
 			listOf("podCIDRs", 7, value("", 7, classAddresses))),
 		object("status", 3,
 			&fieldMask{key: "allocatable", num: 2, schema: schemaQuantities, wants: func(k string) bool { return k == "pods" }, class: classQuantity},
@@ -118,7 +118,7 @@ func (d *Decoder) node(r *JSONReader, n *blocks.Node) bool {
 	slices.SortFunc(n.Tunnels, func(a, b blocks.Tunnel) int { return a.Addr.Compare(b.Addr) })
 	slices.SortFunc(n.Addresses, blocks.ComparePrefixes)
 	slices.SortFunc(n.PodCIDRs, blocks.ComparePrefixes)
-	slices.Sort(n.Taints)
+	slices.SortFunc(n.Taints, blocks.Taint.Compare)
 	return d.whole(r, &n.Meta, anywhere)
 }
 
@@ -183,10 +183,10 @@ func parseNodeAddress(s string) (netip.Prefix, bool) {
 
 func (d *Decoder) taints(r *JSONReader, n *blocks.Node) {
 	r.Array(func(int) {
-		var taint, effect string
-		r.Fields(Members{"key": &taint, "effect": &effect})
-		n.OutOfService = n.OutOfService || taint == blocks.TaintOutOfService
-		if effect == "NoSchedule" || effect == "NoExecute" {
+		var taint blocks.Taint
+		r.Fields(Members{"key": &taint.Key, "value": &taint.Value, "effect": &taint.Effect})
+		n.OutOfService = n.OutOfService || taint.Key == blocks.TaintOutOfService
+		if taint.Effect == "NoSchedule" || taint.Effect == "NoExecute" {
 			n.Taints = append(n.Taints, taint)
 		}
 	})

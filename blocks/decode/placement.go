@@ -2,6 +2,7 @@ package decode
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -21,6 +22,9 @@ func requirement(values class) *fieldMask {
 	return object("", 0, value("key", 1, classLabelKey), value("operator", 2, classWord), listOf("values", 3, value("", 3, values)))
 }
 
+// tolerations keeps a pod's tolerations, but not for how long.
+var tolerations = listOf("tolerations", 22, object("", 0, value("key", 1, classTaint), value("operator", 2, classWord), value("value", 3, classLabelValue), value("effect", 4, classWord)))
+
 // Before each part of a placement stands what it is.
 const (
 	aTerm        = "\x00t"
@@ -28,6 +32,7 @@ const (
 	aKey         = "\x00k"
 	anOperator   = "\x00o"
 	aValue       = "\x00v"
+	aToleration  = "\x00l"
 )
 
 // placement is where a pod may run, as text that differs where its fields do: most pods
@@ -37,6 +42,8 @@ type placement struct {
 	// affinity; required is true if there is one.
 	selector, terms []byte
 	required        bool
+	// tolerates are the tolerations that the model keeps.
+	tolerates []blocks.Toleration
 }
 
 // selects reads nodeSelector.
@@ -76,6 +83,21 @@ func (p *placement) affinity(r *JSONReader) {
 	}})
 }
 
+// tolerations reads those tolerations that decide where the scheduler puts a pod.
+func (p *placement) tolerations(r *JSONReader) {
+	r.Array(func(int) {
+		var t [4][]byte
+		r.Object(func(field []byte) {
+			if i := slices.Index([]string{"key", "operator", "value", "effect"}, string(field)); i >= 0 {
+				t[i], _ = r.str()
+			}
+		})
+		if string(t[3]) != "NoExecute" || !bytes.HasPrefix(t[0], []byte(blocks.LifeCycleTaints)) { // as every pod has two of
+			p.tolerates = append(p.tolerates, blocks.Toleration{Key: string(t[0]), Operator: string(t[1]), Value: string(t[2]), Effect: string(t[3])})
+		}
+	})
+}
+
 // appendName appends the name of a node, of which matchFields is.
 func appendName(out []byte, r *JSONReader) []byte {
 	s, _ := r.str()
@@ -102,13 +124,14 @@ func (p *placement) requirements(r *JSONReader, value func([]byte, *JSONReader) 
 // placement returns where a pod may run, as what all pods share that may run there; nil
 // if nothing limits it.
 func (s *SharedStrings) placement(p *placement) *blocks.Placement {
-	if len(p.selector) == 0 && !p.required {
+	if len(p.selector) == 0 && !p.required && len(p.tolerates) == 0 {
 		return nil
 	}
 	if !p.required {
 		p.terms = append(p.terms, aTerm...)
 	}
 	text := slices.Concat(p.selector, p.terms)
+	text = fmt.Appendf(text, aToleration+"%q", p.tolerates)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if have := s.placements[string(text)]; have != nil {
@@ -117,7 +140,7 @@ func (s *SharedStrings) placement(p *placement) *blocks.Placement {
 	if s.placements == nil {
 		s.placements = map[string]*blocks.Placement{}
 	}
-	out := &blocks.Placement{}
+	out := &blocks.Placement{Tolerates: p.tolerates}
 	for _, term := range strings.Split(string(p.terms), aTerm)[1:] {
 		if p.required && term == "" {
 			continue // which selects nothing

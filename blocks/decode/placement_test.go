@@ -68,3 +68,50 @@ func TestPlacement(t *testing.T) {
 		}
 	}
 }
+
+// TestTolerations: a pod's tolerations are kept if they may bring it to a node that others do
+// not come to, by JSON and by protobuf alike; those that every pod gets cost nothing.
+func TestTolerations(t *testing.T) {
+	type toleration = corev1.Toleration
+	node := func(key, value, effect string) blocks.Node {
+		return blocks.Node{Taints: []blocks.Taint{{Key: key, Value: value, Effect: effect}}}
+	}
+	control, db := node("node-role.kubernetes.io/control-plane", "", "NoSchedule"), node("dedicated", "db", "NoExecute")
+	for name, c := range map[string]struct {
+		tolerations                        []toleration
+		control, db, cordon, notReady, nil bool
+	}{
+		"none":               {nil: true},
+		"those of every pod": {tolerations: []toleration{{Key: "node.kubernetes.io/not-ready", Operator: "Exists", Effect: "NoExecute"}, {Key: "node.kubernetes.io/unreachable", Operator: "Exists", Effect: "NoExecute"}}, nil: true},
+		"the control plane":  {tolerations: []toleration{{Key: "node-role.kubernetes.io/control-plane", Effect: "NoSchedule"}}, control: true},
+		"another effect":     {tolerations: []toleration{{Key: "node-role.kubernetes.io/control-plane", Effect: "NoExecute"}}},
+		"a value":            {tolerations: []toleration{{Key: "dedicated", Value: "db"}}, db: true},
+		"another value":      {tolerations: []toleration{{Key: "dedicated", Operator: "Equal", Value: "web"}}},
+		"any value":          {tolerations: []toleration{{Key: "dedicated", Operator: "Exists"}}, db: true},
+		"a cordon":           {tolerations: []toleration{{Key: "node.kubernetes.io/unschedulable", Operator: "Exists"}}, cordon: true},
+		"not ready":          {tolerations: []toleration{{Key: "node.kubernetes.io/not-ready", Operator: "Exists"}}, notReady: true},
+		"everything":         {tolerations: []toleration{{Operator: "Exists"}}, control: true, db: true, cordon: true, notReady: true},
+	} {
+		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "shop"}, Spec: corev1.PodSpec{Tolerations: c.tolerations}}
+		yes, seconds := true, int64(300)
+		list := &corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, ListMeta: more(), Items: []corev1.Pod{pod, pod, pod}}
+		list.Items[1].Name, list.Items[2].Name = "q", "r"
+		for i := range c.tolerations {
+			c.tolerations[i].TolerationSeconds = &seconds
+		}
+		list.Items[2].OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "ds", UID: "u", Controller: &yes}}
+		out := bothWays(t, KindOf(blocks.Pods), list)
+		noGaps(t, out)
+		pods := all[blocks.Workload](out)
+		p := pods[0].Placement
+		if p != pods[1].Placement || pods[2].Placement != nil {
+			t.Errorf("%s: pods with the same tolerations do not share them, or a DaemonSet's pod keeps them", name)
+		}
+		if (p == nil) != c.nil || p.Limited() || p.ToleratesCordon() != c.cordon || p.ToleratesNotReady() != c.notReady {
+			t.Errorf("%s: got %+v", name, p)
+		}
+		if may := p.Matcher(); !may(&blocks.Node{}) || may(&control) != c.control || may(&db) != c.db {
+			t.Errorf("%s: control plane %t, dedicated %t", name, may(&control), may(&db))
+		}
+	}
+}

@@ -48,6 +48,7 @@ func podMask(labels *fieldMask) *fieldMask {
 			&fieldMask{key: "hostNetwork", num: 11, schema: schemaBool, class: classNumber},
 			&fieldMask{key: "nodeSelector", num: 7, schema: schemaMap, class: classLabel},
 			nodeAffinity,
+			tolerations,
 			listOf("volumes", 1, needing(":", object("", 0, object("", 2, object("emptyDir", 2), object("persistentVolumeClaim", 10), object("ephemeral", 29)))))),
 		object("status", 3,
 			&fieldMask{key: "conditions", num: 2, schema: schemaList, parts: []*fieldMask{condition}, by: map[string]*fieldMask{"Ready": condition}},
@@ -117,6 +118,8 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 			quietly(r, func() { where.selects(r) })
 		case "affinity":
 			quietly(r, func() { where.affinity(r) })
+		case "tolerations":
+			quietly(r, func() { where.tolerations(r) })
 		case "volumes":
 			quietly(r, func() { podVolumes(r, p) })
 		}
@@ -139,6 +142,9 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 		}
 	})
 	p.Namespace = d.inNamespace
+	if p.OfDaemonSet() || p.HostNetwork {
+		where.tolerates = nil // it starts on its node again, or needs no address: too many to keep for nothing
+	}
 	p.Labels, p.Placement = d.Strings.labels(p.Labels), d.Strings.placement(&where)
 	// status.podIP repeats the first of podIPs. A pod of Calico's may have it
 	// alone on a cluster older than dual-stack.

@@ -1,7 +1,6 @@
 package decode
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -29,20 +28,6 @@ var virtualMachineInstances = describe(Kind{
 
 func vmDescriptor(in func(*blocks.Snapshot) *[]blocks.VirtualMachine) descriptor[blocks.VirtualMachine] {
 	return descriptor[blocks.VirtualMachine]{json: (*Decoder).virtualMachine, in: in}
-}
-
-// VMKinds are the kinds that must both be read before a virtual machine that is not
-// there is known not to exist.
-var VMKinds = []blocks.Resource{blocks.VMs, blocks.VMInstances}
-
-// SetVMsKnown sets whether both kinds of virtual machines are known whole, as
-// [blocks.Snapshot.VMsKnown] has it, of which known says whether one was read. A gap
-// says otherwise.
-func SetVMsKnown(s *blocks.Snapshot, known func(blocks.Resource) bool) {
-	s.VMsKnown = !slices.ContainsFunc(VMKinds, func(r blocks.Resource) bool {
-		_, missing := s.Missing(r)
-		return missing || !known(r) || len(s.Unreadable(r)) > 0
-	})
 }
 
 // ownerRef is an entry of metadata.ownerReferences.

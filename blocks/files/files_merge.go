@@ -43,11 +43,11 @@ func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
 	f.addMissing(s, read)
 	// A dump of one kind alone, or of neither, does not tell whether somebody left the
 	// other out, or the cluster has none.
-	decode.SetVMsKnown(s, func(r blocks.Resource) bool {
+	s.SetVMsKnown(func(r blocks.Resource) bool {
 		return f.info.resources[r] || slices.ContainsFunc(read, func(o *decode.Objects) bool { return o.Kind.Resource == r && o.Found() })
 	})
 	decode.ForgetAttachments(s)
-	decode.SetBudgetsKnown(s, f.opts.Budgets && len(s.Budgets) > 0)
+	s.SetBudgetsKnown(f.opts.Budgets && len(s.Budgets) > 0)
 	f.opts.Record.readWhole(f.info.resources)
 	s.Sort()
 	s.Share()

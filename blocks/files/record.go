@@ -262,7 +262,7 @@ func (r *Recorder) readWholly(s *blocks.Snapshot) []blocks.Resource {
 	out := []blocks.Resource{}
 	for _, res := range blocks.Resources {
 		whole := s.Cluster.Live || r.whole[res]
-		if slices.Contains(decode.VMKinds, res) {
+		if slices.Contains(blocks.VMKinds, res) {
 			whole = s.VMsKnown // where they are not served, nothing is known of them
 		}
 		if _, missing := s.Missing(res); !missing && whole {

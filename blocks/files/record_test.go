@@ -164,7 +164,7 @@ status: {phase: Running, message: secret-7, containerStatuses: [{image: secret-8
 apiVersion: v1
 kind: Node
 metadata: {name: n2, annotations: {example.org/x: secret-9}, labels: {kept-label: "1"}}
-spec: {providerID: secret-10, taints: [{key: kept-taint, value: secret-11, effect: NoSchedule}]}
+spec: {providerID: secret-10, externalID: secret-11, taints: [{key: kept-taint, value: kept-value, effect: NoSchedule}]}
 status: {nodeInfo: {machineID: secret-12, operatingSystem: linux}, images: [{names: [secret-13]}]}
 ---
 apiVersion: crd.projectcalico.org/v1
@@ -192,7 +192,7 @@ data: {a: c2VjcmV0}
 	if i := bytes.Index(text, []byte("secret-")); i >= 0 {
 		t.Errorf("it holds %s", text[i:i+9])
 	}
-	for _, want := range []string{"kept-label", "kept-taint", "kept-annotation", "kept-manager", `"newField":{"kept-field":12345678901234567890}`} {
+	for _, want := range []string{"kept-label", "kept-taint", "kept-value", "kept-annotation", "kept-manager", `"newField":{"kept-field":12345678901234567890}`} {
 		if !bytes.Contains(text, []byte(want)) {
 			t.Errorf("it lacks %s", want)
 		}

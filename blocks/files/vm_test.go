@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
 // vmDump is a dump of two virtual machines, one of which is stopped and the other on
@@ -139,7 +138,7 @@ func TestSavedVirtualMachinesKnown(t *testing.T) {
 		path, _ := save(t, r, &blocks.Snapshot{Cluster: blocks.Cluster{Live: true, TakenAt: at("2026-01-01T00:00:00Z")}, VMsKnown: known}, SaveOptions{})
 		text, err := os.ReadFile(path)
 		must(t, err)
-		for _, res := range decode.VMKinds {
+		for _, res := range blocks.VMKinds {
 			if bytes.Contains(text, []byte(`"`+string(res)+`"`)) != known {
 				t.Errorf("known %t, saved as %s", known, text)
 			}

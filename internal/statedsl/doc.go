@@ -16,7 +16,7 @@
 //	live                                         objects may change between reads
 //	pool NAME CIDR [size=N] [disabled] [manual] [uses=A,B] [nodes=SELECTOR]
 //	     [namespaces=SELECTOR] [vxlan=MODE] [ipip=MODE] [noexport] [notAllocatable=REASON]
-//	node NAME [pods=N] [cordoned] [windows] [notready] [outofservice] [taint=KEY] [label=K=V] [tunnel=TYPE@IP] [as=N]
+//	node NAME [pods=N] [cordoned] [windows] [notready] [outofservice] [taint=KEY|KEY=VALUE] [label=K=V] [tunnel=TYPE@IP] [as=N]
 //	     [podcidr=CIDR]                          its range of pod addresses, of which Calico's IPAM knows nothing
 //	     [addr=IP/LEN] [rr=ID]                   its BGP addresses and cluster ID
 //	     [mine=CIDR,HOLDER,NODE]                 cordoned by this program, to empty the block for the node
@@ -32,7 +32,7 @@
 //	     [nets=NAMESPACE/NETWORK@IP,…] [netstatus]  addresses on networks other than the cluster's own
 //	     [net=IP,IP] [vmi=NAME] [unreadable=FIELD]  addresses in network-status, its virtual machine
 //	     [of=KIND/NAME] [ready] [claim] [noevict] [static] [once] [scratch] [noipam] [label=K=V]  its controller, and what an eviction heeds
-//	     [on=K=V]                                   the nodes where it may run, by label
+//	     [on=K=V] [tolerates=KEY|KEY=VALUE|all]     the nodes where it may run, by label, and taints that it tolerates
 //	vm NS/NAME|none; vmi NS/NAME [ofvm]          KubeVirt's objects; either says that both kinds were read
 //	use IP NS/NAME NODE                          alloc and pod in one; takes the options of pod
 //	wpool NAME CIDR [ns=NS]; walloc POOL IP [NS/POD] [id=C] [if=I]  Whereabouts' pools

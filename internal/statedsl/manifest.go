@@ -192,8 +192,8 @@ func (m *manifest) node(n *blocks.Node) {
 		ready = "False"
 	}
 	taints := []any{}
-	for _, key := range n.Taints {
-		taints = append(taints, map[string]any{"key": key, "effect": "NoSchedule"})
+	for _, t := range n.Taints {
+		taints = append(taints, map[string]any{"key": t.Key, "value": t.Value, "effect": t.Effect})
 	}
 	if n.OutOfService && len(taints) == 0 {
 		taints = append(taints, map[string]any{"key": blocks.TaintOutOfService, "effect": "NoExecute"})
@@ -275,8 +275,14 @@ func (m *manifest) pod(p *blocks.Workload) {
 		spec["restartPolicy"] = "Never"
 	}
 	if p.Placement != nil {
-		key, value, _ := strings.Cut(strings.TrimSuffix(p.Placement.String(), ")"), " in (")
-		spec["nodeSelector"] = map[string]any{key: value}
+		if key, value, ok := strings.Cut(strings.TrimSuffix(p.Placement.String(), ")"), " in ("); ok {
+			spec["nodeSelector"] = map[string]any{key: value}
+		}
+		tolerations := []any{}
+		for _, t := range p.Placement.Tolerates {
+			tolerations = append(tolerations, map[string]any{"key": t.Key, "operator": t.Operator, "value": t.Value, "effect": t.Effect})
+		}
+		spec["tolerations"] = tolerations
 	}
 	volumes := []any{}
 	if p.HasClaim {

@@ -41,7 +41,7 @@ var tunnelTypes = map[string]string{
 func (p *parser) node(w words) {
 	n := blocks.Node{
 		Meta: p.meta(w.at(0), w), Labels: labels(w), Unschedulable: w.has("cordoned"), Windows: w.has("windows"),
-		Taints: w.opts["taint"], AllocatablePods: w.number("pods", 0), Ready: !w.has("notready"), NotReady: w.has("notready"), OutOfService: w.has("outofservice") || slices.Contains(w.opts["taint"], blocks.TaintOutOfService), ASNumber: uint32(w.number("as", 0)),
+		Taints: taints(w), AllocatablePods: w.number("pods", 0), Ready: !w.has("notready"), NotReady: w.has("notready"), OutOfService: w.has("outofservice") || slices.Contains(w.opts["taint"], blocks.TaintOutOfService), ASNumber: uint32(w.number("as", 0)),
 		RouteReflectorID: w.get("rr"),
 	}
 	switch of := w.list("mine"); len(of) {
@@ -61,6 +61,14 @@ func (p *parser) node(w words) {
 		n.Tunnels = append(n.Tunnels, blocks.Tunnel{Type: tunnelTypes[kind], Addr: netip.MustParseAddr(addr)})
 	}
 	p.snap.Nodes = append(p.snap.Nodes, n)
+}
+
+func taints(w words) (out []blocks.Taint) {
+	for _, t := range w.opts["taint"] {
+		key, value, _ := strings.Cut(t, "=")
+		out = append(out, blocks.Taint{Key: key, Value: value, Effect: "NoSchedule"})
+	}
+	return out
 }
 
 func (p *parser) block(w words) {
@@ -207,6 +215,18 @@ func (p *parser) pod(w words) {
 	pod.RunsOnce, pod.HasScratch = w.has("once"), w.has("scratch")
 	if key, value, ok := strings.Cut(w.get("on"), "="); ok {
 		pod.Placement = &blocks.Placement{Terms: []string{key + " in (" + value + ")"}}
+	}
+	for _, key := range w.opts["tolerates"] {
+		if pod.Placement == nil {
+			pod.Placement = &blocks.Placement{Terms: []string{""}}
+		}
+		t := blocks.Toleration{Key: key, Operator: "Exists"}
+		if key, value, ok := strings.Cut(key, "="); ok {
+			t = blocks.Toleration{Key: key, Operator: "Equal", Value: value}
+		} else if key == "all" {
+			t.Key = ""
+		}
+		pod.Placement.Tolerates = append(pod.Placement.Tolerates, t)
 	}
 	if kind, owner, ok := strings.Cut(w.get("of"), "/"); ok {
 		pod.Controller = &blocks.Controller{Kind: kind, Name: owner, UID: "uid-" + ns + "-" + owner}

@@ -178,7 +178,7 @@ func (x *secondaryStorm) lacks() string {
 
 func (x *secondaryStorm) killAPIServer(ctx context.Context, r *rand.Rand) {
 	for {
-		if pause(ctx, time.Duration(6+r.IntN(8))*time.Second); ctx.Err() != nil {
+		if pause(ctx, time.Duration(3+r.IntN(5))*time.Second); ctx.Err() != nil {
 			return
 		}
 		x.c.StopAPIServer()

@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -31,7 +32,8 @@ type cast struct {
 }
 
 var (
-	// full is Wikimedia's incident T296303; small shows the same with fewer pods.
+	// full is Wikimedia's incident T296303, but for one free address in each full block;
+	// small shows the same with fewer pods.
 	full  = cast{netip.MustParsePrefix("10.64.75.0/24"), 26, 70}
 	small = cast{netip.MustParsePrefix("10.64.75.0/26"), 28, 18}
 )
@@ -85,11 +87,17 @@ func play(t *testing.T, size cast) *story {
 	must(t, seeder.Namespace(ctx, shop, map[string]string{"team": "storefront"}, nil))
 	// Room for no more makes the scheduler spread the pods evenly.
 	for _, node := range oldNodes {
-		must(t, seeder.Node(ctx, seeding.Node{Name: node, AllocatablePods: size.perOld + 2}))
+		must(t, seeder.Node(ctx, seeding.Node{Name: node, AllocatablePods: size.perOld + 3}))
 	}
 	s.run(t)
 	must(t, s.agent(ctx))
 	s.awaitHealthy(t)
+	for _, node := range oldNodes {
+		s.bind(t, "first-on-"+node, node)
+	}
+	for _, node := range oldNodes {
+		s.awaitPod(t, "first-on-"+node, isHealthy)
+	}
 	rest := len(oldNodes)*size.perOld - 2
 	must(t, s.workload(ctx, "kube-system", "coredns", 2, intstr.FromInt32(1)))
 	must(t, s.workload(ctx, shop, "cart", rest/3, intstr.FromInt32(1)))
@@ -108,6 +116,10 @@ func play(t *testing.T, size cast) *story {
 	must(t, s.workload(ctx, shop, "checkout", borrowers, intstr.FromInt32(1)))
 	s.awaitHealthy(t)
 	s.cordon(t, false)
+	// Each first block gets one free address, so that its node can do without the other one.
+	for _, node := range oldNodes {
+		s.end(t, "first-on-"+node)
+	}
 
 	state, err := c.ReadIPAM(ctx, testcluster.CRDv1)
 	must(t, err)
@@ -116,6 +128,19 @@ func play(t *testing.T, size cast) *story {
 	must(t, c.Heartbeat(ctx))
 	s.begin(t)
 	return s
+}
+
+// end deletes a pod, and waits until it is gone.
+func (s *story) end(t *testing.T, name string) {
+	t.Helper()
+	pods := s.Kube.CoreV1().Pods(shop)
+	must(t, pods.Delete(t.Context(), name, metav1.DeleteOptions{}))
+	eventually(t, time.Minute, func() error {
+		if _, err := pods.Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("pod %s is not gone (%v)", name, err)
+		}
+		return nil
+	})
 }
 
 // check is an error unless the state is the story's.

@@ -94,7 +94,7 @@ func (c *Cluster) startAPIServer(ctx context.Context, path string, opts Options)
 		logPath: c.path("kube-apiserver.log"),
 		spec: supervise.Spec{
 			Path: path, RemoveIfOrphaned: c.dir, Args: append(args, opts.APIServerArgs...),
-			Env: []string{"GOGC=400"}, // a fifth less CPU time, for memory that nobody misses
+			Env: []string{"GOGC=400"}, // a fifth less CPU time, for memory that machines have
 		},
 		ready: func(ctx context.Context) error { return httpOK(ctx, client, c.Config.Host+"/readyz", token) },
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
@@ -54,6 +55,9 @@ func (a *applying) heed(o repair.Outcome) {
 	if k := planner.KindOf(o.Step.Kind); g == "" || !o.Open() || k == nil || k.Restores {
 		return
 	}
+	if g == remedies.Rehoming && o.Step.Kind == repair.EvictPod && o.Status == repair.Skipped {
+		return // it stays, which keeps no other pod from moving
+	}
 	if _, ended := a.ended[g]; !ended {
 		a.ended[g] = fmt.Sprintf("%s: %s", o.Step.ID, o.Reason)
 	}
@@ -83,6 +87,28 @@ func (x *run) outrun(ctx context.Context, s *repair.Step) *repair.Outcome {
 	x.stop(repair.SkipStopped, fmt.Sprintf("the run stopped: %v", err))
 	o := skip(repair.SkipStopped, "nothing was written: %v", err)
 	return &o
+}
+
+// cordonFilled carries out the cordons of nodes that have no free address left now, so that
+// no replacement of the pod that a step evicts comes to them. It reports whether there are
+// any.
+func (a *applying) cordonFilled(ctx context.Context, evict *repair.Step) bool {
+	a.filling = true
+	defer func() { a.filling = false }()
+	cordoned := false
+	for i := range a.plan.Steps {
+		s := &a.plan.Steps[i]
+		if !s.Conditional() || s.Group() != evict.Group() || a.seen[s.ID] {
+			continue
+		}
+		if now, _ := planner.Derive(a.State, a.request, s.ID); now == nil || now.Conditional() {
+			continue
+		}
+		o := a.each(ctx, s, func(ctx context.Context) repair.Outcome { return a.step(ctx, s) })
+		a.filled = append(a.filled, o)
+		cordoned = cordoned || o.Status == repair.Done
+	}
+	return cordoned
 }
 
 // untilReady waits until a step may be carried out or must not be, by what it waits for:
@@ -128,8 +154,7 @@ func (a *applying) await(ctx context.Context, kind *repair.StepKind, s *repair.S
 		a.stop(repair.SkipStopped, fmt.Sprintf("the run stopped after %s: %s", s.ID, o.Reason))
 		return o
 	}
-	limit := a.opts.EvictTimeout
-	deadline := a.State.Cluster.TakenAt.Add(limit)
+	a.turn.Left(s) // what follows counts, too
 	for all := false; ; {
 		look := func() error { return a.lookAtAwaited(ctx, before, s) }
 		if all {
@@ -152,14 +177,15 @@ func (a *applying) await(ctx context.Context, kind *repair.StepKind, s *repair.S
 			continue
 		}
 		all = false
-		if w := moves.PodOf(a.State, s); w != nil && w.Deleting.Std().Add(limit).After(deadline) {
-			deadline = w.Deleting.Std().Add(limit) // it has that much time to end by itself
-		}
-		if a.State.Cluster.TakenAt.After(deadline) {
-			return failed("the pod was evicted, and %s, after %s", waits, limit)
+		left := a.turn.Left(s)
+		if left <= 0 {
+			if w := moves.PodOf(a.State, s); w != nil && !w.Deleting.IsZero() {
+				waits += fmt.Sprintf(" (its own grace period lasts until %s)", phrase.Time(w.Deleting.Std()))
+			}
+			return failed("the pod was evicted, and %s, after %s (--evict-timeout)", waits, a.opts.EvictTimeout)
 		}
 		a.opts.Progress(repair.Outcome{Step: *s, Reason: waits})
-		if a.opts.Sleep(ctx, moves.EvictPoll) != nil {
+		if a.opts.Sleep(ctx, min(moves.EvictPoll, left)) != nil {
 			return failed("the pod was evicted, and the run interrupted before its replacement was ready: %s", waits)
 		}
 	}

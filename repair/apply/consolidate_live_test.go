@@ -15,6 +15,7 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -32,8 +33,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair/workloads"
 )
 
-// crowded is a cluster whose four blocks two nodes hold, one of each full and one of each
-// with a single pod; node new has none.
+// crowded is a cluster whose four blocks two nodes hold, one of each with one free address and
+// one of each with a single pod; node new has none.
 func crowded(t *testing.T) *lab {
 	t.Helper()
 	ctx := t.Context()
@@ -64,7 +65,35 @@ func crowded(t *testing.T) *lab {
 			l.started(fmt.Sprintf("web-%s-%d", node, i))
 		}
 	}
+	l.endOneOfEach()
 	return l
+}
+
+// endOneOfEach ends a pod of each full block, and waits until it is gone and its address
+// free.
+func (l *lab) endOneOfEach() {
+	l.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		s, err := l.reader.Read(l.t.Context())
+		l.must(err)
+		full := 0
+		for i := range s.Blocks {
+			if b := &s.Blocks[i]; !slices.Contains(b.Ordinals, blocks.Free) {
+				full++
+				err := l.c.Kube.CoreV1().Pods("default").Delete(l.t.Context(), b.At(0).Pod, metav1.DeleteOptions{})
+				if !apierrors.IsNotFound(err) {
+					l.must(err)
+				}
+			}
+		}
+		ending := slices.ContainsFunc(s.Workloads, func(w *blocks.Workload) bool { return !w.Deleting.IsZero() })
+		if full == 0 && !ending {
+			return
+		}
+		if time.Now().After(deadline) {
+			l.t.Fatalf("%d blocks are full still", full)
+		}
+	}
 }
 
 // played makes a pod on a node whose kubelet is played.

@@ -45,6 +45,8 @@ type podCluster struct {
 	// other is true while another run moves pods; held counts the leases not released.
 	other bool
 	held  int
+	// refusals is how many evictions a budget refuses.
+	refusals int
 }
 
 func newPodCluster(t *testing.T, text string) *podCluster {
@@ -99,6 +101,10 @@ func (m *podCluster) Uncordon(_ context.Context, n repair.ObjectRef, _ string) e
 }
 
 func (m *podCluster) Evict(_ context.Context, _, name, uid string) error {
+	if m.refusals > 0 {
+		m.refusals--
+		return &repair.RefusedEvictionError{Pod: blocks.Key{Name: name}, Reason: "the budget allows none", ForNow: true}
+	}
 	m.did = append(m.did, "evict "+name)
 	s := m.s.Clone()
 	for i, p := range s.Workloads {
@@ -346,4 +352,25 @@ func TestBoundKeepsConsolidation(t *testing.T) {
 			t.Errorf("--max-steps %d: %s", bound, got)
 		}
 	}
+}
+
+// TestRehomeGoesOn: a pod that its budget does not let go stays, and the others are moved.
+func TestRehomeGoesOn(t *testing.T) {
+	m := newPodCluster(t, shortOfBlocks+"use 10.0.0.4 shop/second new of=ReplicaSet/api ready\n")
+	p := m.plan(t, repair.Request{Rehome: true, CordonFull: true})
+	evictions := 0
+	for _, s := range p.Steps {
+		if s.Kind == repair.EvictPod {
+			evictions++
+		}
+	}
+	m.refusals = len(evictRetries) + 1
+	out := m.carry(t.Context(), t, p, Options{})
+	if got := strings.Join(m.did, ", "); evictions != 2 || got != "cordon new, evict borrower, uncordon new" {
+		t.Errorf("of %d evictions it did %s", evictions, got)
+	}
+	if o := out["evict-pod:10.0.0.4"]; o.Code != repair.SkipRefused {
+		t.Errorf("the first: %+v", o)
+	}
+	m.clean(t)
 }

@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -127,5 +128,82 @@ func TestWaitsReadLittle(t *testing.T) {
 	}
 	if few, many := readings(shortOfBlocks, 2), readings(shortOfBlocks, 20); few >= many {
 		t.Errorf("pods without a label that tells them: %d readings of everything with few polls, and %d with many", few, many)
+	}
+}
+
+// TestEvictTimeoutBoundsTheWait: --evict-timeout bounds the whole wait for one eviction and its
+// replacement: for other pods of the controller, for a budget, for the pod's end and for the
+// replacement.
+func TestEvictTimeoutBoundsTheWait(t *testing.T) {
+	const limit = 20 * time.Second
+	for name, c := range map[string]struct {
+		refusals int
+		unready  bool
+		// lateFor is how long another pod of the controller is not ready.
+		lateFor time.Duration
+	}{
+		"a budget that refuses":              {refusals: 99},
+		"a replacement that is never ready":  {unready: true},
+		"a budget, and then the replacement": {refusals: 2, unready: true},
+		"another pod, and then a budget":     {refusals: 99, lateFor: 15 * time.Second},
+	} {
+		m, req := newPodCluster(t, shortOfBlocks), emptied
+		req.EvictSingletons = true
+		p := m.plan(t, req)
+		m.refusals, m.unready = c.refusals, c.unready
+		ready := func(is bool) {
+			for i := range m.s.Workloads {
+				if w := m.s.Workloads[i]; w.Name == "api-2" && w.Ready != is {
+					other := *w
+					other.Ready = is
+					m.s.Workloads[i] = &other
+				}
+			}
+		}
+		var began, ended time.Time
+		m.carry(t.Context(), t, p, Options{EvictTimeout: limit, Progress: func(o repair.Outcome) {
+			if o.Step.ID != "evict-pod:10.0.0.25" {
+				return
+			}
+			if began.IsZero() {
+				began = m.now
+				ready(c.lateFor == 0)
+			}
+			if ended = m.now; ended.Sub(began) >= c.lateFor {
+				ready(true)
+			}
+		}})
+		if took := ended.Sub(began); took < limit-moves.EvictPoll || took > limit+moves.EvictPoll {
+			t.Errorf("%s: it took %s, not %s", name, took, limit)
+		}
+		m.clean(t)
+	}
+}
+
+// TestRevokedAccountStopsAtOnce: once the API server refuses the account, a run asks once more,
+// and then stops and says so, whatever it has left to take back.
+func TestRevokedAccountStopsAtOnce(t *testing.T) {
+	m := newPodCluster(t, shortOfBlocks)
+	p := m.plan(t, emptied)
+	var revoked time.Time
+	out := m.carry(t.Context(), t, p, Options{Progress: func(o repair.Outcome) {
+		if o.Step.Kind == repair.EvictPod && o.Status == "" && revoked.IsZero() {
+			revoked, m.unread, m.unreadable = m.now, 99, fmt.Errorf("reading the cluster: %w", blocks.ErrDenied)
+		}
+	}})
+	if took := m.now.Sub(revoked); took > 2*time.Second {
+		t.Errorf("it went on for %s", took)
+	}
+	if asked := 99 - m.unread; asked > 5 {
+		t.Errorf("it asked %d times", asked)
+	}
+	for id, want := range map[string]string{
+		"evict-pod:10.0.0.25":          "the API server refuses this account",
+		"unreserve-block:10.0.0.24/29": "the API server refuses this account",
+		"claim-block:new:10.0.0.24/29": "take back what it has left: calico-audit repair undo ",
+	} {
+		if o := out[id]; !o.Open() || !strings.Contains(o.Reason, want) {
+			t.Errorf("%s: %s, %s", id, o.Status, o.Reason)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,8 +25,9 @@ type fakeCluster struct {
 	s             *blocks.Snapshot
 	now           time.Time
 	journal       repair.Recorder
-	// unread makes the next readings fail.
-	unread int
+	// unread makes the next readings fail; unreadable is why, nil if the API server is away.
+	unread     int
+	unreadable error
 	// before is called before each write; its error is returned, and nothing
 	// written. lost is returned though the write took place.
 	before func(name string) error
@@ -53,7 +55,7 @@ func (f *fakeCluster) Read(ctx context.Context) (*blocks.Snapshot, error) {
 func (f *fakeCluster) read(ctx context.Context) (*blocks.Snapshot, error) {
 	if f.unread > 0 {
 		f.unread--
-		return nil, errors.New("connection refused")
+		return nil, cmp.Or(f.unreadable, errors.New("connection refused"))
 	}
 	s := *f.s
 	s.Blocks, s.Affinities, s.Handles = slices.Clone(s.Blocks), slices.Clone(s.Affinities), slices.Clone(s.Handles)

@@ -8,7 +8,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
-// DefaultEvictTimeout is how long a pod gets to end and to be replaced.
+// DefaultEvictTimeout is how long the eviction of one pod may take in all.
 const DefaultEvictTimeout = 5 * time.Minute
 
 // Options are the settings of [Run] and [Undo].
@@ -30,8 +30,8 @@ type Options struct {
 	finish bool
 	// Workloads evicts pods and cordons nodes; nil for plans that do neither.
 	Workloads repair.Workloads
-	// EvictTimeout is how long a pod gets to end and to be replaced; 0 is
-	// [DefaultEvictTimeout].
+	// EvictTimeout is how long the eviction of one pod may take in all: until its budget allows
+	// it, it has ended, and its replacement is ready; 0 is [DefaultEvictTimeout].
 	EvictTimeout time.Duration
 	// stands is how long a reservation must have stood; 0 is the default.
 	stands time.Duration

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
@@ -88,11 +89,16 @@ func (x *run) refresh(ctx context.Context, refs []blocks.Ref) error {
 func (x *run) insist(ctx context.Context, read func() error) error {
 	for try := 0; ; try++ {
 		err := read()
+		denied := errors.Is(err, blocks.ErrDenied)
+		again := !x.denied && try == 0 // an API server that starts may refuse everybody for a moment
+		x.denied = denied && !again
 		switch {
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
+		case x.denied:
+			return err
 		case try >= len(retries):
 			return err
 		case x.opts.Sleep(ctx, retries[try]) != nil:
@@ -138,6 +144,13 @@ func (x *run) reread(ctx context.Context) error {
 func (x *run) unread(ctx context.Context, err error) repair.Outcome {
 	if ctx.Err() != nil {
 		return interrupted()
+	}
+	if errors.Is(err, blocks.ErrDenied) {
+		why := fmt.Sprintf("the run stopped: %v", err)
+		if x.journal.Exists() {
+			why += fmt.Sprintf("; with an account that may, take back what it has left: calico-audit repair undo %s", phrase.Arg(x.journal.Path()))
+		}
+		x.stop(repair.SkipUnread, why)
 	}
 	x.stop(repair.SkipUnread, fmt.Sprintf("the run stopped because the API server could not be read: %v", err))
 	return repair.Outcome{Status: repair.Skipped, Code: repair.SkipUnread, Reason: fmt.Sprintf("its objects could not be read again: %v", err)}

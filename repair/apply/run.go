@@ -48,6 +48,8 @@ type run struct {
 	// failures counts those in a row; stopped says why the run goes no further.
 	failures int
 	stopped  *repair.Outcome
+	// denied is true once the API server has refused the account twice, until it accepts it.
+	denied bool
 	// began are the consolidations of which something was written; sizes is of how many
 	// steps each is, but for those that take it back.
 	began map[string]bool
@@ -143,9 +145,12 @@ func Run(ctx context.Context, plan *repair.Plan, r repair.Reader, w repair.Write
 			if unfinished != (x.file != nil && x.file.Log(step.ID).Unfinished) || opts.finish && !unfinished {
 				continue
 			}
+			if a.seen[step.ID] && step.Conditional() {
+				continue
+			}
 			o := x.each(ctx, step, func(ctx context.Context) repair.Outcome { return a.step(ctx, step) })
 			a.heed(o)
-			res.Outcomes = append(res.Outcomes, o)
+			res.Outcomes, a.filled = append(append(res.Outcomes, a.filled...), o), nil
 		}
 	}
 	if j.Exists() {
@@ -199,7 +204,11 @@ func (x *run) sameCluster(made string) error {
 	here := x.State.Cluster.GUID
 	if here == "" && !x.State.Complete() {
 		// An API server that just starts may not serve Calico's kinds yet.
-		return fmt.Errorf("%w: %s", ErrUnread, blocks.Untolerated(x.State.Gaps)[0])
+		gap := blocks.Untolerated(x.State.Gaps)[0]
+		if gap.Denied {
+			return fmt.Errorf("%w: %w: %s", ErrUnread, blocks.ErrDenied, gap)
+		}
+		return fmt.Errorf("%w: %s", ErrUnread, gap)
 	}
 	switch {
 	case made == "":

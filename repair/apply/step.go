@@ -25,6 +25,10 @@ type applying struct {
 	// ended are the consolidations of which a step was not done, with what it was.
 	ended map[string]string
 	turn  *repair.Turn
+	// filled are the outcomes of cordons that became due before the step in hand; filling is
+	// true while one is carried out.
+	filled  []repair.Outcome
+	filling bool
 }
 
 // maxDerivations is how often a step is derived again because somebody wrote one of
@@ -48,6 +52,9 @@ func (a *applying) step(ctx context.Context, s *repair.Step) repair.Outcome {
 			return o
 		}
 	}
+	if s.Conditional() && !a.filling {
+		return repair.Outcome{Status: repair.Already, Reason: "the node kept free addresses of its own"}
+	}
 	if a.together(ctx, kind, s); a.ahead[s.ID] != nil {
 		return a.takeAhead(s)
 	}
@@ -66,6 +73,9 @@ func (a *applying) step(ctx context.Context, s *repair.Step) repair.Outcome {
 			continue // what was seen before the wait is no second observation
 		}
 		switch due, no := kind.Ready(a.turn, derived); {
+		case no.Code == repair.RefusedNowhere && a.cordonFilled(ctx, s):
+			try--
+			continue
 		case no.Code != "":
 			return skip(repair.SkipCode(no.Code), "%s", no.Why)
 		case !due.IsZero():
@@ -76,9 +86,9 @@ func (a *applying) step(ctx context.Context, s *repair.Step) repair.Outcome {
 		}
 		o, err := a.write(ctx, kind, derived)
 		var refused *repair.RefusedEvictionError
-		if errors.As(err, &refused) && refused.ForNow && refusals < len(evictRetries) {
+		if errors.As(err, &refused) && refused.ForNow && refusals < len(evictRetries) && a.turn.Left(s) > 0 {
 			a.opts.Progress(repair.Outcome{Step: *s, Reason: err.Error()})
-			if a.opts.Sleep(ctx, evictRetries[refusals]) != nil {
+			if a.opts.Sleep(ctx, min(evictRetries[refusals], a.turn.Left(s))) != nil {
 				return o
 			}
 			try, refusals = try-1, refusals+1

@@ -37,7 +37,7 @@ func (k *Kubernetes) keeps(ctx context.Context, kept *repair.ObjectRef, owner bl
 	}
 	switch err := noAllocation(b); {
 	case isChanged(err):
-		return nil // it is in use
+		return freeAddress(b) // it is in use
 	case err != nil:
 		return err
 	}
@@ -97,4 +97,17 @@ func (r *releasing) claimBack(ctx context.Context) string {
 		return fmt.Sprintf("%s was claimed by another node meanwhile", r.block)
 	}
 	return fmt.Sprintf("%s could not be claimed back (%v)", r.block, err)
+}
+
+// freeAddress makes sure that a block has an address for its node's next pod.
+func freeAddress(b *object) error {
+	v, _ := dig(b.tree, "spec", "unallocated")
+	list, ok := v.([]any)
+	if !ok && v != nil {
+		return fmt.Errorf("spec.unallocated of %s is not a list", b)
+	}
+	if len(list) == 0 {
+		return changedf("%s, which its node was to keep, has no free address left", b)
+	}
+	return nil
 }

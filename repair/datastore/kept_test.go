@@ -51,6 +51,17 @@ var ways = map[string]func(w *world){
 	"another's": func(w *world) {
 		w.edit(blocks.Blocks, blocks.BlockName(second), func(s map[string]any) { s["affinity"] = "host:n2" })
 	},
+	"filled up": func(w *world) {
+		w.edit(blocks.Blocks, blocks.BlockName(second), func(s map[string]any) {
+			used := make([]any, 64)
+			for i := range used {
+				used[i] = int64(0)
+			}
+			used[1] = nil // another block of the world has that address
+			s["allocations"], s["unallocated"] = used, []any{}
+			s["attributes"] = []any{map[string]any{"handle_id": "full", "secondary": map[string]any{}}}
+		})
+	},
 	"created again": func(w *world) {
 		must(w.T, w.Delete(w.Context(), w.group.Resource("ipamblocks"), "", blocks.BlockName(second)))
 		w.emptyBlock(second.String(), "n1")

@@ -88,9 +88,9 @@ func withheld(p *repair.Proposals, c *remedies.Consolidation) repair.Reason {
 	if len(c.Unguarded) > 0 && !p.Request.EvictSingletons {
 		return repair.Because(repair.RefusedConsent, "%s: consent with --evict-singletons", unguardedText(c.Unguarded))
 	}
-	if len(c.Cordon) > 0 && !p.Request.CordonFull {
-		return repair.Because(repair.RefusedConsent, "while pods move, %s without an address for them would have to be cordoned, or the scheduler puts them there: %s; consent with --cordon-full",
-			phrase.Plural(len(c.Cordon), "node"), phrase.List(c.Cordon))
+	if cordon := slices.Concat(c.Cordon, remedies.Of(p.State).MayFill(c.Moves, c.Block, c.Cordon)); len(cordon) > 0 && !p.Request.CordonFull {
+		return repair.Because(repair.RefusedConsent, "while pods move, %s that have no address for them, or run out of them, would have to be cordoned, or the scheduler puts them there: %s; consent with --cordon-full",
+			phrase.Plural(len(cordon), "node"), phrase.List(cordon))
 	}
 	return repair.Reason{}
 }

@@ -30,14 +30,12 @@ var Cordon = &repair.StepKind{
 			return
 		}
 		for _, name := range c.Cordon {
-			n := nodeNamed(p.State, name)
-			if n == nil || n.Ours != "" || !p.Wants(state.NodeSubject(name)) {
-				continue
-			}
-			p.Add(AboutAll(c, state.NodeSubject(name)), repair.Step{
-				Because: fmt.Sprintf("it has no address of its own for a pod that moves out of %s, which would borrow there or wait", c.CIDR),
-				Guards:  Joins(c, repair.GuardName, name, repair.GuardUID, n.UID()),
-			}, n.Meta)
+			cordon(p, AboutAll(c, state.NodeSubject(name)), Joins(c), "",
+				fmt.Sprintf("it has no address of its own for a pod that moves out of %s, which would borrow there or wait", c.CIDR))
+		}
+		for _, name := range remedies.Of(p.State).MayFill(c.Moves, c.Block, c.Cordon) {
+			cordon(p, AboutAll(c, state.NodeSubject(name)), Joins(c), repair.WhenFull,
+				fmt.Sprintf("it takes pods that move out of %s until it has no free address of its own left for another", c.CIDR))
 		}
 	},
 	AddRefs: func(r *repair.Refs, s *repair.Step) {
@@ -71,18 +69,29 @@ var Cordon = &repair.StepKind{
 
 // cordonForRehome keeps pods that start again off nodes where they would borrow again.
 func cordonForRehome(p *repair.Proposals) {
-	about := everyBorrower(p)
-	for _, name := range remedies.Of(p.State).Full() {
-		n := nodeNamed(p.State, name)
-		if n == nil || n.Ours != "" || !p.Wants(state.NodeSubject(name)) {
-			continue
-		}
+	about, full := everyBorrower(p), remedies.Of(p.State).Full()
+	joins := repair.Guards(repair.GuardConsolidation, remedies.Rehoming)
+	for _, name := range full {
 		about.Target = state.NodeSubject(name)
-		p.Add(about, repair.Step{
-			Because: "it has no address of its own for a pod that starts again, which would borrow there once more",
-			Guards:  repair.Guards(repair.GuardName, name, repair.GuardUID, n.UID(), repair.GuardConsolidation, remedies.Rehoming),
-		}, n.Meta)
+		cordon(p, about, joins, "", "it has no address of its own for a pod that starts again, which would borrow there once more")
 	}
+	for _, name := range remedies.Of(p.State).MayFill(rehomes(p, false), nil, full) {
+		about.Target = state.NodeSubject(name)
+		cordon(p, about, joins, repair.WhenFull, "it takes pods that start again until it has no free address of its own left for another")
+	}
+}
+
+// cordon proposes to cordon a node, now or when something comes about, unless it is cordoned.
+func cordon(p *repair.Proposals, about repair.Concern, joins []repair.Guard, when, why string) {
+	n := nodeNamed(p.State, about.Target.Name)
+	if n == nil || n.Ours != "" || !p.Wants(about.Target) {
+		return
+	}
+	guards := repair.Guards(repair.GuardName, n.Name, repair.GuardUID, n.UID())
+	if when != "" {
+		guards = append(guards, repair.Guards(repair.GuardWhen, when)...)
+	}
+	p.Add(about, repair.Step{Because: why, Guards: append(guards, joins...)}, n.Meta)
 }
 
 // uncordon takes a cordon of ours back.

@@ -127,7 +127,7 @@ func rehome(p *repair.Proposals) {
 		b := p.State.CoveringBlock(m.Addr)
 		gets := "it gets an address of its own node's"
 		if m.Elsewhere {
-			gets = "it comes to another node, which has addresses of its own: " + m.Pod.Node + " has none (whether an affinity between pods keeps it there is not read)"
+			gets = "it comes to another node, which has addresses of its own: " + m.Pod.Node + " has none left for it (whether an affinity between pods keeps it there is not read)"
 		}
 		why := fmt.Sprintf("pod %s uses %s of a block of %s", m.Pod.FullName(), m.Addr, b.Owner.Node())
 		if m.Pod.Controller != nil {
@@ -232,7 +232,7 @@ func WouldBorrow(a *repair.Turn, s *repair.Step) repair.Reason {
 		return repair.Because(repair.RefusedCorrupt, "the step's target has no address, but ip %q", s.Target.IP)
 	}
 	if w := PodOf(a.State, s); w != nil && !w.OfDaemonSet() {
-		if why := remedies.Of(a.State).NowhereFor(w, blocks.FamilyOf(addr)); why != "" {
+		if why := remedies.Of(a.State).NowhereFor(w, addr); why != "" {
 			return repair.Because(repair.RefusedNowhere, "%s", why)
 		}
 	}
@@ -243,10 +243,12 @@ func WouldBorrow(a *repair.Turn, s *repair.Step) repair.Reason {
 		if i < 0 {
 			return repair.Because(repair.RefusedConflict, "what the pod was to move for is not under way any more")
 		}
-		full = func() []string { return begun[i].Cordon }
+		full = func() []string {
+			return slices.DeleteFunc(slices.Clone(begun[i].Cordon), func(name string) bool { return name == begun[i].Precaution })
+		}
 	}
 	if names := full(); len(names) > 0 {
-		return repair.Because(repair.RefusedNowhere, "a replacement may come to %s, which has no address of its own: it is to be cordoned first, by a new plan", phrase.List(names))
+		return repair.Because(repair.RefusedNowhere, "a replacement may start on %s, which would have no address of its own left", phrase.List(names))
 	}
 	return repair.Reason{}
 }
@@ -259,15 +261,11 @@ func othersReady(a *repair.Turn, s *repair.Step) (due time.Time, _ repair.Reason
 	if missing == nil {
 		return time.Time{}, repair.Reason{}
 	}
-	now := a.State.Cluster.TakenAt
-	if _, waits := a.Waits[s.ID]; !waits {
-		a.Waits[s.ID] = now
-	}
 	what := fmt.Sprintf("pod %s of the same %s is not ready", missing.FullName(), missing.Controller.Kind)
-	if limit := a.EvictTimeout; !now.Before(a.Waits[s.ID].Add(limit)) {
-		return time.Time{}, repair.Because(repair.RefusedConflict, "%s, after %s: another must not be missing beside it", what, limit)
+	if a.Left(s) <= 0 {
+		return time.Time{}, repair.Because(repair.RefusedConflict, "%s, after %s: another must not be missing beside it", what, a.EvictTimeout)
 	}
-	return now.Add(EvictPoll), repair.Reason{Why: what}
+	return a.State.Cluster.TakenAt.Add(EvictPoll), repair.Reason{Why: what}
 }
 
 // missingBeside returns a pod, other than the one that a step evicts, of the same

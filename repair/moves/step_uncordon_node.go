@@ -24,6 +24,9 @@ var Uncordon = &repair.StepKind{
 	Propose: func(p *repair.Proposals) {
 		rehomed := Consolidating(p) == nil && len(rehomes(p, false)) > 0
 		full := remedies.Of(p.State).Full()
+		if rehomed {
+			full = slices.Concat(full, remedies.Of(p.State).MayFill(rehomes(p, false), nil, full))
+		}
 		marks := map[string]*remedies.Consolidation{}
 		cordon := map[string]bool{}
 		going := Consolidating(p)
@@ -31,7 +34,7 @@ var Uncordon = &repair.StepKind{
 		for _, c := range takenBack(p) {
 			marks[c.Name()] = c
 			if going != nil && c.Name() == going.Name() {
-				for _, name := range c.Cordon {
+				for _, name := range slices.Concat(c.Cordon, remedies.Of(p.State).MayFill(c.Moves, c.Block, c.Cordon)) {
 					cordon[name], marks[name] = true, c
 				}
 			}

@@ -42,7 +42,7 @@ func TestAdviceIsNotRefused(t *testing.T) {
 			recommended += compareAdvice(t, fmt.Sprintf("%s, without %s", name, r), read, func(s *blocks.Snapshot) {
 				s.Gaps = append(slices.DeleteFunc(s.Gaps, func(g blocks.Gap) bool { return g.Resource == r }), blocks.Gap{Resource: r, Reason: "forbidden"})
 				decode.NewObjects(decode.KindOf(r)).Fill(s)
-				s.VMsKnown = s.VMsKnown && !slices.Contains(decode.VMKinds, r)
+				s.VMsKnown = s.VMsKnown && !slices.Contains(blocks.VMKinds, r)
 			})
 		}
 	}

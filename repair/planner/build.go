@@ -113,7 +113,8 @@ func limit(p *repair.Plan, st *state.State) {
 }
 
 // order puts the steps into the order in which they are carried out: by kind; then
-// those of pools that have no block left, for whom others wait; then by address.
+// those of pools that have no block left, for whom others wait; then by address. Pods that
+// nothing makes again are evicted last: an eviction that is refused before ends the run.
 func order(p *repair.Plan, st *state.State) {
 	scarce := map[string]bool{}
 	for _, q := range st.Pools {
@@ -125,8 +126,20 @@ func order(p *repair.Plan, st *state.State) {
 		}
 		return 1
 	}
+	bare := func(s *repair.Step) int {
+		if s.Kind == repair.EvictPod && s.Guard(repair.GuardController) == repair.Absent {
+			return 1
+		}
+		return 0
+	}
+	place := func(s *repair.Step) int {
+		if s.Conditional() {
+			return 2*rank(repair.EvictPod) + 1 // before which eviction, only the run can tell
+		}
+		return 2 * rank(s.Kind)
+	}
 	slices.SortStableFunc(p.Steps, func(a, b repair.Step) int {
-		return cmp.Or(cmp.Compare(rank(a.Kind), rank(b.Kind)), cmp.Compare(urgency(a.Pools), urgency(b.Pools)),
+		return cmp.Or(cmp.Compare(place(&a), place(&b)), cmp.Compare(bare(&a), bare(&b)), cmp.Compare(urgency(a.Pools), urgency(b.Pools)),
 			compareTargets(a.Target, b.Target), cmp.Compare(a.ID, b.ID))
 	})
 	slices.SortStableFunc(p.Refused, func(a, b repair.Refusal) int {

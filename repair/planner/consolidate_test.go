@@ -43,7 +43,7 @@ func TestEmptiedBlockIsReleased(t *testing.T) {
 // TestExactFitIsSaid: where one more pod would stop a consolidation half-way, its plan says
 // so before anything is evicted.
 func TestExactFitIsSaid(t *testing.T) {
-	for taken, want := range map[int]bool{0: false, 3: false, 4: true} {
+	for taken, want := range map[int]bool{0: false, 2: false, 3: true} {
 		text := emptying
 		for i := range taken {
 			text += fmt.Sprintf("use 10.0.0.%d shop/more-%d a of=ReplicaSet/more ready\n", 11+i, i)
@@ -115,21 +115,29 @@ func TestBlockAskedForIsNotEmptied(t *testing.T) {
 	}
 }
 
-// TestRehomeNamesWhoWaits: who borrows and has to wait for a turn is named.
-func TestRehomeNamesWhoWaits(t *testing.T) {
+// TestRehomeMovesAll: a pod for which its own node has no address left beside the others
+// moves in the same run, to another node, once its own is full and cordoned; with strict
+// affinity it stays, and is named.
+func TestRehomeMovesAll(t *testing.T) {
 	text := strings.Replace(emptying, "pool pods", "block 10.0.0.16/29 new\naffinity 10.0.0.16/29 new\nfill 10.0.0.16/29 7 new\npool more 10.0.0.16/29 size=29\npool pods", 1)
 	text += "use 10.0.0.3 shop/second new of=ReplicaSet/web ready\n"
-	p := Build(parseState(t, text, 0), repair.Request{Rehome: true, CordonFull: true})
-	var evicted int
-	for _, s := range p.Steps {
-		if s.Kind == repair.EvictPod {
-			evicted++
+	for more, want := range map[string]struct {
+		steps   string
+		refused bool
+	}{
+		"":                {"evict-pod:10.0.0.2 evict-pod:10.0.0.3 cordon-node:new uncordon-node:new", false},
+		"config strict\n": {"evict-pod:10.0.0.2", true},
+	} {
+		p := Build(parseState(t, more+text, 0), repair.Request{Rehome: true, CordonFull: true})
+		named := slices.ContainsFunc(p.Refused, func(r repair.Refusal) bool {
+			return strings.Contains(r.Reason, "no address of its own for pod shop/second")
+		})
+		if got := strings.Join(stepIDs(p), " "); got != want.steps || named != want.refused {
+			t.Errorf("with %q: steps %s, refused %+v", more, got, p.Refused)
 		}
-	}
-	if evicted != 1 || !slices.ContainsFunc(p.Refused, func(r repair.Refusal) bool {
-		return strings.Contains(r.Reason, "no address of its own for pod shop/second")
-	}) {
-		t.Errorf("steps %v, refused %+v", stepIDs(p), p.Refused)
+		if !want.refused && !slices.Equal(p.MayFill, []string{"new"}) {
+			t.Errorf("may fill: %v", p.MayFill)
+		}
 	}
 }
 

@@ -11,6 +11,17 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
+// fullHolder is a node with a full and an empty block, in a pool with blocks left.
+const fullHolder = `
+pool pods 10.0.0.0/24 size=28
+node a
+block 10.0.0.0/28 a
+affinity 10.0.0.0/28 a
+fill 10.0.0.0/28 16 a
+block 10.0.0.16/28 a
+affinity 10.0.0.16/28 a
+`
+
 // TestGuardsAreChecked: each guard that a step of any kind has, and "show" prints, is held
 // to: if the plan says otherwise of it, or nothing, the step is left.
 func TestGuardsAreChecked(t *testing.T) {
@@ -21,6 +32,8 @@ func TestGuardsAreChecked(t *testing.T) {
 		req := everything
 		if seed == 1 {
 			text, req.LastBlocks = lastBlocks, true
+		} else if seed == 2 {
+			text = fullHolder
 		} else if seed%3 == 1 {
 			text, req = shortState(rand.New(rand.NewPCG(seed, 9)))
 		}

@@ -23,7 +23,7 @@ func checkPlan(t *testing.T, st *state.State, req repair.Request, p *repair.Plan
 	checkSame(t, st, req, p)
 	checkDerived(t, st, req, p)
 	checkUsers(t, st, p)
-	checkLastBlocks(t, st, after, p)
+	checkLaw(t, st, p)
 	checkFindings(t, st, after, p)
 	checkDone(t, st, after, req, p)
 	checkYoung(t, st, req, p)
@@ -149,41 +149,6 @@ func checkUsers(t *testing.T, st *state.State, p *repair.Plan) {
 			t.Errorf("%s deletes a block with %d addresses in use", s.ID, b.Used)
 		}
 	}
-}
-
-// checkLastBlocks: a node that has a usable block in the pools that serve it keeps
-// one, of each family.
-func checkLastBlocks(t *testing.T, st, after *state.State, p *repair.Plan) {
-	t.Helper()
-	given := map[string]bool{} // by consent
-	for i := range p.Steps {
-		if s := &p.Steps[i]; s.Guard(repair.GuardHolder) != "" {
-			given[repair.HostOf(s.Guard(repair.GuardOwner))] = true
-		}
-	}
-	for _, h := range st.NodeStates {
-		if h.Node == nil || given[h.Name] {
-			continue
-		}
-		for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
-			if n := usable(st, h.Name, f); n > 0 && usable(after, h.Name, f) == 0 {
-				t.Errorf("the plan takes all %d usable %s blocks of %s: %v", n, f, h.Name, stepIDs(p))
-			}
-		}
-	}
-}
-
-func usable(st *state.State, host string, f blocks.Family) int {
-	h, n := st.NodeState(host), 0
-	if h == nil || h.Node == nil {
-		return 0
-	}
-	for _, b := range h.Blocks {
-		if st.Keepable(b) && slices.Contains(st.WorkloadPools(h.Node, f), b.Pool) {
-			n++
-		}
-	}
-	return n
 }
 
 func stepIDs(p *repair.Plan) []string {

@@ -23,11 +23,11 @@ var releaseBlock = &repair.StepKind{
 	Requires: state.ReleaseReads,
 	Exact: []string{
 		repair.GuardName, repair.GuardUID, repair.GuardVersion, repair.GuardCreated, repair.GuardOwner, repair.GuardEmptySince,
-		repair.GuardAffinity, repair.GuardAffinityUID, repair.GuardAffinityVersion, repair.GuardAffinityState, repair.GuardHolder, repair.GuardConsolidation, repair.GuardForNode,
+		repair.GuardAffinity, repair.GuardAffinityUID, repair.GuardAffinityVersion, repair.GuardAffinityState, repair.GuardHolder, repair.GuardConsolidation, repair.GuardForNode, repair.GuardInstead,
 	},
 	Loose: map[string]func(*state.State, *repair.Step, *repair.Step) bool{repair.GuardKeeps: stillKeeps, repair.GuardKeepsUID: stillKeeps, repair.GuardFor: stillLacks},
-	// Who needs a block is for all blocks of the pool to tell.
-	RestsOnAll: func(s *repair.Step) bool { return s.Guard(repair.GuardFor) != "" },
+	// All blocks and nodes of a pool decide which nodes need one, and whether one is left.
+	RestsOnAll: func(s *repair.Step) bool { return s.Guard(repair.GuardFor) != "" || s.Guard(repair.GuardInstead) != "" },
 	Rights:     []repair.Right{repair.May(blocks.Blocks, "get create patch delete"), repair.May(blocks.Affinities, "get create patch delete")},
 	UndoRights: []repair.Right{repair.May(blocks.Blocks, "get delete"), repair.May(blocks.Affinities, "get create patch delete")},
 	Propose: func(p *repair.Proposals) {
@@ -100,6 +100,9 @@ var releaseBlock = &repair.StepKind{
 		return b.EndAffinity()
 	},
 	Undo: func(b *repair.Begun) repair.Move {
+		if !b.State.IPAM.AutoAllocateBlocks {
+			return keepAffinity(b, "automatic blocks are off, so no node claims it again: turn autoAllocateBlocks on, or claim a block by hand")
+		}
 		return keepAffinity(b, "an empty block needs no restoring: the next node that needs one claims it again")
 	},
 	Pretend: func(x *repair.Pretence, step *repair.Step) {
@@ -169,6 +172,7 @@ var retainCodes = map[state.RetainReason]repair.RefusalCode{
 	state.RetainLocked: repair.RefusedLocked, state.RetainUnknownAge: repair.RefusedUnknownAge, state.RetainYoung: repair.RefusedYoung,
 	state.RetainInUse: repair.RefusedInUse, state.RetainHostView: repair.RefusedHostView, state.RetainConflict: repair.RefusedConflict,
 	state.RetainLast: repair.RefusedLastBlock, state.RetainHeals: repair.RefusedHeals, state.RetainUnpinned: repair.RefusedUnpinned, state.RetainNotRead: repair.RefusedNotRead, state.RetainUnknownOwner: repair.RefusedUnknownOwner,
+	state.RetainNoAuto: repair.RefusedNoAuto,
 }
 
 // bars refuses what the state holds back, and reports whether it does.
@@ -225,6 +229,9 @@ func addRelease(p *repair.Proposals, b *state.Block, c repair.Concern, last reme
 		repair.GuardOwner, repair.OwnerGuard(b.Owner), repair.GuardEmptySince, phrase.Time(b.Reclaimability.EmptySince), repair.GuardKeeps, kept, repair.GuardKeepsUID, keptUID,
 	}
 	stays := keepsText(p.State, b, keeps)
+	if keeps == nil && len(b.Reclaimability.Instead) > 0 {
+		pairs = append(pairs, repair.GuardInstead, state.PoolNames(b.Reclaimability.Instead))
+	}
 	if len(last.For) > 0 {
 		pairs = append(pairs, repair.GuardHolder, last.Holder, repair.GuardFor, last.For[0])
 		stays = fmt.Sprintf("it is the last of its node, which is %s, and %s cannot allocate (--last-blocks)", last.Holder, phrase.List(last.For))
@@ -264,9 +271,9 @@ func brokenOff(st *state.State, b *state.Block) bool {
 	return a != nil && !a.SoftDeleted && affinity.Classify(a, b.Block) == affinity.Unconfirmed && (st.OldEnough(a.Meta) || state.HalfDone(a))
 }
 
-// keptBlock returns a block that the owner keeps in the pools that serve its pods, of
-// the same pool where there is one: one that is usable and is not released. It is nil
-// for an owner that no longer exists, or that no pool serves.
+// keptBlock returns a block with room that the owner keeps in the pools that serve pods of
+// any namespace, of the same pool where there is one. It is nil for an owner that no longer
+// exists, that no pool serves, or that can claim another block instead.
 func keptBlock(st *state.State, b *state.Block) *state.Block {
 	h := st.NodeState(b.Owner.Node())
 	if h == nil {
@@ -288,7 +295,8 @@ func keptBeside(st *state.State, b, other *state.Block) bool {
 	if h == nil || h.Node == nil || other == b || other.Owner != b.Owner || other.Family() != b.Family() {
 		return false
 	}
-	return st.Keepable(other) && (other.Used > 0 || !other.Reclaimability.OK) && slices.Contains(st.WorkloadPools(h.Node, b.Family()), other.Pool)
+	pools := state.GeneralPools(st.WorkloadPools(h.Node, b.Family()))
+	return st.Keepable(other) && (other.Used > 0 || !other.Reclaimability.OK) && (slices.Contains(pools, other.Pool) || other.Pool == b.Pool && b.Pool != nil)
 }
 
 // stillLacks reports whether the node that a last block is released for still cannot
@@ -335,6 +343,8 @@ func keepsText(st *state.State, b, keeps *state.Block) string {
 		return "no node owns it"
 	case st.Vanished(host):
 		return host + " no longer exists"
+	case keeps == nil && len(b.Reclaimability.Instead) > 0:
+		return fmt.Sprintf("the other blocks of %s are full, and it can claim another one of %s", host, state.PoolNames(b.Reclaimability.Instead))
 	case keeps == nil:
 		return fmt.Sprintf("no pool that serves pods of %s has it", host)
 	}

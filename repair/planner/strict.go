@@ -19,8 +19,14 @@ func previewStrict(st, after *state.State, want bool) *repair.StrictPreview {
 	for _, b := range st.Borrows {
 		p.Borrowers = append(p.Borrowers, fmt.Sprintf("%s of %s, used on %s by %s", b.Addr, b.Owner, b.User, borrower(b)))
 	}
+	p.MayStarve = []string{}
 	if want {
 		p.Unusable = unusable(after)
+		for _, node := range after.MayStarve() {
+			if !slices.Contains(p.Starve, node) {
+				p.MayStarve = append(p.MayStarve, node)
+			}
+		}
 	}
 	return p
 }

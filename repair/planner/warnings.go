@@ -51,8 +51,12 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 	lose, evicted := 0, 0
 	var bare, cordon []string
 	for i := range p.Steps {
-		if p.Steps[i].Kind == repair.CordonNode {
-			cordon = append(cordon, p.Steps[i].Target.Name)
+		switch s := &p.Steps[i]; {
+		case s.Kind != repair.CordonNode:
+		case s.Conditional():
+			p.MayFill = append(p.MayFill, s.Target.Name)
+		default:
+			cordon = append(cordon, s.Target.Name)
 		}
 		if s := &p.Steps[i]; s.Kind == repair.EvictPod {
 			if evicted++; s.Guard(repair.GuardController) == repair.Absent {
@@ -70,6 +74,9 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 		}
 		say("while pods move, %d of %s that take pods are cordoned: what starts meanwhile has the other %d to go to%s",
 			already+len(cordon), phrase.Plural(already+takers, "node"), takers-len(cordon), few)
+	}
+	if len(p.MayFill) > 0 {
+		say("pods that move may use up the free addresses of %s: each is cordoned when it has none left, and uncordoned at the end", phrase.List(p.MayFill))
 	}
 	if c := moves.Consolidating(&repair.Proposals{State: st.WithTerminated(p.Request.Terminated), Request: p.Request}); evicted > 0 && c != nil && c.Block != nil && c.Spare == len(c.Moves) {
 		say("the nodes that take pods have room for exactly the %s that %s out of %s: if any other pod starts there meanwhile, the run stops before the next eviction and takes its reservation and its cordons back",

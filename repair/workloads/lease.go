@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -131,6 +132,8 @@ func (l *lease) confirm(ctx context.Context) error {
 		switch {
 		case err == nil, errors.Is(err, repair.ErrOtherRun):
 			return err
+		case try > 1 && (apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err)):
+			return fmt.Errorf("%w to renew its Lease: %w", blocks.ErrDenied, err)
 		case try >= tries || !l.pause(ctx):
 			return fmt.Errorf("whether another run moves pods by now is not known: %w", err)
 		}

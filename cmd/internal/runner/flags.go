@@ -35,7 +35,7 @@ func (f *Flags) AddTo(c *cobra.Command, journal string) {
 // AddAllTo adds the flags of what carries out a plan.
 func (f *Flags) AddAllTo(c *cobra.Command) {
 	f.AddTo(c, "write the journal to this new `FILE`, or go on in it after a crash")
-	c.Flags().DurationVar(&f.evict, "evict-timeout", apply.DefaultEvictTimeout, "how long an evicted pod gets to end and to be replaced by a ready one")
+	c.Flags().DurationVar(&f.evict, "evict-timeout", apply.DefaultEvictTimeout, "how long the eviction of one pod may take in all: until its budget allows it, it has ended, and its replacement is ready")
 	flags.NoFiles(c, "evict-timeout")
 	c.Flags().BoolVar(&f.wait, "wait", false, "wait for the second observation of steps that need one, instead of skipping them")
 }

@@ -199,6 +199,9 @@ func strictLines(s *repair.StrictPreview) []strictLine {
 	if n := len(s.Starve); n > 0 {
 		out = append(out, strictLine{fmt.Sprintf("%d %s", n, phrase.One(n, "node's next pod gets no address: ", "nodes' next pods get no address: ")), s.Starve})
 	}
+	if n := len(s.MayStarve); n > 0 {
+		out = append(out, strictLine{fmt.Sprintf("%d %s if others claim the last blocks first: ", n, phrase.One(n, "more node's next pod may get no address", "more nodes' next pods may get no address")), s.MayStarve})
+	}
 	if s.Unusable > 0 {
 		out = append(out, strictLine{Text: phrase.PluralVerb(s.Unusable, "free address", "cannot be used any more: its block has no node.",
 			"cannot be used any more: their blocks have no node.")})
@@ -229,6 +232,7 @@ var refusalTexts = map[repair.RefusalCode]string{
 	repair.RefusedMachineMayRun: "its node is not Ready or no longer exists, and its machine may still run",
 	repair.RefusedNoEvidence:    "no host view shows whether its node uses the address",
 	repair.RefusedUnconfirmed:   "two readings do not agree",
+	repair.RefusedNoAuto:        "no node would claim it again: automatic blocks are off",
 	repair.RefusedUnpinned:      "what would be written cannot be identified",
 	repair.RefusedNowhere:       "no node is known where the pod would start without borrowing",
 	repair.RefusedNotYet:        "something else has to end first",

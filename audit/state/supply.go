@@ -1,0 +1,176 @@
+package state
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// eachPodPools calls fn for each set of pools that a pod of a node may use, and why the
+// node's last empty block there stays: per family for pods of any namespace, for those of a
+// namespace without labels or with pods on the node, and for each pool that its pods ask for.
+func (st *State) eachPodPools(h *NodeState, fn func(pools []*Pool, why string)) {
+	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+		pools := st.WorkloadPools(h.Node, f)
+		fn(GeneralPools(pools), fmt.Sprintf("it is the last %s block of its node", f))
+		selective := slices.ContainsFunc(pools, func(p *Pool) bool { return !p.ServesAllNamespaces() })
+		if selective {
+			fn(poolsFor(pools, nil), fmt.Sprintf("it is the last %s block of its node for pods of namespaces without labels", f))
+		}
+		for _, w := range h.Workloads {
+			if selective {
+				fn(poolsFor(pools, st.Namespace(w.Namespace)), fmt.Sprintf("it is the last %s block of its node for pods of namespace %s", f, w.Namespace))
+			}
+			asked, _ := st.RequestedPools(w, f)
+			for _, p := range asked {
+				fn([]*Pool{p}, fmt.Sprintf("it is its node's last block of pool %s, which pods there ask for", p.Name))
+			}
+		}
+	}
+}
+
+// poolsFor returns those of some pools that select a namespace; nil is one without labels.
+func poolsFor(pools []*Pool, ns *blocks.Namespace) []*Pool {
+	return slices.DeleteFunc(slices.Clone(pools), func(p *Pool) bool { return !p.SelectsNamespace(ns) })
+}
+
+// MayStarve returns the nodes whose next pod may get no address if nodes do not borrow:
+// they have no free address of their own, and others may claim the last blocks first. It
+// counts nodes to which no pod may come now, too.
+func (st *State) MayStarve() (out []string) {
+	c := &supply{st: st}
+	c.count()
+	for _, h := range st.NodeStates {
+		if h.Node == nil {
+			continue
+		}
+		starves := false
+		st.eachPodPools(h, func(pools []*Pool, _ string) {
+			certain := len(pools) == 0 || slices.ContainsFunc(h.Blocks, func(b *Block) bool {
+				return slices.Contains(pools, b.Pool) && st.Keepable(b) && !(c.lacking[b.Pool] && slices.Contains(b.Pool.takeover, b))
+			})
+			if !certain && st.IPAM.AutoAllocateBlocks && st.LimitCount(&NodeBlockStatus{Host: h, Family: pools[0].Family()}, pools) < st.IPAM.BlockLimit() {
+				certain = slices.ContainsFunc(pools, func(p *Pool) bool { return !c.lacking[p] })
+			}
+			starves = starves || !certain
+		})
+		if starves {
+			out = append(out, h.Name)
+		}
+	}
+	return out
+}
+
+// hasKeepable reports whether a node has a block of some pools with an address for its
+// next pod.
+func (st *State) hasKeepable(h *NodeState, pools []*Pool) bool {
+	return slices.ContainsFunc(h.Blocks, func(b *Block) bool { return slices.Contains(pools, b.Pool) && st.Keepable(b) })
+}
+
+// limitBar says why a node must not be given an affinity to its block: it would have as many
+// as it may have, and no free address of its own, so that its next pod gets none.
+func (st *State) limitBar(b *Block) (bar Bar) {
+	h := st.nodeStates[b.Owner.Node()]
+	if h == nil || h.Node == nil || st.hasFree(b) {
+		return Bar{}
+	}
+	have, limit := st.mayCount(h, b.Family()), st.IPAM.BlockLimit()
+	if have < limit {
+		return Bar{}
+	}
+	st.eachPodPools(h, func(pools []*Pool, _ string) {
+		if slices.Contains(pools, b.Pool) && !st.hasKeepable(h, pools) {
+			bar = Because(RetainConflict, "with its affinities %s would have %d of at most %d blocks and no free address, so its next pod would get none: raise the limit first", h.Name, have, limit)
+		}
+	})
+	return bar
+}
+
+// mayCount counts what may count against a node's block limit: its affinities, and its blocks
+// without one, which a repair may restore.
+func (st *State) mayCount(h *NodeState, f blocks.Family) int {
+	n := st.affinities(h, f)
+	for _, b := range h.Blocks {
+		if b.Family() == f && st.ownAffinity(b) == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// supply counts the blocks that nodes can claim beside those that they own.
+type supply struct {
+	st *State
+	// left is, by pool, how many blocks are left once every node without room in the pool
+	// has claimed one.
+	left map[*Pool]blocks.Count
+	// lacking are pools with fewer blocks than such nodes, or with an unknown number.
+	lacking map[*Pool]bool
+	// missing counts, by node, addresses that its pods use and whose block does not exist:
+	// each may come with a further block of the node.
+	missing map[string]int
+}
+
+// allow reports whether a node whose other blocks of some pools are full can do without its
+// empty block: after every node without room has claimed a block in each of these pools, a
+// further one is left. The block that it would release does not count.
+func (c *supply) allow(h *NodeState, b *Block, pools []*Pool) bool {
+	if c == nil {
+		return false
+	}
+	c.count()
+	have := c.st.mayCount(h, b.Family()) + c.missing[h.Name] - 1
+	if have >= c.st.IPAM.BlockLimit() || slices.ContainsFunc(pools, func(p *Pool) bool { return c.lacking[p] }) || c.left[b.Pool].IsZero() {
+		return false
+	}
+	c.left[b.Pool] = c.left[b.Pool].Sub(blocks.CountOf(1))
+	b.Reclaimability.Instead = pools
+	return true
+}
+
+// count counts, once, what is left of each pool.
+func (c *supply) count() {
+	if c.left != nil {
+		return
+	}
+	c.left, c.lacking = map[*Pool]blocks.Count{}, map[*Pool]bool{}
+	unknown, used := c.st.SlotBar().Code != "", map[netip.Prefix]bool{}
+	c.missing = map[string]int{}
+	c.st.EachUnrecorded(func(u UnrecordedIP) {
+		if slot := c.st.SlotOf(u.Addr); u.Block == nil && slot.IsValid() {
+			used[slot] = true
+			for _, x := range u.Users {
+				c.missing[x.Node]++
+			}
+		}
+	})
+	for _, p := range c.st.Pools {
+		if unknown || slices.ContainsFunc(c.st.Pools, func(q *Pool) bool { return q != p && q.CIDR.Overlaps(p.CIDR) }) {
+			c.lacking[p] = true // its slots may be another block's, or another pool's
+			continue
+		}
+		holds := map[string]bool{}
+		for _, b := range p.Blocks {
+			if b.Pool == p && c.st.Keepable(b) {
+				holds[b.Owner.Node()] = true
+			}
+		}
+		need := 0
+		for i := range p.selected.all() {
+			if !holds[c.st.NodeStates[i].Name] {
+				need++
+			}
+		}
+		for slot := range used { // a claim there would hand out addresses in use
+			if p.CIDR.Contains(slot.Addr()) {
+				need++
+			}
+		}
+		free, needed := p.Slots.Allocatable.Sub(blocks.CountOf(len(p.takeover))), blocks.CountOf(need)
+		if c.lacking[p] = free.Cmp(needed) < 0; !c.lacking[p] {
+			c.left[p] = free.Sub(needed)
+		}
+	}
+}

@@ -1,0 +1,582 @@
+package planner
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/audit/capacity"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
+	"github.com/calico-audit/calico-audit/internal/testenv"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// checkLaw checks that no plan leaves a node worse off. Before the plan and after it, every
+// other node without a free address of its own claims a block, in every order; then the
+// node starts one pod. If the pod got an address of the node's own blocks in every order
+// before, it does so after; the same holds for any address. A plan that moves no pods
+// must keep this after each of its steps.
+//
+// The oracle is Calico's allocator in memory, never a verdict of package state.
+func checkLaw(t *testing.T, st *state.State, p *repair.Plan) {
+	t.Helper()
+	if len(p.Steps) == 0 || movesPods(&p.Request) {
+		return
+	}
+	w := newWitness(st)
+	before := w.promises(w.seats())
+	for _, n := range prefixes(p) {
+		after := newWitness(afterwards(st, p.Steps[:n]))
+		now := after.promises(slices.Collect(maps.Keys(before)))
+		for _, s := range slices.SortedFunc(maps.Keys(before), compareSeats) {
+			lost := before[s].without(now[s]).without(exempt(p, s.node))
+			if lost != (promise{}) {
+				t.Errorf("after %d of %d steps %v, the next pod of %s (%s, %s) no longer has %v in every order",
+					n, len(p.Steps), stepIDs(p), s.node, s.family, s.who(), lost)
+			}
+		}
+	}
+	checkMoved(t, st, p)
+}
+
+// prefixes returns after how many steps of a plan the law must hold.
+func prefixes(p *repair.Plan) (out []int) {
+	if !slices.ContainsFunc(p.Steps, func(s repair.Step) bool { return s.Kind == repair.EvictPod || s.Group() != "" }) {
+		for n := 1; n < len(p.Steps); n++ {
+			if p.Steps[n].Kind != p.Steps[n-1].Kind || takesAway(p.Steps[n-1].Kind) {
+				out = append(out, n)
+			}
+		}
+	}
+	return append(out, len(p.Steps))
+}
+
+// takesAway reports whether a step may take something from a node by itself. The law is
+// checked after each such step, and after the last of several others of one kind.
+func takesAway(k repair.Kind) bool {
+	return k == repair.ReleaseBlock || k == repair.DeleteAffinity || k == repair.FinishDelete || k == repair.DisownBlock || k == repair.RestoreAffinity || k == repair.RecordIP
+}
+
+// promise holds what the next pod gets in every order.
+type promise struct {
+	// own is true for an address of a block that its node owns or claims, any for some
+	// address.
+	own, any bool
+}
+
+func (p promise) without(q promise) promise { return promise{p.own && !q.own, p.any && !q.any} }
+
+func (p promise) String() string {
+	switch {
+	case p.any:
+		return "an address"
+	case p.own:
+		return "an address of its own"
+	}
+	return "nothing"
+}
+
+// exempt returns what the plan may take from a node, because it names the node.
+func exempt(p *repair.Plan, node string) promise {
+	for i := range p.Steps {
+		if s := &p.Steps[i]; s.Guard(repair.GuardHolder) != "" && repair.HostOf(s.Guard(repair.GuardOwner)) == node {
+			return promise{own: true, any: true} // --last-blocks
+		}
+	}
+	return promise{any: p.Strict != nil && p.Strict.To && slices.Contains(slices.Concat(p.Strict.Starve, p.Strict.MayStarve), node)}
+}
+
+// seat is where a pod may start: a node, and pods of it that have the same pools. It
+// compares equal in two states of one cluster.
+type seat struct {
+	node   string
+	family blocks.Family
+	// namespace is a namespace with a pod on the node, or "" for one without labels and
+	// annotations; pools are the CIDRs of the pools that the pod asks for.
+	namespace, pools string
+}
+
+func (s seat) who() string { return fmt.Sprintf("namespace %q, pools %q", s.namespace, s.pools) }
+
+func compareSeats(a, b seat) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }
+
+// witness sees what pods get in a state.
+type witness struct {
+	st *state.State
+	// random orders are the same before and after.
+	seed uint64
+}
+
+func newWitness(st *state.State) *witness { return &witness{withUsed(st), 26} }
+
+// withUsed returns a state in which no address is free that a live pod uses without a
+// record. A block that is missing for such an address counts as that of the node that has an
+// affinity to it, or else of the pod's node.
+// Objects that are marked deleted are gone: Calico's client deletes them when it reads them.
+func withUsed(st *state.State) *state.State {
+	x, changed := repair.NewPretence(st.Snapshot), false
+	for _, b := range x.BlockByName {
+		if b.SoftDeleted {
+			x.NoBlocks[b.Name], changed = true, true
+		}
+	}
+	for i := range x.Affinities {
+		if a := &x.Affinities[i]; a.SoftDeleted {
+			x.NoAffinities[a.Name], changed = true, true
+		}
+	}
+	for _, w := range st.Workloads {
+		if !w.Live() {
+			continue
+		}
+		for a := range w.Addresses {
+			slot := st.SlotOf(a)
+			b := holding(x, a)
+			if b == nil && slot.IsValid() {
+				node := w.Node
+				for _, f := range st.AffinitiesOf(slot) {
+					node = f.Owner.Node()
+				}
+				b, changed = x.Claim(slot, node), true
+			}
+			if b == nil {
+				continue
+			}
+			if i, ok := b.Ordinal(a); ok && slices.Contains(b.Unallocated, int32(i)) {
+				b.Unallocated = slices.DeleteFunc(slices.Clone(b.Unallocated), func(o int32) bool { return o == int32(i) })
+				changed = true
+			}
+		}
+	}
+	if !changed {
+		return st
+	}
+	return state.New(x.Done(), state.Options{Grace: max(st.Grace, 1)})
+}
+
+// holding returns the block of an address, if it is not marked deleted.
+func holding(x *repair.Pretence, a netip.Addr) *blocks.Block {
+	for _, b := range x.BlockByName {
+		if b.CIDR.Contains(a) && !b.SoftDeleted {
+			return b
+		}
+	}
+	return nil
+}
+
+// seats returns where the next pod of a state may start.
+func (w *witness) seats() (out []seat) {
+	for _, h := range w.st.NodeStates {
+		if h.Node == nil {
+			continue
+		}
+		for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+			if !slices.ContainsFunc(w.st.Pools, func(p *state.Pool) bool { return p.Family() == f }) {
+				continue
+			}
+			out = append(out, seat{node: h.Name, family: f})
+			for _, pod := range h.Workloads {
+				s := seat{node: h.Name, family: f, namespace: pod.Namespace}
+				asked, asks := w.st.RequestedPools(pod, f)
+				for _, p := range asked {
+					s.pools += p.CIDR.String() + " "
+				}
+				if s.pools == "" && (asks || w.plain(pod.Namespace)) {
+					continue
+				}
+				if !slices.Contains(out, s) {
+					out = append(out, s)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// plain reports whether every pool selects a namespace as it does one without labels.
+func (w *witness) plain(name string) bool {
+	return !slices.ContainsFunc(w.st.Pools, func(p *state.Pool) bool {
+		return p.SelectsNamespace(w.st.Namespace(name)) != p.SelectsNamespace(nil)
+	})
+}
+
+// request is what the next pod of a seat asks for.
+func (w *witness) request(s seat) capacity.Request {
+	r := capacity.Request{Node: s.node, Family: s.family, Use: blocks.UseWorkload, Namespace: w.st.Namespace(s.namespace)}
+	for _, cidr := range strings.Fields(s.pools) {
+		r.Pools = append(r.Pools, netip.MustParsePrefix(cidr))
+	}
+	return r
+}
+
+// assign asks again if it gets nothing, as a kubelet does: the first attempt may only have
+// removed something.
+func assign(a *capacity.Allocator, r capacity.Request) (got capacity.Assigned) {
+	for range 3 {
+		if got = a.Assign(r); got.Addr.IsValid() {
+			break
+		}
+	}
+	return got
+}
+
+// promises returns what the next pod of each seat gets in every order.
+func (w *witness) promises(seats []seat) map[seat]promise {
+	out := map[seat]promise{}
+	lacking := w.lacking()
+	for _, s := range seats {
+		p := promise{own: true, any: true}
+		var others []string
+		for node := range lacking[s.family] {
+			if node != s.node {
+				others = append(others, node)
+			}
+		}
+		slices.Sort(others)
+		for order := range w.orders(others) {
+			a := capacity.NewAllocator(w.st)
+			for _, node := range order {
+				for _, x := range lacking[s.family][node] {
+					if got := assign(a, w.request(x)); got.Addr.IsValid() {
+						a.Release(got.Block, got.Addr)
+					}
+				}
+			}
+			got := assign(a, w.request(s))
+			if p = (promise{p.own && got.Own(s.node), p.any && got.Addr.IsValid()}); p == (promise{}) {
+				break
+			}
+		}
+		out[s] = p
+	}
+	return out
+}
+
+// lacking returns the seats without a free address of their node's own, by family and node.
+// An affinity whose block does not exist has none.
+func (w *witness) lacking() map[blocks.Family]map[string][]seat {
+	out := map[blocks.Family]map[string][]seat{blocks.IPv4: {}, blocks.IPv6: {}}
+	for _, s := range w.seats() {
+		h := w.st.NodeState(s.node)
+		got := assign(capacity.NewAllocator(w.st), w.request(s))
+		if !got.Own(s.node) || !w.hasFree(h, w.st.PoolOf(got.Block)) {
+			out[s.family][s.node] = append(out[s.family][s.node], s)
+		}
+	}
+	return out
+}
+
+// hasFree reports whether a node owns a block in a pool with a free address, be it without
+// an affinity that Calico sees.
+func (w *witness) hasFree(h *state.NodeState, p *state.Pool) bool {
+	return slices.ContainsFunc(h.Blocks, func(b *state.Block) bool {
+		return b.Pool == p && slices.ContainsFunc(b.Unallocated, func(o int32) bool { return !w.st.Reserved.Contains(b.Address(int(o))) })
+	})
+}
+
+// orders yields every order of up to five nodes, and 200 random ones of more.
+func (w *witness) orders(nodes []string) func(func([]string) bool) {
+	return func(yield func([]string) bool) {
+		if len(nodes) <= 5 {
+			permute(slices.Clone(nodes), 0, yield)
+			return
+		}
+		rnd := rand.New(rand.NewPCG(w.seed, 1))
+		for range 200 {
+			order := slices.Clone(nodes)
+			rnd.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+			if !yield(order) {
+				return
+			}
+		}
+	}
+}
+
+func permute(nodes []string, from int, yield func([]string) bool) bool {
+	if from >= len(nodes)-1 {
+		return yield(nodes)
+	}
+	for i := from; i < len(nodes); i++ {
+		nodes[from], nodes[i] = nodes[i], nodes[from]
+		if !permute(nodes, from+1, yield) {
+			return false
+		}
+		nodes[from], nodes[i] = nodes[i], nodes[from]
+	}
+	return true
+}
+
+// checkMoved checks that each pod that a plan moves gets an address of its new node's own
+// in every family that it had, wherever the scheduler may put it while the plan is applied.
+func checkMoved(t *testing.T, st *state.State, p *repair.Plan) {
+	t.Helper()
+	last := -1
+	for i := range p.Steps {
+		if p.Steps[i].Kind == repair.EvictPod {
+			last = i
+		}
+	}
+	if last < 0 {
+		return
+	}
+	w := newWitness(afterwards(st, p.Steps[:last+1]))
+	for i := range p.Steps {
+		pod := evicted(st, &p.Steps[i])
+		if pod == nil {
+			continue
+		}
+		for _, h := range w.st.NodeStates {
+			if h.Node == nil || !mayRun(pod, h.Node) {
+				continue
+			}
+			a := capacity.NewAllocator(w.st)
+			for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+				if !pod.HasFamily(f) {
+					continue
+				}
+				s := seat{node: h.Name, family: f, namespace: pod.Namespace}
+				asked, _ := w.st.RequestedPools(pod, f)
+				for _, q := range asked {
+					s.pools += q.CIDR.String() + " "
+				}
+				if got := assign(a, w.request(s)); !got.Own(h.Name) {
+					t.Errorf("%s: on %s, where the scheduler may put it, the pod gets no %s address of the node's own: %+v", p.Steps[i].ID, h.Name, f, got)
+				}
+			}
+		}
+	}
+}
+
+// evicted returns the pod of a step that evicts one; nil for other steps.
+func evicted(st *state.State, s *repair.Step) *blocks.Workload {
+	if s.Kind != repair.EvictPod {
+		return nil
+	}
+	for _, w := range st.Workloads {
+		if w.FullName() == s.Guard(repair.GuardPod) {
+			return w
+		}
+	}
+	return nil
+}
+
+// mayRun reports whether a pod that is evicted may start again on a node: one of a DaemonSet
+// does so where it was.
+func mayRun(w *blocks.Workload, n *blocks.Node) bool {
+	switch {
+	case w.OfDaemonSet():
+		return n.Name == w.Node
+	case w.Placement != nil && !w.Placement.Matcher()(n):
+		return false
+	}
+	return !n.Unschedulable && !n.OutOfService && !n.NotReady && len(n.KeepsAway()) == 0
+}
+
+// movesPods reports whether a request may move pods. Such plans break the law until
+// consolidations and rehoming read all families, tolerations and room (see checkMoved).
+func movesPods(r *repair.Request) bool { return r.Consolidate || r.Rehome }
+
+// lawRequests are the requests whose plans must keep the law: each kind of repair alone,
+// all together, and those with a consent or a value.
+func lawRequests() map[string]repair.Request {
+	on, off := true, false
+	out := map[string]repair.Request{"strict on": {StrictAffinity: &on}, "strict off": {StrictAffinity: &off}}
+	all := repair.Request{CordonFull: true, EvictSingletons: true, WithoutHostEvidence: true, StrictAffinity: &on}
+	for _, q := range repair.Requests {
+		if q.Field == nil {
+			continue
+		}
+		alone := repair.Request{CordonFull: true, EvictSingletons: true, WithoutHostEvidence: true}
+		*q.Field(&alone), *q.Field(&all) = true, true
+		out[q.Flag] = alone
+	}
+	still := everything
+	still.WithoutHostEvidence = true
+	last := still
+	last.LastBlocks = true
+	out["all"], out["all but moves"], out["all but moves, last blocks"] = all, still, last
+	out["last blocks"] = repair.Request{EmptyBlocks: true, LastBlocks: true}
+	return out
+}
+
+// checkLaws makes every plan of a state and checks it against the law. It returns the
+// steps that were planned, by kind.
+func checkLaws(t *testing.T, st *state.State) map[repair.Kind]int {
+	t.Helper()
+	steps, requests := map[repair.Kind]int{}, lawRequests()
+	for _, name := range slices.Sorted(maps.Keys(requests)) {
+		req := requests[name]
+		if movesPods(&req) {
+			continue
+		}
+		p := Build(st, req)
+		for i := range p.Steps {
+			steps[p.Steps[i].Kind]++
+		}
+		if checkLaw(t, st, p); t.Failed() {
+			t.Logf("the request is %q", name)
+			break
+		}
+	}
+	return steps
+}
+
+// TestLawInFixtures checks every plan of every state that tests of this program describe,
+// and of every example.
+func TestLawInFixtures(t *testing.T) {
+	files, err := filepath.Glob("../../*/*/testdata/*/*.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, err := filepath.Glob("../../*/*/testdata/*.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases []string
+	for _, file := range append(files, more...) {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range strings.Split("\n"+string(raw), "\n== ")[1:] {
+			name, text, _ := strings.Cut(text, "\n")
+			text, _, _ = strings.Cut("\n"+text, "\n-- ")
+			if _, err := statedsl.Parse(text); err == nil && strings.Contains(text, "\npool ") {
+				cases = append(cases, filepath.Base(file)+"/"+name+"\n"+text)
+			}
+		}
+	}
+	if len(cases) < 500 {
+		t.Fatalf("only %d states were found", len(cases))
+	}
+	for _, c := range cases {
+		name, text, _ := strings.Cut(c, "\n")
+		t.Run(name, func(t *testing.T) { checkLaws(t, parseState(t, text, 0)) })
+	}
+}
+
+// tightStates is how many random states the law is checked in.
+const tightStates = 250
+
+// TestLawInRandomStates checks every plan of random states in which blocks and addresses
+// are scarce.
+func TestLawInRandomStates(t *testing.T) {
+	states, steps := tightStates, map[repair.Kind]int{}
+	if testenv.EveryCase() {
+		states *= 40
+	}
+	seed := testenv.Seed(t)
+	for i := range uint64(states) {
+		text := tightState(rand.New(rand.NewPCG(seed, i)))
+		ok := t.Run(fmt.Sprint(i), func(t *testing.T) {
+			for kind, n := range checkLaws(t, parseState(t, text, 0)) {
+				steps[kind] += n
+			}
+		})
+		if !ok {
+			t.Logf("state %d:\n%s", i, text)
+			break
+		}
+	}
+	for _, k := range []repair.Kind{repair.ReleaseBlock, repair.DisownBlock, repair.DeleteAffinity, repair.RestoreAffinity, repair.FinishDelete, repair.RecordIP, repair.ReleaseIP, repair.SetStrictAffinity} {
+		if steps[k] < states/50 && !t.Failed() {
+			t.Errorf("%s is planned %d times only", k, steps[k])
+		}
+	}
+}
+
+// tightState is a state of small pools with blocks of four addresses, of which most are
+// full or empty.
+func tightState(rnd *rand.Rand) string {
+	r := &random{Rand: rnd, free: map[string]int{}}
+	r.say("version %s", []string{"v3.30.1", "v3.31.0", "v3.31.0", "v3.32.1"}[r.IntN(4)])
+	r.say("config %s", r.maybe(.6, "strict", "strict", "strict noauto", "strict max=1", "strict max=2"))
+	r.say("budget none")
+	namespaces := []string{"shop", "red", "bare"}
+	r.say("namespace shop")
+	r.say("namespace bare")
+	r.say("namespace red label=team=red %s", r.maybe(.3, "pools=second"))
+	for i := range 1 + r.IntN(4) {
+		name := fmt.Sprintf("n%d", i)
+		r.hosts = append(r.hosts, name)
+		r.say("node %s label=zone=%s %s", name, []string{"a", "b"}[r.IntN(2)], r.maybe(.15, "cordoned", "taint=dedicated", "notready"))
+	}
+	pools := map[string]int{} // the number of blocks by first address
+	pool := func(name, base, options string, bits int) {
+		n := r.IntN(4)
+		r.say("pool %s %s/%d size=%d %s", name, base, bits-n, bits, options)
+		pools[base] = 1 << n
+	}
+	pool("first", "10.0.0.0", r.maybe(.15, "nodes=zone=='a'", "namespaces=team=='red'"), 30)
+	if r.IntN(2) == 0 {
+		pool("second", "10.0.1.0", r.maybe(.6, "nodes=zone=='a'", "namespaces=team=='red'", "manual", "disabled"), 30)
+	}
+	if r.IntN(3) == 0 {
+		pool("six", "fd00::", "", 126)
+	}
+	if r.IntN(3) == 0 {
+		r.say("reserve %s/%d", []string{"10.0.0.4", "10.0.0.8", "10.0.1.0"}[r.IntN(3)], 29+r.IntN(3))
+	}
+	owners := append(slices.Clone(r.hosts), "gone")
+	for _, first := range slices.Sorted(maps.Keys(pools)) {
+		base := netip.MustParseAddr(first)
+		bits := base.BitLen() - 2
+		for range pools[first] {
+			if cidr := netip.PrefixFrom(base, bits); r.IntN(5) > 0 {
+				r.tightBlock(cidr, owners, namespaces)
+			}
+			for range 4 {
+				base = base.Next()
+			}
+		}
+	}
+	return strings.Join(r.lines, "\n")
+}
+
+// tightBlock makes a block that is empty, full or in between.
+func (r *random) tightBlock(cidr netip.Prefix, owners, namespaces []string) {
+	owner := owners[r.IntN(len(owners))]
+	exists := r.IntN(12) > 0
+	if exists {
+		r.say("block %s %s %s", cidr, owner, r.maybe(.1, "age=1m", "deleted"))
+	}
+	if r.IntN(10) > 0 {
+		r.say("affinity %s %s %s", cidr, owner, r.maybe(.15, "state=pending", "state=pendingDeletion", "deleted", "unlabelled"))
+	}
+	if r.IntN(12) == 0 {
+		if other := owners[r.IntN(len(owners))]; other != owner {
+			r.say("affinity %s %s %s", cidr, other, r.maybe(.3, "state=pending"))
+		}
+	}
+	addr, used := cidr.Addr(), []int{0, 0, 4, 4, r.IntN(5)}[r.IntN(5)]
+	for range used {
+		r.pods++
+		pod := fmt.Sprintf("%s/p%d", namespaces[r.IntN(len(namespaces))], r.pods)
+		node := r.hosts[r.IntN(len(r.hosts))]
+		if slices.Contains(r.hosts, owner) && r.IntN(6) > 0 {
+			node = owner
+		}
+		like := r.maybe(.95, "of=ReplicaSet/web", "of=ReplicaSet/api", "of=DaemonSet/log") + " ready"
+		switch n := r.IntN(20); {
+		case n == 0 || !exists: // not recorded
+			r.say("pod %s %s %s cid=c%d %s", pod, node, addr, r.pods, like)
+		case n == 1: // leaked
+			r.say("alloc %s pod=%s node=%s handle=k8s-pod-network.c%d", addr, pod, node, r.pods)
+		default:
+			r.say("use %s %s %s %s", addr, pod, node, like)
+		}
+		addr = addr.Next()
+	}
+	if r.IntN(10) == 0 {
+		r.pods++
+		r.say("pod %s/p%d %s phase=Pending %s", namespaces[r.IntN(len(namespaces))], r.pods, r.hosts[r.IntN(len(r.hosts))], r.maybe(.2, "pools=second", "pools=first"))
+	}
+}
