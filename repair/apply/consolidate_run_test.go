@@ -213,6 +213,59 @@ func TestConsolidationCarriedOut(t *testing.T) {
 	m.clean(t)
 }
 
+// TestCordonsWhatFillsUp: a node that has no free address left after an eviction is cordoned
+// before the next one, and uncordoned at the end; one that keeps some is not. Without the
+// consent to cordon, nothing is planned.
+func TestCordonsWhatFillsUp(t *testing.T) {
+	text := shortOfBlocks + "fill 10.0.0.0/29 5 a\nfill 10.0.0.8/29 3 a\n"
+	for fills, want := range map[bool]string{
+		false: wholeConsolidation,
+		true:  "reserve 10.0.0.24/29, cordon new, evict api-1, cordon a, evict api-2, claim 10.0.0.24/29, unreserve, uncordon a, uncordon new",
+	} {
+		m := newPodCluster(t, text)
+		p := m.plan(t, emptied)
+		if !slices.Equal(p.MayFill, []string{"a"}) {
+			t.Fatalf("may fill up: %v", p.MayFill)
+		}
+		m.refresh = func() {
+			if b := blockNamed(m.s, "10-0-0-8-29"); fills && slices.Contains(m.did, "evict api-1") && len(b.Unallocated) > 0 {
+				m.s = m.s.Clone()
+				take(blockNamed(m.s, b.Name))
+			}
+		}
+		out := m.carry(t.Context(), t, p, Options{})
+		if got := strings.Join(m.did, ", "); got != want {
+			t.Errorf("fills %t: %s", fills, got)
+		}
+		if o := out["cordon-node:a"]; o.Status == repair.Done != fills || !fills && o.Status != repair.Already {
+			t.Errorf("fills %t: %+v", fills, o)
+		}
+		m.clean(t)
+	}
+	m := newPodCluster(t, text)
+	s, err := m.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := planner.Build(state.New(s, state.Options{}), repair.Request{Consolidate: true})
+	if len(p.Steps) > 0 || !slices.ContainsFunc(p.Refused, func(r repair.Refusal) bool { return r.Code == repair.RefusedConsent && strings.Contains(r.Reason, ": a, new; consent") }) {
+		t.Errorf("without consent: %d steps, refused %+v", len(p.Steps), p.Refused)
+	}
+}
+
+func blockNamed(s *blocks.Snapshot, name string) *blocks.Block {
+	return &s.Blocks[slices.IndexFunc(s.Blocks, func(b blocks.Block) bool { return b.Name == name })]
+}
+
+// take has somebody take the first free address of a block.
+func take(b *blocks.Block) {
+	i := slices.Index(b.Ordinals, blocks.Free)
+	b.Ordinals, b.Attributes = slices.Clone(b.Ordinals), append(slices.Clone(b.Attributes), b.Attributes[0])
+	b.Ordinals[i] = int32(len(b.Attributes) - 1)
+	b.Unallocated = slices.DeleteFunc(slices.Clone(b.Unallocated), func(o int32) bool { return int(o) == i })
+	b.Pin = blocks.PinOf(b.UID(), b.ResourceVersion()+"1")
+}
+
 // TestEvictsBesideReady: no pod is evicted while another of its controller is not ready,
 // whichever run made it so.
 func TestEvictsBesideReady(t *testing.T) {

@@ -89,6 +89,7 @@ func withheld(p *repair.Proposals, c *remedies.Consolidation) repair.Reason {
 		return repair.Because(repair.RefusedConsent, "%s: consent with --evict-singletons", unguardedText(c.Unguarded))
 	}
 	if cordon := slices.Concat(c.Cordon, remedies.Of(p.State).MayFill(c.Moves, c.Block, c.Cordon)); len(cordon) > 0 && !p.Request.CordonFull {
+		slices.Sort(cordon)
 		return repair.Because(repair.RefusedConsent, "while pods move, %s that have no address for them, or run out of them, would have to be cordoned, or the scheduler puts them there: %s; consent with --cordon-full",
 			phrase.Plural(len(cordon), "node"), phrase.List(cordon))
 	}

@@ -95,7 +95,7 @@ func newRepair(e env) *cobra.Command {
 	fs.BoolVar(&r.request.WithoutHostEvidence, "without-host-evidence", false,
 		"consent, with "+asksHosts(nil)+": release addresses although no host view proves that their node does not use them, as Calico's own collector does")
 	fs.BoolVar(&r.request.CordonFull, "cordon-full", false,
-		"consent, with --consolidate or --rehome: nodes without addresses of their own may be cordoned while pods move, with --consolidate even more than half of a pool's; the plan says how many are left")
+		"consent, with --consolidate or --rehome: nodes that have no addresses of their own, or run out of them, may be cordoned while pods move, with --consolidate even more than half of a pool's; the plan says how many are left")
 	fs.BoolVar(&r.request.EvictSingletons, "evict-singletons", false,
 		"consent, with --consolidate or --rehome: pods that nothing stands in for may be evicted, those without a controller and the only ones of it that no PodDisruptionBudget covers")
 	fs.StringVar(&r.out, "out", "", "write the plan to this `FILE`, for \"repair apply\"")
