@@ -49,6 +49,31 @@ type ClusterInfo struct {
 	Locked bool
 }
 
+// Migration is a DatastoreMigration: kube-controllers moves Calico's objects from the older
+// API group to the newer one (kube-controllers pkg/controllers/migration, from v3.32).
+type Migration struct {
+	Meta
+	// Phase is status.phase; empty before the controller has seen the object.
+	Phase string
+}
+
+// The phases of a migration (kube-controllers pkg/apis/migration). Until Converged both
+// groups are locked, and the older one counts; from Converged on the newer one is unlocked,
+// and the older stays locked until the object is deleted, with its CRDs.
+const (
+	MigrationPending   = "Pending"
+	MigrationMigrating = "Migrating"
+	MigrationWaiting   = "WaitingForConflictResolution"
+	MigrationConverged = "Converged"
+	MigrationComplete  = "Complete"
+	MigrationFailed    = "Failed"
+)
+
+// Moved reports whether Calico's programs use the newer API group already.
+func (m *Migration) Moved() bool {
+	return m.Phase == MigrationConverged || m.Phase == MigrationComplete
+}
+
 // ControllersConfig is the KubeControllersConfiguration named "default".
 type ControllersConfig struct {
 	Meta

@@ -61,6 +61,11 @@ func (n *Node) KeepsAway() (out []Taint) {
 	return out
 }
 
+// AssignsPods reports whether an address is in one of the node's podCIDRs.
+func (n *Node) AssignsPods(a netip.Addr) bool {
+	return slices.ContainsFunc(n.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
 // Namespace is a Kubernetes namespace.
 type Namespace struct {
 	Meta

@@ -38,6 +38,9 @@ const (
 	NodeSlicePools          Resource = "nodeslicepools"
 	NetworkAttachments      Resource = "network-attachment-definitions"
 
+	// Migrations are Calico's moves of its objects to the newer API group.
+	Migrations Resource = "datastoremigrations"
+
 	// Budgets are read only where they are asked for: a report is complete without them.
 	Budgets Resource = "poddisruptionbudgets"
 )
@@ -47,7 +50,7 @@ const (
 var Resources = []Resource{
 	Pools, Blocks, Affinities, Handles, IPAMConfigs, Reservations, ClusterInfos,
 	ControllerConfig, FelixConfigs, BGPConfigs, BGPPeers, BGPFilters, Nodes, Pods, Namespaces,
-	VMs, VMInstances, WhereaboutsPools, WhereaboutsReservations, NodeSlicePools, NetworkAttachments,
+	VMs, VMInstances, WhereaboutsPools, WhereaboutsReservations, NodeSlicePools, NetworkAttachments, Migrations,
 }
 
 // A Gap is something that an audit wanted to read and could not. Verdicts that

@@ -40,6 +40,9 @@ type Snapshot struct {
 	NodeSlicePools          []NodeSlicePool
 	NetworkAttachments      []NetworkAttachment
 
+	// Migrations are Calico's moves of its objects to the newer API group.
+	Migrations []Migration
+
 	// Budgets are the PodDisruptionBudgets. BudgetsKnown is true if they were asked for
 	// and read whole, and the labels of pods with them. Why they could not be read is a
 	// gap that is tolerated ([Gap.Tolerated]).
@@ -78,6 +81,10 @@ type Cluster struct {
 	APIGroup string
 	// APIGroupReason says why that group was read.
 	APIGroupReason string
+	// OtherGroup is the API group that serves IPAM objects beside APIGroup, as during a
+	// migration; empty if none does. OtherLocked is true if its datastore is locked.
+	OtherGroup  string
+	OtherLocked bool
 	// CalicoVersion as ClusterInformation records it, such as "v3.31.0".
 	CalicoVersion string
 	// TakenAt is the time that all ages are counted from: the API server's
@@ -111,7 +118,7 @@ func (s *Snapshot) Clone() *Snapshot {
 // SameObjects reports whether two snapshots, of which nothing is ever changed, hold the
 // very same objects and gaps of one cluster, so that they differ by their times alone.
 func (s *Snapshot) SameObjects(o *Snapshot) bool {
-	if s.Cluster.APIGroup != o.Cluster.APIGroup || s.Cluster.CalicoVersion != o.Cluster.CalicoVersion || s.Cluster.GUID != o.Cluster.GUID ||
+	if s.Cluster.APIGroup != o.Cluster.APIGroup || s.Cluster.OtherGroup != o.Cluster.OtherGroup || s.Cluster.OtherLocked != o.Cluster.OtherLocked || s.Cluster.CalicoVersion != o.Cluster.CalicoVersion || s.Cluster.GUID != o.Cluster.GUID ||
 		!slices.Equal(s.Gaps, o.Gaps) {
 		return false
 	}

@@ -21,6 +21,7 @@ var All = audit.Checks{
 	&configDatastoreLocked,
 	&configGCDisabled,
 	&configLeftover,
+	&configMigration,
 	&configNoAutoBlocks,
 	&configOtherIPAM,
 	&configStrictAffinity,

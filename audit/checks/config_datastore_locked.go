@@ -18,12 +18,17 @@ var configDatastoreLocked = audit.Check{
 	Remedies: []remedies.Remedy{remedies.Unlock},
 	Never:    "Never unlock in the middle of a migration.",
 	Requires: []blocks.Resource{blocks.ClusterInfos},
+	Optional: []blocks.Resource{blocks.Migrations},
 	Run: func(st *state.State, f *audit.Findings) {
 		if !st.Info.Locked {
 			return
 		}
+		end := "it is unlocked"
+		if st.Migrating() {
+			end = "the migration ends"
+		}
 		f.Add(audit.Finding{
-			Severity: state.Error, Subject: state.ClusterSubject(st), Message: "the datastore is locked: new pods get no network until it is unlocked",
+			Severity: state.Error, Subject: state.ClusterSubject(st), Message: "the datastore is locked: new pods get no network until " + end,
 			Evidence: state.Evidences("object", "ClusterInformation default", "datastoreReady", "false", "last written", phrase.Time(st.Info.Written)),
 			Fix:      audit.Look("kubectl get clusterinformations default -o yaml"),
 		})

@@ -57,6 +57,25 @@ func TestDiagnoses(t *testing.T) {
 	}
 }
 
+// TestNoUnlockInMigration: while both API groups serve blocks, no remedy says to unlock.
+func TestNoUnlockInMigration(t *testing.T) {
+	const locked = "pool pods 10.0.0.0/24\nnode n1\nblock 10.0.0.0/26 n1\nalloc 10.0.0.5 pod=shop/gone node=n1 handle=h\nlocked\n"
+	for text, want := range map[string]bool{locked: true, locked + "bothgroups locked\n": false, locked + "migration Migrating\n": false} {
+		r, got := reportOn(t, text), false
+		for _, d := range r.Diagnoses {
+			for _, w := range d.Remedies {
+				got = got || strings.Contains(w.Title, "unlock")
+			}
+		}
+		for _, f := range r.Findings {
+			got = got || strings.Contains(f.Fix.Command, "unlock")
+		}
+		if got != want {
+			t.Errorf("%s: unlocking is advised: %v, want %v", text, got, want)
+		}
+	}
+}
+
 // TestLockedDatastoreComesFirst: while the datastore is locked, a finding that a plan would
 // end says to unlock it, for the plan is refused until then.
 func TestLockedDatastoreComesFirst(t *testing.T) {

@@ -47,10 +47,15 @@ func (st *Remedies) root(id string, message func(int) string, remedies func() []
 }
 
 // Now returns remedies as they are of use now: a plan that rests on what was not read is
-// refused, and while the datastore is locked every plan is, so that unlocking it comes first.
+// refused, and while the datastore is locked every plan is, so that unlocking it comes first;
+// never during a migration, which unlocks it itself.
 func (st *Remedies) Now(remedies []Remedy) []Remedy {
-	if st.Info.Locked && slices.ContainsFunc(remedies, func(r Remedy) bool { return r.Repairs() }) && remedies[0].Title != Unlock.Title {
-		remedies = Prefer(append([]Remedy{Unlock}, remedies...))
+	unlock := Unlock
+	if st.Migrating() {
+		unlock = EndMigration
+	}
+	if st.Info.Locked && slices.ContainsFunc(remedies, func(r Remedy) bool { return r.Repairs() }) && remedies[0].Title != unlock.Title {
+		remedies = Prefer(append([]Remedy{unlock}, remedies...))
 	}
 	if slices.ContainsFunc(remedies, func(r Remedy) bool { return st.readBar(&r).Code != "" }) {
 		remedies = slices.Clone(remedies)

@@ -67,6 +67,10 @@ var (
 	// Unlock is for a datastore that is locked.
 	Unlock = ByHand("unlock the datastore, if no migration is going on: calicoctl datastore migrate unlock", "new pods get addresses again, and repairs may write",
 		"a migration that is going on loses what changes meanwhile", "kubectl get clusterinformations default -o yaml")
+	// EndMigration is for a datastore that a migration locks: unlocking it by hand would
+	// have two datastores written.
+	EndMigration = ByHand("let Calico's migration end: its status names what it waits for", "the migration unlocks the datastore itself, and repairs may write",
+		"none", "kubectl get datastoremigrations -o yaml")
 	// CleanUpIPAM is for what Calico's IPAM left in a cluster that uses another one.
 	CleanUpIPAM = ByHand("release the objects that Calico's IPAM left behind, by the repairs that their findings name", "stale addresses, handles and blocks are released",
 		"none: each node keeps its last block, which harms nothing", "calico-audit report --check ip/leaked --check handle/leaked --check block/empty")

@@ -16,3 +16,7 @@ func RejectedSettings(c blocks.IPAMConfig) string {
 	}
 	return ""
 }
+
+// Migrating reports whether Calico's objects are moving to the other API group, or both
+// groups serve blocks. The locks are then the migration's.
+func (st *State) Migrating() bool { return len(st.Migrations) > 0 || st.Cluster.OtherGroup != "" }

@@ -132,9 +132,9 @@ func (st *State) findOtherIPAM() {
 // placeOf reports whether all addresses of a pod are outside all pools, and whether each is
 // outside them or in its node's podCIDRs. Both are false if a block records one.
 func (st *State) placeOf(w *blocks.Workload) (outside, elsewhere bool) {
-	var ranges []netip.Prefix
+	n := &blocks.Node{}
 	if h := st.nodeStates[w.Node]; h != nil && h.Node != nil {
-		ranges = h.Node.PodCIDRs
+		n = h.Node
 	}
 	outside, elsewhere = true, true
 	for a := range w.Addresses {
@@ -146,7 +146,7 @@ func (st *State) placeOf(w *blocks.Workload) (outside, elsewhere bool) {
 		}
 		if st.PoolOf(IPPrefix(a)) != nil {
 			outside = false
-			elsewhere = elsewhere && slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
+			elsewhere = elsewhere && n.AssignsPods(a)
 		}
 	}
 	return outside, elsewhere

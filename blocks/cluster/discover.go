@@ -18,6 +18,12 @@ import (
 type served struct {
 	group  string // the group to read
 	reason string // why that one
+	// other is the group that serves blocks, too; empty if none does. otherLocked is true
+	// if its datastore is locked.
+	other       string
+	otherLocked bool
+	// inconclusive is why it is not known which of both Calico uses; empty if it is.
+	inconclusive string
 	// plurals are the resources that each API group serves; nil for one that is there
 	// and cannot be asked, which counts as serving all: the list will tell.
 	plurals map[string]map[string]bool
@@ -66,7 +72,7 @@ func (s *served) absence(k *decode.Kind) *decode.Objects {
 // rules differ, the reason says so. The older group also counts as the one that
 // Calico reads because Calico's aggregated API server serves
 // projectcalico.org/v3, too: never blocks or handles, and every list of it is
-// made from the older group.
+// made from the older group. If both serve ipamblocks, chooseOfBoth decides.
 func (c *apiClient) discover(ctx context.Context, override string) (*served, error) {
 	var groups struct {
 		Kind   string
@@ -115,6 +121,12 @@ func (c *apiClient) discover(ctx context.Context, override string) (*served, err
 			return nil, fmt.Errorf("discovering the resources of %s: %w", g, err)
 		}
 	}
+	const block = string(blocks.Blocks)
+	if plurals[decode.GroupCRD][block] && plurals[decode.GroupNative][block] && override == "" {
+		if err := c.chooseOfBoth(ctx, s); err != nil {
+			return nil, fmt.Errorf("choosing between %s and %s: %w", decode.GroupCRD, decode.GroupNative, err)
+		}
+	}
 	return s, nil
 }
 
@@ -128,8 +140,6 @@ func chooseGroup(override string, have map[string]bool, plurals map[string]map[s
 		return decode.GroupNative, "CALICO_API_GROUP is " + override
 	case override != "":
 		return decode.GroupCRD, "CALICO_API_GROUP is " + override
-	case crd && native:
-		return decode.GroupCRD, "both API groups serve ipamblocks, as during a migration: Calico reads " + decode.GroupCRD + " while it is there"
 	case crd && have[decode.GroupNative]:
 		return decode.GroupCRD, decode.GroupCRD + " serves ipamblocks, " + decode.GroupNative + " does not (it is Calico's aggregated API)"
 	case crd:

@@ -20,8 +20,6 @@ func TestChooseGroup(t *testing.T) {
 			served: groups{decode.GroupCRD: {"ipamblocks"}, decode.GroupNative: {"ippools", "blockaffinities"}}, group: decode.GroupCRD, reason: "aggregated API"},
 		"native CRDs": {
 			served: groups{decode.GroupNative: {"ipamblocks"}}, group: decode.GroupNative, reason: "only projectcalico.org/v3 serves ipamblocks"},
-		"migration": {
-			served: groups{decode.GroupCRD: {"ipamblocks"}, decode.GroupNative: {"ipamblocks"}}, group: decode.GroupCRD, reason: "both API groups serve ipamblocks"},
 		"native CRDs, a leftover of the older group": {
 			served: groups{decode.GroupCRD: {"tiers"}, decode.GroupNative: {"ipamblocks"}}, group: decode.GroupNative,
 			reason: "Calico itself reads that unless CALICO_API_GROUP is set"},

@@ -114,10 +114,10 @@ func (k *Kubernetes) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	}
 	s := decode.NewSnapshot(lists...)
 	s.Cluster.Datastore, s.Cluster.Live = "kubernetes", true
-	s.Cluster.APIGroup, s.Cluster.APIGroupReason = k.served.group, k.served.reason
 	s.Cluster.TakenAt, _ = k.client.clock.dates()
 	s.SetVMsKnown(func(r blocks.Resource) bool { return k.served.has(decode.KindOf(r)) })
 	s.SetBudgetsKnown(k.budgets)
+	k.served.finish(s)
 	s.Sort()
 	s.Share()
 	return s, nil
@@ -160,6 +160,7 @@ func (k *Kubernetes) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blo
 		}
 		return prev.VMsKnown
 	})
+	k.served.finish(s)
 	s.SetBudgetsKnown(prev.BudgetsKnown || slices.ContainsFunc(again, func(k *decode.Kind) bool { return slices.Contains(decode.OnDemand, k) }))
 	return s, nil
 }

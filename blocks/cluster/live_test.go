@@ -199,18 +199,54 @@ func TestSourcesAgree(t *testing.T) {
 	sameButCluster("files of projectcalico.org/v3", native, dumped(testcluster.NativeV3))
 }
 
-// While both groups hold blocks, Calico reads the older one.
+// While both groups hold blocks, the phase of the DatastoreMigration decides, else the locks,
+// else the blocks that record the live pods' addresses.
 func TestBothGroupsServed(t *testing.T) {
 	c := cluster(t)
 	must(t, c.InstallCRDs(t.Context(), testcluster.NativeV3))
-	must(t, testcluster.CopyToNative(t.Context(), c, c))
-	must(t, c.Delete(t.Context(), testcluster.NativeV3.Resource("ipamblocks"), "",
-		readLive(t, c.Config, KubernetesOptions{}).Blocks[0].Name))
-
-	s := readLive(t, c.Config, KubernetesOptions{})
-	if s.Cluster.APIGroup != decode.GroupCRD || len(s.Blocks) != 4 || !strings.Contains(s.Cluster.APIGroupReason, "both API groups serve ipamblocks") {
-		t.Errorf("%d blocks of %s because %s", len(s.Blocks), s.Cluster.APIGroup, s.Cluster.APIGroupReason)
+	chosen := func(group string, count int, locked bool, reason string) {
+		t.Helper()
+		s := readLive(t, c.Config, KubernetesOptions{})
+		if s.Cluster.APIGroup != group || len(s.Blocks) != count || !strings.Contains(s.Cluster.APIGroupReason, reason) || s.Cluster.OtherGroup != otherGroup(group) || s.Cluster.OtherLocked != locked {
+			t.Errorf("%d blocks of %s because %q, other %q locked %v; want %d of %s because %q", len(s.Blocks), s.Cluster.APIGroup, s.Cluster.APIGroupReason, s.Cluster.OtherGroup, s.Cluster.OtherLocked, count, group, reason)
+		}
+		diff(t, "gaps", []string(nil), gapTexts(s))
 	}
+	chosen(decode.GroupCRD, 4, false, "projectcalico.org/v3 is locked or has no ClusterInformation")
+	must(t, testcluster.CopyToNative(t.Context(), c, c))
+	s := readLive(t, c.Config, KubernetesOptions{})
+	const unknown = "both API groups serve ipamblocks, and nothing shows which one Calico uses"
+	diff(t, "gaps", []string{"ipamblocks: " + unknown, "ippools: " + unknown}, gapTexts(s))
+	must(t, c.Delete(t.Context(), testcluster.NativeV3.Resource("ipamblocks"), "", s.Blocks[0].Name))
+	chosen(decode.GroupCRD, 4, false, "the blocks of crd.projectcalico.org/v1 record the addresses of live pods")
+
+	lock := func(group testcluster.Group, locked bool) {
+		t.Helper()
+		must(t, c.Edit(t.Context(), group.Resource("clusterinformations"), "", "default", func(o map[string]any) {
+			o["spec"].(map[string]any)["datastoreReady"] = !locked
+		}))
+	}
+	lock(testcluster.CRDv1, true)
+	chosen(decode.GroupNative, 3, true, "crd.projectcalico.org/v1 is locked")
+
+	must(t, c.InstallCRDs(t.Context(), testcluster.Migration))
+	must(t, c.Create(t.Context(), testcluster.Migration.Resource("datastoremigrations"), map[string]any{
+		"metadata": map[string]any{"name": "v1-to-v3"}, "spec": map[string]any{"type": "APIServerToCRDs"},
+	}))
+	for _, p := range []struct {
+		phase, group string
+		count        int
+	}{
+		{"Pending", decode.GroupCRD, 4}, {"Migrating", decode.GroupCRD, 4}, {"WaitingForConflictResolution", decode.GroupCRD, 4}, {"Failed", decode.GroupCRD, 4},
+		{"Converged", decode.GroupNative, 3}, {"Complete", decode.GroupNative, 3},
+	} {
+		must(t, c.Edit(t.Context(), testcluster.Migration.Resource("datastoremigrations"), "", "v1-to-v3", func(o map[string]any) {
+			o["status"] = map[string]any{"phase": p.phase}
+		}))
+		chosen(p.group, p.count, p.group == decode.GroupNative, "DatastoreMigration v1-to-v3 is in phase "+p.phase)
+	}
+	must(t, c.RemoveCRDs(t.Context(), testcluster.Migration))
+	lock(testcluster.CRDv1, false)
 
 	t.Setenv("CALICO_API_GROUP", "projectcalico.org/v3")
 	s = readLive(t, c.Config, KubernetesOptions{})
@@ -247,6 +283,22 @@ func deleteCRD(t *testing.T, c *testcluster.Cluster, name string) {
 			t.Fatalf("CRD %s is still served", name)
 		}
 	}
+}
+
+// Kinds that are served and empty are a gap: Calico's data is in etcd, or was moved away.
+func TestKeptElsewhere(t *testing.T) {
+	c := cluster(t)
+	for _, kind := range []string{"ipamblocks", "ippools"} {
+		must(t, c.Dynamic.Resource(testcluster.CRDv1.Resource(kind).GroupVersionResource).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	}
+	s := readLive(t, c.Config, KubernetesOptions{})
+	if len(s.Gaps) != 2 || !strings.Contains(s.Gaps[0].Reason, "outside its node's podCIDRs: Calico keeps its data elsewhere") {
+		t.Errorf("gaps %v", gapTexts(s))
+	}
+	must(t, c.Delete(t.Context(), testcluster.CRDv1.Resource("clusterinformations"), "", "default"))
+	s = readLive(t, c.Config, KubernetesOptions{})
+	const none = ": crd.projectcalico.org/v1 has no ClusterInformation: Calico keeps its data elsewhere: in etcd, or in another API group after a migration"
+	diff(t, "gaps", []string{"clusterinformations" + none, "ipamblocks" + none, "ippools" + none}, gapTexts(s))
 }
 
 // A missing CRD is a gap where Calico cannot do without it, and never an empty

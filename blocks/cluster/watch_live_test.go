@@ -150,7 +150,14 @@ func TestWatchMigrates(t *testing.T) {
 		t.Errorf("reread: %v", err)
 	}
 
+	// Of both groups, the one that is not locked is watched.
 	must(t, c.InstallCRDs(t.Context(), testcluster.CRDv1))
+	must(t, c.Create(t.Context(), testcluster.CRDv1.Resource("clusterinformations"), map[string]any{
+		"metadata": map[string]any{"name": "default"}, "spec": map[string]any{"datastoreReady": true},
+	}))
+	must(t, c.Edit(t.Context(), testcluster.NativeV3.Resource("clusterinformations"), "", "default", func(o map[string]any) {
+		o["spec"].(map[string]any)["datastoreReady"] = false
+	}))
 	eventually(t, w, "the older group is watched", func(s *blocks.Snapshot) bool { return s.Cluster.APIGroup == decode.GroupCRD })
 	becomesEqual(t, w, c.Config)
 }

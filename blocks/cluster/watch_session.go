@@ -121,7 +121,7 @@ func (w *Watch) adopt(found *served) *session {
 	defer w.mu.Unlock()
 	old := w.newest()
 	if old != nil && old.served.group == found.group {
-		if old.served.reason != found.reason {
+		if old.served.reason != found.reason || old.served.other != found.other || old.served.otherLocked != found.otherLocked {
 			w.dirty = true
 			w.Signal()
 		}

@@ -64,7 +64,7 @@ func (w *Watch) assemble(missing []blocks.Gap) *blocks.Snapshot {
 		return slices.ContainsFunc(w.active.kinds, func(k *reflector) bool { return k.kind.Resource == r && k.known && !k.absent })
 	})
 	s.Cluster.Datastore, s.Cluster.Live = "kubernetes", true
-	s.Cluster.APIGroup, s.Cluster.APIGroupReason = w.active.served.group, w.active.served.reason
+	w.active.served.finish(s)
 	return s
 }
 

@@ -47,6 +47,10 @@ var odd = map[blocks.Resource][]string{
 		`{"metadata":{"name":"p","labels":{"a":5},"ownerReferences":[{"kind":"VirtualMachineInstance","name":7},{"kind":"VirtualMachineInstance","apiVersion":"acme/v1","name":"q"},{"kind":{}}],
 		"annotations":{"k8s.v1.cni.cncf.io/network-status":"[] []","k8s.v1.cni.cncf.io/networks-status":[]}}}`,
 	},
+	blocks.Migrations: {
+		`{"metadata":{"name":"v1-to-v3"},"spec":{"type":"APIServerToCRDs"},"status":{"phase":"Converged","message":"m","progress":{"total":5}}}`,
+		`{"metadata":{"name":"v1-to-v3"},"status":{"phase":5}}`, `{"status":[]}`,
+	},
 	blocks.Nodes: {
 		`{"metadata":{"name":"n","annotations":{"calico-audit/consolidation":"run-1"}}}`,
 		`{"metadata":{"name":"n","labels":{"a":"b","kubernetes.io/os":"windows","c":5},"annotations":{"projectcalico.org/IPv4Address":"10.0.0.1/24",

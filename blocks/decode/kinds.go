@@ -25,7 +25,7 @@ const (
 var Kinds = []*Kind{
 	pods, handles, ipamBlocks, affinities, nodes, pools, ipamConfigs, reservations, clusterInfos, controllersConfigs,
 	felixConfigs, bgpConfigs, bgpPeers, bgpFilters, namespaces, virtualMachines, virtualMachineInstances,
-	whereaboutsPools, whereaboutsReservations, nodeSlicePools, networkAttachments,
+	whereaboutsPools, whereaboutsReservations, nodeSlicePools, networkAttachments, migrations,
 }
 
 // OnDemand are kinds that are read only where they are asked for. That one of them is

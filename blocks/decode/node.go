@@ -38,7 +38,6 @@ var nodes = describe(Kind{
 	keeps: object("", 0,
 		metaMask(classNode, true, allLabels, annotations(nodeAnnotationClasses())),
 		object("spec", 2,
-			value("podCIDR", 1, classAddresses),
 			&fieldMask{key: "unschedulable", num: 4, schema: schemaBool, class: classNumber},
 			listOf("taints", 5, object("", 0, value("key", 1, classTaint), value("value", 2, classLabelValue), value("effect", 3, classWord))),
 			listOf("podCIDRs", 7, value("", 7, classAddresses))),
@@ -90,8 +89,15 @@ func (d *Decoder) node(r *JSONReader, n *blocks.Node) bool {
 			}
 		},
 	}, r.members(Members{"unschedulable": &n.Unschedulable, "taints": func() { d.taints(r, n) },
-		"podCIDR":  func() { podCIDR(r, n) },
-		"podCIDRs": func() { r.Array(func(int) { podCIDR(r, n) }) },
+		"podCIDRs": func() {
+			r.Array(func(int) {
+				s, _ := r.str()
+				p, ok := blocks.ParseNetwork(string(s))
+				if n.PodCIDRs = append(n.PodCIDRs, p.Masked()); !ok {
+					r.Fault(NotA("CIDR", s))
+				}
+			})
+		},
 	}), r.members(Members{
 		"allocatable": func() { r.Fields(Members{"pods": func() { n.AllocatablePods = allocatablePods(r) }}) },
 		"conditions": func() {
@@ -152,19 +158,6 @@ func (d *Decoder) nodeAnnotation(r *JSONReader, n *blocks.Node, key, value []byt
 		n.Ours = d.str(value)
 	case annotationRRClusterID:
 		n.RouteReflectorID = d.str(value)
-	}
-}
-
-// podCIDR adds a range of pod addresses, which the API server repeats: spec.podCIDR is the
-// first of spec.podCIDRs.
-func podCIDR(r *JSONReader, n *blocks.Node) {
-	s, _ := r.str()
-	p, ok := blocks.ParseNetwork(string(s))
-	if !ok && len(s) > 0 {
-		r.Fault(NotA("CIDR", s))
-	}
-	if ok && !slices.Contains(n.PodCIDRs, p.Masked()) {
-		n.PodCIDRs = append(n.PodCIDRs, p.Masked())
 	}
 }
 

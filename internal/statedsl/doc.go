@@ -48,6 +48,8 @@
 //	reserve CIDR [mine=HOLDER,NODE[,WAS]]        mine: by this program, to empty the block for the node; changed since if WAS is another CIDR
 //	config [strict] [noauto] [max=N] [cooldown=D]
 //	locked
+//	migration PHASE                              a DatastoreMigration
+//	bothgroups [locked]                          the newer API group serves blocks, too, and may be locked
 //	controllers [none] [grace=D]
 //	bgp [nomesh] [as=N]
 //	felix [routes=WHO] [source=WHAT] [bpf]       programClusterRoutes, routeSource

@@ -68,13 +68,16 @@ func Manifest(s *blocks.Snapshot) []map[string]any {
 			"exportV4": rules(f.ExportV4), "importV4": rules(f.ImportV4), "exportV6": rules(f.ExportV6), "importV6": rules(f.ImportV6),
 		})
 	}
+	for i := range s.Migrations {
+		m.add("migration.projectcalico.org/v1beta1", "DatastoreMigration", metadata(s.Migrations[i].Meta), nil, map[string]any{"phase": s.Migrations[i].Phase})
+	}
 	m.whereabouts(s)
 	return m.objects
 }
 
 // HasObjectsOnly reports whether a state is all in its manifest.
 func HasObjectsOnly(s *blocks.Snapshot) bool {
-	return len(s.Gaps) == 0 && !s.Hosts.Asked && !s.VMsKnown && !s.BudgetsKnown
+	return len(s.Gaps) == 0 && !s.Hosts.Asked && !s.VMsKnown && !s.BudgetsKnown && s.Cluster.OtherGroup == ""
 }
 
 type manifest struct{ objects []map[string]any }

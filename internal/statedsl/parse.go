@@ -47,7 +47,7 @@ var flags = map[string]bool{
 	"agent": true, "routes": true, "partial": true, "host": true, "inner": true,
 	"unpinned": true, "noseq": true, "notready": true, "outofservice": true, "ofvm": true,
 	"complete": true, "unauth": true, "ours": true, "ready": true, "claim": true, "noevict": true, "static": true, "once": true, "scratch": true, "noipam": true,
-	"sliced": true, "nooverlap": true, "otheripam": true, "netstatus": true,
+	"locked": true, "sliced": true, "nooverlap": true, "otheripam": true, "netstatus": true,
 }
 
 func split(fields []string) words {
@@ -178,6 +178,10 @@ func (p *parser) line(line string) (err error) {
 		s.IPAM = blocks.IPAMConfig{Meta: p.meta("default", w), Cooldown: cooldown, Present: true, StrictAffinity: w.has("strict"), AutoAllocateBlocks: !w.has("noauto"), MaxBlocksPerHost: w.number("max", 0)}
 	case "locked":
 		s.Info.Locked = true
+	case "migration":
+		s.Migrations = append(s.Migrations, blocks.Migration{Meta: p.meta("v1-to-v3", w), Phase: w.at(0)})
+	case "bothgroups":
+		s.Cluster.OtherGroup, s.Cluster.OtherLocked = "projectcalico.org/v3", w.has("locked")
 	case "controllers":
 		grace, e := time.ParseDuration(w.get("grace"))
 		s.Controllers = blocks.ControllersConfig{Present: true, NodeController: !w.has("none"), LeakGrace: grace, LeakGraceSet: e == nil}

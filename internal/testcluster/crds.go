@@ -41,7 +41,7 @@ func CRDs(ctx context.Context, group Group) ([]*unstructured.Unstructured, error
 	var dir string
 	var err error
 	switch group {
-	case KubeVirt, Whereabouts, Attachments:
+	case KubeVirt, Whereabouts, Attachments, Migration:
 		return foreignCRDs(group), nil
 	case CRDv1:
 		dir, err = programs.CalicoDir(ctx)

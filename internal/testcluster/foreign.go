@@ -14,6 +14,8 @@ const (
 	KubeVirt    Group = "kubevirt.io/v1"
 	Whereabouts Group = "whereabouts.cni.cncf.io/v1alpha1"
 	Attachments Group = "k8s.cni.cncf.io/v1"
+	// Migration is that of Calico's moves to the newer API group.
+	Migration Group = "migration.projectcalico.org/v1beta1"
 )
 
 // foreignKinds are the kinds that an audit reads of groups that are neither Kubernetes'
@@ -31,12 +33,15 @@ var foreignKinds = map[Group][]Resource{
 	Attachments: {
 		{schema.GroupVersionResource{Group: "k8s.cni.cncf.io", Version: "v1", Resource: "network-attachment-definitions"}, "NetworkAttachmentDefinition", true},
 	},
+	Migration: {
+		{schema.GroupVersionResource{Group: "migration.projectcalico.org", Version: "v1beta1", Resource: "datastoremigrations"}, "DatastoreMigration", false},
+	},
 }
 
 // customResources are all kinds of custom resources that a cluster may hold.
 func customResources() []Resource {
 	all := append(CRDv1.Resources(), NativeV3.Resources()...)
-	for _, g := range []Group{KubeVirt, Whereabouts, Attachments} {
+	for _, g := range []Group{KubeVirt, Whereabouts, Attachments, Migration} {
 		all = append(all, foreignKinds[g]...)
 	}
 	return all
@@ -75,11 +80,15 @@ func schemaOf(kind string) map[string]any {
 func foreignCRDs(group Group) []*unstructured.Unstructured {
 	var crds []*unstructured.Unstructured
 	for _, r := range foreignKinds[group] {
+		scope := "Cluster"
+		if r.Namespaced {
+			scope = "Namespaced"
+		}
 		crds = append(crds, &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
 			"metadata": map[string]any{"name": r.Resource + "." + r.Group},
 			"spec": map[string]any{
-				"group": r.Group, "scope": "Namespaced",
+				"group": r.Group, "scope": scope,
 				"names": map[string]any{"plural": r.Resource, "singular": strings.ToLower(r.Kind), "kind": r.Kind, "listKind": r.Kind + "List"},
 				"versions": []any{map[string]any{
 					"name": r.Version, "served": true, "storage": true,

@@ -102,7 +102,7 @@ func (c *Cluster) reset(ctx context.Context, opts Options) error {
 	if err := c.Reset(ctx); err != nil {
 		return err
 	}
-	for _, group := range []Group{CRDv1, NativeV3, KubeVirt, Whereabouts, Attachments} {
+	for _, group := range []Group{CRDv1, NativeV3, KubeVirt, Whereabouts, Attachments, Migration} {
 		served, err := c.served(group)
 		if err != nil {
 			return err

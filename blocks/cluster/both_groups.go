@@ -1,0 +1,234 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode"
+)
+
+// groupState is what an API group's ClusterInformation says of its datastore.
+type groupState struct{ present, locked bool }
+
+// inUse reports whether Calico's programs may write to the group: they create a
+// ClusterInformation when they start, and stop while it is locked.
+func (g groupState) inUse() bool { return g.present && !g.locked }
+
+// chooseOfBoth decides which API group Calico uses while both serve blocks, as during
+// kube-controllers' migration from the older to the newer one: the group that the phase of
+// the DatastoreMigration names; else the one that is not locked; else the one whose blocks
+// record the addresses of live pods. If nothing tells, the reading is inconclusive.
+func (c *apiClient) chooseOfBoth(ctx context.Context, s *served) error {
+	states := map[string]groupState{}
+	for _, group := range []string{decode.GroupCRD, decode.GroupNative} {
+		state, err := c.groupState(ctx, group)
+		if err != nil {
+			return err
+		}
+		states[group] = state
+	}
+	defer func() {
+		s.other = otherGroup(s.group)
+		s.otherLocked = states[s.other].locked
+	}()
+	migration, err := c.migration(ctx, s)
+	if err != nil {
+		return err
+	}
+	crd, native := states[decode.GroupCRD].inUse(), states[decode.GroupNative].inUse()
+	switch {
+	case migration != nil:
+		s.group = decode.GroupCRD
+		if migration.Moved() {
+			s.group = decode.GroupNative
+		}
+		s.reason = fmt.Sprintf("both API groups serve ipamblocks, and DatastoreMigration %s is in phase %s", migration.Name, migration.Phase)
+		return nil
+	case crd != native:
+		s.group = decode.GroupCRD
+		if native {
+			s.group = decode.GroupNative
+		}
+		s.reason = fmt.Sprintf("both API groups serve ipamblocks, and %s is locked or has no ClusterInformation", otherGroup(s.group))
+		return nil
+	}
+	inCRD, inNative, err := c.recordedByGroup(ctx, s)
+	switch {
+	case err != nil:
+		return err
+	case inCRD != inNative:
+		s.group = decode.GroupCRD
+		if inNative > inCRD {
+			s.group = decode.GroupNative
+		}
+		s.reason = "both API groups serve ipamblocks, and the blocks of " + s.group + " record the addresses of live pods"
+	default:
+		s.group = decode.GroupCRD
+		s.reason = "both API groups serve ipamblocks, and nothing shows which one Calico uses"
+		s.inconclusive = s.reason
+	}
+	return nil
+}
+
+func otherGroup(group string) string {
+	if group == decode.GroupCRD {
+		return decode.GroupNative
+	}
+	return decode.GroupCRD
+}
+
+// groupState reads a group's ClusterInformation. One that may not be read counts as missing.
+func (c *apiClient) groupState(ctx context.Context, group string) (groupState, error) {
+	found, err := c.listed(ctx, blocks.ClusterInfos, group)
+	if err != nil {
+		return groupState{}, fmt.Errorf("reading the ClusterInformation of %s: %w", group, err)
+	}
+	return groupState{present: found.Info.Present, locked: found.Info.Locked}, nil
+}
+
+// listed lists a kind of few objects, of which there are none if it may not be read.
+func (c *apiClient) listed(ctx context.Context, r blocks.Resource, group string) (*blocks.Snapshot, error) {
+	l := &lister{client: c, kind: decode.KindOf(r), group: group, pageSize: defaultPageSize, strings: &decode.SharedStrings{}}
+	if err := l.run(ctx); err != nil {
+		return nil, err
+	}
+	if l.cause != nil && !absent(l.cause) {
+		return nil, l.cause
+	}
+	return decode.NewSnapshot(l.out), nil
+}
+
+// migration returns the DatastoreMigration; nil if there is none, or if it may not be read.
+func (c *apiClient) migration(ctx context.Context, s *served) (*blocks.Migration, error) {
+	if !s.has(decode.KindOf(blocks.Migrations)) {
+		return nil, nil
+	}
+	all, err := c.listed(ctx, blocks.Migrations, s.group)
+	if err != nil {
+		return nil, fmt.Errorf("reading DatastoreMigrations: %w", err)
+	}
+	if found := all.Migrations; len(found) > 0 {
+		return &found[0], nil
+	}
+	return nil, nil
+}
+
+// absent reports whether the API server has no such object, or does not permit reading it.
+func absent(err error) bool {
+	return codeOf(err) == http.StatusNotFound || codeOf(err) == http.StatusForbidden
+}
+
+// sampledPods is how many pods are looked up in the blocks of both groups.
+const sampledPods = 500
+
+// recordedByGroup counts, for some live pods, the addresses that the blocks of each group
+// record.
+func (c *apiClient) recordedByGroup(ctx context.Context, s *served) (inCRD, inNative int, err error) {
+	pods := &lister{client: c, kind: decode.KindOf(blocks.Pods), pageSize: sampledPods, strings: &decode.SharedStrings{}}
+	pods.out = decode.NewObjects(pods.kind)
+	if _, err := pods.page(ctx); err != nil && !absent(err) {
+		return 0, 0, fmt.Errorf("reading pods: %w", err)
+	}
+	live := decode.NewSnapshot(pods.out).Workloads
+	for _, group := range []string{decode.GroupCRD, decode.GroupNative} {
+		found, err := c.listed(ctx, blocks.Blocks, group)
+		if err != nil {
+			return 0, 0, fmt.Errorf("reading blocks of %s: %w", group, err)
+		}
+		count := recordedOf(live, found.Blocks)
+		if group == decode.GroupCRD {
+			inCRD = count
+		} else {
+			inNative = count
+		}
+	}
+	return inCRD, inNative, nil
+}
+
+// recordedOf counts the addresses of live pods that blocks record.
+func recordedOf(pods []*blocks.Workload, in []blocks.Block) (count int) {
+	for _, w := range pods {
+		if !w.Live() {
+			continue
+		}
+		for a := range w.Addresses {
+			if slices.ContainsFunc(in, func(b blocks.Block) bool {
+				i, ok := b.Ordinal(a)
+				return ok && b.Ordinals[i] != blocks.Free
+			}) {
+				count++
+			}
+		}
+	}
+	return count
+}
+
+// finish notes on a snapshot which group it was read from, and adds the gaps of what Calico
+// keeps elsewhere: a cluster whose data is not here must not look empty.
+func (s *served) finish(snap *blocks.Snapshot) {
+	c := &snap.Cluster
+	c.APIGroup, c.APIGroupReason, c.OtherGroup, c.OtherLocked = s.group, s.reason, s.other, s.otherLocked
+	why, empty := s.inconclusive, false
+	if why == "" {
+		why, empty = keptElsewhere(snap, s), true
+	}
+	if why == "" {
+		return
+	}
+	for _, r := range []blocks.Resource{blocks.Pools, blocks.Blocks} {
+		if _, missing := snap.Missing(r); missing || empty && count(snap, r) > 0 {
+			continue
+		}
+		snap.Gaps = append(snap.Gaps, blocks.Gap{Resource: r, Reason: why})
+	}
+	if _, missing := snap.Missing(blocks.ClusterInfos); empty && !snap.Info.Present && !missing {
+		snap.Gaps = append(snap.Gaps, blocks.Gap{Resource: blocks.ClusterInfos, Reason: why})
+	}
+	slices.SortFunc(snap.Gaps, blocks.CompareGaps)
+}
+
+func count(snap *blocks.Snapshot, r blocks.Resource) int {
+	if r == blocks.Pools {
+		return len(snap.Pools) + len(snap.Unreadable(r))
+	}
+	return len(snap.Blocks) + len(snap.Unreadable(r))
+}
+
+// keptElsewhere explains why Calico keeps its data elsewhere than in the API group that was
+// read, in etcd or, after a migration, in the other group; empty if nothing shows that.
+// Calico's programs create a ClusterInformation when they start, so a datastore without one
+// is not in use. Its CNI plugin writes the pods' annotations with any IPAM plugin, but
+// addresses outside the nodes' podCIDRs come from blocks.
+func keptElsewhere(snap *blocks.Snapshot, s *served) string {
+	if !s.has(decode.KindOf(blocks.ClusterInfos)) {
+		return "" // another gap says which kinds are not served
+	}
+	const where = "Calico keeps its data elsewhere: in etcd, or in another API group after a migration"
+	if _, missing := snap.Missing(blocks.ClusterInfos); !missing && !snap.Info.Present && len(snap.Unreadable(blocks.ClusterInfos)) == 0 {
+		return fmt.Sprintf("%s has no ClusterInformation: %s", s.group, where)
+	}
+	for _, r := range []blocks.Resource{blocks.Blocks, blocks.Nodes} {
+		if _, missing := snap.Missing(r); missing {
+			return ""
+		}
+	}
+	if count(snap, blocks.Blocks) > 0 {
+		return ""
+	}
+	ranges := map[string]*blocks.Node{}
+	for i := range snap.Nodes {
+		ranges[snap.Nodes[i].Name] = &snap.Nodes[i]
+	}
+	for _, w := range snap.Workloads {
+		n := ranges[w.Node]
+		for _, a := range w.AnnotationIPs {
+			if w.Live() && n != nil && !n.AssignsPods(a) && !w.Extras().NoIPAM {
+				return fmt.Sprintf("no block exists, and pod %s has an address of Calico's, %s, outside its node's podCIDRs: %s", w.FullName(), a, where)
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,17 @@
+package decode
+
+import "github.com/calico-audit/calico-audit/blocks"
+
+// migrations are read in the version that v3.32 and newer releases serve.
+var migrations = describe(Kind{
+	Resource: blocks.Migrations, Names: []string{"DatastoreMigration"}, Foreign: "migration.projectcalico.org/v1beta1", Optional: true,
+	keeps: object("", 0, metaMask(classWord, true), object("status", 0, value("phase", 0, classWord))),
+}, descriptor[blocks.Migration]{
+	json: (*Decoder).migration,
+	in:   func(s *blocks.Snapshot) *[]blocks.Migration { return &s.Migrations },
+})
+
+func (d *Decoder) migration(r *JSONReader, m *blocks.Migration) bool {
+	d.object(r, &m.Meta, metaHooks{}, nil, r.members(Members{"phase": &m.Phase}))
+	return d.whole(r, &m.Meta, "")
+}
