@@ -13,6 +13,7 @@ func (s *Snapshot) SetVMsKnown(known func(Resource) bool) {
 		_, missing := s.Missing(r)
 		return missing || !known(r) || len(s.Unreadable(r)) > 0
 	})
+	s.NoteUnreadVMs()
 }
 
 // SetBudgetsKnown sets BudgetsKnown: whether budgets were read, and read whole.

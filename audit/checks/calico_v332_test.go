@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -79,8 +80,11 @@ func readV332(t *testing.T, file string) *blocks.Snapshot {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(s.Gaps) > 0 {
-		t.Errorf("%s: gaps %v", file, s.Gaps)
+	// A machine that is stopped has no instance, and one that is deleted neither: that kind is
+	// then not in the file, which is not proof that none exists.
+	unread := slices.DeleteFunc(slices.Clone(s.Gaps), func(g blocks.Gap) bool { return g.Resource == blocks.VMs && !s.VMsKnown && g.Whole() })
+	if len(unread) > 0 {
+		t.Errorf("%s: gaps %v", file, unread)
 	}
 	if s.Cluster.APIGroup != "projectcalico.org/v3" || s.Cluster.CalicoVersion != "v3.32.1" {
 		t.Errorf("%s: read as %s of Calico %s", file, s.Cluster.APIGroup, s.Cluster.CalicoVersion)
