@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"net/netip"
 
 	"github.com/calico-audit/calico-audit/audit/remedies"
@@ -66,10 +67,10 @@ type Finding struct {
 	order netip.Prefix
 }
 
-// Fingerprint returns the identity of a finding: a hash of check and subject
-// that does not change with severity, message or time.
+// Fingerprint returns the identity of a finding: a hash of the check and every field of the
+// subject. It does not change with severity, message or time.
 func Fingerprint(check string, s state.Subject) string {
-	sum := sha256.Sum256([]byte(check + "|" + s.Identity()))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q", []string{check, s.Kind, s.Name, s.Node, s.CIDR, s.IP}))
 	return hex.EncodeToString(sum[:8])
 }
 

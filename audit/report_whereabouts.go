@@ -57,7 +57,7 @@ func whereaboutsReports(st *state.State) (out []WhereaboutsPoolReport) {
 	at := map[*whereabouts.Pool]int{}
 	for i, p := range v.SecondaryPools {
 		r := WhereaboutsPoolReport{
-			Name: p.FullName(), Range: p.RangeText, Network: p.Network, Node: p.Node, Attachments: []string{}, Allocations: []WhereaboutsUse{}, InUse: blocks.CountOf(len(p.Allocations)),
+			Name: p.FullName(), Range: p.RangeText, Network: p.Network.Name, Node: p.Node, Attachments: []string{}, Allocations: []WhereaboutsUse{}, InUse: blocks.CountOf(len(p.Allocations)),
 		}
 		for _, n := range p.Attachments {
 			r.Attachments = append(r.Attachments, n.Key().String())

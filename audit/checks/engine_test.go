@@ -479,12 +479,21 @@ func TestSelectChecks(t *testing.T) {
 	}
 }
 
-// TestFingerprints do not change with what may change while the fact stays.
+// TestFingerprints sets one field of a subject after the other: each gives another
+// fingerprint, and so does another check.
 func TestFingerprints(t *testing.T) {
-	a := audit.Fingerprint("block/empty", state.Subject{Kind: state.KindBlock, Name: "10-0-0-0-26", CIDR: "10.0.0.0/26"})
-	b := audit.Fingerprint("block/empty", state.Subject{Kind: state.KindBlock, Name: "spelled-otherwise", CIDR: "10.0.0.0/26"})
-	c := audit.Fingerprint("block/empty", state.Subject{Kind: state.KindBlock, Name: "10-0-0-0-26", CIDR: "10.0.0.64/26"})
-	if a != b || a == c {
-		t.Errorf("got %s, %s, %s", a, b, c)
+	of := func(s state.Subject) string { return audit.Fingerprint("block/empty", s) }
+	seen := map[string]string{of(state.Subject{}): "none", audit.Fingerprint("block/corrupt", state.Subject{}): "check"}
+	for i := range reflect.TypeFor[state.Subject]().NumField() {
+		var s state.Subject
+		name := reflect.TypeOf(s).Field(i).Name
+		reflect.ValueOf(&s).Elem().Field(i).SetString("x")
+		if other, twice := seen[of(s)]; twice {
+			t.Errorf("one fingerprint for subjects that differ in %s and %s", name, other)
+		}
+		seen[of(s)] = name
+	}
+	if len(seen) < 7 {
+		t.Errorf("only %d fingerprints", len(seen))
 	}
 }

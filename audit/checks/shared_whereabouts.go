@@ -20,13 +20,12 @@ func poolLook(namespace, name string) string {
 	return "kubectl get ippools.whereabouts.cni.cncf.io " + phrase.Arg(name) + " -n " + phrase.Arg(namespace) + " -o yaml"
 }
 
-// secondarySubject is an address of a secondary network as a subject.
-func secondarySubject(a *whereabouts.Allocation) state.Subject {
-	node := a.Pool.Node
-	if a.Pod != nil {
-		node = a.Pod.Node
-	}
-	return state.IPSubject(a.Addr, node)
+// networkSubject is an address of a network as a subject, named after the network: others
+// may have the same address.
+func networkSubject(a netip.Addr, network, node string) state.Subject {
+	s := state.IPSubject(a, node)
+	s.Name = network
+	return s
 }
 
 func poolSubject(p *whereabouts.Pool) state.Subject {
@@ -48,7 +47,7 @@ func reservationPools(v *whereabouts.Verdicts, r *blocks.WhereaboutsReservation)
 // servingPools are the pools that an address of a network may come from.
 func servingPools(v *whereabouts.Verdicts, network string, a netip.Addr) []string {
 	return whereabouts.FullNames(slices.DeleteFunc(slices.Clone(v.SecondaryPools), func(p *whereabouts.Pool) bool {
-		return !p.Range.Masked().Contains(a) || p.NetworkKnown && p.Network != network
+		return !p.Range.Masked().Contains(a) || p.Network.Known && p.Network.Name != network
 	}))
 }
 
@@ -89,21 +88,19 @@ func eachOfStatus(st *state.State, f *audit.Findings, status whereabouts.Status,
 	if name, unread := st.UnreadPod(); unread {
 		f.Inconclusive("not evaluated where only pods could tell: pod %s could not be read", name)
 	}
-	for _, a := range whereabouts.Of(st).Allocations {
-		if a.Status == status {
-			x := finding(a)
-			x.Subject, x.Absence, x.Severity, x.Pools = secondarySubject(a), true, f.Check.Severities[0], []string{a.Pool.FullName()}
-			if x.Evidence == nil {
-				x.Evidence = secondaryEvidence(a)
-			}
-			v := whereabouts.Of(st)
-			if x.Remedies = strandedRemedies[2:]; v.ReleaseBar(a).Code == "" {
-				x.Remedies = provenOrNot(strandedRemedies, v.Unused(a.Addr, a.WhereaboutsOwner, v.Machines(a), a.Pool.Assigned.Std()))
-			}
-			if x.Fix = audit.FixOf(x.Remedies); x.Remedies[0].Manual {
-				x.Fix = audit.Look(poolLook(a.Pool.Namespace, a.Pool.Name))
-			}
-			f.Add(x)
+	v := whereabouts.Of(st)
+	for _, a := range v.WithStatus(status) {
+		x := finding(a)
+		x.Subject, x.Absence, x.Severity, x.Pools = a.Subject(), true, f.Check.Severities[0], []string{a.Pool.FullName()}
+		if x.Evidence == nil {
+			x.Evidence = secondaryEvidence(a)
 		}
+		if x.Remedies = strandedRemedies[2:]; v.ReleaseBar(a).Code == "" {
+			x.Remedies = provenOrNot(strandedRemedies, v.Unused(a.Addr, a.WhereaboutsOwner, v.Machines(a), a.Pool.Assigned.Std()))
+		}
+		if x.Fix = audit.FixOf(x.Remedies); x.Remedies[0].Manual {
+			x.Fix = audit.Look(poolLook(a.Pool.Namespace, a.Pool.Name))
+		}
+		f.Add(x)
 	}
 }

@@ -28,12 +28,12 @@ var whereaboutsAllocationOnly = audit.Check{
 			unread[g.Name] = true
 		}
 		for _, a := range whereabouts.Of(st).Unreserved() {
-			name := blocks.ReservationName(a.Pool.Network, a.Addr)
+			name := a.ReservationKey().Name
 			if unread[a.Pool.Namespace+"/"+name] {
 				continue
 			}
 			f.Add(audit.Finding{
-				Absence: true, Severity: state.Warning, Subject: secondarySubject(a), Evidence: secondaryEvidence(a, "reservation", name+" does not exist"),
+				Absence: true, Severity: state.Warning, Subject: a.Subject(), Evidence: secondaryEvidence(a, "reservation", name+" does not exist"),
 				Message: fmt.Sprintf("%s of pool %s is allocated without a reservation: a pod of another range of the network may get it, too", a.Addr, a.Pool.FullName()),
 				Fix:     audit.Look(poolLook(a.Pool.Namespace, a.Pool.Name)), Remedies: f.Check.Remedies,
 				Pools: []string{a.Pool.FullName()},

@@ -30,7 +30,7 @@ var whereaboutsDuplicate = audit.Check{
 				who, nodes = append(who, "pod "+w.FullName()+" on "+w.Node), append(nodes, w.Node)
 			}
 			f.Add(audit.Finding{
-				Absence: true, Severity: state.Critical, Subject: state.IPSubject(d.Addr, ""), Nodes: nodes, Remedies: f.Check.Remedies, Pools: servingPools(v, d.Network, d.Addr),
+				Absence: true, Severity: state.Critical, Subject: networkSubject(d.Addr, d.Network, ""), Nodes: nodes, Remedies: f.Check.Remedies, Pools: servingPools(v, d.Network, d.Addr),
 				Message:  fmt.Sprintf("%s of a secondary network is used by %s", d.Addr, phrase.ListBy(" and by ", who)),
 				Evidence: state.Evidences("used by", phrase.ListBy("; ", who), "network", d.Pods[0].AttachedOf(d.Addr)),
 			})

@@ -23,14 +23,12 @@ var whereaboutsNoPodref = audit.Check{
 	Requires: []blocks.Resource{blocks.WhereaboutsPools}, Optional: []blocks.Resource{blocks.WhereaboutsReservations, blocks.Pods, blocks.NetworkAttachments},
 	Run: func(st *state.State, f *audit.Findings) {
 		v := whereabouts.Of(st)
-		for _, a := range v.Allocations {
-			if a.Status == whereabouts.Ownerless {
-				f.Add(audit.Finding{
-					Severity: state.Info, Subject: secondarySubject(a), Evidence: secondaryEvidence(a),
-					Message: fmt.Sprintf("%s of pool %s is allocated, and no pod is recorded for it", a.Addr, a.Pool.FullName()),
-					Fix:     audit.Look(poolLook(a.Pool.Namespace, a.Pool.Name)), Pools: []string{a.Pool.FullName()},
-				})
-			}
+		for _, a := range v.WithStatus(whereabouts.Ownerless) {
+			f.Add(audit.Finding{
+				Severity: state.Info, Subject: a.Subject(), Evidence: secondaryEvidence(a),
+				Message: fmt.Sprintf("%s of pool %s is allocated, and no pod is recorded for it", a.Addr, a.Pool.FullName()),
+				Fix:     audit.Look(poolLook(a.Pool.Namespace, a.Pool.Name)), Pools: []string{a.Pool.FullName()},
+			})
 		}
 		for i := range st.WhereaboutsReservations {
 			if r := &st.WhereaboutsReservations[i]; r.Pod == (blocks.Key{}) {

@@ -27,10 +27,14 @@ var whereaboutsUnrecorded = audit.Check{
 		}
 		v := whereabouts.Of(st)
 		for _, u := range v.Unrecorded() {
+			who, uses := u.Pods[0].FullName(), "pod %s uses"
+			for _, w := range u.Pods[1:] {
+				who, uses = who+" and "+w.FullName(), "pods %s use"
+			}
 			f.Add(audit.Finding{
-				Absence: true, Severity: state.Critical, Subject: state.IPSubject(u.Addr, u.Pod.Node), Remedies: f.Check.Remedies, Pools: servingPools(v, u.Attachment.NetworkName, u.Addr),
-				Message:  fmt.Sprintf("pod %s uses %s of network %s, and no pool records it", u.Pod.FullName(), u.Addr, u.Attachment.Key()),
-				Evidence: state.Evidences("pod", u.Pod.FullName(), "network", u.Attachment.Key().String(), "network name", u.Attachment.NetworkName),
+				Absence: true, Severity: state.Critical, Subject: networkSubject(u.Addr, u.Attachment.NetworkName, u.Pods[0].Node), Remedies: f.Check.Remedies, Pools: servingPools(v, u.Attachment.NetworkName, u.Addr),
+				Message:  fmt.Sprintf(uses+" %s of network %s, and no pool records it", who, u.Addr, u.Attachment.Key()),
+				Evidence: state.Evidences("pod", who, "network", u.Attachment.Key().String(), "network name", u.Attachment.NetworkName),
 			})
 		}
 	},

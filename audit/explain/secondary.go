@@ -12,7 +12,7 @@ func (x *explainer) secondarySection(s *builder, a netip.Addr) {
 	for _, r := range whereabouts.Of(x.State).Recorded(a) {
 		s.section("Whereabouts pool %s", r.Pool.FullName())
 		s.fact("", "range", r.Pool.RangeText)
-		s.fact("", "network", r.Pool.Network)
+		s.fact("", "network", r.Pool.Network.Name)
 		s.fact("", "pod", r.WhereaboutsOwner.Pod.String())
 		s.fact("", "interface", r.Interface)
 		s.fact("", "container", r.ContainerID)
@@ -24,7 +24,7 @@ func (x *explainer) secondarySection(s *builder, a netip.Addr) {
 	for _, l := range whereabouts.Of(x.State).Lone() {
 		if l.Addr == a {
 			s.section("Whereabouts reservation %s", l.Key().String())
-			s.fact("", "network", l.Network)
+			s.fact("", "network", l.Network.Name)
 			s.fact("", "pod", l.WhereaboutsOwner.Pod.String())
 			s.fact("", "allocation", "none: no pool records the address")
 		}

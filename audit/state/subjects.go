@@ -78,10 +78,12 @@ const (
 )
 
 // Subject is what a finding is about. Objects are identified by their spec (a
-// block by its CIDR, an affinity by CIDR and node), never by their name alone.
+// block by its CIDR, an affinity by CIDR and node), never by their name alone. Subjects
+// that differ in any field are two: several objects may have one spec.
 type Subject struct {
 	Kind string `json:"kind"`
-	// Name is the object's name; empty for addresses.
+	// Name is the object's name. For an address of a secondary network, it is that of the
+	// pool that records the address, else that of the network; other addresses have none.
 	Name string `json:"name,omitempty"`
 	// Node is set for nodes and affinities and, for addresses, to the node that
 	// uses the address where one is known.
@@ -113,21 +115,6 @@ func (s Subject) ResourceName() string {
 		name = s.IP
 	}
 	return strings.ToLower(s.Kind) + "/" + name
-}
-
-// Identity is what makes two subjects the same one. The name counts only where
-// the spec does not identify the object: two blocks of one CIDR differ by name,
-// but a name spelled in another way does not make another block.
-func (s Subject) Identity() string {
-	switch s.Kind {
-	case KindIP:
-		return strings.Join([]string{s.Kind, s.IP, s.Node}, "|")
-	case KindBlock, KindAffinity:
-		if s.CIDR != "" {
-			return strings.Join([]string{s.Kind, s.CIDR, s.Node}, "|")
-		}
-	}
-	return strings.Join([]string{s.Kind, s.Name}, "|")
 }
 
 // Evidence is one fact that a verdict rests on. Times are written as RFC 3339

@@ -43,7 +43,7 @@
 //	                                             addresses come from, or from elsewhere if otheripam
 //	budget NS/NAME [match=SELECTOR] [allows=N]|none  a PodDisruptionBudget; either says that they were read
 //	fill CIDR COUNT NODE                         COUNT uses of the block's first free addresses
-//	affinity CIDR OWNER [state=S] [age=D] [deleted] [unlabelled]
+//	affinity CIDR OWNER [state=S] [age=D] [deleted] [unlabelled] [name=N]
 //	handle ID [CIDR=COUNT]… [age=D] [deleted]
 //	reserve CIDR [mine=HOLDER,NODE[,WAS]]        mine: by this program, to empty the block for the node; changed since if WAS is another CIDR
 //	config [strict] [noauto] [max=N] [cooldown=D]

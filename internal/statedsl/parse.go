@@ -164,7 +164,7 @@ func (p *parser) line(line string) (err error) {
 		return p.fill(w)
 	case "affinity":
 		s.Affinities = append(s.Affinities, blocks.Affinity{
-			Meta: p.meta(w.at(1)+"-"+w.at(0), w), CIDR: netip.MustParsePrefix(w.at(0)), Owner: owner(w.at(1)),
+			Meta: p.meta(cmp.Or(w.get("name"), w.at(1)+"-"+w.at(0)), w), CIDR: netip.MustParsePrefix(w.at(0)), Owner: owner(w.at(1)),
 			State: blocks.AffinityState(w.get("state")), SoftDeleted: w.has("deleted"), Unlabelled: w.has("unlabelled"),
 		})
 	case "handle":

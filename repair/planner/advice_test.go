@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -166,10 +167,10 @@ func refused(p *repair.Plan, f *audit.Finding) string {
 			return "it moves no pod: " + r.Reason
 		case len(p.Steps) == 0 && r.Code == repair.RefusedNotRead && r.Target.Kind == state.KindCluster && isFor(&p.Request, r.Kind):
 			return "it is refused as a whole: " + r.Reason
-		case f == nil || f.Root != "" || r.Target.Identity() != f.Subject.Identity() || !heeds(&p.Request):
+		case f == nil || f.Root != "" || r.Target != f.Subject || !heeds(&p.Request):
 		case r.Code == repair.RefusedUnpinned || r.Code == repair.RefusedConflict && strings.Contains(r.Reason, "objects that say the same of it"):
 		default:
-			if !slices.ContainsFunc(p.Steps, func(s repair.Step) bool { return s.Target.Identity() == f.Subject.Identity() }) {
+			if !slices.ContainsFunc(p.Steps, func(s repair.Step) bool { return s.Target == f.Subject }) {
 				return fmt.Sprintf("it refuses that (%s): %s", r.Code, r.Reason)
 			}
 		}
@@ -186,4 +187,31 @@ func heeds(r *repair.Request) bool {
 // isFor reports whether a kind of step is the one that a request is for first.
 func isFor(r *repair.Request, k repair.Kind) bool {
 	return slices.ContainsFunc(repair.Requests, func(q repair.RequestKind) bool { return q.In(r) && q.Steps[0] == k })
+}
+
+// TestFingerprintsDiffer: no two findings of a report have one fingerprint, over all states
+// that the checks and the plans are tried on, the examples, and random states.
+func TestFingerprintsDiffer(t *testing.T) {
+	found := 0
+	compare := func(name string, st *state.State) {
+		seen := map[string]*audit.Finding{}
+		for i, r := 0, audit.NewReport(st, audit.Run(st, checks.All)); i < len(r.Findings); i++ {
+			f := &r.Findings[i]
+			if other := seen[f.Fingerprint]; other != nil {
+				t.Errorf("%s: two findings of %s have one fingerprint:\n%+v %s\n%+v %s", name, f.Check, other.Subject, other.Message, f.Subject, f.Message)
+			}
+			seen[f.Fingerprint] = f
+			found++
+		}
+	}
+	for name, read := range drawnStates(t) {
+		compare(name, state.New(read(), state.Options{}))
+	}
+	for seed := range uint64(100) {
+		text, _ := randomState(rand.New(rand.NewPCG(seed, 1)))
+		compare(fmt.Sprintf("random state %d", seed), parseState(t, text, 0))
+	}
+	if found < 1000 {
+		t.Errorf("only %d findings", found)
+	}
 }

@@ -57,8 +57,9 @@ var deleteWhereaboutsReservation = &repair.StepKind{
 		if c == nil || c.Before == nil {
 			return repair.Cannot(repair.SkipUnknown, "the journal does not hold the reservation")
 		}
-		for _, a := range repair.ReservationOf(c.Name).Addresses() {
-			if m := reservationAgain(b.State, c, a); !m.None() {
+		v := whereabouts.Of(b.State)
+		for network, a := range repair.ReservationOf(c.Name).Addresses() {
+			if m := reservationAgain(v, c, v.NetworkNamed(network, a), a); !m.None() {
 				return m
 			}
 		}
@@ -88,7 +89,7 @@ func addLoneRefs(r *repair.Refs, s *repair.Step) {
 }
 
 func lonePools(v *whereabouts.Verdicts, l *whereabouts.LoneReservation) []*whereabouts.Pool {
-	return v.PoolsAt(l.Namespace, l.Network, l.Addr)
+	return v.PoolsAt(l.Namespace, l.Network.Name, l.Addr)
 }
 
 func loneConcern(v *whereabouts.Verdicts, l *whereabouts.LoneReservation) repair.Concern {
@@ -119,7 +120,7 @@ func proposeLone(q *asker, l *whereabouts.LoneReservation) {
 	q.Add(c, repair.Step{
 		TwoObservations: true,
 		Because:         fmt.Sprintf("reservation %s keeps %s, which no pool records, and pod %s does not exist", l.Key(), l.Addr, l.WhereaboutsOwner.Pod),
-		Evidence: state.Evidences("address", l.Addr.String(), "network", l.Network, "pod", l.WhereaboutsOwner.Pod.String(), "interface", l.Interface, "container", l.ContainerID,
+		Evidence: state.Evidences("address", l.Addr.String(), "network", l.Network.Name, "pod", l.WhereaboutsOwner.Pod.String(), "interface", l.Interface, "container", l.ContainerID,
 			"created", phrase.Time(l.Created), everyNode, phrase.Plural(len(q.AllMachines()), "node"), "not in use", e.says, "consent", repair.OnlyIf(e.consent, withoutHostEvidence)),
 		Guards: repair.Guards(repair.GuardUID, l.UID(), repair.GuardVersion, l.ResourceVersion(), repair.GuardCreated, phrase.Time(l.Created),
 			repair.GuardPod, l.WhereaboutsOwner.Pod.String(), repair.GuardMachineOff, e.off),

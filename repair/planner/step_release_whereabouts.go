@@ -40,7 +40,7 @@ var releaseWhereabouts = &repair.StepKind{
 		r.Namespaced(blocks.WhereaboutsPools, s.Target.Name)
 		for _, a := range v.Recorded(at) {
 			if a.Pool.FullName() == s.Target.Name {
-				addSecondaryRefs(r, s, v.PoolsAt(a.Pool.Namespace, a.Pool.Network, at), at)
+				addSecondaryRefs(r, s, v.PoolsAt(a.Pool.Namespace, a.Pool.Network.Name, at), at)
 				r.Namespaced(blocks.WhereaboutsReservations, a.ReservationKey().String())
 				r.Node(a.Pool.Node)
 				addMachines(r, v.Machines(a))
@@ -61,7 +61,7 @@ var releaseWhereabouts = &repair.StepKind{
 			}
 			entry := repair.SecondaryAddress{Pool: s.Target.Name, Offset: a.Pool.Offset(at), Owner: repair.SecondaryOwnerOf(a.WhereaboutsOwner)}
 			return w.ReleaseWhereabouts(ctx, repair.PinOf(blocks.WhereaboutsPools, a.Pool.Namespace, a.Pool.Meta), entry, reservation,
-				places(v.PoolsAt(a.Pool.Namespace, a.Pool.Network, at), at))
+				places(v.PoolsAt(a.Pool.Namespace, a.Pool.Network.Name, at), at))
 		}
 		return repair.DeletedError(s)
 	},
@@ -96,20 +96,15 @@ func stillRecorded(s *repair.Step, o blocks.WhereaboutsOwner) bool {
 }
 
 func secondaryConcern(a *whereabouts.Allocation) repair.Concern {
-	node := a.Pool.Node
-	if a.Pod != nil {
-		node = a.Pod.Node
-	}
-	t := state.IPSubject(a.Addr, node)
-	t.Name = a.Pool.FullName()
-	return repair.Concern{Target: t, Pools: []string{a.Pool.FullName()}, Nodes: []string{node}}
+	t := a.Subject()
+	return repair.Concern{Target: t, Pools: []string{a.Pool.FullName()}, Nodes: []string{t.Node}}
 }
 
 // proposeSecondary evaluates one allocation. Those that their own pods name are passed over.
 func proposeSecondary(q *asker, a *whereabouts.Allocation) {
 	c := secondaryConcern(a)
 	if b := q.ReleaseBar(a); b.Code != "" {
-		if !a.Named() || q.Only != "" {
+		if !a.Named || q.Only != "" {
 			q.Refuse(c, retainCodes[b.Code], "%s", b.Reason)
 		}
 		return
@@ -153,7 +148,9 @@ func recordSecondaryAgain(b *repair.Begun) repair.Move {
 	if was := c.Was().Spec.Range; was != pool.RangeText {
 		return repair.Cannot(repair.SkipChanged, "the range of its pool %s was %s, and is %s since: what is recorded there means other addresses", b.Step.Target.Name, was, pool.RangeText)
 	}
-	if m := usedSince(b.State, at, b.Step.Guard(repair.GuardPod)); !m.None() {
+	v := whereabouts.Of(b.State)
+	network := v.PoolNamed(b.Step.Target.Name).Network
+	if m := usedSince(v, network, at, b.Step.Guard(repair.GuardPod)); !m.None() {
 		return m
 	}
 	if recordedInPool(b.State, b.Step.Target.Name, at) != nil {
@@ -161,7 +158,7 @@ func recordSecondaryAgain(b *repair.Begun) repair.Move {
 	}
 	var reservation json.RawMessage
 	if r := b.Log.First(blocks.WhereaboutsReservations); r != nil {
-		if m := reservationAgain(b.State, r, at); !m.None() {
+		if m := reservationAgain(v, r, network, at); !m.None() {
 			return m
 		}
 		reservation = r.Before

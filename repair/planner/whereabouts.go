@@ -173,12 +173,12 @@ func leftReservation(st *state.State, name, uid, pod string) error {
 
 // reservationAgain says why the reservation that a step deleted must not be made again; none
 // if it may.
-func reservationAgain(st *state.State, c *repair.Change, a netip.Addr) repair.Move {
+func reservationAgain(v *whereabouts.Verdicts, c *repair.Change, n whereabouts.Network, a netip.Addr) repair.Move {
 	pod := c.Was().Spec.PodRef
-	if r := repair.ReservationNamed(st, c.Name); r != nil && r.Pod.String() != pod {
+	if r := repair.ReservationNamed(v.State, c.Name); r != nil && r.Pod.String() != pod {
 		return repair.Cannot(repair.SkipCode(repair.RefusedInUse), "the address is reserved for pod %s since", r.Pod)
 	}
-	return usedSince(st, a, pod)
+	return usedSince(v, n, a, pod)
 }
 
 // reservedAt returns where the address of a reservation may be recorded, by its name.
@@ -228,14 +228,15 @@ func reserveAgain(b *repair.Begun) repair.Move {
 	return repair.Move{}
 }
 
-// usedSince says that a pod other than one has an address by now; none if none has.
-func usedSince(st *state.State, a netip.Addr, but string) repair.Move {
-	for _, w := range st.Users(a) {
+// usedSince says that a pod other than one has an address of a network by now; none if none
+// has.
+func usedSince(v *whereabouts.Verdicts, n whereabouts.Network, a netip.Addr, but string) repair.Move {
+	for _, w := range v.UsersOn(n, a) {
 		if !w.Finished() && w.FullName() != but {
 			return repair.Cannot(repair.SkipCode(repair.RefusedInUse), "pod %s names %s by now", w.FullName(), a)
 		}
 	}
-	for _, x := range whereabouts.Of(st).Recorded(a) {
+	for _, x := range v.RecordedOn(n, a) {
 		if x.WhereaboutsOwner.Pod.String() != but {
 			return repair.Cannot(repair.SkipCode(repair.RefusedInUse), "pool %s records %s for pod %s by now", x.Pool.FullName(), a, cmp.Or(x.WhereaboutsOwner.Pod.String(), "none"))
 		}

@@ -19,14 +19,14 @@ func (v *Verdicts) Unreserved() (out []*Allocation) {
 			out = append(out, a)
 		}
 	}
-	return out
+	return once(out)
 }
 
 // LoneReservation is a reservation that no pool's allocation explains.
 type LoneReservation struct {
 	*blocks.WhereaboutsReservation
 	// Network and Addr are what its name means; the zero Addr if that is not known.
-	Network string
+	Network Network
 	Addr    netip.Addr
 	// Pod is the pod that is recorded; nil if it does not exist, or none is.
 	Pod *blocks.Workload
@@ -51,11 +51,11 @@ func (v *Verdicts) Lone() (out []LoneReservation) {
 			continue
 		}
 		l := LoneReservation{WhereaboutsReservation: r, Pod: v.podOf(r.WhereaboutsOwner)}
-		l.Network, l.Addr = v.meaning(r)
+		l.Network, l.Addr = v.Meaning(r)
 		if v.allocated(l) {
 			continue
 		}
-		user := v.user(l.Addr)
+		user := v.user(l.Network, l.Addr)
 		name, unread := v.UnreadPod()
 		switch {
 		case user != nil && !user.Finished():
@@ -75,28 +75,29 @@ func (v *Verdicts) Lone() (out []LoneReservation) {
 	return out
 }
 
-// meaning returns what the name of a reservation means: of several readings the one whose
-// address lies in a range of its network.
-func (v *Verdicts) meaning(r *blocks.WhereaboutsReservation) (string, netip.Addr) {
+// Meaning returns what the name of a reservation means: of several readings the one whose
+// address lies in a range of its network. The network is known if an attachment assigns the
+// address of it.
+func (v *Verdicts) Meaning(r *blocks.WhereaboutsReservation) (Network, netip.Addr) {
 	all := r.Addresses()
 	for network, a := range all {
 		if len(all) == 1 {
-			return network, a
+			return v.NetworkNamed(network, a), a
 		}
 	}
 	for _, p := range v.SecondaryPools {
-		if a, ok := all[p.Network]; ok && p.Range.Masked().Contains(a) {
-			return p.Network, a
+		if a, ok := all[p.Network.Name]; ok && p.Range.Masked().Contains(a) {
+			return v.NetworkNamed(p.Network.Name, a), a
 		}
 	}
-	return "", netip.Addr{}
+	return Network{}, netip.Addr{}
 }
 
 // allocated reports whether a pool records the address, of the same pod or of a network that
 // is not known.
 func (v *Verdicts) allocated(l LoneReservation) bool {
 	return slices.ContainsFunc(v.recorded[l.Addr], func(a *Allocation) bool {
-		return !a.Pool.NetworkKnown || a.WhereaboutsOwner.Pod == l.WhereaboutsOwner.Pod
+		return !a.Pool.Network.Known || a.WhereaboutsOwner.Pod == l.WhereaboutsOwner.Pod && a.Pool.Network.may(l.Network)
 	})
 }
 
@@ -133,9 +134,9 @@ func (v *Verdicts) Duplicates() (out []Duplicate) {
 			}
 		}
 		for _, at := range places {
-			if len(users[at]) > 1 {
+			found := func(d Duplicate) bool { return d.Addr == v.named[i].Addr && d.Network == at.network }
+			if len(users[at]) > 1 && !slices.ContainsFunc(out, found) {
 				out = append(out, Duplicate{v.named[i].Addr, at.network, users[at]})
-				break
 			}
 		}
 		i = j
@@ -161,10 +162,11 @@ func rangeOf(n naming) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// Unrecorded is an address of a live pod that no pool records.
+// Unrecorded is an address that live pods of one node name on a network and no pool records.
 type Unrecorded struct {
-	Addr       netip.Addr
-	Pod        *blocks.Workload
+	Addr netip.Addr
+	Pods []*blocks.Workload
+	// Attachment is that of the first pod.
 	Attachment *blocks.NetworkAttachment
 }
 
@@ -179,10 +181,19 @@ func (v *Verdicts) Unrecorded() (out []Unrecorded) {
 		if _, assigned := rangeOf(n); !assigned || !n.pod.Live() || !Settled(n.pod) {
 			continue
 		}
-		if !slices.ContainsFunc(v.recorded[n.Addr], func(a *Allocation) bool {
-			return !a.Pool.NetworkKnown || a.Pool.Network == n.attachment.NetworkName || a.Pod == n.pod
+		if slices.ContainsFunc(v.recorded[n.Addr], func(a *Allocation) bool {
+			return !a.Pool.Network.Known || a.Pool.Network.Name == n.attachment.NetworkName || a.Pod == n.pod
 		}) {
-			out = append(out, Unrecorded{n.Addr, n.pod, n.attachment})
+			continue
+		}
+		i := slices.IndexFunc(out, func(u Unrecorded) bool {
+			return u.Addr == n.Addr && u.Pods[0].Node == n.pod.Node && u.Attachment.NetworkName == n.attachment.NetworkName
+		})
+		switch {
+		case i < 0:
+			out = append(out, Unrecorded{n.Addr, []*blocks.Workload{n.pod}, n.attachment})
+		case !slices.Contains(out[i].Pods, n.pod):
+			out[i].Pods = append(out[i].Pods, n.pod)
 		}
 	}
 	return out

@@ -16,22 +16,46 @@ type Pool struct {
 	*blocks.WhereaboutsPool
 	// Attachments are those that assign from it, in order.
 	Attachments []*blocks.NetworkAttachment
-	// Network is the name of the network. NetworkKnown is false if no attachment tells it,
-	// so that it may have a node's name in it.
-	Network      string
-	NetworkKnown bool
+	Network     Network
 	// Node is the node whose slice of a range the pool is; empty for other pools.
 	Node string
+}
+
+// Network is a network by its network_name, which is empty for the one without a name. Two
+// names are two networks, which may have the same addresses.
+type Network struct {
+	Name string
+	// Known is false if no attachment confirms the name, so that it may have a node's in it.
+	Known bool
+}
+
+// may reports whether two networks may be the same one.
+func (n Network) may(be Network) bool { return !n.Known || !be.Known || n.Name == be.Name }
+
+// NetworkNamed returns the network of a name that assigns an address. It is known if a
+// network attachment assigns the address there.
+func (v *Verdicts) NetworkNamed(name string, a netip.Addr) Network {
+	return Network{name, slices.ContainsFunc(v.NetworkAttachments, func(n blocks.NetworkAttachment) bool {
+		return n.Whereabouts && n.NetworkName == name && slices.ContainsFunc(n.Ranges, func(r blocks.AttachedRange) bool { return r.CIDR.Contains(a) })
+	})}
 }
 
 // FullName returns "namespace/name".
 func (p *Pool) FullName() string { return p.Key().String() }
 
+// PoolNamed returns the pool of a name, "namespace/name"; nil if there is none.
+func (v *Verdicts) PoolNamed(name string) *Pool {
+	if i := slices.IndexFunc(v.SecondaryPools, func(p *Pool) bool { return p.FullName() == name }); i >= 0 {
+		return v.SecondaryPools[i]
+	}
+	return nil
+}
+
 // PoolsAt returns the pools in which the address of a network may be recorded under one
 // reservation, in the namespace of that.
 func (v *Verdicts) PoolsAt(namespace, network string, a netip.Addr) (out []*Pool) {
 	for _, p := range v.SecondaryPools {
-		if p.Namespace == namespace && (p.Network == network || !p.NetworkKnown) && p.Range.Masked().Contains(a) {
+		if p.Namespace == namespace && (p.Network.Name == network || !p.Network.Known) && p.Range.Masked().Contains(a) {
 			out = append(out, p)
 		}
 	}
@@ -67,11 +91,11 @@ func (v *Verdicts) newPool(of *blocks.WhereaboutsPool) *Pool {
 	}
 	switch {
 	case len(whole) > 0: // the name is its network's and no more
-		p.Attachments, p.Network, p.NetworkKnown = whole, prefix, true
+		p.Attachments, p.Network = whole, Network{prefix, true}
 	case len(sliced) > 0 && !slices.ContainsFunc(sliced, func(n *blocks.NetworkAttachment) bool { return n.NetworkName != sliced[0].NetworkName }):
-		p.Attachments, p.Network, p.NetworkKnown, p.Node = sliced, sliced[0].NetworkName, true, node
+		p.Attachments, p.Network, p.Node = sliced, Network{sliced[0].NetworkName, true}, node
 	default: // as far as the name tells, which without the attachment may have a node's in it
-		p.Network = prefix
+		p.Network.Name = prefix
 	}
 	return p
 }

@@ -182,15 +182,15 @@ func (r *recording) compare(t *testing.T, v *whereabouts.Verdicts) {
 		if a.Status != whereabouts.PossiblyInUse {
 			t.Errorf("%s: %v, %s", a.Addr, a.Status, a.Why)
 		}
-		if !a.Pool.NetworkKnown || !slices.ContainsFunc(a.Pool.Attachments, func(n *blocks.NetworkAttachment) bool {
+		if !a.Pool.Network.Known || !slices.ContainsFunc(a.Pool.Attachments, func(n *blocks.NetworkAttachment) bool {
 			return n.Key().String() == networks[pod+" "+a.Interface]
 		}) {
-			t.Errorf("%s of pool %s is on network %q", a.Addr, a.Pool.Name, a.Pool.Network)
+			t.Errorf("%s of pool %s is on network %+v", a.Addr, a.Pool.Name, a.Pool.Network)
 		}
 		if sliced := strings.HasPrefix(r.Name, "slices"); sliced && a.Pool.Node != nodes[pod] || !sliced && a.Pool.Node != "" {
 			t.Errorf("pool %s is of node %q", a.Pool.Name, a.Pool.Node)
 		}
-		name := blocks.ReservationName(a.Pool.Network, a.Addr)
+		name := a.ReservationKey().Name
 		explained[name] = true
 		if reserved := a.Reservation != nil; reserved == strings.HasPrefix(r.Name, "without") || reserved && a.Reservation.Name != name {
 			t.Errorf("%s: reservation %s, found %v", a.Addr, name, a.Reservation)

@@ -13,11 +13,6 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Named reports whether the pod that is recorded names the address.
-func (a *Allocation) Named() bool {
-	return a.Pod != nil && slices.Contains(a.Pod.Extras().NetworkIPs, a.Addr)
-}
-
 // ReleaseBar says why an allocation must not be taken out of its pool, with its reservation,
 // as far as records and pods tell. What the nodes' kernels say is [Verdicts.HostEvidence].
 func (v *Verdicts) ReleaseBar(a *Allocation) state.Bar {
@@ -32,7 +27,7 @@ func (v *Verdicts) ReleaseBar(a *Allocation) state.Bar {
 		return state.Because(state.RetainUnpinned, "the pool records no container for it, so nothing says later that it is still the same allocation")
 	case v.unread(blocks.WhereaboutsPools, a.Pool.FullName()):
 		return state.Because(state.RetainNotRead, "its pool %s could not be read whole", a.Pool.FullName())
-	case !a.Pool.NetworkKnown:
+	case !a.Pool.Network.Known:
 		return state.Because(state.RetainNotRead, "no network attachment was read that assigns from pool %s, so that the network, and with it the address's reservation, is not known", a.Pool.FullName())
 	case v.unread(blocks.WhereaboutsReservations, a.ReservationKey().String()):
 		return state.Because(state.RetainNotRead, "its reservation %s could not be read", a.ReservationKey())
@@ -68,7 +63,7 @@ func sameOwner(r, a blocks.WhereaboutsOwner) bool {
 
 // ReservationKey names the reservation that the address has, or would have.
 func (a *Allocation) ReservationKey() blocks.Key {
-	return blocks.Key{Namespace: a.Pool.Namespace, Name: blocks.ReservationName(a.Pool.Network, a.Addr)}
+	return blocks.Key{Namespace: a.Pool.Namespace, Name: blocks.ReservationName(a.Pool.Network.Name, a.Addr)}
 }
 
 func (v *Verdicts) unread(r blocks.Resource, name string) bool {
@@ -84,7 +79,7 @@ func (v *Verdicts) DeleteBar(l *LoneReservation) state.Bar {
 		return state.Because(state.RetainNotRead, "pool %s could not be read whole, and may record its address", unread[0].Name)
 	case !l.Addr.IsValid():
 		return state.Because(state.RetainNotRead, "its name does not tell which address of which network it keeps")
-	case !v.assigns(l.Network, l.Addr):
+	case !l.Network.Known:
 		return state.Because(state.RetainNotRead, "no network attachment was read that assigns %s of its network, so that nothing tells what it was kept for", l.Addr)
 	case l.User != nil:
 		return state.Because(state.RetainInUse, "pod %s names %s", l.User.FullName(), l.Addr)
@@ -94,17 +89,11 @@ func (v *Verdicts) DeleteBar(l *LoneReservation) state.Bar {
 		return state.Because(state.RetainUnknownOwner, "it names no pod (podref), so that no one can look its owner up")
 	case l.Pod != nil:
 		return state.Because(state.RetainInUse, "pod %s exists, and nothing that was read shows that it has given %s up", l.Pod.FullName(), l.Addr)
-	case len(v.recorded[l.Addr]) > 0:
-		return state.Because(state.RetainConflict, "pool %s records %s for another pod", v.recorded[l.Addr][0].Pool.FullName(), l.Addr)
+	}
+	if others := v.RecordedOn(l.Network, l.Addr); len(others) > 0 {
+		return state.Because(state.RetainConflict, "pool %s records %s for another pod", others[0].Pool.FullName(), l.Addr)
 	}
 	return state.Bar{}
-}
-
-// assigns reports whether a network attachment assigns an address of a network.
-func (v *Verdicts) assigns(network string, a netip.Addr) bool {
-	return slices.ContainsFunc(v.NetworkAttachments, func(n blocks.NetworkAttachment) bool {
-		return n.Whereabouts && n.NetworkName == network && slices.ContainsFunc(n.Ranges, func(r blocks.AttachedRange) bool { return r.CIDR.Contains(a) })
-	})
 }
 
 // Restoration is the entry of a pool that a reservation in use lacks.
@@ -132,7 +121,7 @@ func (v *Verdicts) Restoration(l *LoneReservation) (Restoration, state.Bar) {
 		return out, state.Because(state.RetainUnpinned, "the reservation names no interface, by which the address is released")
 	}
 	for _, p := range v.SecondaryPools {
-		if !p.NetworkKnown || p.Namespace != l.Namespace || p.Network != l.Network || !p.Range.Masked().Contains(l.Addr) || p.Node != "" && p.Node != w.Node {
+		if !p.Network.Known || p.Namespace != l.Namespace || p.Network.Name != l.Network.Name || !p.Range.Masked().Contains(l.Addr) || p.Node != "" && p.Node != w.Node {
 			continue
 		}
 		if out.Pool != nil {
@@ -167,12 +156,12 @@ func (v *Verdicts) restoreBar(l *LoneReservation) state.Bar {
 	case w.UID() == "":
 		return state.Because(state.RetainUnpinned, "pod %s carries no UID", w.FullName())
 	}
-	for _, other := range v.Users(l.Addr) {
+	for _, other := range v.UsersOn(l.Network, l.Addr) {
 		if other != w && !other.Finished() {
 			return state.Because(state.RetainConflict, "pods %s and %s both name %s", w.FullName(), other.FullName(), l.Addr)
 		}
 	}
-	if others := v.recorded[l.Addr]; len(others) > 0 {
+	if others := v.RecordedOn(l.Network, l.Addr); len(others) > 0 {
 		return state.Because(state.RetainConflict, "pool %s records %s for pod %s", others[0].Pool.FullName(), l.Addr, others[0].WhereaboutsOwner.Pod)
 	}
 	return state.Bar{}

@@ -36,9 +36,24 @@ type Allocation struct {
 	Pod *blocks.Workload
 	// Reservation is the one of the address; nil if there is none, or its name is not known.
 	Reservation *blocks.WhereaboutsReservation
-	Status      Status
+	// Named is true if the pod that is recorded names the address on the pool's network, or
+	// may do so.
+	Named  bool
+	Status Status
 	// Why is the evidence for the status.
 	Why string
+}
+
+// Subject is the address as the subject of findings and steps: with the name of its pool,
+// because pools of other networks may record the same address.
+func (a *Allocation) Subject() state.Subject {
+	node := a.Pool.Node
+	if a.Pod != nil {
+		node = a.Pod.Node
+	}
+	s := state.IPSubject(a.Addr, node)
+	s.Name = a.Pool.FullName()
+	return s
 }
 
 // Status says how an allocation stands to the pods.
@@ -86,6 +101,7 @@ func find(s *state.State) *Verdicts {
 		for j := range p.Allocations {
 			a := &Allocation{WhereaboutsAllocation: &p.Allocations[j], Pool: p}
 			a.Pod = v.podOf(a.WhereaboutsOwner)
+			a.Named = a.Pod != nil && slices.Contains(a.Pod.Extras().NetworkIPs, a.Addr) && !v.elsewhere(a.Pod, p.Network, a.Addr)
 			v.Allocations = append(v.Allocations, a)
 			v.recorded[a.Addr] = append(v.recorded[a.Addr], a)
 			of := claim{pool: p, pod: a.WhereaboutsOwner.Pod, iface: a.Interface}
@@ -103,8 +119,24 @@ func find(s *state.State) *Verdicts {
 	return v
 }
 
+// WithStatus returns the allocations of a status.
+func (v *Verdicts) WithStatus(s Status) []*Allocation {
+	return once(slices.DeleteFunc(slices.Clone(v.Allocations), func(a *Allocation) bool { return a.Status != s }))
+}
+
+// once returns allocations without repetitions: a pool may record an address under several
+// spellings of one offset, such as 5 and 05.
+func once(all []*Allocation) []*Allocation {
+	return slices.CompactFunc(all, func(a, b *Allocation) bool { return a.Pool == b.Pool && a.Addr == b.Addr })
+}
+
 // Recorded returns the allocations of an address, in order of their pools.
 func (v *Verdicts) Recorded(a netip.Addr) []*Allocation { return v.recorded[a] }
+
+// RecordedOn returns the allocations of an address that may be of a network.
+func (v *Verdicts) RecordedOn(n Network, a netip.Addr) []*Allocation {
+	return slices.DeleteFunc(slices.Clone(v.recorded[a]), func(x *Allocation) bool { return !x.Pool.Network.may(n) })
+}
 
 func (v *Verdicts) indexPods() {
 	for _, w := range v.Workloads {
@@ -128,32 +160,39 @@ func (v *Verdicts) reservation(key blocks.Key) *blocks.WhereaboutsReservation {
 	return &all[i]
 }
 
-// user returns a pod that names an address anywhere, one that has not ended if there is any;
-// nil if none does. The sandbox of one that has ended may still be there. One that names it on
-// networks of another IPAM alone does not count. That a network has
-// another name rules nothing out: a name that is changed holds for pods to come.
-func (v *Verdicts) user(a netip.Addr) (ended *blocks.Workload) {
-	for _, w := range v.Users(a) {
-		on := 0
-		other := 0
-		for _, x := range w.Extras().Attached {
-			if x.Addr != a {
-				continue
-			}
-			on++
-			if n := v.attachment(w, x.Network); n != nil && n.OtherIPAM {
-				other++
-			}
+// UsersOn returns the pods that may have an address on a network.
+func (v *Verdicts) UsersOn(n Network, a netip.Addr) []*blocks.Workload {
+	return slices.DeleteFunc(v.Users(a), func(w *blocks.Workload) bool { return v.elsewhere(w, n, a) })
+}
+
+// elsewhere reports whether a pod names an address, but only on other networks than one.
+func (v *Verdicts) elsewhere(w *blocks.Workload, of Network, a netip.Addr) bool {
+	on, other := 0, 0
+	for _, x := range w.Extras().Attached {
+		if x.Addr != a {
+			continue
 		}
-		switch {
-		case on > 0 && other == on:
-		case !w.Finished():
-			return w
-		case ended == nil:
-			ended = w
+		on++
+		n := v.attachment(w, x.Network)
+		_, assigned := rangeOf(naming{x, w, n})
+		if n != nil && n.OtherIPAM || assigned && of.Known && n.NetworkName != of.Name {
+			other++
 		}
 	}
-	return ended
+	return on > 0 && other == on
+}
+
+// user returns a pod that may have an address on a network, preferably one that has not
+// ended; nil if there is none. The sandbox of a pod that has ended may still exist.
+func (v *Verdicts) user(n Network, a netip.Addr) *blocks.Workload {
+	users := v.UsersOn(n, a)
+	if i := slices.IndexFunc(users, func(w *blocks.Workload) bool { return !w.Finished() }); i >= 0 {
+		return users[i]
+	}
+	if len(users) > 0 {
+		return users[0]
+	}
+	return nil
 }
 
 // names says that a pod names an address.
@@ -170,10 +209,10 @@ func (v *Verdicts) evaluate(a *Allocation) (Status, string) {
 		return Ownerless, "no pod is recorded for it"
 	}
 	w := a.Pod
-	if a.Named() {
+	if a.Named {
 		return PossiblyInUse, "pod " + w.FullName() + " names it"
 	}
-	if other := v.user(a.Addr); other != nil {
+	if other := v.user(a.Pool.Network, a.Addr); other != nil {
 		return PossiblyInUse, "pod " + other.FullName() + names(other)
 	}
 	if name, unread := v.UnreadPod(); unread {
@@ -195,7 +234,7 @@ func (v *Verdicts) evaluate(a *Allocation) (Status, string) {
 	if now, replaced := v.replacedSandbox(a, w); replaced {
 		return Stale, fmt.Sprintf("pod %s does not name it, and runs in sandbox %s, no longer in %s", w.FullName(), now, a.ContainerID)
 	}
-	return PossiblyInUse, "pod " + w.FullName() + " exists, and no host view shows that the sandbox which had the address is gone"
+	return PossiblyInUse, "pod " + w.FullName() + " exists, and nothing shows that it no longer runs in the sandbox that had the address"
 }
 
 // Settled reports whether what a pod's network status does not name is not the pod's: it
@@ -225,10 +264,14 @@ func (v *Verdicts) showsSandbox(a *Allocation, w *blocks.Workload) bool {
 		slices.ContainsFunc(view.Namespaces, func(ns blocks.HostNamespace) bool { return ns.Sandbox == a.ContainerID })
 }
 
-// replacedSandbox reports whether a view of the pod's own node shows the pod in another
-// sandbox than the one that an allocation names, and that one in none. The view is newer
-// than the pod, of all its namespaces, and proven to be the node's.
+// replacedSandbox returns the sandbox of a pod, and reports whether it is another one than
+// an allocation names. Either Calico's annotation names it, or a view of the pod's node that
+// is newer than the pod, shows all namespaces, and is proven to be the node's. A view that
+// shows the allocation's sandbox overrides both.
 func (v *Verdicts) replacedSandbox(a *Allocation, w *blocks.Workload) (now string, replaced bool) {
+	if w.ContainerID != "" && a.ContainerID != "" && w.ContainerID != a.ContainerID && !v.showsSandbox(a, w) {
+		return w.ContainerID, true
+	}
 	view := v.Views.Of(w.Node)
 	if view == nil || view.Stale() || !view.Authenticated || !view.NamespacesComplete || a.ContainerID == "" || view.TakenBefore(w.Created.Std()) {
 		return "", false
