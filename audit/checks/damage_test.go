@@ -38,7 +38,12 @@ func TestDamage(t *testing.T) {
 		want   []string
 	}{
 		{"nothing", func(*play) {}, nil},
-		{"somebody deletes a block by hand", func(p *play) { p.remove("ipamblocks", "10-0-0-0-29") },
+		{"somebody deletes a block by hand", func(p *play) {
+			if _, err := p.pod("n2", "other"); err != nil { // a cluster without any block is incomplete
+				p.t.Fatal(err)
+			}
+			p.remove("ipamblocks", "10-0-0-0-29")
+		},
 			[]string{"critical ip/unallocated", "error affinity/no-block", "warning handle/leaked"}},
 		{"a second affinity to one block", func(p *play) {
 			p.must(p.c.Create(p.ctx, testcluster.CRDv1.Resource("blockaffinities"), map[string]any{

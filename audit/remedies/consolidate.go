@@ -247,6 +247,9 @@ func (st *Remedies) evaluate(c *Consolidation) {
 	if c.Block.Used == 0 && c.Reservation == nil {
 		c.bar(netip.Addr{}, "it is empty, which is for \"repair --empty-blocks\": %s", cmp.Or(c.Block.Reclaimability.Reason, "it releases it"))
 	}
+	if why := st.unrecorded(); why != "" {
+		c.bar(netip.Addr{}, "%s", why)
+	}
 	var r state.Reclaimability
 	if st.RetainForOthers(c.Block, st.hostUsesBeside(c), &r); r.Reason != "" {
 		c.bar(netip.Addr{}, "%s", r.Reason)

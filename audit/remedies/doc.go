@@ -33,6 +33,7 @@ type Remedies struct {
 	spareable  func() map[*state.Pool][]*state.Block
 	spare      func() map[blocks.Family]int
 	leftBehind func() map[string]*leftBehind
+	unrecorded func() string
 	rehomes    func() (now, later []Move)
 	full       func() []string
 	singletons func() []*state.Borrow
@@ -47,7 +48,7 @@ func find(s *state.State) *Remedies {
 	st := &Remedies{State: s, roots: map[string]*Root{}, shortages: map[*state.Pool]*shortage{}, lasts: map[*state.Pool]*lastBlocks{}, cordoned: map[string][]string{}}
 	st.podsOf, st.budgets = sync.OnceValue(st.indexControllers), sync.OnceValue(st.indexBudgets)
 	st.spareable, st.spare = sync.OnceValue(st.findSpareable), sync.OnceValue(st.findSpare)
-	st.leftBehind = sync.OnceValue(st.findLeftBehind)
+	st.leftBehind, st.unrecorded = sync.OnceValue(st.findLeftBehind), sync.OnceValue(st.findUnrecorded)
 	st.rehomes, st.full = sync.OnceValues(st.findRehomes), sync.OnceValue(st.findFull)
 	for i := range st.Nodes {
 		if n := &st.Nodes[i]; n.Ours != "" {

@@ -3,6 +3,7 @@ package remedies
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit/state"
@@ -35,7 +36,7 @@ func (st *Remedies) findRehomes() (now, later []Move) {
 				}
 				owner := st.NodeState(b.Owner)
 				m := Move{Pod: b.Workload, Addr: b.Addr, givesBack: owner != nil && takesPods(owner)}
-				if m.Stays = cmp.Or(st.asksForPools(m), st.ignoresCordons(m.Pod, st.crowded(m.demand()))); m.Stays != "" {
+				if m.Stays = cmp.Or(st.unrecorded(), st.asksForPools(m), st.ignoresCordons(m.Pod, st.crowded(m.demand()))); m.Stays != "" {
 					later = append(later, m)
 				} else {
 					here = append(here, m)
@@ -85,6 +86,23 @@ func (st *Remedies) findRehomes() (now, later []Move) {
 	return now, later
 }
 
+// findUnrecorded names a live pod whose address lies where no block is: a node that claims a
+// block for a pod that moves may claim that one, and give the address to it; empty if there
+// is none.
+func (st *Remedies) findUnrecorded() string {
+	for _, w := range st.Workloads {
+		if !w.Live() {
+			continue
+		}
+		for _, a := range slices.SortedFunc(w.Addresses, netip.Addr.Compare) {
+			if slot := st.SlotOf(a); slot.IsValid() && st.CoveringBlock(a) == nil {
+				return fmt.Sprintf("pod %s uses %s, and a node that claims %s for a pod that moves would give it out again: \"repair --unrecorded-ips\" comes first", w.FullName(), a, slot)
+			}
+		}
+	}
+	return ""
+}
+
 // claimable is how many addresses are in the next block that a node could claim, for pods of
 // any namespace; 0 if it can claim none, and one at least if it can.
 func (st *Remedies) claimable(n *state.NodeBlockStatus) (least int) {
@@ -112,6 +130,12 @@ func (st *Remedies) asksForPools(m Move) string {
 	for f := range m.demand().families {
 		if _, asks := st.RequestedPools(m.Pod, f); asks {
 			return fmt.Sprintf("pod %s asks for pools of its own: on which nodes these have an address for it is not known", m.Pod.FullName())
+		}
+		own := func(p *state.Pool) bool {
+			return p.Family() == f && p.ServesWorkloads() && !p.ServesAllNamespaces() && p.SelectsNamespace(st.Namespace(m.Pod.Namespace))
+		}
+		if i := slices.IndexFunc(st.Pools, own); i >= 0 {
+			return fmt.Sprintf("pool %s serves namespace %s, and not all: on which nodes pod %s finds an address is not known", st.Pools[i].Name, m.Pod.Namespace, m.Pod.FullName())
 		}
 	}
 	return ""

@@ -21,6 +21,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
@@ -144,6 +145,9 @@ func TestWatchCacheIsStuck(t *testing.T) {
 func TestWatchCacheIsReallyStuck(t *testing.T) {
 	t.Parallel()
 	c := testcluster.Start(t, testcluster.Options{WatchCache: true})
+	seeder, err := seeding.New(c)
+	must(t, err)
+	must(t, seeder.Init(t.Context()))
 	etcd := beforeEtcd(t, c, "/namespaces")
 	w := watchesAtPace(t, c.Config, func(p *pace) {
 		p.streamLifetime, p.probeTimeout, p.stalenessTimeout = time.Minute, 10*time.Second, 6*time.Second

@@ -106,7 +106,7 @@ func TestWatchOutlivesServers(t *testing.T) {
 		t.Run(outside.name, func(t *testing.T) {
 			c := cached(t)
 			if slices.ContainsFunc(outside.kinds, foreign) {
-				for _, group := range []testcluster.Group{testcluster.KubeVirt, testcluster.Whereabouts, testcluster.Attachments} {
+				for _, group := range []testcluster.Group{testcluster.KubeVirt, testcluster.Whereabouts, testcluster.Attachments, testcluster.Migration} {
 					must(t, c.InstallCRDs(t.Context(), group))
 				}
 			}

@@ -248,7 +248,9 @@ func TestCordonsWhatFillsUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := planner.Build(state.New(s, state.Options{}), repair.Request{Consolidate: true})
-	if len(p.Steps) > 0 || !slices.ContainsFunc(p.Refused, func(r repair.Refusal) bool { return r.Code == repair.RefusedConsent && strings.Contains(r.Reason, ": a, new; consent") }) {
+	if len(p.Steps) > 0 || !slices.ContainsFunc(p.Refused, func(r repair.Refusal) bool {
+		return r.Code == repair.RefusedConsent && strings.Contains(r.Reason, ": a, new; consent")
+	}) {
 		t.Errorf("without consent: %d steps, refused %+v", len(p.Steps), p.Refused)
 	}
 }
