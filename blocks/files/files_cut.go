@@ -49,7 +49,7 @@ func readSaved(o RawObject, kind string, into any, at *string) (takenAt time.Tim
 		}
 	}
 	if err != nil {
-		err = &decode.FileError{Document: o.document, Line: o.line, Err: fmt.Errorf("%s: %w", kind, decode.FieldError(err))}
+		err = &decode.FileError{Document: o.document, Line: o.line, Err: fmt.Errorf("%s: %w", kind, blocks.FieldError(err))}
 	}
 	return takenAt.UTC(), err
 }

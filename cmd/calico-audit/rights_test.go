@@ -16,7 +16,6 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
-	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // TestExporterNeedsEachRight: less any one right of the role that is shipped for the
@@ -28,13 +27,7 @@ func TestExporterNeedsEachRight(t *testing.T) {
 	for group, own := range map[testcluster.Group]string{testcluster.CRDv1: "crd.projectcalico.org", testcluster.NativeV3: "projectcalico.org"} {
 		t.Run(own, func(t *testing.T) {
 			cluster := testcluster.Shared(t, testcluster.Options{WatchCache: true, Groups: []testcluster.Group{group, testcluster.KubeVirt}})
-			seeder, err := seeding.New(cluster)
-			if err == nil {
-				err = seeder.Init(t.Context())
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			cluster.Initialize(t, group)
 			wants := map[string]string{} // by user
 			try := func(user, want string, rules []rbacv1.PolicyRule) {
 				if err := cluster.Allow(t.Context(), user, rules...); err != nil {

@@ -184,7 +184,7 @@ const maxEnding = 8 * time.Minute
 
 // maxLonger is how much longer than asked for a storm lasts at most, on a machine on
 // which repairs have not come to do enough.
-const maxLonger = 5 * time.Minute
+const maxLonger = 8 * time.Minute
 
 // keepTime ends the storm when its time is over and repairs have done enough.
 func (w *World) keepTime(ctx context.Context) {

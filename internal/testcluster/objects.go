@@ -3,6 +3,7 @@ package testcluster
 import (
 	"context"
 	"fmt"
+	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -78,4 +79,16 @@ func (c *Cluster) Delete(ctx context.Context, r Resource, namespace, name string
 		return fmt.Errorf("deleting %s %s: %w", r.Kind, name, err)
 	}
 	return nil
+}
+
+// Initialize creates the ClusterInformation that Calico's programs create when they start:
+// without one, Calico is taken to keep its data elsewhere.
+func (c *Cluster) Initialize(tb testing.TB, group Group) {
+	tb.Helper()
+	err := c.Create(tb.Context(), group.Resource("clusterinformations"), map[string]any{
+		"metadata": map[string]any{"name": "default"}, "spec": map[string]any{"clusterGUID": "5ca1ab1e-0ddb-4115-8a1a-b1e0ddba1150"},
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
 }

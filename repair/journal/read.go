@@ -10,7 +10,7 @@ import (
 	"os"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // File is a journal as it was read.
@@ -74,7 +74,7 @@ func (f *File) read(from io.Reader) error {
 func (f *File) line(n int, line []byte, torn *int) error {
 	if n == 1 {
 		if err := json.Unmarshal(line, &f.Header); err != nil {
-			return fmt.Errorf("its first line is not the header of a %s: %w", Kind, decode.FieldError(err))
+			return fmt.Errorf("its first line is not the header of a %s: %w", Kind, blocks.FieldError(err))
 		}
 		if f.Kind != Kind || f.APIVersion != audit.APIVersion {
 			return fmt.Errorf("it is a %q of %q, not a %s of %s", f.Kind, f.APIVersion, Kind, audit.APIVersion)

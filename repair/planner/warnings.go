@@ -48,6 +48,7 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 	if has(repair.ReleaseBlock) && !has(repair.ClaimBlock) {
 		say("releasing an empty block frees a block to claim; the number of available addresses does not change by it")
 	}
+	p.MayFill = nil
 	lose, evicted := 0, 0
 	var bare, cordon []string
 	for i := range p.Steps {

@@ -294,8 +294,6 @@ var manifestResources = map[string]schema.GroupVersionResource{
 	"NetworkPolicy":       {Group: networkingv1.GroupName, Version: "v1", Resource: "networkpolicies"},
 	"ClusterRole":         {Group: rbacv1.GroupName, Version: "v1", Resource: "clusterroles"},
 	"ClusterRoleBinding":  {Group: rbacv1.GroupName, Version: "v1", Resource: "clusterrolebindings"},
-	"Role":                {Group: rbacv1.GroupName, Version: "v1", Resource: "roles"},
-	"RoleBinding":         {Group: rbacv1.GroupName, Version: "v1", Resource: "rolebindings"},
 }
 
 // TestExporterManifestsOnServer: a real API server takes the manifests as they are.
@@ -328,7 +326,7 @@ func TestExporterManifestsOnServer(t *testing.T) {
 		}
 		tried[o.GetKind()]++
 	}
-	want := map[string]int{"ServiceAccount": 1, "ClusterRole": 2, "ClusterRoleBinding": 2, "Role": 2, "RoleBinding": 2, "Deployment": 2, "Service": 2, "NetworkPolicy": 1, "PodDisruptionBudget": 1}
+	want := map[string]int{"ServiceAccount": 1, "ClusterRole": 2, "ClusterRoleBinding": 2, "Deployment": 2, "Service": 2, "NetworkPolicy": 1, "PodDisruptionBudget": 1}
 	if diff := cmp.Diff(want, tried); diff != "" {
 		t.Errorf("objects that were tried (-want +got):\n%s", diff)
 	}

@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/files"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
@@ -189,7 +189,7 @@ func Decode(what, name string, text io.Reader, into any) ([]byte, error) {
 		return nil, fmt.Errorf("reading %s: %w", name, err)
 	}
 	if err := json.Unmarshal(raw, into); err != nil {
-		return nil, fmt.Errorf("reading %s: it is not a %s: %w", name, what, decode.FieldError(err))
+		return nil, fmt.Errorf("reading %s: it is not a %s: %w", name, what, blocks.FieldError(err))
 	}
 	return raw, nil
 }

@@ -1,4 +1,4 @@
-package decode
+package blocks_test
 
 import (
 	"encoding/json"
@@ -42,15 +42,15 @@ func TestFieldError(t *testing.T) {
 		`{"Prefix":true}`:   "Prefix is true or false, not a string",
 		`{"Text":"a", oops`: "invalid character 'o' looking for beginning of object key string",
 	} {
-		if got := FieldError(json.Unmarshal([]byte(doc), &into)); got == nil || got.Error() != want {
+		if got := blocks.FieldError(json.Unmarshal([]byte(doc), &into)); got == nil || got.Error() != want {
 			t.Errorf("%s: %v, want %s", doc, got, want)
 		}
 	}
-	if err := FieldError(nil); err != nil {
+	if err := blocks.FieldError(nil); err != nil {
 		t.Error(err)
 	}
 	wrapped := fmt.Errorf("reading a severity: %w", json.Unmarshal([]byte("5"), new(string)))
-	if got, want := FieldError(wrapped).Error(), "reading a severity: it is a number, not a string"; got != want {
+	if got, want := blocks.FieldError(wrapped).Error(), "reading a severity: it is a number, not a string"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

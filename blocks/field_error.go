@@ -1,4 +1,4 @@
-package decode
+package blocks
 
 import (
 	"cmp"
