@@ -15,6 +15,9 @@ type Answer struct {
 	Rules string `json:"rules"`
 	// Inconclusive says why there is no verdict; everything below is empty then.
 	Inconclusive string `json:"inconclusive,omitempty"`
+	// Demand is what the cluster needs already, and what of it is left under what was
+	// assumed.
+	Demand Demand `json:"demand"`
 	// Today is the headroom of each pool that serves workloads, without what was assumed.
 	Today []Headroom `json:"today"`
 	// Outcome is what comes of what was assumed; nil if nothing was.
@@ -50,11 +53,11 @@ type Headroom struct {
 	// Blocks is how many blocks can be claimed, Addresses how many can be handed out.
 	Blocks    blocks.Count `json:"blocks"`
 	Addresses blocks.Count `json:"addresses"`
-	// Nodes is how many nodes can join and get a block of their own, and NodesLimit what
-	// keeps it from being more.
+	// Nodes is how many nodes can join and get a block of their own after the demand was
+	// served, and NodesLimit what keeps it from being more.
 	Nodes      blocks.Count `json:"nodes"`
 	NodesLimit Limit        `json:"nodesLimit,omitempty"`
-	// Pods is how many pods can start, spread over the nodes as today's are, before one
+	// Pods is how many pods can start then, spread over the nodes as today's are, before one
 	// gets an address of another node's block, or none; and PodsLimit what that one lacks.
 	Pods      blocks.Count `json:"pods"`
 	PodsLimit Limit        `json:"podsLimit,omitempty"`
@@ -66,8 +69,8 @@ type Headroom struct {
 
 // Outcome is what comes of what was assumed.
 type Outcome struct {
-	// Fits is true if each node that joins gets a block in each family, and each pod that
-	// starts an address of its own node's blocks.
+	// Fits is true if the demand of today is served, each node that joins gets a block in
+	// each family, and each pod that starts an address of its own node's blocks.
 	Fits bool `json:"fits"`
 	// WithoutBlock are the nodes that join and get no block, in the order in which they
 	// join.
@@ -92,6 +95,8 @@ type Outcome struct {
 	// Changes are the smallest changes, each by itself, with which it fits; empty if it
 	// does, or if none of the kinds that are tried is enough.
 	Changes []Change `json:"changes,omitempty"`
+
+	demand Demand
 }
 
 // Event is when something happens first.
@@ -99,8 +104,10 @@ type Event struct {
 	// Node is the node that it happens to; empty if the pod comes to none.
 	Node string `json:"node"`
 	// Pod is the number of the pod that it happens with, 1 for the first that starts; 0 if
-	// it is a tunnel's address, or one of today that is assigned again.
-	Pod int `json:"pod"`
+	// it is a tunnel's address, one of today that is assigned again, or of the demand of
+	// today, whose pod Waits names.
+	Pod   int    `json:"pod"`
+	Waits string `json:"waits,omitempty"`
 	// Reason is why the node can claim no block, or the pod gets no address.
 	Reason string `json:"reason"`
 	Limit  Limit  `json:"limit,omitempty"`

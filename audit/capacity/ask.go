@@ -1,6 +1,7 @@
 package capacity
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -36,8 +37,9 @@ func Ask(ctx context.Context, st *state.State, q Scenario) (*Answer, error) {
 	w.stopped = func() bool { return ctx.Err() != nil }
 	answer.Today = headroom(w, q.NodeLabels)
 	answer.Notes = notes(w, &q)
+	r := w.simulate(&q)
+	answer.Demand = r.out.demand
 	if answer.Scenario != nil {
-		r := w.simulate(&q)
 		r.out.Traffic = r.traffic()
 		if !r.out.Fits {
 			r.out.Changes = r.changes()
@@ -74,7 +76,7 @@ func unread(st *state.State) string {
 // is none.
 func unplayable(st *state.State) string {
 	for _, p := range st.Pools {
-		if err := checkBlockBits(p.CIDR, p.BlockSize); err != nil && p.HandsOut() {
+		if err := cmp.Or(checkBlockBits(p.CIDR, p.BlockSize), checkWithin(p.CIDR, p.BlockSize)); err != nil && p.HandsOut() {
 			return fmt.Sprintf("pool %s cannot be simulated: %v", p.Name, err)
 		}
 	}

@@ -159,6 +159,11 @@ func checkBlockSize(cidr netip.Prefix, bits int) error {
 	if err := checkBlockBits(cidr, bits); err != nil {
 		return fmt.Errorf("%w for pool %s", err, cidr)
 	}
+	return checkWithin(cidr, bits)
+}
+
+// checkWithin holds a block size to its pool.
+func checkWithin(cidr netip.Prefix, bits int) error {
 	if bits < cidr.Bits() {
 		return fmt.Errorf("a block of /%d is larger than pool %s", bits, cidr)
 	}

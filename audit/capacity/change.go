@@ -75,22 +75,45 @@ func (r *run) leftLike(p *state.Pool) blocks.Count {
 	return left
 }
 
-// add adds pools like another, of a prefix length. Where no pool selects the nodes, they
-// select all.
-func (r *run) add(like *state.Pool, bits, n int) func(*world) {
+// withPools plays the run again with pools like another, of a prefix length, and returns it
+// if it fits, whatever the pools are called: Calico tries pools in the order of their names.
+func (r *run) withPools(like *state.Pool, bits, n int) (again *run) {
+	for _, name := range []string{"!%d", "~%d"} { // before all others, and after them
+		if again = r.with(r.add(like, bits, n, name)); again == nil {
+			return nil
+		}
+	}
+	return again
+}
+
+// add adds pools like another, of a prefix length and with names of a format. Where no pool
+// selects the nodes, they select all.
+func (r *run) add(like *state.Pool, bits, n int, name string) func(*world) {
 	return func(w *world) {
 		w.pools = slices.Clone(w.pools)
 		for i := range n {
 			bare := *like.Pool
-			bare.Name = fmt.Sprintf("zz-%d", i) // a further pool comes last, whatever it is called
+			bare.Name = fmt.Sprintf(name, i)
 			bare.CIDR = elsewhere(w.pools, bits, like.Family())
 			p := &state.Pool{Pool: &bare, NodeSelection: like.NodeSelection, NamespaceSelection: like.NamespaceSelection}
-			if len(r.short) == 0 {
+			if r.unselected() {
 				p.NodeSelection = &state.Selector{}
 			}
 			w.pools = append(w.pools, p)
 		}
 	}
+}
+
+// unselected reports whether no pool selects the nodes, so that one that is added must not
+// select like another.
+func (r *run) unselected() bool { return len(r.short) == 0 }
+
+// nodesOf names the nodes that a pool which is added like another selects.
+func (r *run) nodesOf(like *state.Pool) string {
+	if r.unselected() {
+		return "all nodes"
+	}
+	return "the same nodes as " + like.Name
 }
 
 // elsewhere returns a CIDR that no pool overlaps, to try a pool with: of the reserved
@@ -131,27 +154,29 @@ func smallest(n int, try func(i int) *run) (least int, found *run) {
 	return least, runs[least]
 }
 
-// widerChange finds the smallest pool. A larger one, which Calico tries last, changes
-// nothing before the smaller is full.
+// widerChange finds the smallest pool.
 func (r *run) widerChange(p *state.Pool) []Change {
-	i, again := smallest(min(maxBits+1, p.BlockSize-4), func(i int) *run { return r.with(r.add(p, p.BlockSize-i, 1)) })
+	i, again := smallest(min(maxBits+1, p.BlockSize-4), func(i int) *run { return r.withPools(p, p.BlockSize-i, 1) })
 	if again == nil {
 		return nil
 	}
 	return []Change{{
 		Kind: "prefix", Pool: p.Name, Left: again.leftLike(p),
-		Title: fmt.Sprintf("add a pool of /%d or larger (%s of /%d), for the same nodes as %s", p.BlockSize-i, phrase.PluralCount(blocks.PowerOfTwo(i), "block"), p.BlockSize, p.Name),
+		Title: fmt.Sprintf("add a pool of /%d or larger (%s of /%d), for %s", p.BlockSize-i, phrase.PluralCount(blocks.PowerOfTwo(i), "block"), p.BlockSize, r.nodesOf(p)),
 	}}
 }
 
 func (r *run) morePoolsChange(p *state.Pool) []Change {
-	i, again := smallest(maxPools, func(i int) *run { return r.with(r.add(p, p.CIDR.Bits(), i+1)) })
+	i, again := smallest(maxPools, func(i int) *run { return r.withPools(p, p.CIDR.Bits(), i+1) })
 	if again == nil {
 		return nil
 	}
 	title := fmt.Sprintf("add a second pool of /%d like %s", p.CIDR.Bits(), p.Name)
 	if i > 0 {
 		title = fmt.Sprintf("add %d pools of /%d like %s", i+1, p.CIDR.Bits(), p.Name)
+	}
+	if r.unselected() {
+		title += ", for " + r.nodesOf(p)
 	}
 	return []Change{{Kind: "pools", Pool: p.Name, Left: again.leftLike(p), Title: title}}
 }
@@ -186,7 +211,7 @@ const maxLimit = 64
 // the lowest that no node reaches, for a higher one changes nothing. So it is played once,
 // under the highest.
 func (r *run) limitChange() []Change {
-	e := cmp.Or(r.out.FirstRefusal, r.out.FirstBorrow)
+	e := cmp.Or(r.out.demand.First, r.out.FirstRefusal, r.out.FirstBorrow)
 	if e == nil || e.Limit != LimitBlocksOfNode {
 		return nil
 	}

@@ -1,11 +1,14 @@
 package capacity
 
 import (
+	"container/heap"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/calico-audit/calico-audit/audit/state"
 )
 
 // Holdings lists all blocks with their free addresses, and all affinities.
@@ -38,4 +41,37 @@ func (a *Allocator) Owned() map[netip.Prefix]string {
 		out[cidr] = b.owner.String()
 	}
 	return out
+}
+
+// Play returns an Allocator in the world of a scenario, and for each pod that starts in it,
+// one after the other, the addresses that it asks for.
+func Play(st *state.State, q Scenario) (*Allocator, [][]Request, error) {
+	w, err := assume(st, &q)
+	if err != nil {
+		return nil, nil, err
+	}
+	w.kinds, w.stopped = newKinds(st), func() bool { return false }
+	r := &run{world: w, q: &q, a: w.allocator(), out: &Outcome{}, nodes: map[string]*NodeOutcome{}}
+	r.rebuild()
+	var pods [][]Request
+	add := func(node string, k *kind) {
+		var all []Request
+		for _, f := range k.families {
+			all = append(all, r.request(node, k, f))
+		}
+		pods = append(pods, all)
+	}
+	for _, name := range w.joining {
+		for range q.podsPerNode() {
+			add(name, w.kinds.usual)
+		}
+	}
+	shares := w.spread(q.podsPerNode())
+	for range min(q.Pods, q.Pods*len(shares)) {
+		h := shares[0]
+		h.given++
+		heap.Fix(&shares, 0)
+		add(h.node, h.kind)
+	}
+	return r.a, pods, nil
 }

@@ -20,15 +20,18 @@ func headroom(w *world, labels map[string]string) []Headroom {
 			Pool: p.Name, CIDR: p.CIDR, Family: p.Family(), BlockSize: p.BlockSize,
 			Blocks: p.Slots.Allocatable, Addresses: p.Addrs.Available,
 		}
-		h.joins(st, p, labels)
-		h.starts(w, p)
+		beside := func(cidr netip.Prefix) bool { return !p.CIDR.Overlaps(cidr) } // which decides nothing in it
+		a := newAllocator(st, []*state.Pool{p}, st.IPAM, w.starts, beside)
+		h.joins(st, p, labels, blocks.CountOf(serveFrom(a, st, p)))
+		h.starts(w, p, a)
 		out = append(out, h)
 	}
 	return out
 }
 
-// joins says how many nodes can still join: each claims one block with its first pod.
-func (h *Headroom) joins(st *state.State, p *state.Pool, labels map[string]string) {
+// joins says how many nodes can still join after others took blocks: each claims one block
+// with its first pod.
+func (h *Headroom) joins(st *state.State, p *state.Pool, labels map[string]string, taken blocks.Count) {
 	switch {
 	case p.SelectorError() != nil || !p.SelectsNode(newNode("new-1", labels)):
 		h.NodesLimit = LimitSelector
@@ -37,7 +40,10 @@ func (h *Headroom) joins(st *state.State, p *state.Pool, labels map[string]strin
 		h.NodesLimit = LimitNotAutomatic
 		return
 	}
-	h.Nodes, h.NodesLimit = h.Blocks, LimitBlocks
+	h.NodesLimit = LimitBlocks
+	if h.Blocks.Cmp(taken) > 0 {
+		h.Nodes = h.Blocks.Sub(taken)
+	}
 	if h.Blocks.IsZero() && !p.Slots.Reserved.IsZero() {
 		h.NodesLimit = LimitReservations
 	}
@@ -61,14 +67,12 @@ func (f *filling) Sooner(o *filling) bool { return f.before(f.at, &o.share, o.at
 // starts says how many pods can start before the first has no room in its own node's
 // blocks. Only what happens at the end of each block is simulated, so that a pool of any
 // size takes no longer than its blocks.
-func (h *Headroom) starts(w *world, p *state.Pool) {
+func (h *Headroom) starts(w *world, p *state.Pool, a *Allocator) {
 	all := usersOf(w.today, p)
 	if len(all) == 0 {
 		h.PodsLimit = LimitSelector
 		return
 	}
-	beside := func(cidr netip.Prefix) bool { return !p.CIDR.Overlaps(cidr) } // which decides nothing in it
-	a := newAllocator(w.today, []*state.Pool{p}, w.today.IPAM, w.starts, beside)
 	heap.Init(&all)
 	for !w.stopped() {
 		f := all[0]

@@ -32,8 +32,8 @@ type run struct {
 	first Limit
 }
 
-// simulate plays what is assumed: what has to start again first, then nodes that join, one
-// after the other and each with its pods, then further pods.
+// simulate plays what is assumed: what has to start again first, then the demand of today,
+// then nodes that join, one after the other and each with its pods, then further pods.
 func (w *world) simulate(q *Scenario) *run {
 	if w.kinds == nil {
 		w.kinds = newKinds(w.today)
@@ -41,6 +41,7 @@ func (w *world) simulate(q *Scenario) *run {
 	r := &run{world: w, q: q, a: w.allocator(), out: &Outcome{Pools: []PoolOutcome{}}, nodes: map[string]*NodeOutcome{}}
 	r.rebuild()
 	moved := r.remove()
+	r.serve()
 	for _, name := range w.joining {
 		if r.over() {
 			break
@@ -80,7 +81,9 @@ func (r *run) homeless(pods int) {
 // known not to fit and no more was asked.
 func (r *run) over() bool { return r.stopped() || r.trial && !r.fits() }
 
-func (r *run) fits() bool { return len(r.out.WithoutBlock)+r.out.Borrowed+r.out.Refused == 0 }
+func (r *run) fits() bool {
+	return len(r.out.WithoutBlock)+r.out.Borrowed+r.out.Refused == 0 && r.out.demand.served()
+}
 
 // podsPerNode is 1 where nothing else is said: a node's first pod makes it claim a block.
 func (q *Scenario) podsPerNode() int { return cmp.Or(q.PodsPerNode, 1) }
@@ -205,26 +208,34 @@ func (r *run) assign(q Request) Assigned {
 func (r *run) pod(node string, k *kind) bool {
 	r.out.Started++
 	r.node(node).Started++
-	if len(k.families) == 0 {
-		r.record(node, r.out.Started, refused(LimitSelector, "no pool gives addresses to pods that ask for none"))
+	all, failed := r.addresses(node, k)
+	if failed != nil {
+		r.record(node, r.out.Started, *failed)
 		return false
 	}
-	var all []Assigned
+	for _, got := range all {
+		r.record(node, r.out.Started, got)
+	}
+	return true
+}
+
+// addresses assigns a pod an address of each family; if one fails, it gets none.
+func (r *run) addresses(node string, k *kind) (all []Assigned, failed *Assigned) {
+	if len(k.families) == 0 {
+		got := refused(LimitSelector, "no pool gives addresses to pods that ask for none")
+		return nil, &got
+	}
 	for _, f := range k.families {
 		got := r.assign(r.request(node, k, f))
 		if !got.Addr.IsValid() {
 			for _, have := range all { // the CNI plugin gives the other family's back
 				r.a.Release(have.Block, have.Addr)
 			}
-			r.record(node, r.out.Started, got)
-			return false
+			return nil, &got
 		}
 		all = append(all, got)
 	}
-	for _, got := range all {
-		r.record(node, r.out.Started, got)
-	}
-	return true
+	return all, nil
 }
 
 func (r *run) request(node string, k *kind, f blocks.Family) Request {
@@ -262,9 +273,8 @@ func (r *run) record(node string, pod int, got Assigned) {
 		if from, last := got.Owner.Node(), len(n.From)-1; from != "" && (last < 0 || n.From[last] != from) && !slices.Contains(n.From, from) {
 			n.From = append(n.From, from)
 		}
-	case got.Claimed:
-		n.Claimed = append(n.Claimed, got.Block)
 	}
+	r.claimed(node, got)
 }
 
 func (r *run) node(name string) *NodeOutcome {

@@ -404,13 +404,13 @@ func (st *Remedies) evaluateHolder(c *Consolidation, spare map[blocks.Family]int
 	if n == nil {
 		return
 	}
-	room := st.unusedOfAnyPod(n, c.Block)
+	fits := st.unusedOfAnyPod(n, c.Block)
 	if takesPods(h) {
 		spare[f] -= st.unusedOfAnyPod(n, nil)
 	}
 	if !st.noneLeft(n) {
-		daemons = min(daemons, room-1) // it claims a block when its own are full
-	} else if room -= 1; room < daemons {
+		daemons = min(daemons, fits-1) // it claims a block when its own are full
+	} else if fits -= 1; fits < daemons {
 		c.bar(netip.Addr{}, "%s keeps no other block with a free address", c.Holder)
 	}
 	var comes *Move
@@ -420,11 +420,11 @@ func (st *Remedies) evaluateHolder(c *Consolidation, spare map[blocks.Family]int
 			break
 		}
 	}
-	last := room <= daemons
+	last := fits <= daemons
 	switch {
-	case comes == nil || !last && (room >= len(c.Moves) || spare[f] < len(c.Moves)):
+	case comes == nil || !last && (fits >= len(c.Moves) || spare[f] < len(c.Moves)):
 		if takesPods(h) {
-			spare[f] += room
+			spare[f] += fits
 		}
 	case comes.Pod.Placement.ToleratesCordon():
 		c.bar(comes.Addr, "%s", st.ignoresCordons(comes.Pod, []string{c.Holder}))
@@ -441,8 +441,8 @@ func (st *Remedies) evaluateDaemon(c *Consolidation, m Move, number int) {
 	h := st.NodeState(m.Pod.Node)
 	for f := range m.demand().families {
 		if n := h.StatusOf(f); n != nil && st.noneLeft(n) {
-			if room := st.unusedOfAnyPod(n, c.Block); f == c.Block.Family() && number > room || room == 0 && st.lender(m, f) != h.Name {
-				c.bar(m.Addr, "pod %s of a DaemonSet starts on %s again, which has room for %d %s in its other blocks", m.Pod.FullName(), h.Name, room, phrase.One(room, f.String()+" address", f.String()+" addresses"))
+			if fits := st.unusedOfAnyPod(n, c.Block); f == c.Block.Family() && number > fits || fits == 0 && st.lender(m, f) != h.Name {
+				c.bar(m.Addr, "pod %s of a DaemonSet starts on %s again, which has room for %d %s in its other blocks", m.Pod.FullName(), h.Name, fits, phrase.One(fits, f.String()+" address", f.String()+" addresses"))
 			}
 		}
 	}

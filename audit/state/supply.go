@@ -146,6 +146,15 @@ func (c *supply) count() {
 			}
 		}
 	})
+	asking := map[*Pool][]string{} // nodes with a pod that asks for the pool, which need not select them
+	for _, w := range slices.DeleteFunc(slices.Clone(c.st.Workloads), func(w *blocks.Workload) bool { return w.Node == "" }) {
+		for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+			asked, _ := c.st.RequestedPools(w, f)
+			for _, p := range asked {
+				asking[p] = append(asking[p], w.Node)
+			}
+		}
+	}
 	for _, p := range c.st.Pools {
 		if unknown || slices.ContainsFunc(c.st.Pools, func(q *Pool) bool { return q != p && q.CIDR.Overlaps(p.CIDR) }) {
 			c.lacking[p] = true // its slots may be another block's, or another pool's
@@ -158,8 +167,13 @@ func (c *supply) count() {
 			}
 		}
 		need := 0
+		claims := asking[p]
 		for i := range p.selected.all() {
-			if !holds[c.st.NodeStates[i].Name] {
+			claims = append(claims, c.st.NodeStates[i].Name)
+		}
+		for _, name := range claims {
+			if !holds[name] {
+				holds[name] = true
 				need++
 			}
 		}

@@ -56,6 +56,10 @@ func (p *printer) capacity(r *CapacityReport) {
 		p.wrap("  ", 2, r.Inconclusive)
 		return
 	}
+	if lines := DemandLines(r); len(lines) > 0 {
+		p.section("SERVED FIRST")
+		p.wrapAll("  ", 4, lines)
+	}
 	p.section("HEADROOM TODAY, BY THE ALLOCATOR OF CALICO " + r.Rules)
 	p.grid(HeadroomTable(r), 2)
 	if o := r.Outcome; o != nil {
@@ -168,6 +172,37 @@ func ScenarioText(q *capacity.Scenario) string {
 	return strings.Join(out, "; ")
 }
 
+// DemandLines say what is served before anything that is assumed, and what of it is left.
+func DemandLines(r *CapacityReport) (out []string) {
+	d := &r.Demand
+	if d.Pods > 0 {
+		out = append(out, phrase.PluralVerb(d.Pods, "pod", "waits", "wait")+" for an address"+leftOf(d.PodsLeft, "gets no address of its node's blocks", "get no address of their nodes' blocks")+".")
+	}
+	if d.Nodes > 0 {
+		text := phrase.PluralVerb(d.Nodes, "existing node", "has no block of its own", "have no block of their own") + leftOf(len(d.NodesLeft), "gets none", "get none")
+		if len(d.NodesLeft) > 0 {
+			text += ": " + CutNames(d.NodesLeft, capacityNodes, "… %d more")
+		}
+		out = append(out, text+".")
+	}
+	if d.First != nil {
+		who := "node " + d.First.Node
+		if d.First.Waits != "" {
+			who = "pod " + d.First.Waits + " on " + d.First.Node
+		}
+		out = append(out, fmt.Sprintf("It begins with %s: %s.", who, d.First.Reason))
+	}
+	return out
+}
+
+// leftOf says how many of a number are not served.
+func leftOf(n int, one, many string) string {
+	if n == 0 {
+		return ", and there is room for all"
+	}
+	return fmt.Sprintf(", and %d %s", n, phrase.One(n, one, many))
+}
+
 // OutcomeLines say what comes of what is assumed.
 func OutcomeLines(r *CapacityReport) (out []string) {
 	o := r.Outcome
@@ -177,6 +212,8 @@ func OutcomeLines(r *CapacityReport) (out []string) {
 		add("It fits: every node that joins gets a block of its own, and every pod that starts an address of its node's blocks.")
 	case o.Fits:
 		add("It fits: every pod that starts gets an address of its node's blocks.")
+	case o.Borrowed+o.Refused+len(o.WithoutBlock) == 0:
+		add("It does not fit, because there is no room for all pods and nodes that are served first.")
 	default:
 		add("It does not fit.")
 	}

@@ -42,15 +42,19 @@ func (r *FleetFit) String() string {
 func (r *CapacityReport) of() *audit.ReportCluster { return &r.Cluster }
 func (r *CapacityReport) whole() bool              { return r.Complete && r.Inconclusive == "" }
 
-// worst is an error where pods get no address or their traffic is dropped, and a warning
-// where they borrow, or where the next node gets no block.
+// worst is an error where pods get no address, those that wait now included, or their traffic
+// is dropped, and a warning where they borrow, or where the next node gets no block.
 func (r *CapacityReport) worst() state.Severity {
 	switch o := r.Outcome; {
-	case o == nil && r.Inconclusive == "" && r.joins() == 0, r.Inconclusive != "":
+	case r.Inconclusive != "":
+		return state.Warning
+	case r.Demand.PodsLeft > 0:
+		return state.Error
+	case o == nil && r.joins() == 0:
 		return state.Warning
 	case o == nil || o.Fits:
 		return 0
-	case o.Refused > 0 || o.Traffic == nil || o.Traffic.Outcome != "delivered":
+	case o.Refused > 0 || o.Borrowed > 0 && (o.Traffic == nil || o.Traffic.Outcome != "delivered"):
 		return state.Error
 	}
 	return state.Warning
@@ -90,15 +94,18 @@ func (r *CapacityReport) joins() int {
 
 func (r *CapacityReport) numbers() []int {
 	if o := r.Outcome; o != nil {
-		return []int{o.Refused, o.Borrowed, len(o.WithoutBlock)}
+		return []int{r.Demand.PodsLeft, o.Refused, o.Borrowed, len(o.WithoutBlock)}
 	}
-	return []int{-r.joins()}
+	return []int{r.Demand.PodsLeft, -r.joins()}
 }
 
 // shownPools is how many pools a cluster's line names.
 const shownPools = 3
 
 func (r *CapacityReport) lines() (out []string) {
+	if d := &r.Demand; d.PodsLeft+len(d.NodesLeft) > 0 {
+		out = DemandLines(r)[:1]
+	}
 	switch o := r.Outcome; {
 	case r.Inconclusive != "":
 		return []string{r.Inconclusive}

@@ -63,7 +63,7 @@ var markdown = template.Must(template.New("").Funcs(TemplateFuncs).Funcs(templat
 
 	"codes": codes, "outcome": OutcomeText, "totals": resultTotals,
 
-	"scenario": ScenarioText, "outcomes": OutcomeLines, "ways": ChangeLines, "headroom": HeadroomTable, "poolsAfter": PoolsTable,
+	"scenario": ScenarioText, "outcomes": OutcomeLines, "served": DemandLines, "ways": ChangeLines, "headroom": HeadroomTable, "poolsAfter": PoolsTable,
 	"nodesAfter": func(o *capacity.Outcome) *Table { return NodesTable(o, ticketSteps) },
 
 	"changes": diffRuns, "change": changeTitle, "diffTotals": diffTotals, "alike": func(g []audit.DiffFinding) []diffAlike { return alikeChanges(g, diffShown) }, "diffCounts": diffCounts,

@@ -23,7 +23,7 @@ type capacityContent struct {
 	still
 	*view.CapacityReport
 	Source, Taken, Scenario string
-	Lines, Changes          []string
+	Served, Lines, Changes  []string
 	Headroom, Nodes, Pools  *view.Table
 	More                    int
 	Charts                  []chart
@@ -40,6 +40,9 @@ func newCapacityContent(r *view.CapacityReport, o view.Options) *capacityContent
 		CapacityReport: r, Source: o.Source, Taken: phrase.Time(r.Cluster.TakenAt.Time),
 	}
 	c.Headroom, c.Heading = view.HeadroomTable(r), "What still fits"
+	if r.Inconclusive == "" {
+		c.Served = view.DemandLines(r)
+	}
 	switch out := r.Outcome; {
 	case r.Inconclusive != "":
 		c.Heading = "Inconclusive"
