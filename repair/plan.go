@@ -154,6 +154,17 @@ type Plan struct {
 	Digest string `json:"digest,omitempty"`
 }
 
+// Unapplicable explains why no run can apply the plan; empty if one may.
+func (p *Plan) Unapplicable() string {
+	switch {
+	case p.Cluster.GUID == "":
+		return "the cluster does not say which it is (no clusterGUID in ClusterInformation was read)"
+	case p.CreatedAt.IsZero():
+		return "it is not known when the cluster was read (--at says it)"
+	}
+	return ""
+}
+
 // OfFiles reports whether the plan was made of files. Its time is then the newest that
 // the files name, and no observation of the cluster.
 func (p *Plan) OfFiles() bool { return p.Cluster.Datastore == "files" }

@@ -64,7 +64,7 @@ func (r *run) serve() {
 				r.a.Release(got.Block, got.Addr)
 			}
 			r.claimed(h.Name, got)
-			if outOfRoom(got, h.Name) && !slices.Contains(d.NodesLeft, h.Name) {
+			if noneLeft(got, h.Name) && !slices.Contains(d.NodesLeft, h.Name) {
 				d.NodesLeft = append(d.NodesLeft, h.Name)
 				r.left(&Event{Node: h.Name, Reason: got.Reason, Limit: got.Limit})
 			}
@@ -91,9 +91,9 @@ func (r *run) serve() {
 	}
 }
 
-// outOfRoom reports whether a node got no block because none was left. One that may claim
+// noneLeft reports whether a node got no block because none was left. One that may claim
 // none, whatever is left, takes none from others.
-func outOfRoom(got Assigned, node string) bool {
+func noneLeft(got Assigned, node string) bool {
 	return !got.Own(node) && (got.Limit == LimitBlocks || got.Limit == LimitAddresses || got.Limit == LimitReservations)
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -121,12 +122,24 @@ func Explain(st *state.State, r *audit.Result, q Query) (*Explanation, error) {
 	for _, c := range x.matches(q) {
 		s := c.explain()
 		s.Diagnoses = diagnosesOf(&s, rep.Diagnoses)
+		leadOn(s.Findings, q.Text, s.Subject.ID())
+		leadOn(s.Related, q.Text, s.Subject.ID())
 		e.Subjects = append(e.Subjects, s)
 	}
 	if len(e.Subjects) == 0 {
 		return nil, x.notFound(q)
 	}
 	return e, nil
+}
+
+// leadOn replaces the next step of findings if it explains what is explained already: the
+// documentation of the check says how to go on.
+func leadOn(fs []audit.Finding, explained ...string) {
+	for i := range fs {
+		if slices.ContainsFunc(explained, func(s string) bool { return fs[i].Fix.Command == "calico-audit explain "+phrase.Arg(s) }) {
+			fs[i].Fix = audit.Look("calico-audit explain " + fs[i].Check)
+		}
+	}
 }
 
 // diagnosesOf returns the diagnoses that explain findings about a subject, or beside it.

@@ -73,7 +73,9 @@ func fixtures(t *testing.T) (out []*fixture) {
 }
 
 // live reports whether a cluster here can be in the state: Whereabouts is not installed.
-func (f *fixture) live() bool { return !strings.HasPrefix(f.check, "whereabouts/") && f.check != "config/migration" }
+func (f *fixture) live() bool {
+	return !strings.HasPrefix(f.check, "whereabouts/") && f.check != "config/migration"
+}
 
 // report is the report of the state as it is drawn.
 func (f *fixture) report() *audit.Report {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/explain"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -213,5 +214,42 @@ func TestFingerprintsDiffer(t *testing.T) {
 	}
 	if found < 1000 {
 		t.Errorf("only %d findings", found)
+	}
+}
+
+// TestExplainDoesNotLoop: no next step of an explanation is the command that explains the
+// same, over all states that the checks and the plans are tried on and the examples.
+func TestExplainDoesNotLoop(t *testing.T) {
+	followed := 0
+	for name, read := range drawnStates(t) {
+		st := state.New(read(), state.Options{})
+		r := audit.Run(st, checks.All)
+		for i := range r.Findings {
+			asked, explains := strings.CutPrefix(r.Findings[i].Fix.Command, "calico-audit explain ")
+			if !explains || strings.Contains(asked, "'") {
+				continue
+			}
+			q, err := explain.ParseQuery(asked, "")
+			if err != nil {
+				t.Errorf("%s: next: explain %s: %v", name, asked, err)
+				continue
+			}
+			e, err := explain.Explain(st, r, q)
+			if err != nil {
+				t.Errorf("%s: next: explain %s: %v", name, asked, err)
+				continue
+			}
+			followed++
+			for _, s := range e.Subjects {
+				for _, f := range slices.Concat(s.Findings, s.Related) {
+					if f.Fix.Command == "calico-audit explain "+asked {
+						t.Errorf("%s: explain %s: next of %s: %s", name, asked, f.Check, f.Fix.Command)
+					}
+				}
+			}
+		}
+	}
+	if followed < 200 {
+		t.Errorf("only %d next steps explain something", followed)
 	}
 }

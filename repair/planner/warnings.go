@@ -36,11 +36,8 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 	if len(p.Steps) == 0 {
 		return out
 	}
-	switch {
-	case st.Cluster.GUID == "":
-		say("the cluster does not say which it is (no clusterGUID in ClusterInformation was read): this plan can be looked at, and not be applied")
-	case st.Cluster.TakenAt.IsZero():
-		say("it is not known when the cluster was read: this plan can be looked at, and not be applied (--at says it)")
+	if why := p.Unapplicable(); why != "" {
+		say("%s: this plan can be looked at, and not be applied", why)
 	}
 	if reason := repair.NewerThanKnown(st); reason != "" && p.Request.AllowNewer {
 		say("%s; you let that pass: what newer releases keep in these objects is kept, and what they mean by it is not heeded", reason)

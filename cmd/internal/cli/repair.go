@@ -326,6 +326,9 @@ func (r *repairCommand) next(plan *repair.Plan) []view.NextStep {
 	if len(plan.Steps) == 0 {
 		return []view.NextStep{{Text: "Nothing was written, and there are no steps to apply."}}
 	}
+	if why := plan.Unapplicable(); why != "" {
+		return []view.NextStep{{Text: "Nothing was written, and this plan cannot be applied: " + why + "."}}
+	}
 	n := applyNext(plan)
 	if r.out == "" {
 		n.Text = "Nothing was written. To apply the plan, keep it first:"
