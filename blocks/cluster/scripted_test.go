@@ -205,6 +205,29 @@ func TestStaleIsAGap(t *testing.T) {
 	wants("caught up", 0)
 }
 
+// TestStaleReasonIsTheLatest: the reason of a gap rests while the server's answers are alike,
+// and follows an answer with another status code; a connection that breaks says less.
+func TestStaleReasonIsTheLatest(t *testing.T) {
+	k := &reflector{stalled: "not current since then"}
+	answer := func(code int32) error { return &StatusError{Code: code} }
+	for i, step := range []struct {
+		trouble error
+		want    string
+	}{
+		{errEnded, "the API server ended the watch"},
+		{errSlow, errSlow.Error()},
+		{answer(503), "the API server answered 503 Service Unavailable"},
+		{errSlow, "the API server answered 503 Service Unavailable"},
+		{answer(401), "the API server answered 401 Unauthorized"},
+		{&StatusError{Code: 401, Message: "again"}, "the API server answered 401 Unauthorized"},
+		{nil, "the API server answered 401 Unauthorized"},
+	} {
+		if k.trouble = step.trouble; k.staleness() != "not current since then: "+step.want {
+			t.Errorf("step %d: %s, want %s", i, k.staleness(), step.want)
+		}
+	}
+}
+
 // TestBookmarksThatStandStill: a kind that rests is listed again if its bookmarks stop
 // reaching what lists show, as they do when its stream is held up; but not where they never
 // did in time, because nothing makes the datastore report its progress.

@@ -100,15 +100,14 @@ func (w *Watch) missing() []blocks.Gap {
 }
 
 // staleness says since when objects have not been known to be current, and why it was
-// when that was noticed, so that the words rest. Only what tells more takes its place: what
-// keeps a watch that has ended from being begun again, and the server's answer after a
-// connection that broke.
+// when that was noticed, so that the words rest. It is replaced by the reason why a watch
+// that has ended cannot begin again, and by an answer of the server with another status code.
 func (k *reflector) staleness() string {
 	if k.stalled == "" {
 		k.stalled, k.why = k.since(), nil
 	}
 	why := cmp.Or(k.trouble, k.doubt)
-	if why != nil && (k.why == nil || errors.Is(k.why, errEnded) || codeOf(k.why) == 0 && codeOf(why) != 0) {
+	if why != nil && (k.why == nil || errors.Is(k.why, errEnded) || codeOf(why) != 0 && codeOf(why) != codeOf(k.why)) {
 		k.why = why
 	}
 	if k.why == nil {
