@@ -42,7 +42,9 @@ func NewReport(st *state.State, r *Result) *Report {
 		rep.Summary.Allocations += b.Used
 	}
 	for _, p := range st.Pools {
+		placed, unplaced := st.UnreadInPool(p)
 		rep.Pools = append(rep.Pools, PoolReport{
+			UnreadableBlocks: placed, UnplacedBlocks: unplaced,
 			Name: p.Name, CIDR: p.CIDR.String(), BlockSize: p.BlockSize, Disabled: p.Disabled, Addresses: p.Addrs,
 			Blocks:       PoolBlocksReport{Slots: p.Slots, Reclaimable: p.Reclaimable, Needed: p.Needed},
 			Reservations: reservationsIn(st, p),
@@ -57,7 +59,7 @@ func NewReport(st *state.State, r *Result) *Report {
 }
 
 func nodeReport(h *state.NodeState, st *state.State) NodeReport {
-	n := NodeReport{Name: h.Name, Blocks: []string{}, Borrowed: len(h.Borrowed), Lent: len(h.Lent)}
+	n := NodeReport{Name: h.Name, Blocks: []string{}, Borrowed: len(h.Borrowed), Lent: len(h.Lent), UnreadableBlocks: st.UnreadOfNode(h.Name)}
 	if _, unread := st.Missing(blocks.Nodes); h.Node == nil && !unread {
 		n.Missing = true
 	}

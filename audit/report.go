@@ -140,6 +140,11 @@ type PoolReport struct {
 	Blocks    PoolBlocksReport `json:"blocks"`
 	// Reservations are the parts of the pool that IPReservations cover.
 	Reservations []string `json:"reservations,omitempty"`
+	// UnreadableBlocks counts the blocks that could not be decoded and lie in the pool, and
+	// UnplacedBlocks those that lie in some pool: their CIDR could not be decoded either.
+	// Their addresses are in no number of the pool.
+	UnreadableBlocks int `json:"unreadableBlocks,omitempty"`
+	UnplacedBlocks   int `json:"unplacedBlocks,omitempty"`
 	// Runway says when blocks and addresses run out; nil where no past was read.
 	Runway *runway.Pool `json:"runway,omitempty"`
 }
@@ -177,4 +182,7 @@ type NodeReport struct {
 	// counts those addresses.
 	LentTo []string `json:"lentTo"`
 	Lent   int      `json:"lent"`
+	// UnreadableBlocks counts the blocks that could not be decoded and that the node owns or
+	// may own. They are in no number of the node.
+	UnreadableBlocks int `json:"unreadableBlocks,omitempty"`
 }

@@ -30,7 +30,7 @@ var borrowReads = []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes, b
 var (
 	poolGroup = Group{
 		Title: "Pools", prefix: exporterPrefix, stable: true,
-		About: "Each pool has all of these. Counts of IPv6 pools may be larger than the 53 bits that a sample holds exactly; " +
+		About: "Each pool has all of these, but for those that a block that cannot be decoded would change. Counts of IPv6 pools may be larger than the 53 bits that a sample holds exactly; " +
 			"such a sample is the nearest number that it can hold, so that ratios are good and small differences are not. " +
 			"`/report.json` has every digit.",
 	}
@@ -75,7 +75,7 @@ var (
 	nodeGroup = Group{
 		Title: "Nodes", prefix: exporterPrefix, stable: true,
 		About: "The series with a label `node` can be switched off with `--node-metrics=false`. A node has series for the pools that serve its pods " +
-			"and for those in which it has anything; hosts that own blocks and are no node are among them. `ippool=\"none\"` is what lies outside all pools.",
+			"and for those in which it has anything; hosts that own blocks and are no node are among them. Series that a block that cannot be decoded would change are absent. `ippool=\"none\"` is what lies outside all pools.",
 	}
 	nodeBlocks   = nodeGroup.gauge("node_blocks", "blocks", "Blocks that the node owns; node=\"none\" has those that no node owns.", "node", "ippool").with(blocks.Pools, blocks.Blocks)
 	nodeEmpty    = nodeGroup.gauge("node_empty_blocks", "blocks", "Blocks that the node owns and that hold no allocation.", "node", "ippool").with(blocks.Pools, blocks.Blocks)

@@ -46,7 +46,15 @@ func (s samples) addNumbers(st *state.State, r *audit.Report, nodes bool) {
 	n.add(datastoreIsLocked, number(st.Info.Locked))
 }
 
+// addIf is add for a number that no block that could not be decoded would change.
+func (s *numbers) addIf(known bool, f *Family, value float64, labels ...string) {
+	if known {
+		s.add(f, value, labels...)
+	}
+}
+
 func (s *numbers) pools() {
+	all := len(s.state.Unreadable(blocks.Blocks)) == 0
 	borrowed := map[*state.Pool]int{}
 	for _, b := range s.state.Borrows {
 		borrowed[b.Block.Pool]++
@@ -58,18 +66,21 @@ func (s *numbers) pools() {
 		}
 		seen[p.Name] = true
 		family := p.Family().String()
+		placed, unplaced := s.state.UnreadInPool(p)
+		claimed := unplaced == 0
+		taken := claimed && placed == 0
 		s.add(poolInfo, 1, p.Name, family, p.CIDR.String(), strconv.Itoa(p.BlockSize), strconv.FormatBool(p.ServesWorkloads() && p.Automatic))
 		s.add(poolCapacity, p.Addrs.Capacity.Float(), p.Name, family)
-		s.add(poolInUse, p.Addrs.InUse.Float(), p.Name, family)
+		s.addIf(taken, poolInUse, p.Addrs.InUse.Float(), p.Name, family)
 		s.add(poolReserved, p.Addrs.Reserved.Float(), p.Name, family)
-		s.add(poolAvailable, p.Addrs.Available.Float(), p.Name, family)
-		s.add(poolBorrowed, float64(borrowed[p]), p.Name, family)
+		s.addIf(taken, poolAvailable, p.Addrs.Available.Float(), p.Name, family)
+		s.addIf(taken, poolBorrowed, float64(borrowed[p]), p.Name, family)
 		for i, n := range []blocks.Count{p.Slots.Claimed, p.Slots.Free, p.Slots.Reserved} {
-			s.add(poolBlocks, n.Float(), p.Name, family, slotStates[i])
+			s.addIf(claimed, poolBlocks, n.Float(), p.Name, family, slotStates[i])
 		}
-		s.add(poolAllocatable, p.Slots.Allocatable.Float(), p.Name, family)
-		s.add(poolReclaimable, p.Reclaimable.Float(), p.Name, family)
-		s.add(poolNeeded, p.Needed.Float(), p.Name, family)
+		s.addIf(taken || claimed && !blocks.CalicoAtLeast(s.state.Cluster.CalicoVersion, 3, 32), poolAllocatable, p.Slots.Allocatable.Float(), p.Name, family)
+		s.addIf(all, poolReclaimable, p.Reclaimable.Float(), p.Name, family)
+		s.addIf(all, poolNeeded, p.Needed.Float(), p.Name, family)
 	}
 }
 
@@ -94,7 +105,7 @@ func (s *numbers) nodesWithoutBlock() {
 		}
 	}
 	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
-		s.add(nodesWithout, float64(without[f]), f.String())
+		s.addIf(without[f] == 0 || len(s.state.Unreadable(blocks.Blocks)) == 0, nodesWithout, float64(without[f]), f.String())
 	}
 }
 
@@ -112,18 +123,24 @@ func (s *numbers) nodes() {
 	order := slices.SortedFunc(maps.Keys(shares), func(a, b place) int {
 		return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.pool, b.pool))
 	})
+	all := len(s.state.Unreadable(blocks.Blocks)) == 0
 	for _, at := range order {
 		n := shares[at]
-		s.add(nodeBlocks, float64(n.blocks), at.node, at.pool)
-		s.add(nodeEmpty, float64(n.empty), at.node, at.pool)
-		s.add(nodeBorrowed, float64(n.borrowed), at.node, at.pool)
-		s.add(nodeLent, float64(n.lent), at.node, at.pool)
-		s.add(nodeInUse, float64(n.own), at.node, at.pool, "self")
+		node := at.node
+		if node == noNode {
+			node = ""
+		}
+		own := all || s.state.UnreadOfNode(node) == 0
+		s.addIf(own, nodeBlocks, float64(n.blocks), at.node, at.pool)
+		s.addIf(own, nodeEmpty, float64(n.empty), at.node, at.pool)
+		s.addIf(all, nodeBorrowed, float64(n.borrowed), at.node, at.pool)
+		s.addIf(own, nodeLent, float64(n.lent), at.node, at.pool)
+		s.addIf(own, nodeInUse, float64(n.own), at.node, at.pool, "self")
 		if n.others > 0 {
-			s.add(nodeInUse, float64(n.others), at.node, at.pool, "other")
+			s.addIf(all, nodeInUse, float64(n.others), at.node, at.pool, "other")
 		}
 		if n.unowned > 0 {
-			s.add(nodeInUse, float64(n.unowned), at.node, at.pool, "none")
+			s.addIf(all, nodeInUse, float64(n.unowned), at.node, at.pool, "none")
 		}
 	}
 }

@@ -347,3 +347,46 @@ func TestExplainBlockThatIsNotUnderstood(t *testing.T) {
 		}
 	}
 }
+
+// TestExplainNumbersAreBounds: the numbers of a pool and of a node in which a block could not
+// be decoded are bounds.
+func TestExplainNumbersAreBounds(t *testing.T) {
+	for asked, wants := range map[string][]string{
+		"pool/pods":  {"at least 2 in use", "at most ", "at least 2 claimed"},
+		"node/n1":    {"owns at least 1 block with at least "},
+		"10.0.0.200": {"at least 2 of 4 claimed", "at most "},
+	} {
+		kind, name, found := strings.Cut(asked, "/")
+		if !found {
+			kind, name = "", asked
+		}
+		q, err := explain.ParseQuery(name, kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := explainText(t, bounded, q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := explanationLines(e)
+		for _, want := range wants {
+			if !holds(lines, want) {
+				t.Errorf("%s: it lacks %q:\n%s", asked, want, strings.Join(lines, "\n"))
+			}
+		}
+	}
+}
+
+// bounded is a cluster with a block that could not be decoded at all.
+const bounded = `
+pool pods 10.0.0.0/24 /26
+node n1
+node n2
+block 10.0.0.0/26 n1
+alloc 10.0.0.1 pod=shop/a@n1
+pod shop/a@n1 10.0.0.1
+block 10.0.0.64/26 n2
+alloc 10.0.0.65 pod=shop/b@n2
+pod shop/b@n2 10.0.0.65
+gap ipamblocks cannot be decoded name=x
+`

@@ -237,7 +237,11 @@ func (x *explainer) nodeSummary(h *state.NodeState) string {
 		for _, b := range h.Blocks {
 			used += b.Used
 		}
-		own := fmt.Sprintf("owns %s with %s in use", phrase.Plural(len(h.Blocks), "block"), phrase.Plural(used, "address"))
+		least := ""
+		if x.UnreadOfNode(h.Name) > 0 {
+			least = "at least "
+		}
+		own := fmt.Sprintf("owns %s%s with %s%s in use", least, phrase.Plural(len(h.Blocks), "block"), least, phrase.Plural(used, "address"))
 		if len(h.Lent) > 0 {
 			own += fmt.Sprintf(", %d of them borrowed by %s", len(h.Lent), phrase.Each(borrowers(h.Lent)))
 		}

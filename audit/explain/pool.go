@@ -41,10 +41,10 @@ func (x *explainer) poolNumbers(s *builder, p *state.Pool) {
 		s.fact("", "blocks", why)
 		return
 	}
-	a, b := p.Addrs, p.Slots
-	s.factf("", "addresses", "%s; %s in use, %s reserved, %s available", a.Capacity, a.InUse, a.Reserved, a.Available)
-	s.factf("", "blocks", "%s; %s claimed, %s free, %s reserved", b.Capacity, b.Claimed, b.Free, b.Reserved)
-	s.factf("", "left to claim", "%s", b.Allocatable)
+	a, b, n := p.Addrs, p.Slots, x.numbersOf(p)
+	s.factf("", "addresses", "%s; %s in use, %s reserved, %s available", a.Capacity, n.inUse, a.Reserved, n.available)
+	s.factf("", "blocks", "%s; %s claimed, %s free, %s reserved", b.Capacity, n.claimed, n.free, b.Reserved)
+	s.factf("", "left to claim", "%s", n.allocatable)
 	if p.ReclaimableKnown {
 		s.factf("", "releasable", "%s%s", p.Reclaimable, releasableNote(p))
 	} else if g := x.FirstMissing(state.ReleaseReads); g != nil {
@@ -53,6 +53,24 @@ func (x *explainer) poolNumbers(s *builder, p *state.Pool) {
 	if x.unread(blocks.Nodes) == "" && p.ServesWorkloads() && p.Automatic {
 		s.factf("", "needed", "%s, when its nodes are full of pods", p.Needed)
 	}
+}
+
+// poolTexts are a pool's numbers, or bounds of them if a block could not be decoded.
+type poolTexts struct{ inUse, available, claimed, free, allocatable string }
+
+func (x *explainer) numbersOf(p *state.Pool) poolTexts {
+	out := poolTexts{p.Addrs.InUse.String(), p.Addrs.Available.String(), p.Slots.Claimed.String(), p.Slots.Free.String(), p.Slots.Allocatable.String()}
+	placed, unplaced := x.UnreadInPool(p)
+	if placed+unplaced > 0 {
+		out.inUse, out.available = "at least "+out.inUse, "at most "+out.available
+	}
+	if unplaced > 0 {
+		out.claimed, out.free, out.allocatable = "at least "+out.claimed, "at most "+out.free, "at most "+out.allocatable
+	}
+	if placed+unplaced > 0 && blocks.CalicoAtLeast(x.Cluster.CalicoVersion, 3, 32) {
+		out.allocatable = "an unknown number" // the allocator may take an empty block of another node
+	}
+	return out
 }
 
 func releasableNote(p *state.Pool) string {
@@ -181,17 +199,20 @@ func (x *explainer) poolSummary(p *state.Pool) string {
 		return "The pool's numbers are " + x.unread(blocks.Blocks) + "."
 	}
 	var out string
+	texts := x.numbersOf(p)
+	placed, unplaced := x.UnreadInPool(p)
+	exact := placed+unplaced == 0
 	switch {
-	case p.Disabled && p.Addrs.InUse.IsZero():
+	case p.Disabled && p.Addrs.InUse.IsZero() && exact:
 		out = "The pool is disabled, and nothing of it is in use"
 	case p.Disabled:
-		out = fmt.Sprintf("The pool is disabled; %s of it are still in use", phrase.PluralCount(p.Addrs.InUse, "address"))
-	case p.Slots.Allocatable.IsZero():
+		out = fmt.Sprintf("The pool is disabled; %s of it are still in use", strings.TrimSuffix(texts.inUse, p.Addrs.InUse.String())+phrase.PluralCount(p.Addrs.InUse, "address"))
+	case p.Slots.Allocatable.IsZero() && exact:
 		out = fmt.Sprintf("All %s of the pool are taken, none is left to claim; %s of its %s are available",
-			phrase.PluralCount(p.Slots.Capacity, "block"), p.Addrs.Available, phrase.PluralCount(p.Addrs.Capacity, "address"))
+			phrase.PluralCount(p.Slots.Capacity, "block"), texts.available, phrase.PluralCount(p.Addrs.Capacity, "address"))
 	default:
 		out = fmt.Sprintf("The pool has %s of its %s left to claim; %s of its %s are available",
-			p.Slots.Allocatable, phrase.PluralCount(p.Slots.Capacity, "block"), p.Addrs.Available, phrase.PluralCount(p.Addrs.Capacity, "address"))
+			texts.allocatable, phrase.PluralCount(p.Slots.Capacity, "block"), texts.available, phrase.PluralCount(p.Addrs.Capacity, "address"))
 	}
 	if n := releasable([]*state.Pool{p}); p.ReclaimableKnown && len(n) > 0 {
 		out += fmt.Sprintf(". %s could be released now", capital(phrase.Plural(len(n), "block")))

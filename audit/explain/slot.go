@@ -94,6 +94,7 @@ func (x *explainer) poolLeftSection(s *builder, p *state.Pool) {
 	if p.ReclaimableKnown && !p.Reclaimable.IsZero() {
 		reclaim = fmt.Sprintf(", %s could be released", p.Reclaimable)
 	}
-	s.factf("", "blocks", "%s of %s claimed, %s left to claim%s", p.Slots.Claimed, p.Slots.Capacity, p.Slots.Allocatable, reclaim)
-	s.factf("", "addresses", "%s of %s in use, %s available", p.Addrs.InUse, p.Addrs.Capacity, p.Addrs.Available)
+	n := x.numbersOf(p)
+	s.factf("", "blocks", "%s of %s claimed, %s left to claim%s", n.claimed, p.Slots.Capacity, n.allocatable, reclaim)
+	s.factf("", "addresses", "%s of %s in use, %s available", n.inUse, p.Addrs.Capacity, n.available)
 }

@@ -49,7 +49,7 @@ func (r ClusterReport) lines() []string {
 	if n := r.Summary.Muted; n > 0 {
 		found += fmt.Sprintf(", %d muted", n)
 	}
-	return append(append([]string{found}, notWhole(r.Complete, r.Gaps)...), Seen(r.Summary))
+	return append(append([]string{found}, notWhole(r.Complete, r.Gaps)...), Seen(r.Report))
 }
 
 // notWhole says what was not seen first, if anything was not.

@@ -28,9 +28,71 @@ func lacks(r *audit.Report, resources ...blocks.Resource) bool {
 	})
 }
 
-// LeftKnown reports whether it is known which blocks and addresses of pools are taken, and
+// LeftKnown reports whether it is known which blocks and addresses of a pool are taken, and
 // which are left.
-func LeftKnown(r *audit.Report) bool { return !lacks(r, leftReads...) }
+func LeftKnown(r *audit.Report, p *audit.PoolReport) bool {
+	return !lacks(r, leftReads...) && p.UnreadableBlocks+p.UnplacedBlocks == 0
+}
+
+// unreadable counts the objects of a kind that could not be decoded.
+func unreadable(r *audit.Report, kind blocks.Resource) int {
+	names := map[string]bool{}
+	for i := range r.Gaps {
+		if g := &r.Gaps[i]; g.Resource == kind && !g.Whole() && !g.Tolerated {
+			names[g.Source+" "+g.Name] = true
+		}
+	}
+	return len(names)
+}
+
+// bound says in which direction the truth may lie from a number.
+type bound int
+
+const (
+	exact bound = iota
+	atLeast
+	atMost
+	unknown
+)
+
+// bounds are how far the numbers of a pool can be relied on.
+type bounds struct{ taken, available, claimed, free, allocatable, releasable, needed bound }
+
+// boundsOf says which numbers of a pool are only bounds because a block could not be decoded:
+// its addresses are in none of them and, if its CIDR is not known, neither is the block.
+func boundsOf(r *audit.Report, p *audit.PoolReport) (out bounds) {
+	if unreadable(r, blocks.Blocks) > 0 {
+		out.releasable, out.needed = atLeast, atMost // another IPAM may serve the pool's pods, as far as blocks show
+	}
+	if p.UnreadableBlocks+p.UnplacedBlocks > 0 {
+		out.taken, out.available = atLeast, atMost
+		if blocks.CalicoAtLeast(r.Cluster.CalicoVersion, 3, 32) {
+			out.allocatable = unknown // the allocator may take an empty block of another node
+		}
+	}
+	if p.UnplacedBlocks > 0 {
+		out.claimed, out.free, out.allocatable = atLeast, atMost, max(out.allocatable, atMost)
+		out.releasable = unknown // it may be a second object of an empty block
+	}
+	return out
+}
+
+// sign writes a number in a table, word one in a sentence.
+func (b bound) sign(number string) string {
+	return []string{number, "≥" + number, "≤" + number, notKnown}[b]
+}
+
+// share writes the share of a pool's addresses in use, if it is known.
+func (b bound) share(a blocks.Addrs) string {
+	if b != exact {
+		return notKnown
+	}
+	return percent(a.InUse, a.Capacity)
+}
+
+func (b bound) word(number string) string {
+	return []string{number, "at least " + number, "at most " + number, "not known"}[b]
+}
 
 // poolNumbers are a pool's numbers, written out.
 type poolNumbers struct {
@@ -40,10 +102,11 @@ type poolNumbers struct {
 
 // numbersOf writes a pool's numbers, those with [notKnown] for which something was not read.
 func numbersOf(r *audit.Report, p *audit.PoolReport, write func(blocks.Count) string) poolNumbers {
-	a, b := p.Addresses, p.Blocks
+	a, b, is := p.Addresses, p.Blocks, boundsOf(r, p)
 	out := poolNumbers{
-		InUse: write(a.InUse), Share: percent(a.InUse, a.Capacity), Available: write(a.Available), Reserved: write(a.Reserved),
-		Claimed: write(b.Claimed), Free: write(b.Free), Allocatable: write(b.Allocatable), Releasable: write(b.Reclaimable), Needed: write(b.Needed),
+		InUse: is.taken.sign(write(a.InUse)), Share: is.taken.share(a), Available: is.available.sign(write(a.Available)), Reserved: write(a.Reserved),
+		Claimed: is.claimed.sign(write(b.Claimed)), Free: is.free.sign(write(b.Free)), Allocatable: is.allocatable.sign(write(b.Allocatable)),
+		Releasable: is.releasable.sign(write(b.Reclaimable)), Needed: is.needed.sign(write(b.Needed)),
 	}
 	for _, x := range []struct {
 		reads   []blocks.Resource
@@ -112,31 +175,36 @@ func AddressesText(r *audit.Report, p *audit.PoolReport) string {
 	if lacks(r, takenReads...) {
 		return Short(a.Capacity) + ", how many are in use is not known"
 	}
-	text := fmt.Sprintf("%s of %s in use (%s)", Short(a.InUse), Short(a.Capacity), percent(a.InUse, a.Capacity))
-	if LeftKnown(r) {
-		text += ", " + Short(a.Available) + " available"
+	is := boundsOf(r, p)
+	text := fmt.Sprintf("%s of %s in use", is.taken.word(Short(a.InUse)), Short(a.Capacity))
+	if is.taken == exact {
+		text += " (" + percent(a.InUse, a.Capacity) + ")"
+	}
+	if !lacks(r, leftReads...) {
+		text += ", " + is.available.word(Short(a.Available)) + " available"
 	}
 	return text
 }
 
 // BlocksText says in words how many blocks of a report's pool are claimed.
 func BlocksText(r *audit.Report, p *audit.PoolReport) string {
-	b := p.Blocks
+	b, is := p.Blocks, boundsOf(r, p)
 	text := Short(b.Capacity) + ", how many are claimed is not known"
 	if !lacks(r, takenReads...) {
-		text = fmt.Sprintf("%s of %s claimed", Short(b.Claimed), Short(b.Capacity))
+		text = fmt.Sprintf("%s of %s claimed", is.claimed.word(Short(b.Claimed)), Short(b.Capacity))
 	}
 	for _, x := range []struct {
 		n     blocks.Count
 		what  string
+		bound bound
 		is    bool
 		reads []blocks.Resource
 	}{
-		{b.Free, "free", true, leftReads}, {b.Allocatable, "allocatable", b.Free.Cmp(b.Allocatable) != 0, leftReads},
-		{b.Reclaimable, "releasable", true, state.ReleaseReads}, {b.Needed, "needed", true, needReads},
+		{b.Free, "free", is.free, true, leftReads}, {b.Allocatable, "allocatable", is.allocatable, b.Free.Cmp(b.Allocatable) != 0, leftReads},
+		{b.Reclaimable, "releasable", is.releasable, true, state.ReleaseReads}, {b.Needed, "needed", is.needed, true, needReads},
 	} {
-		if x.is && !lacks(r, x.reads...) {
-			text += ", " + Short(x.n) + " " + x.what
+		if x.is && x.bound != unknown && !lacks(r, x.reads...) {
+			text += ", " + x.bound.word(Short(x.n)) + " " + x.what
 		}
 	}
 	return text

@@ -126,19 +126,6 @@ func (p *printer) nodes(r *audit.Report) {
 	if len(r.Nodes) == 0 {
 		return
 	}
-	// counted writes a number of addresses with the nodes that it concerns.
-	counted := func(n int, nodes []string) string {
-		if n == 0 && len(nodes) == 0 {
-			return "-"
-		}
-		return fmt.Sprintf("%d: %s", n, strings.Join(nodes, " "))
-	}
-	held := func(n int) string { // what is known of blocks alone
-		if lacks(r, blocks.Blocks) {
-			return notKnown
-		}
-		return strconv.Itoa(n)
-	}
 	p.blank()
 	g := &Table{Columns: []Heading{
 		{Title: "NODE"}, {"BLOCKS", true}, {"EMPTY", true}, {"ADDRESSES", true},
@@ -150,19 +137,64 @@ func (p *printer) nodes(r *audit.Report) {
 		if n.Missing {
 			name += " (no longer exists)"
 		}
-		g.add(name, held(len(n.Blocks)), held(n.EmptyBlocks), held(n.Addresses),
-			counted(n.Borrowed, n.BorrowedFrom), counted(n.Lent, n.LentTo), cmp.Or(strings.Join(n.Blocks, " "), "-"))
+		x := numbersOfNode(r, n)
+		g.add(name, x.Blocks, x.Empty, x.Addresses, x.Borrowed, x.Lent, cmp.Or(strings.Join(n.Blocks, " "), "-"))
 	}
 	p.grid(g, 0)
+}
+
+// nodeNumbers are a node's numbers, written out.
+type nodeNumbers struct{ Blocks, Empty, Addresses, Borrowed, Lent string }
+
+// numbersOfNode writes a node's numbers. A block that could not be decoded may be the node's,
+// or have lent it addresses.
+func numbersOfNode(r *audit.Report, n *audit.NodeReport) nodeNumbers {
+	own, others := exact, exact
+	if n.UnreadableBlocks > 0 {
+		own = atLeast
+	}
+	if unreadable(r, blocks.Blocks) > 0 {
+		others = atLeast
+	}
+	// counted writes a number of addresses with the nodes that it concerns.
+	counted := func(n int, nodes []string, is bound) string {
+		if n == 0 && len(nodes) == 0 {
+			return "-"
+		}
+		return is.sign(strconv.Itoa(n)) + ": " + strings.Join(nodes, " ")
+	}
+	held := func(n int) string { // what is known of blocks alone
+		if lacks(r, blocks.Blocks) {
+			return notKnown
+		}
+		return own.sign(strconv.Itoa(n))
+	}
+	return nodeNumbers{held(len(n.Blocks)), held(n.EmptyBlocks), held(n.Addresses), counted(n.Borrowed, n.BorrowedFrom, others), counted(n.Lent, n.LentTo, own)}
 }
 
 // NothingSeen is said of a report that found neither a pool nor a block.
 const NothingSeen = "No IP pool and no block was seen, so there was nothing to audit. Does this cluster use Calico's IPAM?"
 
-// Seen counts what was looked at.
-func Seen(s audit.Summary) string {
-	return fmt.Sprintf("%s, %s, %s, %s", phrase.Plural(s.Nodes, "node"), phrase.Plural(s.Pools, "pool"),
-		phrase.Plural(s.Blocks, "block"), phrase.Plural(s.Allocations, "allocated address"))
+// Seen counts the objects that were looked at, and those that could not be.
+func Seen(r *audit.Report) string {
+	s := r.Summary
+	// counted counts objects of a kind that holds the number.
+	counted := func(n int, noun string, kind blocks.Resource) string {
+		switch bad := unreadable(r, kind); {
+		case lacks(r, kind) && n == 0:
+			return strings.TrimPrefix(phrase.Plural(2, noun), "2 ") + " not read"
+		case lacks(r, kind):
+			return "at least " + phrase.Plural(n, noun)
+		case bad > 0:
+			return fmt.Sprintf("%d of %s", n, phrase.Plural(n+bad, noun))
+		}
+		return phrase.Plural(n, noun)
+	}
+	allocations := counted(s.Allocations, "allocated address", blocks.Blocks)
+	if !lacks(r, blocks.Blocks) && unreadable(r, blocks.Blocks) > 0 {
+		allocations = atLeast.word(phrase.Plural(s.Allocations, "allocated address"))
+	}
+	return strings.Join([]string{counted(s.Nodes, "node", blocks.Nodes), counted(s.Pools, "pool", blocks.Pools), counted(s.Blocks, "block", blocks.Blocks), allocations}, ", ")
 }
 
 func (p *printer) foot(r *audit.Report) {
@@ -177,14 +209,14 @@ func (p *printer) foot(r *audit.Report) {
 		case s.Pools == 0 && s.Blocks == 0:
 			p.wrap("", 0, NothingSeen)
 		case !r.Complete:
-			p.wrap("", 0, none+" in what could be read: "+Seen(s)+".")
+			p.wrap("", 0, none+" in what could be read: "+Seen(r)+".")
 		default:
-			p.wrap("", 0, none+". Looked at: "+Seen(s)+".")
+			p.wrap("", 0, none+". Looked at: "+Seen(r)+".")
 		}
 		return
 	}
 	p.totals(r)
-	p.wrap("Looked at: ", 2, Seen(s)+".")
+	p.wrap("Looked at: ", 2, Seen(r)+".")
 	p.say("More about a check: " + p.Program + " checks " + r.Findings[0].Check)
 }
 

@@ -236,7 +236,7 @@ func newVerdict(r *audit.Report, o Options) verdict {
 	}
 	for _, f := range []fact{
 		{"Cluster", cmp.Or(c.GUID, "GUID not known"), ""}, {"Calico", c.CalicoVersion, ""}, {"Read from", cmp.Or(o.Source, c.Datastore), ""},
-		{"API group", c.APIGroup, ""}, {"Seen", view.Seen(s), ""}, {"Muted", muted, ""}, {"Scope", scopeText(r.Scope), "warn"}, {"Tightest pool", tightestPool(r), ""},
+		{"API group", c.APIGroup, ""}, {"Seen", view.Seen(r), ""}, {"Muted", muted, ""}, {"Scope", scopeText(r.Scope), "warn"}, {"Tightest pool", tightestPool(r), ""},
 		{"Commands", o.elsewhere(len(r.Findings) > 0 || o.Plan != nil), ""},
 	} {
 		if f.Value != "" {
@@ -270,9 +270,6 @@ func scopeText(s *audit.Scope) string {
 // nodes that it has to serve, with its numbers; of none that serves nodes, another. It
 // names none where that is not known.
 func tightestPool(r *audit.Report) string {
-	if !view.LeftKnown(r) {
-		return ""
-	}
 	var worst *audit.PoolReport
 	share := func(p *audit.PoolReport) float64 {
 		return p.Blocks.Allocatable.Add(p.Blocks.Reclaimable).Share(p.Blocks.Capacity)
@@ -280,6 +277,9 @@ func tightestPool(r *audit.Report) string {
 	for _, idle := range []bool{false, true} {
 		for i := range r.Pools {
 			p := &r.Pools[i]
+			if !view.LeftKnown(r, p) {
+				return ""
+			}
 			if !p.Disabled && p.Blocks.Needed.IsZero() == idle && (worst == nil || share(p) < share(worst)) {
 				worst = p
 			}

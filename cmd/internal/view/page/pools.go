@@ -31,7 +31,7 @@ type segment struct {
 func newPoolBars(r *audit.Report, p *audit.PoolReport) poolBars {
 	a, b := p.Addresses, p.Blocks
 	out := poolBars{PoolReport: p, Tight: b.Allocatable.IsZero() && !b.Capacity.IsZero(), AddressText: view.AddressesText(r, p), BlockText: view.BlocksText(r, p)}
-	if !view.LeftKnown(r) {
+	if !view.LeftKnown(r, p) {
 		out.AddressBar.Label, out.BlockBar.Label = "not known", "not known"
 		return out
 	}

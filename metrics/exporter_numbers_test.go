@@ -1,0 +1,61 @@
+package metrics
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
+)
+
+// TestUnreadableBlocksLeaveNumbersOut: over all states of the checks, with any one block
+// undecodable, each series that is still there has the value that it has in the whole state.
+func TestUnreadableBlocksLeaveNumbersOut(t *testing.T) {
+	states, err := statedsl.Cases("../audit/checks/testdata/checks/*.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	numbersOf := func(drawn string, edit func(*blocks.Snapshot)) samples {
+		s, err := statedsl.Parse(drawn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		edit(s)
+		out := samples{}
+		st := state.New(s, state.Options{})
+		out.addNumbers(st, audit.NewReport(st, &audit.Result{}), true)
+		return out
+	}
+	cases, left := 0, 0
+	for name, drawn := range states {
+		count := 0
+		whole := numbersOf(drawn, func(s *blocks.Snapshot) { count = len(s.Blocks) })
+		for i := range count {
+			for _, known := range []bool{true, false} {
+				cases++
+				cut := numbersOf(drawn, func(s *blocks.Snapshot) {
+					g := blocks.Gap{Resource: blocks.Blocks, Name: s.Blocks[i].CIDR.String(), Reason: "garbage"}
+					if known {
+						g.Prefix, g.Owner, g.OwnerKnown = s.Blocks[i].CIDR, s.Blocks[i].Owner, true
+					}
+					s.Blocks, s.Gaps = slices.Delete(s.Blocks, i, i+1), append(s.Gaps, g)
+				})
+				for f, text := range cut {
+					is := strings.Split(string(whole[f]), "\n")
+					for _, line := range strings.Split(string(text), "\n") {
+						left++
+						if !slices.Contains(is, line) {
+							t.Errorf("%s, block %d undecodable, CIDR and owner known %v: the exporter serves %s, and the truth is\n%s", name, i, known, line, whole[f])
+						}
+					}
+				}
+			}
+		}
+	}
+	if cases < 100 || left < 1000 {
+		t.Errorf("only %d cases with %d series", cases, left)
+	}
+}
