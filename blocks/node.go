@@ -183,8 +183,12 @@ func (w *Workload) Finished() bool {
 	return !w.Deleting.IsZero() && w.NetworkRemoved
 }
 
-// Live is true for a pod of the pod network that is not finished.
-func (w *Workload) Live() bool { return !w.HostNetwork && !w.Finished() }
+// Live is true for a pod of the pod network that is not finished. One with an address and
+// without a node has a spec that could not be read, and may be of the host network.
+func (w *Workload) Live() bool {
+	specUnread := w.Node == "" && len(w.StatusIPs)+len(w.AnnotationIPs) > 0
+	return !w.HostNetwork && !specUnread && !w.Finished()
+}
 
 // HasFamily reports whether the pod has an address of a family, by status or
 // annotation.

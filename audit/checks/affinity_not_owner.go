@@ -43,7 +43,7 @@ var affinityNotOwner = audit.Check{
 			switch {
 			case pool == nil && len(st.Unreadable(blocks.Pools)) > 0:
 				effect = "not known: a pool that cannot be read may be its own"
-			case stale.Drops:
+			case stale.Drops && st.NodesRead() && !st.UnreadableNode(a.Owner.Node()):
 				sev = state.Critical
 			}
 			x := affinityFinding(st, a, sev, fmt.Sprintf("%s has an affinity to block %s, which belongs to %s", phrase.Owner(a.Owner), a.CIDR, phrase.Owner(b.Owner)))

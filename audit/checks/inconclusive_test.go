@@ -28,7 +28,7 @@ func TestInconclusive(t *testing.T) {
 		{"ip/leaked", "gap pods name=shop/garbled garbage\n", true},
 		{"handle/missing", handles, true},
 		{"node/no-block", "gap ipamblocks cannot be understood name=x\n", false},
-		{"ip/duplicate", "gap ipamblocks forbidden\n", false},
+		{"ip/duplicate", "gap ipamblocks forbidden\n", true},
 		{"pool/overlap", "gap pods forbidden\n", false},
 	} {
 		r := audit.Run(parseState(t, one+c.state), checks.All)

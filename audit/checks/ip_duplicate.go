@@ -28,10 +28,10 @@ var ipDuplicate = audit.Check{
 	},
 	Verify:   "Both pods answer at addresses of their own.",
 	Never:    "Never release the address: one of the two owns it.",
-	Requires: []blocks.Resource{blocks.Nodes, blocks.Pods},
-	Optional: []blocks.Resource{blocks.Blocks, blocks.Pools},
+	Requires: []blocks.Resource{blocks.Nodes, blocks.Pods, blocks.Blocks},
+	Optional: []blocks.Resource{blocks.Pools},
 	Run: func(st *state.State, f *audit.Findings) {
-		if g := st.FirstMissing([]blocks.Resource{blocks.Blocks, blocks.Pools}); g != nil && st.Views.ShowUses() {
+		if g := st.FirstMissing([]blocks.Resource{blocks.Pools}); g != nil && st.Views.ShowUses() {
 			f.SkipPartial("not evaluated by host views: %s", g)
 		}
 		st.EachSharedUse(func(a netip.Addr, all []state.LiveUse) {

@@ -71,7 +71,7 @@ func found(s *blocks.Snapshot) []string {
 // written is a file with the objects of a state.
 func written(t *testing.T, s *blocks.Snapshot) string {
 	t.Helper()
-	text, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": statedsl.Manifest(s)})
+	text, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": statedsl.Lists(statedsl.Manifest(s))})
 	if err != nil {
 		t.Fatal(err)
 	}

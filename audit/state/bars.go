@@ -25,7 +25,7 @@ const (
 // releases blocks or moves pods are [ReleaseReads].
 var (
 	DeleteAffinityReads  = []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pods, blocks.Pools, blocks.IPAMConfigs}
-	RestoreAffinityReads = []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pods, blocks.Pools, blocks.IPAMConfigs, blocks.Namespaces, blocks.Reservations}
+	RestoreAffinityReads = ReleaseReads // a block that should be released is not restored
 	FinishDeleteReads    = append(slices.Clip(RecordIPReads), blocks.IPAMConfigs)
 	RecordIPReads        = []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.Pools}
 	ReleaseIPReads       = []blocks.Resource{blocks.Blocks, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.IPAMConfigs, blocks.Pools}
@@ -38,12 +38,8 @@ var (
 	HandleReads = []blocks.Resource{blocks.Handles, blocks.Blocks, blocks.Pods}
 )
 
-// ReadBar says why nothing is planned that rests on some reads: one of them is missing, or
-// files seem to have been made without affinities.
+// ReadBar says why nothing is planned that rests on some reads: one of them is missing.
 func (st *State) ReadBar(reads []blocks.Resource) Bar {
-	if slices.Contains(reads, blocks.Affinities) && st.affinitiesLeftOut() {
-		return Because(RetainNotRead, "the files hold no affinity at all: they seem to have been made without blockaffinities")
-	}
 	if g := st.FirstMissing(append([]blocks.Resource{blocks.ClusterInfos}, reads...)); g != nil {
 		return Because(RetainNotRead, "a read that it needs is missing: %s", g)
 	}
@@ -68,26 +64,6 @@ func (st *State) SlotBar() Bar {
 		}
 	}
 	return Bar{}
-}
-
-// fewBlocks is up to how many blocks without any affinity are believed of files.
-const fewBlocks = 3
-
-// affinitiesLeftOut reports whether files were made without affinities: nodes own
-// more than a few blocks, and not one has an affinity to its own.
-func (st *State) affinitiesLeftOut() bool {
-	if st.Cluster.Live || len(st.Affinities) > 0 {
-		return false
-	}
-	n := 0
-	for _, b := range st.IPBlocks {
-		if b.Owner.Node() != "" {
-			if n++; n > fewBlocks {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // OwnerBar says that an owner is not a node; none if it is one.

@@ -100,7 +100,7 @@ func (st *State) findOtherIPAM() {
 	sandboxes := sync.OnceValue(st.sandboxesOfHandles)
 	all, any := known, false
 	for _, w := range st.Workloads {
-		if !w.Live() {
+		if !w.Live() || st.UnreadableNode(w.Node) {
 			continue
 		}
 		if w.Extras().NoIPAM {

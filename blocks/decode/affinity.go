@@ -2,7 +2,6 @@ package decode
 
 import (
 	"cmp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -13,12 +12,7 @@ import (
 
 var affinities = describe(Kind{
 	Resource: blocks.Affinities, Names: []string{apiv3.KindBlockAffinity},
-	Absent: func(s *blocks.Snapshot) (reason string, gap bool) {
-		if slices.ContainsFunc(s.Blocks, func(b blocks.Block) bool { return b.Owner.Node() != "" }) {
-			reason = "no BlockAffinity in the files, though blocks have owners: were blockaffinities left out?"
-		}
-		return reason, false
-	},
+	Absent: always("no BlockAffinity in the files"),
 	keeps: calicoObject(classAffinityName,
 		value("cidr", 0, classAddresses), value("node", 0, classNode), value("type", 0, classWord),
 		value("state", 0, classWord), value("deleted", 0, classBool)),

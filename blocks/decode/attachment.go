@@ -14,6 +14,7 @@ import (
 var networkAttachments = describe(Kind{
 	Resource: blocks.NetworkAttachments, Names: []string{"NetworkAttachmentDefinition"}, Foreign: "k8s.cni.cncf.io/v1", Beside: versionWhereabouts,
 	Optional: true, Namespaced: true,
+	Absent: besideWhereabouts("no NetworkAttachmentDefinition in the files, though objects of Whereabouts are"),
 	// Anybody who may write attachments could make a gap. An attachment that is not there
 	// may be any: a pod that names an address on it holds that.
 	tolerates: func(string) bool { return true },

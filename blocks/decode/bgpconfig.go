@@ -12,6 +12,12 @@ import (
 
 var bgpConfigs = describe(Kind{
 	Resource: blocks.BGPConfigs, Names: []string{apiv3.KindBGPConfiguration}, Optional: true,
+	Absent: func(s *blocks.Snapshot) string {
+		if !s.MayBorrow() {
+			return ""
+		}
+		return "no BGPConfiguration in the files, though nodes borrow addresses or lack a block: whether traffic to borrowed addresses arrives is not known"
+	},
 	keeps: calicoObject(classDefault, value("nodeToNodeMeshEnabled", 0, classNumber), value("asNumber", 0, classAS)),
 }, descriptor[blocks.BGPConfig]{
 	json: (*Decoder).bgpConfig,

@@ -10,11 +10,11 @@ import (
 
 var bgpFilters = describe(Kind{
 	Resource: blocks.BGPFilters, Names: []string{apiv3.KindBGPFilter}, Optional: true,
-	Absent: func(s *blocks.Snapshot) (string, bool) {
-		if !slices.ContainsFunc(s.BGPPeers, func(p blocks.BGPPeer) bool { return len(p.Filters) > 0 }) {
-			return "", false
+	Absent: func(s *blocks.Snapshot) string {
+		if slices.ContainsFunc(s.BGPPeers, func(p blocks.BGPPeer) bool { return len(p.Filters) > 0 }) {
+			return "no BGPFilter in the files, though a BGPPeer names one"
 		}
-		return besideBlocks("no BGPFilter in the files, though a BGPPeer names one")(s)
+		return ""
 	},
 	keeps: calicoObject(classFilter,
 		listOf("exportV4", 0, filterRuleMask), listOf("importV4", 0, filterRuleMask),

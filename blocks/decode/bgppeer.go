@@ -8,6 +8,12 @@ import (
 
 var bgpPeers = describe(Kind{
 	Resource: blocks.BGPPeers, Names: []string{apiv3.KindBGPPeer}, Optional: true,
+	Absent: func(s *blocks.Snapshot) string {
+		if !s.BGP.Present || s.BGP.Mesh || !s.MayBorrow() {
+			return ""
+		}
+		return "no BGPPeer in the files, though the BGPConfiguration turns the mesh off"
+	},
 	keeps: calicoObject(classPeer,
 		value("node", 0, classNode), value("nodeSelector", 0, classNodeSelector), value("peerIP", 0, classEndpoint),
 		value("peerSelector", 0, classNodeSelector), value("asNumber", 0, classAS), value("localASNumber", 0, classAS),

@@ -12,7 +12,7 @@ import (
 )
 
 var ipamBlocks = describe(Kind{
-	Resource: blocks.Blocks, Names: []string{libapiv3.KindIPAMBlock}, Absent: blocksLeftOut,
+	Resource: blocks.Blocks, Names: []string{libapiv3.KindIPAMBlock}, Absent: always("no IPAMBlock in the files"),
 	keeps: calicoObject(classCIDRName,
 		value("cidr", 0, classAddresses), value("affinity", 0, classOwner), value("affinityClaimTime", 0, classTime),
 		listOf("allocations", 0, value("", 0, classNumber)), listOf("unallocated", 0, value("", 0, classNumber)),
@@ -24,35 +24,6 @@ var ipamBlocks = describe(Kind{
 	json: (*Decoder).block,
 	in:   func(s *blocks.Snapshot) *[]blocks.Block { return &s.Blocks },
 })
-
-// fewWithoutBlock is up to how many objects that belong to blocks are believed
-// to have lost theirs; beyond it, the blocks were not dumped.
-const fewWithoutBlock = 3
-
-// blocksLeftOut reports whether files without any block hold so much that belongs to
-// blocks that somebody must have left the blocks out.
-func blocksLeftOut(s *blocks.Snapshot) (string, bool) {
-	addressed := 0
-	for _, w := range s.Workloads {
-		if w.Live() && len(w.AnnotationIPs) > 0 {
-			addressed++
-		}
-	}
-	if max(len(s.Affinities), len(s.Handles), addressed) <= fewWithoutBlock {
-		return "", false
-	}
-	return "no IPAMBlock in the files, though what they hold belongs to blocks", true
-}
-
-// besideBlocks is [Kind.Absent] of a kind that no cluster with blocks is without.
-func besideBlocks(reason string) func(*blocks.Snapshot) (string, bool) {
-	return func(s *blocks.Snapshot) (string, bool) {
-		if len(s.Blocks) == 0 && len(s.Unreadable(blocks.Blocks)) == 0 {
-			return "", false
-		}
-		return reason, true
-	}
-}
 
 // maxOrdinals is the most addresses that a block may record. Calico's largest
 // block (an IPv4 /20, an IPv6 /116) has 4,096.

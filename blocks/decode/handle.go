@@ -10,14 +10,7 @@ import (
 
 var handles = describe(Kind{
 	Resource: blocks.Handles, Names: []string{libapiv3.KindIPAMHandle},
-	Absent: func(s *blocks.Snapshot) (reason string, gap bool) {
-		if slices.ContainsFunc(s.Blocks, func(b blocks.Block) bool {
-			return slices.ContainsFunc(b.Attributes, func(a blocks.Attributes) bool { return a.HasHandle })
-		}) {
-			reason = "no IPAMHandle in the files, though addresses have handles: were ipamhandles left out?"
-		}
-		return reason, false
-	},
+	Absent: always("no IPAMHandle in the files"),
 	keeps: calicoObject(classHandle,
 		value("handleID", 0, classHandle), &fieldMask{key: "block", schema: schemaMap, class: classByCIDR}, value("deleted", 0, classBool)),
 }, descriptor[blocks.Handle]{

@@ -102,8 +102,8 @@ var inParticular = map[string][]string{
 	"../cluster/discover.go":    {"Blocks"},                                                         // decides which API group is read
 	"../cluster/both_groups.go": {"Blocks", "ClusterInfos", "Migrations", "Nodes", "Pods", "Pools"}, // decides which of both, and whether data is elsewhere
 	"../cluster/agents.go":      {"Nodes"},
-	"../files/files_cut.go":     {"Namespaces"}, // the last kind of snapshots that had no counts
-	"../files/files_merge.go":   {"Blocks"},     // decides which API group is read
+	"../files/files_cut.go":     {"Namespaces"},     // the last kind of snapshots that had no counts
+	"../files/files_merge.go":   {"Blocks", "Pods"}, // decides which API group is read, and whether pods were left out
 }
 
 // TestAKindIsItsFile: whatever works on objects of any kind names none, so that a new

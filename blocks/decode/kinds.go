@@ -61,9 +61,10 @@ type Kind struct {
 	// ByNode kinds have objects that are bound to nodes, and are read again by node or label,
 	// too.
 	ByNode bool
-	// Absent says what it means that files hold no object of the kind: why it was left out,
-	// which is a gap, or only likely; "" if a cluster may well have none. nil says that, too.
-	Absent func(*blocks.Snapshot) (reason string, gap bool)
+	// Absent explains why files are incomplete that hold neither an object of the kind nor
+	// an empty List of it. It returns "" if no verdict on the snapshot needs the kind. If
+	// Absent is nil, the cluster is assumed to have no such object.
+	Absent func(*blocks.Snapshot) string
 	// tolerates reports whether an object is taken into account though a field of it cannot be
 	// understood ([blocks.Gap.Tolerated]); nil if none is.
 	tolerates func(field string) bool
@@ -84,6 +85,11 @@ type Kind struct {
 	none func() records
 	// store returns an empty store of its records.
 	store func() storedRecords
+}
+
+// always is [Kind.Absent] of a kind that every verdict needs.
+func always(reason string) func(*blocks.Snapshot) string {
+	return func(*blocks.Snapshot) string { return reason }
 }
 
 // protobuf reports whether the API server encodes the kind's objects, or what is read of

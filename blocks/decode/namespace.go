@@ -2,22 +2,23 @@ package decode
 
 import (
 	"encoding/json"
-	"slices"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 var namespaces = describe(Kind{
 	Resource: blocks.Namespaces, Names: []string{"Namespace"}, Core: true,
-	Absent: func(s *blocks.Snapshot) (reason string, gap bool) {
-		switch some, _ := besideBlocks("some")(s); {
-		case some == "":
-		case slices.ContainsFunc(s.Pools, func(p blocks.Pool) bool { return p.NamespaceSelector != "" }):
-			return "no Namespace in the files, though a pool selects namespaces by label", true
-		case len(s.Workloads) > 0 && len(s.Pools) > 1:
-			return "no Namespace in the files: which pools namespaces ask for by annotation is not known", false
+	Absent: func(s *blocks.Snapshot) string {
+		inFamily := map[blocks.Family]int{}
+		for i := range s.Pools {
+			if inFamily[blocks.FamilyOf(s.Pools[i].CIDR.Addr())]++; s.Pools[i].NamespaceSelector != "" {
+				return "no Namespace in the files, though a pool selects namespaces by label"
+			}
 		}
-		return "", false
+		if max(inFamily[blocks.IPv4], inFamily[blocks.IPv6]) > 1 {
+			return "no Namespace in the files: which pools namespaces ask for by annotation is not known"
+		}
+		return ""
 	},
 	keeps: object("", 0, metaMask(classNamespace, true, allLabels,
 		annotations(map[string]class{annotationPoolsV4: classPoolList, annotationPoolsV6: classPoolList}))),

@@ -34,7 +34,7 @@ var tunnelAnnotations = map[string]string{
 }
 
 var nodes = describe(Kind{
-	Resource: blocks.Nodes, Names: []string{"Node"}, Core: true, Absent: besideBlocks("no Node in the files"),
+	Resource: blocks.Nodes, Names: []string{"Node"}, Core: true, Absent: always("no Node in the files"),
 	keeps: object("", 0,
 		metaMask(classNode, true, allLabels, annotations(nodeAnnotationClasses())),
 		object("spec", 2,

@@ -31,7 +31,7 @@ const (
 
 var pods = describe(Kind{
 	Resource: blocks.Pods, Names: []string{"Pod"}, Core: true, Namespaced: true, ByNode: true, tolerates: toleratedField,
-	Absent:   besideBlocks("no Pod in the files"),
+	Absent:   always("no Pod in the files"),
 	keeps:    podMask(&fieldMask{key: "labels", num: 11, schema: schemaMap, wants: func(k string) bool { return k == labelVM }, class: classVM}),
 	labelled: podMask(allLabels),
 }, descriptor[blocks.Workload]{

@@ -11,7 +11,7 @@ import (
 )
 
 var pools = describe(Kind{
-	Resource: blocks.Pools, Names: []string{apiv3.KindIPPool}, Absent: besideBlocks("no IPPool in the files"),
+	Resource: blocks.Pools, Names: []string{apiv3.KindIPPool}, Absent: always("no IPPool in the files"),
 	keeps: object("", 0, append(calicoObject(classPool,
 		value("cidr", 0, classPoolCIDR), value("blockSize", 0, classNumber), value("disabled", 0, classNumber),
 		value("nodeSelector", 0, classNodeSelector), value("namespaceSelector", 0, classNamespaceSelector),

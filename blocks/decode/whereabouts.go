@@ -15,6 +15,7 @@ const versionWhereabouts = "whereabouts.cni.cncf.io/v1alpha1"
 
 var whereaboutsPools = describe(Kind{
 	Resource: blocks.WhereaboutsPools, Names: []string{"IPPool"}, Foreign: versionWhereabouts, Optional: true, Namespaced: true,
+	Absent: besideWhereabouts("no Whereabouts IPPool in the files, though other objects of Whereabouts are"),
 	keeps: whereaboutsObject(classRangeName, value("range", 0, classAddresses), entriesOf("allocations", classByOrdinal,
 		object("", 0, value("id", 0, classSandbox), value("podref", 0, classPodRef), value("ifname", 0, classWord)))),
 }, descriptor[blocks.WhereaboutsPool]{
@@ -24,7 +25,8 @@ var whereaboutsPools = describe(Kind{
 
 var whereaboutsReservations = describe(Kind{
 	Resource: blocks.WhereaboutsReservations, Names: []string{"OverlappingRangeIPReservation"}, Foreign: versionWhereabouts, Optional: true, Namespaced: true,
-	keeps: whereaboutsObject(classAddressName, value("containerid", 0, classSandbox), value("podref", 0, classPodRef), value("ifname", 0, classWord)),
+	Absent: besideWhereabouts("no OverlappingRangeIPReservation in the files, though other objects of Whereabouts are"),
+	keeps:  whereaboutsObject(classAddressName, value("containerid", 0, classSandbox), value("podref", 0, classPodRef), value("ifname", 0, classWord)),
 }, descriptor[blocks.WhereaboutsReservation]{
 	json: (*Decoder).whereaboutsReservation,
 	in:   func(s *blocks.Snapshot) *[]blocks.WhereaboutsReservation { return &s.WhereaboutsReservations },
@@ -38,6 +40,16 @@ var nodeSlicePools = describe(Kind{
 	json: (*Decoder).nodeSlicePool,
 	in:   func(s *blocks.Snapshot) *[]blocks.NodeSlicePool { return &s.NodeSlicePools },
 })
+
+// besideWhereabouts is [Kind.Absent] of a kind that the verdicts on Whereabouts' objects need.
+func besideWhereabouts(reason string) func(*blocks.Snapshot) string {
+	return func(s *blocks.Snapshot) string {
+		if len(s.WhereaboutsPools)+len(s.WhereaboutsReservations)+len(s.NodeSlicePools) == 0 {
+			return ""
+		}
+		return reason
+	}
+}
 
 // whereaboutsObject is the field mask of an object of Whereabouts' with what decoders
 // read of its spec.

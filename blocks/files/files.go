@@ -47,8 +47,9 @@ type FileOptions struct {
 // line), a document that is no Kubernetes object, or files without any object that
 // an audit reads. An object that is well-formed and makes no sense is a gap.
 //
-// Files with blocks but without any node, pod or pool are incomplete: a gap says
-// so, unless the snapshot command recorded that it read that kind.
+// A kind was read if the files hold an object of it, an empty List of it (kind:
+// IPAMBlockList), or a snapshot that counted it. Any other kind is a gap, unless no verdict
+// needs it; a warning names those.
 //
 // So are files that are cut off, with a gap of each kind of which something may be
 // missing: a list that is a page of a longer one (by its continue token or remaining

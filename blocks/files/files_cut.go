@@ -175,11 +175,15 @@ func (f *fileReader) endList(o RawObject) error {
 	items := f.list
 	f.list = listed{}
 	kind, version, more := listHead(o.JSON)
+	item := strings.TrimSuffix(kind, "List")
+	k := f.kinds[version+"/"+item]
 	if more == "" {
+		if k != nil && len(items.kinds) == 0 {
+			f.empty[k.Resource] = true
+		}
 		return nil
 	}
-	item := strings.TrimSuffix(kind, "List")
-	if k := f.kinds[version+"/"+item]; k != nil {
+	if k != nil {
 		items.add(f.group(version).of(k))
 	}
 	const format = ": the list in %s is a part of a longer one: %s"

@@ -69,13 +69,13 @@ func TestCutSnapshot(t *testing.T) {
 		"no beginning":             {map[string]string{"a.json": strings.Join(objects, "") + end}, everyKind("cut off: a.json has the end of a snapshot (SnapshotEnd) without its beginning"), false},
 		"two ends":                 {map[string]string{"a.json": whole + end}, everyKind("cut off: a.json has the end of a snapshot (SnapshotEnd) without its beginning"), false},
 		"the end of another":       {map[string]string{"a.json": info + strings.Join(objects, "") + other.Replace(end)}, everyKind("cut off: the SnapshotEnd in a.json is not that of the snapshot before it"), false},
-		"an end of another size":   {map[string]string{"a.json": info + strings.Join(objects, "") + strings.Replace(end, `"objects":6`, `"objects":60`, 1)}, everyKind("cut off: the SnapshotEnd in a.json is not that of the snapshot before it"), false},
+		"an end of another size":   {map[string]string{"a.json": info + strings.Join(objects, "") + strings.Replace(end, `"objects":7`, `"objects":60`, 1)}, everyKind("cut off: the SnapshotEnd in a.json is not that of the snapshot before it"), false},
 		"parts in a directory":     {map[string]string{"0.json": info + objects[0], "1.json": strings.Join(objects[1:], "") + end}, everyKind("cut off: the snapshot in 0.json has no end (SnapshotEnd)"), false},
 		"no pool":                  {map[string]string{"a.json": without(0)}, []string{"ippools: cut off: a.json holds 0 of 1 objects"}, false},
-		"no pod, but in the dump":  {map[string]string{"a.json": without(5), "b.yaml": podYAML}, []string{"pods: cut off: a.json holds 0 of 1 objects"}, false},
-		"a pod too many":           {map[string]string{"a.json": info + strings.Join(objects, "") + objects[5] + end}, []string{"pods: cut off: a.json holds 2 of 1 objects"}, false},
+		"no pod, but in the dump":  {map[string]string{"a.json": without(6), "b.yaml": podYAML}, []string{"pods: cut off: a.json holds 0 of 1 objects"}, false},
+		"a pod too many":           {map[string]string{"a.json": info + strings.Join(objects, "") + objects[6] + end}, []string{"pods: cut off: a.json holds 2 of 1 objects"}, false},
 		"a list of all":            {map[string]string{"a.json": `{"apiVersion":"v1","kind":"List","items":[` + strings.Join(lines, ",") + `]}`}, nil, false},
-		"a list of all but a node": {map[string]string{"a.json": `{"apiVersion":"v1","kind":"List","items":[` + strings.Join(slices.Delete(slices.Clone(lines), 5, 6), ",") + `]}`}, []string{"nodes: cut off: a.json holds 0 of 1 objects"}, false},
+		"a list of all but a node": {map[string]string{"a.json": `{"apiVersion":"v1","kind":"List","items":[` + strings.Join(slices.Delete(slices.Clone(lines), 6, 7), ",") + `]}`}, []string{"nodes: cut off: a.json holds 0 of 1 objects"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := dir(t, c.files)
@@ -105,7 +105,7 @@ takenAt: "2026-01-02T03:04:05Z"
 datastore: kubernetes
 apiGroup: crd.projectcalico.org/v1
 counts: {ipamblocks: 1, widgets: 5}
-resources: [ippools, ipamblocks, nodes]
+resources: [ippools, ipamblocks, blockaffinities, ipamhandles, ipamconfigs, nodes]
 gaps:
 - {resource: pods, reason: "forbidden: needs the right to list pods"}
 - {resource: ipamblocks, name: x, reason: found again}
@@ -137,8 +137,8 @@ func TestSnapshotWithoutCounts(t *testing.T) {
 		want []blocks.Resource
 	}{
 		"all":             {strings.Join(objects, ""), []blocks.Resource{blocks.Namespaces, blocks.Pods}},
-		"no pod":          {strings.Join(objects[:5], ""), []blocks.Resource{blocks.Namespaces, blocks.Nodes, blocks.Pods}},
-		"out of order":    {objects[5] + strings.Join(objects[:5], ""), blocks.Resources[:slices.Index(blocks.Resources, blocks.Namespaces)+1]},
+		"no pod":          {strings.Join(objects[:6], ""), []blocks.Resource{blocks.Namespaces, blocks.Nodes, blocks.Pods}},
+		"out of order":    {objects[6] + strings.Join(objects[:6], ""), blocks.Resources[:slices.Index(blocks.Resources, blocks.Namespaces)+1]},
 		"an end of sorts": {strings.Join(objects, "") + end, []blocks.Resource{blocks.Namespaces, blocks.Pods}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestPartsOfLists(t *testing.T) {
 	}{
 		"continue, before the items": {`{"kind": "PodList", "apiVersion": "v1", "metadata": {"continue": "x", "remainingItemCount": 5}, "items": [` + pods + `]}`, []string{"pods: " + more}},
 		"continue, after the items":  {`{"apiVersion": "v1", "items": [` + pods + `], "kind": "List", "metadata": {"continue": "x"}}`, []string{"pods: " + more}},
-		"items without their kind":   {`{"items": [{"metadata": {"name": "n"}}], "metadata": {"continue": "x"}, "kind": "NodeList", "apiVersion": "v1"}`, []string{"nodes: " + more}},
+		"items without their kind":   {`{"items": [{"metadata": {"name": "n1"}}], "metadata": {"continue": "x"}, "kind": "NodeList", "apiVersion": "v1"}`, []string{"nodes: " + more}},
 		"of several kinds":           {`{"apiVersion": "v1", "items": [` + nodes + `,` + pods + `], "kind": "List", "metadata": {"continue": "x"}}`, []string{"nodes: " + more, "pods: " + more}},
 		"a count":                    {`{"kind": "PodList", "apiVersion": "v1", "metadata": {"remainingItemCount": 5}, "items": [` + pods + `]}`, []string{"pods: cut off: the list in list is a part of a longer one: metadata.remainingItemCount is 5"}},
 		"no items":                   {`{"kind": "IPPoolList", "apiVersion": "crd.projectcalico.org/v1", "metadata": {"continue": "x"}, "items": []}`, []string{"ippools: " + more}},
@@ -217,7 +217,7 @@ func TestPartsOfLists(t *testing.T) {
 		"all of it, too":             {`{"kind": "PodList", "apiVersion": "v1", "metadata": {"continue": null, "remainingItemCount": null}, "items": [` + pods + `]}`, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			files := []string{inJSON[0], inJSON[1], inJSON[4], inJSON[5]}
+			files := inJSON
 			root := dir(t, map[string]string{"all.json": strings.Join(files, ""), "list": c.text})
 			s, _ := read(t, root, root+"/list")
 			diff(t, "gaps", c.want, gapsOf(s, root))
@@ -241,7 +241,7 @@ func TestPartsOfLists(t *testing.T) {
 // What is missing from a file is missing from what is saved of it, however often.
 func TestSavedGapsOfCutSnapshot(t *testing.T) {
 	lines := savedObjects(t)
-	root := dir(t, map[string]string{"a.json": strings.Join(slices.Delete(lines, 6, 7), "")})
+	root := dir(t, map[string]string{"a.json": strings.Join(slices.Delete(lines, 7, 8), "")})
 	for range 2 {
 		before, after, path := recorded(t, SaveOptions{}, root)
 		sameSnapshot(t, "saved", before, after)

@@ -44,10 +44,13 @@ func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
 	// A dump of one kind alone, or of neither, does not tell whether somebody left the
 	// other out, or the cluster has none.
 	s.SetVMsKnown(func(r blocks.Resource) bool {
-		return f.info.resources[r] || slices.ContainsFunc(read, func(o *decode.Objects) bool { return o.Kind.Resource == r && o.Found() })
+		return slices.ContainsFunc(read, func(o *decode.Objects) bool { return o.Kind.Resource == r && f.seen(o) })
 	})
 	decode.ForgetAttachments(s)
 	s.SetBudgetsKnown(f.opts.Budgets && len(s.Budgets) > 0)
+	for r := range f.empty {
+		f.info.resources[r] = f.info.resources[r] || slices.ContainsFunc(read, func(o *decode.Objects) bool { return o.Kind.Resource == r && o.Len() == 0 })
+	}
 	f.opts.Record.readWhole(f.info.resources)
 	s.Sort()
 	s.Share()
@@ -255,20 +258,69 @@ func newer(a, b *blocks.Meta) bool {
 	return err1 == nil && err2 == nil && x > y
 }
 
-// addMissing adds gaps for kinds that the files must have left out, and points out those
-// that they may have, unless the snapshot command recorded that it read them.
+// seen reports whether the files say which objects of a kind exist: they hold one, an empty
+// List, or a snapshot that counted them.
+func (f *fileReader) seen(o *decode.Objects) bool {
+	return o.Found() || f.info.resources[o.Kind.Resource] || f.empty[o.Kind.Resource]
+}
+
+// addMissing adds gaps for the kinds that the files do not show and that verdicts need, and
+// names all kinds that the files do not show.
 func (f *fileReader) addMissing(s *blocks.Snapshot, read []*decode.Objects) {
 	s.Gaps = append(s.Gaps, f.info.gaps...)
+	var unseen, assumed []string
 	for _, o := range read {
 		k := o.Kind
-		if _, known := s.Missing(k.Resource); known || k.Absent == nil || o.Found() || f.info.resources[k.Resource] {
+		if _, known := s.Missing(k.Resource); known || f.seen(o) || slices.Contains(decode.OnDemand, k) {
 			continue
 		}
-		switch reason, gap := k.Absent(s); {
-		case gap:
-			s.Gaps = append(s.Gaps, blocks.Gap{Resource: k.Resource, Reason: reason})
+		reason := ""
+		if k.Absent != nil {
+			reason = k.Absent(s)
+		}
+		switch {
 		case reason != "":
-			f.warn("%s", reason)
+			s.Gaps = append(s.Gaps, blocks.Gap{Resource: k.Resource, Reason: reason})
+			unseen = append(unseen, string(k.Resource))
+		case k.Foreign == "":
+			assumed = append(assumed, string(k.Resource))
 		}
 	}
+	if gap := f.podsLeftOut(s); gap != "" {
+		s.Gaps = append(s.Gaps, blocks.Gap{Resource: blocks.Pods, Reason: gap})
+	}
+	if len(unseen)+len(assumed) == 0 {
+		return
+	}
+	text := "the files hold no " + strings.Join(slices.Concat(unseen, assumed), ", ")
+	if len(assumed) > 0 {
+		text += "; assumed to have no objects: " + strings.Join(assumed, ", ")
+	}
+	f.warn("%s (\"calico-audit snapshot\" and \"kubectl get --raw\" show empty kinds)", text)
+}
+
+// podsLeftOut explains why pods were left out: blocks name pods of a namespace that exists,
+// and the files hold no pod of it. It returns "" if each such namespace has a pod, or if a
+// snapshot counted the pods.
+func (f *fileReader) podsLeftOut(s *blocks.Snapshot) string {
+	if _, known := s.Missing(blocks.Pods); known || f.info.resources[blocks.Pods] {
+		return ""
+	}
+	exists := map[string]bool{}
+	for i := range s.Namespaces {
+		exists[s.Namespaces[i].Name] = true
+	}
+	shown := map[string]bool{}
+	for _, w := range s.Workloads {
+		shown[w.Namespace] = true
+	}
+	for i := range s.Blocks {
+		for j := range s.Blocks[i].Attributes {
+			a := &s.Blocks[i].Attributes[j]
+			if a.Pod != "" && !shown[a.Namespace] && (exists[a.Namespace] || len(exists) == 0) {
+				return fmt.Sprintf("blocks name pods of namespace %q, and the files hold none of them", a.Namespace)
+			}
+		}
+	}
+	return ""
 }

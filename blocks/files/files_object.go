@@ -44,10 +44,12 @@ type fileReader struct {
 
 	core, crd, native groupObjects // by API group
 	ignored           map[string]int
-	ours              string // which file is a document that a command printed; empty if none is
-	objects           int    // of kinds that an audit reads
-	newest            time.Time
-	info              snapshotInfo
+	// empty are the kinds of which a List without items was read.
+	empty   map[blocks.Resource]bool
+	ours    string // which file is a document that a command printed; empty if none is
+	objects int    // of kinds that an audit reads
+	newest  time.Time
+	info    snapshotInfo
 	// reader reads what an object is, decoder the object: new ones would cost more than
 	// what they read.
 	reader  *decode.JSONReader
@@ -56,7 +58,7 @@ type fileReader struct {
 }
 
 func newFileReader(opts FileOptions) *fileReader {
-	f := &fileReader{opts: opts, reader: decode.NewJSONReader(nil), ignored: map[string]int{}, kinds: map[string]*decode.Kind{}, core: groupObjects{}, crd: groupObjects{}, native: groupObjects{}}
+	f := &fileReader{opts: opts, reader: decode.NewJSONReader(nil), ignored: map[string]int{}, empty: map[blocks.Resource]bool{}, kinds: map[string]*decode.Kind{}, core: groupObjects{}, crd: groupObjects{}, native: groupObjects{}}
 	f.decoder = decode.Decoder{Strings: &decode.SharedStrings{}, Newest: &f.newest, PodLabels: opts.Budgets}
 	f.info.resources = map[blocks.Resource]bool{}
 	for _, k := range slices.Concat(decode.Kinds, decode.OnDemand) {

@@ -92,7 +92,17 @@ status: {phase: Running, podIPs: [{ip: 10.0.0.0}]}
 `
 )
 
-var clusterYAML = []string{poolYAML, blockYAML, affinityYAML, handleYAML, nodeYAML, podYAML}
+const configYAML = `apiVersion: crd.projectcalico.org/v1
+kind: IPAMConfig
+metadata:
+  name: default
+  creationTimestamp: "2025-11-20T10:00:00Z"
+spec:
+  strictAffinity: false
+  autoAllocateBlocks: true
+`
+
+var clusterYAML = []string{poolYAML, blockYAML, affinityYAML, handleYAML, nodeYAML, podYAML, configYAML}
 
 func clusterJSON(t *testing.T) []string {
 	t.Helper()
@@ -137,9 +147,9 @@ func gzipped(t *testing.T, text string) string {
 // However the objects are written down, the snapshot is the same.
 func TestFileForms(t *testing.T) {
 	inJSON := clusterJSON(t)
-	want, warnings := read(t, dir(t, map[string]string{"all.yaml": strings.Join(clusterYAML, "---\n")}))
-	if len(warnings) > 0 || len(want.Gaps) > 0 {
-		t.Fatalf("warnings %v, gaps %v", warnings, want.Gaps)
+	want, wantWarnings := read(t, dir(t, map[string]string{"all.yaml": strings.Join(clusterYAML, "---\n")}))
+	if len(wantWarnings) != 1 || len(want.Gaps) > 0 { // one names the kinds that are assumed absent
+		t.Fatalf("warnings %v, gaps %v", wantWarnings, want.Gaps)
 	}
 	if len(want.Blocks) != 1 || want.Blocks[0].Sequence != 18446744073709551615 || want.Blocks[0].Attributes[0].Pod != "p1" {
 		t.Fatalf("blocks %+v", want.Blocks)
@@ -174,9 +184,7 @@ func TestFileForms(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, warnings := read(t, dir(t, files))
-			if len(warnings) > 0 {
-				t.Errorf("warnings %v", warnings)
-			}
+			diff(t, "warnings", wantWarnings, warnings)
 			diff(t, "snapshot", want, got)
 		})
 	}
@@ -295,19 +303,31 @@ func TestMissingKindsAreGaps(t *testing.T) {
 		return out
 	}
 	s, warnings := read(t, dir(t, map[string]string{"a.yaml": blockYAML}))
-	diff(t, "gaps", []string{"ippools: no IPPool in the files", "nodes: no Node in the files", "pods: no Pod in the files"}, reasons(s))
-	diff(t, "warnings", []string{
-		"no IPAMHandle in the files, though addresses have handles: were ipamhandles left out?",
-		"no BlockAffinity in the files, though blocks have owners: were blockaffinities left out?",
-	}, warnings)
+	const noConfig = "ipamconfigs: no IPAMConfig in the files: strict affinity, automatic blocks and the limit of blocks are not known"
+	rest := []string{"ippools: no IPPool in the files", "nodes: no Node in the files", "pods: no Pod in the files"}
+	diff(t, "gaps", append([]string{"blockaffinities: no BlockAffinity in the files", noConfig, "ipamhandles: no IPAMHandle in the files"}, rest...), reasons(s))
+	if len(warnings) != 1 || !strings.HasSuffix(warnings[0], `; assumed to have no objects: ipreservations, clusterinformations, kubecontrollersconfigurations, felixconfigurations, bgpconfigurations, bgppeers, bgpfilters, namespaces ("calico-audit snapshot" and "kubectl get --raw" show empty kinds)`) {
+		t.Errorf("warnings %q", warnings)
+	}
 
 	// A block that cannot be understood is a block, too.
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.ReplaceAll(blockYAML, "cidr: 10.0.0.0/26", "cidr: x") + "---\n" + nodeYAML}))
-	diff(t, "gaps", []string{"ippools: no IPPool in the files", "pods: no Pod in the files"}, reasons(s)[1:])
+	diff(t, "gaps", []string{"ippools: no IPPool in the files", "pods: no Pod in the files"}, reasons(s)[len(reasons(s))-2:])
 
-	// Without blocks there is nothing to miss: a cluster that has just begun.
+	// Pools alone say nothing about a cluster, and empty Lists say that it has no objects.
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": poolYAML}))
-	diff(t, "gaps", []string(nil), reasons(s))
+	diff(t, "kinds that were not read", 6, len(reasons(s)))
+	empty := poolYAML
+	for _, kind := range []string{"IPAMBlock", "BlockAffinity", "IPAMHandle", "IPAMConfig"} {
+		empty += "---\napiVersion: crd.projectcalico.org/v1\nkind: " + kind + "List\nitems: []\n"
+	}
+	s, _ = read(t, dir(t, map[string]string{"a.yaml": empty + "---\n" + nodeYAML + "---\napiVersion: v1\nkind: PodList\nitems: []\n"}))
+	diff(t, "kinds that were not read", []string{"bgpconfigurations"}, strings.Split(strings.Join(reasons(s), ""), ":")[:1])
+
+	// Addresses of a namespace's pods are no leaks if no pod of the namespace was read.
+	elsewhere := strings.ReplaceAll(podYAML, "namespace: ns", "namespace: elsewhere")
+	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join([]string{poolYAML, blockYAML, affinityYAML, handleYAML, nodeYAML, elsewhere, configYAML}, "---\n")}))
+	diff(t, "gaps", []string{`pods: blocks name pods of namespace "ns", and the files hold none of them`}, reasons(s))
 
 	// Labels of namespaces matter only where a pool asks for them.
 	selecting := strings.Replace(poolYAML, "natOutgoing: true", "namespaceSelector: all()", 1)
@@ -332,10 +352,7 @@ func TestEmptyLists(t *testing.T) {
 		"c.json": `{"apiVersion": "v1", "items": [], "kind": "List", "metadata": {"resourceVersion": ""}}`,
 		"d.json": `{"kind": "IPReservationList", "apiVersion": "crd.projectcalico.org/v1", "metadata": {}, "items": null}`,
 	} {
-		got, warnings := read(t, dir(t, map[string]string{name: text, "pool.yaml": poolYAML}))
-		if len(warnings) > 0 {
-			t.Errorf("%s: warnings %v", name, warnings)
-		}
+		got, _ := read(t, dir(t, map[string]string{name: text, "pool.yaml": poolYAML}))
 		diff(t, name, want, got)
 	}
 }
@@ -362,7 +379,7 @@ func TestLinkedDirectory(t *testing.T) {
 		must(t, os.Symlink(filepath.Join("..", "2025"), filepath.Join(root, "2025", "again")))
 		t.Chdir(root)
 		s, _ := read(t, path)
-		if len(s.Pools) != 1 || len(s.Nodes) != 0 || len(s.Gaps) == 0 || s.Gaps[0].Source != "dump/sub/bad.yaml" {
+		if len(s.Pools) != 1 || len(s.Nodes) != 0 || len(s.Gaps) == 0 || !slices.ContainsFunc(s.Gaps, func(g blocks.Gap) bool { return g.Source == "dump/sub/bad.yaml" }) {
 			t.Errorf("%s: pools %+v, nodes %+v, gaps %+v", path, s.Pools, s.Nodes, s.Gaps)
 		}
 	}
@@ -463,9 +480,7 @@ func TestIgnoredKinds(t *testing.T) {
 	if len(s.Pools) != 1 {
 		t.Errorf("pools %+v", s.Pools)
 	}
-	diff(t, "warnings", []string{
-		"ignored 1 Node object of projectcalico.org/v3, 3 Service objects: not part of an audit",
-	}, warnings)
+	diff(t, "warning", "ignored 1 Node object of projectcalico.org/v3, 3 Service objects: not part of an audit", warnings[0])
 }
 
 // A huge object is read, or refused with a clear word; memory stays bounded.

@@ -82,7 +82,7 @@ func savedTime(s *blocks.Snapshot) string {
 func foundInObject(g blocks.Gap) bool { return g.Field != "" || strings.HasPrefix(g.Reason, "object ") }
 
 // plainReasons begin reasons that name nothing but resources.
-var plainReasons = []string{"forbidden: ", "not served: ", "unauthorized: ", "expired: ", "no Node ", "no Pod ", "no IPPool ", "no Namespace "}
+var plainReasons = []string{"forbidden: ", "not served: ", "unauthorized: ", "expired: ", "no Node ", "no Pod ", "no IPPool ", "no IPAMBlock ", "no BlockAffinity ", "no IPAMHandle ", "no IPAMConfig ", "no Namespace ", "no BGP"}
 
 // plainReason takes out of a gap's reason what an error may have told about the
 // cluster's address.

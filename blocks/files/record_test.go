@@ -113,13 +113,13 @@ func TestSavedGaps(t *testing.T) {
 		"config.yaml": "apiVersion: crd.projectcalico.org/v1\nkind: IPAMConfig\nmetadata: {name: default}\nspec: {strictAffinity: maybe}\n",
 	}))
 	sameSnapshot(t, "saved", before, after)
-	if len(before.Gaps) != 4 {
-		t.Errorf("gaps %v, want those of nodes, pods, a block and the configuration", before.Gaps)
+	if len(before.Gaps) != 6 {
+		t.Errorf("gaps %v, want those of affinities, handles, nodes, pods, a block and the configuration", before.Gaps)
 	}
 	for _, line := range firstLines(t, path, 1) {
 		var info savedInfo
 		must(t, json.Unmarshal([]byte(line), &info))
-		if info.Kind != infoKind || info.APIVersion != blocks.APIVersion || len(info.Gaps) != 2 || info.TakenAt == "" || info.Datastore != "files" {
+		if info.Kind != infoKind || info.APIVersion != blocks.APIVersion || len(info.Gaps) != 4 || info.TakenAt == "" || info.Datastore != "files" {
 			t.Errorf("%+v", info)
 		}
 	}

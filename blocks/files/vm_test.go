@@ -19,6 +19,10 @@ kind: List
 items:
 - {apiVersion: v1, kind: Node, metadata: {name: machine-a}}
 - {apiVersion: v1, kind: Node, metadata: {name: machine-b}}
+- {apiVersion: crd.projectcalico.org/v1, kind: BlockAffinityList, items: []}
+- {apiVersion: crd.projectcalico.org/v1, kind: IPAMHandleList, items: []}
+- {apiVersion: crd.projectcalico.org/v1, kind: IPAMConfigList, items: []}
+- {apiVersion: crd.projectcalico.org/v1, kind: BGPConfigurationList, items: []}
 - {apiVersion: crd.projectcalico.org/v1, kind: IPPool, metadata: {name: golden-pool}, spec: {cidr: 10.64.0.0/16, blockSize: 30}}
 - apiVersion: crd.projectcalico.org/v1
   kind: IPAMBlock

@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
 // Manifest returns the objects that a state was read from, as kubectl prints them in JSON:
@@ -73,6 +75,24 @@ func Manifest(s *blocks.Snapshot) []map[string]any {
 	}
 	m.whereabouts(s)
 	return m.objects
+}
+
+// Lists returns objects with an empty List of each kind that has none, as "kubectl get --raw"
+// prints it. Files with them leave no kind out but virtual machines.
+func Lists(objects []map[string]any) []map[string]any {
+	have := map[string]bool{}
+	for _, o := range objects {
+		have[fmt.Sprint(o["apiVersion"], "/", o["kind"])] = true
+	}
+	for _, k := range decode.Kinds {
+		if slices.Contains(blocks.VMKinds, k.Resource) {
+			continue // whether virtual machines were read decides who owns addresses
+		}
+		if version := k.Version(decode.GroupCRD); !have[version+"/"+k.Names[0]] {
+			objects = append(objects, map[string]any{"apiVersion": version, "kind": k.Names[0] + "List", "items": []any{}})
+		}
+	}
+	return objects
 }
 
 // HasObjectsOnly reports whether a state is all in its manifest.

@@ -102,6 +102,10 @@ func proposeRestore(p *repair.Proposals, b *state.Block, host string) {
 		p.Refuse(c, repair.RefusedConflict, "it is empty, and this plan releases it instead")
 		return
 	}
+	if p.Request.EmptyBlocks && b.Used == 0 && b.Reclaimability.Code == state.RetainNotRead {
+		p.Refuse(c, repair.RefusedNotRead, "it is empty, and whether to release it instead is not known: %s", b.Reclaimability.Reason)
+		return
+	}
 	p.Add(c, repair.Step{
 		TwoObservations: true,
 		Because:         fmt.Sprintf("block %s belongs to %s, which has no affinity to it: no node routes its %s in use as a block", b.CIDR, host, phrase.Plural(b.Used, "address")),
