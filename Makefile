@@ -33,9 +33,9 @@ install: build ## install calico-audit, and as a kubectl plugin, into $(go env G
 prepare: ## build what the tests need: a real etcd, Kubernetes' servers and Calico's programs (minutes, once)
 	$(GO) run ./internal/testcluster/prepare
 
-# Tests wait for servers most of the time, so that twice as many packages as cores run at once.
+# Tests often wait for servers, so that one more package runs at once than there are cores.
 # The linter vets; here, vetting the dependencies takes longer than some tests.
-PACKAGES_AT_ONCE ?= $$((2 * $$(getconf _NPROCESSORS_ONLN)))
+PACKAGES_AT_ONCE ?= $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 test: prepare ## run all tests, on a real etcd and kube-apiserver
 	$(GO) test -vet=off -p $(PACKAGES_AT_ONCE) -timeout 20m ./...
 
