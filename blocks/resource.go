@@ -138,6 +138,6 @@ type Ref struct {
 	Label string
 }
 
-// ErrDenied: the API server does not accept the account that asks, or does not permit it what
-// it asks for (401, 403). Asking again does not help.
+// ErrDenied says that the API server does not accept the account that asks, or does not permit
+// it what it asks for (401, 403). Asking again does not help.
 var ErrDenied = errors.New("the API server refuses this account")

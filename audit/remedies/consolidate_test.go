@@ -465,11 +465,11 @@ func TestTolerationsCount(t *testing.T) {
 	}
 	const borrower = "shop/borrower new of=ReplicaSet/web ready"
 	for what, c := range map[string]struct{ full, stays string }{
-		"":                   {"new", ""},
-		" tolerates=" + role: {"cp,new", ""},
-		" tolerates=all":     {"new", "tolerates the cordon"},
+		"":                  {"new", ""},
+		"tolerates=" + role: {"cp,new", ""},
+		"tolerates=all":     {"new", "tolerates the cordon"},
 	} {
-		snap, err := statedsl.Parse(strings.Replace(tolerating(""), borrower, borrower+what, 1))
+		snap, err := statedsl.Parse(strings.Replace(tolerating(""), borrower, borrower+" "+what, 1))
 		if err != nil {
 			t.Fatal(err)
 		}

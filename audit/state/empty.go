@@ -184,7 +184,7 @@ func (st *State) Keepable(b *Block) bool {
 func (st *State) hasFree(b *Block) bool {
 	touched := st.Reserved.Overlaps(b.CIDR)
 	for i, o := range b.Ordinals {
-		if o == blocks.Free && !(touched && st.Reserved.Contains(b.Address(i))) &&
+		if o == blocks.Free && (!touched || !st.Reserved.Contains(b.Address(i))) &&
 			!slices.ContainsFunc(namedBy(b.uses, b.Address(i)), func(u use) bool { return st.podOf(u).Live() }) {
 			return true
 		}
@@ -197,7 +197,7 @@ func (st *State) hasFree(b *Block) bool {
 // was read, they were left out, and none is required.
 func (st *State) hasAffinityOrNone(b *Block) bool {
 	a := st.ownAffinity(b)
-	return len(st.Affinities) == 0 || a != nil && !(a.Unlabelled && blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 31))
+	return len(st.Affinities) == 0 || a != nil && (!a.Unlabelled || !blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 31))
 }
 
 // ownAffinity returns the affinity of a block's owner to it that is not marked

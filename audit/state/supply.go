@@ -49,7 +49,7 @@ func (st *State) MayStarve() (out []string) {
 		starves := false
 		st.eachPodPools(h, func(pools []*Pool, _ string) {
 			certain := len(pools) == 0 || slices.ContainsFunc(h.Blocks, func(b *Block) bool {
-				return slices.Contains(pools, b.Pool) && st.Keepable(b) && !(c.lacking[b.Pool] && slices.Contains(b.Pool.takeover, b))
+				return slices.Contains(pools, b.Pool) && st.Keepable(b) && (!c.lacking[b.Pool] || !slices.Contains(b.Pool.takeover, b))
 			})
 			if !certain && st.IPAM.AutoAllocateBlocks && st.LimitCount(&NodeBlockStatus{Host: h, Family: pools[0].Family()}, pools) < st.IPAM.BlockLimit() {
 				certain = slices.ContainsFunc(pools, func(p *Pool) bool { return !c.lacking[p] })

@@ -55,7 +55,7 @@ func (c *apiClient) chooseOfBoth(ctx context.Context, s *served) error {
 		s.reason = fmt.Sprintf("both API groups serve ipamblocks, and %s is locked or has no ClusterInformation", otherGroup(s.group))
 		return nil
 	}
-	inCRD, inNative, err := c.recordedByGroup(ctx, s)
+	inCRD, inNative, err := c.recordedByGroup(ctx)
 	switch {
 	case err != nil:
 		return err
@@ -126,7 +126,7 @@ const sampledPods = 500
 
 // recordedByGroup counts, for some live pods, the addresses that the blocks of each group
 // record.
-func (c *apiClient) recordedByGroup(ctx context.Context, s *served) (inCRD, inNative int, err error) {
+func (c *apiClient) recordedByGroup(ctx context.Context) (inCRD, inNative int, err error) {
 	pods := &lister{client: c, kind: decode.KindOf(blocks.Pods), pageSize: sampledPods, strings: &decode.SharedStrings{}}
 	pods.out = decode.NewObjects(pods.kind)
 	if _, err := pods.page(ctx); err != nil && !absent(err) {

@@ -27,7 +27,7 @@ func TestExporterNeedsEachRight(t *testing.T) {
 	for group, own := range map[testcluster.Group]string{testcluster.CRDv1: "crd.projectcalico.org", testcluster.NativeV3: "projectcalico.org"} {
 		t.Run(own, func(t *testing.T) {
 			cluster := testcluster.Shared(t, testcluster.Options{WatchCache: true, Groups: []testcluster.Group{group, testcluster.KubeVirt}})
-			cluster.Initialize(t, group)
+			cluster.MakeClusterInformation(t, group)
 			wants := map[string]string{} // by user
 			try := func(user, want string, rules []rbacv1.PolicyRule) {
 				if err := cluster.Allow(t.Context(), user, rules...); err != nil {

@@ -136,10 +136,13 @@ func (s *story) end(t *testing.T, name string) {
 	pods := s.Kube.CoreV1().Pods(shop)
 	must(t, pods.Delete(t.Context(), name, metav1.DeleteOptions{}))
 	eventually(t, time.Minute, func() error {
-		if _, err := pods.Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("pod %s is not gone (%v)", name, err)
+		switch _, err := pods.Get(t.Context(), name, metav1.GetOptions{}); {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
+			return err
 		}
-		return nil
+		return fmt.Errorf("pod %s is not gone", name)
 	})
 }
 

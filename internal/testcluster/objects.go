@@ -81,9 +81,9 @@ func (c *Cluster) Delete(ctx context.Context, r Resource, namespace, name string
 	return nil
 }
 
-// Initialize creates the ClusterInformation that Calico's programs create when they start:
+// MakeClusterInformation creates the ClusterInformation that Calico's programs create when they start:
 // without one, Calico is taken to keep its data elsewhere.
-func (c *Cluster) Initialize(tb testing.TB, group Group) {
+func (c *Cluster) MakeClusterInformation(tb testing.TB, group Group) {
 	tb.Helper()
 	err := c.Create(tb.Context(), group.Resource("clusterinformations"), map[string]any{
 		"metadata": map[string]any{"name": "default"}, "spec": map[string]any{"clusterGUID": "5ca1ab1e-0ddb-4115-8a1a-b1e0ddba1150"},

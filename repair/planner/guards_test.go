@@ -30,11 +30,12 @@ func TestGuardsAreChecked(t *testing.T) {
 	for seed := range uint64(300) {
 		text, _ := randomState(rand.New(rand.NewPCG(seed, 6)))
 		req := everything
-		if seed == 1 {
+		switch {
+		case seed == 1:
 			text, req.LastBlocks = lastBlocks, true
-		} else if seed == 2 {
+		case seed == 2:
 			text = fullHolder
-		} else if seed%3 == 1 {
+		case seed%3 == 1:
 			text, req = shortState(rand.New(rand.NewPCG(seed, 9)))
 		}
 		st := parseState(t, text, 0)

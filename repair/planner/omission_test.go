@@ -313,7 +313,7 @@ func (r read) violations(whole read, o omission) (out []violation) {
 	}
 	had, has := bySeverity(whole.report), bySeverity(r.report)
 	for print, f := range has {
-		if f.Severity >= state.Error && (had[print] == nil || had[print].Severity < f.Severity) && !(o.corrupt && f.Check == "block/corrupt") {
+		if f.Severity >= state.Error && (had[print] == nil || had[print].Severity < f.Severity) && (!o.corrupt || f.Check != "block/corrupt") {
 			out = append(out, violation{"new " + f.Check, f.Severity.String() + " " + f.Subject.ID() + ": " + f.Message})
 		}
 	}

@@ -232,7 +232,7 @@ func TestHealthyClusters(t *testing.T) {
 // TestEmptyCluster: nodes, pools and nothing else.
 func TestEmptyCluster(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
-	c.Initialize(t, testcluster.CRDv1)
+	c.MakeClusterInformation(t, testcluster.CRDv1)
 	got := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json", "--fail-on", "info")
 	if r := got.report(t); got.code != exit.CodeOK || !r.Complete || len(r.Findings) > 0 || r.Pools == nil || r.Nodes == nil {
 		t.Errorf("exit code %d: %s%s", got.code, got.stdout, got.err)
@@ -297,7 +297,7 @@ func TestRights(t *testing.T) {
 	for _, group := range []testcluster.Group{testcluster.CRDv1, testcluster.NativeV3} {
 		t.Run(string(group), func(t *testing.T) {
 			c := testcluster.Shared(t, testcluster.Options{Groups: []testcluster.Group{group, testcluster.KubeVirt}})
-			c.Initialize(t, group)
+			c.MakeClusterInformation(t, group)
 			role := shippedRole(t, "../../..")
 			rights := append([]string{""}, rightsOf(role.Rules, string(group))...) // "": none is missing
 			user := func(i int) string { return fmt.Sprintf("auditor-%d", i) }
