@@ -48,7 +48,7 @@ func (r *run) serve() {
 	d := &r.out.demand
 	var existing []*state.NodeState
 	for _, h := range r.NodeStates {
-		if h.Node != nil && !slices.Contains(r.joining, h.Name) {
+		if h.Node != nil && r.today.NodeState(h.Name) != nil {
 			existing = append(existing, h)
 		}
 	}

@@ -82,10 +82,10 @@ func TestContributorOfKinds(t *testing.T) {
 		}
 	}
 	dump := filepath.Join(tree, "dump.yaml")
-	if err := writeFile(dump, []byte("apiVersion: projectcalico.org/v3\nkind: HostEndpoint\nmetadata: {name: eth0}\nspec: {node: machine-x, interfaceName: eth0}\n")); err != nil {
+	if err := writeFile(dump, []byte("apiVersion: crd.projectcalico.org/v1\nkind: HostEndpoint\nmetadata: {name: eth0}\nspec: {node: machine-x, interfaceName: eth0}\n")); err != nil {
 		t.Fatal(err)
 	}
-	saved := inTree(t, tree, "go", "run", "./cmd/calico-audit", "snapshot", "-f", dump, "-o", "-", "--anonymize")
+	saved := inTree(t, tree, "go", "run", "./cmd/calico-audit", "snapshot", "-f", "examples/snapshots/healthy", "-f", dump, "-o", "-", "--anonymize")
 	if !strings.Contains(saved, "kind: HostEndpoint\n") || strings.Contains(saved, "machine-x") {
 		t.Errorf("saved as %s", saved)
 	}

@@ -152,7 +152,7 @@ func TestWhereaboutsMeanwhile(t *testing.T) {
 		"another pod names the address":   {stranded, func(l *lab) { l.secondaryPod("thief", "10.9.0.5") }, "skipped InUse"},
 		"the entry is of another sandbox": {stranded, editPool(func(all map[string]any) { all["5"].(map[string]any)["id"] = "c55" }), "skipped Changed"},
 		"the entry is another pod's": {strandedAlone, editPool(func(all map[string]any) {
-			all["6"] = map[string]any{"id": "x", "podref": "default/whole", "ifname": "net2"}
+			all["6"] = map[string]any{"id": seeding.ContainerID("default", "whole"), "podref": "default/whole", "ifname": "net2"}
 		}), "already"},
 		"the entry is gone":                 {strandedAlone, editPool(func(all map[string]any) { delete(all, "6") }), "already"},
 		"its reservation is another object": {stranded, again("10.9.0.5", "default/gone"), "skipped Changed"},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
@@ -104,7 +105,7 @@ const shownPools = 3
 
 func (r *CapacityReport) lines() (out []string) {
 	if d := &r.Demand; d.PodsLeft+len(d.NodesLeft) > 0 {
-		out = DemandLines(r)[:1]
+		out = []string{strings.TrimSuffix(DemandLines(r)[0], ".")}
 	}
 	switch o := r.Outcome; {
 	case r.Inconclusive != "":
