@@ -33,11 +33,13 @@ install: build ## install calico-audit, and as a kubectl plugin, into $(go env G
 prepare: ## build what the tests need: a real etcd, Kubernetes' servers and Calico's programs (minutes, once)
 	$(GO) run ./internal/testcluster/prepare
 
-# Tests often wait for servers, so that one more package runs at once than there are cores.
-# The linter vets; here, vetting the dependencies takes longer than some tests.
+# Tests often wait for servers, so that one more package runs at once than there are cores,
+# and more tests of a package. The linter vets; here, vetting the dependencies takes longer
+# than some tests.
 PACKAGES_AT_ONCE ?= $$(($$(getconf _NPROCESSORS_ONLN) + 1))
+TESTS_AT_ONCE ?= $$(($$(getconf _NPROCESSORS_ONLN) * 2))
 test: prepare ## run all tests, on a real etcd and kube-apiserver
-	$(GO) test -vet=off -p $(PACKAGES_AT_ONCE) -timeout 20m ./...
+	$(GO) test -vet=off -p $(PACKAGES_AT_ONCE) -parallel $(TESTS_AT_ONCE) -timeout 20m ./...
 
 # Linking and running the tests cost about the same. Packages that have no test without a
 # server, or whose tests are about the servers themselves, are not linked; collecting

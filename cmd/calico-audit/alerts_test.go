@@ -39,6 +39,7 @@ func pods(node string, from, n int) []seeding.Pod {
 // the first address is borrowed, be paged when a node has no block, and hear the end
 // of it after the repair and the restart of the borrowers.
 func TestAlertsOfTheStory(t *testing.T) {
+	t.Parallel() // it mostly waits
 	cluster := testcluster.Shared(t, testcluster.Options{WatchCache: true})
 	seeder, err := seeding.New(cluster)
 	if err != nil {
@@ -136,6 +137,7 @@ func TestAlertsOfTheStory(t *testing.T) {
 // TestAlertOfSilentNodes: somebody is told of a node whose agent does not answer, and of the
 // end of that once one does.
 func TestAlertOfSilentNodes(t *testing.T) {
+	t.Parallel() // it mostly waits
 	cluster := testcluster.Shared(t, testcluster.Options{WatchCache: true})
 	seeder, err := seeding.New(cluster)
 	if err != nil {

@@ -25,7 +25,7 @@
 // A [FaultProxy] stands between one client and the API server, and can die before or
 // after any write, as a process does.
 //
-// Only tests use this package. "go test" storms for a minute and tries a sample of
+// Only tests use this package. "go test" storms for half a minute and tries a sample of
 // the crash points and interleavings, which the seed decides; "make soak" storms for
 // half an hour and tries them all. What was printed as the seed, given as
 // CALICO_AUDIT_SEED, makes the same choices again.

@@ -19,7 +19,7 @@ func length(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv(EnvStorm)
 	if text == "" {
-		return time.Minute
+		return 30 * time.Second
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {

@@ -287,11 +287,7 @@ func (v *victim) points(r *rand.Rand) []killPoint {
 			}
 		}
 	}
-	switch {
-	case testenv.EveryCase():
-		return all
-	case len(v.writes) < 10:
-		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	if testenv.EveryCase() {
 		return all
 	}
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {

@@ -251,7 +251,7 @@ func (w *world) race(s step, d disturbance, gaps []string, meant map[string]audi
 		}
 		return f.Severity < state.Warning || !w.integrity(f)
 	}
-	wanted := sampled(w.T, 4)
+	wanted := sampled(w.T, 8)
 	for n := range len(gaps) + 1 {
 		if !wanted() {
 			continue

@@ -41,7 +41,7 @@ func newNodeMachine(t *testing.T, node string, address netip.Prefix) *nodeMachin
 	testenv.Program(t, "nsenter", "util-linux")
 	// What is mounted on the test's machine is none of it.
 	c := exec.Command("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "--net", "--mount", "--propagation", "private", "sh", "-ec", `
-		for d in $(awk '$4 ~ /^net:/ {print $5}' /proc/self/mountinfo); do umount $d; done
+		for d in $(awk '$4 ~ /^net:/ {print $5}' /proc/self/mountinfo); do umount $d || [ ! -e $d ]; done # it is gone if its maker has removed it
 		ip link set lo up
 		ip link add uplink type veth peer name far
 		ip addr add `+address.String()+` dev uplink
