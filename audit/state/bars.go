@@ -16,7 +16,7 @@ const (
 	severalBlocks    = "there are several block objects of its CIDR"
 	unreadBlock      = "a block that cannot be read may be its own"
 	unreadAffinity   = "an affinity that cannot be read may be its own"
-	onlyWay          = "the next pod on %s makes its block, and would get no other: automatic blocks are off, or the node has as many blocks as it may"
+	onlyWay          = "the next pod on %s makes its block, and may get no other: no other block of the node has a free address and too few blocks are left, automatic blocks are off, or the node has as many blocks as it may"
 	lostWithAffinity = "its block is empty: the node claims it again when it needs it, and with an affinity Calico %s could give it to another node"
 	corruptOwnership = "corrupt, so its word about the owner is not relied on: "
 )

@@ -118,16 +118,21 @@ func (st *State) HealsItself(n *NodeBlockStatus, pools []*Pool) bool {
 }
 
 // OnlyWay reports whether an affinity without a block is the way by which its node
-// comes by one: its next assignment makes the block, and it gets no other, because
-// automatic blocks are off or its other affinities are as many as it may have.
+// comes by one: its next assignment makes the block. It may get no other if it must not claim
+// one, is at its limit, or has no free address while others may claim the pool's last blocks.
 func (st *State) OnlyWay(a *blocks.Affinity) bool {
-	h, f := st.nodeStates[a.Owner.Node()], blocks.FamilyOf(a.CIDR.Addr())
-	if h == nil || h.Node == nil || st.IPAM.AutoAllocateBlocks && st.affinities(h, f)-1 < st.IPAM.BlockLimit() {
+	h, p := st.nodeStates[a.Owner.Node()], st.PoolOf(a.CIDR)
+	if h == nil || h.Node == nil || p == nil {
 		return false
 	}
-	n := &NodeBlockStatus{Host: &NodeState{Affinities: []*blocks.Affinity{a}}, Family: f}
-	return st.HealsItself(n, st.WorkloadPools(h.Node, f)) || slices.ContainsFunc(h.Workloads, func(w *blocks.Workload) bool {
-		return w.Live() && st.HealsItself(n, st.PodPools(w, h.Node, f))
+	n := &NodeBlockStatus{Host: &NodeState{Affinities: []*blocks.Affinity{a}}, Family: p.Family()}
+	supply := Derived(st, countSupply)
+	limited := !st.IPAM.AutoAllocateBlocks || h.Node.Windows && !st.IPAM.StrictAffinity || st.affinities(h, n.Family)-1+supply.missing[h.Name] >= st.IPAM.BlockLimit()
+	only := func(pools []*Pool) bool {
+		return st.HealsItself(n, pools) && (limited || !st.hasKeepable(h, pools) && supply.lacking[p])
+	}
+	return only(st.WorkloadPools(h.Node, n.Family)) || slices.ContainsFunc(h.Workloads, func(w *blocks.Workload) bool {
+		return w.Live() && only(st.PodPools(w, h.Node, n.Family))
 	})
 }
 

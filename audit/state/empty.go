@@ -50,7 +50,7 @@ func (st *State) evaluateEmptyBlocks() {
 			b.Reclaimability.retain(RetainNotRead, "not evaluated: %s", missing)
 		}
 	}
-	further := &supply{st: st}
+	further := Derived(st, countSupply)
 	for _, h := range st.NodeStates {
 		if h.Node != nil {
 			st.lastBlocks(h, nil, further, func(b *Block, why string) { b.Reclaimability.retain(RetainLast, "%s", why) })
@@ -131,7 +131,7 @@ func (st *State) IfEmptied(b *Block) Reclaimability {
 func (st *State) lastBlocks(h *NodeState, emptied *Block, further *supply, keep func(b *Block, why string)) {
 	kept := map[*Block]bool{}
 	one := func(pools []*Pool, why string) {
-		b, full := st.lastBlock(h, emptied, kept, func(b *Block) bool { return slices.Contains(pools, b.Pool) })
+		b, full := st.lastBlock(h, emptied, kept, further, func(b *Block) bool { return slices.Contains(pools, b.Pool) })
 		if b == nil || full && further.allow(h, b, pools) {
 			return
 		}
@@ -143,14 +143,15 @@ func (st *State) lastBlocks(h *NodeState, emptied *Block, further *supply, keep 
 
 // lastBlock returns the host's lowest empty block among those that belong to a set, unless
 // another block there that the host keeps is as good: a block that is in use, or kept
-// already. The best are blocks with room and a settled affinity; then those whose affinity
-// is on its way in or out, the release of which may be finished at any moment; then those
-// without an affinity, which can be given back; then any other usable one. full reports
-// whether blocks in use are there that have no room.
-func (st *State) lastBlock(h *NodeState, emptied *Block, kept map[*Block]bool, member func(*Block) bool) (last *Block, full bool) {
+// already. The best are blocks with room and a settled affinity, first those that no other
+// node may take; then those whose affinity is on its way in or out, the release of which may
+// be finished at any moment; then those without an affinity, which can be given back; then
+// any other usable one. full reports whether blocks in use are there that have no room.
+func (st *State) lastBlock(h *NodeState, emptied *Block, kept map[*Block]bool, further *supply, member func(*Block) bool) (last *Block, full bool) {
 	free := func(b *Block) bool { return b.Usable() && (b == emptied || st.hasFree(b)) }
+	settled := func(b *Block) bool { return free(b) && st.hasAffinityOrNone(b) && st.affinityConfirmedOrAbsent(b) }
 	for _, good := range []func(*Block) bool{
-		func(b *Block) bool { return free(b) && st.hasAffinityOrNone(b) && st.affinityConfirmedOrAbsent(b) },
+		func(b *Block) bool { return settled(b) && !further.mayTake(b) }, settled,
 		func(b *Block) bool { return free(b) && st.hasAffinityOrNone(b) }, free, (*Block).Usable,
 	} {
 		for _, b := range h.Blocks {

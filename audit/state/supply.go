@@ -40,8 +40,7 @@ func poolsFor(pools []*Pool, ns *blocks.Namespace) []*Pool {
 // they have no free address of their own, and others may claim the last blocks first. It
 // counts nodes to which no pod may come now, too.
 func (st *State) MayStarve() (out []string) {
-	c := &supply{st: st}
-	c.count()
+	c := Derived(st, countSupply)
 	for _, h := range st.NodeStates {
 		if h.Node == nil {
 			continue
@@ -49,7 +48,7 @@ func (st *State) MayStarve() (out []string) {
 		starves := false
 		st.eachPodPools(h, func(pools []*Pool, _ string) {
 			certain := len(pools) == 0 || slices.ContainsFunc(h.Blocks, func(b *Block) bool {
-				return slices.Contains(pools, b.Pool) && st.Keepable(b) && (!c.lacking[b.Pool] || !slices.Contains(b.Pool.takeover, b))
+				return slices.Contains(pools, b.Pool) && st.Keepable(b) && !c.mayTake(b)
 			})
 			if !certain && st.IPAM.AutoAllocateBlocks && st.LimitCount(&NodeBlockStatus{Host: h, Family: pools[0].Family()}, pools) < st.IPAM.BlockLimit() {
 				certain = slices.ContainsFunc(pools, func(p *Pool) bool { return !c.lacking[p] })
@@ -77,11 +76,8 @@ func (st *State) limitBar(b *Block) (bar Bar) {
 		return Bar{}
 	}
 	have, limit := st.mayCount(h, b.Family()), st.IPAM.BlockLimit()
-	if have < limit {
-		return Bar{}
-	}
 	st.eachPodPools(h, func(pools []*Pool, _ string) {
-		if slices.Contains(pools, b.Pool) && !st.hasKeepable(h, pools) {
+		if have >= limit && slices.Contains(pools, b.Pool) && !st.hasKeepable(h, pools) {
 			bar = Because(RetainConflict, "with its affinities %s would have %d of at most %d blocks and no free address, so its next pod would get none: raise the limit first", h.Name, have, limit)
 		}
 	})
@@ -120,7 +116,6 @@ func (c *supply) allow(h *NodeState, b *Block, pools []*Pool) bool {
 	if c == nil {
 		return false
 	}
-	c.count()
 	have := c.st.mayCount(h, b.Family()) + c.missing[h.Name] - 1
 	if have >= c.st.IPAM.BlockLimit() || slices.ContainsFunc(pools, func(p *Pool) bool { return c.lacking[p] }) || c.left[b.Pool].IsZero() {
 		return false
@@ -130,16 +125,17 @@ func (c *supply) allow(h *NodeState, b *Block, pools []*Pool) bool {
 	return true
 }
 
-// count counts, once, what is left of each pool.
-func (c *supply) count() {
-	if c.left != nil {
-		return
-	}
-	c.left, c.lacking = map[*Pool]blocks.Count{}, map[*Pool]bool{}
-	unknown, used := c.st.SlotBar().Code != "", map[netip.Prefix]bool{}
-	c.missing = map[string]int{}
-	c.st.EachUnrecorded(func(u UnrecordedIP) {
-		if slot := c.st.SlotOf(u.Addr); u.Block == nil && slot.IsValid() {
+// mayTake reports whether another node may take an empty block for want of others.
+func (c *supply) mayTake(b *Block) bool {
+	return c != nil && c.lacking[b.Pool] && b.Pool != nil && slices.Contains(b.Pool.takeover, b)
+}
+
+// countSupply counts what is left of each pool.
+func countSupply(st *State) *supply {
+	c := &supply{st: st, left: map[*Pool]blocks.Count{}, lacking: map[*Pool]bool{}, missing: map[string]int{}}
+	unknown, used := st.SlotBar().Code != "", map[netip.Prefix]bool{}
+	st.EachUnrecorded(func(u UnrecordedIP) {
+		if slot := st.SlotOf(u.Addr); u.Block == nil && slot.IsValid() {
 			used[slot] = true
 			for _, x := range u.Users {
 				c.missing[x.Node]++
@@ -147,29 +143,28 @@ func (c *supply) count() {
 		}
 	})
 	asking := map[*Pool][]string{} // nodes with a pod that asks for the pool, which need not select them
-	for _, w := range slices.DeleteFunc(slices.Clone(c.st.Workloads), func(w *blocks.Workload) bool { return w.Node == "" }) {
+	for _, w := range st.Workloads {
 		for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
-			asked, _ := c.st.RequestedPools(w, f)
+			asked, _ := st.RequestedPools(w, f)
 			for _, p := range asked {
 				asking[p] = append(asking[p], w.Node)
 			}
 		}
 	}
-	for _, p := range c.st.Pools {
-		if unknown || slices.ContainsFunc(c.st.Pools, func(q *Pool) bool { return q != p && q.CIDR.Overlaps(p.CIDR) }) {
+	for _, p := range st.Pools {
+		if unknown || slices.ContainsFunc(st.Pools, func(q *Pool) bool { return q != p && q.CIDR.Overlaps(p.CIDR) }) {
 			c.lacking[p] = true // its slots may be another block's, or another pool's
 			continue
 		}
-		holds := map[string]bool{}
+		holds := map[string]bool{"": true} // a pod without a node claims nothing
 		for _, b := range p.Blocks {
-			if b.Pool == p && c.st.Keepable(b) {
+			if b.Pool == p && st.Keepable(b) {
 				holds[b.Owner.Node()] = true
 			}
 		}
-		need := 0
-		claims := asking[p]
+		need, claims := 0, asking[p]
 		for i := range p.selected.all() {
-			claims = append(claims, c.st.NodeStates[i].Name)
+			claims = append(claims, st.NodeStates[i].Name)
 		}
 		for _, name := range claims {
 			if !holds[name] {
@@ -187,4 +182,5 @@ func (c *supply) count() {
 			c.left[p] = free.Sub(needed)
 		}
 	}
+	return c
 }

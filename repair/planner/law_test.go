@@ -465,8 +465,9 @@ func TestLawInFixtures(t *testing.T) {
 // checked by default.
 const tightStates, tightSample = 2000, 150
 
-// brokenStates are random states in which the law does not hold yet.
-var brokenStates = []uint64{324, 1079, 1268, 1314}
+// brokenStates are random states in which the law does not hold. In 1314 a released block of a
+// vanished node becomes free, and the node that took another empty block before claims it.
+var brokenStates = []uint64{1314}
 
 // TestLawInRandomStates checks the plans of random states in which blocks and addresses
 // are scarce.
