@@ -46,7 +46,7 @@ func NewReport(st *state.State, r *Result) *Report {
 		rep.Pools = append(rep.Pools, PoolReport{
 			UnreadableBlocks: placed, UnplacedBlocks: unplaced,
 			Name: p.Name, CIDR: p.CIDR.String(), BlockSize: p.BlockSize, Disabled: p.Disabled, Addresses: p.Addrs,
-			Blocks:       PoolBlocksReport{Slots: p.Slots, Reclaimable: p.Reclaimable, Needed: p.Needed},
+			Blocks:       PoolBlocksReport{Slots: p.Slots, Releasable: p.Releasable, Needed: p.Needed},
 			Reservations: reservationsIn(st, p),
 		})
 	}

@@ -150,12 +150,12 @@ type PoolReport struct {
 }
 
 // PoolBlocksReport counts a pool's blocks. Claimed, Free and Reserved are
-// disjoint and make up Capacity; Reclaimable is a part of Claimed.
+// disjoint and make up Capacity; Releasable is a part of Claimed.
 type PoolBlocksReport struct {
 	blocks.Slots
-	// Reclaimable is how many slots would become free if every empty block that
+	// Releasable is how many slots would become free if every empty block that
 	// may be released were.
-	Reclaimable blocks.Count `json:"reclaimable"`
+	Releasable blocks.Count `json:"releasable"`
 	// Needed is how many blocks the nodes that the pool selects will need: the
 	// sum of max(1, ⌈allocatable pods / block size⌉). 0 for pools that do not
 	// serve workloads by themselves.

@@ -53,8 +53,8 @@ type BlockReport struct {
 	Lent   int      `json:"lent,omitempty"`
 	// Conditions are what is out of order, the worst first.
 	Conditions []Condition `json:"conditions,omitempty"`
-	// Reclaimable is true for an empty block that may be released now.
-	Reclaimable bool `json:"reclaimable,omitempty"`
+	// Releasable is true for an empty block that may be released now.
+	Releasable bool `json:"releasable,omitempty"`
 }
 
 // Prefix returns the block's CIDR; the zero Prefix if it cannot be read.
@@ -87,7 +87,7 @@ func blockReports(st *state.State) []BlockReport {
 	for _, b := range st.IPBlocks {
 		r := BlockReport{
 			CIDR: b.CIDR.String(), Owner: b.Owner.String(), InUse: b.Used, Available: st.Unused(b),
-			Lent: len(lent[b]), Reclaimable: b.Reclaimability.OK,
+			Lent: len(lent[b]), Releasable: b.Releasability.OK,
 		}
 		if b.Pool != nil {
 			r.Pool = b.Pool.Name

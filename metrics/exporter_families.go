@@ -51,7 +51,7 @@ var (
 	poolAllocatable = poolGroup.gauge("pool_allocatable_blocks", "blocks",
 		"Blocks that Calico's allocator would still let a node claim. It compares exact CIDRs only, so that this exceeds the free ones where blocks of another size lie in the pool.",
 		"ippool", "ip_family").with(slotReads...)
-	poolReclaimable = poolGroup.gauge("pool_reclaimable_blocks", "blocks",
+	poolReleasable = poolGroup.gauge("pool_releasable_blocks", "blocks",
 		"Claimed blocks that calico-audit repair --empty-blocks would release now.", "ippool", "ip_family").with(state.ReleaseReads...)
 	poolNeeded = poolGroup.gauge("pool_needed_blocks", "blocks",
 		"Blocks that the nodes that the pool selects will need when they run as many pods as they may. 0 for a pool that pods do not get addresses from by themselves.",

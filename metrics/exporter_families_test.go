@@ -256,7 +256,7 @@ func TestAbsent(t *testing.T) {
 			pass(3 * time.Second)
 			for name, want := range map[string]float64{
 				"pool_capacity_addresses": 256, "pool_in_use_addresses": -1, "pool_available_addresses": -1, "pool_blocks": -1,
-				"pool_reclaimable_blocks": -1, "node_blocks": -1, "nodes_without_block": -1, "snapshot_complete": 0, "snapshot_gaps": 1,
+				"pool_releasable_blocks": -1, "node_blocks": -1, "nodes_without_block": -1, "snapshot_complete": 0, "snapshot_gaps": 1,
 			} {
 				if got := value(t, e, "calico_audit_"+name); got != want {
 					t.Errorf("%s is %v, want %v", name, got, want)

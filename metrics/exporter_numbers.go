@@ -79,7 +79,7 @@ func (s *numbers) pools() {
 			s.addIf(claimed, poolBlocks, n.Float(), p.Name, family, slotStates[i])
 		}
 		s.addIf(taken || claimed && !blocks.CalicoAtLeast(s.state.Cluster.CalicoVersion, 3, 32), poolAllocatable, p.Slots.Allocatable.Float(), p.Name, family)
-		s.addIf(all, poolReclaimable, p.Reclaimable.Float(), p.Name, family)
+		s.addIf(all, poolReleasable, p.Releasable.Float(), p.Name, family)
 		s.addIf(all, poolNeeded, p.Needed.Float(), p.Name, family)
 	}
 }

@@ -271,14 +271,14 @@ func TestAges(t *testing.T) {
 			began := time.Now()
 			f.is(calm + "block 10.0.0.128/26 n1 age=14m\naffinity 10.0.0.128/26 n1\nblock 10.0.0.192/26 n2 age=12m30s\naffinity 10.0.0.192/26 n2\n")
 			pass(time.Second)
-			var reclaimable, muted []time.Duration
+			var releasable, muted []time.Duration
 			was := [2]float64{0, 0}
 			for time.Since(began) < 10*time.Minute {
 				f.goesOn()
 				pass(1500 * time.Millisecond)
-				now := [2]float64{value(t, e, "calico_audit_pool_reclaimable_blocks", "ippool", "pods"), value(t, e, "calico_audit_findings_muted")}
+				now := [2]float64{value(t, e, "calico_audit_pool_releasable_blocks", "ippool", "pods"), value(t, e, "calico_audit_findings_muted")}
 				if now[0] != was[0] {
-					reclaimable = append(reclaimable, time.Since(began))
+					releasable = append(releasable, time.Since(began))
 				}
 				if now[1] == 0 && was[1] > 0 {
 					muted = append(muted, time.Since(began))
@@ -289,7 +289,7 @@ func TestAges(t *testing.T) {
 				what      string
 				got, want []time.Duration
 			}{
-				{"empty blocks were reclaimable", reclaimable, []time.Duration{time.Minute, 150 * time.Second}},
+				{"empty blocks were releasable", releasable, []time.Duration{time.Minute, 150 * time.Second}},
 				{"the rule ended", muted, []time.Duration{7 * time.Minute}},
 			} {
 				if !slices.EqualFunc(c.got, c.want, func(got, want time.Duration) bool { return got >= want && got <= want+3*time.Second }) {

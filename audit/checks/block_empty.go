@@ -34,14 +34,14 @@ var blockEmpty = audit.Check{
 				sev = state.Warning
 			}
 			verdict, ways := "releasable", f.Check.Remedies
-			if !b.Reclaimability.OK {
-				verdict, ways = "held: "+b.Reclaimability.Reason, nil
+			if !b.Releasability.OK {
+				verdict, ways = "held: "+b.Releasability.Reason, nil
 			}
 			f.Add(audit.Finding{
 				Severity: sev, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{b.Owner.Node()},
 				Message: fmt.Sprintf("block %s of %s holds no allocation; %s", b.CIDR, phrase.Owner(b.Owner), verdict),
 				Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "pool", state.PoolName(b.Pool), "verdict", verdict,
-					"empty since at least", phrase.Time(b.Reclaimability.EmptySince)),
+					"empty since at least", phrase.Time(b.Releasability.EmptySince)),
 				Root: remedies.Of(st).RootOfBlock(b), Remedies: ways,
 			})
 		}

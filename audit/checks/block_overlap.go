@@ -53,7 +53,7 @@ func overlapFinding(b *state.Block, outer []*state.Block) audit.Finding {
 	// Of two objects of one CIDR no plan touches either.
 	twins := slices.ContainsFunc(outer, func(o *state.Block) bool { return o.CIDR == b.CIDR })
 	for _, e := range append([]*state.Block{b}, outer...) {
-		if e.Reclaimability.OK && !twins {
+		if e.Releasability.OK && !twins {
 			x.Remedies = []remedies.Remedy{releaseOverlapping("block "+e.CIDR.String()+", which is empty", e.CIDR.String())}
 			break
 		}

@@ -19,7 +19,7 @@ func TestCorruptBlockStays(t *testing.T) {
 		if corrupt {
 			b.Unallocated = b.Unallocated[1:]
 		}
-		r := state.New(snap, state.Options{}).BlockOf(b.CIDR).Reclaimability
+		r := state.New(snap, state.Options{}).BlockOf(b.CIDR).Releasability
 		if r.OK == corrupt || corrupt && r.Code != state.RetainCorrupt {
 			t.Errorf("corrupt: %t; releasable: %t, %s", corrupt, r.OK, r.Reason)
 		}

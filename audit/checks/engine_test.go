@@ -340,7 +340,7 @@ func verdicts(t *testing.T, text string, without blocks.Resource) (map[string]au
 		found[f.Fingerprint] = f
 	}
 	for _, b := range st.IPBlocks {
-		if b.Reclaimability.OK {
+		if b.Releasability.OK {
 			released[b.CIDR.String()] = true
 		}
 	}
@@ -435,7 +435,7 @@ func TestReportNumbers(t *testing.T) {
 	}
 	want := `{"P":[{"name":"pods","cidr":"10.0.0.0/25","blockSize":26,"disabled":false,` +
 		`"addresses":{"capacity":128,"inUse":71,"reserved":0,"available":57},` +
-		`"blocks":{"capacity":2,"claimed":2,"free":0,"reserved":0,"allocatable":0,"reclaimable":0,"needed":4}}],` +
+		`"blocks":{"capacity":2,"claimed":2,"free":0,"reserved":0,"allocatable":0,"releasable":0,"needed":4}}],` +
 		`"N":[{"name":"new","blocks":[],"emptyBlocks":0,"addresses":0,"borrowedFrom":["old"],"borrowed":1,"lentTo":[],"lent":0},` +
 		`{"name":"old","blocks":["10.0.0.0/26","10.0.0.64/26"],"emptyBlocks":0,"addresses":71,"borrowedFrom":[],"borrowed":0,"lentTo":["new"],"lent":1}],` +
 		`"S":{"critical":1,"error":1,"warning":4,"info":0,"nodes":2,"pools":1,"blocks":2,"affinities":2,"allocations":71,"handles":0}}`

@@ -59,7 +59,7 @@ func TestMalformed(t *testing.T) {
 		a, b := p.Addresses, p.Blocks
 		for name, n := range map[string]blocks.Count{
 			"addresses in use": a.InUse, "reserved addresses": a.Reserved, "available addresses": a.Available, "claimed blocks": b.Claimed,
-			"free blocks": b.Free, "reserved blocks": b.Reserved, "allocatable blocks": b.Allocatable, "reclaimable blocks": b.Reclaimable,
+			"free blocks": b.Free, "reserved blocks": b.Reserved, "allocatable blocks": b.Allocatable, "releasable blocks": b.Releasable,
 		} {
 			if n.Cmp(none) < 0 {
 				t.Errorf("pool %s has %s %s", p.Name, n, name)

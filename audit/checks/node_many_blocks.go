@@ -67,10 +67,10 @@ func manyBlocks(st *state.State, h *state.NodeState, pools []*state.Pool, byPool
 		switch {
 		case b.Used > 0:
 			used = append(used, fmt.Sprintf("%s (%s)", b.CIDR, state.InUseText(b)))
-		case b.Reclaimability.OK:
+		case b.Releasability.OK:
 			releasable = append(releasable, b.CIDR.String())
 		default:
-			retained = append(retained, fmt.Sprintf("%s: %s", b.CIDR, b.Reclaimability.Reason))
+			retained = append(retained, fmt.Sprintf("%s: %s", b.CIDR, b.Releasability.Reason))
 		}
 	}
 	could, verdict := phrase.List(releasable), "releasable: "+phrase.List(releasable)

@@ -24,7 +24,7 @@ var poolLowFreeBlocks = audit.Check{
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
 	Optional: state.ReleaseReads,
 	Run: func(st *state.State, f *audit.Findings) {
-		if !st.ReclaimableKnown() {
+		if !st.ReleasableKnown() {
 			f.Inconclusive("releasable blocks were not evaluated: %s", st.FirstMissing(state.ReleaseReads))
 			return
 		}
@@ -38,9 +38,9 @@ var poolLowFreeBlocks = audit.Check{
 			}
 			f.Add(audit.Finding{
 				Severity: sev, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p),
-				Message: fmt.Sprintf("pool %s has %s of its %s left to claim, and %s releasable%s", p.Name, p.Slots.Allocatable, phrase.PluralCount(p.Slots.Capacity, "block"), p.Reclaimable, relief),
+				Message: fmt.Sprintf("pool %s has %s of its %s left to claim, and %s releasable%s", p.Name, p.Slots.Allocatable, phrase.PluralCount(p.Slots.Capacity, "block"), p.Releasable, relief),
 				Evidence: state.Evidences(
-					"allocatable", p.Slots.Allocatable.String(), "releasable", p.Reclaimable.String(),
+					"allocatable", p.Slots.Allocatable.String(), "releasable", p.Releasable.String(),
 					"claimed", p.Slots.Claimed.String(), "reserved", p.Slots.Reserved.String(), "needed by its nodes", p.Needed.String()),
 				Root: remedies.Of(st).RootOfPool(p),
 			})

@@ -65,7 +65,7 @@ var poolNoFreeBlocks = audit.Check{
 					"blocks", fmt.Sprintf("%s of %s claimed, %s reserved, %s allocatable", p.Slots.Claimed, p.Slots.Capacity, p.Slots.Reserved, p.Slots.Allocatable),
 					"addresses", fmt.Sprintf("%s of %s in use, %s available", p.Addrs.InUse, p.Addrs.Capacity, p.Addrs.Available),
 					"nodes borrowing or waiting", phrase.List(cut), "nodes whose next pod will", phrase.List(next),
-					"nodes holding several blocks", phrase.ListBy("; ", st.NodesHoldingSeveral([]*state.Pool{p})), "releasable blocks", reclaimableText(p)),
+					"nodes holding several blocks", phrase.ListBy("; ", st.NodesHoldingSeveral([]*state.Pool{p})), "releasable blocks", releasableText(p)),
 				Root: remedies.Of(st).RootOfPool(p),
 			})
 		}
@@ -86,12 +86,12 @@ func allocationEvaluated(st *state.State, f *audit.Findings) bool {
 	return true
 }
 
-func reclaimableText(p *state.Pool) string {
-	if !p.ReclaimableKnown {
+func releasableText(p *state.Pool) string {
+	if !p.ReleasableKnown {
 		return "not evaluated"
 	}
 	var out []string
-	for _, b := range p.Releasable() {
+	for _, b := range p.ReleasableBlocks() {
 		out = append(out, fmt.Sprintf("%s of %s", b.CIDR, phrase.Owner(b.Owner)))
 	}
 	return phrase.OrNone(phrase.List(out))

@@ -59,8 +59,8 @@ func TestReportBlocks(t *testing.T) {
 	want := []audit.BlockReport{
 		{CIDR: "10.0.0.0/26", Pool: "pods", Owner: "host:n1", InUse: 5, Cooling: 1, Available: 55, Lent: 1, LentTo: []string{"n2"},
 			Conditions: []audit.Condition{audit.BlockCorrupt}},
-		{CIDR: "10.0.0.64/26", Pool: "pods", Owner: "host:gone", Available: 64, Conditions: []audit.Condition{audit.BlockDeadNode}, Reclaimable: true},
-		{CIDR: "10.0.0.128/26", Pool: "pods", Available: 64, Conditions: []audit.Condition{audit.BlockNoOwner}, Reclaimable: true},
+		{CIDR: "10.0.0.64/26", Pool: "pods", Owner: "host:gone", Available: 64, Conditions: []audit.Condition{audit.BlockDeadNode}, Releasable: true},
+		{CIDR: "10.0.0.128/26", Pool: "pods", Available: 64, Conditions: []audit.Condition{audit.BlockNoOwner}, Releasable: true},
 		{CIDR: "10.0.0.192/26", Pool: "pods", Owner: "host:n2", Available: 64, Conditions: []audit.Condition{audit.BlockDeleted}},
 		{CIDR: "10.0.1.0/25", Pool: "pods", Owner: "host:n2", Available: 128, Conditions: []audit.Condition{audit.BlockOverlap}},
 		{CIDR: "10.0.1.64/26", Pool: "pods", Owner: "host:n1", Available: 64, Conditions: []audit.Condition{audit.BlockOverlap}},
@@ -70,7 +70,7 @@ func TestReportBlocks(t *testing.T) {
 	got := slices.Clone(r.Blocks)
 	for i := range got {
 		if !got[i].Is(audit.BlockDeadNode) && !got[i].Is(audit.BlockNoOwner) {
-			got[i].Reclaimable = false // a matter of the verdict on empty blocks, tested there
+			got[i].Releasable = false // a matter of the verdict on empty blocks, tested there
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

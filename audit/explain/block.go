@@ -206,12 +206,12 @@ func (x *explainer) emptySection(s *builder, b *state.Block) {
 		return
 	}
 	s.section("Empty")
-	if b.Reclaimability.OK {
+	if b.Releasability.OK {
 		s.fact("", "verdict", "it could be released now")
 	} else {
-		s.fact("", "verdict", "held: "+b.Reclaimability.Reason)
+		s.fact("", "verdict", "held: "+b.Releasability.Reason)
 	}
-	s.fact(blockSource(b), "since at least", phrase.Time(b.Reclaimability.EmptySince))
+	s.fact(blockSource(b), "since at least", phrase.Time(b.Releasability.EmptySince))
 }
 
 // blockSummary answers what a block is in a sentence or two.
@@ -226,10 +226,10 @@ func (x *explainer) blockSummary(b *state.Block) string {
 	switch {
 	case len(b.Faults) > 0:
 		return out + "; it is corrupt: " + b.Faults[0] + "."
-	case b.Used == 0 && b.Reclaimability.OK:
+	case b.Used == 0 && b.Releasability.OK:
 		return fmt.Sprintf("It %s and is empty: it could be released now.", owner)
 	case b.Used == 0:
-		return fmt.Sprintf("It %s and is empty; it is held: %s.", owner, b.Reclaimability.Reason)
+		return fmt.Sprintf("It %s and is empty; it is held: %s.", owner, b.Releasability.Reason)
 	}
 	if n := x.borrowedFrom(b); len(n) > 0 {
 		out += fmt.Sprintf(", %d of them borrowed by %s", len(n), phrase.Each(borrowers(n)))

@@ -155,10 +155,10 @@ func (x *explainer) nodeBlocksSection(s *builder, h *state.NodeState) {
 		text := state.InUseText(b)
 		if free := x.Unused(b); b.Used > 0 {
 			text += fmt.Sprintf(", %d left", free)
-		} else if b.Reclaimability.OK {
+		} else if b.Releasability.OK {
 			text += ", could be released now"
 		} else {
-			text += ", held: " + b.Reclaimability.Reason
+			text += ", held: " + b.Releasability.Reason
 		}
 		if b.Pool == nil {
 			text += "; in no pool"

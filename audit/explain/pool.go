@@ -45,8 +45,8 @@ func (x *explainer) poolNumbers(s *builder, p *state.Pool) {
 	s.factf("", "addresses", "%s; %s in use, %s reserved, %s available", a.Capacity, n.inUse, a.Reserved, n.available)
 	s.factf("", "blocks", "%s; %s claimed, %s free, %s reserved", b.Capacity, n.claimed, n.free, b.Reserved)
 	s.factf("", "left to claim", "%s", n.allocatable)
-	if p.ReclaimableKnown {
-		s.factf("", "releasable", "%s%s", p.Reclaimable, releasableNote(p))
+	if p.ReleasableKnown {
+		s.factf("", "releasable", "%s%s", p.Releasable, releasableNote(p))
 	} else if g := x.FirstMissing(state.ReleaseReads); g != nil {
 		s.fact("", "releasable", "not known: "+g.String())
 	}
@@ -84,7 +84,7 @@ func releasableNote(p *state.Pool) string {
 func releasable(pools []*state.Pool) (out []*state.Block) {
 	for _, p := range pools {
 		for _, b := range p.Blocks {
-			if b.Reclaimability.OK && !slices.Contains(out, b) {
+			if b.Releasability.OK && !slices.Contains(out, b) {
 				out = append(out, b)
 			}
 		}
@@ -148,7 +148,7 @@ func (x *explainer) poolOwnersSection(s *builder, p *state.Pool) {
 		words := make([]string, len(h.bs))
 		for i, b := range h.bs {
 			words[i] = fmt.Sprintf("%s (%s)", b.CIDR, state.InUseText(b))
-			if b.Used == 0 && b.Reclaimability.OK {
+			if b.Used == 0 && b.Releasability.OK {
 				words[i] = fmt.Sprintf("%s (empty, releasable)", b.CIDR)
 			}
 		}
@@ -214,7 +214,7 @@ func (x *explainer) poolSummary(p *state.Pool) string {
 		out = fmt.Sprintf("The pool has %s of its %s left to claim; %s of its %s are available",
 			texts.allocatable, phrase.PluralCount(p.Slots.Capacity, "block"), texts.available, phrase.PluralCount(p.Addrs.Capacity, "address"))
 	}
-	if n := releasable([]*state.Pool{p}); p.ReclaimableKnown && len(n) > 0 {
+	if n := releasable([]*state.Pool{p}); p.ReleasableKnown && len(n) > 0 {
 		out += fmt.Sprintf(". %s could be released now", capital(phrase.Plural(len(n), "block")))
 	}
 	if without := x.withoutBlock(p); len(without) > 0 {

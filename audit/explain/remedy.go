@@ -220,7 +220,7 @@ func (x *explainer) poolRemedy(s *builder, p *state.Pool) {
 	}
 	if root := x.Root(x.RootOfPool(p)); root != nil {
 		x.remedies(s, "pool/no-free-blocks", root.Remedies())
-	} else if !p.ReclaimableKnown {
+	} else if !p.ReleasableKnown {
 		s.remedy("pool/no-free-blocks", "has blocks to claim again once an empty one is released; whether one could be now is not known")
 	}
 }

@@ -91,8 +91,8 @@ func (x *explainer) poolLeftSection(s *builder, p *state.Pool) {
 		return
 	}
 	reclaim := ""
-	if p.ReclaimableKnown && !p.Reclaimable.IsZero() {
-		reclaim = fmt.Sprintf(", %s could be released", p.Reclaimable)
+	if p.ReleasableKnown && !p.Releasable.IsZero() {
+		reclaim = fmt.Sprintf(", %s could be released", p.Releasable)
 	}
 	n := x.numbersOf(p)
 	s.factf("", "blocks", "%s of %s claimed, %s left to claim%s", n.claimed, p.Slots.Capacity, n.allocatable, reclaim)

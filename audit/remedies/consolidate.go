@@ -118,7 +118,7 @@ func (st *Remedies) NodesWithoutBlock() []*state.NodeBlockStatus {
 	var out []*state.NodeBlockStatus
 	for _, h := range st.NodeStates {
 		for _, n := range h.BlockStatus {
-			if st.lacksBlock(n) && !slices.ContainsFunc(st.PoolsAtIssue(n), func(p *state.Pool) bool { return !p.Reclaimable.IsZero() }) {
+			if st.lacksBlock(n) && !slices.ContainsFunc(st.PoolsAtIssue(n), func(p *state.Pool) bool { return !p.Releasable.IsZero() }) {
 				out = append(out, n)
 			}
 		}
@@ -245,12 +245,12 @@ func (st *Remedies) evaluate(c *Consolidation) {
 		c.bar(netip.Addr{}, "%s", then.Reason)
 	}
 	if c.Block.Used == 0 && c.Reservation == nil {
-		c.bar(netip.Addr{}, "it is empty, which is for \"repair --empty-blocks\": %s", cmp.Or(c.Block.Reclaimability.Reason, "it releases it"))
+		c.bar(netip.Addr{}, "it is empty, which is for \"repair --empty-blocks\": %s", cmp.Or(c.Block.Releasability.Reason, "it releases it"))
 	}
 	if why := st.unrecorded(); why != "" {
 		c.bar(netip.Addr{}, "%s", why)
 	}
-	var r state.Reclaimability
+	var r state.Releasability
 	if st.RetainForOthers(c.Block, st.hostUsesBeside(c), &r); r.Reason != "" {
 		c.bar(netip.Addr{}, "%s", r.Reason)
 	}

@@ -12,7 +12,7 @@ import (
 // LastBlock is the verdict on an empty block that its node would otherwise keep as its
 // last: whether it may be released for a node that cannot allocate.
 type LastBlock struct {
-	state.Reclaimability
+	state.Releasability
 	// Holder says how the node that has it does without: "cordoned" or "idle".
 	Holder string
 	// For are the nodes that cannot allocate in its pool, sorted; one of them at least
@@ -29,7 +29,7 @@ type LastBlock struct {
 // allocator takes another node's empty block once it was claimed a minute ago
 // (findUsableBlock, EmptyBlockMinReclaimAge).
 func (st *Remedies) LastBlock(b *state.Block) LastBlock {
-	v := LastBlock{Reclaimability: b.Reclaimability}
+	v := LastBlock{Releasability: b.Releasability}
 	if v.Code != state.RetainLast || b.Pool == nil {
 		return v
 	}
@@ -49,7 +49,7 @@ func (st *Remedies) LastBlock(b *state.Block) LastBlock {
 	if v.For = slices.Clone(last.lacking); v.Holder == holderIdle {
 		v.For = slices.Clone(last.busy)
 	}
-	supply, ok := b.Pool.Slots.Allocatable.Add(b.Pool.Reclaimable).Int()
+	supply, ok := b.Pool.Slots.Allocatable.Add(b.Pool.Releasable).Int()
 	if !ok {
 		supply = len(v.For)
 	}
@@ -104,7 +104,7 @@ func (st *Remedies) findLastBlocks() {
 	for p, last := range st.lasts {
 		holders := map[*state.Block]string{}
 		for _, b := range p.Blocks {
-			if holder := st.holder(b); b.Reclaimability.Code == state.RetainLast && holder != "" {
+			if holder := st.holder(b); b.Releasability.Code == state.RetainLast && holder != "" {
 				last.blocks, holders[b] = append(last.blocks, b), holder
 			}
 		}

@@ -277,7 +277,7 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 	for _, p := range wanted {
 		var releasable, deleted, spare []*state.Block
 		for _, b := range p.Blocks {
-			r := &b.Reclaimability
+			r := &b.Releasability
 			switch {
 			case st.Reserved.Covers(b.CIDR):
 			case b.Used > 0:

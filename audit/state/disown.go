@@ -12,8 +12,8 @@ import (
 // if live pods and tunnels of other nodes, which exist, use all that it holds. What
 // Calico does to such a block is releaseBlockAffinity of libcalico-go
 // ipam/ipam_block_reader_writer.go.
-func (st *State) Disownable(b *Block) Reclaimability {
-	r, host := Reclaimability{}, b.Owner.Node()
+func (st *State) Disownable(b *Block) Releasability {
+	r, host := Releasability{}, b.Owner.Node()
 	switch {
 	case !st.Vanished(host):
 		r.retain(RetainInUse, "its owner %s is a node", host)

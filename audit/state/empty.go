@@ -7,15 +7,15 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Reclaimability is the verdict on an empty block: whether it may be released now and,
+// Releasability is the verdict on an empty block: whether it may be released now and,
 // if not, why it is held.
-type Reclaimability struct {
+type Releasability struct {
 	OK bool
 	// Bar is why the block stays; none if OK.
 	Bar
 	// After is the verdict once the block is old enough, where its age is what holds it;
 	// nil if nothing does then.
-	After *Reclaimability
+	After *Releasability
 	// EmptySince is when the block was last written or claimed, which is the latest time
 	// at which it can have become empty; zero if unknown.
 	EmptySince blocks.Time
@@ -30,9 +30,9 @@ var ReleaseReads = []blocks.Resource{
 	blocks.Reservations,
 }
 
-// ReclaimableKnown reports whether all was read that the verdict on empty blocks
+// ReleasableKnown reports whether all was read that the verdict on empty blocks
 // needs.
-func (st *State) ReclaimableKnown() bool { return st.FirstMissing(ReleaseReads) == nil }
+func (st *State) ReleasableKnown() bool { return st.FirstMissing(ReleaseReads) == nil }
 
 // flannelLabel marks nodes on their way from Flannel to Calico; Calico's own
 // collector leaves their blocks alone (kube-controllers
@@ -45,25 +45,25 @@ func (st *State) evaluateEmptyBlocks() {
 		if b.Used > 0 {
 			continue
 		}
-		b.Reclaimability = st.evaluateAlone(b)
+		b.Releasability = st.evaluateAlone(b)
 		if missing != nil {
-			b.Reclaimability.retain(RetainNotRead, "not evaluated: %s", missing)
+			b.Releasability.retain(RetainNotRead, "not evaluated: %s", missing)
 		}
 	}
 	further := Derived(st, countSupply)
 	for _, h := range st.NodeStates {
 		if h.Node != nil {
-			st.lastBlocks(h, nil, further, func(b *Block, why string) { b.Reclaimability.retain(RetainLast, "%s", why) })
+			st.lastBlocks(h, nil, further, func(b *Block, why string) { b.Releasability.retain(RetainLast, "%s", why) })
 		}
 	}
 	for _, b := range st.IPBlocks {
-		b.Reclaimability.OK = b.Used == 0 && b.Reclaimability.Reason == ""
+		b.Releasability.OK = b.Used == 0 && b.Releasability.Reason == ""
 	}
 }
 
 // evaluateAlone evaluates an empty block without regard to its owner's other blocks.
-func (st *State) evaluateAlone(b *Block) Reclaimability {
-	r := Reclaimability{}
+func (st *State) evaluateAlone(b *Block) Releasability {
+	r := Releasability{}
 	since, known := b.lastTouch()
 	known = known && !st.takenAt.IsZero() && st.reached(since)
 	if known {
@@ -88,7 +88,7 @@ func (st *State) evaluateAlone(b *Block) Reclaimability {
 }
 
 // retainAsItIs holds a block for what it is itself, whatever its age and its uses.
-func (st *State) retainAsItIs(b *Block, r *Reclaimability) {
+func (st *State) retainAsItIs(b *Block, r *Releasability) {
 	switch special := OwnerBar(b.Owner); {
 	case b.Owner != (blocks.Owner{}) && special.Code != "":
 		r.Bar = special
@@ -107,8 +107,8 @@ func (st *State) retainAsItIs(b *Block, r *Reclaimability) {
 
 // IfEmptied is the verdict on a block once all its addresses are released and the grace has
 // passed, if nothing else changes.
-func (st *State) IfEmptied(b *Block) Reclaimability {
-	r := Reclaimability{}
+func (st *State) IfEmptied(b *Block) Releasability {
+	r := Releasability{}
 	st.retainAsItIs(b, &r)
 	st.RetainForOthers(b, nil, &r)
 	if missing := st.FirstMissing(ReleaseReads); missing != nil {

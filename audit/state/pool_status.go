@@ -16,11 +16,11 @@ func (p *Pool) OutOfBlocks() bool {
 func (p *Pool) BlocksLeft() blocks.Count {
 	both := 0
 	for _, b := range p.takeover {
-		if b.Reclaimability.OK {
+		if b.Releasability.OK {
 			both++
 		}
 	}
-	return p.Slots.Allocatable.Add(p.Reclaimable).Sub(blocks.CountOf(both))
+	return p.Slots.Allocatable.Add(p.Releasable).Sub(blocks.CountOf(both))
 }
 
 // LowOnBlocks reports whether under 2 or under 10 % of a workload pool's blocks are left.
@@ -35,10 +35,10 @@ func (p *Pool) LowOnAddresses() bool {
 	return !p.Disabled && p.Automatic && !p.unused && p.Addrs.Available.Times(10).Cmp(p.Addrs.Capacity) < 0
 }
 
-// Releasable returns the blocks of a pool that may be released now.
-func (p *Pool) Releasable() (out []*Block) {
+// ReleasableBlocks returns the blocks of a pool that may be released now.
+func (p *Pool) ReleasableBlocks() (out []*Block) {
 	for _, b := range p.Blocks {
-		if b.Reclaimability.OK {
+		if b.Releasability.OK {
 			out = append(out, b)
 		}
 	}

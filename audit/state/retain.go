@@ -76,10 +76,10 @@ func (b *Bar) retain(code RetainReason, format string, args ...any) {
 
 // retain notes why a block stays, unless it is held already: for its age, it notes why it
 // stays then.
-func (r *Reclaimability) retain(code RetainReason, format string, args ...any) {
+func (r *Releasability) retain(code RetainReason, format string, args ...any) {
 	if r.Code == RetainYoung || r.Code == RetainUnknownAge {
 		if r.After == nil {
-			r.After = &Reclaimability{EmptySince: r.EmptySince}
+			r.After = &Releasability{EmptySince: r.EmptySince}
 		}
 		r.After.retain(code, format, args...)
 		return
@@ -89,7 +89,7 @@ func (r *Reclaimability) retain(code RetainReason, format string, args ...any) {
 
 // RetainForOthers holds a block for what other objects and the nodes' kernels
 // say about it; uses are those of its free addresses that host views show.
-func (st *State) RetainForOthers(b *Block, uses []hosts.Use, r *Reclaimability) {
+func (st *State) RetainForOthers(b *Block, uses []hosts.Use, r *Releasability) {
 	if len(uses) > 0 {
 		r.retain(RetainHostView, "%s is in use in %s, though the block does not record it", uses[0].Addr, uses[0])
 	}

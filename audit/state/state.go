@@ -96,10 +96,10 @@ type Pool struct {
 	*blocks.Pool
 	Addrs blocks.Addrs
 	Slots blocks.Slots
-	// Reclaimable is how many slots would become free if every block that may be
-	// released were. It is unknown, and 0, unless ReclaimableKnown.
-	Reclaimable      blocks.Count
-	ReclaimableKnown bool
+	// Releasable is how many slots would become free if every block that may be
+	// released were. It is unknown, and 0, unless ReleasableKnown.
+	Releasable      blocks.Count
+	ReleasableKnown bool
 	// Needed is how many blocks the nodes that the pool selects will need.
 	Needed blocks.Count
 	// unused is true while no pod of the cluster gets its address from Calico's IPAM.
@@ -136,8 +136,8 @@ type Block struct {
 	// Faults are the contradictions within the block; a block with any is
 	// corrupt.
 	Faults []string
-	// Reclaimability is the verdict on an empty block; meaningless for others.
-	Reclaimability Reclaimability
+	// Releasability is the verdict on an empty block; meaningless for others.
+	Releasability Releasability
 
 	// kinds says what each of the Attributes is for.
 	kinds []UseKind
@@ -231,7 +231,7 @@ func New(s *blocks.Snapshot, o Options) *State {
 	st.findCutOff()
 	st.evaluateViews()
 	st.evaluateEmptyBlocks()
-	st.countReclaimable()
+	st.countReleasable()
 	return st
 }
 
@@ -410,15 +410,15 @@ func (st *State) countPools() {
 	}
 }
 
-// countReclaimable counts the slots that releasing every releasable block would
+// countReleasable counts the slots that releasing every releasable block would
 // free; a slot that another block overlaps as well stays claimed.
-func (st *State) countReclaimable() {
-	known := st.ReclaimableKnown()
+func (st *State) countReleasable() {
+	known := st.ReleasableKnown()
 	for _, p := range st.Pools {
-		p.ReclaimableKnown = known
-		kept := slices.DeleteFunc(slices.Clone(p.Blocks), func(b *Block) bool { return b.Reclaimability.OK })
+		p.ReleasableKnown = known
+		kept := slices.DeleteFunc(slices.Clone(p.Blocks), func(b *Block) bool { return b.Releasability.OK })
 		if len(kept) < len(p.Blocks) {
-			p.Reclaimable = p.Slots.Claimed.Sub(blocks.ClaimedSlots(p.Pool, p.Occupying(kept)))
+			p.Releasable = p.Slots.Claimed.Sub(blocks.ClaimedSlots(p.Pool, p.Occupying(kept)))
 		}
 	}
 }

@@ -121,7 +121,7 @@ func (c *supply) allow(h *NodeState, b *Block, pools []*Pool) bool {
 		return false
 	}
 	c.left[b.Pool] = c.left[b.Pool].Sub(blocks.CountOf(1))
-	b.Reclaimability.Instead = pools
+	b.Releasability.Instead = pools
 	return true
 }
 

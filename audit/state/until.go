@@ -20,7 +20,7 @@ var ends = map[RetainReason]string{
 // Until says what ends the verdict on an empty block, from now on in the order of time;
 // nothing if that is not known.
 func (st *State) Until(b *Block) (out []string) {
-	r := &b.Reclaimability
+	r := &b.Releasability
 	if r.OK {
 		return []string{"releasable until an address of it is assigned or anything else is written to it; from then on it must stay untouched for " +
 			phrase.Duration(st.Grace) + " again"}
@@ -51,7 +51,7 @@ func (st *State) Until(b *Block) (out []string) {
 		out = append(out, "releasable once the deletion of its affinity is finished")
 	case r.Code == RetainLast:
 		out = append(out, fmt.Sprintf("releasable once %s holds another usable block in the same pools, or is deleted", b.Owner.Node()))
-	case r.Code == RetainNotRead && !st.ReclaimableKnown():
+	case r.Code == RetainNotRead && !st.ReleasableKnown():
 		out = append(out, fmt.Sprintf("evaluated once this can be read: %s", st.FirstMissing(ReleaseReads).Resource))
 	}
 	return out

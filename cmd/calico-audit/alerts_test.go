@@ -110,7 +110,7 @@ func TestAlertsOfTheStory(t *testing.T) {
 		}
 	}
 	m.await("the empty blocks may be released", func() bool {
-		return m.query(`calico_audit_pool_reclaimable_blocks{ippool="pods-v4"} == 2`) == 1
+		return m.query(`calico_audit_pool_releasable_blocks{ippool="pods-v4"} == 2`) == 1
 	})
 	repair, said := program(t, "repair", "--empty-blocks", "--grace", "3s", "--apply", "--yes", "--kubeconfig", cluster.KubeconfigPath())
 	repair.Dir = t.TempDir() // where the journal goes

@@ -221,16 +221,16 @@ func TestObservations(t *testing.T) {
 	}
 }
 
-// TestReleasesAreTheReclaimable: without anything that narrows it, a plan releases
-// exactly the blocks that the report counts as reclaimable.
-func TestReleasesAreTheReclaimable(t *testing.T) {
+// TestReleasesAreTheReleasable: without anything that narrows it, a plan releases
+// exactly the blocks that the report counts as releasable.
+func TestReleasesAreTheReleasable(t *testing.T) {
 	released := 0
 	for seed := range uint64(300) {
 		text, _ := randomState(rand.New(rand.NewPCG(seed, 5)))
 		st := parseState(t, strings.ReplaceAll(text, "unpinned", ""), 0)
 		var want, got []string
 		for _, b := range st.IPBlocks {
-			if b.Reclaimability.OK {
+			if b.Releasability.OK {
 				want = append(want, repair.StepID(repair.ReleaseBlock, state.BlockSubject(b)))
 			}
 		}
@@ -239,12 +239,12 @@ func TestReleasesAreTheReclaimable(t *testing.T) {
 		slices.Sort(want)
 		slices.Sort(got)
 		if !slices.Equal(want, got) {
-			t.Errorf("state %d: reclaimable are %v, released %v", seed, want, got)
+			t.Errorf("state %d: releasable are %v, released %v", seed, want, got)
 		}
 		released += len(got)
 		for i, q := range st.Pools {
-			if freed := p.After[i].Blocks.Claimed; q.ReclaimableKnown && q.Slots.Claimed.Sub(q.Reclaimable).Cmp(freed) != 0 {
-				t.Errorf("state %d: pool %s has %s of %s blocks reclaimable, and %s stay claimed", seed, q.Name, q.Reclaimable, q.Slots.Claimed, freed)
+			if freed := p.After[i].Blocks.Claimed; q.ReleasableKnown && q.Slots.Claimed.Sub(q.Releasable).Cmp(freed) != 0 {
+				t.Errorf("state %d: pool %s has %s of %s blocks releasable, and %s stay claimed", seed, q.Name, q.Releasable, q.Slots.Claimed, freed)
 			}
 		}
 	}

@@ -46,7 +46,7 @@ var releaseBlock = &repair.StepKind{
 				}
 				continue
 			}
-			v := remedies.LastBlock{Reclaimability: b.Reclaimability}
+			v := remedies.LastBlock{Releasability: b.Releasability}
 			if p.Request.LastBlocks && p.Request.EmptyBlocks {
 				v = remedies.Of(p.State).LastBlock(b)
 			}
@@ -226,11 +226,11 @@ func addRelease(p *repair.Proposals, b *state.Block, c repair.Concern, last reme
 	twice := p.Request.ObserveTwice || vanished
 	pairs := []string{
 		repair.GuardName, b.Name, repair.GuardUID, b.UID(), repair.GuardVersion, repair.OnlyIf(twice && emptied == nil, b.ResourceVersion()), repair.GuardCreated, phrase.Time(b.Created),
-		repair.GuardOwner, repair.OwnerGuard(b.Owner), repair.GuardEmptySince, phrase.Time(b.Reclaimability.EmptySince), repair.GuardKeeps, kept, repair.GuardKeepsUID, keptUID,
+		repair.GuardOwner, repair.OwnerGuard(b.Owner), repair.GuardEmptySince, phrase.Time(b.Releasability.EmptySince), repair.GuardKeeps, kept, repair.GuardKeepsUID, keptUID,
 	}
 	stays := keepsText(p.State, b, keeps)
-	if keeps == nil && len(b.Reclaimability.Instead) > 0 {
-		pairs = append(pairs, repair.GuardInstead, state.PoolNames(b.Reclaimability.Instead))
+	if keeps == nil && len(b.Releasability.Instead) > 0 {
+		pairs = append(pairs, repair.GuardInstead, state.PoolNames(b.Releasability.Instead))
 	}
 	if len(last.For) > 0 {
 		pairs = append(pairs, repair.GuardHolder, last.Holder, repair.GuardFor, last.For[0])
@@ -257,9 +257,9 @@ func addRelease(p *repair.Proposals, b *state.Block, c repair.Concern, last reme
 	p.Add(c, repair.Step{
 		TwoObservations: len(last.For) > 0 || vanished,
 		Because: fmt.Sprintf("block %s of %s has held no address since %s at the latest; %s", b.CIDR, phrase.Owner(b.Owner),
-			phrase.Time(b.Reclaimability.EmptySince), stays),
+			phrase.Time(b.Releasability.EmptySince), stays),
 		Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "owner's affinity", claim, "pool", state.PoolName(b.Pool),
-			"empty since at the latest", phrase.Time(b.Reclaimability.EmptySince), "created", phrase.Time(b.Created)),
+			"empty since at the latest", phrase.Time(b.Releasability.EmptySince), "created", phrase.Time(b.Created)),
 		Guards: repair.Guards(pairs...),
 	}, pinned...)
 }
@@ -296,7 +296,7 @@ func keptBeside(st *state.State, b, other *state.Block) bool {
 		return false
 	}
 	pools := state.GeneralPools(st.WorkloadPools(h.Node, b.Family()))
-	return st.Keepable(other) && (other.Used > 0 || !other.Reclaimability.OK) && (slices.Contains(pools, other.Pool) || other.Pool == b.Pool && b.Pool != nil)
+	return st.Keepable(other) && (other.Used > 0 || !other.Releasability.OK) && (slices.Contains(pools, other.Pool) || other.Pool == b.Pool && b.Pool != nil)
 }
 
 // stillLacks reports whether the node that a last block is released for still cannot
@@ -343,8 +343,8 @@ func keepsText(st *state.State, b, keeps *state.Block) string {
 		return "no node owns it"
 	case st.Vanished(host):
 		return host + " no longer exists"
-	case keeps == nil && len(b.Reclaimability.Instead) > 0:
-		return fmt.Sprintf("the other blocks of %s are full, and it can claim another one of %s", host, state.PoolNames(b.Reclaimability.Instead))
+	case keeps == nil && len(b.Releasability.Instead) > 0:
+		return fmt.Sprintf("the other blocks of %s are full, and it can claim another one of %s", host, state.PoolNames(b.Releasability.Instead))
 	case keeps == nil:
 		return fmt.Sprintf("no pool that serves pods of %s has it", host)
 	}

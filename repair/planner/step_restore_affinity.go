@@ -98,12 +98,12 @@ func proposeRestore(p *repair.Proposals, b *state.Block, host string) {
 	if bars(p, c, st.RestoreAffinityBar(b)) {
 		return
 	}
-	if p.Request.EmptyBlocks && b.Used == 0 && b.Reclaimability.OK {
+	if p.Request.EmptyBlocks && b.Used == 0 && b.Releasability.OK {
 		p.Refuse(c, repair.RefusedConflict, "it is empty, and this plan releases it instead")
 		return
 	}
-	if p.Request.EmptyBlocks && b.Used == 0 && b.Reclaimability.Code == state.RetainNotRead {
-		p.Refuse(c, repair.RefusedNotRead, "it is empty, and whether to release it instead is not known: %s", b.Reclaimability.Reason)
+	if p.Request.EmptyBlocks && b.Used == 0 && b.Releasability.Code == state.RetainNotRead {
+		p.Refuse(c, repair.RefusedNotRead, "it is empty, and whether to release it instead is not known: %s", b.Releasability.Reason)
 		return
 	}
 	p.Add(c, repair.Step{

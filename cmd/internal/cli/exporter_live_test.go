@@ -185,7 +185,7 @@ func checkNumbers(t *testing.T, s series, r *audit.Report, nodes bool) {
 		for name, n := range map[string]blocks.Count{
 			"capacity_addresses": p.Addresses.Capacity, "in_use_addresses": p.Addresses.InUse,
 			"reserved_addresses": p.Addresses.Reserved, "available_addresses": p.Addresses.Available,
-			"allocatable_blocks": p.Blocks.Allocatable, "reclaimable_blocks": p.Blocks.Reclaimable, "needed_blocks": p.Blocks.Needed,
+			"allocatable_blocks": p.Blocks.Allocatable, "releasable_blocks": p.Blocks.Releasable, "needed_blocks": p.Blocks.Needed,
 		} {
 			want["calico_audit_pool_"+name+labels] = n.Float()
 		}

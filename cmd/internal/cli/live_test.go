@@ -195,8 +195,8 @@ func checkStory(t *testing.T, r *audit.Report) {
 func TestStoryDrained(t *testing.T) {
 	c := play(t, seeding.StoryDrained)
 	r := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json").report(t)
-	if got := r.Pools[0].Blocks.Reclaimable.String(); got != "2" {
-		t.Errorf("%s blocks are reclaimable, want 2", got)
+	if got := r.Pools[0].Blocks.Releasable.String(); got != "2" {
+		t.Errorf("%s blocks are releasable, want 2", got)
 	}
 	releasable := 0
 	for _, f := range findings(r, "block/empty") {
@@ -208,8 +208,8 @@ func TestStoryDrained(t *testing.T) {
 		t.Errorf("%d blocks are called releasable, want 2: %+v", releasable, findings(r, "block/empty"))
 	}
 	young := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json", "--grace", "10000h").report(t)
-	if got := young.Pools[0].Blocks.Reclaimable.String(); got != "0" {
-		t.Errorf("with a grace longer than the cluster's life, %s blocks are reclaimable", got)
+	if got := young.Pools[0].Blocks.Releasable.String(); got != "0" {
+		t.Errorf("with a grace longer than the cluster's life, %s blocks are releasable", got)
 	}
 }
 

@@ -151,7 +151,7 @@ func nameless(r *audit.Report) (out []string) {
 	}
 	for _, p := range r.Pools {
 		out = append(out, strings.Join([]string{p.CIDR, p.Addresses.InUse.String(), p.Addresses.Available.String(), p.Blocks.Claimed.String(),
-			p.Blocks.Reclaimable.String(), p.Blocks.Needed.String()}, " "))
+			p.Blocks.Releasable.String(), p.Blocks.Needed.String()}, " "))
 	}
 	return out
 }

@@ -106,7 +106,7 @@ func numbersOf(r *audit.Report, p *audit.PoolReport, write func(blocks.Count) st
 	out := poolNumbers{
 		InUse: is.taken.sign(write(a.InUse)), Share: is.taken.share(a), Available: is.available.sign(write(a.Available)), Reserved: write(a.Reserved),
 		Claimed: is.claimed.sign(write(b.Claimed)), Free: is.free.sign(write(b.Free)), Allocatable: is.allocatable.sign(write(b.Allocatable)),
-		Releasable: is.releasable.sign(write(b.Reclaimable)), Needed: is.needed.sign(write(b.Needed)),
+		Releasable: is.releasable.sign(write(b.Releasable)), Needed: is.needed.sign(write(b.Needed)),
 	}
 	for _, x := range []struct {
 		reads   []blocks.Resource
@@ -201,7 +201,7 @@ func BlocksText(r *audit.Report, p *audit.PoolReport) string {
 		reads []blocks.Resource
 	}{
 		{b.Free, "free", is.free, true, leftReads}, {b.Allocatable, "allocatable", is.allocatable, b.Free.Cmp(b.Allocatable) != 0, leftReads},
-		{b.Reclaimable, "releasable", is.releasable, true, state.ReleaseReads}, {b.Needed, "needed", is.needed, true, needReads},
+		{b.Releasable, "releasable", is.releasable, true, state.ReleaseReads}, {b.Needed, "needed", is.needed, true, needReads},
 	} {
 		if x.is && x.bound != unknown && !lacks(r, x.reads...) {
 			text += ", " + x.bound.word(Short(x.n)) + " " + x.what

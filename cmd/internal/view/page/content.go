@@ -272,7 +272,7 @@ func scopeText(s *audit.Scope) string {
 func tightestPool(r *audit.Report) string {
 	var worst *audit.PoolReport
 	share := func(p *audit.PoolReport) float64 {
-		return p.Blocks.Allocatable.Add(p.Blocks.Reclaimable).Share(p.Blocks.Capacity)
+		return p.Blocks.Allocatable.Add(p.Blocks.Releasable).Share(p.Blocks.Capacity)
 	}
 	for _, idle := range []bool{false, true} {
 		for i := range r.Pools {

@@ -66,7 +66,7 @@ function openBlock(block, address, from, keepFocus = false) {
     fact("Addresses", `${b.inUse} of ${cidr.size} in use${b.cooling ? `, ${b.cooling} of them cooling down` : ""}, ${b.available} available`),
     b.lent ? fact("Borrowed", `${b.lent} by `, b.lentTo.flatMap((n, i) => [i ? ", " : "", name(n)])) : null,
     b.conditions ? fact("Condition", el("strong", { class: "warn" }, b.conditions.map((c) => conditions[c] ?? c).join(", "))) : null,
-    b.reclaimable ? fact("Release", "empty, and may be released now") : null);
+    b.releasable ? fact("Release", "empty, and may be released now") : null);
   const place = el("div", { class: "uses" }, el("p", { class: "note" }, "Reading the addresses …"));
   const heading = showCard(b.cidr, from, facts,
     others.length ? el("p", {}, "Also here: ", others.map((o) => el("button", { type: "button", click: () => openBlock(o, null, null) }, held.report.blocks[o].cidr))) : null,

@@ -92,7 +92,7 @@ class MapView {
     if (d.state[i] === "reserved") words.push("reserved by an IPReservation");
     if (d.state[i] === "broken" && d.blocks[i].length === 0) words.push("a block is here that could not be read");
     if (d.flags[i] & flagStray) words.push("BlockAffinity exists, its IPAMBlock does not");
-    const after = d.inUse && d.blocks[i].length === 1 ? { inUse: d.inUse[i], available: d.available[i], reclaimable: false } : {};
+    const after = d.inUse && d.blocks[i].length === 1 ? { inUse: d.inUse[i], available: d.available[i], releasable: false } : {};
     for (const b of d.blocks[i]) words.push(...describeBlock({ ...held.report.blocks[b], ...after }, d.blocks[i].length > 1));
     if (d.flags[i] & flagContested) words.push("contested");
     if (d.flags[i] & flagPinned) words.push("holds an address that cannot move");
@@ -154,7 +154,7 @@ function describeBlock(b, withCIDR) {
   if (b.cooling) words.push(`${b.cooling} cooling down`);
   if (b.lent) words.push(`${b.lent} used by ${b.lentTo.map(clean).join(", ")}`);
   for (const c of b.conditions ?? []) words.push(conditions[c] ?? c);
-  if (b.reclaimable) words.push("releasable");
+  if (b.releasable) words.push("releasable");
   return words;
 }
 
