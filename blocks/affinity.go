@@ -6,35 +6,34 @@ import (
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 )
 
-// AffinityState is how far a BlockAffinity's claim has come.
+// AffinityState is the stage of a BlockAffinity's claim.
 type AffinityState = apiv3.BlockAffinityState
 
-// The states of an affinity. Calico reads an empty state as confirmed.
+// The states of an affinity. Calico reads an empty state as Confirmed.
 const (
 	Pending         = apiv3.StatePending
 	Confirmed       = apiv3.StateConfirmed
 	PendingDeletion = apiv3.StatePendingDeletion
 )
 
-// Affinity is a BlockAffinity: a node's claim to a block, separate from the
-// block's own record of its owner.
+// Affinity is a BlockAffinity: a node's claim to a block. The block records its owner
+// separately.
 type Affinity struct {
 	Meta
 	CIDR netip.Prefix
-	// Owner is who claims. If the type is empty, it is that of the label, else "host" as
-	// in Calico v3.31.1 and newer.
+	// Owner is the claimant. If the object has no type, the type comes from its label, else
+	// it is "host", as in Calico v3.31.1 and newer.
 	Owner Owner
-	// State as stored; an empty one means confirmed.
+	// State is the stored state; empty means Confirmed.
 	State AffinityState
-	// SoftDeleted is spec.deleted, a text in the older API group and a boolean
-	// in the newer.
+	// SoftDeleted is spec.deleted: a string in the older API group, a boolean in the newer.
 	SoftDeleted bool
-	// Unlabelled is true for affinities written before Calico v3.31, which lack
-	// the hash label that newer Calico lists a host's affinities by.
+	// Unlabelled is true for affinities written before Calico v3.31. They lack the hash
+	// label by which newer Calico lists a host's affinities.
 	Unlabelled bool
 }
 
-// Effective returns the state with the empty one resolved.
+// Effective returns the state, with Confirmed in place of the empty one.
 func (a *Affinity) Effective() AffinityState {
 	if a.State == "" {
 		return Confirmed
@@ -42,12 +41,12 @@ func (a *Affinity) Effective() AffinityState {
 	return a.State
 }
 
-// Handle is an IPAMHandle: how many addresses of which blocks were assigned
-// under one ID, which for pods names the container sandbox.
+// Handle is an IPAMHandle. It counts, per block, the addresses assigned under one ID. For a
+// pod, the ID names the container sandbox.
 type Handle struct {
 	Meta
 	ID string
-	// Blocks are the handle's counts, in CIDR order. Handles that count alike share them.
+	// Blocks are the counts, in CIDR order. Handles with equal counts share the slice.
 	Blocks []HandleCount
 	// SoftDeleted is spec.deleted.
 	SoftDeleted bool

@@ -12,38 +12,37 @@ import (
 type Addrs struct {
 	// Capacity is the size of the pool's CIDR.
 	Capacity Count `json:"capacity"`
-	// InUse are the allocated addresses, those cooling down and those that
-	// Windows nodes keep back included. It agrees with "calicoctl ipam show".
+	// InUse counts the allocated addresses, including those cooling down and those reserved
+	// by Windows nodes. It agrees with "calicoctl ipam show".
 	InUse Count `json:"inUse"`
-	// Reserved are the addresses that IPReservations cover, in use or not.
+	// Reserved counts the addresses that IPReservations cover, in use or not.
 	Reserved Count `json:"reserved"`
-	// Available is Capacity less the addresses that are in use or reserved.
+	// Available is Capacity minus the addresses that are in use or reserved.
 	Available Count `json:"available"`
 }
 
-// Slots counts a pool's blocks. A slot is one of the block-sized CIDRs that the
-// pool divides into.
+// Slots counts a pool's block-sized CIDRs, called slots.
 type Slots struct {
-	// Capacity is the number of slots; Claimed + Free + Reserved.
+	// Capacity is the number of slots: Claimed + Free + Reserved.
 	Capacity Count `json:"capacity"`
-	// Claimed slots are covered or overlapped by a block that exists, of
-	// whatever size, soft-deleted ones included.
+	// Claimed slots contain, or lie in, an existing block of any size. Soft-deleted blocks
+	// count.
 	Claimed Count `json:"claimed"`
-	// Free slots are neither claimed nor wholly reserved.
+	// Free slots are neither claimed nor fully reserved.
 	Free Count `json:"free"`
-	// Reserved slots are wholly covered by IPReservations, and not claimed.
+	// Reserved slots are unclaimed and fully covered by IPReservations.
 	Reserved Count `json:"reserved"`
-	// Allocatable is what Calico's allocator would take: slots without a block
-	// of exactly that CIDR and not wholly reserved (libcalico-go
-	// ipam/ipam_block_reader_writer.go, findUsableBlock). It exceeds Free where
-	// blocks of another size lie in the pool.
+	// Allocatable slots are those that Calico's allocator would take: no block has exactly
+	// the slot's CIDR, and the slot is not fully reserved (libcalico-go
+	// ipam/ipam_block_reader_writer.go, findUsableBlock). It exceeds Free if the pool holds
+	// blocks of another size.
 	Allocatable Count `json:"allocatable"`
 }
 
-// ReservedSet is the union of reservations, for repeated questions.
+// ReservedSet is the union of reservations, indexed for repeated lookups.
 type ReservedSet struct{ set *netipx.IPSet }
 
-// NewReservedSet joins reservations.
+// NewReservedSet returns the union of rs.
 func NewReservedSet(rs []Reservation) ReservedSet {
 	var b netipx.IPSetBuilder
 	for i := range rs {
@@ -51,21 +50,21 @@ func NewReservedSet(rs []Reservation) ReservedSet {
 			b.AddPrefix(p)
 		}
 	}
-	set, _ := b.IPSet() // prefixes are valid by construction: readers drop others as gaps
+	set, _ := b.IPSet() // prefixes are valid: readers turn invalid ones into gaps
 	return ReservedSet{set}
 }
 
 // Contains reports whether an address is reserved.
 func (r ReservedSet) Contains(a netip.Addr) bool { return r.set != nil && r.set.Contains(a) }
 
-// Covers reports whether every address of a CIDR is reserved.
+// Covers reports whether all addresses of p are reserved.
 func (r ReservedSet) Covers(p netip.Prefix) bool { return r.set != nil && r.set.ContainsPrefix(p) }
 
-// Overlaps reports whether some address of a CIDR is reserved.
+// Overlaps reports whether any address of p is reserved.
 func (r ReservedSet) Overlaps(p netip.Prefix) bool { return r.set != nil && r.set.OverlapsPrefix(p) }
 
-// After returns the first slot after one, of its size, that is not reserved as a whole
-// together with it; invalid where the address space ends first.
+// After returns the start of the next slot of the same size that is not part of the
+// reserved run around slot. It is invalid at the end of the address space.
 func (r ReservedSet) After(slot netip.Prefix) netip.Addr {
 	end := netipx.PrefixLastIP(slot)
 	for _, run := range r.set.Ranges() {
@@ -80,8 +79,8 @@ func (r ReservedSet) After(slot netip.Prefix) netip.Addr {
 	return next.Addr()
 }
 
-// PoolAddresses counts a pool's addresses. all are the blocks that overlap the
-// pool; others are ignored.
+// PoolAddresses counts a pool's addresses. Blocks in all that do not overlap the pool are
+// ignored.
 func PoolAddresses(p *Pool, all []*Block, reserved ReservedSet) Addrs {
 	total := Addresses(p.CIDR)
 	inUse, inUseReserved := 0, 0
@@ -121,8 +120,8 @@ func PoolAddresses(p *Pool, all []*Block, reserved ReservedSet) Addrs {
 	return Addrs{Capacity: total, InUse: CountOf(inUse), Reserved: r, Available: total.Sub(taken)}
 }
 
-// overlapFilter returns a set to count each address once with if some of the
-// blocks overlap each other, else nil. Blocks are in CIDR order.
+// overlapFilter returns a set for counting each address once, or nil if no blocks overlap.
+// Blocks must be in CIDR order.
 func overlapFilter(all []*Block) map[netip.Addr]bool {
 	for i := 1; i < len(all); i++ {
 		if all[i-1].CIDR.Overlaps(all[i].CIDR) {
@@ -132,9 +131,8 @@ func overlapFilter(all []*Block) map[netip.Addr]bool {
 	return nil
 }
 
-// PoolSlots counts a pool's blocks. all are the blocks that overlap the pool;
-// others are ignored. A pool whose blockSize is shorter than its own prefix has
-// no slot.
+// PoolSlots counts a pool's slots. Blocks in all that do not overlap the pool are ignored.
+// A pool with a blockSize shorter than its own prefix has no slots.
 func PoolSlots(p *Pool, all []*Block, reserved ReservedSet) Slots {
 	capacity := PowerOfTwo(p.BlockSize - p.CIDR.Bits())
 	if capacity.IsZero() {
@@ -165,10 +163,10 @@ func PoolSlots(p *Pool, all []*Block, reserved ReservedSet) Slots {
 	}
 }
 
-// ClaimedSlots counts the slots of a pool that blocks cover or overlap.
+// ClaimedSlots counts the slots that blocks cover or overlap.
 func ClaimedSlots(p *Pool, all []*Block) Count { return slotsIn(p, slotsOf(p, all)) }
 
-// slotsOf returns the union of the pool's slots that blocks cover or overlap.
+// slotsOf returns the union of the slots that blocks cover or overlap.
 func slotsOf(p *Pool, all []*Block) *netipx.IPSet {
 	var b netipx.IPSetBuilder
 	for _, blk := range all {
@@ -187,7 +185,7 @@ func slotsOf(p *Pool, all []*Block) *netipx.IPSet {
 	return set
 }
 
-// slotsIn counts the slots of a pool that a set covers wholly.
+// slotsIn counts the slots that lie fully in a set.
 func slotsIn(p *Pool, set *netipx.IPSet) Count {
 	size := p.BlockAddresses().value()
 	n := new(big.Int)
@@ -198,8 +196,8 @@ func slotsIn(p *Pool, set *netipx.IPSet) Count {
 	return Count{n}
 }
 
-// eachRunOfSlots calls fn for each run of whole slots that a set covers, with its
-// first address and the one after its last, which fn may change.
+// eachRunOfSlots calls fn for each run of slots that lie fully in a set. end is the address
+// after the run. fn may change both arguments.
 func eachRunOfSlots(p *Pool, set *netipx.IPSet, fn func(first, end *big.Int)) {
 	if set == nil {
 		return
@@ -218,10 +216,9 @@ func eachRunOfSlots(p *Pool, set *netipx.IPSet, fn func(first, end *big.Int)) {
 	}
 }
 
-// FirstAllocatable returns the first slot of a pool, among those that overlap a
-// CIDR, that Calico's allocator may claim: no block has exactly its CIDR, and it is
-// not wholly reserved ([Slots.Allocatable] counts them). near are the pool's blocks
-// that overlap the CIDR; others are ignored.
+// FirstAllocatable returns the first allocatable slot of a pool ([Slots.Allocatable]) among
+// those that overlap a CIDR. near must hold the pool's blocks that overlap the CIDR; more
+// blocks do no harm.
 func FirstAllocatable(p *Pool, over netip.Prefix, near []*Block, reserved ReservedSet) (netip.Prefix, bool) {
 	if p.BlockSize < p.CIDR.Bits() || !over.Overlaps(p.CIDR) {
 		return netip.Prefix{}, false
@@ -286,13 +283,13 @@ func addrInt(a netip.Addr) *big.Int {
 	return new(big.Int).SetBytes(b[:])
 }
 
-// intAddr is the reverse of addrInt, for an address of a CIDR's family.
+// intAddr reverses addrInt. The result has the address family of like.
 func intAddr(n *big.Int, like netip.Prefix) netip.Addr {
 	a, _ := netip.AddrFromSlice(n.FillBytes(make([]byte, like.Addr().BitLen()/8)))
 	return a
 }
 
-// PrefixContains reports whether inner lies wholly within outer.
+// PrefixContains reports whether inner lies fully within outer.
 func PrefixContains(outer, inner netip.Prefix) bool {
 	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
 }

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestSlotsAgreeWithCounting compares the arithmetic with counting slot by slot
-// and address by address, over random pools with blocks of several sizes,
-// overlapping ones among them, and reservations.
+// TestSlotsAgreeWithCounting compares the arithmetic with counting slot by slot and address
+// by address. The random pools have reservations and blocks of several sizes, some of which
+// overlap.
 func TestSlotsAgreeWithCounting(t *testing.T) {
 	seed := uint64(rand.Int64())
 	t.Logf("seed %d", seed)
@@ -59,8 +59,8 @@ func randomPrefix(r *rand.Rand, p *Pool, bits int) netip.Prefix {
 	return out
 }
 
-// randomBlock makes a block of the pool's size, or of one a little off, that
-// may reach beyond the pool.
+// randomBlock returns a block of the pool's block size or a slightly different one. It may
+// reach beyond the pool.
 func randomBlock(r *rand.Rand, p *Pool) *Block {
 	bits := p.BlockSize
 	if r.IntN(3) == 0 {
@@ -151,7 +151,7 @@ func countAddresses(p *Pool, all []*Block, rs []Reservation) (out Addrs) {
 	return Addrs{Capacity: CountOf(n), InUse: CountOf(inUse), Reserved: CountOf(reserved), Available: CountOf(n - taken)}
 }
 
-// TestHugePools shows that no number overflows, whatever the pool.
+// TestHugePools shows that counts of an IPv6 /48 do not overflow.
 func TestHugePools(t *testing.T) {
 	p := &Pool{CIDR: netip.MustParsePrefix("2001:db8::/48"), BlockSize: 122}
 	b := &Block{CIDR: netip.MustParsePrefix("2001:db8::/122"), Ordinals: make([]int32, 64)}
@@ -178,8 +178,7 @@ func TestHugePools(t *testing.T) {
 	}
 }
 
-// TestMoreThanItHolds: a block that records more addresses than its CIDR has takes
-// no more than that of its pool.
+// TestMoreThanItHolds: ordinals beyond the block's CIDR do not count as in use.
 func TestMoreThanItHolds(t *testing.T) {
 	p := &Pool{CIDR: netip.MustParsePrefix("10.0.0.0/26"), BlockSize: 26}
 	b := &Block{CIDR: p.CIDR, Ordinals: make([]int32, 100)}
@@ -195,8 +194,8 @@ func TestMoreThanItHolds(t *testing.T) {
 	}
 }
 
-// TestForeignSizes shows the difference between what is free and what Calico's
-// allocator would take: it compares exact CIDRs only.
+// TestForeignSizes shows how free and allocatable slots differ: Calico's allocator compares
+// exact CIDRs only.
 func TestForeignSizes(t *testing.T) {
 	p := &Pool{CIDR: netip.MustParsePrefix("10.0.0.0/24"), BlockSize: 26}
 	small := &Block{CIDR: netip.MustParsePrefix("10.0.0.64/28"), Ordinals: make([]int32, 16)}
@@ -210,7 +209,7 @@ func TestForeignSizes(t *testing.T) {
 	}
 }
 
-// TestSmallerThanABlock: a pool that no block fits into has none.
+// TestSmallerThanABlock: a pool smaller than its block size has no slots.
 func TestSmallerThanABlock(t *testing.T) {
 	p := &Pool{CIDR: netip.MustParsePrefix("10.0.0.0/28"), BlockSize: 26}
 	if s := PoolSlots(p, nil, ReservedSet{}); !s.Capacity.IsZero() || !s.Allocatable.IsZero() {

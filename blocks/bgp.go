@@ -6,55 +6,52 @@ import (
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 )
 
-// This file has the objects that say which nodes and routers exchange routes,
-// and which routes they keep from each other.
+// This file holds the objects that decide which nodes and routers exchange routes, and
+// which routes they filter.
 
 // BGPConfig is the BGPConfiguration named "default".
 type BGPConfig struct {
 	Meta
 	Present bool
-	// Mesh is the node-to-node mesh; on by default.
+	// Mesh reports whether the node-to-node mesh is on, which is the default.
 	Mesh bool
-	// ASNumber is the cluster's AS; 64512 by default.
+	// ASNumber is the cluster's AS number; 64512 by default.
 	ASNumber uint32
 }
 
-// DefaultBGPConfig is what Calico assumes where no configuration exists.
+// DefaultBGPConfig returns Calico's defaults for a cluster without a BGPConfiguration.
 func DefaultBGPConfig() BGPConfig { return BGPConfig{Mesh: true, ASNumber: 64512} }
 
-// BGPPeer is a BGPPeer: sessions between the nodes that it is for and what it
-// names as their peer.
+// BGPPeer is a BGPPeer: BGP sessions between the selected nodes and a peer.
 type BGPPeer struct {
 	Meta
-	// Node, NodeSelector: which nodes the peering is for; both empty for all.
+	// Node and NodeSelector select the nodes that peer. If both are empty, all nodes do.
 	Node, NodeSelector string
-	// PeerIP and ASNumber describe one peer by its address, with or without a
-	// port: a router outside the cluster, or a node. PeerSelector selects nodes as
-	// peers instead.
+	// PeerIP and ASNumber describe one peer, a node or a router outside the cluster. The
+	// address may carry a port. PeerSelector selects nodes as peers instead.
 	PeerIP       string
 	ASNumber     uint32
 	PeerSelector string
-	// LocalWorkloads is true for peerings with pods of the node itself
-	// (localWorkloadSelector), which concern no other node.
+	// LocalWorkloads is true for peerings with the node's own pods (localWorkloadSelector).
+	// They affect no other node.
 	LocalWorkloads bool
-	// LocalAS is the AS that the node shows this peer in place of its own
-	// (localASNumber); 0 for its own. Peerings made by PeerSelector ignore it.
+	// LocalAS is the AS number that the node presents to this peer instead of its own
+	// (localASNumber); 0 means its own. Peerings with a PeerSelector ignore it.
 	LocalAS uint32
-	// AllowedLocalAS is how often a node accepts its own AS in the path of a
-	// route from this peer (numAllowedLocalASNumbers); 0 by default. Peerings made
-	// by PeerSelector ignore it.
+	// AllowedLocalAS is how often the node's own AS number may appear in the path of a
+	// route from this peer (numAllowedLocalASNumbers); 0 by default. Peerings with a
+	// PeerSelector ignore it.
 	AllowedLocalAS int
-	// ManualReverse is true where the nodes that PeerSelector or PeerIP names do
-	// not peer back by themselves (reversePeering: Manual).
+	// ManualReverse is true if the peer nodes do not peer back automatically
+	// (reversePeering: Manual).
 	ManualReverse bool
-	// Filters are the names of the BGPFilters on the sessions, in the order in
-	// which they are asked.
+	// Filters are the names of the BGPFilters on the sessions, in the order of evaluation.
 	Filters []string
 }
 
-// BGPFilter is a BGPFilter: rules about the routes that a node announces to a
-// peer (export) and takes from it (import). The first rule that matches decides;
-// where none does, the next filter is asked.
+// BGPFilter is a BGPFilter: rules for the routes that a node announces to a peer (export)
+// or accepts from it (import). The first matching rule decides; without a match, the next
+// filter is evaluated.
 type BGPFilter struct {
 	Meta
 	ExportV4, ImportV4 []BGPFilterRule
@@ -74,17 +71,16 @@ func (f *BGPFilter) Rules(family Family, export bool) []BGPFilterRule {
 	return f.ImportV6
 }
 
-// BGPFilterRule is one rule of a BGPFilter. Texts that Calico does not know are
-// kept as they stand.
+// BGPFilterRule is one rule of a BGPFilter. Unknown enum values are kept as stored.
 type BGPFilterRule struct {
-	// CIDR and Operator say which routes are meant; no valid CIDR means all.
+	// CIDR and Operator select routes by prefix; an invalid CIDR matches all routes.
 	CIDR     netip.Prefix
 	Operator apiv3.BGPFilterMatchOperator
-	// MinLength and MaxLength bound the length of the route's own prefix; -1 where
-	// they are not set.
+	// MinLength and MaxLength bound the route's prefix length; -1 means unset.
 	MinLength, MaxLength int
-	// Source limits the rule to routes that came from BGP peers
-	// ([apiv3.BGPFilterSourceRemotePeers]), Interface to those over interfaces of that name.
+	// Source limits the rule to routes learned from BGP peers
+	// ([apiv3.BGPFilterSourceRemotePeers]). Interface limits it to routes over interfaces
+	// of that name.
 	Source    apiv3.BGPFilterMatchSource
 	Interface string
 	Action    apiv3.BGPFilterAction

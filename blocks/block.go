@@ -19,15 +19,14 @@ const (
 	VirtualOwner OwnerKind = "virtual"
 )
 
-// Owner is who a block belongs to. The zero Owner means that no one owns it.
+// Owner is the owner of a block. The zero Owner means that the block has none.
 type Owner struct {
 	Kind OwnerKind
 	Name string
 }
 
-// ParseOwner reads a block's affinity, such as "host:node-1". A kind other than
-// host and virtual is kept as it stands, and so is a text without a colon (as a
-// name without kind), so that nothing is hidden.
+// ParseOwner parses a block's affinity, such as "host:node-1". Unknown kinds are kept. A
+// string without a colon becomes a Name without a Kind, so that reports can show it.
 func ParseOwner(s string) Owner {
 	kind, name, found := strings.Cut(s, ":")
 	if !found {
@@ -44,7 +43,7 @@ func (o Owner) Node() string {
 	return ""
 }
 
-// String writes the owner as Calico does.
+// String returns the owner as Calico writes it, "KIND:NAME".
 func (o Owner) String() string {
 	if o.Kind == NoOwner {
 		return o.Name
@@ -59,25 +58,22 @@ const Free = int32(-1)
 type Block struct {
 	Meta
 	CIDR netip.Prefix
-	// Owner is the block's affinity; the zero Owner when it has none.
+	// Owner is the block's affinity; zero if it has none.
 	Owner Owner
-	// Ordinals holds, for each address of the block in order, the index into
-	// Attributes of what it is allocated to, or [Free]. An index that Attributes
-	// does not have is kept as it stands: it makes the block corrupt. One that is
-	// negative or too large for an int32 is kept as the largest int32.
+	// Ordinals holds, for each address of the block in order, the index into Attributes of
+	// its allocation, or [Free]. An index outside Attributes is kept, and makes the block
+	// corrupt. Indices that are negative or too large for an int32 become the largest
+	// int32.
 	Ordinals []int32
-	// Unallocated is the queue of ordinals that may be handed out next, as
-	// stored.
+	// Unallocated is the stored queue of ordinals to assign next.
 	Unallocated []int32
-	// Attributes says what the allocations are for; several ordinals may share
-	// one entry.
+	// Attributes describe the allocations; several ordinals may share one entry.
 	Attributes []Attributes
 	// Sequence is the block's sequenceNumber, which every write raises.
 	Sequence uint64
-	// OrdinalSequences are the block's sequence numbers at the time of each
-	// allocation, by ordinal.
+	// OrdinalSequences records, by ordinal, the block's sequence number at each allocation.
 	OrdinalSequences []OrdinalSequence
-	// SoftDeleted is spec.deleted: a deletion that was begun.
+	// SoftDeleted is spec.deleted: a deletion has started.
 	SoftDeleted bool
 	// DeprecatedStrict is the block's own strictAffinity, which Calico ignores.
 	DeprecatedStrict bool
@@ -91,51 +87,50 @@ type OrdinalSequence struct {
 	Sequence uint64
 }
 
-// Attributes says what an allocation is for. Field names follow the keys that
-// Calico writes (libcalico-go backend/model/block.go).
+// Attributes describes an allocation. Fields are named after the keys that Calico writes
+// (libcalico-go backend/model/block.go).
 type Attributes struct {
-	// Handle is the handle's ID; empty, and HasHandle false, where none was stored.
+	// Handle is the handle's ID. If the block stores none, it is empty and HasHandle is
+	// false.
 	Handle    string
 	Pod       string
 	Namespace string
 	Node      string
 	// Assigned is when the address was assigned; zero if not recorded.
 	Assigned Time
-	// Extra is what most allocations have nothing of; nil for those. [Attributes.Extras]
-	// reads it.
+	// Extra holds rare attributes; nil for most allocations. [Attributes.Extras] reads it.
 	Extra *AttributesExtra
-	// Digest is a hash of all keys and values of both attribute maps as stored, also
-	// of those that no field here holds: it changes whenever either map does. 0 where
-	// both are empty.
+	// Digest is a hash of all stored keys and values of both attribute maps, including keys
+	// without a field here. It changes with either map. It is 0 if both maps are empty.
 	Digest uint64
 
 	HasHandle bool
-	// VM is true if any of KubeVirt's attributes is present, in either attribute map
-	// (vmi-name, vmi-uid, vm-uid, vmim-uid; Calico v3.32). A stopped virtual machine
-	// keeps the handle and has no attributes: see [VMOfHandle].
+	// VM is true if either attribute map has an attribute of KubeVirt (vmi-name, vmi-uid,
+	// vm-uid, vmim-uid; Calico v3.32). A stopped virtual machine keeps the handle but has
+	// no attributes: see [VMOfHandle].
 	VM bool
 }
 
-// AttributesExtra is what few allocations have; behind a pointer it costs the 150,000 others
-// nothing.
+// AttributesExtra holds attributes that few allocations have. It is behind a pointer to
+// save memory on the other 150,000.
 type AttributesExtra struct {
-	// Type is set for tunnel addresses ("ipipTunnelAddress", …) and
-	// LoadBalancer services.
+	// Type is set for tunnel addresses ("ipipTunnelAddress", …) and for LoadBalancer
+	// services.
 	Type    string
 	Service string
-	// Released is when a released address began to cool down (newer Calico);
-	// zero for one in use.
+	// Released is when a released address started to cool down (newer Calico); zero for
+	// addresses in use.
 	Released Time
-	// VMI is vmi-name of either attribute map, which is the name of the VirtualMachine,
-	// too; empty where no map has it.
+	// VMI is vmi-name of either attribute map; empty if both lack it. The VirtualMachine
+	// has the same name.
 	VMI string
-	// Alternate is alternateOwnerAttrs (Calico v3.32): a second pod that may take the
-	// address over, the target of a live migration. Nil where the map is absent or
-	// empty. Of it only Pod, Namespace, Node, VM and VMI are set.
+	// Alternate is alternateOwnerAttrs (Calico v3.32): the second pod that may take over
+	// the address, the target of a live migration. It is nil if the map is absent or empty.
+	// Only Pod, Namespace, Node, VM and VMI are set.
 	Alternate *Attributes
 }
 
-// Extras returns what few allocations have, all empty for the others.
+// Extras returns the rare attributes; the zero value if there are none.
 func (a *Attributes) Extras() AttributesExtra {
 	if a.Extra == nil {
 		return AttributesExtra{}
@@ -143,7 +138,7 @@ func (a *Attributes) Extras() AttributesExtra {
 	return *a.Extra
 }
 
-// Extend returns the allocation's extras, which it has from then on, to be set.
+// Extend returns the rare attributes for writing, and allocates them if necessary.
 func (a *Attributes) Extend() *AttributesExtra {
 	if a.Extra == nil {
 		a.Extra = &AttributesExtra{}
@@ -161,17 +156,19 @@ const (
 	TypeLoadBalancer = "LoadBalancer"
 )
 
-// vmHandle comes between the network's name and the virtual machine in a handle:
+// vmHandle separates the network from the virtual machine in a handle:
 // "NETWORK.vmi.NAMESPACE.NAME" (libcalico-go ipam/vmipam of Calico v3.32,
 // CreateVMHandleID).
 const vmHandle = ".vmi."
 
-// VMOfHandle returns the virtual machine that a handle is for. isVM reports whether
-// it is one's at all; namespace and name are empty for a handle so long that Calico
-// hashed what follows the network ("NETWORK.vmi._…"), which does not tell which.
-// Names of namespaces hold no dot, so that the first one after the marker ends
-// theirs. A handle that holds the marker twice, because the network or the machine is
-// called so, does not tell either.
+// VMOfHandle returns the virtual machine that a handle belongs to. isVM reports whether it
+// belongs to a virtual machine. namespace and name may be empty even then:
+//
+//   - Calico hashes long handles after the network ("NETWORK.vmi._…").
+//   - If the network or the machine contains the marker, the handle is ambiguous.
+//
+// The namespace ends at the first dot after the marker, because names of namespaces contain
+// no dots.
 func VMOfHandle(handle string) (namespace, name string, isVM bool) {
 	network, rest, found := strings.Cut(handle, vmHandle)
 	if !found || network == "" || rest == "" {
@@ -187,13 +184,13 @@ func VMOfHandle(handle string) (namespace, name string, isVM bool) {
 	return namespace, name, true
 }
 
-// WindowsReservedHandle is the handle of the addresses that Windows nodes keep
-// back in each block (libcalico-go ipam/ipam_block.go).
+// WindowsReservedHandle is the handle of the addresses that Windows nodes reserve in each
+// block (libcalico-go ipam/ipam_block.go).
 const WindowsReservedHandle = "windows-reserved-ipam-handle"
 
-// tunnelHandles are what the handles of tunnel addresses begin with, before the
-// node's name, and the type of each (node/pkg/allocateip/allocateip.go). Old releases
-// recorded no type, so that the handle alone tells.
+// tunnelHandles maps the prefixes of tunnel handles to allocation types; the node's name
+// follows the prefix (node/pkg/allocateip/allocateip.go). Old releases recorded no type,
+// only the handle.
 var tunnelHandles = []struct{ prefix, kind string }{
 	{"ipip-tunnel-addr-", TypeIPIP},
 	{"vxlan-tunnel-addr-", TypeVXLAN},
@@ -202,9 +199,9 @@ var tunnelHandles = []struct{ prefix, kind string }{
 	{"wireguard-v6-tunnel-addr-", TypeWireguardV6},
 }
 
-// TunnelOf returns the type of tunnel that the allocation is for and its node, by the
-// type attribute or by the handle; "" for both if it is for none. The node is empty
-// where only a type is recorded.
+// TunnelOf returns the tunnel type of the allocation and its node, from the type attribute
+// or the handle. Both are empty for other allocations. node is empty if only a type is
+// recorded.
 func (a *Attributes) TunnelOf() (kind, node string) {
 	if t := a.Extras().Type; strings.HasSuffix(t, "TunnelAddress") {
 		kind, node = t, a.Node
@@ -223,9 +220,9 @@ func (a *Attributes) Tunnel() bool {
 	return kind != ""
 }
 
-// VMOf returns the virtual machine that the allocation is for, by its handle or by
-// KubeVirt's attributes. isVM reports whether it is one's at all; namespace and name
-// are empty where nothing tells which.
+// VMOf returns the virtual machine that the allocation belongs to, from its handle or from
+// KubeVirt's attributes. isVM reports whether it belongs to one; namespace and name are
+// empty if they are unknown.
 func (a *Attributes) VMOf() (namespace, name string, isVM bool) {
 	namespace, name, isVM = VMOfHandle(a.Handle)
 	if isVM || !a.VM {
@@ -239,11 +236,10 @@ func (a *Attributes) VMOf() (namespace, name string, isVM bool) {
 	return "", "", true
 }
 
-// Cooling reports whether the address was released and waits out its cooldown.
+// Cooling reports whether the address was released and is still cooling down.
 func (a *Attributes) Cooling() bool { return !a.Extras().Released.IsZero() }
 
-// WindowsReserved reports whether the address is one that a Windows node keeps
-// back.
+// WindowsReserved reports whether the address is reserved by a Windows node.
 func (a *Attributes) WindowsReserved() bool {
 	return strings.EqualFold(a.Handle, WindowsReservedHandle)
 }
@@ -251,8 +247,8 @@ func (a *Attributes) WindowsReserved() bool {
 // Family returns the block's address family.
 func (b *Block) Family() Family { return FamilyOf(b.CIDR.Addr()) }
 
-// Within returns the part of Ordinals that the CIDR has addresses for. A malformed
-// block may record more; they are no one's, and in Calico have no address.
+// Within returns the ordinals that lie in the CIDR. A malformed block may record more; in
+// Calico those have no address.
 func (b *Block) Within() []int32 {
 	if free := b.CIDR.Addr().BitLen() - b.CIDR.Bits(); free < 31 && len(b.Ordinals) > 1<<free {
 		return b.Ordinals[:1<<free]
@@ -260,8 +256,8 @@ func (b *Block) Within() []int32 {
 	return b.Ordinals
 }
 
-// InUse returns how many of the block's addresses are allocated, those cooling
-// down and those reserved for Windows included.
+// InUse returns the number of allocated addresses, including those cooling down and those
+// reserved for Windows.
 func (b *Block) InUse() int {
 	n := 0
 	for _, o := range b.Within() {
@@ -272,11 +268,11 @@ func (b *Block) InUse() int {
 	return n
 }
 
-// Address returns the address of an ordinal.
+// Address returns the address at ordinal.
 func (b *Block) Address(ordinal int) netip.Addr { return addOffset(b.CIDR.Addr(), uint64(ordinal)) }
 
-// Ordinal returns the ordinal of an address, and false if the block does not
-// contain it or it lies beyond what the block records.
+// Ordinal returns the ordinal of an address. It returns false if the address is outside the
+// block or beyond its recorded ordinals.
 func (b *Block) Ordinal(a netip.Addr) (int, bool) {
 	if !b.CIDR.Contains(a) {
 		return 0, false
@@ -288,8 +284,7 @@ func (b *Block) Ordinal(a netip.Addr) (int, bool) {
 	return int(n), true
 }
 
-// At returns the attributes of an allocated ordinal; nil if it is free or points
-// to attributes that do not exist.
+// At returns the attributes of an ordinal; nil if it is free or its index is out of range.
 func (b *Block) At(ordinal int) *Attributes {
 	i := b.Ordinals[ordinal]
 	if i < 0 || int(i) >= len(b.Attributes) {
@@ -325,8 +320,8 @@ func addOffset(a netip.Addr, n uint64) netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
-// offset returns how far an address lies after base, and false if that does not
-// fit into 64 bits, as in an IPv6 block that is larger than Calico makes them.
+// offset returns the distance from base to a. It returns false if the distance exceeds 64
+// bits, as in an IPv6 block larger than Calico makes.
 func offset(base, a netip.Addr) (uint64, bool) {
 	x, y := base.As16(), a.As16()
 	low, borrow := bits.Sub64(binary.BigEndian.Uint64(y[8:]), binary.BigEndian.Uint64(x[8:]), 0)

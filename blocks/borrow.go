@@ -2,8 +2,8 @@ package blocks
 
 import "slices"
 
-// MayBorrow reports whether an address is used on another node than the owner of its block,
-// or a node owns no block, so that its next pod may borrow.
+// MayBorrow reports whether any node uses an address of another node's block, or owns no
+// block, so that its next pod may borrow.
 func (s *Snapshot) MayBorrow() bool {
 	owners, lengths := map[Prefix]string{}, map[int]bool{}
 	owning := map[string]bool{}

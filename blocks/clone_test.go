@@ -7,7 +7,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// full is a snapshot with a record in every list, also in those to come.
+// full returns a snapshot with one record in every list. Reflection finds lists added
+// later.
 func full() *blocks.Snapshot {
 	s := new(blocks.Snapshot)
 	for _, v := range []reflect.Value{reflect.ValueOf(s).Elem(), reflect.ValueOf(&s.Hosts).Elem()} {
@@ -20,8 +21,8 @@ func full() *blocks.Snapshot {
 	return s
 }
 
-// TestSameObjects: a list that was read again is another one, whichever it is, and the
-// time alone is no difference.
+// TestSameObjects: a list that was read again makes snapshots differ; a later time alone
+// does not.
 func TestSameObjects(t *testing.T) {
 	s := full()
 	same := *s
@@ -66,7 +67,7 @@ func TestSameObjects(t *testing.T) {
 	}
 }
 
-// TestClone: no list of a copy is the one that was copied.
+// TestClone: a clone shares no list with the original.
 func TestClone(t *testing.T) {
 	s := full()
 	c := s.Clone()

@@ -2,34 +2,32 @@ package blocks
 
 import "time"
 
-// DefaultMaxBlocks is how many blocks of one family a node may hold when the
-// IPAM configuration sets no limit (libcalico-go ipam/ipam.go, autoAssign).
+// DefaultMaxBlocks is the number of blocks per family that a node may hold if the IPAM
+// configuration sets no limit (libcalico-go ipam/ipam.go, autoAssign).
 const DefaultMaxBlocks = 20
 
 // IPAMConfig is Calico's global IPAM configuration, the object named "default".
 type IPAMConfig struct {
 	Meta
-	// Present is false where no object exists; Calico then works with, and at
-	// its next assignment writes, the values that [DefaultIPAMConfig] returns.
+	// Present is false if the object does not exist. Calico then uses the values of
+	// [DefaultIPAMConfig], and writes them at its next assignment.
 	Present bool
-	// StrictAffinity forbids borrowing: a node uses addresses of its own blocks
-	// only.
+	// StrictAffinity forbids borrowing: a node uses only addresses of its own blocks.
 	StrictAffinity bool
-	// AutoAllocateBlocks lets nodes claim blocks by themselves.
+	// AutoAllocateBlocks lets nodes claim blocks automatically.
 	AutoAllocateBlocks bool
 	// MaxBlocksPerHost limits a node's blocks per family; 0 means
 	// [DefaultMaxBlocks].
 	MaxBlocksPerHost int
-	// Cooldown is how long a released address waits before it is handed out again
-	// (ipCooldownSeconds, Calico v3.33 and newer); 0 where Calico knows no such
-	// thing.
+	// Cooldown is how long a released address is kept from reassignment (ipCooldownSeconds,
+	// Calico v3.33 and newer); 0 in older releases.
 	Cooldown time.Duration
 }
 
-// DefaultIPAMConfig is what Calico assumes where no configuration exists.
+// DefaultIPAMConfig returns Calico's defaults for a cluster without an IPAM configuration.
 func DefaultIPAMConfig() IPAMConfig { return IPAMConfig{AutoAllocateBlocks: true} }
 
-// BlockLimit returns how many blocks of one family a node may hold.
+// BlockLimit returns how many blocks of each family a node may hold.
 func (c *IPAMConfig) BlockLimit() int {
 	if c.MaxBlocksPerHost > 0 {
 		return c.MaxBlocksPerHost
@@ -43,23 +41,22 @@ type ClusterInfo struct {
 	Present       bool
 	GUID          string
 	CalicoVersion string
-	// Locked is true if datastoreReady is false: somebody ran
-	// "calicoctl datastore migrate lock", and IPAM stands still until it is
-	// unlocked.
+	// Locked is true if datastoreReady is false: "calicoctl datastore migrate lock" was
+	// run, and IPAM does nothing until the datastore is unlocked.
 	Locked bool
 }
 
 // Migration is a DatastoreMigration: kube-controllers moves Calico's objects from the older
-// API group to the newer one (kube-controllers pkg/controllers/migration, from v3.32).
+// API group to the newer (kube-controllers pkg/controllers/migration, since v3.32).
 type Migration struct {
 	Meta
-	// Phase is status.phase; empty before the controller has seen the object.
+	// Phase is status.phase; empty until the controller has seen the object.
 	Phase string
 }
 
-// The phases of a migration (kube-controllers pkg/apis/migration). Until Converged both
-// groups are locked, and the older one counts; from Converged on the newer one is unlocked,
-// and the older stays locked until the object is deleted, with its CRDs.
+// The phases of a migration (kube-controllers pkg/apis/migration). Before Converged, both
+// groups are locked and the older is authoritative. From Converged on, the newer is
+// unlocked; the older stays locked until the object and the older CRDs are deleted.
 const (
 	MigrationPending   = "Pending"
 	MigrationMigrating = "Migrating"
@@ -69,7 +66,7 @@ const (
 	MigrationFailed    = "Failed"
 )
 
-// Moved reports whether Calico's programs use the newer API group already.
+// Moved reports whether Calico's components already use the newer API group.
 func (m *Migration) Moved() bool {
 	return m.Phase == MigrationConverged || m.Phase == MigrationComplete
 }
@@ -78,12 +75,12 @@ func (m *Migration) Moved() bool {
 type ControllersConfig struct {
 	Meta
 	Present bool
-	// NodeController is false if controllers.node is absent: nothing then
-	// collects leaked addresses or empty blocks.
+	// NodeController is false if controllers.node is absent. Leaked addresses and empty
+	// blocks are then never collected.
 	NodeController bool
-	// LeakGrace is the node controller's leakGracePeriod; LeakGraceSet is false
-	// where it is absent. Calico fills in 15 minutes when its own clients write the
-	// object, and takes absence for "off" when it reads one.
+	// LeakGrace is the node controller's leakGracePeriod; LeakGraceSet is false if the
+	// field is absent. Calico's clients default it to 15 minutes on write, but treat
+	// absence as "off" on read.
 	LeakGrace    time.Duration
 	LeakGraceSet bool
 }
@@ -92,15 +89,14 @@ type ControllersConfig struct {
 type FelixConfig struct {
 	Meta
 	Present bool
-	// BPFEnabled is true under the eBPF data plane.
+	// BPFEnabled is true if the eBPF data plane is on.
 	BPFEnabled bool
-	// ProgramClusterRoutes tells who programs the routes of IPIP and
-	// unencapsulated pools: "Enabled" Felix, "Disabled" BIRD, "EnabledIPIPOnly"
-	// (Calico v3.33 and newer) Felix those of IPIP pools and BIRD the others;
-	// empty for the version's default.
+	// ProgramClusterRoutes selects who programs the routes of IPIP and unencapsulated
+	// pools: "Enabled" means Felix, "Disabled" BIRD. "EnabledIPIPOnly" (Calico v3.33 and
+	// newer) means Felix for IPIP pools and BIRD for the others. Empty means the version's
+	// default.
 	ProgramClusterRoutes string
-	// RouteSource is what Felix makes routes from: "CalicoIPAM" the blocks and
-	// their allocations, which is what empty means, "WorkloadIPs" each pod's
-	// address by itself.
+	// RouteSource is the source of Felix's routes: "CalicoIPAM" (or empty) means blocks and
+	// their allocations, "WorkloadIPs" each pod's address.
 	RouteSource string
 }

@@ -6,15 +6,14 @@ import (
 	"net/netip"
 )
 
-// Count is a number of addresses or blocks. An IPv6 pool holds more addresses
-// than 64 bits can count, so a Count has no upper bound. The zero value is 0;
-// a Count is never changed once made.
+// Count is an immutable number of addresses or blocks. It has no upper bound, because an
+// IPv6 pool can hold more than 2^64 addresses. The zero value is 0.
 type Count struct{ big *big.Int }
 
 // CountOf returns n as a Count.
 func CountOf(n int) Count { return Count{big.NewInt(int64(n))} }
 
-// PowerOfTwo returns 2^n, and 0 for a negative n.
+// PowerOfTwo returns 2^n, or 0 for negative n.
 func PowerOfTwo(n int) Count {
 	if n < 0 {
 		return Count{}
@@ -22,7 +21,7 @@ func PowerOfTwo(n int) Count {
 	return Count{new(big.Int).Lsh(big.NewInt(1), uint(n))}
 }
 
-// Addresses returns how many addresses a CIDR spans.
+// Addresses returns the number of addresses in a CIDR.
 func Addresses(p netip.Prefix) Count {
 	if !p.IsValid() {
 		return Count{}
@@ -30,8 +29,8 @@ func Addresses(p netip.Prefix) Count {
 	return PowerOfTwo(p.Addr().BitLen() - p.Bits())
 }
 
-// SlotsBetween counts the whole slots, of a prefix length, from an address up to
-// another, which is not counted; 0 if there are none.
+// SlotsBetween returns the number of whole slots of prefix length bits in [from, to); 0 if
+// there are none.
 func SlotsBetween(from, to netip.Addr, bits int) Count {
 	if !from.IsValid() || from.Compare(to) >= 0 {
 		return Count{}
@@ -67,10 +66,10 @@ func (c Count) Times(n int) Count {
 // Mul returns c × d.
 func (c Count) Mul(d Count) Count { return Count{new(big.Int).Mul(c.value(), d.value())} }
 
-// Div divides counts of zero and more, and drops the rest; d must not be zero.
+// Div returns the quotient of two non-negative counts, rounded down. d must not be zero.
 func (c Count) Div(d Count) Count { return Count{new(big.Int).Quo(c.value(), d.value())} }
 
-// Int returns c as an int and whether it fits into one.
+// Int returns c as an int, and whether it fits.
 func (c Count) Int() (int, bool) {
 	if !c.value().IsInt64() {
 		return 0, false
@@ -79,13 +78,13 @@ func (c Count) Int() (int, bool) {
 	return int(n), int64(int(n)) == n
 }
 
-// Float returns the float64 nearest to c, for ratios and metrics.
+// Float returns the nearest float64, for ratios and metrics.
 func (c Count) Float() float64 {
 	f, _ := new(big.Float).SetInt(c.value()).Float64()
 	return f
 }
 
-// Share returns c as a part of whole, between 0 and 1; 0 when whole is 0.
+// Share returns c as a fraction of whole, between 0 and 1; 0 if whole is 0.
 func (c Count) Share(whole Count) float64 {
 	if whole.IsZero() {
 		return 0
@@ -94,13 +93,13 @@ func (c Count) Share(whole Count) float64 {
 	return f
 }
 
-// String writes all digits.
+// String returns c in decimal, with all digits.
 func (c Count) String() string { return c.value().String() }
 
-// MarshalJSON writes an integer with all its digits.
+// MarshalJSON writes c as an integer with all digits.
 func (c Count) MarshalJSON() ([]byte, error) { return []byte(c.String()), nil }
 
-// UnmarshalJSON reads an integer of any size.
+// UnmarshalJSON parses an integer of any size.
 func (c *Count) UnmarshalJSON(b []byte) error {
 	n, ok := new(big.Int).SetString(string(b), 10)
 	if !ok {

@@ -2,43 +2,42 @@ package blocks
 
 import "k8s.io/apimachinery/pkg/labels"
 
-// OursAnnotation marks what this program changed for a while, and takes back: the
-// reservations that it made and the nodes that it cordoned. Its value is for the writer
-// to choose.
+// OursAnnotation marks the temporary changes of this program, which it reverts later:
+// reservations that it created and nodes that it cordoned. The writer chooses the value.
 const OursAnnotation = "calico-audit/consolidation"
 
-// Controller is the owner reference by which a controller manages a pod, and makes
-// another in its place.
+// Controller is the owner reference of the controller that manages a pod and recreates it.
 type Controller struct {
-	// Kind is the owner's, such as "ReplicaSet"; "Node" for the mirror of a static pod.
+	// Kind is the owner's kind, such as "ReplicaSet"; "Node" for the mirror of a static
+	// pod.
 	Kind, Name, UID string
 }
 
-// OfDaemonSet reports whether a DaemonSet manages the pod: its replacement comes to the same
-// node, cordoned or not.
+// OfDaemonSet reports whether a DaemonSet manages the pod. Its replacement starts on the
+// same node, even if that is cordoned.
 func (w *Workload) OfDaemonSet() bool { return w.Controller != nil && w.Controller.Kind == "DaemonSet" }
 
 // DisruptionBudget is a PodDisruptionBudget (policy/v1).
 type DisruptionBudget struct {
 	Meta
 	Namespace string
-	// Selector selects pods of the namespace by label, as kubectl writes selectors; empty
-	// selects all of them. SelectsNone is true where the object has no selector at all,
-	// which selects none (k8s.io/api/policy/v1, PodDisruptionBudgetSpec).
+	// Selector selects pods of the namespace by label, in kubectl's syntax; empty selects
+	// all pods. SelectsNone is true if the object has no selector at all, which selects no
+	// pods (k8s.io/api/policy/v1, PodDisruptionBudgetSpec).
 	Selector    string
 	SelectsNone bool
-	// DisruptionsAllowed is how many of the pods may be evicted now, by the controller's
-	// last count.
+	// DisruptionsAllowed is the number of pods that may be evicted now, from the
+	// controller's last count.
 	DisruptionsAllowed int
 }
 
-// Key names the budget among all budgets.
+// Key identifies the budget among all budgets.
 func (b *DisruptionBudget) Key() Key { return Key{b.Namespace, b.Name} }
 
-// Covers reports whether the budget selects a pod whose labels were read.
+// Covers reports whether the budget selects a pod. The pod's labels must have been read.
 func (b *DisruptionBudget) Covers(w *Workload) bool { return b.Coverage()(w) }
 
-// Coverage returns [DisruptionBudget.Covers], for asking it of many pods.
+// Coverage returns Covers as a function that parses the selector only once.
 func (b *DisruptionBudget) Coverage() func(*Workload) bool {
 	selector, err := labels.Parse(b.Selector)
 	return func(w *Workload) bool {

@@ -9,14 +9,13 @@ import (
 	"strings"
 )
 
-// jsonWords are the types of JSON as encoding/json calls them, in the words of a message.
+// jsonWords maps encoding/json's names of JSON types to words for messages.
 var jsonWords = map[string]string{
 	"object": "an object", "array": "a list", "string": "a string", "number": "a number", "bool": "true or false",
 }
 
-// FieldError says which field of a document holds what it cannot hold, where encoding/json
-// says it in the words of Go's types; what is said around that stays. Any other error is
-// returned as it is.
+// FieldError rewrites a type error of encoding/json in terms of JSON instead of Go types,
+// and keeps the text around it. Other errors are returned unchanged.
 func FieldError(err error) error {
 	var wrong *json.UnmarshalTypeError
 	if !errors.As(err, &wrong) {
@@ -31,7 +30,7 @@ func FieldError(err error) error {
 	return errors.New(strings.Replace(err.Error(), wrong.Error(), said, 1))
 }
 
-// jsonType is the type that JSON writes a value of a Go type as.
+// jsonType returns the JSON type that encodes a Go type.
 func jsonType(t reflect.Type) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -48,7 +47,7 @@ func jsonType(t reflect.Type) string {
 		return "string"
 	case reflect.Bool:
 		return "bool"
-	default: // of what JSON has, only numbers are left
+	default: // only numbers remain
 		return "number"
 	}
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// level is a number that is written as a text.
+// level is a number with a textual encoding.
 type level int
 
 func (*level) UnmarshalText([]byte) error { return nil }
 
-// TestFieldError: what a field has to be is told as the document has it, not as Go keeps it.
+// TestFieldError: errors name the JSON type that a field requires, not its Go type.
 func TestFieldError(t *testing.T) {
 	var into struct {
 		Text   string

@@ -7,34 +7,34 @@ import (
 	"time"
 )
 
-// agentPreferred is for how long an agent's view counts before a newer listing of
+// agentPreferred is how long an agent's view takes precedence over a newer listing of
 // routes.
 const agentPreferred = 10 * time.Minute
 
-// ClockSkew is how far the clocks of two machines may be apart.
+// ClockSkew is the largest assumed difference between the clocks of two machines.
 const ClockSkew = time.Minute
 
-// viewLife is how old a host view may be and still say how its node stands.
+// viewLife is the age up to which a host view describes the current state of its node.
 const viewLife = 10 * time.Minute
 
-// Expired reports whether a view is too old at a time to prove anything.
+// Expired reports whether a view is too old, at now, to prove anything.
 func (v *HostView) Expired(now time.Time) bool { return now.Sub(v.TakenAt) > viewLife }
 
-// Future reports whether a view says that it was taken after the API server's time, so
-// that it may be older than it says.
+// Future reports whether a view's time is later than the API server's now. Such a view may
+// be older than it claims.
 func (v *HostView) Future(now time.Time) bool { return v.TakenAt.After(now.Add(ClockSkew)) }
 
-// JoinHostReadings puts host views from several places together. Of two of one
-// machine the newer counts, whatever nodes they name, and of two of one node where one
-// does not say of which machine it is; the other becomes a gap. What one view shows in
-// use no other makes forgotten that
+// JoinHostReadings merges host views from several sources. Of two views of one machine the
+// newer counts, whichever nodes they name. The same applies to two views of one node if one
+// of them does not identify its machine. The other view becomes a gap. A view never
+// replaces another, which may show addresses in use, if it
 //
-//   - lists routes alone;
+//   - is a plain listing of routes, and the other is an agent's view;
 //   - lies in the future;
-//   - is doubtful, unless the first is, too;
-//   - is not authenticated, unless the first is not either and they name one node.
+//   - is doubtful, unless the other is, too;
+//   - is not authenticated, unless the other is not either and both name the same node.
 //
-// Of several views of a node the one to ask for its routes comes first.
+// Of several views of a node, the best source of routes comes first.
 func JoinHostReadings(readings ...HostReading) HostReading {
 	out := HostReading{Asked: true}
 	var all []HostView
@@ -46,7 +46,7 @@ func JoinHostReadings(readings ...HostReading) HostReading {
 		}
 	}
 	future := func(v *HostView) bool { return !out.Until.IsZero() && v.Future(out.Until) }
-	// An agent tells more than a listing, whose time is only assumed.
+	// Agents report more than listings, whose times are only assumed.
 	agent := func(v *HostView) int {
 		if v.RulesKnown && !v.TakenAt.Before(out.Until.Add(-agentPreferred)) && !future(v) {
 			return 0
@@ -57,7 +57,7 @@ func JoinHostReadings(readings ...HostReading) HostReading {
 	slices.SortStableFunc(all, func(a, b HostView) int {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(doubtful(&a), doubtful(&b)), cmp.Compare(agent(&a), agent(&b)), b.TakenAt.Compare(a.TakenAt), cmp.Compare(a.Source, b.Source))
 	})
-	// stands reports whether the view at i makes the one at j superfluous.
+	// stands reports whether the view at i replaces the one at j.
 	stands := func(i, j int) bool {
 		a, b := &all[i], &all[j]
 		switch {
@@ -69,7 +69,7 @@ func JoinHostReadings(readings ...HostReading) HostReading {
 		}
 		return i < j && a.Node == b.Node && (a.Machine == "" || b.Machine == "")
 	}
-	// Only those of one node or of one machine are to be compared.
+	// Only views of the same node or machine can replace each other.
 	groups := map[[2]string][]int{}
 	for i := range all {
 		groups[[2]string{"node", all[i].Node}] = append(groups[[2]string{"node", all[i].Node}], i)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestDoubtfulViewDisplacesNone: a view that another pod gives, or of another node than its
-// pod's, leaves that node's own view in place, though it is newer.
+// TestDoubtfulViewDisplacesNone: a newer view does not replace a node's own view if another
+// pod served it, or if its agent runs on another node.
 func TestDoubtfulViewDisplacesNone(t *testing.T) {
 	now := time.Now()
 	own := HostView{Node: "b", TakenAt: now.Add(-time.Minute), Machine: "m", Authenticated: true, RulesKnown: true, Source: "pod kube-system/agent-b"}
@@ -18,7 +18,7 @@ func TestDoubtfulViewDisplacesNone(t *testing.T) {
 	newer.Doubt = ""
 	for name, c := range map[string]struct {
 		views []HostView
-		kept  []string // the views that count, that to ask for routes first
+		kept  []string // sources of the views kept, best source of routes first
 	}{
 		"of the same machine":                   {[]HostView{own, doubtful}, []string{"pod tenant/x", "pod kube-system/agent-b"}},
 		"of the same node":                      {[]HostView{unnamed, own}, []string{"pod kube-system/agent-b"}},

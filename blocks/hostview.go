@@ -9,84 +9,82 @@ import (
 	"go4.org/netipx"
 )
 
-// APIVersion is that of every document that calico-audit writes, and HostViewKind the kind
-// of a host view.
+// APIVersion is the version of all documents of calico-audit. HostViewKind is the kind of a
+// host view.
 const (
 	APIVersion   = "calico-audit/v1alpha1"
 	HostViewKind = "HostView"
 )
 
-// HostView is what one node's kernel said at one time: its routes, its own
-// answers to route lookups, and the addresses in use in its network namespaces.
-// It is what "calico-audit agent --once -o json" prints.
+// HostView is one reading of a node's kernel: its routes, the kernel's answers to route
+// lookups, and the addresses in its network namespaces. "calico-audit agent --once -o json"
+// prints it.
 //
-// A view proves what it shows. That it does not show a route proves nothing, because
-// views may be partial. That it does not show an address proves something only if its
-// namespaces are complete: see [HostView.NamespacesComplete].
+// A view proves the presence of its routes and addresses. The absence of a route proves
+// nothing, because views may be partial. The absence of an address proves something only if
+// the namespaces are complete: see [HostView.NamespacesComplete].
 type HostView struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	// Node is the name of the Kubernetes node.
 	Node string `json:"node"`
-	// BootID identifies the machine's current boot (/proc/sys/kernel/random/boot_id);
-	// empty in views of older agents and in listings of routes. Of several views with
-	// one boot ID, whatever node they name, only the newest says what is.
+	// BootID identifies the machine's current boot (/proc/sys/kernel/random/boot_id); empty
+	// in views of older agents and in route listings. Of several views with the same boot
+	// ID, only the newest is current, whichever node they name.
 	BootID string `json:"bootID,omitempty"`
-	// TakenAt is when the reading of the kernel began, by the node's clock.
+	// TakenAt is the node's time when the reading started.
 	TakenAt time.Time `json:"takenAt"`
-	// Routes are the routes of all tables that routing rules reach, less those of
-	// the local table.
+	// Routes are the routes of all tables that routing rules use, without the local table.
 	Routes []HostRoute `json:"routes"`
-	// Lookups are the kernel's answers for the addresses within the node's
-	// blackhole routes. The most specific lookup that contains an address is its
-	// answer. Empty in views made of route listings.
+	// Lookups are the kernel's answers for the addresses within the node's blackhole
+	// routes. The most specific lookup that contains an address applies. Empty in route
+	// listings.
 	Lookups []HostLookup `json:"lookups,omitempty"`
-	// Namespaces are the machine's network namespaces; its own is among them.
+	// Namespaces are the machine's network namespaces, including its own.
 	Namespaces []HostNamespace `json:"namespaces"`
-	// Gaps says what the agent could not read.
+	// Gaps describes the agent's failed reads.
 	Gaps []string `json:"gaps,omitempty"`
-	// NamespacesComplete is true if Namespaces are all that hold addresses on the
-	// machine: every network namespace that a process, a thread,
-	// a mount or an open file holds or that one of the node's veth pairs leads into was
-	// found, and the addresses of each were read. An agent writes it if no gap of its
-	// own concerns namespaces. Readers set it for views without any gap, too, and clear
-	// it where there are no namespaces, not even the machine's own, where one could not
-	// be understood, and where the view does not show the addresses that its node has
-	// in the cluster. What remains unseen even so is said in package affinity/host.
+	// NamespacesComplete is true if Namespaces covers all addresses of the machine. Every
+	// network namespace that is held by a process, a thread, a mount or an open file, or
+	// that a veth pair of the node leads into, must have been found and its addresses read.
+	//
+	// An agent sets it if none of its gaps concerns namespaces. Readers also set it for
+	// views without gaps. They clear it if the view has no namespaces (not even the
+	// machine's own), if a namespace could not be parsed, or if addresses that the node has
+	// in the cluster are missing from the view. Package affinity/host documents the
+	// namespaces that remain invisible.
 	NamespacesComplete bool `json:"namespacesComplete,omitempty"`
 
-	// NamespacesGap says why the namespaces are not complete; empty if they are, or if
-	// nothing more is known than that.
+	// NamespacesGap explains why the namespaces are not complete. It is empty if they are,
+	// or if the reason is unknown.
 	NamespacesGap string `json:"-"`
-	// Machine is the same for two views of one running machine: its boot ID together
-	// with the number of its own network namespace, since machines that are containers
-	// share their kernel's boot ID. Empty where the boot ID is.
+	// Machine identifies a running machine: its boot ID and the inode of its own network
+	// namespace, because machines in containers share the kernel's boot ID. Empty if BootID
+	// is.
 	Machine string `json:"-"`
-	// Doubt says why the view as a whole proves nothing, besides its age. What it shows
-	// in use may be so all the same.
+	// Doubt explains why the whole view proves nothing, apart from its age. Addresses that
+	// it shows may still be in use.
 	Doubt string `json:"-"`
-	// Source is the file or the pod that the view comes from.
+	// Source is the view's file or pod.
 	Source string `json:"-"`
-	// Authenticated is true if it is certain that the node's agent said it: a file
-	// that the operator names. A view that came over a connection that proves nothing
-	// about its other end may refuse a step, and never allows one.
+	// Authenticated is true if the view certainly comes from the node's agent, such as a
+	// file that the operator names. An unauthenticated view may block a step, but never
+	// allow one.
 	Authenticated bool `json:"-"`
-	// Earlier is true for a view of a reading before the last: its source could not be
-	// read again, or gave none that was taken later. It confirms nothing.
+	// Earlier is true for a view from a previous reading: its source could not be read
+	// again, or returned no newer view. It confirms nothing.
 	Earlier bool `json:"-"`
-	// RulesKnown is true for views of an agent, which leave out the tables that no
-	// routing rule reaches. A plain listing of routes does not tell which tables
-	// are asked, nor in which order.
+	// RulesKnown is true for views of an agent, which omits tables without a routing rule.
+	// A plain route listing does not show which tables are used, or in which order.
 	RulesKnown bool `json:"-"`
-	// RoutesPartial is true if routes could not be understood and were left out:
-	// what the other routes say of an address, one of those may say otherwise.
-	// LookupsPartial is the same of the lookups.
+	// RoutesPartial is true if some routes could not be parsed; any of them may override
+	// the others. LookupsPartial is the same for lookups.
 	RoutesPartial, LookupsPartial bool `json:"-"`
 }
 
-// TellingRoutes returns the routes that verdicts go by, for a node with blocks of its own:
-// not those that lead somewhere and touch neither a route that drops traffic nor one of
-// these blocks. In a large cluster a node has a route to each block.
+// TellingRoutes returns the routes that can affect verdicts for a node with the given
+// blocks. It omits unicast routes that overlap neither one of these blocks nor a route of
+// another type: in a large cluster, a node has a route to each block.
 func (v *HostView) TellingRoutes(own []netip.Prefix) []HostRoute {
 	var touching netipx.IPSetBuilder
 	for i := range v.Routes {
@@ -107,8 +105,7 @@ func (v *HostView) TellingRoutes(own []netip.Prefix) []HostRoute {
 	return slices.Clip(out)
 }
 
-// Kinds of route and of lookup answers, by the names that the ip command gives
-// them.
+// Kinds of routes and of lookup results, as named by the ip command.
 const (
 	RouteUnicast     = "unicast"
 	RouteBlackhole   = "blackhole"
@@ -116,7 +113,7 @@ const (
 	RouteProhibit    = "prohibit"
 	RouteThrow       = "throw"
 	RouteLocal       = "local"
-	// RouteNone is a lookup's answer where no route matches.
+	// RouteNone is the result of a lookup without a matching route.
 	RouteNone = "none"
 )
 
@@ -126,26 +123,25 @@ type HostRoute struct {
 	Dst netip.Prefix `json:"dst"`
 	// Type is the kind of route, such as [RouteBlackhole].
 	Type string `json:"type"`
-	// Protocol says who made the route: "bird" (12), "80" (Felix), "kernel", …
+	// Protocol is the route's origin: "bird" (12), "80" (Felix), "kernel", …
 	Protocol string `json:"protocol,omitempty"`
 	// Table is "main", or the name or number of another routing table.
 	Table string `json:"table"`
-	// Metric is the route's priority; lower wins among equal destinations.
+	// Metric is the route's priority; among equal destinations, the lowest wins.
 	Metric int `json:"metric"`
-	// Gateway and Dev say where the route leads; of a route with several next hops
-	// the first.
+	// Gateway and Dev are the route's next hop; the first of several.
 	Gateway string `json:"gateway,omitempty"`
 	Dev     string `json:"dev,omitempty"`
 }
 
-// HostLookup is the kernel's answer to "where does a packet to this address go",
-// the same for every address of Dst that no more specific lookup contains.
+// HostLookup is the kernel's route for the addresses of Dst that no more specific lookup
+// contains.
 type HostLookup struct {
 	Dst netip.Prefix `json:"dst"`
 	// Result is a kind such as [RouteBlackhole], [RouteUnicast] or [RouteNone].
 	Result string `json:"result"`
-	// Match is the destination of the route that matched, where the kernel told. It
-	// does not where it refuses: then it is the one listed route that can be why.
+	// Match is the destination of the matching route, if known. The kernel does not report
+	// it when it refuses; Match is then the only listed route that can be the cause.
 	Match   netip.Prefix `json:"match,omitzero"`
 	Gateway string       `json:"gateway,omitempty"`
 	Dev     string       `json:"dev,omitempty"`
@@ -156,57 +152,56 @@ type HostLookup struct {
 type HostNamespace struct {
 	// ID is the namespace's inode number.
 	ID string `json:"id"`
-	// Name is its file under /run/netns, such as "cni-…"; empty for a namespace
-	// that only processes hold.
+	// Name is its file under /run/netns, such as "cni-…"; empty if only processes hold it.
 	Name string `json:"name,omitempty"`
 	// Host is true for the node's own network namespace.
 	Host bool `json:"host,omitempty"`
-	// Addresses are those configured in it, loopback and link-local ones left out.
+	// Addresses are the configured addresses, without loopback and link-local ones.
 	Addresses []netip.Prefix `json:"addresses"`
-	// HostInterfaces are the host's ends of its veth pairs, such as "cali…". Nil
-	// means not known; empty and not nil that nothing joins it to the host, as the
-	// namespaces of clusters that run within pods.
+	// HostInterfaces are the host's ends of its veth pairs, such as "cali…". Nil means
+	// unknown. Empty but not nil means that it has no veth pair to the host, like
+	// namespaces of clusters inside pods.
 	HostInterfaces []string `json:"hostInterfaces"`
-	// Sandbox is the container ID of the pod sandbox that it belongs to, as far as
-	// its processes tell; PodUID the pod's UID.
+	// Sandbox is the container ID of its pod sandbox and PodUID the pod's UID, if its
+	// processes reveal them.
 	Sandbox string `json:"sandbox,omitempty"`
 	PodUID  string `json:"podUID,omitempty"`
-	// Pids are processes in it, Commands and States their names and states ("R",
-	// "S", "D" for uninterruptible sleep, "Z", …), in the same order; those in
-	// state D first. Long lists are cut: Processes is how many there are.
+	// Pids are processes in it, those in state D first. Commands and States hold their
+	// names and states ("R", "S", "D" for uninterruptible sleep, "Z", …) in the same order.
+	// Long lists are cut; Processes is the full number.
 	Pids      []int    `json:"pids"`
 	Commands  []string `json:"commands,omitempty"`
 	States    []string `json:"states"`
 	Processes int      `json:"processes"`
 }
 
-// HostReading is what is known of the nodes' kernels.
+// HostReading holds all knowledge about the nodes' kernels.
 type HostReading struct {
-	// Asked is true if host views were asked for at all.
+	// Asked is true if host views were requested at all.
 	Asked bool
-	// Until is the time after which a view lies in the future: when reading
-	// ended, by the clock that ages are counted from.
+	// Until is when reading ended, by the clock used for ages. Views after it lie in the
+	// future.
 	Until time.Time
-	// Views are the views that could be read, of machines that are nodes of the cluster
-	// or not, the newest of each machine. Of a node there may be several, which do not
-	// stand for one another; the first of them is the one to ask for its routes.
+	// Views are the readable views, the newest of each machine, including machines that are
+	// not nodes of the cluster. A node may have several views that do not replace each
+	// other; its first is the best source of its routes.
 	Views []HostView
-	// Gaps are the views that could not be had, or that prove nothing.
+	// Gaps are the views that are missing or prove nothing.
 	Gaps []HostGap
 }
 
-// A HostGap is a view of a node that is missing or proves nothing. It never makes
-// a report incomplete: verdicts then rest on the datastore alone.
+// A HostGap is a node's view that is missing or proves nothing. It does not make a report
+// incomplete: verdicts then use the datastore alone.
 type HostGap struct {
-	// Node is the node concerned; empty where that is not known.
+	// Node is the affected node; empty if unknown.
 	Node string `json:"node,omitempty"`
 	// Source is the file or pod that was read.
 	Source string `json:"source,omitempty"`
-	// Reason says in one sentence what is wrong.
+	// Reason describes the problem in one sentence.
 	Reason string `json:"reason"`
 }
 
-// String says the gap in one line.
+// String returns the gap as one line.
 func (g HostGap) String() string {
 	switch {
 	case g.Node != "" && g.Source != "":
@@ -222,7 +217,7 @@ func CompareHostGaps(a, b HostGap) int {
 	return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Reason, b.Reason))
 }
 
-// sort puts views and gaps into their canonical order.
+// sort puts views and gaps in canonical order.
 func (r *HostReading) sort() {
 	slices.SortStableFunc(r.Views, func(a, b HostView) int { return cmp.Compare(a.Node, b.Node) })
 	slices.SortStableFunc(r.Gaps, CompareHostGaps)

@@ -2,12 +2,12 @@ package blocks
 
 import "slices"
 
-// VMKinds are the kinds that must both be read before a virtual machine that is not
-// there is known not to exist.
+// VMKinds are the kinds that must both be read to prove that a virtual machine does not
+// exist.
 var VMKinds = []Resource{VMs, VMInstances}
 
-// SetVMsKnown sets VMsKnown: whether both kinds of virtual machines were read whole. known
-// reports whether a kind was read; a gap outweighs it.
+// SetVMsKnown sets VMsKnown if both kinds of virtual machines were read completely. known
+// reports whether a kind was read; a gap overrides it.
 func (s *Snapshot) SetVMsKnown(known func(Resource) bool) {
 	s.VMsKnown = !slices.ContainsFunc(VMKinds, func(r Resource) bool {
 		_, missing := s.Missing(r)
@@ -16,7 +16,7 @@ func (s *Snapshot) SetVMsKnown(known func(Resource) bool) {
 	s.NoteUnreadVMs()
 }
 
-// SetBudgetsKnown sets BudgetsKnown: whether budgets were read, and read whole.
+// SetBudgetsKnown sets BudgetsKnown if budgets were read completely.
 func (s *Snapshot) SetBudgetsKnown(read bool) {
 	_, missing := s.Missing(Budgets)
 	s.BudgetsKnown = read && !missing && !slices.ContainsFunc(s.Gaps, func(g Gap) bool { return g.Resource == Budgets })

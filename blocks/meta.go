@@ -5,32 +5,31 @@ import (
 	"time"
 )
 
-// Meta is what an audit needs of an object's Kubernetes metadata.
+// Meta holds the Kubernetes metadata that an audit needs.
 type Meta struct {
-	// Name is the object's name. Objects are identified by their spec; the name
-	// serves to show and to find them.
+	// Name is the object's name, for display and lookup. The spec identifies the object.
 	Name string
 	Pin
-	// Created is metadata.creationTimestamp; zero when absent.
+	// Created is metadata.creationTimestamp; zero if absent.
 	Created Time
-	// Written is the newest time in metadata.managedFields: the last write that
-	// set or changed a field. (One that only removes fields does not count,
-	// because the API server leaves the times alone then.) Zero when the object
-	// carries no managedFields, as in what kubectl prints by default.
+	// Written is the newest time in metadata.managedFields: the last write that set or
+	// changed a field. Writes that only remove fields do not count, because the API server
+	// then keeps the times. Zero if the object has no managedFields, as in kubectl's
+	// default output.
 	Written Time
-	// Deleting is metadata.deletionTimestamp; zero when absent.
+	// Deleting is metadata.deletionTimestamp; zero if absent.
 	Deleting Time
-	// ByUs is true if the newest of the writes was this program's alone: its field
-	// manager is [FieldManager], and no other manager wrote in the same second. An
-	// object that is in between two states then is a step of ours that did not end.
+	// ByUs is true if the newest write was this program's: its field manager is
+	// [FieldManager], and no other manager wrote in the same second. An object between two
+	// states is then an unfinished step of this program.
 	ByUs bool
 }
 
-// Key names an object among those of its kind. Namespace is empty for kinds that have
-// none.
+// Key identifies an object among those of its kind. Namespace is empty for cluster-scoped
+// kinds.
 type Key struct{ Namespace, Name string }
 
-// String returns "namespace/name", or the name alone.
+// String returns "namespace/name", or just the name.
 func (k Key) String() string {
 	if k.Namespace == "" {
 		return k.Name
@@ -43,21 +42,20 @@ func (k Key) Compare(o Key) int {
 	return cmp.Or(cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name))
 }
 
-// Key names the object among those of its kind.
+// Key identifies the object among those of its kind.
 func (m *Meta) Key() Key { return Key{Name: m.Name} }
 
-// Metadata returns m, of whatever object it is.
+// Metadata returns m. Embedding types inherit it.
 func (m *Meta) Metadata() *Meta { return m }
 
-// FieldManager is the name under which this program writes, as the API server takes
-// it down in metadata.managedFields.
+// FieldManager is this program's field manager in metadata.managedFields.
 const FieldManager = "calico-audit"
 
-// WriteTimeout bounds what this program does to one object once it was begun, whatever
-// becomes of the run.
+// WriteTimeout bounds the work on one object once it has started, even if the run is
+// cancelled.
 const WriteTimeout = 2 * time.Minute
 
-// Wrote records one entry of metadata.managedFields.
+// Wrote records an entry of metadata.managedFields.
 func (m *Meta) Wrote(manager []byte, at Time) {
 	ours := string(manager) == FieldManager
 	switch {
@@ -68,9 +66,8 @@ func (m *Meta) Wrote(manager []byte, at Time) {
 	}
 }
 
-// LastWrite returns when the object was last written, as far as its metadata
-// tells, and false when they do not tell: without managedFields the creation
-// time says nothing about later writes.
+// LastWrite returns when the object was last written. It returns false without
+// managedFields, because the creation time does not show later writes.
 func (m Meta) LastWrite() (Time, bool) {
 	if m.Written.IsZero() {
 		return 0, false

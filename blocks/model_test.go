@@ -41,9 +41,8 @@ func TestOrdinals(t *testing.T) {
 	}
 }
 
-// TestOrdinalsBeyond: an address that lies further from the block's first than
-// it records has no ordinal, however far that is, and what is recorded beyond the
-// CIDR counts for nothing.
+// TestOrdinalsBeyond: an address beyond the recorded ordinals has no ordinal at any
+// distance, and ordinals beyond the CIDR do not count.
 func TestOrdinalsBeyond(t *testing.T) {
 	for _, c := range []struct {
 		cidr, addr string
@@ -67,7 +66,7 @@ func TestOrdinalsBeyond(t *testing.T) {
 	}
 }
 
-// TestLiveness follows Calico's own rule of when a pod has finished.
+// TestLiveness follows Calico's rule for finished pods.
 func TestLiveness(t *testing.T) {
 	deleted := TimeOf(time.Now())
 	for name, c := range map[string]struct {
@@ -145,8 +144,8 @@ func TestVMOfHandle(t *testing.T) {
 	}
 }
 
-// TestTime: a time keeps its nanoseconds, none is the zero time, and what 64 bits do not
-// hold stays in order.
+// TestTime: times keep their nanoseconds, the zero time stays zero, and times beyond 64
+// bits keep their order.
 func TestTime(t *testing.T) {
 	day := time.Date(2026, 1, 1, 0, 0, 0, 123456789, time.FixedZone("", 3600))
 	far, long := TimeOf(time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)), TimeOf(time.Date(1, 2, 1, 0, 0, 0, 0, time.UTC))

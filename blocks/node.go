@@ -6,52 +6,51 @@ import (
 	"strings"
 )
 
-// Node is a Kubernetes node, with what Calico keeps in its annotations.
+// Node is a Kubernetes node, with the data from Calico's annotations.
 type Node struct {
 	Meta
 	Labels map[string]string
 	// Unschedulable is true for a cordoned node.
 	Unschedulable bool
-	// Taints are those that keep pods away: of effect NoSchedule or NoExecute.
+	// Taints are those with effect NoSchedule or NoExecute.
 	Taints []Taint
-	// AllocatablePods is status.allocatable.pods; 0 when unknown.
+	// AllocatablePods is status.allocatable.pods; 0 if unknown.
 	AllocatablePods int
-	// Tunnels are the addresses of the node's own tunnel devices.
+	// Tunnels are the addresses of the node's tunnel devices.
 	Tunnels []Tunnel
-	// Windows is true for nodes that run Windows.
+	// Windows is true for Windows nodes.
 	Windows bool
-	// OutOfService is true for a node with [TaintOutOfService], of any effect.
+	// OutOfService is true if the node has [TaintOutOfService], with any effect.
 	OutOfService bool
-	// Ready is true if the node's Ready condition is, NotReady if there is such a
-	// condition and it is not. A node that never reported has neither.
+	// Ready and NotReady reflect the node's Ready condition. Both are false for a node that
+	// never reported.
 	Ready, NotReady bool
-	// PodCIDRs are the node's ranges of pod addresses (spec.podCIDRs), from which
-	// host-local and cloud CNIs assign; Calico's IPAM does not use them.
+	// PodCIDRs are the node's pod address ranges (spec.podCIDRs). host-local and cloud CNIs
+	// assign from them; Calico's IPAM does not.
 	PodCIDRs []netip.Prefix
-	// Addresses are the node's BGP addresses with the length of their subnet
+	// Addresses are the node's BGP addresses with their subnet lengths
 	// (projectcalico.org/IPv4Address and IPv6Address).
 	Addresses []netip.Prefix
-	// ASNumber is the node's own BGP AS number; 0 when it has none.
+	// ASNumber is the node's own BGP AS number; 0 if unset.
 	ASNumber uint32
 	// RouteReflectorID is the node's BGP cluster ID; set on route reflectors.
 	RouteReflectorID string
-	// Ours is the value of [OursAnnotation]; empty where there is none. OursSince is when
-	// this program wrote the node last; zero if it did not, or managedFields are missing.
+	// Ours is the value of [OursAnnotation]; empty if absent. OursSince is when this
+	// program last wrote the node; zero if never, or without managedFields.
 	Ours      string
 	OursSince Time
 }
 
-// Tunnel is an address of a node's tunnel device.
+// Tunnel is the address of a node's tunnel device.
 type Tunnel struct {
-	// Type is the allocation type that Calico records for it, such as
-	// [TypeVXLAN].
+	// Type is Calico's allocation type for it, such as [TypeVXLAN].
 	Type string
 	Addr netip.Addr
 }
 
-// KeepsAway returns the taints that keep pods away for good: all but those of the
-// node life-cycle itself (node.kubernetes.io/…: not ready, unreachable, memory
-// pressure, …), which come and go; out of service does not.
+// KeepsAway returns the taints that keep pods away permanently. Taints of the node life
+// cycle (node.kubernetes.io/…: not ready, unreachable, memory pressure, …) are omitted
+// because they come and go, except out-of-service.
 func (n *Node) KeepsAway() (out []Taint) {
 	for _, t := range n.Taints {
 		if t.Key == TaintOutOfService || !strings.HasPrefix(t.Key, LifeCycleTaints) {
@@ -61,7 +60,7 @@ func (n *Node) KeepsAway() (out []Taint) {
 	return out
 }
 
-// AssignsPods reports whether an address is in one of the node's podCIDRs.
+// AssignsPods reports whether an address lies in the node's podCIDRs.
 func (n *Node) AssignsPods(a netip.Addr) bool {
 	return slices.ContainsFunc(n.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(a) })
 }
@@ -70,8 +69,8 @@ func (n *Node) AssignsPods(a netip.Addr) bool {
 type Namespace struct {
 	Meta
 	Labels map[string]string
-	// PoolsV4 and PoolsV6 are the pools that the namespace's pods ask for
-	// (cni.projectcalico.org/ipv4pools, ipv6pools): names or CIDRs.
+	// PoolsV4 and PoolsV6 are the pools, by name or CIDR, that the namespace requests for
+	// its pods (cni.projectcalico.org/ipv4pools, ipv6pools).
 	PoolsV4, PoolsV6 []string
 }
 
@@ -79,78 +78,79 @@ type Namespace struct {
 type Workload struct {
 	Meta
 	Namespace string
-	// Node is the node the pod is bound to; empty before scheduling.
+	// Node is the pod's node; empty before scheduling.
 	Node string
 	// Phase is status.phase.
 	Phase string
-	// HostNetwork pods use their node's address and none of Calico's.
+	// HostNetwork pods use their node's address and no address of Calico.
 	HostNetwork bool
-	// Ready is true if the pod's Ready condition is.
+	// Ready is true if the pod's Ready condition is true.
 	Ready bool
-	// HasClaim is true for a pod with a volume that is a PersistentVolumeClaim, its own
-	// (ephemeral) included: its storage may be bound to the node.
+	// HasClaim is true if the pod uses a PersistentVolumeClaim, including ephemeral ones;
+	// its storage may be bound to the node.
 	HasClaim bool
-	// HasScratch is true for a pod with an emptyDir volume, whose content ends with the pod.
+	// HasScratch is true if the pod has an emptyDir volume, which is lost with the pod.
 	HasScratch bool
-	// NoEviction is true for a pod whose author asks, by an annotation of the cluster
-	// autoscaler or the descheduler, not to evict it.
+	// NoEviction is true if an annotation of the cluster autoscaler or the descheduler asks
+	// not to evict the pod.
 	NoEviction bool
-	// StaticAddress is true for a pod that asks for an address by name
-	// (cni.projectcalico.org/ipAddrs): its replacement gets no other.
+	// StaticAddress is true if the pod requests a specific address
+	// (cni.projectcalico.org/ipAddrs); its replacement gets the same.
 	StaticAddress bool
-	// RunsOnce is true for a pod that is not started again when it ends well
-	// (spec.restartPolicy other than Always): evicted, its work is lost.
+	// RunsOnce is true if the pod does not restart after success (spec.restartPolicy other
+	// than Always); eviction loses its work.
 	RunsOnce bool
-	// NetworkRemoved is true if Calico's podIP annotation is present and empty:
-	// the CNI plugin has taken the network down.
+	// NetworkRemoved is true if Calico's podIP annotation is present but empty: the CNI
+	// plugin has removed the pod's network.
 	NetworkRemoved bool
-	// Placement limits where the pod may run, shared by pods with the same limits; nil if
-	// nothing that is read does.
+	// Placement limits the nodes where the pod may run; nil without limits. Pods with equal
+	// limits share it.
 	Placement *Placement
-	// Controller is what manages the pod, shared by all of its pods; nil for a bare pod.
+	// Controller manages the pod; nil for a bare pod. The controller's pods share it.
 	Controller *Controller
-	// Labels are read only together with PodDisruptionBudgets, and are shared by pods that
-	// have the same.
+	// Labels are only read together with PodDisruptionBudgets. Pods with equal labels share
+	// them.
 	Labels map[string]string
-	// StatusIPs are the addresses in the pod's status.
+	// StatusIPs are the addresses in status.
 	StatusIPs []netip.Addr
 	// AnnotationIPs are the addresses in Calico's annotations
 	// (cni.projectcalico.org/podIP and podIPs).
 	AnnotationIPs []netip.Addr
-	// Extra is what most pods have nothing of; nil for those. [Workload.Extras] reads it.
+	// Extra holds rare attributes; nil for most pods. [Workload.Extras] reads it.
 	Extra *Extras
-	// ContainerID is Calico's record of the sandbox.
+	// ContainerID is the sandbox ID that Calico recorded.
 	ContainerID string
-	// Started is status.startTime; zero when absent.
+	// Started is status.startTime; zero if absent.
 	Started Time
 }
 
-// Extras are what few pods have; behind a pointer they cost the 150,000 others nothing.
+// Extras holds attributes of few pods, behind a pointer to save memory on the other
+// 150,000.
 type Extras struct {
-	// NetworkIPs are the addresses of all its interfaces, secondary ones included, in
-	// the annotation k8s.v1.cni.cncf.io/network-status.
+	// NetworkIPs are the addresses of all interfaces, secondary ones included, from the
+	// annotation k8s.v1.cni.cncf.io/network-status.
 	NetworkIPs []netip.Addr
-	// Attached are those of them that are not on the cluster's own network, with their
-	// networks, in order.
+	// Attached are the NetworkIPs outside the cluster's own network, with their networks,
+	// in order.
 	Attached []AttachedAddress
-	// Unreadable names the status field or annotation that could name an address of
-	// the pod and cannot be parsed; empty if there is none. Such a pod may have any
-	// address whose allocation names it.
+	// Unreadable names the field or annotation that may hold an address of the pod but
+	// cannot be parsed; empty if all can. Such a pod may own any address whose allocation
+	// names it.
 	Unreadable string
-	// PoolsV4 and PoolsV6 are the pools that the pod asks for.
+	// PoolsV4 and PoolsV6 are the pools that the pod requests.
 	PoolsV4, PoolsV6 []string
-	// VM is the name of the KubeVirt VirtualMachineInstance that the pod runs, by the
-	// label vm.kubevirt.io/name or by an owner reference; empty for other pods.
+	// VM is the KubeVirt VirtualMachineInstance that the pod runs, from the label
+	// vm.kubevirt.io/name or an owner reference; empty for other pods.
 	VM string
-	// NoIPAM is true if the pod bypasses IPAM: it brings its own addresses
+	// NoIPAM is true if the pod bypasses IPAM and brings its own addresses
 	// (cni.projectcalico.org/ipAddrsNoIpam).
 	NoIPAM bool
-	// NetworkStatus is true if the pod has the annotation k8s.v1.cni.cncf.io/network-status,
-	// and it can be parsed.
+	// NetworkStatus is true if the pod has a valid annotation
+	// k8s.v1.cni.cncf.io/network-status.
 	NetworkStatus bool
 }
 
-// Extras returns what few pods have, all empty for the others.
+// Extras returns the rare attributes; the zero value if there are none.
 func (w *Workload) Extras() Extras {
 	if w.Extra == nil {
 		return Extras{}
@@ -158,7 +158,7 @@ func (w *Workload) Extras() Extras {
 	return *w.Extra
 }
 
-// Extend returns the pod's extras, which it has from then on, to be set.
+// Extend returns the rare attributes for writing, and allocates them if necessary.
 func (w *Workload) Extend() *Extras {
 	if w.Extra == nil {
 		w.Extra = &Extras{}
@@ -166,15 +166,15 @@ func (w *Workload) Extend() *Extras {
 	return w.Extra
 }
 
-// Key names the pod among all pods.
+// Key identifies the pod among all pods.
 func (w *Workload) Key() Key { return Key{w.Namespace, w.Name} }
 
 // FullName returns "namespace/name".
 func (w *Workload) FullName() string { return w.Namespace + "/" + w.Name }
 
-// Finished is true for a pod that will not use its addresses again: its phase
-// is Succeeded or Failed, or it is being deleted and Calico has taken its
-// network down (libcalico-go backend/k8s/conversion, IsFinished).
+// Finished reports whether the pod will not use its addresses again: its phase is Succeeded
+// or Failed, or it is being deleted and Calico has removed its network (libcalico-go
+// backend/k8s/conversion, IsFinished).
 func (w *Workload) Finished() bool {
 	switch w.Phase {
 	case "Succeeded", "Failed", "Completed":
@@ -183,15 +183,16 @@ func (w *Workload) Finished() bool {
 	return !w.Deleting.IsZero() && w.NetworkRemoved
 }
 
-// Live is true for a pod of the pod network that is not finished. One with an address and
-// without a node has a spec that could not be read, and may be of the host network.
+// Live reports whether the pod uses the pod network and is not finished. A pod with an
+// address but no node does not count: its spec could not be read, and it may use the host
+// network.
 func (w *Workload) Live() bool {
 	specUnread := w.Node == "" && len(w.StatusIPs)+len(w.AnnotationIPs) > 0
 	return !w.HostNetwork && !specUnread && !w.Finished()
 }
 
-// HasFamily reports whether the pod has an address of a family, by status or
-// annotation.
+// HasFamily reports whether the pod has an address of a family, in its status or
+// annotations.
 func (w *Workload) HasFamily(f Family) bool {
 	for _, a := range w.StatusIPs {
 		if FamilyOf(a) == f {
@@ -206,15 +207,14 @@ func (w *Workload) HasFamily(f Family) bool {
 	return false
 }
 
-// Waiting is true for a live pod that is bound to a node, still Pending, not
-// being deleted, and has no address yet.
+// Waiting reports whether a live pod is bound to a node, Pending, not being deleted, and
+// still without an address.
 func (w *Workload) Waiting() bool {
 	return w.Live() && w.Node != "" && w.Phase == "Pending" && w.Deleting.IsZero() &&
 		len(w.StatusIPs) == 0 && len(w.AnnotationIPs) == 0
 }
 
-// Addresses calls yield for each address that the pod names anywhere, status first,
-// each once.
+// Addresses yields each address of the pod once, those of its status first.
 func (w *Workload) Addresses(yield func(netip.Addr) bool) {
 	all := [...][]netip.Addr{w.StatusIPs, w.AnnotationIPs, w.Extras().NetworkIPs}
 	for i, list := range all {

@@ -7,25 +7,24 @@ import (
 	"strings"
 )
 
-// maxObjectName is the length of a name from which on Calico shortens it: that of
-// the longest name that Kubernetes takes.
+// maxObjectName is the maximum length of a Kubernetes name. Calico shortens names of this
+// length or more.
 const maxObjectName = 253
 
-// affinityHashLength is how much of a hash a shortened affinity name ends with.
+// affinityHashLength is the number of hash digits at the end of a shortened affinity name.
 const affinityHashLength = 11
 
 var cidrToName = strings.NewReplacer(".", "-", ":", "-", "/", "-")
 
-// BlockName returns the name that Calico gives the IPAMBlock object of a CIDR, and
-// the only one under which it looks for it: "10-64-75-0-26" (libcalico-go
-// names/cidr.go, CIDRToName).
+// BlockName returns the name of the IPAMBlock for a CIDR, such as "10-64-75-0-26". Calico
+// looks the block up by this name only (libcalico-go names/cidr.go, CIDRToName).
 func BlockName(cidr netip.Prefix) string { return cidrToName.Replace(cidr.Masked().String()) }
 
-// AffinityName returns the name that Calico gives the BlockAffinity object of a
-// host to a CIDR, and the only one under which it looks for it:
-// "node-1-10-64-75-0-26". Where that were too long, the host is cut short, and a
-// hash tells such names apart (libcalico-go backend/k8s/resources/ipam_affinity.go,
-// parseKey). The type of the affinity is no part of the name.
+// AffinityName returns the name of a host's BlockAffinity for a CIDR, such as
+// "node-1-10-64-75-0-26". Calico looks the affinity up by this name only. If the name is
+// too long, the host is cut and a hash appended (libcalico-go
+// backend/k8s/resources/ipam_affinity.go, parseKey). The affinity's type is not part of the
+// name.
 func AffinityName(host string, cidr netip.Prefix) string {
 	block := BlockName(cidr)
 	name := host + "-" + block
@@ -33,13 +32,13 @@ func AffinityName(host string, cidr netip.Prefix) string {
 		return name
 	}
 	sum := sha256.Sum256([]byte(host + "+" + block))
-	// One for each of the two hyphens.
+	// The 2 is for the hyphens.
 	limit := maxObjectName - 1 - len(block) - affinityHashLength - 2
 	return host[:limit] + "-" + block + "-" + hex.EncodeToString(sum[:])[:affinityHashLength]
 }
 
-// PrefixOfName reads the CIDR out of a name of [BlockName], or the end of one of
-// [AffinityName]. The zero Prefix means that there is none.
+// PrefixOfName parses the CIDR from a [BlockName], or from the end of an [AffinityName]. It
+// returns the zero Prefix if there is none.
 func PrefixOfName(name string) netip.Prefix {
 	cut := strings.LastIndexByte(name, '-')
 	if cut < 0 {

@@ -11,8 +11,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// That the names of affinities are Calico's is tested in package cluster, where
-// Calico's client can write some.
+// Package cluster tests AffinityName, because Calico's client can write affinities there.
 func TestBlockName(t *testing.T) {
 	for _, text := range []string{
 		"10.64.75.0/26", "10.64.75.77/26", "0.0.0.0/0", "255.255.255.255/32", "fd00::/122", "fd00:10::ffc0/122",

@@ -14,20 +14,20 @@ type Record interface {
 	Metadata() *Meta
 }
 
-// placed are records that are told apart by what they say of a CIDR, not by their name.
+// placed records are identified by CIDR and owner, not by name.
 type placed interface{ place() (netip.Prefix, Owner) }
 
 func (b *Block) place() (netip.Prefix, Owner)    { return b.CIDR, Owner{} } //nolint:unparam // others have one
 func (a *Affinity) place() (netip.Prefix, Owner) { return a.CIDR, a.Owner }
 
-// OrderedByKey reports whether the canonical order of records of a kind is that of their keys.
+// OrderedByKey reports whether the canonical order of r's kind is by key.
 func OrderedByKey(r Record) bool {
 	_, is := r.(placed)
 	return !is
 }
 
-// Compare is the canonical order of records of one kind: blocks and affinities by CIDR
-// and owner, then all by namespace, name and UID.
+// Compare is the canonical order of records of one kind: blocks and affinities by CIDR and
+// owner first, then all kinds by namespace, name and UID.
 func Compare(a, b Record) int {
 	if x, ok := a.(placed); ok {
 		p, o := x.place()
@@ -45,8 +45,8 @@ func Compare(a, b Record) int {
 	return cmp.Compare(a.Metadata().UID(), b.Metadata().UID())
 }
 
-// Sort puts every slice into its canonical order, so that what is computed from
-// a snapshot does not depend on the order in which objects were read.
+// Sort puts every slice in canonical order, so that results do not depend on the order of
+// reading.
 func (s *Snapshot) Sort() {
 	for v, i := reflect.ValueOf(s).Elem(), 0; i < v.NumField(); i++ {
 		if list := v.Field(i); list.Kind() == reflect.Slice && list.Type() != reflect.TypeOf(s.Gaps) {
@@ -57,8 +57,8 @@ func (s *Snapshot) Sort() {
 	s.Hosts.sort()
 }
 
-// sortRecords sorts a list of records, or of pointers to them. Most are in order as they
-// were read, and a watch asks again after each change.
+// sortRecords sorts a list of records or of pointers to them. It checks first, because most
+// lists arrive sorted and a watch sorts after each change.
 func sortRecords(list reflect.Value) {
 	at := func(i int) Record {
 		o := list.Index(i)
@@ -73,8 +73,8 @@ func sortRecords(list reflect.Value) {
 	}
 }
 
-// ComparePrefixes orders CIDRs: IPv4 before IPv6, then by address, then the
-// larger (shorter prefix) first.
+// ComparePrefixes orders CIDRs: IPv4 before IPv6, then by address, then larger CIDRs
+// (shorter prefixes) first.
 func ComparePrefixes(a, b netip.Prefix) int {
 	if c := a.Addr().Compare(b.Addr()); c != 0 {
 		return c

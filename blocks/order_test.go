@@ -7,7 +7,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// TestSortOrdersEveryKind: no list of records is forgotten.
+// TestSortOrdersEveryKind: Sort sorts each list of records.
 func TestSortOrdersEveryKind(t *testing.T) {
 	s := &blocks.Snapshot{}
 	v := reflect.ValueOf(s).Elem()

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// ParseCIDR reads a CIDR as Calico does, that is with net.ParseCIDR: host bits are masked,
-// and an IPv4 network mapped into IPv6 counts as IPv4.
+// ParseCIDR parses a CIDR as Calico does, with net.ParseCIDR: it masks host bits, and
+// converts IPv4-mapped IPv6 networks to IPv4.
 func ParseCIDR(s string) (netip.Prefix, bool) {
 	p, ok := ParseNetwork(s)
 	return p.Masked(), ok
@@ -17,7 +17,7 @@ func ParseCIDR(s string) (netip.Prefix, bool) {
 func ParseNetwork(s string) (netip.Prefix, bool) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
-		// What net.ParseCIDR takes beyond that, such as "10.0.0.0/08".
+		// net.ParseCIDR accepts more, such as "10.0.0.0/08".
 		ip, network, err := net.ParseCIDR(s)
 		if err != nil {
 			return netip.Prefix{}, false
@@ -35,7 +35,7 @@ func ParseNetwork(s string) (netip.Prefix, bool) {
 	return p, p.IsValid()
 }
 
-// ParseAddr reads an address, with or without a prefix length.
+// ParseAddr parses an address, with or without a prefix length.
 func ParseAddr(s string) (netip.Addr, bool) {
 	if strings.Contains(s, "/") {
 		p, ok := ParseNetwork(s)

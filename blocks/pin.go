@@ -8,22 +8,22 @@ import (
 	"github.com/google/uuid"
 )
 
-// Pin tells an object as it was read from any other: its UID and its resourceVersion,
-// either empty where the source has none. As numbers they take half the memory of their
-// texts, which on a cluster of 150,000 pods is 15 MB.
+// Pin identifies one version of an object: its UID and its resourceVersion, each empty if
+// the source has none. Stored as numbers they take half the memory of strings, which saves
+// 15 MB on a cluster of 150,000 pods.
 type Pin struct {
 	uid     uuid.UUID
 	version uint64
-	// texts are both as they stand, where the numbers do not give them back.
+	// texts holds both as strings if the numbers would not reproduce them.
 	texts unique.Handle[[2]string]
 }
 
-// PinOf returns the pin of an object with a UID and a resourceVersion.
+// PinOf returns the pin for a UID and a resourceVersion.
 func PinOf[T string | []byte](uid, version T) Pin {
 	var p Pin
 	var noID, noNumber error
 	id, number := []byte(uid), []byte(version)
-	if len(id) == 36 && !bytes.ContainsAny(id, "ABCDEF") { // as it is written back
+	if len(id) == 36 && !bytes.ContainsAny(id, "ABCDEF") { // the form that String writes
 		p.uid, noID = uuid.ParseBytes(id)
 	}
 	if len(number) > 0 && number[0] != '0' {
@@ -35,7 +35,7 @@ func PinOf[T string | []byte](uid, version T) Pin {
 	return p
 }
 
-// UID returns the UID, and "" if there is none.
+// UID returns the UID; "" if there is none.
 func (p Pin) UID() string {
 	switch {
 	case p.inTexts():
@@ -46,7 +46,7 @@ func (p Pin) UID() string {
 	return p.uid.String()
 }
 
-// ResourceVersion returns the resourceVersion, and "" if there is none.
+// ResourceVersion returns the resourceVersion; "" if there is none.
 func (p Pin) ResourceVersion() string {
 	switch {
 	case p.inTexts():
@@ -57,7 +57,7 @@ func (p Pin) ResourceVersion() string {
 	return strconv.FormatUint(p.version, 10)
 }
 
-// SameUID reports whether two pins are of objects with one UID.
+// SameUID reports whether both pins have the same UID.
 func (p Pin) SameUID(o Pin) bool {
 	if p.inTexts() || o.inTexts() {
 		return p.UID() == o.UID()

@@ -6,8 +6,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// TestPin: whatever a source has for a UID and a resourceVersion comes back as it stood,
-// and two pins are the same if both texts are.
+// TestPin: every UID and resourceVersion comes back unchanged, and pins are equal only if
+// both strings are.
 func TestPin(t *testing.T) {
 	uids := []string{
 		"", "6d5f8c7b-9d1c-4d5e-8f6a-1b2c3d4e5f60", "6D5F8C7B-9D1C-4D5E-8F6A-1B2C3D4E5F60", "6d5f8c7b9d1c4d5e8f6a1b2c3d4e5f60",

@@ -9,19 +9,18 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Placement is where a pod may run by its nodeSelector, its required node affinity and its
-// tolerations. Affinities between pods and other rules of the scheduler are not read.
+// Placement limits the nodes for a pod: its nodeSelector, required node affinity and
+// tolerations. Pod affinities and other scheduler rules are not read.
 type Placement struct {
-	// Terms are alternatives, each a label selector of nodes as kubectl writes them, in
-	// which metadata.name is the node's name ([PlacementName]). An empty one selects every
-	// node; without any term the pod may run nowhere.
+	// Terms are alternative label selectors of nodes, in kubectl's syntax; the key
+	// metadata.name matches the node's name ([PlacementName]). An empty term selects every
+	// node. Without terms the pod fits no node.
 	Terms []string
-	// Tolerates are the tolerations by which the pod may come to nodes that others do not
-	// come to.
+	// Tolerates are the tolerations that admit the pod to tainted nodes.
 	Tolerates []Toleration
 }
 
-// Limited reports whether labels limit where the pod may run.
+// Limited reports whether labels limit the nodes for the pod.
 func (p *Placement) Limited() bool { return p != nil && !slices.Contains(p.Terms, "") }
 
 // Tolerated reports whether the pod tolerates a taint.
@@ -29,22 +28,22 @@ func (p *Placement) Tolerated(t Taint) bool {
 	return p != nil && slices.ContainsFunc(p.Tolerates, func(x Toleration) bool { return x.Tolerates(t) })
 }
 
-// ToleratesCordon reports whether the scheduler puts the pod on cordoned nodes, too.
+// ToleratesCordon reports whether the pod may be scheduled on cordoned nodes.
 func (p *Placement) ToleratesCordon() bool { return p.Tolerated(taintCordoned) }
 
-// ToleratesNotReady reports whether the scheduler puts the pod on nodes that are not ready, too.
+// ToleratesNotReady reports whether the pod may be scheduled on nodes that are not ready.
 func (p *Placement) ToleratesNotReady() bool {
 	return p.Tolerated(taintNotReady) || p.Tolerated(taintUnreachable)
 }
 
 func (p *Placement) String() string { return strings.Join(p.Terms, " or ") }
 
-// maxLabelValue is the length of a label's value from which on Kubernetes takes none
-// (k8s.io/apimachinery/pkg/util/validation, LabelValueMaxLength); a node's name may be longer.
+// maxLabelValue is the maximum length of a label value
+// (k8s.io/apimachinery/pkg/util/validation, LabelValueMaxLength). Node names may be longer.
 const maxLabelValue = 63
 
-// PlacementName is a node's name as it stands in a term: one that is too long for a label's
-// value is cut short, and a hash tells such names apart.
+// PlacementName returns a node's name as used in terms. A name too long for a label value
+// is cut, and a hash appended.
 func PlacementName(node string) string {
 	if len(node) <= maxLabelValue {
 		return node
@@ -53,10 +52,9 @@ func PlacementName(node string) string {
 	return node[:maxLabelValue-9] + "-" + hex.EncodeToString(sum[:4])
 }
 
-// Matcher returns a function that reports whether the scheduler may put the pod on a node by
-// the node's labels and taints (k8s.io/component-helpers/scheduling/corev1). Taints of the
-// node life-cycle, cordons among them, are not looked at. A nil placement allows every node
-// without other taints.
+// Matcher returns a function that reports whether a node's labels and taints admit the pod
+// (k8s.io/component-helpers/scheduling/corev1). Taints of the node life cycle, including
+// cordons, are ignored. A nil placement fits every node without other taints.
 func (p *Placement) Matcher() func(*Node) bool {
 	selects := p.selector()
 	return func(n *Node) bool {
@@ -84,7 +82,7 @@ func (p *Placement) selector() func(*Node) bool {
 	}
 }
 
-// named are the labels of a node, and its name as terms have it.
+// named holds a node's labels, and its name as [PlacementName].
 type named struct {
 	labels.Set
 	name string

@@ -7,18 +7,18 @@ import (
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 )
 
-// Use is what a pool's addresses may serve for (IPPool spec.allowedUses).
+// Use is an allowed use of a pool's addresses (IPPool spec.allowedUses).
 type Use = apiv3.IPPoolAllowedUse
 
-// The uses that Calico knows. A pool that names none allows workloads and
-// tunnels (libcalico-go clientv3/ippool.go, convertIpPoolFromStorage).
+// The uses that Calico defines. A pool without allowedUses allows workloads and tunnels
+// (libcalico-go clientv3/ippool.go, convertIpPoolFromStorage).
 const (
 	UseWorkload     = apiv3.IPPoolAllowedUseWorkload
 	UseTunnel       = apiv3.IPPoolAllowedUseTunnel
 	UseLoadBalancer = apiv3.IPPoolAllowedUseLoadBalancer
 )
 
-// Encap is how a pool's traffic is encapsulated (ipipMode, vxlanMode).
+// Encap is a pool's encapsulation mode (ipipMode, vxlanMode).
 type Encap string
 
 // The encapsulation modes of a pool.
@@ -28,39 +28,38 @@ const (
 	EncapCrossSubnet = Encap(apiv3.IPIPModeCrossSubnet)
 )
 
-// Pool is an IPPool, with Calico's defaults filled in.
+// Pool is an IPPool, with Calico's defaults applied.
 type Pool struct {
 	Meta
 	// CIDR is the pool's range.
 	CIDR netip.Prefix
-	// BlockSize is the prefix length of the blocks that the pool is cut into.
+	// BlockSize is the prefix length of the pool's blocks.
 	BlockSize int
-	// Disabled pools hand out nothing; what they handed out stays in use.
+	// Disabled pools assign no addresses; existing allocations stay.
 	Disabled bool
-	// NodeSelector and NamespaceSelector limit who may use the pool; empty
-	// selects all.
+	// NodeSelector and NamespaceSelector limit the users of the pool; empty selects all.
 	NodeSelector      string
 	NamespaceSelector string
 	// Uses are the pool's allowed uses.
 	Uses []Use
-	// Automatic is false for assignmentMode "Manual": such a pool is used only
-	// where a pod or its namespace asks for it.
+	// Automatic is false for assignmentMode "Manual": only pods or namespaces that request
+	// the pool use it.
 	Automatic bool
 	// IPIP and VXLAN are the encapsulation modes.
 	IPIP, VXLAN Encap
-	// DisableBGPExport keeps the pool's routes from BGP peers.
+	// DisableBGPExport stops the export of the pool's routes to BGP peers.
 	DisableBGPExport bool
-	// NotAllocatable is the reason of a false "Allocatable" condition (Calico
+	// NotAllocatable is the reason of an "Allocatable" condition that is false (Calico
 	// v3.32 and newer), such as "CIDROverlap"; empty otherwise.
 	NotAllocatable string
 }
 
-// Allows reports whether the pool's addresses may serve for a use.
+// Allows reports whether the pool allows a use.
 func (p *Pool) Allows(u Use) bool { return slices.Contains(p.Uses, u) }
 
-// ServesWorkloads is true for a pool whose addresses pods may get: it is
-// enabled, allows workloads, and is neither being deleted nor marked as not
-// allocatable (both of which Calico v3.32 and newer heed).
+// ServesWorkloads reports whether pods may get addresses of the pool: it is enabled, allows
+// workloads, and is neither being deleted nor marked not allocatable (Calico v3.32 and
+// newer check both).
 func (p *Pool) ServesWorkloads() bool {
 	return !p.Disabled && p.Allows(UseWorkload) && p.NotAllocatable == "" && p.Deleting.IsZero()
 }
@@ -68,7 +67,7 @@ func (p *Pool) ServesWorkloads() bool {
 // Family returns the pool's address family.
 func (p *Pool) Family() Family { return FamilyOf(p.CIDR.Addr()) }
 
-// BlockAddresses returns how many addresses one block of the pool holds.
+// BlockAddresses returns the number of addresses per block.
 func (p *Pool) BlockAddresses() Count {
 	return PowerOfTwo(p.CIDR.Addr().BitLen() - p.BlockSize)
 }
@@ -82,8 +81,8 @@ const (
 	IPv6 Family = 6
 )
 
-// FamilyOf returns the family of an address. An IPv4 address mapped into IPv6
-// counts as IPv4, as Calico reads it.
+// FamilyOf returns the family of an address. IPv4-mapped IPv6 addresses count as IPv4, as
+// in Calico.
 func FamilyOf(a netip.Addr) Family {
 	if a.Is4() || a.Is4In6() {
 		return IPv4
@@ -103,6 +102,6 @@ func (f Family) String() string {
 type Reservation struct {
 	Meta
 	CIDRs []netip.Prefix
-	// Ours is the value of [OursAnnotation]; empty where there is none.
+	// Ours is the value of [OursAnnotation]; empty if absent.
 	Ours string
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// TestRecordSizes: on a cluster of 5,000 nodes there are 150,000 of each of these, and
-// what they hold is most of the memory of a report. A field that few objects have, and
-// that adds to what all of them take, belongs behind a pointer.
+// TestRecordSizes limits the size of three records. A cluster of 5,000 nodes has 150,000 of
+// each, which is most of a report's memory. A new field that few objects use belongs behind
+// a pointer.
 func TestRecordSizes(t *testing.T) {
 	for what, size := range map[string][2]uintptr{
 		"a pod": {unsafe.Sizeof(blocks.Workload{}), 248}, "a handle": {unsafe.Sizeof(blocks.Handle{}), 128}, "an allocation": {unsafe.Sizeof(blocks.Attributes{}), 96},
@@ -23,10 +23,10 @@ func TestRecordSizes(t *testing.T) {
 	}
 }
 
-// TestShare: equal texts become one, none becomes another, and those of objects that do
-// not belong together stay as they are.
+// TestShare: equal strings of related objects are shared, no string changes, and unrelated
+// objects keep their own.
 func TestShare(t *testing.T) {
-	text := strings.Clone // as it comes from another object
+	text := strings.Clone // a copy, as if read from another object
 	s := &blocks.Snapshot{
 		Handles: []*blocks.Handle{{ID: text("net.c1")}, {ID: text("net.c2")}, {ID: text("other.c2")}, {ID: text("plain")}},
 		Workloads: []*blocks.Workload{

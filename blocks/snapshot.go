@@ -7,13 +7,12 @@ import (
 	"time"
 )
 
-// Prefix is the CIDR of a pool or block, always masked (no host bits).
+// Prefix is the CIDR of a pool or block, always masked (without host bits).
 type Prefix = netip.Prefix
 
-// Snapshot is one reading of a cluster. Its slices are in no particular order;
-// [Snapshot.Sort] puts them into the canonical one. Of handles and pods, of which there are
-// a hundred thousand, it has pointers, so that snapshots share what did not change between
-// them: who wants another record makes a copy.
+// Snapshot is one reading of a cluster. Its slices are unordered until [Snapshot.Sort]. A
+// cluster may have a hundred thousand handles and pods, so these are pointers and snapshots
+// share unchanged ones. To change such a record, replace it with a copy.
 type Snapshot struct {
 	Cluster Cluster
 
@@ -27,30 +26,30 @@ type Snapshot struct {
 	Namespaces   []Namespace
 	BGPPeers     []BGPPeer
 	BGPFilters   []BGPFilter
-	// VMs and VMInstances are KubeVirt's virtual machines. VMsKnown is true if both
-	// kinds were read whole: where KubeVirt's API is not served, not permitted or not
-	// in the files, a virtual machine that is not here may exist all the same.
+	// VMs and VMInstances are KubeVirt's virtual machines. VMsKnown is true if both kinds
+	// were read completely. Otherwise (KubeVirt's API not served, not permitted, or not in
+	// the files) a virtual machine may exist although it is not listed.
 	VMs, VMInstances []VirtualMachine
 	VMsKnown         bool
 
-	// What Whereabouts records of the addresses of secondary networks, and these networks;
-	// nothing where it is not used.
+	// Whereabouts' records for the addresses of secondary networks, and these networks;
+	// empty if Whereabouts is not used.
 	WhereaboutsPools        []WhereaboutsPool
 	WhereaboutsReservations []WhereaboutsReservation
 	NodeSlicePools          []NodeSlicePool
 	NetworkAttachments      []NetworkAttachment
 
-	// Migrations are Calico's moves of its objects to the newer API group.
+	// Migrations are Calico's migrations of its objects to the newer API group.
 	Migrations []Migration
 
-	// Budgets are the PodDisruptionBudgets. BudgetsKnown is true if they were asked for
-	// and read whole, and the labels of pods with them. Why they could not be read is a
-	// gap that is tolerated ([Gap.Tolerated]).
+	// Budgets are the PodDisruptionBudgets. BudgetsKnown is true if they were requested and
+	// read completely, together with the labels of pods. A failed read is a tolerated gap
+	// ([Gap.Tolerated]).
 	Budgets      []DisruptionBudget
 	BudgetsKnown bool
 
-	// IPAM is Calico's IPAM configuration; Calico's defaults where no object
-	// exists (see [IPAMConfig.Present]).
+	// IPAM is Calico's IPAM configuration, or its defaults if the object does not exist
+	// ([IPAMConfig.Present]).
 	IPAM IPAMConfig
 	// Info is the cluster's ClusterInformation.
 	Info ClusterInfo
@@ -61,46 +60,43 @@ type Snapshot struct {
 	// BGP is the BGPConfiguration named "default".
 	BGP BGPConfig
 
-	// Hosts is what is known of the nodes' kernels.
+	// Hosts holds all knowledge about the nodes' kernels.
 	Hosts HostReading
 
-	// Gaps says what could not be read.
+	// Gaps lists the failed reads.
 	Gaps []Gap
 }
 
-// Cluster says where a snapshot comes from.
+// Cluster describes the source of a snapshot.
 type Cluster struct {
-	// GUID is the cluster's identity as ClusterInformation records it; empty
-	// when that was not read.
+	// GUID is the cluster's identity from ClusterInformation; empty if that was not read.
 	GUID string
 	// Datastore is "kubernetes", "etcdv3" or "files".
 	Datastore string
-	// APIGroup is the API group that the IPAM objects were read from,
-	// "crd.projectcalico.org/v1" or "projectcalico.org/v3". Empty for etcdv3,
-	// and for files without any Calico object.
+	// APIGroup is the API group of the IPAM objects: "crd.projectcalico.org/v1" or
+	// "projectcalico.org/v3". Empty for etcdv3, and for files without Calico objects.
 	APIGroup string
-	// APIGroupReason says why that group was read.
+	// APIGroupReason explains the choice of the API group.
 	APIGroupReason string
-	// OtherGroup is the API group that serves IPAM objects beside APIGroup, as during a
-	// migration; empty if none does. OtherLocked is true if its datastore is locked.
+	// OtherGroup is the second API group that serves IPAM objects, as during a migration;
+	// empty if there is none. OtherLocked is true if its datastore is locked.
 	OtherGroup  string
 	OtherLocked bool
-	// CalicoVersion as ClusterInformation records it, such as "v3.31.0".
+	// CalicoVersion is the version in ClusterInformation, such as "v3.31.0".
 	CalicoVersion string
-	// TakenAt is the time that all ages are counted from: the API server's
-	// clock when reading began or, for files, when they were written. Zero when
-	// unknown.
+	// TakenAt is the reference time for all ages: the API server's time when reading
+	// started, or when the files were written. Zero if unknown.
 	TakenAt time.Time
-	// Live is true for a snapshot of a running cluster, whose objects may have
-	// changed between one list and the next.
+	// Live is true for a snapshot of a running cluster. Its objects may have changed
+	// between two lists.
 	Live bool
 }
 
-// Taken returns TakenAt as objects carry times.
+// Taken returns TakenAt as a [Time].
 func (c *Cluster) Taken() Time { return TimeOf(c.TakenAt) }
 
-// Clone returns a copy whose lists are its own: they may be sorted and cut, and their
-// records replaced. What lists and records point to is shared.
+// Clone returns a copy with its own lists, which may be sorted, cut or changed record by
+// record. Data behind pointers is shared.
 func (s *Snapshot) Clone() *Snapshot {
 	c := *s
 	for _, v := range []reflect.Value{reflect.ValueOf(&c).Elem(), reflect.ValueOf(&c.Hosts).Elem()} {
@@ -115,8 +111,8 @@ func (s *Snapshot) Clone() *Snapshot {
 	return &c
 }
 
-// SameObjects reports whether two snapshots, of which nothing is ever changed, hold the
-// very same objects and gaps of one cluster, so that they differ by their times alone.
+// SameObjects reports whether two snapshots of one cluster hold the very same objects and
+// gaps, so that only their times differ. Both must be immutable.
 func (s *Snapshot) SameObjects(o *Snapshot) bool {
 	if s.Cluster.APIGroup != o.Cluster.APIGroup || s.Cluster.OtherGroup != o.Cluster.OtherGroup || s.Cluster.OtherLocked != o.Cluster.OtherLocked || s.Cluster.CalicoVersion != o.Cluster.CalicoVersion || s.Cluster.GUID != o.Cluster.GUID ||
 		!slices.Equal(s.Gaps, o.Gaps) {
@@ -141,8 +137,8 @@ func (s *Snapshot) SameObjects(o *Snapshot) bool {
 		same(reflect.ValueOf(s.Hosts), reflect.ValueOf(o.Hosts), "Until", "Asked")
 }
 
-// Missing returns the gap that makes a resource as a whole unusable for verdicts
-// about absence, if there is one.
+// Missing returns the gap, if any, that makes the absence of objects of a resource
+// unprovable.
 func (s *Snapshot) Missing(r Resource) (Gap, bool) {
 	for _, g := range s.Gaps {
 		if g.Resource == r && g.Whole() {
@@ -152,8 +148,8 @@ func (s *Snapshot) Missing(r Resource) (Gap, bool) {
 	return Gap{}, false
 }
 
-// Unreadable returns the single objects of a resource that could not be
-// understood, less those that are tolerated ([Gap.Tolerated]).
+// Unreadable returns the gaps of single objects of a resource, without the tolerated ones
+// ([Gap.Tolerated]).
 func (s *Snapshot) Unreadable(r Resource) []Gap {
 	var out []Gap
 	for _, g := range s.Gaps {
@@ -164,5 +160,5 @@ func (s *Snapshot) Unreadable(r Resource) []Gap {
 	return out
 }
 
-// Complete is true if nothing is missing from the snapshot that a verdict needs.
+// Complete reports whether the snapshot has all the data that verdicts need.
 func (s *Snapshot) Complete() bool { return len(Untolerated(s.Gaps)) == 0 }

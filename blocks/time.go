@@ -6,15 +6,14 @@ import (
 	"time"
 )
 
-// Time is a time that an object carries, in a third of the room that a [time.Time] takes,
-// of which a large cluster has a million: nanoseconds since 1970, UTC. The zero value
-// means that it is not known. What lies before 1678 or after 2262 is the first or the
-// last time that there is.
+// Time is a point in time as UTC nanoseconds since 1970. It takes a third of the memory of
+// a [time.Time]; a large cluster has a million. Zero means unknown. Times before 1678 or
+// after 2262 are clamped.
 type Time int64
 
 // TimeOf returns t as a Time.
 func TimeOf(t time.Time) Time {
-	const most = math.MaxInt64 / int64(time.Second) // seconds that 64 bits of nanoseconds hold
+	const most = math.MaxInt64 / int64(time.Second) // the seconds that fit in 64 bits of nanoseconds
 	switch s := t.Unix(); {
 	case t.IsZero():
 		return 0
@@ -26,10 +25,10 @@ func TimeOf(t time.Time) Time {
 	if ns := t.UnixNano(); ns != 0 {
 		return Time(ns)
 	}
-	return 1 // 1970 itself is a time that is known
+	return 1 // the zero value means unknown, so 1970 itself is off by 1 ns
 }
 
-// Std returns t as the standard library has it; its zero time if t is not known.
+// Std returns t as a [time.Time]; the zero time if t is unknown.
 func (t Time) Std() time.Time {
 	if t == 0 {
 		return time.Time{}
@@ -37,11 +36,10 @@ func (t Time) Std() time.Time {
 	return time.Unix(0, int64(t)).UTC()
 }
 
-// IsZero reports whether the time is not known.
+// IsZero reports whether the time is unknown.
 func (t Time) IsZero() bool { return t == 0 }
 
-// After reports whether t is known and later than u; one that is not known is before all
-// others.
+// After reports whether t is known and later than u. An unknown time is before all others.
 func (t Time) After(u Time) bool { return t != 0 && (u == 0 || t > u) }
 
 // Later returns the later of two times.
@@ -52,7 +50,7 @@ func (t Time) Later(u Time) Time {
 	return t
 }
 
-// Add returns the time that lies d, which is not negative, after one that is known.
+// Add returns the known time t plus the non-negative duration d.
 func (t Time) Add(d time.Duration) Time {
 	if t > math.MaxInt64-Time(d) {
 		return math.MaxInt64
@@ -60,12 +58,11 @@ func (t Time) Add(d time.Duration) Time {
 	return t + Time(d)
 }
 
-// ParseGoTime reads a time as Go's Time.String writes it, which is how Calico's
-// CNI plugin stamps allocations (cni-plugin pkg/ipamplugin/ipam_plugin.go). The
-// zero time, that is unknown, if it is none.
+// ParseGoTime parses the format of Go's Time.String. Calico's CNI plugin stamps allocations
+// with it (cni-plugin pkg/ipamplugin/ipam_plugin.go). It returns the zero time on failure.
 func ParseGoTime(s string) time.Time {
-	// Date, time and offset; then a name for the zone, which need not be one that
-	// can be read back, and perhaps the monotonic clock's reading.
+	// The fourth field is a zone name, which may not be parseable, and perhaps the reading
+	// of the monotonic clock.
 	fields := strings.SplitN(s, " ", 4)
 	t, err := time.Parse("2006-01-02 15:04:05.999999999 -0700", strings.Join(fields[:min(3, len(fields))], " "))
 	if err != nil {

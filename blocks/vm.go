@@ -2,24 +2,24 @@ package blocks
 
 import "slices"
 
-// VirtualMachine is a KubeVirt VirtualMachine or VirtualMachineInstance, of which an
-// audit reads the metadata alone. A VirtualMachine owns its addresses running or
-// not; an instance of the same name is what runs.
+// VirtualMachine is the metadata of a KubeVirt VirtualMachine or VirtualMachineInstance. A
+// VirtualMachine owns its addresses even while stopped. The instance of the same name is
+// the running guest.
 type VirtualMachine struct {
 	Meta
 	Namespace string
-	// OfVM is true for an instance that an owner reference ties to a VirtualMachine.
-	// Where that is gone, the instance is on its way out and Calico gives its address up
-	// (v3.32, kube-controllers pkg/controllers/node/ipam.go, hasVMOwner); an audit does
-	// not, for its guest may run as long as the instance exists.
+	// OfVM is true for an instance that an owner reference ties to a VirtualMachine. If
+	// that VirtualMachine is deleted, Calico releases the address (v3.32, kube-controllers
+	// pkg/controllers/node/ipam.go, hasVMOwner). An audit does not, because the guest may
+	// run as long as the instance exists.
 	OfVM bool
 }
 
-// Key names the virtual machine among those of its kind.
+// Key identifies the virtual machine among those of its kind.
 func (v *VirtualMachine) Key() Key { return Key{v.Namespace, v.Name} }
 
-// NoteUnreadVMs adds a gap if virtual machines were not read and a block records the address
-// of one: no one then knows whether its owner exists.
+// NoteUnreadVMs adds a gap if blocks record addresses of virtual machines but these were
+// not read, so that their owners may or may not exist.
 func (s *Snapshot) NoteUnreadVMs() {
 	_, vms := s.Missing(VMs)
 	_, instances := s.Missing(VMInstances)

@@ -2,8 +2,8 @@ package blocks
 
 import "testing"
 
-// TestNoteUnreadVMs: virtual machines that were not read are a gap, once, only if a block
-// records an address of one.
+// TestNoteUnreadVMs: unread virtual machines are one gap, and only if a block records an
+// address of one.
 func TestNoteUnreadVMs(t *testing.T) {
 	of := func(handle string, known bool) *Snapshot {
 		return &Snapshot{VMsKnown: known, Blocks: []Block{{Attributes: []Attributes{{Handle: handle, HasHandle: true}}}}}

@@ -7,54 +7,52 @@ import (
 	"strings"
 )
 
-// WhereaboutsPool is an IPPool of Whereabouts, the IPAM of secondary networks: a range,
-// and who has which of its addresses (k8snetworkplumbingwg/whereabouts,
+// WhereaboutsPool is an IPPool of Whereabouts, the IPAM of secondary networks: a range, and
+// the owners of its addresses (k8snetworkplumbingwg/whereabouts,
 // pkg/api/whereabouts.cni.cncf.io/v1alpha1).
 type WhereaboutsPool struct {
 	Meta
 	Namespace string
-	// Range is the pool's range as it is written, host bits included: offsets are
-	// counted from its address.
+	// Range is the pool's range as written, with host bits; offsets count from its address.
 	Range netip.Prefix
-	// RangeText is the range as it is written. The pool's name is made of it.
+	// RangeText is the range as written. It is part of the pool's name.
 	RangeText string
-	// Allocations are in order of their addresses.
+	// Allocations are in address order.
 	Allocations []WhereaboutsAllocation
-	// Assigned is when anyone but this program wrote the pool last: no allocation is newer
-	// that this program may release. Zero if that is not known.
+	// Assigned is the last write of the pool by another writer than this program; no
+	// allocation that this program may release is newer. Zero if unknown.
 	Assigned Time
 }
 
-// WhereaboutsAllocation is an address of a pool that is in use.
+// WhereaboutsAllocation is an address in use.
 type WhereaboutsAllocation struct {
 	Addr netip.Addr
 	WhereaboutsOwner
 }
 
-// WhereaboutsOwner is what Whereabouts records of who has an address.
+// WhereaboutsOwner is the recorded owner of an address.
 type WhereaboutsOwner struct {
-	// Pod is the pod, namespace and name; zero if none is recorded, as by old releases,
-	// or what is recorded names none.
+	// Pod is the owning pod; zero if not recorded (old releases) or not parseable.
 	Pod Key
-	// ContainerID is the sandbox, and Interface the name of the interface in it; empty
-	// where they are not recorded.
+	// ContainerID is the sandbox and Interface the name of the interface in it; both empty
+	// if not recorded.
 	ContainerID, Interface string
 }
 
-// Key names the pool among those of its kind.
+// Key identifies the pool among those of its kind.
 func (p *WhereaboutsPool) Key() Key { return Key{p.Namespace, p.Name} }
 
-// Stores reports whether the pool can record an address by its [WhereaboutsPool.Offset]:
-// Whereabouts reads one as a number of 63 bits, and cuts those that are longer, which are
-// then other addresses' (pkg/iphelpers, IPGetOffset).
+// Stores reports whether the pool can record an address by its [WhereaboutsPool.Offset].
+// Whereabouts parses offsets as 63-bit numbers and truncates longer ones, which then denote
+// other addresses (pkg/iphelpers, IPGetOffset).
 func (p *WhereaboutsPool) Stores(a netip.Addr) bool {
 	first, at := p.Range.Addr().As16(), a.As16()
 	return a.BitLen() == p.Range.Addr().BitLen() && !a.Less(p.Range.Addr()) && p.Offset(a) <= math.MaxInt64 &&
-		// The high halves are one, or the sum of the low halves carries into the next.
+		// Either the high halves are equal, or the sum of the low halves carries.
 		binary.BigEndian.Uint64(at[:8])-binary.BigEndian.Uint64(first[:8]) == carry(first, at)
 }
 
-// carry is 1 if the low half of one address is less than that of another.
+// carry returns 1 if the low half of at is less than that of first.
 func carry(first, at [16]byte) uint64 {
 	if binary.BigEndian.Uint64(at[8:]) < binary.BigEndian.Uint64(first[8:]) {
 		return 1
@@ -62,17 +60,17 @@ func carry(first, at [16]byte) uint64 {
 	return 0
 }
 
-// Offset is how far an address of the range lies behind the address that the range is
-// written with, by which allocations are stored. It is right for what the pool
+// Offset is the distance of an address from the range's written address, under which
+// Whereabouts stores allocations. It is valid only for addresses that the pool
 // [WhereaboutsPool.Stores].
 func (p *WhereaboutsPool) Offset(a netip.Addr) uint64 {
 	first, at := p.Range.Addr().As16(), a.As16()
 	return binary.BigEndian.Uint64(at[8:]) - binary.BigEndian.Uint64(first[8:])
 }
 
-// Network returns what the pool's name has before its range: the name of the network, of
-// the node whose slice it is, or both, joined by "-"; "" for a pool of an unnamed network.
-// It is false if the name is not made of the range (pkg/storage/kubernetes/ipam.go,
+// Network returns the part of the pool's name before its range: the name of the network, of
+// the node that owns the slice, or both, joined by "-". It is "" for the unnamed network.
+// It returns false if the name does not end in the range (pkg/storage/kubernetes/ipam.go,
 // IPPoolName).
 func (p *WhereaboutsPool) Network() (string, bool) {
 	rest, made := strings.CutSuffix(p.Name, strings.NewReplacer(":", "-", "/", "-").Replace(p.RangeText))
@@ -83,19 +81,19 @@ func (p *WhereaboutsPool) Network() (string, bool) {
 	return network, made && joined
 }
 
-// WhereaboutsReservation is an OverlappingRangeIPReservation of Whereabouts: it keeps an
-// address from being assigned out of several ranges of one network.
+// WhereaboutsReservation is an OverlappingRangeIPReservation of Whereabouts: it prevents
+// the assignment of one address from several ranges of a network.
 type WhereaboutsReservation struct {
 	Meta
 	Namespace string
 	WhereaboutsOwner
 }
 
-// Key names the reservation among those of its kind.
+// Key identifies the reservation among those of its kind.
 func (r *WhereaboutsReservation) Key() Key { return Key{r.Namespace, r.Name} }
 
-// ReservationName returns what Whereabouts calls the reservation of an address in a
-// network (pkg/storage/kubernetes/ipam.go, NormalizeIP).
+// ReservationName returns Whereabouts' name for the reservation of an address in a network
+// (pkg/storage/kubernetes/ipam.go, NormalizeIP).
 func ReservationName(network string, a netip.Addr) string {
 	name := a.String()
 	if strings.HasSuffix(name, ":") {
@@ -107,9 +105,8 @@ func ReservationName(network string, a netip.Addr) string {
 	return network + "-" + name
 }
 
-// Addresses returns what the reservation's name may mean: addresses, by the network that
-// the rest of the name would be. The name of an IPv6 address in a network whose name ends
-// in hexadecimal digits can be read in several ways.
+// Addresses returns the possible meanings of the reservation's name: addresses by network.
+// An IPv6 address in a network whose name ends in hexadecimal digits is ambiguous.
 func (r *WhereaboutsReservation) Addresses() map[string]netip.Addr {
 	out := map[string]netip.Addr{}
 	for at := -1; at < len(r.Name); {
@@ -136,57 +133,57 @@ type NodeSlicePool struct {
 	Slices    []NodeSlice
 }
 
-// NodeSlice is a part of a range, and the node that assigns addresses from it; "" for one
-// that no node has.
+// NodeSlice is a part of a range, and the node that assigns from it; Node is "" if the
+// slice is unassigned.
 type NodeSlice struct {
 	Node  string
 	Range netip.Prefix
 }
 
-// Key names the object among those of its kind.
+// Key identifies the object among those of its kind.
 func (p *NodeSlicePool) Key() Key { return Key{p.Namespace, p.Name} }
 
-// NetworkAttachment is a NetworkAttachmentDefinition: a network that pods may have
-// interfaces on. Of those with another IPAM than Whereabouts there are no ranges.
+// NetworkAttachment is a NetworkAttachmentDefinition: a network for additional pod
+// interfaces. Ranges are only read from those that use Whereabouts.
 type NetworkAttachment struct {
 	Meta
 	Namespace string
-	// Whereabouts is true if it says that its addresses come from Whereabouts, OtherIPAM
-	// that they come from elsewhere. Neither where it says nothing, as where its
-	// configuration is a file on the nodes.
+	// Whereabouts is true if its addresses come from Whereabouts, OtherIPAM if they come
+	// from elsewhere. Both are false if that is unknown, as when the configuration is a
+	// file on the nodes.
 	Whereabouts, OtherIPAM bool
-	// NetworkName keeps pools and reservations apart from those of other networks with the
-	// same addresses (network_name); "" for the network without a name.
+	// NetworkName (network_name) separates pools and reservations of networks with the same
+	// addresses; "" for the unnamed network.
 	NetworkName string
-	// Sliced is true if each node has a range of its own (node_slice_size).
+	// Sliced is true if each node has its own range (node_slice_size).
 	Sliced bool
-	// Overlapping is true unless enable_overlapping_ranges is false: an address is assigned
-	// once in all ranges of the network, which reservations make sure of.
+	// Overlapping is true unless enable_overlapping_ranges is false. Reservations then
+	// prevent the assignment of one address from several ranges of the network.
 	Overlapping bool
 	Ranges      []AttachedRange
 }
 
-// AttachedRange is a range that addresses of an attachment come from.
+// AttachedRange is an address range of an attachment.
 type AttachedRange struct {
 	// CIDR is masked.
 	CIDR netip.Prefix
-	// First and Last bound what is assigned, if they lie in it; zero where nothing is said.
+	// First and Last bound assignment if they lie in CIDR; zero if unset.
 	First, Last netip.Addr
-	// Exclude are never assigned.
+	// Exclude are CIDRs that are never assigned.
 	Exclude []netip.Prefix
 }
 
-// Key names the attachment among those of its kind.
+// Key identifies the attachment among those of its kind.
 func (n *NetworkAttachment) Key() Key { return Key{n.Namespace, n.Name} }
 
-// AttachedAddress is an address of a pod's on a network other than the cluster's own.
+// AttachedAddress is a pod's address on a secondary network.
 type AttachedAddress struct {
-	// Network is the attachment, as namespace/name, or as network-status has it.
+	// Network is the attachment, as namespace/name or as network-status has it.
 	Network string
 	Addr    netip.Addr
 }
 
-// AttachedOf returns the network that a pod has an address on; "" if it has none.
+// AttachedOf returns the network of a pod's address; "" if there is none.
 func (w *Workload) AttachedOf(a netip.Addr) string {
 	for _, x := range w.Extras().Attached {
 		if x.Addr == a {
