@@ -21,8 +21,8 @@ var affinities = describe(Kind{
 	in:   func(s *blocks.Snapshot) *[]blocks.Affinity { return &s.Affinities },
 })
 
-// affinity reads a BlockAffinity (libcalico-go lib/apis/v3/blockaffinity.go, and
-// its namesake in the newer group).
+// affinity decodes a BlockAffinity (libcalico-go lib/apis/v3/blockaffinity.go, and the type
+// of the same name in the newer group).
 func (d *Decoder) affinity(r *JSONReader, a *blocks.Affinity) bool {
 	var (
 		node, kind, labelled string
@@ -88,8 +88,8 @@ func (d *Decoder) affinity(r *JSONReader, a *blocks.Affinity) bool {
 	return false
 }
 
-// flexibleBool reads a boolean that is a text in the older API group
-// (libcalico-go backend/k8s/resources/ipam_affinity.go, toV1).
+// flexibleBool parses a boolean, which the older API group stores as a string (libcalico-go
+// backend/k8s/resources/ipam_affinity.go, toV1).
 func flexibleBool(r *JSONReader) bool {
 	if r.Peek() != '"' {
 		v, _ := r.Boolean()

@@ -9,14 +9,14 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// NetworkAttachmentDefinitions are asked for only where Whereabouts is: of other IPAMs'
-// networks an audit reads nothing.
+// NetworkAttachmentDefinitions are only listed where Whereabouts is served: audits ignore
+// networks with another IPAM.
 var networkAttachments = describe(Kind{
 	Resource: blocks.NetworkAttachments, Names: []string{"NetworkAttachmentDefinition"}, Foreign: "k8s.cni.cncf.io/v1", Beside: versionWhereabouts,
 	Optional: true, Namespaced: true,
 	Absent: besideWhereabouts("no NetworkAttachmentDefinition in the files, though objects of Whereabouts are"),
-	// Anybody who may write attachments could make a gap. An attachment that is not there
-	// may be any: a pod that names an address on it holds that.
+	// Anyone who may write attachments can cause a gap. It is tolerated because every pod
+	// that names an address on an unreadable attachment counts as its holder.
 	tolerates: func(string) bool { return true },
 	keeps:     object("", 0, metaMask(classNetwork, false), object("spec", 0, value("config", 0, classAttachment))),
 }, descriptor[blocks.NetworkAttachment]{
@@ -24,16 +24,17 @@ var networkAttachments = describe(Kind{
 	in:   func(s *blocks.Snapshot) *[]blocks.NetworkAttachment { return &s.NetworkAttachments },
 })
 
-// attachmentConfig is what an audit reads of the CNI configuration of an attachment: of one
-// plugin, or of the first of several (Whereabouts pkg/config, LoadIPAMConfiguration).
+// attachmentConfig is the part of an attachment's CNI configuration that an audit reads. It
+// describes one plugin or a list of them; in a list, the first counts (Whereabouts
+// pkg/config, LoadIPAMConfiguration).
 type attachmentConfig struct {
 	Type    string             `json:"type,omitempty"`
 	IPAM    *whereaboutsConfig `json:"ipam,omitempty"`
 	Plugins []attachmentConfig `json:"plugins,omitempty"`
 }
 
-// whereaboutsConfig is what an audit reads of Whereabouts' configuration (pkg/types,
-// IPAMConfig).
+// whereaboutsConfig is the part of Whereabouts' configuration that an audit reads
+// (pkg/types, IPAMConfig).
 type whereaboutsConfig struct {
 	Type        string `json:"type"`
 	NetworkName string `json:"network_name,omitempty"`
@@ -50,11 +51,11 @@ type rangeConfig struct {
 	Exclude []string `json:"exclude,omitempty"`
 }
 
-// ipamOf returns the configuration of Whereabouts in that of an attachment; nil if there
-// is none, and whether its addresses come from elsewhere.
+// ipamOf returns Whereabouts' part of an attachment's configuration; nil if it has none.
+// other reports whether the addresses come from another IPAM.
 func ipamOf(config []byte) (c *whereaboutsConfig, other bool, err error) {
 	if !strings.Contains(string(config), "whereabouts") {
-		return nil, strings.Contains(string(config), `"ipam"`), nil // whatever else it is
+		return nil, strings.Contains(string(config), `"ipam"`), nil // the rest does not matter, even if it is invalid
 	}
 	var all attachmentConfig
 	if err := json.Unmarshal(config, &all); err != nil {
@@ -71,7 +72,7 @@ func ipamOf(config []byte) (c *whereaboutsConfig, other bool, err error) {
 	return nil, first.IPAM != nil && !later, nil
 }
 
-// networkAttachment reads a NetworkAttachmentDefinition.
+// networkAttachment decodes a NetworkAttachmentDefinition.
 func (d *Decoder) networkAttachment(r *JSONReader, n *blocks.NetworkAttachment) bool {
 	d.object(r, &n.Meta, metaHooks{noWritten: true}, func(key []byte) {
 		if string(key) != "config" || r.Null() {
@@ -90,17 +91,17 @@ func (d *Decoder) networkAttachment(r *JSONReader, n *blocks.NetworkAttachment) 
 	return d.whole(r, &n.Meta, "")
 }
 
-// ForgetAttachments takes the gaps of network attachments from a snapshot in which nothing
-// of Whereabouts' is: without it, nothing is read of them.
+// ForgetAttachments drops the tolerated gaps of network attachments from a snapshot without
+// objects of Whereabouts. Attachments do not matter there.
 func ForgetAttachments(s *blocks.Snapshot) {
 	if len(s.WhereaboutsPools)+len(s.WhereaboutsReservations)+len(s.NodeSlicePools) == 0 {
 		s.Gaps = slices.DeleteFunc(s.Gaps, func(g blocks.Gap) bool { return g.Resource == blocks.NetworkAttachments && g.Tolerated })
 	}
 }
 
-// attached takes over Whereabouts' configuration, as that reads it (pkg/config,
-// LoadIPAMConfig): a range may begin with the first address, as in
-// 10.0.0.5-10.0.0.20/24, of which the last counts, too.
+// attached copies Whereabouts' configuration, and parses ranges as Whereabouts does
+// (pkg/config, LoadIPAMConfig): a range may start with its first address, as in
+// 10.0.0.5-10.0.0.20/24, and then ends with the CIDR's address, 10.0.0.20.
 func (d *Decoder) attached(r *JSONReader, n *blocks.NetworkAttachment, c *whereaboutsConfig) {
 	n.Whereabouts, n.NetworkName, n.Sliced = true, c.NetworkName, c.SliceSize != ""
 	n.Overlapping = c.Overlapping == nil || *c.Overlapping
@@ -138,7 +139,7 @@ func (d *Decoder) attached(r *JSONReader, n *blocks.NetworkAttachment, c *wherea
 	}
 }
 
-// attachment replaces the names in the configuration of a network.
+// attachment anonymizes the names in a network's configuration.
 func (n *Anonymizer) attachment(s string) string {
 	c, other, err := ipamOf([]byte(s))
 	switch {
@@ -158,11 +159,11 @@ func (n *Anonymizer) attachment(s string) string {
 	for i := range c.IPRanges {
 		c.IPRanges[i].keepAddresses()
 	}
-	out, _ := json.Marshal(attachmentConfig{Type: "macvlan", IPAM: c}) // texts always can be
+	out, _ := json.Marshal(attachmentConfig{Type: "macvlan", IPAM: c}) // strings always marshal
 	return string(out)
 }
 
-// keepAddresses leaves in a range what are addresses and CIDRs.
+// keepAddresses keeps only the addresses and CIDRs of a range.
 func (c *rangeConfig) keepAddresses() {
 	first, cidr, bounded := strings.Cut(c.Range, "-")
 	if !bounded {
@@ -177,7 +178,7 @@ func (c *rangeConfig) keepAddresses() {
 
 func isAddressText(s string) bool { _, ok := blocks.ParseAddr(s); return ok }
 
-// podRef replaces the names in a pod's name with its namespace.
+// podRef anonymizes "NAMESPACE/POD".
 func (n *Anonymizer) podRef(s string) string {
 	namespace, name, ok := strings.Cut(s, "/")
 	if !ok {
@@ -186,17 +187,17 @@ func (n *Anonymizer) podRef(s string) string {
 	return n.Name(someNamespace, namespace) + "/" + n.Name(somePod, name)
 }
 
-// networkOf replaces the name of a network before what a function accepts, of which the
-// name of a pool or reservation of Whereabouts' is made.
+// networkOf anonymizes the network in the name of a Whereabouts pool or reservation. is
+// reports whether the rest of the name is a valid range or address.
 func (n *Anonymizer) networkOf(s string, is func(string) bool) string {
-	var at []int // where the text may be divided, the shortest name first
+	var at []int // possible ends of the network's name, shortest first
 	for i := range len(s) {
 		if s[i] == '-' && is(s[i+1:]) {
 			at = append(at, i)
 			n.Name(someNetwork, s[:i])
 		}
 	}
-	for _, i := range at { // a known name, though with hexadecimal digits at its end the whole is an address
+	for _, i := range at { // prefer a known network, even if all of s parses as an address
 		if n.networksOf[s[:i]] {
 			return n.Name(someNetwork, s[:i]) + s[i:]
 		}
@@ -210,8 +211,8 @@ func (n *Anonymizer) networkOf(s string, is func(string) bool) string {
 	return n.Name(someNetwork, s)
 }
 
-// slice replaces what a pool's name has before its range: the name of a network, of the
-// node whose slice it is, or of both.
+// slice anonymizes the part of a pool's name before its range: a network, the node that
+// owns the slice, or both.
 func (n *Anonymizer) slice(prefix string) string {
 	if n.Collecting() {
 		return n.Name(someNetwork, prefix)
@@ -227,7 +228,8 @@ func (n *Anonymizer) slice(prefix string) string {
 	return n.Name(someNetwork, prefix)
 }
 
-// isRangeName and isAddressName report whether a text is what Whereabouts makes a name of.
+// isRangeName and isAddressName report whether Whereabouts makes such names for ranges or
+// addresses.
 func isRangeName(s string) bool {
 	i := strings.LastIndexByte(s, '-')
 	return i > 0 && isAddressName(s[:i]) && isNetwork(strings.ReplaceAll(s[:i], "-", ":")+"/"+s[i+1:])

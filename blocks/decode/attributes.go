@@ -8,7 +8,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// attributesMask is what is kept of an entry of a block's attributes.
+// attributesMask selects the saved fields of a block's attributes.
 var attributesMask = object("", 0,
 	value("handle_id", 0, classHandle), value("releasedAt", 0, classTime),
 	&fieldMask{key: "secondary", schema: schemaMap, classes: ownerAttributes},
@@ -19,11 +19,11 @@ var ownerAttributes = map[string]class{
 	"timestamp": classTime, "vmi-name": classVM, "vmi-uid": classUID, "vm-uid": classUID, "vmim-uid": classUID,
 }
 
-// attributes reads what an allocation is for: a handle and two maps of texts. The
-// map "secondary" is of the active owner (ActiveOwnerAttrs in Calico v3.32), and
-// "alternateOwnerAttrs" of another that may take the address over, the target of a
-// live migration (libcalico-go lib/apis/internalapi/ipam_block.go). Keys are those
-// of libcalico-go backend/model/block.go.
+// attributes decodes the attributes of an allocation: a handle and two maps of strings.
+// "secondary" describes the active owner (ActiveOwnerAttrs in Calico v3.32).
+// "alternateOwnerAttrs" describes the second owner that may take over the address, the
+// target of a live migration (libcalico-go lib/apis/internalapi/ipam_block.go). The keys
+// are those of libcalico-go backend/model/block.go.
 func (d *Decoder) attributes(r *JSONReader) blocks.Attributes {
 	var a blocks.Attributes
 	var digest digest
@@ -66,7 +66,7 @@ func (d *Decoder) attributes(r *JSONReader) blocks.Attributes {
 	return a
 }
 
-// ownerAttribute reads an attribute that either owner may have.
+// ownerAttribute decodes an attribute that either owner may have.
 func (d *Decoder) ownerAttribute(a *blocks.Attributes, key, value []byte) {
 	switch string(key) {
 	case "pod":
@@ -82,15 +82,15 @@ func (d *Decoder) ownerAttribute(a *blocks.Attributes, key, value []byte) {
 	}
 }
 
-// The maps of attributes, as they are told apart in a digest.
+// Seeds that separate the two attribute maps in a digest.
 const (
 	activeOwner    = 0x9e3779b97f4a7c15
 	alternateOwner = 0xc2b2ae3d27d4eb4f
 )
 
-// digest is [blocks.Attributes.Digest] of what was added, in any order: a sum of
-// one hash for each entry, of its map, key and value. It is the same in every run of
-// the program, for plans are carried out by another than the one that made them.
+// digest computes [blocks.Attributes.Digest]: the sum of one hash per entry, over its map,
+// key and value, in any order. It must not change between runs, because plans are applied
+// by a later run than the one that made them.
 type digest struct {
 	sum     uint64
 	entries int
@@ -103,7 +103,7 @@ func (d *digest) add(of uint64, key, value []byte) {
 
 func (d *digest) value() uint64 {
 	if d.entries > 0 && d.sum == 0 {
-		return 1 // 0 means that there is no entry
+		return 1 // 0 means no entries
 	}
 	return d.sum
 }

@@ -41,7 +41,7 @@ func (d *Decoder) bgpConfig(r *JSONReader, c *blocks.BGPConfig) bool {
 	})
 }
 
-// asNumber reads an AS number: an integer, or a text in plain or dotted notation
+// asNumber decodes an AS number: an integer, or a string in plain or dotted notation
 // (api/pkg/lib/numorstring/asnumber.go).
 func asNumber(r *JSONReader) (uint32, bool) {
 	if r.Peek() == '"' {

@@ -60,7 +60,7 @@ func (d *Decoder) filterRules(r *JSONReader) []blocks.BGPFilterRule {
 	return rules
 }
 
-// prefixLength reads a bound of a prefix length; -1 if there is none.
+// prefixLength decodes a bound of a prefix length; -1 for null.
 func prefixLength(r *JSONReader) int {
 	if r.Null() {
 		return -1

@@ -25,17 +25,17 @@ var ipamBlocks = describe(Kind{
 	in:   func(s *blocks.Snapshot) *[]blocks.Block { return &s.Blocks },
 })
 
-// maxOrdinals is the most addresses that a block may record. Calico's largest
-// block (an IPv4 /20, an IPv6 /116) has 4,096.
+// maxOrdinals is the most addresses that a block may record. Calico's largest block (an
+// IPv4 /20, an IPv6 /116) has 4,096.
 const maxOrdinals = 65536
 
-// block reads an IPAMBlock. Fields are those of libcalico-go
-// lib/apis/v3/ipam_block.go, which both API groups share, and affinityClaimTime
-// (v3.32) and releasedAt (v3.34) of newer ones.
+// block decodes an IPAMBlock. The fields are those of libcalico-go
+// lib/apis/v3/ipam_block.go, which both API groups share, plus affinityClaimTime (v3.32)
+// and releasedAt (v3.34).
 //
-// What contradicts itself, such as an allocation that points to no attributes,
-// is read as it stands. Only what no [blocks.Block] can hold is a gap: a CIDR
-// that is none, values of a wrong type, too many ordinals.
+// Contradictions, such as an allocation without attributes, are kept for the audit. Only
+// values that do not fit into a [blocks.Block] become gaps: an invalid CIDR, a wrong type,
+// too many ordinals.
 func (d *Decoder) block(r *JSONReader, b *blocks.Block) bool {
 	var (
 		hasCIDR, cidrOK         bool
@@ -76,14 +76,14 @@ func (d *Decoder) block(r *JSONReader, b *blocks.Block) bool {
 	if g.Prefix = b.CIDR; !cidrOK {
 		g.Prefix = blocks.PrefixOfName(b.Name)
 	}
-	// An absent affinity is known, too: no one owns the block.
+	// The owner is known for an absent affinity, too: the block has no owner.
 	if g.OwnerKnown = hasSpec && (affinityOK || !hasAffinity); g.OwnerKnown {
 		g.Owner = b.Owner
 	}
 	return false
 }
 
-// blockOwner reads a block's affinity. It is known if it is a string, or absent.
+// blockOwner decodes a block's affinity. It is known if it is a string or null.
 func (d *Decoder) blockOwner(r *JSONReader) (owner blocks.Owner, known bool) {
 	if r.Null() {
 		return blocks.Owner{}, true
@@ -95,7 +95,7 @@ func (d *Decoder) blockOwner(r *JSONReader) (owner blocks.Owner, known bool) {
 	return d.owner(s), true
 }
 
-// owner is blocks.ParseOwner with a shared name.
+// owner is blocks.ParseOwner with shared strings.
 func (d *Decoder) owner(affinity []byte) blocks.Owner {
 	o := blocks.ParseOwner(d.str(affinity))
 	if o.Kind == blocks.HostOwner || o.Kind == blocks.VirtualOwner {
@@ -121,8 +121,7 @@ func (d *Decoder) blockField(r *JSONReader, b *blocks.Block, key []byte) {
 			}
 		})
 	case "attributes":
-		// Room for those that the allocations point to, which come before them where an
-		// API server writes them.
+		// Size the slice by the allocations, which API servers write before the attributes.
 		if b.Attributes = nil; len(b.Ordinals) > 0 {
 			b.Attributes = make([]blocks.Attributes, 0, min(int(slices.Max(b.Ordinals))+1, len(b.Ordinals)))
 		}
@@ -150,10 +149,9 @@ func tooLong(r *JSONReader) {
 	r.Fault("has more than " + strconv.Itoa(maxOrdinals) + " entries")
 }
 
-// ordinals reads a block's allocations: an index into the attributes for each
-// address, or null. An index that no block can have (a negative one would read
-// as free, a huge one does not fit) is kept as the largest, which attributes do
-// not have either.
+// ordinals decodes a block's allocations: for each address an index into the attributes, or
+// null. Negative indices, which would read as free, and indices too large for an int32
+// become the largest int32, which is invalid as well.
 func ordinals(r *JSONReader, out []int32) []int32 {
 	if out == nil {
 		out = make([]int32, 0, 64)
@@ -177,8 +175,8 @@ func ordinals(r *JSONReader, out []int32) []int32 {
 	return slices.Clip(out)
 }
 
-// ordinalSequences reads sequence numbers by ordinal, which stand as text
-// because they are the keys of a JSON object.
+// ordinalSequences decodes sequence numbers by ordinal. The ordinals are strings because
+// they are keys of a JSON object.
 func ordinalSequences(r *JSONReader) []blocks.OrdinalSequence {
 	var out []blocks.OrdinalSequence
 	r.Object(func(key []byte) {

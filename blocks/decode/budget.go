@@ -15,7 +15,7 @@ var budgets = describe(Kind{
 	in:   func(s *blocks.Snapshot) *[]blocks.DisruptionBudget { return &s.Budgets },
 })
 
-// budget reads a PodDisruptionBudget.
+// budget decodes a PodDisruptionBudget.
 func (d *Decoder) budget(r *JSONReader, b *blocks.DisruptionBudget) bool {
 	var selector *metav1.LabelSelector
 	d.object(r, &b.Meta, metaHooks{noWritten: true}, func(key []byte) {

@@ -10,8 +10,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// TestBudgets: what a PodDisruptionBudget selects, and that one that makes no sense is a
-// gap that takes nothing from a report.
+// TestBudgets: a budget selects the pods that its selector matches, and an invalid budget
+// is a tolerated gap.
 func TestBudgets(t *testing.T) {
 	read := func(object string) (*blocks.Snapshot, []blocks.DisruptionBudget) {
 		s := NewSnapshot(decodeOne(t, budgets, object))
@@ -45,8 +45,8 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
-// TestPodLabels: pods' labels are read where they are asked for alone, of JSON as of
-// protobuf, and are one map for pods that have the same.
+// TestPodLabels: labels of pods are decoded only on request, from JSON and protobuf, and
+// pods with equal labels share one map.
 func TestPodLabels(t *testing.T) {
 	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"app": "web", "a": ""}}}
 	wire, err := pod.Marshal()

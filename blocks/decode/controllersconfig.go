@@ -26,7 +26,7 @@ func (d *Decoder) controllersConfig(r *JSONReader, c *blocks.ControllersConfig) 
 	}})
 }
 
-// duration reads a duration such as "15m0s".
+// duration decodes a duration such as "15m0s".
 func duration(r *JSONReader) (time.Duration, bool) {
 	s, ok := r.str()
 	if !ok {

@@ -13,40 +13,39 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// A Decoder turns objects of one kind into records. It may be used by one
-// goroutine at a time; strings may be shared with other decoders.
+// A Decoder decodes objects of one kind into records. It is not safe for concurrent use,
+// but Strings may be shared with other decoders.
 type Decoder struct {
-	// Out takes the records, and tells the kind.
+	// Out receives the records, and determines the kind.
 	Out     *Objects
 	Strings *SharedStrings
 	// Native is true for objects of the projectcalico.org/v3 group.
 	Native bool
-	// Source is the file that the objects stand in, for gaps.
+	// Source is the file with the objects, for gaps.
 	Source string
-	// Newest is where the newest time met in an object is kept; nil if no one
-	// asks for it.
+	// Newest, if not nil, receives the newest time found in any object.
 	Newest *time.Time
-	// PodLabels has pods' labels read, for which few ask.
+	// PodLabels enables decoding of pods' labels, which few callers need.
 	PodLabels bool
-	// inNamespace is the namespace of the object at hand, if its kind is namespaced.
+	// inNamespace is the namespace of the current object, if its kind is namespaced.
 	inNamespace string
-	reader      *JSONReader // of the object at hand
-	recent      [64]string  // texts that were shared last, by a hash
-	// counts are those of the handles that count for one block, which share them.
+	reader      *JSONReader // of the current object
+	recent      [64]string  // strings shared last, by a hash
+	// counts holds the handle counts for a single block, which handles share.
 	counts map[blocks.HandleCount][]blocks.HandleCount
 }
 
-// SharedStrings has several decoders keep equal values once, such as a node's name that
-// stands in ten thousand objects.
+// SharedStrings deduplicates equal values of several decoders, such as a node's name that
+// appears in ten thousand objects.
 type SharedStrings struct {
 	mu          sync.Mutex
 	texts       map[string]string
 	controllers map[string]*blocks.Controller // by UID
-	sets        map[string]map[string]string  // labels, by their text
-	placements  map[string]*blocks.Placement  // by what [placement] writes
+	sets        map[string]map[string]string  // labels, by their string form
+	placements  map[string]*blocks.Placement  // by the text that [placement] builds
 }
 
-// Bytes returns a text as the string that all decoders share.
+// Bytes returns b as a string shared by all decoders.
 func (s *SharedStrings) Bytes(b []byte) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +67,7 @@ func (s *SharedStrings) text(b []byte) string {
 	return text
 }
 
-// controller returns an owner as the one that all pods of it share.
+// controller returns an owner, shared by all of its pods.
 func (s *SharedStrings) controller(o ownerRef) *blocks.Controller {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +82,7 @@ func (s *SharedStrings) controller(o ownerRef) *blocks.Controller {
 	return c
 }
 
-// labels returns labels as those that all pods with the same share.
+// labels returns l, shared by all pods with the same labels.
 func (s *SharedStrings) labels(l map[string]string) map[string]string {
 	if len(l) == 0 {
 		return nil
@@ -101,14 +100,15 @@ func (s *SharedStrings) labels(l map[string]string) map[string]string {
 	return l
 }
 
-// Len is how many values are shared.
+// Len returns the number of shared values.
 func (s *SharedStrings) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.texts) + len(s.controllers) + len(s.sets) + len(s.placements)
 }
 
-// str shares a text. Most are one of a few, such as a phase, a namespace or a key.
+// str returns b as a shared string. Most strings have few distinct values, such as phases,
+// namespaces and keys.
 func (d *Decoder) str(b []byte) string {
 	if len(b) == 0 {
 		return ""
@@ -120,13 +120,13 @@ func (d *Decoder) str(b []byte) string {
 	return *last
 }
 
-// text reads a string and shares it; "" if there is none.
+// text decodes a string and shares it; "" if there is none.
 func (d *Decoder) text(r *JSONReader) string {
 	b, _ := r.str()
 	return d.str(b)
 }
 
-// saw records a time in an object.
+// saw records a time found in an object.
 func (d *Decoder) saw(t time.Time) blocks.Time {
 	if d.Newest != nil && t.After(*d.Newest) {
 		*d.Newest = t
@@ -134,11 +134,11 @@ func (d *Decoder) saw(t time.Time) blocks.Time {
 	return blocks.TimeOf(t)
 }
 
-// noName stands for the name of an object that has none, which a gap must not
-// lack: a gap without a name concerns all objects of its kind.
+// noName is the name in gaps of nameless objects: a gap without a name would concern all
+// objects of its kind.
 const noName = "(no name)"
 
-// gap records that the object at hand could not be understood whole.
+// gap records that the current object could not be decoded completely.
 func (d *Decoder) gap(m *blocks.Meta, f fault) *blocks.Gap {
 	k, key := d.Out.Kind, blocks.Key{Namespace: d.inNamespace, Name: cmp.Or(m.Name, noName)}
 	d.Out.Gaps = append(d.Out.Gaps, blocks.Gap{
@@ -148,16 +148,15 @@ func (d *Decoder) gap(m *blocks.Meta, f fault) *blocks.Gap {
 	return &d.Out.Gaps[len(d.Out.Gaps)-1]
 }
 
-// checkName is a fault if the object has no name.
+// checkName adds a fault if the object has no name.
 func checkName(r *JSONReader, m *blocks.Meta) {
 	if m.Name == "" {
 		r.faultAt("metadata.name", "is missing")
 	}
 }
 
-// object reads an object: its metadata, and the members of its spec and status with
-// functions that are nil where nothing of them is wanted. It returns whether there is
-// an object at all.
+// object decodes an object's metadata, and the members of its spec and status with the
+// given functions, which may be nil. found reports whether there is an object at all.
 func (d *Decoder) object(r *JSONReader, m *blocks.Meta, hooks metaHooks, spec, status func(key []byte)) (found bool) {
 	return r.Object(func(key []byte) {
 		switch string(key) {
@@ -175,12 +174,12 @@ func (d *Decoder) object(r *JSONReader, m *blocks.Meta, hooks metaHooks, spec, s
 	})
 }
 
-// anywhere has [Decoder.whole] keep an object whatever is wrong with it, if it has a name.
+// anywhere makes [Decoder.whole] keep an object despite any fault, if it has a name.
 const anywhere = "*"
 
-// whole reports whether the object that was read is to be kept. One that is not is a
-// gap: it has a fault other than in an entry of the list or map that partial names.
-// Faults in those are gaps of their own.
+// whole reports whether to keep the decoded object. A fault turns the object into a gap,
+// except in entries of the list or map named partial: those faults become gaps of their
+// own.
 func (d *Decoder) whole(r *JSONReader, m *blocks.Meta, partial string) bool {
 	if r.err != nil {
 		return false
@@ -198,13 +197,13 @@ func (d *Decoder) whole(r *JSONReader, m *blocks.Meta, partial string) bool {
 	return true
 }
 
-// inside reports whether a field is an entry of a list or map, or lies in one.
+// inside reports whether a field is, or lies in, an entry of a list or map.
 func inside(field, list string) bool {
 	rest, found := strings.CutPrefix(field, list)
 	return found && list != "" && rest != "" && (rest[0] == '[' || rest[0] == '.')
 }
 
-// cidr reads a CIDR as [blocks.ParseCIDR] does.
+// cidr decodes a CIDR as [blocks.ParseCIDR] does.
 func (d *Decoder) cidr(r *JSONReader) (netip.Prefix, bool) {
 	s, ok := r.str()
 	if !ok {
@@ -217,7 +216,7 @@ func (d *Decoder) cidr(r *JSONReader) (netip.Prefix, bool) {
 	return p, ok
 }
 
-// NotA says that a text is not what it should be.
+// NotA returns the reason of a fault: s is not a valid CIDR, address, ….
 func NotA[T string | []byte](what string, s T) string {
 	article := "a"
 	if strings.ContainsRune("aAeio", rune(what[0])) {

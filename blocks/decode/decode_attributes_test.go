@@ -14,8 +14,8 @@ func attributesOf(t *testing.T, text string) blocks.Attributes {
 	return all[blocks.Block](p)[0].Attributes[0]
 }
 
-// A stopped virtual machine keeps its handle alone, a migration has a second owner,
-// and either map makes the allocation one of a virtual machine.
+// A stopped virtual machine keeps only its handle, a migration has a second owner, and
+// either map marks the allocation as a virtual machine's.
 func TestOwners(t *testing.T) {
 	const handle = `"handle_id": "k8s-pod-network.vmi.shop.db"`
 	for name, c := range map[string]struct {
@@ -53,9 +53,9 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// TestDigest: the digest is the same for the same entries in any order, and another
-// for any other: another key, value, or map, an entry more or less, texts cut
-// elsewhere. It does not change from one release to the next, for a plan holds it.
+// TestDigest: the digest depends only on the entries, not on their order, and changes with
+// any key, value, map or number of entries, and with the border between key and value. It
+// must stay the same between releases, because plans store it.
 func TestDigest(t *testing.T) {
 	digest := func(text string) uint64 { return attributesOf(t, text).Digest }
 	if a, b := digest(`{"secondary": {"pod": "p", "node": "n"}, "alternateOwnerAttrs": {"x": "1", "y": "2"}}`),

@@ -64,8 +64,8 @@ func TestBlock(t *testing.T) {
 	}, all[blocks.Block](p))
 }
 
-// sameBlock compares the one block with what is wanted, but for the digests, which
-// TestDigest tests.
+// sameBlock compares the only block with want, except for the digests, which TestDigest
+// covers.
 func sameBlock(t *testing.T, want blocks.Block, got []blocks.Block) {
 	t.Helper()
 	if d := cmp.Diff([]blocks.Block{want}, got, equal, cmpopts.IgnoreFields(blocks.Attributes{}, "Digest")); d != "" {
@@ -73,12 +73,12 @@ func sameBlock(t *testing.T, want blocks.Block, got []blocks.Block) {
 	}
 }
 
-// objectNamed wraps the spec of an object named as given.
+// objectNamed returns an object with a name and a spec.
 func objectNamed(name, spec string) string {
 	return fmt.Sprintf(`{"metadata": {"name": %q}, "spec": {%s}}`, name, spec)
 }
 
-// What contradicts itself is for the audit to evaluate, and is kept.
+// Contradictions within a block are kept: the audit evaluates them.
 func TestBlockKeepsContradictions(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec string
@@ -128,7 +128,7 @@ func TestBlockKeepsContradictions(t *testing.T) {
 	}
 }
 
-// What no block can hold is a gap that tells as much as can be told.
+// A block that cannot be decoded becomes a gap with all that is readable.
 func TestBlockGaps(t *testing.T) {
 	owner := blocks.Owner{Kind: blocks.HostOwner, Name: "n1"}
 	for name, c := range map[string]struct {
@@ -221,8 +221,7 @@ func TestGoTime(t *testing.T) {
 	}
 }
 
-// FuzzBlock: whatever the bytes, a decoder ends in a block or in a gap that
-// names it, and what it keeps can be worked with.
+// FuzzBlock: for any bytes, a decoder returns a usable block or a gap that names it.
 func FuzzBlock(f *testing.F) {
 	f.Add([]byte(goodBlock))
 	for _, seed := range []string{
@@ -266,8 +265,8 @@ func FuzzBlock(f *testing.F) {
 	})
 }
 
-// TestWrittenByUs: an object was written last by this program if its newest write
-// was, and no one else wrote in the same second.
+// TestWrittenByUs: an object counts as written by this program if its newest write is, and
+// no other manager wrote in the same second.
 func TestWrittenByUs(t *testing.T) {
 	for entries, want := range map[string]bool{
 		``: false,

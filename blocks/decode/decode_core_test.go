@@ -20,9 +20,8 @@ import (
 
 func metaTime(s string) metav1.Time { return metav1.NewTime(at(s).Std()) }
 
-// bothWays decodes objects of Kubernetes as the API server sends them, in
-// protobuf, and as kubectl prints them, in JSON, and checks that both give the
-// same.
+// bothWays decodes Kubernetes objects from protobuf, as the API server sends them, and from
+// JSON, as kubectl prints them, and compares the results.
 func bothWays(t *testing.T, k *Kind, list runtime.Object) *Objects {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -233,7 +232,7 @@ func TestNamespaces(t *testing.T) {
 		PoolsV4: []string{"a"}, PoolsV6: []string{"b"}}}, all[blocks.Namespace](p))
 }
 
-// A message that is cut off is an error, and never a shorter list.
+// A truncated message is an error, never a shorter list.
 func TestProtobufCutOff(t *testing.T) {
 	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}, Status: corev1.PodStatus{PodIP: "10.0.0.1"}}
 	raw, err := (&corev1.PodList{Items: []corev1.Pod{pod, pod}}).Marshal()
@@ -255,8 +254,8 @@ func TestProtobufCutOff(t *testing.T) {
 	}
 }
 
-// A pod that is malformed within a volume's claim does not pass for one that has a claim,
-// read by itself either.
+// A pod with a malformed volume claim does not decode as a pod with a claim, even on its
+// own.
 func TestProtobufMalformedClaim(t *testing.T) {
 	field := func(num protowire.Number, b []byte) []byte {
 		return protowire.AppendBytes(protowire.AppendTag(nil, num, protowire.BytesType), b)
@@ -269,7 +268,7 @@ func TestProtobufMalformedClaim(t *testing.T) {
 	}
 }
 
-// TestProtobufYears: a time that JSON cannot write is unknown.
+// TestProtobufYears: a time that JSON cannot represent is unknown.
 func TestProtobufYears(t *testing.T) {
 	for _, seconds := range []int64{1 << 60, -1 << 60, 253402300800} {
 		msg := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(seconds))
@@ -282,8 +281,8 @@ func TestProtobufYears(t *testing.T) {
 	}
 }
 
-// An answer that is no list, such as a proxy's log-in page, must not pass for an
-// empty one.
+// A response that is not a list, such as a proxy's login page, must not count as an empty
+// list.
 func TestAnswerThatIsNoList(t *testing.T) {
 	for _, body := range []string{
 		`{}`, `{"kind": "Status"}`, `{"kind": "IPPoolList"}`, `{"items": []}`, `<html>`, ``, `{"kind":"IPPoolList","items":[{}`,
@@ -307,8 +306,8 @@ func readPage(k *Kind, body []byte) (*Objects, ListMeta, error) {
 	return d.Out, m, err
 }
 
-// TestVirtualMachineMetadata: the metadata that the API server sends in protobuf give
-// the same as those in JSON, and as whole objects.
+// TestVirtualMachineMetadata: metadata in protobuf, metadata in JSON and whole objects
+// decode to the same records.
 func TestVirtualMachineMetadata(t *testing.T) {
 	created := metaTime("2026-01-01T00:00:00Z")
 	item := func(name string, owners ...metav1.OwnerReference) metav1.PartialObjectMetadata {

@@ -11,8 +11,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// TestNetworkStatus: every address of every interface is read, beside what cannot be
-// parsed too, and what cannot be parsed is said and makes no reading incomplete.
+// TestNetworkStatus: every address of every interface is decoded, even beside unparseable
+// entries. Those are reported, but leave the reading complete.
 func TestNetworkStatus(t *testing.T) {
 	const field = "metadata.annotations[k8s.v1.cni.cncf.io/network-status]"
 	for _, c := range []struct {
@@ -58,9 +58,9 @@ func TestNetworkStatus(t *testing.T) {
 	}
 }
 
-// TestUnreadablePods: of a pod, what may name an address and cannot be parsed is
-// held; what else is wrong with it, as no API server would send it, is a gap that
-// counts, also where it may have named addresses.
+// TestUnreadablePods: an unparseable field that may name an address is tolerated. Any other
+// fault, which no API server would send, is a gap that counts, even if the field may have
+// named addresses.
 func TestUnreadablePods(t *testing.T) {
 	for text, c := range map[string]struct {
 		unreadable string

@@ -72,7 +72,7 @@ func TestHandle(t *testing.T) {
 		Blocks: []blocks.HandleCount{{CIDR: prefix("10.0.0.0/26"), Count: 2}, {CIDR: prefix("fd00::/122"), Count: 1}},
 	}}, all[blocks.Handle](p))
 
-	// One bad count does not hide the others.
+	// A bad count does not hide the others.
 	p = decodeOne(t, handles, objectNamed("h", `"handleID": "h", "block": {"10.0.0.0/26": 1, "here": 1, "10.0.1.0/26": "2"}`))
 	diff(t, "handle", []blocks.Handle{{Meta: blocks.Meta{Name: "h"}, ID: "h",
 		Blocks: []blocks.HandleCount{{CIDR: prefix("10.0.0.0/26"), Count: 1}}}}, all[blocks.Handle](p))
@@ -240,8 +240,8 @@ func TestBGPFilter(t *testing.T) {
 	}
 }
 
-// A configuration that cannot be understood is unknown as a whole: taking
-// Calico's defaults for it would be wrong.
+// A broken configuration is a gap of the whole resource: using Calico's defaults for it
+// would be wrong.
 func TestBrokenConfigIsAWholeGap(t *testing.T) {
 	p := decodeOne(t, ipamConfigs, objectNamed("default", `"strictAffinity": "yes", "autoAllocateBlocks": true`))
 	g := oneGap(t, p)
@@ -253,8 +253,8 @@ func TestBrokenConfigIsAWholeGap(t *testing.T) {
 	}
 }
 
-// The newer API group's server fills in autoAllocateBlocks; the older group's
-// type reads an absent one as false.
+// The newer API group's server defaults autoAllocateBlocks; the older group's type reads an
+// absent value as false.
 func TestAutoAllocateBlocksDefault(t *testing.T) {
 	for native, want := range map[bool]bool{true: true, false: false} {
 		p := NewObjects(ipamConfigs)

@@ -1,15 +1,15 @@
-// Package decode makes records of objects: of each kind that an audit reads, one
-// description says what it is called and where it is served, how an object is decoded,
-// where a [blocks.Snapshot] has the records and in which order, and what a saved
-// snapshot keeps of an object, with its names or without. It stands in a file named
-// after the kind; whatever reads, merges, stores or saves objects works on any kind by
-// its description.
+// Package decode decodes objects into records.
 //
-// Whether an object comes from an API server or from a file, in which of Calico's two
-// API groups, as JSON or protobuf: its record is the same. A decoder takes one object
-// at a time out of its bytes, keeps what the model has room for and drops the rest. It
-// never fails: an object that cannot be understood becomes a [blocks.Gap] that names
-// it and the field, and hides no other.
+// Each kind of object that an audit reads has one description, in a file named after the
+// kind. It holds the kind's names and API group, the decoder, the field of a
+// [blocks.Snapshot] with the records, and a mask of the fields that a saved snapshot keeps,
+// with names anonymized on request. Code that reads, merges, stores or saves objects
+// depends only on descriptions, so it works for any kind.
 //
-// README.md beside this says, step by step, what a new kind takes.
+// The record of an object does not depend on its source (API server or file), API group or
+// encoding (JSON or protobuf). A decoder decodes one object at a time and drops all fields
+// without a place in the model. It never fails: an object that cannot be decoded becomes a
+// [blocks.Gap] with the name of the object and of the field, and hides no other object.
+//
+// README.md in this directory shows how to add a kind.
 package decode

@@ -18,8 +18,8 @@ var handles = describe(Kind{
 	shared: func(s *blocks.Snapshot) *[]*blocks.Handle { return &s.Handles },
 })
 
-// handle reads an IPAMHandle (libcalico-go lib/apis/v3/ipam_handle.go). A count
-// that is none is left out, as a gap of its own.
+// handle decodes an IPAMHandle (libcalico-go lib/apis/v3/ipam_handle.go). An invalid count
+// is omitted, with a gap of its own.
 func (d *Decoder) handle(r *JSONReader, h *blocks.Handle) bool {
 	hasID := false
 	found := d.object(r, &h.Meta, metaHooks{}, func(key []byte) {
@@ -43,7 +43,7 @@ func (d *Decoder) handle(r *JSONReader, h *blocks.Handle) bool {
 	return d.whole(r, &h.Meta, "spec.block")
 }
 
-// handleCounts reads a handle's counts by block.
+// handleCounts decodes a handle's counts by block.
 func (d *Decoder) handleCounts(r *JSONReader) []blocks.HandleCount {
 	var out []blocks.HandleCount
 	r.Object(func(key []byte) {
@@ -57,7 +57,7 @@ func (d *Decoder) handleCounts(r *JSONReader) []blocks.HandleCount {
 		}
 	})
 	slices.SortStableFunc(out, func(a, b blocks.HandleCount) int { return blocks.ComparePrefixes(a.CIDR, b.CIDR) })
-	if len(out) == 1 { // as nearly all are, and those of a block's pods are alike
+	if len(out) == 1 { // nearly always, and equal for most pods of a block
 		if d.counts == nil {
 			d.counts = map[blocks.HandleCount][]blocks.HandleCount{}
 		}

@@ -12,10 +12,10 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// equal compares records; nil and empty slices are the same.
+// equal compares records; nil and empty slices are equal.
 var equal = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}, blocks.Pin{}), cmpopts.EquateEmpty()}
 
-// decodeOne runs one object through a decoder.
+// decodeOne decodes one object.
 func decodeOne(t *testing.T, k *Kind, object string) *Objects {
 	t.Helper()
 	p := NewObjects(k)
@@ -29,10 +29,10 @@ func decodeOne(t *testing.T, k *Kind, object string) *Objects {
 	return p
 }
 
-// all returns the records of a kind.
+// all returns the records.
 func all[T any, P record[T]](o *Objects) []T { return o.records.(*list[T, P]).values() }
 
-// objectsOf returns records as objects.
+// objectsOf returns records as Objects.
 func objectsOf[T any, P record[T]](k *Kind, all ...T) *Objects {
 	o := NewObjects(k)
 	for _, record := range all {
@@ -41,7 +41,7 @@ func objectsOf[T any, P record[T]](k *Kind, all ...T) *Objects {
 	return o
 }
 
-// oneGap returns the only gap of some objects, which must hold nothing else.
+// oneGap returns the only gap.
 func oneGap(t *testing.T, p *Objects) blocks.Gap {
 	t.Helper()
 	if len(p.Gaps) != 1 {
@@ -50,7 +50,7 @@ func oneGap(t *testing.T, p *Objects) blocks.Gap {
 	return p.Gaps[0]
 }
 
-// noGaps fails the test if something could not be understood.
+// noGaps fails the test if there are gaps.
 func noGaps(t *testing.T, p *Objects) {
 	t.Helper()
 	if len(p.Gaps) != 0 {

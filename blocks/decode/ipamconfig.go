@@ -20,9 +20,9 @@ var ipamConfigs = describe(Kind{
 	put:  func(s *blocks.Snapshot, c blocks.IPAMConfig) { s.IPAM = c }, otherwise: blocks.DefaultIPAMConfig(),
 })
 
-// ipamConfig reads Calico's IPAM configuration: an IPAMConfig of the older API
-// group, or an IPAMConfiguration of the newer, whose API server fills in
-// autoAllocateBlocks where it is absent.
+// ipamConfig decodes Calico's IPAM configuration: an IPAMConfig of the older API group or
+// an IPAMConfiguration of the newer. The API server of the newer group defaults
+// autoAllocateBlocks if it is absent.
 func (d *Decoder) ipamConfig(r *JSONReader, c *blocks.IPAMConfig) bool {
 	c.Present, c.AutoAllocateBlocks = true, d.Native
 	seconds := 0

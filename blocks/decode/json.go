@@ -13,25 +13,25 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// JSONReader walks JSON text value by value. A value of the wrong type is noted with
-// its path and stepped over, while all else is still read; integers of 64 bits keep
-// every digit; and what the model has no room for (most of an object) is skipped. Of
-// a key that an object has twice, both values are read.
+// JSONReader reads JSON text value by value. A value of the wrong type is recorded as a
+// fault with its path and skipped; reading continues after it. 64-bit integers keep all
+// digits. Values that no decoder reads, which are most of an object, are skipped. If an
+// object has a key twice, both values are read.
 //
-// Byte slices that it returns point into the text where they can.
+// Returned byte slices point into the text where possible.
 type JSONReader struct {
-	// Text is what is read, or the message of protobuf.
+	// Text is the JSON text or protobuf message.
 	Text []byte
 	in   *jsontext.Decoder
-	text bytes.Buffer // what in reads, if that is Text
-	at   wire         // the value at hand, of a reader of protobuf
-	// err is the first syntax error. After it, every method returns at once.
+	text bytes.Buffer // the input of in, if that is Text
+	at   wire         // the current value of a protobuf message
+	// err is the first syntax error. All methods return immediately after it.
 	err   error
-	errAt int    // where in the text
-	path  []step // to the value at hand
-	// Share, if set, makes equal strings one.
+	errAt int    // its offset in the text
+	path  []step // path of the current value
+	// Share, if set, deduplicates equal strings.
 	Share func([]byte) string
-	// Faults are the values of the current object that were not as expected.
+	// Faults are the unexpected values of the current object.
 	Faults []fault
 }
 
@@ -41,33 +41,34 @@ type step struct {
 	index int
 }
 
-// fault is a value that was not what its field calls for.
+// fault is a value that its field does not allow.
 type fault struct{ Field, Reason string }
 
-// maxFaults limits what is noted of one object.
+// maxFaults limits the faults recorded per object.
 const maxFaults = 20
 
-// maxDepth limits how deep values may be nested.
+// maxDepth limits the nesting of values.
 const maxDepth = 10_000
 
-// Lenient has a decoder read what that of encoding/json does.
+// Lenient makes jsontext accept what encoding/json accepts.
 var Lenient = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 
-// NewJSONReader returns a reader that stands before the value that a text holds.
+// NewJSONReader returns a reader before the only value of a text.
 func NewJSONReader(text []byte) *JSONReader {
 	r := &JSONReader{in: new(jsontext.Decoder)}
 	r.Reset(text)
 	return r
 }
 
-// Reset makes the reader one of another text. Nothing that it returned may be in use.
+// Reset starts reading another text. Earlier results of the reader must no longer be in
+// use.
 func (r *JSONReader) Reset(text []byte) {
 	*r = JSONReader{Text: text, in: r.in, text: *bytes.NewBuffer(text), path: r.path[:0], Share: r.Share, Faults: r.Faults[:0]}
 	r.in.Reset(&r.text, Lenient...)
 }
 
-// Peek returns the kind of the value at hand by its first byte, '0' for every number,
-// and 0 at the end or after an error.
+// Peek returns the kind of the current value by its first byte, '0' for all numbers. It
+// returns 0 at the end or after an error.
 func (r *JSONReader) Peek() byte {
 	switch {
 	case r.err != nil:
@@ -78,19 +79,19 @@ func (r *JSONReader) Peek() byte {
 	return byte(r.in.PeekKind())
 }
 
-// pos tells where in the text the value at hand begins.
+// pos returns the offset of the current value in the text.
 func (r *JSONReader) pos() int { return len(r.Text) - len(bytes.TrimLeft(r.rest(), ",: \n\r\t")) }
 
-// rest is what was not read yet.
+// rest returns the unread text.
 func (r *JSONReader) rest() []byte {
 	r.Peek()
 	return r.in.UnreadBuffer()
 }
 
-// atEnd reports whether only white space is left.
+// atEnd reports whether only white space remains.
 func (r *JSONReader) atEnd() bool { return len(bytes.TrimLeft(r.rest(), " \n\r\t")) == 0 }
 
-// end is an error unless only white space is left.
+// end sets an error unless only white space remains.
 func (r *JSONReader) end() {
 	if rest := bytes.TrimLeft(r.rest(), " \n\r\t"); r.err == nil && len(rest) > 0 {
 		c, _ := utf8.DecodeRune(rest)
@@ -98,14 +99,14 @@ func (r *JSONReader) end() {
 	}
 }
 
-// Fault notes that the value at hand is not as it should be.
+// Fault records a fault of the current value.
 func (r *JSONReader) Fault(reason string) {
 	if len(r.Faults) < maxFaults {
 		r.Faults = append(r.Faults, fault{r.field(), reason})
 	}
 }
 
-// faultAt notes a fault of a field below the value at hand.
+// faultAt records a fault of a field below the current value.
 func (r *JSONReader) faultAt(field, reason string) {
 	if at := r.field(); at != "" {
 		field = at + "." + field
@@ -115,9 +116,8 @@ func (r *JSONReader) faultAt(field, reason string) {
 	}
 }
 
-// field names the value at hand by its path in the current object, such as
-// "spec.reservedCIDRs[1]". A key that is not a plain name (a label, a CIDR) stands in
-// brackets.
+// field returns the path of the current value in the current object, such as
+// "spec.reservedCIDRs[1]". Keys that are not plain names (labels, CIDRs) are in brackets.
 func (r *JSONReader) field() string {
 	var b strings.Builder
 	for _, s := range r.path {
@@ -136,12 +136,11 @@ func (r *JSONReader) field() string {
 	return b.String()
 }
 
-// kindNames are what a value is called that should be something else.
+// kindNames names the actual types of values in faults.
 var kindNames = map[byte]string{'{': "an object", '[': "a list", '"': "a string", 't': "a boolean", 'f': "a boolean", '0': "a number"}
 
-// is reports whether the value at hand is of a kind. If not, it steps over it, and notes
-// that it is not what was wanted; but null is taken for absent, as the Kubernetes API
-// does.
+// is reports whether the current value has the given kind. If not, it skips the value and
+// records a fault. Null counts as absent, without a fault, as in the Kubernetes API.
 func (r *JSONReader) is(kind byte, wanted string) bool {
 	have := r.Peek()
 	if have == kind {
@@ -154,7 +153,7 @@ func (r *JSONReader) is(kind byte, wanted string) bool {
 	return false
 }
 
-// Null steps over a null and reports whether there was one.
+// Null skips a null and reports whether there was one.
 func (r *JSONReader) Null() bool {
 	if r.Peek() != 'n' {
 		return false
@@ -163,9 +162,9 @@ func (r *JSONReader) Null() bool {
 	return r.err == nil
 }
 
-// Object calls fn at the value of each member of the object at hand. A value
-// that fn leaves alone is skipped. It returns false if there is no object: a
-// null, or another type, which is a fault.
+// Object calls fn for each member of the current object. If fn does not read the value, it
+// is skipped. Object returns false without an object: for null, or for another type, which
+// is a fault.
 func (r *JSONReader) Object(fn func(key []byte)) bool {
 	if !r.is('{', "an object") {
 		return false
@@ -182,19 +181,18 @@ func (r *JSONReader) Object(fn func(key []byte)) bool {
 	return r.err == nil
 }
 
-// Members are where the values of an object's members go, by key: a pointer to what
-// they are, or a function that reads the value at hand. A value of another type leaves
-// a zero behind.
+// Members maps keys to destinations for their values: a pointer to a string, bool, int or
+// [Word], or a function that reads the current value. A value of another type sets zero.
 type Members map[string]any
 
-// Word is a text, or a number as it is written.
+// Word is a string, or a number as written.
 type Word string
 
-// Fields reads the members of the object at hand that are known, and reports whether
-// there is an object, as [JSONReader.object] does.
+// Fields reads the known members of the current object, and reports whether there is an
+// object, as [JSONReader.Object] does.
 func (r *JSONReader) Fields(known Members) bool { return r.Object(r.members(known)) }
 
-// members returns what reads a member of an object that is known.
+// members returns a function that reads a known member.
 func (r *JSONReader) members(known Members) func(key []byte) {
 	return func(key []byte) {
 		switch into := known[string(key)].(type) {
@@ -218,8 +216,8 @@ func (r *JSONReader) members(known Members) func(key []byte) {
 	}
 }
 
-// Array calls fn at each element of the list at hand. An element that fn leaves
-// alone is skipped. Another type than a list, or null, is a fault.
+// Array calls fn for each element of the current list. If fn does not read the element, it
+// is skipped. Another type than a list is a fault; null is an empty list.
 func (r *JSONReader) Array(fn func(i int)) {
 	if !r.is('[', "a list") {
 		return
@@ -235,7 +233,7 @@ func (r *JSONReader) Array(fn func(i int)) {
 	r.token()
 }
 
-// visit calls fn at the value at hand and skips the value if fn did not read it.
+// visit calls fn for the current value and skips the value if fn did not read it.
 func (r *JSONReader) visit(at step, fn func()) {
 	r.path = append(r.path, at)
 	start := r.in.InputOffset()
@@ -253,7 +251,7 @@ func (r *JSONReader) token() {
 	}
 }
 
-// Raw reads one value of any type as it is written; nil after an error.
+// Raw reads one value of any type, as written; nil after an error.
 func (r *JSONReader) Raw() []byte {
 	switch {
 	case r.err != nil:
@@ -266,15 +264,14 @@ func (r *JSONReader) Raw() []byte {
 	return v
 }
 
-// Skip steps over one value of any type.
+// Skip skips one value of any type.
 func (r *JSONReader) Skip() {
 	if r.at.mask == nil {
 		r.Raw()
 	}
 }
 
-// str reads a string; false if there is none: a null, or another type, which is
-// a fault.
+// str reads a string. It returns false for null, and for other types, which are a fault.
 func (r *JSONReader) str() ([]byte, bool) {
 	if !r.is('"', "a string") {
 		return nil, false
@@ -283,7 +280,7 @@ func (r *JSONReader) str() ([]byte, bool) {
 	return s, r.err == nil
 }
 
-// String reads a string; "" if there is none. It is shared if the reader shares any.
+// String reads a string and shares it if Share is set; "" if there is none.
 func (r *JSONReader) String() string {
 	s, _ := r.str()
 	if r.Share != nil {
@@ -292,8 +289,7 @@ func (r *JSONReader) String() string {
 	return string(s)
 }
 
-// quoted reads the string at hand. What is not UTF-8 is replaced, as encoding/json
-// does.
+// quoted reads the current string. Invalid UTF-8 is replaced, as in encoding/json.
 func (r *JSONReader) quoted() []byte {
 	if s := r.at.field.Bytes; r.at.mask != nil && utf8.Valid(s) {
 		return s
@@ -332,14 +328,14 @@ func (r *JSONReader) uint() (uint64, bool) {
 	return n, err == nil
 }
 
-// Int reads an integer; one beyond 64 bits gives the nearest that fits.
+// Int reads an integer. Values beyond 64 bits become the nearest int64.
 func (r *JSONReader) Int() (int64, bool) {
 	raw, ok := r.integer()
 	n, _ := strconv.ParseInt(string(raw), 10, 64)
 	return n, ok
 }
 
-// Int32 reads an integer; one beyond 32 bits gives the nearest that fits.
+// Int32 reads an integer. Values beyond 32 bits become the nearest int32.
 func (r *JSONReader) Int32() (int32, bool) {
 	n, ok := r.Int()
 	return int32(min(max(n, math.MinInt32), math.MaxInt32)), ok
@@ -367,15 +363,15 @@ func (r *JSONReader) fail(err error) {
 
 var errTruncated = errors.New("unexpected end of JSON")
 
-// wanted says in the words of this package what is wrong with JSON.
+// wanted translates jsontext's errors into this package's wording.
 var wanted = strings.NewReplacer("invalid character ", "unexpected ", " at start of value", ", wanted a value",
 	` at start of string (expecting '"')`, ", wanted a key", " after object name (expecting ':')", ", wanted a colon",
 	" after object value (expecting ',' or '}')", ", wanted a comma or '}'", " after array element (expecting ',' or ']')", ", wanted a comma or ']'",
 	" in number (expecting digit)", ", wanted a digit", " in string (expecting non-control character)", ", wanted no control character in a string",
 	" after top-level value", ", wanted the end")
 
-// SyntaxError returns what a decoder says is wrong with JSON, and where: at the end,
-// for which cut is the error, if it is cut off.
+// SyntaxError returns the offset and the error of invalid JSON. For truncated JSON it
+// returns end and cut.
 func SyntaxError(err, cut error, end int) (int, error) {
 	var syntax *jsontext.SyntacticError
 	switch {
@@ -391,7 +387,7 @@ func SyntaxError(err, cut error, end int) (int, error) {
 	return int(syntax.ByteOffset), errors.New(wanted.Replace(text))
 }
 
-// CheckSyntax checks the whole of a JSON value and places the error.
+// CheckSyntax checks a complete JSON value and locates the error.
 func CheckSyntax(object []byte, document, line int) error {
 	r := NewJSONReader(object)
 	r.Skip()
@@ -402,7 +398,7 @@ func CheckSyntax(object []byte, document, line int) error {
 	return &FileError{document, line + bytes.Count(object[:min(r.errAt, len(object))], []byte("\n")), r.err}
 }
 
-// Clip shortens a text for a message.
+// Clip shortens a string for a message.
 func Clip[T string | []byte](s T) string {
 	const most = 60
 	if len(s) > most {
@@ -411,9 +407,9 @@ func Clip[T string | []byte](s T) string {
 	return string(s)
 }
 
-// FileError is a mistake in a file.
+// FileError is an error at a position in a file.
 type FileError struct {
-	// Document counts from 1, and so does Line; 0 where it is not known.
+	// Document and Line count from 1; Line is 0 if unknown.
 	Document, Line int
 	Err            error
 }
@@ -428,7 +424,7 @@ func (e *FileError) Error() string {
 
 func (e *FileError) Unwrap() error { return e.Err }
 
-// ClipMessage puts a text of others on one line and shortens it.
+// ClipMessage puts a message from elsewhere on one line and shortens it.
 func ClipMessage(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
 	const most = 300

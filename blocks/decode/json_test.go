@@ -83,8 +83,8 @@ func TestJSONReaderRejects(t *testing.T) {
 	}
 }
 
-// FuzzJSON holds the reader against encoding/json: the same texts must count as
-// JSON, and strings must come out the same.
+// FuzzJSON compares the reader with encoding/json: both must accept the same texts and
+// decode the same strings.
 func FuzzJSON(f *testing.F) {
 	for _, seed := range []string{
 		`{"a": [1, -2.5e+3, true, false, null], "b": {"c": "d\u00e9\ud83d\ude00\n\\"}}`,
@@ -97,7 +97,7 @@ func FuzzJSON(f *testing.F) {
 		r.Skip()
 		ours := r.err == nil && r.atEnd()
 		if want := json.Valid(text); ours != want {
-			// Depth is limited here and (more widely) there.
+			// Both limit depth; encoding/json allows more in total.
 			if want && bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) >= maxDepth {
 				return
 			}

@@ -8,56 +8,54 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// A fieldMask says what a saved snapshot keeps of a value. One tree of field masks serves
-// for reducing JSON, for turning protobuf into reduced JSON, and for replacing
-// names, so that the three cannot drift apart. Whatever a decoder reads must
-// stand in its kind's tree; a test holds the two together.
+// A fieldMask selects what a saved snapshot keeps of a value. The same tree of masks
+// reduces JSON, converts protobuf to reduced JSON, and anonymizes names, so that the three
+// agree. The tree must have every field that the kind's decoder reads; a test checks this.
 type fieldMask struct {
 	key  string
-	name []byte // the key again
-	num  int    // of the protobuf field, for core kinds
+	name []byte // key as bytes
+	num  int    // number of the protobuf field, for core kinds
 	schema
-	// parts are the members of an object, or the one field mask of a list's elements. A member
-	// without a key is a message of protobuf's whose members are the object's own.
+	// parts are the members of an object, or the single mask for a list's elements. A
+	// member without a key is a protobuf message whose members belong to the object itself.
 	parts    []*fieldMask
 	numbered [maxField + 1]*fieldMask // parts by num
-	// whole keeps everything below the value, also what this release does not
-	// know, unless names are replaced. It is meant for the specs of Calico's
-	// objects, which are what a bug report is about.
+	// whole keeps everything below the value, including unknown fields, unless names are
+	// anonymized. It is set for the specs of Calico's objects, which bug reports are about.
 	whole bool
-	// wants says which entries of a map are kept; nil keeps all.
+	// wants selects the kept entries of a map; nil keeps all.
 	wants func(key string) bool
-	// by has the field masks of a list's elements by the member that is their first in protobuf,
-	// such as their kind; that of "" is for all others, which are left out if there is
-	// none. nil means that all have one field mask.
+	// by has masks for a list's elements by their first protobuf member, such as their
+	// kind. The mask of "" applies to all others; without it they are dropped. If by is
+	// nil, all elements have the same mask.
 	by map[string]*fieldMask
-	// needs is a piece of JSON without which an element of a list is left out.
+	// needs is a piece of JSON that a list's element must contain to be kept.
 	needs string
-	// class is what the value means, for replacing names.
+	// class is the meaning of the value, for anonymization.
 	class class
-	// classes are those of a map's entries by key. Entries without one are left
-	// out when names are replaced; a nil map gives all the field mask's own.
+	// classes are the classes of a map's entries by key. Anonymization drops entries
+	// without a class. If classes is nil, all entries have the mask's class.
 	classes map[string]class
 }
 
-// schema is the type of a value, in JSON and in protobuf.
+// schema is the type of a value in JSON and protobuf.
 type schema int
 
 const (
 	schemaObject     schema = iota
-	schemaList              // of values of one schema
-	schemaMap               // texts by text
-	schemaEntries           // values of one schema by text; JSON alone
-	schemaText              // a text, or a number or boolean where JSON has one
+	schemaList              // values of one schema
+	schemaMap               // strings by string
+	schemaEntries           // values of one schema by string; JSON only
+	schemaText              // a string; in JSON also a number or boolean
 	schemaBool              // protobuf: a varint
 	schemaTime              // protobuf: a message of seconds
-	schemaQuantities        // protobuf: messages of a text, by text
+	schemaQuantities        // protobuf: messages of a string, by string
 )
 
-// maxField is the largest number of a protobuf field that a field mask has.
+// maxField is the largest protobuf field number in any mask.
 const maxField = 29
 
-// repeated reports whether a value stands in protobuf as one field for each entry.
+// repeated reports whether protobuf encodes a value as one field per entry.
 func (f schema) repeated() bool { return f == schemaList || f == schemaMap || f == schemaQuantities }
 
 func object(key string, num int, parts ...*fieldMask) *fieldMask {
@@ -69,7 +67,7 @@ func object(key string, num int, parts ...*fieldMask) *fieldMask {
 	return o
 }
 
-// needing has a list leave out those elements of which a piece of JSON is not kept.
+// needing makes a list drop elements whose kept JSON lacks piece.
 func needing(piece string, element *fieldMask) *fieldMask {
 	element.needs = piece
 	return element
@@ -79,7 +77,7 @@ func listOf(key string, num int, element *fieldMask) *fieldMask {
 	return &fieldMask{key: key, num: num, schema: schemaList, parts: []*fieldMask{element}}
 }
 
-// entriesOf is an object whose members have one schema and whose keys have a redaction class.
+// entriesOf is a mask for an object with values of one schema and keys of one class.
 func entriesOf(key string, keys class, element *fieldMask) *fieldMask {
 	return &fieldMask{key: key, schema: schemaEntries, parts: []*fieldMask{element}, class: keys}
 }
@@ -88,8 +86,8 @@ func value(key string, num int, r class) *fieldMask {
 	return &fieldMask{key: key, num: num, schema: schemaText, class: r}
 }
 
-// metaMask is what is kept of an object's metadata. Whose managedFields are not
-// read has none of them kept.
+// metaMask selects the saved metadata. managedFields are only kept for kinds whose decoders
+// read them.
 func metaMask(name class, managed bool, extra ...*fieldMask) *fieldMask {
 	parts := []*fieldMask{
 		value("name", 1, name),
@@ -110,9 +108,9 @@ func metaMask(name class, managed bool, extra ...*fieldMask) *fieldMask {
 	return object("metadata", 1, append(parts, extra...)...)
 }
 
-// calicoAnnotation reports whether an annotation or label is Calico's own. The copy
-// that Calico keeps of an object's metadata is not wanted: it repeats what others
-// wrote there. So is our own.
+// calicoAnnotation reports whether an annotation or label belongs to Calico or to this
+// program. It excludes Calico's copy of the metadata, which repeats the annotations of
+// others.
 func calicoAnnotation(key string) bool {
 	domain, name, found := strings.Cut(key, "/")
 	return key == blocks.OursAnnotation || found && (domain == "projectcalico.org" || strings.HasSuffix(domain, ".projectcalico.org")) && name != "metadata"
@@ -143,15 +141,15 @@ var (
 	calicoLabels = &fieldMask{key: "labels", schema: schemaMap, wants: calicoAnnotation, classes: map[string]class{apiv3.LabelHostnameHash: classStub, apiv3.LabelAffinityType: classWord}}
 )
 
-// calicoObject is the field mask of an object of Calico's with what decoders read of
-// its spec.
+// calicoObject returns the mask of a Calico object. spec lists the fields that the decoder
+// reads.
 func calicoObject(name class, spec ...*fieldMask) *fieldMask {
 	s := object("spec", 0, spec...)
 	s.whole = true
 	return object("", 0, metaMask(name, true, calicoLabels, annotations(map[string]class{blocks.OursAnnotation: classStub})), s)
 }
 
-// member returns the field mask of a member of an object; nil if it is not kept.
+// member returns the mask of an object's member; nil if the member is dropped.
 func (s *fieldMask) member(key []byte) *fieldMask {
 	for _, p := range s.parts {
 		if p.key == string(key) {
@@ -166,8 +164,8 @@ func (s *fieldMask) member(key []byte) *fieldMask {
 	return nil
 }
 
-// element returns the field mask of an element of a list, of which the member that is its
-// first in protobuf is given; nil if it is not kept.
+// element returns the mask of a list's element, by the element's first protobuf member; nil
+// if the element is dropped.
 func (s *fieldMask) element(first string) *fieldMask {
 	if s.by == nil {
 		return s.parts[0]

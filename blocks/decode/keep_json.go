@@ -7,12 +7,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// appendKept appends what a field mask keeps of the value at hand to out, as JSON
-// without white space. With names it is written for others to read: see
-// [Anonymizer.text].
+// appendKept appends the kept part of the current value to out, as JSON without white
+// space. If n is not nil, names are anonymized: see [Anonymizer.text].
 //
-// A value that is not of the field mask's schema is replaced by an empty one of its own
-// type: what decoders say of it stays the same, and nothing else is kept.
+// A value that does not match the mask's schema becomes an empty value of its own type.
+// Decoders then report the same fault, and the content is dropped.
 func appendKept(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
 	c := r.Peek()
 	if s.whole && n == nil {
@@ -55,7 +54,7 @@ func appendObject(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte
 		out = appendKept(out, r, p, n)
 		if p.schema == schemaMap && bytes.HasSuffix(out, []byte("{}")) ||
 			p.schema == schemaList && (p.by != nil || p.parts[0].needs != "") && bytes.HasSuffix(out, []byte("[]")) {
-			out = out[:mark] // nothing of the map or list is kept
+			out = out[:mark] // the map or list is empty
 		}
 	})
 	return append(out, '}')
@@ -97,7 +96,7 @@ func appendList(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
 	return append(out, ']')
 }
 
-// textAt returns a member of the object at hand, without reading that.
+// textAt returns a string member of the current object, without consuming the object.
 func textAt(r *JSONReader, member string) (text string) {
 	ahead := NewJSONReader(r.Text[r.pos():])
 	ahead.Fields(Members{member: &text})
@@ -116,7 +115,7 @@ func appendMap(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
 			if c == '"' || c == 'n' {
 				return
 			}
-			// A value that should be a text is told of, whatever it belongs to.
+			// Keep a value of the wrong type so that decoders report it.
 			class = classNone
 		}
 		if n != nil {
@@ -132,7 +131,8 @@ func appendMap(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
 	return append(out, '}')
 }
 
-// appendScalar appends a text, number, boolean or null; in a map, that of a key.
+// appendScalar appends a string, number, boolean or null. key is its key in a map, else
+// empty.
 func appendScalar(out []byte, r *JSONReader, class class, key string, n *Anonymizer) []byte {
 	if n == nil {
 		return appendRaw(out, r)
@@ -149,15 +149,14 @@ func appendScalar(out []byte, r *JSONReader, class class, key string, n *Anonymi
 		if as := n.text(class, key, string(raw)); as != bad {
 			raw = []byte(as)
 		}
-		return append(out, raw...) // a number that is none goes on being told of
+		return append(out, raw...) // an invalid number stays, so that decoders report it
 	case c == 'n', class.plain():
 		return appendRaw(out, r)
 	}
 	return appendEmpty(out, r)
 }
 
-// appendEmpty appends an empty value of the same type as the one at hand, and
-// steps over that.
+// appendEmpty skips the current value and appends an empty one of the same type.
 func appendEmpty(out []byte, r *JSONReader) []byte {
 	c := r.Peek()
 	r.Skip()
@@ -176,10 +175,10 @@ func appendEmpty(out []byte, r *JSONReader) []byte {
 	return append(out, '0')
 }
 
-// asWritten has a value written as it was, white space aside.
+// asWritten preserves the spelling of strings.
 var asWritten = append(slices.Clone(Lenient), jsontext.PreserveRawStrings(true))
 
-// appendRaw appends the value at hand as it stands, white space aside.
+// appendRaw appends the current value as written, without white space.
 func appendRaw(out []byte, r *JSONReader) []byte {
 	raw := r.Raw()
 	if r.err == nil {
@@ -188,7 +187,7 @@ func appendRaw(out []byte, r *JSONReader) []byte {
 	return out
 }
 
-// appendComma appends what comes between two members or elements.
+// appendComma appends a comma between two members or elements.
 func appendComma(out []byte) []byte {
 	if last := out[len(out)-1]; last == '{' || last == '[' {
 		return out
@@ -198,19 +197,19 @@ func appendComma(out []byte) []byte {
 
 func appendKey(out []byte, key string) []byte { return append(appendText(appendComma(out), key), ':') }
 
-// appendText appends a text as a JSON string; of what is not UTF-8 the bytes are replaced.
+// appendText appends a JSON string. Invalid UTF-8 is replaced.
 func appendText[T ~string | ~[]byte](out []byte, s T) []byte {
 	out, _ = jsontext.AppendQuote(out, s)
 	return out
 }
 
-// An Object is an object as it was read: JSON, or a message of protobuf.
+// An Object is an object as read: JSON, or a protobuf message.
 type Object struct {
 	Text []byte
 	Wire bool
 }
 
-// AppendSaved appends what a snapshot keeps of an object of an API version.
+// AppendSaved appends the saved form of an object of an API version.
 func (k *Kind) AppendSaved(out []byte, version string, o Object, n *Anonymizer) []byte {
 	var r *JSONReader
 	if o.Wire {

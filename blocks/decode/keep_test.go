@@ -17,8 +17,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// odd are objects with every field that a decoder reads, and with values of wrong
-// kinds in them.
+// odd holds objects with every field that a decoder reads, and with values of wrong types.
 var odd = map[blocks.Resource][]string{
 	blocks.Pods: {
 		`{"metadata":{"name":"p","namespace":"n","uid":"u","resourceVersion":"3","creationTimestamp":"2026-01-01T00:00:00Z",
@@ -170,9 +169,9 @@ var odd = map[blocks.Resource][]string{
 	},
 }
 
-// TestKeptIsWhatDecodersRead: decoders make the same of what is kept of an object
-// as of the object, also where its values make no sense. A field that a decoder
-// reads and no field mask has fails here.
+// TestKeptIsWhatDecodersRead: a decoder decodes the saved form of an object to the same
+// record as the object, even if values are invalid. The test fails for a field that a
+// decoder reads but no mask keeps.
 func TestKeptIsWhatDecodersRead(t *testing.T) {
 	for _, k := range Kinds {
 		if len(odd[k.Resource]) == 0 {
@@ -207,8 +206,8 @@ func decoded(k *Kind, version string, text []byte) *Objects {
 	return p
 }
 
-// FuzzKept looks for an object of which what is kept is decoded in another way
-// than the whole, or, with names replaced, into something else than itself.
+// FuzzKept searches for objects whose saved form decodes to another record, or whose
+// anonymized form decodes less completely.
 func FuzzKept(f *testing.F) {
 	for i, k := range Kinds {
 		for _, text := range odd[k.Resource] {
@@ -218,15 +217,14 @@ func FuzzKept(f *testing.F) {
 	f.Fuzz(func(t *testing.T, i int, text []byte) {
 		k := Kinds[max(i, -i-1)%len(Kinds)]
 		if len(text) == 0 || text[0] != '{' || !utf8.Valid(text) || CheckSyntax(text, 1, 1) != nil {
-			return // such objects do not get here: an API server stores UTF-8 alone
+			return // API servers store only UTF-8
 		}
 		sameKept(t, k, text)
 		sameAnonymized(t, k, text)
 	})
 }
 
-// sameAnonymized checks that an object whose names were replaced is understood as
-// far as before.
+// sameAnonymized checks that an anonymized object decodes as completely as the original.
 func sameAnonymized(t *testing.T, k *Kind, text []byte) {
 	t.Helper()
 	n := NewAnonymizer()
@@ -257,7 +255,7 @@ func TestAnonymizedIsUnderstoodAsFar(t *testing.T) {
 	}
 }
 
-// TestKeptOfProtobuf: what is kept of protobuf is what is kept of JSON.
+// TestKeptOfProtobuf: the saved form is the same for protobuf and JSON.
 func TestKeptOfProtobuf(t *testing.T) {
 	yes := true
 	created, heartbeat := metaTime("2025-11-20T09:00:00Z"), metaTime("2025-11-20T10:00:00Z")
@@ -315,7 +313,7 @@ func TestKeptOfProtobuf(t *testing.T) {
 	}
 }
 
-// compact returns an object without what stands for nothing.
+// compact returns an object without empty values.
 func compact(t *testing.T, text string) any {
 	t.Helper()
 	var v any

@@ -12,17 +12,17 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// gadget is the record of a kind that this test makes up.
+// gadget is the record of a made-up kind.
 type gadget struct {
 	blocks.Meta
 	Size int
 	Node string
 }
 
-// TestAnyKindByItsDescription: a kind is read, kept, stored, ordered, merged and given
-// away by its description alone.
+// TestAnyKindByItsDescription: a description is all it takes to decode, save, store, sort,
+// merge and anonymize a kind.
 func TestAnyKindByItsDescription(t *testing.T) {
-	var place []gadget // stands for the field of a snapshot
+	var place []gadget // in place of a snapshot's field
 	k := describe(Kind{
 		Resource: "gadgets", Names: []string{"Gadget"},
 		keeps: calicoObject(classReservation, value("size", 0, classNumber), value("node", 0, classNode)),
@@ -79,8 +79,8 @@ func TestAnyKindByItsDescription(t *testing.T) {
 	diff(t, "replaced", []gadget{named("a", 1, ""), named("a", 1, "")}, place)
 }
 
-// TestListsOfKinds: [blocks.Resources] and [Kinds], one in the order in which kinds are
-// shown and the other in that in which they are read, name the same kinds.
+// TestListsOfKinds: [blocks.Resources] (in display order) and [Kinds] (in reading order)
+// list the same kinds.
 func TestListsOfKinds(t *testing.T) {
 	for _, k := range Kinds {
 		if !slices.Contains(blocks.Resources, k.Resource) {
@@ -97,17 +97,17 @@ func TestListsOfKinds(t *testing.T) {
 	}
 }
 
-// inParticular are the uses of a kind outside its file that mean that kind and no other.
+// inParticular lists deliberate uses of specific kinds outside their own files.
 var inParticular = map[string][]string{
-	"../cluster/discover.go":    {"Blocks"},                                                         // decides which API group is read
-	"../cluster/both_groups.go": {"Blocks", "ClusterInfos", "Migrations", "Nodes", "Pods", "Pools"}, // decides which of both, and whether data is elsewhere
+	"../cluster/discover.go":    {"Blocks"},                                                         // selects the API group
+	"../cluster/both_groups.go": {"Blocks", "ClusterInfos", "Migrations", "Nodes", "Pods", "Pools"}, // selects one of two API groups, and detects data elsewhere
 	"../cluster/agents.go":      {"Nodes"},
-	"../files/files_cut.go":     {"Namespaces"},     // the last kind of snapshots that had no counts
-	"../files/files_merge.go":   {"Blocks", "Pods"}, // decides which API group is read, and whether pods were left out
+	"../files/files_cut.go":     {"Namespaces"},     // the last kind in snapshots without counts
+	"../files/files_merge.go":   {"Blocks", "Pods"}, // selects the API group, and detects omitted pods
 }
 
-// TestAKindIsItsFile: whatever works on objects of any kind names none, so that a new
-// kind is its file, and its name in the list.
+// TestAKindIsItsFile: code that handles any kind names none, so that a new kind needs only
+// its own file and an entry in the list.
 func TestAKindIsItsFile(t *testing.T) {
 	var files []string
 	for _, dir := range []string{".", "../cluster", "../files"} {
@@ -117,7 +117,7 @@ func TestAKindIsItsFile(t *testing.T) {
 		}
 		files = append(files, found...)
 	}
-	used := map[string]map[string]bool{} // by the constant's name, the files
+	used := map[string]map[string]bool{} // files by the constant's name
 	resources, set := resourceNames(t), token.NewFileSet()
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
@@ -155,7 +155,7 @@ func TestAKindIsItsFile(t *testing.T) {
 	}
 }
 
-// resourceNames are the names of the constants of type Resource in package blocks.
+// resourceNames returns the names of the constants of type Resource in package blocks.
 func resourceNames(t *testing.T) (names []string) {
 	t.Helper()
 	files, err := filepath.Glob("../*.go")

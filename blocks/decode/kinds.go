@@ -13,90 +13,85 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode/protobuf"
 )
 
-// The two API groups that Calico's objects may live in, with their versions. The older is
-// that of the CRDs under libcalico-go/config/crd; Calico's code has no name for it.
+// The two API groups of Calico's objects, with their versions. Calico's code has no
+// constant for the older, which the CRDs under libcalico-go/config/crd use.
 const (
 	GroupCRD    = "crd.projectcalico.org/v1"
 	GroupNative = apiv3.GroupVersionCurrent
 )
 
-// Kinds are the kinds of an audit; those with the most objects first, so that
-// reading them begins first. Each is described in a file of its own.
+// Kinds lists the kinds of an audit. Kinds with the most objects come first, so that
+// reading them starts first.
 var Kinds = []*Kind{
 	pods, handles, ipamBlocks, affinities, nodes, pools, ipamConfigs, reservations, clusterInfos, controllersConfigs,
 	felixConfigs, bgpConfigs, bgpPeers, bgpFilters, namespaces, virtualMachines, virtualMachineInstances,
 	whereaboutsPools, whereaboutsReservations, nodeSlicePools, networkAttachments, migrations,
 }
 
-// OnDemand are kinds that are read only where they are asked for. That one of them is
-// missing, or may not be read, makes no reading incomplete.
+// OnDemand lists the kinds that are only read on request. A reading is complete without
+// them.
 var OnDemand = []*Kind{budgets}
 
-// A Kind describes a kind of object that an audit reads. What works on objects of
-// any kind works by this, and names none.
+// A Kind describes a kind of object that an audit reads. Code that handles any kind depends
+// only on this description.
 type Kind struct {
 	Resource blocks.Resource
-	// Names are the values of the field kind: one, or two where the API groups
-	// differ.
+	// Names are the values of the field kind: one, or two if the API groups differ.
 	Names []string
-	// nativePlural is what the newer API group serves it as, where that differs.
+	// nativePlural is the plural in the newer API group, if it differs.
 	nativePlural string
-	// Core kinds are Kubernetes' own, of the group that version names with its version;
-	// empty is "v1".
+	// Core kinds are Kubernetes' own. version is their API version; empty means "v1".
 	Core    bool
 	version string
-	// Foreign is the API group, with its version, of kinds that are neither
-	// Kubernetes' nor Calico's. They are optional.
+	// Foreign is the API group and version of kinds that belong neither to Kubernetes nor
+	// to Calico. They are optional.
 	Foreign string
-	// Named kinds are those of which only the metadata of objects is read.
+	// Named kinds are read by metadata only.
 	Named bool
-	// Beside is an API group, with its version, without which objects of
-	// the kind are not asked for; empty where that depends on nothing.
+	// Beside is an API group and version that must be served for the kind to be listed;
+	// empty for no such condition.
 	Beside string
-	// Namespaced kinds have objects of one name in several namespaces.
+	// Namespaced kinds may have objects of the same name in several namespaces.
 	Namespaced bool
-	// Optional kinds may be absent: an older Calico does not have them, or a
-	// cluster needs none.
+	// Optional kinds may be absent: older releases of Calico do not have them, or a cluster
+	// does not need them.
 	Optional bool
-	// ByNode kinds have objects that are bound to nodes, and are read again by node or label,
-	// too.
+	// ByNode kinds are bound to nodes, and can be read again by node or label.
 	ByNode bool
-	// Absent explains why files are incomplete that hold neither an object of the kind nor
-	// an empty List of it. It returns "" if no verdict on the snapshot needs the kind. If
-	// Absent is nil, the cluster is assumed to have no such object.
+	// Absent explains why files without objects of the kind (or an empty List) are
+	// incomplete. It returns "" if no verdict about the snapshot needs the kind. If Absent
+	// is nil, missing objects are assumed not to exist in the cluster.
 	Absent func(*blocks.Snapshot) string
-	// tolerates reports whether an object is taken into account though a field of it cannot be
-	// understood ([blocks.Gap.Tolerated]); nil if none is.
+	// tolerates reports whether an object is kept although the given field is unreadable
+	// ([blocks.Gap.Tolerated]); nil means never.
 	tolerates func(field string) bool
-	// keeps is what a saved snapshot keeps of an object, and how its names are
-	// replaced.
+	// keeps selects the saved fields of an object, and controls their anonymization.
 	keeps *fieldMask
-	// labelled is what is read of an object where labels are asked for that a saved
-	// snapshot does not keep.
+	// labelled replaces keeps for decoding with labels, which saved snapshots omit.
 	labelled *fieldMask
-	// Single kinds have one object that counts, which is called "default".
+	// Single kinds have one object that counts, named "default".
 	Single bool
 
-	// What follows is made by describe, of a descriptor.
+	// The following are set by describe, from a descriptor.
 
-	// JSON decodes the object at hand of a reader.
+	// JSON decodes the current object of a reader.
 	JSON func(*Decoder, *JSONReader)
-	// none returns a list of no objects, in which there is room for some.
+	// none returns an empty list of records.
 	none func() records
-	// store returns an empty store of its records.
+	// store returns an empty store for records.
 	store func() storedRecords
 }
 
-// always is [Kind.Absent] of a kind that every verdict needs.
+// always is [Kind.Absent] for a kind that every verdict needs.
 func always(reason string) func(*blocks.Snapshot) string {
 	return func(*blocks.Snapshot) string { return reason }
 }
 
-// protobuf reports whether the API server encodes the kind's objects, or what is read of
-// them, as protobuf.
+// protobuf reports whether the API server encodes the kind's objects, or the metadata read,
+// as protobuf.
 func (k *Kind) protobuf() bool { return k.Core && k.version == "" || k.Named }
 
-// Version is the API version of the kind's objects, where Calico's are in a group.
+// Version returns the API version of the kind. group is the API group of Calico's objects.
 func (k *Kind) Version(group string) string {
 	switch {
 	case k.Core:
@@ -107,11 +102,10 @@ func (k *Kind) Version(group string) string {
 	return group
 }
 
-// metadataOnly is how the API server is asked for nothing but the metadata of
-// objects.
+// metadataOnly is the media type parameter that requests only the metadata of objects.
 const metadataOnly = ";as=PartialObjectMetadata%s;g=meta.k8s.io;v=v1"
 
-// Accept is the media types of a list or, with an empty text, of a single object.
+// Accept returns the Accept header for a list ("List") or a single object ("").
 func (k *Kind) Accept(list string) string {
 	switch {
 	case k.Named:
@@ -123,7 +117,7 @@ func (k *Kind) Accept(list string) string {
 	return "application/json"
 }
 
-// Plural is what an API group serves the kind as.
+// Plural returns the plural of the kind in an API group.
 func (k *Kind) Plural(group string) string {
 	if group == GroupNative && k.nativePlural != "" {
 		return k.nativePlural
@@ -132,8 +126,8 @@ func (k *Kind) Plural(group string) string {
 	return plural
 }
 
-// Path is where an API server serves the kind's objects, those of a namespace or, for an
-// empty one, all, where Calico's are in a group.
+// Path returns the API server's path for the kind's objects in a namespace, or in all
+// namespaces if it is empty. group is the API group of Calico's objects.
 func (k *Kind) Path(group, namespace string) string {
 	path := "/apis/" + k.Version(group)
 	if k.Version(group) == "v1" {
@@ -145,8 +139,8 @@ func (k *Kind) Path(group, namespace string) string {
 	return path + "/" + k.Plural(group)
 }
 
-// RBAC is what a role names the kind by where Calico's objects are in a group: the resource,
-// and its API group.
+// RBAC returns the resource and API group of the kind in a role. group is the API group of
+// Calico's objects.
 func (k *Kind) RBAC(group string) (resource, apiGroup string) {
 	if of, _, named := strings.Cut(k.Version(group), "/"); named {
 		apiGroup = of
@@ -154,7 +148,7 @@ func (k *Kind) RBAC(group string) (resource, apiGroup string) {
 	return k.Plural(group), apiGroup
 }
 
-// Name returns what an API group calls objects of a kind.
+// Name returns the field kind of objects in an API group.
 func (k *Kind) Name(version string) string {
 	if version == GroupNative {
 		return k.Names[len(k.Names)-1]
@@ -162,7 +156,7 @@ func (k *Kind) Name(version string) string {
 	return k.Names[0]
 }
 
-// KindOf returns the kind of a resource, or nil.
+// KindOf returns the kind of a resource; nil if there is none.
 func KindOf(res blocks.Resource) *Kind {
 	for _, all := range [][]*Kind{Kinds, OnDemand} {
 		if i := slices.IndexFunc(all, func(k *Kind) bool { return k.Resource == res }); i >= 0 {

@@ -7,19 +7,19 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode/protobuf"
 )
 
-// metaHooks are called with labels, annotations and owner references, whose bytes are
-// only valid during the call. A nil hook means that no one wants them.
+// metaHooks receive labels, annotations and owner references. Their bytes are only valid
+// during the call. Hooks may be nil.
 type metaHooks struct {
 	label      func(key, value []byte)
 	annotation func(key, value []byte)
 	owner      func(ownerRef)
-	// wrote is called with each entry of managedFields.
+	// wrote receives each entry of managedFields.
 	wrote func(manager []byte, at blocks.Time)
-	// noWritten leaves managedFields alone, where no one asks for the last write.
+	// noWritten skips managedFields if no one needs the last write.
 	noWritten bool
 }
 
-// meta reads an object's metadata.
+// meta decodes an object's metadata.
 func (d *Decoder) meta(r *JSONReader, m *blocks.Meta, hooks metaHooks) {
 	var name, uid, version []byte
 	r.Object(func(key []byte) {
@@ -33,7 +33,7 @@ func (d *Decoder) meta(r *JSONReader, m *blocks.Meta, hooks metaHooks) {
 		case "creationTimestamp":
 			m.Created = d.seenTime(r)
 		case "deletionTimestamp":
-			m.Deleting = blocks.TimeOf(TimeValue(r)) // lies in the future
+			m.Deleting = blocks.TimeOf(TimeValue(r)) // not seenTime: it lies in the future
 		case "managedFields":
 			if hooks.noWritten && d.Newest == nil {
 				return
@@ -57,10 +57,11 @@ func (d *Decoder) meta(r *JSONReader, m *blocks.Meta, hooks metaHooks) {
 			}
 		}
 	})
-	m.Name, m.Pin = string(name), blocks.PinOf(uid, version) // not shared: different in every object
+	m.Name, m.Pin = string(name), blocks.PinOf(uid, version) // unique per object, so not shared
 }
 
-// written reads managedFields, which tell who wrote an object last and when.
+// written decodes managedFields, which record the writers of an object and their last
+// writes.
 func (d *Decoder) written(r *JSONReader, m *blocks.Meta, wrote func([]byte, blocks.Time)) {
 	r.Array(func(int) {
 		var manager []byte
@@ -80,8 +81,7 @@ func (d *Decoder) written(r *JSONReader, m *blocks.Meta, wrote func([]byte, bloc
 	})
 }
 
-// sawEntries records the times among a list of objects, each with times in the
-// given member, for the clock.
+// sawEntries records the times in the given member of each element of a list.
 func (d *Decoder) sawEntries(r *JSONReader, member string) {
 	r.Array(func(int) {
 		r.Object(func(key []byte) {
@@ -92,8 +92,8 @@ func (d *Decoder) sawEntries(r *JSONReader, member string) {
 	})
 }
 
-// conditions calls fn with each entry of status.conditions, whose bytes are only valid
-// during the call.
+// conditions calls fn for each entry of status.conditions. The bytes are only valid during
+// the call.
 func (d *Decoder) conditions(r *JSONReader, fn func(kind, status, reason []byte)) {
 	r.Array(func(int) {
 		var kind, status, reason []byte
@@ -115,14 +115,14 @@ func (d *Decoder) conditions(r *JSONReader, fn func(kind, status, reason []byte)
 	})
 }
 
-// quietly reads something of which what is wrong with it makes no gap.
+// quietly calls read and drops its faults.
 func quietly(r *JSONReader, read func()) {
 	before := len(r.Faults)
 	read()
 	r.Faults = r.Faults[:before]
 }
 
-// stringMap calls fn with each member of an object of strings.
+// stringMap calls fn for each member of an object of strings.
 func stringMap(r *JSONReader, fn func(key, value []byte)) {
 	if fn == nil {
 		return
@@ -134,7 +134,7 @@ func stringMap(r *JSONReader, fn func(key, value []byte)) {
 	})
 }
 
-// TimeValue reads a time in RFC 3339; zero, that is unknown, if it is none.
+// TimeValue decodes a time in RFC 3339; the zero time if it is invalid.
 func TimeValue(r *JSONReader) time.Time {
 	if r.at.mask != nil {
 		return protobuf.Time(r.at.field.Bytes)
@@ -150,5 +150,5 @@ func TimeValue(r *JSONReader) time.Time {
 	return t.UTC()
 }
 
-// seenTime is TimeValue of what an object carries.
+// seenTime decodes a time and records it with saw.
 func (d *Decoder) seenTime(r *JSONReader) blocks.Time { return d.saw(TimeValue(r)) }

@@ -2,18 +2,17 @@ package decode
 
 import "github.com/calico-audit/calico-audit/blocks/alias"
 
-// Anonymizer replaces the names in a snapshot that is to be given away, by the redaction
-// class that each field's mask gives its value. It is used in the two rounds of
-// [alias.Aliases].
+// Anonymizer anonymizes the names in a snapshot. The class in each field's mask determines
+// how. It works in the two rounds of [alias.Aliases].
 type Anonymizer struct {
 	*alias.Aliases
-	// networksOf are the names that keep networks of Whereabouts' apart.
+	// networksOf are the network names that separate Whereabouts' networks.
 	networksOf map[string]bool
-	// Claimant is the node of the affinity at hand, whose name begins with it.
+	// Claimant is the node of the current affinity, whose name starts with it.
 	Claimant string
 }
 
-// NewAnonymizer returns an Anonymizer in its first round, which collects.
+// NewAnonymizer returns an Anonymizer in its first, collecting round.
 func NewAnonymizer() *Anonymizer {
 	return &Anonymizer{Aliases: alias.New(), networksOf: map[string]bool{}}
 }

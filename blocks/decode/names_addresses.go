@@ -12,11 +12,11 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/alias"
 )
 
-// defaultAS is the AS number of a cluster that sets none (libcalico-go
-// clientv3/bgpconfig.go), which tells nothing about its owner.
+// defaultAS is Calico's default AS number (libcalico-go clientv3/bgpconfig.go). It reveals
+// nothing about the cluster's owner.
 const defaultAS = 64512
 
-// asNumber replaces an AS number; what is none becomes [bad].
+// asNumber anonymizes an AS number; an invalid one becomes [bad].
 func (n *Anonymizer) asNumber(s string) string {
 	as, err := numorstring.ASNumberFromString(s)
 	switch {
@@ -28,7 +28,7 @@ func (n *Anonymizer) asNumber(s string) string {
 	return n.Name(alias.AS, strconv.FormatUint(uint64(as), 10))
 }
 
-// nodeAddress replaces a node's address, which may have the length of its subnet.
+// nodeAddress anonymizes a node's address, with or without a subnet length.
 func (n *Anonymizer) nodeAddress(s string) string {
 	p, ok := parseNodeAddress(s)
 	if !ok {
@@ -41,7 +41,7 @@ func (n *Anonymizer) nodeAddress(s string) string {
 	return to.String()
 }
 
-// endpoint replaces a BGP peer's address, which may have a port.
+// endpoint anonymizes a BGP peer's address, with or without a port.
 func (n *Anonymizer) endpoint(s string) string {
 	if a, ok := blocks.ParseAddr(s); ok {
 		return n.Address(a, true).String()
@@ -52,7 +52,7 @@ func (n *Anonymizer) endpoint(s string) string {
 	return bad
 }
 
-// poolCIDR keeps the CIDR of a pool, and remembers it.
+// poolCIDR keeps the CIDR of a pool, and records it.
 func (n *Anonymizer) poolCIDR(s string) string {
 	if p, ok := blocks.ParseCIDR(s); ok {
 		n.Pool(p)
@@ -60,8 +60,8 @@ func (n *Anonymizer) poolCIDR(s string) string {
 	return n.addressList(s)
 }
 
-// addressList keeps the addresses and CIDRs in a text, with commas between, but for
-// addresses that are replaced elsewhere: a host-network pod has its node's.
+// addressList keeps the addresses and CIDRs of a comma-separated list, except addresses
+// that are anonymized elsewhere: a host-network pod has its node's address.
 func (n *Anonymizer) addressList(s string) string {
 	parts := strings.Split(s, ",")
 	for i, p := range parts {
@@ -81,8 +81,8 @@ func (n *Anonymizer) addressList(s string) string {
 	return strings.Join(parts, ",")
 }
 
-// networks keeps the addresses in a network status, as [Anonymizer.addressList] does, and
-// whether anything in it could not be parsed, and replaces the names of its networks.
+// networks keeps the addresses of a network status as [Anonymizer.addressList] does, and
+// anonymizes the names of networks. An unparseable part stays unparseable.
 func (n *Anonymizer) networks(s string) string {
 	all := []any{}
 	reason := networkStatuses([]byte(s), func(one networkStatus) {
@@ -100,6 +100,6 @@ func (n *Anonymizer) networks(s string) string {
 	if reason != "" {
 		all = append(all, map[string][]string{"ips": {bad}})
 	}
-	out, _ := json.Marshal(all) // texts always can be
+	out, _ := json.Marshal(all) // strings always marshal
 	return string(out)
 }

@@ -15,42 +15,41 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/alias"
 )
 
-// class is what a value means, which decides how it is anonymized.
+// class is the meaning of a value, which determines its anonymization.
 type class int
 
 const (
-	// classNone: left out.
+	// classNone: dropped.
 	classNone class = iota
-	// classNumber, classBool, classQuantity: what Kubernetes writes as a number or
-	// boolean, or as a text that stands for one. Kept.
+	// classNumber, classBool, classQuantity: numbers and booleans, or strings in their
+	// place. Kept.
 	classNumber
 	classBool
 	classQuantity
 	// classByOrdinal and classByCIDR: numbers by ordinal or CIDR. Kept.
 	classByOrdinal
 	classByCIDR
-	// classTime, classDuration, classVersion: kept if they are what they should be.
+	// classTime, classDuration, classVersion: kept if valid.
 	classTime
 	classDuration
 	classVersion
-	// classAddresses: kept but for those of nodes and peers. classPoolCIDR: kept, with
-	// what lies in it.
+	// classAddresses: kept, except addresses of nodes and peers. classPoolCIDR: kept, like
+	// the addresses in it.
 	classAddresses
 	classPoolCIDR
 	// classNodeAddress, classEndpoint, classAS: replaced.
 	classNodeAddress
 	classEndpoint
 	classAS
-	// classWord is one of a few words; others are replaced.
+	// classWord: kept if it is in a fixed list of words, else replaced.
 	classWord
-	// classStub is a value of which only the presence matters.
+	// classStub: only the presence of the value matters.
 	classStub
-	// classOwnerVersion is the API version of an owner of KubeVirt's.
+	// classOwnerVersion is the API version of a KubeVirt owner.
 	classOwnerVersion
-	// classDefault is the name of an object of which the one named "default"
-	// counts.
+	// classDefault is the name of an object that only counts if it is named "default".
 	classDefault
-	// classManager is who wrote an object, of whom only this program counts.
+	// classManager is a field manager, of interest only if it is this program.
 	classManager
 	// Names of one kind, which are replaced.
 	classNode
@@ -68,7 +67,7 @@ const (
 	classTaint
 	classUID
 	classGUID
-	// Texts with names in them.
+	// Strings that contain names.
 	classOwner
 	classHandle
 	classCIDRName
@@ -88,10 +87,10 @@ const (
 	classWorkloadSelector
 )
 
-// plain reports whether a number or boolean in place of a text is kept.
+// plain reports whether a number or boolean is kept.
 func (r class) plain() bool { return r >= classNumber && r <= classByCIDR }
 
-// categories are the roles of plain names.
+// categories are the alias kinds of plain names.
 var categories = map[class]alias.Kind{
 	classPod: somePod, classNamespace: someNamespace, classPool: somePool, classSandbox: someSandbox,
 	classReservation: "reservation", classPeer: "peer", classFilter: "filter", classService: "service", classVM: someVM,
@@ -99,7 +98,7 @@ var categories = map[class]alias.Kind{
 	classUID: alias.UID, classGUID: "cluster",
 }
 
-// replacements return what stands for a text of the other classes.
+// replacements anonymize strings of the other classes.
 var replacements = map[class]func(*Anonymizer, string) string{
 	classAddresses: (*Anonymizer).addressList, classPoolCIDR: (*Anonymizer).poolCIDR, classNodeAddress: (*Anonymizer).nodeAddress,
 	classEndpoint: (*Anonymizer).endpoint, classAS: (*Anonymizer).asNumber,
@@ -112,7 +111,7 @@ var replacements = map[class]func(*Anonymizer, string) string{
 
 const bad = alias.Bad
 
-// words are the words that tell nothing about a cluster's owner.
+// words reveal nothing about a cluster's owner.
 var words = []string{
 	"Pending", "Running", "Succeeded", "Failed", "Unknown", "Completed", "True", "False", "Ready", "MemoryPressure",
 	"DiskPressure", "PIDPressure", "NetworkUnavailable", "NoSchedule", "NoExecute", "PreferNoSchedule", "linux", "windows",
@@ -124,8 +123,7 @@ var words = []string{
 	blocks.TypeIPIP, blocks.TypeVXLAN, blocks.TypeVXLANv6, blocks.TypeWireguard, blocks.TypeWireguardV6,
 }
 
-// text returns what stands for a text in an anonymized snapshot; key is that of
-// the map it stands in.
+// text anonymizes a string. key is its key, if it is an entry of a map.
 func (n *Anonymizer) text(r class, key, s string) string {
 	if r == classLabel {
 		return n.LabelValue(key, s)
@@ -162,7 +160,7 @@ func kept(s string, ok bool) string {
 	return bad
 }
 
-// means reports whether a text is of the kind that its class says.
+// means reports whether a string is valid for its class.
 func (r class) means(s string) bool {
 	var err error
 	switch r {
@@ -187,7 +185,7 @@ func (r class) means(s string) bool {
 	return err == nil
 }
 
-// key returns what stands for the key of an entry of a map.
+// key anonymizes the key of a map's entry.
 func (n *Anonymizer) key(r class, s string) string {
 	switch r {
 	case classNone:
@@ -212,8 +210,7 @@ func (n *Anonymizer) word(s string) string {
 	return n.Name("word", s)
 }
 
-// loadBalancer is the owner of the blocks of LoadBalancer services, which is the
-// same in every cluster.
+// loadBalancer owns the blocks of LoadBalancer services, under this name in every cluster.
 const loadBalancer = "load-balancer"
 
 func (n *Anonymizer) node(s string) string {
@@ -230,7 +227,7 @@ func (n *Anonymizer) taint(s string) string {
 	return n.Name("taint", s)
 }
 
-// cidrName keeps a name that is made of a CIDR, as a block's is.
+// cidrName keeps a name made from a CIDR, like a block's.
 func (n *Anonymizer) cidrName(s string) string {
 	if blocks.PrefixOfName(s).IsValid() {
 		return s
@@ -238,7 +235,7 @@ func (n *Anonymizer) cidrName(s string) string {
 	return n.Name("block", s)
 }
 
-// owner replaces the name in a block's affinity.
+// owner anonymizes the name in a block's affinity.
 func (n *Anonymizer) owner(s string) string {
 	kind, name, found := strings.Cut(s, ":")
 	if !found {
@@ -247,8 +244,7 @@ func (n *Anonymizer) owner(s string) string {
 	return n.word(kind) + ":" + n.node(name)
 }
 
-// affinityName replaces the node in an affinity's name, which is made of node and
-// CIDR.
+// affinityName anonymizes the node in an affinity's name, which consists of node and CIDR.
 func (n *Anonymizer) affinityName(s string) string {
 	for _, node := range []string{n.Claimant, strings.ToLower(n.Claimant)} {
 		if cidr, ok := strings.CutPrefix(s, node+"-"); ok && node != "" && blocks.PrefixOfName(cidr).IsValid() {
@@ -258,7 +254,7 @@ func (n *Anonymizer) affinityName(s string) string {
 	return n.Name("affinity", s)
 }
 
-// poolList replaces the names in a JSON list of pools, and keeps CIDRs.
+// poolList anonymizes the names in a JSON list of pools, and keeps CIDRs.
 func (n *Anonymizer) poolList(s string) string {
 	var pools []string
 	if json.Unmarshal([]byte(s), &pools) != nil {
@@ -269,6 +265,6 @@ func (n *Anonymizer) poolList(s string) string {
 			pools[i] = n.Name(somePool, p)
 		}
 	}
-	out, _ := json.Marshal(pools) // texts always can be
+	out, _ := json.Marshal(pools) // strings always marshal
 	return string(out)
 }

@@ -6,10 +6,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// handle replaces the names in a handle's ID: those of the CNI network and the
-// sandbox for a pod's (cni-plugin/internal/pkg/utils, GetHandleID), of the CNI network
-// and the machine for a virtual machine's, the node's for a tunnel's, the hash of a
-// LoadBalancer service.
+// handle anonymizes the names in a handle's ID: the CNI network and the sandbox of a pod
+// (cni-plugin/internal/pkg/utils, GetHandleID), the CNI network and the name of a virtual
+// machine, the node of a tunnel, or the hash of a LoadBalancer service.
 func (n *Anonymizer) handle(s string) string {
 	if strings.EqualFold(s, blocks.WindowsReservedHandle) {
 		return s
@@ -29,8 +28,8 @@ func (n *Anonymizer) handle(s string) string {
 	return n.Name(someHandle, s)
 }
 
-// vmHandle replaces the names in the handle of a virtual machine, which stays one of
-// the same form: of a machine that is known, one that is hashed, or neither.
+// vmHandle anonymizes a virtual machine's handle and keeps its form: with a known machine,
+// with a hash, or with neither.
 func (n *Anonymizer) vmHandle(s, namespace, name string) string {
 	const marker = ".vmi."
 	network, rest, _ := strings.Cut(s, marker)
@@ -44,8 +43,7 @@ func (n *Anonymizer) vmHandle(s, namespace, name string) string {
 	return head + n.Name(someNamespace, namespace) + "." + n.Name(someVM, name)
 }
 
-// network replaces the name of a CNI network, but for the one that Calico's manifests
-// give it.
+// network anonymizes a CNI network, except the one in Calico's manifests.
 func (n *Anonymizer) network(s string) string {
 	if s == "k8s-pod-network" {
 		return s

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestTextsWithNames: names within texts are replaced, and what tells nothing
-// stays, so that it goes on meaning the same.
+// TestTextsWithNames: names within strings are replaced. The rest stays, so that the
+// strings keep their meaning.
 func TestTextsWithNames(t *testing.T) {
 	for _, c := range []struct {
 		class    class
@@ -65,9 +65,9 @@ func TestTextsWithNames(t *testing.T) {
 	}
 }
 
-// TestAddressesOfNodesAreReplaced: two addresses are in one subnet after as before,
-// whatever its length, and sort as before; those of a pool stay, and a pod with a
-// node's address goes on having it.
+// TestAddressesOfNodesAreReplaced: replaced addresses keep their order and their common
+// subnets of any length. Addresses of pools stay, and a pod with a node's address gets the
+// node's new address.
 func TestAddressesOfNodesAreReplaced(t *testing.T) {
 	const seed = 4711
 	random := rand.New(rand.NewPCG(seed, 2))
@@ -110,7 +110,7 @@ func TestAddressesOfNodesAreReplaced(t *testing.T) {
 	}
 }
 
-// TestOtherSpellingsOfAddresses: an address is replaced however it is written.
+// TestOtherSpellingsOfAddresses: an address is replaced in any spelling.
 func TestOtherSpellingsOfAddresses(t *testing.T) {
 	n := NewAnonymizer()
 	n.text(classNodeAddress, "", "fd00:7::a")

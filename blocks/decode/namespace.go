@@ -39,7 +39,7 @@ func (d *Decoder) namespace(r *JSONReader, ns *blocks.Namespace) bool {
 	return d.whole(r, &ns.Meta, anywhere)
 }
 
-// labels returns what adds a label to those of an object.
+// labels returns a function that adds a label to an object's labels.
 func (d *Decoder) labels(to *map[string]string) func(key, value []byte) {
 	return func(key, value []byte) {
 		if *to == nil {
@@ -49,8 +49,8 @@ func (d *Decoder) labels(to *map[string]string) func(key, value []byte) {
 	}
 }
 
-// poolNames reads the pools that a pod or namespace asks for: a JSON list of
-// names and CIDRs (cni-plugin pkg/k8s/k8s.go). An empty text asks for none.
+// poolNames decodes the pools that a pod or namespace requests: a JSON list of names and
+// CIDRs (cni-plugin pkg/k8s/k8s.go). An empty string requests none.
 func (d *Decoder) poolNames(r *JSONReader, value []byte) []string {
 	var names []string
 	if len(value) > 0 && json.Unmarshal(value, &names) != nil {

@@ -8,10 +8,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// The annotation in which Multus, or another plugin that calls several, tells a pod's
-// interfaces and their addresses, and its older name (Kubernetes Network Plumbing
-// Working Group, multi-network specification; k8snetworkplumbingwg
-// network-attachment-definition-client, NetworkStatus).
+// The annotation with a pod's interfaces and addresses that Multus and similar plugins
+// write, and its older name (Kubernetes Network Plumbing Working Group, multi-network
+// specification; k8snetworkplumbingwg network-attachment-definition-client, NetworkStatus).
 const (
 	annotationNetworks    = "k8s.v1.cni.cncf.io/network-status"
 	annotationNetworksOld = "k8s.v1.cni.cncf.io/networks-status"
@@ -19,16 +18,16 @@ const (
 
 // networkStatus is an entry of a network status.
 type networkStatus struct {
-	// Name is the attachment's, mostly with its namespace.
+	// Name is the attachment's name, usually with its namespace.
 	Name string `json:"name,omitempty"`
 	// Default is true for the cluster's own network.
 	Default bool         `json:"default,omitempty"`
 	IPs     []netip.Addr `json:"ips"`
 }
 
-// networkStatuses calls fn with each entry of a network status: a JSON list of networks,
-// each with a list "ips". The reason says what first could not be parsed; all that could
-// be is told of nevertheless. An empty annotation has no entries.
+// networkStatuses calls fn for each entry of a network status: a JSON list of networks,
+// each with a list "ips". An empty annotation has no entries. reason describes the first
+// part that cannot be parsed; fn still gets all other parts.
 func networkStatuses(status []byte, fn func(networkStatus)) (reason string) {
 	r := NewJSONReader(status)
 	if r.atEnd() {
@@ -37,7 +36,7 @@ func networkStatuses(status []byte, fn func(networkStatus)) (reason string) {
 	r.Array(func(int) {
 		var n networkStatus
 		r.Object(func(key []byte) {
-			switch strings.ToLower(string(key)) { // as Go's decoders take it
+			switch strings.ToLower(string(key)) { // case-insensitive, like Go's decoders
 			case "name":
 				quietly(r, func() { n.Name = r.String() })
 			case "default":
@@ -68,7 +67,7 @@ func networkStatuses(status []byte, fn func(networkStatus)) (reason string) {
 	return ""
 }
 
-// networkStatus reads the network status of a pod.
+// networkStatus decodes the network status of a pod.
 func (d *Decoder) networkStatus(r *JSONReader, p *blocks.Workload, status []byte) {
 	reason := networkStatuses(status, func(n networkStatus) {
 		for _, a := range n.IPs {

@@ -23,8 +23,8 @@ var nodeAddressAnnotations = []string{
 	"projectcalico.org/IPv4Address", "projectcalico.org/IPv6Address",
 }
 
-// tunnelAnnotations name a node's tunnel addresses, of both families, and the
-// type of their allocations. IPIP exists for IPv4 alone.
+// tunnelAnnotations maps the annotations with a node's tunnel addresses to allocation
+// types. IPIP exists only for IPv4.
 var tunnelAnnotations = map[string]string{
 	"projectcalico.org/IPv4IPIPTunnelAddr":         blocks.TypeIPIP,
 	"projectcalico.org/IPv4VXLANTunnelAddr":        blocks.TypeVXLAN,
@@ -64,10 +64,10 @@ func nodeAnnotationClasses() map[string]class {
 	return classes
 }
 
-// node reads a Kubernetes node. An annotation that makes no sense is left out,
-// as Calico does, but as a gap.
+// node decodes a Kubernetes node. Invalid annotations are ignored, as in Calico, but
+// recorded as gaps.
 func (d *Decoder) node(r *JSONReader, n *blocks.Node) bool {
-	var calico map[string]string // Calico's own labels
+	var calico map[string]string // labels of Calico's Node resource
 	label := d.labels(&n.Labels)
 	d.object(r, &n.Meta, metaHooks{
 		label: func(key, value []byte) {
@@ -114,7 +114,7 @@ func (d *Decoder) node(r *JSONReader, n *blocks.Node) bool {
 			n.Windows = n.Windows || system == "windows"
 		},
 	}))
-	// Calico merges its own labels with those of Kubernetes, which win
+	// Calico merges its own labels with those of Kubernetes, which take precedence
 	// (libcalico-go backend/k8s/resources/node.go, mergeCalicoAndK8sLabels).
 	for k, v := range calico {
 		if _, ok := n.Labels[k]; !ok {
@@ -161,8 +161,8 @@ func (d *Decoder) nodeAnnotation(r *JSONReader, n *blocks.Node, key, value []byt
 	}
 }
 
-// parseNodeAddress reads an address with the length of its subnet, whose host
-// bits are kept: they are the address.
+// parseNodeAddress parses an address with an optional subnet length, and keeps the host
+// bits.
 func parseNodeAddress(s string) (netip.Prefix, bool) {
 	if p, ok := blocks.ParseNetwork(s); ok {
 		return p, true
@@ -185,7 +185,7 @@ func (d *Decoder) taints(r *JSONReader, n *blocks.Node) {
 	})
 }
 
-// allocatablePods reads how many pods a node may have; 0 if it makes no sense.
+// allocatablePods decodes how many pods fit on a node; 0 if the value is invalid.
 func allocatablePods(r *JSONReader) int {
 	var quantity []byte
 	if c := r.Peek(); c >= '0' && c <= '9' {

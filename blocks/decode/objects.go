@@ -7,65 +7,65 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Objects are what decoders have made of objects of one kind: records, and gaps
-// where an object, or the kind, could not be understood.
+// Objects holds the decoded records of one kind, and gaps for undecodable objects or the
+// whole kind.
 type Objects struct {
 	Kind *Kind
 	records
 	Gaps []blocks.Gap
 }
 
-// Found reports whether there is any object, be it one that could not be understood.
+// Found reports whether there is any object, including undecodable ones.
 func (o *Objects) Found() bool { return o.Len() > 0 || len(o.Gaps) > 0 }
 
-// Join adds the records of more, which are of the same kind.
+// Join adds the records of more, which must be of the same kind.
 func (o *Objects) Join(more *Objects) { o.join(more.records) }
 
 // NewObjects returns an empty list for objects of a kind.
 func NewObjects(k *Kind) *Objects { return &Objects{Kind: k, records: k.none()} }
 
-// records are a list of records of one type.
+// records is a list of records of one type.
 type records interface {
 	Len() int
-	// At returns the name and the metadata of one.
+	// At returns the key and the metadata of a record.
 	At(i int) (blocks.Key, *blocks.Meta)
-	// Only leaves those that keep is true for, and truncate the first n.
+	// Only drops the records for which keep returns false; Truncate keeps the first n.
 	Only(keep func(i int) bool)
 	Truncate(n int)
-	// Grow makes room for n more.
+	// Grow reserves space for n more records.
 	Grow(n int)
-	// join adds those of a list of the same type.
+	// join appends a list of the same type.
 	join(records)
-	// Less and Swap are for sorting into the canonical order.
+	// Less and Swap implement sort.Interface for the canonical order.
 	Less(i, j int) bool
 	Swap(i, j int)
-	// Take makes the list that of a snapshot, and Fill makes it a snapshot's. Both
-	// share memory with it. The list of a single kind takes nothing.
+	// Take replaces the list by the records of a snapshot; Fill stores the list in a
+	// snapshot. Both share memory. Take does nothing for single kinds.
 	Take(*blocks.Snapshot)
 	Fill(*blocks.Snapshot)
 }
 
-// A descriptor describes the records of a kind: how an object is decoded, and where a
-// snapshot has them.
+// A descriptor describes the records of a kind: how to decode an object, and where a
+// snapshot holds the records.
 type descriptor[T any] struct {
-	// json makes an empty record that of an object; false if there is none.
+	// json decodes an object into an empty record, or returns false if it yields none.
 	json func(*Decoder, *JSONReader, *T) bool
-	// in is where a snapshot has the records of the kind, or shared, where it has those of
-	// a kind with very many objects; put sets the one of a single kind, and otherwise is
-	// that of a cluster that has no such object.
+	// Exactly one of in, shared and put is set. in returns the snapshot's records; shared
+	// does so for kinds with very many objects, which snapshots share. put stores the one
+	// record of a single kind, and otherwise is its value in a cluster without the object.
 	in        func(*blocks.Snapshot) *[]T
 	shared    func(*blocks.Snapshot) *[]*T
 	put       func(*blocks.Snapshot, T)
 	otherwise T
 }
 
-// record is what all types of records have.
+// record is the constraint of all record types.
 type record[T any] interface {
 	*T
 	blocks.Record
 }
 
-// describe returns a kind with the functions that know its type.
+// describe returns a kind, completed with the functions that depend on its record type.
 func describe[T any, P record[T]](k Kind, c descriptor[T]) *Kind {
 	k.Single = c.put != nil
 	k.none = func() records { return &list[T, P]{descriptor: &c} }
@@ -111,7 +111,7 @@ func (l *list[T, P]) Less(i, j int) bool { return blocks.Compare(P(l.all[i]), P(
 func (l *list[T, P]) Take(s *blocks.Snapshot) {
 	switch {
 	case l.shared != nil:
-		l.all = slices.Clip(*l.shared(s)) // what is joined to it is not the snapshot's
+		l.all = slices.Clip(*l.shared(s)) // so that appending does not write to the snapshot
 	case l.in != nil:
 		l.all = nil
 		for i := range *l.in(s) {
@@ -133,7 +133,7 @@ func (l *list[T, P]) Fill(s *blocks.Snapshot) {
 	}
 }
 
-// values returns the records in one piece.
+// values returns the records as one slice of values.
 func (l *list[T, P]) values() []T {
 	var out []T
 	for _, o := range l.all {
@@ -142,8 +142,8 @@ func (l *list[T, P]) values() []T {
 	return out
 }
 
-// NewSnapshot makes a snapshot of lists of different kinds, with Calico's defaults
-// for configuration that does not exist.
+// NewSnapshot returns a snapshot of lists of different kinds, with Calico's defaults for
+// missing configuration.
 func NewSnapshot(lists ...*Objects) *blocks.Snapshot {
 	s := &blocks.Snapshot{}
 	for _, k := range Kinds {
@@ -156,11 +156,11 @@ func NewSnapshot(lists ...*Objects) *blocks.Snapshot {
 	return s
 }
 
-// Without returns a snapshot like s without the objects and gaps of some resources, as one
-// that they are yet to be read into: s, which holds them, can be let go of meanwhile.
+// Without returns a copy of s without the objects and gaps of some resources. While these
+// are read again, the garbage collector can free the old ones together with s.
 func Without(s *blocks.Snapshot, rs []blocks.Resource) *blocks.Snapshot {
 	var none []*Objects
-	for _, k := range Kinds { // those on demand are not always read again
+	for _, k := range Kinds { // on-demand kinds are not always read again
 		if slices.Contains(rs, k.Resource) {
 			none = append(none, NewObjects(k))
 		}
@@ -168,8 +168,7 @@ func Without(s *blocks.Snapshot, rs []blocks.Resource) *blocks.Snapshot {
 	return Replaced(s, none)
 }
 
-// gaps returns the gaps as a snapshot has them: those of a kind that no report needs are
-// held.
+// gaps returns the gaps for a snapshot. Those of on-demand kinds are tolerated.
 func (o *Objects) gaps() []blocks.Gap {
 	if slices.Contains(OnDemand, o.Kind) {
 		for i := range o.Gaps {
@@ -179,9 +178,8 @@ func (o *Objects) gaps() []blocks.Gap {
 	return o.Gaps
 }
 
-// Replaced returns prev, which must be sorted, with the objects and gaps of the
-// lists' kinds in the place of what it holds of these. It shares with prev what is
-// taken over.
+// Replaced returns prev, which must be sorted, with the objects and gaps of the lists'
+// kinds replaced. It shares the rest with prev.
 func Replaced(prev *blocks.Snapshot, lists []*Objects) *blocks.Snapshot {
 	s := *prev
 	s.Gaps = nil

@@ -12,21 +12,21 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode/protobuf"
 )
 
-// ListMeta is what matters of a list's metadata.
+// ListMeta holds the relevant metadata of a list.
 type ListMeta struct {
 	Next      string // continue token of the next page
-	Revision  string // resource version of the list
-	Remaining int    // objects after this page; 0 when unknown
+	Revision  string // resourceVersion of the list
+	Remaining int    // objects after this page; 0 if unknown
 }
 
-// ErrPage means that an answer was no page of a list.
+// ErrPage means that a response was not a page of a list.
 var ErrPage = errors.New("the answer is not a list")
 
-// pageBuffer is how much of a page is read ahead. Most objects fit in.
+// pageBuffer is the size of the read buffer in bytes. Most objects fit.
 const pageBuffer = 64 << 10
 
-// Page reads the objects of a page of a list as it comes, and calls took with each, whose
-// text is valid during the call.
+// Page decodes the objects of a page of a list while it arrives. It calls took for each
+// object, whose text is only valid during the call.
 func (d *Decoder) Page(body io.Reader, took func(Object)) (ListMeta, error) {
 	one := func(o Object) error {
 		err := d.One(o)
@@ -44,7 +44,7 @@ func (d *Decoder) Page(body io.Reader, took func(Object)) (ListMeta, error) {
 	return m, err
 }
 
-// field reads a field of ListMeta in protobuf.
+// field decodes a field of ListMeta in protobuf.
 func (m *ListMeta) field(f protobuf.Field) {
 	switch int(f.Num) {
 	case 2:
@@ -83,10 +83,10 @@ func pageJSON(body io.Reader, one func(Object) error) (ListMeta, error) {
 	return m, nil
 }
 
-// One reads an object by itself.
+// One decodes a single object.
 func (d *Decoder) One(o Object) error {
 	k := d.Out.Kind
-	if d.reader == nil { // one serves all objects: a new one costs more than what it reads
+	if d.reader == nil { // reused, because a new reader costs more than reading an object
 		d.reader = NewJSONReader(nil)
 		d.reader.Share = d.str
 	}

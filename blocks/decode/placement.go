@@ -12,7 +12,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// nodeAffinity keeps the node affinity that a pod requires.
+// nodeAffinity keeps a pod's required node affinity.
 var nodeAffinity = object("affinity", 18, object("nodeAffinity", 1, object("requiredDuringSchedulingIgnoredDuringExecution", 1,
 	listOf("nodeSelectorTerms", 1, object("", 0,
 		listOf("matchExpressions", 1, requirement(classLabelValue)),
@@ -22,10 +22,10 @@ func requirement(values class) *fieldMask {
 	return object("", 0, value("key", 1, classLabelKey), value("operator", 2, classWord), listOf("values", 3, value("", 3, values)))
 }
 
-// tolerations keeps a pod's tolerations, but not for how long.
+// tolerations keeps a pod's tolerations, without their durations.
 var tolerations = listOf("tolerations", 22, object("", 0, value("key", 1, classTaint), value("operator", 2, classWord), value("value", 3, classLabelValue), value("effect", 4, classWord)))
 
-// Before each part of a placement stands what it is.
+// Markers before each part of a placement's text, by type.
 const (
 	aTerm        = "\x00t"
 	aRequirement = "\x00r"
@@ -35,18 +35,18 @@ const (
 	aToleration  = "\x00l"
 )
 
-// placement is where a pod may run, as text that differs where its fields do: most pods
-// have what another one has, of which more need not be made.
+// placement collects a pod's scheduling constraints as text that differs only if they do.
+// Most pods have the same constraints as another, so they share one [blocks.Placement].
 type placement struct {
-	// selector are the requirements of nodeSelector, terms the alternatives of the node
-	// affinity; required is true if there is one.
+	// selector holds the requirements of nodeSelector, and terms the alternatives of the
+	// node affinity; required reports whether there is a node affinity.
 	selector, terms []byte
 	required        bool
 	// tolerates are the tolerations that the model keeps.
 	tolerates []blocks.Toleration
 }
 
-// selects reads nodeSelector.
+// selects decodes nodeSelector.
 func (p *placement) selects(r *JSONReader) {
 	r.Object(func(key []byte) {
 		p.selector = append(appendPart(append(p.selector, aRequirement+aKey...), key), anOperator+"In"+aValue...)
@@ -59,9 +59,9 @@ func appendString(out []byte, r *JSONReader) []byte {
 	return appendPart(out, s)
 }
 
-// appendPart appends a text in which no part begins: anybody who may write pods can write
-// NUL into the values of a node affinity (until Kubernetes 1.32). What stands for it is in no
-// label either, so that the term makes no sense.
+// appendPart appends text without NUL, which starts a marker. Anyone who may write pods can
+// put NUL into the values of a node affinity (until Kubernetes 1.32). Its replacement is
+// invalid in labels, so the term becomes invalid.
 func appendPart(out, text []byte) []byte {
 	if bytes.IndexByte(text, 0) >= 0 {
 		text = bytes.ReplaceAll(text, []byte{0}, []byte("\uFFFD"))
@@ -69,7 +69,7 @@ func appendPart(out, text []byte) []byte {
 	return append(out, text...)
 }
 
-// affinity reads affinity.
+// affinity decodes the pod's affinity.
 func (p *placement) affinity(r *JSONReader) {
 	r.Fields(Members{"nodeAffinity": func() {
 		r.Fields(Members{"requiredDuringSchedulingIgnoredDuringExecution": func() {
@@ -83,7 +83,7 @@ func (p *placement) affinity(r *JSONReader) {
 	}})
 }
 
-// tolerations reads those tolerations that decide where the scheduler puts a pod.
+// tolerations decodes the tolerations that affect scheduling.
 func (p *placement) tolerations(r *JSONReader) {
 	r.Array(func(int) {
 		var t [4][]byte
@@ -92,19 +92,19 @@ func (p *placement) tolerations(r *JSONReader) {
 				t[i], _ = r.str()
 			}
 		})
-		if string(t[3]) != "NoExecute" || !bytes.HasPrefix(t[0], []byte(blocks.LifeCycleTaints)) { // as every pod has two of
+		if string(t[3]) != "NoExecute" || !bytes.HasPrefix(t[0], []byte(blocks.LifeCycleTaints)) { // every pod has two of these
 			p.tolerates = append(p.tolerates, blocks.Toleration{Key: string(t[0]), Operator: string(t[1]), Value: string(t[2]), Effect: string(t[3])})
 		}
 	})
 }
 
-// appendName appends the name of a node, of which matchFields is.
+// appendName appends the name of a node from matchFields.
 func appendName(out []byte, r *JSONReader) []byte {
 	s, _ := r.str()
 	return appendPart(out, []byte(blocks.PlacementName(string(s))))
 }
 
-// requirements reads those of a term, with their values as a function appends them.
+// requirements decodes the requirements of a term. value appends their values.
 func (p *placement) requirements(r *JSONReader, value func([]byte, *JSONReader) []byte) {
 	r.Array(func(int) {
 		p.terms = append(p.terms, aRequirement...)
@@ -121,8 +121,8 @@ func (p *placement) requirements(r *JSONReader, value func([]byte, *JSONReader) 
 	})
 }
 
-// placement returns where a pod may run, as what all pods share that may run there; nil
-// if nothing limits it.
+// placement returns the placement for p, shared by all pods with equal constraints; nil if
+// there are none.
 func (s *SharedStrings) placement(p *placement) *blocks.Placement {
 	if len(p.selector) == 0 && !p.required && len(p.tolerates) == 0 {
 		return nil
@@ -143,7 +143,7 @@ func (s *SharedStrings) placement(p *placement) *blocks.Placement {
 	out := &blocks.Placement{Tolerates: p.tolerates}
 	for _, term := range strings.Split(string(p.terms), aTerm)[1:] {
 		if p.required && term == "" {
-			continue // which selects nothing
+			continue // selects no nodes
 		}
 		if selects, ok := termSelector(string(p.selector) + term); ok {
 			out.Terms = append(out.Terms, selects)
@@ -159,7 +159,7 @@ var operators = map[string]selection.Operator{
 	"Gt": selection.GreaterThan, "Lt": selection.LessThan,
 }
 
-// termSelector returns the label selector of a term; false if it makes no sense.
+// termSelector returns the label selector of a term; false if the term is invalid.
 func termSelector(term string) (string, bool) {
 	all := labels.NewSelector()
 	for _, one := range strings.Split(term, aRequirement)[1:] {

@@ -11,14 +11,14 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// TestPlacement: where a pod may run is what the scheduler makes of its nodeSelector and
-// its required node affinity, by JSON and by protobuf alike.
+// TestPlacement: a pod's placement matches the nodes that the scheduler would choose by its
+// nodeSelector and required node affinity, decoded from JSON and from protobuf.
 func TestPlacement(t *testing.T) {
 	type term = corev1.NodeSelectorTerm
 	type req = corev1.NodeSelectorRequirement
 	nodes := []blocks.Node{{Meta: blocks.Meta{Name: "a1"}, Labels: map[string]string{"zone": "a", "cores": "8"}},
 		{Meta: blocks.Meta{Name: "a2"}, Labels: map[string]string{"zone": "a", "disk": "ssd", "cores": "16"}}, {Meta: blocks.Meta{Name: "b1"}, Labels: map[string]string{"zone": "b", "disk": "ssd"}}}
-	long := []string{strings.Repeat("c", 60) + ".example.com", strings.Repeat("c", 60) + ".example.org"} // longer than a label's value may be
+	long := []string{strings.Repeat("c", 60) + ".example.com", strings.Repeat("c", 60) + ".example.org"} // longer than a label value may be
 	for _, name := range long {
 		nodes = append(nodes, blocks.Node{Meta: blocks.Meta{Name: name}})
 	}
@@ -69,8 +69,9 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
-// TestTolerations: a pod's tolerations are kept if they may bring it to a node that others do
-// not come to, by JSON and by protobuf alike; those that every pod gets cost nothing.
+// TestTolerations: a toleration is kept if it admits the pod to nodes that other pods
+// cannot use, from JSON and from protobuf. The tolerations that every pod has take no
+// memory.
 func TestTolerations(t *testing.T) {
 	type toleration = corev1.Toleration
 	node := func(key, value, effect string) blocks.Node {

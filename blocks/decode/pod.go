@@ -22,8 +22,8 @@ const (
 	annotationNoIPAM      = "cni.projectcalico.org/ipAddrsNoIpam"
 )
 
-// Annotations by which a pod's author asks not to evict it, of the cluster autoscaler
-// (cluster-autoscaler/utils/drain, PodSafeToEvictKey) and of the descheduler.
+// Annotations that ask not to evict a pod, for the cluster autoscaler
+// (cluster-autoscaler/utils/drain, PodSafeToEvictKey) and the descheduler.
 const (
 	annotationSafeToEvict     = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 	annotationPreventEviction = "descheduler.alpha.kubernetes.io/prevent-eviction"
@@ -65,7 +65,7 @@ var podAnnotations = &fieldMask{key: "annotations", num: 12, schema: schemaMap, 
 	annotationAddresses: classStub, annotationNoIPAM: classStub, annotationSafeToEvict: classBool, annotationPreventEviction: classBool,
 }}
 
-// condition keeps what an entry of status.conditions says.
+// condition keeps type and status of an entry of status.conditions.
 var condition = object("", 0, value("type", 1, classWord), value("status", 2, classWord))
 
 // podAnnotation reports whether a pod's annotation is kept.
@@ -79,9 +79,9 @@ func podAnnotation(key string) bool {
 
 func annotationField(key string) string { return "metadata.annotations[" + key + "]" }
 
-// pod reads a pod.
+// pod decodes a pod.
 func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
-	var podIP []byte // status.podIP, which old clusters have alone
+	var podIP []byte // status.podIP; old clusters have no podIPs
 	var where placement
 	d.object(r, &p.Meta, metaHooks{
 		noWritten:  true,
@@ -95,7 +95,8 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 			}
 		},
 		owner: func(o ownerRef) {
-			// KubeVirt's label may be a shortened name: this one counts where there are both.
+			// KubeVirt may shorten the name in its label, so the owner reference takes
+			// precedence.
 			if o.is(kindVMI) && len(o.name) > 0 {
 				p.Extend().VM = d.str(o.name)
 			}
@@ -143,11 +144,11 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 	})
 	p.Namespace = d.inNamespace
 	if p.OfDaemonSet() || p.HostNetwork {
-		where.tolerates = nil // it starts on its node again, or needs no address: too many to keep for nothing
+		where.tolerates = nil // restarts on its node or needs no address; dropped to save memory
 	}
 	p.Labels, p.Placement = d.Strings.labels(p.Labels), d.Strings.placement(&where)
-	// status.podIP repeats the first of podIPs. A pod of Calico's may have it
-	// alone on a cluster older than dual-stack.
+	// status.podIP repeats the first of podIPs. Clusters older than dual-stack only have
+	// status.podIP.
 	if a, ok := blocks.ParseAddr(string(podIP)); ok && !slices.Contains(p.StatusIPs, a) {
 		p.StatusIPs = append(p.StatusIPs, a)
 	} else if !ok && len(podIP) > 0 {
@@ -201,8 +202,8 @@ func (d *Decoder) podAnnotation(r *JSONReader, p *blocks.Workload, key, value []
 	}
 }
 
-// annotationIPs adds the addresses of an annotation: "10.0.0.1/32", or several
-// with commas between. Both annotations name the first.
+// annotationIPs adds the addresses of an annotation: one such as "10.0.0.1/32", or several
+// separated by commas. podIP and podIPs both contain the first address.
 func annotationIPs(r *JSONReader, p *blocks.Workload, value []byte) {
 	for one := range bytes.SplitSeq(value, []byte(",")) {
 		if one = bytes.TrimSpace(one); len(one) == 0 {
@@ -212,7 +213,7 @@ func annotationIPs(r *JSONReader, p *blocks.Workload, value []byte) {
 	}
 }
 
-// addAddress adds an address to those that are not in a list yet.
+// addAddress adds an address to a list that does not have it yet.
 func addAddress(r *JSONReader, to *[]netip.Addr, text []byte) {
 	if a, ok := blocks.ParseAddr(string(text)); !ok {
 		r.Fault(NotA("address", text))
@@ -221,7 +222,7 @@ func addAddress(r *JSONReader, to *[]netip.Addr, text []byte) {
 	}
 }
 
-// podIPs reads status.podIPs.
+// podIPs decodes status.podIPs.
 func podIPs(r *JSONReader, p *blocks.Workload) {
 	r.Array(func(int) {
 		r.Object(func(key []byte) {
@@ -235,7 +236,7 @@ func podIPs(r *JSONReader, p *blocks.Workload) {
 	})
 }
 
-// podVolumes reads whether one of the pod's is a claim, and whether one is scratch space.
+// podVolumes records whether the pod has a volume claim or scratch space.
 func podVolumes(r *JSONReader, p *blocks.Workload) {
 	r.Array(func(int) {
 		r.Object(func(key []byte) {
@@ -249,8 +250,8 @@ func podVolumes(r *JSONReader, p *blocks.Workload) {
 	})
 }
 
-// mayNameAddress reports whether a field of a pod, one that cannot be parsed, may
-// name an address of it.
+// mayNameAddress reports whether an unparseable field of a pod may contain one of its
+// addresses.
 func mayNameAddress(field string) bool {
 	switch field {
 	case "status", "metadata.annotations":
@@ -259,12 +260,12 @@ func mayNameAddress(field string) bool {
 	return toleratedField(field) && field != annotationField(annotationPoolsV4) && field != annotationField(annotationPoolsV6)
 }
 
-// toleratedField reports whether a field of a pod that cannot be parsed makes no verdict
-// unsafe ([blocks.Gap.Tolerated]). For one that names addresses, [blocks.Extras.Unreadable]
-// stands in. A pod whose request for pools is not JSON gets no address from Calico at
-// all (cni-plugin pkg/k8s, CmdAddK8s), and keeps one that it has: no address depends
-// on what it asks for. All of these but the status are for the pod's author to write,
-// so that any of them could keep the audit of a whole cluster from being complete.
+// toleratedField reports whether verdicts stay safe although the given field of a pod
+// cannot be parsed ([blocks.Gap.Tolerated]). [blocks.Extras.Unreadable] accounts for fields
+// with addresses. If the requested pools are not JSON, Calico assigns no address at all
+// (cni-plugin pkg/k8s, CmdAddK8s) and a running pod keeps its own, so no address depends on
+// them. Except for the status, the pod's author writes all of these fields: each could
+// otherwise make the audit of a whole cluster incomplete.
 func toleratedField(field string) bool {
 	if strings.HasPrefix(field, "status.podIP") {
 		return true

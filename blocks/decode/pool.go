@@ -25,10 +25,9 @@ var pools = describe(Kind{
 	in:   func(s *blocks.Snapshot) *[]blocks.Pool { return &s.Pools },
 })
 
-// pool reads an IPPool, and fills in the defaults of libcalico-go
-// clientv3/ippool.go, convertIpPoolFromStorage. Pools as Calico v2 stored them,
-// with an "ipip" object in place of ipipMode, are converted as in
-// backend/k8s/resources/ippool.go, ConvertFromK8s.
+// pool decodes an IPPool and applies the defaults of libcalico-go clientv3/ippool.go,
+// convertIpPoolFromStorage. Pools stored by Calico v2 have an "ipip" object instead of
+// ipipMode; they are converted as in backend/k8s/resources/ippool.go, ConvertFromK8s.
 func (d *Decoder) pool(r *JSONReader, p *blocks.Pool) bool {
 	p.Automatic = true
 	var old blocks.Encap
@@ -58,7 +57,7 @@ func (d *Decoder) pool(r *JSONReader, p *blocks.Pool) bool {
 		"nodeSelector": &p.NodeSelector, "namespaceSelector": &p.NamespaceSelector,
 		"disabled": &p.Disabled, "disableBGPExport": &p.DisableBGPExport,
 	}), r.members(Members{"conditions": func() {
-		d.conditions(r, func(kind, status, reason []byte) { // Calico v3.32 and newer: the pool hands out nothing
+		d.conditions(r, func(kind, status, reason []byte) { // Calico v3.32 and newer assign no addresses from such a pool
 			if string(kind) == "Allocatable" && string(status) == "False" {
 				p.NotAllocatable = cmp.Or(string(reason), "Unknown")
 			}
@@ -99,8 +98,7 @@ func defaultBlockSize(cidr netip.Prefix) int {
 	return 122
 }
 
-// oldIPIP reads the encapsulation of a pool that Calico v2 stored; "" if the
-// value is null.
+// oldIPIP decodes the encapsulation of a pool stored by Calico v2; "" for null.
 func oldIPIP(r *JSONReader) blocks.Encap {
 	enabled, mode := false, ""
 	if !r.Fields(Members{"enabled": &enabled, "mode": &mode}) {

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// BenchmarkCoreTypes decodes the pods and nodes of a cluster of 5,000 nodes and
-// 150,000 pods, in pages of protobuf as the API server encodes them.
+// BenchmarkCoreTypes decodes the pods and nodes of a cluster of 5,000 nodes and 150,000
+// pods, in pages of protobuf as the API server encodes them.
 func BenchmarkCoreTypes(b *testing.B) {
 	podPages, nodePages := podPages(b), nodePages(b)
 	var times, heaps float64
@@ -58,7 +58,7 @@ func protoPage(b *testing.B, list interface{ Marshal() ([]byte, error) }) []byte
 	return append(append(head, byte(n)), raw...)
 }
 
-// managed is what a server keeps of those who write an object.
+// managed returns managedFields for some managers.
 func managed(managers ...string) (out []metav1.ManagedFieldsEntry) {
 	at := metav1.NewTime(time.Date(2025, 11, 20, 9, 0, 0, 0, time.UTC))
 	for _, m := range managers {

@@ -17,9 +17,9 @@ var reservations = describe(Kind{
 	in:   func(s *blocks.Snapshot) *[]blocks.Reservation { return &s.Reservations },
 })
 
-// reservation reads an IPReservation. A CIDR that is none is left out, as a gap
-// of its own. Calico takes single addresses, too, and passes over empty entries
-// (libcalico-go ipam/ipam.go, getReservedIPs).
+// reservation decodes an IPReservation. An invalid CIDR is omitted, with a gap of its own.
+// Calico also accepts single addresses, and skips empty entries (libcalico-go ipam/ipam.go,
+// getReservedIPs).
 func (d *Decoder) reservation(r *JSONReader, v *blocks.Reservation) bool {
 	d.object(r, &v.Meta, metaHooks{annotation: func(key, value []byte) {
 		if string(key) == blocks.OursAnnotation {

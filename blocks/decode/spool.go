@@ -1,11 +1,11 @@
 package decode
 
-// A Spool keeps the objects of one resource. Those of a page may yet be read again,
-// until they are committed. Only one goroutine uses it at a time.
+// A Spool keeps the objects of one resource. A page may be read again until it is
+// committed. A Spool is not safe for concurrent use.
 type Spool interface {
-	// Object keeps an object of an API version.
+	// Object adds an object of an API version.
 	Object(version string, o Object)
-	// Commit keeps the page at hand for good, Drop forgets it, Restart forgets all.
+	// Commit keeps the current page; Drop discards it. Restart discards everything.
 	Commit()
 	Drop()
 	Restart()

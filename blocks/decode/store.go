@@ -9,11 +9,11 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// ObjectStore holds the objects of one kind for a watch: as records in canonical
-// order, shared with the snapshots made of them and never changed in place, and
-// beside them the few that have changed since. Nothing is indexed: a thousand changes
-// cost one list of pointers when the next snapshot is made, and memory holds each record
-// once, of the kinds with the most objects whatever snapshots there are.
+// ObjectStore holds the objects of one kind for a watch: records in canonical order, and
+// the few changes since. Records are shared with snapshots and never changed in place.
+// There is no index: a thousand changes cost one list of pointers at the next snapshot. For
+// the kinds with the most objects, memory holds each record only once, regardless of the
+// snapshots.
 type ObjectStore struct {
 	storedRecords
 	kind *Kind
@@ -22,8 +22,9 @@ type ObjectStore struct {
 
 type storedRecords interface {
 	replaceAll(records)
-	// has reports whether the record of a key is like the last of some, written again or
-	// not; where there are none, whether it has none.
+	// has reports whether the last of the given records equals the stored one, apart from
+	// its version and last write. Without records, it reports whether the store lacks one,
+	// too.
 	has(blocks.Key, records) bool
 	put(blocks.Key, records)
 	Fill(*blocks.Snapshot)
@@ -35,7 +36,7 @@ func NewStore(k *Kind) *ObjectStore {
 	return &ObjectStore{storedRecords: k.store(), kind: k, gaps: map[blocks.Key][]blocks.Gap{}}
 }
 
-// Replace takes the objects of a list in the place of all others.
+// Replace replaces all objects.
 func (s *ObjectStore) Replace(all *Objects) {
 	s.replaceAll(all.records)
 	s.gaps = map[blocks.Key][]blocks.Gap{}
@@ -45,12 +46,12 @@ func (s *ObjectStore) Replace(all *Objects) {
 	}
 }
 
-// Put stores what an object has become, the one that now holds, or none, and reports
-// whether that is a change. An object of Calico's that was written again is another, for
-// repairs and second looks go by its resourceVersion and last write. Of pods, nodes and
-// others most writes are of what no record holds, such as a heartbeat: the old record
-// stays then, with the resourceVersion and last write that it had. An exporter goes by
-// neither, and what evicts or cordons reads the object again first.
+// Put stores the new state of an object, the last record of now, or deletes it if now is
+// empty. It reports whether that is a change. Every write of a Calico object is a change,
+// because repairs and confirmations compare its resourceVersion and last write. Most writes
+// of pods, nodes and other kinds, such as heartbeats, do not alter the record. Put then
+// keeps the old record with its resourceVersion and last write: an exporter uses neither,
+// and evictions and cordons read the object again first.
 func (s *ObjectStore) Put(key blocks.Key, now *Objects) bool {
 	if (s.kind.Core || s.kind.Named) && slices.Equal(s.gaps[key], now.Gaps) && s.has(key, now.records) {
 		return false
@@ -62,7 +63,7 @@ func (s *ObjectStore) Put(key blocks.Key, now *Objects) bool {
 	return true
 }
 
-// Fill hands out all records and gaps.
+// Fill adds all records and gaps to a snapshot.
 func (s *ObjectStore) Fill(to *blocks.Snapshot) {
 	s.storedRecords.Fill(to)
 	for _, gaps := range s.gaps {
@@ -70,11 +71,11 @@ func (s *ObjectStore) Fill(to *blocks.Snapshot) {
 	}
 }
 
-// keyOf returns which object a gap is about.
+// keyOf returns the key of the object that a gap concerns.
 func (s *ObjectStore) keyOf(g blocks.Gap) blocks.Key {
 	switch {
 	case g.Name == "":
-		return blocks.Key{Name: DefaultName} // the one of its kind that counts
+		return blocks.Key{Name: DefaultName} // the only object that counts
 	case s.kind.Namespaced:
 		namespace, name, _ := strings.Cut(g.Name, "/")
 		return blocks.Key{Namespace: namespace, Name: name}
@@ -84,10 +85,10 @@ func (s *ObjectStore) keyOf(g blocks.Gap) blocks.Key {
 
 type store[T any, P record[T]] struct {
 	base list[T, P]
-	// values are the records in one piece, for a kind of which a snapshot has them so; nil
-	// before the first is made of them.
+	// values holds the records as one slice, for kinds that snapshots hold this way; nil
+	// until the first snapshot.
 	values  []T
-	changed map[blocks.Key]*T // nil: gone
+	changed map[blocks.Key]*T // nil: deleted
 }
 
 func (c *store[T, P]) replaceAll(with records) {
@@ -95,7 +96,7 @@ func (c *store[T, P]) replaceAll(with records) {
 	c.base.all, c.values, c.changed = with.(*list[T, P]).all, nil, nil
 }
 
-// has is for records that are in order of their keys.
+// has requires records in key order.
 func (c *store[T, P]) has(key blocks.Key, now records) bool {
 	old, changed := c.changed[key]
 	if at, found := c.find(key); !changed && found {
@@ -114,7 +115,7 @@ func (c *store[T, P]) has(key blocks.Key, now records) bool {
 	return reflect.DeepEqual(old, &again)
 }
 
-// last returns the last of some records; nil if there are none.
+// last returns the last record; nil if there are none.
 func last[T any, P record[T]](of records) *T {
 	all := of.(*list[T, P]).all
 	if len(all) == 0 {
@@ -142,7 +143,7 @@ func (c *store[T, P]) Fill(s *blocks.Snapshot) {
 	if c.values == nil {
 		c.values = c.base.values()
 		for i := range c.values {
-			c.base.all[i] = &c.values[i] // so that each is held once
+			c.base.all[i] = &c.values[i] // so that each exists once
 		}
 	}
 	*c.base.in(s) = c.values
@@ -150,8 +151,8 @@ func (c *store[T, P]) Fill(s *blocks.Snapshot) {
 
 func (c *store[T, P]) Len() int { return len(c.base.all) + len(c.changed) }
 
-// merge makes a new list of the old records and the changes: runs of what did not change are
-// taken over as they are.
+// merge builds a new list from the old records and the changes. It copies unchanged runs as
+// a whole.
 func (c *store[T, P]) merge() {
 	if len(c.changed) == 0 {
 		return
@@ -167,7 +168,7 @@ func (c *store[T, P]) merge() {
 	slices.SortFunc(fresh, func(a, b *T) int { return blocks.Compare(P(a), P(b)) })
 	all := make([]*T, 0, len(old)-len(deleted)+len(fresh))
 	done := 0
-	takeTo := func(end int) { // leaving out what has gone
+	takeTo := func(end int) { // without deleted records
 		for ; len(deleted) > 0 && deleted[0] < end; deleted = deleted[1:] {
 			all, done = append(all, old[done:deleted[0]]...), deleted[0]+1
 		}
@@ -181,7 +182,7 @@ func (c *store[T, P]) merge() {
 	c.base.all, c.values, c.changed = all, nil, nil
 }
 
-// places returns where the old records of what has changed are, in order.
+// places returns the sorted positions of the old records that have changed.
 func (c *store[T, P]) places() (out []int) {
 	if blocks.OrderedByKey(P(new(T))) {
 		for key := range c.changed {
@@ -200,7 +201,7 @@ func (c *store[T, P]) places() (out []int) {
 	return out
 }
 
-// find is for records that are in order of their keys.
+// find requires records in key order.
 func (c *store[T, P]) find(key blocks.Key) (at int, found bool) {
 	return slices.BinarySearchFunc(c.base.all, key, func(o *T, key blocks.Key) int { return P(o).Key().Compare(key) })
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Changes in whatever order give the same records, in the same order, as the objects
-// that are left would give in one piece; and records handed out do not change.
+// Changes in any order lead to the same sorted records as a fresh list of the remaining
+// objects, and records in earlier snapshots do not change.
 func TestRecordsFollowChanges(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: takes long")
@@ -77,8 +77,7 @@ func valuesOf(records []*blocks.Workload) (out []blocks.Workload) {
 	return out
 }
 
-// After few changes of many pods little memory is new: a list of pointers, and not one of
-// the records.
+// A few changes of many pods allocate only a list of pointers, not new records.
 func TestFewChangesCostLittle(t *testing.T) {
 	const pods, turns = 20_000, 20
 	named := func(i, turn int) blocks.Workload {
@@ -110,7 +109,7 @@ func TestFewChangesCostLittle(t *testing.T) {
 	}
 }
 
-// The same of records whose order is not that of their names.
+// The same for records that are not in key order.
 func TestPlacedRecordsFollowChanges(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	store := NewStore(ipamBlocks)
@@ -134,8 +133,9 @@ func TestPlacedRecordsFollowChanges(t *testing.T) {
 	}
 }
 
-// A pod's or node's write that no record holds is no change: what was handed out stays
-// the very same. Every other is, and so is each of an object of Calico's.
+// Writes of pods and nodes that leave the record as it was do not count as changes:
+// snapshots share the same record. All other writes are changes, including every write of a
+// Calico object.
 func TestWritesWithoutChange(t *testing.T) {
 	const pod = `{"metadata": {"namespace": "shop", "name": "b", "uid": "u", "resourceVersion": "VERSION", "annotations": {"note": "VERSION", "cni.projectcalico.org/podIPs": "PODIPS"},
 		"ownerReferences": [{"kind": "ReplicaSet", "name": "r", "uid": "o", "controller": true}]}, "spec": {"nodeName": "n1"},
@@ -147,7 +147,7 @@ func TestWritesWithoutChange(t *testing.T) {
 		what   string
 		kind   *Kind
 		object string
-		change []string // as strings.NewReplacer takes it
+		change []string // arguments of strings.NewReplacer
 		want   bool
 	}{
 		{"a pod's foreign annotation", pods, pod, nil, false},
@@ -192,7 +192,7 @@ func TestWritesWithoutChange(t *testing.T) {
 	}
 }
 
-// Every kind has a store that keeps what its decoder makes.
+// Every kind has a store that keeps its decoded records.
 func TestEveryKindHasRecords(t *testing.T) {
 	for _, k := range Kinds {
 		p := NewObjects(k)

@@ -6,8 +6,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// What tells that something belongs to a virtual machine of KubeVirt's
-// (kubevirt.io/api core/v1).
+// How objects refer to KubeVirt's virtual machines (kubevirt.io/api core/v1).
 const (
 	groupVM   = "kubevirt.io"
 	versionVM = groupVM + "/v1"
@@ -36,14 +35,14 @@ type ownerRef struct {
 	controller               bool
 }
 
-// is reports whether the owner is of a kind of KubeVirt's.
+// is reports whether the owner is of the given KubeVirt kind.
 func (o ownerRef) is(kind string) bool {
 	group, _, _ := strings.Cut(string(o.version), "/")
 	return group == groupVM && string(o.kind) == kind
 }
 
-// readOwners calls fn with each owner reference. One that makes no sense names no
-// owner, which is no fault: what may not be owned is protected more, not less.
+// readOwners calls fn for each owner reference. Invalid references are ignored: an object
+// without an owner gets more protection, not less.
 func readOwners(r *JSONReader, fn func(ownerRef)) {
 	quietly(r, func() {
 		r.Array(func(int) {
@@ -67,8 +66,8 @@ func readOwners(r *JSONReader, fn func(ownerRef)) {
 	})
 }
 
-// virtualMachine reads the metadata of a VirtualMachine or VirtualMachineInstance, of
-// whole objects or of those of kind PartialObjectMetadata.
+// virtualMachine decodes the metadata of a VirtualMachine or VirtualMachineInstance, from
+// whole objects or PartialObjectMetadata.
 func (d *Decoder) virtualMachine(r *JSONReader, v *blocks.VirtualMachine) bool {
 	d.object(r, &v.Meta, metaHooks{noWritten: true, owner: func(o ownerRef) {
 		v.OfVM = v.OfVM || d.Out.Kind.Resource == blocks.VMInstances && o.is(kindVM)

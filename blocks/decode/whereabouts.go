@@ -41,7 +41,7 @@ var nodeSlicePools = describe(Kind{
 	in:   func(s *blocks.Snapshot) *[]blocks.NodeSlicePool { return &s.NodeSlicePools },
 })
 
-// besideWhereabouts is [Kind.Absent] of a kind that the verdicts on Whereabouts' objects need.
+// besideWhereabouts is [Kind.Absent] for kinds that verdicts about Whereabouts need.
 func besideWhereabouts(reason string) func(*blocks.Snapshot) string {
 	return func(s *blocks.Snapshot) string {
 		if len(s.WhereaboutsPools)+len(s.WhereaboutsReservations)+len(s.NodeSlicePools) == 0 {
@@ -51,17 +51,17 @@ func besideWhereabouts(reason string) func(*blocks.Snapshot) string {
 	}
 }
 
-// whereaboutsObject is the field mask of an object of Whereabouts' with what decoders
-// read of its spec.
+// whereaboutsObject returns the mask of a Whereabouts object. spec lists the fields that
+// the decoder reads.
 func whereaboutsObject(name class, spec ...*fieldMask) *fieldMask {
 	s := object("spec", 0, spec...)
 	s.whole = true
 	return object("", 0, metaMask(name, true), s)
 }
 
-// whereaboutsPool reads an IPPool of Whereabouts. An allocation that makes no sense is left
-// out, as a gap of its own; Whereabouts leaves it out, too, so that its address may be
-// assigned again (pkg/storage/kubernetes/ipam.go, toIPReservationList).
+// whereaboutsPool decodes an IPPool of Whereabouts. An invalid allocation is omitted, with
+// a gap of its own. Whereabouts omits it, too, and may assign its address again
+// (pkg/storage/kubernetes/ipam.go, toIPReservationList).
 func (d *Decoder) whereaboutsPool(r *JSONReader, p *blocks.WhereaboutsPool) bool {
 	type entry struct {
 		blocks.WhereaboutsOwner
@@ -111,8 +111,8 @@ func (d *Decoder) whereaboutsPool(r *JSONReader, p *blocks.WhereaboutsPool) bool
 	return d.whole(r, &p.Meta, "spec.allocations")
 }
 
-// atOffset returns the address that lies an offset, a decimal number of up to 63 bits,
-// behind another (pkg/iphelpers, IPAddOffset). It is false if there is none.
+// atOffset returns the address at an offset from first; the offset is a decimal number of
+// up to 63 bits (pkg/iphelpers, IPAddOffset). It returns false beyond the address space.
 func atOffset(first netip.Addr, offset string) (netip.Addr, bool) {
 	n, err := strconv.ParseInt(offset, 10, 64)
 	if err != nil || n < 0 || !first.IsValid() {
@@ -126,8 +126,8 @@ func atOffset(first netip.Addr, offset string) (netip.Addr, bool) {
 	return netip.AddrFromSlice(sum.FillBytes(make([]byte, first.BitLen()/8)))
 }
 
-// whereaboutsOwner reads a member of what Whereabouts records of an owner, whose sandbox
-// the member of the given name has.
+// whereaboutsOwner decodes a member of a Whereabouts owner. sandbox is the name of the
+// member with the sandbox ID.
 func (d *Decoder) whereaboutsOwner(r *JSONReader, key []byte, sandbox string, o *blocks.WhereaboutsOwner) {
 	switch string(key) {
 	case sandbox:
@@ -144,14 +144,14 @@ func (d *Decoder) whereaboutsOwner(r *JSONReader, key []byte, sandbox string, o 
 	}
 }
 
-// whereaboutsReservation reads an OverlappingRangeIPReservation.
+// whereaboutsReservation decodes an OverlappingRangeIPReservation.
 func (d *Decoder) whereaboutsReservation(r *JSONReader, v *blocks.WhereaboutsReservation) bool {
 	d.object(r, &v.Meta, metaHooks{}, func(key []byte) { d.whereaboutsOwner(r, key, "containerid", &v.WhereaboutsOwner) }, nil)
 	v.Namespace = d.inNamespace
 	return d.whole(r, &v.Meta, "")
 }
 
-// nodeSlicePool reads a NodeSlicePool.
+// nodeSlicePool decodes a NodeSlicePool.
 func (d *Decoder) nodeSlicePool(r *JSONReader, p *blocks.NodeSlicePool) bool {
 	d.object(r, &p.Meta, metaHooks{}, nil, r.members(Members{"allocations": func() {
 		r.Array(func(int) {

@@ -103,7 +103,7 @@ func TestNetworkAttachments(t *testing.T) {
 			t.Errorf("%s: %+v, gaps %v", other, n, gaps)
 		}
 	}
-	// Anybody who may write attachments can make these: they leave a report complete.
+	// Anyone who may write attachments can cause these gaps, so the report stays complete.
 	for _, broken := range []string{`{"ipam":{"type":"whereabouts","range":5}}`, `{whereabouts`, `{"ipam":{"type":"whereabouts","range":"10.9.0.0/99"}}`} {
 		if n, gaps := of(broken); n.Name != "" || len(gaps) != 1 || gaps[0].Field != "spec.config" || !gaps[0].Tolerated {
 			t.Errorf("%s: %+v, gaps %v", broken, n, gaps)
@@ -111,9 +111,9 @@ func TestNetworkAttachments(t *testing.T) {
 	}
 }
 
-// Names of networks and nodes in the names of pools and reservations are replaced, also
-// where a name's hexadecimal digits make the whole an address, and what is no address in
-// an attachment goes.
+// Networks and nodes are anonymized in the names of pools and reservations, even if
+// trailing hexadecimal digits make the whole name an address. Invalid addresses in
+// attachments are dropped.
 func TestWhereaboutsAnonymized(t *testing.T) {
 	n := NewAnonymizer()
 	say := func() (out []string) {

@@ -10,22 +10,22 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode/protobuf"
 )
 
-// A wire is a value in a message of protobuf, by which a reader reads that as the API
-// server's JSON would have it, less what the kind's field mask does not keep and what is
-// empty.
+// A wire is a value in a protobuf message. Through it, a JSONReader reads the message as
+// the API server's JSON, without empty values and without fields that the kind's mask
+// drops.
 type wire struct {
-	// mask is that of the value; nil where the reader reads JSON.
+	// mask is the value's mask; nil if the reader reads JSON.
 	mask  *fieldMask
-	field protobuf.Field // of a list or map its first entry
-	after []byte         // the message after it, where more entries may follow
+	field protobuf.Field // the first entry of a list or map
+	after []byte         // the message after field, which may hold more entries
 }
 
-// readWire makes the reader one of a message of protobuf.
+// readWire makes the reader read a protobuf message.
 func (r *JSONReader) readWire(message []byte, mask *fieldMask) {
 	*r = JSONReader{Text: message, in: r.in, Share: r.Share, at: wire{mask: mask, field: protobuf.Field{Bytes: message}}, path: r.path[:0], Faults: r.Faults[:0]}
 }
 
-// fields are those of a message, each with the message after it.
+// fields yields the fields of a message, each with the message after it.
 func (r *JSONReader) fields(message []byte) iter.Seq2[protobuf.Field, []byte] {
 	return func(yield func(protobuf.Field, []byte) bool) {
 		for len(message) > 0 && r.err == nil {
@@ -37,7 +37,7 @@ func (r *JSONReader) fields(message []byte) iter.Seq2[protobuf.Field, []byte] {
 	}
 }
 
-// wireObject is Object.
+// wireObject implements Object.
 func (r *JSONReader) wireObject(at wire, fn func(key []byte)) bool {
 	if at.mask.schema != schemaObject {
 		return r.wireMap(at, fn)
@@ -48,7 +48,7 @@ func (r *JSONReader) wireObject(at wire, fn func(key []byte)) bool {
 		if f.Num <= maxField {
 			p = at.mask.numbered[f.Num]
 		}
-		again := f.Num == last // an entry of the list or map that was read
+		again := f.Num == last // another entry of a list or map, which was read already
 		last = f.Num
 		switch {
 		case p == nil, again && p.schema.repeated(), len(f.Bytes) == 0 && (p.schema == schemaText || p.schema == schemaTime):
@@ -73,7 +73,7 @@ func (r *JSONReader) wireMap(at wire, fn func(key []byte)) bool {
 				key = f.Bytes
 			case 2:
 				value.field = f
-			default: // a map's entry has no others
+			default: // not part of a map's entry
 			}
 		}
 		if at.mask.schema == schemaQuantities {
@@ -88,7 +88,7 @@ func (r *JSONReader) wireMap(at wire, fn func(key []byte)) bool {
 	return r.err == nil
 }
 
-// wireArray is Array.
+// wireArray implements Array.
 func (r *JSONReader) wireArray(at wire, fn func(i int)) {
 	i := 0
 	for entry := range r.entries(at) {
@@ -112,7 +112,7 @@ func (r *JSONReader) enterWire(at wire, in step) {
 
 func (r *JSONReader) leaveWire() { r.path = r.path[:len(r.path)-1] }
 
-// entries are those of a list or map, which follow one another.
+// entries yields the entries of a list or map, which follow one another.
 func (r *JSONReader) entries(at wire) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		if !yield(at.field.Bytes) {
@@ -126,7 +126,7 @@ func (r *JSONReader) entries(at wire) iter.Seq[[]byte] {
 	}
 }
 
-// firstText returns the text that is a message's first field, such as a kind.
+// firstText returns a message's first field, a string such as a kind.
 func (r *JSONReader) firstText(message []byte) []byte {
 	for f := range r.fields(message) {
 		if f.Num == 1 {
@@ -136,7 +136,7 @@ func (r *JSONReader) firstText(message []byte) []byte {
 	return nil
 }
 
-// kind is Peek.
+// kind implements Peek.
 func (at *wire) kind() byte {
 	switch at.mask.schema {
 	case schemaObject, schemaMap, schemaQuantities:
@@ -153,7 +153,7 @@ func (at *wire) kind() byte {
 	}
 }
 
-// scalar returns the value, which is no object or list, as JSON.
+// scalar returns a value other than an object or list as JSON.
 func (at *wire) scalar() []byte {
 	switch at.mask.schema {
 	case schemaBool:
@@ -165,5 +165,5 @@ func (at *wire) scalar() []byte {
 	}
 }
 
-// textMask is that of the values of a map.
+// textMask is the mask of a map's values.
 var textMask = &fieldMask{schema: schemaText}

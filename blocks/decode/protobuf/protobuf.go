@@ -1,10 +1,12 @@
-// Package protobuf takes apart what the API server sends as protobuf, which it does of
-// pods, nodes and namespaces, and which is a third of the size of JSON. Only a few of a
-// pod's fields matter here, so that bytes are walked for what a kind's field mask keeps,
-// which decoders read as they read JSON. For 150,000 pods and 5,000 nodes that takes 0.7 s
-// and 125 MiB at the peak; 4.1 s and 210 MiB with k8s.io/api's types (BenchmarkCoreTypes,
-// which has them in commit 62013e7). Field numbers are those of the generated.proto files of
-// k8s.io/api/core/v1 and k8s.io/apimachinery; they never change.
+// Package protobuf parses the API server's protobuf encoding of pods, nodes and namespaces.
+// It is a third of the size of JSON.
+//
+// Only a few fields of a pod matter, so the parser walks the bytes and keeps only the
+// fields of a kind's mask; decoders then read those as JSON. For 150,000 pods and 5,000
+// nodes it takes 0.7 s and a peak of 125 MiB; k8s.io/api's types take 4.1 s and 210 MiB
+// (BenchmarkCoreTypes, in commit 62013e7 also with these types). Field numbers are those of
+// the generated.proto files of k8s.io/api/core/v1 and k8s.io/apimachinery; they never
+// change.
 package protobuf
 
 import (
@@ -23,21 +25,20 @@ import (
 // MediaType is the media type of Kubernetes' protobuf encoding.
 const MediaType = "application/vnd.kubernetes.protobuf"
 
-// magic opens a Kubernetes protobuf message.
+// magic starts a Kubernetes protobuf message.
 var magic = []byte("k8s\x00")
 
-// A Field is one field of a message: bytes for texts and messages, a number
-// otherwise.
+// A Field is one field of a message: Bytes for strings and messages, else Value.
 type Field struct {
 	Num   protowire.Number
 	Bytes []byte
 	Value uint64
 }
 
-// ErrMalformed means that what was read is not as Kubernetes writes it.
+// ErrMalformed means that the data is not in Kubernetes' encoding.
 var ErrMalformed = errors.New("malformed protobuf")
 
-// Next takes a field off a message, and returns what is after it.
+// Next returns the first field of a message and the message after it.
 func Next(msg []byte) (f Field, after []byte, err error) {
 	num, kind, n := protowire.ConsumeTag(msg)
 	if n >= 0 {
@@ -57,7 +58,7 @@ func Next(msg []byte) (f Field, after []byte, err error) {
 	return f, msg[n:], nil
 }
 
-// Fields calls fn with each field of a message.
+// Fields calls fn for each field of a message.
 func Fields(msg []byte, fn func(Field)) error {
 	for len(msg) > 0 {
 		f, after, err := Next(msg)
@@ -70,8 +71,7 @@ func Fields(msg []byte, fn func(Field)) error {
 	return nil
 }
 
-// Unwrap takes the message out of the envelope that Kubernetes sends it in
-// (runtime.Unknown).
+// Unwrap returns the message in Kubernetes' envelope (runtime.Unknown).
 func Unwrap(body []byte) ([]byte, error) {
 	envelope, found := bytes.CutPrefix(body, magic)
 	if !found {
@@ -89,14 +89,14 @@ func Unwrap(body []byte) ([]byte, error) {
 	return raw, err
 }
 
-// Begins reports whether what a reader has next is Kubernetes' protobuf.
+// Begins reports whether a reader's next bytes are Kubernetes' protobuf.
 func Begins(in *bufio.Reader) bool {
 	head, _ := in.Peek(len(magic))
 	return bytes.Equal(head, magic)
 }
 
-// List walks a list as it comes. It calls meta with each field of the list's metadata, and
-// item with each object's message, which is valid during the call.
+// List parses a list while it arrives. It calls meta for each field of the list's metadata,
+// and item for each object's message, which is only valid during the call.
 func List(body *bufio.Reader, meta func(Field), item func([]byte) error) error {
 	r := listReader{in: body}
 	_, _ = body.Discard(len(magic))
@@ -140,14 +140,14 @@ func List(body *bufio.Reader, meta func(Field), item func([]byte) error) error {
 	return nil
 }
 
-// A listReader reads a message, all of whose fields are bytes, as it comes.
+// A listReader reads a message of length-delimited fields while it arrives.
 type listReader struct {
 	in   *bufio.Reader
-	left int // bytes of the message
+	left int // unread bytes of the message
 	long bytes.Buffer
 }
 
-// field reads the head of a field: its number, and how many bytes follow.
+// field reads the head of a field: its number and size in bytes.
 func (r *listReader) field() (num protowire.Number, size int, err error) {
 	head, err := r.in.Peek(2 * binary.MaxVarintLen64)
 	if len(head) == 0 {
@@ -184,9 +184,8 @@ func (r *listReader) take(size int) (field []byte, err error) {
 	return field, nil
 }
 
-// Time reads a Time, in whole seconds as the API's JSON has them. One
-// without seconds is the zero time, which stands for none; so is one of a year that JSON
-// cannot write.
+// Time parses a Time in whole seconds, like the API's JSON. It returns the zero time for an
+// empty message, and for years that JSON cannot represent.
 func Time(msg []byte) time.Time {
 	var seconds int64
 	_ = Fields(msg, func(f Field) {
