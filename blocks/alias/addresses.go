@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Address returns what stands for an address that no pool holds, such as a node's or
-// a BGP peer's. The addresses of pools stay: IPAM is about them. private makes the
-// address one to replace, wherever it stands.
+// Address returns the replacement of an address outside all pools, such as a node's or a
+// BGP peer's. Addresses of pools stay, because IPAM is about them. private marks the
+// address for replacement everywhere.
 func (n *Aliases) Address(a netip.Addr, private bool) netip.Addr {
 	if n.collecting && private {
 		n.addresses[a] = a
@@ -18,23 +18,23 @@ func (n *Aliases) Address(a netip.Addr, private bool) netip.Addr {
 	return a
 }
 
-// Pool remembers the CIDR of a pool, whose addresses stay.
+// Pool records the CIDR of a pool, whose addresses stay.
 func (n *Aliases) Pool(p netip.Prefix) {
 	if n.collecting {
 		n.pools = append(n.pools, p)
 	}
 }
 
-// templates are addresses for documentation (RFC 5737, RFC 3849): replacements have
-// their bits where all the addresses of a cluster agree.
+// templates are documentation addresses (RFC 5737, RFC 3849). Replacements have the
+// template's value in all bits that are equal in all of a cluster's addresses.
 var templates = []netip.Addr{
 	netip.MustParseAddr("203.0.113.100"), netip.MustParseAddr("198.51.100.100"), netip.MustParseAddr("192.0.2.100"),
 	netip.MustParseAddr("2001:db8::64"), netip.MustParseAddr("2001:db8:64::64"),
 }
 
-// replaceAddresses gives every address that was collected its replacement. Two that
-// share so many leading bits share as many after, and sort as before: what lies in one
-// subnet goes on doing so, whatever its length.
+// replaceAddresses gives every collected address its replacement. Two replacements share as
+// many leading bits as their originals, and sort alike. So addresses of one subnet, of any
+// length, stay in one subnet.
 func (n *Aliases) replaceAddresses() {
 	for _, four := range []bool{true, false} {
 		var all []netip.Addr
@@ -55,8 +55,8 @@ func (n *Aliases) replaceAddresses() {
 	}
 }
 
-// replaceLike gives sorted addresses that share their first bits replacements that
-// begin with as many bits of like. It reports whether none of those lies in a pool.
+// replaceLike replaces sorted addresses with equal first bits by addresses that start with
+// the same number of bits of like. It reports whether all of these lie outside the pools.
 func (n *Aliases) replaceLike(all []netip.Addr, like []byte, bits int) bool {
 	if len(all) == 0 {
 		return true

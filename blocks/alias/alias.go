@@ -10,25 +10,25 @@ import (
 	"strings"
 )
 
-// Aliases gives names and addresses their replacements, in two rounds over the same
-// texts: the first collects, the second replaces.
+// Aliases gives names and addresses replacements, in two rounds over the same texts: the
+// first collects, the second replaces.
 type Aliases struct {
 	collecting bool
-	seen       map[Kind]map[string]string // the name, and its replacement
-	// values are the labels of nodes and namespaces: what selectors select by.
+	seen       map[Kind]map[string]string // replacements by name
+	// values holds the values of nodes' and namespaces' labels, for rewriting selectors.
 	values map[string]map[string]bool
-	// addresses are those to replace, and their replacements; pools hold those to keep.
+	// addresses maps addresses to replacements; pools hold addresses to keep.
 	addresses map[netip.Addr]netip.Addr
 	pools     []netip.Prefix
 }
 
-// Kind is a kind of name; it is what the replacements are called, as in node-12.
+// Kind is a kind of name, and the prefix of its replacements, as in node-12.
 type Kind string
 
 const (
-	// UID is a kind whose replacements are UUIDs.
+	// UID is replaced by UUIDs.
 	UID Kind = "uid"
-	// AS is a kind whose replacements are AS numbers.
+	// AS is replaced by AS numbers.
 	AS Kind = "as"
 
 	labels  Kind = "label"
@@ -36,25 +36,23 @@ const (
 	numbers Kind = "number"
 )
 
-// privateAS is what the replacements of AS numbers count up from: the private use
-// range of RFC 6996.
+// privateAS is the base of replaced AS numbers, in the private use range of RFC 6996.
 const privateAS = 4200000000
 
-// Bad stands for a text that is not what its field calls for, and is not for others to
-// read. It makes no sense to any decoder, either.
+// Bad replaces a value that is invalid for its field, and therefore might reveal anything.
+// It is invalid for every decoder, too.
 const Bad = "?"
 
-// New returns Aliases in their first round, which collects.
+// New returns Aliases in their first, collecting round.
 func New() *Aliases {
 	return &Aliases{collecting: true, seen: map[Kind]map[string]string{}, values: map[string]map[string]bool{}, addresses: map[netip.Addr]netip.Addr{}}
 }
 
-// Collecting reports whether this is the first round, in which a replacement is the name
-// itself.
+// Collecting reports whether this is the first round. In it, names are returned unchanged.
 func (n *Aliases) Collecting() bool { return n.collecting }
 
-// Name returns the replacement of a name; an empty one stays empty, and of one that was
-// not collected it is empty.
+// Name returns the replacement of a name; "" for an empty name, and for a name that was not
+// collected.
 func (n *Aliases) Name(c Kind, s string) string {
 	if s == "" {
 		return ""
@@ -71,7 +69,7 @@ func (n *Aliases) Name(c Kind, s string) string {
 	return s
 }
 
-// EndCollecting ends the first round: every name that was seen gets its replacement.
+// EndCollecting ends the first round: every collected name gets its replacement.
 func (n *Aliases) EndCollecting() {
 	n.collecting = false
 	n.replaceAddresses()
@@ -83,7 +81,7 @@ func (n *Aliases) EndCollecting() {
 		all := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
 			return cmp.Or(strings.Compare(strings.ToLower(a), strings.ToLower(b)), strings.Compare(b, a))
 		})
-		// b before a puts lower case first: it is the one without an offset.
+		// b before a sorts the lower-case spelling first, which gets no changed letters.
 		width := len(fmt.Sprint(len(all)))
 		number, spelling, last := 0, 0, ""
 		for _, s := range all {
@@ -99,8 +97,8 @@ func (n *Aliases) EndCollecting() {
 	}
 }
 
-// replaceNumbers gives numbers others of the same order: node affinities compare them. Those
-// that are equal stay so, and differ by leading zeros.
+// replaceNumbers replaces numbers by others in the same order, because node affinities
+// compare them. Equal numbers stay equal, and differ in leading zeros.
 func replaceNumbers(of map[string]string) {
 	value := func(s string) int64 { v, _ := strconv.ParseInt(s, 10, 64); return v }
 	all := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
@@ -115,7 +113,7 @@ func replaceNumbers(of map[string]string) {
 	}
 }
 
-// replacement returns the replacement of the name of a number.
+// replacement returns the n-th replacement of a kind; width pads the number.
 func (c Kind) replacement(number, width int) string {
 	switch c {
 	case UID:
@@ -127,8 +125,8 @@ func (c Kind) replacement(number, width int) string {
 	}
 }
 
-// spelled writes a word in another mixture of upper and lower case: the bits of
-// number tell which letters are large, so that 0 changes nothing.
+// spelled changes the case of a word's letters: each set bit of number selects an
+// upper-case letter. 0 changes nothing.
 func spelled(word string, number int) string {
 	out := []byte(word)
 	for i := 0; i < len(out) && number > 0; i++ {
@@ -143,11 +141,10 @@ func spelled(word string, number int) string {
 	return string(out)
 }
 
-// Names tells what the names in an anonymized snapshot stand for: by kind of
-// name, and by the name in the snapshot.
+// Names maps kinds of names and replacements to the original names.
 type Names map[string]map[string]string
 
-// Table returns what the replacements stand for.
+// Table returns the original names of all replacements.
 func (n *Aliases) Table() Names {
 	out := Names{}
 	for c, of := range n.seen {

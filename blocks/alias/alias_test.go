@@ -13,7 +13,7 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/selector"
 )
 
-// collected returns aliases that know the labels of nodes and have seen a selector.
+// collected returns aliases that have collected the labels of nodes and a selector.
 func collected(nodes []map[string]string, text string) *Aliases {
 	n := New()
 	for _, of := range nodes {
@@ -27,8 +27,8 @@ func collected(nodes []map[string]string, text string) *Aliases {
 	return n
 }
 
-// TestSelectorsGoOnSelecting: a rewritten selector selects the nodes, by their
-// rewritten labels, that it selected before.
+// TestSelectorsGoOnSelecting: a rewritten selector selects the same nodes as before, by
+// their rewritten labels.
 func TestSelectorsGoOnSelecting(t *testing.T) {
 	const seed = 4711
 	random := rand.New(rand.NewPCG(seed, 1))
@@ -107,8 +107,8 @@ func TestSelectorsGoOnSelecting(t *testing.T) {
 	}
 }
 
-// TestNamesKeepOrderAndCase: replacements sort as names do, and those of names that
-// differ by case alone do so, too.
+// TestNamesKeepOrderAndCase: replacements sort like the names, and names that differ only
+// in case get replacements that differ only in case.
 func TestNamesKeepOrderAndCase(t *testing.T) {
 	n := New()
 	all := []string{"Node-B", "a", "b", "node-10", "node-2", "node-b", "z"}
@@ -136,8 +136,9 @@ func TestNamesKeepOrderAndCase(t *testing.T) {
 	}
 }
 
-// TestNumbersKeepOrder: values that are numbers become numbers of the same order, for node
-// affinities compare them; what Kubernetes does not read as a number becomes none.
+// TestNumbersKeepOrder: numeric values become numbers in the same order, because node
+// affinities compare them. Values that Kubernetes does not parse as numbers do not become
+// numbers.
 func TestNumbersKeepOrder(t *testing.T) {
 	values := []string{"8", "16", "016", "0016", "4096", "0", "9223372036854775807", "8Gi", "-1", "9223372036854775808", "386"}
 	n := New()
@@ -145,7 +146,7 @@ func TestNumbersKeepOrder(t *testing.T) {
 		n.Value(v)
 	}
 	n.EndCollecting()
-	number := func(s string) (int64, bool) { // as labels.Requirement reads them
+	number := func(s string) (int64, bool) { // as labels.Requirement parses them
 		v, err := strconv.ParseInt(s, 10, 64)
 		return v, err == nil && !strings.HasPrefix(s, "-")
 	}

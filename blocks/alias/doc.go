@@ -1,10 +1,12 @@
-// Package alias gives names and addresses replacements that tell nothing of their owner,
-// and keep what a report depends on.
+// Package alias anonymizes names and addresses, and preserves their relations, on which a
+// report depends:
 //
-// Equal names get equal replacements wherever they stand, different names
-// different ones, and replacements sort as the names did: a report lists the same
-// things in the same order. Names that differ in upper and lower case alone get
-// replacements that do, because Calico lowers the case of some names and not of
-// others. Selectors select the same as before, and addresses that lie in one subnet go on
-// doing so. What a text is a name of is for the caller to say ([Kind]).
+//   - Equal names get equal replacements everywhere, different names different ones.
+//   - Replacements sort like the names, so a report keeps its order.
+//   - Names that differ only in case get replacements that differ only in case, because Calico
+//     converts some names to lower case and others not.
+//   - Selectors select the same objects.
+//   - Addresses of one subnet stay in one subnet.
+//
+// The caller determines the kind of each name ([Kind]).
 package alias

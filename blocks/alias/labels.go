@@ -10,8 +10,8 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/selector/parser"
 )
 
-// PlainLabels are label keys that every cluster has, and the field of a node that node
-// affinities name.
+// PlainLabels are label keys of every cluster, and the node field that node affinities
+// select by.
 var PlainLabels = []string{
 	"kubernetes.io/os", "kubernetes.io/arch", "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
 	"kubernetes.io/hostname", "kubernetes.io/metadata.name", "node.kubernetes.io/instance-type",
@@ -20,13 +20,12 @@ var PlainLabels = []string{
 	"projectcalico.org/node-network-during-migration", "metadata.name",
 }
 
-// plainValues are values of labels that tell nothing, and that checks or selectors are
-// likely to name.
+// plainValues are label values that reveal nothing and that checks or selectors often use.
 var plainValues = []string{
 	"linux", "windows", "amd64", "arm64", "arm", "ppc64le", "riscv64", "s390x", "flannel", "calico",
 }
 
-// LabelKey returns what stands for the key of a label.
+// LabelKey returns the replacement of a label key.
 func (n *Aliases) LabelKey(key string) string {
 	if slices.Contains(PlainLabels, key) {
 		return key
@@ -34,8 +33,7 @@ func (n *Aliases) LabelKey(key string) string {
 	return n.Name(labels, key)
 }
 
-// LabelValue returns what stands for the value of a label, and remembers which
-// values the label has.
+// LabelValue returns the replacement of a label value, and records the value for the key.
 func (n *Aliases) LabelValue(key, value string) string {
 	if n.collecting {
 		if n.values[key] == nil {
@@ -46,7 +44,7 @@ func (n *Aliases) LabelValue(key, value string) string {
 	return n.Value(value)
 }
 
-// Value returns what stands for a value of any label: for a number, another one.
+// Value returns the replacement of a value of any label; numbers become numbers.
 func (n *Aliases) Value(value string) string {
 	if slices.Contains(plainValues, value) {
 		return value
@@ -57,8 +55,7 @@ func (n *Aliases) Value(value string) string {
 	return n.Name(values, value)
 }
 
-// LabelText replaces keys and values in Calico's own labels of a node, which
-// stand in an annotation.
+// LabelText anonymizes the JSON of an annotation with Calico's own labels of a node.
 func (n *Aliases) LabelText(s string) string {
 	var labels map[string]string
 	if json.Unmarshal([]byte(s), &labels) != nil {
@@ -68,12 +65,12 @@ func (n *Aliases) LabelText(s string) string {
 	for k, v := range labels {
 		replaced[n.LabelKey(k)] = n.LabelValue(k, v)
 	}
-	out, _ := json.Marshal(replaced) // texts always can be
+	out, _ := json.Marshal(replaced) // strings always marshal
 	return string(out)
 }
 
-// Selector rewrites a selector so that it selects the same. One that cannot be
-// parsed is replaced by one that cannot be, either.
+// Selector rewrites a selector so that it selects the same objects. An invalid selector
+// becomes [Bad], which is invalid, too.
 func (n *Aliases) Selector(s string) string {
 	parsed, err := selector.Parse(s)
 	if err != nil {
@@ -82,8 +79,8 @@ func (n *Aliases) Selector(s string) string {
 	return n.expression(parsed.Root())
 }
 
-// expression writes a part of a selector. Comparisons with a piece of a value are
-// written as lists of those values that have it.
+// expression rewrites a part of a selector. Comparisons with a part of a value become sets
+// of the matching values.
 func (n *Aliases) expression(node parser.Node) string {
 	compare := func(label, op, value string) string {
 		return n.LabelKey(label) + " " + op + " " + literal(n.Value(value))
@@ -139,7 +136,7 @@ func (n *Aliases) set(label, operator string, values []string) string {
 	return n.LabelKey(label) + " " + operator + " {" + strings.Join(quoted, ", ") + "}"
 }
 
-// literal quotes a value for a selector, which knows no escapes.
+// literal quotes a value for a selector. Selectors have no escapes.
 func literal(s string) string {
 	if strings.Contains(s, `"`) {
 		return "'" + s + "'"
@@ -147,10 +144,10 @@ func literal(s string) string {
 	return `"` + s + `"`
 }
 
-// having selects the values of a label that have something in common.
+// having selects the values of a label that match piece by has, such as strings.HasPrefix.
 func (n *Aliases) having(label, piece string, has func(value, piece string) bool) string {
 	if n.collecting {
-		return n.LabelKey(label) // the values are known only in the second round
+		return n.LabelKey(label) // the values are only complete in the second round
 	}
 	var values []string
 	for v := range n.values[label] {
