@@ -17,47 +17,43 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// FileOptions are choices for reading files.
+// FileOptions are options for reading files.
 type FileOptions struct {
-	// At is when the files were written, which all ages are counted from. Zero:
-	// the takenAt that "calico-audit snapshot" recorded in them, else the newest
-	// time in any object that was read. One before the files' objects were created,
-	// or before the recorded time, is an error.
+	// At is when the files were written, the reference time for ages. Zero means the
+	// takenAt of a saved snapshot, or else the newest time in any object. A time before the
+	// creation of an object, or before the recorded takenAt, is an error.
 	At time.Time
-	// Warn is called with one line for each thing that a user should know and
-	// that is not an error, such as two versions of one object. nil drops them.
+	// Warn receives one line per warning, such as two versions of one object; may be nil.
 	Warn func(string)
-	// Budgets has the labels of pods read, by which PodDisruptionBudgets select them; see
-	// [blocks.Snapshot.BudgetsKnown]. Neither stands in a saved snapshot.
+	// Budgets enables decoding of pods' labels, which PodDisruptionBudgets select by; see
+	// [blocks.Snapshot.BudgetsKnown]. Saved snapshots contain neither labels nor budgets.
 	Budgets bool
-	// WarnIgnored warns of objects of kinds that an audit does not read, too.
+	// WarnIgnored also warns of objects of kinds that an audit does not read.
 	WarnIgnored bool
-	// Record keeps the objects that are read; nil keeps none.
+	// Record keeps the objects; may be nil.
 	Record *Recorder
 }
 
-// ReadFiles makes a snapshot, sorted, of files of Kubernetes objects: whatever
-// "kubectl get -o yaml" or "-o json" prints, and what "calico-audit snapshot"
-// writes. A path is a file, a directory (searched for *.yaml, *.yml and *.json, each
-// also compressed as .gz, hidden ones left out), a symbolic link to one of these, or
-// "-" for standard input.
+// ReadFiles reads a sorted snapshot from files of Kubernetes objects: the output of
+// "kubectl get" with "-o yaml" or "-o json", or of "calico-audit snapshot". A path is a
+// file, a directory (searched for *.yaml, *.yml and *.json, also compressed as .gz, without
+// hidden files), a symbolic link to one of these, or "-" for standard input.
 //
-// An error is a mistake in the call, to be put right by its author: a file that
-// is missing or cannot be read, broken YAML or JSON (with file, document and
-// line), a document that is no Kubernetes object, or files without any object that
-// an audit reads. An object that is well-formed and makes no sense is a gap.
+// ReadFiles returns an error for mistakes of the caller: a missing or unreadable file,
+// broken YAML or JSON (with file, document and line), a document that is not a Kubernetes
+// object, or files without any object for an audit. A well-formed but invalid object is a
+// gap.
 //
-// A kind was read if the files hold an object of it, an empty List of it (kind:
-// IPAMBlockList), or a snapshot that counted it. Any other kind is a gap, unless no verdict
-// needs it; a warning names those.
+// A kind counts as read if the files hold an object of it, an empty List of it (kind:
+// IPAMBlockList), or a snapshot that counted it. Any other kind is a gap if a verdict needs
+// it. A warning lists all kinds that were not read.
 //
-// So are files that are cut off, with a gap of each kind of which something may be
-// missing: a list that is a page of a longer one (by its continue token or remaining
-// count), and what the snapshot command wrote, unless it ends as it should and holds
-// as many objects as it says. Such a snapshot stands in one file, from its SnapshotInfo
-// to its SnapshotEnd; those of versions that counted nothing are whole up to the last
-// kind that is there. A list of kubectl in YAML tells its kind after its items; without
-// it, it is an error.
+// Truncated files are a gap of each kind that may be incomplete. A list is truncated if it
+// is one page of a longer list (by its continue token or remaining count). A saved snapshot
+// must be in one file, from its SnapshotInfo to its SnapshotEnd, and must hold as many
+// objects as it claims. Snapshots of versions that recorded no counts are complete up to
+// their last kind. A YAML list of kubectl has its kind after the items; a list without kind
+// is an error.
 func ReadFiles(paths []string, opts FileOptions) (*blocks.Snapshot, error) {
 	f := newFileReader(opts)
 	if len(paths) == 0 {
@@ -77,7 +73,7 @@ func ReadFiles(paths []string, opts FileOptions) (*blocks.Snapshot, error) {
 	return f.snapshot(paths)
 }
 
-// Expand returns the files that a path stands for, sorted: of a directory those that may
+// Expand returns the files of a path, sorted. For a directory it returns the files that may
 // hold objects.
 func Expand(path string) ([]string, error) {
 	if path == "-" {
@@ -91,7 +87,7 @@ func Expand(path string) ([]string, error) {
 		return []string{path}, nil
 	}
 	var files []string
-	root := path + string(filepath.Separator) // what a symbolic link leads to
+	root := path + string(filepath.Separator) // follows a symbolic link
 	err = filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -106,7 +102,7 @@ func Expand(path string) ([]string, error) {
 		case entry.IsDir() || !holdsObjects(entry.Name()):
 			return nil
 		}
-		// Links to files are followed; a mounted ConfigMap has nothing else.
+		// Follow links to files: a mounted ConfigMap contains nothing but links.
 		if info, err := os.Stat(name); err != nil {
 			return err
 		} else if info.Mode().IsRegular() {
@@ -167,7 +163,7 @@ func (f *fileReader) file(path string) (err error) {
 	return nil
 }
 
-// Decompress reads what may be gzip, which its first bytes tell.
+// Decompress returns a reader that decompresses gzip, which it detects by its first bytes.
 func Decompress(in io.Reader) (io.Reader, error) {
 	buffered := bufio.NewReaderSize(in, 1<<16)
 	if magic, _ := buffered.Peek(2); string(magic) != "\x1f\x8b" {

@@ -12,18 +12,18 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// savedSnapshot is the saved snapshot at hand, from its SnapshotInfo to its
-// SnapshotEnd, both in one file. The zero value is none.
+// savedSnapshot tracks the current saved snapshot, from its SnapshotInfo to its SnapshotEnd
+// in one file. The zero value means that there is none.
 type savedSnapshot struct {
 	open    bool
 	takenAt time.Time
-	// counts are the objects that it says it has; nil if it does not say, as one of
-	// an earlier version.
+	// counts are the numbers of objects that it claims to have; nil if an earlier version
+	// wrote it without counts.
 	counts map[blocks.Resource]int
 	seen   map[blocks.Resource]int
-	// last is the place in blocks.Resources of the kind that came last, -1 before
-	// the first; all of a kind come together, in that order. Of one that does not
-	// count its objects, this alone tells which kinds were read to their end.
+	// last is the index in blocks.Resources of the latest kind; -1 at first. All objects of
+	// a kind are together, in that order. Without counts, only the order shows which kinds
+	// are complete.
 	last     int
 	disorder bool
 }
@@ -40,8 +40,7 @@ func (s *savedSnapshot) count(res blocks.Resource) {
 	}
 }
 
-// readSaved reads an object of the snapshot command, which was taken at the time whose text
-// is in it.
+// readSaved decodes a SnapshotInfo or SnapshotEnd into a struct, and parses its takenAt.
 func readSaved(o RawObject, kind string, into any, at *string) (takenAt time.Time, err error) {
 	if err = json.Unmarshal(o.JSON, into); err == nil && *at != "" {
 		if takenAt, err = time.Parse(time.RFC3339, *at); err != nil {
@@ -54,10 +53,10 @@ func readSaved(o RawObject, kind string, into any, at *string) (takenAt time.Tim
 	return takenAt.UTC(), err
 }
 
-// readInfo takes what the snapshot command recorded. Ages are counted from the newest of
-// several; of the API group they must say the same.
+// readInfo decodes a SnapshotInfo. Of several snapshots, the newest determines ages, and
+// they must agree on the API group.
 func (f *fileReader) readInfo(o RawObject) error {
-	f.endSaved() // one before it that has no end
+	f.endSaved() // a previous snapshot without an end
 	var saved savedInfo
 	takenAt, err := readSaved(o, infoKind, &saved, &saved.TakenAt)
 	if err != nil {
@@ -79,15 +78,14 @@ func (f *fileReader) readInfo(o RawObject) error {
 		all.resources[res] = true
 	}
 	for _, g := range saved.Gaps {
-		if g.Whole() && g.Resource != "" { // those of single objects are found again in these
+		if g.Whole() && g.Resource != "" { // gaps of single objects are found again in the objects
 			all.gaps = append(all.gaps, blocks.Gap{Resource: g.Resource, Reason: g.Reason})
 		}
 	}
 	return nil
 }
 
-// readEnd takes the end of a saved snapshot, and holds what was seen of it to what
-// it says it has.
+// readEnd decodes a SnapshotEnd and compares the objects seen with the recorded counts.
 func (f *fileReader) readEnd(o RawObject) error {
 	end := savedEnd{Objects: -1}
 	takenAt, err := readSaved(o, endKind, &end, &end.TakenAt)
@@ -96,7 +94,7 @@ func (f *fileReader) readEnd(o RawObject) error {
 	}
 	s := f.saved
 	if s.open && s.counts == nil {
-		f.endSaved() // an end that cannot be its own
+		f.endSaved() // a snapshot without counts has no SnapshotEnd
 		return nil
 	}
 	f.saved = savedSnapshot{}
@@ -119,8 +117,8 @@ func (f *fileReader) readEnd(o RawObject) error {
 	return nil
 }
 
-// endSaved ends the saved snapshot at hand, if any, where no SnapshotEnd does: the
-// file ends, or another begins.
+// endSaved ends the current saved snapshot, if any, that has no SnapshotEnd: the file ends
+// or another snapshot begins.
 func (f *fileReader) endSaved() {
 	s := f.saved
 	f.saved = savedSnapshot{}
@@ -133,15 +131,15 @@ func (f *fileReader) endSaved() {
 		if s.disorder {
 			ended = 0
 		}
-		// The last kind that it knew were namespaces; later ones are not known then, and not
-		// missing.
+		// Namespaces were the last kind of such versions; later kinds are unknown to them,
+		// not missing.
 		knew := blocks.Resources[:slices.Index(blocks.Resources, blocks.Namespaces)+1]
 		f.cutOff(knew[min(ended, len(knew)):], ", perhaps: the snapshot in %s is of an earlier version, which did not count its objects", f.current)
 	}
 }
 
-// cutOff records that resources are not whole because a file is not. One reason is
-// enough for each.
+// cutOff adds a gap for each resource that a truncated file leaves incomplete. One gap per
+// resource suffices.
 func (f *fileReader) cutOff(resources []blocks.Resource, format string, args ...any) {
 	for _, res := range resources {
 		if !slices.ContainsFunc(f.info.gaps, func(g blocks.Gap) bool { return g.Resource == res }) {
@@ -150,27 +148,26 @@ func (f *fileReader) cutOff(resources []blocks.Resource, format string, args ...
 	}
 }
 
-// cutOffReason begins the reason of every gap that a shortened file makes.
+// cutOffReason begins the reason of every gap from a truncated file.
 const cutOffReason = "cut off"
 
-// listed are the kinds of a list's items, by where they are put.
+// listed collects the kinds of a list's items.
 type listed struct {
 	kinds []*decode.Objects
-	// others is true if there are items of other kinds than an audit reads.
+	// others is true if there are items of kinds that an audit does not read.
 	others bool
 }
 
 func (l *listed) add(k *decode.Objects) {
-	// The items of a list are of one kind mostly.
+	// Most lists have items of one kind.
 	if n := len(l.kinds); n > 0 && l.kinds[n-1] == k || slices.Contains(l.kinds, k) {
 		return
 	}
 	l.kinds = append(l.kinds, k)
 }
 
-// endList takes what a list says of itself, after its items. One that says that
-// there is more than it holds, as a page of the API server's does, makes a gap of
-// the kinds that are in it.
+// endList handles a list after its items. If it is a page of a longer list, as from the API
+// server, its kinds get a gap.
 func (f *fileReader) endList(o RawObject) error {
 	items := f.list
 	f.list = listed{}
@@ -196,8 +193,8 @@ func (f *fileReader) endList(o RawObject) error {
 	return nil
 }
 
-// listHead returns a list's kind, and what of its metadata says that there are
-// more objects than its items; "" if nothing does.
+// listHead returns a list's kind and version. more describes the metadata that shows
+// missing objects; "" if the list is complete.
 func listHead(object []byte) (kind, version, more string) {
 	var next, remaining []byte
 	r := decode.NewJSONReader(object)

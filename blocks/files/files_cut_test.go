@@ -11,7 +11,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// saved returns a saved snapshot of the cluster of one object each, object by object.
+// savedObjects returns a saved snapshot of a cluster with one object of each kind, line by
+// line.
 func savedObjects(t *testing.T) []string {
 	t.Helper()
 	_, _, path := recorded(t, SaveOptions{}, dir(t, map[string]string{"all.yaml": strings.Join(clusterYAML, "---\n")}))
@@ -25,7 +26,7 @@ func savedObjects(t *testing.T) []string {
 	return lines
 }
 
-// gapsOf returns the gaps of whole resources as texts, without the directory.
+// gapsOf returns the gaps as strings, without the directory.
 func gapsOf(s *blocks.Snapshot, dir string) (out []string) {
 	for _, g := range s.Gaps {
 		out = append(out, strings.ReplaceAll(g.String(), dir+"/", ""))
@@ -33,7 +34,7 @@ func gapsOf(s *blocks.Snapshot, dir string) (out []string) {
 	return out
 }
 
-// everyKind returns the gaps of all resources for one reason.
+// everyKind returns gaps of all resources for one reason.
 func everyKind(reason string) (out []string) {
 	for _, res := range slices.Sorted(slices.Values(blocks.Resources)) {
 		out = append(out, string(res)+": "+reason)
@@ -41,8 +42,8 @@ func everyKind(reason string) (out []string) {
 	return out
 }
 
-// A saved snapshot is whole only from its beginning to its end, in one file, with as
-// many objects of each kind as it says. What else the files hold is beside it.
+// A saved snapshot is complete only from beginning to end, in one file, with as many
+// objects of each kind as it claims. Other objects in the files do not count.
 func TestCutSnapshot(t *testing.T) {
 	lines := savedObjects(t)
 	info, objects, end := lines[0], lines[1:len(lines)-1], lines[len(lines)-1]
@@ -89,15 +90,15 @@ func TestCutSnapshot(t *testing.T) {
 			}
 		})
 	}
-	// Without any object there is nothing to read.
+	// Files without any object are an error.
 	root := dir(t, map[string]string{"a.json": info})
 	if _, err := ReadFiles([]string{root}, FileOptions{}); err == nil || !strings.Contains(err.Error(), "no object that an audit reads; ippools: cut off: the snapshot in ") {
 		t.Errorf("the beginning alone: %v", err)
 	}
 }
 
-// What the snapshot command could not read is missing from what it wrote, too, and
-// of kinds that it read whole nothing is missing where there is none.
+// Kinds that the snapshot command could not read are gaps of its file, too. Kinds that it
+// read completely have no gap, even without objects.
 func TestSnapshotInfo(t *testing.T) {
 	const info = `apiVersion: calico-audit/v1alpha1
 kind: SnapshotInfo
@@ -117,7 +118,7 @@ gaps:
 	diff(t, "cluster", blocks.Cluster{Datastore: "files", APIGroup: decode.GroupCRD, APIGroupReason: "recorded when the cluster was read",
 		TakenAt: at("2026-01-02T03:04:05Z")}, s.Cluster)
 
-	// Of several, the group counts that all name.
+	// Of several snapshots, the API group counts if all name it.
 	native := strings.ReplaceAll(info+blockYAML+end, decode.GroupCRD, decode.GroupNative)
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": native, "b.yaml": info + blockYAML + end}))
 	if len(s.Gaps) != 2 || !strings.HasPrefix(s.Cluster.APIGroupReason, "the files hold objects of both API groups") {
@@ -125,8 +126,8 @@ gaps:
 	}
 }
 
-// A snapshot of an earlier version does not say how many objects it has. Those of
-// one kind come together, so that all but the last that is there were read to their end.
+// A snapshot of an earlier version records no counts. Its objects are grouped by kind, so
+// all kinds but the last are complete.
 func TestSnapshotWithoutCounts(t *testing.T) {
 	lines := savedObjects(t)
 	from := strings.Index(lines[0], `"counts":{`)
@@ -154,8 +155,7 @@ func TestSnapshotWithoutCounts(t *testing.T) {
 	}
 }
 
-// What kubectl prints names the kind of a list after its items: cut off anywhere
-// before that, it is no list.
+// kubectl prints the kind of a list after its items: any list truncated earlier is invalid.
 func TestCutLists(t *testing.T) {
 	inJSON := clusterJSON(t)
 	for name, text := range map[string]string{
@@ -172,8 +172,8 @@ func TestCutLists(t *testing.T) {
 	}
 }
 
-// A single object in YAML may be cut off and still be one. No tool leaves the last
-// line without its end, but people do.
+// A truncated object in YAML may still be valid. Tools always end the last line; people do
+// not.
 func TestUnendedLine(t *testing.T) {
 	saved := "# YAML\n" + strings.Join(savedObjects(t), "---\n")
 	for text, warns := range map[string]bool{
@@ -188,7 +188,7 @@ func TestUnendedLine(t *testing.T) {
 	}
 }
 
-// A list that says that there is more makes a gap of the kinds that are in it.
+// A list that announces more objects is a gap of its kinds.
 func TestPartsOfLists(t *testing.T) {
 	inJSON := clusterJSON(t)
 	pods, nodes := inJSON[5], inJSON[4]
@@ -222,7 +222,7 @@ func TestPartsOfLists(t *testing.T) {
 			s, _ := read(t, root, root+"/list")
 			diff(t, "gaps", c.want, gapsOf(s, root))
 
-			// It stays so in what is saved of it, also without names.
+			// The gap survives saving, also with anonymized names.
 			for _, o := range []SaveOptions{{}, {Anonymize: true}} {
 				before, after, path := recorded(t, o, root, root+"/list")
 				if len(before.Gaps) != len(after.Gaps) {
@@ -238,7 +238,7 @@ func TestPartsOfLists(t *testing.T) {
 	}
 }
 
-// What is missing from a file is missing from what is saved of it, however often.
+// Data missing from a file is missing from its saved form, however often it is saved.
 func TestSavedGapsOfCutSnapshot(t *testing.T) {
 	lines := savedObjects(t)
 	root := dir(t, map[string]string{"a.json": strings.Join(slices.Delete(lines, 7, 8), "")})

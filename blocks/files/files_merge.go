@@ -14,7 +14,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// snapshot makes a snapshot of all that was read.
+// snapshot builds the snapshot from all objects read.
 func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
 	if f.objects == 0 {
 		return nil, f.nothing(paths)
@@ -41,8 +41,8 @@ func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
 		s.Cluster.TakenAt = f.newest
 	}
 	f.addMissing(s, read)
-	// A dump of one kind alone, or of neither, does not tell whether somebody left the
-	// other out, or the cluster has none.
+	// If a dump lacks one or both kinds of virtual machines, either someone omitted them or
+	// the cluster has none. The dump does not show which.
 	s.SetVMsKnown(func(r blocks.Resource) bool {
 		return slices.ContainsFunc(read, func(o *decode.Objects) bool { return o.Kind.Resource == r && f.seen(o) })
 	})
@@ -57,12 +57,11 @@ func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
 	return s, nil
 }
 
-// afterAll reports as an error that the time which ages are counted from lies before
-// what the files hold. Only what the API server writes counts: clocks of nodes may be
-// wrong.
+// afterAll returns an error if the reference time for ages is before the data. Only times
+// set by the API server count, because nodes' clocks may be wrong.
 func (f *fileReader) afterAll(read []*decode.Objects) error {
 	at := f.opts.At
-	if at.IsZero() || at.Equal(f.info.takenAt) { // objects may be made while a snapshot is taken
+	if at.IsZero() || at.Equal(f.info.takenAt) { // objects may be created while a snapshot is taken
 		return nil
 	}
 	if at.Before(f.info.takenAt) {
@@ -79,14 +78,15 @@ func (f *fileReader) afterAll(read []*decode.Objects) error {
 	return nil
 }
 
-// nothing says that the files hold nothing to audit, and what else they hold.
+// nothing returns the error for files without objects for an audit, with the kinds they
+// hold.
 func (f *fileReader) nothing(paths []string) error {
 	text := strings.Join(paths, ", ") + ": no object that an audit reads"
 	only := f.ignoredKinds()
 	if f.ours != "" {
 		return fmt.Errorf("%s: %s, which calico-audit printed, and not what that was made of, such as a snapshot", text, f.ours)
 	}
-	for _, k := range decode.OnDemand { // which say nothing by themselves
+	for _, k := range decode.OnDemand { // not enough for an audit on their own
 		if n := f.core.of(k).Len(); n > 0 {
 			only = append(only, countOf(n, k.Names[0]))
 		}
@@ -106,7 +106,7 @@ func (f *fileReader) warn(format string, args ...any) {
 	}
 }
 
-// countOf says how many objects of a kind there are.
+// countOf formats a number of objects of a kind.
 func countOf(n int, kind string) string {
 	text := fmt.Sprintf("%d %s object", n, kind)
 	if n > 1 {
@@ -115,23 +115,23 @@ func countOf(n int, kind string) string {
 	return text
 }
 
-// ignoredKinds says how many objects of which kinds were ignored.
+// ignoredKinds lists the ignored kinds with their numbers of objects.
 func (f *fileReader) ignoredKinds() []string {
 	var out []string
 	for _, key := range slices.Sorted(maps.Keys(f.ignored)) {
 		name, version, _ := strings.Cut(key, " ")
 		text := countOf(f.ignored[key], name)
 		if slices.ContainsFunc(slices.Concat(decode.Kinds, decode.OnDemand), func(k *decode.Kind) bool { return slices.Contains(k.Names, name) }) {
-			text += " of " + version // another than the one that is read
+			text += " of " + version // the kind is read, but not of this version
 		}
 		out = append(out, text)
 	}
 	return out
 }
 
-// chooseGroup decides which API group's objects to read where files hold both,
-// as they do when Calico's aggregated API was dumped beside its CRDs, or during
-// a migration. The rule is that of a live cluster.
+// chooseGroup selects the API group if the files hold objects of both, as during a
+// migration or if Calico's aggregated API was dumped with its CRDs. The rule is the same as
+// for a live cluster.
 func (f *fileReader) chooseGroup() (group, reason string) {
 	crd, native := !f.crd.empty(), !f.native.empty()
 	switch g := f.info.apiGroup; {
@@ -149,10 +149,10 @@ func (f *fileReader) chooseGroup() (group, reason string) {
 	return "", ""
 }
 
-// groupObjects are the objects of one API group.
+// groupObjects holds the objects of one API group, by kind.
 type groupObjects map[*decode.Kind]*decode.Objects
 
-// of returns those of a kind.
+// of returns the objects of a kind.
 func (g groupObjects) of(k *decode.Kind) *decode.Objects {
 	if g[k] == nil {
 		g[k] = decode.NewObjects(k)
@@ -160,7 +160,7 @@ func (g groupObjects) of(k *decode.Kind) *decode.Objects {
 	return g[k]
 }
 
-// empty reports whether nothing was read.
+// empty reports whether no object was read.
 func (g groupObjects) empty() bool {
 	for _, o := range g {
 		if o.Found() {
@@ -170,9 +170,9 @@ func (g groupObjects) empty() bool {
 	return true
 }
 
-// merge joins the objects of all groups. Of a kind that the chosen group has
-// objects of, those of the other group are left out; of another kind, such as
-// pools that were dumped through the aggregated API, they are taken.
+// merge joins the objects of all groups. For each kind it takes the objects of the chosen
+// group, or, if it has none, those of the other group, such as pools dumped through the
+// aggregated API.
 func (f *fileReader) merge(group string) []*decode.Objects {
 	chosen, other := f.crd, f.native
 	if group == decode.GroupNative {
@@ -190,8 +190,8 @@ func (f *fileReader) merge(group string) []*decode.Objects {
 	return out
 }
 
-// merged returns the objects of the chosen group, or of the other one if that
-// alone has any, each object once.
+// merged returns the objects of the chosen group, or of the other group if the chosen has
+// none, without duplicates.
 func (f *fileReader) merged(chosen, other *decode.Objects) *decode.Objects {
 	if !chosen.Found() {
 		chosen.Gaps = other.Gaps
@@ -219,10 +219,10 @@ func (f *fileReader) merged(chosen, other *decode.Objects) *decode.Objects {
 	return chosen
 }
 
-// once leaves each object once: of several with one name, the newest.
+// once removes duplicates: of several objects with one name, it keeps the newest.
 func (f *fileReader) once(objects *decode.Objects) {
 	newest := make(map[blocks.Key]int, objects.Len())
-	var twice []string // under different UIDs, which one cluster has not at one time
+	var twice []string // names with several UIDs, which cannot coexist in one cluster
 	for i := range objects.Len() {
 		key, meta := objects.At(i)
 		j, seen := newest[key]
@@ -250,22 +250,22 @@ func (f *fileReader) once(objects *decode.Objects) {
 	}
 }
 
-// newer reports whether a was written after b, by resource version. Versions that
-// do not tell leave it to the order of the files.
+// newer reports whether a was written after b, by resourceVersion. If the versions are not
+// comparable, the order of the files decides.
 func newer(a, b *blocks.Meta) bool {
 	x, err1 := strconv.ParseUint(a.ResourceVersion(), 10, 64)
 	y, err2 := strconv.ParseUint(b.ResourceVersion(), 10, 64)
 	return err1 == nil && err2 == nil && x > y
 }
 
-// seen reports whether the files say which objects of a kind exist: they hold one, an empty
-// List, or a snapshot that counted them.
+// seen reports whether the files show which objects of a kind exist: they hold one, an
+// empty List, or a snapshot that counted them.
 func (f *fileReader) seen(o *decode.Objects) bool {
 	return o.Found() || f.info.resources[o.Kind.Resource] || f.empty[o.Kind.Resource]
 }
 
-// addMissing adds gaps for the kinds that the files do not show and that verdicts need, and
-// names all kinds that the files do not show.
+// addMissing adds gaps for missing kinds that verdicts need, and warns of all missing
+// kinds.
 func (f *fileReader) addMissing(s *blocks.Snapshot, read []*decode.Objects) {
 	s.Gaps = append(s.Gaps, f.info.gaps...)
 	var unseen, assumed []string
@@ -299,9 +299,9 @@ func (f *fileReader) addMissing(s *blocks.Snapshot, read []*decode.Objects) {
 	f.warn("%s (\"calico-audit snapshot\" and \"kubectl get --raw\" show empty kinds)", text)
 }
 
-// podsLeftOut explains why pods were left out: blocks name pods of a namespace that exists,
-// and the files hold no pod of it. It returns "" if each such namespace has a pod, or if a
-// snapshot counted the pods.
+// podsLeftOut explains why pods seem to be omitted: blocks name pods of an existing
+// namespace, but the files hold no pods of that namespace. It returns "" if there is no
+// such namespace, or if a snapshot counted the pods.
 func (f *fileReader) podsLeftOut(s *blocks.Snapshot) string {
 	if _, known := s.Missing(blocks.Pods); known || f.info.resources[blocks.Pods] {
 		return ""

@@ -11,32 +11,32 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// infoKind is the kind of the object by which "calico-audit snapshot" says what it read
-// and when, before all others; endKind is that of the last one.
+// infoKind is the kind of the first object that "calico-audit snapshot" writes. The object
+// records the scope and the time of the reading. endKind is the kind of the last object.
 const (
 	infoKind = "SnapshotInfo"
 	endKind  = "SnapshotEnd"
 )
 
-// snapshotInfo is what the SnapshotInfo of files say.
+// snapshotInfo summarizes the SnapshotInfo objects of the files.
 type snapshotInfo struct {
-	// snapshots is how many there are; mixed is true if they differ in time.
+	// snapshots is their number; mixed is true if their times differ.
 	snapshots int
 	mixed     bool
 
 	takenAt  time.Time
 	apiGroup string
 	reason   string
-	// resources were read whole, also where no object of them exists.
+	// resources were read completely, even those without objects.
 	resources map[blocks.Resource]bool
 	// gaps are whole resources that could not be read.
 	gaps []blocks.Gap
 }
 
-// fileReader gathers the objects of files.
+// fileReader collects the objects of files.
 type fileReader struct {
 	opts FileOptions
-	// The file, document, list and saved snapshot at hand.
+	// The current file, document, list and saved snapshot.
 	current  string
 	document int
 	list     listed
@@ -44,14 +44,14 @@ type fileReader struct {
 
 	core, crd, native groupObjects // by API group
 	ignored           map[string]int
-	// empty are the kinds of which a List without items was read.
+	// empty are the kinds with an empty List.
 	empty   map[blocks.Resource]bool
-	ours    string // which file is a document that a command printed; empty if none is
+	ours    string // describes a file that a command printed as its result; empty if there is none
 	objects int    // of kinds that an audit reads
 	newest  time.Time
 	info    snapshotInfo
-	// reader reads what an object is, decoder the object: new ones would cost more than
-	// what they read.
+	// reader reads the envelopes of objects, and decoder the objects. Both are reused,
+	// because creating them costs more than reading an object.
 	reader  *decode.JSONReader
 	decoder decode.Decoder
 	kinds   map[string]*decode.Kind
@@ -74,16 +74,16 @@ func newFileReader(opts FileOptions) *fileReader {
 	return f
 }
 
-// envelope is what tells objects apart.
+// envelope identifies the type of an object.
 type envelope struct {
 	kind, version string
 	items         bool
 }
 
-// maxListDepth limits lists within lists.
+// maxListDepth limits the nesting of lists.
 const maxListDepth = 8
 
-// object takes one object of the file at hand.
+// object handles one object of the current file.
 func (f *fileReader) object(o RawObject) error {
 	if o.document != f.document {
 		f.document, f.list = o.document, listed{}
@@ -95,7 +95,7 @@ func (f *fileReader) nested(o RawObject, depth int) error {
 	wrong := func(format string, args ...any) error {
 		return &decode.FileError{Document: o.document, Line: o.line, Err: fmt.Errorf(format, args...)}
 	}
-	if o.listVersion == blocks.APIVersion { // what several clusters' reports stand in
+	if o.listVersion == blocks.APIVersion { // reports of several clusters are such lists
 		return f.decode(o, envelope{kind: o.listKind, version: o.listVersion})
 	}
 	r := f.reader
@@ -131,7 +131,7 @@ func (f *fileReader) nested(o RawObject, depth int) error {
 	return f.decode(o, e)
 }
 
-// listItems takes the objects of a list that stands within another object.
+// listItems handles the objects of a nested list.
 func (f *fileReader) listItems(o RawObject, e envelope, depth int) error {
 	outer := f.list
 	f.list = listed{}
@@ -157,7 +157,7 @@ func (f *fileReader) listItems(o RawObject, e envelope, depth int) error {
 	return f.endList(o)
 }
 
-// decode takes an object that is no list.
+// decode handles an object that is not a list.
 func (f *fileReader) decode(o RawObject, e envelope) error {
 	k := f.kinds[e.version+"/"+e.kind]
 	if e.version == blocks.APIVersion {
@@ -171,7 +171,7 @@ func (f *fileReader) decode(o RawObject, e envelope) error {
 	out := f.group(e.version).of(k)
 	f.decoder.Out, f.decoder.Native, f.decoder.Source = out, e.version == decode.GroupNative, f.current
 	object := decode.Object{Text: o.JSON}
-	_ = f.decoder.One(object) // its syntax was checked
+	_ = f.decoder.One(object) // its syntax is already checked
 	record := f.opts.Record.of(k.Resource)
 	record.Object(e.version, object)
 	record.flush()

@@ -16,7 +16,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// dir makes a directory of files and returns its path.
+// dir creates a directory of files and returns its path.
 func dir(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -32,7 +32,7 @@ func dir(t *testing.T, files map[string]string) string {
 	return root
 }
 
-// read reads files that must be in order, and returns the warnings.
+// read reads files, which must be valid, and returns the warnings.
 func read(t *testing.T, paths ...string) (*blocks.Snapshot, []string) {
 	t.Helper()
 	var warnings []string
@@ -144,11 +144,11 @@ func gzipped(t *testing.T, text string) string {
 	return b.String()
 }
 
-// However the objects are written down, the snapshot is the same.
+// The snapshot does not depend on the format of the objects.
 func TestFileForms(t *testing.T) {
 	inJSON := clusterJSON(t)
 	want, wantWarnings := read(t, dir(t, map[string]string{"all.yaml": strings.Join(clusterYAML, "---\n")}))
-	if len(wantWarnings) != 1 || len(want.Gaps) > 0 { // one names the kinds that are assumed absent
+	if len(wantWarnings) != 1 || len(want.Gaps) > 0 { // the warning lists the kinds assumed absent
 		t.Fatalf("warnings %v, gaps %v", wantWarnings, want.Gaps)
 	}
 	if len(want.Blocks) != 1 || want.Blocks[0].Sequence != 18446744073709551615 || want.Blocks[0].Attributes[0].Pod != "p1" {
@@ -190,8 +190,8 @@ func TestFileForms(t *testing.T) {
 	}
 }
 
-// What the API server prints itself (kubectl get --raw) leaves out the kind of
-// items, and of some kinds puts the list's own after them.
+// The API server's own output (kubectl get --raw) omits the kind of items, and for some
+// kinds puts the list's kind after the items.
 func TestListsThatNameTheKindOnce(t *testing.T) {
 	const item = `{"metadata": {"name": "n1"}}`
 	for name, files := range map[string]map[string]string{
@@ -210,7 +210,7 @@ func TestListsThatNameTheKindOnce(t *testing.T) {
 	}
 }
 
-// Mistakes in the call say where they are.
+// Mistakes of the caller are errors with a position.
 func TestFileErrors(t *testing.T) {
 	truncated := "apiVersion: v1\nitems:\n" + indented([]string{nodeYAML, podYAML}, "")
 	list := truncated + "kind: List\nmetadata:\n  resourceVersion: \"\"\n"
@@ -280,7 +280,7 @@ func TestFileErrors(t *testing.T) {
 	}
 }
 
-// One bad object never hides the rest.
+// A bad object does not hide the others.
 func TestGarbageBesideGoodObjects(t *testing.T) {
 	bad := strings.NewReplacer("name: 10-0-0-0-26", "name: 10-0-0-64-26", "cidr: 10.0.0.0/26", "cidr: ten").Replace(blockYAML)
 	root := dir(t, map[string]string{"a.yaml": strings.Join(append([]string{bad}, clusterYAML...), "---\n")})
@@ -311,11 +311,12 @@ func TestMissingKindsAreGaps(t *testing.T) {
 		t.Errorf("warnings %q", warnings)
 	}
 
-	// A block that cannot be understood is a block, too.
+	// An undecodable block counts as a block, too.
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.ReplaceAll(blockYAML, "cidr: 10.0.0.0/26", "cidr: x") + "---\n" + nodeYAML}))
 	diff(t, "gaps", []string{"ippools: no IPPool in the files", "pods: no Pod in the files"}, reasons(s)[len(reasons(s))-2:])
 
-	// Pools alone say nothing about a cluster, and empty Lists say that it has no objects.
+	// Pools alone do not describe a cluster, and empty Lists show that it has no such
+	// objects.
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": poolYAML}))
 	diff(t, "kinds that were not read", 6, len(reasons(s)))
 	empty := poolYAML
@@ -325,17 +326,17 @@ func TestMissingKindsAreGaps(t *testing.T) {
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": empty + "---\n" + nodeYAML + "---\napiVersion: v1\nkind: PodList\nitems: []\n"}))
 	diff(t, "kinds that were not read", []string{"bgpconfigurations"}, strings.Split(strings.Join(reasons(s), ""), ":")[:1])
 
-	// Addresses of a namespace's pods are no leaks if no pod of the namespace was read.
+	// A namespace's addresses are not leaks if the files hold no pod of it.
 	elsewhere := strings.ReplaceAll(podYAML, "namespace: ns", "namespace: elsewhere")
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join([]string{poolYAML, blockYAML, affinityYAML, handleYAML, nodeYAML, elsewhere, configYAML}, "---\n")}))
 	diff(t, "gaps", []string{`pods: blocks name pods of namespace "ns", and the files hold none of them`}, reasons(s))
 
-	// Labels of namespaces matter only where a pool asks for them.
+	// Labels of namespaces matter only if a pool selects by them.
 	selecting := strings.Replace(poolYAML, "natOutgoing: true", "namespaceSelector: all()", 1)
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join(append([]string{selecting}, clusterYAML[1:]...), "---\n")}))
 	diff(t, "gaps", []string{"namespaces: no Namespace in the files, though a pool selects namespaces by label"}, reasons(s))
 
-	// A filter that a peer names and no one dumped may keep routes back.
+	// A BGPFilter that a peer names but the files lack may block routes.
 	const peer = "apiVersion: crd.projectcalico.org/v1\nkind: BGPPeer\nmetadata: {name: tor}\nspec: {peerIP: 10.1.1.1, asNumber: 64600, filters: [f]}\n"
 	const filter = "apiVersion: crd.projectcalico.org/v1\nkind: BGPFilter\nmetadata: {name: g}\nspec: {exportV4: [{action: Reject}]}\n"
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join(append([]string{peer}, clusterYAML...), "---\n")}))
@@ -344,7 +345,7 @@ func TestMissingKindsAreGaps(t *testing.T) {
 	diff(t, "gaps", []string(nil), reasons(s))
 }
 
-// A kind without any object, as kubectl prints it, is no mistake beside others.
+// An empty List, as kubectl prints it, is not an error beside other objects.
 func TestEmptyLists(t *testing.T) {
 	want, _ := read(t, dir(t, map[string]string{"a.yaml": poolYAML}))
 	for name, text := range map[string]string{
@@ -358,7 +359,7 @@ func TestEmptyLists(t *testing.T) {
 	}
 }
 
-// Directories may hold links, as where a ConfigMap is mounted.
+// Directories may contain links, as in a mounted ConfigMap.
 func TestLinkedFiles(t *testing.T) {
 	root := dir(t, map[string]string{"..2025/all.yaml": poolYAML})
 	must(t, os.Symlink("..2025", filepath.Join(root, "..data")))
@@ -369,9 +370,8 @@ func TestLinkedFiles(t *testing.T) {
 	}
 }
 
-// TestLinkedDirectory: a path that is a link to a directory is that directory, and its
-// files are named as they were asked for. Links to directories further down are not
-// followed.
+// TestLinkedDirectory: a path that links to a directory is read as that directory, and its
+// files have names below that path. Links to directories further down are not followed.
 func TestLinkedDirectory(t *testing.T) {
 	for _, path := range []string{"dump", "dump/", "./dump"} {
 		root := dir(t, map[string]string{"2025/all.yaml": poolYAML, "2025/sub/bad.yaml": strings.ReplaceAll(blockYAML, "cidr: 10", "cidr: x"), "2024/all.yaml": nodeYAML})
@@ -453,7 +453,7 @@ func TestBothGroupsInFiles(t *testing.T) {
 	native := func(text string) string { return strings.ReplaceAll(text, decode.GroupCRD, decode.GroupNative) }
 	other := strings.NewReplacer("10-0-0-0-26", "10-0-0-64-26", "10.0.0.0/26", "10.0.0.64/26").Replace(blockYAML)
 
-	// During a migration Calico reads the older group while it is there.
+	// During a migration, Calico reads the older group as long as it exists.
 	s, warnings := read(t, dir(t, map[string]string{"a.yaml": blockYAML, "b.yaml": native(blockYAML), "c.yaml": native(other)}))
 	if len(s.Blocks) != 1 || s.Cluster.APIGroup != decode.GroupCRD || !strings.Contains(s.Cluster.APIGroupReason, "objects of both API groups") {
 		t.Errorf("%d blocks of %s: %s", len(s.Blocks), s.Cluster.APIGroup, s.Cluster.APIGroupReason)
@@ -484,7 +484,7 @@ func TestIgnoredKinds(t *testing.T) {
 	diff(t, "warning", "ignored 1 Node object of projectcalico.org/v3, 3 Service objects: not part of an audit", warnings[0])
 }
 
-// A huge object is read, or refused with a clear word; memory stays bounded.
+// A huge object is read or rejected with a clear error, in bounded memory.
 func TestHugeObject(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: takes long")
@@ -526,8 +526,8 @@ func TestHugeObject(t *testing.T) {
 	}
 }
 
-// TestMemoryOfLists: a list takes the memory of one item, in whatever order its fields
-// stand, and whether the items tell their kind or not.
+// TestMemoryOfLists: a list takes the memory of one item, in any order of fields, with or
+// without the items' kinds.
 func TestMemoryOfLists(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: reads lists of 40 MiB")
@@ -575,8 +575,7 @@ func TestMemoryOfLists(t *testing.T) {
 	}
 }
 
-// peakMemory runs fn and returns the most heap in use meanwhile, garbage
-// included.
+// peakMemory runs fn and returns the largest heap, including garbage.
 func peakMemory(fn func()) uint64 {
 	runtime.GC()
 	done, result := make(chan struct{}), make(chan uint64)
@@ -599,7 +598,7 @@ func peakMemory(fn func()) uint64 {
 	return <-result
 }
 
-// FuzzFiles: whatever a file holds, reading it ends in a snapshot or an error.
+// FuzzFiles: any file yields a snapshot or an error.
 func FuzzFiles(f *testing.F) {
 	f.Add([]byte(strings.Join(clusterYAML, "---\n")))
 	f.Add([]byte("apiVersion: v1\nitems:\n" + indented(clusterYAML, "") + "kind: List\n"))
@@ -632,8 +631,8 @@ func FuzzFiles(f *testing.F) {
 	})
 }
 
-// TestStoryWithoutBlocks: a dump of a whole cluster from which the blocks were
-// left out must not look like a cluster without blocks.
+// TestStoryWithoutBlocks: a dump of a cluster without its blocks must not look like a
+// cluster that has no blocks.
 func TestStoryWithoutBlocks(t *testing.T) {
 	const story = "../../examples/snapshots/story"
 	files, err := filepath.Glob(filepath.Join(story, "*.yaml"))
@@ -662,8 +661,8 @@ func TestStoryWithoutBlocks(t *testing.T) {
 	}
 }
 
-// TestTimeBeforeTheData: ages cannot be counted from a time before objects were
-// created, or before the snapshot was taken.
+// TestTimeBeforeTheData: the reference time must not be before the creation of objects or
+// before the snapshot.
 func TestTimeBeforeTheData(t *testing.T) {
 	const object = "apiVersion: v1\nkind: Node\nmetadata: {name: n1, creationTimestamp: \"2026-01-02T03:04:05Z\"}\n"
 	const info = "apiVersion: calico-audit/v1alpha1\nkind: SnapshotInfo\ntakenAt: \"2026-03-02T03:04:05Z\"\n---\n"

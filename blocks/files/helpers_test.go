@@ -38,7 +38,7 @@ func diff(t *testing.T, what string, want, got any) {
 	}
 }
 
-// equal compares records; nil and empty slices are the same.
+// equal compares records; nil and empty slices are equal.
 var equal = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}, blocks.Pin{}), cmpopts.EquateEmpty()}
 
 func heapBytes() uint64 {
@@ -47,8 +47,7 @@ func heapBytes() uint64 {
 	return sample[0].Value.Uint64()
 }
 
-// measure runs fn and returns its time and the most heap that it had in use
-// beyond what was in use before, garbage included.
+// measure returns the run time of fn and the peak growth of the heap, including garbage.
 func measure(fn func()) (time.Duration, uint64) {
 	runtime.GC()
 	before := heapBytes()

@@ -15,9 +15,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// BenchmarkJSON decodes Calico's objects of a cluster of 5,000 nodes as the API
-// server sends them, in pages of JSON: 10,000 blocks, each half full, and a handle
-// for each of 150,000 pods.
+// BenchmarkJSON decodes Calico's objects of a cluster of 5,000 nodes in the API server's
+// JSON pages: 10,000 half-full blocks, and handles for 150,000 pods.
 func BenchmarkJSON(b *testing.B) {
 	pages := calicoPages()
 	for _, c := range []struct {
@@ -41,8 +40,8 @@ func BenchmarkJSON(b *testing.B) {
 	}
 }
 
-// BenchmarkReadFiles reads a file of 5,000 blocks and one of 20,000 handles, each in
-// one list, as kubectl prints them.
+// BenchmarkReadFiles reads a file of 5,000 blocks and one of 20,000 handles, each one list
+// as kubectl prints it.
 func BenchmarkReadFiles(b *testing.B) {
 	for _, form := range []string{"json", "yaml"} {
 		b.Run(form, func(b *testing.B) {
@@ -90,7 +89,7 @@ func BenchmarkReadFiles(b *testing.B) {
 	}
 }
 
-// calicoPages are lists of 500 objects each, as the API server sends them.
+// calicoPages returns lists of 500 objects each, as the API server sends them.
 func calicoPages() map[blocks.Resource][]byte {
 	const meta = `"creationTimestamp":"2025-11-20T09:00:00Z","generation":7,"managedFields":[{"apiVersion":"crd.projectcalico.org/v1","fieldsType":"FieldsV1",` +
 		`"fieldsV1":{"f:metadata":{"f:annotations":{".":{},"f:projectcalico.org/metadata":{}}},"f:spec":{".":{},"f:affinity":{},"f:allocations":{},"f:attributes":{},` +

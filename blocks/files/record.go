@@ -15,29 +15,32 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// A Recorder keeps the objects of a reading, as bytes, beside the snapshot that
-// is made of them, so that both can be saved as they were read, once. It keeps
-// them in temporary files that only their owner can read; memory is needed for a
-// page of a list at a time.
+// A Recorder keeps the objects of a reading, so that they can be saved as read, in one
+// piece with the snapshot. They are in temporary files that only their owner can read;
+// memory holds one page of a list at a time.
 //
-// It holds what an audit reads and no more: Calico's own objects with their whole
-// spec, of nodes, namespaces and pods a few fields (no labels of pods but KubeVirt's,
-// nothing of their containers), of virtual machines the identity and age, of all of
-// them no annotations but Calico's, our own, the network status and those that ask not
-// to evict a pod, of a pod's owners its controller alone, and of managedFields who wrote
-// when.
+// It keeps only what an audit reads:
 //
-// Give it to the options of a cluster or [FileOptions]. A resource that is read again
-// replaces what was recorded of it.
+//   - Calico's objects with their whole spec;
+//   - a few fields of nodes, namespaces and pods, with only KubeVirt's labels of pods and
+//     without their containers;
+//   - identity and age of virtual machines;
+//   - annotations of Calico and of this program, the network status, and the annotations
+//     against eviction;
+//   - of a pod's owners the controller and a VirtualMachineInstance;
+//   - of managedFields the writers and times.
+//
+// Set it in the options of a cluster or in [FileOptions]. A resource that is read again
+// replaces its recorded objects.
 type Recorder struct {
 	dir    string
 	spools map[blocks.Resource]*spool
-	// whole are resources that files said were read whole, also where no object
-	// of them exists.
+	// whole are the resources that files declare as read completely, even those without
+	// objects.
 	whole map[blocks.Resource]bool
 }
 
-// NewRecorder returns an empty Recorder. It must be closed.
+// NewRecorder returns an empty Recorder. The caller must close it.
 func NewRecorder() (*Recorder, error) {
 	dir, err := os.MkdirTemp("", "calico-audit-snapshot-")
 	if err != nil {
@@ -61,8 +64,7 @@ func (r *Recorder) Close() error {
 	return errors.Join(append(errs, os.RemoveAll(r.dir))...)
 }
 
-// of returns the spool of a resource; nil, which records nothing, for a nil
-// Recorder.
+// of returns the spool of a resource. A nil Recorder has nil spools, which record nothing.
 func (r *Recorder) of(res blocks.Resource) *spool {
 	if r == nil {
 		return nil
@@ -70,10 +72,10 @@ func (r *Recorder) of(res blocks.Resource) *spool {
 	return r.spools[res]
 }
 
-// Spool returns what keeps the objects of a resource; a nil Recorder keeps nothing.
+// Spool returns the spool for a resource's objects. A nil Recorder keeps no objects.
 func (r *Recorder) Spool(res blocks.Resource) decode.Spool { return r.of(res) }
 
-// readWhole records what files say was read whole.
+// readWhole records the resources that files declare as read completely.
 func (r *Recorder) readWhole(resources map[blocks.Resource]bool) {
 	if r == nil {
 		return
@@ -83,22 +85,22 @@ func (r *Recorder) readWhole(resources map[blocks.Resource]bool) {
 	}
 }
 
-// spool keeps the objects of one resource: in a file those of finished pages, in
-// memory those of the page at hand, which may yet be read again. Only one
-// goroutine may use it at a time. A nil spool keeps nothing.
+// spool keeps the objects of one resource: finished pages in a file, and the current page,
+// which may be read again, in memory. It is not safe for concurrent use. A nil spool keeps
+// nothing.
 type spool struct {
 	kind *decode.Kind
 	path string
 	file *os.File
 	page bytes.Buffer
-	// count is how many objects the file holds, paged how many the page does.
+	// count is the number of objects in the file, paged in the current page.
 	count, paged int
-	// scratch is the object at hand.
+	// scratch is a buffer for the current object.
 	scratch []byte
 	err     error
 }
 
-// Restart forgets everything.
+// Restart discards all objects.
 func (s *spool) Restart() {
 	if s == nil {
 		return
@@ -112,7 +114,7 @@ func (s *spool) Restart() {
 	}
 }
 
-// Drop forgets the page at hand.
+// Drop discards the current page.
 func (s *spool) Drop() {
 	if s != nil {
 		s.page.Reset()
@@ -120,7 +122,7 @@ func (s *spool) Drop() {
 	}
 }
 
-// Commit keeps the page at hand for good.
+// Commit moves the current page to the file.
 func (s *spool) Commit() {
 	if s == nil || s.page.Len() == 0 {
 		return
@@ -145,7 +147,7 @@ func (s *spool) fail(err error) {
 	}
 }
 
-// Object keeps an object of the API version given.
+// Object adds an object of an API version.
 func (s *spool) Object(version string, o decode.Object) {
 	if s == nil {
 		return
@@ -156,17 +158,17 @@ func (s *spool) Object(version string, o decode.Object) {
 	s.paged++
 }
 
-// commitAt is how much of a file's objects may wait in memory.
+// commitAt is how many bytes of objects from files may wait in memory.
 const commitAt = 1 << 20
 
-// flush commits once enough has come together.
+// flush commits when enough objects have accumulated.
 func (s *spool) flush() {
 	if s != nil && s.page.Len() > commitAt {
 		s.Commit()
 	}
 }
 
-// each calls fn with each object that was kept.
+// each calls fn for each object.
 func (s *spool) each(fn func(line []byte) error) error {
 	if s == nil {
 		return nil
@@ -196,23 +198,22 @@ func (s *spool) each(fn func(line []byte) error) error {
 	}
 }
 
-// SaveOptions are choices for saving a snapshot.
+// SaveOptions are options for saving a snapshot.
 type SaveOptions struct {
-	// Anonymize replaces names: of nodes, pods, namespaces, pools, handles and
-	// other objects, the cluster's GUID, UIDs, label keys and values. Addresses,
-	// CIDRs, times, versions and AS numbers stay, and of Calico's objects only
-	// those fields do that an audit reads.
+	// Anonymize replaces names of nodes, pods, namespaces, pools, handles and other
+	// objects, the cluster's GUID, UIDs, label keys and values, addresses of nodes and BGP
+	// peers, and AS numbers other than Calico's default. Addresses of pools, CIDRs, times
+	// and versions stay. Calico's objects are reduced to the fields that an audit reads.
 	Anonymize bool
 }
 
-// Save calls emit with the objects of a saved snapshot, each as JSON on one line:
-// first one of kind SnapshotInfo that says when and where s was read, what is missing
-// from it and how many objects of which kinds follow; then the recorded objects; and
-// one of kind SnapshotEnd, by which anyone who reads them knows that none were lost. s
-// must be the snapshot that was made of them. [ReadFiles] makes the same snapshot of
-// what was emitted.
+// Save calls emit for each object of a saved snapshot, as JSON on one line. The first is a
+// SnapshotInfo: when and where s was read, its gaps, and the number of objects of each
+// kind. The recorded objects follow. The last is a SnapshotEnd, which proves to readers
+// that no object was lost. s must be the snapshot of the recorded objects. [ReadFiles]
+// reads the emitted objects as the same snapshot.
 //
-// The bytes are only valid during the call. The names are nil unless replaced.
+// The bytes are only valid during the call. The names are nil unless o.Anonymize is set.
 func (r *Recorder) Save(s *blocks.Snapshot, o SaveOptions, emit func(object []byte) error) (alias.Names, error) {
 	var n *decode.Anonymizer
 	if o.Anonymize {
@@ -257,13 +258,13 @@ func (r *Recorder) eachSaved(n *decode.Anonymizer, emit func(object []byte) erro
 	return nil
 }
 
-// readWholly returns the resources that were read whole, in order.
+// readWholly returns the resources that were read completely, in order.
 func (r *Recorder) readWholly(s *blocks.Snapshot) []blocks.Resource {
 	out := []blocks.Resource{}
 	for _, res := range blocks.Resources {
 		whole := s.Cluster.Live || r.whole[res]
 		if slices.Contains(blocks.VMKinds, res) {
-			whole = s.VMsKnown // where they are not served, nothing is known of them
+			whole = s.VMsKnown // KubeVirt may not be served, or not be permitted
 		}
 		if _, missing := s.Missing(res); !missing && whole {
 			out = append(out, res)

@@ -9,33 +9,33 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// savedInfo is the object SnapshotInfo, the first of a saved snapshot.
+// savedInfo is the SnapshotInfo object, the first of a saved snapshot.
 type savedInfo struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// TakenAt is the time that all ages are counted from.
+	// TakenAt is the reference time for ages.
 	TakenAt string `json:"takenAt,omitempty"`
-	// Datastore is where the objects were read from.
+	// Datastore is the source of the objects.
 	Datastore      string `json:"datastore"`
 	APIGroup       string `json:"apiGroup,omitempty"`
 	APIGroupReason string `json:"apiGroupReason,omitempty"`
 	// Anonymized is true if names were replaced.
 	Anonymized bool `json:"anonymized,omitempty"`
-	// Counts are the objects that follow, of each resource that has any.
+	// Counts are the numbers of objects that follow, for each resource with objects.
 	Counts map[blocks.Resource]int `json:"counts"`
-	// Resources were read whole, also where no object of them exists.
+	// Resources were read completely, even those without objects.
 	Resources []blocks.Resource `json:"resources"`
-	// Gaps are resources that were not read, or only in part.
+	// Gaps are resources that were not read completely.
 	Gaps []blocks.Gap `json:"gaps,omitempty"`
 }
 
-// savedEnd is the object SnapshotEnd, the last of a saved snapshot.
+// savedEnd is the SnapshotEnd object, the last of a saved snapshot.
 type savedEnd struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// TakenAt is that of the SnapshotInfo.
+	// TakenAt equals that of the SnapshotInfo.
 	TakenAt string `json:"takenAt,omitempty"`
-	// Objects is how many stand between the two.
+	// Objects is the number of objects in between.
 	Objects int `json:"objects"`
 }
 
@@ -60,7 +60,7 @@ func (r *Recorder) info(s *blocks.Snapshot, n *decode.Anonymizer) []byte {
 		}
 		info.Gaps = append(info.Gaps, blocks.Gap{Resource: g.Resource, Reason: g.Reason})
 	}
-	out, _ := json.Marshal(info) // made of texts, it always can be
+	out, _ := json.Marshal(info) // strings always marshal
 	return out
 }
 
@@ -77,15 +77,15 @@ func savedTime(s *blocks.Snapshot) string {
 	return s.Cluster.TakenAt.UTC().Format(time.RFC3339Nano)
 }
 
-// foundInObject reports whether a gap of a whole resource comes from its one
-// object, in which it is found again.
+// foundInObject reports whether a gap of a whole resource comes from its only object, so
+// that reading the object finds it again.
 func foundInObject(g blocks.Gap) bool { return g.Field != "" || strings.HasPrefix(g.Reason, "object ") }
 
-// plainReasons begin reasons that name nothing but resources.
+// plainReasons begin reasons that contain only names of resources.
 var plainReasons = []string{"forbidden: ", "not served: ", "unauthorized: ", "expired: ", "no Node ", "no Pod ", "no IPPool ", "no IPAMBlock ", "no BlockAffinity ", "no IPAMHandle ", "no IPAMConfig ", "no Namespace ", "no BGP"}
 
-// plainReason takes out of a gap's reason what an error may have told about the
-// cluster's address.
+// plainReason removes error texts from a gap's reason, which may contain the cluster's
+// address.
 func plainReason(reason string) string {
 	if strings.HasPrefix(reason, cutOffReason) {
 		return cutOffReason + ": the file that it was read from is not whole"

@@ -10,7 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// TestAnonymizedNamesNobody: of no name that an example holds is anything left.
+// TestAnonymizedNamesNobody: no name of an example survives.
 func TestAnonymizedNamesNobody(t *testing.T) {
 	for _, example := range examples(t) {
 		before, after, path := recorded(t, SaveOptions{Anonymize: true}, example)
@@ -66,8 +66,7 @@ func TestAnonymizedNamesNobody(t *testing.T) {
 	}
 }
 
-// TestAnonymizedHangsTogether: what names the same thing before does so after, and
-// sorts in the same order.
+// TestAnonymizedHangsTogether: equal names stay equal, and sort in the same order.
 func TestAnonymizedHangsTogether(t *testing.T) {
 	for _, example := range examples(t) {
 		r := recorder(t)

@@ -33,7 +33,7 @@ func recorder(t *testing.T) *Recorder {
 	return r
 }
 
-// save writes what was recorded of a snapshot to a file.
+// save writes the recorded objects of a snapshot to a file.
 func save(t *testing.T, r *Recorder, s *blocks.Snapshot, o SaveOptions) (path string, names alias.Names) {
 	t.Helper()
 	var text bytes.Buffer
@@ -54,7 +54,7 @@ func save(t *testing.T, r *Recorder, s *blocks.Snapshot, o SaveOptions) (path st
 	return path, names
 }
 
-// recorded reads files, saves what was read, and reads that.
+// recorded reads files, saves them, and reads the saved snapshot.
 func recorded(t *testing.T, o SaveOptions, paths ...string) (before, after *blocks.Snapshot, path string) {
 	t.Helper()
 	r := recorder(t)
@@ -67,7 +67,7 @@ func recorded(t *testing.T, o SaveOptions, paths ...string) (before, after *bloc
 	return before, after, path
 }
 
-// sameSnapshot compares all but where gaps were found.
+// sameSnapshot compares snapshots, except for the sources of gaps.
 func sameSnapshot(t *testing.T, what string, want, got *blocks.Snapshot) {
 	t.Helper()
 	options := cmp.Options{equal, cmpopts.IgnoreFields(blocks.Gap{}, "Source"), cmpopts.IgnoreFields(blocks.Cluster{}, "Datastore", "Live")}
@@ -85,7 +85,7 @@ func examples(t *testing.T) []string {
 	return found
 }
 
-// What is saved of a cluster gives the same snapshot as the cluster.
+// A saved cluster reads as the same snapshot.
 func TestSavedIsWhatWasRead(t *testing.T) {
 	for _, example := range examples(t) {
 		before, after, path := recorded(t, SaveOptions{}, example)
@@ -96,7 +96,7 @@ func TestSavedIsWhatWasRead(t *testing.T) {
 		must(t, err)
 		text, err := os.ReadFile(second)
 		must(t, err)
-		// The source, of which the first line tells, is another.
+		// The first line names the source, which differs.
 		_, first, _ = bytes.Cut(first, []byte("\n"))
 		_, text, _ = bytes.Cut(text, []byte("\n"))
 		if !bytes.Equal(first, text) {
@@ -105,8 +105,7 @@ func TestSavedIsWhatWasRead(t *testing.T) {
 	}
 }
 
-// Gaps of the reading are gaps of what is saved, and those that stand in an object
-// are found there again, once.
+// Gaps survive saving. Gaps within an object are found again there, once.
 func TestSavedGaps(t *testing.T) {
 	before, after, path := recorded(t, SaveOptions{}, dir(t, map[string]string{
 		"pool.yaml": poolYAML, "block.yaml": blockYAML, "bad.yaml": strings.Replace(blockYAML, "10.0.0.0/26", "10.0.0.64/x", 1),
@@ -134,7 +133,7 @@ func firstLines(t *testing.T, path string, n int) []string {
 	return strings.SplitN(string(text), "\n", n+1)[:n]
 }
 
-// That a cluster was read whole and had none of a kind is remembered.
+// A saved snapshot records that a complete reading found no objects of a kind.
 func TestSavedEmptyKinds(t *testing.T) {
 	r := recorder(t)
 	r.of(blocks.Blocks).Object(decode.GroupCRD, decode.Object{Text: []byte(`{"metadata":{"name":"10-0-0-0-26"},"spec":{"cidr":"10.0.0.0/26","allocations":[],"unallocated":[],"attributes":[]}}`)})
@@ -146,7 +145,7 @@ func TestSavedEmptyKinds(t *testing.T) {
 	}
 }
 
-// Nothing is kept that is no one's business.
+// Saved objects contain no data beyond an audit's needs.
 func TestSavedIsSparse(t *testing.T) {
 	_, _, path := recorded(t, SaveOptions{}, dir(t, map[string]string{"all.yaml": poolYAML + "---\n" + nodeYAML + `---
 apiVersion: v1
@@ -199,7 +198,7 @@ data: {a: c2VjcmV0}
 	}
 }
 
-// A full disk, or files that were taken away, is an error and no shorter snapshot.
+// A full disk or deleted files are an error, not a shorter snapshot.
 func TestSaveFails(t *testing.T) {
 	r := recorder(t)
 	must(t, os.RemoveAll(r.dir))

@@ -12,36 +12,34 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// maxObject limits how large one object of a file may be. Kubernetes stores none
-// of more than a few megabytes.
+// maxObject limits the size of an object in bytes. Kubernetes stores no object larger than
+// a few megabytes.
 const maxObject = 64 << 20
 
 var errTooLarge = errors.New("larger than anything that Kubernetes stores")
 
-// maxYAMLObject is the limit for YAML, whose parser needs some fifty times the
-// memory of its text.
+// maxYAMLObject is the limit for YAML, whose parser needs some fifty times the memory of
+// the text.
 const maxYAMLObject = 16 << 20
 
-// RawObject is an object of a file, as JSON, and where it comes from.
+// RawObject is an object of a file as JSON, with its position.
 type RawObject struct {
 	JSON []byte
-	// document counts the documents of the file from 1.
+	// document is the number of the document in the file, from 1.
 	document int
-	// line is where the object begins, from 1.
+	// line is the first line of the object, from 1.
 	line int
-	// listKind and listVersion are those of the list that holds the object, for
-	// objects that leave out their own, as they do in what the API server
-	// itself prints.
+	// listKind and listVersion are those of the list that holds the object. They complete
+	// objects without their own kind, as in the API server's output.
 	listKind, listVersion string
-	// unended is true for a YAML document that ends the file in the midst of a line,
-	// which no tool that prints one does.
+	// unended is true for a YAML document at the end of a file without a final newline.
+	// Tools always write one.
 	unended bool
 }
 
-// Split reads a file's text and calls emit with each object in it: the
-// documents, and the items of those that are lists. After the items of such a
-// document it calls endList with the list itself, without them. Memory is needed
-// for one object at a time, not for the file.
+// Split reads a file and calls emit for each object: each document, or each item of a
+// document that is a list. After a list's items it calls endList with the list, without
+// them. Memory holds one object at a time, not the file.
 func Split(text io.Reader, emit, endList func(RawObject) error) (documents int, err error) {
 	in := bufio.NewReaderSize(text, 1<<16)
 	if bom, _ := in.Peek(3); bytes.Equal(bom, []byte("\xef\xbb\xbf")) {
@@ -61,8 +59,8 @@ func Split(text io.Reader, emit, endList func(RawObject) error) (documents int, 
 	return s.document, err
 }
 
-// startsJSON reports whether the text begins as JSON does, leading white space and
-// what of it fits into the buffer aside.
+// startsJSON reports whether the text starts like JSON, after white space that fits into
+// the buffer.
 func startsJSON(in *bufio.Reader) (bool, error) {
 	for size := 64; ; size = min(2*size, in.Size()) {
 		head, err := in.Peek(size)
@@ -78,8 +76,7 @@ func startsJSON(in *bufio.Reader) (bool, error) {
 	}
 }
 
-// kindAndVersion reads the identity of a list from what is left of it without
-// its items.
+// kindAndVersion reads the identity of a list from its text without the items.
 func kindAndVersion(object []byte) (kind, version string) {
 	decode.NewJSONReader(object).Fields(decode.Members{"kind": &kind, "apiVersion": &version})
 	return kind, version
@@ -87,13 +84,12 @@ func kindAndVersion(object []byte) (kind, version string) {
 
 var (
 	yamlErrorLine = regexp.MustCompile(`line (\d+): `)
-	// yamlErrorFrom0 matches the errors for which the YAML parser counts lines
-	// from 0; for all others it does from 1.
+	// yamlErrorFrom0 matches errors whose line numbers start at 0; all others start at 1.
 	yamlErrorFrom0 = regexp.MustCompile(`did not find expected (',' or|key|'-' indicator|node content|<document start>)`)
 )
 
-// yamlError places an error of the YAML parser, which counts lines from the
-// start of the piece that it was given.
+// yamlError locates an error of the YAML parser, which counts lines from the start of
+// piece.
 func yamlError(document, firstLine int, piece []byte, err error) error {
 	text := err.Error()
 	line, last := firstLine, firstLine+bytes.Count(bytes.TrimSuffix(piece, []byte("\n")), []byte("\n"))

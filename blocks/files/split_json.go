@@ -11,8 +11,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// jsonSplitter cuts JSON text into objects: values one after the other, with or
-// without lines between them, and the items of lists.
+// jsonSplitter splits JSON text into objects: consecutive values, with or without line
+// breaks, and the items of lists.
 type jsonSplitter struct {
 	listItems
 	text     lineReader
@@ -21,12 +21,12 @@ type jsonSplitter struct {
 	object   []byte // the top-level object without its items
 }
 
-// lineReader counts the lines of what is read, and limits how much that may be.
+// lineReader counts lines, and limits the number of bytes read.
 type lineReader struct {
 	in    io.Reader
 	lines int
 	left  int
-	err   error // the first but for the end
+	err   error // the first error other than io.EOF
 }
 
 func (r *lineReader) Read(p []byte) (int, error) {
@@ -78,23 +78,23 @@ func (s *jsonSplitter) run() error {
 	}
 }
 
-// peek returns the kind of what comes next; 0 at the end and before an error.
+// peek returns the kind of the next value; 0 at the end or before an error.
 func (s *jsonSplitter) peek() jsontext.Kind {
 	s.text.left = maxObject
 	return s.in.PeekKind()
 }
 
-// unread is what was read of the text ahead of the decoder, from the next value on.
+// unread returns the buffered text from the next value on.
 func (s *jsonSplitter) unread() []byte {
 	return bytes.TrimLeft(s.in.UnreadBuffer(), " \t\r\n")
 }
 
-// line is the one at which the decoder stands, from 1.
+// line returns the decoder's current line, from 1.
 func (s *jsonSplitter) line() int {
 	return 1 + s.text.lines - bytes.Count(s.in.UnreadBuffer(), []byte("\n"))
 }
 
-// fail places an error, unless it has a place.
+// fail adds a position to an error without one.
 func (s *jsonSplitter) fail(err error) error {
 	var known *decode.FileError
 	if errors.As(err, &known) {
@@ -102,7 +102,7 @@ func (s *jsonSplitter) fail(err error) error {
 	}
 	if s.text.err != nil {
 		if err = s.text.err; !errors.Is(err, errTooLarge) {
-			return err // of the file, not of what is in it
+			return err // reading the file failed
 		}
 	}
 	from, unread := int(s.in.InputOffset()), s.in.UnreadBuffer()
@@ -110,8 +110,8 @@ func (s *jsonSplitter) fail(err error) error {
 	return &decode.FileError{Document: max(s.document, 1), Line: s.line() + bytes.Count(unread[:min(max(at-from, 0), len(unread))], []byte("\n")), Err: err}
 }
 
-// separator steps over "---", which some tools put between JSON documents, too, and
-// reports whether it is there.
+// separator skips "---", which some tools put between JSON documents, and reports whether
+// it found one.
 func (s *jsonSplitter) separator() (bool, error) {
 	if rest := s.unread(); len(rest) == 0 || rest[0] != '-' {
 		return false, nil
@@ -127,8 +127,7 @@ func (s *jsonSplitter) separator() (bool, error) {
 	return true, nil
 }
 
-// top reads an object of the top level. Items are handed out one by one, all else is
-// kept.
+// top reads a top-level object. It emits a list's items one by one and keeps the rest.
 func (s *jsonSplitter) top() error {
 	_, _ = s.in.ReadToken()
 	start := s.line()
@@ -174,7 +173,7 @@ func (s *jsonSplitter) top() error {
 	return s.emit(o)
 }
 
-// items reads a list and calls emit with each element.
+// items reads a list and calls emit for each element.
 func (s *jsonSplitter) items(emit func(RawObject) error) error {
 	_, err := s.in.ReadToken()
 	for err == nil && s.peek() != ']' {

@@ -8,29 +8,29 @@ import (
 	"os"
 )
 
-// listItems hands out the items of a list at hand, and then the list.
+// listItems emits the items of the current list, and then the list.
 type listItems struct {
 	emit    func(RawObject) error
 	endList func(RawObject) error
-	// kind and version are the list's, once they are known.
+	// kind and version are the list's, once known.
 	kind, version string
-	// Items without a kind that come before the list's wait: their text in memory, and
-	// in a file once there is much of it.
-	waiting []RawObject // without their text
+	// Items without a kind that precede the list's kind must wait: in memory, or in a file
+	// once there are many.
+	waiting []RawObject // without their JSON
 	sizes   []int
 	held    bytes.Buffer
 	file    *os.File
 }
 
-// maxWaiting is how much text of items may wait in memory.
+// maxWaiting is how many bytes of items may wait in memory.
 const maxWaiting = 1 << 20
 
-// begin starts a list, whose kind is known if the head has it.
+// begin starts a list. head may contain its kind.
 func (l *listItems) begin(head []byte) {
 	l.kind, l.version = kindAndVersion(head)
 }
 
-// item hands out an item, or keeps it until its list's kind is known if it needs that.
+// item emits an item, or lets it wait if it needs the list's kind.
 func (l *listItems) item(o RawObject) error {
 	if l.kind == "" {
 		if kind, _ := kindAndVersion(o.JSON); kind == "" {
@@ -55,13 +55,13 @@ func (l *listItems) wait(o RawObject) error {
 			return fmt.Errorf("keeping the items of a list whose kind comes after them: %w", err)
 		}
 		l.file = file
-		_ = os.Remove(file.Name()) // it is gone when it is closed
+		_ = os.Remove(file.Name()) // the file vanishes when it is closed
 	}
 	_, err := l.held.WriteTo(l.file)
 	return err
 }
 
-// end hands out what waited, and the list without its items.
+// end emits the waiting items, and the list without its items.
 func (l *listItems) end(list RawObject) error {
 	defer l.drop()
 	l.kind, l.version = kindAndVersion(list.JSON)
@@ -86,7 +86,7 @@ func (l *listItems) end(list RawObject) error {
 	return l.endList(list)
 }
 
-// drop forgets the list at hand.
+// drop discards the current list.
 func (l *listItems) drop() {
 	if l.file != nil {
 		_ = l.file.Close()

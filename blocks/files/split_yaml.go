@@ -11,11 +11,10 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// yamlSplitter cuts YAML text into objects. Documents end at lines "---". In a
-// document with a line "items:" at its outer level, which is how lists are
-// printed, every entry under it is an object: they are found by indentation and
-// parsed one at a time, since the tree of a large cluster's list would not fit
-// into memory.
+// yamlSplitter splits YAML text into objects. Documents end at lines "---". If a document
+// has a line "items:" at its outer level, it is a list, and each entry below that line is
+// an object. Items are found by indentation and parsed one at a time, because the tree of a
+// large cluster's list would not fit into memory.
 type yamlSplitter struct {
 	listItems
 	in       *bufio.Reader
@@ -23,15 +22,15 @@ type yamlSplitter struct {
 	line     int
 
 	text  []byte // the document without its items
-	first int    // where text begins
-	start int    // where the document's content begins
-	used  bool   // whether the document has any content
-	ended bool   // whether the last line has its end
+	first int    // first line of text
+	start int    // first line of the document's content
+	used  bool   // the document has content
+	ended bool   // the last line ends with a newline
 
 	inItems bool
 	list    bool
-	indent  int    // of the items; -1 until the first
-	object  []byte // the item at hand, a list of one
+	indent  int    // of the items; -1 before the first
+	object  []byte // the current item, as a list of one
 	itemAt  int
 }
 
@@ -70,7 +69,7 @@ func (s *yamlSplitter) reset() {
 	s.inItems, s.list, s.indent, s.object = false, false, -1, s.object[:0]
 }
 
-// add takes one line of the text.
+// add handles one line of the text.
 func (s *yamlSplitter) add(line []byte) error {
 	content := bytes.TrimRight(line, " \t\r\n")
 	switch {
@@ -103,7 +102,7 @@ func (s *yamlSplitter) add(line []byte) error {
 		if s.indent >= 0 {
 			s.object = append(s.object, line...)
 		}
-		s.text = append(s.text, '\n') // keeps the lines of what follows
+		s.text = append(s.text, '\n') // keeps the line numbers of the rest
 		return s.limit(len(s.object))
 	}
 	if indent == 0 && isItemsKey(content) {
@@ -117,8 +116,8 @@ func (s *yamlSplitter) add(line []byte) error {
 	return s.limit(len(s.text))
 }
 
-// itemLine looks at a line within the items: it may begin an item, or end the
-// items because it belongs to the document.
+// itemLine handles a line within the items. It may start an item, or end the items because
+// it belongs to the document.
 func (s *yamlSplitter) itemLine(content []byte, indent int) error {
 	dash := content[indent] == '-' && (len(content) == indent+1 || content[indent+1] == ' ')
 	switch {
@@ -141,7 +140,7 @@ func (s *yamlSplitter) limit(size int) error {
 	return nil
 }
 
-// endItem hands out the item that was collected, a list of one in YAML.
+// endItem emits the collected item, which is a list of one in YAML.
 func (s *yamlSplitter) endItem() error {
 	if len(s.object) == 0 {
 		return nil
@@ -155,7 +154,7 @@ func (s *yamlSplitter) endItem() error {
 	return s.item(RawObject{JSON: object, document: s.document, line: s.itemAt})
 }
 
-// finish ends the document at hand.
+// finish ends the current document.
 func (s *yamlSplitter) finish() error {
 	defer s.reset()
 	if s.inItems {
@@ -189,8 +188,8 @@ func isMarker(line []byte, marker string) bool {
 	return ok && (len(rest) == 0 || strings.IndexByte(" \t\r\n", rest[0]) >= 0)
 }
 
-// isItemsKey reports whether a line is the key of a list's items, with the items
-// on lines of their own.
+// isItemsKey reports whether a line is the key of a list's items, which follow on separate
+// lines.
 func isItemsKey(content []byte) bool {
 	rest, ok := bytes.CutPrefix(content, []byte("items:"))
 	if !ok {

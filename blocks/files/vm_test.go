@@ -12,8 +12,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// vmDump is a dump of two virtual machines, one of which is stopped and the other on
-// its way to another node, and of an instance without one.
+// vmDump is a dump of two virtual machines and of an instance without one. One machine is
+// stopped, the other migrates to another node.
 const vmDump = `apiVersion: v1
 kind: List
 items:
@@ -64,7 +64,7 @@ func writeFile(t *testing.T, text string) string {
 	return path
 }
 
-// What a dump tells of virtual machines is the same after it was saved.
+// Saving a dump keeps its virtual machines.
 func TestVirtualMachinesOfFiles(t *testing.T) {
 	before, after, path := recorded(t, SaveOptions{}, writeFile(t, vmDump))
 	sameSnapshot(t, "saved", before, after)
@@ -90,8 +90,8 @@ func TestVirtualMachinesOfFiles(t *testing.T) {
 	}
 }
 
-// TestVirtualMachinesKnown: that a virtual machine is not in the files means something
-// only if both kinds are.
+// TestVirtualMachinesKnown: a missing virtual machine is known not to exist only if the
+// files hold both kinds.
 func TestVirtualMachinesKnown(t *testing.T) {
 	cut := func(kinds ...string) string {
 		var out []string
@@ -108,7 +108,7 @@ func TestVirtualMachinesKnown(t *testing.T) {
 		return "---\n" + `{apiVersion: calico-audit/v1alpha1, kind: SnapshotInfo, takenAt: "2026-01-02T03:04:05Z", datastore: kubernetes, counts: {}, resources: [` +
 			resources + `], gaps: [` + gaps + "]}\n---\n"
 	}
-	// The other objects are not counted, which makes gaps of their own kinds alone.
+	// The other objects are not counted, which only causes gaps of their own kinds.
 	const end = "\n---\n{apiVersion: calico-audit/v1alpha1, kind: SnapshotEnd, takenAt: \"2026-01-02T03:04:05Z\", objects: 0}\n"
 	bare := cut("VirtualMachine", "VirtualMachineInstance")
 	for name, c := range map[string]struct {
@@ -134,8 +134,8 @@ func TestVirtualMachinesKnown(t *testing.T) {
 	}
 }
 
-// What is saved of a reading says that virtual machines were read, also where there
-// are none, and only there.
+// A saved reading lists virtual machines as read, even if there are none, only if they
+// were.
 func TestSavedVirtualMachinesKnown(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		r := recorder(t)
@@ -150,8 +150,8 @@ func TestSavedVirtualMachinesKnown(t *testing.T) {
 	}
 }
 
-// TestAnonymizedVirtualMachines: no name of a virtual machine is left, and what
-// belonged together still does.
+// TestAnonymizedVirtualMachines: no name of a virtual machine survives, and related objects
+// stay related.
 func TestAnonymizedVirtualMachines(t *testing.T) {
 	before, s, path := recorded(t, SaveOptions{Anonymize: true}, writeFile(t, vmDump))
 	text, err := os.ReadFile(path)

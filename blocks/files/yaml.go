@@ -12,11 +12,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxDepth is how deep a document may be nested.
+// maxDepth limits the nesting of a document.
 const maxDepth = 1000
 
-// DocumentJSON returns the one document of a text in YAML or JSON as JSON. Numbers
-// keep their digits, however many they have. An empty document gives nil.
+// DocumentJSON returns the only document of a YAML or JSON text as JSON. Numbers keep all
+// their digits. It returns nil for an empty document.
 func DocumentJSON(text []byte) ([]byte, error) {
 	if start := bytes.TrimLeft(text, " \t\r\n"); len(start) > 0 && start[0] == '{' {
 		return start, nil
@@ -24,9 +24,8 @@ func DocumentJSON(text []byte) ([]byte, error) {
 	return yamlToJSON(text)
 }
 
-// yamlToJSON turns one YAML document into JSON. Numbers are carried over as they
-// are written, so that a sequence number of 19 digits keeps all of them, which it
-// does not on the way through float64. An empty document gives nil.
+// yamlToJSON converts a YAML document to JSON. It copies numbers as written: a float64
+// would lose digits of a 19-digit sequence number. It returns nil for an empty document.
 func yamlToJSON(doc []byte) ([]byte, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(doc, &root); err != nil {
@@ -48,9 +47,9 @@ func yamlToJSON(doc []byte) ([]byte, error) {
 	return w.out.Bytes(), nil
 }
 
-// checkKeys finds a key that an object has twice, as where two documents follow each
-// other with nothing between them. The parser would take the last, and all that the
-// first document holds would be lost without a word.
+// checkKeys returns an error for a duplicate top-level key, as in two documents without a
+// separator. The parser would keep only the last value, and silently lose the first
+// document.
 func checkKeys(n *yaml.Node) error {
 	if n.Kind != yaml.MappingNode {
 		return nil
@@ -76,7 +75,7 @@ func (w *jsonWriter) value(n *yaml.Node, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("line %d: nested too deep", n.Line)
 	}
-	if w.out.Len() > w.most { // by aliases of aliases, mostly
+	if w.out.Len() > w.most { // mostly because of aliases of aliases
 		return errTooLarge
 	}
 	switch n.Kind {
@@ -111,8 +110,8 @@ func (w *jsonWriter) mapping(n *yaml.Node, depth int) error {
 	return nil
 }
 
-// members writes the members of a mapping. What a merge key ("<<") brings in is
-// written first, and left out where the mapping has the key itself.
+// members writes the members of a mapping. Members from merge keys ("<<") come first,
+// unless the mapping has the key itself.
 func (w *jsonWriter) members(n *yaml.Node, depth int, first *bool, hidden map[string]bool) error {
 	if depth > maxDepth {
 		return fmt.Errorf("line %d: nested too deep", n.Line)
@@ -163,7 +162,7 @@ func (w *jsonWriter) merge(n, from *yaml.Node, depth int, first *bool, hidden ma
 	case yaml.MappingNode:
 		return w.members(from, depth+1, first, own)
 	case yaml.SequenceNode:
-		// The first of several wins, and a JSON reader takes the last.
+		// In YAML the first of several merges wins; in JSON the last duplicate does.
 		for i := len(from.Content) - 1; i >= 0; i-- {
 			part := from.Content[i]
 			for part.Kind == yaml.AliasNode {
@@ -206,18 +205,17 @@ func (w *jsonWriter) scalar(n *yaml.Node) error {
 		}
 		v, err := strconv.ParseFloat(strings.ReplaceAll(n.Value, "_", ""), 64)
 		if err != nil || math.IsInf(v, 0) || math.IsNaN(v) {
-			w.text(n.Value) // ".inf", which JSON has no word for
+			w.text(n.Value) // ".inf", which JSON cannot represent
 			break
 		}
 		w.out.WriteString(strconv.FormatFloat(v, 'g', -1, 64))
-	default: // texts, and times, which are texts in JSON
+	default: // strings, and times, which are strings in JSON
 		w.text(n.Value)
 	}
 	return nil
 }
 
-// integer writes a YAML integer: a plain one as it stands, others (0x1f, 1_000)
-// by value.
+// integer writes a YAML integer: plain ones as written, others (0x1f, 1_000) by value.
 func (w *jsonWriter) integer(s string) {
 	if jsonInt.MatchString(s) {
 		w.out.WriteString(s)
@@ -234,6 +232,6 @@ func (w *jsonWriter) integer(s string) {
 }
 
 func (w *jsonWriter) text(s string) {
-	quoted, _ := jsontext.AppendQuote(w.out.AvailableBuffer(), s) // what YAML holds is valid UTF-8
+	quoted, _ := jsontext.AppendQuote(w.out.AvailableBuffer(), s) // YAML strings are valid UTF-8
 	w.out.Write(quoted)
 }

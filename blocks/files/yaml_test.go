@@ -52,7 +52,7 @@ func TestYAMLErrors(t *testing.T) {
 	}
 }
 
-// Aliases of aliases must not fill the memory.
+// Aliases of aliases must not exhaust memory.
 func TestYAMLAliasBomb(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("a0: &a0 [x, x, x, x, x, x, x, x, x]\n")
@@ -68,7 +68,7 @@ func TestYAMLAliasBomb(t *testing.T) {
 	}
 }
 
-// FuzzYAML: whatever the text, the outcome is JSON or an error.
+// FuzzYAML: any text yields JSON or an error.
 func FuzzYAML(f *testing.F) {
 	for _, seed := range []string{
 		"a: 1\nb: [x, 'y', \"z\"]\n", "- a\n- b: {c: d}\n", "{\"a\": null}", "a: |\n  x\n", "&a [*a]", "? a\n: b",
@@ -84,7 +84,7 @@ func FuzzYAML(f *testing.F) {
 	})
 }
 
-// TestYAMLLosesNothing: digits, keys and depth that a parser may lose without a word.
+// TestYAMLLosesNothing covers digits, keys and depth that a parser may silently lose.
 func TestYAMLLosesNothing(t *testing.T) {
 	for name, c := range map[string]struct{ yaml, want, err string }{
 		"digits":            {yaml: "a: 18446744073709551616\nb: 1208925819614629174706176\n", want: `{"a":18446744073709551616,"b":1208925819614629174706176}`},
