@@ -8,9 +8,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/hostviews"
 )
 
-// FuzzHostViews reads any text as a host view, as a file that is named and as one
-// of a directory, and expects a view or a reason. Nothing that is kept may break
-// the promises that others rely on.
+// FuzzHostViews reads any text as a host view, named directly and in a directory, and
+// expects a view or a reason. Kept views must satisfy the invariants that other packages
+// rely on.
 func FuzzHostViews(f *testing.F) {
 	f.Add("n1.json", goodView)
 	f.Add("n1.yaml", "# YAML\n"+goodView)

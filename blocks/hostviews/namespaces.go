@@ -10,15 +10,15 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// spacesDraft is what is learned of a view's namespaces beside those that are kept.
+// spacesDraft holds facts about a view's namespaces that the view does not keep.
 type spacesDraft struct {
-	// count is how many there are. hostID is the number of the machine's own, and host
-	// are its addresses.
+	// count is their number. hostID and host are the inode and the addresses of the
+	// machine's own namespace.
 	count  int
 	hostID string
 	host   []netip.Prefix
-	// said is true if the agent says whether they are complete, and complete what it
-	// says. lacking is what was left out here, or could not be understood.
+	// said is true if the agent states whether they are complete, and complete is its
+	// statement. lacking is the first omitted or malformed part.
 	said, complete bool
 	lacking        string
 }
@@ -28,8 +28,8 @@ func (s *spacesDraft) hostHas(a netip.Addr) bool {
 	return slices.ContainsFunc(s.host, func(p netip.Prefix) bool { return p.Addr() == a })
 }
 
-// takeHost notes the namespace at hand as the machine's own, and returns true if there
-// was one before.
+// takeHost records n as the machine's own namespace. It returns true if there already was
+// one.
 func (s *spacesDraft) takeHost(n *blocks.HostNamespace) (second bool) {
 	if s.hostID != "" {
 		return true
@@ -38,8 +38,8 @@ func (s *spacesDraft) takeHost(n *blocks.HostNamespace) (second bool) {
 	return false
 }
 
-// finishSpaces decides whether the namespaces of a view are complete, as
-// [blocks.HostView.NamespacesComplete] defines it, and which machine they are of.
+// finishSpaces decides whether a view's namespaces are complete, as defined by
+// [blocks.HostView.NamespacesComplete], and identifies their machine.
 func (d *viewDraft) finishSpaces() {
 	v, s := &d.view, &d.spaces
 	if v.BootID != "" {
@@ -64,12 +64,12 @@ func (d *viewDraft) finishSpaces() {
 	v.NamespacesComplete = v.NamespacesGap == ""
 }
 
-// namespaces reads the network namespaces of a view, with every address: an address
-// outside Calico's pools may be of a secondary network, and a namespace without addresses
-// may be a sandbox that holds an allocation. If an address is malformed, only the address is left out; if another
-// field is malformed, the namespace is.
+// namespaces reads the network namespaces of a view, with all their addresses: an address
+// outside Calico's pools may belong to a secondary network, and a namespace without
+// addresses may be a sandbox that holds an allocation. A malformed address is omitted; any
+// other malformed field omits the whole namespace.
 func (d *viewDraft) namespaces(r *decode.JSONReader) {
-	var partial bool // which the lacking of d.spaces tells
+	var partial bool // unused: finishSpaces looks at d.spaces.lacking
 	d.entries(r, "namespaces", "", &partial, func(r *decode.JSONReader, bad func(field, reason string)) (decode.Members, func()) {
 		var n blocks.HostNamespace
 		d.spaces.count++
@@ -125,8 +125,8 @@ func (d *viewDraft) spaceAddresses(r *decode.JSONReader, n *blocks.HostNamespace
 	})
 }
 
-// addressPrefix reads an address as it is configured, with the length of its
-// subnet; without one it is a single address.
+// addressPrefix parses a configured address with its subnet length. Without a length it is
+// a single address.
 func addressPrefix(s string) (netip.Prefix, bool) {
 	if a, err := netip.ParseAddr(s); err == nil {
 		a = a.Unmap()
@@ -135,7 +135,7 @@ func addressPrefix(s string) (netip.Prefix, bool) {
 	return blocks.ParseNetwork(s)
 }
 
-// appendClipped appends to a list until it holds what a report would show of it.
+// appendClipped appends to a list up to the length that a report shows.
 func appendClipped[T any](s []T, v T) []T {
 	if len(s) >= maxViewProcesses {
 		return s

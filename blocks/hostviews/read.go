@@ -1,6 +1,6 @@
-// Package hostviews reads host views, what the kernels of nodes say, from files ([Read])
-// and from the answers of agents ([OfAgent]). They prove things about a snapshot: of each,
-// what concerns its pools and blocks is kept, and what makes no sense is a gap.
+// Package hostviews reads host views, the state of nodes' kernels, from files ([Read]) and
+// from agents' responses ([OfAgent]). A view keeps the parts that concern a snapshot's
+// pools and blocks. Malformed parts are gaps.
 package hostviews
 
 import (
@@ -19,34 +19,32 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/files"
 )
 
-// maxView limits how large a file with a host view may be, unpacked.
+// maxView limits the uncompressed size of a host view file in bytes.
 const maxView = 64 << 20
 
-// maxYAML is the limit for one in YAML, whose parser needs some fifty times
-// the memory of its text.
+// maxYAML is the limit for YAML, whose parser needs some fifty times the memory of the
+// text.
 const maxYAML = 4 << 20
 
-// Options are choices for reading host views.
+// Options are options for reading host views.
 type Options struct {
-	// At is when listings of routes were taken, which carry no time. Zero: when the
-	// snapshot was, if that is one of files; for one of a running cluster they are
+	// At is when route listings were taken, because they carry no time. If it is zero, the
+	// snapshot's time is used for snapshots of files; for a running cluster, listings are
 	// then gaps.
 	At time.Time
-	// Until is when reading ended, by the snapshot's clock: what is newer by more
-	// than a minute lies in the future. Zero: when the snapshot was taken.
+	// Until is when reading ended, by the snapshot's clock. Views newer by more than a
+	// minute lie in the future. Zero means the time of the snapshot.
 	Until time.Time
 }
 
-// Read reads host views from files, for a snapshot: what "calico-audit
-// agent --once -o json" prints, or listings of "ip -j route show table all" that
-// are named NODE.json. A path is a file or a directory, as for [files.ReadFiles]. Of the
-// routes and namespaces only those are kept that concern the snapshot's pools and
-// blocks.
+// Read reads host views for a snapshot from files: the output of "calico-audit agent --once
+// -o json", or of "ip -j route show table all" in files named NODE.json. A path is a file
+// or a directory, as for [files.ReadFiles]. Only routes and namespaces that concern the
+// snapshot's pools and blocks are kept.
 //
-// What makes no sense is a gap that names file and field, and so is a file of more
-// than 64 MiB. An error is a mistake in the call: a path that cannot be read, or a
-// file that is named as such and is broken JSON, YAML or gzip; within a directory
-// that is a gap, too.
+// Malformed parts are gaps with file and field, and so are files of more than 64 MiB. Read
+// returns an error for mistakes of the caller: an unreadable path, or a named file with
+// broken JSON, YAML or gzip. Broken files within a directory are gaps.
 func Read(s *blocks.Snapshot, paths []string, opts Options) (blocks.HostReading, error) {
 	g := newViewReader(s, opts)
 	for _, path := range paths {
@@ -70,10 +68,9 @@ func Read(s *blocks.Snapshot, paths []string, opts Options) (blocks.HostReading,
 	return blocks.JoinHostReadings(blocks.HostReading{Views: g.views, Gaps: g.gaps, Until: g.opts.Until}), nil
 }
 
-// OfAgent returns a function that reads the host view that the agent on a node gave,
-// for a snapshot, as [Read] does files. It is authenticated if it is certain
-// that an agent gave it: the API server, which passes answers on, asks no agent to prove
-// who it is.
+// OfAgent returns a function that reads a host view from an agent's response, as [Read]
+// does from files. Views are authenticated only if an agent certainly sent them: the API
+// server forwards responses without authenticating the agent.
 func OfAgent(s *blocks.Snapshot, opts Options) func(source, node string, text []byte, authenticated bool) blocks.HostReading {
 	g := newViewReader(s, opts)
 	return func(source, node string, text []byte, authenticated bool) blocks.HostReading {
@@ -83,7 +80,7 @@ func OfAgent(s *blocks.Snapshot, opts Options) func(source, node string, text []
 	}
 }
 
-// brokenView is a file whose text is no JSON, YAML or gzip.
+// brokenView is the error for a file with broken JSON, YAML or gzip.
 type brokenView struct{ err error }
 
 func (e *brokenView) Error() string { return e.err.Error() }
@@ -127,7 +124,7 @@ func (g *viewReader) file(path string) error {
 	})
 	switch {
 	case err != nil:
-		g.views, g.gaps = g.views[:views], g.gaps[:gaps] // of a broken file nothing counts
+		g.views, g.gaps = g.views[:views], g.gaps[:gaps] // drop all of a broken file
 		return &brokenView{err}
 	case found == 0:
 		return &brokenView{errors.New("it holds no object")}
@@ -135,8 +132,8 @@ func (g *viewReader) file(path string) error {
 	return nil
 }
 
-// readBounded reads a file, unpacked if it is gzip. Of one that is larger than
-// [maxView] it says so and keeps nothing.
+// readBounded reads a file and decompresses gzip. If it is larger than [maxView], tooLarge
+// describes its size.
 func readBounded(path string) (text []byte, tooLarge string, err error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -164,7 +161,7 @@ func readBounded(path string) (text []byte, tooLarge string, err error) {
 	}
 	const limit = "the file is too large: it has %s, and the limit is %d MiB"
 	var buf bytes.Buffer
-	if info.Mode().IsRegular() { // a pipe can be read once only
+	if info.Mode().IsRegular() { // a pipe can only be read once
 		size, packed, err := unpack(io.Discard)
 		have := "more than that, unpacked"
 		if !packed {
@@ -185,7 +182,7 @@ func readBounded(path string) (text []byte, tooLarge string, err error) {
 	return buf.Bytes(), "", nil
 }
 
-// nodeOfFile returns the node that a file is named for: NODE.json, NODE.json.gz.
+// nodeOfFile returns the node in a file's name, as in NODE.json or NODE.json.gz.
 func nodeOfFile(path string) string {
 	name := filepath.Base(path)
 	for _, end := range []string{".gz", ".json", ".yaml", ".yml"} {

@@ -22,7 +22,7 @@ import (
 
 var viewTime = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// viewCluster is a snapshot of two nodes with a block each.
+// viewCluster returns a snapshot of two nodes with one block each.
 func viewCluster() *blocks.Snapshot {
 	s := &blocks.Snapshot{Cluster: blocks.Cluster{TakenAt: viewTime}}
 	for i, cidr := range []string{"10.0.0.0/26", "10.0.0.64/26"} {
@@ -34,7 +34,7 @@ func viewCluster() *blocks.Snapshot {
 	return s
 }
 
-// viewFile writes a file, by default in a directory of its own.
+// viewFile writes a file into a directory of its own.
 func viewFile(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -53,7 +53,7 @@ func readViews(t *testing.T, opts hostviews.Options, paths ...string) blocks.Hos
 	return r
 }
 
-// gapText joins gaps with the directory of the files taken off.
+// gapText joins gaps, without the files' directory.
 func gapText(r blocks.HostReading) string {
 	var out []string
 	for _, g := range r.Gaps {
@@ -81,8 +81,8 @@ const goodView = `{"apiVersion": "calico-audit/v1alpha1", "kind": "HostView", "n
   {"id": "4026531840", "host": true, "addresses": ["192.168.0.5/24"], "hostInterfaces": [], "pids": [], "states": []}],
  "gaps": ["of 9 processes, 1 may not be asked"]}`
 
-// TestHostView: the reader keeps every namespace and address, and the routes that concern
-// the cluster's pools; YAML and compressed files give the same.
+// TestHostView: a view keeps all namespaces and addresses, and the routes that concern the
+// cluster's pools. YAML and compressed files yield the same.
 func TestHostView(t *testing.T) {
 	want := []blocks.HostView{{
 		Node: "n1", TakenAt: viewTime, RulesKnown: true, Authenticated: true,
@@ -107,7 +107,7 @@ func TestHostView(t *testing.T) {
 	w := gzip.NewWriter(&packed)
 	_, _ = w.Write([]byte(goodView))
 	_ = w.Close()
-	inYAML := "# of an agent\n" + goodView // in YAML's flow style
+	inYAML := "# of an agent\n" + goodView // JSON is YAML in flow style
 	for name, text := range map[string]string{"n1.json": goodView, "any.json": "\ufeff " + goodView, "n1.json.gz": packed.String(), "n1.yaml": inYAML} {
 		r := readViews(t, hostviews.Options{}, viewFile(t, name, text))
 		ignore := []cmp.Option{cmpopts.IgnoreFields(blocks.HostView{}, "Source", "APIVersion", "Kind"), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })}
@@ -120,7 +120,7 @@ func TestHostView(t *testing.T) {
 	}
 }
 
-// TestRouteListing reads what "ip -j route show table all" prints.
+// TestRouteListing reads the output of "ip -j route show table all".
 func TestRouteListing(t *testing.T) {
 	const listing = `[
 {"dst":"default","gateway":"192.168.0.1","dev":"eth0","protocol":"dhcp","metric":100,"flags":[]},
@@ -164,8 +164,7 @@ func TestRouteListing(t *testing.T) {
 	if got := readViews(t, hostviews.Options{At: at}, path).Views[0].TakenAt; !got.Equal(at) {
 		t.Errorf("--host-views-at is not heeded: %s", got)
 	}
-	// A listing does not tell when it was taken: of a running cluster it proves
-	// nothing then.
+	// A listing has no time, so for a running cluster it proves nothing.
 	live := viewCluster()
 	live.Cluster.Live = true
 	r, err := hostviews.Read(live, []string{path}, hostviews.Options{})
@@ -174,8 +173,8 @@ func TestRouteListing(t *testing.T) {
 	}
 }
 
-// TestMalformedHostViews: what makes no sense is a gap that names file and field,
-// never a view that says something else.
+// TestMalformedHostViews: malformed parts are gaps with file and field. They never change
+// the meaning of a view.
 func TestMalformedHostViews(t *testing.T) {
 	edit := func(old, now string) string {
 		if !strings.Contains(goodView, old) {
@@ -229,8 +228,8 @@ func TestMalformedHostViews(t *testing.T) {
 	}
 }
 
-// TestKeptHostViews: what a view shows in use may be so although it is not known to
-// which node that happens, or when it was: it is kept.
+// TestKeptHostViews: views of an unknown node or with a wrong time are kept, because the
+// addresses that they show may be in use.
 func TestKeptHostViews(t *testing.T) {
 	for name, c := range map[string]struct{ file, old, now, doubt string }{
 		"no node of the cluster": {"n7.json", `"n1"`, `"n7"`, ""},
@@ -249,8 +248,8 @@ func TestKeptHostViews(t *testing.T) {
 	}
 }
 
-// TestHostViewSyntax: a file that is named and is broken is a mistake in the call,
-// and within a directory a gap; what cannot be read is always a mistake.
+// TestHostViewSyntax: a named broken file is an error; within a directory it is a gap. An
+// unreadable file is always an error.
 func TestHostViewSyntax(t *testing.T) {
 	for name, text := range map[string]string{
 		"n1.json": `{"apiVersion": "calico-audit/v1alpha1", "kind": "HostView",`, "n1.yaml": "kind: [\n", "n2.json": `[{"dst":"10.0.0.0/26"}`, "n1.json.gz": "\x1f\x8b\x08garbage", "n1.yml": "",
@@ -273,8 +272,8 @@ func TestHostViewSyntax(t *testing.T) {
 	}
 }
 
-// TestHostViewBreaksOff: of a file that is broken nothing counts, neither what comes
-// before the break, and the gap says where that is.
+// TestHostViewBreaksOff: a broken file is dropped completely, including the part before the
+// error, and the gap has its position.
 func TestHostViewBreaksOff(t *testing.T) {
 	path := viewFile(t, "all.json", goodView+"\n"+goodView[:200])
 	if err := os.WriteFile(filepath.Join(filepath.Dir(path), "n2.json"), []byte(strings.ReplaceAll(goodView, `"n1"`, `"n2"`)), 0o600); err != nil {
@@ -286,7 +285,7 @@ func TestHostViewBreaksOff(t *testing.T) {
 	}
 }
 
-// TestHostViewWithItems: what has items is a list, whatever it says it is.
+// TestHostViewWithItems: an object with items is a list, regardless of its kind.
 func TestHostViewWithItems(t *testing.T) {
 	r := readViews(t, hostviews.Options{}, viewFile(t, "n1.json", strings.Replace(goodView, `"kind"`, `"items": [], "kind"`, 1)))
 	if want := `n1 (n1.json): it is of kind "HostView" and has a list of items, as only a List has`; len(r.Views) > 0 || gapText(r) != want {
@@ -298,7 +297,7 @@ func TestHostViewWithItems(t *testing.T) {
 	}
 }
 
-// TestTwoViewsOfANode: the newer counts, and the other is told.
+// TestTwoViewsOfANode: the newer view counts, and the other becomes a gap.
 func TestTwoViewsOfANode(t *testing.T) {
 	old := viewFile(t, "a.json", strings.Replace(goodView, "12:00:00Z", "11:59:00Z", 1))
 	now := viewFile(t, "b.json", goodView)
@@ -310,9 +309,8 @@ func TestTwoViewsOfANode(t *testing.T) {
 	}
 }
 
-// TestCompleteHostViews: a view is complete in its namespaces only if nothing speaks
-// against it: neither the agent, nor what could not be understood, nor the place where
-// it was taken.
+// TestCompleteHostViews: a view's namespaces are complete only without evidence to the
+// contrary, from the agent, from malformed parts, or from the place where it was taken.
 func TestCompleteHostViews(t *testing.T) {
 	whole := strings.Replace(goodView, `"of 9 processes, 1 may not be asked"`, ``, 1)
 	spaces := whole[strings.Index(whole, `"namespaces": [`) : strings.Index(whole, `"gaps"`)-3]
@@ -359,9 +357,9 @@ func TestCompleteHostViews(t *testing.T) {
 	}
 }
 
-// TestViewsOfOneMachine: of one machine only the newest view counts, whatever node
-// they name; machines that share a kernel are several, and a view that tells less or
-// is not certain makes none forgotten.
+// TestViewsOfOneMachine: of one machine only the newest view counts, whichever nodes the
+// views name. Machines that share a kernel are different machines. A less informative or
+// unauthenticated view never replaces another.
 func TestViewsOfOneMachine(t *testing.T) {
 	view := func(name, node, boot, ownID string, minutes int, more func(*blocks.HostView)) blocks.HostView {
 		v := blocks.HostView{Node: node, Source: name, BootID: boot, TakenAt: viewTime.Add(time.Duration(minutes) * time.Minute), RulesKnown: true, Authenticated: true}
@@ -407,8 +405,8 @@ func TestViewsOfOneMachine(t *testing.T) {
 	}
 }
 
-// TestLargeHostViews: a file above the limit is refused by name, size and limit,
-// and costs no memory; neither does one that unpacks to more.
+// TestLargeHostViews: a file above the limit is rejected with name, size and limit, and
+// takes no memory. The same applies to its uncompressed size.
 func TestLargeHostViews(t *testing.T) {
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "n1.json")
@@ -445,8 +443,8 @@ func TestLargeHostViews(t *testing.T) {
 	}
 }
 
-// TestManyRoutes: a view just within the limit of size holds no more than what
-// concerns the cluster, and one with very many routes that do is refused.
+// TestManyRoutes: a view just below the size limit keeps only the routes that concern the
+// cluster, and a view with too many of those is rejected.
 func TestManyRoutes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: takes long")

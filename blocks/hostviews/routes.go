@@ -9,25 +9,25 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// rawRoute is a route as the ip command or an agent writes it.
+// rawRoute is a route from the ip command or from an agent.
 type rawRoute struct {
 	route blocks.HostRoute
 	dst   string
-	// sixth is true if the route is known to be one of IPv6.
+	// sixth and fourth are true if the route is known to be IPv6 or IPv4.
 	sixth, fourth  bool
 	dead, linkdown bool
 	badMetric      bool
 }
 
-// routes reads a list of routes. Those of other networks than the cluster's pools
-// are passed over, and so are those that are dead, which no packet takes.
+// routes reads a list of routes. It skips routes outside the cluster's pools, and dead
+// routes, which the kernel does not use.
 func (d *viewDraft) routes(r *decode.JSONReader) {
 	d.entries(r, "routes", "a route", &d.view.RoutesPartial, func(r *decode.JSONReader, bad func(field, reason string)) (decode.Members, func()) {
 		var raw rawRoute
 		known := raw.hop(r)
 		known["dst"], known["type"] = &raw.dst, &raw.route.Type
 		known["protocol"], known["table"] = (*decode.Word)(&raw.route.Protocol), (*decode.Word)(&raw.route.Table)
-		known["pref"] = func() { raw.sixth = true } // of IPv6 routes only
+		known["pref"] = func() { raw.sixth = true } // only IPv6 routes have it
 		known["metric"] = func() {
 			n, ok := r.Int()
 			raw.badMetric = !ok || n < 0 || n > math.MaxUint32
@@ -42,7 +42,7 @@ func (d *viewDraft) routes(r *decode.JSONReader) {
 	})
 }
 
-// nexthops reads where the packets of a route are spread to.
+// nexthops reads the next hops of a multipath route.
 func (raw *rawRoute) nexthops(r *decode.JSONReader) {
 	hops, dead := 0, 0
 	r.Array(func(int) {
@@ -62,7 +62,7 @@ func (raw *rawRoute) nexthops(r *decode.JSONReader) {
 	raw.dead = raw.dead || hops > 0 && dead == hops
 }
 
-// hop is where the members go that say where a route leads.
+// hop returns the members that describe a next hop.
 func (raw *rawRoute) hop(r *decode.JSONReader) decode.Members {
 	return decode.Members{
 		"dev": &raw.route.Dev,
@@ -72,7 +72,7 @@ func (raw *rawRoute) hop(r *decode.JSONReader) decode.Members {
 				raw.fourth, raw.sixth = raw.fourth || a.Is4(), raw.sixth || !a.Is4()
 			}
 		},
-		"via": func() { // a gateway of the other family, or in what old versions write a text
+		"via": func() { // a gateway of the other family; old versions write a string
 			if r.Peek() != '{' {
 				raw.route.Gateway = r.String()
 				return
@@ -89,8 +89,8 @@ func (raw *rawRoute) hop(r *decode.JSONReader) decode.Members {
 	}
 }
 
-// routeLinkDown stands for the kind of a route whose link is down: whether it is
-// taken all the same is a setting of the kernel.
+// routeLinkDown is the type of a route whose link is down. A kernel setting decides whether
+// it is used.
 const routeLinkDown = "linkdown"
 
 // keepRoute keeps a route that concerns the cluster.
@@ -139,10 +139,10 @@ func (d *viewDraft) keepRoute(raw *rawRoute, bad func(what, reason string)) {
 	}
 }
 
-// defaults returns the destinations that "default" may stand for: it does not tell
-// the family, which other members may. Where nothing tells, a route in a table that
-// may be asked or not counts for both; one that drops is no statement about the
-// other family, and is passed over.
+// defaults returns the destinations that "default" may mean. Other members may reveal the
+// family. If they do not, a unicast route counts for both families. A dropping route in the
+// main table is skipped, because it may be of the other family. In another table, which the
+// kernel may not use, it counts for both families with an unknown type.
 func (d *viewDraft) defaults(raw *rawRoute, h *blocks.HostRoute) []netip.Prefix {
 	four, six := netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 	switch {
@@ -159,11 +159,10 @@ func (d *viewDraft) defaults(raw *rawRoute, h *blocks.HostRoute) []netip.Prefix 
 	return []netip.Prefix{four, six}
 }
 
-// routeUnsure stands for the kind of a route that may not be one of the family at
-// hand.
+// routeUnsure is the type of a route that may be of the other family.
 const routeUnsure = "unknown"
 
-// exactPrefix reads a destination: a CIDR without host bits, or an address.
+// exactPrefix parses a destination: a CIDR without host bits, or an address.
 func exactPrefix(s string) (netip.Prefix, bool) {
 	if !strings.Contains(s, "/") {
 		a, ok := blocks.ParseAddr(s)
@@ -176,7 +175,7 @@ func exactPrefix(s string) (netip.Prefix, bool) {
 	return p, ok && p == p.Masked()
 }
 
-// lookups reads the kernel's own answers.
+// lookups reads the kernel's lookup results.
 func (d *viewDraft) lookups(r *decode.JSONReader) {
 	d.entries(r, "lookups", "a lookup", &d.view.LookupsPartial, func(_ *decode.JSONReader, bad func(field, reason string)) (decode.Members, func()) {
 		var l blocks.HostLookup

@@ -16,25 +16,24 @@ import (
 )
 
 const (
-	// maxViewEntries limits how many routes, lookups and namespaces of a view are
-	// kept, each.
+	// maxViewEntries limits the routes, lookups and namespaces of a view, each.
 	maxViewEntries = 200_000
-	// maxViewGaps limits how many gaps of one view are told one by one.
+	// maxViewGaps limits the gaps reported per view.
 	maxViewGaps = 5
-	// maxViewProcesses limits how many processes of a namespace are kept.
+	// maxViewProcesses limits the processes kept per namespace.
 	maxViewProcesses = 8
 )
 
-// viewReader gathers host views for a snapshot.
+// viewReader collects host views for a snapshot.
 type viewReader struct {
 	snapshot *blocks.Snapshot
 	opts     Options
-	// nodes are the cluster's, each with the addresses that it has for BGP; nil if
-	// they were not read whole.
+	// nodes maps the cluster's nodes to their BGP addresses; nil if nodes were not read
+	// completely.
 	nodes map[string][]netip.Prefix
-	// concerned are the addresses of pools and blocks: other routes decide no verdict.
+	// concerned are the addresses of pools and blocks. Other routes do not affect verdicts.
 	concerned *netipx.IPSet
-	// owned are each node's blocks.
+	// owned maps nodes to their blocks.
 	owned   map[string][]netip.Prefix
 	strings *decode.SharedStrings
 
@@ -67,30 +66,30 @@ func newViewReader(s *blocks.Snapshot, opts Options) *viewReader {
 			g.owned[node] = append(g.owned[node], b.CIDR)
 		}
 	}
-	g.concerned, _ = all.IPSet() // all prefixes are valid: readers drop others as gaps
+	g.concerned, _ = all.IPSet() // prefixes are valid: readers turn invalid ones into gaps
 	return g
 }
 
-// gap notes a view, or a part of one, that could not be had.
+// gap records a missing view, or a missing part of one.
 func (g *viewReader) gap(node, source, reason string) {
 	g.gaps = append(g.gaps, blocks.HostGap{Node: node, Source: source, Reason: reason})
 }
 
-// viewDraft is a view in the making.
+// viewDraft is a view under construction.
 type viewDraft struct {
 	*viewReader
 	view blocks.HostView
-	// taken is takenAt as it is written, refused why the view as a whole is no good.
+	// taken is takenAt as written. refused explains why the whole view is rejected.
 	taken, refused string
-	// problems are what was left out: the first of them, and how many there are.
+	// problems are the first omitted parts, and forgotten counts the others.
 	problems  []string
 	forgotten int
-	// listing is true for what the ip command lists.
+	// listing is true for a route listing of the ip command.
 	listing bool
 	spaces  spacesDraft
 }
 
-// problem notes that a part of the view was left out.
+// problem records an omitted part of the view.
 func (d *viewDraft) problem(field, reason string) {
 	if d.spaces.lacking == "" && strings.HasPrefix(field, "namespaces") {
 		d.spaces.lacking = field + " " + reason
@@ -102,8 +101,8 @@ func (d *viewDraft) problem(field, reason string) {
 	d.problems = append(d.problems, field+" "+reason+": it was left out")
 }
 
-// entries reads a list of what. of returns where the values of an entry's members go,
-// and what keeps it. What is wrong with a value leaves the whole entry out.
+// entries reads a list. of returns the members of an entry, and a function that keeps the
+// entry. A malformed value omits the whole entry.
 func (d *viewDraft) entries(r *decode.JSONReader, list, what string, partial *bool, of func(r *decode.JSONReader, bad func(field, reason string)) (decode.Members, func())) {
 	if r.Null() {
 		return
@@ -146,7 +145,7 @@ func (g *viewReader) reader(text []byte) *decode.JSONReader {
 	return r
 }
 
-// listing reads a listing of routes.
+// listing reads a route listing.
 func (g *viewReader) listing(path string, text []byte) {
 	node := nodeOfFile(path)
 	d := &viewDraft{viewReader: g, view: blocks.HostView{Node: node, Source: path}, listing: true}
@@ -163,7 +162,7 @@ func (g *viewReader) listing(path string, text []byte) {
 	d.finish("")
 }
 
-// object reads a host view in JSON whose syntax is good.
+// object reads a host view from syntactically valid JSON.
 func (g *viewReader) object(source string, text []byte) {
 	d := &viewDraft{viewReader: g}
 	d.view.Source, d.view.RulesKnown, d.view.Authenticated = source, true, true
@@ -171,7 +170,7 @@ func (g *viewReader) object(source string, text []byte) {
 	d.finish(nodeOfFile(source))
 }
 
-// agentView reads the view that the agent of a node gave.
+// agentView reads the view that a node's agent sent.
 func (g *viewReader) agentView(source, node string, text []byte, authenticated bool) {
 	if err := decode.CheckSyntax(text, 1, 1); err != nil {
 		g.gap(node, source, "the agent's answer is no JSON: "+err.Error())
@@ -217,8 +216,7 @@ func (d *viewDraft) decode(r *decode.JSONReader) {
 	}
 }
 
-// gaps reads what the agent could not read. What makes no sense among it may be
-// anything.
+// gaps reads the agent's gaps. If a gap is malformed, the namespaces count as incomplete.
 func (d *viewDraft) gaps(r *decode.JSONReader) {
 	if r.Null() {
 		return
@@ -235,9 +233,9 @@ func (d *viewDraft) gaps(r *decode.JSONReader) {
 	})
 }
 
-// finish checks a view as a whole and keeps it if it is good. named is the node that
-// the file's name may mean. A view of a machine that is not a node of the cluster is
-// kept, and so is one of the future: what they show in use may be so.
+// finish checks the whole view and keeps it if it is valid. named is the node in the file's
+// name, if any. Views of machines outside the cluster and views of the future are kept,
+// because the addresses that they show may be in use.
 func (d *viewDraft) finish(named string) {
 	v := &d.view
 	_, known := d.nodes[v.Node]
@@ -271,7 +269,7 @@ func (d *viewDraft) finish(named string) {
 	d.views = append(d.views, *v)
 }
 
-// full reports whether a view has as many entries as are kept, and refuses it then.
+// full reports whether a view has reached the limit of entries, and if so rejects the view.
 func (d *viewDraft) full(n int, what string) bool {
 	if n < maxViewEntries {
 		return false
