@@ -22,26 +22,25 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// BenchmarkReadKubernetes reads a cluster of 1,000 nodes and 30,000 pods, and
-// compares that with two plain LISTs of the same objects from the same server:
+// BenchmarkReadKubernetes reads a cluster of 1,000 nodes and 30,000 pods, and compares that
+// with two simple ways to LIST the same objects from the same server:
 //
-//   - time/list, heap/list: each kind at once with client-go's clients (typed
-//     and in protobuf for Kubernetes' kinds, dynamic for Calico's), one after
-//     the other, all objects kept, as a simple program would do it;
-//   - time/bytes: the same pages over the same connection with the same
-//     concurrency, and of the objects nothing but where they end, which is the
-//     least that following the pages takes.
+//   - time/list, heap/list: client-go's clients list the kinds one after the other, each in
+//     one request (typed and in protobuf for Kubernetes' kinds, dynamic for Calico's), and
+//     keep all objects, as a simple program would;
+//   - time/bytes: the same pages over the same connection with the same concurrency, but
+//     objects are only skipped, which is the minimum for following the pages.
 func BenchmarkReadKubernetes(b *testing.B) {
-	c := testcluster.Start(b, testcluster.Options{WatchCache: true}) // as a real cluster has it
+	c := testcluster.Start(b, testcluster.Options{WatchCache: true}) // like a real cluster
 	fill(b, c)
 	ctx := b.Context()
 	k, err := NewKubernetes(c.Config, KubernetesOptions{})
 	check(b, err)
-	var kept any // what a reading leaves must be alive when memory is measured
+	var kept any // keeps the result alive while memory is measured
 	read := func() { kept, err = k.Read(ctx); check(b, err) }
 	list := func() { kept = plainList(b, ctx, c.Config) }
 	drop := func() { dropPages(b, ctx, k) }
-	read() // the server's caches are warm for all three
+	read() // warms the server's caches for all three
 
 	var times, heaps [3]float64
 	for b.Loop() {
@@ -54,7 +53,7 @@ func BenchmarkReadKubernetes(b *testing.B) {
 	}
 	runtime.KeepAlive(kept)
 	n := float64(b.N)
-	b.ReportMetric(0, "ns/op") // would be that of all three
+	b.ReportMetric(0, "ns/op") // would be the sum of all three
 	b.ReportMetric(times[0]/n, "s/read")
 	b.ReportMetric(heaps[0]/n/(1<<20), "MiB-peak/read")
 	b.ReportMetric(times[0]/times[1], "time/list")
@@ -69,7 +68,7 @@ func check(tb testing.TB, err error) {
 	}
 }
 
-// fill makes a cluster of 1,000 nodes with 30 pods each.
+// fill creates 1,000 nodes with 30 pods each.
 func fill(b *testing.B, c *testcluster.Cluster) {
 	b.Helper()
 	ctx := b.Context()
@@ -81,8 +80,7 @@ func fill(b *testing.B, c *testcluster.Cluster) {
 	check(b, s.Bulk(ctx, seeding.Bulk{Nodes: 1000, PodsPerNode: 30}))
 }
 
-// measure runs fn and returns its time and the most heap that it had in use
-// beyond what was in use before, garbage included.
+// measure returns the run time of fn and the peak growth of the heap, including garbage.
 func measure(fn func()) (time.Duration, uint64) {
 	runtime.GC()
 	before := heapBytes()
@@ -146,7 +144,7 @@ func plainList(b *testing.B, ctx context.Context, cfg *rest.Config) []any {
 	return kept
 }
 
-// dropPages fetches the pages that a reading fetches, and drops the objects.
+// dropPages fetches the same pages as a reading, and drops the objects.
 func dropPages(b *testing.B, ctx context.Context, k *Kubernetes) {
 	b.Helper()
 	fetch := make([]*decode.Kind, len(decode.Kinds))

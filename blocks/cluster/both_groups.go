@@ -10,17 +10,17 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// groupState is what an API group's ClusterInformation says of its datastore.
+// groupState is the datastore state in an API group's ClusterInformation.
 type groupState struct{ present, locked bool }
 
-// inUse reports whether Calico's programs may write to the group: they create a
-// ClusterInformation when they start, and stop while it is locked.
+// inUse reports whether Calico's components may write to the group. They create a
+// ClusterInformation when they start, and pause while it is locked.
 func (g groupState) inUse() bool { return g.present && !g.locked }
 
 // chooseOfBoth decides which API group Calico uses while both serve blocks, as during
-// kube-controllers' migration from the older to the newer one: the group that the phase of
-// the DatastoreMigration names; else the one that is not locked; else the one whose blocks
-// record the addresses of live pods. If nothing tells, the reading is inconclusive.
+// kube-controllers' migration from the older to the newer group. The phase of the
+// DatastoreMigration decides; else the group that is not locked; else the group whose
+// blocks record the addresses of live pods. Without evidence, the reading is inconclusive.
 func (c *apiClient) chooseOfBoth(ctx context.Context, s *served) error {
 	states := map[string]groupState{}
 	for _, group := range []string{decode.GroupCRD, decode.GroupNative} {
@@ -80,7 +80,8 @@ func otherGroup(group string) string {
 	return decode.GroupCRD
 }
 
-// groupState reads a group's ClusterInformation. One that may not be read counts as missing.
+// groupState reads a group's ClusterInformation. If it may not be read, it counts as
+// missing.
 func (c *apiClient) groupState(ctx context.Context, group string) (groupState, error) {
 	found, err := c.listed(ctx, blocks.ClusterInfos, group)
 	if err != nil {
@@ -89,7 +90,7 @@ func (c *apiClient) groupState(ctx context.Context, group string) (groupState, e
 	return groupState{present: found.Info.Present, locked: found.Info.Locked}, nil
 }
 
-// listed lists a kind of few objects, of which there are none if it may not be read.
+// listed lists a kind with few objects. If it may not be read, it counts as empty.
 func (c *apiClient) listed(ctx context.Context, r blocks.Resource, group string) (*blocks.Snapshot, error) {
 	l := &lister{client: c, kind: decode.KindOf(r), group: group, pageSize: defaultPageSize, strings: &decode.SharedStrings{}}
 	if err := l.run(ctx); err != nil {
@@ -101,7 +102,7 @@ func (c *apiClient) listed(ctx context.Context, r blocks.Resource, group string)
 	return decode.NewSnapshot(l.out), nil
 }
 
-// migration returns the DatastoreMigration; nil if there is none, or if it may not be read.
+// migration returns the DatastoreMigration; nil if there is none, or it may not be read.
 func (c *apiClient) migration(ctx context.Context, s *served) (*blocks.Migration, error) {
 	if !s.has(decode.KindOf(blocks.Migrations)) {
 		return nil, nil
@@ -116,16 +117,16 @@ func (c *apiClient) migration(ctx context.Context, s *served) (*blocks.Migration
 	return nil, nil
 }
 
-// absent reports whether the API server has no such object, or does not permit reading it.
+// absent reports whether the object does not exist or may not be read.
 func absent(err error) bool {
 	return codeOf(err) == http.StatusNotFound || codeOf(err) == http.StatusForbidden
 }
 
-// sampledPods is how many pods are looked up in the blocks of both groups.
+// sampledPods is the number of pods to look up in the blocks of both groups.
 const sampledPods = 500
 
-// recordedByGroup counts, for some live pods, the addresses that the blocks of each group
-// record.
+// recordedByGroup counts, for some live pods, the addresses recorded in each group's
+// blocks.
 func (c *apiClient) recordedByGroup(ctx context.Context) (inCRD, inNative int, err error) {
 	pods := &lister{client: c, kind: decode.KindOf(blocks.Pods), pageSize: sampledPods, strings: &decode.SharedStrings{}}
 	pods.out = decode.NewObjects(pods.kind)
@@ -166,8 +167,8 @@ func recordedOf(pods []*blocks.Workload, in []blocks.Block) (count int) {
 	return count
 }
 
-// finish notes on a snapshot which group it was read from, and adds the gaps of what Calico
-// keeps elsewhere: a cluster whose data is not here must not look empty.
+// finish records the API group in a snapshot, and adds gaps if Calico keeps its data
+// elsewhere: such a cluster must not look empty.
 func (s *served) finish(snap *blocks.Snapshot) {
 	c := &snap.Cluster
 	c.APIGroup, c.APIGroupReason, c.OtherGroup, c.OtherLocked = s.group, s.reason, s.other, s.otherLocked
@@ -197,14 +198,14 @@ func count(snap *blocks.Snapshot, r blocks.Resource) int {
 	return len(snap.Blocks) + len(snap.Unreadable(r))
 }
 
-// keptElsewhere explains why Calico keeps its data elsewhere than in the API group that was
-// read, in etcd or, after a migration, in the other group; empty if nothing shows that.
-// Calico's programs create a ClusterInformation when they start, so a datastore without one
-// is not in use. Its CNI plugin writes the pods' annotations with any IPAM plugin, but
-// addresses outside the nodes' podCIDRs come from blocks.
+// keptElsewhere explains why Calico's data is not in the API group that was read, but in
+// etcd or, after a migration, in the other group. It returns "" without evidence. Calico's
+// components create a ClusterInformation when they start, so a datastore without one is not
+// in use. Calico's CNI plugin annotates pods with any IPAM plugin, but addresses outside
+// the nodes' podCIDRs come from blocks.
 func keptElsewhere(snap *blocks.Snapshot, s *served) string {
 	if !s.has(decode.KindOf(blocks.ClusterInfos)) {
-		return "" // another gap says which kinds are not served
+		return "" // absence reports the kinds that are not served
 	}
 	const where = "Calico keeps its data elsewhere: in etcd, or in another API group after a migration"
 	if _, missing := snap.Missing(blocks.ClusterInfos); !missing && !snap.Info.Present && len(snap.Unreadable(blocks.ClusterInfos)) == 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// TestReadBudgets: PodDisruptionBudgets and pods' labels are read where they are asked
-// for, and nowhere else; and where they may not be, the reading is complete without.
+// TestReadBudgets: PodDisruptionBudgets and pods' labels are only read on request. If they
+// may not be read, the reading is still complete.
 func TestReadBudgets(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -8,31 +8,31 @@ import (
 	"time"
 )
 
-// A serverClock tells the API server's time from the Date headers of its answers.
-// It is never ahead of the server: a Date header has whole seconds, and was true
-// before it arrived. The largest of several comes close.
+// A serverClock estimates the API server's time from the Date headers of its responses. It
+// is never ahead of the server, because a Date header is truncated to seconds and older
+// than its arrival. The largest of several estimates is close.
 type serverClock struct {
-	origin time.Time // local time from which differences are counted, unmoved by anyone who sets the clock
+	origin time.Time // reference for differences; unaffected by changes of the local clock
 	now    func() time.Time
 
 	mu      sync.Mutex
-	met     bool            // whether the server has ever answered
-	offsets []time.Duration // server's time at origin, counted from dawn, as the last answers tell it
+	met     bool            // the server has answered
+	offsets []time.Duration // server's time at origin minus dawn, from the latest responses
 	dawn    time.Time       // the first Date header
-	// first and last are the Date header of the first answer since reset, and the
-	// greatest; zero if no answer had one.
+	// first and last are the first and the latest Date header since reset; zero without
+	// any.
 	first, last time.Time
 }
 
-// clockMemory is how many answers a serverClock remembers, so that it follows a
-// server whose clock is set back.
+// clockMemory is the number of responses that a serverClock remembers. It is limited to
+// follow a server whose clock is set back.
 const clockMemory = 32
 
 func newServerClock(now func() time.Time) *serverClock {
 	return &serverClock{origin: time.Now(), now: now}
 }
 
-// saw records the Date header of an answer that has just come.
+// saw records the Date header of a response.
 func (c *serverClock) saw(date string) {
 	t, err := http.ParseTime(date)
 	t = t.UTC()
@@ -62,8 +62,8 @@ func (c *serverClock) answered() bool {
 	return c.met
 }
 
-// dates returns the Date headers of the first and the last answer since reset; what
-// stands in for the server's clock if they had none.
+// dates returns the first and latest Date headers since reset, or the local time without
+// any.
 func (c *serverClock) dates() (first, last time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,15 +74,14 @@ func (c *serverClock) dates() (first, last time.Time) {
 	return c.first, c.last
 }
 
-// reset forgets the first and the last answer.
+// reset forgets the first and latest Date headers.
 func (c *serverClock) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.first, c.last = time.Time{}, time.Time{}
 }
 
-// At returns the server's time at a local time, in whole seconds as the server
-// tells it.
+// At converts a local time to the server's time, in whole seconds.
 func (c *serverClock) At(local time.Time) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,14 +91,14 @@ func (c *serverClock) At(local time.Time) time.Time {
 	return c.dawn.Add(slices.Max(c.offsets) + local.Sub(c.origin)).UTC().Truncate(time.Second)
 }
 
-// clockTransport lets a clock and an exchange see the answers that pass through, and
-// limits what an error may hold and for how long it may ask to wait.
+// clockTransport passes responses to a clock and an exchange. It limits the size of errors,
+// and the wait of Retry-After.
 type clockTransport struct {
 	http.RoundTripper
-	clock *serverClock // nil for what pods answer: the API server passes on their Date header
+	clock *serverClock // nil for responses of pods: the API server forwards their Date headers
 }
 
-// maxError limits the body of an answer that is an error.
+// maxError limits the body of an error response in bytes.
 const maxError = 1 << 20
 
 func (t clockTransport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -112,7 +111,7 @@ func (t clockTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	after, most := 0, int(maxRetryAfter/time.Second)
 	switch seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); {
-	case err != nil || seconds < 0: // one out of range would be taken for a wait of its greatest value
+	case err != nil || seconds < 0: // client-go would take a number out of range for the largest one
 		resp.Header.Del("Retry-After")
 	case seconds > most:
 		after = most

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestPodsSetNoClock: the API server passes on the Date header of a pod that it is a proxy
-// to, which says nothing about the server's time, whatever the pod answers.
+// TestPodsSetNoClock: the API server, as a proxy, forwards a pod's Date header. It says
+// nothing about the server's time, whatever the pod's status code.
 func TestPodsSetNoClock(t *testing.T) {
 	ahead, code := time.Hour, http.StatusOK
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -14,31 +14,31 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// served is what discovery found of Calico's API groups.
+// served is the result of discovering Calico's API groups.
 type served struct {
-	group  string // the group to read
+	group  string // why this group
 	reason string // why that one
-	// other is the group that serves blocks, too; empty if none does. otherLocked is true
-	// if its datastore is locked.
+	// other is the second group that serves blocks; empty if there is none. otherLocked is
+	// true if its datastore is locked.
 	other       string
 	otherLocked bool
-	// inconclusive is why it is not known which of both Calico uses; empty if it is.
+	// inconclusive explains why it is unknown which of both groups Calico uses; else empty.
 	inconclusive string
-	// plurals are the resources that each API group serves; nil for one that is there
-	// and cannot be asked, which counts as serving all: the list will tell.
+	// plurals are the resources that each API group serves. Nil means that the group exists
+	// but could not be queried; it then counts as serving all, and the list requests
+	// decide.
 	plurals map[string]map[string]bool
-	// neither is true if neither of Calico's groups is served at all.
+	// neither is true if neither of Calico's groups is served.
 	neither bool
-	// streams is true if long lists are best read in one answer.
+	// streams is true if long lists should be read in one response.
 	streams bool
 }
 
-// errNoCalico says that a cluster has nothing that an audit reads, and what was
-// looked for.
+// errNoCalico means that the cluster has none of Calico's API groups.
 var errNoCalico = errors.New("no Calico found in the cluster: it serves neither API group " + decode.GroupCRD + " nor " + decode.GroupNative +
 	", which hold Calico's IPAM objects unless its datastore is etcd")
 
-// has reports whether a kind's resource is there to be listed.
+// has reports whether a kind's resource can be listed.
 func (s *served) has(k *decode.Kind) bool {
 	if _, there := s.plurals[k.Beside]; k.Beside != "" && !there {
 		return false
@@ -47,8 +47,8 @@ func (s *served) has(k *decode.Kind) bool {
 	return k.Core || there && (plurals == nil || plurals[k.Plural(s.group)])
 }
 
-// absence says that a kind's CRD is missing. For one that an audit can do without
-// there is nothing to say: none served, none exists.
+// absence returns the gap for a missing CRD. Optional kinds have no gap: if they are not
+// served, no objects exist.
 func (s *served) absence(k *decode.Kind) *decode.Objects {
 	none := decode.NewObjects(k)
 	if k.Optional {
@@ -65,14 +65,14 @@ func (s *served) absence(k *decode.Kind) *decode.Objects {
 // discover decides which API group to read.
 //
 // Calico itself reads projectcalico.org/v3 if that group is served and
-// crd.projectcalico.org is not at all, unless the environment variable
-// CALICO_API_GROUP says otherwise (libcalico-go lib/backend/k8s/discovery.go,
-// UsingV3CRDs). Here the resource ipamblocks decides in place of the group, so
-// that a leftover CRD of the older group does not hide the blocks; where the two
-// rules differ, the reason says so. The older group also counts as the one that
-// Calico reads because Calico's aggregated API server serves
-// projectcalico.org/v3, too: never blocks or handles, and every list of it is
-// made from the older group. If both serve ipamblocks, chooseOfBoth decides.
+// crd.projectcalico.org is not, unless the environment variable CALICO_API_GROUP is set
+// (libcalico-go lib/backend/k8s/discovery.go, UsingV3CRDs). Here, the resource ipamblocks
+// decides instead of the group, so that a leftover CRD of the older group does not hide the
+// blocks. If the two rules differ, the reason mentions it.
+//
+// Calico's aggregated API server also serves projectcalico.org/v3, but without blocks and
+// handles, and it builds all lists from the older group. The older group is therefore the
+// one that Calico reads. If both groups serve ipamblocks, chooseOfBoth decides.
 func (c *apiClient) discover(ctx context.Context, override string) (*served, error) {
 	var groups struct {
 		Kind   string
@@ -104,7 +104,7 @@ func (c *apiClient) discover(ctx context.Context, override string) (*served, err
 				continue
 			}
 			found, err := c.resources(ctx, g)
-			if have[g] = codeOf(err) != http.StatusNotFound; have[g] { // else its last CRD went a moment ago
+			if have[g] = codeOf(err) != http.StatusNotFound; have[g] { // otherwise its last CRD was just deleted
 				plurals[g], failed[g] = found, err
 			}
 		}
@@ -114,8 +114,8 @@ func (c *apiClient) discover(ctx context.Context, override string) (*served, err
 	}
 	s := &served{plurals: plurals, neither: !have[decode.GroupCRD] && !have[decode.GroupNative]}
 	s.group, s.reason = chooseGroup(override, have, plurals)
-	// The older group wins wherever it serves blocks. If it could not be asked,
-	// no one knows whether it does.
+	// The older group wins if it serves blocks. If it could not be queried, that is
+	// unknown.
 	for _, g := range []string{s.group, decode.GroupCRD} {
 		if err := failed[g]; err != nil && (g == s.group || override == "") {
 			return nil, fmt.Errorf("discovering the resources of %s: %w", g, err)
@@ -130,8 +130,8 @@ func (c *apiClient) discover(ctx context.Context, override string) (*served, err
 	return s, nil
 }
 
-// chooseGroup is the rule of discover. have are the groups that are served, and
-// plurals the resources of each as far as they could be listed.
+// chooseGroup implements the rule of discover. have are the served groups, and plurals the
+// resources of each, if they could be listed.
 func chooseGroup(override string, have map[string]bool, plurals map[string]map[string]bool) (group, reason string) {
 	const block = string(blocks.Blocks)
 	crd, native := plurals[decode.GroupCRD][block], plurals[decode.GroupNative][block]
@@ -169,22 +169,24 @@ func (c *apiClient) resources(ctx context.Context, group string) (map[string]boo
 	return out, nil
 }
 
-// firstStreaming is the minor version of Kubernetes 1 from which on an API server answers
-// a list without limit out of its cache, current as of the request (feature
-// ConsistentListFromCache, on since 1.31), and encodes it object by object
-// (StreamingCollectionEncodingToJSON and …ToProtobuf, on since 1.33). Pages cost it far
-// more: of 5,000 nodes with 150,000 pods those of 1,000 took 62 to 76 s of processor time,
-// those of 10,000 39 to 49, and such lists 9 to 25 (1.36.3, in turn on a busy machine). An
-// older server would hold all of a list in memory, several times; so does a newer one whose
-// etcd is too old to tell it how current its cache is (before 3.4.31 and 3.5.13).
+// firstStreaming is the first minor version of Kubernetes 1 whose API server answers a list
+// without limit from its cache, consistent with the time of the request (feature
+// ConsistentListFromCache, enabled since 1.31), and encodes it object by object
+// (StreamingCollectionEncodingToJSON and …ToProtobuf, enabled since 1.33).
+//
+// Pages cost the server much more. For 5,000 nodes with 150,000 pods, pages of 1,000 took
+// 62 to 76 s of CPU time, pages of 10,000 39 to 49 s, and such lists 9 to 25 s (1.36.3, in
+// turn on a busy machine). An older server would hold the whole list in memory, several
+// times. So does a newer server whose etcd is too old to report how current the cache is
+// (before 3.4.31 and 3.5.13).
 const firstStreaming = 33
 
-// streams reports whether the API server is one that streams lists out of its cache. If it
-// does not tell, it is not.
+// streams reports whether the API server streams lists from its cache. It returns false if
+// the version is unknown.
 func (c *apiClient) streams(ctx context.Context) bool {
 	var version struct{ Major, Minor string }
 	err := c.once(ctx, "/version", nil, "application/json", func(body io.Reader) error { return json.NewDecoder(body).Decode(&version) })
-	minor, _ := strconv.Atoi(strings.TrimRight(version.Minor, "+")) // "33+" of some vendors'
+	minor, _ := strconv.Atoi(strings.TrimRight(version.Minor, "+")) // some vendors report "33+"
 	return err == nil && version.Major == "1" && minor >= firstStreaming
 }
 

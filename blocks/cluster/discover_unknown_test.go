@@ -10,9 +10,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestOlderGroupUnknown: where the older group is served and cannot be asked
-// what it holds, the newer one must not be read in its place. A server that
-// refuses to list the resources of one group cannot be had of the real one.
+// TestOlderGroupUnknown: if the resources of the older group cannot be listed, the newer
+// group must not be read instead. A real API server cannot be made to refuse this for one
+// group.
 func TestOlderGroupUnknown(t *testing.T) {
 	answers := map[string]string{
 		"/apis": `{"kind":"APIGroupList","groups":[{"name":"crd.projectcalico.org","versions":[{"groupVersion":"crd.projectcalico.org/v1"}]},` +

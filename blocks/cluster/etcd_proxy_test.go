@@ -16,15 +16,15 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// etcdProxy stands between an API server and etcd, and can hold up what etcd's watches
-// tell, while all other answers pass: then the API server's cache stands still.
+// etcdProxy is a proxy between an API server and etcd. It can hold back the events of
+// etcd's watches while all other responses pass, so that the API server's cache stalls.
 type etcdProxy struct {
 	mu   sync.Mutex
-	held chan struct{} // closed when watches go on; nil while they do
+	held chan struct{} // closed when watches continue; nil while they run
 }
 
-// beforeEtcd makes an API server use such a proxy for one of its resources, by its group
-// and plural, and starts it again.
+// beforeEtcd restarts an API server with such a proxy for one of its resources, given by
+// group and plural.
 func beforeEtcd(t *testing.T, c *testcluster.Cluster, resource string) *etcdProxy {
 	t.Helper()
 	etcd, err := grpc.NewClient(strings.TrimPrefix(c.EtcdEndpoint(), "http://"), grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -44,7 +44,7 @@ func beforeEtcd(t *testing.T, c *testcluster.Cluster, resource string) *etcdProx
 	return p
 }
 
-// pause holds up what watches tell, until release.
+// pause holds back the events of watches until release.
 func (p *etcdProxy) pause() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,7 +60,7 @@ func (p *etcdProxy) release() {
 	}
 }
 
-// pass passes a call on to etcd, message by message.
+// pass forwards a call to etcd, message by message.
 func (p *etcdProxy) pass(in grpc.ServerStream, etcd *grpc.ClientConn) error {
 	method, _ := grpc.MethodFromServerStream(in)
 	sent, _ := metadata.FromIncomingContext(in.Context())
@@ -98,7 +98,7 @@ func (p *etcdProxy) pass(in grpc.ServerStream, etcd *grpc.ClientConn) error {
 	}
 }
 
-// rawCodec leaves messages as they are.
+// rawCodec leaves messages unchanged.
 type rawCodec struct{}
 
 func (rawCodec) Name() string                  { return "raw" }

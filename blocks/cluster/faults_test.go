@@ -24,22 +24,22 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// faulty is a proxy before a real API server that brings about what is hard to
-// have of one at will: broken connections, expired tokens, silence.
+// faulty is a proxy for a real API server. It injects faults that are hard to provoke:
+// broken connections, expired tokens, silence.
 type faulty struct {
 	*httptest.Server
 	mu       sync.Mutex
 	requests []*http.Request
 }
 
-// before starts a proxy before a cluster. fault may answer a request itself and
-// then returns true; n counts the requests for the same path from 1.
+// before starts a proxy for a cluster. fault may answer a request itself, and then returns
+// true. n counts the requests for the same path, from 1.
 func before(t *testing.T, c *testcluster.Cluster, fault func(w http.ResponseWriter, r *http.Request, n int) bool) (*faulty, *rest.Config) {
 	t.Helper()
 	return beforeUser(t, c.Config, fault)
 }
 
-// beforeUser is before, for a user who may not do everything.
+// beforeUser is before, for a user with limited rights.
 func beforeUser(t *testing.T, user *rest.Config, fault func(w http.ResponseWriter, r *http.Request, n int) bool) (*faulty, *rest.Config) {
 	t.Helper()
 	transport, err := rest.TransportFor(user)
@@ -66,8 +66,7 @@ func beforeUser(t *testing.T, user *rest.Config, fault func(w http.ResponseWrite
 	return f, &rest.Config{Host: f.URL}
 }
 
-// cutOff answers with the beginning of what the API server answers, and breaks
-// the connection.
+// cutOff sends the beginning of the API server's response, and breaks the connection.
 func cutOff(t *testing.T, c *testcluster.Cluster, w http.ResponseWriter, r *http.Request, share int) {
 	client, err := rest.HTTPClientFor(c.Config)
 	if err != nil {
@@ -125,7 +124,7 @@ func TestOnlyReads(t *testing.T) {
 	}
 }
 
-// A page that breaks once is read again, and nothing shows of it.
+// A page that breaks once is retried, without any trace in the result.
 func TestPageBreaksOnce(t *testing.T) {
 	c := cluster(t)
 	want := readLive(t, c.Config, KubernetesOptions{})
@@ -150,8 +149,7 @@ func TestPageBreaksOnce(t *testing.T) {
 	diff(t, "snapshot", want, got)
 }
 
-// A page that always breaks is a gap of its kind alone; the objects that came
-// before the break are kept.
+// A page that always breaks is a gap of its kind only. Objects before the break are kept.
 func TestPageBreaksAlways(t *testing.T) {
 	c := cluster(t)
 	want := readLive(t, c.Config, KubernetesOptions{})
@@ -181,16 +179,18 @@ func TestPageBreaksAlways(t *testing.T) {
 	partOf(t, want.Blocks, s.Blocks)
 }
 
-// wholeReader reads lists of more than 3 objects whole, as it does those of more than 1,000.
+// wholeReader returns a reader whose page size is 3 instead of 1,000; longer lists are read
+// whole.
 func wholeReader(t *testing.T, cfg *rest.Config, opts KubernetesOptions) *Kubernetes {
 	k := reader(t, cfg, opts)
 	k.whole, k.pageSize = true, 3
 	return k
 }
 
-// TestWholeList: what is longer than a page is read in one answer where the server streams
-// those, without a resourceVersion, which would let it be stale. One that breaks off is
-// read in pages. What is read, and saved, is the same.
+// TestWholeList: a list longer than a page is read in one response if the server streams
+// lists. The request has no resourceVersion, so the response cannot be stale. If it breaks
+// off, the list is read in pages. The snapshot and the saved objects are the same either
+// way.
 func TestWholeList(t *testing.T) {
 	c := cluster(t)
 	want := readLive(t, c.Config, KubernetesOptions{})
@@ -233,8 +233,7 @@ func TestWholeList(t *testing.T) {
 	}
 }
 
-// TestWatchReadsWholeLists: what a watch lists is read so, too, and what happens after it is
-// seen.
+// TestWatchReadsWholeLists: a watch reads long lists the same way, and sees later changes.
 func TestWatchReadsWholeLists(t *testing.T) {
 	c := cluster(t)
 	want := readLive(t, c.Config, KubernetesOptions{})
@@ -274,7 +273,7 @@ func TestWatchReadsWholeLists(t *testing.T) {
 	}
 }
 
-// TestStreams: of a server that is older, or does not tell, lists are read in pages.
+// TestStreams: lists are read in pages if the server is older or its version unknown.
 func TestStreams(t *testing.T) {
 	c := cluster(t)
 	for answer, want := range map[string]bool{
@@ -298,7 +297,7 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// partOf fails the test if a block is not one of those that exist.
+// partOf fails the test if some has a block that is not in all.
 func partOf(t *testing.T, all, some []blocks.Block) {
 	t.Helper()
 	for _, b := range some {
@@ -315,7 +314,7 @@ func expired(w http.ResponseWriter) {
 		"message": "The provided continue parameter is too old"}`)
 }
 
-// An expired continue token begins the list again, and a second one reads it in one page.
+// An expired continue token restarts the list; a second one reads the list in one page.
 func TestContinueTokenExpires(t *testing.T) {
 	c := cluster(t)
 	want := readLive(t, c.Config, KubernetesOptions{})
@@ -341,9 +340,9 @@ func TestContinueTokenExpires(t *testing.T) {
 	}
 }
 
-// compacting is a proxy that has etcd compacted before the first two requests for a next page
-// of blocks, so that the API server refuses their continue tokens (410 Gone). It returns what
-// was asked of the list since.
+// compacting is a proxy that compacts etcd before the first two requests for a next page of
+// blocks, so that the API server rejects their continue tokens (410 Gone). The function
+// returns the list requests since then.
 func compacting(t *testing.T, c *testcluster.Cluster) (*rest.Config, func() []string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -366,7 +365,7 @@ func compacting(t *testing.T, c *testcluster.Cluster) (*rest.Config, func() []st
 		}
 		if q.Has("continue") && expired < 2 {
 			expired++
-			wrote, err := c.Etcd.Put(r.Context(), "/elsewhere", strconv.Itoa(expired)) // the token's revision is not the newest
+			wrote, err := c.Etcd.Put(r.Context(), "/elsewhere", strconv.Itoa(expired)) // so that the token's revision is not the newest
 			if err == nil {
 				_, err = c.Etcd.Compact(r.Context(), wrote.Header.Revision)
 			}
@@ -383,10 +382,10 @@ func compacting(t *testing.T, c *testcluster.Cluster) (*rest.Config, func() []st
 	}
 }
 
-// Continue tokens that expire because etcd is compacted, twice in a row, have the list read in
-// one answer, for a reading as for a watch.
+// If two continue tokens in a row expire because of compaction, the list is read in one
+// response, by readings and watches.
 func TestContinueTokenCompacted(t *testing.T) {
-	c := cluster(t) // without a cache, which would remember
+	c := cluster(t) // a cache would still have the revision
 	want := readLive(t, c.Config, KubernetesOptions{})
 	twice := []string{"first page", "next page", "first page", "next page", "all"}
 
@@ -405,8 +404,8 @@ func TestContinueTokenCompacted(t *testing.T) {
 	diff(t, "requests of a watch", twice, asked())
 }
 
-// A server that falls silent without closing its connections is given up soon;
-// one that is merely slow is waited for.
+// A server that falls silent without closing its connections is given up soon; a slow
+// server gets its time.
 func TestSilentServer(t *testing.T) {
 	c := cluster(t)
 	want := readLive(t, c.Config, KubernetesOptions{})
@@ -442,8 +441,7 @@ func TestSilentServer(t *testing.T) {
 		t.Errorf("gap %+v", g)
 	}
 
-	// Slow: every list takes longer than the patience with silence, but the
-	// server answers when asked.
+	// Slow: every list takes longer than the quiet limit, but the server answers probes.
 	_, cfg = before(t, c, func(_ http.ResponseWriter, r *http.Request, _ int) bool {
 		if r.URL.Path == podPath || r.URL.Path == blockPath {
 			time.Sleep(600 * time.Millisecond)
@@ -457,7 +455,7 @@ func TestSilentServer(t *testing.T) {
 	s.Cluster.TakenAt = want.Cluster.TakenAt
 	diff(t, "snapshot of a slow server", want, s)
 
-	// Slow beyond all patience: a gap of that kind alone.
+	// Too slow: a gap of that kind only.
 	_, cfg = before(t, c, func(_ http.ResponseWriter, r *http.Request, _ int) bool {
 		if r.URL.Path == blockPath {
 			select {
@@ -475,8 +473,8 @@ func TestSilentServer(t *testing.T) {
 	diff(t, "gaps", []string{"ipamblocks: the API server did not answer in time: nothing came for 1s"}, gapTexts(s))
 }
 
-// The waits that are in force end a reading within 15 seconds of a server's
-// death, whether it closes its connections or not.
+// With the default waits, a reading ends within 15 seconds of a server's death, whether or
+// not the server closes its connections.
 func TestWaitsAreShortEnough(t *testing.T) {
 	w := defaultWaits
 	var retries time.Duration
@@ -492,7 +490,7 @@ type answers func(*http.Request) (*http.Response, error)
 
 func (f answers) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestAbsurdRetryAfter: a wait that no server can mean does not keep from asking again.
+// TestAbsurdRetryAfter: an absurd Retry-After does not prevent retries.
 func TestAbsurdRetryAfter(t *testing.T) {
 	for said, want := range map[string]struct {
 		header string
@@ -536,8 +534,8 @@ func TestServerClock(t *testing.T) {
 	if s := readLive(t, clock(true), KubernetesOptions{}); !s.Cluster.TakenAt.Equal(date) {
 		t.Errorf("got %v, want the first Date header %v", s.Cluster.TakenAt, date)
 	}
-	// The proxied answers carry the API server's own Date; one that comes later
-	// than the first answer still beats the local clock.
+	// The proxied responses carry the API server's own Date. It takes precedence over the
+	// local clock, even if it comes later than the first response.
 	k := reader(t, clock(false), KubernetesOptions{})
 	k.client.clock.now = func() time.Time { return date }
 	s, err := k.Read(t.Context())
@@ -565,7 +563,7 @@ func TestUnreachable(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 	}
-	// Something else than an API server.
+	// A server that is not an API server.
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"hello": "world"}`)
 	}))

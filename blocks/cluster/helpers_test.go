@@ -22,12 +22,12 @@ func diff(t *testing.T, what string, want, got any) {
 	}
 }
 
-// equal compares records; nil and empty slices are the same.
+// equal compares records; nil and empty slices are equal.
 var equal = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}, blocks.Pin{}), cmpopts.EquateEmpty()}
 
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
-// read reads files that must be in order, and returns the warnings.
+// read reads files, which must be valid, and returns the warnings.
 func read(t *testing.T, paths ...string) (*blocks.Snapshot, []string) {
 	t.Helper()
 	var warnings []string
@@ -52,7 +52,7 @@ func recorder(t *testing.T) *files.Recorder {
 	return r
 }
 
-// sameSnapshot compares all but where gaps were found.
+// sameSnapshot compares snapshots, except for the sources of gaps.
 func sameSnapshot(t *testing.T, what string, want, got *blocks.Snapshot) {
 	t.Helper()
 	options := cmp.Options{equal, cmpopts.IgnoreFields(blocks.Gap{}, "Source", "Denied"), cmpopts.IgnoreFields(blocks.Cluster{}, "Datastore", "Live")}
@@ -61,7 +61,7 @@ func sameSnapshot(t *testing.T, what string, want, got *blocks.Snapshot) {
 	}
 }
 
-// save writes what was recorded of a snapshot to a file.
+// save writes the recorded objects of a snapshot to a file.
 func save(t *testing.T, r *files.Recorder, s *blocks.Snapshot) (path string) {
 	t.Helper()
 	var text bytes.Buffer

@@ -23,29 +23,28 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// apiClient sends GET requests to an API server by client-go's REST client, without
-// its rate limit, and knows when the server is unavailable as a whole.
+// apiClient sends GET requests to an API server through client-go's REST client, without
+// its rate limit. It keeps track of whether the whole server is unavailable.
 type apiClient struct {
 	rest  *rest.RESTClient
-	pods  *rest.RESTClient // for what pods answer: follows no redirects, and takes no pod's clock for the server's
+	pods  *rest.RESTClient // for requests to pods: follows no redirects, and ignores pods' clocks
 	clock *serverClock
 	wait  waits
 
-	errUnavailable atomic.Pointer[error] // why the server is taken to be away; nil if it is not
-	compress       atomic.Bool           // the way to the server is slow
+	errUnavailable atomic.Pointer[error] // why the server counts as unavailable; nil if it does not
+	compress       atomic.Bool           // the connection to the server is slow
 }
 
-// waits are how long the client waits for what. Tests shorten them.
+// waits are the client's timeouts. Tests shorten them.
 type waits struct {
 	retry  []time.Duration // before each retry of a request
-	quiet  time.Duration   // without a byte, until the server's health is asked for
-	probe  time.Duration   // for an answer about its health
-	answer time.Duration   // without a byte from a healthy server, until a request is given up
+	quiet  time.Duration   // without a byte, before a health probe
+	probe  time.Duration   // for the answer to a health probe
+	answer time.Duration   // without a byte from a healthy server, before the request fails
 }
 
-// defaultWaits make a reading end within 15 seconds of the server's death, and
-// leave a slow but living server its time. The API server itself ends a list
-// after 60 seconds.
+// defaultWaits end a reading within 15 seconds of the server's death, but tolerate a slow
+// server. The API server itself ends a list after 60 seconds.
 var defaultWaits = waits{
 	retry:  []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second},
 	quiet:  5 * time.Second,
@@ -53,11 +52,11 @@ var defaultWaits = waits{
 	answer: 65 * time.Second,
 }
 
-// maxPage limits what one answer may hold.
+// maxPage limits the size of a response in bytes.
 const maxPage = 1 << 30
 
-// newAPIClient makes a client. now stands in for the server's clock while no answer
-// has told it.
+// newAPIClient returns a client. now replaces the server's clock until the first Date
+// header.
 func newAPIClient(cfg *rest.Config, now func() time.Time) (*apiClient, error) {
 	if now == nil {
 		now = time.Now
@@ -76,7 +75,7 @@ func newAPIClient(cfg *rest.Config, now func() time.Time) (*apiClient, error) {
 	return c, err
 }
 
-// restClient makes a client whose answers a clock sees, unless it is nil.
+// restClient returns a client that passes its responses to clock, which may be nil.
 func restClient(cfg *rest.Config, clock *serverClock, redirect func(*http.Request, []*http.Request) error) (*rest.RESTClient, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return clockTransport{rt, clock} })
@@ -85,7 +84,7 @@ func restClient(cfg *rest.Config, clock *serverClock, redirect func(*http.Reques
 		return nil, fmt.Errorf("using the client configuration: %w", err)
 	}
 	if redirect != nil {
-		direct := *client // HTTPClientFor may return http.DefaultClient
+		direct := *client // a copy, because HTTPClientFor may return http.DefaultClient
 		direct.CheckRedirect = redirect
 		client = &direct
 	}
@@ -96,10 +95,10 @@ func restClient(cfg *rest.Config, clock *serverClock, redirect func(*http.Reques
 	return out, nil
 }
 
-// host is the server's address, for messages.
+// host returns the server's address, for messages.
 func (c *apiClient) host() string { return c.rest.Get().URL().Host }
 
-// StatusError is an answer of the API server that is an error.
+// StatusError is an error response of the API server.
 type StatusError metav1.Status
 
 func (e *StatusError) Error() string {
@@ -110,12 +109,12 @@ func (e *StatusError) Error() string {
 	return text
 }
 
-// Is reports whether the answer is a [blocks.ErrDenied].
+// Is reports whether the response is a [blocks.ErrDenied].
 func (e *StatusError) Is(target error) bool {
 	return target == blocks.ErrDenied && (e.Code == http.StatusUnauthorized || e.Code == http.StatusForbidden)
 }
 
-// codeOf returns the status code of an API server's error, 0 for other errors.
+// codeOf returns the status code of an API server's error; 0 for other errors.
 func codeOf(err error) int {
 	var status *StatusError
 	if errors.As(err, &status) {
@@ -124,11 +123,11 @@ func codeOf(err error) int {
 	return 0
 }
 
-// maxRetryAfter limits how long a server's word keeps from asking again: what stands
-// before it may say an hour while it is away for seconds.
+// maxRetryAfter limits the server's Retry-After: a load balancer may ask for an hour during
+// an outage of seconds.
 const maxRetryAfter = 30 * time.Second
 
-// retryAfter is how long the server asks to wait before the request is sent again.
+// retryAfter returns the wait that the server asked for in Retry-After.
 func retryAfter(err error) time.Duration {
 	var status *StatusError
 	if errors.As(err, &status) && status.Details != nil {
@@ -137,9 +136,8 @@ func retryAfter(err error) time.Duration {
 	return 0
 }
 
-// plain makes an answer of the server a StatusError, and takes the method and address
-// off an error of the HTTP client: they stand in the message around it, or are
-// different each time.
+// plain converts an error response to a StatusError. From errors of the HTTP client it
+// removes method and URL, because the message around has them or they differ each time.
 func plain(err error) error {
 	var status *apierrors.StatusError
 	var u *url.Error
@@ -147,7 +145,7 @@ func plain(err error) error {
 	case errors.As(err, &status):
 		s := StatusError(status.ErrStatus)
 		if apierrors.IsUnexpectedServerError(err) {
-			s.Message = "" // it is the library's
+			s.Message = "" // client-go's own text
 		}
 		return &s
 	case errors.As(err, &u):
@@ -169,17 +167,16 @@ func (c *apiClient) request(path string, query url.Values, accept string) *rest.
 	return r
 }
 
-// exchange is told of each answer to a request, those that the library tries again
-// after included.
+// exchange receives each response to a request, including those that client-go retries.
 type exchange struct {
-	code, retryAfter atomic.Int32 // of the last: its status, and for how many seconds it asks to wait
-	heard            func()       // nil, or called
+	code, retryAfter atomic.Int32 // status code and Retry-After in seconds of the latest response
+	heard            func()       // called for each response; may be nil
 }
 
 type exchangeKey struct{}
 
-// answerOf sends a request; the library logs nothing of it. An error has the status of
-// the answer, and the wait that it asks for, whatever its body says.
+// answerOf sends a request, without client-go's logging. An error has the status code and
+// Retry-After of the response, regardless of its body.
 func answerOf(ctx context.Context, r *rest.Request, heard func()) (io.ReadCloser, error) {
 	x := &exchange{heard: heard}
 	body, err := r.Stream(context.WithValue(klog.NewContext(ctx, logr.Discard()), exchangeKey{}, x))
@@ -192,20 +189,20 @@ func answerOf(ctx context.Context, r *rest.Request, heard func()) (io.ReadCloser
 	return body, err
 }
 
-// An answer is the body of one, which tells heard when bytes come, and keeps the error
-// that breaks it off.
+// An answer is a response body. It calls heard for arriving bytes, and keeps the error that
+// breaks it off.
 type answer struct {
 	io.Reader
 	heard func()
 	size  int
-	took  time.Duration // to wait for all but the first bytes
+	took  time.Duration // waiting time for all but the first bytes
 	err   error
 }
 
-// An answer of at least telling bytes that comes with fewer than slowLink in a second has
-// later ones compressed. Compressing costs the API server processor time, which is what a
-// list waits for on a fast network, and unpacking the client: of 1,000 nodes a report took
-// 0.91 s of processor time with it, and 0.86 without.
+// If a response of at least telling bytes arrives with less than slowLink bytes per second,
+// later responses are compressed. Compression costs CPU time in the API server, which
+// dominates lists on fast networks, and decompression costs CPU time in the client: a
+// report of 1,000 nodes took 0.91 s of CPU time with it and 0.86 s without.
 const (
 	telling  = 1 << 20
 	slowLink = 10 << 20
@@ -233,11 +230,9 @@ func (a *answer) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// get sends a request and hands the answer to use as it comes, whose error means that
-// the answer was no good, and makes it try again as after a broken connection. So does
-// an answer that breaks off, whatever use makes of it. use may be called several times.
-// A server that says when
-// to come again is asked again then, by client-go.
+// get sends a request and passes the response to use while it arrives. If use fails, or the
+// response breaks off, get retries as after a broken connection, so use may be called
+// several times. client-go handles responses with Retry-After.
 func (c *apiClient) get(ctx context.Context, path string, query url.Values, accept string, use func(io.Reader) error) error {
 	for try := 0; ; try++ {
 		if away := c.errUnavailable.Load(); away != nil {
@@ -248,7 +243,7 @@ func (c *apiClient) get(ctx context.Context, path string, query url.Values, acce
 			return errors.Join(err, ctx.Err())
 		}
 		most := len(c.wait.retry)
-		if !c.clock.answered() { // it is probably not there, and a caller that waits wants to know soon
+		if !c.clock.answered() { // fail soon, because the server probably does not exist
 			most = min(2, most)
 		}
 		if try >= most || errors.Is(err, errStalled) || errors.Is(err, errSlow) {
@@ -261,8 +256,8 @@ func (c *apiClient) get(ctx context.Context, path string, query url.Values, acce
 	}
 }
 
-// worthRetrying reports whether an error may pass: a broken connection, a server
-// that is overloaded or has lost its own datastore for a moment.
+// worthRetrying reports whether an error may be temporary: a broken connection, or a server
+// that is overloaded or has lost its datastore for a moment.
 func worthRetrying(err error) bool {
 	code := codeOf(err)
 	return code == 0 || (code == http.StatusTooManyRequests || code >= 500) && retryAfter(err) == 0
@@ -279,7 +274,7 @@ func (c *apiClient) once(parent context.Context, path string, query url.Values, 
 	defer stream.Close()
 	body := &answer{Reader: stream, heard: heard}
 	if err = use(body); err == nil {
-		_, err = io.Copy(io.Discard, body) // what is left may break off
+		_, err = io.Copy(io.Discard, body) // the rest may break off
 	}
 	if body.err != nil {
 		err = because(ctx, body.err)
@@ -291,7 +286,7 @@ func (c *apiClient) once(parent context.Context, path string, query url.Values, 
 	return err
 }
 
-// because returns why a request ended: what it was cancelled for, if it was.
+// because returns the cause of ctx's cancellation, else err.
 func because(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause

@@ -10,12 +10,12 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Answers are asked for as they are, and compressed once one has come slowly.
+// Responses are requested uncompressed until one has arrived slowly.
 func TestCompressionOnSlowLinks(t *testing.T) {
 	for _, c := range []struct {
 		what        string
 		size, parts int
-		pause       time.Duration // before each part but the first
+		pause       time.Duration // before the second and later parts, or before the only one
 		want        bool
 	}{
 		{"a fast answer", 2 << 20, 2, 0, false},

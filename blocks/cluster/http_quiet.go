@@ -9,19 +9,18 @@ import (
 )
 
 var (
-	// errStalled means that a server was silent, also when asked for its health.
+	// errStalled means that a server was silent, and did not answer a health probe either.
 	errStalled = errors.New("the API server does not answer")
-	// errSlow means that a server is well but did not answer a request.
+	// errSlow means that a server is healthy but did not answer a request in time.
 	errSlow = errors.New("the API server did not answer in time")
 )
 
-// watchQuiet ends a request whose server has fallen silent and does not answer
-// a question about its health either: a machine that has vanished closes no
-// connection, and client-go's pings of HTTP/2 notice that after 45 seconds only. A
-// slow server that does answer is waited for. heard is to be called when bytes come.
+// watchQuiet cancels a request if the server falls silent and fails a health probe. A
+// machine that vanishes closes no connections, and client-go's HTTP/2 pings take 45 seconds
+// to notice. Slow servers that pass the probe get more time. Call heard for arriving bytes.
 func (c *apiClient) watchQuiet(ctx context.Context, cancel context.CancelCauseFunc) (heard func()) {
 	start := time.Now()
-	var last atomic.Int64 // when bytes came, in nanoseconds since the start
+	var last atomic.Int64 // time of the last bytes, in nanoseconds since start
 	go func() {
 		for left := c.wait.quiet; ; {
 			pause(ctx, left, nil)
@@ -44,8 +43,7 @@ func (c *apiClient) watchQuiet(ctx context.Context, cancel context.CancelCauseFu
 	return func() { last.Store(int64(time.Since(start))) }
 }
 
-// alive asks the server for its health. Any answer will do, also one that
-// forbids the question.
+// alive probes the server's health. Any response counts as healthy, even 403.
 func (c *apiClient) alive(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.wait.probe)
 	defer cancel()
@@ -59,21 +57,20 @@ func (c *apiClient) alive(ctx context.Context) error {
 	return err
 }
 
-// markUnavailable finds out, after a request failed for good, whether the server as a
-// whole is away. If so, no other request waits for it again until reset.
+// markUnavailable probes, after a request failed permanently, whether the whole server is
+// unavailable. If so, all requests fail immediately until reset.
 func (c *apiClient) markUnavailable(ctx context.Context, failed error) {
 	if errors.Is(failed, errStalled) || c.alive(ctx) != nil && ctx.Err() == nil {
 		c.errUnavailable.CompareAndSwap(nil, &failed)
 	}
 }
 
-// apart returns a client whose failures are not those of c.
+// apart returns a client with separate failure state.
 func (c *apiClient) apart() *apiClient {
 	return &apiClient{rest: c.rest, pods: c.pods, clock: c.clock, wait: c.wait}
 }
 
-// reset forgets that the server was unavailable, and what its clock showed, for another
-// reading.
+// reset clears the unavailable state and the clock's dates, before another reading.
 func (c *apiClient) reset() {
 	c.errUnavailable.Store(nil)
 	c.clock.reset()

@@ -15,65 +15,62 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// Progress says how far the reading of one resource has come.
+// Progress is the progress of reading one resource.
 type Progress struct {
 	Resource blocks.Resource
-	// Done counts the objects read so far. It falls back to fewer whenever the list is begun
-	// again: after its continue token has expired, and after an answer of the whole list
-	// was cut off.
+	// Done is the number of objects read so far. It decreases if the list restarts: after
+	// an expired continue token, or if a response with the whole list breaks off.
 	Done int
-	// Total is how many there are; 0 while unknown.
+	// Total is the number of objects; 0 if unknown.
 	Total int
 }
 
-// KubernetesOptions are choices for reading an API server. The zero value is
-// good for all.
+// KubernetesOptions are options for reading an API server. The zero value is valid.
 type KubernetesOptions struct {
-	// Progress is called after each page, and within an answer of a whole list after every
-	// 1,000 objects, by one goroutine at a time.
+	// Progress is called after each page, and within a response with a whole list after
+	// every 1,000 objects. Calls do not overlap.
 	Progress func(Progress)
-	// Budgets has PodDisruptionBudgets read, too, and the labels of pods that they select
-	// by; see [blocks.Snapshot.BudgetsKnown].
+	// Budgets enables PodDisruptionBudgets, and pods' labels, which they select by; see
+	// [blocks.Snapshot.BudgetsKnown].
 	Budgets bool
-	// Record keeps the objects that are read; nil keeps none.
+	// Record keeps the objects; may be nil.
 	Record Recording
 }
 
-// A Recording keeps the objects of a reading, each resource's in a [Spool]. One that is
-// read again replaces what was kept of it.
+// A Recording keeps the objects of a reading, with one [decode.Spool] per resource. A
+// resource that is read again replaces its objects.
 type Recording interface {
 	Spool(blocks.Resource) decode.Spool
 }
 
-// defaultPageSize is twice that of kubectl, which makes a reading of a large
-// cluster a quarter faster where the API server has no cache to answer from. A
-// page of blocks, the largest objects, then has some 20 MB. Where it has one, pages are read
-// of lists of at most [shortPage] objects alone: see [apiClient.streams].
+// defaultPageSize is twice that of kubectl, which makes reading a large cluster a quarter
+// faster if the API server has no cache. A page of blocks, the largest objects, then has
+// some 20 MB. If the server streams lists from its cache ([apiClient.streams]), only lists
+// of at most [shortPage] objects are read in pages.
 const defaultPageSize = 1000
 
-// concurrentLists is how many kinds are read at once. The pages of one kind can
-// only be read one after the other.
+// concurrentLists is the number of kinds read at once. Pages of one kind are sequential.
 const concurrentLists = 4
 
-// apiGroupVariable is the environment variable by which Calico's programs are
-// told which API group to use.
+// apiGroupVariable is the environment variable that tells Calico's components which API
+// group to use.
 const apiGroupVariable = "CALICO_API_GROUP"
 
-// Kubernetes reads snapshots from an API server. It sends LIST and discovery
-// requests alone. Its methods must not be called at the same time.
+// Kubernetes reads snapshots from an API server. It sends only LIST and discovery requests.
+// It is not safe for concurrent use.
 type Kubernetes struct {
 	client   *apiClient
 	pageSize int64
 	report   func(Progress)
 	override string
 	budgets  bool
-	whole    bool    // long lists may be read in one answer
-	served   *served // what discovery found last
+	whole    bool    // long lists may be read in one response
+	served   *served // the latest result of discovery
 	record   Recording
 }
 
-// NewKubernetes prepares to read the API server that cfg leads to. The rate
-// limit of cfg is not used; its timeout, if set, holds for each page.
+// NewKubernetes returns a reader for the API server of cfg. The rate limit of cfg is
+// ignored; its timeout, if set, applies to each page.
 func NewKubernetes(cfg *rest.Config, opts KubernetesOptions) (*Kubernetes, error) {
 	client, err := newAPIClient(cfg, nil)
 	if err != nil {
@@ -94,11 +91,10 @@ func NewKubernetes(cfg *rest.Config, opts KubernetesOptions) (*Kubernetes, error
 	return k, nil
 }
 
-// Read reads everything that an audit needs, and returns it sorted. Whatever
-// could not be read, for want of rights, of a CRD or of an answer, is a gap of
-// the snapshot. An error means that nothing could be read at all: the server
-// cannot be reached, refuses the credentials, does not tell what it serves, or serves
-// neither of Calico's API groups.
+// Read reads everything that an audit needs, and returns it sorted. Kinds that could not be
+// read, for lack of rights, CRDs or responses, are gaps of the snapshot. Read returns an
+// error if nothing can be read at all: the server is unreachable, rejects the credentials,
+// does not answer discovery, or serves neither of Calico's API groups.
 func (k *Kubernetes) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	k.client.reset()
 	k.served = nil
@@ -123,8 +119,7 @@ func (k *Kubernetes) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	return s, nil
 }
 
-// kinds are those that are read: the ones on demand are if they were asked for, when labels
-// of pods are kept with them.
+// kinds returns the kinds to read. It includes those on demand if budgets are requested.
 func (k *Kubernetes) kinds() []*decode.Kind {
 	if k.budgets {
 		return slices.Concat(decode.Kinds, decode.OnDemand)
@@ -132,9 +127,8 @@ func (k *Kubernetes) kinds() []*decode.Kind {
 	return decode.Kinds
 }
 
-// Reread returns a snapshot in which the given resources were read again, all
-// of them after the call, and everything else is taken over from prev, its clock
-// included: ages keep being counted from when prev was read. prev is not
+// Reread returns a snapshot in which the given resources are read again, after the call.
+// Other data is taken from prev, including its time: ages keep their reference. prev is not
 // changed, but the result shares memory with it.
 func (k *Kubernetes) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blocks.Resource) (*blocks.Snapshot, error) {
 	k.client.reset()

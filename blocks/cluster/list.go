@@ -18,40 +18,38 @@ import (
 type lister struct {
 	client   *apiClient
 	kind     *decode.Kind
-	group    string // API group, for kinds that are not core
+	group    string // API group of Calico's kinds
 	pageSize int64
-	// whole has a list of more than a first page, which is of [shortPage] objects at most,
-	// read in one answer.
+	// whole enables reading a list in one response if it is longer than a first page of at
+	// most [shortPage] objects.
 	whole    bool
 	strings  *decode.SharedStrings
-	progress func(Progress) // nil, or called after each page
-	record   decode.Spool   // nil records nothing
-	// podLabels has the labels of pods read.
+	progress func(Progress) // called after each page; may be nil
+	record   decode.Spool   // may be nil
+	// podLabels enables decoding of pods' labels.
 	podLabels bool
-	// namespace, selector, which selects by fields, and labels narrow the list; empty for
-	// all.
+	// namespace, selector (a field selector) and labels narrow the list; empty means all.
 	namespace, selector, labels string
 
 	out      *decode.Objects
-	failed   error  // why the list could not be read, or not to its end
-	cause    error  // what made it fail
-	revision string // resource version of the first page
+	failed   error  // why the list is incomplete
+	cause    error  // the error behind failed
+	revision string // resourceVersion of the first page
 	count    int    // objects read
 	next     string
 	restarts int
-	total    int // how many there are, while all are read in one answer
+	total    int // number of objects, while they are read in one response
 }
 
-// maxGrow limits for how many objects room is made on the server's word.
+// maxGrow limits the preallocation that the server's count may cause.
 const maxGrow = 1 << 20
 
-// shortPage is how many objects are asked for to learn whether a list is long, and how
-// long, where long ones are read whole: of 1,000 blocks of 5,000 it would be a fifth of the
-// work again.
+// shortPage is the size of the first page if long lists are read whole. The page only
+// reveals whether a list is long; a larger page would repeat much work: 1,000 blocks of
+// 5,000 are a fifth.
 const shortPage = 50
 
-// run reads the list. What cannot be read becomes gaps of the part; the error is
-// the context's alone.
+// run reads the list. Failures become gaps; run returns only errors of the context.
 func (l *lister) run(ctx context.Context) error {
 	l.out = decode.NewObjects(l.kind)
 	for {
@@ -60,8 +58,8 @@ func (l *lister) run(ctx context.Context) error {
 			return ctx.Err()
 		}
 		if codeOf(err) == http.StatusGone && l.next != "" && l.restarts < 2 {
-			// The continue token has expired: etcd was compacted in between. The third
-			// try is for all in one page.
+			// The continue token has expired because etcd was compacted. The third try
+			// reads all objects in one page.
 			l.restarts++
 			l.restart()
 			continue
@@ -100,7 +98,7 @@ func (l *lister) run(ctx context.Context) error {
 	}
 }
 
-// restart forgets what was read, to begin again.
+// restart discards all objects, to start again.
 func (l *lister) restart() {
 	l.out, l.count, l.next = decode.NewObjects(l.kind), 0, ""
 	if l.record != nil {
@@ -108,11 +106,11 @@ func (l *lister) restart() {
 	}
 }
 
-// all reads a list, of which a first page has told how long it is, in one answer in the
-// place of pages. It is as fresh: a list that names no resourceVersion is of the newest
-// state, whether the API server gives it out of its cache or asks the datastore. An
-// answer that fails for whatever reason, such as the server's limit of 60 seconds on a slow
-// line, is not asked for again: pages are, which have time of their own each.
+// all reads a list whose first page revealed its length, in one response instead of pages.
+// The response is as fresh as pages: a list without resourceVersion reflects the newest
+// state, from cache or datastore. If it fails for any reason, such as the server's limit of
+// 60 seconds on a slow connection, all returns false. The caller then reads pages, each
+// with its own time limit.
 func (l *lister) all(ctx context.Context, total int) bool {
 	l.restart()
 	l.out.Grow(min(total, maxGrow))
@@ -134,14 +132,14 @@ func (l *lister) all(ctx context.Context, total int) bool {
 	return true
 }
 
-// tell reports the progress.
+// tell reports progress.
 func (l *lister) tell(total int) {
 	if l.progress != nil {
 		l.progress(Progress{Resource: l.kind.Resource, Done: l.count, Total: total})
 	}
 }
 
-// query narrows the list.
+// query returns the selectors of the list.
 func (l *lister) query() url.Values {
 	query := url.Values{}
 	if l.selector != "" {
@@ -171,8 +169,8 @@ func (l *lister) page(ctx context.Context) (decode.ListMeta, error) {
 		l.record.Commit()
 	}
 	err := l.client.get(ctx, l.path(), query, l.kind.Accept("List"), func(body io.Reader) error {
-		// Of a page that is read again, and of one that was cut off and is not,
-		// what could be read last is kept.
+		// A retried page replaces the first attempt. If all attempts break off, the objects
+		// of the last are kept.
 		l.out.Truncate(read)
 		l.out.Gaps = l.out.Gaps[:gaps]
 		l.count = count
@@ -202,7 +200,7 @@ func (l *lister) decode(body io.Reader) (decode.ListMeta, error) {
 	})
 }
 
-// reason says why a list could not be read, or not to its end.
+// reason explains why a list is incomplete.
 func (l *lister) reason(err error) string {
 	name := l.name()
 	var why string
@@ -222,7 +220,7 @@ func (l *lister) reason(err error) string {
 	return why
 }
 
-// name is what RBAC calls the kind.
+// name returns the RBAC name of the kind.
 func (l *lister) name() string {
 	resource, group := l.kind.RBAC(l.group)
 	return strings.TrimSuffix(resource+"."+group, ".")

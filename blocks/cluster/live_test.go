@@ -29,8 +29,8 @@ import (
 
 // These tests read a real API server; see internal/testcluster.
 
-// cluster returns an API server with a small cluster: four nodes, each with a
-// block and three pods, and one object of every other kind.
+// cluster returns an API server with a small cluster: four nodes, each with a block and
+// three pods, and one object of every other kind.
 func cluster(t *testing.T) *testcluster.Cluster {
 	t.Helper()
 	return seeded(t, testcluster.Options{})
@@ -73,8 +73,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// reader prepares to read a cluster, with waits that suit a test.
-// reader reads the pages that a program does, or those of a size.
+// reader returns a reader with short waits. Without a page size it uses the default pages
+// and whole lists.
 func reader(t *testing.T, cfg *rest.Config, opts KubernetesOptions, pageSize ...int64) *Kubernetes {
 	t.Helper()
 	k, err := NewKubernetes(cfg, opts)
@@ -138,7 +138,7 @@ func TestReadCluster(t *testing.T) {
 	}
 }
 
-// A page size changes nothing but the number of requests.
+// The page size only affects the number of requests.
 func TestPagesMakeNoDifference(t *testing.T) {
 	c := cluster(t)
 	want := readLive(t, c.Config, KubernetesOptions{})
@@ -149,8 +149,8 @@ func TestPagesMakeNoDifference(t *testing.T) {
 	}
 }
 
-// The same state through either API group, and from files of either, gives the
-// same snapshot.
+// The same state yields the same snapshot through either API group and from files of
+// either.
 func TestSourcesAgree(t *testing.T) {
 	t.Parallel()
 	c := cluster(t)
@@ -199,8 +199,8 @@ func TestSourcesAgree(t *testing.T) {
 	sameButCluster("files of projectcalico.org/v3", native, dumped(testcluster.NativeV3))
 }
 
-// While both groups hold blocks, the phase of the DatastoreMigration decides, else the locks,
-// else the blocks that record the live pods' addresses.
+// While both groups hold blocks, the phase of the DatastoreMigration decides, else the
+// locks, else the blocks that record the live pods' addresses.
 func TestBothGroupsServed(t *testing.T) {
 	c := cluster(t)
 	must(t, c.InstallCRDs(t.Context(), testcluster.NativeV3))
@@ -255,8 +255,8 @@ func TestBothGroupsServed(t *testing.T) {
 	}
 	t.Setenv("CALICO_API_GROUP", "")
 
-	// Calico's aggregated API server serves the newer group without blocks and
-	// handles, and must not be taken for native CRDs.
+	// Calico's aggregated API server serves the newer group without blocks and handles. It
+	// must not be mistaken for native CRDs.
 	for _, r := range []string{"ipamblocks", "ipamhandles"} {
 		deleteCRD(t, c, r+".projectcalico.org")
 	}
@@ -285,7 +285,7 @@ func deleteCRD(t *testing.T, c *testcluster.Cluster, name string) {
 	}
 }
 
-// Kinds that are served and empty are a gap: Calico's data is in etcd, or was moved away.
+// Served kinds without objects are a gap: Calico's data is in etcd, or was moved.
 func TestKeptElsewhere(t *testing.T) {
 	c := cluster(t)
 	for _, kind := range []string{"ipamblocks", "ippools"} {
@@ -301,8 +301,7 @@ func TestKeptElsewhere(t *testing.T) {
 	diff(t, "gaps", []string{"clusterinformations" + none, "ipamblocks" + none, "ippools" + none}, gapTexts(s))
 }
 
-// A missing CRD is a gap where Calico cannot do without it, and never an empty
-// list.
+// A missing CRD is a gap, never an empty list, if Calico requires the kind.
 func TestMissingCRD(t *testing.T) {
 	c := cluster(t)
 	for _, plural := range []string{"ipamhandles", "ipamconfigs", "ipreservations"} {
@@ -327,7 +326,7 @@ func TestMissingCRD(t *testing.T) {
 	}
 }
 
-// The reason names the right that is missing, and what may be read is.
+// The reason names the missing right, and permitted kinds are still read.
 func TestForbidden(t *testing.T) {
 	t.Parallel()
 	c := cluster(t)
@@ -354,7 +353,7 @@ func TestForbidden(t *testing.T) {
 		t.Errorf("%d nodes, %d handles, %d blocks, %d pods", len(s.Nodes), len(s.Handles), len(s.Blocks), len(s.Workloads))
 	}
 
-	// List is all that is needed.
+	// The right to list suffices.
 	allow(list("", "nodes", "namespaces", "pods"), list("crd.projectcalico.org", "*"))
 	want := readLive(t, c.Config, KubernetesOptions{})
 	got := readLive(t, cfg, KubernetesOptions{})
@@ -362,7 +361,7 @@ func TestForbidden(t *testing.T) {
 	diff(t, "snapshot", want, got)
 }
 
-// What is bad in one object is told of that object, and hides no other.
+// A bad object is a gap of its own, and hides no other.
 func TestBadObjectInCluster(t *testing.T) {
 	c := cluster(t)
 	blockKind := testcluster.CRDv1.Resource("ipamblocks")
@@ -400,7 +399,7 @@ func TestReread(t *testing.T) {
 	diff(t, "cluster", prev.Cluster, next.Cluster)
 	diff(t, "gaps", []string(nil), gapTexts(next))
 
-	// A gap belongs to its resource: it goes when that is read, and stays else.
+	// A gap belongs to its resource: reading that resource again clears it.
 	deleteCRD(t, c, "ipamhandles.crd.projectcalico.org")
 	reread, err := k.Reread(t.Context(), next, []blocks.Resource{blocks.Handles, blocks.Nodes})
 	must(t, err)
@@ -413,7 +412,7 @@ func TestReread(t *testing.T) {
 	must(t, err)
 	diff(t, "gaps", want, gapTexts(again))
 
-	// It needs no Read before it.
+	// Reread works without a previous Read.
 	fresh, err := reader(t, c.Config, KubernetesOptions{}).Reread(t.Context(), prev, []blocks.Resource{blocks.Nodes})
 	must(t, err)
 	if len(fresh.Nodes) != 3 || len(fresh.Blocks) != 4 {
@@ -421,8 +420,8 @@ func TestReread(t *testing.T) {
 	}
 }
 
-// An API server that dies in mid-list leaves what was read until then, and gaps
-// for the rest, soon.
+// If an API server dies during a list, the reading soon ends with the objects read so far,
+// and with gaps for the rest.
 func TestServerDiesInMidList(t *testing.T) {
 	t.Parallel()
 	c := cluster(t)
@@ -458,7 +457,7 @@ func TestServerDiesInMidList(t *testing.T) {
 	if len(s.Gaps) < 5 {
 		t.Errorf("gaps %v, want one for every kind that came later", s.Gaps)
 	}
-	// Nothing can be read now.
+	// The server is dead now.
 	start := time.Now()
 	if s, err := reader(t, c.Config, KubernetesOptions{}).Read(t.Context()); err == nil {
 		t.Errorf("a dead server was read: %+v", s.Cluster)

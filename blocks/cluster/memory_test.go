@@ -14,8 +14,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// TestMemoryOfAnswers: an answer takes the memory of one object beside what is kept of each,
-// in whatever order its fields stand.
+// TestMemoryOfAnswers: reading a response needs the memory of one object besides the
+// records, in any order of fields.
 func TestMemoryOfAnswers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: reads answers of 40 MiB")

@@ -15,23 +15,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Pods reaches pods through the API server. What fails says nothing about other requests.
+// Pods sends requests to pods through the API server. Its failures do not affect other
+// requests.
 type Pods struct {
 	client   *apiClient
 	pageSize int64
 }
 
-// Pods reaches the pods of the cluster that is read.
+// Pods returns access to the pods of the cluster.
 func (k *Kubernetes) Pods() *Pods { return &Pods{k.client.apart(), k.pageSize} }
 
-// Pods reaches the pods of the cluster that is watched.
+// Pods returns access to the pods of the watched cluster.
 func (w *Watch) Pods() *Pods { return &Pods{w.client.apart(), w.pageSize} }
 
-// ServerTime returns the API server's time at a local time.
+// ServerTime converts a local time to the API server's time.
 func (p *Pods) ServerTime(local time.Time) time.Time { return p.client.clock.At(local) }
 
-// List calls found with each pod of a namespace, of any if it is empty, that a label selector
-// selects. An error of the API server is a [StatusError].
+// List calls found for each pod in a namespace (or, if that is empty, in all) that a label
+// selector matches. Errors of the API server are [StatusError]s.
 func (p *Pods) List(ctx context.Context, namespace, selector string, found func(*corev1.Pod)) error {
 	path := "/api/v1/pods"
 	if namespace != "" {
@@ -57,10 +58,10 @@ func (p *Pods) List(ctx context.Context, namespace, selector string, found func(
 	}
 }
 
-// Get has the API server ask a pod (NAME:PORT, or https:NAME:PORT), and returns its answer as
-// it comes. It takes the right to get pods/proxy. No redirect is followed: a pod must not send
-// this program elsewhere with the user's credentials. An error of the API server, or the pod's
-// own, is a [StatusError].
+// Get sends a request to a pod (NAME:PORT, or https:NAME:PORT) through the API server, and
+// returns the response while it arrives. It requires the right to get pods/proxy. Redirects
+// are not followed: a pod must not send this program elsewhere with the user's credentials.
+// Errors of the API server and of the pod are [StatusError]s.
 func (p *Pods) Get(ctx context.Context, namespace, name, path string, query url.Values) (io.ReadCloser, error) {
 	r := p.client.pods.Get().AbsPath("/api/v1/namespaces", namespace, "pods", name, "proxy", path).SetHeader("Accept", "application/json").MaxRetries(0)
 	for key, values := range query {

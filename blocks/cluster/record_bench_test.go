@@ -9,11 +9,11 @@ import (
 )
 
 // BenchmarkRecord reads a cluster of 1,000 nodes and 30,000 pods with and without a
-// Recorder, and saves what was recorded:
+// Recorder, and saves the recorded objects:
 //
-//   - time/read, heap/read: the reading that records, against one that does not;
-//   - save/read, anonymized/read: the saving, with and without names, against the
-//     reading that does not record.
+//   - time/read, heap/read: a reading with a Recorder, relative to one without;
+//   - save/read, anonymized/read: saving, plain and anonymized, relative to a reading without a
+//     Recorder.
 func BenchmarkRecord(b *testing.B) {
 	c := testcluster.Start(b, testcluster.Options{WatchCache: true})
 	fill(b, c)
@@ -37,7 +37,7 @@ func BenchmarkRecord(b *testing.B) {
 			check(b, err)
 		}
 	}
-	_, err = plain.Read(ctx) // the server's caches are warm for both
+	_, err = plain.Read(ctx) // warms the server's caches for both
 	check(b, err)
 	var times, heaps [4]float64
 	for b.Loop() {
@@ -52,7 +52,7 @@ func BenchmarkRecord(b *testing.B) {
 		}
 	}
 	n := float64(b.N)
-	b.ReportMetric(0, "ns/op") // would be that of all
+	b.ReportMetric(0, "ns/op") // would be the sum of all
 	b.ReportMetric(times[1]/n, "s/recording")
 	b.ReportMetric(times[1]/times[0], "time/read")
 	b.ReportMetric(heaps[1]/heaps[0], "heap/read")

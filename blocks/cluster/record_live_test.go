@@ -27,7 +27,7 @@ func TestSavedCluster(t *testing.T) {
 	sameSnapshot(t, "saved after reading some again", again, saved)
 }
 
-// Whatever befalls a list, what is saved is what was kept of it.
+// Despite faults during lists, the saved objects match the snapshot.
 func TestSavedInSpiteOfFaults(t *testing.T) {
 	c := cluster(t)
 	for name, fault := range map[string]func(w http.ResponseWriter, r *http.Request, n int) bool{

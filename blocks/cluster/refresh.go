@@ -14,20 +14,20 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// Refresh returns prev, which must be sorted, with some objects read again: one that
-// is gone is gone from the result, one that is new is in it, and so is one that was
-// bound to another node before. Everything else is taken over. The result's clock
-// is the API server's at its last answer, so that nothing in it is from the future.
-// prev is not changed, but the result shares memory with it.
+// Refresh returns prev, which must be sorted, with some objects read again. The result
+// lacks deleted objects, and contains new ones, including pods previously bound to another
+// node. Other data is taken from prev. The result's time is the API server's at its last
+// response, so no object in it is from the future. prev is not changed, but the result
+// shares memory with it.
 //
-// Objects are asked for by name, each by a list of its own. That needs no right
-// beyond those of [Kubernetes.Read], and is answered from the API server's own
-// store, not from a cache that lags behind. Two objects of the same CIDR are two
-// objects: anyone who wants the object that Calico would make now gives its name, too
-// ([blocks.BlockName], [blocks.AffinityName]).
+// Each object is read by name, with a list of its own. This requires no right beyond those
+// of [Kubernetes.Read], and the response comes from the API server's datastore, not from a
+// lagging cache. Two objects with the same CIDR are different objects: to see one that
+// Calico might create meanwhile, add a reference to its name ([blocks.BlockName],
+// [blocks.AffinityName]).
 //
-// An object that cannot be understood is a gap, as after Read. Any list that could
-// not be read is an error: nothing can be relied on then.
+// An undecodable object is a gap, as after Read. A list that cannot be read is an error,
+// because the result would be unreliable.
 func (k *Kubernetes) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []blocks.Ref) (*blocks.Snapshot, error) {
 	k.client.reset()
 	if k.served == nil {
@@ -39,8 +39,8 @@ func (k *Kubernetes) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []
 	if err != nil {
 		return nil, err
 	}
-	// Groups of pods are read after single ones, so that of a pod that was read both ways
-	// the second reading counts.
+	// Groups of pods are read after single pods: if a pod is read both ways, the later
+	// reading counts.
 	for _, lists := range [][]*lister{byName, groups} {
 		if err := runLists(ctx, lists); err != nil {
 			return nil, err
@@ -51,8 +51,8 @@ func (k *Kubernetes) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []
 		read = append(read, r.onto(prev))
 	}
 	s := decode.Replaced(prev, read)
-	// The virtual machines that were not asked for are those of prev: they can become
-	// unknown here, and not known.
+	// Virtual machines without a reference come from prev. Reading others again can make
+	// them unknown, but not known.
 	s.SetVMsKnown(func(r blocks.Resource) bool {
 		again := slices.ContainsFunc(refs, func(ref blocks.Ref) bool { return ref.Resource == r })
 		return prev.VMsKnown && (!again || k.served.has(decode.KindOf(r)))
@@ -62,8 +62,8 @@ func (k *Kubernetes) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []
 	return s, nil
 }
 
-// refreshLists prepares one list for each reference. A kind that Calico can do
-// without and that is not served has no objects, and no list.
+// refreshLists prepares one list for each reference. An optional kind that is not served
+// has no objects and needs no list.
 func (k *Kubernetes) refreshLists(refs []blocks.Ref) (byName, groups []*lister, err error) {
 	shared := &decode.SharedStrings{}
 	seen := map[blocks.Ref]bool{}
@@ -98,8 +98,7 @@ func (k *Kubernetes) refreshLists(refs []blocks.Ref) (byName, groups []*lister, 
 	return byName, groups, nil
 }
 
-// refKind returns the kind of what is referred to, or what is wrong with the
-// reference.
+// refKind returns the kind of a reference, or an error if the reference is invalid.
 func (k *Kubernetes) refKind(ref blocks.Ref) (*decode.Kind, error) {
 	kind := decode.KindOf(ref.Resource)
 	if kind == nil {
@@ -124,7 +123,7 @@ func refText(ref blocks.Ref) string {
 	return string(ref.Resource) + " " + blocks.Key{Namespace: ref.Namespace, Name: ref.Name}.String()
 }
 
-// runLists reads lists, several at once. A list that could not be read is an error.
+// runLists reads lists concurrently. An incomplete list is an error.
 func runLists(ctx context.Context, lists []*lister) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(concurrentLists)
@@ -145,16 +144,16 @@ func runLists(ctx context.Context, lists []*lister) error {
 	return group.Wait()
 }
 
-// refreshed is what was read of which objects of one kind.
+// refreshed holds the objects of one kind that were read again.
 type refreshed struct {
 	*decode.Objects
-	names map[string]bool // that were asked for
-	nodes map[string]bool // whose pods were read
-	// labelled are the labels, each of a namespace, whose pods were read.
+	names map[string]bool // requested names
+	nodes map[string]bool // nodes whose pods were read
+	// labelled are namespaces and labels whose pods were read.
 	labelled []blocks.Ref
 }
 
-// newRefreshed returns what was read, kind by kind.
+// newRefreshed groups lists by kind.
 func newRefreshed(lists []*lister, refs []blocks.Ref) []*refreshed {
 	var out []*refreshed
 	for _, k := range slices.Concat(decode.Kinds, decode.OnDemand) {
@@ -184,8 +183,8 @@ func newRefreshed(lists []*lister, refs []blocks.Ref) []*refreshed {
 	return out
 }
 
-// onto returns what was read in the place of what prev holds of the same objects. Of
-// one that was read twice, the last counts.
+// onto merges the new objects into those of prev. If an object was read twice, the later
+// reading counts.
 func (r *refreshed) onto(prev *blocks.Snapshot) *decode.Objects {
 	last := map[string]int{}
 	for i := range r.Len() {
@@ -219,9 +218,8 @@ func (r *refreshed) onto(prev *blocks.Snapshot) *decode.Objects {
 	return out
 }
 
-// gapsOnto returns the gaps of the kind: the new ones, and the old ones about anything
-// else. A gap of a whole kind stays, unless the kind is one of whose objects there is
-// only one that counts.
+// gapsOnto returns the gaps of the kind: the new gaps, and the old gaps of other objects. A
+// gap of the whole kind stays, unless it is a single kind.
 func (r *refreshed) gapsOnto(prev *blocks.Snapshot, read map[string]int) []blocks.Gap {
 	out := slices.Clone(r.Gaps)
 	for _, g := range prev.Gaps {

@@ -40,8 +40,8 @@ func blockNames(s *blocks.Snapshot) []string {
 	return namesOf(s.Blocks, func(b *blocks.Block) string { return b.Name })
 }
 
-// Every object that is asked for is as a reading of everything finds it: changed,
-// gone, new; and everything else is as before.
+// Requested objects appear as in a full reading, whether changed, deleted or new. All other
+// data is unchanged.
 func TestRefresh(t *testing.T) {
 	t.Parallel()
 	inBothGroups(t, func(t *testing.T, c *testcluster.Cluster, g testcluster.Group) {
@@ -87,7 +87,7 @@ func TestRefresh(t *testing.T) {
 			t.Errorf("taken at %v, between readings at %v and %v", got.Cluster.TakenAt, prev.Cluster.TakenAt, want.Cluster.TakenAt)
 		}
 		want.Cluster.TakenAt, prev.Cluster.TakenAt = got.Cluster.TakenAt, untouched.Cluster.TakenAt
-		// It was not asked for, and is as it was.
+		// It was not requested, so it is unchanged.
 		i := slices.IndexFunc(want.Blocks, func(b blocks.Block) bool { return b.Name == other.Name })
 		want.Blocks[i] = other
 		diff(t, "the snapshot", want, got)
@@ -96,7 +96,7 @@ func TestRefresh(t *testing.T) {
 			t.Errorf("strict %t, blocks %v, %d affinities", got.IPAM.StrictAffinity, blockNames(got), len(got.Affinities))
 		}
 
-		// What vanishes and what comes under a name that is not Calico's.
+		// A deleted object, and a new one with a name that Calico would not use.
 		must(t, c.Delete(ctx, g.Resource("ipamconfigs"), "", "default"))
 		must(t, c.Create(ctx, g.Resource("blockaffinities"), map[string]any{
 			"metadata": map[string]any{"name": "by-hand"},
@@ -121,8 +121,8 @@ func deletedMark(g testcluster.Group, deleted bool) any {
 	return fmt.Sprint(deleted)
 }
 
-// Pods with a label are replaced as a whole: those that ended are gone, new ones are there,
-// and the others of the namespace stay as they were.
+// Pods with a label are replaced as a group: deleted ones vanish, new ones appear, and
+// other pods of the namespace are unchanged.
 func TestRefreshPodsWithALabel(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
 	ctx := t.Context()
@@ -154,8 +154,8 @@ func TestRefreshPodsWithALabel(t *testing.T) {
 	diff(t, "pods", []string{"other/web-1", "other/web-2", "shop/api-1", "shop/web-2", "shop/web-3"}, namesOf(got.Workloads, func(w **blocks.Workload) string { return (*w).FullName() }))
 }
 
-// Pods of a node are replaced as a whole: those that ended are gone, and one that
-// was made again elsewhere is found by its name, and by its new node.
+// Pods of a node are replaced as a group: deleted ones vanish. A pod that was recreated
+// elsewhere is found by its name and by its new node.
 func TestRefreshPodsOfANode(t *testing.T) {
 	c := cluster(t)
 	ctx := t.Context()
@@ -193,8 +193,7 @@ func TestRefreshPodsOfANode(t *testing.T) {
 	}
 }
 
-// An object that cannot be understood is a gap as long as it cannot, and stands for
-// itself alone.
+// An undecodable object is a gap until it is fixed, and affects no other object.
 func TestRefreshMalformed(t *testing.T) {
 	inBothGroups(t, func(t *testing.T, c *testcluster.Cluster, g testcluster.Group) {
 		ctx := t.Context()
@@ -228,8 +227,8 @@ func TestRefreshMalformed(t *testing.T) {
 	})
 }
 
-// The settings that cannot be understood are not taken for Calico's defaults, and
-// are known again once they can.
+// Undecodable settings are not replaced by Calico's defaults, and are known again once
+// fixed.
 func TestRefreshMalformedSettings(t *testing.T) {
 	c := cluster(t)
 	c.LoosenCRD(t, testcluster.CRDv1.Resource("ipamconfigs"))
@@ -255,8 +254,7 @@ func TestRefreshMalformedSettings(t *testing.T) {
 	}
 }
 
-// What could not be read is an error that says what and why, and never an object
-// that does not exist.
+// A failed read is an error with its cause, never a missing object.
 func TestRefreshUnreadable(t *testing.T) {
 	c := cluster(t)
 	ctx := t.Context()
@@ -310,7 +308,7 @@ func TestRefreshUnreadable(t *testing.T) {
 			t.Errorf("a kind that went: got %v", err)
 		}
 		fails(t, c.Config, "the cluster has no CRD ipamhandles", handle)
-		// None is served, so none exists.
+		// The kind is not served, so no objects exist.
 		s, err := reader(t, c.Config, KubernetesOptions{}).Refresh(ctx, prev, []blocks.Ref{{Resource: blocks.Reservations, Name: "gateways"}})
 		must(t, err)
 		if len(prev.Reservations) != 1 || len(s.Reservations) != 0 {
@@ -325,7 +323,7 @@ func (refusing) RoundTrip(*http.Request) (*http.Response, error) {
 	return nil, fmt.Errorf("no such luck")
 }
 
-// The names of affinities are those under which Calico's own client stores them.
+// AffinityName returns the names under which Calico's own client stores affinities.
 func TestAffinityNames(t *testing.T) {
 	t.Parallel()
 	c := cluster(t)
@@ -333,7 +331,7 @@ func TestAffinityNames(t *testing.T) {
 	must(t, err)
 	want := map[string]bool{}
 	for _, cidr := range []netip.Prefix{prefix("10.1.2.0/26"), prefix("fd00:10:1:2:3:4:5:40/122")} {
-		limit := 252 - len(blocks.BlockName(cidr)) // the longest name that is not cut has 252 characters
+		limit := 252 - len(blocks.BlockName(cidr)) // the longest uncut name has 252 characters
 		for _, n := range []int{1, limit - 2, limit - 1, limit, limit + 1, 253} {
 			node := strings.Repeat("n", n-1) + "x"
 			must(t, s.Affinity(t.Context(), node, cidr, "confirmed"))

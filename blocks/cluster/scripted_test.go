@@ -17,16 +17,16 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// scripted is an API server that gives written answers, for what a real one gives
-// only after hours, or never. It keeps what it was asked.
+// scripted is an API server with scripted responses, for cases that a real one produces
+// only after hours, or never. It records its requests.
 type scripted struct {
 	*httptest.Server
 	asked chan string
 }
 
-// script starts a server that gives one answer after another. An answer is a status
-// code and a body; after "hold" the connection stays open. When all are given, the
-// server says no more.
+// script starts a server that gives the answers in order. An answer is a status code and a
+// body; after "hold" the connection stays open. After the last answer, the server is
+// silent.
 func script(t *testing.T, answers ...string) *scripted {
 	t.Helper()
 	s := &scripted{asked: make(chan string, 100)}
@@ -68,7 +68,7 @@ func script(t *testing.T, answers ...string) *scripted {
 	return s
 }
 
-// expect fails the test unless the server is asked these things next.
+// expect fails the test unless these are the next requests.
 func (s *scripted) expect(t *testing.T, want ...string) {
 	t.Helper()
 	for i, w := range want {
@@ -83,7 +83,7 @@ func (s *scripted) expect(t *testing.T, want ...string) {
 	}
 }
 
-// listing is an answer to a list, at a resource version.
+// listing returns the answer to a list, at a resourceVersion.
 func listing(version int, namespaces ...string) string {
 	var items []string
 	for _, n := range namespaces {
@@ -99,15 +99,14 @@ const (
 	deleted      = `{"type":"DELETED","object":{"metadata":{"name":"b","uid":"u","resourceVersion":"14"}}}`
 )
 
-// TestExpiredWatch: a watch that the server cannot take up, for it has forgotten the
-// resource version (410 Gone), is begun again with a list, at once and not when
-// patience ends: what changed in between came by no event. One that broke is taken
-// up where it ended.
+// TestExpiredWatch: if the server has forgotten the resourceVersion of a watch (410 Gone),
+// the kind is listed again immediately, not after the staleness timeout, because no event
+// reports the changes in between. A broken watch resumes where it ended.
 func TestExpiredWatch(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers []string
 		asked   []string
-		want    []string // the namespaces in the end
+		want    []string // the namespaces at the end
 	}{
 		"an ERROR event of 410": {
 			[]string{listing(10, "a"), "200 " + expiredEvent + " hold", listing(20, "b"), "200  hold"},
@@ -163,9 +162,9 @@ func TestExpiredWatch(t *testing.T) {
 	}
 }
 
-// TestStaleIsAGap: objects that have not been known to be current for longer than
-// patience are a gap, and so are those of a kind that comes back until it has caught
-// up; the snapshot is of the time up to which all others are known.
+// TestStaleIsAGap: if the objects of a kind are not known to be current for longer than the
+// staleness timeout, the kind is a gap. It stays a gap until it has caught up with the
+// others. The snapshot's time follows the kinds that are current.
 func TestStaleIsAGap(t *testing.T) {
 	w, err := NewWatch(&rest.Config{Host: "http://unused.invalid"}, WatchOptions{})
 	must(t, err)
@@ -205,8 +204,9 @@ func TestStaleIsAGap(t *testing.T) {
 	wants("caught up", 0)
 }
 
-// TestStaleReasonIsTheLatest: the reason of a gap rests while the server's answers are alike,
-// and follows an answer with another status code; a connection that breaks says less.
+// TestStaleReasonIsTheLatest: the reason of a gap stays while the server's responses are
+// alike, and follows a response with another status code. A broken connection does not
+// replace it.
 func TestStaleReasonIsTheLatest(t *testing.T) {
 	k := &reflector{stalled: "not current since then"}
 	answer := func(code int32) error { return &StatusError{Code: code} }
@@ -228,9 +228,9 @@ func TestStaleReasonIsTheLatest(t *testing.T) {
 	}
 }
 
-// TestBookmarksThatStandStill: a kind that rests is listed again if its bookmarks stop
-// reaching what lists show, as they do when its stream is held up; but not where they never
-// did in time, because nothing makes the datastore report its progress.
+// TestBookmarksThatStandStill: a quiet kind is listed again if its bookmarks no longer
+// reach the revisions of lists, as when its stream is held up. This does not apply if they
+// never did in time, because nothing makes the datastore report its progress.
 func TestBookmarksThatStandStill(t *testing.T) {
 	for _, report := range []bool{false, true} {
 		w, err := NewWatch(&rest.Config{Host: "http://unused.invalid"}, WatchOptions{})
@@ -258,14 +258,14 @@ func TestBookmarksThatStandStill(t *testing.T) {
 	}
 }
 
-// TestListIsWholeOrAGap: of a list that is not read to its end, what came is kept,
-// and the kind is a gap, whatever the reason.
+// TestListIsWholeOrAGap: an incomplete list keeps its objects, and the kind is a gap, for
+// any reason.
 func TestListIsWholeOrAGap(t *testing.T) {
 	first := `200 {"kind":"NamespaceList","metadata":{"resourceVersion":"10","continue":"x"},"items":[{"metadata":{"name":"a"}}]}`
 	for name, c := range map[string]struct {
 		answers []string
 		names   int
-		gap     string // in its reason; none if empty
+		gap     string // part of its reason; empty for no gap
 	}{
 		"whole":                       {[]string{first, listing(10, "b")}, 2, ""},
 		"empty":                       {[]string{listing(10)}, 0, ""},

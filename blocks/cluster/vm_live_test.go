@@ -21,7 +21,7 @@ var (
 	withVMs     = testcluster.Options{Groups: []testcluster.Group{testcluster.CRDv1, testcluster.KubeVirt}}
 )
 
-// createVM creates a VirtualMachine, or an instance of one unless ofVM is empty.
+// createVM creates a VirtualMachine, or, unless ofVM is empty, an instance of one.
 func createVM(t *testing.T, c *testcluster.Cluster, r testcluster.Resource, name, ofVM string) {
 	t.Helper()
 	meta := map[string]any{"namespace": "shop", "name": name}
@@ -31,7 +31,7 @@ func createVM(t *testing.T, c *testcluster.Cluster, r testcluster.Resource, name
 	must(t, c.Create(t.Context(), r, map[string]any{"metadata": meta, "spec": map[string]any{"acme": "secret-spec"}}))
 }
 
-// shops has a stopped virtual machine, one that runs, and an instance without one.
+// shops creates a stopped virtual machine, a running one, and an instance without one.
 func shops(t *testing.T, c *testcluster.Cluster) {
 	t.Helper()
 	for _, name := range []string{"stopped", "running"} {
@@ -50,7 +50,7 @@ func vmNames(list []blocks.VirtualMachine) []string {
 	})
 }
 
-// vmAnswers keep what the server answers to requests for virtual machines.
+// vmAnswers records the server's responses to requests for virtual machines.
 type vmAnswers struct {
 	http.RoundTripper
 	mu   sync.Mutex
@@ -70,8 +70,8 @@ func (b *vmAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// TestReadVirtualMachines: both kinds are read, nothing of them but the metadata is
-// sent, and a snapshot that is saved knows them, too.
+// TestReadVirtualMachines: both kinds are read, the server sends only their metadata, and a
+// saved snapshot contains them, too.
 func TestReadVirtualMachines(t *testing.T) {
 	t.Parallel()
 	c := seeded(t, withVMs)
@@ -111,9 +111,9 @@ func TestReadVirtualMachines(t *testing.T) {
 	}
 }
 
-// TestVirtualMachinesUnread: where a kind may not be listed, that is a gap that names
-// the right; where it is not served, there is no gap. Neither way the virtual machines
-// are known.
+// TestVirtualMachinesUnread: a kind that may not be listed is a gap with the missing right.
+// A kind that the server lacks causes no gap. In both cases the virtual machines are not
+// known.
 func TestVirtualMachinesUnread(t *testing.T) {
 	c := seeded(t, withVMs)
 	shops(t, c)
@@ -160,8 +160,8 @@ func TestVirtualMachinesUnread(t *testing.T) {
 	}
 }
 
-// TestRefreshVirtualMachines: a virtual machine is read again by namespace and name;
-// one that is gone is gone, and what cannot be read is an error or not known.
+// TestRefreshVirtualMachines: a virtual machine is read again by namespace and name.
+// Deleted ones vanish, and failed reads are an error or leave the virtual machines unknown.
 func TestRefreshVirtualMachines(t *testing.T) {
 	t.Parallel()
 	c := seeded(t, withVMs)
@@ -212,8 +212,8 @@ func TestRefreshVirtualMachines(t *testing.T) {
 	}
 }
 
-// TestWatchVirtualMachines: virtual machines come and go while they are watched, and
-// so do KubeVirt's CRDs and the right to see them.
+// TestWatchVirtualMachines: a watch follows virtual machines, KubeVirt's CRDs, and the
+// right to read them.
 func TestWatchVirtualMachines(t *testing.T) {
 	t.Parallel()
 	c := cached(t)

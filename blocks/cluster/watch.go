@@ -19,36 +19,34 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// WatchOptions are choices for watching an API server. The zero value is good for
-// all.
+// WatchOptions are options for watching an API server. The zero value is valid.
 type WatchOptions struct {
-	// Log is told of outages and their ends; nil is silence.
+	// Log receives outages and their ends; may be nil.
 	Log *slog.Logger
-	// Now stands in for the API server's clock if that sends no Date header;
-	// nil means time.Now.
+	// Now replaces the API server's clock if that sends no Date header; nil means time.Now.
 	Now func() time.Time
 }
 
-// pace is how long a watch waits for what. Tests shorten it.
+// pace holds the timeouts and intervals of a watch. Tests shorten them.
 type pace struct {
-	stalenessTimeout time.Duration // without proof that a kind is current, until that is a gap
-	probeInterval    time.Duration // from one probe of freshness to the next
-	probeTimeout     time.Duration // for its answer
-	probeRetry       time.Duration // to the next probe when the last went wrong
-	reconnectAfter   time.Duration // without any answer, until all connections are closed
-	propagationDelay time.Duration // for what is on its way
-	streamLifetime   time.Duration // of one watch request, more or less
-	bookmarkTimeout  time.Duration // for a bookmark to reach what a list showed
-	openTimeout      time.Duration // for a stream's beginning
-	discover         time.Duration // from one discovery to the next
-	confirm          time.Duration // until the discovery of a loss, or a refusal, is believed
-	denied           time.Duration // to the next try when a right is missing
-	backoff          time.Duration // first and
-	maxBackoff       time.Duration // longest pause before a watch is begun again
+	stalenessTimeout time.Duration // without proof that a kind is current, before it is a gap
+	probeInterval    time.Duration // between probes of freshness
+	probeTimeout     time.Duration // for the response to a probe
+	probeRetry       time.Duration // before the next probe after a failed one
+	reconnectAfter   time.Duration // without any response, before all connections are closed
+	propagationDelay time.Duration // for events on their way
+	streamLifetime   time.Duration // of one watch request, approximately
+	bookmarkTimeout  time.Duration // for a bookmark to reach the revision of a list
+	openTimeout      time.Duration // for opening a stream
+	discover         time.Duration // between discoveries
+	confirm          time.Duration // before a loss or a refusal is believed
+	denied           time.Duration // before the next try if a right is missing
+	backoff          time.Duration // first pause before a watch restarts
+	maxBackoff       time.Duration // longest pause before a watch restarts
 }
 
-// defaultPace asks little of the server: a list without objects of each kind every 5
-// seconds, and a stream of each, which the server closes and the watch reopens after
+// defaultPace puts little load on the server: every 5 seconds, a list without objects for
+// each kind, and one stream per kind, which the server closes and the watch reopens after
 // some minutes. Bookmarks come about once a minute.
 var defaultPace = pace{
 	stalenessTimeout: 30 * time.Second, probeInterval: 5 * time.Second, probeTimeout: 5 * time.Second, probeRetry: time.Second,
@@ -58,39 +56,39 @@ var defaultPace = pace{
 	backoff: 250 * time.Millisecond, maxBackoff: 5 * time.Second,
 }
 
-// Watch keeps a snapshot of a cluster current by watching its API server. Its
-// methods may be called from several goroutines.
+// Watch keeps a snapshot of a cluster current by watching its API server. It is safe for
+// concurrent use.
 type Watch struct {
 	client   *apiClient
 	conns    *connrotation.Dialer
 	log      *slog.Logger
 	pace     pace
 	pageSize int64
-	whole    bool // long lists are read whole where the API server streams them
+	whole    bool // long lists are read whole if the API server streams them
 	override string
-	lists    chan struct{} // a token for each list being read
+	lists    chan struct{} // one token per list being read
 	changed  chan struct{}
-	// Something in them asks for discovery, and for a probe.
+	// Signals for discovery and for a probe.
 	rediscovery, wakeProbe chan struct{}
 
 	rereading sync.Mutex
 
 	mu       sync.Mutex
 	running  bool
-	active   *session // whose objects the snapshot holds; nil at first
-	next     *session // that takes its place once it is whole; nil if none
+	active   *session // the session whose objects the snapshot holds; nil at first
+	next     *session // replaces active once it is complete; may be nil
 	strings  *decode.SharedStrings
 	cached   *blocks.Snapshot
-	dirty    bool         // cached lacks something
-	absences []blocks.Gap // the gaps of whole kinds in cached
-	taken    time.Time    // up to when the whole was known to be current
-	answered time.Time    // when the server last answered a probe
-	trouble  error        // why the last were not answered well
+	dirty    bool         // cached is outdated
+	absences []blocks.Gap // gaps of whole kinds in cached
+	taken    time.Time    // freshness time: all kinds are current at least as of it
+	answered time.Time    // the last response to a probe
+	trouble  error        // the error of the last failed probes
 	restarts map[blocks.Resource]uint64
 }
 
-// NewWatch prepares to watch the API server that cfg leads to. Neither the rate
-// limit nor the timeout of cfg is used.
+// NewWatch returns a watch of the API server of cfg. The rate limit and the timeout of cfg
+// are ignored.
 func NewWatch(cfg *rest.Config, opts WatchOptions) (*Watch, error) {
 	w := &Watch{
 		log: opts.Log, pace: defaultPace, pageSize: defaultPageSize, whole: true, override: os.Getenv(apiGroupVariable),
@@ -101,7 +99,7 @@ func NewWatch(cfg *rest.Config, opts WatchOptions) (*Watch, error) {
 	if w.log == nil {
 		w.log = slog.New(slog.DiscardHandler)
 	}
-	// The connections are this watch's own, to be closed when they are dead and
+	// The watch has its own connections, so that it can close them when they are dead and
 	// when it ends.
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = 0
@@ -119,8 +117,8 @@ func NewWatch(cfg *rest.Config, opts WatchOptions) (*Watch, error) {
 	return w, nil
 }
 
-// Run watches until ctx ends, and returns nil then. It tries again for ever
-// whatever the server does. An error means that it runs already.
+// Run watches until ctx ends, and then returns nil. It retries forever. It returns an error
+// only if the watch is already running or has run.
 func (w *Watch) Run(ctx context.Context) error {
 	w.mu.Lock()
 	ran := w.running
@@ -138,15 +136,14 @@ func (w *Watch) Run(ctx context.Context) error {
 	return nil
 }
 
-// Changed delivers a signal after anything about the snapshot has changed: its
-// objects, its gaps, or the time up to which it is known to be current. Several
-// changes may be one signal.
+// Changed delivers a signal after any change of the snapshot: its objects, its gaps or its
+// freshness time (TakenAt). Several changes may share one signal.
 func (w *Watch) Changed() <-chan struct{} { return w.changed }
 
-// Signal delivers such a signal for what is kept beside the snapshot.
+// Signal sends the same signal, for data kept beside the snapshot.
 func (w *Watch) Signal() { notify(w.changed) }
 
-// notify puts a signal into a channel, unless there is one.
+// notify sends a signal to a channel, unless one is pending.
 func notify(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -154,17 +151,16 @@ func notify(c chan<- struct{}) {
 	}
 }
 
-// Restarts counts, for each resource, how often its watch broke and had to be begun
-// again.
+// Restarts returns, by resource, how often its watch broke and had to restart.
 func (w *Watch) Restarts() map[blocks.Resource]uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return maps.Clone(w.restarts)
 }
 
-// Reread is [Kubernetes.Reread]: it lists the given resources, and returns prev with
-// these in the place of what it held of them. It is an error if the API group that
-// prev was read from is not the one to read any more. No nodes are asked.
+// Reread is [Kubernetes.Reread]: it lists the given resources, and returns prev with their
+// objects replaced. It returns an error if Calico's API group has changed since prev.
+// Nodes' agents are not asked.
 func (w *Watch) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blocks.Resource, _ []string) (*blocks.Snapshot, error) {
 	w.rereading.Lock()
 	defer w.rereading.Unlock()
@@ -182,11 +178,11 @@ func (w *Watch) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blocks.R
 	return k.Reread(ctx, prev, rs)
 }
 
-// jitter returns a duration between three quarters of d and d, so that many
-// watches that lose one server do not come back at once.
+// jitter returns a duration between three quarters of d and d, so that many watches do not
+// return to a server at once.
 func jitter(d time.Duration) time.Duration { return d - rand.N(d/4+1) }
 
-// pause waits, unless ctx ends or wake has something.
+// pause waits until d has passed, wake delivers, or ctx ends.
 func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 	t := time.NewTimer(d)
 	defer t.Stop()

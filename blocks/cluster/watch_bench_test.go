@@ -15,13 +15,13 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// BenchmarkWatchSnapshot watches a cluster of 1,000 nodes and 30,000 pods. Each turn
-// is a second of a busy cluster: 50 pods, their handles and blocks have changed, and
-// a snapshot is made.
+// BenchmarkWatchSnapshot watches a cluster of 1,000 nodes and 30,000 pods. Each iteration
+// is a second of a busy cluster: 50 pods, their handles and blocks change, and a snapshot
+// is made.
 //
-//   - snapshot/sort: its time, compared with sorting everything again;
-//   - held/list: the memory that the watch holds, compared with that of the same
-//     objects as client-go's informers would hold them.
+//   - snapshot/sort: its time, relative to sorting everything again;
+//   - held/list: the memory that the watch holds, relative to that of the same objects in
+//     client-go's informers.
 func BenchmarkWatchSnapshot(b *testing.B) {
 	c := testcluster.Start(b, testcluster.Options{WatchCache: true})
 	fill(b, c)
@@ -69,9 +69,9 @@ func BenchmarkWatchSnapshot(b *testing.B) {
 	b.ReportMetric(float64(held)/float64(informers), "held/list")
 }
 
-// BenchmarkWatchStarts starts a watch of a cluster of 1,000 nodes and 30,000 pods, again and
-// again: until there is a snapshot, the time and the processor time that it takes, here and in
-// the API server, and the most heap that it has in use.
+// BenchmarkWatchStarts starts watches of a cluster of 1,000 nodes and 30,000 pods. It
+// measures, until the first snapshot, the time, the CPU time here and in the API server,
+// and the peak heap.
 func BenchmarkWatchStarts(b *testing.B) {
 	c := testcluster.Start(b, testcluster.Options{WatchCache: true})
 	fill(b, c)
@@ -88,7 +88,7 @@ func BenchmarkWatchStarts(b *testing.B) {
 		cancel()
 		check(b, <-ended)
 	}
-	start() // the server's caches are warm
+	start() // warms the server's caches
 	var took time.Duration
 	var heap uint64
 	here, there := processorTime(b, os.Getpid()), processorTime(b, apiserver)
@@ -105,12 +105,12 @@ func BenchmarkWatchStarts(b *testing.B) {
 	b.ReportMetric(there/n, "server-cpu-s/start")
 }
 
-// processorTime is what a process has used so far, in seconds.
+// processorTime returns the CPU time of a process so far, in seconds.
 func processorTime(b *testing.B, pid int) float64 {
 	b.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	check(b, err)
-	_, rest, _ := strings.Cut(string(stat), ") ") // its name may have spaces
+	_, rest, _ := strings.Cut(string(stat), ") ") // the name may contain spaces
 	fields := strings.Fields(rest)
 	var user, system float64
 	_, err = fmt.Sscan(fields[11]+" "+fields[12], &user, &system)
@@ -118,7 +118,7 @@ func processorTime(b *testing.B, pid int) float64 {
 	return (user + system) / 100 // USER_HZ
 }
 
-// change makes 50 pods, their handles and blocks others than they were.
+// change changes 50 pods, their handles and blocks.
 func change(w *Watch, s *blocks.Snapshot, turn int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -135,14 +135,14 @@ func change(w *Watch, s *blocks.Snapshot, turn int) {
 			case blocks.Blocks:
 				o := s.Blocks[at%len(s.Blocks)]
 				k.store.Put(o.Key(), objectsIn(k.kind, blocks.Snapshot{Blocks: []blocks.Block{o}}))
-			default: // hardly ever change
+			default: // rarely changes
 			}
 		}
 	}
 	w.dirty = true
 }
 
-// listedHeap is what all objects take that client-go has listed.
+// listedHeap returns the memory of all objects listed by client-go, in bytes.
 func listedHeap(b *testing.B, c *testcluster.Cluster) int64 {
 	b.Helper()
 	before := liveHeap()
@@ -152,14 +152,14 @@ func listedHeap(b *testing.B, c *testcluster.Cluster) int64 {
 	return after - before
 }
 
-// liveHeap is what is left after a garbage collection.
+// liveHeap returns the heap after a garbage collection, in bytes.
 func liveHeap() int64 {
 	runtime.GC()
 	runtime.GC()
 	return int64(heapBytes())
 }
 
-// objectsIn returns the objects that a snapshot has of a kind.
+// objectsIn returns a snapshot's objects of a kind.
 func objectsIn(k *decode.Kind, s blocks.Snapshot) *decode.Objects {
 	o := decode.NewObjects(k)
 	o.Take(&s)

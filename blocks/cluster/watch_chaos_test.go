@@ -19,9 +19,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// A notary writes numbers that only grow into objects of the cluster, and remembers
-// when each was written for certain. Anyone who claims to know the state of a time must
-// know the number of that time.
+// A notary writes increasing numbers into objects of the cluster, and records when each was
+// certainly stored. Any snapshot of a certain time must contain the number of that time.
 type notary struct {
 	c      *testcluster.Cluster
 	client *http.Client
@@ -34,8 +33,7 @@ type notary struct {
 	acts  []act
 }
 
-// act says that a number stood in the datastore when the server's clock showed a
-// time.
+// act records that a number was in the datastore by a time of the server's clock.
 type act struct {
 	number int
 	by     time.Time
@@ -43,8 +41,8 @@ type act struct {
 
 const notaryNamespace = "notary"
 
-// notarize starts a notary, which writes until the returned function is called. What
-// cannot be written during an outage is not.
+// notarize starts a notary, which writes until its end method is called. Writes that fail
+// during an outage are skipped.
 func notarize(t *testing.T, c *testcluster.Cluster) *notary {
 	t.Helper()
 	client, err := rest.HTTPClientFor(c.Config)
@@ -107,8 +105,7 @@ func (n *notary) patch(path, body string) (time.Time, bool) {
 	return date, err == nil && resp.StatusCode == http.StatusOK
 }
 
-// least returns the number that a state of a time must have at least, and most the
-// number that it can have at most.
+// bounds returns the lowest and the highest number that a state of the given time can have.
 func (n *notary) bounds(at time.Time) (least, most int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -120,8 +117,7 @@ func (n *notary) bounds(at time.Time) (least, most int) {
 	return least, n.tried
 }
 
-// A witness looks at a watch's snapshots all the time, and holds their clock against
-// the notary.
+// A witness polls a watch's snapshots, and checks their times against the notary.
 type witness struct {
 	t     *testing.T
 	w     *Watch
@@ -187,21 +183,21 @@ func (v *witness) look() {
 	}
 }
 
-// churnTime is how long churn lasts: some seconds, or what an environment variable
-// says.
+// churnTime returns how long churn lasts: some seconds, or the value of an environment
+// variable.
 func churnTime(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv("CALICO_AUDIT_CHURN")
 	if text == "" {
-		return 7 * time.Second // thrice; "make soak" takes longer
+		return 7 * time.Second // used three times; "make soak" takes longer
 	}
 	d, err := time.ParseDuration(text)
 	must(t, err)
 	return d
 }
 
-// churn makes pods and nodes come and go by Calico's own IPAM, until stop is closed.
-// Errors do not matter: the server may be away.
+// churn creates and deletes pods and nodes through Calico's own IPAM until stop is closed.
+// It ignores errors, because the server may be unavailable.
 func churn(t *testing.T, c *testcluster.Cluster, stop <-chan struct{}) *sync.WaitGroup {
 	t.Helper()
 	s, err := seeding.New(c)
@@ -247,9 +243,8 @@ func churn(t *testing.T, c *testcluster.Cluster, stop <-chan struct{}) *sync.Wai
 	return &wg
 }
 
-// underChurn holds a watch's clock against a notary while pods and nodes come and go.
-// The returned function ends that, and waits until the watch's snapshot is the state
-// that a reading finds.
+// underChurn checks a watch's clock against a notary during churn. The returned function
+// ends the churn, and waits until the watch's snapshot equals a reading.
 func underChurn(t *testing.T, w *Watch, c *testcluster.Cluster) (*witness, func() *blocks.Snapshot) {
 	t.Helper()
 	n := notarize(t, c)

@@ -27,7 +27,7 @@ import (
 
 const namespacePath = "/api/v1/namespaces"
 
-// watchesAtPace is watching, at another pace than the tests' own.
+// watchesAtPace is watching with a changed pace.
 func watchesAtPace(t *testing.T, cfg *rest.Config, change func(*pace)) *Watch {
 	t.Helper()
 	at := quickPace
@@ -42,8 +42,8 @@ func hasNamespace(name string) func(*blocks.Snapshot) bool {
 	}
 }
 
-// swallow passes a watch on to the API server, and its events back until they are to
-// be lost; the connection stays open then, whatever the server does.
+// swallow forwards a watch to the API server, and its events back until lost is set. From
+// then on the connection stays open, whatever the server does.
 func swallow(c *testcluster.Cluster, w http.ResponseWriter, r *http.Request, lost *atomic.Bool) {
 	client, err := rest.HTTPClientFor(c.Config)
 	if err != nil {
@@ -77,8 +77,8 @@ func swallow(c *testcluster.Cluster, w http.ResponseWriter, r *http.Request, los
 	}
 }
 
-// A stream whose events get lost while its connection lives is found out: its
-// bookmarks do not reach what a list of the kind shows.
+// A stream that loses events on a live connection is detected: its bookmarks do not reach
+// the revision of a list.
 func TestWatchStreamIsStuck(t *testing.T) {
 	t.Parallel()
 	c := cached(t)
@@ -105,8 +105,8 @@ func TestWatchStreamIsStuck(t *testing.T) {
 	}
 }
 
-// A kind whose cache in the API server is stuck is stale by itself, though the server
-// answers well of every other kind; nothing is torn down for it.
+// If the API server's cache of one kind is stuck, only that kind is stale. The server still
+// answers for other kinds, so no connection is closed.
 func TestWatchCacheIsStuck(t *testing.T) {
 	t.Parallel()
 	c := cached(t)
@@ -140,8 +140,8 @@ func TestWatchCacheIsStuck(t *testing.T) {
 	}
 }
 
-// The same with a cache that is really stuck, because what etcd tells of the kind does not
-// come: the server answers from etcd in its place, late, and that proves nothing.
+// The same with a cache that is really stuck, because etcd's events of the kind are held
+// back. The server answers late, from etcd instead, which proves nothing.
 func TestWatchCacheIsReallyStuck(t *testing.T) {
 	t.Parallel()
 	c := testcluster.Start(t, testcluster.Options{WatchCache: true})
@@ -172,9 +172,8 @@ func TestWatchCacheIsReallyStuck(t *testing.T) {
 	}
 }
 
-// An API server whose flow control lets hardly a request of the watch through (429) is
-// alive: the streams stay open and go on, on the connection they had, and most kinds
-// are gaps of what is stale.
+// An API server whose flow control rejects nearly all requests of the watch (429) is alive:
+// the streams continue on the same connection, and most kinds are stale.
 func TestWatchIsThrottled(t *testing.T) {
 	t.Parallel()
 	c := cached(t)
@@ -249,11 +248,11 @@ func TestWatchIsThrottled(t *testing.T) {
 	}
 }
 
-// spacing fails a test if anything is asked for again before the server's Retry-After.
+// spacing fails a test if a request repeats before the server's Retry-After has passed.
 type spacing struct {
 	http.RoundTripper
 	t     *testing.T
-	told  atomic.Int32 // answers that named one
+	told  atomic.Int32 // responses with Retry-After
 	mu    sync.Mutex
 	until map[string]time.Time // by path
 }
@@ -279,8 +278,8 @@ func (s *spacing) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// A server that says when to come again (503, 429) is alive, and is asked again then: its
-// streams stay open and go on.
+// A server that sends Retry-After (503, 429) is alive. Requests repeat when it asks for it,
+// and the streams continue.
 func TestWatchHeedsRetryAfter(t *testing.T) {
 	t.Parallel()
 	for _, body := range testenv.Sample(t, 1, []string{"", `{"kind":"Status","apiVersion":"v1","status":"Failure","code":503}`}) {
@@ -330,8 +329,8 @@ func TestWatchHeedsRetryAfter(t *testing.T) {
 	}
 }
 
-// An outage that lasts longer than anything is believed for is resumed where it began:
-// nothing is listed again. CALICO_AUDIT_OUTAGE is how long it lasts from then on.
+// After an outage beyond all timeouts, watches resume where they ended, and no kind is
+// listed again. CALICO_AUDIT_OUTAGE sets how long the outage lasts from then on.
 func TestWatchResumes(t *testing.T) {
 	t.Parallel()
 	c := cached(t)
@@ -370,9 +369,9 @@ func TestWatchResumes(t *testing.T) {
 	}
 }
 
-// A watch that is refused when it is reopened goes on from where it ended once it is
-// allowed again: nothing is listed, and what is there is kept. Credentials that are not
-// accepted say nothing of the objects, however long that lasts.
+// A watch that is refused when it reopens resumes where it ended once it is permitted
+// again: no kind is listed, and the objects are kept. Rejected credentials say nothing
+// about the objects, however long that lasts.
 func TestWatchResumesAfterRefusal(t *testing.T) {
 	t.Parallel()
 	for _, code := range testenv.Sample(t, 1, []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound}) {
@@ -427,8 +426,8 @@ func TestWatchResumesAfterRefusal(t *testing.T) {
 	}
 }
 
-// A token that is revoked (401) makes every kind stale, and empties none: with one that is
-// accepted, the watch goes on from where it ended.
+// A revoked token (401) makes every kind stale, but none empty. With a valid token, the
+// watch resumes where it ended.
 func TestWatchOutlivesRevokedToken(t *testing.T) {
 	t.Parallel()
 	c := cached(t)
@@ -451,7 +450,8 @@ func TestWatchOutlivesRevokedToken(t *testing.T) {
 		}
 		return false
 	})
-	// A new token in a file is heeded within a minute: here, at once.
+	// client-go rereads token files within a minute; the test applies new tokens
+	// immediately.
 	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper {
 		return answers(func(r *http.Request) (*http.Response, error) {
 			r = r.Clone(r.Context())
@@ -468,8 +468,8 @@ func TestWatchOutlivesRevokedToken(t *testing.T) {
 	refused := func(g blocks.Gap) bool {
 		return g.Stale && strings.HasSuffix(g.Reason, ": the API server answered 401 Unauthorized: Unauthorized")
 	}
-	// The API server believes a token for ten seconds more: in them it may have made one of its
-	// own namespaces, and a watch may have begun that would go on.
+	// The API server caches a token's validity for ten seconds. Until then it may have
+	// created one of its own namespaces, and a watch may have started that would continue.
 	eventually(t, w, "the token is refused", func(s *blocks.Snapshot) bool { return slices.ContainsFunc(s.Gaps, refused) })
 	proxy.CloseClientConnections()
 	eventually(t, w, "all kinds are stale", func(s *blocks.Snapshot) bool {
@@ -489,8 +489,8 @@ func TestWatchOutlivesRevokedToken(t *testing.T) {
 	}
 }
 
-// A kind that was found to be stale when its watch had just ended says why it cannot be watched
-// as soon as that is known.
+// If a kind becomes stale just after its watch ended, the gap names the obstacle to a new
+// watch as soon as that is known.
 func TestWatchSaysWhatKeepsItFromBeginningAgain(t *testing.T) {
 	t.Parallel()
 	c := cached(t)
@@ -530,8 +530,8 @@ func TestWatchSaysWhatKeepsItFromBeginningAgain(t *testing.T) {
 	says("the API server answered 401 Unauthorized")
 }
 
-// A single refusal makes nothing empty: what is there is kept, and is current again
-// with the next answer.
+// A single refusal deletes no objects: they are kept, and are current again with the next
+// response.
 func TestWatchIsRefusedOnce(t *testing.T) {
 	t.Parallel()
 	for _, code := range []int{http.StatusUnauthorized, http.StatusForbidden} {

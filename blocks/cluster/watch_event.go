@@ -19,7 +19,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode/protobuf"
 )
 
-// An event is what a watch tells of one object.
+// An event is one event of a watch.
 type event struct {
 	what   watch.EventType
 	object []byte
@@ -27,10 +27,10 @@ type event struct {
 	meta   metav1.ObjectMeta
 }
 
-// errEvent means that a stream is not what a watch answers.
+// errEvent means that a stream does not contain watch events.
 var errEvent = errors.New("the answer is not a watch event")
 
-// eventReader reads a stream of events, of JSON or of protobuf, by client-go's framing.
+// eventReader reads a stream of events in JSON or protobuf, with client-go's framing.
 type eventReader struct {
 	body  *bufio.Reader
 	in    streaming.Decoder
@@ -39,11 +39,11 @@ type eventReader struct {
 
 func newEventReader(body io.Reader) *eventReader { return &eventReader{body: bufio.NewReader(body)} }
 
-// next returns the next event. One of type ERROR is an error.
+// next returns the next event. An ERROR event is returned as an error.
 func (s *eventReader) next() (*event, error) {
 	if s.in == nil {
-		// A frame of protobuf begins with its length in four bytes, and is not so long
-		// that the first could be anything but zero.
+		// A protobuf frame starts with its length in four bytes. The first is always zero,
+		// because frames are not that long.
 		first, err := s.body.Peek(1)
 		if err != nil {
 			return nil, err
@@ -84,7 +84,7 @@ func (s *eventReader) next() (*event, error) {
 	return e, nil
 }
 
-// read reads the object into one of the API's types, whose decoder of protobuf is given.
+// read decodes the object into an API type; proto is the type's Unmarshal method.
 func (e *event) read(into any, proto func([]byte) error) error {
 	if e.proto {
 		return proto(e.object)

@@ -14,8 +14,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// BenchmarkWatchEvents takes over events of a watch: those of 1,000 blocks of 64
-// addresses that change one after the other.
+// BenchmarkWatchEvents handles events of a watch: changes of 1,000 blocks of 64 addresses,
+// one after the other.
 func BenchmarkWatchEvents(b *testing.B) {
 	object := func(i, version int) string {
 		attrs, slots := "", ""

@@ -12,7 +12,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// Names of objects that have gone do not stay in memory for ever.
+// Names of deleted objects do not stay in memory forever.
 func TestWatchForgetsNames(t *testing.T) {
 	w := &Watch{strings: &decode.SharedStrings{}}
 	most := 0
@@ -26,7 +26,7 @@ func TestWatchForgetsNames(t *testing.T) {
 	}
 }
 
-// A stream that is none of a watch ends with an error.
+// A stream that is not a watch's ends with an error.
 func TestBadEvents(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"type": "ADDED", "object": {"metadata": {"name": "a"}}}{"type"`: "unexpected EOF",
@@ -55,7 +55,7 @@ func TestBadEvents(t *testing.T) {
 	}
 }
 
-// drain reads events to the first error.
+// drain reads events up to the first error.
 func drain(events *eventReader) error {
 	for {
 		if _, err := events.next(); errors.Is(err, io.EOF) {
@@ -66,8 +66,7 @@ func drain(events *eventReader) error {
 	}
 }
 
-// The server's clock is never taken to be ahead of what it is, and is followed when
-// it is set.
+// The estimate of the server's clock is never ahead, and follows changes of that clock.
 func TestWatchClock(t *testing.T) {
 	local := time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC)
 	c := newServerClock(func() time.Time { return local })

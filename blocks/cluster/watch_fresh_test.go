@@ -12,19 +12,18 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// A decodeBarrier holds up namespaces that have come from the API server before they are
-// understood.
+// A decodeBarrier delays namespaces between their arrival and their decoding.
 type decodeBarrier struct{ blocker atomic.Pointer[blocker] }
 
-// A blocker is shut for the namespaces whose bytes hold a text.
+// A blocker delays namespaces whose bytes contain a text.
 type blocker struct {
 	text    []byte
-	reached chan struct{} // has something when a namespace waits
+	reached chan struct{} // receives when a namespace waits
 	open    chan struct{}
 }
 
-// delayNamespaces puts a sluice before the decoder of namespaces until the test ends.
-// It must be made before the watch.
+// delayNamespaces installs a barrier before the decoder of namespaces until the test ends.
+// Call it before starting the watch.
 func delayNamespaces(t *testing.T) *decodeBarrier {
 	t.Helper()
 	s := &decodeBarrier{}
@@ -48,8 +47,8 @@ func delayNamespaces(t *testing.T) *decodeBarrier {
 	return s
 }
 
-// shut holds up the namespaces with a text until the returned function is called, or
-// the test ends.
+// shut delays the namespaces with a text until the returned function is called or the test
+// ends.
 func (s *decodeBarrier) shut(t *testing.T, text string) (*blocker, func()) {
 	t.Helper()
 	g := &blocker{text: []byte(text), reached: make(chan struct{}, 1), open: make(chan struct{})}
@@ -66,7 +65,7 @@ func (s *decodeBarrier) shut(t *testing.T, text string) (*blocker, func()) {
 	return g, open
 }
 
-// wait waits until a namespace is held up.
+// wait waits until a namespace is delayed.
 func (g *blocker) wait(t *testing.T) {
 	t.Helper()
 	select {
@@ -76,15 +75,15 @@ func (g *blocker) wait(t *testing.T) {
 	}
 }
 
-// createNamespace returns a time when the namespace was there for certain.
+// createNamespace creates a namespace, and returns a time when it certainly existed.
 func createNamespace(t *testing.T, c *testcluster.Cluster, name string) time.Time {
 	t.Helper()
 	must(t, c.Create(t.Context(), testcluster.Core[0], map[string]any{"metadata": map[string]any{"name": name}}))
 	return time.Now()
 }
 
-// neverKnows looks at a watch for a while, and finds no snapshot that claims to know
-// the namespaces of a later time than a namespace's creation but lacks that.
+// neverKnows polls a watch for a while. No snapshot may claim a time after the namespace's
+// creation without containing the namespace.
 func neverKnows(t *testing.T, w *Watch, name string, created time.Time, during time.Duration) {
 	t.Helper()
 	for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
@@ -97,8 +96,8 @@ func neverKnows(t *testing.T, w *Watch, name string, created time.Time, during t
 	}
 }
 
-// What has come but is not understood yet is not claimed to be known, whatever other
-// kinds tell meanwhile.
+// Events that have arrived but are not decoded yet do not count as known, whatever other
+// kinds report meanwhile.
 func TestWatchBacklog(t *testing.T) {
 	t.Parallel()
 	c := cached(t)
@@ -125,8 +124,8 @@ func TestWatchBacklog(t *testing.T) {
 	becomesEqual(t, w, c.Config)
 }
 
-// A kind that comes back after the others have gone on is a gap until it is known as
-// of their time.
+// A kind that comes back after the others have advanced is a gap until it has reached their
+// time.
 func TestWatchCatchesUp(t *testing.T) {
 	t.Parallel()
 	c := cached(t)
@@ -149,7 +148,7 @@ func TestWatchCatchesUp(t *testing.T) {
 	})
 	late, open := s.shut(t, "latecomer")
 	listed()
-	late.wait(t) // the watch of the namespaces has begun
+	late.wait(t) // the watch of namespaces has started
 	got := w.Snapshot()
 	if len(got.Namespaces) == 0 || len(got.Gaps) != 1 || !got.Gaps[0].Stale {
 		t.Errorf("%d namespaces, gaps %v", len(got.Namespaces), gapTexts(got))

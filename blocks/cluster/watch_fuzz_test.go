@@ -7,8 +7,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// FuzzWatchEvents reads streams of anything as those of a watch: every event has a
-// type and an object that decoders can be given, or the stream is an error.
+// FuzzWatchEvents reads arbitrary streams as watches: every event has a type and an object
+// for decoders, or the stream is an error.
 func FuzzWatchEvents(f *testing.F) {
 	f.Add([]byte(`{"type": "ADDED", "object": {"metadata": {"name": "a", "resourceVersion": "3"}, "spec": {"cidr": "10.0.0.0/26"}}}`))
 	f.Add([]byte(`{"type": "ERROR", "object": {"code": 410}}`))

@@ -18,13 +18,13 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// cached is a cluster whose API server answers from its cache, as they do elsewhere.
+// cached returns a cluster whose API server has a watch cache, as usual.
 func cached(t *testing.T) *testcluster.Cluster {
 	t.Helper()
 	return seeded(t, testcluster.Options{WatchCache: true})
 }
 
-// auditorRules are the rights to list and watch what the watch needs.
+// auditorRules are the rules that a watch needs, for the given verbs.
 func auditorRules(verbs ...string) []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"nodes", "namespaces", "pods"}, Verbs: verbs},
@@ -32,7 +32,7 @@ func auditorRules(verbs ...string) []rbacv1.PolicyRule {
 	}
 }
 
-// A right that is taken away makes what it was for unknown, and nothing else.
+// Revoking a right makes the kinds it covered unknown, and no others.
 func TestWatchLosesRights(t *testing.T) {
 	t.Parallel()
 	c := cached(t)
@@ -74,7 +74,7 @@ func TestWatchLosesRights(t *testing.T) {
 	becomesEqual(t, w, c.Config)
 }
 
-// A CRD that goes takes its objects along, and one that comes brings them.
+// Deleting a CRD removes its objects, and a new CRD adds objects.
 func TestWatchCRDs(t *testing.T) {
 	t.Parallel()
 	c := cached(t)
@@ -83,7 +83,8 @@ func TestWatchCRDs(t *testing.T) {
 	for _, plural := range []string{"ipamblocks", "ipreservations"} {
 		deleteCRD(t, c, plural+".crd.projectcalico.org")
 	}
-	// The watch sees the blocks deleted first: pods with addresses and no block are a gap, too.
+	// The watch first sees the blocks deleted; pods with addresses but no blocks are a gap,
+	// too.
 	s := eventually(t, w, "the blocks are not served", func(s *blocks.Snapshot) bool {
 		return slices.ContainsFunc(s.Gaps, func(g blocks.Gap) bool { return strings.Contains(g.Reason, "not served") })
 	})
@@ -100,7 +101,7 @@ func TestWatchCRDs(t *testing.T) {
 		t.Errorf("%d blocks, gaps %v", len(s.Blocks), gapTexts(s))
 	}
 
-	// A watch goes on without any, where a reading has nothing to read.
+	// A watch continues without any of Calico's CRDs; a reading would fail.
 	must(t, c.RemoveCRDs(t.Context(), testcluster.CRDv1))
 	const none = ": not served: the cluster has no CRDs of Calico, neither of crd.projectcalico.org/v1 nor of projectcalico.org/v3"
 	want := []string{"blockaffinities" + none, "ipamblocks" + none, "ipamconfigs" + none, "ipamhandles" + none, "ippools" + none}
@@ -109,8 +110,8 @@ func TestWatchCRDs(t *testing.T) {
 	becomesEqual(t, w, c.Config)
 }
 
-// When Calico's objects move to the other API group, the watch moves with them, and
-// shows the objects of one group at a time.
+// If Calico's objects move to the other API group, the watch follows. It shows objects of
+// only one group at a time.
 func TestWatchMigrates(t *testing.T) {
 	t.Parallel()
 	c := cached(t)
@@ -153,7 +154,7 @@ func TestWatchMigrates(t *testing.T) {
 		t.Errorf("reread: %v", err)
 	}
 
-	// Of both groups, the one that is not locked is watched.
+	// If both groups exist, the watch uses the one that is not locked.
 	must(t, c.InstallCRDs(t.Context(), testcluster.CRDv1))
 	must(t, c.Create(t.Context(), testcluster.CRDv1.Resource("clusterinformations"), map[string]any{
 		"metadata": map[string]any{"name": "default"}, "spec": map[string]any{"datastoreReady": true},
@@ -165,7 +166,7 @@ func TestWatchMigrates(t *testing.T) {
 	becomesEqual(t, w, c.Config)
 }
 
-// One bad object is a gap as long as it is bad.
+// A bad object is a gap until it is fixed.
 func TestWatchBadObject(t *testing.T) {
 	t.Parallel()
 	c := cached(t)
@@ -199,7 +200,7 @@ func TestWatchBadObject(t *testing.T) {
 	}
 }
 
-// Nothing is left of a watch that has ended, whenever it ends.
+// A watch leaves nothing behind, whenever it ends.
 func TestWatchLeavesNothing(t *testing.T) {
 	c := cached(t)
 	before := goleak.IgnoreCurrent()
@@ -228,7 +229,7 @@ func TestWatchLeavesNothing(t *testing.T) {
 	goleak.VerifyNone(t, before)
 }
 
-// Reread reads what it is asked for, and takes over the rest.
+// Reread reads the requested resources, and takes over the rest.
 func TestWatchReread(t *testing.T) {
 	c := cached(t)
 	w, _ := watching(t, c.Config)
@@ -242,7 +243,7 @@ func TestWatchReread(t *testing.T) {
 	diff(t, "cluster", s.Cluster, again.Cluster)
 }
 
-// A watch only lists and watches, and works through a proxy that speaks HTTP/1.1.
+// A watch only lists and watches, and works through an HTTP/1.1 proxy.
 func TestWatchOnlyReads(t *testing.T) {
 	t.Parallel()
 	c := cached(t)
@@ -276,8 +277,7 @@ func TestWatchOnlyReads(t *testing.T) {
 	diff(t, "watched", want, watched)
 }
 
-// Anyone who waits for the signal misses no change, and a snapshot that was handed out
-// does not change.
+// Waiting for the signal misses no change, and returned snapshots do not change.
 func TestWatchSignals(t *testing.T) {
 	t.Parallel()
 	c := cached(t)
@@ -301,7 +301,7 @@ func TestWatchSignals(t *testing.T) {
 	if &now.Blocks[0] != &s.Blocks[0] {
 		t.Error("blocks were copied though none has changed")
 	}
-	// Written twice, of which the records show the second alone.
+	// The node is written twice; its record only shows the second write.
 	node := func(edit func(metadata map[string]any)) {
 		must(t, c.Edit(t.Context(), testcluster.Core[1], "", "extra-0", func(o map[string]any) { edit(o["metadata"].(map[string]any)) }))
 	}
@@ -316,7 +316,7 @@ func TestWatchSignals(t *testing.T) {
 	}
 }
 
-// A server that is not there at first is waited for.
+// A watch waits for a server that is unavailable at first.
 func TestWatchWaitsForServer(t *testing.T) {
 	t.Parallel()
 	c := cached(t)

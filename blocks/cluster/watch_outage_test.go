@@ -14,8 +14,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
-// Whatever comes, changes and goes, the watch ends with what a reading finds, and
-// never claims to know a time that it does not know.
+// After any changes, the watch's snapshot equals a reading, and the watch never claims a
+// time whose state it does not know.
 func TestWatchFollows(t *testing.T) {
 	for _, cache := range testenv.Sample(t, 1, []bool{true, false}) {
 		t.Run(fmt.Sprintf("cache=%v", cache), func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestWatchFollows(t *testing.T) {
 	}
 }
 
-// Connections that break every second lose nothing.
+// Connections that break every second lose no changes.
 func TestWatchIsCut(t *testing.T) {
 	t.Parallel()
 	c := cached(t)
@@ -62,9 +62,8 @@ func TestWatchIsCut(t *testing.T) {
 	}
 }
 
-// outage checks what is seen of an API server that is away for longer than the
-// watch's stalenessTimeout: the last state, its time standing still, and then gaps of the
-// kinds that it served.
+// outage checks an API server outage longer than the watch's stalenessTimeout: the snapshot
+// keeps the last state, its time stops, and then the server's kinds become gaps.
 func outage(t *testing.T, w *Watch, v *witness, kinds []blocks.Resource) {
 	t.Helper()
 	away := time.Now()
@@ -130,9 +129,9 @@ func TestWatchOutlivesServers(t *testing.T) {
 	}
 }
 
-// A resource version that the datastore has forgotten means to list again.
+// If the datastore has forgotten the resourceVersion, the kind is listed again.
 func TestWatchExpires(t *testing.T) {
-	c := cluster(t) // without a cache, which would remember
+	c := cluster(t) // a cache would still have the revision
 	r, cfg := through(t, c.Config)
 	w, _ := watching(t, cfg)
 	becomesEqual(t, w, c.Config)

@@ -20,46 +20,46 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode/protobuf"
 )
 
-// A stream without events tells nothing: the objects may rest, the connection may be
-// dead, the API server may have lost its datastore, or its cache of this kind may be
-// stuck. So each kind is probed every few seconds, by a list without objects. The
-// server compares its cache of the kind with the datastore before it answers (since
-// Kubernetes 1.31; older ones ask the datastore), and the list's resourceVersion is
-// compared with that of the stream's last event or bookmark:
+// A stream without events is ambiguous: the objects may not change, the connection may be
+// dead, the API server may have lost its datastore, or its cache of the kind may be stuck.
+// So each kind is probed every few seconds with a list without objects. Before it answers,
+// the server compares its cache of the kind with the datastore (since Kubernetes 1.31;
+// older servers ask the datastore). The list's resourceVersion is then compared with that
+// of the stream's last event or bookmark:
 //
-//   - A stream that has reached the list's is current as of the probe.
-//   - One that has not, as that of a kind that rests, is current if it is open for long
-//     enough, nothing that had come by it waits to be stored, all came from one server,
-//     and the answer did not take as long as the server waits for a cache that lags:
-//     up to the probe, less the time that events take to arrive.
-//   - One that does not reach it although bookmarks would long have told is not to be
-//     trusted: the kind is listed again. It is that bound, and not the probes, that
-//     finds out a proxy which holds up a single stream. It holds once a bookmark has
-//     reached a list within it: where the datastore seldom reports its progress (etcd's
-//     --watch-progress-notify-interval, 10 minutes if it is not set) and the server, older
-//     than 1.31, does not ask for it, bookmarks of a kind that rests stand still.
-//   - One that is ahead of the list has outlived its datastore, which was restored from
-//     a backup: the kind is listed again.
+//   - A stream that has reached the list's revision is current as of the probe.
+//   - A stream that has not, like that of a quiet kind, is current up to the probe minus the
+//     propagation delay, under four conditions: it has been open long enough, all of its events
+//     are stored, list and stream come from one server, and the response took less time than the
+//     server waits for a lagging cache.
+//   - If a stream does not reach the list's revision although bookmarks should have, it is not
+//     trusted: the kind is listed again. This limit, not the probes, detects a proxy that delays
+//     a single stream. It applies only after a bookmark has once reached a list within the
+//     limit. Bookmarks of a quiet kind do not advance if the datastore seldom reports its
+//     progress (etcd's --watch-progress-notify-interval, 10 minutes by default) and the server,
+//     older than 1.31, does not request it.
+//   - A stream that is ahead of the list has outlived its datastore, which was restored from a
+//     backup: the kind is listed again.
 //
-// It is one server that sends all of it where HTTP/2 has one connection for
-// everything; a stream that is left on an older one, which may lead to another server,
-// is moved. For HTTP/1.1, which needs a connection for each stream, it must be believed.
+// With HTTP/2, one connection serves all requests, so all responses come from one server. A
+// stream on an older connection, which may lead to another server, is moved. HTTP/1.1 needs
+// one connection per stream, and is trusted to reach the same server.
 
 const (
-	// probesAtOnce limits how many kinds are probed at once.
+	// probesAtOnce limits concurrent probes.
 	probesAtOnce = 8
-	// cacheTimeout is how long the API server waits for its cache before it has the
-	// datastore answer in its place (k8s.io/apiserver storage/cacher, blockTimeout).
+	// cacheTimeout is how long the API server waits for its cache before it answers from
+	// the datastore instead (k8s.io/apiserver storage/cacher, blockTimeout).
 	cacheTimeout = 3 * time.Second
-	// maxProbe limits what an answer may hold; objects have 2 MB at most.
+	// maxProbe limits the size of a response in bytes; an object has at most 2 MB.
 	maxProbe = 16 << 20
 )
 
-// A probe is a question about one kind, and its answer.
+// A probe is a freshness probe of one kind, with its result.
 type probe struct {
 	k      *reflector
-	stream time.Time // when the stream was opened that it is about
-	before string    // the stream's resourceVersion when it was sent
+	stream time.Time // opening time of the probed stream
+	before string    // the stream's resourceVersion when the probe was sent
 	sent   time.Time
 	list   string // the list's resourceVersion
 	took   time.Duration
@@ -75,18 +75,18 @@ func (w *Watch) probeFor(ctx context.Context) {
 		for _, p := range probes {
 			all.Go(func() error { p.ask(ctx); return nil })
 		}
-		_ = all.Wait() // no function returns an error
+		_ = all.Wait() // the functions return no errors
 		stored := w.stored(ctx, probes)
 		if ctx.Err() != nil {
 			return
 		}
 		pause(ctx, w.conclude(probes, stored), w.wakeProbe)
-		// Streams that have just begun are to catch up first.
+		// Streams that have just started should catch up first.
 		pause(ctx, w.pace.propagationDelay, nil)
 	}
 }
 
-// probes returns one for each kind whose stream is open.
+// probes returns a probe for each kind with an open stream.
 func (w *Watch) probes() (out []*probe) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -98,10 +98,10 @@ func (w *Watch) probes() (out []*probe) {
 	return out
 }
 
-// ask lists no object of the kind, by the name of one and its namespace: the server looks
-// up no more than that object (k8s.io/apiserver registry/generic/registry, ListPredicate).
-// A list with a limit makes older ones go through all objects (storage/cacher, listItems,
-// of Kubernetes 1.31).
+// ask sends a list that matches no object, by name and namespace: the server then looks up
+// only that one object (k8s.io/apiserver registry/generic/registry, ListPredicate). A list
+// with a limit would make older servers iterate over all objects (storage/cacher,
+// listItems, of Kubernetes 1.31).
 func (p *probe) ask(ctx context.Context) {
 	l := p.k.lister()
 	selector := "metadata.name=none"
@@ -142,8 +142,8 @@ func listRevision(body []byte) (string, error) {
 	return list.ResourceVersion, nil
 }
 
-// attentive is a stream's bytes; it counts up when it begins to wait for some, and
-// again when they have come.
+// attentive is the body of a stream. It increments reads before and after each Read, so the
+// counter is odd while the stream waits for bytes.
 type attentive struct {
 	io.Reader
 	reads *atomic.Uint64
@@ -155,12 +155,12 @@ func (a *attentive) Read(p []byte) (int, error) {
 	return a.Reader.Read(p)
 }
 
-// waitingFor is how long a stream must have waited for bytes: if some lay there, it
-// would have them by then.
+// waitingFor is how long a stream must have waited for bytes: by then it would have read
+// any available bytes.
 const waitingFor = time.Millisecond
 
-// stored waits until what has come by the streams is stored, but no longer than the
-// propagation delay. It returns those of which that is so.
+// stored waits until all received events are stored, at most for the propagation delay. The
+// result contains the kinds that have stored theirs.
 func (w *Watch) stored(ctx context.Context, probes []*probe) map[*reflector]bool {
 	stored, waiting := map[*reflector]bool{}, map[*reflector]uint64{}
 	for end := time.Now().Add(w.pace.propagationDelay); ; pause(ctx, waitingFor, nil) {
@@ -177,11 +177,11 @@ func (w *Watch) stored(ctx context.Context, probes []*probe) map[*reflector]bool
 	}
 }
 
-// conclude draws the conclusions from probes, and returns when to probe again.
+// conclude evaluates probes, and returns the time until the next ones.
 func (w *Watch) conclude(probes []*probe, stored map[*reflector]bool) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	defer w.Signal() // time passes, and makes gaps
+	defer w.Signal() // gaps may appear as time passes
 	next, answered := w.pace.probeInterval, len(probes) == 0
 	for _, p := range probes {
 		k, code := p.k, codeOf(p.err)
@@ -189,13 +189,13 @@ func (w *Watch) conclude(probes []*probe, stored map[*reflector]bool) time.Durat
 		answered = answered || p.err == nil || code != 0
 		switch {
 		case k.opened != p.stream:
-			// It has ended meanwhile.
+			// The stream has ended meanwhile.
 		case p.err == nil:
 			if !k.prove(p, stored[k]) {
-				next = 0 // a propagation delay passes anyway
+				next = 0 // a propagation delay follows anyway
 			}
 		case code == http.StatusNotFound, k.believes(code):
-			k.stop(p.err) // discovery, or the list, will tell
+			k.stop(p.err) // discovery or the list decides
 			fallthrough
 		case refusal(p.err):
 			next = min(next, w.pace.probeRetry)
@@ -219,7 +219,7 @@ func (w *Watch) conclude(probes []*probe, stored map[*reflector]bool) time.Durat
 		w.log.Info("the API server answers again")
 		w.trouble = nil
 	}
-	// Any answer proves that the connection lives, one of 429 or 503 as well.
+	// Any response proves that the connection works, even 429 or 503.
 	if answered {
 		w.answered = time.Now()
 	} else if time.Since(w.answered) > w.pace.reconnectAfter {
@@ -229,14 +229,14 @@ func (w *Watch) conclude(probes []*probe, stored map[*reflector]bool) time.Durat
 	return next
 }
 
-// refusal reports whether an error is about a single kind, and the server is well.
+// refusal reports whether an error concerns a single kind while the server is healthy.
 func refusal(err error) bool {
 	code := codeOf(err)
 	return code == http.StatusUnauthorized || code == http.StatusForbidden || code == http.StatusNotFound
 }
 
-// prove moves the time up to which the objects are known to be current. It returns
-// false if another probe will tell more soon. The watch must be locked.
+// prove advances the freshness time of the objects. It returns false if another probe soon
+// could prove more. The watch must be locked.
 func (k *reflector) prove(p *probe, stored bool) bool {
 	if order, err := resourceversion.CompareResourceVersion(p.list, p.before); err == nil && order < 0 {
 		k.stop(errRelist)
@@ -263,14 +263,14 @@ func (k *reflector) prove(p *probe, stored bool) bool {
 	case !stored:
 		return false
 	case p.took >= cacheTimeout:
-		// Nothing is proven: the datastore may have answered for a cache that is stuck.
+		// No proof: the datastore may have answered in place of a stuck cache.
 	default:
 		k.current = later(k.current, p.sent.Add(-delay))
 	}
 	return true
 }
 
-// reached reports whether a resourceVersion is as new as another.
+// reached reports whether a resourceVersion is at least as new as another.
 func reached(revision, other string) bool {
 	order, err := resourceversion.CompareResourceVersion(revision, other)
 	return err == nil && order >= 0

@@ -20,67 +20,67 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// A reflector keeps the objects of one kind current, by client-go's Reflector: it lists
-// and watches for this, and is the store that it fills.
+// A reflector keeps the objects of one kind current through client-go's Reflector. It is
+// the Reflector's ListerWatcher and its store.
 type reflector struct {
 	w    *Watch
 	s    *session
 	kind *decode.Kind
 	wake chan struct{} // ends a pause
-	// reads counts when the stream began to wait for bytes and when it had some, so
-	// that it is odd while it waits; pending the events that are decoded but not stored.
+	// reads is odd while the stream waits for bytes (see attentive). pending counts events
+	// that are decoded but not stored.
 	reads   atomic.Uint64
 	pending atomic.Int64
 
-	// The Reflector's alone are a list whose watch is not open yet, nil if there is none,
-	// and how often in a row no stream lasted.
+	// Only the Reflector's goroutine uses these: a list whose watch is not open yet (may be
+	// nil), and the number of consecutive streams that failed.
 	listed   *listedObjects
 	failures int
 
-	// What follows is guarded by the watch's mutex.
+	// The following fields are guarded by the watch's mutex.
 	store     *decode.ObjectStore
-	known     bool                    // listed once, or known not to be there
-	absent    bool                    // known not to be there, or not to be read
-	missing   string                  // why not; empty for a kind that need not be there
+	known     bool                    // listed once, or known to be absent
+	absent    bool                    // known not to be served, or not permitted
+	missing   string                  // the reason; empty for an optional kind
 	revision  string                  // resourceVersion of the last event or bookmark
-	opened    time.Time               // when the stream began; zero if there is none
-	current   time.Time               // up to when the objects are known to be current
-	trouble   error                   // what keeps the stream from being open
+	opened    time.Time               // when the stream started; zero without one
+	current   time.Time               // freshness time: the objects are current at least as of it
+	trouble   error                   // why no stream is open
 	doubt     error                   // why the last probe proved nothing
-	notBefore time.Time               // when the server lets the next one be sent
-	unmet     string                  // resourceVersion of a list that the stream has yet to reach
-	unmetAt   time.Time               // and when that list was asked for
-	bookmarks bool                    // they are known to reach what a list showed in time
-	stalled   string                  // since when the objects are out of date for too long, while they are
-	why       error                   // and why, as far as staleness has found out
+	notBefore time.Time               // earliest time of the next probe, by Retry-After
+	unmet     string                  // resourceVersion of a list that the stream has not reached yet
+	unmetAt   time.Time               // time of that list's request
+	bookmarks bool                    // bookmarks have once reached a list in time
+	stalled   string                  // "not current since …" while the kind is stale
+	why       error                   // the cause of the staleness, if known
 	stop      context.CancelCauseFunc // ends the stream
-	conn      net.Conn                // that carries the stream, for HTTP/2
+	conn      net.Conn                // the stream's connection, for HTTP/2
 }
 
-// listedObjects are the objects of a list, which was asked for at a time. It is one object
-// to the Reflector, however many records it holds.
+// listedObjects holds the result of a list, requested at began. To the Reflector it is a
+// single object, regardless of the number of records.
 type listedObjects struct {
 	metav1.PartialObjectMetadata
 	*lister
 	began time.Time
 }
 
-// A changedObject is what has become of an object.
+// A changedObject is the new state of an object.
 type changedObject struct {
 	metav1.PartialObjectMetadata
 	now *decode.Objects
 }
 
 var (
-	// errRelist means that a watch cannot be resumed where it ended.
+	// errRelist means that a watch cannot resume where it ended.
 	errRelist = errors.New("410 Gone: the watch cannot be resumed where it ended")
 	// errUnserved means that a stream was ended because its kind is not served.
 	errUnserved = errors.New("not served")
 	// errWatch means that a kind may be listed, but not watched.
 	errWatch = errors.New("watching")
-	// errEnded means that a stream came to its end before its time.
+	// errEnded means that a stream ended early.
 	errEnded = errors.New("the API server ended the watch")
-	// errMoved means that a stream was ended to be begun on another connection.
+	// errMoved means that a stream was ended to restart on another connection.
 	errMoved = errors.New("the connection has changed")
 )
 
@@ -93,13 +93,13 @@ func (k *reflector) run(ctx context.Context) {
 	r.RunWithContext(klog.NewContext(ctx, logr.Discard()))
 }
 
-// pages keeps the Reflector from listing by a watch (client-go tools/cache, watchList),
-// which costs more than lists do: see the package's comment.
+// pages keeps the Reflector from using watch-list (client-go tools/cache, watchList), which
+// costs more than lists: see the package comment.
 type pages struct{ *cache.ListWatch }
 
 func (pages) IsWatchListSemanticsUnSupported() bool { return true }
 
-// listAll reads all objects, once the server serves the kind.
+// listAll lists all objects, once the server serves the kind.
 func (k *reflector) listAll(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
 	for ctx.Err() == nil {
 		reason, unserved := k.unserved()
@@ -112,7 +112,7 @@ func (k *reflector) listAll(ctx context.Context, _ metav1.ListOptions) (runtime.
 	began := time.Now()
 	l, err := k.list(ctx)
 	if ctx.Err() != nil {
-		return nil, ctx.Err() // a session that ends is no trouble of the server
+		return nil, ctx.Err() // the end of a session is not a failure of the server
 	}
 	if err != nil {
 		pause(ctx, k.failed(err), k.wake)
@@ -151,8 +151,8 @@ func (k *reflector) lister() *lister {
 	}
 }
 
-// unserved reports whether the server is known not to serve the kind, and the gap that
-// this makes.
+// unserved reports whether the server is known not to serve the kind, with the reason for
+// the gap; "" for no gap.
 func (k *reflector) unserved() (string, bool) {
 	k.w.mu.Lock()
 	defer k.w.mu.Unlock()
@@ -165,18 +165,18 @@ func (k *reflector) unserved() (string, bool) {
 	return "", true
 }
 
-// Replace takes a list. It counts when its watch is open.
+// Replace receives a list. It takes effect when its watch is open.
 func (k *reflector) Replace(list []any, _ string) error {
 	k.listed = list[0].(*listedObjects)
 	return nil
 }
 
-// Add, Update and Delete take an event.
+// Add, Update and Delete receive an event.
 func (k *reflector) Add(o any) error    { return k.take(o) }
 func (k *reflector) Update(o any) error { return k.take(o) }
 func (k *reflector) Delete(o any) error { return k.take(o) }
 
-// Bookmark takes the resourceVersion up to which nothing is missing.
+// Bookmark receives a resourceVersion: all events up to it have been delivered.
 func (k *reflector) Bookmark(revision string) error {
 	k.w.mu.Lock()
 	defer k.w.mu.Unlock()
@@ -188,7 +188,7 @@ func (k *reflector) Bookmark(revision string) error {
 	return nil
 }
 
-// Resync has nothing to do.
+// Resync does nothing.
 func (k *reflector) Resync() error { return nil }
 
 func (k *reflector) take(o any) error {
@@ -204,7 +204,7 @@ func (k *reflector) take(o any) error {
 	return nil
 }
 
-// drop forgets all objects: the kind is not there, or must not be read.
+// drop discards all objects: the kind is not served, or may not be read.
 func (k *reflector) drop(reason string) {
 	w := k.w
 	w.mu.Lock()
@@ -223,8 +223,7 @@ func (k *reflector) drop(reason string) {
 	w.Signal()
 }
 
-// failed deals with a list that failed, or with the watch after it, and returns how long
-// to wait.
+// failed handles a failed list, or the failure of its watch, and returns how long to wait.
 func (k *reflector) failed(err error) time.Duration {
 	w, code := k.w, codeOf(err)
 	l := k.lister()
@@ -254,15 +253,15 @@ func (k *reflector) failed(err error) time.Duration {
 	return retryAfter(err)
 }
 
-// believes reports whether a refusal is believed, so that objects that were read may be
-// forgotten: 403 when it has lasted for as long as makes them stale, as an API server that
-// starts refuses what it will allow once it knows the roles. That credentials are not
-// accepted (401) says nothing of the objects. The watch must be locked.
+// believes reports whether a refusal is believed, so that objects may be discarded. A 403
+// is believed only after the staleness timeout, because a starting API server denies
+// requests until it has loaded its roles. A 401 says nothing about the objects. Without
+// objects, any refusal is believed. The watch must be locked.
 func (k *reflector) believes(code int) bool {
 	return !k.known || k.absent || code == http.StatusForbidden && k.stale()
 }
 
-// trigger ends a pause, and a stream whose kind is not served any more.
+// trigger ends a pause. If the kind is not served anymore, it also ends the stream.
 func (k *reflector) trigger() {
 	notify(k.wake)
 	if k.stop != nil && !k.s.served.has(k.kind) {
@@ -270,8 +269,8 @@ func (k *reflector) trigger() {
 	}
 }
 
-// behind reports whether the objects are those of an older time than the snapshot's:
-// the kind was a gap while the others went on, and has yet to catch up.
+// behind reports whether the objects are older than the snapshot's time: the kind was a gap
+// while the others advanced, and has not caught up yet.
 func (k *reflector) behind() bool {
 	return k.known && !k.absent && k.current.Before(k.w.taken)
 }

@@ -9,20 +9,20 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A relay stands between a watch and the API server, byte by byte, and can cut the
-// connections or fall silent.
+// A relay forwards bytes between a watch and the API server. It can cut the connections or
+// fall silent.
 type relay struct {
 	listener net.Listener
 	target   string
 
 	mu     sync.Mutex
 	conns  map[net.Conn]bool
-	silent chan struct{} // closed when the silence ends; nil while there is none
+	silent chan struct{} // closed when the silence ends; nil without one
 	done   sync.WaitGroup
 }
 
-// through starts a relay before a cluster, and returns the configuration to reach the
-// cluster through it.
+// through starts a relay for a cluster, and returns the configuration for connecting
+// through it.
 func through(t *testing.T, cfg *rest.Config) (*relay, *rest.Config) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -78,7 +78,7 @@ func (r *relay) copy(from, to net.Conn) {
 		r.mu.Unlock()
 		if silent != nil {
 			<-silent
-			return // what was lost in the silence does not come later
+			return // bytes lost in the silence must not arrive later
 		}
 		if n > 0 {
 			if _, err := to.Write(buf[:n]); err != nil {
@@ -100,8 +100,8 @@ func (r *relay) cut() {
 	}
 }
 
-// hush makes all connections, also new ones, take and give nothing, without closing
-// them, until speak.
+// hush stops the traffic on all connections, including new ones, without closing them,
+// until speak.
 func (r *relay) hush() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// A session watches every kind in one API group. When Calico's objects move to the
-// other group, a new session takes the place of the old one once it has read every
-// kind, so that no snapshot holds objects of both.
+// A session watches every kind in one API group. If Calico's objects move to the other
+// group, a new session replaces the old one once it has read every kind, so that no
+// snapshot mixes both.
 type session struct {
 	w      *Watch
 	cancel context.CancelFunc
@@ -19,14 +19,14 @@ type session struct {
 	done   sync.WaitGroup
 	began  time.Time
 
-	// Guarded by the watch's mutex: what is served, and whether long lists are best read
-	// in one answer.
+	// Guarded by the watch's mutex: the served resources, and whether long lists should be
+	// read in one response.
 	served  *served
 	streams bool
 }
 
-// discoverFor finds out again and again what the server serves, and begins a session
-// when that is another API group. It returns when all sessions have ended.
+// discoverFor repeats discovery, and starts a new session when the API group changes. It
+// returns when all sessions have ended.
 func (w *Watch) discoverFor(ctx context.Context) {
 	running := &session{cancel: func() {}}
 	defer func() { running.end() }()
@@ -46,7 +46,7 @@ func (w *Watch) discoverFor(ctx context.Context) {
 		default:
 			said = ""
 			if s := w.adopt(found); s != nil {
-				running.end() // its objects stay until the new session is whole
+				running.end() // its objects stay until the new session is complete
 				running = s
 				s.start(ctx)
 			}
@@ -56,9 +56,8 @@ func (w *Watch) discoverFor(ctx context.Context) {
 	}
 }
 
-// discoverTwice discovers what is served. That something is not served any more is
-// believed when the server has said so twice: one that has just started does not
-// know its CRDs yet.
+// discoverTwice discovers the served resources. A loss is believed only if a second
+// discovery confirms it: a server that has just started does not know its CRDs yet.
 func (w *Watch) discoverTwice(ctx context.Context) (*served, error) {
 	w.client.reset()
 	found, err := w.client.discover(ctx, w.override)
@@ -79,7 +78,7 @@ func (w *Watch) discoverTwice(ctx context.Context) (*served, error) {
 	return again, nil
 }
 
-// newest returns the session that is to be kept.
+// newest returns the session to keep.
 func (w *Watch) newest() *session {
 	if w.next != nil {
 		return w.next
@@ -87,7 +86,7 @@ func (w *Watch) newest() *session {
 	return w.active
 }
 
-// newestKinds are the kinds of that session.
+// newestKinds returns the kinds of that session.
 func (w *Watch) newestKinds() []*reflector {
 	if s := w.newest(); s != nil {
 		return s.kinds
@@ -95,7 +94,7 @@ func (w *Watch) newestKinds() []*reflector {
 	return nil
 }
 
-// loses reports whether a discovery takes something away that was there before.
+// loses reports whether a discovery lacks a resource that was served before.
 func (w *Watch) loses(found *served) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -114,8 +113,8 @@ func (w *Watch) loses(found *served) bool {
 	return false
 }
 
-// adopt goes by what a discovery found. It returns a new session, to be started, if
-// there is need for one.
+// adopt applies the result of a discovery. If the API group changed, it returns a new
+// session to start.
 func (w *Watch) adopt(found *served) *session {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -133,7 +132,7 @@ func (w *Watch) adopt(found *served) *session {
 			} else if found.has(k.kind) {
 				continue
 			}
-			k.trigger() // why a kind is not there may have changed, too
+			k.trigger() // the reason of an absence may have changed, too
 		}
 		return nil
 	}
@@ -162,8 +161,7 @@ func (s *session) end() {
 	s.done.Wait()
 }
 
-// settled puts a session in its place once every kind is known. The watch must be
-// locked.
+// settled activates a session once every kind is known. The watch must be locked.
 func (s *session) settled() {
 	if s.w.next != s {
 		return
@@ -179,8 +177,8 @@ func (s *session) settled() {
 
 func (w *Watch) rediscover() { notify(w.rediscovery) }
 
-// sharing returns where strings are shared. Names of objects that have gone are
-// dropped from it by beginning again when there are many.
+// sharing returns the shared strings. If they hold many names of deleted objects, it starts
+// with an empty set.
 func (w *Watch) sharing() *decode.SharedStrings {
 	w.mu.Lock()
 	defer w.mu.Unlock()

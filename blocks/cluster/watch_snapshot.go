@@ -10,16 +10,16 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// Snapshot returns the newest state, sorted; nil before every kind was read once, or
-// found not to be there. It must not be changed. What did not change since the last
-// call is shared with what that returned, so that calling it often is cheap.
+// Snapshot returns the newest state, sorted. It returns nil until every kind has been read
+// or found absent. The caller must not change it. Calls are cheap, because unchanged data
+// is shared with the previous result.
 //
-// Its TakenAt is the API server's time as of which the whole is known to be current:
-// nothing older is missing, something newer may already be there. It stands still
-// while one of the kinds cannot be watched. When that lasts longer than 30 seconds, the
-// kind is a gap though its last known objects are still there, and the clock goes on for
-// the others; it stands still for good while none can be watched. A kind that comes back
-// is a gap until it has caught up with that.
+// TakenAt is the snapshot's freshness time, by the API server's clock: all kinds are known
+// to be current at least as of it. No older change is missing; newer changes may be
+// included. It stops while a kind cannot be watched. After 30 seconds (stalenessTimeout),
+// the kind becomes a gap, its last known objects stay, and the time advances for the other
+// kinds. If no kind can be watched, the time does not advance. A kind that comes back is a
+// gap until it has caught up.
 func (w *Watch) Snapshot() *blocks.Snapshot {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -46,8 +46,8 @@ func (w *Watch) Snapshot() *blocks.Snapshot {
 	return w.cached
 }
 
-// clockSlack is by how much two estimates of the server's time may differ. By more,
-// its clock was set.
+// clockSlack is the largest expected difference between two estimates of the server's time.
+// A larger difference means that the server's clock was set.
 const clockSlack = 3 * time.Second
 
 func (w *Watch) assemble(missing []blocks.Gap) *blocks.Snapshot {
@@ -68,7 +68,7 @@ func (w *Watch) assemble(missing []blocks.Gap) *blocks.Snapshot {
 	return s
 }
 
-// tick moves the time that the snapshot is of.
+// tick advances the snapshot's time.
 func (w *Watch) tick() {
 	var oldest time.Time
 	for _, k := range w.active.kinds {
@@ -77,7 +77,7 @@ func (w *Watch) tick() {
 		}
 	}
 	if w.taken = later(w.taken, oldest); w.taken.IsZero() {
-		w.taken = w.active.began // nothing can be watched
+		w.taken = w.active.began // no kind can be watched
 	}
 }
 
@@ -99,9 +99,9 @@ func (w *Watch) missing() []blocks.Gap {
 	return out
 }
 
-// staleness says since when objects have not been known to be current, and why it was
-// when that was noticed, so that the words rest. It is replaced by the reason why a watch
-// that has ended cannot begin again, and by an answer of the server with another status code.
+// staleness returns since when and why the objects are stale. The text stays the same while
+// the staleness lasts. A new cause replaces the old one only if it explains why an ended
+// watch cannot restart, or if it is a response with another status code.
 func (k *reflector) staleness() string {
 	if k.stalled == "" {
 		k.stalled, k.why = k.since(), nil

@@ -24,9 +24,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// A stream is the events of one watch request. It never fails: one that is to be
-// resumed ends like one whose time is over, and one that cannot be is expired (410
-// Gone), so that the Reflector lists again for no other reason.
+// A stream holds the events of one watch request. It never fails: if it can be resumed, it
+// ends as if its time were over. Otherwise it ends as expired (410 Gone), so that the
+// Reflector lists again only in that case.
 type stream struct {
 	k      *reflector
 	ctx    context.Context
@@ -41,8 +41,8 @@ type stream struct {
 	over   bool
 }
 
-// watch opens a stream of what happens after a resourceVersion. It tries
-// again for as long as it takes, unless the server says that only a list helps.
+// watch opens a stream of the events after a resourceVersion. It retries until it succeeds,
+// unless only a list can help.
 func (k *reflector) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	for ; ; k.failures++ {
 		if k.failures > 0 {
@@ -68,11 +68,10 @@ func (k *reflector) watch(ctx context.Context, o metav1.ListOptions) (watch.Inte
 	}
 }
 
-// needsList reports whether a watch that ended so cannot be resumed: its resourceVersion is
-// too old (410), or none that this server gives (422: k8s.io/apiserver storage,
-// ParseResourceVersion). One that was refused is asked for again, from where it ended, while
-// the refusal is not believed; and so is one of a kind that was not found, until discovery
-// says the same.
+// needsList reports whether a watch that ended with err cannot be resumed: its
+// resourceVersion is too old (410) or invalid for this server (422: k8s.io/apiserver
+// storage, ParseResourceVersion). A refused watch is retried from where it ended until the
+// refusal is believed, and a watch of an unknown kind until discovery confirms that.
 func (k *reflector) needsList(err error) bool {
 	switch code := codeOf(err); code {
 	case http.StatusGone, http.StatusUnprocessableEntity:
@@ -90,12 +89,12 @@ func (k *reflector) needsList(err error) bool {
 	}
 }
 
-// open begins a stream. The list before it counts from now on.
+// open starts a stream. From then on, the list before it counts.
 func (k *reflector) open(ctx context.Context, from string) (*stream, error) {
-	life := max(jitter(k.w.pace.streamLifetime).Round(time.Second), time.Second) // the server counts seconds
+	life := max(jitter(k.w.pace.streamLifetime).Round(time.Second), time.Second) // the server expects whole seconds
 	s := &stream{k: k, began: time.Now(), life: life, last: from}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
-	// A connection that has died without a word gives neither a beginning nor an end.
+	// A connection may die silently, without a start or an end of the stream.
 	s.guard = time.AfterFunc(k.w.pace.openTimeout, func() { s.cancel(errSlow) })
 	l := k.lister()
 	body, conn, err := k.w.client.open(s.ctx, l.path(), url.Values{
@@ -133,8 +132,8 @@ func (k *reflector) open(ctx context.Context, from string) (*stream, error) {
 	return s, nil
 }
 
-// open sends a GET request whose answer the caller reads. The connection is the one
-// that HTTP/2 sends all requests by; nil for older HTTP.
+// open sends a GET request and returns the body, which the caller must close. For HTTP/2 it
+// also returns the connection, which all requests share; else nil.
 func (c *apiClient) open(ctx context.Context, path string, query url.Values, accept string) (io.ReadCloser, net.Conn, error) {
 	var conn atomic.Pointer[net.Conn]
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { conn.Store(&i.Conn) }})
@@ -185,8 +184,8 @@ func (s *stream) change(e *event) (*changedObject, error) {
 	return c, nil
 }
 
-// end returns the last event of a stream, which is there so that the Reflector does
-// not take a short stream for one that failed.
+// end returns the last event of a stream. Without it, the Reflector would treat a short
+// stream as a failure.
 func (s *stream) end(err error) (watch.EventType, runtime.Object, error) {
 	s.over = true
 	lasted := time.Since(s.began)
@@ -221,7 +220,7 @@ func (s *stream) Close() {
 	_ = s.body.Close()
 }
 
-// ended takes note that a stream has ended, or could not be begun.
+// ended records that a stream has ended, or could not be opened.
 func (k *reflector) ended(err error) {
 	w := k.w
 	w.mu.Lock()

@@ -18,7 +18,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// quickPace suits tests: everything that takes seconds takes tenths.
+// quickPace is for tests: tenths of seconds instead of seconds.
 var quickPace = pace{
 	stalenessTimeout: 3 * time.Second, probeInterval: 200 * time.Millisecond, probeTimeout: 2 * time.Second, probeRetry: 100 * time.Millisecond, reconnectAfter: 2 * time.Second,
 	propagationDelay: 100 * time.Millisecond, streamLifetime: 4 * time.Second, bookmarkTimeout: time.Minute, openTimeout: 2 * time.Second,
@@ -26,8 +26,7 @@ var quickPace = pace{
 	backoff: 50 * time.Millisecond, maxBackoff: 500 * time.Millisecond,
 }
 
-// watching starts a watch that ends with the test, or when the returned function is
-// called.
+// watching starts a watch that ends with the test, or when the returned function is called.
 func watching(t *testing.T, cfg *rest.Config) (*Watch, func()) {
 	t.Helper()
 	return running(t, newWatch(t, cfg), quickPace)
@@ -41,7 +40,7 @@ func newWatch(t *testing.T, cfg *rest.Config) *Watch {
 	return w
 }
 
-// running starts a watch as it is, at a pace.
+// running starts a watch with a given pace.
 func running(t *testing.T, w *Watch, at pace) (*Watch, func()) {
 	t.Helper()
 	w.pace = at
@@ -72,8 +71,8 @@ func (w testWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// sameState compares snapshots, of which a watch's has its own time, and of all but
-// Calico's objects a resourceVersion and last write that may be older.
+// sameState compares snapshots. A watch's snapshot has its own time, and for kinds other
+// than Calico's it may have an older resourceVersion and last write.
 var sameState = cmp.Options{
 	cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(blocks.Cluster{}, "TakenAt"), cmpopts.IgnoreFields(blocks.Gap{}, "Denied"),
 	cmpopts.IgnoreFields(blocks.Workload{}, "Meta.Written", "Meta.ByUs"), cmpopts.IgnoreFields(blocks.Node{}, "Meta.Written", "Meta.ByUs"),
@@ -82,7 +81,7 @@ var sameState = cmp.Options{
 	cmp.FilterPath(func(p cmp.Path) bool { return !mayBeOlder(p) }, cmp.Comparer(func(a, b blocks.Pin) bool { return a == b })),
 }
 
-// mayBeOlder reports whether a path leads through a record of another kind than Calico's.
+// mayBeOlder reports whether a path leads through a record of a kind that is not Calico's.
 func mayBeOlder(p cmp.Path) bool {
 	return slices.ContainsFunc(p, func(s cmp.PathStep) bool {
 		switch s.Type() {
@@ -93,7 +92,7 @@ func mayBeOlder(p cmp.Path) bool {
 	})
 }
 
-// eventually waits until something holds of the watch's snapshot.
+// eventually waits until a condition holds for the watch's snapshot.
 func eventually(t *testing.T, w *Watch, what string, holds func(*blocks.Snapshot) bool) *blocks.Snapshot {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
@@ -114,7 +113,7 @@ func foreign(r blocks.Resource) bool { return decode.KindOf(r).Foreign != "" }
 // calicoAndCore are the kinds that a cluster without KubeVirt and Whereabouts serves.
 var calicoAndCore = slices.DeleteFunc(slices.Clone(blocks.Resources), foreign)
 
-// allGaps waits until the given kinds are gaps, and no other is.
+// allGaps waits until exactly the given kinds are gaps.
 func allGaps(t *testing.T, w *Watch, kinds []blocks.Resource) *blocks.Snapshot {
 	t.Helper()
 	want := slices.Sorted(slices.Values(kinds))
@@ -130,8 +129,8 @@ func gapTextsOf(s *blocks.Snapshot) []string {
 	return gapTexts(s)
 }
 
-// becomesEqual waits until the watch's snapshot is the state that a reading finds.
-// No one may write meanwhile.
+// becomesEqual waits until the watch's snapshot equals a reading. The cluster must not
+// change meanwhile.
 func becomesEqual(t *testing.T, w *Watch, cfg *rest.Config) *blocks.Snapshot {
 	t.Helper()
 	want := readLive(t, cfg, KubernetesOptions{})

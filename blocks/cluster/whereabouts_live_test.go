@@ -15,8 +15,8 @@ import (
 
 var whereaboutsPool = testcluster.Whereabouts.Resource("ippools")
 
-// storage creates a network of Whereabouts' with an address in use, and the object that
-// says so for each kind.
+// storage creates a network of Whereabouts with an address in use, recorded in an object of
+// each kind.
 func storage(t *testing.T, c *testcluster.Cluster) {
 	t.Helper()
 	create := func(r testcluster.Resource, namespace, name string, more map[string]any) {
@@ -40,8 +40,8 @@ func attach(t *testing.T, c *testcluster.Cluster) {
 	}))
 }
 
-// readsGaps reads the cluster until the gaps are those, since it takes the API server a
-// moment to heed rights that were given.
+// readsGaps reads the cluster until it has the wanted gaps, because the API server needs a
+// moment to apply new rights.
 func readsGaps(t *testing.T, cfg *rest.Config, want []string) *blocks.Snapshot {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; {
@@ -57,9 +57,9 @@ func readsGaps(t *testing.T, cfg *rest.Config, want []string) *blocks.Snapshot {
 	}
 }
 
-// TestReadWhereabouts: its kinds are read, saved and read again from what was saved. Where
-// it is not installed, or may not be read, that is no gap, or one that names the right;
-// network attachments are asked for only where it is.
+// TestReadWhereabouts: Whereabouts' kinds are read, saved, and read again from the saved
+// file. They are no gap if Whereabouts is not installed. If they may not be read, the gap
+// names the right. Network attachments are only listed if Whereabouts is installed.
 func TestReadWhereabouts(t *testing.T) {
 	t.Parallel()
 	c := seeded(t, testcluster.Options{Groups: []testcluster.Group{testcluster.CRDv1, testcluster.Attachments}})
@@ -105,8 +105,8 @@ func TestReadWhereabouts(t *testing.T) {
 	}
 }
 
-// TestWatchFollowsWhereabouts: a watch finds Whereabouts when it is installed, follows its
-// objects, and network attachments from then on.
+// TestWatchFollowsWhereabouts: a watch detects a new installation of Whereabouts, and then
+// follows its objects and network attachments.
 func TestWatchFollowsWhereabouts(t *testing.T) {
 	t.Parallel()
 	c := cached(t)
