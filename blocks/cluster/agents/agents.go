@@ -18,56 +18,56 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 )
 
-// An Reader reads the answer of the agent on a node. It is authenticated if the
-// connection proved that an agent gave it.
+// A Reader reads the response of a node's agent. authenticated reports whether the
+// connection proved the agent's identity.
 type Reader func(source, node string, text []byte, authenticated bool) blocks.HostReading
 
-// Options say how the agents of a cluster are found and asked.
+// Options control how a cluster's agents are found and queried.
 type Options struct {
 	// Selector is the label selector of the agents' pods.
 	Selector string
-	// Namespace is theirs; empty means any.
+	// Namespace is the namespace of these pods; empty means any.
 	Namespace string
-	// Timeout is how long one agent may take; zero means [DefaultTimeout]. All
-	// together may take ten times as long.
+	// Timeout is the limit per agent; zero means [DefaultTimeout]. All agents together get
+	// ten times as long.
 	Timeout time.Duration
-	// Scheme is "http" or "https"; empty means what the pod's annotation
-	// [SchemeAnnotation] says, else http.
+	// Scheme is "http" or "https". If it is empty, the pod's annotation [SchemeAnnotation]
+	// decides; the default is http.
 	Scheme string
-	// TLS has the agents asked directly, over connections that prove who answers; nil
-	// has them asked through the API server.
+	// TLS makes the client query agents directly, over connections that authenticate them.
+	// Nil means to query them through the API server.
 	TLS *TLS
-	// Since says of nodes when the views were taken that they gave before: they are asked
-	// for newer ones. A view that is none is [blocks.HostView.Earlier].
+	// Since holds, by node, the times of previous views, to request newer ones. A view that
+	// is not newer is marked [blocks.HostView.Earlier].
 	Since map[string]time.Time
-	// Progress is called after each answer, by one goroutine at a time.
+	// Progress is called after each response. Calls do not overlap.
 	Progress func(done, total int)
 }
 
 const (
-	// DefaultSelector finds the agents of examples/kubernetes/agent.
+	// DefaultSelector selects the agents of examples/kubernetes/agent.
 	DefaultSelector = "app.kubernetes.io/name=calico-audit-agent"
-	// DefaultTimeout is how long one agent may take.
+	// DefaultTimeout is the limit per agent.
 	DefaultTimeout = 10 * time.Second
-	// SchemeAnnotation on an agent's pod says "https" where it speaks TLS.
+	// SchemeAnnotation on an agent's pod is "https" if the agent uses TLS.
 	SchemeAnnotation = "calico-audit/agent-scheme"
-	// Path is where an agent serves its host view.
+	// Path is the path of an agent's host view.
 	Path = "/hostview"
 
 	agentPortName = "agent"
-	// agentBlocks is the parameter that names the node's own blocks, so that the agent
-	// leaves out the routes that [blocks.HostView.TellingRoutes] does.
+	// agentBlocks is the query parameter for the node's own blocks. The agent omits the
+	// same routes as [blocks.HostView.TellingRoutes].
 	agentBlocks = "blocks"
-	// agentNewerThan is the parameter that names the time after which the view is to be
-	// taken. An agent that does not know it serves what it has.
+	// agentNewerThan is the query parameter for the time that the view must be newer than.
+	// Agents that do not know it serve their current view.
 	agentNewerThan = "newerThan"
-	// agentsAtOnce limits how many agents are asked at once, and maxAgentView how
-	// much one may answer: together they limit the memory that it takes.
+	// agentsAtOnce limits concurrent queries, and maxAgentView the size of each response in
+	// bytes. Together they limit the memory of all responses.
 	agentsAtOnce = 32
 	maxAgentView = 16 << 20
 )
 
-// agent is what counts of an agent's pod.
+// agent holds the relevant data of an agent's pod.
 type agent struct {
 	node, namespace, pod, ip, scheme string
 	port                             int
@@ -88,7 +88,7 @@ func agentOf(p *corev1.Pod) agent {
 
 func (a *agent) source() string { return "pod " + a.namespace + "/" + a.pod }
 
-// better reports whether an agent is rather to be asked than another of its node.
+// better reports whether a should be queried instead of b, another agent on the same node.
 func (a *agent) better(b *agent) bool {
 	for _, is := range [][2]bool{{!a.leaving, !b.leaving}, {a.phase == corev1.PodRunning, b.phase == corev1.PodRunning}, {a.ready, b.ready}} {
 		if is[0] != is[1] {
@@ -98,7 +98,7 @@ func (a *agent) better(b *agent) bool {
 	return a.created.After(b.created)
 }
 
-// agentPort is the container port named "agent", else the first.
+// agentPort returns the container port named "agent", or else the first.
 func agentPort(p *corev1.Pod) int {
 	first := 0
 	for _, c := range p.Spec.Containers {
@@ -112,11 +112,11 @@ func agentPort(p *corev1.Pod) int {
 	return first
 }
 
-// Views asks the agents of the cluster's nodes for their host views, and gives each
-// answer to read, by several goroutines at once. Without [Options.TLS] they are asked
-// through the API server, which takes the right to get pods/proxy and does not make sure
-// who answers, so that the views are not authenticated. A node whose agent cannot be asked,
-// or that has none, is a gap. Only the end of ctx is an error.
+// Views queries the agents of the cluster's nodes for their host views, and passes each
+// response to read, which must be safe for concurrent use. Without [Options.TLS], agents
+// are queried through the API server. That requires the right to get pods/proxy, and does
+// not authenticate the agents, so the views are not authenticated. A node without an agent,
+// or whose agent cannot be queried, is a gap. Views returns an error only if ctx ends.
 func Views(ctx context.Context, pods *cluster.Pods, s *blocks.Snapshot, read Reader, opts Options) (blocks.HostReading, error) {
 	opts.Timeout = cmp.Or(opts.Timeout, DefaultTimeout)
 	agents, err := list(ctx, pods, opts)
@@ -139,7 +139,8 @@ func Views(ctx context.Context, pods *cluster.Pods, s *blocks.Snapshot, read Rea
 		group.Go(func() error {
 			a := byNode[node]
 			body, err := a.ask(bounded, pods, opts, own[node], opts.Since[node], maxAgentView)
-			// Each is decoded at once, so that no more text is kept than is asked for.
+			// Each response is decoded immediately, so at most the concurrent responses are
+			// in memory.
 			if errs[i] = err; err == nil {
 				readings[i] = read(a.source(), node, body, opts.TLS != nil)
 				for j := range readings[i].Views {
@@ -155,7 +156,7 @@ func Views(ctx context.Context, pods *cluster.Pods, s *blocks.Snapshot, read Rea
 			return nil
 		})
 	}
-	_ = group.Wait() // no function returns an error: each is a node's own
+	_ = group.Wait() // the functions return no errors: failures are in errs
 	if ctx.Err() != nil {
 		return blocks.HostReading{}, ctx.Err()
 	}
@@ -167,7 +168,7 @@ func Views(ctx context.Context, pods *cluster.Pods, s *blocks.Snapshot, read Rea
 	return blocks.JoinHostReadings(append(readings, blocks.HostReading{Gaps: gaps})...), nil
 }
 
-// unlisted says why the agents are not known.
+// unlisted explains why the agents are unknown.
 func unlisted(err error) string {
 	var status *cluster.StatusError
 	if errors.As(err, &status) && status.Code == http.StatusForbidden {
@@ -182,7 +183,7 @@ func list(ctx context.Context, pods *cluster.Pods, opts Options) (out []agent, e
 	return out, err
 }
 
-// ownBlocks returns each node's own blocks.
+// ownBlocks returns the blocks of each node.
 func ownBlocks(s *blocks.Snapshot) map[string][]netip.Prefix {
 	out := map[string][]netip.Prefix{}
 	for i := range s.Blocks {
@@ -193,8 +194,7 @@ func ownBlocks(s *blocks.Snapshot) map[string][]netip.Prefix {
 	return out
 }
 
-// chooseAgents picks an agent for each node, and notes the nodes that have none that
-// could be asked.
+// chooseAgents selects an agent for each node. Nodes without a usable agent become gaps.
 func chooseAgents(s *blocks.Snapshot, agents []agent, opts Options) (byNode map[string]*agent, order []string, gaps []blocks.HostGap) {
 	byNode = map[string]*agent{}
 	gap := func(node, source, reason string) {
@@ -237,7 +237,7 @@ func chooseAgents(s *blocks.Snapshot, agents []agent, opts Options) (byNode map[
 			gap(n.Name, a.source(), fmt.Sprintf("its agent's pod names no container port, %q or other", agentPortName))
 		}
 	}
-	// A machine whose Node object is gone may run on, and its agent with it.
+	// A machine may keep running, with its agent, after its Node object is deleted.
 	for node, a := range byNode {
 		if !ours[node] && asked(a) {
 			order = append(order, node)

@@ -17,15 +17,15 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 )
 
-// errViewTooLarge means that an agent answered more than a host view should have.
+// errViewTooLarge means that an agent's response exceeds the size limit.
 var errViewTooLarge = errors.New("its answer has more than")
 
-// maxOwnBlocks limits how many blocks an agent is told as those of its node.
+// maxOwnBlocks limits the blocks sent to an agent.
 const maxOwnBlocks = 400
 
-// ask gets the view of one agent, of at most limit bytes. It is told the node's own
-// blocks, so that it leaves out the routes that no verdict goes by, and what its view is to
-// be newer than: it may serve one view for some seconds.
+// ask requests the view of one agent, of at most limit bytes. The request contains the
+// node's own blocks, so that the agent omits irrelevant routes, and the time that the view
+// must be newer than, because an agent may serve one view for some seconds.
 func (a *agent) ask(ctx context.Context, pods *cluster.Pods, opts Options, own []netip.Prefix, since time.Time, limit int64) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, opts.Timeout)
 	defer cancel()
@@ -56,7 +56,7 @@ func (a *agent) ask(ctx context.Context, pods *cluster.Pods, opts Options, own [
 	return buf.Bytes(), nil
 }
 
-// stream is an agent's answer as it comes.
+// stream requests an agent's view and returns the response body.
 func (a *agent) stream(ctx context.Context, pods *cluster.Pods, opts Options, query url.Values) (io.ReadCloser, error) {
 	if opts.TLS != nil {
 		return opts.TLS.get(ctx, a, query)
@@ -68,7 +68,7 @@ func (a *agent) stream(ctx context.Context, pods *cluster.Pods, opts Options, qu
 	return pods.Get(ctx, a.namespace, name, Path, query)
 }
 
-// agentReason says why an agent could not be asked.
+// agentReason explains why an agent could not be queried.
 func agentReason(err error, all context.Context, timeout time.Duration) string {
 	var answered *cluster.StatusError
 	switch {

@@ -15,13 +15,14 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/hostviews"
 )
 
-// The cluster whose views are measured: as many nodes and pods as Kubernetes supports.
+// The size of the measured cluster: the limits of Kubernetes for nodes and pods.
 const (
 	viewNodes = 5000
-	viewPods  = 30 // a node
+	viewPods  = 30 // per node
 )
 
-// manyViews is a cluster with a block for each node, and what answers a node's agent gives.
+// manyViews returns a cluster with one block per node, and a function for the agents'
+// responses.
 func manyViews() (s *blocks.Snapshot, answer func(node int) []byte) {
 	s = &blocks.Snapshot{}
 	address := func(node, pod int) netip.Addr {
@@ -60,8 +61,8 @@ func manyViews() (s *blocks.Snapshot, answer func(node int) []byte) {
 	}
 }
 
-// BenchmarkAgentViews measures what the views of 5,000 nodes with 150,000 pods take to keep,
-// how long one takes to read, and how long all take to put together for a snapshot.
+// BenchmarkAgentViews measures, for 5,000 nodes with 150,000 pods, the memory of all views,
+// the time to read one, and the time to combine them for a snapshot.
 func BenchmarkAgentViews(b *testing.B) {
 	s, answer := manyViews()
 	texts := make([][]byte, viewNodes)
@@ -82,7 +83,7 @@ func BenchmarkAgentViews(b *testing.B) {
 		w := NewWatch(watch, WatchOptions{Reader: func(s *blocks.Snapshot) Reader { return hostviews.OfAgent(s, hostviews.Options{}) }})
 		before := heap()
 		began := time.Now()
-		for first := 0; first < viewNodes; first += 100 { // as many as one reader reads
+		for first := 0; first < viewNodes; first += 100 { // as many as one reader handles
 			round := w.newRound(s)
 			for n := first; n < first+100; n++ {
 				node := s.Nodes[n].Name

@@ -23,9 +23,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Callers lets in who calls an agent with a token that the API server knows (TokenReview)
-// and of somebody who may get the path, as a nonResourceURL (SubjectAccessReview): as
-// kubelets and metrics endpoints do it, so that a ClusterRole grants it. It takes the
+// Callers authorizes the callers of an agent, as kubelets and metrics endpoints do. The API
+// server must know the caller's token (TokenReview) and permit the path as a nonResourceURL
+// (SubjectAccessReview), so a ClusterRole can grant access. Callers requires the
 // ClusterRole system:auth-delegator.
 type Callers struct {
 	reviews authentication.TokenReviewInterface
@@ -34,17 +34,16 @@ type Callers struct {
 	asking  singleflight.Group
 	answers *cache.LRUExpireCache // callerAnswer by callerKey
 
-	// Made-up tokens must not keep callers out whose turn it is to be asked about again.
-	// Those whose last answer was good, a while ago, are not limited.
+	// Made-up tokens must not delay known callers whose answer has expired. Callers with a
+	// recent positive answer are therefore not rate-limited.
 	known     *cache.LRUExpireCache // callerKeys
 	strangers *rate.Limiter
 	mu        sync.Mutex
-	addresses *cache.LRUExpireCache // of strangers: *rate.Limiter by remote IP address
+	addresses *cache.LRUExpireCache // of unknown callers: *rate.Limiter by remote IP address
 }
 
-// How long an answer holds: as long as a kubelet's (authorizationWebhook's TTLs in its
-// configuration), so that the API server is asked seldom and a right that is taken away
-// ends soon.
+// Lifetimes of answers, equal to a kubelet's (the TTLs of authorizationWebhook in its
+// configuration): the API server is queried rarely, and a revoked right ends soon.
 const (
 	allowedFor   = 5 * time.Minute
 	deniedFor    = 30 * time.Second
@@ -54,14 +53,14 @@ const (
 	knownFor     = time.Hour
 )
 
-// How often the API server is asked about strangers, with up to three requests each: less
-// than the rate limit of client-go leaves, 5 requests a second.
+// Rate limits for reviews of unknown callers, which take up to three requests each. They
+// stay below client-go's rate limit of 5 requests a second.
 const (
 	strangersRate, strangersBurst = rate.Limit(1), 10
 	addressRate, addressBurst     = rate.Limit(0.2), 5
 )
 
-// callerKey is a token's hash with a path.
+// callerKey is a token's hash, with verb and path.
 type callerKey struct {
 	token      [sha256.Size]byte
 	verb, path string
@@ -73,8 +72,8 @@ type callerAnswer struct {
 	why  string
 }
 
-// NewCallers returns what asks the API server that cfg leads to. The rate limit of cfg,
-// by default 5 requests a second, holds: unknown callers cannot load the server.
+// NewCallers returns a Callers that queries the API server of cfg. The rate limit of cfg
+// applies, by default 5 requests a second, so unknown callers cannot overload the server.
 func NewCallers(cfg *rest.Config, log *slog.Logger) (*Callers, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = reviewWithin
@@ -92,8 +91,8 @@ func NewCallers(cfg *rest.Config, log *slog.Logger) (*Callers, error) {
 	}, nil
 }
 
-// Guard serves those who may call, and others with a refusal. What probes ask, /healthz
-// and /readyz, it serves to all.
+// Guard returns a handler that passes authorized requests to next and refuses others. The
+// probe paths /healthz and /readyz are open to all.
 func (c *Callers) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/healthz" || r.URL.Path == "/readyz" {
@@ -126,7 +125,8 @@ func (c *Callers) answer(r *http.Request) callerAnswer {
 	if have, ok := c.answers.Get(key); ok {
 		return have.(callerAnswer)
 	}
-	// Who asks again meanwhile gets the same answer, and it ends with no request of theirs.
+	// Concurrent requests with the same key share one review. It continues if their
+	// requests end.
 	out, err, _ := c.asking.Do(fmt.Sprint(key), func() (any, error) {
 		if _, known := c.known.Get(key); !known && !c.allowStranger(r.RemoteAddr) {
 			return callerAnswer{http.StatusTooManyRequests, "too many callers are new: ask again later"}, nil
@@ -151,7 +151,7 @@ func (c *Callers) answer(r *http.Request) callerAnswer {
 	return out.(callerAnswer)
 }
 
-// allowStranger reports whether the API server may be asked about a new caller now.
+// allowStranger reports whether an unknown caller may be reviewed now.
 func (c *Callers) allowStranger(remote string) bool {
 	address, _, err := net.SplitHostPort(remote)
 	if err != nil {
@@ -167,7 +167,7 @@ func (c *Callers) allowStranger(remote string) bool {
 	return limiter.(*rate.Limiter).Allow() && c.strangers.Allow()
 }
 
-// review asks the API server. An error means that it did not tell.
+// review queries the API server. It returns an error if the server gave no decision.
 func (c *Callers) review(ctx context.Context, token string, key callerKey) (callerAnswer, error) {
 	user, err := c.user(ctx, token)
 	switch {
@@ -193,16 +193,17 @@ func (c *Callers) review(ctx context.Context, token string, key callerKey) (call
 	return callerAnswer{code: http.StatusOK}, nil
 }
 
-// user returns whose a token is; nil if the API server does not know it. One for agents
-// (of the audience [ServerName]) is tried before one for the API server itself, as
-// Prometheus has it.
+// user returns the user of a token; nil if the API server rejects the token. It first tries
+// the agents' audience [ServerName], then the API server's own, because Prometheus uses
+// such tokens.
 func (c *Callers) user(ctx context.Context, token string) (*authenticationv1.UserInfo, error) {
 	for _, audiences := range [][]string{{ServerName}, nil} {
 		r, err := c.reviews.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences}}, metav1.CreateOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("asking who calls: %w", err)
 		}
-		// One that knows no audiences names none, and means the API server's.
+		// An authenticator without audience support returns no audiences, and means the API
+		// server's.
 		if r.Status.Authenticated && (audiences == nil || slices.Contains(r.Status.Audiences, ServerName)) {
 			return &r.Status.User, nil
 		}

@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestStrangersKeepNobodyOut: however many made-up tokens come, from one address or from
-// many, the API server is asked about few, and a caller with a right gets in at once: one
-// that is new, and one whose answer is to be renewed.
+// TestStrangersKeepNobodyOut: many made-up tokens, from one address or from many, cause few
+// requests to the API server. Authorized callers get in immediately, whether they are new
+// or their answer has expired.
 func TestStrangersKeepNobodyOut(t *testing.T) {
 	var asked atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -79,11 +79,11 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 		t.Errorf("of 200 made-up tokens from as many addresses %d were refused, and the API server was asked %d times", limited, asked.Load()-before)
 	}
 	getsIn("192.0.2.1", "good-1")
-	for _, key := range c.answers.Keys() { // as when they have expired
+	for _, key := range c.answers.Keys() { // as if they had expired
 		c.answers.Remove(key)
 	}
 	before = asked.Load()
-	getsIn("192.0.2.66", "good-1") // whatever else comes from there
+	getsIn("192.0.2.66", "good-1") // despite other callers from the same address
 	if asked.Load() == before {
 		t.Error("the API server was not asked again about a caller whose answer had expired")
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// podsByNode are the pods of each node.
+// podsByNode maps nodes to their pods.
 type podsByNode map[string][]*blocks.Workload
 
 func podsOf(s *blocks.Snapshot) podsByNode {
@@ -22,8 +22,8 @@ func podsOf(s *blocks.Snapshot) podsByNode {
 	return out
 }
 
-// of returns the pod of a node that a namespace is of and that names all of its addresses;
-// nil if there is none.
+// of returns the pod of a node that owns a namespace and has all of its addresses; nil if
+// there is none.
 func (p podsByNode) of(node string, ns *blocks.HostNamespace) *blocks.Workload {
 	if ns.Host {
 		return nil
@@ -50,11 +50,11 @@ func (p podsByNode) of(node string, ns *blocks.HostNamespace) *blocks.Workload {
 
 var printSeed = maphash.MakeSeed()
 
-// compact keeps of a view what verdicts need, in as much memory as that takes, and returns
-// a print of what it shows beyond that pods are where they should be. Of a pod's own
-// namespace the processes are only counted; everything is kept of one that may prove
-// something: its next view has it all as soon as its pod is gone. Routes are not left out,
-// since what a route says of an address another one would say wrongly.
+// compact reduces a view to the data that verdicts need, in minimal memory. It returns a
+// hash of everything in the view except pods in their usual place. For a pod's own
+// namespace it keeps only the number of processes. Other namespaces may prove something,
+// and are kept completely; once a pod is deleted, the next view has all of its namespace
+// again. Routes are kept, because omitting one would let another apply to its addresses.
 func (p podsByNode) compact(v *blocks.HostView) uint64 {
 	var h maphash.Hash
 	h.SetSeed(printSeed)

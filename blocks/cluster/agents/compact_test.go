@@ -8,9 +8,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// TestCompactViews: of a pod's own namespace the processes are only counted, of any other
-// all is kept; and a view is new only where it shows something else than pods that come and
-// go with their routes.
+// TestCompactViews: only the number of processes is kept for a pod's own namespace; other
+// namespaces are kept completely. The hash changes only if a view differs in more than pods
+// that come and go with their routes.
 func TestCompactViews(t *testing.T) {
 	a := func(last byte) netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, last}), 32) }
 	s := &blocks.Snapshot{Workloads: []*blocks.Workload{

@@ -11,9 +11,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Snapshot is [cluster.Watch.Snapshot] with the host views, nil until each agent was asked once, or
-// had its time. Views that show the same as before do not make another snapshot, except
-// after a while.
+// Snapshot is [cluster.Watch.Snapshot] with host views. It returns nil until each agent has
+// been queried once or the time for that is over. If views are equal to previous ones, the
+// snapshot is only renewed after a while.
 func (w *Watch) Snapshot() *blocks.Snapshot {
 	s := w.Watch.Snapshot()
 	v := &w.views
@@ -35,8 +35,8 @@ func (w *Watch) Snapshot() *blocks.Snapshot {
 	return v.last
 }
 
-// assemble puts the views together, under the lock. Those that have become too old are
-// dropped, and those that are not newer than those before are of an earlier reading.
+// assemble combines the views, which must be locked. It drops expired views. A view is
+// marked as earlier unless it is newer than its node's time in before.
 func (w *Watch) assemble(before map[string]time.Time) blocks.HostReading {
 	v := &w.views
 	now := w.serverNow()
@@ -61,9 +61,9 @@ func (w *Watch) assemble(before map[string]time.Time) blocks.HostReading {
 	return blocks.JoinHostReadings(out)
 }
 
-// Reread is [cluster.Watch.Reread], and asks the agents of some nodes again. Of the others, and of
-// one that does not answer, the last view stands, which confirms nothing: see
-// [blocks.HostView.Earlier].
+// Reread is [cluster.Watch.Reread], and queries the agents of some nodes again. For other
+// nodes, and for agents that do not respond, it uses the last view, which confirms nothing:
+// see [blocks.HostView.Earlier].
 func (w *Watch) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blocks.Resource, nodes []string) (*blocks.Snapshot, error) {
 	s, err := w.Watch.Reread(ctx, prev, rs, nil)
 	if err != nil {
@@ -91,7 +91,7 @@ func (w *Watch) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blocks.R
 			return nil
 		})
 	}
-	_ = group.Wait() // no function returns an error
+	_ = group.Wait() // the functions return no errors
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -101,18 +101,18 @@ func (w *Watch) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blocks.R
 	return s, nil
 }
 
-// Counts say how the asking of agents goes.
+// Counts are statistics of agent queries.
 type Counts struct {
-	// Asked counts the questions, Failed those that brought no view.
+	// Asked counts the queries, Failed those without a view.
 	Asked, Failed uint64
-	// Views are the nodes with a view of the last ten minutes, the oldest of which was
-	// taken at Oldest. Missing are the nodes without, as far as they are Ready and run
-	// Linux: others have no agent that could answer.
+	// Views is the number of nodes with a view of the last ten minutes; the oldest was
+	// taken at Oldest. Missing is the number of other nodes that are Ready and run Linux,
+	// so that an agent could respond.
 	Views, Missing int
 	Oldest         time.Time
 }
 
-// Counts says how the asking of agents goes.
+// Counts returns the current statistics.
 func (w *Watch) Counts() Counts {
 	v := &w.views
 	v.Lock()

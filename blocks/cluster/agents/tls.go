@@ -21,31 +21,31 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 )
 
-// TLS is how agents are asked directly, by TLS connections that prove who answers.
-// Its files are read again for each question, so that they can be renewed.
+// TLS configures direct queries of agents, over TLS connections that authenticate them. The
+// files are read again for each query, so they can be renewed.
 type TLS struct {
-	// CAFile holds the certificates, in PEM, that an agent's must be signed by.
+	// CAFile holds the CA certificates for agents' certificates, in PEM.
 	CAFile string
-	// ServerName is what an agent's certificate must be for: all agents have one in
-	// common; empty means [ServerName].
+	// ServerName is the name in the certificates, which all agents share; empty means
+	// [ServerName].
 	ServerName string
-	// TokenFile holds the token that says who asks; empty means none. It is sent to an
-	// agent that has proved who it is, and to none other.
+	// TokenFile holds the bearer token for the agents; empty means none. The token is only
+	// sent to authenticated agents.
 	TokenFile string
 
 	mu     sync.Mutex
 	bundle []byte
-	client *http.Client // that trusts bundle
+	client *http.Client // trusts bundle
 }
 
-// ServerName is what the certificate of the agents of examples/kubernetes is for,
-// and the audience of tokens for them.
+// ServerName is the name in the certificates of the agents of examples/kubernetes, and the
+// audience of tokens for them.
 const ServerName = "calico-audit-agent"
 
-// errNotVerified means that an agent did not prove who it is.
+// errNotVerified means that an agent could not be authenticated.
 var errNotVerified = errors.New("its agent did not prove that it is one")
 
-// Check says what is wrong with the files; nil if they are good.
+// Check returns an error if the files are invalid.
 func (t *TLS) Check() error {
 	if _, err := t.trusting(); err != nil {
 		return err
@@ -54,8 +54,8 @@ func (t *TLS) Check() error {
 	return err
 }
 
-// trusting returns a client that trusts what the CA file holds now. It keeps no
-// connections: agents are many, and asked seldom.
+// trusting returns a client that trusts the current CA file. It keeps no connections open,
+// because there are many agents and few queries.
 func (t *TLS) trusting() (*http.Client, error) {
 	bundle, err := os.ReadFile(t.CAFile)
 	if err != nil {
@@ -81,7 +81,7 @@ func (t *TLS) trusting() (*http.Client, error) {
 	return t.client, nil
 }
 
-// token returns what the token file holds now.
+// token returns the current content of the token file.
 func (t *TLS) token() (string, error) {
 	if t.TokenFile == "" {
 		return "", nil
@@ -97,7 +97,7 @@ func (t *TLS) token() (string, error) {
 	return token, nil
 }
 
-// get asks an agent for its view.
+// get requests an agent's view.
 func (t *TLS) get(ctx context.Context, a *agent, query url.Values) (io.ReadCloser, error) {
 	client, err := t.trusting()
 	if err != nil {
@@ -123,11 +123,11 @@ func (t *TLS) get(ctx context.Context, a *agent, query url.Values) (io.ReadClose
 		if errors.As(err, new(*tls.CertificateVerificationError)) || errors.As(err, new(tls.RecordHeaderError)) || errors.Is(err, http.ErrSchemeMismatch) {
 			return nil, fmt.Errorf("%w: %w", errNotVerified, errors.Unwrap(err))
 		}
-		return nil, errors.Unwrap(err) // the address stands in the message around it
+		return nil, errors.Unwrap(err) // the message around it has the address
 	}
 	if answer.StatusCode != http.StatusOK {
 		defer func() { _ = answer.Body.Close() }()
-		text, _ := io.ReadAll(io.LimitReader(answer.Body, 1<<10))                                                  // it only explains the code
+		text, _ := io.ReadAll(io.LimitReader(answer.Body, 1<<10))                                                  // only used in the message
 		return nil, &cluster.StatusError{Code: int32(answer.StatusCode), Message: strings.TrimSpace(string(text))} //nolint:gosec // three digits
 	}
 	return answer.Body, nil

@@ -16,47 +16,45 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 )
 
-// WatchOptions say how the agents of a cluster that is watched are asked.
+// WatchOptions control how the agents of a watched cluster are queried.
 type WatchOptions struct {
 	Options
-	// Interval is from one question to an agent to the next, at most; zero means
+	// Interval is the longest time between two queries of an agent; zero means
 	// [DefaultInterval].
 	Interval time.Duration
-	// Reader returns what reads the agents' answers, for a snapshot.
+	// Reader returns the reader of responses for a snapshot.
 	Reader func(s *blocks.Snapshot) Reader
 }
 
-// DefaultInterval leaves an agent two more tries before its last view has reached
-// the age at which it proves nothing.
+// DefaultInterval leaves time for two more tries before an agent's last view expires.
 const DefaultInterval = 3 * time.Minute
 
-// pace is how long a watch of agents waits for what, and what it allows itself.
-// Tests shorten it.
+// pace holds the intervals and limits of a watch of agents. Tests shorten them.
 type pace struct {
-	tick      time.Duration // from one look at whose turn it is to the next
-	reader    time.Duration // until changed objects are heeded in reading views
-	list      time.Duration // from one list of the agents' pods to the next
-	relist    time.Duration // the least, after an agent stopped answering
-	first     time.Duration // for all agents' first answers, until a snapshot does without
-	again     time.Duration // for all that are asked again to confirm something
-	refresh   time.Duration // until views that show the same are newer in snapshots that differ
-	renew     time.Duration // the same, in snapshots that do not
-	ordinary  int           // agents that are asked at once
-	failing   int           // and of those that did not answer the last time
+	tick      time.Duration // between two looks for due agents
+	reader    time.Duration // before readers use changed objects
+	list      time.Duration // between two lists of the agents' pods
+	relist    time.Duration // the minimum, after an agent stopped responding
+	first     time.Duration // for the first responses of all agents, before a snapshot does without
+	again     time.Duration // for all agents that are queried again to confirm findings
+	refresh   time.Duration // before unchanged views are renewed in a changed snapshot
+	renew     time.Duration // the same, in an unchanged snapshot
+	ordinary  int           // concurrent queries
+	failing   int           // concurrent queries of agents that failed the last time
 	maxAnswer int64
 }
 
-// The views of all nodes are kept, so that agents may answer less than to a report. Those
-// that fail are asked apart: agents that are dead, and take their whole timeout, delay no
-// other.
+// Responses are more limited than for a report, because the views of all nodes are kept.
+// Failing agents are queried separately: dead agents, which use up their timeout, do not
+// delay others.
 var defaultPace = pace{
 	tick: time.Second, reader: 5 * time.Second, list: time.Minute, relist: 20 * time.Second, first: 20 * time.Second,
 	again: 20 * time.Second, refresh: 10 * time.Second, renew: 2 * time.Minute,
 	ordinary: 16, failing: 4, maxAnswer: 4 << 20,
 }
 
-// Watch is a [cluster.Watch] whose snapshots hold what the nodes' agents say, too. Each agent
-// is asked in turn, and its newest view kept for ten minutes.
+// Watch is a [cluster.Watch] whose snapshots include the host views of agents. Agents are
+// queried in turn, and their newest views kept for ten minutes.
 type Watch struct {
 	*cluster.Watch
 	pods *cluster.Pods
@@ -69,13 +67,13 @@ type Watch struct {
 		listed []agent
 		listAt time.Time
 		relist bool
-		gaps   []blocks.HostGap // of nodes without an agent that could be asked
-		nodes  []blocks.Node    // that they were found for
-		began  time.Time        // when the first agents were found
-		whole  bool             // each was asked once, or had its time
+		gaps   []blocks.HostGap // of nodes without a usable agent
+		nodes  []blocks.Node    // the nodes for which agents were chosen
+		began  time.Time        // when agents were first chosen
+		whole  bool             // each agent was queried once, or its time is over
 		round  *agentRound
-		// dirty is true if a view shows something else than in hosts, which was put
-		// together at a time and for the objects of joined; last is base with hosts.
+		// dirty is true if a view differs from hosts. hosts was combined at assembled, for
+		// the objects of joined. last is base with hosts.
 		dirty         bool
 		hosts         blocks.HostReading
 		assembled     time.Time
@@ -85,18 +83,18 @@ type Watch struct {
 	}
 }
 
-// askedAgent is an agent with what came of asking it.
+// askedAgent is an agent with the results of its queries.
 type askedAgent struct {
 	agent
-	next                           time.Time // when it is its turn
-	left, asking, failing, settled bool      // left: there is none any more that could be asked
-	print                          uint64    // of what its view shows
+	next                           time.Time // time of the next query
+	left, asking, failing, settled bool      // left: not usable anymore
+	print                          uint64    // hash of its view
 	view                           *blocks.HostView
-	gaps                           []blocks.HostGap // of its view, or that it has become too old
-	trouble                        string           // why it gave none the last time
+	gaps                           []blocks.HostGap // of its view, or because it expired
+	trouble                        string           // why the last query failed
 }
 
-// agentRound is what answers are read by for a while.
+// agentRound is the context for reading responses, valid for a while.
 type agentRound struct {
 	s    *blocks.Snapshot
 	at   time.Time
@@ -105,7 +103,7 @@ type agentRound struct {
 	pods podsByNode
 }
 
-// NewWatch adds the agents to a watch that does not run yet.
+// NewWatch adds agents to a watch, which must not be running yet.
 func NewWatch(w *cluster.Watch, opts WatchOptions) *Watch {
 	opts.Interval, opts.Timeout = cmp.Or(opts.Interval, DefaultInterval), cmp.Or(opts.Timeout, DefaultTimeout)
 	out := &Watch{Watch: w, pods: w.Pods(), opts: opts, turn: defaultPace}
@@ -113,7 +111,7 @@ func NewWatch(w *cluster.Watch, opts WatchOptions) *Watch {
 	return out
 }
 
-// Run watches and asks until ctx ends, and returns nil then.
+// Run watches and queries agents until ctx ends, and then returns nil.
 func (w *Watch) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return w.Watch.Run(ctx) })
@@ -142,10 +140,10 @@ func (w *Watch) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// serverNow is the API server's time.
+// serverNow returns the API server's time.
 func (w *Watch) serverNow() time.Time { return w.pods.ServerTime(time.Now()) }
 
-// list lists the agents' pods when it is time to, and finds each node's agent.
+// list lists the agents' pods when due, and chooses each node's agent.
 func (w *Watch) list(ctx context.Context, s *blocks.Snapshot) {
 	v := &w.views
 	v.Lock()
@@ -169,7 +167,7 @@ func (w *Watch) list(ctx context.Context, s *blocks.Snapshot) {
 	}
 	byNode, order, gaps := chooseAgents(s, listed, w.opts.Options)
 	if len(listed) == 0 && unread != nil {
-		gaps = nil // they are not known, and may be there
+		gaps = nil // unknown agents may exist
 	}
 	gaps = append(gaps, unread...)
 	v.Lock()
@@ -188,7 +186,7 @@ func (w *Watch) list(ctx context.Context, s *blocks.Snapshot) {
 	for node, a := range v.agents {
 		_, there := slices.BinarySearch(order, node)
 		if a.left = !there; a.left && a.view == nil {
-			delete(v.agents, node) // what it said stays for its time: an agent may only be restarted
+			delete(v.agents, node) // a view stays until it expires, because the agent may only be restarting
 		}
 	}
 	for _, node := range order {
@@ -201,13 +199,13 @@ func (w *Watch) list(ctx context.Context, s *blocks.Snapshot) {
 	}
 }
 
-// changedViews notes, under the lock, that the views show something new.
+// changedViews marks the views as changed. They must be locked.
 func (w *Watch) changedViews() {
 	w.views.dirty = true
 	w.Signal()
 }
 
-// prepare has answers read by what is known now, and ends the wait for the first ones.
+// prepare renews the context for reading responses, and ends the wait for the first ones.
 func (w *Watch) prepare(s *blocks.Snapshot) {
 	v := &w.views
 	v.Lock()
@@ -235,8 +233,8 @@ func (w *Watch) newRound(s *blocks.Snapshot) *agentRound {
 	return &agentRound{s: s, at: time.Now(), read: w.opts.Reader(s), own: ownBlocks(s), pods: podsOf(s)}
 }
 
-// take returns the agent that waits longest for its turn, of those that answered the last
-// time or of those that did not; nil if no agent's turn has come.
+// take returns the agent that has waited longest for its turn; nil if no agent is due.
+// failing selects the agents whose last query failed, else the others.
 func (w *Watch) take(failing bool) (*askedAgent, *agentRound) {
 	v := &w.views
 	v.Lock()
@@ -254,8 +252,8 @@ func (w *Watch) take(failing bool) (*askedAgent, *agentRound) {
 	return first, v.round
 }
 
-// ask asks an agent for a view that is newer than its node's time, and keeps what comes of
-// it.
+// ask queries an agent for a view that is newer than its node's time in since, and stores
+// the result.
 func (w *Watch) ask(ctx context.Context, a *askedAgent, round *agentRound, since map[string]time.Time) {
 	v := &w.views
 	v.Lock()
@@ -282,7 +280,7 @@ func (w *Watch) ask(ctx context.Context, a *askedAgent, round *agentRound, since
 		trouble = agentReason(err, ctx, w.opts.Timeout)
 	case len(read.Views) == 0 && len(read.Gaps) > 0:
 		trouble = read.Gaps[0].Reason
-	case len(read.Views) > 0 && read.Views[0].Future(now): // it would stand before the right ones that come later
+	case len(read.Views) > 0 && read.Views[0].Future(now): // it would take precedence over later, correct views
 		trouble = fmt.Sprintf("its host view is of the future, by %s: the node's clock is ahead of the API server's", read.Views[0].TakenAt.Sub(now).Round(time.Minute))
 	case len(read.Views) > 0 && (a.view == nil || a.view.Future(now) || !read.Views[0].TakenAt.Before(a.view.TakenAt)):
 		if print != a.print || a.view == nil || !slices.Equal(a.gaps, read.Gaps) {
@@ -294,7 +292,7 @@ func (w *Watch) ask(ctx context.Context, a *askedAgent, round *agentRound, since
 	if a.next = time.Now().Add(jitter(w.opts.Interval)); a.failing {
 		v.failed++
 		v.relist = v.relist || !was
-		a.next = time.Now().Add(jitter(w.opts.Interval / 3)) // it may only be restarted
+		a.next = time.Now().Add(jitter(w.opts.Interval / 3)) // it may only be restarting
 	}
 	if trouble != a.trouble {
 		a.trouble = trouble
@@ -302,11 +300,11 @@ func (w *Watch) ask(ctx context.Context, a *askedAgent, round *agentRound, since
 	}
 }
 
-// jitter returns a duration between three quarters of d and d, so that not all agents are
-// asked at once for ever.
+// jitter returns a duration between three quarters of d and d, so that agents do not stay
+// in step.
 func jitter(d time.Duration) time.Duration { return wait.Jitter(d*3/4, 1./3) }
 
-// pause waits, unless ctx ends.
+// pause waits until d has passed or ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):

@@ -24,8 +24,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// TestDeadAgents: agents that hang, or answer without end, take no turn of one that is well,
-// and are asked by few at once; each is named with its reason.
+// TestDeadAgents: agents that hang or send endless responses do not delay healthy agents,
+// and few of them are queried at once. Each is a gap with its reason.
 func TestDeadAgents(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
 	s, err := seeding.New(c)
@@ -33,7 +33,7 @@ func TestDeadAgents(t *testing.T) {
 	must(t, s.Init(t.Context()))
 	const hanging, well = 6, 3
 	var hung, most, settled atomic.Int64
-	var silent atomic.Bool // the first of those that were well
+	var silent atomic.Bool // the first healthy agent stops responding
 	answers := make([]atomic.Int64, well)
 	agent := func(name string, handler http.HandlerFunc) {
 		t.Helper()
@@ -115,7 +115,7 @@ func TestDeadAgents(t *testing.T) {
 		}
 		return true
 	})
-	if n := most.Load(); n > 3 { // one, and those whose end has not been noticed yet
+	if n := most.Load(); n > 3 { // one, and those whose end is not noticed yet
 		t.Errorf("%d that hang were asked at once", n)
 	}
 	if got := w.Counts(); got.Views != well || got.Missing != hanging+1 || got.Failed == 0 || got.Oldest.IsZero() {
@@ -130,7 +130,7 @@ func TestDeadAgents(t *testing.T) {
 		t.Errorf("gaps:\n%s", text)
 	}
 
-	// What is seen confirms a finding if the agent was asked again, and answered.
+	// A view confirms a finding only if the agent was queried again and responded.
 	silent.Store(true)
 	again, err := w.Reread(t.Context(), w.Snapshot(), []blocks.Resource{blocks.Blocks}, []string{"well-0", "well-1"})
 	must(t, err)
@@ -148,7 +148,7 @@ func TestDeadAgents(t *testing.T) {
 	}
 }
 
-// trustingTestServers trusts the certificate of httptest's servers.
+// trustingTestServers returns a TLS that trusts the certificate of httptest's servers.
 func trustingTestServers(t *testing.T) *TLS {
 	t.Helper()
 	server := httptest.NewTLSServer(nil)

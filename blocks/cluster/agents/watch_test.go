@@ -17,8 +17,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/hostviews"
 )
 
-// TestViewOfTheFuture: a view from a node whose clock is ahead is not taken, and one that was
-// taken before the API server's clock was set back gives way to the next.
+// TestViewOfTheFuture: a view from a node whose clock is ahead is rejected. A view from
+// before the API server's clock was set back is replaced by the next.
 func TestViewOfTheFuture(t *testing.T) {
 	var takenAt time.Time
 	var machine string
@@ -43,7 +43,7 @@ func TestViewOfTheFuture(t *testing.T) {
 		w.ask(t.Context(), a, w.newRound(s), nil)
 		hosts, counts, got, gaps := w.assemble(nil), w.Counts(), "", ""
 		for _, v := range hosts.Views {
-			got += strings.TrimSuffix(v.Machine, "/") // the boot ID, without that of a network namespace
+			got += strings.TrimSuffix(v.Machine, "/") // the boot ID, without the inode of a network namespace
 		}
 		for _, g := range hosts.Gaps {
 			gaps += g.String()
@@ -67,7 +67,7 @@ func TestViewOfTheFuture(t *testing.T) {
 	ask(0, "boot-5", "boot-5", "")
 }
 
-// TestFirstListOfAgentsFails: agents that could not be listed are not said to be none.
+// TestFirstListOfAgentsFails: if the first list fails, agents are not reported as missing.
 func TestFirstListOfAgentsFails(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
