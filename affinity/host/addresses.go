@@ -9,18 +9,17 @@ import (
 	"strconv"
 )
 
-// parseFibTrie returns the IPv4 addresses that the text of /proc/PID/net/fib_trie
-// shows as configured: the single local addresses of the tables main and local,
-// which the kernel prints as one where no routing rule tells them apart.
+// parseFibTrie returns the configured IPv4 addresses in the text of /proc/PID/net/fib_trie:
+// the single local addresses of the tables main and local. The kernel prints these as one
+// table unless a routing rule separates them.
 //
-// The file has no lengths of prefixes for addresses. They are taken from the most
-// specific route to a connected network that contains the address, which the
-// kernel makes for every address but those of /32, such as a pod of Calico has.
-// Lines that are not understood are passed over.
+// The file has no prefix lengths of addresses. They are taken from the most specific route
+// to a connected network that contains the address. The kernel makes such a route for every
+// address except those with /32, such as a Calico pod's. Unparseable lines are skipped.
 func parseFibTrie(text []byte) []netip.Prefix {
 	var locals []netip.Addr
 	var connected []netip.Prefix
-	var at netip.Addr // the leaf that the following lines tell about
+	var at netip.Addr // the leaf of the following lines
 	inTable := false
 	for line := range bytes.Lines(text) {
 		line = bytes.TrimRight(line, "\n")
@@ -59,10 +58,10 @@ func parseFibTrie(text []byte) []netip.Prefix {
 	return tidyAddresses(out)
 }
 
-// parseIfInet6 returns the IPv6 addresses of the text of /proc/PID/net/if_inet6. A
-// line has the address in 32 hexadecimal digits, then, in hexadecimal, the number
-// of the interface, the prefix length, scope and flags, and the interface's name.
-// Lines that are not understood are passed over.
+// parseIfInet6 returns the IPv6 addresses in the text of /proc/PID/net/if_inet6. A line has
+// the address in 32 hexadecimal digits, then, in hexadecimal, the number of the interface,
+// the prefix length, scope and flags, and the interface's name. Unparseable lines are
+// skipped.
 func parseIfInet6(text []byte) []netip.Prefix {
 	var out []netip.Prefix
 	for line := range bytes.Lines(text) {
@@ -80,9 +79,8 @@ func parseIfInet6(text []byte) []netip.Prefix {
 	return tidyAddresses(out)
 }
 
-// tidyAddresses sorts addresses and leaves out repeated ones, and those that every
-// namespace has or that mean nothing outside of it: loopback, link-local and
-// multicast addresses.
+// tidyAddresses sorts addresses. It removes duplicates, and loopback, link-local and
+// multicast addresses, which every namespace has or which mean nothing outside of it.
 func tidyAddresses(all []netip.Prefix) []netip.Prefix {
 	all = slices.DeleteFunc(all, func(p netip.Prefix) bool {
 		a := p.Addr()
@@ -92,8 +90,7 @@ func tidyAddresses(all []netip.Prefix) []netip.Prefix {
 	return slices.Compact(all)
 }
 
-// compareAddresses orders by address, unlike [netip.Prefix.Compare], which orders
-// networks.
+// compareAddresses orders by address first; [netip.Prefix.Compare] orders by network.
 func compareAddresses(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// The machine that is measured: a node of a large cluster.
+// The measured machine: a node of a large cluster.
 const (
 	benchRoutes     = 10_000
 	benchNamespaces = 300
@@ -32,12 +32,10 @@ const (
 
 // BenchmarkScan measures, on a machine with 10,000 routes and 300 pods:
 //
-//   - the CPU time of a scan, in seconds and in multiples of the floor: what "ip"
-//     takes to list the same routes, together with reading the link to each process's
-//     network namespace;
-//   - the peak of resident memory of "calico-audit agent" after several scans, and
-//     how much of it is its own, which is not the case for the pages of the program
-//     file that the kernel maps; in multiples of "calico-audit version", the same
+//   - the CPU time of a scan, in seconds and relative to the floor: the time of "ip" to list the
+//     same routes, plus reading the link to each process's network namespace;
+//   - the peak resident memory of "calico-audit agent" after several scans, and its private part,
+//     without mapped pages of the program file; also relative to "calico-audit version", the same
 //     program doing nothing.
 func BenchmarkScan(b *testing.B) {
 	m := newMachine(b)
@@ -74,7 +72,7 @@ func BenchmarkScan(b *testing.B) {
 	}
 }
 
-// largeNode makes the machine.
+// largeNode creates the machine.
 func (m *machine) largeNode() string {
 	m.Helper()
 	n := m.namespace("node")
@@ -138,7 +136,7 @@ func (m *machine) batch(namespace, commands string) error {
 	return nil
 }
 
-// floor is the CPU time of the least that could tell what a scan tells.
+// floor returns the CPU time of the minimum work for the facts of a scan.
 func (m *machine) floor(namespace string) time.Duration {
 	m.Helper()
 	var spent time.Duration
@@ -161,15 +159,15 @@ func (m *machine) floor(namespace string) time.Duration {
 	return spent + cpu() - before
 }
 
-// cpu is the CPU time of this process so far.
+// cpu returns the CPU time of this process so far.
 func cpu() time.Duration {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// agentMemory runs the program itself: the peak of the agent's resident memory, the
-// part of it that is its own at the end, and the peak of the program doing nothing.
+// agentMemory runs the real program. It returns the peak of the agent's resident memory,
+// its private part at the end, and the peak of the program doing nothing.
 func (m *machine) agentMemory(namespace string) (peak, own, idle uint64) {
 	m.Helper()
 	program := filepath.Join(m.TempDir(), "calico-audit")
@@ -229,7 +227,7 @@ func (m *machine) agentMemory(namespace string) (peak, own, idle uint64) {
 	return m.status(c.Process.Pid, "VmHWM"), m.status(c.Process.Pid, "RssAnon"), idle
 }
 
-// status reads a size from /proc/PID/status, in bytes.
+// status returns a size from /proc/PID/status, in bytes.
 func (m *machine) status(pid int, field string) uint64 {
 	m.Helper()
 	f, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// container says which container a process runs in, and of which pod.
+// container identifies a process's container and pod.
 type container struct {
 	id, podUID string
 }
 
-// parseCgroup finds the container in the text of /proc/PID/cgroup, of version 1 (a
-// line a controller) or 2 (one line). The container runtimes make cgroups of these
-// names, with systemd or without:
+// parseCgroup finds the container in the text of /proc/PID/cgroup, of version 1 (one line
+// per controller) or 2 (one line). Container runtimes name cgroups as follows, with or
+// without systemd:
 //
 //	kubepods-burstable-pod<UID, with _ for ->.slice/cri-containerd-<ID>.scope
 //	kubepods-pod<UID>.slice/crio-<ID>.scope
@@ -20,9 +20,9 @@ type container struct {
 //	kubepods/besteffort/pod<UID>/<ID>
 //	docker/<ID>
 //
-// A reader with a cgroup namespace of its own sees paths relative to its own
-// cgroup ("/../../kubepods-…"), and parts of the front may be missing. What is
-// looked for is therefore single elements of the path, the innermost first.
+// A reader in its own cgroup namespace sees paths relative to its own cgroup
+// ("/../../kubepods-…"), and the first elements may be missing. parseCgroup therefore looks
+// at single elements, the innermost first.
 func parseCgroup(text []byte) container {
 	var best container
 	for line := range bytes.Lines(text) {
@@ -35,7 +35,7 @@ func parseCgroup(text []byte) container {
 			continue
 		}
 		var c container
-		// Where containerd takes systemd's notation for a path, colons separate, too.
+		// If containerd treats systemd's notation as a path, colons are separators, too.
 		elements := strings.FieldsFunc(string(path), func(r rune) bool { return r == '/' || r == ':' })
 		for i := len(elements) - 1; i >= 0; i-- {
 			if c.id == "" {
@@ -43,10 +43,10 @@ func parseCgroup(text []byte) container {
 			}
 			if uid := podUID(elements[i]); uid != "" {
 				c.podUID = uid
-				break // what is further out is around the pod, not in it
+				break // outer elements surround the pod
 			}
 		}
-		// Controllers may be mounted at different depths; what names the pod tells most.
+		// Controllers may be mounted at different depths; prefer a line that names the pod.
 		if best == (container{}) || best.podUID == "" && c.podUID != "" || best.id == "" && c.id != "" && c.podUID == best.podUID {
 			best = c
 		}
@@ -54,7 +54,8 @@ func parseCgroup(text []byte) container {
 	return best
 }
 
-// containerID returns the ID that an element of a cgroup's path names, or "".
+// containerID returns the container ID in an element of a cgroup's path; "" if there is
+// none.
 func containerID(element string) string {
 	s := strings.TrimSuffix(element, ".scope")
 	if i := strings.LastIndexByte(s, '-'); i >= 0 {
@@ -62,7 +63,7 @@ func containerID(element string) string {
 		case "cri-containerd", "crio", "docker", "containerd", "libpod":
 			s = s[i+1:]
 		default:
-			return "" // crio-conmon-<ID> is the container's monitor, not the container
+			return "" // such as crio-conmon-<ID>, the container's monitor
 		}
 	}
 	if len(s) != 64 || strings.Trim(s, "0123456789abcdef") != "" {
@@ -71,7 +72,7 @@ func containerID(element string) string {
 	return s
 }
 
-// podUID returns the pod's UID that an element of a cgroup's path names, or "".
+// podUID returns the pod's UID in an element of a cgroup's path; "" if there is none.
 func podUID(element string) string {
 	s, slice := strings.CutSuffix(element, ".slice")
 	i := strings.LastIndex(s, "pod")
@@ -82,7 +83,7 @@ func podUID(element string) string {
 	if slice {
 		uid = strings.ReplaceAll(uid, "_", "-") // a dash would nest slices
 	}
-	// Pods from a file on the node have a hash of 32 digits for a UID.
+	// The UID of a static pod is a hash of 32 digits.
 	if len(uid) != 36 && len(uid) != 32 || strings.Trim(uid, "0123456789abcdefABCDEF-") != "" {
 		return ""
 	}

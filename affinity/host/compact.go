@@ -10,10 +10,10 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// candidates returns the CIDRs whose addresses are to be looked up: the destinations
-// of routes that drop or refuse, unless they hold more than maxCIDR addresses or
-// lie within another. An IPv4 address written in IPv6 (::ffff:10.0.0.1), which is
-// no one's, cannot be asked about through the library.
+// candidates returns the CIDRs whose addresses to look up: the destinations of routes that
+// drop or refuse. CIDRs with more than maxCIDR addresses, and CIDRs within another, are
+// omitted. So are IPv4-mapped IPv6 addresses (::ffff:10.0.0.1): no one uses them, and the
+// library cannot look them up.
 func candidates(routes []blocks.HostRoute) []netip.Prefix {
 	var all []netip.Prefix
 	for _, r := range routes {
@@ -21,7 +21,7 @@ func candidates(routes []blocks.HostRoute) []netip.Prefix {
 			all = append(all, r.Dst)
 		}
 	}
-	slices.SortFunc(all, netip.Prefix.Compare) // what contains another comes before it
+	slices.SortFunc(all, netip.Prefix.Compare) // a CIDR sorts before those within it
 	var out []netip.Prefix
 	for _, p := range all {
 		if n := len(out); n == 0 || !out[n-1].Overlaps(p) {
@@ -31,13 +31,13 @@ func candidates(routes []blocks.HostRoute) []netip.Prefix {
 	return out
 }
 
-// size is the number of addresses of a CIDR that candidates returned.
+// size returns the number of addresses of a CIDR from candidates.
 func size(p netip.Prefix) int { return 1 << (p.Addr().BitLen() - p.Bits()) }
 
-// compact says the answers for the addresses of a CIDR, in their order, in few
-// lookups: one with the most common answer for all of it, and more specific ones
-// where the answer differs. An answer without a result is not known; the addresses
-// are then said in as many lookups as needed so that none covers them.
+// compact summarizes the answers for the addresses of a CIDR, in order, in few lookups: one
+// with the most common answer for the whole CIDR, and more specific ones for different
+// answers. An answer without a result is unknown. If there are any, the lookups leave these
+// addresses uncovered.
 func compact(cidr netip.Prefix, answers []blocks.HostLookup) []blocks.HostLookup {
 	var out []blocks.HostLookup
 	if slices.ContainsFunc(answers, unknown) {
@@ -50,8 +50,8 @@ func compact(cidr netip.Prefix, answers []blocks.HostLookup) []blocks.HostLookup
 	return out
 }
 
-// split adds lookups for those parts of a CIDR whose answer is not the one that is
-// already said of it.
+// split adds lookups for the parts of a CIDR whose answer differs from said, which already
+// covers the CIDR.
 func split(out []blocks.HostLookup, cidr netip.Prefix, answers []blocks.HostLookup, said blocks.HostLookup) []blocks.HostLookup {
 	if uniform(answers) {
 		if answers[0] != said && !unknown(answers[0]) {
@@ -76,8 +76,7 @@ func at(l blocks.HostLookup, cidr netip.Prefix) blocks.HostLookup {
 	return l
 }
 
-// mostCommon returns the answer that most addresses have; of several the one that
-// comes first.
+// mostCommon returns the most frequent answer; the first of several.
 func mostCommon(answers []blocks.HostLookup) blocks.HostLookup {
 	count := map[blocks.HostLookup]int{}
 	for _, a := range answers {

@@ -42,8 +42,8 @@ func TestCompact(t *testing.T) {
 	}
 }
 
-// TestCompactLosesNothing: the most specific lookup that contains an address is its
-// answer, whatever the answers are; and where the answer is not known there is none.
+// TestCompactLosesNothing: for any answers, the most specific lookup that contains an
+// address has its answer, and no lookup contains an address with an unknown answer.
 func TestCompactLosesNothing(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	results := []string{blocks.RouteBlackhole, blocks.RouteBlackhole, blocks.RouteBlackhole, blocks.RouteUnicast, blocks.RouteLocal, ""}

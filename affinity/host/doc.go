@@ -1,33 +1,30 @@
-// Package host reads what one node's kernel says: its routes, its own answers to
-// route lookups, and which addresses are in use in its network namespaces. [Scan]
-// returns it as a [blocks.HostView].
+// Package host reads the state of one node's kernel: its routes, its results of route
+// lookups, and the addresses in its network namespaces. [Scan] returns it as a
+// [blocks.HostView].
 //
-// Nothing is written, neither to the kernel nor to files, and no other program is
-// run. What is read:
+// The package does not write, neither to the kernel nor to files, and runs no programs. It
+// reads:
 //
-//   - Routing rules, routes, lookups, addresses and links, by netlink, of the network
-//     namespace of the calling thread. On a node that is the host's if the caller
-//     shares it ("hostNetwork").
-//   - The network namespaces that processes hold, from the links /proc/PID/ns/net,
-//     and their addresses from /proc/PID/net, without entering them. Reading the
-//     links of other users' processes takes CAP_SYS_PTRACE and the host's processes
-//     ("hostPID").
-//   - The namespaces that only a single thread, an open file or a mount holds, in
-//     whatever mount namespace, and those with a file under /run/netns. The addresses
-//     of one without a process cannot be had without entering it, which takes
-//     CAP_SYS_ADMIN.
+//   - Routing rules, routes, lookups, addresses and links of the calling thread's network
+//     namespace, by netlink. On a node this is the host's namespace if the caller shares it
+//     ("hostNetwork").
+//   - The network namespaces of processes, from the links /proc/PID/ns/net, and their addresses
+//     from /proc/PID/net, without entering them. The links of other users' processes require
+//     CAP_SYS_PTRACE and the host's processes ("hostPID").
+//   - Namespaces that only a thread, an open file or a mount (in any mount namespace) holds, and
+//     namespaces with a file under /run/netns. To read the addresses of a namespace without a
+//     process, the scan must enter it, which requires CAP_SYS_ADMIN.
 //
-// What may not be read is named in the view's Gaps. The view's namespaces are called
-// complete if none of the gaps means that a namespace, or an address in one, may be
-// missing: a process, namespace or list that could not be read as a whole, processes
-// or a network that are a container's and not the node's, a veth pair whose other end
-// was not found, a namespace that is joined to the node and shows no address.
+// Failed reads are in the view's Gaps. The view's namespaces are complete unless a gap
+// means that a namespace, or an address in one, may be missing: a process, namespace or
+// list that could not be read completely; processes or a network of a container instead of
+// the node's; a veth pair whose other end was not found; or a namespace that is joined to
+// the node but shows no address.
 //
-// What cannot be seen even so: a namespace that nothing but a socket holds and that no
-// veth pair joins to the node; IPv4 addresses of interfaces that are down, in
-// namespaces other than the node's own, which answer no one. Threads of the kernel are
-// left out.
+// Two things remain invisible. One is a namespace that only a socket holds and that no veth
+// pair joins to the node. The other are IPv4 addresses of interfaces that are down, in
+// namespaces other than the node's own; such addresses do not respond. Kernel threads are
+// omitted.
 //
-// It works on Linux alone, from kernel 4.13 on; elsewhere Scan returns
-// [ErrUnsupported].
+// The package requires Linux 4.13 or newer; on other systems Scan returns [ErrUnsupported].
 package host

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What holds a network namespace beside the process whose own it is: single threads
-// that have entered it, files that are open on it, and mounts of it, in whatever
-// mount namespace. What only a socket holds is not found like this.
+// This file finds network namespaces that are held by something other than a process's own
+// namespace: threads that have entered it, open files, and mounts in any mount namespace.
+// It does not find namespaces that only a socket holds.
 
-// addHolders adds the namespaces that processes hold beside their own. Mount
-// namespaces that were read are noted in mounts, and not read again.
+// addHolders adds the namespaces that processes hold besides their own. It records the
+// mount namespaces read in mounts, and skips those already there.
 func (s *scan) addHolders(processes []process, mounts map[uint64]bool) {
-	// The scan's own threads enter namespaces, and leave them.
+	// Skip this process: its threads enter namespaces and leave them.
 	self, _ := os.Readlink(s.ProcRoot + "/self")
 	var unread []int
 	for _, p := range processes {
@@ -41,7 +41,7 @@ func (s *scan) addHolders(processes []process, mounts map[uint64]bool) {
 	}
 }
 
-// eachName calls f for each name in a directory. What is gone by then is passed over.
+// eachName calls f for each name in a directory, and ignores entries that have vanished.
 func eachName(dir string, f func(path string) error) error {
 	names, err := readNames(dir)
 	for i := 0; err == nil && i < len(names); i++ {
@@ -79,8 +79,8 @@ func (s *scan) addOpened(p process) error {
 	})
 }
 
-// addMounted adds the namespaces that are mounted where a process sees it, with paths
-// that lead there from here.
+// addMounted adds the namespaces mounted in a process's mount namespace, with paths that
+// are reachable from here.
 func (s *scan) addMounted(p process, mounts map[uint64]bool) error {
 	seenFrom, err := linkedNamespace(p.dir+"/ns/mnt", "mnt:")
 	if err != nil || seenFrom == 0 || mounts[seenFrom] {
@@ -91,7 +91,7 @@ func (s *scan) addMounted(p process, mounts map[uint64]bool) error {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	s.mountinfo.Reset() // the buffer is kept, as there may be a large file for each pod
+	s.mountinfo.Reset() // reuses the buffer, because each pod may have a large file
 	if _, err := s.mountinfo.ReadFrom(f); err != nil {
 		return err
 	}
@@ -112,12 +112,12 @@ func (s *scan) addMounted(p process, mounts map[uint64]bool) error {
 	return nil
 }
 
-// openedNamespace returns the number of the network namespace that an open file is of;
-// 0 if it is of anything else.
+// openedNamespace returns the inode of the network namespace behind an open file; 0 for
+// other files.
 func openedNamespace(path string) (uint64, error) {
 	target, err := os.Readlink(path)
-	// One that was opened where the namespace was mounted has that place's name and,
-	// once it is unmounted, this one. While it is, the mounts tell of it.
+	// A file opened at a mount of the namespace has that path as its name, and "/" after it
+	// is unmounted. While it is mounted, addMounted finds it.
 	if err != nil || target != "/" {
 		return namespaceNumber(target, "net:"), err
 	}
@@ -142,7 +142,7 @@ func openedNamespace(path string) (uint64, error) {
 	return of.Ino, nil
 }
 
-// unescapeMount undoes what proc(5) does to spaces and the like in paths: \040.
+// unescapeMount decodes the octal escapes of proc(5) in paths, such as \040 for a space.
 func unescapeMount(path string) string {
 	var b strings.Builder
 	for i := 0; i < len(path); i++ {

@@ -13,9 +13,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// lookup asks the kernel where packets to an address go that the node itself sends,
-// without a mark and from no address in particular. An answer without a result means
-// nothing.
+// lookup asks the kernel where the node itself would send packets to an address, without a
+// mark and without a source address. An answer without a result is unknown.
 func (s *scan) lookup(a netip.Addr, table *covers, t *texts) (blocks.HostLookup, error) {
 	answers, err := s.kernel.RouteGetWithOptions(a.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	if err != nil {
@@ -25,7 +24,7 @@ func (s *scan) lookup(a netip.Addr, table *covers, t *texts) (blocks.HostLookup,
 	if len(answers) > 0 {
 		if r, ok := t.route(&answers[0]); ok {
 			l = blocks.HostLookup{Result: r.Type, Gateway: r.Gateway, Dev: r.Dev, Table: r.Table}
-			if answers[0].Flags&unix.RTM_F_CLONED == 0 { // else the kernel is too old to name the route that matched
+			if answers[0].Flags&unix.RTM_F_CLONED == 0 { // otherwise the kernel is too old to name the matching route
 				l.Match = r.Dst
 			}
 		}
@@ -33,12 +32,11 @@ func (s *scan) lookup(a netip.Addr, table *covers, t *texts) (blocks.HostLookup,
 	return l, nil
 }
 
-// refused says what a refusal of the kernel means. It refuses instead of answering
-// where a route drops or refuses: EINVAL for a blackhole, EHOSTUNREACH for
-// unreachable, EACCES for prohibit (fib_props in net/ipv4/fib_semantics.c,
-// ip6_rt_type_to_error in net/ipv6/route.c), ENETUNREACH where no route matches. It
-// refuses with EINVAL for other reasons, too, such as a source address that may not
-// be one; so that a blackhole is believed only where the listed routes have one.
+// refused interprets a kernel error. The kernel returns an error if a route drops or
+// refuses: EINVAL for blackhole, EHOSTUNREACH for unreachable, EACCES for prohibit
+// (fib_props in net/ipv4/fib_semantics.c, ip6_rt_type_to_error in net/ipv6/route.c), and
+// ENETUNREACH without a matching route. It also returns EINVAL for other reasons, such as
+// an invalid source address, so a blackhole needs a listed blackhole route.
 func (c *covers) refused(a netip.Addr, err error) (blocks.HostLookup, error) {
 	for refusal, result := range refusals {
 		if !errors.Is(err, refusal) {
@@ -61,8 +59,7 @@ var refusals = map[unix.Errno]string{
 	unix.EACCES: blocks.RouteProhibit, unix.ENETUNREACH: blocks.RouteNone,
 }
 
-// lookups are the kernel's answers for the addresses within the routes that drop or
-// refuse.
+// lookups looks up the addresses within routes that drop or refuse.
 func (s *scan) lookups(t *texts) error {
 	cidrs := candidates(s.view.Routes)
 	table := newCovers(s.view.Routes, cidrs, s.blackholeRule)
@@ -99,18 +96,18 @@ func (s *scan) lookups(t *texts) error {
 	return nil
 }
 
-// covers finds the listed routes for an address that is looked up.
+// covers finds listed routes for an address.
 type covers struct {
 	tables        map[string]map[netip.Prefix]blocks.HostRoute
 	blackholeRule bool
 }
 
-// newCovers takes the routes that may be for an address of the CIDRs, which are in
-// order and apart from each other.
+// newCovers indexes the routes that may match an address of the CIDRs, which must be sorted
+// and disjoint.
 func newCovers(routes []blocks.HostRoute, cidrs []netip.Prefix, blackholeRule bool) *covers {
 	c := &covers{tables: map[string]map[netip.Prefix]blocks.HostRoute{}, blackholeRule: blackholeRule}
 	for _, r := range routes {
-		// The first CIDR that does not end before the route's destination begins.
+		// The first CIDR that does not end before the start of the route's destination.
 		i, _ := slices.BinarySearchFunc(cidrs, r.Dst.Addr(), func(p netip.Prefix, a netip.Addr) int {
 			return netipx.PrefixLastIP(p).Compare(a)
 		})
@@ -129,9 +126,9 @@ func newCovers(routes []blocks.HostRoute, cidrs []netip.Prefix, blackholeRule bo
 	return c
 }
 
-// refusal returns the destination and table of the listed route that makes the
-// kernel refuse a lookup with a result. If routes of several tables may do so, or
-// a rule, it returns none of them, and still true.
+// refusal returns the destination and table of the listed route that explains a refused
+// lookup. If routes of several tables or a rule may explain it, it returns no route, but
+// listed is still true.
 func (c *covers) refusal(a netip.Addr, result string) (match netip.Prefix, table string, listed bool) {
 	var found []blocks.HostRoute
 	for _, t := range c.tables {

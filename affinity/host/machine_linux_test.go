@@ -24,10 +24,10 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
-// scanAsProgram makes the test binary print a host view, as a process of its own.
+// scanAsProgram makes the test binary print a host view, in a process of its own.
 const scanAsProgram = "CALICO_AUDIT_TEST_SCAN"
 
-// useAsProgram makes the test binary hold a network namespace: "HOW PATH".
+// useAsProgram makes the test binary hold a network namespace; its value is "HOW PATH".
 const useAsProgram = "CALICO_AUDIT_TEST_HOLD"
 
 func TestMain(m *testing.M) {
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	}
 	view, err := Scan(context.Background(), Options{})
 	if err == nil {
-		// The second view shows what the first scan left behind.
+		// The second view shows leftovers of the first scan.
 		view, err = Scan(context.Background(), Options{})
 	}
 	if err == nil {
@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// useNamespace holds a namespace by an open file, a thread or a socket, says so, and
+// useNamespace holds a namespace by an open file, a thread or a socket, reports it, and
 // never returns.
 func useNamespace(how, path string) {
 	fail := func(err error) {
@@ -72,7 +72,7 @@ func useNamespace(how, path string) {
 			}
 			fail(file.Close())
 			fmt.Println("held")
-			time.Sleep(time.Hour) // not select: without cgo the runtime takes that for a deadlock
+			time.Sleep(time.Hour) // without cgo, the runtime would report select {} as a deadlock
 		})
 		fail(file.Close())
 	}
@@ -80,8 +80,7 @@ func useNamespace(how, path string) {
 	time.Sleep(time.Hour)
 }
 
-// machine makes real network namespaces, and takes them down again however the
-// test ends.
+// machine creates real network namespaces, and removes them however the test ends.
 type machine struct {
 	testing.TB
 	prefix string
@@ -96,7 +95,7 @@ func newMachine(t testing.TB) *machine {
 	return &machine{t, fmt.Sprintf("ca%d-%d", os.Getpid(), machines.Add(1))}
 }
 
-// namespace makes a named network namespace and returns its name.
+// namespace creates a named network namespace and returns its name.
 func (m *machine) namespace(name string) string {
 	m.Helper()
 	name = m.prefix + name
@@ -110,7 +109,7 @@ func (m *machine) namespace(name string) string {
 	return name
 }
 
-// ip runs an ip command per line in a namespace.
+// ip runs one ip command per line in a namespace.
 func (m *machine) ip(namespace, commands string) {
 	m.Helper()
 	for line := range strings.Lines(commands) {
@@ -134,7 +133,7 @@ func (m *machine) start(name string, args ...string) *exec.Cmd {
 	m.Helper()
 	c := exec.Command(name, args...)
 	c.Stderr = os.Stderr
-	// All that it starts ends with it.
+	// All of its children end with it.
 	c.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	if err := c.Start(); err != nil {
 		m.Fatal(err)
@@ -146,7 +145,7 @@ func (m *machine) start(name string, args ...string) *exec.Cmd {
 	return c
 }
 
-// use starts a process that holds a namespace, until the test ends.
+// use starts a process that holds a namespace until the test ends.
 func (m *machine) use(path, how string) {
 	m.Helper()
 	exe, err := os.Executable()
@@ -201,7 +200,7 @@ func (m *machine) scan(namespace string, o Options) *blocks.HostView {
 	return view
 }
 
-// inode returns the number of a namespace.
+// inode returns the inode of a namespace.
 func (m *machine) inode(path string) string {
 	m.Helper()
 	var st unix.Stat_t
@@ -211,7 +210,7 @@ func (m *machine) inode(path string) string {
 	return strconv.FormatUint(st.Ino, 10)
 }
 
-// await waits for a condition that a process brings about.
+// await waits for a condition.
 func (m *machine) await(what string, ok func() bool) {
 	m.Helper()
 	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
@@ -221,7 +220,7 @@ func (m *machine) await(what string, ok func() bool) {
 	}
 }
 
-// find returns the namespace with a number.
+// find returns the namespace with an inode.
 func (m *machine) find(view *blocks.HostView, inode string) blocks.HostNamespace {
 	m.Helper()
 	i := slices.IndexFunc(view.Namespaces, func(n blocks.HostNamespace) bool { return n.ID == inode })

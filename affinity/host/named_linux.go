@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// addNamed adds the namespaces that have a file in a directory of named ones.
+// addNamed adds the namespaces with a file in one of the directories for named namespaces.
 func (s *scan) addNamed() {
 	for _, dir := range s.NetnsDirs {
 		entries, err := os.ReadDir(dir)
@@ -23,7 +23,7 @@ func (s *scan) addNamed() {
 			continue
 		}
 		var stale []string
-		for _, e := range entries { // in the order of their names
+		for _, e := range entries { // sorted by name
 			path := filepath.Join(dir, e.Name())
 			inode, err := mountedNamespace(path)
 			switch {
@@ -38,14 +38,14 @@ func (s *scan) addNamed() {
 				}
 			}
 		}
-		if len(stale) > 0 { // not of namespaces: what is mounted anywhere, the processes' mounts tell
+		if len(stale) > 0 { // not a spaceGap: mounts elsewhere are found through the processes' mounts
 			s.gap("%s: no network namespace is mounted there; what was may be gone, or not passed on to where this runs", few(stale))
 		}
 	}
 }
 
-// mountedNamespace returns the number of the namespace that is mounted on a file, 0 if
-// none is.
+// mountedNamespace returns the inode of the namespace mounted on a file; 0 if there is
+// none.
 func mountedNamespace(path string) (uint64, error) {
 	var fsStat unix.Statfs_t
 	if err := unix.Statfs(path, &fsStat); err != nil {
@@ -57,8 +57,8 @@ func mountedNamespace(path string) (uint64, error) {
 	return inodeOf(path)
 }
 
-// enterUnheld reads the namespaces that no process has for its own: how the node knows
-// them, and, by entering them, their addresses.
+// enterUnheld reads the namespaces without a process: the node's ID for each, and, by
+// entering them, their addresses.
 func (s *scan) enterUnheld() {
 	var denied []string
 	for _, inode := range s.sortedKeys() {
@@ -68,7 +68,7 @@ func (s *scan) enterUnheld() {
 		}
 		file, err := sp.open()
 		if errors.Is(err, fs.ErrNotExist) && sp.name != "" {
-			delete(s.spaces, inode) // it was taken down meanwhile
+			delete(s.spaces, inode) // it was removed meanwhile
 			continue
 		}
 		if err == nil {
@@ -89,8 +89,8 @@ func (s *scan) enterUnheld() {
 	}
 }
 
-// open opens a namespace's file. The error is [fs.ErrNotExist] if its path now leads
-// to another namespace, or none.
+// open opens a namespace's file. The error is [fs.ErrNotExist] if the path now leads to
+// another namespace or to none.
 func (sp *space) open() (*os.File, error) {
 	f, err := os.Open(sp.path)
 	if err != nil {
@@ -129,24 +129,24 @@ func (s *scan) addressesWithin(file *os.File) (addresses []netip.Prefix, err err
 	return addresses, err
 }
 
-// onThread runs f on a thread of its own that ends with it, so that nothing else
-// ever runs in a namespace that f enters.
+// onThread runs f on a separate thread, which ends afterwards, so that no other code runs
+// in a namespace that f enters.
 //
-// That must not be the process's first thread. It cannot end before the process
-// does, and its namespace is the one that /proc/PID shows of the process: the
-// program would hold a pod's namespace for ever, and be seen in it.
+// It never uses the process's first thread. That thread cannot end before the process, and
+// /proc/PID shows its namespace as the process's: the program would hold a pod's namespace
+// forever and appear in it.
 func onThread(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
-			onThread(f) // while this one is taken, it gets another
+			onThread(f) // this thread is locked, so the next call gets another
 			runtime.UnlockOSThread()
 			return
 		}
 		f()
-		// Never unlocked: the thread ends with the goroutine.
+		// Not unlocked, so the thread ends with the goroutine.
 	}()
 	<-done
 }

@@ -6,9 +6,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// The names that the ip command gives to numbers of the kernel (rtnetlink.h, and
-// the files rt_protos and rt_tables that come with iproute2). Numbers without a
-// name are written as such.
+// The ip command's names for kernel numbers (rtnetlink.h, and iproute2's files rt_protos
+// and rt_tables). Numbers without a name are written in decimal.
 
 var typeNames = map[uint8]string{
 	1: blocks.RouteUnicast, 2: blocks.RouteLocal, 3: "broadcast", 4: "anycast", 5: "multicast",

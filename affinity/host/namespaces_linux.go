@@ -15,17 +15,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// space is one network namespace and what is known of it.
+// space holds the facts about one network namespace.
 type space struct {
 	inode     uint64
-	name      string // its file in a directory of named namespaces, without the directory
-	path      string // a file that leads to it, empty if none is known
+	name      string // its file name in a directory of named namespaces
+	path      string // a file that leads to it; may be empty
 	processes []process
 	addresses []netip.Prefix
-	// peerID is the number under which the node's own namespace knows it, noPeer if
-	// it does not, so that no veth pair leads there, peerUnknown if it was not told.
+	// peerID is the ID of the namespace in the node's own namespace. noPeer means that it
+	// has none, so no veth pair leads there; peerUnknown means that it could not be
+	// determined.
 	peerID int
-	// read is true once it was read through a process, or could not be.
+	// read is true if it was read, or could not be read, through a process.
 	read bool
 	container
 }
@@ -35,7 +36,7 @@ const (
 	peerUnknown = -2
 )
 
-// space returns the namespace with a number, a new one if it is not known yet.
+// space returns the namespace with an inode, and creates it if necessary.
 func (s *scan) space(inode uint64) *space {
 	if s.spaces[inode] == nil {
 		s.spaces[inode] = &space{inode: inode, peerID: peerUnknown}
@@ -43,7 +44,7 @@ func (s *scan) space(inode uint64) *space {
 	return s.spaces[inode]
 }
 
-// label is the namespace's name or, where it has none, its number.
+// label returns the namespace's name, or its inode if it has none.
 func (sp *space) label() string { return cmp.Or(sp.name, strconv.FormatUint(sp.inode, 10)) }
 
 func inodeOf(path string) (uint64, error) {
@@ -54,8 +55,8 @@ func inodeOf(path string) (uint64, error) {
 	return st.Ino, nil
 }
 
-// rounds is how often processes are listed because some ended before they were read:
-// they may have left what they held to others, which were not there before.
+// rounds limits the listings of processes. If a process ends before it is read, it may have
+// left its namespaces to new processes, which another listing finds.
 const rounds = 5
 
 func (s *scan) findSpaces() error {
@@ -92,7 +93,7 @@ func (s *scan) findSpaces() error {
 	s.addNamed()
 	for inode, sp := range s.spaces {
 		if sp != own && len(sp.processes) == 0 && sp.path == "" {
-			delete(s.spaces, inode) // all its processes have ended
+			delete(s.spaces, inode) // all of its processes have ended
 		}
 	}
 	addresses, kept, err := steady(s.ctx, func() ([]netip.Prefix, error) { return listAddresses(s.kernel) })
@@ -106,8 +107,8 @@ func (s *scan) findSpaces() error {
 	return nil
 }
 
-// readThroughProcesses reads the namespaces that have processes and were not read yet,
-// and returns true if all processes of one have ended meanwhile.
+// readThroughProcesses reads the unread namespaces that have processes. It returns true if
+// all processes of one have ended meanwhile.
 func (s *scan) readThroughProcesses() (ended bool, err error) {
 	for _, inode := range s.sortedKeys() {
 		if err := s.ctx.Err(); err != nil {
@@ -118,7 +119,7 @@ func (s *scan) readThroughProcesses() (ended bool, err error) {
 			continue
 		}
 		if sp.read = s.readSpace(sp); !sp.read {
-			ended, sp.processes = true, nil // a name or another process may hold it still
+			ended, sp.processes = true, nil // a name or another process may still hold it
 		}
 	}
 	return ended, nil
@@ -142,8 +143,8 @@ func listAddresses(k *netlink.Handle) ([]netip.Prefix, error) {
 	return tidyAddresses(out), nil
 }
 
-// readSpace reads through one of its processes what a namespace has, and returns
-// false if all of them have ended.
+// readSpace reads a namespace through one of its processes. It returns false if all of them
+// have ended.
 func (s *scan) readSpace(sp *space) bool {
 	var unreadable error
 	for _, p := range sp.processes {
@@ -162,9 +163,8 @@ func (s *scan) readSpace(sp *space) bool {
 	return unreadable != nil
 }
 
-// through calls f with a path to the directory of a process of the namespace. The
-// directory is kept open meanwhile, so that another process that gets its number is
-// not mistaken for it.
+// through calls f with a path to a process's directory. The directory stays open during the
+// call, so that another process with the same PID cannot take its place.
 func (sp *space) through(p process, f func(dir string) error) error {
 	open, err := os.Open(p.dir)
 	if err != nil {
@@ -193,7 +193,7 @@ func (s *scan) readThrough(sp *space, dir string) error {
 	inet6, err := os.ReadFile(dir + "/net/if_inet6")
 	if errors.Is(err, unix.ENOENT) {
 		if _, missing := os.Stat("/proc/thread-self/net/if_inet6"); missing != nil {
-			err = nil // a kernel without IPv6
+			err = nil // the kernel has no IPv6
 		}
 	}
 	if err != nil {
@@ -209,8 +209,8 @@ func (s *scan) readThrough(sp *space, dir string) error {
 	return nil
 }
 
-// peerID returns the number under which the node's own namespace knows another.
-// Numbers are never given here: that would be a write.
+// peerID returns the ID of a namespace in the node's own namespace. It never assigns an ID,
+// because that would be a write.
 func (s *scan) peerID(ns *os.File) int {
 	id, err := s.kernel.GetNetNsIdByFd(int(ns.Fd()))
 	switch {
@@ -222,9 +222,9 @@ func (s *scan) peerID(ns *os.File) int {
 	return id
 }
 
-// identify finds the container of the namespace's oldest process. In a pod that is
-// the sandbox's, which starts before the others; it is an inference, and wrong
-// where the sandbox's process has died before the others.
+// identify determines the container of the namespace's oldest process. In a pod that is
+// usually the sandbox, which starts first. The result is wrong if the sandbox's process has
+// died before the others.
 func (sp *space) identify() {
 	byAge := slices.SortedFunc(slices.Values(sp.processes), func(a, b process) int {
 		return cmp.Or(cmp.Compare(a.started, b.started), cmp.Compare(a.pid, b.pid))

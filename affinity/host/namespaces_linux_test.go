@@ -22,8 +22,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
-// pod makes a namespace as Calico's CNI plugin does: a veth pair whose end in the
-// node is called caliNAME, an address of its own, and a route to it.
+// pod creates a namespace like Calico's CNI plugin: a veth pair, with the node's end named
+// caliNAME, an address of its own, and a route to it.
 func (m *machine) pod(node, name, address4, address6 string) string {
 	m.Helper()
 	n := m.namespace(name)
@@ -50,7 +50,7 @@ func (m *machine) sleepIn(namespace string) *exec.Cmd {
 	return c
 }
 
-// awaitSleep waits until what was started has become the sleep that it ends in.
+// awaitSleep waits until the started program has executed its final sleep.
 func (m *machine) awaitSleep(c *exec.Cmd) {
 	m.Helper()
 	m.await("sleep", func() bool {
@@ -59,8 +59,8 @@ func (m *machine) awaitSleep(c *exec.Cmd) {
 	})
 }
 
-// TestNamespaces: pods with processes, a namespace that only a name holds, one that
-// only a process holds, one that no one cares for but that has an address.
+// TestNamespaces: pods with processes, a namespace held only by a name, one held only by a
+// process, and one that is unrelated to Calico but has an address.
 func TestNamespaces(t *testing.T) {
 	m := newMachine(t)
 	n := m.node()
@@ -69,7 +69,7 @@ func TestNamespaces(t *testing.T) {
 	sleep := m.sleepIn(held)
 	second := m.sleepIn(held)
 
-	// Without any link to the node: a bridge's network, made by no one's plugin.
+	// Without a link to the node: a bridge's network, not made by a CNI plugin.
 	apart := m.namespace("apart")
 	m.ip(apart, `
 		link add eth0 type veth peer name eth1
@@ -132,7 +132,7 @@ func TestNamespaces(t *testing.T) {
 	again := m.scan(n, Options{})
 	again.TakenAt = view.TakenAt
 	ours := func(v *blocks.HostView) string {
-		// Of the machine's own processes any may come and go.
+		// Other processes of the machine may come and go.
 		c := *v
 		c.Gaps = nil
 		c.Namespaces = slices.DeleteFunc(slices.Clone(c.Namespaces), func(h blocks.HostNamespace) bool {
@@ -149,10 +149,10 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// TestThreads: the process's first thread never enters a namespace, because it
-// could not be given up.
+// TestThreads: the process's first thread never enters a namespace, because it could not
+// end.
 func TestThreads(t *testing.T) {
-	const many = 64 // more than there are idle threads, so that the first one's turn comes
+	const many = 64 // more than the idle threads, so that the first thread has its turn
 	var inside, all sync.WaitGroup
 	inside.Add(many)
 	var onFirst atomic.Int32
@@ -172,7 +172,7 @@ func TestThreads(t *testing.T) {
 	}
 }
 
-// TestLeavesNothingBehind: a program that has entered a namespace is not left in it.
+// TestLeavesNothingBehind: after a scan, the program is not left in a namespace.
 func TestLeavesNothingBehind(t *testing.T) {
 	m := newMachine(t)
 	n := m.node()
@@ -189,8 +189,8 @@ func TestLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// TestHolders: a pod's namespace is found whatever holds it, and what only a socket
-// holds is betrayed by its veth pair. (The name is gone each time.)
+// TestHolders: a pod's namespace is found with any kind of holder except a socket; its veth
+// pair then reveals it. The name is removed each time.
 func TestHolders(t *testing.T) {
 	m := newMachine(t)
 	testenv.Program(t, "unshare", "util-linux")
@@ -215,7 +215,7 @@ func TestHolders(t *testing.T) {
 				m.use(path, how)
 			}
 			if how == "another mount namespace" {
-				m.run("umount", path) // to delete its file would unmount it there, too
+				m.run("umount", path) // deleting its file would unmount it there, too
 			} else {
 				m.run("ip", "netns", "del", name)
 			}
@@ -238,8 +238,8 @@ func TestHolders(t *testing.T) {
 	}
 }
 
-// TestComplete: a machine of which all is seen says so, with its boot; a pod's
-// namespace without an address may be one that hides it.
+// TestComplete: a fully visible machine reports completeness and its boot. A pod's
+// namespace without an address may hide one.
 func TestComplete(t *testing.T) {
 	newMachine(t)
 	testenv.Program(t, "unshare", "util-linux")
@@ -247,8 +247,8 @@ func TestComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A machine of its own: processes, mounts and network. What it is given by way of
-	// mounts is unmounted there, so that nothing of the test's machine is left in it.
+	// A separate machine: its own processes, mounts and network. Inherited namespace mounts
+	// are unmounted, so that nothing of the test's machine remains.
 	machine := func(script string) *blocks.HostView {
 		t.Helper()
 		c := exec.Command("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "--net", "--mount", "--propagation", "private", "sh", "-ec", `
@@ -279,8 +279,8 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// TestUninterruptible: processes in state D, which hold a pod's address though
-// nothing can end them, come first; so do those of which a thread is left.
+// TestUninterruptible: processes in state D, which hold a pod's address although nothing
+// can end them, come first. So do processes with only a thread left.
 func TestUninterruptible(t *testing.T) {
 	m := newMachine(t)
 	cc := testenv.Program(t, "gcc", "gcc libc6-dev")
@@ -316,7 +316,7 @@ func TestUninterruptible(t *testing.T) {
 	}
 }
 
-// TestSandbox: the container of a namespace's oldest process, told by its cgroup.
+// TestSandbox: the container of a namespace's oldest process is found by its cgroup.
 func TestSandbox(t *testing.T) {
 	m := newMachine(t)
 	n := m.node()
@@ -331,7 +331,7 @@ func TestSandbox(t *testing.T) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { // runs after the process was ended
+		t.Cleanup(func() { // runs after the process has ended
 			m.await("the end of "+dir, func() bool { return os.Remove(dir) == nil })
 		})
 		c := m.sleepIn(p)
@@ -350,7 +350,7 @@ func TestSandbox(t *testing.T) {
 	}
 	check("from the node", m.scan(n, Options{}))
 
-	// As an agent in a pod sees it: relative to a cgroup of its own.
+	// As an agent in a pod sees it: relative to its own cgroup.
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -360,7 +360,7 @@ func TestSandbox(t *testing.T) {
 	check("from another cgroup namespace", decodeView(t, c))
 }
 
-// ticks starts a process, or looks at one, and returns when it started.
+// ticks returns the start time of a process; "self" starts a new one.
 func ticks(t *testing.T, pid string) uint64 {
 	t.Helper()
 	var text []byte
@@ -380,8 +380,8 @@ func ticks(t *testing.T, pid string) uint64 {
 	return s.started
 }
 
-// cgroupRoot returns where cgroups can be made without a controller: version 2, or
-// the named hierarchy of version 1.
+// cgroupRoot returns a place for cgroups without controllers: version 2, or the named
+// hierarchy of version 1.
 func cgroupRoot(t *testing.T) string {
 	t.Helper()
 	for _, dir := range []string{"/sys/fs/cgroup/unified", "/sys/fs/cgroup", "/sys/fs/cgroup/systemd"} {
@@ -397,7 +397,7 @@ func cgroupRoot(t *testing.T) string {
 	return dir
 }
 
-// TestWithoutRights: what may not be read is named; the rest is read all the same.
+// TestWithoutRights: forbidden reads are gaps; all else is read.
 func TestWithoutRights(t *testing.T) {
 	m := newMachine(t)
 	testenv.Program(t, "setpriv", "util-linux")
@@ -451,7 +451,7 @@ func TestWithoutRights(t *testing.T) {
 	}
 }
 
-// TestStaleName: a file among the named namespaces on which none is mounted.
+// TestStaleName: a file in a directory of named namespaces without a mounted namespace.
 func TestStaleName(t *testing.T) {
 	m := newMachine(t)
 	n := m.node()
@@ -466,8 +466,7 @@ func TestStaleName(t *testing.T) {
 	}
 }
 
-// TestPlace: a container that does not share the node's processes, or its network,
-// says so.
+// TestPlace: a container that does not share the node's processes or network reports that.
 func TestPlace(t *testing.T) {
 	m := newMachine(t)
 	testenv.Program(t, "unshare", "util-linux")
@@ -503,7 +502,7 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// TestProcRoot: a wrong directory is an error, and not a machine without processes.
+// TestProcRoot: a wrong directory is an error, not a machine without processes.
 func TestProcRoot(t *testing.T) {
 	m := newMachine(t)
 	n := m.namespace("node")

@@ -10,28 +10,27 @@ import (
 // ErrUnsupported is returned by [Scan] on systems other than Linux.
 var ErrUnsupported = errors.New("a node's kernel can be read on Linux only")
 
-// Options say what to read, and how much of it. The zero value is that of a node.
+// Options control the scope of a scan. The zero value is right for a node.
 type Options struct {
 	// Node is the name of the Kubernetes node, for the view.
 	Node string
-	// ProcRoot is where the proc file system of the host's processes is mounted;
-	// by default /proc.
+	// ProcRoot is the mount point of the host's proc file system; /proc by default.
 	ProcRoot string
-	// NetnsDirs are directories of named network namespaces; by default those that
-	// the ip command, containerd, CRI-O and Docker use.
+	// NetnsDirs are directories of named network namespaces. By default these are the
+	// directories of the ip command, containerd, CRI-O and Docker.
 	NetnsDirs []string
 
-	// MaxRoutes is how many ordinary routes a view may hold, by default 100,000.
-	// Routes that drop or refuse traffic are held however many there are.
+	// MaxRoutes limits the ordinary routes of a view, by default to 100,000. Routes that
+	// drop or refuse traffic are always kept.
 	MaxRoutes int
-	// MaxLookups is how many addresses are looked up in one scan, by default 16,384.
+	// MaxLookups limits the addresses looked up per scan, by default to 16,384.
 	MaxLookups int
-	// MaxListed is how many processes of a namespace are listed, by default 16.
+	// MaxListed limits the processes listed per namespace, by default to 16.
 	MaxListed int
 }
 
-// The largest blackhole route whose addresses are looked up has maxCIDR addresses.
-// No block of Calico is larger: sizes end at /20 and /116.
+// maxCIDR is the number of addresses in the largest blackhole route that is looked up.
+// Calico's blocks are not larger: sizes end at /20 and /116.
 const (
 	maxHostBits = 12
 	maxCIDR     = 1 << maxHostBits
@@ -48,7 +47,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// drops reports whether routes of a type drop or refuse what they match.
+// drops reports whether routes of a type drop or refuse packets.
 func drops(routeType string) bool {
 	return routeType == blocks.RouteBlackhole || routeType == blocks.RouteUnreachable || routeType == blocks.RouteProhibit
 }

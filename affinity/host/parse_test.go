@@ -16,7 +16,7 @@ func joined(prefixes []netip.Prefix) string {
 	return strings.Join(out, " ")
 }
 
-// A pod of Calico: one address of its own, and the gateway's link-local one.
+// A Calico pod: its own address and the link-local gateway.
 const triePod = `Main:
   +-- 0.0.0.0/0 3 0 5
      |-- 0.0.0.0
@@ -41,8 +41,8 @@ Local:
         /32 host LOCAL
 `
 
-// A namespace behind a bridge, whose address shares its leaf with a route, with
-// tables told apart by rules and an address that only a table of its own calls local.
+// A namespace behind a bridge. Its address shares a leaf with a route, rules separate the
+// tables, and another address is local only in a custom table.
 const trieBridge = `Main:
   +-- 0.0.0.0/0 2 0 2
      +-- 172.17.0.0/16 2 0 2

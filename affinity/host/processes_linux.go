@@ -12,28 +12,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is a process that holds a network namespace.
+// process is a process with a network namespace.
 type process struct {
 	pid int
-	// dir is its directory in the proc file system; that of a thread where only a
-	// thread of the process is left, or holds the namespace.
+	// dir is its directory in the proc file system, or that of a thread if only a thread is
+	// left or holds the namespace.
 	dir string
-	// namespace is the number of the network namespace.
+	// namespace is the inode of the network namespace.
 	namespace uint64
 	processStat
 }
 
-// listing is what one listing of the processes gave that were not known before.
+// listing is the result of listing the processes that were unknown before.
 type listing struct {
 	all    []process
 	denied []int
-	// ended is true if one ended before it was read.
+	// ended is true if a process ended before it was read.
 	ended bool
 }
 
-// processes lists the processes with the network namespaces that they hold, less those
-// that are known already, and those that may not be looked into. All of them are
-// known afterwards.
+// processes lists the processes with their network namespaces. It skips known processes,
+// and adds all others to known.
 func (s *scan) processes(known map[int]bool) (out listing, err error) {
 	names, err := readNames(s.ProcRoot)
 	if err != nil {
@@ -50,7 +49,7 @@ func (s *scan) processes(known map[int]bool) (out listing, err error) {
 		known[pid] = true
 		found, err := readProcess(pid, s.ProcRoot+"/"+name)
 		switch {
-		case err == nil && found.kernel: // they are all in the machine's first namespace, and tell nothing
+		case err == nil && found.kernel: // in the initial namespace, and irrelevant
 		case err == nil:
 			out.all = append(out.all, found)
 		case errors.Is(err, errZombie):
@@ -70,10 +69,10 @@ func (s *scan) processes(known map[int]bool) (out listing, err error) {
 	return out, nil
 }
 
-// errZombie means that a process has ended and holds nothing any more.
+// errZombie means that a process has ended and holds nothing anymore.
 var errZombie = errors.New("it has ended, and its parent has not waited for it")
 
-// ended reports whether an error means that a process ended.
+// ended reports whether an error means that a process has ended.
 func ended(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) || errors.Is(err, errStat)
 }
@@ -88,9 +87,8 @@ func readProcess(pid int, dir string) (process, error) {
 	if !errors.Is(err, unix.ENOENT) {
 		return out, err
 	}
-	// A process whose first thread has ended is shown as a zombie without
-	// namespaces while other threads live on. So does a process look that was killed
-	// and one of whose threads sleeps where no signal reaches it.
+	// If a process's first thread has ended while others live, it appears as a zombie
+	// without namespaces. So does a killed process with a thread in uninterruptible sleep.
 	stat, statErr := readStat(dir)
 	switch {
 	case statErr != nil:
@@ -101,8 +99,8 @@ func readProcess(pid int, dir string) (process, error) {
 	return readThread(pid, dir)
 }
 
-// readThread reads what is left of a process: a thread of it that holds a namespace,
-// one that sleeps uninterruptibly if there is any.
+// readThread reads a thread of a process whose first thread has ended, preferably one in
+// uninterruptible sleep.
 func readThread(pid int, dir string) (process, error) {
 	names, err := readNames(dir + "/task")
 	if err != nil {
@@ -131,7 +129,7 @@ func readThread(pid int, dir string) (process, error) {
 	return found, nil
 }
 
-// readNames returns the names in a directory, in no order.
+// readNames returns the names in a directory, unsorted.
 func readNames(dir string) ([]string, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -149,16 +147,15 @@ func netNamespace(dir string) (uint64, error) {
 	return inode, err
 }
 
-// linkedNamespace returns the number in a link such as "net:[4026531840]"; 0 if it
-// leads to something of another kind. The target is not followed: it may be a file on
-// a server that does not answer.
+// linkedNamespace returns the inode in a link such as "net:[4026531840]"; 0 if the link is
+// of another kind. It does not follow the link: the target may be a file on an unresponsive
+// server.
 func linkedNamespace(path, kind string) (uint64, error) {
 	target, err := os.Readlink(path)
 	return namespaceNumber(target, kind), err
 }
 
-// namespaceNumber returns the number in "net:[4026531840]"; 0 if it is not of the
-// kind.
+// namespaceNumber returns the inode in "net:[4026531840]"; 0 if text is not of the kind.
 func namespaceNumber(text, kind string) uint64 {
 	inner, ok := strings.CutPrefix(text, kind+"[")
 	inner, closed := strings.CutSuffix(inner, "]")

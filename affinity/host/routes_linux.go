@@ -17,14 +17,14 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// routes reads the routes of the tables that rules reach, of both families.
+// routes reads the routes of both families in the tables that rules refer to.
 func (s *scan) routes(t *texts, links []netlink.Link) error {
 	var all chunks
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		listed, err := s.familyRoutes(t, links, family)
 		all = append(all, listed...)
 		if family == unix.AF_INET6 && (errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP)) {
-			continue // a kernel without IPv6
+			continue // the kernel has no IPv6
 		}
 		if err != nil {
 			return err
@@ -32,7 +32,7 @@ func (s *scan) routes(t *texts, links []netlink.Link) error {
 	}
 	s.view.Routes = slices.Concat(all...)
 	slices.SortFunc(s.view.Routes, compareRoutes)
-	// Routes that differ only in what a view does not tell, such as their TOS.
+	// Drop routes that differ only in fields that a view omits, such as their TOS.
 	s.view.Routes = slices.Compact(s.view.Routes)
 	if s.view.Routes == nil {
 		s.view.Routes = []blocks.HostRoute{}
@@ -40,8 +40,8 @@ func (s *scan) routes(t *texts, links []netlink.Link) error {
 	return nil
 }
 
-// familyRoutes reads the routes of a family. Of ordinary ones only so many
-// are kept; those that drop are what counts.
+// familyRoutes reads the routes of a family. It limits ordinary routes, but keeps all that
+// drop.
 func (s *scan) familyRoutes(t *texts, links []netlink.Link, family int) (chunks, error) {
 	name := blocks.IPv4.String()
 	if family == unix.AF_INET6 {
@@ -63,7 +63,7 @@ func (s *scan) familyRoutes(t *texts, links []netlink.Link, family int) (chunks,
 	var ordinary, cut int
 	listed, kept, err := steady(s.ctx, func() (out chunks, err error) {
 		ordinary, cut = 0, 0
-		// Without this filter the library lists the main table alone.
+		// Without this filter, the library lists only the main table.
 		all := &netlink.Route{Table: unix.RT_TABLE_UNSPEC}
 		err = s.kernel.RouteListFilteredIter(family, all, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
 			if !slices.Contains(set.tables, uint32(r.Table)) {
@@ -95,8 +95,8 @@ func (s *scan) familyRoutes(t *texts, links []netlink.Link, family int) (chunks,
 	return listed, nil
 }
 
-// chunks are routes in portions: a slice that grows and grows would leave several
-// times its size behind.
+// chunks holds routes in portions, because a growing slice would leave several times its
+// size as garbage.
 type chunks [][]blocks.HostRoute
 
 func (c *chunks) add(r blocks.HostRoute) {
@@ -107,20 +107,19 @@ func (c *chunks) add(r blocks.HostRoute) {
 	*last = append(*last, r)
 }
 
-// ruleSet is what the routing rules of one address family say.
+// ruleSet summarizes the routing rules of one address family.
 type ruleSet struct {
-	// tables are those that a rule may send packets to, other than local, in the
-	// order of the rules.
+	// tables are the tables that rules refer to, without local, in the order of the rules.
 	tables []uint32
-	// l3mdev is true if a rule sends packets of VRF devices to the tables of those.
+	// l3mdev is true if a rule sends packets of VRF devices to their tables.
 	l3mdev bool
 	// blackhole is true if a rule itself drops packets.
 	blackhole bool
 }
 
-// readRules lists the routing rules. Which packets a rule concerns (their mark, their
-// source) is not looked at: a table counts if any packet may get there. The library's
-// list of rules says neither their actions nor whether they are for VRF devices.
+// readRules lists the routing rules. It ignores the conditions of rules (mark, source): a
+// table counts if any packet may reach it. The library's own list omits the actions of
+// rules, and whether they are for VRF devices.
 func readRules(family int) (ruleSet, error) {
 	var set ruleSet
 	var bad error
@@ -133,8 +132,8 @@ func readRules(family int) (ruleSet, error) {
 	return set, cmp.Or(bad, err)
 }
 
-// add adds a rule as the kernel sent it: a fib_rule_hdr, which is laid out as an
-// rtmsg with the action where that has the type, then attributes.
+// add adds a rule from a kernel message: a fib_rule_hdr, which is laid out like an rtmsg
+// with the action in place of the type, followed by attributes.
 func (s *ruleSet) add(m []byte) error {
 	if len(m) < unix.SizeofRtMsg {
 		return unix.EBADMSG
@@ -164,22 +163,22 @@ func (s *ruleSet) add(m []byte) error {
 	return nil
 }
 
-// texts turns the kernel's numbers into text. Equal texts share memory: a node may
+// texts converts kernel numbers to strings. Equal strings share memory, because a node may
 // have very many routes through few gateways.
 type texts struct {
 	links    map[int]string
 	gateways map[netip.Addr]string
 }
 
-// route returns a route as a view tells it; of several next hops the first. It
-// returns false for what is no route to an IP network.
+// route converts a route for a view; of several next hops it keeps the first. It returns
+// false if the route is not to an IP network.
 func (t *texts) route(r *netlink.Route) (blocks.HostRoute, bool) {
 	if r.Dst == nil {
 		return blocks.HostRoute{}, false
 	}
 	dst, ok := netip.AddrFromSlice(r.Dst.IP)
 	if r.Family == unix.AF_INET {
-		dst = dst.Unmap() // the library makes 16 bytes of 0.0.0.0
+		dst = dst.Unmap() // the library returns 0.0.0.0 with 16 bytes
 	}
 	bits, _ := r.Dst.Mask.Size()
 	gateway, link, via := r.Gw, r.LinkIndex, r.Via
@@ -203,7 +202,7 @@ func (t *texts) link(index int) string {
 	if name, ok := t.links[index]; ok {
 		return name
 	}
-	return "if" + strconv.Itoa(index) // it came after the links were listed
+	return "if" + strconv.Itoa(index) // created after the links were listed
 }
 
 func (t *texts) gateway(ip net.IP) string {
@@ -219,7 +218,7 @@ func (t *texts) gateway(ip net.IP) string {
 	return text
 }
 
-// compareRoutes orders routes: those of the main table first, then by destination.
+// compareRoutes orders routes: the main table first, then by table and destination.
 func compareRoutes(a, b blocks.HostRoute) int {
 	return cmp.Or(before(a.Table == "main", b.Table == "main"), cmp.Compare(a.Table, b.Table), a.Dst.Compare(b.Dst), cmp.Compare(a.Metric, b.Metric),
 		cmp.Compare(a.Type, b.Type), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Gateway, b.Gateway), cmp.Compare(a.Dev, b.Dev))

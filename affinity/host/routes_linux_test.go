@@ -17,7 +17,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// node makes a namespace with routes as a node of a cluster has them, and then some.
+// node creates a namespace with the routes of a cluster's node, and more.
 func (m *machine) node() string {
 	n := m.namespace("node")
 	m.ip(n, `
@@ -55,7 +55,7 @@ func (m *machine) node() string {
 		-6 route add blackhole 2001:db8:0:4::/124 proto 80 table 150
 		-6 rule add from 2001:db8:0:9::/64 lookup 150
 	`)
-	// The kernel makes the local route of an IPv6 address a little later than the address.
+	// The kernel makes the local route of an IPv6 address a little after the address.
 	own := netip.MustParseAddr("2001:db8:0:1::5")
 	for until := time.Now().Add(10 * time.Second); m.routeGet(n, own).Table != "local"; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(until) {
@@ -65,7 +65,7 @@ func (m *machine) node() string {
 	return n
 }
 
-// TestRoutes: the same routes as ip lists, in the tables that rules reach.
+// TestRoutes: a scan lists the same routes as ip, in the tables that rules refer to.
 func TestRoutes(t *testing.T) {
 	m := newMachine(t)
 	n := m.node()
@@ -78,7 +78,7 @@ func TestRoutes(t *testing.T) {
 	if diff := gocmp.Diff(want, got, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
 		t.Errorf("routes (-ip +scan):\n%s", diff)
 	}
-	// The comparison is worth nothing if what matters is in neither.
+	// The comparison is worthless if neither has the routes that matter.
 	for _, r := range []blocks.HostRoute{
 		{Dst: netip.MustParsePrefix("0.0.0.0/0"), Type: "unicast", Protocol: "dhcp", Table: "main", Metric: 100, Gateway: "192.168.7.1", Dev: "uplink"},
 		{Dst: netip.MustParsePrefix("10.64.75.128/28"), Type: "blackhole", Protocol: "bird", Table: "main"},
@@ -97,7 +97,7 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// ipRoutes reads what "ip -j -d route" printed.
+// ipRoutes parses the output of "ip -j -d route".
 func ipRoutes(t *testing.T, out []byte) []blocks.HostRoute {
 	t.Helper()
 	type hop struct {
@@ -140,8 +140,8 @@ func ipRoutes(t *testing.T, out []byte) []blocks.HostRoute {
 	return routes
 }
 
-// TestLookups: for every address within the routes that drop or refuse, the answer
-// is the one that "ip route get" gives.
+// TestLookups: for every address within routes that drop or refuse, the answer equals that
+// of "ip route get".
 func TestLookups(t *testing.T) {
 	m := newMachine(t)
 	n := m.node()
@@ -209,7 +209,7 @@ func answer(v *blocks.HostView, a netip.Addr) (blocks.HostLookup, bool) {
 	return best, best.Result != ""
 }
 
-// routeGet asks ip.
+// routeGet returns the answer of "ip route get".
 func (m *machine) routeGet(namespace string, a netip.Addr) blocks.HostRoute {
 	m.Helper()
 	out, err := exec.Command("ip", "-n", namespace, "-j", "-d", "route", "get", "fibmatch", a.String()).CombinedOutput()
@@ -235,12 +235,12 @@ func (m *machine) routeGet(namespace string, a netip.Addr) blocks.HostRoute {
 	return blocks.HostRoute{}
 }
 
-// TestInvalidArgument: the kernel refuses with "invalid argument" for other reasons
-// than a blackhole. Then the answer is not known, and no other covers the address.
+// TestInvalidArgument: the kernel returns "invalid argument" for reasons other than a
+// blackhole, too. The answer is then unknown, and no other lookup covers the address.
 func TestInvalidArgument(t *testing.T) {
 	m := newMachine(t)
 	n := m.namespace("odd")
-	// A packet would leave with a loopback address, which the kernel does not allow.
+	// A packet would have a loopback source address, which the kernel does not allow.
 	m.ip(n, `
 		link add uplink type veth peer name far
 		link set uplink up
@@ -264,7 +264,7 @@ func TestInvalidArgument(t *testing.T) {
 	}
 }
 
-// TestRulesThatDrop: a routing rule may drop by itself; no route tells of it.
+// TestRulesThatDrop: a routing rule may drop packets itself, without any route.
 func TestRulesThatDrop(t *testing.T) {
 	m := newMachine(t)
 	n := m.namespace("rules")
@@ -289,7 +289,7 @@ func TestRulesThatDrop(t *testing.T) {
 	}
 }
 
-// TestLimits: what is left out is said.
+// TestLimits: omitted routes and lookups are gaps.
 func TestLimits(t *testing.T) {
 	m := newMachine(t)
 	n := m.node()
@@ -314,9 +314,9 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// FuzzRules: whatever the kernel of the future sends, nothing breaks.
+// FuzzRules: messages of future kernels do not crash the parser.
 func FuzzRules(f *testing.F) {
-	// A rule as a kernel sent it.
+	// A rule as sent by a kernel.
 	f.Add([]byte("\x02\x00\x00\x00\xfe\x00\x00\x01\x00\x00\x00\x00\x08\x00\x0f\x00\xfe\x00\x00\x00"))
 	f.Fuzz(func(t *testing.T, message []byte) {
 		var set ruleSet

@@ -18,12 +18,12 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Scan reads the kernel once. Routes are those of the calling thread's network
-// namespace; to read those of another, lock the goroutine to a thread and enter the
+// Scan reads the kernel once. Routes are those of the calling thread's network namespace.
+// To read another namespace's routes, lock the goroutine to a thread and enter the
 // namespace first.
 //
-// An error means that there is no view: routes or processes could not be read at
-// all. What is missing in a view beyond that is said in its Gaps.
+// Scan returns an error if routes or processes cannot be read at all. Other failures are
+// gaps of the view.
 func Scan(ctx context.Context, o Options) (*blocks.HostView, error) {
 	s := &scan{Options: o.withDefaults(), ctx: ctx, view: &blocks.HostView{
 		APIVersion: blocks.APIVersion, Kind: blocks.HostViewKind, Node: o.Node,
@@ -39,7 +39,8 @@ func Scan(ctx context.Context, o Options) (*blocks.HostView, error) {
 	}
 	s.place()
 	s.boot()
-	// Namespaces before links, so that none is found without its interface.
+	// Read namespaces before links, so that every namespace found has its interface among
+	// the links.
 	if err := s.findSpaces(); err != nil {
 		return nil, err
 	}
@@ -67,20 +68,20 @@ func Scan(ctx context.Context, o Options) (*blocks.HostView, error) {
 	return s.view, nil
 }
 
-// scan is one scan as it goes on.
+// scan is the state of a running scan.
 type scan struct {
 	Options
 	ctx    context.Context
 	kernel *netlink.Handle
 	view   *blocks.HostView
-	// own is the number of the network namespace that the scan runs in.
+	// own is the inode of the scan's network namespace.
 	own uint64
-	// spaces are the machine's network namespaces by number.
+	// spaces are the machine's network namespaces by inode.
 	spaces    map[uint64]*space
 	mountinfo bytes.Buffer
 	// incomplete is true if a namespace, or an address in one, may be missing.
 	incomplete bool
-	// blackholeRule is true if a routing rule drops packets by itself.
+	// blackholeRule is true if a routing rule itself drops packets.
 	blackholeRule bool
 }
 
@@ -88,15 +89,14 @@ func (s *scan) gap(format string, args ...any) {
 	s.view.Gaps = append(s.view.Gaps, fmt.Sprintf(format, args...))
 }
 
-// spaceGap notes what could not be read, where a namespace or an address may be
-// missing for it.
+// spaceGap records a gap that may hide a namespace or an address.
 func (s *scan) spaceGap(format string, args ...any) {
 	s.incomplete = true
 	s.gap(format, args...)
 }
 
-// kernelTimeout is how long an answer of the kernel is waited for. It answers at
-// once; a bound keeps a scan from hanging for ever.
+// kernelTimeout limits the wait for a kernel response. Responses are immediate; the limit
+// keeps a scan from hanging forever.
 const kernelTimeout = 10 * time.Second
 
 // openKernel opens a netlink socket in the network namespace of the calling thread.
@@ -112,15 +112,15 @@ func openKernel() (*netlink.Handle, error) {
 	return k, nil
 }
 
-// dumpTries is how often a listing is made that changed while it was read, and
-// neverSteady the gap of one that changed each time.
+// dumpTries limits the tries of a listing that changes while it is read. neverSteady is the
+// gap if it changed each time.
 const (
 	dumpTries   = 4
 	neverSteady = "the list of %s changed each of the %d times that it was read: some may be missing, or twice in it"
 )
 
-// steady makes a listing, again if it changed meanwhile. If it never kept still,
-// the last one stands, and kept is false: entries may be missing in it.
+// steady repeats a listing that changed while it was read. If it always changes, steady
+// returns the last one with kept false: entries may be missing.
 func steady[T any](ctx context.Context, list func() (T, error)) (all T, kept bool, err error) {
 	for range dumpTries {
 		all, err = list()
@@ -134,8 +134,8 @@ func steady[T any](ctx context.Context, list func() (T, error)) (all T, kept boo
 	return all, false, nil
 }
 
-// boot reads which boot of which machine this is. Without it, views of the machine are
-// told apart by its name alone.
+// boot reads the machine's boot ID. Without it, only the node's name distinguishes
+// machines.
 func (s *scan) boot() {
 	text, err := os.ReadFile(s.ProcRoot + "/sys/kernel/random/boot_id")
 	if err != nil {
@@ -160,7 +160,7 @@ func few[T any](all []T) string {
 
 func (s *scan) sortedKeys() []uint64 { return slices.Sorted(maps.Keys(s.spaces)) }
 
-// before orders what something is true of before the rest.
+// before orders true before false.
 func before(a, b bool) int {
 	switch {
 	case a == b:

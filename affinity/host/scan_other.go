@@ -8,6 +8,5 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Scan reads a node's kernel, which is possible on Linux only: here it returns
-// [ErrUnsupported].
+// Scan returns [ErrUnsupported]: only Linux kernels can be read.
 func Scan(context.Context, Options) (*blocks.HostView, error) { return nil, ErrUnsupported }

@@ -10,7 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// show puts the namespaces into the view: the node's own first, then by number.
+// show adds the namespaces to the view: the node's own first, then by inode.
 func (s *scan) show(links []netlink.Link) {
 	peers := s.peers(links)
 	order := s.sortedKeys()
@@ -33,7 +33,7 @@ func (s *scan) show(links []netlink.Link) {
 		if len(n.Addresses) == 0 && len(n.HostInterfaces) > 0 {
 			s.spaceGap("network namespace %s is joined to the node by %s and has no address: what runs in it may keep its addresses to itself, as gVisor and bridged virtual machines do", sp.label(), few(n.HostInterfaces))
 		}
-		// Those in uninterruptible sleep first.
+		// Processes in uninterruptible sleep come first.
 		slices.SortStableFunc(sp.processes, func(a, b process) int { return before(a.state == "D", b.state == "D") })
 		for _, p := range sp.processes[:min(len(sp.processes), s.MaxListed)] {
 			n.Pids = append(n.Pids, p.pid)
@@ -44,7 +44,7 @@ func (s *scan) show(links []netlink.Link) {
 	}
 }
 
-// peers finds the node's ends of the veth pairs that lead into namespaces.
+// peers returns the node's ends of the veth pairs that lead into namespaces.
 func (s *scan) peers(links []netlink.Link) map[uint64][]string {
 	byID := map[int]uint64{}
 	for inode, sp := range s.spaces {
@@ -60,7 +60,7 @@ func (s *scan) peers(links []netlink.Link) map[uint64][]string {
 		}
 		a := l.Attrs()
 		if a.NetNsID < 0 {
-			continue // its peer lies in the node's own namespace
+			continue // its peer is in the node's own namespace
 		}
 		if inode, ok := byID[a.NetNsID]; ok {
 			out[inode] = append(out[inode], a.Name)
