@@ -7,7 +7,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// TestAffinityStatus: the block's own record of its owner decides how an affinity stands.
+// TestAffinityStatus: the block's own record of its owner decides an affinity's status.
 func TestAffinityStatus(t *testing.T) {
 	snap, err := statedsl.Parse(`
 block 10.0.0.0/26 a

@@ -9,8 +9,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// racks is a cluster of 5,000 nodes in 200 racks, each behind a router of its
-// own, without a mesh.
+// racks returns a cluster without a mesh, of 5,000 nodes in 200 racks, each behind its own
+// router.
 func racks(ownAS, reflectors bool) *blocks.Snapshot {
 	const perRack, count = 25, 200
 	s := &blocks.Snapshot{BGP: blocks.BGPConfig{ASNumber: 64602}}

@@ -7,9 +7,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// bird predicts for a pool whose routes BIRD programs: the owner has a blackhole
-// for each block that it has an affinity to, and a route to the address only if
-// one comes to it by BGP.
+// bird predicts for a pool whose routes BIRD programs. The owner has a blackhole for each
+// block that it has an affinity to. It has a route to the address only if it learns one by
+// BGP.
 func (r *Routing) bird(b Borrowed) Prediction {
 	if p, missing := r.unread(blocks.BGPConfigs, blocks.BGPPeers, blocks.Nodes); missing {
 		return p
@@ -48,8 +48,8 @@ func (r *Routing) bird(b Borrowed) Prediction {
 	return r.confirmDrop(b, s.reason())
 }
 
-// confirmDrop withholds a verdict of dropping where something unread could have
-// changed it.
+// confirmDrop turns a prediction of Dropped into Unknown if an unread object could change
+// it.
 func (r *Routing) confirmDrop(b Borrowed, reason string) Prediction {
 	for _, g := range r.s.Unreadable(blocks.BGPPeers) {
 		return unknown("what BGPPeer "+quote(g.Name)+" says", "a BGPPeer that could not be read may carry a route (%s); without it, traffic is dropped: %s", g, reason)
@@ -69,7 +69,7 @@ func (r *Routing) confirmDrop(b Borrowed, reason string) Prediction {
 	return dropped("%s", reason)
 }
 
-// arrives says how a route gets to the owner.
+// arrives explains how a route reaches the owner.
 func (s *search) arrives(r *route) string {
 	owner, user := s.owner.Name, s.user.Name
 	switch {

@@ -1,6 +1,6 @@
 package affinity
 
-// bits is a set of small numbers.
+// bits is a set of small integers.
 type bits []uint64
 
 func newBits(n int) bits { return make(bits, (n+63)/64) }
@@ -11,7 +11,7 @@ func (b bits) has(i int) bool { return b[i/64]&(1<<(i%64)) != 0 }
 
 func (b bits) any() bool { return b.meets(b) }
 
-// meets reports whether two sets have a number in common.
+// meets reports whether two sets intersect.
 func (b bits) meets(c bits) bool {
 	for i := range b {
 		if b[i]&c[i] != 0 {

@@ -2,26 +2,26 @@ package affinity
 
 import "github.com/calico-audit/calico-audit/blocks"
 
-// Status is how an affinity stands to the block that it claims.
+// Status relates an affinity to the block that it claims.
 type Status int
 
-// The standings of an affinity. The block's own record of its owner decides:
-// address assignment goes by it, and an affinity that contradicts it is stale
-// (libcalico-go ipam/ipam.go, getBlockFromAffinity).
+// The statuses of an affinity. The block's own record of its owner decides, because address
+// assignment uses it. An affinity that contradicts it is stale (libcalico-go ipam/ipam.go,
+// getBlockFromAffinity).
 const (
-	// Confirmed: the block names the affinity's owner, and the claim is settled.
+	// Confirmed: the block names the affinity's owner, and the affinity is confirmed.
 	Confirmed Status = iota
-	// Unconfirmed: the block names the affinity's owner, and the affinity is
-	// pending or pendingDeletion. It heals at the owner's next assignment.
+	// Unconfirmed: the block names the affinity's owner, and the affinity is pending or
+	// pendingDeletion. The owner's next assignment repairs it.
 	Unconfirmed
-	// NoBlock: no block of that CIDR exists.
+	// NoBlock: no block has that CIDR.
 	NoBlock
-	// NotOwner: the block names another owner, or none.
+	// NotOwner: the block names another owner, or has none.
 	NotOwner
 )
 
-// Classify says how an affinity stands to the block of its CIDR; nil means that no
-// such block exists.
+// Classify returns the status of an affinity. b is the block with its CIDR; nil if there is
+// none.
 func Classify(a *blocks.Affinity, b *blocks.Block) Status {
 	switch {
 	case b == nil:

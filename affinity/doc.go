@@ -1,25 +1,25 @@
-// Package affinity says who owns a block and who routes it. It is pure: it
-// evaluates values of package blocks and reads nothing.
+// Package affinity decides who owns a block and who routes it. It is pure: it evaluates
+// values of package blocks and reads nothing.
 //
-// Calico writes a block's owner twice. The block itself names its owner, and
-// that is what address assignment and Felix go by. A BlockAffinity names it
-// again, and that is what BIRD makes routes from: every node drops ("blackholes")
-// what it cannot deliver within the blocks that it has an affinity to. [Classify]
-// compares the two, and [Routing.Stale] says what an affinity does that
-// contradicts its block.
+// Calico records a block's owner twice. The block itself names its owner; address
+// assignment and Felix use that. A BlockAffinity names it again, and BIRD makes routes from
+// it: every node has a blackhole for each block that it has an affinity to. [Classify]
+// compares the two. [Routing.Stale] describes the effects of an affinity that contradicts
+// its block.
 //
-// An address that one node borrows of another's block works only where the owner
-// has a longer route to it than its blackhole. [Routing.Borrowed] says for one
-// such pair of nodes whether it does, and [Routing.Pool] for the nodes of a pool.
-// In pools whose routes Felix programs the owner has the route if Felix knows the
-// node that uses the address. In the others it must learn it by BGP: the route is
-// followed, session by session as confd would configure them and filter by
-// filter, from the user's node through route reflectors and routers to the
-// owner. What stands in no object is not guessed at: of routers outside it is
-// taken for granted that they pass single addresses on and leave AS paths alone,
-// which the reason then says, and anything else makes the outcome [Unknown], with
-// the fact that would settle it.
+// A borrowed address works only if the block's owner has a longer route to it than the
+// block's blackhole. [Routing.Borrowed] predicts this for a pair of nodes, and
+// [Routing.Pool] for the nodes of a pool. If Felix programs the pool's routes, the owner
+// has the route if Felix knows the node that uses the address. Otherwise the owner must
+// learn the route by BGP. The prediction follows it session by session, as confd configures
+// them, and filter by filter: from the user's node through route reflectors and routers to
+// the owner.
 //
-// Nothing here knows what is running. A session that is down, a node without
-// BIRD, a setting made by environment variable or for one node alone is not seen.
+// The package does not guess facts that no object records. It assumes only that outside
+// routers forward routes to single addresses and do not change AS paths; the reason
+// mentions this. Any other unknown makes the outcome [Unknown], together with the fact that
+// would settle it.
+//
+// Predictions ignore the running state: sessions that are down, nodes without BIRD, and
+// settings by environment variable or for a single node.
 package affinity

@@ -7,10 +7,10 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// felix predicts for a pool whose routes Felix programs: the owner has a
-// blackhole for the block, by the block's own record of its owner, and a route
-// to each address in it that is allocated to another node (felix
-// calc/l3_route_resolver.go, routesFromBlock; dataplane/linux/route_mgr.go).
+// felix predicts for a pool whose routes Felix programs. The owner, as the block itself
+// records it, has a blackhole for the block, and a route to each of its addresses that is
+// allocated to another node (felix calc/l3_route_resolver.go, routesFromBlock;
+// dataplane/linux/route_mgr.go).
 func (r *Routing) felix(b Borrowed) Prediction {
 	if r.s.Felix.RouteSource == "WorkloadIPs" {
 		return Prediction{Outcome: Delivered, Reason: "Felix makes routes from each pod's address (routeSource: WorkloadIPs) and no blackholes from blocks"}
@@ -30,8 +30,8 @@ func (r *Routing) felixByIPAM(b Borrowed) Prediction {
 		if p, bad := r.notWhole(b.User); bad {
 			return p
 		}
-		// A node's own record of its tunnel address makes a route, whatever the
-		// allocation says.
+		// A node's own record of its tunnel address makes a route, regardless of the
+		// allocation.
 		if n := r.nodes[b.User]; n != nil && hasTunnel(n, b.Addr) {
 			return r.felixRoute(b, n)
 		}
@@ -57,7 +57,7 @@ func (r *Routing) felixByIPAM(b Borrowed) Prediction {
 	}
 }
 
-// felixRoute says whether Felix on the owner has what a route to a node takes.
+// felixRoute predicts whether Felix on the owner can program a route to node n.
 func (r *Routing) felixRoute(b Borrowed, n *blocks.Node) Prediction {
 	what := "Felix programs this pool's routes"
 	if encapsulated(b.Pool.VXLAN) {
@@ -99,13 +99,13 @@ func hasTunnel(n *blocks.Node, a netip.Addr) bool {
 	return slices.ContainsFunc(n.Tunnels, func(t blocks.Tunnel) bool { return t.Addr == a })
 }
 
-// addressMissing reports whether a node records no address of a family while other
-// nodes do. Where none does, the snapshot is one that does not hold such records.
+// addressMissing reports whether a node records no address of a family although other nodes
+// do. If no node does, the snapshot has no such records.
 func (r *Routing) addressMissing(n *blocks.Node, f blocks.Family) bool {
 	return !addressOf(n, f).IsValid() && r.sessions[f]().recorded
 }
 
-// vtepMissing reports the same of VXLAN tunnel addresses.
+// vtepMissing is the same for VXLAN tunnel addresses.
 func (r *Routing) vtepMissing(n *blocks.Node, f blocks.Family) bool {
 	return !hasVTEP(n, f) && r.sessions[f]().vteps
 }
@@ -116,8 +116,7 @@ func hasVTEP(n *blocks.Node, f blocks.Family) bool {
 	})
 }
 
-// addressOf returns a node's BGP address of a family; the zero Prefix if it
-// records none.
+// addressOf returns a node's BGP address of a family; the zero Prefix if it records none.
 func addressOf(n *blocks.Node, f blocks.Family) netip.Prefix {
 	for _, a := range n.Addresses {
 		if blocks.FamilyOf(a.Addr()) == f {
@@ -127,9 +126,9 @@ func addressOf(n *blocks.Node, f blocks.Family) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// inSubnetOf reports whether Felix on one node routes to another without a tunnel where
-// the pool says CrossSubnet: the other's address lies in the node's own subnet, whatever
-// the other takes for its own (felix calc/l3_route_resolver.go, nodeInOurSubnet).
+// inSubnetOf reports whether Felix on node here reaches node there without a tunnel in a
+// CrossSubnet pool. It does if there's address lies in here's recorded subnet; there's own
+// subnet does not matter (felix calc/l3_route_resolver.go, nodeInOurSubnet).
 func inSubnetOf(here, there *blocks.Node, f blocks.Family) bool {
 	if here == nil || there == nil {
 		return false
@@ -138,7 +137,7 @@ func inSubnetOf(here, there *blocks.Node, f blocks.Family) bool {
 	return own.IsValid() && other.IsValid() && own.Contains(other.Addr())
 }
 
-// answer is yes, no, or not known.
+// answer is yes, no or unknown (perhaps).
 type answer int
 
 const (
@@ -147,8 +146,8 @@ const (
 	no
 )
 
-// sameSubnet reports whether two nodes' addresses lie in one subnet. It is not
-// known where an address is recorded without the length of its subnet.
+// sameSubnet reports whether two nodes' addresses lie in one subnet. It is unknown if an
+// address is recorded without the length of its subnet.
 func sameSubnet(a, b *blocks.Node, f blocks.Family) answer {
 	if a == nil || b == nil {
 		return perhaps

@@ -7,7 +7,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// TestFelix goes through the pools whose routes Felix programs.
+// TestFelix covers pools whose routes Felix programs.
 func TestFelix(t *testing.T) {
 	for name, c := range felixCases {
 		check(t, name, c.state, c.want)
@@ -68,8 +68,8 @@ var felixCases = map[string]testCase{
 	"WireGuard on one end": {"node a addr=172.16.0.1/24 tunnel=wireguard@10.0.0.1\nnode b addr=172.16.0.2/24\n" + offMesh + tor + plain + pair, verdict{dropped, "share AS", ""}},
 }
 
-// TestCrossSubnetPairs: within the owner's subnet a node needs no VXLAN tunnel address
-// to be reached, and what is counted for all pairs of nodes is the sum of the pairs.
+// TestCrossSubnetPairs: within the owner's subnet, a node needs no VXLAN tunnel address.
+// The counts for a pool equal the sum over all pairs of nodes.
 func TestCrossSubnetPairs(t *testing.T) {
 	for name, c := range map[string]struct {
 		nodes              string

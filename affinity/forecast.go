@@ -6,27 +6,25 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// BorrowForecast is what would become of addresses that nodes borrowed from each other:
-// how many pairs of nodes there are of each outcome.
+// BorrowForecast counts, by outcome, the pairs of nodes that could borrow from each other.
 type BorrowForecast struct {
 	Dropped, Delivered, Unknown int
-	// Example is the prediction for one pair: one that drops, if any does.
+	// Example is the prediction for one pair, preferably one that drops traffic.
 	Example Prediction
-	// Whole is false where there are too many different pairs to look at each.
+	// Whole is false if there are too many different pairs to evaluate each.
 	Whole bool
 }
 
-// AllDropped is true if borrowing works between no two nodes.
+// AllDropped reports whether borrowing works for no pair of nodes.
 func (o BorrowForecast) AllDropped() bool {
 	return o.Whole && o.Dropped > 0 && o.Delivered+o.Unknown == 0
 }
 
-// maxPairs is how many different pairs of nodes an [BorrowForecast] looks at.
+// maxPairs limits the different pairs of nodes that a [BorrowForecast] evaluates.
 const maxPairs = 1_000
 
-// Pool says what would become of borrowed addresses of a pool among some nodes,
-// such as those that the pool selects. Nodes that are alike are looked at once,
-// and each stands for all of them.
+// Pool predicts the outcome of borrowing among the given nodes of a pool, such as the nodes
+// that the pool selects. Nodes that are alike are evaluated once.
 func (r *Routing) Pool(p *blocks.Pool, nodes []*blocks.Node) BorrowForecast {
 	o := BorrowForecast{Whole: true}
 	ss := r.sessions[p.Family()]()
@@ -60,14 +58,14 @@ func (r *Routing) Pool(p *blocks.Pool, nodes []*blocks.Node) BorrowForecast {
 	return o
 }
 
-// likeness is what a prediction about two nodes goes by; nodes of the same one
-// are alike.
+// likeness holds everything about a node that predictions depend on. Nodes with equal
+// likeness are alike.
 type likeness struct {
 	group         *group
-	name          string // of a node that could not be read whole
+	name          string // only set if the node could not be read completely
 	address, vtep bool
-	// subnet is the node's own subnet, and within the smallest of all in which its
-	// address lies, where routes within a subnet go without a tunnel.
+	// subnet is the node's own subnet. within is the smallest subnet of any node that
+	// contains its address. They are set if routes within a subnet need no tunnel.
 	subnet, within   blocks.Prefix
 	wireguard, known bool
 }
@@ -86,15 +84,14 @@ func (r *Routing) likeness(ss *sessions, p *blocks.Pool, n *blocks.Node, cross *
 	}
 	k.vtep = hasVTEP(n, f)
 	if a := addressOf(n, f); cross != nil && a.IsValid() {
-		// Subnets lie in each other or apart, so that the smallest around it tells all.
+		// Subnets are nested or disjoint, so the smallest one around the address suffices.
 		k.subnet, k.within = a.Masked(), cross.around(a.Addr())[0]
 	}
 	return k
 }
 
-// crossSubnets returns the nodes' subnets if the outcome of an address may depend on
-// them: in a pool that uses VXLAN across subnets only, and with a node that has no
-// VXLAN tunnel address. Else it returns nil.
+// crossSubnets returns the nodes' subnets if predictions may depend on them: in a pool with
+// VXLAN CrossSubnet, if a node lacks a VXLAN tunnel address. Otherwise it returns nil.
 func crossSubnets(p *blocks.Pool, nodes []*blocks.Node) *byPrefix[*blocks.Node] {
 	f := p.Family()
 	if p.VXLAN != blocks.EncapCrossSubnet || !slices.ContainsFunc(nodes, func(n *blocks.Node) bool { return !hasVTEP(n, f) }) {
@@ -123,8 +120,8 @@ func (o *BorrowForecast) count(p Prediction, pairs int) {
 	}
 }
 
-// hypothetical predicts for the first block of a pool as if one node owned it and
-// another used its first address.
+// hypothetical predicts the outcome if owner owned the first block of a pool and user used
+// its first address.
 func (r *Routing) hypothetical(p *blocks.Pool, owner, user string) Prediction {
 	cidr, err := p.CIDR.Addr().Prefix(max(p.BlockSize, p.CIDR.Bits()))
 	if err != nil {

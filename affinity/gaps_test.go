@@ -7,9 +7,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// without takes a kind of object out of a snapshot, as a reader leaves it that
-// may not read it, or one object of it (i >= 0), as one that it cannot
-// understand. It returns false if there is no such object.
+// without removes a kind of object from a snapshot, like a reader without the right to read
+// it, or one object of it (i >= 0), like an undecodable one. It returns false if there is
+// no such object.
 func without(s *blocks.Snapshot, r blocks.Resource, i int) bool {
 	gap := blocks.Gap{Resource: r, Reason: "forbidden"}
 	named := func(n int, name func(int) string, drop func()) bool {
@@ -47,8 +47,8 @@ func without(s *blocks.Snapshot, r blocks.Resource, i int) bool {
 	return found
 }
 
-// TestGapsProveNothing: whatever is missing of a state, whether all objects of a
-// kind or one of them, the verdict is the one of the whole state or none.
+// TestGapsProveNothing: if a kind or an object is missing from a state, the verdict is
+// unknown or the same as for the complete state.
 func TestGapsProveNothing(t *testing.T) {
 	states := map[string]string{}
 	for name, c := range birdCases {
@@ -91,8 +91,8 @@ func TestGapsProveNothing(t *testing.T) {
 	}
 }
 
-// TestGapsThatChangeNothing: what could not be read withholds no verdict that it
-// has no part in.
+// TestGapsThatChangeNothing: an unread object withholds only the verdicts that depend on
+// it.
 func TestGapsThatChangeNothing(t *testing.T) {
 	for name, c := range map[string]testCase{
 		"one peer, under a mesh":         {nodes + plain + "gap bgppeers name=x broken\n", verdict{delivered, "mesh", ""}},

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// kindOfBlock is what keeps a route from getting on, the most telling first.
+// kindOfBlock is the kind of an obstacle; the most informative come first.
 type kindOfBlock int
 
 const (
@@ -18,7 +18,7 @@ const (
 	blockReflect
 )
 
-// obstacle is something that keeps a route from the owner.
+// obstacle prevents a route from reaching the owner.
 type obstacle struct {
 	kind kindOfBlock
 	text string
@@ -31,16 +31,14 @@ func (s *search) block(k kindOfBlock, format string, args ...any) {
 	}
 }
 
-// blockTo records an obstacle on the way into the owner; those elsewhere
-// would confuse.
+// blockTo records an obstacle if y is the owner. Obstacles elsewhere would confuse readers.
 func (s *search) blockTo(y *speaker, k kindOfBlock, format string, args ...any) {
 	if y == s.owner {
 		s.block(k, format, args...)
 	}
 }
 
-// blockLoop takes note that the owner drops the route because its own AS stands
-// in the path.
+// blockLoop records that the owner rejects the route because the path contains its own AS.
 func (s *search) blockLoop(theirs side) {
 	behind := fmt.Sprintf("AS %d (%s)", theirs.remoteAS, theirs.name())
 	if theirs.localAS == s.user.as {
@@ -50,7 +48,7 @@ func (s *search) blockLoop(theirs side) {
 	s.block(blockLoop, "%s drops the route from %s, because its own AS %d stands in the path", s.owner.Name, behind, theirs.localAS)
 }
 
-// maxObstacles is how many obstacles a reason names.
+// maxObstacles is the number of obstacles in a reason.
 const maxObstacles = 2
 
 func (s *search) reason() string {

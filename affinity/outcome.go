@@ -1,14 +1,14 @@
 package affinity
 
-// RouteOutcome is what happens to traffic that reaches a block's owner for an address
-// that another node borrowed.
+// RouteOutcome is the outcome for traffic to a borrowed address that reaches the block's
+// owner.
 type RouteOutcome int
 
-// The outcomes of such traffic.
+// The outcomes.
 const (
-	// Unknown: it depends on something that the cluster's objects do not tell.
+	// Unknown: the cluster's objects do not record enough.
 	Unknown RouteOutcome = iota
-	// Delivered: the owner learns a route to the address, or drops nothing.
+	// Delivered: the owner learns a route to the address, or has no blackhole.
 	Delivered
 	// Dropped: the owner's blackhole route wins.
 	Dropped
@@ -17,13 +17,12 @@ const (
 // String returns the outcome in one word.
 func (f RouteOutcome) String() string { return [...]string{"unknown", "delivered", "dropped"}[f] }
 
-// Prediction is a outcome with the reason for it.
+// Prediction is an outcome with its reason.
 type Prediction struct {
 	Outcome RouteOutcome
-	// Reason says why, in a clause without a full stop. Where the outcome rests on
-	// something that no object of the cluster tells, such as what a router outside
-	// does, the reason says so.
+	// Reason explains the outcome, as a clause without a full stop. It mentions assumptions
+	// that no object of the cluster records, such as the behavior of an outside router.
 	Reason string
-	// DecidedBy says, where the outcome is unknown, which fact would settle it.
+	// DecidedBy names the fact that would settle an unknown outcome.
 	DecidedBy string
 }

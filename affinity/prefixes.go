@@ -7,10 +7,10 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// byPrefix holds values by prefix, to be found by an address within.
+// byPrefix holds values by prefix, for lookups by address.
 type byPrefix[V any] struct {
 	values  map[netip.Prefix][]V
-	lengths []int // the longest first
+	lengths []int // longest first
 }
 
 func (b *byPrefix[V]) add(p netip.Prefix, v V) {
@@ -24,7 +24,7 @@ func (b *byPrefix[V]) add(p netip.Prefix, v V) {
 	}
 }
 
-// around returns the prefixes that contain an address, the longest first.
+// around returns the prefixes that contain an address, longest first.
 func (b *byPrefix[V]) around(a netip.Addr) []netip.Prefix {
 	var out []netip.Prefix
 	for _, bits := range b.lengths {
@@ -35,9 +35,8 @@ func (b *byPrefix[V]) around(a netip.Addr) []netip.Prefix {
 	return out
 }
 
-// confirmedOwners returns the nodes that have a confirmed affinity to a CIDR around an
-// address. BIRD announces that CIDR for them and nothing within it (confd's
-// bird_aggr template).
+// confirmedOwners returns the nodes with a confirmed affinity to a CIDR around an address.
+// Their BIRD announces that CIDR and nothing within it (confd's bird_aggr template).
 func (r *Routing) confirmedOwners(a netip.Addr) map[string]netip.Prefix {
 	out := map[string]netip.Prefix{}
 	for _, p := range r.affinities().around(a) {
@@ -53,9 +52,9 @@ func (r *Routing) confirmedOwners(a netip.Addr) map[string]netip.Prefix {
 	return out
 }
 
-// unclaimed reports whether a node has no affinity to a block that BIRD would make
-// a blackhole from, as far as affinities were read. Without any affinity they
-// were left out of what was read.
+// unclaimed reports whether a node lacks the affinity that makes BIRD install a blackhole
+// for a block. It returns false if affinities may be unread. If the snapshot has no
+// affinities, they were probably omitted.
 func (r *Routing) unclaimed(node string, cidr netip.Prefix) bool {
 	if _, missing := r.s.Missing(blocks.Affinities); missing || len(r.s.Affinities) == 0 {
 		return false

@@ -2,23 +2,23 @@ package affinity
 
 import "github.com/calico-audit/calico-audit/blocks"
 
-// programmer is who programs the routes of a pool into the nodes' kernels, the
-// blackholes among them.
+// programmer is the component that programs a pool's routes, including blackholes, into the
+// nodes' kernels.
 type programmer int
 
 const (
 	byBIRD programmer = iota
 	byFelix
-	byEither // not known
+	byEither // unknown
 )
 
-// programmer says who programs a pool's routes and, where that is not known,
-// which fact would tell.
+// programmer returns the component that programs a pool's routes. If that is unknown, it
+// also returns the fact that would settle it.
 //
-// Felix programs those of VXLAN pools, which BIRD's kernel filter rejects
-// (confd's bird_ipam template). Of other pools it is BIRD unless the
-// FelixConfiguration says otherwise (programClusterRoutes); from v3.33 on Felix
-// programs IPIP pools by default (projectcalico/calico pull request 13470).
+// Felix programs the routes of VXLAN pools; BIRD's kernel filter rejects them (confd's
+// bird_ipam template). For other pools it is BIRD, unless the FelixConfiguration overrides
+// it (programClusterRoutes). From v3.33 on, Felix programs IPIP pools by default
+// (projectcalico/calico pull request 13470).
 func (r *Routing) programmer(p *blocks.Pool) (programmer, string) {
 	ipip := encapsulated(p.IPIP)
 	if encapsulated(p.VXLAN) {

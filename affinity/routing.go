@@ -10,19 +10,18 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Routing answers how routes spread among the nodes of a snapshot. It is made
-// once for a snapshot and asked for each borrowed address; what costs time is
-// worked out when it is first asked for. It may be used by several goroutines.
+// Routing predicts how routes spread among the nodes of a snapshot. Create one per
+// snapshot; expensive parts are computed on first use. It is safe for concurrent use.
 type Routing struct {
 	s     *blocks.Snapshot
 	nodes map[string]*blocks.Node
 
-	// affinities are by CIDR: what BIRD makes its blackholes and its announcements from.
+	// affinities are by CIDR. BIRD makes its blackholes and announcements from them.
 	affinities func() *byPrefix[*blocks.Affinity]
 	sessions   map[blocks.Family]func() *sessions
 }
 
-// NewRouting indexes a snapshot's nodes, peers and filters.
+// NewRouting returns a Routing for a snapshot.
 func NewRouting(s *blocks.Snapshot) *Routing {
 	r := &Routing{s: s, nodes: make(map[string]*blocks.Node, len(s.Nodes))}
 	for i := range s.Nodes {
@@ -46,26 +45,26 @@ func NewRouting(s *blocks.Snapshot) *Routing {
 type Borrowed struct {
 	Addr  netip.Addr
 	Block *blocks.Block
-	// Pool is the pool that the block lies in; nil if none.
+	// Pool is the pool of the block; nil if there is none.
 	Pool *blocks.Pool
-	// Owner is the node that owns the block, User the one that uses the address.
+	// Owner is the node that owns the block, User the node that uses the address.
 	Owner, User string
-	// Attributes is what the address is allocated to.
+	// Attributes describe the allocation.
 	Attributes *blocks.Attributes
 	// Tunnel is true for the address of a tunnel device.
 	Tunnel bool
 
-	// hypothetical is true for an address that no one borrowed.
+	// hypothetical is true if no one has borrowed the address.
 	hypothetical bool
 }
 
-// Borrowed says what becomes of traffic to a borrowed address when it reaches
-// the block's owner, or originates there: both meet the same routes.
+// Borrowed predicts the outcome for traffic to a borrowed address that reaches the block's
+// owner or originates there: both use the same routes.
 //
-// The owner drops what it cannot deliver within its block. The address is saved
-// if the owner has a longer route to it, which Felix programs from the block's
-// allocations or BIRD learns by BGP. Nothing here looks at what is running: a
-// session that is down, or a node without BIRD, is not seen.
+// The owner drops traffic that it cannot deliver within its block, unless it has a longer
+// route to the address. Felix programs such a route from the block's allocations; BIRD
+// learns it by BGP. The prediction ignores the running state, such as sessions that are
+// down and nodes without BIRD.
 func (r *Routing) Borrowed(b Borrowed) Prediction {
 	switch {
 	case b.Owner == "":
@@ -115,7 +114,7 @@ func unknown(decidedBy, format string, args ...any) Prediction {
 	return Prediction{Outcome: Unknown, DecidedBy: decidedBy, Reason: fmt.Sprintf(format, args...)}
 }
 
-// unread is the prediction where a whole kind of object was not read.
+// unread returns an unknown prediction if a whole kind of object was not read.
 func (r *Routing) unread(kinds ...blocks.Resource) (Prediction, bool) {
 	for _, k := range kinds {
 		if g, missing := r.s.Missing(k); missing {
@@ -125,7 +124,7 @@ func (r *Routing) unread(kinds ...blocks.Resource) (Prediction, bool) {
 	return Prediction{}, false
 }
 
-// noNode is true for a name that no node has, as far as nodes were read.
+// noNode reports whether no node has the name. It returns false if nodes may be unread.
 func (r *Routing) noNode(name string) bool {
 	if _, missing := r.s.Missing(blocks.Nodes); missing || r.nodes[name] != nil {
 		return false
@@ -138,8 +137,8 @@ func (r *Routing) noNode(name string) bool {
 	return true
 }
 
-// nodeFault returns the gap that keeps a node's addresses, AS number, labels or
-// cluster ID from being known.
+// nodeFault returns the gap, if any, that hides a node's addresses, AS number, labels or
+// cluster ID.
 func (r *Routing) nodeFault(name string) (blocks.Gap, bool) {
 	for _, g := range r.s.Unreadable(blocks.Nodes) {
 		if g.Name == name && (r.nodes[name] == nil || g.Field == "" || strings.HasPrefix(g.Field, "metadata")) {
@@ -149,7 +148,7 @@ func (r *Routing) nodeFault(name string) (blocks.Gap, bool) {
 	return blocks.Gap{}, false
 }
 
-// notWhole is the prediction where one of some nodes could not be read as a whole.
+// notWhole returns an unknown prediction if one of the nodes could not be read completely.
 func (r *Routing) notWhole(names ...string) (Prediction, bool) {
 	for _, name := range names {
 		if g, bad := r.nodeFault(name); bad {
@@ -159,8 +158,8 @@ func (r *Routing) notWhole(names ...string) (Prediction, bool) {
 	return Prediction{}, false
 }
 
-// wireguard reports whether both nodes have an address of a WireGuard device and
-// the allocation is of the using node, so that WireGuard would carry it.
+// wireguard reports whether WireGuard may carry the address: both nodes have a WireGuard
+// device address, and the allocation names the using node.
 func (r *Routing) wireguard(b Borrowed) bool {
 	f := blocks.FamilyOf(b.Addr)
 	return b.Attributes != nil && b.Attributes.Node == b.User && hasWireguard(r.nodes[b.Owner], f) && hasWireguard(r.nodes[b.User], f)

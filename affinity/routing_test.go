@@ -9,14 +9,14 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// pair is a state in which node b uses 10.0.0.5 of a block of node a.
+// pair is a state with node b using 10.0.0.5, an address of node a's block.
 const pair = `
 block 10.0.0.0/26 a
 affinity 10.0.0.0/26 a
 alloc 10.0.0.5 node=b pod=shop/web
 `
 
-// nodes are a and b on one subnet; peered nodes of one AS without a mesh.
+// nodes are a and b on one subnet; offMesh and tor peer nodes of one AS without a mesh.
 const (
 	nodes   = "node a addr=172.16.0.1/24 label=rack=1\nnode b addr=172.16.0.2/24 label=rack=2\n"
 	offMesh = "bgp nomesh as=64602\n"
@@ -34,7 +34,7 @@ func parse(t *testing.T, text string) *blocks.Snapshot {
 	return s
 }
 
-// borrowed returns the one borrowed address of a state.
+// borrowed returns the only borrowed address of a state.
 func borrowed(t *testing.T, s *blocks.Snapshot) affinity.Borrowed {
 	t.Helper()
 	for i := range s.Blocks {
@@ -57,8 +57,8 @@ func borrowed(t *testing.T, s *blocks.Snapshot) affinity.Borrowed {
 	panic("unreachable")
 }
 
-// verdict is what a case expects: the outcome, and words of the reason and of the
-// fact that would settle it.
+// verdict is the expected outcome of a case, with parts of its reason and of the deciding
+// fact.
 type verdict struct {
 	outcome   affinity.RouteOutcome
 	reason    string
@@ -86,14 +86,14 @@ const (
 	unsure    = affinity.Unknown
 )
 
-// TestBIRD goes through the topologies in which BIRD programs a pool's routes.
+// TestBIRD covers the topologies of pools whose routes BIRD programs.
 func TestBIRD(t *testing.T) {
 	for name, c := range birdCases {
 		check(t, name, c.state+pair, c.want)
 	}
 }
 
-// rr is a route reflector, and toRR what peers all nodes with it.
+// rr is a route reflector; toRR peers all nodes with it.
 const (
 	rr   = "node rr1 addr=172.16.0.9/24 label=rr=1 rr=10.9.9.9\n"
 	toRR = "peer to-rr reflectors=has(rr)\n"
@@ -193,8 +193,8 @@ var birdCases = map[string]testCase{
 	"a pool could not be read": {nodes + offMesh + tor + plain + "gap ippools name=q broken\n", verdict{unsure, "a pool that could not be read", `pool "q"`}},
 }
 
-// TestFilters: BGPFilters on either end, or on a reflector between, keep a route
-// back; a filter that cannot be evaluated surely makes the outcome unknown.
+// TestFilters: BGPFilters on either end, or on a reflector in between, stop a route. A
+// filter that cannot be evaluated with certainty makes the outcome unknown.
 func TestFilters(t *testing.T) {
 	for name, c := range filterCases {
 		check(t, name, nodes+offMesh+plain+c.state+pair, c.want)
@@ -242,8 +242,8 @@ var filterCases = map[string]testCase{
 	"a global configuration wins": {"filter f export=Reject\npeer p1 reflectors=all() filters=f\npeer p2 reflectors=all() nodes=has(rack)\n", verdict{dropped, `BGPPeer "p1"`, ""}},
 }
 
-// TestNeverDropped: what has no blackhole drops nothing, in the topology that
-// drops all else.
+// TestNeverDropped: without a blackhole no traffic is dropped, even in the topology that
+// drops all other traffic.
 func TestNeverDropped(t *testing.T) {
 	const state = nodes + offMesh + tor + plain
 	for name, c := range map[string]testCase{
@@ -262,7 +262,7 @@ func TestNeverDropped(t *testing.T) {
 	}
 }
 
-// TestIPv6: sessions of the two families are told apart.
+// TestIPv6: sessions of the two families are separate.
 func TestIPv6(t *testing.T) {
 	const six = "pool p fd00::/64\nblock fd00::/122 a\naffinity fd00::/122 a\nalloc fd00::5 node=b\n"
 	const both = "node a addr=172.16.0.1/24 addr=fd01::1/64\nnode b addr=172.16.0.2/24 addr=fd01::2/64\n"
@@ -274,7 +274,7 @@ func TestIPv6(t *testing.T) {
 	check(t, "a filter of IPv6", both+offMesh+"filter f export=Reject,In,fd00::/64,128-\npeer all reflectors=all() filters=f\n"+six, verdict{dropped, `BGPFilter "f"`, ""})
 }
 
-// TestTunnelAddresses: BIRD keeps addresses of VXLAN and WireGuard devices from
+// TestTunnelAddresses: BIRD does not announce addresses of VXLAN and WireGuard devices to
 // peers of its own AS.
 func TestTunnelAddresses(t *testing.T) {
 	const own = plain + "block 10.0.0.0/26 a\naffinity 10.0.0.0/26 a\n"

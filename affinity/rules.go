@@ -8,11 +8,10 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// rules are the BGPFilters by name.
+// rules holds the BGPFilters by name.
 type rules struct {
 	byName map[string]*blocks.BGPFilter
-	// gap says what of them was not read; unreadable are those that could not be
-	// understood.
+	// gap describes an incomplete read of all filters; unreadable are undecodable filters.
 	gap        string
 	unreadable map[string]string
 }
@@ -31,17 +30,16 @@ func newRules(s *blocks.Snapshot) rules {
 	return r
 }
 
-// outcome is what the filters of a session make of a route. Several may be
-// possible where a rule depends on something that is not known.
+// outcome is the effect of a session's filters on a route. Several effects are possible if
+// a rule depends on an unknown fact.
 type outcome struct {
 	accept, reject, none bool
-	// filter is the one that decides or, where that is not known, the one in doubt.
+	// filter is the deciding filter. If that is unknown, doubt explains why.
 	filter, doubt string
 }
 
-// evaluate asks the filters of a session about the route to one address, in order.
-// learned is true for a route that came from a BGP peer, false for one of the
-// node's own workloads.
+// evaluate applies the filters of a session, in order, to the route to one address. learned
+// is true for a route from a BGP peer, false for a route to the node's own workload.
 func (r *rules) evaluate(names []string, a netip.Addr, export, learned bool) outcome {
 	var o outcome
 	for _, name := range names {
@@ -54,7 +52,7 @@ func (r *rules) evaluate(names []string, a netip.Addr, export, learned bool) out
 		}
 		f := r.byName[name]
 		if f == nil {
-			continue // confd leaves out a filter that does not exist
+			continue // confd omits filters that do not exist
 		}
 		for _, rule := range f.Rules(blocks.FamilyOf(a), export) {
 			m, doubt := matches(rule, a, learned)
@@ -82,9 +80,9 @@ func (r *rules) evaluate(names []string, a netip.Addr, export, learned bool) out
 	return o
 }
 
-// matches reports whether a rule means the route to one address (confd
-// pkg/resource/template/template_funcs.go, filterStatement). Where that cannot be
-// said it says why.
+// matches reports whether a rule matches the route to one address (confd
+// pkg/resource/template/template_funcs.go, filterStatement). If that is unknown, it
+// explains why.
 func matches(rule blocks.BGPFilterRule, a netip.Addr, learned bool) (answer, string) {
 	m, doubt := matchesCIDR(rule, a)
 	switch {

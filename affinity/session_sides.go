@@ -5,25 +5,24 @@ import (
 	"net/netip"
 )
 
-// This file says how the two ends of a session are configured.
+// This file determines how confd configures the two ends of a session.
 
-// side is how one end of a session is configured.
+// side is the configuration of one end of a session.
 type side struct {
-	// by is the peering that it comes from; nil for the mesh.
+	// by is the BGPPeer that configures it; nil for the mesh.
 	by *peering
-	// localAS and remoteAS are the AS numbers that the end shows and expects.
+	// localAS and remoteAS are the AS numbers that the end presents and expects.
 	localAS, remoteAS uint32
-	// client is true where the end, a route reflector, takes the other for its
-	// client.
+	// client is true if this end, a route reflector, treats the other as its client.
 	client bool
-	// allow is how often the end's own AS may stand in the path of a route.
+	// allow is how often the end's own AS may appear in the path of a route.
 	allow   int
 	filters []string
 }
 
 func (s side) internal() bool { return s.localAS == s.remoteAS }
 
-// name is what a session comes from, for people.
+// name returns the source of the session, for messages.
 func (s side) name() string {
 	if s.by == nil {
 		return "the node-to-node mesh"
@@ -33,10 +32,10 @@ func (s side) name() string {
 
 func quote(s string) string { return `"` + s + `"` }
 
-// sides returns how a node is configured for sessions with another, the mesh
-// left out. Of several peerings to one address confd takes one: a global one
-// before one for some nodes, and either before one that is the reverse of the
-// other node's. Among equals which one it takes is chance.
+// sides returns the possible configurations of x for its session with y, without the mesh.
+// If several peerings have the same address, confd uses one of them: global ones first,
+// then those for some nodes, then the reverse of y's peerings. Among equals the choice is
+// random, so all are returned.
 func (ss *sessions) sides(x, y *speaker) []side {
 	if !x.local.meets(y.remote) && !y.local.meets(x.remote) {
 		return nil
@@ -48,7 +47,7 @@ func (ss *sessions) sides(x, y *speaker) []side {
 			peerID := y.RouteReflectorID
 			if p.PeerSelector == "" {
 				s.localAS, s.remoteAS, s.allow = cmp.Or(p.LocalAS, x.as), cmp.Or(p.ASNumber, y.as), p.AllowedLocalAS
-				peerID = "" // confd does not look it up for a peer given by address
+				peerID = "" // confd does not look up the cluster ID of a peer given by address
 			}
 			s.client = s.internal() && x.RouteReflectorID != "" && x.RouteReflectorID != peerID
 			tier := 1
@@ -72,8 +71,8 @@ func (ss *sessions) sides(x, y *speaker) []side {
 	return nil
 }
 
-// routersOf returns how a node is configured for its sessions with routers
-// outside, by router.
+// routersOf returns, by router, a node's configurations for its sessions with outside
+// routers.
 func (ss *sessions) routersOf(x *speaker) []routerSides {
 	var out []routerSides
 	at := map[netip.Addr]int{}
@@ -97,10 +96,10 @@ func (ss *sessions) routersOf(x *speaker) []routerSides {
 	return out
 }
 
-// meshes reports whether two nodes have a session of the node-to-node mesh, from
-// which route reflectors keep away. Between nodes of different AS numbers it
-// comes up on a common subnet only: the template sets no "multihop", without
-// which BIRD wants an outside neighbour to be directly connected.
+// meshes reports whether two nodes have a session of the node-to-node mesh. Route
+// reflectors do not take part in it. Between nodes of different AS numbers, the session
+// only comes up on a common subnet: the template does not set "multihop", and without it
+// BIRD requires external neighbors to be directly connected.
 func (ss *sessions) meshes(x, y *speaker) answer {
 	switch {
 	case !ss.r.s.BGP.Mesh || x.RouteReflectorID != "" || y.RouteReflectorID != "" || !ss.speaks(x) || !ss.speaks(y):

@@ -13,24 +13,23 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// sessions is who exchanges routes of one family with whom, as confd configures
-// BIRD (confd pkg/backends/calico/client.go, updatePeersV1, and the bird
-// templates).
+// sessions holds the BGP sessions of one family, as confd configures them in BIRD (confd
+// pkg/backends/calico/client.go, updatePeersV1, and the bird templates).
 //
-// Sessions are never listed: of 5,000 nodes in a mesh they are too many. Nodes
-// that every rule treats alike form a group, and what holds for one holds for
-// all; whether two nodes have a session is worked out when it is asked.
+// Sessions are not listed, because a mesh of 5,000 nodes has too many. Nodes that all rules
+// treat alike form a group, and results for one member apply to all. Sessions between two
+// nodes are computed on demand.
 type sessions struct {
 	r      *Routing
 	family blocks.Family
-	// recorded reports whether any node records an address of the family. Where none
-	// does, all are taken to have one.
+	// recorded reports whether any node records an address of the family. If not, all nodes
+	// are assumed to have one.
 	recorded bool
 	// vteps reports whether any node has a VXLAN tunnel address of the family.
 	vteps bool
 	// mixed reports whether nodes have different AS numbers.
 	mixed bool
-	// meshed is how many nodes take part in the node-to-node mesh.
+	// meshed is the number of nodes in the node-to-node mesh.
 	meshed   int
 	peerings []*peering
 	speakers map[string]*speaker
@@ -38,34 +37,34 @@ type sessions struct {
 	rules    rules
 }
 
-// peering is a BGPPeer that makes sessions in the family.
+// peering is a BGPPeer with sessions of the family.
 type peering struct {
 	*blocks.BGPPeer
 	index int
-	// global peerings are for every node, and win over those for some.
+	// global peerings apply to every node, and take precedence over those for some nodes.
 	global bool
-	// router is the outside router that it names; not valid if it names nodes.
+	// router is the outside router that it names; invalid if it names nodes.
 	router netip.Addr
 }
 
-// speaker is a node as BGP sees it.
+// speaker is a node with its BGP properties.
 type speaker struct {
 	*blocks.Node
 	as uint32
-	// local and remote are the peerings that the node is on either end of: as one
-	// that the peering is for, or as the peer that it names.
+	// local and remote are the peerings with the node at either end: as a node that the
+	// peering applies to, or as the peer.
 	local, remote bits
 	group         *group
 }
 
-// group is nodes that are alike.
+// group holds nodes that are alike.
 type group struct {
 	members []*speaker
-	// routers are their sessions with routers outside.
+	// routers are the members' sessions with outside routers.
 	routers []routerSides
 }
 
-// routerSides is how a node is configured for sessions with one router.
+// routerSides holds a node's configurations for sessions with one router.
 type routerSides struct {
 	router netip.Addr
 	sides  []side
@@ -91,8 +90,8 @@ func newSessions(r *Routing, f blocks.Family) *sessions {
 	return ss
 }
 
-// findPeerings leaves out what confd leaves out: peers whose address cannot be
-// read, and those that are pods of the node.
+// findPeerings skips the peers that confd skips: those with an invalid address, and those
+// that are pods of the node.
 func (ss *sessions) findPeerings() {
 	for i := range ss.r.s.BGPPeers {
 		p := &peering{BGPPeer: &ss.r.s.BGPPeers[i], index: len(ss.peerings)}
@@ -119,8 +118,8 @@ func parsePeerIP(s string) (netip.Addr, bool) {
 	return a.Unmap(), err == nil
 }
 
-// matchPeerings finds out which nodes each peering concerns. A selector that
-// cannot be parsed selects none (confd node_labels.go).
+// matchPeerings determines the nodes at both ends of each peering. An invalid selector
+// selects no nodes (confd node_labels.go).
 func (ss *sessions) matchPeerings(all []*speaker) {
 	at := map[netip.Addr][]*speaker{}
 	for _, sp := range all {
@@ -192,8 +191,8 @@ func (ss *sessions) findGroups(all []*speaker) {
 	}
 }
 
-// speaks reports whether a node speaks BGP in the family at all: without an
-// address confd configures no session.
+// speaks reports whether a node has any BGP sessions of the family: without an address,
+// confd configures none.
 func (ss *sessions) speaks(sp *speaker) bool {
 	return !ss.recorded || addressOf(sp.Node, ss.family).IsValid()
 }

@@ -6,50 +6,49 @@ import (
 	"strings"
 )
 
-// certainty is how sure it is that a route gets somewhere.
+// certainty is the certainty that a route reaches a node or router.
 type certainty int
 
 const (
 	sure certainty = iota
-	// assumed: if a router outside does what routers do.
+	// assumed: if an outside router behaves as routers usually do.
 	assumed
-	// doubtful: it depends on something that is not known.
+	// doubtful: depends on an unknown fact.
 	doubtful
 	certainties
 )
 
-// origin is how a speaker came by a route.
+// origin is the kind of session, if any, that a route came from.
 type origin int
 
 const (
-	ownRoute   origin = iota // one of its own workloads
-	fromClient               // a peer of its own AS that is its route reflector client
-	fromInside               // another peer of its own AS
+	ownRoute   origin = iota // from its own workload
+	fromClient               // from a peer of its own AS that is its route reflector client
+	fromInside               // from another peer of its own AS
 	fromOutside
 )
 
-// route is the route to the address as it arrived at a node or router.
+// route is the route to the address, as it arrived at a node or router.
 type route struct {
-	// at is the node, router the router that it arrived at; one of them is set.
+	// at is the node and router the outside router where it arrived; one of them is set.
 	at     *speaker
 	router netip.Addr
-	// routerAS and routerBy are the router's AS and the session it came over.
+	// routerAS and routerBy are the router's AS and the session of arrival.
 	routerAS uint32
 	routerBy side
 
 	origin   origin
-	path     []uint32 // AS numbers, as often as they were added
-	clusters []string // reflectors' cluster IDs that it went through
+	path     []uint32 // AS numbers, with repetitions
+	clusters []string // cluster IDs of the reflectors on the way
 	cert     certainty
-	// peered is true where a BGPPeer, and not the mesh alone, carried it.
+	// peered is true if a BGPPeer, not only the mesh, carried it.
 	peered bool
-	// way names what it went through; why and decidedBy say what it rests on.
+	// way names the intermediate hops. why and decidedBy explain the certainty.
 	way            []string
 	why, decidedBy string
 }
 
-// search looks for a way of one address's route from its user to the block's
-// owner.
+// search finds a way for one address's route from its user to the block's owner.
 type search struct {
 	*sessions
 	b               Borrowed
@@ -62,10 +61,10 @@ type search struct {
 	obstacles       []obstacle
 }
 
-// maxSteps ends a search in a topology in which routes have too many ways.
+// maxSteps ends a search if routes have too many ways in a topology.
 const maxSteps = 20_000
 
-// run returns the surest route that arrives at the owner; nil if none does.
+// run returns the most certain route that arrives at the owner; nil if there is none.
 func (s *search) run() *route {
 	s.seen = map[string]bool{}
 	s.add(&route{at: s.user, origin: ownRoute})
@@ -107,8 +106,7 @@ func (s *search) add(r *route) {
 	}
 }
 
-// transits calls do with one node of each group through which a route could
-// go on.
+// transits calls do for one node of each group that could forward a route.
 func (s *search) transits(do func(*speaker)) {
 	for _, g := range s.groups {
 		for _, sp := range g.members {
@@ -148,7 +146,7 @@ func (s *search) fromNode(r *route) {
 	}
 }
 
-// toNode passes a route on over each session that two nodes have.
+// toNode passes a route on over each session between two nodes.
 func (s *search) toNode(r *route, y *speaker) {
 	x := r.at
 	if m := s.meshes(x, y); m != no {
@@ -181,8 +179,8 @@ func (s *search) toNode(r *route, y *speaker) {
 	s.addAny(passed, tried)
 }
 
-// addAny adds the least sure of what several configurations of one session let
-// through. confd takes one of them, no one knows which.
+// addAny adds the least certain of the routes that several configurations of one session
+// let through, because it is unknown which one confd uses.
 func (s *search) addAny(passed []*route, tried int) {
 	if len(passed) == 0 {
 		return
@@ -199,7 +197,7 @@ func (s *search) addAny(passed []*route, tried int) {
 	s.add(first)
 }
 
-// doubt makes a route doubtful, for the first reason found.
+// doubt makes a route doubtful. Only the first reason is kept.
 func (r *route) doubt(why, decidedBy string) {
 	if r.cert < doubtful {
 		r.cert, r.why, r.decidedBy = doubtful, why, decidedBy

@@ -7,11 +7,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// This file carries a route over one session: what the one end announces and the
-// other takes.
+// This file passes a route over one session: export at one end, import at the other.
 
-// pass carries a route from one node to another over a session; nil if it does
-// not get through.
+// pass passes a route from one node to another over a session; nil if it is rejected.
 func (s *search) pass(r *route, mine side, y *speaker, theirs side) *route {
 	next := s.export(r, mine, y.Name, y == s.owner)
 	if next == nil {
@@ -35,7 +33,7 @@ func (s *search) pass(r *route, mine side, y *speaker, theirs side) *route {
 	return s.imports(next, y, theirs)
 }
 
-// export is what a node announces to a peer; nil if it keeps the route.
+// export returns the route that a node announces to a peer; nil if it does not announce it.
 func (s *search) export(r *route, mine side, to string, final bool) *route {
 	x := r.at
 	next := &route{origin: r.origin, path: r.path, clusters: r.clusters, cert: r.cert,
@@ -46,8 +44,8 @@ func (s *search) export(r *route, mine side, to string, final bool) *route {
 		}
 	}
 	if inside := r.origin == fromClient || r.origin == fromInside; inside && mine.internal() {
-		// Routes of the own AS are passed on within it by route reflectors alone,
-		// from and to their clients (RFC 4456; BIRD's bgp_import_control).
+		// Only route reflectors pass routes of their own AS on within it, from and to their
+		// clients (RFC 4456; BIRD's bgp_import_control).
 		switch {
 		case x.RouteReflectorID == "":
 			block(blockReflect, "%s, which has sessions with both, has no route reflector cluster ID and passes no route of its AS on", x.Name)
@@ -80,9 +78,9 @@ func (s *search) export(r *route, mine side, to string, final bool) *route {
 	return next
 }
 
-// announces reports whether a node announces the route to the address where no
-// BGPFilter decides (confd's bird_ipam template, calico_export_to_bgp_peers), and
-// if not, why.
+// announces reports whether a node announces the route to the address if no BGPFilter
+// decides (confd's bird_ipam template, calico_export_to_bgp_peers). If not, it also returns
+// the reason.
 func (s *search) announces(r *route, internal bool) (bool, string) {
 	x, a := r.at, s.b.Addr
 	inPool := false
@@ -108,7 +106,7 @@ func (s *search) announces(r *route, internal bool) (bool, string) {
 	return inPool, fmt.Sprintf("%s lies in no pool, and nodes announce addresses of pools alone", a)
 }
 
-// imports is what a node takes from a peer; nil if it drops the route.
+// imports returns the route that a node accepts from a peer; nil if it rejects the route.
 func (s *search) imports(next *route, y *speaker, theirs side) *route {
 	if occurs(next.path, theirs.localAS) > theirs.allow {
 		if y == s.owner {

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// This file follows a route through routers outside the cluster. How they are
-// configured is not known: they are taken to exchange routes with each other, to
-// pass single addresses on, and to leave AS paths as they are. Only the last is a
-// thing that BGP's loop protection makes a definite verdict of.
+// This file follows a route through routers outside the cluster. Their configuration is
+// unknown. They are assumed to exchange routes with each other, to forward routes to single
+// addresses, and to leave AS paths unchanged. Only AS paths lead to definite verdicts,
+// through BGP's loop protection.
 
 func (s *search) toRouter(r *route, router netip.Addr, sides []side) {
 	var passed []*route
@@ -34,8 +34,7 @@ func (s *search) toRouter(r *route, router netip.Addr, sides []side) {
 	s.addAny(passed, len(sides))
 }
 
-// fromRouter passes a route on to the nodes that have sessions with that router
-// or with others.
+// fromRouter passes a route to the nodes that have sessions with its router or with others.
 func (s *search) fromRouter(r *route) {
 	s.routerToNode(r, s.owner)
 	if s.best != nil && s.best.cert == r.cert {
@@ -58,7 +57,7 @@ func (s *search) routerToNode(r *route, y *speaker) {
 
 func (s *search) fromRouterOver(r *route, router netip.Addr, y *speaker, theirs side) *route {
 	if y != s.owner && theirs.remoteAS != 0 && occurs(r.path, theirs.localAS) > theirs.allow {
-		return nil // what most end in, where the nodes share an AS
+		return nil // the common case if the nodes share an AS
 	}
 	same := router == r.router
 	next := &route{

@@ -6,30 +6,30 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Stale is what an affinity that does not own its block does to the traffic of
-// those who do.
+// Stale describes the effects of an affinity that does not own its block on the block's
+// traffic.
 type Stale struct {
-	// Drops reports whether the affinity's node drops traffic to the whole block.
-	// Where it is not known who programs the pool's routes, it is true, because it
-	// is so in every version that may still be running.
+	// Drops reports whether the affinity's node drops traffic to the whole block. If it is
+	// unknown who programs the pool's routes, Drops is true, because it is so in every
+	// version that may still be running.
 	Drops bool
-	// Attracts reports whether its node announces the block as well, so that traffic
-	// of other nodes and routers may go there.
+	// Attracts reports whether the node also announces the block, so that traffic of other
+	// nodes and routers may go there.
 	Attracts bool
-	// Text says so, in a clause without a full stop.
+	// Text describes the effects, as a clause without a full stop.
 	Text string
 }
 
-// Stale says what an affinity does whose block (nil if there is none) belongs to
-// another, or to none.
+// Stale returns the effects of an affinity whose block belongs to another owner or to none;
+// b is nil if the block does not exist.
 //
-// BIRD has a blackhole for every affinity of its node that is not pending,
-// no matter who owns the block, except for single addresses (confd
-// pkg/backends/calico/client.go, updateCache, and the bird_aggr template); its
-// kernel filter keeps those of VXLAN pools out of the kernel. It announces the
-// block of a confirmed affinity; one that is pendingDeletion is neither accepted
-// nor rejected there, and passes as every prefix within a pool does. Felix goes
-// by the block's own record of its owner and heeds no affinity.
+// BIRD has a blackhole for every affinity of its node that is not pending, regardless of
+// the block's owner, except for single addresses (confd pkg/backends/calico/client.go,
+// updateCache, and the bird_aggr template). Its kernel filter keeps blackholes of VXLAN
+// pools out of the kernel. BIRD announces the blocks of confirmed affinities. The template
+// neither accepts nor rejects blocks of affinities in pendingDeletion, so they pass like
+// every prefix within a pool. Felix uses the block's own record of its owner and ignores
+// affinities.
 func (r *Routing) Stale(a *blocks.Affinity, b *blocks.Block, p *blocks.Pool) Stale {
 	node := a.Owner.Node()
 	switch {
@@ -43,7 +43,7 @@ func (r *Routing) Stale(a *blocks.Affinity, b *blocks.Block, p *blocks.Pool) Sta
 		return Stale{Text: "no blackhole is made for a single address"}
 	}
 	s := Stale{Attracts: r.announcesBlock(a, p)}
-	who := choose(r.s.Felix.ProgramClusterRoutes == "Enabled") // BIRD's kernel filter passes what lies in no pool
+	who := choose(r.s.Felix.ProgramClusterRoutes == "Enabled") // BIRD's kernel filter accepts prefixes outside all pools
 	if p != nil {
 		who, _ = r.programmer(p)
 	}
@@ -73,13 +73,13 @@ func (r *Routing) Stale(a *blocks.Affinity, b *blocks.Block, p *blocks.Pool) Sta
 	return s
 }
 
-// announcesBlock reports whether the affinity's node announces the block to BGP
-// peers, if it has any.
+// announcesBlock reports whether the affinity's node announces the block to BGP peers, if
+// it has any.
 func (r *Routing) announcesBlock(a *blocks.Affinity, p *blocks.Pool) bool {
 	if p != nil && p.DisableBGPExport {
 		return false
 	}
-	// A confirmed affinity's block is accepted before pools are looked at.
+	// The block of a confirmed affinity is accepted before pools are considered.
 	if p == nil && a.Effective() != blocks.Confirmed {
 		return false
 	}

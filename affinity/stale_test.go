@@ -8,8 +8,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// TestStale: an affinity that contradicts its block does harm by what BIRD makes
-// of it, and none where Felix goes by the block.
+// TestStale: an affinity that contradicts its block does harm through BIRD, but not if
+// Felix uses the block's record.
 func TestStale(t *testing.T) {
 	const two = "node a addr=172.16.0.1/24\nnode b addr=172.16.0.2/24\nblock 10.0.0.0/26 a\n"
 	for name, c := range map[string]struct {
@@ -49,8 +49,8 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestPool: what would become of borrowed addresses among the nodes of a pool,
-// each pair counted once in each direction.
+// TestPool predicts borrowing among the nodes of a pool, and counts each pair once per
+// direction.
 func TestPool(t *testing.T) {
 	const three = nodes + "node c addr=172.16.0.3/24\n"
 	for name, c := range map[string]struct {
