@@ -14,7 +14,7 @@ const agentPreferred = 10 * time.Minute
 // ClockSkew is the largest assumed difference between the clocks of two machines.
 const ClockSkew = time.Minute
 
-// viewLife is the age up to which a host view describes the current state of its node.
+// viewLife is the maximum age of a host view that still describes its node's current state.
 const viewLife = 10 * time.Minute
 
 // Expired reports whether a view is too old, at now, to prove anything.
@@ -26,8 +26,9 @@ func (v *HostView) Future(now time.Time) bool { return v.TakenAt.After(now.Add(C
 
 // JoinHostReadings merges host views from several sources. Of two views of one machine the
 // newer counts, whichever nodes they name. The same applies to two views of one node if one
-// of them does not identify its machine. The other view becomes a gap. A view never
-// replaces another, which may show addresses in use, if it
+// of them does not identify its machine. The other view becomes a gap.
+//
+// Addresses in use must stay visible, so a view does not replace another if it
 //
 //   - is a plain listing of routes, and the other is an agent's view;
 //   - lies in the future;

@@ -82,7 +82,7 @@ type Workload struct {
 	Node string
 	// Phase is status.phase.
 	Phase string
-	// HostNetwork pods use their node's address and no address of Calico.
+	// HostNetwork pods use their node's address, not one of Calico's.
 	HostNetwork bool
 	// Ready is true if the pod's Ready condition is true.
 	Ready bool

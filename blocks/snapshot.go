@@ -137,8 +137,8 @@ func (s *Snapshot) SameObjects(o *Snapshot) bool {
 		same(reflect.ValueOf(s.Hosts), reflect.ValueOf(o.Hosts), "Until", "Asked")
 }
 
-// Missing returns the gap, if any, that makes the absence of objects of a resource
-// unprovable.
+// Missing returns the gap of the whole resource, if there is one. Verdicts must not
+// conclude from a missing object of such a resource that the object does not exist.
 func (s *Snapshot) Missing(r Resource) (Gap, bool) {
 	for _, g := range s.Gaps {
 		if g.Resource == r && g.Whole() {

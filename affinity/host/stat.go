@@ -51,8 +51,8 @@ func parseStat(text []byte) (processStat, error) {
 
 func letter(c byte) bool { return 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' }
 
-// printable makes a process's name safe for a line of text: whoever starts a process can
-// choose a name with control characters and broken UTF-8.
+// printable makes a process's name safe for a line of text. Any user can start a process
+// with control characters and broken UTF-8 in its name.
 func printable(name []byte) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == utf8.RuneError || 0x80 <= r && r < 0xa0 {

@@ -98,7 +98,7 @@ func (n *Aliases) EndCollecting() {
 }
 
 // replaceNumbers replaces numbers by others in the same order, because node affinities
-// compare them. Equal numbers stay equal, and differ in leading zeros.
+// compare them. Different spellings of one number still differ only in leading zeros.
 func replaceNumbers(of map[string]string) {
 	value := func(s string) int64 { v, _ := strconv.ParseInt(s, 10, 64); return v }
 	all := slices.SortedFunc(maps.Keys(of), func(a, b string) int {

@@ -216,7 +216,7 @@ func (d *Decoder) cidr(r *JSONReader) (netip.Prefix, bool) {
 	return p, ok
 }
 
-// NotA returns the reason of a fault: s is not a valid CIDR, address, ….
+// NotA returns the reason of a fault such as `"x" is not a CIDR`.
 func NotA[T string | []byte](what string, s T) string {
 	article := "a"
 	if strings.ContainsRune("aAeio", rune(what[0])) {

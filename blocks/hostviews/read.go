@@ -1,6 +1,6 @@
 // Package hostviews reads host views, the state of nodes' kernels, from files ([Read]) and
-// from agents' responses ([OfAgent]). A view keeps the parts that concern a snapshot's
-// pools and blocks. Malformed parts are gaps.
+// from agents' responses ([OfAgent]). A view keeps all namespaces, and the routes and
+// lookups that concern a snapshot's pools and blocks. Malformed parts are gaps.
 package hostviews
 
 import (
@@ -39,8 +39,8 @@ type Options struct {
 
 // Read reads host views for a snapshot from files: the output of "calico-audit agent --once
 // -o json", or of "ip -j route show table all" in files named NODE.json. A path is a file
-// or a directory, as for [files.ReadFiles]. Only routes and namespaces that concern the
-// snapshot's pools and blocks are kept.
+// or a directory, as for [files.ReadFiles]. Of the routes and lookups, only those that
+// concern the snapshot's pools and blocks are kept.
 //
 // Malformed parts are gaps with file and field, and so are files of more than 64 MiB. Read
 // returns an error for mistakes of the caller: an unreadable path, or a named file with
