@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// certainty is the certainty that a route reaches a node or router.
+// certainty is how certain it is that a route reaches a node or router.
 type certainty int
 
 const (

@@ -15,14 +15,16 @@
 //     namespaces with a file under /run/netns. To read the addresses of a namespace without a
 //     process, the scan must enter it, which requires CAP_SYS_ADMIN.
 //
-// Failed reads are in the view's Gaps. The view's namespaces are complete unless a gap
-// means that a namespace, or an address in one, may be missing: a process, namespace or
-// list that could not be read completely; processes or a network of a container instead of
-// the node's; a veth pair whose other end was not found; or a namespace that is joined to
-// the node but shows no address.
+// Failed reads are in the view's Gaps. A gap makes the view's namespaces incomplete if it
+// may hide a namespace or an address:
 //
-// Two things remain invisible. One is a namespace that only a socket holds and that no veth
-// pair joins to the node. The other are IPv4 addresses of interfaces that are down, in
+//   - a process, namespace or list could not be read completely;
+//   - the visible processes or network belong to a container instead of the node;
+//   - the other end of a veth pair was not found;
+//   - a namespace is joined to the node but shows no address.
+//
+// Even complete views do not show namespaces that only a socket holds and that no veth pair
+// joins to the node. They also lack IPv4 addresses of interfaces that are down, in
 // namespaces other than the node's own; such addresses do not respond. Kernel threads are
 // omitted.
 //

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file finds network namespaces that are held by something other than a process's own
-// namespace: threads that have entered it, open files, and mounts in any mount namespace.
-// It does not find namespaces that only a socket holds.
+// This file finds network namespaces outside the processes' own: those held by threads that
+// have entered them, by open files, or by mounts in any mount namespace. Namespaces that
+// only a socket holds are not found.
 
 // addHolders adds the namespaces that processes hold besides their own. It records the
 // mount namespaces read in mounts, and skips those already there.

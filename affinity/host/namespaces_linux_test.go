@@ -189,8 +189,8 @@ func TestLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// TestHolders: a pod's namespace is found with any kind of holder except a socket; its veth
-// pair then reveals it. The name is removed each time.
+// TestHolders: a pod's namespace is found with any kind of holder except a socket. If only
+// a socket holds it, its veth pair reveals it. The name is removed each time.
 func TestHolders(t *testing.T) {
 	m := newMachine(t)
 	testenv.Program(t, "unshare", "util-linux")

@@ -16,8 +16,8 @@ import (
 
 // served is the result of discovering Calico's API groups.
 type served struct {
-	group  string // why this group
-	reason string // why that one
+	group  string // the group to read
+	reason string // why that group
 	// other is the second group that serves blocks; empty if there is none. otherLocked is
 	// true if its datastore is locked.
 	other       string

@@ -45,8 +45,8 @@ type lister struct {
 const maxGrow = 1 << 20
 
 // shortPage is the size of the first page if long lists are read whole. The page only
-// reveals whether a list is long; a larger page would repeat much work: 1,000 blocks of
-// 5,000 are a fifth.
+// reveals whether a list is long, and its objects are read again: with 1,000 objects, the
+// page would add a fifth to the work for 5,000 blocks.
 const shortPage = 50
 
 // run reads the list. Failures become gaps; run returns only errors of the context.
