@@ -92,7 +92,7 @@ func (p *placement) tolerations(r *JSONReader) {
 				t[i], _ = r.str()
 			}
 		})
-		if string(t[3]) != "NoExecute" || !bytes.HasPrefix(t[0], []byte(blocks.LifeCycleTaints)) { // every pod has two of these
+		if string(t[3]) != "NoExecute" || !bytes.HasPrefix(t[0], []byte(blocks.LifeCycleTaints)) { // skips the two that every pod has
 			p.tolerates = append(p.tolerates, blocks.Toleration{Key: string(t[0]), Operator: string(t[1]), Value: string(t[2]), Effect: string(t[3])})
 		}
 	})
