@@ -290,7 +290,8 @@ func TestRefreshUnreadable(t *testing.T) {
 	t.Run("no such reference", func(t *testing.T) {
 		for _, ref := range []blocks.Ref{
 			{}, {Resource: "secrets", Name: "x"}, {Resource: blocks.Blocks}, {Resource: blocks.Pods, Name: "x"}, {Resource: blocks.Pods, Namespace: "x"},
-			{Resource: blocks.Nodes, Node: "n1"}, {Resource: blocks.Pods, Namespace: "shop", Label: "app=web"}, // whose labels were not read {Resource: blocks.Blocks, Namespace: "shop", Name: "x"}, {Resource: blocks.Pods, Name: "x", Node: "n1"},
+			{Resource: blocks.Nodes, Node: "n1"}, {Resource: blocks.Pods, Namespace: "shop", Label: "app=web"}, // pods' labels were not read
+			{Resource: blocks.Blocks, Namespace: "shop", Name: "x"}, {Resource: blocks.Pods, Name: "x", Node: "n1"},
 		} {
 			if s, err := reader(t, c.Config, KubernetesOptions{}).Refresh(ctx, prev, []blocks.Ref{ref}); err == nil {
 				t.Errorf("%+v: got %v", ref, s)

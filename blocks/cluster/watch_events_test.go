@@ -71,7 +71,7 @@ func TestWatchClock(t *testing.T) {
 	local := time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC)
 	c := newServerClock(func() time.Time { return local })
 	if got := c.At(time.Now()); local.Sub(got) > 2*time.Second || got.After(local) {
-		t.Errorf("without a Date openTimeout: %v, want %v", got, local)
+		t.Errorf("without a Date header: %v, want %v", got, local)
 	}
 	for _, hours := range []int{0, 5, -5} {
 		server := time.Now().Add(time.Duration(hours) * time.Hour)
