@@ -11,14 +11,14 @@ import (
 
 var affinityDeadNode = audit.Check{
 	ID:         "affinity/dead-node",
-	Title:      "an affinity of a host that no longer exists",
+	Title:      "an affinity's host no longer exists",
 	Severities: []state.Severity{state.Warning},
-	Why: "The block stays taken by a machine that is gone: no pod uses it, and no other node can claim it. " +
-		"Calico cleans up after a deleted node, but lists affinities by a label that those written before v3.31 do not carry.",
-	Confirm:  "kubectl get node NAME: not found.",
-	Misread:  "A node that is being replaced under the same name is missing for a moment only.",
+	Why: "The block stays taken although its node no longer exists: no pod uses it, and no other node can claim it. Calico cleans " +
+		"up after a deleted node, but finds affinities by a label that versions before v3.31 did not write.",
+	Confirm:  "kubectl get node NAME returns NotFound.",
+	Misread:  "A node that is being replaced under the same name is missing only for a moment.",
 	Remedies: []remedies.Remedy{remedies.CleanUpNode},
-	Never:    "Never release a block of it that still holds addresses of pods on other nodes.",
+	Never:    "Never release one of its blocks while the block holds addresses of pods on other nodes.",
 	Requires: []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes},
 	Optional: state.ReleaseReads,
 	Run: func(st *state.State, f *audit.Findings) {

@@ -13,15 +13,16 @@ import (
 
 var affinityNoBlock = audit.Check{
 	ID:         "affinity/no-block",
-	Title:      "an affinity whose block does not exist, beyond the grace; at once if a repair by calico-audit left it so",
+	Title:      "an affinity's block does not exist, beyond the grace period; at once if calico-audit left it so",
 	Severities: []state.Severity{state.Error},
-	Why: "Its node drops traffic to the whole CIDR and may attract it, although no node owns it; and another node may claim the CIDR, " +
-		"so that two nodes then say it is theirs.",
-	Confirm:  "kubectl get blockaffinities NAME -o yaml, and kubectl get ipamblocks for the same CIDR: not found.",
-	Misread:  "For a moment while a node claims a block this is normal: the affinity is written first. Only one that lasts is wrong.",
+	Why: "The affinity's node drops traffic to the whole CIDR and may attract it, although no node owns it. Another node can " +
+		"claim the CIDR too, and then two nodes hold an affinity to it.",
+	Confirm: "kubectl get blockaffinities NAME -o yaml shows the CIDR; kubectl get ipamblocks has no block of that CIDR.",
+	Misread: "This is normal for a moment while a node claims a block, because Calico writes the affinity first. Only an affinity " +
+		"that stays without a block is wrong.",
 	Remedies: []remedies.Remedy{remedies.DeleteAffinity},
 	Verify:   "On the affinity's node, ip route show type blackhole no longer lists the CIDR.",
-	Never:    "Never delete it while the node is claiming the block: look at it twice, and at the block again in between.",
+	Never:    "Never delete it while the node is claiming the block: look at the affinity twice, and check the block again in between.",
 	Requires: []blocks.Resource{blocks.Affinities, blocks.Blocks},
 	Optional: []blocks.Resource{blocks.Pools, blocks.Pods, blocks.Nodes, blocks.IPAMConfigs},
 	Run: func(st *state.State, f *audit.Findings) {

@@ -12,11 +12,12 @@ import (
 )
 
 var affinityStuck = audit.Check{
-	ID:         "affinity/stuck",
-	Title:      "an affinity stays pending or pendingDeletion beyond the grace, with its own host's block; at once if a repair by calico-audit left it so",
+	ID: "affinity/stuck",
+	Title: "an affinity to its own host's block stays pending or pendingDeletion beyond the grace period; at once if calico-audit " +
+		"left it so",
 	Severities: []state.Severity{state.Warning},
-	Why: "A claim or a release broke off half-way. While it is pendingDeletion, BIRD does not advertise the block; " +
-		"the node's next assignment makes it whole again.",
+	Why: "A claim or a release stopped half-way. While the affinity is pendingDeletion, BIRD does not advertise the block. The " +
+		"node's next assignment confirms the affinity.",
 	Confirm: "kubectl get blockaffinities -o custom-columns=NAME:.metadata.name,STATE:.spec.state",
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("start a pod on the node: its assignment confirms the affinity", "the affinity agrees with its block", "none"),

@@ -12,7 +12,7 @@ import (
 
 var blockCorrupt = audit.Check{
 	ID:         "block/corrupt",
-	Title:      "a block contradicts itself, or cannot be understood",
+	Title:      "a block contradicts itself, or cannot be parsed",
 	Severities: []state.Severity{state.Error},
 	Why: "Calico may hand an address of it out twice, never hand one out again, or fail for every pod of the node: its allocator relies on what the block says. " +
 		"A block with an unreadable CIDR makes Calico fail to list any.",

@@ -14,13 +14,15 @@ var blockEmpty = audit.Check{
 	ID:         "block/empty",
 	Title:      "a block holds no allocation",
 	Severities: []state.Severity{state.Warning, state.Info},
-	Graded:     "info, or warning when its pool has no block left to claim, nor any other for the same nodes",
-	Why: "Where blocks are scarce, another node could use it; an empty block keeps its addresses for its owner. " +
-		"Calico's own collector releases empty blocks of nodes that hold others after 15 minutes, where it runs (config/gc-disabled). The evidence says whether it could be released now and, if not, why it is held.",
-	Confirm:  "calicoctl ipam show --show-blocks",
-	Misread:  "A block that shows no allocation may be an instant from its first: a node claims the block, then the address. Its age matters.",
+	Graded:     "info; warning if its pool and all other pools for the same nodes have no block left to claim",
+	Why: "An empty block keeps its addresses for its owner, although another node may need it. Calico's own collector releases " +
+		"empty blocks of nodes that hold others after 15 minutes, if it runs (config/gc-disabled). The evidence says that the " +
+		"block is releasable, or why it must stay.",
+	Confirm: "calicoctl ipam show --show-blocks",
+	Misread: "A node claims a block first and then assigns an address, so a new block is empty for an instant. The block's age " +
+		"matters.",
 	Remedies: []remedies.Remedy{remedies.ReleaseBlock},
-	Never:    "Never delete the IPAMBlock object by hand: its affinity stays behind, and the node goes on dropping the block's traffic.",
+	Never:    "Never delete the IPAMBlock object by hand: its affinity stays behind, and the node keeps dropping the block's traffic.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Pools, blocks.Reservations},
 	Optional: state.ReleaseReads,
 	Run: func(st *state.State, f *audit.Findings) {

@@ -12,10 +12,10 @@ import (
 
 var blockNoAffinity = audit.Check{
 	ID:         "block/no-affinity",
-	Title:      "a block names a host, and no BlockAffinity of that host exists",
+	Title:      "a block names a host, and no BlockAffinity of that host to the block exists",
 	Severities: []state.Severity{state.Error},
-	Why: "The owner uses its block without any route to it: BIRD makes routes from affinities, and without one the block is not advertised. " +
-		"Calico cannot release such a block either; its own call does nothing and reports success.",
+	Why: "BIRD makes routes from affinities, so the block has no route and is not advertised, although its owner uses it. Calico " +
+		"cannot release such a block either: its call does nothing and reports success.",
 	Confirm:  "kubectl get blockaffinities -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr shows no row for the block.",
 	Remedies: []remedies.Remedy{remedies.RestoreAffinity},
 	Never:    "Never delete the block because its affinity is missing: it may be full of live pods.",

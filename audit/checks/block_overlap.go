@@ -15,8 +15,8 @@ var blockOverlap = audit.Check{
 	ID:         "block/overlap",
 	Title:      "two blocks overlap",
 	Severities: []state.Severity{state.Critical},
-	Why: "One address can be handed out twice, once from each block, and two pods then share it. " +
-		"It comes about when a pool's block size is changed while blocks of the old size exist: Calico compares exact CIDRs only.",
+	Why: "Calico can assign one address twice, once from each block, so that two pods share it. Overlaps appear if a pool's block " +
+		"size is changed while blocks of the old size exist: Calico compares exact CIDRs only.",
 	Confirm: "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity",
 	Remedies: []remedies.Remedy{
 		releaseOverlapping("the block of the two that is empty", "CIDR"),

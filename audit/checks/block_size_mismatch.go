@@ -14,13 +14,13 @@ import (
 
 var blockSizeMismatch = audit.Check{
 	ID:         "block/size-mismatch",
-	Title:      "a block's size is not its pool's",
+	Title:      "a block's size differs from its pool's block size",
 	Severities: []state.Severity{state.Error, state.Info},
-	Graded:     "info, or error if it overlaps what the allocator may still claim",
-	Why: "Calico looks for free blocks by exact CIDR: it may claim a block of the pool's size that overlaps this one, and hand its addresses out twice. " +
-		"Where every such block exists already, the mismatch is harmless.",
-	Confirm: "calicoctl ipam show --show-blocks, beside the pool's blockSize.",
-	Misread: "\"I changed blockSize, and new nodes still get the old size\": blocks that exist keep theirs.",
+	Graded:     "info; error if the block overlaps a CIDR that the allocator may still claim",
+	Why: "Calico looks for free blocks by exact CIDR. It may claim a block of the pool's size that overlaps this one, and assign " +
+		"its addresses twice. If all such blocks exist already, the mismatch is harmless.",
+	Confirm: "Compare calicoctl ipam show --show-blocks with the pool's blockSize.",
+	Misread: "\"I changed blockSize, and new nodes still get the old size\": existing blocks keep their size.",
 	Remedies: []remedies.Remedy{
 		remedies.Restart("add a pool with the block size that is wanted and another CIDR; only then set disabled: true on this one, and move its pods by restarting them, one controller at a time",
 			"no block overlaps another"),

@@ -13,13 +13,13 @@ import (
 
 var blockSoftDeleted = audit.Check{
 	ID:         "block/soft-deleted",
-	Title:      "a block, affinity or handle stays marked deleted beyond the grace; at once if a repair by calico-audit left it so",
+	Title:      "a block, affinity or handle stays marked deleted beyond the grace period; at once if calico-audit left it so",
 	Severities: []state.Severity{state.Warning},
-	Why: "A deletion was begun and never finished: the object is in the way of the next claim of its CIDR, and Calico's tools no longer show it. " +
-		"Calico deletes in two steps on Kubernetes, first the mark, then the object.",
-	Confirm:  "kubectl get with -o yaml shows spec.deleted: true (in an affinity of the older API group the text \"true\").",
+	Why: "On Kubernetes, Calico deletes in two steps: it marks the object, then deletes it. This deletion stopped after the mark. " +
+		"The object blocks the next claim of its CIDR, and Calico's tools no longer show it.",
+	Confirm:  "kubectl get with -o yaml shows spec.deleted: true (for an affinity of the older API group, the string \"true\").",
 	Remedies: []remedies.Remedy{remedies.FinishDelete},
-	Never:    "Never take the mark away: some component believes that the object is gone.",
+	Never:    "Never remove the mark: some component already treats the object as deleted.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles},
 	Optional: []blocks.Resource{blocks.Pods, blocks.Nodes, blocks.IPAMConfigs, blocks.ClusterInfos},
 	Run: func(st *state.State, f *audit.Findings) {

@@ -15,13 +15,13 @@ var blockUnaffine = audit.Check{
 	Title:      "a block with allocations has no owner",
 	Severities: []state.Severity{state.Warning, state.Info},
 	Graded:     "info, or warning under strict affinity",
-	Why: "Nothing is broken: its addresses are routed one by one, and the block goes when the last of them is released. " +
-		"Under strict affinity no pod may take a further address of it: the rest of the block is lost until then.",
+	Why: "No traffic is lost: each address has a route of its own, and the block is deleted when the last address is released. " +
+		"Under strict affinity no pod can get another address of this block until then.",
 	Confirm: "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity",
 	Remedies: []remedies.Remedy{
 		remedies.Restart("restart the pods that use addresses of the block, if it is needed back", "the block goes with the last of them"),
 	},
-	Never:    "Never give the block an owner by editing it: the pods that use it are on several nodes.",
+	Never:    "Never give the block an owner by editing it: its pods run on several nodes.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.IPAMConfigs},
 	Optional: []blocks.Resource{blocks.Pools},
 	Run: func(st *state.State, f *audit.Findings) {

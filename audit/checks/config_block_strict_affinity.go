@@ -14,12 +14,13 @@ var configBlockStrictAffinity = audit.Check{
 	ID:         "config/block-strict-affinity",
 	Title:      "blocks carry the deprecated per-block strictAffinity, which Calico ignores",
 	Severities: []state.Severity{state.Info},
-	Why:        "It is easily believed that strict affinity is on for these blocks. Calico reads the setting from its IPAM configuration only.",
-	Confirm:    "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,STRICT:.spec.strictAffinity",
+	Why: "The field suggests that strict affinity is on for these blocks. Calico reads the setting only from its IPAM " +
+		"configuration.",
+	Confirm: "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,STRICT:.spec.strictAffinity",
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("leave the field; set strict affinity, if it is wanted, in the IPAM configuration", "none: Calico ignores the field", "none"),
 	},
-	Never:    "Never edit blocks for it.",
+	Never:    "Never edit blocks to change strict affinity.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.IPAMConfigs},
 	Run: func(st *state.State, f *audit.Findings) {
 		var marked []string

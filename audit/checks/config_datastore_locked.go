@@ -12,11 +12,11 @@ var configDatastoreLocked = audit.Check{
 	ID:         "config/datastore-locked",
 	Title:      "the datastore is locked",
 	Severities: []state.Severity{state.Error},
-	Why: "While the datastore is locked (for a migration, or an address check) new pods get no network and Calico collects no garbage. " +
-		"A lock is easily forgotten.",
+	Why: "While the datastore is locked, new pods get no network and Calico collects no garbage. Migrations and address checks " +
+		"lock it, and a lock is easily forgotten.",
 	Confirm:  "kubectl get clusterinformations default -o jsonpath={.spec.datastoreReady}",
 	Remedies: []remedies.Remedy{remedies.Unlock},
-	Never:    "Never unlock in the middle of a migration.",
+	Never:    "Never unlock the datastore during a migration.",
 	Requires: []blocks.Resource{blocks.ClusterInfos},
 	Optional: []blocks.Resource{blocks.Migrations},
 	Run: func(st *state.State, f *audit.Findings) {

@@ -10,17 +10,18 @@ import (
 
 var configGCDisabled = audit.Check{
 	ID:         "config/gc-disabled",
-	Title:      "Calico's own garbage collection is off, or its grace is 0",
+	Title:      "Calico's own garbage collection is off, or its grace period is 0",
 	Severities: []state.Severity{state.Warning},
-	Why: "Leaked addresses, and empty blocks of nodes that hold several, pile up until pools run out: calico-kube-controllers would release them. " +
-		"A leakGracePeriod of 0, or none, does not mean \"at once\" or \"the default\": it turns the collection of empty blocks off, and that of leaks on nodes that exist.",
+	Why: "Without the collector in calico-kube-controllers, leaked addresses and spare empty blocks accumulate until pools run " +
+		"out. A leakGracePeriod of 0, or none, does not mean \"at once\" or \"the default\": it turns off the collection of " +
+		"empty blocks, and of leaks on existing nodes.",
 	Confirm: "kubectl get kubecontrollersconfigurations default -o yaml",
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("give the KubeControllersConfiguration a controllers.node section with a leakGracePeriod, such as 15m",
 			"Calico's collector releases leaked addresses and empty blocks after that time", remedies.EverywhereRisk,
 			"kubectl get kubecontrollersconfigurations default -o yaml"),
 	},
-	Never:    "Never use leakGracePeriod: 0 to speed collection up.",
+	Never:    "Never set leakGracePeriod: 0 to speed up collection.",
 	Requires: []blocks.Resource{blocks.ControllerConfig},
 	Run: func(st *state.State, f *audit.Findings) {
 		c := &st.Controllers

@@ -14,8 +14,9 @@ var configOtherIPAM = audit.Check{
 	ID:         "config/other-ipam",
 	Title:      "pods do not get their addresses from Calico's IPAM",
 	Severities: []state.Severity{state.Info},
-	Why: "The pods' addresses come from host-local (Canal, flannel), from a cloud's CNI, or from the pods' own annotation ipAddrsNoIpam. Calico's IPAM never records them. " +
-		"ip/unallocated, node/no-block and the checks of pools ignore these pods, and no plan records their addresses.",
+	Why: "The pods' addresses come from host-local (Canal, flannel), from a cloud's CNI, or from the pods' own annotation " +
+		"ipAddrsNoIpam, so Calico's IPAM does not record them. ip/unallocated, node/no-block and the pool checks ignore these " +
+		"pods, and no plan records their addresses.",
 	Confirm: "Compare kubectl get pods -A -o wide with kubectl get nodes -o custom-columns=NODE:.metadata.name,PODCIDRS:.spec.podCIDRs; " +
 		"on a node, ipam.type in /etc/cni/net.d names the IPAM plugin: Calico's is calico-ipam.",
 	Misread:  "Calico's CNI plugin annotates pods with any IPAM plugin: the annotation cni.projectcalico.org/podIP does not mean that Calico's IPAM assigned the address.",

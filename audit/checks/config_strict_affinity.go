@@ -15,18 +15,21 @@ import (
 )
 
 var configStrictAffinity = audit.Check{
-	ID:         "config/strict-affinity",
-	Title:      "strict affinity is off though the cluster needs it, on while nodes cannot allocate, or set in a way that Calico rejects",
+	ID: "config/strict-affinity",
+	Title: "strict affinity is off although the cluster needs it, on while nodes cannot allocate, or in a combination that Calico " +
+		"rejects",
 	Severities: []state.Severity{state.Error, state.Warning},
 	Graded:     "error for a combination that Calico rejects and for Windows nodes; else warning",
-	Why: "The setting decides what a node does when no block is left: off, it borrows single addresses from other nodes' blocks; on, its pods get none. " +
-		"It is one for the whole cluster (the object named \"default\"); it holds from the moment it is written, for existing blocks too; " +
-		"a field of the same name in each block is ignored; and addresses already borrowed stay borrowed until their pods restart.",
-	Confirm:  "calicoctl ipam show --show-configuration, or kubectl get ipamconfigs (ipamconfigurations in the newer API group) default -o yaml",
-	Misread:  "\"I turned it on and nothing changed\": it stops new borrowing only. \"I set it on the block\": Calico ignores it there.",
+	Why: "Strict affinity decides what a node does when no block is left. If it is off, the node borrows single addresses from " +
+		"other nodes' blocks; if it is on, its pods get no address. The setting in the object named \"default\" covers the whole " +
+		"cluster and takes effect at once, for existing blocks too. Borrowed addresses stay borrowed until their pods restart.",
+	Confirm: "calicoctl ipam show --show-configuration, or kubectl get ipamconfigs (ipamconfigurations in the newer API group) default -o yaml",
+	Misread: "\"I turned it on and nothing changed\": it only stops new borrowing. \"I set it on the block\": Calico ignores the " +
+		"field of the same name in blocks.",
 	Remedies: []remedies.Remedy{remedies.SetStrict, remedies.UnsetStrict},
-	Verify:   "New pods of every node get addresses of blocks of their own node.",
-	Never:    "Never turn it on while nodes have no block and none is left: their next pods get no address. Never turn it off with Windows nodes.",
+	Verify:   "New pods of every node get addresses from blocks of their own node.",
+	Never: "Never turn it on while nodes have no block and none is left: their next pods get no address. Never turn it off with " +
+		"Windows nodes.",
 	Requires: []blocks.Resource{blocks.IPAMConfigs},
 	Optional: slices.Concat(state.BlockStatusReads, blackholeReads),
 	Run: func(st *state.State, f *audit.Findings) {

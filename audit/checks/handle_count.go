@@ -13,11 +13,12 @@ import (
 
 var handleCount = audit.Check{
 	ID:         "handle/count",
-	Title:      "a handle's count differs from what the blocks record",
+	Title:      "a handle's count differs from the blocks",
 	Severities: []state.Severity{state.Info},
-	Why: "A count that is too high keeps the handle alive after its last address has gone, and it then shows as leaked. " +
-		"Calico's own code miscounts in two cases: when several addresses of one handle are released in one call, and when one assignment spans blocks.",
-	Confirm:  "kubectl get ipamhandles NAME -o yaml, beside the blocks that it names.",
+	Why: "A count that is too high keeps the handle alive after its last address is released, and the handle then looks leaked. " +
+		"Calico itself miscounts in two cases: it releases several addresses of one handle in one call, or one assignment spans " +
+		"blocks.",
+	Confirm:  "Compare kubectl get ipamhandles NAME -o yaml with the blocks that it names.",
 	Remedies: []remedies.Remedy{remedies.MendHandles},
 	Never:    "Never edit the count while the pod is starting or ending.",
 	Requires: []blocks.Resource{blocks.Handles, blocks.Blocks},

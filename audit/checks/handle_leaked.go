@@ -13,12 +13,12 @@ import (
 
 var handleLeaked = audit.Check{
 	ID:         "handle/leaked",
-	Title:      "a handle that no block refers to, beyond the grace",
+	Title:      "no block refers to a handle, beyond the grace period",
 	Severities: []state.Severity{state.Warning},
-	Why: "It does no harm by itself; tens of thousands of them slow Calico's tools and the API server down. " +
-		"It is left behind when an address is released and the handle's update is lost, and Calico collects none.",
+	Why: "One leaked handle is harmless; tens of thousands slow down Calico's tools and the API server. A handle leaks if its " +
+		"address is released and the handle's update is lost. Calico does not collect leaked handles.",
 	Confirm:  "kubectl get ipamhandles NAME -o yaml names blocks that do not refer to it.",
-	Misread:  "For a moment while an address is being assigned this is normal: the handle is written before the block.",
+	Misread:  "This is normal for a moment while an address is being assigned, because Calico writes the handle before the block.",
 	Remedies: []remedies.Remedy{remedies.MendHandles},
 	Never:    "Never delete handles in bulk while pods are starting.",
 	Requires: []blocks.Resource{blocks.Handles, blocks.Blocks},

@@ -14,14 +14,14 @@ import (
 
 var handleMissing = audit.Check{
 	ID:         "handle/missing",
-	Title:      "a handle that blocks refer to does not exist",
+	Title:      "blocks refer to a handle that does not exist",
 	Severities: []state.Severity{state.Warning},
-	Why: "Calico releases a pod's addresses through its handle: without one they stay allocated after the pod has gone, " +
+	Why: "Calico releases a pod's addresses through its handle. Without the handle they stay allocated after the pod has ended, " +
 		"until the collector finds them.",
-	Confirm:  "kubectl get ipamhandles NAME (in lower case): not found.",
-	Misread:  "Calico's \"ipam check\" prints such handles and does not count them as a problem.",
+	Confirm:  "kubectl get ipamhandles NAME (in lower case) returns NotFound.",
+	Misread:  "Calico's \"ipam check\" prints such handles but does not count them as a problem.",
 	Remedies: []remedies.Remedy{remedies.CreateHandle},
-	Never:    "Never make a handle up by hand.",
+	Never:    "Never create a handle by hand.",
 	Requires: []blocks.Resource{blocks.Handles, blocks.Blocks},
 	Optional: []blocks.Resource{blocks.Pods},
 	Run: func(st *state.State, f *audit.Findings) {

@@ -13,16 +13,17 @@ import (
 
 var ipBorrowed = audit.Check{
 	ID:         "ip/borrowed",
-	Title:      "an address is used on another node than its block's owner",
+	Title:      "an address is used on a node other than the owner of its block",
 	Severities: []state.Severity{state.Error, state.Warning},
-	Graded:     "warning, or error for a tunnel address",
-	Why: "Traffic to the address may be lost on the owner, which drops what it cannot deliver within its own blocks. " +
-		"A borrowed address works only where the owner learns a route to that single address, and in some topologies it does not.",
-	Confirm:  "calicoctl ipam show --show-borrowed; on the owner: ip route get ADDRESS (\"Invalid argument\" means that it is black-holed).",
+	Graded:     "warning; error for a tunnel address",
+	Why: "The block's owner drops traffic to addresses of its blocks for which it has no route. A borrowed address works only if " +
+		"the owner learns a route to that single address, and in some topologies it does not.",
+	Confirm:  "calicoctl ipam show --show-borrowed; on the owner, ip route get ADDRESS (\"Invalid argument\" means black-holed).",
 	Misread:  "Calico's \"ipam check\" does not count borrowed addresses as a problem.",
 	Remedies: append(slices.Clip(remedies.Borrowing), remedies.RenewTunnel),
-	Verify:   "The restarted pod has an address of a block of its own node, and pods on the former owner reach it.",
-	Never:    "Never release the address while its pod runs. Never restart a virtual machine's pod for it: the machine keeps its address wherever it runs.",
+	Verify:   "The restarted pod has an address from a block of its own node, and pods on the former owner reach it.",
+	Never: "Never release the address while its pod runs. Never restart a virtual machine's pod for it: the machine keeps its " +
+		"address wherever it runs.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
 	Optional: remedies.RootReads,
 	Run: func(st *state.State, f *audit.Findings) {

@@ -18,15 +18,15 @@ var ipDuplicate = audit.Check{
 	ID:         "ip/duplicate",
 	Title:      "two live owners use one address",
 	Severities: []state.Severity{state.Critical},
-	Why:        "Traffic for one of them reaches the other, or neither: routes for one address can lead to one node only.",
-	Confirm:    "kubectl get pods --all-namespaces -o wide, and look for the address; calicoctl ipam show --ip=ADDRESS names the one that the allocation is for.",
-	Misread: "A finished pod keeps its last address in its status, and so does one being deleted after its network is gone: these do not count. " +
-		"Nor do the two pods of a virtual machine that is being migrated.",
+	Why:        "Traffic for one owner reaches the other, or neither: routes for one address lead to one node only.",
+	Confirm:    "kubectl get pods --all-namespaces -o wide shows both pods; calicoctl ipam show --ip=ADDRESS names the recorded owner.",
+	Misread: "A finished pod, or one that is being deleted after its network is gone, keeps its last address in its status: these do " +
+		"not count. Nor do the two pods of a virtual machine during a live migration.",
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("restart the pod that the allocation does not name; where a network namespace of no pod has the address, stop the processes in it",
 			"one owner is left", "the pod ends and starts again: find out first which of the two holds the address rightly"),
 	},
-	Verify:   "Both pods answer at addresses of their own.",
+	Verify:   "Each pod answers at an address of its own.",
 	Never:    "Never release the address: one of the two owns it.",
 	Requires: []blocks.Resource{blocks.Nodes, blocks.Pods, blocks.Blocks},
 	Optional: []blocks.Resource{blocks.Pools},

@@ -13,12 +13,13 @@ import (
 
 var ipHostInUse = audit.Check{
 	ID:         "ip/host-in-use",
-	Title:      "an address is in use on a node, and the datastore calls it free",
+	Title:      "a host view shows an address in use that the datastore calls free",
 	Severities: []state.Severity{state.Critical},
-	Why: "Calico may hand the address to another pod at any moment: two then share it. It comes about when an allocation is released while the pod's processes " +
-		"still run, such as after a forced deletion.",
-	Confirm: "On the node: ip netns exec NAMESPACE ip address shows it; calicoctl ipam show --ip=ADDRESS says that it is not assigned.",
-	Misread: "kubectl does not show such a pod: its object is gone, and its processes are not.",
+	Why: "Calico may assign the address to another pod at any moment, and then two share it. This happens if an allocation is " +
+		"released while the pod's processes still run, for example after a forced deletion.",
+	Confirm: "On the node, ip netns exec NAMESPACE ip address shows the address; calicoctl ipam show --ip=ADDRESS says that it is not " +
+		"assigned.",
+	Misread: "kubectl does not show such a pod: its object is gone, but its processes run.",
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("reserve the address by an IPReservation, stop the processes in the network namespace (those in state D end only with a drain and reboot of the node), then delete the IPReservation",
 			"nothing uses the address any more", "it may be a container that serves still: its pod object is gone, its traffic is not"),

@@ -14,18 +14,20 @@ import (
 
 var ipLeaked = audit.Check{
 	ID:         "ip/leaked",
-	Title:      "an allocation whose owner is gone, as far as was observed",
+	Title:      "an allocation's named owner (pod, tunnel, VM) no longer exists, as far as was observed",
 	Severities: []state.Severity{state.Warning},
-	Why: "It names a pod, a virtual machine or a node's tunnel that no longer exists. The address is lost to other pods, and its block can never be released, which is how pools run out while few pods run. " +
-		"It comes about when a pod dies without Calico's CNI plugin being told.",
-	Confirm: "calicoctl ipam show --ip=ADDRESS names the pod; kubectl get pod shows that it is gone. On its node, crictl pods shows whether the sandbox still lives.",
-	Misread: "A pod that was deleted by force, and one whose Node object was deleted, may still run on its machine and use the address: the API alone cannot tell. " +
-		"What names no owner that can be looked up is not a leak: see ip/unknown-owner.",
+	Why: "No other pod can use the address, and its block can never be released: pools run out although few pods run. An address " +
+		"leaks if a pod ends and Calico's CNI plugin is not called.",
+	Confirm: "calicoctl ipam show --ip=ADDRESS names the pod; kubectl get pod returns NotFound. On its node, crictl pods shows " +
+		"whether the sandbox still runs.",
+	Misread: "A pod that was deleted by force, or whose Node object was deleted, may still run on its machine and use the address. " +
+		"The API alone cannot tell. An allocation without a known owner is not a leak: see ip/unknown-owner.",
 	Remedies: []remedies.Remedy{remedies.ReleaseLeaks,
 		remedies.ByHand("release the addresses of nodes whose machines are known to be off; then others, without proof that nothing uses them", "the addresses can be handed out again",
 			"a container that runs still shares its address with the next pod", "calico-audit repair --leaked-ips --terminated NODE", "calico-audit repair --leaked-ips --without-host-evidence"),
 	},
-	Never:    "Never release an address on one look, and never by \"calicoctl ipam release --ip\", which checks neither handle nor sequence number.",
+	Never: "Never release an address after a single look, and never with \"calicoctl ipam release --ip\", which checks neither " +
+		"handle nor sequence number.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
 	Optional: []blocks.Resource{blocks.VMs, blocks.VMInstances},
 	Run: func(st *state.State, f *audit.Findings) {

@@ -14,11 +14,11 @@ import (
 
 var ipUnallocated = audit.Check{
 	ID:         "ip/unallocated",
-	Title:      "a pod or tunnel uses an address of an enabled pool that no block records",
+	Title:      "a pod or tunnel uses an address of an enabled pool, and no block records it",
 	Severities: []state.Severity{state.Critical},
-	Why: "Calico may hand the address to another pod at any moment: two pods then share it. " +
-		"It comes about when an address is released under a live pod, or its block is deleted by hand.",
-	Confirm:  "calicoctl ipam show --ip=ADDRESS says that it is not assigned, while kubectl get pod shows a pod that has it.",
+	Why: "Calico may assign the address to another pod at any moment, and then two share it. This happens if an address is " +
+		"released under a live pod, or if its block is deleted by hand.",
+	Confirm:  "calicoctl ipam show --ip=ADDRESS says that it is not assigned; kubectl get pod shows a pod that has it.",
 	Remedies: []remedies.Remedy{remedies.RecordAddresses},
 	Never:    "Never write the allocation into the block by hand.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes, blocks.Pods},

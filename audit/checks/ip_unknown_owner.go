@@ -12,18 +12,18 @@ import (
 
 var ipUnknownOwner = audit.Check{
 	ID:         "ip/unknown-owner",
-	Title:      "an allocation that names no owner that can be looked up",
+	Title:      "an allocation names no owner that can be looked up",
 	Severities: []state.Severity{state.Info},
-	Why: "The address is in use as far as can be known: by a container of another runtime, a virtual machine, an address assigned by hand. " +
-		"Neither Calico's own collector nor calico-audit ever releases it, so that one that was forgotten holds its block for good.",
-	Confirm: "calicoctl ipam show --ip=ADDRESS prints the handle and the attributes. podman ps on the node lists containers whose handle is podman.ID; " +
-		"kubectl get virtualmachines --all-namespaces the machine of a handle NETWORK.vmi.NAMESPACE.NAME.",
-	Misread: "It is not a leak: that no pod names the address says nothing about an owner that is not a pod.",
+	Why: "A container of another runtime, a virtual machine or a person may have assigned the address, so it counts as in use. " +
+		"Neither Calico's collector nor calico-audit ever releases it; if it was forgotten, it holds its block for good.",
+	Confirm: "calicoctl ipam show --ip=ADDRESS prints the handle and the attributes. For a handle podman.ID, run podman ps on the " +
+		"node; for NETWORK.vmi.NAMESPACE.NAME, kubectl get virtualmachines --all-namespaces.",
+	Misread: "This is not a leak: the owner may be something other than a pod.",
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("find out who assigned it, and permit reading virtual machines (kubevirt.io) where that is missing; if its owner is gone, the component that assigned it releases it, as with podman network disconnect or calicoctl ipam release",
 			"the address can be handed out again", "an address that is still in use is handed out a second time"),
 	},
-	Never:    "Never release it because nothing that Kubernetes knows uses it.",
+	Never:    "Never release it only because Kubernetes knows no user of it.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
 	Optional: []blocks.Resource{blocks.VMs, blocks.VMInstances},
 	Run: func(st *state.State, f *audit.Findings) {

@@ -14,9 +14,9 @@ var ipWrongNode = audit.Check{
 	ID:         "ip/wrong-node",
 	Title:      "a live pod uses the address, and the allocation names another node",
 	Severities: []state.Severity{state.Warning},
-	Why: "Calico's own collector may take the address for leaked when the named node is gone, and release it under the pod; " +
-		"and Felix may route it to the wrong node. It comes about when a machine keeps the old name in /var/lib/calico/nodename.",
-	Confirm: "calicoctl ipam show --ip=ADDRESS shows the recorded node; kubectl get pod -o wide the real one.",
+	Why: "If the named node is gone, Calico's collector may take the address for leaked and release it under the pod; Felix may " +
+		"route it to the wrong node. This happens if a machine keeps an old name in /var/lib/calico/nodename.",
+	Confirm: "calicoctl ipam show --ip=ADDRESS shows the recorded node; kubectl get pod -o wide shows the real one.",
 	Remedies: []remedies.Remedy{
 		remedies.Restart("restart the pod, unless it runs a virtual machine; if it happens again on the same machine, compare /var/lib/calico/nodename there with the node's name",
 			"its address is recorded again, for its node"),

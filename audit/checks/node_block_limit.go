@@ -14,15 +14,15 @@ import (
 
 var nodeBlockLimit = audit.Check{
 	ID:         "node/block-limit",
-	Title:      "a node has as many blocks as it may",
+	Title:      "a node has as many blocks as it may have",
 	Severities: []state.Severity{state.Error, state.Warning},
-	Graded:     "warning, or error if they are full",
-	Why: "At the limit (maxBlocksPerHost; 20 unless set) a node claims no further block and, unlike in a pool without blocks, borrows nothing either: " +
-		"its next pod gets no address once its blocks are full.",
+	Graded:     "warning; error if the blocks are full",
+	Why: "At the limit (maxBlocksPerHost; 20 unless set) a node claims no further block and does not borrow either. Once its " +
+		"blocks are full, its next pod gets no address.",
 	Confirm:  "calicoctl ipam show --show-configuration shows maxBlocksPerHost; calicoctl ipam show --show-blocks shows the node's blocks.",
-	Misread:  "A node at its limit is more often full of leaked addresses than of pods: see how many pods it runs.",
+	Misread:  "A node at its limit often holds many leaked addresses. Compare the number of its addresses with the number of its pods.",
 	Remedies: []remedies.Remedy{remedies.RaiseLimit},
-	Never:    "Never raise the limit to get rid of the alert without knowing what fills the blocks.",
+	Never:    "Never raise the limit just to silence the alert: find out first what fills the blocks.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.IPAMConfigs, blocks.Nodes, blocks.Reservations, blocks.Affinities},
 	Optional: remedies.RootReads,
 	Run: func(st *state.State, f *audit.Findings) {

@@ -15,13 +15,13 @@ var nodeManyBlocks = audit.Check{
 	ID:         "node/many-blocks",
 	Title:      "a host holds several blocks of one pool",
 	Severities: []state.Severity{state.Warning, state.Info},
-	Graded:     "info, or warning if the pool has no block left to claim, nor any other for the same nodes",
-	Why: "In a pool without blocks left, what one node holds beyond its need is what others lack. " +
-		"A node claims a further block when its first is full, and keeps it after its pods have gone.",
+	Graded:     "info; warning if the pool and all other pools for the same nodes have no block left to claim",
+	Why: "If a pool has no block left, other nodes lack the blocks that this node does not need. A node claims another block when " +
+		"its first is full, and keeps it after its pods have ended.",
 	Confirm:  "calicoctl ipam show --show-blocks",
 	Misread:  "Several blocks are normal for a node that runs more pods than one block holds.",
 	Remedies: []remedies.Remedy{remedies.ReleaseBlock, remedies.Consolidate},
-	Never:    "Never release a block that holds allocations: no node would then route the addresses that its pods go on using as a block.",
+	Never:    "Never release a block that holds allocations: its pods keep their addresses, but no node routes the block any more.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
 	Optional: state.ReleaseReads,
 	Run: func(st *state.State, f *audit.Findings) {

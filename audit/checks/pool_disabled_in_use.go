@@ -14,12 +14,13 @@ var poolDisabledInUse = audit.Check{
 	ID:         "pool/disabled-in-use",
 	Title:      "a disabled pool still has allocations",
 	Severities: []state.Severity{state.Info},
-	Why:        "A disabled pool hands out nothing, and what it handed out stays in use until the pods restart. That is how a migration looks half-way.",
-	Confirm:    "calicoctl ipam show --show-blocks",
+	Why: "A disabled pool assigns no addresses, but its pods keep theirs until they restart. This is normal half-way through a " +
+		"migration to another pool.",
+	Confirm: "calicoctl ipam show --show-blocks",
 	Remedies: []remedies.Remedy{
 		remedies.Restart("restart the pods that still use the pool, then delete it", "the migration is finished"),
 	},
-	Never:    "Never delete the pool while it has allocations: its blocks then lie in no pool, and lose NAT and encapsulation.",
+	Never:    "Never delete the pool while it has allocations: its blocks would lie in no pool, and lose NAT and encapsulation.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks},
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, p := range st.Pools {

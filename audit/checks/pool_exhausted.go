@@ -12,16 +12,17 @@ import (
 
 var poolExhausted = audit.Check{
 	ID:         "pool/exhausted",
-	Title:      "a pool has no address left to hand out",
+	Title:      "the pool has no address left to assign",
 	Severities: []state.Severity{state.Critical, state.Error},
-	Graded:     "critical if a pod waits and no other pool serves it; else error",
-	Why:        "The next pod, tunnel or service that needs an address of this pool does not get one.",
+	Graded:     "error; critical if a pod waits and no other pool serves it",
+	Why:        "The next pod, tunnel or Service that needs an address of this pool gets none.",
 	Confirm:    "calicoctl ipam show",
-	Misread:    "Reserved addresses (IPReservation) are not handed out, though \"calicoctl ipam show\" of older versions counts them as free.",
-	Remedies:   []remedies.Remedy{remedies.AddPool, remedies.ReleaseLeaks},
-	Never:      "Never release addresses because a list calls them unused without checking that their pods are gone.",
-	Requires:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
-	Optional:   remedies.RootReads,
+	Misread: "Calico does not assign reserved addresses (IPReservation), although \"calicoctl ipam show\" of older versions counts " +
+		"them as free.",
+	Remedies: []remedies.Remedy{remedies.AddPool, remedies.ReleaseLeaks},
+	Never:    "Never release addresses just because a list calls them unused: check first that their pods are gone.",
+	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
+	Optional: remedies.RootReads,
 	Run: func(st *state.State, f *audit.Findings) {
 		addressFindings(st, f, func(p *state.Pool) (state.Severity, string) {
 			message := fmt.Sprintf("pool %s has no address left of %s", p.Name, p.Addrs.Capacity)

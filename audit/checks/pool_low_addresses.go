@@ -12,12 +12,12 @@ import (
 
 var poolLowAddresses = audit.Check{
 	ID:         "pool/low-addresses",
-	Title:      "under 10 % of a pool's addresses are left to hand out",
+	Title:      "under 10 % of the pool's addresses are left to assign",
 	Severities: []state.Severity{state.Warning},
-	Why:        "When the rest is used up, new pods get no address.",
+	Why:        "When the remaining addresses are used up, new pods get none.",
 	Confirm:    "calicoctl ipam show",
 	Remedies:   []remedies.Remedy{remedies.AddPool, remedies.ReleaseLeaks},
-	Never:      "Never release addresses because a list calls them unused without checking that their pods are gone.",
+	Never:      "Never release addresses just because a list calls them unused: check first that their pods are gone.",
 	Requires:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
 	Optional:   remedies.RootReads,
 	Run: func(st *state.State, f *audit.Findings) {

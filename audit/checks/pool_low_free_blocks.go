@@ -12,15 +12,15 @@ import (
 
 var poolLowFreeBlocks = audit.Check{
 	ID:         "pool/low-free-blocks",
-	Title:      "the blocks of a pool that are allocatable or releasable are under 10 % or under 2",
+	Title:      "under 10 % of the pool's blocks, or fewer than 2, are allocatable or releasable",
 	Severities: []state.Severity{state.Warning, state.Info},
-	Graded:     "warning, or info while other pools that serve the same nodes and namespaces have enough",
-	Why: "The next nodes to join, or nodes that fill their block, take the last blocks; after that nodes borrow addresses or get none. " +
-		"This is the time to add a pool: before it, not after.",
-	Confirm:  "calicoctl ipam show --show-blocks, and count the blocks of the pool against what its CIDR holds.",
-	Misread:  "A percentage misleads for a small pool: with four blocks, one left is 25 % and still only enough for one node.",
+	Graded:     "warning; info while other pools that serve the same nodes and namespaces have enough",
+	Why: "The next nodes that join, or that fill their blocks, take the last blocks. After that, nodes borrow addresses or get " +
+		"none. Add a pool before that happens.",
+	Confirm:  "Compare the blocks in calicoctl ipam show --show-blocks with the number of blocks that the pool's CIDR holds.",
+	Misread:  "For a small pool a percentage misleads: one block left of four is 25 %, but it is enough for one node only.",
 	Remedies: []remedies.Remedy{remedies.ReleaseBlock, remedies.AddPool},
-	Never:    "Never shrink the block size of a pool in use to gain blocks: blocks of the old size stay, and new ones may overlap them.",
+	Never:    "Never shrink the block size of a pool in use to gain blocks: old blocks keep their size, and new ones may overlap them.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
 	Optional: state.ReleaseReads,
 	Run: func(st *state.State, f *audit.Findings) {

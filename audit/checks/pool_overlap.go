@@ -15,9 +15,9 @@ var poolOverlap = audit.Check{
 	ID:         "pool/overlap",
 	Title:      "two pools overlap",
 	Severities: []state.Severity{state.Error, state.Warning},
-	Graded:     "error, or warning where Calico marks one of them not allocatable",
-	Why: "Where the block sizes differ, one address may be handed out twice; " +
-		"and encapsulation, NAT and selectors of an address depend on which of the two pools is looked at.",
+	Graded:     "error; warning if Calico marks one of them not allocatable",
+	Why: "If the block sizes differ, one address may be assigned twice. Encapsulation, NAT and selectors of an address depend on " +
+		"which of the two pools a component picks.",
 	Confirm: "kubectl get ippools -o custom-columns=NAME:.metadata.name,CIDR:.spec.cidr",
 	Misread: "Calico v3.32 and newer accept overlapping pools and use only one of them: see the pool's Allocatable condition.",
 	Remedies: []remedies.Remedy{
@@ -25,7 +25,7 @@ var poolOverlap = audit.Check{
 			"kubectl delete ippools.crd.projectcalico.org NAME (ippools.projectcalico.org only where Calico's CRDs are of that group)",
 			"each address has one pool; calicoctl, and kubectl through Calico's API server, would release the other pool's blocks in its CIDR, too"),
 	},
-	Never:    "Never delete a pool whose addresses are in use: their blocks then belong to the other pool.",
+	Never:    "Never delete a pool whose addresses are in use: its blocks would belong to the other pool.",
 	Requires: []blocks.Resource{blocks.Pools},
 	Run: func(st *state.State, f *audit.Findings) {
 		for i, later := range st.Pools {

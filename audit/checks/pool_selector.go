@@ -13,14 +13,14 @@ var poolSelector = audit.Check{
 	ID:         "pool/selector",
 	Title:      "an enabled pool has a selector that cannot be parsed",
 	Severities: []state.Severity{state.Error, state.Info},
-	Graded:     "error, or info for a pool that is used by request only",
-	Why: "Calico refuses every automatic assignment of the address family, from whichever pool, on every node, while one enabled pool has such a selector. " +
-		"kubectl writes it without complaint; calicoctl would not.",
+	Graded:     "error; info for a pool that is used by request only",
+	Why: "While one enabled pool has such a selector, Calico rejects every automatic assignment of that address family, from any " +
+		"pool and on every node. kubectl accepts such a selector; calicoctl does not.",
 	Confirm: "kubectl get ippools -o custom-columns=NAME:.metadata.name,NODES:.spec.nodeSelector,NAMESPACES:.spec.namespaceSelector",
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("correct the pool's selector, or disable the pool until it is corrected", "the allocator can choose among the pools again", remedies.EverywhereRisk),
 	},
-	Never:    "Never delete the pool for it: its addresses are in use.",
+	Never:    "Never delete the pool because of its selector: its addresses are in use.",
 	Requires: []blocks.Resource{blocks.Pools},
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, p := range st.Pools {

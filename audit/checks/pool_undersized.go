@@ -12,11 +12,11 @@ import (
 
 var poolUndersized = audit.Check{
 	ID:         "pool/undersized",
-	Title:      "a pool has fewer blocks than its nodes will need",
+	Title:      "the pool has fewer blocks than its nodes will need",
 	Severities: []state.Severity{state.Warning, state.Info},
-	Graded:     "warning, or info if other pools make up for it",
-	Why: "When the nodes fill up with pods, some of them will get no block. " +
-		"Each needs at least one, and ⌈allocatable pods / block size⌉ of them when it runs as many pods as it may.",
+	Graded:     "warning; info if other pools that select the same nodes make up for it",
+	Why: "Each node needs at least one block, and ⌈allocatable pods / block size⌉ blocks when it runs as many pods as it may. As " +
+		"the nodes fill up, some of them will get no block.",
 	Confirm:  "Compare the pool's number of blocks, 2^(blockSize - prefix length), with the nodes that its nodeSelector matches.",
 	Remedies: []remedies.Remedy{remedies.AddPool},
 	Never:    "Never change the CIDR or block size of a pool in use.",

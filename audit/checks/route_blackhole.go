@@ -17,16 +17,16 @@ import (
 
 var routeBlackhole = audit.Check{
 	ID:         "route/blackhole",
-	Title:      "traffic to a borrowed address dies on the node that owns its block",
+	Title:      "traffic to a borrowed IP dies on the node that owns the block",
 	Severities: []state.Severity{state.Critical, state.Error, state.Warning},
-	Graded:     "critical if a host view proves it; error if the topology says so; warning if it cannot be known",
-	Why: "Pods on the owner, and everything whose packets pass through it, cannot reach the address, while others can. " +
-		"The owner drops what lies in its blocks and what it has no route of its own to.",
-	Confirm:  "On the owner: ip route get ADDRESS. \"Invalid argument\" means that the kernel drops it.",
-	Misread:  "That the address answers from a third node proves nothing: only what passes through the owner dies.",
+	Graded:     "critical if a host view proves it; error if the topology implies it; warning if it cannot be known",
+	Why: "The block's owner drops traffic to addresses of its blocks for which it has no route. Pods on the owner, and all " +
+		"traffic that passes through it, cannot reach the address, although others can.",
+	Confirm:  "On the owner, ip route get ADDRESS fails with \"Invalid argument\" if the kernel drops the traffic.",
+	Misread:  "An answer from a third node proves nothing: only traffic that passes through the owner is lost.",
 	Remedies: remedies.Borrowing,
-	Verify:   "From the former owner, the restarted pod answers at its new address.",
-	Never:    "Never delete the blackhole route by hand: BIRD or Felix puts it back, and it keeps packets from going in circles.",
+	Verify:   "The restarted pod answers the former owner at its new address.",
+	Never:    "Never delete the blackhole route by hand: BIRD or Felix puts it back, and it prevents routing loops.",
 	Requires: []blocks.Resource{blocks.Blocks},
 	Optional: slices.Concat(state.RouteReads, remedies.RootReads),
 	Run: func(st *state.State, f *audit.Findings) {

@@ -13,19 +13,21 @@ import (
 
 var routeStrayBlackhole = audit.Check{
 	ID:         "route/stray-blackhole",
-	Title:      "a node drops traffic to a block that it does not own",
+	Title:      "a host view has a blackhole route for a block that its node does not own",
 	Severities: []state.Severity{state.Critical},
-	Why: "Pods on that node, and everything whose packets pass through it, cannot reach the block's addresses, " +
-		"although the block's owner and its pods are well. If the node also announces the block, traffic of others dies there, too.",
-	Confirm: "On the node: ip route show table all type blackhole lists the block's CIDR; calicoctl ipam show --show-blocks and the block's affinity name another node.",
-	Misread: "A blackhole for a block of the node's own is as it should be, and so is a wider one that a route to the block overrides.",
+	Why: "Pods on that node, and all traffic that passes through it, cannot reach the block's addresses, although the block's " +
+		"owner and its pods are healthy. If the node also announces the block, other nodes' traffic is lost there too.",
+	Confirm: "On the node, ip route show table all type blackhole lists the block's CIDR; calicoctl ipam show --show-blocks and the " +
+		"block's affinity name another node.",
+	Misread: "A blackhole route for the node's own block is normal. So is a wider one that a more specific route to the block " +
+		"overrides.",
 	Remedies: []remedies.Remedy{
 		remedies.DeleteAffinity,
 		remedies.ByHand("restart calico-node on the node, if it has no affinity for the block; find out what made a route that is not BIRD's", "the node forwards the block's traffic to its owner",
 			"routes of the node are made again"),
 	},
-	Verify:   "On the node, ip route get of an address of the block leads to its owner.",
-	Never:    "Never delete the block, nor the affinity of the node that the block names.",
+	Verify:   "On the node, ip route get for an address of the block leads to the block's owner.",
+	Never:    "Never delete the block, or the affinity of the node that the block names.",
 	Requires: []blocks.Resource{blocks.Blocks},
 	Optional: []blocks.Resource{blocks.Affinities},
 

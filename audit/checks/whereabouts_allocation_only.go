@@ -12,14 +12,17 @@ import (
 )
 
 var whereaboutsAllocationOnly = audit.Check{
-	ID: "whereabouts/allocation-only", Title: "an address of a secondary network without its reservation", Severities: []state.Severity{state.Warning},
-	Why:     "The network makes sure of an address in all its ranges by a reservation for each. Without one, a pod whose addresses come from another range of the network can get the same address.",
-	Confirm: "kubectl get overlappingrangeipreservations -n NAMESPACE lists none of that address; the pool has an entry for it.",
-	Misread: "A network with enable_overlapping_ranges: false reserves nothing, and a cluster without any reservation, too: neither is found here.",
+	ID: "whereabouts/allocation-only", Title: "a secondary network's address has an allocation but no reservation", Severities: []state.Severity{state.Warning},
+	Why: "The network keeps an address unique across its ranges by one reservation per address. Without the reservation, a pod on " +
+		"another range of the network can get the same address.",
+	Confirm: "kubectl get overlappingrangeipreservations -n NAMESPACE shows no reservation of the address; the pool has an entry for " +
+		"it.",
+	Misread: "A network with enable_overlapping_ranges: false makes no reservations. Such networks, and clusters without any " +
+		"reservation, are not reported.",
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("restart the pod, so that its address is recorded whole", "the address has its reservation", "the pod ends and starts again: see first that a controller owns it and other replicas serve meanwhile"),
 	},
-	Never:    "Never remove the pool's entry: the pod goes on using the address.",
+	Never:    "Never remove the pool's entry: the pod still uses the address.",
 	Requires: []blocks.Resource{blocks.WhereaboutsReservations, blocks.WhereaboutsPools, blocks.Pods, blocks.NetworkAttachments},
 	Optional: []blocks.Resource{blocks.NodeSlicePools, blocks.Nodes},
 	Run: func(st *state.State, f *audit.Findings) {

@@ -12,14 +12,14 @@ import (
 )
 
 var whereaboutsDeadSlice = audit.Check{
-	ID: "whereabouts/dead-slice", Title: "a slice of a secondary network's range belongs to a node that does not exist", Severities: []state.Severity{state.Warning},
-	Why:     "Its addresses are lost to other nodes: when no slice is left, pods of a new node cannot get an address.",
-	Confirm: "kubectl get nodeslicepools NAME -n NAMESPACE -o yaml, and kubectl get nodes.",
+	ID: "whereabouts/dead-slice", Title: "a secondary network's slice belongs to a node that no longer exists", Severities: []state.Severity{state.Warning},
+	Why:     "Other nodes cannot use the slice's addresses. When no slice is left, pods of a new node get no address.",
+	Confirm: "Compare kubectl get nodeslicepools NAME -n NAMESPACE -o yaml with kubectl get nodes.",
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("restart Whereabouts' node slice controller, which gives slices of nodes that are gone back; see first that the machine is off", "another node can have the slice",
 			"a machine that still runs goes on using addresses of the slice", "kubectl get nodeslicepools --all-namespaces -o yaml"),
 	},
-	Never:    "Never give the slice to another node while pools of it have entries that may be in use.",
+	Never:    "Never give the slice to another node while its pools have entries that may be in use.",
 	Requires: []blocks.Resource{blocks.NodeSlicePools, blocks.Nodes},
 	Run: func(st *state.State, f *audit.Findings) {
 		v := whereabouts.Of(st)

@@ -12,15 +12,16 @@ import (
 )
 
 var whereaboutsDuplicate = audit.Check{
-	ID: "whereabouts/duplicate", Title: "two live pods have one address of a secondary network", Severities: []state.Severity{state.Critical},
-	Why:     "Traffic for one of them reaches the other, or neither.",
-	Confirm: "kubectl get pods --all-namespaces -o yaml, and look for the address in the annotations k8s.v1.cni.cncf.io/network-status.",
-	Misread: "Networks that are kept apart (network_name, or enable_overlapping_ranges: false with ranges of their own) may have the same addresses, and so may the two pods of a virtual machine that is being migrated.",
+	ID: "whereabouts/duplicate", Title: "two live pods use one address of a secondary network", Severities: []state.Severity{state.Critical},
+	Why:     "Traffic for one pod reaches the other, or neither.",
+	Confirm: "kubectl get pods --all-namespaces -o yaml shows the address in two k8s.v1.cni.cncf.io/network-status annotations.",
+	Misread: "Separate networks (network_name, or enable_overlapping_ranges: false with their own ranges) may use the same addresses. " +
+		"So may the two pods of a virtual machine during a live migration.",
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("restart the pod that the pool does not name for the address", "one owner is left", "the pod ends and starts again: find out first which of the two holds the address rightly"),
 	},
-	Verify:   "Both pods answer at addresses of their own.",
-	Never:    "Never remove the address from the pool: one of the two owns it.",
+	Verify:   "Each pod answers at an address of its own.",
+	Never:    "Never remove the address from the pool: one of the two pods owns it.",
 	Requires: []blocks.Resource{blocks.Pods, blocks.NetworkAttachments}, Optional: []blocks.Resource{blocks.WhereaboutsPools},
 	Run: func(st *state.State, f *audit.Findings) {
 		v := whereabouts.Of(st)

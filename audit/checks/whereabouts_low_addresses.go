@@ -10,8 +10,8 @@ import (
 )
 
 var whereaboutsLowAddresses = audit.Check{
-	ID: "whereabouts/low-addresses", Title: "a range of a secondary network has less than a tenth of its addresses left", Severities: []state.Severity{state.Warning},
-	Why:      "Soon pods on the network do not start.",
+	ID: "whereabouts/low-addresses", Title: "under 10 % of a secondary network's range is left", Severities: []state.Severity{state.Warning},
+	Why:      "When the remaining addresses are used up, pods on the network do not start.",
 	Confirm:  whereaboutsExhausted.Confirm,
 	Misread:  whereaboutsExhausted.Misread,
 	Remedies: moreAddresses,

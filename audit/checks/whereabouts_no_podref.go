@@ -12,14 +12,15 @@ import (
 )
 
 var whereaboutsNoPodref = audit.Check{
-	ID: "whereabouts/no-podref", Title: "an address of a secondary network that is recorded without its pod", Severities: []state.Severity{state.Info},
-	Why:     "No one can look its owner up: neither Whereabouts' reconciler nor calico-audit ever frees it. Old releases recorded no pod, and so do objects whose CRD lacks the field.",
-	Confirm: "kubectl get ippools.whereabouts.cni.cncf.io POOL -n NAMESPACE -o yaml: podref is empty.",
+	ID: "whereabouts/no-podref", Title: "a secondary network's address is recorded without its pod", Severities: []state.Severity{state.Info},
+	Why: "No one can look up the owner, so neither Whereabouts' reconciler nor calico-audit ever frees the address. Old releases " +
+		"recorded no pod; neither do objects whose CRD lacks the field.",
+	Confirm: "kubectl get ippools.whereabouts.cni.cncf.io POOL -n NAMESPACE -o yaml shows an entry with an empty podref.",
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("restart the pod that uses it, so that it is recorded again, with its pod; if nothing uses it on any node, remove the entry by a JSON patch that tests the resourceVersion",
 			"the owner can be looked up", "an address that is still in use is assigned a second time, if its entry is removed"),
 	},
-	Never:    "Never remove it because no pod is recorded: old releases recorded none for pods that still run.",
+	Never:    "Never remove the entry just because it names no pod: pods that old releases started may still run.",
 	Requires: []blocks.Resource{blocks.WhereaboutsPools}, Optional: []blocks.Resource{blocks.WhereaboutsReservations, blocks.Pods, blocks.NetworkAttachments},
 	Run: func(st *state.State, f *audit.Findings) {
 		v := whereabouts.Of(st)

@@ -24,11 +24,13 @@ var (
 )
 
 var whereaboutsReservationOnly = audit.Check{
-	ID: "whereabouts/reservation-only", Title: "a reservation of a secondary network's address that no pool records", Severities: []state.Severity{state.Error, state.Warning},
-	Graded: "error if a live pod names the address, for it may be assigned again once the reservation goes; else warning",
-	Why: "Whereabouts records an address in the pool and, where ranges may overlap, in a reservation. With the reservation alone the address is either in use and half protected, " +
-		"or lost: every pod that would get it fails, since the pool says that it is free and the reservation that it is not.",
-	Confirm:    "kubectl get overlappingrangeipreservations --all-namespaces; the pool of its range has no entry at its offset.",
+	ID: "whereabouts/reservation-only", Title: "a secondary network's address has a reservation but no allocation", Severities: []state.Severity{state.Error, state.Warning},
+	Graded: "error if a live pod names the address, because it may be assigned again once the reservation goes; else warning",
+	Why: "Whereabouts records an address in the pool and, if ranges may overlap, in a reservation. With the reservation alone, " +
+		"the address is either in use and only half protected, or lost: each pod that the pool offers it to fails on the " +
+		"reservation.",
+	Confirm: "kubectl get overlappingrangeipreservations --all-namespaces shows the reservation; the pool of its range has no entry " +
+		"at its offset.",
 	Remedies:   slices.Concat(halfRecorded, loneReservation),
 	RemediesAt: map[state.Severity][]remedies.Remedy{state.Error: halfRecorded, state.Warning: loneReservation},
 	Never:      "Never delete the reservation of an address that a pod names.",

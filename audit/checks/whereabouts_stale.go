@@ -10,10 +10,14 @@ import (
 )
 
 var whereaboutsStale = audit.Check{
-	ID: "whereabouts/stale", Title: "an address of a secondary network that its pod has given up", Severities: []state.Severity{state.Warning},
-	Why:      "The pod started again in another sandbox or got another address, and the old one was never freed: it is lost to other pods.",
-	Confirm:  "kubectl get pod NAME -o yaml: the annotation k8s.v1.cni.cncf.io/network-status does not name the address, and cni.projectcalico.org/containerID is not the container of the entry. crictl pods on its node does not list the sandbox that the entry names.",
-	Misread:  "A pod whose network status is missing or cannot be parsed may have any address that is recorded for it, and one that is starting or ending, too: those are not found here.",
+	ID: "whereabouts/stale", Title: "a secondary network's address is recorded for a pod that no longer uses it", Severities: []state.Severity{state.Warning},
+	Why: "The pod started again in another sandbox or got another address, and the old address was never freed. No other pod can " +
+		"use it.",
+	Confirm: "kubectl get pod NAME -o yaml: the annotation k8s.v1.cni.cncf.io/network-status does not name the address, and " +
+		"cni.projectcalico.org/containerID is not the entry's container. On the node, crictl pods does not list the entry's " +
+		"sandbox.",
+	Misread: "A pod that is starting or ending, or whose network status is missing or cannot be parsed, may have any address that is " +
+		"recorded for it. Such pods are not reported.",
 	Remedies: strandedRemedies,
 	Never:    whereaboutsStranded.Never,
 	Requires: whereaboutsReads, Optional: []blocks.Resource{blocks.NetworkAttachments, blocks.NodeSlicePools, blocks.Nodes},

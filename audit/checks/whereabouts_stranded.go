@@ -17,13 +17,15 @@ var strandedRemedies = append(releaseSecondary("--whereabouts-stranded"),
 )
 
 var whereaboutsStranded = audit.Check{
-	ID: "whereabouts/stranded", Title: "an address of a secondary network whose pod does not exist", Severities: []state.Severity{state.Warning},
-	Why: "The address is lost to other pods: no one but Whereabouts' reconciler ever frees it, and a range that fills up with such addresses keeps new pods from starting.",
-	Confirm: "kubectl get ippools.whereabouts.cni.cncf.io POOL -n NAMESPACE -o yaml shows the entry; kubectl get pod shows that its pod is gone. " +
-		"On the node where it ran, crictl pods shows whether the sandbox still lives.",
-	Misread:  "A pod that was deleted by force, or whose Node object was deleted, may still run on its machine and use the address: the API alone cannot tell.",
+	ID: "whereabouts/stranded", Title: "a secondary network's address is recorded for a pod that does not exist", Severities: []state.Severity{state.Warning},
+	Why: "No other pod can use the address, and only Whereabouts' reconciler frees such addresses. When they fill the range, new " +
+		"pods do not start.",
+	Confirm: "kubectl get ippools.whereabouts.cni.cncf.io POOL -n NAMESPACE -o yaml shows the entry; kubectl get pod returns NotFound " +
+		"for its pod. On the node where it ran, crictl pods shows whether the sandbox still runs.",
+	Misread: "A pod that was deleted by force, or whose Node object was deleted, may still run on its machine and use the address. " +
+		"The API alone cannot tell.",
 	Remedies: strandedRemedies,
-	Never:    "Never remove all entries of a pool, or the pool: pods that run would share their addresses with new ones.",
+	Never:    "Never remove all entries of a pool, or the pool: running pods would share their addresses with new ones.",
 	Requires: whereaboutsReads, Optional: []blocks.Resource{blocks.NetworkAttachments, blocks.NodeSlicePools, blocks.Nodes},
 	Run: func(st *state.State, f *audit.Findings) {
 		eachOfStatus(st, f, whereabouts.Stranded, func(a *whereabouts.Allocation) audit.Finding {

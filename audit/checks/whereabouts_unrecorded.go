@@ -11,13 +11,15 @@ import (
 )
 
 var whereaboutsUnrecorded = audit.Check{
-	ID: "whereabouts/unrecorded", Title: "a live pod has an address of a secondary network that no pool records", Severities: []state.Severity{state.Critical},
-	Why:     "Whereabouts will assign the address to another pod, and then two share it. It comes about when pools were restored from a backup, or when an entry was removed while its pod still ran.",
-	Confirm: "The pod's annotation k8s.v1.cni.cncf.io/network-status names the address; the pool of its range (kubectl get ippools.whereabouts.cni.cncf.io --all-namespaces -o yaml) has no entry at its offset.",
+	ID: "whereabouts/unrecorded", Title: "a live pod uses an address of a secondary network that no pool records", Severities: []state.Severity{state.Critical},
+	Why: "Whereabouts will assign the address to another pod, and then two share it. This happens if pools are restored from a " +
+		"backup, or if an entry is removed while its pod runs.",
+	Confirm: "The pod's annotation k8s.v1.cni.cncf.io/network-status names the address; in kubectl get " +
+		"ippools.whereabouts.cni.cncf.io --all-namespaces -o yaml the pool of its range has no entry at its offset.",
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("restart the pod, so that it gets an address that is recorded", "no address is in use without being recorded", "the pod ends and starts again: see first that a controller owns it and other replicas serve meanwhile"),
 	},
-	Never:    "Never restart Whereabouts' reconciler to mend it: it records nothing, it only frees.",
+	Never:    "Never restart Whereabouts' reconciler to fix this: it records nothing, it only frees addresses.",
 	Requires: []blocks.Resource{blocks.WhereaboutsPools, blocks.Pods, blocks.NetworkAttachments},
 	Optional: []blocks.Resource{blocks.NodeSlicePools, blocks.Nodes},
 	Run: func(st *state.State, f *audit.Findings) {
