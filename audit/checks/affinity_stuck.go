@@ -20,7 +20,7 @@ var affinityStuck = audit.Check{
 		"node's next assignment confirms the affinity.",
 	Confirm: "kubectl get blockaffinities -o custom-columns=NAME:.metadata.name,STATE:.spec.state",
 	Remedies: []remedies.Remedy{
-		remedies.ByHand("start a pod on the node: its assignment confirms the affinity", "the affinity agrees with its block", "none"),
+		remedies.ByHand("start a pod on the node: Calico then confirms the affinity", "the affinity agrees with its block", "none"),
 		remedies.ReleaseBlock,
 	},
 	Never:    "Never delete the affinity alone while its block exists: that leaves a block in use without one.",

@@ -38,7 +38,7 @@ var blockCorrupt = audit.Check{
 		for _, g := range st.Unreadable(blocks.Blocks) {
 			f.Add(audit.Finding{
 				Severity: state.Error, Subject: state.Subject{Kind: state.KindBlock, Name: g.Name}, Nodes: []string{g.Owner.Node()},
-				Message:  fmt.Sprintf("block object %q cannot be understood: %s %s", g.Name, g.Field, g.Reason),
+				Message:  fmt.Sprintf("block object %q cannot be parsed: %s %s", g.Name, g.Field, g.Reason),
 				Evidence: state.Evidences("field", g.Field, "reason", g.Reason, "owner", g.Owner.String(), "file", g.Source),
 				Fix:      audit.Look(fmt.Sprintf("kubectl get ipamblocks %s -o yaml", phrase.Arg(g.Name))),
 			})

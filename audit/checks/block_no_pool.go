@@ -19,7 +19,7 @@ var blockNoPool = audit.Check{
 	Confirm: "calicoctl get ippools -o wide shows no pool that contains the block's CIDR.",
 	Misread: "Someone deleted the pool while its addresses were in use. The pods keep running, and only some of their traffic fails.",
 	Remedies: []remedies.Remedy{
-		remedies.Restart("create the pool again with disabled: true, restart the pods that use its addresses, then delete it with calicoctl",
+		remedies.Restart("create the pool again with disabled: true, restart its pods, then delete the pool with calicoctl",
 			"the pods get addresses of another pool; calicoctl releases the pool's blocks"),
 	},
 	Never:    "Never delete the block: its pods still use the addresses.",

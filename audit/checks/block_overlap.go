@@ -20,7 +20,7 @@ var blockOverlap = audit.Check{
 	Confirm: "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity",
 	Remedies: []remedies.Remedy{
 		releaseOverlapping("the block of the two that is empty", "CIDR"),
-		remedies.Restart("move the pods of the block that holds fewer, one controller at a time: let them ask for another pool (cni.projectcalico.org/ipv4pools), and restart them; release the block once it is empty",
+		remedies.Restart("move the pods of the block that holds fewer, one controller at a time: annotate them with another pool (cni.projectcalico.org/ipv4pools) and restart them; then release the block",
 			"each address has one block"),
 	},
 	Never:    "Never delete either block while it holds addresses.",

@@ -22,7 +22,7 @@ var blockSizeMismatch = audit.Check{
 	Confirm: "Compare calicoctl ipam show --show-blocks with the pool's blockSize.",
 	Misread: "\"I changed blockSize, and new nodes still get the old size\": existing blocks keep their size.",
 	Remedies: []remedies.Remedy{
-		remedies.Restart("add a pool with the block size that is wanted and another CIDR; only then set disabled: true on this one, and move its pods by restarting them, one controller at a time",
+		remedies.Restart("add a pool with another CIDR and the wanted block size, then set disabled: true on this pool and restart its pods, one controller at a time",
 			"no block overlaps another"),
 	},
 	Never:    "Never change the blockSize of a pool that has blocks.",
@@ -37,7 +37,7 @@ var blockSizeMismatch = audit.Check{
 			if slot, ok := claimableOver(st, b); ok {
 				sev, risk, ways = state.Error, slot.String(), f.Check.Remedies
 			}
-			message := fmt.Sprintf("block %s is not of pool %s's block size /%d", b.CIDR, b.Pool.Name, b.Pool.BlockSize)
+			message := fmt.Sprintf("block %s differs from the block size /%[3]d of pool %[2]s", b.CIDR, b.Pool.Name, b.Pool.BlockSize)
 			if risk != "" {
 				message += fmt.Sprintf("; Calico may still claim %s, which overlaps it", risk)
 			}

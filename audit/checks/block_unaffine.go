@@ -19,7 +19,7 @@ var blockUnaffine = audit.Check{
 		"Under strict affinity no pod can get another address of this block until then.",
 	Confirm: "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity",
 	Remedies: []remedies.Remedy{
-		remedies.Restart("restart the pods that use addresses of the block, if it is needed back", "the block goes with the last of them"),
+		remedies.Restart("if the block is needed, restart the pods that use its addresses", "Calico deletes the block with its last address"),
 	},
 	Never:    "Never give the block an owner by editing it: its pods run on several nodes.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.IPAMConfigs},

@@ -18,7 +18,7 @@ var configBlockStrictAffinity = audit.Check{
 		"configuration.",
 	Confirm: "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,STRICT:.spec.strictAffinity",
 	Remedies: []remedies.Remedy{
-		remedies.ByHand("leave the field; set strict affinity, if it is wanted, in the IPAM configuration", "none: Calico ignores the field", "none"),
+		remedies.ByHand("leave the field as it is; to change strict affinity, change the IPAM configuration", "none: Calico ignores the field", "none"),
 	},
 	Never:    "Never edit blocks to change strict affinity.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.IPAMConfigs},
@@ -34,7 +34,7 @@ var configBlockStrictAffinity = audit.Check{
 		}
 		f.Add(audit.Finding{
 			Severity: state.Info, Subject: state.ConfigSubject(),
-			Message:  fmt.Sprintf("strictAffinity: true stands in %s, where Calico ignores it; the setting that counts is %t", phrase.Plural(len(marked), "block"), st.IPAM.StrictAffinity),
+			Message:  fmt.Sprintf("Calico ignores strictAffinity: true in %s; the IPAM configuration says %t", phrase.Plural(len(marked), "block"), st.IPAM.StrictAffinity),
 			Evidence: state.Evidences("blocks", phrase.List(marked), "strictAffinity in the IPAM configuration", fmt.Sprint(st.IPAM.StrictAffinity)),
 			Fix:      audit.Look("calicoctl ipam show --show-configuration"),
 		})

@@ -17,7 +17,7 @@ var configGCDisabled = audit.Check{
 		"empty blocks, and of leaks on existing nodes.",
 	Confirm: "kubectl get kubecontrollersconfigurations default -o yaml",
 	Remedies: []remedies.Remedy{
-		remedies.ByHand("give the KubeControllersConfiguration a controllers.node section with a leakGracePeriod, such as 15m",
+		remedies.ByHand("set controllers.node.leakGracePeriod in the KubeControllersConfiguration, for example to 15m",
 			"Calico's collector releases leaked addresses and empty blocks after that time", remedies.EverywhereRisk,
 			"kubectl get kubecontrollersconfigurations default -o yaml"),
 	},

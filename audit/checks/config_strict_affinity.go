@@ -179,9 +179,9 @@ func blackholesRequireStrict(st *state.State) *audit.Finding {
 		Severity: state.Warning, Root: remedies.Of(st).RootOfDropped(),
 		Message: fmt.Sprintf("strict affinity is off, so nodes borrow, and in this topology the owner of a block drops traffic to borrowed addresses: %s", phrase.List(concerned)),
 		Evidence: state.Evidences("topology", strings.Join(reasons, "; "),
-			"scope", "the setting is global and acts at once; strictAffinity inside a block is ignored",
-			"what it does not do", fmt.Sprintf("what is borrowed now (%s) stays borrowed until its pods restart", phrase.Plural(total, "address")),
-			"nodes it would leave without addresses now", phrase.List(remedies.Of(st).WouldNotAllocate())),
+			"scope", "the setting covers the whole cluster and takes effect at once; strictAffinity in a block is ignored",
+			"existing addresses", fmt.Sprintf("borrowed addresses (%s) stay borrowed until their pods restart", phrase.Plural(total, "address")),
+			"nodes that could not allocate then", phrase.List(remedies.Of(st).WouldNotAllocate())),
 		Remedies: remedies.Of(st).StrictRemedies(),
 	}
 }
@@ -191,9 +191,9 @@ func blackholesRequireStrict(st *state.State) *audit.Finding {
 func forecastText(st *state.State, p *state.Pool) string {
 	switch o := st.Forecast(p); {
 	case o.AllDropped():
-		return "owners drop traffic to whatever any other of the pool's nodes borrows"
+		return "each owner drops traffic to addresses that other nodes of the pool borrow"
 	case !o.Whole:
-		return "owners drop traffic to what some other nodes borrow"
+		return "owners drop traffic to addresses that some other nodes borrow"
 	default:
 		return fmt.Sprintf("owners drop traffic in %d of %d pairs of the pool's nodes", o.Dropped, o.Dropped+o.Delivered+o.Unknown)
 	}

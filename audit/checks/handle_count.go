@@ -31,7 +31,7 @@ var handleCount = audit.Check{
 			if wrong := state.Miscounts(h, refs); len(wrong) > 0 {
 				f.Add(audit.Finding{
 					Absence: true, Severity: state.Info, Subject: state.HandleSubject(h.ID), Pools: handlePools(st, h), Nodes: []string{refs[0].Attributes().Node},
-					Message:  fmt.Sprintf("handle %s counts otherwise than the blocks: %s", h.ID, phrase.List(wrong)),
+					Message:  fmt.Sprintf("the count of handle %s differs from the blocks: %s", h.ID, phrase.List(wrong)),
 					Evidence: state.Evidences("differences", phrase.List(wrong), "last written", phrase.Time(h.Written), "observed", state.Observed),
 					Remedies: []remedies.Remedy{remedies.MendHandles.Unless(handles.ReconcileBar(st, h))},
 				})

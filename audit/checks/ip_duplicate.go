@@ -23,8 +23,8 @@ var ipDuplicate = audit.Check{
 	Misread: "A finished pod, or one that is being deleted after its network is gone, keeps its last address in its status: these do " +
 		"not count. Nor do the two pods of a virtual machine during a live migration.",
 	Remedies: []remedies.Remedy{
-		remedies.ByHand("restart the pod that the allocation does not name; where a network namespace of no pod has the address, stop the processes in it",
-			"one owner is left", "the pod ends and starts again: find out first which of the two holds the address rightly"),
+		remedies.ByHand("restart the pod that the allocation does not name; if a network namespace without a pod has the address, stop its processes",
+			"one owner is left", "the pod restarts: find out first which of the two owns the address"),
 	},
 	Verify:   "Each pod answers at an address of its own.",
 	Never:    "Never release the address: one of the two owns it.",

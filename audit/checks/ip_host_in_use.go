@@ -21,8 +21,8 @@ var ipHostInUse = audit.Check{
 		"assigned.",
 	Misread: "kubectl does not show such a pod: its object is gone, but its processes run.",
 	Remedies: []remedies.Remedy{
-		remedies.ByHand("reserve the address by an IPReservation, stop the processes in the network namespace (those in state D end only with a drain and reboot of the node), then delete the IPReservation",
-			"nothing uses the address any more", "it may be a container that serves still: its pod object is gone, its traffic is not"),
+		remedies.ByHand("reserve the address with an IPReservation, stop the namespace's processes (if one is in state D, drain and reboot the node), delete the IPReservation",
+			"no process uses the address", "it may be a container that still serves, although its pod object is gone"),
 	},
 	Verify:   "The node's next host view no longer shows the address.",
 	Never:    "Never write the allocation into the block by hand, and never release its block.",

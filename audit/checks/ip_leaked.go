@@ -23,8 +23,8 @@ var ipLeaked = audit.Check{
 	Misread: "A pod that was deleted by force, or whose Node object was deleted, may still run on its machine and use the address. " +
 		"The API alone cannot tell. An allocation without a known owner is not a leak: see ip/unknown-owner.",
 	Remedies: []remedies.Remedy{remedies.ReleaseLeaks,
-		remedies.ByHand("release the addresses of nodes whose machines are known to be off; then others, without proof that nothing uses them", "the addresses can be handed out again",
-			"a container that runs still shares its address with the next pod", "calico-audit repair --leaked-ips --terminated NODE", "calico-audit repair --leaked-ips --without-host-evidence"),
+		remedies.ByHand("release the addresses of nodes whose machines are off, then the other addresses without host evidence", "the addresses can be assigned again",
+			"a container that still runs shares its address with the next pod", "calico-audit repair --leaked-ips --terminated NODE", "calico-audit repair --leaked-ips --without-host-evidence"),
 	},
 	Never: "Never release an address after a single look, and never with \"calicoctl ipam release --ip\", which checks neither " +
 		"handle nor sequence number.",
@@ -46,7 +46,7 @@ func leakFinding(st *state.State, r state.AllocationRef, v state.Validity) audit
 	attr := r.Attributes()
 	handle, caution := attr.Handle, ""
 	if !attr.HasHandle {
-		handle, caution = "none", "without a handle nothing pins what was assigned"
+		handle, caution = "none", "without a handle, nothing identifies the assignment"
 	}
 	sequence := ""
 	if n, ok := r.Block.SequenceAt(r.Ordinal); ok {
@@ -54,7 +54,7 @@ func leakFinding(st *state.State, r state.AllocationRef, v state.Validity) audit
 	}
 	x := audit.Finding{
 		Absence: true, Severity: state.Warning, Subject: state.IPSubject(r.Addr(), attr.Node), Pools: state.PoolsOf(r.Block.Pool), Nodes: []string{r.Block.Owner.Node()},
-		Message: fmt.Sprintf("%s is allocated, and nothing seems to own it: %s", r.Addr(), v.Why()),
+		Message: fmt.Sprintf("%s is allocated, and its owner no longer exists: %s", r.Addr(), v.Why()),
 		Evidence: state.Evidences("block", r.Block.CIDR.String(), "owner of the block", phrase.Owner(r.Block.Owner), "handle", handle,
 			"node", attr.Node, "machine", machineNote(st, attr.Node), "type", attr.Extras().Type, "assigned", phrase.Time(attr.Assigned), "sequence", sequence, "caution", caution, "observed", state.Observed),
 		Root: remedies.Of(st).RootOfLeak(r),

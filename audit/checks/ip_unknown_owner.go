@@ -20,8 +20,8 @@ var ipUnknownOwner = audit.Check{
 		"node; for NETWORK.vmi.NAMESPACE.NAME, kubectl get virtualmachines --all-namespaces.",
 	Misread: "This is not a leak: the owner may be something other than a pod.",
 	Remedies: []remedies.Remedy{
-		remedies.ByHand("find out who assigned it, and permit reading virtual machines (kubevirt.io) where that is missing; if its owner is gone, the component that assigned it releases it, as with podman network disconnect or calicoctl ipam release",
-			"the address can be handed out again", "an address that is still in use is handed out a second time"),
+		remedies.ByHand("find out who assigned it (allow reading kubevirt.io if that is refused); if the owner is gone, release it with the component that assigned it, such as podman or calicoctl",
+			"the address can be assigned again", "an address that is still in use is assigned a second time"),
 	},
 	Never:    "Never release it only because Kubernetes knows no user of it.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
@@ -35,7 +35,7 @@ var ipUnknownOwner = audit.Check{
 			namespace, vm, _ := attr.VMOf()
 			f.Add(audit.Finding{
 				Absence: true, Severity: state.Info, Subject: state.IPSubject(r.Addr(), attr.Node), Pools: state.PoolsOf(r.Block.Pool), Nodes: []string{r.Block.Owner.Node()},
-				Message: fmt.Sprintf("%s is allocated, and who owns it is not known: %s", r.Addr(), r.Why()),
+				Message: fmt.Sprintf("%s is allocated to an unknown owner: %s", r.Addr(), r.Why()),
 				Evidence: state.Evidences("block", r.Block.CIDR.String(), "owner of the block", phrase.Owner(r.Block.Owner), "handle", phrase.OrNone(attr.Handle),
 					"virtual machine", phrase.FullName(namespace, vm), "node", attr.Node, "assigned", phrase.Time(attr.Assigned)),
 				Fix: audit.Look("calico-audit explain " + r.Addr().String()),

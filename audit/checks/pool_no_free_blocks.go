@@ -39,10 +39,10 @@ var poolNoFreeBlocks = audit.Check{
 			if evaluated {
 				cut, next = st.CutOff(p)
 			}
-			message := fmt.Sprintf("pool %s has none of its %s left to claim; no node that could take pods lacks one", p.Name, phrase.PluralCount(p.Slots.Capacity, "block"))
+			message := fmt.Sprintf("pool %s has none of its %s left to claim; every schedulable node has a block", p.Name, phrase.PluralCount(p.Slots.Capacity, "block"))
 			switch {
 			case p.Slots.Capacity.IsZero():
-				message = fmt.Sprintf("pool %s is smaller than one of its own blocks (%s, blocks of /%d) and gives none", p.Name, p.CIDR, p.BlockSize)
+				message = fmt.Sprintf("pool %s (%s) is smaller than its block size /%d and has no block", p.Name, p.CIDR, p.BlockSize)
 			case len(cut) > 0:
 				sev = state.Critical
 				lack := "a block"
@@ -57,7 +57,7 @@ var poolNoFreeBlocks = audit.Check{
 					p.Name, phrase.PluralCount(p.Slots.Capacity, "block"), phrase.Plural(len(next), "node"), phrase.List(next))
 			case evaluated && st.Relieved(p, (*state.Pool).HasBlocks):
 				sev = state.Info
-				message = fmt.Sprintf("pool %s has none of its %s left to claim; other pools for the same nodes have", p.Name, phrase.PluralCount(p.Slots.Capacity, "block"))
+				message = fmt.Sprintf("pool %s has none of its %s left to claim; other pools for the same nodes have some", p.Name, phrase.PluralCount(p.Slots.Capacity, "block"))
 			case !evaluated || !slices.Contains(st.Families, p.Family()):
 				message = fmt.Sprintf("pool %s has none of its %s left to claim", p.Name, phrase.PluralCount(p.Slots.Capacity, "block"))
 			}
@@ -66,7 +66,7 @@ var poolNoFreeBlocks = audit.Check{
 				Evidence: state.Evidences(
 					"blocks", fmt.Sprintf("%s of %s claimed, %s reserved, %s allocatable", p.Slots.Claimed, p.Slots.Capacity, p.Slots.Reserved, p.Slots.Allocatable),
 					"addresses", fmt.Sprintf("%s of %s in use, %s available", p.Addrs.InUse, p.Addrs.Capacity, p.Addrs.Available),
-					"nodes borrowing or waiting", phrase.List(cut), "nodes whose next pod will", phrase.List(next),
+					"nodes borrowing or waiting", phrase.List(cut), "nodes whose next pod will borrow or fail", phrase.List(next),
 					"nodes holding several blocks", phrase.ListBy("; ", st.NodesHoldingSeveral([]*state.Pool{p})), "releasable blocks", releasableText(p)),
 				Root: remedies.Of(st).RootOfPool(p),
 			})

@@ -30,7 +30,7 @@ var poolSelector = audit.Check{
 			}
 			sev, effect := state.Error, "no pod gets an address of its family automatically"
 			if !p.Automatic {
-				sev, effect = state.Info, "the pool is used by request only, which heeds no selector"
+				sev, effect = state.Info, "the pool is used by request only, and requests ignore selectors"
 			}
 			f.Add(audit.Finding{
 				Severity: sev, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p),

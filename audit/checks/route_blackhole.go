@@ -44,23 +44,23 @@ var routeBlackhole = audit.Check{
 			switch missing := st.FirstMissing(state.RouteReads); {
 			case proven && answer.Outcome == hosts.Drops:
 				x.Severity, x.Absence, x.Seen = state.Critical, true, true // both are read once more
-				x.Message = fmt.Sprintf("traffic to %s (%s on %s) dies on %s, which owns its block: it matches %s",
+				x.Message = fmt.Sprintf("traffic to %s (%s on %s) dies on %s, the owner of its block: it matches %s",
 					b.Addr, user, b.User, b.Owner, answer)
 			case missing != nil:
 				f.Inconclusive("not evaluated for %s: %s", b.Addr, missing)
 				continue
 			case p.Outcome == affinity.Delivered && proven && answer.Outcome == hosts.Delivers:
 				x.Severity, x.Absence = state.Warning, true
-				x.Message = fmt.Sprintf("traffic to %s (%s on %s) does not leave %s, which owns its block: it matches %s",
+				x.Message = fmt.Sprintf("traffic to %s (%s on %s) does not leave %s, the owner of its block: it matches %s",
 					b.Addr, user, b.User, b.Owner, answer)
 			case p.Outcome == affinity.Delivered:
 				continue
 			case p.Outcome == affinity.Dropped:
 				x.Severity, x.Absence = state.Error, true // it may rest on a peer that was not there
-				x.Message = fmt.Sprintf("traffic to %s (%s on %s) dies when it reaches %s, which owns its block", b.Addr, user, b.User, b.Owner)
+				x.Message = fmt.Sprintf("traffic to %s (%s on %s) dies on %s, the owner of its block", b.Addr, user, b.User, b.Owner)
 			default:
 				x.Severity = state.Warning
-				x.Message = fmt.Sprintf("whether traffic to %s (%s on %s) dies on %s, which owns its block, cannot be known: %s",
+				x.Message = fmt.Sprintf("it is not known whether traffic to %s (%s on %s) dies on %s, the owner of its block: %s",
 					b.Addr, user, b.User, b.Owner, strings.TrimPrefix(p.Reason, "not known because "))
 			}
 			x.Evidence = blackholeEvidence(st, b, p, answer, proven)
@@ -78,11 +78,11 @@ func blackholeEvidence(st *state.State, b *state.Borrow, p affinity.Prediction, 
 		out = append(out, state.Evidences("by the owner's kernel", answer.String(), "that is", answerBasis(answer), "host view", k.Text())...)
 		switch {
 		case answer.Outcome == hosts.Drops && p.Outcome == affinity.Delivered:
-			out = append(out, state.Evidence{Name: "note", Value: "the topology says that it should be delivered; what the kernel says counts"})
+			out = append(out, state.Evidence{Name: "note", Value: "the topology implies delivery; the kernel's answer counts"})
 		case answer.Outcome == hosts.FallsBack:
-			out = append(out, state.Evidence{Name: "note", Value: b.Owner + " has no blackhole for it now and passes it on by a wider route; whether that leads to " + b.User + " its view does not tell"})
+			out = append(out, state.Evidence{Name: "note", Value: b.Owner + " has no blackhole route for it now and forwards it by a wider route; its view does not show whether that leads to " + b.User})
 		case answer.Outcome == hosts.Delivers:
-			out = append(out, state.Evidence{Name: "note", Value: b.Owner + " takes the address for its own or for that of a pod of its own, so that " + b.User + " is not reached from there"})
+			out = append(out, state.Evidence{Name: "note", Value: b.Owner + " treats the address as its own or as a local pod's, so " + b.User + " is not reached from there"})
 		}
 	}
 	if p.Outcome == affinity.Unknown && (!proven || answer.Outcome == hosts.Unclear) {

@@ -23,8 +23,8 @@ var routeStrayBlackhole = audit.Check{
 		"overrides.",
 	Remedies: []remedies.Remedy{
 		remedies.DeleteAffinity,
-		remedies.ByHand("restart calico-node on the node, if it has no affinity for the block; find out what made a route that is not BIRD's", "the node forwards the block's traffic to its owner",
-			"routes of the node are made again"),
+		remedies.ByHand("if the node has no affinity to the block, restart calico-node there; if BIRD did not make the route, find out what did", "the node forwards the block's traffic to its owner",
+			"calico-node programs the node's routes again"),
 	},
 	Verify:   "On the node, ip route get for an address of the block leads to the block's owner.",
 	Never:    "Never delete the block, or the affinity of the node that the block names.",

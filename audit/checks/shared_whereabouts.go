@@ -75,11 +75,11 @@ func provenOrNot(ways []remedies.Remedy, proven bool) []remedies.Remedy {
 
 // releaseSecondary are the ways to release addresses that pods left behind, with proof and without.
 func releaseSecondary(flag string) []remedies.Remedy {
-	const title, effect = "release addresses of secondary networks that pods left behind", "the addresses can be assigned again"
+	const title, effect = "release the secondary networks' addresses whose pods are gone", "the addresses can be assigned again"
 	return []remedies.Remedy{
-		remedies.Repair(title, flag, effect, "none that is seen: each is released only with proof that nothing uses it, such as host views of the nodes (--host-views)"),
-		remedies.ByHand(title+", once host views of the nodes (--host-views) prove that nothing uses them, or without that proof (--without-host-evidence)", effect,
-			"with --without-host-evidence a container that outlived its pod object shares its address with the next pod", "calico-audit repair "+flag),
+		remedies.Repair(title, flag, effect, "none that is seen: each address is released only if host evidence shows that it is unused"),
+		remedies.ByHand(title+", with host views of the nodes (--host-views) or without host evidence (--without-host-evidence)", effect,
+			"without host evidence, a container that outlived its pod shares its address with the next pod", "calico-audit repair "+flag),
 	}
 }
 

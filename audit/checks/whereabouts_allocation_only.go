@@ -20,7 +20,7 @@ var whereaboutsAllocationOnly = audit.Check{
 	Misread: "A network with enable_overlapping_ranges: false makes no reservations. Such networks, and clusters without any " +
 		"reservation, are not reported.",
 	Remedies: []remedies.Remedy{
-		remedies.ByHand("restart the pod, so that its address is recorded whole", "the address has its reservation", "the pod ends and starts again: see first that a controller owns it and other replicas serve meanwhile"),
+		remedies.ByHand("restart the pod, so that Whereabouts records its address again", "the address has its reservation", "the pod restarts: check first that a controller owns it and that other replicas serve"),
 	},
 	Never:    "Never remove the pool's entry: the pod still uses the address.",
 	Requires: []blocks.Resource{blocks.WhereaboutsReservations, blocks.WhereaboutsPools, blocks.Pods, blocks.NetworkAttachments},

@@ -16,8 +16,8 @@ var whereaboutsDeadSlice = audit.Check{
 	Why:     "Other nodes cannot use the slice's addresses. When no slice is left, pods of a new node get no address.",
 	Confirm: "Compare kubectl get nodeslicepools NAME -n NAMESPACE -o yaml with kubectl get nodes.",
 	Remedies: []remedies.Remedy{
-		remedies.ByHand("restart Whereabouts' node slice controller, which gives slices of nodes that are gone back; see first that the machine is off", "another node can have the slice",
-			"a machine that still runs goes on using addresses of the slice", "kubectl get nodeslicepools --all-namespaces -o yaml"),
+		remedies.ByHand("check that the machine is off, then restart Whereabouts' node slice controller, which frees the slices of deleted nodes", "another node can have the slice",
+			"a machine that still runs keeps using addresses of the slice", "kubectl get nodeslicepools --all-namespaces -o yaml"),
 	},
 	Never:    "Never give the slice to another node while its pools have entries that may be in use.",
 	Requires: []blocks.Resource{blocks.NodeSlicePools, blocks.Nodes},

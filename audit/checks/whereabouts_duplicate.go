@@ -18,7 +18,7 @@ var whereaboutsDuplicate = audit.Check{
 	Misread: "Separate networks (network_name, or enable_overlapping_ranges: false with their own ranges) may use the same addresses. " +
 		"So may the two pods of a virtual machine during a live migration.",
 	Remedies: []remedies.Remedy{
-		remedies.ByHand("restart the pod that the pool does not name for the address", "one owner is left", "the pod ends and starts again: find out first which of the two holds the address rightly"),
+		remedies.ByHand("restart the pod that the pool does not name for the address", "one owner is left", "the pod restarts: find out first which of the two owns the address"),
 	},
 	Verify:   "Each pod answers at an address of its own.",
 	Never:    "Never remove the address from the pool: one of the two pods owns it.",

@@ -28,7 +28,7 @@ var whereaboutsExhausted = audit.Check{
 }
 
 var moreAddresses = []remedies.Remedy{
-	remedies.ByHand("look for stranded addresses first; else give the network a further range (ipRanges) or a larger one, in its network attachment and in the network itself", "new pods get addresses",
+	remedies.ByHand("look for stranded addresses first; otherwise add a range (ipRanges) or enlarge the range, in the network attachment and in the network itself", "new pods get addresses",
 		"the network must route and admit the new addresses; pods that run keep theirs", "calico-audit report --check whereabouts"),
 }
 

@@ -17,8 +17,8 @@ var whereaboutsNoPodref = audit.Check{
 		"recorded no pod; neither do objects whose CRD lacks the field.",
 	Confirm: "kubectl get ippools.whereabouts.cni.cncf.io POOL -n NAMESPACE -o yaml shows an entry with an empty podref.",
 	Remedies: []remedies.Remedy{
-		remedies.ByHand("restart the pod that uses it, so that it is recorded again, with its pod; if nothing uses it on any node, remove the entry by a JSON patch that tests the resourceVersion",
-			"the owner can be looked up", "an address that is still in use is assigned a second time, if its entry is removed"),
+		remedies.ByHand("restart the pod that uses it, so that it is recorded with its pod; if no node uses it, remove the entry with a JSON patch that tests the resourceVersion",
+			"the owner can be looked up", "if the entry is removed while its address is in use, the address is assigned a second time"),
 	},
 	Never:    "Never remove the entry just because it names no pod: pods that old releases started may still run.",
 	Requires: []blocks.Resource{blocks.WhereaboutsPools}, Optional: []blocks.Resource{blocks.WhereaboutsReservations, blocks.Pods, blocks.NetworkAttachments},

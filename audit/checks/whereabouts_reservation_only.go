@@ -15,12 +15,12 @@ import (
 // loneReservation for a reservation that nothing explains: with proof, without it, by hand.
 var (
 	halfRecorded = []remedies.Remedy{
-		remedies.Repair("record the address in its pool again", "--whereabouts-reservations", "the address is recorded whole", "none: only what the pod names, and nothing else claims, is recorded"),
-		remedies.ByHand("where the plan refuses it, restart the pod, so that its address is recorded whole", "the address is recorded whole", "the pod ends and starts again: see first that a controller owns it and other replicas serve meanwhile"),
+		remedies.Repair("record the address in its pool again", "--whereabouts-reservations", "the pool and the reservation both record the address", "none: only what the pod names, and nothing else claims, is recorded"),
+		remedies.ByHand("if the plan refuses it, restart the pod, so that Whereabouts records its address again", "the pool and the reservation both record the address", "the pod restarts: check first that a controller owns it and that other replicas serve"),
 	}
 	loneReservation = append(releaseSecondary("--whereabouts-reservations"),
-		remedies.ByHand("once it is seen on every node that the pod's sandbox is gone, delete the reservation", "the address can be assigned again",
-			"a reservation that is deleted while something uses the address lets another pod have it", "kubectl get overlappingrangeipreservations --all-namespaces"))
+		remedies.ByHand("check on every node that the pod's sandbox is gone, then delete the reservation", "the address can be assigned again",
+			"if something still uses the address, another pod can get it, too", "kubectl get overlappingrangeipreservations --all-namespaces"))
 )
 
 var whereaboutsReservationOnly = audit.Check{
@@ -47,12 +47,12 @@ var whereaboutsReservationOnly = audit.Check{
 			}
 			x := audit.Finding{
 				Absence: true, Severity: state.Warning, Subject: reservationSubject(l.WhereaboutsReservation), Fix: audit.Look(reservationLook(l.WhereaboutsReservation)), Remedies: loneReservation[2:], Pools: reservationPools(v, l.WhereaboutsReservation),
-				Message:  fmt.Sprintf("reservation %s keeps an address that no pool records", l.Key()),
+				Message:  fmt.Sprintf("reservation %s holds an address that no pool records", l.Key()),
 				Evidence: state.Evidences("address", addrText(l.Addr), "pod", podText(l.WhereaboutsOwner), "interface", l.Interface, "container", l.ContainerID),
 			}
 			if l.Reason != "" {
 				x.Message += "; " + l.Reason
-				x.Remedies = []remedies.Remedy{remedies.ByHand("find out whether the pod has the address, and restart it if it does, or delete it if it has ended", "the address is recorded whole, or can be assigned again", "the pod ends, and starts again if a controller owns it")}
+				x.Remedies = []remedies.Remedy{remedies.ByHand("if the pod still uses the address, restart it; if it has ended, delete it", "the address is recorded completely, or can be assigned again", "the pod ends; it starts again only if a controller owns it")}
 			}
 			if v.DeleteBar(&l).Code == "" {
 				x.Remedies = provenOrNot(loneReservation, v.Unused(l.Addr, l.WhereaboutsOwner, v.AllMachines(), l.Written.Later(l.Created).Std()))
@@ -62,7 +62,7 @@ var whereaboutsReservationOnly = audit.Check{
 					x.Remedies = halfRecorded[:1]
 				}
 				x.Severity, x.Nodes = state.Error, []string{l.User.Node}
-				x.Message = fmt.Sprintf("reservation %s keeps %s, which pod %s uses and no pool records", l.Key(), l.Addr, l.User.FullName())
+				x.Message = fmt.Sprintf("reservation %s holds %s, which pod %s uses and no pool records", l.Key(), l.Addr, l.User.FullName())
 			}
 			if !x.Remedies[0].Manual {
 				x.Fix = audit.FixOf(x.Remedies)

@@ -23,7 +23,7 @@ var whereaboutsStale = audit.Check{
 	Requires: whereaboutsReads, Optional: []blocks.Resource{blocks.NetworkAttachments, blocks.NodeSlicePools, blocks.Nodes},
 	Run: func(st *state.State, f *audit.Findings) {
 		eachOfStatus(st, f, whereabouts.Stale, func(a *whereabouts.Allocation) audit.Finding {
-			return audit.Finding{Message: fmt.Sprintf("%s of pool %s is allocated, and was given up: %s", a.Addr, a.Pool.FullName(), a.Why)}
+			return audit.Finding{Message: fmt.Sprintf("%s of pool %s is allocated, but its pod no longer uses it: %s", a.Addr, a.Pool.FullName(), a.Why)}
 		})
 	},
 }

@@ -12,7 +12,7 @@ import (
 
 // strandedRemedies are for addresses that are given up: with proof, without it, and by hand.
 var strandedRemedies = append(releaseSecondary("--whereabouts-stranded"),
-	remedies.ByHand("once it is seen on the pod's node that its sandbox is gone, remove the entry from the pool by a JSON patch that tests the pool's resourceVersion, then the address's reservation, if there is one",
+	remedies.ByHand("check on the node that the pod's sandbox is gone, remove the entry with a JSON patch that tests the pool's resourceVersion, then delete the address's reservation, if any",
 		"the address can be assigned again", "a container that still runs shares its address with the next pod"),
 )
 

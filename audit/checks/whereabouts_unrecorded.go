@@ -17,7 +17,7 @@ var whereaboutsUnrecorded = audit.Check{
 	Confirm: "The pod's annotation k8s.v1.cni.cncf.io/network-status names the address; in kubectl get " +
 		"ippools.whereabouts.cni.cncf.io --all-namespaces -o yaml the pool of its range has no entry at its offset.",
 	Remedies: []remedies.Remedy{
-		remedies.ByHand("restart the pod, so that it gets an address that is recorded", "no address is in use without being recorded", "the pod ends and starts again: see first that a controller owns it and other replicas serve meanwhile"),
+		remedies.ByHand("restart the pod, so that it gets a recorded address", "every address in use is recorded", "the pod restarts: check first that a controller owns it and that other replicas serve"),
 	},
 	Never:    "Never restart Whereabouts' reconciler to fix this: it records nothing, it only frees addresses.",
 	Requires: []blocks.Resource{blocks.WhereaboutsPools, blocks.Pods, blocks.NetworkAttachments},

@@ -407,7 +407,7 @@ func RestartRemedies(w *blocks.Workload, effect string) []Remedy {
 // EndUse is what frees an address that nothing owns and something still uses: where, if
 // that is not said beside it.
 func EndUse(uses []hosts.Use) Remedy {
-	const effect, risk = "the address can be released", "it may be a container that serves still: its pod object is gone, its traffic is not"
+	const effect, risk = "the address can be released", "it may be a container that still serves, although its pod object is gone"
 	if len(uses) == 0 {
 		return ByHand("find out what runs in that network namespace, and end it if it is a left-over; then plan again", effect, risk)
 	}

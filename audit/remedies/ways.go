@@ -11,7 +11,7 @@ import (
 const (
 	evictionRisk   = "each pod is evicted within its PodDisruptionBudgets, one at a time, and starts again with another address"
 	restartRisk    = "each pod ends and starts again: see first that a controller owns it and other replicas serve meanwhile"
-	unprovenRisk   = "with --without-host-evidence a container that outlived its pod object shares its address with the next pod"
+	unprovenRisk   = "without host evidence, a container that outlived its pod shares its address with the next pod"
 	EverywhereRisk = "it holds for the whole cluster, at once"
 )
 
@@ -51,7 +51,7 @@ var (
 	UnsetStrict = Repair("turn strict affinity off, where no owner of a block drops the traffic to borrowed addresses", "--strict-affinity=false",
 		"pods that wait borrow addresses of other nodes' blocks", EverywhereRisk+"; each borrowed address is a route of its own until its pod restarts")
 	// ReleaseLeaks is for addresses that nothing owns.
-	ReleaseLeaks = Repair("release the leaked addresses", "--leaked-ips", "the addresses can be handed out again",
+	ReleaseLeaks = Repair("release the leaked addresses", "--leaked-ips", "the addresses can be assigned again",
 		"none that is seen: each is released only with proof that nothing uses it, such as a host view of its node (--host-views)")
 	// CleanUpNode is for what a node that no longer exists has left.
 	CleanUpNode = Repair("clean up after the node that no longer exists", "--dead-nodes",

@@ -43,18 +43,18 @@ var practice = []struct {
 	follow func(p *person, said []string)
 }{
 	{says(`add a pool for the same nodes, like (\S+), with a CIDR that nothing else uses and room for at least (\d+) blocks?(?:; and name it beside (.+) where pods or their namespaces ask for that .*)?`), (*person).addPool},
-	{says(`add a pool with the block size that is wanted and another CIDR; only then set disabled: true on this one, and move its pods by restarting them, one controller at a time`), (*person).replacePool},
+	{says(`add a pool with another CIDR and the wanted block size, then set disabled: true on this pool and restart its pods, one controller at a time`), (*person).replacePool},
 	{says(`let an enabled pool for workloads select the node, or add one that does`), (*person).poolForNode},
 	{says(`let a pool serve the pod: what it or its namespace asks for, or a pool's namespace selector, has to change`), (*person).servePods},
 	{says(`correct the pool's selector(?:: pool (\S+): .*)?(?:, or disable the pool until it is corrected)?`), (*person).correctSelector},
 	{says(`set disabled: true on one of the two pools, restart the pods that use it, and when nothing does any more delete it past Calico's API server: kubectl delete (ippools\.crd\.projectcalico\.org) NAME \(ippools\.projectcalico\.org only where Calico's CRDs are of that group\)`), (*person).endOverlap},
 	{says(`first see that the pool has a block left for the node; save a snapshot; keep the block's CIDR from new pods by an IPReservation, and restart the pods that use its addresses, one controller at a time; when nothing has one any more, delete its BlockAffinity, its IPAMBlock and the reservation`), (*person).endCorruptBlock},
 	{says(`restart the pods that borrow and that no plan may restart: (.*)`), func(p *person, said []string) { p.restart(listed(said[1])...) }},
-	{says(`restart the pods that use addresses of the block, if it is needed back`), func(p *person, _ []string) { p.restart(p.usersOf(p.finding.Subject.CIDR)...) }},
-	{says(`create the pool again with disabled: true, restart the pods that use its addresses, then delete it with calicoctl`), (*person).endPool},
-	{says(`start a pod on the node: its assignment confirms the affinity`), func(p *person, _ []string) { p.newPod(p.finding.Subject.Node) }},
+	{says(`if the block is needed, restart the pods that use its addresses`), func(p *person, _ []string) { p.restart(p.usersOf(p.finding.Subject.CIDR)...) }},
+	{says(`create the pool again with disabled: true, restart its pods, then delete the pool with calicoctl`), (*person).endPool},
+	{says(`start a pod on the node: Calico then confirms the affinity`), func(p *person, _ []string) { p.newPod(p.finding.Subject.Node) }},
 	{says(`restart pod (\S+)`), func(p *person, said []string) { p.restart(said[1]) }},
-	{says(`restart the pod that the allocation does not name; where a network namespace of no pod has the address, stop the processes in it`), (*person).endDuplicate},
+	{says(`restart the pod that the allocation does not name; if a network namespace without a pod has the address, stop its processes`), (*person).endDuplicate},
 	{says(`once (\S+) has a block, take the tunnel's address off the node, and restart its calico-node pod if no new one appears within a minute`), (*person).renewTunnel},
 	{says(`raise maxBlocksPerHost, or run fewer pods on the node; see first that its blocks hold no leaked addresses`), func(p *person, _ []string) {
 		p.config("ipamconfigs", func(spec map[string]any) {

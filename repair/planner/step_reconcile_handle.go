@@ -111,7 +111,7 @@ func reconcile(p *repair.Proposals, h *blocks.Handle, deletes bool) {
 	if deletes {
 		evidence = append(evidence, "created", phrase.Time(h.Created))
 	} else {
-		s.Because = fmt.Sprintf("handle %s counts otherwise than the blocks: %s", h.ID, phrase.List(wrong))
+		s.Because = fmt.Sprintf("the count of handle %s differs from the blocks: %s", h.ID, phrase.List(wrong))
 		evidence, pairs = append(evidence, "recorded are", countsText(right)), append(pairs, repair.GuardCounts, countsGuard(right))
 	}
 	s.Evidence, s.Guards = state.Evidences(append(evidence, "last written", phrase.Time(h.Written))...), repair.Guards(pairs...)
