@@ -8,7 +8,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// NewReportCluster says which cluster a state is of, and how it was read.
+// NewReportCluster describes the cluster of a state and how it was read.
 func NewReportCluster(st *state.State) ReportCluster {
 	c := st.Cluster
 	return ReportCluster{
@@ -17,9 +17,9 @@ func NewReportCluster(st *state.State) ReportCluster {
 	}
 }
 
-// NewReport makes the report of an audit.
+// NewReport builds the report of an audit.
 func NewReport(st *state.State, r *Result) *Report {
-	for i := range r.Findings { // what a plan rests on no check but its own reads
+	for i := range r.Findings { // a remedy's plan may read resources that its check does not
 		if f := &r.Findings[i]; len(f.Remedies) > 0 {
 			f.Remedies = remedies.Of(st).Now(f.Remedies)
 			f.Fix = FixOf(f.Remedies)
@@ -75,7 +75,7 @@ func nodeReport(h *state.NodeState, st *state.State) NodeReport {
 	return n
 }
 
-// Names returns the nodes that who names of some borrows, each once, in order.
+// Names returns the distinct node names that who picks from borrows, sorted.
 func Names(bs []*state.Borrow, who func(*state.Borrow) string) []string {
 	out := make([]string, 0, len(bs))
 	for _, b := range bs {
@@ -97,11 +97,10 @@ func (r *Report) AtOrAbove(s state.Severity) bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity >= s })
 }
 
-// Filter keeps the pools, nodes and findings that concern any of the given pools
-// and any of the given nodes; an empty list keeps all. Findings about the whole
-// cluster stay, and so do all blocks of the pools that stay: a pool with some of its
-// blocks left out would look free. Counts of findings are taken again, counts of
-// objects are not.
+// Filter keeps the pools, nodes and findings that concern one of the given pools and one of
+// the given nodes; an empty list keeps all. Findings about the whole cluster stay. All
+// blocks of a kept pool stay, because a pool without some of its blocks would look free.
+// Filter updates the counts of findings, but not those of objects.
 func (r *Report) Filter(pools, nodes []string) {
 	if len(pools) > 0 {
 		r.filterBlocks(pools)
@@ -122,13 +121,13 @@ func (f *Finding) wholeCluster() bool {
 	return f.Subject.Kind == state.KindConfig || f.Subject.Kind == state.KindCluster
 }
 
-// ConcernsPool reports whether a finding is about one of some pools, or concerns it.
+// ConcernsPool reports whether a finding is about one of the pools, or involves one.
 func (f *Finding) ConcernsPool(pools []string) bool {
 	return f.wholeCluster() || f.Subject.Kind == state.KindPool && slices.Contains(pools, f.Subject.Name) ||
 		slices.ContainsFunc(f.Pools, func(p string) bool { return slices.Contains(pools, p) })
 }
 
-// ConcernsNode reports whether a finding is about one of some nodes, or concerns it.
+// ConcernsNode reports whether a finding is about one of the nodes, or involves one.
 func (f *Finding) ConcernsNode(nodes []string) bool {
 	return f.wholeCluster() || slices.Contains(nodes, f.Subject.Node) ||
 		slices.ContainsFunc(f.Nodes, func(n string) bool { return slices.Contains(nodes, n) })

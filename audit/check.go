@@ -12,50 +12,51 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Check is one question asked of a State.
+// Check is one check of a State, with its documentation. A check needs an ID, Title,
+// Severities, Why, Confirm, Remedies, Never, Requires and Run.
 type Check struct {
 	// ID is "group/name", such as "pool/no-free-blocks".
 	ID string
-	// Title says in one line when the check fires.
+	// Title describes the problem in one line.
 	Title string
-	// Severities are those that its findings may have, the gravest first.
+	// Severities are the possible severities of its findings, the highest first.
 	Severities []state.Severity
-	// Graded says in words what the severity depends on, where there are several.
+	// Graded describes how the severity is chosen, if there are several.
 	Graded string
-	// Why says what a finding means for the people who use the cluster.
+	// Why explains what a finding means for users of the cluster.
 	Why string
-	// Confirm says how to see the same by read-only means.
+	// Confirm explains how to verify a finding with read-only commands.
 	Confirm string
-	// Remedies are the ways out of its findings in general, the preferred one first;
-	// a finding has those of its state.
+	// Remedies are the general remedies, the preferred one first. Each finding has the
+	// remedies that fit its state.
 	Remedies []remedies.Remedy
-	// RemediesAt are those of a severity, where each has its own; else nil.
+	// RemediesAt are the remedies by severity; nil if they do not depend on it.
 	RemediesAt map[state.Severity][]remedies.Remedy
-	// Never says what not to do.
+	// Never warns of a mistake that makes matters worse.
 	Never string
-	// Verify says how to see, beyond a report without the finding, that what
-	// people suffered has ended; empty if the report says it all.
+	// Verify explains how users see that the problem is over, if the absence of the finding
+	// does not show it.
 	Verify string
-	// Misread is the mistake most often made about it; empty if there is none.
+	// Misread is the most common misunderstanding of the finding; empty if there is none.
 	Misread string
-	// Requires are the resources without which there is no verdict: if one was not
-	// read whole, the check is skipped and the report says so.
+	// Requires are the resources that the check cannot do without. If one of them has a
+	// gap, the check is skipped and the report says so.
 	Requires []blocks.Resource
-	// Optional are resources that a part of the verdict needs. If one was not read
-	// whole, that part is withheld; to confirm a finding, they are read again
-	// with Needs.
+	// Optional are resources that only a part of the verdict needs. If one of them has a
+	// gap, that part is skipped. To confirm a finding, they are read again together with
+	// Requires.
 	Optional []blocks.Resource
-	// HostViews is true if all that the check evaluates is what host views show: where
-	// there is none, it finds nothing, which says nothing about the cluster.
+	// HostViews is true if the check evaluates only host views. Without host views it finds
+	// nothing and counts as inconclusive.
 	HostViews bool
-	// Run returns the findings. It must not keep or change the State.
+	// Run adds the findings. It must not keep or change the State.
 	Run func(*state.State, *Findings)
 }
 
-// SeverityText says in words which severities the findings have, and when.
+// SeverityText describes the severities of the findings and when each applies.
 func (c *Check) SeverityText() string { return cmp.Or(c.Graded, c.Severities[0].String()) }
 
-// Verification says how to see that the finding's cause is mended.
+// Verification explains how to see that the problem is fixed.
 func (c *Check) Verification() string {
 	text := "calico-audit report --check " + c.ID + " no longer lists it."
 	if c.Verify != "" {
@@ -64,10 +65,11 @@ func (c *Check) Verification() string {
 	return text
 }
 
-// Checks are some checks, ordered by ID.
+// Checks is a list of checks, ordered by ID.
 type Checks []*Check
 
-// ByID returns a check, or an error that names the ones closest to it.
+// ByID returns the check with the given ID. The error for an unknown ID suggests similar
+// ones.
 func (cs Checks) ByID(id string) (*Check, error) {
 	group, _, _ := strings.Cut(id, "/")
 	var near []string
@@ -85,8 +87,9 @@ func (cs Checks) ByID(id string) (*Check, error) {
 	return nil, fmt.Errorf("unknown check %q: \"calico-audit checks\" lists them all", id)
 }
 
-// Select returns the checks that patterns name: an ID, a group ("pool" or
-// "pool/*"), or nothing for all. A pattern that names no check is an error.
+// Select returns the checks that match any of the patterns: an ID or a group ("pool" or
+// "pool/*"). Without patterns it returns all checks. A pattern that matches no check is an
+// error.
 func (cs Checks) Select(patterns []string) (Checks, error) {
 	if len(patterns) == 0 {
 		return cs, nil
@@ -112,21 +115,21 @@ func (cs Checks) Select(patterns []string) (Checks, error) {
 	return out, nil
 }
 
-// Skipped says that a check gave no verdict, or withheld some.
+// Skipped records that a check gave no verdict or left out a part of it, and why.
 type Skipped struct {
 	Check  string `json:"check"`
 	Reason string `json:"reason"`
 }
 
-// Findings collects what a check finds.
+// Findings collects the findings of a check while it runs.
 type Findings struct {
 	Check   *Check
 	state   *state.State
 	all     []Finding
 	skipped []Skipped
-	// said are those of skipped.
+	// said holds the entries of skipped, to avoid duplicates.
 	said map[Skipped]bool
-	// inconclusive is true if what was found is no verdict.
+	// inconclusive is true if the check has no complete verdict.
 	inconclusive bool
 }
 
@@ -150,8 +153,8 @@ func (f *Findings) Add(x Finding) {
 	f.all = append(f.all, x)
 }
 
-// SkipPartial records that the running check left out a part of its verdict, such as
-// that on one object, and why.
+// SkipPartial records that the running check left out a part of its verdict, such as one
+// object, and why.
 func (f *Findings) SkipPartial(format string, args ...any) {
 	s := Skipped{f.Check.ID, fmt.Sprintf(format, args...)}
 	if !f.said[s] {
@@ -163,8 +166,8 @@ func (f *Findings) SkipPartial(format string, args ...any) {
 	}
 }
 
-// Inconclusive records that the running check gave no verdict as a whole, and why:
-// that it found nothing, or nothing grave, does not mean that nothing is there.
+// Inconclusive records that the running check has no complete verdict, and why. The absence
+// of findings then proves nothing.
 func (f *Findings) Inconclusive(format string, args ...any) {
 	f.inconclusive = true
 	f.SkipPartial(format, args...)

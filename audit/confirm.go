@@ -10,7 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Why findings are withheld.
+// Reasons why a finding is withheld.
 const (
 	awaitsReading   = "it awaits a second reading that confirms it"
 	seenOnce        = "seen in the second of two readings only; run again to confirm it"
@@ -19,12 +19,13 @@ const (
 	readingDisagree = "a second reading did not find it; it is read again"
 )
 
-// unconfirmed reports whether a finding counts only once a second reading agrees:
-// objects of different kinds are read one after the other, and what looks absent may
-// have appeared in between. A file does not change between two looks at it.
+// unconfirmed reports whether a finding needs a second reading before it counts. Kinds are
+// read one after the other, so an object that looks absent may have appeared in between.
+// Files do not change between two readings.
 func (r *Result) unconfirmed(f *Finding) bool { return r.live && f.Absence }
 
-// Reads returns what checks need and use, in the order of [blocks.Resources].
+// Reads returns the resources that checks require or can use, in the order of
+// [blocks.Resources].
 func Reads(checks []*Check) []blocks.Resource {
 	var out []blocks.Resource
 	for _, r := range blocks.Resources {
@@ -35,9 +36,8 @@ func Reads(checks []*Check) []blocks.Resource {
 	return out
 }
 
-// NeedsConfirmation returns the resources that must be read again before the
-// findings may be reported. It is empty for files and where no finding rests on
-// absence.
+// NeedsConfirmation returns the resources to read again before the findings may be
+// reported. It is empty for files, and if no finding depends on an absent object.
 func (r *Result) NeedsConfirmation() []blocks.Resource {
 	var checks []*Check
 	for i := range r.Findings {
@@ -48,7 +48,8 @@ func (r *Result) NeedsConfirmation() []blocks.Resource {
 	return Reads(checks)
 }
 
-// ViewsToConfirm returns the nodes whose host views must be read again for that, too.
+// ViewsToConfirm returns the nodes whose host views must be read again before the findings
+// may be reported.
 func (r *Result) ViewsToConfirm() []string {
 	var out []string
 	for i := range r.Findings {
@@ -60,12 +61,14 @@ func (r *Result) ViewsToConfirm() []string {
 	return slices.Compact(out)
 }
 
-// Confirm joins two results, the second made from a reading that began after
-// the first had ended. It is the second, less the findings that rest on absence
-// and that the first does not have, or has only below error where the second
-// says error or worse, and less those that rest on host views that could not be read
-// again. Of those that are graver than a warning, and of those that the second cannot
-// evaluate, it says that they are withheld.
+// Confirm returns the second of two results, without its unconfirmed findings. The second
+// reading must have begun after the first had ended.
+//
+// Findings that depend on an absent object are confirmed if both results have them. If the
+// second result has error or critical, the first must have at least error. Findings that
+// depend on host views also need those views to be read again. Skipped names each
+// unconfirmed finding that is graver than a warning, or that the second reading could not
+// evaluate.
 func Confirm(first, second *Result) *Result {
 	t := Tracker{awaits: seenOnce, entries: map[string]*tracked{}}
 	for i := range first.Findings {
@@ -99,8 +102,8 @@ func Confirm(first, second *Result) *Result {
 	return out
 }
 
-// viewsAgain reports whether the host views that a finding of an earlier result rests on,
-// if it rests on any, were read again.
+// viewsAgain reports whether r has a fresh copy of every host view that finding f of an
+// earlier result depends on.
 func (r *Result) viewsAgain(earlier *Result, f *Finding) bool {
 	return !f.Seen || !slices.ContainsFunc(f.Nodes, func(node string) bool {
 		_, viewed := earlier.viewed[node]
@@ -108,16 +111,16 @@ func (r *Result) viewsAgain(earlier *Result, f *Finding) bool {
 	})
 }
 
-// Unconfirmed returns the result without the findings that would have needed
-// confirmation, saying so of each, and with what could not be read: for when a second
-// reading failed.
+// Unconfirmed returns the result to report after a second reading failed. It drops the
+// findings that needed confirmation, names each in Skipped, and lists the unread resources
+// in Unread.
 func (r *Result) Unconfirmed(err error) *Result {
 	out := r.SkipUnconfirmed(readingFailed)
 	out.Unread = UnreadGaps(r.NeedsConfirmation(), err)
 	return out
 }
 
-// UnreadGaps says of resources that they could not be read a second time.
+// UnreadGaps returns a gap for each resource that a second reading could not read.
 func UnreadGaps(resources []blocks.Resource, err error) []blocks.Gap {
 	out := make([]blocks.Gap, len(resources))
 	for i, r := range resources {
@@ -126,8 +129,8 @@ func UnreadGaps(resources []blocks.Resource, err error) []blocks.Gap {
 	return out
 }
 
-// SkipUnconfirmed returns the result without the findings that would have needed
-// confirmation, saying why of each.
+// SkipUnconfirmed drops the findings that need confirmation, and names each in Skipped with
+// the reason.
 func (r *Result) SkipUnconfirmed(reason string) *Result {
 	out := r.without()
 	for _, f := range r.Findings {
@@ -141,7 +144,7 @@ func (r *Result) SkipUnconfirmed(reason string) *Result {
 	return out
 }
 
-// without returns the result without its findings.
+// without returns a copy of the result without findings.
 func (r *Result) without() *Result {
 	return &Result{live: r.live, Skipped: slices.Clone(r.Skipped), Inconclusive: r.Inconclusive}
 }
@@ -154,52 +157,52 @@ func (r *Result) skips(check string) bool {
 	return slices.ContainsFunc(r.Skipped, func(s Skipped) bool { return s.Check == check })
 }
 
-// Tracker knows which findings are confirmed while a cluster is watched. Watches of
-// different kinds are not at the same point, so that each pod that starts may seem,
-// for a moment, to use an address that no block records.
+// Tracker confirms findings while a cluster is watched. Watches of different kinds lag
+// behind each other, so each starting pod may briefly seem to use an address that no block
+// records.
 //
-//  1. What does not rest on absence counts at once.
-//  2. Below error it counts once it was found throughout for Settle, by the API
-//     server's clock: the state was then known to be current after it was first
-//     found, which makes the later audit a second look.
-//  3. At error or critical it counts once it was found throughout for Settle, by two
-//     audits at least, and then a second reading of all that its check needs and uses,
-//     which began after that, finds it too. What comes and goes with the churn of pods
-//     therefore causes no reading.
-//  4. What was confirmed stays so until its check, run again, does not find it. If it
-//     grows to error or worse, it is shown as before until that is confirmed.
-//  5. Until it counts, a finding at error or critical is named as withheld.
+//  1. A finding that does not depend on an absent object counts at once.
+//  2. A finding below error counts after every audit during PropagationDelay found it. The delay is
+//     measured by the API server's clock. The state is then known to be newer than the first
+//     finding, so the later audit counts as a second look.
+//  3. A finding at error or critical must also last for PropagationDelay, in at least two audits.
+//     Then a new reading of all resources that its check reads must find it again. Findings that
+//     come and go while pods start therefore cause no extra reads.
+//  4. A confirmed finding stays confirmed until its check runs again without finding it. If it
+//     rises to error or critical, the old severity is shown until the new one is confirmed.
+//  5. Until a finding at error or critical counts, Skipped names it.
 type Tracker struct {
-	// PropagationDelay is how long a finding must have been found throughout.
+	// PropagationDelay is how long every audit must find a finding before it counts.
 	PropagationDelay time.Duration
-	// Unsettled is true if findings of the last result have to be found again, for
-	// longer, and Unsure counts those at error or critical that are withheld.
+	// Unsettled is true if a finding of the last result has not yet lasted for
+	// PropagationDelay. Unsure counts the withheld findings at error or critical.
 	Unsettled bool
 	Unsure    int
 
 	entries map[string]*tracked
-	awaits  string // what is said of findings that no second reading was made for; "" for [awaitsReading]
+	awaits  string // reason for findings without a second reading; "" means awaitsReading
 }
 
 // tracked is a finding of the last result.
 type tracked struct {
 	check *Check
-	// since is the state's time at which it was first found, and seen the same by the
-	// clock here.
+	// since is the time of the first state with the finding. seen is the local time when it
+	// was observed.
 	since, seen time.Time
-	// sure is the severity up to which it is confirmed; 0 if it is not.
+	// sure is the highest confirmed severity; 0 before any confirmation.
 	sure state.Severity
-	// shown is the finding as it was last shown; nil if it was not.
+	// shown is the last version of the finding that Observe returned; nil if it returned
+	// none.
 	shown *Finding
-	// pending is true if a second reading is all that it lacks, and why says what came
-	// of the last one.
+	// pending is true if only a second reading is missing. why is the outcome of the last
+	// one.
 	pending bool
 	why     string
-	// nodes are to be asked again for that.
+	// nodes need new host views for the second reading.
 	nodes []string
 }
 
-// Accept takes all findings of a result that was current at takenAt for confirmed.
+// Accept marks all findings of a result as confirmed. The result was current at takenAt.
 func (t *Tracker) Accept(r *Result, takenAt time.Time) {
 	t.entries = map[string]*tracked{}
 	for i := range r.Findings {
@@ -208,9 +211,8 @@ func (t *Tracker) Accept(r *Result, takenAt time.Time) {
 	}
 }
 
-// Observe returns the part of a result that counts. The result is one of a state that
-// was known to be current at takenAt. What was confirmed of a check that gave no
-// verdict now is remembered.
+// Observe returns the confirmed part of a result whose state was current at takenAt. It
+// remembers the confirmed findings of checks that are inconclusive this time.
 func (t *Tracker) Observe(r *Result, takenAt time.Time) *Result {
 	next := make(map[string]*tracked, len(r.Findings))
 	for print, e := range t.entries {
@@ -253,8 +255,8 @@ func (t *Tracker) Observe(r *Result, takenAt time.Time) *Result {
 	return out
 }
 
-// Pending returns the fingerprints of findings that a second reading can confirm by
-// now, the checks that made them, and the nodes that are to be asked again.
+// Pending returns the fingerprints of the findings that are ready for a second reading, the
+// checks that made them, and the nodes whose host views must be read again.
 func (t *Tracker) Pending() (prints []string, checks []*Check, nodes []string) {
 	for print, e := range t.entries {
 		if !e.pending {
@@ -269,8 +271,9 @@ func (t *Tracker) Pending() (prints []string, checks []*Check, nodes []string) {
 	return prints, checks, slices.Compact(nodes)
 }
 
-// Reread takes in what a second reading found of pending findings; nil if it failed. What
-// it found by host views that were not read again confirms nothing.
+// Reread records the result of a second reading of pending findings; nil means that the
+// reading failed. A finding that depends on a host view stays unconfirmed if the view was
+// not read again.
 func (t *Tracker) Reread(prints []string, second *Result) {
 	found := map[string]*Finding{}
 	if second != nil {

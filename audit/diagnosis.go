@@ -8,22 +8,23 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// Diagnosis is several findings that one cause explains, with the ways out.
+// Diagnosis groups several findings with the same cause and its remedies.
 type Diagnosis struct {
-	// ID names the cause, such as "shortage/pods-v4"; it lasts as long as the cause.
+	// ID names the cause, such as "shortage/pods-v4". It stays the same while the cause
+	// lasts.
 	ID string `json:"id"`
-	// Severity is that of the gravest finding.
+	// Severity is the highest severity of the findings.
 	Severity state.Severity `json:"severity"`
-	// Message says in a sentence what is wrong.
+	// Message describes the problem in one sentence.
 	Message string `json:"message"`
-	// Findings are the fingerprints of what it explains, in the order of the report.
+	// Findings are the fingerprints of the findings, in the order of the report.
 	Findings []string `json:"findings"`
 	// Remedies are alternatives, the preferred one first.
 	Remedies []remedies.Remedy `json:"remedies"`
 }
 
-// diagnose groups the findings that a State's roots explain. What is no more than
-// worth knowing needs no way out, and a finding alone none but its own.
+// diagnose groups findings by their root. Informational findings need no remedy, and a
+// single finding already has its own.
 func diagnose(st *state.State, findings []Finding) []Diagnosis {
 	byRoot := map[string][]*Finding{}
 	for i := range findings {
@@ -52,7 +53,7 @@ func diagnose(st *state.State, findings []Finding) []Diagnosis {
 	return out
 }
 
-// WithCommands returns the report with each command in it as write has it.
+// WithCommands returns a copy of the report with its commands rewritten by write.
 func (r *Report) WithCommands(write func(string) string) *Report {
 	out := *r
 	out.Diagnoses = DiagnosesWith(r.Diagnoses, write)
@@ -64,7 +65,8 @@ func (r *Report) WithCommands(write func(string) string) *Report {
 	return &out
 }
 
-// DiagnosesWith returns diagnoses with each command of their remedies as write has it.
+// DiagnosesWith returns a copy of the diagnoses with the commands of their remedies
+// rewritten by write.
 func DiagnosesWith(ds []Diagnosis, write func(string) string) []Diagnosis {
 	ds = slices.Clone(ds)
 	for i := range ds {
@@ -77,7 +79,7 @@ func DiagnosesWith(ds []Diagnosis, write func(string) string) []Diagnosis {
 	return ds
 }
 
-// FindingsWith returns findings with the commands of each as write has them.
+// FindingsWith returns a copy of the findings with their commands rewritten by write.
 func FindingsWith(fs []Finding, write func(string) string) []Finding {
 	fs = slices.Clone(fs)
 	for i := range fs {
@@ -101,8 +103,8 @@ func sortDiagnoses(ds []Diagnosis) {
 	})
 }
 
-// recount counts the findings that are left, and takes those that are not out of the
-// diagnoses: one that explains nothing any more is dropped.
+// recount updates the counts of findings. It also removes dropped findings from the
+// diagnoses, and diagnoses without findings from the report.
 func (r *Report) recount() {
 	severities := map[string]state.Severity{}
 	r.Summary.FindingCounts = FindingCounts{Muted: r.Summary.Muted}
@@ -126,7 +128,7 @@ func (r *Report) recount() {
 	r.Diagnoses = left
 }
 
-// DiagnosisOf returns the diagnosis that a finding is part of; nil if it is of none.
+// DiagnosisOf returns the diagnosis of a finding; nil if it has none.
 func (r *Report) DiagnosisOf(f *Finding) *Diagnosis {
 	i := slices.IndexFunc(r.Diagnoses, func(d Diagnosis) bool { return slices.Contains(d.Findings, f.Fingerprint) })
 	if i < 0 {

@@ -10,32 +10,32 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// DiffKind identifies a comparison of two reports.
+// DiffKind is the kind of a comparison of two reports.
 const DiffKind = "AuditDiff"
 
-// Change says what became of a finding between two reports.
+// Change classifies a finding of a comparison.
 type Change string
 
-// The changes, in the order in which they are shown.
+// The changes, in display order.
 const (
-	// Added: in the new report alone.
+	// Added: only in the new report.
 	Added Change = "new"
-	// Changed: in both, with another severity.
+	// Changed: in both reports, with different severities.
 	Changed Change = "changed"
-	// Fixed: in the old report alone.
+	// Fixed: only in the old report.
 	Fixed Change = "fixed"
-	// NotEvaluated: in the old report alone, but the new one could not tell.
+	// NotEvaluated: only in the old report, but the new report did not look for it.
 	NotEvaluated Change = "notJudged"
-	// Unchanged: in both.
+	// Unchanged: in both reports.
 	Unchanged Change = "unchanged"
-	// MutedNow: the new report mutes it.
+	// MutedNow: muted in the new report.
 	MutedNow Change = "muted"
 )
 
-// Changes lists all changes in the order in which they are shown.
+// Changes lists all changes in display order.
 var Changes = []Change{Added, Changed, Fixed, NotEvaluated, Unchanged, MutedNow}
 
-// Diff is what changed from one report to another.
+// Diff is the comparison of two reports.
 type Diff struct {
 	APIVersion string        `json:"apiVersion"`
 	Kind       string        `json:"kind"`
@@ -45,16 +45,16 @@ type Diff struct {
 	Findings   []DiffFinding `json:"findings"`
 }
 
-// DiffSide is one of the two reports.
+// DiffSide describes one of the two reports.
 type DiffSide struct {
-	// Source is where it came from, such as a file's path.
+	// Source is the origin of the report, such as a file's path.
 	Source   string        `json:"source"`
 	Cluster  ReportCluster `json:"cluster"`
 	Complete bool          `json:"complete"`
 	Summary  Summary       `json:"summary"`
 }
 
-// DiffSummary counts findings by what became of them.
+// DiffSummary counts findings by change.
 type DiffSummary struct {
 	New          int `json:"new"`
 	Changed      int `json:"changed"`
@@ -64,25 +64,25 @@ type DiffSummary struct {
 	Muted        int `json:"muted"`
 }
 
-// DiffFinding is a finding with what became of it: as the new report has it or,
-// where that does not, the old one.
+// DiffFinding is a finding and its change. The finding is copied from the new report or, if
+// only the old report has it, from there.
 type DiffFinding struct {
 	Change Change `json:"change"`
-	// OldSeverity is the severity in the old report, for those that changed.
+	// OldSeverity is the severity in the old report; set only if it changed.
 	OldSeverity *state.Severity `json:"oldSeverity,omitempty"`
-	// Reason says why the new report could not evaluate the finding or which rule
-	// mutes it and, for a new one, why it may be older than it looks.
+	// Reason explains why the new report could not evaluate the finding, or which rule
+	// mutes it. For a new finding it explains why the old report may have missed it.
 	Reason string `json:"reason,omitempty"`
 	Finding
 }
 
-// Rose is true for a finding that has become worse.
+// Rose reports whether the severity has risen.
 func (f *DiffFinding) Rose() bool { return f.Change == Changed && f.Severity > *f.OldSeverity }
 
-// Compare tells what changed from one report to another, by the findings'
-// fingerprints. Findings that the old report muted were there. One that the new
-// report does not have is fixed only if the new report would have it otherwise:
-// if that is incomplete, was narrowed, or skipped the check, it is not evaluated.
+// Compare compares two reports by the fingerprints of their findings. Findings that the old
+// report muted count as old. A finding that is missing from the new report is fixed only if
+// the new report looked for it: if the report is incomplete, was narrowed, or skipped the
+// check, the finding counts as not evaluated.
 func Compare(from, to *Report) *Diff {
 	d := &Diff{
 		APIVersion: APIVersion, Kind: DiffKind, Findings: []DiffFinding{},
@@ -127,7 +127,7 @@ func Compare(from, to *Report) *Diff {
 	return d
 }
 
-// finish sorts and counts.
+// finish sorts the findings and counts them.
 func (d *Diff) finish() {
 	for i := range d.Findings {
 		f := &d.Findings[i]
@@ -152,18 +152,18 @@ func (d *Diff) finish() {
 	})
 }
 
-// AtOrAbove reports whether a finding at or above a severity is new, or rose to it.
+// AtOrAbove reports whether a finding is new at severity s or above, or rose to it.
 func (d *Diff) AtOrAbove(s state.Severity) bool {
 	return slices.ContainsFunc(d.Findings, func(f DiffFinding) bool {
 		return f.Severity >= s && (f.Change == Added || f.Rose() && *f.OldSeverity < s)
 	})
 }
 
-// fingerprint returns a finding's fingerprint, also of one that was read without.
+// fingerprint returns a finding's fingerprint, and computes it if the report has none.
 func fingerprint(f *Finding) string { return cmp.Or(f.Fingerprint, Fingerprint(f.Check, f.Subject)) }
 
-// byFingerprint returns the findings of a report, muted ones too; of several with
-// one fingerprint the worst.
+// byFingerprint returns the findings of a report, including muted ones. Of several findings
+// with one fingerprint it returns the most severe.
 func (r *Report) byFingerprint() map[string]Finding {
 	out := map[string]Finding{}
 	add := func(findings []Finding) {
@@ -180,9 +180,9 @@ func (r *Report) byFingerprint() map[string]Finding {
 	return out
 }
 
-// blind says why a report that does not have a finding might have it if more had
-// been read or asked; "" if it would have it. other is what the report with the
-// finding was narrowed to.
+// blind explains why a report may have missed a finding: it was narrowed, skipped the
+// check, or is incomplete. It returns "" if the report would contain the finding. other is
+// the scope of the report that has the finding.
 func (r *Report) blind(f *Finding, other *Scope) string {
 	if other == nil {
 		other = &Scope{}
@@ -217,8 +217,7 @@ func (r *Report) blind(f *Finding, other *Scope) string {
 	return "incomplete: " + firstOf(gaps)
 }
 
-// firstOf returns the first of several reasons, any of which may be the one, and how many
-// there are.
+// firstOf returns the first of several reasons and the number of the others.
 func firstOf(reasons []string) string {
 	if len(reasons) == 1 {
 		return reasons[0]
@@ -226,13 +225,13 @@ func firstOf(reasons []string) string {
 	return fmt.Sprintf("%s; and %d more", reasons[0], len(reasons)-1)
 }
 
-// covers reports whether what concerns any of the others concerns any of these;
-// empty lists stand for all.
+// covers reports whether the filter these includes everything that the filter others
+// includes. An empty filter includes everything.
 func covers(these, others []string) bool {
 	return len(these) == 0 || len(others) > 0 && !slices.ContainsFunc(others, func(o string) bool { return !slices.Contains(these, o) })
 }
 
-// Keep leaves out of a report what is not of the given checks, and counts again.
+// Keep removes the results of all other checks from a report, and updates the counts.
 func (r *Report) Keep(checks []*Check) {
 	other := func(id string) bool {
 		return !slices.ContainsFunc(checks, func(c *Check) bool { return c.ID == id })
@@ -249,7 +248,7 @@ func (r *Report) Keep(checks []*Check) {
 	r.recount()
 }
 
-// text says what muted something.
+// text names the rule or baseline.
 func (m *Muted) text() string {
 	if m.Baseline {
 		return "baseline " + m.Rule

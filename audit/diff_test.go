@@ -14,7 +14,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// lines says a comparison in a line a finding.
+// lines formats a comparison, one finding a line.
 func lines(d *audit.Diff) (out []string) {
 	for i := range d.Findings {
 		f := &d.Findings[i]
@@ -79,7 +79,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestDiffFails: only what is new, and what rose to the severity, counts.
+// TestDiffFails: only new findings, and findings that rose to the severity, count.
 func TestDiffFails(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -101,7 +101,7 @@ func TestDiffFails(t *testing.T) {
 	}
 }
 
-// TestNotEvaluated: what is missing from a report that could not tell is not fixed.
+// TestNotEvaluated: a finding is not fixed if the new report did not look for it.
 func TestNotEvaluated(t *testing.T) {
 	from := report(inTrouble, finding("ip/borrowed", state.Warning, address))
 	incomplete := report()
@@ -123,7 +123,7 @@ func TestNotEvaluated(t *testing.T) {
 	expectDiff(t, from, narrowed, "notJudged critical pool/no-free-blocks gold: only what concerns n2 was asked for",
 		"notJudged warning ip/borrowed 10.0.0.10: only what concerns n2 was asked for")
 
-	// One that was narrowed in the same way could tell.
+	// A report with the same filter did look for it.
 	same := report(from.Findings...)
 	same.Scope = &audit.Scope{Nodes: []string{"n2"}}
 	expectDiff(t, same, narrowed, "fixed critical pool/no-free-blocks gold", "fixed warning ip/borrowed 10.0.0.10")
@@ -131,11 +131,11 @@ func TestNotEvaluated(t *testing.T) {
 	expectDiff(t, same, narrowed, "notJudged critical pool/no-free-blocks gold: only what concerns n2 was asked for",
 		"notJudged warning ip/borrowed 10.0.0.10: only what concerns n2 was asked for")
 
-	// The other way round, a finding is new, and may be older than it looks.
+	// In the other direction the finding is new, but may be older than it looks.
 	expectDiff(t, skipped, from, "new critical pool/no-free-blocks gold", "new warning ip/borrowed 10.0.0.10: the old report could not tell: pods: forbidden")
 }
 
-// TestDiffOfMuted: what is muted is neither fixed nor, once it no longer is, new.
+// TestDiffOfMuted: a muted finding is not fixed, and is not new once it is no longer muted.
 func TestDiffOfMuted(t *testing.T) {
 	open := report(inTrouble)
 	muted := report(inTrouble)
@@ -152,7 +152,7 @@ func TestDiffOfMuted(t *testing.T) {
 	expectDiff(t, open, based, "muted critical pool/no-free-blocks gold: baseline base.json")
 }
 
-// TestDiffWithoutFingerprints: reports that were made or edited by hand may lack
+// TestDiffWithoutFingerprints: reports that were written or edited by hand may have no
 // fingerprints.
 func TestDiffWithoutFingerprints(t *testing.T) {
 	bare := report(inTrouble)

@@ -1,12 +1,11 @@
 // Package audit runs checks over a [state.State] and returns findings and a [Report].
 //
-// A [Check] is a value with its ID, severity, documentation and what it reads, and a
-// pure function from State to findings. The checks themselves are passed in, as
-// [Checks]; those of the program are in package checks. [Compare] tells the findings of
-// two reports apart, and [Mutes] leave out what is known or accepted, counted.
+// A [Check] is a value: an ID, severities, documentation, the resources that it reads, and
+// a pure function from State to findings. Callers pass the checks in as [Checks]; the
+// program's own checks are in package checks. [Compare] compares two reports. [Mutes]
+// suppress known or accepted findings and count them.
 //
-// What could not be read leaves verdicts out, it never makes them: a check whose needs
-// lie in a gap is skipped by name, and findings of a running cluster that rest on
-// something being absent are confirmed by a second reading (see [Confirm] and
-// [Tracker]).
+// A gap in the data never causes a finding. A check that requires a resource with a gap is
+// skipped by name. On a running cluster, a finding that depends on an absent object needs a
+// second reading (see [Confirm] and [Tracker]).
 package audit

@@ -11,21 +11,21 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Result is what the checks of one run found.
+// Result holds the findings of one run of checks.
 type Result struct {
 	Findings []Finding
-	// Skipped are the checks that gave no verdict, and verdicts withheld.
+	// Skipped lists checks that were not run, and parts of verdicts that were left out.
 	Skipped []Skipped
-	// Inconclusive are the IDs of the checks that gave no verdict as a whole, those of
-	// host views where there is none included. What they found nevertheless stands, and
-	// what they did not find may be there.
+	// Inconclusive are the IDs of checks without a complete verdict, including checks of
+	// host views if there are no host views. Their findings are valid, but they may have
+	// missed problems.
 	Inconclusive []string
-	// Unread is what a second reading could not read.
+	// Unread lists the resources that a second reading could not read.
 	Unread []blocks.Gap
 
 	live bool
-	// viewed are the nodes with host views: true if all of them were read in the reading
-	// that the result is of.
+	// viewed holds the nodes with host views. A value is true if all views of the node are
+	// from this reading.
 	viewed map[string]bool
 }
 
@@ -55,11 +55,11 @@ func Run(st *state.State, checks []*Check) *Result {
 	return r
 }
 
-// Join makes one result of several that were made from the same State.
+// Join merges several results of the same State.
 func Join(results ...*Result) *Result {
 	out := &Result{viewed: map[string]bool{}}
 	for _, r := range results {
-		maps.Copy(out.viewed, r.viewed) // which all have of that State
+		maps.Copy(out.viewed, r.viewed) // equal in all results of one State
 		out.live = out.live || r.live
 		out.Findings = append(out.Findings, r.Findings...)
 		out.Skipped = append(out.Skipped, r.Skipped...)

@@ -11,22 +11,21 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// Fix is the next thing to do about a finding.
+// Fix is the next step for a finding.
 type Fix struct {
-	// Kind is "look" for a read-only command, "configure" for one that changes
-	// configuration, "manual" for something only people should do, and "repair"
-	// for a plan of calico-audit's own.
+	// Kind is "look" for a read-only command, "configure" for a change of configuration,
+	// "manual" for an instruction to people, and "repair" for a plan of calico-audit.
 	Kind string `json:"kind"`
-	// Command is a command line, or for "manual" an instruction.
+	// Command is a command line or, for "manual", an instruction.
 	Command string `json:"command"`
-	// Commands are the command lines that an instruction speaks of, in order.
+	// Commands are the command lines of an instruction, in order.
 	Commands []string `json:"commands,omitempty"`
 }
 
-// Look is a read-only command as the next thing to do.
+// Look returns a read-only command as the next step.
 func Look(command string) Fix { return Fix{Kind: "look", Command: command} }
 
-// FixOf is the preferred one of some remedies as the next thing to do.
+// FixOf returns the first remedy as the next step.
 func FixOf(ways []remedies.Remedy) Fix {
 	if r := &ways[0]; r.Repairs() {
 		return Fix{Kind: "repair", Command: r.Commands[0]}
@@ -34,7 +33,7 @@ func FixOf(ways []remedies.Remedy) Fix {
 	return Fix{Kind: "manual", Command: ways[0].Title, Commands: ways[0].Commands}
 }
 
-// Finding is one thing that a check found.
+// Finding is a problem that a check found.
 type Finding struct {
 	Check       string           `json:"check"`
 	Severity    state.Severity   `json:"severity"`
@@ -44,37 +43,38 @@ type Finding struct {
 	Fix         Fix              `json:"fix"`
 	Fingerprint string           `json:"fingerprint"`
 
-	// Remedies are the ways out, the preferred one first; none where only a look helps.
+	// Remedies are the remedies, the preferred one first; empty if the finding only needs a
+	// closer look.
 	Remedies []remedies.Remedy `json:"-"`
-	// Pools and Nodes are those that the finding concerns beside its subject, for
-	// filters: the pool an address lies in, the owner it was borrowed from.
+	// Pools and Nodes are the other pools and nodes involved, for filters: the pool of an
+	// address, the node that it was borrowed from.
 	Pools []string `json:"-"`
 	Nodes []string `json:"-"`
-	// Absence is true if the verdict rests on an object not being there, or on two
-	// that disagree. On a running cluster such a finding counts only if a second
-	// reading agrees, because objects of different kinds are read one after the
-	// other.
+	// Absence is true if the verdict depends on the absence of an object, or on two objects
+	// that disagree. On a running cluster such a finding needs a second reading, because
+	// kinds are read one after the other.
 	Absence bool `json:"-"`
-	// Seen is true if the verdict rests on what the kernels of Nodes say: for a second
-	// reading they are asked again.
+	// Seen is true if the verdict depends on the host views of Nodes. A second reading must
+	// then fetch them again.
 	Seen bool `json:"-"`
-	// Root is the ID of what the finding comes from, as others may; empty if its cause
-	// is its own. See [remedies.Root].
+	// Root is the ID of a cause that other findings may share; empty if the finding has its
+	// own cause. See [remedies.Root].
 	Root string `json:"-"`
-	// by is the check that made it; nil for one that was read from a report.
+	// by is the check that made the finding; nil if the finding was read from a report.
 	by *Check
-	// order places findings about addresses and CIDRs in numerical order.
+	// order sorts findings about addresses and CIDRs numerically.
 	order netip.Prefix
 }
 
-// Fingerprint returns the identity of a finding: a hash of the check and every field of the
-// subject. It does not change with severity, message or time.
+// Fingerprint returns the identity of a finding: a hash of the check and all fields of the
+// subject. It does not depend on severity, message or time.
 func Fingerprint(check string, s state.Subject) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q", []string{check, s.Kind, s.Name, s.Node, s.CIDR, s.IP}))
 	return hex.EncodeToString(sum[:8])
 }
 
-// compareFindings puts the worst first, then orders by check and subject.
+// compareFindings orders findings by severity, the highest first, then by check and
+// subject.
 func compareFindings(a, b Finding) int {
 	return cmp.Or(
 		cmp.Compare(b.Severity, a.Severity),

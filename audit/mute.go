@@ -7,40 +7,37 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// Mutes are findings that somebody knows about and does not want to be told of
-// again: those that rules name, and those of an earlier report.
+// Mutes suppress findings that people already know: by rules, and by earlier reports.
 type Mutes struct {
-	Rules []MuteRule
-	// Baselines are earlier reports.
+	Rules     []MuteRule
 	Baselines []*Baseline
 }
 
-// MuteRule mutes findings by what they are about. A finding is muted if it matches
-// every part that is set.
+// MuteRule mutes findings that match all its non-empty fields.
 type MuteRule struct {
-	// Text is the rule as it was written.
+	// Text is the rule as written.
 	Text string
-	// Checks are IDs; empty means every check.
+	// Checks are IDs; empty matches every check.
 	Checks []string
-	// Node and Pool are names. A finding matches if it is about that node or
-	// pool or, where its subject is neither, concerns no other: what is about
-	// several nodes is not muted by one of them.
+	// Node and Pool are names. A rule for a node matches findings whose subject is on that
+	// node. If the subject has no node, the finding must involve this node and no other.
+	// Pools work the same way.
 	Node, Pool string
-	// Until is when the rule ends; zero for never.
+	// Until is when the rule expires; zero means never.
 	Until time.Time
 }
 
-// Baseline is an earlier report, whose findings are known.
+// Baseline is an earlier report; its findings are muted.
 type Baseline struct {
-	// Name says which report it is, such as a file's path.
+	// Name identifies the report, such as a file's path.
 	Name string
 
 	known map[string]state.Severity // by fingerprint
 }
 
-// NewBaseline makes a baseline of a report: of its findings, and of those that it
-// muted by a baseline of its own, so that one made with the help of the one before
-// forgets nothing. What it muted by rules is left to the rules.
+// NewBaseline makes a baseline from a report: its findings, and the findings that its own
+// baselines muted, so that a chain of baselines forgets none. Findings muted by rules are
+// left out.
 func NewBaseline(name string, r *Report) *Baseline {
 	b := &Baseline{Name: name, known: map[string]state.Severity{}}
 	b.add(r.Findings)
@@ -55,24 +52,24 @@ func NewBaseline(name string, r *Report) *Baseline {
 func (b *Baseline) add(findings []Finding) {
 	for i := range findings {
 		f := &findings[i]
-		// A fingerprint that was made in another way is one, too.
+		// Also store the current fingerprint, in case the report's was computed
+		// differently.
 		for _, print := range []string{f.Fingerprint, Fingerprint(f.Check, f.Subject)} {
 			b.known[print] = max(b.known[print], f.Severity)
 		}
 	}
 }
 
-// mutes reports whether a finding is known. One that is worse now is not.
+// mutes reports whether the baseline has a finding with at least the same severity.
 func (b *Baseline) mutes(f *Finding) bool { return b.known[f.Fingerprint] >= f.Severity }
 
-// Expired reports whether a rule has ended at a time. At a time that is not known,
-// a rule that ends has ended: nothing is muted by guess.
+// Expired reports whether the rule has expired at a time. If the time is unknown, every
+// rule with an end counts as expired, so that no finding is muted by guess.
 func (r *MuteRule) Expired(at time.Time) bool {
 	return !r.Until.IsZero() && !at.Before(r.Until) || !r.Until.IsZero() && at.IsZero()
 }
 
-// NextExpiry returns when the first of the rules ends that have not ended at a time; zero
-// if none does.
+// NextExpiry returns when the next rule expires after a time; zero if no rule will.
 func (m *Mutes) NextExpiry(at time.Time) (first time.Time) {
 	for i := range m.Rules {
 		if r := &m.Rules[i]; !r.Until.IsZero() && !r.Expired(at) && (first.IsZero() || r.Until.Before(first)) {
@@ -95,8 +92,8 @@ func subjectPool(s *state.Subject) string {
 	return ""
 }
 
-// concerns reports whether a finding is about the one that is named: by its subject
-// or, if that is none, by all that it concerns.
+// concerns reports whether a finding is about the named node or pool: its subject is, or it
+// has no such subject and involves only that one.
 func concerns(subject string, others []string, name string) bool {
 	if subject != "" {
 		return subject == name
@@ -111,23 +108,21 @@ func concerns(subject string, others []string, name string) bool {
 	return found
 }
 
-// Muted is a rule, or a baseline, with the findings that it muted.
+// Muted is a rule or baseline with the findings that it muted.
 type Muted struct {
-	// Rule is the rule as it was written, or the baseline's name.
+	// Rule is the rule as written, or the baseline's name.
 	Rule     string `json:"rule"`
 	Baseline bool   `json:"baseline,omitempty"`
-	// Until is when the rule ends, and Expired is true if it has ended.
-	Until   *Time `json:"until,omitempty"`
-	Expired bool  `json:"expired,omitempty"`
-	// Count is the number of Findings.
+	// Until is when the rule expires. Expired is true if it already has.
+	Until    *Time     `json:"until,omitempty"`
+	Expired  bool      `json:"expired,omitempty"`
 	Count    int       `json:"count"`
 	Findings []Finding `json:"findings"`
 }
 
-// Apply parts findings into those that are left and those that are muted, rule by
-// rule, in the order of the rules; baselines come last. What several would mute
-// counts for the first. at is the time of the findings. Every rule is listed, also
-// one that muted nothing. The findings are not changed.
+// Apply splits findings into those left and those muted. at is the time of the findings.
+// The first matching rule takes a finding; baselines follow the rules. muted has an entry
+// for every rule and baseline, even without findings. Apply does not change the findings.
 func (m *Mutes) Apply(findings []Finding, at time.Time) (left []Finding, muted []Muted) {
 	left = []Finding{}
 	for _, r := range m.Rules {
@@ -152,7 +147,7 @@ func (m *Mutes) Apply(findings []Finding, at time.Time) (left []Finding, muted [
 	return left, muted
 }
 
-// which returns the place of what mutes a finding; -1 if nothing does.
+// which returns the index of the rule or baseline that mutes a finding, or -1.
 func (m *Mutes) which(f *Finding, at time.Time) int {
 	for i := range m.Rules {
 		if r := &m.Rules[i]; !r.Expired(at) && r.mutes(f) {
@@ -167,8 +162,7 @@ func (m *Mutes) which(f *Finding, at time.Time) int {
 	return -1
 }
 
-// Mute takes the muted findings out of a report's findings and lists them apart.
-// Findings are counted again.
+// Mute moves the muted findings of a report to its Muted list, and updates the counts.
 func (r *Report) Mute(m *Mutes) {
 	var muted []Muted
 	r.Findings, muted = m.Apply(r.Findings, r.Cluster.TakenAt.Time)

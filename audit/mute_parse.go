@@ -8,13 +8,11 @@ import (
 	"time"
 )
 
-// muteKeys are the keys of a mute rule.
 const muteKeys = "check, node, pool, until"
 
-// ParseMuteRule reads a rule such as "check=ip/borrowed,node=n1,until=2026-03-31".
-// A check is given by its ID, or by its group as "pool" or "pool/*". until is a
-// time in RFC 3339 or a date, which means the end of that day in UTC. Errors name
-// the rule.
+// ParseMuteRule parses a rule such as "check=ip/borrowed,node=n1,until=2026-03-31". A check
+// is an ID or a group, as "pool" or "pool/*". until is a time in RFC 3339, or a date, which
+// means the end of that day in UTC. Errors quote the rule.
 func (cs Checks) ParseMuteRule(text string) (MuteRule, error) {
 	r := MuteRule{Text: text}
 	given := map[string]bool{}
@@ -73,9 +71,9 @@ func parseUntil(s string) (time.Time, error) {
 	return t.UTC(), nil
 }
 
-// ReadMuteRules reads rules, one a line. Empty lines do not count, nor what follows
-// a "#" at the beginning of a line or after a blank. Errors name the file, by the
-// name given, and the line.
+// ReadMuteRules reads one rule a line. It skips empty lines, and comments that start with
+// "#" at the beginning of a line or after a blank. Errors contain the given file name and
+// the line number.
 func (cs Checks) ReadMuteRules(in io.Reader, name string) ([]MuteRule, error) {
 	var rules []MuteRule
 	lines := bufio.NewScanner(in)
@@ -99,7 +97,7 @@ func (cs Checks) ReadMuteRules(in io.Reader, name string) ([]MuteRule, error) {
 	return rules, nil
 }
 
-// commentAt returns where a line's comment begins; -1 if it has none.
+// commentAt returns the index of a line's comment; -1 if it has none.
 func commentAt(line string) int {
 	for i := range len(line) {
 		if line[i] == '#' && (i == 0 || line[i-1] == ' ' || line[i-1] == '\t') {

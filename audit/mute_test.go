@@ -27,7 +27,7 @@ func inPoolsOf(names ...string) func(*audit.Finding) {
 	return func(f *audit.Finding) { f.Pools = names }
 }
 
-// known are findings of every kind of subject.
+// known has a finding for every kind of subject.
 func known() []audit.Finding {
 	return []audit.Finding{
 		finding("pool/no-free-blocks", state.Critical, state.Subject{Kind: state.KindPool, Name: "gold"}, inPoolsOf("gold"), onNodes("n1", "n2")),
@@ -117,8 +117,8 @@ func TestMuteFile(t *testing.T) {
 	}
 }
 
-// TestExpired: a rule whose time has come mutes nothing and says so, and so does
-// one that ends where the time is not known.
+// TestExpired: an expired rule mutes nothing and is marked as expired. If the time is
+// unknown, so is every rule with an end.
 func TestExpired(t *testing.T) {
 	r, err := checks.All.ParseMuteRule("node=n1,until=2026-01-31")
 	if err != nil {
@@ -137,11 +137,11 @@ func TestExpired(t *testing.T) {
 
 func report(findings ...audit.Finding) *audit.Report {
 	r := &audit.Report{APIVersion: audit.APIVersion, Kind: audit.ReportKind, Complete: true, Findings: findings}
-	r.Filter(nil, nil) // counts the findings
+	r.Filter(nil, nil) // updates the counts
 	return r
 }
 
-// reread returns a report as it comes back out of a file.
+// reread returns the report after a round trip through JSON.
 func reread(t *testing.T, r *audit.Report) *audit.Report {
 	t.Helper()
 	text, err := json.Marshal(r)
@@ -155,8 +155,7 @@ func reread(t *testing.T, r *audit.Report) *audit.Report {
 	return out
 }
 
-// TestBaseline: what was there before is muted, unless it is worse now; rules come
-// first.
+// TestBaseline: old findings are muted unless they got worse; rules come first.
 func TestBaseline(t *testing.T) {
 	old := report(known()[:4]...)
 	old.Findings[3].Severity = state.Info
@@ -178,8 +177,8 @@ func TestBaseline(t *testing.T) {
 		t.Errorf("%+v, %+v", now.Summary, now.Muted)
 	}
 
-	// The next baseline, made of what is left, knows what this one muted, and
-	// leaves to the rule what that muted.
+	// A baseline made from this report keeps the findings muted by the first baseline, but
+	// not those muted by the rule.
 	next := report(known()...)
 	next.Mute(&audit.Mutes{Baselines: []*audit.Baseline{audit.NewBaseline("now.json", reread(t, now))}})
 	if d := cmp.Diff([]string{"ip/borrowed 10.0.0.1", "ip/borrowed 10.0.0.2"}, idsOf(next.Findings)); d != "" {
@@ -187,7 +186,7 @@ func TestBaseline(t *testing.T) {
 	}
 }
 
-// TestMutedDoNotCount: what is muted fails no run.
+// TestMutedDoNotCount: muted findings do not fail a run.
 func TestMutedDoNotCount(t *testing.T) {
 	r := report(known()[0])
 	rule, err := checks.All.ParseMuteRule("pool=gold")

@@ -16,73 +16,72 @@ const (
 	ReportKind = "AuditReport"
 )
 
-// Report is the result of an audit. Every output renders this value. Everything
-// in it is sorted: the same state gives the same bytes, cluster.takenAt aside.
+// Report is the result of an audit. Every output renders this value. All its lists are
+// sorted, so the same state gives the same bytes, except for cluster.takenAt.
 type Report struct {
 	APIVersion string        `json:"apiVersion"`
 	Kind       string        `json:"kind"`
 	Cluster    ReportCluster `json:"cluster"`
-	// Complete is false if something that an audit reads could not be read.
+	// Complete is false if a resource could not be read.
 	Complete      bool         `json:"complete"`
 	Gaps          []blocks.Gap `json:"gaps"`
 	SkippedChecks []Skipped    `json:"skippedChecks"`
-	// Scope is what the report was narrowed to; nil for a whole one.
+	// Scope holds the filters of the report; nil for a whole report.
 	Scope   *Scope       `json:"scope,omitempty"`
 	Summary Summary      `json:"summary"`
 	Pools   []PoolReport `json:"pools"`
 	Nodes   []NodeReport `json:"nodes"`
-	// Blocks are all blocks, by CIDR. With the pools they are what the block map
-	// draws.
+	// Blocks are all blocks, by CIDR. The block map is drawn from them and the pools.
 	Blocks []BlockReport `json:"blocks"`
-	// WhereaboutsPools are the pools of secondary networks, by namespace and name; nil
-	// where there are none.
+	// WhereaboutsPools are the pools of secondary networks, by namespace and name; nil if
+	// there are none.
 	WhereaboutsPools []WhereaboutsPoolReport `json:"whereaboutsPools,omitempty"`
-	// HostViews are the host views that verdicts could rest on, HostGaps those that
-	// could not be had or prove nothing. Nil where none were asked for. A gap
-	// among them does not make the report incomplete.
+	// HostViews are the usable host views. HostGaps are views that could not be read, or
+	// that prove nothing. Both are nil if no host views were requested. Host gaps do not
+	// make the report incomplete.
 	HostViews []HostViewReport `json:"hostViews,omitzero"`
 	HostGaps  []HostGapReport  `json:"hostGaps,omitzero"`
-	// Diagnoses group the findings that one cause explains, the gravest first.
+	// Diagnoses group findings with the same cause, the most severe first.
 	Diagnoses []Diagnosis `json:"diagnoses"`
 	Findings  []Finding   `json:"findings"`
-	// Muted are the rules that findings were muted by, with those findings, which
-	// are not among the others and do not count.
+	// Muted lists the rules and baselines with the findings that they muted. Muted findings
+	// are not in Findings and do not count.
 	Muted []Muted `json:"muted,omitempty"`
 
-	// Usage says what the single addresses are in use for; nil where no output asked
-	// for it. It is not part of the report as data: in a large cluster it is many
-	// times the rest.
+	// Usage describes the use of single addresses; nil if the output does not need it. The
+	// report's JSON leaves it out, because in a large cluster it would be many times larger
+	// than the rest.
 	Usage Usage `json:"-"`
 }
 
-// Scope says what a report was narrowed to. What lies outside was not evaluated, or is
-// not shown.
+// Scope holds the filters of a report. Findings outside the filters were not evaluated, or
+// are not shown.
 type Scope struct {
 	// Checks are the IDs of the checks that ran; empty for all.
 	Checks []string `json:"checks,omitempty"`
-	// Pools and Nodes are those that findings concern; empty for all.
+	// Pools and Nodes filter the findings; empty for all.
 	Pools []string `json:"pools,omitempty"`
 	Nodes []string `json:"nodes,omitempty"`
 }
 
-// ReportCluster says which cluster was audited and how it was read.
+// ReportCluster identifies the audited cluster and how it was read.
 type ReportCluster struct {
 	GUID           string `json:"guid"`
 	Datastore      string `json:"datastore"`
 	APIGroup       string `json:"apiGroup"`
 	APIGroupReason string `json:"apiGroupReason,omitempty"`
 	CalicoVersion  string `json:"calicoVersion"`
-	// TakenAt is the time that all ages are counted from.
+	// TakenAt is the reference time of all ages.
 	TakenAt Time `json:"takenAt"`
 }
 
-// Time is a time in a report: RFC 3339 in UTC, or "" when unknown.
+// Time is a time in a report: RFC 3339 in UTC, or "" if unknown.
 type Time struct{ time.Time }
 
-// MarshalJSON writes the time in RFC 3339, or "" for the zero time.
+// MarshalJSON implements json.Marshaler: RFC 3339, or "" for the zero time.
 func (t Time) MarshalJSON() ([]byte, error) { return json.Marshal(phrase.Time(t.Time)) }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON implements json.Unmarshaler.
 func (t *Time) UnmarshalJSON(b []byte) error {
 	var s string
 	if err := json.Unmarshal(b, &s); err != nil || s == "" {
@@ -99,11 +98,11 @@ type FindingCounts struct {
 	Error    int `json:"error"`
 	Warning  int `json:"warning"`
 	Info     int `json:"info"`
-	// Muted counts the findings that rules muted, which are in no other count.
+	// Muted counts the muted findings, which are in no other count.
 	Muted int `json:"muted,omitempty"`
 }
 
-// Summary counts findings by severity, and objects.
+// Summary counts findings by severity, and objects by kind.
 type Summary struct {
 	FindingCounts
 	Nodes       int `json:"nodes"`
@@ -114,8 +113,8 @@ type Summary struct {
 	Handles     int `json:"handles"`
 }
 
-// Of returns where the findings of a severity are counted; for what is no severity,
-// a count that nothing shows.
+// Of returns a pointer to the count of a severity. For an invalid severity it returns a
+// throwaway count.
 func (c *FindingCounts) Of(severity state.Severity) *int {
 	switch severity {
 	case state.Critical:
@@ -130,7 +129,7 @@ func (c *FindingCounts) Of(severity state.Severity) *int {
 	return new(int)
 }
 
-// PoolReport is a pool with its numbers.
+// PoolReport is a pool with its counts.
 type PoolReport struct {
 	Name      string           `json:"name"`
 	CIDR      string           `json:"cidr"`
@@ -140,49 +139,49 @@ type PoolReport struct {
 	Blocks    PoolBlocksReport `json:"blocks"`
 	// Reservations are the parts of the pool that IPReservations cover.
 	Reservations []string `json:"reservations,omitempty"`
-	// UnreadableBlocks counts the blocks that could not be decoded and lie in the pool, and
-	// UnplacedBlocks those that lie in some pool: their CIDR could not be decoded either.
-	// Their addresses are in no number of the pool.
+	// UnreadableBlocks counts blocks of this pool that could not be decoded. UnplacedBlocks
+	// counts undecodable blocks without a readable CIDR, which may lie in any pool. No
+	// other number of the pool includes their addresses.
 	UnreadableBlocks int `json:"unreadableBlocks,omitempty"`
 	UnplacedBlocks   int `json:"unplacedBlocks,omitempty"`
-	// Runway says when blocks and addresses run out; nil where no past was read.
+	// Runway estimates when blocks and addresses run out; nil without past samples.
 	Runway *runway.Pool `json:"runway,omitempty"`
 }
 
-// PoolBlocksReport counts a pool's blocks. Claimed, Free and Reserved are
-// disjoint and make up Capacity; Releasable is a part of Claimed.
+// PoolBlocksReport counts a pool's blocks. Claimed, Free and Reserved are disjoint and add
+// up to Capacity. Releasable is a part of Claimed.
 type PoolBlocksReport struct {
 	blocks.Slots
-	// Releasable is how many slots would become free if every empty block that
-	// may be released were.
+	// Releasable counts the slots that become free once every releasable block is
+	// released.
 	Releasable blocks.Count `json:"releasable"`
-	// Needed is how many blocks the nodes that the pool selects will need: the
-	// sum of max(1, ⌈allocatable pods / block size⌉). 0 for pools that do not
-	// serve workloads by themselves.
+	// Needed is how many blocks the nodes that the pool selects will need: the sum of
+	// max(1, ⌈allocatable pods / block size⌉). It is 0 for pools that do not serve
+	// workloads automatically.
 	Needed blocks.Count `json:"needed"`
 }
 
-// NodeReport is a host with what it holds. Hosts that own blocks but are no
-// node are listed, too.
+// NodeReport is a node with its blocks and addresses. Deleted nodes that still own blocks
+// are included.
 type NodeReport struct {
 	Name string `json:"name"`
-	// Missing is true for a host that owns blocks and no longer exists.
+	// Missing is true if the node no longer exists but still owns blocks.
 	Missing bool `json:"missing,omitempty"`
-	// Blocks are the CIDRs of the blocks that the node owns.
+	// Blocks are the CIDRs of the node's blocks.
 	Blocks []string `json:"blocks"`
-	// EmptyBlocks counts those of them without any allocation.
+	// EmptyBlocks counts the node's blocks without allocations.
 	EmptyBlocks int `json:"emptyBlocks"`
-	// Addresses counts the addresses allocated in the node's own blocks.
+	// Addresses counts the allocated addresses in the node's own blocks.
 	Addresses int `json:"addresses"`
-	// BorrowedFrom names the nodes in whose blocks this node uses addresses, and
-	// Borrowed counts those addresses.
+	// BorrowedFrom names the owners of the addresses that this node borrows. Borrowed
+	// counts those addresses.
 	BorrowedFrom []string `json:"borrowedFrom"`
 	Borrowed     int      `json:"borrowed"`
-	// LentTo names the nodes that use addresses of this node's blocks, and Lent
-	// counts those addresses.
+	// LentTo names the nodes that borrow addresses from this node's blocks. Lent counts
+	// those addresses.
 	LentTo []string `json:"lentTo"`
 	Lent   int      `json:"lent"`
-	// UnreadableBlocks counts the blocks that could not be decoded and that the node owns or
-	// may own. They are in no number of the node.
+	// UnreadableBlocks counts blocks that could not be decoded and that the node owns or
+	// may own. No other number of the node includes them.
 	UnreadableBlocks int `json:"unreadableBlocks,omitempty"`
 }

@@ -8,56 +8,56 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Condition is something that sets a block apart from one in good order.
+// Condition is a problem of a block.
 type Condition string
 
-// The conditions of a block, the worst first. Of the first three nothing may be
-// handed out with safety, whatever the block records.
+// The conditions of a block, the worst first. While a block has one of the first three, no
+// address can be assigned from it safely, whatever it records.
 const (
-	// BlockCorrupt: what the block records contradicts itself.
+	// BlockCorrupt: the block contradicts itself.
 	BlockCorrupt Condition = "corrupt"
-	// BlockOverlap: another block holds some of its addresses.
+	// BlockOverlap: the block overlaps another block.
 	BlockOverlap Condition = "overlap"
-	// BlockDeleted: the block is marked deleted.
+	// BlockDeleted: the block is marked as deleted.
 	BlockDeleted Condition = "deleted"
-	// BlockDeadNode: its owner no longer exists. Never said while nodes are not read.
+	// BlockDeadNode: the owner's node no longer exists. Never set if nodes could not be
+	// read.
 	BlockDeadNode Condition = "deadNode"
-	// BlockNoOwner: no one owns it.
+	// BlockNoOwner: the block has no owner.
 	BlockNoOwner Condition = "noOwner"
 )
 
-// Broken reports whether nothing may be handed out of a block in the condition.
+// Broken reports whether no address can be assigned from a block with the condition.
 func (c Condition) Broken() bool {
 	return c == BlockCorrupt || c == BlockOverlap || c == BlockDeleted
 }
 
-// BlockReport is a block with its numbers. A block in good order is owned, and has
-// no conditions.
+// BlockReport is a block with its counts. A healthy block has an owner and no conditions.
 type BlockReport struct {
 	CIDR string `json:"cidr"`
-	// Pool is the most specific pool that the block lies in or, if it lies in none,
-	// the one that it overlaps; empty if there is none.
+	// Pool is the most specific pool that contains the block, else one that overlaps it;
+	// empty if there is neither.
 	Pool string `json:"pool"`
-	// Owner is who the block belongs to, as Calico writes it: "host:NODE" or
-	// "virtual:load-balancer"; empty if no one owns it.
+	// Owner is the block's owner as Calico writes it: "host:NODE" or
+	// "virtual:load-balancer"; empty if it has none.
 	Owner string `json:"owner"`
-	// InUse counts the allocated addresses, those cooling down and those that
-	// Windows nodes keep back included. Cooling is a part of it.
+	// InUse counts the allocated addresses, including addresses in their cooldown and
+	// addresses that Windows nodes reserve. Cooling counts only those in their cooldown.
 	InUse   int `json:"inUse"`
 	Cooling int `json:"cooling,omitempty"`
-	// Available counts the addresses that could still be assigned.
+	// Available counts the addresses that can be assigned.
 	Available int `json:"available"`
-	// LentTo names the nodes other than the owner that use addresses of the block,
-	// and Lent counts those addresses.
+	// LentTo names the nodes that borrow addresses of the block. Lent counts those
+	// addresses.
 	LentTo []string `json:"lentTo,omitempty"`
 	Lent   int      `json:"lent,omitempty"`
-	// Conditions are what is out of order, the worst first.
+	// Conditions are the problems of the block, the worst first.
 	Conditions []Condition `json:"conditions,omitempty"`
 	// Releasable is true for an empty block that may be released now.
 	Releasable bool `json:"releasable,omitempty"`
 }
 
-// Prefix returns the block's CIDR; the zero Prefix if it cannot be read.
+// Prefix returns the block's CIDR; the zero Prefix if it cannot be parsed.
 func (b *BlockReport) Prefix() netip.Prefix {
 	p, err := netip.ParsePrefix(b.CIDR)
 	if err != nil {
@@ -66,17 +66,17 @@ func (b *BlockReport) Prefix() netip.Prefix {
 	return p.Masked()
 }
 
-// OwnerNode returns the name of the node that owns the block; empty if no one does
-// or something else than a node.
+// OwnerNode returns the name of the node that owns the block; empty if the owner is not a
+// node.
 func (b *BlockReport) OwnerNode() string { return blocks.ParseOwner(b.Owner).Node() }
 
-// Is reports whether the block is in a condition.
+// Is reports whether the block has a condition.
 func (b *BlockReport) Is(c Condition) bool { return slices.Contains(b.Conditions, c) }
 
-// Broken reports whether nothing may be handed out of the block.
+// Broken reports whether no address can be assigned from the block.
 func (b *BlockReport) Broken() bool { return slices.ContainsFunc(b.Conditions, Condition.Broken) }
 
-// blockReports makes the reports of all blocks, in the order of their CIDRs.
+// blockReports builds the reports of all blocks, by CIDR.
 func blockReports(st *state.State) []BlockReport {
 	lent := map[*state.Block][]*state.Borrow{}
 	for _, br := range st.Borrows {
@@ -116,7 +116,7 @@ func blockReports(st *state.State) []BlockReport {
 	return out
 }
 
-// sharing counts the ordinals that point to one entry of the attributes.
+// sharing counts the ordinals with the given index of attributes.
 func sharing(b *state.Block, attributes int) int {
 	n := 0
 	for _, o := range b.Ordinals {
@@ -127,8 +127,8 @@ func sharing(b *state.Block, attributes int) int {
 	return n
 }
 
-// overlappingBlocks returns the blocks that share addresses with another. They come
-// in CIDR order, so that a block that lies in others follows them.
+// overlappingBlocks returns the blocks that overlap another. The input must be in CIDR
+// order, so that a nested block follows the blocks around it.
 func overlappingBlocks(all []*state.Block) map[*state.Block]bool {
 	out := map[*state.Block]bool{}
 	var open []*state.Block
@@ -145,7 +145,7 @@ func overlappingBlocks(all []*state.Block) map[*state.Block]bool {
 	return out
 }
 
-// reservationsIn returns the parts of a pool that IPReservations cover, in order.
+// reservationsIn returns the parts of a pool that IPReservations cover, sorted.
 func reservationsIn(st *state.State, p *state.Pool) []string {
 	var in []netip.Prefix
 	for i := range st.Reservations {
@@ -166,8 +166,8 @@ func reservationsIn(st *state.State, p *state.Pool) []string {
 	return out
 }
 
-// filterBlocks keeps the blocks that share addresses with any of the given pools,
-// and what is said of their addresses.
+// filterBlocks keeps the blocks that overlap any of the given pools, and the usage of their
+// addresses.
 func (r *Report) filterBlocks(pools []string) {
 	var in []netip.Prefix
 	for i := range r.Pools {

@@ -5,36 +5,35 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// HostViewReport is a host view that an audit had.
+// HostViewReport describes a host view of the audit.
 type HostViewReport struct {
 	Node    string `json:"node"`
 	TakenAt Time   `json:"takenAt"`
-	// Source is the file or the pod that it came from.
+	// Source is the file or pod that the view came from.
 	Source string `json:"source"`
-	// NoNode is true if the cluster has no node of that name: only the addresses that
-	// the view shows in use count.
+	// NoNode is true if the cluster has no node of that name. Only the view's addresses in
+	// use count then.
 	NoNode bool `json:"noNode,omitempty"`
-	// Agent is true for a view of an agent, false for a listing of routes.
+	// Agent is true for a view from an agent, false for a listing of routes.
 	Agent bool `json:"agent"`
-	// Namespaces and Routes count what of the view was of use.
+	// Namespaces and Routes count the usable parts of the view.
 	Namespaces int `json:"namespaces"`
 	Routes     int `json:"routes"`
 }
 
-// HostGapReport is a host view that could not be had, or that proves nothing or
-// not everything.
+// HostGapReport is a host view that could not be read, or that proves less than it should.
 type HostGapReport struct {
 	Node   string `json:"node,omitempty"`
 	Source string `json:"source,omitempty"`
 	Reason string `json:"reason"`
 }
 
-// String says the gap in one line.
+// String returns the gap in one line.
 func (g HostGapReport) String() string {
 	return blocks.HostGap{Node: g.Node, Source: g.Source, Reason: g.Reason}.String()
 }
 
-// addHosts says which host views there are; nothing if none were asked for.
+// addHosts adds the host views and their gaps, if any were requested.
 func (r *Report) addHosts(st *state.State) {
 	hosts := st.Snapshot.Hosts
 	if !hosts.Asked {

@@ -7,8 +7,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// AddRunway adds to each enabled pool when its blocks and addresses run out, by what was
-// left of them before.
+// AddRunway estimates for each enabled pool when its blocks and addresses run out, from the
+// history and the report's own numbers.
 func (r *Report) AddRunway(h *runway.History) {
 	for i := range r.Pools {
 		if p := &r.Pools[i]; !p.Disabled && r.counted() {
@@ -18,7 +18,7 @@ func (r *Report) AddRunway(h *runway.History) {
 	}
 }
 
-// Remember adds what is left of each pool to a history.
+// Remember adds the report's numbers of each pool to a history.
 func (r *Report) Remember(h *runway.History) {
 	for i := range r.Pools {
 		if p := &r.Pools[i]; r.counted() {
@@ -29,14 +29,15 @@ func (r *Report) Remember(h *runway.History) {
 	}
 }
 
-// counted reports whether all was read that counts of blocks and addresses need.
+// counted reports whether all resources were read that the counts of blocks and addresses
+// need.
 func (r *Report) counted() bool {
 	return !slices.ContainsFunc(r.Gaps, func(g blocks.Gap) bool {
 		return g.Resource == blocks.Pools || g.Resource == blocks.Blocks || g.Resource == blocks.Reservations
 	})
 }
 
-// samples are what is left of a pool, in the numbers that the exporter serves.
+// samples returns a pool's free blocks and addresses, as the exporter's metrics count them.
 func (r *Report) samples(p *PoolReport) (b, a runway.Sample) {
 	at := r.Cluster.TakenAt.Time
 	return runway.Sample{At: at, Left: p.Blocks.Allocatable.Float(), Usable: p.Blocks.Claimed.Float() + p.Blocks.Free.Float()},

@@ -11,31 +11,32 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// WhereaboutsPoolReport is a pool of Whereabouts' with its numbers.
+// WhereaboutsPoolReport is a Whereabouts IPPool with its counts.
 type WhereaboutsPoolReport struct {
 	// Name is "namespace/name".
 	Name  string `json:"name"`
 	Range string `json:"range"`
-	// Network is the name of the network; empty for the one without a name.
+	// Network is the network's name; empty for the unnamed network.
 	Network string `json:"network,omitempty"`
-	// Node is the node whose slice of a range the pool is; empty for other pools.
+	// Node is set if the pool is one node's slice of a range.
 	Node string `json:"node,omitempty"`
-	// Attachments are the network attachments that assign from it, as "namespace/name".
+	// Attachments are the network attachments that assign from the pool, as
+	// "namespace/name".
 	Attachments []string `json:"attachments"`
-	// InUse counts the addresses that are recorded.
+	// InUse counts the recorded addresses.
 	InUse blocks.Count `json:"inUse"`
-	// Capacity counts the addresses that can be assigned, in use or not, and Available
-	// those of them that are not in use. Nil for a range that is too large to be used up.
+	// Capacity counts the assignable addresses, used or not. Available counts the unused
+	// part. Both are nil if the range is too large to run out.
 	Capacity  *blocks.Count `json:"capacity,omitempty"`
 	Available *blocks.Count `json:"available,omitempty"`
 
-	// Assignable is what can be assigned of the range, where Capacity is known.
+	// Assignable are the assignable ranges; nil if Capacity is nil.
 	Assignable []netipx.IPRange `json:"assignable,omitempty"`
-	// Allocations are the addresses that are recorded, in order.
+	// Allocations are the recorded addresses, in order.
 	Allocations []WhereaboutsUse `json:"allocations"`
 }
 
-// Family returns the family of the pool's addresses.
+// Family returns the IP family of the pool.
 func (p *WhereaboutsPoolReport) Family() blocks.Family {
 	if strings.Contains(p.Range, ":") {
 		return blocks.IPv6
@@ -43,12 +44,12 @@ func (p *WhereaboutsPoolReport) Family() blocks.Family {
 	return blocks.IPv4
 }
 
-// WhereaboutsUse is an address of a secondary network that is recorded.
+// WhereaboutsUse is a recorded address of a secondary network.
 type WhereaboutsUse struct {
 	IP netip.Addr `json:"ip"`
-	// Pod is "namespace/name", as it is recorded; empty if none is.
+	// Pod is the recorded "namespace/name"; empty if there is none.
 	Pod string `json:"pod,omitempty"`
-	// Lost is true if its pod is gone, or has given it up.
+	// Lost is true if the pod no longer exists or no longer uses the address.
 	Lost bool `json:"lost,omitempty"`
 }
 
@@ -63,7 +64,7 @@ func whereaboutsReports(st *state.State) (out []WhereaboutsPoolReport) {
 			r.Attachments = append(r.Attachments, n.Key().String())
 		}
 		if capacity, used, known := p.Capacity(); known {
-			whole := blocks.CountOf(int(capacity)) // of 32 bits at most
+			whole := blocks.CountOf(int(capacity)) // at most 32 bits
 			left := whole.Sub(blocks.CountOf(int(used)))
 			r.Capacity, r.Available, r.Assignable = &whole, &left, p.Assignable()
 		}

@@ -7,49 +7,48 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Mark says what is out of the ordinary about an address; marks are added up.
+// Mark is a set of flags for unusual addresses.
 type Mark int8
 
-// The marks of an address.
+// The flags of an address.
 const (
-	// MarkBorrowed: it is used on another node than its block's owner.
+	// MarkBorrowed: a node other than the block's owner uses it.
 	MarkBorrowed Mark = 1 << iota
-	// MarkLeaked: a finding says that nothing owns it.
+	// MarkLeaked: a finding reports it as leaked.
 	MarkLeaked
-	// MarkCooling: it was released, and waits out its cooldown.
+	// MarkCooling: it was released and is in its cooldown.
 	MarkCooling
 )
 
-// AddressUse says what one allocated address is in use for.
+// AddressUse describes the use of one allocated address.
 type AddressUse struct {
-	// Ordinal is the place of the address in its block, from 0.
+	// Ordinal is the position of the address in its block, from 0.
 	Ordinal int           `json:"o"`
 	Kind    state.UseKind `json:"k,omitempty"`
 	Marks   Mark          `json:"m,omitempty"`
-	// Namespace and Name are those of the pod that holds the address or, where none
-	// is seen, of the pod or the virtual machine that the allocation names. For a
-	// service the name alone is set, as Calico writes it ("NAMESPACE/NAME"), and for a
-	// tunnel its type.
+	// Namespace and Name identify the pod that uses the address. If no pod is seen with it,
+	// they are the pod or virtual machine recorded in the block. A service has only Name,
+	// as Calico writes it ("NAMESPACE/NAME"); a tunnel has only its type as Name.
 	Namespace string `json:"s,omitempty"`
 	Name      string `json:"n,omitempty"`
-	// Node is the node that uses the address, as far as is known.
+	// Node is the node that uses the address; empty if unknown.
 	Node string `json:"w,omitempty"`
-	// Handle is the ID of the handle; empty where none was stored.
+	// Handle is the recorded handle ID; empty if there is none.
 	Handle string `json:"h,omitempty"`
 }
 
-// Pinned reports whether the address cannot move to another block by restarting what
-// uses it: a tunnel's, a service's, a virtual machine's, or one that Windows keeps.
+// Pinned reports whether a restart of the user cannot move the address to another block:
+// tunnels, services, virtual machines, and addresses that Windows reserves.
 func (u *AddressUse) Pinned() bool {
 	return u.Kind != state.UseUnknown && u.Kind != state.UsePod && u.Kind != state.UseCooling
 }
 
-// Usage says, of each block of a report, what each allocated address is in use for,
-// by ordinal. It is made for pages, which show single addresses.
+// Usage describes the allocated addresses of each block of a report, by ordinal. Only
+// outputs that show single addresses need it.
 type Usage [][]AddressUse
 
-// NewUsage makes the Usage of a state. r are the findings about it, which say what
-// is leaked.
+// NewUsage builds the Usage of a state. Findings of the check ip/leaked in r mark leaked
+// addresses.
 func NewUsage(st *state.State, r *Result) Usage {
 	u := make(Usage, len(st.IPBlocks))
 	leaked := map[string]bool{}
@@ -84,8 +83,7 @@ func NewUsage(st *state.State, r *Result) Usage {
 	return u
 }
 
-// addressUse says what an allocated address is in use for, without its marks of
-// borrowed and leaked.
+// addressUse describes an allocated address, except for MarkBorrowed and MarkLeaked.
 func addressUse(st *state.State, r state.AllocationRef) AddressUse {
 	attr := r.Attributes()
 	if attr == nil {
@@ -118,8 +116,8 @@ func addressUse(st *state.State, r state.AllocationRef) AddressUse {
 	return x
 }
 
-// Block returns what the addresses of one block are in use for, by ordinal; i is
-// the block's place in the report. Nil where that is not known.
+// Block returns the used addresses of the block at index i of the report, by ordinal; nil
+// if unknown.
 func (u Usage) Block(i int) []AddressUse {
 	if i < 0 || i >= len(u) {
 		return nil
@@ -127,7 +125,7 @@ func (u Usage) Block(i int) []AddressUse {
 	return u[i]
 }
 
-// of returns the Usage of some of the blocks.
+// of returns the Usage of the blocks at the given indexes.
 func (u Usage) of(indexes []int) Usage {
 	out := make(Usage, len(indexes))
 	for i, n := range indexes {
