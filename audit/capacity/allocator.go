@@ -13,33 +13,32 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// An Allocator is the IPAM objects of a state, kept in memory, and Calico's rules for
-// handing out addresses of them. It never changes the state.
+// Allocator simulates Calico's IPAM: it holds the IPAM objects of a state in memory and
+// assigns addresses by Calico's rules. It never changes the state.
 type Allocator struct {
 	config   blocks.IPAMConfig
 	reserved blocks.ReservedSet
-	// pools are those that hand out addresses, by name, which is the order in which Calico
-	// tries them.
+	// pools are the pools that assign addresses, by name. Calico tries them in this order.
 	pools []*pool
 	nodes map[string]*node
-	// blocks are all that exist; owned those of each owner, in no order.
+	// blocks holds all blocks; owned holds the blocks of each owner, unordered.
 	blocks     map[netip.Prefix]*block
 	owned      map[blocks.Owner][]*block
 	affinities map[blocks.Owner][]*claim
-	// changes counts, by owner, what may have a node find other blocks of its own than before.
+	// changes counts, by owner, the changes that may affect which of its blocks have room.
 	changes map[blocks.Owner]int
-	// most is the largest number of blocks with which a node asked for a further one.
+	// most is the largest number of blocks that a node held when it asked for another.
 	most int
-	// queues are those of blocks without allocations, by their size.
+	// queues holds the free ordinals of an empty block, by block size.
 	queues map[int][]int32
-	// reclaims is true from v3.32 on, which takes empty blocks of other nodes; labelled
-	// from v3.31 on, which sees only affinities that carry the labels it writes.
+	// reclaims is true from v3.32 on, where nodes take over empty blocks of other nodes.
+	// labelled is true from v3.31 on, where Calico ignores affinities without its labels.
 	reclaims, labelled bool
 	now                time.Time
 	starts             starts
 }
 
-// node is a node, with what was found out about it once.
+// node is a node with its cached pool selections.
 type node struct {
 	*blocks.Node
 	eligible map[eligibleKey]*eligible
@@ -47,40 +46,38 @@ type node struct {
 
 func (n *node) owner() blocks.Owner { return blocks.Owner{Kind: blocks.HostOwner, Name: n.Name} }
 
-// block is an IPAMBlock.
 type block struct {
 	cidr  netip.Prefix
 	owner blocks.Owner
-	// free are the ordinals that may be handed out, in the order in which they are. It may
-	// be shared with the snapshot: its elements are never changed.
+	// free are the assignable ordinals, in the order of assignment. The snapshot may share
+	// this slice, so elements are never modified.
 	free []int32
-	// used counts the allocated addresses, but for those that Windows keeps back.
+	// used counts the allocated addresses, without those that Windows reserves.
 	used int
-	// reserved is true if all addresses are reserved, touched if some are.
+	// reserved is true if all addresses are reserved; touched is true if some are.
 	reserved, touched bool
 	softDeleted       bool
 	claimed           time.Time
 }
 
-// claim is a BlockAffinity.
 type claim struct {
 	name string
 	cidr netip.Prefix
-	// confirmed is true also for one without a state, which unstated tells apart.
+	// confirmed is also true for an affinity without a state; unstated marks those.
 	confirmed, unstated     bool
 	softDeleted, unlabelled bool
-	// full is true once its block was seen to have no room, until that has again.
+	// full caches that the block has no room. It is reset when the block regains room.
 	full bool
 }
 
-// NewAllocator returns an Allocator that starts from a state.
+// NewAllocator returns an Allocator for a state.
 func NewAllocator(st *state.State) *Allocator {
 	return newAllocator(st, st.Pools, st.IPAM, starts{}, nil)
 }
 
-// newAllocator returns an Allocator that starts from a state, with pools and settings
-// that may be others than the state's.
-// without, if not nil, says of which CIDRs neither blocks nor affinities are there.
+// newAllocator returns an Allocator for a state, with pools and settings that may differ
+// from the state's. If without is not nil, CIDRs for which it returns true have no blocks
+// or affinities.
 func newAllocator(st *state.State, pools []*state.Pool, config blocks.IPAMConfig, known starts, without func(netip.Prefix) bool) *Allocator {
 	if without == nil {
 		without = func(netip.Prefix) bool { return false }
@@ -126,7 +123,7 @@ func newAllocator(st *state.State, pools []*state.Pool, config blocks.IPAMConfig
 	return a
 }
 
-// attributes returns what an ordinal is allocated to, or nil.
+// attributes returns the attributes of an allocated ordinal; nil if it is free.
 func attributes(b *state.Block, ordinal int) *blocks.Attributes {
 	if b.Ordinals[ordinal] == blocks.Free {
 		return nil
@@ -134,12 +131,12 @@ func attributes(b *state.Block, ordinal int) *blocks.Attributes {
 	return b.At(ordinal)
 }
 
-// AddNode adds a node that has nothing yet.
+// AddNode adds a node without blocks.
 func (a *Allocator) AddNode(n *blocks.Node) {
 	a.nodes[n.Name] = &node{Node: n, eligible: map[eligibleKey]*eligible{}}
 }
 
-// addPool adds a pool, in the order of names.
+// addPool inserts a pool in the order of names.
 func (a *Allocator) addPool(p *state.Pool) {
 	i, _ := slices.BinarySearchFunc(a.pools, p.Name, func(q *pool, name string) int { return strings.Compare(q.Name, name) })
 	a.pools = slices.Insert(a.pools, i, newPool(p, a.reserved))
@@ -152,8 +149,8 @@ func (a *Allocator) addClaim(owner blocks.Owner, c *claim) {
 	a.changes[owner]++
 }
 
-// write notes that Calico writes an affinity, which gives it the labels that it lacks
-// (libcalico-go backend/k8s/resources/ipam_affinity.go, updateV3).
+// write records that Calico writes an affinity, which adds missing labels (libcalico-go
+// backend/k8s/resources/ipam_affinity.go, updateV3).
 func (a *Allocator) write(owner blocks.Owner, c *claim) {
 	c.unlabelled, c.unstated = false, false
 	a.changes[owner]++
@@ -164,8 +161,8 @@ func (a *Allocator) deleteClaim(owner blocks.Owner, c *claim) {
 	a.changes[owner]++
 }
 
-// getClaim reads an affinity as Calico's client does: reading one whose deletion was begun
-// ends it (libcalico-go backend/k8s/resources/ipam_affinity.go, getV1).
+// getClaim reads an affinity as Calico's client does: reading a soft-deleted affinity
+// finishes its deletion (libcalico-go backend/k8s/resources/ipam_affinity.go, getV1).
 func (a *Allocator) getClaim(owner blocks.Owner, cidr netip.Prefix) *claim {
 	i := slices.IndexFunc(a.affinities[owner], func(c *claim) bool { return c.cidr == cidr })
 	if i < 0 {
@@ -191,8 +188,8 @@ func (a *Allocator) addBlock(b *block) {
 	a.changed(b)
 }
 
-// changed notes which use a block is to others after its addresses changed. What lies
-// within a minute before now stays too young to be taken: the clock does not go on.
+// changed updates the pools' indexes after a block's addresses changed. The clock stands
+// still, so a block that is too young to be taken over stays too young.
 func (a *Allocator) changed(b *block) {
 	keep := func(tree *btree.BTreeG[*block], in bool) {
 		if in {
@@ -210,8 +207,7 @@ func (a *Allocator) changed(b *block) {
 	}
 }
 
-// regained notes that a block may have room again, also because it is gone and may be made
-// again.
+// regained records that a block may have room again, or that its CIDR may be claimed again.
 func (a *Allocator) regained(b *block) {
 	a.changes[b.owner]++
 	for _, c := range a.affinities[b.owner] {
@@ -230,8 +226,8 @@ func (a *Allocator) deleteBlock(b *block) {
 	}
 }
 
-// getBlock reads a block as Calico's client does: reading one whose deletion was begun
-// ends it (libcalico-go backend/k8s/resources/ipam_block.go, Get).
+// getBlock reads a block as Calico's client does: reading a soft-deleted block finishes its
+// deletion (libcalico-go backend/k8s/resources/ipam_block.go, Get).
 func (a *Allocator) getBlock(cidr netip.Prefix) *block {
 	b := a.blocks[cidr]
 	if b != nil && b.softDeleted {
@@ -241,7 +237,7 @@ func (a *Allocator) getBlock(cidr netip.Prefix) *block {
 	return b
 }
 
-// numFree counts the addresses of a block that may be handed out (NumFreeAddresses).
+// numFree counts the assignable addresses of a block (NumFreeAddresses).
 func (a *Allocator) numFree(b *block) int {
 	switch {
 	case b.reserved:
@@ -262,15 +258,15 @@ func (b *block) address(ordinal int32) netip.Addr {
 	return (&blocks.Block{CIDR: b.cidr}).Address(int(ordinal))
 }
 
-// ordinal is the reverse of address. A block holds far less than 2^32 addresses, so that
-// the last four bytes tell all.
+// ordinal is the inverse of address. Blocks hold far fewer than 2^32 addresses, so the last
+// four bytes suffice.
 func (b *block) ordinal(addr netip.Addr) int32 {
 	low := func(a netip.Addr) uint32 { s := a.AsSlice(); return binary.BigEndian.Uint32(s[len(s)-4:]) }
 	return int32(low(addr) - low(b.cidr.Addr())) //nolint:gosec // see above
 }
 
-// take hands out the first address of a block's queue that is not reserved (autoAssign
-// in ipam_block.go); the zero address if there is none.
+// take assigns the first unreserved address of a block's queue (autoAssign in
+// ipam_block.go), or returns the zero address.
 func (a *Allocator) take(b *block) netip.Addr {
 	for i, o := range b.free {
 		addr := b.address(o)
@@ -290,9 +286,10 @@ func (a *Allocator) take(b *block) netip.Addr {
 	return netip.Addr{}
 }
 
-// Release gives an address back, which goes to the end of its block's queue; one that is not
-// allocated is left alone. A block without owner goes with its last address, and so does an
-// empty one in a pool that no longer selects its node (releaseIPsFromBlock, ensureConsistentAffinity).
+// Release frees an address, which goes to the end of its block's queue; a free address is
+// ignored. A block without an owner is deleted with its last address. So is an empty block
+// in a pool that no longer selects its node (releaseIPsFromBlock,
+// ensureConsistentAffinity).
 func (a *Allocator) Release(cidr netip.Prefix, addr netip.Addr) {
 	b := a.getBlock(cidr)
 	if b == nil || slices.Contains(b.free, b.ordinal(addr)) {
@@ -311,8 +308,8 @@ func (a *Allocator) Release(cidr netip.Prefix, addr netip.Addr) {
 	}
 }
 
-// releaseBlock gives an empty block of an owner up, and reports whether it is gone. An
-// affinity of a block that is another's goes, too (releaseBlockAffinity).
+// releaseBlock releases an empty block of an owner, and reports whether it did. If the
+// block belongs to another owner, the affinity is deleted (releaseBlockAffinity).
 func (a *Allocator) releaseBlock(owner blocks.Owner, cidr netip.Prefix) bool {
 	c := a.getClaim(owner, cidr)
 	if c == nil || owner.Name == "" {
@@ -333,7 +330,7 @@ func (a *Allocator) releaseBlock(owner blocks.Owner, cidr netip.Prefix) bool {
 	return true
 }
 
-// poolAt returns the first pool, by name, that an address lies in (getPoolForIP).
+// poolAt returns the first pool, by name, that contains an address (getPoolForIP).
 func (a *Allocator) poolAt(addr netip.Addr) *pool {
 	for _, p := range a.pools {
 		if p.CIDR.Contains(addr) {

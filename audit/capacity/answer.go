@@ -6,176 +6,172 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Answer is what a cluster has room for and, if something was to be assumed, what comes
-// of it.
+// Answer describes how much room a cluster has and, for a scenario, its outcome.
 type Answer struct {
-	// Scenario is what was assumed; nil if nothing was.
+	// Scenario is the assumed change; nil for none.
 	Scenario *Scenario `json:"question,omitempty"`
-	// Rules is the Calico release whose allocator was followed.
+	// Rules is the Calico release whose allocator was simulated.
 	Rules string `json:"rules"`
-	// Inconclusive says why there is no verdict; everything below is empty then.
+	// Inconclusive explains a missing answer. All fields below are then empty.
 	Inconclusive string `json:"inconclusive,omitempty"`
-	// Demand is what the cluster needs already, and what of it is left under what was
-	// assumed.
+	// Demand is the unmet demand of today's cluster, and the part that remains unmet in the
+	// scenario.
 	Demand Demand `json:"demand"`
-	// Today is the headroom of each pool that serves workloads, without what was assumed.
+	// Today is the headroom of each pool for workloads, without the scenario.
 	Today []Headroom `json:"today"`
-	// Outcome is what comes of what was assumed; nil if nothing was.
+	// Outcome is the result of the scenario; nil without one.
 	Outcome *Outcome `json:"outcome,omitempty"`
-	// Curve is how many blocks nodes take as they join, today's pools given.
+	// Curve shows how many blocks are claimed as nodes join, with today's pools.
 	Curve []Curve `json:"curve,omitempty"`
-	// Notes say what else a reader has to know, such as what does not depend on the
-	// names of nodes.
+	// Notes list limits of the answer, such as a dependence on node names.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Limit is what headroom ends with.
+// Limit is the reason why no more nodes or pods fit.
 type Limit string
 
-// The limits, of nodes that join and of pods that start.
+// The limits for joining nodes and starting pods.
 const (
 	LimitNone         Limit = ""
-	LimitBlocks       Limit = "blocks"       // none left to claim
-	LimitAddresses    Limit = "addresses"    // none left anywhere
-	LimitSelector     Limit = "selector"     // it does not select such a node
-	LimitBlocksOfNode Limit = "block limit"  // a node may hold no more of them
-	LimitReservations Limit = "reservations" // what is left is reserved
+	LimitBlocks       Limit = "blocks"       // no block left to claim
+	LimitAddresses    Limit = "addresses"    // no address left in any block
+	LimitSelector     Limit = "selector"     // the pool does not select the node
+	LimitBlocksOfNode Limit = "block limit"  // the node already holds the maximum
+	LimitReservations Limit = "reservations" // the rest is reserved
 	LimitNotAutomatic Limit = "automatic blocks are off"
-	LimitNodes        Limit = "nodes" // none takes pods
+	LimitNodes        Limit = "nodes" // no node accepts pods
 )
 
-// Headroom is that of one pool, as if no other existed.
+// Headroom is the room left in one pool, as if no other pool existed.
 type Headroom struct {
 	Pool      string        `json:"pool"`
 	CIDR      netip.Prefix  `json:"cidr"`
 	Family    blocks.Family `json:"family"`
 	BlockSize int           `json:"blockSize"`
-	// Blocks is how many blocks can be claimed, Addresses how many can be handed out.
+	// Blocks counts the claimable blocks. Addresses counts the assignable addresses.
 	Blocks    blocks.Count `json:"blocks"`
 	Addresses blocks.Count `json:"addresses"`
-	// Nodes is how many nodes can join and get a block of their own after the demand was
-	// served, and NodesLimit what keeps it from being more.
+	// Nodes is how many nodes can join and still claim a block of their own, once today's
+	// demand is served. NodesLimit is why no more can.
 	Nodes      blocks.Count `json:"nodes"`
 	NodesLimit Limit        `json:"nodesLimit,omitempty"`
-	// Pods is how many pods can start then, spread over the nodes as today's are, before one
-	// gets an address of another node's block, or none; and PodsLimit what that one lacks.
+	// Pods is how many more pods can start, spread like today's, until one gets no address
+	// from its own node's blocks. PodsLimit is why that pod does not.
 	Pods      blocks.Count `json:"pods"`
 	PodsLimit Limit        `json:"podsLimit,omitempty"`
-	// First is the node that it happens to; empty where no node uses the pool. It borrows,
-	// or Refused is true and its pod gets no address.
+	// First is the node of that pod; empty if no node uses the pool. Refused is true if the
+	// pod gets no address at all; otherwise it borrows one.
 	First   string `json:"first,omitempty"`
 	Refused bool   `json:"refused,omitempty"`
 }
 
-// Outcome is what comes of what was assumed.
+// Outcome is the result of a scenario.
 type Outcome struct {
-	// Fits is true if the demand of today is served, each node that joins gets a block in
-	// each family, and each pod that starts an address of its own node's blocks.
+	// Fits is true if today's demand is served, each joining node gets a block in each
+	// family, and each starting pod gets its addresses from its own node's blocks.
 	Fits bool `json:"fits"`
-	// WithoutBlock are the nodes that join and get no block, in the order in which they
-	// join.
+	// WithoutBlock are the joining nodes that get no block, in the order of joining.
 	WithoutBlock []string `json:"withoutBlock,omitempty"`
-	// Started is how many pods were started, Borrowed how many of their addresses are of
-	// other nodes' blocks, and Refused how many pods get none.
+	// Started counts the started pods. Borrowed counts their addresses from other nodes'
+	// blocks, and Refused the pods without an address.
 	Started  int `json:"started"`
 	Borrowed int `json:"borrowed"`
 	Refused  int `json:"refused"`
-	// Restarted is how many addresses of today had to be assigned again, because their
-	// pool is replaced.
+	// Restarted counts today's addresses that were assigned again because their pool is
+	// replaced.
 	Restarted int `json:"restarted,omitempty"`
-	// FirstBorrow and FirstRefusal say where that begins; nil if it does not.
+	// FirstBorrow and FirstRefusal are the first such events; nil if there is none.
 	FirstBorrow  *Event `json:"firstBorrow,omitempty"`
 	FirstRefusal *Event `json:"firstRefusal,omitempty"`
-	// Traffic is what becomes of traffic to borrowed addresses.
+	// Traffic describes whether traffic to borrowed addresses arrives.
 	Traffic *Traffic `json:"traffic,omitempty"`
-	// Nodes are those that joined, or that took a block, borrowed or were refused an
-	// address, by name, the ones that join first.
+	// Nodes are the joining nodes, then by name the nodes that claimed a block, borrowed an
+	// address or were refused one.
 	Nodes []NodeOutcome `json:"nodes,omitempty"`
 	Pools []PoolOutcome `json:"pools"`
-	// Changes are the smallest changes, each by itself, with which it fits; empty if it
-	// does, or if none of the kinds that are tried is enough.
+	// Changes are the smallest changes of each kind that make the scenario fit on their
+	// own. It is empty if the scenario fits, or if no tried change suffices.
 	Changes []Change `json:"changes,omitempty"`
 
 	demand Demand
 }
 
-// Event is when something happens first.
+// Event is the first occurrence of a failure.
 type Event struct {
-	// Node is the node that it happens to; empty if the pod comes to none.
+	// Node is the affected node; empty if no node accepts the pod.
 	Node string `json:"node"`
-	// Pod is the number of the pod that it happens with, 1 for the first that starts; 0 if
-	// it is a tunnel's address, one of today that is assigned again, or of the demand of
-	// today, whose pod Waits names.
+	// Pod is the number of the affected pod, 1 for the first to start. It is 0 for a
+	// tunnel's address, for an address of today that is assigned again, and for today's
+	// demand, where Waits names the pod.
 	Pod   int    `json:"pod"`
 	Waits string `json:"waits,omitempty"`
-	// Reason is why the node can claim no block, or the pod gets no address.
+	// Reason is why the node can claim no block, or why the pod gets no address.
 	Reason string `json:"reason"`
 	Limit  Limit  `json:"limit,omitempty"`
 }
 
-// Traffic is what the topology makes of borrowed addresses, as between the nodes of today.
+// Traffic describes the traffic to borrowed addresses between today's nodes.
 type Traffic struct {
 	// Outcome is "dropped", "delivered", "dropped in part" or "not known".
 	Outcome string `json:"outcome"`
 	Reason  string `json:"reason,omitempty"`
 }
 
-// NodeOutcome is how a node fares.
+// NodeOutcome is the result for a node.
 type NodeOutcome struct {
 	Node   string `json:"node"`
 	Joined bool   `json:"joined,omitempty"`
-	// Claimed are the blocks that it claims.
+	// Claimed are the blocks that the node claims.
 	Claimed []netip.Prefix `json:"claimed,omitempty"`
-	// Started, Borrowed and Refused count its pods as those of [Outcome].
+	// Started, Borrowed and Refused count its pods as in [Outcome].
 	Started  int `json:"started"`
 	Borrowed int `json:"borrowed"`
 	Refused  int `json:"refused"`
-	// From are the nodes whose blocks it borrows from.
+	// From are the owners of the addresses that the node borrows.
 	From []string `json:"from,omitempty"`
 }
 
-// PoolOutcome is how a pool stands afterwards.
+// PoolOutcome is the result for a pool.
 type PoolOutcome struct {
 	Pool      string        `json:"pool"`
 	CIDR      netip.Prefix  `json:"cidr"`
 	Family    blocks.Family `json:"family"`
 	BlockSize int           `json:"blockSize"`
-	// Before and After are how many of its blocks are claimed, and Blocks how many can
-	// still be.
+	// Before and After count the claimed blocks. Blocks counts the claimable ones.
 	Before int          `json:"before"`
 	After  int          `json:"after"`
 	Blocks blocks.Count `json:"blocks"`
-	// Idle is how many addresses lie unused in blocks of nodes, and Wasted how many of
-	// these no other node may use, or not without its traffic being dropped: all of them,
-	// or none.
+	// Idle counts the unused addresses in the blocks of nodes. Wasted counts the addresses
+	// among them that other nodes may not use, or only with dropped traffic; it is equal to
+	// Idle or 0.
 	Idle   blocks.Count `json:"idle"`
 	Wasted blocks.Count `json:"wasted"`
 }
 
-// Change is a change with which what was assumed fits.
+// Change is a change that makes the scenario fit.
 type Change struct {
 	// Kind is "prefix", "block-size", "pools" or "max-blocks".
 	Kind string `json:"kind"`
 	Pool string `json:"pool,omitempty"`
-	// Title says what to do.
+	// Title describes the change as an instruction.
 	Title string `json:"title"`
-	// Left is how many blocks are left afterwards, for the next nodes.
+	// Left counts the blocks left for more nodes after the change.
 	Left blocks.Count `json:"left"`
 }
 
-// Curve is how many blocks of a family's pools are claimed as nodes join.
+// Curve shows how many blocks of a family are claimed as nodes join.
 type Curve struct {
 	Family blocks.Family `json:"family"`
-	// Capacity is how many blocks the pools have.
+	// Capacity is the number of blocks in the pools.
 	Capacity blocks.Count `json:"capacity"`
-	// Points begin with today, at 0 nodes. The first node without a block has one.
+	// Points begin with today, at 0 nodes, and include the first node without a block.
 	Points []Point `json:"points"`
 }
 
 // Point is one point of a curve.
 type Point struct {
-	// Nodes is how many have joined, Blocks how many are claimed then, and WithoutBlock how
-	// many of the nodes that joined have none.
+	// Nodes counts the joined nodes, WithoutBlock those of them without a block. Blocks
+	// counts the claimed blocks.
 	Nodes        int `json:"nodes"`
 	Blocks       int `json:"blocks"`
 	WithoutBlock int `json:"withoutBlock"`

@@ -12,13 +12,13 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Reads is what an answer needs to have been read whole.
+// Reads lists the resources that an answer needs in full.
 var Reads = []blocks.Resource{
 	blocks.Pools, blocks.Blocks, blocks.Affinities, blocks.IPAMConfigs, blocks.Reservations, blocks.Nodes, blocks.Pods, blocks.Namespaces,
 }
 
-// Ask answers a question about a state. An error says what of the question makes no sense,
-// or is the context's, whose end ends the simulation.
+// Ask simulates a scenario on a state. It returns an error if the scenario is invalid, or
+// if the context ends, which stops the simulation.
 func Ask(ctx context.Context, st *state.State, q Scenario) (*Answer, error) {
 	answer := &Answer{Rules: rules(st), Today: []Headroom{}}
 	if !q.IsZero() {
@@ -47,10 +47,10 @@ func Ask(ctx context.Context, st *state.State, q Scenario) (*Answer, error) {
 		answer.Outcome = r.out
 	}
 	answer.Curve = w.curve(&q)
-	return answer, ctx.Err() // what was cut short is no answer
+	return answer, ctx.Err() // a simulation that was cut short gives no answer
 }
 
-// rules names the release whose allocator is followed.
+// rules returns the release whose allocator is simulated.
 func rules(st *state.State) string {
 	if blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 32) {
 		return "v3.32"
@@ -58,7 +58,8 @@ func rules(st *state.State) string {
 	return "v3.31"
 }
 
-// unread says what was not read that an answer needs; empty if all was.
+// unread returns the first gap in the resources that an answer needs; empty if there is
+// none.
 func unread(st *state.State) string {
 	if g := st.FirstMissing(Reads); g != nil {
 		return g.String()
@@ -71,9 +72,9 @@ func unread(st *state.State) string {
 	return ""
 }
 
-// unplayable names a pool, or an affinity without its block, whose block size Calico
-// rejects: such blocks would have to be made, with any number of addresses. Empty if there
-// is none.
+// unplayable returns the first pool or orphan affinity with a block size that Calico
+// rejects, else "". The simulation would have to create such blocks, with any number of
+// addresses.
 func unplayable(st *state.State) string {
 	for _, p := range st.Pools {
 		if err := cmp.Or(checkBlockBits(p.CIDR, p.BlockSize), checkWithin(p.CIDR, p.BlockSize)); err != nil && p.HandsOut() {
@@ -93,7 +94,8 @@ func unplayable(st *state.State) string {
 	return ""
 }
 
-// traffic says what the topology makes of what is borrowed; nil if nothing is.
+// traffic describes whether traffic to borrowed addresses arrives; nil without borrowed
+// addresses.
 func (r *run) traffic() *Traffic {
 	switch g := r.today.FirstMissing(state.RouteReads); {
 	case r.out.Borrowed == 0:
@@ -114,8 +116,8 @@ func (r *run) traffic() *Traffic {
 	return t
 }
 
-// forecast is what becomes of addresses of a pool that nodes of today borrow from each
-// other: of those that join nothing is known.
+// forecast predicts the traffic to addresses of a pool that today's nodes borrow from each
+// other. The routing of joining nodes is unknown.
 func (r *run) forecast(p *pool) affinity.BorrowForecast {
 	var nodes []*blocks.Node
 	for _, h := range r.today.NodeStates {
@@ -126,7 +128,7 @@ func (r *run) forecast(p *pool) affinity.BorrowForecast {
 	return r.today.Routing.Pool(p.Pool.Pool, nodes)
 }
 
-// notes say what the answer does not depend on, and what it leaves open.
+// notes lists limits of the answer.
 func notes(w *world, q *Scenario) (out []string) {
 	if w.Info.Locked {
 		out = append(out, "the datastore is locked: until it is unlocked no pod gets an address")
@@ -154,16 +156,16 @@ func notes(w *world, q *Scenario) (out []string) {
 	return out
 }
 
-// How many nodes a curve goes on for, at least and at most, and about how many points are
-// kept: besides, the first node without a block is.
+// The number of nodes on a curve, at least and at most, and the approximate number of
+// points. The first node without a block is always a point.
 const (
 	minCurve    = 10
 	maxCurve    = 1000
 	curvePoints = 100
 )
 
-// curve says how many blocks are claimed as nodes join: twice as many as are asked about,
-// or as far as there are blocks and a bit on.
+// curve simulates joining nodes: twice as many as the scenario adds, or until the blocks
+// run out and a little further.
 func (w *world) curve(q *Scenario) []Curve {
 	plain, base := *q, *w
 	plain.AddNodes, plain.Pods, base.joining, base.shares = 0, 0, nil, nil

@@ -8,64 +8,64 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Request asks for one address, as the CNI plugin does for a pod, and calico/node for a
+// Request asks for one address, as the CNI plugin does for a pod and calico/node for a
 // tunnel.
 type Request struct {
-	// Node is the node that asks.
+	// Node is the requesting node.
 	Node   string
 	Family blocks.Family
 	Use    blocks.Use
-	// Namespace is the pod's; nil for a tunnel, and for a namespace that is not known.
+	// Namespace is the pod's namespace; nil for a tunnel, or if the namespace is unknown.
 	Namespace *blocks.Namespace
-	// Pools are the CIDRs of the pools that are asked for, in this order; where there are
-	// none, those are used that select the node and the namespace.
+	// Pools are the CIDRs of the requested pools, in order. If empty, all pools that select
+	// the node and the namespace are used.
 	Pools []netip.Prefix
 }
 
-// Assigned is what a request gets.
+// Assigned is the result of a request.
 type Assigned struct {
-	// Addr is the address, invalid if there is none; Block is the one it is of, and Owner
-	// whose that is.
+	// Addr is the assigned address, invalid if there is none. Block is its block and Owner
+	// the block's owner.
 	Addr  netip.Addr
 	Block netip.Prefix
 	Owner blocks.Owner
-	// Claimed is true if the node claimed the block for it.
+	// Claimed is true if the node claimed the block for this request.
 	Claimed bool
-	// Limit is what kept the node from an address of its own blocks, and Reason says it;
-	// empty if nothing did.
+	// Limit and Reason explain why the node got no address from its own blocks; empty if it
+	// did.
 	Limit  Limit
 	Reason string
-	// Again is true where the request failed on something that it removed itself: the
-	// same request then gets further.
+	// Again is true if the request failed on a half-deleted affinity, and removed it. A
+	// retry gets further.
 	Again bool
 }
 
-// Own reports whether the address is of a block of the node that asked.
+// Own reports whether the address is from a block of the requesting node.
 func (r Assigned) Own(node string) bool { return r.Addr.IsValid() && r.Owner.Node() == node }
 
 func refused(l Limit, format string, a ...any) Assigned {
 	return Assigned{Limit: l, Reason: fmt.Sprintf(format, a...)}
 }
 
-// eligibleKey is what the pools of a request without pools depend on, node apart.
+// eligibleKey identifies the pools of a request that names none, for one node.
 type eligibleKey struct {
 	family    blocks.Family
 	use       blocks.Use
 	namespace *blocks.Namespace
 }
 
-// eligible are the pools of a request: those that select node and namespace, and those of
-// them that allow the use.
+// eligible holds the pools for a request: selecting are the pools that select the node and
+// the namespace, and allowed those that also allow the use.
 type eligible struct {
 	selecting, allowed []*pool
 	refusal            Assigned
-	// mine are the node's affinities in them, of which the first so many have no room, as
-	// long as the node's changes are those counted.
+	// mine are the node's affinities in the allowed pools. The first full ones have no
+	// room. Both are valid while the node's count of changes equals changes.
 	mine          []*claim
 	full, changes int
 }
 
-// Assign hands out an address (libcalico-go ipam/ipam.go, autoAssign).
+// Assign assigns an address (libcalico-go ipam/ipam.go, autoAssign).
 func (a *Allocator) Assign(r Request) Assigned {
 	n := a.nodes[r.Node]
 	if n == nil {
@@ -120,7 +120,7 @@ func (a *Allocator) assigned(b *block, claimed bool) Assigned {
 	return Assigned{Addr: a.take(b), Block: b.cidr, Owner: b.owner, Claimed: claimed}
 }
 
-// eligible returns the pools of a request (determinePools, filterPoolsByUse).
+// eligible returns the pools for a request (determinePools, filterPoolsByUse).
 func (a *Allocator) eligible(n *node, r Request) *eligible {
 	if len(r.Pools) > 0 {
 		return a.requested(r)
@@ -138,7 +138,7 @@ func (a *Allocator) requested(r Request) *eligible {
 	e := &eligible{}
 	for _, cidr := range r.Pools {
 		var found *pool
-		for _, p := range a.pools { // of several alike the last by name counts
+		for _, p := range a.pools { // of several pools with the same CIDR, Calico uses the last by name
 			if p.CIDR == cidr {
 				found = p
 			}
@@ -185,9 +185,8 @@ func (e *eligible) forUse(u blocks.Use) *eligible {
 	return e
 }
 
-// affineBlocks returns the affinities of a node in the pools of a request, in the order of
-// their names, and gives empty blocks up that lie in pools which no longer select the node
-// (prepareAffinityBlocksForHost).
+// affineBlocks returns a node's affinities in the pools of a request, by name. It releases
+// the node's empty blocks in pools that no longer select it (prepareAffinityBlocksForHost).
 func (a *Allocator) affineBlocks(n *node, f blocks.Family, e *eligible) (mine []*claim) {
 	owner := n.owner()
 	var give []*claim
@@ -211,8 +210,9 @@ func (a *Allocator) affineBlocks(n *node, f blocks.Family, e *eligible) (mine []
 	return mine
 }
 
-// affineBlock returns the block of a node's affinity, which is made if it does not exist;
-// nil if it is another's, or reserved as a whole (findOrClaimBlock, getBlockFromAffinity).
+// affineBlock returns the block of a node's affinity, and creates it if it does not exist.
+// It returns nil if the block has another owner or is fully reserved (findOrClaimBlock,
+// getBlockFromAffinity).
 func (a *Allocator) affineBlock(n *node, c *claim) *block {
 	if a.reserved.Covers(c.cidr) {
 		return nil
@@ -237,8 +237,8 @@ func (a *Allocator) blockOf(n *node, owner blocks.Owner, c *claim) *block {
 	return b
 }
 
-// newBlock returns the block that a node makes. Windows keeps the first three addresses
-// back, and the last (cni-plugin/pkg/ipamplugin/ipam_plugin.go).
+// newBlock returns a new block of a node. Windows reserves the first three addresses and
+// the last (cni-plugin/pkg/ipamplugin/ipam_plugin.go).
 func (a *Allocator) newBlock(n *node, cidr netip.Prefix) *block {
 	b := &block{cidr: cidr, owner: n.owner(), claimed: a.now}
 	size := min(cidr.Addr().BitLen()-cidr.Bits(), 30)
@@ -255,9 +255,9 @@ func (a *Allocator) newBlock(n *node, cidr netip.Prefix) *block {
 	return b
 }
 
-// claimBlock gives a node a further block (findUsableBlock, and the rest of
-// findOrClaimBlock); nil if none is left. again is true if the attempt failed on an
-// affinity that was half deleted, which it ended.
+// claimBlock claims another block for a node (findUsableBlock, and the rest of
+// findOrClaimBlock); nil if no block is left. again is true if the attempt only finished
+// the deletion of a half-deleted affinity.
 func (a *Allocator) claimBlock(n *node, pools []*pool) (b *block, again bool) {
 	owner := n.owner()
 	for range 100 { // datastoreRetries
@@ -273,7 +273,7 @@ func (a *Allocator) claimBlock(n *node, pools []*pool) (b *block, again bool) {
 		case c == nil:
 			c = &claim{name: blocks.AffinityName(n.Name, cidr), cidr: cidr}
 			a.addClaim(owner, c)
-		case c.unstated: // is made pending first (getPendingAffinity)
+		case c.unstated: // Calico first makes it pending (getPendingAffinity)
 			a.write(owner, c)
 		}
 		if b := a.blockOf(n, owner, c); b != nil {
@@ -283,9 +283,9 @@ func (a *Allocator) claimBlock(n *node, pools []*pool) (b *block, again bool) {
 	return nil, false
 }
 
-// candidate returns the CIDR that a node would claim next: of the first pool that has one,
-// the first in the node's order that has no block, or that is the node's own and has
-// room. From v3.32 on, an empty block of another node is released if there is none.
+// candidate returns the CIDR that a node would claim next. It takes the first pool that has
+// one, and there the first CIDR, in the node's order, that has no block or is the node's
+// own block with room. From v3.32 on, it otherwise releases an empty block of another node.
 func (a *Allocator) candidate(n *node, owner blocks.Owner, pools []*pool) (netip.Prefix, bool) {
 	for _, p := range pools {
 		best, ok := a.firstClaimable(p, n.Name)
@@ -311,7 +311,7 @@ func (a *Allocator) candidate(n *node, owner blocks.Owner, pools []*pool) (netip
 	return netip.Prefix{}, false
 }
 
-// lender returns the first block in a node's order, of whatever owner, that has room.
+// lender returns the first block with room, in a node's order, of any owner.
 func (a *Allocator) lender(n *node, pools []*pool) *block {
 	for _, p := range pools {
 		for b := range inOrder(p.lending, a.start(p, n.Name)) {

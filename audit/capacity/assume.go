@@ -11,31 +11,31 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// world is what a simulation starts from: a state in which the settings, nodes and
-// reservations that are assumed hold, and the pools.
+// world is the start of a simulation: the state with the scenario's settings, nodes and
+// reservations, and the pools.
 type world struct {
-	// today is the state that was read.
+	// today is the state as read.
 	today *state.State
 	*state.State
 	config blocks.IPAMConfig
 	pools  []*state.Pool
-	// rebuilt are pools that replace one of the same CIDR, whose addresses are all
-	// assigned again.
+	// rebuilt are pools that replace a pool of the same CIDR. All addresses of the old pool
+	// are assigned again.
 	rebuilt []*state.Pool
-	// joining are the names of the nodes that join.
+	// joining are the names of the joining nodes.
 	joining []string
-	// stopped reports whether the simulation is to end, with whatever it has.
+	// stopped reports whether the simulation must end early.
 	stopped func() bool
-	// kinds are those of today's pods, and shares how further ones are spread; nil before
-	// they are asked for. starts are shared by all that is played.
+	// kinds groups today's pods; shares describes how further pods are spread. Both are
+	// computed on first use. starts is shared by all runs.
 	kinds  *kinds
 	shares []share
 	starts starts
-	// trial is true where nothing but whether it fits is asked.
+	// trial is true if only Outcome.Fits matters.
 	trial bool
 }
 
-// assume returns the world of a question. An error says which part of it makes no sense.
+// assume returns the world of a scenario. The error names the invalid part of the scenario.
 func assume(st *state.State, q *Scenario) (*world, error) {
 	s := st.Snapshot.Clone()
 	w := &world{today: st, starts: starts{}}
@@ -73,8 +73,8 @@ func (w *world) settings(s *blocks.Snapshot, q *Scenario) error {
 	return nil
 }
 
-// nodes takes the nodes that go, with their pods, out of a snapshot, and adds those that
-// join, with the labels that Kubernetes gives them.
+// nodes removes the scenario's removed nodes and their pods from a snapshot, and adds
+// joining nodes with the labels that Kubernetes sets.
 func (w *world) nodes(s *blocks.Snapshot, q *Scenario) error {
 	switch {
 	case q.AddNodes < 0 || q.PodsPerNode < 0 || q.Pods < 0:
@@ -103,7 +103,7 @@ func (w *world) nodes(s *blocks.Snapshot, q *Scenario) error {
 	return nil
 }
 
-// newNames returns a function that gives one name after the other that no node has.
+// newNames returns a generator of node names that do not exist.
 func newNames(st *state.State) func() string {
 	i := 0
 	return func() string {
@@ -116,13 +116,13 @@ func newNames(st *state.State) func() string {
 	}
 }
 
-// What is simulated at most: pods one by one, in memory.
+// Limits of a simulation, which keeps each pod in memory.
 const (
 	maxNodes = 100_000
 	maxPods  = 5_000_000
 )
 
-// newNode is a node that joins.
+// newNode returns a joining node.
 func newNode(name string, labels map[string]string) *blocks.Node {
 	all := map[string]string{"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}
 	maps.Copy(all, labels)
@@ -154,7 +154,7 @@ func addPools(s *blocks.Snapshot, q *Scenario) error {
 	return nil
 }
 
-// checkBlockSize holds a block size to what Calico takes, and to its pool.
+// checkBlockSize validates a block size against Calico's limits and the pool's size.
 func checkBlockSize(cidr netip.Prefix, bits int) error {
 	if err := checkBlockBits(cidr, bits); err != nil {
 		return fmt.Errorf("%w for pool %s", err, cidr)
@@ -162,7 +162,7 @@ func checkBlockSize(cidr netip.Prefix, bits int) error {
 	return checkWithin(cidr, bits)
 }
 
-// checkWithin holds a block size to its pool.
+// checkWithin checks that a block fits into its pool.
 func checkWithin(cidr netip.Prefix, bits int) error {
 	if bits < cidr.Bits() {
 		return fmt.Errorf("a block of /%d is larger than pool %s", bits, cidr)
@@ -170,8 +170,8 @@ func checkWithin(cidr netip.Prefix, bits int) error {
 	return nil
 }
 
-// checkBlockBits holds a block size to what Calico takes in a CIDR's family
-// (libcalico-go validator/v3/validator.go, validateIPPoolSpec).
+// checkBlockBits checks that Calico accepts a block size in the CIDR's family (libcalico-go
+// validator/v3/validator.go, validateIPPoolSpec).
 func checkBlockBits(cidr netip.Prefix, bits int) error {
 	least, most := 20, 32
 	if cidr.Addr().Is6() {
@@ -195,8 +195,8 @@ func reserve(s *blocks.Snapshot, q *Scenario) error {
 	return nil
 }
 
-// resize replaces a pool by one of the same CIDR with other blocks, and writes its name
-// where there was none.
+// resize replaces a pool by one with the same CIDR and another block size. If the scenario
+// does not name the pool, resize fills in its name.
 func (w *world) resize(b *BlockSize) error {
 	var of []*state.Pool
 	for _, p := range w.pools {
@@ -232,7 +232,7 @@ func (w *world) replace(p *state.Pool, bits int) {
 	w.rebuilt = append(slices.Clip(w.rebuilt), other)
 }
 
-// allocator returns an Allocator with what the world has, before anything happens in it.
+// allocator returns an Allocator for the start of the simulation.
 func (w *world) allocator() *Allocator {
 	return newAllocator(w.State, w.pools, w.config, w.starts, func(cidr netip.Prefix) bool {
 		return slices.ContainsFunc(w.rebuilt, func(p *state.Pool) bool { return p.CIDR.Overlaps(cidr) })

@@ -34,7 +34,7 @@ func ask(t testing.TB, st *state.State, q capacity.Scenario) *capacity.Answer {
 	return answer
 }
 
-// owned is a block with the affinity of its owner, of which some addresses are used.
+// owned is a block with its affinity and its first used addresses allocated.
 func owned(cidr, node string, used int) string {
 	text := fmt.Sprintf("block %s %s age=1h\naffinity %s %s age=1h\n", cidr, node, cidr, node)
 	if used > 0 {
@@ -43,7 +43,7 @@ func owned(cidr, node string, used int) string {
 	return text
 }
 
-// worlds are states of one pool, whose pods have one address each.
+// worlds are states with one pool and one address for each pod.
 var worlds = map[string]string{
 	"two nodes hold everything": "pool pods 10.0.0.0/24 size=26\nnode n1\nnode n2\n" +
 		owned("10.0.0.0/26", "n1", 64) + owned("10.0.0.64/26", "n1", 6) + owned("10.0.0.128/26", "n2", 64) + owned("10.0.0.192/26", "n2", 9),
@@ -57,8 +57,8 @@ var worlds = map[string]string{
 	"another's address": "pool pods 10.0.0.0/27 size=28\nnode n1\nnode n2\n" + owned("10.0.0.0/28", "n1", 10) + owned("10.0.0.16/28", "n1", 4) + "use 10.0.0.30 shop/lent n2\n",
 }
 
-// TestHeadroomOfPods: as many pods as the headroom says can start, and the next one
-// borrows, or gets nothing, on the node that it names.
+// TestHeadroomOfPods: exactly as many pods as the headroom states can start. The next one
+// borrows or is refused, on the node that the headroom names.
 func TestHeadroomOfPods(t *testing.T) {
 	for name, text := range worlds {
 		t.Run(name, func(t *testing.T) {
@@ -85,14 +85,15 @@ func TestHeadroomOfPods(t *testing.T) {
 	}
 }
 
-// served reports whether nothing waits in a state, or all of it is served.
+// served reports whether the demand of a state is met.
 func served(t *testing.T, st *state.State) bool {
 	t.Helper()
 	d := ask(t, st, capacity.Scenario{}).Demand
 	return d.PodsLeft+len(d.NodesLeft) == 0
 }
 
-// TestHeadroomOfNodes: as many nodes as the headroom says get a block of their own.
+// TestHeadroomOfNodes: exactly as many nodes as the headroom states get a block of their
+// own.
 func TestHeadroomOfNodes(t *testing.T) {
 	for name, text := range worlds {
 		t.Run(name, func(t *testing.T) {
@@ -117,8 +118,8 @@ func TestHeadroomOfNodes(t *testing.T) {
 	}
 }
 
-// TestChanges: each change that is proposed makes it fit when it is asked about, and
-// nothing smaller of its kind does.
+// TestChanges: each proposed change makes the scenario fit, and no smaller change of its
+// kind does.
 func TestChanges(t *testing.T) {
 	st := parse(t, worlds["two nodes hold everything"])
 	q := capacity.Scenario{AddNodes: 2}
@@ -157,8 +158,8 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestReclaim: Calico v3.32 takes another node's empty block, its last one, too, once it
-// was claimed a minute ago; older releases, and a young block, leave it.
+// TestReclaim: Calico v3.32 takes over another node's empty block, even its last one, if it
+// was claimed at least a minute ago. Older releases and young blocks do not.
 func TestReclaim(t *testing.T) {
 	text := "pool pods 10.0.0.0/27 size=28\nnode n1\nnode n2\n" + owned("10.0.0.0/28", "n1", 2) + "affinity 10.0.0.16/28 n2 age=1h\nblock 10.0.0.16/28 n2 age=1h"
 	for more, want := range map[string]string{
@@ -175,8 +176,8 @@ func TestReclaim(t *testing.T) {
 	}
 }
 
-// TestRemoveNode: what a node held is free, its pods start elsewhere, but those that only
-// it runs, and who borrowed of it keeps its addresses.
+// TestRemoveNode: the removed node's addresses are free. Its pods restart elsewhere, except
+// for those that only this node runs. Nodes that borrowed from it keep their addresses.
 func TestRemoveNode(t *testing.T) {
 	st := parse(t, `pool pods 10.0.0.0/27 size=28
 node n1
@@ -191,7 +192,8 @@ use 10.0.0.1 kube-system/agent n1 of=DaemonSet/agent
 	}
 }
 
-// TestSelector: a node that no pool selects gets nothing, and a change gives it a pool.
+// TestSelector: a node that no pool selects gets no address. A proposed change adds a pool
+// for it.
 func TestSelector(t *testing.T) {
 	st := parse(t, "pool pods 10.0.0.0/24 size=26 nodes=rack==\"a\"\nnode n1 label=rack=a\n"+owned("10.0.0.0/26", "n1", 1))
 	o := ask(t, st, capacity.Scenario{AddNodes: 1}).Outcome
@@ -206,8 +208,8 @@ func TestSelector(t *testing.T) {
 	}
 }
 
-// TestIncomplete: without what an answer needs there is none, and a state without BGP
-// configuration still has one, but for the traffic.
+// TestIncomplete: a missing resource leaves no answer. A missing BGP configuration only
+// affects the traffic.
 func TestIncomplete(t *testing.T) {
 	text := worlds["two nodes hold everything"]
 	for _, r := range capacity.Reads {
@@ -221,8 +223,8 @@ func TestIncomplete(t *testing.T) {
 	}
 }
 
-// TestNobodyToAsk: pods that no node takes, or no pool serves, do not fit, and nor does a
-// node without a pool.
+// TestNobodyToAsk: pods that no node accepts or no pool serves do not fit, nor does a node
+// without a pool.
 func TestNobodyToAsk(t *testing.T) {
 	one := "pool pods 10.0.0.0/24 size=26\nnode n1\n" + owned("10.0.0.0/26", "n1", 2)
 	for name, c := range map[string]struct {
@@ -250,21 +252,22 @@ func TestNobodyToAsk(t *testing.T) {
 	}
 }
 
-// TestCordoned: further pods come to no cordoned node, whatever runs there.
+// TestCordoned: cordoned nodes get no further pods, whatever they run.
 func TestCordoned(t *testing.T) {
 	st := parse(t, "pool pods 10.0.0.0/24 size=26\nnode n1 cordoned\nnode n2\nnode n3\n"+owned("10.0.0.0/26", "n1", 60)+owned("10.0.0.64/26", "n2", 1)+owned("10.0.0.128/26", "n3", 4))
 	a := ask(t, st, capacity.Scenario{Pods: 50, RemoveNodes: []string{"n3"}})
 	if o := a.Outcome; !o.Fits || o.Started != 54 || len(o.Nodes) > 0 {
 		t.Errorf("all should start in the block of n2: %+v", o)
 	}
-	// n2 gets one of five pods; n3 has room for 60, claims the last block, and has room for 64.
+	// n2 gets one of five pods. n3 has room for 60, claims the last block, and has room for
+	// 64 more.
 	if h := a.Today[0]; h.First != "n3" || h.Pods.String() != "155" {
 		t.Errorf("155 pods can start before n3 has no room: %+v", h)
 	}
 }
 
-// TestSimulationEnds: numbers beyond what is simulated are refused, however large, many
-// refused pods take no time each, and a simulation ends with its context.
+// TestSimulationEnds: scenarios beyond the limits are rejected, refused pods take no time,
+// and the simulation ends with its context.
 func TestSimulationEnds(t *testing.T) {
 	st := parse(t, worlds["two nodes hold everything"])
 	for _, q := range []capacity.Scenario{{AddNodes: 4, PodsPerNode: 1 << 62}, {AddNodes: 1, PodsPerNode: 5_000_001}, {AddNodes: 2, PodsPerNode: 2_500_001}} {
@@ -286,14 +289,14 @@ func TestSimulationEnds(t *testing.T) {
 	}
 }
 
-// TestChangesBesideLargePools: pools where a further one would be tried are passed over.
+// TestChangesBesideLargePools: the search for a trial CIDR skips existing pools.
 func TestChangesBesideLargePools(t *testing.T) {
 	for _, pool := range []string{"240.0.0.0/4 size=26", "0.0.0.0/0 size=26", "fdff::/48 size=122", "fdff::/16 size=122"} {
 		o := ask(t, parse(t, "pool pods "+pool+"\nnode n1\n"), capacity.Scenario{Pods: 20*64 + 1}).Outcome
 		if o.Refused != 1 || len(o.Changes) != 1 || o.Changes[0].Kind != "max-blocks" {
 			t.Errorf("%s: a 21st block would do, and nothing else: %+v", pool, o)
 		}
-		// Nodes that no pool selects need one.
+		// Nodes that no pool selects need an additional pool.
 		o = ask(t, parse(t, "pool pods "+pool+" nodes=rack==\"a\"\nnode n1 label=rack=a\n"), capacity.Scenario{AddNodes: 1}).Outcome
 		if found := len(o.Changes) > 0 && o.Changes[0].Kind == "prefix"; o.Fits || found == strings.HasPrefix(pool, "0.0.0.0/0") {
 			t.Errorf("%s: a further pool would do, if there is room for one: %+v", pool, o)
@@ -301,7 +304,8 @@ func TestChangesBesideLargePools(t *testing.T) {
 	}
 }
 
-// TestRejectedBlockSize: blocks of a size that Calico rejects are not made, but named.
+// TestRejectedBlockSize: blocks of a size that Calico rejects are named instead of
+// simulated.
 func TestRejectedBlockSize(t *testing.T) {
 	pool := "pool pods fd00::/48 size=122\nnode n1\n"
 	for text, want := range map[string]string{
@@ -319,7 +323,7 @@ func TestRejectedBlockSize(t *testing.T) {
 	}
 }
 
-// TestTwice: what is said twice makes no sense.
+// TestTwice: duplicates in a scenario are errors.
 func TestTwice(t *testing.T) {
 	st := parse(t, worlds["two nodes hold everything"])
 	for want, q := range map[string]capacity.Scenario{
@@ -333,7 +337,7 @@ func TestTwice(t *testing.T) {
 	}
 }
 
-// TestCurve: nodes of a curve have names that no node has, so that each needs a block.
+// TestCurve: the curve's nodes have unused names, so that each needs a block.
 func TestCurve(t *testing.T) {
 	st := parse(t, "pool pods 10.0.0.0/26 size=28\nnode new-1\n"+owned("10.0.0.0/28", "new-1", 1))
 	for _, p := range ask(t, st, capacity.Scenario{}).Curve[0].Points {
@@ -343,7 +347,8 @@ func TestCurve(t *testing.T) {
 	}
 }
 
-// TestWindows: Calico gives pods on Windows nodes addresses under strict affinity alone.
+// TestWindows: Calico assigns addresses to pods on Windows nodes only under strict
+// affinity.
 func TestWindows(t *testing.T) {
 	st, strict := parse(t, "pool pods 10.0.0.0/24 size=26\nnode n1\n"), true
 	q := capacity.Scenario{AddNodes: 1, NodeLabels: map[string]string{"kubernetes.io/os": "windows"}}
@@ -356,8 +361,8 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// clusterOf returns nodes with 30 pods each in blocks of a size; every other node has a further
-// block, which is empty.
+// clusterOf returns nodes with 30 pods each in blocks of the given size. Every other node
+// has one more, empty block.
 func clusterOf(release, pool string, nodes, bits int) *state.State {
 	snapshot := &blocks.Snapshot{IPAM: blocks.DefaultIPAMConfig(), Cluster: blocks.Cluster{CalicoVersion: release, TakenAt: time.Unix(1e9, 0)}}
 	const pods = 30
@@ -392,8 +397,8 @@ func clusterOf(release, pool string, nodes, bits int) *state.State {
 	return state.New(snapshot, state.Options{})
 }
 
-// nearTheLimits are questions about 5,000 nodes that end where blocks, addresses or the
-// search for a change do, and what must come of each.
+// nearTheLimits are scenarios for 5,000 nodes that run out of blocks or addresses or
+// exhaust the search for changes, with the expected outcomes.
 var nearTheLimits = []struct {
 	name, release string
 	scenario      capacity.Scenario
@@ -406,8 +411,7 @@ var nearTheLimits = []struct {
 	{"300000 pods", "v3.31.0", capacity.Scenario{Pods: 300_000}, [3]int{0, 49409, 0}, 3},
 }
 
-// TestNearTheLimits: 5,000 nodes and 150,000 pods, and whatever is asked about them, are a
-// matter of seconds.
+// TestNearTheLimits: scenarios for 5,000 nodes and 150,000 pods take seconds.
 func TestNearTheLimits(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: seconds of simulations")

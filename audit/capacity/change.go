@@ -14,22 +14,21 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// How far the smallest change is looked for: further bits of a prefix or a block size, and
-// further pools.
+// Limits of the search for changes: more bits of a prefix or block size, and more pools.
 const (
 	maxBits  = 16
 	maxPools = 16
 )
 
-// changes finds the smallest changes with which a run that did not fit does, each tried by
-// playing it again.
+// changes returns the smallest changes that make a failed run fit. It simulates each one.
 func (r *run) changes() (out []Change) {
 	p := r.atIssue()
 	if p == nil {
 		return nil
 	}
-	// A node that holds as many blocks as it may claims none of a further pool, which is tried
-	// last. One that such a pool keeps from another's empty block may be spared that.
+	// If Calico tries an additional pool last, a node at its block limit cannot claim from
+	// it. From v3.32 on the pool may still help, because nodes then need not take over
+	// empty blocks of others.
 	if limited := r.first == LimitBlocksOfNode && !r.a.reclaims; !limited && (p.BlockSize > p.CIDR.Bits() || p.CIDR.Bits() > 0) {
 		out = append(out, r.widerChange(p)...)
 		out = append(out, r.morePoolsChange(p)...)
@@ -38,8 +37,8 @@ func (r *run) changes() (out []Change) {
 	return append(out, r.limitChange()...)
 }
 
-// atIssue is the pool that a change would be like: the last that the first address could
-// have been of, or else one of the family that the usual pods need.
+// atIssue returns the pool to model changes on: the last pool that the first missing
+// address could have come from, else a pool of a family that the usual pods need.
 func (r *run) atIssue() *state.Pool {
 	if n := len(r.short); n > 0 {
 		return r.short[n-1].Pool
@@ -52,8 +51,8 @@ func (r *run) atIssue() *state.Pool {
 	return nil
 }
 
-// with plays the run again in a changed world, until it is known not to fit, and returns it
-// if it does.
+// with runs the simulation again in a changed world, and returns the run if it fits. It
+// stops as soon as the run cannot fit.
 func (r *run) with(change func(*world)) *run {
 	w := *r.world
 	w.trial = true
@@ -64,7 +63,7 @@ func (r *run) with(change func(*world)) *run {
 	return nil
 }
 
-// leftLike counts the blocks that are left in all pools that serve what a pool serves.
+// leftLike counts the blocks left in all pools that can serve the same workloads as p.
 func (r *run) leftLike(p *state.Pool) blocks.Count {
 	left := blocks.Count{}
 	for _, q := range r.a.pools {
@@ -75,10 +74,11 @@ func (r *run) leftLike(p *state.Pool) blocks.Count {
 	return left
 }
 
-// withPools plays the run again with pools like another, of a prefix length, and returns it
-// if it fits, whatever the pools are called: Calico tries pools in the order of their names.
+// withPools runs the simulation with n additional pools like another one, with prefixes of
+// bits length. Calico tries pools in the order of their names, so the run must fit with
+// names before and after all existing ones.
 func (r *run) withPools(like *state.Pool, bits, n int) (again *run) {
-	for _, name := range []string{"!%d", "~%d"} { // before all others, and after them
+	for _, name := range []string{"!%d", "~%d"} { // before and after all other names
 		if again = r.with(r.add(like, bits, n, name)); again == nil {
 			return nil
 		}
@@ -86,8 +86,8 @@ func (r *run) withPools(like *state.Pool, bits, n int) (again *run) {
 	return again
 }
 
-// add adds pools like another, of a prefix length and with names of a format. Where no pool
-// selects the nodes, they select all.
+// add returns a change that adds n pools like another, with names from a format. If no pool
+// selects the nodes, the added pools select all nodes.
 func (r *run) add(like *state.Pool, bits, n int, name string) func(*world) {
 	return func(w *world) {
 		w.pools = slices.Clone(w.pools)
@@ -104,11 +104,11 @@ func (r *run) add(like *state.Pool, bits, n int, name string) func(*world) {
 	}
 }
 
-// unselected reports whether no pool selects the nodes, so that one that is added must not
-// select like another.
+// unselected reports whether no pool selects the nodes. An added pool must then not copy a
+// selector.
 func (r *run) unselected() bool { return len(r.short) == 0 }
 
-// nodesOf names the nodes that a pool which is added like another selects.
+// nodesOf describes the nodes that a pool added like another selects.
 func (r *run) nodesOf(like *state.Pool) string {
 	if r.unselected() {
 		return "all nodes"
@@ -116,9 +116,9 @@ func (r *run) nodesOf(like *state.Pool) string {
 	return "the same nodes as " + like.Name
 }
 
-// elsewhere returns a CIDR that no pool overlaps, to try a pool with: of the reserved
-// 240.0.0.0/4, or from fdff::/16 on, where no cluster has its own, or of wherever there is
-// room; invalid if there is none.
+// elsewhere returns a free CIDR for trying a pool. It prefers the reserved 240.0.0.0/4, or
+// fdff::/16 and above, which clusters do not use, then any free range; invalid if there is
+// none.
 func elsewhere(pools []*state.Pool, bits int, f blocks.Family) netip.Prefix {
 	from := []string{"240.0.0.0", "0.0.0.0"}
 	if f == blocks.IPv6 {
@@ -133,15 +133,15 @@ func elsewhere(pools []*state.Pool, bits int, f blocks.Family) netip.Prefix {
 			}
 			addr = netipx.PrefixLastIP(cidr).Next()
 			if end := netipx.PrefixLastIP(pools[i].CIDR).Next(); !end.IsValid() || addr.Less(end) {
-				addr = end // of two CIDRs that overlap one holds the other
+				addr = end // of two overlapping CIDRs one contains the other
 			}
 		}
 	}
 	return netip.Prefix{}
 }
 
-// smallest returns the run with which it fits at the least of n growing changes: with one
-// that is enough all larger ones are, too. nil if none is.
+// smallest returns the smallest of n growing changes that fits, and its run. It assumes
+// that every larger change also fits. The run is nil if no change fits.
 func smallest(n int, try func(i int) *run) (least int, found *run) {
 	runs := make([]*run, n)
 	least = sort.Search(n, func(i int) bool {
@@ -154,7 +154,7 @@ func smallest(n int, try func(i int) *run) (least int, found *run) {
 	return least, runs[least]
 }
 
-// widerChange finds the smallest pool.
+// widerChange returns the smallest additional pool that fits.
 func (r *run) widerChange(p *state.Pool) []Change {
 	i, again := smallest(min(maxBits+1, p.BlockSize-4), func(i int) *run { return r.withPools(p, p.BlockSize-i, 1) })
 	if again == nil {
@@ -181,8 +181,8 @@ func (r *run) morePoolsChange(p *state.Pool) []Change {
 	return []Change{{Kind: "pools", Pool: p.Name, Left: again.leftLike(p), Title: title}}
 }
 
-// blockSizeChange finds the largest blocks with which it fits and, if these leave no block
-// for another node, the largest that do.
+// blockSizeChange returns the largest block size that fits. If that leaves no block for
+// another node, it also returns the largest one that does.
 func (r *run) blockSizeChange(p *state.Pool) (out []Change) {
 	if len(r.rebuilt) > 0 || slices.Index(r.pools, p) < 0 {
 		return nil
@@ -204,12 +204,12 @@ func (r *run) blockSizeChange(p *state.Pool) (out []Change) {
 	return out
 }
 
-// maxLimit is by how much the block limit is raised at most.
+// maxLimit is the largest increase of the block limit to try.
 const maxLimit = 64
 
-// limitChange finds the lowest block limit with which it fits, if a limit is in the way:
-// the lowest that no node reaches, for a higher one changes nothing. So it is played once,
-// under the highest.
+// limitChange returns the lowest block limit that fits, if a limit caused the failure. The
+// lowest such limit is one that no node reaches, so a single run with the highest limit
+// finds it.
 func (r *run) limitChange() []Change {
 	e := cmp.Or(r.out.demand.First, r.out.FirstRefusal, r.out.FirstBorrow)
 	if e == nil || e.Limit != LimitBlocksOfNode {

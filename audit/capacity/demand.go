@@ -9,15 +9,16 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Demand is what a cluster needs already, which is served before anything that is assumed.
+// Demand is the unmet demand of today's cluster. A simulation serves it before the
+// scenario.
 type Demand struct {
-	// Pods is how many pods wait for an address, and Nodes how many nodes have no block of
-	// their own, for their next pod.
+	// Pods counts the pods that wait for an address. Nodes counts the nodes without a block
+	// for their next pod.
 	Pods  int `json:"waitingPods"`
 	Nodes int `json:"nodesWithoutBlock"`
-	// PodsLeft is how many of these pods get no address of their own node's blocks, and
-	// NodesLeft lists the nodes for which no block is left. First is the first of either;
-	// nil if there is none.
+	// PodsLeft counts the waiting pods that get no address from their own node's blocks.
+	// NodesLeft lists the nodes that get no block. First is the first of these events; nil
+	// if everyone is served.
 	PodsLeft  int      `json:"waitingPodsLeft"`
 	NodesLeft []string `json:"nodesWithoutBlockLeft,omitempty"`
 	First     *Event   `json:"firstLeft,omitempty"`
@@ -26,13 +27,13 @@ type Demand struct {
 // served reports whether every pod and node of the demand was served.
 func (d *Demand) served() bool { return d.PodsLeft+len(d.NodesLeft) == 0 }
 
-// waiting are the pods of nodes that wait for an address from Calico.
+// waiting returns a node's pods that wait for an address from Calico.
 func waiting(st *state.State, h *state.NodeState) []*blocks.Workload {
 	return slices.DeleteFunc(slices.Clone(h.Workloads), func(w *blocks.Workload) bool { return !w.Waiting() || !st.Assigned(w) })
 }
 
-// lacking returns the families of which a node has no block for its next pod, though pools
-// serve it.
+// lacking returns the families without a block for a node's next pod, although pools serve
+// the node.
 func lacking(h *state.NodeState) (out []blocks.Family) {
 	for _, n := range h.BlockStatus {
 		if h.Schedulable && n.NoBlock() && len(n.Pools) > 0 {
@@ -42,8 +43,8 @@ func lacking(h *state.NodeState) (out []blocks.Family) {
 	return out
 }
 
-// serve gives each node without a block one, and each pod that waits its addresses. Nodes go
-// first: their pods, which follow, then need no further one.
+// serve gives each node without a block one, and each waiting pod its addresses. Nodes go
+// first, because their pods can then use the new blocks.
 func (r *run) serve() {
 	d := &r.out.demand
 	var existing []*state.NodeState
@@ -91,13 +92,13 @@ func (r *run) serve() {
 	}
 }
 
-// noneLeft reports whether a node got no block because none was left. One that may claim
-// none, whatever is left, takes none from others.
+// noneLeft reports whether a node got no block because none was left. A node that may not
+// claim blocks takes none from others, so it does not count.
 func noneLeft(got Assigned, node string) bool {
 	return !got.Own(node) && (got.Limit == LimitBlocks || got.Limit == LimitAddresses || got.Limit == LimitReservations)
 }
 
-// left notes a node or a pod of the demand that was not served.
+// left records a node or pod whose demand was not met.
 func (r *run) left(e *Event) {
 	if r.out.demand.First == nil {
 		r.first = e.Limit
@@ -105,7 +106,7 @@ func (r *run) left(e *Event) {
 	r.out.demand.First = cmp.Or(r.out.demand.First, e)
 }
 
-// claimed notes a block that a node claimed.
+// claimed records a block that a node claimed.
 func (r *run) claimed(node string, got Assigned) {
 	if got.Claimed {
 		n := r.node(node)
@@ -113,8 +114,8 @@ func (r *run) claimed(node string, got Assigned) {
 	}
 }
 
-// serveFrom serves the demand from one pool, as if no other existed, and returns how many
-// blocks of it that takes.
+// serveFrom serves the demand from one pool, as if no other pool existed, and returns the
+// number of claimed blocks.
 func serveFrom(a *Allocator, st *state.State, p *state.Pool) (claimed int) {
 	assign := func(node string, keep bool) {
 		request := Request{Node: node, Family: p.Family(), Use: blocks.UseWorkload, Pools: []netip.Prefix{p.CIDR}}

@@ -28,16 +28,16 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
-// envScripts is the environment variable that sets how many scripts the differential test
-// plays.
+// envScripts is the environment variable with the number of scripts of the differential
+// test.
 const envScripts = "CALICO_AUDIT_CAPACITY_SCRIPTS"
 
 // TestAllocatorAgrees plays random scripts on a real API server with Calico's own IPAM
-// client and, beside it, on an Allocator made of what was read there: each address that is
-// assigned, or not, and in the end each block and each affinity must be the same.
+// client, and on an Allocator read from there. Each assignment or refusal must be the same,
+// and at the end every block and affinity.
 func TestAllocatorAgrees(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
-	scripts, most, first := 10, 40, testenv.Seed(t) // until everything was tried
+	scripts, most, first := 10, 40, testenv.Seed(t) // until every case was covered
 	if os.Getenv(testenv.EnvSeed) != "" {
 		scripts, most = 1, 1
 	}
@@ -61,10 +61,10 @@ func TestAllocatorAgrees(t *testing.T) {
 	}
 }
 
-// tally counts what the scripts came to.
+// tally counts the covered cases.
 type tally struct{ Own, Claimed, Borrowed, Refused, Limited, Requested, V6, Released, Damage int }
 
-// whole reports whether the scripts tried everything.
+// whole reports whether the scripts covered every case.
 func (t *tally) whole() bool {
 	return t.Own > 0 && t.Borrowed > 0 && t.Refused > 0 && t.Limited > 0 && t.Requested > 0 && t.V6 > 0
 }
@@ -119,7 +119,7 @@ func pick[T any](s *script, from []T) T { return from[s.r.IntN(len(from))] }
 
 var zones = []string{"a", "b"}
 
-// world makes pools, reservations, namespaces, nodes and settings.
+// world creates settings, namespaces, nodes, reservations and pools.
 func (s *script) world() {
 	s.settings()
 	families := []blocks.Family{blocks.IPv4}
@@ -214,7 +214,7 @@ func (s *script) node() {
 	}
 }
 
-// read makes the Allocator of what the API server has.
+// read builds the Allocator from the API server's objects.
 func (s *script) read() {
 	k, err := cluster.NewKubernetes(s.c.Config, cluster.KubernetesOptions{})
 	s.must(err)
@@ -224,7 +224,7 @@ func (s *script) read() {
 	s.alloc = capacity.NewAllocator(s.state)
 }
 
-// assign asks both for an address; before the Allocator exists, Calico alone.
+// assign asks both for an address; until the Allocator exists, only Calico.
 func (s *script) assign() {
 	s.pods++
 	family := blocks.IPv4
@@ -290,7 +290,7 @@ func (s *script) assign() {
 	count(&s.tally.V6, want.Addr.Is6())
 }
 
-// release gives an address back.
+// release releases an address.
 func (s *script) release() {
 	if len(s.used) == 0 {
 		return
@@ -307,7 +307,7 @@ func (s *script) release() {
 	s.tally.Released++
 }
 
-// damage does to the stored objects what happens to clusters, and reads them again.
+// damage damages stored objects as happens in real clusters, and reads them again.
 func (s *script) damage() {
 	blocksThere, err := s.c.List(s.ctx, testcluster.CRDv1.Resource("ipamblocks"))
 	s.must(err)
@@ -345,7 +345,7 @@ func (s *script) damage() {
 		s.must(s.s.EditPool(s.ctx, p.name, func(spec map[string]any) { spec["nodeSelector"] = "zone == '" + pick(s, zones) + "'" }))
 	}
 	s.tally.Damage++
-	// What is used in a block that is gone cannot be given back.
+	// Addresses of deleted blocks cannot be released.
 	kept, err := s.c.ReadIPAM(s.ctx, testcluster.CRDv1)
 	s.must(err)
 	there := slices.Concat(slices.Collect(maps.Values(kept.Blocks))...)
@@ -377,7 +377,7 @@ func (s *script) play() {
 	s.compare()
 }
 
-// compare holds all blocks and affinities of the Allocator against the stored ones.
+// compare compares all blocks and affinities of the Allocator with the stored ones.
 func (s *script) compare() {
 	s.Helper()
 	before := s.alloc.Holdings()

@@ -43,8 +43,7 @@ func (a *Allocator) Owned() map[netip.Prefix]string {
 	return out
 }
 
-// Play returns an Allocator in the world of a scenario, and for each pod that starts in it,
-// one after the other, the addresses that it asks for.
+// Play returns an Allocator for a scenario, and the requests of each starting pod in order.
 func Play(st *state.State, q Scenario) (*Allocator, [][]Request, error) {
 	w, err := assume(st, &q)
 	if err != nil {

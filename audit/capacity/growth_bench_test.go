@@ -11,11 +11,11 @@ import (
 	"github.com/calico-audit/calico-audit/audit/capacity"
 )
 
-// BenchmarkGrowth asks what becomes of 100 more pods on each of 500 and of 5,000 nodes, in
-// blocks of four addresses, of which a node may hold 20: processor time, the least of three
-// turns. It fails where that grows faster than the cluster: of ten times the objects, in maps
-// that no longer fit the processor's cache, up to thirty times; what is quadratic takes a
-// hundred.
+// BenchmarkGrowth starts 100 more pods per node on 500 and on 5,000 nodes, in blocks of
+// four addresses with a limit of 20 blocks a node. It measures processor time, the least of
+// three rounds, and fails if the time grows much faster than the cluster. Ten times the
+// objects may take up to thirty times as long, because the maps no longer fit into the
+// processor's cache; quadratic growth takes a hundred times.
 func BenchmarkGrowth(b *testing.B) {
 	times := map[int]time.Duration{}
 	for _, nodes := range []int{500, 5000} {
@@ -41,7 +41,7 @@ func BenchmarkGrowth(b *testing.B) {
 	}
 }
 
-// cpu is the processor time that the process has used, its garbage collection included.
+// cpu returns the processor time of the process, including garbage collection.
 func cpu(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// headroom returns the headroom of each pool that serves workloads; labels are those of
-// nodes that join.
+// headroom returns the headroom of each pool for workloads. labels are the labels of
+// joining nodes.
 func headroom(w *world, labels map[string]string) []Headroom {
 	st, out := w.today, []Headroom{}
 	for _, p := range st.Pools {
@@ -20,7 +20,7 @@ func headroom(w *world, labels map[string]string) []Headroom {
 			Pool: p.Name, CIDR: p.CIDR, Family: p.Family(), BlockSize: p.BlockSize,
 			Blocks: p.Slots.Allocatable, Addresses: p.Addrs.Available,
 		}
-		beside := func(cidr netip.Prefix) bool { return !p.CIDR.Overlaps(cidr) } // which decides nothing in it
+		beside := func(cidr netip.Prefix) bool { return !p.CIDR.Overlaps(cidr) } // blocks of other pools do not matter here
 		a := newAllocator(st, []*state.Pool{p}, st.IPAM, w.starts, beside)
 		h.joins(st, p, labels, blocks.CountOf(serveFrom(a, st, p)))
 		h.starts(w, p, a)
@@ -29,8 +29,8 @@ func headroom(w *world, labels map[string]string) []Headroom {
 	return out
 }
 
-// joins says how many nodes can still join after others took blocks: each claims one block
-// with its first pod.
+// joins computes how many nodes can join, after the demand has taken some blocks. Each
+// claims one block with its first pod.
 func (h *Headroom) joins(st *state.State, p *state.Pool, labels map[string]string, taken blocks.Count) {
 	switch {
 	case p.SelectorError() != nil || !p.SelectsNode(newNode("new-1", labels)):
@@ -49,24 +49,24 @@ func (h *Headroom) joins(st *state.State, p *state.Pool, labels map[string]strin
 	}
 }
 
-// filling is a node whose pods fill one of its blocks after the other.
+// filling is a node whose pods fill its blocks one after the other.
 type filling struct {
 	share
-	// block is the one that is being filled, and at the number of the pod that no longer
-	// has room in it, 1 for the first.
+	// block is the block being filled. at is the number of the pod that no longer fits into
+	// it, 1 for the first pod.
 	block *block
 	at    int
 }
 
-// fillings are the nodes in the order in which their next block is full.
+// fillings lists nodes by how soon their next block fills up.
 type fillings = turns[*filling]
 
-// Sooner reports whether the block of a node is full before that of another.
+// Sooner reports whether f's block fills up before o's.
 func (f *filling) Sooner(o *filling) bool { return f.before(f.at, &o.share, o.at) }
 
-// starts says how many pods can start before the first has no room in its own node's
-// blocks. Only what happens at the end of each block is simulated, so that a pool of any
-// size takes no longer than its blocks.
+// starts computes how many pods can start before one no longer fits into its own node's
+// blocks. It simulates only the end of each block, so its cost depends on the number of
+// blocks and not of addresses.
 func (h *Headroom) starts(w *world, p *state.Pool, a *Allocator) {
 	all := usersOf(w.today, p)
 	if len(all) == 0 {
@@ -96,8 +96,9 @@ func (h *Headroom) starts(w *world, p *state.Pool, a *Allocator) {
 	}
 }
 
-// end says with which pod it ends. What the others have not yet taken of their blocks
-// by then is taken, for it decides whether there is anything left to borrow.
+// end computes the number of pods, and the limit of the last one. It first takes the
+// addresses that the other nodes have used by then, because they decide whether any are
+// left to borrow.
 func (h *Headroom) end(a *Allocator, all fillings, request Request, got Assigned) {
 	last := all[0]
 	if got.Addr.IsValid() {
@@ -105,7 +106,7 @@ func (h *Headroom) end(a *Allocator, all fillings, request Request, got Assigned
 	}
 	pods := 0
 	for _, f := range all {
-		n := (last.at - 1) * f.weight / last.weight // those before the last one of the first node
+		n := (last.at - 1) * f.weight / last.weight // an estimate of f's pods before the last one
 		for f != last && f.before(n+1, &last.share, last.at) {
 			n++
 		}
@@ -127,8 +128,9 @@ func (h *Headroom) end(a *Allocator, all fillings, request Request, got Assigned
 	h.Refused, h.PodsLimit = !got.Addr.IsValid(), got.Limit
 }
 
-// usersOf returns the nodes for further pods that a pool selects, each with as much weight as it
-// has pods with an address of the pool; all the same where there are none.
+// usersOf returns the nodes that a pool selects and that accept pods. The weight of a node
+// is its number of pods with an address of the pool; if no node has any, all weights are
+// equal.
 func usersOf(st *state.State, p *state.Pool) (all fillings) {
 	var idle fillings
 	for _, h := range st.NodeStates {

@@ -14,27 +14,26 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// pool is a pool with the blocks that have exactly the CIDR of one of its slots: the
-// allocator sees no others in it. Whatever a node looks for, it looks for in the order of
-// addresses from a start of its own, and begins again at the lowest; so each is found in
-// logarithmic time.
+// pool is a pool with the blocks whose CIDR equals one of its slots; the allocator ignores
+// all other blocks in it. A node searches in address order from its own start, and wraps
+// around at the end. Trees make each search logarithmic.
 type pool struct {
 	*state.Pool
 	reserved blocks.ReservedSet
-	// taken are the runs of slots that have a block.
+	// taken holds the runs of slots with blocks.
 	taken *btree.BTreeG[slots]
-	// blocks are all, lending those that a borrower does not pass over, and empty those that
-	// another node may take.
+	// blocks holds all blocks, lending the blocks to borrow from, and empty the blocks that
+	// another node may take over.
 	blocks, lending, empty *btree.BTreeG[*block]
 }
 
-// slots are a run of slots: its first, and the one after it.
+// slots is a run of slots: the first one, and the one after the last.
 type slots struct{ first, next netip.Addr }
 
-// has reports whether an address that is not before a run is in it.
+// has reports whether the run contains an address; the address must not be before the run.
 func (r slots) has(addr netip.Addr) bool { return addr.Less(r.next) || !r.next.IsValid() }
 
-const degree = 32 // of trees
+const degree = 32 // of the trees
 
 func newPool(p *state.Pool, reserved blocks.ReservedSet) *pool {
 	tree := func() *btree.BTreeG[*block] {
@@ -46,7 +45,7 @@ func newPool(p *state.Pool, reserved blocks.ReservedSet) *pool {
 	}
 }
 
-// has reports whether a block lies in one of the pool's slots, exactly.
+// has reports whether a block's CIDR equals one of the pool's slots.
 func (p *pool) has(b *block) bool {
 	return b.cidr.Bits() == p.BlockSize && p.CIDR.Bits() <= p.BlockSize && p.CIDR.Contains(b.cidr.Addr())
 }
@@ -93,8 +92,8 @@ func (p *pool) run(addr netip.Addr) (found slots, ok bool) {
 	return found, ok
 }
 
-// inOrder yields the blocks of a tree in the order that begins at an address. The tree may
-// change meanwhile.
+// inOrder yields the blocks of a tree from start on, wrapping around at the end. The caller
+// may change the tree during the iteration.
 func inOrder(tree *btree.BTreeG[*block], start netip.Addr) iter.Seq[*block] {
 	return func(yield func(*block) bool) {
 		low := netip.IPv6Unspecified()
@@ -120,21 +119,21 @@ func inOrder(tree *btree.BTreeG[*block], start netip.Addr) iter.Seq[*block] {
 	}
 }
 
-// startKey is what the start of a node's order depends on.
+// startKey identifies the start of a node's search in a pool.
 type startKey struct {
 	host string
 	pool netip.Prefix
 	bits int
 }
 
-// starts are those found out, which do not change.
+// starts caches the starts, which never change.
 type starts map[startKey]netip.Addr
 
-// start returns the slot that a host tries first in a pool: the hash of its name seeds the
-// generator that draws it; the others follow in order, and after the last the first
-// (libcalico-go ipam/ipam_block_reader_writer.go, randomBlockGenerator). Where blocks hold
-// one address, Calico draws by the clock instead. A pool that is smaller than one of its
-// blocks has no slot, and its own first address stands for one.
+// start returns the first slot that a host tries in a pool. The hash of the host's name
+// seeds the random number generator that picks it; the other slots follow in order and wrap
+// around (libcalico-go ipam/ipam_block_reader_writer.go, randomBlockGenerator). For blocks
+// of one address, Calico seeds by the clock instead. A pool smaller than one of its blocks
+// has no slot; its own first address is returned.
 func (a *Allocator) start(p *pool, host string) netip.Addr {
 	if p.BlockSize < p.CIDR.Bits() {
 		return p.CIDR.Addr()
@@ -154,11 +153,11 @@ func (a *Allocator) start(p *pool, host string) netip.Addr {
 	return addr
 }
 
-// slot returns the CIDR of the slot that begins with an address.
+// slot returns the CIDR of the slot that begins at an address.
 func (p *pool) slot(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, p.BlockSize) }
 
 // claimable returns the first slot at or after an address that has no block and is not
-// reserved as a whole; invalid if there is none up to the pool's end.
+// fully reserved; invalid if the pool has none.
 func (p *pool) claimable(addr netip.Addr) netip.Addr {
 	for addr.IsValid() && p.CIDR.Contains(addr) {
 		if r, ok := p.run(addr); ok && r.has(addr) {
@@ -172,7 +171,7 @@ func (p *pool) claimable(addr netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// firstClaimable returns the first slot in a host's order that can be claimed.
+// firstClaimable returns the first claimable slot in a host's order.
 func (a *Allocator) firstClaimable(p *pool, host string) (netip.Prefix, bool) {
 	if p.BlockSize < p.CIDR.Bits() {
 		return netip.Prefix{}, false
@@ -187,7 +186,7 @@ func (a *Allocator) firstClaimable(p *pool, host string) (netip.Prefix, bool) {
 	return p.slot(addr), true
 }
 
-// sooner reports whether a host comes to an address before it comes to another.
+// sooner reports whether a search from start reaches addr before other.
 func sooner(start, addr, other netip.Addr) bool {
 	if early, late := addr.Less(start), other.Less(start); early != late {
 		return late

@@ -20,7 +20,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
-// drawnStates are the states of test data, by their names, and the worlds of these tests.
+// drawnStates returns the states of the test data and the worlds of these tests, by name.
 func drawnStates(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -49,8 +49,8 @@ func drawnStates(t *testing.T) map[string]string {
 	return out
 }
 
-// advised are the scenarios with which an answer says that another one fits: the same one if
-// it fits, else one with each change that it proposes.
+// advised returns the scenarios that fit according to the answer: q itself, or q with each
+// of the proposed changes.
 func advised(t *testing.T, st *state.State, q capacity.Scenario) (out []capacity.Scenario) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -110,7 +110,7 @@ func last(p netip.Prefix) netip.Addr {
 
 var number = regexp.MustCompile(`\d+`)
 
-// numbers are those of a title, without the names of pools.
+// numbers returns the numbers in a title, ignoring names of pools.
 func numbers(t *testing.T, title string) (out []int) {
 	t.Helper()
 	title, _, _ = strings.Cut(title, " (")
@@ -128,15 +128,15 @@ func numbers(t *testing.T, title string) (out []int) {
 	return out
 }
 
-// needed are addresses. A pod keeps them; those of a node without a block are given back,
-// and it keeps the block.
+// needed are requests of the demand. A waiting pod keeps its addresses. A node without a
+// block releases them and keeps the block.
 type needed struct {
 	of   []capacity.Request
 	keep bool
 }
 
-// demand is what a state needs before anything that is assumed: each is the addresses of a
-// pod that waits, or that the next pod of a node without a block would get.
+// demand returns the requests of today's demand: the addresses of each waiting pod, and of
+// the next pod of each node without a block.
 func demand(st *state.State) (out []needed) {
 	for _, h := range st.NodeStates {
 		if h.Node == nil {
@@ -173,15 +173,14 @@ func demand(st *state.State) (out []needed) {
 	return out
 }
 
-// TestTodayIsServedFirst: where an answer says that what is assumed fits, with or without a
-// change, it does after every node without a block and every pod that waits was served, in
-// any order.
+// TestTodayIsServedFirst: a scenario that fits, with or without a proposed change, also
+// fits after today's demand was served in any order.
 func TestTodayIsServedFirst(t *testing.T) {
 	r, tried, waited := testenv.Rand(t), 0, 0
 	for name, text := range drawnStates(t) {
 		snapshot, err := statedsl.Parse(text)
 		if err != nil {
-			continue // of cases that say what was not read
+			continue // cases about gaps
 		}
 		st := state.New(snapshot, state.Options{})
 		for _, q := range []capacity.Scenario{{AddNodes: 2, PodsPerNode: 3}, {AddNodes: 1}, {Pods: 7}, {Pods: 1}} {
@@ -207,7 +206,7 @@ func TestTodayIsServedFirst(t *testing.T) {
 	}
 }
 
-// played plays a scenario after a demand was served, and says what does not fit.
+// played plays a scenario after serving the demand, and returns a description of a misfit.
 func played(t *testing.T, st *state.State, q capacity.Scenario, first []needed) string {
 	t.Helper()
 	a, pods, err := capacity.Play(st, q)
@@ -238,7 +237,7 @@ func played(t *testing.T, st *state.State, q capacity.Scenario, first []needed) 
 	return ""
 }
 
-// TestManyWait: the issue's cluster. 150 pods wait on 50 nodes without a block.
+// TestManyWait: 150 pods wait on 50 nodes without a block.
 func TestManyWait(t *testing.T) {
 	text := "pool pods 10.0.0.0/24 size=26\nnode n\n" + owned("10.0.0.0/26", "n", 64) + owned("10.0.0.64/26", "n", 64) + owned("10.0.0.128/26", "n", 64) + owned("10.0.0.192/26", "n", 5)
 	for i := range 50 {
@@ -265,7 +264,7 @@ func TestManyWait(t *testing.T) {
 			t.Errorf("%+v: 50 or 51 blocks are needed: %+v", q, a.Outcome)
 		}
 	}
-	// With room for them, the headroom is what is left then.
+	// If there is room for them, the headroom is what remains.
 	a := ask(t, parse(t, strings.ReplaceAll(text, "10.0.0.0/24 size", "10.0.0.0/18 size")), capacity.Scenario{})
 	if d := a.Demand; d.Pods != 150 || d.Nodes != 50 || d.PodsLeft != 0 || len(d.NodesLeft) != 0 || d.First != nil {
 		t.Errorf("all are served: %+v", d)
@@ -275,7 +274,7 @@ func TestManyWait(t *testing.T) {
 	}
 }
 
-// TestWaitingWithoutPool: pods that wait and that no pool serves are left.
+// TestWaitingWithoutPool: waiting pods that no pool serves are left over.
 func TestWaitingWithoutPool(t *testing.T) {
 	a := ask(t, parse(t, "node n1\npod shop/a n1 phase=Pending\n"), capacity.Scenario{Pods: 1})
 	if d := a.Demand; d.Pods != 1 || d.PodsLeft != 1 || d.First == nil || d.First.Waits != "shop/a" || d.First.Limit != capacity.LimitSelector || a.Outcome.Fits {

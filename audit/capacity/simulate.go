@@ -17,23 +17,23 @@ type use struct {
 	ordinal int
 }
 
-// run plays what is assumed in a world.
+// run is one simulation of a scenario.
 type run struct {
 	*world
 	q     *Scenario
 	a     *Allocator
 	out   *Outcome
 	nodes map[string]*NodeOutcome
-	// short are the pools that the first address which is not of its own node's blocks
-	// could have been of, and lent the last of those of the first that is borrowed.
+	// short are the pools that the first address from outside its own node's blocks could
+	// have come from. lent is the last such pool of the first borrowed address.
 	short []*pool
 	lent  *pool
-	// first is what the first pod that did not fit lacked.
+	// first is the limit of the first pod that did not fit.
 	first Limit
 }
 
-// simulate plays what is assumed: what has to start again first, then the demand of today,
-// then nodes that join, one after the other and each with its pods, then further pods.
+// simulate runs the scenario: first replaced pools and removed nodes, then today's demand,
+// then the joining nodes one by one with their pods, then further pods.
 func (w *world) simulate(q *Scenario) *run {
 	if w.kinds == nil {
 		w.kinds = newKinds(w.today)
@@ -60,7 +60,7 @@ func (w *world) simulate(q *Scenario) *run {
 		h := shares[0]
 		h.given++
 		heap.Fix(&shares, 0)
-		if h.full { // nor does this one get an address
+		if h.full { // no later pod of this share gets an address either
 			r.refuseAll(h.node, 1)
 		} else {
 			h.full = !r.pod(h.node, h.kind)
@@ -70,25 +70,25 @@ func (w *world) simulate(q *Scenario) *run {
 	return r
 }
 
-// homeless counts pods that come to no node.
+// homeless counts pods that no node accepts.
 func (r *run) homeless(pods int) {
 	first := Event{Pod: r.out.Started + 1, Reason: "there is no schedulable node", Limit: LimitNodes}
 	r.out.Started, r.out.Refused = r.out.Started+pods, r.out.Refused+pods
 	r.out.FirstRefusal = cmp.Or(r.out.FirstRefusal, &first)
 }
 
-// over reports whether the rest does not matter: the simulation was stopped, or it is
-// known not to fit and no more was asked.
+// over reports whether the simulation can end: it was stopped, or it is a trial that cannot
+// fit any more.
 func (r *run) over() bool { return r.stopped() || r.trial && !r.fits() }
 
 func (r *run) fits() bool {
 	return len(r.out.WithoutBlock)+r.out.Borrowed+r.out.Refused == 0 && r.out.demand.served()
 }
 
-// podsPerNode is 1 where nothing else is said: a node's first pod makes it claim a block.
+// podsPerNode defaults to 1, because a node claims a block with its first pod.
 func (q *Scenario) podsPerNode() int { return cmp.Or(q.PodsPerNode, 1) }
 
-// rebuild assigns the addresses of pools that are replaced again, node after node.
+// rebuild assigns the addresses of replaced pools again, node by node.
 func (r *run) rebuild() {
 	for _, p := range r.rebuilt {
 		users := map[string]int{}
@@ -114,8 +114,8 @@ func (r *run) rebuild() {
 	}
 }
 
-// remove frees what nodes that go use and hold, and returns how many of their pods start
-// again elsewhere: all but those of DaemonSets and of the nodes themselves.
+// remove frees the addresses and blocks of removed nodes. It returns the number of their
+// pods that restart elsewhere: all except those of DaemonSets and static pods.
 func (r *run) remove() (moved int) {
 	used := map[string][]use{}
 	for _, b := range r.IPBlocks {
@@ -144,8 +144,8 @@ func (r *run) remove() (moved int) {
 	return moved
 }
 
-// join lets a node take its tunnel addresses, as calico/node does before anything else
-// (node/pkg/allocateip/allocateip.go, determineEnabledPoolCIDRs), and start its pods.
+// join allocates a node's tunnel addresses, which calico/node does first
+// (node/pkg/allocateip/allocateip.go, determineEnabledPoolCIDRs), and starts its pods.
 func (r *run) join(name string) {
 	r.node(name).Joined = true
 	four, six := blocks.IPv4, blocks.IPv6
@@ -153,7 +153,7 @@ func (r *run) join(name string) {
 	r.tunnel(name, six, func(p *blocks.Pool) blocks.Encap { return p.VXLAN })
 	r.tunnel(name, four, func(p *blocks.Pool) blocks.Encap { return p.IPIP })
 	for left := r.q.podsPerNode() - 1; left >= 0 && !r.over(); left-- {
-		if !r.pod(name, r.kinds.usual) { // nor will those after it get an address
+		if !r.pod(name, r.kinds.usual) { // later pods get no address either
 			r.refuseAll(name, left)
 			break
 		}
@@ -165,7 +165,7 @@ func (r *run) join(name string) {
 	}
 }
 
-// refuseAll counts further pods of a node where one like them got no address.
+// refuseAll counts further pods of a node after a similar pod got no address.
 func (r *run) refuseAll(name string, pods int) {
 	n := r.node(name)
 	r.out.Started, r.out.Refused = r.out.Started+pods, r.out.Refused+pods
@@ -184,7 +184,7 @@ func (r *run) tunnel(name string, f blocks.Family, encap func(*blocks.Pool) bloc
 	}
 }
 
-// assign asks again where a first attempt only cleared something away, as a runtime does.
+// assign retries a request that only cleaned up, as a container runtime would.
 func (r *run) assign(q Request) Assigned {
 	got := r.a.Assign(q)
 	if got.Again {
@@ -203,7 +203,7 @@ func (r *run) assign(q Request) Assigned {
 	return got
 }
 
-// pod starts a pod, which gets an address of each family, or none at all: then it returns
+// pod starts a pod. It gets an address of each family, or none at all; pod then returns
 // false.
 func (r *run) pod(node string, k *kind) bool {
 	r.out.Started++
@@ -219,7 +219,7 @@ func (r *run) pod(node string, k *kind) bool {
 	return true
 }
 
-// addresses assigns a pod an address of each family; if one fails, it gets none.
+// addresses assigns a pod one address of each family. If one fails, the pod gets none.
 func (r *run) addresses(node string, k *kind) (all []Assigned, failed *Assigned) {
 	if len(k.families) == 0 {
 		got := refused(LimitSelector, "no pool gives addresses to pods that ask for none")
@@ -228,7 +228,7 @@ func (r *run) addresses(node string, k *kind) (all []Assigned, failed *Assigned)
 	for _, f := range k.families {
 		got := r.assign(r.request(node, k, f))
 		if !got.Addr.IsValid() {
-			for _, have := range all { // the CNI plugin gives the other family's back
+			for _, have := range all { // the CNI plugin releases the other family's address
 				r.a.Release(have.Block, have.Addr)
 			}
 			return nil, &got
@@ -245,13 +245,14 @@ func (r *run) request(node string, k *kind, f blocks.Family) Request {
 			q.Pools = append(q.Pools, p.CIDR)
 		}
 		if r.UnmetRequest(k.like, f) != "" || len(asked) == 0 {
-			q.Pools = []netip.Prefix{{}} // which no pool has: Calico refuses such a pod
+			q.Pools = []netip.Prefix{{}} // no pool has this CIDR: Calico refuses such a pod
 		}
 	}
 	return q
 }
 
-// record counts what a node got, for the pod of a number, or for none.
+// record counts the result of a request of a node. pod is the number of the pod, 0 for
+// none.
 func (r *run) record(node string, pod int, got Assigned) {
 	n := r.node(node)
 	if r.fits() && !got.Own(node) {
@@ -269,7 +270,7 @@ func (r *run) record(node string, pod int, got Assigned) {
 		n.Borrowed++
 		r.out.Borrowed++
 		r.out.FirstBorrow = first(r.out.FirstBorrow)
-		// One lender follows the other: it is mostly the last.
+		// Lenders come in runs, so compare with the last one first.
 		if from, last := got.Owner.Node(), len(n.From)-1; from != "" && (last < 0 || n.From[last] != from) && !slices.Contains(n.From, from) {
 			n.From = append(n.From, from)
 		}
@@ -284,7 +285,7 @@ func (r *run) node(name string) *NodeOutcome {
 	return r.nodes[name]
 }
 
-// finish sums up.
+// finish fills in the outcome.
 func (r *run) finish() {
 	if r.out.Fits = r.fits(); r.trial {
 		return

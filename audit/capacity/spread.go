@@ -11,24 +11,24 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// kind is what pods have in common that matters to which addresses they get.
+// kind is a group of pods that get addresses by the same rules.
 type kind struct {
-	// like is one of them.
+	// like is one pod of the kind.
 	like     *blocks.Workload
 	families []blocks.Family
 }
 
-// kinds tells the kinds of pods apart.
+// kinds groups pods by kind.
 type kinds struct {
 	st *state.State
-	// spaces is true if some pool is for certain namespaces only.
+	// spaces is true if some pool selects namespaces.
 	spaces bool
 	known  map[string]*kind
-	// usual is the kind of the pods of nodes that join.
+	// usual is the kind of pods that joining nodes run.
 	usual *kind
 }
 
-// newKinds returns the kinds of the pods that run.
+// newKinds returns the kinds of the running pods.
 func newKinds(st *state.State) *kinds {
 	k := &kinds{st: st, known: map[string]*kind{}}
 	for _, p := range st.Pools {
@@ -46,7 +46,7 @@ func newKinds(st *state.State) *kinds {
 	return k
 }
 
-// of returns the kind of a pod, nil if it has no address and so tells no family.
+// of returns the kind of a pod; nil if the pod has no address and its families are unknown.
 func (k *kinds) of(w *blocks.Workload) *kind {
 	var families []blocks.Family
 	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
@@ -68,8 +68,8 @@ func (k *kinds) of(w *blocks.Workload) *kind {
 	return k.known[key]
 }
 
-// mostUsual returns the most frequent kind; where no pod has an address, pods that no pool
-// restricts, with an address of each family that some pool serves.
+// mostUsual returns the most frequent kind. If no pod has an address, it returns pods that
+// may use any pool, with one address of each family that some pool serves.
 func (k *kinds) mostUsual(count map[*kind]int) *kind {
 	var best *kind
 	for _, key := range slices.Sorted(maps.Keys(k.known)) {
@@ -89,18 +89,18 @@ func (k *kinds) mostUsual(count map[*kind]int) *kind {
 	return best
 }
 
-// share is a part of the pods that start: those of a kind on a node, in proportion to how
-// many there are.
+// share is a part of the starting pods: those of one kind on one node. The weight is the
+// number of such pods today.
 type share struct {
 	node   string
 	kind   *kind
 	weight int
-	// given is how many have started; full is true once one got no address.
+	// given counts the started pods. full is true once a pod got no address.
 	given int
 	full  bool
 }
 
-// turns is a heap of what takes turns, the next one first.
+// turns is a heap of items that take turns.
 type turns[T interface{ Sooner(other T) bool }] []T
 
 func (q turns[T]) Len() int           { return len(q) }
@@ -114,22 +114,22 @@ func (q *turns[T]) Pop() any {
 	return x
 }
 
-// Sooner reports whether the next pod of a share starts before that of another.
+// Sooner reports whether h's next pod starts before o's.
 func (h *share) Sooner(o *share) bool { return h.before(h.given+1, o, o.given+1) }
 
-// before reports whether a share's n-th pod starts before another's m-th.
+// before reports whether h's n-th pod starts before o's m-th.
 func (h *share) before(n int, o *share, m int) bool {
 	return cmp.Or(cmp.Compare(n*o.weight, m*h.weight), cmp.Compare(h.node, o.node)) < 0
 }
 
-// takesPods reports whether a further pod may come to a node: to a cordoned one the
-// scheduler brings none, whatever runs there.
+// takesPods reports whether the scheduler may place another pod on a node. It never does on
+// a cordoned node.
 func takesPods(h *state.NodeState) bool {
 	return h.Node != nil && h.Schedulable && !h.Node.Unschedulable
 }
 
-// spread returns the shares of pods that start, to which these are handed out in proportion,
-// as evenly as can be.
+// spread returns the shares of starting pods, for handing them out in proportion and as
+// evenly as possible.
 func (w *world) spread(joined int) (s turns[*share]) {
 	if w.shares == nil {
 		w.shares = w.sharesOf(joined)
@@ -141,8 +141,8 @@ func (w *world) spread(joined int) (s turns[*share]) {
 	return s
 }
 
-// sharesOf returns the shares of today's pods on the nodes that take more, and of those that
-// joined with them. Where no pod has an address, each node has an equal share.
+// sharesOf returns the shares of today's pods on nodes that accept more, and of joined
+// nodes with joined pods each. If no pod has an address, each node has an equal share.
 func (w *world) sharesOf(joined int) (all []share) {
 	count := map[string]map[*kind]int{}
 	add := func(node string, of *kind, n int) {

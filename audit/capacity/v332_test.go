@@ -13,7 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// trace is a script that the IPAM client of v3.32.1 played, and what came of it; see
+// trace is a script that the IPAM client of v3.32.1 played, with its results; see
 // testdata/README.md.
 type trace struct {
 	Seed   uint64
@@ -50,8 +50,8 @@ func (tr *trace) state(t *testing.T) *state.State {
 	return state.New(s, state.Options{})
 }
 
-// TestAllocatorAgreesWithV332: what the client of v3.32.1 did, which takes empty blocks of
-// other nodes, the Allocator does.
+// TestAllocatorAgreesWithV332: the Allocator does the same as the v3.32.1 client, which
+// takes over empty blocks of other nodes.
 func TestAllocatorAgreesWithV332(t *testing.T) {
 	raw, err := os.ReadFile("testdata/calico-v3.32.1.jsonl")
 	if err != nil {
