@@ -1,13 +1,14 @@
-// Package runway estimates when a pool runs out of blocks, and when of addresses, from
-// what was left of them over time.
+// Package runway estimates when a pool runs out of blocks and of addresses, from past
+// samples.
 //
-// It promises no date: where what is left does not fall lastingly, there is none. Of each
-// day the least that was left counts, so that what comes and goes within a day, as batch
-// jobs at night, is no decline. The rate is the median of the slopes between any two days
-// (Theil-Sen), which a few odd days do not move. Its range is the wider of two: Sen's by
-// Kendall's statistic, widened for days that resemble the one before (autocorrelation), as
-// trend and noise ask for, and that of the mean change from day to day with its long-run
-// variance (Newey and West), as a level that merely wanders asks for. The decline must be
-// there in both halves of the time, or one step would be a rate. A pool whose size changed
-// is looked at since then alone.
+// A date needs a lasting decline. Only the lowest value of each day counts, so a nightly
+// batch job is not a decline. The rate is the median of the slopes between any two days
+// (Theil-Sen), which a few odd days do not move. The range is the wider of two:
+//
+//   - Sen's range by Kendall's statistic, widened for autocorrelation, which fits a trend with noise
+//   - the range of the mean daily change with its long-run variance (Newey and West), which fits a
+//     random walk
+//
+// A decline must show in both halves of the time, so that a single step is not a rate.
+// After a change of the pool's size, only later samples count.
 package runway

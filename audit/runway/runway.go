@@ -10,93 +10,97 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 )
 
-// Sample is what was known at a time of a pool's blocks, or of its addresses.
+// Sample is a measurement of a pool's blocks or addresses.
 type Sample struct {
 	At time.Time
-	// Left is how many could still be claimed or assigned, and Usable how many there are
-	// that are not reserved.
+	// Left counts the claimable blocks or assignable addresses. Usable counts all that are
+	// not reserved.
 	Left, Usable float64
 }
 
-// Past is what was left of a pool, in any order.
+// Past holds the samples of a pool, unordered.
 type Past struct{ Blocks, Addresses []Sample }
 
-// History is the past of a cluster's pools.
+// History holds the samples of a cluster's pools.
 type History struct {
-	// Source says where it comes from.
+	// Source is the origin of the samples.
 	Source string
 	Pools  map[string]Past // by name
 }
 
-// Status says how what is left behaves.
+// Status classifies an estimate.
 type Status string
 
 // The statuses of an estimate.
 const (
-	// Exhausted: nothing is left.
+	// Exhausted: no blocks or addresses are left.
 	Exhausted Status = "exhausted"
-	// Declining: what is left gets less, and Days says when it is none.
+	// Declining: the number left is falling, and Days is set.
 	Declining Status = "declining"
-	// Steady: what is left does not get less lastingly, or lasts for over ten years.
+	// Steady: the number left does not fall lastingly, or lasts for more than ten years.
 	Steady Status = "steady"
-	// Unknown: there are too few samples, as Reason says.
+	// Unknown: there are too few samples; see Reason.
 	Unknown Status = "unknown"
 )
 
-// Estimate says when blocks or addresses run out. All days are counted from the last
-// sample, and cut to whole ones.
+// Estimate estimates when blocks or addresses run out. Days are whole days after the last
+// sample, rounded down.
 type Estimate struct {
 	Status Status `json:"status"`
-	// PerDay is how many fewer are left each day.
+	// PerDay is the number used up each day.
 	PerDay float64 `json:"perDay,omitempty"`
-	// Days is how many days they last at that rate; nil unless declining.
+	// Days is how long the rest lasts at that rate; nil unless declining.
 	Days *int `json:"days,omitempty"`
-	// EarliestDays and LatestDays are the range within which they will run out, if all
-	// goes on as it did: of simulated pools of different kinds it was true of eight in ten.
-	// Nil where there are too few samples to tell.
+	// EarliestDays and LatestDays are the likely range if the trend continues. The range
+	// held for at least eight in ten simulated pools of various kinds. Nil if there are too
+	// few samples.
 	EarliestDays *int `json:"earliestDays,omitempty"`
 	LatestDays   *int `json:"latestDays,omitempty"`
-	// Reason says why there is no date, or no range; empty if there is.
+	// Reason explains a missing date or range.
 	Reason string `json:"reason,omitempty"`
 	Basis  Basis  `json:"basis"`
 }
 
-// Basis says what an estimate rests on.
+// Basis describes the data behind an estimate.
 type Basis struct {
 	Source string `json:"source"`
-	// Samples were taken within From and To; the last Days days of them count.
+	// Samples were taken between From and To. Only the last Days days count.
 	Samples int    `json:"samples"`
 	Days    int    `json:"days"`
 	From    string `json:"from"`
 	To      string `json:"to"`
 }
 
-// Pool is the runway of a pool.
+// Pool holds the estimates of a pool.
 type Pool struct {
 	Blocks    Estimate `json:"blocks"`
 	Addresses Estimate `json:"addresses"`
 }
 
 const (
-	// minDays is the least number of days that have a range: a week has its own course.
+	// minDays is the minimum number of days for a range, because weeks have a pattern.
 	minDays = 7
-	// recentDays, the last two weeks of a longer time, have a rate of their own if they
-	// decline faster than the whole, or with more certainty: after blocks were released.
+	// recentDays is a recent period with its own estimate. It is used if the decline in it
+	// is faster or more certain than over the whole time, for example after blocks were
+	// released.
 	recentDays = 14
-	// maxDays is ten years, beyond which nothing is foretold.
+	// maxDays is the horizon of estimates: ten years.
 	maxDays = 3650
-	// minDrop is how many must have gone for a decline: one claim, or two, is no rate.
+	// minDrop is the smallest total drop that counts as a decline. One or two claimed
+	// blocks are not a rate.
 	minDrop = 3
 	day     = 24 * time.Hour
 )
 
-// New estimates when a pool runs out, of which now is known, blocks and addresses.
+// New estimates when a pool runs out of blocks and addresses. The arguments are its current
+// samples.
 func (h *History) New(pool string, blocks, addresses Sample) *Pool {
 	past := h.Pools[pool]
 	return &Pool{Blocks: estimate(h.Source, past.Blocks, blocks), Addresses: estimate(h.Source, past.Addresses, addresses)}
 }
 
-// estimate estimates when nothing is left of what has a past and is now.
+// estimate estimates when the number left reaches zero, from past samples and the current
+// one.
 func estimate(source string, past []Sample, now Sample) Estimate {
 	all, resized := sinceResize(past, now)
 	from := all[0].At
@@ -114,9 +118,8 @@ func estimate(source string, past []Sample, now Sample) Estimate {
 	case span < day:
 		e.Reason = fmt.Sprintf("samples of %s are too short for a rate%s", phrase.Duration(span.Round(time.Minute)), resized)
 	case len(levels) < minDays && len(all) < 2*len(levels):
-		// Snapshots that people keep, fewer than two a day: the rate between them is what
-		// was asked for. A source that samples all day shows a part of a week as if it
-		// were all of it.
+		// Manual snapshots, fewer than two a day: the user wants the rate between them. A
+		// source that samples all day must cover a week instead.
 		var at []level
 		for _, s := range all {
 			at = append(at, level{-days(now.At.Sub(s.At)), s.Left})
@@ -131,8 +134,8 @@ func estimate(source string, past []Sample, now Sample) Estimate {
 	return e
 }
 
-// sinceResize returns the samples, in order and with now the last, since the pool has the
-// size that it has; and says if there were others.
+// sinceResize returns the samples since the pool got its present size, sorted, with now
+// last. why describes the resize, if there was one.
 func sinceResize(past []Sample, now Sample) (out []Sample, why string) {
 	out = slices.DeleteFunc(slices.Clone(past), func(s Sample) bool {
 		return !s.At.Before(now.At) || !countable(s.Left) || !countable(s.Usable)
@@ -148,11 +151,12 @@ func sinceResize(past []Sample, now Sample) (out []Sample, why string) {
 	return out, ""
 }
 
-// level is the least that was left on a day. at is the days until now, and negative.
+// level is the lowest number left on a day. at is the time in days, 0 for now and negative
+// before.
 type level struct{ at, left float64 }
 
-// daily returns the level of each day, counted back from now, that has at least half as
-// many samples as most have.
+// daily returns the level of each day, counted back from now. It skips days with fewer than
+// half the usual number of samples.
 func daily(samples []Sample, now time.Time) (out []level) {
 	lows, counts := map[int]float64{}, map[int]int{}
 	for _, s := range samples {
@@ -176,7 +180,7 @@ func daily(samples []Sample, now time.Time) (out []level) {
 	return out
 }
 
-// trend estimates by the levels of a week at least.
+// trend estimates from the levels of at least a week.
 func (e *Estimate) trend(levels []level, left float64) {
 	t, ok := declineOf(levels)
 	if len(levels) >= 2*recentDays {
@@ -198,7 +202,7 @@ func (e *Estimate) trend(levels []level, left float64) {
 	}
 }
 
-// rate sets the days until a slope, as it was for some days, has used up what is left.
+// rate sets the days until the rest is used up at the given slope, measured over some days.
 func (e *Estimate) rate(slope, over, left float64) {
 	e.Status = Steady
 	if -slope*over >= minDrop && -left/slope <= maxDays {
@@ -206,23 +210,23 @@ func (e *Estimate) rate(slope, over, left float64) {
 	}
 }
 
-// whole cuts days to whole ones; what is beyond ten years is nil.
+// whole rounds days down; nil beyond ten years.
 func whole(days float64) *int {
-	if !(days <= maxDays) { // or not a number
+	if !(days <= maxDays) { // also catches NaN
 		return nil
 	}
 	n := int(days)
 	return &n
 }
 
-// countable reports whether a pool may have so many: no IPv6 pool has more than 2^128.
+// countable reports whether a pool may have that many addresses: at most 2^128.
 func countable(x float64) bool { return math.Abs(x) <= math.Ldexp(1, 128) }
 
 func days(d time.Duration) float64 { return d.Hours() / 24 }
 
 func number(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
 
-// Sentence says it in words, of a pool's blocks or addresses.
+// Sentence describes the estimate in a sentence; what is "blocks" or "addresses".
 func (e *Estimate) Sentence(what string) string {
 	over := fmt.Sprintf("over %s (%s)", phrase.Plural(e.Basis.Days, "day"), phrase.Plural(e.Basis.Samples, "sample"))
 	switch e.Status {

@@ -14,7 +14,7 @@ import (
 
 var now = time.Date(2026, 10, 1, 12, 0, 0, 0, time.UTC)
 
-// estimate estimates by what was left each hour of some days, the last of them now.
+// estimate estimates from hourly values over some days, the last of them now.
 func estimate(days int, left func(hour int) float64) runway.Estimate {
 	var past []runway.Sample
 	hours := days * 24
@@ -24,7 +24,7 @@ func estimate(days int, left func(hour int) float64) runway.Estimate {
 	return of(past)
 }
 
-// of estimates by samples, of which the last is what is known now.
+// of estimates from samples; the last one is current.
 func of(samples []runway.Sample) runway.Estimate {
 	last := samples[len(samples)-1]
 	h := &runway.History{Source: "test", Pools: map[string]runway.Past{"p": {Blocks: samples[:len(samples)-1]}}}
@@ -91,8 +91,8 @@ func TestDecline(t *testing.T) {
 	}
 }
 
-// TestCapacityChanged: what was before a pool got its size does not count, and neither
-// does a pool of the same name and another size.
+// TestCapacityChanged: samples from before a resize do not count, nor do those of a pool
+// with the same name and another size.
 func TestCapacityChanged(t *testing.T) {
 	var samples []runway.Sample
 	for h := range 24 * 30 {
@@ -111,8 +111,8 @@ func TestCapacityChanged(t *testing.T) {
 	}
 }
 
-// TestSnapshots: those of a few days give a rate without a range, unless there are several a
-// day; days that are missing are no days.
+// TestSnapshots: a few days of snapshots give a rate without a range, unless there are
+// several a day. Missing days do not count as days.
 func TestSnapshots(t *testing.T) {
 	at := func(daysAgo, left float64) runway.Sample {
 		return runway.Sample{At: now.Add(-time.Duration(daysAgo * 24 * float64(time.Hour))), Left: left, Usable: 100}
@@ -130,7 +130,7 @@ func TestSnapshots(t *testing.T) {
 		{[]runway.Sample{at(5, 50), at(5, 50), at(2, 40), at(0, 35)}, "blocks run out in about 11 days, if it goes on: 3 fewer a day over 5 days (4 samples); samples on 3 days give a rate and no certainty: 7 are needed"},
 		{[]runway.Sample{at(2.5, 50), at(2, 46), at(1.5, 42), at(1, 38), at(0.5, 34), at(0, 30)}, "blocks: not known: samples on 3 days are too few: a week has its own course, and 7 are needed"},
 		{[]runway.Sample{at(0, 30)}, "blocks: not known: the source has no samples of this pool"},
-		{[]runway.Sample{at(-1, 50), at(0, 30)}, "blocks: not known: there is no earlier sample"}, // of the future
+		{[]runway.Sample{at(-1, 50), at(0, 30)}, "blocks: not known: there is no earlier sample"}, // in the future
 		{[]runway.Sample{at(60, 70), at(50, 60), at(40, 50), at(30, 40), at(20, 30), at(10, 20), at(5, 15), at(0, 10)}, "blocks run out in about 10 days (likely between 10 and 10), if it goes on: 1 fewer a day over 60 days (8 samples)"},
 	} {
 		e := of(c.samples)
@@ -140,8 +140,8 @@ func TestSnapshots(t *testing.T) {
 	}
 }
 
-// TestSimulated: of simulated pools the range holds the true rate in eight of ten at
-// least, and what only wanders or stays declines in fewer than one in ten.
+// TestSimulated: in at least eight of ten simulated pools the range holds the true rate.
+// Fewer than one in ten pools without a trend are reported as declining.
 func TestSimulated(t *testing.T) {
 	const runs = 200
 	var r *rand.Rand
@@ -183,17 +183,17 @@ func TestSimulated(t *testing.T) {
 			"growth and noise": {noise(-5, 10), -5}, "uneven growth": {wander(-5, 5), -5},
 		} {
 			declining, within := 0, 0
-			r = rand.New(rand.NewPCG(uint64(days), uint64(len(name)))) // of each its own, whatever the order
+			r = rand.New(rand.NewPCG(uint64(days), uint64(len(name)))) // independent of the order of cases
 			for range runs {
 				levels := c.series(days)
 				e := estimate(days, func(h int) float64 { return levels[h/24] })
 				left := levels[days-1]
 				if e.Status != runway.Declining {
-					within++ // it promises nothing
+					within++ // it makes no promise
 					continue
 				}
 				declining++
-				// The ends are cut to whole days, and beyond ten years to none.
+				// The range is rounded down to whole days, and has no end beyond ten years.
 				late := e.LatestDays == nil || c.rate != 0 && -left/c.rate <= float64(*e.LatestDays+1)*1.05
 				if c.rate != 0 && -left/c.rate >= float64(*e.EarliestDays)*0.95 && late {
 					within++
@@ -212,8 +212,8 @@ func TestSimulated(t *testing.T) {
 	}
 }
 
-// FuzzEstimate: whatever the samples, the estimate is a document, its numbers are in
-// order, and nothing is promised of what does not decline.
+// FuzzEstimate: for any samples, the estimate can be encoded, its numbers are in order, and
+// only a decline has a date.
 func FuzzEstimate(f *testing.F) {
 	f.Add(uint64(1), uint8(30), false)
 	f.Add(uint64(2), uint8(3), true)
