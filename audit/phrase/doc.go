@@ -1,3 +1,3 @@
-// Package phrase writes numbers, names, lists and times within sentences: what findings,
-// explanations, plans and metrics all say is said alike. It knows of no verdict.
+// Package phrase formats numbers, names, lists and times for sentences, so that findings,
+// explanations, plans and metrics use the same wording. It knows nothing about verdicts.
 package phrase

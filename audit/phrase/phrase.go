@@ -8,7 +8,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// OrNone returns a text, or "none" for an empty one.
+// OrNone returns s, or "none" if it is empty.
 func OrNone(s string) string {
 	if s == "" {
 		return "none"
@@ -16,7 +16,7 @@ func OrNone(s string) string {
 	return s
 }
 
-// FullName writes "NAMESPACE/NAME", or nothing where there is no name.
+// FullName returns "NAMESPACE/NAME", or "" without a name.
 func FullName(namespace, name string) string {
 	if name == "" {
 		return ""
@@ -24,7 +24,7 @@ func FullName(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// Owner names an owner within a sentence: a node by its name, and says so where there is none.
+// Owner returns an owner's name: the node's name, or "no node" for the zero Owner.
 func Owner(o blocks.Owner) string {
 	if o == (blocks.Owner{}) {
 		return "no node"
@@ -35,7 +35,7 @@ func Owner(o blocks.Owner) string {
 	return o.String()
 }
 
-// OnNode is " on NODE", or nothing.
+// OnNode returns " on NODE", or "".
 func OnNode(node string) string {
 	if node == "" {
 		return ""
@@ -43,7 +43,7 @@ func OnNode(node string) string {
 	return " on " + node
 }
 
-// Each writes words with commas and "and".
+// Each joins words with commas and "and".
 func Each(words []string) string {
 	switch n := len(words); n {
 	case 0:
@@ -55,7 +55,7 @@ func Each(words []string) string {
 	}
 }
 
-// Time writes a time as reports and evidence do.
+// Time formats a time in RFC 3339, as in reports and evidence; "" for the zero time.
 func Time[T time.Time | blocks.Time](t T) string {
 	at, ok := any(t).(time.Time)
 	if of, compact := any(t).(blocks.Time); compact && !ok {
@@ -67,13 +67,13 @@ func Time[T time.Time | blocks.Time](t T) string {
 	return at.UTC().Format(time.RFC3339)
 }
 
-// listLimit is how many things a text lists before it only counts the rest.
+// listLimit is the number of words in a list before the rest is only counted.
 const listLimit = 10
 
-// List joins words by commas, counting what is beyond the limit.
+// List joins words with commas, and counts those beyond listLimit.
 func List(words []string) string { return ListBy(", ", words) }
 
-// ListBy joins words, or clauses that hold commas themselves.
+// ListBy is List with another separator, for words that contain commas.
 func ListBy(sep string, words []string) string {
 	if len(words) <= listLimit {
 		return strings.Join(words, sep)
@@ -81,10 +81,10 @@ func ListBy(sep string, words []string) string {
 	return fmt.Sprintf("%s%sand %d more", strings.Join(words[:listLimit], sep), sep, len(words)-listLimit)
 }
 
-// Plural writes a number with its noun: "1 block", "2 blocks", "3 addresses".
+// Plural formats a count with its noun: "1 block", "2 blocks", "3 addresses".
 func Plural(n int, noun string) string { return PluralCount(blocks.CountOf(n), noun) }
 
-// PluralCount is [Plural] of a number that may exceed 64 bits.
+// PluralCount is [Plural] for counts that may exceed 64 bits.
 func PluralCount(n blocks.Count, noun string) string {
 	if n.Cmp(blocks.CountOf(1)) == 0 {
 		return "1 " + noun
@@ -98,7 +98,7 @@ func PluralCount(n blocks.Count, noun string) string {
 	return n.String() + " " + noun + "s"
 }
 
-// NumberIs writes a number with its noun and verb: "1 pod is", "2 pods are".
+// NumberIs formats a count with its noun and verb: "1 pod is", "2 pods are".
 func NumberIs(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun + " is"
@@ -106,8 +106,8 @@ func NumberIs(n int, noun string) string {
 	return Plural(n, noun) + " are"
 }
 
-// Arg quotes a word for a POSIX shell if it holds anything but letters, digits and the
-// signs usual in names and paths: names come from the cluster, and people copy commands.
+// Arg quotes a word for a POSIX shell, unless it has only letters, digits and the usual
+// signs of names and paths. Names come from the cluster, and people paste the commands.
 func Arg(name string) string {
 	plain := name != "" && !strings.ContainsFunc(name, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_./:@,+=%", r)
@@ -118,7 +118,7 @@ func Arg(name string) string {
 	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
 }
 
-// FullNames returns the names of pods as NAMESPACE/NAME.
+// FullNames returns the names of pods as "NAMESPACE/NAME".
 func FullNames(ws []*blocks.Workload) []string {
 	out := make([]string, len(ws))
 	for i, w := range ws {
@@ -127,7 +127,7 @@ func FullNames(ws []*blocks.Workload) []string {
 	return out
 }
 
-// Duration writes a duration without units that are zero, such as "15m".
+// Duration formats a duration without zero units, such as "15m".
 func Duration(d time.Duration) string {
 	s := d.String()
 	for _, zero := range []string{"m0s", "h0m"} {
@@ -138,7 +138,7 @@ func Duration(d time.Duration) string {
 	return s
 }
 
-// One chooses by whether there is one of something, or another number.
+// One returns singular if n is 1, else plural.
 func One(n int, singular, plural string) string {
 	if n == 1 {
 		return singular
@@ -146,12 +146,13 @@ func One(n int, singular, plural string) string {
 	return plural
 }
 
-// PluralVerb writes a number with its noun and a verb: "1 pod waits", "2 pods wait".
+// PluralVerb formats a count with its noun and verb: "1 pod waits", "2 pods wait".
 func PluralVerb(n int, noun, singular, plural string) string {
 	return Plural(n, noun) + " " + One(n, singular, plural)
 }
 
-// Some writes up to three words with "and", and counts the others.
+// Some joins up to three words with "and". Of more it returns the first two and counts the
+// others.
 func Some(words []string) string {
 	const most = 3
 	if len(words) <= most {
