@@ -7,9 +7,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Unreserved returns the allocations without a reservation, of pools whose networks make
-// sure of an address in all their ranges. Where no reservation exists at all, none were
-// recorded, or the files were made without them, and nothing is lacking.
+// Unreserved returns the allocations without a reservation, in pools whose networks require
+// one. If the snapshot has no reservations, Unreserved returns nil: Whereabouts recorded
+// none, or they were not read.
 func (v *Verdicts) Unreserved() (out []*Allocation) {
 	if len(v.WhereaboutsReservations) == 0 {
 		return nil
@@ -22,23 +22,23 @@ func (v *Verdicts) Unreserved() (out []*Allocation) {
 	return once(out)
 }
 
-// LoneReservation is a reservation that no pool's allocation explains.
+// LoneReservation is a reservation without an allocation in a pool.
 type LoneReservation struct {
 	*blocks.WhereaboutsReservation
-	// Network and Addr are what its name means; the zero Addr if that is not known.
+	// Network and Addr are parsed from the name; Addr is zero if the name is ambiguous.
 	Network Network
 	Addr    netip.Addr
-	// Pod is the pod that is recorded; nil if it does not exist, or none is.
+	// Pod is the recorded pod; nil if it does not exist or the record names no pod.
 	Pod *blocks.Workload
-	// User is a live pod that names the address; nil if none does.
+	// User is a live pod that names the address; nil if there is none.
 	User *blocks.Workload
-	// Reason says why its pod may have the address though it does not name it; empty if
-	// nothing speaks for that.
+	// Reason explains why a pod may hold the address without naming it; empty if there is
+	// no such sign.
 	Reason string
 }
 
 // InFlight reports whether the pod is starting or ending, so that the pool may be written
-// next: Whereabouts writes it first, both ways.
+// next: Whereabouts writes the reservation first in both cases.
 func (l *LoneReservation) InFlight() bool {
 	return l.Pod != nil && (l.Pod.Phase == "Pending" || !l.Pod.Deleting.IsZero())
 }
@@ -75,9 +75,9 @@ func (v *Verdicts) Lone() (out []LoneReservation) {
 	return out
 }
 
-// Meaning returns what the name of a reservation means: of several readings the one whose
-// address lies in a range of its network. The network is known if an attachment assigns the
-// address of it.
+// Meaning parses the name of a reservation. If the name is ambiguous, it returns the
+// reading whose address lies in a range of its network. The network is known if an
+// attachment assigns the address from it.
 func (v *Verdicts) Meaning(r *blocks.WhereaboutsReservation) (Network, netip.Addr) {
 	all := r.Addresses()
 	for network, a := range all {
@@ -93,8 +93,8 @@ func (v *Verdicts) Meaning(r *blocks.WhereaboutsReservation) (Network, netip.Add
 	return Network{}, netip.Addr{}
 }
 
-// allocated reports whether a pool records the address, of the same pod or of a network that
-// is not known.
+// allocated reports whether a pool records the address for the same pod, or a pool of an
+// unknown network records it.
 func (v *Verdicts) allocated(l LoneReservation) bool {
 	return slices.ContainsFunc(v.recorded[l.Addr], func(a *Allocation) bool {
 		return !a.Pool.Network.Known || a.WhereaboutsOwner.Pod == l.WhereaboutsOwner.Pod && a.Pool.Network.may(l.Network)
@@ -104,12 +104,12 @@ func (v *Verdicts) allocated(l LoneReservation) bool {
 // Duplicate is an address that several live pods name on one network.
 type Duplicate struct {
 	Addr    netip.Addr
-	Network string // as Whereabouts calls it; "" for the one without a name
+	Network string // as Whereabouts calls it; "" for the unnamed network
 	Pods    []*blocks.Workload
 }
 
-// Duplicates returns the addresses that several live pods name on one network whose
-// addresses Whereabouts assigns. The pods of one virtual machine are one owner.
+// Duplicates returns the addresses that several live pods name on a network whose addresses
+// Whereabouts assigns. The pods of one virtual machine count as one.
 func (v *Verdicts) Duplicates() (out []Duplicate) {
 	type place struct{ network, within string }
 	for i := 0; i < len(v.named); {
@@ -148,8 +148,8 @@ func oneOwner(a, b *blocks.Workload) bool {
 	return a == b || a.Extras().VM != "" && a.Extras().VM == b.Extras().VM && a.Namespace == b.Namespace
 }
 
-// rangeOf returns the range of Whereabouts' that an address comes from; false if it comes
-// from elsewhere, or it is not known.
+// rangeOf returns the Whereabouts range of an address; false if the address comes from
+// elsewhere, or its origin is unknown.
 func rangeOf(n naming) (netip.Prefix, bool) {
 	if n.attachment == nil || !n.attachment.Whereabouts {
 		return netip.Prefix{}, false
@@ -162,17 +162,18 @@ func rangeOf(n naming) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// Unrecorded is an address that live pods of one node name on a network and no pool records.
+// Unrecorded is an address that live pods of one node name on a network, but no pool
+// records.
 type Unrecorded struct {
 	Addr netip.Addr
 	Pods []*blocks.Workload
-	// Attachment is that of the first pod.
+	// Attachment is the network attachment of the first pod.
 	Attachment *blocks.NetworkAttachment
 }
 
 // Unrecorded returns the addresses that live pods name on networks whose addresses
-// Whereabouts assigns, and that no pool of the network records. Where there is no pool at
-// all, the files were made without them.
+// Whereabouts assigns, but that no pool of the network records. If the snapshot has no
+// pools, it returns nil, because they were not read.
 func (v *Verdicts) Unrecorded() (out []Unrecorded) {
 	if len(v.SecondaryPools) == 0 {
 		return nil
@@ -199,13 +200,13 @@ func (v *Verdicts) Unrecorded() (out []Unrecorded) {
 	return out
 }
 
-// DeadSlice is a part of a range that a node keeps which does not exist.
+// DeadSlice is the part of a range that belongs to a deleted node.
 type DeadSlice struct {
 	Pool *blocks.NodeSlicePool
 	blocks.NodeSlice
 }
 
-// DeadSlices returns the slices of nodes that do not exist.
+// DeadSlices returns the slices of deleted nodes.
 func (v *Verdicts) DeadSlices() (out []DeadSlice) {
 	for i := range v.NodeSlicePools {
 		p := &v.NodeSlicePools[i]

@@ -11,29 +11,30 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Pool is a pool with the attachments whose addresses come from it.
+// Pool is a Whereabouts pool and the attachments that use it.
 type Pool struct {
 	*blocks.WhereaboutsPool
-	// Attachments are those that assign from it, in order.
+	// Attachments assign from the pool, in order.
 	Attachments []*blocks.NetworkAttachment
 	Network     Network
-	// Node is the node whose slice of a range the pool is; empty for other pools.
+	// Node is set if the pool is one node's slice of a range.
 	Node string
 }
 
-// Network is a network by its network_name, which is empty for the one without a name. Two
-// names are two networks, which may have the same addresses.
+// Network is a network, identified by its network_name; the unnamed network has an empty
+// name. Different networks may use the same addresses.
 type Network struct {
 	Name string
-	// Known is false if no attachment confirms the name, so that it may have a node's in it.
+	// Known is false if no attachment confirms the name. The name may then contain a node's
+	// name.
 	Known bool
 }
 
-// may reports whether two networks may be the same one.
+// may reports whether two networks may be the same.
 func (n Network) may(be Network) bool { return !n.Known || !be.Known || n.Name == be.Name }
 
-// NetworkNamed returns the network of a name that assigns an address. It is known if a
-// network attachment assigns the address there.
+// NetworkNamed returns the network with a name. It is known if one of its attachments
+// assigns the address.
 func (v *Verdicts) NetworkNamed(name string, a netip.Addr) Network {
 	return Network{name, slices.ContainsFunc(v.NetworkAttachments, func(n blocks.NetworkAttachment) bool {
 		return n.Whereabouts && n.NetworkName == name && slices.ContainsFunc(n.Ranges, func(r blocks.AttachedRange) bool { return r.CIDR.Contains(a) })
@@ -43,7 +44,7 @@ func (v *Verdicts) NetworkNamed(name string, a netip.Addr) Network {
 // FullName returns "namespace/name".
 func (p *Pool) FullName() string { return p.Key().String() }
 
-// PoolNamed returns the pool of a name, "namespace/name"; nil if there is none.
+// PoolNamed returns the pool with the given "namespace/name"; nil if there is none.
 func (v *Verdicts) PoolNamed(name string) *Pool {
 	if i := slices.IndexFunc(v.SecondaryPools, func(p *Pool) bool { return p.FullName() == name }); i >= 0 {
 		return v.SecondaryPools[i]
@@ -51,8 +52,8 @@ func (v *Verdicts) PoolNamed(name string) *Pool {
 	return nil
 }
 
-// PoolsAt returns the pools in which the address of a network may be recorded under one
-// reservation, in the namespace of that.
+// PoolsAt returns the pools of a namespace that may record an address of a network. They
+// share one reservation for it.
 func (v *Verdicts) PoolsAt(namespace, network string, a netip.Addr) (out []*Pool) {
 	for _, p := range v.SecondaryPools {
 		if p.Namespace == namespace && (p.Network.Name == network || !p.Network.Known) && p.Range.Masked().Contains(a) {
@@ -62,7 +63,7 @@ func (v *Verdicts) PoolsAt(namespace, network string, a netip.Addr) (out []*Pool
 	return out
 }
 
-// FullNames returns the names of some pools.
+// FullNames returns the names of pools.
 func FullNames(pools []*Pool) (out []string) {
 	for _, p := range pools {
 		out = append(out, p.FullName())
@@ -70,9 +71,9 @@ func FullNames(pools []*Pool) (out []string) {
 	return out
 }
 
-// newPool finds out of which network a pool is. Its name has the network's before the
-// range and, where a range is divided among nodes, the node's between the two: only an
-// attachment tells these apart.
+// newPool determines the network of a pool. The pool's name consists of the network's name,
+// the node's name if the range is sliced, and the range. Only an attachment shows where the
+// network's name ends.
 func (v *Verdicts) newPool(of *blocks.WhereaboutsPool) *Pool {
 	p := &Pool{WhereaboutsPool: of}
 	prefix, made := of.Network()
@@ -90,17 +91,17 @@ func (v *Verdicts) newPool(of *blocks.WhereaboutsPool) *Pool {
 		}
 	}
 	switch {
-	case len(whole) > 0: // the name is its network's and no more
+	case len(whole) > 0: // the prefix is exactly the network's name
 		p.Attachments, p.Network = whole, Network{prefix, true}
 	case len(sliced) > 0 && !slices.ContainsFunc(sliced, func(n *blocks.NetworkAttachment) bool { return n.NetworkName != sliced[0].NetworkName }):
 		p.Attachments, p.Network, p.Node = sliced, Network{sliced[0].NetworkName, true}, node
-	default: // as far as the name tells, which without the attachment may have a node's in it
+	default: // the prefix, which may end in a node's name
 		p.Network.Name = prefix
 	}
 	return p
 }
 
-// hasSlice reports whether a node may have a slice of a range: it exists, or one is
+// hasSlice reports whether a node may have a slice of a range: it exists, or a slice is
 // recorded for it.
 func (v *Verdicts) hasSlice(node string) bool {
 	if h := v.NodeState(node); h != nil && h.Node != nil {
@@ -111,8 +112,8 @@ func (v *Verdicts) hasSlice(node string) bool {
 	})
 }
 
-// served reports whether an attachment assigns from the pool of a range whose name begins
-// with a prefix, and for which node alone, if it is one's.
+// served reports whether an attachment assigns from the pool with a range and a name
+// prefix. It also returns the node, if the pool is a node's slice.
 func served(n *blocks.NetworkAttachment, of netip.Prefix, prefix string) (node string, ok bool) {
 	in := slices.ContainsFunc(n.Ranges, func(r blocks.AttachedRange) bool {
 		return r.CIDR == of || n.Sliced && blocks.PrefixContains(r.CIDR, of)
@@ -128,14 +129,13 @@ func served(n *blocks.NetworkAttachment, of netip.Prefix, prefix string) (node s
 	return strings.CutPrefix(prefix, n.NetworkName+"-")
 }
 
-// overlapping reports whether every attachment of a pool makes sure of addresses in all
-// ranges of the network, so that each has a reservation.
+// overlapping reports whether every attachment of a pool checks all ranges of the network
+// for an address before it assigns it. Each address then has a reservation.
 func (p *Pool) overlapping() bool {
 	return len(p.Attachments) > 0 && !slices.ContainsFunc(p.Attachments, func(n *blocks.NetworkAttachment) bool { return !n.Overlapping })
 }
 
-// attachment returns the network attachment that a pod's address is on; nil if it was not
-// read.
+// attachment returns the network attachment of a pod's address; nil if it was not read.
 func (v *Verdicts) attachment(w *blocks.Workload, name string) *blocks.NetworkAttachment {
 	key := blocks.Key{Namespace: w.Namespace, Name: name}
 	if namespace, rest, ok := strings.Cut(name, "/"); ok {
@@ -149,16 +149,16 @@ func (v *Verdicts) attachment(w *blocks.Workload, name string) *blocks.NetworkAt
 	return &all[i]
 }
 
-// Capacity is how many addresses of a pool can be assigned and how many of them are; false
-// if that is not known, or more than could be used up: the network's own and its
-// broadcast address are never assigned, nor what lies outside the bounds or is excluded
-// (pkg/iphelpers, GetIPRange; pkg/allocate, IterateForAssignment). Of a node's slice
-// nothing is excluded or out of bounds (pkg/storage/kubernetes, IPManagementKubernetesUpdate).
+// Capacity counts the assignable addresses of a pool, and those in use. It returns false if
+// they are unknown or too many to run out. The network and broadcast addresses are never
+// assigned, nor are addresses outside the bounds or in exclusions (pkg/iphelpers,
+// GetIPRange; pkg/allocate, IterateForAssignment). Bounds and exclusions do not apply to a
+// node's slice (pkg/storage/kubernetes, IPManagementKubernetesUpdate).
 func (p *Pool) Capacity() (usable, used uint64, ok bool) {
 	if cidr := p.Range; cidr.Addr().BitLen()-cidr.Bits() > 32 || cidr.Addr().BitLen()-cidr.Bits() < 2 {
 		return 0, 0, false
 	}
-	for _, set := range p.assignable() { // of several attachments the one that has most
+	for _, set := range p.assignable() { // of several attachments, the one with the most addresses
 		all, inUse := p.count(set)
 		if all > usable || !ok {
 			usable, used, ok = all, inUse, true
@@ -167,17 +167,18 @@ func (p *Pool) Capacity() (usable, used uint64, ok bool) {
 	return usable, used, ok
 }
 
-// Assignable returns what can be assigned of the range by any attachment, in order.
+// Assignable returns the ranges that any attachment can assign from, in order.
 func (p *Pool) Assignable() []netipx.IPRange {
 	var b netipx.IPSetBuilder
 	for _, set := range p.assignable() {
 		b.AddSet(set)
 	}
-	all, _ := b.IPSet() // of sets, no range is invalid
+	all, _ := b.IPSet() // the sets contain only valid ranges
 	return all.Ranges()
 }
 
-// assignable returns, for each attachment that tells it, what it can assign of the range.
+// assignable returns the assignable addresses of each attachment that assigns from the
+// whole range.
 func (p *Pool) assignable() []*netipx.IPSet {
 	cidr := p.Range.Masked()
 	ranges := []blocks.AttachedRange{{CIDR: cidr}}
@@ -198,7 +199,7 @@ func (p *Pool) assignable() []*netipx.IPSet {
 	return sets
 }
 
-// assignableOf returns what can be assigned of a range.
+// assignableOf returns the assignable addresses of a range.
 func assignableOf(r blocks.AttachedRange) *netipx.IPSet {
 	whole := netipx.RangeOfPrefix(r.CIDR)
 	first, last := whole.From().Next(), whole.To().Prev()
@@ -215,13 +216,13 @@ func assignableOf(r blocks.AttachedRange) *netipx.IPSet {
 		b.RemovePrefix(e)
 	}
 	set, err := b.IPSet()
-	if err != nil { // the bounds are no range: nothing can be assigned
+	if err != nil { // the bounds are reversed
 		return new(netipx.IPSet)
 	}
 	return set
 }
 
-// count counts the addresses that can be assigned, and those of them that are.
+// count counts the addresses of a set, and the allocated ones among them.
 func (p *Pool) count(set *netipx.IPSet) (usable, used uint64) {
 	for _, one := range set.Ranges() {
 		usable += distance(one.From(), one.To()) + 1
@@ -234,7 +235,7 @@ func (p *Pool) count(set *netipx.IPSet) (usable, used uint64) {
 	return usable, used
 }
 
-// distance is how far b lies behind a, in a range of no more than 32 bits.
+// distance returns b - a. The range must have at most 32 bits.
 func distance(a, b netip.Addr) uint64 {
 	x, y := a.As16(), b.As16()
 	return uint64(binary.BigEndian.Uint32(y[12:]) - binary.BigEndian.Uint32(x[12:]))

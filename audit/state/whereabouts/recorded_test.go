@@ -19,7 +19,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// recording is what Whereabouts did in a scenario (testdata/README.md).
+// recording is a recorded run of Whereabouts (testdata/README.md).
 type recording struct {
 	Name  string
 	Steps []struct {
@@ -45,7 +45,7 @@ func recordings(t *testing.T) (out []recording) {
 	return out
 }
 
-// read reads the objects in the end.
+// read reads the final objects.
 func (r *recording) read(t *testing.T, change func(string) string) *state.State {
 	t.Helper()
 	text, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": r.State})
@@ -70,10 +70,10 @@ func (r *recording) read(t *testing.T, change func(string) string) *state.State 
 
 func asRecorded(s string) string { return s }
 
-// allocated is an address with who has it.
+// allocated is an address with its user.
 type allocated struct{ Addr, Pod, Interface, Container string }
 
-// handedOut are the addresses that the calls of a recording leave in use.
+// handedOut returns the addresses in use after all calls of a recording.
 func (r *recording) handedOut() (out []allocated) {
 	for _, s := range r.Steps {
 		switch s.Op {
@@ -95,7 +95,7 @@ func sorted(list []allocated) []allocated {
 	return list
 }
 
-// found are the findings about secondary networks, as "severity check subject".
+// found returns the findings about secondary networks, as "severity check subject".
 func found(st *state.State) []string {
 	out := []string{}
 	for _, f := range audit.Run(st, checks.All).Findings {
@@ -107,21 +107,21 @@ func found(st *state.State) []string {
 	return out
 }
 
-// wrong has what an audit finds of the recordings that do not end well; of the others it
-// finds nothing.
+// wrong holds the expected findings of recordings that end badly. All others have none.
 var wrong = map[string][]string{
-	"bounds and exclusions":                 {"error whereabouts/exhausted whereaboutspool/kube-system/10.9.0.0-24"}, // all three
+	"bounds and exclusions":                 {"error whereabouts/exhausted whereaboutspool/kube-system/10.9.0.0-24"}, // all three are assigned
 	"bounds in the range, until it is full": {"error whereabouts/exhausted whereaboutspool/kube-system/10.9.0.0-24"},
 	"a small range, until it is full":       {"error whereabouts/exhausted whereaboutspool/kube-system/10.9.0.8-29"},
-	// The call succeeds all the same (#712): the pod has an address that no pool records.
+	// The call succeeds nevertheless (#712), so the pod has an address that no pool
+	// records.
 	"the pool's write fails on ADD": {
 		"critical whereabouts/unrecorded ip/10.9.0.2",
 		"error whereabouts/reservation-only whereaboutsreservation/kube-system/10.9.0.2",
 	},
 	"the reservation's write fails on ADD": {"warning whereabouts/allocation-only ip/10.9.0.2", "warning whereabouts/stranded ip/10.9.0.2"},
 	"the reservation's write fails on DEL": {"warning whereabouts/reservation-only whereaboutsreservation/kube-system/10.9.0.2"},
-	// What lies more than 64 bits behind the range's address is recorded in the pool as
-	// another address, and read back as that one: only the reservation keeps it.
+	// Whereabouts records an address more than 64 bits after the range's address as another
+	// one, and reads it back as that. Only the reservation has the right address.
 	"IPv6, an address that ends in zeros": {
 		"critical whereabouts/unrecorded ip/2001:db8:1::",
 		"critical whereabouts/unrecorded ip/2001:db8:1::1",
@@ -134,8 +134,8 @@ var wrong = map[string][]string{
 	"the pool's write fails on DEL": {"warning whereabouts/allocation-only ip/10.9.0.2", "warning whereabouts/stranded ip/10.9.0.2"},
 }
 
-// TestRecordings: what Whereabouts' own code recorded is read as it was meant: addresses,
-// owners, networks, nodes and the names of reservations; and evaluated so.
+// TestRecordings: the addresses, owners, networks, nodes and reservation names that
+// Whereabouts' own code recorded are read correctly, and give the expected findings.
 func TestRecordings(t *testing.T) {
 	all := recordings(t)
 	named := map[string]bool{}
@@ -165,8 +165,8 @@ func TestRecordings(t *testing.T) {
 	}
 }
 
-// compare compares what pools record with the addresses that were handed out, and each
-// with its reservation.
+// compare compares the pools' records with the assigned addresses, and each record with its
+// reservation.
 func (r *recording) compare(t *testing.T, v *whereabouts.Verdicts) {
 	t.Helper()
 	var got []allocated
@@ -212,8 +212,8 @@ func (r *recording) compare(t *testing.T, v *whereabouts.Verdicts) {
 	}
 }
 
-// TestSpellings: two spellings of one IPv6 address are one, in a pod's network status as in
-// a range.
+// TestSpellings: two spellings of one IPv6 address are equal, in a pod's network status as
+// in a range.
 func TestSpellings(t *testing.T) {
 	all := recordings(t)
 	r := all[slices.IndexFunc(all, func(r recording) bool { return r.Name == "IPv6" })]
@@ -230,8 +230,8 @@ func TestSpellings(t *testing.T) {
 	}
 }
 
-// TestIncidents: states of public reports, in which addresses of pods that run were freed
-// or addresses of pods that are gone never were.
+// TestIncidents: states from public reports, where addresses of running pods were freed, or
+// addresses of deleted pods never were.
 func TestIncidents(t *testing.T) {
 	raw, err := os.ReadFile("testdata/incidents.txt")
 	if err != nil {

@@ -13,8 +13,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// ReleaseBar says why an allocation must not be taken out of its pool, with its reservation,
-// as far as records and pods tell. What the nodes' kernels say is [Verdicts.HostEvidence].
+// ReleaseBar explains why an allocation must not be removed from its pool, together with
+// its reservation. It considers records and pods; [Verdicts.HostEvidence] considers the
+// nodes' kernels.
 func (v *Verdicts) ReleaseBar(a *Allocation) state.Bar {
 	switch {
 	case a.Status == PossiblyInUse:
@@ -52,8 +53,8 @@ func (v *Verdicts) ReleaseBar(a *Allocation) state.Bar {
 	return state.Bar{}
 }
 
-// sameOwner reports whether a reservation is of the pod that the pool records. Older CRDs
-// drop the pod of a reservation; its container tells then.
+// sameOwner reports whether a reservation belongs to the pod that the pool records. Older
+// CRDs drop the pod of a reservation; the container IDs are compared then.
 func sameOwner(r, a blocks.WhereaboutsOwner) bool {
 	if r.Pod != (blocks.Key{}) {
 		return r.Pod == a.Pod
@@ -61,7 +62,8 @@ func sameOwner(r, a blocks.WhereaboutsOwner) bool {
 	return r.ContainerID != "" && r.ContainerID == a.ContainerID
 }
 
-// ReservationKey names the reservation that the address has, or would have.
+// ReservationKey returns the name of the reservation for the address, whether or not it
+// exists.
 func (a *Allocation) ReservationKey() blocks.Key {
 	return blocks.Key{Namespace: a.Pool.Namespace, Name: blocks.ReservationName(a.Pool.Network.Name, a.Addr)}
 }
@@ -70,8 +72,8 @@ func (v *Verdicts) unread(r blocks.Resource, name string) bool {
 	return slices.ContainsFunc(v.Unreadable(r), func(g blocks.Gap) bool { return g.Name == name })
 }
 
-// DeleteBar says why a reservation that no pool explains must not be deleted, as far as
-// records and pods tell.
+// DeleteBar explains why a reservation without an allocation must not be deleted. It
+// considers records and pods.
 func (v *Verdicts) DeleteBar(l *LoneReservation) state.Bar {
 	unread := v.Unreadable(blocks.WhereaboutsPools)
 	switch {
@@ -96,15 +98,15 @@ func (v *Verdicts) DeleteBar(l *LoneReservation) state.Bar {
 	return state.Bar{}
 }
 
-// Restoration is the entry of a pool that a reservation in use lacks.
+// Restoration is a missing pool entry for a reservation in use.
 type Restoration struct {
 	Pool  *Pool
 	Owner blocks.WhereaboutsOwner
 }
 
-// Restoration returns the entry that a pool lacks of a reservation whose pod names the
-// address, or why it is not put back. The entry is the one that Whereabouts made: it is
-// found again, when the pod ends, by sandbox and interface (pkg/allocate, DeallocateIP).
+// Restoration returns the pool entry to restore for a reservation whose pod names the
+// address, or why it must not be restored. It is the entry that Whereabouts wrote: when the
+// pod ends, Whereabouts finds it by sandbox and interface (pkg/allocate, DeallocateIP).
 func (v *Verdicts) Restoration(l *LoneReservation) (Restoration, state.Bar) {
 	w := l.User
 	if b := v.restoreBar(l); b.Code != "" {
@@ -141,7 +143,7 @@ func (v *Verdicts) Restoration(l *LoneReservation) (Restoration, state.Bar) {
 	return out, state.Bar{}
 }
 
-// restoreBar says why it is not known that the pod of a reservation has the address.
+// restoreBar explains why the pod of a reservation may not be the user of the address.
 func (v *Verdicts) restoreBar(l *LoneReservation) state.Bar {
 	unread, w := v.Unreadable(blocks.WhereaboutsPools), l.User
 	switch {
@@ -167,9 +169,10 @@ func (v *Verdicts) restoreBar(l *LoneReservation) state.Bar {
 	return state.Bar{}
 }
 
-// Machines returns the nodes that the sandbox of an allocation may have run on: the one
-// whose slice its pool is; else all, for Whereabouts records none, and a pod that exists may
-// have been made again under its name elsewhere. Those of Windows have no secondary networks.
+// Machines returns the nodes on which the sandbox of an allocation may have run. If the
+// pool is a node's slice, that is the node. Otherwise it is every node: Whereabouts records
+// none, and a pod may have been recreated under its name elsewhere. Windows nodes have no
+// secondary networks.
 func (v *Verdicts) Machines(a *Allocation) []string {
 	if a.Pool.Node != "" {
 		return []string{a.Pool.Node}
@@ -177,8 +180,8 @@ func (v *Verdicts) Machines(a *Allocation) []string {
 	return v.AllMachines()
 }
 
-// Unused reports whether it is proven of each of some nodes that it uses an address of a pod
-// no more, by a host view or by its machine being off.
+// Unused reports whether each of the nodes is proven not to use an address of a pod any
+// more: by a host view, or because its machine is off.
 func (v *Verdicts) Unused(a netip.Addr, o blocks.WhereaboutsOwner, nodes []string, since time.Time) bool {
 	if _, used := v.ShownInUse(a, o, since); used || len(nodes) == 0 {
 		return false
@@ -189,9 +192,9 @@ func (v *Verdicts) Unused(a netip.Addr, o blocks.WhereaboutsOwner, nodes []strin
 	})
 }
 
-// AllMachines returns, sorted, all nodes that pods with secondary networks may run on, also
-// those whose object is gone: as long as anything that was read names one, be it a record of
-// Calico's, a pod, a slice or a host view. It must not be changed.
+// AllMachines returns, sorted, all nodes that may run pods with secondary networks. Deleted
+// nodes are included as long as anything refers to them: a Calico record, a pod, a slice or
+// a host view. The caller must not change the slice.
 func (v *Verdicts) AllMachines() []string { return v.machines }
 
 func (v *Verdicts) indexMachines() {
@@ -225,8 +228,8 @@ func (v *Verdicts) indexMachines() {
 	slices.Sort(v.machines)
 }
 
-// Unanswered returns those of all machines that do not answer and may have a sandbox whose
-// address could be released but for that.
+// Unanswered returns the unreachable nodes that may still run a sandbox, and so block the
+// release of an address.
 func (v *Verdicts) Unanswered() []string {
 	asked := map[string]bool{}
 	for _, a := range v.Allocations {
@@ -245,8 +248,8 @@ func (v *Verdicts) Unanswered() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(asked)), func(node string) bool { return !v.MachineMayRun(node) })
 }
 
-// ShownInUse is the evidence that some host view, however old and of whatever machine, shows
-// an address or the sandbox that had it; false if none does.
+// ShownInUse returns the evidence of any host view, regardless of its age and machine, that
+// shows an address or the sandbox that had it; false if there is none.
 func (v *Verdicts) ShownInUse(a netip.Addr, o blocks.WhereaboutsOwner, since time.Time) (hosts.Evidence, bool) {
 	if e := v.Views.Evidence(a, &blocks.Attributes{}, "", since); e.Verdict == hosts.ShowsInUse {
 		return e, true
@@ -257,9 +260,10 @@ func (v *Verdicts) ShownInUse(a netip.Addr, o blocks.WhereaboutsOwner, since tim
 	return hosts.Evidence{}, false
 }
 
-// HostEvidence says what the views of one node prove of an address that none shows, of a
-// pod that was given it before a time. A namespace that a pod has left, of which nothing
-// tells the sandbox, may be that pod's: its interface may be one that no kernel shows.
+// HostEvidence returns what the views of one node prove about a pod's address, assigned
+// before since, that no view shows. A namespace of a deleted pod without a known sandbox
+// may belong to that pod, on an interface that the kernel does not show; the evidence is
+// then inconclusive.
 func (v *Verdicts) HostEvidence(node string, o blocks.WhereaboutsOwner, since time.Time) hosts.Evidence {
 	e := v.Views.Evidence(netip.Addr{}, &blocks.Attributes{Namespace: o.Pod.Namespace, Pod: o.Pod.Name}, node, since)
 	view := v.Views.Of(node)

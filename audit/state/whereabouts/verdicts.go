@@ -9,43 +9,44 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Verdicts are what a snapshot's records of Whereabouts prove. They are made once and never
-// changed.
+// Verdicts holds the evaluation of a snapshot's Whereabouts records. It is computed once
+// and never changed.
 type Verdicts struct {
 	*state.State
-	// SecondaryPools are the pools, in order, and Allocations theirs.
+	// SecondaryPools are the pools, sorted. Allocations are their allocations.
 	SecondaryPools []*Pool
 	Allocations    []*Allocation
-	// reserved has the reservations that some allocation explains.
+	// reserved holds the reservations with an allocation.
 	reserved map[blocks.Key]bool
-	// named has the pods' addresses on networks, in order.
+	// named holds the pods' addresses on networks, by address.
 	named []naming
-	// recorded has the allocations of each address.
+	// recorded indexes the allocations by address.
 	recorded map[netip.Addr][]*Allocation
-	// byInterface has the addresses that one pod has on one interface of a pool.
+	// byInterface indexes the allocations by pool, pod and interface.
 	byInterface map[claim][]*Allocation
-	// machines are those of [Verdicts.AllMachines].
+	// machines is the result of [Verdicts.AllMachines].
 	machines []string
 }
 
-// Allocation is an address that a pool records, with the verdict on it.
+// Allocation is an address that a pool records, with its verdict.
 type Allocation struct {
 	*blocks.WhereaboutsAllocation
 	Pool *Pool
-	// Pod is the pod that is recorded; nil if it does not exist, or none is.
+	// Pod is the recorded pod; nil if it does not exist or the record names no pod.
 	Pod *blocks.Workload
-	// Reservation is the one of the address; nil if there is none, or its name is not known.
+	// Reservation is the reservation of the address; nil if there is none, or its name is
+	// unknown.
 	Reservation *blocks.WhereaboutsReservation
-	// Named is true if the pod that is recorded names the address on the pool's network, or
-	// may do so.
+	// Named is true if the recorded pod names, or may name, the address on the pool's
+	// network.
 	Named  bool
 	Status Status
-	// Why is the evidence for the status.
+	// Why explains the status.
 	Why string
 }
 
-// Subject is the address as the subject of findings and steps: with the name of its pool,
-// because pools of other networks may record the same address.
+// Subject returns the subject for findings and steps. It includes the pool's name, because
+// pools of other networks may record the same address.
 func (a *Allocation) Subject() state.Subject {
 	node := a.Pool.Node
 	if a.Pod != nil {
@@ -56,18 +57,17 @@ func (a *Allocation) Subject() state.Subject {
 	return s
 }
 
-// Status says how an allocation stands to the pods.
+// Status classifies an allocation.
 type Status int8
 
-// The statuses of an allocation.
 const (
-	// PossiblyInUse: something has the address, or may have it.
+	// PossiblyInUse: a pod has the address, or may have it.
 	PossiblyInUse Status = iota
-	// Stranded: the pod that is recorded does not exist, and no other names the address.
+	// Stranded: the recorded pod does not exist, and no other pod names the address.
 	Stranded
-	// Stale: the pod exists and has given the address up.
+	// Stale: the pod exists, but no longer uses the address.
 	Stale
-	// Ownerless: no pod is recorded, so that no one can look the owner up.
+	// Ownerless: no pod is recorded, so the owner cannot be looked up.
 	Ownerless
 )
 
@@ -85,7 +85,7 @@ type claim struct {
 	iface string
 }
 
-// Of returns what the records of a state prove, which is found once.
+// Of returns the verdicts on a state, computing them on first use.
 func Of(st *state.State) *Verdicts { return state.Derived(st, find) }
 
 func find(s *state.State) *Verdicts {
@@ -119,21 +119,21 @@ func find(s *state.State) *Verdicts {
 	return v
 }
 
-// WithStatus returns the allocations of a status.
+// WithStatus returns the allocations with a status.
 func (v *Verdicts) WithStatus(s Status) []*Allocation {
 	return once(slices.DeleteFunc(slices.Clone(v.Allocations), func(a *Allocation) bool { return a.Status != s }))
 }
 
-// once returns allocations without repetitions: a pool may record an address under several
-// spellings of one offset, such as 5 and 05.
+// once removes duplicates: a pool may record an address under several spellings of one
+// offset, such as 5 and 05.
 func once(all []*Allocation) []*Allocation {
 	return slices.CompactFunc(all, func(a, b *Allocation) bool { return a.Pool == b.Pool && a.Addr == b.Addr })
 }
 
-// Recorded returns the allocations of an address, in order of their pools.
+// Recorded returns the allocations of an address, by pool.
 func (v *Verdicts) Recorded(a netip.Addr) []*Allocation { return v.recorded[a] }
 
-// RecordedOn returns the allocations of an address that may be of a network.
+// RecordedOn returns the allocations of an address that may belong to a network.
 func (v *Verdicts) RecordedOn(n Network, a netip.Addr) []*Allocation {
 	return slices.DeleteFunc(slices.Clone(v.recorded[a]), func(x *Allocation) bool { return !x.Pool.Network.may(n) })
 }
@@ -165,7 +165,7 @@ func (v *Verdicts) UsersOn(n Network, a netip.Addr) []*blocks.Workload {
 	return slices.DeleteFunc(v.Users(a), func(w *blocks.Workload) bool { return v.elsewhere(w, n, a) })
 }
 
-// elsewhere reports whether a pod names an address, but only on other networks than one.
+// elsewhere reports whether a pod names an address only on other networks.
 func (v *Verdicts) elsewhere(w *blocks.Workload, of Network, a netip.Addr) bool {
 	on, other := 0, 0
 	for _, x := range w.Extras().Attached {
@@ -183,7 +183,7 @@ func (v *Verdicts) elsewhere(w *blocks.Workload, of Network, a netip.Addr) bool 
 }
 
 // user returns a pod that may have an address on a network, preferably one that has not
-// ended; nil if there is none. The sandbox of a pod that has ended may still exist.
+// finished; nil if there is none. The sandbox of a finished pod may still exist.
 func (v *Verdicts) user(n Network, a netip.Addr) *blocks.Workload {
 	users := v.UsersOn(n, a)
 	if i := slices.IndexFunc(users, func(w *blocks.Workload) bool { return !w.Finished() }); i >= 0 {
@@ -195,7 +195,7 @@ func (v *Verdicts) user(n Network, a netip.Addr) *blocks.Workload {
 	return nil
 }
 
-// names says that a pod names an address.
+// names returns the predicate "names it", with a note if the pod has finished.
 func names(w *blocks.Workload) string {
 	if w.Finished() {
 		return ", which has ended, names it, and its sandbox may still be there"
@@ -203,7 +203,7 @@ func names(w *blocks.Workload) string {
 	return " names it"
 }
 
-// evaluate says how an allocation stands.
+// evaluate returns the status of an allocation and the reason.
 func (v *Verdicts) evaluate(a *Allocation) (Status, string) {
 	if a.WhereaboutsOwner.Pod == (blocks.Key{}) {
 		return Ownerless, "no pod is recorded for it"
@@ -225,8 +225,8 @@ func (v *Verdicts) evaluate(a *Allocation) (Status, string) {
 		return PossiblyInUse, "pod " + w.FullName() + " " + unsettled(w)
 	}
 	for _, other := range v.byInterface[claim{pool: a.Pool, pod: a.WhereaboutsOwner.Pod, iface: a.Interface}] {
-		// Without the interface it may be that of another one, and the sandbox may still have
-		// what the network status no longer names.
+		// If the interface is unknown, the other address may be on another one. The sandbox
+		// may also still have an address that the network status no longer names.
 		if other != a && a.Interface != "" && !v.showsSandbox(a, w) && slices.ContainsFunc(w.Extras().Attached, func(x blocks.AttachedAddress) bool { return x.Addr == other.Addr }) {
 			return Stale, fmt.Sprintf("pod %s has %s of the pool on that interface", w.FullName(), other.Addr)
 		}
@@ -237,13 +237,13 @@ func (v *Verdicts) evaluate(a *Allocation) (Status, string) {
 	return PossiblyInUse, "pod " + w.FullName() + " exists, and nothing shows that it no longer runs in the sandbox that had the address"
 }
 
-// Settled reports whether what a pod's network status does not name is not the pod's: it
-// runs, is not being deleted, and its network status is there and could be parsed.
+// Settled reports whether a pod's network status lists all its addresses: the pod runs, is
+// not being deleted, and its network status exists and could be parsed.
 func Settled(w *blocks.Workload) bool {
 	return w.Phase == "Running" && w.Deleting.IsZero() && w.Extras().NetworkStatus && w.Extras().Unreadable == ""
 }
 
-// unsettled says why a pod may have any address that is recorded for it.
+// unsettled explains why a pod may have any address that is recorded for it.
 func unsettled(w *blocks.Workload) string {
 	switch {
 	case w.Phase == "Pending" || !w.Deleting.IsZero():
@@ -256,18 +256,17 @@ func unsettled(w *blocks.Workload) string {
 	return "is in phase " + w.Phase
 }
 
-// showsSandbox reports whether a view of the pod's node shows the sandbox that an
-// allocation names.
+// showsSandbox reports whether a view of the pod's node shows the allocation's sandbox.
 func (v *Verdicts) showsSandbox(a *Allocation, w *blocks.Workload) bool {
 	view := v.Views.Of(w.Node)
 	return view != nil && a.ContainerID != "" &&
 		slices.ContainsFunc(view.Namespaces, func(ns blocks.HostNamespace) bool { return ns.Sandbox == a.ContainerID })
 }
 
-// replacedSandbox returns the sandbox of a pod, and reports whether it is another one than
-// an allocation names. Either Calico's annotation names it, or a view of the pod's node that
-// is newer than the pod, shows all namespaces, and is proven to be the node's. A view that
-// shows the allocation's sandbox overrides both.
+// replacedSandbox returns the present sandbox of a pod, and reports whether it differs from
+// the allocation's. It is taken from Calico's annotation, or from an authenticated,
+// complete view of the pod's node that is newer than the pod. A view that shows the
+// allocation's sandbox overrides both.
 func (v *Verdicts) replacedSandbox(a *Allocation, w *blocks.Workload) (now string, replaced bool) {
 	if w.ContainerID != "" && a.ContainerID != "" && w.ContainerID != a.ContainerID && !v.showsSandbox(a, w) {
 		return w.ContainerID, true
