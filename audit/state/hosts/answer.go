@@ -8,44 +8,41 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Outcome is what a node's kernel does with packets to an address.
+// Outcome classifies how a node's kernel treats packets to an address.
 type Outcome int
 
-// The outcomes, as a host view proves them.
 const (
-	// Unclear: the view does not tell.
+	// Unclear: the view does not show it.
 	Unclear Outcome = iota
-	// Drops: a blackhole, unreachable or prohibit route wins, or none matches.
+	// Drops: a blackhole, unreachable or prohibit route wins, or no route matches.
 	Drops
-	// Forwards: a route at least as specific as the block leads to another
-	// machine.
+	// Forwards: a route at least as specific as the block leads to another machine.
 	Forwards
-	// FallsBack: a route less specific than the block wins, such as the
-	// default route. Where that leads the node does not know.
+	// FallsBack: a route less specific than the block wins, such as the default route. Its
+	// destination is unknown.
 	FallsBack
-	// Delivers: the node takes the address for its own, or for that of a pod of
-	// its own.
+	// Delivers: the node delivers to itself or to one of its own pods.
 	Delivers
 )
 
-// Answer is a kernel's answer for an address, with what it rests on.
+// Answer is the route that a kernel chooses for an address, with its source.
 type Answer struct {
 	Outcome Outcome
-	// Result is the kind of route that wins, such as "blackhole".
+	// Result is the type of the winning route, such as "blackhole".
 	Result string
-	// Match is the destination of that route; invalid where it is not known.
+	// Match is the destination of that route; invalid if unknown.
 	Match                         netip.Prefix
 	Table, Protocol, Gateway, Dev string
-	// Lookup is true if the kernel itself was asked, and false if the answer was
-	// found by going through the routes.
+	// Lookup is true if the kernel was asked, and false if the answer was derived from its
+	// routes.
 	Lookup bool
-	// Why says why the outcome is unclear.
+	// Why explains an unclear outcome.
 	Why string
-	// View is the view that tells.
+	// View is the source of the answer.
 	View *blocks.HostView
 }
 
-// String says the route that decides, in the words of the ip command.
+// String describes the winning route in the words of the ip command.
 func (r Answer) String() string {
 	if r.Outcome == Unclear {
 		return "not known: " + r.Why
@@ -73,7 +70,7 @@ func (r Answer) route() string {
 	return out
 }
 
-// Basis says how the answer was had.
+// Basis describes how the answer was obtained.
 func (r Answer) Basis() string {
 	if r.Lookup {
 		return "the kernel's own answer"
@@ -81,9 +78,8 @@ func (r Answer) Basis() string {
 	return "the most specific of its routes"
 }
 
-// AnswerAt says what a view's kernel does with packets to an address of a block,
-// given as a CIDR of one address: by its own answer where one was asked for, else
-// by its routes.
+// AnswerAt returns how a view's kernel treats packets to an address of a block. It prefers
+// the kernel's own lookup, if the view has one, over its routes.
 func (v *View) AnswerAt(a netip.Addr, block netip.Prefix) Answer {
 	p := netip.PrefixFrom(a, a.BitLen())
 	out := v.byRoutes(p, block)
@@ -96,8 +92,8 @@ func (v *View) AnswerAt(a netip.Addr, block netip.Prefix) Answer {
 	return out
 }
 
-// General says what becomes of the addresses of a block that no route is for that is
-// more specific than the block.
+// General returns the outcome for the addresses of a block that have no more specific route
+// than the block.
 func (v *View) General(block netip.Prefix) Answer {
 	out := v.byRoutes(block, block)
 	if out.Outcome == Unclear {
@@ -109,8 +105,8 @@ func (v *View) General(block netip.Prefix) Answer {
 	return out
 }
 
-// agree returns the kernel's own answer, unless the routes of the same view say
-// otherwise: one of the two was then read at another moment, or is damaged.
+// agree returns the kernel's own answer, unless the routes of the same view contradict it:
+// one of the two was then read at another time, or is damaged.
 func agree(asked, routes Answer) Answer {
 	switch {
 	case asked.Outcome == Unclear || routes.Outcome == Unclear || asked.Outcome == routes.Outcome:
@@ -125,8 +121,7 @@ func unclear(format string, args ...any) Answer {
 	return Answer{Why: fmt.Sprintf(format, args...)}
 }
 
-// byLookup returns the kernel's own answer, and false if it was not asked about
-// the address.
+// byLookup returns the kernel's own answer; false if it was not asked about the address.
 func (v *View) byLookup(of, block netip.Prefix) (Answer, bool) {
 	if v.LookupsPartial {
 		return unclear("an answer of the kernel could not be understood"), true
@@ -163,8 +158,8 @@ func (v *View) byLookup(of, block netip.Prefix) (Answer, bool) {
 	return Answer{}, false
 }
 
-// leading finds the route that an answer leads along, where the kernel did not
-// tell which route matched: the most specific that leads there.
+// leading returns the most specific route with the result of a lookup, for kernels that do
+// not report the matched route.
 func (v *View) leading(of netip.Prefix, l *blocks.HostLookup) netip.Prefix {
 	for bits := of.Bits(); bits >= 0; bits-- {
 		p, _ := of.Addr().Prefix(bits)
@@ -179,7 +174,7 @@ func (v *View) leading(of netip.Prefix, l *blocks.HostLookup) netip.Prefix {
 
 func sameTable(a, b string) bool { return b == "" || tableName(a) == tableName(b) }
 
-// classify settles the outcome that a kind of route means.
+// classify sets the outcome from the type of the route.
 func (v *View) classify(r *Answer, block netip.Prefix) {
 	switch r.Result {
 	case blocks.RouteBlackhole, blocks.RouteUnreachable, blocks.RouteProhibit, blocks.RouteNone:
@@ -204,8 +199,7 @@ func (v *View) classify(r *Answer, block netip.Prefix) {
 	}
 }
 
-// tunnelDevice reports whether a device is one of Calico's tunnels, which need no next
-// hop.
+// tunnelDevice reports whether a device is one of Calico's tunnels, which need no next hop.
 func tunnelDevice(dev string) bool {
 	for _, prefix := range []string{"tunl", "vxlan", "wireguard", "wg"} {
 		if strings.HasPrefix(dev, prefix) {

@@ -10,48 +10,46 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Verdict is what host views say of an allocated address.
+// Verdict is the conclusion from host views about an allocated address.
 type Verdict int
 
-// The verdicts.
 const (
-	// Unknown: no view proves anything. It is the zero value.
+	// Unknown: the views prove nothing. It is the zero value.
 	Unknown Verdict = iota
 	// ShowsInUse: a view shows the address in a network namespace.
 	ShowsInUse
-	// ShowsFree: a view of the allocation's own node proves that it does not use
-	// the address.
+	// ShowsFree: a view of the allocation's own node proves that it does not use the
+	// address.
 	ShowsFree
 )
 
-// Evidence is what host views say of one allocation, and how better evidence is
-// given.
+// Evidence is the conclusion from host views about one allocation.
 type Evidence struct {
 	Verdict Verdict
-	// Node is the allocation's own node; empty where it names none.
+	// Node is the allocation's own node; empty if it names none.
 	Node string
-	// Uses are where views show the address, those that prove it first.
+	// Uses are the places where views show the address, the proven ones first.
 	Uses []Use
-	// Reason is the verdict in one sentence, without an end.
+	// Reason explains the verdict in one sentence, without a full stop.
 	Reason string
-	// Renew says how evidence is given that would decide; empty where the verdict is
-	// proven, or where no host view can decide.
+	// Renew is an instruction to obtain better evidence; empty if the verdict is proven, or
+	// if no host view can decide.
 	Renew string
 }
 
-// Evidence says what host views prove of an allocation of a node, assigned at a time. A
-// view that shows the address holds it, of whatever machine it is, in whatever namespace, however old and
-// however it came here. That nothing uses the address is proved only by a view that is
+// Evidence evaluates the host views for an allocation of a node, assigned at a time. Any
+// view that shows the address retains it, regardless of its machine, namespace, age and
+// origin. Only a view with all of these properties proves that the address is unused:
 //
-//   - of the allocation's own node;
-//   - not older than 10 minutes by the clock of the reading, and taken so long after
-//     the address was assigned (where that is not known, after the block's last write)
-//     that its owner must have set it up;
-//   - complete in its namespaces (see [blocks.HostView.NamespacesComplete]);
-//   - authenticated, so that no one but the operator or the node can have said it.
+//   - It shows the allocation's own node.
+//   - It is at most 10 minutes older than the reading of the cluster, and so much younger than the
+//     assignment that the owner must have set up the address. If the time of the assignment is unknown,
+//     the block's last write counts.
+//   - It shows all network namespaces (see [blocks.HostView.NamespacesComplete]).
+//   - It is authenticated, so it must come from the operator or the node.
 //
-// Addresses of virtual machines are never proved free: one that is bridged has its
-// address within the machine, and no network namespace shows it.
+// An address of a virtual machine is never proven unused: a bridged machine has its address
+// inside, and no network namespace shows it.
 func (vs *Views) Evidence(a netip.Addr, attr *blocks.Attributes, node string, assigned time.Time) Evidence {
 	e := Evidence{Node: node}
 	if node == "" {
@@ -90,8 +88,8 @@ func (vs *Views) Evidence(a netip.Addr, attr *blocks.Attributes, node string, as
 	return e
 }
 
-// SandboxEvidence says whether a view shows a pod sandbox, by its container ID, as
-// [Views.Evidence] does of an address. That none shows it proves nothing.
+// SandboxEvidence returns the views that show a pod sandbox, by its container ID. As with
+// [Views.Evidence], any view counts. The absence of the sandbox proves nothing.
 func (vs *Views) SandboxEvidence(id string, since time.Time) Evidence {
 	var uses []Use
 	for _, v := range vs.all {
@@ -109,7 +107,7 @@ func (vs *Views) SandboxEvidence(id string, since time.Time) Evidence {
 	return e
 }
 
-// inUse is the verdict on an address that views show.
+// inUse returns the verdict for an address that views show.
 func inUse(e Evidence, uses []Use, assigned time.Time) Evidence {
 	e.Verdict = ShowsInUse
 	proven := func(u Use) bool { return u.View.NewerThan(assigned) }
@@ -130,8 +128,7 @@ func inUse(e Evidence, uses []Use, assigned time.Time) Evidence {
 	return e
 }
 
-// What a view lacks to prove that an address is not in use, the more that is
-// lacking the smaller.
+// The first property that a view lacks to prove an address unused. Lower values lack more.
 const (
 	lacksNamespaces = iota
 	lacksTime
@@ -141,11 +138,12 @@ const (
 )
 
 // setUp is how long after its assignment an address may first appear in a network
-// namespace: Calico's CNI plugin assigns it before it configures the interface, and
-// gives up after 90 s (cni-plugin pkg/ipamplugin).
+// namespace. Calico's CNI plugin assigns it before it configures the interface, and gives
+// up after 90 s (cni-plugin pkg/ipamplugin).
 const setUp = 2 * time.Minute
 
-// lackOf says what a view lacks to prove that an allocation's address is not in use.
+// lackOf returns the first property that a view lacks to prove an allocation's address
+// unused.
 func (vs *Views) lackOf(v *View, since time.Time) (lack int, how string) {
 	if since.IsZero() {
 		since = vs.read
@@ -169,14 +167,14 @@ func (vs *Views) lackOf(v *View, since time.Time) (lack int, how string) {
 	return proofWhole, ""
 }
 
-// renewCommand says how a view is made that proves something.
+// renewCommand returns an instruction to create a view of a node.
 func renewCommand(node string) string {
 	return fmt.Sprintf("run \"calico-audit agent --once --node %[1]s -o json > %[1]s.json\" on %[1]s and name the file with --host-views", phrase.Arg(node))
 }
 
-// ofVirtualMachine reports whether a virtual machine may have the address of an
-// allocation, by Calico's attributes and handle or, before Calico knew of them, by
-// the name that KubeVirt gives the machine's pod.
+// ofVirtualMachine reports whether an allocation may belong to a virtual machine, by
+// Calico's attributes and handle or, for older Calico releases, by KubeVirt's name for the
+// machine's pod.
 func ofVirtualMachine(attr *blocks.Attributes) bool {
 	_, _, vm := attr.VMOf()
 	return vm || attr.Extras().Alternate != nil || strings.HasPrefix(attr.Pod, "virt-launcher-")

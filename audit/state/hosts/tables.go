@@ -7,10 +7,10 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// scanRoutes goes through the routes as the kernel would: table by table, in each
-// the most specific route to an address and, of several, the one with the lowest
-// metric. Which tables are asked is known of an agent's views only, and in which
-// order of none, so that tables which disagree leave it open.
+// scanRoutes looks up an address as the kernel would: in each table the most specific route
+// wins, and of several the one with the lowest metric. Only an agent's view shows which
+// tables are in use, and no view shows their order. If tables disagree, the answer is
+// unclear.
 func (v *View) scanRoutes(of, block netip.Prefix) Answer {
 	a := of.Addr()
 	best := map[string]*blocks.HostRoute{}
@@ -32,7 +32,7 @@ func (v *View) scanRoutes(of, block netip.Prefix) Answer {
 	if r := best["local"]; r != nil && r.Type == blocks.RouteLocal {
 		return v.routeAnswer(r, block)
 	}
-	// Rules may ask any other table before main.
+	// Rules may select any other table before main.
 	var out Answer
 	for t, r := range best {
 		switch {
@@ -68,8 +68,8 @@ func (v *View) scanRoutes(of, block netip.Prefix) Answer {
 	return out
 }
 
-// byRoutes is scanRoutes, which proves no drop where a route may be missing: one
-// that could not be understood, or that the agent could not read.
+// byRoutes is scanRoutes, but a drop is unclear if a route may be missing: one that could
+// not be parsed, or that the agent could not read.
 func (v *View) byRoutes(of, block netip.Prefix) Answer {
 	if v.RoutesPartial {
 		return unclear("a route could not be understood, and may be the one to %s", of.Addr())
@@ -81,7 +81,7 @@ func (v *View) byRoutes(of, block netip.Prefix) Answer {
 	return out
 }
 
-// firstOther names a table that is not one of those that every machine asks.
+// firstOther returns the first table, by name, other than main, default and local.
 func firstOther(best map[string]*blocks.HostRoute) string {
 	first := ""
 	for t := range best {
@@ -98,7 +98,7 @@ func (v *View) routeAnswer(r *blocks.HostRoute, block netip.Prefix) Answer {
 	return out
 }
 
-// tableName calls the tables that every machine has by their names.
+// tableName returns the name of a standard table.
 func tableName(t string) string {
 	switch t {
 	case "", "254":

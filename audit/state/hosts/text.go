@@ -9,7 +9,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// NamespaceText says which namespace of a node it is, and what runs in it.
+// NamespaceText describes a namespace of a node and its processes.
 func NamespaceText(node string, ns *blocks.HostNamespace) string {
 	name := "namespace " + ns.ID
 	if ns.Name != "" {
@@ -25,7 +25,7 @@ func NamespaceText(node string, ns *blocks.HostNamespace) string {
 	return out
 }
 
-// processText says what runs in a namespace.
+// processText describes the processes in a namespace.
 func processText(ns *blocks.HostNamespace) string {
 	total := max(ns.Processes, len(ns.Pids))
 	if total == 0 {
@@ -58,7 +58,7 @@ func processText(ns *blocks.HostNamespace) string {
 	return out
 }
 
-// stateText spells out the states of a process that tell something.
+// stateText explains the process states that matter.
 func stateText(state string) string {
 	switch state {
 	case "D":
@@ -71,17 +71,17 @@ func stateText(state string) string {
 	return ""
 }
 
-// RouteText says a route in the words of the ip command.
+// RouteText describes a route in the words of the ip command.
 func RouteText(r *blocks.HostRoute) string {
 	return Answer{Result: r.Type, Match: r.Dst, Protocol: r.Protocol, Table: tableName(r.Table)}.route()
 }
 
-// IsDropping reports whether a route of a kind ends traffic.
+// IsDropping reports whether routes of a type drop traffic.
 func IsDropping(kind string) bool {
 	return kind == blocks.RouteBlackhole || kind == blocks.RouteUnreachable || kind == blocks.RouteProhibit
 }
 
-// ProtocolText says who makes routes of a protocol.
+// ProtocolText names the component that creates routes with a protocol.
 func ProtocolText(protocol string) string {
 	switch strings.ToLower(protocol) {
 	case "bird", "12":

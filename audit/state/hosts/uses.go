@@ -12,36 +12,35 @@ import (
 // Use is an address that a host view shows in a network namespace.
 type Use struct {
 	Addr netip.Addr
-	// View is the view that shows it, of a node that need not exist in the cluster.
+	// View shows the address. Its node need not exist in the cluster.
 	View *View
-	// Namespace is where the address is configured.
+	// Namespace contains the address.
 	Namespace *blocks.HostNamespace
 
 	bits int
-	// inner is true for a namespace within a pod that exists, such as those of a
-	// cluster that runs in one.
+	// inner is true for a namespace inside an existing pod, such as one of a nested
+	// cluster.
 	inner bool
 }
 
-// String says where the address is in use, and by what.
+// String describes where and by what the address is used.
 func (u Use) String() string { return NamespaceText(u.View.Node, u.Namespace) }
 
-// Owner is true if the namespace has the address as a pod has its own: with the
-// length of a single address, in a namespace that is neither the host's nor within
-// a pod. What has a longer subnet is a bridge or another network; and the host's own
-// namespace holds the addresses of services and whatever else people put there, and
-// the view does not tell on which device.
+// Owner reports whether the namespace has the address as a pod does: with the prefix length
+// of a single address, and neither in the host's namespace nor inside a pod. A shorter
+// prefix means a bridge or another network. The host's namespace also holds addresses of
+// services and manual ones, and the view does not show their devices.
 func (u Use) Owner() bool { return u.bits == u.Addr.BitLen() && !u.Namespace.Host && !u.inner }
 
-// withinPod reports whether a namespace lies within a pod: nothing joins it to the
-// host, and its processes belong to one of the pods that exist, or that may.
+// withinPod reports whether a namespace is inside a pod: it has no interface to the host,
+// and its processes belong to an existing pod or to one that may exist.
 func withinPod(ns *blocks.HostNamespace, pods func(uid string) bool) bool {
 	return ns.HostInterfaces != nil && len(ns.HostInterfaces) == 0 && ns.PodUID != "" && pods(ns.PodUID)
 }
 
 func (vs *Views) indexUses(s *blocks.Snapshot) {
 	_, unread := s.Missing(blocks.Pods)
-	uids := sync.OnceValue(func() map[string]bool { // few machines have what it is asked for
+	uids := sync.OnceValue(func() map[string]bool { // few clusters have such namespaces
 		out := make(map[string]bool, len(s.Workloads))
 		for i := range s.Workloads {
 			out[s.Workloads[i].UID()] = true
@@ -65,13 +64,11 @@ func (vs *Views) indexUses(s *blocks.Snapshot) {
 	vs.uses = slices.Compact(vs.uses)
 }
 
-// Uses returns where host views show an address, ordered by node and namespace.
-// It holds whatever any view shows, also an old one: what must not be released
-// because somebody may use it goes by this, and what is proven does not.
+// Uses returns where host views show an address, by node and namespace. It includes old
+// views: they prevent a release, although they prove nothing.
 func (vs *Views) Uses(a netip.Addr) []Use { return vs.UsesIn(netip.PrefixFrom(a, a.BitLen())) }
 
-// UsesIn returns where host views show addresses of a CIDR, whatever the age of
-// the view.
+// UsesIn returns where host views show addresses of a CIDR, including old views.
 func (vs *Views) UsesIn(p netip.Prefix) []Use {
 	i, _ := slices.BinarySearchFunc(vs.uses, p.Addr(), func(u Use, a netip.Addr) int { return u.Addr.Compare(a) })
 	j := i
@@ -81,7 +78,7 @@ func (vs *Views) UsesIn(p netip.Prefix) []Use {
 	return vs.uses[i:j:j]
 }
 
-// ShowUses is true if any view shows an address in use.
+// ShowUses reports whether any view shows an address in use.
 func (vs *Views) ShowUses() bool { return len(vs.uses) > 0 }
 
 // EachUse calls fn for each address that views show, with its uses, in order.
@@ -93,9 +90,9 @@ func (vs *Views) EachUse(fn func(netip.Addr, []Use)) {
 	}
 }
 
-// ContradictFree returns where host views show addresses of a block that the block
-// calls free, whatever the age of the view. A block for which there is one must not be
-// released: its next owner would hand the address out again.
+// ContradictFree returns where host views, including old ones, show addresses that a block
+// records as free. Such a block must not be released, because its next owner would assign
+// the addresses again.
 func (vs *Views) ContradictFree(b *blocks.Block) []Use {
 	var out []Use
 	for _, u := range vs.UsesIn(b.CIDR) {

@@ -11,25 +11,24 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// A host view proves what one node's kernel did at one time. Whether that says
-// anything about a fact of the datastore depends on which of the two is newer, and
-// on how far their clocks may be apart.
+// A host view shows one node's kernel at one time. Whether it proves anything about a fact
+// in the datastore depends on which of the two is newer, and on the skew of their clocks.
 
-// Views are the host views of a snapshot with their indexes.
+// Views holds the host views of a snapshot with indexes.
 type Views struct {
-	// all are all views, also of machines that are no nodes: what any of them shows in
-	// use counts. ofNode are those of nodes of the cluster, whose routes are evaluated: one
-	// a node. byNode are all that call themselves a node's.
+	// all holds all views, including those of machines that are not nodes: their addresses
+	// in use count. ofNode holds one view for each node of the cluster; only its routes are
+	// evaluated. byNode holds all views by node name.
 	all    []*View
 	ofNode map[string]*View
 	byNode map[string][]*View
-	// uses are the addresses that views show, in order.
+	// uses holds the addresses that views show, sorted.
 	uses []Use
-	// gaps are the views that prove nothing, and those that could not be had; whyNone
-	// is the reason of the first of each node.
+	// gaps are views that prove nothing or could not be read. whyNone is the first such
+	// reason for each node.
 	gaps    []blocks.HostGap
 	whyNone map[string]string
-	// read is when the cluster was read, and until when views were.
+	// read is when the cluster was read; until is when the last view was read.
 	read, until time.Time
 	grace       time.Duration
 }
@@ -37,23 +36,24 @@ type Views struct {
 // View is a host view with its indexes.
 type View struct {
 	*blocks.HostView
-	// OfNode is true if the view is of a node of the cluster, as far as is known.
+	// OfNode is true if the view's node exists, or may exist.
 	OfNode bool
-	// useless says why the view as a whole proves nothing; empty if it may.
+	// useless explains why the whole view proves nothing; empty if it may prove something.
 	useless string
 	read    time.Time
 	routes  map[netip.Prefix][]*blocks.HostRoute
 	lookups map[netip.Prefix][]*blocks.HostLookup
-	// podDevs are the host's ends of the veth pairs of its namespaces.
+	// podDevs are the host ends of the namespaces' veth pairs.
 	podDevs map[string]bool
-	// older counts the facts that are newer than the view, and names the first.
+	// older counts the facts that are newer than the view; olderFact names one of them.
 	older     int
 	olderFact string
 }
 
-// New indexes the host views of a snapshot. Grace is how long an allocation is left
-// alone, and isNode says whether the cluster has a node of a name, as far as is known.
-// After the last question by [Views.Proves], [Views.Close] ends the list of gaps.
+// New indexes the host views of a snapshot. Grace is the minimum age of an allocation
+// before it is evaluated. isNode reports whether the cluster has, or may have, a node with
+// a name. After the last call of [Views.Proves], call [Views.Close] to complete the list of
+// gaps.
 func New(s *blocks.Snapshot, grace time.Duration, isNode func(string) bool) *Views {
 	vs := &Views{
 		gaps: slices.Clone(s.Hosts.Gaps), ofNode: make(map[string]*View, len(s.Hosts.Views)), byNode: make(map[string][]*View, len(s.Hosts.Views)),
@@ -107,8 +107,7 @@ func (vs *Views) newView(h *blocks.HostView, isNode func(string) bool) *View {
 	return v
 }
 
-// useless says why a view proves nothing at all, whatever the fact; empty if it
-// may prove something.
+// useless explains why a view proves nothing at all; empty if it may prove something.
 func (vs *Views) useless(v *blocks.HostView) string {
 	switch {
 	case v.Doubt != "":
@@ -123,10 +122,9 @@ func (vs *Views) useless(v *blocks.HostView) string {
 	return ""
 }
 
-// Proves reports whether a view proves something about a fact that has held since a
-// time. The zero time stands for a fact whose age is not known: it may be as new
-// as the reading of the cluster. A view that is older than the fact is noted as a
-// gap that names the fact.
+// Proves reports whether a view proves anything about a fact that has held since a time.
+// The zero time means that the age is unknown: the fact may be as new as the reading of the
+// cluster. If the view is older than the fact, Proves records a gap that names the fact.
 func (vs *Views) Proves(v *View, since time.Time, fact string) bool {
 	if v.Stale() || v.NewerThan(since) {
 		return !v.Stale()
@@ -142,8 +140,7 @@ func (vs *Views) Proves(v *View, since time.Time, fact string) bool {
 	return false
 }
 
-// Close ends the list of gaps: a view that was older than what it was asked about is
-// one, too.
+// Close completes the list of gaps with the views that were older than a fact.
 func (vs *Views) Close() {
 	for _, v := range vs.all {
 		switch {
@@ -163,7 +160,7 @@ func (vs *Views) Close() {
 	}
 }
 
-// Of returns the host view of a node of the cluster, or nil.
+// Of returns the host view of a node of the cluster; nil if there is none.
 func (vs *Views) Of(node string) *View { return vs.ofNode[node] }
 
 // OfNodes yields the host views of the cluster's nodes, in order.
@@ -177,12 +174,11 @@ func (vs *Views) OfNodes() iter.Seq[*View] {
 	}
 }
 
-// Gaps returns the host views that could not be had, and those that prove nothing or
-// not everything that they were asked.
+// Gaps returns the host views that could not be read or prove less than was needed.
 func (vs *Views) Gaps() []blocks.HostGap { return vs.gaps }
 
-// NewerThan reports whether a view proves something of a fact that has held since a time,
-// give or take what clocks may be off. Zero is the time of the cluster's reading.
+// NewerThan reports whether a view proves anything about a fact that has held since a time,
+// allowing for clock skew. Zero means the time of the cluster's reading.
 func (v *View) NewerThan(since time.Time) bool {
 	if since.IsZero() {
 		since = v.read
@@ -190,15 +186,14 @@ func (v *View) NewerThan(since time.Time) bool {
 	return !v.Stale() && !v.TakenBefore(since)
 }
 
-// TakenBefore reports whether a view was taken before a time, by more than clocks may be
-// off.
+// TakenBefore reports whether a view is older than a time by more than the clock skew.
 func (v *View) TakenBefore(t time.Time) bool { return v.TakenAt.Add(blocks.ClockSkew).Before(t) }
 
-// Stale is true if the view is too old, or lies in the future, and so proves nothing;
-// it may still be right.
+// Stale reports whether the view proves nothing because it is too old, in the future or
+// otherwise in doubt. Its content may still be right.
 func (v *View) Stale() bool { return v.useless != "" }
 
-// Text says which view it is.
+// Text identifies the view.
 func (v *View) Text() string {
 	return fmt.Sprintf("%s, taken at %s", v.Source, phrase.Time(v.TakenAt))
 }
