@@ -1,5 +1,5 @@
-// Package handles says what speaks against making, correcting or deleting a handle: the
-// verdicts that remedies and plans share.
+// Package handles decides whether a handle may be created, corrected or deleted. Remedies
+// and plans share its verdicts.
 package handles
 
 import (
@@ -10,13 +10,13 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// doubts is what speaks against changing handles, by their IDs in lower case.
+// doubts indexes reasons not to change handles, by handle ID in lower case.
 type doubts struct {
-	// corrupt are the handles that corrupt blocks name anywhere, with the block.
+	// corrupt holds the handles that corrupt blocks refer to, with such a block.
 	corrupt map[string]*state.Block
-	// sandboxes are the pods by the sandbox that they name.
+	// sandboxes holds the pods by their sandbox.
 	sandboxes map[string]*blocks.Workload
-	// twice are the IDs that several handle objects have.
+	// twice holds the IDs that several handle objects share.
 	twice map[string]bool
 }
 
@@ -45,15 +45,15 @@ func doubtsOf(st *state.State) *doubts {
 	})
 }
 
-// SandboxPod returns the pod that is not finished and whose sandbox a handle is named after,
-// by Calico's annotation; nil if there is none. The CNI plugin makes the ID of the network's
-// name, a dot and the container's ID (cni-plugin internal/pkg/utils, GetHandleID).
+// SandboxPod returns the unfinished pod of the sandbox in a handle's ID, by Calico's
+// annotation; nil if there is none. The CNI plugin builds the ID from the network's name, a
+// dot and the container's ID (cni-plugin internal/pkg/utils, GetHandleID).
 func SandboxPod(st *state.State, handle string) *blocks.Workload {
 	return doubtsOf(st).sandboxes[strings.ToLower(handle[strings.LastIndex(handle, ".")+1:])]
 }
 
-// bar says why a handle must not be touched whatever the blocks say. A handle that is
-// too many does no harm by being there, so that the least doubt keeps it.
+// bar explains why a handle must not be changed, regardless of its references. A
+// superfluous handle does no harm, so any doubt keeps it.
 func bar(st *state.State, h *blocks.Handle) state.Bar {
 	id, d := strings.ToLower(h.ID), doubtsOf(st)
 	switch {
@@ -71,7 +71,7 @@ func bar(st *state.State, h *blocks.Handle) state.Bar {
 	return state.Bar{}
 }
 
-// FinishBar says why a handle that is marked deleted must not be deleted.
+// FinishBar explains why a soft-deleted handle must not be deleted.
 func FinishBar(st *state.State, h *blocks.Handle) state.Bar {
 	doubt, young := bar(st, h), st.MarkBar(h.Meta)
 	switch n, w := len(st.HandleRefs(h.ID)), SandboxPod(st, h.ID); {
@@ -87,9 +87,9 @@ func FinishBar(st *state.State, h *blocks.Handle) state.Bar {
 	return state.Bar{}
 }
 
-// ReconcileBar says why a handle must not be made to count what the blocks record, nor
-// be deleted where that is nothing: its pod is starting or ending, or anything about it is
-// young, for handle and block are written one after the other.
+// ReconcileBar explains why a handle's counts must not be corrected, and why a handle
+// without references must not be deleted: its pod is starting or ending, or it was written
+// recently, for handle and block are written one after the other.
 func ReconcileBar(st *state.State, h *blocks.Handle) state.Bar {
 	if b := bar(st, h); b.Code != "" {
 		return b
@@ -122,8 +122,7 @@ func ReconcileBar(st *state.State, h *blocks.Handle) state.Bar {
 	return state.Bar{}
 }
 
-// CreateBar says why a handle that blocks refer to and that does not exist must not be
-// made.
+// CreateBar explains why a missing handle that blocks refer to must not be created.
 func CreateBar(st *state.State, h *blocks.Handle) state.Bar {
 	for _, r := range st.HandleRefs(h.ID) {
 		if r.Block.SoftDeleted {
@@ -141,7 +140,7 @@ func CreateBar(st *state.State, h *blocks.Handle) state.Bar {
 	return ReconcileBar(st, h)
 }
 
-// moving reports whether a pod's network may be in the making or in the taking down.
+// moving reports whether a pod's network may be being set up or torn down.
 func moving(w *blocks.Workload) bool {
 	return w != nil && (w.Phase == "Pending" || !w.Deleting.IsZero())
 }
