@@ -1,5 +1,5 @@
-// Package recordable decides which addresses that live pods use, and no block records, may
-// be recorded.
+// Package recordable decides whether addresses that live pods use, but no block records,
+// may be recorded.
 package recordable
 
 import (
@@ -14,36 +14,37 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Address is an unrecorded address, and whether it may be recorded for its one user.
+// Address is an unrecorded address, with the verdict whether it may be recorded for its
+// user.
 type Address struct {
 	state.UnrecordedIP
-	// Slot is the CIDR of the block to be claimed for the node Host, if no block exists.
+	// Slot is the CIDR of the block to claim for node Host, if no block exists.
 	Slot netip.Prefix
 	Host string
-	// Beside are all unrecorded addresses of the Slot, this one included, which are
-	// recorded with the block that is claimed: it would hand them out.
+	// Beside are all unrecorded addresses of the Slot, including this one. They are
+	// recorded together with the claimed block, which would otherwise assign them again.
 	Beside []*Address
-	// Handle is the handle that Calico's CNI plugin would release the address by.
+	// Handle is the handle with which Calico's CNI plugin would release the address.
 	Handle string
-	// Bar is why it may not be recorded; none if it may.
+	// Bar is why the address may not be recorded; empty if it may.
 	state.Bar
 }
 
-// retain notes why the address may not be recorded, unless that is known already.
+// retain sets the reason against recording the address, if it has none yet.
 func (u *Address) retain(code state.RetainReason, format string, args ...any) {
 	if u.Code == "" {
 		u.Bar = state.Because(code, format, args...)
 	}
 }
 
-// verdicts are the steps of the decision on a state.
+// verdicts evaluates a state.
 type verdicts struct{ *state.State }
 
-// Of returns the unrecorded addresses of a state, in order, with whether they may be recorded:
-// each for one live pod that names its sandbox, in a block that says nothing against it.
-// Where no block exists, the node that has the one affinity to the slot claims it, else the
-// one whose pods use it, if all addresses of the slot can be recorded with the block: what
-// it does not record it would hand out.
+// Of returns the unrecorded addresses of a state, sorted, with their verdicts. An address
+// may be recorded for a single live pod with a known sandbox, if its block permits it. If
+// no block exists, it is claimed by the node with the only affinity to the slot, else by
+// the node whose pods use the slot. That requires that all addresses of the slot can be
+// recorded with the block, which would assign the others again.
 func Of(s *state.State) (all []*Address) {
 	st := verdicts{s}
 	users, slots := map[netip.Prefix]map[string]int{}, map[netip.Prefix][]*Address{}
@@ -73,7 +74,7 @@ func Of(s *state.State) (all []*Address) {
 			st.claimableFor(u, users[u.Slot])
 		}
 	}
-	// A block that is claimed hands out what it does not record, lowest first.
+	// A claimed block assigns its unrecorded addresses, the lowest first.
 	for _, beside := range slots {
 		blocking := slices.IndexFunc(beside, func(u *Address) bool { return u.Reason != "" })
 		for _, u := range beside {
@@ -87,7 +88,7 @@ func Of(s *state.State) (all []*Address) {
 	return all
 }
 
-// recordableFor holds an address for what is known of its users.
+// recordableFor checks the users of an address.
 func (st verdicts) recordableFor(u *Address, networks map[string][]string) {
 	w := u.Users[0].Pod
 	switch {
@@ -138,7 +139,7 @@ func (st verdicts) recordableFor(u *Address, networks map[string][]string) {
 	}
 }
 
-// recordableIn holds an address for its block.
+// recordableIn checks the block of an address.
 func (st verdicts) recordableIn(u *Address) {
 	b := u.Block
 	ordinal, ok := b.Ordinal(u.Addr)
@@ -158,8 +159,8 @@ func (st verdicts) recordableIn(u *Address) {
 	}
 }
 
-// claimableFor holds an address whose block does not exist for what stands in its slot,
-// and settles who claims it.
+// claimableFor checks the slot of an address without a block, and picks the node that
+// claims it.
 func (st verdicts) claimableFor(u *Address, users map[string]int) {
 	if st.BlockMayCover(u.Slot) {
 		u.retain(state.RetainNotRead, "a block that cannot be read may record it")
@@ -199,8 +200,8 @@ func (st verdicts) claimableFor(u *Address, users map[string]int) {
 // DefaultNetwork is the name of the CNI network in Calico's own manifests.
 const DefaultNetwork = "k8s-pod-network"
 
-// networks returns the names of CNI networks by which the handles of pods begin
-// (cni-plugin internal/pkg/utils, GetHandleID), by node, and under "" those of all.
+// networks returns the CNI network names at the beginning of pods' handles (cni-plugin
+// internal/pkg/utils, GetHandleID), by node, and under "" for all nodes.
 func (st verdicts) networks() map[string][]string {
 	out := map[string][]string{}
 	st.EachAllocation(func(r state.AllocationRef, _ string) {
