@@ -21,36 +21,35 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// AgentOptions say what an agent serves.
+// AgentOptions configures an Agent.
 type AgentOptions struct {
-	// Scan makes a host view.
+	// Scan returns a new host view.
 	Scan func(context.Context) (*blocks.HostView, error)
-	// MaxAge is how old a view may be that is handed out again; zero or less means
-	// that each request that finds no scan under way makes one.
+	// MaxAge is the maximum age of a view that is served again. If it is zero or less, a
+	// request starts a new scan unless one is running.
 	MaxAge time.Duration
-	// ScanTimeout is how long a scan may take; by default 30 s.
+	// ScanTimeout limits a scan; the default is 30 s.
 	ScanTimeout time.Duration
-	// Log tells of scans that fail.
+	// Log records failed scans.
 	Log *slog.Logger
-	// Pprof serves profiles, too.
+	// Pprof also serves profiles.
 	Pprof bool
-	// Build says what the program is built from.
+	// Build identifies the program's version.
 	Build Build
 }
 
-// Build says what a program is built from, for a metric.
+// Build identifies the version of a program, for a metric.
 type Build struct{ Version, Revision, GoVersion string }
 
-// Agent makes host views when they are asked for and hands each out for a while.
-// Requests that come while a scan goes on get that scan's view. Scans never overlap,
-// and a view is never handed out in place of one that could not be made.
+// Agent scans the node on request and caches the view for a while. Requests during a scan
+// share its result. Scans never overlap, and a failed scan never yields an older view.
 type Agent struct {
 	AgentOptions
 
-	running singleflight.Group // the scan under way
+	running singleflight.Group // the running scan
 
 	mu sync.Mutex
-	// view is the last scan's; nil before the first scan and after one that failed.
+	// view is the result of the last scan; nil if there was none or it failed.
 	view     *blocks.HostView
 	began    time.Time
 	duration time.Duration
@@ -58,7 +57,7 @@ type Agent struct {
 	failures uint64
 }
 
-// NewAgent returns an agent. It scans when it is first asked.
+// NewAgent returns an agent. The first request starts the first scan.
 func NewAgent(o AgentOptions) *Agent {
 	o.ScanTimeout = cmp.Or(o.ScanTimeout, 30*time.Second)
 	if o.Log == nil {
@@ -67,16 +66,16 @@ func NewAgent(o AgentOptions) *Agent {
 	return &Agent{AgentOptions: o}
 }
 
-// View returns a view that is not older than MaxAge and was taken after a time, or the
-// error of the scan that should have made one. Where the clock was set back, what is
-// returned may be of before that time all the same. It is not to be changed.
+// View returns a view that is at most MaxAge old and was taken after the given time, or the
+// error of the scan for it. If the clock was set back, the view may appear older than that.
+// The caller must not change the view.
 func (a *Agent) View(ctx context.Context, after time.Time) (*blocks.HostView, error) {
 	if view := a.fresh(after); view != nil {
 		return view, nil
 	}
-	// It goes on if the first who asked leaves: others may wait for it by then.
+	// The scan continues if the first caller leaves, because others may be waiting for it.
 	scan := a.running.DoChan("", func() (any, error) {
-		if view := a.fresh(after); view != nil { // made while this was on its way
+		if view := a.fresh(after); view != nil { // another scan finished in the meantime
 			return view, nil
 		}
 		return a.scan(context.WithoutCancel(ctx))
@@ -90,7 +89,7 @@ func (a *Agent) View(ctx context.Context, after time.Time) (*blocks.HostView, er
 	}
 }
 
-// fresh returns the last view if it may be handed out again, else nil.
+// fresh returns the last view if it may be served again, else nil.
 func (a *Agent) fresh(after time.Time) *blocks.HostView {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -120,8 +119,8 @@ func (a *Agent) scan(ctx context.Context) (*blocks.HostView, error) {
 	return a.view, err
 }
 
-// unready returns why there is no view, "" if there is one. Where there was no scan, or
-// it failed, it makes one.
+// unready returns why the agent has no view; "" if it has one. After a failed scan, or
+// before the first, it starts one.
 func (a *Agent) unready(ctx context.Context) string {
 	a.mu.Lock()
 	well := a.view != nil
@@ -136,8 +135,8 @@ func (a *Agent) unready(ctx context.Context) string {
 
 func noView(err error) string { return "no host view could be made: " + err.Error() }
 
-// Handler serves the view as JSON, and its metrics, which are absent where none can be
-// made. It is ready if the last scan succeeded.
+// Handler serves the view as JSON, and metrics. Without a view its metrics are absent. The
+// agent is ready if the last scan succeeded.
 func (a *Agent) Handler() http.Handler {
 	metrics := metricsOf(a.Log, processMetrics(), func() ([]*dto.MetricFamily, error) { return parse(a.samples().text()) })
 	return site{
@@ -169,7 +168,8 @@ func (a *Agent) Handler() http.Handler {
 				writeBody(w, r, "application/json", func(out io.Writer) error { return writeView(out, view) })
 			}},
 			{"/metrics", "metrics of it, for Prometheus", func(w http.ResponseWriter, r *http.Request) {
-				// The collector has no context of its own; a scan that fails shows in its counters.
+				// Collectors have no context, so scan here. A failed scan shows in its
+				// counters.
 				_, _ = a.View(r.Context(), time.Time{})
 				metrics(w, r)
 			}},
@@ -177,7 +177,7 @@ func (a *Agent) Handler() http.Handler {
 	}.handler()
 }
 
-// parseBlocks reads CIDRs with commas between them.
+// parseBlocks parses comma-separated CIDRs.
 func parseBlocks(text string) (own []netip.Prefix, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		if part == "" {
@@ -192,7 +192,7 @@ func parseBlocks(text string) (own []netip.Prefix, err error) {
 	return own, nil
 }
 
-// parseTime reads a time as a view's takenAt is written; empty is the zero time.
+// parseTime parses a time in the format of takenAt; empty is the zero time.
 func parseTime(text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -200,8 +200,8 @@ func parseTime(text string) (time.Time, error) {
 	return time.Parse(time.RFC3339Nano, text)
 }
 
-// writeView writes a host view as JSON, as it goes: a node may have very many routes, and
-// the agent little memory.
+// writeView streams a host view as JSON, because a node may have many routes and the agent
+// little memory.
 func writeView(w io.Writer, v *blocks.HostView) error {
 	if err := json.MarshalWrite(w, v, jsonv1.DefaultOptionsV1(), json.FormatNilSliceAsNull(false)); err != nil {
 		return err

@@ -8,7 +8,6 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// The families of an agent's metrics.
 var (
 	agentGroup = Group{
 		Title: "The agent", prefix: exporterPrefix + "agent_", stable: true,
@@ -29,7 +28,7 @@ var (
 		"Processes in uninterruptible sleep (state D), by which a network namespace with addresses is held, other than the node's own. A moment of it is normal; one that stays holds its addresses though nothing can end it.")
 )
 
-// samples are the metrics of the last scan. They make none.
+// samples returns the metrics of the last scan, without starting one.
 func (a *Agent) samples() samples {
 	a.mu.Lock()
 	view, duration, scans, failures := a.view, a.duration, a.scans, a.failures
@@ -88,7 +87,7 @@ func countNamespaces(all []blocks.HostNamespace) (addresses map[blocks.Family]in
 		if len(n.Addresses) == 0 {
 			continue
 		}
-		for _, state := range n.States { // cut after some, those in state D first
+		for _, state := range n.States { // the list is truncated, with those in state D first
 			if state == "D" {
 				stuck++
 			}

@@ -46,7 +46,7 @@ func sample() *blocks.HostView {
 	}
 }
 
-// TestAgentMetrics: the whole exposition, and what Prometheus' own linter says.
+// TestAgentMetrics: the whole exposition, and the result of Prometheus' linter.
 func TestAgentMetrics(t *testing.T) {
 	a := NewAgent(AgentOptions{
 		Scan:  func(context.Context) (*blocks.HostView, error) { return sample(), nil },
@@ -96,7 +96,7 @@ calico_audit_agent_scans_total 1
 # TYPE calico_audit_agent_view_timestamp_seconds gauge
 calico_audit_agent_view_timestamp_seconds 1.76984640025e+09
 `
-	var names []string // all but the duration
+	var names []string // all except the duration
 	for line := range strings.Lines(want) {
 		if rest, ok := strings.CutPrefix(line, "# TYPE "); ok {
 			name, _, _ := strings.Cut(rest, " ")
@@ -119,7 +119,7 @@ calico_audit_agent_view_timestamp_seconds 1.76984640025e+09
 	}
 }
 
-// scanner is a scan under the test's control.
+// scanner is a scan that the test controls.
 type scanner struct {
 	t       *testing.T
 	started chan struct{}
@@ -148,8 +148,8 @@ func (s *scanner) scan(ctx context.Context) (*blocks.HostView, error) {
 	}
 }
 
-// TestAgentShares: many who ask at once get one scan's view, and the next ones get
-// it again until it is too old.
+// TestAgentShares: concurrent requests share one scan, and later ones reuse its view until
+// it is too old.
 func TestAgentShares(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -170,8 +170,8 @@ func TestAgentShares(t *testing.T) {
 				})
 			}
 			<-s.started
-			// Not before all of them wait may it end, else some could be late: who is in
-			// the function, but does not wait yet, is not counted.
+			// The scan may end only once all of them wait. A goroutine that is in View but
+			// not yet in the select is not counted.
 			for waiting := false; !waiting; time.Sleep(time.Millisecond) {
 				waiting = stacks("[select]:\ngithub.com/calico-audit/calico-audit/metrics.(*Agent).View(") == len(views)
 			}
@@ -195,7 +195,8 @@ func TestAgentShares(t *testing.T) {
 	}
 }
 
-// TestAgentServesNewer: who has a view is given it again only if another was not asked for.
+// TestAgentServesNewer: a view is served again only if the client did not ask for a newer
+// one.
 func TestAgentServesNewer(t *testing.T) {
 	taken := sample().TakenAt
 	a := NewAgent(AgentOptions{MaxAge: time.Hour, Scan: func(context.Context) (*blocks.HostView, error) {
@@ -223,8 +224,8 @@ func TestAgentServesNewer(t *testing.T) {
 	}
 }
 
-// TestAgentFails: a scan that fails is said with its reason, an older view is not
-// handed out instead, and the next scan may succeed.
+// TestAgentFails: a failed scan is reported with its reason, no older view is served
+// instead, and the next scan may succeed.
 func TestAgentFails(t *testing.T) {
 	s := newScanner(t)
 	a := NewAgent(AgentOptions{Scan: s.scan})
@@ -255,7 +256,7 @@ func TestAgentFails(t *testing.T) {
 	}
 }
 
-// TestAgentTakesTooLong: anyone who asks may leave; a scan that does not end is ended.
+// TestAgentTakesTooLong: a client may leave, and a scan that hangs is cancelled.
 func TestAgentTakesTooLong(t *testing.T) {
 	s := newScanner(t)
 	a := NewAgent(AgentOptions{Scan: s.scan, ScanTimeout: time.Second, MaxAge: time.Hour})
@@ -273,7 +274,7 @@ func TestAgentTakesTooLong(t *testing.T) {
 	}
 }
 
-// TestHostView: the document is the view, plain or compressed.
+// TestHostView: the response is the view, plain or compressed.
 func TestHostView(t *testing.T) {
 	a := NewAgent(AgentOptions{Scan: func(context.Context) (*blocks.HostView, error) { return sample(), nil }})
 	server := httptest.NewServer(a.Handler())
@@ -316,7 +317,7 @@ func TestHostView(t *testing.T) {
 	}
 }
 
-// TestPages: what is served, and what is not unless asked for.
+// TestPages: the served pages, with and without profiles.
 func TestPages(t *testing.T) {
 	for _, pprof := range []bool{false, true} {
 		a := NewAgent(AgentOptions{Scan: func(context.Context) (*blocks.HostView, error) { return sample(), nil }, Pprof: pprof})

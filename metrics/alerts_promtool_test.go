@@ -23,7 +23,7 @@ func promtool(t *testing.T, dir string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// TestAlertRules: Prometheus takes the rules, and they pass their unit tests.
+// TestAlertRules: promtool accepts the rules, and they pass their unit tests.
 func TestAlertRules(t *testing.T) {
 	dir := filepath.Join("..", "examples", "prometheus")
 	for _, args := range [][]string{{"check", "rules", rulesName}, {"test", "rules", rulesTestName, runwayTestName}} {
@@ -33,7 +33,7 @@ func TestAlertRules(t *testing.T) {
 	}
 }
 
-// ruleTests are promtool's unit tests, each test kept as it is.
+// ruleTests is a file of promtool unit tests; each test is kept as it is.
 type ruleTests struct {
 	RuleFiles          []string         `json:"rule_files"`
 	EvaluationInterval string           `json:"evaluation_interval"`
@@ -56,8 +56,7 @@ func shippedRuleTests(t *testing.T, name string) ruleTests {
 	return f
 }
 
-// expectations counts, in the unit tests, when an alert is to be silent, and when
-// it is to fire.
+// expectations counts how often the unit tests expect an alert to be silent and to fire.
 func (f ruleTests) expectations(t *testing.T, alert string) (silent, firing int) {
 	t.Helper()
 	for _, test := range f.Tests {
@@ -77,15 +76,15 @@ func (f ruleTests) expectations(t *testing.T, alert string) (silent, firing int)
 	return silent, firing
 }
 
-// TestAlertRulesOfTwoClusters: one file of rules serves a Prometheus that scrapes several
-// clusters. With each series once for either of two, the unit tests expect each alert once
-// for either, by the label that the scrape configuration gives them.
+// TestAlertRulesOfTwoClusters: one rule file works for a Prometheus that scrapes several
+// clusters. If each series exists once for each of two clusters, each expected alert also
+// exists once for each, with the label that the scrape configuration adds.
 func TestAlertRulesOfTwoClusters(t *testing.T) {
 	shipped := shippedRuleTests(t, rulesTestName)
 	both := ruleTests{RuleFiles: shipped.RuleFiles, EvaluationInterval: shipped.EvaluationInterval}
 	clusters := []string{"east", "west"}
-	// ofBoth are the elements of a list, each once for either cluster; one that no exporter
-	// is the source of stays alone.
+	// ofBoth returns the elements of a list once for each cluster. Elements that do not
+	// come from an exporter stay single.
 	ofBoth := func(list any, in func(element map[string]any, cluster string) bool) (out []any) {
 		all, _ := list.([]any)
 		for _, element := range all {
@@ -109,7 +108,7 @@ func TestAlertRulesOfTwoClusters(t *testing.T) {
 	}
 	for _, test := range shipped.Tests {
 		if raw, err := yaml.Marshal(test); err != nil || strings.Contains(string(raw), "cluster=") {
-			continue // it is of several clusters already
+			continue // already about several clusters
 		}
 		test["input_series"] = ofBoth(test["input_series"], labelled("series"))
 		exprs, _ := test["promql_expr_test"].([]any)
@@ -148,8 +147,8 @@ func TestAlertRulesOfTwoClusters(t *testing.T) {
 	}
 }
 
-// TestEveryAlertIsTested: each alert has unit tests in which it is silent, fires,
-// and is silent again.
+// TestEveryAlertIsTested: in the unit tests each alert is silent, fires, and is silent
+// again.
 func TestEveryAlertIsTested(t *testing.T) {
 	alerts, _ := shippedRules(t)
 	tests, weeks := shippedRuleTests(t, rulesTestName), shippedRuleTests(t, runwayTestName)
@@ -161,7 +160,7 @@ func TestEveryAlertIsTested(t *testing.T) {
 	}
 }
 
-// TestAlertTestsNotice: the unit tests fail where a rule is changed.
+// TestAlertTestsNotice: the unit tests fail if a rule is changed.
 func TestAlertTestsNotice(t *testing.T) {
 	hours, weeks := shippedRuleTests(t, rulesTestName), shippedRuleTests(t, runwayTestName)
 	changes := []struct{ tests, old, new string }{

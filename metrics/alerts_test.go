@@ -15,7 +15,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// rule is a rule of Prometheus.
+// rule is a Prometheus rule.
 type rule struct {
 	Record      string            `json:"record,omitempty"`
 	Alert       string            `json:"alert,omitempty"`
@@ -32,10 +32,10 @@ type ruleFile struct {
 	} `json:"groups"`
 }
 
-// The rules, their unit tests, and those over weeks.
+// The rules, their unit tests, and unit tests over weeks.
 const rulesName, rulesTestName, runwayTestName = "calico-audit.rules.yaml", "calico-audit.rules.test.yaml", "calico-audit.runway.test.yaml"
 
-// example returns a file that ships with the exporter.
+// example returns a file from the examples.
 func example(t *testing.T, path ...string) []byte {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(append([]string{"..", "examples"}, path...)...))
@@ -45,7 +45,7 @@ func example(t *testing.T, path ...string) []byte {
 	return raw
 }
 
-// shippedRules returns the rules that ship with the exporter.
+// shippedRules returns the alerting and recording rules in the examples.
 func shippedRules(t *testing.T) (alerts, records []rule) {
 	t.Helper()
 	var f ruleFile
@@ -67,8 +67,8 @@ func shippedRules(t *testing.T) (alerts, records []rule) {
 	return alerts, records
 }
 
-// TestAlertTexts: each alert says how bad it is, what it means and what to do, and
-// its runbook exists.
+// TestAlertTexts: each alert has a severity, a meaning and an instruction, and its runbook
+// exists.
 func TestAlertTexts(t *testing.T) {
 	const checksURL = "https://github.com/calico-audit/calico-audit/blob/main/audit/CHECKS.md#"
 	raw, err := os.ReadFile(filepath.Join("..", "audit", "CHECKS.md"))
@@ -97,7 +97,7 @@ func TestAlertTexts(t *testing.T) {
 		for _, check := range append(selectedChecks(t, a), "") {
 			expanded := strings.ReplaceAll(url, `{{ reReplaceAll "/" "" $labels.check }}`, strings.ReplaceAll(check, "/", ""))
 			if check == "" && expanded != url {
-				continue // no check, no such alert
+				continue // depends on a check label that this alert never has
 			}
 			anchor, ok := strings.CutPrefix(expanded, checksURL)
 			if !ok || !anchors[anchor] {
@@ -107,7 +107,7 @@ func TestAlertTexts(t *testing.T) {
 	}
 }
 
-// githubAnchor is the anchor that GitHub gives to a heading.
+// githubAnchor returns the anchor that GitHub generates for a heading.
 func githubAnchor(heading string) string {
 	s := regexp.MustCompile(`[^\p{L}\p{N}\- _]`).ReplaceAllString(strings.ToLower(heading), "")
 	return strings.ReplaceAll(s, " ", "-")
@@ -159,8 +159,8 @@ func selectedChecks(t *testing.T, a rule) (out []string) {
 	return out
 }
 
-// TestAlertsCoverChecks: no check that may find something critical or wrong is
-// without an alert, and alerts name only checks that exist.
+// TestAlertsCoverChecks: each check with critical or error findings has an alert, and
+// alerts only name existing checks.
 func TestAlertsCoverChecks(t *testing.T) {
 	alerts, _ := shippedRules(t)
 	named := regexp.MustCompile(`\b(?:affinity|block|config|handle|ip|node|pool|route|whereabouts)/[a-z-]+`)
@@ -215,7 +215,8 @@ func documentedFamilies(t *testing.T) map[string][]string {
 	return out
 }
 
-// targetLabels are labels that a scrape adds; cluster, where it watches several.
+// targetLabels are labels that a scrape adds. cluster is added by a Prometheus for several
+// clusters.
 var targetLabels = []string{"instance", "pod", "node", "job", "cluster"}
 
 var (
@@ -223,8 +224,8 @@ var (
 	grouping   = regexp.MustCompile(`\b(?:by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)`)
 )
 
-// checkNames holds an expression to the families that there are, and returns the
-// families that it uses.
+// checkNames verifies that an expression uses only existing families and labels, and
+// returns the families.
 func checkNames(t *testing.T, where, expr string, families map[string][]string) (used []string) {
 	t.Helper()
 	known := slices.Clone(targetLabels)
@@ -252,7 +253,8 @@ func checkNames(t *testing.T, where, expr string, families map[string][]string) 
 	return used
 }
 
-// addRecords adds what rules record to the families, and returns what they use.
+// addRecords adds the recorded families to the known ones, and returns the families that
+// the rules use.
 func addRecords(t *testing.T, records []rule, families map[string][]string) map[string]bool {
 	t.Helper()
 	used := map[string]bool{}
@@ -267,8 +269,7 @@ func addRecords(t *testing.T, records []rule, families map[string][]string) map[
 	return used
 }
 
-// TestAlertMetrics: the rules use metrics and labels that there are. The families
-// that may change from one version to the next are not among them.
+// TestAlertMetrics: the rules use only existing metrics and labels, and no unstable ones.
 func TestAlertMetrics(t *testing.T) {
 	alerts, records := shippedRules(t)
 	families := documentedFamilies(t)

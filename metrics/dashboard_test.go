@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// dashboard is what Grafana reads of a dashboard, as far as the tests look at it.
+// dashboard is the part of a Grafana dashboard that the tests check.
 type dashboard struct {
 	UID           string `json:"uid"`
 	Title         string `json:"title"`
@@ -64,9 +64,8 @@ func shippedDashboard(t *testing.T) dashboard {
 	return d
 }
 
-// TestDashboardLayout: panels have IDs of their own, lie beside each other on
-// Grafana's 24 columns, and need no plugin and no data source but the one that the
-// reader chooses.
+// TestDashboardLayout: panels have unique IDs, do not overlap on Grafana's 24 columns, and
+// need no plugins and only the data source that the user selects.
 func TestDashboardLayout(t *testing.T) {
 	d := shippedDashboard(t)
 	chosen := datasource{Type: "prometheus", UID: "${datasource}"}
@@ -110,8 +109,8 @@ func TestDashboardLayout(t *testing.T) {
 
 var variableName = regexp.MustCompile(`\$\{?(\w+)\}?`)
 
-// TestDashboardQueries: Prometheus takes each query, and it asks for metrics and
-// labels that there are.
+// TestDashboardQueries: Prometheus parses each query, and it uses only existing metrics and
+// labels.
 func TestDashboardQueries(t *testing.T) {
 	d := shippedDashboard(t)
 	families := documentedFamilies(t)

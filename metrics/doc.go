@@ -1,6 +1,6 @@
-// Package metrics serves what is known over HTTP: metrics in Prometheus' format,
-// the documents beside them, and the server for both, with TLS and authentication.
+// Package metrics serves metrics in Prometheus' format and related documents over HTTP,
+// with TLS and authentication.
 //
-// [Serve] is the server. [Agent] is what one node's agent serves: the host view of
-// that node, and metrics of it.
+// [Serve] is the server. [Exporter] serves the audits of a watched cluster. [Agent] serves
+// the host view of one node.
 package metrics

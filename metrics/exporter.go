@@ -17,80 +17,78 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Source is a cluster that is watched.
+// Source is a watched cluster.
 type Source interface {
 	// Run watches until ctx ends.
 	Run(ctx context.Context) error
-	// Changed delivers a signal after anything about the snapshot has changed.
+	// Changed receives a signal after each change of the snapshot.
 	Changed() <-chan struct{}
-	// Snapshot returns what is known now, sorted; nil until everything was listed
-	// once. It is not changed afterwards. Cluster.TakenAt is the time as of which it
-	// is known, by the API server's clock: it stands still during an outage.
+	// Snapshot returns the present snapshot, sorted; nil until every kind was listed. The
+	// snapshot never changes afterwards. It is known to be current at Cluster.TakenAt, by
+	// the API server's clock. TakenAt stands still during an outage.
 	Snapshot() *blocks.Snapshot
-	// Reread reads some resources again, all after the call, and returns prev with
-	// them replaced. Where snapshots have host views, it asks for those of some nodes
-	// again.
+	// Reread reads some resources again and returns a copy of prev with the results. If
+	// snapshots have host views, it also reads those of the given nodes again.
 	Reread(ctx context.Context, prev *blocks.Snapshot, resources []blocks.Resource, nodes []string) (*blocks.Snapshot, error)
-	// Restarts counts the watches that had to be begun again.
+	// Restarts counts the watches that were restarted.
 	Restarts() map[blocks.Resource]uint64
 }
 
-// Renderer writes a report in some format.
+// Renderer writes a report in a format.
 type Renderer func(io.Writer, *audit.Report) error
 
-// ExporterOptions say what an exporter does.
+// ExporterOptions configures an Exporter.
 type ExporterOptions struct {
 	Source Source
-	// Grace is how long a state must have held before it counts as lasting; zero
-	// means [state.DefaultGrace].
+	// Grace is how long a state must last before it counts as a problem; zero means
+	// [state.DefaultGrace].
 	Grace time.Duration
-	// Interval is how long at most passes from one audit to the next; by default
-	// [DefaultInterval]. After a change, and when a state has become older than a verdict
-	// asks for, there is one sooner.
+	// Interval is the maximum time between audits; the default is [DefaultInterval].
+	// Changes, and ages that a verdict depends on, cause an earlier audit.
 	Interval time.Duration
-	// MaxAge is how old the state may be known to be before the exporter is not ready
-	// any more and its numbers count as incomplete; by default [DefaultMaxAge].
+	// MaxAge is the maximum age of the state. Beyond it the exporter is not ready, and its
+	// numbers count as incomplete; the default is [DefaultMaxAge].
 	MaxAge time.Duration
-	// Mutes are the findings that do not count; nil for none.
+	// Mutes suppresses findings; nil for none.
 	Mutes *audit.Mutes
-	// NodeMetrics serves series for each node.
+	// NodeMetrics enables the series of single nodes.
 	NodeMetrics bool
-	// JSON and Text write the report; HTML, if it is set, writes it for browsers, and
-	// gets it with its Usage.
+	// JSON and Text write the report. HTML, if set, writes it for browsers; its report
+	// includes Usage.
 	JSON, Text, HTML Renderer
-	// after, if set, is called after each audit, with the result. Tests follow audits by it.
+	// after, if set, is called with the result of each audit. Tests use it.
 	after func(context.Context, *Audit)
-	// Agents, if set, returns how the asking of the nodes' agents goes.
+	// Agents, if set, returns statistics about requests to the nodes' agents.
 	Agents func() AgentCounts
-	// Past, if set, returns the past of the pools as it was last read, and when; nil while
-	// it is not known. By it, it is estimated when they run out.
+	// Past, if set, returns the last history of the pools and when it was read; nil if it
+	// is unknown. The runway is estimated from it.
 	Past func() (*runway.History, time.Time)
-	// Log tells of what goes wrong, and of its end.
+	// Log records errors, and their end.
 	Log *slog.Logger
-	// Pprof serves profiles, too.
+	// Pprof also serves profiles.
 	Pprof bool
-	// Build says what the program is built from.
+	// Build identifies the program's version.
 	Build Build
 }
 
-// AgentCounts say how the asking of the nodes' agents goes.
+// AgentCounts holds statistics about requests to the nodes' agents.
 type AgentCounts struct {
-	// Asked counts the questions, Failed those that brought no view.
+	// Asked counts requests, Failed those without a view.
 	Asked, Failed uint64
-	// Views are the nodes with a view that is not too old to prove anything, the oldest
-	// of which was taken at Oldest. Missing are the Ready Linux nodes without one.
+	// Views counts the nodes with a view that is recent enough; Oldest is when the oldest
+	// of these was taken. Missing counts the Ready Linux nodes without one.
 	Views, Missing int
 	Oldest         time.Time
 }
 
-// DefaultInterval and DefaultMaxAge are the times of an exporter that is given none.
+// The defaults of ExporterOptions.
 const (
 	DefaultInterval = 2 * time.Minute
 	DefaultMaxAge   = 5 * time.Minute
 )
 
-// Exporter audits a cluster that is watched, again after each change, and serves
-// the last audit. A request never reaches the cluster.
+// Exporter audits a watched cluster after each change, and serves the last audit. HTTP
+// requests never reach the cluster.
 type Exporter struct {
 	ExporterOptions
 
@@ -98,15 +96,15 @@ type Exporter struct {
 	audits   atomic.Uint64
 	errors   atomic.Uint64
 	readings atomic.Uint64
-	// pages holds one element for each page that is being written.
+	// pages limits the pages that are rendered at the same time.
 	pages chan struct{}
 }
 
-// maxPages is how many pages are written at the same time: those of large clusters
-// take as much memory as an audit.
+// maxPages limits concurrent renderings. A page of a large cluster takes as much memory as
+// an audit.
 const maxPages = 2
 
-// NewExporter returns an exporter.
+// NewExporter returns an exporter with the defaults filled in.
 func NewExporter(o ExporterOptions) *Exporter {
 	o.Interval = cmp.Or(o.Interval, DefaultInterval)
 	o.MaxAge = cmp.Or(o.MaxAge, DefaultMaxAge)
@@ -116,7 +114,7 @@ func NewExporter(o ExporterOptions) *Exporter {
 	return &Exporter{ExporterOptions: o, pages: make(chan struct{}, maxPages)}
 }
 
-// Run watches and audits until ctx ends, and returns nil then.
+// Run watches and audits until ctx ends, and then returns nil.
 func (e *Exporter) Run(ctx context.Context) error {
 	group, inner := errgroup.WithContext(ctx)
 	group.Go(func() error {
@@ -140,26 +138,26 @@ func (e *Exporter) Current() *Audit { return e.current.Load() }
 
 // Audit is the result of one audit. It is never changed.
 type Audit struct {
-	// Report is what "calico-audit report" would say, muted findings set apart.
+	// Report is the report as "calico-audit report" would print it, with muted findings
+	// apart.
 	Report *audit.Report
 
-	// seen is when the state's TakenAt was first seen, by the clock here.
+	// seen is the local time when the state's TakenAt was first seen.
 	seen time.Time
-	// scrape is what it fixes of a scrape.
+	// scrape is the rendered part of a scrape that only changes with an audit.
 	scrape *rendered
-	// usage makes the report's Usage, once, when it is first asked for.
+	// usage computes the report's Usage on first use.
 	usage func() audit.Usage
 }
 
-// checkRun is how a check went.
+// checkRun records the run of one check.
 type checkRun struct {
 	id        string
 	took      time.Duration
 	evaluated bool
 }
 
-// staleFor returns how long nothing newer has been known, if that is longer than it
-// may be, else 0.
+// staleFor returns how long nothing newer has been known if that exceeds MaxAge, else 0.
 func (e *Exporter) staleFor(a *Audit) time.Duration {
 	if age := time.Since(a.seen); age > e.MaxAge {
 		return age

@@ -14,14 +14,14 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// evaluated is a snapshot with what the checks found in it.
+// evaluated is a snapshot with the results of the checks.
 type evaluated struct {
 	state  *state.State
 	result *audit.Result
 	checks []checkRun
 }
 
-// evaluate runs checks over a snapshot. A check that fails takes no other with it.
+// evaluate runs checks over a snapshot. A failing check does not affect the others.
 func (e *Exporter) evaluate(s *blocks.Snapshot, checks []*audit.Check) (*evaluated, error) {
 	var st *state.State
 	if err := e.guarded(func() { st = state.New(s, state.Options{Grace: e.Grace}) }); err != nil {
@@ -39,7 +39,7 @@ func (e *Exporter) evaluate(s *blocks.Snapshot, checks []*audit.Check) (*evaluat
 		}
 		results = append(results, r)
 		if c.HostViews && len(s.Hosts.Views) == 0 {
-			continue // that it found nothing is no verdict, and no failure either
+			continue // without views, this is neither a verdict nor a failure
 		}
 		out.checks = append(out.checks, checkRun{c.ID, time.Since(began), !slices.Contains(r.Inconclusive, c.ID)})
 	}
@@ -47,8 +47,8 @@ func (e *Exporter) evaluate(s *blocks.Snapshot, checks []*audit.Check) (*evaluat
 	return out, nil
 }
 
-// guarded calls f and turns a panic into an error: of what is served, a wrong
-// object somewhere must not take all.
+// guarded calls f and turns a panic into an error, so that one bad object does not stop the
+// exporter.
 func (e *Exporter) guarded(f func()) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -70,7 +70,8 @@ func (e *Exporter) reread(ctx context.Context, s *blocks.Snapshot, resources []b
 	return e.evaluate(second, checks)
 }
 
-// publish makes the audit of a verdict the current one, unless it fails.
+// publish makes an audit from the results and sets it as the current one, unless that
+// fails.
 func (e *Exporter) publish(ctx context.Context, j *evaluated, unsure int, took time.Duration) error {
 	a := &Audit{seen: time.Now()}
 	var rendering error
@@ -89,7 +90,7 @@ func (e *Exporter) publish(ctx context.Context, j *evaluated, unsure int, took t
 	if err = cmp.Or(err, rendering); err != nil {
 		return fmt.Errorf("making the report: %w", err)
 	}
-	snapshot, result := j.state.Snapshot, j.result // and not the State, which is not kept
+	snapshot, result := j.state.Snapshot, j.result // do not keep the State alive
 	a.usage = sync.OnceValue(func() audit.Usage { return e.usageOf(snapshot, result) })
 	if last := e.Current(); last != nil && last.Report.Cluster.TakenAt.Equal(a.Report.Cluster.TakenAt.Time) {
 		a.seen = last.seen
@@ -102,15 +103,14 @@ func (e *Exporter) publish(ctx context.Context, j *evaluated, unsure int, took t
 	return nil
 }
 
-// usageOf returns what the single addresses of a snapshot are in use for; nil if that
-// fails. The State is made again: few ask, and it is larger than what it is made of.
+// usageOf computes the Usage of a snapshot; nil on failure. It builds the State again,
+// because Usage is rarely requested and the State is larger than its snapshot.
 func (e *Exporter) usageOf(s *blocks.Snapshot, r *audit.Result) (out audit.Usage) {
-	_ = e.guarded(func() { out = audit.NewUsage(state.New(s, state.Options{Grace: e.Grace}), r) }) // logged; the report is good without
+	_ = e.guarded(func() { out = audit.NewUsage(state.New(s, state.Options{Grace: e.Grace}), r) }) // the error is logged; the report works without it
 	return out
 }
 
-// markStale keeps the current audit, but says that it is no longer known to be up to
-// date.
+// markStale marks the current audit as incomplete, with the gaps of a newer snapshot.
 func (e *Exporter) markStale(gaps []blocks.Gap) {
 	a := *e.Current()
 	old := *a.Report
@@ -119,7 +119,7 @@ func (e *Exporter) markStale(gaps []blocks.Gap) {
 	e.current.Store(&a)
 }
 
-// touch keeps the current audit, which is known to be of a later time, too.
+// touch marks the current audit as current at a later time.
 func (e *Exporter) touch(takenAt time.Time) {
 	a := *e.Current()
 	later := *a.Report

@@ -15,9 +15,9 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// BenchmarkExporter measures, for clusters of growing size, what one audit of the
-// exporter costs: the State, the checks, the second look at what rests on absence, and
-// the report with what a scrape is answered with; and such an answer.
+// BenchmarkExporter measures the cost of one audit for clusters of increasing size: the
+// State, the checks, the confirmation of findings about absent objects, the report and the
+// rendered metrics. It also measures a scrape.
 func BenchmarkExporter(b *testing.B) {
 	for _, nodes := range []int{500, 1000, 2000, 5000} {
 		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
@@ -72,7 +72,7 @@ func BenchmarkExporter(b *testing.B) {
 	}
 }
 
-// auditOnce keeps of an audit what the exporter keeps, and nothing else.
+// auditOnce audits once, and keeps only what the exporter keeps.
 func auditOnce(b *testing.B, e *Exporter, s *blocks.Snapshot) error {
 	j, err := e.evaluate(s, checks.All)
 	if err != nil {
@@ -81,7 +81,7 @@ func auditOnce(b *testing.B, e *Exporter, s *blocks.Snapshot) error {
 	return e.publish(b.Context(), j, 0, 0)
 }
 
-// live is what memory the garbage collector cannot free.
+// live returns the size of the reachable heap.
 func live() int64 {
 	runtime.GC()
 	runtime.GC()
@@ -90,7 +90,7 @@ func live() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// still is a source of which nothing changes.
+// still is a source that never changes.
 type still struct{ s *blocks.Snapshot }
 
 func (s still) Run(ctx context.Context) error        { <-ctx.Done(); return nil }

@@ -9,8 +9,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// live are the samples that change from one audit to the next, with what a, the last,
-// says of them; nil before the first.
+// live returns the samples that change between audits. a is the last audit; nil before the
+// first.
 func (e *Exporter) live(a *Audit) samples {
 	s := samples{}
 	s.add(buildInfo, 1, e.Build.Version, e.Build.Revision, e.Build.GoVersion)
@@ -44,7 +44,8 @@ func (e *Exporter) live(a *Audit) samples {
 	return s
 }
 
-// addRunway adds to a report, and as samples, when pools run out, if their past is known.
+// addRunway adds estimates of when pools run out, to the report and as samples, if their
+// history is known.
 func (e *Exporter) addRunway(s samples, r *audit.Report) {
 	if e.Past == nil {
 		return
@@ -59,7 +60,7 @@ func (e *Exporter) addRunway(s samples, r *audit.Report) {
 	for i := range r.Pools {
 		p := &r.Pools[i]
 		if p.Runway == nil || seen[p.Name] {
-			continue // a series stands for one pool
+			continue // one series per pool name
 		}
 		seen[p.Name] = true
 		cidr, _ := netip.ParsePrefix(p.CIDR)
@@ -69,7 +70,7 @@ func (e *Exporter) addRunway(s samples, r *audit.Report) {
 			}
 			lasts := float64(*days)
 			if lasts == 0 && e.Status == runway.Declining {
-				lasts = 0.5 // 0 is none, of which other alerts tell
+				lasts = 0.5 // 0 means exhausted, which has its own alerts
 			}
 			s.add(poolRunway, lasts*86400, p.Name, blocks.FamilyOf(cidr.Addr()).String(), resource, bound)
 		}
@@ -82,7 +83,7 @@ func (e *Exporter) addRunway(s samples, r *audit.Report) {
 	}
 }
 
-// addFindings adds what checks found, and how they went.
+// addFindings adds the counts of findings, and the results of checks.
 func (s samples) addFindings(r *audit.Report, checks []checkRun, unsure int) {
 	type kind struct {
 		check    string

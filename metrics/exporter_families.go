@@ -11,22 +11,22 @@ import (
 
 const exporterPrefix = "calico_audit_"
 
-// The values of labels that name no object.
+// Label values for the absence of an object.
 const (
-	// noPool is the label ippool of what lies outside all pools.
+	// noPool is the label ippool of blocks and addresses outside all pools.
 	noPool = "none"
-	// noNode is the label node of what no node owns or uses.
+	// noNode is the label node of blocks and addresses without a node.
 	noNode = "none"
 )
 
-// slotReads are what the numbers of blocks and available addresses need.
+// slotReads are the resources behind the numbers of blocks and available addresses.
 var slotReads = []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations}
 
-// borrowReads are what the numbers of borrowed addresses need: an allocation may name
-// a node that is gone, or another one than that on which its pod runs.
+// borrowReads are the resources behind the numbers of borrowed addresses. Nodes and pods
+// are needed because an allocation may name a deleted node, or not the node on which its
+// pod runs.
 var borrowReads = []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes, blocks.Pods}
 
-// Pools.
 var (
 	poolGroup = Group{
 		Title: "Pools", prefix: exporterPrefix, stable: true,
@@ -58,7 +58,6 @@ var (
 		"ippool", "ip_family").with(blocks.Pools, blocks.Nodes)
 )
 
-// Runway.
 var (
 	runwayGroup = Group{
 		Title: "Runway", prefix: exporterPrefix, stable: true,
@@ -70,7 +69,6 @@ var (
 	runwayTime = runwayGroup.gauge("runway_timestamp_seconds", "seconds", "When the past of pools was last read from Prometheus, in seconds since 1970. Absent for as long as it is not known.")
 )
 
-// Nodes.
 var (
 	nodeGroup = Group{
 		Title: "Nodes", prefix: exporterPrefix, stable: true,
@@ -90,7 +88,6 @@ var (
 		with(blocks.Blocks, blocks.Nodes, blocks.Pods)
 )
 
-// Whereabouts' pools.
 var (
 	secondaryGroup = Group{
 		Title: "Whereabouts", prefix: exporterPrefix,
@@ -111,7 +108,6 @@ var (
 	secondaryReads  = []blocks.Resource{blocks.WhereaboutsPools, blocks.NetworkAttachments}
 )
 
-// Findings.
 var (
 	findingGroup = Group{
 		Title: "Findings", prefix: exporterPrefix, stable: true,
@@ -128,7 +124,6 @@ var (
 	datastoreIsLocked = findingGroup.gauge("datastore_locked", "", "1 if the datastore is locked, so that no pod can get an address; else 0.").unstable().with(blocks.ClusterInfos)
 )
 
-// The exporter itself.
 var (
 	stateGroup = Group{
 		Title: "The exporter", prefix: exporterPrefix, stable: true,
@@ -146,7 +141,6 @@ var (
 	buildInfo          = stateGroup.gauge("build_info", "", "What the exporter is built from. The value is always 1.", "version", "revision", "goversion")
 )
 
-// Host views.
 var (
 	viewGroup = Group{
 		Title: "Host views", prefix: exporterPrefix, stable: true,
@@ -159,16 +153,16 @@ var (
 	viewsLack   = viewGroup.gauge("nodes_without_host_view", "nodes", "Nodes that are Ready and run Linux, and have no host view that is not older than 10 minutes: what they do is not known.")
 )
 
-// exporterGroups are the sections of METRICS.md that an exporter serves.
+// exporterGroups are the sections of METRICS.md that describe the exporter.
 var exporterGroups = []*Group{&poolGroup, &runwayGroup, &nodeGroup, &secondaryGroup, &findingGroup, &stateGroup, &viewGroup}
 
 // slotStates are the values of the label state.
 var slotStates = []string{"claimed", "free", "reserved"}
 
-// Groups returns the sections of METRICS.md, in their order.
+// Groups returns the sections of METRICS.md, in order.
 func Groups() []*Group { return append(slices.Clone(exporterGroups), &agentGroup) }
 
-// hostViewChecks names the checks that evaluate nothing without host views, as code.
+// hostViewChecks lists the checks that require host views, in Markdown.
 func hostViewChecks() string {
 	var ids []string
 	for _, c := range checks.All {

@@ -20,7 +20,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/runway"
 )
 
-// scraped gathers what a scrape is answered with, the metrics of the process left out.
+// scraped gathers the response to a scrape, without the metrics of the process.
 func scraped(t *testing.T, e *Exporter) prometheus.Gatherer {
 	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		status, text := ask(e, "/metrics")
@@ -42,8 +42,7 @@ func scraped(t *testing.T, e *Exporter) prometheus.Gatherer {
 	})
 }
 
-// value returns the sum of a family's series that have labels, given as
-// name, value pairs; -1 if there is none.
+// exporterFamilies returns all families of the exporter.
 func exporterFamilies() (out []*Family) {
 	for _, g := range exporterGroups {
 		out = append(out, g.Families...)
@@ -51,6 +50,8 @@ func exporterFamilies() (out []*Family) {
 	return out
 }
 
+// value returns the sum of a family's series with the given labels, as name and value pairs;
+// -1 if there are none.
 func value(t *testing.T, e *Exporter, name string, labels ...string) float64 {
 	t.Helper()
 	families, err := scraped(t, e).Gather()
@@ -83,8 +84,8 @@ func value(t *testing.T, e *Exporter, name string, labels ...string) float64 {
 	return sum
 }
 
-// borrowing: n3 has no block and borrows, a LoadBalancer block belongs to no node, a
-// block lies outside the pools, and a node that is gone left a block.
+// borrowing: n3 has no block and borrows, a LoadBalancer block belongs to no node, one
+// block lies outside the pools, and a deleted node left a block.
 const borrowing = `
 controllers grace=15m
 bgp
@@ -106,8 +107,8 @@ use 10.0.0.66 c n3
 alloc 10.8.0.1
 ` + secondary
 
-// secondary are networks of Whereabouts': a range of which something is excluded, one of
-// IPv6 that is too large to be used up, and a node's slice.
+// secondary are Whereabouts networks: a range with an exclusion, an IPv6 range that is too
+// large to run out, and a node's slice.
 const secondary = `
 nad shop/storage 10.99.0.0/24 exclude=10.99.0.0/25
 nad shop/six fd99::/64 network=six
@@ -120,8 +121,8 @@ walloc six-fd99---64 fd99::7 default/a id=c0 if=net2
 wpool fast-n1-10.98.0.0-28 10.98.0.0/28
 `
 
-// declining is a past of the pool of borrowing in which two addresses fewer are left each
-// day until the clock of synctest begins.
+// declining is a history of the pool of borrowing: it loses two addresses a day until the
+// synctest clock begins.
 func declining() (*runway.History, time.Time) {
 	begin := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	var past runway.Past
@@ -131,8 +132,8 @@ func declining() (*runway.History, time.Time) {
 	return &runway.History{Source: "Prometheus", Pools: map[string]runway.Past{"pods": past}}, begin
 }
 
-// TestFamilies: every family is served and documented in a way that Prometheus'
-// linter has nothing to say about, and the numbers are those of the state.
+// TestFamilies: every family is served, is documented, and passes Prometheus' linter. The
+// numbers match the state.
 func TestFamilies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)
@@ -229,8 +230,8 @@ func TestFamilies(t *testing.T) {
 	})
 }
 
-// TestNothingRead: before anything was read there are no numbers, and what is known
-// is not complete.
+// TestNothingRead: before the first snapshot there are no numbers, and the state counts as
+// incomplete.
 func TestNothingRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		played(t, newFed(t), ExporterOptions{NodeMetrics: true}, func(e *Exporter) {
@@ -246,8 +247,7 @@ func TestNothingRead(t *testing.T) {
 	})
 }
 
-// TestAbsent: numbers that would be wrong because something was not read are not
-// served, and neither are the findings of checks that need it.
+// TestAbsent: numbers and findings that need an unread resource are absent.
 func TestAbsent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)
@@ -272,8 +272,8 @@ func TestAbsent(t *testing.T) {
 	})
 }
 
-// TestSwitches: series of nodes are left out where asked for, and muted findings
-// count as such.
+// TestSwitches: series of nodes can be switched off, and muted findings are counted as
+// such.
 func TestSwitches(t *testing.T) {
 	rule, err := checks.All.ParseMuteRule("check=ip/borrowed")
 	if err != nil {

@@ -14,9 +14,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Handler serves the last audit: metrics, and the report as a page for browsers, as
-// text and as data. It is ready if the cluster was audited and what is known is not too
-// old.
+// Handler serves metrics and the report of the last audit, as HTML, text and JSON. The
+// exporter is ready after the first audit, while the state is not too old.
 func (e *Exporter) Handler() http.Handler {
 	return site{
 		Title: "calico-audit exporter", About: "It watches Calico's IP address management in this cluster, and changes nothing.",
@@ -39,8 +38,7 @@ func (e *Exporter) Handler() http.Handler {
 	}.handler()
 }
 
-// serveReport serves the report in some format, with the use of single addresses if
-// the format shows that.
+// serveReport serves the report in a format. With addresses set, the report includes Usage.
 func (e *Exporter) serveReport(w http.ResponseWriter, r *http.Request, contentType string, render Renderer, addresses bool) {
 	if addresses {
 		select {
@@ -74,7 +72,7 @@ func (e *Exporter) serveReport(w http.ResponseWriter, r *http.Request, contentTy
 
 const notYet = "the cluster has not been audited yet: not everything was listed once"
 
-// unready says why the exporter is not ready; "" if it is.
+// unready returns why the exporter is not ready; "" if it is.
 func (e *Exporter) unready() string {
 	a := e.Current()
 	if a == nil {
@@ -91,11 +89,11 @@ func staleReason(a *Audit, age time.Duration) string {
 		phrase.Time(a.Report.Cluster.TakenAt.Time), age.Round(time.Second))
 }
 
-// staleResource stands for the whole cluster in the gap that tells of its age.
+// staleResource is the pseudo-resource of the gap for a stale state.
 const staleResource blocks.Resource = "cluster"
 
-// reportOf returns the report of an audit as it is to be told now: one whose state
-// is too old is not complete.
+// reportOf returns the report of an audit, marked as incomplete if the state has become too
+// old.
 func (e *Exporter) reportOf(a *Audit) *audit.Report {
 	age := e.staleFor(a)
 	if age == 0 {

@@ -10,12 +10,10 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// How often is audited after changes: debounce gathers what changes together, and
-// auditGap is the least time from the start of one audit to that of the next. In the
-// long run a twentieth of the time goes into audits (pace is its inverse), but what has
-// changed waits no longer than longestWait for the next or, where audits take longer
-// than that allows, four times as long as the last took. After a quiet spell as long as
-// credit the first audits need not wait for each other.
+// The pace of audits. debounce collects changes. auditGap is the minimum time between the
+// starts of two audits. In the long run audits take 1/pace of the time, but a change waits
+// at most longestWait, or four times the duration of the last audit if that is longer.
+// After a quiet period of length credit, the first audits need not wait.
 const (
 	debounce    = 200 * time.Millisecond
 	auditGap    = time.Second
@@ -24,48 +22,47 @@ const (
 	credit      = time.Minute
 )
 
-// settle is how long a finding that rests on absence must have been found before it
-// is confirmed. A second reading is of all findings that await one; the next begins
-// readingGap after it has ended, or nine times as long as it took if that is longer: at
-// most a tenth of the time is spent on them.
+// propagationDelay is how long a finding about an absent object must last before it is
+// confirmed. A second reading covers all findings that need one. The next reading starts
+// readingGap after the last ended, or nine times its duration if that is longer, so
+// readings take at most a tenth of the time.
 const (
 	propagationDelay = 2 * time.Second
 	readingGap       = 10 * time.Second
 )
 
-// loop audits, again and again. All of it runs in one goroutine, second readings
-// excepted.
+// loop runs the audits. Everything except second readings runs in one goroutine.
 type loop struct {
 	*Exporter
 	tracker audit.Tracker
 
-	// last is the snapshot that was looked at last, and audited that of the last
-	// audit that succeeded. The last one, if it did or not, began then, and the next
-	// may begin at the earliest.
+	// last is the snapshot of the last look; audited is the snapshot of the last successful
+	// audit. began is when the last audit began, successful or not. earliest is when the
+	// next may begin.
 	last, audited   *blocks.Snapshot
 	began, earliest time.Time
-	// paid is when the audits so far have taken no more than their part of the time.
+	// paid is the time at which the audits so far have used up their share.
 	paid time.Time
-	// again is true if an audit is due though the snapshot may be the same. So is one
-	// of a snapshot that was taken at the deadline or later, if there is one, because
-	// ages are others by then, and one that begins after aged.
+	// again requests an audit even if the snapshot is unchanged. An audit is also due for a
+	// snapshot taken at deadline or later, because an age then changes a verdict, and after
+	// aged.
 	again          bool
 	deadline, aged time.Time
-	// While the last audit is held, staleAt is the time that is known to be current of
-	// what can be watched, moved when it last changed, and moving since when it goes
-	// on; all zero if the last audit is not held.
+	// These are set while the last audit is kept during an outage, else zero. staleAt is
+	// the time of the kinds that are still watched. moved is when it last changed, and
+	// moving since when it has been advancing.
 	staleAt, moved, moving time.Time
 	// due is when the next audit is due.
 	due time.Time
 
-	// reading delivers the second reading that is under way; nil if none is.
+	// reading receives the result of the running second reading; nil if none is running.
 	reading     chan secondReading
 	nextReading time.Time
-	// unread is what the last second reading could not read.
+	// unread holds the resources that the last second reading could not read.
 	unread []blocks.Gap
 }
 
-// secondReading is what came of reading again what findings rest on.
+// secondReading is the result of a second reading.
 type secondReading struct {
 	prints    []string
 	resources []blocks.Resource
@@ -92,7 +89,7 @@ func (l *loop) run(ctx context.Context) {
 			return
 		case <-l.Source.Changed():
 			if l.Current() == nil {
-				l.soon(time.Now().Add(debounce / 2)) // no one has anything yet, but to assemble a snapshot is work
+				l.soon(time.Now().Add(debounce / 2)) // assembling a snapshot is work, and no one is served yet
 				continue
 			}
 			l.soon(time.Now().Add(debounce))
@@ -108,7 +105,7 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
-// soon makes an audit due as soon as may be, but not before a time.
+// soon schedules an audit at the given time, or at the earliest possible time after it.
 func (l *loop) soon(at time.Time) {
 	if at.Before(l.earliest) {
 		at = l.earliest
@@ -118,7 +115,7 @@ func (l *loop) soon(at time.Time) {
 	}
 }
 
-// pay says when the next audit may begin, after one that ends now.
+// pay computes when the next audit may begin, after one that ends now.
 func (l *loop) pay() {
 	now := time.Now()
 	took := now.Sub(l.began)
@@ -135,7 +132,7 @@ func (l *loop) pay() {
 	}
 }
 
-// wake returns when there is something to do.
+// wake returns the time of the next action.
 func (l *loop) wake() time.Time {
 	if prints, _, _ := l.tracker.Pending(); l.reading == nil && len(prints) > 0 && l.nextReading.Before(l.due) {
 		return l.nextReading
@@ -143,7 +140,7 @@ func (l *loop) wake() time.Time {
 	return l.due
 }
 
-// audit audits what is known now, unless it is what was looked at last.
+// audit audits the present snapshot, unless it was looked at last.
 func (l *loop) audit(ctx context.Context) {
 	s := l.Source.Snapshot()
 	if s == nil || s == l.last && !l.again && !l.tracker.Unsettled {
@@ -157,8 +154,8 @@ func (l *loop) audit(ctx context.Context) {
 	}
 }
 
-// look holds the last audit in an outage, says that it is of a later time where nothing
-// else has changed, and otherwise makes another.
+// look handles a snapshot. During an outage it keeps the last audit. If only the time has
+// changed, it updates the time of the last audit. Otherwise it makes a new one.
 func (l *loop) look(ctx context.Context, s *blocks.Snapshot) {
 	again := l.again || l.tracker.Unsettled
 	l.last, l.again = s, false
@@ -177,12 +174,12 @@ func (l *loop) look(ctx context.Context, s *blocks.Snapshot) {
 	j, err := l.evaluate(s, checks.All)
 	if err != nil {
 		l.again = true
-		return // it was logged and counted; what is known gets old
+		return // logged and counted; the served state gets older
 	}
 	first := l.Current() == nil
 	if first {
-		// What is served first is as confirmed as a report: an exporter that starts
-		// again must not make an alert end for a moment.
+		// The first audit is confirmed like a report, so that a restart of the exporter
+		// does not resolve alerts for a moment.
 		j = l.confirmed(ctx, j)
 	} else {
 		j.result = l.tracker.Observe(j.result, j.state.Cluster.TakenAt)
@@ -200,7 +197,7 @@ func (l *loop) look(ctx context.Context, s *blocks.Snapshot) {
 	}
 	l.audited, l.aged, l.deadline = s, l.began.Add(l.Interval), j.state.NextDeadline()
 	if first {
-		debug.FreeOSMemory() // reading the lists took more than anything after it will
+		debug.FreeOSMemory() // listing took more memory than any later work
 	}
 	if l.Mutes == nil {
 		return
@@ -210,13 +207,13 @@ func (l *loop) look(ctx context.Context, s *blocks.Snapshot) {
 	}
 }
 
-// older reports whether ages may count otherwise than in the last audit, in what is
-// known as of a time.
+// older reports whether verdicts that depend on age may have changed since the last audit.
+// takenAt is the time of the new state.
 func (l *loop) older(takenAt time.Time) bool {
 	return !l.deadline.IsZero() && !takenAt.Before(l.deadline) || !l.began.Before(l.aged)
 }
 
-// confirmed confirms the first verdict, as a report does.
+// confirmed confirms the first audit, as a report does.
 func (l *loop) confirmed(ctx context.Context, j *evaluated) *evaluated {
 	defer func() { l.tracker.Accept(j.result, j.state.Cluster.TakenAt) }()
 	resources := j.result.NeedsConfirmation()
@@ -224,18 +221,18 @@ func (l *loop) confirmed(ctx context.Context, j *evaluated) *evaluated {
 		return j
 	}
 	second, err := l.reread(ctx, j.state.Snapshot, resources, j.result.ViewsToConfirm(), checks.All)
-	l.began = time.Now() // what the cluster took to answer is not the audit's
+	l.began = time.Now() // waiting for the cluster is not part of the audit's cost
 	if err != nil {
 		l.failed(resources, err)
 		j.result = j.result.Unconfirmed(err)
-		l.again, l.due = true, time.Now().Add(auditGap) // which takes them up as it takes up new ones
+		l.again, l.due = true, time.Now().Add(auditGap) // the next audit treats the findings as new
 		return j
 	}
 	second.result = audit.Confirm(j.result, second.result)
 	return second
 }
 
-// confirm begins a second reading if findings await one and it may begin now.
+// confirm starts a second reading if findings need one and it may begin.
 func (l *loop) confirm(ctx context.Context) {
 	now := time.Now()
 	if l.reading != nil || now.Before(l.nextReading) {
@@ -258,7 +255,7 @@ func (l *loop) confirm(ctx context.Context) {
 	}(l.reading)
 }
 
-// takeSecondReading takes in a second reading, and has its outcome published.
+// takeSecondReading records the result of a second reading and schedules an audit.
 func (l *loop) takeSecondReading(ctx context.Context, r secondReading) {
 	l.reading, l.nextReading = nil, time.Now().Add(max(readingGap, 9*r.took))
 	if ctx.Err() != nil {

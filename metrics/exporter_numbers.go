@@ -11,8 +11,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// numbers collects samples of a State. Families whose numbers would be wrong are left
-// out.
+// numbers collects samples of a State. It leaves out families with missing resources, whose
+// numbers would be wrong.
 type numbers struct {
 	samples
 	state *state.State
@@ -30,7 +30,8 @@ func (s *numbers) add(f *Family, value float64, labels ...string) {
 	}
 }
 
-// addNumbers adds the numbers of a State and its report, those of single nodes if asked for.
+// addNumbers adds the numbers of a State and its report. nodes enables the series of single
+// nodes.
 func (s samples) addNumbers(st *state.State, r *audit.Report, nodes bool) {
 	n := &numbers{samples: s, state: st, knows: map[*Family]bool{}}
 	n.pools()
@@ -46,7 +47,7 @@ func (s samples) addNumbers(st *state.State, r *audit.Report, nodes bool) {
 	n.add(datastoreIsLocked, number(st.Info.Locked))
 }
 
-// addIf is add for a number that no block that could not be decoded would change.
+// addIf adds a sample if known is true: if no undecodable block could change the number.
 func (s *numbers) addIf(known bool, f *Family, value float64, labels ...string) {
 	if known {
 		s.add(f, value, labels...)
@@ -62,7 +63,7 @@ func (s *numbers) pools() {
 	seen := map[string]bool{}
 	for _, p := range s.state.Pools {
 		if seen[p.Name] {
-			continue // a series stands for one pool
+			continue // one series per pool name
 		}
 		seen[p.Name] = true
 		family := p.Family().String()
@@ -84,7 +85,7 @@ func (s *numbers) pools() {
 	}
 }
 
-// secondary adds the numbers of a pool of Whereabouts'.
+// secondary adds the numbers of a Whereabouts pool.
 func (s *numbers) secondary(p *audit.WhereaboutsPoolReport) {
 	labels := []string{p.Name, p.Network, p.Family().String()}
 	s.add(secondaryInUse, p.InUse.Float(), labels...)
@@ -94,7 +95,7 @@ func (s *numbers) secondary(p *audit.WhereaboutsPoolReport) {
 	}
 }
 
-// nodesWithoutBlock counts, per family, the schedulable nodes without any block.
+// nodesWithoutBlock counts the schedulable nodes without a block, by family.
 func (s *numbers) nodesWithoutBlock() {
 	without := map[blocks.Family]int{}
 	for _, h := range s.state.NodeStates {
@@ -109,13 +110,12 @@ func (s *numbers) nodesWithoutBlock() {
 	}
 }
 
-// place is a node and a pool.
 type place struct{ node, pool string }
 
-// share is what a node has of a pool.
+// share counts a node's blocks and addresses in a pool.
 type share struct {
 	blocks, empty, borrowed, lent int
-	own, others, unowned          int // addresses in use, by who owns the block
+	own, others, unowned          int // addresses in use, by owner of the block
 }
 
 func (s *numbers) nodes() {
@@ -145,8 +145,8 @@ func (s *numbers) nodes() {
 	}
 }
 
-// shares counts what each node has of each pool. A node that exists has a share,
-// if only of nothing, of each pool that serves its pods.
+// shares counts the blocks and addresses of each node in each pool. An existing node has a
+// share, possibly empty, in each pool that serves its pods.
 func (s *numbers) shares() map[place]*share {
 	out := map[place]*share{}
 	at := func(node, pool string) *share {

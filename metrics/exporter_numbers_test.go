@@ -11,8 +11,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// TestUnreadableBlocksLeaveNumbersOut: over all states of the checks, with any one block
-// undecodable, each series that is still there has the value that it has in the whole state.
+// TestUnreadableBlocksLeaveNumbersOut: in all states of the checks, with any single block
+// undecodable, each remaining series has the same value as in the full state.
 func TestUnreadableBlocksLeaveNumbersOut(t *testing.T) {
 	states, err := statedsl.Cases("../audit/checks/testdata/checks/*.txt")
 	if err != nil {

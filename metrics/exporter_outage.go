@@ -6,20 +6,19 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// How long is the last audit held while some kinds are not known to be current and
-// others are: stalenessTimeout at most from when time went on for the others. It counts again
-// once it has not for standstill, as when nothing could be reached.
+// The last audit is kept while some kinds are stale and others are current, for at most
+// stalenessTimeout after time began to advance for the latter. If time stands still for
+// standstill, as when the whole API server is unreachable, the count starts again.
 const (
 	stalenessTimeout = 2 * time.Minute
 	standstill       = time.Minute
 )
 
-// outage reports whether a snapshot says no more than that what was audited is no
-// longer known to be current: some of it is now a gap, and it is of the same time, or
-// what became a gap is only not current, and has not been so for long. The last audit
-// then still tells what was known at that time, and alerts that rest on it must not
-// end because an API server is restarted, of whose watches some always end before
-// others and some are back before others.
+// outage reports whether a snapshot only shows that the last audit may be out of date. In
+// such a snapshot some kinds have become gaps, and either its time has not advanced, or
+// these kinds are stale and have not been so for long. The last audit then still describes
+// the cluster at its time. Alerts must not end because an API server restarts: some watches
+// always end, and resume, before others.
 func (l *loop) outage(s *blocks.Snapshot) bool {
 	lost, stale := false, true
 	for _, g := range s.Gaps {

@@ -13,9 +13,9 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 )
 
-// TestPagesAtOnce: however many browsers ask, only a few pages are made at the same time;
-// anyone who stops waiting is not waited for, the others get theirs, and what programs
-// ask for waits for no page.
+// TestPagesAtOnce: only a few pages are rendered at the same time. A browser that
+// disconnects is skipped, the others get their pages, and other requests never wait for a
+// page.
 func TestPagesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)

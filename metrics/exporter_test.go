@@ -21,16 +21,16 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// fed is a source that a test feeds by hand.
+// fed is a source that the test feeds.
 type fed struct {
 	t       *testing.T
 	changed chan struct{}
 
 	mu       sync.Mutex
 	now      *blocks.Snapshot
-	second   func() (*blocks.Snapshot, error) // what a second reading gives; nil: what is known now
+	second   func() (*blocks.Snapshot, error) // result of a second reading; nil: the present snapshot
 	readings atomic.Int32
-	looks    atomic.Int32 // how often it was asked what is known
+	looks    atomic.Int32 // number of calls of Snapshot
 }
 
 func newFed(t *testing.T) *fed { return &fed{t: t, changed: make(chan struct{}, 1)} }
@@ -61,7 +61,7 @@ func (f *fed) Reread(_ context.Context, _ *blocks.Snapshot, rs []blocks.Resource
 	return f.now, nil
 }
 
-// is makes a state known, as of now.
+// is sets the present state.
 func (f *fed) is(text string) {
 	f.mu.Lock()
 	f.now = known(f.t, text, time.Now())
@@ -72,7 +72,7 @@ func (f *fed) is(text string) {
 	}
 }
 
-// reads says what a second reading gives.
+// reads sets the result of a second reading.
 func (f *fed) reads(second func() (*blocks.Snapshot, error)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -90,8 +90,8 @@ func known(t *testing.T, text string, at time.Time) *blocks.Snapshot {
 	return s
 }
 
-// The states of the tests: a healthy cluster, and the same with a pod whose address
-// no block records.
+// The states of the tests: a healthy cluster, and the same with a pod whose address no
+// block records.
 const (
 	calm = `
 controllers grace=15m
@@ -112,8 +112,7 @@ handle k8s-pod-network.b 10.0.0.64/26=1
 	unrecorded = calm + "pod c n1 10.0.0.9\n"
 )
 
-// played runs an exporter in a bubble of its own, in which time passes as fast as
-// nothing happens, until the test ends.
+// played runs an exporter in a synctest bubble until the test ends.
 func played(t *testing.T, f *fed, o ExporterOptions, test func(*Exporter)) {
 	t.Helper()
 	o.Source = f
@@ -130,7 +129,7 @@ func played(t *testing.T, f *fed, o ExporterOptions, test func(*Exporter)) {
 	}
 }
 
-// pass lets time pass, and everything happen that is due.
+// pass advances the clock and waits for everything that is due.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -154,9 +153,9 @@ func ask(e *Exporter, path string) (int, string) {
 	return w.Code, w.Body.String()
 }
 
-// TestPace: nothing before the first listing; however much changes, audits are a
-// second apart, and what changed last is known in less than two; without changes
-// they are --interval apart.
+// TestPace: the first audit follows the first listing. During changes, audits are a second
+// apart, and the last change is known in less than two. Without changes they are --interval
+// apart.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)
@@ -204,7 +203,7 @@ func TestPace(t *testing.T) {
 			if n < 15 {
 				t.Errorf("in twenty seconds of changes there were %d audits", n)
 			}
-			for range 10 { // the time goes on, and no signal comes
+			for range 10 { // time advances without a signal
 				f.mu.Lock()
 				f.now = known(t, calm, time.Now())
 				f.mu.Unlock()
@@ -217,7 +216,7 @@ func TestPace(t *testing.T) {
 	})
 }
 
-// goesOn makes what is known known as of now, and nothing else.
+// goesOn advances the time of the present state without changing it.
 func (f *fed) goesOn() {
 	f.mu.Lock()
 	later := *f.now
@@ -227,8 +226,7 @@ func (f *fed) goesOn() {
 	f.changed <- struct{}{}
 }
 
-// TestTime: where the source says nothing but that all is as before, the time of the
-// state goes on without an audit.
+// TestTime: if only the source's time advances, the state's time follows without an audit.
 func TestTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)
@@ -260,8 +258,8 @@ func TestTime(t *testing.T) {
 	})
 }
 
-// TestAges: what a verdict says once a state is old enough, or once a rule that mutes it
-// has ended, is known as soon as the source is known to be current at that time.
+// TestAges: a verdict that depends on an age, or on the end of a mute rule, changes as soon
+// as the source is known to be current at that time.
 func TestAges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)
@@ -303,11 +301,10 @@ func TestAges(t *testing.T) {
 	})
 }
 
-// TestLongAudits: however much changes, audits that take long take no more than a
-// twentieth of the time, unless what has changed would wait too long; what changes
-// after a quiet spell does not wait.
+// TestLongAudits: during changes, long audits take at most a twentieth of the time, unless
+// a change would wait too long. A change after a quiet period does not wait.
 func TestLongAudits(t *testing.T) {
-	for _, c := range []struct{ took, share, latest time.Duration }{ // share in a hundred seconds
+	for _, c := range []struct{ took, share, latest time.Duration }{ // share of a hundred seconds
 		{100 * time.Millisecond, 5 * time.Second, 2300 * time.Millisecond},
 		{300 * time.Millisecond, 5 * time.Second, 6600 * time.Millisecond},
 		{500 * time.Millisecond, 8 * time.Second, 7200 * time.Millisecond},
@@ -323,7 +320,8 @@ func TestLongAudits(t *testing.T) {
 			played(t, f, o, func(e *Exporter) {
 				f.is(calm)
 				node := 0
-				// known renames a node, and returns how long it took until that was known.
+				// known renames a node, and returns how long it took until the report shows
+				// it.
 				known := func() time.Duration {
 					node++
 					name := fmt.Sprintf("renamed-%d", node)
@@ -357,8 +355,9 @@ func TestLongAudits(t *testing.T) {
 	}
 }
 
-// TestSecondReading: what rests on absence is withheld, and named, until a second
-// reading finds it; once confirmed it causes no other reading; it goes when it goes.
+// TestSecondReading: a finding about an absent object is withheld and named until a second
+// reading confirms it. Once confirmed it causes no more readings, and it ends with its
+// cause.
 func TestSecondReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)
@@ -393,8 +392,8 @@ func TestSecondReading(t *testing.T) {
 	})
 }
 
-// TestPassing: pods come and go, each for a moment without a record. None of it is
-// told, and none of it makes the cluster be read, however far apart the audits are.
+// TestPassing: pods come and go, each briefly without a record. None of them is reported or
+// causes a second reading, however far apart the audits are.
 func TestPassing(t *testing.T) {
 	for _, took := range []time.Duration{0, 600 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
@@ -419,8 +418,8 @@ func TestPassing(t *testing.T) {
 	}
 }
 
-// TestDoubtful: a second reading that finds something else keeps a finding back, and
-// one that fails says that not everything was read. The readings are far apart.
+// TestDoubtful: a second reading that disagrees keeps a finding back. A second reading that
+// fails makes the report incomplete. Readings are far apart.
 func TestDoubtful(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)
@@ -451,8 +450,8 @@ func TestDoubtful(t *testing.T) {
 	})
 }
 
-// TestDoubtfulForLong: however long the watches show an absence, at error or critical
-// it does not count while no second reading finds it.
+// TestDoubtfulForLong: a finding at error or critical never counts without a second
+// reading, however long the watches show it.
 func TestDoubtfulForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)
@@ -474,8 +473,8 @@ func TestDoubtfulForLong(t *testing.T) {
 	})
 }
 
-// TestFirst: what is served first is confirmed, so that an alert does not end for a
-// moment when the exporter is started again.
+// TestFirst: the first audit is confirmed, so that a restart of the exporter does not
+// resolve an alert for a moment.
 func TestFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)
@@ -493,8 +492,8 @@ func TestFirst(t *testing.T) {
 	})
 }
 
-// TestChangesBeforeTheFirstAudit: while nothing can be audited yet, changes are gathered, and
-// what can be audited at last is audited at once.
+// TestChangesBeforeTheFirstAudit: changes before the first possible audit are collected,
+// and that audit then starts at once.
 func TestChangesBeforeTheFirstAudit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)
@@ -515,9 +514,9 @@ func TestChangesBeforeTheFirstAudit(t *testing.T) {
 	})
 }
 
-// TestOutage: while the API server does not answer, the last state is served with
-// its time, as one that is not complete; after a bound the exporter is not ready.
-// When it answers again, what was confirmed still is.
+// TestOutage: while the API server is unreachable, the last state is served with its time
+// and marked incomplete. After MaxAge the exporter is not ready. After the outage,
+// confirmed findings are still confirmed.
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)

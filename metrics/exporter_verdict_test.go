@@ -13,14 +13,14 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// starved is a cluster whose pool has no block left, and n3 borrows; in this topology
-// owners drop what is borrowed.
+// starved is a cluster whose pool has no block left, where n3 borrows. In its topology
+// owners drop the traffic to borrowed addresses.
 const starved = borrowing + "bgp mesh=off\n"
 
-// TestInconclusive: a check that could not give its verdict because a kind could not be
-// read has no findings, not even 0, and no success, so that what it found before is
-// held by the rules; the report says that it withheld, and what was confirmed still is
-// when the kind can be read again.
+// TestInconclusive: if a check has no verdict because a kind could not be read, it has no
+// series of findings, not even 0, and check_success is 0. The alert rules then keep its
+// earlier findings. The report names the skipped parts, and confirmed findings stay
+// confirmed once the kind can be read again.
 func TestInconclusive(t *testing.T) {
 	for _, c := range []struct {
 		gap    string
@@ -67,8 +67,8 @@ func TestInconclusive(t *testing.T) {
 	}
 }
 
-// TestHostViews: checks of what host views show have no series without any, which is
-// neither a verdict nor a failure.
+// TestHostViews: without host views, checks of host views have no series at all, because
+// they neither have a verdict nor fail.
 func TestHostViews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)
@@ -101,8 +101,8 @@ func TestHostViews(t *testing.T) {
 	})
 }
 
-// TestHostViewsPause: what a second reading confirmed of a host view counts at once when
-// the views come back that an audit in between did not have.
+// TestHostViewsPause: a confirmed finding about a host view counts at once when the views
+// return, even if an audit in between had none.
 func TestHostViewsPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)
@@ -128,8 +128,8 @@ func TestHostViewsPause(t *testing.T) {
 	})
 }
 
-// TestFailure: an audit that fails inside the program is an error, and neither the end
-// of the exporter nor news of the cluster: what is known gets old.
+// TestFailure: an audit that fails inside the program is counted as an error. The exporter
+// continues and the state gets older.
 func TestFailure(t *testing.T) {
 	for what, o := range map[string]ExporterOptions{
 		"the state":  {},
@@ -147,9 +147,9 @@ func TestFailure(t *testing.T) {
 				}
 				later := known(t, calm, time.Now())
 				if o.Mutes == nil {
-					later.Pools[0].BlockSize = 300 // no reader lets that through
+					later.Pools[0].BlockSize = 300 // no reader would accept this
 				}
-				for range 50 { // the time goes on, and nothing else
+				for range 50 { // only the time advances
 					next := *later
 					next.Cluster.TakenAt = time.Now()
 					later = &next
@@ -181,7 +181,7 @@ func TestFailure(t *testing.T) {
 	}
 }
 
-// loses makes kinds stale, and the rest known as of now.
+// loses makes kinds stale; the others are current.
 func (f *fed) loses(kinds ...blocks.Resource) {
 	s := known(f.t, unrecorded, time.Now())
 	for _, r := range kinds {
@@ -193,9 +193,9 @@ func (f *fed) loses(kinds ...blocks.Resource) {
 	f.changed <- struct{}{}
 }
 
-// TestStaggered: in an outage some kinds are known to be stale before others, and
-// afterwards some are back before others. What was found stays through both, and the
-// rest counts alone if a kind stays away while others do not.
+// TestStaggered: in an outage some kinds are stale before others, and some are back before
+// others. Findings survive both. If a kind stays away while the others are current, the
+// others count alone.
 func TestStaggered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)

@@ -17,28 +17,27 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Family describes a family of metrics. Its documentation in METRICS.md comes from
-// this value, too.
+// Family describes a metric family. Its documentation in METRICS.md is generated from this
+// value.
 type Family struct {
 	Name string
-	// Help says what a value means.
-	Help string
-	Type prometheus.ValueType
-	// Unit is what is counted.
+	// Help explains the value.
+	Help   string
+	Type   prometheus.ValueType
 	Unit   string
 	Labels []string
-	// Stable is true for families that dashboards and alerts may rely on. The
-	// others may change from one version to the next.
+	// Stable is true for families that dashboards and alerts may rely on. Other families
+	// may change between releases.
 	Stable bool
-	// Requires are the resources without which the numbers would be wrong. While one
-	// could not be read whole, the family is absent.
+	// Requires are the resources that the numbers need. The family is absent while one of
+	// them has a gap.
 	Requires []blocks.Resource
 
-	// order are the places of the Labels by name, as they are written.
+	// order holds the indexes of Labels, sorted by name, as they are written.
 	order []int
 }
 
-// with returns the family with what its numbers need.
+// with sets the required resources.
 func (f *Family) with(requires ...blocks.Resource) *Family {
 	f.Requires = requires
 	return f
@@ -46,7 +45,7 @@ func (f *Family) with(requires ...blocks.Resource) *Family {
 
 // Group is a section of METRICS.md.
 type Group struct {
-	// Title is its heading, and About the text before its families.
+	// Title is the heading; About is the text before the families.
 	Title, About string
 	Families     []*Family
 
@@ -77,20 +76,20 @@ func (g *Group) add(t prometheus.ValueType, name, unit, help string, labels []st
 	return f
 }
 
-// samples are samples by their families, each a line of Prometheus' text format: at each
-// audit there are some for every node.
+// samples holds samples in Prometheus' text format, by family. There are several for each
+// node, so they are formatted directly.
 type samples map[*Family][]byte
 
 var escaped = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
 
-// add adds a sample. Labels are given in the order of the family's.
+// add adds a sample. Label values are in the order of Family.Labels.
 func (s samples) add(f *Family, value float64, labels ...string) {
 	line := s[f]
 	line = append(line, f.Name...)
 	for n, i := range f.order {
 		line = append(line, "{,"[min(n, 1)])
 		line = append(append(line, f.Labels[i]...), `="`...)
-		line = append(line, escaped.Replace(strings.ToValidUTF8(labels[i], "�"))...) // a block may name anything as its owner
+		line = append(line, escaped.Replace(strings.ToValidUTF8(labels[i], "�"))...) // a block's owner may be any string
 		line = append(line, '"')
 	}
 	if len(f.Labels) > 0 {
@@ -100,7 +99,7 @@ func (s samples) add(f *Family, value float64, labels ...string) {
 	s[f] = append(line, '\n')
 }
 
-// text returns them by the names of their families, as Prometheus reads them.
+// text returns the samples in Prometheus' text format, by family name.
 func (s samples) text() []byte {
 	order := slices.SortedFunc(maps.Keys(s), func(a, b *Family) int { return cmp.Compare(a.Name, b.Name) })
 	size := 0
@@ -119,7 +118,7 @@ func (s samples) text() []byte {
 	return out
 }
 
-// parse reads families, each by its name, out of Prometheus' text format.
+// parse parses Prometheus' text format into families, sorted by name.
 func parse(text []byte) ([]*dto.MetricFamily, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	named, err := parser.TextToMetricFamilies(bytes.NewReader(text))

@@ -16,23 +16,23 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// site is what an exporter or agent serves: documents of its own, and beside them
+// site is the web site of an exporter or agent. Besides its own pages it serves
 //
-//	/healthz       200 as long as the program answers
+//	/healthz       200 while the program responds
 //	/readyz        200, or 503 with the reason
-//	/debug/pprof/  profiles, where they are asked for: they tell about the program's memory, and take time
-//	/              what is served where
+//	/debug/pprof/  profiles, if enabled: they expose the program's memory and cost time
+//	/              a list of the pages
 type site struct {
 	Title, About string
 	Pages        []page
-	// what is the program's name there, ready what 200 of /readyz means, and unready
-	// the reason why it is not; "" if it is.
+	// what is the program's name. ready describes a successful /readyz. unready returns why
+	// the program is not ready; "" if it is.
 	what, ready string
 	unready     func(context.Context) string
 	pprof       bool
 }
 
-// page is what is served under a path, and what that is.
+// page is a path with its description and handler.
 type page struct {
 	Path, Does string
 	serve      http.HandlerFunc
@@ -81,7 +81,7 @@ func (s site) handler() http.Handler {
 	return mux
 }
 
-// processMetrics gathers the usual metrics of Go programs and processes.
+// processMetrics gathers the standard metrics of Go programs and processes.
 func processMetrics() prometheus.Gatherer {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -102,7 +102,7 @@ func writeText(w http.ResponseWriter, status int, text string) {
 	_, _ = io.WriteString(w, text+"\n")
 }
 
-// writeBody answers with a document, compressed for clients that accept it.
+// writeBody writes a response, compressed if the client accepts it.
 func writeBody(w http.ResponseWriter, r *http.Request, contentType string, write func(io.Writer) error) {
 	h := w.Header()
 	h.Set("Content-Type", contentType)
@@ -112,12 +112,12 @@ func writeBody(w http.ResponseWriter, r *http.Request, contentType string, write
 	var out io.Writer = w
 	if wantsGzip(r) {
 		h.Set("Content-Encoding", "gzip")
-		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // most of a page is compressed already
+		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // most of a page is already compressed
 		defer func() { _ = z.Close() }()
 		out = z
 	}
 	if r.Method != http.MethodHead {
-		_ = write(out) // an error means that the client has gone
+		_ = write(out) // an error means that the client disconnected
 	}
 }
 

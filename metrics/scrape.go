@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// rendered is text that many scrapes begin with, and the same as the beginning of a gzip
-// stream: whatever follows needs not know what was compressed before.
+// rendered is the shared beginning of many scrapes, as text and as the beginning of a gzip
+// stream. It is flushed, so that later text can be compressed independently.
 type rendered struct {
 	text, packed []byte
 	sum          uint32 // the CRC-32 of text
@@ -33,8 +33,8 @@ func render(s samples) (*rendered, error) {
 	return &rendered{text: text, packed: bytes.Clone(packed.Bytes()), sum: crc32.ChecksumIEEE(text)}, err
 }
 
-// packedWith returns the rest of a gzip stream that begins with packed: more text, and
-// the end (RFC 1952).
+// packedWith compresses more text and returns the end of a gzip stream that begins with
+// packed (RFC 1952).
 func (r *rendered) packedWith(more []byte) ([]byte, error) {
 	var b bytes.Buffer
 	z, err := flate.NewWriter(&b, flate.BestSpeed)
@@ -48,9 +48,8 @@ func (r *rendered) packedWith(more []byte) ([]byte, error) {
 	return binary.LittleEndian.AppendUint32(end, uint32(len(r.text)+len(more))), err
 }
 
-// metrics serves metrics. What an audit fixes of them was rendered with it, for
-// Prometheus' text format; a request for another, or for some families by name, gets
-// it from promhttp.
+// metrics serves metrics. For Prometheus' text format it reuses the text that was rendered
+// with the audit. Other formats, and requests for single families, go through promhttp.
 func (e *Exporter) metrics() http.HandlerFunc {
 	process := processMetrics()
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -79,12 +78,12 @@ func (e *Exporter) metrics() http.HandlerFunc {
 		w.Header().Set("Vary", "Accept, Accept-Encoding")
 		w.Header().Set("Content-Length", strconv.Itoa(len(parts[0])+len(parts[1])))
 		for _, p := range parts {
-			_, _ = w.Write(p) // an error means that the client has gone
+			_, _ = w.Write(p) // an error means that the client disconnected
 		}
 	}
 }
 
-// withFamilies adds families to text in Prometheus' text format.
+// withFamilies appends families in Prometheus' text format.
 func withFamilies(text []byte, families []*dto.MetricFamily) ([]byte, error) {
 	b := bytes.NewBuffer(text)
 	for _, f := range families {
@@ -95,7 +94,7 @@ func withFamilies(text []byte, families []*dto.MetricFamily) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// families returns the exporter's families of an audit; nil before the first.
+// families returns the exporter's families; a is nil before the first audit.
 func (e *Exporter) families(a *Audit) ([]*dto.MetricFamily, error) {
 	all := e.live(a).text()
 	if a != nil {

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 )
 
-// The Accept headers of Prometheus: of 2.x, of 3.x, and of one that asks for native
+// The Accept headers of Prometheus 2.x, of 3.x, and of a Prometheus that requests native
 // histograms.
 const (
 	acceptOf2     = "application/openmetrics-text;version=1.0.0;q=0.75,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=0.0.4;q=0.25,*/*;q=0.1"
@@ -27,8 +27,8 @@ const (
 
 var inAnyOrder = protocmp.SortRepeated(func(a, b *dto.Metric) bool { return a.String() < b.String() })
 
-// TestScrape: whatever a scrape asks for, it is answered with the same headers and
-// the same families as by Prometheus' own library.
+// TestScrape: every response to a scrape has the same headers and families as that of
+// Prometheus' own library.
 func TestScrape(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)
@@ -74,7 +74,7 @@ func TestScrape(t *testing.T) {
 				}
 				for name, f := range expected {
 					if !strings.HasPrefix(name, exporterPrefix) {
-						f = families[name] // another number by now
+						f = families[name] // its value has changed since
 					}
 					if d := cmp.Diff(f, families[name], protocmp.Transform(), inAnyOrder); f == nil || d != "" {
 						t.Errorf("Accept %q: %s: %s", c.accept, name, d)
@@ -91,7 +91,7 @@ func TestScrape(t *testing.T) {
 	})
 }
 
-// decoded reads an answer as its headers say, to its end.
+// decoded reads a whole response according to its headers.
 func decoded(t *testing.T, w *httptest.ResponseRecorder) map[string]*dto.MetricFamily {
 	t.Helper()
 	var body io.Reader = w.Body
@@ -100,7 +100,7 @@ func decoded(t *testing.T, w *httptest.ResponseRecorder) map[string]*dto.MetricF
 		if err != nil {
 			t.Fatal(err)
 		}
-		z.Multistream(false) // not every client reads on after the first
+		z.Multistream(false) // some clients read only the first stream
 		body = z
 	}
 	out := map[string]*dto.MetricFamily{}

@@ -14,36 +14,35 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ServeOptions say where and how to serve.
+// ServeOptions configures Serve.
 type ServeOptions struct {
-	// Addresses are what to listen on, such as ":19098", "127.0.0.1:19098" or
+	// Addresses are the addresses to listen on, such as ":19098", "127.0.0.1:19098" or
 	// "[::1]:0"; at least one.
 	Addresses []string
-	// WebConfig is a file in the format of Prometheus' exporter-toolkit that asks
-	// for TLS, client certificates or passwords. It is read again for each request,
-	// so that certificates can be renewed. Empty means plain HTTP for everybody.
+	// WebConfig is a file in the format of Prometheus' exporter-toolkit that configures
+	// TLS, client certificates or passwords. It is read again for each request, so
+	// certificates can be renewed. Empty means plain HTTP without authentication.
 	WebConfig string
-	// Log tells where it listens, and of connections that fail.
+	// Log records the listening addresses and failed connections.
 	Log *slog.Logger
-	// Listening, if set, is called once with the addresses listened on.
+	// Listening, if set, is called once with the bound addresses.
 	Listening func([]net.Addr)
-	// Grace is how long requests may go on after ctx has ended; by default 5 s.
+	// Grace is how long requests may continue after ctx has ended; the default is 5 s.
 	Grace time.Duration
 }
 
-// SetupError is an error of [Serve] before it served anything: what was asked for
-// cannot be done.
+// SetupError is an error of [Serve] before it served any request.
 type SetupError struct{ err error }
 
-// Error says what cannot be done.
+// Error implements error.
 func (e *SetupError) Error() string { return e.err.Error() }
 
-// Unwrap returns the reason.
+// Unwrap returns the cause.
 func (e *SetupError) Unwrap() error { return e.err }
 
-// Serve serves a handler until ctx ends, then lets requests under way finish and
-// returns nil. It listens on all addresses before it serves on any. Errors of the
-// options, and addresses that cannot be had, are a [SetupError].
+// Serve serves a handler until ctx ends, waits for open requests for o.Grace, and returns
+// nil. It binds all addresses before it serves on any. Invalid options and unavailable
+// addresses give a [SetupError].
 func Serve(ctx context.Context, o ServeOptions, handler http.Handler) error {
 	if len(o.Addresses) == 0 {
 		return &SetupError{errors.New("there is no address to listen on")}
@@ -72,7 +71,7 @@ func Serve(ctx context.Context, o ServeOptions, handler http.Handler) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, l := range listeners {
-		// One server each: the toolkit changes the server that it is given.
+		// The toolkit modifies the server, so each listener needs its own.
 		server := newServer(handler, o.Log)
 		group.Go(func() error {
 			err := web.Serve(l, server, &web.FlagConfig{WebConfigFile: &o.WebConfig}, o.Log)
@@ -86,7 +85,7 @@ func Serve(ctx context.Context, o ServeOptions, handler http.Handler) error {
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmp.Or(o.Grace, 5*time.Second))
 			defer cancel()
 			if err := server.Shutdown(last); err != nil {
-				_ = server.Close() // its requests would go on for ever
+				_ = server.Close() // otherwise its requests would never end
 			}
 			return nil
 		})
@@ -102,14 +101,14 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       30 * time.Second,
-		WriteTimeout:      3 * time.Minute, // a CPU profile takes its time
+		WriteTimeout:      3 * time.Minute, // long enough for a CPU profile
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 	}
 }
 
-// CheckWebConfig reads a web configuration file and what it refers to, and says
-// what is wrong with it. No file ("") is fine.
+// CheckWebConfig validates a web configuration file and the files that it refers to. An
+// empty path is valid.
 func CheckWebConfig(path string) error {
 	if err := web.Validate(path); err != nil {
 		return fmt.Errorf("reading the web configuration %s: %w", path, err)

@@ -25,13 +25,13 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// stacks counts the goroutines that are in a function.
+// stacks counts the goroutines in a function.
 func stacks(function string) int {
 	buf := make([]byte, 1<<20)
 	return bytes.Count(buf[:runtime.Stack(buf, true)], []byte(function))
 }
 
-// serve serves in the background and returns the addresses, and what ends it.
+// serve serves in the background, and returns the addresses and a function that ends it.
 func serve(t *testing.T, o ServeOptions, h http.Handler) ([]net.Addr, func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -50,7 +50,7 @@ func serve(t *testing.T, o ServeOptions, h http.Handler) ([]net.Addr, func() err
 	return nil, nil
 }
 
-// TestServe: several addresses; requests under way may finish.
+// TestServe: several addresses; open requests may finish.
 func TestServe(t *testing.T) {
 	asked, release := make(chan struct{}), make(chan struct{})
 	addresses, end := serve(t, ServeOptions{Addresses: []string{"127.0.0.1:0", "127.0.0.1:0"}}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -79,7 +79,7 @@ func TestServe(t *testing.T) {
 	<-asked
 	ended := make(chan error, 1)
 	go func() { ended <- end() }()
-	for { // once it does not accept any more, it is shutting down
+	for { // the shutdown has begun once the address refuses connections
 		c, err := net.Dial("tcp", addresses[1].String())
 		if err != nil {
 			break
@@ -96,7 +96,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestServeEnds: a request that does not end does not keep it.
+// TestServeEnds: a request that hangs does not block the shutdown.
 func TestServeEnds(t *testing.T) {
 	asked := make(chan struct{})
 	addresses, end := serve(t, ServeOptions{Addresses: []string{"127.0.0.1:0"}, Grace: 10 * time.Millisecond}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -114,7 +114,7 @@ func TestServeEnds(t *testing.T) {
 	}
 }
 
-// TestServeSecurely: TLS and a password, by a real request.
+// TestServeSecurely: a real request with TLS and a password.
 func TestServeSecurely(t *testing.T) {
 	dir := t.TempDir()
 	pool := certificate(t, dir)
@@ -157,7 +157,7 @@ func TestServeSecurely(t *testing.T) {
 	}
 }
 
-// TestServeCannot: what cannot be done is said before anything is served.
+// TestServeCannot: setup errors are returned before any request is served.
 func TestServeCannot(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
@@ -202,7 +202,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// certificate makes tls.crt and tls.key for 127.0.0.1.
+// certificate writes tls.crt and tls.key for 127.0.0.1.
 func certificate(t *testing.T, dir string) *x509.CertPool {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

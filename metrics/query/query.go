@@ -1,4 +1,4 @@
-// Package query asks a Prometheus what exporters said of pools over time.
+// Package query reads the history of pools from a Prometheus.
 package query
 
 import (
@@ -22,38 +22,36 @@ import (
 	"github.com/calico-audit/calico-audit/audit/runway"
 )
 
-// step is the time from one sample to the next; each is the least of the time before.
+// step is the time between samples. Each sample is the minimum over the step before it.
 const step = time.Hour
 
-// MaxWindow is the longest time that is asked for: Prometheus answers with at most 11,000
-// samples of a series.
+// MaxWindow is the longest window. Prometheus returns at most 11,000 samples of a series.
 const MaxWindow = 400 * 24 * time.Hour
 
-// timeout is how long all questions may take together.
+// timeout limits all queries together.
 const timeout = 30 * time.Second
 
-// Options say which Prometheus is asked, and for what.
+// Options configures a Client.
 type Options struct {
-	// URL is where its API is; a user and password in it are sent.
+	// URL is the address of Prometheus. It may contain a user and password.
 	URL string
-	// Selector are label matchers, such as cluster="a", that choose one cluster's series.
+	// Selector are label matchers that select one cluster's series, such as cluster="a".
 	Selector string
-	// Window is how far back samples are asked for.
+	// Window is the length of the history.
 	Window time.Duration
-	// CAFile has the certificates that its own is signed by, TokenFile a bearer token; empty
-	// for none.
+	// CAFile holds the certificates of the CA, TokenFile a bearer token; both may be empty.
 	CAFile, TokenFile string
-	// RoundTripper, if set, asks in the place of what the files say.
+	// RoundTripper, if set, replaces CAFile and TokenFile.
 	RoundTripper http.RoundTripper
 }
 
-// Client asks a Prometheus.
+// Client queries a Prometheus.
 type Client struct {
 	Options
 	api v1.API
 }
 
-// New returns a client, without asking anything yet. Its errors are about the options.
+// New returns a client. It validates the options, but sends no request.
 func New(o Options) (*Client, error) {
 	u, err := url.Parse(o.URL)
 	switch {
@@ -68,7 +66,7 @@ func New(o Options) (*Client, error) {
 	case o.TokenFile != "" && u.Scheme != "https":
 		return nil, fmt.Errorf("a token is sent over https only: %s is not", u.Redacted())
 	}
-	for _, file := range []string{o.CAFile, o.TokenFile} { // the library reads them with the first question
+	for _, file := range []string{o.CAFile, o.TokenFile} { // the library reads them with the first request
 		if file == "" {
 			continue
 		}
@@ -94,14 +92,13 @@ func New(o Options) (*Client, error) {
 	return &Client{o, v1.NewAPI(client)}, nil
 }
 
-// Source names the Prometheus, without a password.
+// Source returns the address of Prometheus, without the password.
 func (c *Client) Source() string {
 	u, _ := url.Parse(c.URL) // New has parsed it
 	return "Prometheus " + u.Redacted()
 }
 
-// The questions, to be completed by the selector. What replicas say is taken once, as the
-// alerts do.
+// The queries, without the selector. Like the alerts, they merge the series of replicas.
 const (
 	blocksLeft      = `min without (instance, pod, node) (min_over_time(calico_audit_pool_allocatable_blocks{%[1]s}[1h]))`
 	addressesLeft   = `min without (instance, pod, node) (min_over_time(calico_audit_pool_available_addresses{%[1]s}[1h]))`
@@ -109,10 +106,10 @@ const (
 	addressesUsable = `min without (instance, pod, node) (last_over_time(calico_audit_pool_capacity_addresses{%[1]s}[1h]) - last_over_time(calico_audit_pool_reserved_addresses{%[1]s}[1h]))`
 )
 
-// History returns the past of the pools of one cluster, as known at a time. That there are
-// no series, or those of several clusters, is an error.
+// History returns the history of one cluster's pools, as known at a time. Missing series,
+// or series of several clusters, are an error.
 func (c *Client) History(ctx context.Context, at time.Time) (*runway.History, error) {
-	at = at.Truncate(step) // so that it is the same for some time, and can be cached
+	at = at.Truncate(step) // so that the queries stay the same for a while and can be cached
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var series []model.Matrix
@@ -145,7 +142,7 @@ func (c *Client) ask(ctx context.Context, query string, at time.Time) (model.Mat
 			err = fmt.Errorf("%s (%s)", known.Msg, detail)
 		}
 		if unanswered := new(url.Error); errors.As(err, &unanswered) {
-			err = unanswered.Err // the rest names the URL once more
+			err = unanswered.Err // the outer error repeats the URL
 		}
 		return nil, err //nolint:wrapcheck // the caller does
 	}
@@ -156,9 +153,9 @@ func (c *Client) ask(ctx context.Context, query string, at time.Time) (model.Mat
 	return m, nil
 }
 
-// oneCluster returns the labels that all series have besides those of a pool. Where they
-// differ, series are of several clusters, or of one whose scrape configuration changed,
-// and no one but the operator can tell which are meant.
+// oneCluster returns the labels that all series share, apart from those of the pool. If the
+// labels differ, the series belong to several clusters, or the scrape configuration
+// changed. Only the operator knows which ones are meant.
 func (c *Client) oneCluster(all model.Matrix) (model.Metric, error) {
 	if len(all) == 0 {
 		return nil, fmt.Errorf("no series calico_audit_pool_allocatable_blocks{%s} within %s: is the exporter scraped, and does --prometheus-selector match?", c.Selector, model.Duration(c.Window))
@@ -189,8 +186,8 @@ func (c *Client) oneCluster(all model.Matrix) (model.Metric, error) {
 	return common, nil
 }
 
-// samples returns each pool's samples. An hour within which the pool's size changed has
-// the least of both sizes, and is left out.
+// samples returns the samples of each pool. In an hour of a resize the minimum would mix
+// both sizes, so that hour is left out.
 func samples(left, usable model.Matrix) map[string][]runway.Sample {
 	sizes := map[string]map[model.Time]model.SampleValue{}
 	for _, s := range usable {

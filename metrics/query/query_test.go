@@ -15,8 +15,8 @@ import (
 	"github.com/calico-audit/calico-audit/metrics/query"
 )
 
-// TestWatch: the past is read again and again; what was read is used for a day where it
-// cannot be.
+// TestWatch: the history is read periodically. If it cannot be read, the last one is used
+// for a day.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool

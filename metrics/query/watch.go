@@ -9,15 +9,15 @@ import (
 	"github.com/calico-audit/calico-audit/audit/runway"
 )
 
-// How often the past is read, and how long it is used where it cannot be read again: what
-// is estimated from a month is hardly another a day later.
+// How often the history is read, and how long it is used if it cannot be read again. A day
+// hardly changes an estimate over a month.
 const (
 	watchInterval = 15 * time.Minute
 	retryInterval = time.Minute
 	watchMaxAge   = 24 * time.Hour
 )
 
-// Watch keeps the past of pools, read again and again.
+// Watch reads the history of pools periodically.
 type Watch struct {
 	client *Client
 	log    *slog.Logger
@@ -29,7 +29,7 @@ type reading struct {
 	at      time.Time
 }
 
-// NewWatch returns a watch of what a client reads.
+// NewWatch returns a watch that uses a client.
 func NewWatch(c *Client, log *slog.Logger) *Watch { return &Watch{client: c, log: log} }
 
 // Run reads until ctx ends.
@@ -51,7 +51,7 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-// Last returns the past as last read, and when; nil if it is not known.
+// Last returns the last history and when it was read; nil if it is unknown.
 func (w *Watch) Last() (*runway.History, time.Time) {
 	r := w.last.Load()
 	if r == nil || time.Since(r.at) > watchMaxAge {
