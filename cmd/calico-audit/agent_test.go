@@ -10,7 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
-// TestAgentTerminates: what the kubelet sends ends an agent, which is no failure.
+// TestAgentTerminates: the kubelet's signal ends an agent without an error.
 func TestAgentTerminates(t *testing.T) {
 	testenv.Linux(t)
 	cmd, _ := program(t, "agent", "--listen", "127.0.0.1:0")

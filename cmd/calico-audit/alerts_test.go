@@ -23,7 +23,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// pods are n pods of a node, the first of number from.
+// pods returns n pods of a node, numbered from from.
 func pods(node string, from, n int) []seeding.Pod {
 	var out []seeding.Pod
 	for i := from; i < from+n; i++ {
@@ -32,14 +32,13 @@ func pods(node string, from, n int) []seeding.Pod {
 	return out
 }
 
-// TestAlertsOfTheStory plays the story that this project comes from, from its
-// beginning, on a real API server with Calico's own IPAM, watched by the exporter
-// under the role that is shipped for it, a real Prometheus and a real Alertmanager
-// with the shipped rules, which only wait for less long. Somebody must be told before
-// the first address is borrowed, be paged when a node has no block, and hear the end
-// of it after the repair and the restart of the borrowers.
+// TestAlertsOfTheStory plays the incident behind this project from its beginning: on a real
+// API server with Calico's own IPAM, the exporter under its shipped role, and a real
+// Prometheus and Alertmanager with the shipped rules, except for shorter waiting times. An
+// alert must fire before the first address is borrowed and page when a node has no block.
+// All must be resolved after the repair and the restart of the borrowers.
 func TestAlertsOfTheStory(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel() // mostly waiting
 	cluster := testcluster.Shared(t, testcluster.Options{WatchCache: true})
 	seeder, err := seeding.New(cluster)
 	if err != nil {
@@ -113,7 +112,7 @@ func TestAlertsOfTheStory(t *testing.T) {
 		return m.query(`calico_audit_pool_releasable_blocks{ippool="pods-v4"} == 2`) == 1
 	})
 	repair, said := program(t, "repair", "--empty-blocks", "--grace", "3s", "--apply", "--yes", "--kubeconfig", cluster.KubeconfigPath())
-	repair.Dir = t.TempDir() // where the journal goes
+	repair.Dir = t.TempDir() // the directory of the journal
 	if out, err := repair.Output(); err != nil {
 		t.Fatalf("repairing: %v\n%s%s", err, out, said)
 	}
@@ -134,10 +133,10 @@ func TestAlertsOfTheStory(t *testing.T) {
 	t.Logf("what was told:\n%s", m.heard())
 }
 
-// TestAlertOfSilentNodes: somebody is told of a node whose agent does not answer, and of the
-// end of that once one does.
+// TestAlertOfSilentNodes: an alert fires for a node whose agent does not respond, and is
+// resolved once it does.
 func TestAlertOfSilentNodes(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel() // mostly waiting
 	cluster := testcluster.Shared(t, testcluster.Options{WatchCache: true})
 	seeder, err := seeding.New(cluster)
 	if err != nil {
@@ -172,7 +171,7 @@ func TestAlertOfSilentNodes(t *testing.T) {
 	m.await("somebody was told that the node is heard again", func() bool { return m.state("CalicoHostViewsMissing").status == "resolved" })
 }
 
-// ownAddress is an address of this machine that the API server proxies to.
+// ownAddress returns an address of this machine that the API server is willing to proxy to.
 func ownAddress(t *testing.T) string {
 	t.Helper()
 	all, err := net.InterfaceAddrs()
@@ -188,7 +187,7 @@ func ownAddress(t *testing.T) string {
 	return ""
 }
 
-// serveView serves a node's host view as an agent does, and returns the port.
+// serveView serves a node's host view like an agent, and returns the port.
 func serveView(t *testing.T, node string) int32 {
 	t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(ownAddress(t), "0"))
@@ -205,8 +204,8 @@ func serveView(t *testing.T, node string) int32 {
 	return int32(l.Addr().(*net.TCPAddr).Port)
 }
 
-// exporterUser returns the kubeconfig of a user who has just the rights of the role
-// that is shipped for the exporter.
+// exporterUser returns the kubeconfig of a user with exactly the rights of the exporter's
+// shipped role.
 func exporterUser(t *testing.T, cluster *testcluster.Cluster) string {
 	t.Helper()
 	if err := cluster.Allow(t.Context(), "exporter", exporterRole(t).Rules...); err != nil {
@@ -219,7 +218,7 @@ func exporterUser(t *testing.T, cluster *testcluster.Cluster) string {
 	return path
 }
 
-// exporterRole is the role that is shipped for the exporter.
+// exporterRole returns the exporter's shipped role.
 func exporterRole(t *testing.T) *rbacv1.ClusterRole {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "examples", "kubernetes", "rbac-exporter", "clusterrole.yaml"))
@@ -233,23 +232,23 @@ func exporterRole(t *testing.T) *rbacv1.ClusterRole {
 	return role
 }
 
-// checkDashboard holds that every query of the shipped dashboard finds something, but those
-// of what the story does not have.
+// checkDashboard verifies that every query of the dashboard returns data, except those
+// about data that the story lacks.
 func checkDashboard(m *monitoring) {
 	m.t.Helper()
 	for _, q := range dashboardQueries(m.t, ".*", "calico-audit") {
 		if strings.Contains(q.expr, "runway") || strings.Contains(q.expr, "whereabouts") {
-			continue // the story has neither weeks nor secondary networks: TestTwoClusters does
+			continue // the story has neither weeks of history nor secondary networks; see TestTwoClusters
 		}
 		m.await(fmt.Sprintf("panel %q shows anything of %s", q.panel, q.expr), func() bool { return m.query(q.expr) > 0 })
 	}
 }
 
-// dashboardQuery is a query of a panel.
+// dashboardQuery is the query of a panel.
 type dashboardQuery struct{ panel, expr string }
 
-// dashboardQueries are those of the shipped dashboard, where clusters and jobs that match
-// are chosen on top, and all pools.
+// dashboardQueries returns the queries of the shipped dashboard, with the given patterns
+// for clusters and jobs, and all pools.
 func dashboardQueries(t *testing.T, cluster, job string) (out []dashboardQuery) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "examples", "grafana", "calico-audit.json"))

@@ -22,7 +22,7 @@ import (
 	"github.com/calico-audit/calico-audit/metrics"
 )
 
-// saved is a cluster that stays as a snapshot has it.
+// saved is a source that serves a fixed snapshot.
 type saved struct{ s *blocks.Snapshot }
 
 func (s saved) Run(ctx context.Context) error { <-ctx.Done(); return nil }
@@ -35,7 +35,7 @@ func (s saved) Reread(context.Context, *blocks.Snapshot, []blocks.Resource, []st
 	return s.s, nil
 }
 
-// secondary is a secondary network, which a cluster has beside Calico's.
+// secondary is a secondary network.
 const secondary = `
 apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
@@ -48,8 +48,8 @@ metadata: {name: 10.9.0.0-24, namespace: multus, uid: w1, resourceVersion: "7"}
 spec: {range: 10.9.0.0/24, allocations: {}}
 `
 
-// dwindling is a past of three weeks, in which pools lost a block and some addresses a day:
-// they last for longer than an alert looks ahead.
+// dwindling returns three weeks of history: each pool lost a block and some addresses a
+// day. They last longer than the alerts look ahead.
 func dwindling(pools []blocks.Pool) (*runway.History, time.Time) {
 	now := time.Now()
 	h := &runway.History{Source: "a test", Pools: map[string]runway.Past{}}
@@ -65,8 +65,8 @@ func dwindling(pools []blocks.Pool) (*runway.History, time.Time) {
 	return h, now
 }
 
-// exportSaved serves what an exporter says of a snapshot of examples, of a cluster that has
-// a secondary network and a past, and returns where.
+// exportSaved serves the exporter of an example snapshot, with a secondary network and a
+// history, and returns its address.
 func exportSaved(t *testing.T, snapshot string) string {
 	t.Helper()
 	beside := filepath.Join(t.TempDir(), "secondary.yaml")
@@ -77,7 +77,7 @@ func exportSaved(t *testing.T, snapshot string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It stands for a live cluster, which serves the kinds that the files lack.
+	// It stands for a live cluster, which also serves the kinds that the files lack.
 	s.Cluster.TakenAt, s.Cluster.Live, s.Gaps = time.Now(), true, nil
 	write := func(w io.Writer, r *audit.Report) error { return json.NewEncoder(w).Encode(r) }
 	e := metrics.NewExporter(metrics.ExporterOptions{Source: saved{s}, NodeMetrics: true, JSON: write, Text: write,
@@ -96,10 +96,10 @@ func exportSaved(t *testing.T, snapshot string) string {
 	return strings.TrimPrefix(server.URL, "http://")
 }
 
-// TestTwoClusters: one Prometheus scrapes the exporters of two clusters, one in trouble and
-// one healthy, and gives each the label cluster. Each panel of the dashboard shows of both
-// what it shows of either, told apart or added up; each alert is of the one that it is of;
-// and a Prometheus that gives no such label sees its cluster as well.
+// TestTwoClusters: one Prometheus scrapes the exporters of a troubled and a healthy
+// cluster, and adds the label cluster to each. Each panel of the dashboard shows both
+// clusters, separately or in sum, and each alert has the label of its cluster. A Prometheus
+// without that label works as well.
 func TestTwoClusters(t *testing.T) {
 	job := func(name string, labels string) string {
 		return fmt.Sprintf("- job_name: %s\n  static_configs:\n%s", name, labels)

@@ -17,9 +17,9 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// TestContributor adds a check as audit/checks/README.md says, step by step, in a copy of
-// the repository, and sees it where users do: in the table, the page, the metrics of an
-// exporter and an alert of a real Prometheus.
+// TestContributor follows the steps of audit/checks/README.md to add a check in a copy of
+// the repository. The new check must appear in the table, the page, the exporter's metrics
+// and an alert of a real Prometheus.
 func TestContributor(t *testing.T) {
 	cluster := testcluster.Shared(t, testcluster.Options{WatchCache: true})
 	tree := copyRepository(t)
@@ -68,8 +68,9 @@ func TestContributor(t *testing.T) {
 	}
 }
 
-// TestContributorOfKinds adds a kind of object as blocks/decode/README.md says, step by step,
-// in a copy of the repository, and sees it in what a user may list and what is saved.
+// TestContributorOfKinds follows the steps of blocks/decode/README.md to add a kind of
+// object in a copy of the repository. The kind must appear in the RBAC rules and in saved
+// snapshots.
 func TestContributorOfKinds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: builds the program")
@@ -91,7 +92,7 @@ func TestContributorOfKinds(t *testing.T) {
 	}
 }
 
-// copyRepository copies what is under version control, and what is about to be.
+// copyRepository copies all files that are tracked or could be added.
 func copyRepository(t *testing.T) string {
 	t.Helper()
 	from, to := filepath.Join("..", ".."), t.TempDir()
@@ -99,7 +100,7 @@ func copyRepository(t *testing.T) string {
 		name = strings.TrimSpace(name)
 		source, err := os.ReadFile(filepath.Join(from, name))
 		if os.IsNotExist(err) {
-			continue // deleted, and not committed yet
+			continue // deleted, but not committed
 		}
 		if err == nil {
 			err = writeFile(filepath.Join(to, name), source)
@@ -123,7 +124,7 @@ var (
 	stepFile  = regexp.MustCompile("`([a-z_/.-]+/[a-z_.-]+\\.(?:go|txt))`")
 )
 
-// followSteps does what a page on adding something says.
+// followSteps applies the steps of a how-to page.
 func followSteps(t *testing.T, tree, page string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(tree, page))
@@ -159,7 +160,7 @@ func followSteps(t *testing.T, tree, page string) {
 			t.Fatal(err)
 		case lang == "diff":
 			text = patched(t, string(old), text)
-		default: // a line of a list, in order
+		default: // a line of a sorted list
 			text = intoList(t, string(old), text)
 		}
 		if err := writeFile(path, []byte(text)); err != nil {
@@ -168,7 +169,7 @@ func followSteps(t *testing.T, tree, page string) {
 	}
 }
 
-// patched adds lines after the one that comes before them in a diff.
+// patched inserts the added lines of a diff after their context line.
 func patched(t *testing.T, text, diff string) string {
 	t.Helper()
 	before, added, _ := strings.Cut(diff, "\n")
@@ -179,7 +180,7 @@ func patched(t *testing.T, text, diff string) string {
 	return strings.Replace(text, before, before+added, 1)
 }
 
-// intoList puts a line before the first one of its form that comes after it by alphabet.
+// intoList inserts a line into a sorted list.
 func intoList(t *testing.T, text, line string) string {
 	t.Helper()
 	for next := range strings.Lines(text) {
@@ -191,7 +192,7 @@ func intoList(t *testing.T, text, line string) string {
 	return ""
 }
 
-// inTree runs a command in a directory, which must go well, and returns what it prints.
+// inTree runs a command in a directory and returns its output. The command must succeed.
 func inTree(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)

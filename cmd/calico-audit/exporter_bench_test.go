@@ -24,8 +24,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
-// What the exporter is measured on, and for how long: CALICO_AUDIT_BUSY sets another
-// time.
+// The size and duration of the benchmark. CALICO_AUDIT_BUSY sets another duration.
 const (
 	busyNodes, busyPods = 1000, 30 // pods per node
 	busyChanges         = 50       // a second
@@ -35,26 +34,23 @@ const (
 )
 
 // BenchmarkExporterBesideKubeControllers runs the exporter and Calico's own
-// kube-controllers, with its node controller alone, on the same cluster of 1,000 nodes
-// and 30,000 pods, in which 50 pods a second come or go. Both are scraped as
-// Prometheus does it.
+// kube-controllers, with only its node controller, on the same cluster of 1,000 nodes and
+// 30,000 pods. 50 pods a second start or stop. Both are scraped as by Prometheus. The
+// metrics are:
 //
-//   - rss/theirs, peak/theirs: the exporter's resident memory while pods change, on
-//     average, and the most that it had until then, compared with kube-controllers';
-//     MiB-rss and the like are the figures themselves, those of kube-controllers with
-//     the prefix kcc;
-//   - s-cpu/min: processor time in a minute of changes;
-//   - s-pool, s-pod: from the moment when a pool, or a pod with its address, is written
-//     until the metrics show it, while the changes go on: the median and the most.
-//     pool/theirs and pod/theirs compare the medians. With "quiet-" before them: the
-//     same when the changes have ended;
-//   - changes/s: how many pods really came or went: a busy machine does not stand 50.
+//   - rss/theirs, peak/theirs: the exporter's mean and peak resident memory during the changes, relative to
+//     kube-controllers. MiB-rss and similar are absolute values; those of kube-controllers have the prefix kcc.
+//   - s-cpu/min: processor time per minute of changes
+//   - s-pool, s-pod: the time from the write of a pool, or of a pod with its address, until the metrics show it,
+//     during the changes: median and maximum. pool/theirs and pod/theirs compare the medians. The prefix "quiet-"
+//     marks the same measurements after the changes.
+//   - changes/s: the actual rate of changes; a busy machine does not reach 50
 func BenchmarkExporterBesideKubeControllers(b *testing.B) {
-	testenv.Linux(b) // whose /proc tells of memory and time
+	testenv.Linux(b) // reads /proc
 	for b.Loop() {
 		besideKubeControllers(b)
 	}
-	b.ReportMetric(0, "ns/op") // has no meaning
+	b.ReportMetric(0, "ns/op") // meaningless here
 }
 
 func besideKubeControllers(b *testing.B) {
@@ -66,7 +62,7 @@ func besideKubeControllers(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	cluster := testcluster.Start(b, testcluster.Options{WatchCache: true}) // as a real cluster has it
+	cluster := testcluster.Start(b, testcluster.Options{WatchCache: true}) // like a real cluster
 	seeder, err := seeding.New(cluster)
 	must(err)
 	must(seeder.Init(ctx))
@@ -88,7 +84,7 @@ func besideKubeControllers(b *testing.B) {
 	pids, names := []int{ours.Process.Pid, theirs.PID()}, []string{"", "kcc-"}
 	began, before := time.Now(), []usage{used(b, pids[0]), used(b, pids[1])}
 	var after [2]usage
-	var rss [2]float64 // the mean: collections of garbage make it rise and fall
+	var rss [2]float64 // mean, because garbage collection makes it fluctuate
 	for samples, end := 1.0, began.Add(busyDuration(b)); time.Now().Before(end); samples++ {
 		time.Sleep(time.Second)
 		for i, pid := range pids {
@@ -109,7 +105,7 @@ func besideKubeControllers(b *testing.B) {
 
 	pools, pods := probe(b, seeder, 0, url, theirs.MetricsURL())
 	b.ReportMetric(stop(), "changes/s")
-	time.Sleep(5 * time.Second) // for what is still on its way
+	time.Sleep(5 * time.Second) // for changes still in progress
 	quietPools, quietPods := probe(b, seeder, busyProbes, url, theirs.MetricsURL())
 	for what, took := range map[string][2][]float64{"pool": pools, "pod": pods, "quiet-pool": quietPools, "quiet-pod": quietPods} {
 		for side, name := range names {
@@ -137,7 +133,7 @@ func busyDuration(b *testing.B) time.Duration {
 	return d
 }
 
-// built builds the program as it is released: the test's own executable holds more.
+// built builds the program as released; the test's own executable is larger.
 func built(b *testing.B) string {
 	b.Helper()
 	path := filepath.Join(b.TempDir(), "calico-audit")
@@ -149,9 +145,8 @@ func built(b *testing.B) string {
 	return path
 }
 
-// changePods has pods come and go at a steady rate, with addresses from Calico's own
-// IPAM client, until the function is called that it returns: that tells the rate that
-// the cluster stood.
+// changePods starts and stops pods at a steady rate, with addresses from Calico's own IPAM
+// client. The returned function stops it and returns the achieved rate.
 func changePods(b *testing.B, seeder *seeding.Seeder) (stop func() float64) {
 	b.Helper()
 	const workers, live = 10, 20
@@ -210,7 +205,7 @@ func changePods(b *testing.B, seeder *seeding.Seeder) (stop func() float64) {
 	}
 }
 
-// scrapeOften scrapes as Prometheus does.
+// scrapeOften scrapes like Prometheus.
 func scrapeOften(ctx context.Context, urls ...string) {
 	tick := time.NewTicker(busyScrapes)
 	defer tick.Stop()
@@ -226,8 +221,8 @@ func scrapeOften(ctx context.Context, urls ...string) {
 	}
 }
 
-// probe measures how long it takes, in seconds, until our metrics and theirs show a pool
-// that is made and a pod that gets an address of it. The pools are numbered from first.
+// probe measures, in seconds, how long it takes until our metrics and theirs show a new
+// pool, and a pod with an address of it. Pools are numbered from first.
 func probe(b *testing.B, seeder *seeding.Seeder, first int, ours, theirs string) (pools, pods [2][]float64) {
 	b.Helper()
 	for i := first; i < first+busyProbes; i++ {
@@ -267,7 +262,7 @@ func probe(b *testing.B, seeder *seeding.Seeder, first int, ours, theirs string)
 	return pools, pods
 }
 
-// awaitSum waits until the series whose lines begin so add up to at least a number.
+// awaitSum waits until all series with a prefix add up to at least want.
 func awaitSum(ctx context.Context, url, series string, want float64) error {
 	sum := 0.0
 	for deadline := time.Now().Add(eventTimeout); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
@@ -292,8 +287,8 @@ func awaitSum(ctx context.Context, url, series string, want float64) error {
 	return fmt.Errorf("%s of %s came to %v, not to %v", series, url, sum, want)
 }
 
-// usage is what a process uses: its memory now and at most, in MiB, and the processor
-// time that it has used, in seconds.
+// usage is the resource usage of a process: present and peak memory in MiB, and processor
+// time in seconds.
 type usage struct{ rss, peak, cpu float64 }
 
 func used(b *testing.B, pid int) usage {

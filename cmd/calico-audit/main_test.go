@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// asProgram makes the test binary be the program itself.
+// asProgram makes the test binary run as the program itself.
 const asProgram = "CALICO_AUDIT_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -36,8 +36,8 @@ func program(t *testing.T, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	return c, &errOut
 }
 
-// TestClosedPipe: no one reads the output ("| head"). That is no error, and the
-// exit code still tells of the findings.
+// TestClosedPipe: a closed output pipe ("| head") is not an error, and the exit code still
+// depends on the findings.
 func TestClosedPipe(t *testing.T) {
 	story := filepath.Join("..", "..", "examples", "snapshots", "story")
 	for _, c := range []struct {
@@ -62,8 +62,8 @@ func TestClosedPipe(t *testing.T) {
 	}
 }
 
-// TestInterrupt: a signal ends the reading of a cluster that does not answer, at
-// once, without a report.
+// TestInterrupt: a signal ends the reading of an unresponsive cluster at once, without a
+// report.
 func TestInterrupt(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -78,7 +78,7 @@ func TestInterrupt(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := silent.Accept() // now it waits for an answer
+	conn, err := silent.Accept() // now the program waits for a response
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,26 +23,26 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
-// monitoring is a Prometheus and an Alertmanager as people run them, with the
-// shipped rules, and somebody who is told of alerts.
+// monitoring is a Prometheus and an Alertmanager with the shipped rules, and a receiver of
+// notifications.
 type monitoring struct {
 	t          *testing.T
-	prometheus string // its URL
+	prometheus string // URL
 
 	mu   sync.Mutex
 	told []notice
 }
 
-// notice is what somebody is told of one alert.
+// notice is a notification about one alert.
 type notice struct {
 	receiver, status, name, severity, summary string
 }
 
-// eventTimeout is how long a state may take to come about; a busy machine is slow.
+// eventTimeout limits the wait for an event; a busy machine is slow.
 const eventTimeout = 3 * time.Minute
 
-// monitor starts both, with the rules of a tree of the repository, on the exporter at an
-// address, and those of further jobs, given as scrape configurations.
+// monitor starts both, with the rules from a copy of the repository. Prometheus scrapes the
+// exporter at an address and further jobs, given as scrape configurations.
 func monitor(t *testing.T, tree, exporter string, jobs ...string) *monitoring {
 	t.Helper()
 	prometheus := testenv.Program(t, "prometheus", "prometheus")
@@ -96,7 +96,7 @@ alerting:
 	return m
 }
 
-// hurried returns the shipped rules with the least patience.
+// hurried returns the shipped rules with the shortest waiting times.
 func hurried(t *testing.T, tree string) string {
 	t.Helper()
 	rules, err := os.ReadFile(filepath.Join(tree, "examples", "prometheus", "calico-audit.rules.yaml"))
@@ -110,12 +110,12 @@ func hurried(t *testing.T, tree string) string {
 	return string(wait.ReplaceAll(rules, []byte("$1 1s")))
 }
 
-// serve starts a server on a free port of the loopback interface, waits until it is
-// ready, and ends it with the test. It returns the address.
+// serve starts a server on a free loopback port, waits until it is ready, and stops it at
+// the end of the test. It returns the address.
 func serve(t *testing.T, ready string, command func(listen string) *exec.Cmd) string {
 	t.Helper()
 	var said []byte
-	for range 3 { // somebody else may take the port in between
+	for range 3 { // another process may take the port in between
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -171,7 +171,7 @@ func get(ctx context.Context, address string) (status int, body []byte, err erro
 	return resp.StatusCode, body, err
 }
 
-// hear takes what Alertmanager tells.
+// hear receives notifications from Alertmanager.
 func (m *monitoring) hear(_ http.ResponseWriter, r *http.Request) {
 	var message struct {
 		Alerts []struct {
@@ -189,7 +189,7 @@ func (m *monitoring) hear(_ http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// state is what somebody was told last of an alert; nil if nothing.
+// state returns the last notification about an alert; nil if there was none.
 func (m *monitoring) state(name string) *notice {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -202,13 +202,13 @@ func (m *monitoring) state(name string) *notice {
 	return last
 }
 
-// firing reports whether somebody was told of an alert, and not yet of its end.
+// firing reports whether the last notification says that an alert is firing.
 func (m *monitoring) firing(name string) bool {
 	n := m.state(name)
 	return n != nil && n.status == "firing"
 }
 
-// heard is all that somebody was told.
+// heard lists all notifications.
 func (m *monitoring) heard() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -219,7 +219,7 @@ func (m *monitoring) heard() string {
 	return b.String()
 }
 
-// await waits for a state.
+// await waits for a condition.
 func (m *monitoring) await(what string, holds func() bool) {
 	m.t.Helper()
 	for deadline := time.Now().Add(eventTimeout); !holds(); time.Sleep(100 * time.Millisecond) {
@@ -229,13 +229,13 @@ func (m *monitoring) await(what string, holds func() bool) {
 	}
 }
 
-// query returns how many series an expression has now.
+// query returns the number of series of an expression.
 func (m *monitoring) query(expr string) int {
 	m.t.Helper()
 	return len(m.series(expr, time.Now()))
 }
 
-// series are the values of an expression at a time, by their labels.
+// series returns the values of an expression at a time, by labels.
 func (m *monitoring) series(expr string, at time.Time) map[string]float64 {
 	m.t.Helper()
 	status, body, err := get(m.t.Context(), m.prometheus+"/api/v1/query?"+url.Values{"query": {expr}, "time": {at.Format(time.RFC3339Nano)}}.Encode())
@@ -243,7 +243,7 @@ func (m *monitoring) series(expr string, at time.Time) map[string]float64 {
 		Data struct {
 			Result []struct {
 				Metric map[string]string
-				Value  [2]any // a time, and a number as text
+				Value  [2]any // a time, and a number as a string
 			}
 		}
 	}
@@ -264,8 +264,8 @@ func (m *monitoring) series(expr string, at time.Time) map[string]float64 {
 	return out
 }
 
-// runExporter starts the exporter as a process, and ends it with the test; that must
-// go well. It returns where it serves.
+// runExporter starts the exporter as a process and returns its address. The process is
+// stopped at the end of the test and must exit without an error.
 func runExporter(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd, _ := program(t, exporterArgs(args...)...)
@@ -277,8 +277,7 @@ func exporterArgs(args ...string) []string {
 	return append([]string{"exporter", "--listen", "127.0.0.1:0", "--log-format", "json"}, args...)
 }
 
-// startExporter starts a command that is the exporter with exporterArgs, like
-// runExporter.
+// startExporter is runExporter for a given command with exporterArgs.
 func startExporter(t testing.TB, cmd *exec.Cmd) string {
 	t.Helper()
 	logs, err := cmd.StderrPipe()

@@ -18,12 +18,12 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// TestExporterNeedsEachRight: less any one right of the role that is shipped for the
-// exporter, what the exporter watches has a gap that names the right; with all of
-// them it has none. So the role has neither too few nor too many.
+// TestExporterNeedsEachRight: without any one right of the exporter's shipped role, the
+// watch has a gap that names the right; with all rights it has none. So the role has
+// neither too few nor too many.
 func TestExporterNeedsEachRight(t *testing.T) {
 	role := exporterRole(t)
-	// Both of Calico's API groups, of which the exporter uses one at a time.
+	// The exporter uses one of Calico's two API groups at a time.
 	for group, own := range map[testcluster.Group]string{testcluster.CRDv1: "crd.projectcalico.org", testcluster.NativeV3: "projectcalico.org"} {
 		t.Run(own, func(t *testing.T) {
 			cluster := testcluster.Shared(t, testcluster.Options{WatchCache: true, Groups: []testcluster.Group{group, testcluster.KubeVirt}})
@@ -67,8 +67,8 @@ func TestExporterNeedsEachRight(t *testing.T) {
 	}
 }
 
-// awaitRights waits until the API server heeds the rights of a user who was given some, and
-// hence those of all users before: a watch that is refused tries again only much later.
+// awaitRights waits until the API server applies the rights of a user, and hence of all
+// users before: a watch that is refused retries only much later.
 func awaitRights(t *testing.T, server *testcluster.Cluster, user string) {
 	t.Helper()
 	for deadline := time.Now().Add(eventTimeout); ; time.Sleep(50 * time.Millisecond) {
@@ -87,8 +87,7 @@ func awaitRights(t *testing.T, server *testcluster.Cluster, user string) {
 	}
 }
 
-// watchAs returns what a user is told to be missing, when that has not changed for a
-// while.
+// watchAs returns the gaps of a watch by a user, once they have not changed for a while.
 func watchAs(t *testing.T, server *testcluster.Cluster, user string) string {
 	cfg, err := server.UserConfig(user)
 	if err != nil {
@@ -128,7 +127,7 @@ func watchAs(t *testing.T, server *testcluster.Cluster, user string) string {
 	}
 }
 
-// without returns the rules less one verb on one resource.
+// without returns the rules without one verb on one resource.
 func without(rules []rbacv1.PolicyRule, group, resource, verb string) []rbacv1.PolicyRule {
 	var out []rbacv1.PolicyRule
 	for _, r := range rules {
