@@ -1,4 +1,4 @@
-// Package build says what the program was built from.
+// Package build returns the version of the program.
 package build
 
 import (
@@ -7,29 +7,29 @@ import (
 	"runtime/debug"
 )
 
-// version is set by the linker (-ldflags "-X …/build.version=v1.2.3") for released
-// binaries; else the version that Go recorded at build time is used.
+// version is set by the linker in releases (-ldflags "-X …/build.version=v1.2.3").
+// Otherwise the version that Go recorded at build time is used.
 var version string
 
-// Version says what was built, and from what.
+// Version describes the build of the program.
 type Version struct {
 	// Version of calico-audit; "(devel)" for a build outside a release.
 	Version string `json:"version"`
-	// Commit is the revision that was built; empty when unknown. Date is its time.
+	// Commit is the revision of the source; empty if unknown. Date is its time.
 	Commit string `json:"commit,omitempty"`
 	Date   string `json:"date,omitempty"`
-	// Modified is true if the source had changes that were not committed.
+	// Modified is true if the source had uncommitted changes.
 	Modified bool `json:"modified,omitempty"`
-	// Go is the compiler's version, Platform the system built for.
+	// Go is the compiler's version. Platform is the target, such as "linux/amd64".
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
-	// Calico is the version of the Calico module that was built in, and Kubernetes
-	// that of the Kubernetes client.
+	// Calico and Kubernetes are the versions of the linked Calico module and Kubernetes
+	// client.
 	Calico     string `json:"calico,omitempty"`
 	Kubernetes string `json:"kubernetes,omitempty"`
 }
 
-// Read reads the version from what Go recorded in the binary.
+// Read returns the version that is recorded in the binary.
 func Read() Version {
 	v := Version{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
