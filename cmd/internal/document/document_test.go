@@ -40,7 +40,7 @@ func TestWriteAtomically(t *testing.T) {
 	}
 }
 
-// TestIdentity: what a file holds is told by its beginning, however it is written.
+// TestIdentity: the beginning of a file identifies its content, in any notation.
 func TestIdentity(t *testing.T) {
 	report := audit.APIVersion + " " + audit.ReportKind
 	for text, want := range map[string]string{

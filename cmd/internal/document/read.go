@@ -1,6 +1,6 @@
-// Package document reads and writes the documents that command lines name: reports and
-// plans, which may be compressed, or standard input. All its errors are the caller's, such
-// as a file that is not there or is something else.
+// Package document reads and writes the documents on the command line: reports and plans,
+// possibly compressed, from files or standard input. Its errors are caused by the user,
+// such as a missing file or one of another kind.
 package document
 
 import (
@@ -20,11 +20,11 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
 
-// headSize is how much of a file is looked at to tell what it is.
+// headSize is how much of a file is read to identify it.
 const headSize = 1 << 20
 
-// Open opens a file, or standard input for "-", for reading; what is
-// compressed is decompressed. The head is what the text begins with.
+// Open opens a file for reading, or standard input for "-". It decompresses compressed
+// files. head is the beginning of the text.
 func Open(path string, stdin io.Reader) (text io.Reader, head []byte, closer func(), err error) {
 	in, closer := stdin, func() {}
 	if path != "-" {
@@ -53,8 +53,8 @@ func Open(path string, stdin io.Reader) (text io.Reader, head []byte, closer fun
 	return buffered, head, closer, nil
 }
 
-// Identity tells apiVersion and kind of the first object of a text, as far as its
-// head has them.
+// Identity returns the apiVersion and kind of the first object of a text, if they are in
+// its head.
 func Identity(head []byte) (version, kind string) {
 	head = bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\ufeff")), " \t\r\n")
 	if len(head) > 0 && head[0] == '{' {
@@ -77,8 +77,7 @@ func Identity(head []byte) (version, kind string) {
 	return version, kind
 }
 
-// identityJSON reads members of an object until it has found both, or the text
-// breaks off.
+// identityJSON reads the members of an object until it has found both, or the text ends.
 func identityJSON(head []byte) (version, kind string) {
 	d := json.NewDecoder(bytes.NewReader(head))
 	if _, err := d.Token(); err != nil {
@@ -103,20 +102,19 @@ func identityJSON(head []byte) (version, kind string) {
 	return version, kind
 }
 
-// IsOurs reports whether an object is a document that a command printed, not what a snapshot
-// is made of.
+// IsOurs reports whether an object is a document that a command printed, rather than part
+// of a snapshot.
 func IsOurs(version, kind string) bool {
 	return version == audit.APIVersion && !strings.HasPrefix(kind, "Snapshot")
 }
 
-// IsReport reports whether an object is a report. One whose kind lies far behind, as
-// when its members were sorted, is known by its version.
+// IsReport reports whether an object is a report. If its kind is not in the head, as in a
+// document with sorted keys, the apiVersion decides.
 func IsReport(version, kind string) bool {
 	return kind == audit.ReportKind || kind == "" && version == audit.APIVersion
 }
 
-// ReadReport reads a report that -o json, yaml or html wrote. An error names the
-// path.
+// ReadReport reads a report in JSON, YAML or HTML. Errors contain the path.
 func ReadReport(path string, stdin io.Reader) (*audit.Report, error) {
 	text, head, done, err := Open(path, stdin)
 	if err != nil {
@@ -126,7 +124,7 @@ func ReadReport(path string, stdin io.Reader) (*audit.Report, error) {
 	return ReportOf(path, head, text)
 }
 
-// ReportOf is [ReadReport] of a text that was opened, and begins with head.
+// ReportOf is [ReadReport] for an open text with the given head.
 func ReportOf(path string, head []byte, text io.Reader) (*audit.Report, error) {
 	if version, kind := Identity(head); !IsReport(version, kind) && !page.Is(head) {
 		what := "not an " + audit.ReportKind
@@ -138,7 +136,7 @@ func ReportOf(path string, head []byte, text io.Reader) (*audit.Report, error) {
 	return DecodeReport(path, head, text)
 }
 
-// DecodeReport reads a report of a text that begins with head.
+// DecodeReport decodes a report from a text with the given head.
 func DecodeReport(path string, head []byte, text io.Reader) (*audit.Report, error) {
 	r := new(audit.Report)
 	if page.Is(head) {
@@ -158,7 +156,7 @@ func DecodeReport(path string, head []byte, text io.Reader) (*audit.Report, erro
 	return r, nil
 }
 
-// DecodeFleet reads the reports of several clusters.
+// DecodeFleet decodes the reports of several clusters.
 func DecodeFleet(path string, text io.Reader) (*view.FleetReport, error) {
 	f := new(view.FleetReport)
 	if _, err := Decode("report", path, text, f); err != nil {
@@ -178,8 +176,8 @@ func DecodeFleet(path string, text io.Reader) (*view.FleetReport, error) {
 	return f, nil
 }
 
-// Decode reads a document of YAML or JSON into a value, and returns it as JSON.
-// what it should be, and name, are told in errors.
+// Decode decodes YAML or JSON into a value, and returns it as JSON. Errors contain name,
+// and what as the expected type.
 func Decode(what, name string, text io.Reader, into any) ([]byte, error) {
 	raw, err := io.ReadAll(text)
 	if err == nil {

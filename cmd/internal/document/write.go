@@ -9,13 +9,12 @@ import (
 	"path/filepath"
 )
 
-// WriteAtomically writes a file that only its owner may read. It appears under its
-// name once it is whole: anyone who reads it meanwhile, and a run that is interrupted,
-// finds what was there before. What exists and is no plain file, such as a pipe, is
-// written to as it is.
+// WriteAtomically writes a file that only its owner may read. The file appears under its
+// name once it is complete; until then, or if the write is interrupted, the old file stays.
+// Existing files that are not regular, such as pipes, are written in place.
 func WriteAtomically(path string, write func(io.Writer) error) (err error) {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target // a link stays one
+		path = target // keep symbolic links
 	}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return writeThrough(path, write)
@@ -52,8 +51,8 @@ func writeThrough(path string, write func(io.Writer) error) error {
 	return errors.Join(write(out), out.Flush(), file.Close())
 }
 
-// CheckTarget tells early, before anything is read, that a file cannot be
-// written for a plain reason.
+// CheckTarget returns an error if a file obviously cannot be written, before anything is
+// read.
 func CheckTarget(path string) error {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return fmt.Errorf("%s is a directory", path)
