@@ -1,5 +1,4 @@
-// Package exit has the exit codes of the program, and the errors that decide which one
-// it ends with.
+// Package exit defines the exit codes of the program, and errors with an exit code.
 package exit
 
 import (
@@ -10,64 +9,62 @@ import (
 
 // The exit codes of the program.
 const (
-	// CodeOK: it ran.
+	// CodeOK: success.
 	CodeOK = 0
-	// CodeFindings: there are findings at or above --fail-on.
+	// CodeFindings: findings at or above --fail-on.
 	CodeFindings = 1
-	// CodeUsage: invalid usage, a file that cannot be read or written, or that is
-	// not YAML or JSON.
+	// CodeUsage: invalid usage, or a file that cannot be read, written or parsed.
 	CodeUsage = 2
 	// CodeUnread: the datastore could not be read, or only in part.
 	CodeUnread = 3
-	// CodeUnfinished: steps of a change were left undone.
+	// CodeUnfinished: steps of a change were not completed.
 	CodeUnfinished = 4
-	// CodeFailure: a failure inside the program.
+	// CodeFailure: an internal error.
 	CodeFailure = 5
 )
 
-// order lists the codes, the ones that count first where several hold.
+// order lists the codes by precedence, the highest first.
 var order = []int{CodeFailure, CodeUsage, CodeUnfinished, CodeUnread, CodeFindings, CodeOK}
 
-// Error is an error that decides how the program ends.
+// Error is an error with an exit code.
 type Error struct {
 	Code int
 	Err  error
-	// Hint is shown after the error, such as where to find help.
+	// Hint is printed after the error, such as where to find help.
 	Hint string
 }
 
-// Error is what went wrong.
+// Error implements error.
 func (e *Error) Error() string { return e.Err.Error() }
 
-// Unwrap returns it.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Usage is an error of the caller.
+// Usage returns an error with CodeUsage.
 func Usage(err error) error { return &Error{Code: CodeUsage, Err: err} }
 
-// Usagef is an error of the caller in these words.
+// Usagef is Usage with a formatted message.
 func Usagef(format string, args ...any) error { return Usage(fmt.Errorf(format, args...)) }
 
-// Unread says that the datastore could not be read, or only in part.
+// Unread returns an error with CodeUnread.
 func Unread(err error) error { return &Error{Code: CodeUnread, Err: err} }
 
-// Unfinished says that steps of a change were left undone.
+// Unfinished returns an error with CodeUnfinished.
 func Unfinished(err error) error { return &Error{Code: CodeUnfinished, Err: err} }
 
-// Findings says that there are findings at or above --fail-on.
+// Findings returns an error with CodeFindings.
 func Findings(err error) error { return &Error{Code: CodeFindings, Err: err} }
 
-// Failure is an error that none of the others describes: one inside the program.
+// Failure returns an error with CodeFailure.
 func Failure(err error) error { return &Error{Code: CodeFailure, Err: err} }
 
-// All returns the single errors of a run, each of which counts: those that [errors.Join]
-// joined, as long as nothing is wrapped around them. An error of several others that has
-// words of its own, as [fmt.Errorf] makes one, is a single one.
+// All returns the single errors of a run: the parts of a plain [errors.Join]. An error that
+// wraps several others with its own text, as [fmt.Errorf] makes, counts as one.
 func All(err error) (out []error) {
 	if err == nil {
 		return nil
 	}
-	several, ok := err.(interface{ Unwrap() []error }) // not what is within another error
+	several, ok := err.(interface{ Unwrap() []error }) // only at the top level
 	if !ok {
 		return []error{err}
 	}
@@ -80,8 +77,8 @@ func All(err error) (out []error) {
 	return out
 }
 
-// Code returns the code that counts for an error. Errors without one of
-// their own come from the parsing of the command line.
+// Code returns the exit code for an error. Errors without a code come from the command
+// line's parser.
 func Code(err error) int {
 	code := CodeOK
 	for _, e := range All(err) {

@@ -9,8 +9,8 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 )
 
-// TestAll: what was joined is told one by one; an error of two others that says how they
-// go together keeps its words.
+// TestAll: joined errors are listed one by one, but an error with a text of its own stays
+// whole.
 func TestAll(t *testing.T) {
 	a, b := errors.New("a"), errors.New("b")
 	for _, c := range []struct {
@@ -35,7 +35,7 @@ func TestAll(t *testing.T) {
 	}
 }
 
-// TestCode: where several codes hold, the first of 5, 2, 4, 3, 1 counts.
+// TestCode: of several codes, the first of 5, 2, 4, 3, 1 wins.
 func TestCode(t *testing.T) {
 	usage, unread, findings, fail := exit.Usagef("u"), exit.Unread(errors.New("r")), exit.Findings(errors.New("f")), exit.Failure(errors.New("b"))
 	unfinished := exit.Unfinished(errors.New("s"))
