@@ -1,5 +1,5 @@
-// Package flags has what all flags of the command line share: the groups in which help
-// shows them, what shells complete, and how they are written for another run.
+// Package flags holds code for the flags of all commands: their groups in the help, their
+// completion, and their rendering for another command line.
 package flags
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// groupAnnotation of a flag names the group that it is shown in.
+// groupAnnotation is the annotation of a flag with its group.
 const groupAnnotation = "calico-audit/group"
 
 // The groups of flags.
@@ -20,14 +20,13 @@ const (
 	Cluster   = "Cluster flags, as kubectl has them"
 )
 
-// Group is a set of flags with a title.
+// Group is a titled set of flags.
 type Group struct {
 	Title string
 	Flags *pflag.FlagSet
 }
 
-// Groups returns a command's flags in the groups that help shows, without
-// empty groups and hidden flags.
+// Groups returns a command's flags by group, without empty groups and hidden flags.
 func Groups(c *cobra.Command) []Group {
 	var out []Group
 	for _, title := range []string{Source, ofCommand, Cluster} {
@@ -48,7 +47,7 @@ func Groups(c *cobra.Command) []Group {
 	return out
 }
 
-// InGroup puts every flag of a set into a group.
+// InGroup puts all flags of a set into a group.
 func InGroup(fs *pflag.FlagSet, group string) {
 	fs.VisitAll(func(f *pflag.Flag) {
 		if f.Annotations == nil {
@@ -58,7 +57,7 @@ func InGroup(fs *pflag.FlagSet, group string) {
 	})
 }
 
-// Usage writes how a command is used, wrapped to a width; 0 does not wrap.
+// Usage prints the usage of a command, wrapped to a width; 0 disables wrapping.
 func Usage(c *cobra.Command, width int) error {
 	var b strings.Builder
 	b.WriteString("Usage:\n")

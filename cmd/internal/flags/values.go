@@ -9,20 +9,19 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 )
 
-// OneOf completes the value of a flag with one of a few.
+// OneOf completes the value of a flag from a fixed list.
 func OneOf(c *cobra.Command, flag string, values ...string) {
 	_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// NoFiles keeps shells from completing the values of flags with names of files.
+// NoFiles disables the completion of file names for flags.
 func NoFiles(c *cobra.Command, flags ...string) {
 	for _, flag := range flags {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
 }
 
-// StartingWith returns the words, after what stands before them, that a text may be
-// completed to.
+// StartingWith returns the completions before+word that start with toComplete.
 func StartingWith(toComplete, before string, words []string) (out []cobra.Completion) {
 	for _, w := range words {
 		if strings.HasPrefix(before+w, toComplete) {
@@ -32,7 +31,7 @@ func StartingWith(toComplete, before string, words []string) (out []cobra.Comple
 	return out
 }
 
-// Changed returns the flags of a set that were given; nil is an empty set.
+// Changed returns the flags of a set that were given. The set may be nil.
 func Changed(fs *pflag.FlagSet) []*pflag.Flag {
 	var out []*pflag.Flag
 	if fs == nil {
@@ -46,8 +45,8 @@ func Changed(fs *pflag.FlagSet) []*pflag.Flag {
 	return out
 }
 
-// Arguments writes those of some flags that have another value than their default,
-// each after a blank, ready for a shell.
+// Arguments renders those of the named flags that differ from their default, quoted for a
+// shell, each after a blank.
 func Arguments(fs *pflag.FlagSet, names ...string) string {
 	var out strings.Builder
 	for _, name := range names {
