@@ -1,5 +1,5 @@
-// Package fleet reads several clusters at once: the contexts of a kubeconfig, each once,
-// some at a time. One that cannot be read hides no other.
+// Package fleet reads several clusters: each context of a kubeconfig once, a few at the
+// same time. A cluster that cannot be read does not affect the others.
 package fleet
 
 import (
@@ -22,15 +22,15 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// All stands for all contexts of the kubeconfig.
+// All selects all contexts of the kubeconfig.
 const All = "all"
 
-// atOnce is how many clusters are read at a time: each is held in memory as a whole
-// while it is evaluated.
+// atOnce limits how many clusters are read at the same time. Each is held in memory during
+// its evaluation.
 const atOnce = 4
 
-// allowed are the flags that go together with --contexts. Any other is for one cluster, or
-// would lead, or send credentials of one, to all.
+// allowed are the flags that may be combined with --contexts. All others are for a single
+// cluster, or would send all clusters to one address or one cluster's credentials to all.
 var allowed = []string{
 	"contexts", "cluster-timeout", "output", "color", "ascii", "fail-on", "check", "pool", "node", "ignore", "ignore-file", "grace",
 	"agents", "agents-selector", "agents-namespace", "agents-scheme", "agents-ca-file", "agents-server-name", "agents-timeout",
@@ -38,10 +38,10 @@ var allowed = []string{
 	"kubeconfig", "as", "as-group", "as-uid", "as-user-extra", "request-timeout", "disable-compression",
 }
 
-// ofOne are the formats that show one cluster: names in them carry no context.
+// ofOne are the formats for a single cluster: their output names no context.
 var ofOne = []string{"map", "name", "custom-columns"}
 
-// CheckFlags returns an error if a flag was given that does not go with several clusters.
+// CheckFlags returns an error if a given flag cannot be combined with several clusters.
 func CheckFlags(fs *pflag.FlagSet) (err error) {
 	fs.Visit(func(f *pflag.Flag) {
 		if err == nil && !slices.Contains(allowed, f.Name) {
@@ -60,8 +60,8 @@ func CheckFlags(fs *pflag.FlagSet) (err error) {
 	return err
 }
 
-// CopyFlags gives flags the values that were given to those of another set; a set that was
-// added to a command's knows of each flag alone whether it was given.
+// CopyFlags copies the given values of flags to another set. Each set keeps its own record
+// of the flags that were given.
 func CopyFlags(from, to *pflag.FlagSet) (err error) {
 	from.VisitAll(func(f *pflag.Flag) {
 		if !f.Changed {
@@ -79,18 +79,18 @@ func CopyFlags(from, to *pflag.FlagSet) (err error) {
 
 // Member is a cluster of a fleet.
 type Member struct {
-	// Context is the context that it is read by.
+	// Context is the context for reading it.
 	Context string
-	// Same are the other contexts asked for that lead to the same API server.
+	// Same are the other requested contexts of the same API server.
 	Same []string
-	// Broken says what the kubeconfig lacks for it. The Kubernetes client would take the
-	// server on localhost:8080 for the cluster.
+	// Broken describes missing parts of the kubeconfig. Without this check the Kubernetes
+	// client would use localhost:8080.
 	Broken error
 }
 
-// Members returns the clusters that contexts lead to, in the order in which they were asked
-// for; those of [All] by name. Contexts with the same server, reached in the same way, are
-// one cluster.
+// Members returns the clusters of the requested contexts, in the same order; for [All] they
+// are sorted by name. Contexts with the same server and connection settings are one
+// cluster.
 func Members(config api.Config, asked []string) (out []Member, err error) {
 	names := slices.Sorted(maps.Keys(config.Contexts))
 	if len(names) == 0 {
@@ -99,7 +99,7 @@ func Members(config api.Config, asked []string) (out []Member, err error) {
 	if slices.Contains(asked, All) {
 		asked = names
 	}
-	at := map[string]int{} // a server's place in out
+	at := map[string]int{} // index in out by server
 	seen := map[string]bool{}
 	for _, name := range asked {
 		if config.Contexts[name] == nil {
@@ -127,8 +127,8 @@ func Members(config api.Config, asked []string) (out []Member, err error) {
 	return out, nil
 }
 
-// server identifies the API server of a context by its address. One address behind two
-// proxies, or by two names within TLS, may be two servers.
+// server identifies the API server of a context by its address. The same address may be
+// another server behind another proxy or TLS server name.
 func server(config api.Config, context string) (string, error) {
 	name := config.Contexts[context].Cluster
 	c := config.Clusters[name]
@@ -141,16 +141,15 @@ func server(config api.Config, context string) (string, error) {
 	return strings.Join([]string{strings.TrimRight(strings.ToLower(c.Server), "/"), c.ProxyURL, c.TLSServerName}, "\n"), nil
 }
 
-// Reader is how a cluster is read.
+// Reader reads a cluster.
 type Reader[T view.FleetMember] struct {
-	view.FleetCluster // without error
+	view.FleetCluster // without an error
 	Read              func(context.Context) (T, error)
 }
 
-// Read reads all, some at a time, and returns when each has ended or its time is up, from
-// when its reading begins; zero sets no limit. An error is that of its own cluster, and so
-// is a panic. What does not end with its context, such as a program that is asked for
-// credentials, is left behind.
+// Read reads all clusters, a few at the same time. Each must finish within limit; zero
+// means unlimited. Errors and panics only affect their own cluster. If a reading does not
+// end with its context, such as one that waits for credentials, Read abandons it.
 func Read[T view.FleetMember](ctx context.Context, readers []Reader[T], limit time.Duration, show func(string)) ([]view.FleetItem[T], []error) {
 	items, errs := make([]view.FleetItem[T], len(readers)), make([]error, len(readers))
 	var done atomic.Int64
@@ -166,19 +165,19 @@ func Read[T view.FleetMember](ctx context.Context, readers []Reader[T], limit ti
 			return nil
 		})
 	}
-	_ = all.Wait() // each error is its cluster's
+	_ = all.Wait() // the errors are per cluster
 	return items, errs
 }
 
-// TimeoutError says that a cluster was not read within the time for each.
+// TimeoutError is returned for a cluster that was not read within the limit.
 type TimeoutError struct{ limit time.Duration }
 
-// Error says it.
+// Error implements error.
 func (e *TimeoutError) Error() string {
 	return fmt.Sprintf("not read within %s (--cluster-timeout)", e.limit)
 }
 
-// leftBehind is how long a reading may take to end with its context.
+// leftBehind is how long a reading may continue after its context has ended.
 const leftBehind = 2 * time.Second
 
 func within[T view.FleetMember](ctx context.Context, limit time.Duration, read func(context.Context) (T, error)) (T, error) {
@@ -213,7 +212,7 @@ func within[T view.FleetMember](ctx context.Context, limit time.Duration, read f
 	return got.of, got.err
 }
 
-// safely makes an error of a panic, which would end the program from a goroutine.
+// safely turns a panic into an error; in a goroutine it would end the program.
 func safely[T view.FleetMember](ctx context.Context, read func(context.Context) (T, error)) (_ T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -226,8 +225,8 @@ func safely[T view.FleetMember](ctx context.Context, read func(context.Context) 
 	return read(ctx)
 }
 
-// Names returns a report with the pools and nodes of all, complete if all are: a name that is
-// asked for must be in one of the clusters, not in each.
+// Names returns a report with the pools and nodes of all clusters, for the validation of
+// filters: a requested name must exist in one of them. The report is complete if all are.
 func Names(items []view.FleetItem[view.ClusterReport]) *audit.Report {
 	all := &audit.Report{Complete: true}
 	for _, x := range items {
@@ -239,8 +238,8 @@ func Names(items []view.FleetItem[view.ClusterReport]) *audit.Report {
 	return all
 }
 
-// Sort returns the clusters of a fleet, the worst first. What is the same as another's, of a
-// cluster with the same GUID, is the same cluster by another address, and is there once.
+// Sort returns the clusters, the most severe first. A cluster with the same GUID and
+// content as another is the same one under another address, and is merged with it.
 func Sort[T view.FleetMember](items []view.FleetItem[T]) (out []view.FleetItem[T]) {
 	for _, x := range items {
 		i := slices.IndexFunc(out, func(y view.FleetItem[T]) bool { return x.SameGUID(&y) })

@@ -52,8 +52,8 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// TestRead: no more than four are read at once, and neither an error nor a panic of one
-// touches another.
+// TestRead: at most four clusters are read at the same time, and an error or panic of one
+// does not affect the others.
 func TestRead(t *testing.T) {
 	var now, most atomic.Int64
 	full := make(chan struct{})
@@ -89,8 +89,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestSort: the worst comes first, and one cluster read by two addresses is shown once,
-// but a copy that has another state is not left out.
+// TestSort: the most severe cluster comes first. A cluster read through two addresses is
+// shown once, but a copy in another state is kept.
 func TestSort(t *testing.T) {
 	item := func(context, guid string, critical, warning int, complete bool) view.FleetItem[view.ClusterReport] {
 		return view.FleetItem[view.ClusterReport]{FleetCluster: view.FleetCluster{Context: context}, Of: view.ClusterReport{Report: &audit.Report{
@@ -116,7 +116,7 @@ func TestSort(t *testing.T) {
 	}
 }
 
-// TestWarnings: each line of what one cluster's reading says has its context.
+// TestWarnings: each line starts with its context.
 func TestWarnings(t *testing.T) {
 	var b strings.Builder
 	w := fleet.NewWarnings(&b, func() {})

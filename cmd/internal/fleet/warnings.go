@@ -8,19 +8,18 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// Warnings are the lines that the readings of a fleet write at once, each with the context
-// that it is about.
+// Warnings writes the warnings of concurrent readings, each line with its context.
 type Warnings struct {
 	to    io.Writer
 	clear func()
 	mu    sync.Mutex
 }
 
-// NewWarnings returns warnings that go to a writer; before a line is written, clear wipes
-// what else stands there.
+// NewWarnings returns Warnings on a writer. clear is called before each message, to wipe
+// the progress line.
 func NewWarnings(to io.Writer, clear func()) *Warnings { return &Warnings{to: to, clear: clear} }
 
-// Of returns the writer of one context. What is written to it at once is one message.
+// Of returns the writer for one context. Each Write is one message.
 func (w *Warnings) Of(context string) io.Writer { return &warningsOf{w, context} }
 
 type warningsOf struct {
