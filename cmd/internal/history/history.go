@@ -1,5 +1,5 @@
-// Package history reads what pools were like before, for their runway: from a Prometheus
-// that scrapes the exporter, or from snapshots and reports.
+// Package history reads the history of pools, for their runway: from a Prometheus that
+// scrapes the exporter, or from snapshots and reports.
 package history
 
 import (
@@ -18,21 +18,21 @@ import (
 	"github.com/calico-audit/calico-audit/metrics/query"
 )
 
-// Gap is the resource of a report's gap where a Prometheus could not be asked.
+// Gap is the resource of a gap for a failed query of Prometheus.
 const Gap blocks.Resource = "prometheus"
 
-// Flags say where the past is read from.
+// Flags select the source of the history.
 type Flags struct {
 	options query.Options
 	window  string
 	since   []string
 
 	fs     *pflag.FlagSet // nil if no flags were added
-	client *query.Client  // nil if none is asked for
+	client *query.Client  // nil without --prometheus
 }
 
-// AddPrometheus adds the flags that name a Prometheus, and returns the names of those that
-// take no file.
+// AddPrometheus adds the flags for Prometheus. It returns the names of the flags that take
+// no file.
 func (f *Flags) AddPrometheus(fs *pflag.FlagSet) []string {
 	f.fs = fs
 	fs.StringVar(&f.options.URL, "prometheus", "", "the `URL` of a Prometheus that scrapes the exporter: by what was left of each pool before, it is estimated when its blocks and addresses run out")
@@ -43,12 +43,12 @@ func (f *Flags) AddPrometheus(fs *pflag.FlagSet) []string {
 	return []string{"prometheus", "prometheus-selector", "prometheus-window"}
 }
 
-// AddSince adds the flag that names earlier snapshots.
+// AddSince adds the flag for earlier snapshots.
 func (f *Flags) AddSince(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&f.since, "since", nil, "an earlier snapshot or report `FILE` of the same cluster: by it, it is estimated when blocks and addresses run out; repeatable: one gives a rate alone, several a rate and its range once they are of seven days, this one among them")
 }
 
-// Check checks the flags, and asks nothing yet.
+// Check validates the flags.
 func (f *Flags) Check() (err error) {
 	if f.options.URL == "" {
 		for _, name := range []string{"selector", "window", "ca-file", "token-file"} {
@@ -72,17 +72,18 @@ func (f *Flags) Check() (err error) {
 	return nil
 }
 
-// Asked reports whether a past is to be read.
+// Asked reports whether a history was requested.
 func (f *Flags) Asked() bool { return f.client != nil || len(f.since) > 0 }
 
-// Client returns what asks the Prometheus; nil if there is none.
+// Client returns the Prometheus client; nil without --prometheus.
 func (f *Flags) Client() *query.Client { return f.client }
 
-// Reader reads an earlier report, or makes it of an earlier snapshot.
+// Reader reads an earlier report, or makes one from an earlier snapshot.
 type Reader func(ctx context.Context, path string) (*audit.Report, error)
 
-// AddTo adds the runway to a report. That an earlier one cannot be read, or is of another
-// cluster or time, is an error; that Prometheus cannot, a gap of the report.
+// AddTo adds the runway to a report. It is an error if an earlier report cannot be read, or
+// has another cluster or a later time. A failed query of Prometheus becomes a gap of the
+// report.
 func (f *Flags) AddTo(ctx context.Context, r *audit.Report, read Reader) error {
 	if !f.Asked() {
 		return nil
