@@ -31,12 +31,12 @@ spec:
   groups:
 `
 
-// catchAll are the alerts on findings of a severity that no other alert tells of: those of
-// a check that is new, to begin with.
+// catchAll are the alerts for findings of a severity that no other alert covers, such as
+// those of a new check.
 var catchAll = map[string]state.Severity{"CalicoFinding": state.Error, "CalicoCriticalFinding": state.Critical}
 
-// withRemedies gives each alert on findings, as its annotation, the remedies of the checks
-// that it tells of; those on the rest leave them to the documentation.
+// withRemedies adds the remedies of its checks to each alert, as an annotation. The
+// catch-all alerts refer to the documentation.
 func withRemedies(text string, all []rule) string {
 	lines := regexp.MustCompile(`(?m)^      remedies: \|-\n(?:        .*\n)*`).ReplaceAllString(text, "")
 	var out strings.Builder
@@ -53,13 +53,13 @@ func withRemedies(text string, all []rule) string {
 	return out.String()
 }
 
-// remediesOf is the annotation of an alert's remedies; where they differ by check, the
-// alert's label chooses.
+// remediesOf returns the annotation with an alert's remedies. If they differ by check, the
+// annotation selects them by the alert's label.
 func remediesOf(r rule) string {
 	if _, rest := catchAll[r.Alert]; rest {
 		return ""
 	}
-	checksOf := map[string][]string{} // by text
+	checksOf := map[string][]string{} // check IDs by text
 	var texts []string
 	for _, c := range checks.All {
 		told := slices.DeleteFunc(slices.Clone(state.Severities), func(s state.Severity) bool { return !tells([]rule{r}, c.ID, s) })
@@ -89,9 +89,9 @@ func remediesOf(r rule) string {
 	return out + "        {{- end }}\n"
 }
 
-// remedyLines are the lines of an annotation that list remedies. What they change and risk,
-// the plans and the documentation say; but what takes the guards of a plan off says its
-// risk beside the command.
+// remedyLines formats remedies for an annotation. Effect and risk are left to the plans and
+// the documentation, except for commands that disable a plan's guards: these are followed
+// by their risk.
 func remedyLines(ways []remedies.Remedy) (out string) {
 	for i := range ways {
 		m := &ways[i]
@@ -106,14 +106,14 @@ func remedyLines(ways []remedies.Remedy) (out string) {
 	return out
 }
 
-// rule is an alert of Prometheus, as far as it matters here.
+// rule is the relevant part of an alerting rule.
 type rule struct {
 	Alert, Expr         string
 	Labels, Annotations map[string]string
 }
 
-// alerts returns the rules of examples/prometheus, in which the alerts on what no other
-// tells leave out what others do, and the PrometheusRule that is made of them.
+// alerts returns the rules of examples/prometheus, where the catch-all alerts exclude the
+// checks of other alerts, and the PrometheusRule made from them.
 func alerts() ([]document, error) {
 	raw, err := os.ReadFile(filepath.Join(root, rulesPath))
 	if err != nil {
@@ -156,8 +156,8 @@ func alerts() ([]document, error) {
 	return []document{{rulesPath, []byte(text)}, {"examples/kubernetes/exporter-prometheus-operator/prometheusrule.yaml", []byte(operator)}}, nil
 }
 
-// tells reports whether an alert other than those on the rest fires on findings of a check
-// at a severity. On critical ones it must be critical itself.
+// tells reports whether another alert than the catch-alls fires on findings of a check at a
+// severity. For critical findings it must be critical as well.
 func tells(all []rule, check string, severity state.Severity) bool {
 	for _, r := range all {
 		if _, rest := catchAll[r.Alert]; rest || severity == state.Critical && r.Labels["severity"] != severity.String() {

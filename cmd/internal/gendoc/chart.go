@@ -19,9 +19,9 @@ import (
 
 const chartPath = "examples/helm/calico-audit"
 
-// bundles are the objects of examples/kubernetes that the chart takes as they are, and
-// moves to the namespace of its release: by file of the chart, the kustomization and the
-// components on top of it, of which those are taken that they add or change.
+// bundles are the objects of examples/kubernetes that the chart copies into the namespace
+// of its release: the chart's file, the kustomization and the components on top of it. With
+// components, only the objects that they add or change are copied.
 var bundles = []struct {
 	file, base string
 	components []string
@@ -41,8 +41,8 @@ var bundles = []struct {
 	{"guard-rails-native", "guard-rails-native", nil},
 }
 
-// bundled are the kinds to take, by file: the certificates are an addition to the TLS that
-// they are for, and the rest have templates, whose values change them.
+// bundled returns the kinds to copy into a file. cert-manager's certificates extend the
+// agents' TLS. Other objects have templates, because values change them.
 func bundled(file string) []string {
 	if file == "agent-certificates" {
 		return []string{"Issuer", "Certificate"}
@@ -53,9 +53,9 @@ func bundled(file string) []string {
 	}
 }
 
-// chart returns what the Helm chart shares with the other examples, rules being the
-// alerts of examples/prometheus and roles what is made again of examples/kubernetes, and the
-// table of values in its README.
+// chart returns the files that the Helm chart shares with the other examples, and its
+// README with the table of values. rules are the alerts of examples/prometheus, and roles
+// the regenerated files of examples/kubernetes.
 func chart(rules []byte, roles []document) ([]document, error) {
 	dashboard, err := dashboard()
 	if err != nil {
@@ -95,7 +95,7 @@ func chart(rules []byte, roles []document) ([]document, error) {
 	return out, nil
 }
 
-// dashboardPath is where Grafana's dashboard is.
+// dashboardPath is the path of the Grafana dashboard.
 const dashboardPath = "examples/grafana/calico-audit.json"
 
 // dashboard returns the dashboard with the colours of severities.
@@ -120,8 +120,8 @@ func dashboard() ([]byte, error) {
 	return text, nil
 }
 
-// build returns the objects of a kustomization with components, as "kubectl apply -k" has
-// them, with roles in the place of the files that they are made again of.
+// build returns the objects of a kustomization with components, like "kubectl kustomize".
+// roles replace files of the kustomization.
 func build(roles []document, base string, components []string) ([]string, error) {
 	dir, err := os.MkdirTemp("", "gendoc")
 	if err != nil {
@@ -166,7 +166,7 @@ func build(roles []document, base string, components []string) ([]string, error)
 
 var valuesTable = regexp.MustCompile(`(?s)(<!-- values: .*? -->\n).*?(<!-- end of values -->)`)
 
-// chartReadme returns the chart's README with the table of its values made again.
+// chartReadme returns the chart's README with an updated table of values.
 func chartReadme() ([]byte, error) {
 	text, err := os.ReadFile(filepath.Join(root, chartPath, "README.md"))
 	if err != nil {
@@ -194,8 +194,8 @@ func chartReadme() ([]byte, error) {
 	}), nil
 }
 
-// valueRows are the rows of the values in a mapping, whose comments begin at the lines
-// "# -- "; a value with such a comment is one row, whatever it holds.
+// valueRows returns the table rows for the values of a mapping. A value with a comment "#
+// -- " is one row, even if it is a mapping.
 func valueRows(prefix string, mapping *yaml.Node) (string, error) {
 	var out strings.Builder
 	for i := 0; i+1 < len(mapping.Content); i += 2 {

@@ -28,8 +28,8 @@ func commands() []byte {
 	return b.Bytes()
 }
 
-// documented returns the commands under c that are of use by themselves, in the
-// order of their names. The shells of completion are explained by its help.
+// documented returns the usable commands under c, by name. The subcommands of completion
+// are explained in its own help.
 func documented(c *cobra.Command) []*cobra.Command {
 	var out []*cobra.Command
 	for _, sub := range c.Commands() {
@@ -67,7 +67,7 @@ func command(b *bytes.Buffer, c *cobra.Command) {
 	}
 }
 
-// paragraph trims a help text; its lines are kept.
+// paragraph trims a help text but keeps its lines.
 func paragraph(s string) string { return strings.TrimSpace(s) }
 
 func outdent(s string) string {

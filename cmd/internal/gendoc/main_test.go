@@ -13,7 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/metrics"
 )
 
-// Tests write elsewhere, and read the snapshots from where they lie.
+// The tests change their directory, so root must be absolute.
 func TestMain(m *testing.M) {
 	var err error
 	if root, err = filepath.Abs("../../.."); err != nil {
@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestRelease: a completion for each shell that .goreleaser.yaml packs, and a man page for
-// each command of the reference.
+// TestRelease: there is a completion for each shell in .goreleaser.yaml, and a man page for
+// each command in the reference.
 func TestRelease(t *testing.T) {
 	dir := t.TempDir()
 	if err := writeRelease(dir); err != nil {
@@ -68,8 +68,8 @@ func TestDocumentsAreTheSameEachTime(t *testing.T) {
 	}
 }
 
-// TestDocumentsAreComplete: a section per check, which the table links to, and
-// every command and flag; nothing of the machine that made them.
+// TestDocumentsAreComplete: each check has a section that the table links to, all commands
+// and flags are documented, and the documents contain no details of the build machine.
 func TestDocumentsAreComplete(t *testing.T) {
 	t.Setenv("HOME", "/home/somebody-else")
 	docs, err := documents()
@@ -108,7 +108,7 @@ func TestDocumentsAreComplete(t *testing.T) {
 	}
 }
 
-// TestDocumentsAreUpToDate: what is in the repository is what the program says today.
+// TestDocumentsAreUpToDate: the documents in the repository match the program.
 func TestDocumentsAreUpToDate(t *testing.T) {
 	t.Chdir(root)
 	if err := run(true); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
 
-// picture is a drawing that stands by itself, written from top to bottom.
+// picture is a standalone SVG, drawn from top to bottom.
 type picture struct {
 	body  strings.Builder
 	y     int
@@ -22,14 +22,13 @@ type picture struct {
 const (
 	pictureMargin = 16
 	pictureLine   = 20
-	// pictureRune is about how wide a character is, in pixels.
+	// pictureRune is the approximate width of a character, in pixels.
 	pictureRune = 7
 )
 
-// writeMap draws the map of a report as a picture for documents: how full the
-// blocks are, whose they are where there is room to say so, and what the signs mean.
-// The same report gives the same bytes, and the picture follows the reader's light or
-// dark colours.
+// writeMap draws the block map of a report as an SVG for documents: the fill level of
+// blocks, their owners where there is room, and a legend. The output is deterministic, and
+// follows the reader's light or dark colours.
 func writeMap(w io.Writer, r *audit.Report) error {
 	m := blockmap.New(r, nil)
 	p := &picture{y: pictureMargin, width: 720}
@@ -60,7 +59,7 @@ func pictureTitle(m *blockmap.Map) string {
 	return "Map of the blocks of " + strings.Join(names, ", ")
 }
 
-// text writes a text with its beginning, or its end, at x.
+// text writes text that starts, or ends, at x.
 func (p *picture) text(x, y int, class, text string, end bool) {
 	anchor := ""
 	if end {
@@ -118,7 +117,7 @@ func (p *picture) groups(groups []page.Group) {
 	}
 }
 
-// legend explains what is drawn, in as many lines as it takes.
+// legend draws the legend, on as many lines as needed.
 func (p *picture) legend(m *blockmap.Pool, d *page.Drawing) {
 	var shown []page.Swatch
 	for _, l := range d.Legends() {
@@ -148,7 +147,7 @@ func (p *picture) legend(m *blockmap.Pool, d *page.Drawing) {
 	}
 }
 
-// shortened cuts a name that is longer than so many characters.
+// shortened truncates a name to most characters.
 func shortened(name string, most int) string {
 	if runes := []rune(name); len(runes) > most && most > 1 {
 		return string(runes[:most-1]) + "…"

@@ -11,7 +11,7 @@ import (
 	"github.com/calico-audit/calico-audit/metrics"
 )
 
-// labelMeanings say what the values of labels are.
+// labelMeanings describes the values of labels.
 var labelMeanings = [][2]string{
 	{"ippool", "the name of an IPPool"},
 	{"ip_family", "`IPv4` or `IPv6`"},
@@ -34,7 +34,7 @@ var labelMeanings = [][2]string{
 	{"protocol", "what made a route, such as `bird`, or its number"},
 }
 
-// families returns the documentation of all families, METRICS.md.
+// families returns METRICS.md.
 func families() []byte {
 	var b bytes.Buffer
 	b.WriteString(`# Metrics
@@ -76,7 +76,7 @@ func stability(f *metrics.Family) string {
 	return "may change"
 }
 
-// codes writes words as code.
+// codes formats words as code.
 func codes[T ~string](words []T) string {
 	out := make([]string, len(words))
 	for i, w := range words {
@@ -85,5 +85,5 @@ func codes[T ~string](words []T) string {
 	return strings.Join(out, ", ")
 }
 
-// inCell escapes what Markdown would take for markup.
+// inCell escapes Markdown in table cells.
 var inCell = strings.NewReplacer("|", "\\|", "*", "\\*", "_", "\\_", "<", "&lt;").Replace

@@ -11,13 +11,13 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/files"
 )
 
-// root is where the snapshots are read from.
+// root is the repository's root.
 var root = "."
 
-// pictured are the snapshots that there is a picture of.
+// pictured are the snapshots with a picture.
 var pictured = []string{"story", "dual-stack"}
 
-// pictures draws the maps of shipped snapshots.
+// pictures draws the block maps of shipped snapshots.
 func pictures() ([]document, error) {
 	var out []document
 	for _, name := range pictured {

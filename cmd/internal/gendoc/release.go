@@ -13,8 +13,8 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/cli"
 )
 
-// writeRelease writes what a release holds beside the program: shell completions, and a
-// man page for each command, dated by SOURCE_DATE_EPOCH.
+// writeRelease writes the other files of a release: shell completions, and a man page for
+// each command, dated by SOURCE_DATE_EPOCH.
 func writeRelease(dir string) error {
 	root := cli.NewRoot("calico-audit", genericiooptions.IOStreams{Out: io.Discard, ErrOut: io.Discard})
 	for name, write := range map[string]func(io.Writer) error{
@@ -52,7 +52,7 @@ func writeWith(path string, write func(io.Writer) error) error {
 	return f.Close()
 }
 
-// noTags leaves cobra's line about itself out of the pages.
+// noTags removes cobra's generator tag from the pages.
 func noTags(c *cobra.Command) {
 	c.DisableAutoGenTag = true
 	for _, sub := range c.Commands() {

@@ -13,17 +13,16 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// readers are the ClusterRoles under examples/kubernetes that allow to list what an audit
-// reads.
+// readers are the ClusterRoles under examples/kubernetes for reading a cluster.
 var readers = []string{"rbac/clusterrole.yaml", "rbac-exporter/clusterrole.yaml", "repair-cronjob/clusterrole.yaml"}
 
-// guidePath is where users read how to dump a cluster.
+// guidePath is the guide on dumping a cluster.
 const guidePath = "cmd/GUIDE.md"
 
-// rights returns the ClusterRoles of [readers] and the guide, in which the lists of
-// resources are those of the kinds that an audit reads.
+// rights returns the ClusterRoles of [readers] and the guide, with updated lists of the
+// resources that an audit reads.
 func rights() ([]document, error) {
-	groups := map[string]string{} // the lines of a rule's resources
+	groups := map[string]string{} // resource lines of a rule, by API group
 	var dumped []string
 	for _, r := range blocks.Resources {
 		k := decode.KindOf(r)
@@ -54,8 +53,8 @@ func rights() ([]document, error) {
 	return append(out, guide), err
 }
 
-// fill puts a text between the two groups of a pattern in the document, which is read if
-// it has no text yet. It is an error if what the pattern is for is not there.
+// fill replaces the text between the two groups of a pattern in the document, reading the
+// document first if needed. It is an error if the pattern does not match.
 func (d *document) fill(pattern, text, what string) (err error) {
 	if d.text == nil {
 		if d.text, err = os.ReadFile(filepath.Join(root, d.path)); err != nil {
