@@ -19,8 +19,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
-// journalPrefix begins the names of the journals of a cluster, where --journal says
-// nothing else.
+// journalPrefix returns the prefix of a cluster's journal names, for runs without
+// --journal.
 func journalPrefix(guid string) string {
 	if len(guid) > 8 {
 		guid = guid[:8]
@@ -34,7 +34,7 @@ func journalPrefix(guid string) string {
 	return "calico-audit-journal-" + guid + "-"
 }
 
-// directory is where journals are written.
+// directory returns the directory of journals.
 func (f *Flags) directory() string {
 	if f.journal == "" {
 		return "."
@@ -42,9 +42,9 @@ func (f *Flags) directory() string {
 	return filepath.Dir(f.journal)
 }
 
-// Exists returns the journal that --journal names, if it is there already: the same
-// command again goes on in it. It is an error if there is nothing to go on with, for
-// no journal is ever overwritten.
+// Exists returns the journal of --journal if it exists: the same command then continues it.
+// It is an error if the journal cannot be continued, because journals are never
+// overwritten.
 func (f *Flags) Exists() (*journal.File, error) {
 	if _, err := os.Stat(f.journal); f.journal == "" || errors.Is(err, os.ErrNotExist) {
 		return nil, nil // no journal, and no error
@@ -59,8 +59,8 @@ func (f *Flags) Exists() (*journal.File, error) {
 	return file, nil
 }
 
-// halfDone returns the journals of runs on a cluster that left a step half-done, in
-// the order in which the runs began.
+// halfDone returns the journals of a cluster's runs that left a step half-done, by start of
+// the run.
 func (c *Runner) halfDone(guid string) []*journal.File {
 	entries, err := os.ReadDir(c.Flags.directory())
 	if err != nil || guid == "" {
@@ -85,7 +85,7 @@ func (c *Runner) halfDone(guid string) []*journal.File {
 	return out
 }
 
-// FinishCommand is the command line that finishes what a journal's run left half-done.
+// FinishCommand returns the command that finishes the half-done steps of a journal.
 func FinishCommand(program string, from *source.Flags, file *journal.File) string {
 	return program + " repair apply --resume " + phrase.Arg(file.Path) + from.ClusterArguments()
 }
@@ -98,13 +98,13 @@ func unfinishedText(file *journal.File) string {
 	return fmt.Sprintf("a run that began at %s left %s half-done", phrase.Time(file.StartedAt.Time), what)
 }
 
-// name says of a journal that is left to another command which that is.
+// name prints the command that finishes a journal which this run does not finish.
 func (c *Runner) name(file *journal.File) {
 	c.say("%s; to finish it: %s", unfinishedText(file), FinishCommand(c.Program, c.Sources, file))
 }
 
-// Broken returns the journal of a run of a plan that broke off, which is gone on with;
-// nil if there is none. Those of other plans are named.
+// Broken returns the journal of an interrupted run of a plan, to be continued; nil if there
+// is none. It prints a hint for journals of other plans.
 func (c *Runner) Broken(plan *repair.Plan) (*journal.File, error) {
 	own, err := c.Flags.Exists()
 	if err != nil {
@@ -128,9 +128,9 @@ func (c *Runner) Broken(plan *repair.Plan) (*journal.File, error) {
 	return own, nil
 }
 
-// FinishBegun finishes what earlier runs left half-done of the kinds that a request
-// asks for, and names the rest. It returns whether anything was tried; the outcomes
-// come first in the result of the run.
+// FinishBegun finishes the half-done steps of earlier runs, if a request includes their
+// kinds, and prints a hint for the others. It reports whether it tried any step. Their
+// outcomes come first in the result of the run.
 func (c *Runner) FinishBegun(ctx context.Context, guid string, req repair.Request) (bool, error) {
 	var files []*journal.File
 	steps := 0
@@ -156,7 +156,8 @@ func (c *Runner) FinishBegun(ctx context.Context, guid string, req repair.Reques
 	return true, nil
 }
 
-// finishOne finishes what one run left half-done, as far as the consents of now go.
+// finishOne finishes the half-done steps of one run, within the consents of the present
+// request.
 func (c *Runner) finishOne(ctx context.Context, file *journal.File, req *repair.Request) error {
 	progress := view.ProgressOn(c.Streams)
 	defer progress.Clear()
@@ -177,7 +178,7 @@ func (c *Runner) finishOne(ctx context.Context, file *journal.File, req *repair.
 		return notWritten(err)
 	}
 	defer func() { _ = j.Close() }()
-	if file, err = journal.Read(file.Path); err != nil { // its run may have ended meanwhile
+	if file, err = journal.Read(file.Path); err != nil { // its run may have ended in the meantime
 		return notWritten(err)
 	}
 	writer, pods, err := target.open(j)

@@ -20,8 +20,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
-// TestAsksFirst: nothing is written before the answer to a question that names the cluster,
-// and --yes asks none.
+// TestAsksFirst: nothing is written before a question that names the cluster is answered.
+// --yes skips the question.
 func TestAsksFirst(t *testing.T) {
 	var asked string
 	x := &Runner{Sources: &source.Flags{Files: []string{"x"}}, Flags: new(Flags), Ask: func(_ context.Context, what string) error {
@@ -37,8 +37,8 @@ func TestAsksFirst(t *testing.T) {
 	}
 }
 
-// left is a plan of one step, and the journal of a run of it that died in the step, or
-// came to its end.
+// left returns a plan with one step, and writes the journal of a run that died in that step
+// or ended.
 func left(t *testing.T, path, guid string, kind repair.Kind, ended bool) *repair.Plan {
 	t.Helper()
 	cluster := audit.ReportCluster{GUID: guid}
@@ -62,9 +62,9 @@ func left(t *testing.T, path, guid string, kind repair.Kind, ended bool) *repair
 	return plan
 }
 
-// TestBrokenJournals: of the journals where a run would write its own, the one of the
-// same plan that broke off is gone on with, those of other plans of the cluster are
-// named with the command that finishes them, and all others are no matter.
+// TestBrokenJournals: of the journals in the directory, the interrupted run of the same
+// plan is continued. Runs of other plans of the cluster are named with the command that
+// finishes them. All other journals are ignored.
 func TestBrokenJournals(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -120,7 +120,7 @@ func TestBrokenJournals(t *testing.T) {
 	}
 }
 
-// TestJournalOfAnotherPlan: a journal is not gone on with for another plan, and never
+// TestJournalOfAnotherPlan: a journal is not continued for another plan, and never
 // overwritten.
 func TestJournalOfAnotherPlan(t *testing.T) {
 	t.Chdir(t.TempDir())

@@ -13,9 +13,9 @@ import (
 	"github.com/calico-audit/calico-audit/repair/apply"
 )
 
-// Flags are those of what writes to a cluster.
+// Flags are the flags of commands that write to a cluster.
 type Flags struct {
-	// Yes asks no question.
+	// Yes skips the confirmation.
 	Yes bool
 
 	wait        bool
@@ -23,7 +23,7 @@ type Flags struct {
 	journal     string
 }
 
-// AddTo adds the flags but --wait to a command.
+// AddTo adds the flags except --wait to a command.
 func (f *Flags) AddTo(c *cobra.Command, journal string) {
 	fs := c.Flags()
 	fs.BoolVar(&f.Yes, "yes", false, "do not ask before anything is written; needed where there is no terminal")
@@ -32,7 +32,7 @@ func (f *Flags) AddTo(c *cobra.Command, journal string) {
 	flags.NoFiles(c, "pace")
 }
 
-// AddAllTo adds the flags of what carries out a plan.
+// AddAllTo adds the flags of commands that apply a plan.
 func (f *Flags) AddAllTo(c *cobra.Command) {
 	f.AddTo(c, "write the journal to this new `FILE`, or go on in it after a crash")
 	c.Flags().DurationVar(&f.evict, "evict-timeout", apply.DefaultEvictTimeout, "how long the eviction of one pod may take in all: until its budget allows it, it has ended, and its replacement is ready")
@@ -40,16 +40,16 @@ func (f *Flags) AddAllTo(c *cobra.Command) {
 	c.Flags().BoolVar(&f.wait, "wait", false, "wait for the second observation of steps that need one, instead of skipping them")
 }
 
-// defaultPace leaves the nodes time to take up what each step changes.
+// defaultPace gives the nodes time to react to each step.
 const defaultPace = 200 * time.Millisecond
 
-// Journal is the value of --journal.
+// Journal returns the value of --journal.
 func (f *Flags) Journal() string { return f.journal }
 
 // Set reports whether any of the flags was given.
 func (f *Flags) Set() bool { return f.Yes || f.wait || f.pace != defaultPace || f.journal != "" }
 
-// Complete checks the flags, before anything is read. Somebody can answer a question, or not.
+// Complete validates the flags. canAsk is true if someone can answer a question.
 func (f *Flags) Complete(canAsk bool) error {
 	switch {
 	case f.evict < 0:
@@ -69,8 +69,8 @@ func (f *Flags) Complete(canAsk bool) error {
 	return nil
 }
 
-// journalPath names the journal of a run on a cluster: as --journal says, unless that
-// is the journal of an earlier run.
+// journalPath returns the journal's path for a run on a cluster: that of --journal, unless
+// it already exists.
 func (f *Flags) journalPath(guid string, now time.Time) string {
 	if _, err := os.Stat(f.journal); f.journal != "" && err != nil {
 		return f.journal

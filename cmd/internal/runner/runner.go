@@ -1,6 +1,6 @@
-// Package runner carries out plans on a cluster, and undoes what journals say was written:
-// it asks for the rights first, keeps the journal, finishes what earlier runs left
-// half-done, and says how a run ended and how to go on.
+// Package runner applies plans to a cluster and undoes journals. It checks the rights
+// first, keeps the journal, finishes half-done steps of earlier runs, and reports how the
+// run ended and how to continue.
 package runner
 
 import (
@@ -21,27 +21,27 @@ import (
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
-// Runner carries out plans and undoes journals on a cluster.
+// Runner applies plans to a cluster and undoes journals.
 type Runner struct {
 	Streams genericiooptions.IOStreams
-	Program string // as people start it
+	Program string // as typed by the user
 	Sources *source.Flags
-	Hosts   *source.HostFlags // nil for none
+	Hosts   *source.HostFlags // may be nil
 	Flags   *Flags
-	// PlanFile is where the plan is read from, "" for nowhere, and MaxSteps how many of its
-	// steps are applied at most, 0 for all.
+	// PlanFile is the plan's file; "" if there is none. MaxSteps limits the number of
+	// applied steps; 0 applies all.
 	PlanFile string
 	MaxSteps int
-	// Print prints a result as -o says, and Show one for people, before a question.
+	// Print prints a result in the format of -o. Show prints one for people, before the
+	// confirmation.
 	Print, Show func(*repair.Result, view.Options) error
 	// Ask asks a question, and returns an error unless the answer is yes.
 	Ask func(ctx context.Context, what string) error
 
-	finished []repair.Outcome // of steps that earlier runs left half-done
+	finished []repair.Outcome // of half-done steps of earlier runs
 }
 
-// Apply asks, checks the rights, carries the plan out and prints what became of
-// it.
+// Apply checks the rights, asks for confirmation, applies the plan and prints the result.
 func (c *Runner) Apply(ctx context.Context, plan *repair.Plan, resume *journal.File) error {
 	if len(plan.Steps) == 0 {
 		return c.finish(&repair.Result{
@@ -90,7 +90,7 @@ func (c *Runner) Apply(ctx context.Context, plan *repair.Plan, resume *journal.F
 }
 
 func (c *Runner) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(c.Streams.ErrOut, format+"\n", args...) // that it cannot be written there is of no use to anybody
+	_, _ = fmt.Fprintf(c.Streams.ErrOut, format+"\n", args...) // an error has nowhere to go
 }
 
 func (c *Runner) ask(ctx context.Context, what, guid string) error {
@@ -100,13 +100,13 @@ func (c *Runner) ask(ctx context.Context, what, guid string) error {
 	return c.Ask(ctx, fmt.Sprintf("%s on the cluster of %s (GUID %s).", what, c.Sources.Describe(), guid))
 }
 
-// stepProgress shows which step is in hand; without a terminal it logs what became of
-// each that was tried.
+// stepProgress shows the current step. Without a terminal it logs the outcome of each step
+// that was tried.
 func (c *Runner) stepProgress(line *view.ProgressLine, steps int, undo bool) func(repair.Outcome) {
 	n, said := 0, ""
 	return func(o repair.Outcome) {
 		switch {
-		case o.Status == "" && o.Reason != "": // what the step waits for
+		case o.Status == "" && o.Reason != "": // a reason without a status: the step waits
 			text := fmt.Sprintf("step %d of %d: %s: %s", n, steps, o.Step.ID, o.Reason)
 			line.Show(text)
 			if !line.Visible() && text != said {
@@ -122,7 +122,7 @@ func (c *Runner) stepProgress(line *view.ProgressLine, steps int, undo bool) fun
 	}
 }
 
-// waiting says that a run waits.
+// waiting returns a function that announces a wait.
 func (c *Runner) waiting(progress *view.ProgressLine) func(time.Time) {
 	return func(until time.Time) {
 		text := "waiting until %s for the second observation"
@@ -133,7 +133,7 @@ func (c *Runner) waiting(progress *view.ProgressLine) func(time.Time) {
 	}
 }
 
-// sayNow says something in place of the progress.
+// sayNow returns a function that replaces the progress line by a message.
 func (c *Runner) sayNow(progress *view.ProgressLine) func(string) {
 	return func(text string) {
 		progress.Clear()
@@ -141,10 +141,10 @@ func (c *Runner) sayNow(progress *view.ProgressLine) func(string) {
 	}
 }
 
-// stepsText says what is about to be done.
+// stepsText describes the number of steps and what happens to them.
 func stepsText(n int, verb string) string { return phrase.Plural(n, "step") + " to be " + verb }
 
-// openJournal creates the journal, or goes on in one, and says where it is.
+// openJournal creates the journal, or continues one, and prints its path.
 func (c *Runner) openJournal(plan *repair.Plan, resume *journal.File) (*journal.Journal, error) {
 	now := audit.Time{Time: time.Now().UTC()}
 	if resume != nil {
@@ -169,7 +169,7 @@ func (c *Runner) createJournal(h journal.Header) (*journal.Journal, error) {
 	return j, nil
 }
 
-// finish prints a result, and says how the run ends.
+// finish prints a result and returns the error that the run ends with.
 func (c *Runner) finish(res *repair.Result, next []view.NextStep) error {
 	res.Outcomes = append(c.finished, res.Outcomes...)
 	o := view.Options{Program: c.Program, Next: next}
@@ -193,7 +193,7 @@ func (c *Runner) finish(res *repair.Result, next []view.NextStep) error {
 	return errors.Join(errs...)
 }
 
-// afterApply says how to go on after a plan was carried out.
+// afterApply returns the next steps after a plan was applied.
 func (c *Runner) afterApply(plan *repair.Plan, res *repair.Result) []view.NextStep {
 	var out []view.NextStep
 	var soon, retry bool
@@ -203,13 +203,13 @@ func (c *Runner) afterApply(plan *repair.Plan, res *repair.Result) []view.NextSt
 			soon = true
 		case repair.SkipInterrupted, repair.SkipUnread, repair.SkipStopped, repair.SkipLimit:
 			retry = true
-		default: // another run would come to the same
+		default: // another run would have the same outcome
 		}
 	}
 	args := c.Sources.ClusterArguments()
 	from := phrase.Arg(c.PlanFile)
 	if c.PlanFile == "" || c.PlanFile == "-" {
-		from = "--resume " + phrase.Arg(res.Journal) // which holds the plan
+		from = "--resume " + phrase.Arg(res.Journal) // the journal contains the plan
 	}
 	switch again := c.Program + " repair apply " + from + args + c.Hosts.Arguments(); {
 	case (soon || retry) && from != phrase.Arg(c.PlanFile) && res.Journal == "":

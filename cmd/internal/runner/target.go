@@ -20,15 +20,15 @@ import (
 	"github.com/calico-audit/calico-audit/repair/workloads"
 )
 
-// target is a cluster that is written to.
+// target is a cluster to write to.
 type target struct {
 	cfg    *rest.Config
 	group  string
 	reader *repairReader
 }
 
-// openTarget returns the cluster that the flags name, whose objects are to be in an
-// API group; hosts may be nil.
+// openTarget connects to the cluster of the flags, whose Calico objects must be in the
+// given API group. hosts may be nil.
 func openTarget(s *source.Flags, hosts *source.HostFlags, group string, streams genericiooptions.IOStreams, show func(string)) (*target, error) {
 	cfg, err := s.RESTConfig(streams)
 	if err != nil {
@@ -47,16 +47,16 @@ func openTarget(s *source.Flags, hosts *source.HostFlags, group string, streams 
 	return &target{cfg: cfg, group: group, reader: &repairReader{Reader: from, k: live.Kubernetes, group: group}}, nil
 }
 
-// repairReader reads a cluster for the engine: everything with host views, where
-// these are asked for, and single objects, with host views that are not much older.
+// repairReader reads a cluster for the engine. A full read includes host views, if
+// requested. A read of single objects reuses host views while they are recent.
 type repairReader struct {
 	source.Reader
 	k     *cluster.Kubernetes
 	group string
 }
 
-// Read reads everything. It is an error if Calico's objects are in another API
-// group than when the plan was made: what would be written is not what Calico reads.
+// Read reads everything. It is an error if Calico's API group has changed since the plan
+// was made, because Calico would not see the writes.
 func (r *repairReader) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	s, err := r.Reader.Read(ctx)
 	if err == nil && s.Cluster.APIGroup != r.group {
@@ -78,8 +78,8 @@ func (r *repairReader) Refresh(ctx context.Context, prev *blocks.Snapshot, refs 
 	return s, nil
 }
 
-// open returns what writes to the cluster, and what evicts pods and cordons nodes; both
-// record in a journal.
+// open returns the writer for the cluster's objects, and the client that evicts pods and
+// cordons nodes. Both record their writes in a journal.
 func (t *target) open(journal repair.Recorder) (*datastore.Kubernetes, *workloads.Client, error) {
 	writer, err := datastore.New(t.cfg, t.group, datastore.Options{Recorder: journal})
 	if err != nil {
@@ -92,7 +92,7 @@ func (t *target) open(journal repair.Recorder) (*datastore.Kubernetes, *workload
 	return writer, pods, nil
 }
 
-// notWritten says that nothing was tried, and why.
+// notWritten returns the error for a run that wrote nothing.
 func notWritten(err error) error {
 	if errors.Is(err, apply.ErrNoPlan) {
 		return exit.Usage(err)
@@ -100,8 +100,7 @@ func notWritten(err error) error {
 	return exit.Unfinished(fmt.Errorf("nothing was written: %w", err))
 }
 
-// check tells before the first write whether a right is missing that the steps
-// need, or that taking them back needs.
+// check returns an error if a right for the steps, or for their undo, is missing.
 func (t *target) check(ctx context.Context, steps []repair.Step, undo bool) error {
 	w, err := datastore.New(t.cfg, t.group, datastore.Options{})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
-// Undo shows what can be taken back, asks, and takes it back.
+// Undo shows the undoable steps, asks for confirmation, and undoes them.
 func (c *Runner) Undo(ctx context.Context, file *journal.File) error {
 	if _, err := os.Stat(c.Flags.journal); c.Flags.journal != "" && err == nil {
 		return exit.Usagef("--journal %s exists already: a journal is never overwritten", c.Flags.journal)
@@ -64,8 +64,7 @@ func (c *Runner) Undo(ctx context.Context, file *journal.File) error {
 	return c.finish(res, nil)
 }
 
-// undone returns the steps that would be taken back, and those that would be finished
-// because they cannot be.
+// undone returns the steps to undo, and those of them that must be finished instead.
 func undone(preview *repair.Result) (back, ahead []repair.Step) {
 	for i := range preview.Outcomes {
 		o := &preview.Outcomes[i]
