@@ -12,16 +12,16 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 )
 
-// AgentFlags are the flags by which the agents on the nodes are asked.
+// AgentFlags are the flags for requests to the nodes' agents.
 type AgentFlags struct {
-	// Ask is true if they are asked.
+	// Ask enables the requests.
 	Ask bool
 
 	selector, namespace, scheme string
 	tls                         agents.TLS
 	timeout                     time.Duration
 
-	fs *pflag.FlagSet // nil at first
+	fs *pflag.FlagSet // nil until AddTo
 }
 
 // AddTo adds the flags to a command.
@@ -43,7 +43,7 @@ func (f *AgentFlags) AddTo(c *cobra.Command) {
 	flags.OneOf(c, "agents-scheme", "http", "https")
 }
 
-// Options checks the flags. All its errors are errors of usage.
+// Options validates the flags. All its errors are usage errors.
 func (f *AgentFlags) Options() (agents.Options, error) {
 	o := agents.Options{Selector: f.selector, Namespace: f.namespace, Scheme: f.scheme, Timeout: f.timeout}
 	if !f.Ask {
@@ -76,12 +76,11 @@ func (f *AgentFlags) Options() (agents.Options, error) {
 	return o, nil
 }
 
-// Changed returns those of the flags, and of host views, that were given.
+// Changed returns the given flags of agents and host views.
 func (f *AgentFlags) Changed() []*pflag.Flag { return flags.Changed(f.fs) }
 
-// Portable returns the flags that have another run ask the same agents, ready for a shell;
-// none if that takes files of this machine: agents that are asked by them refuse who comes
-// without.
+// Portable returns the arguments with which a command on another machine asks the same
+// agents; "" if they need files of this machine, because such agents refuse other callers.
 func (f *AgentFlags) Portable() string {
 	if f.tls.CAFile != "" {
 		return ""
@@ -89,8 +88,8 @@ func (f *AgentFlags) Portable() string {
 	return f.Arguments()
 }
 
-// Arguments returns the flags that have another run on this machine ask the same agents,
-// ready for a shell.
+// Arguments returns the arguments with which another command on this machine asks the same
+// agents.
 func (f *AgentFlags) Arguments() string {
 	if f.fs == nil {
 		return ""

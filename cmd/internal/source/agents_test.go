@@ -8,8 +8,8 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/source"
 )
 
-// TestCommandsForOthersAskNoAgentsByFiles: commands that are read elsewhere, as on a live
-// page, name no agents that would refuse a caller without the files of this machine.
+// TestCommandsForOthersAskNoAgentsByFiles: commands for other machines, as on a live page,
+// do not use agents that require files of this machine.
 func TestCommandsForOthersAskNoAgentsByFiles(t *testing.T) {
 	const tls = " --agents-ca-file ca.crt --agents-token-file token"
 	for _, c := range []struct {

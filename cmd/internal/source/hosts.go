@@ -19,7 +19,7 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 )
 
-// HostFlags are the flags that say where host views come from.
+// HostFlags are the flags for the sources of host views.
 type HostFlags struct {
 	AgentFlags
 	Paths []string
@@ -36,8 +36,8 @@ func (h *HostFlags) AddTo(c *cobra.Command) {
 	h.AgentFlags.AddTo(c)
 }
 
-// Wrap returns a reader that adds host views to what another reads; that one
-// itself if none are asked for. All its errors are errors of usage.
+// Wrap returns a reader that adds host views to another's snapshots. Without requested
+// views it returns that reader itself. All its errors are usage errors.
 func (h *HostFlags) Wrap(from Reader, show func(string)) (Reader, error) {
 	if h.at != "" && len(h.Paths) == 0 {
 		return nil, exit.Usagef("--host-views-at goes with --host-views")
@@ -68,8 +68,7 @@ func (h *HostFlags) Wrap(from Reader, show func(string)) (Reader, error) {
 	return r, nil
 }
 
-// Arguments returns the flags that make another run read the same host views,
-// ready for a shell.
+// Arguments returns the arguments with which another command reads the same host views.
 func (h *HostFlags) Arguments() string {
 	var out string
 	for _, p := range h.Paths {
@@ -81,25 +80,25 @@ func (h *HostFlags) Arguments() string {
 	return out + flags.Arguments(h.fs, "host-views-at") + h.AgentFlags.Arguments()
 }
 
-// HostReader adds host views to the snapshots of another reader. They are read
-// after the snapshot, so that they are not older than what they are to prove.
+// HostReader adds host views to the snapshots of another reader. It reads them after the
+// snapshot, so that they are not older than the facts they are to prove.
 type HostReader struct {
 	inner  Reader
 	paths  []string
 	opts   hostviews.Options
-	agents *cluster.Kubernetes // nil if they are not asked
+	agents *cluster.Kubernetes // nil without --agents
 	ask    agents.Options
 	show   func(string)
 
 	began time.Time
-	// viewed is when all views were read last, files what the files among them held, and
-	// asked what agents said.
+	// viewed is the time of the last full reading of views. files holds the views from
+	// files, asked those from agents.
 	viewed time.Time
 	files  *blocks.HostReading
 	asked  blocks.HostReading
 }
 
-// viewsServe is for how long host views serve while single objects are read again.
+// viewsServe is how long host views are reused when single objects are read again.
 const viewsServe = 30 * time.Second
 
 // Read reads a snapshot, then the host views.
@@ -112,10 +111,9 @@ func (r *HostReader) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	return s, r.join(ctx, s, false)
 }
 
-// Reread reads some resources again, and the host views. Where the files, or the agents,
-// cannot be read again, their views of the first reading stay, with a gap that says so: what
-// one source lacks must not cost all that was read. Their ages go on counting, and they
-// confirm nothing: see [blocks.HostView.Earlier].
+// Reread reads some resources and the host views again. If files or agents cannot be read
+// again, their earlier views stay, with a gap, so that a failing source does not cost the
+// whole report. These views get older and confirm nothing: see [blocks.HostView.Earlier].
 func (r *HostReader) Reread(ctx context.Context, prev *blocks.Snapshot, resources []blocks.Resource) (*blocks.Snapshot, error) {
 	s, err := r.inner.Reread(ctx, prev, resources)
 	if err != nil {
@@ -124,8 +122,8 @@ func (r *HostReader) Reread(ctx context.Context, prev *blocks.Snapshot, resource
 	return s, r.join(ctx, s, true)
 }
 
-// Renew puts host views into a snapshot of which single objects were read again:
-// those of the snapshot before, unless they were read a while ago.
+// Renew adds host views to a snapshot after single objects were read again. It reuses the
+// views of prev while they are recent.
 func (r *HostReader) Renew(ctx context.Context, prev, s *blocks.Snapshot) error {
 	if time.Since(r.viewed) < viewsServe {
 		s.Hosts = prev.Hosts
@@ -135,8 +133,8 @@ func (r *HostReader) Renew(ctx context.Context, prev, s *blocks.Snapshot) error 
 	return r.join(ctx, s, false)
 }
 
-// join reads the files, asks the agents and puts all views into a snapshot. With keep, a
-// source that fails has the views that were read of it before.
+// join reads the files and asks the agents, and adds all views to a snapshot. With keep
+// set, a failing source keeps its earlier views.
 func (r *HostReader) join(ctx context.Context, s *blocks.Snapshot, keep bool) error {
 	var failed blocks.HostReading
 	if r.files == nil || !slices.ContainsFunc(r.paths, pipe) {
@@ -156,7 +154,7 @@ func (r *HostReader) join(ctx context.Context, s *blocks.Snapshot, keep bool) er
 	if r.agents != nil {
 		r.show("asking agents")
 		opts := r.opts
-		// Their views are taken while they are asked, which may last.
+		// The agents' views are taken during the requests, which may last.
 		opts.Until = r.until(s).Add(10 * r.ask.Timeout)
 		r.ask.Since = map[string]time.Time{}
 		for i := range r.asked.Views {
@@ -180,24 +178,23 @@ func (r *HostReader) join(ctx context.Context, s *blocks.Snapshot, keep bool) er
 	return ctx.Err()
 }
 
-// keep marks the views of a source, which could not be read again, as those of an earlier
-// reading, and says so.
+// keep marks the views of a failed source as earlier ones, and adds a gap.
 func (r *HostReader) keep(of, failed *blocks.HostReading, err error) {
-	of.Views = slices.Clone(of.Views) // an earlier snapshot may hold them
+	of.Views = slices.Clone(of.Views) // an earlier snapshot may share them
 	for i := range of.Views {
 		of.Views[i].Earlier = true
 	}
 	failed.Gaps = append(failed.Gaps, blocks.HostGap{Reason: "host views could not be read a second time, and are those of the first reading: " + err.Error()})
 }
 
-// pipe reports whether a path can be read once only, as the output of a command.
+// pipe reports whether a path can only be read once, such as the output of a command.
 func pipe(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && !info.Mode().IsRegular() && !info.IsDir()
 }
 
-// until is the time now, by the clock that the snapshot's ages are counted from;
-// for files that is the time of the files.
+// until returns the present time by the clock of the snapshot; for files, the time of the
+// files.
 func (r *HostReader) until(s *blocks.Snapshot) time.Time {
 	if at := s.Cluster.TakenAt; s.Cluster.Live && !at.IsZero() {
 		return at.Add(time.Since(r.began))

@@ -34,8 +34,8 @@ func (n aNode) Reread(ctx context.Context, _ *blocks.Snapshot, _ []blocks.Resour
 	return n.Read(ctx)
 }
 
-// TestSourcesOfViewsAreReadApart: where a file is gone at the second reading, agents are asked
-// a second time all the same, and before a write nothing is made of what was read earlier.
+// TestSourcesOfViewsAreReadApart: if a file is missing at the second reading, agents are
+// still asked again. Before a write, earlier views are not used.
 func TestSourcesOfViewsAreReadApart(t *testing.T) {
 	var asked atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -79,8 +79,8 @@ func TestSourcesOfViewsAreReadApart(t *testing.T) {
 	}
 }
 
-// TestAgentsAreAskedForNewerViews: a view that an agent gives a second time confirms nothing,
-// and is of an earlier reading.
+// TestAgentsAreAskedForNewerViews: a view that an agent returns twice confirms nothing, and
+// counts as an earlier one.
 func TestAgentsAreAskedForNewerViews(t *testing.T) {
 	taken := time.Now().UTC().Truncate(time.Second)
 	var newerThan string

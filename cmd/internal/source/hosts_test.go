@@ -29,8 +29,8 @@ func (n oneNode) Reread(ctx context.Context, prev *blocks.Snapshot, _ []blocks.R
 	return s, err
 }
 
-// TestViewsOfTheFirstReadingStay: a file of host views that is gone at the second reading
-// costs neither the views that were read nor the report, and is told of.
+// TestViewsOfTheFirstReadingStay: if a file of host views is missing at the second reading,
+// its earlier views and the report stay, and the problem is reported.
 func TestViewsOfTheFirstReadingStay(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "n1.json")
 	if err := os.WriteFile(path, []byte(`[{"dst":"10.0.0.0/26","gateway":"192.0.2.1","dev":"eth0","protocol":"bird"}]`), 0o600); err != nil {

@@ -14,11 +14,10 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 )
 
-// completionTime is how long the shell waits for names: the cluster may be slow, or
-// away.
+// completionTime limits the wait for names during shell completion.
 const completionTime = 3 * time.Second
 
-// named are the names that completion offers of each kind, and what has them.
+// named holds the resource and the names for completion, by kind.
 var named = map[string]struct {
 	resource blocks.Resource
 	of       func(*blocks.Snapshot) []string
@@ -50,12 +49,13 @@ func namesOf[T any](list []T, name func(*T) string) (out []string) {
 	return out
 }
 
-// Names returns the names that the source holds of some kinds: node, pool, block, pod or
-// handle; of another there are none. What cannot be read in time has none.
+// Names returns the names of some kinds in the source: node, pool, secondary pool, block,
+// pod or handle. It returns none for unknown kinds, and none if reading fails or takes too
+// long.
 func (f *Flags) Names(ctx context.Context, kinds ...string) (out []string) {
 	unnamed := func(kind string) bool { return named[kind].of == nil }
 	if slices.Contains(f.Files, "-") || slices.ContainsFunc(kinds, unnamed) {
-		return nil // standard input is read once only, by the command itself
+		return nil // only the command itself may read standard input
 	}
 	ctx, cancel := context.WithTimeout(ctx, completionTime)
 	defer cancel()
@@ -90,8 +90,7 @@ func (f *Flags) Names(ctx context.Context, kinds ...string) (out []string) {
 	return out
 }
 
-// CompleteNames completes a flag's list of names of some kinds, joined by commas, out of
-// the source.
+// CompleteNames completes a flag's comma-separated names of some kinds.
 func (f *Flags) CompleteNames(c *cobra.Command, flag string, kinds ...string) {
 	_ = c.RegisterFlagCompletionFunc(flag, func(c *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		before := toComplete[:strings.LastIndex(toComplete, ",")+1]

@@ -10,11 +10,11 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 )
 
-// Reader reads a snapshot from wherever it comes from.
+// Reader reads a snapshot.
 type Reader interface {
-	// Read reads everything. Its errors are exit errors.
+	// Read reads everything. Its errors have exit codes.
 	Read(ctx context.Context) (*blocks.Snapshot, error)
-	// Reread reads some resources again; it is called for live snapshots only.
+	// Reread reads some resources again; it is only called for live snapshots.
 	Reread(ctx context.Context, prev *blocks.Snapshot, resources []blocks.Resource) (*blocks.Snapshot, error)
 }
 
@@ -24,7 +24,7 @@ type Files struct {
 	Opts  files.FileOptions
 }
 
-// Read reads them.
+// Read implements Reader.
 func (r *Files) Read(context.Context) (*blocks.Snapshot, error) {
 	s, err := files.ReadFiles(r.Paths, r.Opts)
 	if err != nil {
@@ -33,7 +33,7 @@ func (r *Files) Read(context.Context) (*blocks.Snapshot, error) {
 	return s, nil
 }
 
-// Reread is an error.
+// Reread implements Reader; it always returns an error.
 func (r *Files) Reread(context.Context, *blocks.Snapshot, []blocks.Resource) (*blocks.Snapshot, error) {
 	return nil, errors.New("files do not change")
 }
@@ -41,7 +41,7 @@ func (r *Files) Reread(context.Context, *blocks.Snapshot, []blocks.Resource) (*b
 // Cluster reads a running cluster.
 type Cluster struct{ *cluster.Kubernetes }
 
-// Read reads everything.
+// Read implements Reader.
 func (r *Cluster) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	s, err := r.Kubernetes.Read(ctx)
 	if err != nil {

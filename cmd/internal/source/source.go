@@ -1,5 +1,5 @@
-// Package source reads what a command is asked about: a running cluster or files, with the
-// host views of agents or of files, as the flags that all reading commands share say.
+// Package source implements the flags for the source of data, which all reading commands
+// share: a running cluster or files, with host views from agents or files.
 package source
 
 import (
@@ -27,21 +27,21 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 )
 
-// Flags are the flags that say where data come from, the same for every
-// command that reads.
+// Flags are the flags for the source, equal for all reading commands.
 type Flags struct {
 	Files   []string
 	At      string
 	Cluster *genericclioptions.ConfigFlags
-	// Record keeps the objects that are read; nil keeps none.
+	// Record keeps the objects as read; nil disables it.
 	Record *files.Recorder
-	// Budgets has PodDisruptionBudgets read, too.
+	// Budgets also reads PodDisruptionBudgets.
 	Budgets bool
-	// WarnIgnored warns of objects that no audit reads; said warnings are not said again.
+	// WarnIgnored warns of objects that no audit reads. said holds earlier warnings, to
+	// avoid repetitions.
 	WarnIgnored bool
 	said        map[string]bool
 
-	// ClusterFlags are those that name a cluster.
+	// ClusterFlags are the flags for the cluster.
 	fileFlags, ClusterFlags *pflag.FlagSet
 }
 
@@ -57,12 +57,11 @@ func (f *Flags) AddTo(c *cobra.Command) {
 	f.AddClusterTo(c)
 }
 
-// AddClusterTo adds the flags that name a cluster alone, for commands that need
-// a running one.
+// AddClusterTo adds only the flags for a cluster, for commands that need a running one.
 func (f *Flags) AddClusterTo(c *cobra.Command) {
 	f.Cluster = genericclioptions.NewConfigFlags(true)
 	f.Cluster.Namespace = nil // an audit reads all namespaces
-	f.Cluster.CacheDir = nil  // and keeps no cache
+	f.Cluster.CacheDir = nil  // an audit keeps no cache
 	f.ClusterFlags = pflag.NewFlagSet("cluster", pflag.ContinueOnError)
 	f.Cluster.AddFlags(f.ClusterFlags)
 	flags.InGroup(f.ClusterFlags, flags.Cluster)
@@ -71,23 +70,23 @@ func (f *Flags) AddClusterTo(c *cobra.Command) {
 	f.completeFlags(c)
 }
 
-// completeFlags completes names out of the kubeconfig.
+// completeFlags completes names from the kubeconfig.
 func (f *Flags) completeFlags(c *cobra.Command) {
 	contexts := func(c api.Config) iter.Seq[string] { return maps.Keys(c.Contexts) }
 	for flag, names := range map[string]func(api.Config) iter.Seq[string]{
-		"context": contexts, "contexts": contexts, // the latter is of some commands only
+		"context": contexts, "contexts": contexts, // only some commands have the latter
 		"cluster": func(c api.Config) iter.Seq[string] { return maps.Keys(c.Clusters) },
 		"user":    func(c api.Config) iter.Seq[string] { return maps.Keys(c.AuthInfos) },
 	} {
 		_ = c.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			raw, _ := f.Cluster.ToRawKubeConfigLoader().RawConfig() // without one there is nothing to name
+			raw, _ := f.Cluster.ToRawKubeConfigLoader().RawConfig() // without a kubeconfig there are no names
 			return slices.Sorted(names(raw)), cobra.ShellCompDirectiveNoFileComp
 		})
 	}
 }
 
-// Open checks the flags and returns what reads from the source they name. show
-// is called with what is being read.
+// Open validates the flags and returns a reader of their source. show is called with the
+// progress.
 func (f *Flags) Open(streams genericiooptions.IOStreams, show func(string)) (Reader, error) {
 	if len(f.Files) == 0 {
 		if f.At != "" {
@@ -125,7 +124,7 @@ func (f *Flags) Open(streams genericiooptions.IOStreams, show func(string)) (Rea
 	return r, nil
 }
 
-// OpenWith opens a source as the flags say, with the host views that they ask for.
+// OpenWith opens a source with the requested host views.
 func (f *Flags) OpenWith(h *HostFlags, streams genericiooptions.IOStreams, show func(string)) (Reader, error) {
 	from, err := f.Open(streams, show)
 	if err != nil {
@@ -134,7 +133,7 @@ func (f *Flags) OpenWith(h *HostFlags, streams genericiooptions.IOStreams, show 
 	return h.Wrap(from, show)
 }
 
-// RESTConfig returns the configuration of the cluster's client.
+// RESTConfig returns the client configuration of the cluster.
 func (f *Flags) RESTConfig(streams genericiooptions.IOStreams) (*rest.Config, error) {
 	if f.nowhere() {
 		return nil, exit.Usagef("no cluster to read: there is no kubeconfig (--kubeconfig, KUBECONFIG or ~/.kube/config), " +
@@ -149,13 +148,12 @@ func (f *Flags) RESTConfig(streams genericiooptions.IOStreams) (*rest.Config, er
 	return cfg, nil
 }
 
-// readerGCPercent is how much the heap may grow between collections while a cluster is read,
-// in percent: most of what is read stays. Of 5,000 nodes with 150,000 pods a report has
-// 235 MB at its peak, and 257 MB at 25, in as much processor time within what differs from
-// run to run (4.9 and 4.8 s).
+// readerGCPercent is the garbage collector's target while a cluster is read. Most data stay
+// in memory. For 5,000 nodes with 150,000 pods, a report peaks at 235 MB, compared with 257
+// MB at 25 percent. The processor time is equal within the noise (4.9 and 4.8 s).
 const readerGCPercent = 15
 
-// OpenCluster returns what reads from the cluster of a configuration.
+// OpenCluster returns a reader of a cluster.
 func (f *Flags) OpenCluster(cfg *rest.Config, show func(string)) (*Cluster, error) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(readerGCPercent)
@@ -169,7 +167,7 @@ func (f *Flags) OpenCluster(cfg *rest.Config, show func(string)) (*Cluster, erro
 	return &Cluster{k}, nil
 }
 
-// progressText says how far the reading of a resource has come.
+// progressText describes the progress of reading a resource.
 func progressText(p cluster.Progress) string {
 	if p.Total > 0 {
 		return fmt.Sprintf("reading %s: %d of %d", p.Resource, p.Done, p.Total)
@@ -177,8 +175,8 @@ func progressText(p cluster.Progress) string {
 	return fmt.Sprintf("reading %s: %d", p.Resource, p.Done)
 }
 
-// nowhere is true where nothing at all names a cluster. The Kubernetes client
-// would then try localhost:8080, and its error would not tell why.
+// nowhere reports whether no cluster is configured at all. The Kubernetes client would then
+// try localhost:8080, with an error that hides the cause.
 func (f *Flags) nowhere() bool {
 	if *f.Cluster.APIServer != "" || os.Getenv("KUBERNETES_MASTER") != "" || os.Getenv("KUBERNETES_SERVICE_HOST") != "" {
 		return false
@@ -187,7 +185,7 @@ func (f *Flags) nowhere() bool {
 	return err == nil && len(raw.Clusters) == 0 && len(raw.Contexts) == 0
 }
 
-// Describe says in a few words where the data come from.
+// Describe names the source in a few words.
 func (f *Flags) Describe() string {
 	switch {
 	case len(f.Files) == 1 && f.Files[0] == "-":
@@ -208,8 +206,8 @@ func (f *Flags) Describe() string {
 	return "inside the cluster"
 }
 
-// Arguments returns the flags that make another run read the same source, ready
-// for a shell; secrets are left out.
+// Arguments returns the arguments with which another command reads the same source, quoted
+// for a shell, without secrets.
 func (f *Flags) Arguments() string {
 	var out string
 	for _, f := range f.Files {
@@ -221,15 +219,15 @@ func (f *Flags) Arguments() string {
 	return strings.TrimPrefix(out+f.ClusterArguments(), " ")
 }
 
-// Portable returns those of the arguments that are no paths, nor go with files.
+// Portable returns the arguments without paths and without those for files.
 func (f *Flags) Portable() string {
 	return strings.TrimPrefix(flags.Arguments(f.ClusterFlags, clusterNames...), " ")
 }
 
-// clusterNames are the flags that name the cluster, and who asks, without paths.
+// clusterNames are the flags that identify the cluster and the user without paths.
 var clusterNames = []string{"context", "cluster", "user", "server", "as", "as-group", "as-uid", "tls-server-name"}
 
-// ClusterArguments returns those that name the cluster, each after a blank.
+// ClusterArguments returns the arguments that identify the cluster, each after a blank.
 func (f *Flags) ClusterArguments() string {
 	return flags.Arguments(f.ClusterFlags, "kubeconfig") + flags.Arguments(f.ClusterFlags, clusterNames...) + flags.Arguments(f.ClusterFlags, "certificate-authority")
 }
