@@ -24,18 +24,17 @@ import (
 	"github.com/calico-audit/calico-audit/metrics"
 )
 
-// agentListen is the agent's default address. The port lies below those that
-// Kubernetes gives to services, and is none of Calico's (Typha has 9098, Felix 9099).
+// agentListen is the agent's default address. The port is below Kubernetes' NodePort range,
+// and not used by Calico (Typha has 9098, Felix 9099).
 const agentListen = ":19098"
 
-// nodeNameVariable is the environment variable that names the node, which a
-// manifest fills from the pod's spec.nodeName.
+// nodeNameVariable is the environment variable with the node's name, which a manifest sets
+// from the pod's spec.nodeName.
 const nodeNameVariable = "NODE_NAME"
 
-// hostFormats are the formats of one host view.
+// hostFormats are the formats of a host view.
 var hostFormats = view.DataFormats[*blocks.HostView]("the host view")
 
-// agentCommand is the agent command with its flags.
 type agentCommand struct {
 	env
 	serving serveFlags
@@ -43,7 +42,7 @@ type agentCommand struct {
 
 	once     bool
 	output   string
-	format   view.Format[*blocks.HostView] // that of output
+	format   view.Format[*blocks.HostView] // parsed output
 	node     string
 	procRoot string
 	netnsDir []string
@@ -87,7 +86,7 @@ func newAgent(e env) *cobra.Command {
 	return c
 }
 
-// complete checks the flags.
+// complete validates the flags.
 func (a *agentCommand) complete(c *cobra.Command) (host.Options, error) {
 	servingFlags := []string{"listen", "web.config.file", "pprof", "max-age", "log-format", "authorize-callers", "kubeconfig"}
 	for _, f := range flags.Changed(c.Flags()) {
@@ -135,7 +134,7 @@ func (a *agentCommand) print(ctx context.Context, o host.Options) error {
 	return nil
 }
 
-// scanError says how the program ends when there is no host view.
+// scanError adds the exit code to an error of a scan.
 func scanError(err error) error {
 	err = fmt.Errorf("reading the node's kernel: %w", err)
 	if errors.Is(err, host.ErrUnsupported) {
@@ -150,8 +149,8 @@ func (a *agentCommand) serve(ctx context.Context, o host.Options) error {
 	if err != nil {
 		return err
 	}
-	// The agent shares its node with others. A scan leaves garbage and then little
-	// happens, so that a smaller heap costs next to nothing.
+	// The agent shares its node with other workloads. It is idle between scans, and a scan
+	// leaves garbage, so a smaller heap costs almost nothing.
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(agentGCPercent)
 	}
@@ -160,8 +159,8 @@ func (a *agentCommand) serve(ctx context.Context, o host.Options) error {
 		MaxAge: a.maxAge, Log: log, Pprof: a.serving.pprof,
 		Build: builtFrom(),
 	})
-	// Somebody who starts it where it cannot work should learn that at once; but it
-	// stays, and says so when asked, so that the reason can be had from outside.
+	// Try a first scan, so that a user sees at once that it fails. The agent keeps running,
+	// so that the reason can also be read remotely.
 	if first, err := agent.View(ctx, time.Time{}); err != nil {
 		if errors.Is(err, host.ErrUnsupported) {
 			return scanError(err)
@@ -187,6 +186,5 @@ func (a *agentCommand) serve(ctx context.Context, o host.Options) error {
 	return a.serving.serve(ctx, log, handler)
 }
 
-// agentGCPercent is how much the agent's heap may grow between collections, in
-// percent.
+// agentGCPercent is the garbage collector's target for the agent.
 const agentGCPercent = 50

@@ -30,8 +30,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
-// agentManifests builds examples/kubernetes/agent as "kubectl apply -k" does, with
-// some of its patches, and returns the objects.
+// agentManifests builds examples/kubernetes/agent like "kubectl apply -k", with some of its
+// patches.
 func agentManifests(t *testing.T, patches ...string) []*unstructured.Unstructured {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "agent")
@@ -49,7 +49,7 @@ func agentManifests(t *testing.T, patches ...string) []*unstructured.Unstructure
 	return kustomize(t, dir)
 }
 
-// kustomize builds a kustomization as "kubectl apply -k" does.
+// kustomize builds a kustomization like "kubectl apply -k".
 func kustomize(t *testing.T, dir string) []*unstructured.Unstructured {
 	t.Helper()
 	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
@@ -67,7 +67,7 @@ func kustomize(t *testing.T, dir string) []*unstructured.Unstructured {
 	return out
 }
 
-// agentDaemonSet decodes the DaemonSet among the manifests, strictly.
+// agentDaemonSet decodes the DaemonSet of the manifests, strictly.
 func agentDaemonSet(t *testing.T, patches ...string) *appsv1.DaemonSet {
 	t.Helper()
 	var ds *appsv1.DaemonSet
@@ -98,7 +98,7 @@ func agentDaemonSet(t *testing.T, patches ...string) *appsv1.DaemonSet {
 
 var allAgentPatches = []string{"patch-enter-namespaces.yaml", "patch-selinux.yaml"}
 
-// TestAgentManifests: what the agent's DaemonSet promises, and that it fits the
+// TestAgentManifests: the agent's DaemonSet has the documented properties, and fits the
 // program, "report --agents" and a real API server.
 func TestAgentManifests(t *testing.T) {
 	for _, patches := range [][]string{nil, allAgentPatches} {
@@ -136,7 +136,7 @@ func TestAgentManifests(t *testing.T) {
 		}
 		checkFlags(t, "agent", c.Args)
 
-		// How "report --agents" finds and asks it.
+		// The selector and port that "report --agents" uses.
 		key, value, _ := strings.Cut(agents.DefaultSelector, "=")
 		if got := ds.Spec.Template.Labels[key]; got != value || ds.Spec.Selector.MatchLabels[key] != value {
 			t.Errorf("label %s is %q, want %q", key, got, value)
@@ -152,8 +152,8 @@ func TestAgentManifests(t *testing.T) {
 	}
 }
 
-// checkAgentProbes: "report --agents" and the kubelet ask an agent by the scheme that it
-// speaks, of which plain HTTP is the empty one.
+// checkAgentProbes: "report --agents" and the kubelet use the agent's scheme; an empty
+// scheme is plain HTTP.
 func checkAgentProbes(t *testing.T, ds *appsv1.DaemonSet, scheme string) {
 	t.Helper()
 	if got := ds.Spec.Template.Annotations[agents.SchemeAnnotation]; got != scheme {
@@ -167,7 +167,7 @@ func checkAgentProbes(t *testing.T, ds *appsv1.DaemonSet, scheme string) {
 	}
 }
 
-// flagDefault returns the default of a flag of a command.
+// flagDefault returns the default of a command's flag.
 func flagDefault(t *testing.T, command, name string) string {
 	t.Helper()
 	root := cli.NewRoot("calico-audit", genericiooptions.IOStreams{Out: io.Discard, ErrOut: io.Discard})
@@ -182,8 +182,7 @@ func flagDefault(t *testing.T, command, name string) string {
 	return f.DefValue
 }
 
-// checkFlags parses the arguments of a container that runs a command, as the program
-// does.
+// checkFlags parses a container's arguments like the program does.
 func checkFlags(t *testing.T, command string, args []string) {
 	t.Helper()
 	root := cli.NewRoot("calico-audit", genericiooptions.IOStreams{Out: io.Discard, ErrOut: io.Discard})
@@ -199,8 +198,8 @@ func checkFlags(t *testing.T, command string, args []string) {
 	}
 }
 
-// TestAgentManifestsOnServer: a real API server takes the manifests as they are,
-// without a warning of fields that it does not know.
+// TestAgentManifestsOnServer: a real API server accepts the manifests without warnings
+// about unknown fields.
 func TestAgentManifestsOnServer(t *testing.T) {
 	cluster := testcluster.Shared(t, testcluster.Options{})
 	client, err := dynamic.NewForConfig(cluster.Config)
@@ -223,9 +222,9 @@ func TestAgentManifestsOnServer(t *testing.T) {
 	}
 }
 
-// TestAgentCapabilities: the agent, run as the manifest's user with the manifest's
-// capabilities and no others, sees the network namespaces of another user's
-// processes; with the patch, addresses in namespaces that no process holds, too.
+// TestAgentCapabilities: with only the manifest's user and capabilities, the agent sees the
+// network namespaces of other users' processes. With the patch it also sees the addresses
+// in namespaces without a process.
 func TestAgentCapabilities(t *testing.T) {
 	testenv.Root(t)
 	ip := testenv.Program(t, "ip", "iproute2")
@@ -284,7 +283,7 @@ func TestAgentCapabilities(t *testing.T) {
 	}
 }
 
-// runContainer runs a container's program once, with the rights that it would have.
+// runContainer runs a container's program once, with the rights of its security context.
 func runContainer(t *testing.T, c corev1.Container) *blocks.HostView {
 	t.Helper()
 	s := c.SecurityContext
@@ -303,7 +302,7 @@ func runContainer(t *testing.T, c corev1.Container) *blocks.HostView {
 	if err != nil {
 		t.Fatal(err)
 	}
-	program := filepath.Join(t.TempDir(), "calico-audit") // TestMain makes it the program by that name
+	program := filepath.Join(t.TempDir(), "calico-audit") // under this name TestMain runs the program
 	if err := os.Symlink(exe, program); err != nil {
 		t.Fatal(err)
 	}

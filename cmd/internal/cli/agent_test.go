@@ -30,8 +30,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
-// TestAgentServes: the agent as people start it, with TLS and a password, by real
-// requests; it ends well when it is told to.
+// TestAgentServes: real requests to the agent with TLS and a password, and a clean end.
 func TestAgentServes(t *testing.T) {
 	testenv.Linux(t)
 	dir := t.TempDir()
@@ -118,7 +117,8 @@ func TestAgentServes(t *testing.T) {
 	}
 }
 
-// TestAgentUnable: where the kernel cannot be read, the agent stays and says why.
+// TestAgentUnable: if the kernel cannot be read, the agent keeps running and reports the
+// reason.
 func TestAgentUnable(t *testing.T) {
 	testenv.Linux(t)
 	address := agentProcess(t, "--proc-root", t.TempDir())
@@ -136,7 +136,7 @@ func TestAgentUnable(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// selfSigned makes tls.crt and tls.key.
+// selfSigned writes tls.crt and tls.key.
 func selfSigned(t *testing.T, dir string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

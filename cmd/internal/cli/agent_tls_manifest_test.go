@@ -22,15 +22,15 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// agentTLS are the exporter and the agents as they prove things to each other.
+// agentTLS returns the manifests of the exporter and the agents with mutual authentication.
 func agentTLS(t *testing.T) []*unstructured.Unstructured {
 	t.Helper()
 	return exampleManifests(t, []string{"exporter", "agent"},
 		[]string{"agent-tls-cert-manager", "exporter-agents", "agent-prometheus-operator", "agent-tls-prometheus-operator"}, nil)
 }
 
-// TestAgentTLSManifests: agents find their certificate, the exporter what it trusts and its
-// token, and each has the rights that it needs and no others.
+// TestAgentTLSManifests: agents find their certificate, the exporter finds its CA and
+// token, and each has exactly the rights that it needs.
 func TestAgentTLSManifests(t *testing.T) {
 	objects := agentTLS(t)
 	ds := the[appsv1.DaemonSet](t, objects, "DaemonSet", "calico-audit-agent")
@@ -144,7 +144,7 @@ func TestAgentTLSManifests(t *testing.T) {
 	}
 }
 
-// one returns the one object of a kind and name, of which no type is at hand.
+// one returns the single object with a kind and name, undecoded.
 func one(t *testing.T, objects []*unstructured.Unstructured, kind, name string) map[string]any {
 	t.Helper()
 	for _, o := range objects {
@@ -156,7 +156,7 @@ func one(t *testing.T, objects []*unstructured.Unstructured, kind, name string) 
 	return nil
 }
 
-// TestAgentTLSManifestsOnServer: a real API server takes the manifests as they are.
+// TestAgentTLSManifestsOnServer: a real API server accepts the manifests.
 func TestAgentTLSManifestsOnServer(t *testing.T) {
 	client, err := dynamic.NewForConfig(testcluster.Shared(t, testcluster.Options{}).Config)
 	if err != nil {
@@ -172,7 +172,7 @@ func TestAgentTLSManifestsOnServer(t *testing.T) {
 			r, known = schema.GroupVersionResource{Version: "v1", Resource: strings.ToLower(o.GetKind()) + "s"}, true
 		}
 		if !known {
-			continue // types that this server does not have
+			continue // kinds that this server does not have
 		}
 		text, err := o.MarshalJSON()
 		if err != nil {

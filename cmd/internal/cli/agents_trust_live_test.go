@@ -43,7 +43,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// agentCA signs certificates for agents.
+// agentCA is a CA that signs certificates for agents.
 type agentCA struct {
 	t    *testing.T
 	cert *x509.Certificate
@@ -72,14 +72,14 @@ func newAgentCA(t *testing.T) *agentCA {
 	return &agentCA{t, cert, key, der}
 }
 
-// files writes an agent's Secret and its web configuration into a directory.
+// files writes an agent's Secret and web configuration to a directory.
 func (c *agentCA) files(dir string) {
 	c.t.Helper()
 	c.write(dir, time.Now().Add(time.Hour))
 	writeFile(c.t, filepath.Join(dir, "web.yaml"), "tls_server_config: {cert_file: tls.crt, key_file: tls.key}\n")
 }
 
-// write writes the files of an agent's Secret into a directory.
+// write writes the files of an agent's Secret to a directory.
 func (c *agentCA) write(dir string, until time.Time) {
 	c.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -112,8 +112,8 @@ func writeFile(t *testing.T, path, text string) {
 	}
 }
 
-// serveAgent serves host views as "calico-audit agent" does, by plain HTTP or, with a
-// directory of certificates, by TLS. It returns the port.
+// serveAgent serves host views like "calico-audit agent", over plain HTTP or, with a
+// directory of certificates, TLS. It returns the port.
 func serveAgent(t *testing.T, scan func() *blocks.HostView, dir string, wrap func(http.Handler) http.Handler) int32 {
 	t.Helper()
 	o := metrics.ServeOptions{Addresses: []string{net.JoinHostPort(ownAddress(t), "0")}, Log: slog.New(slog.DiscardHandler)}
@@ -146,7 +146,7 @@ func serveAgent(t *testing.T, scan func() *blocks.HostView, dir string, wrap fun
 	}
 }
 
-// accountToken makes a service account, and returns a token of it for an audience.
+// accountToken creates a service account, and returns a token of it for an audience.
 func accountToken(t *testing.T, c *testcluster.Cluster, name string, audiences ...string) string {
 	t.Helper()
 	accounts := c.Kube.CoreV1().ServiceAccounts("kube-system")
@@ -160,7 +160,7 @@ func accountToken(t *testing.T, c *testcluster.Cluster, name string, audiences .
 	return r.Status.Token
 }
 
-// bindAccount gives a service account a ClusterRole that ships.
+// bindAccount binds a service account to a shipped ClusterRole.
 func bindAccount(t *testing.T, c *testcluster.Cluster, account, file string) {
 	t.Helper()
 	var role rbacv1.ClusterRole
@@ -178,7 +178,7 @@ func bindAccount(t *testing.T, c *testcluster.Cluster, account, file string) {
 	}
 }
 
-// delegator returns a kubeconfig with the rights that agents have.
+// delegator returns a kubeconfig with the rights of the agents.
 func delegator(t *testing.T, c *testcluster.Cluster) string {
 	t.Helper()
 	path, err := c.UserKubeconfig("agent")
@@ -191,9 +191,9 @@ func delegator(t *testing.T, c *testcluster.Cluster) string {
 	return path
 }
 
-// TestAgentTrust: a leaked address is released on the word of an agent that has proved who
-// it is, to a caller that may ask, and on nothing less; and a token is sent to none but
-// such an agent. The API server is a real one, and so are its tokens and reviews.
+// TestAgentTrust: a leaked address is released only on evidence from an agent that has
+// proved its identity to an authorized caller. A token is only sent to such an agent. API
+// server, tokens and reviews are real.
 func TestAgentTrust(t *testing.T) {
 	ctx := t.Context()
 	c := testcluster.Shared(t, testcluster.Options{})
@@ -230,7 +230,7 @@ func TestAgentTrust(t *testing.T) {
 	must(err)
 	callers, err := agents.NewCallers(cfg, slog.New(slog.DiscardHandler))
 	must(err)
-	var authorized, heard atomic.Int64 // requests with a token, and all
+	var authorized, heard atomic.Int64 // requests with a token, and all requests
 	counted := func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			heard.Add(1)
@@ -263,10 +263,10 @@ func TestAgentTrust(t *testing.T) {
 		args string
 		// prepare changes the certificates beforehand.
 		prepare func()
-		// release is true if the address may be released, else want says why not.
+		// release is true if the address may be released; otherwise want is the reason.
 		release bool
 		want    string
-		// silent is true if nothing is said to the agent, a token least of all.
+		// silent is true if the agent must not receive anything, especially no token.
 		silent bool
 	}{
 		{name: "plain HTTP through the API server", port: plain, want: unproven},
@@ -325,8 +325,8 @@ func TestAgentTrust(t *testing.T) {
 	}
 }
 
-// TestAgentAuthorizesCallers: the agent as it is started in a pod, asked by Prometheus and
-// by probes.
+// TestAgentAuthorizesCallers: Prometheus and probes ask an agent that was started as in a
+// pod.
 func TestAgentAuthorizesCallers(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
 	dir := t.TempDir()
@@ -372,7 +372,7 @@ func TestAgentAuthorizesCallers(t *testing.T) {
 	}
 }
 
-// TestAgentTLSFlags: what makes no sense is said before anything is asked.
+// TestAgentTLSFlags: invalid flags are rejected before any request.
 func TestAgentTLSFlags(t *testing.T) {
 	dir := t.TempDir()
 	writeFile(t, filepath.Join(dir, "empty"), "")
@@ -404,7 +404,7 @@ func TestAgentTLSFlags(t *testing.T) {
 	}
 }
 
-// agentProcess starts the agent as people do, on a free port, and returns its address.
+// agentProcess starts the agent on a free port, and returns its address.
 func agentProcess(t *testing.T, args ...string) string {
 	t.Helper()
 	reader, writer := io.Pipe()

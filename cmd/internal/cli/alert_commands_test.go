@@ -14,7 +14,7 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/cli"
 )
 
-// TestAlertCommands: the program understands the commands that the alerts name.
+// TestAlertCommands: the program accepts the commands in the alerts.
 func TestAlertCommands(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "examples", "prometheus", "calico-audit.rules.yaml"))
 	if err != nil {

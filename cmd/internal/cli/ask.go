@@ -14,15 +14,15 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 )
 
-// canAsk reports whether somebody can answer a question: both what is read and where
-// the question is shown must be a terminal.
+// canAsk reports whether a user can answer a question: input and standard error are
+// terminals.
 func canAsk(streams genericiooptions.IOStreams) bool {
-	in, ok := streams.In.(io.Writer) // a terminal is a file, which can be written to
+	in, ok := streams.In.(io.Writer) // a terminal is a file, so it implements io.Writer
 	return ok && printers.IsTerminal(in) && printers.IsTerminal(streams.ErrOut)
 }
 
-// ask says what is about to be written, and asks. An answer other than yes leaves the
-// steps undone.
+// ask describes the coming writes and asks for confirmation. Any answer other than yes is
+// an error with CodeUnfinished.
 func (e env) ask(ctx context.Context, what string) error {
 	say(e.streams, "")
 	say(e.streams, "%s", what)

@@ -12,8 +12,8 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 )
 
-// TestAsk: on a terminal nothing is written before somebody has typed "yes", in
-// full; without one, nothing is asked.
+// TestAsk: on a terminal nothing is written until the user types "yes" in full. Without a
+// terminal, the program does not ask.
 func TestAsk(t *testing.T) {
 	for _, c := range []struct {
 		typed string
@@ -54,8 +54,8 @@ func TestAskIsInterrupted(t *testing.T) {
 	drain()
 }
 
-// TestApplyShowsThePlan: on a terminal the plan is shown before anything is asked or
-// read.
+// TestApplyShowsThePlan: on a terminal the plan is shown before the question and before any
+// reading.
 func TestApplyShowsThePlan(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))

@@ -25,7 +25,6 @@ var (
 	fleetCapacityFormats = view.FleetCapacityFormats(page.FleetCapacity)
 )
 
-// capacityCommand is the capacity command with its flags.
 type capacityCommand struct {
 	env
 	sources source.Flags
@@ -78,7 +77,7 @@ func newCapacity(e env) *cobra.Command {
 	return c
 }
 
-// complete checks the flags, before anything is read. All its errors are errors of usage.
+// complete validates the flags, before anything is read. All its errors are usage errors.
 func (x *capacityCommand) complete(c *cobra.Command) (err error) {
 	if err := x.fleet.complete(&x.sources); err != nil {
 		return err
@@ -143,8 +142,7 @@ func (x *capacityCommand) complete(c *cobra.Command) (err error) {
 	return nil
 }
 
-// parsePool reads a value of --add-pool: a CIDR, which has a slash itself, a slash and the
-// size of blocks, and a selector after a comma.
+// parsePool parses a value of --add-pool: CIDR/SIZE[,SELECTOR].
 func parsePool(text string) (capacity.NewPool, error) {
 	spec, selector, _ := strings.Cut(text, ",")
 	if i := strings.LastIndex(spec, "/"); i > 0 {
@@ -157,7 +155,7 @@ func parsePool(text string) (capacity.NewPool, error) {
 	return capacity.NewPool{}, exit.Usagef("--add-pool %q: want CIDR/SIZE[,SELECTOR], such as 10.0.0.0/24/28", text)
 }
 
-// run reads and answers.
+// run answers for one cluster.
 func (x *capacityCommand) run(ctx context.Context) error {
 	from, err := x.sources.Open(x.streams, x.progress.Show)
 	if err != nil {
@@ -171,7 +169,7 @@ func (x *capacityCommand) run(ctx context.Context) error {
 	return errors.Join(x.outputs.write(x.streams, "answer", report, x.viewOptions), notAnswered("answer", report))
 }
 
-// answer reads a source and answers.
+// answer reads a source and simulates the scenario.
 func (x *capacityCommand) answer(ctx context.Context, from source.Reader) (*view.CapacityReport, error) {
 	snapshot, err := from.Read(ctx)
 	if err != nil {
@@ -186,7 +184,7 @@ func (x *capacityCommand) answer(ctx context.Context, from source.Reader) (*view
 	return view.NewCapacityReport(st, answer), nil
 }
 
-// notAnswered returns the error of what could not be answered, or not as a whole.
+// notAnswered returns an error if the answer is missing or incomplete.
 func notAnswered(what string, r *view.CapacityReport) error {
 	switch {
 	case r.Complete && r.Inconclusive != "":
@@ -213,7 +211,7 @@ func (x *capacityCommand) runFleet(ctx context.Context) error {
 	return errors.Join(append(errs, x.fleetOutputs.write(x.streams, "answer", view.NewFleet(view.FleetCapacityKind, fleet.Sort(items)), x.viewOptions))...)
 }
 
-// of returns how one cluster of the fleet is read, as x would.
+// of returns a function that answers for one cluster of the fleet.
 func (x *capacityCommand) of(m *member) (view.Options, func(context.Context) (*view.CapacityReport, error)) {
 	one := *x
 	one.progress, one.streams, one.sources = view.NewProgressLine(nil), m.streams, m.sources
@@ -226,7 +224,6 @@ func (x *capacityCommand) of(m *member) (view.Options, func(context.Context) (*v
 	}
 }
 
-// viewOptions returns the options of an output.
 func (x *capacityCommand) viewOptions(toStdout bool) view.Options {
 	o := x.env.viewOptions(&x.sources, "", "")
 	o.ASCII = toStdout && view.ASCIIOnly(x.streams.Out)

@@ -14,8 +14,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
-// operatorCRDs define the kinds of the Prometheus operator, whose fields TestChartLint
-// checks, and of cert-manager.
+// operatorCRDs are CRDs for the kinds of the Prometheus operator and of cert-manager.
+// TestChartLint checks their fields.
 func operatorCRDs() string {
 	var b strings.Builder
 	for name, kind := range map[string]string{
@@ -38,7 +38,7 @@ spec:
 	return b.String()
 }
 
-// checkChartNotes: what Helm prints says how the agents are asked, as they have to be.
+// checkChartNotes: Helm's notes contain the right command for asking the agents.
 func checkChartNotes(t *testing.T, kubeconfig string) {
 	t.Helper()
 	image := "image: {repository: registry.example.com/calico-audit}\n"
@@ -63,9 +63,8 @@ func checkChartNotes(t *testing.T, kubeconfig string) {
 	}
 }
 
-// TestChartOnServer: a real API server takes all that the chart renders to, from Helm
-// itself as well, and each part of it does its work with the rights that the chart gives it,
-// and no others.
+// TestChartOnServer: a real API server accepts everything that the chart renders, also from
+// Helm itself. Each component works with exactly the rights that the chart gives it.
 func TestChartOnServer(t *testing.T) {
 	c := testcluster.Start(t, testcluster.Options{WatchCache: true})
 	ctx := t.Context()
@@ -145,7 +144,7 @@ func TestChartOnServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		pod := job.Spec.JobTemplate.Spec.Template.Spec
-		t.Chdir(t.TempDir()) // as the volume is, which is the working directory
+		t.Chdir(t.TempDir()) // like the volume, which is the working directory
 		got := calicoAudit(t, append(pod.Containers[0].Args, "--kubeconfig", as(pod.ServiceAccountName))...)
 		if got.code != exit.CodeOK || emptyBlocks(t, c) != 0 || !strings.Contains(got.stdout, "Of 2 steps: 2 done.") {
 			t.Errorf("it ends with %d, %d empty blocks\n%s%s", got.code, emptyBlocks(t, c), got.stdout, got.err)

@@ -12,9 +12,9 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// checkChartRelease has Helm itself install the chart on an API server, upgrade it to other
-// values, roll it back and uninstall it: each time all is there that the values make, as
-// they make it, and nothing else of the release but the journals.
+// checkChartRelease installs the chart with Helm on an API server, upgrades it to other
+// values, rolls it back and uninstalls it. After each step exactly the rendered objects
+// exist, apart from the journals.
 func checkChartRelease(t *testing.T, c *testcluster.Cluster) {
 	t.Helper()
 	const namespace = "released"
@@ -28,7 +28,7 @@ func checkChartRelease(t *testing.T, c *testcluster.Cluster) {
 		}
 		return out
 	}
-	// live are the objects of the release, by their label.
+	// live returns the objects of the release, by their label.
 	live := func() map[string]map[string]any {
 		t.Helper()
 		var kinds []string
@@ -79,7 +79,7 @@ func checkChartRelease(t *testing.T, c *testcluster.Cluster) {
 		}
 		return id
 	}
-	// What a claim asks for does not change.
+	// The spec of a claim is immutable.
 	least, other := chartValues["image alone"], chartValues["each other way"]+"repair: {enabled: true, suspend: true}\n"
 
 	run(everything, "install", "calico-audit", "--create-namespace")
@@ -107,8 +107,9 @@ func checkChartRelease(t *testing.T, c *testcluster.Cluster) {
 	run("", "uninstall", "calico-audit")
 }
 
-// differs returns where an object lacks something that it should have, or has another; ""
-// if nowhere. What the API server adds is none; an empty list or map is as good as none.
+// differs returns the path of a wanted value that an object lacks or has differently; "" if
+// it has all. Additions by the API server do not count, and an empty list or map equals a
+// missing one.
 func differs(path string, want, got any) string {
 	switch want := want.(type) {
 	case map[string]any:

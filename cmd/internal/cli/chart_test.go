@@ -28,8 +28,8 @@ import (
 
 const chartDir = "../../../examples/helm/calico-audit"
 
-// everything are values by which the chart makes all that the kustomizations do, and what
-// it alone has.
+// everything holds values with which the chart renders everything in the kustomizations,
+// and its own additions.
 const everything = `
 image: {repository: registry.example.com/calico-audit, tag: v1}
 agent: {enabled: true}
@@ -40,7 +40,7 @@ guardRails: {mode: deny}
 access: {report: true, agents: true, repair: true, consolidate: true}
 `
 
-// chartValues are value sets that differ in what they make.
+// chartValues are value sets that render different objects.
 var chartValues = map[string]string{
 	"image alone": `image: {repository: registry.example.com/calico-audit}`,
 	"everything":  everything,
@@ -53,7 +53,7 @@ monitoring: {serviceMonitor: true, podMonitor: true, prometheusRule: true, dashb
 guardRails: {mode: warn, native: true}
 image: {repository: registry.example.com/calico-audit, digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", pullSecrets: [pull], pullPolicy: Always}
 `,
-	// As values of a release from before there was exporter.prometheus are reused.
+	// Like reused values of a release from before exporter.prometheus existed.
 	"no Prometheus": `
 image: {repository: registry.example.com/calico-audit, tag: v1}
 exporter: {prometheus: null}
@@ -69,8 +69,8 @@ guardRails: {mode: off}
 `,
 }
 
-// helm runs Helm, on the chart with values where the command takes them, each line of which
-// is a key with all that it holds, and the last one wins.
+// helm runs Helm, with the chart and values if the command takes them. Each line of values
+// is a complete top-level key; the last one with a key wins.
 func helm(t *testing.T, values string, args ...string) (string, error) {
 	t.Helper()
 	testcluster.SkipIfShort(t)
@@ -103,7 +103,7 @@ func helm(t *testing.T, values string, args ...string) (string, error) {
 		args = append(args, "--kube-version", version)
 	}
 	cmd := exec.CommandContext(t.Context(), program, args...)
-	// Nothing of the user's, nor of a cluster; and Helm does not hold its requests back.
+	// No settings of the user or a cluster, and no client-side rate limit.
 	cmd.Env = []string{"HOME=" + t.TempDir(), "HELM_QPS=1000", "HELM_BURST_LIMIT=1000"}
 	out, err := cmd.Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
@@ -112,10 +112,10 @@ func helm(t *testing.T, values string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// renderings holds the output of render, by its arguments.
+// renderings caches the output of render, by arguments.
 var renderings = map[[2]string]string{}
 
-// render returns the text that the chart renders to. Helm runs once for the same arguments.
+// render returns the rendered chart. Helm runs once for the same arguments.
 func render(t *testing.T, namespace, values string) string {
 	t.Helper()
 	key := [2]string{namespace, values}
@@ -130,7 +130,7 @@ func render(t *testing.T, namespace, values string) string {
 	return out
 }
 
-// chart returns the objects that the chart renders to.
+// chart returns the rendered objects.
 func chart(t *testing.T, namespace, values string) (objects []*unstructured.Unstructured) {
 	t.Helper()
 	out := render(t, namespace, values)
@@ -141,17 +141,17 @@ func chart(t *testing.T, namespace, values string) (objects []*unstructured.Unst
 			return objects
 		case err != nil:
 			t.Fatal(err)
-		case o.Object != nil: // comments alone are no object
+		case o.Object != nil: // a document with only comments is empty
 			objects = append(objects, o)
 		}
 	}
 }
 
-// hashed is a ConfigMap's name as kustomize makes it of its content.
+// hashed matches a ConfigMap's name with kustomize's hash of its content.
 var hashed = regexp.MustCompile(`"(calico-audit-agent-web)-[a-z0-9]{10}"`)
 
-// byName are objects by kind, namespace and name, with numbers as JSON has them and
-// without the labels that only Helm sets.
+// byName indexes objects by kind, namespace and name, with JSON numbers and without the
+// labels that only Helm sets.
 func byName(t *testing.T, objects []*unstructured.Unstructured) map[string]map[string]any {
 	t.Helper()
 	out := map[string]map[string]any{}
@@ -181,14 +181,14 @@ func byName(t *testing.T, objects []*unstructured.Unstructured) map[string]map[s
 	return out
 }
 
-// onlyInChart are what the chart has beyond the kustomizations, and why.
+// onlyInChart lists the objects that only the chart has, with the reasons.
 var onlyInChart = map[string]string{
 	"ConfigMap kube-system/calico-audit-dashboard":  "without Helm people import examples/grafana",
 	"NetworkPolicy kube-system/calico-audit-repair": "the kustomization of the repair leaves policies to the cluster's owner",
 }
 
-// TestChartIsTheKustomizations: what Helm installs is what "kubectl apply -k" does, object
-// by object and field by field, but for what is listed here.
+// TestChartIsTheKustomizations: Helm installs the same objects as "kubectl apply -k", field
+// by field, except for the listed differences.
 func TestChartIsTheKustomizations(t *testing.T) {
 	resources := []string{"exporter", "agent", "repair-cronjob", "rbac", "rbac-agents", "rbac-repair", "rbac-repair-consolidate"}
 	components := append(slices.Clone(exporterComponents), "agent-prometheus-operator")
@@ -208,7 +208,7 @@ func TestChartIsTheKustomizations(t *testing.T) {
 				u.SetAnnotations(nil)
 			}
 			containers, _, _ := unstructured.NestedSlice(o, append(slices.Clone(pod), "containers")...)
-			if len(containers) > 0 { // a value has to have a default; this is Kubernetes' own
+			if len(containers) > 0 { // a value needs a default; this is Kubernetes' own
 				if containers[0].(map[string]any)["imagePullPolicy"] != string(corev1.PullIfNotPresent) {
 					t.Errorf("%s: %v", key, containers[0])
 				}
@@ -247,9 +247,9 @@ func TestChartIsTheKustomizations(t *testing.T) {
 	})
 }
 
-// TestChartInAnotherNamespace: nothing of a release lies outside of its namespace, and
-// no account outside of it gets rights. The Lease of those who move pods is the exception:
-// the program has it in "kube-system".
+// TestChartInAnotherNamespace: all objects of a release are in its namespace, and no
+// account outside gets rights. The exception is the Lease for moving pods, which the
+// program keeps in "kube-system".
 func TestChartInAnotherNamespace(t *testing.T) {
 	elsewhere := map[string]bool{}
 	for _, o := range chart(t, "calico-audit", everything) {
@@ -272,8 +272,8 @@ func TestChartInAnotherNamespace(t *testing.T) {
 	}
 }
 
-// TestChartLint: Helm's linter has nothing to say, and the Prometheus operator knows each
-// field of what is made for it.
+// TestChartLint: Helm's linter reports nothing, and the Prometheus operator knows all
+// fields of its objects.
 func TestChartLint(t *testing.T) {
 	for name, values := range chartValues {
 		t.Run(name, func(t *testing.T) {
@@ -294,8 +294,8 @@ func TestChartLint(t *testing.T) {
 	}
 }
 
-// TestChartNamesTheCluster: each series gets the cluster's name, beside what else is done to
-// its labels.
+// TestChartNamesTheCluster: each series gets the cluster's name, in addition to the other
+// relabelings.
 func TestChartNamesTheCluster(t *testing.T) {
 	var got []string
 	for _, o := range chart(t, "kube-system", chartValues["each other way"]) {
@@ -318,8 +318,8 @@ func TestChartNamesTheCluster(t *testing.T) {
 	}
 }
 
-// TestChartAsksPrometheus: the exporter's arguments are flags that it has, their files are
-// mounted, this cluster's series are meant, and the policy lets it reach what it asks.
+// TestChartAsksPrometheus: the exporter's arguments are valid flags, their files are
+// mounted, the selector matches this cluster, and the network policy allows the requests.
 func TestChartAsksPrometheus(t *testing.T) {
 	for values, want := range map[string]struct {
 		args   []string
@@ -357,7 +357,7 @@ func TestChartAsksPrometheus(t *testing.T) {
 	}
 }
 
-// TestChartRefuses: a value that is wrong is named, and what would be right.
+// TestChartRefuses: an error names the wrong value and the right form.
 func TestChartRefuses(t *testing.T) {
 	for values, want := range map[string]string{
 		`exporter: {enabled: true}`:                                 "image.repository is empty: name the image",
@@ -384,7 +384,7 @@ func TestChartRefuses(t *testing.T) {
 	}
 }
 
-// TestChartSchema: the schema and the values know the same names.
+// TestChartSchema: schema and values have the same keys.
 func TestChartSchema(t *testing.T) {
 	read := func(name string) (into map[string]any) {
 		raw, err := os.ReadFile(filepath.Join(chartDir, name))

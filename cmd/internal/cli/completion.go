@@ -11,8 +11,8 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// completeSubject completes what is to be explained: a check's ID, a kind, or a name,
-// of pods and blocks only where what was typed begins as theirs do.
+// completeSubject completes the subject of explain: a check ID, a kind or a name. Pods and
+// blocks are only offered if the typed text looks like one.
 func (x *explainCommand) completeSubject(c *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const directive = cobra.ShellCompDirectiveNoFileComp
 	if len(args) == 1 {
@@ -38,7 +38,7 @@ func (x *explainCommand) completeSubject(c *cobra.Command, args []string, toComp
 	return append(out, flags.StartingWith(toComplete, "", x.sources.Names(c.Context(), kinds...))...), directive
 }
 
-// completeCheckID completes the ID of one check.
+// completeCheckID completes a check ID.
 func completeCheckID(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -46,7 +46,7 @@ func completeCheckID(_ *cobra.Command, args []string, _ string) ([]cobra.Complet
 	return checkCompletions(""), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeChecks completes a list of check IDs and groups, joined by commas.
+// completeChecks completes a comma-separated list of check IDs and groups.
 func completeChecks(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	before := ""
 	if i := strings.LastIndex(toComplete, ","); i >= 0 {
@@ -68,8 +68,7 @@ func checkCompletions(before string) []cobra.Completion {
 	return out
 }
 
-// completeFormats completes a value of -o out of formats. What follows a "=" is a file,
-// and the shell completes it.
+// completeFormats completes a value of -o. After a "=" the shell completes a file name.
 func completeFormats[T any](formats view.Formats[T], toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if strings.Contains(toComplete, "=") {
 		return nil, cobra.ShellCompDirectiveDefault
@@ -91,7 +90,7 @@ func completeFormats[T any](formats view.Formats[T], toComplete string) ([]cobra
 	return out, directive
 }
 
-// completeIgnore completes a rule.
+// completeIgnore completes a mute rule.
 func completeIgnore(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const directive = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	before := ""

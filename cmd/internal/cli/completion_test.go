@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestCompleteFormats: a shell tells of each format what the command at hand writes in it:
-// "repair" and "repair show" a plan, "repair apply" and "repair undo" a result.
+// TestCompleteFormats: the completion describes the formats of the command at hand:
+// "repair" and "repair show" write a plan, "repair apply" and "repair undo" a result.
 func TestCompleteFormats(t *testing.T) {
 	for command, plan := range map[string]bool{"repair": true, "repair show": true, "repair apply": false, "repair undo": false} {
 		streams, out, _ := testStreams()

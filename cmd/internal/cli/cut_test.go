@@ -17,12 +17,12 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// everyRepair asks for every kind of repair that needs no value.
+// everyRepair requests all kinds of repair without a value.
 var everyRepair = []string{
 	"--empty-blocks", "--orphan-affinities", "--missing-affinities", "--leaked-ips", "--leaked-handles", "--soft-deleted",
 }
 
-// verdicts are what is said of a source.
+// verdicts are the results for a source.
 type verdicts struct {
 	findings map[string]state.Severity // by check and fingerprint
 	steps    map[string]bool           // by ID
@@ -30,7 +30,7 @@ type verdicts struct {
 	code     int
 }
 
-// verdictsOf makes a report and a plan of files, which must end alike.
+// verdictsOf makes a report and a plan from files. Both must have the same exit code.
 func verdictsOf(t *testing.T, what string, paths ...string) verdicts {
 	t.Helper()
 	v := verdicts{findings: map[string]state.Severity{}, steps: map[string]bool{}}
@@ -67,7 +67,7 @@ func verdictsOf(t *testing.T, what string, paths ...string) verdicts {
 	return v
 }
 
-// wholeVerdicts are those of an example, which must be complete.
+// wholeVerdicts returns the results for an example, which must be complete.
 func wholeVerdicts(t *testing.T, path string) verdicts {
 	t.Helper()
 	v := verdictsOf(t, path, path)
@@ -77,9 +77,8 @@ func wholeVerdicts(t *testing.T, path string) verdicts {
 	return v
 }
 
-// checkPart holds what is said of files that lack something to what is said of the
-// whole: they are refused or incomplete, and nothing is found, or graver, for want of
-// what they lack.
+// checkPart compares the results for incomplete files with those for the whole: the files
+// are rejected or incomplete, and missing objects cause no finding and no higher severity.
 func checkPart(t *testing.T, what string, whole verdicts, paths ...string) verdicts {
 	t.Helper()
 	part := verdictsOf(t, what, paths...)
@@ -119,8 +118,8 @@ func example(name string) string {
 	return filepath.Join("..", "..", "..", "examples", "snapshots", name)
 }
 
-// cuts are places to cut a text at: n spread over it, each with the end of its line,
-// and some within the last line.
+// cuts returns positions to cut a text at: n spread over it, each with the end of its line,
+// and some inside the last line.
 func cuts(text []byte, n int) (out []int) {
 	for i := 1; i < n; i++ {
 		at := len(text) * i / n
@@ -135,8 +134,8 @@ func cuts(text []byte, n int) (out []int) {
 	return out
 }
 
-// TestCutSnapshots: a snapshot that is cut off anywhere is refused, or read with gaps;
-// no finding and no step comes of what it lacks.
+// TestCutSnapshots: a snapshot that is cut off anywhere is rejected, or read with gaps.
+// Missing objects cause no findings or steps.
 func TestCutSnapshots(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: takes long")
@@ -161,8 +160,8 @@ func TestCutSnapshots(t *testing.T) {
 	}
 }
 
-// TestLostObjects: objects that are lost out of the midst of a snapshot make gaps of
-// their kinds, and what is said of the others does not rest on them.
+// TestLostObjects: objects missing from the middle of a snapshot cause gaps of their kinds.
+// Results for other objects do not depend on them.
 func TestLostObjects(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: takes long")
@@ -178,7 +177,7 @@ func TestLostObjects(t *testing.T) {
 		last := map[string]bool{}
 		for i := len(lines) - 3; i > 0; i-- {
 			if k := kind(lines[i]); last[k] && i%20 != 0 {
-				continue // of each kind the last one, and some others
+				continue // the last one of each kind, and some others
 			} else {
 				last[k] = true
 			}
@@ -192,8 +191,8 @@ func TestLostObjects(t *testing.T) {
 	}
 }
 
-// TestCutSnapshotsOfEarlierVersion: a snapshot without counts is read, and nothing is
-// said that rests on what may be missing from its end.
+// TestCutSnapshotsOfEarlierVersion: a snapshot without counts is read, but no result
+// depends on objects that may be missing from its end.
 func TestCutSnapshotsOfEarlierVersion(t *testing.T) {
 	const old = "testdata/snapshot-without-counts.json.gz" // of the example story-drained
 	whole := wholeVerdicts(t, example("story-drained"))
@@ -216,7 +215,7 @@ func TestCutSnapshotsOfEarlierVersion(t *testing.T) {
 	}
 }
 
-// TestCutDumps: what kubectl printed and was cut off is refused, whichever file it is.
+// TestCutDumps: each kubectl dump that was cut off is rejected.
 func TestCutDumps(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: takes long")
@@ -228,7 +227,7 @@ func TestCutDumps(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cut.yaml")
 	for _, file := range files {
 		text := readFile(t, file)
-		// What follows the list's kind, which follows its items, says nothing.
+		// The text after the list's kind, which follows its items, has no meaning.
 		text = text[:bytes.LastIndex(text, []byte("\nkind: List"))+len("\nkind:")]
 		for at := range len(text) + 1 {
 			if at < len(text)-16 && at%(1+len(text)/12) > 0 {
@@ -242,8 +241,8 @@ func TestCutDumps(t *testing.T) {
 	}
 }
 
-// TestPages: a list of kubectl of which the last items are on another page makes a gap
-// of its kind, and nothing is said for want of those.
+// TestPages: a list of kubectl whose last items are on another page causes a gap of its
+// kind, and no results depend on the missing items.
 func TestPages(t *testing.T) {
 	for _, name := range []string{"story", "story-drained"} {
 		whole := wholeVerdicts(t, example(name))

@@ -20,7 +20,6 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
 
-// diffCommand is the diff command with its flags.
 type diffCommand struct {
 	env
 	fail  failFlag
@@ -52,8 +51,7 @@ func newDiff(e env) *cobra.Command {
 	return c
 }
 
-// complete checks the flags, before anything is read. All its errors are errors of
-// usage.
+// complete validates the flags, before anything is read. All its errors are usage errors.
 func (d *diffCommand) complete(args []string) (err error) {
 	if args[0] == "-" && args[1] == "-" {
 		return exit.Usagef("OLD and NEW are both standard input")
@@ -66,7 +64,7 @@ func (d *diffCommand) complete(args []string) (err error) {
 	return err
 }
 
-// run reads both sides, compares and prints.
+// run reads both sides, compares them and prints the result.
 func (d *diffCommand) run(ctx context.Context, from, to string) error {
 	reports := make([]*audit.Report, 2)
 	for i, path := range []string{from, to} {
@@ -105,7 +103,7 @@ func sideName(path string) string {
 	return path
 }
 
-// side returns the report of one side: as it was written, or made of a snapshot.
+// side returns the report of one side, which is a report or a snapshot.
 func (d *diffCommand) side(ctx context.Context, path string) (*audit.Report, error) {
 	name := sideName(path)
 	if path == "-" {
@@ -119,8 +117,8 @@ func (d *diffCommand) side(ctx context.Context, path string) (*audit.Report, err
 	return d.reportOf(ctx, name, path, d.check, d.grace, d.progress)
 }
 
-// reportOf returns the report that a file holds, or one made of a snapshot. What can be read
-// once only, as the output of a command, is kept meanwhile. Errors have the name.
+// reportOf returns the report in a file, or makes one from a snapshot. A pipe, such as the
+// output of a command, is first copied to a temporary file. Errors contain the given name.
 func (e env) reportOf(ctx context.Context, name, path string, check checkFlag, grace graceFlag, progress *view.ProgressLine) (*audit.Report, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -162,8 +160,8 @@ func (e env) reportOf(ctx context.Context, name, path string, check checkFlag, g
 	return j.report(), nil
 }
 
-// keepInput saves what can be read once only, by its name in errors, to a temporary file,
-// which can be read twice.
+// keepInput copies input that can only be read once to a temporary file. Errors contain the
+// given name.
 func keepInput(name string, in io.Reader) (path string, remove func(), err error) {
 	dir, err := os.MkdirTemp("", "calico-audit-diff-")
 	if err != nil {

@@ -1,8 +1,7 @@
-// Package cli is the command line of calico-audit. One file is one command; what
-// the commands share is beside them, or in a package of its own: flags, source (where data
-// come from), runner (what writes to a cluster), exit (how a run ends), document, view (how
-// results look).
+// Package cli is the command line of calico-audit. Each command has its own file. Shared
+// code is in this package, or in packages of its own: flags, source (opens the data),
+// runner (writes to clusters), exit (exit codes), document, and view (output).
 //
-// Results go to standard output, everything else to standard error, and each run
-// ends with one of the codes of package exit.
+// Results go to standard output, everything else to standard error. Each run ends with a
+// code of package exit.
 package cli

@@ -13,14 +13,14 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// evaluation is what a source holds, with what the checks found in it.
+// evaluation is the state of a source with the results of checks.
 type evaluation struct {
 	state  *state.State
 	result *audit.Result
 }
 
-// evaluate reads a source and runs checks. What must be confirmed
-// is read a second time, and withheld where that fails.
+// evaluate reads a source and runs checks. Findings that need confirmation are read a
+// second time; if that fails, they are withheld.
 func evaluate(ctx context.Context, from source.Reader, checks []*audit.Check, grace graceFlag, progress *view.ProgressLine) (*evaluation, error) {
 	snapshot, err := from.Read(ctx)
 	if err != nil {
@@ -39,7 +39,7 @@ func evaluate(ctx context.Context, from source.Reader, checks []*audit.Check, gr
 	if ctx.Err() != nil {
 		return nil, exit.Unread(ctx.Err())
 	}
-	if failed != nil { // what the first reading had is not held
+	if failed != nil { // the first snapshot is no longer complete: read everything again
 		if second, err = from.Read(ctx); err != nil {
 			return nil, err
 		}
@@ -50,11 +50,11 @@ func evaluate(ctx context.Context, from source.Reader, checks []*audit.Check, gr
 	return &evaluation{st, audit.Confirm(result, audit.Run(st, checks))}, nil
 }
 
-// rereadAlone reads resources again into rest, which is the snapshot before without them
-// ([decode.Without]). That snapshot is not held any more, nor what was made of it: of
-// 5,000 nodes each is some 150 MB.
+// rereadAlone reads resources again into rest, the previous snapshot without them
+// ([decode.Without]). The caller must not keep the previous snapshot or its State: for
+// 5,000 nodes each takes about 150 MB.
 func rereadAlone(ctx context.Context, from source.Reader, rest *blocks.Snapshot, again []blocks.Resource) (*blocks.Snapshot, error) {
-	runtime.GC() // else the heap grows to twice what was there before it is collected
+	runtime.GC() // otherwise the heap doubles before the next collection
 	return from.Reread(ctx, rest, again)
 }
 

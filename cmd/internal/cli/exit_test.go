@@ -25,7 +25,7 @@ func testStreams() (genericiooptions.IOStreams, *bytes.Buffer, *bytes.Buffer) {
 	return genericiooptions.IOStreams{In: strings.NewReader(""), Out: out, ErrOut: errOut}, out, errOut
 }
 
-// TestPanic: a panic ends with 5, and with what is needed to report it.
+// TestPanic: a panic ends with 5, and prints the information for a report.
 func TestPanic(t *testing.T) {
 	streams, out, errOut := testStreams()
 	code := execute(context.Background(), streams, func() error {
@@ -46,8 +46,7 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// TestFailure: an error of a command that no exit code was thought of for is a
-// failure of the program, not of its caller.
+// TestFailure: an error without an exit code is an internal error, not a usage error.
 func TestFailure(t *testing.T) {
 	streams, _, errOut := testStreams()
 	code := execute(context.Background(), streams, func() error {
@@ -60,7 +59,7 @@ func TestFailure(t *testing.T) {
 	}
 }
 
-// TestInterrupted: a run that was interrupted has not read the datastore.
+// TestInterrupted: an interrupted run has not read the datastore.
 func TestInterrupted(t *testing.T) {
 	streams, _, errOut := testStreams()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -71,8 +70,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestBrokenPipe: that no one reads the output to its end is no error, and hides
-// no other.
+// TestBrokenPipe: a closed output is not an error, and hides no other error.
 func TestBrokenPipe(t *testing.T) {
 	broken := exit.Usagef("writing the report: %w", syscall.EPIPE)
 	for _, c := range []struct {
@@ -90,8 +88,8 @@ func TestBrokenPipe(t *testing.T) {
 	}
 }
 
-// TestNoCalico: a cluster that serves neither of Calico's API groups has nothing to
-// read, and one line says what was looked for.
+// TestNoCalico: a cluster with neither of Calico's API groups gives one line that names
+// both.
 func TestNoCalico(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = fmt.Fprint(w, `{"kind":"APIGroupList","groups":[{"name":"apps","versions":[{"groupVersion":"apps/v1"}]}]}`)

@@ -20,7 +20,6 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// explainCommand is the explain command with its flags.
 type explainCommand struct {
 	env
 	sources source.Flags
@@ -32,7 +31,7 @@ type explainCommand struct {
 
 	query   explain.Query
 	outputs outputs[*explain.Explanation]
-	docs    outputs[view.CheckDocs] // of a check
+	docs    outputs[view.CheckDocs] // for checks
 }
 
 func newExplain(e env) *cobra.Command {
@@ -69,7 +68,7 @@ func newExplain(e env) *cobra.Command {
 	return c
 }
 
-// complete checks the flags. All its errors are errors of usage.
+// complete validates the flags. All its errors are usage errors.
 func (x *explainCommand) complete(args []string) (err error) {
 	subject := strings.Join(args, "/")
 	switch {
@@ -95,7 +94,6 @@ func (x *explainCommand) complete(args []string) (err error) {
 	return err
 }
 
-// viewOptions returns the options of an output.
 func (x *explainCommand) viewOptions(toStdout bool) view.Options {
 	return x.output.display(x.env.viewOptions(&x.sources, x.hosts.Arguments()+x.grace.arguments(), ""), x.streams, toStdout)
 }
@@ -134,8 +132,8 @@ func (x *explainCommand) run(ctx context.Context, from source.Reader, progress *
 	return errors.Join(errs...)
 }
 
-// notFound says that nothing has a name, with those closest to it. Where not
-// everything could be read, that is no mistake of the caller.
+// notFound returns the error for an unknown name, with similar names. If not everything
+// could be read, it is not a usage error.
 func notFound(unknown *explain.NotFoundError, rep *audit.Report) error {
 	if unknown.Elsewhere != "" {
 		return exit.Usage(unknown)
@@ -146,7 +144,7 @@ func notFound(unknown *explain.NotFoundError, rep *audit.Report) error {
 	return exit.Usagef("%w%s", unknown, nearest(unknown))
 }
 
-// nearest names what is nearest to a name that does not exist, if anything is.
+// nearest suggests similar names, or lists the kinds of subjects.
 func nearest(unknown *explain.NotFoundError) string {
 	for _, name := range []string{unknown.Name, unknown.Query.Text} {
 		if near := view.DidYouMean(name, unknown.Names); near != "" {

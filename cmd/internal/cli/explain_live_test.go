@@ -24,8 +24,8 @@ func (o outcome) explanation(t *testing.T) *explain.Explanation {
 	return &e
 }
 
-// TestExplainStory asks a running cluster about what its report finds: each
-// subject can be explained, has that finding, and is explained alike from files.
+// TestExplainStory explains the subjects of a running cluster's findings. Each has its
+// finding, and is explained in the same way from files.
 func TestExplainStory(t *testing.T) {
 	c := play(t, seeding.Story)
 	files := dump(t, c, testcluster.CRDv1)
@@ -74,8 +74,7 @@ func TestExplainStory(t *testing.T) {
 	}
 }
 
-// completesFromCluster asks for completions as a shell does: names are those of the
-// cluster.
+// completesFromCluster asks for completions like a shell; names come from the cluster.
 func completesFromCluster(t *testing.T, c *testcluster.Cluster) {
 	t.Helper()
 	for _, x := range []struct {
@@ -91,14 +90,14 @@ func completesFromCluster(t *testing.T, c *testcluster.Cluster) {
 	} {
 		words := append([]string{"__complete", x.typed[0], "--kubeconfig", c.KubeconfigPath()}, x.typed[1:]...)
 		got := calicoAudit(t, words...)
-		offered, _, _ := strings.Cut(got.stdout, ":") // the directive to the shell
+		offered, _, _ := strings.Cut(got.stdout, ":") // the directive for the shell
 		if names := strings.Join(slices.Sorted(slices.Values(strings.Fields(offered))), " "); names != x.want {
 			t.Errorf("%q is completed to %q, want %q; %s", x.typed, names, x.want, got.err)
 		}
 	}
 }
 
-// subjectsOf returns what an explanation says of its subjects.
+// subjectsOf returns the subjects of an explanation as JSON.
 func subjectsOf(t *testing.T, e *explain.Explanation) string {
 	t.Helper()
 	raw, err := json.MarshalIndent(e.Subjects, "", " ")

@@ -13,8 +13,8 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// runExplain explains a subject of a reader and returns the exit code, the
-// explanation, and what was written to standard error.
+// runExplain explains a subject. It returns the exit code, the explanation, and standard
+// error.
 func runExplain(t *testing.T, r source.Reader, subject string) (int, *explain.Explanation, string) {
 	t.Helper()
 	streams, out, errOut := testStreams()
@@ -35,7 +35,7 @@ func runExplain(t *testing.T, r source.Reader, subject string) (int, *explain.Ex
 	return code, e, errOut.String()
 }
 
-// checksOf are the checks of the findings about the first subject, and beside it.
+// checksOf returns the checks of the first subject's findings and related findings.
 func checksOf(e *explain.Explanation) string {
 	var out []string
 	for _, s := range e.Subjects {
@@ -46,8 +46,8 @@ func checksOf(e *explain.Explanation) string {
 	return strings.Join(out, " ")
 }
 
-// TestExplainConfirms: what a running cluster's explanation calls grave was read
-// twice, and what the second reading does not show is not said.
+// TestExplainConfirms: severe findings about a running cluster are read twice, and those
+// that the second reading does not show are dropped.
 func TestExplainConfirms(t *testing.T) {
 	r := &scriptedReader{first: liveStory(t), second: liveStory(t)}
 	code, e, _ := runExplain(t, r, "new-1")
@@ -69,9 +69,8 @@ func TestExplainConfirms(t *testing.T) {
 	}
 }
 
-// TestExplainUnconfirmed: where the second reading fails, what it would confirm
-// is withheld, the explanation is not called complete, and a name that was not
-// seen is no mistake of the caller.
+// TestExplainUnconfirmed: if the second reading fails, unconfirmed findings are withheld,
+// the explanation is incomplete, and an unknown name is not a usage error.
 func TestExplainUnconfirmed(t *testing.T) {
 	failing := func() *scriptedReader {
 		return &scriptedReader{first: liveStory(t), err: errors.New("connection refused")}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// AllowAgentsInterval lets a test choose an --agents-interval as short as d.
+// AllowAgentsInterval lowers the minimum of --agents-interval for a test.
 func AllowAgentsInterval(t *testing.T, d time.Duration) {
 	t.Helper()
 	before := minAgentsInterval

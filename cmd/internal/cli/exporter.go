@@ -26,19 +26,18 @@ import (
 	"github.com/calico-audit/calico-audit/metrics/query"
 )
 
-// exporterListen is the exporter's default address. The port lies below those that
-// Kubernetes gives to services, is that of the agent (19098) plus one, and none of
-// Calico's: Felix has 9091 and 9099, Typha 9093 and 9098, kube-controllers 9094.
-// It serves as a sidecar of the last.
+// exporterListen is the exporter's default address. The port is below Kubernetes' NodePort
+// range, is that of the agent (19098) plus one, and is not used by Calico: Felix has 9091
+// and 9099, Typha 9093 and 9098, kube-controllers 9094. The exporter can run as a sidecar
+// of kube-controllers.
 const exporterListen = ":19099"
 
-// exporterGCPercent is how much the exporter's heap may grow between collections, in
-// percent: most of it stays, and each audit leaves garbage. At 50 its
-// resident memory was over half of kube-controllers', at 25 well below
+// exporterGCPercent is the garbage collector's target for the exporter. Most of its heap is
+// long-lived, and each audit leaves garbage. At 50 percent its resident memory was over
+// half of kube-controllers', at 25 percent well below
 // (BenchmarkExporterBesideKubeControllers).
 const exporterGCPercent = 25
 
-// exporterCommand is the exporter command with its flags.
 type exporterCommand struct {
 	env
 	sources source.Flags
@@ -77,20 +76,20 @@ func newExporter(env env) *cobra.Command {
 	return c
 }
 
-// minInterval is the least value of --interval: audits are never closer together.
-// --max-age is longer than freshness, the time from one question to the API server,
-// whether what is known is current, to the next.
-// Agents are asked often enough that one that fails once has a view all the same.
+// minInterval is the minimum of --interval, because audits are at least that far apart.
+// freshness is the interval between probes whether the state is current; --max-age must be
+// longer. maxAgentsInterval is short enough that after one failed request an agent still
+// has a recent view.
 const (
 	minInterval       = time.Second
 	freshness         = 5 * time.Second
 	maxAgentsInterval = 5 * time.Minute
 )
 
-// minAgentsInterval is the least value of --agents-interval; tests lower it.
+// minAgentsInterval is the minimum of --agents-interval; tests lower it.
 var minAgentsInterval = 10 * time.Second
 
-// options checks the flags. All its errors are errors of usage.
+// options validates the flags. All its errors are usage errors.
 func (e *exporterCommand) options() (metrics.ExporterOptions, error) {
 	o := metrics.ExporterOptions{
 		Interval: e.interval, MaxAge: e.maxAge, Grace: e.grace.options().Grace, NodeMetrics: e.nodeMetrics, Pprof: e.serving.pprof, Build: builtFrom(),
@@ -129,7 +128,7 @@ func (e *exporterCommand) viewOptions() view.Options {
 	return e.env.viewOptions(&e.sources, agents, agents)
 }
 
-// askAgents checks the flags by which agents are asked. All its errors are errors of usage.
+// askAgents validates the flags for requests to agents. All its errors are usage errors.
 func (e *exporterCommand) askAgents(c *cobra.Command) (agents.Options, error) {
 	ask, err := e.agents.Options()
 	switch {
@@ -191,8 +190,8 @@ func (e *exporterCommand) run(c *cobra.Command) error {
 	})
 }
 
-// both runs work, and beside it what must not disturb it. It returns when both have
-// ended.
+// both runs work with beside in the background, and returns when both have ended. An end of
+// work ends beside.
 func both(ctx context.Context, beside func(context.Context), work func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wait sync.WaitGroup

@@ -24,11 +24,11 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// TestExporterAgents: the exporter asks the agents over TLS, by the rights that are shipped,
-// and proves by them what it could only guess: that the story's traffic dies. It sees a
-// route and an address that the datastore knows nothing of, within a turn, and their end; a
-// turn that brings nothing new makes no audit; and it says of whom it hears nothing. A
-// certificate of a new CA is heeded while it runs.
+// TestExporterAgents: the exporter asks the agents over TLS, with the shipped rights, and
+// so proves that the story's traffic is dropped. It sees a foreign route and an unrecorded
+// address within one round of requests, and their end. A round without news causes no
+// audit. The report names nodes whose agents do not respond. A certificate of a new CA is
+// accepted without a restart.
 func TestExporterAgents(t *testing.T) {
 	c := play(t, seeding.Story)
 	blocksOf := map[string][]string{}
@@ -74,7 +74,7 @@ func TestExporterAgents(t *testing.T) {
 		agentPod(t, c, node, port, nil)
 	}
 
-	// It may not pass by the API server: the exporter's role alone.
+	// It must not use the API server's proxy: it only has the exporter's role.
 	var role rbacv1.ClusterRole
 	readExample(t, "rbac-exporter/clusterrole.yaml", &role)
 	if err := c.Allow(t.Context(), "exporter", role.Rules...); err != nil {
@@ -86,9 +86,9 @@ func TestExporterAgents(t *testing.T) {
 	}
 	cli.AllowAgentsInterval(t, time.Second)
 	e := exporter(t, kubeconfig, "--agents", "--agents-interval", "1s", "--agents-ca-file", filepath.Join(dir, "ca.crt"), "--agents-token-file", filepath.Join(dir, "token"))
-	e.restarted = true // the agents' connection to the API server is another's
+	e.restarted = true // the agents' connection to the API server belongs to the test
 	e.ready()
-	// What is served first has the views of all who answer.
+	// The first report already has the views of all responding agents.
 	critical := func(check string) []audit.Finding {
 		var out []audit.Finding
 		for _, f := range findings(e.report(), check) {
@@ -112,7 +112,7 @@ func TestExporterAgents(t *testing.T) {
 		t.Errorf("metrics: %v", s)
 	}
 
-	// Turns that bring nothing new.
+	// Rounds without news.
 	await(t, "the state is confirmed", func() bool { return e.scrape()["calico_audit_findings_unconfirmed"] == 0 })
 	time.Sleep(3 * time.Second)
 	before := e.scrape()
@@ -148,7 +148,7 @@ func TestExporterAgents(t *testing.T) {
 	}
 }
 
-// freeAddress is an address of the story's pool that the datastore calls free.
+// freeAddress returns an address of the story's pool that is free in the datastore.
 func freeAddress(t *testing.T, c *testcluster.Cluster) netip.Addr {
 	t.Helper()
 	k, err := cluster.NewKubernetes(c.Config, cluster.KubernetesOptions{})

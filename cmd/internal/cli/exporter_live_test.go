@@ -27,19 +27,19 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// running is an exporter as people start it.
+// running is a running exporter.
 type running struct {
 	t      *testing.T
 	url    string
 	client *http.Client
 	end    func() (code int, logs string)
-	// restarted is true if others came and went meanwhile that leave goroutines, such as
-	// the connections of the test's own to an API server that was started again.
+	// restarted is true if the test itself leaves goroutines, such as its connections to a
+	// restarted API server.
 	restarted bool
 }
 
-// exporter starts an exporter, and ends it with the test if that does not. It must
-// then have ended well, and left nothing behind.
+// exporter starts an exporter and ends it with the test. It must end without an error, and
+// leave no goroutines.
 func exporter(t *testing.T, kubeconfig string, args ...string) *running {
 	t.Helper()
 	before := goleak.IgnoreCurrent()
@@ -97,7 +97,7 @@ func exporter(t *testing.T, kubeconfig string, args ...string) *running {
 
 func (r *running) get(path string) (int, string) { r.t.Helper(); return r.getAs(path, "*/*") }
 
-// getAs asks as one who accepts some type.
+// getAs sends a request with an Accept header.
 func (r *running) getAs(path, accept string) (int, string) {
 	r.t.Helper()
 	request, err := http.NewRequest(http.MethodGet, r.url+path, nil)
@@ -117,7 +117,7 @@ func (r *running) getAs(path, accept string) (int, string) {
 	return answer.StatusCode, string(body)
 }
 
-// series are the samples of one scrape, by name and labels as they are written.
+// series are the samples of one scrape, by name and labels.
 type series map[string]float64
 
 func (r *running) scrape() series { return scrape(r.t, r.client, r.url+"/metrics") }
@@ -155,7 +155,7 @@ func (r *running) report() *audit.Report {
 	return outcome{stdout: body}.report(r.t)
 }
 
-// await waits until a condition holds, which something else brings about.
+// await waits for a condition.
 func await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !holds(); {
@@ -171,7 +171,7 @@ func (r *running) ready() {
 	await(r.t, "the exporter is ready", func() bool { status, _ := r.get("/readyz"); return status == http.StatusOK })
 }
 
-// checkNumbers holds a scrape, with series of nodes or without, to the report of the
+// checkNumbers compares a scrape, with or without series of nodes, with the report of the
 // same state.
 func checkNumbers(t *testing.T, s series, r *audit.Report, nodes bool) {
 	t.Helper()
@@ -198,7 +198,7 @@ func checkNumbers(t *testing.T, s series, r *audit.Report, nodes bool) {
 	}
 	for _, c := range checks.All {
 		if c.HostViews {
-			continue // an exporter reads none
+			continue // an exporter without --agents has none
 		}
 		want[fmt.Sprintf(`calico_audit_check_success{check=%q}`, c.ID)] = 1
 		for _, sev := range state.Severities {
@@ -229,8 +229,7 @@ func checkNumbers(t *testing.T, s series, r *audit.Report, nodes bool) {
 	}
 }
 
-// TestExporterStory: on the incident's cluster, the numbers, the report and what
-// changes, as somebody sees it who scrapes.
+// TestExporterStory: the metrics, the report and their changes on the incident's cluster.
 func TestExporterStory(t *testing.T) {
 	c := play(t, seeding.Story)
 	e := exporter(t, c.KubeconfigPath(), "--ignore", "check=config/strict-affinity")
@@ -299,9 +298,9 @@ func TestExporterStory(t *testing.T) {
 	}
 }
 
-// TestExporterOutage: while the API server is away the last numbers are served with
-// their time, and after --max-age it is not ready; when it is back, so are the
-// numbers.
+// TestExporterOutage: while the API server is down, the last numbers are served with their
+// time, and after --max-age the exporter is not ready. When the server is back, the numbers
+// are current again.
 func TestExporterOutage(t *testing.T) {
 	c := play(t, seeding.Healthy)
 	e := exporter(t, c.KubeconfigPath(), "--interval", "1s", "--max-age", "6s", "--node-metrics=false")

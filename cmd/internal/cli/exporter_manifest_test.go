@@ -31,8 +31,8 @@ import (
 // exporterComponents are the components for the exporter's own Deployment.
 var exporterComponents = []string{"exporter-prometheus-operator", "exporter-networkpolicy"}
 
-// exampleManifests builds a kustomization of the examples, or of files under files,
-// with components.
+// exampleManifests builds a kustomization of the examples, or of the given files, with
+// components.
 func exampleManifests(t *testing.T, resources, components []string, files map[string]string) []*unstructured.Unstructured {
 	t.Helper()
 	top := filepath.Join(copyOfExamples(t), "top")
@@ -62,7 +62,7 @@ func exampleManifests(t *testing.T, resources, components []string, files map[st
 	return kustomize(t, top)
 }
 
-// copyOfExamples copies the manifests of the examples, and returns where they are.
+// copyOfExamples copies the example manifests and returns their directory.
 func copyOfExamples(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -72,8 +72,7 @@ func copyOfExamples(t *testing.T) string {
 	return dir
 }
 
-// calicoManifest is the manifest by which the Calico release that the tests use is
-// installed.
+// calicoManifest returns the installation manifest of the tests' Calico release.
 func calicoManifest(t *testing.T) string {
 	t.Helper()
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/projectcalico/calico").Output()
@@ -101,7 +100,7 @@ func decode[T any](t *testing.T, o *unstructured.Unstructured) *T {
 	return into
 }
 
-// the returns the one object of a kind and name.
+// the returns the single object with a kind and name.
 func the[T any](t *testing.T, objects []*unstructured.Unstructured, kind, name string) *T {
 	t.Helper()
 	var found []*T
@@ -116,7 +115,7 @@ func the[T any](t *testing.T, objects []*unstructured.Unstructured, kind, name s
 	return found[0]
 }
 
-// checkExporterContainer holds the exporter's container to what it promises.
+// checkExporterContainer checks the properties of the exporter's container.
 func checkExporterContainer(t *testing.T, pod *corev1.PodSpec, c *corev1.Container, port string) {
 	t.Helper()
 	checkFlags(t, "exporter", c.Args)
@@ -152,8 +151,8 @@ func checkExporterContainer(t *testing.T, pod *corev1.PodSpec, c *corev1.Contain
 	}
 }
 
-// TestExporterManifests: what the exporter's Deployment promises, alone, with each
-// component and beside the agents, and that its parts find each other.
+// TestExporterManifests: the exporter's Deployment has the documented properties alone,
+// with each component and beside the agents, and its objects refer to each other correctly.
 func TestExporterManifests(t *testing.T) {
 	for _, components := range [][]string{nil, exporterComponents[:1], exporterComponents[1:], exporterComponents} {
 		objects := exampleManifests(t, []string{"exporter", "agent"}, components, nil)
@@ -193,8 +192,8 @@ func TestExporterManifests(t *testing.T) {
 	}
 }
 
-// checkBindings: the service account has the exporter's rights, by each binding that
-// there is, and no binding gives them to another.
+// checkBindings: the bindings give the exporter's rights to its service account, and to no
+// other.
 func checkBindings(t *testing.T, objects []*unstructured.Unstructured, namespace, account string) {
 	t.Helper()
 	bound := []string{}
@@ -219,8 +218,8 @@ func checkBindings(t *testing.T, objects []*unstructured.Unstructured, namespace
 	}
 }
 
-// checkMonitor: the Prometheus operator would scrape the Service and load the rules,
-// and knows each field.
+// checkMonitor: the Prometheus operator would scrape the Service and load the rules, and
+// knows all fields.
 func checkMonitor(t *testing.T, objects []*unstructured.Unstructured, service *corev1.Service) {
 	t.Helper()
 	m := the[monitoringv1.ServiceMonitor](t, objects, "ServiceMonitor", "calico-audit-exporter")
@@ -237,8 +236,8 @@ func checkMonitor(t *testing.T, objects []*unstructured.Unstructured, service *c
 	}
 }
 
-// TestExporterSidecar: Calico's own manifest takes the exporter as a second container
-// of calico-kube-controllers, and keeps what it has.
+// TestExporterSidecar: the exporter can be added to Calico's own manifest as a second
+// container of calico-kube-controllers, which is otherwise unchanged.
 func TestExporterSidecar(t *testing.T) {
 	files := map[string]string{"calico.yaml": calicoManifest(t)}
 	before := exampleManifests(t, nil, nil, files)
@@ -272,7 +271,7 @@ func TestExporterSidecar(t *testing.T) {
 	}
 }
 
-// TestExporterRole: the exporter's role is that of a report, with watch.
+// TestExporterRole: the exporter's role is that of a report, plus watch.
 func TestExporterRole(t *testing.T) {
 	objects := exampleManifests(t, []string{"rbac", "rbac-exporter"}, nil, nil)
 	report := the[rbacv1.ClusterRole](t, objects, "ClusterRole", "calico-audit")
@@ -285,7 +284,7 @@ func TestExporterRole(t *testing.T) {
 	}
 }
 
-// manifestResources are the resources of the kinds that the manifests hold.
+// manifestResources are the resources of the kinds in the manifests.
 var manifestResources = map[string]schema.GroupVersionResource{
 	"ServiceAccount":      {Version: "v1", Resource: "serviceaccounts"},
 	"Service":             {Version: "v1", Resource: "services"},
@@ -296,7 +295,7 @@ var manifestResources = map[string]schema.GroupVersionResource{
 	"ClusterRoleBinding":  {Group: rbacv1.GroupName, Version: "v1", Resource: "clusterrolebindings"},
 }
 
-// TestExporterManifestsOnServer: a real API server takes the manifests as they are.
+// TestExporterManifestsOnServer: a real API server accepts the manifests.
 func TestExporterManifestsOnServer(t *testing.T) {
 	cluster := testcluster.Shared(t, testcluster.Options{})
 	client, err := dynamic.NewForConfig(cluster.Config)
@@ -310,13 +309,14 @@ func TestExporterManifestsOnServer(t *testing.T) {
 	tried := map[string]int{}
 	for _, o := range slices.Concat(exampleManifests(t, []string{"exporter"}, exporterComponents, nil), own) {
 		if o.GroupVersionKind().Group == "monitoring.coreos.com" {
-			continue // types that this server does not have
+			continue // kinds that this server does not have
 		}
 		text, err := o.MarshalJSON()
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Applied, not created: an earlier test may have left objects of these names.
+		// Apply instead of create, because an earlier test may have left objects with these
+		// names.
 		force := true
 		_, err = client.Resource(manifestResources[o.GetKind()]).Namespace(o.GetNamespace()).Patch(t.Context(), o.GetName(), types.ApplyPatchType, text, metav1.PatchOptions{
 			DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict, FieldManager: "test", Force: &force,

@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestExporterInAnotherNamespace: a namespace that a kustomization sets reaches everything of
-// the exporter and its components.
+// TestExporterInAnotherNamespace: a kustomization's namespace applies to all objects of the
+// exporter and its components.
 func TestExporterInAnotherNamespace(t *testing.T) {
 	const namespace = "monitoring"
 	dir := copyOfExamples(t)

@@ -15,14 +15,14 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// TestExporterBesideKubeControllers derives, from the exporter's metrics, each number
-// that Calico's own kube-controllers serves of IPAM on the same cluster, those of its
-// garbage collector's work excepted.
+// TestExporterBesideKubeControllers derives all IPAM metrics of Calico's own
+// kube-controllers from the exporter's on the same cluster, except for those of its garbage
+// collector.
 func TestExporterBesideKubeControllers(t *testing.T) {
 	for _, x := range []struct {
 		name     string
 		scenario func(context.Context, *testcluster.Cluster) error
-		has      []string // what the state must have, for the comparison to tell something
+		has      []string // series that the state must have, so that the comparison is meaningful
 	}{
 		{"story", seeding.Story, []string{`ipam_allocations_borrowed{ippool="pods-v4",node="new-1"}`}},
 		{"dual-stack", unevenDualStack, []string{
@@ -38,7 +38,8 @@ func TestExporterBesideKubeControllers(t *testing.T) {
 			theirs := func() series {
 				out := series{}
 				for k, v := range scrape(t, e.client, url) {
-					// It has a 0 for each node and pool of some families, and none of others.
+					// Some of its families have zeros for each node and pool, others have
+					// none.
 					if strings.HasPrefix(k, "ipam_") && !strings.Contains(k, "_gc_") && v != 0 {
 						out[k] = v
 					}
@@ -49,7 +50,7 @@ func TestExporterBesideKubeControllers(t *testing.T) {
 				await(t, "kube-controllers counts "+name, func() bool { return theirs()[name] > 0 })
 			}
 			var diff string
-			for range 100 { // it may not have counted everything yet
+			for range 100 { // it may still be counting
 				if diff = cmp.Diff(theirs(), derived(e.scrape())); diff == "" {
 					return
 				}
@@ -60,8 +61,8 @@ func TestExporterBesideKubeControllers(t *testing.T) {
 	}
 }
 
-// unevenDualStack is the dual-stack cluster, in which one node has given up its IPv4
-// block with the addresses in it, and a pool is gone that still has blocks.
+// unevenDualStack is the dual-stack cluster after one node gave up its IPv4 block with
+// addresses in it, and a pool with blocks was deleted.
 func unevenDualStack(ctx context.Context, c *testcluster.Cluster) error {
 	if err := seeding.DualStack(ctx, c); err != nil {
 		return err
@@ -81,8 +82,8 @@ var (
 	oneLabel  = regexp.MustCompile(`([a-z_]+)="([^"]*)"`)
 )
 
-// derived computes kube-controllers' numbers from the exporter's, as the guide says;
-// of one replica, so that there is no maximum to take.
+// derived computes kube-controllers' numbers from the exporter's, as the guide describes.
+// There is only one replica, so no maximum is needed.
 func derived(s series) series {
 	out := series{}
 	add := func(name string, v float64, labels ...string) {

@@ -7,7 +7,7 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 )
 
-// TestExporterUsage: what makes no sense is said before anything is watched.
+// TestExporterUsage: invalid flags are rejected before anything is watched.
 func TestExporterUsage(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--interval 10ms is less than 1s":                     {"--interval", "10ms"},

@@ -21,8 +21,8 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 )
 
-// env is what every command is given: where it reads and writes, and how people start
-// the program.
+// env is the environment of a command: its streams, and the program's name as the user
+// typed it.
 type env struct {
 	streams genericiooptions.IOStreams
 	program string
@@ -31,10 +31,10 @@ type env struct {
 //go:embed help
 var helpTexts embed.FS
 
-// command finishes a command: its help is the text of its name in help, with the
-// examples after the line "Examples:", and its errors decide how the program ends.
+// command completes a command: its help and examples come from the file of its name in
+// help, and its errors get exit codes.
 func (e env) command(c *cobra.Command) *cobra.Command {
-	text, _ := helpTexts.ReadFile("help/" + c.Name() + ".txt") // a command may need no more than its Short
+	text, _ := helpTexts.ReadFile("help/" + c.Name() + ".txt") // a command without a file only has its Short text
 	long, examples, _ := strings.Cut(string(text), "\nExamples:\n")
 	c.Long = strings.TrimSuffix(long, "\n")
 	c.Example = strings.TrimSuffix(strings.ReplaceAll(examples, "PROGRAM", e.program), "\n")
@@ -57,7 +57,7 @@ func (g graceFlag) check() error {
 	return nil
 }
 
-// arguments returns the flag, after a blank, unless it says what holds anyway.
+// arguments returns the flag after a blank, or "" for the default.
 func (g graceFlag) arguments() string {
 	if g.grace == state.DefaultGrace {
 		return ""
@@ -65,11 +65,11 @@ func (g graceFlag) arguments() string {
 	return " --grace " + g.grace.String()
 }
 
-// options are those of a State: no grace at all is written as the least there is, for
-// zero would mean the default.
+// options returns the options of a State. A grace of zero becomes the shortest duration,
+// because zero means the default.
 func (g graceFlag) options() state.Options { return state.Options{Grace: max(g.grace, 1)} }
 
-// failNever is the value of --fail-on that lets no finding fail the run.
+// failNever is the value of --fail-on that accepts all findings.
 const failNever = "never"
 
 // failFlag is --fail-on.
@@ -78,7 +78,7 @@ type failFlag struct {
 	severity state.Severity // 0 for none
 }
 
-// addFlag adds the flag; when says of what finding it is.
+// addFlag adds the flag; when describes the findings in the help.
 func (f *failFlag) addFlag(c *cobra.Command, when string) {
 	names := state.SeverityNames()
 	c.Flags().StringVar(&f.failOn, "fail-on", failNever, "exit with 1 if "+when+": "+strings.Join(names, "|")+"|"+failNever)
@@ -98,7 +98,7 @@ func (f *failFlag) parse() (err error) {
 // checkFlag is --check.
 type checkFlag struct {
 	patterns []string
-	checks   []*audit.Check // all of them where no pattern is given
+	checks   []*audit.Check // all checks without patterns
 }
 
 func (f *checkFlag) addFlag(c *cobra.Command, verb string) {
@@ -113,14 +113,14 @@ func (f *checkFlag) parse() (err error) {
 	return nil
 }
 
-// keep leaves out of a report that was made before what other checks found.
+// keep removes the findings of other checks from an existing report.
 func (f *checkFlag) keep(r *audit.Report) {
 	if len(f.patterns) > 0 {
 		r.Keep(f.checks)
 	}
 }
 
-// filesByFlag refuses arguments of a command that reads files by a flag.
+// filesByFlag rejects arguments of a command that reads files with -f.
 func filesByFlag(c *cobra.Command, args []string) error {
 	if err := cobra.NoArgs(c, args); err == nil {
 		return nil
@@ -130,7 +130,7 @@ func filesByFlag(c *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown argument %q: files are read with -f, as in \"%s -f %s\"", args[0], c.CommandPath(), phrase.Arg(args[0]))
 }
 
-// logFlag is --log-format, of commands that run for long and tell what they do.
+// logFlag is --log-format, for commands that run until they are stopped.
 type logFlag struct{ format string }
 
 func (l *logFlag) addFlag(c *cobra.Command) {
@@ -138,7 +138,7 @@ func (l *logFlag) addFlag(c *cobra.Command) {
 	flags.OneOf(c, "log-format", "text", "json")
 }
 
-// logger returns a logger that writes to w what is of a level at least, or an error of usage.
+// logger returns a logger with a minimum level, or a usage error.
 func (l *logFlag) logger(w io.Writer, level slog.Level) (*slog.Logger, error) {
 	o := &slog.HandlerOptions{Level: level}
 	switch l.format {
@@ -150,9 +150,8 @@ func (l *logFlag) logger(w io.Writer, level slog.Level) (*slog.Logger, error) {
 	return nil, exit.Usagef("unknown value %q of --log-format: want text or json", l.format)
 }
 
-// logLibraryErrors has what client-go calls an error, such as a token that cannot be
-// renewed, logged, too. What else it tells, such as traces of slow lists, would only stand
-// between the lines of the log.
+// logLibraryErrors also logs errors of client-go, such as a token that cannot be renewed.
+// Its other messages, such as traces of slow lists, are dropped.
 func (l *logFlag) logLibraryErrors(w io.Writer) error {
 	log, err := l.logger(w, slog.LevelError)
 	if err == nil {

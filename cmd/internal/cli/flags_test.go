@@ -9,8 +9,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// What client-go calls an error is a line of the exporter's log; the rest of what it
-// tells is not.
+// TestLibraryErrorsAreLogged: errors of client-go appear in the exporter's log, its other
+// messages do not.
 func TestLibraryErrorsAreLogged(t *testing.T) {
 	t.Cleanup(klog.ClearLogger)
 	var out bytes.Buffer

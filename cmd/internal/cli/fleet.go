@@ -17,7 +17,7 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// fleetFlags are the flags that say which clusters are read together.
+// fleetFlags are the flags that select several clusters.
 type fleetFlags struct {
 	contexts []string // nil for one cluster
 	limit    time.Duration
@@ -35,7 +35,7 @@ func (f *fleetFlags) addFlags(c *cobra.Command) {
 	flags.NoFiles(c, "cluster-timeout")
 }
 
-// complete checks what --contexts goes together with, and finds the clusters.
+// complete validates --contexts with the other flags, and finds the clusters.
 func (f *fleetFlags) complete(s *source.Flags) error {
 	if f.contexts == nil {
 		if f.flags.Changed("cluster-timeout") {
@@ -59,15 +59,15 @@ func (f *fleetFlags) complete(s *source.Flags) error {
 	return nil
 }
 
-// member is a cluster of a fleet as a command reads it: where from, and where it says what.
+// member is a cluster of a fleet with its own source and streams.
 type member struct {
 	fleet.Member
 	sources source.Flags
 	streams genericiooptions.IOStreams
 }
 
-// readFleet reads all clusters. of returns how one is read, with the options by which its
-// commands read it.
+// readFleet reads all clusters. of returns the function that reads one, with its output
+// options.
 func readFleet[T view.FleetMember](ctx context.Context, e env, f *fleetFlags, from *source.Flags, progress *view.ProgressLine, of func(*member) (view.Options, func(context.Context) (T, error))) ([]view.FleetItem[T], []error, error) {
 	warnings := fleet.NewWarnings(e.streams.ErrOut, progress.Clear)
 	var readers []fleet.Reader[T]

@@ -22,8 +22,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// fleetConfig writes a kubeconfig with contexts that lead to the clusters, and one to an
-// address where nothing answers.
+// fleetConfig writes a kubeconfig with contexts for the clusters, and one for an address
+// without a server.
 func fleetConfig(t *testing.T, clusters map[string]string) string {
 	t.Helper()
 	all := api.NewConfig()
@@ -45,8 +45,8 @@ func fleetConfig(t *testing.T, clusters map[string]string) string {
 	return path
 }
 
-// TestFleet: two clusters, one of them by two contexts, and one that
-// does not answer are one report, and each command in it names the context of its cluster.
+// TestFleet: two clusters, one of them with two contexts, and an unreachable one give one
+// report. Each command in it names the context of its cluster.
 func TestFleet(t *testing.T) {
 	healthy := testcluster.Shared(t, testcluster.Options{Groups: []testcluster.Group{testcluster.NativeV3}})
 	if err := testcluster.CopyToNative(t.Context(), play(t, seeding.Healthy), healthy); err != nil {
@@ -109,7 +109,7 @@ func TestFleet(t *testing.T) {
 		t.Error("no remedy has a command")
 	}
 
-	// The report of one cluster is what a report of it alone says.
+	// The report of a cluster equals a report of that cluster alone.
 	alone := run("--context", "prod", "-o", "json").report(t)
 	one, two := *alone, prod.Report
 	one.Cluster.TakenAt, two.Cluster.TakenAt = audit.Time{}, audit.Time{}
@@ -127,7 +127,8 @@ func TestFleet(t *testing.T) {
 		t.Errorf("exit code %d: %s", got.code, got.err)
 	}
 
-	// What only one of the clusters has may be asked for; what none has is a mistake.
+	// A filter may name an object of only one cluster. A name that no cluster has is an
+	// error.
 	if got := run("--contexts", "lab,prod", "--node", "new-1", "-o", `jsonpath={range .items[*]}{.context}: {.findings[?(@.check=="node/no-block")].subject.name}{"\n"}{end}`); got.code != exit.CodeOK || got.stdout != "prod: new-1\nlab: \n" {
 		t.Errorf("exit code %d: %s\n%s", got.code, got.err, got.stdout)
 	}
@@ -135,7 +136,8 @@ func TestFleet(t *testing.T) {
 		t.Errorf("exit code %d: %s", got.code, got.err)
 	}
 
-	// For CI a suite per cluster, for tickets a table; both name who was not read.
+	// JUnit has a suite for each cluster, tickets have a table; both name the unread
+	// cluster.
 	var suites struct {
 		Errors int `xml:"errors,attr"`
 		Suites []struct {
@@ -163,8 +165,8 @@ func TestFleet(t *testing.T) {
 	}
 }
 
-// TestFleetReadBack: the document of a fleet is shown again in every format, narrowed and
-// with the same exit code as it would have been.
+// TestFleetReadBack: a fleet report is read back in every format, filtered and with the
+// same exit code.
 func TestFleetReadBack(t *testing.T) {
 	story := play(t, seeding.Story)
 	config := fleetConfig(t, map[string]string{"prod": story.KubeconfigPath()})
@@ -207,8 +209,8 @@ func TestFleetReadBack(t *testing.T) {
 	}
 }
 
-// TestFleetCapacity: the question is put to each cluster; one that does not answer, and one
-// that accepts and says nothing, hold no other.
+// TestFleetCapacity: each cluster is asked. An unreachable cluster, and one that never
+// responds, do not delay the others.
 func TestFleetCapacity(t *testing.T) {
 	story := play(t, seeding.Story)
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -269,7 +271,7 @@ func TestFleetCapacity(t *testing.T) {
 	if html, err := os.ReadFile(page); err != nil || !strings.Contains(string(html), "What if 2 nodes join") {
 		t.Errorf("%v: %s", err, html)
 	}
-	// Each cluster answers for itself whether a question makes sense, if it names nothing of one.
+	// Each cluster validates the scenario itself, unless it names objects of one cluster.
 	if got := run("--contexts", "prod", "--block-size", "nowhere=28"); got.code != exit.CodeUsage || !strings.Contains(got.err, `context prod: there is no pool "nowhere"`) {
 		t.Errorf("exit code %d: %s", got.code, got.err)
 	}

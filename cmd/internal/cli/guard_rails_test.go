@@ -21,15 +21,16 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// railed is a cluster with guard rails, where block 10.7.0.0/30 of node a holds a pod's
-// address and 10.7.0.4/30 of node b none. Pool spare has no block.
+// railed is a cluster with guard rails. Block 10.7.0.0/30 of node a has a pod's address,
+// block 10.7.0.4/30 of node b has none, and pool spare has no block.
 type railed struct {
 	*testcluster.Cluster
 	t *testing.T
 	s *seeding.Seeder
 }
 
-// newRailed makes guard rails of an example's directory, for objects of an API group.
+// newRailed installs the guard rails of an example's directory, for objects of an API
+// group.
 func newRailed(t *testing.T, dir string, group testcluster.Group) *railed {
 	t.Helper()
 	ctx := t.Context()
@@ -53,7 +54,8 @@ func newRailed(t *testing.T, dir string, group testcluster.Group) *railed {
 	if group == testcluster.NativeV3 {
 		r.must(testcluster.CopyToNative(ctx, c, c))
 	}
-	// Without guard rails all may be deleted; those of the test before may hold for a moment.
+	// Without guard rails, deletions are allowed. Those of the previous test may still
+	// apply for a moment.
 	pools := group.Resource("ippools")
 	await(t, "the pool may be deleted", func() bool {
 		err := c.Dynamic.Resource(pools.GroupVersionResource).Delete(ctx, "pods", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
@@ -82,7 +84,7 @@ func (r *railed) kubectl(args ...string) string {
 	return out
 }
 
-// named is the name of a resource's one object about a CIDR.
+// named returns the name of a resource's single object for a CIDR.
 func (r *railed) named(resource, cidr string) string {
 	r.t.Helper()
 	name := r.kubectl("get", resource, "-o", fmt.Sprintf(`jsonpath={.items[?(@.spec.cidr=="%s")].metadata.name}`, cidr))
@@ -92,18 +94,19 @@ func (r *railed) named(resource, cidr string) string {
 	return name
 }
 
-// inUse are, by resource, what a person must not delete.
+// inUse returns the objects that people must not delete, by resource.
 func (r *railed) inUse(group string) map[string]string {
 	return map[string]string{
 		"ipamblocks":      r.named("ipamblocks."+group, "10.7.0.0/30"),
 		"blockaffinities": r.named("blockaffinities."+group, "10.7.0.0/30"),
 		"ippools":         "pods",
-		"ipamhandles":     r.kubectl("get", "ipamhandles."+group, "-o", "jsonpath={.items[*].metadata.name}"), // the one
+		"ipamhandles":     r.kubectl("get", "ipamhandles."+group, "-o", "jsonpath={.items[*].metadata.name}"), // there is only one
 	}
 }
 
-// TestGuardRails: what holds addresses in use is not deleted by hand, by an administrator
-// neither, and the message names the command that does it safely. What is free goes.
+// TestGuardRails: objects with addresses in use cannot be deleted by hand, not even by an
+// administrator. The message names the command that deletes them safely. Unused objects can
+// be deleted.
 func TestGuardRails(t *testing.T) {
 	for dir, group := range map[string]testcluster.Group{"guard-rails": testcluster.CRDv1, "guard-rails-native": testcluster.NativeV3} {
 		t.Run(dir, func(t *testing.T) {
@@ -114,11 +117,11 @@ func TestGuardRails(t *testing.T) {
 	}
 }
 
-// hold fails the test unless the guard rails hold in an API group.
+// hold fails the test unless the guard rails protect an API group.
 func (r *railed) hold(group string) {
 	ctx, t := r.t.Context(), r.t
 	for resource, name := range r.inUse(group) {
-		// The API server takes a moment to heed new policies, and to know their parameters.
+		// The API server needs a moment to apply new policies and to find their parameters.
 		var err error
 		for deadline := time.Now().Add(30 * time.Second); err == nil && time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
 			_, err = r.Kubectl(ctx, "delete", resource+"."+group, name, "--dry-run=server")
@@ -142,7 +145,7 @@ func (r *railed) hold(group string) {
 }
 
 // TestGuardRailsAndCalico: Calico's own client, calicoctl and kube-controllers are never
-// refused: they mark what they delete, once it is free to go.
+// refused, because they soft-delete objects first, once these are unused.
 func TestGuardRailsAndCalico(t *testing.T) {
 	r := newRailed(t, "guard-rails", testcluster.CRDv1)
 	ctx := t.Context()
@@ -166,10 +169,10 @@ func TestGuardRailsAndCalico(t *testing.T) {
 	if left := r.kubectl("get", "ipamblocks.crd.projectcalico.org", "-o", "name"); left != "" {
 		t.Errorf("blocks are left: %s", left)
 	}
-	// A pool that is empty, with Calico's own client.
+	// An empty pool, with Calico's own client.
 	_, err = r.s.Calico.IPPools().Delete(ctx, "spare", options.DeleteOptions{})
 	r.must(err)
-	// A node that vanishes with its pods: kube-controllers collect what it leaves.
+	// A node that vanishes with its pods: kube-controllers collect its leftovers.
 	for i := range 3 {
 		_, err = r.s.Pod(ctx, seeding.Pod{Namespace: "default", Name: fmt.Sprintf("gone-%d", i), Node: "b"})
 		r.must(err)
@@ -196,7 +199,7 @@ func TestGuardRailsAndCalico(t *testing.T) {
 	}
 }
 
-// warnings are what an API server warned of.
+// warnings collects warnings of an API server.
 type warnings struct {
 	mu   sync.Mutex
 	said []string
@@ -208,7 +211,7 @@ func (w *warnings) HandleWarningHeader(_ int, _, text string) {
 	w.said = append(w.said, text)
 }
 
-// TestGuardRailsWarn: as warnings they refuse nothing.
+// TestGuardRailsWarn: in warning mode the guard rails refuse nothing.
 func TestGuardRailsWarn(t *testing.T) {
 	r := newRailed(t, "guard-rails-warn", testcluster.CRDv1)
 	var w warnings

@@ -28,8 +28,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// ownAddress is an address of this machine that the API server proxies to: it
-// refuses loopback and link-local ones.
+// ownAddress returns an address of this machine that the API server is willing to proxy to:
+// it refuses loopback and link-local ones.
 func ownAddress(t *testing.T) string {
 	t.Helper()
 	all, err := net.InterfaceAddrs()
@@ -45,7 +45,7 @@ func ownAddress(t *testing.T) string {
 	return ""
 }
 
-// agentServer serves host views as an agent does, and returns its port.
+// agentServer serves host views like an agent, and returns its port.
 func agentServer(t *testing.T, tls bool, handler http.HandlerFunc) int32 {
 	t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(ownAddress(t), "0"))
@@ -64,7 +64,7 @@ func agentServer(t *testing.T, tls bool, handler http.HandlerFunc) int32 {
 	return int32(l.Addr().(*net.TCPAddr).Port)
 }
 
-// agentPod makes the pod of an agent, as a DaemonSet's on the host's network.
+// agentPod creates the pod of an agent, like that of a DaemonSet on the host network.
 func agentPod(t *testing.T, c *testcluster.Cluster, node string, port int32, change func(*corev1.Pod)) {
 	t.Helper()
 	p := &corev1.Pod{
@@ -89,7 +89,7 @@ func agentPod(t *testing.T, c *testcluster.Cluster, node string, port int32, cha
 	}
 }
 
-// viewJSON is a host view of a node whose kernel drops what lies in its blocks.
+// viewJSON returns a host view of a node whose kernel drops traffic to its blocks.
 func viewJSON(node string, at time.Time, blocks ...string) string {
 	var routes []string
 	for _, b := range blocks {
@@ -110,8 +110,8 @@ func hostGapOf(r *audit.Report, node string) string {
 	return strings.Join(out, "\n")
 }
 
-// TestAgents has a real API server pass the questions on to agents, and proves the
-// story's blackhole by them.
+// TestAgents: requests to agents pass through a real API server, and prove the story's
+// blackhole.
 func TestAgents(t *testing.T) {
 	c := play(t, seeding.Story)
 	r := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json").report(t)
@@ -138,7 +138,7 @@ func TestAgents(t *testing.T) {
 	agentPod(t, c, "old-2", agentServer(t, true, serve(func() string { return viewJSON("old-2", time.Now(), blocksOf["old-2"]...) })), func(p *corev1.Pod) {
 		p.Annotations = map[string]string{"calico-audit/agent-scheme": "https"}
 	})
-	// new-1 has an agent that says it is elsewhere, new-2 has none.
+	// new-1's agent returns the view of another node; new-2 has no agent.
 	agentPod(t, c, "new-1", agentServer(t, false, serve(func() string { return viewJSON("old-1", time.Now(), "10.64.75.0/24") })), nil)
 
 	got := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "--agents", "-o", "json")
@@ -170,7 +170,7 @@ func TestAgents(t *testing.T) {
 	if foreign := findings(r, "route/stray-blackhole"); len(proven) != 4 || len(foreign) > 0 {
 		t.Errorf("%d blackholes proven, want 4; strays %v", len(proven), foreign)
 	}
-	// A grave finding is read again, and the agents are asked again for it.
+	// A severe finding is read again, including the agents.
 	if n := asked.Load(); n != 6 {
 		t.Errorf("the agents were asked %d times, want twice each", n)
 	}
@@ -184,8 +184,7 @@ func TestAgents(t *testing.T) {
 	}
 }
 
-// TestAgentsThatFail: whatever an agent does, the report is made, and names the
-// node.
+// TestAgentsThatFail: failing agents do not prevent the report, which names their nodes.
 func TestAgentsThatFail(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
 	s, err := seeding.New(c)
@@ -258,8 +257,8 @@ func TestAgentsThatFail(t *testing.T) {
 	}
 }
 
-// TestAgentRights: what examples/kubernetes/rbac-agents adds is enough to ask the
-// agents, and without it the report names the right.
+// TestAgentRights: the rights in examples/kubernetes/rbac-agents suffice to ask the agents.
+// Without them the report names the missing right.
 func TestAgentRights(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
 	kubeconfig, err := c.UserKubeconfig("asker")
@@ -318,8 +317,8 @@ func readExample(t *testing.T, name string, into any) {
 	}
 }
 
-// awaitReport waits for a report that is as it should be: the API server takes a
-// moment to heed changed rights.
+// awaitReport waits for a good report, because the API server needs a moment to apply
+// changed rights.
 func awaitReport(t *testing.T, with string, ask func() *audit.Report, good func(*audit.Report) bool) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
@@ -338,7 +337,7 @@ func awaitReport(t *testing.T, with string, ask func() *audit.Report, good func(
 	}
 }
 
-// TestHostFlags: flags that make no sense are mistakes in the command line.
+// TestHostFlags: invalid flags are usage errors.
 func TestHostFlags(t *testing.T) {
 	story := "../../../examples/snapshots/story"
 	for _, c := range []struct {
@@ -361,8 +360,8 @@ func TestHostFlags(t *testing.T) {
 	}
 }
 
-// TestProvenStory: the shipped host views prove what the topology says of the
-// shipped story, and change nothing else.
+// TestProvenStory: the shipped host views prove the topology's prediction for the shipped
+// story, and change nothing else.
 func TestProvenStory(t *testing.T) {
 	args := []string{"report", "-f", "../../../examples/snapshots/story", "-o", "json"}
 	before := calicoAudit(t, args...).report(t)

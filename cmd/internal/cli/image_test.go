@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestImage: what .ko.yaml and .goreleaser.yaml make is the program as "make build" and
-// "make dist" make it, the image on a base whose user is not root.
+// TestImage: .ko.yaml and .goreleaser.yaml build the same program as "make build" and "make
+// dist". The base image has a user other than root.
 func TestImage(t *testing.T) {
 	top := filepath.Join("..", "..", "..")
 	read := func(name string) string {
@@ -95,8 +95,8 @@ func TestImage(t *testing.T) {
 
 var imageLine = regexp.MustCompile(`(?m)^\s*image: (\S+)$`)
 
-// TestImagesOfManifests: all manifests run one image, by one name, and the README
-// names each of their directories.
+// TestImagesOfManifests: all manifests use the same image name, and the README lists each
+// of their directories.
 func TestImagesOfManifests(t *testing.T) {
 	dir := filepath.Join("..", "..", "..", "examples", "kubernetes")
 	readme, err := os.ReadFile(filepath.Join(dir, "README.md"))

@@ -26,7 +26,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// outcome is what a person sees of one run of the program.
+// outcome is the visible result of one run.
 type outcome struct {
 	code        int
 	stdout, err string
@@ -55,7 +55,7 @@ func (o outcome) report(t *testing.T) *audit.Report {
 	return &r
 }
 
-// comparable returns the report without what says where it was read.
+// comparable returns the report without its source.
 func (o outcome) comparable(t *testing.T) string {
 	t.Helper()
 	r := o.report(t)
@@ -67,7 +67,7 @@ func (o outcome) comparable(t *testing.T) string {
 	return withoutSource(raw)
 }
 
-// withoutSource is a text without the flags by which its commands name the source.
+// withoutSource removes the flags that name the source of commands.
 func withoutSource(text []byte) string {
 	return string(regexp.MustCompile(` (-f|--kubeconfig) [^ "]+`).ReplaceAll(text, nil))
 }
@@ -97,9 +97,8 @@ func play(t *testing.T, scenario func(context.Context, *testcluster.Cluster) err
 	return c
 }
 
-// TestStory holds the report on the incident that this program was made for to
-// what its engineers would have needed to read, live and from files, in both
-// API groups.
+// TestStory: the report on the incident behind this program contains the facts that its
+// engineers needed, live and from files, in both API groups.
 func TestStory(t *testing.T) {
 	old := play(t, seeding.Story)
 	native := testcluster.Shared(t, testcluster.Options{Groups: []testcluster.Group{testcluster.NativeV3}})
@@ -190,8 +189,8 @@ func checkStory(t *testing.T, r *audit.Report) {
 	}
 }
 
-// TestStoryDrained: once the old nodes' second blocks stand empty for longer
-// than the grace, they are what the report says could be released.
+// TestStoryDrained: once the old nodes' second blocks have been empty for longer than the
+// grace period, the report shows them as releasable.
 func TestStoryDrained(t *testing.T) {
 	c := play(t, seeding.StoryDrained)
 	r := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json").report(t)
@@ -213,8 +212,7 @@ func TestStoryDrained(t *testing.T) {
 	}
 }
 
-// TestHealthyClusters: a cluster without trouble gives no finding at warning or
-// above.
+// TestHealthyClusters: a healthy cluster has no findings at warning or above.
 func TestHealthyClusters(t *testing.T) {
 	for name, scenario := range map[string]func(context.Context, *testcluster.Cluster) error{
 		"healthy": seeding.Healthy, "dual-stack": seeding.DualStack,
@@ -229,7 +227,7 @@ func TestHealthyClusters(t *testing.T) {
 	}
 }
 
-// TestEmptyCluster: nodes, pools and nothing else.
+// TestEmptyCluster: only nodes and pools.
 func TestEmptyCluster(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
 	c.MakeClusterInformation(t, testcluster.CRDv1)
@@ -242,9 +240,9 @@ func TestEmptyCluster(t *testing.T) {
 	}
 }
 
-// TestUtilizationAgreesWithCalicoctl compares a pool's numbers with those of
-// "calicoctl ipam show", both families. calicoctl counts reserved addresses as
-// free; the audit keeps them apart.
+// TestUtilizationAgreesWithCalicoctl compares a pool's numbers with those of "calicoctl
+// ipam show", for both families. calicoctl counts reserved addresses as free; the audit
+// counts them separately.
 func TestUtilizationAgreesWithCalicoctl(t *testing.T) {
 	calicoctl, err := programs.Binary(t.Context(), "calicoctl")
 	if err != nil {
@@ -273,8 +271,7 @@ func TestUtilizationAgreesWithCalicoctl(t *testing.T) {
 	}
 }
 
-// calicoctlRow returns total, in use and free of a pool's row, whose in-use and
-// free columns carry a percentage.
+// calicoctlRow returns total, in use and free of a pool's row, without the percentages.
 func calicoctlRow(out, cidr string) []string {
 	for _, line := range strings.Split(out, "\n") {
 		cells := strings.Split(line, "|")
@@ -290,16 +287,15 @@ func calicoctlRow(out, cidr string) []string {
 	return nil
 }
 
-// TestRights runs the report under exactly the ClusterRole that the examples
-// ship: with it, everything is read; without any one of its rules, the report
-// names the right that is missing.
+// TestRights: with the shipped ClusterRole everything is read. Without any one of its
+// rules, the report names the missing right.
 func TestRights(t *testing.T) {
 	for _, group := range []testcluster.Group{testcluster.CRDv1, testcluster.NativeV3} {
 		t.Run(string(group), func(t *testing.T) {
 			c := testcluster.Shared(t, testcluster.Options{Groups: []testcluster.Group{group, testcluster.KubeVirt}})
 			c.MakeClusterInformation(t, group)
 			role := shippedRole(t, "../../..")
-			rights := append([]string{""}, rightsOf(role.Rules, string(group))...) // "": none is missing
+			rights := append([]string{""}, rightsOf(role.Rules, string(group))...) // "": none missing
 			user := func(i int) string { return fmt.Sprintf("auditor-%d", i) }
 			for i, right := range rights {
 				if err := c.Allow(t.Context(), user(i), without(role.Rules, right)...); err != nil {
@@ -314,7 +310,7 @@ func TestRights(t *testing.T) {
 				ask := func() *audit.Report {
 					got := calicoAudit(t, "report", "--kubeconfig", kubeconfig, "-o", "json")
 					r := new(audit.Report)
-					if got.stdout != "" { // nothing may be read until the API server heeds the rights
+					if got.stdout != "" { // nothing can be read until the API server applies the rights
 						r = got.report(t)
 					}
 					if r.Complete != (got.code == exit.CodeOK) || got.code != exit.CodeOK && got.code != exit.CodeUnread {

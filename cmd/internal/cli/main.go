@@ -17,11 +17,11 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// issuesURL is where failures of the program are reported.
+// issuesURL is the address for reports of internal errors.
 const issuesURL = "https://github.com/calico-audit/calico-audit/issues"
 
-// Main runs the command line and returns the exit code. args are the program's
-// own name and its arguments.
+// Main runs the command line and returns the exit code. args are the program's name and
+// arguments.
 func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	return execute(ctx, streams, func() error {
 		root := NewRoot(programName(args[0]), streams)
@@ -30,8 +30,8 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 	})
 }
 
-// execute runs a command, says on standard error what went wrong, and returns
-// the exit code. A panic is a failure of the program and ends as one.
+// execute runs a command, prints its errors to standard error, and returns the exit code. A
+// panic counts as an internal error.
 func execute(ctx context.Context, streams genericiooptions.IOStreams, run func() error) (code int) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -42,10 +42,10 @@ func execute(ctx context.Context, streams genericiooptions.IOStreams, run func()
 	}()
 	err := run()
 	if err != nil && ctx.Err() != nil && exit.Code(err) != exit.CodeUnfinished {
-		err = exit.Unread(errors.New("interrupted")) // what was left undone is said as such
+		err = exit.Unread(errors.New("interrupted")) // unfinished steps take precedence
 	}
 	if errors.Is(err, syscall.EPIPE) {
-		// Anyone who reads the output has seen enough: "| head" is no error.
+		// The reader of the output has seen enough: "| head" is not an error.
 		err = withoutBrokenPipe(err)
 	}
 	for _, e := range exit.All(err) {
@@ -74,14 +74,13 @@ func withoutBrokenPipe(err error) error {
 	return errors.Join(rest...)
 }
 
-// say writes a line to standard error. That it cannot be written there is of no
-// use to anybody.
+// say writes a line to standard error. A write error has nowhere to go.
 func say(streams genericiooptions.IOStreams, format string, args ...any) {
 	_, _ = fmt.Fprintf(streams.ErrOut, format+"\n", args...)
 }
 
-// checkSeen returns an error of usage if a report lacks what --pool and --node name, and
-// warns where what was not read may hold it.
+// checkSeen returns a usage error if a report lacks a name of --pool or --node. It only
+// warns if the report has gaps that may hide the name.
 func (e env) checkSeen(rep *audit.Report, pools, nodes []string) error {
 	if err := view.CheckNames(rep, pools, nodes, func(text string) { say(e.streams, "warning: %s", text) }); err != nil {
 		return exit.Usage(err)
@@ -89,13 +88,13 @@ func (e env) checkSeen(rep *audit.Report, pools, nodes []string) error {
 	return nil
 }
 
-// The file names under which kubectl runs a plugin, and asks one for completions.
+// The file names of a kubectl plugin and of its completion.
 const (
 	pluginName         = "kubectl-calico_audit"
 	pluginCompleteName = "kubectl_complete-calico_audit"
 )
 
-// programName returns how people start the program.
+// programName returns the program's name as the user typed it.
 func programName(arg0 string) string {
 	switch baseName(arg0) {
 	case pluginName, pluginCompleteName:
@@ -104,9 +103,9 @@ func programName(arg0 string) string {
 	return "calico-audit"
 }
 
-// arguments returns the arguments of the command line. Under the name by which
-// kubectl asks for completions they are what is to be completed, so that a link
-// to the program is all that kubectl needs.
+// arguments returns the arguments of the command line. If kubectl asks for completions,
+// under its special name, the completion command is inserted, so that kubectl only needs a
+// link to the program.
 func arguments(args []string) []string {
 	if baseName(args[0]) == pluginCompleteName {
 		return append([]string{cobra.ShellCompRequestCmd}, args[1:]...)

@@ -12,7 +12,7 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 )
 
-// muteFlags are the flags that say which findings are known.
+// muteFlags are the flags that mute findings.
 type muteFlags struct {
 	ignore, ignoreFiles, baselines []string
 }
@@ -23,7 +23,7 @@ func (m *muteFlags) addFlags(c *cobra.Command) {
 	m.addRuleFlags(c)
 }
 
-// addRuleFlags adds those of the flags that give rules.
+// addRuleFlags adds the flags with rules.
 func (m *muteFlags) addRuleFlags(c *cobra.Command) {
 	fs := c.Flags()
 	fs.StringArrayVar(&m.ignore, "ignore", nil, "mute the findings of a `RULE` such as check=ip/borrowed,node=n1,until=2026-03-31 (keys: check, node, pool, until); repeatable")
@@ -31,8 +31,8 @@ func (m *muteFlags) addRuleFlags(c *cobra.Command) {
 	_ = c.RegisterFlagCompletionFunc("ignore", completeIgnore)
 }
 
-// read reads the rules and reports. All its errors are errors of usage. It returns
-// nil if nothing is to be muted. The reports are those of the baselines.
+// read reads the rules, and the reports of the baselines. It returns nil Mutes if there are
+// none. All its errors are usage errors.
 func (m *muteFlags) read(stdin io.Reader) (*audit.Mutes, []*audit.Report, error) {
 	if len(m.ignore)+len(m.ignoreFiles)+len(m.baselines) == 0 {
 		return nil, nil, nil

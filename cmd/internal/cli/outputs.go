@@ -22,7 +22,7 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
 
-// The formats of reports, and of plans.
+// The formats of reports and plans.
 var (
 	reportFormats = view.ReportFormats(page.Report)
 	planFormats   = view.NewPlanFormats(page.Plan)
@@ -31,13 +31,14 @@ var (
 // colourings are the values of --color.
 var colourings = []string{view.ColorAuto, view.ColorAlways, view.ColorNever}
 
-// outputFlags are the flags that say what is printed where, and how it looks.
+// outputFlags are the flags for formats and colours.
 type outputFlags struct {
 	values []string
 	color  string
 }
 
-// addOutputFlags adds the flags to a command. coloured says what is coloured.
+// addOutputFlags adds the flags to a command. coloured names the coloured parts in the
+// help.
 func addOutputFlags[T any](c *cobra.Command, f *outputFlags, formats view.Formats[T], coloured string) {
 	fs := c.Flags()
 	fs.StringArrayVarP(&f.values, "output", "o", []string{"table"}, "`FORMAT` or FORMAT=FILE, repeatable with files: "+strings.Join(formats.Names(), ", "))
@@ -48,8 +49,9 @@ func addOutputFlags[T any](c *cobra.Command, f *outputFlags, formats view.Format
 	flags.OneOf(c, "color", colourings...)
 }
 
-// viewOptions are those of what a source was read for, by flags of its own and by more,
-// each after a blank; portable are those that mean something elsewhere, too.
+// viewOptions returns the output options for a source. more are further arguments that
+// affect the result, each after a blank; portable are those of them that also work on other
+// machines.
 func (e env) viewOptions(from *source.Flags, more, portable string) view.Options {
 	return view.Options{
 		Program: e.program, Source: from.Describe(), Now: time.Now(),
@@ -57,8 +59,8 @@ func (e env) viewOptions(from *source.Flags, more, portable string) view.Options
 	}
 }
 
-// display returns options with what the flags, and the terminal if it goes there, say of
-// how an output looks.
+// display sets the options that depend on the flags and on the terminal, if the output goes
+// to one.
 func (f *outputFlags) display(o view.Options, streams genericiooptions.IOStreams, toStdout bool) view.Options {
 	o.Color = f.color == view.ColorAlways
 	if toStdout {
@@ -67,10 +69,10 @@ func (f *outputFlags) display(o view.Options, streams genericiooptions.IOStreams
 	return o
 }
 
-// outputs are the values of -o, read.
+// outputs are the parsed values of -o.
 type outputs[T any] []view.Output[T]
 
-// parseOutputs reads the flags. Files that are taken may not be written to.
+// parseOutputs parses the flags. Outputs must not overwrite the files in taken.
 func parseOutputs[T any](formats view.Formats[T], f *outputFlags, taken places) (all outputs[T], err error) {
 	if !slices.Contains(colourings, f.color) {
 		return nil, exit.Usagef("unknown value %q of --color: want one of %s", f.color, strings.Join(colourings, ", "))
@@ -88,14 +90,15 @@ func parseOutputs[T any](formats view.Formats[T], f *outputFlags, taken places) 
 	return all, nil
 }
 
-// places are where outputs go: each to another file, and one to standard output.
+// places records the destinations of outputs: each file and standard output may be used
+// once.
 type places struct {
 	stdout string
 	files  []string
 }
 
-// take takes the place of an output: the value of -o, its format, and its file or
-// "" for standard output.
+// take reserves the destination of an output: value is the value of -o, and file is "" for
+// standard output.
 func (p *places) take(value, format, file string) error {
 	switch {
 	case file == "" && p.stdout != "":
@@ -113,13 +116,13 @@ func (p *places) take(value, format, file string) error {
 	return nil
 }
 
-// page reports whether any output is a page: it shows single addresses.
+// page reports whether any output is an HTML page, which shows single addresses.
 func (all outputs[T]) page() bool {
 	return slices.ContainsFunc(all, func(o view.Output[T]) bool { return o.Name == "html" })
 }
 
-// write writes a value to every output; what it is serves in errors. options gives the
-// options for standard output or a file. Each output is made as a whole before it is
+// write writes a value to every output. what names it in errors. options returns the
+// options for standard output or a file. Each output is rendered completely before it is
 // written.
 func (all outputs[T]) write(streams genericiooptions.IOStreams, what string, v T, options func(toStdout bool) view.Options) error {
 	var errs []error
@@ -139,7 +142,7 @@ func (all outputs[T]) write(streams genericiooptions.IOStreams, what string, v T
 	return errors.Join(errs...)
 }
 
-// put writes an output to its file, or to standard output.
+// put writes an output to a file or to standard output.
 func put(stdout io.Writer, what, file string, text []byte) (err error) {
 	if file != "" {
 		err = os.WriteFile(file, text, 0o644)

@@ -13,7 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// pastFlags are the flags by which the past of pools is read, for their runway.
+// pastFlags are the flags for the history of pools, for their runway.
 type pastFlags struct{ history.Flags }
 
 // addFlags adds the flags to a command.
@@ -25,7 +25,7 @@ func (p *pastFlags) addFlags(c *cobra.Command) {
 	c.Flags().AddFlagSet(fs)
 }
 
-// addPrometheus adds those that name a Prometheus alone, for commands that read no files.
+// addPrometheus adds only the flags for Prometheus, for commands that read no files.
 func (p *pastFlags) addPrometheus(c *cobra.Command) {
 	fs := pflag.NewFlagSet("past", pflag.ContinueOnError)
 	noPaths := p.AddPrometheus(fs)
@@ -34,7 +34,7 @@ func (p *pastFlags) addPrometheus(c *cobra.Command) {
 	flags.NoFiles(c, noPaths...)
 }
 
-// check checks the flags. All its errors are errors of usage.
+// check validates the flags. All its errors are usage errors.
 func (p *pastFlags) check() error {
 	if err := p.Check(); err != nil {
 		return exit.Usage(err)
@@ -42,8 +42,8 @@ func (p *pastFlags) check() error {
 	return nil
 }
 
-// addTo adds the runway to a report, if a past was asked for. Of earlier snapshots the
-// counts alone matter: no check is run.
+// addTo adds the runway to a report, if requested. Earlier snapshots are only counted, so
+// no checks run on them.
 func (p *pastFlags) addTo(ctx context.Context, rep *audit.Report, e env, grace graceFlag, progress *view.ProgressLine) error {
 	err := p.AddTo(ctx, rep, func(ctx context.Context, path string) (*audit.Report, error) {
 		return e.reportOf(ctx, path, path, checkFlag{}, grace, progress)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestExporterAsksPrometheus: an exporter goes on asking while the
-// cluster cannot be reached.
+// TestExporterAsksPrometheus: an exporter continues to ask Prometheus while the cluster is
+// unreachable.
 func TestExporterAsksPrometheus(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -22,7 +22,7 @@ func TestExporterAsksPrometheus(t *testing.T) {
 		case asked <- r.FormValue("query"):
 		default:
 		}
-		time.Sleep(100 * time.Millisecond) // longer than it takes to begin and end
+		time.Sleep(100 * time.Millisecond) // longer than it takes to start and stop
 		http.Error(w, "not yet", http.StatusServiceUnavailable)
 	}))
 	defer prometheus.Close()

@@ -19,13 +19,13 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
-// healthy is a snapshot with one pool, of 4096 addresses in 64 blocks, taken at healthyAt
-// with 4032 addresses and 60 blocks left.
+// healthy is a snapshot with one pool of 4096 addresses in 64 blocks, taken at healthyAt,
+// when 4032 addresses and 60 blocks were left.
 const healthy, healthyAt = "../../../examples/snapshots/healthy", "2026-11-21T03:07:19Z"
 
-// backfilled starts a Prometheus that has scraped two replicas of the exporter of cluster
-// a for a month: each day two addresses fewer are left, and 300 are taken each night; and
-// for some days another exporter, of cluster b. It returns its URL.
+// backfilled starts a Prometheus with a month of samples from two replicas of the exporter
+// of cluster a: two addresses fewer are left each day, and 300 are taken each night. For
+// some days it also has an exporter of cluster b. It returns the URL.
 func backfilled(t *testing.T) string {
 	t.Helper()
 	prometheus, promtool := testenv.Program(t, "prometheus", "prometheus"), testenv.Program(t, "promtool", "prometheus")
@@ -99,9 +99,9 @@ func backfilled(t *testing.T) string {
 	}
 }
 
-// TestRunwayFromPrometheus: a month of samples in a real Prometheus gives the runway, in
-// every output. Where it cannot be asked, or not tell which cluster is meant, the report is
-// there all the same, and says why.
+// TestRunwayFromPrometheus: a month of samples in a real Prometheus gives the runway in
+// every output. If the query fails, or it is unclear which cluster is meant, there is still
+// a report, with the reason.
 func TestRunwayFromPrometheus(t *testing.T) {
 	url := backfilled(t)
 	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -14,9 +14,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// TestClusterRole: the roles that ship with the examples allow to list what an audit
-// reads, in each API group, the exporter's to watch it, and no role for reading anything
-// beyond. "make generate" writes the lists.
+// TestClusterRole: the shipped roles allow listing all resources of an audit in each API
+// group. The exporter's role also allows watching them. No role for reading allows anything
+// else. "make generate" writes the lists.
 func TestClusterRole(t *testing.T) {
 	for file, verbs := range map[string][]string{"rbac": {"list"}, "rbac-exporter": {"list", "watch"}, "repair-cronjob": {"list"}} {
 		data, err := os.ReadFile(filepath.Join("..", "..", "..", "examples", "kubernetes", file, "clusterrole.yaml"))
@@ -27,14 +27,14 @@ func TestClusterRole(t *testing.T) {
 		if err := yaml.UnmarshalStrict(data, &role); err != nil {
 			t.Fatal(err)
 		}
-		may := map[string]bool{} // API group and resource
+		may := map[string]bool{} // by API group and resource
 		for _, rule := range role.Rules {
 			if len(rule.ResourceNames)+len(rule.NonResourceURLs) > 0 || len(rule.APIGroups) != 1 {
 				t.Errorf("%s: unexpected rule %+v", file, rule)
 				continue
 			}
 			if file == "repair-cronjob" && !slices.Contains(rule.Verbs, "list") {
-				continue // what it writes
+				continue // rules for writing
 			}
 			if diff := cmp.Diff(verbs, rule.Verbs); diff != "" {
 				t.Errorf("%s: verbs of %v (-want +got):\n%s", file, rule.APIGroups, diff)

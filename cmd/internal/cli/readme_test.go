@@ -30,9 +30,8 @@ func readmeBlocks(t *testing.T, readme string) (out []block) {
 	return out
 }
 
-// TestReadme runs what the README and the guide tell people to run. In console blocks
-// the output must be the one shown, where "..." stands for any number of lines and
-// "exit code N" for how the command ended.
+// TestReadme runs the commands in the README and the guide. The output must match the
+// console blocks: "..." matches any number of lines, and "exit code N" is the exit code.
 func TestReadme(t *testing.T) {
 	root, err := filepath.Abs("../../..")
 	if err != nil {
@@ -46,12 +45,12 @@ func TestReadme(t *testing.T) {
 		}
 		shown = append(shown, readmeBlocks(t, string(raw))...)
 	}
-	t.Setenv("LC_ALL", "C.UTF-8") // the README shows what is drawn there
+	t.Setenv("LC_ALL", "C.UTF-8") // the README shows the output of a UTF-8 locale
 	cluster := play(t, seeding.Story)
 	t.Setenv("KUBECONFIG", cluster.KubeconfigPath())
 	t.Chdir(root)
 	writeDump(t, cluster)
-	writeTemp(t, "ca.crt", string(cluster.Config.CAData)) // any authority: no agents run here
+	writeTemp(t, "ca.crt", string(cluster.Config.CAData)) // any CA: no agents run here
 	writeTemp(t, "token", "a token")
 	for _, name := range []string{"cluster.json.gz", "plan.json"} {
 		readmeFiles[name] = filepath.Join(t.TempDir(), name)
@@ -87,7 +86,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// writeDump makes the files that the README's kubectl commands write.
+// writeDump creates the files that the README's kubectl commands would write.
 func writeDump(t *testing.T, c *testcluster.Cluster) {
 	t.Helper()
 	dir := dump(t, c, testcluster.CRDv1)
@@ -110,8 +109,7 @@ func writeDump(t *testing.T, c *testcluster.Cluster) {
 	writeTemp(t, "calico.yaml", strings.Join(rest, "\n---\n"))
 }
 
-// writeTemp writes a file that commands of the README name into the working
-// directory's place, and remembers where it really is.
+// writeTemp writes a file that the README's commands name, and records its actual path.
 func writeTemp(t *testing.T, name, text string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -121,8 +119,7 @@ func writeTemp(t *testing.T, name, text string) {
 	readmeFiles[name] = path
 }
 
-// readmeFiles maps files that the README has people make to where the test
-// keeps them.
+// readmeFiles maps the file names in the README to their actual paths.
 var readmeFiles = map[string]string{}
 
 func checkConsole(t *testing.T, cluster *testcluster.Cluster, command, shown string) {
@@ -162,8 +159,8 @@ func checkShown(t *testing.T, shown, printed string) {
 	}
 }
 
-// matches compares lines with a pattern in which "..." stands for any lines.
-// Blank lines and indentation at the end do not count.
+// matches compares lines with a pattern; "..." in it matches any lines. Trailing blank
+// lines and indentation do not count.
 func matches(lines, pattern []string) bool {
 	if len(pattern) == 0 {
 		return len(lines) == 0
@@ -191,9 +188,9 @@ func words(s string) (out []string) {
 	return out
 }
 
-// checkShell runs a shell command of the README or, where it would run this
-// very test or needs a cluster's own kubectl or the network, checks that it
-// names what exists. serving starts the exporter that is asked with curl.
+// checkShell runs a shell command of the README. If the command would run this test, or
+// needs a cluster's own kubectl or the network, checkShell only checks the names in it.
+// serving starts the exporter for curl commands.
 func checkShell(t *testing.T, command string, serving func() *running) {
 	t.Helper()
 	args := words(command)
@@ -213,8 +210,8 @@ func checkShell(t *testing.T, command string, serving func() *running) {
 			t.Errorf("%v\n%s", err, out)
 		}
 	case args[0] == "calico-audit" && args[1] == "repair":
-		// It would ask, or needs what a run left: that there is such a command, with
-		// such arguments, is all that can be told here.
+		// It would ask a question, or needs files of an earlier run, so only check that the
+		// command exists.
 		if got := calicoAudit(t, append(args[1:], "--help")...); got.code != 0 || !strings.Contains(got.stdout, "calico-audit repair "+args[2]) {
 			t.Errorf("exit code %d: %s", got.code, got.err)
 		}
@@ -248,8 +245,8 @@ func checkShell(t *testing.T, command string, serving func() *running) {
 	}
 }
 
-// checkDumpCommand holds the resources that the README has people dump to those
-// that the rights in the examples cover in the older API group.
+// checkDumpCommand compares the resources in the README's dump command with those of the
+// example roles in the older API group.
 func checkDumpCommand(t *testing.T, list string) {
 	t.Helper()
 	named := strings.Split(list, ",")

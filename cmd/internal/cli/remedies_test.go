@@ -17,9 +17,9 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// TestRemediesParse: of every state in the checks' test data each command of ours, in
-// diagnoses and findings, is one that the command line takes, and reads the same source;
-// no command ends a pod, cordons a node or deletes anything behind our back.
+// TestRemediesParse: for all states in the checks' test data, the command line accepts each
+// calico-audit command in diagnoses and findings, and the command reads the same source. No
+// command ends a pod, cordons a node or deletes objects without a plan.
 func TestRemediesParse(t *testing.T) {
 	files, err := filepath.Glob("../../../audit/checks/testdata/*/*.txt")
 	more, _ := filepath.Glob("../../../audit/checks/testdata/diagnoses.txt")
@@ -59,7 +59,7 @@ func TestRemediesParse(t *testing.T) {
 	}
 }
 
-// commandsOf returns the commands of a report's remedies, and of its findings' next steps.
+// commandsOf returns the commands of a report's remedies and of its findings' next steps.
 func commandsOf(r *audit.Report) (out []string) {
 	for _, d := range r.Diagnoses {
 		for _, m := range d.Remedies {
@@ -78,7 +78,7 @@ func commandsOf(r *audit.Report) (out []string) {
 	return out
 }
 
-// refuses says why a command is not one to print; empty if it is.
+// refuses explains why a command must not be printed; "" if it may.
 func refuses(command string) string {
 	out, err := exec.Command("sh", "-c", `printf '%s\n' `+command).Output() // as it is when pasted
 	words := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")

@@ -28,7 +28,6 @@ import (
 	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
-// repairCommand is the repair command with its flags.
 type repairCommand struct {
 	env
 	sources source.Flags
@@ -39,7 +38,7 @@ type repairCommand struct {
 	flags   *pflag.FlagSet
 
 	request repair.Request
-	// terminated is the value of --terminated, which may be "all".
+	// terminated is the value of --terminated; it may contain "all".
 	terminated []string
 	// ips and cidrs are the values of --ip and --block.
 	ips, cidrs []string
@@ -112,8 +111,7 @@ func newRepair(e env) *cobra.Command {
 	return c
 }
 
-// complete checks the flags. All its errors are errors of usage, found before
-// anything is read.
+// complete validates the flags, before anything is read. All its errors are usage errors.
 func (r *repairCommand) complete() error {
 	if err := r.parseTargets(); err != nil {
 		return err
@@ -163,7 +161,7 @@ func (r *repairCommand) complete() error {
 	return nil
 }
 
-// noKind says which kinds of repair there are.
+// noKind returns an error that lists the kinds of repair.
 func noKind() error {
 	var b strings.Builder
 	b.WriteString("no kind of repair was asked for. Give one or several of:\n")
@@ -176,8 +174,8 @@ func noKind() error {
 	return exit.Usagef("%s", strings.TrimSuffix(b.String(), "\n"))
 }
 
-// asksHosts names the flags of repairs that may release addresses which some host may use:
-// those that a request asks for or, without one, all.
+// asksHosts lists the flags of repairs that may release addresses which a machine may still
+// use: those of a request or, if it is nil, all.
 func asksHosts(r *repair.Request) string {
 	var flags []string
 	for _, q := range repair.Requests {
@@ -192,7 +190,7 @@ func asksHosts(r *repair.Request) string {
 	return all
 }
 
-// run makes the plan, prints it, and carries it out if that was asked for.
+// run makes the plan, prints it, and applies it with --apply.
 func (r *repairCommand) run(ctx context.Context) error {
 	r.sources.Budgets = r.request.Evicts()
 	progress := view.ProgressOn(r.streams)
@@ -211,7 +209,7 @@ func (r *repairCommand) run(ctx context.Context) error {
 		switch begun, err := c.FinishBegun(ctx, plan.Cluster.GUID, r.request); {
 		case err != nil:
 			return err
-		case begun: // which changed the cluster
+		case begun: // the finished steps changed the cluster
 			if plan, state, err = r.plan(ctx, from, progress); err != nil {
 				progress.Clear()
 				return err
@@ -246,8 +244,8 @@ func (r *repairCommand) run(ctx context.Context) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// report makes the report that the plan is shown with. Only a page shows more of it
-// than the map, and needs what the checks find.
+// report makes the report that accompanies the plan. Only an HTML page shows findings, so
+// the checks run only for a page.
 func (r *repairCommand) report(ctx context.Context, from source.Reader, state *state.State, progress *view.ProgressLine) (*audit.Report, error) {
 	if !r.print.plans.page() {
 		return audit.NewReport(state, &audit.Result{}), nil
@@ -261,7 +259,7 @@ func (r *repairCommand) report(ctx context.Context, from source.Reader, state *s
 	return rep, nil
 }
 
-// alreadyRead is a source of which a snapshot was taken before.
+// alreadyRead is a source with a snapshot that was already read.
 type alreadyRead struct {
 	source.Reader
 	snapshot *blocks.Snapshot
@@ -269,7 +267,7 @@ type alreadyRead struct {
 
 func (a *alreadyRead) Read(context.Context) (*blocks.Snapshot, error) { return a.snapshot, nil }
 
-// viewOptions returns what an output of the plan needs to know.
+// viewOptions returns the options for an output of the plan.
 func (r *repairCommand) viewOptions(plan *repair.Plan, report *audit.Report) view.Options {
 	o := r.env.viewOptions(&r.sources, r.hosts.Arguments(), r.hosts.Portable())
 	if o.Report = report; !r.apply {
@@ -278,9 +276,9 @@ func (r *repairCommand) viewOptions(plan *repair.Plan, report *audit.Report) vie
 	return o
 }
 
-// plan reads the source and builds the plan. From a running cluster what the steps
-// rest on is read a second time, and only steps that both readings give are held. The
-// state is the one that the plan is made of.
+// plan reads the source and builds the plan. On a running cluster it reads the relevant
+// resources a second time, and keeps only steps that both readings give. The returned state
+// is that of the plan.
 func (r *repairCommand) plan(ctx context.Context, from source.Reader, progress *view.ProgressLine) (*repair.Plan, *state.State, error) {
 	snapshot, err := from.Read(ctx)
 	if err != nil {
@@ -297,7 +295,7 @@ func (r *repairCommand) plan(ctx context.Context, from source.Reader, progress *
 	}
 	req := r.request
 	if snapshot.Cluster.Live {
-		req.MaxSteps = 0 // which steps the bound cuts off is decided after the second reading
+		req.MaxSteps = 0 // --max-steps applies after the second reading
 	}
 	plan := planner.Build(st, req)
 	if snapshot.Cluster.Live && len(plan.Steps) > 0 {
@@ -313,15 +311,14 @@ func (r *repairCommand) plan(ctx context.Context, from source.Reader, progress *
 	return plan, st, nil
 }
 
-// confirmedBy are the resources that are read a second time before a plan is
-// shown: objects of different kinds are read one after the other, and what came or
-// went in between looks like damage.
+// confirmedBy are the resources that are read a second time before a plan is shown. Kinds
+// are read one after the other, so objects that come or go in between look like damage.
 var confirmedBy = []blocks.Resource{
 	blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.IPAMConfigs, blocks.Pools, blocks.Nodes, blocks.Namespaces, blocks.Pods,
 	blocks.WhereaboutsPools, blocks.WhereaboutsReservations, blocks.NodeSlicePools, blocks.NetworkAttachments,
 }
 
-// next says how to go on from the plan.
+// next returns the next steps for the plan.
 func (r *repairCommand) next(plan *repair.Plan) []view.NextStep {
 	if len(plan.Steps) == 0 {
 		return []view.NextStep{{Text: "Nothing was written, and there are no steps to apply."}}
@@ -344,7 +341,7 @@ func (r *repairCommand) next(plan *repair.Plan) []view.NextStep {
 	return []view.NextStep{n}
 }
 
-// applyNext says when a plan can be carried out.
+// applyNext returns the command that applies a plan, and when.
 func applyNext(plan *repair.Plan) view.NextStep {
 	twice := 0
 	for i := range plan.Steps {
@@ -370,7 +367,7 @@ func applyNext(plan *repair.Plan) view.NextStep {
 	return view.NextStep{Text: text}
 }
 
-// arguments returns the flags that make another run plan the same.
+// arguments returns the arguments that make the same plan again.
 func (r *repairCommand) arguments() string {
 	var out string
 	for _, q := range repair.Requests {

@@ -14,7 +14,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
-// applyCommand is "repair apply" with its flags.
+// applyCommand is "repair apply".
 type applyCommand struct {
 	*runner.Runner
 	print  planOutputs
@@ -57,7 +57,7 @@ func newRepairApply(e env) *cobra.Command {
 	return c
 }
 
-// check checks the flags of "repair apply" that its files depend on.
+// check validates the flags.
 func (c *applyCommand) check(args []string) error {
 	switch {
 	case len(args) == 0 && c.resume == "":
@@ -72,9 +72,9 @@ func (c *applyCommand) check(args []string) error {
 	return c.print.complete(view.PlanFormats(), "")
 }
 
-// planOrJournal returns the plan to carry out, and the journal to go on in; nil for a
-// fresh run. What was begun is gone on with by the journal's own plan, whatever became
-// of the file.
+// planOrJournal returns the plan to apply and the journal to continue; the journal is nil
+// for a new run. An interrupted run continues with the plan in its journal, even if the
+// file has changed.
 func (c *applyCommand) planOrJournal(args []string) (*repair.Plan, *journal.File, error) {
 	var plan *repair.Plan
 	var before *journal.File

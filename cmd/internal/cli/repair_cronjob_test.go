@@ -33,9 +33,9 @@ func cronJob(t *testing.T, name string, into any) {
 	}
 }
 
-// TestCronJob: the example's CronJob runs its own command line, under exactly its
-// own role, and releases the empty blocks: that of a node that is
-// gone in the same night, though it must be seen twice.
+// TestCronJob: the example's CronJob runs with its own arguments and role, and releases the
+// empty blocks. This includes the block of a deleted node in the same night, although it
+// needs two observations.
 func TestCronJob(t *testing.T) {
 	var job batchv1.CronJob
 	var role rbacv1.ClusterRole
@@ -45,8 +45,9 @@ func TestCronJob(t *testing.T) {
 	args := job.Spec.JobTemplate.Spec.Template.Spec.Containers[0].Args
 
 	c := play(t, seeding.StoryDrained)
-	t.Chdir(t.TempDir()) // as workingDir is
-	// as returns a kubeconfig of a user with these rights, once the API server heeds them.
+	t.Chdir(t.TempDir()) // like workingDir
+	// as returns a kubeconfig of a user with these rights, once the API server applies
+	// them.
 	as := func(user string, rules []rbacv1.PolicyRule) string {
 		t.Helper()
 		if err := c.Allow(t.Context(), user, rules...); err != nil {
@@ -107,7 +108,7 @@ func TestCronJob(t *testing.T) {
 	}
 }
 
-// checkCronJob holds the manifest to what makes it safe to run unattended.
+// checkCronJob checks the properties that make the manifest safe to run unattended.
 func checkCronJob(t *testing.T, job *batchv1.CronJob) {
 	t.Helper()
 	spec := job.Spec.JobTemplate.Spec
@@ -144,7 +145,7 @@ func checkCronJob(t *testing.T, job *batchv1.CronJob) {
 	}
 }
 
-// withoutVerb returns the rules less one verb on one resource.
+// withoutVerb returns the rules without one verb on one resource.
 func withoutVerb(rules []rbacv1.PolicyRule, resource, verb string) []rbacv1.PolicyRule {
 	var out []rbacv1.PolicyRule
 	for _, r := range rules {

@@ -25,8 +25,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// nodeMachine is a machine with processes, mounts and a network of its own, which has
-// a node's address, and pods.
+// nodeMachine is a machine with its own processes, mounts and network, with a node's
+// address and pods.
 type nodeMachine struct {
 	t    *testing.T
 	pid  string
@@ -39,7 +39,7 @@ func newNodeMachine(t *testing.T, node string, address netip.Prefix) *nodeMachin
 	testenv.Program(t, "ip", "iproute2")
 	testenv.Program(t, "unshare", "util-linux")
 	testenv.Program(t, "nsenter", "util-linux")
-	// What is mounted on the test's machine is none of it.
+	// Mounts of the test's machine must not be visible.
 	c := exec.Command("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "--net", "--mount", "--propagation", "private", "sh", "-ec", `
 		for d in $(awk '$4 ~ /^net:/ {print $5}' /proc/self/mountinfo); do umount $d || [ ! -e $d ]; done # it is gone if its maker has removed it
 		ip link set lo up
@@ -71,14 +71,14 @@ func newNodeMachine(t *testing.T, node string, address netip.Prefix) *nodeMachin
 	return &nodeMachine{t, string(bytes.TrimSpace(children)), node}
 }
 
-// command is a command on the machine.
+// command returns a command that runs on the machine.
 func (m *nodeMachine) command(args ...string) *exec.Cmd {
 	c := exec.Command("nsenter", append([]string{"-t", m.pid, "--pid", "--net", "--mount", "--"}, args...)...)
 	c.Env = append(os.Environ(), "KUBERNETES_SERVICE_HOST=")
 	return c
 }
 
-// pod runs a process with an address of its own, and returns how to end it.
+// pod runs a process with its own address, and returns a function that ends it.
 func (m *nodeMachine) pod(address netip.Addr) (end func()) {
 	m.t.Helper()
 	c := m.command("sh", "-ec", `
@@ -112,7 +112,7 @@ func (m *nodeMachine) pod(address netip.Addr) (end func()) {
 			m.t.Fatalf("ending the pod: %v: %s", err, out)
 		}
 		_ = c.Wait()
-		// The kernel takes its namespace down a moment later, and with it the veth pair.
+		// The kernel removes its namespace a moment later, and with it the veth pair.
 		for end := time.Now().Add(20 * time.Second); m.command("ip", "link", "show", "cali1").Run() == nil; time.Sleep(20 * time.Millisecond) {
 			if time.Now().After(end) {
 				m.t.Fatal("the pod's interface does not go away")
@@ -121,14 +121,14 @@ func (m *nodeMachine) pod(address netip.Addr) (end func()) {
 	}
 }
 
-// view has the program on the machine write its host view into the directory of views.
+// view runs the agent on the machine, which writes its host view to the directory of views.
 func (m *nodeMachine) view() *blocks.HostView {
 	m.t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	program := filepath.Join(m.t.TempDir(), "calico-audit") // TestMain makes it the program by that name
+	program := filepath.Join(m.t.TempDir(), "calico-audit") // under this name TestMain runs the program
 	if err := os.Symlink(exe, program); err != nil {
 		m.t.Fatal(err)
 	}
@@ -149,9 +149,9 @@ func (m *nodeMachine) view() *blocks.HostView {
 	return view
 }
 
-// TestEvidence: a leaked address of a real cluster, on a machine with a real kernel.
-// It is released once the machine itself shows that nothing uses it, when it is
-// planned and when the plan is applied, and not before.
+// TestEvidence: a leaked address of a real cluster, on a machine with a real kernel. It is
+// only released if the machine itself shows that it is unused, both when the plan is made
+// and when it is applied.
 func TestEvidence(t *testing.T) {
 	ctx := t.Context()
 	cluster := testcluster.Shared(t, testcluster.Options{})
@@ -254,7 +254,8 @@ func TestEvidence(t *testing.T) {
 	m.view()
 	applied(exit.CodeOK, "done", "--host-views", "views")
 
-	// The other one: its machine is off, as the operator says, until it is Ready again.
+	// The other address: the operator confirms that its machine is off, until the node is
+	// Ready again.
 	for _, c := range []struct {
 		args []string
 		want string

@@ -44,7 +44,7 @@ func statuses(r *repair.Result) string {
 	return strings.Join(out, ", ")
 }
 
-// onCluster runs the program on a cluster, in a directory of its own.
+// onCluster runs the program on a cluster.
 func onCluster(t *testing.T, c *testcluster.Cluster, args ...string) outcome {
 	t.Helper()
 	return calicoAudit(t, append(args, "--kubeconfig", c.KubeconfigPath())...)
@@ -59,9 +59,8 @@ func emptyBlocks(t *testing.T, c *testcluster.Cluster) int {
 	return len(state.Empty)
 }
 
-// TestStoryIsRepaired: from the drained old nodes to a cluster in which nothing is
-// wrong that is an error, by the commands that an operator would type and by what
-// the plan says people have to do.
+// TestStoryIsRepaired: from the drained old nodes to a cluster without errors, with the
+// commands that an operator would type and the manual steps of the plan.
 func TestStoryIsRepaired(t *testing.T) {
 	c := play(t, seeding.StoryDrained)
 	t.Chdir(t.TempDir())
@@ -82,7 +81,7 @@ func TestStoryIsRepaired(t *testing.T) {
 	if s := statuses(got.result(t)); got.code != exit.CodeOK || s != "done, done" || emptyBlocks(t, c) != 0 {
 		t.Fatalf("apply ends with %d: %s; %d empty blocks\n%s", got.code, s, emptyBlocks(t, c), got.err)
 	}
-	for i, o := range got.result(t).Outcomes { // without a terminal each step is a line of the log
+	for i, o := range got.result(t).Outcomes { // without a terminal each step is a line in the log
 		line := fmt.Sprintf("step %d of 2: %s: ", i+1, o.Step.ID)
 		if n := strings.Count("\n"+got.err, "\n"+line); n != 1 {
 			t.Errorf("%d lines of the log begin with %q:\n%s", n, line, got.err)
@@ -128,7 +127,7 @@ func TestStoryIsRepaired(t *testing.T) {
 		t.Error("with four blocks for four nodes, the warning about low free blocks is gone")
 	}
 
-	// Once more there is nothing to do; and the blocks that were released need no undoing.
+	// A second run finds all steps done, and the released blocks need no undo.
 	got = onCluster(t, c, "repair", "apply", "plan.json", "--yes", "-o", "json")
 	if s := statuses(got.result(t)); got.code != exit.CodeOK || s != "already, already" {
 		t.Errorf("applied again it ends with %d: %s", got.code, s)
@@ -159,8 +158,8 @@ func restart(ctx context.Context, t *testing.T, s *seeding.Seeder, namespace, na
 	}
 }
 
-// TestRepairAndUndo: --apply plans and carries out in one go; undo takes back what
-// can be, says what cannot, and ends accordingly.
+// TestRepairAndUndo: --apply plans and applies in one run. Undo restores everything
+// possible, names the rest, and exits accordingly.
 func TestRepairAndUndo(t *testing.T) {
 	c := play(t, seeding.Story)
 	t.Chdir(t.TempDir())
@@ -191,7 +190,7 @@ func TestRepairAndUndo(t *testing.T) {
 	} else if got := onCluster(t, c, "repair", "undo", undone, "--yes"); got.code != exit.CodeUsage || !strings.Contains(got.err, "make a new plan") {
 		t.Errorf("undoing the undo ends with %d: %s", got.code, got.err)
 	}
-	// Somebody else sets it: it is theirs now.
+	// Another user changes it, so undo leaves it alone.
 	if got := onCluster(t, c, "repair", "--strict-affinity=true", "--apply", "--yes", "--journal", "k.jsonl"); got.code != exit.CodeOK {
 		t.Fatal(got.err)
 	}
@@ -213,8 +212,8 @@ func config(t *testing.T, c *testcluster.Cluster) map[string]any {
 	return o.Object["spec"].(map[string]any)
 }
 
-// TestApplyExits: each way in which a plan is not carried out has its exit code and
-// says why; nothing is written.
+// TestApplyExits: each reason not to apply a plan has its exit code and message, and
+// nothing is written.
 func TestApplyExits(t *testing.T) {
 	c := play(t, seeding.StoryDrained)
 	t.Chdir(t.TempDir())
@@ -277,9 +276,9 @@ func TestApplyExits(t *testing.T) {
 	}
 }
 
-// TestApplyWithoutServer: a plan is not made, nor carried out, without an API server.
+// TestApplyWithoutServer: a plan is neither made nor applied without an API server.
 func TestApplyWithoutServer(t *testing.T) {
-	testcluster.SkipIfShort(t) // it waits a quarter of a minute for one to come back
+	testcluster.SkipIfShort(t) // it waits a quarter of a minute for the API server
 	t.Parallel()
 	plan, away := filepath.Join(t.TempDir(), "plan.json"), []string{"--kubeconfig", fleetConfig(t, nil), "--context", "dead"}
 	if got := calicoAudit(t, "repair", "--empty-blocks", "-f", "../../../examples/snapshots/story-drained", "--out", plan); got.code != exit.CodeOK {
@@ -294,8 +293,8 @@ func TestApplyWithoutServer(t *testing.T) {
 	}
 }
 
-// TestInterruptedApply: Ctrl-C before the first step leaves all of them, and the
-// run ends as unfinished.
+// TestInterruptedApply: after Ctrl-C before the first step, all steps are left and the exit
+// code is that of an unfinished run.
 func TestInterruptedApply(t *testing.T) {
 	c := play(t, seeding.StoryDrained)
 	t.Chdir(t.TempDir())
@@ -310,8 +309,8 @@ func TestInterruptedApply(t *testing.T) {
 	}
 }
 
-// TestKindsAnswerChecks: the checks that a kind of repair answers name it as their
-// next step, on a real cluster with one of each.
+// TestKindsAnswerChecks: on a real cluster with each problem, the checks name the kind of
+// repair that answers them as the next step.
 func TestKindsAnswerChecks(t *testing.T) {
 	c := play(t, seeding.StoryDrained)
 	got := onCluster(t, c, "report", "-o", "json", "--check", "block/empty")

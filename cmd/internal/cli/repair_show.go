@@ -19,7 +19,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// planOutputs are the flags that say how plans and results are printed.
+// planOutputs are the flags for the output of plans and results.
 type planOutputs struct {
 	outputFlags
 
@@ -27,8 +27,8 @@ type planOutputs struct {
 	results outputs[*repair.Result]
 }
 
-// complete reads the values, of which formats are those of a plan. Files that are taken may
-// not be written to.
+// complete parses the flags. formats are those of a plan. Outputs must not overwrite the
+// file in taken.
 func (p *planOutputs) complete(formats view.Formats[*repair.Plan], taken string) (err error) {
 	var places places
 	if taken != "" {
@@ -37,17 +37,17 @@ func (p *planOutputs) complete(formats view.Formats[*repair.Plan], taken string)
 		}
 	}
 	if p.plans, err = parseOutputs(formats, &p.outputFlags, places); err != nil || p.plans.page() {
-		return err // a page is of a plan that is not carried out
+		return err // a page only shows plans that are not applied
 	}
 	p.results, err = parseOutputs(view.ResultFormats(), &p.outputFlags, places)
 	return err
 }
 
-// table returns what prints for people alone, whatever -o says.
+// table returns outputs that only print a table.
 func (p *planOutputs) table() *planOutputs {
 	t := &planOutputs{outputFlags: outputFlags{[]string{"table"}, p.color}}
 	if err := t.complete(view.PlanFormats(), ""); err != nil {
-		panic(err) // there is a table, and the colour was read before
+		panic(err) // the table exists, and the colour was validated before
 	}
 	return t
 }
@@ -57,18 +57,18 @@ func (p *planOutputs) plan(streams genericiooptions.IOStreams, plan *repair.Plan
 	return p.plans.write(streams, "plan", plan, p.options(streams, o))
 }
 
-// result prints what became of a plan to every output.
+// result prints a result to every output.
 func (p *planOutputs) result(streams genericiooptions.IOStreams, r *repair.Result, o view.Options) error {
 	return p.results.write(streams, "result", r, p.options(streams, o))
 }
 
-// show prints a plan for people to standard error, where a question follows.
+// show prints a plan to standard error, before a question.
 func (p *planOutputs) show(streams genericiooptions.IOStreams, plan *repair.Plan, o view.Options) error {
 	streams.Out = streams.ErrOut
 	return p.table().plan(streams, plan, o)
 }
 
-// runner returns what carries out plans, and prints what comes of it.
+// runner returns a Runner that prints results to these outputs.
 func (p *planOutputs) runner(e env, from *source.Flags, hosts *source.HostFlags, f *runner.Flags) *runner.Runner {
 	shown := e.streams
 	shown.Out = shown.ErrOut
@@ -86,7 +86,7 @@ func (p *planOutputs) options(streams genericiooptions.IOStreams, o view.Options
 	}
 }
 
-// readPlan reads a plan that --out, -o json or -o yaml wrote.
+// readPlan reads a plan from --out, -o json or -o yaml.
 func readPlan(path string, stdin io.Reader) (*repair.Plan, error) {
 	text, head, done, err := document.Open(path, stdin)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
-// parseTargets reads the values of --ip and --block.
+// parseTargets parses the values of --ip and --block.
 func (r *repairCommand) parseTargets() error {
 	for _, text := range r.ips {
 		a, err := netip.ParseAddr(text)
@@ -35,8 +35,8 @@ func (r *repairCommand) parseTargets() error {
 	return nil
 }
 
-// checkTargets reports whether the addresses and blocks of --ip and --block are there: as
-// a block or an affinity, or as what a live pod or a reservation of ours says of one.
+// checkTargets returns an error if an address or block of --ip and --block is unknown:
+// neither a block, an affinity, a reservation of calico-audit nor a live pod refers to it.
 func (r *repairCommand) checkTargets(st *state.State) error {
 	if !st.Complete() {
 		return nil
@@ -66,7 +66,7 @@ func (r *repairCommand) checkTargets(st *state.State) error {
 	return nil
 }
 
-// secondary reports whether an address is in a range of Whereabouts' or reserved there.
+// secondary reports whether an address is in a Whereabouts range or reservation.
 func secondary(st *state.State, a netip.Addr) bool {
 	return slices.ContainsFunc(st.WhereaboutsPools, func(p blocks.WhereaboutsPool) bool { return p.Range.Masked().Contains(a) }) ||
 		slices.ContainsFunc(st.WhereaboutsReservations, func(r blocks.WhereaboutsReservation) bool {
@@ -78,11 +78,11 @@ func reserved(st *state.State, p netip.Prefix) bool {
 	return slices.ContainsFunc(remedies.Of(st).Begun(), func(c *remedies.Consolidation) bool { return c.CIDR == p })
 }
 
-// checkNames reports whether the pools and nodes of --pool and --node are there.
+// checkNames returns an error if a pool or node of --pool and --node is unknown.
 func (r *repairCommand) checkNames(st *state.State) error {
 	rep := audit.NewReport(st, &audit.Result{})
 	for i := range st.Affinities {
-		// A host that has but an affinity is not a node, and in no report.
+		// A host with only an affinity is not in the report.
 		if n := st.Affinities[i].Owner.Node(); n != "" && st.NodeState(n) == nil {
 			rep.Nodes = append(rep.Nodes, audit.NodeReport{Name: n})
 		}
@@ -90,9 +90,8 @@ func (r *repairCommand) checkNames(st *state.State) error {
 	return r.checkSeen(rep, r.request.Pools, r.request.Nodes)
 }
 
-// terminatedNodes returns the nodes that --terminated names, sorted, with those that
-// "all" stands for. It is an error to name one that is Ready, or one that does not exist
-// and owns nothing.
+// terminatedNodes returns the nodes of --terminated, sorted, with "all" expanded. It is an
+// error to name a Ready node, or a node that does not exist and owns nothing.
 func (r *repairCommand) terminatedNodes(st *state.State) ([]string, error) {
 	var out []string
 	for _, name := range r.terminated {

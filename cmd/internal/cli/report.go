@@ -20,7 +20,6 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
 
-// reportCommand is the report command with its flags.
 type reportCommand struct {
 	env
 	sources source.Flags
@@ -47,7 +46,7 @@ type reportCommand struct {
 	known        []*audit.Report // the baselines of muted
 	progress     *view.ProgressLine
 	fleetOutputs outputs[*view.FleetReport]
-	storedFleet  *view.FleetReport // the one that -f names
+	storedFleet  *view.FleetReport // the fleet report that -f names
 }
 
 func newReport(e env) *cobra.Command {
@@ -90,8 +89,7 @@ func newReport(e env) *cobra.Command {
 	return c
 }
 
-// complete checks the flags, before anything is read. All its errors are errors of
-// usage.
+// complete validates the flags, before anything is read. All its errors are usage errors.
 func (r *reportCommand) complete() (err error) {
 	if err := cmp.Or(r.fail.parse(), r.grace.check(), r.check.parse(), r.past.check()); err != nil {
 		return err
@@ -129,17 +127,16 @@ func (r *reportCommand) complete() (err error) {
 	return err
 }
 
-// viewOptions returns the options of an output.
 func (r *reportCommand) viewOptions(toStdout bool) view.Options {
 	o := r.env.viewOptions(&r.sources, r.hosts.Arguments()+r.grace.arguments(), r.hosts.Portable()+r.grace.arguments())
 	o.NoHeaders, o.FailOn, o.ASCII = r.noHeaders, r.fail.severity, r.ascii || toStdout && view.ASCIIOnly(r.streams.Out)
-	if r.stored != nil || r.ofFleet() { // the other commands read objects, not reports; of a fleet each item has its own
+	if r.stored != nil || r.ofFleet() { // other commands read objects, not reports; in a fleet each item has its own arguments
 		o.ReportArgs, o.PortableArgs = "", ""
 	}
 	return r.output.display(o, r.streams, toStdout)
 }
 
-// run reads, evaluates and prints.
+// run makes the report and prints it.
 func (r *reportCommand) run(ctx context.Context) error {
 	rep, err := r.read(ctx)
 	if err != nil {
@@ -158,7 +155,7 @@ func (r *reportCommand) run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// read returns the report, narrowed and muted as the flags say.
+// read returns the report, filtered and muted.
 func (r *reportCommand) read(ctx context.Context) (*audit.Report, error) {
 	rep, err := r.stored, error(nil)
 	if rep == nil {
@@ -178,7 +175,7 @@ func (r *reportCommand) read(ctx context.Context) (*audit.Report, error) {
 	return rep, nil
 }
 
-// narrow narrows and mutes a report as the flags say.
+// narrow filters and mutes a report.
 func (r *reportCommand) narrow(rep *audit.Report) {
 	rep.Filter(r.pools, r.nodes)
 	rep.Scope = r.scope(rep.Scope)
@@ -188,8 +185,8 @@ func (r *reportCommand) narrow(rep *audit.Report) {
 	}
 }
 
-// scope says what the report was narrowed to; nil for a whole one. before is what a
-// stored report was narrowed to when it was made.
+// scope returns the filters of the report; nil for a whole report. before are the filters
+// of a stored report.
 func (r *reportCommand) scope(before *audit.Scope) *audit.Scope {
 	if len(r.check.patterns)+len(r.pools)+len(r.nodes) == 0 {
 		return before
@@ -206,7 +203,7 @@ func (r *reportCommand) scope(before *audit.Scope) *audit.Scope {
 	return s
 }
 
-// warnMuted points out rules that have ended, and baselines of other clusters.
+// warnMuted warns of expired rules, and of baselines from other clusters.
 func (r *reportCommand) warnMuted(rep *audit.Report) {
 	for _, m := range rep.Muted {
 		if m.Expired {
@@ -220,7 +217,7 @@ func (r *reportCommand) warnMuted(rep *audit.Report) {
 	}
 }
 
-// audit reads the source and runs the checks; what must be confirmed is read a
+// audit reads the source and runs the checks. Findings that need confirmation are read a
 // second time.
 func (r *reportCommand) audit(ctx context.Context) (*audit.Report, error) {
 	j, err := evaluate(ctx, r.reader, r.check.checks, r.grace, r.progress)
@@ -237,7 +234,7 @@ func (r *reportCommand) audit(ctx context.Context) (*audit.Report, error) {
 	return rep, nil
 }
 
-// incomplete says that what is printed is not whole, and the first reason.
+// incomplete returns an error for an incomplete output, with the first gap.
 func incomplete(what string, gaps []blocks.Gap) error {
 	gaps = blocks.Untolerated(gaps)
 	switch n := len(gaps); n {
@@ -250,16 +247,16 @@ func incomplete(what string, gaps []blocks.Gap) error {
 	}
 }
 
-// readStored reads the report, or those of a fleet, that the one file of -f holds, as -o json,
-// yaml or html wrote it; none if the source is anything else. It is shown as it was made:
-// only what other checks found, and what is muted, may be left out.
+// readStored reads the report or fleet report in the file of -f, as written by -o json,
+// yaml or html; other sources are left alone. A stored report is shown as it is, except for
+// the filters of checks and muted findings.
 func (r *reportCommand) readStored() error {
 	if len(r.sources.Files) != 1 || r.sources.Files[0] == "-" {
 		return nil
 	}
 	path := r.sources.Files[0]
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
-		return nil // the next reader says why it cannot be read
+		return nil // the next reader returns the error
 	}
 	text, head, done, err := document.Open(path, nil)
 	if err != nil {

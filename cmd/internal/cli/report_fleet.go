@@ -14,10 +14,10 @@ import (
 
 var fleetFormats = view.FleetFormats(page.Fleet)
 
-// ofFleet reports whether several clusters are read, or their reports read back.
+// ofFleet reports whether the report is about several clusters.
 func (r *reportCommand) ofFleet() bool { return r.fleet.members != nil || r.storedFleet != nil }
 
-// runFleet reads, evaluates and prints all clusters.
+// runFleet makes the reports of all clusters and prints them.
 func (r *reportCommand) runFleet(ctx context.Context) error {
 	var items []view.FleetItem[view.ClusterReport]
 	var errs []error
@@ -59,7 +59,7 @@ func (r *reportCommand) runFleet(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// of returns how one cluster of the fleet is read, as r would.
+// of returns a function that makes the report of one cluster of the fleet.
 func (r *reportCommand) of(m *member) (view.Options, func(context.Context) (view.ClusterReport, error)) {
 	one := *r
 	one.fleet.members, one.progress, one.streams, one.sources = nil, view.NewProgressLine(nil), m.streams, m.sources

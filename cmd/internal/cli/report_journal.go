@@ -14,20 +14,19 @@ import (
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
-// journalReader marks in the snapshots of another reader what the runs of some
-// journals have left half-done, so that it is reported whatever the grace.
+// journalReader marks objects in another reader's snapshots that the runs of some journals
+// left half-done. The audit reports these regardless of the grace period.
 type journalReader struct {
 	source.Reader
 	files   []*journal.File
-	command func(*journal.File) string // that finishes what a journal's run has begun
+	command func(*journal.File) string // the command that finishes a journal's half-done steps
 	fixes   map[blocks.Ref]string
 }
 
-// journalReader reads the journals of --journal, and wraps a reader so that it knows
-// what they tell.
+// journalReader reads the journals of --journal and wraps a reader with them.
 func (r *reportCommand) journalReader(from source.Reader) (*journalReader, error) {
 	out := &journalReader{Reader: from, command: func(f *journal.File) string {
-		return runner.FinishCommand("calico-audit", &r.sources, f) // the outputs put their own name there
+		return runner.FinishCommand("calico-audit", &r.sources, f) // the outputs insert the name of the program
 	}}
 	for _, path := range r.journals {
 		file, err := journal.Read(path)
@@ -70,13 +69,13 @@ func (j *journalReader) mark(s *blocks.Snapshot) {
 	}
 }
 
-// journalResources are those whose objects a subject may be.
+// journalResources maps kinds of subjects to resources.
 var journalResources = map[string]blocks.Resource{
 	state.KindBlock: blocks.Blocks, state.KindAffinity: blocks.Affinities, state.KindHandle: blocks.Handles,
 }
 
-// fix has the findings about what was left half-done name the command that finishes
-// it by its journal.
+// fix sets the next step of findings about half-done objects to the command that finishes
+// them with their journal.
 func (j *journalReader) fix(rep *audit.Report) {
 	for i := range rep.Findings {
 		f := &rep.Findings[i]

@@ -21,7 +21,7 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// scriptedReader is a running cluster whose readings are written down.
+// scriptedReader is a running cluster with given readings.
 type scriptedReader struct {
 	first, second *blocks.Snapshot
 	err           error
@@ -36,12 +36,12 @@ func (r *scriptedReader) Reread(_ context.Context, _ *blocks.Snapshot, rs []bloc
 	return r.second, r.err
 }
 
-// forgottenReader is a running cluster that notes at the second reading whether anybody
-// holds what the first one read.
+// forgottenReader is a running cluster that checks at the second reading whether the first
+// one is still in memory.
 type forgottenReader struct {
 	t    *testing.T
 	read weak.Pointer[blocks.Block]
-	// held is true if the blocks were, others what came with them.
+	// held is true if the blocks were. others counts the other objects.
 	held   bool
 	others int
 }
@@ -61,7 +61,8 @@ func (r *forgottenReader) Reread(_ context.Context, rest *blocks.Snapshot, rs []
 	return liveStory(r.t), nil
 }
 
-// TestSecondReadingAlone: two readings are never in memory at once, of what is read again.
+// TestSecondReadingAlone: the resources of two readings are never in memory at the same
+// time.
 func TestSecondReadingAlone(t *testing.T) {
 	r := &forgottenReader{t: t}
 	if _, rep, _ := runReport(t, r); len(rep.Findings) == 0 || r.held || r.others > 0 {
@@ -84,8 +85,8 @@ func liveStory(t *testing.T) *blocks.Snapshot {
 	return s
 }
 
-// runReport runs a report on a reader and returns the exit code, the report, and
-// what was written to standard error.
+// runReport makes a report from a reader. It returns the exit code, the report, and
+// standard error.
 func runReport(t *testing.T, r source.Reader) (int, *audit.Report, string) {
 	t.Helper()
 	streams, out, errOut := testStreams()
@@ -109,7 +110,7 @@ func runReport(t *testing.T, r source.Reader) (int, *audit.Report, string) {
 	return code, rep, errOut.String()
 }
 
-// TestConfirmed: what a running cluster's report calls grave was read twice.
+// TestConfirmed: severe findings about a running cluster are read twice.
 func TestConfirmed(t *testing.T) {
 	r := &scriptedReader{first: liveStory(t), second: liveStory(t)}
 	code, rep, _ := runReport(t, r)
@@ -121,7 +122,7 @@ func TestConfirmed(t *testing.T) {
 	}
 }
 
-// TestNotConfirmed: what the second reading does not show is not reported.
+// TestNotConfirmed: findings that the second reading does not show are not reported.
 func TestNotConfirmed(t *testing.T) {
 	second := liveStory(t)
 	second.Blocks = second.Blocks[:1] // since the first reading blocks were released
@@ -131,8 +132,8 @@ func TestNotConfirmed(t *testing.T) {
 	}
 }
 
-// TestSecondReadingFails: the report withholds what it could not confirm, says so,
-// and is not called complete.
+// TestSecondReadingFails: the report withholds unconfirmed findings, names them, and is
+// incomplete.
 func TestSecondReadingFails(t *testing.T) {
 	code, rep, errOut := runReport(t, &scriptedReader{first: liveStory(t), err: errors.New("connection refused")})
 	if code != exit.CodeUnread || rep.Complete {

@@ -9,14 +9,14 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// watchInterval is how often --watch alone reads again. A reading lists everything
-// that an audit needs, so that no cluster is read more often than every minWatch.
+// watchInterval is the default of --watch. Each reading lists all resources of an audit, so
+// a cluster is read at most every minWatch.
 const (
 	watchInterval = "30s"
 	minWatch      = 5 * time.Second
 )
 
-// checkWatch checks --watch.
+// checkWatch validates --watch.
 func (r *reportCommand) checkWatch() error {
 	files := len(r.sources.Files) > 0
 	switch {
@@ -39,8 +39,8 @@ func (r *reportCommand) checkWatch() error {
 	return nil
 }
 
-// watch reads again and again until ctx ends, and prints what has changed. A reading
-// that fails, or is incomplete, is said once and compared with nothing.
+// watch reads repeatedly until ctx ends, and prints the changes. A failed or incomplete
+// reading is reported once, and not compared.
 func (r *reportCommand) watch(ctx context.Context, last *audit.Report) error {
 	format, err := view.DiffFormats().Named(r.outputs[0].Name)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// changingReader gives one reading after the other, and ends the run with the last.
+// changingReader returns a series of readings, and ends the run with the last.
 type changingReader struct {
 	readings []func() (*blocks.Snapshot, error)
 	end      context.CancelFunc
@@ -35,8 +35,8 @@ func (r *changingReader) Reread(context.Context, *blocks.Snapshot, []blocks.Reso
 	return nil, errors.New("files do not change")
 }
 
-// TestWatch: the report is printed once, then what changes; what did not, and trouble
-// that goes on, is not said again. An interrupt is its regular end.
+// TestWatch: the report is printed once, then its changes. Unchanged findings and
+// continuing errors are not repeated. An interrupt is the normal end.
 func TestWatch(t *testing.T) {
 	example := func(name string) func() (*blocks.Snapshot, error) {
 		return func() (*blocks.Snapshot, error) {

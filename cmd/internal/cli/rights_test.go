@@ -14,8 +14,8 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 )
 
-// shippedRole reads the read-only ClusterRole of the examples; root is the
-// repository's directory.
+// shippedRole reads the read-only ClusterRole of the examples; root is the repository's
+// directory.
 func shippedRole(t *testing.T, root string) *rbacv1.ClusterRole {
 	t.Helper()
 	path := filepath.Join(root, "examples", "kubernetes", "rbac", "clusterrole.yaml")
@@ -30,7 +30,7 @@ func shippedRole(t *testing.T, root string) *rbacv1.ClusterRole {
 	return &role
 }
 
-// rightName writes a right as the report's gaps name it: plural.group.
+// rightName returns a right as the report's gaps name it: plural.group.
 func rightName(group, resource string) string {
 	if group == "" {
 		return resource
@@ -38,8 +38,7 @@ func rightName(group, resource string) string {
 	return resource + "." + group
 }
 
-// rightsOf lists the rights that a role gives on one Calico group, on core resources
-// and on KubeVirt's.
+// rightsOf lists a role's rights on one Calico group, on core resources and on KubeVirt's.
 func rightsOf(rules []rbacv1.PolicyRule, calico string) (out []string) {
 	calico, _, _ = strings.Cut(calico, "/")
 	for _, rule := range rules {
@@ -55,7 +54,7 @@ func rightsOf(rules []rbacv1.PolicyRule, calico string) (out []string) {
 	return out
 }
 
-// without returns the rules less some rights.
+// without returns the rules without some rights.
 func without(rules []rbacv1.PolicyRule, left ...string) (out []rbacv1.PolicyRule) {
 	for _, rule := range rules {
 		for _, g := range rule.APIGroups {
@@ -69,8 +68,8 @@ func without(rules []rbacv1.PolicyRule, left ...string) (out []rbacv1.PolicyRule
 	return out
 }
 
-// eventually runs the report until two runs in a row agree: the API server
-// takes a moment to heed changed rights.
+// eventually runs the report until two runs in a row agree, because the API server needs a
+// moment to apply changed rights.
 func eventually(t *testing.T, kubeconfig string) outcome {
 	t.Helper()
 	var last string

@@ -13,7 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// NewRoot returns the command line. program is how people start it:
+// NewRoot returns the command line. program is its name as the user typed it:
 // "calico-audit" or "kubectl calico-audit".
 func NewRoot(program string, streams genericiooptions.IOStreams) *cobra.Command {
 	root := &cobra.Command{
@@ -41,13 +41,13 @@ undo" ever changes anything, and these ask first.`,
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	if completion, _, err := root.Find([]string{"completion"}); err == nil && completion != root {
-		// Left to itself it prints its help for an unknown shell, and succeeds.
+		// By default it prints its help and succeeds for an unknown shell.
 		completion.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	}
 	return root
 }
 
-// flagError makes a usage error of what the flags' parser says.
+// flagError returns a usage error for an error of the flags' parser.
 func flagError(c *cobra.Command, err error) error {
 	var missing *pflag.ValueRequiredError
 	if errors.As(err, &missing) {
@@ -61,9 +61,8 @@ func helpHint(c *cobra.Command) string {
 	return "See \"" + c.CommandPath() + " --help\" for usage."
 }
 
-// run makes a command's function out of one of ours: an error that does not say
-// how the program ends is a failure inside it, as against the errors of cobra,
-// which never reach this place and are errors of usage.
+// run wraps the function of a command: an error without an exit code is an internal error.
+// Errors of cobra itself never pass through here, and are usage errors.
 func run(f func(c *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		err := f(c, args)

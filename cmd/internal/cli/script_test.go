@@ -20,10 +20,10 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"calico-audit": main, pluginName: main, pluginCompleteName: main})
 }
 
-// TestScripts runs the scripts of testdata/script: the program as people and
-// scripts call it, on the shipped examples.
+// TestScripts runs the scripts of testdata/script, which call the program on the shipped
+// examples.
 func TestScripts(t *testing.T) {
-	t.Parallel() // beside tests that wait
+	t.Parallel() // parallel to tests that wait
 	examples, err := filepath.Abs(filepath.Join("..", "..", "..", "examples", "snapshots"))
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +33,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
-			// A link, so that what is printed does not depend on where the checkout is.
+			// A link, so that the output does not depend on the location of the checkout.
 			if err := os.Symlink(examples, filepath.Join(e.WorkDir, "examples")); err != nil {
 				return err
 			}
@@ -49,7 +49,7 @@ func TestScripts(t *testing.T) {
 			}
 			e.Setenv("EXAMPLES", "examples")
 			e.Setenv("HOME", e.WorkDir)
-			e.Setenv("GOGC", os.Getenv("GOGC")) // which "make quick" sets, to spare each program's collections
+			e.Setenv("GOGC", os.Getenv("GOGC")) // "make quick" sets it, to save the programs' collections
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},

@@ -14,7 +14,7 @@ import (
 	"github.com/calico-audit/calico-audit/metrics"
 )
 
-// serveFlags are the flags of commands that serve over HTTP.
+// serveFlags are the flags of commands that serve HTTP.
 type serveFlags struct {
 	listen    []string
 	webConfig string
@@ -29,7 +29,7 @@ func (s *serveFlags) addFlags(c *cobra.Command, listen string) {
 	flags.NoFiles(c, "listen")
 }
 
-// serve serves until ctx ends. That it cannot begin is an error of usage.
+// serve serves until ctx ends. A failed start is a usage error.
 func (s *serveFlags) serve(ctx context.Context, log *slog.Logger, handler http.Handler) error {
 	err := metrics.Serve(ctx, metrics.ServeOptions{Addresses: s.listen, WebConfig: s.webConfig, Log: log}, handler)
 	var setup *metrics.SetupError
@@ -39,7 +39,7 @@ func (s *serveFlags) serve(ctx context.Context, log *slog.Logger, handler http.H
 	return err
 }
 
-// beside serves while work goes on. Where one of the two fails, both end.
+// beside serves while work runs. If either fails, both end.
 func (s *serveFlags) beside(ctx context.Context, log *slog.Logger, handler http.Handler, work func(context.Context) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return work(ctx) })

@@ -27,7 +27,6 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// snapshotCommand is the snapshot command with its flags.
 type snapshotCommand struct {
 	env
 	sources source.Flags
@@ -61,8 +60,7 @@ func newSnapshot(e env) *cobra.Command {
 	return c
 }
 
-// complete checks the flags. All its errors are errors of usage, found before
-// anything is read.
+// complete validates the flags, before anything is read. All its errors are usage errors.
 func (s *snapshotCommand) complete() error {
 	if s.output == "" {
 		return exit.Usagef("no file to write: give one with -o, or \"-o -\" for standard output")
@@ -97,7 +95,7 @@ func (s *snapshotCommand) complete() error {
 	return nil
 }
 
-// run reads and saves.
+// run reads the cluster and saves the snapshot.
 func (s *snapshotCommand) run(ctx context.Context) error {
 	recorder, err := files.NewRecorder()
 	if err != nil {
@@ -131,14 +129,13 @@ func (s *snapshotCommand) run(ctx context.Context) error {
 	return nil
 }
 
-// stableTries is how often a cluster is read again until its objects agree.
+// stableTries limits how often a cluster is read again until its objects are consistent.
 const stableTries = 3
 
-// awaitStable reads everything and, from a running cluster, reads again what grave
-// findings would rest on, as a report does: objects of different kinds are read one
-// after the other, and what came or went in between would look like damage to
-// anyone who reads the snapshot. Findings that the last reading showed and the one
-// before did not are returned.
+// awaitStable reads everything. On a running cluster it then reads the resources behind
+// severe findings again, as a report does: kinds are read one after the other, so changes
+// in between would look like damage to readers of the snapshot. It returns the findings
+// that only the last reading shows.
 func awaitStable(ctx context.Context, from source.Reader, progress *view.ProgressLine) (*blocks.Snapshot, []audit.Skipped, error) {
 	snapshot, err := from.Read(ctx)
 	if err != nil {
@@ -171,7 +168,7 @@ func awaitStable(ctx context.Context, from source.Reader, progress *view.Progres
 	return snapshot, unsettled, nil
 }
 
-// write writes the file, or to standard output, and returns the number of objects.
+// write writes the file or standard output, and returns the number of objects.
 func (s *snapshotCommand) write(recorder *files.Recorder, snapshot *blocks.Snapshot) (int, error) {
 	count := -2 // SnapshotInfo and SnapshotEnd do not count
 	var names alias.Names
@@ -209,7 +206,7 @@ func (s *snapshotCommand) write(recorder *files.Recorder, snapshot *blocks.Snaps
 	return count, nil
 }
 
-// to writes a file, or to standard output for "-".
+// to writes a file, or standard output for "-".
 func (s *snapshotCommand) to(path string, write func(io.Writer) error) error {
 	if path != "-" {
 		return document.WriteAtomically(path, write)
@@ -218,7 +215,7 @@ func (s *snapshotCommand) to(path string, write func(io.Writer) error) error {
 	return errors.Join(write(out), out.Flush())
 }
 
-// wrote says what was written.
+// wrote describes the written snapshot.
 func (s *snapshotCommand) wrote(objects int, snapshot *blocks.Snapshot) string {
 	where := s.output
 	if where == "-" {

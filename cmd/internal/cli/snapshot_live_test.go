@@ -16,8 +16,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// TestSnapshotIsTheCluster: a snapshot of a running cluster gives the report that
-// the cluster gives, byte for byte but for where it was read, in either API group.
+// TestSnapshotIsTheCluster: a snapshot of a running cluster gives the same report as the
+// cluster, byte for byte except for its source, in both API groups.
 func TestSnapshotIsTheCluster(t *testing.T) {
 	for name, scenario := range map[string]func(context.Context, *testcluster.Cluster) error{
 		"story": seeding.Story, "dual-stack": seeding.DualStack,
@@ -71,8 +71,8 @@ func asText(t *testing.T, r *audit.Report) string {
 	return withoutSource(raw)
 }
 
-// TestPartialSnapshot: what may not be read is missing from the snapshot, which is
-// written, says so, and does not look complete wherever it is read.
+// TestPartialSnapshot: forbidden resources are missing from the snapshot. It is written
+// nevertheless, and counts as incomplete wherever it is read.
 func TestPartialSnapshot(t *testing.T) {
 	c := play(t, seeding.Story)
 	kubeconfig, err := c.UserKubeconfig("auditor")
@@ -106,9 +106,8 @@ func TestPartialSnapshot(t *testing.T) {
 	}
 }
 
-// TestSnapshotOfRandomStates: in whatever state a cluster is, its snapshot gives
-// the cluster's report and, with the names replaced, the same findings by check,
-// severity, address and CIDR.
+// TestSnapshotOfRandomStates: for random states, a cluster's snapshot gives the cluster's
+// report. Anonymized, it gives the same findings by check, severity, address and CIDR.
 func TestSnapshotOfRandomStates(t *testing.T) {
 	for seed := uint64(1); seed <= 2; seed++ {
 		c := testcluster.Shared(t, testcluster.Options{})
@@ -136,10 +135,10 @@ func TestSnapshotOfRandomStates(t *testing.T) {
 	}
 }
 
-// nameless says the findings and numbers of a report without names.
+// nameless returns the findings and numbers of a report without names.
 func nameless(r *audit.Report) (out []string) {
 	for _, f := range r.Findings {
-		// Handles have no identity but their names: they are counted.
+		// Handles are only identified by name, so they are counted.
 		line := strings.Join([]string{f.Severity.String(), f.Check, f.Subject.Kind, f.Subject.CIDR, f.Subject.IP}, " ")
 		for _, e := range f.Evidence {
 			line += " " + e.Name

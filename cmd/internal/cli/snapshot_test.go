@@ -22,7 +22,7 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// calico runs the program and returns what it wrote, which must have worked.
+// calico runs the program, which must succeed, and returns its output.
 func calico(t *testing.T, args ...string) string {
 	t.Helper()
 	streams, out, errOut := testStreams()
@@ -41,8 +41,8 @@ func reportOf(t *testing.T, path string) *audit.Report {
 	return r
 }
 
-// TestAnonymizedFindings: without names a snapshot gives the same report about
-// other names: the same findings in the same order, with the same numbers.
+// TestAnonymizedFindings: an anonymized snapshot gives the same report with other names:
+// the same findings in the same order, with the same numbers.
 func TestAnonymizedFindings(t *testing.T) {
 	found, err := filepath.Glob("../../../examples/snapshots/*")
 	if err != nil || len(found) < 4 {
@@ -66,10 +66,10 @@ func TestAnonymizedFindings(t *testing.T) {
 				r.Findings[i].Fingerprint = ""
 			}
 			for i := range r.Diagnoses {
-				clear(r.Diagnoses[i].Findings) // fingerprints, too
+				clear(r.Diagnoses[i].Findings) // fingerprints are different, too
 			}
 		}
-		named := strings.ReplaceAll(renamed(t, got, table), "-f "+path+" ", "-f "+example+" ") // commands read what was read
+		named := strings.ReplaceAll(renamed(t, got, table), "-f "+path+" ", "-f "+example+" ") // commands name their source
 		if d := cmp.Diff(indented(t, want), named); d != "" {
 			t.Errorf("%s, with the names put back (-original +anonymized):\n%s", example, d)
 		}
@@ -85,10 +85,10 @@ func indented(t *testing.T, r *audit.Report) string {
 	return b.String()
 }
 
-// replacement matches what names are replaced by.
+// replacement matches the replacements of names.
 var replacement = regexp.MustCompile(`(?i)\b(node|pod|namespace|pool|sandbox|network|handle|reservation|peer|service|taint|label|value|word|cluster)-[0-9]+\b|\b42000000[0-9]{2}\b`)
 
-// renamed puts the names back into a report.
+// renamed restores the names in a report.
 func renamed(t *testing.T, r *audit.Report, table alias.Names) string {
 	t.Helper()
 	return replacement.ReplaceAllStringFunc(indented(t, r), func(word string) string {
@@ -103,7 +103,7 @@ func renamed(t *testing.T, r *audit.Report, table alias.Names) string {
 	})
 }
 
-// movingReader is a running cluster whose objects come and go between readings.
+// movingReader is a running cluster whose objects change between readings.
 type movingReader struct {
 	readings []*blocks.Snapshot
 	asked    int
@@ -122,8 +122,8 @@ func (r *movingReader) Reread(context.Context, *blocks.Snapshot, []blocks.Resour
 	return r.next(), r.err
 }
 
-// TestAwaitStable: a snapshot of a running cluster is read again until what grave
-// findings rest on has been seen twice, as a report would.
+// TestAwaitStable: a snapshot of a running cluster is read again until the objects behind
+// severe findings were seen twice, as in a report.
 func TestAwaitStable(t *testing.T) {
 	calm := func() *blocks.Snapshot {
 		s, err := files.ReadFiles([]string{"../../../examples/snapshots/healthy"}, files.FileOptions{})
@@ -165,11 +165,11 @@ func TestAwaitStable(t *testing.T) {
 	}
 }
 
-// TestAwaitStableGivesUp: a cluster that never keeps still is saved as it was last seen,
-// and it is said.
+// TestAwaitStableGivesUp: a cluster that never becomes stable is saved as last seen, with a
+// warning.
 func TestAwaitStableGivesUp(t *testing.T) {
 	r := &movingReader{}
-	for i := range 10 { // trouble on another node each time
+	for i := range 10 { // a problem on another node each time
 		s := liveStory(t)
 		for j := range s.Nodes {
 			if strings.HasPrefix(s.Nodes[j].Name, "new") {

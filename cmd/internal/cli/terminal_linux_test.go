@@ -20,15 +20,15 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// openTerminal opens a pseudo-terminal of some columns. drain ends it and returns
-// what was written to it.
+// openTerminal opens a pseudo-terminal with some columns. drain closes it and returns its
+// output.
 func openTerminal(t *testing.T, columns uint16) (tty *os.File, drain func() string) {
 	t.Helper()
 	tty, _, drain = openKeyboard(t, columns)
 	return tty, drain
 }
 
-// openKeyboard is openTerminal with a keyboard: what is written to it is typed.
+// openKeyboard is openTerminal with a keyboard for typing.
 func openKeyboard(t *testing.T, columns uint16) (tty *os.File, keyboard io.Writer, drain func() string) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -63,8 +63,8 @@ func openKeyboard(t *testing.T, columns uint16) (tty *os.File, keyboard io.Write
 
 var sgr = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// TestTerminal: on a terminal the report is coloured and fits it, unless the
-// environment says no.
+// TestTerminal: on a terminal the report is coloured and fits the width, unless the
+// environment disables it.
 func TestTerminal(t *testing.T) {
 	story := filepath.Join("..", "..", "..", "examples", "snapshots", "story")
 	report := func(columns uint16, args ...string) string {
@@ -111,8 +111,8 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// TestProgressOnTerminal: while a cluster is read, a terminal shows so on one line
-// of standard error, which is gone at the end.
+// TestProgressOnTerminal: while a cluster is read, a terminal shows the progress on one
+// line of standard error, which is cleared at the end.
 func TestProgressOnTerminal(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	tty, drain := openTerminal(t, 80)
@@ -141,7 +141,7 @@ func TestProgressOnTerminal(t *testing.T) {
 
 func unsetenv(t *testing.T, name string) {
 	t.Helper()
-	t.Setenv(name, "") // restores it in the end
+	t.Setenv(name, "") // restores it at the end of the test
 	if err := os.Unsetenv(name); err != nil {
 		t.Fatal(err)
 	}

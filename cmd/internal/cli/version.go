@@ -14,13 +14,13 @@ import (
 	"github.com/calico-audit/calico-audit/metrics"
 )
 
-// builtFrom says it for a metric.
+// builtFrom returns the program's version for a metric.
 func builtFrom() metrics.Build {
 	v := build.Read()
 	return metrics.Build{Version: v.Version, Revision: v.Commit, GoVersion: v.Go}
 }
 
-// versionText writes the version for people.
+// versionText formats the version for people.
 func versionText(v build.Version) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "calico-audit %s\n", v.Version)

@@ -10,12 +10,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// style is what a page has for any of its sections, there or not.
+// style matches the CSS of a page, which covers all sections.
 var style = regexp.MustCompile(`(?s)<style.*?</style>`)
 
-// TestReportWithoutSecondaryNetworks: a report of a cluster without Whereabouts does not speak of
-// it, and is byte for byte that of one in which it is installed and has no objects; what
-// the text formats say of such clusters the goldens of package view hold.
+// TestReportWithoutSecondaryNetworks: the report of a cluster without Whereabouts does not
+// mention it. It is byte for byte the same if Whereabouts is installed but has no objects.
+// The golden files of package view hold the text formats of such clusters.
 func TestReportWithoutSecondaryNetworks(t *testing.T) {
 	const neither = `{"apiVersion": "v1", "kind": "NamespaceList", "items": []}`
 	const installed = neither + `
@@ -29,7 +29,7 @@ func TestReportWithoutSecondaryNetworks(t *testing.T) {
 	more := filepath.Join(t.TempDir(), "more.yaml")
 	for _, example := range []string{"story", "dual-stack", "healthy"} {
 		formats := []string{"table", "wide", "json", "yaml", "markdown", "junit", "name", "html"}
-		// report returns one report in all formats, and what is said on standard error.
+		// report returns a report in all formats, and standard error.
 		report := func(content string) map[string]string {
 			t.Helper()
 			writeFile(t, more, content)
@@ -56,7 +56,7 @@ func TestReportWithoutSecondaryNetworks(t *testing.T) {
 			t.Run(example+"/"+format, func(t *testing.T) {
 				without := one[format]
 				said := strings.ToLower(style.ReplaceAllString(without, ""))
-				if strings.Contains(said, "whereabouts") && format != "junit" { // which lists each check
+				if strings.Contains(said, "whereabouts") && format != "junit" { // which lists all checks
 					t.Error("it speaks of Whereabouts")
 				}
 				if diff := cmp.Diff(without, other[format]); diff != "" {
