@@ -1,5 +1,5 @@
-// Package blockmap makes the picture of blocks and pools that outputs draw, each in its
-// own way: where which block lies, how full it is, whose it is and what is wrong with it.
+// Package blockmap builds the block map as data, for every output that draws it: the
+// position of each block, its fill level, its owner and its problems.
 package blockmap
 
 import (
@@ -15,112 +15,105 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// Map is the picture of a report's blocks, which every output draws in its own
-// way: per pool the blocks in address order, with how full each is, whose it is and
-// what is out of order. Pools are in the report's order; the blocks outside all pools
-// come last, as a Pool of their own.
+// Map is the map of a report's blocks: for each pool the blocks in address order. Pools are
+// in the report's order. Blocks outside all pools come last, as a Pool of their own.
 type Map struct{ Pools []Pool }
 
-// Pool is the picture of one pool.
+// Pool is the map of one pool.
 type Pool struct {
-	// Pool is the pool's place in the report, -1 for the blocks outside all pools.
+	// Pool is the index of the pool in the report; -1 for the blocks outside all pools.
 	Pool int
-	// Name and CIDR are the pool's; BlockSize is the prefix length of a place.
+	// Name and CIDR are those of the pool. BlockSize is the prefix length of a place.
 	Name, CIDR string
 	BlockSize  int
-	// Places is how many places the picture has. In a pool of up to 65,536 slots
-	// each slot is a place, and a place without a cell is free to be claimed. In a
-	// larger one, as of IPv6, only what is occupied has a place: the picture is
-	// Sparse, and cells say how much was left out before them.
+	// Places is the number of places. In a pool of up to 65,536 slots each slot is a place,
+	// and a place without a cell is claimable. In a larger pool, such as an IPv6 pool, only
+	// occupied slots are places: Sparse is true, and cells record the gaps before them.
 	Places int
 	Sparse bool
-	// Cells are the places that are not simply free, in order.
+	// Cells are the places that are not just free, in order.
 	Cells []Cell
-	// Owners are those who own blocks here, those with the most blocks first, then
-	// by name.
+	// Owners are the owners of blocks in this pool, by number of blocks and then by name.
 	Owners []Owner
-	// Borrowers are the nodes that use addresses of others' blocks here and own no
-	// block here, in order.
+	// Borrowers are the nodes that borrow addresses in this pool and own no block in it, in
+	// order.
 	Borrowers []string
-	// Hidden is true if slots are reserved that a sparse picture does not show.
+	// Hidden is true if a sparse map omits reserved slots.
 	Hidden bool
 }
 
-// State is what a place of the map is.
+// State is the state of a place.
 type State string
 
-// The states of a place.
 const (
-	// Free: no block, free to be claimed.
+	// Free: claimable, without a block.
 	Free State = "free"
-	// Reserved: no block, and an IPReservation keeps all of it back.
+	// Reserved: no block, and IPReservations cover all of it.
 	Reserved State = "reserved"
-	// Empty: claimed, and no address in use.
+	// Empty: claimed, without an address in use.
 	Empty State = "empty"
-	// Used: claimed, and addresses in use.
+	// Used: claimed, with addresses in use.
 	Used State = "used"
-	// Broken: a block that is corrupt, overlaps another or is marked deleted, or one that
-	// could not be understood, which is none of Blocks.
+	// Broken: a block that is corrupt, overlaps another or is marked as deleted, or an
+	// undecodable block. The latter is not in Blocks.
 	Broken State = "broken"
 )
 
-// states are the states by which of several shows, rising.
+// states lists the states by precedence, the lowest first, for a place with several.
 var states = []State{Free, Reserved, Empty, Used, Broken}
 
-// Cell is one place of the map.
+// Cell is a place of the map.
 type Cell struct {
-	// Place is where it is drawn, from 0.
+	// Place is its position, from 0.
 	Place int
-	// CIDR is what it covers: a slot of the pool, in sparse pictures also a block
-	// that is larger.
+	// CIDR is the covered slot of the pool; in sparse maps it may be a larger block.
 	CIDR netip.Prefix
-	// Gap is, in sparse pictures, how many slots were left out before it.
+	// Gap is the number of omitted slots before it, in sparse maps.
 	Gap   blocks.Count
 	State State
-	// Fill is how full its blocks are, in eighths begun: 0 is empty, and 8 means that
-	// nothing can be assigned any more.
+	// Fill is the fill level in eighths, rounded up: 0 is empty, and 8 means that no
+	// address can be assigned.
 	Fill int
-	// Blocks are the places in the report of the blocks in it: one, unless blocks of
-	// other sizes lie here.
+	// Blocks are the indexes of its blocks in the report: one, unless there are blocks of
+	// other sizes.
 	Blocks []int
-	// Owner is the owner's place in Owners; -1 for none or several.
+	// Owner is the index in Owners; -1 for none or several.
 	Owner int
-	// InUse, Available and Lent count addresses of its blocks, and Size those that
-	// the blocks span.
+	// InUse, Available and Lent count addresses of its blocks; Size counts all of them.
 	InUse, Available, Lent, Size int
 	// DeadNode is true if an owner no longer exists, NoOwner if a block has no owner.
 	DeadNode, NoOwner bool
-	// OrphanAffinity is true if an affinity claims it and no block exists.
+	// OrphanAffinity is true if an affinity claims the CIDR, but no block exists.
 	OrphanAffinity bool
-	// Contested is true if blocks overlap here, or another node's affinity claims one.
+	// Contested is true if blocks overlap here, or another node's affinity claims a block.
 	// Pinned is true if an address cannot move to another block: a tunnel's, a virtual
-	// machine's, a service's, or one that Windows keeps.
+	// machine's, a service's, or one that Windows reserves.
 	Contested, Pinned bool
-	// Planned is true if the plan changes something here.
+	// Planned is true if the plan changes the place.
 	Planned bool
-	// Severity is that of the worst finding about it, 0 for none; Findings are the
-	// places in the report of those findings.
+	// Severity is that of its most severe finding, 0 for none. Findings are the indexes of
+	// its findings in the report.
 	Severity state.Severity
 	Findings []int
 }
 
-// Owner is who owns blocks of a pool.
+// Owner is the owner of blocks in a pool.
 type Owner struct {
-	// Owner is written as in the report: "host:NODE" for nodes.
+	// Owner is as in the report: "host:NODE" for nodes.
 	Owner string
-	// Blocks counts the blocks, Empty those of them without an address in use.
+	// Blocks counts the blocks, and Empty those without an address in use.
 	Blocks, Empty int
 	// DeadNode is true if the owner no longer exists.
 	DeadNode bool
-	// Color is the owner's, the same in all maps of a report where there are few; from
-	// [Colours] on it has none of its own.
+	// Color is the index of the owner's colour, equal in all maps of a report with few
+	// owners. Indexes from [Colours] on have no colour of their own.
 	Color int
 }
 
-// Colours is how many owners have a colour of their own.
+// Colours is the number of owners' colours.
 const Colours = 8
 
-// Name names the owner.
+// Name returns the name of the owner for people.
 func (o *Owner) Name() string {
 	owner := blocks.ParseOwner(o.Owner)
 	switch name := owner.Node(); {
@@ -132,7 +125,7 @@ func (o *Owner) Name() string {
 	return o.Owner
 }
 
-// Text names the owner with what it has.
+// Text returns the owner's name with its number of blocks.
 func (o *Owner) Text() string {
 	text := o.Name() + ": " + phrase.Plural(o.Blocks, "block")
 	if o.Empty > 0 {
@@ -144,8 +137,7 @@ func (o *Owner) Text() string {
 	return text
 }
 
-// New makes the picture of a report. plan marks what it would change; nil
-// marks nothing.
+// New builds the map of a report. It marks the changes of plan, if that is not nil.
 func New(r *audit.Report, plan *repair.Plan) *Map {
 	ix := newIndex(r, plan)
 	m := &Map{}
@@ -153,7 +145,7 @@ func New(r *audit.Report, plan *repair.Plan) *Map {
 		pool := &r.Pools[i]
 		cidr, err := netip.ParsePrefix(pool.CIDR)
 		if err != nil {
-			continue // a damaged report; the pool's numbers are shown all the same
+			continue // a damaged report; the pool's numbers are still shown
 		}
 		within := ix.members(func(i int) bool { return ix.prefixes[i].Overlaps(cidr) })
 		m.Pools = append(m.Pools, ix.pool(Pool{Pool: i, Name: pool.Name, CIDR: pool.CIDR, BlockSize: pool.BlockSize}, cidr.Masked(), within))
@@ -165,7 +157,7 @@ func New(r *audit.Report, plan *repair.Plan) *Map {
 	return m
 }
 
-// color gives the owners their colours: those with the most blocks first, pool by pool.
+// color assigns the owners' colours, by number of blocks, pool by pool.
 func (m *Map) color() {
 	of := map[string]int{}
 	for i := range m.Pools {
@@ -180,14 +172,14 @@ func (m *Map) color() {
 	if len(of) <= Colours {
 		return
 	}
-	for i := range m.Pools { // too many for one colour each everywhere
+	for i := range m.Pools { // too many owners for distinct colours: assign them by pool
 		for j := range m.Pools[i].Owners {
 			m.Pools[i].Owners[j].Color = j
 		}
 	}
 }
 
-// AddressBits is the length of the addresses in a CIDR.
+// AddressBits returns the number of bits of an address in a CIDR.
 func AddressBits(cidr string) int {
 	if strings.Contains(cidr, ":") {
 		return 128
@@ -195,7 +187,7 @@ func AddressBits(cidr string) int {
 	return 32
 }
 
-// Missing says why a report has no map; empty if it has one.
+// Missing explains why a report has no map; "" if it has one.
 func Missing(r *audit.Report) string {
 	switch {
 	case !Drawable(r):
@@ -206,8 +198,8 @@ func Missing(r *audit.Report) string {
 	return ""
 }
 
-// Drawable reports whether a report has the blocks that a map takes: they were read,
-// and it is no report of an older version, which had none.
+// Drawable reports whether a report contains its blocks: they could be read, and the report
+// is not of an older version without blocks.
 func Drawable(r *audit.Report) bool {
 	unread := func(g blocks.Gap) bool {
 		return g.Whole() && (g.Resource == blocks.Blocks || g.Resource == blocks.Pools)

@@ -13,19 +13,19 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// denseSlots is how many slots a pool may have for all to be drawn.
+// denseSlots is the maximum number of slots of a dense map.
 const denseSlots = 1 << 16
 
-// index is what the cells of a map are made of.
+// index holds the data for building cells.
 type index struct {
 	report *audit.Report
 	blockFinder
-	// about has the findings about each block, orphans those about the CIDR of a block
-	// that does not exist, as an affinity may name one.
+	// about holds the findings about each block. orphans holds findings about the CIDR of a
+	// block that does not exist, such as that of an orphan affinity.
 	about   [][]int
 	orphans map[netip.Prefix][]int
 	planned map[int]bool
-	// unread are the CIDRs of the blocks that could not be understood.
+	// unread are the CIDRs of undecodable blocks.
 	unread []netip.Prefix
 }
 
@@ -33,13 +33,13 @@ func newIndex(r *audit.Report, plan *repair.Plan) *index {
 	ix := &index{
 		report: r, blockFinder: newBlockFinder(r.Blocks), about: make([][]int, len(r.Blocks)), orphans: map[netip.Prefix][]int{}, planned: map[int]bool{},
 	}
-	named := map[string]netip.Prefix{} // what is wrong with them names the object, not the CIDR
+	named := map[string]netip.Prefix{} // findings about undecodable blocks name the object, not the CIDR
 	for _, g := range r.Gaps {
 		if g.Resource != blocks.Blocks || g.Whole() {
 			continue
 		}
 		cidr := g.Prefix
-		if !cidr.IsValid() { // as in reports that are read back
+		if !cidr.IsValid() { // the JSON of reports omits it
 			cidr = blocks.PrefixOfName(g.Name)
 		}
 		if cidr.IsValid() {
@@ -69,8 +69,8 @@ func newIndex(r *audit.Report, plan *repair.Plan) *index {
 	return ix
 }
 
-// members returns the blocks of which something holds, without those of damaged
-// reports that have no CIDR.
+// members returns the blocks with a property, without blocks of damaged reports that have
+// no CIDR.
 func (ix *index) members(is func(i int) bool) (out []int) {
 	for i, p := range ix.prefixes {
 		if p.IsValid() && is(i) {
@@ -80,8 +80,7 @@ func (ix *index) members(is func(i int) bool) (out []int) {
 	return out
 }
 
-// pool fills in the picture of a pool, or of the blocks outside all pools if the
-// CIDR is the zero Prefix.
+// pool fills in the map of a pool; with the zero Prefix, of the blocks outside all pools.
 func (ix *index) pool(m Pool, cidr netip.Prefix, members []int) Pool {
 	slots, few := 0, false
 	if cidr.IsValid() {
@@ -92,8 +91,8 @@ func (ix *index) pool(m Pool, cidr netip.Prefix, members []int) Pool {
 		covered += 1 << min(max(m.BlockSize-max(ix.prefixes[i].Bits(), cidr.Bits()), 0), 20)
 	}
 	owners := m.addOwners(ix.report, members)
-	// Many blocks larger than the pool's own are as good as never; that they cannot
-	// make the picture huge is what the second bound is for.
+	// Pools hardly ever have many blocks larger than their own. The second bound keeps such
+	// blocks from making the map huge.
 	if m.Sparse = !few || slots == 0 || slots > denseSlots || covered > 4*denseSlots; m.Sparse {
 		ix.sparse(&m, cidr, members)
 		m.Hidden = m.Pool >= 0 && len(ix.report.Pools[m.Pool].Reservations) > 0
@@ -154,8 +153,8 @@ func (ix *index) dense(m *Pool, cidr netip.Prefix, members []int) {
 	slices.SortFunc(m.Cells, func(a, b Cell) int { return cmp.Compare(a.Place, b.Place) })
 }
 
-// sparse gives places to what is occupied only, in address order: a block that lies in
-// another follows it.
+// sparse assigns places only to occupied CIDRs, in address order. A nested block follows
+// the one around it.
 func (ix *index) sparse(m *Pool, cidr netip.Prefix, members []int) {
 	var occupied []Cell
 	for _, i := range members {
@@ -195,7 +194,7 @@ func (ix *index) sparse(m *Pool, cidr netip.Prefix, members []int) {
 	m.Places = len(m.Cells)
 }
 
-// finish fills in what a cell's blocks come to. owners has the place of each owner.
+// finish computes a cell from its blocks. owners holds the index of each owner.
 func (ix *index) finish(c *Cell, owners map[string]int) {
 	parts := make([]Cell, len(c.Blocks))
 	for n, i := range c.Blocks {
@@ -220,8 +219,8 @@ func (ix *index) finish(c *Cell, owners map[string]int) {
 		}
 	}
 	orphans := ix.orphans[c.CIDR]
-	// Until its parts are added up, what is broken is a block that could not be understood:
-	// an affinity to it may well have its block.
+	// Before the merge, Broken means an undecodable block, so an affinity to it is not an
+	// orphan.
 	c.Findings, c.OrphanAffinity = append(c.Findings, orphans...), len(orphans) > 0 && c.State != Broken
 	c.Merge(parts)
 	slices.Sort(c.Findings)
@@ -233,9 +232,9 @@ func (ix *index) finish(c *Cell, owners map[string]int) {
 	}
 }
 
-// Merge adds up parts of a cell: it has the worst state of any, the owner of all that
-// are not free if that is one, and is as full as they are on average. It returns how
-// many are not free.
+// Merge adds up parts of a cell. The cell gets the state with the highest precedence, the
+// common owner of its occupied parts, and their mean fill level. Merge returns the number
+// of occupied parts.
 func (c *Cell) Merge(parts []Cell) (taken int) {
 	c.Owner = -1
 	for i := range parts {
@@ -260,8 +259,8 @@ func (c *Cell) Merge(parts []Cell) (taken int) {
 	return taken
 }
 
-// eighths returns how full something is: 0 is empty, and 8 means that nothing is
-// left to be assigned.
+// eighths returns a fill level in eighths: 0 is empty, and 8 means that no address can be
+// assigned.
 func eighths(inUse, available, size int) int {
 	switch {
 	case inUse <= 0 || size <= 0:
@@ -272,8 +271,7 @@ func eighths(inUse, available, size int) int {
 	return min(max((inUse*8+size-1)/size, 1), 7)
 }
 
-// addOwners counts who owns the blocks, and who borrows. It returns the place of each
-// owner.
+// addOwners counts the owners and borrowers of blocks. It returns the index of each owner.
 func (m *Pool) addOwners(r *audit.Report, members []int) map[string]int {
 	at := map[string]int{}
 	nodes := map[string]bool{}
@@ -309,7 +307,7 @@ func (m *Pool) addOwners(r *audit.Report, members []int) map[string]int {
 type blockFinder struct {
 	prefixes []netip.Prefix // of the blocks
 	byCIDR   map[netip.Prefix][]int
-	// lengths are the prefix lengths that blocks have, the longest first.
+	// lengths are the distinct prefix lengths of blocks, the longest first.
 	lengths []int
 }
 
@@ -328,8 +326,8 @@ func newBlockFinder(all []audit.BlockReport) blockFinder {
 	return f
 }
 
-// find returns the blocks that a subject is about: the block or affinity that it
-// names, or the blocks that hold the address. cidr is what it names.
+// find returns the blocks of a subject: the block or affinity that it names, or the blocks
+// that contain its address. cidr is the named CIDR.
 func (f *blockFinder) find(s state.Subject) (out []int, cidr netip.Prefix) {
 	switch s.Kind {
 	case state.KindIP:
@@ -357,7 +355,7 @@ func reservedIn(cidrs []string) blocks.ReservedSet {
 	return blocks.NewReservedSet([]blocks.Reservation{all})
 }
 
-// SlotAt returns a slot of a pool by its number.
+// SlotAt returns a slot of a pool by number.
 func SlotAt(pool netip.Prefix, bits, number int) netip.Prefix {
 	raw := pool.Addr().AsSlice()
 	shift := len(raw)*8 - bits
@@ -370,8 +368,8 @@ func SlotAt(pool netip.Prefix, bits, number int) netip.Prefix {
 	return netip.PrefixFrom(a, bits)
 }
 
-// slotsOf returns which slots of a pool a CIDR covers or lies in: the first, and
-// how many. It is for pools whose slots are few.
+// slotsOf returns the first of the slots that a CIDR covers or lies in, and their number.
+// The pool must have few slots.
 func slotsOf(pool netip.Prefix, bits int, p netip.Prefix) (from, n int) {
 	if p.Bits() <= pool.Bits() {
 		return 0, 1 << (bits - pool.Bits())

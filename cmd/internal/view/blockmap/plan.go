@@ -8,18 +8,18 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// BeforeAfter are the pictures of a pool before and after a plan.
+// BeforeAfter holds the maps of a pool before and after a plan.
 type BeforeAfter struct{ Before, After *Pool }
 
-// OfPlan pictures the pools that a plan changes, before and after it; none where
-// the report has no map. The cells of both name blocks by their place in the report.
+// OfPlan returns the maps of the pools that a plan changes, before and after it; none if
+// the report has no map. The cells of both refer to blocks by their index in the report.
 func OfPlan(r *audit.Report, plan *repair.Plan) (out []BeforeAfter) {
 	if r == nil || len(plan.Steps) == 0 || !Drawable(r) {
 		return nil
 	}
 	left := AfterPlan(r, plan)
 	before, after := New(r, plan), New(left, nil)
-	var kept []int // the places before of what is left
+	var kept []int // indexes in the report of the remaining blocks
 	for i := range r.Blocks {
 		if len(kept) < len(left.Blocks) && r.Blocks[i].CIDR == left.Blocks[len(kept)].CIDR {
 			kept = append(kept, i)
@@ -40,9 +40,9 @@ func OfPlan(r *audit.Report, plan *repair.Plan) (out []BeforeAfter) {
 	return out
 }
 
-// AfterPlan returns the report with its blocks as they would be if every step of
-// the plan were done and nothing else happened, and without findings: no check
-// has seen that state. The report that was given is not changed.
+// AfterPlan returns the report with its blocks as they would be if every step succeeded and
+// nothing else changed. It has no findings, because no check has run on that state. The
+// given report is not changed.
 func AfterPlan(r *audit.Report, plan *repair.Plan) *audit.Report {
 	after := *r
 	after.Findings, after.Muted, after.Usage = nil, nil, nil
