@@ -16,9 +16,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// crowd makes a cluster of so many nodes, with two blocks and thirty pods each; every
-// tenth node's second block is empty, and every hundredth node borrows. Names and
-// handles are as long, and as little alike, as Kubernetes makes them.
+// crowd returns a cluster with two blocks and thirty pods on each node. The second block of
+// every tenth node is empty, and every hundredth node borrows. Names and handles are as
+// long and as random as Kubernetes'.
 func crowd(nodes int) *blocks.Snapshot {
 	now := time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)
 	written := blocks.TimeOf(now.Add(-24 * time.Hour))
@@ -74,13 +74,13 @@ func crowd(nodes int) *blocks.Snapshot {
 	return s
 }
 
-// mostBytes is how large the page of 5,000 nodes may be.
+// mostBytes is the maximum size of the page for 5,000 nodes.
 const mostBytes = 12 << 20
 
-// BenchmarkPage makes and opens the page of 5,000 nodes, 10,000 blocks and 150,000
-// addresses: how long until it is drawn and answers, against a page of the same bytes
-// that does nothing, and how long a move of the pointer over its map takes until the
-// next picture.
+// BenchmarkPage writes and opens the page of 5,000 nodes, 10,000 blocks and 150,000
+// addresses. It measures the time until the page is drawn and responds, compared with an
+// inert page of the same size, and the time from a move of the pointer over the map to the
+// next frame.
 func BenchmarkPage(b *testing.B) {
 	r := auditedWhole(crowd(5000))
 	var text bytes.Buffer

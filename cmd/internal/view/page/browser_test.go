@@ -27,10 +27,10 @@ import (
 	testneeds "github.com/calico-audit/calico-audit/internal/testenv"
 )
 
-// browser is a real browser without a window.
+// browser is a headless browser.
 type browser struct{ ctx context.Context }
 
-// chromium is the browser of all tests: one process, whose tabs share nothing but the cache.
+// chromium is the browser of all tests: one process, whose tabs only share the cache.
 var chromium struct {
 	sync.Once
 	browser
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// startBrowser returns the browser, or skips the test where there is none.
+// startBrowser returns the browser, or skips the test if there is none.
 func startBrowser(t testing.TB) browser {
 	t.Helper()
 	path := testneeds.Program(t, "chromium", "chromium")
@@ -73,20 +73,20 @@ func startBrowser(t testing.TB) browser {
 	return chromium.browser
 }
 
-// tab is a page in the browser. What goes wrong in it is kept.
+// tab is an open page. It records errors.
 type tab struct {
 	t   testing.TB
 	ctx context.Context
 
 	mu sync.Mutex
-	// faults are errors and warnings of the console, refusals of the page's policy
-	// among them, uncaught errors, and dialogues.
+	// faults are console errors and warnings, including violations of the page's policy,
+	// uncaught errors, and dialogs.
 	faults []string
-	// requests are the URLs that were asked for, other than the page itself.
+	// requests are the requested URLs other than the page itself.
 	requests []string
 }
 
-// open opens a page in a tab of its own, and waits until it is ready.
+// open opens a page in a new tab, and waits until it is ready.
 func (b browser) open(t testing.TB, url string) *tab {
 	t.Helper()
 	ctx, end := chromedp.NewContext(b.ctx)
@@ -157,13 +157,13 @@ func (x *tab) texts(selector string) []string {
 	return eval[[]string](x, fmt.Sprintf("[...document.querySelectorAll(%q)].map((e) => e.textContent.trim())", selector))
 }
 
-// key presses a key: a character, or one of package kb.
+// key presses a key: a character, or a key of package kb.
 func (x *tab) key(keys string) {
 	x.t.Helper()
 	x.run(chromedp.KeyEvent(keys))
 }
 
-// point moves the pointer to a place of a map; click presses it there, too.
+// point moves the pointer to a place of a map, and optionally clicks there.
 func (x *tab) point(of, place int, click bool) {
 	x.t.Helper()
 	at := eval[[]float64](x, fmt.Sprintf(`(() => {
@@ -190,7 +190,7 @@ func (x *tab) lit(of int, class string) []int {
 	})()`, of, class))
 }
 
-// sound fails the test if anything in the page went wrong, or it asked for anything.
+// sound fails the test if the page had an error or made a request.
 func (x *tab) sound() {
 	x.t.Helper()
 	x.mu.Lock()
@@ -205,7 +205,7 @@ func (x *tab) sound() {
 	}
 }
 
-// dark turns the preference for dark colours on or off.
+// dark sets the preference for dark colours.
 func (x *tab) dark(on bool) {
 	x.t.Helper()
 	scheme := "light"
@@ -215,15 +215,15 @@ func (x *tab) dark(on bool) {
 	x.run(media(scheme))
 }
 
-// media sets what the reader prefers; motion is never wanted, so that what is scrolled
-// to is there at once.
+// media sets the reader's preferences. Motion is always reduced, so that scrolling has no
+// animation.
 func media(scheme string) chromedp.Action {
 	return emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{
 		{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
 	})
 }
 
-// accessible fails the test where axe-core finds a violation.
+// accessible fails the test if axe-core finds a violation.
 func (x *tab) accessible(what string) {
 	x.t.Helper()
 	script, err := os.ReadFile(filepath.Join(testneeds.NodeModules(x.t, "testdata/axe"), "axe-core", "axe.min.js"))
@@ -267,7 +267,7 @@ func pageFile(t testing.TB, r *audit.Report, o Options) string {
 	return "file://" + path
 }
 
-// snapshotReport audits a shipped snapshot, single addresses included.
+// snapshotReport audits a shipped snapshot, including Usage.
 func snapshotReport(t testing.TB, name string) *audit.Report {
 	t.Helper()
 	return auditedWhole(readSnapshot(t, name))

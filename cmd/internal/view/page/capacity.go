@@ -11,14 +11,14 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// still is what pages that do not change once they are open have in common.
+// still is the common content of static pages.
 type still struct {
 	head
-	// About is what the page is about, in its top line.
+	// About is the subject in the top line.
 	About, Heading string
 }
 
-// capacityContent is what the page of a capacity report shows.
+// capacityContent is the content of a capacity page.
 type capacityContent struct {
 	still
 	*view.CapacityReport
@@ -29,7 +29,7 @@ type capacityContent struct {
 	Charts                  []chart
 }
 
-// Capacity writes a capacity report as one page that needs nothing else, and no script.
+// Capacity writes a capacity report as a self-contained page without scripts.
 func Capacity(w io.Writer, r *view.CapacityReport, o view.Options) error {
 	return writePage(w, "capacity.html", newCapacityContent(r, o))
 }
@@ -58,23 +58,23 @@ func newCapacityContent(r *view.CapacityReport, o view.Options) *capacityContent
 	return c
 }
 
-// The chart's size, in units of its own: as narrow as a telephone, so that its text can
-// be read there; it grows with the page.
+// The size of a chart, in its own units. It is as narrow as a phone, so that its text is
+// readable there, and scales with the page.
 const (
 	chartWidth, chartHeight = 380, 230
 	chartLeft, chartRight   = 46, 12
 	chartTop, chartBottom   = 16, 40
 )
 
-// chart is a curve, drawn.
+// chart is a drawn curve.
 type chart struct {
 	Family  blocks.Family
 	Caption string
-	// Claimed is the path of the blocks that are claimed, and Short that of the part where
-	// nodes join that get none.
+	// Claimed is the path of the claimed blocks. Short is the path of the part where
+	// joining nodes get no block.
 	Claimed, Short string
-	// CapacityY is where the line of the capacity is, 0 if it is beyond the chart; AskedX
-	// where the number of nodes is that was asked about, 0 if none was.
+	// CapacityY is the height of the capacity line, 0 if it is off the chart. AskedX is the
+	// position of the scenario's number of nodes, 0 if it adds none.
 	CapacityY, AskedX float64
 	Capacity          string
 	X, Y              []tick
@@ -83,7 +83,7 @@ type chart struct {
 	Top, Bottom       float64
 }
 
-// tick is a number at an axis.
+// tick is a label of an axis.
 type tick struct {
 	At   float64
 	Text string
@@ -142,7 +142,7 @@ func newChart(c *capacity.Curve, q *capacity.Scenario) chart {
 	return out
 }
 
-// steps are round numbers from 0 to at most one, four to six of them.
+// steps returns four to six round numbers from 0 to at most to.
 func steps(to int) (out []int) {
 	step := 1
 	for _, by := range []int{1, 2, 5} {

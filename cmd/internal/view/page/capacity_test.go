@@ -13,7 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// TestCapacityPage: the page of a capacity report can be read on a telephone, in light and
+// TestCapacityPage: the page of a capacity report is readable on a phone, in light and
 // dark, and its charts show where nodes get no block.
 func TestCapacityPage(t *testing.T) {
 	st := state.New(readSnapshot(t, "dual-stack"), state.Options{})

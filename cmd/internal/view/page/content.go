@@ -17,7 +17,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// content is what the page's template is filled with.
+// content is the data of the page's template.
 type content struct {
 	head
 	Report  *audit.Report
@@ -25,37 +25,37 @@ type content struct {
 	Live    *liveState
 	Verdict verdict
 	Pools   []poolBars
-	// Secondary are Whereabouts' pools; nil where there are none.
+	// Secondary are the Whereabouts pools; nil if there are none.
 	Secondary *secondaryPools
 	Maps      []poolMap
-	// NoMap says why there is no map; empty if there is one.
+	// NoMap explains a missing map; empty if the page has one.
 	NoMap string
-	// Mode is what the maps show at first.
+	// Mode is the initial mode of the maps.
 	Mode     string
 	Findings []group
 	Plan     *planContent
 	Data     []template.HTML
 }
 
-// liveState is what a live page knows of its state's time.
+// liveState is the state of a live page.
 type liveState struct {
-	Now     string // by the clock of who made the page
+	Now     string // by the clock of the server
 	Refresh int    // seconds
 }
 
-// planContent is a plan, how to go on with it, and the pools that it changes.
+// planContent is a plan with its next steps and maps.
 type planContent struct {
 	*repair.Plan
-	// Manual are the plan's, with commands that work when pasted.
+	// Manual are the plan's manual steps, with commands that work when pasted.
 	Manual []repair.Manual
 	Next   []view.NextStep
 	Maps   []mapChange
 }
 
-// mapChange is a pool's picture before and after.
+// mapChange holds the maps of a pool before and after.
 type mapChange struct {
 	Name string
-	// ID is the place of the first of the two in the page's data.
+	// ID is the index of the first of the two maps in the page's data.
 	ID            int
 	Before, After Drawing
 	Legends       []Legend
@@ -85,8 +85,8 @@ func newContent(r *audit.Report, o Options) (*content, error) {
 	return c, err
 }
 
-// firstMode is what the maps show at first: what a plan changes, who owns the blocks
-// where each owner has a colour of its own, else how full they are.
+// firstMode returns the initial mode of the maps: the changes of a plan, else the owners if
+// there are enough colours, else the fill levels.
 func firstMode(maps []poolMap, o Options) string {
 	few := len(maps) > 0
 	for _, m := range maps {
@@ -116,7 +116,8 @@ func newPlanContent(r *audit.Report, o Options) *planContent {
 	if len(c.Steps) == 0 {
 		return c
 	}
-	// Who reads the page has not the files of who made it, but the plan is in it.
+	// The reader does not have the files of the page's author, but the page contains the
+	// plan.
 	next := view.NextStep{Text: "Nothing was written. Save the plan as plan.json (the button is at the end of this page), and apply it with:", Command: o.Program + " repair apply plan.json"}
 	if slices.ContainsFunc(c.Steps, func(s repair.Step) bool { return s.TwoObservations }) {
 		next.Text = strings.Replace(next.Text, "and apply it with:", "and apply it with --wait: some steps must be seen twice.", 1)
@@ -126,42 +127,43 @@ func newPlanContent(r *audit.Report, o Options) *planContent {
 	return c
 }
 
-// verdict is the head of the page.
+// verdict is the top of the page.
 type verdict struct {
-	// Second is true where a plan comes first.
+	// Second is true if a plan precedes it.
 	Second bool
-	// Heading is empty where Counts say it all.
+	// Heading is empty if Counts suffice.
 	Heading   string
 	Diagnoses []diagnosis
-	// Lead is the worst finding, unless a diagnosis says it, or what no finding means.
+	// Lead is the most severe finding without a diagnosis, or an explanation if there are
+	// no findings.
 	Lead string
-	// Partial says beside findings that there may be more; empty if all was read.
+	// Partial warns that there may be more findings; empty if everything was read.
 	Partial string
-	Worst   string // class of the worst severity
+	Worst   string // CSS class of the highest severity
 	Counts  []view.SeverityCount
 	Facts   []fact
-	// Taken is when the data were read; Incomplete says that something was not.
+	// Taken is the time of the data. Incomplete is true if there are gaps.
 	Taken      audit.Time
 	Incomplete bool
 }
 
 type fact struct{ Name, Value, Class string }
 
-// diagnosis is a diagnosis as it is shown.
+// diagnosis is a diagnosis for display.
 type diagnosis struct {
 	*audit.Diagnosis
 	Remedies []remedies.Remedy
 	Explains []explained
 }
 
-// explained is how many findings of a check and severity a diagnosis explains.
+// explained counts the findings of one check and severity in a diagnosis.
 type explained struct {
 	Check    string
 	Severity state.Severity
 	Count    int
 }
 
-// commands are commands that work when pasted.
+// commands returns commands that work when pasted.
 func (o *Options) commands(all []string) (out []string) {
 	for _, c := range all {
 		out = append(out, o.Command(c))
@@ -190,7 +192,7 @@ func newDiagnosis(r *audit.Report, d *audit.Diagnosis, o Options) diagnosis {
 	return out
 }
 
-// verdictText says in a few words what was found.
+// verdictText summarizes the findings in a few words.
 func verdictText(r *audit.Report) string {
 	switch counted := view.SeverityCounts(r.Summary.FindingCounts); {
 	case counted != "":
@@ -246,7 +248,7 @@ func newVerdict(r *audit.Report, o Options) verdict {
 	return v
 }
 
-// scopeText says what a report was narrowed to; empty for a whole one.
+// scopeText describes the filters of a report; "" without any.
 func scopeText(s *audit.Scope) string {
 	if s == nil {
 		return ""
@@ -266,9 +268,9 @@ func scopeText(s *audit.Scope) string {
 	return "narrowed to " + strings.Join(parts, "; ")
 }
 
-// tightestPool names the pool that is the nearest to having no block left for the
-// nodes that it has to serve, with its numbers; of none that serves nodes, another. It
-// names none where that is not known.
+// tightestPool returns the name and numbers of the pool with the smallest share of
+// claimable and releasable blocks, preferring pools that serve nodes. It returns "" if
+// these numbers are unknown.
 func tightestPool(r *audit.Report) string {
 	var worst *audit.PoolReport
 	share := func(p *audit.PoolReport) float64 {

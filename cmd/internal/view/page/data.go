@@ -15,36 +15,36 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// The elements of the page that hold data.
+// The IDs of the page's data elements.
 const (
 	dataReport = "data-report" // the report
 	dataUsage  = "data-uses"   // its Usage
 	dataPlan   = "data-plan"   // the plan
-	dataPage   = "data-page"   // what the page's script needs beside
+	dataPage   = "data-page"   // other data for the page's script
 )
 
-// pageData is what the page's script needs beside the report.
+// pageData is the data of the page's script in addition to the report.
 type pageData struct {
 	Maps []mapData `json:"maps"`
-	// Changes are the maps before and after a plan, by turns.
+	// Changes are the maps before and after a plan, alternating.
 	Changes []mapData `json:"changes,omitempty"`
-	// Severities are the names of the severities, by their number.
+	// Severities are the names of the severities, by number.
 	Severities []string `json:"severities"`
-	// Messages and Commands are those of findings that are not shown as text, by
-	// their place in the report; empty for the others. The first command may be an
-	// instruction, which the others carry out.
+	// Messages and Commands belong to the findings that are not rendered as text, by index
+	// in the report; they are empty for the others. The first command may be an instruction
+	// that the others carry out.
 	Messages []string   `json:"messages"`
 	Commands [][]string `json:"commands"`
 	Subjects []string   `json:"subjects"`
 }
 
-// dataElement begins an element that holds data. A script of such a type is never
-// run; what it holds is packed, so that no text of it is ever taken for markup.
+// dataElement returns the start tag of a data element. Browsers never run scripts of this
+// type. The content is base64, so it cannot contain markup.
 func dataElement(id string) string { return `<script type="text/plain" id="` + id + `">` }
 
 const dataElementEnd = "</script>"
 
-// embedAll makes the elements of the page's data.
+// embedAll returns the data elements of the page.
 func embedAll(r *audit.Report, o Options, c *content) ([]template.HTML, error) {
 	page := pageData{Maps: []mapData{}, Severities: make([]string, len(state.Severities)+1)}
 	for _, s := range state.Severities {
@@ -75,7 +75,7 @@ func embedAll(r *audit.Report, o Options, c *content) ([]template.HTML, error) {
 		}
 	}
 	level := gzip.BestCompression
-	if o.Live { // made again for each look
+	if o.Live { // rendered for each request
 		level = gzip.BestSpeed
 	}
 	var out []template.HTML
@@ -96,8 +96,7 @@ func embedAll(r *audit.Report, o Options, c *content) ([]template.HTML, error) {
 	return out, nil
 }
 
-// pack writes a value as JSON, compressed, in characters that mean nothing in a
-// page.
+// pack writes a value as JSON, compressed and in base64.
 func pack(v any, level int) (string, error) {
 	var buf bytes.Buffer
 	text := base64.NewEncoder(base64.StdEncoding, &buf)
@@ -119,7 +118,7 @@ func pack(v any, level int) (string, error) {
 	return buf.String(), nil
 }
 
-// unpack reads what pack wrote.
+// unpack decodes the output of pack.
 func unpack(text []byte, v any) error {
 	packed, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, bytes.NewReader(bytes.TrimSpace(text))))
 	if err != nil {
@@ -132,17 +131,17 @@ func unpack(text []byte, v any) error {
 	return json.Unmarshal(data, v)
 }
 
-// Mark is what a page begins with, by which it is known.
+// Mark is the beginning of every page.
 const Mark = `<!DOCTYPE html>`
 
-// Is reports whether a text begins as a page does.
+// Is reports whether a text begins like a page.
 func Is(head []byte) bool {
 	head = bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\ufeff")), " \t\r\n")
 	return len(head) >= len(Mark) && bytes.EqualFold(head[:len(Mark)], []byte(Mark))
 }
 
-// Read reads the report out of a page that [Write] wrote, with its Usage,
-// and the plan, nil if there is none.
+// Read extracts the report, with its Usage, and the plan from a page that [Write] wrote.
+// The plan is nil if there is none.
 func Read(page []byte) (*audit.Report, *repair.Plan, error) {
 	r := new(audit.Report)
 	found, err := readData(page, dataReport, r)
@@ -162,8 +161,8 @@ func Read(page []byte) (*audit.Report, *repair.Plan, error) {
 	return r, plan, nil
 }
 
-// readData reads the data of one element. Nothing else in the page can look like
-// the element's tag: all other text in it is escaped.
+// readData reads a data element. Its tag cannot occur elsewhere in the page, because all
+// other text is escaped.
 func readData(page []byte, id string, v any) (bool, error) {
 	_, rest, found := bytes.Cut(page, []byte(dataElement(id)))
 	if !found {

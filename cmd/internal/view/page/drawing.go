@@ -10,16 +10,16 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view/blockmap"
 )
 
-// Drawing is a pool's picture as a drawing: columns and rows of square cells, in
+// Drawing is the drawing of a pool's map, with square cells. Cell, Width and Height are in
 // pixels.
 type Drawing struct {
 	Columns, Rows, Cell int
 	Width, Height       int
-	// Free reports whether what is not painted is a slot that is free.
+	// Free is true if unpainted cells are free slots.
 	Free   bool
 	Lines  string // the lines between cells
 	Groups []Group
-	// Labels are the addresses that rows begin at, each for LabelRows of them.
+	// Labels are the first addresses of rows. Each label covers LabelRows rows.
 	Labels    []string
 	LabelRows int
 
@@ -27,8 +27,8 @@ type Drawing struct {
 	painted *painter
 }
 
-// Draw draws a pool's picture, with single addresses where there is room for
-// them and usage, which may be nil, has them. planned marks what a plan changes.
+// Draw draws a pool's map. It shows single addresses if usage is not nil and cells are
+// large enough. planned marks the changes of a plan.
 func Draw(m *blockmap.Pool, planned bool, usage audit.Usage) Drawing {
 	d := Drawing{Free: !m.Sparse, pool: m}
 	d.layOut(m.Places, usage != nil && !m.Sparse)
@@ -57,9 +57,8 @@ func Draw(m *blockmap.Pool, planned bool, usage audit.Usage) Drawing {
 	return d
 }
 
-// layOut chooses how many columns there are, always a power of two, so that a row is a
-// CIDR. large allows cells that single addresses can be told apart in. Labels are as
-// far apart as leaves them legible.
+// layOut chooses the number of columns, always a power of two, so that each row is a CIDR.
+// large allows cells large enough for single addresses. Labels are spaced to stay legible.
 func (d *Drawing) layOut(places int, large bool) {
 	d.Columns, d.Cell = 1, 44
 	if large {
@@ -81,11 +80,10 @@ func (d *Drawing) layOut(places int, large bool) {
 	d.Width, d.Height = d.Columns*d.Cell, d.Rows*d.Cell
 }
 
-// GapWidth is how wide the lines between cells are.
+// GapWidth returns the width of the lines between cells.
 func (d Drawing) GapWidth() int { return d.painted.gap }
 
-// rowLabel is the address that a row begins at, whose first place is given; empty
-// where there is none.
+// rowLabel returns the first address of the row that begins at a place; "" beyond the end.
 func rowLabel(m *blockmap.Pool, place int) string {
 	if place >= m.Places {
 		return ""
@@ -97,24 +95,24 @@ func rowLabel(m *blockmap.Pool, place int) string {
 	return blockmap.SlotAt(pool.Masked(), m.BlockSize, place).Addr().String()
 }
 
-// Legend explains a mode of a map; the marks, which every mode has, are of the mode "".
+// Legend explains a mode of a map. The mode "" explains the marks, which all modes have.
 type Legend struct {
 	Mode  string
 	Cell  int // of the map, in pixels
 	Items []Swatch
 }
 
-// Swatch is an entry of a legend: a cell as it is drawn, and what it means.
+// Swatch is an entry of a legend: a drawn cell and its meaning.
 type Swatch struct {
 	Groups []Group
 	Free   bool
 	Text   string
 }
 
-// swatchCell is the size of a legend's cells.
+// swatchCell is the size of a legend's cells, in pixels.
 const swatchCell = 16
 
-// Legends explain what is drawn, and no more.
+// Legends explains the drawn cells.
 func (d *Drawing) Legends() (out []Legend) {
 	m, p := d.pool, d.painted
 	var l Legend
@@ -135,7 +133,7 @@ func (d *Drawing) Legends() (out []Legend) {
 		})
 		l.Items = append(l.Items, Swatch{Groups: groups, Text: text})
 	}
-	// mode ends the entries of the mode before.
+	// mode ends the entries of the previous mode.
 	mode := func(next string) {
 		if len(l.Items) > 0 {
 			out = append(out, l)
@@ -192,7 +190,7 @@ func (d *Drawing) Legends() (out []Legend) {
 	return out
 }
 
-// legendsOfBoth explain how full the blocks of two drawings of a pool are, and the marks.
+// legendsOfBoth explains the fill levels and the marks of two drawings of a pool.
 func legendsOfBoth(before, after *Drawing) (out []Legend) {
 	for _, l := range slices.Concat(before.Legends(), after.Legends()) {
 		if l.Mode != "" && l.Mode != "fill" {

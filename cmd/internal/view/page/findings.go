@@ -7,38 +7,38 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// shownFindings is how many findings of a group stand in the page as text. The page
-// makes more out of its data when they are asked for.
+// shownFindings is the number of findings of a group that are rendered as text. The page's
+// script renders more on demand.
 const shownFindings = 25
 
-// runbookBase is where the documentation of the checks is kept.
+// runbookBase is the URL of the checks' documentation.
 const runbookBase = "https://github.com/calico-audit/calico-audit/blob/main/audit/CHECKS.md#"
 
 // group is the findings of one check and severity.
 type group struct {
 	Severity state.Severity
 	Check    string
-	Lead     string // what the first of them says
+	Lead     string // message of the first
 	Why      string
 	Docs     []view.CheckPart
 	Runbook  string
 	Count    int
 	Open     bool
 	Shown    []finding
-	// First is the place in the report of the first of them; they follow each other.
+	// First is the index in the report of the first finding; the others follow it.
 	First int
 }
 
-// finding is a finding as it is shown.
+// finding is a finding for display.
 type finding struct {
 	ID, Message string
-	// Commands are the next step. If it is Manual, the first is an instruction, and the
-	// others are the commands of which that speaks.
+	// Commands are the next step. If Manual is set, the first is an instruction, and the
+	// others are its commands.
 	Commands []string
 	Manual   bool
 	Evidence []state.Evidence
-	// Subject is what the map can show of it: an address, a CIDR or a node; empty if
-	// it shows nothing.
+	// Subject is the part of the subject that the map can show: an address, a CIDR or a
+	// node; may be empty.
 	Subject string
 }
 
@@ -61,8 +61,8 @@ func newGroups(r *audit.Report, o Options) (out []group) {
 	return out
 }
 
-// newFinding returns a finding as it is shown. What to do about those that diagnoses
-// explain ([view.Explained]), the diagnoses say.
+// newFinding returns a finding for display. Findings in explained have no next step,
+// because their diagnosis has one.
 func newFinding(f *audit.Finding, explained map[string]bool, o Options) finding {
 	out := finding{ID: f.Fingerprint, Message: view.Message(f), Evidence: f.Evidence, Subject: showable(f.Subject)}
 	if !explained[f.Fingerprint] {
@@ -74,7 +74,7 @@ func newFinding(f *audit.Finding, explained map[string]bool, o Options) finding 
 	return out
 }
 
-// showable names what the map can show of a subject; empty if it shows nothing.
+// showable returns the part of a subject that the map can show; may be "".
 func showable(s state.Subject) string {
 	switch s.Kind {
 	case state.KindIP:
@@ -87,8 +87,7 @@ func showable(s state.Subject) string {
 	return ""
 }
 
-// BlankFinding is what the page's script fills in for findings that are not shown as
-// text.
+// BlankFinding is the template for findings that the page's script renders.
 func (c *content) BlankFinding() finding {
 	return finding{Subject: " ", Commands: []string{" "}, Evidence: []state.Evidence{{}}}
 }

@@ -9,21 +9,21 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// fleetContent is what the page of several clusters shows.
+// fleetContent is the content of the page of several clusters.
 type fleetContent struct {
 	still
 	Clusters []fleetCluster
 }
 
-// fleetCluster is one of them: its report, or what it has room for.
+// fleetCluster is a cluster of the page: its report or its capacity.
 type fleetCluster struct {
 	view.FleetCluster
-	ID, Class, Word, Line string // the ID and class of its section
+	ID, Class, Word, Line string // ID and Class are those of its section
 	Report                *fleetReport
 	Capacity              *capacityContent
 }
 
-// fleetReport is a report as the page of several clusters shows it.
+// fleetReport is a report on the page of several clusters.
 type fleetReport struct {
 	*audit.Report
 	Verdict verdict
@@ -31,8 +31,8 @@ type fleetReport struct {
 	Pools   []poolBars
 }
 
-// Fleet writes the reports of several clusters as one page that needs nothing else; its
-// script copies commands.
+// Fleet writes the reports of several clusters as a self-contained page. Its script only
+// copies commands.
 func Fleet(w io.Writer, f *view.FleetReport, o view.Options) error {
 	return writeFleet(w, f, func(x *fleetCluster, r view.ClusterReport) {
 		po := Options{Options: x.Options(o)}
@@ -44,7 +44,7 @@ func Fleet(w io.Writer, f *view.FleetReport, o view.Options) error {
 	})
 }
 
-// FleetCapacity writes what several clusters have room for as such a page.
+// FleetCapacity writes the capacity of several clusters as a self-contained page.
 func FleetCapacity(w io.Writer, f *view.FleetCapacity, o view.Options) error {
 	return writeFleet(w, f, func(x *fleetCluster, r *view.CapacityReport) { x.Capacity = newCapacityContent(r, x.Options(o)) })
 }

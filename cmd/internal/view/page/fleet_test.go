@@ -16,8 +16,8 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// TestFleetPage: the page of several clusters can be read on a telephone, in light and dark,
-// and its table leads to each of them.
+// TestFleetPage: the page of several clusters is readable on a phone, in light and dark,
+// and its table links to each cluster.
 func TestFleetPage(t *testing.T) {
 	partial := snapshotReport(t, "story")
 	partial.Complete, partial.Gaps = false, []blocks.Gap{{Resource: "pods", Reason: "forbidden: pods is forbidden"}}
@@ -82,7 +82,7 @@ func TestFleetPage(t *testing.T) {
 	x.sound()
 }
 
-// TestFleetCapacityPage: so can the page of what several clusters have room for.
+// TestFleetCapacityPage: the same for the capacity of several clusters.
 func TestFleetCapacityPage(t *testing.T) {
 	items := []view.FleetItem[*view.CapacityReport]{{FleetCluster: view.FleetCluster{Context: "gone", Error: "not read within 5m0s (--cluster-timeout)"}}}
 	for _, name := range []string{"story-before", "dual-stack", "healthy"} {

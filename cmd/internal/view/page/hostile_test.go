@@ -13,8 +13,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// hostileNames are names as anyone who may create an object might choose them, were the
-// API server as careless as a file that somebody hands over.
+// hostileNames are malicious names. The API server would reject some of them, but a file
+// may contain them.
 var hostileNames = map[string]string{
 	"hostile-one":   `<script>window.pwned=1</script>`,
 	"hostile-two":   `"'><img src=x onerror=window.pwned=2>`,
@@ -24,7 +24,7 @@ var hostileNames = map[string]string{
 	"hostile-pod":   "</textarea><b>`javascript:window.pwned=6`",
 }
 
-// hostileReport is a report in whose every place the hostile names stand.
+// hostileReport contains the hostile names in every field.
 func hostileReport(t testing.TB) *audit.Report {
 	t.Helper()
 	s, err := statedsl.Parse(`
@@ -69,8 +69,8 @@ alloc 10.0.0.193 pod=hostile-ns/hostile-pod-4 node=hostile-two handle=hostile-on
 	return out
 }
 
-// TestPageHostile: in the page, names stay text. Nothing of them runs, makes an
-// element, or turns the order of what stands around it.
+// TestPageHostile: names in the page stay text. They cannot run code, create elements or
+// reorder the text around them.
 func TestPageHostile(t *testing.T) {
 	r := hostileReport(t)
 	if len(r.Findings) < 3 {

@@ -14,9 +14,8 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// TestPageLive: a live page shows the state that its server has now, without losing
-// the reader's place: what is open stays open, what is chosen stays chosen, and the
-// text that is read stays where it is.
+// TestPageLive: a live page shows the present state of its server and keeps the reader's
+// place: open elements, selections and the scroll position.
 func TestPageLive(t *testing.T) {
 	b := startBrowser(t)
 	var shown atomic.Pointer[audit.Report]
@@ -37,7 +36,7 @@ func TestPageLive(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	x := b.open(t, server.URL+"/report")
-	x.run(chromedp.EmulateViewport(1440, 500)) // so that the page's end does not bound how far it can be scrolled
+	x.run(chromedp.EmulateViewport(1440, 500)) // low, so that there is enough to scroll
 	if got := x.text(".age"); !strings.Contains(got, "20 minutes ago") {
 		t.Errorf("the age is told as %q", got)
 	}

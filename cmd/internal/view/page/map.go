@@ -9,14 +9,14 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view/blockmap"
 )
 
-// poolMap is a pool's picture in the page.
+// poolMap is a pool's map in the page.
 type poolMap struct {
 	ID         int
 	Name, CIDR string
 	About      string
 	Drawing    Drawing
 	Legends    []Legend
-	Borrowing  string // who borrows here and owns no block
+	Borrowing  string // nodes that borrow here and own no block
 	Empty      bool
 }
 
@@ -33,7 +33,7 @@ func newPoolMaps(m *blockmap.Map, planned bool, usage audit.Usage) []poolMap {
 	return out
 }
 
-// MapName heads a picture.
+// MapName returns the heading of a map.
 func MapName(m *blockmap.Pool) string {
 	if m.Pool < 0 {
 		return "Blocks outside all pools"
@@ -41,7 +41,7 @@ func MapName(m *blockmap.Pool) string {
 	return m.Name
 }
 
-// AboutMap says what a picture shows.
+// AboutMap describes the contents of a map.
 func AboutMap(m *blockmap.Pool) string {
 	claimed := 0
 	for i := range m.Cells {
@@ -64,8 +64,8 @@ func AboutMap(m *blockmap.Pool) string {
 	return text
 }
 
-// mapData is a pool's picture as the page's script reads it: a list per field, with
-// an entry per cell.
+// mapData is a pool's map for the page's script: one list for each field, with an entry for
+// each cell.
 type mapData struct {
 	Pool      int              `json:"pool"`
 	Name      string           `json:"name"`
@@ -78,16 +78,16 @@ type mapData struct {
 	Gap       int              `json:"gap"`
 	Place     []int            `json:"place"`
 	CellCIDR  []string         `json:"cidrs"`
-	Left      []string         `json:"left,omitempty"` // slots left out before the cell
+	Left      []string         `json:"left,omitempty"` // omitted slots before the cell
 	State     []blockmap.State `json:"state"`
 	Owner     []int            `json:"owner"`
 	Severity  []int            `json:"severity"`
-	// Flags have a bit each: its node no longer exists, it has no owner, it has an affinity
-	// and no block, the plan changes it, it is contested, it is pinned.
+	// Flags are bits: dead node, no owner, orphan affinity, planned, contested, pinned.
 	Flags    []int   `json:"flags"`
 	Blocks   [][]int `json:"blocks"`
 	Findings [][]int `json:"findings"`
-	// InUse and Available are set after a plan, where blocks differ from the report's.
+	// InUse and Available are set in maps after a plan, where blocks differ from the
+	// report.
 	InUse     []int `json:"inUse,omitempty"`
 	Available []int `json:"available,omitempty"`
 }
@@ -97,7 +97,7 @@ func newMapData(name string, h *Drawing) mapData {
 	d := mapData{
 		Pool: m.Pool, Name: name, CIDR: m.CIDR, BlockSize: m.BlockSize, Places: m.Places, Sparse: m.Sparse,
 		Columns: h.Columns, Cell: h.Cell, Gap: h.GapWidth(),
-		// The script goes through them, and there may be no cell.
+		// The script iterates over them, so they must not be null.
 		Place: []int{}, CellCIDR: []string{}, State: []blockmap.State{}, Owner: []int{}, Severity: []int{}, Flags: []int{}, Blocks: [][]int{}, Findings: [][]int{},
 	}
 	for i := range m.Cells {

@@ -16,8 +16,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// TestPageMore: of many alike findings the page shows some as text, and the rest out
-// of its data when they are asked for, just as it would have shown them.
+// TestPageMore: the page renders some of many alike findings as text. Its script renders
+// the others on demand, in the same way.
 func TestPageMore(t *testing.T) {
 	r := auditedWhole(crowd(300))
 	var want []string
@@ -45,7 +45,7 @@ func TestPageMore(t *testing.T) {
 		t.Errorf("after asking for more (-want +got):\n%s", diff)
 	}
 
-	// What leads to a finding that is not shown yet shows it.
+	// A link to a finding that is not rendered yet renders it.
 	x = b.open(t, pageFile(t, r, Options{}))
 	find := "#finding-" + last.Fingerprint
 	if eval[bool](x, fmt.Sprintf(`document.querySelector(%q) !== null`, find)) {
@@ -58,8 +58,8 @@ func TestPageMore(t *testing.T) {
 	x.sound()
 }
 
-// TestPageOfUnusedPool: a pool of which no block is claimed, as one that was just added, has a
-// page that works, with its map empty.
+// TestPageOfUnusedPool: a pool without a claimed block, such as a new one, has an empty
+// map, and the page works.
 func TestPageOfUnusedPool(t *testing.T) {
 	s, err := statedsl.Parse("pool pods 10.0.0.0/24\npool spare 10.1.0.0/24\nnode n1\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\nuse 10.0.0.1 shop/web n1\n")
 	if err != nil {
@@ -77,8 +77,8 @@ func TestPageOfUnusedPool(t *testing.T) {
 	x.sound()
 }
 
-// TestPageInstructions: an instruction stands with the commands that it speaks of, each of
-// which can be copied.
+// TestPageInstructions: an instruction is followed by its commands, each with a copy
+// button.
 func TestPageInstructions(t *testing.T) {
 	s, err := statedsl.Parse("pool pods 10.0.0.0/24\nnode n1\nwpool 10.9.0.0-16 10.9.0.0/16\nwres 10.9.1.1\n")
 	if err != nil {
@@ -93,7 +93,7 @@ func TestPageInstructions(t *testing.T) {
 	}
 }
 
-// TestPageSave: the report that the page saves is the report.
+// TestPageSave: the saved report equals the report of the page.
 func TestPageSave(t *testing.T) {
 	r := snapshotReport(t, "dual-stack")
 	x := startBrowser(t).open(t, pageFile(t, r, Options{}))

@@ -1,5 +1,5 @@
-// Package page writes a report as one page of HTML that needs nothing else, and reads
-// it back out of such a page. The map of its blocks is drawn as SVG.
+// Package page writes a report as a self-contained HTML page, and reads the report back
+// from it. The block map is drawn as SVG.
 package page
 
 import (
@@ -22,24 +22,23 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// Options are the options of a report as a page.
+// Options control a page.
 type Options struct {
 	view.Options
-	// Plan is shown with what it would change; nil for none.
+	// Plan is shown with its changes; nil for none.
 	Plan *repair.Plan
-	// Live makes the page fetch itself again from where it was loaded, at least every
-	// Refresh; zero means [DefaultRefresh]. A page that is kept as a file asks nothing
-	// of any server.
+	// Live makes the page reload itself from its server, at least every Refresh; zero means
+	// [DefaultRefresh]. A saved page never makes requests.
 	Live    bool
 	Refresh time.Duration
 
-	// source are the arguments that named the source where the page was made, if there
-	// are local paths among them, which commands in a page do without.
+	// source are the original source arguments if they contain local paths. The page's
+	// commands omit these.
 	source string
 }
 
-// elsewhere says what the commands of a page leave out; empty for nothing, or where there
-// are none.
+// elsewhere describes the arguments that the page's commands omit; "" if there are none, or
+// no commands.
 func (o Options) elsewhere(commands bool) string {
 	switch {
 	case o.source == "" || !commands:
@@ -50,7 +49,7 @@ func (o Options) elsewhere(commands bool) string {
 	return "without local paths; this page was made with " + o.source
 }
 
-// carryable fills in what was left out, and has commands do without what only this machine has.
+// carryable fills in defaults, and removes local paths from the commands.
 func (o *Options) carryable() {
 	o.Options = o.Defaults()
 	if o.ReportArgs != o.PortableArgs {
@@ -58,15 +57,15 @@ func (o *Options) carryable() {
 	}
 }
 
-// DefaultRefresh is how often a live page is fetched again.
+// DefaultRefresh is the reload interval of a live page.
 const DefaultRefresh = 15 * time.Second
 
-// Report writes a report as a page that is kept.
+// Report writes a report as a page to keep.
 func Report(w io.Writer, r *audit.Report, o view.Options) error {
 	return Write(w, r, Options{Options: o})
 }
 
-// Plan writes a plan as a page, with the report that the options have.
+// Plan writes a plan as a page, with the report in the options.
 func Plan(w io.Writer, plan *repair.Plan, o view.Options) error {
 	if o.Report == nil {
 		return errors.New("there is no report to show the plan with")
@@ -74,9 +73,9 @@ func Plan(w io.Writer, plan *repair.Plan, o view.Options) error {
 	return Write(w, o.Report, Options{Options: o, Plan: plan})
 }
 
-// Write writes a report as one page that needs nothing else: no network, no
-// other file. The report lies in it as data, too, and [Read] reads it back.
-// The same report gives the same bytes, unless the page is live.
+// Write writes a report as a self-contained page, without any external resources. The page
+// contains the report as data, which [Read] returns. The output is deterministic, except
+// for a live page.
 func Write(w io.Writer, r *audit.Report, o Options) error {
 	o.carryable()
 	c, err := newContent(r, o)
@@ -86,7 +85,7 @@ func Write(w io.Writer, r *audit.Report, o Options) error {
 	return writePage(w, "page.html", c)
 }
 
-// writePage writes a page, which is made whole first: half of one is of no use to anybody.
+// writePage renders a page completely before it writes it.
 func writePage(w io.Writer, template string, content any) error {
 	var buf bytes.Buffer
 	if err := pageTemplate.ExecuteTemplate(&buf, template, content); err != nil {
@@ -108,8 +107,8 @@ var pageTemplate = template.Must(template.New("").Funcs(view.TemplateFuncs).Func
 	"names": func(names []string) string { return view.CutNames(names, listed, "and %d more") },
 }).ParseFS(assets, "assets/*.html"))
 
-// unbroken is cleaned text in which the names of nodes and pools, and flags, stay on one line:
-// browsers break after hyphens. Longer names, as of pods, may be broken.
+// unbroken returns clean text as HTML and keeps short names and flags on one line; browsers
+// otherwise break them after hyphens. Longer names, such as those of pods, may be broken.
 func unbroken(text string) template.HTML {
 	const longest, longestFlag = 24, 32
 	var b strings.Builder
@@ -126,16 +125,16 @@ func unbroken(text string) template.HTML {
 	return template.HTML(b.String()) //nolint:gosec // every word was escaped
 }
 
-// listed is how many entries of a plan's lists are written out.
+// listed limits the entries in a plan's lists.
 const listed = 500
 
-// MapStyle is the style of drawn maps, in the page and out of it. The colours of severities
-// are view.Looks'.
+// MapStyle is the CSS of block maps, on the page and elsewhere. Its colours of severities
+// come from view.Looks.
 var MapStyle = asset("map.css") + severityStyle()
 
-// severityStyle names the colours of a severity, as --critical for text and --critical-fill
-// for what is filled, for light and dark ground and, light, for paper. In what has its
-// class, .sev-critical, --sev is that of its text.
+// severityStyle defines the CSS variables of severities, --critical for text and
+// --critical-fill for fills, for light and dark backgrounds; print uses the light ones. The
+// class .sev-critical sets --sev to the text colour.
 func severityStyle() string {
 	var light, dark, classes strings.Builder
 	for _, l := range view.Looks {
@@ -151,19 +150,20 @@ var (
 	pageScript = script("copy.js", "data.js", "map.js", "card.js", "nodes.js", "findings.js", "find.js", "live.js", "main.js")
 )
 
-// script puts parts into one function, so that the page has no global names.
+// script joins scripts inside a function, so that they define no globals.
 func script(parts ...string) string {
 	return "\"use strict\";\n(() => {\n" + asset(parts...) + "})();\n"
 }
 
-// head is what every page begins with, and its style and script, ours, written as they are.
+// head is the head of a page. Style and Script are embedded verbatim.
 type head struct {
 	Policy, Title string
 	Style, Script template.HTML
 }
 
-// newHead returns it. The Content-Security-Policy lets the page's own style and script run,
-// known by their hashes, and nothing is fetched, but by a live page from its own server.
+// newHead returns the head of a page. The Content-Security-Policy allows only the page's
+// own style and script, by their hashes, and no requests, except those of a live page to
+// its own server.
 func newHead(title, style, script string, live bool) head {
 	h := head{Title: title, Style: template.HTML("<style>" + style + "</style>")} //nolint:gosec // our own
 	h.Policy = "default-src 'none'; style-src " + hashSource(style)
@@ -178,7 +178,7 @@ func newHead(title, style, script string, live bool) head {
 	return h
 }
 
-// asset returns embedded files. That they exist is known when the program is built.
+// asset returns embedded files. They always exist, because they are part of the build.
 func asset(names ...string) string {
 	var b strings.Builder
 	for _, n := range names {

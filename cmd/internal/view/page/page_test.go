@@ -20,8 +20,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
-// storyPlaces tells of the story's pool, for each owner, at which places its blocks
-// lie: the report is in CIDR order, and the pool is full.
+// storyPlaces returns the places of each owner's blocks in the story's pool. The report is
+// in CIDR order, and the pool is full.
 func storyPlaces(r *audit.Report) map[string][]int {
 	out := map[string][]int{}
 	for i := range r.Blocks {
@@ -31,7 +31,8 @@ func storyPlaces(r *audit.Report) map[string][]int {
 	return out
 }
 
-// TestPageNamesWhole: no flag of a page's prose is broken at a hyphen, however narrow the page.
+// TestPageNamesWhole: flags in the page's text do not break at a hyphen, even on a narrow
+// page.
 func TestPageNamesWhole(t *testing.T) {
 	x := startBrowser(t).open(t, pageFile(t, snapshotReport(t, "story"), Options{}))
 	x.run(emulation.SetDeviceMetricsOverride(390, 844, 2, true))
@@ -53,7 +54,7 @@ func TestPageNamesWhole(t *testing.T) {
 	}
 }
 
-// TestPageCommandsFact: what commands leave out is said where there are any.
+// TestPageCommandsFact: the page mentions omitted arguments only if it has commands.
 func TestPageCommandsFact(t *testing.T) {
 	o := Options{Options: view.Options{ReportArgs: "-f /tmp/dump", PortableArgs: "--context c"}}
 	for name, want := range map[string]bool{"story": true, "healthy": false} {
@@ -73,7 +74,7 @@ func TestPageMap(t *testing.T) {
 	x := b.open(t, pageFile(t, r, Options{}))
 	places := storyPlaces(r)
 
-	// Pointing at a block lights all that its owner has, and nothing else.
+	// Pointing at a block highlights all blocks of its owner, and no other.
 	for i := range r.Blocks {
 		x.point(0, i, false)
 		if diff := cmp.Diff(places[r.Blocks[i].OwnerNode()], x.lit(0, "lit")); diff != "" {
@@ -84,7 +85,7 @@ func TestPageMap(t *testing.T) {
 		}
 	}
 
-	// Pointing at a node lights its blocks, and marks the addresses that it borrows.
+	// Pointing at a node highlights its blocks and marks the addresses that it borrows.
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
 		eval[bool](x, fmt.Sprintf(`document.querySelector('button[data-node=%q]').closest("tr").dispatchEvent(new PointerEvent("pointerenter")), true`, n.Name))
@@ -107,7 +108,7 @@ func TestPageMap(t *testing.T) {
 		x.until(`document.querySelector(".dots").getAttribute("d").split("M").length - 1 === ` + fmt.Sprint(n.Borrowed))
 	}
 
-	// The modes show their layer and legend.
+	// Each mode shows its layer and legend.
 	for mode, want := range map[string]string{"owner": "old-1", "findings": "error", "fill": "in use"} {
 		x.run(chromedp.Click(`input[name=mode][value=`+mode+`]`, chromedp.ByQuery))
 		got := eval[[]string](x, `[...document.querySelectorAll("figure .legend[data-for]")].filter((e) => e.checkVisibility()).map((e) => e.textContent)`)
@@ -222,7 +223,7 @@ func TestPageKeyboard(t *testing.T) {
 		}
 	}
 
-	// The map: arrows move and speak, Enter opens, Escape closes and comes back.
+	// The map: arrows move and announce, Enter opens, Escape closes and returns.
 	x.run(chromedp.Focus(".plot", chromedp.ByQuery))
 	x.key(kb.Home)
 	x.key(kb.ArrowRight)
@@ -295,7 +296,7 @@ func TestPageAccessible(t *testing.T) {
 			if columns := eval[int](x, `new Set([...document.querySelectorAll("#verdict .facts dd")].map((e) => Math.round(e.getBoundingClientRect().left))).size`); columns != 1 {
 				t.Errorf("at 390 pixels the facts begin at %d different places", columns)
 			}
-			x.run(emulation.SetEmulatedMedia().WithMedia("print"), chromedp.EmulateViewport(718, 1000)) // A4 within its margins
+			x.run(emulation.SetEmulatedMedia().WithMedia("print"), chromedp.EmulateViewport(718, 1000)) // A4 without margins
 			if wide := eval[int](x, `document.documentElement.scrollWidth`); wide > 718 {
 				t.Errorf("on paper the page is %d pixels wide of 718", wide)
 			}
@@ -304,7 +305,7 @@ func TestPageAccessible(t *testing.T) {
 	}
 }
 
-// drainedPlan is the report of a shipped snapshot with empty blocks, and the plan to
+// drainedPlan returns the report of a shipped snapshot with empty blocks, and a plan to
 // release them.
 func drainedPlan(t testing.TB) (*audit.Report, *repair.Plan) {
 	t.Helper()

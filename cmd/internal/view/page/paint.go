@@ -10,7 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view/blockmap"
 )
 
-// Path is one path of a drawing: all that looks alike.
+// Path is an SVG path that covers all cells with the same look.
 type Path struct{ Class, D string }
 
 // Group is a layer of a drawing.
@@ -19,8 +19,8 @@ type Group struct {
 	Paths []Path
 }
 
-// The layers of a map. The first is drawn in each mode, and so are the marks; of the
-// others the mode shows one.
+// The layers of a map. Every mode shows the ground and the marks, and one of the other
+// layers.
 const (
 	layerGround   = "ground"
 	layerFill     = "by-fill"
@@ -30,8 +30,7 @@ const (
 	layerMarks    = "marks"
 )
 
-// mapLayers are the layers with their classes, in the order in which they are
-// painted.
+// mapLayers lists the layers with their classes, in painting order.
 var mapLayers = []struct {
 	name    string
 	classes []string
@@ -44,18 +43,19 @@ var mapLayers = []struct {
 	{layerMarks, []string{"lent", "unowned", "dead", "orphan", "broken", "contested", "pinned"}},
 }
 
-// severityClass is the class of what is painted by its worst finding, 0 for none.
+// severityClass returns the class for the highest severity of a cell's findings, 0 for
+// none.
 func severityClass(s state.Severity) string { return "s-" + cmp.Or(s.String(), "none") }
 
-// painter paints cells. What looks alike becomes one path, however many cells there
-// are: a page with an element per cell would not open in a large cluster.
+// painter paints cells. Cells with the same look share one path: a page with an element for
+// each cell would not open for a large cluster.
 type painter struct {
 	cell, gap int
-	// whole is true if cells are too small for heights in them to be read.
+	// whole is true if cells are too small for partial heights.
 	whole   bool
 	planned bool // there is a plan
 	owners  []blockmap.Owner
-	// usage says what single addresses are in use for; nil if nothing does.
+	// usage describes single addresses; may be nil.
 	usage audit.Usage
 	paths map[string]*path
 }
@@ -83,7 +83,7 @@ func (p *painter) at(layer, class string) *path {
 	return d
 }
 
-// cellAt paints a cell with its corner at x, y.
+// cellAt paints a cell whose corner is at x, y.
 func (p *painter) cellAt(c *blockmap.Cell, x, y int) {
 	x, y = x+p.gap/2, y+p.gap/2
 	n := p.cell - p.gap
@@ -106,21 +106,21 @@ func (p *painter) cellAt(c *blockmap.Cell, x, y int) {
 	p.marks(c, x, y, n)
 }
 
-// claimed paints a block in every mode.
+// claimed paints a block in all modes.
 func (p *painter) claimed(c *blockmap.Cell, x, y, n int) {
-	height := n // of what is in use
+	height := n // height of the used part
 	if !p.whole {
 		height = n * min(c.Fill, 8) / 8
 	}
 	switch {
 	case c.Fill == 0:
 		p.at(layerFill, "empty").rect(x, y, n, n)
-	case p.whole: // heights cannot be read: shades tell how full it is
+	case p.whole: // partial heights are illegible, so shades show the fill level
 		p.at(layerFill, "f"+strconv.Itoa(min(c.Fill, 8))).rect(x, y, n, n)
 	default:
 		p.at(layerFill, "claimed").rect(x, y, n, n)
 		if p.addresses(c, x, y, n) {
-			break // they tell more than how full it is
+			break // single addresses show more than the fill level
 		}
 		shade := "f6"
 		if c.Fill >= 8 {
@@ -151,11 +151,11 @@ func (p *painter) claimed(c *blockmap.Cell, x, y, n int) {
 	}
 }
 
-// leastAddress is the least size in which a single address is painted.
+// leastAddress is the minimum size of a painted address, in pixels.
 const leastAddress = 4
 
-// addresses paints the single addresses of a block as squares, row by row, where the
-// cell is large enough and what they are in use for is known.
+// addresses paints the single addresses of a block as squares, row by row, and reports
+// whether it did. The cell must be large enough, and Usage known.
 func (p *painter) addresses(c *blockmap.Cell, x, y, n int) bool {
 	side := 1
 	for side*side < c.Size {
@@ -193,8 +193,8 @@ func (p *painter) addresses(c *blockmap.Cell, x, y, n int) bool {
 	return true
 }
 
-// marks paints what is out of the ordinary about a cell, each by its own shape, so
-// that none is told by colour alone.
+// marks paints the marks of a cell. Each has its own shape, so that colour is never the
+// only difference.
 func (p *painter) marks(c *blockmap.Cell, x, y, n int) {
 	if n < 4 {
 		return
@@ -225,7 +225,7 @@ func (p *painter) marks(c *blockmap.Cell, x, y, n int) {
 	}
 }
 
-// groups returns what was painted, in the order of the layers.
+// groups returns the painted layers, in order.
 func (p *painter) groups() (out []Group) {
 	for _, l := range mapLayers {
 		g := Group{Class: l.name}
@@ -241,7 +241,7 @@ func (p *painter) groups() (out []Group) {
 	return out
 }
 
-// has reports whether anything of one of some classes was painted.
+// has reports whether any of the classes was painted.
 func (p *painter) has(layer string, classes ...string) bool {
 	return slices.ContainsFunc(classes, func(c string) bool { return p.paths[layer+" "+c] != nil })
 }

@@ -35,7 +35,7 @@ func (d *path) line(x, y, dx, dy int) *path {
 	return d
 }
 
-// triangle is one in the upper right corner of its box.
+// triangle adds a triangle in the upper right corner of a box.
 func (d *path) triangle(x, y, w, h int) *path {
 	d.write('M', x, y)
 	d.write('h', w)

@@ -16,7 +16,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// loadReport reads one of the hand-made reports of package view.
+// loadReport reads a handwritten report of package view.
 func loadReport(t testing.TB, name string) *audit.Report {
 	t.Helper()
 	r := new(audit.Report)
@@ -35,7 +35,7 @@ func viewData(t testing.TB, name string) string {
 	return string(data)
 }
 
-// testOptions are options with nothing in them that changes from run to run.
+// testOptions returns options without values that change between runs.
 func testOptions() Options {
 	return Options{Options: view.Options{
 		Source: "dump/", ReportArgs: "-f dump/", Now: time.Date(2026, 2, 3, 9, 0, 0, 0, time.UTC),
@@ -43,7 +43,7 @@ func testOptions() Options {
 	}}
 }
 
-// everyState is of a cluster in whose maps every glyph and mark occurs.
+// everyState is a report whose maps contain every glyph and mark.
 func everyState(t testing.TB) *audit.Report {
 	t.Helper()
 	s, err := statedsl.Parse(viewData(t, "every-state.txt"))
@@ -54,8 +54,8 @@ func everyState(t testing.TB) *audit.Report {
 	return audit.NewReport(st, audit.Run(st, checks.All))
 }
 
-// pictures are the reports whose maps are drawn: three of shipped snapshots, an
-// empty cluster, and made ones.
+// pictures returns the reports with golden maps: three shipped snapshots, an empty cluster,
+// and generated ones.
 func pictures(t testing.TB) map[string]*audit.Report {
 	t.Helper()
 	return map[string]*audit.Report{
@@ -64,8 +64,8 @@ func pictures(t testing.TB) map[string]*audit.Report {
 	}
 }
 
-// crowdedReport is of a pool of 16,384 blocks, of which 9,000 lie at its beginning
-// and some far off, owned by 4,000 nodes.
+// crowdedReport has a pool of 16,384 slots with 9,000 blocks at its beginning and some far
+// away, owned by 4,000 nodes.
 func crowdedReport() *audit.Report {
 	r := &audit.Report{Complete: true, Pools: []audit.PoolReport{{Name: "pods", CIDR: "10.0.0.0/12", BlockSize: 26}}}
 	for i := range 16384 {

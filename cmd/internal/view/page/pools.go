@@ -8,16 +8,16 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// poolBars is a pool with its numbers, drawn.
+// poolBars is a pool with bars for its numbers.
 type poolBars struct {
 	*audit.PoolReport
-	// The bars are empty where it is not known what is taken.
+	// The bars are empty if the taken part is unknown.
 	AddressBar, BlockBar   stackedBar
 	AddressText, BlockText string
 	Tight                  bool
 }
 
-// stackedBar is a bar of segments that make up a whole of 1000.
+// stackedBar is a bar of segments with a total width of 1000.
 type stackedBar struct {
 	Label    string
 	Segments []segment
@@ -68,7 +68,8 @@ type part struct {
 	n           blocks.Count
 }
 
-// bar stacks parts of a whole. What is there is seen, however small its share.
+// bar returns a bar for the parts of a whole. Non-empty parts have a minimum width, so that
+// they are visible.
 func bar(whole blocks.Count, parts []part) stackedBar {
 	const least = 4
 	var out stackedBar
@@ -90,7 +91,7 @@ func bar(whole blocks.Count, parts []part) stackedBar {
 		s.X = x
 		x += s.Width
 	}
-	for i := range out.Segments { // the same digits on every machine
+	for i := range out.Segments { // round, for the same digits on all machines
 		s := &out.Segments[i]
 		s.X, s.Width = tenth(s.X), tenth(s.Width)
 	}

@@ -25,8 +25,8 @@ func htmlOf(t testing.TB, r *audit.Report, o Options) string {
 	return buf.String()
 }
 
-// TestHTMLIsTheReport: a page is its own archive. What is read back out of it is the
-// report, to the last digit, with its addresses and its plan.
+// TestHTMLIsTheReport: a page is its own archive. The report is read back with all digits,
+// its addresses and its plan.
 func TestHTMLIsTheReport(t *testing.T) {
 	drained, plan := drainedPlan(t)
 	for name, c := range map[string]struct {
@@ -55,8 +55,8 @@ func TestHTMLIsTheReport(t *testing.T) {
 	}
 }
 
-// TestReadWithoutUses: a page without the uses of single addresses, or with those of
-// another version, is read without them.
+// TestReadWithoutUses: a page without Usage, or with that of another version, is read
+// without it.
 func TestReadWithoutUses(t *testing.T) {
 	text := htmlOf(t, snapshotReport(t, "story"), Options{})
 	r, _, err := Read([]byte(strings.ReplaceAll(text, dataUsage, "data-usage")))
@@ -78,9 +78,8 @@ func TestReadHTMLRefuses(t *testing.T) {
 	}
 }
 
-// TestHTMLAsksForNothing: the page needs no other file and no server, and its policy
-// lets nothing run but its own script, which is known by its hash. A live page may ask
-// its own server.
+// TestHTMLAsksForNothing: the page uses no other file or server, and its policy allows only
+// its own script, by hash. A live page may contact its own server.
 func TestHTMLAsksForNothing(t *testing.T) {
 	for _, live := range []bool{false, true} {
 		text := htmlOf(t, loadReport(t, "story"), Options{Live: live})
@@ -111,12 +110,12 @@ func TestHTMLAsksForNothing(t *testing.T) {
 
 func quoted(s string) string { return strings.NewReplacer("'", "&#39;", "+", "&#43;").Replace(s) }
 
-// prose is a page without the marks of what may not be broken into lines.
+// prose removes the markup that prevents line breaks.
 func prose(page string) string {
 	return regexp.MustCompile(`<bdi class="whole">([^<]*)</bdi>`).ReplaceAllString(page, "$1")
 }
 
-// TestHTMLSections: the page says all that the report does, in its order.
+// TestHTMLSections: the page has all sections of the report, in order.
 func TestHTMLSections(t *testing.T) {
 	r := loadReport(t, "incomplete")
 	text := prose(htmlOf(t, r, Options{}))
@@ -178,8 +177,8 @@ func quotedText(s string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&#34;", "'", "&#39;", "+", "&#43;").Replace(s)
 }
 
-// TestHTMLIncomplete: that a reading was incomplete stands beside the findings, where
-// they are counted.
+// TestHTMLIncomplete: the counts of findings come with a warning if the report is
+// incomplete.
 func TestHTMLIncomplete(t *testing.T) {
 	r := loadReport(t, "story")
 	r.Complete, r.Gaps = false, []blocks.Gap{{Resource: blocks.Pods, Reason: "forbidden"}}
@@ -189,8 +188,8 @@ func TestHTMLIncomplete(t *testing.T) {
 	}
 }
 
-// TestHTMLUnknownNumbers: what is left of a pool whose blocks were not read is not drawn,
-// and said not to be known.
+// TestHTMLUnknownNumbers: unknown free blocks and addresses of a pool are not drawn, but
+// shown as unknown.
 func TestHTMLUnknownNumbers(t *testing.T) {
 	r := loadReport(t, "story")
 	r.Complete, r.Gaps = false, []blocks.Gap{{Resource: blocks.Blocks, Reason: "forbidden"}}
@@ -202,7 +201,7 @@ func TestHTMLUnknownNumbers(t *testing.T) {
 	}
 }
 
-// TestMapDrawing: what is drawn of a pool is what its cells are, each once.
+// TestMapDrawing: a drawing contains each cell of a pool exactly once.
 func TestMapDrawing(t *testing.T) {
 	for name, r := range pictures(t) {
 		m := blockmap.New(r, nil)
@@ -236,7 +235,7 @@ func TestMapDrawing(t *testing.T) {
 					}
 				}
 			}
-			for k := range got { // findings about what is no block
+			for k := range got { // findings without a block
 				if strings.HasPrefix(k, layerFindings) && want[k] < got[k] {
 					want[k] += orphanCells(pool, k)
 				}

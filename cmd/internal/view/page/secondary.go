@@ -11,39 +11,39 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// secondaryPools are the pools of Whereabouts', the fullest first.
+// secondaryPools are the Whereabouts pools, the fullest first.
 type secondaryPools struct {
 	Pools []secondaryPool
-	// More is how many are not shown, which have more room.
+	// More counts the pools that are not shown, which have more room.
 	More int
-	// Lost is true if an address is drawn as lost.
+	// Lost is true if any drawn address is lost. Drawn is true if any pool has a map.
 	Lost, Drawn bool
 }
 
-// secondaryPool is a pool of Whereabouts' with its numbers, drawn.
+// secondaryPool is a Whereabouts pool with its drawing.
 type secondaryPool struct {
 	*audit.WhereaboutsPoolReport
 	Bar   stackedBar
 	Tight bool
-	// Map has the single addresses; nil for a range that is too large for it.
+	// Map shows the single addresses; nil if the range is too large.
 	Map *secondaryMap
 }
 
-// secondaryMap is a range, an address a cell.
+// secondaryMap is the map of a range, with one address in each cell.
 type secondaryMap struct {
 	Width, Height int
-	// Labels are the addresses that rows begin at.
+	// Labels are the first addresses of rows.
 	Labels []string
-	// Free are the addresses that can be assigned and are not in use.
+	// Free is the path of assignable, unused addresses.
 	Free string
 	Uses []secondaryUse
 }
 
-// secondaryUse is an address that is recorded.
+// secondaryUse is a recorded address.
 type secondaryUse struct{ Class, D, Text string }
 
 const (
-	secondaryLargest = 1024 // addresses of a range that is drawn
+	secondaryLargest = 1024 // addresses, for a range with a map
 	secondaryCell    = 16   // pixels
 )
 
@@ -77,7 +77,7 @@ func newSecondaryPools(r *audit.Report) *secondaryPools {
 func newSecondaryMap(p *audit.WhereaboutsPoolReport) *secondaryMap {
 	cidr, err := netip.ParsePrefix(p.Range)
 	if err != nil {
-		return nil // of a damaged report; the numbers are shown all the same
+		return nil // a damaged report; the numbers are still shown
 	}
 	n, few := blocks.Addresses(cidr).Int()
 	if !few || n > secondaryLargest || p.Capacity == nil {
@@ -89,7 +89,7 @@ func newSecondaryMap(p *audit.WhereaboutsPoolReport) *secondaryMap {
 	}
 	m := &secondaryMap{Width: columns * secondaryCell, Height: n / columns * secondaryCell}
 	var free path
-	next := 0 // of the uses
+	next := 0 // index of the next use
 	a := cidr.Masked().Addr()
 	for i := range n {
 		x, y := i%columns*secondaryCell, i/columns*secondaryCell

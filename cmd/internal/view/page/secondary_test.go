@@ -51,8 +51,8 @@ func secondaryReport(t *testing.T, text string) *audit.Report {
 	return audit.NewReport(st, audit.Run(st, checks.All))
 }
 
-// TestSecondaryPools: Whereabouts' pools are drawn, address by address where they are small
-// enough, and are nowhere in the page of a cluster without Whereabouts.
+// TestSecondaryPools: small Whereabouts pools are drawn address by address. The page of a
+// cluster without Whereabouts does not mention it.
 func TestSecondaryPools(t *testing.T) {
 	text := htmlOf(t, secondaryReport(t, withoutWhereabouts+withWhereabouts), Options{})
 	for _, want := range []string{
@@ -80,8 +80,8 @@ func TestSecondaryPools(t *testing.T) {
 	}
 }
 
-// TestSecondaryPoolsInBrowser: no width makes the page scroll sideways, cells lie beside
-// the labels of their rows, and nothing is complained of.
+// TestSecondaryPoolsInBrowser: the page never scrolls sideways, cells are aligned with the
+// labels of their rows, and the browser reports no errors.
 func TestSecondaryPoolsInBrowser(t *testing.T) {
 	b := startBrowser(t)
 	path := filepath.Join(t.TempDir(), "page.html")

@@ -1,7 +1,7 @@
-// The card of a block: every address of it.
+// The card of a block, with all its addresses.
 
-let cardFrom = null; // what had the focus before
-let cardShows = null; // to be shown again when the state changes
+let cardFrom = null; // the element that had the focus before
+let cardShows = null; // shows the card again after a change of state
 
 function fact(label, ...value) {
   return el("div", {}, el("dt", {}, label), el("dd", {}, ...value));
@@ -26,7 +26,7 @@ function closeCard() {
   cardFrom = null;
 }
 
-// aboutFindings lists findings, each leading to where it stands.
+// aboutFindings lists findings with links to them.
 function aboutFindings(indexes) {
   if (indexes.length === 0) return null;
   return [el("h3", {}, "Findings"), el("ul", { class: "about" }, indexes.slice(0, 50).map((i) => {
@@ -36,7 +36,7 @@ function aboutFindings(indexes) {
   }), indexes.length > 50 ? el("li", {}, `… and ${indexes.length - 50} more`) : null)];
 }
 
-// openSlot shows a place without a block.
+// openSlot shows the card of a place without a block.
 function openSlot(view, place, from) {
   const i = view.at[place], words = view.describe(place);
   cardShows = () => openSlot(view, place);
@@ -83,13 +83,13 @@ function openBlock(block, address, from, keepFocus = false) {
   });
 }
 
-// addressList shows the addresses of a block as squares, and as a table with those
-// that are free joined to ranges.
+// addressList shows the addresses of a block as squares and as a table, with free addresses
+// joined to ranges.
 function addressList(u, block, b, cidr, address) {
   const total = Number(cidr.size), rows = [], classes = new Array(Math.min(total, 65536)).fill("free");
   const at = (ordinal) => formatAddr(cidr.n + BigInt(ordinal), cidr.bits);
   const wanted = address && parseAddr(address), here = wanted ? Number(wanted.n - cidr.n) : -1;
-  const free = (from, to) => { // up to, not including
+  const free = (from, to) => { // to is exclusive
     if (from >= to) return;
     const text = to - from === 1 ? at(from) : at(from) + " to " + at(to - 1);
     rows.push(el("tr", { class: here >= from && here < to ? "freed here" : "freed" }, el("th", { scope: "row" }, text), el("td", { colspan: "2" }, plural(to - from, "free address", "free addresses"))));
@@ -127,7 +127,7 @@ function useOf({ k: kind = 0, s: namespace, n, w: node, h: handle }) {
   return { text, node, handle };
 }
 
-// squares draws an address as a square, sixteen and more to a row.
+// squares draws each address as a square, 16 or 32 to a row.
 function squares(classes, here, cidr) {
   const columns = classes.length <= 64 ? 16 : 32, n = 12, paths = new Map();
   const at = (i) => `M${(i % columns) * n} ${Math.floor(i / columns) * n}h${n}v${n}h${-n}z`;

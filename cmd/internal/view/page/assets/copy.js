@@ -1,10 +1,10 @@
-// Commands that can be copied, on every page that has any.
+// Copy buttons for commands, on all pages.
 
 async function copy(button) {
   const text = button.parentElement.querySelector("code").textContent;
   try {
     await navigator.clipboard.writeText(text);
-  } catch { // without the right to the clipboard, as in a page that is a file in some browsers
+  } catch { // no access to the clipboard, such as for a local file in some browsers
     const area = document.createElement("textarea");
     area.value = text;
     area.setAttribute("aria-hidden", "true");

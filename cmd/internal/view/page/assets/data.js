@@ -1,10 +1,10 @@
-// What the page holds as data, and the small things that all parts use.
+// The data of the page, and helpers for all scripts.
 
 const $ = (selector, from = document) => from.querySelector(selector);
 const $$ = (selector, from = document) => [...from.querySelectorAll(selector)];
 
-// el makes an element. Children that are no elements become text: names come from
-// the cluster, and nothing here ever reads them as markup.
+// el creates an element. Children that are not elements become text: names come from the
+// cluster, and must never be parsed as markup.
 function el(tag, attributes = {}, ...children) {
   const e = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -22,7 +22,7 @@ function svg(tag, attributes = {}, ...children) {
   return e;
 }
 
-// clean makes characters visible that would hide or reorder others.
+// clean escapes characters that hide or reorder others.
 const unprintable = /[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu;
 function clean(text) {
   return String(text).replace(unprintable, (c) => {
@@ -38,7 +38,7 @@ function plural(n, one, many = one + "s") {
   return n === 1 ? "1 " + one : n.toLocaleString("en").replaceAll(",", " ") + " " + many;
 }
 
-// unpack reads what Go packed: JSON, compressed, as base64.
+// unpack decodes data from Go's pack: compressed JSON in base64.
 async function unpack(text) {
   text = text.trim();
   let bytes;
@@ -53,26 +53,26 @@ async function unpack(text) {
   return new Response(stream).text();
 }
 
-// Counts beyond 2^53 lose digits here; texts that show them come from Go.
+// Numbers beyond 2^53 lose digits here, so Go renders all texts that show them.
 async function readData(id, from = document) {
   const e = from.getElementById(id);
   return e ? JSON.parse(await unpack(e.textContent)) : null;
 }
 
-// held is what the page shows.
+// held is the data of the page.
 const held = {
   report: null,
   page: null,
-  usage: null, // a promise of the addresses' uses, null where the page has none
+  usage: null, // a promise; null until it is first needed
   blockByCIDR: new Map(),
   views: [], // of the maps
 };
 
-// The kinds and marks of a use, as Go has them.
+// The kinds and marks of an address use, as in Go.
 const kinds = ["", "pod", "tunnel", "service", "reserved by Windows", "virtual machine"];
 const borrowed = 1, leaked = 2, cooling = 4;
 
-// indexUsage finds each node's borrowed addresses.
+// indexUsage indexes the borrowed addresses by node.
 function indexUsage(u) {
   if (!u) return null;
   const borrowedBy = new Map();
@@ -134,7 +134,7 @@ function parseCIDR(text) {
   return a && bits >= 0 && bits <= a.bits && Number.isInteger(bits) ? { n: a.n, bits: a.bits, length: bits, size: 1n << BigInt(a.bits - bits) } : null;
 }
 
-// blockOf finds the block that holds an address, the most specific one.
+// blockOf returns the most specific block that contains an address.
 function blockOf(addr) {
   let best = -1, size = 0n;
   for (let i = 0; i < held.cidrs.length; i++) {
@@ -147,7 +147,7 @@ function blockOf(addr) {
   return best;
 }
 
-// hold takes over new data.
+// hold replaces the data.
 async function hold(from) {
   [held.report, held.page] = await Promise.all([readData("data-report", from), readData("data-page", from)]);
   held.usage = null;
@@ -159,8 +159,8 @@ async function hold(from) {
   });
 }
 
-// usage reads what the addresses are in use for, once it is asked for: in a large
-// cluster it is most of the page.
+// usage decodes the use of single addresses on first use, because in a large cluster it is
+// most of the page.
 function usage() {
   if (!held.usage) held.usage = readData("data-uses", held.source).then(indexUsage);
   return held.usage;

@@ -1,4 +1,4 @@
-// The search box: an address, a block, a node, a pod.
+// The search box for addresses, blocks, nodes and pods.
 
 const finder = { results: [], at: -1, asked: 0 };
 
@@ -37,7 +37,7 @@ async function findAll(text) {
 async function searchNow() {
   const text = $("#find").value.trim(), asked = ++finder.asked;
   const results = text === "" ? [] : await findAll(text);
-  if (asked !== finder.asked) return; // typed on meanwhile
+  if (asked !== finder.asked) return; // the text has changed in the meantime
   finder.results = results;
   finder.at = -1;
   const list = $("#found");

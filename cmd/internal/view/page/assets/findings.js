@@ -1,6 +1,6 @@
-// Findings: more of them.
+// Findings that are rendered on demand.
 
-// fillFinding makes the text of a finding that the page holds as data only.
+// fillFinding renders a finding from the page's data.
 function fillFinding(i) {
   const f = held.report.findings[i], e = $("#blank-finding").content.firstElementChild.cloneNode(true);
   e.id = "finding-" + f.fingerprint;
@@ -25,7 +25,7 @@ function fillFinding(i) {
   return e;
 }
 
-// moreFindings shows so many more of a group.
+// moreFindings renders count more findings of a group.
 function moreFindings(button, count) {
   const [first, total, shown] = button.dataset.more.split(" ").map(Number), to = Math.min(shown + count, total);
   const list = $(".list", button.closest(".inside")), rows = [];
@@ -37,7 +37,7 @@ function moreFindings(button, count) {
   return rows[0];
 }
 
-// openFinding goes to a finding, and shows as many as it takes for it to be there.
+// openFinding scrolls to a finding, rendering it first if necessary.
 function openFinding(i) {
   const id = "finding-" + held.report.findings[i].fingerprint;
   if (!document.getElementById(id)) {

@@ -1,6 +1,6 @@
-// Times, and a live page that fetches itself again.
+// Ages, and the reload of a live page.
 
-// skew is how far the server's clock is ahead of this one, in milliseconds.
+// skew is the server's clock minus the local clock, in milliseconds.
 let skew = 0;
 
 function age(seconds) {
@@ -20,14 +20,14 @@ function showAges() {
 
 const live = { on: false, failed: false, base: 15000 };
 
-// The parts of the page that follow the state.
+// The sections of the page that a reload replaces.
 const liveSections = ["verdict", "pools", "map", "findings", "plan", "unseen"];
 
-// place remembers where the reader is: what is at the top of the window.
+// place records the reader's position, by the element at the top of the window.
 function place() {
   const top = (x) => x.getBoundingClientRect().top;
   const seen = $$("main > section, .group, .finding, figure.map").filter((x) => x.getBoundingClientRect().bottom > 60);
-  const begun = seen.filter((x) => top(x) >= 60 && top(x) < innerHeight / 2); // what begins in view moves with what comes before it
+  const begun = seen.filter((x) => top(x) >= 60 && top(x) < innerHeight / 2); // elements that begin in view move with the content above them
   const e = (begun.length ? begun : seen).reduce((a, b) => (a === null || Math.abs(top(b) - 60) < Math.abs(top(a) - 60) ? b : a), null);
   const key = (x) => (x?.id ? "#" + CSS.escape(x.id) : x?.dataset?.map ? `figure[data-map="${x.dataset.map}"]` : null);
   const focus = document.activeElement;

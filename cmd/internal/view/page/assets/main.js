@@ -1,4 +1,4 @@
-// What starts the page.
+// The start of the page.
 
 function setMode(mode) {
   const map = $("#map"), input = $(`#map input[name=mode][value="${mode}"]`);
@@ -7,7 +7,7 @@ function setMode(mode) {
   map.dataset.mode = mode;
 }
 
-// begin starts the parts that follow the state.
+// begin starts the parts that depend on the state.
 function begin() {
   startMaps();
   startNodes();
@@ -15,7 +15,7 @@ function begin() {
   for (const b of $$("[data-save]")) b.hidden = false;
 }
 
-// warmUp reads the addresses when there is nothing else to do.
+// warmUp decodes the addresses while the browser is idle.
 function warmUp() {
   held.ready = null;
   const idle = window.requestIdleCallback ?? ((f) => setTimeout(f, 200));
@@ -54,7 +54,7 @@ document.addEventListener("keydown", (e) => {
 
 $("#nodes-filter")?.addEventListener("input", (e) => { matrix.filter = e.target.value; matrix.box.scrollTop = 0; filterNodes(); });
 
-// On paper all but the documentation of the checks is open, and all nodes are listed.
+// For printing, open everything except the documentation of the checks, and list all nodes.
 let folded = [];
 addEventListener("beforeprint", () => {
   folded = $$("details:not([open]):not(.docs)");

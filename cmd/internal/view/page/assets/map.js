@@ -1,4 +1,4 @@
-// The maps: what is pointed at, what is lit.
+// The block maps: pointer, cursor and highlighting.
 
 const flagDead = 1, flagNobody = 2, flagStray = 4, flagPlanned = 8, flagContested = 16, flagPinned = 32;
 
@@ -57,7 +57,7 @@ class MapView {
     return `M${(place % d.columns) * d.cell + off} ${Math.floor(place / d.columns) * d.cell + off}h${n}v${n}h${-n}z`;
   }
 
-  // point moves the cursor; -1 takes it away. spoken says what is there aloud.
+  // point moves the cursor; -1 removes it. If spoken is true, the place is announced.
   point(place, spoken = false) {
     if (place === this.shown && !spoken) return;
     this.shown = place;
@@ -84,7 +84,7 @@ class MapView {
     return formatAddr(pool.n + (BigInt(place) << BigInt(pool.bits - this.data.blockSize)), pool.bits) + "/" + this.data.blockSize;
   }
 
-  // describe says in words what is at a place.
+  // describe describes a place in words.
   describe(place) {
     const d = this.data, i = this.at[place], words = [this.cidrAt(place)];
     if (i < 0) return [...words, "free"];
@@ -126,13 +126,13 @@ class MapView {
     }
   }
 
-  // step finds the next place that is not simply free.
+  // step returns the next place that is not just free.
   step(place, by) {
     for (let p = place + by; p >= 0 && p < this.data.places; p += by) if (this.at[p] >= 0) return p;
     return place;
   }
 
-  // reveal scrolls to the cursor, where the map is larger than the window.
+  // reveal scrolls to the cursor if the map is larger than the window.
   reveal() {
     const box = this.base.getBoundingClientRect(), d = this.data, scale = box.width / (d.columns * d.cell);
     const y = box.top + (Math.floor(this.place / d.columns) + .5) * d.cell * scale;
@@ -162,7 +162,7 @@ const conditions = {
   corrupt: "corrupt", overlap: "overlaps another block", deleted: "marked deleted", deadNode: "its node no longer exists", noOwner: "no owner",
 };
 
-// What is lit: the owner that is pointed at, else the one that is pinned.
+// The highlighted owner: the one under the pointer, else the pinned one.
 let pinned = null, litNow;
 
 function light(owner) {
@@ -179,15 +179,15 @@ function light(owner) {
   if (node && held.ready) dot(owner, node, held.ready);
 }
 
-// relight lights what is lit once more, when more has become known about it.
+// relight repeats the highlighting after more data became available.
 function relight() {
   const owner = litNow;
   litNow = undefined;
   light(owner ?? null);
 }
 
-// dot marks the single addresses that a node borrows, where they are drawn large
-// enough to be told apart.
+// dot marks the single addresses that a node borrows, if they are large enough to be
+// visible.
 function dot(owner, node, u) {
   for (const { block, ordinal } of u.borrowedBy.get(node) ?? []) {
     for (const v of held.views) {
@@ -210,7 +210,7 @@ function pin(owner) {
   if (pinned !== null) say(`${clean(ownerName(pinned))} is lit on the maps.`);
 }
 
-// showSubject shows what a finding is about: an address, a block or a node.
+// showSubject shows the subject of a finding: an address, a block or a node.
 function showSubject(subject, from) {
   const [addr] = subject.split("/"), a = parseAddr(addr);
   if (!a) {

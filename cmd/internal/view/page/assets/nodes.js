@@ -1,4 +1,4 @@
-// The matrix of nodes and pools. Only the rows in view exist.
+// The table of nodes and pools. Only the visible rows exist as elements.
 
 const rowHeight = 29;
 const matrix = { rows: [], shown: [], columns: [], sort: "name", down: false, filter: "", first: -1, last: -1 };
@@ -64,7 +64,7 @@ function sortBy(id) {
   say(`Sorted by ${c.text}, ${matrix.down ? "falling" : "rising"}.`);
 }
 
-// What a word of the filter asks for beside a part of the name.
+// Filter words other than parts of a name.
 const filters = {
   "has:findings": (r) => r.findings > 0, "no:block": (r) => r.blocks === 0, "has:empty": (r) => r.empty > 0,
   "is:borrowing": (r) => r.borrowed > 0, "is:lending": (r) => r.lent > 0, "is:missing": (r) => Boolean(r.missing),
