@@ -15,10 +15,10 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// CapacityKind is the kind of a capacity report's document.
+// CapacityKind is the kind of a CapacityReport.
 const CapacityKind = "CapacityReport"
 
-// CapacityReport is an answer about capacity, with where it comes from.
+// CapacityReport is the document of a capacity answer, with its cluster.
 type CapacityReport struct {
 	APIVersion string              `json:"apiVersion"`
 	Kind       string              `json:"kind"`
@@ -28,7 +28,7 @@ type CapacityReport struct {
 	capacity.Answer
 }
 
-// NewCapacityReport returns the document of an answer about a state.
+// NewCapacityReport builds the document of an answer about a state.
 func NewCapacityReport(st *state.State, answer *capacity.Answer) *CapacityReport {
 	return &CapacityReport{
 		APIVersion: audit.APIVersion, Kind: CapacityKind, Cluster: audit.NewReportCluster(st),
@@ -36,8 +36,7 @@ func NewCapacityReport(st *state.State, answer *capacity.Answer) *CapacityReport
 	}
 }
 
-// CapacityFormats returns the formats of an answer about capacity. page writes it as a
-// page of HTML.
+// CapacityFormats returns the formats of a capacity report. page writes it as HTML.
 func CapacityFormats(page func(io.Writer, *CapacityReport, Options) error) Formats[*CapacityReport] {
 	return slices.Concat(tables((*printer).capacity, "the headroom, and what comes of what is assumed, for people; long lists are cut", "the same with every node"),
 		DataFormats[*CapacityReport]("the whole answer"), Formats[*CapacityReport]{
@@ -46,7 +45,7 @@ func CapacityFormats(page func(io.Writer, *CapacityReport, Options) error) Forma
 		})
 }
 
-// Limits of what the table writes out.
+// capacityNodes limits the listed nodes in the table.
 const capacityNodes = 10
 
 func (p *printer) capacity(r *CapacityReport) {
@@ -85,7 +84,7 @@ func (p *printer) capacity(r *CapacityReport) {
 	}
 }
 
-// HeadroomTable is the table of what is left.
+// HeadroomTable is the table of the pools' headroom.
 func HeadroomTable(r *CapacityReport) *Table {
 	g := &Table{Columns: []Heading{{Title: "POOL"}, {Title: "CIDR"}, {Title: "BLOCKS LEFT", Right: true}, {Title: "ADDRESSES LEFT", Right: true}, {Title: "NODES CAN JOIN"}, {Title: "PODS CAN START"}, {Title: "THEN"}}}
 	for i := range r.Today {
@@ -109,7 +108,7 @@ func withLimit(n blocks.Count, l capacity.Limit) string {
 	return fmt.Sprintf("%s (%s)", n, l)
 }
 
-// NodesTable is that of the nodes, as many as given.
+// NodesTable is the table of the nodes, up to most.
 func NodesTable(o *capacity.Outcome, most int) *Table {
 	g := &Table{Columns: []Heading{{Title: "NODE"}, {Title: "BLOCKS CLAIMED"}, {Title: "PODS", Right: true}, {Title: "BORROWED", Right: true}, {Title: "REFUSED", Right: true}, {Title: "BORROWS FROM"}}}
 	for i := range o.Nodes[:min(most, len(o.Nodes))] {
@@ -123,7 +122,7 @@ func NodesTable(o *capacity.Outcome, most int) *Table {
 	return g
 }
 
-// PoolsTable is that of the pools afterwards.
+// PoolsTable is the table of the pools after the scenario.
 func PoolsTable(o *capacity.Outcome) *Table {
 	g := &Table{Columns: []Heading{{Title: "POOL"}, {Title: "CIDR"}, {Title: "BLOCKS BEFORE", Right: true}, {Title: "AFTER", Right: true}, {Title: "LEFT", Right: true}, {Title: "UNUSED IN BLOCKS", Right: true}, {Title: "WASTED", Right: true}}}
 	for i := range o.Pools {
@@ -133,7 +132,7 @@ func PoolsTable(o *capacity.Outcome) *Table {
 	return g
 }
 
-// ScenarioText says what is assumed.
+// ScenarioText describes a scenario.
 func ScenarioText(q *capacity.Scenario) string {
 	var out []string
 	add := func(format string, a ...any) { out = append(out, fmt.Sprintf(format, a...)) }
@@ -172,7 +171,7 @@ func ScenarioText(q *capacity.Scenario) string {
 	return strings.Join(out, "; ")
 }
 
-// DemandLines say what is served before anything that is assumed, and what of it is left.
+// DemandLines describe today's unmet demand, and the part of it that remains unmet.
 func DemandLines(r *CapacityReport) (out []string) {
 	d := &r.Demand
 	if d.Pods > 0 {
@@ -195,7 +194,7 @@ func DemandLines(r *CapacityReport) (out []string) {
 	return out
 }
 
-// leftOf says how many of a number are not served.
+// leftOf describes how many of the demand remain unmet.
 func leftOf(n int, one, many string) string {
 	if n == 0 {
 		return ", and there is room for all"
@@ -203,7 +202,7 @@ func leftOf(n int, one, many string) string {
 	return fmt.Sprintf(", and %d %s", n, phrase.One(n, one, many))
 }
 
-// OutcomeLines say what comes of what is assumed.
+// OutcomeLines describe the outcome of a scenario.
 func OutcomeLines(r *CapacityReport) (out []string) {
 	o := r.Outcome
 	add := func(format string, a ...any) { out = append(out, fmt.Sprintf(format, a...)) }
@@ -243,7 +242,7 @@ func OutcomeLines(r *CapacityReport) (out []string) {
 	return out
 }
 
-// TrafficText says what becomes of traffic to borrowed addresses.
+// TrafficText describes the traffic to borrowed addresses.
 func TrafficText(t *capacity.Traffic) string {
 	text := "Traffic to borrowed addresses is " + t.Outcome
 	if t.Outcome == "dropped" {
@@ -265,7 +264,7 @@ func eventText(e *capacity.Event) string {
 	return fmt.Sprintf("pod %d, on %s", e.Pod, e.Node)
 }
 
-// ChangeLines say which changes would do.
+// ChangeLines list the changes that make the scenario fit.
 func ChangeLines(o *capacity.Outcome) (out []string) {
 	for i := range o.Changes {
 		c := &o.Changes[i]

@@ -9,7 +9,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// CheckDoc is the documentation of a check as data.
+// CheckDoc is the documentation of a check.
 type CheckDoc struct {
 	ID       string            `json:"id"`
 	Title    string            `json:"title"`
@@ -23,7 +23,7 @@ type CheckDoc struct {
 	Requires []blocks.Resource `json:"needs"`
 }
 
-// CheckDocs is the documentation of checks as data.
+// CheckDocs is the documentation of several checks.
 type CheckDocs struct {
 	APIVersion string     `json:"apiVersion"`
 	Kind       string     `json:"kind"`
@@ -45,8 +45,7 @@ func NewCheckDocs(checks []*audit.Check) CheckDocs {
 // CheckPart is a part of a check's documentation.
 type CheckPart struct{ Title, Text string }
 
-// Parts returns a check's documentation in the order in which it is read; parts that
-// say nothing are left out.
+// Parts returns the non-empty parts of a check's documentation, in reading order.
 func (c CheckDoc) Parts() (out []CheckPart) {
 	requires := make([]string, len(c.Requires))
 	for i, r := range c.Requires {
@@ -71,7 +70,7 @@ func (c CheckDoc) Parts() (out []CheckPart) {
 	return out
 }
 
-// remedyText says what a remedy is in general.
+// remedyText describes a remedy with its commands, effect and risk.
 func remedyText(r *remedies.Remedy) string {
 	text := RemedyTitle(r)
 	text = strings.ToUpper(text[:1]) + text[1:]
@@ -85,15 +84,15 @@ func remedyText(r *remedies.Remedy) string {
 	return text
 }
 
-// CheckAnchor returns the anchor of a check's section: what GitHub makes of a
-// heading that is the check's ID.
+// CheckAnchor returns the anchor of a check's section, as GitHub generates it from the
+// check's ID as the heading.
 func CheckAnchor(id string) string { return strings.ReplaceAll(id, "/", "") }
 
-// CheckListFormats returns the formats of a list of checks, of which the table has no
-// more than when they fire and how bad that is.
+// CheckListFormats returns the formats of a list of checks. The table only shows title and
+// severity.
 func CheckListFormats() Formats[CheckDocs] { return checkFormats((*printer).checkList) }
 
-// CheckFormats returns the formats of checks with their whole documentation.
+// CheckFormats returns the formats of checks with their full documentation.
 func CheckFormats() Formats[CheckDocs] { return checkFormats((*printer).checks) }
 
 func checkFormats(table func(*printer, CheckDocs)) Formats[CheckDocs] {

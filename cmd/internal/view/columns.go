@@ -12,11 +12,11 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 )
 
-// none is what stands for a value that a finding does not have.
+// none replaces a missing value.
 const none = "<none>"
 
-// asColumns makes a format's Write of custom columns, HEADER:PATH,…: it writes a line
-// per finding.
+// asColumns returns a Write function for custom columns, HEADER:PATH,…, with one line a
+// finding.
 func asColumns(spec string) (func(io.Writer, *audit.Report, Options) error, error) {
 	var columns []Heading
 	var paths []*jsonpath.JSONPath
@@ -53,8 +53,8 @@ func asColumns(spec string) (func(io.Writer, *audit.Report, Options) error, erro
 	}, nil
 }
 
-// splitColumns splits at commas, except within brackets and quotes, where they
-// belong to a path such as {.evidence[?(@.name=="a,b")].value}.
+// splitColumns splits at commas, except inside brackets and quotes, where they belong to a
+// path such as {.evidence[?(@.name=="a,b")].value}.
 func splitColumns(spec string) []string {
 	var parts []string
 	depth, start, quote := 0, 0, rune(0)
@@ -78,7 +78,7 @@ func splitColumns(spec string) []string {
 	return append(parts, spec[start:])
 }
 
-// relaxed completes a path as kubectl does: "x.y", ".x.y" and "{.x.y}" are one.
+// relaxed completes a path like kubectl: "x.y", ".x.y" and "{.x.y}" are equal.
 func relaxed(path string) string {
 	if strings.HasPrefix(path, "{") {
 		return path
@@ -89,7 +89,7 @@ func relaxed(path string) string {
 	return "{" + path + "}"
 }
 
-// cell returns what a path selects: several values are joined by commas.
+// cell returns the values that a path selects, joined by commas.
 func cell(path *jsonpath.JSONPath, data any) (string, error) {
 	results, err := path.FindResults(data)
 	if err != nil {
@@ -109,7 +109,7 @@ func cell(path *jsonpath.JSONPath, data any) (string, error) {
 	return strings.Join(values, ","), nil
 }
 
-// cellValue writes a scalar as it is, and anything else as JSON.
+// cellValue formats a scalar as text and anything else as JSON.
 func cellValue(v any) string {
 	switch v := v.(type) {
 	case nil:

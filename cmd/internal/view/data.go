@@ -18,7 +18,7 @@ import (
 func asJSON[T any](w io.Writer, v T, o Options) error { return WriteJSON(w, pasted(v, o)) }
 func asYAML[T any](w io.Writer, v T, o Options) error { return WriteYAML(w, pasted(v, o)) }
 
-// pasted is a value whose commands read the same source when they are pasted.
+// pasted returns the value with commands that read the same source when pasted.
 func pasted[T any](v T, o Options) T {
 	if c, ok := any(v).(interface{ WithCommands(func(string) string) T }); ok {
 		return c.WithCommands(o.Defaults().Command)
@@ -26,8 +26,8 @@ func pasted[T any](v T, o Options) T {
 	return v
 }
 
-// WriteJSON writes a value as indented JSON, without escaping <, > and &. Counts keep
-// every digit, as they write themselves.
+// WriteJSON writes a value as indented JSON, without escaping <, > and &. Counts keep all
+// digits, because they marshal themselves.
 func WriteJSON(w io.Writer, v any) error {
 	var buf bytes.Buffer
 	e := json.NewEncoder(&buf)
@@ -43,9 +43,9 @@ func WriteJSON(w io.Writer, v any) error {
 	return err
 }
 
-// WriteYAML writes a value's JSON as YAML. It goes from token to token, because
-// the usual way over maps and float64 loses the order of keys and the digits of
-// large numbers.
+// WriteYAML writes a value's JSON as YAML. It converts token by token, because the usual
+// conversion through maps and float64 loses the order of keys and the digits of large
+// numbers.
 func WriteYAML(w io.Writer, v any) error {
 	var buf bytes.Buffer
 	e := yaml.NewEncoder(&buf)
@@ -68,7 +68,7 @@ func WriteYAML(w io.Writer, v any) error {
 	return err
 }
 
-// jsonDecoder reads a value's JSON, its numbers with every digit.
+// jsonDecoder returns a decoder for a value's JSON that keeps all digits of numbers.
 func jsonDecoder(v any) (*json.Decoder, error) {
 	data, err := json.Marshal(v)
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -87,7 +87,7 @@ func yamlNode(d *json.Decoder) (*yaml.Node, error) {
 		if t == '{' {
 			n.Kind, n.Tag = yaml.MappingNode, "!!map"
 		}
-		for d.More() { // in an object, key and value follow each other as the YAML node wants them
+		for d.More() { // an object's keys and values alternate, as in a YAML node
 			c, err := yamlNode(d)
 			if err != nil {
 				return nil, err
@@ -100,8 +100,8 @@ func yamlNode(d *json.Decoder) (*yaml.Node, error) {
 		_, err := d.Token()
 		return n, err
 	case json.Number:
-		// Without a tag the number is written as it stands; YAML's own !!int would
-		// be spelled out for those beyond 64 bits.
+		// Without a tag the number is written verbatim. The tag !!int would be written out
+		// for numbers beyond 64 bits.
 		return &yaml.Node{Kind: yaml.ScalarNode, Value: t.String()}, nil
 	case string:
 		n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: t}
@@ -115,14 +115,14 @@ func yamlNode(d *json.Decoder) (*yaml.Node, error) {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}, nil
 }
 
-// yaml11 are texts that readers of YAML 1.1 take for booleans, or for numbers to the
-// base 60; in quotes they are strings to those of 1.2 as well.
+// yaml11 matches texts that YAML 1.1 parsers read as booleans or base-60 numbers. Quoted,
+// they are strings in 1.1 and 1.2.
 var yaml11 = regexp.MustCompile(`^([-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?|(?i:y|n|yes|no|on|off))$`)
 
-// escapeUnprintable writes the characters in JSON or YAML that a terminal might
-// act upon, or that hide or reorder others, as escapes. The value stays the same:
-// in JSON such characters stand in strings only, and in YAML [yamlNode] sees to
-// it that they stand in double quotes. Those below U+0080 the encoders escape.
+// escapeUnprintable escapes characters that a terminal might interpret, or that hide or
+// reorder others. The value stays the same: in JSON such characters only occur in strings,
+// and in YAML [yamlNode] puts them in double quotes. The encoders already escape those
+// below U+0080.
 func escapeUnprintable(data []byte, long func(r rune) string) []byte {
 	if bytes.IndexFunc(data, unprintable) < 0 {
 		return data
@@ -145,7 +145,7 @@ func escapeUnprintable(data []byte, long func(r rune) string) []byte {
 
 func unprintable(r rune) bool { return r >= 0x7f && !strconv.IsPrint(r) }
 
-// asLines makes a format's Write of what lists names, which are written one a line.
+// asLines returns a Write function for a list of names, one a line.
 func asLines[T any](names func(T) []string) func(io.Writer, T, Options) error {
 	return func(w io.Writer, v T, _ Options) error {
 		var b strings.Builder
@@ -157,9 +157,8 @@ func asLines[T any](names func(T) []string) func(io.Writer, T, Options) error {
 	}
 }
 
-// asPath makes a format's Write of a jsonpath template. It writes what the template
-// selects as kubectl does: without a newline of its own, and nothing for what does not
-// exist.
+// asPath returns a Write function for a jsonpath template. Like kubectl, it adds no
+// newline, and writes nothing for missing fields.
 func asPath[T any](template string) (func(io.Writer, T, Options) error, error) {
 	path, err := parsePath("output", template)
 	return func(w io.Writer, v T, o Options) error {
@@ -167,7 +166,7 @@ func asPath[T any](template string) (func(io.Writer, T, Options) error, error) {
 		if err != nil {
 			return err
 		}
-		// The whole is made first: a template that fails half way writes nothing.
+		// Render everything first, so that a failing template writes nothing.
 		var buf bytes.Buffer
 		if err := path.Execute(&buf, data); err != nil {
 			return &TemplateError{err}
@@ -185,11 +184,11 @@ func parsePath(name, template string) (*jsonpath.JSONPath, error) {
 	return path, nil
 }
 
-// TemplateError says that a template that reads well cannot be applied to a
-// report, such as one that compares a number with a word.
+// TemplateError is returned for a valid template that cannot be applied to a report, such
+// as one that compares a number with a string.
 type TemplateError struct{ Err error }
 
-// Error says why.
+// Error implements error.
 func (e *TemplateError) Error() string {
 	return "applying the template to the report: " + e.Err.Error()
 }
@@ -197,8 +196,8 @@ func (e *TemplateError) Error() string {
 // Unwrap returns the cause.
 func (e *TemplateError) Unwrap() error { return e.Err }
 
-// decoded returns a value as programs see it, made of maps, slices, strings and
-// numbers: an int64 where it fits, else a json.Number with all its digits.
+// decoded returns a value as generic JSON: maps, slices, strings and numbers. A number is
+// an int64 if it fits, else a json.Number with all digits.
 func decoded(v any) (any, error) {
 	d, err := jsonDecoder(v)
 	if err != nil {
@@ -211,8 +210,8 @@ func decoded(v any) (any, error) {
 	return small(out), nil
 }
 
-// small turns numbers into int64 where that loses nothing, so that they can be
-// compared with the numbers in a jsonpath filter.
+// small converts numbers to int64 where they fit, so that jsonpath filters can compare
+// them.
 func small(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -13,7 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 )
 
-// The numbers of the /48 pool in testdata/reports/huge.json: 2^80 and 2^80 - 3.
+// Numbers of the /48 pool in testdata/reports/huge.json: 2^80 and 2^80 - 3.
 const (
 	hugeCapacity  = "1208925819614629174706176"
 	hugeAvailable = "1208925819614629174706173"
@@ -36,7 +36,7 @@ func TestNoDigitIsLost(t *testing.T) {
 	}
 }
 
-// TestColumnNumbers: a number beyond 64 bits keeps its digits in a column, too.
+// TestColumnNumbers: a number beyond 64 bits keeps all digits in a column.
 func TestColumnNumbers(t *testing.T) {
 	path, err := parsePath("x", relaxed("n"))
 	if err != nil {
@@ -51,8 +51,8 @@ func TestColumnNumbers(t *testing.T) {
 	}
 }
 
-// TestYAMLSaysWhatJSONSays compares the two outputs value by value and in the
-// order of their keys, numbers digit by digit.
+// TestYAMLSaysWhatJSONSays compares the two outputs value by value, including the order of
+// keys and all digits.
 func TestYAMLSaysWhatJSONSays(t *testing.T) {
 	for _, name := range reports {
 		r := loadReport(t, name)
@@ -84,8 +84,8 @@ func outline(n *yaml.Node) []string {
 	return append(out, ")")
 }
 
-// TestYAMLStrings: strings that look like something else come back as strings,
-// from a reader of YAML 1.2 and from Kubernetes' own.
+// TestYAMLStrings: strings that look like other types are read back as strings, by YAML 1.2
+// and by Kubernetes' YAML.
 func TestYAMLStrings(t *testing.T) {
 	for _, s := range []string{
 		"", " ", "no", "Yes", "on", "y", "~", "null", "true", "0x1f", "0o7", "1e3", "1_000", ".inf", "1:20", "10:20:30", "190:20:30.15",
@@ -133,7 +133,7 @@ func TestJSONKeepsValues(t *testing.T) {
 	}
 }
 
-// TestJSONIsTheReport: what -o json writes reads back as the same report.
+// TestJSONIsTheReport: the output of -o json is read back as the same report.
 func TestJSONIsTheReport(t *testing.T) {
 	for _, name := range reports {
 		r := loadReport(t, name)

@@ -8,8 +8,8 @@ import (
 	"github.com/calico-audit/calico-audit/audit/remedies"
 )
 
-// diagnoses writes what several findings come from, and the ways out: what a reader
-// needs first.
+// diagnoses writes the common causes of findings with their remedies. Readers need these
+// first.
 func (p *printer) diagnoses(ds []audit.Diagnosis) {
 	for i := range ds {
 		d := &ds[i]
@@ -26,19 +26,19 @@ func (p *printer) diagnoses(ds []audit.Diagnosis) {
 	}
 }
 
-// commands writes each command on one line, so that it can be copied.
+// commands writes each command on one line for copying.
 func (p *printer) commands(indent string, commands []string) {
 	for _, c := range commands {
 		p.say(indent + "$ " + p.Command(c))
 	}
 }
 
-// DiagnosisTitle names a diagnosis and counts what it explains.
+// DiagnosisTitle returns the ID of a diagnosis with the number of its findings.
 func DiagnosisTitle(d *audit.Diagnosis) string {
 	return fmt.Sprintf("%s (%s)", d.ID, phrase.Plural(len(d.Findings), "finding"))
 }
 
-// RemedyTitle says what to do, and marks what takes people.
+// RemedyTitle returns the title of a remedy, and marks manual ones.
 func RemedyTitle(r *remedies.Remedy) string {
 	if r.Manual {
 		return "By hand: " + r.Title
@@ -46,7 +46,7 @@ func RemedyTitle(r *remedies.Remedy) string {
 	return r.Title
 }
 
-// Explained has the fingerprints of the findings that diagnoses explain.
+// Explained returns the fingerprints of the findings in diagnoses.
 func Explained(ds ...audit.Diagnosis) map[string]bool {
 	out := map[string]bool{}
 	for _, d := range ds {

@@ -19,7 +19,7 @@ func DiffFormats() Formats[*audit.Diff] {
 		})
 }
 
-// worseNames returns the subjects of what is new or worse, each once, in order.
+// worseNames returns the distinct subjects of findings that are new or worse, sorted.
 func worseNames(d *audit.Diff) []string {
 	var worse audit.Report
 	for i := range d.Findings {
@@ -30,8 +30,7 @@ func worseNames(d *audit.Diff) []string {
 	return subjectNames(&worse)
 }
 
-// changes are what became of findings, with what heads those of a comparison and what
-// counts them.
+// changes holds the heading and the label of each change.
 var changes = map[audit.Change]struct{ title, counted string }{
 	audit.Added: {"NEW", "new"}, audit.Changed: {"SEVERITY CHANGED", "of another severity"}, audit.Fixed: {"FIXED", "fixed"},
 	audit.NotEvaluated: {"NOT EVALUATED", "not evaluated"}, audit.Unchanged: {"UNCHANGED", "unchanged"}, audit.MutedNow: {"MUTED", "muted"},
@@ -43,11 +42,11 @@ func diffRuns(d *audit.Diff) [][]audit.DiffFinding {
 	return Runs(d.Findings, func(a, b *audit.DiffFinding) bool { return a.Change == b.Change })
 }
 
-// diffShown is how many alike findings are written out.
+// diffShown limits the listed findings of one check and severity.
 const diffShown = 20
 
-// diffAlike is findings of one check and severity: those to write out, and what to say
-// of the rest; empty if there is none.
+// diffAlike is a group of findings of one check and severity: those to list, and a remark
+// on the rest.
 type diffAlike struct {
 	Shown []audit.DiffFinding
 	Rest  string

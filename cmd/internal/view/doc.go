@@ -1,11 +1,10 @@
-// Package view writes reports, explanations, plans and check documentation for people
-// and programs.
+// Package view writes reports, explanations, plans and check documentation for people and
+// programs.
 //
-// A command has [Formats] of the type that it prints; one file has those of one type.
-// What programs read (json, yaml, jsonpath, custom-columns, name) is the value as it
-// is, with every digit of its counts; what people read (table, wide, map) goes through
-// a printer for a terminal: wrapped to its width, coloured by severity only and
-// readable without, and with control characters from the cluster made visible. What
-// tickets get is filled into the templates of markdown.tmpl. The page of HTML is
-// package page.
+// Each type that commands print has its own [Formats], defined in one file. Formats for
+// programs (json, yaml, jsonpath, custom-columns, name) write the value as it is, with all
+// digits of counts. Formats for people (table, wide, map) use a printer, which wraps text
+// to the terminal's width, uses colour only for severities, and makes control characters in
+// names visible; the output is complete without colour. Tickets are rendered from the
+// templates in markdown.tmpl. Package page writes HTML.
 package view

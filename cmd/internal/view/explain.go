@@ -15,8 +15,8 @@ func ExplainFormats() Formats[*explain.Explanation] {
 	return explainFormats((*printer).explanation)
 }
 
-// ExplainCheckFormats returns the formats of a check that is explained. They have the
-// names of [ExplainFormats].
+// ExplainCheckFormats returns the formats of an explained check. They have the same names
+// as [ExplainFormats].
 func ExplainCheckFormats() Formats[CheckDocs] { return explainFormats((*printer).checks) }
 
 func explainFormats[T any](print func(*printer, T)) Formats[T] {
@@ -25,11 +25,10 @@ func explainFormats[T any](print func(*printer, T)) Formats[T] {
 }
 
 const (
-	// widestName is how wide the names of facts may be that values stand beside. A
-	// wider one stands on a line of its own.
+	// widestName is the maximum width of fact names beside their values. Longer names get a
+	// line of their own.
 	widestName = 24
-	// listed is how many items of a list the table writes out before it counts the
-	// rest.
+	// listed limits the listed items of a list in the table.
 	listed = 10
 )
 
@@ -53,7 +52,7 @@ func (p *printer) explanation(e *explain.Explanation) {
 		}
 		kinds = append(kinds, strings.ToLower(kindWord(s.Subject.Kind)))
 	}
-	p.notSeen(e.Gaps, e.SkippedChecks, true) // one of them may be about what was asked
+	p.notSeen(e.Gaps, e.SkippedChecks, true) // one of these gaps may concern the subject
 	if first != "" || len(kinds) > 1 {
 		p.blank()
 	}
@@ -77,8 +76,7 @@ func kindWord(kind string) string {
 	return kind
 }
 
-// facts writes the facts of a section under its title. An object that all of
-// them are from stands beside the title.
+// facts writes a section. If all its facts come from one object, the title names it.
 func (p *printer) facts(s *explain.Section) {
 	source := commonSource(s.Facts)
 	title := s.Title
@@ -118,8 +116,7 @@ func (p *printer) facts(s *explain.Section) {
 	}
 }
 
-// commonSource returns the object that all facts are from; empty if they are from
-// several, or some are concluded.
+// commonSource returns the source of all facts; "" if they have several or none.
 func commonSource(facts []explain.Fact) string {
 	for _, f := range facts {
 		if f.Source != facts[0].Source {
@@ -129,8 +126,8 @@ func commonSource(facts []explain.Fact) string {
 	return facts[0].Source
 }
 
-// related names the findings about what the subject hangs on or holds, those of
-// one check and severity in one line.
+// related lists the findings about the subject's context or contents, one line for each
+// check and severity.
 func (p *printer) related(findings []audit.Finding) {
 	if len(findings) == 0 {
 		return

@@ -12,7 +12,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/explain"
 )
 
-// explanations are the names of the explanations under testdata/explanations.
+// explanations are the names of the files under testdata/explanations.
 var explanations = []string{"ip", "block", "node", "several", "hostile"}
 
 func loadExplanation(t *testing.T, name string) *explain.Explanation {
@@ -55,7 +55,7 @@ func TestExplainGolden(t *testing.T) {
 	}
 }
 
-// TestExplainJSONIsWhole: what is read back from the JSON is what was written.
+// TestExplainJSONIsWhole: JSON is read back as the same explanation.
 func TestExplainJSONIsWhole(t *testing.T) {
 	for _, name := range explanations {
 		want := loadExplanation(t, name)
@@ -74,8 +74,8 @@ func TestExplainJSONIsWhole(t *testing.T) {
 	}
 }
 
-// TestExplainTextIsSafe: whatever the cluster's names hold, no line holds a
-// character that a terminal acts upon, or looks like a finding.
+// TestExplainTextIsSafe: names in the cluster cannot put control characters into the
+// output, or a line that looks like a finding.
 func TestExplainTextIsSafe(t *testing.T) {
 	for _, output := range []string{"table", "wide"} {
 		for i, line := range strings.Split(renderExplanation(t, output, "hostile", testOptions(80)), "\n") {
@@ -89,8 +89,8 @@ func TestExplainTextIsSafe(t *testing.T) {
 	}
 }
 
-// TestExplainFitsTerminal: at 80 columns no line of the table is wider, but for
-// commands to be copied, and single words such as the handles of pods.
+// TestExplainFitsTerminal: at 80 columns no line of the table is wider, except commands and
+// long single words such as handles.
 func TestExplainFitsTerminal(t *testing.T) {
 	for _, name := range explanations {
 		for i, line := range strings.Split(renderExplanation(t, "table", name, testOptions(80)), "\n") {
@@ -105,7 +105,7 @@ func TestExplainFitsTerminal(t *testing.T) {
 	}
 }
 
-// TestExplainColorOnlyAdds: nothing is said by colour alone.
+// TestExplainColorOnlyAdds: colour adds no information.
 func TestExplainColorOnlyAdds(t *testing.T) {
 	for _, name := range explanations {
 		o := testOptions(80)
@@ -117,8 +117,7 @@ func TestExplainColorOnlyAdds(t *testing.T) {
 	}
 }
 
-// TestParseExplainOutput: values of -o that mean nothing are told, with the ones
-// that do.
+// TestParseExplainOutput: invalid values of -o give an error that lists the valid ones.
 func TestParseExplainOutput(t *testing.T) {
 	for value, want := range map[string]string{
 		"xml":           "want one of table, wide, json, yaml, jsonpath=TEMPLATE",

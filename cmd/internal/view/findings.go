@@ -9,17 +9,16 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// shown is how many alike findings the table writes out before it counts the
-// rest.
+// shown limits the listed findings of one check and severity in the table.
 const shown = 3
 
-// Groups splits findings by check and severity; a report is sorted so that all alike
-// ones follow each other.
+// Groups splits findings by check and severity. A report is sorted so that these are
+// adjacent.
 func Groups(findings []audit.Finding) [][]audit.Finding {
 	return Runs(findings, func(a, b *audit.Finding) bool { return a.Check == b.Check && a.Severity == b.Severity })
 }
 
-// Message returns what a finding says, and of what, if it does not say so itself.
+// Message returns a finding's message, prefixed with its subject unless it contains it.
 func Message(f *audit.Finding) string {
 	if id := f.Subject.ID(); id != "" && !strings.Contains(f.Message, id) {
 		if f.Subject.Kind != state.KindConfig && f.Subject.Kind != state.KindCluster {
@@ -29,9 +28,9 @@ func Message(f *audit.Finding) string {
 	return f.Message
 }
 
-// findings writes findings, worst first: alike ones as one, with wide set each on its
-// own, with its evidence. Why those matter that a diagnosis explains, and what to do
-// next, the diagnosis has said.
+// findings writes findings, the most severe first. It collapses alike findings; with wide
+// set it lists each with its evidence. For findings of a diagnosis it omits the reason and
+// the next step.
 func (p *printer) findings(findings []audit.Finding, diagnoses []audit.Diagnosis) {
 	whyOnce, explained := p.whyOnce(), Explained(diagnoses...)
 	for _, g := range Groups(findings) {
@@ -82,8 +81,8 @@ func (p *printer) heading(g []audit.Finding, note string) {
 	p.line(severitySpan(g[0].Severity), span{text: " " + g[0].Check + note})
 }
 
-// group writes alike findings as one, with what to do about the first of those that no
-// diagnosis explains.
+// group writes alike findings as one, with the next step for the first of those without a
+// diagnosis.
 func (p *printer) group(g, alone []audit.Finding, why string) {
 	p.heading(g, "")
 	some, rest := cut(g, shown)
@@ -108,8 +107,8 @@ func (p *printer) group(g, alone []audit.Finding, why string) {
 	}
 }
 
-// restIDs names the subjects that are not written out, as many as fit on a line,
-// and says how to see them.
+// restIDs lists the remaining subjects, as many as fit on a line, with a hint on how to see
+// all.
 func restIDs(g []audit.Finding, width int) string {
 	const hint = "-o wide shows each"
 	room := width - len(hint) - 30
@@ -125,8 +124,8 @@ func restIDs(g []audit.Finding, width int) string {
 	return strings.Join(ids, ", ") + " (" + hint + ")"
 }
 
-// fix writes a finding's next step. Commands stay on one line, so that they can
-// be copied; instructions are wrapped.
+// fix writes a finding's next step. Commands stay on one line for copying; instructions are
+// wrapped.
 func (p *printer) fix(f *audit.Finding) {
 	if f.Fix.Kind == "manual" {
 		p.label("next", f.Fix.Command)

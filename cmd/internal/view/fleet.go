@@ -14,37 +14,36 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// FleetMember is what a fleet's document holds of a cluster that was read.
+// FleetMember is the result for one cluster of a fleet.
 type FleetMember interface {
 	of() *audit.ReportCluster
 	whole() bool
-	// worst is how grave its state is, 0 for nothing to tell, and word says it.
+	// worst is the highest severity, 0 for no problem; word describes it.
 	worst() state.Severity
 	word() string
-	// numbers tell clusters apart that are equally bad: the greater the worse.
+	// numbers orders clusters of equal severity; greater is worse.
 	numbers() []int
-	// lines say in short what was found.
+	// lines summarizes the result.
 	lines() []string
 	addTo(*FleetSummary)
-	// withCommands returns it with each of its commands written by a function.
+	// withCommands returns a copy with its commands rewritten by write.
 	withCommands(write func(string) string) FleetMember
-	// print prints what is to be known beside the lines, if anything is.
+	// print prints details in addition to lines, if there are any.
 	print(*printer)
 	markdown(io.Writer, Options) error
 }
 
-// Fleet is what was found in several clusters, the worst first.
+// Fleet holds the results for several clusters, the most severe first.
 type Fleet[T FleetMember] struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// Complete is false if any cluster could not be read, or not as a whole.
+	// Complete is false if any cluster could not be read, or only in part.
 	Complete bool           `json:"complete"`
 	Summary  FleetSummary   `json:"summary"`
 	Items    []FleetItem[T] `json:"items"`
 }
 
-// FleetSummary counts clusters, and what was found in those that were read: findings, or
-// what there is room for.
+// FleetSummary counts the clusters, and the findings or the room in the readable ones.
 type FleetSummary struct {
 	Clusters int `json:"clusters"`
 	Unread   int `json:"unread"`
@@ -52,28 +51,28 @@ type FleetSummary struct {
 	*FleetFit
 }
 
-// FleetItem is what was found in a cluster, or why it could not be read.
+// FleetItem is the result for one cluster, or the error.
 type FleetItem[T FleetMember] struct {
 	FleetCluster
-	// Of is only there if there is no error.
+	// Of is only set without an error.
 	Of T
 }
 
-// FleetCluster says which cluster of a fleet something is about.
+// FleetCluster identifies a cluster of a fleet.
 type FleetCluster struct {
 	Context string `json:"context"`
-	// Same are the other contexts that lead to the same cluster.
+	// Same are the other contexts of the same cluster.
 	Same []string `json:"sameCluster,omitempty"`
-	// Note says what else is to be known of the cluster.
+	// Note is a remark on the cluster.
 	Note string `json:"note,omitempty"`
-	// Error says why the cluster could not be read; empty if it was.
+	// Error is why the cluster could not be read; empty if it could.
 	Error string `json:"error,omitempty"`
-	// Args are the arguments by which commands read this cluster, PortableArgs those
-	// without paths of this machine.
+	// Args are the arguments for commands that read this cluster. PortableArgs omits paths
+	// of this machine.
 	Args, PortableArgs string `json:"-"`
 }
 
-// NewFleet returns the document of some clusters, in the order given.
+// NewFleet builds the document of several clusters, in the given order.
 func NewFleet[T FleetMember](kind string, items []FleetItem[T]) *Fleet[T] {
 	f := &Fleet[T]{APIVersion: audit.APIVersion, Kind: kind, Complete: true, Items: items}
 	f.Summary.Clusters = len(items)
@@ -90,13 +89,13 @@ func NewFleet[T FleetMember](kind string, items []FleetItem[T]) *Fleet[T] {
 	return f
 }
 
-// unread is the part of an item's document where there is nothing else.
+// unread is the JSON of an item with an error.
 type unread struct {
 	FleetCluster
 	Complete bool `json:"complete"`
 }
 
-// MarshalJSON writes an item as its cluster, followed by what was found.
+// MarshalJSON writes the cluster's fields, followed by those of the result.
 func (x FleetItem[T]) MarshalJSON() ([]byte, error) {
 	if x.Error != "" {
 		return json.Marshal(unread{FleetCluster: x.FleetCluster})
@@ -109,7 +108,7 @@ func (x FleetItem[T]) MarshalJSON() ([]byte, error) {
 	return slices.Concat(head[:len(head)-1], []byte{','}, of[min(1, len(of)):]), err
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON implements json.Unmarshaler.
 func (x *FleetItem[T]) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &x.FleetCluster); err != nil || x.Error != "" {
 		return err
@@ -117,7 +116,7 @@ func (x *FleetItem[T]) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, &x.Of)
 }
 
-// WithCommands returns the document with each command reading the cluster that it is about.
+// WithCommands returns a copy whose commands read the cluster of their item.
 func (f *Fleet[T]) WithCommands(write func(string) string) *Fleet[T] {
 	out := *f
 	out.Items = nil
@@ -132,7 +131,7 @@ func (f *Fleet[T]) WithCommands(write func(string) string) *Fleet[T] {
 	return &out
 }
 
-// Headline says in a few words what was found in how many clusters.
+// Headline summarizes the fleet in a few words.
 func (f *Fleet[T]) Headline() string {
 	s := f.Summary
 	found, nothing := s.found()
@@ -154,10 +153,10 @@ func (s *FleetSummary) found() (text, nothing string) {
 	return s.FleetFit.String(), "no answer"
 }
 
-// Complete reports whether the cluster was read as a whole.
+// Complete reports whether the whole cluster was read.
 func (x *FleetItem[T]) Complete() bool { return x.Error == "" && x.Of.whole() }
 
-// Severity is how grave a cluster's state is, 0 for nothing to tell.
+// Severity returns the severity of a cluster's state, 0 for no problem.
 func (x *FleetItem[T]) Severity() state.Severity {
 	switch {
 	case x.Error != "":
@@ -168,7 +167,7 @@ func (x *FleetItem[T]) Severity() state.Severity {
 	return x.Of.worst()
 }
 
-// Word says in a word how bad a cluster is.
+// Word describes a cluster's severity in a word.
 func (x *FleetItem[T]) Word() string {
 	switch {
 	case x.Error != "":
@@ -179,7 +178,7 @@ func (x *FleetItem[T]) Word() string {
 	return x.Of.word()
 }
 
-// Line says what was found in a cluster, or why it could not be read.
+// Line summarizes a cluster's result, or the error.
 func (x *FleetItem[T]) Line() string {
 	parts := []string{x.Error}
 	if x.Error == "" {
@@ -194,8 +193,9 @@ func (x *FleetItem[T]) Line() string {
 	return strings.Join(parts, "; ")
 }
 
-// CompareWorst orders clusters, the worst first: those that could not be read, then by how
-// grave they are, those that were read in part before others, and by their numbers.
+// CompareWorst orders clusters by severity, the highest first. Clusters with an error come
+// before all others, and partly read ones before others of the same severity; then their
+// numbers decide.
 func (x *FleetItem[T]) CompareWorst(y *FleetItem[T]) int {
 	return slices.Compare(y.badness(), x.badness())
 }
@@ -210,12 +210,12 @@ func (x *FleetItem[T]) badness() []int {
 	return append([]int{int(x.Of.worst()), 0}, x.Of.numbers()...)
 }
 
-// SameGUID reports whether two items are of clusters with one GUID.
+// SameGUID reports whether two items have the same GUID.
 func (x *FleetItem[T]) SameGUID(y *FleetItem[T]) bool {
 	return x.Error == "" && y.Error == "" && x.Of.of().GUID != "" && x.Of.of().GUID == y.Of.of().GUID
 }
 
-// SameContent reports whether two items say the same, their times aside.
+// SameContent reports whether two items are equal except for their times.
 func (x *FleetItem[T]) SameContent(y *FleetItem[T]) bool {
 	text := func(x T) string {
 		at := &x.of().TakenAt
@@ -223,7 +223,7 @@ func (x *FleetItem[T]) SameContent(y *FleetItem[T]) bool {
 		*at = audit.Time{}
 		raw, err := json.Marshal(x)
 		if err != nil {
-			return "" // equal to no other: it can be written
+			return "" // equal to no other
 		}
 		return string(raw)
 	}
@@ -231,13 +231,13 @@ func (x *FleetItem[T]) SameContent(y *FleetItem[T]) bool {
 	return a != "" && a == b
 }
 
-// Options returns the options of one cluster.
+// Options returns the options for one cluster.
 func (x *FleetCluster) Options(o Options) Options {
 	o.ReportArgs, o.PortableArgs, o.Source = x.Args, x.PortableArgs, "context "+x.Context
 	return o
 }
 
-// fleetFormats returns the formats of any fleet. page writes it as a page of HTML.
+// fleetFormats returns the formats of a fleet. page writes it as HTML.
 func fleetFormats[T FleetMember](page func(io.Writer, *Fleet[T], Options) error) Formats[*Fleet[T]] {
 	markdown := tickets[*Fleet[T]]("fleet")
 	markdown.Write = fleetMarkdown[T]

@@ -12,21 +12,21 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// FleetCapacityKind is the kind of a document that holds the capacity of several clusters.
+// FleetCapacityKind is the kind of a FleetCapacity.
 const FleetCapacityKind = "FleetCapacityReport"
 
-// FleetCapacity is the capacity of several clusters.
+// FleetCapacity holds the capacity of several clusters.
 type FleetCapacity = Fleet[*CapacityReport]
 
-// FleetFit counts clusters by whether what is assumed fits or, if nothing is, by whether a
-// further node gets a block.
+// FleetFit counts clusters by whether the scenario fits or, without one, by whether another
+// node would get a block.
 type FleetFit struct {
 	Fits         int `json:"fit"`
 	Short        int `json:"doNotFit"`
 	Inconclusive int `json:"inconclusive,omitempty"`
 }
 
-// String says it in words; empty if there is nothing to count.
+// String returns the counts in words; "" if all are zero.
 func (r *FleetFit) String() string {
 	var out []string
 	for _, x := range []struct {
@@ -43,8 +43,8 @@ func (r *FleetFit) String() string {
 func (r *CapacityReport) of() *audit.ReportCluster { return &r.Cluster }
 func (r *CapacityReport) whole() bool              { return r.Complete && r.Inconclusive == "" }
 
-// worst is an error where pods get no address, those that wait now included, or their traffic
-// is dropped, and a warning where they borrow, or where the next node gets no block.
+// worst returns error if pods get no address, including waiting ones, or their traffic is
+// dropped. It returns warning if pods borrow, or if the next node gets no block.
 func (r *CapacityReport) worst() state.Severity {
 	switch o := r.Outcome; {
 	case r.Inconclusive != "":
@@ -75,7 +75,7 @@ func (r *CapacityReport) word() string {
 	return "does not fit"
 }
 
-// joins is how many nodes can join and get a block in each family.
+// joins returns how many nodes can join and get a block in each family.
 func (r *CapacityReport) joins() int {
 	families := map[blocks.Family]blocks.Count{}
 	for i := range r.Today {
@@ -100,7 +100,7 @@ func (r *CapacityReport) numbers() []int {
 	return []int{r.Demand.PodsLeft, -r.joins()}
 }
 
-// shownPools is how many pools a cluster's line names.
+// shownPools limits the pools in a cluster's line.
 const shownPools = 3
 
 func (r *CapacityReport) lines() (out []string) {
@@ -150,7 +150,7 @@ func (r *CapacityReport) addTo(f *FleetSummary) {
 	}
 }
 
-// withCommands returns the same: there are no commands in it.
+// withCommands returns the report itself: it contains no commands.
 func (r *CapacityReport) withCommands(func(string) string) FleetMember { return r }
 func (r *CapacityReport) print(p *printer)                             { p.capacity(r) }
 
@@ -158,8 +158,7 @@ func (r *CapacityReport) markdown(w io.Writer, o Options) error {
 	return asMarkdown[*CapacityReport]("capacity")(w, r, o)
 }
 
-// FleetCapacityFormats returns the formats of the capacity of several clusters. page writes
-// it as a page of HTML.
+// FleetCapacityFormats returns the formats of a FleetCapacity. page writes it as HTML.
 func FleetCapacityFormats(page func(io.Writer, *FleetCapacity, Options) error) Formats[*FleetCapacity] {
 	return fleetFormats(page)
 }

@@ -10,19 +10,19 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// FleetKind is the kind of a document that holds the reports of several clusters.
+// FleetKind is the kind of a FleetReport.
 const FleetKind = "FleetReport"
 
-// FleetReport is the reports of several clusters.
+// FleetReport holds the reports of several clusters.
 type FleetReport = Fleet[ClusterReport]
 
-// ClusterReport is one of them.
+// ClusterReport is the report of one cluster.
 type ClusterReport struct{ *audit.Report }
 
 func (r ClusterReport) of() *audit.ReportCluster { return &r.Cluster }
 func (r ClusterReport) whole() bool              { return r.Complete }
 
-// worst is the gravest severity of the findings.
+// worst returns the highest severity of the findings.
 func (r ClusterReport) worst() state.Severity {
 	for _, c := range CountSeverities(r.Summary.FindingCounts) {
 		return c.Severity
@@ -52,7 +52,7 @@ func (r ClusterReport) lines() []string {
 	return append(append([]string{found}, notWhole(r.Complete, r.Gaps)...), Seen(r.Report))
 }
 
-// notWhole says what was not seen first, if anything was not.
+// notWhole names the first gap of an incomplete report.
 func notWhole(complete bool, gaps []blocks.Gap) []string {
 	if gaps := blocks.Untolerated(gaps); !complete && len(gaps) > 0 {
 		return []string{"incomplete, not seen: " + gaps[0].String()}
@@ -87,7 +87,7 @@ func (r ClusterReport) print(p *printer) {
 	p.head(&r.Cluster, r.Complete)
 	p.diagnoses(r.Diagnoses)
 	p.notSeen(r.Gaps, r.SkippedChecks, false)
-	if p.ReportArgs != "" { // where reports are read back, nothing says how to read the cluster
+	if p.ReportArgs != "" { // without it the report was read from a file, and the cluster's address is unknown
 		p.blank()
 		p.say("All of it: " + p.Command("calico-audit report "))
 	}
@@ -97,8 +97,7 @@ func (r ClusterReport) markdown(w io.Writer, o Options) error {
 	return asMarkdown[*audit.Report]("report")(w, r.Report, o)
 }
 
-// FleetFormats returns the formats of several clusters' reports. page writes them as a page
-// of HTML.
+// FleetFormats returns the formats of a FleetReport. page writes it as HTML.
 func FleetFormats(page func(io.Writer, *FleetReport, Options) error) Formats[*FleetReport] {
 	return append(fleetFormats(page), Format[*FleetReport]{Name: "junit", Help: "a test suite per cluster, for CI systems", Write: fleetJUnit})
 }

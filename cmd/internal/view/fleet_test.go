@@ -17,7 +17,7 @@ func testFleet(t *testing.T) *FleetReport {
 	return NewFleet(FleetKind, []FleetItem[ClusterReport]{{FleetCluster: FleetCluster{Context: "dead\x1b[31m", Error: "connection refused"}}, prod, item("partial", "incomplete"), item("lab", "healthy")})
 }
 
-// TestFleetGolden: a line per cluster, then what is wrong in each.
+// TestFleetGolden: one line a cluster, then the problems of each.
 func TestFleetGolden(t *testing.T) {
 	formats := FleetFormats(nil)
 	golden(t, "fleet.table.80", written(t, formats, "table", testFleet(t), testOptions(80)))
@@ -32,7 +32,7 @@ func TestFleetGolden(t *testing.T) {
 	}
 }
 
-// TestFleetJUnit: the sums over the suites are those of CI's summary.
+// TestFleetJUnit: the totals match the sums over the suites.
 func TestFleetJUnit(t *testing.T) {
 	var got struct {
 		Tests    int `xml:"tests,attr"`
@@ -57,7 +57,7 @@ func TestFleetJUnit(t *testing.T) {
 	}
 }
 
-// TestFleetCommands: what programs read has commands that read the cluster they are about.
+// TestFleetCommands: commands in data formats read the cluster of their item.
 func TestFleetCommands(t *testing.T) {
 	got := written(t, FleetFormats(nil), `jsonpath={range .items[1].findings[*]}{.fix.command}{"\n"}{end}`, testFleet(t), Options{Program: "kubectl calico-audit"})
 	ours := 0

@@ -13,23 +13,23 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// Format is a way of writing values of one type, as -o names it. The list of a document is
-// beside what writes it for people: those of reports in report.go, of several clusters in
-// fleet.go and fleet_report.go, of explanations, comparisons, capacity and checks in the
-// files of their names, of plans and results in plan.go; version and agent have [DataFormats].
-// What several have stands once, in [tables], [DataFormats], [paths] and [tickets].
+// Format is one way of writing values of a type, as selected by -o. The list of formats of
+// a type is next to its table output: reports in report.go, fleets in fleet.go and
+// fleet_report.go, plans and results in plan.go, explanations, comparisons, capacity and
+// checks in the files of their names. Version and agent use [DataFormats]. Shared formats
+// are [tables], [DataFormats], [paths] and [tickets].
 type Format[T any] struct {
 	Name string
-	// Argument names what a format takes, as in "jsonpath=TEMPLATE"; empty if it takes
-	// nothing, and a "=" is followed by a file.
+	// Argument names the format's argument, as in "jsonpath=TEMPLATE". If it is empty, the
+	// format has none, and a file follows the "=".
 	Argument string
-	// Help says in a few words what is written.
+	// Help describes the output in a few words.
 	Help string
-	// Write writes a value.
+	// Write writes a value in the format.
 	Write func(w io.Writer, v T, o Options) error
 
-	// with makes Write of an argument, and fails where that makes no sense; for formats
-	// that take one.
+	// with returns Write for an argument, or an error for an invalid one. It is set if
+	// Argument is.
 	with func(argument string) (func(w io.Writer, v T, o Options) error, error)
 }
 
@@ -40,25 +40,26 @@ func (f Format[T]) usage() string {
 	return f.Name
 }
 
-// Formats are the formats of a command, in the order in which they are shown.
+// Formats are the formats of a type, in display order.
 type Formats[T any] []Format[T]
 
-// tables are the formats for people, the second of which writes all.
+// tables returns the formats for people; the second one shows everything.
 func tables[T any](print func(*printer, T), table, wide string) Formats[T] {
 	return Formats[T]{{Name: "table", Help: table, Write: forPeople(print, false)}, {Name: "wide", Help: wide, Write: forPeople(print, true)}}
 }
 
-// DataFormats are those that write a value as it is; what says of how much of what.
+// DataFormats returns the formats that write a value as data. what describes the content in
+// the help.
 func DataFormats[T any](what string) Formats[T] {
 	return Formats[T]{{Name: "json", Help: what + " as JSON", Write: asJSON[T]}, {Name: "yaml", Help: what + " as YAML", Write: asYAML[T]}}
 }
 
-// paths is the format that writes parts of a value.
+// paths returns the format that writes selected parts of a value.
 func paths[T any](of string) Format[T] {
 	return Format[T]{Name: "jsonpath", Argument: "TEMPLATE", Help: "parts of " + of + ", as kubectl's jsonpath", with: asPath[T]}
 }
 
-// tickets is the format that fills in a template of markdown.tmpl.
+// tickets returns the format that renders a template of markdown.tmpl.
 func tickets[T any](template string) Format[T] {
 	return Format[T]{Name: "markdown", Help: "for tickets", Write: asMarkdown[T](template)}
 }
@@ -71,7 +72,7 @@ func (all Formats[T]) Names() (out []string) {
 	return out
 }
 
-// Named returns the format of a name.
+// Named returns the format with a name.
 func (all Formats[T]) Named(name string) (Format[T], error) {
 	i := slices.IndexFunc(all, func(f Format[T]) bool { return f.Name == name })
 	if i < 0 {
@@ -83,12 +84,12 @@ func (all Formats[T]) Named(name string) (Format[T], error) {
 // Output is one value of -o: a format, and where its output goes.
 type Output[T any] struct {
 	Format[T]
-	// File is the path of the file to write; empty for standard output.
+	// File is the output file; empty for standard output.
 	File string
 }
 
-// Parse reads a value of -o: FORMAT or FORMAT=FILE or, for formats that take an
-// argument, FORMAT=ARGUMENT.
+// Parse parses a value of -o: FORMAT or FORMAT=FILE, or FORMAT=ARGUMENT for formats with an
+// argument.
 func (all Formats[T]) Parse(value string) (Output[T], error) {
 	name, rest, given := strings.Cut(value, "=")
 	f, err := all.Named(name)
@@ -108,51 +109,49 @@ func (all Formats[T]) Parse(value string) (Output[T], error) {
 	return Output[T]{f, rest}, nil
 }
 
-// Options say how a value is written.
+// Options control the output.
 type Options struct {
-	// Width is the number of columns that texts are wrapped to; 0 means
-	// [PipeWidth].
+	// Width is the number of columns for wrapping; 0 means [PipeWidth].
 	Width int
-	// Color turns colours on.
+	// Color enables colours.
 	Color bool
-	// ASCII writes nothing beyond ASCII but what names from the cluster hold.
+	// ASCII restricts the output to ASCII, except for names from the cluster.
 	ASCII bool
-	// NoHeaders leaves out the headings of custom-columns and of the list of checks.
+	// NoHeaders omits the headings of custom-columns and of the list of checks.
 	NoHeaders bool
-	// Program is the command line that people start the program by, such as
-	// "kubectl calico-audit"; it is used in hints. Empty means "calico-audit".
+	// Program is the program's name as the user typed it, such as "kubectl calico-audit",
+	// for hints. Empty means "calico-audit".
 	Program string
-	// ReportArgs are the arguments, ready for a shell, that make another report
-	// read the same source, such as "-f dir"; hints that are reports get them.
+	// ReportArgs are the arguments with which another report reads the same source, such as
+	// "-f dir", quoted for a shell.
 	ReportArgs string
-	// PortableArgs are ReportArgs without those that are paths of this machine, or mean
-	// nothing without them: for what is read elsewhere.
+	// PortableArgs are the ReportArgs for other machines: without local paths and the
+	// arguments that depend on them.
 	PortableArgs string
-	// Source says where the data came from, such as a file's path; empty if there is
-	// nothing to say.
+	// Source is the origin of the data, such as a file's path; may be empty.
 	Source string
-	// Now is the time that the age of the data is told from; zero tells none.
+	// Now is the reference time for the age of the data; zero omits the age.
 	Now time.Time
-	// FailOn is the severity from which findings are failures, for formats that
-	// tell success from failure; zero means warning.
+	// FailOn is the lowest severity that counts as a failure, for formats with failures;
+	// zero means warning.
 	FailOn state.Severity
-	// Why says why a check's findings matter; nil takes the first sentence of the
-	// check's documentation.
+	// Why returns why a check's findings matter; nil uses the first sentence of the check's
+	// documentation.
 	Why func(check string) string
-	// Next says how to go on with a plan: what to know, and command lines.
+	// Next are the next steps with a plan.
 	Next []NextStep
-	// Report is of the state that a plan was made of, for the maps before and after
-	// it; nil where it is not at hand, as for a plan that was kept.
+	// Report is the report of the state that a plan was made from, for the maps before and
+	// after; nil if unknown, as for a saved plan.
 	Report *audit.Report
 }
 
-// NextStep is a remark on how to go on, with a command line where there is one.
+// NextStep is a remark on how to continue, with an optional command.
 type NextStep struct{ Text, Command string }
 
-// PipeWidth is the width of texts that do not go to a terminal.
+// PipeWidth is the width of text that does not go to a terminal.
 const PipeWidth = 100
 
-// Defaults fills in what was left out.
+// Defaults returns the options with defaults filled in.
 func (o Options) Defaults() Options {
 	o.Program = cmp.Or(o.Program, "calico-audit")
 	if o.Why == nil {
@@ -161,16 +160,16 @@ func (o Options) Defaults() Options {
 	return o
 }
 
-// documentedWhy returns the first sentence of a check's own documentation.
+// documentedWhy returns the first sentence of a check's documentation.
 func documentedWhy(check string) string {
 	c, err := checks.All.ByID(check)
 	if err != nil {
-		return "" // a report of another version may name a check this one does not have
+		return "" // the report may be of another version with other checks
 	}
 	return firstSentence(c.Why)
 }
 
-// whyOnce returns what says why a check's findings matter, and says it once.
+// whyOnce returns a function like Why that returns "" after the first call for a check.
 func (o Options) whyOnce() func(check string) string {
 	said := map[string]bool{}
 	return func(check string) string {
@@ -182,8 +181,9 @@ func (o Options) whyOnce() func(check string) string {
 	}
 }
 
-// Command writes a command of ours as it was called, and one that reads so that it
-// reads the same source. One that applies names its cluster itself.
+// Command rewrites a command to the name of the program as the user called it. Commands
+// that read also get the arguments of the same source. Commands that apply a plan already
+// name their cluster.
 func (o Options) Command(c string) string {
 	rest, ours := strings.CutPrefix(c, "calico-audit ")
 	if !ours {

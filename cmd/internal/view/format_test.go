@@ -78,8 +78,8 @@ func TestBadArguments(t *testing.T) {
 	}
 }
 
-// TestTemplateError: a template that cannot be applied is an error of its own,
-// and nothing is written.
+// TestTemplateError: a template that cannot be applied gives its own error, and nothing is
+// written.
 func TestTemplateError(t *testing.T) {
 	for _, value := range []string{`jsonpath={.kind}{.pools[?(@.name>3)].name}`, `custom-columns=A:.evidence[?(@.name>3)].value`} {
 		out, err := ReportFormats(nil).Parse(value)

@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// reports are the names of the hand-made reports under testdata/reports.
+// reports are the names of the handwritten reports under testdata/reports.
 var reports = []string{"story", "healthy", "huge", "hostile", "incomplete", "empty"}
 
 func loadReport(t *testing.T, name string) *audit.Report {
@@ -33,7 +33,7 @@ func loadReport(t *testing.T, name string) *audit.Report {
 	return r
 }
 
-// testOptions are options with nothing in them that changes from run to run.
+// testOptions returns options without values that change between runs.
 func testOptions(width int) Options {
 	return Options{
 		Width: width, Source: "dump/", ReportArgs: "-f dump/", Now: time.Date(2026, 2, 3, 9, 0, 0, 0, time.UTC),
@@ -46,7 +46,7 @@ func render(t *testing.T, output string, r *audit.Report, o Options) string {
 	return written(t, ReportFormats(nil), output, r, o)
 }
 
-// written is what a value of -o writes.
+// written returns the output of a value of -o.
 func written[T any](t *testing.T, formats Formats[T], output string, v T, o Options) string {
 	t.Helper()
 	out, err := formats.Parse(output)
@@ -104,8 +104,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestColorOnlyAdds: without its colour codes the coloured table is the plain one,
-// so nothing is said by colour alone.
+// TestColorOnlyAdds: without its colour codes the coloured table equals the plain one.
 func TestColorOnlyAdds(t *testing.T) {
 	for _, report := range reports {
 		o := testOptions(80)
@@ -128,8 +127,7 @@ func stripColor(s string) string {
 	return s
 }
 
-// TestTextIsSafe: whatever the cluster's names hold, no line of a text output
-// holds a character that a terminal acts upon.
+// TestTextIsSafe: names in the cluster cannot put control characters into text output.
 func TestTextIsSafe(t *testing.T) {
 	for _, output := range []string{"table", "wide", "name", "custom-columns=A:.subject.node,M:.message,E:.evidence[*].name"} {
 		for i, line := range strings.Split(render(t, output, loadReport(t, "hostile"), testOptions(80)), "\n") {
@@ -143,8 +141,8 @@ func TestTextIsSafe(t *testing.T) {
 	}
 }
 
-// TestFitsTerminal: at 80 columns no line is wider, commands to be copied and the
-// grids of "wide" aside.
+// TestFitsTerminal: at 80 columns no line is wider, except commands and the grids of
+// "wide".
 func TestFitsTerminal(t *testing.T) {
 	for _, report := range reports {
 		for i, line := range strings.Split(render(t, "table", loadReport(t, report), testOptions(80)), "\n") {

@@ -8,11 +8,11 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 )
 
-// gapsShown is how many gaps of a kind, or of host views, the table names one by one.
+// gapsShown limits the listed gaps of one kind, or of host views, in the table.
 const gapsShown = 6
 
-// hosts says of how many nodes there are host views, and which are missing: in the
-// table in some lines, with wide set in full.
+// hosts writes the number of nodes with host views, and the gaps. With wide set it lists
+// all.
 func (p *printer) hosts(r *audit.Report) {
 	if r.HostViews == nil && r.HostGaps == nil {
 		return
@@ -38,7 +38,7 @@ func (p *printer) hosts(r *audit.Report) {
 }
 
 func hostCount(r *audit.Report) string {
-	seen := map[bool]map[string]bool{false: {}, true: {}} // by whether it is not a node
+	seen := map[bool]map[string]bool{false: {}, true: {}} // by NoNode
 	for _, v := range r.HostViews {
 		seen[v.NoNode][v.Node] = true
 	}

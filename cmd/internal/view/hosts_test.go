@@ -9,8 +9,8 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 )
 
-// TestHosts: the outputs say of how many nodes there are host views, name some of
-// the gaps, and wide all of them; without host views they say nothing.
+// TestHosts: the outputs count the nodes with host views and list some gaps; wide lists
+// all. Without host views they are silent.
 func TestHosts(t *testing.T) {
 	r := loadReport(t, "healthy")
 	for _, output := range []string{"table", "wide", "markdown"} {

@@ -65,16 +65,15 @@ type junitText struct {
 	Text    string `xml:",cdata"`
 }
 
-// writeJUnit writes a report as JUnit's XML, which CI systems show as test results: a
-// test case per check, in the order of their IDs. Findings from the severity of
-// --fail-on upwards are its failures, lesser and muted ones its output. A check that
-// gave no verdict was skipped. What could not be read is an error of a case of its own,
-// since a partial reading must not look like a clean one.
+// writeJUnit writes a report as JUnit XML, which CI systems show as test results, with a
+// test case for each check, by ID. Findings at or above --fail-on are failures; others, and
+// muted ones, are output. A check without a verdict is skipped. Gaps are errors of an extra
+// case, so that a partial reading does not look clean.
 func writeJUnit(w io.Writer, r *audit.Report, o Options) error {
 	return writeSuites(w, newJUnitSuite("calico-audit", r, o))
 }
 
-// newJUnitSuite returns the suite of a report.
+// newJUnitSuite returns the test suite of a report.
 func newJUnitSuite(name string, r *audit.Report, o Options) junitSuite {
 	r = pasted(r, o)
 	failOn := cmp.Or(o.FailOn, state.Warning)
@@ -98,7 +97,6 @@ func newJUnitSuite(name string, r *audit.Report, o Options) junitSuite {
 	return s
 }
 
-// count counts the cases.
 func (s *junitSuite) count() {
 	for _, c := range s.Cases {
 		s.Tests++
@@ -113,7 +111,7 @@ func (s *junitSuite) count() {
 	}
 }
 
-// writeSuites writes suites, and the sums of their cases.
+// writeSuites writes test suites with their totals.
 func writeSuites(w io.Writer, suites ...junitSuite) error {
 	all := junitSuites{junitCounts: junitCounts{Name: "calico-audit"}, Suites: suites}
 	for i := range suites {
@@ -134,8 +132,8 @@ func writeSuites(w io.Writer, suites ...junitSuite) error {
 	return err
 }
 
-// checksOf returns the IDs of the checks that ran, and of those that a report of
-// another version tells of.
+// checksOf returns the IDs of the checks that ran, and of unknown checks in a report of
+// another version.
 func checksOf(r *audit.Report) []string {
 	var ids []string
 	if r.Scope != nil && len(r.Scope.Checks) > 0 {

@@ -13,13 +13,13 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// mapSize says how much of a map is drawn.
+// mapSize limits the size of a map.
 type mapSize struct {
-	// rows is how many rows of a pool are drawn before cells stand for several
-	// blocks; pools how many pools are drawn, 0 for all.
+	// rows limits the rows of a pool; for larger pools, cells stand for several blocks.
+	// pools limits the number of pools, 0 for all.
 	rows, pools int
-	// letters is for how many owners of a pool each gets a letter; with more only
-	// those with the most blocks are named.
+	// letters is the maximum number of owners with letters. If a pool has more, only those
+	// with the most blocks are named.
 	letters int
 }
 
@@ -29,12 +29,11 @@ var (
 	mapOfPlan = mapSize{rows: 4, pools: 3}
 )
 
-// MapNames is how many names a line of a map lists before it counts the rest.
+// MapNames limits the names in a line of a map.
 const MapNames = 8
 
 type glyphs struct {
-	// fill are those of one to eight eighths, the last of a block without an address
-	// left.
+	// fill has glyphs for one to eight eighths. The last one means that no address is left.
 	fill                            [8]string
 	free, empty, reserved, bad, gap string
 }
@@ -59,7 +58,7 @@ func (g *glyphs) glyph(c *drawnCell) string {
 	return g.free
 }
 
-// marks stand beside a cell's glyph; of several the first is drawn.
+// marks are drawn beside a cell's glyph; only the first that applies is drawn.
 var marks = []struct {
 	sign, text string
 	is         func(c *drawnCell) bool
@@ -73,7 +72,7 @@ var marks = []struct {
 	{":", "free in part", func(c *drawnCell) bool { return c.partly }},
 }
 
-// mark returns the mark of a cell; empty if it has none.
+// mark returns the mark of a cell; "" for none.
 func (c *drawnCell) mark() string {
 	for _, m := range marks {
 		if m.is(c) {
@@ -83,13 +82,13 @@ func (c *drawnCell) mark() string {
 	return ""
 }
 
-// draw returns a character of the map, and remembers that it has to be explained.
+// draw returns a character of the map, and adds it to the legend.
 func (p *printer) draw(s string) string {
 	p.drawn[s] = true
 	return s
 }
 
-// legend explains what was drawn, and no more.
+// legend explains the characters that were drawn.
 func (p *printer) legend() {
 	var shown []string
 	g, drawn := p.glyphs, p.drawn
@@ -122,7 +121,7 @@ func (p *printer) mapAlone(r *audit.Report) {
 	p.notSeen(r.Gaps, r.SkippedChecks, false)
 }
 
-// drawMap draws the map of a report. It draws nothing if there is nothing to draw.
+// drawMap draws the map of a report, if there are blocks or pools.
 func (p *printer) drawMap(r *audit.Report, size mapSize) {
 	pools, more := worstPools(blockmap.New(r, nil).Pools, size.pools)
 	for i := range pools {
@@ -141,9 +140,9 @@ func (p *printer) drawMap(r *audit.Report, size mapSize) {
 	}
 }
 
-// worstPools picks so many of the pools that have something to draw, those with the
-// worst findings first, and returns them in order with the number of those that are
-// left. 0 picks all, also those that have nothing to draw.
+// worstPools picks at most limit pools with cells, preferring those with the most severe
+// findings, and returns them in the report's order with the number of the others. A limit
+// of 0 picks all pools, even empty ones.
 func worstPools(pools []blockmap.Pool, limit int) (picked []blockmap.Pool, more int) {
 	if limit == 0 {
 		return pools, 0
@@ -202,8 +201,8 @@ func mapTitle(m *blockmap.Pool, l mapLayout) string {
 		text, l.span, strings.Replace(block, "block", "blocks", 1), after)
 }
 
-// mapRows draws the cells. Where each owner has a letter it stands after the
-// glyph. A cell has the colour of the worst finding about it.
+// mapRows draws the cells. If owners have letters, a cell's letter follows its glyph. A
+// cell has the colour of its most severe finding.
 func (p *printer) mapRows(m *blockmap.Pool, l mapLayout) {
 	if len(m.Cells) == 0 {
 		p.say("  no block is claimed")
@@ -240,7 +239,7 @@ func (p *printer) mapRows(m *blockmap.Pool, l mapLayout) {
 	}
 }
 
-// letter names an owner by its place; a blank for none.
+// letter returns the letter of an owner, by index; a blank for none.
 func letter(owner int) string {
 	if owner < 0 || owner >= 26 {
 		return " "
@@ -279,8 +278,7 @@ func (p *printer) mapOwners(m *blockmap.Pool, lettered bool) {
 	}
 }
 
-// planMaps draws the pools that the plan changes, before and after it, in the same
-// rows.
+// planMaps draws the pools that a plan changes, before and after it, with the same layout.
 func (p *printer) planMaps(plan *repair.Plan) {
 	maps := blockmap.OfPlan(p.Report, plan)
 	for _, m := range maps[:min(len(maps), mapOfPlan.pools)] {

@@ -9,34 +9,34 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view/blockmap"
 )
 
-// mapLayout is a picture laid out in rows.
+// mapLayout is a map arranged in rows.
 type mapLayout struct {
 	rows []mapRow
-	// columns is the number of cells to a row, a power of two, and span that of the
-	// places to a cell, one as well.
+	// columns is the number of cells in a row, and span the number of places in a cell;
+	// both are powers of two.
 	columns, span int
-	// lettered is true if a cell has the letter of its owner, marked if cells have room
-	// for a mark.
+	// lettered is true if cells have their owner's letter; marked is true if cells have
+	// room for a mark.
 	lettered, marked bool
 }
 
-// mapRow is a row of cells or, where nothing stands out, what was left out.
+// mapRow is a row of cells, or a remark in place of uniform rows.
 type mapRow struct {
-	// label is the address that the row begins at.
+	// label is the first address of the row.
 	label string
 	cells []drawnCell
-	// left says what was left out instead of cells.
+	// left describes the omitted rows.
 	left string
 }
 
-// drawnCell is a cell as drawn, which may stand for several places.
+// drawnCell is a drawn cell, which may stand for several places.
 type drawnCell struct {
 	blockmap.Cell
-	// partly is true if some places of it are free and others are not.
+	// partly is true if some of its places are free and others are not.
 	partly bool
 }
 
-// fit lays a picture out with as many cells to a row as the page has room for.
+// fit arranges a map with as many cells in a row as fit into the width.
 func fit(m *blockmap.Pool, width, maxRows int, lettered bool) mapLayout {
 	for columns := 64; ; columns /= 2 {
 		if columns > 1 && columns/2 >= m.Places {
@@ -48,7 +48,7 @@ func fit(m *blockmap.Pool, width, maxRows int, lettered bool) mapLayout {
 		if lettered {
 			cell += 2 // the letter, and a blank or the sign of a gap
 		} else if m.Sparse {
-			cell++ // the same
+			cell++ // a blank or the sign of a gap
 		}
 		if l.marked {
 			cell++
@@ -63,8 +63,8 @@ func (l *mapLayout) labelWidth() int {
 	return widest(l.rows, func(r *mapRow) string { return r.label })
 }
 
-// layOut lays a picture out in rows of so many cells. Where that takes more rows
-// than maxRows, a cell stands for 2, 4, 8 … places.
+// layOut arranges a map in rows of the given number of cells. If that exceeds maxRows, each
+// cell stands for 2, 4, 8 … places.
 func layOut(m *blockmap.Pool, columns, maxRows int) mapLayout {
 	for span := 1; ; span *= 2 {
 		l := mapLayout{rows: rowsOf(m, columns, span), columns: columns, span: span}
@@ -95,12 +95,12 @@ func sparseRows(m *blockmap.Pool, columns, span int) (rows []mapRow) {
 	return rows
 }
 
-// denseRows gives each place its column, so that a row is a CIDR, and leaves rows
-// out that are all alike.
+// denseRows gives each place its column, so that each row is a CIDR, and folds uniform
+// rows.
 func denseRows(m *blockmap.Pool, columns, span int) (rows []mapRow) {
 	pool := netip.MustParsePrefix(m.CIDR).Masked() // blockmap.New has parsed it
 	next := 0
-	kind, run := blockmap.Used, 0 // of the rows before this one that were all alike
+	kind, run := blockmap.Used, 0 // number of uniform rows before this one
 	for at := 0; at < m.Places; at += columns * span {
 		row := mapRow{label: blockmap.SlotAt(pool, m.BlockSize, at).Addr().String()}
 		begin := next
@@ -122,8 +122,7 @@ func denseRows(m *blockmap.Pool, columns, span int) (rows []mapRow) {
 	return fold(m, rows, kind, run, columns*span)
 }
 
-// uniform tells what a row is that is free, or reserved, throughout; of any other
-// it says that it is used.
+// uniform returns Free or Reserved if a whole row is, else Used.
 func uniform(cells []blockmap.Cell, places int) blockmap.State {
 	switch {
 	case len(cells) == 0:
@@ -134,8 +133,8 @@ func uniform(cells []blockmap.Cell, places int) blockmap.State {
 	return blockmap.Reserved
 }
 
-// fold replaces the last rows, if they are all alike, by a remark. Of IPv4 a single
-// row stays, so that the picture of a small pool is whole.
+// fold replaces the last run of uniform rows by a remark. A single row of an IPv4 pool
+// stays, so that small pools are drawn completely.
 func fold(m *blockmap.Pool, rows []mapRow, kind blockmap.State, run, places int) []mapRow {
 	if kind == blockmap.Used || run == 0 || run == 1 && blockmap.AddressBits(m.CIDR) == 32 {
 		return rows
@@ -145,7 +144,7 @@ func fold(m *blockmap.Pool, rows []mapRow, kind blockmap.State, run, places int)
 	return rows[:first+1]
 }
 
-// mergeCells makes one cell of the cells of so many neighbouring places.
+// mergeCells merges the cells of neighbouring places.
 func mergeCells(group []blockmap.Cell, places int) drawnCell {
 	if len(group) == 1 && places == 1 {
 		return drawnCell{Cell: group[0]}

@@ -23,7 +23,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
-// everyState is a cluster in whose maps every glyph and mark occurs.
+// everyState is a cluster whose maps contain every glyph and mark.
 func everyState(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "every-state.txt"))
@@ -33,8 +33,8 @@ func everyState(t *testing.T) string {
 	return string(text)
 }
 
-// mapReports are the reports whose maps are kept: three of shipped snapshots, an
-// empty cluster, and made ones.
+// mapReports are the reports with golden maps: three shipped snapshots, an empty cluster,
+// and generated ones.
 var mapReports = []string{"story", "healthy", "dual-stack", "empty", "16384", "states"}
 
 func mapReport(t *testing.T, name string) *audit.Report {
@@ -52,7 +52,7 @@ func mapReport(t *testing.T, name string) *audit.Report {
 		t.Fatal(err)
 	}
 	r := audited(s)
-	r.Cluster.TakenAt = audit.Time{Time: time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)} // the examples are created again at times
+	r.Cluster.TakenAt = audit.Time{Time: time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)} // the examples are regenerated at times
 	return r
 }
 
@@ -70,8 +70,8 @@ func audited(s *blocks.Snapshot) *audit.Report {
 	return audit.NewReport(st, audit.Run(st, checks.All))
 }
 
-// crowdedReport is of a pool of 16,384 blocks, of which 9,000 lie at its beginning
-// and some far off, owned by 4,000 nodes.
+// crowdedReport has a pool of 16,384 slots with 9,000 blocks at its beginning and some far
+// away, owned by 4,000 nodes.
 func crowdedReport() *audit.Report {
 	r := &audit.Report{
 		Complete: true, Cluster: audit.ReportCluster{GUID: "crowd", Datastore: "files"},
@@ -127,7 +127,7 @@ func TestMapGolden(t *testing.T) {
 	}
 }
 
-// TestMapShort: the map in the report stays short, however large the pools are.
+// TestMapShort: the map in the report stays short for pools of any size.
 func TestMapShort(t *testing.T) {
 	for _, name := range mapReports {
 		o := testOptions(80)
@@ -146,8 +146,8 @@ func TestMapShort(t *testing.T) {
 	}
 }
 
-// TestMapShowsEveryBlock: whatever the size of a row or of a cell, every block is in
-// the map, and every address in use is counted once per cell that its block has.
+// TestMapShowsEveryBlock: for any size of rows and cells, the map contains every block, and
+// counts each used address once for each cell of its block.
 func TestMapShowsEveryBlock(t *testing.T) {
 	for _, name := range mapReports {
 		r := mapReport(t, name)
@@ -182,7 +182,7 @@ func TestMapShowsEveryBlock(t *testing.T) {
 	}
 }
 
-// TestMapStates: each cell says what its block is.
+// TestMapStates: each cell has the state of its block.
 func TestMapStates(t *testing.T) {
 	m := blockmap.New(mapReport(t, "states"), nil)
 	got := map[string]string{}
@@ -226,8 +226,8 @@ func TestMapStates(t *testing.T) {
 	}
 }
 
-// TestMapOfUnreadableBlock: a block that could not be read takes its place in pools of any
-// size, and is not free to be claimed.
+// TestMapOfUnreadableBlock: an unreadable block occupies its place in pools of any size,
+// and is not claimable.
 func TestMapOfUnreadableBlock(t *testing.T) {
 	for _, c := range []struct {
 		pool, block, object string
@@ -248,7 +248,7 @@ func TestMapOfUnreadableBlock(t *testing.T) {
 				{Check: "affinity/dead-node", Severity: state.Warning, Subject: state.Subject{Kind: state.KindAffinity, Name: "gone-bad", CIDR: c.block, Node: "gone"}},
 			},
 		}
-		if c.readBack { // reports do not hold it
+		if c.readBack { // a report's JSON omits it
 			r.Gaps[0].Prefix = netip.Prefix{}
 		}
 		r.Summary.Blocks, r.Summary.Pools = 1, 1
@@ -266,7 +266,7 @@ func TestMapOfUnreadableBlock(t *testing.T) {
 	}
 }
 
-// TestMapOfPlan: what a plan would change is marked, and is gone after it.
+// TestMapOfPlan: the changes of a plan are marked before it, and absent after it.
 func TestMapOfPlan(t *testing.T) {
 	s, err := statedsl.Parse(`
 pool pods 10.0.0.0/24
@@ -312,8 +312,7 @@ view n1 complete`)
 	}
 }
 
-// TestMapSurvivesOddData: a report that was damaged, or has sizes that no cluster
-// has, draws what it can.
+// TestMapSurvivesOddData: maps of damaged reports and impossible sizes show the valid part.
 func TestMapSurvivesOddData(t *testing.T) {
 	for _, pool := range []audit.PoolReport{
 		{Name: "no CIDR", CIDR: "x"}, {Name: "no size", CIDR: "10.0.0.0/24"}, {Name: "too small", CIDR: "10.0.0.0/28", BlockSize: 26},

@@ -16,7 +16,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// How many of alike things are written out: a ticket has its limits, too.
+// Limits of lists in tickets.
 const (
 	markdownShown = 10 // findings, and gaps of host views
 	ticketSteps   = 50 // steps, refusals for one reason, and names
@@ -26,7 +26,7 @@ const (
 //go:embed markdown.tmpl
 var markdownText string
 
-// TemplateFuncs are what the templates of tickets and of pages have in common.
+// TemplateFuncs are the functions shared by the templates of tickets and pages.
 var TemplateFuncs = template.FuncMap{
 	"upper": func(v any) string { return strings.ToUpper(fmt.Sprint(v)) }, "lower": strings.ToLower,
 	"inc": func(n int) int { return n + 1 }, "sub": func(a, b int) int { return a - b },
@@ -37,13 +37,12 @@ var TemplateFuncs = template.FuncMap{
 	"manual": manualText, "dueTwice": dueTwice, "strict": strictLines, "pools": changedPools,
 }
 
-// markdown are the documents for tickets. Nothing but what goes through text, code or
-// cell may come from a cluster.
+// markdown holds the templates of tickets. Values from a cluster must pass through text,
+// code or cell.
 var markdown = template.Must(template.New("").Funcs(TemplateFuncs).Funcs(template.FuncMap{
 	"text": func(v any) string { return mdText(fmt.Sprint(v)) },
 	"code": func(v any) string { return mdCode(fmt.Sprint(v)) },
-	// cell makes something ready for a cell of a table, where a bar would end it even
-	// within code.
+	// cell escapes bars, which end a table cell even inside code.
 	"cell":    func(s string) string { return strings.ReplaceAll(s, "|", `\|`) },
 	"escaped": escaped.Replace,
 	"title":   func(s string) string { return s[:1] + strings.ToLower(s[1:]) },
@@ -69,8 +68,8 @@ var markdown = template.Must(template.New("").Funcs(TemplateFuncs).Funcs(templat
 	"changes": diffRuns, "change": changeTitle, "diffTotals": diffTotals, "alike": func(g []audit.DiffFinding) []diffAlike { return alikeChanges(g, diffShown) }, "diffCounts": diffCounts,
 }).Parse(markdownText))
 
-// asMarkdown makes a format's Write of a template. It is filled with the value as Of,
-// beside the options.
+// asMarkdown returns a Write function that renders a template with the value as Of and the
+// options.
 func asMarkdown[T any](name string) func(io.Writer, T, Options) error {
 	return func(w io.Writer, v T, o Options) error {
 		return markdown.ExecuteTemplate(w, name, struct {
@@ -82,7 +81,7 @@ func asMarkdown[T any](name string) func(io.Writer, T, Options) error {
 	}
 }
 
-// facts joins names and values, without those that have no value.
+// facts joins names and non-empty values.
 func facts(pairs ...string) string {
 	var out []string
 	for i := 0; i < len(pairs); i += 2 {
@@ -93,7 +92,7 @@ func facts(pairs ...string) string {
 	return strings.Join(out, ", ")
 }
 
-// restCodes names what the findings are about that are not written out.
+// restCodes lists the subjects of the findings that are not shown.
 func restCodes(g []audit.Finding) string {
 	var ids []string
 	for i := range g[markdownShown:] {
@@ -102,7 +101,7 @@ func restCodes(g []audit.Finding) string {
 	return strings.Join(ids, ", ")
 }
 
-// codes joins names as code, as many as a ticket may have.
+// codes lists names as code, up to the limit of a ticket.
 func codes(names []string) string {
 	var out []string
 	for _, n := range names {
@@ -111,25 +110,24 @@ func codes(names []string) string {
 	return CutNames(out, ticketSteps, "… %d more")
 }
 
-// mdSpecial are characters that Markdown, or the HTML within it, gives a meaning
-// wherever they stand.
+// mdSpecial escapes characters with a meaning in Markdown or HTML at any position.
 var mdSpecial = strings.NewReplacer(
 	`\`, `\\`, "`", "\\`", "*", `\*`, "[", `\[`, "]", `\]`, "~", `\~`, "|", `\|`, "#", `\#`, "$", `\$`,
 	"&", "&amp;", "<", "&lt;", ">", "&gt;",
 	"@", "@<!-- -->", // so that a name notifies no one
 )
 
-// escaped escapes what Markdown would take for markup in texts of our own.
+// escaped escapes Markdown in the program's own texts.
 var escaped = strings.NewReplacer("\\", "\\\\", "|", "\\|", "*", "\\*", "_", "\\_", "`", "\\`", "<", "&lt;", "[", "\\[")
 
-// mdUnderscore matches underscores that may begin or end emphasis: those at the
-// edge of a word, and several in a row.
+// mdUnderscore matches underscores that may begin or end emphasis: at the edge of a word,
+// or several in a row.
 var mdUnderscore = regexp.MustCompile(`(^|[^0-9A-Za-z_])_+|_+($|[^0-9A-Za-z_])|__+`)
 
-// mdLineStart matches what would make a list of a line, or a rule or heading.
+// mdLineStart matches beginnings of a line that make it a list, rule or heading.
 var mdLineStart = regexp.MustCompile(`^([-+]|[0-9]+[.)])(\s|$)|^[-=]+$`)
 
-// mdText writes a text so that Markdown shows it as it is, on one line.
+// mdText escapes a text so that Markdown shows it verbatim, on one line.
 func mdText(s string) string {
 	s = mdSpecial.Replace(Clean(s))
 	s = mdUnderscore.ReplaceAllStringFunc(s, func(m string) string { return strings.ReplaceAll(m, "_", `\_`) })
@@ -140,7 +138,7 @@ func mdText(s string) string {
 	return s
 }
 
-// mdCode writes a text as code, within as many backticks as it needs.
+// mdCode formats a text as code, with as many backticks as needed.
 func mdCode(s string) string {
 	s = Clean(s)
 	if s == "" {

@@ -13,27 +13,26 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// PlanFormats returns the formats of a plan that is kept.
+// PlanFormats returns the formats of a saved plan.
 func PlanFormats() Formats[*repair.Plan] {
 	people := tables((*printer).plan, "for people; alike steps and refusals are collapsed", "the same with every step, its evidence and its guards, and every refusal")
 	return planFormats(people, `the whole, which "repair apply" reads,`, stepIDs, "plan")
 }
 
-// NewPlanFormats returns the formats of a plan as it is made. page writes it as a page
-// of HTML.
+// NewPlanFormats returns the formats of a new plan. page writes it as HTML.
 func NewPlanFormats(page func(io.Writer, *repair.Plan, Options) error) Formats[*repair.Plan] {
 	return append(PlanFormats(), Format[*repair.Plan]{Name: "html", Help: "a page with the report and what the plan would change of it", Write: page})
 }
 
-// ResultFormats returns the formats of what became of a plan, or of an undo. They have
-// the names of [PlanFormats].
+// ResultFormats returns the formats of the result of a plan or an undo. They have the same
+// names as [PlanFormats].
 func ResultFormats() Formats[*repair.Result] {
 	people := tables((*printer).result, "for people; of many steps that went well the first ones", "the same with every step")
 	return planFormats(people, "what became of each step", outcomeIDs, "result")
 }
 
-// planFormats are the formats for people and the others of a plan or a result; data says
-// what JSON and YAML hold.
+// planFormats returns the formats of a plan or a result. data describes the JSON and YAML
+// in the help.
 func planFormats[T any](people Formats[T], data string, ids func(T) []string, document string) Formats[T] {
 	return slices.Concat(people, DataFormats[T](data), Formats[T]{
 		{Name: "name", Help: "the IDs of the steps, one a line", Write: asLines(ids)},
@@ -48,12 +47,12 @@ func stepIDs(plan *repair.Plan) (out []string) {
 	return out
 }
 
-// planShown is how many alike steps, and how many names, are written out; refusedShown
-// how many refusals for one reason.
+// planShown limits listed alike steps, and names. refusedShown limits listed refusals for
+// one reason.
 const planShown, refusedShown = 10, 3
 
-// plan writes a plan for people, in the order in which it is to be decided on: what
-// would be done, what that gives, what would not be done, what people have to do.
+// plan writes a plan for people, in the order of their decisions: the steps, their effect,
+// the refusals, and the manual steps.
 func (p *printer) plan(plan *repair.Plan) {
 	p.planHead(plan)
 	p.steps(plan)
@@ -115,8 +114,8 @@ func (p *printer) step(number int, s *repair.Step, plan *repair.Plan) {
 	}
 }
 
-// dueTwice says from when on a step that must be seen twice can be carried out, in the
-// words of a format for the time, or that only --wait sees it twice.
+// dueTwice describes when a step that needs two observations is due, with a format for the
+// time, or that it needs --wait.
 func dueTwice(plan *repair.Plan, format string) string {
 	if why := plan.Unobserved(); why != "" {
 		return "must be seen twice: only with --wait, for " + why
@@ -124,7 +123,7 @@ func dueTwice(plan *repair.Plan, format string) string {
 	return fmt.Sprintf(format, phrase.Time(plan.CreatedAt.Add(plan.Grace.Duration)))
 }
 
-// TargetText names what a step is about as people call it.
+// TargetText names the target of a step.
 func TargetText(s state.Subject) string {
 	switch s.Kind {
 	case state.KindConfig:
@@ -139,11 +138,10 @@ func TargetText(s state.Subject) string {
 	return id
 }
 
-// poolChange is a pool as it is, and as the steps would leave it.
+// poolChange is a pool before and after the steps.
 type poolChange struct{ Before, After *audit.PoolReport }
 
-// changedPools returns the pools that a plan tells the numbers of; none for a plan
-// without steps.
+// changedPools returns the pools in a plan's preview; none for a plan without steps.
 func changedPools(plan *repair.Plan) (out []poolChange) {
 	for i := range plan.Before {
 		named := func(p audit.PoolReport) bool { return p.Name == plan.Before[i].Name }
@@ -183,13 +181,13 @@ func (p *printer) strict(s *repair.StrictPreview) {
 	}
 }
 
-// strictLine is a fact about strict affinity, and the names that it ends in.
+// strictLine is a fact about strict affinity, ending in names.
 type strictLine struct {
 	Text  string
 	Names []string
 }
 
-// strictLines says what a change of strict affinity would mean, a fact a line.
+// strictLines describes the effects of a change of strict affinity, one fact a line.
 func strictLines(s *repair.StrictPreview) []strictLine {
 	out := []strictLine{{Text: "No address is borrowed now."}}
 	if n := len(s.Borrowers); n > 0 {
@@ -212,7 +210,7 @@ func strictLines(s *repair.StrictPreview) []strictLine {
 	return out
 }
 
-// refusalTexts say in a few words what a refusal's code means.
+// refusalTexts describes the codes of refusals.
 var refusalTexts = map[repair.RefusalCode]string{
 	repair.RefusedLastBlock:     "it is its node's last block",
 	repair.RefusedYoung:         "the state has not held long enough",
@@ -241,8 +239,8 @@ var refusalTexts = map[repair.RefusalCode]string{
 	repair.RefusedUnknownOwner:  "who owns it is not known",
 }
 
-// refusals groups a plan's refusals by kind of step and reason, the largest group of
-// each kind first.
+// refusals groups a plan's refusals by kind of step and reason, the largest group of each
+// kind first.
 func refusals(plan *repair.Plan) [][]*repair.Refusal {
 	type reason struct {
 		kind repair.Kind
@@ -255,7 +253,7 @@ func refusals(plan *repair.Plan) [][]*repair.Refusal {
 	return out
 }
 
-// refusalTitle says what a group of [refusals] is about.
+// refusalTitle is the heading of a group of [refusals].
 func refusalTitle(g []*repair.Refusal) string {
 	return fmt.Sprintf("%s (%d): %s", g[0].Kind, len(g), cmp.Or(refusalTexts[g[0].Code], string(g[0].Code)))
 }
@@ -277,8 +275,7 @@ func (p *printer) refused(plan *repair.Plan) {
 	}
 }
 
-// manual writes what only people should do, in order. What all of one order risk is
-// said once.
+// manual writes the manual steps, in order. It prints a risk that several steps share once.
 func (p *printer) manual(manual []repair.Manual) {
 	if len(manual) == 0 {
 		return
@@ -305,8 +302,7 @@ func (p *printer) manual(manual []repair.Manual) {
 	}
 }
 
-// manualText says what is to be done, and of what, if the action does not say so
-// itself.
+// manualText returns the action, prefixed with its target unless it contains it.
 func manualText(m *repair.Manual) string {
 	id := m.Target.ID()
 	if id == "" || m.Target.Kind == state.KindIP || strings.Contains(m.Action, id) {

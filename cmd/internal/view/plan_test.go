@@ -20,7 +20,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// plans and results are the names of the plans and results under testdata/plans.
+// plans and results are the names of the files under testdata/plans.
 var (
 	plans   = []string{"story", "strict", "empty", "many", "hostile"}
 	results = []string{"result-mixed", "result-undo", "result-good", "result-hostile"}
@@ -43,7 +43,7 @@ func planOptions() Options {
 	return o
 }
 
-// renderPlan writes a plan or a result.
+// renderPlan renders a plan or a result.
 func renderPlan(t *testing.T, output, name string, o Options) string {
 	t.Helper()
 	if strings.HasPrefix(name, "result-") {
@@ -71,8 +71,8 @@ func TestPlanGolden(t *testing.T) {
 	}
 }
 
-// TestManualCommandsReadTheSameSource: a command of ours among what people do can be
-// pasted, and reads what the plan was made of.
+// TestManualCommandsReadTheSameSource: commands of calico-audit in manual steps can be
+// pasted, and read the source of the plan.
 func TestManualCommandsReadTheSameSource(t *testing.T) {
 	p := &repair.Plan{Manual: []repair.Manual{{Order: 1, Action: "do it", Command: "calico-audit repair --consolidate", Then: []string{"calico-audit repair --rehome"}}}}
 	for _, output := range []string{"table", "markdown"} {
@@ -86,8 +86,8 @@ func TestManualCommandsReadTheSameSource(t *testing.T) {
 	}
 }
 
-// TestClaimedBlockIsInTheMapAfter: a block that is emptied, released and claimed is there
-// afterwards, the new owner's and empty.
+// TestClaimedBlockIsInTheMapAfter: a block that is emptied, released and claimed appears in
+// the map afterwards, empty and with its new owner.
 func TestClaimedBlockIsInTheMapAfter(t *testing.T) {
 	const cidr = "10.0.0.0/30"
 	r := &audit.Report{Blocks: []audit.BlockReport{{CIDR: cidr, Owner: "host:old", InUse: 1, Available: 3}}}
@@ -102,7 +102,7 @@ func TestClaimedBlockIsInTheMapAfter(t *testing.T) {
 	}
 }
 
-// TestPlanJSONIsWhole: what "repair apply" reads is the plan that was made.
+// TestPlanJSONIsWhole: "repair apply" reads the same plan that was written.
 func TestPlanJSONIsWhole(t *testing.T) {
 	for _, name := range plans {
 		want, got := new(repair.Plan), new(repair.Plan)
@@ -122,8 +122,8 @@ func TestPlanJSONIsWhole(t *testing.T) {
 	}
 }
 
-// TestPlanThatIsNoObservation: of a plan that was edited, or made of files, nothing is
-// promised for a time that apply does not hold to.
+// TestPlanThatIsNoObservation: for a plan that was edited or made from files, no due time
+// is shown, because apply would not accept it.
 func TestPlanThatIsNoObservation(t *testing.T) {
 	for _, output := range []string{"table", "markdown"} {
 		for name, change := range map[string]func(*repair.Plan){
@@ -145,8 +145,8 @@ func TestPlanThatIsNoObservation(t *testing.T) {
 	}
 }
 
-// TestPlanTextIsSafe: whatever the cluster's names hold, no line holds a character
-// that a terminal acts upon, or looks like another part of the plan.
+// TestPlanTextIsSafe: names in the cluster cannot put control characters into the output,
+// or lines that look like another part of the plan.
 func TestPlanTextIsSafe(t *testing.T) {
 	for _, name := range []string{"hostile", "result-hostile"} {
 		for _, output := range []string{"table", "wide", "name", "markdown"} {
@@ -162,8 +162,8 @@ func TestPlanTextIsSafe(t *testing.T) {
 	}
 }
 
-// TestPlanFitsTerminal: at 80 columns no line of the table is wider, but for
-// commands to be copied and single words.
+// TestPlanFitsTerminal: at 80 columns no line of the table is wider, except commands and
+// single words.
 func TestPlanFitsTerminal(t *testing.T) {
 	for _, name := range append(append([]string{}, plans...), results...) {
 		for i, line := range strings.Split(renderPlan(t, "table", name, planOptions()), "\n") {
@@ -178,7 +178,7 @@ func TestPlanFitsTerminal(t *testing.T) {
 	}
 }
 
-// TestLongPlan: the table cuts what is alike, and says so; wide does not.
+// TestLongPlan: the table cuts lists of alike steps with a remark; wide does not.
 func TestLongPlan(t *testing.T) {
 	table, wide := renderPlan(t, "table", "many", planOptions()), renderPlan(t, "wide", "many", planOptions())
 	if !strings.Contains(table, "STEPS (40)") || !strings.Contains(table, "and 30 more of release-ip (-o wide shows each)") {
@@ -191,8 +191,7 @@ func TestLongPlan(t *testing.T) {
 	}
 }
 
-// TestParsePlanOutput: values of -o that mean nothing are told, with the ones that
-// do.
+// TestParsePlanOutput: invalid values of -o give an error that lists the valid ones.
 func TestParsePlanOutput(t *testing.T) {
 	for value, want := range map[string]string{
 		"xml":          "want one of table, wide, json, yaml, name, jsonpath=TEMPLATE, markdown",
@@ -209,8 +208,8 @@ func TestParsePlanOutput(t *testing.T) {
 	}
 }
 
-// TestTemplateErrorBesideReports: a template that cannot be applied to a plan or an
-// explanation is an error of its own, and nothing is written, as with a report.
+// TestTemplateErrorBesideReports: as with reports, a template that cannot be applied to a
+// plan or an explanation gives its own error, and nothing is written.
 func TestTemplateErrorBesideReports(t *testing.T) {
 	plan := new(repair.Plan)
 	loadJSON(t, "story", plan)
@@ -237,7 +236,8 @@ func TestTemplateErrorBesideReports(t *testing.T) {
 	}
 }
 
-// TestUntriedStepsAreSaidOnce: an API server that dies is said once, with what remains.
+// TestUntriedStepsAreSaidOnce: an unreachable API server is reported once, with the number
+// of the remaining steps.
 func TestUntriedStepsAreSaidOnce(t *testing.T) {
 	r := &repair.Result{Outcomes: []repair.Outcome{{Step: repair.Step{ID: "release-block:10.0.0.0/26"}, Status: repair.Done}}}
 	for i := range 14 {

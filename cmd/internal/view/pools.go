@@ -9,27 +9,26 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// notKnown stands for a number that is not known.
+// notKnown is the placeholder for an unknown number.
 const notKnown = "-"
 
-// What a pool's numbers rest on: what is taken of it, what is left, and what its nodes will
-// need.
+// The resources behind a pool's taken numbers, its free numbers, and the needs of its
+// nodes.
 var (
 	takenReads = []blocks.Resource{blocks.Pools, blocks.Blocks}
 	leftReads  = append(takenReads[:2:2], blocks.Reservations)
 	needReads  = []blocks.Resource{blocks.Pools, blocks.Nodes}
 )
 
-// lacks reports whether any of some resources was not read, or not as a whole. Numbers that
-// rest on it are not known then, whatever the report holds.
+// lacks reports whether any of the resources has a gap. Numbers that depend on it are then
+// unknown, whatever the report contains.
 func lacks(r *audit.Report, resources ...blocks.Resource) bool {
 	return slices.ContainsFunc(r.Gaps, func(g blocks.Gap) bool {
 		return g.Whole() && !g.Tolerated && !g.Stale && slices.Contains(resources, g.Resource)
 	})
 }
 
-// LeftKnown reports whether it is known which blocks and addresses of a pool are taken, and
-// which are left.
+// LeftKnown reports whether the taken and free blocks and addresses of a pool are known.
 func LeftKnown(r *audit.Report, p *audit.PoolReport) bool {
 	return !lacks(r, leftReads...) && p.UnreadableBlocks+p.UnplacedBlocks == 0
 }
@@ -45,7 +44,7 @@ func unreadable(r *audit.Report, kind blocks.Resource) int {
 	return len(names)
 }
 
-// bound says in which direction the truth may lie from a number.
+// bound is the relation of the true value to a number.
 type bound int
 
 const (
@@ -55,34 +54,34 @@ const (
 	unknown
 )
 
-// bounds are how far the numbers of a pool can be relied on.
+// bounds holds the bounds of a pool's numbers.
 type bounds struct{ taken, available, claimed, free, allocatable, releasable, needed bound }
 
-// boundsOf says which numbers of a pool are only bounds because a block could not be decoded:
-// its addresses are in none of them and, if its CIDR is not known, neither is the block.
+// boundsOf returns which numbers of a pool are only bounds because a block could not be
+// decoded. No number includes its addresses or, if its CIDR is unknown, the block.
 func boundsOf(r *audit.Report, p *audit.PoolReport) (out bounds) {
 	if unreadable(r, blocks.Blocks) > 0 {
-		out.releasable, out.needed = atLeast, atMost // another IPAM may serve the pool's pods, as far as blocks show
+		out.releasable, out.needed = atLeast, atMost // the blocks also show whether another IPAM serves the pool's pods
 	}
 	if p.UnreadableBlocks+p.UnplacedBlocks > 0 {
 		out.taken, out.available = atLeast, atMost
 		if blocks.CalicoAtLeast(r.Cluster.CalicoVersion, 3, 32) {
-			out.allocatable = unknown // the allocator may take an empty block of another node
+			out.allocatable = unknown // the allocator may take over an empty block of another node
 		}
 	}
 	if p.UnplacedBlocks > 0 {
 		out.claimed, out.free, out.allocatable = atLeast, atMost, max(out.allocatable, atMost)
-		out.releasable = unknown // it may be a second object of an empty block
+		out.releasable = unknown // the undecodable block may be a second object of an empty block
 	}
 	return out
 }
 
-// sign writes a number in a table, word one in a sentence.
+// sign formats a bound for a table; word does so for a sentence.
 func (b bound) sign(number string) string {
 	return []string{number, "≥" + number, "≤" + number, notKnown}[b]
 }
 
-// share writes the share of a pool's addresses in use, if it is known.
+// share formats the share of a pool's addresses in use, if it is known.
 func (b bound) share(a blocks.Addrs) string {
 	if b != exact {
 		return notKnown
@@ -94,13 +93,13 @@ func (b bound) word(number string) string {
 	return []string{number, "at least " + number, "at most " + number, "not known"}[b]
 }
 
-// poolNumbers are a pool's numbers, written out.
+// poolNumbers are a pool's formatted numbers.
 type poolNumbers struct {
 	InUse, Share, Available, Reserved              string // of addresses
 	Claimed, Free, Allocatable, Releasable, Needed string // of blocks
 }
 
-// numbersOf writes a pool's numbers, those with [notKnown] for which something was not read.
+// numbersOf formats a pool's numbers. Numbers with missing resources become [notKnown].
 func numbersOf(r *audit.Report, p *audit.PoolReport, write func(blocks.Count) string) poolNumbers {
 	a, b, is := p.Addresses, p.Blocks, boundsOf(r, p)
 	out := poolNumbers{
@@ -126,8 +125,7 @@ func numbersOf(r *audit.Report, p *audit.PoolReport, write func(blocks.Count) st
 	return out
 }
 
-// pools writes the pools' numbers: as a grid, or pool by pool where the grid is
-// wider than the page.
+// pools writes the pools' numbers as a grid, or pool by pool if the grid is too wide.
 func (p *printer) pools(r *audit.Report) {
 	if len(r.Pools) == 0 {
 		return
@@ -135,7 +133,7 @@ func (p *printer) pools(r *audit.Report) {
 	p.blank()
 	g := &Table{Columns: []Heading{{Title: "POOL"}, {Title: "CIDR"}, {Title: "SIZE"}, {"IN USE", true}, {"", true}, {"AVAIL", true}, {"RESERVED", true},
 		{"BLOCKS", true}, {"FREE", true}, {"ALLOCATABLE", true}, {"RELEASABLE", true}, {"NEEDED", true}}}
-	asFree := true // allocatable is what is free, unless blocks of another size lie about, or the allocator takes empty ones
+	asFree := true // allocatable equals free, unless there are blocks of other sizes or the allocator takes over empty ones
 	for i := range r.Pools {
 		pl := &r.Pools[i]
 		n := numbersOf(r, pl, Short)
@@ -169,7 +167,7 @@ func poolLabel(pl *audit.PoolReport) string {
 	return pl.Name
 }
 
-// AddressesText says in words how many addresses of a report's pool are in use.
+// AddressesText describes how many addresses of a pool are in use.
 func AddressesText(r *audit.Report, p *audit.PoolReport) string {
 	a := p.Addresses
 	if lacks(r, takenReads...) {
@@ -186,7 +184,7 @@ func AddressesText(r *audit.Report, p *audit.PoolReport) string {
 	return text
 }
 
-// BlocksText says in words how many blocks of a report's pool are claimed.
+// BlocksText describes how many blocks of a pool are claimed.
 func BlocksText(r *audit.Report, p *audit.PoolReport) string {
 	b, is := p.Blocks, boundsOf(r, p)
 	text := Short(b.Capacity) + ", how many are claimed is not known"

@@ -7,14 +7,14 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// TestUnknownNumbers: a number that rests on what was not read is not written as one: it is
-// 0 in the report, which says in its gaps that this means nothing.
+// TestUnknownNumbers: numbers that depend on unread resources are not shown, although the
+// report contains them as 0.
 func TestUnknownNumbers(t *testing.T) {
 	for _, c := range []struct {
 		missing     blocks.Resource
 		format      string
 		width       int
-		line, after string // a line that begins so goes on so
+		line, after string // a line that starts with line continues with after
 	}{
 		{"", "wide", 200, "POOL", "CIDR SIZE IN USE AVAIL RESERVED BLOCKS FREE RELEASABLE NEEDED"},
 		{blocks.Blocks, "wide", 200, "pods-v4", "10.64.75.0/24 /26 -/256 - - - -/4 - - 8"},

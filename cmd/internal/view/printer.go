@@ -8,16 +8,15 @@ import (
 	"strings"
 )
 
-// printer collects what people read. It is the one place where text from a report
-// meets the terminal: everything is cleaned here, and colours are added after
-// that.
+// printer collects output for people. All text from a report passes through it: it makes
+// control characters visible, and only then adds colours.
 type printer struct {
 	Options
-	wide bool // write everything out
+	wide bool // show everything
 	buf  bytes.Buffer
 
 	glyphs *glyphs         // of maps
-	drawn  map[string]bool // those that were drawn
+	drawn  map[string]bool // the glyphs in use, for the legend
 }
 
 func newPrinter(o Options, wide bool) *printer {
@@ -32,7 +31,8 @@ func newPrinter(o Options, wide bool) *printer {
 	return p
 }
 
-// forPeople makes a format's Write of what prints a value; wide has it print all.
+// forPeople returns a Write function from a print function; with wide set it prints
+// everything.
 func forPeople[T any](print func(p *printer, v T), wide bool) func(io.Writer, T, Options) error {
 	return func(w io.Writer, v T, o Options) error {
 		p := newPrinter(o, wide)
@@ -50,11 +50,10 @@ func (p *printer) writeTo(w io.Writer) error {
 	return err
 }
 
-// asciiTexts writes the few characters beyond ASCII that texts of this program have
-// in ASCII.
+// asciiTexts replaces the program's own characters beyond ASCII.
 var asciiTexts = strings.NewReplacer("…", "...", "→", "->", "⌈", "", "⌉", "", "×", "x", "±", "+-")
 
-// atMost is how many of alike things are written out: so many, or all.
+// atMost returns n as the limit of a list; wide output has no limit.
 func (p *printer) atMost(n int) int {
 	if p.wide {
 		return math.MaxInt
@@ -62,16 +61,17 @@ func (p *printer) atMost(n int) int {
 	return n
 }
 
-// style is a colour: the SGR parameters of ECMA-48. The zero style is none.
+// style is a colour, as SGR parameters of ECMA-48. The zero style leaves the text
+// uncoloured.
 type style string
 
-// span is a piece of a line in one style.
+// span is a part of a line with one style.
 type span struct {
 	text  string
 	style style
 }
 
-// spans makes pieces of texts, without the empty ones.
+// spans returns a span for each non-empty text.
 func spans(texts ...string) (out []span) {
 	for _, t := range texts {
 		if t != "" {
@@ -100,8 +100,8 @@ func (p *printer) blank() { p.buf.WriteByte('\n') }
 
 func (p *printer) section(title string) { p.blank(); p.say(title) }
 
-// wrap writes a text over as many lines as it needs. The first begins with lead,
-// the others are indented by hang columns.
+// wrap writes a text on as many lines as it needs. The first line starts with lead; the
+// others are indented by hang columns.
 func (p *printer) wrap(lead string, hang int, text string) {
 	lead = Clean(lead)
 	for i, l := range append(wrapWords(Clean(text), p.Width-max(hang, displayWidth(lead))), "") {
@@ -114,22 +114,22 @@ func (p *printer) wrap(lead string, hang int, text string) {
 	}
 }
 
-// wrapAll wraps texts, each after the same lead.
+// wrapAll wraps several texts, each with the same lead.
 func (p *printer) wrapAll(lead string, hang int, texts []string) {
 	for _, t := range texts {
 		p.wrap(lead, hang, t)
 	}
 }
 
-// label writes a text under a word, wrapped; nothing for no text.
+// label writes a non-empty text after a label, wrapped.
 func (p *printer) label(word, text string) {
 	if text != "" {
 		p.wrap("    "+pad(word, 6, false), 10, text)
 	}
 }
 
-// flow writes pieces one after the other, two blanks between them, and begins a
-// new, indented line where one does not fit.
+// flow writes spans one after the other, separated by two blanks, and continues on an
+// indented line if one does not fit.
 func (p *printer) flow(pieces ...span) {
 	var row []span
 	used := 0
@@ -148,7 +148,7 @@ func (p *printer) flow(pieces ...span) {
 	}
 }
 
-// Heading heads a column of a table, which is aligned to the right for numbers.
+// Heading is the title of a column; numbers are aligned to the right.
 type Heading struct {
 	Title string
 	Right bool
@@ -158,15 +158,15 @@ type Heading struct {
 type Table struct {
 	Columns []Heading
 	Rows    [][]string
-	// noTitles leaves out the line of titles.
+	// noTitles omits the line of titles.
 	noTitles bool
-	// gap is what stands between columns; empty means two blanks.
+	// gap separates columns; empty means two blanks.
 	gap string
 }
 
 func (g *Table) add(cells ...string) { g.Rows = append(g.Rows, cells) }
 
-// drop leaves out a column.
+// drop removes a column.
 func (g *Table) drop(title string) {
 	i := slices.IndexFunc(g.Columns, func(c Heading) bool { return c.Title == title })
 	g.Columns = slices.Delete(g.Columns, i, i+1)
@@ -175,8 +175,8 @@ func (g *Table) drop(title string) {
 	}
 }
 
-// lines returns the table's lines, cleaned and aligned by display width, and the width
-// of the widest.
+// lines returns the table's lines, aligned by display width, and the width of the widest.
+// Control characters are made visible.
 func (g *Table) lines() (out []string, width int) {
 	rows := g.Rows
 	if !g.noTitles {

@@ -7,8 +7,7 @@ import (
 	"sync"
 )
 
-// ProgressLine shows on one line of a terminal what is being done. It may be
-// used by several goroutines at once.
+// ProgressLine shows progress on one line of a terminal. It is safe for concurrent use.
 type ProgressLine struct {
 	w io.Writer
 
@@ -16,15 +15,14 @@ type ProgressLine struct {
 	width int
 }
 
-// NewProgressLine returns a line on a terminal; with a nil writer it shows
-// nothing.
+// NewProgressLine returns a progress line on a writer; with a nil writer it shows nothing.
 func NewProgressLine(w io.Writer) *ProgressLine { return &ProgressLine{w: w} }
 
-// Visible reports whether the line is on a terminal.
+// Visible reports whether the line is shown.
 func (p *ProgressLine) Visible() bool { return p.w != nil }
 
-// Show replaces what the line says. Errors are of no interest: it is only a
-// courtesy.
+// Show replaces the text of the line. Write errors are ignored, because progress is
+// optional.
 func (p *ProgressLine) Show(text string) {
 	if p.w == nil {
 		return
@@ -37,7 +35,7 @@ func (p *ProgressLine) Show(text string) {
 	p.width = w
 }
 
-// Clear wipes the line, so that something else may be written there.
+// Clear wipes the line for other output.
 func (p *ProgressLine) Clear() {
 	if p.w == nil {
 		return

@@ -16,7 +16,7 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view/blockmap"
 )
 
-// ReportFormats returns the formats of a report. page writes it as a page of HTML.
+// ReportFormats returns the formats of a report. page writes it as HTML.
 func ReportFormats(page func(io.Writer, *audit.Report, Options) error) Formats[*audit.Report] {
 	return slices.Concat(tables((*printer).report, "an overview for people; alike findings are collapsed", "the same with every finding, its evidence, and the nodes"), Formats[*audit.Report]{
 		{Name: "map", Help: "the map of the pools' blocks, drawn with characters", Write: forPeople((*printer).mapAlone, false)},
@@ -30,8 +30,8 @@ func ReportFormats(page func(io.Writer, *audit.Report, Options) error) Formats[*
 	})
 }
 
-// subjectNames returns the subjects of the findings as "kubectl get -o name" names
-// them, each once, in order.
+// subjectNames returns the distinct subjects of the findings, as "kubectl get -o name"
+// would, sorted.
 func subjectNames(r *audit.Report) (out []string) {
 	for i := range r.Findings {
 		out = append(out, Clean(r.Findings[i].Subject.ResourceName()))
@@ -67,7 +67,7 @@ func (p *printer) report(r *audit.Report) {
 	p.foot(r)
 }
 
-// head says which cluster this is, and how old and how complete the data are.
+// head writes the cluster, the age of the data and whether they are complete.
 func (p *printer) head(c *audit.ReportCluster, complete bool) {
 	p.flow(append(spans("Cluster "+p.guid(c.GUID), prefixed("Calico ", c.CalicoVersion), "from "+cmp.Or(p.Source, c.Datastore), c.APIGroup,
 		p.taken(c.TakenAt.Time)), completeness(complete))...)
@@ -76,7 +76,7 @@ func (p *printer) head(c *audit.ReportCluster, complete bool) {
 	}
 }
 
-// guid is a cluster's GUID, cut where it need not be whole.
+// guid returns a cluster's GUID, shortened unless wide is set.
 func (p *printer) guid(guid string) string {
 	if len(guid) > 12 && !p.wide {
 		return guid[:8]
@@ -91,7 +91,7 @@ func prefixed(prefix, text string) string {
 	return prefix + text
 }
 
-// completeness says whether everything was read.
+// completeness returns "complete", or a coloured "INCOMPLETE".
 func completeness(complete bool) span {
 	if complete {
 		return span{text: "complete"}
@@ -99,8 +99,7 @@ func completeness(complete bool) span {
 	return span{"INCOMPLETE", styleWarning}
 }
 
-// taken writes when the data were read and, once that is no longer now, how long
-// ago.
+// taken formats the time of the data, and its age unless it is recent.
 func (p *printer) taken(at time.Time) string {
 	if at.IsZero() {
 		return "time not known"
@@ -143,11 +142,11 @@ func (p *printer) nodes(r *audit.Report) {
 	p.grid(g, 0)
 }
 
-// nodeNumbers are a node's numbers, written out.
+// nodeNumbers are a node's formatted numbers.
 type nodeNumbers struct{ Blocks, Empty, Addresses, Borrowed, Lent string }
 
-// numbersOfNode writes a node's numbers. A block that could not be decoded may be the node's,
-// or have lent it addresses.
+// numbersOfNode formats a node's numbers. An undecodable block may belong to the node, or
+// the node may borrow from it.
 func numbersOfNode(r *audit.Report, n *audit.NodeReport) nodeNumbers {
 	own, others := exact, exact
 	if n.UnreadableBlocks > 0 {
@@ -156,14 +155,14 @@ func numbersOfNode(r *audit.Report, n *audit.NodeReport) nodeNumbers {
 	if unreadable(r, blocks.Blocks) > 0 {
 		others = atLeast
 	}
-	// counted writes a number of addresses with the nodes that it concerns.
+	// counted formats a number of addresses with the nodes involved.
 	counted := func(n int, nodes []string, is bound) string {
 		if n == 0 && len(nodes) == 0 {
 			return "-"
 		}
 		return is.sign(strconv.Itoa(n)) + ": " + strings.Join(nodes, " ")
 	}
-	held := func(n int) string { // what is known of blocks alone
+	held := func(n int) string { // for numbers that only need the blocks
 		if lacks(r, blocks.Blocks) {
 			return notKnown
 		}
@@ -172,13 +171,13 @@ func numbersOfNode(r *audit.Report, n *audit.NodeReport) nodeNumbers {
 	return nodeNumbers{held(len(n.Blocks)), held(n.EmptyBlocks), held(n.Addresses), counted(n.Borrowed, n.BorrowedFrom, others), counted(n.Lent, n.LentTo, own)}
 }
 
-// NothingSeen is said of a report that found neither a pool nor a block.
+// NothingSeen is the message for a report without pools and blocks.
 const NothingSeen = "No IP pool and no block was seen, so there was nothing to audit. Does this cluster use Calico's IPAM?"
 
-// Seen counts the objects that were looked at, and those that could not be.
+// Seen counts the objects that were read, and the undecodable ones.
 func Seen(r *audit.Report) string {
 	s := r.Summary
-	// counted counts objects of a kind that holds the number.
+	// counted counts objects of a kind.
 	counted := func(n int, noun string, kind blocks.Resource) string {
 		switch bad := unreadable(r, kind); {
 		case lacks(r, kind) && n == 0:
@@ -220,7 +219,7 @@ func (p *printer) foot(r *audit.Report) {
 	p.say("More about a check: " + p.Program + " checks " + r.Findings[0].Check)
 }
 
-// totals counts the findings by severity.
+// totals writes the number of findings by severity.
 func (p *printer) totals(r *audit.Report) {
 	var spans []span
 	for i, c := range CountSeverities(r.Summary.FindingCounts) {
@@ -235,8 +234,8 @@ func (p *printer) totals(r *audit.Report) {
 	p.line(spans...)
 }
 
-// notSeen says what could not be read, and which checks gave no verdict: each of them, or
-// of those that are alike so many as the table has room for.
+// notSeen writes the gaps and the checks without a verdict. Unless each is set, long lists
+// are cut.
 func (p *printer) notSeen(gaps []blocks.Gap, skipped []audit.Skipped, each bool) {
 	most := p.atMost
 	if each {
@@ -272,7 +271,7 @@ func (p *printer) notSeen(gaps []blocks.Gap, skipped []audit.Skipped, each bool)
 	}
 }
 
-// rest says how many more there are of something that is not written out.
+// rest writes the number of items that are not listed.
 func (p *printer) rest(n int, what string) {
 	if n > 0 {
 		p.wrap("  ", 4, fmt.Sprintf("… and %d more of %s (-o wide shows each)", n, what))
@@ -286,15 +285,15 @@ func texts[T fmt.Stringer](list []T) (out []string) {
 	return out
 }
 
-// toleratedMeans says what follows from gaps that are held.
+// toleratedMeans explains the effect of tolerated gaps.
 const toleratedMeans = "the report is complete: such a pod keeps every address that is recorded for it"
 
-// toleratedGaps returns the gaps that leave a report complete.
+// toleratedGaps returns the gaps that do not make a report incomplete.
 func toleratedGaps(gaps []blocks.Gap) []blocks.Gap {
 	return slices.DeleteFunc(slices.Clone(gaps), func(g blocks.Gap) bool { return !g.Tolerated })
 }
 
-// skippedByReason joins the checks that were skipped for the same reason.
+// skippedByReason groups skipped checks by reason.
 func skippedByReason(skipped []audit.Skipped) [][]*audit.Skipped {
 	return groupBy(skipped, func(s *audit.Skipped) string { return s.Reason })
 }
@@ -307,8 +306,8 @@ func skippedChecks(skipped []*audit.Skipped) string {
 	return strings.Join(names, ", ")
 }
 
-// muted says what was muted, and by what: in the table in one line, with wide set
-// finding by finding.
+// muted writes the rules with the numbers of muted findings, on one line; with wide set it
+// lists the findings.
 func (p *printer) muted(r *audit.Report) {
 	if len(r.Muted) == 0 {
 		return
@@ -335,7 +334,7 @@ func (p *printer) muted(r *audit.Report) {
 	p.wrap("Muted: ", 2, text)
 }
 
-// mutedBy says how many findings a rule muted.
+// mutedBy describes a rule and the number of findings that it muted.
 func mutedBy(m *audit.Muted) string {
 	text := m.Rule
 	if m.Baseline {
@@ -351,7 +350,7 @@ func mutedBy(m *audit.Muted) string {
 	return text + " (" + phrase.Plural(m.Count, "finding") + ")"
 }
 
-// MutedFindings says what a rule muted, a finding a text.
+// MutedFindings lists the findings that a rule muted.
 func MutedFindings(m *audit.Muted) (out []string) {
 	for i := range m.Findings {
 		f := &m.Findings[i]

@@ -11,8 +11,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// statuses are what may become of a step, in the order in which they are counted, with
-// the words for it and, where they are others, those of an undo.
+// statuses are the statuses of a step, in display order, with their labels and, if
+// different, those for an undo.
 var statuses = []struct {
 	status     repair.Status
 	text, undo string
@@ -26,7 +26,7 @@ var statuses = []struct {
 	{repair.NotTried, "not tried", ""},
 }
 
-// OutcomeText says what became of a step; an undo may have finished it.
+// OutcomeText describes the outcome of a step. An undo may have finished it.
 func OutcomeText(x *repair.Outcome, undo bool) string {
 	switch {
 	case undo && x.Code == repair.CodeFinished && x.Status == repair.Planned:
@@ -70,9 +70,9 @@ func outcomeIDs(r *repair.Result) (out []string) {
 }
 
 const (
-	// resultShown is how many steps that all went well are written out.
+	// resultShown limits the listed successful steps.
 	resultShown = 20
-	// resultIndent is the column that what a status is about begins at.
+	// resultIndent is the column of the target after a status.
 	resultIndent = 16
 )
 

@@ -5,8 +5,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/runway"
 )
 
-// runwayLines says when a pool's blocks run out, and when its addresses; nothing where that
-// was not asked for.
+// runwayLines describes when a pool's blocks and addresses run out; none without a runway.
 func runwayLines(p *runway.Pool) []string {
 	if p == nil {
 		return nil
@@ -14,7 +13,7 @@ func runwayLines(p *runway.Pool) []string {
 	return []string{p.Blocks.Sentence("blocks"), p.Addresses.Sentence("addresses")}
 }
 
-// runwayBasis says what the runways of a report rest on; nothing where there are none.
+// runwayBasis describes the source of a report's runways; "" without any.
 func runwayBasis(r *audit.Report) string {
 	for i := range r.Pools {
 		if w := r.Pools[i].Runway; w != nil {
@@ -24,7 +23,7 @@ func runwayBasis(r *audit.Report) string {
 	return ""
 }
 
-// runway says of each pool when it runs out.
+// runway writes the runway of each pool.
 func (p *printer) runway(r *audit.Report) {
 	basis := runwayBasis(r)
 	if basis == "" {

@@ -8,11 +8,11 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 )
 
-// SecondaryShown is how many of Whereabouts' pools an overview names one by one.
+// SecondaryShown limits the listed Whereabouts pools in an overview.
 const SecondaryShown = 12
 
-// FullestFirst returns Whereabouts' pools, those with the least share available first and
-// those of which it is not known last.
+// FullestFirst returns Whereabouts pools, the fullest first and those without a known
+// capacity last.
 func FullestFirst(pools []audit.WhereaboutsPoolReport) []*audit.WhereaboutsPoolReport {
 	out := make([]*audit.WhereaboutsPoolReport, len(pools))
 	for i := range pools {
@@ -56,7 +56,7 @@ func (p *printer) secondary(r *audit.Report) {
 	}
 }
 
-// SecondaryText says in words how many of a pool's addresses are in use.
+// SecondaryText describes how many of a pool's addresses are in use.
 func SecondaryText(p *audit.WhereaboutsPoolReport) string {
 	if p.Capacity == nil {
 		return Short(p.InUse) + " in use"

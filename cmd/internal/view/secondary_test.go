@@ -9,8 +9,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// secondaryPool is a pool of Whereabouts' with so many addresses; -1 for one whose
-// capacity is not known.
+// secondaryPool returns a Whereabouts pool with the given numbers; a capacity of -1 is
+// unknown.
 func secondaryPool(name string, used, capacity int) audit.WhereaboutsPoolReport {
 	p := audit.WhereaboutsPoolReport{Name: name, Range: "10.9.0.0/24", InUse: blocks.CountOf(used)}
 	if capacity >= 0 {
@@ -20,8 +20,8 @@ func secondaryPool(name string, used, capacity int) audit.WhereaboutsPoolReport 
 	return p
 }
 
-// TestSecondaryPools: the table and Markdown have Whereabouts' pools, the fullest first and
-// as many as an overview may have; where there are none, neither says a word of it.
+// TestSecondaryPools: table and Markdown list Whereabouts pools, the fullest first, up to a
+// limit. Without any, neither mentions Whereabouts.
 func TestSecondaryPools(t *testing.T) {
 	r := loadReport(t, "healthy")
 	table, document := render(t, "table", r, testOptions(100)), render(t, "markdown", r, testOptions(100))

@@ -9,18 +9,18 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// The styles of terminals. Severity is coloured, and what is missing is, as a warning; both
-// are written in words as well.
+// The colours on terminals: for severities, and for incomplete data in the colour of a
+// warning. Words always say the same.
 const (
-	styleCritical style = "1;97;41" // white on red: terminals that have no bold show it apart from an error
+	styleCritical style = "1;97;41" // white on red, so that it differs from an error on terminals without bold
 	styleError    style = "31"
 	styleWarning  style = "33"
 	styleInfo     style = "36"
 )
 
-// Look is what outputs know of a severity: the words for one and several findings, and its
-// colour, which no output has from elsewhere: on terminals, on pages as text and as the
-// filling of blocks, and in Grafana by its name there.
+// Look defines the appearance of a severity in all outputs: the words for one and several
+// findings, and the colours on terminals, on pages as text and as the fill of blocks, and
+// in Grafana by name.
 type Look struct {
 	Severity   state.Severity
 	one, many  string
@@ -29,11 +29,11 @@ type Look struct {
 	Grafana    string
 }
 
-// Shades are a colour on light and on dark ground, as CSS has it.
+// Shades is a CSS colour for light and dark backgrounds.
 type Shades struct{ Light, Dark string }
 
-// Looks are those of all severities, the worst first. After a change, "make generate" writes
-// the pictures and the dashboard.
+// Looks are the appearances of all severities, the highest first. After a change, run "make
+// generate" to update the pictures and the dashboard.
 var Looks = []Look{
 	{state.Critical, "critical", "critical", styleCritical, Shades{"#a10024", "#ff8f9d"}, Shades{"#a10024", "#ff5c72"}, "red"},
 	{state.Error, "error", "errors", styleError, Shades{"#b23c00", "#ffa168"}, Shades{"#dd6b20", "#ee8340"}, "orange"},
@@ -41,7 +41,7 @@ var Looks = []Look{
 	{state.Info, "info", "info", styleInfo, Shades{"#3a5a80", "#9dbde4"}, Shades{"#8fa9c9", "#5f7ba0"}, "blue"},
 }
 
-// styleOf returns the colour of a severity; none for what is no severity.
+// styleOf returns the colour of a severity; "" if it is invalid.
 func styleOf(s state.Severity) style {
 	for _, x := range Looks {
 		if x.Severity == s {
@@ -51,17 +51,17 @@ func styleOf(s state.Severity) style {
 	return ""
 }
 
-// severitySpan is a severity's name as it heads a finding.
+// severitySpan returns a severity's name as the heading of a finding.
 func severitySpan(s state.Severity) span { return span{strings.ToUpper(s.String()), styleOf(s)} }
 
-// SeverityCount is how many findings a severity has, in words: "2 errors".
+// SeverityCount is the number of findings with a severity, in words: "2 errors".
 type SeverityCount struct {
 	Severity state.Severity
 	Text     string
 }
 
-// CountSeverities counts findings by severity, the worst first, and leaves those out
-// that no finding has.
+// CountSeverities counts findings by severity, the highest first, without severities that
+// have none.
 func CountSeverities(c audit.FindingCounts) (out []SeverityCount) {
 	for _, x := range Looks {
 		if n := *c.Of(x.Severity); n > 0 {
@@ -71,7 +71,8 @@ func CountSeverities(c audit.FindingCounts) (out []SeverityCount) {
 	return out
 }
 
-// SeverityCounts counts findings in words, "1 critical, 2 errors"; empty for none.
+// SeverityCounts returns the counts in words, "1 critical, 2 errors"; "" if there are no
+// findings.
 func SeverityCounts(c audit.FindingCounts) string {
 	var out []string
 	for _, x := range CountSeverities(c) {

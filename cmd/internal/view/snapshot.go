@@ -12,7 +12,7 @@ import (
 // SnapshotFormats are the formats of a saved snapshot.
 var SnapshotFormats = []string{"yaml", "json", "yaml.gz", "json.gz"}
 
-// SnapshotFormat returns the format that a file's name calls for.
+// SnapshotFormat returns the format for a file name.
 func SnapshotFormat(file string) (string, bool) {
 	name := strings.ToLower(file)
 	for _, f := range SnapshotFormats {
@@ -23,14 +23,14 @@ func SnapshotFormat(file string) (string, bool) {
 	return "", false
 }
 
-// SnapshotWriter writes objects one after the other: YAML as documents, JSON as one
-// object a line. Closing it does not close what it writes to.
+// SnapshotWriter writes a series of objects: YAML as documents, JSON as one object a line.
+// Close does not close the underlying writer.
 type SnapshotWriter struct {
 	io.WriteCloser
 	yaml, begun bool
 }
 
-// NewSnapshotWriter returns a writer of one of the [SnapshotFormats].
+// NewSnapshotWriter returns a writer for one of the [SnapshotFormats].
 func NewSnapshotWriter(w io.Writer, format string) (*SnapshotWriter, error) {
 	if !slices.Contains(SnapshotFormats, format) {
 		return nil, fmt.Errorf("unknown format %q: want one of %s", format, strings.Join(SnapshotFormats, ", "))

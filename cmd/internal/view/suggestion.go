@@ -8,9 +8,9 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 )
 
-// CheckNames reports whether the pools and nodes of --pool and --node are there.
-// A name that is not is a mistake in the command line if the report is complete,
-// and a warning if not: what was not read may hold it.
+// CheckNames checks that the pools and nodes of --pool and --node exist. An unknown name is
+// a usage error if the report is complete. Otherwise it is a warning, because unread
+// objects may have it.
 func CheckNames(r *audit.Report, pools, nodes []string, warn func(string)) error {
 	havePools := make([]string, len(r.Pools))
 	for i := range r.Pools {
@@ -40,11 +40,11 @@ func CheckNames(r *audit.Report, pools, nodes []string, warn func(string)) error
 	return nil
 }
 
-// maxSuggestions is how many names a suggestion lists.
+// maxSuggestions limits the names in a suggestion.
 const maxSuggestions = 5
 
-// Suggestion names what is nearest to a name that does not exist, of things that are
-// called so, such as "nodes"; all of them if none is near.
+// Suggestion lists the names that are similar to an unknown name, else all names. things is
+// their noun, such as "nodes".
 func Suggestion(name string, have []string, things string) string {
 	if near := DidYouMean(name, have); near != "" {
 		return near
@@ -55,7 +55,7 @@ func Suggestion(name string, have []string, things string) string {
 	return "; " + things + ": " + CutNames(slices.Sorted(slices.Values(have)), maxSuggestions, "…")
 }
 
-// DidYouMean asks whether the names that are near to one were meant; empty if none is near.
+// DidYouMean suggests names that are similar to an unknown one; "" if there are none.
 func DidYouMean(name string, have []string) string {
 	if near := nearby(name, have); len(near) > 0 {
 		return "; did you mean " + orJoined(near, maxSuggestions) + "?"
@@ -63,7 +63,7 @@ func DidYouMean(name string, have []string) string {
 	return ""
 }
 
-// nearby returns the names that are near to one, sorted.
+// nearby returns the names that are similar to name, sorted.
 func nearby(name string, have []string) (near []string) {
 	for _, h := range have {
 		if strings.Contains(h, name) || strings.Contains(name, h) || distance(strings.ToLower(name), strings.ToLower(h)) <= 2 {
@@ -73,7 +73,7 @@ func nearby(name string, have []string) (near []string) {
 	return slices.Sorted(slices.Values(near))
 }
 
-// orJoined joins at most so many names, the last with "or".
+// orJoined joins up to most names, the last with "or".
 func orJoined(names []string, most int) string {
 	names = names[:min(len(names), most)]
 	if len(names) == 1 {
@@ -82,7 +82,7 @@ func orJoined(names []string, most int) string {
 	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
 }
 
-// distance counts the insertions, deletions and substitutions between two words.
+// distance returns the Levenshtein distance of two words.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -10,8 +10,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// TerminalWidth returns how many columns a writer has if it is a terminal, else
-// 0.
+// TerminalWidth returns the number of columns of a terminal; 0 for other writers.
 func TerminalWidth(w io.Writer) int {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
@@ -31,14 +30,14 @@ const (
 	ColorNever  = "never"
 )
 
-// UseColor reports whether output to a writer is coloured: "auto" means on a
-// terminal, unless NO_COLOR or TERM=dumb say no.
+// UseColor reports whether output to a writer is coloured. "auto" enables colours on
+// terminals, unless NO_COLOR or TERM=dumb disable them.
 func UseColor(mode string, w io.Writer) bool {
 	return mode == ColorAlways || mode == ColorAuto && printers.AllowsColorOutput(w)
 }
 
-// ProgressOn returns the line that shows how far reading has come: on a
-// terminal only, and not on one that can do nothing.
+// ProgressOn returns a progress line on standard error. It shows nothing without a terminal
+// or on a dumb one.
 func ProgressOn(streams genericiooptions.IOStreams) *ProgressLine {
 	if printers.IsTerminal(streams.ErrOut) && os.Getenv("TERM") != "dumb" {
 		return NewProgressLine(streams.ErrOut)
@@ -46,14 +45,14 @@ func ProgressOn(streams genericiooptions.IOStreams) *ProgressLine {
 	return NewProgressLine(nil)
 }
 
-// ASCIIOnly reports whether output to a writer must do with ASCII: the locale names
-// another character set than UTF-8, or the terminal is a dumb one. Where nothing
-// names a locale, as in many containers, UTF-8 is meant.
+// ASCIIOnly reports whether output to a writer is limited to ASCII: the locale names a
+// character set other than UTF-8, or the terminal is dumb. Without a locale, as in many
+// containers, UTF-8 is assumed.
 func ASCIIOnly(w io.Writer) bool {
 	if TerminalWidth(w) > 0 && os.Getenv("TERM") == "dumb" {
 		return true
 	}
-	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} { // the first that is set counts, as everywhere
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} { // the first variable that is set counts
 		if locale := os.Getenv(name); locale != "" {
 			_, charset, _ := strings.Cut(strings.ToLower(locale), ".")
 			charset, _, _ = strings.Cut(charset, "@")

@@ -14,9 +14,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Clean makes characters visible that a terminal would act upon, or that would
-// hide or reorder others. Names come from the cluster, and anyone who may create an
-// object there may choose them.
+// Clean makes characters visible that a terminal would interpret, or that hide or reorder
+// others. Names come from the cluster, and anyone who can create an object chooses its
+// name.
 func Clean(s string) string {
 	if isClean(s) {
 		return s
@@ -40,8 +40,8 @@ func isClean(s string) bool {
 	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) < 0
 }
 
-// displayWidth returns how many terminal columns a clean text takes: two for a
-// wide East Asian character, none for a combining mark.
+// displayWidth returns the number of terminal columns of a clean text: two for a wide East
+// Asian character, none for a combining mark.
 func displayWidth(s string) int {
 	n := 0
 	for _, r := range s {
@@ -60,7 +60,7 @@ func displayWidth(s string) int {
 	return n
 }
 
-// widest returns the display width of the widest of some texts, as they are written.
+// widest returns the largest display width of the texts.
 func widest[E any](list []E, text func(*E) string) int {
 	n := 0
 	for i := range list {
@@ -69,8 +69,7 @@ func widest[E any](list []E, text func(*E) string) int {
 	return n
 }
 
-// pad fills a text with blanks up to a width, on the left for right-aligned
-// columns.
+// pad fills a text with blanks up to a width, on the left if right-aligned.
 func pad(s string, to int, right bool) string {
 	fill := strings.Repeat(" ", max(0, to-displayWidth(s)))
 	if right {
@@ -79,8 +78,8 @@ func pad(s string, to int, right bool) string {
 	return s + fill
 }
 
-// wrapWords breaks a text between words into lines that are at most width
-// columns wide. A word that is wider stands on a line of its own, unbroken.
+// wrapWords breaks a text between words into lines of at most width columns. A longer word
+// gets a line of its own.
 func wrapWords(s string, width int) []string {
 	var lines []string
 	line, used := "", 0
@@ -102,7 +101,7 @@ func wrapWords(s string, width int) []string {
 	return lines
 }
 
-// firstSentence returns a text up to its first full stop that ends a sentence.
+// firstSentence returns the first sentence of a text.
 func firstSentence(s string) string {
 	words := strings.Fields(s)
 	for i, w := range words[:max(len(words)-1, 0)] {
@@ -113,8 +112,8 @@ func firstSentence(s string) string {
 	return strings.Join(words, " ")
 }
 
-// cut returns so many of a list, and how many are left. Of one more it leaves none:
-// "and 1 more" would take the room of the one.
+// cut returns the first most items of a list and the number of the others. If only one
+// would remain, cut returns the whole list, because "and 1 more" takes as much room.
 func cut[E any](list []E, most int) (shown []E, rest int) {
 	if most == math.MaxInt || len(list) <= most+1 {
 		return list, 0
@@ -122,8 +121,8 @@ func cut[E any](list []E, most int) (shown []E, rest int) {
 	return list[:most], len(list) - most
 }
 
-// CutNames joins so many names, and says how many more there are in a format such as
-// "and %d more".
+// CutNames joins the first most names, and adds the number of the others in a format such
+// as "and %d more".
 func CutNames(names []string, most int, format string) string {
 	if len(names) > most {
 		names = append(names[:most:most], fmt.Sprintf(format, len(names)-most))
@@ -131,7 +130,7 @@ func CutNames(names []string, most int, format string) string {
 	return strings.Join(names, ", ")
 }
 
-// Runs splits a list where neighbours are not alike.
+// Runs splits a list into runs of alike neighbours.
 func Runs[E any](list []E, alike func(a, b *E) bool) (out [][]E) {
 	for from, i := 0, 1; i <= len(list); i++ {
 		if i == len(list) || !alike(&list[from], &list[i]) {
@@ -141,7 +140,7 @@ func Runs[E any](list []E, alike func(a, b *E) bool) (out [][]E) {
 	return out
 }
 
-// groupBy splits a list by a key, in the order in which the keys come first.
+// groupBy groups a list by a key. Groups are in the order of their first element.
 func groupBy[E any, K comparable](list []E, key func(*E) K) (out [][]*E) {
 	at := map[K]int{}
 	for i := range list {
@@ -156,9 +155,8 @@ func groupBy[E any, K comparable](list []E, key func(*E) K) (out [][]*E) {
 	return out
 }
 
-// Short writes a count for people: with all digits while they can be taken in at
-// a glance, else as a power of two or to two digits. Only tables shorten; data
-// keeps every digit.
+// Short formats a count for people: up to 8 digits in full, larger ones as a power of two
+// or with two significant digits. Only tables use it; data formats keep all digits.
 func Short(c blocks.Count) string {
 	s := c.String()
 	if len(s) <= 8 {
@@ -175,7 +173,7 @@ func Short(c blocks.Count) string {
 	return strings.NewReplacer("e+0", "e", "e+", "e").Replace(fmt.Sprintf("%.2g", f))
 }
 
-// percent writes a share of a whole so that "0%" means none and "100%" all.
+// percent formats a share so that only none is "0%" and only all is "100%".
 func percent(part, whole blocks.Count) string {
 	if whole.IsZero() {
 		return "-"

@@ -90,8 +90,7 @@ func TestAge(t *testing.T) {
 	}
 }
 
-// TestTakenIsNotAgedWhenFresh: for data just read the table gives no age, and none
-// for a clock that runs ahead.
+// TestTakenIsNotAgedWhenFresh: no age is shown for recent data, or if the clock runs ahead.
 func TestTakenIsNotAgedWhenFresh(t *testing.T) {
 	at := time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)
 	for _, now := range []time.Time{at.Add(time.Minute), at.Add(-time.Hour), {}} {
@@ -133,8 +132,8 @@ func TestProgressLine(t *testing.T) {
 	silent.Clear()
 }
 
-// TestTableCountsLikeGaps: one bad object that keeps many verdicts from being reached, and many
-// bad objects, take a few lines of the table, and all of the wide one.
+// TestTableCountsLikeGaps: one bad object that prevents many verdicts, and many bad
+// objects, take a few lines in the table. The wide table lists all.
 func TestTableCountsLikeGaps(t *testing.T) {
 	r := loadReport(t, "healthy")
 	r.Gaps, r.SkippedChecks = nil, nil

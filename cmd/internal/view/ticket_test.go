@@ -15,8 +15,9 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// TestTicketGolden holds the outputs for tickets and CI systems, and those of what
-// is muted. JUnit's list of checks is narrowed, since it grows with each new one.
+// TestTicketGolden compares the outputs for tickets and CI systems, including muted
+// findings, with golden files. JUnit's list of checks is narrowed, because each new check
+// extends it.
 func TestTicketGolden(t *testing.T) {
 	for _, name := range append([]string{"muted"}, reports...) {
 		r := loadReport(t, name)
@@ -29,7 +30,7 @@ func TestTicketGolden(t *testing.T) {
 	}
 }
 
-// parsed is a JUnit file as a CI system reads it.
+// parsed is a JUnit file as CI systems read it.
 type parsed struct {
 	Tests    int `xml:"tests,attr"`
 	Failures int `xml:"failures,attr"`
@@ -72,7 +73,7 @@ func junitOf(t *testing.T, r *audit.Report, o Options) parsed {
 	return p
 }
 
-// TestJUnit: a case per check; failures are the findings from the threshold up.
+// TestJUnit: there is one case for each check. Findings from the threshold up are failures.
 func TestJUnit(t *testing.T) {
 	for _, c := range []struct {
 		report                            string
@@ -111,7 +112,7 @@ func TestJUnit(t *testing.T) {
 	}
 }
 
-// hostileTexts are what people may call things who mean ill, and the unlucky.
+// hostileTexts are malicious and unlucky names.
 var hostileTexts = []string{
 	"]]>", "<failure/>", "&amp;", "\x00\x01\x1b[31m", "\ufffe\uffff", "bad\xff\xfeutf8", "\u202eevil", "a\nb\r\nc", `"quotes" 'and'`, "```", "``a` b",
 	"| cell |", "[click](http://example.org)", "![x](y)", "<script>alert(1)</script>", "@everyone", "#1", "**bold** __x__ _y_ ~~z~~", "- list", "1. list", "+ x",
@@ -130,7 +131,7 @@ func hostile(text string) *audit.Report {
 	}
 }
 
-// TestHostileXML: whatever things are called, the XML is well-formed and says it.
+// TestHostileXML: for any names the XML is well-formed and contains them.
 func TestHostileXML(t *testing.T) {
 	for _, text := range hostileTexts {
 		p := junitOf(t, hostile(text), Options{})
@@ -146,8 +147,7 @@ func TestHostileXML(t *testing.T) {
 	}
 }
 
-// TestHostileMarkdown: whatever things are called, no line of the text begins or
-// holds markup that a name brought along.
+// TestHostileMarkdown: names cannot add markup to the text.
 func TestHostileMarkdown(t *testing.T) {
 	plain := strings.Count(render(t, "markdown", hostile("plain"), Options{}), "\n")
 	for _, text := range hostileTexts {
@@ -179,7 +179,7 @@ func rowOf(out string) string {
 	return row
 }
 
-// withoutCode takes the code spans out of a line.
+// withoutCode removes code spans from a line.
 func withoutCode(line string) string {
 	var b strings.Builder
 	for line != "" {
@@ -222,8 +222,7 @@ func TestMarkdownText(t *testing.T) {
 	}
 }
 
-// TestMarkdownIsBounded: a thousand alike findings make no ticket that cannot be
-// posted.
+// TestMarkdownIsBounded: a thousand alike findings still make a ticket of acceptable size.
 func TestMarkdownIsBounded(t *testing.T) {
 	r := loadReport(t, "healthy")
 	for i := range 1000 {
@@ -236,7 +235,7 @@ func TestMarkdownIsBounded(t *testing.T) {
 	}
 }
 
-// comparison is one of everything.
+// comparison contains every change.
 func comparison(t *testing.T) *audit.Diff {
 	t.Helper()
 	from, to := loadReport(t, "story"), loadReport(t, "story")
@@ -264,8 +263,8 @@ func TestDiffGolden(t *testing.T) {
 	}
 }
 
-// TestDiffIsSafe: names from the cluster write no line of their own, and a hundred
-// alike findings do not hide the others.
+// TestDiffIsSafe: names in the cluster cannot add lines, and a hundred alike findings do
+// not hide the others.
 func TestDiffIsSafe(t *testing.T) {
 	from, to := loadReport(t, "empty"), loadReport(t, "hostile")
 	for i := range 100 {

@@ -15,8 +15,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// TestUnreadableBlocksLaw: over all states of the checks, with any one block undecodable,
-// a number that is written as exact is the number of the whole state, and a bound holds.
+// TestUnreadableBlocksLaw: in all states of the checks, with any single block undecodable,
+// exact numbers equal those of the full state, and bounds hold.
 func TestUnreadableBlocksLaw(t *testing.T) {
 	bounds, cases := 0, 0
 	states, err := statedsl.Cases("../../../audit/checks/testdata/checks/*.txt")
@@ -53,13 +53,13 @@ func TestUnreadableBlocksLaw(t *testing.T) {
 	}
 }
 
-// compareNumbers compares written numbers with those of the whole state, and returns how
-// many are bounds.
+// compareNumbers compares formatted numbers with those of the full state, and returns the
+// number of bounds.
 func compareNumbers(t *testing.T, where string, whole, cut any) (bounds int) {
 	t.Helper()
 	w, c := reflect.ValueOf(whole), reflect.ValueOf(cut)
 	for i := range w.NumField() {
-		exact, _, _ := strings.Cut(w.Field(i).String(), ":") // the names that follow are those that are known
+		exact, _, _ := strings.Cut(w.Field(i).String(), ":") // known names follow the colon
 		got, _, _ := strings.Cut(c.Field(i).String(), ":")
 		exact, _, _ = strings.Cut(exact, "/")
 		got, _, _ = strings.Cut(got, "/")
@@ -79,7 +79,7 @@ func compareNumbers(t *testing.T, where string, whole, cut any) (bounds int) {
 			}
 			is, err := strconv.Atoi(exact)
 			if err != nil {
-				continue // an IPv6 pool's
+				continue // of an IPv6 pool
 			}
 			bound, err := strconv.Atoi(map[bool]string{true: lower, false: upper}[atLeast])
 			if err != nil || atLeast && bound > is || atMost && bound < is {
@@ -90,7 +90,7 @@ func compareNumbers(t *testing.T, where string, whole, cut any) (bounds int) {
 	return bounds
 }
 
-// garble takes a block out of a snapshot as if it could not be decoded.
+// garble removes a block from a snapshot as if it could not be decoded.
 func garble(s *blocks.Snapshot, i int, placed bool) {
 	slices.SortFunc(s.Blocks, func(a, b blocks.Block) int { return blocks.ComparePrefixes(a.CIDR, b.CIDR) })
 	g := blocks.Gap{Resource: blocks.Blocks, Name: s.Blocks[i].CIDR.String(), Reason: "garbage"}
