@@ -10,16 +10,16 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// checkBudgets fails the test if a workload had fewer healthy pods than its budget asks
-// for, or two fewer than it has replicas, at any moment since the story began: by etcd's
-// own history, in which no moment is missing. It returns how many pods were removed.
+// checkBudgets fails the test if, at any moment since the story began, a workload had
+// fewer healthy pods than its budget requires, or two fewer than its replicas. It replays
+// etcd's history, which records every change. It returns the number of removed pods.
 func (s *story) checkBudgets(t *testing.T) (removed int) {
 	t.Helper()
 	ctx := t.Context()
 	const pods = "/registry/pods/"
 	at, err := s.Etcd.Get(ctx, pods, clientv3.WithPrefix(), clientv3.WithRev(s.began))
 	must(t, err)
-	healthy := map[string]map[string]bool{} // keys of etcd by app
+	healthy := map[string]map[string]bool{} // etcd keys by app
 	count := func(key, app string, is bool) {
 		if healthy[app] == nil {
 			healthy[app] = map[string]bool{}
@@ -60,10 +60,10 @@ func (s *story) checkBudgets(t *testing.T) (removed int) {
 	return removed
 }
 
-// changes are all writes under a prefix from when the story began until now.
+// changes returns all writes under a prefix since the story began.
 func (s *story) changes(t *testing.T, prefix string) (out []*clientv3.Event) {
 	t.Helper()
-	// A write of our own, which is none of the API server's, marks the end.
+	// Our own write marks the end. The API server never writes this key.
 	end, err := s.Etcd.Put(t.Context(), "/registry/end", "")
 	must(t, err)
 	watch := s.Etcd.Watch(t.Context(), "/registry/", clientv3.WithPrefix(), clientv3.WithRev(s.began+1), clientv3.WithPrevKV())
@@ -93,7 +93,7 @@ func decodePod(t *testing.T, stored []byte) *corev1.Pod {
 	return pod
 }
 
-// isHealthy is what counts for a budget.
+// isHealthy reports whether a PodDisruptionBudget counts the pod as healthy.
 func isHealthy(pod *corev1.Pod) bool {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodReady {

@@ -26,8 +26,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// person does by hand what a report advises about a finding: what its words say and no
-// more, with the tools that an operator has. It also plays kubelet and calico-node.
+// person follows the advice of a report on one finding by hand, to the letter, with an
+// operator's tools. It also plays the kubelet and calico-node.
 type person struct {
 	*testing.T
 	*testcluster.Cluster
@@ -37,7 +37,8 @@ type person struct {
 	advice  *remedies.Remedy
 }
 
-// practice are the words of advice, whole, and how a person follows them.
+// practice maps each text of advice to the actions that follow it. The expressions match
+// whole texts.
 var practice = []struct {
 	words  *regexp.Regexp
 	follow func(p *person, said []string)
@@ -85,8 +86,8 @@ func says(words string) *regexp.Regexp { return regexp.MustCompile("^" + words +
 
 func calico(plural string) testcluster.Resource { return testcluster.CRDv1.Resource(plural) }
 
-// practiceOf returns how advice is followed, by its place in practice, and its words; -1 if
-// it is not known.
+// practiceOf returns the index in practice that matches the advice, and the submatches.
+// The index is -1 if no entry matches.
 func practiceOf(advice string) (int, []string) {
 	for i := range practice {
 		if said := practice[i].words.FindStringSubmatch(advice); said != nil {
@@ -96,8 +97,8 @@ func practiceOf(advice string) (int, []string) {
 	return -1, nil
 }
 
-// followed follows the advice, and what its effect says comes then; pods that waited are
-// tried again.
+// followed follows the advice and the next steps that its effect names. Then it restarts
+// the pending pods.
 func (p *person) followed() {
 	must(p.T, p.seeder.Init(p.Context()))
 	p.addresses()
@@ -108,7 +109,7 @@ func (p *person) followed() {
 			practice[i].follow(p, said)
 		}
 	}
-	if hasFlag(p.advice.Commands, []string{"--rehome"}) { // which moves the pods of controllers, of which none runs here
+	if hasFlag(p.advice.Commands, []string{"--rehome"}) { // --rehome moves pods of controllers; these pods have no controller
 		for i := range p.report.Findings {
 			if f := &p.report.Findings[i]; f.Check == "ip/borrowed" {
 				p.restart(p.usersOf(f.Subject.IP + "/" + strconv.Itoa(netip.MustParseAddr(f.Subject.IP).BitLen()))...)
@@ -122,7 +123,7 @@ func (p *person) followed() {
 	}
 }
 
-// addresses gives nodes the address that kubelet reports, which states leave out.
+// addresses sets the node addresses that a kubelet would report. The fixtures omit them.
 func (p *person) addresses() {
 	nodes, err := p.Kube.CoreV1().Nodes().List(p.Context(), metav1.ListOptions{})
 	must(p.T, err)
@@ -141,7 +142,7 @@ func (p *person) pods() []corev1.Pod {
 	return all.Items
 }
 
-// listed are the names of a list in words.
+// listed splits a list such as "a, b and c" into names.
 func listed(text string) []string {
 	return strings.Split(strings.ReplaceAll(text, " and ", ", "), ", ")
 }
@@ -157,8 +158,8 @@ func (p *person) usersOf(cidr string) (out []string) {
 	return out
 }
 
-// restart ends pods and starts them again on their nodes: CNI DEL gives back what is
-// recorded for them, and CNI ADD asks Calico's own allocator.
+// restart deletes pods and starts them again on their nodes. Like CNI DEL, it releases
+// their recorded addresses. Like CNI ADD, it asks Calico's own allocator for new ones.
 func (p *person) restart(names ...string) {
 	for _, full := range names {
 		namespace, name, _ := strings.Cut(full, "/")
@@ -172,15 +173,15 @@ func (p *person) restart(names ...string) {
 	}
 }
 
-// requests are the annotations by which a pod asks for pools.
+// requests returns the annotations with which a pod requests pools.
 func requests(annotations map[string]string) map[string]string {
 	annotations = maps.Clone(annotations)
 	maps.DeleteFunc(annotations, func(key, _ string) bool { return !strings.HasSuffix(key, "pools") })
 	return annotations
 }
 
-// give gives an address back if it is recorded for a pod. Calico's client says of what,
-// unless its pool is disabled.
+// give releases an address if a block records it for the pod. It reads the blocks itself
+// because Calico's client does not look up addresses in disabled pools.
 func (p *person) give(a netip.Addr, namespace, name string) {
 	all, err := p.List(p.Context(), calico("ipamblocks"))
 	must(p.T, err)
@@ -212,8 +213,8 @@ func (p *person) start(pod seeding.Pod) {
 	}
 }
 
-// addPool adds a pool like another one, as large as it is said that it must be: the next
-// power of two.
+// addPool adds a pool like the named one, with at least the advised number of blocks,
+// rounded up to a power of two.
 func (p *person) addPool(said []string) {
 	least, err := strconv.Atoi(said[2])
 	must(p.T, err)
@@ -236,7 +237,8 @@ func (p *person) addPool(said []string) {
 	}
 }
 
-// poolLike adds a pool with the spec of another one and some blocks, in a CIDR of its own.
+// poolLike adds a pool with the spec of another pool, its own CIDR and at least count
+// blocks.
 func (p *person) poolLike(like, name string, count int, change func(spec map[string]any)) {
 	pool, err := p.Get(p.Context(), calico("ippools"), "", like)
 	must(p.T, err)
@@ -259,7 +261,7 @@ func (p *person) editPool(name string, change func(spec map[string]any)) {
 
 func disable(spec map[string]any) { spec["disabled"] = true }
 
-// poolAround is the name of the pool that a CIDR lies in.
+// poolAround returns the name of the pool that overlaps a CIDR.
 func (p *person) poolAround(cidr string) string {
 	pools, err := p.List(p.Context(), calico("ippools"))
 	must(p.T, err)
@@ -285,7 +287,7 @@ func (p *person) poolForNode([]string) {
 	must(p.T, p.seeder.RawPool(p.Context(), "for-all", map[string]any{"cidr": "10.201.0.0/24", "blockSize": 26, "allowedUses": []any{"Workload", "Tunnel"}}))
 }
 
-// servePods lets pods that wait use any pool, and a pool serve any namespace.
+// servePods lets waiting pods use any pool, and lets a pool serve any namespace.
 func (p *person) servePods([]string) {
 	p.poolForNode(nil)
 	for _, pod := range p.pods() {
@@ -342,8 +344,8 @@ func (p *person) endCorruptBlock([]string) {
 	must(p.T, p.Delete(p.Context(), calico("ipreservations"), "", "corrupt"))
 }
 
-// endPool makes the pool that a block was of again, so that calicoctl finds the block when
-// it deletes the pool.
+// endPool recreates the deleted pool of a block, because calicoctl releases only blocks
+// of the pool that it deletes.
 func (p *person) endPool([]string) {
 	block := netip.MustParsePrefix(p.finding.Subject.CIDR)
 	spec := map[string]any{"cidr": block.String(), "blockSize": int64(block.Bits()), "allowedUses": []any{"Workload", "Tunnel"}, "disabled": true}
@@ -353,7 +355,8 @@ func (p *person) endPool([]string) {
 	must(p.T, err)
 }
 
-// endDuplicate restarts the pods that have the address and that the allocation does not name.
+// endDuplicate restarts the pods that use the address but are not named in its
+// allocation.
 func (p *person) endDuplicate([]string) {
 	named := ""
 	for _, e := range p.finding.Evidence {
@@ -369,8 +372,8 @@ func (p *person) endDuplicate([]string) {
 	}
 }
 
-// renewTunnel runs the command, and plays calico-node, which takes an address of the node's
-// block: the node gets one with its next pod.
+// renewTunnel runs the advised command and plays calico-node. The node gets a block with
+// its next pod, and calico-node takes the new tunnel address from that block.
 func (p *person) renewTunnel(said []string) {
 	node := said[1]
 	p.newPod(node)
@@ -381,7 +384,8 @@ func (p *person) renewTunnel(said []string) {
 	must(p.T, err)
 }
 
-// config changes the spec of one of Calico's settings, and makes it if need be.
+// config changes the spec of one of Calico's settings objects. It creates the object if
+// necessary.
 func (p *person) config(plural string, change func(spec map[string]any)) {
 	all, err := p.List(p.Context(), calico(plural))
 	must(p.T, err)

@@ -17,18 +17,19 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
-// stays are the checks whose finding a new pool leaves: they are about one pool, whatever
-// others have. What is advised then is to mute it.
+// stays lists the checks whose finding remains after a new pool is added, because they
+// look at one pool alone. The advice then is to mute the finding.
 var stays = []string{"pool/exhausted", "pool/low-addresses"}
 
-// elsewhere are the flags of remedies that these states cannot show: those that move pods
-// take somebody who starts them again, and are carried out by [TestStory]; those that write
-// under a handle take one of a real sandbox, and are carried out in repair/datastore.
+// elsewhere lists flags of remedies that these states cannot prove. Remedies that move
+// pods need controllers that recreate the pods; [TestStory] proves them. Remedies that
+// write under a handle need the handle of a real sandbox; the tests of repair/datastore
+// prove them.
 var elsewhere = []string{"--rehome", "--consolidate", "--unrecorded-ips", "--missing-handles"}
 
-// What a report prefers to do about a finding at warning or above leaves nothing of the
-// finding and nothing worse in its place: carried out by the program where it is a plan of
-// its own, and where it is for people by a person who follows its words.
+// TestPreferredRemediesAreTheWayOut follows the preferred remedy of each finding at
+// warning or above. Afterwards the finding is gone and nothing as severe is new. The
+// program applies remedies that are plans; a person follows the others by their words.
 func TestPreferredRemediesAreTheWayOut(t *testing.T) {
 	t.Parallel()
 	c := testcluster.Start(t, testcluster.Options{})
@@ -60,7 +61,7 @@ func TestPreferredRemediesAreTheWayOut(t *testing.T) {
 				continue
 			}
 			if strings.HasPrefix(advice.Title, remedies.LeaveIt) {
-				continue // there is nothing to carry out; plans' own tests hold the refusals
+				continue // no action to carry out; the planner's tests cover the refusals
 			}
 			seen[f.check], seen[f.way(advice)] = true, true
 			if i := slices.IndexFunc(drawn.Findings, func(x audit.Finding) bool { return x.Fingerprint == finding.Fingerprint }); i >= 0 && advice.Commands == nil && len(drawn.Findings[i].Remedies) > 0 {
@@ -99,16 +100,16 @@ func TestPreferredRemediesAreTheWayOut(t *testing.T) {
 	}
 }
 
-// preferred is what a report prefers to do about a finding, that is its diagnosis, itself or
-// its check; nil if there is nothing. No agents run here: of leaks it is the consent that the
-// advice names.
+// preferred returns the report's preferred remedy for a finding: from its diagnosis, the
+// finding or its check. It returns nil if there is no remedy. No agents run here, so
+// leaks are repaired with the consent that the advice names.
 func preferred(r *audit.Report, f *audit.Finding) *remedies.Remedy {
 	const consent = "--without-host-evidence"
 	if f.Check == "ip/leaked" && strings.Contains(f.Fix.Command, consent) {
 		return &remedies.Remedy{Commands: []string{"calico-audit repair --leaked-ips " + consent}}
 	}
 	if strings.HasPrefix(f.Fix.Command, "kubectl get virtualmachineinstance") {
-		return nil // which KubeVirt moves, and does not run here
+		return nil // needs KubeVirt, which does not run here
 	}
 	if d := r.DiagnosisOf(f); d != nil {
 		if len(d.Remedies) == 0 {
@@ -129,7 +130,7 @@ func preferred(r *audit.Report, f *audit.Finding) *remedies.Remedy {
 	return &check.Remedies[0]
 }
 
-// way tells pieces of advice about a check apart: one is carried out once.
+// way identifies a kind of advice on a check. The test follows each kind once.
 func (f *fixture) way(advice *remedies.Remedy) string {
 	if !advice.Manual {
 		return f.check + " plan"
@@ -145,8 +146,7 @@ func hasFlag(commands, flags []string) bool {
 	return slices.ContainsFunc(flags, func(flag string) bool { return strings.Contains(strings.Join(commands, " "), flag) })
 }
 
-// runAll runs commands as an operator does who has seen their plans and is in no doubt
-// about the state.
+// runAll runs commands as an operator would who has read their plans and accepts them.
 func runAll(t *testing.T, c *testcluster.Cluster, commands []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -162,8 +162,9 @@ func runAll(t *testing.T, c *testcluster.Cluster, commands []string) {
 	}
 }
 
-// checkFixed fails the test if a finding is still there at warning or above, or anything as grave
-// has come in its place. Below warning, it may tell what is still to come.
+// checkFixed fails the test if the finding remains at warning or above, or if a finding
+// at least as severe is new. Below warning, the finding may announce a change that is
+// still to come.
 func checkFixed(t *testing.T, before, after *audit.Report, f *audit.Finding) {
 	t.Helper()
 	had := map[string]state.Severity{}

@@ -1,6 +1,6 @@
-// Package story plays incidents of whole clusters to their end: the real API server,
-// scheduler and controller manager, kubelets that are played with Calico's own IPAM client
-// as their CNI plugin, and the real calico-audit beside them. Its tests ask what an
-// operator would: does the report say it, do the commands that it names end it, and was
-// any workload ever less available than its budget allows.
+// Package story plays incidents of whole clusters from start to end. The API server,
+// scheduler and controller manager are real, and so is calico-audit. The kubelets are
+// played, with Calico's own IPAM client as their CNI plugin. The tests check three
+// things: the report names the problem, the commands that it advises end the problem, and
+// no workload ever has fewer healthy pods than its budget requires.
 package story

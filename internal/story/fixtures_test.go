@@ -29,19 +29,21 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 )
 
-// fixture is a state in which a check fires: one of those that the check is tried on.
+// fixture is a cluster state in which a check fires, from the testdata of the checks.
 type fixture struct {
 	check, name string
 	objects     []map[string]any
 	at          string
 	snap        *blocks.Snapshot
-	// files is false for what a cluster may be, and files would be incomplete.
+	// files is false if the state is possible in a cluster but cannot be dumped to files
+	// completely.
 	files bool
 }
 
 func (f *fixture) String() string { return f.check + "/" + strings.ReplaceAll(f.name, " ", "_") }
 
-// fixtures are all states in which a check fires and that a cluster can be in.
+// fixtures returns all states in which a check fires and which can be made of API
+// objects.
 func fixtures(t *testing.T) (out []*fixture) {
 	t.Helper()
 	root, err := programs.ModuleRoot()
@@ -59,12 +61,12 @@ func fixtures(t *testing.T) (out []*fixture) {
 			snap, err := statedsl.Parse(text)
 			must(t, err)
 			unread := snap.Clone()
-			unread.NoteUnreadVMs() // which the files lack
+			unread.NoteUnreadVMs() // VirtualMachineInstances are not in the files
 			if strings.TrimSpace(want) == "" || strings.HasPrefix(want, "skipped") || !statedsl.HasObjectsOnly(snap) {
 				continue
 			}
 			out = append(out, &fixture{check, name, statedsl.Manifest(snap), snap.Cluster.TakenAt.Format(time.RFC3339), snap,
-				// Files with objects from after their time are an error.
+				// Objects created after the dump are an error in files.
 				len(snap.Nodes) > 0 && len(snap.Pools) > 0 && !strings.Contains(text, "future") && len(unread.Gaps) == 0})
 		}
 	}
@@ -74,18 +76,18 @@ func fixtures(t *testing.T) (out []*fixture) {
 	return out
 }
 
-// live reports whether a cluster here can be in the state: Whereabouts is not installed.
+// live reports whether a test cluster can have the state. Whereabouts is not installed.
 func (f *fixture) live() bool {
 	return !strings.HasPrefix(f.check, "whereabouts/") && f.check != "config/migration"
 }
 
-// report is the report of the state as it is drawn.
+// report returns the report on the state without a cluster.
 func (f *fixture) report() *audit.Report {
 	st := state.New(f.snap.Clone(), state.Options{})
 	return audit.NewReport(st, audit.Run(st, checks.All))
 }
 
-// write writes the state to a file of a directory, and returns its name.
+// write writes the state to a file in dir, and returns its name.
 func (f *fixture) write(t *testing.T, dir string) string {
 	t.Helper()
 	text, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": statedsl.Lists(slices.Clone(f.objects))})
@@ -94,8 +96,8 @@ func (f *fixture) write(t *testing.T, dir string) string {
 	return "state.json"
 }
 
-// load makes a cluster's state this one, past the API server, which would give the
-// objects other ages.
+// load replaces the cluster's state with this one. It writes to etcd directly because the
+// API server would set new creation times.
 func (f *fixture) load(t *testing.T, c *testcluster.Cluster) {
 	t.Helper()
 	must(t, c.Reset(t.Context()))
@@ -107,17 +109,17 @@ func (f *fixture) load(t *testing.T, c *testcluster.Cluster) {
 		resource, err := resourceOf(u.GetKind())
 		must(t, err)
 		u.SetResourceVersion("")
-		if u.GetUID() != "" { // Calico's client reads no others
+		if u.GetUID() != "" { // Calico's client rejects other UIDs
 			sum := sha256.Sum256([]byte(u.GetUID()))
 			u.SetUID(types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])))
 		}
 		if u.GetKind() == "ClusterInformation" && u.GetUID() == "" {
 			u.SetUID("5ca1ab1e-0ddb-4115-8a1a-b1e0ddba1150")
 		}
-		if created := u.GetCreationTimestamp(); created.IsZero() && u.GetKind() == "ClusterInformation" { // calicoctl updates no others
+		if created := u.GetCreationTimestamp(); created.IsZero() && u.GetKind() == "ClusterInformation" { // calicoctl does not update objects without a creation time
 			u.SetCreationTimestamp(metav1.NewTime(f.snap.Cluster.TakenAt))
 		}
-		if u.GetKind() == "BlockAffinity" { // Calico finds no others
+		if u.GetKind() == "BlockAffinity" { // Calico finds affinities by this name only
 			must(t, asCalicos(u))
 		}
 		var object runtime.Object = u
@@ -129,7 +131,7 @@ func (f *fixture) load(t *testing.T, c *testcluster.Cluster) {
 	}
 }
 
-// asCalicos gives an affinity the name and the labels by which Calico looks for it.
+// asCalicos gives an affinity the name and labels by which Calico looks it up.
 func asCalicos(u *unstructured.Unstructured) error {
 	var a libapi.BlockAffinity
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &a); err != nil {
@@ -138,7 +140,7 @@ func asCalicos(u *unstructured.Unstructured) error {
 	if cidr, err := netip.ParsePrefix(a.Spec.CIDR); err == nil && a.Spec.Type != "virtual" {
 		u.SetName(blocks.AffinityName(a.Spec.Node, cidr))
 	}
-	if u.GetLabels() != nil { // affinities that an upgrade left without are drawn so
+	if u.GetLabels() != nil { // some fixtures omit the labels, like affinities after an upgrade
 		model.EnsureBlockAffinityLabels(&a)
 		u.SetLabels(a.Labels)
 	}
@@ -154,8 +156,8 @@ func resourceOf(kind string) (testcluster.Resource, error) {
 	return all[i], nil
 }
 
-// coreObject is a new object of one of Kubernetes' own kinds, which the API server stores
-// in another form than custom resources; nil for these.
+// coreObject returns a new object of a Kubernetes core kind, or nil for custom resources.
+// The API server stores core kinds as protobuf instead of JSON.
 func coreObject(kind string) interface {
 	runtime.Object
 	metav1.Object

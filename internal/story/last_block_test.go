@@ -19,9 +19,10 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// Under strict affinity, with the pool used up, a pod waits while a cordoned node holds an
-// empty block: its last, which --empty-blocks leaves it, and says by which consent it goes.
-// Given that, the node of the waiting pod gets the block from Calico's own client.
+// TestLastBlockGoesToTheWaiting plays strict affinity with a used-up pool. A pod waits
+// while a cordoned node holds an empty block. Since that is the node's last block,
+// --empty-blocks keeps it and names the flag that would release it. With that flag,
+// Calico's own client gives the block to the node of the waiting pod.
 func TestLastBlockGoesToTheWaiting(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -38,13 +39,14 @@ func TestLastBlockGoesToTheWaiting(t *testing.T) {
 	must(t, s.seeder.ClaimBlocks(ctx, "busy", netip.MustParsePrefix("10.64.75.0/30")))
 	s.bind(t, "web", "busy")
 	s.awaitPod(t, "web", isHealthy)
-	// The client is of a release that takes an empty block which was claimed a minute ago.
+	// This client's release takes over an empty block even if it was claimed a minute
+	// ago.
 	must(t, s.seeder.ClaimBlocks(ctx, "idle", last))
 	s.bind(t, "late", "new")
 	s.awaitPod(t, "late", func(pod *corev1.Pod) bool { return len(pod.Status.ContainerStatuses) > 0 && pod.Status.PodIP == "" })
 	running.Stop()
 	s.cordonNode(t, "idle", true)
-	time.Sleep(2 * time.Second) // objects tell their last write in seconds: what was written in this one has held for no time
+	time.Sleep(2 * time.Second) // objects record their last write in seconds; a state written within this second would not count as old
 
 	repair := []string{"repair", "--empty-blocks", "--apply", "--yes", "--grace=0s", "--kubeconfig", s.KubeconfigPath()}
 	code, out, log := run(t, t.TempDir(), repair...)
@@ -67,7 +69,7 @@ func TestLastBlockGoesToTheWaiting(t *testing.T) {
 	}
 }
 
-// bind makes a pod on a node.
+// bind creates a pod that is already bound to a node.
 func (s *story) bind(t *testing.T, name, node string) {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: template(name).Spec}
@@ -87,7 +89,7 @@ func (s *story) awaitPod(t *testing.T, name string, is func(*corev1.Pod) bool) {
 	})
 }
 
-// hasBlocks fails the test unless a node has these blocks.
+// hasBlocks fails the test unless the node has exactly these blocks.
 func (s *story) hasBlocks(t *testing.T, node string, want ...netip.Prefix) {
 	t.Helper()
 	ipam, err := s.ReadIPAM(t.Context(), testcluster.CRDv1)

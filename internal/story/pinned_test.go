@@ -20,10 +20,10 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// Pods that may run on one node alone, by a nodeSelector or a node affinity, stay where no
-// other address of it is left for them beside the one that the node keeps: the block that
-// they are in is not emptied, though it is the one with the fewest pods, and those that borrow
-// are not moved; each is refused by name.
+// TestPinnedPods plays pods that a nodeSelector or node affinity restricts to one node.
+// They stay if that node keeps no other free address for them. Their block is not
+// emptied, although it has the fewest pods, and those that borrow are not moved. Each
+// refusal names its pod.
 func TestPinnedPods(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -88,8 +88,9 @@ func TestPinnedPods(t *testing.T) {
 	s.clean(t)
 }
 
-// freeBeside ends a pod of a node outside the block with the fewest pods: its replacement
-// comes to another node. The node can do without that block then, but for what it must keep.
+// freeBeside deletes one pod of the node outside the block with the fewest pods. The
+// replacement starts on another node. Except for pinned pods, the node could then do
+// without that block.
 func (s *story) freeBeside(t *testing.T, node string) {
 	t.Helper()
 	ipam, err := s.ReadIPAM(t.Context(), testcluster.CRDv1)
@@ -106,7 +107,7 @@ func (s *story) freeBeside(t *testing.T, node string) {
 	s.cordonNode(t, node, false)
 }
 
-// pinned makes a Deployment of two pods with what its template says of where they may run.
+// pinned creates a Deployment of two pods whose pod spec restricts where they run.
 func (s *story) pinned(t *testing.T, app, where string) {
 	t.Helper()
 	must(t, s.workload(t.Context(), shop, app, 0, intstr.FromInt32(1)))
@@ -117,7 +118,7 @@ func (s *story) pinned(t *testing.T, app, where string) {
 	b.replicas, b.healthy = 2, 1
 }
 
-// podsOf returns the pods of an app by their names.
+// podsOf returns the pods of an app by name.
 func (s *story) podsOf(t *testing.T, app string) map[string]corev1.Pod {
 	t.Helper()
 	list, err := s.Kube.CoreV1().Pods(shop).List(t.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
@@ -155,7 +156,8 @@ func ownerOf(ipam *testcluster.IPAMState, block netip.Prefix) string {
 	return ""
 }
 
-// refused fails the test unless a plan refuses something under a code, and says a text of it.
+// refused fails the test unless the plan has a refusal with the code whose reason
+// contains the text.
 func refused(t *testing.T, kubeconfig string, args []string, code repair.RefusalCode, text string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -23,17 +23,17 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// cast is how large a story is.
+// cast is the size of a story.
 type cast struct {
 	pool      netip.Prefix // four blocks
 	blockSize int
-	// perOld is how many pods run on an old node: more than a block holds.
+	// perOld is the number of pods on an old node: more than a block holds.
 	perOld int
 }
 
 var (
-	// full is Wikimedia's incident T296303, but for one free address in each full block;
-	// small shows the same with fewer pods.
+	// full is Wikimedia's incident T296303, except that each full block has one free
+	// address. small shows the same with fewer pods.
 	full  = cast{netip.MustParsePrefix("10.64.75.0/24"), 26, 70}
 	small = cast{netip.MustParsePrefix("10.64.75.0/26"), 28, 18}
 )
@@ -41,7 +41,7 @@ var (
 const (
 	pool = "pods-v4"
 	shop = "shop"
-	// borrowers is how many pods run on the new nodes.
+	// borrowers is the number of pods on the new nodes.
 	borrowers = 4
 )
 
@@ -50,9 +50,9 @@ var (
 	newNodes = []string{"new-1", "new-2"}
 )
 
-// story is a cluster in the state of the incident: two old nodes have all four blocks of
-// the pool, and the pods of two nodes that joined later borrow. Everything is run by
-// controllers, which have budgets.
+// story is a cluster in the state of the incident. Two old nodes hold all four blocks of
+// the pool. Two nodes joined later, and their pods borrow addresses. All pods have
+// controllers and budgets.
 type story struct {
 	*testcluster.Cluster
 	seeder    *seeding.Seeder
@@ -60,18 +60,18 @@ type story struct {
 	manager   *testcluster.Daemon
 	kubelets  *kubelets.Kubelets
 	budgets   []budget
-	// began is the revision of etcd at which the state was complete.
+	// began is the etcd revision at which the state was complete.
 	began int64
 }
 
-// budget is a workload of one app in a namespace, and how many of its pods must be
-// healthy at any time.
+// budget is an app in a namespace: its replicas, and how many of its pods must be healthy
+// at any time.
 type budget struct {
 	namespace, app    string
 	replicas, healthy int
 }
 
-// play brings the story about.
+// play creates the state of the incident.
 func play(t *testing.T, size cast) *story {
 	t.Helper()
 	ctx := t.Context()
@@ -85,7 +85,7 @@ func play(t *testing.T, size cast) *story {
 		IPIPMode: apiv3.IPIPModeNever, VXLANMode: apiv3.VXLANModeNever,
 	}))
 	must(t, seeder.Namespace(ctx, shop, map[string]string{"team": "storefront"}, nil))
-	// Room for no more makes the scheduler spread the pods evenly.
+	// The tight limit of pods per node makes the scheduler spread the pods evenly.
 	for _, node := range oldNodes {
 		must(t, seeder.Node(ctx, seeding.Node{Name: node, AllocatablePods: size.perOld + 3}))
 	}
@@ -111,12 +111,14 @@ func play(t *testing.T, size cast) *story {
 	for _, node := range newNodes {
 		must(t, seeder.Node(ctx, seeding.Node{Name: node}))
 	}
-	// The old nodes are full of work, which the scheduler cannot know here.
+	// The old nodes count as busy. The scheduler cannot see that here, so they are
+	// cordoned.
 	s.cordon(t, true)
 	must(t, s.workload(ctx, shop, "checkout", borrowers, intstr.FromInt32(1)))
 	s.awaitHealthy(t)
 	s.cordon(t, false)
-	// Each first block gets one free address, so that its node can do without the other one.
+	// Delete one pod in each first block: with a free address there, the node can do
+	// without its second block.
 	for _, node := range oldNodes {
 		s.end(t, "first-on-"+node)
 	}
@@ -124,13 +126,13 @@ func play(t *testing.T, size cast) *story {
 	state, err := c.ReadIPAM(ctx, testcluster.CRDv1)
 	must(t, err)
 	must(t, check(state))
-	eventually(t, time.Minute, func() error { return c.Backdate(ctx, 3*time.Hour) }) // unless somebody writes meanwhile
+	eventually(t, time.Minute, func() error { return c.Backdate(ctx, 3*time.Hour) }) // retried because a concurrent write makes it fail
 	must(t, c.Heartbeat(ctx))
 	s.begin(t)
 	return s
 }
 
-// end deletes a pod, and waits until it is gone.
+// end deletes a pod and waits until it no longer exists.
 func (s *story) end(t *testing.T, name string) {
 	t.Helper()
 	pods := s.Kube.CoreV1().Pods(shop)
@@ -146,7 +148,7 @@ func (s *story) end(t *testing.T, name string) {
 	})
 }
 
-// check is an error unless the state is the story's.
+// check returns an error unless the state is the incident's.
 func check(state *testcluster.IPAMState) error {
 	for _, node := range oldNodes {
 		if n := len(state.Blocks[node]); n != 2 {
@@ -167,7 +169,7 @@ func check(state *testcluster.IPAMState) error {
 	return nil
 }
 
-// cordon cordons the old nodes, or uncordons them.
+// cordon cordons or uncordons the old nodes.
 func (s *story) cordon(t *testing.T, on bool) {
 	t.Helper()
 	for _, node := range oldNodes {
@@ -182,7 +184,8 @@ func (s *story) cordonNode(t *testing.T, node string, on bool) {
 	must(t, err)
 }
 
-// agent is calico-node, on the network of every node, which does not count.
+// agent starts calico-node on every node. It uses the host network and therefore no
+// address of the pool.
 func (s *story) agent(ctx context.Context) error {
 	template := template("calico-node")
 	template.Spec.HostNetwork = true
@@ -194,7 +197,8 @@ func (s *story) agent(ctx context.Context) error {
 	return err
 }
 
-// workload makes a Deployment of so many pods, of which so many may be unavailable.
+// workload creates a Deployment with a budget that allows the given number of unavailable
+// pods.
 func (s *story) workload(ctx context.Context, namespace, app string, replicas int, unavailable intstr.IntOrString) error {
 	n := int32(replicas)
 	_, err := s.Kube.AppsV1().Deployments(namespace).Create(ctx, &appsv1.Deployment{
@@ -227,8 +231,8 @@ func template(app string) corev1.PodTemplateSpec {
 	}
 }
 
-// awaitHealthy waits until all workloads have all their pods, their budgets know, and
-// every node's agent runs.
+// awaitHealthy waits until all workloads have all their pods, their budgets' status shows
+// it, and calico-node runs on every node.
 func (s *story) awaitHealthy(t *testing.T) {
 	t.Helper()
 	eventually(t, 3*time.Minute, func() error {
@@ -262,7 +266,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// eventually waits until f returns no error.
+// eventually retries f until it returns no error.
 func eventually(t *testing.T, within time.Duration, f func() error) {
 	t.Helper()
 	deadline := time.Now().Add(within)

@@ -13,7 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 )
 
-// program is calico-audit, built once as it is installed.
+// program is the path of calico-audit, built once the way that users build it.
 var program string
 
 func TestMain(m *testing.M) {
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// build builds the program unless it is there.
+// build builds the program once.
 func build(t *testing.T) {
 	t.Helper()
 	must(t, built())
@@ -47,7 +47,7 @@ var built = sync.OnceValue(func() error {
 	return nil
 })
 
-// run runs the program, and returns its exit code and what it prints.
+// run runs the program. It returns the exit code and both outputs.
 func run(t *testing.T, dir string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	build(t)

@@ -23,21 +23,21 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// proxy stands between the program and the API server. It counts the program's writes, can
-// hold one back while the program is killed, and makes reservations look older than they
-// are: the program lets one stand for a minute and a half before it evicts a pod.
+// proxy sits between the program and the API server. It counts the program's writes and
+// can block one while the program is killed. It also makes IPReservations look older: the
+// program waits a minute and a half after creating one before it evicts a pod.
 type proxy struct {
 	url string
 
 	mu     sync.Mutex
 	writes []write
-	// at is called for each write with its number, from 1, before it is sent; it is sent
-	// if that returns true, and after it has been, sent is called.
+	// at is called with the number of each write, from 1, before the write is forwarded.
+	// The write is forwarded only if at returns true. Then sent is called.
 	at   func(n int) bool
 	sent func(n int)
 }
 
-// reservationAge is how much older than they are reservations look.
+// reservationAge is added to the age of every IPReservation.
 const reservationAge = 85 * time.Second
 
 func newProxy(t *testing.T, to *rest.Config) *proxy {
@@ -52,7 +52,7 @@ func newProxy(t *testing.T, to *rest.Config) *proxy {
 		Transport:      transport,
 		FlushInterval:  -1,
 		ModifyResponse: olderReservations,
-		ErrorLog:       log.New(io.Discard, "", 0), // of a client that was killed
+		ErrorLog:       log.New(io.Discard, "", 0), // clients that were killed cause errors
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serve(forward, w, r) }))
 	t.Cleanup(func() {
@@ -66,9 +66,9 @@ func newProxy(t *testing.T, to *rest.Config) *proxy {
 func (p *proxy) serve(forward http.Handler, w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method == http.MethodGet, strings.HasPrefix(r.URL.Path, "/apis/authorization.k8s.io/"), strings.Contains(r.URL.Path, "/leases"):
-		// A Lease is renewed all the time, and gives the cluster nothing to end up with.
+		// A Lease is renewed all the time and has no effect on the state.
 		if strings.Contains(r.URL.Path, "/ipreservations") {
-			r.Header.Del("Accept-Encoding") // so that the answer can be read
+			r.Header.Del("Accept-Encoding") // the proxy must parse the response
 		}
 		forward.ServeHTTP(w, r)
 		return
@@ -77,12 +77,13 @@ func (p *proxy) serve(forward http.Handler, w http.ResponseWriter, r *http.Reque
 	p.writes = append(p.writes, write{r.Method + " " + r.URL.Path, time.Now()})
 	n, at, sent := len(p.writes), p.at, p.sent
 	p.mu.Unlock()
-	// What is sent goes on, though its sender may be dead by then.
+	// Read the body first: the write must reach the API server even if the program dies
+	// meanwhile.
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	// A context that never ends would have the reverse proxy heed the sender's connection.
+	// The reverse proxy watches the client's connection if the context has no end.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), time.Minute)
 	defer cancel()
 	r = r.WithContext(ctx)
@@ -96,14 +97,14 @@ func (p *proxy) serve(forward http.Handler, w http.ResponseWriter, r *http.Reque
 	}
 }
 
-// count is how many writes there were.
+// count returns the number of writes so far.
 func (p *proxy) count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.writes)
 }
 
-// watch has functions called for the writes to come.
+// watch sets the functions that are called for later writes.
 func (p *proxy) watch(at func(n int) bool, sent func(n int)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,7 +134,7 @@ func olderReservations(r *http.Response) error {
 	return nil
 }
 
-// kubeconfig is a file by which the program finds the proxy.
+// kubeconfig writes a kubeconfig file that points to the proxy.
 func (p *proxy) kubeconfig(t *testing.T) string {
 	t.Helper()
 	const name = "proxy"

@@ -23,36 +23,37 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// shown is a command as an output for people shows it: after a prompt, or ours after a label.
+// shown matches a command in human-readable output: after a shell prompt, or one of
+// calico-audit's own after a label.
 var shown = regexp.MustCompile(`^\s+(?:(then )?\$ (.*)|(?:now|next|then)\s+(calico-audit .*))$`)
 
-// reader pastes every command that is shown or told about a state, and those that the
-// answers tell in turn: each once.
+// reader pastes every command that an output about a state shows, and every command in
+// the answers to those. It pastes each command once.
 type reader struct {
 	*testing.T
 	dir    string
 	source []string
-	// cluster is the one in that state; nil for files.
+	// cluster is the cluster in that state; nil for files.
 	cluster *testcluster.Cluster
-	// told are the commands that are still to be pasted, in order, and later has all that
-	// were seen: whether one comes after others, which have to do their part before it can.
+	// told lists the commands still to be pasted, in order. later holds all commands seen
+	// so far; its value is true if the command follows another that must run first.
 	told  []string
 	later map[string]bool
 }
 
-// reads makes a reader of a state, and pastes all that there is.
+// reads pastes all commands of a state's outputs.
 func reads(t *testing.T, f *fixture, dir string, cluster *testcluster.Cluster, source ...string) {
 	t.Helper()
 	r := &reader{T: t, dir: dir, source: source, cluster: cluster, later: map[string]bool{}}
-	if cluster == nil { // which has ages of its own
-		for _, finding := range f.report().Findings { // whose remedies are no part of its JSON
+	if cluster == nil { // a cluster's ages differ from the fixture's
+		for _, finding := range f.report().Findings { // JSON findings omit their remedies
 			r.hearRemedies(finding.Remedies, func(command string) string {
 				return sourced.ReplaceAllString(command, "${0}"+strings.Join(source, " ")+" ")
 			})
 		}
 	}
 	r.hear("calico-audit report "+strings.Join(source, " ")+" -o wide", false)
-	for len(r.told) > 0 { // an answer adds to them
+	for len(r.told) > 0 { // pasting a command may add more
 		command := r.told[0]
 		r.told = r.told[1:]
 		if why := r.paste(command); why != "" {
@@ -61,7 +62,7 @@ func reads(t *testing.T, f *fixture, dir string, cluster *testcluster.Cluster, s
 	}
 }
 
-// hear notes a command that is to be pasted.
+// hear adds a command to be pasted.
 func (r *reader) hear(command string, later bool) {
 	if was, known := r.later[command]; known && (later || !was) {
 		return
@@ -89,11 +90,11 @@ func (r *reader) hearFindings(findings []audit.Finding) {
 	}
 }
 
-// sourced are the commands that read a state, and so have the flags of the source.
+// sourced matches commands that read a state and therefore need the source flags.
 var sourced = regexp.MustCompile(`^calico-audit (report|explain|repair) `)
 
-// paste runs a command as a reader would paste it, and returns why it is of no use; empty if
-// it is.
+// paste runs a command as pasted from an output. It returns why the command is useless,
+// or an empty string.
 func (r *reader) paste(command string) string {
 	switch {
 	case !strings.HasPrefix(command, "calico-audit "):
@@ -163,7 +164,7 @@ func (r *reader) paste(command string) string {
 	return ""
 }
 
-// hearShown notes the commands that an output for people shows.
+// hearShown adds the commands in a human-readable output.
 func (r *reader) hearShown(out string) {
 	after := false
 	for line := range strings.Lines(out) {
@@ -174,11 +175,12 @@ func (r *reader) hearShown(out string) {
 	}
 }
 
-// elsewhereParsed are the commands of other programs that were parsed without a cluster.
+// elsewhereParsed holds the commands of other programs that were already parsed without a
+// cluster.
 var elsewhereParsed sync.Map
 
-// other runs another program's command on the cluster, without writing; without a cluster it
-// gets as far as asking for one.
+// other runs another program's command on the cluster, without writing. Without a
+// cluster, the command must get as far as connecting.
 func (r *reader) other(command string) string {
 	program, _, _ := strings.Cut(command, " ")
 	if program != "kubectl" && program != "calicoctl" {
@@ -203,7 +205,7 @@ func (r *reader) other(command string) string {
 	return ""
 }
 
-// sh runs a command line with the programs that an operator has.
+// sh runs a command line with an operator's programs in the PATH.
 func (r *reader) sh(command string) (string, error) {
 	c := exec.CommandContext(r.Context(), "sh", "-c", command)
 	c.Dir = r.dir
@@ -223,7 +225,8 @@ func (r *reader) parse(path string, into any) {
 	must(r.T, json.Unmarshal(text, into))
 }
 
-// query is how a subject is asked for; empty if it cannot be.
+// query returns the argument with which explain finds a subject, or an empty string if
+// there is none.
 func query(s state.Subject) string {
 	switch s.Kind {
 	case state.KindAffinity:
@@ -234,9 +237,10 @@ func query(s state.Subject) string {
 	return ""
 }
 
-// Every command that is shown or told of a state of a check works when pasted, on files as
-// on a cluster: it parses, reads the same source, and has something to say. So do those
-// that its answers tell. Each day tries other states; "make soak" tries all of them.
+// TestCommandsOfReports pastes every command in the outputs about each check's states,
+// and every command in the answers. On files and on a cluster, each command must parse,
+// read the same source and print an answer. Each day tries a different sample; "make
+// soak" tries all states.
 func TestCommandsOfReports(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: runs hundreds of commands")
@@ -266,8 +270,8 @@ func TestCommandsOfReports(t *testing.T) {
 	})
 }
 
-// equip builds the program, and puts those that an operator has beside it, with the
-// configuration of a cluster that does not answer.
+// equip builds the program and links kubectl and calicoctl beside it. It writes a
+// kubeconfig whose server does not answer.
 func equip(t *testing.T) {
 	t.Helper()
 	build(t)

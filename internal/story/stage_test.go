@@ -14,18 +14,18 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// scene is the cluster of a story at one moment: what etcd holds, by key. A story that is
-// played many times from there goes back to it, which takes seconds, and is not played
-// from its beginning.
+// scene is a cluster's state at one moment: the values in etcd by key. A story that is
+// played many times from there restores the scene, which takes seconds, instead of
+// starting over.
 type scene map[string]string
 
-// scenery is where the API server stores what a story consists of.
+// scenery lists the key prefixes under which the API server stores the state of a story.
 var scenery = []string{
 	"pods/", "minions/", "namespaces/" + shop, "deployments/", "replicasets/", "daemonsets/", "controllerrevisions/",
 	"poddisruptionbudgets/", "crd.projectcalico.org/", "leases/kube-system/",
 }
 
-// scene reads what is stored now.
+// scene reads the current state.
 func (s *story) scene(t *testing.T) scene {
 	t.Helper()
 	out := scene{}
@@ -39,8 +39,7 @@ func (s *story) scene(t *testing.T) scene {
 	return out
 }
 
-// enter makes a cluster in which nothing runs a scene's, and has everything run until the
-// test ends.
+// enter restores a scene in a cluster without running components. Then it starts them.
 func (s *story) enter(t *testing.T, to scene) {
 	t.Helper()
 	ctx := t.Context()
@@ -63,14 +62,14 @@ func (s *story) enter(t *testing.T, to scene) {
 	s.begin(t)
 }
 
-// run starts the controllers, the scheduler and the kubelets.
+// run starts the controller manager, the scheduler and the kubelets.
 func (s *story) run(t *testing.T) {
 	t.Helper()
 	s.manager, s.scheduler = s.StartControllerManager(t), s.StartScheduler(t, "")
 	s.kubelets = kubelets.Start(t, s.seeder, kubelets.Options{})
 }
 
-// stop stops them, if they run.
+// stop stops them if they run.
 func (s *story) stop() {
 	if s.kubelets == nil {
 		return
@@ -81,7 +80,7 @@ func (s *story) stop() {
 	s.kubelets = nil
 }
 
-// begin has the history that is looked at begin now.
+// begin starts the history that checkBudgets reads.
 func (s *story) begin(t *testing.T) {
 	t.Helper()
 	now, err := s.Etcd.Get(t.Context(), "/registry/none")
@@ -89,8 +88,9 @@ func (s *story) begin(t *testing.T) {
 	s.began = now.Header.Revision
 }
 
-// stages are clusters to play the scenes of a story on, as many as tests run beside each
-// other: the story's own, in which nothing runs any more, and empty ones.
+// stages returns clusters on which to play the scenes of a story, as many as tests run in
+// parallel. The first is the story's own, with its components stopped; the others are
+// empty.
 func (s *story) stages(t *testing.T, most int) chan *story {
 	t.Helper()
 	n := 1
@@ -108,17 +108,17 @@ func (s *story) stages(t *testing.T, most int) chan *story {
 	return out
 }
 
-// write is one of the program's.
+// write is a write of the program.
 type write struct {
 	what string
 	at   time.Time
 }
 
-// raise starts a cluster in which nothing is yet.
+// raise starts an empty cluster.
 func raise(t *testing.T) *story {
 	t.Helper()
 	c := testcluster.Start(t, testcluster.Options{
-		// The history is read at the end.
+		// checkBudgets reads the whole history at the end.
 		APIServerArgs: []string{"--etcd-compaction-interval=0"},
 	})
 	seeder, err := seeding.New(c)

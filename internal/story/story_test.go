@@ -9,7 +9,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// told fails the test unless the report says what is wrong in the story.
+// told fails the test unless the report names the problems of the story.
 func (s *story) told(t *testing.T) {
 	t.Helper()
 	report := reportOf(t, s.Cluster)

@@ -23,15 +23,16 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// The commands of the way out.
+// The commands that end the incident.
 var (
 	consolidate = []string{"repair", "--consolidate", "--cordon-full", "--apply", "--yes", "--pace=0s"}
 	rehome      = []string{"repair", "--rehome", "--cordon-full", "--apply", "--yes", "--pace=0s"}
 )
 
-// The report tells the story, which ends by consolidating and rehoming alone: nothing critical and no error is
-// left, nothing is borrowed, every workload kept its budget, and what is still found is the
-// pool's smallness, to which adding a pool is the remedy.
+// TestStory checks that the report names the incident's problems, and that --consolidate
+// and --rehome alone end them. At the end there is no finding at error or above and no
+// borrowed address, and every workload kept its budget. The remaining findings say that
+// the pool is small; their remedy is another pool.
 func TestStory(t *testing.T) {
 	t.Parallel()
 	s := play(t, full)
@@ -44,7 +45,8 @@ func TestStory(t *testing.T) {
 	}
 }
 
-// wayOut frees a block for each node in need, and has the pods that borrow start again.
+// wayOut frees one block for each node without a block, then restarts the pods that
+// borrow.
 func (s *story) wayOut(t *testing.T, kubeconfig string) {
 	t.Helper()
 	for range newNodes {
@@ -64,7 +66,7 @@ func succeeds(t *testing.T, kubeconfig string, args []string) {
 	}
 }
 
-// ended fails the test unless the story has come to its end.
+// ended fails the test unless the incident is over.
 func (s *story) ended(t *testing.T) {
 	t.Helper()
 	ipam, err := s.ReadIPAM(t.Context(), testcluster.CRDv1)
@@ -98,7 +100,7 @@ func (s *story) ended(t *testing.T) {
 	s.clean(t)
 }
 
-// clean fails the test if anything of ours is left in the cluster.
+// clean fails the test if any object of a run remains in the cluster.
 func (s *story) clean(t *testing.T) {
 	t.Helper()
 	for _, left := range s.leftovers(t) {
@@ -106,7 +108,7 @@ func (s *story) clean(t *testing.T) {
 	}
 }
 
-// leftovers says what of ours is left in the cluster.
+// leftovers lists objects and cordons that a run left in the cluster.
 func (s *story) leftovers(t *testing.T) (out []string) {
 	t.Helper()
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -140,9 +142,9 @@ func (s *story) leftovers(t *testing.T) (out []string) {
 	return out
 }
 
-// A scheduler that heeds no cordon, and puts every replacement on a node without room,
-// makes one more pod borrow, and not two: the run stops, says so, and takes back what it
-// has made.
+// TestWorstSchedulerStopsTheRun plays a scheduler that ignores cordons and places every
+// replacement on a node without free addresses. Only one more pod may borrow. Then the
+// run stops, names the reason and undoes its changes.
 func TestWorstSchedulerStopsTheRun(t *testing.T) {
 	t.Parallel()
 	s := play(t, small)
@@ -184,8 +186,9 @@ func TestWorstSchedulerStopsTheRun(t *testing.T) {
 	s.checkBudgets(t)
 }
 
-// death is where a command is killed: before or after its k-th write, or in the wait that
-// follows it. It is undone then, or the same command is run again.
+// death is the moment at which a command is killed: before or after its k-th write, or in
+// the wait after that write. Afterwards the run is undone, or the same command runs
+// again.
 type death struct {
 	of    string // the command's flag
 	args  []string
@@ -194,12 +197,12 @@ type death struct {
 	after bool
 	wait  time.Duration
 	undo  bool
-	// to is what the command comes to that is not killed.
+	// to is the result of the command if it is not killed.
 	to holdings
 }
 
-// holdings are the blocks and the affinities of each node, and how many addresses are
-// borrowed.
+// holdings are the blocks and affinities of each node, and the number of borrowed
+// addresses.
 type holdings struct {
 	blocks, affinities map[string][]netip.Prefix
 	borrowed           int
@@ -227,7 +230,8 @@ func (d death) String() string {
 	return text
 }
 
-// deaths are all those of a command, which is run once to learn what it writes and when.
+// deaths returns all deaths of a command. It runs the command once to learn its writes
+// and their times.
 func (s *story) deaths(t *testing.T, args []string) (all []death) {
 	t.Helper()
 	from, p := s.scene(t), newProxy(t, s.Config)
@@ -257,18 +261,18 @@ func (s *story) deaths(t *testing.T, args []string) (all []death) {
 	return all
 }
 
-// killedWaiting is how long the program has waited when it is killed while it does.
+// killedWaiting is how long the program waits before it is killed in a wait.
 const killedWaiting = time.Second
 
-// The program is killed at a write or while it waits. An undo takes back what it has left;
-// or the same command again goes on, to what it comes to when it is not killed, and in the
-// end the story is over; where every point is tried, that is played at those of the waits.
-// Either way nothing of ours is left behind, and every budget kept.
+// TestKilledConsolidation kills the program at a write or while it waits. Then an undo
+// takes back the changes, or the same command continues to the result of an unkilled run
+// and the incident is ended. If every point is tried, the incident is ended only for the
+// points in waits. Either way no object of the run remains, and every budget is kept.
 func TestKilledConsolidation(t *testing.T) {
 	t.Parallel()
 	s := play(t, small)
 	all := s.deaths(t, consolidate)
-	all = append(all, s.deaths(t, rehome)...) // of the pods that borrow while one node has a block by now
+	all = append(all, s.deaths(t, rehome)...) // for pods that borrow although one node already has a block
 	if !testenv.EveryCase() {
 		r := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
 		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -296,7 +300,7 @@ func TestKilledConsolidation(t *testing.T) {
 	}
 }
 
-// undo takes back what a run that was killed has left.
+// undo undoes a killed run.
 func (s *story) undo(t *testing.T, dir, kubeconfig string) {
 	t.Helper()
 	journals, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
@@ -313,10 +317,10 @@ func (s *story) undo(t *testing.T, dir, kubeconfig string) {
 	s.awaitHealthy(t)
 }
 
-// goOn runs the same command again, and brings the story to its end.
+// goOn runs the same command again and then ends the incident.
 func (s *story) goOn(t *testing.T, d death, dir, kubeconfig string) {
 	t.Helper()
-	done := reflect.DeepEqual(s.holdings(t), d.to) // and the next node's turn may come
+	done := reflect.DeepEqual(s.holdings(t), d.to) // if the killed run had finished, the command may continue with the next node
 	code, text, log := run(t, dir, append(slices.Clone(d.args), "--kubeconfig", kubeconfig)...)
 	t.Logf("again:\n%s%s", text, log)
 	if code != 0 {
@@ -353,7 +357,7 @@ func (s *story) nodesWithoutBlocks(t *testing.T) (n int) {
 	return n
 }
 
-// killAt runs the program and kills it.
+// killAt runs the program and kills it at the given point.
 func killAt(t *testing.T, p *proxy, d death, dir string, args []string) {
 	t.Helper()
 	build(t)
@@ -388,7 +392,7 @@ func killAt(t *testing.T, p *proxy, d death, dir string, args []string) {
 	close(ended)
 	status, ok := command.ProcessState.Sys().(syscall.WaitStatus)
 	switch {
-	case err == nil: // a node's heartbeat came between another time, and its cordon was tried twice
+	case err == nil: // node heartbeats came at other times, so a cordon was retried and the writes were counted differently
 		t.Logf("it came to its end before:\n%s", out.String())
 		p.watch(nil, nil)
 		return
