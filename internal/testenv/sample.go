@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// EnvEveryCase is the environment variable that makes tests try every case
-	// instead of a sample, if it is set to anything.
+	// EnvEveryCase is the environment variable that makes tests try every case instead of
+	// a sample. Any value counts.
 	EnvEveryCase = "CALICO_AUDIT_EVERY_CASE"
-	// EnvSeed is the environment variable that sets the seed of random choices, a
-	// decimal number.
+	// EnvSeed is the environment variable with the seed of random choices, a decimal
+	// number.
 	EnvSeed = "CALICO_AUDIT_SEED"
 )
 
 // EveryCase reports whether tests must try every case instead of a sample.
 func EveryCase() bool { return os.Getenv(EnvEveryCase) != "" }
 
-// Seed returns the seed of the test's random choices: that of EnvSeed or else today's
-// date in UTC, such as 20260131. It logs the seed, so that a failed test can be repeated.
+// Seed returns the seed of the test's random choices: EnvSeed, or else today's date in
+// UTC, such as 20260131. It logs the seed so that a failed test can be repeated.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
 	now := time.Now().UTC()
@@ -38,7 +38,7 @@ func Seed(t testing.TB) uint64 {
 	return seed
 }
 
-// Rand returns a source of random numbers, the same one for the same seed and test name.
+// Rand returns a random source that depends only on the seed and the test's name.
 func Rand(t testing.TB) *rand.Rand {
 	t.Helper()
 	name := fnv.New64a()
@@ -46,8 +46,8 @@ func Rand(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(Seed(t), name.Sum64()))
 }
 
-// Sample returns n of the cases in their order, chosen by [Rand]. It returns all of them
-// if there are no more than n, or if [EveryCase] says so.
+// Sample returns n of the cases in their original order, chosen by [Rand]. It returns all
+// cases if there are at most n, or if [EveryCase] is true.
 func Sample[T any](t testing.TB, n int, cases []T) []T {
 	t.Helper()
 	if len(cases) <= n || EveryCase() {

@@ -1,10 +1,10 @@
-// Package testenv says what a test needs of the machine that it runs on, and skips
-// it with a plain sentence where that is lacking.
+// Package testenv lets tests declare what they require of the machine: an operating
+// system, root, programs. If the machine lacks a requirement, the test is skipped with a
+// message that names it.
 //
-// A skip must not hide a failure: with CALICO_AUDIT_NO_SKIP=1 in the environment,
-// as in continuous integration, what is lacking fails the test instead. "go test
-// -short" skips what needs root or other programs, whatever there is. Only tests
-// import this package.
+// A skip must not hide a failure. With CALICO_AUDIT_NO_SKIP=1 in the environment, as in
+// continuous integration, a missing requirement fails the test instead. "go test -short"
+// always skips tests that need root or other programs. Only tests import this package.
 package testenv
 
 import (
@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// NoSkip is the environment variable that turns skips into failures if it is "1".
+// NoSkip is the environment variable that turns skips into failures if its value is "1".
 const NoSkip = "CALICO_AUDIT_NO_SKIP"
 
 // Linux skips the test on other systems.
@@ -30,8 +30,8 @@ func Linux(t testing.TB) {
 	}
 }
 
-// Root skips the test unless it runs as root on Linux: it makes network
-// namespaces, interfaces and routes of its own.
+// Root skips the test unless it runs as root on Linux, where it can create network
+// namespaces, interfaces and routes.
 func Root(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
@@ -43,8 +43,8 @@ func Root(t testing.TB) {
 	}
 }
 
-// Program skips the test unless the program is in the PATH, and returns its path.
-// debian is the package of Debian that has it.
+// Program returns the path of a program, and skips the test if the PATH has no such
+// program. debian is the name of its Debian package.
 func Program(t testing.TB, name, debian string) string {
 	t.Helper()
 	if testing.Short() {
@@ -65,9 +65,9 @@ func lack(t testing.TB, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// NodeModules installs what a package-lock.json in dir names, once, into the user's
-// cache directory, and returns the directory of the modules. It skips the test where
-// there is no npm, or what is named cannot be had. No script of a package is run.
+// NodeModules installs the packages of dir/package-lock.json once in the user's cache
+// directory, and returns the directory of the modules. It skips the test if npm is
+// missing or cannot fetch a package. It runs no package scripts.
 func NodeModules(t testing.TB, dir string) string {
 	t.Helper()
 	npm := Program(t, "npm", "npm")
@@ -103,7 +103,7 @@ func NodeModules(t testing.TB, dir string) string {
 	if out, err := install.CombinedOutput(); err != nil {
 		lack(t, "this test needs what %s/package-lock.json names, and npm cannot get it: %v\n%s", dir, err, out)
 	}
-	// Anyone who was faster has installed the same.
+	// If another process was faster, it has installed the same packages.
 	if err := os.Rename(fresh, at); err != nil {
 		if _, there := os.Stat(modules); there != nil {
 			t.Fatal(err)
