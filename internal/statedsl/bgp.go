@@ -11,7 +11,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// peer reads a BGPPeer.
+// peer parses a BGPPeer.
 func (p *parser) peer(w words) {
 	p.snap.BGPPeers = append(p.snap.BGPPeers, blocks.BGPPeer{
 		Meta: p.meta(w.at(0), w), Node: w.get("node"), NodeSelector: strings.ReplaceAll(w.get("nodes"), "+", " "),
@@ -21,7 +21,7 @@ func (p *parser) peer(w words) {
 	})
 }
 
-// filter reads a BGPFilter.
+// filter parses a BGPFilter.
 func (p *parser) filter(w words) error {
 	f := blocks.BGPFilter{Meta: p.meta(w.at(0), w)}
 	for _, way := range []struct {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Cases returns the states in files of test cases, by file and name. A case begins with a
-// line "== NAME"; its state ends before a line that begins with "-- ".
+// Cases returns the states in files of test cases, by file and case name. A case begins
+// with a line "== NAME". Its state ends before a line that begins with "-- ".
 func Cases(pattern string) (map[string]string, error) {
 	paths, err := filepath.Glob(pattern)
 	if err != nil || len(paths) == 0 {

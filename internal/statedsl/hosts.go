@@ -10,7 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// view adds a host view, to which the lines after it that name its node add.
+// view adds a host view of a node. Later lines that name the node add to the view.
 func (p *parser) view(w words) {
 	s := p.snap
 	s.Hosts.Asked, s.Hosts.Until = true, s.Cluster.TakenAt
@@ -30,7 +30,7 @@ func (p *parser) view(w words) {
 	})
 }
 
-// viewOf returns the last view of a node, which a line before must have made.
+// viewOf returns the node's last view. It panics if no earlier line made one.
 func (p *parser) viewOf(node string) *blocks.HostView {
 	for i := len(p.snap.Hosts.Views) - 1; i >= 0; i-- {
 		if v := &p.snap.Hosts.Views[i]; v.Node == node {
@@ -57,7 +57,7 @@ func (p *parser) lookup(w words) {
 	l := blocks.HostLookup{
 		Dst: netip.MustParsePrefix(w.at(1)), Result: w.at(2), Gateway: w.get("via"), Dev: w.get("dev"), Table: w.get("table"),
 	}
-	if w.has("none") { // a flag elsewhere
+	if w.has("none") { // "none" is also a flag
 		l.Result = blocks.RouteNone
 	}
 	if w.has("match") {

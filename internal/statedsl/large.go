@@ -8,8 +8,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Large makes a healthy cluster of nodes with so many pods each: a block of 64 addresses
-// for each node, an allocation and a handle for each pod, and room for 16,384 blocks.
+// Large returns a healthy cluster with the given numbers of nodes and of pods on each
+// node. Each node has a block of 64 addresses; each pod has an allocation and a handle.
+// The pool holds 16,384 blocks.
 func Large(nodes, podsEach int) *blocks.Snapshot {
 	written := blocks.TimeOf(Clock.Add(-24 * time.Hour))
 	meta := func(name string) blocks.Meta {

@@ -12,10 +12,10 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// Manifest returns the objects that a state was read from, as kubectl prints them in JSON:
-// a cluster or files with them are in that state. What is no object is left out: gaps and
-// host views; nor are virtual machines and budgets. [HasObjectsOnly] reports whether that is all. Names
-// are made valid.
+// Manifest returns the objects of a state as kubectl prints them in JSON. A cluster or
+// files with these objects are in that state. Gaps and host views are omitted because
+// they are not objects; so are virtual machines and budgets. [HasObjectsOnly] reports
+// whether the manifest is complete. Invalid names are replaced by valid ones.
 func Manifest(s *blocks.Snapshot) []map[string]any {
 	m := &manifest{}
 	for i := range s.Pools {
@@ -30,13 +30,13 @@ func Manifest(s *blocks.Snapshot) []map[string]any {
 		meta["labels"], meta["annotations"] = n.Labels, poolAnnotations(n.PoolsV4, n.PoolsV6)
 		m.add("v1", "Namespace", meta, nil, nil)
 	}
-	if len(s.Namespaces) == 0 { // files without any namespace do not tell whom a pool's selector matches
+	if len(s.Namespaces) == 0 { // without any namespace, files do not show which pods a pool's namespace selector matches
 		m.add("v1", "Namespace", map[string]any{"name": "kube-system", "uid": "uid-kube-system"}, nil, nil)
 	}
 	for i := range s.Workloads {
 		m.pod(s.Workloads[i])
 	}
-	if len(s.Workloads) == 0 { // files without any pod are incomplete
+	if len(s.Workloads) == 0 { // files without any pod count as incomplete
 		m.pod(&blocks.Workload{Meta: blocks.Meta{Name: "kube-proxy", Pin: blocks.PinOf("uid-kube-proxy", "1"), Created: blocks.TimeOf(s.Cluster.TakenAt)}, Namespace: "kube-system", HostNetwork: true, Phase: "Running"})
 	}
 	for i := range s.Blocks {
@@ -77,8 +77,8 @@ func Manifest(s *blocks.Snapshot) []map[string]any {
 	return m.objects
 }
 
-// Lists returns objects with an empty List of each kind that has none, as "kubectl get --raw"
-// prints it. Files with them leave no kind out but virtual machines.
+// Lists adds an empty List of each kind without objects, as "kubectl get --raw" prints
+// it. Then the files show every kind except virtual machines.
 func Lists(objects []map[string]any) []map[string]any {
 	have := map[string]bool{}
 	for _, o := range objects {
@@ -86,7 +86,7 @@ func Lists(objects []map[string]any) []map[string]any {
 	}
 	for _, k := range decode.Kinds {
 		if slices.Contains(blocks.VMKinds, k.Resource) {
-			continue // whether virtual machines were read decides who owns addresses
+			continue // the fixture decides whether virtual machines count as read, since that changes who owns addresses
 		}
 		if version := k.Version(decode.GroupCRD); !have[version+"/"+k.Names[0]] {
 			objects = append(objects, map[string]any{"apiVersion": version, "kind": k.Names[0] + "List", "items": []any{}})
@@ -95,7 +95,7 @@ func Lists(objects []map[string]any) []map[string]any {
 	return objects
 }
 
-// HasObjectsOnly reports whether a state is all in its manifest.
+// HasObjectsOnly reports whether the manifest contains the whole state.
 func HasObjectsOnly(s *blocks.Snapshot) bool {
 	return len(s.Gaps) == 0 && !s.Hosts.Asked && !s.VMsKnown && !s.BudgetsKnown && s.Cluster.OtherGroup == ""
 }
@@ -142,7 +142,7 @@ func at(t blocks.Time) any {
 }
 
 func asJSON(v any) string {
-	text, _ := json.Marshal(v) // made of texts and numbers, it always can be
+	text, _ := json.Marshal(v) // texts and numbers always marshal
 	return string(text)
 }
 

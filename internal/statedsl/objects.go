@@ -104,7 +104,8 @@ func (p *parser) block(w words) {
 	p.snap.Blocks = append(p.snap.Blocks, b)
 }
 
-// maxRecorded is up to how many addresses a block records each, unless told.
+// maxRecorded is the largest number of addresses that a block records individually by
+// default.
 const maxRecorded = 1 << 16
 
 func owner(s string) blocks.Owner {
@@ -234,8 +235,8 @@ func (p *parser) pod(w words) {
 	p.snap.Workloads = append(p.snap.Workloads, &pod)
 }
 
-// reserve adds a reservation; with mine=HOLDER,NODE one by which this program empties a
-// block of a holder for a node.
+// reserve adds an IPReservation. With mine=HOLDER,NODE, it is one that calico-audit
+// created to empty the holder's block for the node.
 func (p *parser) reserve(w words) {
 	cidr := netip.MustParsePrefix(w.at(0))
 	r := blocks.Reservation{Meta: p.meta(w.at(0), w), CIDRs: []netip.Prefix{cidr}}
@@ -247,7 +248,8 @@ func (p *parser) reserve(w words) {
 	p.snap.Reservations = append(p.snap.Reservations, r)
 }
 
-// budget adds a PodDisruptionBudget; any, also "none", says that budgets were read.
+// budget adds a PodDisruptionBudget. Every budget line, "none" too, marks budgets as
+// read.
 func (p *parser) budget(w words) {
 	p.snap.BudgetsKnown = true
 	if w.at(0) == "none" || w.has("none") {
@@ -259,8 +261,8 @@ func (p *parser) budget(w words) {
 	})
 }
 
-// vm adds a virtual machine, or an instance of one: "vm NS/NAME", "vmi NS/NAME ofvm".
-// Either says that both kinds were read.
+// vm adds a VirtualMachine or a VirtualMachineInstance: "vm NS/NAME", "vmi NS/NAME ofvm".
+// Either line marks both kinds as read.
 func (p *parser) vm(w words, into *[]blocks.VirtualMachine) {
 	p.snap.VMsKnown = true
 	if w.at(0) == "none" || w.has("none") {

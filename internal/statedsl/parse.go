@@ -11,10 +11,10 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Clock is the time that a state is taken at unless it says otherwise.
+// Clock is the default time at which a state is taken.
 var Clock = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// Parse makes a snapshot of such a text. An error names the line.
+// Parse returns the snapshot that a text describes. An error names the line.
 func Parse(text string) (*blocks.Snapshot, error) {
 	p := &parser{snap: &blocks.Snapshot{
 		Cluster: blocks.Cluster{GUID: "sketch", Datastore: "files", APIGroup: "crd.projectcalico.org/v1", CalicoVersion: "v3.31.0", TakenAt: Clock},
@@ -34,7 +34,7 @@ func Parse(text string) (*blocks.Snapshot, error) {
 
 type parser struct{ snap *blocks.Snapshot }
 
-// words are the parts of a line, split into positions, flags and options.
+// words are the parts of a line: positional words, and options including flags.
 type words struct {
 	pos  []string
 	opts map[string][]string
@@ -96,12 +96,13 @@ func (w words) number(k string, def int) int {
 	return def
 }
 
-// ago is the time so long before the snapshot was taken.
+// ago returns the time d before the snapshot was taken.
 func (p *parser) ago(d time.Duration) blocks.Time {
 	return blocks.TimeOf(p.snap.Cluster.TakenAt.Add(-d))
 }
 
-// meta makes metadata: created and written an age ago (by default a day).
+// meta returns the metadata of an object. Its age, by default a day, is the time since
+// its creation and last write.
 func (p *parser) meta(name string, w words) blocks.Meta {
 	age := 24 * time.Hour
 	if d, err := time.ParseDuration(w.get("age")); err == nil {
@@ -126,7 +127,7 @@ func (p *parser) meta(name string, w words) blocks.Meta {
 }
 
 func (p *parser) line(line string) (err error) {
-	defer func() { // MustParse keeps the parser's own code short; its panics are mistakes in a test's text
+	defer func() { // MustParse keeps the parser short; its panics are mistakes in a test's text
 		if r := recover(); r != nil {
 			err = fmt.Errorf("%v", r)
 		}

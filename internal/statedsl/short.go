@@ -1,7 +1,7 @@
 package statedsl
 
-// ShortOfBlocks is a pool of four blocks of eight addresses, which the nodes a and b hold,
-// and a node that has none and can claim none; without any pods.
+// ShortOfBlocks has a pool of four blocks of eight addresses, all owned by nodes a and b.
+// A third node has no block and cannot claim one. There are no pods.
 const ShortOfBlocks = `
 version v3.31.0
 pool pods 10.0.0.0/27 size=29

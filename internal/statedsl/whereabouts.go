@@ -10,8 +10,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// whereabouts adds an object of Whereabouts' or a network attachment; false if the word is
-// none of them.
+// whereabouts adds a Whereabouts object or a NetworkAttachmentDefinition. It returns
+// false for any other kind.
 func (p *parser) whereabouts(kind string, w words) bool {
 	s, namespace := p.snap, cmp.Or(w.get("ns"), "kube-system")
 	switch kind {
@@ -66,7 +66,7 @@ func wowner(w words, pod string) blocks.WhereaboutsOwner {
 	return o
 }
 
-// attach gives a pod its addresses on networks other than the cluster's own.
+// attach sets a pod's addresses on networks other than the cluster's own.
 func attach(pod *blocks.Workload, w words) {
 	if w.has("netstatus") || w.has("nets") {
 		pod.Extend().NetworkStatus = true
