@@ -1,5 +1,5 @@
-// Package architecture holds the tests that keep the layout of the repository true:
-// who may import whom, and what may lie where.
+// Package architecture tests the layout of the repository: which package may import
+// which, where files may be, and which words they use.
 package architecture
 
 import (
@@ -15,9 +15,9 @@ import (
 
 const module = "github.com/calico-audit/calico-audit"
 
-// mayImport says, for each directory, which of the project's own packages its
-// code may import. Data runs one way: objects, snapshot, state, findings, plan.
-// A directory not listed falls under its nearest listed parent.
+// mayImport lists the project's packages that each directory may import. Data flows one
+// way: objects, snapshot, state, findings, plan. A directory that is not listed follows
+// its nearest listed parent.
 var mayImport = map[string][]string{
 	"blocks":                  {},
 	"blocks/alias":            {},
@@ -67,8 +67,9 @@ var mayImport = map[string][]string{
 	"cmd/internal/view/page":     {"blocks", "audit", "audit/capacity", "repair", "cmd/internal/view", "cmd/internal/view/blockmap"},
 }
 
-// onlyIn says which packages may import what talks to clusters and kernels.
-// The selector and type packages of libcalico-go are pure and free to all.
+// onlyIn lists the directories that may import libraries which talk to clusters, kernels
+// or other programs. Pure packages, such as libcalico-go's selectors and types, are
+// exempt.
 var onlyIn = []struct {
 	imports string
 	except  []string
@@ -122,7 +123,7 @@ func root(t *testing.T) string {
 	return dir
 }
 
-// TestImports holds the packages to the layout.
+// TestImports checks every import against mayImport and onlyIn.
 func TestImports(t *testing.T) {
 	for _, p := range packages(t) {
 		dir := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
@@ -162,10 +163,10 @@ func nearest(dir string) string {
 	return ""
 }
 
-// maxLines is how long the code of a package may be, tests aside, before it is two.
+// maxLines is the largest size of a package, without tests.
 const maxLines = 5000
 
-// TestPackagesAreSmall holds packages to a size that one can know.
+// TestPackagesAreSmall checks that a reader can get to know each package.
 func TestPackagesAreSmall(t *testing.T) {
 	for _, p := range packages(t) {
 		lines := 0
@@ -182,7 +183,7 @@ func TestPackagesAreSmall(t *testing.T) {
 	}
 }
 
-// TestTopLevel: the top of the repository stays as small as it is.
+// TestTopLevel keeps the top of the repository small.
 func TestTopLevel(t *testing.T) {
 	allowed := map[string]bool{
 		"go.mod": true, "go.sum": true, "Makefile": true, "README.md": true, "LICENSE": true,
@@ -200,8 +201,8 @@ func TestTopLevel(t *testing.T) {
 	}
 }
 
-// TestNoReplace: with a replace directive in go.mod, "go install …@version"
-// would not work.
+// TestNoReplace rejects replace and exclude directives in go.mod, because "go install
+// …@version" fails with them.
 func TestNoReplace(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join(root(t), "go.mod"))
 	if err != nil {

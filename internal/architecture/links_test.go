@@ -10,7 +10,7 @@ import (
 
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
-// TestLinks: what a document links to within the repository is there.
+// TestLinks checks that the target of every link within the repository exists.
 func TestLinks(t *testing.T) {
 	found := 0
 	err := filepath.WalkDir(root(t), func(path string, d os.DirEntry, err error) error {

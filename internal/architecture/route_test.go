@@ -11,11 +11,12 @@ import (
 	"testing"
 )
 
-// maxFiles is in how many files one can follow a finding from bytes to alert.
+// maxFiles is the largest number of files through which a reader follows a finding from
+// the API server's bytes to the alert.
 const maxFiles = 18
 
-// TestWayOfAFinding: the files of README.md are there, and each has the function that
-// it names or, if it is no Go file, the text.
+// TestWayOfAFinding checks that the files in the table of README.md exist. A Go file must
+// declare the named function; any other file must contain the text.
 func TestWayOfAFinding(t *testing.T) {
 	raw, err := os.ReadFile("README.md")
 	if err != nil {
@@ -39,7 +40,7 @@ func TestWayOfAFinding(t *testing.T) {
 	}
 }
 
-// declares reports whether a file declares a function, or a method "Type.Name".
+// declares reports whether a file declares a function, or a method given as "Type.Name".
 func declares(t *testing.T, path string, text []byte, name string) bool {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, text, parser.SkipObjectResolution)

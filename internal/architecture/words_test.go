@@ -22,8 +22,9 @@ import (
 
 var update = flag.Bool("update", false, "lower the limits in words.txt to what there is")
 
-// avoided are words that nobody in the field searches for, or that mean several things
-// here, with those to use. In names each stands for a part of an identifier.
+// avoided lists words that no one in the field searches for or that are ambiguous here,
+// and the words to use instead. In a name, the word is compared with each part of the
+// identifier.
 var avoided = []struct{ word, instead, in string }{
 	{"keeper", "reflector, store, confirmed owner", "name text comment document asset file"},
 	{"keepers", "reflectors, stores, confirmed owners", "name text comment document asset file"},
@@ -77,7 +78,7 @@ var avoided = []struct{ word, instead, in string }{
 	{"whoever", "name the component", "text comment document asset"},
 	{"nobody", "no one, or name it", "text comment document asset"},
 	{"anew", "again", "text comment document asset"},
-	// What users read besides.
+	// Further words for texts that users read.
 	{"is no node", `node "X" no longer exists`, "text document asset"},
 	{"leads to no block", "BlockAffinity exists, its IPAMBlock does not", "text document asset"},
 	{"answers blackhole", "matches blackhole route P (proto bird, table main)", "text document asset"},
@@ -93,7 +94,7 @@ var avoided = []struct{ word, instead, in string }{
 	{"make no sense", "invalid", "text document asset"},
 	{"to carry the plan out", "apply it with", "text document asset"},
 	{"fires when", "description", "text document asset"},
-	{"TO CLAIM", "FREE", "text document asset"}, // the heading; a node does claim blocks,
+	{"TO CLAIM", "FREE", "text document asset"}, // the heading; nodes do claim blocks
 	{"end what runs", "network namespace, PID and its state: drain and reboot the node", "text document asset"},
 	{"not to be had", "no longer served or no longer permitted", "text document asset"},
 	{"breaks off", "unexpected end of JSON input", "text document asset"},
@@ -103,7 +104,7 @@ var avoided = []struct{ word, instead, in string }{
 	{"takes note of", "records", "text comment document asset"},
 }
 
-// occurrences are what has an avoided word, by scope and word.
+// occurrences holds the places of avoided words, by scope and word.
 type occurrences map[string]map[string]bool
 
 func (o occurrences) add(scope, what string, has func(word string) bool) {
@@ -118,7 +119,7 @@ func (o occurrences) add(scope, what string, has func(word string) bool) {
 	}
 }
 
-// prose looks at each line of a text that begins at a line of a file.
+// prose records avoided words in a text that begins at the given line of a file.
 func (o occurrences) prose(scope, path string, line int, text string) {
 	for l := range strings.Lines(text) {
 		o.add(scope, fmt.Sprintf("%s:%d", path, line), func(word string) bool {
@@ -131,10 +132,10 @@ func (o occurrences) prose(scope, path string, line int, text string) {
 	}
 }
 
-// contract are identifiers that users rely on though they have such a word.
+// contract removes identifiers that contain an avoided word but that users rely on.
 var contract = strings.NewReplacer("stray-blackhole", "", "stray_blackhole", "")
 
-// names looks at identifiers that a file declares.
+// names records avoided words in declared identifiers.
 func (o occurrences) names(names ...*ast.Ident) {
 	for _, n := range names {
 		if n != nil {
@@ -144,7 +145,7 @@ func (o occurrences) names(names ...*ast.Ident) {
 	}
 }
 
-// named is names, of those of some expressions that are identifiers.
+// named calls names for the identifiers among the expressions.
 func (o occurrences) named(all ...ast.Expr) {
 	for _, e := range all {
 		if id, ok := e.(*ast.Ident); ok {
@@ -153,7 +154,7 @@ func (o occurrences) named(all ...ast.Expr) {
 	}
 }
 
-// source looks at a Go file: at its string literals only if it is no test.
+// source checks a Go file. It skips string literals in tests.
 func (o occurrences) source(t *testing.T, path string, raw []byte) {
 	t.Helper()
 	set := token.NewFileSet()
@@ -167,7 +168,7 @@ func (o occurrences) source(t *testing.T, path string, raw []byte) {
 	for _, group := range file.Comments {
 		o.prose("comment", path, set.Position(group.Pos()).Line, group.Text())
 	}
-	tags := map[*ast.BasicLit]bool{} // the names of fields are the contract's
+	tags := map[*ast.BasicLit]bool{} // field tags are part of the contract
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.ImportSpec:
@@ -199,8 +200,8 @@ func (o occurrences) source(t *testing.T, path string, raw []byte) {
 	})
 }
 
-// partsOf returns the words of an identifier in lower case: of HTTPServerOf2Kinds
-// http, server, of2, kinds.
+// partsOf returns the parts of an identifier in lower case. HTTPServerOf2Kinds has the
+// parts http, server, of2 and kinds.
 func partsOf(name string) []string {
 	var parts []string
 	start := 0
@@ -223,10 +224,10 @@ var wholeWord = func() map[string]*regexp.Regexp {
 	return out
 }()
 
-// TestWords holds names, messages, comments and documents to the words that the field
-// uses, and templates, pages and examples too. words.txt says how many there may be yet with each avoided word: names, or
-// lines of the rest. Limits only go down: "go test ./internal/architecture -run Words
-// -update" lowers them to what there is.
+// TestWords checks names, messages, comments and documents, and also templates, pages and
+// examples, for avoided words. words.txt limits how many names or lines may still contain
+// each word. Limits only go down: "go test ./internal/architecture -run Words -update"
+// lowers them to the current counts.
 func TestWords(t *testing.T) {
 	found := occurrences{}
 	out, err := exec.Command("git", "-C", root(t), "ls-files", "*.go", "*.md", "*.tmpl", "*.html", "*.js", "*.css",
