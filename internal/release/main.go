@@ -1,11 +1,12 @@
-// Release writes the container image of binaries, without Docker, a registry or the
+// Release writes a container image of the program. It needs no Docker, registry or
 // network:
 //
 //	go run ./internal/release LAYOUT BINARY…
 //
-// LAYOUT is a directory in the format of the OCI image layout specification 1.0, with an
-// image for each binary, whose name ends with _OS_ARCH. The base is empty: the program needs
-// no other file, and inside a cluster trusts the CA that Kubernetes mounts.
+// LAYOUT is a directory in the format of the OCI image layout specification 1.0. It gets
+// one image for each binary; a binary's name ends with _OS_ARCH. The base image is empty
+// because the program needs no other file. Inside a cluster it trusts the CA that
+// Kubernetes mounts.
 package main
 
 import (
@@ -21,7 +22,7 @@ import (
 	"strings"
 )
 
-// program is where the image has the program, as ko puts it.
+// program is the program's path in the image, the same as ko uses.
 const program = "/ko-app/calico-audit"
 
 // Media types of the OCI image specification.
@@ -32,7 +33,7 @@ const (
 	layerType    = "application/vnd.oci.image.layer.v1.tar+gzip"
 )
 
-// descriptor names content by its digest (OCI content descriptor).
+// descriptor identifies content by its digest (OCI content descriptor).
 type descriptor struct {
 	MediaType string    `json:"mediaType"`
 	Digest    string    `json:"digest"`
@@ -45,7 +46,7 @@ type platform struct {
 	OS           string `json:"os"`
 }
 
-// manifest is an image's, or the index of several.
+// manifest is an OCI image manifest, or an index of several images.
 type manifest struct {
 	SchemaVersion int          `json:"schemaVersion"`
 	MediaType     string       `json:"mediaType"`
@@ -54,7 +55,8 @@ type manifest struct {
 	Manifests     []descriptor `json:"manifests,omitempty"`
 }
 
-// imageConfig is how an image is run, and the digests of its layers before compression.
+// imageConfig holds the runtime settings of an image and the digests of its uncompressed
+// layers.
 type imageConfig struct {
 	platform
 	Config struct {
@@ -78,7 +80,7 @@ func main() {
 	}
 }
 
-// writeImages writes an image layout: the same bytes for the same binaries.
+// writeImages writes an image layout. The same binaries give the same bytes.
 func writeImages(layout string, binaries []string) error {
 	index := manifest{SchemaVersion: 2, MediaType: indexType}
 	for _, binary := range binaries {

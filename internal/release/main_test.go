@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// TestImages: an image for each platform, whose user is not root, with the program alone,
-// and every digest and size that a registry would check.
+// TestImages checks that each platform has an image with a non-root user and only the
+// program, and that every digest and size is right.
 func TestImages(t *testing.T) {
 	dir := t.TempDir()
 	var binaries []string
