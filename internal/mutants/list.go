@@ -10,23 +10,23 @@ import (
 	"strings"
 )
 
-// mutant is one edit of the code, and the test that must notice it.
+// mutant is one edit of the code, with the test that must fail because of it.
 type mutant struct {
-	// name says what the edited code does wrong.
+	// name describes the mistake in the edited code.
 	name string
-	// file is the path of the edited file, and pkg that of the test's package, from
-	// the top of the repository.
+	// file is the path of the edited file; pkg is the path of the test's package. Both
+	// are relative to the top of the repository.
 	file, pkg string
-	// old occurs exactly once in the file; new takes its place.
+	// old occurs exactly once in the file and is replaced by new.
 	old, new string
 	// test is the test that must fail, or a subtest of it: Test/sub/test.
 	test string
 }
 
-// parse reads a list of mutants: for each a line "== name", the file, the text to
-// be replaced in lines that begin with "- " and the text in its place in lines that
-// begin with "+ ", and a line "fails PACKAGE TEST". Lines that begin with # are
-// comments. The text need not be whole lines.
+// parse parses a list of mutants. Each begins with a line "== name" and a line with the
+// file. Lines that begin with "- " are the text to replace, and lines that begin with "+
+// " the replacement; neither need be whole lines. A line "fails PACKAGE TEST" ends the
+// mutant. Lines that begin with # are comments.
 func parse(text string) ([]mutant, error) {
 	var all []mutant
 	for i, line := range strings.Split(text, "\n") {
@@ -77,8 +77,8 @@ func joined(text, line string) string {
 	return text + "\n" + line
 }
 
-// edited returns the content of the file with the edit made. It is an error if the
-// text to be replaced does not occur exactly once, or if the result is not Go.
+// edited returns the content of the edited file. It returns an error if the old text does
+// not occur exactly once, or if the result is not valid Go.
 func (m *mutant) edited(root string) ([]byte, error) {
 	src, err := os.ReadFile(filepath.Join(root, m.file))
 	if err != nil {
@@ -94,7 +94,7 @@ func (m *mutant) edited(root string) ([]byte, error) {
 	return []byte(out), nil
 }
 
-// testFunc is the function of the test that must fail.
+// testFunc returns the name of the test function that must fail.
 func (m *mutant) testFunc() string {
 	name, _, _ := strings.Cut(m.test, "/")
 	return name

@@ -1,6 +1,6 @@
-// Mutants breaks guards of the code on purpose, one at a time, and runs the test
-// that must notice: who runs it learns whether the tests still hold what they are
-// there to hold. The list is mutants.txt; "make mutants" runs it.
+// Mutants breaks one guard of the code at a time and runs the test that must fail. It
+// proves that the tests still protect the guards. The list is mutants.txt; "make mutants"
+// runs it.
 package main
 
 import (
@@ -29,7 +29,7 @@ func main() {
 	}
 }
 
-// runAll runs those of the list that match, and prints what becomes of each.
+// runAll runs the mutants that match, and prints each result.
 func runAll(ctx context.Context, only string) error {
 	all, err := parse(list)
 	if err != nil {

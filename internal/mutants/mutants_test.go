@@ -9,8 +9,8 @@ import (
 
 const root = "../.."
 
-// TestList: every edit of the list still applies, and its test exists. Whether the
-// test fails with the edit, "make mutants" finds out.
+// TestList checks that every edit in the list still applies and that its test exists.
+// "make mutants" checks that the tests fail.
 func TestList(t *testing.T) {
 	all, err := parse(list)
 	if err != nil {
@@ -34,7 +34,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestParse: a list that is not whole says where.
+// TestParse checks that the error about an incomplete list names the line.
 func TestParse(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                              "there is none",
@@ -55,8 +55,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestRun: a mutant that the test does not notice is not called caught, nor is one
-// that does not build, does not apply, or whose test fails without it.
+// TestRun checks that a mutant counts as caught only if it applies and builds, and if its
+// test passes without it and fails with it.
 func TestRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: takes long")
@@ -99,8 +99,8 @@ func TestFails(t *testing.T) { t.Fail() }
 		{"return 1", "return 2", "TestTwice", survived},
 		{"n + n", "n + nobody", "TestTwice", broken},
 		{"n - n", "n", "TestTwice", moved},
-		{"return", "return 1 +", "TestTwice", moved}, // it occurs twice
-		{"n + n", "n + ", "TestTwice", moved},        // it is not Go
+		{"return", "return 1 +", "TestTwice", moved}, // occurs twice
+		{"n + n", "n + ", "TestTwice", moved},        // not valid Go
 		{"return 1", "return 2", "TestFails", notGreen},
 		{"return 1", "return 2", "TestAbsent", noTest},
 	} {

@@ -12,36 +12,36 @@ import (
 	"time"
 )
 
-// What became of a mutant. Only caught is good.
+// The results of a mutant. Only caught is good.
 const (
 	caught   = "caught"
 	survived = "SURVIVED"         // the test passed with the edit
-	broken   = "DOES NOT BUILD"   // so the test says nothing
-	moved    = "DOES NOT APPLY"   // the code has changed: see to the list
-	notGreen = "FAILS ANYWAY"     // the test fails without the edit, too
-	noTest   = "NO SUCH TEST RAN" // without the edit: renamed, or skipped
+	broken   = "DOES NOT BUILD"   // the test could not run
+	moved    = "DOES NOT APPLY"   // the code has changed: update the list
+	notGreen = "FAILS ANYWAY"     // the test also fails without the edit
+	noTest   = "NO SUCH TEST RAN" // the test was renamed or skipped
 )
 
-// everyCase is testenv.EnvEveryCase, which only tests may import.
+// everyCase repeats testenv.EnvEveryCase, since only tests may import that package.
 const everyCase = "CALICO_AUDIT_EVERY_CASE"
 
-// result is what became of one mutant.
+// result is the result of one mutant.
 type result struct {
 	status string
 	took   time.Duration
-	// output is what explains a status other than caught.
+	// output explains any status other than caught.
 	output string
 }
 
 // runner runs mutants against the module at root.
 type runner struct {
 	root string
-	// green remembers how the tests fare without an edit.
+	// green caches the test results without an edit.
 	green map[string]result
 }
 
-// run makes an edit by an overlay, which leaves the files as they are, and runs the
-// test that must fail; before, the test must pass without the edit.
+// run runs the test without the edit, which must pass, and then with it. The edit is an
+// overlay, so the file itself is unchanged.
 func (r *runner) run(ctx context.Context, m *mutant) result {
 	src, err := m.edited(r.root)
 	if err != nil {
@@ -73,7 +73,7 @@ func (r *runner) run(ctx context.Context, m *mutant) result {
 	return out
 }
 
-// clean runs the test without the edit; the zero status if it passes.
+// clean runs the test without the edit. It returns the zero result if the test passes.
 func (r *runner) clean(ctx context.Context, m *mutant) result {
 	key := m.pkg + " " + m.test
 	if known, ok := r.green[key]; ok {
@@ -91,8 +91,8 @@ func (r *runner) clean(ctx context.Context, m *mutant) result {
 	return out
 }
 
-// writeOverlay writes what "go test -overlay" reads: the name of the file that
-// stands in for another.
+// writeOverlay writes the edited file and the JSON file that "go test -overlay" reads. It
+// returns the path of the JSON file.
 func writeOverlay(dir, file string, src []byte) (string, error) {
 	file, err := filepath.Abs(file)
 	if err != nil {
@@ -109,8 +109,8 @@ func writeOverlay(dir, file string, src []byte) (string, error) {
 	return list, os.WriteFile(list, text, 0o600)
 }
 
-// test runs the mutant's test. It reports whether the test came to an end, and
-// whether it failed. A panic or a timeout in the test is a failure.
+// test runs the mutant's test. It reports whether the test ran to its end, and whether it
+// failed. A panic or timeout counts as a failure.
 func (r *runner) test(ctx context.Context, m *mutant, flags ...string) (ran, failed bool, output string) {
 	name, sub, hasSub := strings.Cut(m.test, "/")
 	pattern := "^" + name + "$"
@@ -120,7 +120,7 @@ func (r *runner) test(ctx context.Context, m *mutant, flags ...string) (ran, fai
 	args := append([]string{"test", "-json", "-count=1", "-vet=off", "-timeout=5m", "-run", pattern}, flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, "./"+m.pkg)...)
 	cmd.Dir = r.root
-	cmd.Env = append(os.Environ(), everyCase+"=1") // a sample may leave out the case that notices
+	cmd.Env = append(os.Environ(), everyCase+"=1") // a sample may omit the case that would fail
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
