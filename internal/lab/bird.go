@@ -11,15 +11,15 @@ import (
 	"testing"
 )
 
-// Config are the files of a machine's BIRDs, by name: bird.cfg and bird6.cfg, and
-// what they include.
+// Config holds the configuration files of a machine's BIRDs by name: bird.cfg and
+// bird6.cfg, and the files that they include.
 type Config map[string]string
 
-// tunnelStatement is what Debian's BIRD does not know. With an empty name it sends
-// routes into no tunnel device, which is what an unpatched BIRD does with all.
+// tunnelStatement matches a statement that Debian's BIRD does not support. With an empty
+// name, it sends routes into no tunnel device, as an unpatched BIRD always does.
 var tunnelStatement = regexp.MustCompile(`(?m)^\s*krt_tunnel = "(.*)";.*\n`)
 
-// newConfig makes what Calico's confd rendered fit for Debian's BIRD.
+// newConfig adapts files that Calico's confd rendered to Debian's BIRD.
 func newConfig(files map[string]string) (Config, error) {
 	config := Config{}
 	for name, text := range files {
@@ -33,7 +33,7 @@ func newConfig(files map[string]string) (Config, error) {
 	return config, nil
 }
 
-// bird is a running BIRD of one family.
+// bird is a running BIRD for one address family.
 type bird struct {
 	machine, program string
 	dir              string
@@ -43,8 +43,8 @@ type bird struct {
 	ended chan struct{}
 }
 
-// startBIRDs starts the BIRDs of a machine, one for each family that it has a
-// configuration of, and has them end with the test.
+// startBIRDs starts one BIRD for each family that the machine has a configuration for.
+// They stop when the test ends.
 func (l *Lab) startBIRDs(tb testing.TB, machine string, ns Namespace, config Config) error {
 	dir := filepath.Join(l.dir, machine)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -76,8 +76,8 @@ func (c Config) write(dir string) error {
 	return nil
 }
 
-// start runs BIRD in the foreground, with its log on stderr. Should the test process
-// end without stopping it, the janitor does.
+// start runs BIRD in the foreground with its log on stderr. If the test process ends
+// without stopping it, the janitor does.
 func (b *bird) start(ns Namespace) error {
 	log, err := os.Create(b.log)
 	if err != nil {
@@ -99,7 +99,7 @@ func (b *bird) start(ns Namespace) error {
 	return nil
 }
 
-// stop ends BIRD and waits for its end.
+// stop kills BIRD and waits for its end.
 func (b *bird) stop(tb testing.TB) {
 	_ = b.process.Process.Kill()
 	<-b.ended
@@ -112,7 +112,7 @@ func (b *bird) stop(tb testing.TB) {
 
 func (b *bird) socket() string { return filepath.Join(b.dir, b.program+".ctl") }
 
-// ask gives BIRD a command and returns its answer.
+// ask sends a command to BIRD and returns its answer.
 func (b *bird) ask(ctx context.Context, command string) (string, error) {
 	select {
 	case <-b.ended:
@@ -127,8 +127,8 @@ func (b *bird) ask(ctx context.Context, command string) (string, error) {
 	return output(ctx, client, append([]string{"-s", b.socket()}, strings.Fields(command)...)...)
 }
 
-// sessions is an error while a BGP session of the daemon is not as it is to be:
-// established, or, if its name begins with down, not.
+// sessions returns an error until every BGP session of the daemon has its expected state:
+// established, or not established if its name begins with down.
 func (b *bird) sessions(ctx context.Context, down string) error {
 	table, err := b.ask(ctx, "show protocols")
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
-// envLeave makes a copy of the test executable make a namespace with a process in it,
-// name both, and wait to be killed.
+// envLeave makes a copy of the test executable create a namespace with a process in it,
+// print both, and wait to be killed.
 const envLeave = "CALICO_AUDIT_LAB_LEAVE"
 
-// TestNothingIsLeftBehind is about tests that are killed.
+// TestNothingIsLeftBehind checks that a killed test leaves no namespace and no process.
 func TestNothingIsLeftBehind(t *testing.T) {
 	testenv.Root(t)
 	testenv.Program(t, "ip", "iproute2")
@@ -55,7 +55,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}
 }
 
-// ended reports whether a process is no more, or is dead and no one has asked how.
+// ended reports whether a process no longer exists or is a zombie.
 func ended(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -72,7 +72,7 @@ func leave(t *testing.T) {
 	out, err := cmd.StdoutPipe()
 	must(t, err)
 	must(t, cmd.Start())
-	// Until it says something it may not have entered the namespace, where it is looked for.
+	// After its first output, the process is surely inside the namespace.
 	_, err = bufio.NewReader(out).ReadString('\n')
 	must(t, err)
 	fmt.Println(ns.name, cmd.Process.Pid)

@@ -8,21 +8,21 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// vxlanDevices are Felix's names for its VXLAN devices, IPv4 and then IPv6.
+// vxlanDevices are Felix's names of its VXLAN devices, IPv4 first.
 var vxlanDevices = [2]string{"vxlan.calico", "vxlan-v6.calico"}
 
-// vxlanTypes are the kinds of tunnel whose devices those are.
+// vxlanTypes are the tunnel types of vxlanDevices.
 var vxlanTypes = [2]string{blocks.TypeVXLAN, blocks.TypeVXLANv6}
 
-// vtep is a node's end of all its VXLAN tunnels of one family.
+// vtep is a node's VXLAN tunnel endpoint of one family.
 type vtep struct {
 	mac          string
 	tunnel, node netip.Addr
 }
 
-// felix makes the VXLAN devices and routes of all nodes, as Felix does for pools with
+// felix creates the VXLAN devices and routes of all nodes, as Felix does for pools with
 // VXLAN: dataplane/linux/vxlan_mgr.go and route_mgr.go, with the routes that
-// calc/l3_route_resolver.go makes of blocks and allocations.
+// calc/l3_route_resolver.go derives from blocks and allocations.
 func (l *Lab) felix(ctx context.Context) error {
 	for family := range vxlanDevices {
 		vteps := map[string]vtep{}
@@ -49,7 +49,7 @@ func (l *Lab) felix(ctx context.Context) error {
 	return nil
 }
 
-// vxlan makes one node's device of a family, its neighbours and its routes.
+// vxlan creates one node's device of a family, its neighbours and its routes.
 func (l *Lab) vxlan(ctx context.Context, node string, family int, vteps map[string]vtep) error {
 	device, own := vxlanDevices[family], vteps[node]
 	commands := []string{
@@ -83,8 +83,8 @@ func (l *Lab) vxlan(ctx context.Context, node string, family int, vteps map[stri
 	return nil
 }
 
-// vxlanRoutes are a node's routes for a block: to its owner, or a blackhole if that is
-// the node itself; and to the users of borrowed addresses.
+// vxlanRoutes returns a node's routes for a block: a route to the block's owner, or a
+// blackhole on the owner itself, and routes to the nodes that borrow addresses.
 func vxlanRoutes(b *blocks.Block, node, device string, vteps map[string]vtep) []string {
 	via := func(dst netip.Prefix, user string) string {
 		return fmt.Sprintf("route add %s via %s dev %s onlink proto 80", dst, vteps[user].tunnel, device)

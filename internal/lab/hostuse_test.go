@@ -18,13 +18,13 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
-// envStuck makes a copy of the test executable sleep uninterruptibly (state D), as a
-// process does whose disk does not answer, until it is killed.
+// envStuck makes a copy of the test executable sleep uninterruptibly (state D) until it
+// is killed, like a process whose disk does not answer.
 const envStuck = "CALICO_AUDIT_LAB_STUCK"
 
-// wouldNotDie is about the third node's pod, which was deleted by force while its
-// process slept uninterruptibly: the API server knows no such pod, IPAM calls its
-// addresses free, and its network namespace has them still.
+// wouldNotDie examines the third node's pod, which was deleted by force while its process
+// slept uninterruptibly. The API server has no such pod and IPAM counts its addresses as
+// free, but its network namespace still has them.
 func wouldNotDie(t *testing.T, d *Datastore, l *Lab) {
 	ctx := t.Context()
 	w, pod := l.Workloads[Third], seeding.SmallStoryPod(Third, 0)
@@ -32,8 +32,8 @@ func wouldNotDie(t *testing.T, d *Datastore, l *Lab) {
 	l.Plan, err = d.Read(ctx, l.Topology)
 	must(t, err)
 
-	// What runs on the node waits for a file, so that its processes can be put into a
-	// container's cgroup meanwhile.
+	// The script waits for a file. Meanwhile its processes are moved into a container's
+	// cgroup.
 	self, err := os.Executable()
 	must(t, err)
 	ready := filepath.Join(t.TempDir(), "ready")
@@ -59,7 +59,7 @@ until [ -e %s ]; do sleep 0.05; done`, w.name, envStuck, self, ready)
 			}
 		}
 	}
-	// The borrower's pod is alive and well.
+	// The borrower's pod is alive.
 	for _, addr := range l.Borrowed() {
 		if got := severity(st, "ip/host-in-use", addr.String()); got != "none" {
 			t.Errorf("the address %s of a live pod is called free: %s", addr, got)
@@ -67,7 +67,7 @@ until [ -e %s ]; do sleep 0.05; done`, w.name, envStuck, self, ready)
 	}
 }
 
-// useOf is the finding about an address that is free and in use, as JSON.
+// useOf returns the finding about a free address in use, as JSON.
 func useOf(t *testing.T, st *state.State, addr netip.Addr) string {
 	t.Helper()
 	for _, f := range findings(st, "ip/host-in-use") {
@@ -85,9 +85,9 @@ func useOf(t *testing.T, st *state.State, addr netip.Addr) string {
 	return ""
 }
 
-// contain waits for the process of a namespace that sleeps uninterruptibly, and puts
-// it into a cgroup as containerd would. It returns the container's ID, or nothing
-// where no cgroups can be made.
+// contain waits for a process in the namespace that sleeps uninterruptibly, and moves it
+// into a cgroup as containerd would. It returns the container's ID, or an empty string if
+// cgroups cannot be created.
 func contain(t *testing.T, ns Namespace, id string) (string, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -112,7 +112,7 @@ func contain(t *testing.T, ns Namespace, id string) (string, error) {
 	}
 }
 
-// sleeper is the process of a namespace that sleeps uninterruptibly; 0 for none.
+// sleeper returns the PID of an uninterruptibly sleeping process in the namespace, or 0.
 func sleeper(ctx context.Context, ns Namespace) (int, error) {
 	text, err := output(ctx, "ip", "netns", "pids", ns.name)
 	if err != nil {
@@ -131,8 +131,8 @@ func sleeper(ctx context.Context, ns Namespace) (int, error) {
 	return 0, nil
 }
 
-// intoCgroup puts a process into the cgroup that containerd makes for a container of a
-// pod, which is removed with the test.
+// intoCgroup moves a process into the cgroup that containerd creates for a pod's
+// container. The cgroup is removed when the test ends.
 func intoCgroup(t *testing.T, pid int, id string) error {
 	var failed error
 	for _, root := range []string{"/sys/fs/cgroup/unified", "/sys/fs/cgroup", "/sys/fs/cgroup/systemd"} {

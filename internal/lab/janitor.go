@@ -14,11 +14,11 @@ import (
 	"syscall"
 )
 
-// A test process may be killed, time out or panic, and then cleans nothing up. So a
-// shell waits for its end, which closes the pipe that the shell reads from, and then
-// ends what runs in the process's namespaces and deletes them.
+// A test process may be killed, time out or panic without cleaning up. So a shell waits
+// until the process ends, which closes the pipe from which the shell reads. Then the
+// shell kills the processes in the lab's namespaces and deletes the namespaces.
 //
-// It is deaf to what is typed at the terminal: the test decides about that.
+// The shell ignores signals from the terminal. The test decides when to end.
 const janitorScript = `trap '' INT QUIT TERM HUP
 cat >/dev/null
 for f in "$1"/"$2"-*; do
@@ -28,11 +28,11 @@ for f in "$1"/"$2"-*; do
 	ip netns del "$ns"
 done`
 
-// ownPrefix begins the names of this process's namespaces.
+// ownPrefix is the common prefix of this process's namespace names.
 var ownPrefix = prefix + strconv.Itoa(os.Getpid())
 
-// hireJanitor starts the shell, once in a process. It returns the pipe, to which nothing
-// is ever written, and which is kept so that it stays open until the process ends.
+// hireJanitor starts the shell once per process. It returns the write end of the pipe,
+// which must stay referenced so that it stays open until the process ends.
 var hireJanitor = sync.OnceValues(func() (io.Closer, error) {
 	cmd := exec.Command("sh", "-c", janitorScript, "janitor", netnsDir, ownPrefix)
 	pipe, err := cmd.StdinPipe()
@@ -45,8 +45,7 @@ var hireJanitor = sync.OnceValues(func() (io.Closer, error) {
 	return pipe, nil
 })
 
-// Sweep deletes namespaces that were left behind all the same, by processes that
-// run no more.
+// Sweep deletes namespaces that ended processes left behind despite their janitor.
 func Sweep(ctx context.Context) error {
 	paths, err := filepath.Glob(filepath.Join(netnsDir, prefix+"*"))
 	if err != nil {
@@ -60,7 +59,7 @@ func Sweep(ctx context.Context) error {
 		if err != nil || !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 			continue
 		}
-		// Its janitor may be at work.
+		// The process's janitor may be deleting it at the same time.
 		if err := run(ctx, nil, "ip", "netns", "del", name); err != nil && exists(path) {
 			failed = append(failed, err)
 		}

@@ -11,22 +11,22 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// Lab is a topology's network while it runs.
+// Lab is the running network of a topology.
 type Lab struct {
 	*Plan
 	// Router is the router's namespace.
 	Router Namespace
-	// Nodes are the nodes by name.
+	// Nodes holds the nodes by name.
 	Nodes map[string]*Node
-	// Workloads are the first pod of each node, by the node's name.
+	// Workloads holds the first pod of each node, by the node's name.
 	Workloads map[string]*Workload
 
 	dir   string
 	birds []*bird
 }
 
-// Start builds a network, which ends with the test, starts its BIRDs, and waits until
-// routes have come to rest.
+// Start builds a network and its BIRDs, and waits until the routes are stable. The
+// network is removed when the test ends.
 func Start(tb testing.TB, p *Plan) (*Lab, error) {
 	l := &Lab{Plan: p, Nodes: map[string]*Node{}, Workloads: map[string]*Workload{}, dir: tb.TempDir()}
 	if err := l.wire(tb); err != nil {
@@ -63,9 +63,9 @@ func Start(tb testing.TB, p *Plan) (*Lab, error) {
 	return l, l.WaitConverged(tb.Context())
 }
 
-// Bounds of the wait for routes. They have come to rest when no node's routes
-// changed for longer than BIRD's interval between two looks at the kernel. Sessions
-// that are to stay down are given the time of two attempts, by confd's template.
+// Limits of the wait for routes. Routes are stable if they do not change on any node for
+// longer than BIRD's interval between two scans of the kernel. Sessions that must stay
+// down get the time of two connection attempts, by confd's template.
 const (
 	convergenceTimeout = 90 * time.Second
 	restFor            = 2500 * time.Millisecond
@@ -73,8 +73,8 @@ const (
 	lookEvery          = 250 * time.Millisecond
 )
 
-// WaitConverged waits until all BGP sessions are as they are to be, the router has learnt of the
-// pods, and routes have come to rest.
+// WaitConverged waits until every BGP session has its expected state, the router has
+// routes to the pods, and routes are stable.
 func (l *Lab) WaitConverged(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, convergenceTimeout)
 	defer cancel()
@@ -102,8 +102,8 @@ func (l *Lab) WaitConverged(ctx context.Context) error {
 	}
 }
 
-// ready is an error while a BGP session is not as it is to be, or the router lacks a route to a pod
-// that it is to be told of.
+// ready returns an error until every BGP session has its expected state and the router
+// has a route to each pod that is announced to it.
 func (l *Lab) ready(ctx context.Context) error {
 	for _, b := range l.birds {
 		if err := b.sessions(ctx, l.Topology.Down); err != nil {
@@ -123,7 +123,7 @@ func (l *Lab) ready(ctx context.Context) error {
 	return nil
 }
 
-// routes are the routes of all machines, in one text.
+// routes returns the routes of all machines as one text.
 func (l *Lab) routes(ctx context.Context) (string, error) {
 	var all string
 	for _, ns := range []Namespace{l.Router, l.Nodes[Owner].Namespace, l.Nodes[Borrower].Namespace, l.Nodes[Third].Namespace} {
@@ -139,5 +139,5 @@ func (l *Lab) routes(ctx context.Context) (string, error) {
 	return all, nil
 }
 
-// Borrowed are the addresses of the borrower's pod, IPv4 and then IPv6.
+// Borrowed returns the addresses of the borrower's pod, IPv4 first.
 func (l *Lab) Borrowed() []netip.Addr { return l.Workloads[Borrower].Addrs }

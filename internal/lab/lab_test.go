@@ -18,8 +18,8 @@ import (
 
 var update = flag.Bool("update", false, "write what was measured into affinity/ROUTES.md")
 
-// TestMain lets more networks run beside each other than there are processors: they
-// wait for BGP's timers, most of the time.
+// TestMain runs more networks in parallel than there are processors, because they mostly
+// wait for BGP timers.
 func TestMain(m *testing.M) {
 	if asked, err := ScanIfAsked(context.Background()); asked {
 		if err != nil {
@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// store returns a datastore with the small story, or skips the test where the lab
-// cannot be built.
+// store returns a datastore with the small story. It skips the test if the machine cannot
+// run the lab.
 func store(t *testing.T) *Datastore {
 	t.Helper()
 	testenv.Root(t)
@@ -56,7 +56,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// document holds a table of affinity/ROUTES.md to what was measured, or rewrites it.
+// document compares a table of affinity/ROUTES.md with the measurements, or rewrites it
+// with -update.
 func document(t *testing.T, table Table) {
 	t.Helper()
 	const path = "../../affinity/ROUTES.md"
@@ -102,7 +103,7 @@ func TestBorrowedAddresses(t *testing.T) {
 	}
 }
 
-// versions are those of the programs that decide.
+// versions returns a table of the measured programs' versions.
 func versions(t *testing.T) Table {
 	t.Helper()
 	release, err := programs.CalicoRelease()
@@ -115,7 +116,7 @@ func versions(t *testing.T) Table {
 	}}
 }
 
-// agree holds packets, kernel, host view and prediction to one verdict.
+// agree checks that packets, kernel, host view and prediction agree.
 func agree(t *testing.T, topology Topology, r Row) {
 	t.Helper()
 	if want := map[bool]string{true: "unicast", false: "blackhole"}[r.FromPod || topology.LostBeyond != ""]; r.Kernel != want {

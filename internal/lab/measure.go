@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// Verdict is the kernel's answer to where a packet to an address goes: "unicast",
-// "blackhole", "unreachable", "prohibit", or "none" where no route matches.
+// Verdict returns the kernel's routing decision for an address: "unicast", "blackhole",
+// "unreachable", "prohibit", or "none" if no route matches.
 func (n Namespace) Verdict(ctx context.Context, addr netip.Addr) (string, error) {
 	text, err := output(ctx, "ip", "-n", n.name, "-j", "route", "get", addr.String())
 	if failed := (*failure)(nil); errors.As(err, &failed) {
-		// The kernel answers with the error number that a sender would get.
+		// The kernel returns the error number that a sender would get.
 		for told, verdict := range map[string]string{
 			"Invalid argument": "blackhole", "No route to host": "unreachable",
 			"Permission denied": "prohibit", "Network is unreachable": "none",
@@ -39,8 +39,8 @@ func (n Namespace) Verdict(ctx context.Context, addr netip.Addr) (string, error)
 	return "unicast", nil
 }
 
-// Split reports whether a machine has several ways to an address, of which it takes one
-// or another depending on the flow.
+// Split reports whether a machine has several next hops for an address and chooses by
+// flow.
 func (n Namespace) Split(ctx context.Context, addr netip.Addr) (bool, error) {
 	family := "-4"
 	if addr.Is6() {
@@ -73,7 +73,7 @@ func (n Namespace) Split(ctx context.Context, addr netip.Addr) (bool, error) {
 	return hops > 1, nil
 }
 
-// Ping sends three packets and reports whether one was answered.
+// Ping sends three packets and reports whether any was answered.
 func (n Namespace) Ping(ctx context.Context, addr netip.Addr) (bool, error) {
 	_, err := n.Run(ctx, "ping", "-n", "-q", "-c", "3", "-i", "0.2", "-W", "1", addr.String())
 	failed := (*failure)(nil)
@@ -81,7 +81,8 @@ func (n Namespace) Ping(ctx context.Context, addr netip.Addr) (bool, error) {
 	case err == nil:
 		return true, nil
 	case errors.As(err, &failed) && (failed.code == 1 || strings.Contains(failed.stderr, "connect: ")):
-		// 1: no answer. A sender whose own kernel refuses is told so at once.
+		// Exit code 1 means no answer. If the sender's own kernel rejects the packet,
+		// connect fails at once.
 		return false, nil
 	}
 	return false, err

@@ -12,20 +12,21 @@ import (
 	"testing"
 )
 
-// prefix begins the name of every network namespace of the lab. The process ID of
-// the test that made it follows.
+// prefix begins the name of every network namespace of the lab. The process ID of its
+// test follows.
 const prefix = "calab"
 
-// netnsDir is where the ip command keeps named namespaces.
+// netnsDir is the directory of named namespaces, as the ip command uses it.
 const netnsDir = "/run/netns"
 
-// Namespace is a network namespace with a name.
+// Namespace is a named network namespace.
 type Namespace struct{ name string }
 
-// count tells the namespaces of one process apart.
+// count numbers the namespaces of this process.
 var count atomic.Int64
 
-// newNamespace makes a namespace that ends with the test. suffix says what it is for.
+// newNamespace creates a namespace that is deleted when the test ends. suffix describes
+// its use.
 func newNamespace(tb testing.TB, suffix string) (Namespace, error) {
 	if _, err := hireJanitor(); err != nil {
 		return Namespace{}, err
@@ -35,7 +36,7 @@ func newNamespace(tb testing.TB, suffix string) (Namespace, error) {
 		return Namespace{}, err
 	}
 	tb.Cleanup(func() {
-		// The test's own context has ended by now.
+		// The test's own context has already ended.
 		if err := run(context.Background(), nil, "ip", "netns", "del", name); err != nil {
 			tb.Errorf("a network namespace is left behind: %v", err)
 		}
@@ -43,21 +44,21 @@ func newNamespace(tb testing.TB, suffix string) (Namespace, error) {
 	return Namespace{name}, nil
 }
 
-// Path is the namespace's file.
+// Path returns the path of the namespace's file.
 func (n Namespace) Path() string { return filepath.Join(netnsDir, n.name) }
 
-// IP carries out ip commands, one a line, in the namespace.
+// IP runs ip commands in the namespace, one per line.
 func (n Namespace) IP(ctx context.Context, lines ...string) error {
 	script := strings.Join(lines, "\n") + "\n"
 	return run(ctx, strings.NewReader(script), "ip", "-n", n.name, "-batch", "-")
 }
 
-// Run runs a program in the namespace and returns what it prints on stdout.
+// Run runs a program in the namespace and returns its stdout.
 func (n Namespace) Run(ctx context.Context, args ...string) (string, error) {
 	return output(ctx, "ip", n.command(args)...)
 }
 
-// Set writes kernel settings of the namespace, such as "net.ipv4.ip_forward=1".
+// Set sets kernel parameters of the namespace, such as "net.ipv4.ip_forward=1".
 func (n Namespace) Set(ctx context.Context, settings ...string) error {
 	var script strings.Builder
 	for _, s := range settings {
@@ -68,12 +69,12 @@ func (n Namespace) Set(ctx context.Context, settings ...string) error {
 	return err
 }
 
-// command is what ip must be told to run a program in the namespace.
+// command returns the arguments with which ip runs a program in the namespace.
 func (n Namespace) command(args []string) []string {
 	return append([]string{"netns", "exec", n.name}, args...)
 }
 
-// failure is a program that ended with an exit code other than 0.
+// failure is the error of a program with an exit code other than 0.
 type failure struct {
 	command string
 	code    int

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Reconfigure makes a running network follow the datastore after a change of it: each
-// node's BIRD reads the configuration that confd renders now, as confd has it do
-// whenever it writes one. It waits until routes have come to rest.
+// Reconfigure makes a running network follow a change of the datastore. Each node's BIRD
+// reloads the configuration that confd renders now, as it does whenever confd writes one.
+// Reconfigure waits until routes are stable.
 func (l *Lab) Reconfigure(ctx context.Context, p *Plan) error {
 	l.Plan = p
 	for _, node := range NodeNames {

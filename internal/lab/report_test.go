@@ -14,9 +14,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 )
 
-// reports is the story as somebody meets it who runs calico-audit: a report of the
-// cluster alone, one with the agents' host views, and one with what the ip command
-// lists on the owner.
+// reports checks three reports of the story: of the cluster alone, with the agents' host
+// views, and with a listing of the owner's routes by the ip command.
 func reports(t *testing.T, d *Datastore, l *Lab) {
 	ctx := t.Context()
 	root, err := programs.ModuleRoot()

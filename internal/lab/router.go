@@ -5,21 +5,23 @@ import (
 	"strings"
 )
 
-// Router says what the router between the nodes does. It speaks BGP with each node.
+// Router configures the router between the nodes. It speaks BGP with each node.
 type Router struct {
-	// AS is its AS number, NodeAS that of nodes which have none of their own.
+	// AS is the router's AS number; NodeAS is that of nodes without their own.
 	AS, NodeAS uint32
-	// AlwaysNodeAS says that nodes show it NodeAS, whatever AS they are of.
+	// AlwaysNodeAS makes the router expect NodeAS from every node, even one with its own
+	// AS number.
 	AlwaysNodeAS bool
-	// Reflects makes nodes its route-reflector clients, where they are of its AS.
+	// Reflects makes nodes in the router's AS its route-reflector clients.
 	Reflects bool
-	// Aggregates makes it announce nothing but the two pools as a whole.
+	// Aggregates makes the router announce only the two pools as a whole.
 	Aggregates bool
-	// HidesAS makes it take the nodes' AS number out of what it passes on.
+	// HidesAS makes the router remove the nodes' AS number from the paths that it passes
+	// on.
 	HidesAS bool
 }
 
-// config is the configuration of the router's BIRDs.
+// config returns the configuration of the router's BIRDs.
 func (r *Router) config(t Topology) Config {
 	config := Config{}
 	for family, program := range []string{"bird", "bird6"} {

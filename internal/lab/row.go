@@ -14,31 +14,30 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Row is what was measured for one borrowed address in one topology, and what
-// calico-audit says to it.
+// Row holds the measurements of one borrowed address in one topology, and calico-audit's
+// verdicts about it.
 type Row struct {
 	Topology string
 	Addr     netip.Addr
-	// Kernel is the answer of the owner's kernel to where the address lies.
+	// Kernel is the owner kernel's routing decision for the address.
 	Kernel string
-	// FromPod, FromOwner, FromRouter and FromThird tell whether packets arrive that
-	// are sent by a pod of the owner, by the owner itself, by the router, and by a
-	// pod of a third node.
+	// FromPod, FromOwner, FromRouter and FromThird report whether packets arrive from a
+	// pod of the owner, the owner itself, the router, and a pod of a third node.
 	FromPod, FromOwner, FromRouter, FromThird bool
-	// Split reports whether between the third node and the borrower there are several
-	// ways, here or back, and it depends on the flow which one packets take.
+	// Split reports whether the third node and the borrower have several paths in either
+	// direction, chosen by flow.
 	Split bool
-	// Seen is what the audit makes of the owner's host view.
+	// Seen is the audit's reading of the owner's host view.
 	Seen hosts.Answer
-	// Predicted is what it concludes from the datastore alone.
+	// Predicted is the audit's prediction from the datastore alone.
 	Predicted affinity.Prediction
-	// ByTopology and ByView are the severities of its finding, without a host view and
-	// with one; "none" if it finds nothing.
+	// ByTopology and ByView are the severities of the finding without and with a host
+	// view; "none" without a finding.
 	ByTopology, ByView string
 }
 
-// Measure sends packets to the borrower's addresses, scans the owner, and audits the
-// datastore without and with what the scan saw. It returns a row for each family.
+// Measure sends packets to the borrower's addresses and scans the owner. Then it audits
+// the datastore without and with the scan. It returns one row per family.
 func (l *Lab) Measure(ctx context.Context) ([]Row, error) {
 	view, err := l.View(ctx, Owner)
 	if err != nil {
@@ -81,8 +80,8 @@ func (l *Lab) Measure(ctx context.Context) ([]Row, error) {
 	return rows, nil
 }
 
-// split reports whether there are several ways from the third node to an address of the
-// borrower's pod, or back to the pod of the third node.
+// split reports whether the third node has several paths to an address of the borrower's
+// pod, or the borrower has several back to the third node's pod.
 func (l *Lab) split(ctx context.Context, addr netip.Addr) (bool, error) {
 	there, err := l.Nodes[Third].Split(ctx, addr)
 	if err != nil || there {
@@ -96,7 +95,7 @@ func (l *Lab) split(ctx context.Context, addr netip.Addr) (bool, error) {
 	return false, nil
 }
 
-// with is the plan's snapshot with host views, which may be none.
+// with returns the plan's snapshot with the given host views. It skips nil views.
 func (l *Lab) with(views ...*blocks.HostView) *blocks.Snapshot {
 	s := *l.Snapshot
 	s.Hosts = blocks.HostReading{Asked: true, Until: time.Now()}
@@ -117,7 +116,7 @@ func borrowOf(st *state.State, addr netip.Addr) (*state.Borrow, error) {
 	return nil, fmt.Errorf("%s is not borrowed", addr)
 }
 
-// severity is that of a check's finding about an address or CIDR, or "none".
+// severity returns the severity of a check's finding about an address or CIDR, or "none".
 func severity(st *state.State, check, subject string) string {
 	for _, f := range findings(st, check) {
 		if f.Subject.IP == subject || f.Subject.CIDR == subject {
@@ -127,7 +126,7 @@ func severity(st *state.State, check, subject string) string {
 	return "none"
 }
 
-// findings are those of one check.
+// findings returns the findings of one check.
 func findings(st *state.State, check string) []audit.Finding {
 	for _, c := range checks.All {
 		if c.ID == check {

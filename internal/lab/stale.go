@@ -11,37 +11,37 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// StaleRow is what was measured of an affinity of the third node to a block of the
-// owner, in which the owner's pod has its address.
+// StaleRow holds the measurements of the third node's stale affinity to a block of the
+// owner. The owner's pod has an address of that block.
 type StaleRow struct {
 	Topology, State string
 	Family          blocks.Family
-	// Kernel is the answer of the third node's kernel to where the owner's pod lies.
+	// Kernel is the third node kernel's routing decision for the owner's pod.
 	Kernel string
-	// FromNode and FromOther tell whether packets to the owner's pod arrive that are
-	// sent by the third node and by the borrower. (Their pods would not do: their
-	// addresses are the owner's, who may drop the answers.)
+	// FromNode and FromOther report whether packets to the owner's pod arrive from the
+	// third node and from the borrower. Their pods cannot send instead: they use the
+	// owner's addresses, so the owner may drop the answers.
 	FromNode, FromOther bool
-	// Split reports whether the borrower has two ways to the block, by the owner and by
-	// the third node, and takes one or the other depending on the flow.
+	// Split reports whether the borrower has two paths to the block, through the owner
+	// and the third node, chosen by flow.
 	Split bool
 	// Announced reports whether the third node announces the owner's block.
 	Announced bool
-	// NotOwner is the severity of the audit's finding about the affinity, Effect what it
-	// says that it does, and Stray the severity of that about the third node's route,
-	// with its host view.
+	// NotOwner is the severity of the audit's finding about the affinity, and Effect the
+	// effect that it names. ForeignBlackhole is the severity of the finding about the
+	// third node's route, with its host view.
 	NotOwner, Effect, ForeignBlackhole string
 }
 
-// MeasureStale measures what the topology's stale affinity of the third node does. It
-// returns a row for each family.
+// MeasureStale measures the effect of the third node's stale affinity in the topology. It
+// returns one row per family.
 func (l *Lab) MeasureStale(ctx context.Context) ([]StaleRow, error) {
 	view, err := l.View(ctx, Third)
 	if err != nil {
 		return nil, err
 	}
-	// The checks leave claims in flight alone. This one is a few seconds old, which is
-	// taken for long enough.
+	// The checks ignore affinities younger than the grace period. This one is a few
+	// seconds old, so the grace period is a nanosecond.
 	snapshot := l.with(view)
 	snapshot.Cluster.TakenAt = time.Now()
 	st := state.New(snapshot, state.Options{Grace: time.Nanosecond})
@@ -83,12 +83,12 @@ func (l *Lab) MeasureStale(ctx context.Context) ([]StaleRow, error) {
 	return rows, nil
 }
 
-// fromOther says what becomes of the borrower's packets.
+// fromOther describes whether the borrower's packets arrive.
 func (r StaleRow) fromOther() string {
 	return flows(r.FromOther, r.Split)
 }
 
-// blockOf is the CIDR of the block that an address lies in.
+// blockOf returns the CIDR of the block that contains an address.
 func (l *Lab) blockOf(addr netip.Addr) (netip.Prefix, error) {
 	for i := range l.Snapshot.Blocks {
 		if cidr := l.Snapshot.Blocks[i].CIDR; cidr.Contains(addr) {
@@ -98,8 +98,8 @@ func (l *Lab) blockOf(addr netip.Addr) (netip.Prefix, error) {
 	return netip.Prefix{}, fmt.Errorf("%s lies in no block", addr)
 }
 
-// announces reports whether another machine has heard of a block from the third node:
-// the router, or the borrower where the router does not listen.
+// announces reports whether the router learned a route to the block from the third node.
+// Without a router that speaks BGP, it asks the borrower.
 func (l *Lab) announces(ctx context.Context, block netip.Prefix) (bool, error) {
 	listener := Borrower
 	if l.Topology.Router != nil {
@@ -120,7 +120,7 @@ func (l *Lab) announces(ctx context.Context, block netip.Prefix) (bool, error) {
 	return false, fmt.Errorf("%s runs no %s", listener, program)
 }
 
-// String says the affinity's state.
+// String returns the affinity's state as the table shows it.
 func (s Stale) String() string {
 	state := s.State
 	if state == "" {
@@ -132,11 +132,11 @@ func (s Stale) String() string {
 	return state
 }
 
-// StaleTopologies are those in which the third node has a stale affinity. The router,
-// or the other nodes, learn of the block twice, by routes that are alike but for the
-// router ID: once with the owner's the lower, and once with the third node's. Who
-// takes one route only, as the lab's router does, takes that one. Calico's nodes take
-// both.
+// StaleTopologies returns the topologies in which the third node has a stale affinity.
+// The router or the other nodes learn two routes to the block that differ only in the
+// router ID. Each topology occurs twice: the owner has the lower ID in the first, the
+// third node in the second. A machine that uses one route, such as the lab's router,
+// takes the one with the lower ID. Calico's nodes use both.
 func StaleTopologies() []Topology {
 	var all []Topology
 	for _, way := range []Topology{

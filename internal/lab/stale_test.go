@@ -37,10 +37,10 @@ func TestStaleAffinities(t *testing.T) {
 	}
 }
 
-// agreeStale holds packets, kernel, host view and finding to one verdict.
+// agreeStale checks that packets, kernel, host view and finding agree.
 //
-// The labels the audit does not look at: calico-node and the CNI plugin put them on
-// whenever they start, and a confd that gets its objects from Typha needs none.
+// The audit ignores the labels: calico-node and the CNI plugin add them whenever they
+// start, and a confd that reads from Typha does not need them.
 func agreeStale(t *testing.T, stale Stale, r StaleRow) {
 	t.Helper()
 	drops := r.Kernel == "blackhole"

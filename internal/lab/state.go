@@ -13,13 +13,12 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// Datastore is a cluster's API server with the small story in it (see
-// seeding.SmallStory), whose BGP configuration changes from topology to
-// topology.
+// Datastore is the API server of a cluster with the small story (see seeding.SmallStory).
+// Its BGP configuration changes with the topology.
 type Datastore struct {
 	Cluster *testcluster.Cluster
 	Seeder  *seeding.Seeder
-	// stale are the affinities that the present topology added.
+	// stale holds the affinities that the current topology added.
 	stale []claim
 }
 
@@ -28,7 +27,7 @@ type claim struct {
 	block netip.Prefix
 }
 
-// NewDatastore plays the small story on a cluster.
+// NewDatastore creates the small story in a cluster.
 func NewDatastore(ctx context.Context, c *testcluster.Cluster) (*Datastore, error) {
 	if err := seeding.SmallStory(ctx, c, Owner, Borrower, Third); err != nil {
 		return nil, err
@@ -37,8 +36,7 @@ func NewDatastore(ctx context.Context, c *testcluster.Cluster) (*Datastore, erro
 	return &Datastore{Cluster: c, Seeder: s}, err
 }
 
-// Configure writes what a topology differs in from others, and takes back what the
-// one before it wrote.
+// Configure writes the settings of a topology and removes those of the previous topology.
 func (d *Datastore) Configure(ctx context.Context, t Topology) error {
 	for _, plural := range []string{"bgppeers", "bgpfilters"} {
 		resource := testcluster.CRDv1.Resource(plural)
@@ -74,8 +72,7 @@ func (d *Datastore) Configure(ctx context.Context, t Topology) error {
 	return t.Configure(ctx, d.Seeder)
 }
 
-// configureStale deletes the stale affinities of the topology before, and writes those
-// of this one.
+// configureStale replaces the previous topology's stale affinities with this one's.
 func (d *Datastore) configureStale(ctx context.Context, stale []Stale) error {
 	for _, a := range d.stale {
 		if err := d.Seeder.DeleteAffinity(ctx, a.node, a.block); err != nil {
@@ -113,7 +110,7 @@ func (d *Datastore) configureStale(ctx context.Context, stale []Stale) error {
 	return nil
 }
 
-// unlabel takes the labels off an affinity.
+// unlabel removes the labels of an affinity.
 func (d *Datastore) unlabel(ctx context.Context, node string, block netip.Prefix) error {
 	resource := testcluster.CRDv1.Resource("blockaffinities")
 	affinities, err := d.Cluster.List(ctx, resource)
@@ -135,8 +132,8 @@ func (d *Datastore) unlabel(ctx context.Context, node string, block netip.Prefix
 	return nil
 }
 
-// configureNode writes a node's addresses, as calico/node finds them, and what sets
-// it apart in BGP.
+// configureNode writes a node's addresses, as calico/node detects them, and its BGP
+// settings.
 func (d *Datastore) configureNode(ctx context.Context, node string, t Topology) error {
 	interfaces := t.Interfaces(node)
 	err := d.Cluster.Edit(ctx, testcluster.Core[1], "", node, func(object map[string]any) {
@@ -160,13 +157,13 @@ func (d *Datastore) configureNode(ctx context.Context, node string, t Topology) 
 	})
 }
 
-// hubLabel is the label, "true" or "false", of the node that others peer with.
+// hubLabel is the label, "true" or "false", of the node with which all others peer.
 const hubLabel = "hub"
 
-// reflectorID is the BGP cluster ID of nodes that reflect routes.
+// reflectorID is the BGP cluster ID of route reflectors.
 const reflectorID = "244.0.0.1"
 
-// PodAddresses are a pod's addresses by its status, IPv4 first.
+// PodAddresses returns the addresses in a pod's status, IPv4 first.
 func (d *Datastore) PodAddresses(ctx context.Context, pod string) ([]netip.Addr, error) {
 	object, err := d.Cluster.Kube.CoreV1().Pods(seeding.SmallStoryNamespace).Get(ctx, pod, metav1.GetOptions{})
 	if err != nil {

@@ -8,8 +8,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// TestStory is the story of the nodes that share one AS behind a router, from the first
-// report to the cure.
+// TestStory plays nodes in one AS behind a router, from the first report to the cure.
 func TestStory(t *testing.T) {
 	d := store(t)
 	ctx := t.Context()
@@ -23,13 +22,12 @@ func TestStory(t *testing.T) {
 	t.Run("the cure", func(t *testing.T) { cure(t, d, l) })
 }
 
-// cure tells the story to its end: the owner's block that is empty by now is released,
-// the borrower's pod is restarted and gets an address of a block that its node claims,
-// and packets of the owner's pods arrive.
+// cure ends the incident. It releases the owner's empty block and restarts the borrower's
+// pod, whose node then claims a block. Packets from the owner's pods arrive again.
 func cure(t *testing.T, d *Datastore, l *Lab) {
 	ctx := t.Context()
-	// Most of the owner's pods are gone, and the third node's, with its namespace. One of
-	// the owner's is left, in the block that the borrower's address is of.
+	// Delete most of the owner's pods, and the third node's pod with its namespace. One
+	// pod of the owner remains, in the block from which the borrower's address comes.
 	pod := seeding.SmallStoryPod
 	const last = 16
 	for i := range last {
@@ -55,7 +53,8 @@ func cure(t *testing.T, d *Datastore, l *Lab) {
 		}
 	}
 
-	// What calico-audit repair --empty-blocks does, and then what it says to do by hand.
+	// Do as "calico-audit repair --empty-blocks" does, and then follow its advice by
+	// hand.
 	for _, b := range state.IPBlocks {
 		if b.Used == 0 {
 			must(t, d.Seeder.ReleaseBlocks(ctx, Owner, b.CIDR, true))
@@ -84,7 +83,7 @@ func cure(t *testing.T, d *Datastore, l *Lab) {
 	}
 }
 
-// curing has the network follow the datastore, and audits it with all nodes' views.
+// curing makes the network follow the datastore and audits it with all nodes' host views.
 func curing(t *testing.T, d *Datastore, l *Lab) *state.State {
 	t.Helper()
 	plan, err := d.Read(t.Context(), l.Topology)
@@ -99,7 +98,7 @@ func curing(t *testing.T, d *Datastore, l *Lab) *state.State {
 	return state.New(snapshot, state.Options{})
 }
 
-// reached reports whether packets of the owner's pod arrive at an address.
+// reached reports whether packets from the owner's pod reach an address.
 func reached(t *testing.T, l *Lab, addr netip.Addr) bool {
 	t.Helper()
 	ok, err := l.Workloads[Owner].Ping(t.Context(), addr)

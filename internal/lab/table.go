@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// Table is a table of a document, whose rows a test measures.
+// Table is a table in a document whose rows a test measures.
 type Table struct {
-	// Name marks its place in the document: <!-- measured: name --> before it and
-	// <!-- end --> after it.
+	// Name identifies the table in the document, between <!-- measured: name --> and <!--
+	// end -->.
 	Name  string
 	Heads []string
 	Rows  [][]string
 }
 
-// String is the table in Markdown, with columns of equal width.
+// String returns the table in Markdown, with columns padded to equal width.
 func (t Table) String() string {
 	widths := make([]int, len(t.Heads))
 	for _, row := range append([][]string{t.Heads}, t.Rows...) {
@@ -37,7 +37,7 @@ func (t Table) String() string {
 	return b.String()
 }
 
-// Put replaces the table of its name in a document.
+// Put replaces the table with the same name in a document.
 func (t Table) Put(document string) (string, error) {
 	begin, end := fmt.Sprintf("<!-- measured: %s -->\n", t.Name), "<!-- end -->"
 	before, rest, found := strings.Cut(document, begin)
@@ -51,8 +51,8 @@ func (t Table) Put(document string) (string, error) {
 	return before + begin + "\n" + t.String() + "\n" + end + after, nil
 }
 
-// blackholeTable has one row a topology: what was measured for IPv4 and IPv6, which
-// are told apart only where they differ.
+// blackholeTable has one row per topology, with the measurements of IPv4 and, where it
+// differs, IPv6.
 func blackholeTable(rows map[string][]Row) Table {
 	t := Table{Name: "borrowed addresses", Heads: []string{
 		"How nodes learn routes", "Owner's kernel", "From a pod of the owner", "From the owner", "From the router", "From another node's pod",
@@ -86,8 +86,8 @@ func arrives(yes bool) string {
 	return "lost"
 }
 
-// staleTable has one row for each state of the affinity. rows are by the topology's
-// place in StaleTopologies: of each two, the first has the owner's router ID the lower.
+// staleTable has one row for each state of the affinity. The keys of rows are indices in
+// StaleTopologies, which has two entries per row of the table.
 func staleTable(rows map[int][]StaleRow) Table {
 	t := Table{Name: "stale affinities", Heads: []string{
 		"How nodes learn routes", "The affinity is", "Its node's kernel", "From its node", "Announced",
@@ -107,7 +107,7 @@ func staleTable(rows map[int][]StaleRow) Table {
 	return t
 }
 
-// merge adds what IPv6 differs in to a row that was measured for IPv4.
+// merge adds the cells in which IPv6 differs to a row of IPv4.
 func merge(row, cells []string) []string {
 	if row == nil {
 		return cells
@@ -120,7 +120,7 @@ func merge(row, cells []string) []string {
 	return row
 }
 
-// flows says what becomes of packets that may have several ways.
+// flows describes whether packets arrive that may take several paths.
 func flows(arrived, split bool) string {
 	if split {
 		return "some flows are lost"

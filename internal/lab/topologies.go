@@ -12,21 +12,20 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// pools are the CIDRs of the small story's pools, IPv4 and then IPv6.
+// pools are the CIDRs of the small story's pools, IPv4 first.
 var pools = [2]netip.Prefix{netip.MustParsePrefix("10.64.75.0/27"), netip.MustParsePrefix("fd00:64:75::/123")}
 
-// AS numbers of the topologies: of nodes that have none of their own, and of the
-// router.
+// AS numbers of the topologies: of nodes without their own, and of the router.
 const (
 	nodesAS  = 64602
 	routerAS = 14907
 )
 
-// Topologies are those that are measured, in the order of the table. What VXLAN needs
-// stays in the datastore, so that it comes last.
+// Topologies lists the measured topologies in the order of the table. VXLAN is last
+// because its tunnel addresses stay in the datastore.
 var Topologies = slices.Concat(routerTopologies, nodeTopologies, []Topology{vxlanTopology})
 
-// vxlanTopology is the one in which Felix tells nodes of each other.
+// vxlanTopology is the topology in which Felix connects the nodes.
 var vxlanTopology = Topology{
 	Name:      "VXLAN, and eBGP to the router, all nodes in one AS",
 	VXLAN:     true,
@@ -34,10 +33,10 @@ var vxlanTopology = Topology{
 	Router:    &Router{AS: routerAS, NodeAS: nodesAS},
 }
 
-// ownAS gives each node an AS of its own.
+// ownAS gives each node its own AS.
 var ownAS = map[string]uint32{Owner: 64611, Borrower: 64612, Third: 64613}
 
-// routerTopologies are those in which the router tells nodes of each other.
+// routerTopologies are the topologies in which nodes learn routes through the router.
 var routerTopologies = []Topology{
 	{
 		Name:      "eBGP to the router, all nodes in one AS",
@@ -98,7 +97,7 @@ var routerTopologies = []Topology{
 	},
 }
 
-// rack has all nodes peer with the router, of the AS that is given.
+// rack makes all nodes peer with the router, which is in the given AS.
 func rack(as uint32, change func(*apiv3.BGPPeerSpec)) func(context.Context, *seeding.Seeder) error {
 	return func(ctx context.Context, s *seeding.Seeder) error {
 		failed := []error{s.BGPConfig(ctx, false, nodesAS)}
@@ -113,8 +112,8 @@ func rack(as uint32, change func(*apiv3.BGPPeerSpec)) func(context.Context, *see
 	}
 }
 
-// tunnels has all nodes peer with the router, and gives each the addresses of its
-// VXLAN devices.
+// tunnels makes all nodes peer with the router, and assigns the addresses of their VXLAN
+// devices.
 func tunnels(ctx context.Context, s *seeding.Seeder) error {
 	failed := []error{rack(routerAS, nil)(ctx, s)}
 	for _, node := range NodeNames {

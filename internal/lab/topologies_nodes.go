@@ -9,8 +9,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// nodeTopologies are those in which nodes tell each other of their routes. Without
-// encapsulation they need a common link, for the router knows nothing of pods.
+// nodeTopologies are the topologies in which nodes learn routes from each other. Without
+// encapsulation the nodes need a common link, because the router has no routes to pods.
 var nodeTopologies = []Topology{
 	{
 		Name:      "node-to-node mesh",
@@ -106,7 +106,7 @@ var nodeTopologies = []Topology{
 	{
 		Name:   "BGPPeers between all nodes with the BGPFilter that rejects, and the node-to-node mesh",
 		Wiring: Switched,
-		// Of two sessions with the same node, BIRD starts the first that is configured.
+		// BIRD starts the first of two configured sessions with the same node.
 		Down: "Node_",
 		Configure: func(ctx context.Context, s *seeding.Seeder) error {
 			return errors.Join(peers(apiv3.BGPFilterSpec{ExportV4: singles4, ExportV6: singles6})(ctx, s), mesh(ctx, s))
@@ -133,18 +133,17 @@ var nodeTopologies = []Topology{
 	},
 }
 
-// mesh has each node peer with each other.
+// mesh makes each node peer with every other.
 func mesh(ctx context.Context, s *seeding.Seeder) error { return s.BGPConfig(ctx, true, nodesAS) }
 
-// hub has all nodes peer with the one that is the reflector or the hub.
+// hub makes all nodes peer with the reflector or hub.
 func hub(ctx context.Context, s *seeding.Seeder) error {
 	return errors.Join(s.BGPConfig(ctx, false, nodesAS), s.BGPPeer(ctx, "hub", apiv3.BGPPeerSpec{
 		NodeSelector: "all()", PeerSelector: hubLabel + " == 'true'",
 	}))
 }
 
-// peers has each node peer with each other, as the mesh does, by means of a BGPPeer,
-// with a filter.
+// peers makes each node peer with every other through a BGPPeer with a filter.
 func peers(filter apiv3.BGPFilterSpec) func(context.Context, *seeding.Seeder) error {
 	return func(ctx context.Context, s *seeding.Seeder) error {
 		const name = "no-single-addresses"

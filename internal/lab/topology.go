@@ -11,55 +11,54 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// Topology says how nodes learn each other's routes.
+// Topology describes how nodes learn each other's routes.
 type Topology struct {
-	// Name is what the table of measurements calls it.
+	// Name is the topology's name in the table of measurements.
 	Name string
-	// Wiring says what lies between the nodes.
+	// Wiring is how the nodes are connected.
 	Wiring Wiring
-	// AS are the AS numbers of nodes that have one of their own.
+	// AS holds the AS numbers of nodes with their own.
 	AS map[string]uint32
-	// Reflector is the node that reflects routes; empty for none.
+	// Reflector is the node that reflects routes; empty without one.
 	Reflector string
-	// Hub is the node that alone all others have a session with, and that is no
-	// reflector; empty for none.
+	// Hub is the only node with which the others have a session, but not a reflector;
+	// empty without one.
 	Hub string
-	// Down begins the names of the BGP sessions in confd's configuration that do not
-	// come up: "Mesh_" are those of the mesh, "Node_" those with other nodes by a
-	// BGPPeer. Empty: all come up.
+	// Down is the prefix of the sessions in confd's configuration that stay down: "Mesh_"
+	// for sessions of the mesh, "Node_" for sessions of a BGPPeer between nodes. If
+	// empty, all sessions are established.
 	Down string
-	// LostBeyond says where packets are lost though the owner forwards them.
+	// LostBeyond names the place where packets are lost after the owner forwarded them.
 	LostBeyond string
-	// Stale are affinities that do not own their blocks.
+	// Stale lists affinities whose node does not own the block.
 	Stale []Stale
-	// Reversed gives the nodes their addresses in reverse order, and with them their
-	// BGP router IDs, of which the lower wins among equal routes.
+	// Reversed gives the nodes their addresses in reverse order, and thus their BGP
+	// router IDs. Of equal routes, the one with the lower ID wins.
 	Reversed bool
-	// DisableBGPExport and VXLAN are the settings of the pools.
+	// DisableBGPExport and VXLAN are settings of the pools.
 	DisableBGPExport, VXLAN bool
 	// Configure writes the rest of the BGP configuration.
 	Configure func(context.Context, *seeding.Seeder) error
-	// Beyond says what decides here and is not in the datastore, so that a prediction
-	// from the datastore is wrong. Empty: nothing.
+	// Beyond names the cause outside the datastore that makes a prediction from the
+	// datastore wrong. If empty, there is none.
 	Beyond string
-	// Router is what the router does. Nil: it speaks no BGP.
+	// Router configures the router. If nil, it does not speak BGP.
 	Router *Router
 }
 
-// Stale is an affinity of a node to the blocks, of both families, that another node
-// owns.
+// Stale is an affinity of a node to the blocks of both families that another node owns.
 type Stale struct {
 	Node string
-	// Of is the node whose pod has its addresses in the blocks.
+	// Of is the node whose pod has addresses in the blocks.
 	Of string
 	// State is pending, confirmed, pendingDeletion or empty.
 	State string
-	// Unlabelled leaves the labels out that Calico v3.31 looks for a node's affinities
-	// by, as older releases do.
+	// Unlabelled omits the labels by which Calico v3.31 finds a node's affinities, as
+	// older releases do.
 	Unlabelled bool
 }
 
-// Interfaces are the addresses of a node on its link, IPv4 and then IPv6.
+// Interfaces returns the addresses of a node on its link, IPv4 first.
 func (t Topology) Interfaces(node string) [2]Interface {
 	i := slices.Index(NodeNames, node) + 1
 	if t.Reversed {
@@ -68,20 +67,20 @@ func (t Topology) Interfaces(node string) [2]Interface {
 	return t.Wiring.interfaces(i)
 }
 
-// Plan is a topology with what the datastore holds for it: all that is needed to
-// build the network.
+// Plan is a topology together with its state in the datastore. It suffices to build the
+// network.
 type Plan struct {
 	Topology Topology
 	// BIRD is each node's BIRD configuration as Calico's confd renders it.
 	BIRD map[string]Config
 	// Snapshot is what calico-audit reads from the datastore.
 	Snapshot *blocks.Snapshot
-	// Pods are the addresses of each node's first pod, IPv4 and then IPv6; none if the
-	// pod is gone.
+	// Pods holds the addresses of each node's first pod, IPv4 first, or nothing if the
+	// pod does not exist.
 	Pods map[string][]netip.Addr
 }
 
-// Plan writes a topology into the datastore and reads what follows from it.
+// Plan writes a topology to the datastore and reads the resulting state.
 func (d *Datastore) Plan(ctx context.Context, t Topology) (*Plan, error) {
 	if err := d.Configure(ctx, t); err != nil {
 		return nil, err
@@ -89,7 +88,7 @@ func (d *Datastore) Plan(ctx context.Context, t Topology) (*Plan, error) {
 	return d.Read(ctx, t)
 }
 
-// Read makes a plan of the datastore as it is.
+// Read returns a plan of the current datastore.
 func (d *Datastore) Read(ctx context.Context, t Topology) (*Plan, error) {
 	p := &Plan{Topology: t, Pods: map[string][]netip.Addr{}}
 	var err error

@@ -13,12 +13,12 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// envScan makes a copy of the test executable scan the namespace that it runs in,
-// as the node that the variable names, and print the view.
+// envScan makes a copy of the test executable scan its namespace for the named node and
+// print the view.
 const envScan = "CALICO_AUDIT_LAB_SCAN"
 
-// ScanIfAsked is to be called by TestMain. In a copy of the executable that
-// [Lab.View] has started it scans, and returns true.
+// ScanIfAsked must be called by TestMain. In a copy of the executable that [Lab.View]
+// started, it scans and returns true.
 func ScanIfAsked(ctx context.Context) (bool, error) {
 	node := os.Getenv(envScan)
 	if node == "" {
@@ -31,10 +31,10 @@ func ScanIfAsked(ctx context.Context) (bool, error) {
 	return true, json.NewEncoder(os.Stdout).Encode(view)
 }
 
-// machineScript runs a program as it would run on a machine of its own, though
-// without a kernel of its own: it sees no processes but its own and those it starts,
-// and of the named network namespaces those of the node's pods. $1 is an empty
-// directory, $2 a list of namespaces; the program follows.
+// machineScript runs a program almost as on a separate machine, except for the shared
+// kernel. The program sees only its own processes, and only the named network namespaces
+// of the node's pods. $1 is an empty directory, $2 a list of namespaces; the program
+// follows.
 const machineScript = `set -e
 dir=$1 pods=$2
 shift 2
@@ -45,7 +45,7 @@ done
 mount --rbind "$dir" /run/netns
 exec unshare --pid --fork --kill-child --mount-proc "$@"`
 
-// onMachine runs a program as if the node were a machine of its own.
+// onMachine runs a program as if the node were a separate machine.
 func (l *Lab) onMachine(ctx context.Context, node string, program ...string) (string, error) {
 	dir, err := os.MkdirTemp(l.dir, "netns-")
 	if err != nil {
@@ -62,13 +62,13 @@ func (l *Lab) onMachine(ctx context.Context, node string, program ...string) (st
 	return l.Nodes[node].Run(ctx, args...)
 }
 
-// View is what calico-audit's agent sees on a node.
+// View returns the host view of calico-audit's agent on a node.
 func (l *Lab) View(ctx context.Context, node string) (*blocks.HostView, error) {
 	return l.ViewAfter(ctx, node, "true")
 }
 
-// ViewAfter is what the agent sees on a node after a shell script was run there, which
-// may leave processes behind. They end with the scan.
+// ViewAfter returns the agent's host view after a shell script ran on the node. Processes
+// that the script leaves behind end with the scan.
 func (l *Lab) ViewAfter(ctx context.Context, node, script string) (*blocks.HostView, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -83,7 +83,7 @@ func (l *Lab) ViewAfter(ctx context.Context, node, script string) (*blocks.HostV
 		return nil, fmt.Errorf("reading the view of node %s: %w\n%s", node, err, text)
 	}
 	view.Source = filepath.Join("lab", node+".json")
-	// As a reader of the agent's output knows.
+	// A reader of the agent's output sets this, too.
 	view.RulesKnown = true
 	return view, nil
 }

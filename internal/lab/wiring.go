@@ -7,44 +7,46 @@ import (
 	"testing"
 )
 
-// The names of a network's nodes.
+// Names of the nodes.
 const (
-	// Owner has two blocks, which are all that the pool has.
+	// Owner owns the two blocks of the pool.
 	Owner = "owner"
-	// Borrower came too late for a block: its pod has an address of the owner's.
+	// Borrower joined too late to get a block. Its pod uses an address of the owner's
+	// blocks.
 	Borrower = "borrower"
-	// Third is in the borrower's position. Its pod shows how the borrower's is reached
-	// from elsewhere.
+	// Third joined late as well. Its pod shows whether other nodes reach the borrower's
+	// pod.
 	Third = "third"
 )
 
-// NodeNames are the names of a network's nodes, in the order of their addresses.
+// NodeNames lists the nodes in the order of their addresses.
 var NodeNames = []string{Owner, Borrower, Third}
 
-// Wiring says what lies between the nodes.
+// Wiring is how the nodes are connected.
 type Wiring int
 
 const (
-	// Routed has each node alone on a link to the router, in a subnet of its own.
+	// Routed gives each node a link and a subnet of its own to the router.
 	Routed Wiring = iota
-	// Switched has all nodes and the router on one link, in one subnet.
+	// Switched puts all nodes and the router on one link and in one subnet.
 	Switched
 )
 
-// RouterIPv4 and RouterIPv6 are the router's own addresses, with which nodes peer
-// however they are wired.
+// RouterIPv4 and RouterIPv6 are the router's own addresses, with which nodes peer in any
+// wiring.
 var (
 	RouterIPv4 = netip.MustParseAddr("172.20.255.1")
 	RouterIPv6 = netip.MustParseAddr("fd72:20:ff::1")
 )
 
-// Interface is a node's address of one family on its link, and the router's there.
+// Interface is a node's address of one family on its link, with the router's address
+// there.
 type Interface struct {
 	Addr    netip.Prefix
 	Gateway netip.Addr
 }
 
-// interfaces are the addresses of the i-th node on its link, IPv4 and then IPv6.
+// interfaces returns the addresses of the i-th node on its link, IPv4 first.
 func (w Wiring) interfaces(i int) [2]Interface {
 	v4, v6 := fmt.Sprintf("172.20.%d.", i), fmt.Sprintf("fd72:20:%d::", i)
 	host := 2
@@ -57,14 +59,14 @@ func (w Wiring) interfaces(i int) [2]Interface {
 	}
 }
 
-// forwarding are the kernel settings of a machine that forwards packets.
+// forwarding lists the kernel parameters of a machine that forwards packets.
 var forwarding = []string{
 	"net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0",
 	"net.ipv4.conf.all.send_redirects=0", "net.ipv4.conf.default.send_redirects=0",
 	"net.ipv6.conf.all.forwarding=1", "net.ipv6.conf.default.accept_dad=0", "net.ipv6.conf.all.accept_dad=0",
 }
 
-// newMachine makes a namespace that forwards packets.
+// newMachine creates a namespace that forwards packets.
 func newMachine(tb testing.TB, name string) (Namespace, error) {
 	ns, err := newNamespace(tb, name)
 	if err != nil {
@@ -76,7 +78,7 @@ func newMachine(tb testing.TB, name string) (Namespace, error) {
 	return ns, ns.IP(tb.Context(), "link set lo up")
 }
 
-// wire makes the router and the nodes and connects them.
+// wire creates and connects the router and the nodes.
 func (l *Lab) wire(tb testing.TB) (err error) {
 	ctx := tb.Context()
 	if l.Router, err = newMachine(tb, "router"); err != nil {
@@ -104,7 +106,7 @@ func (l *Lab) wire(tb testing.TB) (err error) {
 	return nil
 }
 
-// connect lays a link from the router to a node.
+// connect creates the link between the router and a node.
 func (l *Lab) connect(ctx context.Context, n *Node, first bool) error {
 	port := "to-" + n.Name
 	commands := []string{
@@ -133,7 +135,7 @@ func (l *Lab) connect(ctx context.Context, n *Node, first bool) error {
 	return n.IP(ctx, own...)
 }
 
-// nodad is the option that lets an IPv6 address be used at once.
+// nodad returns the option that makes an IPv6 address usable at once.
 func nodad(a netip.Addr) string {
 	if a.Is6() {
 		return " nodad"

@@ -9,18 +9,18 @@ import (
 	"testing"
 )
 
-// Node is one machine of a network that runs pods and BIRD.
+// Node is a machine that runs pods and BIRD.
 type Node struct {
 	Namespace
 	Name string
-	// Interfaces are its addresses on its link, IPv4 and then IPv6.
+	// Interfaces are its addresses on its link, IPv4 first.
 	Interfaces [2]Interface
 }
 
-// Workload is a pod that has a network namespace of its own.
+// Workload is a pod with its own network namespace.
 type Workload struct {
 	Namespace
-	// Pod is its name, Node the node it runs on.
+	// Pod is its name; Node is the node on which it runs.
 	Pod   string
 	Node  *Node
 	Addrs []netip.Addr
@@ -28,17 +28,18 @@ type Workload struct {
 	device string
 }
 
-// gateways are what Calico's CNI plugin makes a pod's next hops: an address that
-// no machine has, for which the node's end answers, and the link-local address
-// that follows from the MAC address of every node's end (cni-plugin/pkg/dataplane/linux).
+// These are a pod's next hops as Calico's CNI plugin sets them
+// (cni-plugin/pkg/dataplane/linux). No machine has the IPv4 address; the node's end of
+// the veth pair answers for it. The IPv6 address is the link-local address of the MAC
+// address that every node's end has.
 const (
 	podGatewayIPv4 = "169.254.1.1"
 	podGatewayIPv6 = "fe80::ecee:eeff:feee:eeee"
 	hostEndMAC     = "ee:ee:ee:ee:ee:ee"
 )
 
-// workload makes a pod's network as Calico's CNI plugin and Felix do: a veth pair,
-// the pod's addresses with full-length prefixes, and on the node a route to each.
+// workload creates a pod's network as Calico's CNI plugin and Felix do: a veth pair, the
+// pod's addresses with full-length prefixes, and a route on the node to each address.
 func (l *Lab) workload(tb testing.TB, node *Node, pod string, addrs []netip.Addr) (*Workload, error) {
 	ns, err := newNamespace(tb, "pod-"+node.Name)
 	if err != nil {
@@ -66,7 +67,7 @@ func (l *Lab) workload(tb testing.TB, node *Node, pod string, addrs []netip.Addr
 	return w, w.Readdress(ctx, addrs)
 }
 
-// Readdress gives a pod other addresses, as a restart does.
+// Readdress changes a pod's addresses, as a restart does.
 func (w *Workload) Readdress(ctx context.Context, addrs []netip.Addr) error {
 	var inPod, onNode []string
 	for _, a := range w.Addrs {
@@ -78,7 +79,7 @@ func (w *Workload) Readdress(ctx context.Context, addrs []netip.Addr) error {
 		onNode = append(onNode, fmt.Sprintf("route add %s dev %s scope link proto boot", single(a), w.device))
 	}
 	if len(addrs) > 0 {
-		// With its last address an interface loses its routes.
+		// An interface loses its routes with its last address.
 		inPod = append(inPod,
 			"route replace "+podGatewayIPv4+" dev eth0 scope link", "route replace default via "+podGatewayIPv4+" dev eth0",
 			"route replace default via "+podGatewayIPv6+" dev eth0")
@@ -93,5 +94,5 @@ func (w *Workload) Readdress(ctx context.Context, addrs []netip.Addr) error {
 	return nil
 }
 
-// single is the prefix of one address.
+// single returns the prefix of a single address.
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
