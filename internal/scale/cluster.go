@@ -15,25 +15,25 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// podPool is where the pods' addresses are, and sparePool where the damage has what
-// no pod may use.
+// podPool is the CIDR of the pods' addresses. sparePool is that of planted blocks and
+// addresses which no pod may use.
 const podPool, sparePool = "10.0.0.0/9", "10.128.0.0/9"
 
-// age is how long everything has existed when it is looked at: beyond any grace.
+// age is the age of every object when it is read, beyond any grace period.
 const age = 24 * time.Hour
 
-// A cluster is what everything is measured on.
+// A cluster is a test cluster to measure.
 type cluster struct {
 	*testcluster.Cluster
 	seeder *seeding.Seeder
 	bulk   seeding.Bulk
-	dir    string // for files; goes with the cluster
+	dir    string // for files; removed with the cluster
 	took   time.Duration
 	damage expected // nil before it is planted
 }
 
-// newCluster makes a healthy cluster that is a day old, with an API server that
-// answers from its cache, as by default.
+// newCluster returns a healthy cluster that is a day old. Its API server answers from the
+// watch cache, as it does by default.
 func newCluster(ctx context.Context, nodes, pods int) (_ *cluster, err error) {
 	began := time.Now()
 	tc, err := testcluster.New(ctx, testcluster.Options{})
@@ -64,7 +64,7 @@ func newCluster(ctx context.Context, nodes, pods int) (_ *cluster, err error) {
 	if err := s.Bulk(ctx, c.bulk); err != nil {
 		return nil, err
 	}
-	// Only now, so that no pod has an address of it.
+	// Created last, so that no pod gets an address from it.
 	if err := s.Pool(ctx, "spare", apiv3.IPPoolSpec{CIDR: sparePool, BlockSize: blockSize}); err != nil {
 		return nil, err
 	}
@@ -78,9 +78,9 @@ func newCluster(ctx context.Context, nodes, pods int) (_ *cluster, err error) {
 	return c, nil
 }
 
-// warm waits until the API server's caches hold everything; until then it answers 429 to
-// lists that are not read in pages. It is asked for what does not exist: lists of it all
-// are what it has to do beside, and took it 19 GB on a busy machine.
+// warm waits until the API server's watch caches are filled. Until then it answers 429 to
+// lists without pages. The probe asks for a name that does not exist, because listing all
+// objects meanwhile took the API server 19 GB on a busy machine.
 func (c *cluster) warm(ctx context.Context) error {
 	for began := time.Now(); ; time.Sleep(500 * time.Millisecond) {
 		_, _, err := floor(ctx, c.Config, "?fieldSelector=metadata.name%3Dnone")
@@ -112,7 +112,7 @@ func (c *cluster) blocksByNode(ctx context.Context) (map[string]netip.Prefix, er
 	return out, nil
 }
 
-// cpu is the processor time that etcd and the API server have used.
+// cpu returns the processor time of etcd and the API server.
 func (c *cluster) cpu() (time.Duration, error) {
 	var sum time.Duration
 	for _, pid := range c.PIDs() {
@@ -125,7 +125,7 @@ func (c *cluster) cpu() (time.Duration, error) {
 	return sum, nil
 }
 
-// note says on stderr what is going on.
+// note logs progress to stderr.
 func note(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%s %s\n", time.Now().Format(time.TimeOnly), fmt.Sprintf(format, args...))
 }

@@ -29,14 +29,14 @@ var (
 	handlesKind    = testcluster.CRDv1.Resource("ipamhandles")
 )
 
-// A damage is one kind of it, done to one node that is sound until then. Each does
-// harm to nothing but the node, its block and its pods.
+// A damage is a kind of damage to a healthy node. It affects only the node, its block and
+// its pods.
 type damage struct {
 	name string
 	do   func(d *damager, node string) error
 }
 
-// damages are all kinds, in the order in which nodes are given to them.
+// damages lists the kinds of damage in the order in which nodes are assigned to them.
 var damages = []damage{
 	{"a handle that no block refers to", (*damager).leakHandle},
 	{"a handle that is missing", (*damager).loseHandle},
@@ -63,7 +63,7 @@ var damages = []damage{
 	{"a node that has vanished", (*damager).vanishNode},
 }
 
-// wide are the kinds of damage that a cluster can have but once, or hardly more.
+// wide lists the kinds of damage that a cluster can have at most once or a few times.
 var wide = []struct {
 	name string
 	do   func(d *damager) error
@@ -79,18 +79,18 @@ type damager struct {
 	*cluster
 	ctx    context.Context
 	blocks map[string]netip.Prefix // by node
-	sound  []string                // nodes that stay as they are
-	made   int                     // blocks outside of podPool
-	rivals int                     // affinities to blocks of others
+	sound  []string                // nodes without damage
+	made   int                     // blocks outside podPool
+	rivals int                     // affinities to blocks of other nodes
 	want   expected
 }
 
-// soundNodes is how many nodes at least stay without damage of their own; some have a
-// part in that of others.
+// soundNodes is the minimum number of nodes without damage of their own. Some of them
+// take part in another node's damage.
 const soundNodes = 6
 
-// plant does each kind of damage to a share of the nodes, at least to one, that a
-// seed chooses, and returns what must be found because of it.
+// plant damages a share of the nodes, at least one node for each kind. The seed selects
+// the nodes. plant returns the findings that the damage must cause.
 func plant(ctx context.Context, c *cluster, share float64, seed uint64) (expected, error) {
 	each := max(1, int(float64(c.bulk.Nodes)*share))
 	if least := each*len(damages) + soundNodes; c.bulk.Nodes < least {
@@ -100,7 +100,7 @@ func plant(ctx context.Context, c *cluster, share float64, seed uint64) (expecte
 	if err != nil {
 		return nil, err
 	}
-	// The first node is the pattern of the others, and younger.
+	// The first node is the template of the others, and younger.
 	order := rand.New(rand.NewPCG(seed, seed)).Perm(c.bulk.Nodes - 1)
 	var nodes []string
 	for _, n := range order {
@@ -229,7 +229,7 @@ func (d *damager) orphanAffinity(node string) error {
 
 func (d *damager) rivalAffinity(node string) error {
 	cidr := d.blocks[node]
-	rival := d.sound[len(d.sound)-1-d.rivals/10] // of more than some it would be at its limit
+	rival := d.sound[len(d.sound)-1-d.rivals/10] // spread the affinities so that no node reaches its limit of blocks
 	d.rivals++
 	d.want.add("affinity/not-owner", rival+" "+cidr.String())
 	return d.newAffinity(rival, cidr)
@@ -256,7 +256,7 @@ func (d *damager) emptyBlock(node string) error {
 
 func (d *damager) corruptBlock(node string) error {
 	d.want.add("block/corrupt", d.blocks[node].String())
-	d.want.add("node/no-block", node) // it cannot take addresses from it
+	d.want.add("node/no-block", node) // the node cannot allocate from it
 	pod, err := d.pod(node, 1)
 	if err != nil {
 		return err
@@ -293,7 +293,7 @@ func (d *damager) smallBlock(node string) error {
 	return errors.Join(d.usedBlock(node, cidr), d.newAffinity(node, cidr))
 }
 
-// overlapBlock makes a block of the half of the node's own that no pod uses.
+// overlapBlock creates a block over the half of the node's own block that no pod uses.
 func (d *damager) overlapBlock(node string) error {
 	a := d.blocks[node].Addr().As4()
 	a[3] += 1 << (31 - blockSize)
@@ -304,7 +304,7 @@ func (d *damager) overlapBlock(node string) error {
 	return errors.Join(d.usedBlock(node, cidr), d.newAffinity(node, cidr))
 }
 
-// secondBlock makes a block of the first CIDR of podPool that none has.
+// secondBlock creates a block for the first unused CIDR of podPool.
 func (d *damager) secondBlock(node string) error {
 	taken := map[netip.Prefix]bool{}
 	for _, cidr := range d.blocks {
@@ -398,7 +398,7 @@ func (d *damager) vanishNode(node string) error {
 	return d.Unstore(d.ctx, nodesKind, "", node)
 }
 
-// spare is a CIDR for a block of sparePool.
+// spare returns the next CIDR for a block in sparePool.
 func (d *damager) spare() netip.Prefix {
 	d.made++
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 128 | byte(d.made>>10), byte(d.made >> 2), byte(d.made << 6)}), blockSize)
@@ -418,7 +418,7 @@ func (d *damager) pod(node string, p int) (*corev1.Pod, error) {
 	return stored.(*corev1.Pod), nil
 }
 
-// handle is the name of the handle of one of a node's pods.
+// handle returns the name of the handle of one of a node's pods.
 func (d *damager) handle(node string, p int) string {
 	var n int
 	_, _ = fmt.Sscanf(node, d.bulk.Prefix+"-%d", &n)
@@ -426,7 +426,7 @@ func (d *damager) handle(node string, p int) string {
 	return strings.ToLower(seeding.Handle(at.Namespace, at.Name))
 }
 
-// store stores an object as a new one with another name.
+// store stores a copy of an object under another name and UID.
 func (d *damager) store(r testcluster.Resource, object interface {
 	runtime.Object
 	metav1.Object
@@ -436,8 +436,7 @@ func (d *damager) store(r testcluster.Resource, object interface {
 	return d.Store(d.ctx, r, object)
 }
 
-// copySpec stores a copy of a custom resource under another name, with its spec
-// changed.
+// copySpec stores a copy of a custom resource under another name, with a changed spec.
 func (d *damager) copySpec(r testcluster.Resource, from, name string, change func(spec map[string]any) error) error {
 	stored, err := d.Stored(d.ctx, r, "", from)
 	if err != nil {
@@ -457,7 +456,7 @@ func (d *damager) editSpec(r testcluster.Resource, name string, change func(spec
 	return d.copySpec(r, name, name, change)
 }
 
-// newHandle makes a handle that counts one address of a block.
+// newHandle creates a handle that counts one address of a block.
 func (d *damager) newHandle(node, id string, cidr netip.Prefix) error {
 	return d.copySpec(handlesKind, d.handle(node, 0), id, func(spec map[string]any) error {
 		spec["handleID"], spec["block"] = id, map[string]any{cidr.String(): int64(1)}
@@ -465,7 +464,7 @@ func (d *damager) newHandle(node, id string, cidr netip.Prefix) error {
 	})
 }
 
-// newAffinity makes a confirmed affinity of a node.
+// newAffinity creates a confirmed affinity of a node.
 func (d *damager) newAffinity(node string, cidr netip.Prefix) error {
 	return d.copySpec(affinitiesKind, affinityName(node, d.blocks[node]), affinityName(node, cidr), func(spec map[string]any) error {
 		spec["cidr"] = cidr.String()
@@ -479,7 +478,7 @@ func blockName(cidr netip.Prefix) string {
 	return strings.NewReplacer(".", "-", "/", "-").Replace(cidr.String())
 }
 
-// newBlock makes an empty block of a node; fill may then use addresses of it.
+// newBlock creates an empty block of a node. fill may allocate addresses of it.
 func (d *damager) newBlock(node string, cidr netip.Prefix, fill func(*block) error) error {
 	return d.copySpec(blocksKind, blockName(d.blocks[node]), blockName(cidr), func(spec map[string]any) error {
 		size := 1 << (32 - cidr.Bits())
@@ -496,7 +495,7 @@ func (d *damager) newBlock(node string, cidr netip.Prefix, fill func(*block) err
 	})
 }
 
-// usedBlock makes a block of which a new pod uses an address.
+// usedBlock creates a block and a pod that uses an address of it.
 func (d *damager) usedBlock(node string, cidr netip.Prefix) error {
 	pod, err := d.pod(node, 0)
 	if err != nil {
@@ -517,7 +516,7 @@ func (d *damager) usedBlock(node string, cidr netip.Prefix) error {
 	return errors.Join(err, d.store(podsKind, pod, pod.Name))
 }
 
-// setAddress makes a pod one that has an address.
+// setAddress sets a pod's address and sandbox.
 func setAddress(pod *corev1.Pod, ip string) {
 	pod.Annotations[conversion.AnnotationPodIP], pod.Annotations[conversion.AnnotationPodIPs] = ip+"/32", ip+"/32"
 	pod.Annotations[conversion.AnnotationContainerID] = seeding.ContainerID(pod.Namespace, pod.Name)
@@ -545,7 +544,7 @@ func (b *block) ordinal(ip string) int {
 	return int(at[3]) - int(from[3]) // blocks have at most 256 addresses
 }
 
-// owner is the part of an allocation that names its owner.
+// owner returns the attributes that name the owner of an address.
 func (b *block) owner(ip string) map[string]any {
 	index := b.allocations()[b.ordinal(ip)].(int64)
 	return b.attributes()[index].(map[string]any)["secondary"].(map[string]any)
@@ -567,8 +566,8 @@ func (b *block) use(attributes map[string]any) (ip string, err error) {
 	return netip.AddrFrom4(a).String(), nil
 }
 
-// dropUnusedAttributes removes the attributes that no address refers to, as Calico
-// does when it releases one.
+// dropUnusedAttributes removes attributes to which no address refers, as Calico does when
+// it releases an address.
 func (b *block) dropUnusedAttributes() error {
 	used := map[int64]bool{}
 	for _, a := range b.allocations() {

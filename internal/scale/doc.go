@@ -1,10 +1,10 @@
-// Scale measures calico-audit on large clusters: "make bench-scale" runs it, and
-// README.md says how, and what came of it.
+// Scale measures calico-audit on large clusters. "make bench-scale" runs it; README.md
+// describes the method and the results.
 //
-// Each cluster is a real etcd and kube-apiserver, filled in bulk with what Calico's
-// own IPAM client allocates. Everything that is compared runs in the same run and in
-// turn: the program as it is released, or several builds of it, calicoctl ipam check,
-// and the floor, which is the time that the API server takes to tell what a report
-// reads. Figures are never a reason to fail. Findings are: on the healthy cluster
-// there must be none, and on the damaged one just those that were planted.
+// Each cluster is a real etcd and kube-apiserver, filled in bulk with the objects that
+// Calico's own IPAM client would write. One run alternates between all compared programs:
+// one or more builds of calico-audit, "calicoctl ipam check", and the floor. The floor is
+// the time in which the API server sends the objects that a report reads. A run never
+// fails because of its figures. It fails because of findings: there must be none on the
+// healthy cluster, and exactly the planted ones on the damaged cluster.
 package main

@@ -17,16 +17,16 @@ import (
 	"time"
 )
 
-// An exporter is one that runs.
+// An exporter is a running exporter.
 type exporter struct {
 	cmd   *exec.Cmd
 	url   string
-	ready time.Duration // from its start until it was ready
+	ready time.Duration // time from start to ready
 	ended chan error
 	said  *bytes.Buffer
 }
 
-// plain is a client that leaves compression to its caller.
+// plain is a client that leaves decompression to its caller.
 var plain = &http.Client{Transport: &http.Transport{DisableCompression: true}, Timeout: 2 * time.Minute}
 
 // startExporter starts an exporter and waits until it is ready.
@@ -75,7 +75,8 @@ func startExporter(ctx context.Context, p program, c *cluster) (*exporter, error
 	}
 }
 
-// stop ends it, and is an error if it ends badly.
+// stop interrupts the exporter. It returns an error unless the exporter exits with code
+// 0.
 func (e *exporter) stop() error {
 	_ = e.cmd.Process.Signal(os.Interrupt)
 	kill := time.AfterFunc(30*time.Second, func() { _ = e.cmd.Process.Kill() })
@@ -106,8 +107,8 @@ func (e *exporter) get(ctx context.Context, path string, header http.Header) (an
 	return answer{response.StatusCode, body}, err
 }
 
-// scrape scrapes as Prometheus does, and returns the time, and how much it was
-// compressed and not.
+// scrape scrapes as Prometheus does. It returns the time, the compressed size and the
+// uncompressed text.
 func (e *exporter) scrape(ctx context.Context) (took time.Duration, packed int, text []byte, err error) {
 	began := time.Now()
 	got, err := e.get(ctx, "/metrics", http.Header{"Accept-Encoding": {"gzip"}})
@@ -119,7 +120,7 @@ func (e *exporter) scrape(ctx context.Context) (took time.Duration, packed int, 
 		return 0, 0, nil, err
 	}
 	if !bytes.HasPrefix(got.body, []byte{0x1f, 0x8b}) {
-		return took, len(got.body), got.body, nil // it is not compressed
+		return took, len(got.body), got.body, nil // not compressed
 	}
 	unpack, err := gzip.NewReader(bytes.NewReader(got.body))
 	if err != nil {
@@ -129,7 +130,8 @@ func (e *exporter) scrape(ctx context.Context) (took time.Duration, packed int, 
 	return took, len(got.body), text, err
 }
 
-// sample is the value of the series that a line begins with; 0 if there is none.
+// sample returns the value of the first series whose line begins with the given text, or
+// 0.
 func sample(text []byte, series string) float64 {
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, series) {
@@ -140,18 +142,18 @@ func sample(text []byte, series string) float64 {
 	return 0
 }
 
-// watched is what an exporter used while it was watched.
+// watched is the resource usage of an exporter while it was watched.
 type watched struct {
-	resident series // each second's
+	resident series // sampled every second
 	peak     int64
-	share    float64 // of a processor
+	share    float64 // of one processor
 	audits   float64
 }
 
-// scrapeInterval is Prometheus' usual one.
+// scrapeInterval is a common scrape interval of Prometheus.
 const scrapeInterval = 15 * time.Second
 
-// watch measures an exporter for a while, scraped all the time as usual.
+// watch measures an exporter for the given time while it is scraped.
 func (e *exporter) watch(ctx context.Context, d time.Duration) (watched, error) {
 	var w watched
 	pid := e.cmd.Process.Pid
@@ -191,7 +193,7 @@ func (e *exporter) watch(ctx context.Context, d time.Duration) (watched, error) 
 	return w, errors.Join(err, ctx.Err())
 }
 
-// exporters measures the exporter of each program, one after the other.
+// exporters measures the exporter of each program in turn.
 func (r *run) exporters(ctx context.Context, t *table, c *cluster) error {
 	p, err := newProbe(ctx, c)
 	if err != nil {
@@ -286,8 +288,8 @@ func mean(s series) float64 {
 	return sum / float64(max(1, len(s)))
 }
 
-// exportersFind has the exporter of each program find what is planted: at once what
-// a first reading shows, soon the rest, which a second reading confirms.
+// exportersFind checks that each program's exporter finds the planted damage. Some
+// findings appear only after a second reading confirms them.
 func (r *run) exportersFind(ctx context.Context, t *table, c *cluster, want expected) error {
 	for _, program := range r.programs {
 		e, err := startExporter(ctx, program, c)

@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// A finding is what a report's finding is known by.
+// A finding identifies a finding of a report.
 type finding struct {
 	Check   string
 	Subject subject
 }
 
-// subject is what a finding is about, as the report's JSON has it.
+// subject is the subject of a finding in the report's JSON.
 type subject struct{ Kind, Name, Node, CIDR, IP string }
 
-// String is the check, and of the subject what identifies it.
+// String returns the check and the subject's identifying field.
 func (f finding) String() string {
 	s := f.Subject
 	switch s.Kind {
@@ -34,19 +34,19 @@ func (f finding) String() string {
 	return f.Check + " " + s.Name
 }
 
-// report is what is looked at of a report.
+// report holds the compared fields of a report.
 type report struct {
 	Complete bool
 	Findings []finding
 	Skipped  []struct{ Check, Reason string } `json:"skippedChecks"`
 }
 
-// expected are the findings that a report must have, as strings.
+// expected holds the findings that a report must have, as strings.
 type expected map[string]bool
 
 func (e expected) add(check, subject string) { e[check+" "+subject] = true }
 
-// counts tells how many findings of each check there must be.
+// counts returns the number of expected findings by check, as text.
 func (e expected) counts() string {
 	byCheck := map[string]int{}
 	for text := range e {
@@ -60,7 +60,8 @@ func (e expected) counts() string {
 	return strings.Join(out, ", ")
 }
 
-// verify is an error unless a report in JSON is whole, and has just these findings.
+// verify returns an error unless a JSON report is complete and has exactly these
+// findings.
 func (e expected) verify(text []byte) error {
 	var r report
 	if err := json.Unmarshal(text, &r); err != nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// floor lists all that a report reads, each kind in one answer, all kinds at once,
-// nodes and pods in protobuf, uncompressed, and drops every byte: no reader of it all
-// can be faster than the API server is at telling it. It returns the time and how
-// many bytes there were. A query narrows the lists; it may be empty.
+// floor lists every kind that a report reads and discards the data. It lists all kinds at
+// once and uncompressed, each in one response, with nodes and pods in protobuf. No reader
+// can be faster than the API server sends the data. floor returns the time and the number
+// of bytes. query narrows the lists and may be empty.
 func floor(ctx context.Context, cfg *rest.Config, query string) (time.Duration, int64, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.DisableCompression = true

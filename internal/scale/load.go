@@ -25,14 +25,14 @@ type load struct {
 	wait   sync.WaitGroup
 	mu     sync.Mutex
 	err    error
-	clean  func(context.Context) error // takes back what is left of it
+	clean  func(context.Context) error // removes leftovers of the load
 }
 
-// workers are how many changes may be under way at a time.
+// workers is the maximum number of concurrent changes.
 const workers = 10
 
-// startLoad does a number of changes a second, as far as the cluster stands it.
-// Each worker numbers its own.
+// startLoad performs the given number of changes per second, if the cluster can keep up.
+// Each worker numbers its own changes.
 func startLoad(ctx context.Context, perSecond int, do func(ctx context.Context, worker, n int) error) *load {
 	ctx, cancel := context.WithCancel(ctx)
 	l := &load{cancel: cancel, began: time.Now()}
@@ -58,7 +58,8 @@ func startLoad(ctx context.Context, perSecond int, do func(ctx context.Context, 
 		l.wait.Go(func() {
 			n := 0
 			for range turns {
-				// A change that was begun is ended: the load leaves nothing half-done.
+				// Finish a started change even after cancellation, so that the load
+				// leaves no half-done changes.
 				if err := do(context.WithoutCancel(ctx), worker, n); err != nil {
 					l.mu.Lock()
 					l.err = errors.Join(l.err, err)
@@ -73,7 +74,7 @@ func startLoad(ctx context.Context, perSecond int, do func(ctx context.Context, 
 	return l
 }
 
-// stop ends it and returns how many changes a second there really were.
+// stop ends the load and returns the real rate of changes per second.
 func (l *load) stop() (float64, error) {
 	l.cancel()
 	did := float64(l.done.Load()) / time.Since(l.began).Seconds()
@@ -81,9 +82,9 @@ func (l *load) stop() (float64, error) {
 	return did, l.err
 }
 
-// patchPods changes an annotation of pods that no verdict depends on.
+// patchPods changes an annotation of pods that affects no verdict.
 func (r *run) patchPods(ctx context.Context, c *cluster) *load {
-	began := time.Now().UnixNano() // a patch to what is there already is no change
+	began := time.Now().UnixNano() // makes each value new, because an unchanged value is not a change
 	return startLoad(ctx, r.rate, func(ctx context.Context, worker, n int) error {
 		at := n*workers + worker
 		pod := c.bulk.PodAt(1+at%(c.bulk.Nodes-1), at/c.bulk.Nodes%c.bulk.PodsPerNode)
@@ -93,10 +94,10 @@ func (r *run) patchPods(ctx context.Context, c *cluster) *load {
 	})
 }
 
-// churnPods has pods come and go, half of the changes each, with addresses from
-// Calico's own IPAM client.
+// churnPods creates and deletes pods in equal numbers. Calico's own IPAM client assigns
+// their addresses.
 func (r *run) churnPods(ctx context.Context, c *cluster) *load {
-	const live = 10 // of each worker
+	const live = 10 // per worker
 	var pods [workers][]seeding.Pod
 	l := startLoad(ctx, r.rate, func(ctx context.Context, worker, n int) error {
 		mine := &pods[worker]
@@ -124,7 +125,7 @@ func (r *run) churnPods(ctx context.Context, c *cluster) *load {
 	return l
 }
 
-// A probe measures how long the metrics take to show a pod. It has a pool of its own.
+// A probe measures how long the metrics take to show a new pod. It has its own pool.
 type probe struct {
 	c    *cluster
 	pods []seeding.Pod
@@ -138,8 +139,8 @@ func newProbe(ctx context.Context, c *cluster) (*probe, error) {
 	return &probe{c: c}, c.seeder.Pool(ctx, "probe", spec)
 }
 
-// latencies gives pods addresses, one after the other, and measures how long it then
-// takes until the metrics count them.
+// latencies creates pods one after the other, and measures how long the metrics take to
+// count each pod's address.
 func (p *probe) latencies(ctx context.Context, e *exporter, count int, pause time.Duration) (series, error) {
 	var out series
 	for range count {
@@ -170,7 +171,7 @@ func (p *probe) latencies(ctx context.Context, e *exporter, count int, pause tim
 	return out, nil
 }
 
-// remove leaves nothing of it.
+// remove deletes the probe's pods, blocks and pool.
 func (p *probe) remove(ctx context.Context) error {
 	var errs []error
 	for _, pod := range p.pods {

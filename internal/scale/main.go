@@ -15,30 +15,30 @@ import (
 	"time"
 )
 
-// A run is what is to be measured, and what was wrong.
+// A run holds the parameters of a measurement, and its failures.
 type run struct {
 	programs []program
 	parts    []string
 	pods     int
 	share    float64
 	seed     uint64
-	// pairs is how often each report is measured, rivalPairs how often calicoctl's.
+	// pairs is the number of measurements of each report; rivalPairs that of calicoctl.
 	pairs, rivalPairs int
-	// idle and load are how long the exporter is watched without and with load,
-	// rate is the load a second, and probes how many latencies are measured.
+	// idle and load are how long the exporter is watched without and with load. rate is
+	// the load in changes per second, and probes the number of latency measurements.
 	idle, load   time.Duration
 	rate, probes int
-	// then is a command for the shell, for each cluster.
+	// then is a shell command to run for each cluster.
 	then string
 
 	errs []error
 }
 
-// The parts of a run.
+// Parts of a run.
 const (
 	healthyPart  = "healthy"
 	exporterPart = "exporter"
-	plantPart    = "plant" // the damage alone
+	plantPart    = "plant" // only the damage
 	damagedPart  = "damaged"
 	statesPart   = "states"
 )
@@ -104,7 +104,7 @@ func (r *run) has(parts ...string) bool {
 	return slices.ContainsFunc(parts, func(p string) bool { return slices.Contains(r.parts, p) })
 }
 
-// wrong keeps an error for the end of the run: figures are taken all the same.
+// wrong records an error. The run continues, so that all figures are taken.
 func (r *run) wrong(what string, err error) {
 	if err != nil {
 		note("WRONG: %s: %v", what, err)
@@ -112,7 +112,7 @@ func (r *run) wrong(what string, err error) {
 	}
 }
 
-// size measures everything at one size, and prints the tables.
+// size measures everything at one cluster size and prints the tables.
 func (r *run) size(ctx context.Context, nodes int) error {
 	fmt.Printf("\n## %d nodes, %d pods\n\n%s, %s/%s, %d processors, shared with etcd and the API server. Load average before: %s.\n",
 		nodes, nodes*r.pods, time.Now().UTC().Format("2 January 2006 15:04 UTC"), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), loadAverage())
@@ -141,7 +141,7 @@ func (r *run) size(ctx context.Context, nodes int) error {
 	return then.Run()
 }
 
-// loadAverage tells, on Linux, how busy the machine is, with other things too.
+// loadAverage returns the machine's load average on Linux, as a sign of other work on it.
 func loadAverage() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -150,7 +150,7 @@ func loadAverage() string {
 	return strings.Join(strings.Fields(string(text))[:3], " ")
 }
 
-// cluster measures what needs a cluster.
+// cluster measures the parts that need a cluster.
 func (r *run) cluster(ctx context.Context, c *cluster) error {
 	for _, part := range []struct {
 		name, title string
@@ -176,7 +176,7 @@ func (r *run) cluster(ctx context.Context, c *cluster) error {
 	return nil
 }
 
-// plant plants the damage.
+// plant plants the damage once.
 func (r *run) plant(ctx context.Context, _ *table, c *cluster) (err error) {
 	if c.damage != nil {
 		return nil

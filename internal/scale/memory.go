@@ -10,7 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/scale/states"
 )
 
-// measureStates measures the making of each State and all checks over it.
+// measureStates measures the construction of each State and a run of all checks over it.
 func (r *run) measureStates(t *table, nodes int) {
 	for _, layout := range states.Shapes {
 		snapshot := layout.Make(nodes, r.pods)

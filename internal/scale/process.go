@@ -14,21 +14,22 @@ import (
 	"time"
 )
 
-// usage is what a process used.
+// usage is the resource usage of a process.
 type usage struct {
 	Wall, CPU time.Duration
-	RSS       int64 // at its peak, in bytes
+	RSS       int64 // peak, in bytes
 }
 
-// measureVariable makes this program run its arguments and print what they used.
+// measureVariable makes a copy of this program run its arguments and print their resource
+// usage.
 //
-// The kernel counts the peak of the process that starts a program as the program's own: this
-// program, which has held a cluster of 5,000 nodes in memory, would spoil the figure.
-// A fresh copy of it has some 30 MB.
+// The kernel includes the peak memory of the starting process in the peak of the started
+// program. This program has held a cluster of 5,000 nodes in memory and would distort the
+// figure. A fresh copy uses about 30 MB.
 const measureVariable = "CALICO_AUDIT_SCALE_MEASURE"
 
-// asMeasurer does the work of a copy that measureVariable started, and does not
-// return; in the program itself it returns at once.
+// asMeasurer measures a program and exits if this is a copy started with measureVariable.
+// Otherwise it returns at once.
 func asMeasurer() {
 	if os.Getenv(measureVariable) == "" {
 		return
@@ -42,7 +43,7 @@ func asMeasurer() {
 	wall := time.Since(start)
 	if err == nil {
 		rusage := cmd.ProcessState.SysUsage().(*syscall.Rusage)
-		u := usage{Wall: wall, CPU: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), RSS: rusage.Maxrss << 10} // Linux counts KiB
+		u := usage{Wall: wall, CPU: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), RSS: rusage.Maxrss << 10} // in KiB on Linux
 		err = json.NewEncoder(os.NewFile(3, "result")).Encode(u)
 	}
 	if err != nil {
@@ -52,8 +53,8 @@ func asMeasurer() {
 	os.Exit(0)
 }
 
-// measure runs a program to its end, which must be a success. What it prints goes
-// into a file.
+// measure runs a program, whose stdout goes to a file. It returns an error unless the
+// program exits with code 0.
 func measure(ctx context.Context, stdout string, env []string, program string, args ...string) (usage, error) {
 	var u usage
 	self, err := os.Executable()
@@ -87,8 +88,8 @@ func measure(ctx context.Context, stdout string, env []string, program string, a
 	return u, errors.Join(readErr, json.Unmarshal(answer, &u))
 }
 
-// ownCPU is the processor time that this process has used, which a busy machine
-// changes less than it does time.
+// ownCPU returns the processor time of this process. On a busy machine it varies less
+// than wall time.
 func ownCPU() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -97,8 +98,8 @@ func ownCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// memory is what a running process holds, in bytes, and what processor time it has
-// used, as Linux tells.
+// memory returns a running process's memory in bytes and its processor time, from Linux's
+// /proc.
 func memory(pid int) (resident, peak int64, cpu time.Duration, err error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

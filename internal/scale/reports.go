@@ -7,13 +7,13 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 )
 
-// A program is a calico-audit to measure.
+// A program is a build of calico-audit to measure.
 type program struct{ label, path string }
 
-// floorLabel and rivalLabel are the columns of what it is compared with.
+// floorLabel and rivalLabel are the table columns of the comparisons.
 const floorLabel, rivalLabel = "the LISTs alone", "calicoctl ipam check"
 
-// figures are what was measured of one program's runs.
+// figures are the measurements of one program's runs.
 type figures struct{ wall, cpu, rss, served series }
 
 func (f *figures) add(u usage) {
@@ -22,9 +22,9 @@ func (f *figures) add(u usage) {
 	f.rss.add(float64(u.RSS))
 }
 
-// compareReports runs the report of each program, the floor and calicoctl in turn,
-// in each turn another one first, and puts the figures into a table. Every report
-// must be right, and is an error if not, once all have run.
+// compareReports runs each program's report, the floor and calicoctl in turn. Each round
+// starts with another one. A wrong report counts as an error, but all rounds are
+// finished.
 func (r *run) compareReports(ctx context.Context, t *table, c *cluster, want expected) error {
 	calicoctl, err := programs.Binary(ctx, "calicoctl")
 	if err != nil {

@@ -23,12 +23,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestRig does all that a run does, on a small cluster and in short: what is planted
-// is found, and nothing else, by reports of the cluster, of a snapshot and of the
-// exporter.
+// TestRig performs a short run on a small cluster. Reports of the cluster, of a snapshot
+// and of the exporter must find exactly the planted damage.
 func TestRig(t *testing.T) {
 	testcluster.SkipIfShort(t)
-	testenv.Linux(t) // whose /proc tells of memory and time
+	testenv.Linux(t) // reads memory and time from /proc
 	path := filepath.Join(t.TempDir(), "calico-audit")
 	build := exec.Command("go", "build", "-o", path, "../../cmd/calico-audit")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -51,8 +50,8 @@ func TestRig(t *testing.T) {
 	}
 }
 
-// TestDamageIsNotMissed: a report that lacks a planted finding, or has another, or is
-// not whole, is none that the rig accepts.
+// TestDamageIsNotMissed checks that verify rejects a report that lacks a planted finding,
+// has another one, or is incomplete.
 func TestDamageIsNotMissed(t *testing.T) {
 	want := expected{}
 	want.add("ip/leaked", "10.0.0.1")
@@ -75,15 +74,15 @@ func TestDamageIsNotMissed(t *testing.T) {
 	}
 }
 
-// TestStates: the states in memory have the damage that they are named for, in
-// proportion to the number of nodes, and no other.
+// TestStates checks that each state in memory has exactly the damage in its name, in
+// proportion to the number of nodes.
 func TestStates(t *testing.T) {
 	for name, want := range map[string]map[string]int{
 		"healthy":                      {},
 		"200 pools, one for each rack": {},
 		"32,000 leaked handles":        {"handle/leaked": 640},
 		"a block that cannot be read":  {"block/corrupt": 1},
-		// Pools of 64 and 16 blocks, 20 nodes without one, two pods on each.
+		// Pools of 64 and 16 blocks; 20 nodes without a block, each with two pods.
 		"1,000 nodes without a block that borrow": {
 			"ip/borrowed": 40, "node/no-block": 20, "pool/no-free-blocks": 2, "pool/low-free-blocks": 2, "pool/undersized": 2,
 		},
@@ -103,7 +102,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestTable: a cell stands in its program's column, with median and range.
+// TestTable checks that a cell is in its program's column, with median and range.
 func TestTable(t *testing.T) {
 	table := newTable("Reports")
 	table.set("wall", "a", series{3, 1, 2}.show(seconds))

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// series are the measurements of one figure.
+// series holds the measurements of one figure.
 type series []float64
 
 func (s *series) add(v float64) { *s = append(*s, v) }
@@ -22,7 +22,7 @@ func (s series) median() float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// A unit prints a number.
+// A unit formats a number.
 type unit func(float64) string
 
 func seconds(v float64) string {
@@ -41,7 +41,7 @@ func ratio(v float64) string     { return fmt.Sprintf("%.2f", v) }
 func number(v float64) string    { return fmt.Sprintf("%.0f", v) }
 func rate(v float64) string      { return fmt.Sprintf("%.1f /s", v) }
 
-// show prints the median and, of several measurements, their range and number.
+// show formats the median. Of several measurements it also shows the range and number.
 func (s series) show(u unit) string {
 	switch len(s) {
 	case 0:
@@ -52,7 +52,7 @@ func (s series) show(u unit) string {
 	return fmt.Sprintf("%s (%s–%s, n=%d)", u(s.median()), u(slices.Min(s)), u(slices.Max(s)), len(s))
 }
 
-// over is the series of the ratios of what was measured in the same turns.
+// over returns the ratios of measurements from the same rounds.
 func (s series) over(other series) series {
 	var out series
 	for i := range min(len(s), len(other)) {

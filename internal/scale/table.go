@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// A table is one in Markdown, with a row for each figure and a column for each
-// program.
+// A table is a Markdown table with a row for each figure and a column for each program.
 type table struct {
 	title         string
 	rows, columns []string

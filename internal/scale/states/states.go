@@ -1,5 +1,5 @@
-// Package states makes snapshots of large clusters in memory, each damaged in one way
-// throughout. What the damage costs to find must grow no faster than the cluster.
+// Package states makes snapshots of large clusters in memory, each full of one kind of
+// damage. The cost to find the damage must not grow faster than the cluster.
 package states
 
 import (
@@ -10,7 +10,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// taken is when the states were read, and age how long everything in them has existed.
+// taken is the time at which the states were read; age is the age of every object in
+// them.
 var taken = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 const (
@@ -18,11 +19,11 @@ const (
 	blockSize = 26
 )
 
-// Shapes are the kinds of damage, in numbers that grow with the number of nodes: those
-// named here are for 5,000.
+// Shapes lists the kinds of damage. Their numbers grow with the number of nodes; the
+// names show those for 5,000 nodes.
 var Shapes = []struct {
 	Name string
-	// Make makes a cluster of so many nodes with so many pods on each.
+	// Make returns a cluster with the given numbers of nodes and of pods on each node.
 	Make func(nodes, pods int) *blocks.Snapshot
 }{
 	{"healthy", healthy},
@@ -46,7 +47,7 @@ func meta(name string) blocks.Meta {
 
 func stateNode(n int) string { return fmt.Sprintf("node-%05d", n) }
 
-// stateBlock is the CIDR of a block by its number.
+// stateBlock returns the CIDR of the n-th block.
 func stateBlock(n int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(n >> 10), byte(n >> 2), byte(n << 6)}), blockSize)
 }
@@ -62,7 +63,7 @@ func statePool(name string, first, count int) blocks.Pool {
 	}
 }
 
-// newState makes nodes without blocks, and no pools.
+// newState returns nodes without blocks or pools.
 func newState(nodes int) *blocks.Snapshot {
 	s := &blocks.Snapshot{
 		Cluster: blocks.Cluster{GUID: "scale", Datastore: "files", CalicoVersion: "v3.31.0", TakenAt: taken, Live: true},
@@ -77,7 +78,7 @@ func newState(nodes int) *blocks.Snapshot {
 	return s
 }
 
-// addBlock gives a node a block of which pods use addresses.
+// addBlock gives a node a block with the given number of pods.
 func addBlock(s *blocks.Snapshot, node string, cidr netip.Prefix, pods int) {
 	owner := blocks.Owner{Kind: blocks.HostOwner, Name: node}
 	s.Affinities = append(s.Affinities, blocks.Affinity{Meta: meta(node + "-" + cidr.String()), CIDR: cidr, Owner: owner, State: blocks.Confirmed})
@@ -92,7 +93,7 @@ func addBlock(s *blocks.Snapshot, node string, cidr netip.Prefix, pods int) {
 	}
 }
 
-// usePod has a new pod of a node use the next address of a block.
+// usePod adds a pod on a node that uses the next address of a block.
 func usePod(s *blocks.Snapshot, block int, node string) {
 	b := &s.Blocks[block]
 	i := b.Unallocated[0]
@@ -131,7 +132,7 @@ func leakedHandles(nodes, pods int) *blocks.Snapshot {
 	return s
 }
 
-// rackNodes is how many nodes a rack has.
+// rackNodes is the number of nodes in a rack.
 const rackNodes = 25
 
 func rackPools(nodes, pods int) *blocks.Snapshot {
@@ -142,8 +143,8 @@ func rackPools(nodes, pods int) *blocks.Snapshot {
 	return s
 }
 
-// fullRacks has 16 blocks for each rack; the other nodes have two pods each, and
-// borrow from those of their rack.
+// fullRacks has 16 blocks in each rack. The rack's other nodes have two pods each, which
+// borrow from them.
 func fullRacks(nodes, pods int) *blocks.Snapshot {
 	s := racks(nodes, 16)
 	for n := range nodes {
@@ -158,7 +159,7 @@ func fullRacks(nodes, pods int) *blocks.Snapshot {
 	return s
 }
 
-// racks makes nodes, and for each rack a pool of so many blocks.
+// racks returns nodes and one pool with the given number of blocks for each rack.
 func racks(nodes, rackBlocks int) *blocks.Snapshot {
 	s := newState(nodes)
 	for rack := range (nodes + rackNodes - 1) / rackNodes {
@@ -169,7 +170,7 @@ func racks(nodes, rackBlocks int) *blocks.Snapshot {
 	return s
 }
 
-// blockless has blocks for four nodes of five; the others have two pods each, and
+// blockless has blocks for four of five nodes. The others have two pods each, which
 // borrow.
 func blockless(nodes, pods int) *blocks.Snapshot {
 	s := newState(nodes)
@@ -198,7 +199,7 @@ func unreadableBlock(nodes, pods int) *blocks.Snapshot {
 	return s
 }
 
-// leakedAddresses has addresses left allocated whose pods are gone.
+// leakedAddresses has allocated addresses whose pods no longer exist.
 func leakedAddresses(nodes, pods int) *blocks.Snapshot {
 	s := healthy(nodes, pods)
 	for i := range nodes * 32000 / 5000 {
@@ -208,7 +209,7 @@ func leakedAddresses(nodes, pods int) *blocks.Snapshot {
 	return s
 }
 
-// several has no block for a node of five, while another has two, both in use.
+// several has groups of five nodes: one has no block and another has two, both in use.
 func several(nodes, pods int) *blocks.Snapshot {
 	s := newState(nodes)
 	s.BudgetsKnown = true
@@ -229,7 +230,7 @@ func several(nodes, pods int) *blocks.Snapshot {
 	return s
 }
 
-// idle has no block for a node of five, while another has one and no pods.
+// idle has groups of five nodes: one has no block and another has a block without pods.
 func idle(nodes, pods int) *blocks.Snapshot {
 	s := newState(nodes)
 	s.Pools = fullPools(nodes * 4 / 5)
@@ -249,7 +250,7 @@ func idle(nodes, pods int) *blocks.Snapshot {
 	return s
 }
 
-// vanished has lost a node of five, with its pods and not with its blocks.
+// vanished lacks one of five nodes and its pods, but still has its blocks.
 func vanished(nodes, pods int) *blocks.Snapshot {
 	s := healthy(nodes, pods)
 	s.Nodes = s.Nodes[:nodes*4/5]
@@ -257,7 +258,7 @@ func vanished(nodes, pods int) *blocks.Snapshot {
 	return s
 }
 
-// restored has forgotten the blocks of a node of five, whose pods run on.
+// restored lacks the blocks of one of five nodes, whose pods still run.
 func restored(nodes, pods int) *blocks.Snapshot {
 	s := healthy(nodes, pods)
 	kept := nodes * 4 / 5
@@ -268,8 +269,9 @@ func restored(nodes, pods int) *blocks.Snapshot {
 	return s
 }
 
-// contradicted has a host view of each node: an address in use that its block calls free,
-// and a route that drops traffic to the next node's block, from which it also borrows.
+// contradicted has a host view of each node. The view shows an address in use that its
+// block counts as free. It also shows a route that drops traffic to the next node's
+// block, from which the node borrows.
 func contradicted(nodes, pods int) *blocks.Snapshot {
 	s := healthy(nodes, pods)
 	for n := range nodes {
@@ -288,7 +290,7 @@ func contradicted(nodes, pods int) *blocks.Snapshot {
 	return s
 }
 
-// fullPools are pools that hold just so many blocks.
+// fullPools returns pools with exactly the given number of blocks.
 func fullPools(count int) (pools []blocks.Pool) {
 	for first, size := 0, 1<<20; size > 0; size /= 2 {
 		if first+size <= count {
