@@ -15,10 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Backdate makes all that an audit reads older by a duration, as if the tests
-// had waited for so long: times of creation and deletion, of the last writes,
-// of allocations and of the status of nodes and pods, and the sequence numbers
-// of blocks, which begin with the time at which a block was made.
+// Backdate makes all objects that an audit reads older by a duration, as if the tests had
+// waited that long. It changes the times of creation and deletion, of the last writes, of
+// allocations and of the status of nodes and pods. It also changes the sequence numbers
+// of blocks, which start at the block's creation time.
 func (c *Cluster) Backdate(ctx context.Context, by time.Duration) error {
 	if by%time.Second != 0 {
 		return fmt.Errorf("backdating by %s: Kubernetes' times have whole seconds", by)
@@ -32,8 +32,8 @@ func (c *Cluster) Backdate(ctx context.Context, by time.Duration) error {
 	return nil
 }
 
-// Heartbeat writes the time at which kubelets report that they live, which is
-// now, to all nodes. After Backdate it makes the state one that has lasted.
+// Heartbeat sets the heartbeat time of all nodes to now. After Backdate, this makes the
+// state look long-lasting.
 func (c *Cluster) Heartbeat(ctx context.Context) error {
 	nodes, err := c.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -51,7 +51,7 @@ func (c *Cluster) Heartbeat(ctx context.Context) error {
 	return nil
 }
 
-// MakeOlder makes an object as it is stored older by a duration: see [Cluster.Backdate].
+// MakeOlder makes a stored object older by a duration: see [Cluster.Backdate].
 func MakeOlder(object runtime.Object, by time.Duration) error {
 	m, err := meta.Accessor(object)
 	if err != nil {
@@ -89,8 +89,8 @@ func MakeOlder(object runtime.Object, by time.Duration) error {
 	return nil
 }
 
-// MetadataAnnotation is the annotation in which Calico stores the metadata that its
-// own API shows for an object of crd.projectcalico.org/v1.
+// MetadataAnnotation is the annotation in which Calico stores the metadata that its own
+// API shows for an object of crd.projectcalico.org/v1.
 const MetadataAnnotation = "projectcalico.org/metadata"
 
 func backdateCalicoMetadata(m metav1.Object, by time.Duration) error {
@@ -171,8 +171,8 @@ func backdateBlock(block *unstructured.Unstructured, by time.Duration) error {
 	return nil
 }
 
-// timestampLayout reads what time.Time.String writes, which is how Calico's CNI
-// plugin records the time of an allocation.
+// timestampLayout parses the output of time.Time.String, which Calico's CNI plugin
+// records as the time of an allocation.
 const timestampLayout = "2006-01-02 15:04:05.999999999 -0700 MST"
 
 func earlier(t *metav1.Time, by time.Duration) {

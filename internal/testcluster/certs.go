@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// authority signs the API server's certificate and those of users.
+// authority signs the certificates of the API server and of users.
 type authority struct {
 	cert    *x509.Certificate
 	key     *ecdsa.PrivateKey
@@ -52,8 +52,7 @@ func (a *authority) server() (keyPair, error) {
 	return a.issue(template)
 }
 
-// user issues a certificate by which the API server knows a user and the
-// user's groups.
+// user issues a client certificate that names a user and the user's groups.
 func (a *authority) user(name string, groups []string) (keyPair, error) {
 	subject := pkix.Name{CommonName: name, Organization: groups} //nolint:misspell // The field's name.
 	template := certTemplate(subject)
@@ -74,8 +73,7 @@ func (a *authority) issue(template *x509.Certificate) (keyPair, error) {
 	return keyPair{cert: encodePEM("CERTIFICATE", der), key: keyPEM}, err
 }
 
-// newSigningKey makes the key that the API server signs service account tokens
-// with.
+// newSigningKey returns a key with which the API server signs service account tokens.
 func newSigningKey() ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -18,30 +18,30 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 )
 
-// Options says what cluster to start. The zero value is a cluster with Calico's
-// default group.
+// Options configures a cluster. The zero value is a cluster with Calico's default group.
 type Options struct {
-	// Groups are the API groups whose CRDs are installed. None: CRDv1. [KubeVirt]
-	// comes beside one of Calico's.
+	// Groups are the API groups whose CRDs are installed; default CRDv1. [KubeVirt] is
+	// installed in addition to one of Calico's groups.
 	Groups []Group
-	// WatchCache makes the API server answer from its cache, as it does by
-	// default elsewhere. Then every LIST waits up to 100 ms for the cache to catch
-	// up with writes, and seeding takes three times as long: consider
+	// WatchCache makes the API server answer from its watch cache, as it does by default
+	// outside of tests. Every LIST then waits up to 100 ms until the cache has caught up
+	// with writes, and seeding takes three times as long. Consider
 	// [Cluster.SetWatchCache] after seeding.
 	WatchCache bool
 	// APIServerArgs are added to the API server's command line.
 	APIServerArgs []string
 }
 
-// Cluster is an etcd and a kube-apiserver with Calico's CRDs. Its methods may
-// be called from several goroutines.
+// Cluster is an etcd and a kube-apiserver with Calico's CRDs. Its methods are safe for
+// concurrent use.
 type Cluster struct {
-	// Config is the administrator's: every right, and no client-side rate limit.
+	// Config is the administrator's configuration, with all rights and no client-side
+	// rate limit.
 	Config *rest.Config
-	// Kube and Dynamic are clients with that configuration.
+	// Kube and Dynamic are clients with Config.
 	Kube    kubernetes.Interface
 	Dynamic dynamic.Interface
-	// Etcd is a client of the datastore that the API server uses.
+	// Etcd is a client of the API server's datastore.
 	Etcd *clientv3.Client
 	// Groups are the API groups whose CRDs were installed at the start.
 	Groups []Group
@@ -53,9 +53,9 @@ type Cluster struct {
 	closeOnce sync.Once
 }
 
-// Start starts a cluster for one test, which fails if that is impossible. The
-// cluster is closed with the test, which "go test -short" skips; if the test failed, the end of the API
-// server's log is shown.
+// Start starts a cluster for one test and fails the test if that is impossible. The
+// cluster is closed when the test ends. If the test failed, the end of the API server's
+// log is shown. "go test -short" skips the test.
 func Start(tb testing.TB, opts Options) *Cluster {
 	tb.Helper()
 	SkipIfShort(tb)
@@ -72,7 +72,7 @@ func Start(tb testing.TB, opts Options) *Cluster {
 	return c
 }
 
-// SkipIfShort skips a test that needs the servers in "go test -short".
+// SkipIfShort skips the test in "go test -short", because it needs the servers.
 func SkipIfShort(tb testing.TB) {
 	tb.Helper()
 	if testing.Short() {
@@ -80,8 +80,8 @@ func SkipIfShort(tb testing.TB) {
 	}
 }
 
-// New starts a cluster, and builds the servers first if need be. The caller
-// must Close it, but the servers end with the calling process in any case.
+// New starts a cluster, and builds the servers if necessary. The caller must Close it. In
+// any case the servers end with the calling process.
 func New(ctx context.Context, opts Options) (*Cluster, error) {
 	if len(opts.Groups) == 0 {
 		opts.Groups = []Group{CRDv1}
@@ -102,10 +102,10 @@ func New(ctx context.Context, opts Options) (*Cluster, error) {
 	}
 }
 
-// startAttempts is how often a start is tried when ports turn out to be taken.
+// startAttempts is the maximum number of starts if ports turn out to be taken.
 const startAttempts = 5
 
-// start starts a cluster on ports that were free just before.
+// start starts a cluster on ports that have just been free.
 func start(ctx context.Context, opts Options, etcdPath, apiserverPath string) (_ *Cluster, err error) {
 	dir, err := os.MkdirTemp("", "calico-audit-testcluster-")
 	if err != nil {
@@ -137,7 +137,7 @@ func start(ctx context.Context, opts Options, etcdPath, apiserverPath string) (_
 	return c, c.awaitNamespaces(ctx)
 }
 
-// Close kills the servers and removes their files. Closing twice is fine.
+// Close kills the servers and removes their files. Close may be called twice.
 func (c *Cluster) Close() {
 	c.closeOnce.Do(func() {
 		if c.Etcd != nil {
@@ -153,12 +153,11 @@ func (c *Cluster) Close() {
 	})
 }
 
-// StopAPIServer kills the API server at once, as a crash would: connections
-// break, the data stays.
+// StopAPIServer kills the API server like a crash: connections break, and the data stays.
 func (c *Cluster) StopAPIServer() { c.apiserver.stop() }
 
-// StartAPIServer starts a stopped API server again, on the same port and with
-// the same data, and waits until it is ready.
+// StartAPIServer starts a stopped API server again on the same port with the same data,
+// and waits until it is ready.
 func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	for attempt := 1; ; attempt++ {
 		err := c.apiserver.start(ctx)
@@ -168,8 +167,8 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	}
 }
 
-// SetWatchCache says whether the API server answers from its cache, and starts
-// it again if that is a change.
+// SetWatchCache sets whether the API server answers from its watch cache. If that changes
+// the setting, it restarts the API server.
 func (c *Cluster) SetWatchCache(ctx context.Context, on bool) error {
 	if !c.apiserver.setArg(watchCacheArg, strconv.FormatBool(on)) {
 		return nil
@@ -178,22 +177,22 @@ func (c *Cluster) SetWatchCache(ctx context.Context, on bool) error {
 	return c.StartAPIServer(ctx)
 }
 
-// AddAPIServerArgs adds to the API server's command line, and starts it again.
+// AddAPIServerArgs adds arguments to the API server's command line and restarts it.
 func (c *Cluster) AddAPIServerArgs(ctx context.Context, args ...string) error {
 	c.StopAPIServer()
 	c.apiserver.spec.Args = append(c.apiserver.spec.Args, args...)
 	return c.StartAPIServer(ctx)
 }
 
-// KubeconfigPath is a file with the administrator's kubeconfig, which is
-// removed with the cluster.
+// KubeconfigPath returns the path of the administrator's kubeconfig, which is removed
+// with the cluster.
 func (c *Cluster) KubeconfigPath() string { return filepath.Join(c.dir, "kubeconfig") }
 
-// EtcdEndpoint is the URL of etcd, which asks for no credentials.
+// EtcdEndpoint returns the URL of etcd, which requires no credentials.
 func (c *Cluster) EtcdEndpoint() string { return c.Etcd.Endpoints()[0] }
 
-// PIDs are the IDs of the processes of etcd and the API server, 0 for one that does
-// not run.
+// PIDs returns the process IDs of etcd and the API server. The ID of a stopped server is
+// 0.
 func (c *Cluster) PIDs() []int { return []int{c.etcd.pid(), c.apiserver.pid()} }
 
 func (c *Cluster) path(name string) string { return filepath.Join(c.dir, name) }

@@ -197,7 +197,7 @@ func TestResetEmpties(t *testing.T) {
 		c.Create(ctx, Core[2], map[string]any{"metadata": map[string]any{"name": "p1", "namespace": "shop"}, "spec": pod}),
 		c.Create(ctx, CRDv1.Resource("ippools"), map[string]any{"metadata": named("pods"), "spec": pool}),
 		c.Create(ctx, CRDv1.Resource("ipamhandles"), map[string]any{"metadata": named("h1")}),
-		c.Create(ctx, CRDv1.Resource("felixconfigurations"), map[string]any{"metadata": named("default")}), // as a namespace is called, too
+		c.Create(ctx, CRDv1.Resource("felixconfigurations"), map[string]any{"metadata": named("default")}), // namespaces may have the same name
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -220,7 +220,7 @@ func TestResetEmpties(t *testing.T) {
 	}
 }
 
-// plays counts the runs of twoNodes.
+// plays counts the calls of twoNodes.
 var plays int
 
 func twoNodes(ctx context.Context, c *Cluster) error {
@@ -233,11 +233,12 @@ func twoNodes(ctx context.Context, c *Cluster) error {
 	return c.Backdate(ctx, time.Hour)
 }
 
-// TestPlay: a scenario runs once, and its state comes back as old as it was.
+// TestPlay checks that a scenario runs once, and that its restored state has its original
+// age.
 func TestPlay(t *testing.T) {
 	c := Shared(t, Options{})
 	c.Play(t, twoNodes)
-	time.Sleep(1100 * time.Millisecond) // ages have whole seconds
+	time.Sleep(1100 * time.Millisecond) // ages are whole seconds
 	if err := c.Reset(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +257,7 @@ func TestPlay(t *testing.T) {
 	}
 }
 
-// createNode makes the node n1.
+// createNode creates the node n1.
 func createNode(t *testing.T, c *Cluster) {
 	t.Helper()
 	if err := c.Create(t.Context(), Core[1], map[string]any{"metadata": map[string]any{"name": "n1"}}); err != nil {

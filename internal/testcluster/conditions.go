@@ -11,19 +11,19 @@ import (
 	"testing"
 )
 
-// Conditional wraps a transport so that a write of an existing object fails the
-// test unless the API server can refuse it: a DELETE, PATCH or PUT must carry the
-// UID and a resourceVersion that its sender has read.
+// Conditional wraps a transport to check writes of existing objects. A DELETE, PATCH or
+// PUT fails the test unless it carries the UID and a resourceVersion that its sender has
+// read, so that the API server can reject it.
 func Conditional(tb testing.TB) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper {
 		return &conditional{tb: tb, next: next, read: map[version]bool{}}
 	}
 }
 
-// identity is which object in which version.
+// identity identifies a version of an object.
 type identity struct{ UID, ResourceVersion string }
 
-// version is an identity of what is stored at a path.
+// version is an identity of the object at a path.
 type version struct {
 	path string
 	identity
@@ -37,7 +37,7 @@ type conditional struct {
 	read map[version]bool
 }
 
-// RoundTrip looks at a request, sends it, and remembers the object in its answer.
+// RoundTrip checks a request, sends it, and records the object in the response.
 func (c *conditional) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch r.Method {
 	case http.MethodDelete, http.MethodPatch, http.MethodPut:
@@ -70,7 +70,7 @@ func (c *conditional) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// failing ends with the error that the answer ended with.
+// failing returns the error with which the response body ended.
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) {
@@ -80,7 +80,7 @@ func (f failing) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// check compares the condition of a write with what was read.
+// check compares the condition of a write with the versions that were read.
 func (c *conditional) check(r *http.Request) error {
 	if r.Body == nil {
 		return errors.New("it has no condition")
@@ -105,7 +105,7 @@ func (c *conditional) check(r *http.Request) error {
 	return nil
 }
 
-// conditionOf returns what a write is conditional on.
+// conditionOf returns the condition of a write.
 func conditionOf(r *http.Request, body []byte) (identity, error) {
 	if r.Method == http.MethodPatch && r.Header.Get("Content-Type") == "application/json-patch+json" {
 		var ops []struct {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// noted is a test that keeps what fails it.
+// noted is a test that records its errors.
 type noted struct {
 	testing.TB
 	failed []string
@@ -22,8 +22,8 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestConditional: a write that the API server could not refuse fails the test of
-// no matter who sends it; what it sends and what comes back stays as it is.
+// TestConditional checks that a write which the API server could not reject fails the
+// test, no matter who sends it. Requests and responses must pass unchanged.
 func TestConditional(t *testing.T) {
 	const answer = `{"metadata":{"name":"x","uid":"u1","resourceVersion":"7"}}`
 	const patch, merge = "application/json-patch+json", "application/merge-patch+json"
@@ -33,7 +33,7 @@ func TestConditional(t *testing.T) {
 	uid, version := test("uid", "u1"), test("resourceVersion", "7")
 	for name, c := range map[string]struct {
 		method, contentType, body string
-		want                      string // in what fails the test; empty if nothing does
+		want                      string // must be in the test's error; empty if the test must not fail
 	}{
 		"a deletion of what was read":        {http.MethodDelete, "", `{"preconditions":{"uid":"u1","resourceVersion":"7"}}`, ""},
 		"a deletion in whatever version":     {http.MethodDelete, "", `{"preconditions":{"uid":"u1"}}`, "not conditional"},

@@ -10,9 +10,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 )
 
-// birdFiles are the files that confd renders for the two BIRDs of a node, with the
-// beginning of the keys that their templates read: prefix and keys of
-// confd/etc/calico/confd/conf.d.
+// birdFiles lists the files that confd renders for a node's two BIRDs, with the prefix
+// and keys that their templates read, from confd/etc/calico/confd/conf.d.
 var birdFiles = []struct {
 	name, prefix string
 	keys         []string
@@ -25,9 +24,9 @@ var birdFiles = []struct {
 	{"bird6_ipam.cfg", "/calico", []string{"/v1/ipam/v6/pool", "/bgp/v1/host//NODENAME", "/bgp/v1/global/svc_loadbalancer_ips", "/staticroutesv6", "/rejectcidrsv6"}},
 }
 
-// Confd renders the configuration of a node's BIRDs, for IPv4 and IPv6, from the
-// cluster's state as it is now: by Calico's own confd with the templates of the
-// same release. It returns the files by name.
+// Confd renders the configuration of a node's BIRDs for IPv4 and IPv6 from the cluster's
+// current state. It uses Calico's own confd and the templates of the same release. It
+// returns the files by name.
 func (c *Cluster) Confd(ctx context.Context, node string) (map[string]string, error) {
 	files, err := c.confd(ctx, node)
 	if err != nil {
@@ -62,9 +61,9 @@ func (c *Cluster) confd(ctx context.Context, node string) (map[string]string, er
 	return rendered, nil
 }
 
-// confdFiles writes what confd reads into dir, and returns the path of its client
-// configuration. Its own template resources name absolute paths and commands that
-// restart BIRD; these name dir, and no command.
+// confdFiles writes confd's input to dir and returns the path of its client
+// configuration. Calico's own template resources name absolute paths and commands that
+// restart BIRD; these name paths in dir and no commands.
 func (c *Cluster) confdFiles(ctx context.Context, dir string) (string, error) {
 	calico, err := programs.CalicoDir(ctx)
 	if err != nil {

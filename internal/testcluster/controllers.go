@@ -14,14 +14,14 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/supervise"
 )
 
-// StartScheduler starts the real kube-scheduler beside the cluster, as its
-// administrator. It returns when it is healthy, and stops with the test. profiles is
-// the value of that name in its KubeSchedulerConfiguration, as YAML; "" for the
+// StartScheduler starts the real kube-scheduler as the cluster's administrator. It
+// returns when the scheduler is healthy; the scheduler is stopped when the test ends.
+// profiles is the YAML value of that name in the KubeSchedulerConfiguration; "" means the
 // scheduler's default.
 func (c *Cluster) StartScheduler(tb testing.TB, profiles string) *Daemon {
 	tb.Helper()
 	return c.startDaemon(tb, "kube-scheduler", func() ([]string, error) {
-		// It tries a pod that found no node again soon: a test waits for it.
+		// Retry unschedulable pods soon, because tests wait for them.
 		config := fmt.Sprintf(`apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 clientConnection: {kubeconfig: %q, qps: 1000, burst: 1000}
@@ -37,9 +37,9 @@ podMaxBackoffSeconds: 1
 	})
 }
 
-// StartControllerManager starts the real kube-controller-manager beside the cluster,
-// as its administrator, with the controllers of [runControllers]. It returns when it is
-// healthy, and stops with the test.
+// StartControllerManager starts the real kube-controller-manager with [runControllers] as
+// the cluster's administrator. It returns when the program is healthy; the program is
+// stopped when the test ends.
 func (c *Cluster) StartControllerManager(tb testing.TB) *Daemon {
 	tb.Helper()
 	return c.startDaemon(tb, "kube-controller-manager", func() ([]string, error) {
@@ -52,17 +52,17 @@ func (c *Cluster) StartControllerManager(tb testing.TB) *Daemon {
 	})
 }
 
-// runControllers make pods of workloads, count what may be evicted, and clean up after
-// owners. The controllers that taint and empty nodes which fall silent do not run: no
-// test is to depend on how fast its machine is.
+// runControllers create pods of workloads, compute disruption budgets and collect
+// garbage. The controllers that taint and evict pods from silent nodes do not run,
+// because no test may depend on the speed of its machine.
 var runControllers = []string{
 	"deployment-controller", "replicaset-controller", "daemonset-controller", "statefulset-controller",
 	"job-controller", "disruption-controller", "endpoints-controller", "endpointslice-controller",
 	"garbage-collector-controller", "namespace-controller",
 }
 
-// startDaemon starts one of Kubernetes' own programs with the arguments given, the
-// cluster's serving certificate and a port of the loopback interface.
+// startDaemon starts one of Kubernetes' own programs with the given arguments, the
+// cluster's serving certificate and a loopback port.
 func (c *Cluster) startDaemon(tb testing.TB, name string, arguments func() ([]string, error)) *Daemon {
 	tb.Helper()
 	ctx := tb.Context()

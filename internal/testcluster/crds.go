@@ -15,28 +15,28 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 )
 
-// Group is an API group and version of custom resources: those in which Calico's
-// objects are stored, [KubeVirt], and others that are neither Kubernetes' nor Calico's.
+// Group is an API group and version of custom resources: the two in which Calico stores
+// objects, [KubeVirt], or another foreign group.
 type Group string
 
 const (
-	// CRDv1 is what Calico stores in up to v3.31, and by default later.
+	// CRDv1 is the group in which Calico stores objects up to v3.31, and by default
+	// later.
 	CRDv1 Group = "crd.projectcalico.org/v1"
-	// NativeV3 is what Calico v3.32 and later can store in instead.
+	// NativeV3 is the group in which Calico v3.32 and later can store objects instead.
 	NativeV3 Group = "projectcalico.org/v3"
 )
 
-// name is the group without the version.
+// name returns the group without the version.
 func (g Group) name() string {
 	name, _, _ := strings.Cut(string(g), "/")
 	return name
 }
 
-// CRDs returns the CustomResourceDefinitions of one group, sorted by name:
-// those of crd.projectcalico.org/v1 as the Calico module that the main module
-// is built with ships them, those of projectcalico.org/v3 generated from the
-// types of the newer API module in binaries/crds, those of others as they stand
-// here.
+// CRDs returns the CustomResourceDefinitions of a group, sorted by name. Those of
+// crd.projectcalico.org/v1 come from the Calico module that the main module uses. Those
+// of projectcalico.org/v3 are generated from the types of the newer API module in
+// binaries/crds. Those of other groups are defined in this package.
 func CRDs(ctx context.Context, group Group) ([]*unstructured.Unstructured, error) {
 	var dir string
 	var err error
@@ -61,9 +61,9 @@ func CRDs(ctx context.Context, group Group) ([]*unstructured.Unstructured, error
 	return crds, err
 }
 
-// allowFreeAddresses lets a block's allocations be null, which is how Calico
-// marks a free address. controller-gen does not see it in a []*int, and Calico
-// adds it by a patch, too (libcalico-go/Makefile).
+// allowFreeAddresses allows null in a block's allocations, which is how Calico marks a
+// free address. controller-gen does not derive this from []*int; Calico also adds it with
+// a patch (libcalico-go/Makefile).
 func allowFreeAddresses(crds []*unstructured.Unstructured) error {
 	for _, crd := range crds {
 		if crd.GetName() != "ipamblocks.projectcalico.org" {
@@ -83,7 +83,7 @@ func allowFreeAddresses(crds []*unstructured.Unstructured) error {
 	return errors.New("no CRD of IPAMBlock")
 }
 
-// readCRDs reads the CRDs of one API group from the YAML files of a directory.
+// readCRDs reads the CRDs of one API group from the YAML files in a directory.
 func readCRDs(dir, groupName string) ([]*unstructured.Unstructured, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil {

@@ -5,20 +5,20 @@ import (
 	"testing"
 )
 
-// Daemon is a program that runs beside the cluster's servers. Like those it ends with
-// the process that started it, however that ends.
+// Daemon is a program that runs beside the cluster's servers. Like them, it never
+// outlives the process that started it.
 type Daemon struct{ server *server }
 
-// PID is the ID of its process; 0 while it does not run.
+// PID returns its process ID, or 0 while it does not run.
 func (d *Daemon) PID() int { return d.server.pid() }
 
-// Stop kills it. Stopping twice is fine.
+// Stop kills the program. Stop may be called twice.
 func (d *Daemon) Stop() { d.server.stop() }
 
 // Running reports whether it was started and has not ended.
 func (d *Daemon) Running() bool { return d.server.running() }
 
-// Log is all that it has logged.
+// Log returns its whole log.
 func (d *Daemon) Log() string {
 	content, err := os.ReadFile(d.server.logPath)
 	if err != nil {
@@ -27,7 +27,8 @@ func (d *Daemon) Log() string {
 	return string(content)
 }
 
-// end stops it with its test; if that failed, the end of the log is shown.
+// end stops the program when its test ends. If the test failed, it shows the end of the
+// log.
 func (d *Daemon) end(tb testing.TB) {
 	d.Stop()
 	if tb.Failed() {

@@ -12,14 +12,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Dump writes all that an audit reads to a directory, which it creates: a file
-// for each kind, with what kubectl get --all-namespaces -o yaml
-// --show-managed-fields would print, sorted. Of the managed fields, only who
-// wrote when is kept, which is what ages are read from.
+// Dump writes all objects that an audit reads to a directory, which it creates. Each kind
+// has a file with the sorted output of kubectl get --all-namespaces -o yaml
+// --show-managed-fields. Managed fields keep only who wrote when, because ages are
+// derived from them.
 //
-// Files are called after the kind's plural name; if objects of both of Calico's
-// groups are asked for, then after plural name and group, as kubectl tells them
-// apart.
+// A file is named after the kind's plural. If both of Calico's groups are dumped, the
+// group is added, as kubectl distinguishes them.
 func (c *Cluster) Dump(ctx context.Context, dir string, groups ...Group) error {
 	if len(groups) == 0 {
 		groups = c.Groups
@@ -72,7 +71,8 @@ func (c *Cluster) dump(ctx context.Context, path string, r Resource) error {
 	return nil
 }
 
-// reduceManagedFields keeps manager, operation and time of each entry.
+// reduceManagedFields keeps only the manager, operation, time and subresource of each
+// entry.
 func reduceManagedFields(u *unstructured.Unstructured) {
 	entries, _, _ := unstructured.NestedSlice(u.Object, "metadata", "managedFields")
 	reduced := make([]any, 0, len(entries))

@@ -7,19 +7,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// The API groups of KubeVirt's virtual machines, of Whereabouts, and of networks that pods
-// are attached to. Whereabouts' CRDs have the schemas of its release v0.9.4; the others are
-// minimal: of an object, only the metadata are known, and everything else is kept as it is.
+// API groups of KubeVirt's virtual machines, of Whereabouts, and of additional pod
+// networks. Whereabouts' CRDs have the schemas of release v0.9.4. The other CRDs are
+// minimal: they define only metadata and preserve unknown fields.
 const (
 	KubeVirt    Group = "kubevirt.io/v1"
 	Whereabouts Group = "whereabouts.cni.cncf.io/v1alpha1"
 	Attachments Group = "k8s.cni.cncf.io/v1"
-	// Migration is that of Calico's moves to the newer API group.
+	// Migration is the group of Calico's migration to the newer API group.
 	Migration Group = "migration.projectcalico.org/v1beta1"
 )
 
-// foreignKinds are the kinds that an audit reads of groups that are neither Kubernetes'
-// nor Calico's.
+// foreignKinds lists the kinds that an audit reads from groups other than Kubernetes' and
+// Calico's.
 var foreignKinds = map[Group][]Resource{
 	KubeVirt: {
 		{schema.GroupVersionResource{Group: "kubevirt.io", Version: "v1", Resource: "virtualmachineinstances"}, "VirtualMachineInstance", true},
@@ -38,7 +38,7 @@ var foreignKinds = map[Group][]Resource{
 	},
 }
 
-// customResources are all kinds of custom resources that a cluster may hold.
+// customResources returns all kinds of custom resources that a cluster may serve.
 func customResources() []Resource {
 	all := append(CRDv1.Resources(), NativeV3.Resources()...)
 	for _, g := range []Group{KubeVirt, Whereabouts, Attachments, Migration} {
@@ -47,8 +47,8 @@ func customResources() []Resource {
 	return all
 }
 
-// whereaboutsSchemas are the schemas of Whereabouts' objects by kind, as its types give them
-// (pkg/api/whereabouts.cni.cncf.io/v1alpha1). Status is no subresource.
+// whereaboutsSchemas holds the schemas of Whereabouts' objects by kind, from its Go types
+// (pkg/api/whereabouts.cni.cncf.io/v1alpha1). Status is not a subresource.
 var whereaboutsSchemas = map[string]map[string]any{
 	"IPPool": {"spec": objectOf(map[string]any{
 		"range": textSchema,
@@ -69,7 +69,7 @@ func objectOf(properties map[string]any, required ...any) map[string]any {
 	return map[string]any{"type": "object", "properties": properties, "required": required}
 }
 
-// schemaOf is the schema of a kind of a group that is neither Kubernetes' nor Calico's.
+// schemaOf returns the schema of a foreign kind.
 func schemaOf(kind string) map[string]any {
 	if properties, known := whereaboutsSchemas[kind]; known {
 		return map[string]any{"type": "object", "properties": properties}

@@ -21,8 +21,8 @@ var crdResource = schema.GroupVersionResource{
 	Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
 }
 
-// InstallCRDs creates the CRDs of a group and waits until the API server serves
-// them and discovery lists them.
+// InstallCRDs creates the CRDs of a group and waits until the API server serves them and
+// discovery lists them.
 func (c *Cluster) InstallCRDs(ctx context.Context, group Group) error {
 	crds, err := CRDs(ctx, group)
 	if err != nil {
@@ -49,8 +49,8 @@ func (c *Cluster) InstallCRDs(ctx context.Context, group Group) error {
 	})
 }
 
-// RemoveCRDs deletes the CRDs of a group, and with them all of its objects, and
-// waits until discovery does not list the group any more.
+// RemoveCRDs deletes the CRDs of a group with all of their objects, and waits until
+// discovery no longer lists the group.
 func (c *Cluster) RemoveCRDs(ctx context.Context, group Group) error {
 	crds, err := CRDs(ctx, group)
 	if err != nil {
@@ -76,13 +76,13 @@ func (c *Cluster) RemoveCRDs(ctx context.Context, group Group) error {
 	})
 }
 
-// nudgePause is how long the end of a CRD may take until the API server is reminded.
+// nudgePause is the time between writes that make the API server retry a CRD's deletion.
 const nudgePause = 5 * time.Second
 
-// nudgeCRDs changes the CRDs that are being deleted, in a way that means nothing, so
-// that the API server goes on at once with deleting their objects. When that failed, as
-// on a busy machine, it waits ever longer between its tries. It is an error as long as
-// there are any.
+// nudgeCRDs writes an annotation to CRDs that are being deleted, so that the API server
+// continues to delete their objects at once. After a failure, as on a busy machine, the
+// API server otherwise waits longer before each retry. nudgeCRDs returns an error as long
+// as any of the CRDs exists.
 func (c *Cluster) nudgeCRDs(ctx context.Context, crds []*unstructured.Unstructured) error {
 	var left []string
 	for _, crd := range crds {
@@ -99,7 +99,7 @@ func (c *Cluster) nudgeCRDs(ctx context.Context, crds []*unstructured.Unstructur
 	return fmt.Errorf("not yet deleted: %v", left)
 }
 
-// crdsEstablished is an error while one of the CRDs is not established.
+// crdsEstablished returns an error until all CRDs are established.
 func (c *Cluster) crdsEstablished(ctx context.Context, crds []*unstructured.Unstructured) error {
 	list, err := c.Dynamic.Resource(crdResource).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -123,9 +123,8 @@ func (c *Cluster) crdsEstablished(ctx context.Context, crds []*unstructured.Unst
 	return nil
 }
 
-// discovered is an error while discovery does not list one of the CRDs. The
-// aggregator, which answers discovery, learns of a CRD later than the server
-// that serves it.
+// discovered returns an error until discovery lists all CRDs. Discovery is answered by
+// the aggregator, which learns of a CRD later than the server that serves it.
 func (c *Cluster) discovered(ctx context.Context, group Group, crds []*unstructured.Unstructured) error {
 	served, err := c.served(group)
 	if err != nil {
@@ -139,8 +138,8 @@ func (c *Cluster) discovered(ctx context.Context, group Group, crds []*unstructu
 	return ctx.Err()
 }
 
-// served returns the plural names of a group's resources by discovery, of which
-// there are none if the group is not served at all.
+// served returns the plural names of a group's resources in discovery; the map is empty
+// if the group is not served.
 func (c *Cluster) served(group Group) (map[string]bool, error) {
 	client, err := discovery.NewDiscoveryClientForConfig(c.Config)
 	if err != nil {
@@ -162,7 +161,7 @@ func (c *Cluster) served(group Group) (map[string]bool, error) {
 	return served, nil
 }
 
-// awaitNamespaces waits for the namespaces that the API server makes itself.
+// awaitNamespaces waits for the namespaces that the API server creates itself.
 func (c *Cluster) awaitNamespaces(ctx context.Context) error {
 	return waitFor(ctx, "the default namespaces", func(ctx context.Context) error {
 		for _, name := range systemNamespaces {

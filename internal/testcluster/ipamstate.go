@@ -8,26 +8,26 @@ import (
 	"strings"
 )
 
-// IPAMState is what the stored IPAM objects of a cluster say, read by the
-// plainest of means, for tests to compare with.
+// IPAMState holds a cluster's stored IPAM objects, read in the simplest way, so that
+// tests can compare results with it.
 type IPAMState struct {
-	// Blocks are the CIDRs of blocks by owner: a node's name, another owner
-	// ("virtual:load-balancer") as it is written, or "" where there is none.
+	// Blocks holds the CIDRs of blocks by owner: a node's name, another owner as stored
+	// ("virtual:load-balancer"), or "" without an owner.
 	Blocks map[string][]netip.Prefix
-	// Empty are the blocks that hold no allocation.
+	// Empty lists the blocks without allocations.
 	Empty []netip.Prefix
-	// Affinities are the CIDRs of BlockAffinities by node.
+	// Affinities holds the CIDRs of BlockAffinities by node.
 	Affinities map[string][]netip.Prefix
-	// Allocations are the addresses in use, by the node that uses them ("" where
-	// the allocation names none).
+	// Allocations holds the addresses in use by node, or "" if the allocation names no
+	// node.
 	Allocations map[string][]netip.Addr
-	// Borrowed are the addresses that a node uses from a block of another.
+	// Borrowed holds the addresses that a node uses from another node's block.
 	Borrowed map[netip.Addr]Borrowing
 	// Handles is the number of IPAM handles.
 	Handles int
 }
 
-// Borrowing tells who uses an address and who owns its block.
+// Borrowing names the node that uses an address and the owner of its block.
 type Borrowing struct{ User, Owner string }
 
 // ReadIPAM reads the IPAM objects of a group.

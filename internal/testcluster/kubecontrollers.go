@@ -13,27 +13,27 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/supervise"
 )
 
-// KubeControllers is a running kube-controllers of Calico, with its node
-// controller alone: the one that collects leaked addresses, gives up empty blocks
-// and cleans up after vanished nodes. It also ends by itself when its configuration
-// changes, as it does in a pod, which is restarted then.
+// KubeControllers is a running Calico kube-controllers with only its node controller,
+// which collects leaked addresses, releases empty blocks and cleans up after deleted
+// nodes. The program exits when its configuration changes. In a cluster, the kubelet then
+// restarts the container.
 type KubeControllers struct {
 	Daemon
 	cluster *Cluster
-	port    int // where it serves its metrics
-	// logged is how long the log was before the last start: each appends to it.
+	port    int // of its metrics
+	// logged is the size of the log before the last start, because each start appends.
 	logged int
 }
 
-// StartKubeControllers starts Calico's kube-controllers, of the release that the
-// main module is built with, as the cluster's administrator. It returns when the
-// controller runs; its caches may still be filling. It stops with the test; if the
-// test failed, the end of its log is shown.
+// StartKubeControllers starts Calico's kube-controllers, of the main module's Calico
+// release, as the cluster's administrator. It returns when the controller runs; its
+// caches may still be filling. The program is stopped when the test ends. If the test
+// failed, the end of its log is shown.
 //
-// It reads its configuration from the KubeControllersConfiguration, which must be
-// there (seeding.Seeder.Init): how long a leak must last, see seeding.Seeder.SetLeakGrace, and
-// the port of its metrics, which is set here, because that of its default can be
-// had only once on a machine.
+// The program reads its configuration from the KubeControllersConfiguration, which must
+// exist (seeding.Seeder.Init). That object has the leak grace period, see
+// seeding.Seeder.SetLeakGrace, and the port of the metrics. StartKubeControllers sets the
+// port, because only one process on a machine can use the default port.
 func (c *Cluster) StartKubeControllers(tb testing.TB) *KubeControllers {
 	tb.Helper()
 	k, err := c.newKubeControllers(tb.Context())
@@ -85,7 +85,7 @@ func (c *Cluster) newKubeControllers(ctx context.Context) (*KubeControllers, err
 	return k, nil
 }
 
-// Start starts it again after Stop, or after it ended.
+// Start starts the program again after Stop or after it exited.
 func (k *KubeControllers) Start(ctx context.Context) error {
 	err := k.cluster.EditControllers(ctx, func(spec map[string]any) { spec["prometheusMetricsPort"] = int64(k.port) })
 	if err != nil {
@@ -98,7 +98,7 @@ func (k *KubeControllers) Start(ctx context.Context) error {
 	return k.server.start(ctx)
 }
 
-// MetricsURL is where it serves its metrics while it runs.
+// MetricsURL returns the URL of the metrics.
 func (k *KubeControllers) MetricsURL() string {
 	return fmt.Sprintf("http://127.0.0.1:%d/metrics", k.port)
 }

@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// LoosenCRD makes the API server take and keep whatever is written to the objects
-// of a kind, as it does with fields of a newer Calico whose CRD has them. The CRD
-// is put back at the end of the test.
+// LoosenCRD makes the API server accept and keep unknown fields of a kind. A CRD of a
+// newer Calico accepts its new fields in the same way. The CRD is restored when the test
+// ends.
 func (c *Cluster) LoosenCRD(tb testing.TB, r Resource) {
 	tb.Helper()
 	crds := Resource{GroupVersionResource: crdResource, Kind: "CustomResourceDefinition"}
@@ -50,7 +50,8 @@ func (c *Cluster) LoosenCRD(tb testing.TB, r Resource) {
 	}
 }
 
-// awaitSchema waits until the API server keeps unknown fields of a kind, or not.
+// awaitSchema waits until the API server keeps unknown fields of a kind, or drops them if
+// keeps is false.
 func (c *Cluster) awaitSchema(ctx context.Context, r Resource, keeps bool) error {
 	return waitFor(ctx, "the schema of "+r.Resource, func(ctx context.Context) error {
 		probe := &unstructured.Unstructured{Object: map[string]any{

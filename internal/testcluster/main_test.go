@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// envHelper makes the test binary start a cluster, tell about it on stdout, and
-// wait to be killed.
+// envHelper makes the test binary start a cluster, report it on stdout, and wait to be
+// killed.
 const envHelper = "CALICO_AUDIT_TESTCLUSTER_HELPER"
 
-// helperReport is what the helper tells.
+// helperReport is the output of the helper.
 type helperReport struct {
 	PIDs []int
 	Dir  string

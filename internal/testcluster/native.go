@@ -14,15 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// CopyToNative writes all Calico objects that an audit reads and that from has
-// in crd.projectcalico.org/v1 as native objects of projectcalico.org/v3 to
-// another cluster, or to the same one, which must serve that group. Another
-// cluster gets the namespaces, nodes and pods, too.
+// CopyToNative copies all Calico objects that an audit reads from
+// crd.projectcalico.org/v1 to projectcalico.org/v3, in another cluster or the same one,
+// which must serve that group. Another cluster also gets the namespaces, nodes and pods.
 //
-// Specifications are the same, but for what the native group calls or types
-// differently (IPAMConfig is IPAMConfiguration, and a BlockAffinity's mark of
-// deletion is a boolean) and for defaults of the native CRDs. Times of creation and of the last writes are kept, so
-// that an audit sees objects of the same age.
+// Specs are equal, except for different names and types in the native group (IPAMConfig
+// is IPAMConfiguration, and the deleted field of a BlockAffinity is a boolean) and for
+// defaults of the native CRDs. Times of creation and of the last writes are kept, so that
+// an audit sees objects of the same age.
 func CopyToNative(ctx context.Context, from, to *Cluster) error {
 	if from != to {
 		for _, r := range Core {
@@ -40,9 +39,9 @@ func CopyToNative(ctx context.Context, from, to *Cluster) error {
 	return nil
 }
 
-// MoveToNative moves all Calico objects that an audit reads from
-// crd.projectcalico.org/v1 to projectcalico.org/v3, as the end of a migration
-// leaves them: the CRDs of the former are gone.
+// MoveToNative moves all Calico objects that an audit reads from crd.projectcalico.org/v1
+// to projectcalico.org/v3. The result is that of a complete migration: the CRDs of the
+// old group no longer exist.
 func MoveToNative(ctx context.Context, c *Cluster) error {
 	if err := c.InstallCRDs(ctx, NativeV3); err != nil {
 		return fmt.Errorf("moving to the native group: %w", err)
@@ -56,8 +55,8 @@ func MoveToNative(ctx context.Context, c *Cluster) error {
 	return nil
 }
 
-// copyResource creates all objects of a kind elsewhere, and then gives them the
-// times of the originals, which the API server does not let a client write.
+// copyResource creates copies of all objects of a kind. Then it sets the times of the
+// originals in etcd, because the API server does not let clients write them.
 func copyResource(ctx context.Context, from *Cluster, fromR Resource, to *Cluster, toR Resource) error {
 	originals, err := from.List(ctx, fromR)
 	if err != nil {
@@ -92,8 +91,8 @@ func copyResource(ctx context.Context, from *Cluster, fromR Resource, to *Cluste
 	})
 }
 
-// createCopy creates an object like original. Where it exists already, as the
-// API server's namespaces do, it is left as it is.
+// createCopy creates an object like original. An existing object, such as a namespace of
+// the API server, stays unchanged.
 func (c *Cluster) createCopy(ctx context.Context, r Resource, original *unstructured.Unstructured) error {
 	object := map[string]any{"metadata": map[string]any{}}
 	for field, content := range original.DeepCopy().Object {
@@ -132,7 +131,7 @@ func (c *Cluster) createCopy(ctx context.Context, r Resource, original *unstruct
 	client := c.client(r, original.GetNamespace())
 	_, err = client.UpdateStatus(ctx, current, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
-		// The kind's status is no subresource.
+		// The kind has no status subresource.
 		_, err = client.Update(ctx, current, metav1.UpdateOptions{})
 	}
 	if err != nil {
@@ -141,8 +140,8 @@ func (c *Cluster) createCopy(ctx context.Context, r Resource, original *unstruct
 	return nil
 }
 
-// nativeMetadata takes labels and annotations out of the annotation in which
-// crd.projectcalico.org/v1 stores them, and which native objects do not have.
+// nativeMetadata restores labels and annotations from the annotation in which
+// crd.projectcalico.org/v1 stores them. Native objects do not have that annotation.
 func nativeMetadata(u *unstructured.Unstructured) error {
 	annotations := u.GetAnnotations()
 	text, ok := annotations[MetadataAnnotation]
@@ -165,7 +164,7 @@ func nativeMetadata(u *unstructured.Unstructured) error {
 	return nil
 }
 
-// nativeSpec changes what the native group types differently.
+// nativeSpec converts fields that have another type in the native group.
 func nativeSpec(r Resource, object map[string]any) error {
 	spec, _ := object["spec"].(map[string]any)
 	if r.Kind != "BlockAffinity" || spec == nil {

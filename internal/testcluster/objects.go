@@ -11,9 +11,9 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// The functions of this file read and write objects as they are, past Calico's
-// client and its checks: to look at what was really stored, and to bring about
-// damage. The namespace of a kind that has none is "".
+// The methods of this file read and write objects without Calico's client and its
+// validation, to inspect stored objects and to create damage. The namespace of a
+// cluster-scoped kind is "".
 
 func (c *Cluster) client(r Resource, namespace string) dynamic.ResourceInterface {
 	if r.Namespaced && namespace != "" {
@@ -22,7 +22,7 @@ func (c *Cluster) client(r Resource, namespace string) dynamic.ResourceInterface
 	return c.Dynamic.Resource(r.GroupVersionResource)
 }
 
-// List returns all objects of a kind, of all namespaces.
+// List returns all objects of a kind in all namespaces.
 func (c *Cluster) List(ctx context.Context, r Resource) ([]unstructured.Unstructured, error) {
 	list, err := c.client(r, "").List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -40,7 +40,7 @@ func (c *Cluster) Get(ctx context.Context, r Resource, namespace, name string) (
 	return object, nil
 }
 
-// Create creates an object. API version and kind are filled in.
+// Create creates an object. It sets the API version and kind.
 func (c *Cluster) Create(ctx context.Context, r Resource, object map[string]any) error {
 	u := &unstructured.Unstructured{Object: object}
 	u.SetAPIVersion(r.GroupVersion().String())
@@ -51,10 +51,9 @@ func (c *Cluster) Create(ctx context.Context, r Resource, object map[string]any)
 	return nil
 }
 
-// Edit changes an object: change gets its content, with numbers as int64 or
-// float64, and alters it in place. It may be called again if somebody else
-// writes the object meanwhile. The API server still checks the object against
-// its schema.
+// Edit changes an object. change modifies the content in place; numbers are int64 or
+// float64. On a conflict, change is called again. The API server still validates the
+// object against its schema.
 func (c *Cluster) Edit(ctx context.Context, r Resource, namespace, name string, change func(object map[string]any)) error {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		object, err := c.client(r, namespace).Get(ctx, name, metav1.GetOptions{})
@@ -81,8 +80,8 @@ func (c *Cluster) Delete(ctx context.Context, r Resource, namespace, name string
 	return nil
 }
 
-// MakeClusterInformation creates the ClusterInformation that Calico's programs create when they start:
-// without one, Calico is taken to keep its data elsewhere.
+// MakeClusterInformation creates the ClusterInformation that Calico's programs create
+// when they start. Without it, an audit assumes that Calico stores its data elsewhere.
 func (c *Cluster) MakeClusterInformation(tb testing.TB, group Group) {
 	tb.Helper()
 	err := c.Create(tb.Context(), group.Resource("clusterinformations"), map[string]any{

@@ -2,12 +2,12 @@ package testcluster
 
 import "context"
 
-// StopEtcd kills the API server's datastore at once, as a crash would. The API
-// server stays, and cannot read or write. The data stays, too.
+// StopEtcd kills etcd like a crash. The API server keeps running but cannot read or
+// write. The data stays.
 func (c *Cluster) StopEtcd() { c.etcd.stop() }
 
-// StartEtcd starts a stopped etcd again, on the same port and with the same data,
-// and waits until the API server is ready again.
+// StartEtcd starts a stopped etcd on the same port with the same data, and waits until
+// the API server is ready again.
 func (c *Cluster) StartEtcd(ctx context.Context) error {
 	if err := c.etcd.start(ctx); err != nil {
 		return err

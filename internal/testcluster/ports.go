@@ -7,18 +7,17 @@ import (
 	"net"
 )
 
-// Ports are taken from below the ranges that Linux and macOS use for outgoing
-// connections, so that a port stays free while the API server is down.
+// Ports lie below the ranges that Linux and macOS use for outgoing connections, so that a
+// port stays free while the API server is down.
 const (
 	firstPort = 12000
 	lastPort  = 29999
 )
 
-// errPortTaken says that a server could not listen because somebody else got
-// its port between the choice and the start.
+// errPortTaken means that another process took a server's port after it was chosen.
 var errPortTaken = errors.New("port taken")
 
-// freePort returns a port of the loopback interface on which no one listens now.
+// freePort returns a loopback port on which no process listens.
 func freePort() (int, error) {
 	var last error
 	for range 100 {

@@ -9,28 +9,27 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// Resource is one kind of object that an audit reads.
+// Resource is a kind of object that an audit reads.
 type Resource struct {
 	schema.GroupVersionResource
-	// Kind is the kind of one object.
+	// Kind is the kind's name.
 	Kind string
-	// Namespaced says that objects live in namespaces.
+	// Namespaced reports whether the objects are namespaced.
 	Namespaced bool
 }
 
-// Core are the Kubernetes kinds that an audit reads.
+// Core lists the Kubernetes kinds that an audit reads.
 var Core = []Resource{
 	{schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "Namespace", false},
 	{schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, "Node", false},
 	{schema.GroupVersionResource{Version: "v1", Resource: "pods"}, "Pod", true},
 }
 
-// services are the one other kind that a Seeder makes.
+// services is the only other kind that a Seeder creates.
 var services = Resource{schema.GroupVersionResource{Version: "v1", Resource: "services"}, "Service", true}
 
-// Resource returns one of the kinds that an audit reads, as the group
-// names it. It panics if the plural name, which is the one that
-// crd.projectcalico.org/v1 has, is not among them.
+// Resource returns a kind that an audit reads, by its plural name in
+// crd.projectcalico.org/v1. It panics if there is no such kind.
 func (g Group) Resource(plural string) Resource {
 	for i, r := range g.Resources() {
 		if r.Resource == plural || g == NativeV3 && CRDv1.Resources()[i].Resource == plural {
@@ -40,9 +39,8 @@ func (g Group) Resource(plural string) Resource {
 	panic("testcluster: no resource " + plural + " of " + string(g))
 }
 
-// Resources returns the group's kinds that an audit reads, as the group names
-// them, in the order of the names that crd.projectcalico.org/v1 has for them. That those are
-// right, Calico's own CRDs show.
+// Resources returns the group's kinds that an audit reads, sorted by their plural names
+// in crd.projectcalico.org/v1. Calico's own CRDs confirm these names.
 func (g Group) Resources() []Resource {
 	if kinds := foreignKinds[g]; kinds != nil {
 		return slices.Clone(kinds)

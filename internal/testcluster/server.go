@@ -14,21 +14,21 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/supervise"
 )
 
-// server is one of the cluster's two servers. Stopping and starting keeps its
-// arguments, and hence its port and data.
+// server is etcd, the API server or a daemon beside them. A restart keeps its arguments,
+// and therefore its port and data.
 type server struct {
 	name    string
 	spec    supervise.Spec
 	logPath string
-	// ready asks the server whether it serves.
+	// ready returns nil if the server is ready.
 	ready func(context.Context) error
 
 	mu      sync.Mutex
 	process *supervise.Process
 }
 
-// start runs the server and waits until it is ready. It is an error that wraps
-// errPortTaken if the server ended because its port was taken.
+// start runs the server and waits until it is ready. The error wraps errPortTaken if the
+// server ended because its port was taken.
 func (s *server) start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,11 +81,11 @@ func (s *server) await(ctx context.Context, process *supervise.Process) error {
 	}
 }
 
-// readyTimeout is how long a server may take until it is ready: seconds on an
-// idle machine, but tests of several packages run beside each other.
+// readyTimeout is how long a server may take until it is ready. An idle machine needs
+// seconds, but tests of several packages run in parallel.
 const readyTimeout = 2 * time.Minute
 
-// stop kills the server; its data stays. Stopping a stopped server is fine.
+// stop kills the server; its data stays. Stopping a stopped server has no effect.
 func (s *server) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +110,7 @@ func (s *server) running() bool {
 	}
 }
 
-// pid is the ID of the server's process; 0 if it was not started, or was stopped.
+// pid returns the server's process ID, or 0 if the server was not started or was stopped.
 func (s *server) pid() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,8 +120,8 @@ func (s *server) pid() int {
 	return s.process.PID()
 }
 
-// setArg replaces the value of an argument, which takes effect at the next
-// start, and reports whether it was another.
+// setArg replaces the value of an argument, effective at the next start. It reports
+// whether the value changed.
 func (s *server) setArg(prefix, value string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,9 +134,8 @@ func (s *server) setArg(prefix, value string) bool {
 	return false
 }
 
-// logTail is the end of the server's log, without what is of no interest: what
-// the API server is up to while all is well, and what its etcd clients tell of
-// connections that it does not need any more.
+// logTail returns the end of the server's log. It omits routine messages of the API
+// server and messages of its etcd clients about connections that it no longer needs.
 func (s *server) logTail() []byte {
 	content, err := os.ReadFile(s.logPath)
 	if err != nil {

@@ -19,15 +19,15 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/supervise"
 )
 
-// startEtcd starts etcd, which loses no data when it is killed, but would when
-// the machine is: it leaves it to the kernel when to write.
+// startEtcd starts etcd without fsync. etcd then loses no data if it is killed, but would
+// if the machine crashed.
 func (c *Cluster) startEtcd(ctx context.Context, path string) error {
 	port, err := freePort()
 	if err != nil {
 		return err
 	}
 	url := fmt.Sprintf("http://127.0.0.1:%d", port)
-	// The peer address is never used, so that any port will do.
+	// The peer address is never used, so any port works.
 	const peer = "http://127.0.0.1:0"
 	c.etcd = &server{
 		name:    "etcd",
@@ -60,7 +60,7 @@ func (c *Cluster) startEtcd(ctx context.Context, path string) error {
 	return nil
 }
 
-// startAPIServer starts the API server and makes the administrator's clients.
+// startAPIServer starts the API server and creates the administrator's clients.
 func (c *Cluster) startAPIServer(ctx context.Context, path string, opts Options) error {
 	port, err := freePort()
 	if err != nil {
@@ -79,10 +79,10 @@ func (c *Cluster) startAPIServer(ctx context.Context, path string, opts Options)
 		Host:            fmt.Sprintf("https://127.0.0.1:%d", port),
 		BearerToken:     token,
 		TLSClientConfig: rest.TLSClientConfig{CAData: c.authority.certPEM},
-		// A negative rate switches client-go's own limit off.
+		// A negative rate disables client-go's own rate limit.
 		QPS:            -1,
 		WarningHandler: rest.NoWarnings{},
-		// What tests write by hand, they write as somebody with kubectl.
+		// Tests write objects as kubectl users do.
 		UserAgent: "kubectl/testcluster",
 	}
 	client, err := rest.HTTPClientFor(c.Config)
@@ -94,7 +94,7 @@ func (c *Cluster) startAPIServer(ctx context.Context, path string, opts Options)
 		logPath: c.path("kube-apiserver.log"),
 		spec: supervise.Spec{
 			Path: path, RemoveIfOrphaned: c.dir, Args: append(args, opts.APIServerArgs...),
-			Env: []string{"GOGC=400"}, // a fifth less CPU time, for memory that machines have
+			Env: []string{"GOGC=400"}, // a fifth less CPU time at the cost of memory
 		},
 		ready: func(ctx context.Context) error { return httpOK(ctx, client, c.Config.Host+"/readyz", token) },
 	}
@@ -145,8 +145,8 @@ func (c *Cluster) apiServerArgs(port int, token string, watchCache bool) ([]stri
 		"--service-account-signing-key-file=" + paths["accounts.key"],
 		"--service-cluster-ip-range=10.96.0.0/16",
 		"--allow-privileged",
-		// No controller makes service accounts for pods, and none takes away
-		// the taint of a node that is not ready yet.
+		// No controller creates service accounts for pods or removes the taint of nodes
+		// that are not ready yet.
 		"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
 		watchCacheArg + strconv.FormatBool(watchCache),
 		"--max-requests-inflight=4000",
@@ -156,7 +156,7 @@ func (c *Cluster) apiServerArgs(port int, token string, watchCache bool) ([]stri
 
 const watchCacheArg = "--watch-cache="
 
-// httpOK makes a GET request, and is an error unless the answer is 200.
+// httpOK sends a GET request and returns an error unless the status is 200.
 func httpOK(ctx context.Context, client *http.Client, url, token string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

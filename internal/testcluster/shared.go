@@ -11,15 +11,16 @@ import (
 	"time"
 )
 
-// shared holds the clusters that no test uses now, by their options.
+// shared holds the idle clusters by their options.
 var shared = struct {
 	sync.Mutex
 	idle map[string][]*Cluster
 }{idle: map[string][]*Cluster{}}
 
-// Shared returns an empty cluster for the test alone. Tests of the process that ask for the
-// same options use it one after the other; groups that are not Calico's come and go. If
-// none is idle, it starts one, which ends with the process. "go test -short" skips the test.
+// Shared returns an empty cluster for exclusive use by the test. Tests of the process
+// with the same options reuse it in turn; only foreign groups are installed and removed.
+// If no cluster is idle, Shared starts one, which ends with the process. "go test -short"
+// skips the test.
 func Shared(tb testing.TB, opts Options) *Cluster {
 	tb.Helper()
 	SkipIfShort(tb)
@@ -30,7 +31,7 @@ func Shared(tb testing.TB, opts Options) *Cluster {
 	key := fmt.Sprintf("%v %v %v", calico, opts.WatchCache, opts.APIServerArgs)
 	c := takeIdle(key)
 	if c == nil {
-		// The first test's own context would end before the others'.
+		// The context of the first test would end before the other tests.
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 		defer cancel()
 		var err error
@@ -51,7 +52,7 @@ func Shared(tb testing.TB, opts Options) *Cluster {
 	return c
 }
 
-// takeIdle returns a cluster that no test uses; nil if there is none.
+// takeIdle returns an idle cluster, or nil.
 func takeIdle(key string) *Cluster {
 	shared.Lock()
 	defer shared.Unlock()
@@ -63,15 +64,15 @@ func takeIdle(key string) *Cluster {
 	return idle[0]
 }
 
-// played holds the state that a scenario brought about, by its function's name.
+// played holds the states of scenarios, by the name of the scenario's function.
 var played = struct {
 	sync.Mutex
 	states map[string]*savedState
 }{states: map[string]*savedState{}}
 
-// Play brings about the state of a scenario, a top-level function, on a cluster that was
-// just started or emptied, as if it had happened just now. Only the first call for a
-// scenario runs it; later calls store the objects that it left.
+// Play creates the state of a scenario on a new or empty cluster, as if it had just
+// happened. The scenario must be a top-level function. Only the first call runs it; later
+// calls restore the stored objects.
 func (c *Cluster) Play(tb testing.TB, scenario func(context.Context, *Cluster) error) {
 	tb.Helper()
 	played.Lock()
@@ -88,7 +89,7 @@ func (c *Cluster) Play(tb testing.TB, scenario func(context.Context, *Cluster) e
 	}
 }
 
-// reset makes a used cluster one that could be new.
+// reset makes a used cluster equal to a new one.
 func (c *Cluster) reset(ctx context.Context, opts Options) error {
 	c.Groups = opts.Groups
 	if err := c.SetWatchCache(ctx, opts.WatchCache); err != nil {

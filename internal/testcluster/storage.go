@@ -22,11 +22,11 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// The functions of this file read and write objects where the API server
-// stores them. It sees what they write as if another API server had written it.
+// This file reads and writes objects in etcd. To the API server, these writes look like
+// those of another API server.
 
-// storagePrefix is where the API server stores the objects of a kind: custom
-// resources by group, those of the core group without, some under other names.
+// storagePrefix returns the key prefix under which the API server stores a kind. Keys of
+// custom resources include the group. Some core kinds have other names.
 func storagePrefix(r Resource) string {
 	if r.Group != "" {
 		return path.Join("/registry", r.Group, r.Resource) + "/"
@@ -43,13 +43,12 @@ func storagePrefix(r Resource) string {
 
 var coreSerializer = protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
 
-// protobufMagic starts a stored object that is not JSON.
+// protobufMagic is the prefix of stored objects in protobuf. Others are JSON.
 var protobufMagic = []byte("k8s\x00")
 
-// editStored changes all stored objects of a kind, by calls of change one after
-// the other. Custom resources come as
-// *unstructured.Unstructured, others as their Go types. It fails if somebody
-// writes one of the objects meanwhile.
+// editStored calls change for each stored object of a kind, one after the other, and
+// stores the results. Custom resources are passed as *unstructured.Unstructured, core
+// kinds as their Go types. It fails if one of the objects is written at the same time.
 func (c *Cluster) editStored(ctx context.Context, r Resource, change func(runtime.Object) error) error {
 	stored, err := c.Etcd.Get(ctx, storagePrefix(r), clientv3.WithPrefix())
 	if err != nil {
@@ -76,7 +75,7 @@ func (c *Cluster) editStored(ctx context.Context, r Resource, change func(runtim
 	return puts.Wait()
 }
 
-// replaceStored stores a new value unless somebody else did.
+// replaceStored stores a new value unless the key was written since old was read.
 func (c *Cluster) replaceStored(ctx context.Context, old *mvccpb.KeyValue, value []byte) error {
 	key := string(old.Key)
 	done, err := c.Etcd.Txn(ctx).
@@ -127,9 +126,9 @@ func encodeStored(object runtime.Object) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// Reset deletes what tests and seeding make: all nodes, pods, services and
-// custom resources, and all namespaces but the API server's own. Users keep
-// their rights, and CRDs stay.
+// Reset deletes the objects of tests and seeding: all nodes, pods, services and custom
+// resources, and all namespaces except the API server's own. Users keep their rights, and
+// CRDs stay.
 func (c *Cluster) Reset(ctx context.Context) error {
 	for _, r := range seeded() {
 		if err := c.deleteStored(ctx, storagePrefix(r)); err != nil {
@@ -142,17 +141,17 @@ func (c *Cluster) Reset(ctx context.Context) error {
 	})
 }
 
-// seeded returns the kinds of which tests and seeding make objects.
+// seeded returns the kinds that tests and seeding create.
 func seeded() []Resource { return slices.Concat(customResources(), Core, []Resource{services}) }
 
-// own reports whether a stored object is the API server's own: a system namespace or the
-// service kubernetes.
+// own reports whether a stored object belongs to the API server: a system namespace or
+// the service kubernetes.
 func own(key string) bool {
 	name, namespace := strings.CutPrefix(key, storagePrefix(Core[0]))
 	return namespace && slices.Contains(systemNamespaces, name) || key == storageKey(services, "default", "kubernetes")
 }
 
-// savedState holds the objects that Reset would delete, as they were stored at a time.
+// savedState holds the objects that Reset would delete, as stored at one time.
 type savedState struct {
 	at      time.Time
 	objects []*mvccpb.KeyValue
@@ -174,8 +173,8 @@ func (c *Cluster) save(ctx context.Context) (*savedState, error) {
 	return s, nil
 }
 
-// restore stores the objects of a state in a cluster that was Reset. Their times, ages in
-// whole seconds, are what they were when the state was saved.
+// restore stores the objects of a state in a cluster after Reset. It shifts their times
+// so that they have the same ages, in whole seconds, as when they were saved.
 func (c *Cluster) restore(ctx context.Context, s *savedState) error {
 	passed := time.Since(s.at).Truncate(time.Second)
 	puts, putsCtx := errgroup.WithContext(ctx)
@@ -202,9 +201,9 @@ func (c *Cluster) restore(ctx context.Context, s *savedState) error {
 	return puts.Wait()
 }
 
-// deleteStored deletes all objects stored under a prefix other than the API server's own.
-// It deletes one object at a time: the API server expects a revision to change one object,
-// and may answer too early where it changes many.
+// deleteStored deletes all objects stored under a prefix, except the API server's own. It
+// deletes them one at a time: the API server expects that a revision changes one object,
+// and may answer too early if one revision changes many.
 func (c *Cluster) deleteStored(ctx context.Context, prefix string) error {
 	stored, err := c.Etcd.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
@@ -227,5 +226,5 @@ func (c *Cluster) deleteStored(ctx context.Context, prefix string) error {
 	return deletes.Wait()
 }
 
-// parallelPuts is how many objects are written to etcd at a time.
+// parallelPuts is the maximum number of concurrent writes to etcd.
 const parallelPuts = 32

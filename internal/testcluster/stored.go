@@ -11,16 +11,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// The methods of this file read and write single objects past the API server, at
-// many times its speed and unchecked: to bring about damage in bulk.
+// The methods of this file read and write single objects directly in etcd. They are much
+// faster than the API server and skip its checks, so that tests can create damage in
+// bulk.
 
-// Stored returns an object as it is stored: a custom resource as
-// *unstructured.Unstructured, with its integers as int64, others as their Go types.
+// Stored returns an object as stored: a custom resource as *unstructured.Unstructured
+// with integers as int64, a core object as its Go type.
 func (c *Cluster) Stored(ctx context.Context, r Resource, namespace, name string) (runtime.Object, error) {
 	return c.getStored(ctx, storageKey(r, namespace, name))
 }
 
-// Store stores an object, whether it exists or not.
+// Store creates or replaces a stored object.
 func (c *Cluster) Store(ctx context.Context, r Resource, object runtime.Object) error {
 	m, err := meta.Accessor(object)
 	if err != nil {
@@ -40,8 +41,8 @@ func (c *Cluster) Store(ctx context.Context, r Resource, object runtime.Object) 
 	return nil
 }
 
-// Unstore removes an object at once, whatever its finalizers. It is an error if it
-// does not exist.
+// Unstore removes an object at once, despite its finalizers. It returns an error if the
+// object does not exist.
 func (c *Cluster) Unstore(ctx context.Context, r Resource, namespace, name string) error {
 	key := storageKey(r, namespace, name)
 	done, err := c.Etcd.Txn(ctx).

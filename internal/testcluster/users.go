@@ -12,9 +12,9 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// UserConfig returns the client configuration of a user who has just the rights
-// that RBAC gives to that name and those groups: none, at first. The user has
-// a client certificate. There is no client-side rate limit.
+// UserConfig returns a client configuration for a user with a client certificate. The
+// user has only the rights that RBAC grants to the name and groups, at first none. There
+// is no client-side rate limit.
 func (c *Cluster) UserConfig(name string, groups ...string) (*rest.Config, error) {
 	pair, err := c.authority.user(name, groups)
 	if err != nil {
@@ -29,8 +29,8 @@ func (c *Cluster) UserConfig(name string, groups ...string) (*rest.Config, error
 	}, nil
 }
 
-// UserKubeconfig writes a kubeconfig for UserConfig's user and returns its
-// path. The file is removed with the cluster.
+// UserKubeconfig writes a kubeconfig for UserConfig's user and returns its path. The file
+// is removed with the cluster.
 func (c *Cluster) UserKubeconfig(name string, groups ...string) (string, error) {
 	cfg, err := c.UserConfig(name, groups...)
 	if err != nil {
@@ -40,9 +40,9 @@ func (c *Cluster) UserKubeconfig(name string, groups ...string) (string, error) 
 	return path, writeKubeconfig(path, cfg)
 }
 
-// Allow gives a user rights in the whole cluster, by a ClusterRole and a
-// ClusterRoleBinding that bear the user's name, in place of rights given
-// before. No rules: the rights are taken away.
+// Allow sets a user's rights in the whole cluster, through a ClusterRole and
+// ClusterRoleBinding with the user's name. It replaces earlier rights. Without rules, it
+// revokes them.
 func (c *Cluster) Allow(ctx context.Context, user string, rules ...rbacv1.PolicyRule) error {
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "test:" + user}, Rules: rules}
 	if err := c.ApplyClusterRole(ctx, role); err != nil {
@@ -51,7 +51,7 @@ func (c *Cluster) Allow(ctx context.Context, user string, rules ...rbacv1.Policy
 	return c.BindClusterRole(ctx, user, role.Name)
 }
 
-// ApplyClusterRole creates a ClusterRole or replaces the one of its name.
+// ApplyClusterRole creates or replaces a ClusterRole.
 func (c *Cluster) ApplyClusterRole(ctx context.Context, role *rbacv1.ClusterRole) error {
 	roles := c.Kube.RbacV1().ClusterRoles()
 	_, err := roles.Create(ctx, role, metav1.CreateOptions{})
@@ -64,8 +64,7 @@ func (c *Cluster) ApplyClusterRole(ctx context.Context, role *rbacv1.ClusterRole
 	return nil
 }
 
-// BindClusterRole gives a user the rights of a ClusterRole, beside those that
-// the user has.
+// BindClusterRole grants a user the rights of a ClusterRole in addition to existing ones.
 func (c *Cluster) BindClusterRole(ctx context.Context, user, role string) error {
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "test:" + user + ":" + role},
@@ -79,8 +78,7 @@ func (c *Cluster) BindClusterRole(ctx context.Context, user, role string) error 
 	return nil
 }
 
-// writeKubeconfig writes a client configuration as a kubeconfig with one
-// context.
+// writeKubeconfig writes a client configuration as a kubeconfig with one context.
 func writeKubeconfig(path string, cfg *rest.Config) error {
 	const name = "testcluster"
 	kubeconfig := clientcmdapi.NewConfig()

@@ -1,14 +1,15 @@
 // Package kubelets plays the kubelets of a test cluster, so that its scheduler and
 // controllers (testcluster's StartScheduler and StartControllerManager) have nodes to
-// work with. No container runs; what others see of a pod is what they would see:
+// work with. No container runs, but other components see what they would see in a real
+// cluster:
 //
-//   - A pod bound to a node that exists gets its addresses from Calico's own IPAM client,
-//     as the node's CNI plugin would, one pod of a node at a time, in a sandbox of its
-//     own; then it is Running and Ready. Without an address it is Pending, and tried
-//     again.
-//   - A pod that is deleted ends after its grace, which is cut short: its addresses are
+//   - A pod bound to an existing node gets its addresses from Calico's own IPAM client, in
+//     its own sandbox, as from the node's CNI plugin. A node handles one pod at a time.
+//     Then the pod is Running and Ready. Without an address it stays Pending and is
+//     retried.
+//   - A deleted pod ends after its grace period, which is shortened. Its addresses are
 //     released by handle, then it is removed.
-//   - Nodes report that they live.
+//   - Nodes report heartbeats.
 package kubelets
 
 import (
@@ -30,17 +31,17 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// Options say how long things take. Zero means the default.
+// Options sets durations. Zero means the default.
 type Options struct {
-	// StartUp is how long a pod takes from its address until it is ready; default 200ms.
+	// StartUp is the time from a pod's address until it is ready; default 200ms.
 	StartUp time.Duration
-	// Grace is the most that a pod takes to end, whatever its own grace; default 200ms.
+	// Grace limits a pod's grace period; default 200ms.
 	Grace time.Duration
-	// Retry is how long until a pod without an address is tried again; default 500ms.
+	// Retry is the time until a pod without an address is retried; default 500ms.
 	Retry time.Duration
 }
 
-// Kubelets are the kubelets of all nodes.
+// Kubelets plays the kubelets of all nodes.
 type Kubelets struct {
 	seeder *seeding.Seeder
 	opts   Options
@@ -56,30 +57,31 @@ type Kubelets struct {
 	stop func()
 }
 
-// podID is one pod, not the next one of its name.
+// podID identifies a pod, unlike a later pod with the same name.
 type podID struct {
 	name cache.ObjectName
 	uid  types.UID
 }
 
-// sandbox is what is known of a pod on its node. Only one worker uses it at a time.
+// sandbox is the record of a pod on its node. Only one worker uses it at a time.
 type sandbox struct {
 	id    string
 	pod   *corev1.Pod
 	addrs []netip.Addr
-	// When its network was there, its end was asked for: zero for not yet.
+	// up is when the network was set up; ending is when the deletion was seen. Zero means
+	// not yet.
 	up, ending time.Time
 	running    bool
-	waiting    bool // its status says so
-	down       bool // its network was torn down for good
+	waiting    bool // the pod's status shows it
+	down       bool // the network was torn down for good
 	ended      bool
 }
 
-// workers is how many pods are worked on at a time.
+// workers is the maximum number of pods processed at a time.
 const workers = 8
 
-// Start plays the kubelets of all nodes, those that join later included, until the test
-// ends or Stop is called. If the test fails, their last errors are shown.
+// Start plays the kubelets of all nodes, including later ones, until the test ends or
+// Stop is called. If the test fails, it logs their last errors.
 func Start(tb testing.TB, s *seeding.Seeder, opts Options) *Kubelets {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
@@ -140,11 +142,11 @@ func orDefault(d, other time.Duration) time.Duration {
 	return d
 }
 
-// Stop ends them: pods stay as they are. It returns when nothing of them runs any more;
-// stopping twice is fine.
+// Stop stops the kubelets and waits for their goroutines. Pods stay as they are. Stop may
+// be called twice.
 func (k *Kubelets) Stop() { k.stop() }
 
-// Errors are the last of what went wrong and was tried again.
+// Errors returns the last errors of retried operations.
 func (k *Kubelets) Errors() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -179,7 +181,7 @@ func (k *Kubelets) note(err error) {
 	k.errors = append(k.errors[max(0, len(k.errors)-9):], err.Error())
 }
 
-// heartbeats reports that the nodes live, as kubelets do every ten seconds.
+// heartbeats renews the nodes' heartbeats every ten seconds, as kubelets do.
 func (k *Kubelets) heartbeats(ctx context.Context) {
 	tick := time.NewTicker(10 * time.Second)
 	defer tick.Stop()
@@ -195,8 +197,8 @@ func (k *Kubelets) heartbeats(ctx context.Context) {
 	}
 }
 
-// newID is the ID of a pod's sandbox. It only depends on the pod, so that kubelets that
-// are started again know the sandboxes of those before them.
+// newID returns the ID of a pod's sandbox. It depends only on the pod, so that restarted
+// kubelets recognize earlier sandboxes.
 func newID(uid types.UID) string {
 	sum := sha256.Sum256([]byte(uid))
 	return hex.EncodeToString(sum[:])

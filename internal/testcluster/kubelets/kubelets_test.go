@@ -30,7 +30,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// eventually waits until f returns no error.
+// eventually retries f until it returns no error.
 func eventually(t *testing.T, f func() error) {
 	t.Helper()
 	deadline := time.Now().Add(90 * time.Second)
@@ -46,11 +46,11 @@ func eventually(t *testing.T, f func() error) {
 	}
 }
 
-// The real scheduler and controller manager run a Deployment and a StatefulSet on two
-// nodes whose kubelets are played: each pod gets an address of a block of its node,
-// which is released when the pod is evicted, its budget heeded, and its successor comes
-// up with another handle. A pod for which no address is left waits, and starts when
-// there is one.
+// TestWorkloadsRun runs a Deployment and a StatefulSet with the real scheduler and
+// controller manager on two nodes with played kubelets. Each pod gets an address of its
+// node's block. An eviction respects the budget and releases the address; the replacement
+// gets another handle. A pod without a free address waits, and starts once an address is
+// free.
 func TestWorkloadsRun(t *testing.T) {
 	ctx := t.Context()
 	c := testcluster.Start(t, testcluster.Options{})
@@ -78,13 +78,13 @@ func TestWorkloadsRun(t *testing.T) {
 		}
 	}
 
-	// Its budget lets one of the Deployment's three go.
+	// The budget allows one of the Deployment's three pods to be evicted.
 	web := pods(t, c, "app=web")
 	must(t, evict(ctx, c, web[0]))
 	if err := evict(ctx, c, web[1]); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("a second eviction at once ends with %v", err)
 	}
-	// The StatefulSet's pod comes back under its name, as another pod.
+	// The StatefulSet recreates the pod under the same name with another UID.
 	db := pods(t, c, "app=db")[0]
 	must(t, c.Kube.CoreV1().Pods(db.Namespace).Delete(ctx, db.Name, metav1.DeleteOptions{}))
 	eventually(t, func() error {
@@ -99,7 +99,7 @@ func TestWorkloadsRun(t *testing.T) {
 	})
 	eventually(t, func() error { return running(ctx, c, 6) })
 
-	// The pool has 8 addresses: of 9 pods one waits, until another ends.
+	// The pool has 8 addresses. Of 9 pods one waits until another ends.
 	scale(t, c, 6)
 	eventually(t, func() error { return running(ctx, c, 8) })
 	waiting := func() (out []corev1.Pod) {
@@ -136,7 +136,7 @@ func TestWorkloadsRun(t *testing.T) {
 	}
 }
 
-// create makes two workloads of three pods each, the first with a budget.
+// create creates two workloads of three pods each. The first has a budget.
 func create(t *testing.T, c *testcluster.Cluster) {
 	t.Helper()
 	ctx := t.Context()
@@ -186,7 +186,7 @@ func evict(ctx context.Context, c *testcluster.Cluster, pod corev1.Pod) error {
 	})
 }
 
-// running is an error unless so many pods run and are ready.
+// running returns an error unless exactly want pods are ready.
 func running(ctx context.Context, c *testcluster.Cluster, want int) error {
 	list, err := c.Kube.CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
 	if err != nil {

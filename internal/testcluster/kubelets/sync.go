@@ -15,7 +15,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// sync brings a pod a step further.
+// sync moves a pod one step further in its life.
 func (k *Kubelets) sync(ctx context.Context, id podID) error {
 	object, exists, err := k.pods.GetByKey(id.name.String())
 	if err != nil {
@@ -27,7 +27,7 @@ func (k *Kubelets) sync(ctx context.Context, id podID) error {
 	}
 	object, exists, err = k.nodes.GetByKey(pod.Spec.NodeName)
 	if err != nil || !exists {
-		return err // a node that is gone has no kubelet
+		return err // a deleted node has no kubelet
 	}
 	box := k.sandbox(pod)
 	box.pod = pod
@@ -52,8 +52,8 @@ func (k *Kubelets) sync(ctx context.Context, id podID) error {
 	return nil
 }
 
-// sandbox returns what is known of a pod; of one that ran before these kubelets, what it
-// says itself.
+// sandbox returns the record of a pod. If the pod already ran before these kubelets
+// started, its annotations and status provide the record.
 func (k *Kubelets) sandbox(pod *corev1.Pod) *sandbox {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -105,10 +105,10 @@ func (k *Kubelets) lock(node string) *sync.Mutex {
 	return k.locks[node]
 }
 
-// end ends a pod whose deletion was asked for, once its grace is over.
+// end removes a deleted pod after its grace period.
 func (k *Kubelets) end(ctx context.Context, id podID, box *sandbox) error {
 	if box.ended {
-		return nil // others have still to remove their finalizers
+		return nil // other components must still remove their finalizers
 	}
 	if box.ending.IsZero() {
 		box.ending = time.Now()
@@ -129,7 +129,7 @@ func (k *Kubelets) end(ctx context.Context, id podID, box *sandbox) error {
 	return err
 }
 
-// down tears a pod's network down for good, once.
+// down tears a pod's network down once.
 func (k *Kubelets) down(ctx context.Context, box *sandbox) error {
 	if box.down {
 		return nil
@@ -139,8 +139,8 @@ func (k *Kubelets) down(ctx context.Context, box *sandbox) error {
 	return err
 }
 
-// vanished cleans up after a pod that was removed before its end, as by a forced
-// deletion.
+// vanished cleans up after a pod that was removed from the API server before its end, for
+// example by a forced deletion.
 func (k *Kubelets) vanished(ctx context.Context, id podID) error {
 	k.mu.Lock()
 	box := k.sandboxes[id.uid]

@@ -17,12 +17,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Host views of the story's old nodes, as their kernels would give them: of old-1
-// what an agent prints, of old-2 a listing of the ip command. Both are made out of
-// the dump, so that they fit its addresses and its time: each node has a route to
-// each of its own pods, a blackhole for each of its blocks, and, because the
-// top-of-rack router gives routes of their own AS back, none to what others
-// borrowed.
+// The nodes of the story with host views. old-1 has an agent's view; old-2 has a listing
+// of the ip command. Both are derived from the dump, so that their addresses and times
+// match. Each node has a route to each of its own pods and a blackhole for each of its
+// blocks. It has no routes to borrowed addresses, because it rejects routes of its own AS
+// from the top-of-rack router.
 const (
 	viewAgent   = "old-1"
 	viewListing = "old-2"
@@ -77,7 +76,7 @@ func (p podOn) device() string {
 	return "cali" + hex.EncodeToString(sum[:])[:11]
 }
 
-// makeHostViews writes the views of a dump of the story.
+// makeHostViews writes the host views of a dump of the story.
 func makeHostViews(dump, dir string) error {
 	nodes, err := readDump[dumpedNode](dump, "nodes")
 	if err != nil {
@@ -152,7 +151,7 @@ func makeHostViews(dump, dir string) error {
 
 type object = map[string]any
 
-// lines writes a list with an entry a line.
+// lines writes a JSON list with one entry per line.
 func lines(out *bytes.Buffer, indent string, list []object) {
 	out.WriteString("[")
 	for i, o := range list {
@@ -160,13 +159,13 @@ func lines(out *bytes.Buffer, indent string, list []object) {
 			out.WriteString(",")
 		}
 		out.WriteString("\n" + indent)
-		text, _ := json.Marshal(o) // maps of plain values always can be
+		text, _ := json.Marshal(o) // maps of plain values always marshal
 		out.Write(text)
 	}
 	out.WriteString("]")
 }
 
-// router is the top-of-rack router that the story's nodes have for a gateway.
+// router is the gateway of the story's nodes, the top-of-rack router.
 const router = "172.16.0.1"
 
 func agentView(name string, taken time.Time, address netip.Prefix, blocks []netip.Prefix, own []podOn) []byte {

@@ -1,7 +1,7 @@
-// Makeexamples writes examples/snapshots again: it starts clusters, has Calico's
-// IPAM bring about the states of the scenarios on them, and dumps what an audit
-// reads. Arguments name the examples to make; without, it is all of them. The story
-// gets host views to go with it, which "hostviews" makes of the dump that is there.
+// Makeexamples regenerates examples/snapshots. It starts clusters, creates the scenarios'
+// states with Calico's own IPAM, and dumps the objects that an audit reads. Arguments
+// name the examples to make; the default is all. The story also gets host views. The
+// argument "hostviews" makes only these, from the existing dump.
 package main
 
 import (
@@ -73,7 +73,7 @@ func run(ctx context.Context, names []string) error {
 	return nil
 }
 
-// storyViews makes the host views that go with the dump of the story.
+// storyViews makes the host views of the story's dump.
 func storyViews(root string) error {
 	if err := makeHostViews(filepath.Join(root, "examples", "snapshots", "story"), filepath.Join(root, "examples", "hostviews", "story")); err != nil {
 		return fmt.Errorf("making host views of the story: %w", err)
@@ -81,7 +81,7 @@ func storyViews(root string) error {
 	return nil
 }
 
-// makeExample replaces a directory once the example is complete.
+// makeExample replaces a directory after the example is complete.
 func makeExample(ctx context.Context, e example, dir string) error {
 	c, err := testcluster.New(ctx, testcluster.Options{})
 	if err != nil {

@@ -1,7 +1,6 @@
-// Prepare builds the servers and tools that the tests need, and generates the
-// CRDs of the native API group, into the user's cache directory. What is there
-// already costs nothing. Run it before go test: a first build takes longer than
-// a test may.
+// Prepare builds the servers and tools that tests use, and generates the CRDs of the
+// native API group, in the user's cache directory. It skips existing results. Run it
+// before go test, because a first build takes longer than a test's timeout.
 package main
 
 import (

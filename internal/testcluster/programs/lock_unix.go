@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// lockFile waits for an exclusive lock on a file, which it creates. The kernel
-// drops the lock when the process ends.
+// lockFile creates a file and waits for an exclusive lock on it. The kernel releases the
+// lock when the process ends.
 func lockFile(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

@@ -17,9 +17,9 @@ const (
 	calicoModule = "github.com/projectcalico/calico"
 )
 
-// ModuleRoot is the directory of the main module's go.mod, found from the
-// working directory upwards. (What the compiler recorded is of no use: with
-// -trimpath it is no path of the file system.)
+// ModuleRoot returns the directory of the main module's go.mod. It searches from the
+// working directory upwards. The compiler's recorded paths do not help, because -trimpath
+// removes directories.
 func ModuleRoot() (string, error) { return moduleRoot() }
 
 var moduleRoot = sync.OnceValues(func() (string, error) {
@@ -50,7 +50,7 @@ func isMainModule(goMod []byte) bool {
 	return false
 }
 
-// packageDir returns a directory below that of package testcluster.
+// packageDir returns the path of a directory below package testcluster.
 func packageDir(sub string) (string, error) {
 	root, err := ModuleRoot()
 	if err != nil {
@@ -59,8 +59,7 @@ func packageDir(sub string) (string, error) {
 	return filepath.Join(root, "internal", "testcluster", filepath.FromSlash(sub)), nil
 }
 
-// CalicoDir returns the directory of the Calico module that the main
-// module is built with.
+// CalicoDir returns the directory of the Calico module that the main module uses.
 func CalicoDir(ctx context.Context) (string, error) {
 	root, err := ModuleRoot()
 	if err != nil {
@@ -77,8 +76,8 @@ func CalicoDir(ctx context.Context) (string, error) {
 	return dir, nil
 }
 
-// CalicoRelease is the release of Calico that the main module is built with,
-// such as v3.31.0: the one that go.mod names beside the commit.
+// CalicoRelease returns the Calico release that the main module uses, such as v3.31.0.
+// go.mod names it in the comment beside the commit.
 func CalicoRelease() (string, error) {
 	root, err := ModuleRoot()
 	if err != nil {

@@ -1,11 +1,12 @@
-// Package programs builds the programs that tests need, of the versions that Go modules
-// of their own name (directory ../binaries), and keeps them in the user's cache directory.
-// The first build takes several minutes; run
+// Package programs builds the programs that tests use and keeps them in the user's cache
+// directory. Separate Go modules in ../binaries set their versions. The first build takes
+// several minutes; run
 //
 //	go run ./internal/testcluster/prepare
 //
-// before the first go test, whose default timeout is too short for it. The directory
-// KUBEBUILDER_ASSETS, if set, gives etcd, kube-apiserver and kubectl instead.
+// before the first go test, because it takes longer than go test's default timeout. If
+// KUBEBUILDER_ASSETS is set, that directory provides etcd, kube-apiserver and kubectl
+// instead.
 package programs
 
 import (
@@ -25,25 +26,26 @@ import (
 	"time"
 )
 
-// program is one executable that Binary can build.
+// program is an executable that Binary can build.
 type program struct {
-	// dir is the module that builds it, below this package's directory.
+	// dir is the module that builds the program, relative to this package's parent
+	// directory.
 	dir string
-	// pkg is the main package, module the module that it belongs to: that
-	// module's version in dir's go.mod is the program's version.
+	// pkg is the main package and module its module. The module's version in dir's go.mod
+	// is the program's version.
 	pkg, module string
-	// versionVar is the variable that must hold the version, because the
-	// program reads it instead of its build information. Empty: none.
+	// versionVar is the variable to set to the version, if the program does not read its
+	// build information.
 	versionVar string
-	// release says that the version in versionVar is the release that the
-	// requirement's comment names, the module's own version being a commit.
+	// release reports whether versionVar gets the release in the comment of the
+	// requirement, because the module's own version is a commit.
 	release bool
-	// cold says how long building it takes when nothing is cached, on two cores.
+	// cold is the build time without caches on two cores, as text.
 	cold string
 }
 
-// envAssets names a directory with etcd, kube-apiserver and kubectl, as the tests of
-// controllers use it.
+// envAssets names a directory with etcd, kube-apiserver and kubectl. Tests of controllers
+// commonly use the same variable.
 const envAssets = "KUBEBUILDER_ASSETS"
 
 const apiModule = "github.com/projectcalico/api"
@@ -92,22 +94,21 @@ var programs = map[string]program{
 	},
 }
 
-// Chains are the names of the programs that tests need. Programs of one chain share most
-// of their packages, so each is cheap to build after the one before it. Two chains share
-// few packages, so it saves time to build them at the same time.
+// Chains lists the programs that tests use. Programs of one chain share most packages, so
+// each is cheap to build after the previous one. The chains share few packages, so
+// building them in parallel saves time.
 var Chains = [][]string{
 	{"etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "helm"},
 	{"calicoctl", "confd", "kube-controllers"},
 }
 
-// Binary returns the path of a server or tool, and builds it first if the
-// user's cache directory does not have it. It knows those in [Chains] and
-// controller-gen. Building says so on stderr; several
-// processes that want the same program wait for one of them to build it. What the
-// directory KUBEBUILDER_ASSETS has is taken from there instead.
+// Binary returns the path of a server or tool. If the user's cache directory does not
+// have it, Binary builds it and logs that to stderr. Other processes that need the same
+// program wait. Binary supports the programs in [Chains] and controller-gen. Programs in
+// the directory KUBEBUILDER_ASSETS take precedence.
 //
-// The version is the one in the go.mod of the module that builds the program.
-// A change of that module, of the Go release or of the platform builds again.
+// The version comes from the go.mod of the module that builds the program. A change of
+// that module, of the Go release or of the platform causes a new build.
 func Binary(ctx context.Context, name string) (string, error) {
 	p, ok := programs[name]
 	if !ok {
@@ -131,15 +132,15 @@ func Binary(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The file bears the program's name, for programs show it: the API server
-	// as the manager of fields, for one.
+	// Name the file after the program, because programs show their name. The API server
+	// records it as field manager, for example.
 	dirPath, err := cachePath(name + "-" + version + "-" + key)
 	if err != nil {
 		return "", err
 	}
 	err = once(dirPath, func(tmp string) error {
 		args := []string{"build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-o", filepath.Join(tmp, name)}
-		flags := "-s -w" // no one debugs them, and linking takes less time
+		flags := "-s -w" // not debugged; links faster
 		if p.versionVar != "" {
 			flags += " -X " + p.versionVar + "=" + version
 		}
@@ -158,9 +159,9 @@ func Binary(ctx context.Context, name string) (string, error) {
 	return filepath.Join(dirPath, name), nil
 }
 
-// Version returns the version of a program that Binary knows, such as v1.36.3:
-// the one that go.mod names or, for Calico's own programs, whose modules have
-// no usable tags, the release in the comment beside it.
+// Version returns the version of a program that Binary supports, such as v1.36.3. It is
+// the version in go.mod. Modules of Calico's own programs have no usable tags, so for
+// these it is the release in the comment of the requirement.
 func Version(ctx context.Context, name string) (string, error) {
 	p, ok := programs[name]
 	if !ok {
@@ -176,9 +177,9 @@ func Version(ctx context.Context, name string) (string, error) {
 	return moduleVersion(ctx, dir, p.module)
 }
 
-// once makes the directory at path by calling make with a temporary
-// path beside it, unless it exists. One process does so at a time, and no one
-// sees a half-made file.
+// once creates the directory at path, unless it exists, by calling make with a temporary
+// path beside it. A lock lets one process at a time call make, and no process sees an
+// incomplete directory.
 func once(path string, make func(tmp string) error) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil
@@ -204,8 +205,8 @@ func once(path string, make func(tmp string) error) error {
 	return os.Rename(tmp, path)
 }
 
-// cachePath returns the path of a name in this package's part of the user's
-// cache directory, which it creates.
+// cachePath returns the path of a name in this package's part of the user's cache
+// directory, and creates that part.
 func cachePath(name string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -218,8 +219,8 @@ func cachePath(name string) (string, error) {
 	return filepath.Join(dir, name), nil
 }
 
-// buildKey tells apart what one module builds by Go release and platform, and
-// by the module's own content: go.sum pins every dependency.
+// buildKey identifies the builds of a module by Go release, platform and the content of
+// go.mod and go.sum, which pins every dependency.
 func buildKey(ctx context.Context, dir string) (string, error) {
 	goVersion, err := goCommand(ctx, dir, "env", "GOVERSION")
 	if err != nil {
@@ -239,7 +240,7 @@ func buildKey(ctx context.Context, dir string) (string, error) {
 	}, "-"), nil
 }
 
-// moduleVersion reads the version of a requirement from dir's go.mod.
+// moduleVersion returns the version of a requirement in dir's go.mod.
 func moduleVersion(ctx context.Context, dir, module string) (string, error) {
 	out, err := goCommand(ctx, dir, "mod", "edit", "-json")
 	if err != nil {
@@ -259,8 +260,7 @@ func moduleVersion(ctx context.Context, dir, module string) (string, error) {
 	return "", fmt.Errorf("go.mod of %s does not require %s", dir, module)
 }
 
-// moduleRelease reads the release that a comment names beside a requirement in
-// dir's go.mod.
+// moduleRelease returns the release in the comment of a requirement in dir's go.mod.
 func moduleRelease(dir, module string) (string, error) {
 	content, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	if err != nil {
@@ -275,23 +275,23 @@ func moduleRelease(dir, module string) (string, error) {
 	return "", fmt.Errorf("go.mod of %s names no release beside %s", dir, module)
 }
 
-// goCommand runs the go command in dir and returns what it prints.
+// goCommand runs the go command in dir and returns its stdout.
 func goCommand(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	return runIn(ctx, dir, "go", args...)
 }
 
-// runIn runs a program in dir and returns what it prints.
+// runIn runs a program in dir and returns its stdout.
 func runIn(ctx context.Context, dir, path string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Dir = dir
-	// The programs run on this machine, whatever the tests are built for.
+	// The programs run on this machine, even if the tests are built for another.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOGC=400",
 		"GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
 	return output(cmd)
 }
 
-// Run runs a program that [Binary] knows, with this environment alone, and returns what
-// it prints on stdout; its error tells what it prints on stderr.
+// Run runs a program that [Binary] supports with exactly the given environment, and
+// returns its stdout. An error includes the program's stderr.
 func Run(ctx context.Context, name string, env []string, args ...string) (string, error) {
 	path, err := Binary(ctx, name)
 	if err != nil {
@@ -318,9 +318,9 @@ func progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "testcluster: "+format+"\n", args...)
 }
 
-// NativeCRDs returns a directory of CRDs of projectcalico.org/v3, which is generated from the
-// types of the newer API module in binaries/crds, and generates them first
-// if the user's cache directory does not have them.
+// NativeCRDs returns a directory with the CRDs of projectcalico.org/v3. They are
+// generated once, from the types of the newer API module in binaries/crds, and kept in
+// the user's cache directory.
 func NativeCRDs(ctx context.Context) (string, error) {
 	dir, err := packageDir("binaries/crds")
 	if err != nil {

@@ -30,7 +30,8 @@ func TestProgramsHaveTheVersionsOfTheirModules(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// calicoctl also asks for the cluster's version, which there is none of.
+		// calicoctl fails because it also asks for the version of a cluster, which does
+		// not exist here.
 		out, _ := exec.CommandContext(ctx, path, arg).CombinedOutput()
 		if !strings.Contains(string(out), strings.TrimPrefix(version, "v")) {
 			t.Errorf("%s %s does not tell its version %s, but:\n%s", name, arg, version, out)
@@ -41,8 +42,8 @@ func TestProgramsHaveTheVersionsOfTheirModules(t *testing.T) {
 	}
 }
 
-// The tests compare calico-audit, which is built with one Calico, with Calico's
-// own programs: both must be of the same release.
+// TestCalicoIsOneRelease checks that calico-audit and Calico's own programs are built
+// from the same Calico release, because tests compare them.
 func TestCalicoIsOneRelease(t *testing.T) {
 	ctx := t.Context()
 	root, err := ModuleRoot()

@@ -11,9 +11,9 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 )
 
-// Affinity writes an affinity of a node to a block, no matter who owns the block, as
-// Calico's IPAM writes them: with the labels by which Calico's components look for
-// those of a node. The state may be empty.
+// Affinity creates an affinity of a node to a block, even if another node owns the block.
+// As in Calico's IPAM, it has the labels by which Calico's components find a node's
+// affinities. The state may be empty.
 func (s *Seeder) Affinity(ctx context.Context, node string, block netip.Prefix, state string) error {
 	backend, err := s.backend()
 	if err == nil {
@@ -26,7 +26,7 @@ func (s *Seeder) Affinity(ctx context.Context, node string, block netip.Prefix, 
 	return nil
 }
 
-// DeleteAffinity deletes an affinity, and not its block.
+// DeleteAffinity deletes an affinity, but not its block.
 func (s *Seeder) DeleteAffinity(ctx context.Context, node string, block netip.Prefix) error {
 	backend, err := s.backend()
 	var kvp *model.KVPair
@@ -46,7 +46,7 @@ func affinityKey(node string, block netip.Prefix) model.BlockAffinityKey {
 	return model.BlockAffinityKey{CIDR: calicoNet(block), Host: node, AffinityType: string(ipam.AffinityTypeHost)}
 }
 
-// backend is the datastore below Calico's client.
+// backend returns the datastore below Calico's client.
 func (s *Seeder) backend() (bapi.Client, error) {
 	with, ok := s.Calico.(interface{ Backend() bapi.Client })
 	if !ok {

@@ -13,10 +13,9 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/options"
 )
 
-// TopOfRack turns the node-to-node mesh off and has all nodes, in one AS, peer
-// with a router of another AS: the topology in which an owner never learns a
-// route to a borrowed address, because it comes back with the owner's own AS in
-// its path.
+// TopOfRack disables the node-to-node mesh and makes all nodes, in one AS, peer with a
+// router in another AS. In this topology the owner of a block never accepts a route to a
+// borrowed address, because the path of the route contains the owner's own AS.
 func (s *Seeder) TopOfRack(ctx context.Context, nodesAS uint32, router netip.Addr, routerAS uint32) error {
 	return errors.Join(
 		s.BGPConfig(ctx, false, nodesAS),
@@ -24,9 +23,8 @@ func (s *Seeder) TopOfRack(ctx context.Context, nodesAS uint32, router netip.Add
 	)
 }
 
-// BGPConfig writes the cluster's BGP configuration, and creates it if need be:
-// whether the node-to-node mesh is on, and the AS number of nodes that have none
-// of their own.
+// BGPConfig creates or updates the cluster's BGP configuration: the node-to-node mesh,
+// and the AS number of nodes without their own.
 func (s *Seeder) BGPConfig(ctx context.Context, mesh bool, as uint32) error {
 	number := numorstring.ASNumber(as)
 	configs := s.Calico.BGPConfigurations()
@@ -46,7 +44,7 @@ func (s *Seeder) BGPConfig(ctx context.Context, mesh bool, as uint32) error {
 	return nil
 }
 
-// BGPPeer creates a BGPPeer through Calico's client, which checks it.
+// BGPPeer creates a BGPPeer through Calico's client, which validates it.
 func (s *Seeder) BGPPeer(ctx context.Context, name string, spec apiv3.BGPPeerSpec) error {
 	peer := apiv3.NewBGPPeer()
 	peer.Name, peer.Spec = name, spec
@@ -64,8 +62,8 @@ func (s *Seeder) DeleteBGPPeer(ctx context.Context, name string) error {
 	return nil
 }
 
-// BGPFilter creates a BGPFilter through Calico's client, which checks it. Peers
-// name it in their filters.
+// BGPFilter creates a BGPFilter through Calico's client, which validates it. Peers refer
+// to it by name.
 func (s *Seeder) BGPFilter(ctx context.Context, name string, spec apiv3.BGPFilterSpec) error {
 	filter := apiv3.NewBGPFilter()
 	filter.Name, filter.Spec = name, spec
@@ -83,8 +81,8 @@ func (s *Seeder) DeleteBGPFilter(ctx context.Context, name string) error {
 	return nil
 }
 
-// NodeBGP gives a Node an AS number of its own and makes it a route reflector
-// with a BGP cluster ID; 0 and "" take them away.
+// NodeBGP sets a Node's own AS number, and the BGP cluster ID that makes it a route
+// reflector; 0 and "" remove them.
 func (s *Seeder) NodeBGP(ctx context.Context, name string, as uint32, reflectorID string) error {
 	annotations := map[string]any{"projectcalico.org/ASNumber": nil, "projectcalico.org/RouteReflectorClusterID": nil}
 	if as != 0 {

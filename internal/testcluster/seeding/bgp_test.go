@@ -10,7 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// TestBGPIsWritten: a topology can be brought about, changed and taken back.
+// TestBGPIsWritten checks that a topology can be created, changed and removed.
 func TestBGPIsWritten(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
 	s, ctx := newSeeder(t, c), t.Context()

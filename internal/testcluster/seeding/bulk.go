@@ -16,30 +16,29 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Bulk says how large a cluster to make.
+// Bulk sets the size of a cluster.
 type Bulk struct {
-	// Nodes is how many nodes are made, and PodsPerNode how many pods on each.
+	// Nodes is the number of nodes; PodsPerNode is the number of pods on each.
 	Nodes, PodsPerNode int
-	// Namespaces is over how many namespaces the pods are spread; 0 means 10.
+	// Namespaces is the number of namespaces over which the pods are spread; 0 means 10.
 	Namespaces int
 	// DualStack gives every pod an address of each family.
 	DualStack bool
-	// Age is how long ago all of it was made, but for the patterns: the first node,
-	// its first pod, and their IPAM objects but the block. Kubelets have reported just now.
+	// Age is the age of all objects except the templates: the first node, its first pod,
+	// and their IPAM objects except the block. Heartbeats are current.
 	Age time.Duration
-	// Prefix is what the names of nodes and namespaces begin with; "" means
-	// bulk. Each call needs another.
+	// Prefix begins the names of nodes and namespaces; "" means bulk. Each call needs a
+	// different prefix.
 	Prefix string
 }
 
-// Bulk makes many nodes with many pods, which have addresses of the pools that
-// exist. It gives what Node and Pod give, at some hundred times their speed:
-// Calico's IPAM client makes the allocations, but on a copy of the state in
-// memory, and what it wrote is stored past the API server. No one else may
-// write meanwhile.
+// Bulk creates many nodes with many pods, which get addresses of the existing pools. The
+// result equals that of Node and Pod at some hundred times their speed. Calico's IPAM
+// client makes the allocations on a copy of the state in memory; then its writes are
+// stored directly in etcd. No one else may write at the same time.
 //
-// The first node and its first pod are made by Node and Pod, and serve as
-// patterns for the others' metadata.
+// Node and Pod create the first node and its first pod, which serve as templates for the
+// metadata of the others.
 func (s *Seeder) Bulk(ctx context.Context, b Bulk) error {
 	b.Namespaces = cmp.Or(b.Namespaces, 10)
 	b.Prefix = cmp.Or(b.Prefix, "bulk")
@@ -110,12 +109,12 @@ func (s *Seeder) bulk(ctx context.Context, b Bulk) error {
 	return w.finish(store)
 }
 
-// NodeAt is the node of a number, from 0 on.
+// NodeAt returns the n-th node, from 0.
 func (b Bulk) NodeAt(n int) Node { return Node{Name: fmt.Sprintf("%s-%05d", b.Prefix, n)} }
 
 func (b Bulk) namespace(n, p int) int { return (n*b.PodsPerNode + p) % b.Namespaces }
 
-// PodAt is a node's pod of a number, from 0 on. Namespaces and Prefix must be set.
+// PodAt returns the p-th pod of the n-th node, from 0. Namespaces and Prefix must be set.
 func (b Bulk) PodAt(n, p int) Pod {
 	name := b.NodeAt(n).Name
 	return Pod{
@@ -127,8 +126,8 @@ func (b Bulk) PodAt(n, p int) Pod {
 	}
 }
 
-// inMemory returns a copy of the cluster's IPAM state, and Calico's IPAM client
-// working on it.
+// inMemory returns a copy of the cluster's IPAM state and a Calico IPAM client that works
+// on it.
 func (s *Seeder) inMemory(ctx context.Context) (*memoryStore, ipam.Interface, error) {
 	pools, err := s.Calico.IPPools().List(ctx, options.ListOptions{})
 	if err != nil {

@@ -15,11 +15,11 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/options"
 )
 
-// memoryStore is a Calico datastore in memory, for one goroutine, with just what
-// the IPAM client needs to allocate. It begins with the state of a cluster, and
-// remembers what was written since.
+// memoryStore is a Calico datastore in memory for one goroutine. It implements the
+// operations that the IPAM client needs to allocate. It starts with the state of a
+// cluster, and records all writes since.
 type memoryStore struct {
-	// Client is nil: what is not implemented here panics.
+	// Client is nil, so methods that are not implemented here panic.
 	bapi.Client
 
 	objects map[string]*model.KVPair
@@ -37,7 +37,7 @@ func newMemoryStore() *memoryStore {
 	}
 }
 
-// load takes over objects that the cluster has already.
+// load adds existing objects of the cluster.
 func (m *memoryStore) load(kvps []*model.KVPair) error {
 	for _, kvp := range kvps {
 		path, err := model.KeyToDefaultPath(kvp.Key)
@@ -108,7 +108,7 @@ func (m *memoryStore) List(_ context.Context, list model.ListInterface, _ string
 	out := &model.KVPairList{Revision: strconv.Itoa(m.revision)}
 	switch l := list.(type) {
 	case model.BlockListOptions:
-		// The IPAM client only looks at these: no copies.
+		// The IPAM client only reads these, so they are not copied.
 		out.KVPairs = slices.Collect(maps.Values(m.blocks))
 	case model.BlockAffinityListOptions:
 		if l.Host == "" {
@@ -130,8 +130,8 @@ func (m *memoryStore) List(_ context.Context, list model.ListInterface, _ string
 	return out, nil
 }
 
-// copyKVP copies a key-value pair so far that the IPAM client, which changes
-// what it got in place, does not change the original.
+// copyKVP copies a key-value pair deeply enough for the IPAM client, which modifies its
+// copy in place.
 func copyKVP(kvp *model.KVPair) *model.KVPair {
 	c := *kvp
 	switch v := kvp.Value.(type) {
@@ -156,8 +156,7 @@ func copyKVP(kvp *model.KVPair) *model.KVPair {
 	return &c
 }
 
-// fixedPools answers the IPAM client's questions for pools and reservations
-// with what they were at the start.
+// fixedPools returns the pools and reservations as they were at the start.
 type fixedPools struct {
 	pools        []apiv3.IPPool
 	reservations *apiv3.IPReservationList

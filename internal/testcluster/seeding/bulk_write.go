@@ -24,21 +24,22 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// bulkWriter stores objects in the form of patterns that the API server stored.
+// bulkWriter stores objects that are modelled on templates which the API server stored.
 type bulkWriter struct {
 	ctx     context.Context
 	cluster *testcluster.Cluster
 	version string
-	// now is the time at which all of it is made.
+	// now is the creation time of all objects.
 	now metav1.Time
-	// age is how much older it is to look.
+	// age is by how much the objects are backdated.
 	age time.Duration
 
 	nodePattern *corev1.Node
 	podPattern  *corev1.Pod
-	// patterns are objects of Calico's kinds, by plural name.
+	// patterns holds templates of Calico's kinds, by plural name.
 	patterns map[string]*unstructured.Unstructured
-	// stored tells what of Calico's kinds existed before, by plural name and name.
+	// stored holds the objects of Calico's kinds that existed before, by plural name and
+	// name.
 	stored map[string]*unstructured.Unstructured
 
 	puts *errgroup.Group
@@ -81,7 +82,7 @@ func (s *Seeder) newBulkWriter(ctx context.Context, b Bulk) (*bulkWriter, error)
 }
 
 func (w *bulkWriter) node(made *corev1.Node) error {
-	node := made.DeepCopy() // which is written meanwhile
+	node := made.DeepCopy() // the original is written at the same time
 	node.ObjectMeta = w.meta(w.nodePattern.ObjectMeta, node.ObjectMeta)
 	node.Spec.PodCIDRs = w.nodePattern.Spec.PodCIDRs
 	return w.put(testcluster.Core[1], node)
@@ -108,8 +109,8 @@ func (w *bulkWriter) pod(p Pod, hostIP string, addrs []netip.Addr) error {
 	return w.put(testcluster.Core[2], pod)
 }
 
-// meta is the metadata of a new object: what the pattern's API server filled in,
-// and the object's own name, labels and annotations.
+// meta returns the metadata of a new object: the template's generated fields with the
+// object's own name, labels and annotations.
 func (w *bulkWriter) meta(pattern, own metav1.ObjectMeta) metav1.ObjectMeta {
 	m := *pattern.DeepCopy()
 	m.Name, m.Namespace, m.Labels, m.Annotations = own.Name, own.Namespace, own.Labels, own.Annotations
@@ -121,7 +122,7 @@ func (w *bulkWriter) meta(pattern, own metav1.ObjectMeta) metav1.ObjectMeta {
 	return m
 }
 
-// finish stores what Calico's IPAM client wrote.
+// finish stores the objects that Calico's IPAM client wrote.
 func (w *bulkWriter) finish(store *memoryStore) error {
 	for path := range store.written {
 		if err := w.ipam(store.objects[path]); err != nil {
@@ -131,8 +132,8 @@ func (w *bulkWriter) finish(store *memoryStore) error {
 	return w.puts.Wait()
 }
 
-// ipam stores a block, affinity or handle as Calico's Kubernetes datastore
-// would (libcalico-go/lib/backend/k8s/resources).
+// ipam stores a block, affinity or handle as Calico's Kubernetes datastore would
+// (libcalico-go/lib/backend/k8s/resources).
 func (w *bulkWriter) ipam(kvp *model.KVPair) error {
 	var plural, name string
 	var spec any
@@ -194,7 +195,7 @@ func toMap(v any) (map[string]any, error) {
 		return nil, err
 	}
 	var m map[string]any
-	return m, utiljson.Unmarshal(encoded, &m) // integers as int64
+	return m, utiljson.Unmarshal(encoded, &m) // decodes integers as int64
 }
 
 func (w *bulkWriter) put(r testcluster.Resource, object runtime.Object) error {

@@ -15,8 +15,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// Pool creates an IPPool through Calico's client, which checks it and fills in
-// defaults, as calicoctl does.
+// Pool creates an IPPool through Calico's client, which validates it and sets defaults,
+// as calicoctl does.
 func (s *Seeder) Pool(ctx context.Context, name string, spec apiv3.IPPoolSpec) error {
 	pool := apiv3.NewIPPool()
 	pool.Name = name
@@ -27,22 +27,22 @@ func (s *Seeder) Pool(ctx context.Context, name string, spec apiv3.IPPoolSpec) e
 	return nil
 }
 
-// RawPool creates an IPPool past Calico's client, as kubectl does: overlapping
-// pools and missing defaults are possible. Only the CRD's schema is checked.
+// RawPool creates an IPPool without Calico's client, as kubectl does. Overlapping pools
+// and missing defaults are possible; only the CRD's schema is validated.
 func (s *Seeder) RawPool(ctx context.Context, name string, spec map[string]any) error {
 	return s.Cluster.Create(ctx, testcluster.CRDv1.Resource("ippools"), map[string]any{
 		"metadata": map[string]any{"name": name}, "spec": spec,
 	})
 }
 
-// EditPool changes the specification of an IPPool past Calico's client.
+// EditPool changes the spec of an IPPool without Calico's client.
 func (s *Seeder) EditPool(ctx context.Context, name string, change func(spec map[string]any)) error {
 	return s.Cluster.Edit(ctx, testcluster.CRDv1.Resource("ippools"), "", name, func(object map[string]any) {
 		change(object["spec"].(map[string]any))
 	})
 }
 
-// Reservation creates an IPReservation: addresses that are not handed out.
+// Reservation creates an IPReservation, whose addresses are never assigned.
 func (s *Seeder) Reservation(ctx context.Context, name string, cidrs ...netip.Prefix) error {
 	reservation := apiv3.NewIPReservation()
 	reservation.Name = name
@@ -55,8 +55,8 @@ func (s *Seeder) Reservation(ctx context.Context, name string, cidrs ...netip.Pr
 	return nil
 }
 
-// SetIPAMConfig writes the cluster-wide IPAM configuration, and creates it if
-// need be. Combinations that Calico rejects are an error.
+// SetIPAMConfig creates or updates the IPAM configuration of the cluster. It returns an
+// error for combinations that Calico rejects.
 func (s *Seeder) SetIPAMConfig(ctx context.Context, cfg ipam.IPAMConfig) error {
 	if err := s.Calico.IPAM().SetIPAMConfig(ctx, cfg); err != nil {
 		return fmt.Errorf("writing the IPAM configuration: %w", err)
@@ -64,24 +64,24 @@ func (s *Seeder) SetIPAMConfig(ctx context.Context, cfg ipam.IPAMConfig) error {
 	return nil
 }
 
-// LockDatastore sets or clears the mark that makes Calico's components leave
-// the datastore alone, as calicoctl datastore migrate lock does.
+// LockDatastore sets or clears the lock that makes Calico's components stop using the
+// datastore, like calicoctl datastore migrate lock.
 func (s *Seeder) LockDatastore(ctx context.Context, locked bool) error {
 	return s.Cluster.Edit(ctx, testcluster.CRDv1.Resource("clusterinformations"), "", "default", func(object map[string]any) {
 		object["spec"].(map[string]any)["datastoreReady"] = !locked
 	})
 }
 
-// SetLeakGrace sets how long kube-controllers waits until it takes an address for
-// leaked or an empty block for spare; it looks for them twice in that time. What
-// runs must be restarted.
+// SetLeakGrace sets how long kube-controllers waits before it considers an address leaked
+// or an empty block spare. It checks twice in that time. A running kube-controllers must
+// be restarted.
 func (s *Seeder) SetLeakGrace(ctx context.Context, grace time.Duration) error {
 	return s.Cluster.EditControllers(ctx, func(spec map[string]any) {
 		spec["controllers"].(map[string]any)["node"].(map[string]any)["leakGracePeriod"] = fmt.Sprint(grace)
 	})
 }
 
-// unlessExists drops the error of a Calico object that exists already.
+// unlessExists drops the error about a Calico object that already exists.
 func unlessExists(err error) error {
 	if exists := (cerrors.ErrorResourceAlreadyExists{}); errors.As(err, &exists) {
 		return nil

@@ -99,7 +99,7 @@ func TestBackdateMakesOlder(t *testing.T) {
 	if err != nil || start.Sub(heartbeat) > time.Minute {
 		t.Errorf("the node's heartbeat is %s (%v), not now", heartbeat, err)
 	}
-	// Calico's client still understands what was rewritten.
+	// Calico's client still understands the rewritten objects.
 	if err := s.DeletePod(ctx, "default", "p1", true); err != nil {
 		t.Error(err)
 	}
@@ -200,7 +200,7 @@ var timePatterns = map[string]*regexp.Regexp{
 	"2006-01-02 15:04:05.999999999 -0700 MST": regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ \+0000 UTC`),
 }
 
-// timesIn finds all that looks like a time.
+// timesIn returns all timestamps in the content.
 func timesIn(content []byte) []time.Time {
 	var times []time.Time
 	for layout, pattern := range timePatterns {

@@ -10,10 +10,9 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// DualStack brings about a healthy cluster with both families: three nodes, 14
-// pods each with an address of either family, VXLAN tunnel addresses of either
-// family, a pool for LoadBalancer services with two of them, and reservations
-// in both pools.
+// DualStack creates a healthy dual-stack cluster. It has three nodes with 14 pods each,
+// and pods and VXLAN tunnels have an address of each family. It also has a pool for
+// LoadBalancer services with two services, and reservations in both pools.
 func DualStack(ctx context.Context, c *testcluster.Cluster) (err error) {
 	defer wrap(&err, "playing the dual-stack cluster")
 	s, err := begin(ctx, c)

@@ -11,9 +11,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// Healthy brings about a cluster in which nothing is wrong: four nodes with
-// between 12 and 18 pods each and an IPIP tunnel address, a block for each node,
-// and a pool that has plenty of blocks left.
+// Healthy creates a cluster without problems: four nodes with 12 to 18 pods and an IPIP
+// tunnel address each, one block per node, and a pool with plenty of free blocks.
 func Healthy(ctx context.Context, c *testcluster.Cluster) (err error) {
 	defer wrap(&err, "playing the healthy cluster")
 	s, err := begin(ctx, c)
@@ -45,8 +44,8 @@ func Healthy(ctx context.Context, c *testcluster.Cluster) (err error) {
 	return makeOlder(ctx, c, 26*time.Hour)
 }
 
-// checkOneBlockEach is an error unless every node has that many blocks, and
-// no one borrows.
+// checkOneBlockEach returns an error unless every node has the given number of blocks and
+// no address is borrowed.
 func checkOneBlockEach(ctx context.Context, c *testcluster.Cluster, nodes []string, blocks int) error {
 	state, err := c.ReadIPAM(ctx, testcluster.CRDv1)
 	if err != nil {

@@ -19,10 +19,10 @@ import (
 
 const cniAnnotation = "cni.projectcalico.org/"
 
-// allocate asks for a pod's addresses as Calico's CNI plugin does: see
-// CmdAddK8s (cni-plugin/pkg/k8s/k8s.go) for the annotations, of which the pod's
-// win over its namespace's, and cmdAdd (cni-plugin/pkg/ipamplugin) for the
-// request. Pods that have no use for an address get none.
+// allocate requests a pod's addresses as Calico's CNI plugin does: see CmdAddK8s
+// (cni-plugin/pkg/k8s/k8s.go) for the annotations, where the pod's take precedence over
+// its namespace's, and cmdAdd (cni-plugin/pkg/ipamplugin) for the request. Pods on the
+// host network and waiting pods get no address.
 func (s *Seeder) allocate(ctx context.Context, p Pod) ([]netip.Addr, error) {
 	if p.HostNetwork || p.Waiting {
 		return nil, nil
@@ -51,7 +51,7 @@ func (s *Seeder) allocate(ctx context.Context, p Pod) ([]netip.Addr, error) {
 	return addrs, nil
 }
 
-// podArgs is the request for a pod's addresses, but for the pools.
+// podArgs returns the request for a pod's addresses, without the pools.
 func podArgs(p Pod, namespace *corev1.Namespace) (ipam.AutoAssignArgs, error) {
 	handle := sandboxHandle(p.sandboxID())
 	args := ipam.AutoAssignArgs{
@@ -69,8 +69,7 @@ func podArgs(p Pod, namespace *corev1.Namespace) (ipam.AutoAssignArgs, error) {
 	return args, err
 }
 
-// autoAssign returns all the addresses asked for, or none and an error that
-// wraps ErrNoAddress.
+// autoAssign returns all requested addresses, or an error that wraps ErrNoAddress.
 func (s *Seeder) autoAssign(ctx context.Context, args ipam.AutoAssignArgs) ([]netip.Addr, error) {
 	return autoAssign(ctx, s.Calico.IPAM(), args)
 }
@@ -93,7 +92,7 @@ func autoAssign(ctx context.Context, client ipam.Interface, args ipam.AutoAssign
 	if err == nil {
 		return addrs, nil
 	}
-	// The CNI plugin gives the other family's address back, too.
+	// The CNI plugin also releases the address of the other family.
 	for _, addr := range addrs {
 		if _, _, releaseErr := client.ReleaseIPs(ctx, ipam.ReleaseOptions{Address: addr.String()}); releaseErr != nil {
 			return nil, fmt.Errorf("releasing %s: %w", addr, releaseErr)
@@ -119,7 +118,7 @@ func (s *Seeder) assignFixed(ctx context.Context, p Pod, fixed, handle string, a
 	return addrs, nil
 }
 
-// families tells how many addresses of each family a pod asks for.
+// families returns the number of addresses of each family that a pod requests.
 func families(p Pod, namespace *corev1.Namespace) (v4, v6 int, err error) {
 	annotated := annotation(p, namespace, "ipFamilies")
 	switch {
@@ -147,8 +146,8 @@ func families(p Pod, namespace *corev1.Namespace) (v4, v6 int, err error) {
 	return v4, v6, nil
 }
 
-// poolsByAnnotation resolves the pools that a pod or its namespace asks for, by
-// name or CIDR (ResolvePools of cni-plugin/internal/pkg/utils/utils.go).
+// poolsByAnnotation resolves the pools that a pod or its namespace requests by name or
+// CIDR (ResolvePools of cni-plugin/internal/pkg/utils/utils.go).
 func (s *Seeder) poolsByAnnotation(ctx context.Context, p Pod, namespace *corev1.Namespace, key string) ([]cnet.IPNet, error) {
 	annotated := annotation(p, namespace, key)
 	if annotated == "" {
@@ -187,8 +186,8 @@ func annotation(p Pod, namespace *corev1.Namespace, key string) string {
 	return namespace.Annotations[cniAnnotation+key]
 }
 
-// ReleaseHandle releases all addresses of a handle, as CNI DEL does. A handle
-// without addresses is no error.
+// ReleaseHandle releases all addresses of a handle, as CNI DEL does. A handle without
+// addresses is not an error.
 func (s *Seeder) ReleaseHandle(ctx context.Context, handle string) error {
 	err := s.Calico.IPAM().ReleaseByHandle(ctx, handle)
 	if missing := (cerrors.ErrorResourceDoesNotExist{}); err != nil && !errors.As(err, &missing) {
@@ -197,7 +196,7 @@ func (s *Seeder) ReleaseHandle(ctx context.Context, handle string) error {
 	return nil
 }
 
-// ReleaseIP releases one address, no matter who uses it.
+// ReleaseIP releases one address, even if it is in use.
 func (s *Seeder) ReleaseIP(ctx context.Context, addr netip.Addr) error {
 	unallocated, _, err := s.Calico.IPAM().ReleaseIPs(ctx, ipam.ReleaseOptions{Address: addr.String()})
 	if err == nil && len(unallocated) > 0 {
@@ -209,9 +208,8 @@ func (s *Seeder) ReleaseIP(ctx context.Context, addr netip.Addr) error {
 	return nil
 }
 
-// ClaimBlocks makes a node the owner of all blocks in a CIDR, which Calico's
-// client creates empty where they are missing. It is an error if another node
-// owns one of them.
+// ClaimBlocks makes a node the owner of all blocks in a CIDR. Calico's client creates
+// missing blocks. It is an error if another node owns one of them.
 func (s *Seeder) ClaimBlocks(ctx context.Context, node string, cidr netip.Prefix) error {
 	_, failed, err := s.Calico.IPAM().ClaimAffinity(ctx, calicoNet(cidr), hostAffinity(node))
 	if err == nil && len(failed) > 0 {
@@ -223,9 +221,8 @@ func (s *Seeder) ClaimBlocks(ctx context.Context, node string, cidr netip.Prefix
 	return nil
 }
 
-// ReleaseBlocks takes the blocks in a CIDR away from a node. Those without an
-// allocation are deleted; others stay without an owner, unless mustBeEmpty
-// forbids it, which makes them an error.
+// ReleaseBlocks releases a node's affinity to the blocks in a CIDR. Empty blocks are
+// deleted. Other blocks remain without an owner, or are an error if mustBeEmpty is set.
 func (s *Seeder) ReleaseBlocks(ctx context.Context, node string, cidr netip.Prefix, mustBeEmpty bool) error {
 	if err := s.Calico.IPAM().ReleaseAffinity(ctx, calicoNet(cidr), node, mustBeEmpty); err != nil {
 		return fmt.Errorf("releasing %s of node %s: %w", cidr, node, err)

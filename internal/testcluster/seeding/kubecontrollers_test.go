@@ -9,8 +9,9 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// The real kube-controllers collects a leaked address after the grace that it was
-// told, and goes on after the API server was killed and started again.
+// TestKubeControllersCollects checks that the real kube-controllers collects a leaked
+// address after the configured grace period, and continues after the API server was
+// killed and started again.
 func TestKubeControllersCollects(t *testing.T) {
 	ctx := t.Context()
 	c := testcluster.Start(t, testcluster.Options{})

@@ -16,35 +16,35 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Node says what node to make. Only the name is needed.
+// Node describes a node to create. Only the name is required.
 type Node struct {
 	Name        string
 	Labels      map[string]string
 	Annotations map[string]string
 	Taints      []corev1.Taint
-	// Unschedulable is what kubectl cordon sets.
+	// Unschedulable cordons the node.
 	Unschedulable bool
-	// AllocatablePods is how many pods the node may run; 0 means kubelet's
+	// AllocatablePods is the maximum number of pods on the node; 0 means the kubelet's
 	// default of 110.
 	AllocatablePods int
-	// IPv4 is the node's address with the length of its subnet's prefix. The
-	// zero value takes the next one of 172.16.0.0/16.
+	// IPv4 is the node's address with the prefix length of its subnet. The zero value
+	// means the next address of 172.16.0.0/16.
 	IPv4 netip.Prefix
-	// IPv6 is the node's second address, if it has one.
+	// IPv6 is the node's second address, if any.
 	IPv6 netip.Prefix
-	// ASNumber is the BGP AS of the node, where it differs from the cluster's.
+	// ASNumber is the node's BGP AS if it differs from the cluster's.
 	ASNumber string
-	// RouteReflectorID is the node's BGP cluster ID, which makes it a route
-	// reflector; "" for none.
+	// RouteReflectorID is the node's BGP cluster ID, which makes it a route reflector; ""
+	// for none.
 	RouteReflectorID string
-	// NotReady makes a node whose kubelet reports that it is not ready.
+	// NotReady makes the kubelet report that the node is not ready.
 	NotReady bool
 	// OS is the operating system; "" means linux.
 	OS string
 }
 
-// Node creates a Node as kubelet registers it and calico/node annotates it. No
-// IPAM object comes of it.
+// Node creates a Node as the kubelet registers it and calico/node annotates it. It
+// creates no IPAM objects.
 //
 // The annotations mirror libcalico-go/lib/backend/k8s/resources/node.go.
 func (s *Seeder) Node(ctx context.Context, n Node) error {
@@ -61,8 +61,8 @@ func (s *Seeder) Node(ctx context.Context, n Node) error {
 	return nil
 }
 
-// DeleteNode deletes a Node and nothing else: its blocks, affinities and tunnel
-// addresses stay, as they do until Calico's garbage collector comes by.
+// DeleteNode deletes only a Node. Its blocks, affinities and tunnel addresses stay until
+// Calico's garbage collector runs.
 func (s *Seeder) DeleteNode(ctx context.Context, name string) error {
 	if err := s.Cluster.Kube.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		return fmt.Errorf("deleting node %s: %w", name, err)
@@ -86,7 +86,7 @@ func (s *Seeder) patchNode(ctx context.Context, name string, metadata map[string
 	return nil
 }
 
-// nextNode counts the nodes, to tell their addresses apart.
+// nextNode numbers the nodes, so that their addresses differ.
 func (s *Seeder) nextNode() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,9 +152,9 @@ func readyCondition(notReady bool) corev1.NodeCondition {
 	return c
 }
 
-// Namespace creates a namespace, or sets labels and annotations of one that
-// exists. Pods in it take addresses from the pools that the annotations
-// cni.projectcalico.org/ipv4pools and ipv6pools name.
+// Namespace creates a namespace, or sets the labels and annotations of an existing one.
+// Its pods get addresses from the pools in the annotations
+// cni.projectcalico.org/ipv4pools and ipv6pools.
 func (s *Seeder) Namespace(ctx context.Context, name string, labels, annotations map[string]string) error {
 	namespaces := s.Cluster.Kube.CoreV1().Namespaces()
 	_, err := namespaces.Create(ctx, &corev1.Namespace{

@@ -19,40 +19,39 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Pod says what pod to make. Namespace, Name and Node are needed, and the
-// namespace and node must exist.
+// Pod describes a pod to create. Namespace, Name and Node are required, and the namespace
+// and node must exist.
 type Pod struct {
 	Namespace, Name, Node string
 	Labels                map[string]string
-	// Annotations may name pools (cni.projectcalico.org/ipv4pools, ipv6pools),
-	// families (ipFamilies) and fixed addresses (ipAddrs), which are honoured as
-	// Calico's CNI plugin honours them.
+	// Annotations may name pools (cni.projectcalico.org/ipv4pools, ipv6pools), families
+	// (ipFamilies) and fixed addresses (ipAddrs), with the same effect as in Calico's CNI
+	// plugin.
 	Annotations map[string]string
-	// DualStack asks for an address of each family, as a CNI configuration with
-	// assign_ipv4 and assign_ipv6 does. Otherwise it is IPv4 alone.
+	// DualStack requests an address of each family, like a CNI configuration with
+	// assign_ipv4 and assign_ipv6. The default is IPv4 only.
 	DualStack bool
-	// IPv6Only asks for an IPv6 address alone.
+	// IPv6Only requests only an IPv6 address.
 	IPv6Only bool
-	// HostNetwork makes a pod that has its node's address, and none of IPAM.
+	// HostNetwork makes the pod use its node's address and none of IPAM.
 	HostNetwork bool
-	// Waiting makes a pod whose network is not set up yet: it is Pending, and
-	// no address is asked for.
+	// Waiting makes a Pending pod whose network is not set up yet. No address is
+	// requested.
 	Waiting bool
 
-	sandbox string    // the ID of its sandbox; "" for that of [ContainerID]
-	uid     types.UID // that it must have; "" for any
+	sandbox string    // sandbox ID; "" means ContainerID
+	uid     types.UID // required UID; "" for any
 }
 
 func (p Pod) sandboxID() string { return cmp.Or(p.sandbox, ContainerID(p.Namespace, p.Name)) }
 
-// ErrNoAddress says that Calico's IPAM gave a pod no address. The pod exists
-// and is Pending, as kubelet leaves it.
+// ErrNoAddress means that Calico's IPAM assigned no address to a pod. The pod exists and
+// is Pending, as the kubelet leaves it.
 var ErrNoAddress = errors.New("no address assigned")
 
-// Pod creates a Pod, has an address allocated for it as Calico's CNI plugin
-// does, and writes its annotations and status as the plugin and kubelet do. It
-// returns the addresses. If there are none to be had the error wraps
-// ErrNoAddress and tells why.
+// Pod creates a Pod and allocates its addresses like Calico's CNI plugin. It writes the
+// annotations and status like the plugin and the kubelet. It returns the addresses. If no
+// address is available, the error wraps ErrNoAddress and has the reason.
 func (s *Seeder) Pod(ctx context.Context, p Pod) ([]netip.Addr, error) {
 	pod, err := s.createPod(ctx, p)
 	if err != nil {
@@ -62,9 +61,9 @@ func (s *Seeder) Pod(ctx context.Context, p Pod) ([]netip.Addr, error) {
 	return addrs, errors.Join(err, s.finishPod(ctx, p, pod, addrs))
 }
 
-// Pods does what Pod does for several pods, and sooner: only the allocations
-// are made one after the other, in the order of the pods. It fails with the
-// first pod that gets no address.
+// Pods creates several pods faster than repeated calls of Pod. Only the allocations run
+// one after the other, in the order of the pods. It fails at the first pod without an
+// address.
 func (s *Seeder) Pods(ctx context.Context, pods []Pod) error {
 	creating, createCtx := errgroup.WithContext(ctx)
 	creating.SetLimit(parallelPods)
@@ -92,7 +91,7 @@ func (s *Seeder) Pods(ctx context.Context, pods []Pod) error {
 	return errors.Join(failed, finishing.Wait())
 }
 
-// parallelPods is how many pods are written at a time.
+// parallelPods is the maximum number of concurrent pod writes.
 const parallelPods = 4
 
 func (s *Seeder) createPod(ctx context.Context, p Pod) (*corev1.Pod, error) {
@@ -103,8 +102,7 @@ func (s *Seeder) createPod(ctx context.Context, p Pod) (*corev1.Pod, error) {
 	return created, nil
 }
 
-// finishPod writes the annotations and status of a pod that has got these
-// addresses, of which there may be none.
+// finishPod writes the annotations and status of a pod with the given addresses, if any.
 func (s *Seeder) finishPod(ctx context.Context, p Pod, pod *corev1.Pod, addrs []netip.Addr) error {
 	if len(addrs) == 0 && !p.HostNetwork {
 		return s.podStatus(ctx, pod, waitingStatus(pod))
@@ -123,7 +121,7 @@ func (s *Seeder) finishPod(ctx context.Context, p Pod, pod *corev1.Pod, addrs []
 	return s.podStatus(ctx, pod, runningStatus(pod, hostIP, texts(addrs)))
 }
 
-// annotateAddresses writes down a pod's addresses as Calico's CNI plugin does.
+// annotateAddresses records a pod's addresses as Calico's CNI plugin does.
 func (s *Seeder) annotateAddresses(ctx context.Context, p Pod, addrs []netip.Addr) error {
 	var nets []string
 	for _, addr := range addrs {
@@ -144,23 +142,23 @@ func texts(addrs []netip.Addr) []string {
 	return ips
 }
 
-// ContainerID is the ID of a pod's sandbox, which only depends on the pod's
-// name, so that the same scenario gives the same handles.
+// ContainerID returns the ID of a pod's sandbox. It depends only on the pod's name, so
+// that a scenario always has the same handles.
 func ContainerID(namespace, name string) string {
 	sum := sha256.Sum256([]byte(namespace + "/" + name))
 	return hex.EncodeToString(sum[:])
 }
 
-// Handle is the ID of the IPAM handle under which a pod's addresses are
-// allocated: GetHandleID of cni-plugin/internal/pkg/utils/utils.go for a network
-// that is called k8s-pod-network, as Calico's own manifests call it.
+// Handle returns the ID of the IPAM handle of a pod's addresses. It mirrors GetHandleID
+// of cni-plugin/internal/pkg/utils/utils.go for the network name k8s-pod-network, as in
+// Calico's own manifests.
 func Handle(namespace, name string) string { return sandboxHandle(ContainerID(namespace, name)) }
 
 func sandboxHandle(id string) string { return "k8s-pod-network." + id }
 
-// EndPod marks a pod as Succeeded or Failed. With release, its addresses are
-// released and Calico's address annotations are emptied, as when kubelet has
-// torn down its sandbox. The status keeps the addresses in either case.
+// EndPod marks a pod as Succeeded or Failed. With release, it also releases the addresses
+// and empties Calico's address annotations, as when the kubelet has torn down the
+// sandbox. The status keeps the addresses in either case.
 func (s *Seeder) EndPod(ctx context.Context, namespace, name string, phase corev1.PodPhase, release bool) error {
 	if release {
 		if err := s.tearDown(ctx, Pod{Namespace: namespace, Name: name}); err != nil {
@@ -171,9 +169,9 @@ func (s *Seeder) EndPod(ctx context.Context, namespace, name string, phase corev
 	return s.patchPodStatus(ctx, namespace, name, patch)
 }
 
-// TerminatePod begins the deletion of a pod, which stays, because there is no
-// kubelet to finish it. With release, its network is torn down already: the
-// addresses are released and Calico's annotations emptied.
+// TerminatePod starts the deletion of a pod. The pod stays, because no kubelet finishes
+// the deletion. With release, its network is already torn down: the addresses are
+// released and Calico's annotations emptied.
 func (s *Seeder) TerminatePod(ctx context.Context, namespace, name string, release bool) error {
 	if err := s.Cluster.Kube.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		return fmt.Errorf("terminating pod %s/%s: %w", namespace, name, err)
@@ -184,8 +182,8 @@ func (s *Seeder) TerminatePod(ctx context.Context, namespace, name string, relea
 	return nil
 }
 
-// DeletePod deletes a pod at once. Without release its addresses stay
-// allocated: a leak, as a node leaves it that dies without tearing down.
+// DeletePod deletes a pod at once. Without release its addresses stay allocated and leak,
+// as when a node dies.
 func (s *Seeder) DeletePod(ctx context.Context, namespace, name string, release bool) error {
 	if release {
 		if err := s.ReleaseHandle(ctx, Handle(namespace, name)); err != nil {
@@ -200,9 +198,8 @@ func (s *Seeder) DeletePod(ctx context.Context, namespace, name string, release 
 	return nil
 }
 
-// tearDown releases a pod's addresses and empties its annotations, as CNI DEL
-// does (patchOutAnnotations of
-// libcalico-go/lib/backend/k8s/resources/workloadendpoint.go).
+// tearDown releases a pod's addresses and empties its annotations, as CNI DEL does
+// (patchOutAnnotations of libcalico-go/lib/backend/k8s/resources/workloadendpoint.go).
 func (s *Seeder) tearDown(ctx context.Context, p Pod) error {
 	if err := s.ReleaseHandle(ctx, sandboxHandle(p.sandboxID())); err != nil {
 		return err
@@ -212,8 +209,8 @@ func (s *Seeder) tearDown(ctx context.Context, p Pod) error {
 	})
 }
 
-// annotatePod patches annotations through the status subresource, as Calico's
-// CNI plugin does (patchPodAnnotations of workloadendpoint.go).
+// annotatePod patches annotations through the status subresource, as Calico's CNI plugin
+// does (patchPodAnnotations of workloadendpoint.go).
 func (s *Seeder) annotatePod(ctx context.Context, p Pod, annotations map[string]string) error {
 	metadata := map[string]any{"annotations": annotations}
 	if p.uid != "" {
@@ -243,5 +240,6 @@ func (s *Seeder) patchPodStatus(ctx context.Context, namespace, name string, pat
 	return nil
 }
 
-// timestamp is the time of an allocation as Calico's CNI plugin records it.
+// timestamp returns the current time in the format in which Calico's CNI plugin records
+// an allocation.
 func timestamp() string { return time.Now().UTC().String() }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// podObject is a pod as the scheduler leaves it.
+// podObject returns a pod as the scheduler leaves it.
 func podObject(p Pod) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -30,7 +30,7 @@ var (
 	ofDaemonSet  = regexp.MustCompile(`^(calico-node)-[a-z0-9]{5}$`)
 )
 
-// controllerOf is what a pod's name says of its controller.
+// controllerOf derives a pod's controller from the pod's name.
 func controllerOf(p Pod) []metav1.OwnerReference {
 	for kind, name := range map[string]*regexp.Regexp{"DaemonSet": ofDaemonSet, "ReplicaSet": ofReplicaSet} {
 		if m := name.FindStringSubmatch(p.Name); m != nil {
@@ -42,7 +42,7 @@ func controllerOf(p Pod) []metav1.OwnerReference {
 	return nil
 }
 
-// waitingStatus is the status of a pod whose sandbox has no network yet.
+// waitingStatus returns the status of a pod whose sandbox has no network yet.
 func waitingStatus(pod *corev1.Pod) corev1.PodStatus {
 	return corev1.PodStatus{
 		Phase:      corev1.PodPending,
@@ -55,7 +55,7 @@ func waitingStatus(pod *corev1.Pod) corev1.PodStatus {
 	}
 }
 
-// runningStatus is the status of a pod that is up.
+// runningStatus returns the status of a running, ready pod.
 func runningStatus(pod *corev1.Pod, hostIP string, ips []string) corev1.PodStatus {
 	started := now()
 	status := corev1.PodStatus{

@@ -15,15 +15,14 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// Random brings about a state that a seed decides: one or two pools of each
-// family, a few nodes with tunnels of all kinds, and pods that come and go in
-// all the ways that leave something behind (killed without their addresses being
-// released, finished, waiting, terminating, on nodes that vanish), strict
-// affinity turned on and off, addresses released under live pods, handles that
-// nothing refers to. Everything is an hour old.
+// Random creates a state that depends on a seed. It has one or two pools of each family
+// and a few nodes with all kinds of tunnels. Pods come and go in all ways that leave
+// traces: killed without releasing their addresses, finished, waiting, terminating, on
+// nodes that disappear. Strict affinity is switched on and off, addresses are released
+// under running pods, and some handles are unreferenced. All objects are an hour old.
 //
-// The same seed makes the same state but for what Calico and the API server
-// choose by chance or by the clock.
+// The same seed creates the same state, except for random and time-dependent choices of
+// Calico and the API server.
 func Random(ctx context.Context, c *testcluster.Cluster, seed uint64) (err error) {
 	defer wrap(&err, fmt.Sprintf("playing the random state of seed %d", seed))
 	s, err := begin(ctx, c)
@@ -80,7 +79,7 @@ func (r *randomState) addNode(ctx context.Context, name string) error {
 	return nil
 }
 
-// step does one thing that happens to clusters.
+// step performs one random event of a cluster's life.
 func (r *randomState) step(ctx context.Context) error {
 	switch n := r.r.IntN(20); {
 	case n < 10 || len(r.pods) == 0:
@@ -88,7 +87,7 @@ func (r *randomState) step(ctx context.Context) error {
 	case n < 12:
 		p := r.takePod()
 		return r.DeletePod(ctx, p.Namespace, p.Name, true)
-	case n < 14: // killed: no one tells the CNI plugin
+	case n < 14: // killed without a call of the CNI plugin
 		p := r.takePod()
 		return r.DeletePod(ctx, p.Namespace, p.Name, false)
 	case n < 15:
@@ -98,7 +97,7 @@ func (r *randomState) step(ctx context.Context) error {
 	case n < 16:
 		p := r.takePod()
 		return r.TerminatePod(ctx, p.Namespace, p.Name, r.r.IntN(2) == 0)
-	case n < 17: // somebody releases an address by hand
+	case n < 17: // an address is released by hand
 		p := r.pods[r.r.IntN(len(r.pods))]
 		if a := r.addrs[p.Name]; len(a) > 0 && r.r.IntN(2) == 0 {
 			r.addrs[p.Name] = nil
@@ -146,8 +145,8 @@ func (r *randomState) takePod() Pod {
 	return p
 }
 
-// loseNode removes a node and, as the pod collector of Kubernetes does, its
-// pods; what IPAM holds for them stays.
+// loseNode deletes a node and, like Kubernetes' pod garbage collector, its pods. Their
+// IPAM objects stay.
 func (r *randomState) loseNode(ctx context.Context) error {
 	if len(r.nodes) < 2 {
 		return nil

@@ -11,13 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// What a kubelet does for a pod that a scheduler has bound to its node, step by step:
-// [Seeder.Pod] does it all at once.
+// The methods of this file do the kubelet's steps for a pod that is bound to a node.
+// [Seeder.Pod] does all of them at once.
 
-// SetUp has addresses allocated for a new sandbox of a pod and writes them to its
-// annotations, as Calico's CNI plugin does when it is told to add a container. A pod
-// on the host's network gets none. If there are none to be had the error wraps
-// [ErrNoAddress]; after any error nothing is allocated.
+// SetUp allocates addresses for a new sandbox of a pod and writes them to its
+// annotations, as Calico's CNI plugin does for CNI ADD. A pod on the host network gets
+// none. If no address is available, the error wraps [ErrNoAddress]. After an error, no
+// address is allocated.
 func (s *Seeder) SetUp(ctx context.Context, pod *corev1.Pod, sandbox string) ([]netip.Addr, error) {
 	p := sandboxed(pod, sandbox)
 	addrs, err := s.allocate(ctx, p)
@@ -30,12 +30,12 @@ func (s *Seeder) SetUp(ctx context.Context, pod *corev1.Pod, sandbox string) ([]
 	return addrs, nil
 }
 
-// Wait says in a pod's status that its containers wait for their network.
+// Wait sets a pod's status to waiting for its network.
 func (s *Seeder) Wait(ctx context.Context, pod *corev1.Pod) error {
 	return s.podStatus(ctx, pod, waitingStatus(pod))
 }
 
-// Run says in a pod's status that it runs and is ready.
+// Run sets a pod's status to running and ready.
 func (s *Seeder) Run(ctx context.Context, pod *corev1.Pod, node *corev1.Node, addrs []netip.Addr) error {
 	hostIP, ips := nodeAddress(node), texts(addrs)
 	if pod.Spec.HostNetwork {
@@ -45,8 +45,7 @@ func (s *Seeder) Run(ctx context.Context, pod *corev1.Pod, node *corev1.Node, ad
 }
 
 // TearDown releases the addresses of a pod's sandbox and, if the pod still exists,
-// empties its annotations: what Calico's CNI plugin does when it is told to delete a
-// container.
+// empties its annotations, as Calico's CNI plugin does for CNI DEL.
 func (s *Seeder) TearDown(ctx context.Context, pod *corev1.Pod, sandbox string) error {
 	if pod.Spec.HostNetwork {
 		return nil
@@ -54,7 +53,7 @@ func (s *Seeder) TearDown(ctx context.Context, pod *corev1.Pod, sandbox string) 
 	return unlessDeleted(s.tearDown(ctx, sandboxed(pod, sandbox)))
 }
 
-// End removes a pod whose deletion was asked for, and no other of its name.
+// End removes a deleted pod, but not a later pod with the same name.
 func (s *Seeder) End(ctx context.Context, pod *corev1.Pod) error {
 	var now int64
 	err := s.kubelet.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
@@ -73,8 +72,8 @@ func sandboxed(pod *corev1.Pod, sandbox string) Pod {
 	}
 }
 
-// unlessDeleted is an error unless it says that there is no such pod, or another one of
-// its name.
+// unlessDeleted returns nil if the error means that the pod does not exist or that its
+// name belongs to a later pod. Otherwise it returns the error.
 func unlessDeleted(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil

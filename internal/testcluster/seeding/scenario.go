@@ -10,7 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// begin makes a Seeder and writes what a fresh installation of Calico has.
+// begin returns a Seeder after it has written the objects of a fresh Calico installation.
 func begin(ctx context.Context, c *testcluster.Cluster) (*Seeder, error) {
 	s, err := New(c)
 	if err == nil {
@@ -22,16 +22,15 @@ func begin(ctx context.Context, c *testcluster.Cluster) (*Seeder, error) {
 	return s, err
 }
 
-// wrap says what could not be done.
+// wrap adds the failed operation to an error.
 func wrap(err *error, doing string) {
 	if *err != nil {
 		*err = fmt.Errorf("%s: %w", doing, *err)
 	}
 }
 
-// populate makes a node and runs pods on it: calico-node on the host's network,
-// which does not count, one pod of kube-system, and pods of the namespace shop,
-// which must exist.
+// populate creates a node and its pods: calico-node on the host network, which does not
+// count, one pod of kube-system, and pods in the namespace shop, which must exist.
 func (s *Seeder) populate(ctx context.Context, node Node, pods int) error {
 	if err := s.Node(ctx, node); err != nil {
 		return err
@@ -47,8 +46,8 @@ func (s *Seeder) populate(ctx context.Context, node Node, pods int) error {
 	return s.Pods(ctx, all)
 }
 
-// workload is the i-th pod of a node in a scenario. Names only depend on node
-// and i, so that a scenario is the same each time.
+// workload returns the i-th pod of a node in a scenario. Its name depends only on node
+// and i, so that a scenario is always the same.
 func workload(node string, i int) Pod {
 	unique := suffix(fmt.Sprintf("%s/%d", node, i))
 	if i == 0 {
@@ -67,8 +66,8 @@ func workload(node string, i int) Pod {
 	}
 }
 
-// suffix is five letters or digits, such as Kubernetes appends to the names of
-// pods, that only depend on what they are for.
+// suffix returns five characters like those that Kubernetes appends to pod names. They
+// depend only on the argument.
 func suffix(of string) string {
 	const alphabet = "bcdfghjklmnpqrstvwxz2456789"
 	sum := sha256.Sum256([]byte(of))

@@ -68,7 +68,7 @@ func TestStory(t *testing.T) {
 		}
 		calicoctlCheck(t, c)
 	})
-	// What was copied before stays as it was: the story.
+	// The copied objects have not changed, so they are still the story.
 	t.Run("can be moved to the native group", func(t *testing.T) {
 		if err := testcluster.MoveToNative(ctx, c); err != nil {
 			t.Fatal(err)
@@ -166,7 +166,7 @@ func TestBulk(t *testing.T) {
 	if err := s.RawPool(ctx, "pods", map[string]any{"cidr": "10.90.0.0/22", "blockSize": int64(28)}); err != nil {
 		t.Fatal(err)
 	}
-	// 40 nodes of 20 pods need 80 blocks of 16, and there are but 64.
+	// 40 nodes of 20 pods need 80 blocks of 16, but there are only 64.
 	if err := s.Bulk(ctx, Bulk{Nodes: 40, PodsPerNode: 20}); err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestBulk(t *testing.T) {
 		t.Errorf("blocks %v, but affinities %v", state.Blocks, state.Affinities)
 	}
 	calicoctlCheck(t, c)
-	// Calico's client works on with what it did not write itself.
+	// Calico's client can continue with objects that it did not write itself.
 	pod := Bulk{Prefix: "bulk", Namespaces: 10, PodsPerNode: 20}.PodAt(39, 19)
 	if err := s.DeletePod(ctx, pod.Namespace, pod.Name, true); err != nil {
 		t.Error(err)
@@ -196,7 +196,7 @@ func TestBulk(t *testing.T) {
 	}
 }
 
-// calicoctlCheck has Calico's own tool look for contradictions.
+// calicoctlCheck runs calicoctl ipam check, which must find no problems.
 func calicoctlCheck(t *testing.T, c *testcluster.Cluster) {
 	t.Helper()
 	out, err := c.Calicoctl(t.Context(), "ipam", "check")
@@ -205,7 +205,7 @@ func calicoctlCheck(t *testing.T, c *testcluster.Cluster) {
 	}
 }
 
-// compareGroups fails the test unless a cluster has the same in both groups.
+// compareGroups fails the test unless a cluster has the same objects in both groups.
 func compareGroups(t *testing.T, c *testcluster.Cluster) {
 	t.Helper()
 	native := testcluster.NativeV3.Resources()
@@ -230,7 +230,7 @@ func compare(t *testing.T, from *testcluster.Cluster, fromR testcluster.Resource
 	}
 }
 
-// comparableObjects returns what must be the same of the objects of a kind.
+// comparableObjects returns the comparable parts of a kind's objects.
 func comparableObjects(ctx context.Context, c *testcluster.Cluster, r testcluster.Resource) (map[string]any, error) {
 	objects, err := c.List(ctx, r)
 	out := map[string]any{}
@@ -239,7 +239,7 @@ func comparableObjects(ctx context.Context, c *testcluster.Cluster, r testcluste
 		if spec, ok := o.Object["spec"].(map[string]any); ok && r.Kind == "BlockAffinity" {
 			spec["deleted"] = fmt.Sprint(spec["deleted"])
 		}
-		// The native CRDs have defaults where the others have none.
+		// Only the native CRDs have these defaults.
 		switch spec, _ := o.Object["spec"].(map[string]any); r.Kind {
 		case "IPAMConfiguration":
 			delete(spec, "maxBlocksPerHost")

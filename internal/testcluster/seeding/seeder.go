@@ -1,9 +1,8 @@
-// Package seeding brings about IPAM states on a test cluster by means of Calico's own
-// IPAM client. What a CNI plugin, calico/node and kubelet would do is done by a
-// [Seeder], with the same calls of libcalico-go that those make, so that blocks,
-// affinities and handles are those that a cluster would have. [Story], [Healthy] and
-// their like are whole clusters, [Random] is one that a seed decides, and
-// [Seeder.Bulk] makes large ones.
+// Package seeding creates IPAM states in a test cluster with Calico's own IPAM client. A
+// [Seeder] acts as CNI plugin, calico/node and kubelet, with the same libcalico-go calls,
+// so that blocks, affinities and handles are like those of a real cluster. [Story],
+// [Healthy] and similar functions create whole clusters, [Random] creates a state from a
+// seed, and [Seeder.Bulk] creates large clusters.
 package seeding
 
 import (
@@ -28,27 +27,26 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 )
 
-// Seeder brings about IPAM states on a cluster, in the group
-// crd.projectcalico.org/v1, as Calico's components and kubelet would: it does
-// not write blocks, affinities and handles, but has libcalico-go's IPAM client
-// write them. Its methods may be called from several goroutines.
+// Seeder creates IPAM states in a cluster, in the group crd.projectcalico.org/v1, as
+// Calico's components and the kubelet would. libcalico-go's IPAM client writes all
+// blocks, affinities and handles. The methods of a Seeder are safe for concurrent use.
 type Seeder struct {
-	// Cluster is where the state is brought about.
+	// Cluster is the cluster to write to.
 	Cluster *testcluster.Cluster
-	// Calico is the client that writes it.
+	// Calico is the client for Calico's objects.
 	Calico calico.Interface
 
-	// kubelet is the client that writes nodes and pods, in kubelet's name.
+	// kubelet is the client for nodes and pods, with the kubelet's user agent.
 	kubelet kubernetes.Interface
-	// version is that of Kubernetes, which kubelets report.
+	// version is the Kubernetes version that kubelets report.
 	version string
 
 	mu        sync.Mutex
 	nodeCount int
 }
 
-// New returns a Seeder for a cluster that serves crd.projectcalico.org/v1.
-// The cluster gets no objects yet.
+// New returns a Seeder for a cluster that serves crd.projectcalico.org/v1. It creates no
+// objects yet.
 func New(c *testcluster.Cluster) (*Seeder, error) {
 	quietOnce.Do(quietCalico)
 	kubeconfig, err := os.ReadFile(c.KubeconfigPath())
@@ -78,8 +76,8 @@ func New(c *testcluster.Cluster) (*Seeder, error) {
 
 var quietOnce sync.Once
 
-// quietCalico keeps libcalico-go, which tells every step of an allocation, off
-// the test's output, unless CALICO_AUDIT_TEST_LOG asks for it.
+// quietCalico silences libcalico-go, which logs every step of an allocation, unless
+// CALICO_AUDIT_TEST_LOG is set.
 func quietCalico() {
 	if os.Getenv("CALICO_AUDIT_TEST_LOG") == "" {
 		logrus.SetOutput(io.Discard)
@@ -87,17 +85,17 @@ func quietCalico() {
 	}
 }
 
-// ClusterGUID is the identity that Init gives to a cluster.
+// ClusterGUID is the GUID that Init gives to a cluster.
 const ClusterGUID = "5ca1ab1e0ddba115ca1ab1e0ddba1150"
 
-// Init writes what a fresh Calico installation has: ClusterInformation,
-// KubeControllersConfiguration and FelixConfiguration, all named default. What
-// exists stays as it is. (calicoctl ipam check refuses to run without them.)
+// Init creates the objects of a fresh Calico installation: ClusterInformation,
+// KubeControllersConfiguration and FelixConfiguration, all named default. Existing
+// objects stay unchanged. (calicoctl ipam check does not run without them.)
 //
 // It mirrors ensureClusterInformation (libcalico-go/lib/clientv3/client.go),
 // ensureDefaultConfig (node/pkg/lifecycle/startup/startup.go) and
-// NewDefaultKubeControllersConfig (kube-controllers/pkg/config/runconfig.go),
-// but with a GUID that is always the same.
+// NewDefaultKubeControllersConfig (kube-controllers/pkg/config/runconfig.go), but always
+// uses the same GUID.
 func (s *Seeder) Init(ctx context.Context) error {
 	release, err := programs.CalicoRelease()
 	if err != nil {

@@ -32,7 +32,7 @@ func seedPool(t *testing.T, s *Seeder) {
 	}
 }
 
-// seedNode makes the node n1.
+// seedNode creates the node n1.
 func seedNode(t *testing.T, s *Seeder) {
 	t.Helper()
 	if err := s.Node(t.Context(), Node{Name: "n1"}); err != nil {
@@ -49,7 +49,7 @@ func seedPod(t *testing.T, s *Seeder, p Pod) []netip.Addr {
 	return addrs
 }
 
-// getPod reads a pod of the namespace default.
+// getPod reads a pod in the namespace default.
 func getPod(t *testing.T, c *testcluster.Cluster, name string) *corev1.Pod {
 	t.Helper()
 	pod, err := c.Kube.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{})
@@ -199,7 +199,7 @@ func TestEndsOfPods(t *testing.T) {
 	if err != nil || len(pods) != 3 {
 		t.Errorf("%d pods are left (%v), not 3", len(pods), err)
 	}
-	// Allocated are the dying pod's and the leaked address.
+	// The addresses of the terminating pod and the leaked address are still allocated.
 	if state := readIPAM(t, c); len(state.Allocations["n1"]) != 2 || state.Handles != 2 {
 		t.Errorf("%d addresses and %d handles are left, not 2 and 2", len(state.Allocations["n1"]), state.Handles)
 	}
@@ -285,5 +285,5 @@ func TestIPAMConfigIsCalicos(t *testing.T) {
 	}
 }
 
-// comparePrefixes lets go-cmp compare addresses and prefixes.
+// comparePrefixes lets go-cmp compare prefixes.
 var comparePrefixes = cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })

@@ -16,11 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// LoadBalancer creates a Service of type LoadBalancer, allocates an IPv4
-// address for it from the pools that allow that use, and writes it to the
-// Service's status, as Calico's load balancer controller does (assignIP of
-// kube-controllers/pkg/controllers/loadbalancer/loadbalancer_controller.go). The
-// block belongs to no node, but to "virtual:load-balancer".
+// LoadBalancer creates a Service of type LoadBalancer, allocates an IPv4 address for it
+// from the pools that allow that use, and writes it to the Service's status. Calico's
+// load balancer controller does the same (assignIP of
+// kube-controllers/pkg/controllers/loadbalancer/loadbalancer_controller.go). The block's
+// owner is not a node but "virtual:load-balancer".
 func (s *Seeder) LoadBalancer(ctx context.Context, namespace, name string) (netip.Addr, error) {
 	services := s.Cluster.Kube.CoreV1().Services(namespace)
 	_, err := services.Create(ctx, &corev1.Service{
@@ -62,9 +62,9 @@ func (s *Seeder) LoadBalancer(ctx context.Context, namespace, name string) (neti
 	return addrs[0], nil
 }
 
-// serviceHandle looks like the handles that Calico makes for services: mixed
-// case, where the name of the stored handle is lower case. Calico hashes the
-// service's UID, too, which would be another each time.
+// serviceHandle returns a handle like Calico's handles of services. It has mixed case,
+// while the name of the stored handle is lower case. Calico also hashes the service's
+// UID, which would differ each time.
 func serviceHandle(namespace, name string) string {
 	sum := sha256.Sum256([]byte(name + "-" + namespace))
 	hash := base64.RawURLEncoding.EncodeToString(sum[:])

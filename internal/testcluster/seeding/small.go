@@ -10,8 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// What SmallStory makes: pools of two blocks of 16 addresses, all of which the
-// first node's pods take.
+// SmallStory's pools have two blocks of 16 addresses. The first node's pods take both.
 const (
 	SmallStoryNamespace = "shop"
 	SmallStoryPoolIPv4  = "pods-v4"
@@ -21,14 +20,13 @@ const (
 	smallStoryPods      = 17
 )
 
-// SmallStoryPod is the name of a node's pod.
+// SmallStoryPod returns the name of a node's i-th pod.
 func SmallStoryPod(node string, i int) string { return fmt.Sprintf("%s-%d", node, i) }
 
-// SmallStory is the story with as few objects as it can be told with, in both
-// families, and without a word on how nodes learn each other's routes: one node
-// whose 17 pods took both blocks of the IPv4 and of the IPv6 pool, and others that
-// found no block left, each with one pod whose two addresses are borrowed. It fails
-// if Calico's IPAM does not arrive at that state.
+// SmallStory is the story with as few objects as possible, in both families and without
+// BGP configuration. The 17 pods of one node took both blocks of the IPv4 pool and of the
+// IPv6 pool. The other nodes found no block left; each has one pod with two borrowed
+// addresses. SmallStory fails if Calico's IPAM does not reach that state.
 func SmallStory(ctx context.Context, c *testcluster.Cluster, owner string, borrowers ...string) (err error) {
 	defer wrap(&err, "playing the small story")
 	s, err := begin(ctx, c)

@@ -12,8 +12,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// Numbers of the story. An old node's pods need one block of 64 addresses and
-// a bit of a second, so that two old nodes take all four blocks of the pool.
+// Numbers of the story. The pods of an old node need one block of 64 addresses and a few
+// addresses of a second, so two old nodes use all four blocks of the pool.
 const (
 	storyPool     = "pods-v4"
 	storyCIDR     = "10.64.75.0/24"
@@ -27,13 +27,13 @@ var (
 	storyNew = []string{"new-1", "new-2"}
 )
 
-// Story brings about the state of Wikimedia's incident T296303: a pool of four
-// blocks; two old nodes, whose 70 pods each took two blocks; and two nodes that
-// joined when no block was left, and whose two pods each borrow addresses of the
-// old nodes' blocks. Routes go through a top-of-rack router of another AS, as they
-// did there. It fails if Calico's IPAM does not arrive at that state.
+// Story creates the state of Wikimedia's incident T296303. The pool has four blocks. Two
+// old nodes with 70 pods each hold two blocks each. Two more nodes joined when no block
+// was left, and their two pods each borrow addresses from the old nodes' blocks. As in
+// the incident, routes go through a top-of-rack router in another AS. Story fails if
+// Calico's IPAM does not reach that state.
 //
-// The state is three hours old, but for the nodes' heartbeats.
+// The state is three hours old; the nodes' heartbeats are current.
 func Story(ctx context.Context, c *testcluster.Cluster) (err error) {
 	defer wrap(&err, "playing the story")
 	s, err := storyBefore(ctx, c)
@@ -55,8 +55,8 @@ func Story(ctx context.Context, c *testcluster.Cluster) (err error) {
 	return makeOlder(ctx, c, storyLifetime)
 }
 
-// StoryBefore is the story an hour before the new nodes join: two old nodes hold all four
-// blocks of the pool, each half empty, and nothing is wrong yet.
+// StoryBefore is the story an hour before the new nodes join. Two old nodes hold all four
+// blocks of the pool, each half empty, and there is no problem yet.
 func StoryBefore(ctx context.Context, c *testcluster.Cluster) error {
 	if _, err := storyBefore(ctx, c); err != nil {
 		return fmt.Errorf("playing what came before the story: %w", err)
@@ -64,7 +64,7 @@ func StoryBefore(ctx context.Context, c *testcluster.Cluster) error {
 	return makeOlder(ctx, c, storyLifetime)
 }
 
-// storyBefore brings about what there was when the new nodes joined.
+// storyBefore creates the state at the time when the new nodes join.
 func storyBefore(ctx context.Context, c *testcluster.Cluster) (*Seeder, error) {
 	s, err := begin(ctx, c)
 	if err != nil {
@@ -91,7 +91,7 @@ func storyBefore(ctx context.Context, c *testcluster.Cluster) (*Seeder, error) {
 	return s, nil
 }
 
-// checkStory is an error unless the state is the story's.
+// checkStory returns an error unless the state is the story's.
 func checkStory(state *testcluster.IPAMState) error {
 	for _, node := range storyOld {
 		if n := len(state.Blocks[node]); n != 2 {
@@ -109,7 +109,7 @@ func checkStory(state *testcluster.IPAMState) error {
 	return nil
 }
 
-// makeOlder makes a state older, and the nodes alive.
+// makeOlder makes a state older, and renews the nodes' heartbeats.
 func makeOlder(ctx context.Context, c *testcluster.Cluster, by time.Duration) error {
 	if err := c.Backdate(ctx, by); err != nil {
 		return err
@@ -117,12 +117,12 @@ func makeOlder(ctx context.Context, c *testcluster.Cluster, by time.Duration) er
 	return c.Heartbeat(ctx)
 }
 
-// StoryDrained is the story an hour after most pods were moved off the old
-// nodes: each of them keeps six pods in one block, and its other block is empty,
-// held only because no one released it. The new nodes' pods still borrow.
+// StoryDrained is the story an hour after most pods left the old nodes. Each old node
+// keeps six pods in one block; its other block is empty and was never released. The new
+// nodes' pods still borrow.
 //
-// It is the full block that is emptied, because the new nodes' pods have their
-// addresses in the other one of old-1.
+// The empty block of old-1 is the one that was full, because the new nodes' pods borrow
+// from its other block.
 func StoryDrained(ctx context.Context, c *testcluster.Cluster) error {
 	if err := Story(ctx, c); err != nil {
 		return err
@@ -165,9 +165,8 @@ func drainStory(ctx context.Context, c *testcluster.Cluster) (err error) {
 	return makeOlder(ctx, c, time.Hour)
 }
 
-// Native is the story stored in the group projectcalico.org/v3 alone, as by a
-// Calico v3.32 or later that was migrated to it. The CRDs of
-// crd.projectcalico.org/v1 are gone then.
+// Native is the story stored only in projectcalico.org/v3, as by a Calico v3.32 or later
+// after a migration. The CRDs of crd.projectcalico.org/v1 no longer exist.
 func Native(ctx context.Context, c *testcluster.Cluster) error {
 	if err := c.InstallCRDs(ctx, testcluster.CRDv1); err != nil {
 		return fmt.Errorf("making the native story: %w", err)

@@ -12,19 +12,18 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/options"
 )
 
-// Tunnel is a kind of tunnel device, which has an address of its own on a node.
+// Tunnel is a kind of tunnel device, which has its own address on a node.
 type Tunnel struct {
-	// attribute is the type that the allocation's attributes name.
+	// attribute is the type in the allocation's attributes.
 	attribute string
-	// prefix, before the node's name, is the handle.
+	// prefix and the node's name form the handle.
 	prefix string
 	ipv6   bool
 	set    func(*libapi.Node, string)
 }
 
-// The tunnels of Calico, as node/pkg/allocateip/allocateip.go allocates their
-// addresses and libcalico-go/lib/backend/k8s/resources/node.go stores them. IPIP
-// exists for IPv4 only.
+// The tunnels of Calico. node/pkg/allocateip/allocateip.go allocates their addresses, and
+// libcalico-go/lib/backend/k8s/resources/node.go stores them. IPIP exists only for IPv4.
 var (
 	IPIP = Tunnel{ipam.AttributeTypeIPIP, "ipip-tunnel-addr-", false, func(n *libapi.Node, ip string) {
 		if n.Spec.BGP == nil {
@@ -53,14 +52,14 @@ func wireguard(n *libapi.Node) *libapi.NodeWireguardSpec {
 	return n.Spec.Wireguard
 }
 
-// Handle is the ID of the IPAM handle of the tunnel's address on a node.
+// Handle returns the ID of the IPAM handle of the tunnel's address on a node.
 func (t Tunnel) Handle(node string) string { return t.prefix + node }
 
-// Tunnel allocates a node's tunnel address, from the pools named by CIDR, and
-// writes it to the Node, as calico/node does: in one of the blocks of the node,
-// or a new one. Unlike calico/node it does not choose the pools itself: those
-// are the enabled ones that select the node, allow tunnels and have the tunnel's
-// encapsulation (for WireGuard, any).
+// Tunnel allocates a node's tunnel address from the pools with the given CIDRs and writes
+// it to the Node, as calico/node does. The address is in one of the node's blocks or in a
+// new one. Unlike calico/node, Tunnel does not select the pools. calico/node uses the
+// enabled pools that select the node, allow tunnels and have the tunnel's encapsulation
+// (any for WireGuard).
 func (s *Seeder) Tunnel(ctx context.Context, t Tunnel, node string, pools ...netip.Prefix) (netip.Addr, error) {
 	handle := t.Handle(node)
 	args := ipam.AutoAssignArgs{

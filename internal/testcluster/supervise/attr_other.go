@@ -4,6 +4,6 @@ package supervise
 
 import "syscall"
 
-// serverAttr has nothing to add where no parent-death signal exists: a server
-// outlives a supervisor that somebody kills by hand.
+// serverAttr is empty on systems without a parent-death signal. There a server outlives a
+// supervisor that is killed by hand.
 func serverAttr() *syscall.SysProcAttr { return nil }

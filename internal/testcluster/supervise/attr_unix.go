@@ -8,15 +8,14 @@ import (
 	"syscall"
 )
 
-// supervisorAttr puts the supervisor into a process group of its own, so that
-// an interrupt typed at the terminal reaches the test alone, which then decides.
+// supervisorAttr gives the supervisor its own process group. An interrupt from the
+// terminal then reaches only the test, which decides what to stop.
 func supervisorAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }
 
-// swallowSignals keeps the usual signals from ending the supervisor before the
-// process that it works for. They are caught and not ignored, because ignoring
-// would be inherited by the server.
+// swallowSignals keeps common signals from ending the supervisor before the process that
+// started it. The signals are caught, because the server would inherit ignored signals.
 func swallowSignals() {
 	signal.Notify(make(chan os.Signal, 8), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 }

@@ -1,16 +1,13 @@
-// Package supervise runs servers that must not outlive the process that
-// started them, however that process ends.
+// Package supervise runs servers that never outlive the process that started them.
 //
-// A test process may be killed, may time out, may panic: none of them runs
-// deferred functions. So a server is not started directly but through a second
-// copy of the running executable, the supervisor, which holds the reading end
-// of a pipe. The kernel closes the writing end when the starting process ends,
-// for whatever reason, and the supervisor then kills the server and removes its
-// files. On Linux the kernel also kills the server should the supervisor die.
+// A test process may be killed, time out or panic without running deferred functions. So
+// a server is not started directly but through a second copy of the running executable,
+// the supervisor, which holds the read end of a pipe. The kernel closes the write end
+// when the starting process ends. The supervisor then kills the server and removes its
+// files. On Linux the kernel also kills the server if the supervisor dies.
 //
-// The package imports nothing but the standard library: its init function is
-// the supervisor's main function and has to run before other packages' init
-// functions have cost anything.
+// The package imports only the standard library. Its init function is the supervisor's
+// main function and must run before the init functions of other packages cost time.
 package supervise
 
 import (
@@ -26,23 +23,23 @@ import (
 	"sync"
 )
 
-// envSpec carries a Spec to the supervisor. It being set is what makes a copy
-// of the executable a supervisor.
+// envSpec passes a Spec to the supervisor. If it is set, a copy of the executable acts as
+// supervisor.
 const envSpec = "CALICO_AUDIT_TESTCLUSTER_SUPERVISE"
 
-// Spec says what to run.
+// Spec describes a server to run.
 type Spec struct {
-	// Path is the executable to run, and Args its arguments without the name.
+	// Path is the executable; Args are its arguments without the name.
 	Path string
 	Args []string
 	// Env is added to the environment of the starting process.
 	Env []string
-	// RemoveIfOrphaned is a directory that is removed after the server was
-	// killed because the starting process is gone. Empty: nothing is removed.
+	// RemoveIfOrphaned is a directory to remove after the server was killed because the
+	// starting process ended. If empty, no directory is removed.
 	RemoveIfOrphaned string
 }
 
-// Process is a running server together with its supervisor.
+// Process is a running server with its supervisor.
 type Process struct {
 	pid        int
 	supervisor int
@@ -53,8 +50,8 @@ type Process struct {
 	exit     string
 }
 
-// Start runs a server under a supervisor. Both write their output to log. It
-// returns as soon as the server's process exists, ready or not.
+// Start runs a server under a supervisor. Both write their output to log. Start returns
+// as soon as the server's process exists, even if it is not ready yet.
 func Start(spec Spec, log *os.File) (*Process, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -110,17 +107,17 @@ func Start(spec Spec, log *os.File) (*Process, error) {
 	return p, nil
 }
 
-// PID is the server's process ID, not the supervisor's.
+// PID returns the server's process ID, not the supervisor's.
 func (p *Process) PID() int { return p.pid }
 
-// SupervisorPID is the process ID of the supervisor.
+// SupervisorPID returns the supervisor's process ID.
 func (p *Process) SupervisorPID() int { return p.supervisor }
 
-// Done is closed once server and supervisor have ended.
+// Done returns a channel that is closed after server and supervisor have ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Exit tells how the server ended, as os.ProcessState prints it. It is empty
-// while the server runs, and if it was stopped on purpose.
+// Exit describes how the server ended, in the format of os.ProcessState. It is empty
+// while the server runs, and after Stop.
 func (p *Process) Exit() string {
 	select {
 	case <-p.done:
@@ -130,8 +127,8 @@ func (p *Process) Exit() string {
 	}
 }
 
-// Stop kills the server, without leave to clean up, and waits for its end. Its
-// files stay. Stopping twice is fine.
+// Stop kills the server without letting it clean up, and waits for its end. Its files
+// stay. Stop may be called twice.
 func (p *Process) Stop() {
 	p.stopOnce.Do(func() {
 		_, _ = p.lifeline.Write([]byte{stopOrder})
@@ -140,8 +137,8 @@ func (p *Process) Stop() {
 	<-p.done
 }
 
-// stopOrder on the pipe tells the supervisor that the starting process is
-// alive and wants the server stopped.
+// stopOrder on the pipe tells the supervisor to stop the server although the starting
+// process is alive.
 const stopOrder = 'q'
 
 func init() {
@@ -156,9 +153,9 @@ func init() {
 	os.Exit(0)
 }
 
-// run is the supervisor. An init function runs on the process's main thread,
-// which lives as long as the process; that makes the parent-death signal,
-// which Linux ties to the thread that forked, reliable here.
+// run is the supervisor. It runs in an init function and therefore on the process's main
+// thread, which lives as long as the process. This makes the parent-death signal
+// reliable, because Linux ties it to the thread that forked.
 func run(encoded string) error {
 	status := os.NewFile(3, "status")
 	if status == nil {

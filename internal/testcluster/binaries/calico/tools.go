@@ -1,7 +1,7 @@
 //go:build tools
 
-// Package calico pins Calico's own programs for internal/testcluster, which
-// builds them from this module.
+// Package calico pins Calico's own programs for internal/testcluster, which builds them
+// from this module.
 package calico
 
 import (

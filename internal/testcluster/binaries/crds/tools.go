@@ -1,7 +1,7 @@
 //go:build tools
 
-// Package crds pins the native Calico API types and the generator that makes
-// CustomResourceDefinitions of them for internal/testcluster.
+// Package crds pins the native Calico API types, and the generator that derives
+// CustomResourceDefinitions from them for internal/testcluster.
 package crds
 
 import (

@@ -1,5 +1,5 @@
-// Kubectl is kubectl, built for internal/testcluster from the module that holds all
-// of it but this function (kubernetes cmd/kubectl).
+// Kubectl is kubectl for internal/testcluster. Its module has all of kubectl except this
+// function (kubernetes cmd/kubectl).
 package main
 
 import (
