@@ -12,47 +12,47 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Site is the cluster that steps are carried out on: as it was read last, and what
-// writes to it.
+// Site is the cluster on which steps run: its state as last read, and the writers.
 type Site struct {
 	State     *state.State
 	Writer    Writer
-	Workloads Workloads // nil where no pods and nodes can be changed
+	Workloads Workloads // nil if pods and nodes cannot be changed
 }
 
-// Begun is a step that a journal tells of, in the cluster as it is now: what it came to,
-// and what is to be done next to bring it to an end, or to take it back.
+// Begun is a step in a journal, viewed in the current state of the cluster. It decides
+// the next write that completes or undoes the step.
 type Begun struct {
 	*Site
 	Log  *StepLog
 	Step *Step
-	Kind *StepKind // nil for one that this version does not know
-	// Undo: nothing of the step is carried out but what cannot be taken back.
+	Kind *StepKind // nil if this version does not know the kind
+	// Undo means that the step is being undone. Then only parts that cannot be undone are
+	// completed.
 	Undo bool
-	// Request is what the journal's plan was asked for.
+	// Request is the request of the journal's plan.
 	Request Request
 }
 
-// Move is what is to be done next about a step: a write, or nothing. The zero value is
-// nothing, without a word.
+// Move is the next action of a step: a write, or none. The zero value means no write and
+// no reason.
 type Move struct {
 	Do func(context.Context) error
-	// What says what the write does or, without one, why there is none.
+	// What describes the write or, without one, explains why there is none.
 	What   string
 	Status Status
-	// Code is why there is no write, or [CodeFinished] for one by which an undo finishes
-	// the step.
+	// Code is the reason for not writing, or [CodeFinished] for a write with which an
+	// undo finishes the step.
 	Code SkipCode
-	// Back is true for a write that takes the step back instead of completing it.
+	// Back is true for a write that undoes the step instead of completing it.
 	Back bool
-	// HalfDone is true if there is no write though the step is half-done.
+	// HalfDone is true if the step is half-done but there is no write.
 	HalfDone bool
 }
 
-// None reports whether there is neither a write nor a reason for there being none.
+// None reports whether the move has neither a write nor a reason.
 func (m Move) None() bool { return m.Do == nil && m.Status == "" }
 
-// Outcome is that of a step about which nothing more is done.
+// Outcome returns the outcome of the step if it ends with this move.
 func (m Move) Outcome() Outcome {
 	if m.Do != nil {
 		return Outcome{Status: Planned, Code: m.Code, Reason: m.What}
@@ -60,23 +60,23 @@ func (m Move) Outcome() Outcome {
 	return Outcome{Status: m.Status, Code: m.Code, Reason: m.What}
 }
 
-// Open reports whether the step is still to be done with it.
+// Open reports whether the step is still to be done after this move.
 func (m Move) Open() bool { o := m.Outcome(); return o.Open() }
 
-// ToWrite is the move that a write makes, which the text describes.
+// ToWrite returns a move with a write and its description.
 func ToWrite(do func(context.Context) error, format string, args ...any) Move {
 	return Move{Do: do, What: fmt.Sprintf(format, args...)}
 }
 
-// Nothing is the move of a step at which nothing is to be done, and why.
+// Nothing returns a move without a write, with the status of the step and the reason.
 func Nothing(s Status, why string) Move { return Move{Status: s, What: why} }
 
-// Cannot is the move of a step that must be left as it is, and why.
+// Cannot returns a move that leaves the step as it is, with the reason.
 func Cannot(code SkipCode, format string, args ...any) Move {
 	return Move{Status: Skipped, Code: code, What: fmt.Sprintf(format, args...)}
 }
 
-// held is the move of a step that is left as it is for now.
+// held returns a move that leaves the step half-done for now.
 func (b *Begun) held(code SkipCode, why string) Move {
 	if b.Undo {
 		return Cannot(code, "it is not finished: %s", why)
@@ -84,8 +84,9 @@ func (b *Begun) held(code SkipCode, why string) Move {
 	return Cannot(code, "it was left half-done, and is not completed now: %s", why)
 }
 
-// Refs are the objects of the step: what its kind rests on, those that were written,
-// with their blocks; and what says whether anything may be written at all.
+// Refs returns the objects to read again for the step: those on which its kind depends,
+// those that were written, with their blocks, and those that decide whether any write is
+// allowed.
 func (b *Begun) Refs() []blocks.Ref {
 	r := NewRefs(b.State)
 	if b.Kind != nil {
@@ -97,20 +98,20 @@ func (b *Begun) Refs() []blocks.Ref {
 			continue
 		}
 		r.One(e.Resource, e.Name)
-		if was := e.Was(); e.Resource == blocks.Affinities && was.Spec.CIDR != "" { // its block, and who else claims that
+		if was := e.Was(); e.Resource == blocks.Affinities && was.Spec.CIDR != "" { // its block and the competing affinities
 			r.Claim(PrefixOf(state.Subject{CIDR: was.Spec.CIDR}), was.Spec.Node)
 		}
 	}
 	return r.All
 }
 
-// next returns the next write that a half-done step needs, or why it has to wait.
+// next returns the next write that a half-done step requires, or the reason to wait.
 //
-// What the run that broke off had begun it had the right to begin: it evaluated the
-// objects and pinned them. So what it left marked for deletion is deleted, if it is
-// still the same object and nothing has been done with it since; and an affinity that
-// it left in pendingDeletion, though the block is its host's after all, gets its state
-// back. No one takes a mark of deletion away.
+// The interrupted run had evaluated and pinned the objects, so it was allowed to start
+// the step. Therefore next deletes an object that the run marked deleted if it is still
+// the same object and no one has written it since. If the run left an affinity in
+// pendingDeletion but the block belongs to its host after all, next restores the
+// affinity's state. No one removes a mark of deletion.
 func (b *Begun) next() Move {
 	if b.Kind == nil || b.Kind.Complete == nil || !b.Log.Unfinished {
 		return Move{}
@@ -125,8 +126,8 @@ func (b *Begun) next() Move {
 	return m
 }
 
-// Completion returns the next write by which a run that goes on brings the step to its
-// end, if one may be sent now.
+// Completion returns the next write with which a continued run completes the step, unless
+// such a write is not allowed now.
 func (b *Begun) Completion() Move {
 	m := b.next()
 	if r := b.closed(); m.Do != nil && r.Code != "" {
@@ -135,7 +136,7 @@ func (b *Begun) Completion() Move {
 	return m
 }
 
-// Action returns what an undo does next about the step.
+// Action returns the next action with which an undo handles the step.
 func (b *Begun) Action() Move {
 	m := b.evaluate()
 	if m.Do != nil {
@@ -146,7 +147,7 @@ func (b *Begun) Action() Move {
 	if m.Do != nil {
 		return m
 	}
-	// What is left half-done all the same makes the step open, whatever else is said.
+	// A half-done rest keeps the step open, even if the move alone would close it.
 	switch left := b.leftover(); {
 	case left == "":
 		return m
@@ -174,7 +175,8 @@ func (b *Begun) evaluate() Move {
 		return m
 	}
 	if b.Log.Unwritten {
-		// It wrote nothing, or took it back; what is missing now, others have taken away.
+		// The step wrote nothing or reverted its writes. If objects are missing now,
+		// other clients deleted them.
 		if a := b.Affinity(); a != nil && b.mustStay(a) == "" {
 			return b.PutBack(a)
 		}
@@ -186,8 +188,8 @@ func (b *Begun) evaluate() Move {
 	return b.Kind.Undo(b)
 }
 
-// closed says why nothing of the step may be written now, by the same refusals that a plan
-// goes through; an empty code if it may.
+// closed returns the reason why no write of the step is allowed now, by the same rules as
+// for a plan. The code is empty if writes are allowed.
 func (b *Begun) closed() Reason {
 	g, missing := b.State.Missing(blocks.ClusterInfos)
 	if unread := b.State.Unreadable(blocks.ClusterInfos); !missing && len(unread) > 0 {
@@ -199,7 +201,7 @@ func (b *Begun) closed() Reason {
 	return (&Proposals{State: b.State, Request: b.Request, Kind: cmp.Or(b.Kind, &StepKind{})}).barred()
 }
 
-// leftover names what the step has left half-done; "" if nothing.
+// leftover describes the half-done rest of the step, or returns "" if there is none.
 func (b *Begun) leftover() string {
 	for _, r := range []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles} {
 		c := b.Log.First(r)
@@ -224,7 +226,7 @@ func (b *Begun) leftover() string {
 	return ""
 }
 
-// Affinity returns the affinity that the step wrote; nil if it is gone.
+// Affinity returns the affinity that the step wrote, or nil if it does not exist.
 func (b *Begun) Affinity() *blocks.Affinity {
 	if c := b.Log.First(blocks.Affinities); c != nil {
 		return AffinityNamed(b.State, c.Name)
@@ -232,7 +234,7 @@ func (b *Begun) Affinity() *blocks.Affinity {
 	return nil
 }
 
-// SameAffinity is Affinity, if it is still the same object.
+// SameAffinity returns Affinity if its UID is unchanged, or nil.
 func (b *Begun) SameAffinity() *blocks.Affinity {
 	if a := b.Affinity(); a != nil && a.UID() == b.Log.First(blocks.Affinities).UID() {
 		return a
@@ -240,7 +242,8 @@ func (b *Begun) SameAffinity() *blocks.Affinity {
 	return nil
 }
 
-// LeftAffinity is SameAffinity, if it is what the step is about, and still as it was left.
+// LeftAffinity returns SameAffinity if it is the affinity of the step's target and is
+// still in the state in which the step left it. Otherwise it returns nil.
 func (b *Begun) LeftAffinity() *blocks.Affinity {
 	a := b.SameAffinity()
 	if a == nil || !b.Mine(a) || a.State != blocks.PendingDeletion && !a.SoftDeleted {
@@ -249,7 +252,7 @@ func (b *Begun) LeftAffinity() *blocks.Affinity {
 	return a
 }
 
-// Mine reports whether an affinity is of the block and the owner that the step is about.
+// Mine reports whether an affinity has the block and the owner of the step's target.
 func (b *Begun) Mine(a *blocks.Affinity) bool {
 	if a.CIDR != PrefixOf(b.Step.Target) {
 		return false
@@ -260,8 +263,8 @@ func (b *Begun) Mine(a *blocks.Affinity) bool {
 	return a.Owner.Node() == b.Step.Target.Node
 }
 
-// EndAffinity completes the deletion of the affinity that was left, or takes it back
-// where the block is its host's.
+// EndAffinity completes the deletion of the affinity that the step left, or restores its
+// state if the block belongs to its host.
 func (b *Begun) EndAffinity() Move {
 	a := b.LeftAffinity()
 	if a == nil {
@@ -283,19 +286,19 @@ func (b *Begun) EndAffinity() Move {
 	return b.DeleteAffinity(a, "deleting the affinity")
 }
 
-// DeleteAffinity deletes an affinity as it was read.
+// DeleteAffinity deletes an affinity, pinned to the version that was read.
 func (b *Begun) DeleteAffinity(a *blocks.Affinity, what string) Move {
 	ref := Pin(blocks.Affinities, a.Meta)
 	return ToWrite(func(ctx context.Context) error { return b.Writer.DeleteAffinity(ctx, ref) }, "%s", what)
 }
 
-// EndMark deletes an object that was marked.
+// EndMark deletes an object that is marked deleted.
 func (b *Begun) EndMark(r blocks.Resource, m blocks.Meta) Move {
 	ref, word := Pin(r, m), ObjectNamed(b.State.Snapshot, r, m.Name).Word
 	return ToWrite(func(ctx context.Context) error { return b.Writer.FinishDelete(ctx, ref) }, "deleting the %s that was marked", word)
 }
 
-// PutBack gives the affinity that was left in pendingDeletion the state that it had.
+// PutBack restores the state of the affinity that the step left in pendingDeletion.
 func (b *Begun) PutBack(a *blocks.Affinity) Move {
 	was := blocks.AffinityState(b.Log.First(blocks.Affinities).Was().Spec.State)
 	if b.Undo && a.State == was && !a.SoftDeleted {
@@ -315,16 +318,17 @@ func (b *Begun) PutBack(a *blocks.Affinity) Move {
 	return m
 }
 
-// SetAffinity gives an affinity, as it was read, another state.
+// SetAffinity sets the state of an affinity, pinned to the version that was read.
 func (b *Begun) SetAffinity(a *blocks.Affinity, state blocks.AffinityState, format string, args ...any) Move {
 	ref := Pin(blocks.Affinities, a.Meta)
 	return ToWrite(func(ctx context.Context) error { return b.Writer.PutAffinityState(ctx, ref, state) }, format, args...)
 }
 
-// mustStay says why the affinity that the step has left in pendingDeletion must not get
-// its state back; "" if it may. Somebody else may be releasing the block at this
-// moment and, if they find the affinity in that state already, do not write it:
-// confirmed under them, it would outlive the block. Left alone, it does no harm.
+// mustStay explains why an affinity that the step left in pendingDeletion must not get
+// its state back, or returns "" if it may. Another client may be releasing the block at
+// this moment. If it finds the affinity already in pendingDeletion, it does not write it.
+// If the affinity were then confirmed, it would outlive the block. In pendingDeletion it
+// does no harm.
 func (b *Begun) mustStay(a *blocks.Affinity) string {
 	c := b.Log.First(blocks.Affinities)
 	var last Sent

@@ -12,7 +12,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// TestMustStay: what somebody wrote after this run is theirs, in whatever state.
+// TestMustStay checks that an undo never changes an affinity that another client wrote
+// after this run, in any state.
 func TestMustStay(t *testing.T) {
 	const name = "n2-10.0.3.0/26"
 	change := &Change{

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestDesign: every test that DESIGN.md names as holding an invariant exists.
+// TestDesign checks that every test which DESIGN.md names for an invariant exists.
 func TestDesign(t *testing.T) {
 	doc, err := os.ReadFile("DESIGN.md")
 	if err != nil {

@@ -1,22 +1,21 @@
-// Package repair says what a plan, a step and a kind of step are: what must hold, how a step
-// is written, how one sees that it is done, and what the next write is where a run broke off
-// in it.
+// Package repair defines plans, steps and kinds of step: their conditions, how a step is
+// written, how to verify that it is done, and how to continue after an interruption.
 //
-// A [Plan] is a value: package planner makes it from a [state.State] and nothing else, so
-// that a plan can be made from files, compared, and shown in a change ticket.
-// Its steps say what would be written and why; what the audit found but must not
-// be touched stands beside them, refused with the reason; and what only people
-// should do stands last. The planner derives one step again from another state, by the same
-// code; that is how a plan is carried out without being believed.
+// A [Plan] is a value. Package planner makes it only from a [state.State], so a plan can
+// be made from files, compared, and shown in a change ticket. Its steps say what would be
+// written and why. The plan also lists refusals, with the reason why a finding's object
+// must not be touched, and manual work for people. Before a step runs, the planner
+// derives it again from a new state with the same code. So a run does not have to trust
+// the plan.
 //
-// All there is to know about a kind of step is one value, a [StepKind], in a file of its
-// own, step_<kind>.go: those that move pods in package moves, the others in package planner,
-// which lists them all. [Begun] is a step that a run broke off in or that is to be taken
-// back.
+// A [StepKind] is one value with everything about a kind of step, in a file
+// step_<kind>.go. The kinds that move pods are in package moves, the others in package
+// planner, which lists all of them. [Begun] is a step that was interrupted or is to be
+// undone.
 //
 //	repair ◄── repair/moves ◄── repair/planner ◄── repair/apply   steps; pods; plans; the run
-//	   ▲────── repair/journal, repair/datastore, repair/workloads  what was written; the writers
+//	   ▲────── repair/journal, repair/datastore, repair/workloads  recorded writes; the writers
 //
-// The package writes nothing itself: a [Writer] does, for a run of package repair/apply.
-// DESIGN.md states the invariants and the tests that hold them.
+// This package writes nothing itself: a run of package repair/apply uses a [Writer].
+// DESIGN.md states the invariants and names the tests of each.
 package repair

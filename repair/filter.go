@@ -9,9 +9,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Beside reports whether the filters of a request leave something out: what concerns
-// none of the pools, of the nodes, of the addresses or of the blocks asked for. What
-// concerns the whole cluster is never left out.
+// Beside reports whether the filters of a request exclude a target: it concerns none of
+// the requested pools, nodes, addresses or blocks. Targets that concern the whole cluster
+// are never excluded.
 func (r *Request) Beside(st *state.State, t state.Subject, pools, nodes []string) bool {
 	if t.Kind == state.KindCluster || t.Kind == state.KindConfig {
 		return false
@@ -19,11 +19,11 @@ func (r *Request) Beside(st *state.State, t state.Subject, pools, nodes []string
 	return !Meet(r.Pools, pools) || !Meet(r.Nodes, nodes) || !r.Aims(st, t)
 }
 
-// ConsentedBy returns the request with those of its consents that another one gives, too:
-// a consent is given again in the command that finishes what was begun with it.
+// ConsentedBy returns the request with only those consents that another request also
+// gives. The command that finishes a started plan must repeat its consents.
 func (r Request) ConsentedBy(again *Request) Request {
 	r.AllowNewer = r.AllowNewer && again.AllowNewer
-	r.ObserveTwice = r.ObserveTwice || again.ObserveTwice // a check more, not a consent
+	r.ObserveTwice = r.ObserveTwice || again.ObserveTwice // an additional check, not a consent
 	r.LastBlocks = r.LastBlocks && again.LastBlocks
 	r.WithoutHostEvidence = r.WithoutHostEvidence && again.WithoutHostEvidence
 	r.CordonFull = r.CordonFull && again.CordonFull
@@ -32,9 +32,10 @@ func (r Request) ConsentedBy(again *Request) Request {
 	return r
 }
 
-// Aims reports whether a target is, holds or lies in any of the addresses, and any of
-// the blocks, that are asked for. A handle is at the addresses recorded under it and in
-// the blocks that it counts; without a state that is not known, and it is at none.
+// Aims reports whether a target is, contains or lies in one of the requested addresses
+// and one of the requested blocks. A handle's places are the addresses recorded under it
+// and the blocks that it counts. Without a state these are unknown, so a handle has no
+// place.
 func (r *Request) Aims(st *state.State, t state.Subject) bool {
 	if len(r.IPs)+len(r.Blocks) == 0 {
 		return true
@@ -69,20 +70,19 @@ func (r *Request) Aims(st *state.State, t state.Subject) bool {
 	return aimed && in
 }
 
-// ReservationOf is a reservation of Whereabouts' as far as its namespace and name tell.
+// ReservationOf returns a Whereabouts reservation with only the namespace and name of a
+// key.
 func ReservationOf(key string) *blocks.WhereaboutsReservation {
 	namespace, name, _ := strings.Cut(key, "/")
 	return &blocks.WhereaboutsReservation{Namespace: namespace, Meta: blocks.Meta{Name: name}}
 }
 
-// Meet reports whether any of the wanted is among those there are; nothing wanted
-// means all.
+// Meet reports whether any wanted name is in have. If wanted is empty, it returns true.
 func Meet(wanted, have []string) bool {
 	return len(wanted) == 0 || slices.ContainsFunc(have, func(s string) bool { return slices.Contains(wanted, s) })
 }
 
-// PlaceOf returns what a subject is in the address space; the zero Prefix if it is nothing
-// there.
+// PlaceOf returns the address or CIDR of a subject as a prefix, or the zero Prefix.
 func PlaceOf(s state.Subject) netip.Prefix {
 	if a, err := netip.ParseAddr(s.IP); err == nil {
 		return netip.PrefixFrom(a, a.BitLen())

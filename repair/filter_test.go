@@ -2,8 +2,8 @@ package repair
 
 import "testing"
 
-// TestConsentedBy: who goes on with a plan gives its consents again, and may ask for a
-// second look that it was not made with.
+// TestConsentedBy checks that a continued plan keeps only the consents that are given
+// again, and that a second observation may be added.
 func TestConsentedBy(t *testing.T) {
 	plan := Request{EmptyBlocks: true, LastBlocks: true}
 	got := plan.ConsentedBy(&Request{ObserveTwice: true, EvictSingletons: true})

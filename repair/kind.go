@@ -12,112 +12,114 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// StepKind is all that there is to know about one kind of step. Each has a file of its
-// own, step_<kind>.go.
+// StepKind holds everything about one kind of step. Each kind has its own file,
+// step_<kind>.go.
 type StepKind struct {
 	Kind       Kind
-	Requires   []blocks.Resource // the reads without which nothing of the kind is proposed
-	Plain      bool              // it writes no object whose meaning a newer Calico may have changed
-	RestsOnAll func(*Step) bool  // whether a step rests on the whole cluster, all of which is read right before; nil for none
-	// AllPods is true where nothing is proposed while a pod could not be read: it may be the
-	// one that uses what looks unused.
+	Requires   []blocks.Resource // reads without which no step of the kind is proposed
+	Plain      bool              // writes no object whose meaning a newer Calico may have changed
+	RestsOnAll func(*Step) bool  // reports whether a step depends on the whole cluster, which is then read again immediately before; may be nil
+	// AllPods is true if no step may be proposed while a pod could not be read, because
+	// that pod may use a seemingly unused object.
 	AllPods bool
-	// AsksHosts is true where a step gives an address back that some host may use: it rests
-	// on their views, on machines being off, or on a consent.
+	// AsksHosts is true if a step releases an address that a host may still use. Such a
+	// step requires host views, proof that the machine is off, or a consent.
 	AsksHosts bool
-	// Rights are what a step needs beyond what an audit needs for reading, and UndoRights
-	// what taking it back needs, or finishing it where it was left half-done.
+	// Rights are the rights of a step in addition to those of an audit. UndoRights are
+	// the rights to undo a step, or to finish it if it is half-done.
 	Rights, UndoRights []Right
-	Propose            func(*Proposals) // finds what could be done, and what must not be
-	// Idle says why nothing is found that the kind of repair is for which this is the first
-	// step of; nil where [RequestKind.Idle] does.
+	Propose            func(*Proposals) // finds possible steps and refusals
+	// Idle explains why a repair found nothing to do. Only the first step kind of a
+	// repair sets it; if nil, [RequestKind.Idle] is used.
 	Idle func(*state.State) string
-	// Exact are the guards whose values must be equal in the plan and in the step
-	// as derived again. One that is in neither is equal. Loose are those that may
-	// differ, each with whether what the plan says holds still. A step has no others:
-	// what is shown as a guard is held to.
+	// Exact lists guards whose values must be equal in the plan and in the step derived
+	// again. A guard that is missing in both is equal. Loose holds guards whose values
+	// may differ, with a function that reports whether the planned fact still holds. A
+	// step has no other guards, so every guard that is shown is checked.
 	Exact []string
 	Loose map[string]func(now *state.State, planned, derived *Step) bool
-	// AddRefs adds the objects that the verdict rests on. They are read again right
-	// before and right after.
+	// AddRefs adds the objects on which the verdict depends. They are read again
+	// immediately before and after the step.
 	AddRefs func(*Refs, *Step)
-	// Do carries a step out that was derived from exactly this state; Act does where it
-	// is about pods or nodes.
+	// Do writes a step that was derived from exactly this state. Kinds that change pods
+	// or nodes have Act instead.
 	Do  func(context.Context, Writer, *state.State, *Step) error
 	Act func(context.Context, Workloads, *state.State, *Step) error
-	// Shares names the object that a step writes, and Together carries out several steps
-	// that write the same one; nil where each is by itself.
+	// Shares returns the object that a step writes, and Together carries out several
+	// steps that write the same object. Both are nil if steps are carried out
+	// individually.
 	Shares   func(*Step) string
 	Together func(context.Context, Writer, *state.State, []*Step) []error
-	// Due says from when on the step may be carried out, or why it must not be though
-	// the state gives reason for it, with why it waits in a reason without a code; nil if
-	// at once.
+	// Due returns the earliest time of the step. The reason explains the wait and has no
+	// code; a reason with a code means that the step must not be done although the state
+	// calls for it. If nil, steps are due at once.
 	Due func(*Turn, *Step) (time.Time, Reason)
-	// Settled reports whether what the step set off has come to its end, or for what it
-	// waits; an error ends the run. It is nil for what is done when it is written.
+	// Settled reports whether the effects of the step are complete, or what it still
+	// waits for. An error ends the run. It is nil if a step is complete when it is
+	// written.
 	Settled func(before, now *state.State, s *Step) (done bool, waits string, err error)
-	// Restores is true for what takes back what was made for a while: it is tried
-	// whatever ended the run.
+	// Restores is true for steps that revert a temporary change. They are tried even if
+	// the run ended early.
 	Restores bool
-	// Verify returns nil if the state shows the whole outcome of the step, and
-	// otherwise what is wrong: a [LeftBehindError] where what the step is about is as
-	// it should be, and something of its protocol is left.
+	// Verify returns nil if the state shows the complete result of the step. It returns a
+	// [LeftBehindError] if the target is as intended but a part of the protocol remains,
+	// and another error otherwise.
 	Verify func(*state.State, *Step) error
-	// AsBefore reports whether what verify says is left was so before the step, and is
-	// none of its doing; nil if nothing can be.
+	// AsBefore reports whether the remains that Verify found existed before the step, and
+	// thus were not caused by it. It may be nil.
 	AsBefore func(before, now *state.State, s *Step) bool
-	// Complete says what a step needs next that a run broke off in; nil if it is one
-	// write, which is done or is not.
+	// Complete returns the next action for an interrupted step. It is nil if a step is a
+	// single write.
 	Complete func(*Begun) Move
-	// Undo says how a step that was written is taken back, or why it is not.
+	// Undo returns the action that undoes a step that was written, or the reason not to.
 	Undo func(*Begun) Move
-	// Pretend carries the step out on a snapshot in memory.
+	// Pretend carries out the step on a snapshot in memory.
 	Pretend func(*Pretence, *Step)
 }
 
-// Proposals collects what one kind finds in a state.
+// Proposals collects the proposals of one kind for a state.
 type Proposals struct {
 	State   *state.State
 	Request Request
 	Kind    *StepKind
-	// Only is the ID of the one step that is asked for; empty for all.
+	// Only is the ID of the only step to propose, or empty for all.
 	Only string
 
 	Steps   []Step
 	Refused []Refusal
 }
 
-// Concern is what a step or a refusal is about.
+// Concern is the subject of a step or refusal, with its pools and nodes.
 type Concern struct {
 	Target state.Subject
 	Pools  []string
 	Nodes  []string
 }
 
-// Wants reports whether the step of a target is asked for: only one may be.
+// Wants reports whether the step of a target is requested; see Only.
 func (p *Proposals) Wants(t state.Subject) bool {
 	return p.Only == "" || p.Only == StepID(p.Kind.Kind, t)
 }
 
-// Refuse records that a step is not proposed, and why.
+// Refuse records a refusal of a step.
 func (p *Proposals) Refuse(c Concern, code RefusalCode, format string, args ...any) {
 	p.Refused = append(p.Refused, Refusal{
 		Kind: p.Kind.Kind, Target: c.Target, Code: code, Reason: fmt.Sprintf(format, args...), Pools: Tidy(c.Pools), Nodes: Tidy(c.Nodes),
 	})
 }
 
-// Reason is why something must not be done; the zero value is none.
+// Reason explains why a step must not be done. The zero value means no reason.
 type Reason struct {
 	Code RefusalCode
 	Why  string
 }
 
-// Because is a reason in words.
+// Because returns a Reason with a formatted text.
 func Because(code RefusalCode, format string, args ...any) Reason {
 	return Reason{code, fmt.Sprintf(format, args...)}
 }
 
-// Bars refuses what there is a reason against, and reports whether there is one.
+// Bars records a refusal if r has a code, and reports whether it has.
 func (p *Proposals) Bars(c Concern, r Reason) bool {
 	if r.Code != "" {
 		p.Refuse(c, r.Code, "%s", r.Why)
@@ -125,8 +127,8 @@ func (p *Proposals) Bars(c Concern, r Reason) bool {
 	return r.Code != ""
 }
 
-// Add proposes a step. pinned are the objects that it would write, each of which
-// must say which it is.
+// Add proposes a step. pinned are the objects that it would write; each must have a UID
+// and a resourceVersion.
 func (p *Proposals) Add(c Concern, s Step, pinned ...blocks.Meta) {
 	for _, m := range pinned {
 		if m.UID() == "" || m.ResourceVersion() == "" {
@@ -143,12 +145,12 @@ func (p *Proposals) Add(c Concern, s Step, pinned ...blocks.Meta) {
 	p.Steps = append(p.Steps, s)
 }
 
-// StepID names a step: its kind and what identifies its target by spec.
+// StepID returns a step's ID: its kind and the identity of its target by spec.
 func StepID(k Kind, t state.Subject) string {
 	id := t.Name
 	switch t.Kind {
 	case state.KindIP:
-		id = strings.TrimPrefix(t.Name+":"+t.IP, ":") // the pool of a secondary network, or none
+		id = strings.TrimPrefix(t.Name+":"+t.IP, ":") // the pool of a secondary network, if any
 	case state.KindBlock:
 		id = t.CIDR
 	case state.KindAffinity:
@@ -160,14 +162,14 @@ func StepID(k Kind, t state.Subject) string {
 	return string(k) + ":" + id
 }
 
-// Tidy sorts names and leaves out empty ones and repetitions.
+// Tidy returns names sorted, without empty ones and duplicates.
 func Tidy(names []string) []string {
 	out := slices.DeleteFunc(slices.Clone(names), func(s string) bool { return s == "" })
 	slices.Sort(out)
 	return slices.Compact(out)
 }
 
-// Guards makes guards of name, value pairs, leaving out empty values.
+// Guards returns guards from pairs of name and value. It skips empty values.
 func Guards(pairs ...string) []Guard {
 	out := make([]Guard, 0, len(pairs)/2)
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -178,13 +180,13 @@ func Guards(pairs ...string) []Guard {
 	return out
 }
 
-// OrAbsent is the value of a guard, with [Absent] for an empty one.
+// OrAbsent returns the value of a guard: s, or [Absent] if s is empty.
 func OrAbsent(s string) string { return cmp.Or(s, Absent) }
 
-// OwnerGuard is what a guard says of a block's owner.
+// OwnerGuard returns the value of a guard for a block's owner.
 func OwnerGuard(o blocks.Owner) string { return OrAbsent(o.String()) }
 
-// OnlyIf returns a value if a condition holds, and otherwise nothing.
+// OnlyIf returns value if ok is true, and otherwise "".
 func OnlyIf(ok bool, value string) string {
 	if ok {
 		return value
@@ -192,7 +194,8 @@ func OnlyIf(ok bool, value string) string {
 	return ""
 }
 
-// Derive is [Derive] for a step of the kind.
+// Derive derives the step with the given ID again. It returns the step or its refusal, or
+// nil for both if the state gives no reason for the step.
 func (k *StepKind) Derive(st *state.State, req Request, id string) (*Step, *Refusal) {
 	if !req.Asks(k.Kind) {
 		return nil, nil
@@ -207,8 +210,8 @@ func (k *StepKind) Derive(st *state.State, req Request, id string) (*Step, *Refu
 	return nil, nil
 }
 
-// Propose asks one kind what it finds; only is the ID of the one step that is of
-// interest, or empty.
+// Propose returns the proposals of one kind. only is the ID of the only step to propose,
+// or empty.
 func Propose(st *state.State, req Request, k *StepKind, only string) *Proposals {
 	x := &Proposals{State: st.WithTerminated(req.Terminated), Request: req, Kind: k, Only: only}
 	if x.unread() {
@@ -219,8 +222,8 @@ func Propose(st *state.State, req Request, k *StepKind, only string) *Proposals 
 	return x
 }
 
-// dropAmbiguous refuses steps that several objects give the same identity: which
-// one is meant cannot be told.
+// dropAmbiguous refuses steps with the same ID, because several objects claim to be their
+// target.
 func (p *Proposals) dropAmbiguous() {
 	count := map[string]int{}
 	for i := range p.Steps {

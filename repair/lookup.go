@@ -9,7 +9,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Find returns the first element that a test takes; nil if there is none.
+// Find returns the first element that satisfies a predicate, or nil.
 func Find[T any](list []T, is func(*T) bool) *T {
 	for i := range list {
 		if is(&list[i]) {
@@ -19,17 +19,17 @@ func Find[T any](list []T, is func(*T) bool) *T {
 	return nil
 }
 
-// BlockAt returns the block of a CIDR; nil if there is none.
+// BlockAt returns the block of a CIDR, or nil.
 func BlockAt(st *state.State, cidr string) *state.Block {
 	return st.BlockOf(PrefixOf(state.Subject{CIDR: cidr}))
 }
 
-// AffinityNamed and HandleNamed return an object by its name; nil if there is none.
+// AffinityNamed returns the affinity with a name, or nil.
 func AffinityNamed(st *state.State, name string) *blocks.Affinity {
 	return Find(st.Affinities, func(a *blocks.Affinity) bool { return a.Name == name })
 }
 
-// HandleNamed returns the handle of an object's name; nil if there is none.
+// HandleNamed returns the handle object with a name, or nil.
 func HandleNamed(st *state.State, name string) *blocks.Handle {
 	if h := Find(st.Handles, func(h **blocks.Handle) bool { return (*h).Name == name }); h != nil {
 		return *h
@@ -37,31 +37,31 @@ func HandleNamed(st *state.State, name string) *blocks.Handle {
 	return nil
 }
 
-// AffinityOf returns a host's affinity to a CIDR; nil if there is none.
+// AffinityOf returns a host's affinity to a CIDR, or nil.
 func AffinityOf(st *state.State, cidr, node string) *blocks.Affinity {
 	return Find(st.Affinities, func(a *blocks.Affinity) bool { return a.CIDR.String() == cidr && a.Owner.Node() == node })
 }
 
-// SecondaryPoolNamed returns a pool of Whereabouts', by namespace and name; nil if there is
-// none.
+// SecondaryPoolNamed returns a Whereabouts pool by "NAMESPACE/NAME", or nil.
 func SecondaryPoolNamed(st *state.State, name string) *blocks.WhereaboutsPool {
 	return Find(st.WhereaboutsPools, func(p *blocks.WhereaboutsPool) bool { return p.Key().String() == name })
 }
 
-// ReservationNamed is SecondaryPoolNamed for Whereabouts' reservations.
+// ReservationNamed returns a Whereabouts reservation by "NAMESPACE/NAME", or nil.
 func ReservationNamed(st *state.State, name string) *blocks.WhereaboutsReservation {
 	return Find(st.WhereaboutsReservations, func(r *blocks.WhereaboutsReservation) bool { return r.Key().String() == name })
 }
 
-// Object is what all kinds of objects have that a repair marks, or changes the state of.
+// Object holds the common fields of the kinds of objects that a repair marks deleted or
+// changes the state of.
 type Object struct {
 	*blocks.Meta
-	Word   string // what messages call it
-	marked bool   // deleted
+	Word   string // name of the kind in messages
+	marked bool   // marked deleted
 }
 
-// ObjectNamed returns an object; nil for those of other kinds, and if there is none of
-// its name.
+// ObjectNamed returns a block, affinity or handle by name, or nil. It returns nil for
+// other kinds.
 func ObjectNamed(s *blocks.Snapshot, r blocks.Resource, name string) *Object {
 	switch r {
 	case blocks.Blocks:
@@ -76,12 +76,12 @@ func ObjectNamed(s *blocks.Snapshot, r blocks.Resource, name string) *Object {
 		if h := Find(s.Handles, func(h **blocks.Handle) bool { return (*h).Name == name }); h != nil {
 			return &Object{&(*h).Meta, "handle", (*h).SoftDeleted}
 		}
-	default: // written at once
+	default: // changed in a single write
 	}
 	return nil
 }
 
-// TargetMissing reports whether the object that a step is about does not exist.
+// TargetMissing reports whether the step's target does not exist.
 func (s *Step) TargetMissing(st *state.State) bool {
 	t := s.Target
 	switch t.Kind {
@@ -106,19 +106,20 @@ func (s *Step) TargetMissing(st *state.State) bool {
 	return false
 }
 
-// PinOf is Pin for an object of a namespace, whose name then has both.
+// PinOf is Pin for a namespaced object. The reference's name is "NAMESPACE/NAME".
 func PinOf(r blocks.Resource, namespace string, m blocks.Meta) ObjectRef {
 	ref := Pin(r, m)
 	ref.Name = namespace + "/" + m.Name
 	return ref
 }
 
-// Pin names an object as it was read, for a write on the condition that it still is.
+// Pin returns a reference to an object in the version that was read, as the condition of
+// a write.
 func Pin(r blocks.Resource, m blocks.Meta) ObjectRef {
 	return ObjectRef{Resource: r, Name: m.Name, UID: m.UID(), ResourceVersion: m.ResourceVersion()}
 }
 
-// Stored is what is needed of an object that a journal holds.
+// Stored holds the fields that are read from an object in a journal.
 type Stored struct {
 	Metadata struct {
 		Name string `json:"name"`
@@ -137,8 +138,8 @@ type Stored struct {
 	} `json:"spec"`
 }
 
-// StoredObject reads an object that a journal holds; the zero value if it cannot be
-// read.
+// StoredObject parses an object in a journal. It returns the zero value if the object
+// cannot be parsed.
 func StoredObject(raw json.RawMessage) Stored {
 	var s Stored
 	if json.Unmarshal(raw, &s) != nil {
@@ -147,7 +148,7 @@ func StoredObject(raw json.RawMessage) Stored {
 	return s
 }
 
-// OwnAffinity returns the affinity of a block's owner to it; nil if there is none.
+// OwnAffinity returns the affinity of a block's owner to the block, or nil.
 func OwnAffinity(st *state.State, b *state.Block) *blocks.Affinity {
 	if b.Owner == (blocks.Owner{}) {
 		return nil

@@ -10,12 +10,12 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// DeletedError is the error of a step whose object is not in the state that it was
-// derived from.
+// DeletedError returns the error of a step whose target is missing in the state from
+// which the step was derived.
 func DeletedError(s *Step) error { return fmt.Errorf("%s: %w: it is gone", s.ID, ErrChanged) }
 
-// Replaced is an error if the object that stands where a step's target stood may still
-// be that target. It is not if it is another one that was made later.
+// Replaced returns an error if the object at the place of a step's target may still be
+// that target. It returns nil for a different object that was created later.
 func Replaced(s *Step, what string, m blocks.Meta) error {
 	if m.UID() == s.Guard(GuardUID) {
 		return fmt.Errorf("%s %s is still there", what, m.Name)
@@ -27,13 +27,13 @@ func Replaced(s *Step, what string, m blocks.Meta) error {
 	return nil
 }
 
-// ClaimedAgain reports whether an affinity that a step has made pendingDeletion is its
-// node's again: a claim makes it pending first (getPendingAffinity of
-// libcalico-go/lib/ipam/ipam_block_reader_writer.go), before there is a block.
+// ClaimedAgain reports whether the node has claimed an affinity again that a step had set
+// to pendingDeletion. A claim sets the state to pending before it creates a block
+// (getPendingAffinity of libcalico-go/lib/ipam/ipam_block_reader_writer.go).
 func ClaimedAgain(a *blocks.Affinity) bool { return a.State == blocks.Pending && !a.SoftDeleted }
 
-// OldFrom says when a state that has held since a time will have held for the grace, to
-// be added to why it is too young; "" if the time is not known.
+// OldFrom returns the time at which a state since the given time will have lasted for the
+// grace period, as text to append to a reason. It returns "" if the time is unknown.
 func OldFrom(st *state.State, since blocks.Time) string {
 	if since.IsZero() {
 		return ""
@@ -41,8 +41,8 @@ func OldFrom(st *state.State, since blocks.Time) string {
 	return PlanAfter(st, st.Due(since))
 }
 
-// PlanAfter says from when on something is due, to be added to why it is not yet; "" if it is
-// not a matter of time.
+// PlanAfter returns the time at which a step is due, as text to append to a reason. It
+// returns "" if the step does not wait for a time.
 func PlanAfter(st *state.State, due blocks.Time) string {
 	if due.IsZero() || !due.Std().After(st.Cluster.TakenAt) {
 		return ""
@@ -50,10 +50,10 @@ func PlanAfter(st *state.State, due blocks.Time) string {
 	return fmt.Sprintf("; plan again after %s", phrase.Time(due.Std().Add(time.Second-1).Truncate(time.Second)))
 }
 
-// HostOf returns the node that the value of [GuardOwner] names; "" if none.
+// HostOf returns the node in a value of [GuardOwner], or "".
 func HostOf(owner string) string { return blocks.ParseOwner(owner).Node() }
 
-// OwnerText names a block's owner in a sentence.
+// OwnerText returns a block's owner for a sentence.
 func OwnerText(o blocks.Owner) string {
 	if o == (blocks.Owner{}) {
 		return "no one"
@@ -61,8 +61,8 @@ func OwnerText(o blocks.Owner) string {
 	return cmp.Or(o.Node(), o.String())
 }
 
-// LeftBehind is the error of a step that is done but for an object, of which the text says
-// how it stands.
+// LeftBehind returns a [LeftBehindError] with a text that describes the object that
+// remains.
 func LeftBehind(r blocks.Resource, name, format string, args ...any) error {
 	return &LeftBehindError{Resource: r, Name: name, State: fmt.Sprintf(format, args...)}
 }

@@ -8,57 +8,57 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// PlanKind is the kind of a plan as stored.
+// PlanKind is the kind field of a stored plan.
 const PlanKind = "RepairPlan"
 
-// Kind is a kind of step: one change, as small as it can be made.
+// Kind is a kind of step: one change, as small as possible.
 type Kind string
 
-// The kinds of step.
+// Kinds of step.
 const (
 	// ReleaseBlock deletes an empty block and its owner's affinity to it.
 	ReleaseBlock Kind = "release-block"
-	// DeleteAffinity deletes an affinity that no block bears out.
+	// DeleteAffinity deletes an affinity that no block confirms.
 	DeleteAffinity Kind = "delete-affinity"
-	// DisownBlock takes a vanished node's block in use away from it, with its affinity.
+	// DisownBlock removes a deleted node's ownership of a block in use, and its affinity.
 	DisownBlock Kind = "disown-block"
-	// RestoreAffinity gives a block's owner its affinity object back.
+	// RestoreAffinity recreates the affinity object of a block's owner.
 	RestoreAffinity Kind = "restore-affinity"
-	// RecordIP records an address that a live pod uses and no block records.
+	// RecordIP records an address that a live pod uses but no block records.
 	RecordIP Kind = "record-ip"
-	// ReleaseIP frees one address that nothing owns.
+	// ReleaseIP frees one address without an owner.
 	ReleaseIP Kind = "release-ip"
-	// DeleteHandle deletes a handle that no block refers to.
+	// DeleteHandle deletes a handle to which no block refers.
 	DeleteHandle Kind = "delete-handle"
-	// CreateHandle creates a handle that blocks refer to.
+	// CreateHandle creates a missing handle to which blocks refer.
 	CreateHandle Kind = "create-handle"
-	// FixHandleCount writes the counts that the blocks record into a handle.
+	// FixHandleCount sets a handle's counts to those that the blocks record.
 	FixHandleCount Kind = "fix-handle-count"
-	// ReserveBlock keeps new pods off a block, by an IPReservation; UnreserveBlock takes
-	// that back.
+	// ReserveBlock keeps new pods off a block with an IPReservation; UnreserveBlock
+	// deletes the IPReservation.
 	ReserveBlock   Kind = "reserve-block"
 	UnreserveBlock Kind = "unreserve-block"
-	// CordonNode makes a node unschedulable for a while; UncordonNode takes that back.
+	// CordonNode cordons a node temporarily; UncordonNode removes that cordon.
 	CordonNode   Kind = "cordon-node"
 	UncordonNode Kind = "uncordon-node"
-	// EvictPod has a pod start again elsewhere.
+	// EvictPod makes a pod's controller start a replacement elsewhere.
 	EvictPod Kind = "evict-pod"
-	// ClaimBlock makes an empty block for a node.
+	// ClaimBlock creates an empty block for a node.
 	ClaimBlock Kind = "claim-block"
-	// FinishDelete deletes an object that was marked deleted and left.
+	// FinishDelete deletes an object that was marked deleted but not deleted.
 	FinishDelete Kind = "finish-delete"
-	// ReleaseWhereabouts takes an address of a secondary network out of its pool, with its
-	// reservation.
+	// ReleaseWhereabouts removes an address of a secondary network from its pool, and
+	// deletes its reservation.
 	ReleaseWhereabouts Kind = "release-whereabouts"
-	// DeleteWhereaboutsReservation deletes a reservation that no pool explains.
+	// DeleteWhereaboutsReservation deletes a reservation that no pool's entry explains.
 	DeleteWhereaboutsReservation Kind = "delete-whereabouts-reservation"
-	// RestoreWhereabouts puts the pool's entry of a reservation in use back.
+	// RestoreWhereabouts restores the pool's entry for a reservation in use.
 	RestoreWhereabouts Kind = "restore-whereabouts"
-	// SetStrictAffinity writes the setting into the IPAM configuration.
+	// SetStrictAffinity sets strict affinity in the IPAM configuration.
 	SetStrictAffinity Kind = "set-strict-affinity"
 )
 
-// Request is what a plan is asked for.
+// Request lists the repairs that a plan is to contain, with filters and consents.
 type Request struct {
 	EmptyBlocks       bool `json:"emptyBlocks,omitempty"`
 	OrphanAffinities  bool `json:"orphanAffinities,omitempty"`
@@ -69,92 +69,93 @@ type Request struct {
 	DeadNodes         bool `json:"deadNodes,omitempty"`
 	UnrecordedIPs     bool `json:"unrecordedIPs,omitempty"`
 	MissingHandles    bool `json:"missingHandles,omitempty"`
-	// Consolidate empties a block for a node that cannot allocate, and gives it the block.
+	// Consolidate empties a block for a node that cannot allocate, and gives the block to
+	// that node.
 	Consolidate bool `json:"consolidate,omitempty"`
-	// Rehome evicts pods that borrow though their node has addresses by now.
+	// Rehome evicts pods that borrow although their node already has free addresses.
 	Rehome bool `json:"rehome,omitempty"`
-	// WhereaboutsStranded releases what pods that are gone have left of secondary networks;
-	// WhereaboutsReservations is for reservations of such networks that no pool explains.
+	// WhereaboutsStranded releases addresses of secondary networks whose pods no longer
+	// exist. WhereaboutsReservations deletes reservations that no pool explains or, if
+	// they are in use, restores their pool entries.
 	WhereaboutsStranded     bool `json:"whereaboutsStranded,omitempty"`
 	WhereaboutsReservations bool `json:"whereaboutsReservations,omitempty"`
-	// StrictAffinity is the setting asked for; nil leaves it alone.
+	// StrictAffinity is the requested setting; nil means no change.
 	StrictAffinity *bool `json:"strictAffinity,omitempty"`
 
-	// Pools and Nodes narrow the steps to those that concern any of them; empty
-	// for all.
+	// Pools and Nodes select steps that concern any of them; empty means all.
 	Pools []string `json:"pools,omitempty"`
 	Nodes []string `json:"nodes,omitempty"`
-	// IPs and Blocks narrow the steps to those about any of these addresses, and of these
-	// blocks; empty for all.
+	// IPs and Blocks select steps about any of these addresses and any of these blocks;
+	// empty means all.
 	IPs    []netip.Addr   `json:"ips,omitempty"`
 	Blocks []netip.Prefix `json:"blocks,omitempty"`
-	// MaxSteps bounds the number of steps; 0 for no bound. What it cuts off is
+	// MaxSteps limits the number of steps; 0 means no limit. Steps beyond the limit are
 	// refused by name.
 	MaxSteps int `json:"maxSteps,omitempty"`
-	// ObserveTwice trusts no age that is written in an object: every step then
-	// needs two observations. It is for the time after a datastore was restored
-	// from a backup.
+	// ObserveTwice distrusts all timestamps in objects, so that every step needs two
+	// observations. Use it after a datastore was restored from a backup.
 	ObserveTwice bool `json:"observeTwice,omitempty"`
-	// AllowNewer lets steps through although the cluster's Calico is newer than
-	// [NewestKnown].
+	// AllowNewer allows steps although the cluster's Calico is newer than [NewestKnown].
 	AllowNewer bool `json:"allowNewer,omitempty"`
 
-	// Consents of the operator, without which no plan has the steps that need them.
+	// Consents of the operator. Without a consent, a plan has no steps that require it.
 	//
 	// LastBlocks lets EmptyBlocks release the last block of a node that is cordoned or
-	// idle, while another node cannot allocate.
+	// idle while another node cannot allocate.
 	LastBlocks bool `json:"lastBlocks,omitempty"`
-	// Terminated are the nodes whose machines he knows to be off. It has no effect for
-	// one that is Ready.
+	// Terminated lists nodes that the operator has confirmed are powered off. It has no
+	// effect on Ready nodes.
 	Terminated []string `json:"terminated,omitempty"`
-	// WithoutHostEvidence lets addresses be released that no node was asked about, as
-	// long as their node answers for itself.
+	// WithoutHostEvidence allows the release of addresses without host views, if their
+	// node still reports its status.
 	WithoutHostEvidence bool `json:"withoutHostEvidence,omitempty"`
-	// CordonFull lets nodes without addresses of their own be cordoned while a block is
-	// emptied.
+	// CordonFull allows cordons of nodes without free addresses of their own while a
+	// block is emptied.
 	CordonFull bool `json:"cordonFull,omitempty"`
-	// EvictSingletons lets pods be evicted that nothing stands in for meanwhile.
+	// EvictSingletons allows evictions of pods that have no other replica to take over
+	// meanwhile.
 	EvictSingletons bool `json:"evictSingletons,omitempty"`
 
-	// Chosen names the consolidation that a plan is about, once it is made.
+	// Chosen is the consolidation of the plan, set when the plan is made.
 	Chosen string `json:"-"`
 }
 
-// Plan is what would be done, what must not be, and what people should do.
-// Everything in it is sorted: the same state and request give the same bytes.
+// Plan contains steps, refusals and manual work. Everything in it is sorted, so that the
+// same state and request give the same bytes.
 type Plan struct {
 	APIVersion string              `json:"apiVersion"`
 	Kind       string              `json:"kind"`
 	Cluster    audit.ReportCluster `json:"cluster"`
-	// CreatedAt is the time of the reading that the plan was made of, by the
-	// clock that ages are counted from: the first of two observations.
+	// CreatedAt is the time of the reading from which the plan was made, by the clock
+	// from which ages are counted. It is the time of the first of two observations.
 	CreatedAt audit.Time `json:"createdAt"`
-	// Grace is how long a state must have held before it is acted on.
+	// Grace is how long a state must have lasted before a step may change it.
 	Grace   Duration `json:"grace"`
 	Request Request  `json:"request"`
-	// Complete is false if something could not be read; Gaps says what, in words.
+	// Complete is false if parts of the cluster could not be read. Gaps lists them as
+	// text.
 	Complete bool     `json:"complete"`
 	Gaps     []string `json:"gaps,omitempty"`
-	// Warnings are remarks about the plan as a whole.
+	// Warnings are about the plan as a whole.
 	Warnings []string `json:"warnings,omitempty"`
-	// MayFill are the nodes that may run out of addresses of their own while pods move to them.
+	// MayFill lists nodes that may run out of their own addresses because pods move to
+	// them.
 	MayFill []string `json:"mayFill,omitempty"`
 
 	Steps   []Step    `json:"steps"`
 	Refused []Refusal `json:"refused"`
 	Manual  []Manual  `json:"manual"`
-	// Before and After are the pools as they are, and as they would be if every
-	// step were done and nothing else happened.
+	// Before has the current pools. After has the pools if every step were done and
+	// nothing else changed.
 	Before []audit.PoolReport `json:"before"`
 	After  []audit.PoolReport `json:"after"`
-	// Strict is what a change of strict affinity would mean; nil without one.
+	// Strict is the effect of a change of strict affinity; nil without such a change.
 	Strict *StrictPreview `json:"strictAffinity,omitempty"`
-	// Digest is a checksum of all the rest, by which a plan that was edited is told:
-	// see [Plan.Intact].
+	// Digest is a checksum of all other fields, which detects edits: see [Plan.Intact].
 	Digest string `json:"digest,omitempty"`
 }
 
-// Unapplicable explains why no run can apply the plan; empty if one may.
+// Unapplicable explains why the plan cannot be applied, or returns "".
 func (p *Plan) Unapplicable() string {
 	switch {
 	case p.Cluster.GUID == "":
@@ -165,107 +166,105 @@ func (p *Plan) Unapplicable() string {
 	return ""
 }
 
-// OfFiles reports whether the plan was made of files. Its time is then the newest that
-// the files name, and no observation of the cluster.
+// OfFiles reports whether the plan was made from files. Its time is then the newest
+// timestamp in the files and not an observation of the cluster.
 func (p *Plan) OfFiles() bool { return p.Cluster.Datastore == "files" }
 
-// Step is one change.
+// Step is one change in a plan.
 type Step struct {
-	// ID names the step within its plan: its kind and its target's identity, such
-	// as "release-block:10.0.0.64/26". It is the same in every plan that holds
-	// the step.
+	// ID identifies the step: its kind and its target's identity, such as
+	// "release-block:10.0.0.64/26". It is the same in every plan with this step.
 	ID     string        `json:"id"`
 	Kind   Kind          `json:"kind"`
 	Target state.Subject `json:"target"`
-	// Because says why, in one sentence.
+	// Because is the reason for the step, in one sentence.
 	Because  string           `json:"because"`
 	Evidence []state.Evidence `json:"evidence,omitempty"`
-	// Guards are the facts that must still hold when the step is carried out.
+	// Guards are facts that must still hold when the step is carried out.
 	Guards []Guard `json:"guards"`
-	// TwoObservations is true if the state must be seen twice, one grace period apart, at
-	// unchanged identity and version: the plan is the first time.
+	// TwoObservations requires that the state is seen twice, one grace period apart, with
+	// unchanged identity and version. The plan is the first observation.
 	TwoObservations bool `json:"twoObservations,omitempty"`
-	// Apart is how far apart the two observations are at least, where that is not the
-	// plan's grace; zero for the grace alone.
+	// Apart is the minimum time between the two observations, if it is not the plan's
+	// grace period; zero means the grace period.
 	Apart Duration `json:"apart,omitzero"`
 	// Pools and Nodes are those that the step concerns, for filters.
 	Pools []string `json:"pools,omitempty"`
 	Nodes []string `json:"nodes,omitempty"`
 }
 
-// Guard is a fact that a step stands on.
+// Guard is a fact on which a step depends.
 type Guard struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// The names of guards. A guard whose fact is that an object does not exist has
-// the value [Absent].
+// Names of guards. If an object must not exist, the guard's value is [Absent].
 const (
-	// GuardUID and GuardVersion pin the target object, GuardName its name.
+	// GuardUID and GuardVersion pin the target object; GuardName is its name.
 	GuardName    = "name"
 	GuardUID     = "uid"
 	GuardVersion = "resourceVersion"
-	// GuardCreated is when the target object was made. One that was made later in
-	// its place is another.
+	// GuardCreated is the target object's creation time. An object created later in its
+	// place is a different one.
 	GuardCreated = "created"
-	// GuardBlock and GuardBlockUID pin the block that an affinity or an address belongs to.
+	// GuardBlock and GuardBlockUID pin the block of an affinity or address.
 	GuardBlock    = "block"
 	GuardBlockUID = "block.uid"
-	// GuardOwner is the owner that the block names.
+	// GuardOwner is the block's owner.
 	GuardOwner = "owner"
-	// The owner's affinity object to the block.
+	// The owner's affinity object for the block.
 	GuardAffinity        = "affinity"
 	GuardAffinityUID     = "affinity.uid"
 	GuardAffinityVersion = "affinity.resourceVersion"
 	GuardAffinityState   = "affinity.state"
 	// GuardEmptySince is the latest time at which the block can have become empty.
 	GuardEmptySince = "emptySince"
-	// GuardHandle and GuardSequence pin an allocation: its handle, and the block's
-	// sequence number at the time it was made.
+	// GuardHandle and GuardSequence pin an allocation by its handle and by the block's
+	// sequence number when it was made.
 	GuardHandle   = "handle"
 	GuardSequence = "sequence"
-	// GuardClaim is the node that the missing block of an address, GuardSlot, is claimed
-	// for.
+	// GuardSlot is the CIDR of the missing block of an address, GuardClaim the node that
+	// claims the block, and GuardBeside the other addresses in use in it.
 	GuardSlot   = "slot"
 	GuardClaim  = "claim"
 	GuardBeside = "beside"
-	// GuardAttributes is a digest of both attribute maps of an allocation: a virtual
-	// machine that starts again keeps handle and sequence number.
+	// GuardAttributes is a digest of both attribute maps of an allocation, because a
+	// restarted virtual machine keeps its handle and sequence number.
 	GuardAttributes = "attributes"
-	// GuardMachineOff is the evidence that the machine which had an address is off: the
-	// taint or the operator's word.
+	// GuardMachineOff is the evidence that the machine which used an address is off: the
+	// node's taint or the operator's confirmation.
 	GuardMachineOff = "machineOff"
-	// GuardCounts are a handle's counts as they should be.
+	// GuardCounts holds a handle's correct counts.
 	GuardCounts = "counts"
-	// GuardKeeps and GuardKeepsUID pin the block that the node keeps. It may be any
-	// that is still kept: its version does not matter, for it is in use.
+	// GuardKeeps and GuardKeepsUID pin the block that the node keeps. It may be any block
+	// that the node still keeps. Its version may change, because the block is in use.
 	GuardKeeps    = "keeps"
 	GuardKeepsUID = "keeps.uid"
-	// GuardInstead names the pools of which the node can claim another block, if it keeps
-	// none with room.
+	// GuardInstead lists the pools from which the node can claim another block, if it
+	// keeps no block with free addresses.
 	GuardInstead = "instead"
-	// GuardHolder is how the node whose last block it is does without, and GuardFor a
-	// node that cannot allocate until the block is released.
+	// GuardHolder explains why the node can do without its last block. GuardFor is a node
+	// that cannot allocate until the block is released.
 	GuardHolder = "holder"
 	GuardFor    = "for"
-	// GuardStrict is the setting before.
+	// GuardStrict is the current setting.
 	GuardStrict = "strictAffinity"
-	// GuardStarves names the nodes that the setting leaves without addresses.
+	// GuardStarves lists the nodes that cannot allocate with the new setting.
 	GuardStarves = "starves"
-	// GuardContainer and GuardInterface pin an address of a secondary network, with
-	// GuardPod: the sandbox and the interface that it is recorded for.
+	// GuardContainer and GuardInterface, with GuardPod, pin an address of a secondary
+	// network: its sandbox and interface as recorded.
 	GuardContainer = "container"
 	GuardInterface = "interface"
-	// GuardReservation and GuardReservationUID pin its reservation.
+	// GuardReservation and GuardReservationUID pin the address's reservation.
 	GuardReservation    = "reservation"
 	GuardReservationUID = "reservation.uid"
 )
 
-// Absent is the value of a guard whose object must not exist.
+// Absent is the value of a guard for an object that must not exist.
 const Absent = "none"
 
-// Guard returns the value of a guard; "" if the step has none of that name.
+// Guard returns the value of a guard, or "" if the step has no guard of that name.
 func (s *Step) Guard(name string) string {
 	for _, g := range s.Guards {
 		if g.Name == name {
@@ -275,133 +274,134 @@ func (s *Step) Guard(name string) string {
 	return ""
 }
 
-// Refusal is something that a plan could have done and must not.
+// Refusal is a change that the plan does not contain because it must not be made.
 type Refusal struct {
 	Kind   Kind          `json:"kind"`
 	Target state.Subject `json:"target"`
-	// Code is one word for programs, Reason the sentence for people.
+	// Code is the reason for programs; Reason is the sentence for people.
 	Code   RefusalCode `json:"code"`
 	Reason string      `json:"reason"`
 	Pools  []string    `json:"pools,omitempty"`
 	Nodes  []string    `json:"nodes,omitempty"`
 }
 
-// RefusalCode is why something is refused or skipped, in one word.
+// RefusalCode is the reason of a refusal or skip, as one word.
 type RefusalCode string
 
-// Why something is refused in a plan.
+// Reasons to refuse a step in a plan.
 const (
-	RefusedLastBlock  RefusalCode = "LastBlock"       // its node would keep no block
-	RefusedYoung      RefusalCode = "TooYoung"        // the state has not held for the grace
-	RefusedUnknownAge RefusalCode = "UnknownAge"      // nothing tells how long it has held
-	RefusedInUse      RefusalCode = "InUse"           // something uses it
+	RefusedLastBlock  RefusalCode = "LastBlock"       // the node would keep no block
+	RefusedYoung      RefusalCode = "TooYoung"        // the state has not lasted for the grace period
+	RefusedUnknownAge RefusalCode = "UnknownAge"      // the age of the state is unknown
+	RefusedInUse      RefusalCode = "InUse"           // the object is in use
 	RefusedHostView   RefusalCode = "HostView"        // a node's kernel contradicts
 	RefusedLocked     RefusalCode = "DatastoreLocked" // Calico's datastore is locked
 	RefusedCorrupt    RefusalCode = "Corrupt"         // the object contradicts itself
 	RefusedSpecial    RefusalCode = "NotOurs"         // LoadBalancer, Windows, VM, Flannel migration, cooldown
-	RefusedNotRead    RefusalCode = "NotRead"         // a read that the verdict needs is missing
-	RefusedVersion    RefusalCode = "NewerCalico"     // this Calico is newer than is known
+	RefusedNotRead    RefusalCode = "NotRead"         // a read on which the verdict depends is missing
+	RefusedVersion    RefusalCode = "NewerCalico"     // the cluster's Calico is newer than supported
 	RefusedRejected   RefusalCode = "Rejected"        // Calico would reject the result
-	RefusedConflict   RefusalCode = "Conflict"        // objects contradict one another
-	RefusedHeals      RefusalCode = "Heals"           // Calico heals it by itself
-	RefusedLimit      RefusalCode = "MaxSteps"        // cut off by the bound on steps
-	// RefusedUnknownOwner: it names no owner that could be looked up.
+	RefusedConflict   RefusalCode = "Conflict"        // objects contradict each other
+	RefusedHeals      RefusalCode = "Heals"           // Calico repairs it itself
+	RefusedLimit      RefusalCode = "MaxSteps"        // beyond the limit of steps
+	// RefusedUnknownOwner: the allocation names no owner that can be looked up.
 	RefusedUnknownOwner RefusalCode = "UnknownOwner"
-	RefusedUnpinned     RefusalCode = "Unpinned"      // nothing identifies what would be written
-	RefusedNoAuto       RefusalCode = "NoAutoBlocks"  // automatic blocks are off: no node would claim it again
-	RefusedMarked       RefusalCode = "MarkedDeleted" // a deletion was begun, which has to be finished first
-	// RefusedMachineMayRun: its node is gone or NotReady, and its machine may run on.
+	RefusedUnpinned     RefusalCode = "Unpinned"      // the object to write has no UID or resourceVersion
+	RefusedNoAuto       RefusalCode = "NoAutoBlocks"  // automatic blocks are off, so no node would claim the block again
+	RefusedMarked       RefusalCode = "MarkedDeleted" // a deletion was started and must be finished first
+	// RefusedMachineMayRun: the node no longer exists or is NotReady, but its machine may
+	// still run.
 	RefusedMachineMayRun RefusalCode = "machine-may-run"
-	// RefusedNoEvidence: no node was asked whether it uses the address.
+	// RefusedNoEvidence: no host view shows whether the address is in use.
 	RefusedNoEvidence RefusalCode = "NoHostEvidence"
-	// RefusedNowhere: no node is known where a pod would start again without borrowing, or too
-	// few would be left to take pods.
+	// RefusedNowhere: no known node could start the pod without borrowing, or too few
+	// nodes would remain to accept pods.
 	RefusedNowhere RefusalCode = "NowhereToStart"
-	// RefusedNotYet: something else has to end first.
+	// RefusedNotYet: another operation must end first.
 	RefusedNotYet RefusalCode = "NotYet"
-	// RefusedConsent: it needs a consent that was not given.
+	// RefusedConsent: the step requires a consent that was not given.
 	RefusedConsent RefusalCode = "NeedsConsent"
-	// RefusedNothing: nothing was found that the kind of repair is for.
+	// RefusedNothing: the repair found nothing to do.
 	RefusedNothing RefusalCode = "NothingFound"
-	// RefusedUnconfirmed: two readings, one right after the other, do not agree.
+	// RefusedUnconfirmed: two consecutive readings differ.
 	RefusedUnconfirmed RefusalCode = "Unconfirmed"
 )
 
-// Manual is something that only people should do.
+// Manual is work that only people should do.
 type Manual struct {
-	// Order counts from 1; what has the same order may be done in any order.
+	// Order counts from 1. Items with the same order may be done in any order.
 	Order   int           `json:"order"`
 	Target  state.Subject `json:"target"`
 	Action  string        `json:"action"`
 	Because string        `json:"because"`
-	// Risk says what the action costs.
+	// Risk describes the cost of the action.
 	Risk string `json:"risk,omitempty"`
-	// Command is a command line for it, where there is one.
+	// Command is a command line for the action, if there is one.
 	Command string `json:"command,omitempty"`
-	// Then are the commands that follow once it is done, whose risk Risk tells, too.
+	// Then lists the commands that follow the action. Risk covers them, too.
 	Then []string `json:"then,omitempty"`
 }
 
-// StrictPreview is what a change of strict affinity would mean.
+// StrictPreview is the effect of a change of strict affinity.
 type StrictPreview struct {
 	From bool `json:"from"`
 	To   bool `json:"to"`
-	// Borrowers are the addresses borrowed now; they stay borrowed until their
+	// Borrowers lists the addresses that are borrowed now. They stay borrowed until their
 	// pods restart.
 	Borrowers []string `json:"borrowers"`
-	// Starve are the nodes whose next pod would get no address.
+	// Starve lists the nodes whose next pod would get no address.
 	Starve []string `json:"starve"`
-	// MayStarve are further nodes whose next pod may get no address: others may claim the
-	// last blocks first, or no pod may come to the node now.
+	// MayStarve lists further nodes whose next pod may get no address: other nodes may
+	// claim the last blocks first, or no pod may be scheduled to the node now.
 	MayStarve []string `json:"mayStarve"`
-	// Unusable counts the free addresses that no node could use any more: those
-	// of blocks whose owner is no one, or no node. 0 where the setting goes off.
+	// Unusable counts the free addresses that no node could use any more, in blocks
+	// without an owner or without a node as owner. It is 0 if the setting is turned off.
 	Unusable int `json:"unusableAddresses"`
-	// Windows are the Windows nodes, which need strict affinity.
+	// Windows lists the Windows nodes, which require strict affinity.
 	Windows []string `json:"windowsNodes"`
 }
 
-// Duration is a time span that is written as Go does, such as "15m0s".
+// Duration is a duration in Go's text format, such as "15m0s".
 type Duration struct{ time.Duration }
 
-// MarshalText writes the duration.
+// MarshalText implements encoding.TextMarshaler.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText reads the duration.
+// UnmarshalText implements encoding.TextUnmarshaler.
 func (d *Duration) UnmarshalText(b []byte) error {
 	v, err := time.ParseDuration(string(b))
 	d.Duration = v
 	return err
 }
 
-// The guards of a consolidation's steps.
+// Guards of a consolidation's steps.
 const (
-	// GuardConsolidation names the consolidation that a step belongs to. Where one of its
-	// steps is not done, the others are not tried but those that take back what was made
-	// for it.
+	// GuardConsolidation is the consolidation of a step. If one of its steps is not done,
+	// the run tries no further steps of the consolidation except those that revert
+	// temporary changes.
 	GuardConsolidation = "consolidation"
-	// GuardForNode is the node that is to get the block.
+	// GuardForNode is the node that gets the block.
 	GuardForNode = "inNeed"
-	// GuardPod and GuardPodUID are the pod to evict, GuardController the UID of what
-	// makes another in its place.
+	// GuardPod and GuardPodUID are the pod to evict. GuardController is the UID of the
+	// controller that replaces it.
 	GuardPod        = "pod"
 	GuardPodUID     = "pod.uid"
 	GuardController = "controller.uid"
 )
 
-// Group names what a step stands or falls with; "" for a step by itself.
+// Group returns the consolidation of a step, or "" for an independent step.
 func (s *Step) Group() string { return s.Guard(GuardConsolidation) }
 
-// GuardWhen says what must come about for the step to be carried out; [WhenFull] is the
-// only value.
+// GuardWhen is the condition under which the step is carried out; [WhenFull] is the only
+// value.
 const GuardWhen = "when"
 
-// WhenFull is when the node has no free address of its own left for a pod that moves.
+// WhenFull is met when the node has no free address of its own left for a pod that moves.
 const WhenFull = "full"
 
-// Conditional reports whether the step is carried out only if something comes about while
-// the plan is carried out.
+// Conditional reports whether the step is carried out only if its condition is met while
+// the plan is applied.
 func (s *Step) Conditional() bool { return s.Guard(GuardWhen) != "" }
 
-// GuardWanted is the setting that is asked for.
+// GuardWanted is the requested setting.
 const GuardWanted = "strictAffinity.wanted"

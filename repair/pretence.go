@@ -8,18 +8,18 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Pretence is a snapshot that steps are carried out on in memory.
+// Pretence is a snapshot on which steps are carried out in memory.
 type Pretence struct {
 	*blocks.Snapshot
 	BlockByName                       map[string]*blocks.Block
 	HandleByName                      map[string]*blocks.Handle
 	NoBlocks, NoAffinities, NoHandles map[string]bool
-	claimed                           []*blocks.Block // which are not in the list before all is done
+	claimed                           []*blocks.Block // added to the snapshot by Done
 }
 
-// NewPretence begins to pretend changes of a snapshot, which itself stays as it is.
+// NewPretence returns a pretence on a copy of the snapshot.
 func NewPretence(s *blocks.Snapshot) *Pretence {
-	c := s.Clone() // a State sorts what it gets, and the lists of the other one are shared
+	c := s.Clone() // a State sorts its snapshot, and the other State shares these lists
 	x := &Pretence{
 		Snapshot: c, BlockByName: map[string]*blocks.Block{}, HandleByName: map[string]*blocks.Handle{},
 		NoBlocks: map[string]bool{}, NoAffinities: map[string]bool{}, NoHandles: map[string]bool{},
@@ -34,7 +34,7 @@ func NewPretence(s *blocks.Snapshot) *Pretence {
 	return x
 }
 
-// Done returns the snapshot with all that was pretended.
+// Done returns the snapshot with all pretended changes.
 func (x *Pretence) Done() *blocks.Snapshot {
 	s := x.Snapshot
 	for _, b := range x.claimed {
@@ -46,7 +46,8 @@ func (x *Pretence) Done() *blocks.Snapshot {
 	return s
 }
 
-// Count makes a handle count one address more, if its block records more than it says.
+// Count raises a handle's count for a block by one if the block records more addresses
+// than the handle counts.
 func (x *Pretence) Count(id string, b *blocks.Block) {
 	h := x.HandleByName[strings.ToLower(id)]
 	if h == nil {
@@ -68,16 +69,15 @@ func (x *Pretence) Count(id string, b *blocks.Block) {
 	}
 }
 
-// AddHandle adds a handle with its counts.
+// AddHandle adds a handle with counts.
 func (x *Pretence) AddHandle(id string, counts []blocks.HandleCount) {
 	h := &blocks.Handle{Meta: blocks.Meta{Name: strings.ToLower(id), Created: x.Cluster.Taken(), Written: x.Cluster.Taken()}, ID: id, Blocks: counts}
 	x.Handles, x.HandleByName[h.Name] = append(x.Handles, h), h
 }
 
-// Free gives an address back the way Calico does: its ordinal goes to the end of
-// the queue, attributes that nothing refers to any more are dropped, and the
-// handle's count is lowered (libcalico-go ipam/ipam_block.go, release, and
-// ipam/ipam.go, decrementHandle).
+// Free releases an address as Calico does: its ordinal moves to the end of the queue,
+// unreferenced attributes are removed, and the handle's count is lowered (libcalico-go
+// ipam/ipam_block.go, release, and ipam/ipam.go, decrementHandle).
 func (x *Pretence) Free(name string, a netip.Addr) {
 	b := x.BlockByName[name]
 	if b == nil {
@@ -109,7 +109,7 @@ func (x *Pretence) Free(name string, a netip.Addr) {
 	}
 }
 
-// uncount lowers a handle's count for a block, and drops the handle with its last.
+// uncount lowers a handle's count for a block, and removes a handle without counts.
 func (x *Pretence) uncount(id string, cidr netip.Prefix) {
 	h := x.HandleByName[strings.ToLower(id)]
 	if h == nil {
@@ -127,7 +127,7 @@ func (x *Pretence) uncount(id string, cidr netip.Prefix) {
 	}
 }
 
-// Claim makes an empty block for a node, with its affinity.
+// Claim creates an empty block for a node, with its affinity.
 func (x *Pretence) Claim(cidr netip.Prefix, host string) *blocks.Block {
 	now, owner := x.Cluster.Taken(), blocks.Owner{Kind: blocks.HostOwner, Name: host}
 	size, _ := blocks.Addresses(cidr).Int()
@@ -156,7 +156,7 @@ func (x *Pretence) Claim(cidr netip.Prefix, host string) *blocks.Block {
 	return b
 }
 
-// Cordon makes a node unschedulable with a mark, or takes that back if it is empty.
+// Cordon cordons a node with a mark. An empty mark removes the cordon.
 func (x *Pretence) Cordon(name, mark string) {
 	for i := range x.Nodes {
 		if n := &x.Nodes[i]; n.Name == name && (mark != "" || n.Ours != "") {

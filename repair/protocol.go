@@ -12,15 +12,16 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Refs are the objects that a step rests on: read again right before and right after.
+// Refs returns the objects on which a step depends. They are read again immediately
+// before and after the step.
 func (k *StepKind) Refs(st *state.State, s *Step) []blocks.Ref {
 	r := NewRefs(st)
 	k.AddRefs(r, s)
 	return r.All
 }
 
-// Changed compares the guards of a step as planned with those of it as derived now, and
-// says which does not hold any more; "" if all do.
+// Changed compares the guards of a planned step with those of the step derived now. It
+// describes the first guard that no longer holds, or returns "".
 func (k *StepKind) Changed(st *state.State, planned, now *Step) string {
 	orNotThere := func(s string) string {
 		if s == "" {
@@ -41,21 +42,22 @@ func (k *StepKind) Changed(st *state.State, planned, now *Step) string {
 	return ""
 }
 
-// Turn is what a step is told that may have to wait until it may be carried out.
+// Turn is the input of a step that may have to wait.
 type Turn struct {
 	*Site
 	Plan *Plan
-	// Waits is since when the eviction of a step is under way, by step ID: it waits for other
-	// pods to be ready, for a budget, for its pod to end, and for the replacement.
+	// Waits holds the start of each eviction that is under way, by step ID. An eviction
+	// waits for other pods to be ready, for a budget, for its pod to end, and for the
+	// replacement.
 	Waits map[string]time.Time
-	// EvictTimeout is how long all of that may take.
+	// EvictTimeout limits the total of these waits.
 	EvictTimeout time.Duration
-	// Stands is how long a reservation must have stood; 0 is the default.
+	// Stands is how long a reservation must have existed; 0 means the default.
 	Stands time.Duration
 }
 
-// Left returns how much of its time the eviction of a step has left, which begins to count with
-// the first call.
+// Left returns the remaining time of a step's eviction. The time starts with the first
+// call.
 func (t *Turn) Left(s *Step) time.Duration {
 	now := t.State.Cluster.TakenAt
 	if _, counts := t.Waits[s.ID]; !counts {
@@ -64,8 +66,8 @@ func (t *Turn) Left(s *Step) time.Duration {
 	return t.EvictTimeout - now.Sub(t.Waits[s.ID])
 }
 
-// Ready says from when on a step may be carried out, with why it waits, or why it must
-// not be though the state gives reason for it; the zero values if at once.
+// Ready returns when a step is due and why it waits, or the reason why it must not be
+// done although the state calls for it. Zero values mean that the step is due at once.
 func (k *StepKind) Ready(t *Turn, s *Step) (due time.Time, _ Reason) {
 	if k.Due == nil {
 		return time.Time{}, Reason{}
@@ -84,8 +86,9 @@ func (k *StepKind) CarryOut(ctx context.Context, on *Site, s *Step) error {
 	return k.Act(ctx, on.Workloads, on.State, s)
 }
 
-// VerifySince is Verify for a step that was derived from an earlier state: what is left
-// that was so before is none of its doing, and becomes a remark.
+// VerifySince calls Verify for a step that was derived from an earlier state. If the
+// remains already existed in that state, the step did not cause them, and they become a
+// remark instead of an error.
 func (k *StepKind) VerifySince(before, now *state.State, s *Step) (remark string, wrong error) {
 	wrong = k.Verify(now, s)
 	var behind *LeftBehindError
@@ -95,8 +98,9 @@ func (k *StepKind) VerifySince(before, now *state.State, s *Step) (remark string
 	return "", wrong
 }
 
-// SameTarget reports whether two steps are about the same, as far as the plan says it. The
-// node of an address may change without another address being meant.
+// SameTarget reports whether two steps have the same target by the fields of the plan.
+// The node of an IP target is ignored, because it may change while the address stays the
+// same.
 func (s *Step) SameTarget(planned *Step) bool {
 	now, was := s.Target, planned.Target
 	return s.Kind == planned.Kind && now.Kind == was.Kind && now.CIDR == was.CIDR && now.IP == was.IP && now.Name == was.Name &&

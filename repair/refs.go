@@ -8,15 +8,15 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Refs collects the objects that are to be read again, each once.
+// Refs collects objects to read again, each once.
 type Refs struct {
 	State *state.State
 	All   []blocks.Ref
 	seen  map[blocks.Ref]bool
 }
 
-// NewRefs begins with what every step needs: whether the datastore is locked, which
-// cluster it is, and the settings.
+// NewRefs returns Refs with the objects that every step needs: ClusterInformation, which
+// has the cluster's identity and the datastore lock, and the IPAM settings.
 func NewRefs(st *state.State) *Refs {
 	r := &Refs{State: st, seen: map[blocks.Ref]bool{}}
 	r.One(blocks.ClusterInfos, "default")
@@ -24,7 +24,7 @@ func NewRefs(st *state.State) *Refs {
 	return r
 }
 
-// Add adds what is to be read again, once.
+// Add adds an object unless it was added before.
 func (r *Refs) Add(ref blocks.Ref) {
 	if !r.seen[ref] {
 		r.seen[ref] = true
@@ -32,15 +32,15 @@ func (r *Refs) Add(ref blocks.Ref) {
 	}
 }
 
-// One adds an object of a kind without namespaces; none if the name is empty.
+// One adds a cluster-scoped object. It ignores an empty name.
 func (r *Refs) One(res blocks.Resource, name string) {
 	if name != "" {
 		r.Add(blocks.Ref{Resource: res, Name: name})
 	}
 }
 
-// Block adds the block of a CIDR, under its canonical name and under the names of
-// the objects that were seen.
+// Block adds the block of a CIDR, by its canonical name and by the names of the objects
+// that were read.
 func (r *Refs) Block(p netip.Prefix) {
 	if !p.IsValid() {
 		return
@@ -53,8 +53,9 @@ func (r *Refs) Block(p netip.Prefix) {
 	}
 }
 
-// Claim adds what says who has a CIDR: its block, all affinities, and that of a host
-// under its canonical name, where it would be if somebody made it now; and the host.
+// Claim adds the objects that decide who owns a CIDR: its block, all affinities, and the
+// host. It also adds the host's affinity by its canonical name, under which a client
+// would create it now.
 func (r *Refs) Claim(p netip.Prefix, host string) {
 	r.Block(p)
 	r.Node(host)
@@ -66,8 +67,8 @@ func (r *Refs) Claim(p netip.Prefix, host string) {
 	}
 }
 
-// Host adds a node with all that says which blocks it has and needs: its object,
-// its blocks and affinities, its pods and the pools.
+// Host adds the objects that decide which blocks a node has and needs: the node, its
+// blocks and affinities, its pods and the pools.
 func (r *Refs) Host(name string) {
 	if name == "" {
 		return
@@ -89,7 +90,7 @@ func (r *Refs) Host(name string) {
 	}
 }
 
-// Node adds a node's object and all pods bound to it.
+// Node adds a node and all pods bound to it.
 func (r *Refs) Node(name string) {
 	if name != "" {
 		r.One(blocks.Nodes, name)
@@ -97,23 +98,22 @@ func (r *Refs) Node(name string) {
 	}
 }
 
-// Pod adds one pod.
+// Pod adds a pod.
 func (r *Refs) Pod(namespace, name string) {
 	if namespace != "" && name != "" {
 		r.Add(blocks.Ref{Resource: blocks.Pods, Namespace: namespace, Name: name})
 	}
 }
 
-// Namespaced adds an object by its namespace and name, joined by a slash; none if it is
-// not such a name.
+// Namespaced adds an object by "NAMESPACE/NAME". It ignores names in another format.
 func (r *Refs) Namespaced(res blocks.Resource, name string) {
 	if namespace, name, ok := strings.Cut(name, "/"); ok && namespace != "" && name != "" {
 		r.Add(blocks.Ref{Resource: res, Namespace: namespace, Name: name})
 	}
 }
 
-// Handle adds a handle, the blocks that it counts in and those that refer to it,
-// and the pods that these name.
+// Handle adds a handle, the blocks that it counts, the blocks that refer to it, and the
+// pods of those allocations.
 func (r *Refs) Handle(id string) {
 	r.One(blocks.Handles, strings.ToLower(id))
 	if h := r.State.Handle(id); h != nil {
@@ -128,9 +128,9 @@ func (r *Refs) Handle(id string) {
 	}
 }
 
-// Owner adds what an allocation names as its owner: pods, also the one that takes the
-// address over when a migration ends, the virtual machine, and the node with its pods.
-// A tunnel is owned as long as anything else of its node is.
+// Owner adds the owners of an allocation: its pods, including the one that takes the
+// address over at the end of a migration, the virtual machine, and the node with its
+// pods. A tunnel address has an owner as long as any other part of its node has one.
 func (r *Refs) Owner(ref state.AllocationRef) {
 	attr := ref.Attributes()
 	if attr == nil {
@@ -161,7 +161,7 @@ func (r *Refs) Owner(ref state.AllocationRef) {
 	}
 }
 
-// User adds the live pod that is seen to use an address, with its node.
+// User adds the live pod that uses an address, and its node.
 func (r *Refs) User(ref state.AllocationRef) {
 	if w := r.State.LiveUser(ref.Addr(), ref.Attributes()); w != nil {
 		r.Pod(w.Namespace, w.Name)
@@ -169,7 +169,7 @@ func (r *Refs) User(ref state.AllocationRef) {
 	}
 }
 
-// PrefixOf reads the CIDR of a target; the zero value if it has none.
+// PrefixOf parses the CIDR of a target. It returns the zero value if the target has none.
 func PrefixOf(t state.Subject) netip.Prefix {
 	p, _ := netip.ParsePrefix(t.CIDR)
 	return p

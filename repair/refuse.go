@@ -7,18 +7,17 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// NewestKnown is the newest Calico release whose IPAM objects this version knows
-// the meaning of. v3.33 and newer let released addresses cool down: an ordinal
-// that is allocated to no one but a release time must not be freed early, and one
-// that is released has to pass through that state. What later releases add is not
-// known; so blocks, affinities and handles of newer clusters are left alone unless
-// the operator says otherwise.
+// NewestKnown is the newest Calico release whose IPAM objects this version understands.
+// v3.33 and newer let released addresses cool down: an ordinal without an owner but with
+// a release time must not be freed early, and a released ordinal must pass through that
+// state. The changes of later releases are unknown. So blocks, affinities and handles of
+// newer clusters are not changed unless the operator consents.
 const NewestKnown = "v3.32"
 
 const newestMajor, newestMinor = 3, 32
 
-// barred says why nothing of the kind may be done in this cluster at all; an empty
-// code if it may.
+// barred returns the reason why no step of the kind may be done in this cluster. The code
+// is empty if steps are allowed.
 func (p *Proposals) barred() Reason {
 	if p.State.Info.Locked {
 		return Reason{RefusedLocked, "the datastore is locked (\"calicoctl datastore migrate lock\" was run): IPAM must stand still until it is unlocked"}
@@ -29,13 +28,13 @@ func (p *Proposals) barred() Reason {
 	return Reason{}
 }
 
-// NewerThanKnown says why the cluster's Calico may be newer than is known; "" if
-// it is not.
+// NewerThanKnown explains why the cluster's Calico may be newer than [NewestKnown], or
+// returns "".
 func NewerThanKnown(st *state.State) string {
 	v := st.Cluster.CalicoVersion
 	switch {
 	case v == "" && !st.Cluster.Live:
-		return "" // files without ClusterInformation; it is read when the plan is applied
+		return "" // files without ClusterInformation; the version is read when the plan is applied
 	case v == "":
 		return "ClusterInformation does not say which Calico release runs, and releases newer than " + NewestKnown + " may mean something else by their objects"
 	case !blocks.CalicoAtLeast(v, 0, 0):
@@ -46,8 +45,8 @@ func NewerThanKnown(st *state.State) string {
 	return ""
 }
 
-// unread refuses a kind as a whole if a read that it needs is missing, and tells
-// whether it did.
+// unread refuses a whole kind if a read that it requires is missing, and reports whether
+// it did.
 func (p *Proposals) unread() bool {
 	b := p.State.ReadBar(p.Kind.Requires)
 	if b.Code == "" && p.Kind.AllPods {

@@ -2,21 +2,22 @@ package repair
 
 import "slices"
 
-// RequestKind is a kind of repair that a plan can be asked for.
+// RequestKind is a kind of repair that can be requested.
 type RequestKind struct {
-	// Flag is the command's flag, Help what it does, and Answers the checks whose
+	// Flag is the command's flag, Help its description, and Answers the checks whose
 	// findings it ends.
 	Flag, Help, Answers string
-	// Field is what asks for it in a request; nil for the setting, whose flag has a value.
+	// Field returns the request's field for this repair; nil for the setting, whose flag
+	// has a value.
 	Field func(*Request) *bool
-	// Steps are the kinds of step that it may lead to, that which it is for first.
+	// Steps lists the kinds of step that the repair may use, its main kind first.
 	Steps []Kind
-	// Idle is why a plan finds nothing that it is for; "" where [StepKind.Idle] of its first
-	// step says it.
+	// Idle explains why a plan has nothing to do; "" if [StepKind.Idle] of the first step
+	// does.
 	Idle string
 }
 
-// Requests are the kinds of repair, in the order in which they are listed to people.
+// Requests lists the kinds of repair in the order of help texts.
 var Requests = []RequestKind{
 	{
 		"empty-blocks", "release empty blocks that no node has to keep", "block/empty, block/dead-node",
@@ -73,7 +74,7 @@ var Requests = []RequestKind{
 	{"strict-affinity", "set strict affinity", "config/strict-affinity", nil, []Kind{SetStrictAffinity}, ""},
 }
 
-// In reports whether a request asks for it.
+// In reports whether a request includes this repair.
 func (q *RequestKind) In(r *Request) bool {
 	if q.Field == nil {
 		return r.StrictAffinity != nil
@@ -86,6 +87,6 @@ func (r *Request) Asks(k Kind) bool {
 	return slices.ContainsFunc(Requests, func(q RequestKind) bool { return q.In(r) && slices.Contains(q.Steps, k) })
 }
 
-// Evicts reports whether the request may end in evictions, which PodDisruptionBudgets and
-// the labels of pods have to be read for.
+// Evicts reports whether the request may lead to evictions. They require reads of
+// PodDisruptionBudgets and of pods' labels.
 func (r *Request) Evicts() bool { return r.Asks(EvictPod) }

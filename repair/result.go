@@ -4,99 +4,97 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 )
 
-// Status is what became of a step.
+// Status is the result of a step.
 type Status string
 
-// What became of a step.
+// Results of a step.
 const (
-	// Done: it was carried out, and reading the objects again shows it.
+	// Done: the step was carried out, and reading the objects again confirms it.
 	Done Status = "done"
-	// Already: the state that the step would make is there already.
+	// Already: the state is already the one that the step would create.
 	Already Status = "already"
-	// Skipped: nothing was written, for the reason given.
+	// Skipped: no write was made, for the given reason.
 	Skipped Status = "skipped"
-	// Failed: a write failed or could not be verified; the reason says in what
-	// state the objects were left.
+	// Failed: a write failed or could not be verified. The reason describes the state of
+	// the objects.
 	Failed Status = "failed"
-	// NotTried: the run ended before it came to the step.
+	// NotTried: the run ended before the step.
 	NotTried Status = "not-tried"
-	// Planned: what an undo would take back, before it does.
+	// Planned: an undo would revert the step.
 	Planned Status = "planned"
-	// NotNeeded: an undo has nothing to take back, because nothing is missing.
+	// NotNeeded: an undo has nothing to revert, because nothing is missing.
 	NotNeeded Status = "not-needed"
 )
 
-// SkipCode is why a step was skipped, in one word: a [RefusalCode], or one of
-// those below.
+// SkipCode is the reason of a skip, as one word: a [RefusalCode], or a code below.
 type SkipCode string
 
-// Why a step of a plan is not carried out, beside what refuses it again.
+// Reasons not to carry out a planned step, in addition to refusals.
 const (
-	// SkipDeleted: what the step was about does not exist any more.
+	// SkipDeleted: the step's target no longer exists.
 	SkipDeleted SkipCode = "Gone"
-	// SkipChanged: the object is another, or was written since the plan.
+	// SkipChanged: the object is a different one, or was written since the plan.
 	SkipChanged SkipCode = "Changed"
-	// SkipNotDerived: the state as it is now gives no reason for such a step.
+	// SkipNotDerived: the current state gives no reason for the step.
 	SkipNotDerived SkipCode = "NotDerived"
 	// SkipTooSoon: the second observation is due later.
 	SkipTooSoon SkipCode = "TooSoon"
-	// SkipInterrupted: the run was interrupted before.
+	// SkipInterrupted: the run was interrupted before the step.
 	SkipInterrupted SkipCode = "Interrupted"
 	// SkipUnread: the objects could not be read again.
 	SkipUnread SkipCode = "Unread"
-	// SkipUnknown: this version knows no such step, or the plan's step and its ID
-	// contradict each other.
+	// SkipUnknown: this version does not know the kind of step, or the plan's step and
+	// its ID contradict each other.
 	SkipUnknown SkipCode = "Unknown"
-	// SkipDuplicate: the plan has the step twice.
+	// SkipDuplicate: the plan contains the step twice.
 	SkipDuplicate SkipCode = "Duplicate"
-	// SkipJournal: the journal could not be written, so nothing else was.
+	// SkipJournal: the journal could not be written, so no write was sent.
 	SkipJournal SkipCode = "Journal"
-	// SkipStopped: the run stopped because step after step failed.
+	// SkipStopped: the run stopped because consecutive steps failed.
 	SkipStopped SkipCode = "Stopped"
-	// SkipRefused: the API server does not let the pod be evicted.
+	// SkipRefused: the API server rejects the pod's eviction.
 	SkipRefused SkipCode = "EvictionRefused"
-	// SkipLimit: the bound on steps was reached.
+	// SkipLimit: the limit of steps was reached.
 	SkipLimit SkipCode = "MaxSteps"
-	// SkipHarm: taking the step back would do harm.
+	// SkipHarm: undoing the step would do harm.
 	SkipHarm SkipCode = "Harm"
-	// SkipHalfDone: the step is half-done, and can be neither finished nor taken back
-	// now.
+	// SkipHalfDone: the step is half-done and can be neither finished nor undone now.
 	SkipHalfDone SkipCode = "HalfDone"
-	// CodeFinished goes with Planned and Done in an undo: the step was half-done and
-	// could not be taken back, and is finished instead.
+	// CodeFinished is used with Planned and Done in an undo: the step was half-done and
+	// could not be reverted, so it is finished instead.
 	CodeFinished SkipCode = "Finished"
 )
 
-// Outcome is what became of one step.
+// Outcome is the result of one step.
 type Outcome struct {
 	Step   Step     `json:"step"`
 	Status Status   `json:"status"`
 	Code   SkipCode `json:"code,omitempty"`
 	Reason string   `json:"reason,omitempty"`
-	// At is when it ended, by the API server's clock as last read.
+	// At is when the step ended, by the API server's clock as last read.
 	At audit.Time `json:"at"`
 }
 
-// ResultKind is the kind of a result as stored.
+// ResultKind is the kind field of a stored result.
 const ResultKind = "RepairResult"
 
-// Result is what became of a plan.
+// Result is the result of applying or undoing a plan.
 type Result struct {
 	APIVersion string              `json:"apiVersion"`
 	Kind       string              `json:"kind"`
 	Cluster    audit.ReportCluster `json:"cluster"`
 	StartedAt  audit.Time          `json:"startedAt"`
-	// Undo is true for what became of an undo.
+	// Undo is true for the result of an undo.
 	Undo     bool      `json:"undo,omitempty"`
 	Outcomes []Outcome `json:"outcomes"`
-	// Gaps says what could not be read, in words.
+	// Gaps lists failed reads as text.
 	Gaps []string `json:"gaps,omitempty"`
-	// Journal is the file that holds every object as it was; "" if nothing was
-	// written.
+	// Journal is the file with the previous version of every written object, or "" if no
+	// write was made.
 	Journal string `json:"journal,omitempty"`
 }
 
-// Left reports whether steps were left undone.
+// Left reports whether any step is still open.
 func (r *Result) Left() bool {
 	for i := range r.Outcomes {
 		if r.Outcomes[i].Open() {
@@ -111,7 +109,7 @@ func (o *Outcome) Open() bool {
 	return o.Status != Done && o.Status != Already && o.Status != NotNeeded
 }
 
-// Count returns how many steps ended in a status.
+// Count returns the number of steps with a status.
 func (r *Result) Count(s Status) int {
 	n := 0
 	for i := range r.Outcomes {

@@ -6,23 +6,24 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// A Right is what RBAC must allow: verbs on a resource of Calico's API group, or on
-// Kubernetes' own. The ClusterRoles in examples/kubernetes/rbac-repair and
-// rbac-repair-consolidate are the sum of those of all kinds of step.
+// A Right is a permission that RBAC must grant: verbs on a resource of Calico's API group
+// or of Kubernetes. The ClusterRoles in examples/kubernetes/rbac-repair and
+// rbac-repair-consolidate contain the rights of all kinds of step.
 type Right struct {
 	Resource blocks.Resource
 	Verbs    []string
 }
 
-// May is a right by its verbs, with spaces between them.
+// May returns a right with the given verbs, separated by spaces.
 func May(r blocks.Resource, verbs string) Right { return Right{r, strings.Fields(verbs)} }
 
-// Evictions is the subresource by which pods are evicted, Leases what one run at a time
-// has that moves them.
+// Evictions is the subresource with which pods are evicted. Leases is the resource of the
+// lease that a run holds while it moves pods.
 const (
 	Evictions blocks.Resource = "pods/eviction"
 	Leases    blocks.Resource = "leases"
 )
 
-// LeaseRight is what [Workloads.AcquireLease] needs, of the one Lease in its namespace.
+// LeaseRight is the right that [Workloads.AcquireLease] requires on the one Lease in its
+// namespace.
 var LeaseRight = May(Leases, "get create update delete")

@@ -9,16 +9,18 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// Seal writes the plan's digest. Anyone who changes a plan in good faith seals it again.
+// Seal sets the plan's digest. A program that changes a plan deliberately must seal it
+// again.
 func (p *Plan) Seal() { p.Digest = p.digest() }
 
-// Intact reports whether the plan is as it was sealed. A plan that was edited since is
-// not, nor one of an earlier version, which has no digest. It keeps no one from making
-// another digest: it tells an accident or a quick edit, not a forgery.
+// Intact reports whether the plan is unchanged since it was sealed. It returns false for
+// edited plans and for plans of earlier versions, which have no digest. The digest
+// detects accidents and quick edits. It does not detect forgeries, because anyone can
+// compute a new one.
 func (p *Plan) Intact() bool { return p.Digest != "" && p.Digest == p.digest() }
 
-// digest is the SHA-256 of the plan as JSON, without its digest, so that neither the
-// format nor the order in which a plan was kept matters.
+// digest returns the SHA-256 of the plan as JSON without its digest. It is therefore
+// independent of the file's format and order.
 func (p *Plan) digest() string {
 	bare := *p
 	bare.Digest = ""
@@ -29,8 +31,9 @@ func (p *Plan) digest() string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(text))
 }
 
-// Unobserved says why the plan's own time is no first observation of the cluster; "" if
-// it is one. A run that carries out such a plan counts from its own first reading.
+// Unobserved explains why the plan's time does not count as a first observation of the
+// cluster, or returns "". A run that applies such a plan counts from its own first
+// reading.
 func (p *Plan) Unobserved() string {
 	switch {
 	case p.OfFiles():
@@ -41,8 +44,8 @@ func (p *Plan) Unobserved() string {
 	return ""
 }
 
-// TrustedGrace returns the grace that a plan is carried out with: its own or, if somebody
-// may have edited it, no less than the default.
+// TrustedGrace returns the grace period with which a plan is applied: its own, but at
+// least the default if the plan may have been edited.
 func (p *Plan) TrustedGrace() time.Duration {
 	if !p.Intact() {
 		return max(p.Grace.Duration, state.DefaultGrace)
