@@ -15,22 +15,23 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// ReleaseIPs frees ordinals of a block in one write and then lowers their handles' counts,
-// as ReleaseIPs with handle and sequence number does (libcalico-go ipam/ipam_block.go,
-// release). A block that belongs to no one and becomes empty is deleted.
+// ReleaseIPs frees ordinals of a block in one write and then lowers their handles'
+// counts, as Calico's ReleaseIPs with handle and sequence number does (libcalico-go
+// ipam/ipam_block.go, release). A block without an owner that becomes empty is deleted.
 //
-// Handle and sequence number pin each allocation itself, so that the block may have
-// been written since it was evaluated: its node uses it. The write is conditional on
-// the version that is read here, and by which each allocation is evaluated.
+// Handle and sequence number pin each allocation. The block itself may have been written
+// since it was evaluated, because its node uses it. The write is conditional on the
+// version that ReleaseIPs reads and with which it compares each allocation.
 //
-// Two things that Calico does on the way it does not do: it takes no block away from
-// a node that the pool has ceased to select (ensureConsistentAffinity), and it
-// deletes no block that holds addresses which Windows keeps back.
+// ReleaseIPs skips two side effects of Calico's code: it does not release a block whose
+// pool no longer selects the node (ensureConsistentAffinity), and it does not delete a
+// block that still holds addresses reserved for Windows.
 func (k *Kubernetes) ReleaseIPs(ctx context.Context, block repair.ObjectRef, all []repair.ReleaseOptions) []error {
 	read := k.same
 	if slices.ContainsFunc(all, func(r repair.ReleaseOptions) bool { _, _, isVM := blocks.VMOfHandle(r.Handle); return isVM }) {
-		// A machine that starts again keeps handle and sequence number, so that these
-		// do not tell that it did: nothing of the block may have been written.
+		// A restarted virtual machine keeps its handle and sequence number, so they do
+		// not show the restart. The block must therefore be unchanged since it was
+		// evaluated.
 		read = k.evaluated
 	}
 	b, err := read(ctx, block)
@@ -54,9 +55,9 @@ func (k *Kubernetes) ReleaseIPs(ctx context.Context, block repair.ObjectRef, all
 	return errs
 }
 
-// freeingAll is the change of a block that frees all ordinals that are as they were
-// evaluated; freed are their places in the list. Each is evaluated by the object as it will be
-// without those before.
+// freeingAll returns an edit that frees all ordinals whose allocation is unchanged, and
+// their indices in the list. It compares each allocation with the block as it will be
+// after the previous ordinals are freed.
 func (k *Kubernetes) freeingAll(b *object, all []repair.ReleaseOptions, errs []error) (e *edit, freed []int) {
 	e = newEdit(b)
 	tests := len(e.ops)
@@ -104,8 +105,8 @@ func (k *Kubernetes) releaseIPs(ctx context.Context, b *object, e *edit, all []r
 			left = leftBehind(blocks.Blocks, b.name(), leftMarked, err)
 		}
 	}
-	// As long as one handle after the other is lowered, none waits for the time of all to
-	// be up; those after one that is not share what is left of its time.
+	// Each lowered handle resets the time limit, so a long list does not run out of time.
+	// After a failure, the remaining handles share the remaining time.
 	hand, cancel := k.inHand(ctx)
 	defer func() { cancel() }()
 	for _, i := range freed {
@@ -129,11 +130,11 @@ type allocation struct {
 	block       *object
 	ordinal     int
 	allocations []any
-	index       int // of its attributes
+	index       int // of the attributes
 	attributes  []any
 }
 
-// newAllocation finds an allocation in a block.
+// newAllocation returns the allocation of an ordinal.
 func newAllocation(b *object, ordinal int) (*allocation, error) {
 	r := &allocation{block: b, ordinal: ordinal}
 	r.allocations, r.attributes = listAt(b.tree, "spec", "allocations"), listAt(b.tree, "spec", "attributes")
@@ -154,7 +155,7 @@ func newAllocation(b *object, ordinal int) (*allocation, error) {
 	return r, nil
 }
 
-// integer reads an index.
+// integer parses an index.
 func integer(v any) (int, bool) {
 	n, ok := v.(json.Number)
 	if !ok {
@@ -164,7 +165,7 @@ func integer(v any) (int, bool) {
 	return i, err == nil
 }
 
-// unsigned reads a sequence number.
+// unsigned parses a sequence number.
 func unsigned(v any) (uint64, bool) {
 	n, ok := v.(json.Number)
 	if !ok {
@@ -174,15 +175,15 @@ func unsigned(v any) (uint64, bool) {
 	return u, err == nil
 }
 
-// sanitizeHandle cuts a handle at a carriage return, with which handles that were
-// taken over from host-local begin their rubbish (libcalico-go ipam/ipam_block.go,
+// sanitizeHandle cuts a handle at its first carriage return. Handles that were migrated
+// from host-local have garbage after it (libcalico-go ipam/ipam_block.go,
 // sanitizeHandle).
 func sanitizeHandle(h string) string {
 	h, _, _ = strings.Cut(h, "\r")
 	return h
 }
 
-// is makes sure that it is the allocation that was evaluated.
+// is returns an error unless this is the allocation that was evaluated.
 func (r *allocation) is(handle string, sequence uint64) error {
 	if now := textOf(r.attributes[r.index], "handle_id"); now != handle {
 		return changedf("its handle is %q and was %q", now, handle)
@@ -201,7 +202,7 @@ func (r *allocation) is(handle string, sequence uint64) error {
 	return nil
 }
 
-// freeing is the change of the block that frees the ordinal.
+// freeing returns the edit of the block that frees the ordinal.
 func (k *Kubernetes) freeing(r *allocation) (*edit, error) {
 	owner, err := r.block.owner()
 	if err != nil {
@@ -229,14 +230,14 @@ func (k *Kubernetes) freeing(r *allocation) (*edit, error) {
 	e.add(number(r.ordinal), "spec", "unallocated")
 	e.remove("spec", "sequenceNumberForAllocation", strconv.Itoa(r.ordinal))
 	if empty && owner == (blocks.Owner{}) {
-		k.setMark(e, blocks.Blocks) // deleted, as Calico does, without another number
+		k.setMark(e, blocks.Blocks) // Calico also deletes it without raising its sequence number
 		return e, nil
 	}
 	return e, raiseSequence(e, b)
 }
 
-// dropAttributes takes the attributes away that nothing points to any more, and
-// makes those who point to later ones point one lower.
+// dropAttributes removes unreferenced attributes and decrements the indices of later
+// ones.
 func (r *allocation) dropAttributes(e *edit) error {
 	e.remove("spec", "attributes", r.index)
 	for o, index := range r.allocations {
@@ -254,8 +255,8 @@ func (r *allocation) dropAttributes(e *edit) error {
 	return nil
 }
 
-// raiseSequence raises a block's sequence number by one, which every write of its
-// content does (libcalico-go ipam/ipam_block_reader_writer.go, updateBlock).
+// raiseSequence increments a block's sequence number, as every write of a block's content
+// does (libcalico-go ipam/ipam_block_reader_writer.go, updateBlock).
 func raiseSequence(e *edit, b *object) error {
 	v, known := dig(b.tree, "spec", "sequenceNumber")
 	n, ok := unsigned(v)

@@ -11,7 +11,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// The labels by which Calico v3.31 and newer find affinities (libcalico-go
+// Labels by which Calico v3.31 and newer find affinities (libcalico-go
 // backend/model/block_affinity.go, EnsureBlockAffinityLabels).
 const (
 	hostnameHashLabel = "projectcalico.org/hostname-hash"
@@ -19,8 +19,8 @@ const (
 	ipVersionLabel    = "projectcalico.org/ip-version"
 )
 
-// affinityLabels are those that Calico gives the affinity of a host. The host is
-// hashed because its name may be longer than a label.
+// affinityLabels returns the labels that Calico gives to a host's affinity. The host is
+// hashed because its name may be longer than a label value.
 func affinityLabels(c claim) map[string]string {
 	sum := sha3.Sum256([]byte(c.owner.Name))
 	version := "4"
@@ -34,14 +34,14 @@ func affinityLabels(c claim) map[string]string {
 	}
 }
 
-// setState writes an affinity's state. The new state makes everybody who has read
-// the affinity before and writes it now fail.
+// setState writes an affinity's state. The write makes pending writes of all clients fail
+// that have read the affinity before.
 func (k *Kubernetes) setState(ctx context.Context, a *object, state blocks.AffinityState) (*object, error) {
 	return k.writeState(ctx, a, state, false)
 }
 
-// writeState is setState; back is true for a write that takes back what the step has
-// written: it is sent even if the journal takes no more lines.
+// writeState is setState. back marks a write that reverts an earlier write of the step.
+// Such a write is sent even if the journal cannot record it.
 func (k *Kubernetes) writeState(ctx context.Context, a *object, state blocks.AffinityState, back bool) (*object, error) {
 	e := newEdit(a)
 	e.set(string(state), "spec", "state")
@@ -49,9 +49,8 @@ func (k *Kubernetes) writeState(ctx context.Context, a *object, state blocks.Aff
 	return k.patch(ctx, a, e)
 }
 
-// dropAffinity marks an affinity deleted, which must be in the state in which it
-// was written last, and deletes it. If its host has claimed the CIDR again since,
-// it is left to it.
+// dropAffinity marks and deletes an affinity, unless its host has claimed the CIDR again
+// since the last write here.
 func (k *Kubernetes) dropAffinity(ctx context.Context, a *object) error {
 	marked, err := k.mark(ctx, a)
 	state := leftPendingDeletion
@@ -74,9 +73,9 @@ func (k *Kubernetes) dropAffinity(ctx context.Context, a *object) error {
 	return leftBehind(blocks.Affinities, a.name(), leftPendingDeletion, err)
 }
 
-// putBack gives an affinity that a step made pendingDeletion the state back that it had,
-// if it is still as it was left here. What somebody else has written since stays, which is
-// [repair.ErrChanged]. Where there was a block it must not outlive that: see giveState.
+// putBack restores the state of an affinity that a step set to pendingDeletion, if no
+// other client has written it since. Otherwise the error is [repair.ErrChanged]. If there
+// was a block, the affinity must not outlive it: see giveState.
 func (k *Kubernetes) putBack(ctx context.Context, a *object, was blocks.AffinityState, block bool) error {
 	if a.state() == was {
 		return nil
@@ -102,13 +101,14 @@ func (k *Kubernetes) putBack(ctx context.Context, a *object, was blocks.Affinity
 	if err := notMarked(now); err != nil {
 		return err
 	}
-	// Another field was written in between. No one but this step has begun to
-	// delete the affinity in that version.
+	// Another field was written in between. In that version, only this step has started
+	// to delete the affinity.
 	return give(ctx, now, was, true)
 }
 
-// left gives an affinity its state back for a step that failed, and says why that did and
-// how the affinity is left. That it is somebody else's by now is no trouble.
+// left restores an affinity's state after a step failed. It returns the step's error, or
+// one that also describes the affinity if the state could not be restored. If another
+// client has taken the affinity over, it needs no restoring.
 func (k *Kubernetes) left(ctx context.Context, failed error, a *object, was blocks.AffinityState, block bool) error {
 	if errors.Is(failed, errUnknown) {
 		return inBetween(a, failed)
@@ -119,22 +119,23 @@ func (k *Kubernetes) left(ctx context.Context, failed error, a *object, was bloc
 	return failed
 }
 
-// DeleteAffinity deletes an affinity whose block does not exist, or names another
-// owner or none.
+// DeleteAffinity deletes an affinity whose block does not exist, has another owner or has
+// no owner.
 //
-// Calico's getPendingAffinity takes an affinity that it finds confirmed for its own
-// without writing it (libcalico-go ipam/ipam_block_reader_writer.go), so that a
-// host that is just claiming the block cannot be told by the affinity's version.
-// Therefore the affinity becomes pendingDeletion first: anyone who reads it from now
-// on must write it, which makes the deletion fail, and anyone who read it before fails
-// to confirm it. The block is read before, after that, and after the deletion; if
-// it names the host, the affinity is put back and the step is [repair.ErrChanged].
+// Calico's getPendingAffinity uses a confirmed affinity without writing it (libcalico-go
+// ipam/ipam_block_reader_writer.go). So the affinity's version does not show whether its
+// host is just claiming the block. Therefore DeleteAffinity first sets the state to
+// pendingDeletion. A client that reads the affinity afterwards must write it, which makes
+// the deletion fail. A client that read it earlier fails to confirm it. DeleteAffinity
+// reads the block before that write, after it, and after the deletion. If the block's
+// owner is the host, DeleteAffinity restores the affinity and returns
+// [repair.ErrChanged].
 //
-// What remains is a client that read the affinity before all this and makes the
-// block after the last look. Its claim fails, for it cannot confirm the affinity,
-// and it leaves an empty block without one: as it does when Calico itself deletes
-// the affinity. Its node finds the block and confirms a new affinity when it needs a
-// block; so does a repair.
+// One case remains: a client that read the affinity earlier creates the block after the
+// last read. Its claim fails because it cannot confirm the affinity, and it leaves an
+// empty block without an affinity. The same happens when Calico itself deletes the
+// affinity. When the node needs a block, it finds this one and confirms a new affinity. A
+// repair can do the same.
 func (k *Kubernetes) DeleteAffinity(ctx context.Context, affinity repair.ObjectRef) error {
 	var c claim
 	return k.step(ctx, "deleting", affinity, func(ctx context.Context, a *object) (err error) {
@@ -148,8 +149,8 @@ func (k *Kubernetes) DeleteAffinity(ctx context.Context, affinity repair.ObjectR
 	}, func(ctx context.Context, a *object) error { return k.deleteAffinity(ctx, a, c) })
 }
 
-// blockOf reads the block that an affinity claims, where Calico would look for it, and
-// reports whether it is its owner's; nil if there is none.
+// blockOf reads the block of an affinity by its canonical name, and reports whether the
+// block has the same owner. It returns nil if the block does not exist.
 func (k *Kubernetes) blockOf(ctx context.Context, c claim) (b *object, its bool, err error) {
 	if b, err = k.get(ctx, blocks.Blocks, blocks.BlockName(c.cidr)); err != nil || b == nil {
 		return nil, false, err
@@ -158,7 +159,7 @@ func (k *Kubernetes) blockOf(ctx context.Context, c claim) (b *object, its bool,
 	return b, err == nil && now == c, err
 }
 
-// notItsOwn is [repair.ErrChanged] if the block names the affinity's host.
+// notItsOwn returns [repair.ErrChanged] if the block's owner is the affinity's host.
 func (k *Kubernetes) notItsOwn(ctx context.Context, c claim) error {
 	b, its, err := k.blockOf(ctx, c)
 	if its {

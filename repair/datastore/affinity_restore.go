@@ -14,11 +14,11 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// RestoreAffinity creates the affinity object of the host that a block names, as
-// Calico claims a block that exists (libcalico-go ipam/ipam_block_reader_writer.go,
-// getPendingAffinity and claimAffineBlock): pending, then the block is read again,
-// then confirmed. Beyond that, no other affinity to the CIDR may exist, and what was
-// created is deleted again if the block is no longer that host's.
+// RestoreAffinity creates the affinity object of a block's owner, as Calico claims an
+// existing block (libcalico-go ipam/ipam_block_reader_writer.go, getPendingAffinity and
+// claimAffineBlock): it creates the affinity as pending, reads the block again, and
+// confirms the affinity. In addition, it requires that no other affinity to the CIDR
+// exists, and deletes the new affinity if the block's owner has changed.
 func (k *Kubernetes) RestoreAffinity(ctx context.Context, block repair.ObjectRef) error {
 	var c claim
 	return k.step(ctx, "restoring the affinity of", block, func(ctx context.Context, b *object) (err error) {
@@ -29,8 +29,8 @@ func (k *Kubernetes) RestoreAffinity(ctx context.Context, block repair.ObjectRef
 	}, func(ctx context.Context, b *object) error { return k.restore(ctx, b.uid(), c, true) })
 }
 
-// mayRestore makes sure that a block is a node's, is to stay, and that no one has
-// an affinity to it.
+// mayRestore returns an error unless the block's owner is a node, the block is not marked
+// deleted, and it has no affinity.
 func (k *Kubernetes) mayRestore(ctx context.Context, b *object, c claim) error {
 	if err := notMarked(b); err != nil {
 		return err
@@ -41,8 +41,8 @@ func (k *Kubernetes) mayRestore(ctx context.Context, b *object, c claim) error {
 	return k.onlyClaim(ctx, c, "")
 }
 
-// onlyClaim is [repair.ErrChanged] if an affinity to the CIDR exists under another
-// name than that given.
+// onlyClaim returns [repair.ErrChanged] if the CIDR has an affinity with a name other
+// than except.
 func (k *Kubernetes) onlyClaim(ctx context.Context, c claim, except string) error {
 	next := ""
 	for {
@@ -75,7 +75,7 @@ func (k *Kubernetes) onlyClaim(ctx context.Context, c claim, except string) erro
 	}
 }
 
-// newAffinity is an affinity as Calico's client creates it.
+// newAffinity returns an affinity as Calico's client creates it.
 func (k *Kubernetes) newAffinity(c claim, state blocks.AffinityState) (map[string]any, error) {
 	tree, err := k.newObject(blocks.Affinities, blocks.AffinityName(c.owner.Name, c.cidr), libapiv3.BlockAffinitySpec{
 		CIDR: c.cidr.String(), Node: c.owner.Name, Type: string(c.owner.Kind), State: string(state), Deleted: "false",
@@ -86,8 +86,8 @@ func (k *Kubernetes) newAffinity(c claim, state blocks.AffinityState) (map[strin
 	return tree, err
 }
 
-// restore creates an affinity pending, and confirms it if the block still is the
-// host's and, where that is asked for, no one else has an affinity to it.
+// restore creates an affinity as pending. It confirms the affinity if the block still has
+// the same owner and, if alone is set, no other affinity exists.
 func (k *Kubernetes) restore(ctx context.Context, blockUID string, c claim, alone bool) error {
 	return k.makeClaim(ctx, c, nil, func(a *object) error {
 		err := k.stillIts(ctx, blockUID, c)
@@ -101,8 +101,8 @@ func (k *Kubernetes) restore(ctx context.Context, blockUID string, c claim, alon
 	})
 }
 
-// makeClaim makes the affinity of a claim pending, which is created if there is none, and
-// confirms it if its block is the host's, as its says.
+// makeClaim sets the affinity of a claim to pending, or creates it, and confirms it if
+// its returns nil. its checks that the block belongs to the host.
 func (k *Kubernetes) makeClaim(ctx context.Context, c claim, a *object, its func(a *object) error) error {
 	var err error
 	if a != nil {
@@ -127,7 +127,7 @@ func (k *Kubernetes) makeClaim(ctx context.Context, c claim, a *object, its func
 		return leftPending(a, errors.Join(errUnknown, failed, err))
 	}
 	if now != nil && now.state() == blocks.Confirmed {
-		return nil // by its host
+		return nil // confirmed by its host
 	}
 	return failed
 }
@@ -139,8 +139,8 @@ func leftPending(a *object, err error) error {
 	return leftBehind(blocks.Affinities, a.name(), fmt.Sprintf("is left %s, until its node assigns its next address from the block", blocks.Pending), err)
 }
 
-// stillIts is [repair.ErrChanged] unless the block is the same object, its owner's
-// and to stay.
+// stillIts returns [repair.ErrChanged] unless the block is the same object with the same
+// owner and is not being deleted.
 func (k *Kubernetes) stillIts(ctx context.Context, uid string, c claim) error {
 	b, its, err := k.blockOf(ctx, c)
 	switch {
@@ -158,7 +158,7 @@ func (k *Kubernetes) stillIts(ctx context.Context, uid string, c claim) error {
 	return notMarked(b)
 }
 
-// anothers says whose a block is that is not its claimant's.
+// anothers returns an error that names the owner of a block.
 func anothers(b *object, c claim) error {
 	owner := b.text("spec", "affinity")
 	if owner == "" {
@@ -167,8 +167,8 @@ func anothers(b *object, c claim) error {
 	return changedf("%s belongs to %s by now, not to %s", b, owner, c.owner)
 }
 
-// takeBack deletes an affinity that was created a moment ago, unless its host has
-// written it since, and says why.
+// takeBack deletes an affinity that this step created, unless its host has written it
+// since. It returns why.
 func (k *Kubernetes) takeBack(ctx context.Context, why error, a *object) error {
 	marked, err := k.mark(ctx, a)
 	if err == nil {
@@ -180,9 +180,9 @@ func (k *Kubernetes) takeBack(ctx context.Context, why error, a *object) error {
 	return why
 }
 
-// restoreIfClaimed gives the host of an affinity that was deleted its affinity back
-// if the block names it, and is [repair.ErrChanged] then. If there is an affinity
-// again, the host is claiming the block at this moment, and finishes that itself.
+// restoreIfClaimed recreates a deleted affinity if the block's owner is its host, and
+// returns [repair.ErrChanged] then. If the affinity already exists again, the host is
+// claiming the block at this moment and completes the claim itself.
 func (k *Kubernetes) restoreIfClaimed(ctx context.Context, c claim) error {
 	if c.owner.Node() == "" {
 		return nil

@@ -8,23 +8,23 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// PutAffinityState gives an affinity a state, such as the one that it had: see giveState.
-// A block that belongs to somebody else forbids it, and out of pendingDeletion that there
-// is none.
+// PutAffinityState sets an affinity's state, for example to its previous one: see
+// giveState. It fails if the block has another owner. To leave pendingDeletion, the block
+// must exist.
 func (k *Kubernetes) PutAffinityState(ctx context.Context, affinity repair.ObjectRef, state blocks.AffinityState) error {
 	return k.step(ctx, "writing the state of", affinity, func(ctx context.Context, a *object) error {
 		return k.mayHaveState(ctx, a, state)
 	}, func(ctx context.Context, a *object) error { return k.giveState(ctx, a, state, false) })
 }
 
-// errOutlived says that an affinity was deleted which came out of pendingDeletion when its
-// block was gone.
+// errOutlived means that an affinity left pendingDeletion and was deleted because its
+// block no longer existed.
 var errOutlived = changedf("its block was released by somebody else meanwhile")
 
-// giveState gives an affinity a state. If its block is gone when it has come out of
-// pendingDeletion, the client that was releasing it has found the affinity in that state
-// already and cannot delete it any more: it goes, too, which is errOutlived. back is as
-// with writeState.
+// giveState sets an affinity's state. If the affinity leaves pendingDeletion and its
+// block no longer exists, the client that released the block had found the affinity in
+// pendingDeletion and can no longer delete it. Then giveState deletes it and returns
+// errOutlived. back is as in writeState.
 func (k *Kubernetes) giveState(ctx context.Context, a *object, state blocks.AffinityState, back bool) error {
 	was := a.state()
 	a, err := k.writeState(ctx, a, state, back)
@@ -41,7 +41,7 @@ func (k *Kubernetes) giveState(ctx context.Context, a *object, state blocks.Affi
 	case b != nil:
 		return nil
 	}
-	// At once what it was, even if the journal takes no more lines: so it does no harm.
+	// Set the harmless previous state at once, even if the journal cannot record it.
 	pending, err := k.writeState(ctx, a, blocks.PendingDeletion, true)
 	if err != nil && !isChanged(err) {
 		return leftBehind(blocks.Affinities, a.name(), fmt.Sprintf("is left %q, and its block was released by somebody else meanwhile", state), err)

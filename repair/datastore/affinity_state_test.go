@@ -11,9 +11,9 @@ import (
 	"github.com/calico-audit/calico-audit/repair/datastore"
 )
 
-// TestPutAffinityState: an affinity comes out of pendingDeletion where its block is
-// its host's, and not where it is somebody else's, gone or about to go. If the block
-// goes at the very moment, the affinity does not outlive it.
+// TestPutAffinityState checks that an affinity leaves pendingDeletion only if its host
+// owns the block. The block must not have another owner, be missing or be marked deleted.
+// If the block disappears at that moment, the affinity must not outlive it.
 func TestPutAffinityState(t *testing.T) {
 	name := blocks.AffinityName("n1", empty)
 	block := blocks.BlockName(empty)
@@ -24,10 +24,10 @@ func TestPutAffinityState(t *testing.T) {
 	cases := []struct {
 		name   string
 		prep   func(w *world)
-		during func(w *world) // after the state was written, before the block is looked at
+		during func(w *world) // called after the state is written, before the block is read
 		state  blocks.AffinityState
-		want   string // in the error; "changed" for ErrChanged; "" for none
-		after  string // the affinity's state; "gone" if it must be gone
+		want   string // part of the error; "changed" for ErrChanged; "" for no error
+		after  string // the affinity's state; "gone" if it must not exist
 	}{
 		{name: "its block is its host's", state: blocks.Confirmed, after: "confirmed"},
 		{name: "it had no state", state: "", after: ""},
@@ -81,7 +81,7 @@ func TestPutAffinityState(t *testing.T) {
 	})
 }
 
-// asDeleted is the mark of a deleted affinity, a string in the older API group.
+// asDeleted is the value that marks an affinity deleted, a string in the older API group.
 func asDeleted(w *world) any {
 	if strings.HasPrefix(string(w.group), "crd.") {
 		return "true"
@@ -89,9 +89,9 @@ func asDeleted(w *world) any {
 	return true
 }
 
-// TestTakenBackOnAFullDisk: a step that has to take back what it wrote does so even
-// where the journal takes no more lines by then. An affinity that never had a block is then
-// as it was, too: there is none that it could outlive.
+// TestTakenBackOnAFullDisk checks that a step reverts its writes even if the journal can
+// no longer record. An affinity that never had a block also gets its state back, because
+// there is no block that it could outlive.
 func TestTakenBackOnAFullDisk(t *testing.T) {
 	inBothGroups(t, func(t *testing.T, w *world) {
 		w.seen = w.contents()
@@ -113,14 +113,14 @@ func TestTakenBackOnAFullDisk(t *testing.T) {
 	})
 }
 
-// filling is a journal on a disk that has room for some lines; it lets pass what takes
-// a line back, as the real one does.
+// filling is a journal on a disk with space for a few records. Like the real journal, it
+// accepts records of reverts.
 type filling struct {
 	capacity int
 	back     bool
 }
 
-// Record fails when the disk is full.
+// Record fails when the disk is full, except for reverts.
 func (f *filling) Record(c repair.Change) error {
 	if c.Back {
 		f.back = true

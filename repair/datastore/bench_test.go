@@ -22,10 +22,9 @@ import (
 	"github.com/calico-audit/calico-audit/repair/datastore"
 )
 
-// These tests write to a real API server; see internal/testcluster.
+// Most tests of this package write to a real API server; see internal/testcluster.
 
-// sampled returns a function that reports whether the next case is to be tried: one in
-// n, as a seed decides that is printed.
+// sampled returns a function that selects one in n cases at random. The seed is logged.
 func sampled(t *testing.T, n int) func() bool {
 	t.Helper()
 	if testenv.EveryCase() {
@@ -59,8 +58,8 @@ func calicoNet(p netip.Prefix) cnet.IPNet {
 	return *n
 }
 
-// writer prepares to write, through a transport that the tests look into if one is
-// given. Each of its writes must be conditional.
+// writer returns a writer, with an optional transport for the test. Each of its writes
+// must be conditional.
 func (b *bench) writer(wrap func(http.RoundTripper) http.RoundTripper, recorder repair.Recorder) *datastore.Kubernetes {
 	b.Helper()
 	cfg := rest.CopyConfig(b.Config)
@@ -73,7 +72,7 @@ func (b *bench) writer(wrap func(http.RoundTripper) http.RoundTripper, recorder 
 	return k.Impatient()
 }
 
-// ref pins an object as it is now, or one that has gone.
+// ref pins an object in its current version. A missing object gets made-up values.
 func (b *bench) ref(r blocks.Resource, name string) repair.ObjectRef {
 	b.Helper()
 	o, err := b.Get(context.WithoutCancel(b.Context()), b.group.Resource(string(r)), "", name)
@@ -109,13 +108,13 @@ func (b *bench) claim(host string, cidr netip.Prefix, state blocks.AffinityState
 	}))
 }
 
-// edit writes the specification of an object by hand.
+// edit changes the spec of an object by hand.
 func (b *bench) edit(r blocks.Resource, name string, change func(spec map[string]any)) {
 	b.Helper()
 	must(b.T, b.Edit(b.Context(), b.group.Resource(string(r)), "", name, func(o map[string]any) { change(o["spec"].(map[string]any)) }))
 }
 
-// spec returns the specification of an object as JSON.
+// spec returns the spec of an object.
 func (b *bench) spec(r blocks.Resource, name string) map[string]any {
 	b.Helper()
 	o, err := b.Get(b.Context(), b.group.Resource(string(r)), "", name)
@@ -123,8 +122,8 @@ func (b *bench) spec(r blocks.Resource, name string) map[string]any {
 	return o.Object["spec"].(map[string]any)
 }
 
-// contents are the objects of IPAM without what is different each time: UIDs,
-// versions, times and who wrote what.
+// contents returns the IPAM objects without the fields that differ between runs: UIDs,
+// versions, times and managed fields.
 func (b *bench) contents() map[string]string {
 	b.Helper()
 	out := map[string]string{}
@@ -137,8 +136,8 @@ func (b *bench) contents() map[string]string {
 			for _, field := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"} {
 				delete(meta, field)
 			}
-			// The first sequence number of a block is the time of its claim.
-			// That of an address recorded in it right after counts from there.
+			// A new block's sequence number is the time of its claim. An address that is
+			// recorded in it immediately has a sequence number relative to that.
 			spec, _ := o["spec"].(map[string]any)
 			sequences, _ := spec["sequenceNumberForAllocation"].(map[string]any)
 			attributes, _ := spec["attributes"].([]any)
@@ -168,17 +167,17 @@ func same(t *testing.T, what string, want, got map[string]string) {
 	}
 }
 
-// tap is a transport that sees every request of a writer, and can kill the writer.
+// tap is a transport that records every request of a writer and can kill the writer.
 type tap struct {
 	next http.RoundTripper
-	// before is called before each request, which are counted from 0.
+	// before is called before each request with its number, from 0.
 	before func(n int, r *http.Request)
-	// dieAt is the number of the write, from 1, that is not sent any more, nor is
-	// anything after it; or that is the last to be sent, its answer lost.
+	// dieAt is the number of the write, from 1, at which the writer dies. That write is
+	// not sent, or, if after is set, it is sent and its answer is lost. Later requests
+	// are not sent.
 	dieAt int
 	after bool
-	// answer stands in for what comes back of the write number dieAt, which the
-	// writer then survives.
+	// answer replaces the response to write dieAt. The writer then stays alive.
 	answer func() (*http.Response, error)
 
 	mu     sync.Mutex
@@ -220,7 +219,7 @@ func (p *tap) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// lost is what a writer sees whose request or whose answer was lost.
+// lost returns the result for a lost request or response.
 func (p *tap) lost() (*http.Response, error) {
 	if p.answer != nil {
 		return p.answer()
@@ -230,10 +229,10 @@ func (p *tap) lost() (*http.Response, error) {
 
 var errDead = fmt.Errorf("the writer is dead")
 
-// journal keeps what is recorded.
+// journal keeps the recorded changes.
 type journal struct{ changes []repair.Change }
 
-// Record keeps a change.
+// Record implements repair.Recorder.
 func (j *journal) Record(c repair.Change) error {
 	j.changes = append(j.changes, c)
 	return nil

@@ -11,18 +11,18 @@ import (
 )
 
 // ReleaseBlock deletes an empty block and then its owner's affinity, as
-// releaseBlockAffinity does (libcalico-go ipam/ipam_block_reader_writer.go): the
-// affinity becomes pendingDeletion, the block is marked deleted in the very version
-// that was evaluated empty and deleted, the affinity is marked and deleted.
+// releaseBlockAffinity does (libcalico-go ipam/ipam_block_reader_writer.go). It sets the
+// affinity to pendingDeletion, marks the block deleted in the version that was evaluated
+// as empty, deletes the block, marks the affinity and deletes it.
 //
-// The block that the owner keeps is read before, after the first write, and when the
-// block is gone: where it is being released, too, this one is put back.
+// It reads the block that the owner keeps before the first write, after it, and after the
+// block's deletion. If the kept block is being released, too, the released block is
+// restored.
 //
-// Where somebody wrote the block in between, the affinity gets its state back.
-// Where the owner claims the CIDR again in between, the affinity is its again.
-// Beyond what Calico does, the block is looked at once more at the end: a client
-// that had found the affinity confirmed before all this may have made it again, and
-// it then gets an affinity again.
+// If another client writes the block in between, the affinity gets its state back. If the
+// owner claims the CIDR again in between, the affinity belongs to that claim. Unlike
+// Calico, ReleaseBlock reads the block again at the end: a client that had found the
+// affinity confirmed may have created the block again, which then gets a new affinity.
 func (k *Kubernetes) ReleaseBlock(ctx context.Context, block repair.ObjectRef, affinity, keeps *repair.ObjectRef) error {
 	r := &releasing{Kubernetes: k, kept: keeps}
 	return k.step(ctx, "releasing", block, func(ctx context.Context, b *object) (err error) {
@@ -37,14 +37,14 @@ func (k *Kubernetes) ReleaseBlock(ctx context.Context, block repair.ObjectRef, a
 	}, r.release)
 }
 
-// claim is who holds or claims which block.
+// claim is a CIDR with its block's owner or the owner of an affinity to it.
 type claim struct {
 	owner blocks.Owner
 	cidr  netip.Prefix
 }
 
-// emptyBlock makes sure by the block itself that it may be deleted, and returns
-// whose it is.
+// emptyBlock returns a block's claim, or an error if the block itself shows that it must
+// not be deleted.
 func emptyBlock(b *object) (claim, error) {
 	c, err := claimOf(b)
 	if err != nil {
@@ -59,7 +59,7 @@ func emptyBlock(b *object) (claim, error) {
 	return c, noAllocation(b)
 }
 
-// claimOf returns whose a block is, or who claims which block by an affinity.
+// claimOf returns the claim of a block or an affinity.
 func claimOf(o *object) (claim, error) {
 	owner, err := o.owner()
 	if err != nil {
@@ -69,8 +69,7 @@ func claimOf(o *object) (claim, error) {
 	return claim{owner, cidr}, err
 }
 
-// noAllocation makes sure that a block holds no allocation: every entry of its
-// allocations is null.
+// noAllocation returns an error unless every entry of a block's allocations is null.
 func noAllocation(b *object) error {
 	v, _ := dig(b.tree, "spec", "allocations")
 	list, ok := v.([]any)
@@ -85,8 +84,8 @@ func noAllocation(b *object) error {
 	return nil
 }
 
-// affinityOf reads the owner's affinity to a block. If none was evaluated to exist,
-// none may be where Calico would make it.
+// affinityOf reads the owner's affinity to a block. If ref is nil, no affinity may exist
+// under the canonical name.
 func (k *Kubernetes) affinityOf(ctx context.Context, c claim, ref *repair.ObjectRef) (*object, error) {
 	if ref == nil {
 		if c.owner.Node() == "" {
@@ -129,7 +128,7 @@ func (r *releasing) release(ctx context.Context, _ *object) error {
 	return r.deleted(ctx)
 }
 
-// begin makes the affinity pendingDeletion.
+// begin sets the affinity to pendingDeletion.
 func (r *releasing) begin(ctx context.Context) error {
 	if r.affinity == nil {
 		return nil
@@ -142,17 +141,17 @@ func (r *releasing) begin(ctx context.Context) error {
 	return err
 }
 
-// releasing is a block that is being released, or disowned.
+// releasing is a block that is being released or disowned.
 type releasing struct {
 	*Kubernetes
 	claim    claim
 	block    *object
-	affinity *object              // as it was written last; nil if there is none
-	was      blocks.AffinityState // its state before
+	affinity *object              // as last written; nil if there is none
+	was      blocks.AffinityState // its state before the step
 	kept     *repair.ObjectRef    // the block that the owner keeps; nil if none
 }
 
-// deleted goes on when the block is gone, no matter who deleted it.
+// deleted continues after the block was deleted by any client.
 func (r *releasing) deleted(ctx context.Context) error {
 	if err := r.keeps(ctx, r.kept, r.claim.owner); err != nil {
 		return r.lost(ctx, err)
@@ -160,7 +159,7 @@ func (r *releasing) deleted(ctx context.Context) error {
 	return r.finished(ctx)
 }
 
-// finished deletes what goes with a block that is gone.
+// finished deletes the affinity of a block that no longer exists.
 func (r *releasing) finished(ctx context.Context) error {
 	if r.affinity != nil {
 		if err := r.dropAffinity(ctx, r.affinity); err != nil {
@@ -177,10 +176,10 @@ func (r *releasing) finished(ctx context.Context) error {
 	return nil
 }
 
-// dropConfirmed deletes an affinity that its host has confirmed although the block
-// is gone, or no longer its own. Calico's claimAffineBlock confirms an affinity when it finds the block
-// to be the host's already, and does not write the block: it may have done so right
-// before the block was marked here. A claim that is pending goes on by itself.
+// dropConfirmed deletes an affinity that its host confirmed although the block no longer
+// exists or has another owner. Calico's claimAffineBlock confirms an affinity without
+// writing the block if the host already owns it, so this may have happened right before
+// the block was marked here. The claim of a pending affinity completes on its own.
 func (r *releasing) dropConfirmed(ctx context.Context) error {
 	if r.claim.owner.Node() == "" {
 		return nil
@@ -202,22 +201,22 @@ func (r *releasing) dropConfirmed(ctx context.Context) error {
 	return r.deleteAffinity(ctx, a, r.claim)
 }
 
-// notDeleted puts right what it can when the block could not be deleted, and says
-// how things stand.
+// notDeleted handles a block that could not be deleted. It reverts the step's writes if
+// possible and returns an error that describes the result.
 func (r *releasing) notDeleted(ctx context.Context, failed error) error {
 	now, err := r.get(ctx, blocks.Blocks, r.block.name())
 	if err != nil {
 		return notPutBack(r.affinity, failed, err)
 	}
 	if now == nil {
-		return r.deleted(ctx) // by somebody else, or by a request whose answer was lost
+		return r.deleted(ctx) // by another client, or by a request whose answer was lost
 	}
 	marked, err := now.marked()
 	switch c, bad := claimOf(now); {
 	case err != nil || bad != nil:
 		return inBetween(r.affinity, errors.Join(failed, err, bad))
 	case c != r.claim:
-		return r.deleted(ctx) // it is another's now, and the affinity stale
+		return r.deleted(ctx) // it has another owner now, and the affinity is stale
 	case marked:
 		left := leftBehind(blocks.Blocks, now.name(), leftMarked, failed)
 		if r.affinity != nil {
@@ -225,18 +224,18 @@ func (r *releasing) notDeleted(ctx context.Context, failed error) error {
 		}
 		return left
 	case errors.Is(failed, errUnknown):
-		return inBetween(r.affinity, failed) // the mark may still come
+		return inBetween(r.affinity, failed) // the mark may still be written
 	}
 	return r.keep(ctx, failed)
 }
 
-// keep gives the affinity its state back, because the block has stayed its host's.
+// keep restores the affinity's state, because the host still owns the block.
 func (r *releasing) keep(ctx context.Context, failed error) error {
 	if r.affinity == nil {
 		return failed
 	}
 	switch err := r.putBack(ctx, r.affinity, r.was, true); {
-	case errors.Is(err, errOutlived): // somebody released the block at the same moment
+	case errors.Is(err, errOutlived): // another client released the block at the same moment
 		r.affinity = nil
 		return r.deleted(ctx)
 	case err != nil && !isChanged(err):
@@ -245,10 +244,10 @@ func (r *releasing) keep(ctx context.Context, failed error) error {
 	return failed
 }
 
-// leftPendingDeletion is how an affinity is left that was to be deleted.
+// leftPendingDeletion describes an affinity whose deletion was not completed.
 const leftPendingDeletion = "is left pendingDeletion, until its node assigns its next address from the block or a repair finds it"
 
-// inBetween says in what state an affinity is left.
+// inBetween returns an error that says that an affinity was left in pendingDeletion.
 func inBetween(a *object, err error) error {
 	if a == nil {
 		return err
@@ -256,8 +255,8 @@ func inBetween(a *object, err error) error {
 	return leftBehind(blocks.Affinities, a.name(), leftPendingDeletion, err)
 }
 
-// notPutBack is [inBetween] for an affinity that could not be given its state back, or of which
-// it is known how it was left instead.
+// notPutBack is [inBetween] for an affinity whose state could not be restored. If err
+// already describes the affinity, that description is used.
 func notPutBack(a *object, failed, err error) error {
 	if said := (*repair.LeftBehindError)(nil); errors.As(err, &said) {
 		return leftBehind(said.Resource, said.Name, said.State, errors.Join(failed, said.Err))

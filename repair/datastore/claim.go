@@ -12,16 +12,16 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// maxClaimed is the largest block that is claimed, in addresses: those of Calico's
-// pools hold up to 4096 (libcalico-go clientv3/ippool.go).
+// maxClaimed is the largest number of addresses in a block that is claimed. Calico's
+// pools allow blocks of up to 4096 addresses (libcalico-go clientv3/ippool.go).
 const maxClaimed = 4096
 
-// ClaimBlock makes an empty block for a host, as Calico claims one (libcalico-go
-// ipam/ipam_block_reader_writer.go, getPendingAffinity and claimAffineBlock): the
-// affinity pending, the block, the affinity confirmed. No one else may have an affinity
-// to the CIDR; if somebody makes the block first, the affinity is taken back and the
-// step is [repair.ErrChanged]. A block that is the host's already only gets its affinity
-// confirmed.
+// ClaimBlock creates an empty block for a host, as Calico claims one (libcalico-go
+// ipam/ipam_block_reader_writer.go, getPendingAffinity and claimAffineBlock): it creates
+// the affinity as pending, creates the block, and confirms the affinity. No other
+// affinity to the CIDR may exist. If another client creates the block first, the affinity
+// is reverted and the error is [repair.ErrChanged]. If the host already owns the block,
+// only the affinity is confirmed.
 func (k *Kubernetes) ClaimBlock(ctx context.Context, cidr netip.Prefix, host string) error {
 	c := claim{blocks.Owner{Kind: blocks.HostOwner, Name: host}, cidr.Masked()}
 	var a *object
@@ -37,8 +37,8 @@ func (k *Kubernetes) ClaimBlock(ctx context.Context, cidr netip.Prefix, host str
 	})
 }
 
-// mayClaim makes sure that a CIDR is no other node's, and returns the affinity that its
-// host has to it; nil if none.
+// mayClaim returns an error if another node has a block or an affinity for the CIDR.
+// Otherwise it returns the host's existing affinity, or nil.
 func (k *Kubernetes) mayClaim(ctx context.Context, c claim) (*object, error) {
 	if size := c.cidr.Addr().BitLen() - c.cidr.Bits(); c.owner.Name == "" || !c.cidr.IsValid() || size > 12 {
 		return nil, fmt.Errorf("%s is not a block of at most %d addresses for a node", c.cidr, maxClaimed)
@@ -68,8 +68,8 @@ func (k *Kubernetes) mayClaim(ctx context.Context, c claim) (*object, error) {
 	return a, k.onlyClaim(ctx, c, name)
 }
 
-// claimBlock is ClaimBlock from its first write on; had is the affinity that there was,
-// which gets its state back where the claim fails, and tree the block.
+// claimBlock is ClaimBlock from its first write on. had is the existing affinity, whose
+// state is restored if the claim fails. tree is the block.
 func (k *Kubernetes) claimBlock(ctx context.Context, c claim, had *object, tree map[string]any) error {
 	return k.makeClaim(ctx, c, had, func(a *object) error {
 		_, failed := k.create(ctx, blocks.Blocks, tree)
@@ -98,9 +98,9 @@ func (k *Kubernetes) claimBlock(ctx context.Context, c claim, had *object, tree 
 	})
 }
 
-// newBlock is an empty block as Calico's client creates one. The time of the claim is of
-// v3.32 and newer, whose allocator lets another node take an empty block that was claimed
-// more than a minute ago; the API server of an older one drops it.
+// newBlock returns an empty block as Calico's client creates it. affinityClaimTime exists
+// since v3.32, whose allocator lets another node take over an empty block that was
+// claimed more than a minute ago. The API server of an older release drops the field.
 func (k *Kubernetes) newBlock(c claim) (map[string]any, error) {
 	n := 1 << (c.cidr.Addr().BitLen() - c.cidr.Bits())
 	owner, now := c.owner.String(), time.Now()

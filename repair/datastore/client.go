@@ -27,25 +27,25 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// client sends single requests to an API server. It has no rate limit: how fast
-// steps follow each other is for the caller that carries them out.
+// client sends single requests to an API server. It has no rate limit, because the caller
+// sets the pace of steps.
 type client struct {
 	rest *rest.RESTClient
 	wait waits
 }
 
-// waits are how long the writer waits for what. Tests shorten them.
+// waits are the writer's timeouts and pauses. Tests shorten them.
 type waits struct {
-	// step bounds what is done once the first write of a step is sent.
+	// step limits the time of a step after its first write was sent.
 	step time.Duration
-	// request bounds one request.
+	// request limits one request.
 	request time.Duration
-	// retry are the pauses before a request is tried again.
+	// retry lists the pauses before the retries of a request.
 	retry []time.Duration
-	// deletion bounds the waiting for an object that finalizers hold, and poll is how
-	// often it is looked at.
+	// deletion limits the wait for an object with finalizers to disappear; poll is the
+	// interval of the checks.
 	deletion, poll time.Duration
-	// claim is how long Whereabouts may go on by a reservation that it has read.
+	// claim is how long Whereabouts may act on a reservation that it has read.
 	claim time.Duration
 }
 
@@ -58,8 +58,8 @@ var defaultWaits = waits{
 	claim: repair.WhereaboutsRequest,
 }
 
-// maxAnswer limits what an answer may hold, and maxError what is read of one that is
-// an error.
+// maxAnswer limits the size of a response; maxError limits the part of an error response
+// that is read.
 const (
 	maxAnswer = 64 << 20
 	maxError  = 1 << 20
@@ -83,9 +83,9 @@ func newClient(cfg *rest.Config) (*client, error) {
 	return &client{rest: c, wait: defaultWaits}, nil
 }
 
-// errorTransport reads the answers that are errors, up to maxError. What became of a
-// request is for the code of the HTTP answer to say, which client-go takes from the
-// Status in the body, if there is one that is whole: so it is put there.
+// errorTransport reads error responses, up to maxError. client-go takes the status code
+// from the Status object in the body, if there is a complete one. Only the HTTP status
+// code is reliable, so errorTransport copies it into that object.
 type errorTransport struct{ http.RoundTripper }
 
 func (t errorTransport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -94,11 +94,11 @@ func (t errorTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return resp, err
 	}
 	defer resp.Body.Close()
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxError)) // one that breaks off is an error of that code no less
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxError)) // a truncated body is still an error with that code
 	var s metav1.Status
 	if json.Unmarshal(body, &s) == nil && s.Kind == "Status" {
 		s.APIVersion, s.Status, s.Code = "v1", metav1.StatusFailure, int32(resp.StatusCode)
-		// The library reads the header only where the body is no Status.
+		// client-go uses the header only if the body is not a Status.
 		if after, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil {
 			s.Details = cmp.Or(s.Details, &metav1.StatusDetails{})
 			s.Details.RetryAfterSeconds = cmp.Or(s.Details.RetryAfterSeconds, int32(min(after, math.MaxInt32))) //nolint:gosec // bounded
@@ -112,7 +112,7 @@ func (t errorTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// request is one request.
+// request is a request to the API server.
 type request struct {
 	method, path string
 	query        url.Values
@@ -120,9 +120,8 @@ type request struct {
 	body         []byte
 }
 
-// statusError is an answer of the API server that is an error. Its details name the
-// object that it speaks of, which tells an object that does not exist from a kind
-// that is not served.
+// statusError is an error response of the API server. Its details name the object, which
+// distinguishes a missing object from a resource that is not served.
 type statusError metav1.Status
 
 func (e *statusError) Error() string {
@@ -133,7 +132,7 @@ func (e *statusError) Error() string {
 	return text
 }
 
-// statusOf returns the API server's answer in an error; nil if it is none.
+// statusOf returns the API server's response in an error, or nil.
 func statusOf(err error) *statusError {
 	var s *statusError
 	if errors.As(err, &s) {
@@ -148,23 +147,23 @@ func absent(err error, name string) bool {
 	return s != nil && s.Code == http.StatusNotFound && s.Details != nil && s.Details.Name == path.Base(name)
 }
 
-// refused reports whether an error says for certain that a request was not carried
-// out. Anything else leaves it open: an answer may get lost, and a server that
-// gives an error of its own may have written before.
+// refused reports whether an error proves that a request was not carried out. All other
+// errors leave that open: the answer may have been lost, and a server may fail after it
+// has written.
 func refused(err error) bool {
 	s := statusOf(err)
 	return s != nil && s.Code >= 400 && s.Code < 500 && s.Code != http.StatusRequestTimeout
 }
 
-// throttled reports whether the server refused a request for having too much to do.
+// throttled reports whether the server rejected a request because of overload.
 func throttled(err error) bool {
 	s := statusOf(err)
 	return s != nil && s.Code == http.StatusTooManyRequests
 }
 
-// send sends a request once and returns the body of a good answer. The library logs
-// nothing of it. Its retries are not used: one that follows a lost answer would hide
-// that the first may have been carried out.
+// send sends a request once and returns the body of a successful response. It discards
+// client-go's logs and does not use its retries: a retry after a lost answer would hide
+// that the first request may have been carried out.
 func (c *client) send(ctx context.Context, r request) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.wait.request)
 	defer cancel()
@@ -201,8 +200,8 @@ func clip(s string) string {
 	return s
 }
 
-// plain takes the method and the address off an error of the HTTP client, and the
-// library's words off an answer that says nothing.
+// plain removes the method and URL from an error of the HTTP client, and client-go's
+// phrases from a response without a message.
 func plain(err error) error {
 	var status *apierrors.StatusError
 	var u *url.Error
@@ -219,8 +218,8 @@ func plain(err error) error {
 	return err
 }
 
-// read sends a request that changes nothing, and tries again for a while where the
-// answer does not come or may be another later.
+// read sends a request that changes nothing. It retries for a while if no answer comes or
+// a later answer may differ.
 func (c *client) read(ctx context.Context, r request) ([]byte, error) {
 	for try := 0; ; try++ {
 		body, err := c.send(ctx, r)
@@ -230,7 +229,7 @@ func (c *client) read(ctx context.Context, r request) ([]byte, error) {
 	}
 }
 
-// pause waits before another try. It returns false if there is to be none.
+// pause waits before a retry. It returns false if there are no retries left.
 func (c *client) pause(ctx context.Context, try int, err error) bool {
 	if try >= len(c.wait.retry) {
 		return false
@@ -242,7 +241,7 @@ func (c *client) pause(ctx context.Context, try int, err error) bool {
 	return sleep(ctx, d)
 }
 
-// sleep returns false if the context ended before.
+// sleep waits for d. It returns false if the context ended first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

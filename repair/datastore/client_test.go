@@ -25,14 +25,15 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// answering is a writer whose requests are answered by a function and, where that
-// has no answer, by memory.
+// answering returns a writer whose requests are answered by a function or, if that
+// returns nil, by memory.
 func (s *small) answering(answer func(r *http.Request) *http.Response) *datastore.Kubernetes {
 	s.t.Helper()
 	return s.failing(func(r *http.Request) (*http.Response, error) { return answer(r), nil })
 }
 
-// failing is answering, where requests may get no answer at all.
+// failing is answering with a function that may also return an error instead of an
+// answer.
 func (s *small) failing(answer func(r *http.Request) (*http.Response, error)) *datastore.Kubernetes {
 	s.t.Helper()
 	cfg := &rest.Config{Host: "http://memory.invalid"}
@@ -49,7 +50,8 @@ func (s *small) failing(answer func(r *http.Request) (*http.Response, error)) *d
 	return k.Impatient()
 }
 
-// endless is a body that ends late, or breaks off before if it is to.
+// endless is a very long body. If breaks is set, the connection breaks after that many
+// bytes.
 type endless struct{ read, breaks int }
 
 func (e *endless) Read(p []byte) (int, error) {
@@ -67,9 +69,9 @@ func (e *endless) Read(p []byte) (int, error) {
 
 func (e *endless) Close() error { return nil }
 
-// TestRefusedByTheAnswersCode: a write that is answered 403 was refused for certain,
-// whatever the body is; it is not sent again, and of the body no more is read than
-// is needed.
+// TestRefusedByTheAnswersCode checks that a 403 response to a write proves that it was
+// not carried out, with any body. The write is not retried, and only the necessary part
+// of the body is read.
 func TestRefusedByTheAnswersCode(t *testing.T) {
 	text := func(s string) func() io.ReadCloser {
 		return func() io.ReadCloser { return io.NopCloser(strings.NewReader(s)) }
@@ -112,8 +114,8 @@ func TestRefusedByTheAnswersCode(t *testing.T) {
 	}
 }
 
-// TestRetryAfterIsHeeded: a busy server is asked again when it said, wherever it said
-// so.
+// TestRetryAfterIsHeeded checks that a request to a busy server is retried after the time
+// in the header or in the Status.
 func TestRetryAfterIsHeeded(t *testing.T) {
 	for name, body := range map[string]string{
 		"a Status without details": `{"kind":"Status","apiVersion":"v1","status":"Failure","code":429}`,
@@ -141,8 +143,8 @@ func TestRetryAfterIsHeeded(t *testing.T) {
 	}
 }
 
-// TestReadsOutliveFaults: what is read before and after a write is read again where an answer
-// tells nothing, or does not come, though no Retry-After says so.
+// TestReadsOutliveFaults checks that reads before and after a write are retried without a
+// Retry-After header, if the response is a server error or there is no response.
 func TestReadsOutliveFaults(t *testing.T) {
 	for name, answer := range map[string]func() (*http.Response, error){
 		"an error without Retry-After": func() (*http.Response, error) {
@@ -171,8 +173,8 @@ func TestReadsOutliveFaults(t *testing.T) {
 	}
 }
 
-// TestAbsentByTheAnswersCode: an object does not exist if a 404 names it, whatever
-// else the Status says or does not say.
+// TestAbsentByTheAnswersCode checks that a 404 that names the object means that it does
+// not exist, even if the Status is incomplete or contradictory.
 func TestAbsentByTheAnswersCode(t *testing.T) {
 	s := newSmall(t, testcluster.CRDv1)
 	for _, body := range []string{
@@ -186,8 +188,8 @@ func TestAbsentByTheAnswersCode(t *testing.T) {
 	}
 }
 
-// TestCreatedByAnother: an object whose creation is answered 409 exists by now, even
-// if it is gone again, or cannot be read, a moment later.
+// TestCreatedByAnother checks that a 409 response to a create means that the object
+// exists, even if it is deleted or unreadable a moment later.
 func TestCreatedByAnother(t *testing.T) {
 	for _, then := range []int{http.StatusNotFound, http.StatusForbidden} {
 		s := newSmall(t, testcluster.CRDv1)
@@ -209,8 +211,8 @@ func TestCreatedByAnother(t *testing.T) {
 	}
 }
 
-// TestRightsOfTakingBack: the affinity that gets its state back while somebody
-// releases its block, and claims it again, takes no other rights than are asked for.
+// TestRightsOfTakingBack checks that restoring an affinity's state uses only the declared
+// rights, even if another client releases and claims the block meanwhile.
 func TestRightsOfTakingBack(t *testing.T) {
 	s := newSmall(t, testcluster.CRDv1)
 	path := s.path(blocks.Blocks, blocks.BlockName(contested))
@@ -219,7 +221,7 @@ func TestRightsOfTakingBack(t *testing.T) {
 		switch n {
 		case 1:
 			delete(s.objects, path)
-		case 4: // the affinity's deletion
+		case 4: // deletion of the affinity
 			s.put(path, block)
 		}
 	}
@@ -248,8 +250,9 @@ func TestRightsOfTakingBack(t *testing.T) {
 	}
 }
 
-// TestManyHandlesOfASlowServer: each handle that is lowered after a block was written gives
-// the next the whole time of one; a server that is gone is not waited for with each.
+// TestManyHandlesOfASlowServer checks that lowering each handle has a full time limit of
+// its own. If the server is unreachable, the step does not wait for that time for every
+// handle.
 func TestManyHandlesOfASlowServer(t *testing.T) {
 	const addresses, step = 8, 5 * time.Second // [datastore.Kubernetes.Impatient]
 	for _, deleted := range []bool{false, true} {

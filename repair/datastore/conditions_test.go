@@ -19,8 +19,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair/datastore"
 )
 
-// small is a few objects in memory, with something to do for every method that
-// writes: those of [newWorld], as far as one object is concerned.
+// small holds a few objects in memory, at least one for each method of the writer. They
+// are similar to those of [newWorld].
 type small struct {
 	*memory
 	group testcluster.Group
@@ -54,8 +54,8 @@ func newSmall(t *testing.T, group testcluster.Group) *small {
 	return s
 }
 
-// Objects of Whereabouts': an address that is recorded and reserved, one that is only
-// recorded, and two that are only reserved.
+// Whereabouts objects: an address with a pool entry and a reservation, one with only an
+// entry, and two with only a reservation.
 const (
 	secondaryPool = "multus/10.9.0.0-24"
 	reserved      = "multus/10.9.0.5"
@@ -92,7 +92,7 @@ func (s *small) create(r blocks.Resource, name string, spec map[string]any) {
 	s.put(s.path(r, name), map[string]any{"apiVersion": string(group), "kind": kinds[r], "metadata": meta, "spec": spec})
 }
 
-// block makes a block; handles are who has which ordinal.
+// block creates a block. handles maps allocated ordinals to handles.
 func (s *small) block(cidr netip.Prefix, owner any, handles map[int]string) {
 	size := 1 << (32 - cidr.Bits())
 	allocations, unallocated, attributes, sequences := make([]any, size), []any{}, []any{}, map[string]any{}
@@ -124,7 +124,7 @@ func (s *small) handle(id string, cidr netip.Prefix, count int) {
 	s.create(blocks.Handles, id, map[string]any{"handleID": id, "block": map[string]any{cidr.String(): count}, "deleted": false})
 }
 
-// ref pins an object as it is.
+// ref pins an object in its current version.
 func (s *small) ref(r blocks.Resource, name string) repair.ObjectRef {
 	meta := s.get(s.path(r, name))["metadata"].(map[string]any)
 	return repair.ObjectRef{Resource: r, Name: name, UID: meta["uid"].(string), ResourceVersion: meta["resourceVersion"].(string)}
@@ -138,11 +138,11 @@ func (s *small) affinityRef(host string, cidr netip.Prefix) repair.ObjectRef {
 	return s.ref(blocks.Affinities, blocks.AffinityName(host, cidr))
 }
 
-// ourReservation is one that carries our annotation.
+// ourReservation is an IPReservation with calico-audit's annotation.
 const ourReservation = "calico-audit-10-64-0-0-26"
 
-// calls are the methods that write, by name; of some there are several cases, told
-// apart by what follows a blank.
+// calls holds a call of each writing method by the method's name. Several cases of a
+// method differ in the text after the name.
 var calls = map[string]func(s *small, k *datastore.Kubernetes) error{
 	"ReleaseBlock": func(s *small, k *datastore.Kubernetes) error {
 		a := s.affinityRef("n1", empty)
@@ -230,9 +230,9 @@ func init() {
 	}
 }
 
-// TestSecondaryGuards: an address of a secondary network is taken from no one but whom the
-// step names, given to no one who has not got it, and keeps its reservation as long as
-// a pool records it.
+// TestSecondaryGuards checks that an address of a secondary network is taken only from
+// the owner that the step names, is given only to the pod that has it, and keeps its
+// reservation while a pool records it.
 func TestSecondaryGuards(t *testing.T) {
 	edit := func(key string, entry any) func(*small) {
 		return func(s *small) {
@@ -286,8 +286,9 @@ func TestSecondaryGuards(t *testing.T) {
 	})
 }
 
-// TestNamesakeWritesLate: a pod of the name that exists by the time its reservation is deleted
-// may have read it; what its Whereabouts records until its request ends gets it back.
+// TestNamesakeWritesLate plays a new pod of the same name that exists when its
+// reservation is deleted, and may have read it. If its Whereabouts records the address
+// before its request ends, the reservation must be restored.
 func TestNamesakeWritesLate(t *testing.T) {
 	for method, at := range map[string]struct{ offset, pod, reservation string }{
 		"ReleaseWhereabouts": {"5", "gone", reserved}, "DeleteWhereaboutsReservation": {"7", "left", reservedAlone},
@@ -324,9 +325,9 @@ func TestNamesakeWritesLate(t *testing.T) {
 	}
 }
 
-// TestReservedMeanwhile: while a reservation is deleted that its pod goes by, another pod may
-// reserve the address for itself, and its own pod may end: the first is said, and after the
-// second nothing is left.
+// TestReservedMeanwhile plays two events after a reservation in use was deleted. If
+// another pod reserves the address, the error must say so. If the pod ends, no
+// reservation must remain.
 func TestReservedMeanwhile(t *testing.T) {
 	for method, at := range map[string]struct{ offset, pod, reservation string }{
 		"ReleaseWhereabouts": {"5", "gone", reserved}, "DeleteWhereaboutsReservation": {"7", "left", reservedAlone},
@@ -382,14 +383,14 @@ func TestReservedMeanwhile(t *testing.T) {
 	}
 }
 
-// taken takes an object away and returns it as it was.
+// taken removes an object and returns it.
 func (s *small) taken(r blocks.Resource, name string) json.RawMessage {
 	was := s.objects[s.path(r, name)]
 	delete(s.objects, s.path(r, name))
 	return was
 }
 
-// each runs a test for each call, in each API group.
+// each runs a test for each call in each API group.
 func each(t *testing.T, test func(t *testing.T, s func(*testing.T) *small, call func(*small, *datastore.Kubernetes) error)) {
 	for _, group := range []testcluster.Group{testcluster.CRDv1, testcluster.NativeV3} {
 		for name, call := range calls {
@@ -400,9 +401,8 @@ func each(t *testing.T, test func(t *testing.T, s func(*testing.T) *small, call 
 	}
 }
 
-// TestEveryWriteIsConditional: whatever is deleted or changed is that only in the
-// version that was read, and only if it is the same object: by every method that
-// writes, in either API group.
+// TestEveryWriteIsConditional checks that each method changes or deletes only the version
+// and the UID that it has read, in both API groups.
 func TestEveryWriteIsConditional(t *testing.T) {
 	of := reflect.TypeFor[repair.Writer]()
 	for i := range of.NumMethod() {
@@ -426,9 +426,9 @@ func TestEveryWriteIsConditional(t *testing.T) {
 	})
 }
 
-// TestWrittenBetweenReadAndWrite writes each object in the moment between the last
-// reading of it and each write: a block as a node does that assigns an address of
-// it. That write is not carried out, and the address stays assigned.
+// TestWrittenBetweenReadAndWrite writes each object between the last read and each write
+// of a step. A block is written as by a node that assigns an address. The step's write
+// must then be rejected, and the address must stay assigned.
 func TestWrittenBetweenReadAndWrite(t *testing.T) {
 	each(t, func(t *testing.T, world func(*testing.T) *small, call func(*small, *datastore.Kubernetes) error) {
 		whole := world(t)
@@ -436,7 +436,7 @@ func TestWrittenBetweenReadAndWrite(t *testing.T) {
 		for i, w := range whole.writes {
 			method, path, _ := strings.Cut(w.what, " ")
 			if method == "POST" {
-				continue // an object of that name refuses it
+				continue // an existing object of that name makes it fail
 			}
 			s := world(t)
 			assigned := -1
@@ -459,8 +459,8 @@ func TestWrittenBetweenReadAndWrite(t *testing.T) {
 	})
 }
 
-// writtenByOther changes an object as somebody else may: an address of a block is
-// assigned, and its ordinal returned; anything else gets a label.
+// writtenByOther changes an object as another client might. In a block it assigns an
+// address and returns the ordinal; another object gets a label.
 func writtenByOther(o map[string]any) (assigned int) {
 	spec := o["spec"].(map[string]any)
 	free, isBlock := spec["unallocated"].([]any)
@@ -475,8 +475,8 @@ func writtenByOther(o map[string]any) (assigned int) {
 	return ordinal
 }
 
-// TestPinned: a step is about one object. Where another stands in its place, the same
-// but for its UID, or where it is about to go, nothing is written.
+// TestPinned checks that a step writes nothing if its object was replaced by one with
+// another UID, no longer exists or is being deleted.
 func TestPinned(t *testing.T) {
 	for name, change := range map[string]func(s *small, path string){
 		"gone": func(s *small, path string) { delete(s.objects, path) },
@@ -491,7 +491,7 @@ func TestPinned(t *testing.T) {
 	} {
 		for method, call := range calls {
 			if strings.HasPrefix(method, "Recreate") || method == "CreateHandle" || strings.HasPrefix(method, "Claim") || strings.HasPrefix(method, "Reserve") {
-				continue // it is about an object that is gone, or not there yet
+				continue // its object must not exist yet
 			}
 			t.Run(name+"/"+method, func(t *testing.T) {
 				s := newSmall(t, testcluster.CRDv1)
@@ -507,8 +507,9 @@ func TestPinned(t *testing.T) {
 	}
 }
 
-// TestEveryLostAnswer loses the answer of each write, carried out or not: the step
-// ends as if nothing had happened, and no write is carried out twice.
+// TestEveryLostAnswer loses the answer of each write, with and without the write being
+// carried out. The step must end with the same result, and no write must be carried out
+// twice.
 func TestEveryLostAnswer(t *testing.T) {
 	each(t, func(t *testing.T, world func(*testing.T) *small, call func(*small, *datastore.Kubernetes) error) {
 		whole := world(t)
@@ -528,7 +529,7 @@ func TestEveryLostAnswer(t *testing.T) {
 	})
 }
 
-// specs are the specifications of all objects.
+// specs returns the specs of all objects.
 func (s *small) specs() map[string]any {
 	out := map[string]any{}
 	for path := range s.objects {
@@ -542,8 +543,9 @@ func (s *small) specs() map[string]any {
 	return out
 }
 
-// TestVirtualMachineStartsAgain: a machine that starts again keeps handle and sequence
-// number of its address, so that any write to the block since it was evaluated counts.
+// TestVirtualMachineStartsAgain checks that any write to the block since the evaluation
+// is noticed, because a restarted machine keeps the handle and sequence number of its
+// address.
 func TestVirtualMachineStartsAgain(t *testing.T) {
 	const machine = "k8s-pod-network.vmi.shop.db"
 	s := newSmall(t, testcluster.CRDv1)

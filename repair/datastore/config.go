@@ -11,10 +11,10 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// SetStrictAffinity writes the setting and no other field. Where no object exists,
-// one is created with automatic blocks on and no limit, as Calico's client creates
-// it (libcalico-go ipam/ipam.go, GetIPAMConfig). What Calico would reject
-// (SetIPAMConfig) is not written.
+// SetStrictAffinity writes only this setting. If the object does not exist, it is created
+// with automatic blocks on and no limit, as Calico's client creates it (libcalico-go
+// ipam/ipam.go, GetIPAMConfig). Combinations that Calico rejects (SetIPAMConfig) are not
+// written.
 func (k *Kubernetes) SetStrictAffinity(ctx context.Context, config *repair.ObjectRef, strict bool) error {
 	if config == nil {
 		return k.createConfig(ctx, strict)
@@ -29,7 +29,7 @@ func (k *Kubernetes) SetStrictAffinity(ctx context.Context, config *repair.Objec
 	})
 }
 
-// mayBeStrict makes sure that Calico takes the result.
+// mayBeStrict returns an error if Calico would reject the resulting configuration.
 func mayBeStrict(o *object, strict, native bool) error {
 	if o.name() != libapiv3.GlobalIPAMConfigName {
 		return fmt.Errorf("%s is not the one that Calico reads", o)
@@ -37,7 +37,7 @@ func mayBeStrict(o *object, strict, native bool) error {
 	if strict {
 		return nil
 	}
-	automatic := native // the newer group's default
+	automatic := native // default of the newer group
 	if v, ok := dig(o.tree, "spec", "autoAllocateBlocks"); ok && v != nil {
 		automatic, _ = v.(bool)
 	}

@@ -10,11 +10,11 @@ import (
 	"github.com/calico-audit/calico-audit/internal/storm"
 )
 
-// TestSteps carries every step out, in both API groups and on objects with fields
-// that no Calico of today knows: these stay, and so do labels and annotations; what
-// is written was in the journal before; and no live pod is harmed. Then the writer
-// dies before and after each of its writes. Nothing is worse then than before, and
-// anyone who comes after completes the step to the very same result.
+// TestSteps carries out every step in both API groups, on objects with fields that no
+// current Calico has. These fields, labels and annotations must stay. Every write must be
+// in the journal before it is sent, and no live pod may be harmed. Then the writer dies
+// before and after each of its writes. That must not worsen the state, and a later repair
+// must complete the step with the same result.
 func TestSteps(t *testing.T) {
 	inBothGroups(t, func(t *testing.T, w *world) {
 		w.fromTheFuture()

@@ -10,18 +10,18 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// calicoMetadata is the annotation in which Calico keeps the metadata of its
-// objects in the older API group (libcalico-go backend/k8s/resources/resources.go,
+// calicoMetadata is the annotation in which Calico stores its objects' metadata in the
+// older API group (libcalico-go backend/k8s/resources/resources.go,
 // ConvertCalicoResourceToK8sResource).
 const calicoMetadata = "projectcalico.org/metadata"
 
-// newObject makes an object as Calico's own client creates it: in the older API group
-// with an annotation that tells of its labels.
+// newObject returns an object as Calico's own client creates it. In the older API group
+// it has an annotation that repeats its labels.
 func (k *Kubernetes) newObject(r blocks.Resource, name string, spec any, labels, annotations map[string]string) (map[string]any, error) {
 	meta := metav1.ObjectMeta{Name: name, Labels: labels, Annotations: annotations}
 	if !k.native() {
 		text, err := json.Marshal(struct {
-			CreationTimestamp any               `json:"creationTimestamp"` // null, as of Calico's own library
+			CreationTimestamp any               `json:"creationTimestamp"` // null, as in Calico's own library
 			Labels            map[string]string `json:"labels,omitempty"`
 		}{Labels: labels})
 		if err != nil {

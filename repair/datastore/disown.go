@@ -7,12 +7,12 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// DisownBlock takes a block in use away from its owner, as releaseBlockAffinity does
-// (libcalico-go ipam/ipam_block_reader_writer.go): the affinity becomes
-// pendingDeletion, the block loses its affinity (and, from v3.32 on, affinityClaimTime)
-// and counts on, the affinity is marked and deleted. Who uses its addresses may have
-// written the block meanwhile; the write is conditional on the version that is
-// read here. An allocation that names the owner's own node forbids it.
+// DisownBlock removes the owner of a block in use, as releaseBlockAffinity does
+// (libcalico-go ipam/ipam_block_reader_writer.go). It sets the affinity to
+// pendingDeletion, clears the block's affinity (and, from v3.32, affinityClaimTime),
+// raises its sequence number, marks the affinity and deletes it. Users of its addresses
+// may have written the block meanwhile, so the write is conditional on the version that
+// DisownBlock reads. It fails if an allocation names the owner's own node.
 func (k *Kubernetes) DisownBlock(ctx context.Context, block repair.ObjectRef, affinity *repair.ObjectRef) error {
 	r := &releasing{Kubernetes: k}
 	var e *edit
@@ -35,8 +35,8 @@ func (k *Kubernetes) DisownBlock(ctx context.Context, block repair.ObjectRef, af
 	})
 }
 
-// disowning makes sure by the block itself that its owner uses none of its addresses,
-// and that others do, and returns whose it is and the change that takes it away.
+// disowning returns the claim of a block and the edit that removes its owner. It returns
+// an error unless the block has allocations and none of them is the owner's.
 func disowning(b *object) (claim, *edit, error) {
 	c, err := claimOf(b)
 	if err == nil {

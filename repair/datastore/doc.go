@@ -1,25 +1,24 @@
-// Package datastore writes to Calico's datastore: the only code of the project that
-// does. It implements the steps of package repair for a Kubernetes API server, in
-// both of Calico's API groups.
+// Package datastore writes to Calico's datastore. No other package of the project does.
+// It implements the steps of package repair for a Kubernetes API server, in both of
+// Calico's API groups.
 //
-// Each step follows the protocol by which Calico's own clients change the same
-// objects (libcalico-go ipam/ipam_block_reader_writer.go and
-// backend/k8s/resources), so that nodes, kube-controllers and other tools that work
-// beside it stay right at every moment. What it adds is distrust: an object is read
-// right before and must be the very version that was evaluated, must by itself bear
-// out what is done to it, and is in the journal before it is written.
+// Each step follows the protocol with which Calico's own clients change the same objects
+// (libcalico-go ipam/ipam_block_reader_writer.go and backend/k8s/resources), so that
+// nodes, kube-controllers and other tools see consistent objects at every moment. In
+// addition, an object is read again right before the step. It must be the version that
+// was evaluated, and its content must permit the change. Each object is in the journal
+// before it is written.
 //
-// An object is patched as it is stored, in the fields that are meant and in no
-// other, never through a type of one Calico release: fields of newer releases,
-// labels and annotations survive. Each patch tests the object's identity, its
-// version and the old value of each field. Each deletion is conditional on identity
-// and version.
+// An object is patched as stored. A patch contains only the fields to change and never
+// passes through a type of one Calico release, so that fields of newer releases, labels
+// and annotations survive. Each patch tests the object's UID, its resourceVersion and the
+// old value of each field. Each deletion is conditional on UID and resourceVersion.
 //
-// Whether a write whose answer was lost has taken place is found out by reading,
-// before anything else happens. Reads are sent again for that, and writes never by
-// client-go, whose retries would hide that the first may have been carried out, and heed
-// Retry-After alone: with them for reads (the state of commit 6919f84), a step ended undone
-// for one connection that was refused, or one error without Retry-After
-// (TestReadsOutliveFaults). Once the first write of a step is sent the step is finished,
-// also if the context ends meanwhile.
+// If the answer to a write is lost, the writer reads the object to find out whether the
+// write was carried out. It retries reads itself and never uses client-go's retries. For
+// writes, these would hide that the first request may have been carried out. For reads,
+// they only follow Retry-After. With client-go's retries for reads (the state of commit
+// 6919f84), a single refused connection or an error without Retry-After left a step
+// undone (TestReadsOutliveFaults). After the first write of a step is sent, the step is
+// finished even if the context ends.
 package datastore

@@ -10,16 +10,16 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 )
 
-// edit is a change of single fields of an object, as a JSON patch. Each operation is
-// evaluated by the object as it was read.
+// edit changes single fields of an object by JSON patch. Each operation is derived from
+// the object as it was read.
 type edit struct {
 	of   *object
 	ops  []map[string]any
-	back bool // it takes an earlier write of the step back
+	back bool // the edit reverts an earlier write of the step
 }
 
-// newEdit begins a change of an object. The patch fails if the object is another or
-// was written since.
+// newEdit starts an edit of an object. The patch fails if the object was replaced or
+// written since.
 func newEdit(o *object) *edit {
 	e := &edit{of: o}
 	e.test(o.uid(), "metadata", "uid")
@@ -27,11 +27,10 @@ func newEdit(o *object) *edit {
 	return e
 }
 
-// empty reports whether nothing is to be changed.
+// empty reports whether the edit changes nothing.
 func (e *edit) empty() bool { return len(e.ops) == 2 }
 
-// pointer writes a path of field names and array indexes as a JSON pointer (RFC
-// 6901).
+// pointer formats a path of field names and array indexes as a JSON pointer (RFC 6901).
 func pointer(path []any) string {
 	var b strings.Builder
 	for _, p := range path {
@@ -47,8 +46,8 @@ func (e *edit) op(op string, value any, path []any) {
 
 func (e *edit) test(old any, path ...any) { e.op("test", old, path) }
 
-// set gives a field or an element of an array a value, under the condition that it
-// has the one it had. Nothing is to be changed where it is so already.
+// set sets a field or an array element, on condition that its old value is unchanged. It
+// does nothing if the value is already the same.
 func (e *edit) set(value any, path ...any) {
 	old, exists := e.at(path)
 	switch {
@@ -69,8 +68,7 @@ func scalar(v any) bool {
 	return true
 }
 
-// remove takes a field or an element of an array away, under the condition that it
-// is as it was.
+// remove removes a field or an array element, on condition that its value is unchanged.
 func (e *edit) remove(path ...any) {
 	if old, exists := e.at(path); exists {
 		e.test(old, path...)
@@ -78,7 +76,7 @@ func (e *edit) remove(path ...any) {
 	}
 }
 
-// add appends to an array, which is made if there is none.
+// add appends to an array, which it creates if necessary.
 func (e *edit) add(value any, path ...any) {
 	if old, _ := e.at(path); old == nil {
 		e.set([]any{value}, path...)
@@ -87,7 +85,7 @@ func (e *edit) add(value any, path ...any) {
 	e.op("add", value, append(slices.Clone(path), "-"))
 }
 
-// at returns what is at a path of the object as it was read.
+// at returns the value at a path of the object as it was read.
 func (e *edit) at(path []any) (any, bool) {
 	var v any = e.of.tree
 	for _, p := range path {
@@ -113,11 +111,11 @@ func (e *edit) at(path []any) (any, bool) {
 	return v, true
 }
 
-// maxOperations is how many operations the API server takes in one patch
-// (apiserver pkg/endpoints/handlers/patch.go).
+// maxOperations is the API server's limit of operations in one patch (apiserver
+// pkg/endpoints/handlers/patch.go).
 const maxOperations = 10000
 
-// patch returns the patch and the object as it will be.
+// patch returns the patch and the object after it.
 func (e *edit) patch() (patch, after []byte, err error) {
 	if len(e.ops) > maxOperations {
 		return nil, nil, fmt.Errorf("it takes %d changes, and the API server takes at most %d at once", len(e.ops), maxOperations)
@@ -132,7 +130,7 @@ func (e *edit) patch() (patch, after []byte, err error) {
 	return patch, after, err
 }
 
-// number writes an integer as it stands in an object.
+// number formats an integer as in an object.
 func number[T int | uint64](n T) json.Number {
 	if n < 0 {
 		return json.Number(strconv.FormatInt(int64(n), 10))

@@ -25,16 +25,16 @@ import (
 	"github.com/calico-audit/calico-audit/repair/datastore"
 )
 
-// deed is something that Calico's own client can do, and a step does.
+// deed is an operation that both Calico's own client and a step can do.
 type deed struct {
 	name   string
 	calico func(b *bench, c ipam.Interface) error
 	ours   func(b *bench, k *datastore.Kubernetes) error
 }
 
-// TestEquivalence brings random states about, does one thing after the other to
-// copies of them, once with Calico's own client and once with this writer, in each
-// API group, and compares all objects of IPAM field for field.
+// TestEquivalence creates random states and performs operations on copies of them, once
+// with Calico's own client and once with this writer, in each API group. Then it compares
+// all IPAM objects field by field.
 func TestEquivalence(t *testing.T) {
 	seeds := []uint64{testenv.Seed(t)}
 	if testenv.EveryCase() {
@@ -109,8 +109,8 @@ func read(b *bench) *blocks.Snapshot {
 	return s
 }
 
-// enrich adds what a random state may lack: empty blocks, and blocks that belong to
-// no one.
+// enrich adds objects that a random state may lack: empty blocks, and blocks without an
+// owner.
 func enrich(b *bench, s *seeding.Seeder, r *rand.Rand) *blocks.Snapshot {
 	b.Helper()
 	st := read(b)
@@ -133,7 +133,7 @@ func enrich(b *bench, s *seeding.Seeder, r *rand.Rand) *blocks.Snapshot {
 	return read(b)
 }
 
-// unclaimed returns a slot of a pool that has no block.
+// unclaimed returns a random CIDR of a pool without a block.
 func unclaimed(st *blocks.Snapshot, p blocks.Pool, r *rand.Rand) (netip.Prefix, bool) {
 	var free []netip.Prefix
 	slot := netip.PrefixFrom(p.CIDR.Addr(), p.BlockSize)
@@ -148,7 +148,7 @@ func unclaimed(st *blocks.Snapshot, p blocks.Pool, r *rand.Rand) (netip.Prefix, 
 	return free[r.IntN(len(free))], true
 }
 
-// next returns the prefix of the same size that follows.
+// next returns the following prefix of the same size.
 func next(p netip.Prefix) netip.Prefix {
 	a := p.Addr()
 	for range 1 << (a.BitLen() - p.Bits()) {
@@ -157,10 +157,10 @@ func next(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(a, p.Bits())
 }
 
-// most is how many deeds of a kind are tried in one state.
+// most is the maximum number of operations of a kind in one state.
 const most = 3
 
-// deeds are what can be done to a state.
+// deeds returns operations for a state.
 func deeds(st *blocks.Snapshot, r *rand.Rand) []deed {
 	var empty, claimed, used, disowned, recorded, handles, addresses, stale []deed
 	read := state.New(st, state.Options{})
@@ -195,7 +195,7 @@ func deeds(st *blocks.Snapshot, r *rand.Rand) []deed {
 		r.Shuffle(len(of), func(i, j int) { of[i], of[j] = of[j], of[i] })
 		out = append(out, of[:min(most, len(of))]...)
 	}
-	// Addresses of blocks of no one, and the others.
+	// Addresses of blocks without an owner come first.
 	r.Shuffle(len(addresses), func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] })
 	slices.SortStableFunc(addresses, func(a, b deed) int {
 		return cmp.Compare(strings.Index(b.name, "nobody"), strings.Index(a.name, "nobody"))
@@ -216,7 +216,8 @@ func releaseBlock(b *blocks.Block) deed {
 		}}
 }
 
-// disownBlock takes a block away from its owner, of which no address is the owner's.
+// disownBlock removes the owner of a block. All its addresses are changed to be another
+// node's first.
 func disownBlock(b *blocks.Block) deed {
 	owner, cidr, name := b.Owner, b.CIDR, b.Name
 	lend := func(x *bench) {
@@ -241,8 +242,8 @@ func disownBlock(b *blocks.Block) deed {
 		}}
 }
 
-// recordIP records an address of a block that calls it free or, missing, is claimed for
-// it first.
+// recordIP records a free address of a block. If missing is set, the block is deleted
+// first and then claimed for the address.
 func recordIP(b *blocks.Block, missing bool) deed {
 	owner, cidr, name := b.Owner, b.CIDR, b.Name
 	ordinal := slices.Index(b.Ordinals, blocks.Free)
@@ -270,7 +271,7 @@ func recordIP(b *blocks.Block, missing bool) deed {
 		}}
 }
 
-// createHandleDeed makes a handle that is missing what Calico's client has made it.
+// createHandleDeed deletes a handle that Calico's client made, and creates it again.
 func createHandleDeed(h *blocks.Handle) deed {
 	id, name, counts := h.ID, h.Name, h.Blocks
 	return deed{"create-handle " + id,
@@ -318,7 +319,7 @@ func restoreAffinity(b *blocks.Block) deed {
 		}}
 }
 
-// claimBlock claims what releaseBlock releases, for another node.
+// claimBlock claims a block for another node after it was released.
 func claimBlock(b *blocks.Block, host string) deed {
 	owner, cidr, name := b.Owner, b.CIDR, b.Name
 	lose := func(x *bench) {
@@ -340,7 +341,7 @@ func claimBlock(b *blocks.Block, host string) deed {
 		}}
 }
 
-// staleAffinity is another host's affinity to a block.
+// staleAffinity deletes another host's affinity to a block.
 func staleAffinity(b *blocks.Block, host string) deed {
 	cidr := b.CIDR
 	return deed{"delete-affinity " + host + " " + cidr.String(),

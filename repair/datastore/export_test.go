@@ -7,7 +7,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// Impatient makes a writer give up soon, for tests in which the API server is gone.
+// Impatient shortens a writer's timeouts, for tests without an API server.
 func (k *Kubernetes) Impatient() *Kubernetes {
 	k.client.wait = waits{
 		step: 5 * time.Second, request: 2 * time.Second, retry: []time.Duration{time.Millisecond, time.Millisecond},
@@ -16,7 +16,7 @@ func (k *Kubernetes) Impatient() *Kubernetes {
 	return k
 }
 
-// CoreGroups are the API groups of what is not Calico's.
+// CoreGroups holds the API groups of the resources that are not Calico's.
 var CoreGroups = map[blocks.Resource]string{
 	blocks.Nodes: "", blocks.Pods: "", repair.Evictions: "", blocks.Budgets: "policy", repair.Leases: "coordination.k8s.io",
 	blocks.WhereaboutsPools: "whereabouts.cni.cncf.io", blocks.WhereaboutsReservations: "whereabouts.cni.cncf.io",

@@ -8,15 +8,15 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// FinishDelete deletes an object that is marked deleted, as Calico does when it
-// reads one. A block must hold no allocation. Where a block still names the host of
-// an affinity, the affinity is made again and confirmed.
+// FinishDelete deletes an object that is marked deleted, as Calico does when it reads
+// one. A block must hold no allocations. If the host of a deleted affinity still owns the
+// block, the affinity is created again and confirmed.
 func (k *Kubernetes) FinishDelete(ctx context.Context, ref repair.ObjectRef) error {
 	return k.step(ctx, "finishing the deletion of", ref, mayFinish, func(ctx context.Context, o *object) error {
 		if err := k.remove(ctx, o); err != nil || o.resource != blocks.Affinities {
 			return err
 		}
-		if c, bad := claimOf(o); bad == nil { // else it says of no block that it is its host's
+		if c, bad := claimOf(o); bad == nil { // otherwise the affinity claims no valid block
 			if err := k.restoreIfClaimed(ctx, c); err != nil && !isChanged(err) {
 				return fmt.Errorf("%s is deleted: %w", o, err)
 			}

@@ -17,7 +17,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair/datastore"
 )
 
-// inUseSpec changes the block in use.
+// inUseSpec returns a change of the block in use.
 func inUseSpec(change func(spec map[string]any)) func(*world) {
 	return func(w *world) { w.edit(blocks.Blocks, blocks.BlockName(inUse), change) }
 }
@@ -28,8 +28,8 @@ func emptySpec(change func(spec map[string]any)) func(*world) {
 
 func doStep(i int) func(*world, *datastore.Kubernetes) error { return steps[i].do }
 
-// TestGuards: what an object itself speaks against is not written, no matter who asks for
-// it. An empty want stands for ErrChanged.
+// TestGuards checks that no write is made if the object itself contradicts it. An empty
+// want means ErrChanged.
 func TestGuards(t *testing.T) {
 	pinned := func(r blocks.Resource, name string, do func(w *world, k *datastore.Kubernetes, ref repair.ObjectRef) error, then func(*world)) func(*world, *datastore.Kubernetes) error {
 		return func(w *world, k *datastore.Kubernetes) error {
@@ -188,8 +188,8 @@ func TestGuards(t *testing.T) {
 	})
 }
 
-// TestJournalFirst: what the journal does not take down is not written, and what it
-// holds is the object as it was stored, to the digit.
+// TestJournalFirst checks that a write which the journal cannot record is not sent, and
+// that the journal holds the object exactly as it was stored.
 func TestJournalFirst(t *testing.T) {
 	inBothGroups(t, func(t *testing.T, w *world) {
 		w.fromTheFuture()
@@ -235,13 +235,14 @@ func jsonOf(t *testing.T, v any) string {
 	return string(text)
 }
 
-// full takes nothing down.
+// full is a journal that records nothing.
 type full struct{}
 
 // Record fails.
 func (full) Record(repair.Change) error { return errors.New("the disk is full") }
 
-// TestFinalizers: an object that finalizers hold is said to be there still.
+// TestFinalizers checks that the error about an object with finalizers says that it still
+// exists.
 func TestFinalizers(t *testing.T) {
 	w := newWorld(t, testcluster.CRDv1)
 	r := w.group.Resource("ipamhandles")
@@ -252,7 +253,7 @@ func TestFinalizers(t *testing.T) {
 	if err == nil || errors.Is(err, repair.ErrChanged) || !strings.Contains(err.Error(), "example.com/keep") {
 		t.Errorf("got %v", err)
 	}
-	// Asked again, it is being deleted.
+	// A second attempt finds that it is being deleted.
 	if err := w.forget(w.writer(nil, nil), orphan); !errors.Is(err, repair.ErrChanged) {
 		t.Errorf("got %v", err)
 	}
@@ -262,8 +263,8 @@ func TestFinalizers(t *testing.T) {
 	}
 }
 
-// TestReservations: a reservation is created once, and only one that carries our
-// annotation is taken back.
+// TestReservations checks that a reservation is created only once, and that only
+// reservations with calico-audit's annotation are deleted.
 func TestReservations(t *testing.T) {
 	inBothGroups(t, func(t *testing.T, w *world) {
 		k := w.writer(nil, nil)

@@ -17,13 +17,13 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// maxCounts is how often a handle is read again and counted again. Calico tries 100
-// times (libcalico-go ipam/ipam.go, datastoreRetries).
+// maxCounts is how often a count is retried after a conflict. Calico retries 100 times
+// (libcalico-go ipam/ipam.go, datastoreRetries).
 const maxCounts = 20
 
-// recount changes how many addresses a handle counts of a block by one. What is written
-// is relative to what there is, so that it is right in any version: where somebody else
-// wrote the handle, it is read again.
+// recount changes a handle's count for a block by one. The change is relative to the
+// current count and therefore correct in any version. On a conflict, the handle is read
+// again.
 func (k *Kubernetes) recount(ctx context.Context, id string, change func(ctx context.Context, name string, h *object) error) error {
 	name := strings.ToLower(sanitizeHandle(id))
 	var err error
@@ -39,13 +39,13 @@ func (k *Kubernetes) recount(ctx context.Context, id string, change func(ctx con
 	return err
 }
 
-// standsFor reports whether a handle object is that of a handle.
+// standsFor reports whether a handle object belongs to a handle ID.
 func standsFor(h *object, id string) bool {
 	return strings.EqualFold(sanitizeHandle(h.text("spec", "handleID")), sanitizeHandle(id))
 }
 
-// countOf returns how many addresses of a block a handle counts, and the key under which
-// it does; 0 and the CIDR if it counts none.
+// countOf returns a handle's count for a block and its key. If there is no count, it
+// returns the CIDR and 0.
 func countOf(h *object, cidr string) (key string, n int, err error) {
 	counts := mapAt(h.tree, "spec", "block")
 	key, ok := keyOf(counts, cidr)
@@ -58,9 +58,9 @@ func countOf(h *object, cidr string) (key string, n int, err error) {
 	return key, n, err
 }
 
-// lowerHandle lowers a handle's count for a block by one, and deletes a handle that
-// counts nothing any more (libcalico-go ipam/ipam.go, decrementHandle). A handle that
-// does not exist or does not count the block is left as it is.
+// lowerHandle lowers a handle's count for a block by one, and deletes a handle without
+// counts (libcalico-go ipam/ipam.go, decrementHandle). A missing handle, or one that does
+// not count the block, is left unchanged.
 func (k *Kubernetes) lowerHandle(ctx context.Context, id, cidr string) error {
 	err := k.recount(ctx, id, func(ctx context.Context, _ string, h *object) error {
 		if h == nil {
@@ -92,10 +92,10 @@ func (k *Kubernetes) lowerHandle(ctx context.Context, id, cidr string) error {
 	return leftBehind(blocks.Handles, strings.ToLower(sanitizeHandle(id)), "is left counting an address of "+cidr+" too many", err)
 }
 
-// raiseHandle makes a handle count one address more of a block (libcalico-go
-// ipam/ipam.go, incrementHandle), and creates the handle if there is none: as it
-// was stored but for the counts, if that is known. One that counts as many as are wanted
-// already, if that is known and not 0, is left; raised reports whether it was not.
+// raiseHandle raises a handle's count for a block by one (libcalico-go ipam/ipam.go,
+// incrementHandle). It creates a missing handle, if possible as it was stored except for
+// the counts. If want is not 0 and the count already reaches it, the handle is unchanged.
+// raised reports whether the handle was changed.
 func (k *Kubernetes) raiseHandle(ctx context.Context, id, cidr string, want int, stored json.RawMessage) (raised bool, err error) {
 	err = k.recount(ctx, id, func(ctx context.Context, name string, h *object) error {
 		if h == nil {
@@ -136,7 +136,7 @@ func (k *Kubernetes) raiseHandle(ctx context.Context, id, cidr string, want int,
 	return raised, nil
 }
 
-// oneHandle is a handle that counts addresses of one block.
+// oneHandle returns a handle with a count for one block.
 func (k *Kubernetes) oneHandle(name, id, cidr string, n int, stored json.RawMessage) (map[string]any, error) {
 	if stored != nil {
 		if o, tree, err := k.asStored(blocks.Handles, stored); err == nil && o.name() == name && textOf(tree, "spec", "handleID") == id {
@@ -147,9 +147,9 @@ func (k *Kubernetes) oneHandle(name, id, cidr string, n int, stored json.RawMess
 	return k.newObject(blocks.Handles, name, libapiv3.IPAMHandleSpec{HandleID: id, Block: map[string]int{cidr: n}}, nil, nil)
 }
 
-// CreateHandle creates a handle with counts, each of which must be what the block
-// records under it, as Calico's client would have created it (ipam/ipam.go,
-// incrementHandle).
+// CreateHandle creates a handle with counts, as Calico's client would have created it
+// (ipam/ipam.go, incrementHandle). Each count must equal the number of addresses that the
+// block records under the handle.
 func (k *Kubernetes) CreateHandle(ctx context.Context, id string, counts []blocks.HandleCount) error {
 	name := strings.ToLower(sanitizeHandle(id))
 	return k.stepOn(ctx, "creating "+describe(blocks.Handles, name), nil, nil, func(ctx context.Context, _ *object) error {
@@ -189,8 +189,8 @@ func (k *Kubernetes) CreateHandle(ctx context.Context, id string, counts []block
 	})
 }
 
-// stillUsed deletes a handle that was created a moment ago if its addresses were released
-// meanwhile: who released them found no handle to delete.
+// stillUsed deletes a handle that was just created if its addresses were released
+// meanwhile. The client that released them found no handle to delete.
 func (k *Kubernetes) stillUsed(ctx context.Context, h *object, id string, counts []blocks.HandleCount) error {
 	for _, c := range counts {
 		b, err := k.get(ctx, blocks.Blocks, blocks.BlockName(c.CIDR))
@@ -207,7 +207,7 @@ func (k *Kubernetes) stillUsed(ctx context.Context, h *object, id string, counts
 	return changedf("its addresses were released meanwhile")
 }
 
-// keyOf finds a CIDR among the keys of a map, however it is written.
+// keyOf returns the key of a map that equals a CIDR in any notation.
 func keyOf(m map[string]any, cidr string) (string, bool) {
 	if _, ok := m[cidr]; ok {
 		return cidr, true
@@ -224,15 +224,15 @@ func keyOf(m map[string]any, cidr string) (string, bool) {
 	return "", false
 }
 
-// DeleteHandle deletes a handle. None of the blocks that it counts may hold an
-// allocation under it.
+// DeleteHandle deletes a handle. The blocks that it counts must not hold allocations
+// under it.
 func (k *Kubernetes) DeleteHandle(ctx context.Context, handle repair.ObjectRef) error {
 	return k.step(ctx, "deleting", handle, k.unused, func(ctx context.Context, h *object) error {
 		return k.markAndRemove(ctx, h, newEdit(h))
 	})
 }
 
-// unused is [repair.ErrChanged] if a block that the handle counts refers to it.
+// unused returns [repair.ErrChanged] if a block that the handle counts refers to it.
 func (k *Kubernetes) unused(ctx context.Context, h *object) error {
 	id := sanitizeHandle(h.text("spec", "handleID"))
 	for key := range mapAt(h.tree, "spec", "block") {
@@ -269,9 +269,9 @@ func refersTo(b *object, id string) (out []int) {
 
 func countIn(b *object, id string) int { return len(refersTo(b, id)) }
 
-// SetHandleCounts replaces a handle's counts, each of which must be at least one. A
-// node that assigns an address under the handle writes the handle first, which makes
-// this fail.
+// SetHandleCounts replaces a handle's counts, each of which must be at least one. It
+// fails if a node assigns an address under the handle at the same time, because the node
+// writes the handle first.
 func (k *Kubernetes) SetHandleCounts(ctx context.Context, handle repair.ObjectRef, counts []blocks.HandleCount) error {
 	var e *edit
 	return k.step(ctx, "writing the counts of", handle, func(_ context.Context, h *object) (err error) {
@@ -283,7 +283,7 @@ func (k *Kubernetes) SetHandleCounts(ctx context.Context, handle repair.ObjectRe
 	})
 }
 
-// counting is the change of a handle's counts.
+// counting returns the edit of a handle's counts.
 func counting(h *object, counts []blocks.HandleCount) (*edit, error) {
 	if err := notMarked(h); err != nil {
 		return nil, err

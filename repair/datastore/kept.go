@@ -9,14 +9,15 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// The functions of this file see to it that a node keeps a block when another of its
-// blocks is released. Calico's collector releases empty blocks, too, one of a node
-// that has several (kube-controllers pkg/controllers/node/ipam.go, checkEmptyBlocks),
-// and may take the one that the node was to keep at the same moment.
+// The functions of this file ensure that a node keeps one block when another of its
+// blocks is released. Calico's collector also releases empty blocks, one at a time of a
+// node with several (kube-controllers pkg/controllers/node/ipam.go, checkEmptyBlocks). It
+// may choose the kept block at the same moment.
 
-// keeps is [repair.ErrChanged] unless a block is still the same object, its owner's and
-// to stay. Anyone who releases it, which only an empty one can be, makes its affinity
-// pendingDeletion first. nil stands for a node that has none to keep.
+// keeps returns [repair.ErrChanged] unless the kept block is the same object with the
+// same owner and is not being released. Only an empty block can be released, and its
+// affinity is set to pendingDeletion first. If kept is nil, the node has no block to
+// keep.
 func (k *Kubernetes) keeps(ctx context.Context, kept *repair.ObjectRef, owner blocks.Owner) error {
 	if kept == nil {
 		return nil
@@ -52,10 +53,11 @@ func (k *Kubernetes) keeps(ctx context.Context, kept *repair.ObjectRef, owner bl
 	return err
 }
 
-// lost goes on when the block is gone, and with it, or as far as can be told, the one
-// that its owner was to keep. The block is claimed back as Calico claims one
-// (libcalico-go ipam/ipam_block_reader_writer.go, getPendingAffinity and
-// claimAffineBlock), unless somebody has it by now; and the step is not done.
+// lost continues after the block was deleted although the block that its owner was to
+// keep no longer exists, or may not exist. It claims the deleted block again, as Calico
+// claims a block (libcalico-go ipam/ipam_block_reader_writer.go, getPendingAffinity and
+// claimAffineBlock), unless another client has claimed it. The step does not count as
+// done.
 func (r *releasing) lost(ctx context.Context, why error) error {
 	if !isChanged(why) {
 		left := leftBehind(blocks.Blocks, r.kept.Name, fmt.Sprintf("is not known to be there, though %s was to keep it", r.claim.owner.Name), why)
@@ -67,7 +69,7 @@ func (r *releasing) lost(ctx context.Context, why error) error {
 	return leftBehind(blocks.Blocks, r.kept.Name, fmt.Sprintf("is gone or going, though %s was to keep it, and %s", r.claim.owner.Name, r.claimBack(ctx)), why)
 }
 
-// claimBack claims the block that was released, and says what became of it.
+// claimBack claims the released block again and describes the result.
 func (r *releasing) claimBack(ctx context.Context) string {
 	begun, anothers := false, false
 	_, tree, err := r.asStored(blocks.Blocks, r.block.raw)
@@ -99,7 +101,7 @@ func (r *releasing) claimBack(ctx context.Context) string {
 	return fmt.Sprintf("%s could not be claimed back (%v)", r.block, err)
 }
 
-// freeAddress makes sure that a block has an address for its node's next pod.
+// freeAddress returns an error unless a block has a free address for its node's next pod.
 func freeAddress(b *object) error {
 	v, _ := dig(b.tree, "spec", "unallocated")
 	list, ok := v.([]any)

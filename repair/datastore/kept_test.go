@@ -11,10 +11,10 @@ import (
 	"github.com/calico-audit/calico-audit/repair/datastore"
 )
 
-// second is an empty block of n1, which it keeps when it loses the other.
+// second is an empty block of n1, which the node keeps when its other block is released.
 var second = prefix("10.66.0.0/26")
 
-// secondBlock gives n1 a second empty block.
+// secondBlock gives a node a second empty block.
 func (w *world) secondBlock(owner string) {
 	w.Helper()
 	w.claim(owner, second, blocks.Confirmed)
@@ -36,7 +36,7 @@ func (w *world) emptyBlock(cidr, owner string) {
 	}))
 }
 
-// ways are those in which the block that is to be kept is lost.
+// ways are the ways in which the kept block is lost.
 var ways = map[string]func(w *world){
 	"released": func(w *world) {
 		must(w.T, w.Delete(w.Context(), w.group.Resource("ipamblocks"), "", blocks.BlockName(second)))
@@ -57,7 +57,7 @@ var ways = map[string]func(w *world){
 			for i := range used {
 				used[i] = int64(0)
 			}
-			used[1] = nil // another block of the world has that address
+			used[1] = nil // this address is in another block of the world
 			s["allocations"], s["unallocated"] = used, []any{}
 			s["attributes"] = []any{map[string]any{"handle_id": "full", "secondary": map[string]any{}}}
 		})
@@ -68,14 +68,14 @@ var ways = map[string]func(w *world){
 	},
 }
 
-// TestKeptBlock: where the block that a node was to keep is lost before or while
-// another is released, that other stays or is put back as it was, and the step is not
-// done: Calico's own collector may release the one at the same moment.
+// TestKeptBlock loses the block that a node was to keep, before or during the release of
+// another. That other block must stay or be restored, and the step must not count as
+// done. Calico's own collector may release the kept block at the same moment.
 func TestKeptBlock(t *testing.T) {
 	const aff, block = "blockaffinities/", "ipamblocks/"
 	inBothGroups(t, func(t *testing.T, w *world) {
 		for way, lose := range ways {
-			for _, s := range steps[:2] { // with its affinity, and without
+			for _, s := range steps[:2] { // with and without its affinity
 				for after, n := range map[string]int{"before the first write": 0, "after the first write": 1, "when the block is gone": 3} {
 					if s.lacks != nil {
 						if n == 1 {
@@ -118,7 +118,7 @@ func TestKeptBlock(t *testing.T) {
 	})
 }
 
-// releaseKeeping releases the empty block while another is to be kept.
+// releaseKeeping releases the empty block while another is kept.
 func (w *world) releaseKeeping(k *datastore.Kubernetes, s step, kept *repair.ObjectRef) error {
 	w.Helper()
 	if s.lacks != nil {
@@ -128,8 +128,9 @@ func (w *world) releaseKeeping(k *datastore.Kubernetes, s step, kept *repair.Obj
 	return k.ReleaseBlock(w.ctx(), w.ref(blocks.Blocks, blocks.BlockName(empty)), &a, kept)
 }
 
-// TestKeptBlockAndAnother: a block that another node claims before it can be put back
-// is that node's, and an affinity that is stuck at a block in use loses nothing.
+// TestKeptBlockAndAnother checks that a block which another node claims before it can be
+// restored belongs to that node, and that a kept block in use may have an affinity in
+// pendingDeletion.
 func TestKeptBlockAndAnother(t *testing.T) {
 	inBothGroups(t, func(t *testing.T, w *world) {
 		w.restoreFor(steps[0])

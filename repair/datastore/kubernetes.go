@@ -15,17 +15,17 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// manager is the name under which the API server takes down, in the managedFields
-// of an object, what was written here.
+// manager is the field manager of this writer in an object's managedFields.
 const manager = blocks.FieldManager
 
-// Options are choices for writing.
+// Options are optional settings of a writer.
 type Options struct {
-	// Recorder takes down each change before it is sent; nil keeps no journal.
+	// Recorder records each change before it is sent; nil keeps no journal.
 	Recorder repair.Recorder
 }
 
-// Kubernetes writes to an API server. It is a [repair.Writer]. Its methods may be called from several goroutines.
+// Kubernetes writes to an API server. It is a [repair.Writer] and safe for concurrent
+// use.
 type Kubernetes struct {
 	client   *client
 	group    string
@@ -34,9 +34,9 @@ type Kubernetes struct {
 
 var _ repair.Writer = (*Kubernetes)(nil)
 
-// New prepares to write to the API server that cfg leads to. group is the API group
-// that Calico's objects are in, as the snapshot that was evaluated says it
-// ([blocks.Cluster.APIGroup]). The rate limit of cfg is not used.
+// New returns a writer for the API server in cfg. group is the API group of Calico's
+// objects in the evaluated snapshot ([blocks.Cluster.APIGroup]). The rate limit in cfg is
+// ignored.
 func New(cfg *rest.Config, group string, opts Options) (*Kubernetes, error) {
 	if group != decode.GroupCRD && group != decode.GroupNative {
 		return nil, fmt.Errorf("writing to Calico's datastore: %q is none of Calico's API groups", group)
@@ -51,7 +51,8 @@ func New(cfg *rest.Config, group string, opts Options) (*Kubernetes, error) {
 // native reports whether the objects are in the newer API group.
 func (k *Kubernetes) native() bool { return k.group == decode.GroupNative }
 
-// path is that of an object, or of all of a namespace for a name that ends in a slash.
+// path returns the path of an object, or of all objects in a namespace for a name that
+// ends in a slash.
 func (k *Kubernetes) path(r blocks.Resource, name string) string {
 	kind, namespace := decode.KindOf(r), ""
 	if kind.Namespaced {
@@ -64,8 +65,8 @@ func (k *Kubernetes) path(r blocks.Resource, name string) string {
 	return p
 }
 
-// get reads an object from the API server's own store. It returns nil if there is
-// none. An error leaves open whether there is.
+// get reads an object from the API server's storage. It returns nil if the object does
+// not exist. After an error, that is unknown.
 func (k *Kubernetes) get(ctx context.Context, r blocks.Resource, name string) (*object, error) {
 	body, err := k.client.read(ctx, request{method: "GET", path: k.path(r, name)})
 	if absent(err, name) {
@@ -81,8 +82,8 @@ func (k *Kubernetes) get(ctx context.Context, r blocks.Resource, name string) (*
 	return o, nil
 }
 
-// evaluated reads the object that was evaluated. It is [repair.ErrChanged] if it is
-// another, was written since, or is being deleted.
+// evaluated reads the object that was evaluated. It returns [repair.ErrChanged] if the
+// object was replaced or written since, or is being deleted.
 func (k *Kubernetes) evaluated(ctx context.Context, ref repair.ObjectRef) (*object, error) {
 	o, err := k.same(ctx, ref)
 	if err == nil && o.version() != ref.ResourceVersion {
@@ -91,7 +92,7 @@ func (k *Kubernetes) evaluated(ctx context.Context, ref repair.ObjectRef) (*obje
 	return o, err
 }
 
-// same is like evaluated, and takes the object in any version.
+// same is like evaluated, but accepts any resourceVersion.
 func (k *Kubernetes) same(ctx context.Context, ref repair.ObjectRef) (*object, error) {
 	if ref.Name == "" || ref.UID == "" || ref.ResourceVersion == "" {
 		return nil, fmt.Errorf("%s is not pinned by UID and resourceVersion", describe(ref.Resource, ref.Name))
@@ -110,7 +111,7 @@ func (k *Kubernetes) same(ctx context.Context, ref repair.ObjectRef) (*object, e
 	return o, nil
 }
 
-// changedf says why an object is no longer the one that was evaluated.
+// changedf returns a [repair.ErrChanged] with a reason.
 func changedf(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", repair.ErrChanged, fmt.Sprintf(format, args...))
 }
@@ -124,13 +125,13 @@ func isLeft(err error) bool {
 
 type stepsKey struct{}
 
-// ofSteps is a context for what is written for some steps at once; without it a write is
-// for the step in hand.
+// ofSteps returns a context for writes that belong to several steps. Without it, a write
+// belongs to the current step.
 func ofSteps(ctx context.Context, ids ...string) context.Context {
 	return context.WithValue(ctx, stepsKey{}, ids)
 }
 
-// record takes down a change that is about to be sent, for each step that it is made for.
+// record records a change before it is sent, once for each step.
 func (k *Kubernetes) record(ctx context.Context, verb string, r blocks.Resource, name string, before, after []byte, back bool) error {
 	if k.recorder == nil {
 		return nil

@@ -17,18 +17,18 @@ import (
 	"github.com/calico-audit/calico-audit/repair/datastore"
 )
 
-// memory answers a writer as an API server does, without one: for tests of what a
-// write is conditional on, which are to take milliseconds. It applies patches with
-// the API server's own library. What else an API server does is tested on a real one.
+// memory is an API server in memory, for fast tests of the conditions of writes. It
+// applies patches with the API server's own library. Other behaviour is tested with a
+// real API server.
 type memory struct {
 	t       *testing.T
 	objects map[string]json.RawMessage // by path
 	version int
-	// reading is called before the first object is read.
+	// reading is called before an object is read.
 	reading func(path string)
-	// before is called before a write is looked at, which are counted from 1.
+	// before is called before a write with its number, from 1.
 	before func(n int, path string)
-	// lost reports whether the answer to a write is lost, and whether the write arrived.
+	// lost reports whether the answer to a write is lost, and whether the write arrives.
 	lost   func(n int) (lost, arrives bool)
 	writes []carried
 }
@@ -39,7 +39,7 @@ type carried struct {
 	done bool
 }
 
-// writer prepares to write to memory, under the eyes of [testcluster.Conditional].
+// writer returns a writer to memory, checked by [testcluster.Conditional].
 func (m *memory) writer(group testcluster.Group) *datastore.Kubernetes {
 	m.t.Helper()
 	cfg := &rest.Config{Host: "http://memory.invalid"}
@@ -50,7 +50,7 @@ func (m *memory) writer(group testcluster.Group) *datastore.Kubernetes {
 	return k.Impatient()
 }
 
-// put stores an object in a new version, and under a new UID if it is new.
+// put stores an object in a new version. A new object gets a new UID.
 func (m *memory) put(path string, object map[string]any) json.RawMessage {
 	m.version++
 	meta := object["metadata"].(map[string]any)
@@ -65,7 +65,7 @@ func (m *memory) put(path string, object map[string]any) json.RawMessage {
 	return text
 }
 
-// get returns a stored object, nil if there is none.
+// get returns a stored object, or nil.
 func (m *memory) get(path string) map[string]any {
 	text, ok := m.objects[path]
 	if !ok {
@@ -76,7 +76,7 @@ func (m *memory) get(path string) map[string]any {
 	return object
 }
 
-// edit changes a stored object as somebody else does.
+// edit changes a stored object like another client.
 func (m *memory) edit(path string, change func(object map[string]any)) {
 	object := m.get(path)
 	change(object)
@@ -138,7 +138,7 @@ func (m *memory) read(at string) *http.Response {
 	return response(http.StatusOK, string(list))
 }
 
-// write carries a write out, or returns the code of the refusal.
+// write carries out a write and returns the status code.
 func (m *memory) write(method, at string, body []byte) (int, []byte) {
 	if method == http.MethodPost {
 		var object map[string]any

@@ -15,8 +15,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// object is a stored object: its bytes as the API server sent them, and the same
-// as a tree in which numbers are [json.Number], so that no digit is lost.
+// object is a stored object: the bytes that the API server sent, and their tree, in which
+// numbers are [json.Number] so that no digit is lost.
 type object struct {
 	resource blocks.Resource
 	raw      json.RawMessage
@@ -51,7 +51,7 @@ func parseTree(raw []byte) (map[string]any, error) {
 	return tree, nil
 }
 
-// dig returns the value at a path of field names; false if there is none.
+// dig returns the value at a path of field names, and whether it exists.
 func dig(tree any, path ...string) (any, bool) {
 	for _, field := range path {
 		m, ok := tree.(map[string]any)
@@ -65,7 +65,7 @@ func dig(tree any, path ...string) (any, bool) {
 	return tree, true
 }
 
-// textOf returns the text at a path, "" if there is none or something else.
+// textOf returns the string at a path, or "".
 func textOf(tree any, path ...string) string {
 	v, _ := dig(tree, path...)
 	s, _ := v.(string)
@@ -74,21 +74,21 @@ func textOf(tree any, path ...string) string {
 
 func (o *object) text(path ...string) string { return textOf(o.tree, path...) }
 
-// listAt returns the list at a path, nil if there is none or something else.
+// listAt returns the list at a path, or nil.
 func listAt(tree any, path ...string) []any {
 	v, _ := dig(tree, path...)
 	list, _ := v.([]any)
 	return list
 }
 
-// mapAt returns the map at a path, nil if there is none or something else.
+// mapAt returns the map at a path, or nil.
 func mapAt(tree any, path ...string) map[string]any {
 	v, _ := dig(tree, path...)
 	m, _ := v.(map[string]any)
 	return m
 }
 
-// name is "NAMESPACE/NAME" for an object of a namespace.
+// name returns the name, or "NAMESPACE/NAME" of a namespaced object.
 func (o *object) name() string    { return nameOf(o.tree) }
 func (o *object) uid() string     { return o.text("metadata", "uid") }
 func (o *object) version() string { return o.text("metadata", "resourceVersion") }
@@ -101,13 +101,13 @@ func nameOf(tree any) string {
 	return name
 }
 
-// deleting reports whether a deletion was asked for that finalizers hold up.
+// deleting reports whether the object is being deleted but still has finalizers.
 func (o *object) deleting() bool { return o.text("metadata", "deletionTimestamp") != "" }
 
-// String names the object as messages do.
+// String returns the object's name for messages.
 func (o *object) String() string { return describe(o.resource, o.name()) }
 
-// words are what messages call one object of a kind.
+// words holds the names of the kinds in messages.
 var words = map[blocks.Resource]string{
 	blocks.Blocks: "block", blocks.Affinities: "affinity", blocks.Handles: "handle", blocks.IPAMConfigs: "IPAM configuration", blocks.Reservations: "reservation",
 	blocks.WhereaboutsPools: "pool", blocks.WhereaboutsReservations: "reservation",
@@ -115,8 +115,8 @@ var words = map[blocks.Resource]string{
 
 func describe(r blocks.Resource, name string) string { return words[r] + " " + name }
 
-// marked reports whether the object is marked deleted: spec.deleted, which is a text
-// for affinities of the older API group and else a boolean.
+// marked reports whether the object is marked deleted in spec.deleted. That is a string
+// in affinities of the older API group, and otherwise a boolean.
 func (o *object) marked() (bool, error) {
 	v, ok := dig(o.tree, "spec", "deleted")
 	if !ok || v == nil || v == "" {
@@ -133,7 +133,7 @@ func (o *object) marked() (bool, error) {
 	return false, fmt.Errorf("spec.deleted of %s is %v, not a boolean", o, v)
 }
 
-// notMarked is [repair.ErrChanged] if an object is marked deleted.
+// notMarked returns [repair.ErrChanged] if an object is marked deleted.
 func notMarked(o *object) error {
 	marked, err := o.marked()
 	if err == nil && marked {
@@ -151,8 +151,8 @@ func (o *object) cidr() (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// owner returns the owner that a block names, or that claims by an affinity; the
-// zero value for a block of no one.
+// owner returns the owner of a block or affinity, or the zero value for a block without
+// an owner.
 func (o *object) owner() (blocks.Owner, error) {
 	if o.resource == blocks.Affinities {
 		kind, node := o.text("spec", "type"), o.text("spec", "node")
@@ -178,11 +178,11 @@ func (o *object) owner() (blocks.Owner, error) {
 // state returns an affinity's state as stored.
 func (o *object) state() blocks.AffinityState { return blocks.AffinityState(o.text("spec", "state")) }
 
-// content are the parts of an object that do not change with who writes it and when.
+// content lists the parts of an object that do not depend on its writer and the time of
+// writing.
 var content = [][]string{{"spec"}, {"metadata", "labels"}, {"metadata", "annotations"}}
 
-// sameContent reports whether an object holds what a tree says, no matter who wrote it and
-// when.
+// sameContent reports whether an object has exactly the content of a tree.
 func (o *object) sameContent(tree map[string]any) bool {
 	return !slices.ContainsFunc(content, func(path []string) bool {
 		a, _ := dig(o.tree, path...)
@@ -191,8 +191,8 @@ func (o *object) sameContent(tree map[string]any) bool {
 	})
 }
 
-// holds reports whether an object holds all that a tree says. The API server may have
-// filled in what the tree leaves open.
+// holds reports whether an object has all content of a tree. The API server may have
+// added defaults.
 func (o *object) holds(tree map[string]any) bool {
 	for _, path := range content {
 		have := mapAt(o.tree, path...)
@@ -205,12 +205,12 @@ func (o *object) holds(tree map[string]any) bool {
 	return true
 }
 
-// writtenBy reports whether a manager wrote the object, as its managedFields say.
+// writtenBy reports whether a manager is in the object's managedFields.
 func (o *object) writtenBy(manager string) bool {
 	return slices.ContainsFunc(listAt(o.tree, "metadata", "managedFields"), func(e any) bool { return textOf(e, "manager") == manager })
 }
 
-// finalizers names what holds up the object's deletion.
+// finalizers returns the finalizers that delay the object's deletion.
 func (o *object) finalizers() string {
 	var names []string
 	for _, f := range listAt(o.tree, "metadata", "finalizers") {

@@ -17,7 +17,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// hiccups are what may happen to a write whose writer lives on.
+// hiccups are faults of a write that the writer survives.
 var hiccups = []struct {
 	name   string
 	after  bool // the write was carried out
@@ -41,9 +41,8 @@ func response(code int, body string) *http.Response {
 	return &http.Response{StatusCode: code, Body: io.NopCloser(strings.NewReader(body)), Header: http.Header{"Content-Type": {"application/json"}}}
 }
 
-// TestHiccups: whether a write was carried out is found out, whatever became of its
-// answer; every step comes to its end, to the same result, and is in the journal
-// once.
+// TestHiccups checks that the writer finds out whether a write was carried out, with any
+// answer. Every step must end with the same result, with each write recorded once.
 func TestHiccups(t *testing.T) {
 	inBothGroups(t, func(t *testing.T, w *world) {
 		for _, s := range steps {
@@ -76,8 +75,8 @@ func TestHiccups(t *testing.T) {
 	})
 }
 
-// TestInterrupted: a step whose context ends before its first write writes nothing,
-// and one whose context ends later is finished.
+// TestInterrupted checks that a step writes nothing if its context ends before its first
+// write, and is finished if the context ends later.
 func TestInterrupted(t *testing.T) {
 	w := newWorld(t, "crd.projectcalico.org/v1")
 	for _, s := range steps {
@@ -118,8 +117,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// refusing is a transport to a server that refuses writes: that of a number, from 1,
-// or all from there on.
+// refusing is a transport that rejects the write with number at, from 1, or also all
+// later writes.
 type refusing struct {
 	next     http.RoundTripper
 	at, n    int
@@ -132,7 +131,7 @@ func (p *refusing) wrap(next http.RoundTripper) http.RoundTripper {
 	return p
 }
 
-// RoundTrip sends a request on, or refuses it.
+// RoundTrip forwards or rejects a request.
 func (p *refusing) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method != http.MethodGet {
 		if p.n++; p.n == p.at || p.forGood && p.n > p.at {
@@ -143,9 +142,9 @@ func (p *refusing) RoundTrip(r *http.Request) (*http.Response, error) {
 	return p.next.RoundTrip(r)
 }
 
-// TestLeftBehind: where a later write of a step's protocol is refused, alone or with
-// all that follow, either what was written is taken back, or the error says which
-// object is left, and how: it is one that is not as the step would have it.
+// TestLeftBehind rejects a later write of each step, alone or with all following writes.
+// Either the step's writes are reverted, or the error names an object that remains and
+// describes it correctly.
 func TestLeftBehind(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: needs an etcd and a kube-apiserver")
@@ -154,7 +153,7 @@ func TestLeftBehind(t *testing.T) {
 	inBothGroups(t, func(t *testing.T, w *world) {
 		for _, s := range steps {
 			if s.name == twoCalls {
-				continue // two calls: anyone who makes them verifies what the first leaves
+				continue // a run verifies the result of the first call
 			}
 			t.Run(s.name, func(t *testing.T) {
 				w := w.in(t)
@@ -178,7 +177,8 @@ func TestLeftBehind(t *testing.T) {
 						case errors.As(err, &left):
 							said[s.name] = true
 							id := string(left.Resource) + "/" + left.Name
-							// The handle of an address is written before its block, and right once that is.
+							// A handle is written before the block of its address. Its
+							// count is correct only after the block is written.
 							first := s.kind == repair.RecordIP && left.Resource == blocks.Handles && now[id] != before[id]
 							if now[id] == want[id] && !first || !strings.Contains(err.Error(), left.State) {
 								t.Errorf("%s: %v, and it is not: %s", when, err, now[id])

@@ -10,8 +10,9 @@ import (
 	"github.com/calico-audit/calico-audit/repair/datastore"
 )
 
-// TestNothingIsPutBackUnderAnybody: what undo or a repair would put back is somebody
-// else's by now, and nothing is written. Without that other it is (see calls).
+// TestNothingIsPutBackUnderAnybody checks that an undo or repair writes nothing if
+// another client has taken over the object. Without the other client it does write (see
+// calls).
 func TestNothingIsPutBackUnderAnybody(t *testing.T) {
 	spec := func(change func(map[string]any)) func(map[string]any) {
 		return func(o map[string]any) { change(o["spec"].(map[string]any)) }

@@ -23,14 +23,14 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// disturbance is something that Calico's own client does with the objects of a step
-// at the same time. It may fail.
+// disturbance is a concurrent operation of Calico's own client on the objects of a step.
+// It may fail.
 type disturbance struct {
 	name string
 	do   func(w *world)
 }
 
-// newcomer starts a pod with an address of its choice, if it gets it.
+// newcomer starts a pod that requests a certain address.
 func newcomer(node, addr string) func(*world) {
 	return func(w *world) {
 		addrs, err := w.seeder.Pod(w.Context(), seeding.Pod{
@@ -59,7 +59,7 @@ func nextPod(node string) func(*world) {
 	}
 }
 
-// assign has an address assigned on n1 under a handle.
+// assign assigns an address on n1 under a handle.
 func assign(handle string) func(*world) {
 	const addr = "10.64.0.9"
 	return func(w *world) {
@@ -72,7 +72,7 @@ func assign(handle string) func(*world) {
 	}
 }
 
-// both does one thing after another.
+// both calls two functions in order.
 func both(first, second func(*world)) func(*world) {
 	return func(w *world) { first(w); second(w) }
 }
@@ -91,7 +91,7 @@ func ended(pod string) func(*world) {
 	}
 }
 
-// disturbances are those that a step of a kind meets.
+// disturbances holds the disturbances of each kind of step.
 var disturbances = map[repair.Kind][]disturbance{
 	repair.ReleaseBlock: {
 		{"a pod of the node gets an address of the block", newcomer("n1", "10.64.0.70")},
@@ -185,10 +185,10 @@ var disturbances = map[repair.Kind][]disturbance{
 	},
 }
 
-// TestRaces puts each disturbance into each gap of each step's protocol: before
-// every single request, and after the last. No live pod loses its address; the step
-// is done or says that something changed; and nothing is wrong afterwards, an hour
-// later, that neither the step nor the disturbance would have brought about alone.
+// TestRaces performs each disturbance in each gap of each step's protocol: before every
+// request and after the last. No live pod may lose its address, and the step must be done
+// or return ErrChanged. An hour later, an audit may find only problems that the step or
+// the disturbance alone would have caused.
 func TestRaces(t *testing.T) {
 	w := newWorld(t, testcluster.CRDv1)
 	for _, s := range steps {
@@ -206,7 +206,7 @@ func TestRaces(t *testing.T) {
 	}
 }
 
-// findings are what an audit finds an hour later.
+// findings returns the findings of an audit an hour later.
 func (w *world) findings() map[string]audit.Finding {
 	w.Helper()
 	must(w.T, w.Backdate(w.Context(), time.Hour))
@@ -217,10 +217,10 @@ func (w *world) findings() map[string]audit.Finding {
 	return out
 }
 
-// integrity reports whether a finding says that objects contradict each other or the
-// pods. What becomes of free blocks and addresses depends on who comes first. A
-// claim by Calico's own client that meets a block that is marked deleted breaks off
-// and leaves its affinity pending; its node goes on with it when it needs an address.
+// integrity reports whether a finding means that objects contradict each other or the
+// pods. The number of free blocks and addresses depends on the order of events. A claim
+// by Calico's own client that meets a block marked deleted stops and leaves its affinity
+// pending; the node continues the claim when it needs an address.
 func (w *world) integrity(f audit.Finding) bool {
 	switch kind, _, _ := strings.Cut(f.Check, "/"); {
 	case kind == "pool", kind == "node", kind == "config", f.Check == "block/empty":

@@ -22,12 +22,12 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// TestUnseenReclaim stops Calico's own client in the middle of a claim, before each
-// of its writes, and lets it go on before each request of a step that deletes an
-// affinity: above all where it has found the affinity confirmed, which it then takes
-// for its own without writing it, so that no version tells. Anyone who claims in vain
-// learns of it; the claim that succeeds has its affinity; and with the node's next
-// pod at the latest nothing is wrong.
+// TestUnseenReclaim pauses Calico's own client in the middle of a claim, before each of
+// its writes, and resumes it before each request of a step that deletes an affinity. The
+// main case is a client that has found the affinity confirmed. It then uses the affinity
+// without writing it, so the version does not show it. A failed claim must return an
+// error, and a successful claim must have its affinity. At the latest after the node's
+// next pod, an audit must find no new problem.
 func TestUnseenReclaim(t *testing.T) {
 	w := newWorld(t, testcluster.CRDv1)
 	client := storm.NewClient(t, w.Cluster, "slow-client")
@@ -82,14 +82,14 @@ type reclaim struct {
 	claim  func(context.Context, string, netip.Prefix) (bool, error)
 }
 
-// found are the findings of the world as it was.
+// found returns the findings of the restored world.
 func (w *world) found() map[string]audit.Finding {
 	w.restore()
 	return w.findings()
 }
 
-// run stops the client before one of its writes, and lets it go on before a request
-// of the step. It returns false if the step does not have as many requests.
+// run pauses the client before one of its writes, and resumes it before a request of the
+// step. It returns false if the step has fewer requests.
 func (r *reclaim) run(write, gap int, before map[string]audit.Finding) bool {
 	r.restoreFor(r.step)
 	reached, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -111,7 +111,7 @@ func (r *reclaim) run(write, gap int, before map[string]audit.Finding) bool {
 	}()
 	select {
 	case <-reached:
-	case <-ended: // it has no such write
+	case <-ended: // the client has no such write
 	}
 	released := false
 	release := func() {
@@ -143,11 +143,11 @@ func (r *reclaim) run(write, gap int, before map[string]audit.Finding) bool {
 	if won && claimErr == nil {
 		r.owned(when)
 	}
-	// The node's next pod.
+	// Start the node's next pod.
 	nextPod(r.node)(r.world)
 	for _, f := range r.findings() {
 		was, known := before[f.Fingerprint]
-		// See DeleteAffinity: what no one can see any more who has ended.
+		// See DeleteAffinity: the client has already ended, so no one can notice this.
 		if !within && claimErr != nil && f.Check == "block/no-affinity" && f.Subject.CIDR == r.cidr.String() {
 			continue
 		}
@@ -158,8 +158,7 @@ func (r *reclaim) run(write, gap int, before map[string]audit.Finding) bool {
 	return within
 }
 
-// owned fails the test if the block of a claim that has succeeded has no affinity
-// of its node.
+// owned fails the test if the block of a successful claim has no affinity of its node.
 func (r *reclaim) owned(when string) {
 	r.Helper()
 	block, affinity := blocks.BlockName(r.cidr), blocks.AffinityName(r.node, r.cidr)
@@ -168,8 +167,8 @@ func (r *reclaim) owned(when string) {
 	}
 }
 
-// TestAffinityIsKept: where the block names the host right after the affinity was
-// made pendingDeletion, the very same affinity gets its state back.
+// TestAffinityIsKept checks that the same affinity gets its state back if the host turns
+// out to own the block right after the affinity was set to pendingDeletion.
 func TestAffinityIsKept(t *testing.T) {
 	inBothGroups(t, func(t *testing.T, w *world) {
 		name := blocks.AffinityName("n3", noBlock)
@@ -198,8 +197,8 @@ func TestAffinityIsKept(t *testing.T) {
 	})
 }
 
-// TestDisownedMeanwhile: an owner that confirms its affinity right before its block is
-// taken away writes no block, and keeps no affinity to a block that is no one's.
+// TestDisownedMeanwhile checks an owner that confirms its affinity right before its block
+// is disowned. It must not keep an affinity to a block without an owner.
 func TestDisownedMeanwhile(t *testing.T) {
 	w := newWorld(t, testcluster.CRDv1)
 	x := &tap{}

@@ -11,7 +11,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// TestHandleCountsOnce: an address that no block records is counted by its handle once,
+// TestHandleCountsOnce checks that the handle counts a newly recorded address once,
 // whether the handle counted it before, counted too few, or did not exist.
 func TestHandleCountsOnce(t *testing.T) {
 	for name, before := range map[string]int{"no handle": 0, "a handle that counts it": 1, "a handle that counts two": 2} {
@@ -29,8 +29,9 @@ func TestHandleCountsOnce(t *testing.T) {
 	}
 }
 
-// TestBlockIsCreatedWithWhatIsInUse: a block that is claimed for an address records all
-// that is in use of it in the one write that creates it: none of that is handed out.
+// TestBlockIsCreatedWithWhatIsInUse checks that a block which is claimed for an address
+// records all addresses in use in the write that creates it, so that none of them is
+// assigned.
 func TestBlockIsCreatedWithWhatIsInUse(t *testing.T) {
 	s := newSmall(t, testcluster.CRDv1)
 	a := recordation(noBlock, "n3")
@@ -55,8 +56,8 @@ func TestBlockIsCreatedWithWhatIsInUse(t *testing.T) {
 	}
 }
 
-// TestNothingCountsWhatWasNotRecorded: where another node makes the block first, the handles
-// that were to count its addresses are gone again.
+// TestNothingCountsWhatWasNotRecorded checks that the handles of the addresses are
+// deleted again if another node creates the block first.
 func TestNothingCountsWhatWasNotRecorded(t *testing.T) {
 	s := newSmall(t, testcluster.CRDv1)
 	a, counted := recordation(noBlock, "n3"), 0

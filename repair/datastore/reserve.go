@@ -12,9 +12,9 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// Reserve creates the IPReservation by which automatic assignment skips a block. mark is
-// the annotation that says for what it is, and that it is ours to take back. One that
-// exists is [repair.ErrChanged].
+// Reserve creates an IPReservation, so that automatic assignment skips a block. mark is
+// the value of the annotation that describes its purpose and permits calico-audit to
+// delete it. If the IPReservation exists, the error is [repair.ErrChanged].
 func (k *Kubernetes) Reserve(ctx context.Context, cidr netip.Prefix, mark string) error {
 	name := remedies.ReservationName(cidr)
 	return k.stepOn(ctx, "reserving "+cidr.String(), nil, nil, func(ctx context.Context, _ *object) error {
@@ -32,7 +32,7 @@ func (k *Kubernetes) Reserve(ctx context.Context, cidr netip.Prefix, mark string
 	})
 }
 
-// Unreserve deletes a reservation that carries our annotation.
+// Unreserve deletes an IPReservation with calico-audit's annotation.
 func (k *Kubernetes) Unreserve(ctx context.Context, reservation repair.ObjectRef) error {
 	return k.step(ctx, "taking back", reservation, func(_ context.Context, o *object) error {
 		if o.text("metadata", "annotations", blocks.OursAnnotation) == "" {

@@ -25,8 +25,8 @@ func (k *Kubernetes) RecreateHandle(ctx context.Context, stored json.RawMessage)
 	})
 }
 
-// asStored reads an object that a journal holds, and makes of it one that can be
-// created: without what the API server itself gives an object.
+// asStored parses an object of a journal, and returns it without the fields that the API
+// server sets.
 func (k *Kubernetes) asStored(r blocks.Resource, stored json.RawMessage) (*object, map[string]any, error) {
 	o, err := parseObject(r, stored)
 	if err != nil {
@@ -53,8 +53,8 @@ func (k *Kubernetes) asStored(r blocks.Resource, stored json.RawMessage) (*objec
 }
 
 // RecordIP allocates an ordinal as Calico's client assigns an address (ipam AssignIP):
-// the handle counts it first, then the block records it, with a sequence number of its
-// own. Where no block exists it is created with the address.
+// the handle counts it first, then the block records it with its own sequence number. A
+// missing block is created together with the address.
 func (k *Kubernetes) RecordIP(ctx context.Context, block repair.ObjectRef, ordinal int, a repair.Allocation) error {
 	var was *object
 	attributes := any(map[string]any{"handle_id": a.Handle, "secondary": textMap(a.Attributes)})
@@ -83,8 +83,8 @@ func (k *Kubernetes) RecordIP(ctx context.Context, block repair.ObjectRef, ordin
 	})
 }
 
-// recordInClaimed is RecordIP where no block exists: it is claimed before, and stays
-// claimed whatever becomes of the address.
+// recordInClaimed is RecordIP for a missing block. It claims the block first. The block
+// stays claimed even if the address is not recorded.
 func (k *Kubernetes) recordInClaimed(ctx context.Context, doing string, ordinal int, attributes any, a repair.Allocation) error {
 	c := claim{blocks.Owner{Kind: blocks.HostOwner, Name: a.Host}, a.Claim.Masked()}
 	var had *object
@@ -116,9 +116,9 @@ func (k *Kubernetes) recordInClaimed(ctx context.Context, doing string, ordinal 
 	})
 }
 
-// claimWith claims a block that records what is in use of it from the start: one that
-// were empty for a moment would hand that out. Their handles count the addresses first.
-// A block that is its host's already gets its affinity confirmed, and no more.
+// claimWith claims a block that records all addresses in use from the start, because an
+// empty block could assign them at once. Their handles count the addresses first. If the
+// host already owns the block, only the affinity is confirmed.
 func (k *Kubernetes) claimWith(ctx context.Context, c claim, had *object, ordinal int, a repair.Allocation) error {
 	tree, err := k.newBlock(c)
 	if err != nil {
@@ -151,7 +151,7 @@ func (k *Kubernetes) claimWith(ctx context.Context, c claim, had *object, ordina
 		err = k.claimBlock(ctx, c, had, tree)
 	}
 	if errors.Is(err, errUnknown) {
-		return err // of a block that may be written, the counts may be right
+		return err // the block may have been written, so the counts may be right
 	}
 	b, _, unread := k.blockOf(ctx, c)
 	for _, id := range raised {
@@ -213,7 +213,7 @@ func (k *Kubernetes) recordIP(ctx context.Context, b *object, e *edit, id string
 	}
 	_, err := k.patch(ctx, b, e)
 	if err == nil || !raised || errors.Is(err, errUnknown) {
-		return err // of a block that may be written, the count may be right
+		return err // the block may have been written, so the count may be right
 	}
 	if low := k.lowerHandle(ctx, id, cidr); low != nil {
 		return fmt.Errorf("%w; and %w", detached(err), low)
@@ -221,8 +221,8 @@ func (k *Kubernetes) recordIP(ctx context.Context, b *object, e *edit, id string
 	return err
 }
 
-// mayRecord makes sure that a block is the one that was written down, if any, and that the
-// ordinal is free.
+// mayRecord returns an error unless the block is the stored one, if any, and the ordinal
+// is free.
 func mayRecord(b, was *object, ordinal int) error {
 	if was != nil && b.uid() != was.uid() {
 		return changedf("%s was deleted and created again", b)
@@ -240,8 +240,8 @@ func mayRecord(b, was *object, ordinal int) error {
 	return nil
 }
 
-// recording is the change of a block that allocates an ordinal, which must be free
-// (libcalico-go ipam/ipam_block.go, assign). See mayRecord.
+// recording returns the edit of a block that allocates a free ordinal (libcalico-go
+// ipam/ipam_block.go, assign). See mayRecord.
 func recording(b, was *object, ordinal int, attributes any) (*edit, error) {
 	if err := mayRecord(b, was, ordinal); err != nil {
 		return nil, err

@@ -19,17 +19,17 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// MissingRight is a right that the writer does not have.
+// MissingRight is a right that the writer lacks.
 type MissingRight struct {
-	// Verb, Resource and Group are as RBAC has them.
+	// Verb, Resource and Group are those of RBAC.
 	Verb, Resource, Group string
-	// Kinds are the kinds of step that need it.
+	// Kinds are the kinds of step that require it.
 	Kinds []repair.Kind
-	// Reason is what the API server says about it; often empty.
+	// Reason is the API server's reason; often empty.
 	Reason string
 }
 
-// String says the right in one line.
+// String returns the right in one line.
 func (m MissingRight) String() string {
 	var kinds []string
 	for _, k := range m.Kinds {
@@ -46,8 +46,8 @@ func (m MissingRight) String() string {
 	return text
 }
 
-// MissingRights asks the API server which of the rights are missing that steps of some
-// kinds need, or that taking them back needs. An error means that it is not known.
+// MissingRights asks the API server which rights are missing for steps of some kinds, or
+// for undoing them. An error means that this is unknown.
 func (k *Kubernetes) MissingRights(ctx context.Context, kinds []*repair.StepKind, undo bool) ([]MissingRight, error) {
 	var out []MissingRight
 	for _, need := range k.needed(kinds, undo) {
@@ -63,7 +63,7 @@ func (k *Kubernetes) MissingRights(ctx context.Context, kinds []*repair.StepKind
 	return out, nil
 }
 
-// needed lists the single rights that kinds of step need, each once, by resource.
+// needed returns the rights of some kinds of step, each once, sorted by resource.
 func (k *Kubernetes) needed(kinds []*repair.StepKind, undo bool) []MissingRight {
 	needs := map[repair.Kind][]repair.Right{}
 	for _, kind := range kinds {
@@ -102,14 +102,14 @@ func (k *Kubernetes) needed(kinds []*repair.StepKind, undo bool) []MissingRight 
 	return out
 }
 
-// allowed asks for one right, by a SelfSubjectAccessReview, which every
-// authenticated user may create.
+// allowed checks a right with a SelfSubjectAccessReview, which every authenticated user
+// may create.
 func (k *Kubernetes) allowed(ctx context.Context, need MissingRight) (ok bool, reason string, err error) {
 	resource, sub, _ := strings.Cut(need.Resource, "/")
 	asked := &authorizationv1.ResourceAttributes{Group: need.Group, Resource: resource, Subresource: sub, Verb: need.Verb}
 	if need.Resource == string(repair.Leases) {
 		asked.Namespace = repair.LeaseNamespace
-		if need.Verb != "create" { // which names nothing
+		if need.Verb != "create" { // a create names no object
 			asked.Name = repair.LeaseName
 		}
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
-// rulesIn are the rules of a directory's ClusterRole, and of its Role if it has one.
+// rulesIn returns the rules of a directory's ClusterRole and, if it has one, its Role.
 func rulesIn(t *testing.T, directory string) (rules []rbacv1.PolicyRule) {
 	t.Helper()
 	for _, name := range []string{"clusterrole.yaml", "role.yaml"} {
@@ -36,8 +36,8 @@ func rulesIn(t *testing.T, directory string) (rules []rbacv1.PolicyRule) {
 	return rules
 }
 
-// TestClusterRole: the example allows what the steps and their undoing need, in each
-// API group, and nothing else.
+// TestClusterRole checks that the examples grant exactly the rights of the steps and
+// their undo, in each API group.
 func TestClusterRole(t *testing.T) {
 	moving := []repair.Kind{repair.ReserveBlock, repair.UnreserveBlock, repair.CordonNode, repair.UncordonNode, repair.EvictPod}
 	for directory, is := range map[string]bool{"rbac-repair": false, "rbac-repair-consolidate": true} {
@@ -47,7 +47,7 @@ func TestClusterRole(t *testing.T) {
 	}
 }
 
-// sumOfRights holds rules to what some kinds of step need.
+// sumOfRights compares rules with the rights of some kinds of step.
 func sumOfRights(t *testing.T, rules []rbacv1.PolicyRule, of func(repair.Kind) bool) {
 	t.Helper()
 	want := map[string][]string{}
@@ -92,7 +92,7 @@ func sumOfRights(t *testing.T, rules []rbacv1.PolicyRule, of func(repair.Kind) b
 	}
 }
 
-// as prepares to write in a user's name.
+// as returns a writer with a user's credentials.
 func (w *world) as(user string) *datastore.Kubernetes {
 	w.Helper()
 	cfg, err := w.UserConfig(user)
@@ -103,9 +103,8 @@ func (w *world) as(user string) *datastore.Kubernetes {
 	return k.Impatient()
 }
 
-// TestRights: each step works with the example's rights and no others. With none, or
-// without a single one of those that its kind needs, that is said before, and by
-// name.
+// TestRights checks that each step works with exactly the example's rights. If all or a
+// single one of its rights are missing, MissingRights must name them.
 func TestRights(t *testing.T) {
 	inBothGroups(t, func(t *testing.T, w *world) {
 		rules := exampleRules(t)
@@ -148,13 +147,13 @@ func TestRights(t *testing.T) {
 	})
 }
 
-// exampleRules are those of both roles by which repairs write.
+// exampleRules returns the rules of both roles for repairs.
 func exampleRules(t *testing.T) []rbacv1.PolicyRule {
 	t.Helper()
 	return append(rulesIn(t, "rbac-repair"), rulesIn(t, "rbac-repair-consolidate")...)
 }
 
-// without takes one right away, and expects it to be missed.
+// without removes one right and expects it to be reported as missing.
 func (w *world) without(kind repair.Kind, r blocks.Resource, verb string) {
 	w.Helper()
 	group, core := datastore.CoreGroups[r]
@@ -176,8 +175,8 @@ func (w *world) without(kind repair.Kind, r blocks.Resource, verb string) {
 	w.missing("short-of-one", kind, verb+" "+plural+"."+group)
 }
 
-// missing fails the test unless a user comes to miss just these rights. The API
-// server takes a moment to hear of a new role.
+// missing fails the test unless exactly these rights become missing. The API server takes
+// a moment to apply a new role.
 func (w *world) missing(user string, kind repair.Kind, want ...string) {
 	w.Helper()
 	deadline := time.Now().Add(20 * time.Second)
@@ -198,8 +197,8 @@ func (w *world) missing(user string, kind repair.Kind, want ...string) {
 	}
 }
 
-// TestForbidden: a step that lacks a right in the middle says so, and puts back what
-// it can: the affinity of a block that may not be deleted has its state again.
+// TestForbidden checks that a step without a required right returns an error and reverts
+// its writes: the affinity of a block that may not be deleted gets its state back.
 func TestForbidden(t *testing.T) {
 	w := newWorld(t, "crd.projectcalico.org/v1")
 	before := w.contents()
@@ -218,7 +217,7 @@ func TestForbidden(t *testing.T) {
 	same(t, "what must be as before", before, w.contents())
 }
 
-// TestNoAPIServer: an API server that is gone is said to be so, soon.
+// TestNoAPIServer checks that an unreachable API server is reported soon.
 func TestNoAPIServer(t *testing.T) {
 	k, err := datastore.New(&rest.Config{Host: "https://127.0.0.1:1"}, "crd.projectcalico.org/v1", datastore.Options{})
 	must(t, err)

@@ -11,8 +11,9 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// A block that vanishes just after its affinity got its state back, and an affinity that cannot
-// be marked again then: the error says how it is stored.
+// TestStateBackWithoutBlock plays a block that disappears just after its affinity got its
+// state back, and an affinity that can then no longer be written. The error must describe
+// the affinity as stored.
 func TestStateBackWithoutBlock(t *testing.T) {
 	s := newSmall(t, testcluster.CRDv1)
 	block := blocks.BlockName(empty)

@@ -14,10 +14,10 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// ReleaseWhereabouts takes an address out of its pool, then deletes its reservation, as
-// Whereabouts does (pkg/storage/kubernetes, IPManagementKubernetesUpdate). In this order a
-// run that dies in between leaves the address to no one but the pod that had it: Whereabouts
-// assigns none whose reservation is another pod's.
+// ReleaseWhereabouts removes an address from its pool and then deletes its reservation,
+// as Whereabouts does (pkg/storage/kubernetes, IPManagementKubernetesUpdate). If a run
+// dies in between, the remaining reservation keeps the address for its former pod,
+// because Whereabouts does not assign an address that another pod has reserved.
 func (k *Kubernetes) ReleaseWhereabouts(ctx context.Context, pool repair.ObjectRef, entry repair.SecondaryAddress, reservation *repair.ObjectRef, beside []repair.SecondaryAddress) error {
 	var key string
 	return k.step(ctx, "releasing an address of", pool, func(_ context.Context, o *object) error {
@@ -37,7 +37,7 @@ func (k *Kubernetes) ReleaseWhereabouts(ctx context.Context, pool repair.ObjectR
 			err = k.deleteReservation(ctx, r, append(beside, entry))
 		}
 		switch {
-		case err == nil, isChanged(err): // deleted; or another wrote it by now, or has the address again, and keeps it
+		case err == nil, isChanged(err): // the reservation was deleted; or another client wrote it or uses the address again, and keeps it
 			return nil
 		case isLeft(err):
 			return err
@@ -53,10 +53,10 @@ func (k *Kubernetes) DeleteWhereaboutsReservation(ctx context.Context, reservati
 
 func nothing(context.Context, *object) error { return nil }
 
-// deleteReservation deletes a reservation unless a pool records its address. A pod that is
-// made again under its name takes its reservation for its own without writing it, and may
-// have read it before it was deleted: the pool then records the address, and the reservation
-// comes back.
+// deleteReservation deletes a reservation unless a pool records its address. A new pod of
+// the same name uses the existing reservation without writing it, and may have read it
+// before its deletion. In that case a pool then records the address, and the reservation
+// is restored.
 func (k *Kubernetes) deleteReservation(ctx context.Context, r *object, pools []repair.SecondaryAddress) error {
 	_, tree, err := k.asStored(blocks.WhereaboutsReservations, r.raw)
 	if err != nil {
@@ -78,8 +78,8 @@ func (k *Kubernetes) deleteReservation(ctx context.Context, r *object, pools []r
 	return err
 }
 
-// ReserveWhereabouts waits until Whereabouts does not go on any more by a reservation that was
-// deleted, and creates it again if a pool records its address for its pod.
+// ReserveWhereabouts waits until Whereabouts can no longer act on the deleted
+// reservation. It recreates the reservation if a pool records its address for its pod.
 func (k *Kubernetes) ReserveWhereabouts(ctx context.Context, stored json.RawMessage, pools []repair.SecondaryAddress) error {
 	return k.stepOn(ctx, "reserving an address of a secondary network again", nil, nil, nothing, func(ctx context.Context, _ *object) error {
 		_, tree, err := k.asStored(blocks.WhereaboutsReservations, stored)
@@ -90,10 +90,10 @@ func (k *Kubernetes) ReserveWhereabouts(ctx context.Context, stored json.RawMess
 	})
 }
 
-// reserveClaimed creates a reservation again that was deleted, and reports whether its pod has
-// the address again. The pod may end, and its release find no reservation yet: what was
-// created then goes again. In the meantime another pod may have found none, and reserved the
-// address for itself.
+// reserveClaimed recreates a deleted reservation, and reports whether its pod has the
+// address again. The pod may end before the reservation exists, so that its release does
+// not find it; then reserveClaimed deletes the reservation again. Meanwhile another pod
+// may have found no reservation and reserved the address for itself.
 func (k *Kubernetes) reserveClaimed(ctx context.Context, tree map[string]any, pools []repair.SecondaryAddress) (bool, error) {
 	name, pod := nameOf(tree), textOf(tree, "spec", "podref")
 	left := func(state string, err error) (bool, error) {
@@ -127,7 +127,7 @@ func (k *Kubernetes) reserveClaimed(ctx context.Context, tree map[string]any, po
 			return in != "", nil
 		}
 		switch err := k.remove(ctx, made); {
-		case isChanged(err): // somebody wrote it, and keeps it
+		case isChanged(err): // another client wrote it and keeps it
 			return false, nil
 		case err != nil:
 			return left("is left, and no pool records its address", err)
@@ -135,11 +135,11 @@ func (k *Kubernetes) reserveClaimed(ctx context.Context, tree map[string]any, po
 	}
 }
 
-// claimedBy names the first of some pools that records an address for a pod whose
-// reservation was deleted just now; "" if none does. While there is a pod of that name, it
-// looks as long as Whereabouts may go on by the reservation that it read.
+// claimedBy returns the first pool that records an address for a pod whose reservation
+// was just deleted, or "". While a pod of that name exists, it keeps checking for as long
+// as Whereabouts may act on the reservation that it read.
 func (k *Kubernetes) claimedBy(ctx context.Context, pools []repair.SecondaryAddress, pod string) (string, error) {
-	if pod == "" { // Whereabouts takes a reservation without a pod for another's
+	if pod == "" { // Whereabouts treats a reservation without a pod as another pod's
 		return "", nil
 	}
 	for until := time.Now().Add(k.client.wait.claim); ; {
@@ -157,8 +157,8 @@ func (k *Kubernetes) claimedBy(ctx context.Context, pools []repair.SecondaryAddr
 	}
 }
 
-// podExists reports whether there is a pod, by "namespace/name". It is listed, which a role that
-// makes plans may do, and not got.
+// podExists reports whether a pod exists, by "namespace/name". It lists pods because the
+// role for planning allows list but not get.
 func (k *Kubernetes) podExists(ctx context.Context, pod string) (bool, error) {
 	namespace, name, _ := strings.Cut(pod, "/")
 	body, err := k.client.read(ctx, request{method: http.MethodGet, path: k.path(blocks.Pods, namespace+"/"), query: url.Values{"fieldSelector": {"metadata.name=" + name}}})
@@ -174,8 +174,8 @@ func (k *Kubernetes) podExists(ctx context.Context, pod string) (bool, error) {
 	return len(list.Items) > 0, nil
 }
 
-// recordedIn names the first of some pools that records an address, for a pod if one is
-// named; "" if none does.
+// recordedIn returns the first pool that records an address, for the given pod unless
+// that is "". It returns "" if there is none.
 func (k *Kubernetes) recordedIn(ctx context.Context, pools []repair.SecondaryAddress, pod string) (string, error) {
 	for _, p := range pools {
 		o, err := k.get(ctx, blocks.WhereaboutsPools, p.Pool)
@@ -192,7 +192,7 @@ func (k *Kubernetes) recordedIn(ctx context.Context, pools []repair.SecondaryAdd
 	return "", nil
 }
 
-// RestoreWhereabouts puts the entry of a reservation that is in use into its pool.
+// RestoreWhereabouts adds the entry of a reservation in use to its pool.
 func (k *Kubernetes) RestoreWhereabouts(ctx context.Context, pool repair.ObjectRef, entry repair.SecondaryAddress, reservation repair.ObjectRef) error {
 	return k.step(ctx, "recording an address in", pool, func(ctx context.Context, o *object) error {
 		if _, err := k.evaluated(ctx, reservation); err != nil {
@@ -205,8 +205,7 @@ func (k *Kubernetes) RestoreWhereabouts(ctx context.Context, pool repair.ObjectR
 	})
 }
 
-// RecordWhereabouts records an address again as a stored pool has it, after its reservation
-// as that was stored.
+// RecordWhereabouts restores the stored reservation, and then the stored pool's entry.
 func (k *Kubernetes) RecordWhereabouts(ctx context.Context, pool *repair.ObjectRef, offset uint64, was, reservation json.RawMessage) error {
 	var o *object
 	var err error
@@ -238,7 +237,8 @@ func (k *Kubernetes) RecordWhereabouts(ctx context.Context, pool *repair.ObjectR
 	})
 }
 
-// reserveAgain creates a reservation as it was stored. One that exists must be the pod's.
+// reserveAgain recreates a reservation as it was stored. An existing one must be for the
+// same pod.
 func (k *Kubernetes) reserveAgain(ctx context.Context, stored json.RawMessage) error {
 	was, tree, err := k.asStored(blocks.WhereaboutsReservations, stored)
 	if err != nil {
@@ -267,8 +267,8 @@ func (k *Kubernetes) setEntry(ctx context.Context, pool *object, offset uint64, 
 	return err
 }
 
-// entryAt returns the key under which a pool records an offset, and for whom; "" if it does
-// not. Whereabouts reads a key as a number, however it is written.
+// entryAt returns the key and owner of an offset in a pool, or "" without an entry.
+// Whereabouts parses the key as a number in any notation.
 func entryAt(pool *object, offset uint64) (string, repair.SecondaryOwner) {
 	for key, entry := range mapAt(pool.tree, "spec", "allocations") {
 		if n, err := strconv.ParseInt(key, 10, 64); err == nil && n >= 0 && uint64(n) == offset {

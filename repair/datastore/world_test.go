@@ -27,34 +27,34 @@ import (
 var (
 	inUse     = prefix("10.64.0.0/26")   // of n1
 	empty     = prefix("10.64.0.64/26")  // of n1
-	contested = prefix("10.64.0.128/26") // of n2, to which n3 has an affinity, too
-	noBlock   = prefix("10.64.0.192/26") // n3 has an affinity to it
-	nobodys   = prefix("10.65.0.0/28")   // with one leaked address
-	lost      = prefix("10.65.0.16/28")  // of n2, which has no affinity to it
+	contested = prefix("10.64.0.128/26") // of n2; n3 has an affinity to it, too
+	noBlock   = prefix("10.64.0.192/26") // only an affinity of n3
+	nobodys   = prefix("10.65.0.0/28")   // without an owner, with one leaked address
+	lost      = prefix("10.65.0.16/28")  // of n2, without an affinity
 	marked    = prefix("10.65.0.32/28")  // of n2, marked deleted
-	forgotten = prefix("10.65.0.48/28")  // n3's affinity to it is marked deleted
-	orphaned  = prefix("10.66.0.0/29")   // of a node that is gone, borrowed by a pod of n2
+	forgotten = prefix("10.65.0.48/28")  // only an affinity of n3, which is marked deleted
+	orphaned  = prefix("10.66.0.0/29")   // of a deleted node, with an address borrowed by a pod of n2
 )
 
 const (
-	leaked  = 3 // the ordinal of a leaked address of inUse
+	leaked  = 3 // the ordinal of a leaked address in inUse
 	orphan  = "k8s-pod-network.orphan"
 	doomed  = "k8s-pod-network.doomed"
-	miscont = "a" // the pod whose handle counts too many
+	miscont = "a" // the pod whose handle counts too many addresses
 )
 
-// world is a small cluster with something to do for every kind of step.
+// world is a small cluster with an object for every kind of step.
 type world struct {
 	*bench
 	seeder *seeding.Seeder
 	live   map[netip.Addr]string
 	image  storm.Image
-	seen   map[string]string // the contents when a step began
-	// interrupted is the context of steps; nil for one that is not.
+	seen   map[string]string // the contents at the start of a step
+	// interrupted is the context of a step that is to be interrupted, or nil.
 	interrupted context.Context
 }
 
-// ctx is the context of a step.
+// ctx returns the context of a step.
 func (w *world) ctx() context.Context {
 	if w.interrupted != nil {
 		return w.interrupted
@@ -62,7 +62,7 @@ func (w *world) ctx() context.Context {
 	return w.Context()
 }
 
-// newWorld makes the world; everything in it is an hour old.
+// newWorld creates a world in which all objects are an hour old.
 func newWorld(t *testing.T, group testcluster.Group) *world {
 	t.Helper()
 	ctx := t.Context()
@@ -118,14 +118,14 @@ func newWorld(t *testing.T, group testcluster.Group) *world {
 	return w
 }
 
-// in makes the world usable by a test within the test.
+// in returns the world for use in a subtest.
 func (w *world) in(t *testing.T) *world {
 	out := *w
 	out.bench, out.live = &bench{t, w.Cluster, w.group}, maps.Clone(w.live)
 	return &out
 }
 
-// take and restore keep the world and bring it back.
+// take saves the world's state; restore restores it.
 func (w *world) take() {
 	w.Helper()
 	var err error
@@ -138,7 +138,7 @@ func (w *world) restore() {
 	must(w.T, w.image.Restore(w.Context(), w.Cluster))
 }
 
-// pod starts a pod with an address of its choice.
+// pod starts a pod with a certain address.
 func (w *world) pod(name, node, addr string) {
 	w.Helper()
 	addrs, err := w.seeder.Pod(w.Context(), seeding.Pod{
@@ -148,7 +148,7 @@ func (w *world) pod(name, node, addr string) {
 	w.live[addrs[0]] = seeding.Handle("default", name)
 }
 
-// unharmed fails the test if a live pod's address was freed or given twice.
+// unharmed fails the test if a live pod's address was freed or assigned twice.
 func (w *world) unharmed(when string) {
 	w.Helper()
 	harm, err := storm.Harm(context.WithoutCancel(w.Context()), w.Cluster, w.group, w.live)
@@ -158,19 +158,18 @@ func (w *world) unharmed(when string) {
 	}
 }
 
-// step is one step for the world.
+// step is one step in the world.
 type step struct {
 	name string
 	kind repair.Kind
 	do   func(w *world, k *datastore.Kubernetes) error
-	// again completes what was left of the step by a writer that died, as a repair
-	// that is run again does.
+	// again completes the step after its writer died, as a repeated repair does.
 	again func(w *world, k *datastore.Kubernetes) error
-	// lacks names an object that must not exist, if any.
+	// lacks returns an object that must not exist, if any.
 	lacks func(w *world) (blocks.Resource, string)
 }
 
-// restoreFor brings the world back for a step.
+// restoreFor restores the world for a step.
 func (w *world) restoreFor(s step) {
 	w.Helper()
 	w.restore()
@@ -180,8 +179,8 @@ func (w *world) restoreFor(s step) {
 	}
 }
 
-// twoCalls is a step for which a repair calls the writer twice: for the block, and
-// for its owner's affinity.
+// twoCalls is a step for which a repair calls the writer twice: for the block and for its
+// owner's affinity.
 const twoCalls = "finish deleting a block"
 
 var steps = []step{
@@ -247,7 +246,7 @@ var steps = []step{
 		}},
 }
 
-// restored is the handle of an address that no block records, and restoredAt its ordinal.
+// restored is the handle of an address that no block records; restoredAt is its ordinal.
 const (
 	restored   = "k8s-pod-network.restored"
 	restoredAt = 20
@@ -298,8 +297,8 @@ func disownAgain(w *world, k *datastore.Kubernetes) error {
 	return w.dropAgain(k, "off", orphaned)
 }
 
-// claimFree claims the block that no one has for the node that has an affinity to it
-// already, as one that broke off leaves it.
+// claimFree claims the missing block for the node that already has an affinity to it, as
+// an interrupted claim leaves it.
 func claimFree(w *world, k *datastore.Kubernetes) error { return k.ClaimBlock(w.ctx(), noBlock, "n3") }
 
 func (w *world) release(k *datastore.Kubernetes, cidr netip.Prefix, host string) error {
@@ -308,7 +307,7 @@ func (w *world) release(k *datastore.Kubernetes, cidr netip.Prefix, host string)
 	return k.ReleaseBlock(w.ctx(), w.ref(blocks.Blocks, blocks.BlockName(cidr)), &a, w.keptBlock())
 }
 
-// keptBlock is the block that n1 keeps when it loses its empty one.
+// keptBlock returns the block that n1 keeps when its empty block is released.
 func (w *world) keptBlock() *repair.ObjectRef {
 	w.Helper()
 	ref := w.ref(blocks.Blocks, blocks.BlockName(inUse))
@@ -408,7 +407,7 @@ func strict(w *world, k *datastore.Kubernetes) error {
 	return k.SetStrictAffinity(w.Context(), &ref, true)
 }
 
-// inBothGroups runs a test on a world of each API group.
+// inBothGroups runs a test on a world in each API group.
 func inBothGroups(t *testing.T, test func(*testing.T, *world)) {
 	for _, g := range []testcluster.Group{testcluster.CRDv1, testcluster.NativeV3} {
 		name, _, _ := strings.Cut(string(g), "/")
@@ -416,8 +415,8 @@ func inBothGroups(t *testing.T, test func(*testing.T, *world)) {
 	}
 }
 
-// fromTheFuture adds to every object of IPAM what a newer Calico and people may
-// have added.
+// fromTheFuture adds fields of a newer Calico, labels and annotations to every IPAM
+// object.
 func (w *world) fromTheFuture() {
 	w.Helper()
 	for _, r := range []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.IPAMConfigs} {
@@ -448,7 +447,7 @@ func merged(m map[string]string, key, value string) map[string]string {
 	return out
 }
 
-// unknown is what an object of IPAM holds that no step is about, by UID and name.
+// unknown returns the content of IPAM objects that no step changes, by name and UID.
 func (w *world) unknown() map[string]any {
 	w.Helper()
 	out := map[string]any{}
@@ -470,8 +469,7 @@ func (w *world) unknown() map[string]any {
 	return out
 }
 
-// kept fails the test if what no step is about has changed in an object that is
-// still there.
+// kept fails the test if content that no step changes has changed in an existing object.
 func (w *world) kept(when string, before map[string]any) {
 	w.Helper()
 	for id, now := range w.unknown() {

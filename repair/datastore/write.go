@@ -16,11 +16,12 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// errUnknown says that it is not known whether a write has taken place, or will.
+// errUnknown means that a write may have been carried out, or may still be.
 var errUnknown = errors.New("it is not known whether it was written")
 
-// leftBehind says how a step leaves an object, and why. Where it is not known whether
-// the last write took place, reading again tells, and no more than that is said.
+// leftBehind returns an error that describes an object which a step leaves behind. If the
+// last write may not have been carried out, the error only says that this is possible,
+// and the next read decides.
 func leftBehind(r blocks.Resource, name, state string, err error) error {
 	if errors.Is(err, errUnknown) {
 		return fmt.Errorf("%s may be so that it %s: %w", describe(r, name), state, detached(err))
@@ -28,23 +29,23 @@ func leftBehind(r blocks.Resource, name, state string, err error) error {
 	return &repair.LeftBehindError{Resource: r, Name: name, State: state, Err: err}
 }
 
-// leftMarked is how an object is left that was marked deleted, and not deleted.
+// leftMarked describes an object that was marked deleted but not deleted.
 const leftMarked = "is left marked deleted, until Calico or a repair reads it next"
 
-// detached is an error that is not [repair.ErrChanged], for an end that left
-// something to be put right.
+// detached returns an error that is no longer [repair.ErrChanged], because the step has
+// left something to repair.
 func detached(err error) error { return errors.New(err.Error()) }
 
-// step carries out one step on the object that was evaluated: the object is read again and
-// must by itself bear out what is done to it, as may says. From the first write on the
-// step outlives ctx, so that nothing is left half-done, and ends by itself. If ctx has
-// ended already, nothing is begun.
+// step carries out one step on the evaluated object. It reads the object again, and may
+// checks that its content permits the change. After the first write, the step no longer
+// depends on ctx, so that it is not left half-done; it has its own time limit. If ctx has
+// already ended, the step is not started.
 func (k *Kubernetes) step(ctx context.Context, doing string, ref repair.ObjectRef, may, do func(context.Context, *object) error) error {
 	o, err := k.evaluated(ctx, ref)
 	return k.stepOn(ctx, doing+" "+describe(ref.Resource, ref.Name), o, err, may, do)
 }
 
-// stepOn is step for an object that was read, or could not be.
+// stepOn is step for an object that was already read. err is the error of that read.
 func (k *Kubernetes) stepOn(ctx context.Context, doing string, o *object, err error, may, do func(context.Context, *object) error) error {
 	if err == nil {
 		err = may(ctx, o)
@@ -64,19 +65,19 @@ func (k *Kubernetes) stepOn(ctx context.Context, doing string, o *object, err er
 	return nil
 }
 
-// inHand returns a context for finishing one object, whatever becomes of ctx.
+// inHand returns a context for finishing one object that does not end with ctx.
 func (k *Kubernetes) inHand(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), k.client.wait.step)
 }
 
-// The writes below end in one of four ways: done; [repair.ErrChanged], and not written;
-// errUnknown; any other error, and not written.
+// The functions below have four results: done; [repair.ErrChanged], not written;
+// errUnknown; any other error, not written.
 
-// write sends a request until it is known what became of it: whether one whose answer
-// was lost has taken place is found out by reading. seen says of the object as it is now
-// (nil if there is none) whether that settles it, as done or by an error; doubt is true
-// if a try may have been carried out. The request's own conditions make sure that it is
-// carried out at most once, however often it is sent.
+// write sends a request until its result is known. If an answer was lost, it reads the
+// object to find out whether the write was carried out. seen decides from the current
+// object (nil if missing) whether the write is settled, as done or with an error; doubt
+// is true if an attempt may have been carried out. The request's own conditions ensure
+// that it is carried out at most once, even if it is sent several times.
 func (k *Kubernetes) write(ctx context.Context, doing string, r request, res blocks.Resource, name string, seen func(now *object, doubt bool) (settled bool, err error)) (*object, error) {
 	doubt := false
 	for try := 0; ; try++ {
@@ -93,7 +94,7 @@ func (k *Kubernetes) write(ctx context.Context, doing string, r request, res blo
 		if throttled(err) && k.client.pause(ctx, try, err) {
 			continue
 		}
-		if r.method == http.MethodPost && refused(err) && !doubt { // what is there now does not matter
+		if r.method == http.MethodPost && refused(err) && !doubt { // the current object does not matter
 			if statusOf(err).Code == http.StatusConflict {
 				return nil, changedf("%s exists by now", describe(res, name))
 			}
@@ -119,7 +120,7 @@ func (k *Kubernetes) write(ctx context.Context, doing string, r request, res blo
 	}
 }
 
-// patch writes a change of an object and returns the object as it is then.
+// patch writes an edit of an object and returns the resulting object.
 func (k *Kubernetes) patch(ctx context.Context, o *object, e *edit) (*object, error) {
 	if e.empty() {
 		return o, nil
@@ -143,17 +144,17 @@ func (k *Kubernetes) patch(ctx context.Context, o *object, e *edit) (*object, er
 		case now.version() == o.version():
 			return false, nil
 		case doubt && bad == nil && now.sameContent(meant):
-			return true, nil // it was carried out, and the answer lost
+			return true, nil // it was carried out, but the answer was lost
 		}
 		return true, changedf("%s was written by somebody else", o)
 	})
 }
 
-// asManager is the query by which the API server learns who writes.
+// asManager returns the query with the field manager.
 func asManager() url.Values { return url.Values{"fieldManager": {manager}} }
 
-// create creates an object and returns it as stored. One of that name that exists
-// already is [repair.ErrChanged].
+// create creates an object and returns it as stored. If an object of that name exists,
+// the error is [repair.ErrChanged].
 func (k *Kubernetes) create(ctx context.Context, res blocks.Resource, tree map[string]any) (*object, error) {
 	name := nameOf(tree)
 	doing := "creating " + describe(res, name)
@@ -176,16 +177,16 @@ func (k *Kubernetes) create(ctx context.Context, res blocks.Resource, tree map[s
 	})
 }
 
-// mark marks an object deleted, as Calico's clients do before they delete it: a
-// write that is conditional on the version, and that makes everybody who reads the
-// object see that it is gone (libcalico-go backend/k8s/resources, DeleteKVP).
+// mark marks an object deleted, as Calico's clients do before a deletion (libcalico-go
+// backend/k8s/resources, DeleteKVP). The write is conditional on the version. Other
+// clients then treat the object as deleted.
 func (k *Kubernetes) mark(ctx context.Context, o *object) (*object, error) {
 	e := newEdit(o)
 	k.setMark(e, o.resource)
 	return k.patch(ctx, o, e)
 }
 
-// setMark sets spec.deleted, in the type that the API group has for it.
+// setMark sets spec.deleted with the API group's type.
 func (k *Kubernetes) setMark(e *edit, r blocks.Resource) {
 	if r == blocks.Affinities && !k.native() {
 		e.set("true", "spec", "deleted")
@@ -194,8 +195,8 @@ func (k *Kubernetes) setMark(e *edit, r blocks.Resource) {
 	e.set(true, "spec", "deleted")
 }
 
-// remove deletes an object in the version at hand and waits until it is gone. One
-// that is gone already is no error.
+// remove deletes an object in the given version and waits until it no longer exists. A
+// missing object is not an error.
 func (k *Kubernetes) remove(ctx context.Context, o *object) error {
 	if err := k.record(ctx, repair.VerbDelete, o.resource, o.name(), o.raw, nil, false); err != nil {
 		return err
@@ -223,7 +224,7 @@ func (k *Kubernetes) remove(ctx context.Context, o *object) error {
 	return k.awaitDeletion(ctx, o)
 }
 
-// markAndRemove marks an object deleted with a change, and deletes it.
+// markAndRemove marks an object deleted together with an edit, and deletes it.
 func (k *Kubernetes) markAndRemove(ctx context.Context, o *object, e *edit) error {
 	k.setMark(e, o.resource)
 	marked, err := k.patch(ctx, o, e)
@@ -236,7 +237,8 @@ func (k *Kubernetes) markAndRemove(ctx context.Context, o *object, e *edit) erro
 	return nil
 }
 
-// awaitDeletion waits until an object that was deleted is gone. Only finalizers keep it.
+// awaitDeletion waits until a deleted object no longer exists. Only finalizers can delay
+// that.
 func (k *Kubernetes) awaitDeletion(ctx context.Context, o *object) error {
 	limit, cancel := context.WithTimeout(ctx, k.client.wait.deletion)
 	defer cancel()
