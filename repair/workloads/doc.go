@@ -1,5 +1,5 @@
-// Package workloads does to pods and nodes what a consolidation takes: it evicts pods,
-// and cordons nodes for a while. Nothing else of this program does. Pods are evicted by
-// the Eviction API alone, so that PodDisruptionBudgets are heeded, and by UID. A cordon
-// carries our annotation, and only one that does is taken back.
+// Package workloads makes a consolidation's changes to pods and nodes: it evicts pods and
+// temporarily cordons nodes. No other package of the program writes to them. Pods are
+// evicted by UID and only through the Eviction API, which enforces PodDisruptionBudgets.
+// A cordon carries calico-audit's annotation, and only such cordons are removed.
 package workloads

@@ -2,7 +2,7 @@ package workloads
 
 import "time"
 
-// Impatient makes a client wait for little, for tests in which no budget changes.
+// Impatient shortens a client's waits, for tests in which no budget changes.
 func (c *Client) Impatient() *Client {
 	c.retry, c.term = 20*time.Millisecond, 5*time.Second
 	return c

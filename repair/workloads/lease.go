@@ -18,7 +18,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// leases is where the API server has the Lease of the run that moves pods.
+// leases is the API path of the Lease of the run that moves pods.
 const leases = "/apis/coordination.k8s.io/v1/namespaces/" + repair.LeaseNamespace + "/leases"
 
 // lease is a run's Lease, which is renewed until it is released.
@@ -26,21 +26,22 @@ type lease struct {
 	*Client
 	holder string
 	end    func()
-	// writing is held while it is renewed.
+	// writing is locked during a renewal.
 	writing sync.Mutex
 
 	mu      sync.Mutex
-	now     *coordinationv1.Lease // as it was written last
-	renewed time.Time             // when that was sent
+	now     *coordinationv1.Lease // as last written
+	renewed time.Time             // when that write was sent
 	lost    error
-	ended   chan struct{} // closed once it is lost
+	ended   chan struct{} // closed when the Lease is lost
 }
 
-// AcquireLease takes the Lease. One that another run holds is watched for as long as that run
-// has to renew it: renewed meanwhile, it is [repair.ErrOtherRun], and otherwise taken over.
-// What counts is how long it stood still here, and no clock of another machine.
+// AcquireLease acquires the Lease. If another run holds it, AcquireLease watches it for
+// the duration within which that run must renew it. If it is renewed, the error is
+// [repair.ErrOtherRun]; otherwise it is taken over. Only the time for which the Lease
+// stays unchanged here counts, because clocks of other machines may be wrong.
 func (c *Client) AcquireLease(ctx context.Context, say func(string)) (repair.Lease, error) {
-	host, _ := os.Hostname() // unknown, the rest of the name will do
+	host, _ := os.Hostname() // without a hostname, the rest of the name suffices
 	l := &lease{Client: c, holder: fmt.Sprintf("%s, process %d (%s)", host, os.Getpid(), rand.Text()[:8]), ended: make(chan struct{})}
 	var first *coordinationv1.Lease
 	var since time.Time
@@ -82,7 +83,7 @@ func holderOf(now *coordinationv1.Lease) string {
 	return *now.Spec.HolderIdentity
 }
 
-// termOf is how long a Lease may stand still until its holder is taken to be dead.
+// termOf returns how long a Lease may stay unchanged before its holder counts as dead.
 func termOf(now *coordinationv1.Lease) time.Duration {
 	if now.Spec.LeaseDurationSeconds == nil {
 		return 0
@@ -90,7 +91,7 @@ func termOf(now *coordinationv1.Lease) time.Duration {
 	return time.Duration(*now.Spec.LeaseDurationSeconds) * time.Second
 }
 
-// start renews the Lease in the background, several times in its term.
+// start renews the Lease in the background, several times within its duration.
 func (l *lease) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var renewing sync.WaitGroup
@@ -102,22 +103,22 @@ func (l *lease) start() {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
-				_ = l.renew(ctx) // Check says it, if it is not better by then
+				_ = l.renew(ctx) // Check reports the error if later renewals fail, too
 			}
 		}
 	})
 	l.end = func() { cancel(); renewing.Wait() }
 }
 
-// left is how much of the term of the Lease is left, within which no other run takes it
-// over; it is an error once it is lost.
+// left returns the remaining time in which no other run takes the Lease over. It returns
+// an error if the Lease is lost.
 func (l *lease) left() (time.Duration, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.term - time.Since(l.renewed), l.lost
 }
 
-// Check is nil if the run has had the Lease just now.
+// Check returns nil if the run certainly held the Lease just now.
 func (l *lease) Check(ctx context.Context) error {
 	if left, err := l.left(); err == nil && left > l.term/2 {
 		return nil
@@ -125,7 +126,7 @@ func (l *lease) Check(ctx context.Context) error {
 	return l.confirm(ctx)
 }
 
-// confirm renews the Lease now, and is nil if that is still the run's.
+// confirm renews the Lease now. It returns nil if the run still holds it.
 func (l *lease) confirm(ctx context.Context) error {
 	for try := 1; ; try++ {
 		err := l.renew(ctx)
@@ -140,10 +141,10 @@ func (l *lease) confirm(ctx context.Context) error {
 	}
 }
 
-// errExpired says that a request was given up.
+// errExpired means that a request was cancelled.
 var errExpired = errors.New("the Lease was not renewed in time, and another run may have it by now")
 
-// holding returns a context that ends with ctx, and once another run may have the Lease.
+// holding returns a context that ends with ctx, and when another run may hold the Lease.
 func (l *lease) holding(ctx context.Context) (context.Context, context.CancelFunc) {
 	own, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -168,11 +169,11 @@ func (l *lease) holding(ctx context.Context) (context.Context, context.CancelFun
 	return own, func() { cancel(nil) }
 }
 
-// renew writes the Lease. That another run holds it by now is for good.
+// renew writes the Lease. If another run holds it, the Lease is lost for good.
 func (l *lease) renew(ctx context.Context) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
-	if l.lost != nil { // which is set below alone
+	if l.lost != nil { // set only below
 		return l.lost
 	}
 	err := l.write(ctx, l.now)
@@ -190,10 +191,10 @@ func (l *lease) renew(ctx context.Context) error {
 		close(l.ended)
 		return l.lost
 	}
-	return plain(l.write(ctx, now)) // it was written though the answer was lost, or people deleted it
+	return plain(l.write(ctx, now)) // it was written but the answer was lost, or someone deleted it
 }
 
-// write creates the Lease, or makes one of that version this run's.
+// write creates the Lease, or takes over the given version.
 func (l *lease) write(ctx context.Context, over *coordinationv1.Lease) error {
 	next := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: repair.LeaseNamespace, Name: repair.LeaseName}}
 	request := l.rest.Post().AbsPath(leases)
@@ -216,7 +217,7 @@ func (l *lease) write(ctx context.Context, over *coordinationv1.Lease) error {
 	return err
 }
 
-// read reads the Lease; nil if there is none.
+// read reads the Lease. It returns nil if it does not exist.
 func (l *lease) read(ctx context.Context) (*coordinationv1.Lease, error) {
 	now := &coordinationv1.Lease{}
 	err := l.try(ctx, now, func() *rest.Request { return l.rest.Get().AbsPath(leases, repair.LeaseName) })
@@ -226,7 +227,7 @@ func (l *lease) read(ctx context.Context) (*coordinationv1.Lease, error) {
 	return now, err
 }
 
-// Release deletes the Lease. Should that fail, the next run waits for its end.
+// Release deletes the Lease. If that fails, the next run waits until it expires.
 func (l *lease) Release() {
 	l.end()
 	l.lease = nil
@@ -242,7 +243,7 @@ func (l *lease) Release() {
 		if !apierrors.IsConflict(err) {
 			return
 		}
-		// A renewal was under way that has taken place after all.
+		// A concurrent renewal succeeded after all.
 		now, err := l.read(ctx)
 		if err != nil || now == nil || holderOf(now) != l.holder {
 			return

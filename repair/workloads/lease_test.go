@@ -19,8 +19,9 @@ import (
 	"github.com/calico-audit/calico-audit/repair/workloads"
 )
 
-// TestLease: one run at a time has the Lease. One that is alive is not taken over, however
-// long it runs, and one that died is; who was taken over learns that, and leaves it alone.
+// TestLease checks that one run at a time has the Lease. A live run keeps it for as long
+// as it takes. The Lease of a dead run is taken over; that run must notice this and leave
+// the Lease alone.
 func TestLease(t *testing.T) {
 	ctx := t.Context()
 	c := testcluster.Shared(t, testcluster.Options{})
@@ -53,7 +54,8 @@ func TestLease(t *testing.T) {
 	h.Release()
 	deleted("released")
 
-	// People delete it, and it is there again, another's than the last.
+	// If someone deletes the Lease, the run creates it again. Its name differs from the
+	// last run's.
 	h, err = one.AcquireLease(ctx, silent)
 	must(t, err)
 	must(t, leases.Delete(ctx, repair.LeaseName, metav1.DeleteOptions{}))
@@ -67,12 +69,12 @@ func TestLease(t *testing.T) {
 		t.Errorf("two runs have the name %s", now)
 	}
 
-	// One that stands still is taken over, and what had it stops.
+	// An unchanged Lease is taken over, and its former holder stops.
 	dead := client(t, c, nil)
 	h.Release()
 	_, err = leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: repair.LeaseName}, Spec: coordinationv1.LeaseSpec{
 		HolderIdentity: new("dead"), LeaseDurationSeconds: new(int32(1)),
-		RenewTime: &metav1.MicroTime{Time: time.Now().Add(time.Hour)}, // by a clock that is wrong
+		RenewTime: &metav1.MicroTime{Time: time.Now().Add(time.Hour)}, // by a wrong clock
 	}}, metav1.CreateOptions{})
 	must(t, err)
 	began := time.Now()
@@ -99,9 +101,9 @@ func TestLease(t *testing.T) {
 	must(t, leases.Delete(ctx, repair.LeaseName, metav1.DeleteOptions{}))
 }
 
-// TestLostLease: a run that another has taken the Lease from while a write of it was tried
-// does not try it again, and gives up one that is under way. What it had not learned of yet
-// took place or not, and is read.
+// TestLostLease checks that a run which loses its Lease during a write does not retry the
+// write, and cancels a pending one. If the result of the write is unknown, the run reads
+// it.
 func TestLostLease(t *testing.T) {
 	for name, does := range map[string]func(*workloads.Client, *corev1.Pod, *corev1.Node) error{
 		"evicting": func(w *workloads.Client, pod *corev1.Pod, _ *corev1.Node) error {
@@ -151,7 +153,7 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// takeOver makes the Lease another run's, also while it is renewed.
+// takeOver gives the Lease to another run, even while it is renewed.
 func takeOver(t *testing.T, c *testcluster.Cluster) {
 	t.Helper()
 	_, err := c.Kube.CoordinationV1().Leases(repair.LeaseNamespace).Patch(t.Context(), repair.LeaseName, types.MergePatchType,

@@ -22,26 +22,26 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// Client evicts pods and cordons nodes, and sees to it that one run at a time does.
+// Client evicts pods and cordons nodes. Its Lease ensures that only one run at a time
+// does so.
 type Client struct {
 	rest     *rest.RESTClient
 	recorder repair.Recorder
-	// retry is the pause between two tries of anything.
+	// retry is the pause between attempts.
 	retry time.Duration
-	// term is how long the Lease of a run that died stands.
+	// term is how long the Lease of a dead run remains valid.
 	term time.Duration
-	// lease is the one that this client's run has; without one nothing is written.
+	// lease is held by this client's run. Without it, nothing is written.
 	lease *lease
 }
 
 var _ repair.Workloads = (*Client)(nil)
 
-// tries is how often a request is tried that gets no answer, or meets a change of
-// something else, such as a node's heartbeat.
+// tries is how often a request is attempted if it gets no answer, or conflicts with
+// another write such as a node's heartbeat.
 const tries = 5
 
-// New prepares to write to the API server that cfg leads to; a nil recorder keeps no
-// journal.
+// New returns a client for the API server in cfg. A nil recorder keeps no journal.
 func New(cfg *rest.Config, recorder repair.Recorder) (*Client, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.GroupVersion, cfg.APIPath, cfg.NegotiatedSerializer = &corev1.SchemeGroupVersion, "/api", scheme.Codecs.WithoutConversion()
@@ -53,9 +53,10 @@ func New(cfg *rest.Config, recorder repair.Recorder) (*Client, error) {
 	return &Client{rest: c, recorder: recorder, retry: 2 * time.Second, term: 10 * time.Second}, nil
 }
 
-// Evict evicts one pod, the one of that UID and no other of its name, through the
-// Eviction API. That it is gone already, or going, is no error, and another in its place
-// [repair.ErrChanged]; a budget that does not allow it is a [repair.RefusedEvictionError].
+// Evict evicts the pod with the given UID through the Eviction API. A missing or
+// terminating pod is not an error. If another pod has the name, the error is
+// [repair.ErrChanged]. If a budget does not allow the eviction, it is a
+// [repair.RefusedEvictionError].
 func (c *Client) Evict(ctx context.Context, namespace, name, uid string) error {
 	key := blocks.Key{Namespace: namespace, Name: name}
 	pod, err := c.pod(ctx, key)
@@ -89,7 +90,7 @@ func (c *Client) Evict(ctx context.Context, namespace, name, uid string) error {
 		case refused(err):
 			return &repair.RefusedEvictionError{Pod: key, Reason: err.Error()}
 		}
-		// The answer was lost: what became of it is to be read.
+		// The answer was lost, so read the pod.
 		pod, readErr := c.pod(ctx, key)
 		switch {
 		case readErr != nil:
@@ -102,7 +103,7 @@ func (c *Client) Evict(ctx context.Context, namespace, name, uid string) error {
 	}
 }
 
-// budgetText is what the API server says about a budget.
+// budgetText returns the API server's message about a budget.
 func budgetText(err error) string {
 	if cause, ok := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause); ok {
 		return err.Error() + " " + cause.Message
@@ -110,8 +111,8 @@ func budgetText(err error) string {
 	return err.Error()
 }
 
-// Cordon makes a node unschedulable, with mark as our annotation. One that is so already
-// is somebody's, and [repair.ErrChanged].
+// Cordon makes a node unschedulable, with mark in calico-audit's annotation. If another
+// client has already cordoned the node, the error is [repair.ErrChanged].
 func (c *Client) Cordon(ctx context.Context, node repair.ObjectRef, mark string) error {
 	return c.patchNode(ctx, "cordoning", node, func(n *corev1.Node) ([]operation, error) {
 		switch {
@@ -126,9 +127,9 @@ func (c *Client) Cordon(ctx context.Context, node repair.ObjectRef, mark string)
 	})
 }
 
-// Uncordon takes back what Cordon did, if the node carries the mark: the annotation, and
-// the cordon if it still stands. One that others have made since stays, which is a
-// [repair.KeptCordonError].
+// Uncordon reverts Cordon if the node has the mark: it removes the annotation and the
+// cordon. If another client has cordoned the node since, that cordon stays and the error
+// is a [repair.KeptCordonError].
 func (c *Client) Uncordon(ctx context.Context, node repair.ObjectRef, mark string) error {
 	var kept *repair.KeptCordonError
 	err := c.patchNode(ctx, "uncordoning", node, func(n *corev1.Node) ([]operation, error) {
@@ -147,9 +148,10 @@ func (c *Client) Uncordon(ctx context.Context, node repair.ObjectRef, mark strin
 	return err
 }
 
-// othersCordon says whose the cordon of a node is that carries our mark, if it is somebody
-// else's: who uncordons a node and cordons it again leaves our annotation in its place, and
-// owns spec.unschedulable from then on (managedFields). nil if there is none, or it is ours.
+// othersCordon returns the manager of a node's cordon if the node carries our mark but
+// another client owns the cordon, and nil otherwise. A client that uncordons the node and
+// cordons it again leaves our annotation, but then owns spec.unschedulable
+// (managedFields).
 func othersCordon(n *corev1.Node) *repair.KeptCordonError {
 	for i := range n.ManagedFields {
 		e := &n.ManagedFields[i]
@@ -170,19 +172,19 @@ func othersCordon(n *corev1.Node) *repair.KeptCordonError {
 	return nil
 }
 
-// ourPath is our annotation as a JSON pointer.
+// ourPath is calico-audit's annotation as a JSON pointer.
 const ourPath = "/metadata/annotations/calico-audit~1consolidation"
 
-// operation is one of a JSON patch.
+// operation is an operation of a JSON patch.
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value,omitempty"`
 }
 
-// patchNode changes a node in the version that change looked at. A node is written by
-// its heartbeat at any time, so that one that was written is read and looked at again; none
-// needed any more are no operations.
+// patchNode changes a node in the version that change has inspected. Heartbeats write a
+// node at any time, so on a conflict it is read and inspected again. Without operations,
+// nothing is written.
 func (c *Client) patchNode(ctx context.Context, doing string, ref repair.ObjectRef, change func(*corev1.Node) ([]operation, error)) error {
 	doing += " node " + ref.Name
 	for try := 1; ; try++ {
@@ -217,8 +219,9 @@ func (c *Client) patchNode(ctx context.Context, doing string, ref repair.ObjectR
 	}
 }
 
-// send sends a request once, right after the run's Lease was renewed; it is given up where
-// another run may have that by then. sent is false if it was not sent, which is an error.
+// send sends a request once, right after a renewal of the run's Lease. The request is
+// cancelled when another run may hold the Lease. sent is false, with an error, if the
+// request was not sent.
 func (c *Client) send(ctx context.Context, request *rest.Request) (sent bool, err error) {
 	if c.lease == nil {
 		return false, errors.New("nothing is written without the Lease of a run that moves pods")
@@ -234,7 +237,7 @@ func (c *Client) send(ctx context.Context, request *rest.Request) (sent bool, er
 	return true, err
 }
 
-// record takes down a change that is about to be sent.
+// record records a change before it is sent.
 func (c *Client) record(verb string, r blocks.Resource, name string, before runtime.Object, after json.RawMessage) error {
 	if c.recorder == nil {
 		return nil
@@ -249,7 +252,7 @@ func (c *Client) record(verb string, r blocks.Resource, name string, before runt
 	return nil
 }
 
-// pod reads a pod; nil if there is none.
+// pod reads a pod. It returns nil if the pod does not exist.
 func (c *Client) pod(ctx context.Context, key blocks.Key) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	err := c.get(ctx, pod, key.Namespace, "pods", key.Name)
@@ -259,7 +262,7 @@ func (c *Client) pod(ctx context.Context, key blocks.Key) (*corev1.Pod, error) {
 	return pod, err
 }
 
-// get reads an object, and tries again for a while where there is no answer.
+// get reads an object. It retries for a while if there is no answer.
 func (c *Client) get(ctx context.Context, into runtime.Object, namespace, resource, name string) error {
 	return c.try(ctx, into, func() *rest.Request {
 		return c.rest.Get().Resource(resource).NamespaceIfScoped(namespace, namespace != "").Name(name)
@@ -275,7 +278,7 @@ func (c *Client) try(ctx context.Context, into runtime.Object, request func() *r
 	}
 }
 
-// plain takes the method and the address off an error of the HTTP client.
+// plain removes the method and URL from an error of the HTTP client.
 func plain(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
@@ -284,14 +287,14 @@ func plain(err error) error {
 	return err
 }
 
-// refused reports whether an error says for certain that a request was not carried out.
+// refused reports whether an error proves that a request was not carried out.
 func refused(err error) bool {
 	var s *apierrors.StatusError
 	return errors.As(err, &s) && s.ErrStatus.Code >= 400 && s.ErrStatus.Code < 500 &&
 		s.ErrStatus.Code != http.StatusRequestTimeout && s.ErrStatus.Code != http.StatusTooManyRequests
 }
 
-// pause returns false if the context ended before another try is due.
+// pause waits before a retry. It returns false if the context ended first.
 func (c *Client) pause(ctx context.Context) bool {
 	timer := time.NewTimer(c.retry)
 	defer timer.Stop()

@@ -36,7 +36,7 @@ func (j *taken) Record(c repair.Change) error {
 	return j.err
 }
 
-// newCluster is a cluster with a node and a pod on it.
+// newCluster returns a cluster with a node and a pod on it.
 func newCluster(t *testing.T) (*testcluster.Cluster, *corev1.Pod, *corev1.Node) {
 	t.Helper()
 	ctx := t.Context()
@@ -61,7 +61,7 @@ func client(t *testing.T, c *testcluster.Cluster, j repair.Recorder) *workloads.
 	return w.Impatient()
 }
 
-// moving is a client whose run has the Lease until the test ends.
+// moving returns a client that holds the Lease until the test ends.
 func moving(t *testing.T, c *testcluster.Cluster, j repair.Recorder) *workloads.Client {
 	t.Helper()
 	w := client(t, c, j)
@@ -71,8 +71,8 @@ func moving(t *testing.T, c *testcluster.Cluster, j repair.Recorder) *workloads.
 	return w
 }
 
-// TestEvict: a pod is evicted by its UID, within its budget, and only when that is in the
-// journal.
+// TestEvict checks that a pod is evicted by its UID, within its budget, and only after
+// the eviction was recorded.
 func TestEvict(t *testing.T) {
 	ctx := t.Context()
 	c, pod, _ := newCluster(t)
@@ -118,8 +118,8 @@ func ref(n *corev1.Node) repair.ObjectRef {
 	return repair.ObjectRef{Resource: blocks.Nodes, Name: n.Name, UID: string(n.UID), ResourceVersion: n.ResourceVersion}
 }
 
-// TestCordon: a cordon carries the mark, and only one that does is taken back; what people
-// cordoned or uncordoned meanwhile stays as they left it.
+// TestCordon checks that a cordon carries the mark, and that only such a cordon is
+// removed. Nodes that people cordon or uncordon meanwhile stay as they are.
 func TestCordon(t *testing.T) {
 	ctx := t.Context()
 	c, _, node := newCluster(t)
@@ -165,7 +165,7 @@ func TestCordon(t *testing.T) {
 	must(t, w.Uncordon(ctx, ref(node), "a b"))
 	is("uncordoned by people meanwhile", false, "")
 
-	// People uncordon it and cordon it again, and do not know of the annotation.
+	// People uncordon the node and cordon it again, without knowing the annotation.
 	must(t, w.Cordon(ctx, ref(node), "a b"))
 	people(false)
 	people(true)
