@@ -18,10 +18,10 @@ import (
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
-// What comes of a repair that died, once repairs were run again.
+// Helpers for tests in which a repair dies and repairs are run again.
 
-// is fails the test unless no one was harmed and the state comes down to what it
-// should be.
+// is fails the test unless no address in use was harmed and the state equals the expected
+// one.
 func (x *damaged) is(t *testing.T, want map[string]string, when string) {
 	t.Helper()
 	x.unharmed(t)
@@ -30,8 +30,8 @@ func (x *damaged) is(t *testing.T, want map[string]string, when string) {
 	}
 }
 
-// confirmed returns what should be, but with affinities that are left for Calico to
-// confirm as they are; each is confirmed by its node's next allocation.
+// confirmed returns the expected state, except that affinities which Calico must confirm
+// stay pending. It checks that each is confirmed by its node's next allocation.
 func (x *damaged) confirmed(t *testing.T, want map[string]string, heals []repair.Refusal) map[string]string {
 	t.Helper()
 	now := x.essence(t)
@@ -52,8 +52,8 @@ func (x *damaged) confirmed(t *testing.T, want map[string]string, heals []repair
 	return want
 }
 
-// keeps adds to what should be the one empty block that a node keeps while its other
-// block waits for Calico to confirm it: a repair leaves no node without a confirmed one.
+// keeps adds to the expected state the one empty block that a node keeps while Calico has
+// not yet confirmed its other block. A repair leaves every node a confirmed block.
 func (x *damaged) keeps(t *testing.T, node string, now, want map[string]string) {
 	t.Helper()
 	var kept []string
@@ -73,8 +73,8 @@ func (x *damaged) keeps(t *testing.T, node string, now, want map[string]string) 
 	}
 }
 
-// heals has a node allocate an address and give it back, which must confirm its
-// affinity, and brings everything else back as it was.
+// heals makes a node allocate and release an address, which must confirm its affinity.
+// Then it restores the state.
 func (x *damaged) heals(t *testing.T, node, affinity string) {
 	t.Helper()
 	ctx := t.Context()
@@ -94,14 +94,14 @@ func (x *damaged) heals(t *testing.T, node, affinity string) {
 	must(t, before.Restore(ctx, x.Cluster))
 }
 
-// brokeOff is the kind of the step that a run died in.
+// brokeOff returns the kind of the step in which a run died.
 func brokeOff(f *journal.File) repair.Kind {
 	for i := range f.Plan.Steps {
 		if s := &f.Plan.Steps[i]; f.Started(s.ID) {
 			return s.Kind
 		}
 	}
-	// It may have come to write down how the step ended.
+	// The run may already have recorded the end of its last step.
 	for i := len(f.Entries) - 1; i >= 0; i-- {
 		if f.Entries[i].Event == journal.EventStart {
 			return f.Step(f.Entries[i].Step).Kind
@@ -110,8 +110,8 @@ func brokeOff(f *journal.File) repair.Kind {
 	return ""
 }
 
-// again repairs with new plans until there is nothing left to do, which must not
-// take more than four. It returns what is left for Calico to heal.
+// again runs repairs with new plans until there is nothing left to do, which must not
+// take more than four. It returns the refusals that leave objects for Calico to heal.
 func (x *damaged) again(t *testing.T, request repair.Request) (heals []repair.Refusal) {
 	t.Helper()
 	repairs, waited := 0, false

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// InvariantChecker knows who uses which address, and holds every write against it.
+// InvariantChecker records who uses which address, and compares every write with that.
 //
-// Users tell it when an address was handed to them and when they begin to give it
-// back. Each is pinned to a revision of etcd: the newest when the address was in
-// the user's hand, and the newest before the user lifted a finger to give it back.
-// At every revision between the two, both included, the address must be allocated
-// to that user. No clock and no delay of a watch can blur that.
+// Users report when they get an address and before they release it. Each report is pinned
+// to an etcd revision: the newest one when the address was in the user's hands, and the
+// newest one before the user started to release it. At every revision between the two,
+// inclusive, the address must be allocated to that user. The check depends on no clock
+// and no delay of a watch.
 type InvariantChecker struct {
 	etcdHistory *EtcdHistory
 	onViolation func(Violation)
@@ -27,25 +27,25 @@ type InvariantChecker struct {
 	counts     struct{ leases, moments, collected int }
 }
 
-// Lease is the use of an address by somebody.
+// Lease is one use of an address.
 type Lease struct {
 	Addr   netip.Addr
 	Handle string
-	User   string // a pod or tunnel, for people
+	User   string // a pod or tunnel, for messages
 	Keys   []string
 	Use
 
-	from, to  int64 // revisions; to is 0 while it lasts
-	checked   bool  // the beginning was held against the history
+	from, to  int64 // revisions; to is 0 while the use lasts
+	checked   bool  // the start was compared with the history
 	violation bool
-	taken     bool // Calico's own collector freed it, and it ended with that
+	taken     bool // Calico's own collector freed the address, which ended the use
 	began     time.Time
 }
 
-// Violation is something that must not happen.
+// Violation is a breach of an invariant.
 type Violation struct {
 	What    string
-	Manager string // who wrote what was wrong, as far as known
+	Manager string // writer of the wrong change, if known
 	History string
 	Lease   *Lease
 	Moment  *Moment
@@ -53,8 +53,8 @@ type Violation struct {
 
 func (f Violation) String() string { return f.What + "\n" + f.History }
 
-// NewInvariantChecker returns a checker that checks what a history sees. onFoul is called
-// with each violation as it is found.
+// NewInvariantChecker returns a checker for the changes that a history sees. onViolation
+// is called with each violation when it is found.
 func NewInvariantChecker(ch *EtcdHistory, onViolation func(Violation)) *InvariantChecker {
 	r := &InvariantChecker{etcdHistory: ch, onViolation: onViolation, open: map[netip.Addr]*Lease{}}
 	ch.mu.Lock()
@@ -63,13 +63,13 @@ func NewInvariantChecker(ch *EtcdHistory, onViolation func(Violation)) *Invarian
 	return r
 }
 
-// Leased tells that addresses are in a user's hand now. keys are the etcd keys of
-// objects that matter for the story: the pod, the node.
+// Leased reports that a user has addresses now. keys are etcd keys of objects to show in
+// a violation, such as the pod and the node.
 func (r *InvariantChecker) Leased(ctx context.Context, user, handle string, addrs []netip.Addr, keys ...string) ([]*Lease, error) {
 	return r.LeasedAs(ctx, Use{}, user, handle, addrs, keys...)
 }
 
-// LeasedAs is Leased for addresses that are used in a certain way.
+// LeasedAs is Leased with the kind of use.
 func (r *InvariantChecker) LeasedAs(ctx context.Context, use Use, user, handle string, addrs []netip.Addr, keys ...string) ([]*Lease, error) {
 	revision, err := r.etcdHistory.Revision(context.WithoutCancel(ctx))
 	if err != nil {
@@ -78,7 +78,7 @@ func (r *InvariantChecker) LeasedAs(ctx context.Context, use Use, user, handle s
 	if err := r.awaitCollector(ctx, addrs, revision); err != nil {
 		return nil, err
 	}
-	// The history's lock comes first wherever both are held.
+	// Lock the history first wherever both locks are held.
 	r.etcdHistory.mu.Lock()
 	defer r.etcdHistory.mu.Unlock()
 	r.mu.Lock()
@@ -97,8 +97,8 @@ func (r *InvariantChecker) LeasedAs(ctx context.Context, use Use, user, handle s
 	return out, nil
 }
 
-// Release tells that a user begins to give addresses back, or to vanish. It must be
-// called, and must have returned, before anything of that is sent.
+// Release reports that a user is about to release addresses or to disappear. It must
+// return before the user sends anything.
 func (r *InvariantChecker) Release(ctx context.Context, leases []*Lease) error {
 	if len(leases) == 0 {
 		return nil
@@ -122,7 +122,7 @@ func (r *InvariantChecker) Release(ctx context.Context, leases []*Lease) error {
 	return nil
 }
 
-// moment checks a change as it is seen. The history's lock is held.
+// moment checks a change when it is seen. The caller holds the history's lock.
 func (r *InvariantChecker) moment(addr netip.Addr, m *Moment) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -131,14 +131,14 @@ func (r *InvariantChecker) moment(addr netip.Addr, m *Moment) {
 	if h == nil || m.Revision <= h.from || h.violation {
 		return
 	}
-	// A user tells before it gives back: so this was somebody else.
+	// Users report before they release. So another client made this change.
 	if !m.Allocated || m.Handle != h.Handle {
 		r.broken(h, m)
 	}
 }
 
-// broken is a violation against a lease, unless Calico's own collector is known to do
-// that. Both locks are held.
+// broken records a violation of a lease, unless Calico's own collector is known to do
+// that. The caller holds both locks.
 func (r *InvariantChecker) broken(h *Lease, m *Moment) {
 	if h.Collectable && m.byCollector() {
 		r.collected(h)
@@ -169,9 +169,9 @@ func (r *InvariantChecker) violation(f Violation) {
 	}
 }
 
-// Check waits until the history has seen everything so far, and holds every use
-// of an address that began or ended since against the whole of it, exactly. Violations
-// are added to those found before.
+// Check waits until the history has seen all writes so far. Then it compares every use of
+// an address that started or ended since with the complete history. Violations are added
+// to earlier ones.
 func (r *InvariantChecker) Check(ctx context.Context) error {
 	revision, err := r.etcdHistory.Revision(ctx)
 	if err != nil {
@@ -205,9 +205,8 @@ func (r *InvariantChecker) Check(ctx context.Context) error {
 	return nil
 }
 
-// check holds one use against the history up to a revision. to may lie before
-// the beginning for another user's address that was given away: then only the
-// beginning counts.
+// check compares one use with the history up to a revision. to may be before the start if
+// the address was given to another user; then only the start is checked.
 func (r *InvariantChecker) check(h *Lease, to int64) {
 	if h.violation || h.taken {
 		return
@@ -227,14 +226,14 @@ func (r *InvariantChecker) check(h *Lease, to int64) {
 	}
 }
 
-// Violations are those found so far.
+// Violations returns the violations so far.
 func (r *InvariantChecker) Violations() []Violation {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]Violation(nil), r.violations...)
 }
 
-// TakeViolations returns the violations found so far and forgets them.
+// TakeViolations returns the violations so far and forgets them.
 func (r *InvariantChecker) TakeViolations() []Violation {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -243,7 +242,7 @@ func (r *InvariantChecker) TakeViolations() []Violation {
 	return violations
 }
 
-// Open are the uses that last.
+// Open returns the current uses.
 func (r *InvariantChecker) Open() []*Lease {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -254,16 +253,15 @@ func (r *InvariantChecker) Open() []*Lease {
 	return out
 }
 
-// Counts tells how many uses of an address there were, and how many changes of
-// allocations were seen.
+// Counts returns the numbers of uses and of observed allocation changes.
 func (r *InvariantChecker) Counts() (leases, moments int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.counts.leases, r.counts.moments
 }
 
-// PodKey and NodeKey are where etcd has a pod or node.
+// PodKey returns the etcd key of a pod.
 func PodKey(namespace, name string) string { return "/registry/pods/" + namespace + "/" + name }
 
-// NodeKey is where etcd has a node.
+// NodeKey returns the etcd key of a node.
 func NodeKey(name string) string { return "/registry/minions/" + strings.ToLower(name) }

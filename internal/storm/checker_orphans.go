@@ -10,35 +10,35 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// What the checker knows of uses that no object shows, and of those that Calico's
-// own collector ends.
+// The checker's handling of uses that no object shows, and of uses that Calico's own
+// collector ends.
 
-// Use says how an address is used.
+// Use describes how an address is used.
 type Use struct {
-	// Machine is the node on whose machine it is configured; empty for nowhere, as
-	// that of a virtual machine that is stopped.
+	// Machine is the node on whose machine the address is configured; empty if it is not
+	// configured, as for a stopped virtual machine.
 	Machine string
-	// Device is true for an address of the machine itself, such as a tunnel's.
+	// Device is true for an address of the machine itself, such as a tunnel address.
 	Device bool
-	// Unseen is true if no network namespace shows it, as where a sandbox has a
-	// kernel of its own or an interface is driven from user space.
+	// Unseen is true if no network namespace shows the address, for example if a sandbox
+	// has its own kernel or an interface is driven from user space.
 	Unseen bool
-	// Orphan is true while no object shows the use: an audit may call the address
-	// leaked, and no one may free it.
+	// Orphan is true while no object shows the use. An audit may then call the address
+	// leaked, but no repair may free it.
 	Orphan bool
-	// Collectable is true while Calico's own collector takes the address for leaked,
-	// or may. What it frees is used no longer; that is Calico's flaw, and not what is
-	// tried here.
+	// Collectable is true while Calico's own collector considers or may consider the
+	// address leaked. An address that the collector frees is no longer in use; that is a
+	// flaw of Calico, which the storm does not test.
 	Collectable bool
 }
 
-// collector is the name under which kube-controllers writes: see [manager].
+// collector is kube-controllers' field manager: see [manager].
 const collector = "Go-http-client"
 
 func (m *Moment) byCollector() bool { return m.Manager == collector }
 
-// Change changes how addresses are used. It must be called, and must have returned,
-// before anything is sent because of which the old way would be wrong.
+// Change changes how addresses are used. It must return before any request is sent that
+// makes the previous use wrong.
 func (r *InvariantChecker) Change(leases []*Lease, change func(*Use)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -47,8 +47,8 @@ func (r *InvariantChecker) Change(leases []*Lease, change func(*Use)) {
 	}
 }
 
-// collected ends a use whose address was freed by Calico's collector. Both locks are
-// held.
+// collected ends a use whose address was freed by Calico's collector. The caller holds
+// both locks.
 func (r *InvariantChecker) collected(h *Lease) {
 	h.taken = true
 	r.counts.collected++
@@ -69,15 +69,15 @@ func (r *InvariantChecker) Taken(leases []*Lease) bool {
 	return false
 }
 
-// Collected is how many uses Calico's collector ended.
+// Collected returns the number of uses that Calico's collector ended.
 func (r *InvariantChecker) Collected() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.counts.collected
 }
 
-// awaitCollector waits until it is known whether the collector freed addresses that
-// are about to be given to others.
+// awaitCollector waits until the history shows whether the collector freed addresses that
+// are about to be assigned again.
 func (r *InvariantChecker) awaitCollector(ctx context.Context, addrs []netip.Addr, revision int64) error {
 	r.mu.Lock()
 	waits := false
@@ -92,14 +92,14 @@ func (r *InvariantChecker) awaitCollector(ctx context.Context, addrs []netip.Add
 	return r.etcdHistory.Await(context.WithoutCancel(ctx), revision)
 }
 
-// Uses reports whether somebody uses an address.
+// Uses reports whether an address is in use.
 func (r *InvariantChecker) Uses(addr netip.Addr) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.open[addr] != nil
 }
 
-// On are the uses that a look at a machine's network namespaces shows.
+// On returns the uses that are visible in a machine's network namespaces.
 func (r *InvariantChecker) On(machine string) []Lease {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,9 +112,9 @@ func (r *InvariantChecker) On(machine string) []Lease {
 	return out
 }
 
-// Hear checks what an audit says of the addresses in use. It is a violation to call one
-// leaked whose owner some object has shown since before the reading began, whether
-// anybody frees it or not: nothing else may stand between the error and the address.
+// Hear checks an audit's verdicts about addresses in use. It is a violation to call an
+// address leaked if an object has shown its owner since before the reading began, even if
+// no repair frees it. The verdict alone must protect the address.
 func (r *InvariantChecker) Hear(st *state.State, begun time.Time) {
 	for _, b := range st.IPBlocks {
 		for i, o := range b.Ordinals {

@@ -8,10 +8,11 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// TestInvariantCheckerLetsTheCollectorBe: what Calico's collector is known to take is no violation,
-// and is in use no longer; from anybody else it would be one.
+// TestInvariantCheckerLetsTheCollectorBe checks that an address which Calico's collector
+// may free is no longer in use after that, without a violation. A release by another
+// client would be a violation.
 func TestInvariantCheckerLetsTheCollectorBe(t *testing.T) {
-	s, r := field(t) // whose client has the name that kube-controllers has
+	s, r := field(t) // its client has the same field manager as kube-controllers
 	ctx := t.Context()
 	addrs, leases := r.pod(t, s, "orphan", "n1")
 	r.Change(leases, func(u *Use) { u.Orphan, u.Collectable = true, true })
@@ -20,7 +21,7 @@ func TestInvariantCheckerLetsTheCollectorBe(t *testing.T) {
 	if r.Collected() != 1 || !r.Taken(leases) || r.Uses(addrs[0]) || len(r.Violations()) > 0 {
 		t.Errorf("collected %d, taken %v, in use %v, violations %v", r.Collected(), r.Taken(leases), r.Uses(addrs[0]), r.Violations())
 	}
-	must(t, r.Release(ctx, leases)) // ends what has ended
+	must(t, r.Release(ctx, leases)) // has no effect on a use that has ended
 	must(t, r.Check(ctx))
 
 	_, leases = r.pod(t, s, "other", "n1")
@@ -33,8 +34,8 @@ func TestInvariantCheckerLetsTheCollectorBe(t *testing.T) {
 	}
 }
 
-// TestInvariantCheckerHearsFalseLeaks: to call an address leaked is a violation while an object
-// shows who uses it, and none of an orphan's.
+// TestInvariantCheckerHearsFalseLeaks checks that calling an address leaked is a
+// violation while an object shows its user, but not for an orphan.
 func TestInvariantCheckerHearsFalseLeaks(t *testing.T) {
 	s, r := field(t)
 	ctx := t.Context()
@@ -45,7 +46,7 @@ func TestInvariantCheckerHearsFalseLeaks(t *testing.T) {
 	tool, err := newTool(s.Cluster.Config, nil)
 	must(t, err)
 	tool.heard = func(st *state.State, begun time.Time) { r.Hear(st, begun) }
-	time.Sleep(1200 * time.Millisecond) // the API server tells the time in whole seconds
+	time.Sleep(1200 * time.Millisecond) // the API server's timestamps are whole seconds
 	hear := func() []Violation {
 		_, err := tool.read(ctx, 0)
 		must(t, err)

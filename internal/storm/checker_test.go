@@ -11,7 +11,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// field is a cluster with a checker, a pool and two nodes.
+// field returns a cluster with a checker, a pool and two nodes.
 func field(t *testing.T) (*seeding.Seeder, *InvariantChecker) {
 	t.Helper()
 	c := testcluster.Shared(t, testcluster.Options{})
@@ -36,7 +36,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// pod makes a pod and tells the checker of its addresses.
+// pod creates a pod and reports its addresses to the checker.
 func (r *InvariantChecker) pod(t *testing.T, s *seeding.Seeder, name, node string) ([]netip.Addr, []*Lease) {
 	t.Helper()
 	addrs, err := s.Pod(t.Context(), seeding.Pod{Namespace: "default", Name: name, Node: node})
@@ -48,7 +48,7 @@ func (r *InvariantChecker) pod(t *testing.T, s *seeding.Seeder, name, node strin
 
 func TestInvariantCheckerSeesNothingWrongInGoodOrder(t *testing.T) {
 	s, r := field(t)
-	for range 3 { // the same addresses go from hand to hand
+	for range 3 { // the same addresses are reused
 		for _, name := range []string{"a", "b", "c"} {
 			_, leases := r.pod(t, s, name, "n1")
 			must(t, r.Release(t.Context(), leases))
@@ -82,7 +82,7 @@ func TestInvariantCheckerSeesViolations(t *testing.T) {
 		},
 		"freed and given to another": {
 			func(t *testing.T, s *seeding.Seeder, r *InvariantChecker) {
-				for i := range 8 { // the block is full, so that what is freed is given next
+				for i := range 8 { // the block is full, so that a freed address is assigned next
 					addrs, _ := r.pod(t, s, string(rune('a'+i)), "n1")
 					if i == 7 {
 						must(t, s.ReleaseIP(t.Context(), addrs[0]))

@@ -17,14 +17,14 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// Client is a client of Calico's own library behind a proxy of its own.
+// Client is a client of Calico's own library with its own proxy.
 type Client struct {
 	FaultProxy *FaultProxy
 	Calico     calico.Interface
 	IPAM       ipam.Interface
 }
 
-// NewClient makes a client that can die, and that writes under a name.
+// NewClient returns a client that can die. name is its field manager.
 func NewClient(tb testing.TB, c *testcluster.Cluster, name string) *Client {
 	tb.Helper()
 	proxy := NewFaultProxy(tb, c.Config, name)
@@ -43,11 +43,11 @@ func NewClient(tb testing.TB, c *testcluster.Cluster, name string) *Client {
 	return &Client{FaultProxy: proxy, Calico: client, IPAM: client.IPAM()}
 }
 
-// callTimeout is how long Calico's CNI plugin gives one call.
+// callTimeout is the timeout of Calico's CNI plugin for one call.
 const callTimeout = 90 * time.Second
 
-// autoAssign asks for addresses as Calico's CNI plugin does: all of them, or none
-// and an error (cmdAdd of cni-plugin/pkg/ipamplugin/ipam_plugin.go).
+// autoAssign requests addresses as Calico's CNI plugin does. It returns all of them, or
+// an error (cmdAdd of cni-plugin/pkg/ipamplugin/ipam_plugin.go).
 func (c *Client) autoAssign(ctx context.Context, args ipam.AutoAssignArgs) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -77,8 +77,8 @@ func (c *Client) autoAssign(ctx context.Context, args ipam.AutoAssignArgs) ([]ne
 	return nil, err
 }
 
-// releaseHandle gives a handle's addresses back, as CNI DEL does. A handle that is
-// not there is no error.
+// releaseHandle releases a handle's addresses, as CNI DEL does. A missing handle is not
+// an error.
 func (c *Client) releaseHandle(ctx context.Context, handle string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -93,9 +93,9 @@ func host(node string) ipam.AffinityConfig {
 	return ipam.AffinityConfig{AffinityType: ipam.AffinityTypeHost, Host: node}
 }
 
-// persist does something again until it is done, the API server says that it
-// cannot be, or three minutes have passed: as kubelet and controllers do while an API
-// server restarts. It does not begin again once the context has ended.
+// persist retries do until it succeeds, the API server rejects it for good, or three
+// minutes have passed. The kubelet and controllers behave like this while an API server
+// restarts. It does not start again after the context has ended.
 func persist(ctx context.Context, what string, do func(context.Context) error) error {
 	deadline := time.Now().Add(3 * time.Minute)
 	for {
@@ -114,16 +114,15 @@ func persist(ctx context.Context, what string, do func(context.Context) error) e
 	}
 }
 
-// final reports whether the API server said that something cannot be done. Errors of
-// Calico's client are left aside, as all of them, a lost connection too, say of
-// themselves that the request was invalid (libcalico-go errors/errors.go,
-// ErrorDatastoreError.Status).
+// final reports whether the API server rejected a request for good. Errors of Calico's
+// client do not count, because all of them, even a lost connection, have the reason
+// "invalid" (libcalico-go errors/errors.go, ErrorDatastoreError.Status).
 func final(err error) bool {
 	var status *apierrors.StatusError
 	return errors.As(err, &status) && (apierrors.IsNotFound(status) || apierrors.IsAlreadyExists(status) || apierrors.IsInvalid(status))
 }
 
-// ignoreNotFound drops the error of an object that is not there.
+// ignoreNotFound drops the error about a missing object.
 func ignoreNotFound(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -131,8 +130,8 @@ func ignoreNotFound(err error) error {
 	return err
 }
 
-// exists drops the error of an object that is there already: it was created, and
-// the answer was lost.
+// exists drops the error about an existing object, because the object was created but the
+// answer was lost.
 func exists(err error) error {
 	if apierrors.IsAlreadyExists(err) {
 		return nil

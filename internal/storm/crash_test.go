@@ -19,11 +19,11 @@ import (
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
-// crashPoint is where a repair is killed, and how it goes on.
+// crashPoint is the point at which a repair is killed, and the way it continues.
 type crashPoint struct {
 	k      int
 	after  bool
-	resume bool // with the journal; else a new plan
+	resume bool // with the journal; otherwise with a new plan
 }
 
 func (p crashPoint) String() string {
@@ -37,7 +37,7 @@ func (p crashPoint) String() string {
 	return fmt.Sprintf("%s-write-%d-%s", when, p.k, strings.ReplaceAll(then, " ", "-"))
 }
 
-// requests are what is repaired and killed: each kind by itself, and all at once.
+// requests returns the repairs that are killed: each kind alone, and all together.
 func requests() map[string]repair.Request {
 	strict := true
 	all := everything
@@ -57,12 +57,12 @@ func requests() map[string]repair.Request {
 	}
 }
 
-// groups are the API groups that Calico's objects may be in.
+// groups are the API groups of Calico's objects.
 var groups = []testcluster.Group{testcluster.CRDv1, testcluster.NativeV3}
 
-// A repair dies before or after a write. No one is harmed, nothing is worse than
-// before that the next run does not mend, and resumed or planned again it comes to
-// what it comes to undisturbed.
+// TestCrashAtEveryWrite kills a repair before or after a write. No address in use may be
+// harmed, and the next run must mend anything that is worse than before. If resumed or
+// planned again, the repair must reach the result of an undisturbed run.
 func TestCrashAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	s := testenv.Seed(t)
@@ -74,7 +74,8 @@ func TestCrashAtEveryWrite(t *testing.T) {
 			did := map[repair.Kind]bool{}
 			all := requests()
 			for j, name := range slices.Sorted(maps.Keys(all)) {
-				// All kinds at once in both groups; a sample has each kind by itself in one.
+				// "all" runs in both groups. A sample runs each single kind in one of
+				// them.
 				if name != "all" && !testenv.EveryCase() && (s>>j)&1 != uint64(i) {
 					continue
 				}
@@ -89,16 +90,16 @@ func TestCrashAtEveryWrite(t *testing.T) {
 	}
 }
 
-// outcome is what comes of a repair that nothing disturbs.
+// outcome is the result of an undisturbed repair.
 type outcome struct {
 	writes   []Write
-	after    map[string]string // the essence right after it
-	healed   map[string]string // and after all other repairs, too
+	after    map[string]string // the state right after it
+	healed   map[string]string // the state after all other repairs, too
 	findings map[string]state.Severity
 }
 
-// crashes repairs without a crash, to see what comes of it, and then with one at
-// each write or at some of them.
+// crashes runs a repair without a crash to learn its result, and then with a crash at all
+// or some of the writes.
 func (x *damaged) crashes(t *testing.T, request repair.Request, r *rand.Rand, did map[repair.Kind]bool) {
 	plan := x.plan(t, request)
 	if len(plan.Steps) == 0 {
@@ -126,16 +127,16 @@ func (x *damaged) crashes(t *testing.T, request repair.Request, r *rand.Rand, di
 	}
 }
 
-// with asks for everything, beside what a request asks for: what a release leaves
-// half-done is an affinity without a block, or an object that is marked deleted,
-// which other kinds than the release complete.
+// with requests all repairs in addition to a request. An interrupted release leaves an
+// affinity without a block, or an object marked deleted, and other repairs complete
+// these.
 func with(request repair.Request) repair.Request {
 	all := everything
 	all.StrictAffinity = request.StrictAffinity
 	return all
 }
 
-// points are all points of n writes, or a sample of them.
+// points returns all points of n writes, or a sample of them.
 func points(n int, r *rand.Rand) []crashPoint {
 	var all []crashPoint
 	for k := range n {

@@ -17,10 +17,9 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// crash is somebody whose processes die in the middle of claiming and releasing
-// blocks, or who deletes objects by hand: it leaves behind affinities without
-// blocks, in every state, blocks without affinities, and objects that are marked
-// deleted. Nothing that it does touches an address in use.
+// crash plays clients that die in the middle of claiming and releasing blocks, and people
+// who delete objects by hand. They leave affinities without blocks in every state, blocks
+// without affinities, and objects marked deleted. They never touch an address in use.
 func (w *World) crash(ctx context.Context, client *Client, r *rand.Rand) {
 	for ctx.Err() == nil {
 		pause(ctx, time.Duration(100+r.IntN(500))*time.Millisecond)
@@ -57,12 +56,11 @@ func (w *World) crash(ctx context.Context, client *Client, r *rand.Rand) {
 	}
 }
 
-// loseAffinity deletes one of the affinities, with no regard for anything, as
-// people do with kubectl.
+// loseAffinity deletes a random affinity, as people do with kubectl.
 func (w *World) loseAffinity(ctx context.Context, r *rand.Rand) {
 	resource := testcluster.CRDv1.Resource("blockaffinities")
 	all, err := w.cluster.List(ctx, resource)
-	// What serves services, Calico's own controller alone makes good again.
+	// Only Calico's own controller restores affinities of LoadBalancer blocks.
 	all = slices.DeleteFunc(all, func(u unstructured.Unstructured) bool {
 		return strings.HasPrefix(u.GetName(), apiv3.VirtualLoadBalancer)
 	})
@@ -71,7 +69,7 @@ func (w *World) loseAffinity(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// someBlock is a block of one of the pools.
+// someBlock returns a random block of one of the pools.
 func someBlock(r *rand.Rand) cnet.IPNet {
 	name := []string{"four", "four", "fixed", "six"}[r.IntN(4)]
 	pool := netip.MustParsePrefix(pools[name].CIDR)

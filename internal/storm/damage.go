@@ -14,21 +14,22 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// DamageFixture is a state in which there is something for every kind of repair, beside pods
-// that live. All of it was made by Calico's own client, by its death at a certain
-// write, or by the hands of people who delete objects.
+// DamageFixture is a state with damage for every kind of repair, next to live pods. The
+// damage was made by Calico's own client, by its death at a certain write, or by people
+// who delete objects.
 type DamageFixture struct {
-	// Live are the addresses in use, and their handles.
+	// Live holds the addresses in use and their handles.
 	Live map[netip.Addr]string
 
 	tb      testing.TB
 	seeder  *seeding.Seeder
 	client  *Client
 	claimed map[netip.Prefix]bool
-	left    netip.Prefix // the block that only a confirmed affinity of n3 is left of
+	left    netip.Prefix // a block of which only a confirmed affinity of n3 remains
 }
 
-// NewDamageFixture makes the damage, in a group of Calico's API. Everything is an hour old.
+// NewDamageFixture creates the damage in a group of Calico's API. All objects are an hour
+// old.
 func NewDamageFixture(tb testing.TB, c *testcluster.Cluster, group testcluster.Group) *DamageFixture {
 	tb.Helper()
 	ctx := tb.Context()
@@ -76,7 +77,7 @@ func (r *DamageFixture) pod(ctx context.Context, name, node string, dual bool) [
 	return addrs
 }
 
-// leak removes a pod and leaves its addresses.
+// leak deletes a pod without releasing its addresses.
 func (r *DamageFixture) leak(ctx context.Context, name string) {
 	r.tb.Helper()
 	r.must(r.seeder.DeletePod(ctx, "default", name, false))
@@ -106,8 +107,8 @@ func (r *DamageFixture) pods(ctx context.Context) {
 	r.leak(ctx, "leak-2")
 }
 
-// handles: one of an allocation that never came, one marked deleted, and one that
-// counts too many.
+// handles creates a handle of an allocation that never happened, one that is marked
+// deleted, and one that counts too many addresses.
 func (r *DamageFixture) handles(ctx context.Context) {
 	handle := "k8s-pod-network.never"
 	r.dies(1, true, func() {
@@ -130,8 +131,8 @@ func (r *DamageFixture) handles(ctx context.Context) {
 	}))
 }
 
-// blocks: empty ones beside another of their node's, of both families; one of a
-// vanished node; and one marked deleted.
+// blocks creates empty blocks of both families beside another block of their node, an
+// empty block of a deleted node, and one that is marked deleted.
 func (r *DamageFixture) blocks(ctx context.Context) {
 	r.claim(ctx, "n1", four)
 	r.claim(ctx, "n1", six)
@@ -140,9 +141,9 @@ func (r *DamageFixture) blocks(ctx context.Context) {
 	r.dies(2, true, func() { _ = r.client.IPAM.ReleaseAffinity(ctx, calicoNet(marked), "n3", true) })
 }
 
-// affinities: left by Calico's own release, without a block, in two states; with
-// the block deleted by hand; with the block taken by another node since; with a
-// block that has no owner; and one that is missing.
+// affinities creates affinities that Calico's own release left without a block, in two
+// states, affinities whose block was deleted by hand or then claimed by another node, one
+// of a block without an owner, and a block without an affinity.
 func (r *DamageFixture) affinities(ctx context.Context) {
 	orphan := r.claim(ctx, "n2", four)
 	r.dies(4, false, func() { _ = r.client.IPAM.ReleaseAffinity(ctx, calicoNet(orphan), "n2", true) })
@@ -159,7 +160,7 @@ func (r *DamageFixture) affinities(ctx context.Context) {
 	r.must(r.seeder.Cluster.Delete(ctx, testcluster.CRDv1.Resource("blockaffinities"), "", affinityName("n4", r.blockOf(ctx, "live-n4"))))
 }
 
-// borrowed: a block of the vanished node of which a pod of another node has an address.
+// borrowed creates a block of the deleted node with an address of another node's pod.
 func (r *DamageFixture) borrowed(ctx context.Context) {
 	block := r.claim(ctx, "orphan", four)
 	addrs, err := r.seeder.Pod(ctx, seeding.Pod{
@@ -170,9 +171,9 @@ func (r *DamageFixture) borrowed(ctx context.Context) {
 	r.Live[addrs[0]] = seeding.Handle("default", "borrower")
 }
 
-// restored: what a datastore lacks that was restored from a backup: an address that a
-// pod uses, and the handle of another. The first is not among those that are Live, for it
-// is free until it is recorded.
+// restored creates the damage of a datastore that was restored from a backup: a pod's
+// address is not recorded, and another pod's handle is missing. The first address is not
+// in Live, because it is free until it is recorded.
 func (r *DamageFixture) restored(ctx context.Context) {
 	r.pod(ctx, "unrecorded", "n1", false)
 	r.must(r.seeder.ReleaseHandle(ctx, seeding.Handle("default", "unrecorded")))
@@ -181,7 +182,7 @@ func (r *DamageFixture) restored(ctx context.Context) {
 	r.must(r.seeder.Cluster.Delete(ctx, testcluster.CRDv1.Resource("ipamhandles"), "", seeding.Handle("default", "without-handle")))
 }
 
-// dies lets the client die before or after a write of what it does.
+// dies lets the client die before or after one of its writes.
 func (r *DamageFixture) dies(k int, after bool, do func()) {
 	r.tb.Helper()
 	r.client.FaultProxy.Die(k, after)
@@ -196,7 +197,7 @@ var (
 	six  = netip.MustParsePrefix("fd00:90::/122")
 )
 
-// claim makes a node the owner of the next block that no one has.
+// claim makes a node the owner of the next unclaimed block.
 func (r *DamageFixture) claim(ctx context.Context, node string, pool netip.Prefix) netip.Prefix {
 	r.tb.Helper()
 	state, err := r.seeder.Cluster.ReadIPAM(ctx, testcluster.CRDv1)
@@ -219,13 +220,13 @@ func (r *DamageFixture) claim(ctx context.Context, node string, pool netip.Prefi
 	return block
 }
 
-// losesBlock deletes a block as people do with kubectl.
+// losesBlock deletes a block, as people do with kubectl.
 func (r *DamageFixture) losesBlock(ctx context.Context, block netip.Prefix) {
 	r.tb.Helper()
 	r.must(r.seeder.Cluster.Delete(ctx, testcluster.CRDv1.Resource("ipamblocks"), "", blockName(block)))
 }
 
-// blockOf is the block of a pod's IPv4 address.
+// blockOf returns the block of a pod's IPv4 address.
 func (r *DamageFixture) blockOf(ctx context.Context, pod string) netip.Prefix {
 	r.tb.Helper()
 	state, err := r.seeder.Cluster.ReadIPAM(ctx, testcluster.CRDv1)

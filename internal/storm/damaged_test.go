@@ -11,9 +11,9 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// What the crash tests do with the damage, again and again.
+// The cluster that the crash tests damage and repair repeatedly.
 
-// damaged is a cluster with the damage, which can be had again and again.
+// damaged is a cluster whose damage can be restored.
 type damaged struct {
 	*testcluster.Cluster
 	group   testcluster.Group
@@ -21,10 +21,10 @@ type damaged struct {
 	image   Image
 	proxy   *FaultProxy
 	tool    *tool
-	// secondary has the addresses of a secondary network in use, and their pods; nil if there
-	// is no such network.
+	// secondary holds the addresses of a secondary network in use, and their pods; nil
+	// without such a network.
 	secondary map[netip.Addr]string
-	chose     map[string]int // of each sort of write, the one that was chosen
+	chose     map[string]int // the chosen write of each sort of write
 }
 
 func newDamaged(t *testing.T, group testcluster.Group) *damaged {
@@ -35,7 +35,7 @@ func newDamaged(t *testing.T, group testcluster.Group) *damaged {
 	return x
 }
 
-// begin takes the damage's image, and opens the way to the cluster for repairs.
+// begin saves the damage's image, and creates the proxy and tool of repairs.
 func (x *damaged) begin(t *testing.T, machines machines) {
 	t.Helper()
 	var err error
@@ -46,12 +46,12 @@ func (x *damaged) begin(t *testing.T, machines machines) {
 	must(t, err)
 }
 
-// wait lets a second go by without waiting for it: readings are later, until the damage is
-// brought back. Times are written in whole seconds: what was just written is then old
-// enough to be repaired.
+// wait pretends that a second passes: later readings are taken with a later time until
+// the damage is restored. Times are stored in whole seconds, so a fresh write is old
+// enough for a repair afterwards.
 func (x *damaged) wait() { x.tool.reader.(*viewedReader).ahead += 1100 * time.Millisecond }
 
-// plan brings the damage back and plans its repair.
+// plan restores the damage and plans its repair.
 func (x *damaged) plan(t *testing.T, request repair.Request) *repair.Plan {
 	t.Helper()
 	must(t, x.image.Restore(t.Context(), x.Cluster))
@@ -61,7 +61,7 @@ func (x *damaged) plan(t *testing.T, request repair.Request) *repair.Plan {
 	return plan
 }
 
-// unharmed fails the test if an address in use is not what it should be.
+// unharmed fails the test if an address in use is not allocated as it should be.
 func (x *damaged) unharmed(t *testing.T) {
 	t.Helper()
 	wrong, err := Harm(t.Context(), x.Cluster, x.group, x.fixture.Live)

@@ -1,32 +1,31 @@
-// Package storm tries package repair on a real cluster while everything else
-// happens at once: many clients of Calico's own IPAM assign and release, nodes come
-// and go, processes die in the middle of what they do, Calico's kube-controllers
-// collects garbage, the API server is killed and started again.
+// Package storm tests package repair on a real cluster under load. Many clients of
+// Calico's own IPAM assign and release addresses, nodes come and go, processes die in the
+// middle of operations, Calico's kube-controllers collects garbage, and the API server is
+// killed and restarted.
 //
-// There are orphans, too: containers that run on after their pod's object was deleted,
-// or their node's, nodes that are NotReady or off, virtual machines that stop, start
-// and move, addresses of second networks, of podman's containers, of services, of
-// Windows nodes, and some assigned by hand. Host views show what is used on the
-// machines that answer, and repairs are given no consent to do without.
+// There are also orphans: containers that still run after their pod or node was deleted,
+// nodes that are NotReady or off, virtual machines that stop, start and migrate,
+// addresses of secondary networks, of podman's containers, of services and of Windows
+// nodes, and addresses assigned by hand. Host views show the addresses in use on the
+// machines that answer, and repairs have no consent to act without host views.
 //
-// An [EtcdHistory] follows every write from etcd itself, in the one order in which
-// they happened, and an [InvariantChecker] holds against it what must be true at each
-// revision: an address that somebody uses is allocated to that user, in one block,
-// from the moment it was handed out until the moment its user began to give it
-// back. A violation is told with the history of the address, and with who wrote. To
-// call an address leaked is one, too, while any object shows its owner: what stands
-// between that error and the address, the host views above all, must not hide it.
-// What Calico's own collector frees of an orphan ends the orphan, and is counted.
+// An [EtcdHistory] follows every write in etcd, in the order in which the writes
+// happened. An [InvariantChecker] checks an invariant at each revision: an address in use
+// is allocated to its user, in one block, from the moment it was assigned until the user
+// starts to release it. A violation shows the history of the address and its writers. It
+// is also a violation to call an address leaked while an object shows its owner, even if
+// another safeguard, above all a host view, would prevent its release. If Calico's own
+// collector frees an orphan's address, the orphan ends and is counted.
 //
-// A storm of its own is on a secondary network, whose addresses Whereabouts gives: its order of
-// writes, its lock and its mistakes are played, and what etcd stored is held against what pods
-// use in the same way.
+// A separate storm runs on a secondary network, whose addresses Whereabouts assigns. It
+// reproduces Whereabouts' order of writes, its lock and its mistakes, and compares etcd
+// with the pods' addresses in the same way.
 //
-// A [FaultProxy] stands between one client and the API server, and can die before or
-// after any write, as a process does.
+// A [FaultProxy] is between one client and the API server. It can die before or after any
+// write, like a process.
 //
-// Only tests use this package. "go test" storms for half a minute and tries a sample of
-// the crash points and interleavings, which the seed decides; "make soak" storms for
-// half an hour and tries them all. What was printed as the seed, given as
-// CALICO_AUDIT_SEED, makes the same choices again.
+// Only tests use this package. "go test" runs a storm of half a minute and tries a sample
+// of the crash points and interleavings, chosen by the seed. "make soak" runs a storm of
+// half an hour and tries all of them. The logged seed in CALICO_AUDIT_SEED repeats the
+// same choices.
 package storm

@@ -17,40 +17,40 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// FaultProxy stands between one client and the API server: a proxy that speaks for the
-// cluster's administrator. It counts writes, and can die before or after any of
-// them: from then on no request gets through and no answer comes back, as if the
-// client's process had been killed or its machine had lost power.
+// FaultProxy is a proxy between one client and the API server. It uses the cluster
+// administrator's credentials. It counts writes and can die before or after any of them.
+// Then no request and no answer passes, as if the client's process had been killed or its
+// machine had lost power.
 type FaultProxy struct {
-	// URL is where the client finds the proxy, by plain HTTP on the loopback.
+	// URL is the proxy's URL, plain HTTP on the loopback interface.
 	URL string
-	// Agent is the name under which all requests go on, if it is not empty: that
-	// is the manager of what they write. (Calico's client gives no name of its own,
-	// so that all that use it look alike.)
+	// Agent is the user agent of all forwarded requests, if not empty, and thus the field
+	// manager of their writes. (Calico's client sets no name, so its users cannot be
+	// distinguished.)
 	Agent string
 
 	server *httptest.Server
 
 	mu     sync.Mutex
 	writes []Write
-	death  int // counted from now; 0 for never
+	death  int // number of the fatal write; 0 for never
 	after  bool
 	dead   bool
 	lease  func(n int, w Write) bool
 	died   func()
 	lag    func() time.Duration
-	busy   int // writes on their way
+	busy   int // writes in progress
 	idle   *sync.Cond
 }
 
-// Write is one write that came to a proxy.
+// Write is a write that reached the proxy.
 type Write struct {
 	Verb, Path string
 }
 
 func (w Write) String() string { return w.Verb + " " + w.Path }
 
-// Sort is what it does to which resource.
+// Sort returns the verb and resource of a write.
 func (w Write) Sort() string {
 	parts := strings.Split(strings.Trim(w.Path, "/"), "/")
 	if len(parts) > 3 { // apis/GROUP/VERSION/RESOURCE/NAME
@@ -59,8 +59,8 @@ func (w Write) Sort() string {
 	return w.String()
 }
 
-// NewFaultProxy returns an open proxy to the API server of a configuration. It ends with
-// the test.
+// NewFaultProxy starts a proxy to the API server of a configuration. It is stopped when
+// the test ends.
 func NewFaultProxy(tb testing.TB, to *rest.Config, agent string) *FaultProxy {
 	tb.Helper()
 	target, err := url.Parse(to.Host)
@@ -81,9 +81,9 @@ func NewFaultProxy(tb testing.TB, to *rest.Config, agent string) *FaultProxy {
 			}
 		},
 		Transport:     transport,
-		FlushInterval: -1, // a watch must not wait for a buffer to fill
+		FlushInterval: -1, // a watch must not be buffered
 		ErrorHandler:  broken,
-		ErrorLog:      log.New(io.Discard, "", 0), // of answers that break off when the API server is killed
+		ErrorLog:      log.New(io.Discard, "", 0), // responses are cut off when the API server is killed
 	}
 	g.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.serve(proxy, w, r) }))
 	g.URL = g.server.URL
@@ -111,7 +111,8 @@ func (g *FaultProxy) serve(proxy http.Handler, w http.ResponseWriter, r *http.Re
 	}
 	g.enter(1)
 	defer g.enter(-1)
-	// What is sent goes on, though its sender may be dead by then.
+	// Read the body first: the request must reach the API server even if the client dies
+	// meanwhile.
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		panic(http.ErrAbortHandler)
@@ -123,7 +124,7 @@ func (g *FaultProxy) serve(proxy http.Handler, w http.ResponseWriter, r *http.Re
 	case n == 0, last && !after:
 		unheard(w)
 	case last:
-		// The write arrives; its answer does not.
+		// The write arrives, but its answer does not.
 		proxy.ServeHTTP(&deaf{header: http.Header{}}, r)
 		unheard(w)
 	case lease != nil && !lease(n, Write{r.Method, r.URL.Path}):
@@ -139,8 +140,8 @@ func (g *FaultProxy) isDead() bool {
 	return g.dead
 }
 
-// count takes down a write and returns its number, which is 0 for one that comes
-// too late, and whether the proxy dies with it.
+// count records a write. It returns its number, or 0 if the proxy is already dead, and
+// whether the proxy dies with it.
 func (g *FaultProxy) count(w Write) (n int, last, after bool, lease func(int, Write) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -158,16 +159,16 @@ func (g *FaultProxy) count(w Write) (n int, last, after bool, lease func(int, Wr
 	return n, false, false, g.lease
 }
 
-// Die makes the proxy die with the k-th write from now, counted from 1: before it
-// is sent, or after, when it was carried out and the answer has not come.
+// Die makes the proxy die with the k-th write from now, from 1: before it is forwarded,
+// or after it was carried out but before the answer.
 func (g *FaultProxy) Die(k int, after bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.death, g.after = len(g.writes)+k, after
 }
 
-// Reset opens a proxy that died or was about to, as for a process that was started
-// again. It reports whether it had died.
+// Reset revives a proxy that died or was about to, as for a restarted process. It reports
+// whether it had died.
 func (g *FaultProxy) Reset() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -176,24 +177,24 @@ func (g *FaultProxy) Reset() bool {
 	return was
 }
 
-// OnDeath has f called when the proxy dies; nil for nothing.
+// OnDeath sets a function to call when the proxy dies; nil for none.
 func (g *FaultProxy) OnDeath(f func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.died = f
 }
 
-// Lag has each request wait for a while, which f says, before it goes on, as on a slow
-// network: there is time for others between a reading and the write that rests on
-// it. f is called by several goroutines.
+// Lag delays each request by the duration that f returns, as on a slow network, so that
+// other writes can happen between a read and the write that depends on it. f is called
+// concurrently.
 func (g *FaultProxy) Lag(f func() time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.lag = f
 }
 
-// Pause calls f before each write is let through, with its number; f may wait. The
-// write is sent if f returns true, else its connection breaks.
+// Pause calls f with each write and its number before the write is forwarded; f may
+// block. If f returns false, the connection is closed instead.
 func (g *FaultProxy) Pause(f func(n int, w Write) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -207,7 +208,7 @@ func (g *FaultProxy) enter(n int) {
 	g.idle.Broadcast()
 }
 
-// WaitIdle waits until no write is on its way any more.
+// WaitIdle waits until no write is in progress.
 func (g *FaultProxy) WaitIdle() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -216,8 +217,8 @@ func (g *FaultProxy) WaitIdle() {
 	}
 }
 
-// Writes are the writes that came to the proxy while it was open, the one it died
-// with included.
+// Writes returns the writes that reached the proxy while it was alive, including the
+// fatal one.
 func (g *FaultProxy) Writes() []Write {
 	g.mu.Lock()
 	defer g.mu.Unlock()

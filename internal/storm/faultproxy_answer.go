@@ -7,15 +7,14 @@ import (
 	"syscall"
 )
 
-// What a proxy makes of requests and answers.
+// The proxy's handling of requests and responses.
 
-// unheard ends a call of a client that is dead, with an error that no one tries
-// again: for the dead try nothing, and what they make of the answer comes too late
-// to matter.
+// unheard ends a call of a dead client with an error that is not retried. A dead client
+// would not retry, and its reaction no longer matters.
 func unheard(w http.ResponseWriter) { http.Error(w, "the client is dead", http.StatusForbidden) }
 
-// broken passes on what goes wrong behind the proxy: a connection that cannot be made
-// is an error at once, and one that breaks breaks before the proxy, too.
+// broken reports errors behind the proxy to the client: a refused connection becomes an
+// error response, and a broken connection is also broken for the client.
 func broken(w http.ResponseWriter, _ *http.Request, err error) {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		http.Error(w, err.Error(), http.StatusBadGateway)
@@ -24,8 +23,8 @@ func broken(w http.ResponseWriter, _ *http.Request, err error) {
 	panic(http.ErrAbortHandler)
 }
 
-// isWrite reports whether a request can change an object. Reviews of rights and
-// tokens are written, but nothing is stored.
+// isWrite reports whether a request can change an object. Reviews of rights and tokens
+// are sent as writes but store nothing.
 func isWrite(r *http.Request) bool {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
@@ -34,7 +33,7 @@ func isWrite(r *http.Request) bool {
 	return !strings.Contains(r.URL.Path, "/authorization.k8s.io/") && !strings.Contains(r.URL.Path, "/authentication.k8s.io/")
 }
 
-// deaf takes an answer and keeps it to itself.
+// deaf discards a response.
 type deaf struct{ header http.Header }
 
 func (d *deaf) Header() http.Header         { return d.header }

@@ -8,15 +8,14 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// How a client finds its proxy.
+// The client configuration for a proxy.
 
-// Config is the configuration of a client behind the proxy. It has no rate limit of
-// its own.
+// Config returns the configuration of a client behind the proxy, without a rate limit.
 func (g *FaultProxy) Config() *rest.Config {
 	return &rest.Config{Host: g.URL, QPS: -1, WarningHandler: rest.NoWarnings{}}
 }
 
-// Kubeconfig is a kubeconfig for a client behind the proxy.
+// Kubeconfig returns a kubeconfig for a client behind the proxy.
 func (g *FaultProxy) Kubeconfig() ([]byte, error) {
 	const name = "proxy"
 	k := clientcmdapi.NewConfig()

@@ -12,8 +12,9 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// A client whose proxy dies before a write leaves nothing of it, one whose proxy dies
-// after it leaves all of it; both hear of an error and get nothing through any more.
+// TestFaultProxyDies checks that a write is not carried out if the proxy dies before it,
+// and is carried out if the proxy dies after it. In both cases the client gets an error,
+// and later requests do not pass.
 func TestFaultProxyDies(t *testing.T) {
 	ctx := t.Context()
 	c := testcluster.Shared(t, testcluster.Options{})

@@ -19,12 +19,12 @@ import (
 	"github.com/calico-audit/calico-audit/repair/apply"
 )
 
-// maxHealing is how many repairs in good order may be needed after a storm: one
-// step may be what another waits for.
+// maxHealing is the maximum number of undisturbed repairs after a storm. Several may be
+// necessary because a step may have to wait for another.
 const maxHealing = 8
 
-// Heal repairs, with no one else about, until there is nothing left to repair, and
-// tells in how many runs.
+// Heal runs repairs without disturbances until there is nothing left to repair. It
+// returns the number of runs.
 func (w *World) Heal(ctx context.Context) (int, error) {
 	t, err := w.tool(nil, nil)
 	if err != nil {
@@ -49,7 +49,7 @@ func (w *World) Heal(ctx context.Context) (int, error) {
 			}
 		}
 		if len(plan.Steps) == 0 {
-			time.Sleep(w.Grace) // what is refused is too young
+			time.Sleep(w.Grace) // the refused objects are too young
 		}
 	}
 	plan, err := t.plan(ctx, everything, w.Grace)
@@ -62,14 +62,14 @@ func (w *World) Heal(ctx context.Context) (int, error) {
 	return maxHealing, nil
 }
 
-// waits reports whether something is refused only for its age.
+// waits reports whether something was refused only because of its age.
 func waits(p *repair.Plan) bool {
 	return slices.ContainsFunc(p.Refused, func(r repair.Refusal) bool { return r.Code == repair.RefusedYoung })
 }
 
-// Touch has every node do what it does by and by: it writes the status of pods that
-// wait for it, gives back tunnel addresses that it does not use, and allocates and
-// releases once in each family, so that it confirms what it finds unconfirmed.
+// Touch makes every node do its pending work: it writes the status of waiting pods,
+// releases unused tunnel addresses, and allocates and releases one address of each
+// family, so that unconfirmed affinities are confirmed.
 func (w *World) Touch(ctx context.Context) error {
 	for _, k := range w.workers.all {
 		for _, p := range k.pods {
@@ -104,8 +104,7 @@ func (w *World) Touch(ctx context.Context) error {
 	return nil
 }
 
-// Inspect checks what is left after the storm was healed: what it returns must not
-// be.
+// Inspect checks the state after the storm was healed. It returns a list of problems.
 func (w *World) Inspect(ctx context.Context) ([]string, error) {
 	t, err := w.tool(nil, nil)
 	if err != nil {
@@ -115,17 +114,17 @@ func (w *World) Inspect(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Where Calico's collector took the address of a pod that lives, the handle may stay
-	// for as long as the pod names its sandbox: no repair deletes it before.
+	// If Calico's collector frees the address of a live pod, the handle may remain while
+	// the pod names its sandbox. No repair deletes it earlier.
 	living := map[string]bool{}
 	for _, k := range w.workers.all {
 		for _, p := range k.pods {
 			living[p.handle], living[p.secondHandle()] = true, true
 		}
 	}
-	// An affinity that a client of Calico's left pending is confirmed when an assignment
-	// comes to its block; one that finds room in another block of the node before does
-	// not. No repair takes part in it. One that a repair left is another matter.
+	// An affinity that Calico's client left pending is confirmed when an address of its
+	// block is assigned, but not while the node has free addresses in another block. No
+	// repair changes it. It would be an error if a repair had left it pending.
 	theirs := map[string]bool{}
 	for i := range st.Affinities {
 		a := &st.Affinities[i]
@@ -137,9 +136,8 @@ func (w *World) Inspect(ctx context.Context) ([]string, error) {
 	return append(findings(st, except), w.compare(st)...), nil
 }
 
-// findings are those that a repair must not leave, and whatever kept an audit from
-// finding them. except tells which may stay beside those that always may; nil for
-// none.
+// findings returns the findings that a repair must not leave, and the reasons for an
+// incomplete audit. except reports additional findings that may remain; it may be nil.
 func findings(st *state.State, except func(audit.Finding) bool) []string {
 	var wrong []string
 	for _, g := range st.Gaps {
@@ -157,8 +155,8 @@ func findings(st *state.State, except func(audit.Finding) bool) []string {
 	return wrong
 }
 
-// mayStay reports whether findings of a check may be left by a storm and a repair:
-// they tell of how the pools are used, not of contradictions.
+// mayStay reports whether a storm and a repair may leave findings of a check. Such
+// findings describe the use of pools and not contradictions.
 func mayStay(check string) bool {
 	for _, prefix := range []string{"pool/", "node/", "config/", "block/empty", "block/unaffine", "ip/borrowed", "ip/unknown-owner", "route/blackhole"} {
 		if strings.HasPrefix(check, prefix) {
@@ -168,10 +166,10 @@ func mayStay(check string) bool {
 	return false
 }
 
-// compare holds what is allocated against what is used, both ways. An address that
-// no one uses may stay as long as another of its handle is in use: where the answer
-// to the write of a block is lost, Calico's client takes the next block under the
-// same handle (libcalico-go ipam/ipam.go, autoAssign), and releases both with the pod.
+// compare compares allocated addresses with addresses in use, in both directions. An
+// unused address may remain while another address of its handle is in use: if the answer
+// to a block's write is lost, Calico's client takes the next block under the same handle
+// (libcalico-go ipam/ipam.go, autoAssign) and releases both with the pod.
 func (w *World) compare(st *state.State) []string {
 	var wrong []string
 	used, handles := map[netip.Addr]*Lease{}, map[string]bool{}
@@ -202,7 +200,7 @@ func (w *World) compare(st *state.State) []string {
 	return wrong
 }
 
-// objects are the names of the objects of a kind.
+// objects returns the names of all objects of a kind.
 func (w *World) objects(ctx context.Context, plural string) ([]string, error) {
 	list, err := w.cluster.List(ctx, testcluster.CRDv1.Resource(plural))
 	var names []string

@@ -14,18 +14,18 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// EtcdHistory follows every write to a cluster from etcd itself: in the order in
-// which they happened, none left out, whether the API server lives or not. A
-// revision is what the API server calls an object's resourceVersion.
+// EtcdHistory follows every write to a cluster in etcd, complete and in order, even while
+// the API server is down. A revision equals the resourceVersion of an object in the API
+// server.
 type EtcdHistory struct {
 	etcd *clientv3.Client
 
 	mu       sync.Mutex
-	seen     int64 // everything up to this revision was taken in
+	seen     int64 // all writes up to this revision were processed
 	arrived  *sync.Cond
 	failed   error
 	blocks   map[string]*storedBlock   // by object name
-	addrs    map[netip.Addr][]Moment   // an address's allocations, oldest first
+	addrs    map[netip.Addr][]Moment   // the allocations of each address, oldest first
 	objects  map[string][]Change       // by etcd key
 	onMoment func(netip.Addr, *Moment) // called with mu held
 	wrong    []string
@@ -33,17 +33,17 @@ type EtcdHistory struct {
 	secondary secondaryHistory
 }
 
-// Moment is a change of what an address is allocated to. A zero Handle with
-// Allocated is an allocation without a handle.
+// Moment is a change of an address's allocation. If Allocated is set, an empty Handle
+// means an allocation without a handle.
 type Moment struct {
 	Revision  int64
 	At        time.Time
 	Block     string
 	Allocated bool
 	Handle    string
-	Node      string // that the allocation names
-	Sequence  uint64 // the block's
-	Manager   string // who wrote it, as the block's managed fields tell
+	Node      string // in the allocation's attributes
+	Sequence  uint64 // of the block
+	Manager   string // the writer, from the block's managed fields
 }
 
 func (m Moment) String() string {
@@ -56,7 +56,7 @@ func (m Moment) String() string {
 
 const clock = "15:04:05.000"
 
-// short is the beginning of a handle, which is enough to tell them apart.
+// short returns the beginning of a handle, which suffices to identify it.
 func short(handle string) string {
 	prefix, id, ok := strings.Cut(handle, ".")
 	if ok && len(id) > 10 {
@@ -72,8 +72,7 @@ type Change struct {
 	What     string
 }
 
-// Follow begins a history with what the cluster stores now. It ends with the
-// context.
+// Follow starts a history with the current content of etcd. It ends with the context.
 func Follow(ctx context.Context, c *testcluster.Cluster) (*EtcdHistory, error) {
 	ch := &EtcdHistory{
 		etcd: c.Etcd, blocks: map[string]*storedBlock{}, addrs: map[netip.Addr][]Moment{}, objects: map[string][]Change{},
@@ -123,8 +122,8 @@ func (ch *EtcdHistory) follow(ctx context.Context, watch clientv3.WatchChan) {
 	ch.mu.Unlock()
 }
 
-// Revision is the newest revision of etcd: everything that has ended by now
-// happened at this revision or before.
+// Revision returns etcd's newest revision. Every completed operation happened at this
+// revision or earlier.
 func (ch *EtcdHistory) Revision(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -135,7 +134,7 @@ func (ch *EtcdHistory) Revision(ctx context.Context) (int64, error) {
 	return response.Header.Revision, nil
 }
 
-// Await waits until the history has taken in everything up to a revision.
+// Await waits until the history has processed all writes up to a revision.
 func (ch *EtcdHistory) Await(ctx context.Context, revision int64) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
@@ -145,8 +144,8 @@ func (ch *EtcdHistory) Await(ctx context.Context, revision int64) error {
 		poll := time.NewTicker(50 * time.Millisecond)
 		defer poll.Stop()
 		for ctx.Err() == nil {
-			// The answer tells a revision up to which nothing is missing, though
-			// nothing may have happened at it.
+			// The answer contains a revision up to which the watch is complete, even if
+			// no write happened at it.
 			_ = ch.etcd.RequestProgress(clientv3.WithRequireLeader(ctx))
 			ch.arrived.Broadcast()
 			select {
@@ -173,7 +172,7 @@ func (ch *EtcdHistory) Await(ctx context.Context, revision int64) error {
 	return fmt.Errorf("waiting for revision %d, at %d: %w", revision, seen, err)
 }
 
-// at returns what an address was allocated to at a revision. The caller holds mu.
+// at returns the allocation of an address at a revision. The caller holds mu.
 func (ch *EtcdHistory) at(addr netip.Addr, revision int64) Moment {
 	moments := ch.addrs[addr]
 	i, _ := slices.BinarySearchFunc(moments, revision+1, func(m Moment, r int64) int { return int(m.Revision - r) })
@@ -183,8 +182,8 @@ func (ch *EtcdHistory) at(addr netip.Addr, revision int64) Moment {
 	return moments[i-1]
 }
 
-// history tells what is known of an address and of the objects named, the last
-// lines of each. The caller holds mu.
+// history formats the last changes of an address and of the given objects. The caller
+// holds mu.
 func (ch *EtcdHistory) history(addr netip.Addr, keys ...string) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "  %s:\n", addr)

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// What the history reads of a stored block: who has which of its addresses, and who
+// The parts of a stored block that the history reads: who has which address, and who
 // wrote that.
 
-// storedBlock is what the history reads of a block.
+// storedBlock holds the fields of a block that the history reads.
 type storedBlock struct {
 	Metadata struct {
 		ManagedFields []managedFields `json:"managedFields"`
@@ -32,9 +32,9 @@ type managedFields struct {
 	Fields  json.RawMessage `json:"fieldsV1"`
 }
 
-// manager is who wrote a field last: only then does a manager own it. Anyone who uses
-// Calico's client without a [FaultProxy] is "Go-http-client": kube-controllers, in a
-// storm.
+// manager returns the last writer of a field, because only the last writer owns it. Users
+// of Calico's client without a [FaultProxy] are all named "Go-http-client"; in a storm
+// that is only kube-controllers.
 func manager(fields []managedFields, field string) string {
 	var names []string
 	for _, f := range fields {
@@ -45,7 +45,7 @@ func manager(fields []managedFields, field string) string {
 	return strings.Join(names, "+")
 }
 
-// use is what an ordinal is allocated to.
+// use is the owner of an ordinal.
 type use struct{ handle, node string }
 
 func (b *storedBlock) uses() map[netip.Addr]use {

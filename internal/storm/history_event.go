@@ -11,7 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// How a history takes in what etcd tells.
+// The history's processing of etcd events.
 
 func (ch *EtcdHistory) event(e *clientv3.Event) {
 	key, revision := string(e.Kv.Key), e.Kv.ModRevision
@@ -64,7 +64,7 @@ func affinityText(value []byte) string {
 	return fmt.Sprintf("state %q deleted %v, state written by %s", a.Spec.State, a.Spec.Deleted, manager(a.Metadata.ManagedFields, "f:state"))
 }
 
-// block takes in a version of a block; nil for its end.
+// block processes a version of a block; nil for its deletion.
 func (ch *EtcdHistory) block(revision int64, key string, value []byte) {
 	name := strings.TrimPrefix(key, blockPrefix)
 	old := ch.blocks[name]
@@ -84,7 +84,7 @@ func (ch *EtcdHistory) block(revision int64, key string, value []byte) {
 		what = fmt.Sprintf("of %s, deleted %v, allocations written by %s", owner, b.Spec.Deleted, writer)
 		ch.blocks[name] = b
 	} else {
-		// Calico marks a block first and deletes it then.
+		// Calico marks a block deleted before it deletes it.
 		if old != nil && old.Spec.Deleted {
 			writer = manager(old.Metadata.ManagedFields, "f:deleted")
 		}

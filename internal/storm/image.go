@@ -11,18 +11,17 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// Image is what a cluster stores of all that an audit reads. Bringing it back takes
-// a moment, where making the state again would take seconds. Objects keep their
-// UIDs and get new resourceVersions.
+// Image is a copy of the stored objects that an audit reads. Restoring it is much faster
+// than creating the state again. Objects keep their UIDs and get new resourceVersions.
 type Image map[string][]byte
 
-// imagePrefixes are where those objects are. The API server must answer from etcd
-// and not from its watch cache, which cannot follow so fast.
+// imagePrefixes are the key prefixes of those objects. The API server must answer from
+// etcd and not from its watch cache, which is too slow for this.
 var imagePrefixes = []string{
 	"/registry/crd.projectcalico.org/", "/registry/projectcalico.org/", whereaboutsPrefix, "/registry/pods/", "/registry/minions/",
 }
 
-// TakeImage reads what a cluster stores.
+// TakeImage copies the stored objects of a cluster.
 func TakeImage(ctx context.Context, c *testcluster.Cluster) (Image, error) {
 	image := Image{}
 	err := eachStored(ctx, c, func(kv *mvccpb.KeyValue) error {
@@ -47,8 +46,8 @@ func eachStored(ctx context.Context, c *testcluster.Cluster, f func(*mvccpb.KeyV
 	return nil
 }
 
-// Restore makes a cluster store what the image has, and nothing else of it. What is
-// as it was is not written.
+// Restore makes a cluster store exactly the image's objects. Unchanged objects are not
+// written.
 func (image Image) Restore(ctx context.Context, c *testcluster.Cluster) error {
 	missing := map[string]bool{}
 	for key := range image {

@@ -19,8 +19,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
-// disturbances are what a cluster may do with the very objects that a step is about,
-// by Calico's own client, while one of its writes is on its way.
+// disturbances are operations of Calico's own client on the objects of a step while one
+// of its writes is in progress.
 var disturbances = []struct {
 	name string
 	do   func(d *disturbance)
@@ -73,7 +73,8 @@ func (d *disturbance) exists(node string) bool {
 	return err == nil
 }
 
-// pod starts a pod, with the last address of the block if so asked. It may get none.
+// pod starts a pod, if fixed is set with the last address of the block. The pod may get
+// no address.
 func (d *disturbance) pod(node string, fixed bool) {
 	if !d.exists(node) {
 		return
@@ -98,9 +99,9 @@ func (d *disturbance) pod(node string, fixed bool) {
 	}
 }
 
-// While any of a repair's writes is on its way, the cluster does something with the
-// same objects. Afterwards no one has been harmed, and what is left contradicts
-// itself nowhere, or the next repair mends it.
+// TestClusterActsBetweenWrites disturbs each write of a repair with an operation on the
+// same objects. Afterwards no address in use may be harmed, and remaining contradictions
+// must be mended by the next repair.
 func TestClusterActsBetweenWrites(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(testenv.Seed(t), 1))
@@ -119,9 +120,9 @@ func TestClusterActsBetweenWrites(t *testing.T) {
 	}
 }
 
-// chosen are the disturbances to be tried at a write: all of them, or one at one write of
-// each verb and resource. Half of those are of the two that have done most harm in the
-// field.
+// chosen returns the disturbances to try at a write: all of them, or one at one write of
+// each verb and resource. Half of the choices are the two disturbances that have caused
+// most harm in practice.
 func (x *damaged) chosen(writes []Write, k int, r *rand.Rand) []int {
 	if testenv.EveryCase() {
 		all := make([]int, len(disturbances))
@@ -183,7 +184,7 @@ func (x *damaged) disturbed(t *testing.T, request repair.Request, k int, disturb
 	x.leaves(t, request, d)
 }
 
-// about finds out what the step in hand is about.
+// about determines the objects of the current step.
 func (d *disturbance) about(path string) {
 	d.node = "n1"
 	file, err := journal.Read(path)
@@ -209,8 +210,8 @@ func (d *disturbance) about(path string) {
 	}
 }
 
-// leaves fails the test if somebody was harmed, or if the next repair leaves
-// anything that contradicts itself.
+// leaves fails the test if an address in use was harmed, or if the next repair leaves
+// contradictions.
 func (x *damaged) leaves(t *testing.T, request repair.Request, d *disturbance) {
 	t.Helper()
 	wrong, err := Harm(t.Context(), x.Cluster, x.group, d.live)
@@ -226,9 +227,8 @@ func (x *damaged) leaves(t *testing.T, request repair.Request, d *disturbance) {
 	}
 }
 
-// borrowed reports whether a finding is that a block belongs to a node that is gone,
-// while a pod that came in the meantime uses an address of it: then no one can do
-// anything about it but the pod.
+// borrowed reports whether a finding is about a block of a deleted node from which a new
+// pod uses an address. Then only the pod can end the finding.
 func (d *disturbance) borrowed(f audit.Finding) bool {
 	if f.Check != "block/dead-node" && f.Check != "affinity/dead-node" {
 		return false

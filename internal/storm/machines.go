@@ -13,19 +13,19 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 )
 
-// The machines of a storm, what their agents say, and how repairs hear of it.
+// The machines of a storm, their agents' host views, and how repairs get them.
 
-// machine is what a node runs on. It outlives the Node object.
+// machine is the machine of a node. It outlives the Node object.
 type machine struct {
 	mu      sync.Mutex
-	boot    int  // counts its boots
-	runs    bool // what was started on it runs on
-	answers bool // its agent can be asked
+	boot    int  // number of boots
+	runs    bool // started processes are still running
+	answers bool // its agent answers
 	last    *blocks.HostView
 }
 
-// set says whether the machine runs and whether it answers. One that ran no more and
-// runs again was booted.
+// set sets whether the machine runs and whether it answers. A machine that starts to run
+// again was booted.
 func (m *machine) set(runs, answers bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -35,9 +35,9 @@ func (m *machine) set(runs, answers bool) {
 	m.runs, m.answers = runs, answers
 }
 
-// view is what there is to see of a node's machine: what it shows now if it answers.
-// Of one that does not there is at times a view of earlier, and at times somebody
-// goes there and makes one by hand; never if r is nil.
+// view returns the host view of a node's machine. If the machine does not answer, it
+// sometimes returns an earlier view, and sometimes a view that someone made by hand; if r
+// is nil, it returns nil.
 func (w *World) view(n *node, r *rand.Rand) *blocks.HostView {
 	m := &n.machine
 	m.mu.Lock()
@@ -73,16 +73,16 @@ func (w *World) view(n *node, r *rand.Rand) *blocks.HostView {
 		})
 	}
 	v.Namespaces = append(v.Namespaces, own)
-	// An address that is assigned already and not configured yet is missing in a view
-	// that is newer than its assignment. Before it is used by an orphan, another view is
-	// asked for; but of this one no copy must be left that speaks later.
+	// A view may lack an address that is already assigned but not yet configured. An
+	// orphan uses the address only after another view was requested. But this view must
+	// not be kept as a later answer.
 	if begun == ended && n.begun.Load() == begun {
 		m.last = v
 	}
 	return v
 }
 
-// views are those of all machines.
+// views returns the host views of all machines.
 func (w *World) views(r *rand.Rand) blocks.HostReading {
 	out := blocks.HostReading{Asked: true}
 	for _, n := range w.machines() {
@@ -93,7 +93,7 @@ func (w *World) views(r *rand.Rand) blocks.HostReading {
 	return out
 }
 
-// machines are all nodes, also those that are no part of the coming and going.
+// machines returns all nodes, including those that never leave.
 func (w *World) machines() []*node {
 	if w.windows == nil {
 		return w.nodes
@@ -101,8 +101,9 @@ func (w *World) machines() []*node {
 	return append(w.nodes[:len(w.nodes):len(w.nodes)], w.windows)
 }
 
-// seeing reads a cluster and its nodes. Nodes are asked first: anyone who gets an address
-// after that got it after the view, which says so, and anyone who has it shows it.
+// seeing reads a cluster and its nodes. It requests the host views first. An address that
+// is assigned afterwards is newer than the view, and an address that was assigned before
+// is in the view.
 type seeing struct {
 	*cluster.Kubernetes
 	views func() blocks.HostReading
@@ -118,18 +119,18 @@ func (s *seeing) with(read func() (*blocks.Snapshot, error)) (*blocks.Snapshot, 
 	return snapshot, err
 }
 
-// Read reads everything.
+// Read reads all objects.
 func (s *seeing) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	return s.with(func() (*blocks.Snapshot, error) { return s.Kubernetes.Read(ctx) })
 }
 
-// Refresh reads single objects again.
+// Refresh reads some objects again.
 func (s *seeing) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []blocks.Ref) (*blocks.Snapshot, error) {
 	return s.with(func() (*blocks.Snapshot, error) { return s.Kubernetes.Refresh(ctx, prev, refs) })
 }
 
-// tool is the tool as it is used in a storm: it hears of the nodes, and is heard by
-// the checker.
+// tool returns the repair tool for a storm: it reads host views, and the checker checks
+// its verdicts.
 func (w *World) tool(proxy *FaultProxy, r *rand.Rand) (*tool, error) {
 	config := w.cluster.Config
 	if proxy != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// shows is what a view shows, by whether it is in the machine's own namespace.
+// shows returns the addresses in a view, with true for those in the machine's own network
+// namespace.
 func shows(v *blocks.HostView) map[netip.Addr]bool {
 	out := map[netip.Addr]bool{}
 	for _, ns := range v.Namespaces {
@@ -19,8 +20,8 @@ func shows(v *blocks.HostView) map[netip.Addr]bool {
 	return out
 }
 
-// TestMachinesShowWhatIsUsed: a view shows what is used on its machine, orphans among
-// it, and nothing else; a machine that does not answer gives none of its own accord.
+// TestMachinesShowWhatIsUsed checks that a view shows exactly the addresses in use on its
+// machine, including orphans. A machine that does not answer returns no view by itself.
 func TestMachinesShowWhatIsUsed(t *testing.T) {
 	addr := netip.MustParseAddr
 	w := &World{checker: &InvariantChecker{open: map[netip.Addr]*Lease{}}}
@@ -62,14 +63,14 @@ func TestMachinesShowWhatIsUsed(t *testing.T) {
 	}
 }
 
-// TestNoViewIsKeptOfPodsThatStart: what is being set up while a view is made is not in
-// it, so that no copy may speak for the machine when it answers no more.
+// TestNoViewIsKeptOfPodsThatStart checks that a view is not kept if a pod was being set
+// up meanwhile, because the view lacks that pod.
 func TestNoViewIsKeptOfPodsThatStart(t *testing.T) {
 	w := &World{checker: &InvariantChecker{open: map[netip.Addr]*Lease{}}}
 	n := &node{name: "n1"}
 	r := rand.New(rand.NewPCG(1, 1))
 	kept := func() bool {
-		n.machine.set(false, false) // so that no one goes there, either
+		n.machine.set(false, false) // so that no one makes a view by hand, either
 		for range 100 {
 			if w.view(n, r) != nil {
 				return true

@@ -9,14 +9,14 @@ import (
 	cnet "github.com/projectcalico/calico/libcalico-go/lib/net"
 )
 
-// blockName is the name of a block's object: its CIDR, as a name may be.
+// blockName returns the name of a block's object, derived from its CIDR.
 func blockName(cidr netip.Prefix) string {
 	net := cnet.IPNet{IPNet: *ipNet(cidr)}
 	name := strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(net.String())
 	return name
 }
 
-// affinityName is the name of an affinity's object.
+// affinityName returns the name of an affinity's object.
 func affinityName(node string, cidr netip.Prefix) string {
 	return fmt.Sprintf("%s-%s", node, blockName(cidr))
 }

@@ -14,15 +14,15 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// Nodes come and go.
+// Nodes that come and go.
 
-// tunnels are those that a node may have.
+// tunnels are the tunnels that a node may have.
 var tunnels = []seeding.Tunnel{seeding.VXLAN, seeding.VXLANv6}
 
-// startNode registers a node and gives it its tunnel addresses, as kubelet and
-// calico/node do. A node that gets no address has no tunnel.
+// startNode registers a node and allocates its tunnel addresses, as the kubelet and
+// calico/node do. A node without an address has no tunnel.
 func (w *World) startNode(ctx context.Context, n *node, hasTunnels bool) error {
-	// What tunnels the last life of the Node left is given up.
+	// Tunnels of the Node's previous life are released.
 	if err := w.checker.Release(ctx, n.tunnels); err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (w *World) startNode(ctx context.Context, n *node, hasTunnels bool) error {
 	return nil
 }
 
-// startTunnel first gives back what the node's last life may have left
+// startTunnel first releases addresses of the node's previous life
 // (ensureHostTunnelAddress of node/pkg/allocateip/allocateip.go).
 func (w *World) startTunnel(ctx context.Context, n *node, t seeding.Tunnel) error {
 	err := w.seeder.ReleaseHandle(ctx, t.Handle(n.name))
@@ -63,8 +63,8 @@ func (w *World) startTunnel(ctx context.Context, n *node, t seeding.Tunnel) erro
 	return err
 }
 
-// dropTunnel takes back what may have been allocated for a tunnel that failed, and
-// written to its Node.
+// dropTunnel releases an address that may have been allocated for a failed tunnel, and
+// removes it from the Node.
 func (w *World) dropTunnel(ctx context.Context, n *node, t seeding.Tunnel) error {
 	annotation := "projectcalico.org/IPv4VXLANTunnelAddr"
 	if t.Handle(n.name) == seeding.VXLANv6.Handle(n.name) {
@@ -77,8 +77,8 @@ func (w *World) dropTunnel(ctx context.Context, n *node, t seeding.Tunnel) error
 	})
 }
 
-// stopNode deletes a Node and nothing else. Where its machine runs on, so do its
-// tunnels, and whatever else runs there.
+// stopNode deletes only a Node. If its machine keeps running, its tunnels and containers
+// do, too.
 func (w *World) stopNode(ctx context.Context, n *node, runsOn bool) error {
 	n.machine.set(runsOn, false)
 	if runsOn {
@@ -91,15 +91,15 @@ func (w *World) stopNode(ctx context.Context, n *node, runsOn bool) error {
 	})
 }
 
-// powerOff ends what no object shows of what runs on a machine, and its tunnels.
+// powerOff ends the orphans and tunnels on a machine.
 func (w *World) powerOff(ctx context.Context, n *node) error {
 	err := w.checker.Release(ctx, append(n.orphans.take(0), n.tunnels...))
 	n.tunnels = nil
 	return err
 }
 
-// nodesComeAndGo ends the life of one node after the other, in all the ways, and
-// starts it again under the same name.
+// nodesComeAndGo ends random nodes in all ways, and starts them again under the same
+// name.
 func (w *World) nodesComeAndGo(ctx context.Context, r *rand.Rand) {
 	for ctx.Err() == nil {
 		pause(ctx, time.Duration(300+r.IntN(1500))*time.Millisecond)
@@ -114,7 +114,7 @@ func (w *World) nodesComeAndGo(ctx context.Context, r *rand.Rand) {
 
 func (w *World) endNode(ctx context.Context, n *node, kind departure, r *rand.Rand) {
 	if !n.departure.CompareAndSwap(int32(up), int32(kind)) {
-		return // something else happens to it
+		return // another event is happening to it
 	}
 	defer n.departure.Store(int32(up))
 	if kind == drained {
@@ -134,7 +134,7 @@ func (w *World) endNode(ctx context.Context, n *node, kind departure, r *rand.Ra
 	case r.IntN(3) > 0:
 		pause(ctx, time.Duration(r.IntN(4000))*time.Millisecond)
 	}
-	if r.IntN(3) == 0 { // what kube-controllers does; calicoctl does not require emptiness
+	if r.IntN(3) == 0 { // like kube-controllers; calicoctl does not require empty blocks
 		release, cancel := context.WithTimeout(ctx, callTimeout)
 		err := w.seeder.Calico.IPAM().ReleaseHostAffinities(release, host(n.name), r.IntN(4) > 0)
 		cancel()

@@ -13,10 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Orphans: users of addresses that no object shows any more, and nodes that do not say
+// Orphans: users of addresses that no object shows any more, and nodes that do not report
 // what runs on their machines.
 
-// orphans are those on one machine.
+// orphans holds the orphans of one machine.
 type orphans struct {
 	mu     sync.Mutex
 	leases []*Lease
@@ -31,7 +31,7 @@ func (g *orphans) add(leases []*Lease) {
 	}
 }
 
-// take returns those that have been orphans for so long, and forgets them.
+// take removes and returns the orphans of at least the given age.
 func (g *orphans) take(age time.Duration) []*Lease {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -44,8 +44,9 @@ func (g *orphans) take(age time.Duration) []*Lease {
 	return old
 }
 
-// forceDelete deletes a pod's object and nothing else: its containers run on. What no
-// network namespace shows no one could know of then, so that such pods really end.
+// forceDelete deletes only a pod's object; its containers keep running. If no network
+// namespace shows an address of the pod, its use would be undetectable, so such a pod
+// really ends.
 func (k *worker) forceDelete(ctx context.Context, p *pod) {
 	for _, h := range p.leases {
 		if h.Unseen {
@@ -59,7 +60,7 @@ func (k *worker) forceDelete(ctx context.Context, p *pod) {
 	k.made.add("force deleted, and running on")
 }
 
-// makeOrphans runs all that makes use of addresses in ways that pods and tunnels do not.
+// makeOrphans runs all users of addresses other than pods and tunnels.
 func (w *World) makeOrphans(ctx context.Context, run func(stream uint64, f func(*rand.Rand))) {
 	run(1100, func(r *rand.Rand) { w.orphansEnd(ctx, r) })
 	run(1101, func(r *rand.Rand) { w.nodesFallSilent(ctx, silent, r) })
@@ -70,7 +71,7 @@ func (w *World) makeOrphans(ctx context.Context, run func(stream uint64, f func(
 	run(1105, func(r *rand.Rand) { w.reservationsComeAndGo(ctx, r) })
 }
 
-// orphansEnd ends containers that no one knows of, by and by.
+// orphansEnd ends old orphaned containers.
 func (w *World) orphansEnd(ctx context.Context, r *rand.Rand) {
 	for ctx.Err() == nil {
 		pause(ctx, time.Duration(r.IntN(1500))*time.Millisecond)
@@ -79,8 +80,8 @@ func (w *World) orphansEnd(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// nodesFallSilent makes nodes NotReady: some for a network that is cut, others as
-// their machine is off, which an operator then says by the taint for it.
+// nodesFallSilent makes nodes NotReady. Some lose their network; the machines of others
+// are off, which an operator then confirms with the out-of-service taint.
 func (w *World) nodesFallSilent(ctx context.Context, kind departure, r *rand.Rand) {
 	for ctx.Err() == nil {
 		pause(ctx, time.Duration(500+r.IntN(1500))*time.Millisecond)
@@ -113,10 +114,10 @@ func (w *World) silence(ctx context.Context, n *node, kind departure, r *rand.Ra
 	return nil
 }
 
-// turnOff turns a machine off for a while, and has its Node say so once it is. The
-// Node keeps its tunnels, which come back with it.
+// turnOff turns a machine off for a while and marks its Node after that. The Node keeps
+// its tunnels, which return with it.
 func (w *World) turnOff(ctx context.Context, n *node, r *rand.Rand) error {
-	n.steps.Lock()   // anyone who does something there does it to its end, and then sees what became of the node
+	n.steps.Lock()   // wait for operations on the node; later ones see its new state
 	n.steps.Unlock() //nolint:staticcheck // nothing is to be done in between
 	for n.pods.Load() > 0 {
 		select {
@@ -153,14 +154,14 @@ func (w *World) patchNode(ctx context.Context, n *node, how types.PatchType, pat
 	})
 }
 
-// layOrphans ends all that no object shows: what is left of it in IPAM is for repairs.
+// layOrphans ends all orphans. Their IPAM objects are left to repairs.
 func (w *World) layOrphans(ctx context.Context) error {
 	for _, n := range w.machines() {
 		if err := w.checker.Release(ctx, n.orphans.take(0)); err != nil {
 			return err
 		}
 	}
-	// A pod that Calico's collector took an address from names what it has no more.
+	// A pod whose address was freed by Calico's collector still names that address.
 	for _, k := range w.workers.all {
 		k.pods = slices.DeleteFunc(k.pods, func(p *pod) bool {
 			taken := w.checker.Taken(p.leases)
@@ -181,7 +182,7 @@ func (w *World) layOrphans(ctx context.Context) error {
 	return w.resolveUnsure(ctx)
 }
 
-// leaveOrphans ends what is no pod, as its owners do.
+// leaveOrphans ends all users other than pods, as their owners do.
 func (w *World) leaveOrphans(ctx context.Context) error {
 	for _, v := range w.vms.all {
 		if err := w.deleteVM(ctx, v); err != nil {

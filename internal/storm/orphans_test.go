@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// TestOrphansAreTakenByAge: a container that no one knows of ends when it is old enough,
-// and only once.
+// TestOrphansAreTakenByAge checks that an orphan ends once, when it is old enough.
 func TestOrphansAreTakenByAge(t *testing.T) {
 	var g orphans
 	g.add([]*Lease{{User: "old"}, {User: "old too"}})

@@ -18,28 +18,28 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// Users that are neither pods nor tunnels nor virtual machines. No one but they know
-// whether they still use their addresses.
+// Users other than pods, tunnels and virtual machines. Only these users know whether they
+// still use their addresses.
 
 type others struct {
 	client   *Client
 	serial   int
 	all      []*other
 	services []*other
-	// unsure are addresses without a handle of which no one knows whether they are
-	// still allocated: an answer was lost. They are given back when all is quiet, for
-	// somebody else may have them by now.
+	// unsure holds addresses without a handle whose allocation is unknown because an
+	// answer was lost. They are released after the storm, because another user may have
+	// them by then.
 	unsure []netip.Addr
 }
 
 type other struct {
-	name, handle string // no handle is one of the ways
+	name, handle string // some have no handle
 	leases       []*Lease
 	until        time.Time
 }
 
-// othersComeAndGo has podman's containers, appliances with a handle made by hand, and
-// what "calicoctl ipam assign" gives, come and go.
+// othersComeAndGo starts and ends podman containers, appliances with handmade handles,
+// and users of "calicoctl ipam assign".
 func (w *World) othersComeAndGo(ctx context.Context, r *rand.Rand) {
 	o := &w.others
 	for ctx.Err() == nil {
@@ -47,7 +47,7 @@ func (w *World) othersComeAndGo(ctx context.Context, r *rand.Rand) {
 		if ctx.Err() != nil {
 			return
 		}
-		// What is given out in the storm is given out for good or not at all.
+		// During the storm, an assignment is always completed or reverted.
 		ctx := context.WithoutCancel(ctx)
 		if len(o.all) < 6 {
 			w.troubles.add(w.startOther(ctx, r))
@@ -98,7 +98,7 @@ func (w *World) startOther(ctx context.Context, r *rand.Rand) error {
 	return nil
 }
 
-// assign assigns an address of the first pool by its number, without attributes.
+// assign assigns a random address of the first pool, without attributes.
 func (w *World) assign(ctx context.Context, r *rand.Rand, n *node, handle *string) ([]netip.Addr, error) {
 	base := netip.MustParsePrefix(pools["four"].CIDR).Addr().As4()
 	base[3] += byte(r.IntN(128))
@@ -132,7 +132,7 @@ func (w *World) endOther(ctx context.Context, x *other) error {
 	return nil
 }
 
-// servicesComeAndGo gives services of type LoadBalancer their addresses.
+// servicesComeAndGo starts and ends LoadBalancer services with addresses.
 func (w *World) servicesComeAndGo(ctx context.Context, r *rand.Rand) {
 	o := &w.others
 	for i := 0; ctx.Err() == nil; i++ {
@@ -151,7 +151,7 @@ func (w *World) servicesComeAndGo(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// startService assigns as Calico's load balancer controller does (assignIP of
+// startService assigns an address as Calico's load balancer controller does (assignIP of
 // kube-controllers/pkg/controllers/loadbalancer/loadbalancer_controller.go).
 func (w *World) startService(ctx context.Context, name string) error {
 	x := &other{name: name, handle: "lb-" + name}
@@ -196,7 +196,7 @@ func (w *World) endService(ctx context.Context, x *other) error {
 	return errors.Join(err, w.giveBack(ctx, x.handle))
 }
 
-// reservationsComeAndGo keeps addresses of the first pool back for a while.
+// reservationsComeAndGo temporarily reserves addresses of the first pool.
 func (w *World) reservationsComeAndGo(ctx context.Context, r *rand.Rand) {
 	for i := 0; ctx.Err() == nil; i++ {
 		pause(ctx, time.Duration(1000+r.IntN(4000))*time.Millisecond)
@@ -214,7 +214,7 @@ func (w *World) reservationsComeAndGo(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// resolveUnsure gives back what an answer was lost about. No one else may be about.
+// resolveUnsure releases the addresses in unsure. No other client may be active.
 func (w *World) resolveUnsure(ctx context.Context) error {
 	for _, addr := range w.others.unsure {
 		if w.checker.Uses(addr) {
@@ -222,7 +222,7 @@ func (w *World) resolveUnsure(ctx context.Context) error {
 		}
 		attrs, handle, err := w.others.client.IPAM.GetAssignmentAttributes(ctx, cnet.IP{IP: net.IP(addr.AsSlice())})
 		if err != nil || handle != nil || len(attrs) > 0 {
-			continue // it is not allocated, or to somebody else
+			continue // not allocated, or allocated to another user
 		}
 		if err := w.seeder.ReleaseIP(ctx, addr); err != nil {
 			return err
@@ -232,7 +232,7 @@ func (w *World) resolveUnsure(ctx context.Context) error {
 	return nil
 }
 
-// leaveOthers ends them all.
+// leaveOthers ends all of these users.
 func (w *World) leaveOthers(ctx context.Context) error {
 	for _, x := range w.others.all {
 		if err := w.endOther(ctx, x); err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/calico-audit/calico-audit/repair/apply"
 )
 
-// What Calico's client does with what it has read before a repair.
+// Calls of Calico's client that use objects read before a repair.
 
-// calls are what Calico's client does with the blocks and affinities of the damage.
+// calls are calls of Calico's client on the blocks and affinities of the damage.
 var calls = []struct {
 	name string
 	do   func(d *disturbance)
@@ -38,14 +38,15 @@ var calls = []struct {
 	}},
 }
 
-// claimLeft has a node claim the block whose confirmed affinity of n3 leads to
-// nothing: for n3, Calico takes that affinity for its own without writing it.
+// claimLeft makes a node claim the block of which only n3's confirmed affinity remains.
+// For n3, Calico uses that affinity without writing it.
 func (d *disturbance) claimLeft(node string) {
 	_, _, _ = d.client.IPAM.ClaimAffinity(d.ctx, calicoNet(d.fixture.left), host(node))
 }
 
-// Calico's client stands still before one of its writes, and a whole repair goes by.
-// Then it goes on with what it has read before.
+// TestRepairActsBetweenCalicosWrites pauses Calico's client before one of its writes
+// while a whole repair runs. Then the client continues with the objects that it had read
+// before.
 func TestRepairActsBetweenCalicosWrites(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(testenv.Seed(t), 3))
@@ -68,7 +69,7 @@ func TestRepairActsBetweenCalicosWrites(t *testing.T) {
 	}
 }
 
-// overtaken reports whether the call came to a k-th write.
+// overtaken reports whether the call made a k-th write.
 func (x *damaged) overtaken(t *testing.T, request repair.Request, k int, call func(*disturbance)) bool {
 	plan := x.plan(t, request)
 	client := NewClient(t, x.Cluster, "calico")

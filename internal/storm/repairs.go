@@ -13,9 +13,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair/apply"
 )
 
-// repairs runs plan after plan with no pause until the context ends: each made
-// again, and carried out with a journal of its own. It is interrupted in the middle
-// now and then, and killed at a write.
+// repairs runs one plan after another without a pause until the context ends, each with
+// its own journal. Some runs are interrupted, and some are killed at a write.
 func (w *World) repairs(ctx context.Context, id int, proxy *FaultProxy, r *rand.Rand) {
 	t, err := w.tool(proxy, r)
 	if err != nil {
@@ -26,13 +25,13 @@ func (w *World) repairs(ctx context.Context, id int, proxy *FaultProxy, r *rand.
 		journal := filepath.Join(w.Journals, fmt.Sprintf("repair-%d-%d.journal", id, n))
 		request := w.request(r)
 		if id == 0 && r.IntN(8) > 0 {
-			request = repair.Request{EmptyBlocks: true} // as the CronJob does, but without a pause
+			request = repair.Request{EmptyBlocks: true} // like the CronJob, but without a pause
 		}
 		w.repair(ctx, t, proxy, journal, request, r)
 	}
 }
 
-// repair is one run, from the plan to the last step.
+// repair performs one run, from planning to the last step.
 func (w *World) repair(ctx context.Context, t *tool, proxy *FaultProxy, journal string, request repair.Request, r *rand.Rand) {
 	run, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -60,7 +59,7 @@ func (w *World) repair(ctx context.Context, t *tool, proxy *FaultProxy, journal 
 	case 1: // interrupted
 		stop := time.AfterFunc(time.Duration(r.IntN(4000))*time.Millisecond, cancel)
 		defer stop.Stop()
-	case 2: // applied when the world has moved on
+	case 2: // applied after the cluster has changed
 		pause(ctx, time.Duration(r.IntN(6000))*time.Millisecond)
 	}
 	res, err := t.apply(run, plan, journal, opts)
@@ -79,7 +78,7 @@ func (w *World) repair(ctx context.Context, t *tool, proxy *FaultProxy, journal 
 	}
 }
 
-// undo takes a whole run back, as far as that can be done without harm by then.
+// undo undoes a whole run, as far as that is still harmless.
 func (w *World) undo(ctx context.Context, t *tool, journal string) {
 	res, err := t.undo(ctx, journal)
 	if err != nil {
@@ -91,8 +90,8 @@ func (w *World) undo(ctx context.Context, t *tool, journal string) {
 	}
 }
 
-// request is what one run is asked for: mostly everything, with or without a bound
-// on steps; now and then one kind alone, or the setting.
+// request returns the request of a run: usually all repairs, with or without a limit of
+// steps, and sometimes a single kind or the setting.
 func (w *World) request(r *rand.Rand) repair.Request {
 	q := everything
 	switch r.IntN(10) {
@@ -113,7 +112,7 @@ func (w *World) request(r *rand.Rand) repair.Request {
 	return q
 }
 
-// resume goes on where a run was killed.
+// resume continues a killed run.
 func (w *World) resume(ctx context.Context, t *tool, journal string) {
 	res, err := t.resume(ctx, journal, apply.Options{})
 	if err != nil {
@@ -124,14 +123,15 @@ func (w *World) resume(ctx context.Context, t *tool, journal string) {
 	w.take(res)
 }
 
-// stepKinds are all kinds of step.
+// stepKinds lists the kinds of step in a storm.
 var stepKinds = []repair.Kind{
 	repair.ReleaseBlock, repair.DisownBlock, repair.CreateHandle, repair.RecordIP, repair.DeleteAffinity, repair.RestoreAffinity, repair.ReleaseIP,
 	repair.DeleteHandle, repair.FixHandleCount, repair.FinishDelete, repair.SetStrictAffinity,
 }
 
-// lacks tells what repairs would have to have done in the midst of the storm for it
-// to prove anything: one step, and in a long storm one of each kind.
+// lacks returns the kinds of step that repairs did not complete during the storm, if the
+// storm therefore proves too little. A short storm needs one completed step, and a long
+// one a step of each kind.
 func (w *World) lacks() string {
 	var none []string
 	for _, k := range stepKinds {
@@ -145,10 +145,10 @@ func (w *World) lacks() string {
 	return strings.Join(none, ", ")
 }
 
-// longStorm is from how long on a storm must bring about steps of every kind.
+// longStorm is the duration from which a storm must complete steps of every kind.
 const longStorm = 5 * time.Minute
 
-// take counts what became of the steps, by kind.
+// take counts the results of steps by kind.
 func (w *World) take(res *repair.Result) {
 	for _, o := range res.Outcomes {
 		w.made.add(fmt.Sprintf("%s: %s", o.Step.Kind, o.Status))

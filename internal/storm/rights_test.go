@@ -23,13 +23,13 @@ import (
 	"github.com/calico-audit/calico-audit/repair/apply"
 )
 
-// used are the rights that requests made use of: verb and resource.
+// used holds the rights that requests used, as verb and resource.
 type used struct {
 	mu  sync.Mutex
 	all map[string]bool
 }
 
-// wrap follows the requests that go on to another transport.
+// wrap records the requests to another transport.
 func (u *used) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		// /apis/GROUP/VERSION/RESOURCE[/NAME]
@@ -51,7 +51,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// example reads a ClusterRole that ships with the examples.
+// example reads a ClusterRole of the examples.
 func example(t *testing.T, dir string) *rbacv1.ClusterRole {
 	t.Helper()
 	root, err := programs.ModuleRoot()
@@ -63,9 +63,9 @@ func example(t *testing.T, dir string) *rbacv1.ClusterRole {
 	return role
 }
 
-// Anyone who has the examples' rights to read and to repair, and no others, can carry
-// out a step of every kind and take it back. Each of the rights to repair is made
-// use of: one that is missing would fail a step, and one too many is told.
+// TestExampleRights checks that a user with exactly the examples' rights to read and
+// repair can carry out and undo a step of every kind. Every right to repair must be used:
+// a missing right would fail a step, and a superfluous one is reported.
 func TestExampleRights(t *testing.T) {
 	t.Parallel()
 	for _, group := range groups {
@@ -74,7 +74,7 @@ func TestExampleRights(t *testing.T) {
 			x := newDamaged(t, group)
 			read, write := example(t, "rbac"), example(t, "rbac-repair")
 			must(t, x.Allow(t.Context(), "repairer", slices.Concat(read.Rules, write.Rules)...))
-			// The guard rails are in the way of no client that follows Calico's protocol.
+			// The guard rails must not block clients that follow Calico's protocol.
 			root, err := programs.ModuleRoot()
 			must(t, err)
 			_, err = x.Kubectl(t.Context(), "apply", "-k", filepath.Join(root, "examples", "kubernetes", "guard-rails"))
@@ -92,7 +92,7 @@ func TestExampleRights(t *testing.T) {
 					t.Errorf("taking back %s failed: %s", o.Step.ID, o.Reason)
 				}
 			}
-			// Without any configuration, one is created.
+			// A missing configuration is created.
 			must(t, x.Delete(t.Context(), group.Resource("ipamconfigs"), "", "default"))
 			strict := true
 			plan, err = x.tool.plan(t.Context(), repair.Request{StrictAffinity: &strict}, 0)
@@ -104,8 +104,8 @@ func TestExampleRights(t *testing.T) {
 					t.Errorf("no step of kind %s was carried out", k)
 				}
 			}
-			// Blocks are created only where one that was released has to be put back,
-			// which nothing here brings about.
+			// Blocks are created only to restore a released block, which does not happen
+			// here.
 			u.all["create ipamblocks."+strings.Split(string(group), "/")[0]] = true
 			if d := cmp.Diff(rightsIn(write, group), slices.Sorted(maps.Keys(u.all))); d != "" {
 				t.Errorf("rights to repair (-of the example +made use of):\n%s", d)
@@ -114,8 +114,8 @@ func TestExampleRights(t *testing.T) {
 	}
 }
 
-// as is the tool in a user's hands. Only what writes is followed: what an audit reads
-// has a role of its own.
+// as returns the tool with a user's credentials. It records only writers' requests,
+// because an audit has a separate role.
 func (x *damaged) as(t *testing.T, user string, u *used) *tool {
 	t.Helper()
 	config, err := x.UserConfig(user)
@@ -127,8 +127,8 @@ func (x *damaged) as(t *testing.T, user string, u *used) *tool {
 	return out
 }
 
-// awaitRights plans everything, once the API server has heard of the roles: until
-// then it refuses to list.
+// awaitRights plans all repairs. It retries until the API server has applied the roles
+// and allows the lists.
 func (x *damaged) awaitRights(t *testing.T) *repair.Plan {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -144,8 +144,8 @@ func (x *damaged) awaitRights(t *testing.T) *repair.Plan {
 	}
 }
 
-// carryOut applies a plan and fails the test unless each step of it is settled. It
-// returns the journal.
+// carryOut applies a plan and fails the test unless each step is settled. It returns the
+// journal.
 func (x *damaged) carryOut(t *testing.T, plan *repair.Plan, did map[repair.Kind]bool) string {
 	t.Helper()
 	journal := filepath.Join(t.TempDir(), fmt.Sprintf("journal-%d", len(plan.Steps)))
@@ -161,7 +161,7 @@ func (x *damaged) carryOut(t *testing.T, plan *repair.Plan, did map[repair.Kind]
 	return journal
 }
 
-// rightsIn are the rights of a role in one API group.
+// rightsIn returns a role's rights in one API group.
 func rightsIn(role *rbacv1.ClusterRole, group testcluster.Group) []string {
 	name, _, _ := strings.Cut(string(group), "/")
 	var out []string

@@ -15,10 +15,10 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// newSecondaryDamage is a cluster with a secondary network on which there is something for
-// every kind of its repairs: 5 and 6 are recorded for pods that are gone, the first with its
-// reservation, 7 is reserved for a pod that has it and not recorded, 8 is reserved alone, and
-// 9 is whole. Everything is an hour old.
+// newSecondaryDamage returns a cluster with a secondary network and damage for every kind
+// of its repairs. Addresses 5 and 6 are recorded for pods that no longer exist; 5 has a
+// reservation. Address 7 is reserved for a pod that uses it, but not recorded. Address 8
+// is only reserved. Address 9 is intact. All objects are an hour old.
 func newSecondaryDamage(t *testing.T) *damaged {
 	t.Helper()
 	c, s := secondaryCluster(t)
@@ -53,8 +53,8 @@ func newSecondaryDamage(t *testing.T) *damaged {
 	return x
 }
 
-// secondaryRecords are the records of a secondary network: the entries of its pool and the
-// reservations, each by what is named of it in messages.
+// secondaryRecords returns the pool entries and reservations of a secondary network, by
+// their names in messages.
 func (x *damaged) secondaryRecords(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -79,9 +79,9 @@ func (x *damaged) secondaryRecords(t *testing.T) map[string]string {
 	return out
 }
 
-// secondaryHarm tells what is wrong with the addresses of a secondary network that are in
-// use: one without its reservation, or recorded for another; and of those that a pool
-// records, which lost the reservation that they had.
+// secondaryHarm lists damage to the addresses in use on a secondary network: those
+// without their reservation or recorded for another pod, and recorded addresses that lost
+// their reservation.
 func (x *damaged) secondaryHarm(t *testing.T) (wrong []string) {
 	t.Helper()
 	now := x.secondaryRecords(t)
@@ -106,8 +106,8 @@ func (x *damaged) secondaryHarm(t *testing.T) (wrong []string) {
 	return wrong
 }
 
-// halfReleased names the reservations of which the pool recorded the address before, and does
-// no more.
+// halfReleased returns the reservations whose pool entry existed before but no longer
+// does.
 func halfReleased(before, now map[string]string) (out []string) {
 	for name := range now {
 		if a := strings.TrimPrefix(name, secondaryNamespace+"/"); a != name && before[a] != "" && now[a] == "" {
@@ -117,8 +117,8 @@ func halfReleased(before, now map[string]string) (out []string) {
 	return out
 }
 
-// notBack names the addresses of a secondary network of which a record was there before and
-// is not as it was.
+// notBack returns the addresses of a secondary network with a record that changed or
+// disappeared.
 func notBack(before, after map[string]string) (out []string) {
 	for name, was := range before {
 		if after[name] != was {

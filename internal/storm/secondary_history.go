@@ -16,11 +16,11 @@ import (
 
 const whereaboutsPrefix = "/registry/whereabouts.cni.cncf.io/"
 
-// secondaryAddr is the address at an offset of the storm's one range.
+// secondaryAddr returns the address at an offset in the storm's range.
 func secondaryAddr(offset int) netip.Addr { return netip.AddrFrom4([4]byte{10, 9, 0, byte(offset)}) }
 
-// secondaryRecord is what pool or reservations say of an address from a revision of etcd on:
-// the zero owner for nothing.
+// secondaryRecord is the owner of an address in the pool or in the reservations, from an
+// etcd revision on. The zero owner means no record.
 type secondaryRecord struct {
 	revision int64
 	secondaryOwner
@@ -28,13 +28,14 @@ type secondaryRecord struct {
 
 type secondaryOwner struct{ pod, sandbox string }
 
-// secondaryHistory is what etcd stored of a secondary network, by address, oldest first.
+// secondaryHistory holds the stored records of a secondary network by address, oldest
+// first.
 type secondaryHistory struct {
 	entries, reservations map[netip.Addr][]secondaryRecord
 	wrong                 []string
 }
 
-// take takes in an event of etcd.
+// take processes an etcd event.
 func (h *secondaryHistory) take(e *clientv3.Event) {
 	if h.entries == nil {
 		h.entries, h.reservations = map[netip.Addr][]secondaryRecord{}, map[netip.Addr][]secondaryRecord{}
@@ -85,7 +86,7 @@ func noteOwner(all map[netip.Addr][]secondaryRecord, a netip.Addr, revision int6
 	}
 }
 
-// ownerAt is what a record says at a revision.
+// ownerAt returns the owner in a record at a revision.
 func ownerAt(all []secondaryRecord, revision int64) secondaryOwner {
 	for _, r := range slices.Backward(all) {
 		if r.revision <= revision {
@@ -95,36 +96,37 @@ func ownerAt(all []secondaryRecord, revision int64) secondaryOwner {
 	return secondaryOwner{}
 }
 
-// secondaryUse is the use of an address by a sandbox, between two revisions of etcd: the
-// newest when the address was in its hand, and the newest before it began to end.
+// secondaryUse is the use of an address by a sandbox between two etcd revisions: the
+// newest one when the sandbox had the address, and the newest one before the use started
+// to end.
 type secondaryUse struct {
 	secondaryOwner
 	addr     netip.Addr
 	node     string
-	from, to int64 // to is 0 while it lasts
-	// inPool is false if the write to the pool failed, and no one took notice.
+	from, to int64 // to is 0 while the use lasts
+	// inPool is false if the write to the pool failed and the plugin ignored that.
 	inPool bool
 }
 
-// addressUsers knows which pod uses which address of a secondary network, and holds what
-// etcd stored against it. What it knows it has from the users, not from the cluster.
+// addressUsers records which pod uses which address of a secondary network, and compares
+// etcd with that. Its knowledge comes from the users, not from the cluster.
 type addressUsers struct {
 	history *EtcdHistory
 
 	mu   sync.Mutex
 	open map[netip.Addr]*secondaryUse
 	all  []*secondaryUse
-	// left has the reservations that somebody who died, or whose write failed, has left
-	// without an entry, and for which pod.
+	// left holds reservations that may be without a pool entry because a process died or
+	// a write failed, and their pods.
 	left  map[netip.Addr]string
 	wrong []string
 
-	// blind is held by pods that run on without an object, each for reading, and for writing
-	// by repairs that were told not to ask the machines.
+	// blind is read-locked by each pod that runs without an object, and write-locked by
+	// repairs without host views.
 	blind sync.RWMutex
 }
 
-// give notes that a pod has an address.
+// give records that a pod has an address.
 func (l *addressUsers) give(ctx context.Context, u *secondaryUse) error {
 	revision, err := l.history.Revision(ctx)
 	if err != nil {
@@ -142,7 +144,7 @@ func (l *addressUsers) give(ctx context.Context, u *secondaryUse) error {
 	return nil
 }
 
-// end notes that a pod's sandbox begins to end.
+// end records that a pod's sandbox starts to end.
 func (l *addressUsers) end(ctx context.Context, u *secondaryUse) error {
 	revision, err := l.history.Revision(ctx)
 	if err != nil {
@@ -157,14 +159,14 @@ func (l *addressUsers) end(ctx context.Context, u *secondaryUse) error {
 	return nil
 }
 
-// leave notes that a reservation may be left without its entry.
+// leave records that a reservation may remain without its entry.
 func (l *addressUsers) leave(a netip.Addr, pod string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.left[a] = pod
 }
 
-// machines says what each machine uses, for its host view.
+// machines returns the addresses in use on each machine, for its host view.
 func (l *addressUsers) machines() map[string][]inUse {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -175,9 +177,9 @@ func (l *addressUsers) machines() map[string][]inUse {
 	return out
 }
 
-// check holds all uses so far against what etcd stored at every revision, and returns what
-// was wrong. An address in use stays recorded in the pool for its sandbox; one that never
-// came to be recorded there stays reserved for its pod until it does.
+// check compares all uses so far with etcd at every revision, and returns the violations.
+// An address in use must stay recorded in the pool for its sandbox. If it was never
+// recorded there, it must stay reserved for its pod until it is.
 func (l *addressUsers) check(ctx context.Context) ([]string, error) {
 	revision, err := l.history.Revision(ctx)
 	if err == nil {
@@ -200,7 +202,7 @@ func (l *addressUsers) check(ctx context.Context) ([]string, error) {
 	return wrong, nil
 }
 
-// violation is what was wrong with the records of a use up to a revision; "" if nothing.
+// violation describes a violation of a use up to a revision, or returns "".
 func (h *secondaryHistory) violation(u *secondaryUse, to int64) string {
 	if u.to != 0 {
 		to = min(to, u.to)
@@ -227,7 +229,7 @@ func (h *secondaryHistory) violation(u *secondaryUse, to int64) string {
 	return ""
 }
 
-// told is the end of an address's story.
+// told formats the last records of an address.
 func (h *secondaryHistory) told(a netip.Addr) string {
 	var out strings.Builder
 	for _, x := range []struct {

@@ -9,16 +9,16 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// TestSecondaryHistorySeesViolations: what watches over the storm of secondary networks sees
-// each of the ways to break it, and nothing in good order.
+// TestSecondaryHistorySeesViolations checks that the checker of the secondary network's
+// storm detects each kind of violation, and nothing in a correct history.
 func TestSecondaryHistorySeesViolations(t *testing.T) {
 	const mine, reserved, none = `"7":{"id":"c1","podref":"default/a","ifname":"net1"}`, "default/a", ""
 	for _, c := range []struct {
 		name string
-		// pools and reservations are what is stored at the revisions 1, 2 and so on; the
-		// address is used from revision 1 on.
+		// pools and reservations are the stored content at revisions 1, 2 and so on. The
+		// address is in use from revision 1.
 		pools, reservations []string
-		lost                bool // its ADD did not come to write the pool
+		lost                bool // its ADD failed to write the pool
 		want                string
 	}{
 		{"in good order", []string{mine, mine + `,"8":{"id":"c2","podref":"default/b"}`, mine}, []string{reserved, reserved, reserved}, false, ""},

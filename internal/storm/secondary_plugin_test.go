@@ -21,7 +21,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// What the storm has of secondary networks: one range, in which addresses are assigned.
+// The storm's secondary network has one range.
 const (
 	secondaryRange     = "10.9.0.0/26"
 	secondaryPool      = "10.9.0.0-26"
@@ -35,17 +35,17 @@ var (
 	secondaryReservations = testcluster.Whereabouts.Resource("overlappingrangeipreservations")
 )
 
-// secondaryPlugin starts and ends pods on a secondary network, as kubelet, Multus and
+// secondaryPlugin starts and ends pods on a secondary network, as the kubelet, Multus and
 // Whereabouts do (pkg/storage/kubernetes, IPManagementKubernetesUpdate; pkg/allocate,
-// AssignIP): under a Lease that one holds at a time; first the pool, by a JSON patch that
-// tests its resourceVersion, then the reservation. With its mistakes: where the pool cannot
-// be written, it goes on to the reservation, and what became of the pool is forgotten.
+// AssignIP). While it holds a Lease, it writes first the pool, with a JSON patch that
+// tests its resourceVersion, and then the reservation. It also has Whereabouts' mistake:
+// if the pool's write fails, it continues with the reservation and ignores the failure.
 type secondaryPlugin struct {
 	c            *testcluster.Cluster
 	addressUsers *addressUsers
 	r            *rand.Rand
-	name         string // of its pods; followed by a number unless stable
-	stable       bool   // each pod is made under the name of the last, as those of a StatefulSet
+	name         string // of its pods; followed by a number unless stable is set
+	stable       bool   // all pods have the same name, as in a StatefulSet
 	node         string
 	made         *tally
 	troubles     *troubles
@@ -55,7 +55,7 @@ func (p *secondaryPlugin) client(r testcluster.Resource) dynamic.ResourceInterfa
 	return p.c.Dynamic.Resource(r.GroupVersionResource).Namespace(secondaryNamespace)
 }
 
-// sandbox is one pod's, and the call that is made for it.
+// sandbox is the sandbox of one pod, with its CNI calls.
 type sandbox struct {
 	*secondaryPlugin
 	pod, id string
@@ -63,19 +63,19 @@ type sandbox struct {
 
 func (s *sandbox) podref() string { return "default/" + s.pod }
 
-// moment is a random time up to a bound.
+// moment returns a random duration below a bound.
 func (p *secondaryPlugin) moment(bound time.Duration) time.Duration {
 	return time.Duration(p.r.Int64N(int64(bound)))
 }
 
-// work starts pods and ends them, in every way that there is, until the context ends.
+// work starts and ends pods in all ways until the context ends.
 func (p *secondaryPlugin) work(ctx context.Context) {
 	for n := 0; ctx.Err() == nil; n++ {
 		s := &sandbox{p, p.name, fmt.Sprintf("%s-%d", p.name, n)}
 		if !p.stable {
 			s.pod = s.id
 		}
-		// A call that was begun comes to its end, as that of a CNI plugin does.
+		// A started call runs to its end, like a CNI plugin's.
 		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
 		if u := s.start(whole); u != nil {
 			pause(ctx, p.moment(5*time.Second))
@@ -88,7 +88,8 @@ func (p *secondaryPlugin) work(ctx context.Context) {
 	}
 }
 
-// start makes a pod and gives it an address; nil if that failed, and the pod is gone again.
+// start creates a pod and assigns an address. If that fails, it deletes the pod and
+// returns nil.
 func (s *sandbox) start(ctx context.Context) *secondaryUse {
 	pods := s.c.Kube.CoreV1().Pods("default")
 	s.insist(ctx, "making a pod", func(ctx context.Context) error {
@@ -99,7 +100,7 @@ func (s *sandbox) start(ctx context.Context) *secondaryUse {
 		return exists(err)
 	})
 	u := &secondaryUse{secondaryOwner: secondaryOwner{s.podref(), s.id}, node: s.node}
-	lose := s.r.IntN(5) == 0 // the pool's write fails, and goes unnoticed (#712)
+	lose := s.r.IntN(5) == 0 // the pool's write fails unnoticed (#712)
 	s.leading(ctx, func(ctx context.Context) { u.addr, u.inPool = s.assign(ctx, lose) })
 	if !u.addr.IsValid() {
 		s.made.add("ADD failed")
@@ -110,7 +111,7 @@ func (s *sandbox) start(ctx context.Context) *secondaryUse {
 		return nil
 	}
 	s.troubles.add(s.addressUsers.give(ctx, u))
-	pause(ctx, s.moment(2500*time.Millisecond)) // the pod's other networks, and its images
+	pause(ctx, s.moment(2500*time.Millisecond)) // the pod's other networks and its images
 	status := fmt.Sprintf(`[{"name":"default/fast","interface":%q,"ips":[%q],"dns":{}}]`, secondaryInterface, u.addr)
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{
 		"k8s.v1.cni.cncf.io/network-status": status, "cni.projectcalico.org/containerID": s.id,
@@ -127,8 +128,8 @@ func (s *sandbox) start(ctx context.Context) *secondaryUse {
 	return u
 }
 
-// stop ends a pod: in good order; so that its address, or a half of it, stays recorded; or
-// its object first, while it runs on.
+// stop ends a pod: properly, with all or half of its address's records remaining, or by
+// deleting its object while the sandbox still runs.
 func (s *sandbox) stop(ctx context.Context, u *secondaryUse) {
 	how := s.r.IntN(5)
 	if how == 4 && s.addressUsers.blind.TryRLock() {
@@ -158,12 +159,13 @@ func (s *sandbox) remove(ctx context.Context) {
 	})
 }
 
-// insist does something until it succeeds: the API server is killed now and then.
+// insist retries do until it succeeds, because the API server is killed at times.
 func (s *sandbox) insist(ctx context.Context, what string, do func(context.Context) error) {
 	s.troubles.add(persist(ctx, what, do))
 }
 
-// leading does something while it holds Whereabouts' Lease, unless that cannot be had.
+// leading calls do while it holds Whereabouts' Lease, unless the Lease cannot be
+// acquired.
 func (s *sandbox) leading(ctx context.Context, do func(context.Context)) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -185,7 +187,7 @@ func (s *sandbox) leading(ctx context.Context, do func(context.Context)) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); e.Run(stop) }()
 	select {
-	case <-began: // that it may be deposed meanwhile is what the patches' tests are for
+	case <-began: // it may lose the Lease meanwhile; the patches' tests handle that
 		do(ctx)
 	case <-ctx.Done():
 	case <-ended:
@@ -194,11 +196,11 @@ func (s *sandbox) leading(ctx context.Context, do func(context.Context)) {
 	<-ended
 }
 
-// assign gives the pod the address that the pool records for it, or else the lowest that
-// neither the pool nor another pod's reservation has; the zero Addr if that fails. It also
-// reports whether the address is known to be in the pool.
+// assign assigns the address that the pool records for the pod, or else the lowest
+// address that neither the pool nor another pod's reservation has. It returns the zero
+// Addr if that fails. inPool reports whether the pool is known to record the address.
 func (s *sandbox) assign(ctx context.Context, lose bool) (a netip.Addr, inPool bool) {
-	passed := map[int]bool{} // reserved for others
+	passed := map[int]bool{} // reserved for other pods
 	reserved := false
 	for range 100 {
 		pool, err := s.client(secondaryPools).Get(ctx, secondaryPool, metav1.GetOptions{})
@@ -220,7 +222,7 @@ func (s *sandbox) assign(ctx context.Context, lose bool) (a netip.Addr, inPool b
 				passed[offset] = true
 				continue
 			}
-			reserved = true // it stays so in the tries that follow, whatever address they come to
+			reserved = true // still set in later attempts, even for another address
 		}
 		if lose {
 			break
@@ -259,7 +261,7 @@ func (s *sandbox) assign(ctx context.Context, lose bool) (a netip.Addr, inPool b
 	return a, inPool
 }
 
-// offset is that of the pod's entry, or else the lowest that is free; 0 if none is.
+// offset returns the offset of the pod's entry, or else of the lowest free address, or 0.
 func (s *sandbox) offset(pool *unstructured.Unstructured, passed map[int]bool) (offset int, had bool) {
 	all, _, _ := unstructured.NestedMap(pool.Object, "spec", "allocations")
 	for key, entry := range all {
@@ -276,8 +278,8 @@ func (s *sandbox) offset(pool *unstructured.Unstructured, passed map[int]bool) (
 	return 0, false
 }
 
-// free takes the sandbox's entry out of the pool, then deletes its reservation, unless it is
-// to die in between. It reports whether there was an entry.
+// free removes the sandbox's entry from the pool, and then deletes its reservation unless
+// dies is set. It reports whether there was an entry.
 func (s *sandbox) free(ctx context.Context, dies bool) (found bool) {
 	for range 100 {
 		pool, err := s.client(secondaryPools).Get(ctx, secondaryPool, metav1.GetOptions{})

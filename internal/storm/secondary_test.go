@@ -30,10 +30,10 @@ import (
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
-// secondaryRepairs are what is asked of repairs of secondary networks.
+// secondaryRepairs requests the repairs of secondary networks.
 var secondaryRepairs = repair.Request{WhereaboutsStranded: true, WhereaboutsReservations: true}
 
-// secondaryCluster is a cluster with a secondary network, and three nodes.
+// secondaryCluster returns a cluster with a secondary network and three nodes.
 func secondaryCluster(t *testing.T) (*testcluster.Cluster, *seeding.Seeder) {
 	t.Helper()
 	c := testcluster.Start(t, testcluster.Options{Groups: []testcluster.Group{testcluster.CRDv1, testcluster.Whereabouts, testcluster.Attachments}})
@@ -55,15 +55,15 @@ func create(t *testing.T, c *testcluster.Cluster, r testcluster.Resource, namesp
 	must(t, c.Create(t.Context(), r, map[string]any{"metadata": map[string]any{"namespace": namespace, "name": name}, "spec": spec}))
 }
 
-// TestStormSecondary: pods start and end on a secondary network in every way, the API server
-// is killed, repairs are applied, killed at a write, and gone on with. At no revision of etcd
-// is an address in use free or another pod's. One more run leaves of what was broken only
-// what Whereabouts' own order of writes leaves of a pod that runs; when all pods have ended,
-// it leaves nothing.
+// TestStormSecondary starts and ends pods on a secondary network in all ways, kills the
+// API server, and applies repairs, some of which are killed at a write and continued. At
+// no etcd revision may an address in use be free or another pod's. One more run may leave
+// only problems that Whereabouts' own order of writes causes for running pods. After all
+// pods have ended, it must leave none.
 func TestStormSecondary(t *testing.T) {
 	t.Parallel()
 	s := testenv.Seed(t)
-	klog.SetLogger(logr.Discard()) // each election is told
+	klog.SetLogger(logr.Discard()) // do not log each election
 	c, _ := secondaryCluster(t)
 	follow, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -120,7 +120,7 @@ func TestStormSecondary(t *testing.T) {
 	}
 }
 
-// secondaryStorm is what happens on a secondary network.
+// secondaryStorm is a storm on a secondary network.
 type secondaryStorm struct {
 	c        *testcluster.Cluster
 	users    *addressUsers
@@ -128,14 +128,14 @@ type secondaryStorm struct {
 	made     tally
 	troubles troubles
 	dir      string
-	// seeing asks the machines; blind is told not to.
+	// seeing uses host views; blind does not.
 	seeing, blind *tool
 	proxy         *FaultProxy
-	// broken is the journal of a run that died and was not gone on with yet.
+	// broken is the journal of a killed run that has not been continued yet.
 	broken      string
 	brokenBlind bool
 	runs        int
-	foul        atomic.Bool // something was wrong, and ended the storm
+	foul        atomic.Bool // a violation ended the storm
 }
 
 func newSecondaryStorm(t *testing.T, c *testcluster.Cluster, history *EtcdHistory, s uint64) *secondaryStorm {
@@ -162,7 +162,7 @@ func (x *secondaryStorm) plugin(i int) *secondaryPlugin {
 	}
 }
 
-// lacks names what must happen in a storm to prove something, and did not.
+// lacks names an event that must happen for the storm to prove anything, but did not.
 func (x *secondaryStorm) lacks() string {
 	for did, often := range map[string]int{
 		"ADD": 20, "ADD with the reservation of before": 1, "DEL": 3, "no DEL": 3, "half a DEL": 1, "ADD without the pool": 2, "runs on without its object": 1,
@@ -192,7 +192,7 @@ func (x *secondaryStorm) killAPIServer(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// keepChecking ends the storm when something was wrong.
+// keepChecking ends the storm after a violation.
 func (x *secondaryStorm) keepChecking(ctx context.Context, halt func()) {
 	for ctx.Err() == nil {
 		pause(ctx, 2*time.Second)
@@ -204,10 +204,10 @@ func (x *secondaryStorm) keepChecking(ctx context.Context, halt func()) {
 	}
 }
 
-// repair repairs until the context ends, with the grace of a moment; two in five die at one of
-// their writes, and the next goes on with it. Every other run is told not to ask the
-// machines, while no pod runs on without its object: records and pods alone then say what
-// may go.
+// repair runs repairs with a short grace period until the context ends. Two in five are
+// killed at one of their writes, and the next run continues them. Every other run has no
+// host views and happens while no pod runs without an object, so that records and pods
+// alone decide.
 func (x *secondaryStorm) repair(ctx context.Context, r *rand.Rand) {
 	for ; ctx.Err() == nil; x.runs++ {
 		pause(ctx, 200*time.Millisecond)
@@ -269,10 +269,10 @@ func (x *secondaryStorm) repairOnce(ctx context.Context, blind bool, r *rand.Ran
 	x.count(res)
 }
 
-// secondaryGrace is that of the storm's repairs.
+// secondaryGrace is the grace period of the storm's repairs.
 const secondaryGrace = 500 * time.Millisecond
 
-// leftBy notes which reservations a run that died may have left without their entries.
+// leftBy records the reservations that a killed run may have left without their entries.
 func (x *secondaryStorm) leftBy(path string) error {
 	file, err := journal.Read(path)
 	if err != nil {
@@ -292,8 +292,8 @@ func (x *secondaryStorm) count(r *repair.Result) {
 	}
 }
 
-// healAll repairs with no one else about, and fails the test for what is left. What was
-// broken must be gone after one run.
+// healAll repairs without disturbances and fails the test for remaining problems. One run
+// must suffice.
 func (x *secondaryStorm) healAll(t *testing.T) {
 	t.Helper()
 	must(t, x.c.Heartbeat(t.Context()))
@@ -332,11 +332,12 @@ func (x *secondaryStorm) healAll(t *testing.T) {
 	}
 }
 
-// explained reports whether Whereabouts itself, or a run that died, has left what a finding
-// is about, of a pod that runs. A reservation names no sandbox: that of an earlier pod is not
-// told from that of the one which runs under its name, and is kept. An entry may come to have
-// no reservation: Whereabouts makes none once it has come across the pod's own, though that
-// may go before the entry is written, or be of another address than the one it comes to.
+// explained reports whether a finding about a running pod was caused by Whereabouts
+// itself or by a killed run. A reservation names no sandbox, so an earlier pod's
+// reservation cannot be distinguished from that of a running pod with the same name, and
+// is kept. An entry may lack a reservation: Whereabouts creates none after it has found
+// the pod's own, but that may be deleted before the entry is written, or may be for
+// another address than the assigned one.
 func (x *secondaryStorm) explained(f audit.Finding) bool {
 	value := func(name string) string {
 		i := slices.IndexFunc(f.Evidence, func(e state.Evidence) bool { return e.Name == name })

@@ -14,9 +14,9 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// Storm lets everything happen at once for a while, and then waits until all of it
-// has come to rest. It fails the test for each violation. What it leaves behind is for
-// [World.Heal] and [World.Inspect].
+// Storm runs all disturbances at once for a while, and then waits until all have ended.
+// It fails the test for each violation. [World.Heal] and [World.Inspect] handle the
+// resulting state.
 func Storm(tb testing.TB, c *testcluster.Cluster, config Config) *World {
 	tb.Helper()
 	seeder, err := seeding.New(c)
@@ -50,8 +50,7 @@ func Storm(tb testing.TB, c *testcluster.Cluster, config Config) *World {
 	return w
 }
 
-// Report fails the test for what went wrong since the last report, and tells what
-// happened.
+// Report fails the test for problems since the last report, and logs the events.
 func (w *World) Report() {
 	w.tb.Helper()
 	if err := w.troubles.take(); err != nil {
@@ -67,7 +66,7 @@ func (w *World) Report() {
 	}
 }
 
-// Leave tears down all that still runs, in good order.
+// Leave properly tears down everything that still runs.
 func (w *World) Leave(ctx context.Context) error {
 	for _, k := range w.workers.all {
 		for p := k.take(); p != nil; p = k.take() {
@@ -94,7 +93,7 @@ func (w *World) Leave(ctx context.Context) error {
 	return nil
 }
 
-// workers are those of a storm.
+// workers holds the workers of a storm.
 type workers struct {
 	mu  sync.Mutex
 	all []*worker
@@ -108,7 +107,7 @@ func (w *workers) add(k *worker) {
 
 var errTime = errors.New("the storm's time is over")
 
-// violation ends the storm, so that the cluster is found as it was then.
+// violation ends the storm, so that the cluster keeps the state of the violation.
 func (w *World) violation(f Violation) {
 	if !w.raging.IsZero() {
 		w.tb.Logf("a violation %s after the storm began, by %s", time.Since(w.raging).Round(time.Second), f.Manager)
@@ -116,7 +115,7 @@ func (w *World) violation(f Violation) {
 	w.halt(errors.New(f.What))
 }
 
-// runAll runs everybody until the context ends.
+// runAll runs all participants until the context ends.
 func (w *World) runAll(ctx context.Context, controllers *testcluster.KubeControllers) {
 	var all sync.WaitGroup
 	run := func(stream uint64, f func(r *rand.Rand)) {
@@ -159,11 +158,11 @@ func (w *World) runAll(ctx context.Context, controllers *testcluster.KubeControl
 	select {
 	case <-ended:
 	case <-time.After(maxEnding):
-		panic(fmt.Sprintf("%s after the storm was over, somebody has not come to an end", maxEnding)) // with everybody's stack
+		panic(fmt.Sprintf("%s after the storm was over, somebody has not come to an end", maxEnding)) // with all goroutines' stacks
 	}
 }
 
-// lag is the delay of a network on which one request in six takes a while.
+// lag returns the delays of a network on which one request in six is slow.
 func lag(seed, stream uint64) func() time.Duration {
 	var mu sync.Mutex
 	r := rand.New(rand.NewPCG(seed, stream))
@@ -177,16 +176,16 @@ func lag(seed, stream uint64) func() time.Duration {
 	}
 }
 
-// maxEnding bounds how long anything may take that was begun in the storm: repairs
-// finish the object in hand, pods are written until they are written, and a client
-// of Calico's may use up its callTimeout four times.
+// maxEnding limits the time until everything started in the storm has ended. Repairs
+// finish their current object, pods retry their writes, and Calico's client may use its
+// callTimeout four times.
 const maxEnding = 8 * time.Minute
 
-// maxLonger is how much longer than asked for a storm lasts at most, on a machine on
-// which repairs have not come to do enough.
+// maxLonger limits the extension of a storm on a machine where repairs have not completed
+// enough steps.
 const maxLonger = 8 * time.Minute
 
-// keepTime ends the storm when its time is over and repairs have done enough.
+// keepTime ends the storm when its time is over and repairs have completed enough steps.
 func (w *World) keepTime(ctx context.Context) {
 	pause(ctx, w.For)
 	for end := time.Now().Add(maxLonger); w.lacks() != "" && ctx.Err() == nil && time.Now().Before(end); {
@@ -195,7 +194,7 @@ func (w *World) keepTime(ctx context.Context) {
 	w.halt(errTime)
 }
 
-// killAPIServer kills the API server now and then, and starts it again.
+// killAPIServer kills and restarts the API server at random times.
 func (w *World) killAPIServer(ctx context.Context, r *rand.Rand) {
 	for {
 		pause(ctx, time.Duration(12+r.IntN(12))*time.Second)
@@ -213,9 +212,9 @@ func (w *World) killAPIServer(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// keepControllers starts kube-controllers again when it ends, as kubelet does. It also
-// ends it for a while now and then: it would take most of what orphans have before
-// repairs could.
+// keepControllers restarts kube-controllers when it exits, as the kubelet does. It also
+// stops it at times, because it would otherwise collect most of the orphans' addresses
+// before repairs could.
 func (w *World) keepControllers(ctx context.Context, k *testcluster.KubeControllers, r *rand.Rand) {
 	for ctx.Err() == nil {
 		pause(ctx, time.Second)
@@ -227,12 +226,12 @@ func (w *World) keepControllers(ctx context.Context, k *testcluster.KubeControll
 		if ctx.Err() == nil && !k.Running() {
 			w.made.add("kube-controllers started again")
 			w.tb.Logf("kube-controllers ended, having said:\n%s", lastWords(k.Log()))
-			_ = k.Start(ctx) // it needs the API server: tried again in a second
+			_ = k.Start(ctx) // it needs the API server; retried in a second
 		}
 	}
 }
 
-// lastWords is what a program said when it ended: why it panicked, or its last line.
+// lastWords returns the last messages of a program: its panic, or its last line.
 func lastWords(log string) string {
 	lines := strings.Split(strings.TrimSpace(log), "\n")
 	for i := len(lines) - 1; i >= max(0, len(lines)-2000); i-- {
@@ -243,7 +242,7 @@ func lastWords(log string) string {
 	return lines[len(lines)-1]
 }
 
-// keepChecking holds everything against the history now and then, exactly.
+// keepChecking regularly compares all uses with the history.
 func (w *World) keepChecking(ctx context.Context) {
 	for {
 		pause(ctx, 2*time.Second)

@@ -12,7 +12,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
-// EnvStorm is the environment variable that sets how long a storm lasts, such as 10m.
+// EnvStorm is the environment variable with the duration of a storm, such as 10m.
 const EnvStorm = "CALICO_AUDIT_STORM"
 
 func length(t *testing.T) time.Duration {
@@ -28,13 +28,13 @@ func length(t *testing.T) time.Duration {
 	return d
 }
 
-// TestStorm: no one is harmed while everything happens at once, repairs among it;
-// afterwards repairs come to an end, and what they leave contradicts itself nowhere.
+// TestStorm checks that no address in use is harmed while everything, repairs included,
+// happens at once. Afterwards repairs must complete and leave no contradictions.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	s := testenv.Seed(t)
-	// Most API servers answer lists from a cache; some do not.
+	// Most API servers answer lists from the watch cache, but not all.
 	c := testcluster.Start(t, testcluster.Options{Groups: []testcluster.Group{testcluster.CRDv1, testcluster.KubeVirt}, WatchCache: s%2 == 0})
 	w := Storm(t, c, Config{
 		Seed: s, For: length(t), Clients: 16, Nodes: 8, Repairs: 3, Grace: 2 * time.Second, Journals: t.TempDir(),
@@ -58,8 +58,8 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// healAll repairs with no one else about until there is nothing left to repair, with
-// one pod of each node in between, and looks at what is left.
+// healAll runs repairs without disturbances until there is nothing left to repair, with
+// one pod of each node in between, and checks the result.
 func (w *World) healAll(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()

@@ -15,17 +15,16 @@ import (
 	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
-// tool plans and applies repairs as the program does, behind a client
-// configuration.
+// tool plans and applies repairs as the program does, with a client configuration.
 type tool struct {
 	config *rest.Config
 	reader repair.Reader
-	// heard is called with each state that a plan is made of, and with when reading it
-	// began; nil for no one listens.
+	// heard is called with each state from which a plan is made, and the start of its
+	// reading. It may be nil.
 	heard func(st *state.State, begun time.Time)
 }
 
-// newTool returns a tool that asks the machines what they use.
+// newTool returns a tool with host views of the machines.
 func newTool(config *rest.Config, machines machines) (*tool, error) {
 	reader, err := cluster.NewKubernetes(config, cluster.KubernetesOptions{})
 	if err != nil {
@@ -34,13 +33,13 @@ func newTool(config *rest.Config, machines machines) (*tool, error) {
 	return &tool{config: config, reader: &viewedReader{Kubernetes: reader, machines: machines}}, nil
 }
 
-// everything asks for all kinds of repair but strict affinity.
+// everything requests all kinds of repair except strict affinity.
 var everything = repair.Request{
 	EmptyBlocks: true, OrphanAffinities: true, MissingAffinities: true, LeakedIPs: true, LeakedHandles: true, SoftDeleted: true, DeadNodes: true, UnrecordedIPs: true, MissingHandles: true,
 }
 
-// read reads the cluster for a grace. No grace at all is one nanosecond, for zero
-// means the default.
+// read reads the cluster. A zero grace becomes one nanosecond, because zero would mean
+// the default.
 func (t *tool) read(ctx context.Context, grace time.Duration) (*state.State, error) {
 	begun := time.Now()
 	s, err := t.reader.Read(ctx)
@@ -65,7 +64,7 @@ func (t *tool) plan(ctx context.Context, request repair.Request, grace time.Dura
 	return plan, nil
 }
 
-// apply carries a plan out under a new journal.
+// apply applies a plan with a new journal.
 func (t *tool) apply(ctx context.Context, plan *repair.Plan, path string, opts apply.Options) (*repair.Result, error) {
 	j, err := journal.Create(path, journal.Header{StartedAt: plan.CreatedAt, Cluster: plan.Cluster, Plan: plan})
 	if err != nil {
@@ -79,7 +78,7 @@ func (t *tool) apply(ctx context.Context, plan *repair.Plan, path string, opts a
 	return apply.Run(ctx, plan, t.reader, w, j, opts)
 }
 
-// resume goes on with the plan of a journal that broke off.
+// resume continues the plan of an interrupted run's journal.
 func (t *tool) resume(ctx context.Context, path string, opts apply.Options) (*repair.Result, error) {
 	file, err := journal.Read(path)
 	if err != nil {
@@ -98,7 +97,7 @@ func (t *tool) resume(ctx context.Context, path string, opts apply.Options) (*re
 	return apply.Run(ctx, file.Plan, t.reader, w, j, opts)
 }
 
-// undo takes back what a journal says was written, under a journal of its own.
+// undo undoes the writes of a journal, with a journal of its own.
 func (t *tool) undo(ctx context.Context, path string) (*repair.Result, error) {
 	file, err := journal.Read(path)
 	if err != nil {
@@ -116,9 +115,9 @@ func (t *tool) undo(ctx context.Context, path string) (*repair.Result, error) {
 	return apply.Undo(ctx, file, t.reader, w, j, apply.Options{})
 }
 
-// killed carries a plan out and is killed at its k-th write, before or after it. It
-// reports whether it came so far. What goes on in this process after the death is not
-// seen by the cluster, and is taken out of the journal, too.
+// killed applies a plan and is killed before or after its k-th write. It reports whether
+// it reached that write. The cluster does not see later actions of this process, and
+// killed removes them from the journal.
 func (t *tool) killed(ctx context.Context, proxy *FaultProxy, k int, after bool, plan *repair.Plan, path string) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -139,7 +138,7 @@ func (t *tool) killed(ctx context.Context, proxy *FaultProxy, k int, after bool,
 	return os.Truncate(path, written) == nil
 }
 
-// sleepUnless sleeps, unless the proxy is dead: no one waits for the dead.
+// sleepUnless sleeps unless the proxy is dead, because a dead process does not wait.
 func sleepUnless(proxy *FaultProxy) func(context.Context, time.Duration) error {
 	return func(ctx context.Context, d time.Duration) error {
 		if proxy.isDead() {

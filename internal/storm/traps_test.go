@@ -17,10 +17,10 @@ import (
 	"github.com/calico-audit/calico-audit/repair/apply"
 )
 
-// Traps of the field that need what Calico's own client really does. Each is made
-// by it, and repaired as the program does.
+// Traps from practice that require the behaviour of Calico's own client. The client
+// creates each of them, and it is repaired as the program does.
 
-// trap is a cluster with a pool of blocks of eight and two nodes, n1 and n2, each
+// trap is a cluster with a pool, blocks of eight addresses and two nodes, n1 and n2, each
 // with a pod.
 type trap struct {
 	*testcluster.Cluster
@@ -28,7 +28,7 @@ type trap struct {
 	client *Client
 	tool   *tool
 	live   map[netip.Addr]string
-	blocks map[string]netip.Prefix // of the nodes
+	blocks map[string]netip.Prefix // by node
 }
 
 func newTrap(t *testing.T) *trap {
@@ -59,7 +59,7 @@ func (x *trap) pod(t *testing.T, name, node string) netip.Addr {
 	return addrs[0]
 }
 
-// free is a block that no one has.
+// free returns an unclaimed block.
 func (x *trap) free(t *testing.T) netip.Prefix {
 	t.Helper()
 	block := netip.MustParsePrefix("10.9.0.0/29")
@@ -73,7 +73,7 @@ func (x *trap) free(t *testing.T) netip.Prefix {
 	return block
 }
 
-// repair makes all that there is an hour old, and repairs.
+// repair makes all objects an hour old and runs repairs.
 func (x *trap) repair(t *testing.T, request repair.Request) *repair.Result {
 	t.Helper()
 	return x.apply(t, x.plan(t, request))
@@ -107,7 +107,7 @@ func (x *trap) audit(t *testing.T) *state.State {
 	return st
 }
 
-// done fails the test unless the result is one step, of this ID, done.
+// done fails the test unless the result is exactly one step, with this ID, done.
 func done(t *testing.T, res *repair.Result, id string) {
 	t.Helper()
 	if len(res.Outcomes) != 1 || res.Outcomes[0].Step.ID != id || res.Outcomes[0].Status != repair.Done {
@@ -129,13 +129,14 @@ func (x *trap) affinities(t *testing.T) []string {
 	return names
 }
 
-// Calico's own release of a host's affinities says nothing of one whose block is
-// gone, and leaves it there: its node black-holes the block for ever.
+// TestTrapAffinityThatCalicosReleaseLeaves plays an affinity whose block does not exist.
+// Calico's own release of a host's affinities ignores it without an error, and its node
+// keeps a blackhole route for the block forever.
 func TestTrapAffinityThatCalicosReleaseLeaves(t *testing.T) {
 	x := newTrap(t)
 	ctx, block := t.Context(), x.free(t)
 	must(t, x.seeder.ClaimBlocks(ctx, "n1", block))
-	x.client.FaultProxy.Die(4, false) // the block is deleted, the affinity not yet
+	x.client.FaultProxy.Die(4, false) // the block is deleted, but not yet the affinity
 	_ = x.client.IPAM.ReleaseAffinity(ctx, calicoNet(block), "n1", true)
 	x.client.FaultProxy.Reset()
 
@@ -150,15 +151,16 @@ func TestTrapAffinityThatCalicosReleaseLeaves(t *testing.T) {
 	if slices.Contains(x.affinities(t), left) {
 		t.Error("the affinity is still there")
 	}
-	// Anybody may claim the block now, and no one else has a claim to it.
+	// The block can be claimed again, because no other node has an affinity to it.
 	must(t, x.seeder.ClaimBlocks(ctx, "n2", block))
 	if got := findings(x.audit(t), nil); len(got) > 0 {
 		t.Errorf("after n2 claimed the block: %v", got)
 	}
 }
 
-// Two nodes have an affinity to one block. The one that the block does not name
-// goes, whatever its state; the owner's is not touched, and its pod goes on.
+// TestTrapTwoAffinitiesForOneBlock plays two nodes with an affinity to one block. The
+// affinity of the node that does not own the block is deleted in any state. The owner's
+// affinity and its pod are not touched.
 func TestTrapTwoAffinitiesForOneBlock(t *testing.T) {
 	for _, state := range []string{"confirmed", "pending", "pendingDeletion", ""} {
 		t.Run("loser-"+state, func(t *testing.T) {
@@ -185,9 +187,9 @@ func TestTrapTwoAffinitiesForOneBlock(t *testing.T) {
 	}
 }
 
-// Somebody deleted the affinity of a block in use: its node claims another block
-// for its next pod, and half of what it has is not routed. With the affinity back
-// it goes on in its block.
+// TestTrapBlockWithoutAffinity deletes the affinity of a block in use. The node would
+// claim another block for its next pod, and the block would no longer be routed as a
+// whole. With the affinity restored, the node continues to use its block.
 func TestTrapBlockWithoutAffinity(t *testing.T) {
 	x := newTrap(t)
 	ctx, block := t.Context(), x.blocks["n1"]
@@ -201,8 +203,8 @@ func TestTrapBlockWithoutAffinity(t *testing.T) {
 	}
 }
 
-// A node is gone when the plan is made, and back under its name when it is applied,
-// with a pod in the very block.
+// TestTrapNodeReturnsInMidPlan plays a node that does not exist when the plan is made and
+// exists again when it is applied, with a pod in the block.
 func TestTrapNodeReturnsInMidPlan(t *testing.T) {
 	for name, back := range map[string]func(t *testing.T, x *trap){
 		"with a pod":          func(t *testing.T, x *trap) { x.pod(t, "again", "n2") },
@@ -236,8 +238,8 @@ func TestTrapNodeReturnsInMidPlan(t *testing.T) {
 	}
 }
 
-// A pod waits for its network: no address, no status. What was allocated for it a
-// moment ago is not a leak.
+// TestTrapPodThatIsPending plays a pod that waits for its network, without an address in
+// its status. Its newly allocated address is not a leak.
 func TestTrapPodThatIsPending(t *testing.T) {
 	x := newTrap(t)
 	ctx := t.Context()

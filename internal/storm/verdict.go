@@ -16,9 +16,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// Harm tells what is wrong with the addresses in use: those that are not allocated
-// to their users, or more than once. It reads what is stored, and trusts no code of
-// the project.
+// Harm lists addresses in use that are not allocated to their users or are allocated more
+// than once. It reads etcd directly and uses no other code of the project.
 func Harm(ctx context.Context, c *testcluster.Cluster, group testcluster.Group, live map[netip.Addr]string) ([]string, error) {
 	found := map[netip.Addr][]string{}
 	prefix := "/registry/" + group.Resource("ipamblocks").Group + "/ipamblocks/"
@@ -53,9 +52,9 @@ func Harm(ctx context.Context, c *testcluster.Cluster, group testcluster.Group, 
 	return wrong, nil
 }
 
-// transitional are the findings that a step which broke off may leave about its own
-// target, and why the next run completes it. Anything else that is new, or worse
-// than before, is a fault.
+// transitional lists the findings that an interrupted step may leave about its own
+// target, and why the next run completes it. Any other new or more severe finding is an
+// error.
 var transitional = map[repair.Kind][]struct{ check, because string }{
 	repair.ReleaseBlock: {
 		{"affinity/stuck", "the affinity is pendingDeletion, as Calico's own release makes it first"},
@@ -104,9 +103,9 @@ var transitional = map[repair.Kind][]struct{ check, because string }{
 	},
 }
 
-// Worse compares the findings of two states: what is new or graver in the second
-// must be explained by the step that broke off, or be what the repair comes to
-// without a crash.
+// Worse compares the findings of two states. A new or more severe finding in the second
+// must be explained by the interrupted step, or be a result of the repair without a
+// crash.
 func Worse(before, after *state.State, step repair.Kind, meant map[string]state.Severity) []string {
 	was := map[string]state.Severity{}
 	for _, f := range audit.Run(before, checks.All).Findings {
@@ -130,18 +129,18 @@ func explained(step repair.Kind, f audit.Finding) bool {
 			return true
 		}
 	}
-	// What was wrong with the affinity before may have been too young to be spoken of.
+	// The affinity's earlier problem may have been too young for a finding.
 	return step == repair.DeleteAffinity && saysHalfDone(f) && (f.Check == "affinity/no-block" || f.Check == "affinity/not-owner")
 }
 
-// saysHalfDone reports whether a finding says of its subject that a step of ours has left
-// it in between, which is said at once, whatever the grace.
+// saysHalfDone reports whether a finding says that a step of calico-audit left its
+// subject half-done. Such findings ignore the grace period.
 func saysHalfDone(f audit.Finding) bool {
 	return strings.Contains(f.Message, "a repair by calico-audit did not finish")
 }
 
-// Essence is what a state comes down to, for comparison: the specification of each
-// object of IPAM, without what every write raises and when addresses were recorded.
+// Essence returns the comparable content of a state: the spec of each IPAM object,
+// without sequence numbers and the times at which addresses were recorded.
 func Essence(ctx context.Context, c *testcluster.Cluster, group testcluster.Group) (map[string]string, error) {
 	out := map[string]string{}
 	for _, plural := range []string{"ipamblocks", "blockaffinities", "ipamhandles", "ipamconfigs"} {
@@ -155,7 +154,7 @@ func Essence(ctx context.Context, c *testcluster.Cluster, group testcluster.Grou
 			delete(spec, "sequenceNumber")
 			delete(spec, "sequenceNumberForAllocation")
 			attributes, _ := spec["attributes"].([]any)
-			for _, of := range attributes { // when an address was recorded
+			for _, of := range attributes { // time at which an address was recorded
 				if secondary, ok := of.(map[string]any)["secondary"].(map[string]any); ok {
 					delete(secondary, "timestamp")
 				}
@@ -170,7 +169,7 @@ func Essence(ctx context.Context, c *testcluster.Cluster, group testcluster.Grou
 	return out, nil
 }
 
-// Differ tells in what two essences differ.
+// Differ describes the differences between two essences.
 func Differ(want, got map[string]string) []string {
 	var out []string
 	for name, text := range want {

@@ -10,28 +10,25 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 )
 
-// machines says which addresses are in use on which machine now, by the machine's
-// name, which is its node's, whether a Node object of it exists or not. It is the
-// storm's own knowledge, and owes nothing to the cluster. A machine that is not in it
-// uses nothing.
+// machines returns the addresses in use on each machine, by the name of its node, even if
+// the Node object does not exist. It is the storm's own knowledge, independent of the
+// cluster. A machine without an entry uses no addresses.
 type machines func() map[string][]inUse
 
 // inUse is an address in use on a machine.
 type inUse struct {
 	addr netip.Addr
-	// host is true for one of the machine's own, such as its tunnels'.
+	// host is true for an address of the machine itself, such as a tunnel address.
 	host bool
 }
 
-// viewedReader reads the cluster, and has each machine say right after what it uses, as
-// its agent would: the views are complete, authenticated, and as new as the reading.
-// There is one of every node, and of every machine that an allocation or the storm
-// names.
+// viewedReader reads the cluster and then adds host views as agents would provide them:
+// complete, authenticated, and as new as the reading. There is a view of every node, and
+// of every machine that an allocation or the storm names.
 type viewedReader struct {
 	*cluster.Kubernetes
 	machines machines
-	// ahead is how far the times of readings are ahead of the clock, because a test did not
-	// really wait.
+	// ahead is added to the times of readings, because a test did not really wait.
 	ahead time.Duration
 }
 
@@ -53,7 +50,7 @@ func (r *viewedReader) viewed(s *blocks.Snapshot, err error) (*blocks.Snapshot, 
 	}
 	s.Cluster.TakenAt = s.Cluster.TakenAt.Add(r.ahead)
 	now := time.Now().Add(r.ahead).UTC()
-	var none []inUse // a machine that uses nothing says so
+	var none []inUse // a machine without addresses also has a view
 	for i := range s.Nodes {
 		uses[s.Nodes[i].Name] = append(uses[s.Nodes[i].Name], none...)
 	}
@@ -86,7 +83,7 @@ func (r *viewedReader) viewed(s *blocks.Snapshot, err error) (*blocks.Snapshot, 
 	return s, nil
 }
 
-// somewhere are addresses that are in use, no one says where.
+// somewhere returns addresses in use on an unspecified machine.
 func somewhere[T any](live map[netip.Addr]T) machines {
 	return func() map[string][]inUse {
 		out := map[string][]inUse{}

@@ -17,13 +17,13 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// Virtual machines of KubeVirt, with the address persistence of Calico v3.32: a
-// machine keeps one address under one handle wherever it runs, and while it does not
-// (cni-plugin pkg/ipamplugin, libcalico-go lib/ipam/vmipam). Two pods of a machine that
-// moves have one address; alternateOwnerAttrs, which would name the second, is not in
-// the CRDs of the Calico that storms here, and KubeVirt's label joins them.
+// KubeVirt virtual machines with the address persistence of Calico v3.32. A machine keeps
+// one address under one handle, on any node and while it is stopped (cni-plugin
+// pkg/ipamplugin, libcalico-go lib/ipam/vmipam). During a migration, two pods of the
+// machine have the same address. alternateOwnerAttrs, which would name the second pod, is
+// not in the CRDs of the Calico release used here; KubeVirt's label joins the two pods.
 
-// vms are the virtual machines of a storm.
+// vms holds the virtual machines of a storm.
 type vms struct {
 	client *Client
 	all    []*vm
@@ -33,7 +33,7 @@ type vms struct {
 // vm is one virtual machine.
 type vm struct {
 	name   string
-	alone  bool // an instance without a VirtualMachine
+	alone  bool // a VirtualMachineInstance without a VirtualMachine
 	node   *node
 	pod    string // that runs it; empty while it is stopped
 	addr   netip.Addr
@@ -52,7 +52,7 @@ func (v *vm) resource() testcluster.Resource {
 
 const maxVMs = 5
 
-// virtualMachines has virtual machines come, stop, start, move and go.
+// virtualMachines creates, stops, starts, migrates and deletes virtual machines.
 func (w *World) virtualMachines(ctx context.Context, r *rand.Rand) {
 	for ctx.Err() == nil {
 		pause(ctx, time.Duration(100+r.IntN(400))*time.Millisecond)
@@ -65,7 +65,7 @@ func (w *World) virtualMachines(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// stepVM does one thing with one machine.
+// stepVM performs one operation on one machine.
 func (w *World) stepVM(ctx context.Context, r *rand.Rand) error {
 	if len(w.vms.all) < maxVMs {
 		return w.createVM(ctx, r)
@@ -90,14 +90,14 @@ func (w *World) stepVM(ctx context.Context, r *rand.Rand) error {
 	case v.pod == "":
 		return w.runVM(ctx, v, w.nodes[r.IntN(len(w.nodes))])
 	case r.IntN(2) == 0:
-		return w.runVM(ctx, v, w.nodes[r.IntN(len(w.nodes))]) // it moves
-	case v.alone: // no one stops it
+		return w.runVM(ctx, v, w.nodes[r.IntN(len(w.nodes))]) // a migration
+	case v.alone: // cannot be stopped
 		return w.crashVM(ctx, v)
 	}
 	return w.stopVM(ctx, v)
 }
 
-// createVM makes a machine and gives it its address.
+// createVM creates a machine and assigns its address.
 func (w *World) createVM(ctx context.Context, r *rand.Rand) error {
 	w.vms.serial++
 	v := &vm{name: fmt.Sprintf("vm%d", w.vms.serial), alone: r.IntN(4) == 0, node: w.nodes[r.IntN(len(w.nodes))]}
@@ -116,7 +116,7 @@ func (w *World) createVM(ctx context.Context, r *rand.Rand) error {
 		HandleID: &handle, Hostname: v.node.name, Num4: 1, Attrs: w.ownerOfVM(v, pod, v.node),
 		IntendedUse: apiv3.IPPoolAllowedUseWorkload, Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
 	})
-	if err != nil { // no room, a node that is gone, an API server that is
+	if err != nil { // no free address, a deleted node or an unreachable API server
 		return errors.Join(w.deleteLauncher(ctx, pod), w.deleteVM(ctx, v))
 	}
 	v.addr, v.pod = addrs[0], pod
@@ -130,8 +130,8 @@ func (w *World) createVM(ctx context.Context, r *rand.Rand) error {
 	return w.launched(ctx, v, pod)
 }
 
-// runVM runs a machine on a node, after a stop or while it runs elsewhere: then it
-// moves. Handle, address and sequence number stay.
+// runVM starts a stopped machine on a node, or migrates a running one. Handle, address
+// and sequence number stay the same.
 func (w *World) runVM(ctx context.Context, v *vm, to *node) error {
 	before, pod := v.pod, w.nextLauncher(v)
 	if to.is() != up {
@@ -140,7 +140,7 @@ func (w *World) runVM(ctx context.Context, v *vm, to *node) error {
 	if err := w.createLauncher(ctx, v, to, pod); err != nil {
 		return err
 	}
-	if before != "" { // both have it for a moment
+	if before != "" { // both pods have the address for a moment
 		if err := w.launched(ctx, v, pod); err != nil {
 			return err
 		}
@@ -158,8 +158,8 @@ func (w *World) runVM(ctx context.Context, v *vm, to *node) error {
 	return w.launched(ctx, v, pod)
 }
 
-// stopVM ends a machine's pod; it keeps the address, and who has it is not written any
-// more (CNI DEL of Calico v3.32).
+// stopVM ends a machine's pod. The machine keeps the address, and the owner attributes
+// are cleared (CNI DEL of Calico v3.32).
 func (w *World) stopVM(ctx context.Context, v *vm) error {
 	w.checker.Change(v.leases, func(u *Use) { u.Machine = "" })
 	w.writeOwner(ctx, v, map[string]string{})
@@ -169,8 +169,8 @@ func (w *World) stopVM(ctx context.Context, v *vm) error {
 	return w.deleteLauncher(ctx, pod)
 }
 
-// crashVM is what becomes of a machine whose pod's object is deleted by force, as on a
-// node that is off: what is written of it stays.
+// crashVM ends a machine whose pod is deleted by force, as on a node that is off. The
+// recorded owner stays.
 func (w *World) crashVM(ctx context.Context, v *vm) error {
 	w.checker.Change(v.leases, func(u *Use) { u.Machine = "" })
 	pod := v.pod
@@ -179,7 +179,7 @@ func (w *World) crashVM(ctx context.Context, v *vm) error {
 	return w.deleteLauncher(ctx, pod)
 }
 
-// deleteVM ends a machine for good, and gives its address back.
+// deleteVM deletes a machine and releases its address.
 func (w *World) deleteVM(ctx context.Context, v *vm) error {
 	if err := w.checker.Release(ctx, v.leases); err != nil {
 		return err
@@ -196,7 +196,7 @@ func (w *World) deleteVM(ctx context.Context, v *vm) error {
 	}))
 }
 
-// nextLauncher names the next pod that runs a machine.
+// nextLauncher returns the name of the next pod that runs a machine.
 func (w *World) nextLauncher(v *vm) string {
 	w.vms.serial++
 	return fmt.Sprintf("virt-launcher-%s-%d", v.name, w.vms.serial)
@@ -236,10 +236,9 @@ func (w *World) ownerOfVM(v *vm, pod string, n *node) map[string]string {
 	}
 }
 
-// writeOwner writes who has a machine's address, as SetOwnerAttributes of Calico v3.32
-// does: into the entry of the block's attributes, with the block's sequence number
-// raised and that of the allocation left. It reports whether the address was still the
-// machine's.
+// writeOwner writes the owner of a machine's address into the block's attributes, as
+// SetOwnerAttributes of Calico v3.32 does. It raises the block's sequence number but not
+// the allocation's. It reports whether the address still belonged to the machine.
 func (w *World) writeOwner(ctx context.Context, v *vm, attrs map[string]string) bool {
 	block, err := v.addr.Prefix(30)
 	if err != nil {

@@ -9,15 +9,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A Windows node, which keeps addresses of each of its blocks back.
+// A Windows node, which reserves addresses of each of its blocks.
 
-// keptByWindows is what Calico's CNI plugin asks for on Windows
+// keptByWindows is the reservation that Calico's CNI plugin requests on Windows
 // (cni-plugin/pkg/ipamplugin/ipam_plugin.go).
 var keptByWindows = &ipam.HostReservedAttr{StartOfBlock: 3, EndOfBlock: 1, Handle: ipam.WindowsReservedHandle, Note: "windows host rsvd"}
 
-// keepBack tells of the addresses that a Windows node keeps back of the block of a
-// pod's address. Anyone who deletes the block, as Calico does when no pod has an address
-// of it, ends that; no repair may free one.
+// keepBack reports the addresses that a Windows node reserves in the block of a pod's
+// address. The reservation ends when a client deletes the block, as Calico does when no
+// pod uses it. No repair may free such an address.
 func (k *worker) keepBack(ctx context.Context, p *pod) {
 	if k.node != k.windows {
 		return
@@ -41,7 +41,7 @@ func (k *worker) keepBack(ctx context.Context, p *pod) {
 	k.made.add("block of a Windows node")
 }
 
-// leaveWindows gives the blocks of the Windows node back, and deletes it.
+// leaveWindows releases the blocks of the Windows node and deletes it.
 func (w *World) leaveWindows(ctx context.Context) error {
 	if err := w.checker.Release(ctx, w.windows.tunnels); err != nil {
 		return err

@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// worker is the kubelet and the CNI plugin of a node, or one of several beside
-// each other: it starts pods and ends them in all the ways in which pods end.
+// worker plays the kubelet and the CNI plugin of a node, alone or beside other workers.
+// It starts pods, and ends them in all the ways in which pods end.
 type worker struct {
 	*World
 	id     int
@@ -27,17 +27,17 @@ type worker struct {
 	client *Client
 	r      *rand.Rand
 	pods   []*pod
-	serial int // of pods and sandboxes
-	want   int // how many pods it wants now
+	serial int // number of pods and sandboxes so far
+	want   int // number of pods that it currently wants
 }
 
 type pod struct {
 	namespace, name, handle string
 	visibility              visibility
 	addrs                   []netip.Addr
-	second                  netip.Addr // of another network; none if invalid
+	second                  netip.Addr // in another network; invalid if none
 	leases                  []*Lease
-	due                     time.Time // when its status is written; zero if it was
+	due                     time.Time // when its status is to be written; zero if it was written
 }
 
 func (p *pod) key() string { return PodKey(p.namespace, p.name) }
@@ -54,7 +54,7 @@ func (k *worker) run(ctx context.Context) {
 	}
 }
 
-// step does one thing, as the node's state allows.
+// step performs one operation that the node's state allows.
 func (k *worker) step(ctx context.Context) {
 	k.node.steps.RLock()
 	defer k.node.steps.RUnlock()
@@ -76,7 +76,7 @@ func (k *worker) step(ctx context.Context) {
 		}
 		return
 	case survived, silent:
-		if k.r.IntN(20) == 0 { // the API server's own collector of pods, or somebody's --force
+		if k.r.IntN(20) == 0 { // the API server's pod garbage collector, or a forced deletion
 			if p := k.take(); p != nil {
 				k.forceDelete(ctx, p)
 			}
@@ -89,7 +89,7 @@ func (k *worker) step(ctx context.Context) {
 		k.start(ctx)
 	case len(k.pods) > k.want:
 		k.end(ctx)
-	case k.r.IntN(3) == 0: // a turnover
+	case k.r.IntN(3) == 0: // replace a pod
 		k.end(ctx)
 		k.start(ctx)
 	}
@@ -106,18 +106,18 @@ func (k *worker) take() *pod {
 	return p
 }
 
-// sandbox gives a pod a sandbox of its own, whose ID is the allocation's handle.
+// sandbox gives a pod a new sandbox, whose ID is part of its handle.
 func (k *worker) sandbox(p *pod) {
 	k.serial++
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d/%d/%d", k.Seed, k.id, k.serial))
 	p.handle = "k8s-pod-network." + hex.EncodeToString(sum[:])
 }
 
-// start starts a pod: the object first, then the network, then its status.
+// start starts a pod: first the object, then the network, then the status.
 func (k *worker) start(ctx context.Context) {
 	k.serial++
 	p := &pod{namespace: namespace, name: fmt.Sprintf("w%d-%d", k.id, k.serial), visibility: k.visibility()}
-	if k.r.IntN(4) == 0 { // a StatefulSet's pod comes back under its name
+	if k.r.IntN(4) == 0 { // a StatefulSet reuses the name
 		p.name = fmt.Sprintf("set%d-%d", k.id, k.r.IntN(3))
 		for _, other := range k.pods {
 			if other.name == p.name {
@@ -146,14 +146,14 @@ func (k *worker) start(ctx context.Context) {
 	}
 	k.pods = append(k.pods, p)
 	k.node.pods.Add(1)
-	if k.r.IntN(10) == 0 { // a slow kubelet: Pending, without an address, for many graces
+	if k.r.IntN(10) == 0 { // a slow kubelet: Pending without an address for many grace periods
 		p.due = time.Now().Add(time.Duration(k.r.IntN(30)) * time.Second)
 		return
 	}
 	k.writeStatus(ctx, p)
 }
 
-// catchUp writes the status of pods whose kubelet was slow.
+// catchUp writes the overdue status of pods with a slow kubelet.
 func (k *worker) catchUp(ctx context.Context) {
 	for _, p := range k.pods {
 		if !p.due.IsZero() && time.Now().After(p.due) {
@@ -163,8 +163,8 @@ func (k *worker) catchUp(ctx context.Context) {
 	}
 }
 
-// network allocates a pod's addresses. Where that fails it does what kubelet does:
-// it tears the sandbox down, and tries once more with another.
+// network allocates a pod's addresses. If that fails, it tears the sandbox down and tries
+// once more with another, as the kubelet does.
 func (k *worker) network(ctx context.Context, p *pod) bool {
 	k.node.begun.Add(1)
 	defer k.node.ended.Add(1)
@@ -195,7 +195,7 @@ func (k *worker) network(ctx context.Context, p *pod) bool {
 		}
 		k.made.add("not assigned")
 		if died && k.r.IntN(2) == 0 {
-			return false // the machine was lost: no one tears down
+			return false // the machine was lost, so there is no teardown
 		}
 		_ = k.client.releaseHandle(ctx, p.handle)
 	}
@@ -221,7 +221,7 @@ func (k *worker) request(p *pod) ipam.AutoAssignArgs {
 	case k.r.IntN(3) == 0:
 		args.Num6 = 1
 	case k.r.IntN(8) == 0:
-		args.Num4 = 2 // where they come from two blocks, Calico counts the handle too high
+		args.Num4 = 2 // if they come from two blocks, Calico's handle count is too high
 	}
 	return args
 }

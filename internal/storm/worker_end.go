@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// How pods end.
+// The ways in which pods end.
 
 // end ends one of the pods.
 func (k *worker) end(ctx context.Context) {
@@ -20,7 +20,7 @@ func (k *worker) end(ctx context.Context) {
 	switch k.r.IntN(9) {
 	case 0, 1:
 		k.vanish(ctx, p)
-	case 2: // the plugin dies while it tears down, and no one tries again
+	case 2: // the plugin dies during the teardown, which is not retried
 		k.client.FaultProxy.Die(1+k.r.IntN(4), k.r.IntN(2) == 0)
 		k.teardown(ctx, p, false)
 		if k.client.FaultProxy.Reset() {
@@ -35,18 +35,19 @@ func (k *worker) end(ctx context.Context) {
 	}
 }
 
-// giveBack tells the checker that a pod ends. Nothing may be sent before.
+// giveBack reports the end of a pod to the checker. It must be called before any request
+// about the end is sent.
 func (k *worker) giveBack(ctx context.Context, p *pod) bool {
 	err := k.checker.Release(context.WithoutCancel(ctx), p.leases)
 	k.troubles.add(err)
 	return err == nil
 }
 
-// teardown ends a pod in good order: it terminates first, for a while, if so
-// asked; then its network is given back; then the object goes.
+// teardown ends a pod properly: optionally it terminates for a while, then its addresses
+// are released, then its object is deleted.
 func (k *worker) teardown(ctx context.Context, p *pod, terminates bool) {
 	if terminates {
-		// What kubelet has not written yet it writes no more.
+		// A status that the kubelet has not written yet is never written.
 		err := persist(ctx, "terminating pod "+p.name, func(ctx context.Context) error {
 			return ignoreNotFound(k.cluster.Kube.CoreV1().Pods(p.namespace).Delete(ctx, p.name, metav1.DeleteOptions{}))
 		})
@@ -66,8 +67,8 @@ func (k *worker) teardown(ctx context.Context, p *pod, terminates bool) {
 	k.made.add("torn down")
 }
 
-// release is CNI DEL, once for each network; kubelet tries it again for a while,
-// unless it died.
+// release performs CNI DEL for each network. The kubelet retries it for a while unless it
+// has died.
 func (k *worker) release(ctx context.Context, p *pod) {
 	for _, handle := range p.handles() {
 		for range 3 {
@@ -79,7 +80,7 @@ func (k *worker) release(ctx context.Context, p *pod) {
 	}
 }
 
-// vanish removes a pod's object; its addresses stay allocated.
+// vanish deletes a pod's object; its addresses stay allocated.
 func (k *worker) vanish(ctx context.Context, p *pod) {
 	if k.giveBack(ctx, p) {
 		k.deleteObject(ctx, p)
@@ -87,7 +88,7 @@ func (k *worker) vanish(ctx context.Context, p *pod) {
 	}
 }
 
-// finish lets a pod end by itself: its network is torn down or not, its object
+// finish lets a pod complete. Its network may or may not be torn down, and its object
 // stays for a while.
 func (k *worker) finish(ctx context.Context, p *pod) {
 	if !k.giveBack(ctx, p) {

@@ -10,24 +10,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// How pods show their addresses. Each source in which an owner is looked for has pods
-// that nothing else speaks for, no network namespace either.
+// The ways in which pods show their addresses. For each source of owners, some pods are
+// visible only there, and not in any network namespace.
 
 // visibility is how a pod's object shows its addresses.
 type visibility int
 
 const (
-	plain     visibility = iota // in every way
-	hidden                      // in every way, and no network namespace shows them
-	byStatus                    // in its status alone
-	byCalico                    // in Calico's annotations alone: another plugin has the status
-	bySandbox                   // by no more than the ID of its sandbox
+	plain     visibility = iota // in all sources
+	hidden                      // in all sources except network namespaces
+	byStatus                    // only in the pod's status
+	byCalico                    // only in Calico's annotations; another plugin owns the status
+	bySandbox                   // only through the ID of its sandbox
 )
 
 func (s visibility) unseen() bool { return s != plain }
 
-// collectable reports whether Calico's collector takes the pod for one with other
-// addresses: of a pod that has a status it believes nothing else (libcalico-go
+// collectable reports whether Calico's collector assigns other addresses to the pod: if a
+// pod has a status, the collector ignores all other sources (libcalico-go
 // lib/backend/k8s/conversion, getPodIPs).
 func (s visibility) collectable() bool { return s == byCalico || s == bySandbox }
 
@@ -38,19 +38,18 @@ func (k *worker) visibility() visibility {
 	return visibility(1 + k.r.IntN(4))
 }
 
-// elsewhere is an address that is none of Calico's, and that no one else has.
+// elsewhere returns an unused address outside Calico's pools.
 func (k *worker) elsewhere() string {
 	n := k.foreign.Add(1)
 	return netip.AddrFrom4([4]byte{172, byte(20 + n>>16), byte(n >> 8), byte(n)}).String()
 }
 
-// writeStatus writes what the CNI plugins and kubelet write once a pod has its
-// addresses.
+// writeStatus writes the status and annotations that the kubelet and the CNI plugins
+// write once a pod has its addresses.
 func (k *worker) writeStatus(ctx context.Context, p *pod) {
 	var nets []string
 	var ips []corev1.PodIP
-	// The status has room for one address of each family; Calico's annotation
-	// names them all.
+	// The status holds one address of each family; Calico's annotation holds all.
 	seen := map[bool]bool{}
 	for _, a := range p.addrs {
 		nets = append(nets, netip.PrefixFrom(a, a.BitLen()).String())
@@ -77,7 +76,7 @@ func (k *worker) writeStatus(ctx context.Context, p *pod) {
 	k.patch(ctx, p, map[string]any{"status": corev1.PodStatus{Phase: corev1.PodRunning, PodIP: ips[0].IP, PodIPs: ips}})
 }
 
-// networkStatus is the annotation in which Multus tells of a pod's interfaces.
+// networkStatus is the annotation in which Multus lists a pod's interfaces.
 const networkStatus = "k8s.v1.cni.cncf.io/network-status"
 
 func networks(p *pod) string {
@@ -95,10 +94,10 @@ func networks(p *pod) string {
 	return string(text)
 }
 
-// sandbox is the ID of the pod's sandbox.
+// sandbox returns the ID of the pod's sandbox.
 func (p *pod) sandbox() string { return strings.TrimPrefix(p.handle, "k8s-pod-network.") }
 
-// secondHandle is the handle of the pod's address in another network.
+// secondHandle returns the handle of the pod's address in another network.
 func (p *pod) secondHandle() string { return "storm-second." + p.sandbox() }
 
 func (p *pod) handles() []string {
@@ -108,8 +107,8 @@ func (p *pod) handles() []string {
 	return []string{p.handle}
 }
 
-// secondNetwork gives a pod an address in another network, of Calico's IPAM, too. Of
-// Calico's kube-controllers no one knows it, as the annotation is not read there.
+// secondNetwork assigns a pod an address in another network, also from Calico's IPAM.
+// Calico's kube-controllers does not see it, because it does not read that annotation.
 func (k *worker) secondNetwork(ctx context.Context, p *pod) {
 	if k.r.IntN(5) > 0 || p.namespace != namespace || k.node == k.windows {
 		return

@@ -19,22 +19,22 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// Config says how to storm.
+// Config configures a storm.
 type Config struct {
 	Seed uint64
 	For  time.Duration
-	// Clients is the number of CNI plugins, Nodes that of nodes among which they
-	// are dealt out.
+	// Clients is the number of CNI plugins, and Nodes the number of nodes over which they
+	// are distributed.
 	Clients, Nodes int
-	// Repairs is the number of repairs that run beside each other.
+	// Repairs is the number of concurrent repairs.
 	Repairs int
-	// Grace is that of the repairs.
+	// Grace is the grace period of the repairs.
 	Grace time.Duration
 	// Journals is the directory for the repairs' journals.
 	Journals string
 }
 
-// World is a cluster in which everything happens at once.
+// World is a cluster in a storm.
 type World struct {
 	Config
 	tb      testing.TB
@@ -42,21 +42,21 @@ type World struct {
 	seeder  *seeding.Seeder
 	checker *InvariantChecker
 	nodes   []*node
-	windows *node // which stays
+	windows *node // never leaves
 	workers workers
 	vms     vms
 	others  others
-	// made counts what happened, by name; troubles are errors that must not be,
-	// failures are steps that failed, which an API server that dies explains.
+	// made counts events by name. troubles holds unexpected errors. failures holds failed
+	// steps, for which a killed API server may be the reason.
 	made     tally
-	foreign  atomic.Uint32 // counts addresses that are none of Calico's
+	foreign  atomic.Uint32 // number of addresses outside Calico's pools
 	troubles troubles
 	failures troubles
-	raging   time.Time               // when the storm began
+	raging   time.Time               // start of the storm
 	halt     context.CancelCauseFunc // ends the storm early
 }
 
-// tally counts things by name.
+// tally counts events by name.
 type tally struct {
 	mu sync.Mutex
 	n  map[string]int
@@ -101,7 +101,7 @@ func (t *troubles) add(err error) {
 	}
 }
 
-// take returns the errors and forgets them.
+// take returns the errors and clears the list.
 func (t *troubles) take() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -110,16 +110,16 @@ func (t *troubles) take() error {
 	return err
 }
 
-// departure is what is happening to a node.
+// departure is an event in the life of a node.
 type departure int32
 
 const (
 	up       departure = iota
-	drained            // its pods are torn down in good order; then the Node is deleted
-	lost               // the Node is deleted; its pods vanish without CNI DEL
-	survived           // the Node is deleted, and its pods live on
-	silent             // the Node is NotReady, and its pods live on
-	off                // the same, but the machine is off, and the Node is marked out of service
+	drained            // its pods are torn down properly, then the Node is deleted
+	lost               // the Node is deleted; its pods disappear without CNI DEL
+	survived           // the Node is deleted, but its pods keep running
+	silent             // the Node is NotReady, but its pods keep running
+	off                // like silent, but the machine is off and the Node is marked out of service
 )
 
 func (f departure) String() string {
@@ -129,10 +129,10 @@ func (f departure) String() string {
 type node struct {
 	name      string
 	departure atomic.Int32
-	pods      atomic.Int32 // of all its clients
-	begun     atomic.Int32 // networks of pods that were begun to be set up there
-	ended     atomic.Int32 // and those whose setting up has ended
-	steps     sync.RWMutex // held for reading by a client that does something there
+	pods      atomic.Int32 // of all its workers
+	begun     atomic.Int32 // started network setups
+	ended     atomic.Int32 // completed network setups
+	steps     sync.RWMutex // read-locked by a worker during an operation on the node
 	tunnels   []*Lease
 	machine   machine
 	orphans   orphans
@@ -142,29 +142,29 @@ func (n *node) is() departure { return departure(n.departure.Load()) }
 
 const (
 	namespace = "storm"
-	// fixedNamespace asks for addresses of the second pool.
+	// fixedNamespace requests addresses of the second pool.
 	fixedNamespace = "storm-fixed"
 )
 
-// The pools are small: blocks of four addresses, which fill and become empty all the
-// time, and fewer than the nodes would like to have, so that they compete for blocks
-// and borrow.
+// The pools are small. Their blocks of four addresses fill and empty all the time. There
+// are fewer blocks than the nodes need, so nodes compete for blocks and borrow.
 var pools = map[string]apiv3.IPPoolSpec{
 	"four":  {CIDR: "10.90.0.0/25", BlockSize: 30, VXLANMode: apiv3.VXLANModeAlways},
 	"fixed": {CIDR: "10.91.0.0/26", BlockSize: 30, VXLANMode: apiv3.VXLANModeAlways},
 	"six":   {CIDR: "fd00:90::/122", BlockSize: 126, VXLANMode: apiv3.VXLANModeAlways},
-	// Windows nodes keep four addresses of a block back.
+	// Windows nodes reserve four addresses of each block.
 	"windows":  {CIDR: "10.92.0.0/26", BlockSize: 29, NodeSelector: "kubernetes.io/os == 'windows'", AllowedUses: workloads},
 	"services": {CIDR: "10.93.0.0/27", BlockSize: 30, AllowedUses: []apiv3.IPPoolAllowedUse{apiv3.IPPoolAllowedUseLoadBalancer}},
 }
 
 var workloads = []apiv3.IPPoolAllowedUse{apiv3.IPPoolAllowedUseWorkload}
 
-// prepare makes pools, namespaces and nodes.
+// prepare creates pools, namespaces and nodes.
 func (w *World) prepare(ctx context.Context) error {
 	s := w.seeder
 	err := errors.Join(
-		// Repairs are faster than kube-controllers, so that both find work.
+		// Repairs have a shorter grace period than kube-controllers, so that both find
+		// work.
 		s.Init(ctx), s.SetLeakGrace(ctx, 3*w.Grace),
 		s.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true}),
 		s.Namespace(ctx, namespace, nil, nil),

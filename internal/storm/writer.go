@@ -5,7 +5,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair/datastore"
 )
 
-// writer writes to the cluster of a plan under a journal.
+// writer returns a writer for the plan's cluster and a journal.
 func (t *tool) writer(plan *repair.Plan, journal repair.Recorder) (*datastore.Kubernetes, error) {
 	return datastore.New(t.config, plan.Cluster.APIGroup, datastore.Options{Recorder: journal})
 }
