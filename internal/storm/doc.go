@@ -25,7 +25,7 @@
 // write, like a process.
 //
 // Only tests use this package. "go test" runs a storm of half a minute and tries a sample
-// of the crash points and interleavings, chosen by the seed. "make soak" runs a storm of
-// half an hour and tries all of them. The logged seed in CALICO_AUDIT_SEED repeats the
+// of the crash points and interleavings, chosen by the seed. "make soak" runs half an
+// hour of storms and tries all of them. The logged seed in CALICO_AUDIT_SEED repeats the
 // same choices.
 package storm
