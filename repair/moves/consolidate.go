@@ -14,17 +14,17 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// EvictPoll is how often the cluster is read while a pod is waited for.
+// EvictPoll is how often the cluster is read while a step waits for a pod.
 const EvictPoll = 2 * time.Second
 
-// reservationStands is how long a reservation must have stood before anything rests on
-// it: an assignment that was under way when it was made does not know of it.
+// reservationStands is how long a reservation must have existed before any step depends
+// on it, because an assignment that was in progress when it was created does not know it.
 const reservationStands = 90 * time.Second
 
-// consolidation returns the one that a plan is about; nil if there is none. One that is
-// under way goes on before another is begun, which of it the cluster tells; and one
-// block is emptied at a time. The filters of a request choose among them, and a plan has
-// chosen.
+// consolidation returns the consolidation of a plan, or nil. A consolidation in progress,
+// which the cluster's state shows, is continued before another one starts, so only one
+// block is emptied at a time. The request's filters select a consolidation. An existing
+// plan has already chosen one.
 func consolidation(p *repair.Proposals) *remedies.Consolidation {
 	begun := remedies.Of(p.State).Begun()
 	for _, c := range begun {
@@ -48,8 +48,8 @@ func consolidation(p *repair.Proposals) *remedies.Consolidation {
 	return nil
 }
 
-// leftCordon returns a node that an earlier consolidation has cordoned: it is taken back
-// before another is begun; "" if there is none.
+// leftCordon returns a node that an earlier consolidation cordoned, or "". That cordon is
+// removed before another consolidation starts.
 func leftCordon(p *repair.Proposals) string {
 	for i := range p.State.Nodes {
 		if n := &p.State.Nodes[i]; n.Ours != "" && n.Ours != remedies.Rehoming {
@@ -64,8 +64,8 @@ func chooses(p *repair.Proposals, c *remedies.Consolidation) bool {
 	return (p.Request.Chosen == "" || p.Request.Chosen == c.Name()) && !p.Request.Beside(p.State, about.Target, about.Pools, about.Nodes)
 }
 
-// Consolidating returns the consolidation whose steps are to be proposed, but for those
-// that take it back; nil if there is none, or it must not go on.
+// Consolidating returns the consolidation whose steps are to be proposed, except for
+// those that revert it. It returns nil if there is none or it must not continue.
 func Consolidating(p *repair.Proposals) *remedies.Consolidation {
 	if !p.Request.Consolidate {
 		return nil
@@ -77,7 +77,8 @@ func Consolidating(p *repair.Proposals) *remedies.Consolidation {
 	return c
 }
 
-// withheld says which consent a consolidation lacks; an empty code if none.
+// withheld returns the missing consent or read of a consolidation. The code is empty if
+// none is missing.
 func withheld(p *repair.Proposals, c *remedies.Consolidation) repair.Reason {
 	if name, unread := p.State.UnreadPod(); unread {
 		return repair.Because(repair.RefusedNotRead, "pod %s could not be read and may have an address of the block", name)
@@ -96,7 +97,7 @@ func withheld(p *repair.Proposals, c *remedies.Consolidation) repair.Reason {
 	return repair.Reason{}
 }
 
-// unguardedText says what evicting pods ends for a while, or for good.
+// unguardedText describes the interruption or loss that an eviction of the pods causes.
 func unguardedText(moves []remedies.Move) string {
 	var bare, only, out []string
 	for _, m := range moves {
@@ -117,7 +118,8 @@ func unguardedText(moves []remedies.Move) string {
 	return strings.Join(out, "; ")
 }
 
-// refuseConsolidation says why none is begun, or why the one under way is taken back.
+// refuseConsolidation explains why no consolidation starts, or why the one in progress is
+// reverted.
 func refuseConsolidation(p *repair.Proposals) {
 	if c := consolidation(p); c != nil {
 		target := state.Subject{Kind: state.KindBlock, CIDR: c.CIDR.String(), Name: blocks.BlockName(c.CIDR), Node: c.Holder}
@@ -145,7 +147,7 @@ func refuseConsolidation(p *repair.Proposals) {
 				beside = c
 			}
 		}
-		if beside != nil { // is not what was asked for, and what is says why it is not emptied
+		if beside != nil { // it was not requested; the reasons explain why the requested ones are not emptied
 			text := fmt.Sprintf("%s could be emptied for %s, and is not what --pool, --node, --ip or --block ask for", beside.CIDR, beside.For)
 			p.Refuse(repair.Concern{Target: state.ClusterSubject(p.State)}, repair.RefusedNothing, "%s", strings.Join(append([]string{text}, why...), "; "))
 			return
@@ -158,7 +160,7 @@ func refuseConsolidation(p *repair.Proposals) {
 	}
 }
 
-// barsText names the first bars.
+// barsText lists the first bars.
 func barsText(c *remedies.Consolidation) string {
 	var out []string
 	for _, b := range c.Barred {
@@ -167,19 +169,19 @@ func barsText(c *remedies.Consolidation) string {
 	return phrase.ListBy("; ", out)
 }
 
-// AboutAll is what a step of a consolidation concerns: all have the same pools and nodes,
-// so that no filter takes some of them away.
+// AboutAll returns the concern of a consolidation's step. All steps have the same pools
+// and nodes, so that no filter removes some of them.
 func AboutAll(c *remedies.Consolidation, target state.Subject) repair.Concern {
 	return repair.Concern{Target: target, Pools: state.PoolsOf(c.Pool), Nodes: []string{c.For, c.Holder}}
 }
 
-// Joins adds what each step of a consolidation is held to.
+// Joins returns guards with those that all steps of a consolidation share.
 func Joins(c *remedies.Consolidation, pairs ...string) []repair.Guard {
 	return repair.Guards(append(pairs, repair.GuardConsolidation, c.Name(), repair.GuardForNode, c.For)...)
 }
 
-// passed reports whether the consolidation of a step has come to its end: the node in need
-// has the block.
+// passed reports whether the consolidation of a step is complete: the node in need owns
+// the block.
 func passed(st *state.State, s *repair.Step) bool {
 	words := strings.Fields(s.Guard(repair.GuardConsolidation))
 	if len(words) == 0 {
@@ -189,13 +191,13 @@ func passed(st *state.State, s *repair.Step) bool {
 	return b != nil && b.Owner.Node() == s.Guard(repair.GuardForNode)
 }
 
-// reservationOf returns our reservation of a CIDR; nil if there is none.
+// reservationOf returns calico-audit's reservation of a CIDR, or nil.
 func reservationOf(st *state.State, cidr string) *blocks.Reservation {
 	name := remedies.ReservationName(repair.PrefixOf(state.Subject{CIDR: cidr}))
 	return repair.Find(st.Reservations, func(r *blocks.Reservation) bool { return r.Ours != "" && r.Name == name })
 }
 
-// nodeNamed returns a node; nil if there is none.
+// nodeNamed returns a node, or nil.
 func nodeNamed(st *state.State, name string) *blocks.Node {
 	if h := st.NodeState(name); h != nil {
 		return h.Node
@@ -203,9 +205,10 @@ func nodeNamed(st *state.State, name string) *blocks.Node {
 	return nil
 }
 
-// AfterReservation says from when on the reservation of a step's consolidation has stood
-// for long enough that no assignment is under way that does not know of it: nothing rests on
-// it before. That pods have come which the plan does not know of is said before the wait.
+// AfterReservation returns when the reservation of a step's consolidation will have
+// existed long enough that every assignment in progress knows it. No step that depends on
+// it runs earlier. If a pod has come that the plan does not know, the reason is returned
+// before the wait.
 func AfterReservation(a *repair.Turn, s *repair.Step) (due time.Time, _ repair.Reason) {
 	if s.Group() == remedies.Rehoming {
 		return time.Time{}, repair.Reason{}
@@ -217,21 +220,21 @@ func AfterReservation(a *repair.Turn, s *repair.Step) (due time.Time, _ repair.R
 	if r := unplanned(a, s); r.Code != "" {
 		return time.Time{}, r
 	}
-	due = r.Created.Std().Add(cmp.Or(a.Stands, reservationStands) + time.Second) // times of objects are whole seconds
+	due = r.Created.Std().Add(cmp.Or(a.Stands, reservationStands) + time.Second) // objects have times in whole seconds
 	if !due.After(a.State.Cluster.TakenAt) {
 		return time.Time{}, repair.Reason{}
 	}
 	return due, repair.Reason{Why: "an assignment that began before the block was reserved may still be under way"}
 }
 
-// emptied is the CIDR of the block that a step's consolidation empties.
+// emptied returns the CIDR of the block that a step's consolidation empties.
 func emptied(s *repair.Step) string {
 	cidr, _, _ := strings.Cut(s.Group(), " ")
 	return cidr
 }
 
-// unplanned refuses a step of a consolidation if a pod has an address of the block whose
-// eviction the plan lacks.
+// unplanned refuses a step of a consolidation if a pod has an address of the block but
+// the plan does not evict it.
 func unplanned(a *repair.Turn, s *repair.Step) repair.Reason {
 	b := repair.BlockAt(a.State, emptied(s))
 	if b == nil {
@@ -244,7 +247,7 @@ func unplanned(a *repair.Turn, s *repair.Step) repair.Reason {
 		}
 		w := a.State.LiveUser(addr, b.At(i))
 		if w == nil {
-			continue // an address that no pod has ends the consolidation by itself
+			continue // an address without a pod ends the consolidation anyway
 		}
 		id := repair.StepID(repair.EvictPod, state.IPSubject(addr, w.Node))
 		if !slices.ContainsFunc(a.Plan.Steps, func(x repair.Step) bool { return x.ID == id }) {
@@ -254,9 +257,10 @@ func unplanned(a *repair.Turn, s *repair.Step) repair.Reason {
 	return repair.Reason{}
 }
 
-// Awaited are the objects that show whether an evicted pod is gone and replaced as pods
-// were before: it, the pods of its controller, and the blocks of their addresses; false if
-// that takes reading all pods. Of another step they are those that every reading takes.
+// Awaited returns the objects that show whether an evicted pod has ended and was
+// replaced: the pod, the pods of its controller, and the blocks of their addresses. It
+// returns false if all pods must be read. For other steps it returns the objects that
+// every reading includes.
 func Awaited(before, now *state.State, s *repair.Step) ([]blocks.Ref, bool) {
 	r := repair.NewRefs(now)
 	namespace, name, evicts := strings.Cut(s.Guard(repair.GuardPod), "/")
@@ -274,8 +278,8 @@ func Awaited(before, now *state.State, s *repair.Step) ([]blocks.Ref, bool) {
 	switch kind := had[0].Controller.Kind; {
 	case kind == "ReplicaSet" && hash != "":
 		r.Add(blocks.Ref{Resource: blocks.Pods, Namespace: namespace, Label: templateHash + "=" + hash})
-		fallthrough // a pod whose label changed is not in that list, and lives
-	case kind == "StatefulSet": // which makes them again under their names
+		fallthrough // a pod whose label changed is not in that list but still exists
+	case kind == "StatefulSet": // recreates pods under the same names
 		for _, w := range had {
 			r.Pod(namespace, w.Name)
 		}
@@ -297,6 +301,6 @@ func Awaited(before, now *state.State, s *repair.Step) ([]blocks.Ref, bool) {
 	return r.All, true
 }
 
-// templateHash is the label by which the pods of a Deployment's ReplicaSet differ from
-// those of its others (DefaultDeploymentUniqueLabelKey of k8s.io/api/apps/v1).
+// templateHash is the label that distinguishes the pods of a Deployment's ReplicaSets
+// (DefaultDeploymentUniqueLabelKey of k8s.io/api/apps/v1).
 const templateHash = "pod-template-hash"

@@ -8,8 +8,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// TestDaemonSetPodIsAwaited: however often the cluster is looked at while the replacement
-// of a DaemonSet's pod is awaited, the answer is the same until it is there.
+// TestDaemonSetPodIsAwaited checks that every reading before the replacement of a
+// DaemonSet's pod exists gives the same answer.
 func TestDaemonSetPodIsAwaited(t *testing.T) {
 	const others = `pool pods 10.0.0.0/26 size=28
 node a

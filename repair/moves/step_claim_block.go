@@ -10,8 +10,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// Claim gives the block that was emptied and released to the node in need, before
-// the reservation goes: no one else can take it meanwhile.
+// Claim gives the emptied and released block to the node in need, before the reservation
+// is deleted, so that no other node can take it meanwhile.
 var Claim = &repair.StepKind{
 	Kind:       repair.ClaimBlock,
 	Requires:   state.ReleaseReads,
@@ -60,7 +60,7 @@ var Claim = &repair.StepKind{
 	Pretend: func(x *repair.Pretence, s *repair.Step) { x.Claim(repair.PrefixOf(s.Target), s.Target.Node) },
 }
 
-// unconfirmed reports whether a block was claimed, and its affinity not confirmed yet.
+// unconfirmed reports whether a block was claimed but its affinity is not confirmed yet.
 func unconfirmed(st *state.State, c *remedies.Consolidation) bool {
 	a := repair.OwnAffinity(st, c.Block)
 	return a == nil || a.Effective() != blocks.Confirmed

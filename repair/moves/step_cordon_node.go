@@ -10,8 +10,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// Cordon keeps pods that move off a node that has no address of its own for them. A
-// node that people have cordoned is not touched, then or later.
+// Cordon keeps moving pods off a node that has no address of its own for them. It never
+// touches a node that people have cordoned.
 var Cordon = &repair.StepKind{
 	Kind:       repair.CordonNode,
 	Requires:   state.ReleaseReads,
@@ -67,7 +67,7 @@ var Cordon = &repair.StepKind{
 	},
 }
 
-// cordonForRehome keeps pods that start again off nodes where they would borrow again.
+// cordonForRehome keeps restarted pods off nodes where they would borrow again.
 func cordonForRehome(p *repair.Proposals) {
 	about, full := everyBorrower(p), remedies.Of(p.State).Full()
 	joins := repair.Guards(repair.GuardConsolidation, remedies.Rehoming)
@@ -81,7 +81,8 @@ func cordonForRehome(p *repair.Proposals) {
 	}
 }
 
-// cordon proposes to cordon a node, now or when something comes about, unless it is cordoned.
+// cordon proposes to cordon a node, at once or under a condition, unless the node has our
+// mark.
 func cordon(p *repair.Proposals, about repair.Concern, joins []repair.Guard, when, why string) {
 	n := nodeNamed(p.State, about.Target.Name)
 	if n == nil || n.Ours != "" || !p.Wants(about.Target) {
@@ -94,7 +95,7 @@ func cordon(p *repair.Proposals, about repair.Concern, joins []repair.Guard, whe
 	p.Add(about, repair.Step{Because: why, Guards: append(guards, joins...)}, n.Meta)
 }
 
-// uncordon takes a cordon of ours back.
+// uncordon removes a cordon of calico-audit.
 func uncordon(b *repair.Begun) repair.Move {
 	n := nodeNamed(b.State, b.Step.Target.Name)
 	if n == nil || n.Ours == "" || n.Ours != b.Step.Group() {

@@ -15,9 +15,9 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// Evict has one pod start again elsewhere, within its PodDisruptionBudgets, and waits
-// for its replacement: out of a block that is emptied, or out of another node's block
-// when its own node has addresses by now.
+// Evict moves one pod within its PodDisruptionBudgets and waits for its replacement. The
+// pod leaves a block that is being emptied, or another node's block if a node has a free
+// address of its own for it.
 var Evict = &repair.StepKind{
 	Kind:       repair.EvictPod,
 	Requires:   state.ReleaseReads,
@@ -60,7 +60,7 @@ var Evict = &repair.StepKind{
 	Undo: func(*repair.Begun) repair.Move {
 		return repair.Nothing(repair.NotNeeded, "an eviction cannot be undone: the pod's controller has made another pod")
 	},
-	// The pod goes, with its address.
+	// The pod and its address disappear.
 	Pretend: func(x *repair.Pretence, s *repair.Step) {
 		x.Workloads = slices.DeleteFunc(x.Workloads, func(w *blocks.Workload) bool { return w.UID() == s.Guard(repair.GuardPodUID) })
 		cidr := repair.PrefixOf(state.Subject{CIDR: s.Guard(repair.GuardBlock)})
@@ -71,8 +71,8 @@ var Evict = &repair.StepKind{
 	},
 }
 
-// stillHas reports whether the address of a pod that is gone is recorded for it still: its
-// node takes its network down before or after.
+// stillHas reports whether the address of a deleted pod is still recorded for it, because
+// its node tears down the network before or after the pod is deleted.
 func stillHas(st *state.State, s *repair.Step) bool {
 	addr, err := netip.ParseAddr(s.Target.IP)
 	b := repair.BlockAt(st, s.Guard(repair.GuardBlock))
@@ -87,7 +87,8 @@ func stillHas(st *state.State, s *repair.Step) bool {
 	return attr != nil && attr.Namespace+"/"+attr.Pod == s.Guard(repair.GuardPod) && len(st.Users(addr)) == 0
 }
 
-// PodOf returns the pod that a step evicts; nil if it is gone, or another has its name.
+// PodOf returns the pod that a step evicts, or nil if it does not exist or another pod
+// has its name.
 func PodOf(st *state.State, s *repair.Step) *blocks.Workload {
 	namespace, name, _ := strings.Cut(s.Guard(repair.GuardPod), "/")
 	if w := st.Pod(namespace, name); w != nil && w.UID() == s.Guard(repair.GuardPodUID) {
@@ -119,7 +120,7 @@ func evict(p *repair.Proposals, m remedies.Move, c repair.Concern, joined []repa
 	}, w.Meta)
 }
 
-// rehome proposes to evict pods that borrow, where their node has addresses by now.
+// rehome proposes evictions of pods that borrow although their node has free addresses.
 func rehome(p *repair.Proposals) {
 	c := everyBorrower(p)
 	for _, m := range rehomes(p, true) {
@@ -137,8 +138,8 @@ func rehome(p *repair.Proposals) {
 	}
 }
 
-// everyBorrower is what a step of the rehoming concerns: all have the same nodes, so that
-// no filter takes some of them away.
+// everyBorrower returns the concern of a rehoming step. All steps have the same nodes, so
+// that no filter removes some of them.
 func everyBorrower(p *repair.Proposals) (c repair.Concern) {
 	now, _ := remedies.Of(p.State).Rehomes()
 	for _, m := range now {
@@ -150,7 +151,7 @@ func everyBorrower(p *repair.Proposals) (c repair.Concern) {
 	return c
 }
 
-// rehomes returns the pods that are to be rehomed; with say, the others are refused.
+// rehomes returns the pods to rehome. If say is set, the others are refused.
 func rehomes(p *repair.Proposals, say bool) []remedies.Move {
 	if !p.Request.Rehome {
 		return nil
@@ -211,9 +212,9 @@ func rehomes(p *repair.Proposals, say bool) []remedies.Move {
 	return out
 }
 
-// mayEvict says from when on a pod may be evicted, or why it must not be: only if no
-// replacement can come to a node that has no address for it, and none of the controller's
-// other pods is missing.
+// mayEvict returns when a pod may be evicted, or why it must not be. No replacement may
+// start on a node without an address for it, and no other pod of the controller may be
+// missing.
 func mayEvict(a *repair.Turn, s *repair.Step) (due time.Time, _ repair.Reason) {
 	if due, r := AfterReservation(a, s); r.Code != "" || !due.IsZero() {
 		return due, r
@@ -224,8 +225,8 @@ func mayEvict(a *repair.Turn, s *repair.Step) (due time.Time, _ repair.Reason) {
 	return othersReady(a, s)
 }
 
-// WouldBorrow refuses while a replacement of the pod that a step evicts may come to a node
-// without an address of its own, or can come to no other.
+// WouldBorrow returns a reason while a replacement of the evicted pod could start on a
+// node without an address of its own, or could start on no other node.
 func WouldBorrow(a *repair.Turn, s *repair.Step) repair.Reason {
 	addr, err := netip.ParseAddr(s.Target.IP)
 	if err != nil {
@@ -253,9 +254,10 @@ func WouldBorrow(a *repair.Turn, s *repair.Step) repair.Reason {
 	return repair.Reason{}
 }
 
-// othersReady waits while another pod of the controller is not ready or ends, and then
-// says that the pod must not be evicted: whatever made that one fail, another run or an
-// earlier one of this plan perhaps, one pod of it is missing already.
+// othersReady waits while another pod of the controller is not ready or is terminating.
+// After the timeout it returns a reason not to evict: one of the controller's pods is
+// already missing, whether another run, an earlier step of this plan or something else
+// caused that.
 func othersReady(a *repair.Turn, s *repair.Step) (due time.Time, _ repair.Reason) {
 	missing := missingBeside(a.State, s)
 	if missing == nil {
@@ -268,10 +270,10 @@ func othersReady(a *repair.Turn, s *repair.Step) (due time.Time, _ repair.Reason
 	return a.State.Cluster.TakenAt.Add(EvictPoll), repair.Reason{Why: what}
 }
 
-// missingBeside returns a pod, other than the one that a step evicts, of the same
-// controller that is not ready or ends; nil if there is none. One that has waited for an
-// address of the node in need does not count where a PodDisruptionBudget says how many may
-// be missing: it is what the block is freed for.
+// missingBeside returns another pod of the same controller that is not ready or is
+// terminating, or nil. It ignores a pod that waits for an address on the node in need if
+// a PodDisruptionBudget limits how many may be missing, because the block is freed for
+// that pod.
 func missingBeside(st *state.State, s *repair.Step) *blocks.Workload {
 	controller := s.Guard(repair.GuardController)
 	for _, w := range st.Workloads {
@@ -287,10 +289,11 @@ func missingBeside(st *state.State, s *repair.Step) *blocks.Workload {
 	return nil
 }
 
-// replacedPod reports whether an evicted pod is gone and its controller has as many pods
-// as before, and as many ready, with every new one; a DaemonSet one that is ready on the
-// same node, whatever becomes of the others. It is an error if a new pod of it borrows its address: so would the
-// next.
+// replacedPod reports whether an evicted pod has ended and its controller has as many
+// pods, and as many ready ones, as before, with every new pod ready. A DaemonSet must
+// have a ready pod on the same node; its other pods do not matter. If a new pod of the
+// controller borrows its address, replacedPod returns an error, because the next one
+// would, too.
 func replacedPod(before, now *state.State, s *repair.Step) (done bool, waits string, err error) {
 	if w := PodOf(now, s); w != nil {
 		return false, "the pod ends", nil
@@ -336,7 +339,7 @@ func replacedPod(before, now *state.State, s *repair.Step) (done bool, waits str
 	return done, waits, nil
 }
 
-// nothingToRehome says why no pod that borrows its address is evicted.
+// nothingToRehome explains why no borrowing pod is evicted.
 func nothingToRehome(st *state.State) string {
 	vms, tunnels := 0, 0
 	for _, b := range st.Borrows {

@@ -12,8 +12,9 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// Reserve keeps new pods off a block that is emptied, by an IPReservation. It is the
-// first step of a consolidation, and what tells that one is under way.
+// Reserve keeps new pods off the block to be emptied, with an IPReservation. It is the
+// first step of a consolidation, and its IPReservation marks the consolidation as in
+// progress.
 var Reserve = &repair.StepKind{
 	Kind:       repair.ReserveBlock,
 	Requires:   state.ReleaseReads,
@@ -63,7 +64,7 @@ var Reserve = &repair.StepKind{
 	},
 }
 
-// unreserve takes a reservation of ours back.
+// unreserve deletes a reservation of calico-audit.
 func unreserve(b *repair.Begun) repair.Move {
 	cidr := b.Step.Target.CIDR
 	r := reservationOf(b.State, cidr)
@@ -74,7 +75,8 @@ func unreserve(b *repair.Begun) repair.Move {
 	return repair.ToWrite(func(ctx context.Context) error { return b.Writer.Unreserve(ctx, ref) }, "take the reservation of %s back", cidr)
 }
 
-// consolidationRefs are what says how far a consolidation is, beside the whole cluster.
+// consolidationRefs adds the objects that show the progress of a consolidation, in
+// addition to the whole cluster.
 func consolidationRefs(r *repair.Refs, s *repair.Step) {
 	if p := repair.PrefixOf(state.Subject{CIDR: emptied(s)}); p.IsValid() {
 		r.One(blocks.Reservations, remedies.ReservationName(p))
@@ -82,7 +84,7 @@ func consolidationRefs(r *repair.Refs, s *repair.Step) {
 	}
 }
 
-// nothingToConsolidate says why no block is emptied for any node.
+// nothingToConsolidate explains why no block is emptied for any node.
 func nothingToConsolidate(st *state.State) string {
 	if names := remedies.Of(st).LackingBlocks(); len(names) > 0 {
 		return fmt.Sprintf("%s can claim a block once an empty one is released: --empty-blocks comes first", phrase.Some(names))

@@ -12,8 +12,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// Uncordon takes the cordon of a consolidation back: when it is done, and whatever
-// ends it before.
+// Uncordon removes the cordon of a consolidation when it is done or ends early.
 var Uncordon = &repair.StepKind{
 	Kind: repair.UncordonNode, Restores: true,
 	Requires:   []blocks.Resource{blocks.Nodes},
@@ -78,6 +77,6 @@ var Uncordon = &repair.StepKind{
 		}
 		return nil
 	},
-	Undo:    uncordon, // it was for a while only, and the run may have died before
+	Undo:    uncordon, // the cordon is temporary, and the run may have died before removing it
 	Pretend: func(x *repair.Pretence, s *repair.Step) { x.Cordon(s.Target.Name, "") },
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// Unreserve takes the reservation of a consolidation back: when it is done, and
-// whatever ends it before.
+// Unreserve deletes the reservation of a consolidation when it is done or ends early.
 var Unreserve = &repair.StepKind{
 	Kind: repair.UnreserveBlock, Restores: true,
 	Requires:   []blocks.Resource{blocks.Reservations},
@@ -48,15 +47,15 @@ var Unreserve = &repair.StepKind{
 		}
 		return nil
 	},
-	Undo: unreserve, // it was for a while only, and the run may have died before
+	Undo: unreserve, // the reservation is temporary, and the run may have died before deleting it
 	Pretend: func(x *repair.Pretence, s *repair.Step) {
 		name := remedies.ReservationName(repair.PrefixOf(s.Target))
 		x.Reservations = slices.DeleteFunc(x.Reservations, func(r blocks.Reservation) bool { return r.Name == name })
 	},
 }
 
-// takenBack are the consolidations whose reservation and cordons are taken back: those
-// under way, and the one that the plan begins.
+// takenBack returns the consolidations whose reservation and cordons are to be removed:
+// those in progress, and the one that the plan starts.
 func takenBack(p *repair.Proposals) []*remedies.Consolidation {
 	begun := remedies.Of(p.State).Begun()
 	if c := Consolidating(p); c != nil && c.Reservation == nil {
