@@ -5,7 +5,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// Kind is the kind of a journal, as its first line says.
+// Kind is the kind field of a journal's header.
 const Kind = "RepairJournal"
 
 // Header is the first line of a journal.
@@ -14,31 +14,31 @@ type Header struct {
 	Kind       string              `json:"kind"`
 	StartedAt  audit.Time          `json:"startedAt"`
 	Cluster    audit.ReportCluster `json:"cluster"`
-	// Plan is what is carried out; nil in the journal of an undo.
+	// Plan is the applied plan; nil in the journal of an undo.
 	Plan *repair.Plan `json:"plan,omitempty"`
-	// Undoes names the journal that an undo takes back.
+	// Undoes is the path of the journal that an undo reverts.
 	Undoes string `json:"undoes,omitempty"`
 }
 
-// Event is what a line of a journal tells.
+// Event is the kind of a journal entry.
 type Event string
 
-// The events of a journal.
+// Events of a journal.
 const (
-	// EventStart: a step is about to be written.
+	// EventStart: a step starts.
 	EventStart Event = "start"
 	// EventChange: a write is about to be sent.
 	EventChange Event = "change"
 	// EventEnd: a step has ended, with its outcome.
 	EventEnd Event = "end"
-	// EventResume: another run goes on where one broke off.
+	// EventResume: another run continues an interrupted one.
 	EventResume Event = "resume"
 )
 
-// Entry is one line of a journal after the first.
+// Entry is a line of a journal after the header.
 type Entry struct {
 	Event Event `json:"event"`
-	// At is the API server's clock as last known.
+	// At is the API server's time as last read.
 	At     audit.Time     `json:"at"`
 	Step   string         `json:"step,omitempty"`
 	Change *repair.Change `json:"change,omitempty"`

@@ -42,7 +42,7 @@ func readJournal(t *testing.T, path string) *File {
 	return f
 }
 
-// writeTwoSteps writes a step that ended and one that broke off.
+// writeTwoSteps writes a step that ended and one that was interrupted.
 func writeTwoSteps(t *testing.T, j *Journal) {
 	t.Helper()
 	change := repair.Change{Verb: repair.VerbPatch, Resource: blocks.Affinities, Name: "x", Before: json.RawMessage(`{"metadata":{"uid":"u"}}`), After: json.RawMessage(`{}`)}
@@ -55,7 +55,7 @@ func writeTwoSteps(t *testing.T, j *Journal) {
 	}
 }
 
-// TestJournal: what was written is read back, by step.
+// TestJournal checks that written entries are read back by step.
 func TestJournal(t *testing.T) {
 	j := newTestJournal(t)
 	writeTwoSteps(t, j)
@@ -80,7 +80,8 @@ func TestJournal(t *testing.T) {
 	}
 }
 
-// TestJournalIsNotOverwritten: a journal is what an undo lives on.
+// TestJournalIsNotOverwritten checks that an existing journal is kept, because an undo
+// needs it.
 func TestJournalIsNotOverwritten(t *testing.T) {
 	j := newTestJournal(t)
 	writeTwoSteps(t, j)
@@ -97,9 +98,9 @@ func TestJournalIsNotOverwritten(t *testing.T) {
 	}
 }
 
-// TestJournalIsLazy: a run that writes nothing leaves no file, though its path is
-// known; the first change brings the file with all lines before it, and each change
-// is on the disk before it may be sent.
+// TestJournalIsLazy checks that a run without writes leaves no file although its path is
+// known. The first change creates the file with all previous lines, and each change is on
+// disk before it may be sent.
 func TestJournalIsLazy(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal.jsonl")
 	var disk *slowDisk
@@ -131,7 +132,7 @@ func TestJournalIsLazy(t *testing.T) {
 	}
 }
 
-// slowDisk counts what was written and is not on the disk.
+// slowDisk counts the writes that are not on disk yet.
 type slowDisk struct {
 	appendFile
 	unsynced int
@@ -141,7 +142,7 @@ func (d *slowDisk) Write(line []byte) (int, error) { d.unsynced++; return d.appe
 
 func (d *slowDisk) Sync() error { d.unsynced = 0; return d.appendFile.Sync() }
 
-// TestJournalDirectory: a journal that cannot be made is known before anything is
+// TestJournalDirectory checks that an impossible journal is an error before anything is
 // written.
 func TestJournalDirectory(t *testing.T) {
 	if _, err := Create(filepath.Join(t.TempDir(), "none", "j.jsonl"), testHeader()); !errors.Is(err, os.ErrNotExist) {
@@ -149,8 +150,8 @@ func TestJournalDirectory(t *testing.T) {
 	}
 }
 
-// TestTornJournal: a crash in the middle of a line costs that line alone, whose
-// write was not sent; anywhere else a broken line is an error.
+// TestTornJournal checks that a line which a crash truncated is skipped, because its
+// write was not sent. A broken line anywhere else is an error.
 func TestTornJournal(t *testing.T) {
 	j := newTestJournal(t)
 	writeTwoSteps(t, j)
@@ -193,7 +194,7 @@ func TestTornJournal(t *testing.T) {
 	}
 }
 
-// TestNoJournal: files that are none say so.
+// TestNoJournal checks the errors about files that are not journals.
 func TestNoJournal(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                          "it is empty",
@@ -215,8 +216,8 @@ func TestNoJournal(t *testing.T) {
 	}
 }
 
-// TestJournalStaysBroken: after one line that could not be written no other is
-// taken, so that no write follows.
+// TestJournalStaysBroken checks that no further line is accepted after one that could not
+// be written, so that no further write is sent.
 func TestJournalStaysBroken(t *testing.T) {
 	j := newTestJournal(t)
 	writeTwoSteps(t, j)
@@ -232,11 +233,11 @@ func TestJournalStaysBroken(t *testing.T) {
 	}
 }
 
-// disk is a journal's file that knows whether what was written is on the disk.
+// disk is a journal's file that knows whether its content is on disk.
 type disk struct {
 	appendFile
 	unsynced bool
-	broken   bool // nothing is synced any more
+	broken   bool // every sync fails
 }
 
 func (d *disk) Write(p []byte) (int, error) {
@@ -252,8 +253,8 @@ func (d *disk) Sync() error {
 	return d.appendFile.Sync()
 }
 
-// TestJournalIsSynced: each line is on the disk when its method returns, not only in the
-// file. What could not be synced is an error, after which nothing is to be sent.
+// TestJournalIsSynced checks that each line is on disk when its method returns. A failed
+// sync is an error, after which nothing may be sent.
 func TestJournalIsSynced(t *testing.T) {
 	var d *disk
 	create := createFile
@@ -281,8 +282,8 @@ func TestJournalIsSynced(t *testing.T) {
 	}
 }
 
-// TestJournalLetsBack: when the disk is full in the middle of a step, what the step
-// wrote can still be taken back, and nothing else be written.
+// TestJournalLetsBack checks that when the disk is full in the middle of a step, the
+// step's writes can still be reverted, but nothing else can be written.
 func TestJournalLetsBack(t *testing.T) {
 	j, err := Create(filepath.Join(t.TempDir(), "j.jsonl"), testHeader())
 	if err != nil {
@@ -317,7 +318,8 @@ func TestJournalLetsBack(t *testing.T) {
 	}
 }
 
-// TestOneRunAtATime: no one goes on in a journal whose run is not over.
+// TestOneRunAtATime checks that a journal cannot be resumed while its run is still
+// active.
 func TestOneRunAtATime(t *testing.T) {
 	j := newTestJournal(t)
 	writeTwoSteps(t, j)

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// lock takes an exclusive lock on a journal, which the kernel drops when the
-// process ends, however it ends. A file system without locks has none to hold.
+// lock takes an exclusive lock on a journal. The kernel releases it when the process ends
+// in any way. On a file system without locks, lock does nothing.
 func lock(file *os.File) error {
 	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {

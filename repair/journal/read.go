@@ -13,25 +13,24 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// File is a journal as it was read.
+// File is a parsed journal.
 type File struct {
 	Path string
 	Header
 	Entries []Entry
-	// Torn counts lines that a crash left unfinished. Their writes were never
-	// sent.
+	// Torn is the number of truncated lines after a crash. Their writes were never sent.
 	Torn int
 }
 
-// ErrNotRegular says that what a journal is to be read from is a directory, a pipe or a
-// device.
+// ErrNotRegular means that the path of a journal is a directory, a pipe or a device.
 var ErrNotRegular = errors.New("it is not a regular file")
 
-// Read reads a journal; what is no regular file is [ErrNotRegular]. A line that is no JSON
-// is forgiven where a run broke off: at the end, and before a run that went on. Elsewhere
-// it is an error, because what is missing there may be what an undo needs.
+// Read reads a journal. If the path is not a regular file, the error is [ErrNotRegular].
+// A line with invalid JSON is tolerated where a run was interrupted: at the end, and
+// before a resumed run. Elsewhere it is an error, because an undo may need the missing
+// content.
 func Read(path string) (*File, error) {
-	// Opening a pipe may wait for ever, and some devices have no end.
+	// Opening a pipe may block forever, and some devices have no end.
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("reading the journal %s: %w", path, ErrNotRegular)
 	}
@@ -49,7 +48,7 @@ func Read(path string) (*File, error) {
 
 func (f *File) read(from io.Reader) error {
 	lines := bufio.NewReader(from)
-	torn := 0 // the number of a line that must have been the last of its run
+	torn := 0 // number of a broken line, after which only a resumed run may follow
 	for n := 1; ; n++ {
 		line, err := lines.ReadBytes('\n')
 		last := errors.Is(err, io.EOF)
@@ -69,8 +68,8 @@ func (f *File) read(from io.Reader) error {
 	}
 }
 
-// line reads one line. torn is the number of the last line that was broken off;
-// only a run that goes on may follow it.
+// line parses one line. torn is the number of the last truncated line, after which only a
+// resumed run may follow.
 func (f *File) line(n int, line []byte, torn *int) error {
 	if n == 1 {
 		if err := json.Unmarshal(line, &f.Header); err != nil {
@@ -96,7 +95,7 @@ func (f *File) line(n int, line []byte, torn *int) error {
 	return nil
 }
 
-// whole reports whether an entry has what its event needs.
+// whole reports whether an entry has the fields of its event.
 func (e *Entry) whole() bool {
 	return e.Event != "" && (e.Event != EventChange || e.Change != nil)
 }

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestReadNotRegular: what is not a regular file is refused before it is opened: a pipe
-// that no one writes to would be waited for, and a device may have no end.
+// TestReadNotRegular checks that anything but a regular file is rejected before it is
+// opened, because a pipe without a writer would block and a device may have no end.
 func TestReadNotRegular(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")

@@ -8,8 +8,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
-// undecided reports whether the end of a step says nothing about it: the run did not
-// come to it, or could not evaluate it.
+// undecided reports whether the end of a step leaves the step open, because the run did
+// not reach it or could not evaluate it.
 func (e *Entry) undecided() bool {
 	switch e.Code {
 	case repair.SkipUnread, repair.SkipJournal, repair.SkipHalfDone, repair.SkipCode(repair.RefusedLocked), repair.SkipCode(repair.RefusedVersion), repair.SkipCode(repair.RefusedNotRead):
@@ -19,11 +19,11 @@ func (e *Entry) undecided() bool {
 	}
 }
 
-// Log reads what the journal tells of a step.
+// Log evaluates the journal's entries of a step.
 func (f *File) Log(step string) *repair.StepLog {
 	l := &repair.StepLog{Unwritten: true, Deleted: map[blocks.Ref]string{}}
-	open, here, freeing := false, false, false // here: the last change is of this run
-	returned := false                          // its pod had the address again, and may have released it since
+	open, here, freeing := false, false, false // here: the last change was made by this run
+	returned := false                          // the pod had the address again, and may have released it since
 	for i := range f.Entries {
 		e := &f.Entries[i]
 		switch {
@@ -52,8 +52,9 @@ func (f *File) Log(step string) *repair.StepLog {
 				continue
 			}
 			l.Started, open = false, open && e.Status == repair.Failed
-			// Found already so in the very run that tried: by somebody else. Found so by a
-			// later run, it may be the work of the one that broke off.
+			// If the run that sent the changes finds the state already as intended,
+			// another client did it. If a later run finds it, the interrupted run may
+			// have done it.
 			l.Unwritten = l.Unwritten || e.Status == repair.Skipped || e.Status == repair.Already && here
 		}
 	}
@@ -62,11 +63,10 @@ func (f *File) Log(step string) *repair.StepLog {
 	return l
 }
 
-// Started reports whether a step was begun and broke off without an outcome.
+// Started reports whether a step was started and has no outcome.
 func (f *File) Started(step string) bool { return f.Log(step).Started }
 
-// Written returns the IDs of the steps that have changes, newest first, each
-// where its last change stands.
+// Written returns the IDs of the steps with changes, newest first by their last change.
 func (f *File) Written() []string {
 	var out []string
 	for i := len(f.Entries) - 1; i >= 0; i-- {
@@ -77,7 +77,7 @@ func (f *File) Written() []string {
 	return out
 }
 
-// Step returns a step of the plan by ID; nil if the plan has none.
+// Step returns a step of the plan by ID, or nil.
 func (f *File) Step(id string) *repair.Step {
 	if f.Plan == nil {
 		return nil
@@ -90,8 +90,8 @@ func (f *File) Step(id string) *repair.Step {
 	return nil
 }
 
-// Unfinished returns the steps of the journal's plan that were begun and not brought
-// to an end, in the plan's order. None are in the journal of an undo.
+// Unfinished returns the steps of the journal's plan that were started but not completed,
+// in the plan's order. It returns none for the journal of an undo.
 func (f *File) Unfinished() []repair.Step {
 	if f.Plan == nil {
 		return nil
@@ -99,14 +99,14 @@ func (f *File) Unfinished() []repair.Step {
 	return slices.DeleteFunc(slices.Clone(f.Plan.Steps), func(s repair.Step) bool { return !f.Log(s.ID).Unfinished })
 }
 
-// FinishedBy reports whether a request asks for all that the journal's run left
-// half-done: kinds, setting, and the same filters or what they narrow to.
+// FinishedBy reports whether a request includes all half-done steps of the journal's run:
+// their kinds, the setting, and the same filters or the objects that they select.
 func (f *File) FinishedBy(req repair.Request) bool {
 	return !slices.ContainsFunc(f.Unfinished(), func(s repair.Step) bool { return !planner.Finishes(&req, &s, &f.Plan.Request) })
 }
 
-// Mark sets blocks.Meta.ByUs of the objects of a snapshot that the journal's run
-// has left half-done, and returns them.
+// Mark sets blocks.Meta.ByUs of the objects in a snapshot that the journal's run left
+// half-done, and returns the objects.
 func (f *File) Mark(s *blocks.Snapshot) map[blocks.Ref]bool {
 	marked := map[blocks.Ref]bool{}
 	for _, step := range f.Unfinished() {
@@ -117,8 +117,8 @@ func (f *File) Mark(s *blocks.Snapshot) map[blocks.Ref]bool {
 	return marked
 }
 
-// BrokeOff reports whether the run that wrote the journal did not come to its end:
-// a step of its plan has no outcome, or is unfinished.
+// BrokeOff reports whether the journal's run was interrupted: a step of its plan has no
+// outcome or is unfinished.
 func (f *File) BrokeOff() bool {
 	return f.Plan != nil && slices.ContainsFunc(f.Plan.Steps, func(s repair.Step) bool {
 		l := f.Log(s.ID)
@@ -126,8 +126,7 @@ func (f *File) BrokeOff() bool {
 	})
 }
 
-// Of reports whether the journal is that of a plan: one of the same cluster, made at
-// the same time, with the same steps.
+// Of reports whether the journal belongs to a plan: same cluster, same time, same steps.
 func (f *File) Of(plan *repair.Plan) bool {
 	own := f.Plan
 	return own != nil && own.Cluster.GUID == plan.Cluster.GUID && own.CreatedAt.Equal(plan.CreatedAt.Time) &&

@@ -14,33 +14,33 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// Journal is the file that holds every object as it was before it was written:
-// one JSON value a line, only ever appended to. From the first change on each line
-// is on the disk before its method returns. After one line that could not be
-// written no other is taken, so that a broken line is always the last of its run.
+// Journal is a file with the previous version of every written object: one JSON value per
+// line, append-only. From the first change on, each line is on disk before its method
+// returns. After a line that could not be written, no further line is accepted, so that a
+// broken line is always the last of its run.
 type Journal struct {
 	path string
 
 	mu sync.Mutex
-	// file is nil until the first change; waiting are the lines before it. A run
-	// that writes nothing leaves no file.
+	// file is nil until the first change, and waiting holds the lines before it. A run
+	// without writes leaves no file.
 	file    appendFile
 	waiting []byte
 	step    string
-	kept    map[blocks.Ref]bool // the objects that the step has taken down
+	kept    map[blocks.Ref]bool // the objects that the current step has recorded
 	at      audit.Time
 	err     error
 }
 
-// appendFile is what a journal needs of a file.
+// appendFile is the part of a file that a journal uses.
 type appendFile interface {
 	Write(line []byte) (int, error)
-	// Sync returns when what was written is on the disk.
+	// Sync returns when all written data is on disk.
 	Sync() error
 	Close() error
 }
 
-// createFile creates the file of a journal, locked for as long as its run lasts.
+// createFile creates a journal's file, which stays locked until its run ends.
 var createFile = func(path string) (appendFile, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -52,10 +52,10 @@ var createFile = func(path string) (appendFile, error) {
 	return file, nil
 }
 
-// Create prepares a new journal. The file, which must not exist, is for its
-// owner alone to read, and is made with the first change that is taken down. That its
-// directory takes no file is an error at once; should it come to that later, it is an
-// error of that change, which then must not be sent.
+// Create prepares a new journal. The file must not exist. It is created with the first
+// recorded change, readable only by its owner. If its directory is not writable, Create
+// returns an error at once. If the file cannot be created later, the first change returns
+// the error and must not be sent.
 func Create(path string, h Header) (*Journal, error) {
 	h.APIVersion, h.Kind = audit.APIVersion, Kind
 	j := &Journal{path: path, at: h.StartedAt}
@@ -72,11 +72,11 @@ func Create(path string, h Header) (*Journal, error) {
 	return j, nil
 }
 
-// ErrRunning says that another process is writing a journal at this moment.
+// ErrRunning means that another process is writing the journal.
 var ErrRunning = errors.New("a run that is not over is writing this journal")
 
-// Resume opens a journal that broke off, to go on in it. It is [ErrRunning] if
-// its run is not over.
+// Resume opens an interrupted journal to continue it. The error is [ErrRunning] if its
+// run is still active.
 func Resume(path string, at audit.Time) (*Journal, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
 	if err != nil {
@@ -95,7 +95,7 @@ func Resume(path string, at audit.Time) (*Journal, error) {
 	return j, nil
 }
 
-// endLine ends a line that a crash left unfinished.
+// endLine completes a line that a crash truncated.
 func endLine(file *os.File) error {
 	info, err := file.Stat()
 	if err != nil || info.Size() == 0 {
@@ -112,8 +112,8 @@ func endLine(file *os.File) error {
 	return err
 }
 
-// syncDirectory puts a new file's name on the disk. Systems that cannot do that
-// for a directory do it with the file.
+// syncDirectory writes a new file's name to disk. Systems that cannot sync a directory do
+// it with the file.
 func syncDirectory(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -123,39 +123,39 @@ func syncDirectory(path string) error {
 	return dir.Close()
 }
 
-// Path returns the path of the file, which is known before the file is there.
+// Path returns the path of the file, even before the file exists.
 func (j *Journal) Path() string { return j.path }
 
-// Exists reports whether there is a file: whether any change was taken down.
+// Exists reports whether the file exists, that is, whether any change was recorded.
 func (j *Journal) Exists() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.file != nil
 }
 
-// Untouched reports whether the step in hand has taken no change down: nothing of
-// it was sent then.
+// Untouched reports whether the current step has recorded no change, so that it has sent
+// no write.
 func (j *Journal) Untouched() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return len(j.kept) == 0
 }
 
-// Err returns why the journal takes no more lines; nil if it does.
+// Err returns why the journal accepts no more lines, or nil.
 func (j *Journal) Err() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.err
 }
 
-// Clock tells the journal the API server's time.
+// Clock sets the API server's time for later entries.
 func (j *Journal) Clock(now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.at = audit.Time{Time: now}
 }
 
-// Start takes down that a step begins. Changes that name no step are its own.
+// Start records the start of a step. Later changes without a step belong to it.
 func (j *Journal) Start(step string) error {
 	j.mu.Lock()
 	j.step, j.kept = step, map[blocks.Ref]bool{}
@@ -163,14 +163,14 @@ func (j *Journal) Start(step string) error {
 	return j.append(Entry{Event: EventStart, Step: step})
 }
 
-// End takes down what became of a step.
+// End records the outcome of a step.
 func (j *Journal) End(o repair.Outcome) error {
 	return j.append(Entry{Event: EventEnd, Step: o.Step.ID, Status: o.Status, Code: o.Code, Reason: o.Reason})
 }
 
-// Record takes down a change. One that takes back what the step in hand has written
-// goes on although the file cannot be written any more: the object as it was is in
-// the journal already, and half a step is worse than a line that is missing.
+// Record records a change. A change that reverts one of the current step succeeds even if
+// the file can no longer be written: the journal already has the previous object, and a
+// half-done step is worse than a missing line.
 func (j *Journal) Record(c repair.Change) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -200,7 +200,7 @@ func (j *Journal) append(e Entry) error {
 	return j.write(e)
 }
 
-// create makes the file, with the lines that were waiting for it.
+// create creates the file with the waiting lines.
 func (j *Journal) create() error {
 	if j.err != nil {
 		return j.err
@@ -218,8 +218,8 @@ func (j *Journal) create() error {
 	return nil
 }
 
-// write writes one line, and remembers if that failed. Before there is a file it
-// keeps the line.
+// write writes one line and remembers a failure. Before the file exists, it keeps the
+// line.
 func (j *Journal) write(v any) error {
 	if j.err != nil {
 		return j.err
@@ -239,7 +239,7 @@ func (j *Journal) write(v any) error {
 	return j.err
 }
 
-// put brings lines onto the disk: what they announce is sent when it returns.
+// put writes lines to disk. The announced writes are sent after it returns.
 func put(file appendFile, lines []byte) error {
 	if _, err := file.Write(lines); err != nil {
 		return err
