@@ -18,10 +18,10 @@ import (
 	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
-// The real program is killed while one of its writes is on its way. What it leaves
-// harms no one, and is reported at once. The program told to resume completes it, and
-// so does the same command again, with a plan or without; undo finishes it or takes it
-// back, or names it.
+// TestKilledProgram kills the real program while one of its writes is in progress. The
+// half-done work must harm no address in use and must be reported at once. A resumed run
+// completes it, and so does the same command again, with a plan or without. An undo
+// finishes it, reverts it or names it.
 func TestKilledProgram(t *testing.T) {
 	t.Parallel()
 	v := newVictim(t, program(t), newDamaged(t, testcluster.CRDv1), requests()["all"], kindFlags...)
@@ -33,7 +33,8 @@ func TestKilledProgram(t *testing.T) {
 	})
 }
 
-// everywhere kills the program at its writes, which are in steps of all of some kinds.
+// everywhere kills the program at its writes, which must include steps of all given
+// kinds.
 func (v *victim) everywhere(t *testing.T, kinds ...repair.Kind) {
 	ends := map[string]func(t *testing.T, p killPoint){"resumed": v.resumed, "again": v.again, "planned-again": v.plannedAgain, "undone": v.undone}
 	names := slices.Sorted(maps.Keys(ends))
@@ -64,7 +65,7 @@ func (v *victim) resumed(t *testing.T, p killPoint) {
 	v.whole(t, p)
 }
 
-// again: the very same command.
+// again runs the same command again.
 func (v *victim) again(t *testing.T, p killPoint) {
 	dir, args := v.planned(t), []string{"repair", "apply", "plan.json"}
 	if p.k%2 == 0 {
@@ -76,9 +77,10 @@ func (v *victim) again(t *testing.T, p killPoint) {
 	v.whole(t, p)
 }
 
-// plannedAgain: the very same command, which keeps no plan. A plan made after
-// the affinity was restored may release the other block of its node, too, which was kept
-// for the lack of it: one more run comes to the same, however far the first one came.
+// plannedAgain runs the same command again, without a plan file. A plan that is made
+// after the affinity was restored may also release the node's other block, which was kept
+// because of the missing affinity. So one more run reaches the same state, whatever the
+// first run had done.
 func (v *victim) plannedAgain(t *testing.T, p killPoint) {
 	must(t, v.image.Restore(t.Context(), v.Cluster))
 	dir, args := t.TempDir(), v.unplanned()
@@ -90,8 +92,9 @@ func (v *victim) plannedAgain(t *testing.T, p killPoint) {
 	v.is(t, v.healed, "planned again after it was killed "+v.at(p))
 }
 
-// filtered: the very same command finishes the handle that it left marked, though it was
-// found by a block that it counts, and no state says where a handle is.
+// filtered checks that the same command finishes a handle that was left marked deleted.
+// The filter selected the handle by a block that it counts, but after that no state shows
+// the handle's blocks.
 func (v *victim) filtered(t *testing.T) {
 	dir, request := t.TempDir(), repair.Request{LeakedHandles: true}
 	p, st := v.plan(t, request), v.state(t)
@@ -104,7 +107,7 @@ func (v *victim) filtered(t *testing.T) {
 	request.Blocks = []netip.Prefix{st.Handle(p.Steps[i].Target.Name).Blocks[0].CIDR}
 	steps := planner.Build(st, request).Steps
 	first := slices.IndexFunc(steps, func(s repair.Step) bool { return s.Kind == repair.DeleteHandle })
-	at := killPoint{k: first + 2} // counts are one write each; and the handle is marked
+	at := killPoint{k: first + 2} // each count is one write, and then the handle is marked
 	one := *v
 	one.kinds, one.writes = slices.Repeat([]repair.Kind{repair.DeleteHandle}, at.k), v.writes[:at.k]
 	args := []string{"repair", "--apply", "--leaked-handles", "--grace=0s", "--block", request.Blocks[0].String()}
@@ -119,7 +122,7 @@ func (v *victim) filtered(t *testing.T) {
 	}
 }
 
-// whole fails the test if something is still half-done.
+// whole fails the test if any object is still half-done.
 func (v *victim) whole(t *testing.T, p killPoint) {
 	t.Helper()
 	if left := halfDone(v.state(t)); len(left) > 0 {
@@ -155,9 +158,9 @@ func (v *victim) undone(t *testing.T, p killPoint) {
 	}
 }
 
-// known are the findings that a repair comes to undisturbed, and those about objects
-// that had a finding as grave before: an affinity that comes back to a block that was
-// released is as wrong as it was.
+// known returns the findings of an undisturbed repair, and findings about objects that
+// had a finding as severe before: if an affinity returns to a block that was released, it
+// is as wrong as before.
 func (v *victim) known(before, after *state.State) map[string]state.Severity {
 	was, known := map[string]state.Severity{}, maps.Clone(v.meant)
 	for _, f := range audit.Run(before, checks.All).Findings {
@@ -171,8 +174,7 @@ func (v *victim) known(before, after *state.State) map[string]state.Severity {
 	return known
 }
 
-// affinityState is the state of an affinity that is not marked deleted; "" if there is
-// none.
+// affinityState returns the state of an affinity that is not marked deleted, or "".
 func affinityState(st *state.State, name string) blocks.AffinityState {
 	for i := range st.Affinities {
 		if a := &st.Affinities[i]; a.Name == name && !a.SoftDeleted {

@@ -25,7 +25,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
-// program builds calico-audit, as it is installed.
+// program builds calico-audit the way that users build it.
 func program(t *testing.T) string {
 	t.Helper()
 	root, err := programs.ModuleRoot()
@@ -39,28 +39,28 @@ func program(t *testing.T) string {
 	return path
 }
 
-// victim is the real program on a damage, to be killed (SIGKILL) while one of its
-// writes is on its way.
+// victim is the real program on a damaged cluster, to be killed (SIGKILL) while one of
+// its writes is in progress.
 type victim struct {
 	*damaged
 	path, kubeconfig string
-	request          repair.Request // that it is asked for, by flags
+	request          repair.Request // selected by flags
 	flags            []string
-	want             map[string]string         // what comes of the repair undisturbed
-	healed           map[string]string         // and of a second one after it
-	meant            map[string]state.Severity // and what is found then
+	want             map[string]string         // result of an undisturbed repair
+	healed           map[string]string         // result of a second repair after it
+	meant            map[string]state.Severity // the findings after that
 	writes           []Write
-	kinds            []repair.Kind // of the step that each write belongs to
-	leftHalf         int           // objects that it left half-done, in all
+	kinds            []repair.Kind // of the step of each write
+	leftHalf         int           // total number of half-done objects
 }
 
-// kindFlags are the flags that ask for everything that Calico's IPAM may need.
+// kindFlags are the flags for all repairs of Calico's IPAM.
 var kindFlags = []string{
 	"--empty-blocks", "--orphan-affinities", "--missing-affinities", "--leaked-ips", "--leaked-handles", "--soft-deleted", "--dead-nodes", "--unrecorded-ips", "--missing-handles",
 	"--strict-affinity=true",
 }
 
-// unplanned is the command that keeps no plan.
+// unplanned returns the command without a plan file.
 func (v *victim) unplanned() []string {
 	return append([]string{"repair", "--apply", "--grace=0s"}, v.flags...)
 }
@@ -84,7 +84,8 @@ func newVictim(t *testing.T, path string, x *damaged, request repair.Request, fl
 	must(t, err)
 	var last *repair.Change
 	for _, e := range file.Entries {
-		// Addresses of one block are freed in one write, which each of their steps takes down.
+		// Addresses of one block are freed in one write, which each of their steps
+		// records.
 		if c := e.Change; c != nil && (last == nil || c.Step == last.Step || c.Ref() != last.Ref() || !bytes.Equal(c.Before, last.Before)) {
 			v.kinds = append(v.kinds, file.Step(e.Step).Kind)
 		}
@@ -101,7 +102,7 @@ func newVictim(t *testing.T, path string, x *damaged, request repair.Request, fl
 	return v
 }
 
-// planned brings the damage back, and returns a directory with a plan of its repair.
+// planned restores the damage, and returns a directory with a plan of its repair.
 func (v *victim) planned(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -123,8 +124,8 @@ func (v *victim) command(t *testing.T, dir string, args ...string) (*exec.Cmd, *
 	return c, &out
 }
 
-// views writes down what the machines use now, as their agents would, and returns the
-// directory: an operator takes them again before each run.
+// views writes the current host views, as agents would, and returns the directory. An
+// operator takes new views before each run.
 func (v *victim) views(t *testing.T, dir string) string {
 	t.Helper()
 	st, err := v.tool.reader.Read(t.Context())
@@ -146,7 +147,7 @@ func (v *victim) views(t *testing.T, dir string) string {
 	return dir
 }
 
-// ends runs the program, which must end well.
+// ends runs the program and fails the test unless it exits with code 0.
 func (v *victim) ends(t *testing.T, dir string, args ...string) {
 	t.Helper()
 	if code, out := v.run(t, dir, args...); code != 0 {
@@ -165,9 +166,9 @@ func (v *victim) run(t *testing.T, dir string, args ...string) (int, string) {
 	return c.ProcessState.ExitCode(), out.String()
 }
 
-// killed runs the program and kills it at a write, which then arrives or does not.
-// No one is harmed by what it leaves, and nothing is worse that its step does not
-// explain.
+// killed runs the program and kills it at a write, which then arrives or not. The
+// half-done work must harm no address in use, and every new problem must be explained by
+// the interrupted step.
 func (v *victim) killed(t *testing.T, p killPoint, dir string, args ...string) {
 	t.Helper()
 	before, records := v.state(t), v.secondaryRecords(t)
@@ -186,7 +187,7 @@ func (v *victim) killed(t *testing.T, p killPoint, dir string, args ...string) {
 	must(t, c.Start())
 	go func() {
 		defer close(ended)
-		err = c.Wait() // it may end by itself, before it comes to that write
+		err = c.Wait() // it may exit before it reaches that write
 	}()
 	<-ended
 	v.proxy.Pause(nil)
@@ -206,13 +207,13 @@ func (v *victim) killed(t *testing.T, p killPoint, dir string, args ...string) {
 	v.reported(t, p, records)
 }
 
-// at says where the program was killed.
+// at describes where the program was killed.
 func (v *victim) at(p killPoint) string {
 	return fmt.Sprintf("in a %s step, %s", v.kinds[p.k-1], v.writes[p.k-1])
 }
 
-// reported fails the test unless a report names what was left half-done, whatever
-// the grace.
+// reported fails the test unless a report names the half-done objects at once, without a
+// grace period.
 func (v *victim) reported(t *testing.T, p killPoint, before map[string]string) {
 	t.Helper()
 	var report audit.Report
@@ -236,7 +237,7 @@ func (v *victim) reported(t *testing.T, p killPoint, before map[string]string) {
 	}
 }
 
-// halfDone names the objects that a step of ours has left in between.
+// halfDone returns the objects that a step of calico-audit left half-done.
 func halfDone(st *state.State) []string {
 	var out []string
 	for _, b := range st.IPBlocks {
@@ -257,7 +258,7 @@ func halfDone(st *state.State) []string {
 	return out
 }
 
-// killPoint is a write that the program is killed at, and whether it arrives.
+// killPoint is the write at which the program is killed, and whether the write arrives.
 type killPoint struct {
 	k     int
 	after bool
@@ -270,9 +271,9 @@ func (p killPoint) String() string {
 	return fmt.Sprintf("before-write-%d", p.k)
 }
 
-// points are all writes, before and after. A sample of many has one for each kind of step, and
-// one that surely leaves something half-done: after a patch that a delete of the same kind of
-// step follows.
+// points returns all writes, before and after. A sample has one point for each kind of
+// step, and one that certainly leaves half-done work: after a patch that is followed by a
+// delete in a step of the same kind.
 func (v *victim) points(r *rand.Rand) []killPoint {
 	var all, sample, half []killPoint
 	kinds := map[repair.Kind][]killPoint{}
