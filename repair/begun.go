@@ -45,7 +45,7 @@ type Move struct {
 	Code SkipCode
 	// Back is true for a write that undoes the step instead of completing it.
 	Back bool
-	// HalfDone is true if the step is half-done but there is no write.
+	// HalfDone is true if the step is half-done and the move has no write.
 	HalfDone bool
 }
 
@@ -242,8 +242,8 @@ func (b *Begun) SameAffinity() *blocks.Affinity {
 	return nil
 }
 
-// LeftAffinity returns SameAffinity if it is the affinity of the step's target and is
-// still in the state in which the step left it. Otherwise it returns nil.
+// LeftAffinity returns SameAffinity if it is the affinity of the step's target and its
+// state is still as the step left it. Otherwise it returns nil.
 func (b *Begun) LeftAffinity() *blocks.Affinity {
 	a := b.SameAffinity()
 	if a == nil || !b.Mine(a) || a.State != blocks.PendingDeletion && !a.SoftDeleted {

@@ -49,7 +49,7 @@ func (c *Change) Was() Stored { return StoredObject(c.Before) }
 // StepLog is a journal's record of one step over all runs that wrote it. A change is
 // recorded before it is sent, so its record does not prove that it was made.
 type StepLog struct {
-	// Changes are the step's writes in the order in which they were sent.
+	// Changes are the step's writes in the order of sending.
 	Changes []Sent
 	// Ended is the last recorded outcome, or "" without one.
 	Ended Status

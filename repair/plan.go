@@ -28,11 +28,11 @@ const (
 	RecordIP Kind = "record-ip"
 	// ReleaseIP frees one address without an owner.
 	ReleaseIP Kind = "release-ip"
-	// DeleteHandle deletes a handle to which no block refers.
+	// DeleteHandle deletes a handle that no block refers to.
 	DeleteHandle Kind = "delete-handle"
-	// CreateHandle creates a missing handle to which blocks refer.
+	// CreateHandle creates a missing handle that blocks refer to.
 	CreateHandle Kind = "create-handle"
-	// FixHandleCount sets a handle's counts to those that the blocks record.
+	// FixHandleCount sets a handle's counts to the counts in the blocks.
 	FixHandleCount Kind = "fix-handle-count"
 	// ReserveBlock keeps new pods off a block with an IPReservation; UnreserveBlock
 	// deletes the IPReservation.
@@ -126,8 +126,8 @@ type Plan struct {
 	APIVersion string              `json:"apiVersion"`
 	Kind       string              `json:"kind"`
 	Cluster    audit.ReportCluster `json:"cluster"`
-	// CreatedAt is the time of the reading from which the plan was made, by the clock
-	// from which ages are counted. It is the time of the first of two observations.
+	// CreatedAt is the time of the reading behind the plan, by the clock that ages are
+	// counted from. It is the time of the first of two observations.
 	CreatedAt audit.Time `json:"createdAt"`
 	// Grace is how long a state must have lasted before a step may change it.
 	Grace   Duration `json:"grace"`
@@ -188,7 +188,7 @@ type Step struct {
 	// Apart is the minimum time between the two observations, if it is not the plan's
 	// grace period; zero means the grace period.
 	Apart Duration `json:"apart,omitzero"`
-	// Pools and Nodes are those that the step concerns, for filters.
+	// Pools and Nodes are the pools and nodes that the step concerns, for filters.
 	Pools []string `json:"pools,omitempty"`
 	Nodes []string `json:"nodes,omitempty"`
 }
@@ -377,8 +377,8 @@ func (d *Duration) UnmarshalText(b []byte) error {
 // Guards of a consolidation's steps.
 const (
 	// GuardConsolidation is the consolidation of a step. If one of its steps is not done,
-	// the run tries no further steps of the consolidation except those that revert
-	// temporary changes.
+	// the run tries no further steps of the consolidation, except to revert temporary
+	// changes.
 	GuardConsolidation = "consolidation"
 	// GuardForNode is the node that gets the block.
 	GuardForNode = "inNeed"

@@ -38,8 +38,8 @@ type ObjectRef struct {
 // the previous write, and is never retried with another version. If a method stops
 // half-way, it reverts as many of its writes as it can.
 //
-// Errors are [ErrChanged], tested with errors.Is, if an object is no longer the evaluated
-// one (no harmful write was made, and the step may be derived again); one or several
+// Errors are [ErrChanged], tested with errors.Is, if an object is not the evaluated one
+// any more (no harmful write was made, and the step may be derived again); one or several
 // [LeftBehindError], tested with errors.As, if a later write of the protocol failed; and
 // any other error if the result is unknown.
 type Writer interface {
@@ -243,7 +243,7 @@ func (e *KeptCordonError) Error() string {
 	return fmt.Sprintf("node %s stays cordoned: that is by %s now%s, and no more by this program, whose mark was taken off", e.Node, e.By, when)
 }
 
-// ErrChanged means that an object is no longer the one that was evaluated.
+// ErrChanged means that an object has changed or was replaced since it was evaluated.
 var ErrChanged = errors.New("it changed since it was evaluated")
 
 // LeftBehindError means that a step made some writes and could not finish. It left an

@@ -12,8 +12,7 @@ type RequestKind struct {
 	Field func(*Request) *bool
 	// Steps lists the kinds of step that the repair may use, its main kind first.
 	Steps []Kind
-	// Idle explains why a plan has nothing to do; "" if [StepKind.Idle] of the first step
-	// does.
+	// Idle explains why a plan is empty; "" if [StepKind.Idle] of the first step does.
 	Idle string
 }
 

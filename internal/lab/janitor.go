@@ -14,9 +14,9 @@ import (
 	"syscall"
 )
 
-// A test process may be killed, time out or panic without cleaning up. So a shell waits
-// until the process ends, which closes the pipe from which the shell reads. Then the
-// shell kills the processes in the lab's namespaces and deletes the namespaces.
+// A test process may be killed, time out or panic without cleaning up. So a shell reads
+// from a pipe, which closes when the process ends. Then the shell kills the processes in
+// the lab's namespaces and deletes the namespaces.
 //
 // The shell ignores signals from the terminal. The test decides when to end.
 const janitorScript = `trap '' INT QUIT TERM HUP

@@ -132,11 +132,11 @@ func (s Stale) String() string {
 	return state
 }
 
-// StaleTopologies returns the topologies in which the third node has a stale affinity.
-// The router or the other nodes learn two routes to the block that differ only in the
-// router ID. Each topology occurs twice: the owner has the lower ID in the first, the
-// third node in the second. A machine that uses one route, such as the lab's router,
-// takes the one with the lower ID. Calico's nodes use both.
+// StaleTopologies returns topologies with a stale affinity of the third node. The router
+// or the other nodes learn two routes to the block that differ only in the router ID.
+// Each topology occurs twice: the owner has the lower ID in the first, the third node in
+// the second. A machine that uses one route, such as the lab's router, takes the one with
+// the lower ID. Calico's nodes use both.
 func StaleTopologies() []Topology {
 	var all []Topology
 	for _, way := range []Topology{

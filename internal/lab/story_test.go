@@ -27,7 +27,7 @@ func TestStory(t *testing.T) {
 func cure(t *testing.T, d *Datastore, l *Lab) {
 	ctx := t.Context()
 	// Delete most of the owner's pods, and the third node's pod with its namespace. One
-	// pod of the owner remains, in the block from which the borrower's address comes.
+	// pod of the owner remains, in the block that the borrower borrows from.
 	pod := seeding.SmallStoryPod
 	const last = 16
 	for i := range last {

@@ -107,7 +107,7 @@ func staleTable(rows map[int][]StaleRow) Table {
 	return t
 }
 
-// merge adds the cells in which IPv6 differs to a row of IPv4.
+// merge adds IPv6 cells to a row of IPv4 where they differ.
 func merge(row, cells []string) []string {
 	if row == nil {
 		return cells

@@ -25,7 +25,7 @@ const (
 // because its tunnel addresses stay in the datastore.
 var Topologies = slices.Concat(routerTopologies, nodeTopologies, []Topology{vxlanTopology})
 
-// vxlanTopology is the topology in which Felix connects the nodes.
+// vxlanTopology has nodes that Felix connects.
 var vxlanTopology = Topology{
 	Name:      "VXLAN, and eBGP to the router, all nodes in one AS",
 	VXLAN:     true,
@@ -36,7 +36,7 @@ var vxlanTopology = Topology{
 // ownAS gives each node its own AS.
 var ownAS = map[string]uint32{Owner: 64611, Borrower: 64612, Third: 64613}
 
-// routerTopologies are the topologies in which nodes learn routes through the router.
+// routerTopologies have nodes that learn routes through the router.
 var routerTopologies = []Topology{
 	{
 		Name:      "eBGP to the router, all nodes in one AS",

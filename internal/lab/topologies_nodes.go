@@ -9,8 +9,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// nodeTopologies are the topologies in which nodes learn routes from each other. Without
-// encapsulation the nodes need a common link, because the router has no routes to pods.
+// nodeTopologies have nodes that learn routes from each other. Without encapsulation the
+// nodes need a common link, because the router has no routes to pods.
 var nodeTopologies = []Topology{
 	{
 		Name:      "node-to-node mesh",

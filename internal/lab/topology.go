@@ -53,8 +53,8 @@ type Stale struct {
 	Of string
 	// State is pending, confirmed, pendingDeletion or empty.
 	State string
-	// Unlabelled omits the labels by which Calico v3.31 finds a node's affinities, as
-	// older releases do.
+	// Unlabelled omits the labels, as releases before Calico v3.31 do. v3.31 finds a
+	// node's affinities by label.
 	Unlabelled bool
 }
 

@@ -36,7 +36,7 @@ type damage struct {
 	do   func(d *damager, node string) error
 }
 
-// damages lists the kinds of damage in the order in which nodes are assigned to them.
+// damages lists the kinds of damage. Nodes are assigned to them in this order.
 var damages = []damage{
 	{"a handle that no block refers to", (*damager).leakHandle},
 	{"a handle that is missing", (*damager).loseHandle},
@@ -566,7 +566,7 @@ func (b *block) use(attributes map[string]any) (ip string, err error) {
 	return netip.AddrFrom4(a).String(), nil
 }
 
-// dropUnusedAttributes removes attributes to which no address refers, as Calico does when
+// dropUnusedAttributes removes attributes that no address refers to, as Calico does when
 // it releases an address.
 func (b *block) dropUnusedAttributes() error {
 	used := map[int64]bool{}

@@ -18,7 +18,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
-// Helpers for tests in which a repair dies and repairs are run again.
+// Helpers for tests that kill a repair and run repairs again.
 
 // is fails the test unless no address in use was harmed and the state equals the expected
 // one.
@@ -94,7 +94,7 @@ func (x *damaged) heals(t *testing.T, node, affinity string) {
 	must(t, before.Restore(ctx, x.Cluster))
 }
 
-// brokeOff returns the kind of the step in which a run died.
+// brokeOff returns the kind of the step that a run died in.
 func brokeOff(f *journal.File) repair.Kind {
 	for i := range f.Plan.Steps {
 		if s := &f.Plan.Steps[i]; f.Started(s.ID) {

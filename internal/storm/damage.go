@@ -25,7 +25,7 @@ type DamageFixture struct {
 	seeder  *seeding.Seeder
 	client  *Client
 	claimed map[netip.Prefix]bool
-	left    netip.Prefix // a block of which only a confirmed affinity of n3 remains
+	left    netip.Prefix // a deleted block of n3, whose confirmed affinity remains
 }
 
 // NewDamageFixture creates the damage in a group of Calico's API. All objects are an hour

@@ -9,13 +9,13 @@
 // nodes, and addresses assigned by hand. Host views show the addresses in use on the
 // machines that answer, and repairs have no consent to act without host views.
 //
-// An [EtcdHistory] follows every write in etcd, in the order in which the writes
-// happened. An [InvariantChecker] checks an invariant at each revision: an address in use
-// is allocated to its user, in one block, from the moment it was assigned until the user
-// starts to release it. A violation shows the history of the address and its writers. It
-// is also a violation to call an address leaked while an object shows its owner, even if
-// another safeguard, above all a host view, would prevent its release. If Calico's own
-// collector frees an orphan's address, the orphan ends and is counted.
+// An [EtcdHistory] follows every write in etcd, in etcd's order. An [InvariantChecker]
+// checks an invariant at each revision: an address in use is allocated to its user, in
+// one block, from the moment it was assigned until the user starts to release it. A
+// violation shows the history of the address and its writers. It is also a violation to
+// call an address leaked while an object shows its owner, even if another safeguard,
+// above all a host view, would prevent its release. If Calico's own collector frees an
+// orphan's address, the orphan ends and is counted.
 //
 // A separate storm runs on a secondary network, whose addresses Whereabouts assigns. It
 // reproduces Whereabouts' order of writes, its lock and its mistakes, and compares etcd

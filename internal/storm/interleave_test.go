@@ -227,8 +227,8 @@ func (x *damaged) leaves(t *testing.T, request repair.Request, d *disturbance) {
 	}
 }
 
-// borrowed reports whether a finding is about a block of a deleted node from which a new
-// pod uses an address. Then only the pod can end the finding.
+// borrowed reports whether a finding is about a block of a deleted node, while a new pod
+// uses an address of the block. Then only the pod can end the finding.
 func (d *disturbance) borrowed(f audit.Finding) bool {
 	if f.Check != "block/dead-node" && f.Check != "affinity/dead-node" {
 		return false

@@ -38,7 +38,7 @@ var calls = []struct {
 	}},
 }
 
-// claimLeft makes a node claim the block of which only n3's confirmed affinity remains.
+// claimLeft makes a node claim the deleted block whose confirmed affinity for n3 remains.
 // For n3, Calico uses that affinity without writing it.
 func (d *disturbance) claimLeft(node string) {
 	_, _, _ = d.client.IPAM.ClaimAffinity(d.ctx, calicoNet(d.fixture.left), host(node))

@@ -56,10 +56,10 @@ func create(t *testing.T, c *testcluster.Cluster, r testcluster.Resource, namesp
 }
 
 // TestStormSecondary starts and ends pods on a secondary network in all ways, kills the
-// API server, and applies repairs, some of which are killed at a write and continued. At
-// no etcd revision may an address in use be free or another pod's. One more run may leave
-// only problems that Whereabouts' own order of writes causes for running pods. After all
-// pods have ended, it must leave none.
+// API server, and applies repairs. It kills some repairs at a write and continues them.
+// At no etcd revision may an address in use be free or another pod's. One more run may
+// leave only problems that Whereabouts' own order of writes causes for running pods.
+// After all pods have ended, it must leave none.
 func TestStormSecondary(t *testing.T) {
 	t.Parallel()
 	s := testenv.Seed(t)

@@ -19,8 +19,8 @@ import (
 type tool struct {
 	config *rest.Config
 	reader repair.Reader
-	// heard is called with each state from which a plan is made, and the start of its
-	// reading. It may be nil.
+	// heard is called with the state behind each plan, and the start of its reading. It
+	// may be nil.
 	heard func(st *state.State, begun time.Time)
 }
 

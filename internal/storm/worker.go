@@ -19,7 +19,7 @@ import (
 )
 
 // worker plays the kubelet and the CNI plugin of a node, alone or beside other workers.
-// It starts pods, and ends them in all the ways in which pods end.
+// It starts pods and ends them in every way that pods can end.
 type worker struct {
 	*World
 	id     int
@@ -195,7 +195,7 @@ func (k *worker) network(ctx context.Context, p *pod) bool {
 		}
 		k.made.add("not assigned")
 		if died && k.r.IntN(2) == 0 {
-			return false // the machine was lost, so there is no teardown
+			return false // the machine was lost: no teardown
 		}
 		_ = k.client.releaseHandle(ctx, p.handle)
 	}

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The ways in which pods end.
+// Ways to end a pod.
 
 // end ends one of the pods.
 func (k *worker) end(ctx context.Context) {

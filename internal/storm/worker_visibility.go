@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The ways in which pods show their addresses. For each source of owners, some pods are
-// visible only there, and not in any network namespace.
+// Ways to show a pod's addresses. For each source of owners, some pods are visible only
+// there, and not in any network namespace.
 
 // visibility is how a pod's object shows its addresses.
 type visibility int
@@ -76,7 +76,7 @@ func (k *worker) writeStatus(ctx context.Context, p *pod) {
 	k.patch(ctx, p, map[string]any{"status": corev1.PodStatus{Phase: corev1.PodRunning, PodIP: ips[0].IP, PodIPs: ips}})
 }
 
-// networkStatus is the annotation in which Multus lists a pod's interfaces.
+// networkStatus is the annotation where Multus lists a pod's interfaces.
 const networkStatus = "k8s.v1.cni.cncf.io/network-status"
 
 func networks(p *pod) string {

@@ -47,7 +47,7 @@ type World struct {
 	vms     vms
 	others  others
 	// made counts events by name. troubles holds unexpected errors. failures holds failed
-	// steps, for which a killed API server may be the reason.
+	// steps; a killed API server may have caused them.
 	made     tally
 	foreign  atomic.Uint32 // number of addresses outside Calico's pools
 	troubles troubles

@@ -29,7 +29,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 )
 
-// fixture is a cluster state in which a check fires, from the testdata of the checks.
+// fixture is a cluster state from the testdata of a check that fires on it.
 type fixture struct {
 	check, name string
 	objects     []map[string]any
@@ -42,8 +42,7 @@ type fixture struct {
 
 func (f *fixture) String() string { return f.check + "/" + strings.ReplaceAll(f.name, " ", "_") }
 
-// fixtures returns all states in which a check fires and which can be made of API
-// objects.
+// fixtures returns all states that make a check fire and that API objects can express.
 func fixtures(t *testing.T) (out []*fixture) {
 	t.Helper()
 	root, err := programs.ModuleRoot()
@@ -131,7 +130,7 @@ func (f *fixture) load(t *testing.T, c *testcluster.Cluster) {
 	}
 }
 
-// asCalicos gives an affinity the name and labels by which Calico looks it up.
+// asCalicos gives an affinity the name and labels that Calico uses to find it.
 func asCalicos(u *unstructured.Unstructured) error {
 	var a libapi.BlockAffinity
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &a); err != nil {

@@ -22,7 +22,7 @@ import (
 
 // TestPinnedPods plays pods that a nodeSelector or node affinity restricts to one node.
 // They stay if that node keeps no other free address for them. Their block is not
-// emptied, although it has the fewest pods, and those that borrow are not moved. Each
+// emptied, although it has the fewest pods, and pods that borrow are not moved. Each
 // refusal names its pod.
 func TestPinnedPods(t *testing.T) {
 	t.Parallel()

@@ -89,8 +89,8 @@ func MakeOlder(object runtime.Object, by time.Duration) error {
 	return nil
 }
 
-// MetadataAnnotation is the annotation in which Calico stores the metadata that its own
-// API shows for an object of crd.projectcalico.org/v1.
+// MetadataAnnotation is an annotation of objects of crd.projectcalico.org/v1. It stores
+// the metadata that Calico's own API shows.
 const MetadataAnnotation = "projectcalico.org/metadata"
 
 func backdateCalicoMetadata(m metav1.Object, by time.Duration) error {

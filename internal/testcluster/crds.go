@@ -15,15 +15,14 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 )
 
-// Group is an API group and version of custom resources: the two in which Calico stores
-// objects, [KubeVirt], or another foreign group.
+// Group is an API group and version of custom resources: one of Calico's two groups,
+// [KubeVirt], or another foreign group.
 type Group string
 
 const (
-	// CRDv1 is the group in which Calico stores objects up to v3.31, and by default
-	// later.
+	// CRDv1 holds Calico's objects up to v3.31, and by default later.
 	CRDv1 Group = "crd.projectcalico.org/v1"
-	// NativeV3 is the group in which Calico v3.32 and later can store objects instead.
+	// NativeV3 can hold the objects of Calico v3.32 and later instead.
 	NativeV3 Group = "projectcalico.org/v3"
 )
 

@@ -140,8 +140,8 @@ func (c *Cluster) createCopy(ctx context.Context, r Resource, original *unstruct
 	return nil
 }
 
-// nativeMetadata restores labels and annotations from the annotation in which
-// crd.projectcalico.org/v1 stores them. Native objects do not have that annotation.
+// nativeMetadata restores labels and annotations from [MetadataAnnotation], which native
+// objects do not have.
 func nativeMetadata(u *unstructured.Unstructured) error {
 	annotations := u.GetAnnotations()
 	text, ok := annotations[MetadataAnnotation]

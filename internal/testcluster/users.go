@@ -13,8 +13,8 @@ import (
 )
 
 // UserConfig returns a client configuration for a user with a client certificate. The
-// user has only the rights that RBAC grants to the name and groups, at first none. There
-// is no client-side rate limit.
+// user has only the rights that RBAC grants to the name and groups, at first none. The
+// client side sets no rate limit.
 func (c *Cluster) UserConfig(name string, groups ...string) (*rest.Config, error) {
 	pair, err := c.authority.user(name, groups)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package testenv lets tests declare what they require of the machine: an operating
+// Package testenv lets tests declare their requirements of the machine: an operating
 // system, root, programs. If the machine lacks a requirement, the test is skipped with a
 // message that names it.
 //

@@ -11,7 +11,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// Labels by which Calico v3.31 and newer find affinities (libcalico-go
+// Labels that Calico v3.31 and newer use to find affinities (libcalico-go
 // backend/model/block_affinity.go, EnsureBlockAffinityLabels).
 const (
 	hostnameHashLabel = "projectcalico.org/hostname-hash"

@@ -91,7 +91,7 @@ func asDeleted(w *world) any {
 
 // TestTakenBackOnAFullDisk checks that a step reverts its writes even if the journal can
 // no longer record. An affinity that never had a block also gets its state back, because
-// there is no block that it could outlive.
+// it cannot outlive a block.
 func TestTakenBackOnAFullDisk(t *testing.T) {
 	inBothGroups(t, func(t *testing.T, w *world) {
 		w.seen = w.contents()

@@ -229,7 +229,7 @@ func (c *client) read(ctx context.Context, r request) ([]byte, error) {
 	}
 }
 
-// pause waits before a retry. It returns false if there are no retries left.
+// pause waits before a retry. It returns false after the last retry.
 func (c *client) pause(ctx context.Context, try int, err error) bool {
 	if try >= len(c.wait.retry) {
 		return false

@@ -10,7 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// calicoMetadata is the annotation in which Calico stores its objects' metadata in the
+// calicoMetadata is the annotation that stores the metadata of Calico's objects in the
 // older API group (libcalico-go backend/k8s/resources/resources.go,
 // ConvertCalicoResourceToK8sResource).
 const calicoMetadata = "projectcalico.org/metadata"

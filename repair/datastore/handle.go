@@ -44,8 +44,8 @@ func standsFor(h *object, id string) bool {
 	return strings.EqualFold(sanitizeHandle(h.text("spec", "handleID")), sanitizeHandle(id))
 }
 
-// countOf returns a handle's count for a block and its key. If there is no count, it
-// returns the CIDR and 0.
+// countOf returns a handle's count for a block and its key. Without a count, it returns
+// the CIDR and 0.
 func countOf(h *object, cidr string) (key string, n int, err error) {
 	counts := mapAt(h.tree, "spec", "block")
 	key, ok := keyOf(counts, cidr)
@@ -269,9 +269,9 @@ func refersTo(b *object, id string) (out []int) {
 
 func countIn(b *object, id string) int { return len(refersTo(b, id)) }
 
-// SetHandleCounts replaces a handle's counts, each of which must be at least one. It
-// fails if a node assigns an address under the handle at the same time, because the node
-// writes the handle first.
+// SetHandleCounts replaces a handle's counts. Each count must be at least one. It fails
+// if a node assigns an address under the handle at the same time, because the node writes
+// the handle first.
 func (k *Kubernetes) SetHandleCounts(ctx context.Context, handle repair.ObjectRef, counts []blocks.HandleCount) error {
 	var e *edit
 	return k.step(ctx, "writing the counts of", handle, func(_ context.Context, h *object) (err error) {

@@ -36,7 +36,7 @@ func (w *world) emptyBlock(cidr, owner string) {
 	}))
 }
 
-// ways are the ways in which the kept block is lost.
+// ways are the ways to lose the kept block.
 var ways = map[string]func(w *world){
 	"released": func(w *world) {
 		must(w.T, w.Delete(w.Context(), w.group.Resource("ipamblocks"), "", blocks.BlockName(second)))

@@ -15,8 +15,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// object is a stored object: the bytes that the API server sent, and their tree, in which
-// numbers are [json.Number] so that no digit is lost.
+// object is a stored object: the bytes that the API server sent, and their tree. Numbers
+// in the tree are [json.Number] so that no digit is lost.
 type object struct {
 	resource blocks.Resource
 	raw      json.RawMessage

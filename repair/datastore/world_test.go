@@ -62,7 +62,7 @@ func (w *world) ctx() context.Context {
 	return w.Context()
 }
 
-// newWorld creates a world in which all objects are an hour old.
+// newWorld creates a world whose objects are an hour old.
 func newWorld(t *testing.T, group testcluster.Group) *world {
 	t.Helper()
 	ctx := t.Context()
@@ -179,8 +179,8 @@ func (w *world) restoreFor(s step) {
 	}
 }
 
-// twoCalls is a step for which a repair calls the writer twice: for the block and for its
-// owner's affinity.
+// twoCalls is a step that calls the writer twice: for the block and for its owner's
+// affinity.
 const twoCalls = "finish deleting a block"
 
 var steps = []step{

@@ -32,8 +32,8 @@ func leftBehind(r blocks.Resource, name, state string, err error) error {
 // leftMarked describes an object that was marked deleted but not deleted.
 const leftMarked = "is left marked deleted, until Calico or a repair reads it next"
 
-// detached returns an error that is no longer [repair.ErrChanged], because the step has
-// left something to repair.
+// detached returns the error without [repair.ErrChanged], because the step has left work
+// for a repair.
 func detached(err error) error { return errors.New(err.Error()) }
 
 // step carries out one step on the evaluated object. It reads the object again, and may

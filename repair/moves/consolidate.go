@@ -64,8 +64,8 @@ func chooses(p *repair.Proposals, c *remedies.Consolidation) bool {
 	return (p.Request.Chosen == "" || p.Request.Chosen == c.Name()) && !p.Request.Beside(p.State, about.Target, about.Pools, about.Nodes)
 }
 
-// Consolidating returns the consolidation whose steps are to be proposed, except for
-// those that revert it. It returns nil if there is none or it must not continue.
+// Consolidating returns the consolidation whose steps are to be proposed, except for its
+// reverting steps. It returns nil without a consolidation, or if it must not continue.
 func Consolidating(p *repair.Proposals) *remedies.Consolidation {
 	if !p.Request.Consolidate {
 		return nil
@@ -78,7 +78,7 @@ func Consolidating(p *repair.Proposals) *remedies.Consolidation {
 }
 
 // withheld returns the missing consent or read of a consolidation. The code is empty if
-// none is missing.
+// both are present.
 func withheld(p *repair.Proposals, c *remedies.Consolidation) repair.Reason {
 	if name, unread := p.State.UnreadPod(); unread {
 		return repair.Because(repair.RefusedNotRead, "pod %s could not be read and may have an address of the block", name)
@@ -175,7 +175,7 @@ func AboutAll(c *remedies.Consolidation, target state.Subject) repair.Concern {
 	return repair.Concern{Target: target, Pools: state.PoolsOf(c.Pool), Nodes: []string{c.For, c.Holder}}
 }
 
-// Joins returns guards with those that all steps of a consolidation share.
+// Joins adds the guards that all steps of a consolidation share.
 func Joins(c *remedies.Consolidation, pairs ...string) []repair.Guard {
 	return repair.Guards(append(pairs, repair.GuardConsolidation, c.Name(), repair.GuardForNode, c.For)...)
 }

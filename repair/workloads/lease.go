@@ -38,8 +38,8 @@ type lease struct {
 
 // AcquireLease acquires the Lease. If another run holds it, AcquireLease watches it for
 // the duration within which that run must renew it. If it is renewed, the error is
-// [repair.ErrOtherRun]; otherwise it is taken over. Only the time for which the Lease
-// stays unchanged here counts, because clocks of other machines may be wrong.
+// [repair.ErrOtherRun]; otherwise it is taken over. Only this machine's clock measures
+// how long the Lease stays unchanged, because clocks of other machines may be wrong.
 func (c *Client) AcquireLease(ctx context.Context, say func(string)) (repair.Lease, error) {
 	host, _ := os.Hostname() // without a hostname, the rest of the name suffices
 	l := &lease{Client: c, holder: fmt.Sprintf("%s, process %d (%s)", host, os.Getpid(), rand.Text()[:8]), ended: make(chan struct{})}
@@ -110,8 +110,8 @@ func (l *lease) start() {
 	l.end = func() { cancel(); renewing.Wait() }
 }
 
-// left returns the remaining time in which no other run takes the Lease over. It returns
-// an error if the Lease is lost.
+// left returns how long no other run can take the Lease over. It returns an error if the
+// Lease is lost.
 func (l *lease) left() (time.Duration, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -184,7 +184,7 @@ type operation struct {
 
 // patchNode changes a node in the version that change has inspected. Heartbeats write a
 // node at any time, so on a conflict it is read and inspected again. Without operations,
-// nothing is written.
+// it writes nothing.
 func (c *Client) patchNode(ctx context.Context, doing string, ref repair.ObjectRef, change func(*corev1.Node) ([]operation, error)) error {
 	doing += " node " + ref.Name
 	for try := 1; ; try++ {
@@ -262,7 +262,7 @@ func (c *Client) pod(ctx context.Context, key blocks.Key) (*corev1.Pod, error) {
 	return pod, err
 }
 
-// get reads an object. It retries for a while if there is no answer.
+// get reads an object. It retries for a while if no answer comes.
 func (c *Client) get(ctx context.Context, into runtime.Object, namespace, resource, name string) error {
 	return c.try(ctx, into, func() *rest.Request {
 		return c.rest.Get().Resource(resource).NamespaceIfScoped(namespace, namespace != "").Name(name)

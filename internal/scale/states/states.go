@@ -270,8 +270,8 @@ func restored(nodes, pods int) *blocks.Snapshot {
 }
 
 // contradicted has a host view of each node. The view shows an address in use that its
-// block counts as free. It also shows a route that drops traffic to the next node's
-// block, from which the node borrows.
+// block counts as free. The node borrows from the next node's block, and the view shows a
+// route that drops traffic to that block.
 func contradicted(nodes, pods int) *blocks.Snapshot {
 	s := healthy(nodes, pods)
 	for n := range nodes {

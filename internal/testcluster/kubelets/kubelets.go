@@ -1,6 +1,6 @@
 // Package kubelets plays the kubelets of a test cluster, so that its scheduler and
 // controllers (testcluster's StartScheduler and StartControllerManager) have nodes to
-// work with. No container runs, but other components see what they would see in a real
+// work with. No container runs, but other components see the same objects as in a real
 // cluster:
 //
 //   - A pod bound to an existing node gets its addresses from Calico's own IPAM client, in

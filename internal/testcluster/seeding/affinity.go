@@ -12,7 +12,7 @@ import (
 )
 
 // Affinity creates an affinity of a node to a block, even if another node owns the block.
-// As in Calico's IPAM, it has the labels by which Calico's components find a node's
+// As in Calico's IPAM, it has the labels that Calico's components use to find a node's
 // affinities. The state may be empty.
 func (s *Seeder) Affinity(ctx context.Context, node string, block netip.Prefix, state string) error {
 	backend, err := s.backend()

@@ -240,6 +240,6 @@ func (s *Seeder) patchPodStatus(ctx context.Context, namespace, name string, pat
 	return nil
 }
 
-// timestamp returns the current time in the format in which Calico's CNI plugin records
-// an allocation.
+// timestamp returns the current time in the format of the allocation times that Calico's
+// CNI plugin records.
 func timestamp() string { return time.Now().UTC().String() }

@@ -66,7 +66,7 @@ func workload(node string, i int) Pod {
 	}
 }
 
-// suffix returns five characters like those that Kubernetes appends to pod names. They
+// suffix returns five characters like the random suffix of Kubernetes' pod names. They
 // depend only on the argument.
 func suffix(of string) string {
 	const alphabet = "bcdfghjklmnpqrstvwxz2456789"

@@ -56,7 +56,7 @@ func Story(ctx context.Context, c *testcluster.Cluster) (err error) {
 }
 
 // StoryBefore is the story an hour before the new nodes join. Two old nodes hold all four
-// blocks of the pool, each half empty, and there is no problem yet.
+// blocks of the pool, each half empty, without a problem yet.
 func StoryBefore(ctx context.Context, c *testcluster.Cluster) error {
 	if _, err := storyBefore(ctx, c); err != nil {
 		return fmt.Errorf("playing what came before the story: %w", err)
