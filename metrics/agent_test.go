@@ -60,39 +60,39 @@ func TestAgentMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `
-# HELP calico_audit_agent_blackhole_routes Routes that drop what they match.
+# HELP calico_audit_agent_blackhole_routes Routes that drop the traffic that they match.
 # TYPE calico_audit_agent_blackhole_routes gauge
 calico_audit_agent_blackhole_routes{ip_family="IPv4"} 2
 calico_audit_agent_blackhole_routes{ip_family="IPv6"} 1
-# HELP calico_audit_agent_build_info What the agent is built from. The value is always 1.
+# HELP calico_audit_agent_build_info Build of the agent. The value is always 1.
 # TYPE calico_audit_agent_build_info gauge
 calico_audit_agent_build_info{goversion="go1.26",revision="abc",version="v1.2.3"} 1
-# HELP calico_audit_agent_gaps Things that the agent could not read. The host view names them.
+# HELP calico_audit_agent_gaps Reads of the last scan that failed. The host view names them.
 # TYPE calico_audit_agent_gaps gauge
 calico_audit_agent_gaps 1
-# HELP calico_audit_agent_namespace_addresses Addresses in network namespaces other than the node's own.
+# HELP calico_audit_agent_namespace_addresses Addresses in network namespaces other than the host's own.
 # TYPE calico_audit_agent_namespace_addresses gauge
 calico_audit_agent_namespace_addresses{ip_family="IPv4"} 1
 calico_audit_agent_namespace_addresses{ip_family="IPv6"} 1
-# HELP calico_audit_agent_network_namespaces Network namespaces of the node, its own among them.
+# HELP calico_audit_agent_network_namespaces Network namespaces of the node, including the host's own.
 # TYPE calico_audit_agent_network_namespaces gauge
 calico_audit_agent_network_namespaces 3
-# HELP calico_audit_agent_processes_uninterruptible Processes in uninterruptible sleep (state D), by which a network namespace with addresses is held, other than the node's own. A moment of it is normal; one that stays holds its addresses though nothing can end it.
+# HELP calico_audit_agent_processes_uninterruptible Processes in uninterruptible sleep (state D) that hold a network namespace with addresses, other than the host's own. A moment in this state is normal; a process that stays in it holds its addresses and cannot be killed.
 # TYPE calico_audit_agent_processes_uninterruptible gauge
 calico_audit_agent_processes_uninterruptible 2
-# HELP calico_audit_agent_routes Routes of the routing tables in use, without the local table, by type and by the protocol that made them.
+# HELP calico_audit_agent_routes Routes in the routing tables in use, except the local table, by type and by the protocol that made them.
 # TYPE calico_audit_agent_routes gauge
 calico_audit_agent_routes{protocol="80",type="blackhole"} 1
 calico_audit_agent_routes{protocol="80",type="unicast"} 1
 calico_audit_agent_routes{protocol="bird",type="blackhole"} 2
 calico_audit_agent_routes{protocol="static",type="unicast"} 1
-# HELP calico_audit_agent_scan_errors_total Scans that failed. After one that failed, the metrics of the view are absent.
+# HELP calico_audit_agent_scan_errors_total Scans that failed. After a failed scan, the metrics of the view are absent.
 # TYPE calico_audit_agent_scan_errors_total counter
 calico_audit_agent_scan_errors_total 0
 # HELP calico_audit_agent_scans_total Scans of the node's kernel since the agent started.
 # TYPE calico_audit_agent_scans_total counter
 calico_audit_agent_scans_total 1
-# HELP calico_audit_agent_view_timestamp_seconds When the last scan began, in seconds since 1970, by the node's clock.
+# HELP calico_audit_agent_view_timestamp_seconds Unix time, by the node's clock, at which the last scan began.
 # TYPE calico_audit_agent_view_timestamp_seconds gauge
 calico_audit_agent_view_timestamp_seconds 1.76984640025e+09
 `

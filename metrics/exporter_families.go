@@ -30,77 +30,76 @@ var borrowReads = []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes, b
 var (
 	poolGroup = Group{
 		Title: "Pools", prefix: exporterPrefix, stable: true,
-		About: "Each pool has all of these, but for those that a block that cannot be decoded would change. Counts of IPv6 pools may be larger than the 53 bits that a sample holds exactly; " +
-			"such a sample is the nearest number that it can hold, so that ratios are good and small differences are not. " +
-			"`/report.json` has every digit.",
+		About: "Every pool has these series. If a block cannot be decoded, the series that it would change are absent. A sample holds 53 bits exactly; larger counts of IPv6 pools are rounded, " +
+			"which affects small differences but not ratios. `/report.json` has every digit.",
 	}
-	poolInfo = poolGroup.gauge("pool_info", "", "What the pool is. The value is always 1. workloads is true if pods may get addresses of the pool without asking for it: "+
-		"it is enabled, allows workloads, and assigns automatically.", "ippool", "ip_family", "cidr", "block_size", "workloads").unstable().with(blocks.Pools)
+	poolInfo = poolGroup.gauge("pool_info", "", "Properties of the pool. The value is always 1. workloads is true if pods may get addresses of the pool without asking for it: "+
+		"the pool is enabled, allows workloads, and assigns automatically.", "ippool", "ip_family", "cidr", "block_size", "workloads").unstable().with(blocks.Pools)
 	poolCapacity = poolGroup.gauge("pool_capacity_addresses", "addresses", "Addresses of the pool's CIDR.", "ippool", "ip_family").with(blocks.Pools)
 	poolInUse    = poolGroup.gauge("pool_in_use_addresses", "addresses",
-		"Addresses of the pool that are allocated, those that cool down or that Windows nodes keep back included.", "ippool", "ip_family").with(blocks.Pools, blocks.Blocks)
+		"Allocated addresses of the pool, including addresses in cooldown and those reserved by Windows nodes.", "ippool", "ip_family").with(blocks.Pools, blocks.Blocks)
 	poolReserved = poolGroup.gauge("pool_reserved_addresses", "addresses",
-		"Addresses of the pool that IPReservations cover, in use or not.", "ippool", "ip_family").with(blocks.Pools, blocks.Reservations)
+		"Addresses of the pool that IPReservations cover, whether in use or not.", "ippool", "ip_family").with(blocks.Pools, blocks.Reservations)
 	poolAvailable = poolGroup.gauge("pool_available_addresses", "addresses",
 		"Addresses of the pool that are neither in use nor reserved.", "ippool", "ip_family").with(slotReads...)
 	poolBorrowed = poolGroup.gauge("pool_borrowed_addresses", "addresses",
-		"Addresses of the pool that are used on another node than their block's owner.", "ippool", "ip_family").unstable().with(borrowReads...)
+		"Addresses of the pool that are used on a node other than the owner of their block.", "ippool", "ip_family").unstable().with(borrowReads...)
 	poolBlocks = poolGroup.gauge("pool_blocks", "blocks",
-		"Blocks that the pool divides into, by state: claimed (a block that exists covers or overlaps it), reserved (wholly, and not claimed), or free. Each counts once.",
+		"Block-sized slots of the pool by state: claimed (an existing block covers or overlaps the slot), reserved (wholly reserved and not claimed) or free. Each slot counts once.",
 		"ippool", "ip_family", "state").with(slotReads...)
 	poolAllocatable = poolGroup.gauge("pool_allocatable_blocks", "blocks",
-		"Blocks that Calico's allocator would still let a node claim. It compares exact CIDRs only, so that this exceeds the free ones where blocks of another size lie in the pool.",
+		"Blocks that Calico's allocator would still let a node claim. The allocator compares exact CIDRs, so this exceeds the free slots if the pool has blocks of another size.",
 		"ippool", "ip_family").with(slotReads...)
 	poolReleasable = poolGroup.gauge("pool_releasable_blocks", "blocks",
 		"Claimed blocks that calico-audit repair --empty-blocks would release now.", "ippool", "ip_family").with(state.ReleaseReads...)
 	poolNeeded = poolGroup.gauge("pool_needed_blocks", "blocks",
-		"Blocks that the nodes that the pool selects will need when they run as many pods as they may. 0 for a pool that pods do not get addresses from by themselves.",
+		"Blocks that the pool's nodes will need when they run as many pods as they may. 0 for a pool from which pods get no addresses automatically.",
 		"ippool", "ip_family").with(blocks.Pools, blocks.Nodes)
 )
 
 var (
 	runwayGroup = Group{
 		Title: "Runway", prefix: exporterPrefix, stable: true,
-		About: "An exporter that asks a Prometheus for the past of pools (`--prometheus`) has these. A pool whose blocks, or addresses, do not get fewer " +
-			"lastingly, or of which too little is known, has no such series. Without `--prometheus`, the recording rule `calico_audit:pool_runway_seconds:current` estimates them.",
+		About: "An exporter that queries a Prometheus for the history of pools (`--prometheus`) has these. A pool has no such series if its blocks and addresses do not " +
+			"decrease over time, or if its history is too short. Without `--prometheus`, the recording rule `calico_audit:pool_runway_seconds:current` estimates them.",
 	}
-	poolRunway = runwayGroup.gauge("pool_runway_seconds", "seconds", "Time, in whole days, until the pool's blocks, or addresses, run out (0 if none is left, half a day if they last for less than one): likely at the rate of the last month, "+
-		"and the range from earliest to latest, where enough is known.", "ippool", "ip_family", "resource", "bound").with(slotReads...)
-	runwayTime = runwayGroup.gauge("runway_timestamp_seconds", "seconds", "When the past of pools was last read from Prometheus, in seconds since 1970. Absent for as long as it is not known.")
+	poolRunway = runwayGroup.gauge("pool_runway_seconds", "seconds", "Time until the pool's blocks or addresses run out, in whole days (0 if none is left, half a day if they last less than a day): the likely time at the rate of the last month, "+
+		"and the earliest and latest times if the history is long enough.", "ippool", "ip_family", "resource", "bound").with(slotReads...)
+	runwayTime = runwayGroup.gauge("runway_timestamp_seconds", "seconds", "Unix time at which the history of pools was last read from Prometheus. Absent until it was read.")
 )
 
 var (
 	nodeGroup = Group{
 		Title: "Nodes", prefix: exporterPrefix, stable: true,
-		About: "The series with a label `node` can be switched off with `--node-metrics=false`. A node has series for the pools that serve its pods " +
-			"and for those in which it has anything; hosts that own blocks and are no node are among them. Series that a block that cannot be decoded would change are absent. `ippool=\"none\"` is what lies outside all pools.",
+		About: "`--node-metrics=false` turns off the series with a label `node`. A node has series for the pools that serve its pods " +
+			"and for those in which it holds blocks or addresses. Hosts without a Node object that own blocks are included. If a block cannot be decoded, the series that it would change are absent. `ippool=\"none\"` stands for addresses and blocks outside all pools.",
 	}
-	nodeBlocks   = nodeGroup.gauge("node_blocks", "blocks", "Blocks that the node owns; node=\"none\" has those that no node owns.", "node", "ippool").with(blocks.Pools, blocks.Blocks)
-	nodeEmpty    = nodeGroup.gauge("node_empty_blocks", "blocks", "Blocks that the node owns and that hold no allocation.", "node", "ippool").with(blocks.Pools, blocks.Blocks)
+	nodeBlocks   = nodeGroup.gauge("node_blocks", "blocks", "Blocks that the node owns; node=\"none\" counts blocks without an owner.", "node", "ippool").with(blocks.Pools, blocks.Blocks)
+	nodeEmpty    = nodeGroup.gauge("node_empty_blocks", "blocks", "Blocks of the node that hold no allocation.", "node", "ippool").with(blocks.Pools, blocks.Blocks)
 	nodeBorrowed = nodeGroup.gauge("node_borrowed_addresses", "addresses", "Addresses of other nodes' blocks that the node uses.", "node", "ippool").with(borrowReads...)
 	nodeLent     = nodeGroup.gauge("node_lent_addresses", "addresses", "Addresses of the node's blocks that other nodes use.", "node", "ippool").with(borrowReads...)
 	nodeInUse    = nodeGroup.gauge("node_in_use_addresses", "addresses",
-		"Allocated addresses by the node that the allocation names (none: it names none) and by who owns the block: self, the same node; other, another node; none, no node. "+
-			"Series with other and none exist where there are any.",
+		"Allocated addresses by the node that the allocation names (\"none\" if it names none) and by the block's owner: self (the same node), other (another node) or none (no node). "+
+			"Series for other and none exist only if they are not 0.",
 		"node", "ippool", "block_owner").unstable().with(blocks.Pools, blocks.Blocks)
 	nodesWithout = nodeGroup.gauge("nodes_without_block", "nodes",
-		"Schedulable nodes that own no block of the family, in whatever pool. 0 for a family of which no pod has an address.", "ip_family").
+		"Schedulable nodes that own no block of the family in any pool. 0 for a family if no pod has an address of it.", "ip_family").
 		with(blocks.Blocks, blocks.Nodes, blocks.Pods)
 )
 
 var (
 	secondaryGroup = Group{
 		Title: "Whereabouts", prefix: exporterPrefix,
-		About: "The pools of secondary networks; none where Whereabouts is not installed. Its findings are among the others, under `whereabouts/…`. " +
-			"Where a network divides its range among nodes, each node has a pool; those are switched off by `--node-metrics=false`, too.",
+		About: "The pools of secondary networks, if Whereabouts is installed. Its findings are under `whereabouts/…` in section Findings. " +
+			"If a network divides its range among nodes, each node has a pool; `--node-metrics=false` turns these off, too.",
 	}
 	secondaryInUse = secondaryGroup.gauge("whereabouts_pool_in_use_addresses", "addresses", "Addresses that the pool records.", secondaryLabels...).
 			with(blocks.WhereaboutsPools)
 	secondaryCapacity = secondaryGroup.gauge("whereabouts_pool_capacity_addresses", "addresses",
-		"Addresses of the pool that can be assigned, in use or not: the range without its first and last address and without what the network attachment leaves out. "+
-			"Absent for a range of more than 32 bits, which is not used up.", secondaryLabels...).with(secondaryReads...)
+		"Addresses of the pool that can be assigned, whether in use or not: the range without its first and last address and without the addresses that the network attachment excludes. "+
+			"Absent for a range of more than 32 bits, which is practically unlimited.", secondaryLabels...).with(secondaryReads...)
 	secondaryAvailable = secondaryGroup.gauge("whereabouts_pool_available_addresses", "addresses",
-		"Addresses of these that are not in use. Absent where the capacity is.", secondaryLabels...).with(secondaryReads...)
+		"Addresses of the capacity that are not in use. Absent if the capacity is absent.", secondaryLabels...).with(secondaryReads...)
 )
 
 var (
@@ -111,46 +110,46 @@ var (
 var (
 	findingGroup = Group{
 		Title: "Findings", prefix: exporterPrefix, stable: true,
-		About: "`check` is the ID of a check in [CHECKS.md](../audit/CHECKS.md). A check that gave a verdict has a series for each severity, 0 among them; " +
-			"one that did not has none, and `calico_audit_check_success` 0. A check that leaves out single objects, which the report names, gave a verdict. " +
-			"Checks of what nodes themselves tell (" + hostViewChecks() + ") have no series of this section at all, not even `calico_audit_check_success`, " +
-			"unless there are host views, which an exporter has with `--agents`.",
+		About: "`check` is the ID of a check in [CHECKS.md](../audit/CHECKS.md). A check that gave a verdict has a series for each severity, even if it is 0. " +
+			"A check without a verdict has no series, and its `calico_audit_check_success` is 0. A check that skips single objects, which the report names, still gave a verdict. " +
+			"The checks of host views (" + hostViewChecks() + ") have no series in this section, not even `calico_audit_check_success`, " +
+			"unless the exporter has host views (`--agents`).",
 	}
 	findings          = findingGroup.gauge("findings", "findings", "Findings that are not muted.", "check", "severity")
-	findingsMuted     = findingGroup.gauge("findings_muted", "findings", "Findings that rules (--ignore) mute. They count nowhere else.")
-	findingsUnsure    = findingGroup.gauge("findings_unconfirmed", "findings", "Findings at error or critical that rest on something not being there, and are withheld until a second reading confirms them.").unstable()
-	checkSuccess      = findingGroup.gauge("check_success", "", "1 if the check gave a verdict, 0 if something that it needs could not be read or it failed.", "check")
-	checkTook         = findingGroup.gauge("check_duration_seconds", "seconds", "How long the check took in the last audit.", "check")
-	datastoreIsLocked = findingGroup.gauge("datastore_locked", "", "1 if the datastore is locked, so that no pod can get an address; else 0.").unstable().with(blocks.ClusterInfos)
+	findingsMuted     = findingGroup.gauge("findings_muted", "findings", "Findings that --ignore rules mute. No other metric counts them.")
+	findingsUnsure    = findingGroup.gauge("findings_unconfirmed", "findings", "Error and critical findings that rest on the absence of an object and await a second reading. No other metric counts them.").unstable()
+	checkSuccess      = findingGroup.gauge("check_success", "", "1 if the check gave a verdict; 0 if a read that it needs failed, or if the check itself failed.", "check")
+	checkTook         = findingGroup.gauge("check_duration_seconds", "seconds", "Duration of the check in the last audit.", "check")
+	datastoreIsLocked = findingGroup.gauge("datastore_locked", "", "1 if the datastore is locked, so that no pod can get an address, else 0.").unstable().with(blocks.ClusterInfos)
 )
 
 var (
 	stateGroup = Group{
 		Title: "The exporter", prefix: exporterPrefix, stable: true,
-		About: "Besides these there are the usual metrics of Go programs and processes (`go_`, `process_`). Alert on the age, " +
-			"`time() - calico_audit_snapshot_timestamp_seconds`, and on `calico_audit_snapshot_complete == 0` beside every alert on the state.",
+		About: "The exporter also serves the usual metrics of Go programs and processes (`go_`, `process_`). Besides alerts on the cluster's state, alert on the age of the data, " +
+			"`time() - calico_audit_snapshot_timestamp_seconds`, and on `calico_audit_snapshot_complete == 0`.",
 	}
-	snapshotTime       = stateGroup.gauge("snapshot_timestamp_seconds", "seconds", "The time as of which everything here is known, in seconds since 1970, by the API server's clock. It stands still while the API server cannot be reached.")
-	snapshotComplete   = stateGroup.gauge("snapshot_complete", "", "1 if everything that an audit reads was read and is up to date, else 0.")
-	snapshotGaps       = stateGroup.gauge("snapshot_gaps", "gaps", "What could not be read, or is no longer known to be up to date. The report names each.").unstable()
-	auditTook          = stateGroup.gauge("audit_duration_seconds", "seconds", "How long the last audit took.").unstable()
+	snapshotTime       = stateGroup.gauge("snapshot_timestamp_seconds", "seconds", "Unix time, by the API server's clock, of the state that these metrics describe. It does not advance while the API server cannot be reached.")
+	snapshotComplete   = stateGroup.gauge("snapshot_complete", "", "1 if every read of the audit succeeded and is up to date, else 0.")
+	snapshotGaps       = stateGroup.gauge("snapshot_gaps", "gaps", "Reads that failed or may be out of date. The report names each.").unstable()
+	auditTook          = stateGroup.gauge("audit_duration_seconds", "seconds", "Duration of the last audit.").unstable()
 	auditsTotal        = stateGroup.counter("audits_total", "audits", "Audits since the exporter started.")
-	auditErrorsTotal   = stateGroup.counter("audit_errors_total", "errors", "Checks that failed inside the program, and second readings that could not be made.")
-	secondReadingTotal = stateGroup.counter("second_readings_total", "readings", "Second readings that were made to confirm findings.").unstable()
-	watchRestartsTotal = stateGroup.counter("watch_restarts_total", "restarts", "Watches that had to be begun again for another reason than their planned end.", "resource")
-	buildInfo          = stateGroup.gauge("build_info", "", "What the exporter is built from. The value is always 1.", "version", "revision", "goversion")
+	auditErrorsTotal   = stateGroup.counter("audit_errors_total", "errors", "Checks that failed because of a defect in the program, and second readings that failed.")
+	secondReadingTotal = stateGroup.counter("second_readings_total", "readings", "Second readings made to confirm findings.").unstable()
+	watchRestartsTotal = stateGroup.counter("watch_restarts_total", "restarts", "Watches that were restarted for a reason other than their regular timeout.", "resource")
+	buildInfo          = stateGroup.gauge("build_info", "", "Build of the exporter. The value is always 1.", "version", "revision", "goversion")
 )
 
 var (
 	viewGroup = Group{
 		Title: "Host views", prefix: exporterPrefix, stable: true,
-		About: "An exporter that asks the nodes' agents (`--agents`) has these. The report names each node without a view, and why.",
+		About: "An exporter that asks the nodes' agents for host views (`--agents`) has these. The report names each node without a view, with the reason.",
 	}
-	viewsAsked  = viewGroup.counter("host_view_requests_total", "requests", "Questions to the nodes' agents.")
-	viewsFailed = viewGroup.counter("host_view_errors_total", "requests", "Questions to the nodes' agents that brought no host view.")
-	viewsFresh  = viewGroup.gauge("host_views", "nodes", "Nodes with a host view that is not older than 10 minutes.")
-	viewsOldest = viewGroup.gauge("host_view_oldest_timestamp_seconds", "seconds", "When the oldest of these was taken, in seconds since 1970, by its node's clock. Absent while there is none.")
-	viewsLack   = viewGroup.gauge("nodes_without_host_view", "nodes", "Nodes that are Ready and run Linux, and have no host view that is not older than 10 minutes: what they do is not known.")
+	viewsAsked  = viewGroup.counter("host_view_requests_total", "requests", "Requests to the nodes' agents.")
+	viewsFailed = viewGroup.counter("host_view_errors_total", "requests", "Requests to the nodes' agents that returned no host view.")
+	viewsFresh  = viewGroup.gauge("host_views", "nodes", "Nodes with a host view of the last 10 minutes.")
+	viewsOldest = viewGroup.gauge("host_view_oldest_timestamp_seconds", "seconds", "Unix time, by its node's clock, at which the oldest of these views was taken. Absent if there is none.")
+	viewsLack   = viewGroup.gauge("nodes_without_host_view", "nodes", "Ready Linux nodes without a host view of the last 10 minutes. Their routes and addresses are not known.")
 )
 
 // exporterGroups are the sections of METRICS.md that describe the exporter.

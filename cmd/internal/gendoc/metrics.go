@@ -39,15 +39,14 @@ func families() []byte {
 	var b bytes.Buffer
 	b.WriteString(`# Metrics
 
-What ` + "`calico-audit exporter` and `calico-audit agent`" + ` serve under ` + "`/metrics`" + `. All numbers of one scrape
-belong to one audit of one state: a node or pool that is gone is gone from the next
-scrape. No series has an address, a pod or a block for a label.
+` + "`calico-audit exporter` and `calico-audit agent`" + ` serve these metrics under ` + "`/metrics`" + `. All numbers of one scrape
+come from one audit of one state, so the series of a deleted node or pool end with the next
+scrape. No label holds an address, a pod or a block.
 
-A number that would be wrong because something could not be read is absent, not 0:
-"needs" names what a family needs, and ` + "`calico_audit_snapshot_complete`" + ` is 0 then.
+If a read fails, the metrics that need it are absent, not 0, and ` + "`calico_audit_snapshot_complete`" + ` is 0.
+The column "needs" names the reads of each family.
 
-"stable" families keep their names, labels and meaning; "may change" tells of a family
-that is younger than that promise.
+"stable" families keep their names, labels and meaning; families marked "may change" may not.
 `)
 	for _, g := range metrics.Groups() {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| name | type | labels | unit | meaning | needs | |\n|---|---|---|---|---|---|---|\n", g.Title, g.About)
