@@ -60,7 +60,6 @@ func (k *Kubernetes) ReleaseIPs(ctx context.Context, block repair.ObjectRef, all
 // after the previous ordinals are freed.
 func (k *Kubernetes) freeingAll(b *object, all []repair.ReleaseOptions, errs []error) (e *edit, freed []int) {
 	e = newEdit(b)
-	tests := len(e.ops)
 	for i, now := 0, b; i < len(all); i++ {
 		r, err := newAllocation(now, all[i].Ordinal)
 		if err == nil {
@@ -81,7 +80,7 @@ func (k *Kubernetes) freeingAll(b *object, all []repair.ReleaseOptions, errs []e
 			now, err = parseObject(b.resource, after)
 		}
 		if errs[i] = err; err == nil {
-			e.ops, freed = append(e.ops, one.ops[tests:]...), append(freed, i)
+			e.ops, freed = append(e.ops, one.ops...), append(freed, i)
 		}
 	}
 	return e, freed
@@ -202,13 +201,14 @@ func (r *allocation) is(handle string, sequence uint64) error {
 	return nil
 }
 
-// freeing returns the edit of the block that frees the ordinal.
+// freeing returns the part of a block's edit that frees the ordinal. The whole edit is
+// conditional on the block's version.
 func (k *Kubernetes) freeing(r *allocation) (*edit, error) {
 	owner, err := r.block.owner()
 	if err != nil {
 		return nil, err
 	}
-	e, b, empty := newEdit(r.block), r.block, true
+	e, b, empty := &edit{of: r.block}, r.block, true
 	if slices.ContainsFunc(listAt(b.tree, "spec", "unallocated"), func(o any) bool { return o == number(r.ordinal) }) {
 		return nil, errors.New("it is also among the free ones: the block contradicts itself")
 	}

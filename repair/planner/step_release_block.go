@@ -292,7 +292,7 @@ func keptBlock(st *state.State, b *state.Block) *state.Block {
 // released.
 func keptBeside(st *state.State, b, other *state.Block) bool {
 	h := st.NodeState(b.Owner.Node())
-	if h == nil || h.Node == nil || other == b || other.Owner != b.Owner || other.Family() != b.Family() {
+	if h == nil || h.Node == nil || other == b || other.Owner != b.Owner {
 		return false
 	}
 	pools := state.GeneralPools(st.WorkloadPools(h.Node, b.Family()))
