@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"time"
 )
 
@@ -39,16 +40,13 @@ func runAll(ctx context.Context, only string) error {
 	if err != nil {
 		return fmt.Errorf("reading -only: %w", err)
 	}
-	r, ran, bad := &runner{root: ".", green: map[string]result{}}, 0, 0
+	all = slices.DeleteFunc(all, func(m mutant) bool { return !wanted.MatchString(m.name + "\n" + m.file + "\n" + m.test) })
+	r, bad := newRunner(".", all), 0
 	for i := range all {
 		m := &all[i]
-		if !wanted.MatchString(m.name + "\n" + m.file + "\n" + m.test) {
-			continue
-		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		ran++
 		got := r.run(ctx, m)
 		fmt.Printf("%-16s %6s  %s\n%27s%s: %s\n", got.status, got.took.Round(100*time.Millisecond), m.name, "", m.pkg, m.test)
 		if got.status != caught {
@@ -57,11 +55,11 @@ func runAll(ctx context.Context, only string) error {
 		}
 	}
 	switch {
-	case ran == 0:
+	case len(all) == 0:
 		return fmt.Errorf("no mutant matches %q", only)
 	case bad > 0:
-		return fmt.Errorf("%d of %d mutants were not caught", bad, ran)
+		return fmt.Errorf("%d of %d mutants were not caught", bad, len(all))
 	}
-	fmt.Printf("%d mutants, all caught\n", ran)
+	fmt.Printf("%d mutants, all caught\n", len(all))
 	return nil
 }

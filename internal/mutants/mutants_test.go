@@ -67,7 +67,11 @@ func TestRun(t *testing.T) {
 		"p/p.go": "package p\n\n// Twice doubles.\nfunc Twice(n int) int { return n + n }\n\n// Unseen is not tested.\nfunc Unseen() int { return 1 }\n",
 		"p/p_test.go": `package p
 
-import "testing"
+import (
+	"os"
+	"strings"
+	"testing"
+)
 
 func TestTwice(t *testing.T) {
 	if Twice(3) != 6 {
@@ -82,7 +86,14 @@ func TestPanics(t *testing.T) {
 }
 
 func TestFails(t *testing.T) { t.Fail() }
+
+func TestReads(t *testing.T) {
+	if text, err := os.ReadFile("p.yaml"); err != nil || !strings.HasPrefix(string(text), "# one\n") {
+		t.Fatal(err)
+	}
+}
 `,
+		"p/p.yaml": "# one\n# other\n",
 	} {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -92,8 +103,7 @@ func TestFails(t *testing.T) { t.Fail() }
 			t.Fatal(err)
 		}
 	}
-	r := &runner{root: dir, green: map[string]result{}}
-	for _, c := range []struct{ old, new, test, want string }{
+	cases := []struct{ old, new, test, want string }{
 		{"n + n", "n + n + 1", "TestTwice", caught},
 		{"n + n", "n + n + 1", "TestPanics", caught},
 		{"return 1", "return 2", "TestTwice", survived},
@@ -103,8 +113,20 @@ func TestFails(t *testing.T) { t.Fail() }
 		{"n + n", "n + ", "TestTwice", moved},        // not valid Go
 		{"return 1", "return 2", "TestFails", notGreen},
 		{"return 1", "return 2", "TestAbsent", noTest},
-	} {
-		got := r.run(t.Context(), &mutant{file: "p/p.go", pkg: "p", old: c.old, new: c.new, test: c.test})
+		{"# one", "# two", "TestReads", caught},
+		{"# other", "# two", "TestReads", survived},
+	}
+	var all []mutant
+	for _, c := range cases {
+		m := mutant{file: "p/p.go", pkg: "p", old: c.old, new: c.new, test: c.test}
+		if strings.HasPrefix(c.old, "#") {
+			m.file = "p/p.yaml"
+		}
+		all = append(all, m)
+	}
+	r := newRunner(dir, all)
+	for i, c := range cases {
+		got := r.run(t.Context(), &all[i])
 		if got.status != c.want || (got.output == "") != (c.want == caught) {
 			t.Errorf("%q for %q: %s, want %s; output:\n%s", c.new, c.old, got.status, c.want, got.output)
 		}

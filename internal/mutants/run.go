@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -36,12 +38,24 @@ type result struct {
 // runner runs mutants against the module at root.
 type runner struct {
 	root string
-	// green caches the test results without an edit.
-	green map[string]result
+	// wanted lists the tests of each package that must notice a mutant. They run together
+	// once without an edit, so each package is built once; unedited keeps the results.
+	wanted   map[string][]string
+	unedited map[string]*tested
 }
 
-// run runs the test without the edit, which must pass, and then with it. The edit is an
-// overlay, so the file itself is unchanged.
+func newRunner(root string, all []mutant) *runner {
+	r := &runner{root: root, wanted: map[string][]string{}, unedited: map[string]*tested{}}
+	for i := range all {
+		if m := &all[i]; !slices.Contains(r.wanted[m.pkg], m.testFunc()) {
+			r.wanted[m.pkg] = append(r.wanted[m.pkg], m.testFunc())
+		}
+	}
+	return r
+}
+
+// run runs the test without the edit, which must pass, and then with it. The file itself is
+// unchanged: a Go file is edited in an overlay, any other in a copy of the module.
 func (r *runner) run(ctx context.Context, m *mutant) result {
 	src, err := m.edited(r.root)
 	if err != nil {
@@ -55,40 +69,73 @@ func (r *runner) run(ctx context.Context, m *mutant) result {
 		return result{status: broken, output: err.Error()}
 	}
 	defer os.RemoveAll(dir)
-	overlay, err := writeOverlay(dir, filepath.Join(r.root, m.file), src)
+	root, flags := r.root, []string(nil)
+	if m.isGo() {
+		var overlay string
+		overlay, err = writeOverlay(dir, filepath.Join(r.root, m.file), src)
+		flags = []string{"-overlay", overlay}
+	} else {
+		root, err = dir, copyModule(dir, r.root, m.file, src)
+	}
 	if err != nil {
 		return result{status: broken, output: err.Error()}
 	}
 	began := time.Now()
-	ran, failed, output := r.test(ctx, m, "-overlay", overlay)
-	out := result{status: caught, took: time.Since(began), output: output}
-	switch {
-	case failed:
-		out.output = ""
-	case ran:
+	got := runTests(ctx, root, m.pkg, pattern(m.test), flags...)
+	out := result{status: caught, took: time.Since(began)}
+	switch name := m.testFunc(); {
+	case got.failed[name]:
+	case got.passed[name] && got.err == nil:
 		out.status, out.output = survived, "the test passes with the edit"
 	default:
-		out.status = broken
+		out.status, out.output = broken, got.output
 	}
 	return out
 }
 
-// clean runs the test without the edit. It returns the zero result if the test passes.
+// clean runs the package's tests without the edit, once. It returns the zero result if the
+// mutant's test passes.
 func (r *runner) clean(ctx context.Context, m *mutant) result {
-	key := m.pkg + " " + m.test
-	if known, ok := r.green[key]; ok {
-		return known
+	if r.unedited[m.pkg] == nil {
+		r.unedited[m.pkg] = runTests(ctx, r.root, m.pkg, "^("+strings.Join(r.wanted[m.pkg], "|")+")$")
 	}
-	ran, failed, output := r.test(ctx, m)
-	out := result{}
-	switch {
-	case failed:
-		out = result{status: notGreen, output: output}
-	case !ran:
-		out = result{status: noTest, output: output}
+	switch got := r.unedited[m.pkg]; {
+	case got.failed[m.testFunc()]:
+		return result{status: notGreen, output: got.output}
+	case !got.passed[m.testFunc()]:
+		return result{status: noTest, output: got.output}
 	}
-	r.green[key] = out
-	return out
+	return result{}
+}
+
+// copyModule copies the module at root, with an edited file, less what no test reads.
+func copyModule(dir, root, file string, edited []byte) error {
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		place, err := filepath.Rel(root, path)
+		to := filepath.Join(dir, place)
+		switch {
+		case err != nil || place == ".":
+			return err
+		case entry.IsDir() && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "bin" || entry.Name() == "dist"):
+			return fs.SkipDir
+		case entry.IsDir():
+			return os.Mkdir(to, 0o700)
+		case !entry.Type().IsRegular():
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(to, text, 0o600)
+	})
+	if err != nil {
+		return fmt.Errorf("copying the module: %w", err)
+	}
+	return os.WriteFile(filepath.Join(dir, file), edited, 0o600)
 }
 
 // writeOverlay writes the edited file and the JSON file that "go test -overlay" reads. It
@@ -109,21 +156,32 @@ func writeOverlay(dir, file string, src []byte) (string, error) {
 	return list, os.WriteFile(list, text, 0o600)
 }
 
-// test runs the mutant's test. It reports whether the test ran to its end, and whether it
-// failed. A panic or timeout counts as a failure.
-func (r *runner) test(ctx context.Context, m *mutant, flags ...string) (ran, failed bool, output string) {
-	name, sub, hasSub := strings.Cut(m.test, "/")
-	pattern := "^" + name + "$"
-	if hasSub {
-		pattern += "/" + sub
+// pattern selects a test, or a subtest of it, for "go test -run".
+func pattern(test string) string {
+	name, sub, isSub := strings.Cut(test, "/")
+	if isSub {
+		return "^" + name + "$/" + sub
 	}
-	args := append([]string{"test", "-json", "-count=1", "-vet=off", "-timeout=5m", "-run", pattern}, flags...)
-	cmd := exec.CommandContext(ctx, "go", append(args, "./"+m.pkg)...)
-	cmd.Dir = r.root
+	return "^" + name + "$"
+}
+
+// tested is the result of tests: those that passed and failed, by function. A panic or
+// timeout counts as a failure. Err is the error of "go test" itself.
+type tested struct {
+	passed, failed map[string]bool
+	err            error
+	output         string
+}
+
+// runTests runs tests of a package of the module at root.
+func runTests(ctx context.Context, root, pkg, pattern string, flags ...string) *tested {
+	args := append([]string{"test", "-json", "-count=1", "-vet=off", "-timeout=15m", "-run", pattern}, flags...)
+	cmd := exec.CommandContext(ctx, "go", append(args, "./"+pkg)...)
+	cmd.Dir = root
 	cmd.Env = append(os.Environ(), everyCase+"=1") // a sample may omit the case that would fail
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	err := cmd.Run()
+	t := &tested{passed: map[string]bool{}, failed: map[string]bool{}, err: cmd.Run()}
 	var text strings.Builder
 	for line := range bytes.Lines(out.Bytes()) {
 		var e struct{ Action, Test, Output string }
@@ -132,19 +190,16 @@ func (r *runner) test(ctx context.Context, m *mutant, flags ...string) (ran, fai
 			continue
 		}
 		text.WriteString(e.Output)
-		if e.Test != name {
-			continue
-		}
 		switch e.Action {
 		case "pass":
-			ran = true
+			t.passed[e.Test] = true
 		case "fail":
-			ran, failed = true, true
+			t.failed[e.Test] = true
 		}
 	}
-	if err != nil && !failed {
-		fmt.Fprintf(&text, "go test: %v\n", err)
-		ran = false
+	if t.err != nil && len(t.failed) == 0 {
+		fmt.Fprintf(&text, "go test: %v\n", t.err)
 	}
-	return ran, failed, text.String()
+	t.output = text.String()
+	return t
 }
