@@ -343,13 +343,19 @@ func TestCompleteHostViews(t *testing.T) {
 		if c.old != "" && text == whole {
 			t.Fatalf("%s: the view does not hold %s", name, c.old)
 		}
-		r, err := hostviews.Read(cluster, []string{viewFile(t, "n1.json", text)}, hostviews.Options{})
-		if err != nil || len(r.Views) != 1 {
-			t.Fatalf("%s: %d views, %v, gaps %s", name, len(r.Views), err, gapText(r))
+		texts := []string{text}
+		if strings.Contains(text, `"gaps": []`) || c.now == `"gaps": "some"` { // the agent's word makes up for nothing that is lacking here
+			texts = append(texts, strings.Replace(text, `"gaps"`, `"namespacesComplete": true, "gaps"`, 1))
 		}
-		v := r.Views[0]
-		if v.NamespacesComplete != (c.lacks == "") || !strings.Contains(v.NamespacesGap, c.lacks) || !v.Authenticated {
-			t.Errorf("%s: complete %t, lacking %q", name, v.NamespacesComplete, v.NamespacesGap)
+		for _, text := range texts {
+			r, err := hostviews.Read(cluster, []string{viewFile(t, "n1.json", text)}, hostviews.Options{})
+			if err != nil || len(r.Views) != 1 {
+				t.Fatalf("%s: %d views, %v, gaps %s", name, len(r.Views), err, gapText(r))
+			}
+			v := r.Views[0]
+			if v.NamespacesComplete != (c.lacks == "") || !strings.Contains(v.NamespacesGap, c.lacks) || !v.Authenticated {
+				t.Errorf("%s: complete %t, lacking %q, of %s", name, v.NamespacesComplete, v.NamespacesGap, text)
+			}
 		}
 	}
 	if r := readViews(t, hostviews.Options{}, viewFile(t, "n1.json", `[{"dst":"10.0.0.0/26","type":"blackhole"}]`)); r.Views[0].NamespacesComplete {
@@ -465,5 +471,17 @@ func TestManyRoutes(t *testing.T) {
 	r = readViews(t, hostviews.Options{}, viewFile(t, "n1.json", own.String()))
 	if len(r.Views) != 0 || !strings.Contains(gapText(r), "more than 200000 routes") {
 		t.Errorf("got %d views, gaps %s", len(r.Views), gapText(r))
+	}
+}
+
+// TestViewOfAnotherNode: what an agent says of another node than its pod is on proves nothing,
+// and what it shows in use counts for its own.
+func TestViewOfAnotherNode(t *testing.T) {
+	read := hostviews.OfAgent(viewCluster(), hostviews.Options{})
+	for node, doubt := range map[string]string{"n1": "", "n2": `says that it is on node "n1", and its pod is on "n2"`} {
+		r := read("pod/agent", node, []byte(goodView), true)
+		if len(r.Views) != 1 || r.Views[0].Node != node || !strings.Contains(r.Views[0].Doubt, doubt) || (r.Views[0].Doubt == "") != (doubt == "") {
+			t.Errorf("asked on %s: %+v, gaps %s", node, r.Views, gapText(r))
+		}
 	}
 }

@@ -28,6 +28,11 @@ func TestEditedPlanIsNoObservation(t *testing.T) {
 		"with a shorter grace":     {func(p *repair.Plan) { p.Grace.Duration = time.Second }, "skipped TooSoon"},
 		"of an earlier version":    {func(p *repair.Plan) { p.Digest = "" }, "skipped TooSoon"},
 		"with a step of no matter": {func(p *repair.Plan) { p.Steps[0].Because = "why not" }, "skipped TooSoon"},
+		"without the second look": {func(p *repair.Plan) {
+			for i := range p.Steps {
+				p.Steps[i].TwoObservations = false
+			}
+		}, "skipped TooSoon"},
 	} {
 		for format, convert := range map[string]func([]byte) ([]byte, error){"json": nil, "yaml": yaml.JSONToYAML} {
 			t.Run(name+" as "+format, func(t *testing.T) {

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
+	"path"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -284,5 +287,67 @@ func TestManyHandlesOfASlowServer(t *testing.T) {
 				t.Errorf("gone %v: it took %s", deleted, took)
 			}
 		})
+	}
+}
+
+// TestEveryPageIsSearched: of affinities that come in pages, each page may hold the one that
+// claims the block, too. None is restored, nor a block claimed, beside another's.
+func TestEveryPageIsSearched(t *testing.T) {
+	for _, what := range []string{"RestoreAffinity", "ClaimBlock"} {
+		cidr := map[string]netip.Prefix{"RestoreAffinity": lost, "ClaimBlock": noBlock}[what]
+		for another := range 3 { // the page that it is on
+			s := newSmall(t, testcluster.CRDv1)
+			k := s.answering(func(r *http.Request) *http.Response {
+				if r.Method != http.MethodGet || path.Base(r.URL.Path) != "blockaffinities" {
+					return nil
+				}
+				page, next, items := len(r.URL.Query().Get("continue")), "", ""
+				if page < 2 {
+					next = strings.Repeat("x", page+1)
+				}
+				if page == another {
+					items = `{"metadata":{"name":"others"},"spec":{"cidr":"` + cidr.String() + `","node":"n9"}}`
+				}
+				return response(http.StatusOK, `{"metadata":{"continue":"`+next+`"},"items":[`+items+`]}`)
+			})
+			if err := calls[what](s, k); !errors.Is(err, repair.ErrChanged) || !strings.Contains(err.Error(), "others claims the block, too") || len(s.writes) > 0 {
+				t.Errorf("%s, with another's affinity on page %d: %v, wrote %v", what, another+1, err, s.writes)
+			}
+		}
+	}
+}
+
+// TestUnreadableKeptBlock: a block that cannot be read is not known to be kept, so that no
+// other of its node goes: before the first write nothing is written, after it the affinity
+// gets its state back, and of a block that is gone by then it is said.
+func TestUnreadableKeptBlock(t *testing.T) {
+	for writes, want := range []string{"before anything is written", "once its affinity was written", "", "once the block is gone"} {
+		if want == "" {
+			continue // between its mark and its deletion the other is not read
+		}
+		s := newSmall(t, testcluster.CRDv1)
+		kept, freed, affinity := s.blockRef(inUse), s.blockRef(empty), s.affinityRef("n1", empty)
+		blockWas, affinityWas := s.get(s.path(blocks.Blocks, freed.Name)), s.get(s.path(blocks.Affinities, affinity.Name))
+		k := s.answering(func(r *http.Request) *http.Response {
+			if r.Method == http.MethodGet && r.URL.Path == s.path(blocks.Blocks, kept.Name) && len(s.writes) >= writes {
+				return refusal(http.StatusForbidden, r.URL.Path)
+			}
+			return nil
+		})
+		err := k.ReleaseBlock(t.Context(), freed, &affinity, &kept)
+		var left *repair.LeftBehindError
+		if err == nil || errors.As(err, &left) != (writes == 3) || left != nil && left.Name != kept.Name {
+			t.Errorf("%s: got %v", want, err)
+		}
+		if writes == 3 {
+			continue
+		}
+		state := func(o map[string]any) any { return o["spec"].(map[string]any)["state"] }
+		if b, a := s.get(s.path(blocks.Blocks, freed.Name)), s.get(s.path(blocks.Affinities, affinity.Name)); b == nil || a == nil || state(a) != state(affinityWas) || !reflect.DeepEqual(b, blockWas) {
+			t.Errorf("%s: the block is %v, and its affinity %v, after %v", want, b, a, s.writes)
+		}
+		if writes == 0 && len(s.writes) > 0 {
+			t.Errorf("%s: it wrote %v", want, s.writes)
+		}
 	}
 }

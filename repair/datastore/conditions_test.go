@@ -569,3 +569,75 @@ func TestVirtualMachineStartsAgain(t *testing.T) {
 		t.Errorf("got %v, and it wrote %v", err, s.writes)
 	}
 }
+
+// TestObjectAtHandForbids: each step is refused by what the object at hand, or another of its
+// name, says against it, whatever was planned, and before anything is written.
+func TestObjectAtHandForbids(t *testing.T) {
+	spec := func(o map[string]any) map[string]any { return o["spec"].(map[string]any) }
+	config := func(strict bool) func(*small, *datastore.Kubernetes) error {
+		return func(s *small, k *datastore.Kubernetes) error {
+			ref := s.ref(blocks.IPAMConfigs, "default")
+			return k.SetStrictAffinity(s.t.Context(), &ref, strict)
+		}
+	}
+	for name, c := range map[string]struct {
+		now  func(s *small)
+		call func(s *small, k *datastore.Kubernetes) error
+	}{
+		"an affinity that was made since": {func(*small) {}, func(s *small, k *datastore.Kubernetes) error {
+			return k.ReleaseBlock(s.t.Context(), s.blockRef(empty), nil, nil)
+		}},
+		"an address whose alternate owner is on the block's own node": {func(s *small) {
+			s.edit(s.path(blocks.Blocks, blocks.BlockName(orphaned)), func(o map[string]any) {
+				spec(o)["attributes"].([]any)[0].(map[string]any)["alternateOwnerAttrs"] = map[string]any{"node": "off"}
+			})
+		}, calls["DisownBlock"]},
+		"a limit of blocks, which Calico rejects without strict affinity": {func(s *small) {
+			s.edit(s.path(blocks.IPAMConfigs, "default"), func(o map[string]any) { spec(o)["strictAffinity"], spec(o)["maxBlocksPerHost"] = true, 2 })
+		}, config(false)},
+		"a configuration that was made since": {func(*small) {}, func(s *small, k *datastore.Kubernetes) error {
+			return k.SetStrictAffinity(s.t.Context(), nil, true)
+		}},
+		"an affinity of that name to another block": {func(s *small) {
+			s.edit(s.path(blocks.Affinities, blocks.AffinityName("n3", noBlock)), func(o map[string]any) { spec(o)["cidr"] = "10.99.0.0/26" })
+		}, calls["ClaimBlock"]},
+		"an address that cools down": {func(s *small) {
+			s.edit(s.path(blocks.Blocks, blocks.BlockName(inUse)), func(o map[string]any) {
+				for _, a := range spec(o)["attributes"].([]any) {
+					a.(map[string]any)["releasedAt"] = "2026-01-02T12:00:00Z"
+				}
+			})
+		}, calls["ReleaseIPs"]},
+		"a marked block with an address": {func(s *small) {
+			s.edit(s.path(blocks.Blocks, blocks.BlockName(marked)), func(o map[string]any) { writtenByOther(o) })
+		}, calls["FinishDelete"]},
+		"a reservation of that name": {func(s *small) {
+			s.create(blocks.Reservations, "calico-audit-"+blocks.BlockName(noBlock), map[string]any{"reservedCIDRs": []any{noBlock.String()}})
+		}, calls["Reserve"]},
+	} {
+		s := newSmall(t, testcluster.CRDv1)
+		c.now(s)
+		before := len(s.objects)
+		if err := c.call(s, s.writer(s.group)); err == nil || len(s.writes) > 0 || len(s.objects) != before {
+			t.Errorf("%s: got %v, wrote %v", name, err, s.writes)
+		}
+	}
+}
+
+// TestRestoredForThatBlockAlone: an affinity that is restored is taken back if the block was
+// deleted and made again meanwhile, though its host has it again.
+func TestRestoredForThatBlockAlone(t *testing.T) {
+	s := newSmall(t, testcluster.CRDv1)
+	at := s.path(blocks.Blocks, blocks.BlockName(lost))
+	s.before = func(n int, _ string) {
+		if n == 1 {
+			block := s.get(at)
+			delete(s.objects, at)
+			s.put(at, block)
+		}
+	}
+	err := calls["RestoreAffinity"](s, s.writer(s.group))
+	if !errors.Is(err, repair.ErrChanged) || s.get(s.path(blocks.Affinities, blocks.AffinityName("n2", lost))) != nil {
+		t.Errorf("got %v, wrote %v", err, s.writes)
+	}
+}

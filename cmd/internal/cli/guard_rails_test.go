@@ -133,7 +133,7 @@ func (r *railed) hold(group string) {
 	if _, err := r.Kubectl(ctx, "delete", "ipamblocks."+group, "--all", "--dry-run=server"); err == nil {
 		t.Errorf("all blocks of %s may be deleted at once", group)
 	}
-	for _, change := range []string{`{"spec":{"blockSize":29}}`, `{"spec":{"cidr":"10.7.0.0/27"}}`} {
+	for _, change := range []string{`{"spec":{"blockSize":29}}`, `{"spec":{"blockSize":31}}`, `{"spec":{"cidr":"10.7.0.0/27"}}`, `{"spec":{"cidr":"10.7.0.0/29"}}`} {
 		if _, err := r.Kubectl(ctx, "patch", "ippools."+group, "pods", "--type=merge", "-p", change); err == nil || !strings.Contains(err.Error(), "calico-audit explain pods") {
 			t.Errorf("%s of a pool of %s: %v", change, group, err)
 		}

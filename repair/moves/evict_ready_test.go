@@ -1,0 +1,72 @@
+package moves
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+const threeOfWeb = `pool pods 10.0.0.0/26 size=28
+node a
+node b
+block 10.0.0.0/28 a
+affinity 10.0.0.0/28 a
+block 10.0.0.16/28 b
+affinity 10.0.0.16/28 b
+`
+
+func evictionOf(pod, ip string) *repair.Step {
+	return &repair.Step{
+		Kind: repair.EvictPod, Target: state.Subject{Kind: "IP", IP: ip, Node: "a"},
+		Guards: repair.Guards(repair.GuardPod, "shop/"+pod, repair.GuardController, "uid-shop-web", repair.GuardPodUID, "uid-"+pod),
+	}
+}
+
+// TestReplacedWhenAsManyAreReady: an eviction is over when as many replicas are ready as
+// before it. One that is ready is not enough, nor is a new one beside an old one that failed.
+func TestReplacedWhenAsManyAreReady(t *testing.T) {
+	const web = "use 10.0.0.1 shop/web-1 a ready of=ReplicaSet/web\nuse 10.0.0.2 shop/web-2 a ready of=ReplicaSet/web\nuse 10.0.0.3 shop/web-3 a ready of=ReplicaSet/web\n"
+	before := parsed(t, threeOfWeb+web)
+	left := strings.Replace(web, "use 10.0.0.1 shop/web-1 a ready of=ReplicaSet/web\n", "", 1)
+	for name, c := range map[string]struct {
+		now  string
+		done bool
+	}{
+		"all are ready":            {left + "use 10.0.0.17 shop/web-4 b ready of=ReplicaSet/web\n", true},
+		"the new one is not":       {left + "use 10.0.0.17 shop/web-4 b of=ReplicaSet/web\n", false},
+		"it is not there":          {left, false},
+		"another failed meanwhile": {strings.Replace(left, "web-2 a ready", "web-2 a", 1) + "use 10.0.0.17 shop/web-4 b ready of=ReplicaSet/web\n", false},
+		"only the new one is":      {strings.ReplaceAll(left, " ready", "") + "use 10.0.0.17 shop/web-4 b ready of=ReplicaSet/web\n", false},
+		"another ends meanwhile":   {strings.Replace(left, "web-2 a ready", "web-2 a ready terminating", 1) + "use 10.0.0.17 shop/web-4 b ready of=ReplicaSet/web\n", false},
+	} {
+		if done, waits, err := replacedPod(before, parsed(t, threeOfWeb+c.now), evictionOf("web-1", "10.0.0.1")); done != c.done || err != nil {
+			t.Errorf("%s: replaced is %t (%s, %v), want %t", name, done, waits, err, c.done)
+		}
+	}
+}
+
+// TestEndingPodIsMissing: no pod is evicted while another of its controller is not ready, or
+// ends: a pod that ends still says that it is ready until its process stops.
+func TestEndingPodIsMissing(t *testing.T) {
+	const evicted = "use 10.0.0.1 shop/web-1 a ready of=ReplicaSet/web\n"
+	for name, c := range map[string]struct{ other, missing string }{
+		"the other is ready":    {"use 10.0.0.2 shop/web-2 a ready of=ReplicaSet/web\n", ""},
+		"it is not":             {"use 10.0.0.2 shop/web-2 a of=ReplicaSet/web\n", "shop/web-2"},
+		"it ends":               {"use 10.0.0.2 shop/web-2 a ready terminating of=ReplicaSet/web\n", "shop/web-2"},
+		"it has ended":          {"use 10.0.0.2 shop/web-2 a phase=Succeeded of=ReplicaSet/web\n", ""},
+		"another's pod is not":  {"use 10.0.0.2 shop/db-1 a of=ReplicaSet/db\n", ""},
+		"the evicted is not":    {"", ""},
+		"it ends, and is not":   {"use 10.0.0.2 shop/web-2 a terminating of=ReplicaSet/web\n", "shop/web-2"},
+		"one is, and one waits": {"use 10.0.0.2 shop/web-2 a ready of=ReplicaSet/web\npod shop/web-3 b of=ReplicaSet/web phase=Pending\n", "shop/web-3"},
+	} {
+		got := ""
+		if w := missingBeside(parsed(t, threeOfWeb+evicted+c.other), evictionOf("web-1", "10.0.0.1")); w != nil {
+			got = w.FullName()
+		}
+		if got != c.missing {
+			t.Errorf("%s: missing is %q, want %q", name, got, c.missing)
+		}
+	}
+}
