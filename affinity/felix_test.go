@@ -53,6 +53,7 @@ var felixCases = map[string]testCase{
 	"Felix told to":                       {nodes + offMesh + tor + "felix routes=Enabled\n" + plain + pair, verdict{delivered, "Felix programs this pool's routes", ""}},
 	"BIRD told to":                        {nodes + offMesh + tor + "version v3.33.0\nfelix routes=Disabled\npool p 10.0.0.0/24 ipip=Always\n" + pair, verdict{dropped, "share AS", ""}},
 	"IPIP by default of v3.33":            {nodes + offMesh + tor + "version v3.33.0\npool p 10.0.0.0/24 ipip=Always\n" + pair, verdict{delivered, "Felix", ""}},
+	"IPIP by default of v3.32":            {nodes + offMesh + tor + "version v3.32.9\npool p 10.0.0.0/24 ipip=Always\n" + pair, verdict{dropped, "share AS", ""}},
 	"no encapsulation on v3.33":           {nodes + offMesh + tor + "version v3.33.0\n" + plain + pair, verdict{dropped, "share AS", ""}},
 	"IPIP only, IPIP":                     {nodes + offMesh + tor + "felix routes=EnabledIPIPOnly\npool p 10.0.0.0/24 ipip=Always\n" + pair, verdict{delivered, "Felix", ""}},
 	"IPIP only, other":                    {nodes + offMesh + tor + "felix routes=EnabledIPIPOnly\n" + plain + pair, verdict{dropped, "share AS", ""}},

@@ -59,3 +59,17 @@ func TestUnreadableBlocksLeaveNumbersOut(t *testing.T) {
 		t.Errorf("only %d cases with %d series", cases, left)
 	}
 }
+
+// TestNodesWithoutBlock: a node is without a block if it has none at all. One whose blocks are
+// of a pool that serves it no more gets addresses of the others' as any node that has a block.
+func TestNodesWithoutBlock(t *testing.T) {
+	s, err := statedsl.Parse("pool old 10.1.0.0/24 disabled\npool pods 10.0.0.0/24\nnode n1\nnode n2\nblock 10.1.0.0/26 n1\naffinity 10.1.0.0/26 n1\nuse 10.1.0.1 shop/x n1\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, st := samples{}, state.New(s, state.Options{})
+	out.addNumbers(st, audit.NewReport(st, &audit.Result{}), false)
+	if text := string(out.text()); !strings.Contains(text, `calico_audit_nodes_without_block{ip_family="IPv4"} 1`+"\n") {
+		t.Errorf("it serves\n%s", text)
+	}
+}

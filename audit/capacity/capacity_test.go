@@ -442,3 +442,26 @@ func BenchmarkAsk(b *testing.B) {
 		}
 	}
 }
+
+// TestUnlabelledAffinitiesAreNotSeen: Calico v3.31 and newer list a node's affinities by labels,
+// so that one without them counts neither as the node's block nor against its limit.
+func TestUnlabelledAffinitiesAreNotSeen(t *testing.T) {
+	for version, sees := range map[string]bool{"v3.30.4": true, "v3.31.0": false} {
+		a := capacity.NewAllocator(parse(t, "version "+version+"\nconfig strict max=1\npool pods 10.0.0.0/24\nnode n1\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1 unlabelled\nfill 10.0.0.0/26 64 n1\n"))
+		got := a.Assign(capacity.Request{Node: "n1", Family: blocks.IPv4, Use: blocks.UseWorkload})
+		if got.Claimed == sees || (got.Limit == capacity.LimitBlocksOfNode) != sees {
+			t.Errorf("%s: %+v", version, got)
+		}
+	}
+}
+
+// TestNoNodeJoinsWithoutAutomaticBlocks: where nodes may not claim blocks by themselves, a new
+// one gets none, however many are left.
+func TestNoNodeJoinsWithoutAutomaticBlocks(t *testing.T) {
+	for config, limit := range map[string]capacity.Limit{"": capacity.LimitBlocks, "config strict noauto\n": capacity.LimitNotAutomatic} {
+		h := ask(t, parse(t, config+"pool pods 10.0.0.0/24\nnode n1\n"+owned("10.0.0.0/26", "n1", 1)), capacity.Scenario{}).Today[0]
+		if h.NodesLimit != limit || h.Nodes.IsZero() != (config != "") {
+			t.Errorf("%q: %s nodes can join, limited by %s", config, h.Nodes, h.NodesLimit)
+		}
+	}
+}

@@ -131,8 +131,11 @@ netns new 100 10.0.0.100 pids=5 state=S
 	if got := ids(audit.Confirm(first, first)); !slices.Contains(got, seen) {
 		t.Fatalf("two readings that agree: %v", got)
 	}
+	one := parseState(t, world+"view new source=again\nnetns new 100 10.0.0.100 pids=5 state=S\n")
+	one.Hosts.Views[0].Earlier = true
 	for name, second := range map[string]*state.State{
 		"view of the first reading": earlier(parseState(t, world)),
+		"one of two views":          one,
 		"no view":                   parseState(t, "live\n"+blockless),
 	} {
 		out := audit.Confirm(first, audit.Run(second, checks.All))

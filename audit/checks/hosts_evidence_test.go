@@ -5,7 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
 // leak is a state in which nothing but a host view can tell whether 10.0.0.5 is in
@@ -159,10 +161,40 @@ node off notready outofservice
 			t.Errorf("%q may run: %t", node, got)
 		}
 	}
+	// A node whose kubelet has never said that it is Ready does not answer for its machine.
+	snap, err := statedsl.Parse("node mute\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	snap.Nodes[0].Ready = false
+	mute := state.New(snap, state.Options{})
+	if off, why := mute.MachineOff("mute"); off || !mute.MachineMayRun("mute") || !strings.Contains(why, "nothing says that the machine") {
+		t.Errorf("without a Ready condition: off %t, %s, may run %t", off, why, mute.MachineMayRun("mute"))
+	}
 	unread := stateSaying(t, "node n1 notready outofservice\ngap nodes forbidden\ngap nodes name=n2 garbage\n", "n1", "n2", "n3")
 	for _, node := range []string{"n1", "n2", "n3"} {
 		if off, why := unread.MachineOff(node); off || unread.MachineMayRun(node) || !strings.Contains(why, "could not be read") {
 			t.Errorf("%s, of nodes not read: off %t, %s", node, off, why)
+		}
+	}
+}
+
+// TestUnreadRoutesProveNoDrop: where the agent could not read everything, a route that it did
+// not see may lead to the address, so that a blackhole among the others proves no drop.
+func TestUnreadRoutesProveNoDrop(t *testing.T) {
+	for _, gaps := range [][]string{nil, {"routing table 7 could not be read"}} {
+		snap, err := statedsl.Parse("pool pods 10.0.0.0/24\nnode a\nnode b\nblock 10.0.0.0/26 a\naffinity 10.0.0.0/26 a\nuse 10.0.0.5 shop/web b\nview a\nroute a 10.0.0.0/26 blackhole proto=bird\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		snap.Hosts.Views[0].Gaps = gaps
+		st := state.New(snap, state.Options{})
+		if len(st.Borrows) != 1 {
+			t.Fatalf("%d borrowed addresses", len(st.Borrows))
+		}
+		answer, proven := st.HostAnswer(st.Borrows[0])
+		if drops := proven && answer.Outcome == hosts.Drops; drops != (gaps == nil) {
+			t.Errorf("gaps %q: %s (proven: %t)", gaps, answer, proven)
 		}
 	}
 }

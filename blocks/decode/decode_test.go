@@ -51,6 +51,8 @@ func TestAffinityGaps(t *testing.T) {
 		objectNamed("a", `"cidr": "10.0.0.0/26"`): {Name: "a", Field: "spec.node", Reason: "is missing", Prefix: prefix("10.0.0.0/26")},
 		objectNamed("a", `"cidr": "10.0.0.0/26", "node": 7`): {Name: "a", Field: "spec.node", Reason: "is a number, not a string",
 			Prefix: prefix("10.0.0.0/26")},
+		objectNamed("a", `"cidr": "10.0.0.0/26", "node": "n1", "type": 7`): {Name: "a", Field: "spec.type", Reason: "is a number, not a string",
+			Prefix: prefix("10.0.0.0/26")},
 		objectNamed("a", `"cidr": "10.0.0.0/26", "node": "n1", "deleted": "perhaps"`): {Name: "a", Field: "spec.deleted",
 			Reason: `"perhaps" is not a boolean`, Prefix: prefix("10.0.0.0/26"), Owner: n1, OwnerKnown: true},
 	} {

@@ -131,6 +131,9 @@ func metadata(m blocks.Meta) map[string]any {
 		}
 		meta["managedFields"] = []any{map[string]any{"manager": manager, "operation": "Update", "time": at(m.Written)}}
 	}
+	if !m.Deleting.IsZero() {
+		meta["deletionTimestamp"], meta["deletionGracePeriodSeconds"] = at(m.Deleting), 30
+	}
 	return meta
 }
 
@@ -288,9 +291,6 @@ func (m *manifest) pod(p *blocks.Workload) {
 	meta["namespace"], meta["annotations"], meta["labels"] = p.Namespace, annotations, labels
 	if c := p.Controller; c != nil {
 		meta["ownerReferences"] = []any{map[string]any{"apiVersion": "apps/v1", "kind": c.Kind, "name": c.Name, "uid": c.UID, "controller": true}}
-	}
-	if !p.Deleting.IsZero() {
-		meta["deletionTimestamp"], meta["deletionGracePeriodSeconds"] = at(p.Deleting), 30
 	}
 	spec := map[string]any{"hostNetwork": p.HostNetwork, "containers": []any{map[string]any{"name": "main", "image": "registry.example.org/app:1"}}}
 	set(spec, "nodeName", p.Node)

@@ -25,8 +25,12 @@ func (p *parser) pool(w words) {
 			uses = append(uses, blocks.Use(u))
 		}
 	}
+	meta := p.meta(w.at(0), w)
+	if w.has("terminating") {
+		meta.Deleting = p.ago(0)
+	}
 	p.snap.Pools = append(p.snap.Pools, blocks.Pool{
-		Meta: p.meta(w.at(0), w), CIDR: cidr, BlockSize: w.number("size", size), Disabled: w.has("disabled"),
+		Meta: meta, CIDR: cidr, BlockSize: w.number("size", size), Disabled: w.has("disabled"),
 		NodeSelector: strings.ReplaceAll(w.get("nodes"), "+", " "), NamespaceSelector: strings.ReplaceAll(w.get("namespaces"), "+", " "),
 		Uses: uses, Automatic: !w.has("manual"), VXLAN: blocks.Encap(w.get("vxlan")), IPIP: blocks.Encap(w.get("ipip")),
 		DisableBGPExport: w.has("noexport"), NotAllocatable: w.get("notAllocatable"),

@@ -534,3 +534,19 @@ func TestUsedInBetween(t *testing.T) {
 		t.Errorf("the reason is %q", why)
 	}
 }
+
+// TestClusterChangesInMidRun: what leads to the cluster may lead to another by the second
+// observation, such as a kubeconfig that was changed. Nothing is written there.
+func TestClusterChangesInMidRun(t *testing.T) {
+	f := storyDrained(t)
+	f.s.Cluster.Datastore = "kubernetes"
+	p := f.plan(t, repair.Request{EmptyBlocks: true, ObserveTwice: true})
+	got := f.mustApply(t, p, Options{Wait: true, Sleep: func(ctx context.Context, d time.Duration) error {
+		f.now, f.s.Cluster.GUID = f.now.Add(d), "another"
+		return ctx.Err()
+	}})
+	wantOutcomes(t, got, "skipped Unread", "not-tried Unread")
+	if len(f.wrote) > 0 {
+		t.Errorf("it wrote %v", f.wrote)
+	}
+}

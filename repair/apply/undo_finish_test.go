@@ -114,6 +114,7 @@ func TestUndoStrict(t *testing.T) {
 		"off again, without blocks":        {false, full + "config strict noauto", "skipped Rejected"},
 		"on again":                         {true, undoWorld + "config", "planned"},
 		"on again, and a node has nothing": {true, full + "config", "skipped Harm"},
+		"on again, and it is gone":         {true, undoWorld, "skipped Changed"},
 		"on again, locked":                 {true, undoWorld + "config\nlocked", "skipped DatastoreLocked"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -120,6 +120,7 @@ func TestUndoNeedsProof(t *testing.T) {
 		"a block left marked, with an address":          {repair.ReleaseBlock, leftPatch + blockDelete, undoLeft + "block 10.0.3.0/26 n2 deleted\nalloc 10.0.3.4 handle=h pod=a/b node=n2", "skipped HalfDone"},
 		"a claim left pending":                          {repair.RestoreAffinity, created, undoPending + "block 10.0.3.0/26 n2", "planned Finished"},
 		"a claim left pending, and the block is gone":   {repair.RestoreAffinity, created, undoPending, "planned Finished"},
+		"a claim that its node goes on with by now":     {repair.RestoreAffinity, created, undoWorld + "affinity 10.0.3.0/26 n2 state=pending age=-10m", "already"},
 		"a claim left pending by a node that vanished":  {repair.RestoreAffinity, created, strings.ReplaceAll(undoPending, "node n2\n", "") + "block 10.0.3.0/26 n2", "skipped Harm"},
 		"a handle left marked":                          {repair.DeleteHandle, handleMark, undoWorld + "handle k8s-pod-network.gone deleted", "planned Finished"},
 		"a handle left marked, and in use":              {repair.DeleteHandle, handleMark, undoWorld + "handle k8s-pod-network.gone deleted 10.0.0.0/26=1\nalloc 10.0.0.7 handle=k8s-pod-network.gone pod=a/b node=n1", "skipped Changed"},

@@ -338,3 +338,29 @@ func TestOneRunAtATime(t *testing.T) {
 		t.Errorf("while another goes on in it: %v", err)
 	}
 }
+
+// TestJournalOfAPlan: a journal is that of a plan if cluster, time and steps are the same: one
+// that was made again finds other objects, though it has the same steps.
+func TestJournalOfAPlan(t *testing.T) {
+	plan := func() *repair.Plan {
+		return &repair.Plan{Cluster: audit.ReportCluster{GUID: "g"}, CreatedAt: audit.Time{Time: time.Unix(1767225600, 0)}, Steps: []repair.Step{{ID: "a"}, {ID: "b"}}}
+	}
+	f := File{Header: Header{Plan: plan()}}
+	for name, edit := range map[string]func(*repair.Plan){
+		"":                 func(*repair.Plan) {},
+		"another cluster":  func(p *repair.Plan) { p.Cluster.GUID = "h" },
+		"made again":       func(p *repair.Plan) { p.CreatedAt.Time = p.CreatedAt.Add(time.Second) },
+		"another step":     func(p *repair.Plan) { p.Steps[1].ID = "c" },
+		"a step less":      func(p *repair.Plan) { p.Steps = p.Steps[:1] },
+		"in another order": func(p *repair.Plan) { p.Steps[0], p.Steps[1] = p.Steps[1], p.Steps[0] },
+	} {
+		p := plan()
+		edit(p)
+		if f.Of(p) != (name == "") {
+			t.Errorf("%q: the journal is the plan's: %t", name, f.Of(p))
+		}
+	}
+	if (&File{}).Of(plan()) {
+		t.Error("the journal of an undo is a plan's")
+	}
+}

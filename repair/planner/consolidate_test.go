@@ -93,6 +93,11 @@ func TestEditedReservation(t *testing.T) {
 		if r := moves.WouldBorrow(turn, &p.Steps[i]); (r.Code != "") != edited {
 			t.Errorf("edited: %t, and yet %q", edited, r.Why)
 		}
+		if st.Reservations[0].Ours = "10.0.0.0/29 from a for other"; !edited {
+			if _, r := moves.AfterReservation(turn, &p.Steps[i]); !strings.Contains(r.Why, "the block is not reserved") {
+				t.Errorf("reserved for another node, and yet %q", r.Why)
+			}
+		}
 		p.Steps[i].Target.IP = "10.0.0" // in a journal that people edited
 		if r := moves.WouldBorrow(turn, &p.Steps[i]); r.Code != repair.RefusedCorrupt || !strings.Contains(r.Why, `"10.0.0"`) {
 			t.Errorf("an address that is none: %+v", r)

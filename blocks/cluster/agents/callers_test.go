@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -86,5 +87,72 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 	getsIn("192.0.2.66", "good-1") // despite other callers from the same address
 	if asked.Load() == before {
 		t.Error("the API server was not asked again about a caller whose answer had expired")
+	}
+}
+
+// TestTokensAreTakenOverTLSAlone: a token that came in the clear may be anybody's by now: the
+// API server is not even asked about it.
+func TestTokensAreTakenOverTLSAlone(t *testing.T) {
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		w.WriteHeader(http.StatusInternalServerError)
+	}))
+	defer server.Close()
+	c, err := NewCallers(&rest.Config{Host: server.URL}, slog.New(slog.DiscardHandler))
+	must(t, err)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/hostview", nil)
+	r.Header.Set("Authorization", "Bearer good")
+	w := httptest.NewRecorder()
+	c.Guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was served") })).ServeHTTP(w, r)
+	if w.Code != http.StatusForbidden || asked > 0 {
+		t.Errorf("it got %d, and the API server was asked %d times", w.Code, asked)
+	}
+}
+
+// answersOf is a transport that answers reviews: every token is somebody's, and may says
+// whether they may call.
+type answersOf func() (may bool)
+
+func (f answersOf) RoundTrip(r *http.Request) (*http.Response, error) {
+	text := `{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","status":{"authenticated":true,"audiences":["calico-audit-agent"],"user":{"username":"u"}}}`
+	if !strings.Contains(r.URL.Path, "tokenreviews") {
+		text = fmt.Sprintf(`{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":%t}}`, f())
+	}
+	return &http.Response{StatusCode: http.StatusCreated, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
+}
+
+// TestHowLongAnAnswerHolds: who was refused is asked about again within a minute, so that a
+// right that was given helps soon; one that was taken away ends within minutes.
+func TestHowLongAnAnswerHolds(t *testing.T) {
+	for _, first := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			may := first
+			cfg := &rest.Config{Host: "http://memory.invalid", ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+			cfg.Wrap(func(http.RoundTripper) http.RoundTripper { return answersOf(func() bool { return may }) })
+			c, err := NewCallers(cfg, slog.New(slog.DiscardHandler))
+			must(t, err)
+			gets := func() bool {
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/hostview", nil)
+				r.TLS = &tls.ConnectionState{}
+				r.Header.Set("Authorization", "Bearer good")
+				w := httptest.NewRecorder()
+				c.Guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, r)
+				return w.Code == http.StatusOK
+			}
+			if gets() != first {
+				t.Fatalf("asked first: %t", !first)
+			}
+			may = !first
+			holds := map[bool]time.Duration{false: 40 * time.Second, true: 6 * time.Minute}[first]
+			time.Sleep(time.Second)
+			if gets() != first {
+				t.Errorf("the answer %t does not hold for a second", first)
+			}
+			time.Sleep(holds)
+			if gets() == first {
+				t.Errorf("the answer %t holds for %s", first, holds)
+			}
+		})
 	}
 }

@@ -15,7 +15,9 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/source"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
@@ -136,5 +138,81 @@ func TestJournalOfAnotherPlan(t *testing.T) {
 	f := &Flags{journal: filepath.Join(".", "two.jsonl")}
 	if path := f.journalPath("g", time.Now()); path == f.journal || filepath.Dir(path) != "." {
 		t.Errorf("a new plan's journal would go to %s", path)
+	}
+}
+
+// TestOnlyWhatIsAskedForIsFinished: what an earlier run left half-done is finished by a command
+// that asks for it, and only named by any other.
+func TestOnlyWhatIsAskedForIsFinished(t *testing.T) {
+	t.Chdir(t.TempDir())
+	left(t, "calico-audit-journal-5ca1ab1e-1.jsonl", "5ca1ab1e-0000", repair.ReleaseIP, false)
+	for finishes, asks := range map[bool]repair.Request{false: {EmptyBlocks: true}, true: {LeakedIPs: true}} {
+		var said bytes.Buffer
+		x := &Runner{Streams: genericiooptions.IOStreams{ErrOut: &said}, Program: "calico-audit", Sources: new(source.Flags), Flags: new(Flags), Ask: func(context.Context, string) error {
+			return errors.New("asked")
+		}}
+		x.Sources.AddClusterTo(new(cobra.Command))
+		done, err := x.FinishBegun(t.Context(), "5ca1ab1e-0000", asks)
+		if done || (err != nil) != finishes || strings.Contains(said.String(), "it is finished first") != finishes || !strings.Contains(said.String(), "left step release-ip:x half-done") {
+			t.Errorf("asked for %+v: %t, %v\n%s", asks, done, err, said.String())
+		}
+	}
+}
+
+// TestNothingWithoutAnAnswer: where nobody can be asked, nothing is written without --yes, and
+// a journal that exists is no target of an undo.
+func TestNothingWithoutAnAnswer(t *testing.T) {
+	for _, c := range []struct{ yes, canAsk, fine bool }{{false, false, false}, {true, false, true}, {false, true, true}, {true, true, true}} {
+		f := Flags{Yes: c.yes}
+		if err := f.Complete(c.canAsk); (err == nil) != c.fine || err != nil && exit.Code(err) != exit.CodeUsage {
+			t.Errorf("--yes %t, a terminal %t: %v", c.yes, c.canAsk, err)
+		}
+	}
+	t.Chdir(t.TempDir())
+	left(t, "mine.jsonl", "g", repair.ReleaseBlock, true)
+	x := &Runner{Flags: &Flags{journal: "mine.jsonl"}}
+	if err := x.Undo(t.Context(), nil); exit.Code(err) != exit.CodeUsage || !strings.Contains(err.Error(), "mine.jsonl exists already") {
+		t.Errorf("an undo writes to a journal that exists: %v", err)
+	}
+}
+
+// TestExitCodeOfARun: steps that were left undone are exit code 4, also those that were not
+// tried; gaps are code 3.
+func TestExitCodeOfARun(t *testing.T) {
+	for name, c := range map[string]struct {
+		res  repair.Result
+		code int
+	}{
+		"done":            {repair.Result{Outcomes: []repair.Outcome{{Status: repair.Done}, {Status: repair.Already}, {Status: repair.NotNeeded}}}, exit.CodeOK},
+		"failed":          {repair.Result{Outcomes: []repair.Outcome{{Status: repair.Done}, {Status: repair.Failed}}}, exit.CodeUnfinished},
+		"skipped":         {repair.Result{Outcomes: []repair.Outcome{{Status: repair.Skipped}}}, exit.CodeUnfinished},
+		"not tried":       {repair.Result{Outcomes: []repair.Outcome{{Status: repair.Done}, {Status: repair.NotTried, Code: repair.SkipLimit}}}, exit.CodeUnfinished},
+		"gaps":            {repair.Result{Outcomes: []repair.Outcome{{Status: repair.Done}}, Gaps: []string{"pods: forbidden"}}, exit.CodeUnread},
+		"gaps and failed": {repair.Result{Outcomes: []repair.Outcome{{Status: repair.Failed}}, Gaps: []string{"pods: forbidden"}}, exit.CodeUnfinished},
+	} {
+		x := &Runner{Print: func(*repair.Result, view.Options) error { return nil }}
+		if got := exit.Code(x.finish(&c.res, nil)); got != c.code {
+			t.Errorf("%s: exit code %d, want %d", name, got, c.code)
+		}
+	}
+}
+
+// served is a cluster whose objects are of an API group.
+type served struct {
+	source.Reader
+	group string
+}
+
+func (s served) Read(context.Context) (*blocks.Snapshot, error) {
+	return &blocks.Snapshot{Cluster: blocks.Cluster{APIGroup: s.group}}, nil
+}
+
+// TestGroupOfThePlan: a plan is for objects of one API group; after a migration they are others.
+func TestGroupOfThePlan(t *testing.T) {
+	for group, same := range map[string]bool{"crd.projectcalico.org/v1": true, "projectcalico.org/v3": false} {
+		r := &repairReader{Reader: served{group: group}, group: "crd.projectcalico.org/v1"}
+		if _, err := r.Read(t.Context()); (err == nil) != same || err != nil && !strings.Contains(err.Error(), "make a new plan") {
+			t.Errorf("objects of %s: %v", group, err)
+		}
 	}
 }
