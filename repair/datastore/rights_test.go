@@ -80,6 +80,9 @@ func sumOfRights(t *testing.T, rules []rbacv1.PolicyRule, of func(repair.Kind) b
 		if len(rule.ResourceNames) > 0 && !named || len(rule.NonResourceURLs) > 0 {
 			t.Errorf("unexpected rule %+v", rule)
 		}
+		if slices.Contains(rule.Resources, "leases") && !named && !slices.Equal(rule.Verbs, []string{"create"}) { // which cannot be named
+			t.Errorf("a rule about any Lease of its namespace: %+v", rule)
+		}
 		for _, group := range rule.APIGroups {
 			for _, r := range rule.Resources {
 				got[r+"."+group] = append(got[r+"."+group], rule.Verbs...)

@@ -272,6 +272,24 @@ func TestChartInAnotherNamespace(t *testing.T) {
 	}
 }
 
+// TestChartGrantsOneByOne: each right that is asked for brings the role that it is about, and
+// no other.
+func TestChartGrantsOneByOne(t *testing.T) {
+	for access, role := range map[string]string{
+		"report": "calico-audit", "agents": "calico-audit-agents", "repair": "calico-audit-repair-full", "consolidate": "calico-audit-repair-consolidate",
+	} {
+		var got []string
+		for _, o := range chart(t, "kube-system", "image: {repository: registry.example.com/calico-audit, tag: v1}\nexporter: {enabled: false}\naccess: {"+access+": true}\n") {
+			if o.GetKind() == "ClusterRole" {
+				got = append(got, o.GetName())
+			}
+		}
+		if diff := cmp.Diff([]string{role}, got); diff != "" {
+			t.Errorf("access.%s: ClusterRoles (-want +got):\n%s", access, diff)
+		}
+	}
+}
+
 // TestChartLint: Helm's linter reports nothing, and the Prometheus operator knows all
 // fields of its objects.
 func TestChartLint(t *testing.T) {

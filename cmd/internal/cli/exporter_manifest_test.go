@@ -164,6 +164,10 @@ func TestExporterManifests(t *testing.T) {
 			t.Errorf("readiness: %+v", p)
 		}
 		podLabels := labels.Set(d.Spec.Template.Labels)
+		budget := the[policyv1.PodDisruptionBudget](t, objects, "PodDisruptionBudget", "calico-audit-exporter")
+		if most := budget.Spec.MaxUnavailable; most == nil || most.IntValue() >= int(*d.Spec.Replicas) {
+			t.Errorf("of %d replicas %v may be away at once", *d.Spec.Replicas, most)
+		}
 		account := the[corev1.ServiceAccount](t, objects, "ServiceAccount", pod.ServiceAccountName)
 		checkBindings(t, objects, account.Namespace, account.Name)
 		service := the[corev1.Service](t, objects, "Service", "calico-audit-exporter")
@@ -183,6 +187,10 @@ func TestExporterManifests(t *testing.T) {
 			selector, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
 			if err != nil || !selector.Matches(podLabels) || p.Spec.Ingress[0].Ports[0].Port.String() != "metrics" {
 				t.Errorf("the NetworkPolicy is for %v: %v", p.Spec, err)
+			}
+			from := p.Spec.Ingress[0].From
+			if len(p.Spec.Ingress) != 1 || len(from) != 1 || from[0].NamespaceSelector == nil || !cmp.Equal(from[0].NamespaceSelector.MatchLabels, map[string]string{corev1.LabelMetadataName: "monitoring"}) {
+				t.Errorf("the NetworkPolicy lets in %+v, and not Prometheus' namespace alone", p.Spec.Ingress)
 			}
 			agents := the[appsv1.DaemonSet](t, objects, "DaemonSet", "calico-audit-agent")
 			if selector.Matches(labels.Set(agents.Spec.Template.Labels)) {

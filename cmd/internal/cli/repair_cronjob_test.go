@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -135,7 +136,11 @@ func checkCronJob(t *testing.T, job *batchv1.CronJob) {
 	if container.WorkingDir != container.VolumeMounts[0].MountPath || !kept {
 		t.Errorf("the journal goes to %s, and is lost with the pod", container.WorkingDir)
 	}
-	if !slices.Contains(container.Args, "--yes") || !slices.ContainsFunc(container.Args, func(a string) bool { return strings.HasPrefix(a, "--max-steps=") }) {
+	bounded := slices.ContainsFunc(container.Args, func(a string) bool {
+		most, err := strconv.Atoi(strings.TrimPrefix(a, "--max-steps="))
+		return err == nil && most > 0 && most <= 50
+	})
+	if !slices.Contains(container.Args, "--yes") || !slices.Contains(container.Args, "--wait") || !bounded {
 		t.Errorf("the arguments are %v", container.Args)
 	}
 	var binding rbacv1.ClusterRoleBinding
