@@ -41,7 +41,7 @@ func runAll(ctx context.Context, only string) error {
 		return fmt.Errorf("reading -only: %w", err)
 	}
 	all = slices.DeleteFunc(all, func(m mutant) bool { return !wanted.MatchString(m.name + "\n" + m.file + "\n" + m.test) })
-	r, bad := newRunner(".", all), 0
+	r, bad, began := newRunner(".", all), 0, time.Now()
 	for i := range all {
 		m := &all[i]
 		if ctx.Err() != nil {
@@ -60,6 +60,6 @@ func runAll(ctx context.Context, only string) error {
 	case bad > 0:
 		return fmt.Errorf("%d of %d mutants were not caught", bad, len(all))
 	}
-	fmt.Printf("%d mutants, all caught\n", len(all))
+	fmt.Printf("%d mutants, all caught, in %s\n", len(all), time.Since(began).Round(time.Second))
 	return nil
 }

@@ -81,7 +81,7 @@ func (r *runner) run(ctx context.Context, m *mutant) result {
 		return result{status: broken, output: err.Error()}
 	}
 	began := time.Now()
-	got := runTests(ctx, root, m.pkg, pattern(m.test), flags...)
+	got := runTests(ctx, root, m.pkg, pattern(m.test), append(flags, "-count=1")...)
 	out := result{status: caught, took: time.Since(began)}
 	switch name := m.testFunc(); {
 	case got.failed[name]:
@@ -173,9 +173,10 @@ type tested struct {
 	output         string
 }
 
-// runTests runs tests of a package of the module at root.
+// runTests runs tests of a package of the module at root. Linking without debug information
+// takes half the time.
 func runTests(ctx context.Context, root, pkg, pattern string, flags ...string) *tested {
-	args := append([]string{"test", "-json", "-count=1", "-vet=off", "-timeout=15m", "-run", pattern}, flags...)
+	args := append([]string{"test", "-json", "-vet=off", "-ldflags=-s", "-timeout=15m", "-run", pattern}, flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, "./"+pkg)...)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), everyCase+"=1") // a sample may omit the case that would fail
