@@ -272,20 +272,24 @@ func TestChartInAnotherNamespace(t *testing.T) {
 	}
 }
 
-// TestChartGrantsOneByOne: each right that is asked for brings the role that it is about, and
-// no other.
+// TestChartGrantsOneByOne: each right that is asked for beside the report's brings the role
+// that it is about, and no other.
 func TestChartGrantsOneByOne(t *testing.T) {
-	for access, role := range map[string]string{
-		"report": "calico-audit", "agents": "calico-audit-agents", "repair": "calico-audit-repair-full", "consolidate": "calico-audit-repair-consolidate",
+	for access, roles := range map[string][]string{
+		"":                                  {"calico-audit"},
+		", agents: true":                    {"calico-audit", "calico-audit-agents"},
+		", repair: true":                    {"calico-audit", "calico-audit-repair-full"},
+		", repair: true, consolidate: true": {"calico-audit", "calico-audit-repair-consolidate", "calico-audit-repair-full"},
 	} {
 		var got []string
-		for _, o := range chart(t, "kube-system", "image: {repository: registry.example.com/calico-audit, tag: v1}\nexporter: {enabled: false}\naccess: {"+access+": true}\n") {
+		for _, o := range chart(t, "kube-system", "image: {repository: registry.example.com/calico-audit, tag: v1}\nexporter: {enabled: false}\naccess: {report: true"+access+"}\n") {
 			if o.GetKind() == "ClusterRole" {
 				got = append(got, o.GetName())
 			}
 		}
-		if diff := cmp.Diff([]string{role}, got); diff != "" {
-			t.Errorf("access.%s: ClusterRoles (-want +got):\n%s", access, diff)
+		slices.Sort(got)
+		if diff := cmp.Diff(roles, got); diff != "" {
+			t.Errorf("access.report%s: ClusterRoles (-want +got):\n%s", access, diff)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 	"github.com/projectcalico/calico/libcalico-go/lib/options"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -228,4 +230,33 @@ func TestGuardRailsWarn(t *testing.T) {
 		t.Errorf("the API server warned: %s", said)
 	}
 	r.must(blocks.Delete(t.Context(), name, metav1.DeleteOptions{}))
+}
+
+// TestGuardRailsAreClosed: a guard rail that cannot be evaluated refuses, except for those that
+// depend on blocks, which an API server that has just started does not know yet; and each
+// policy is bound to refuse, but for the variant that warns.
+func TestGuardRailsAreClosed(t *testing.T) {
+	for dir, action := range map[string]admissionv1.ValidationAction{"guard-rails": admissionv1.Deny, "guard-rails-native": admissionv1.Deny, "guard-rails-warn": admissionv1.Warn} {
+		bound, policies := map[string]bool{}, 0
+		for _, o := range exampleManifests(t, []string{dir}, nil, nil) {
+			switch o.GetKind() {
+			case "ValidatingAdmissionPolicy":
+				p, want := decode[admissionv1.ValidatingAdmissionPolicy](t, o), admissionv1.Fail
+				if p.Spec.ParamKind != nil {
+					want = admissionv1.Ignore
+				}
+				if policies++; p.Spec.FailurePolicy == nil || *p.Spec.FailurePolicy != want {
+					t.Errorf("%s: %s does not %s where it cannot be evaluated", dir, p.Name, want)
+				}
+			case "ValidatingAdmissionPolicyBinding":
+				b := decode[admissionv1.ValidatingAdmissionPolicyBinding](t, o)
+				if bound[b.Spec.PolicyName] = slices.Contains(b.Spec.ValidationActions, action); !bound[b.Spec.PolicyName] {
+					t.Errorf("%s: %s is bound to %v", dir, b.Spec.PolicyName, b.Spec.ValidationActions)
+				}
+			}
+		}
+		if policies < 5 || len(bound) != policies {
+			t.Errorf("%s: %d policies, of which %d are bound", dir, policies, len(bound))
+		}
+	}
 }
