@@ -159,7 +159,7 @@ func TestOnlyWhatIsAskedForIsFinished(t *testing.T) {
 	}
 }
 
-// TestNothingWithoutAnAnswer: where nobody can be asked, nothing is written without --yes, and
+// TestNothingWithoutAnAnswer: where no one can be asked, nothing is written without --yes, and
 // a journal that exists is no target of an undo.
 func TestNothingWithoutAnAnswer(t *testing.T) {
 	for _, c := range []struct{ yes, canAsk, fine bool }{{false, false, false}, {true, false, true}, {false, true, true}, {true, true, true}} {
