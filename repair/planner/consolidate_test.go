@@ -120,6 +120,29 @@ func TestBlockAskedForIsNotEmptied(t *testing.T) {
 	}
 }
 
+// TestPodsStayWithoutBudgets: no pod of a live cluster goes home if the repair could not read
+// PodDisruptionBudgets. A report, which never asks for them, recommends it nonetheless, so
+// that this is not among the states of testdata.
+func TestPodsStayWithoutBudgets(t *testing.T) {
+	const text = `
+pool pods 10.0.0.0/27 size=29
+node a
+node b
+block 10.0.0.0/29 a
+affinity 10.0.0.0/29 a
+block 10.0.0.8/29 b
+affinity 10.0.0.8/29 b
+use 10.0.0.1 shop/web-1 a of=ReplicaSet/web ready
+use 10.0.0.2 shop/web-2 b of=ReplicaSet/web ready
+`
+	for _, more := range []string{"live", "live\nbudget none", ""} {
+		p := Build(parseState(t, more+text, 0), repair.Request{Rehome: true})
+		if moves := len(p.Steps) > 0; moves != (more != "live") {
+			t.Errorf("%q: steps %+v, refused %+v", more, p.Steps, p.Refused)
+		}
+	}
+}
+
 // TestRehomeMovesAll: a pod for which its own node has no address left beside the others
 // moves in the same run, to another node, once its own is full and cordoned; with strict
 // affinity it stays, and is named.
