@@ -171,12 +171,17 @@ func (b *Begun) evaluate() Move {
 			}
 		}
 	}
+	// What was begun is taken back where that is possible, and finished otherwise.
+	if b.Undo && b.Kind != nil && b.Log.Unfinished && !b.Log.Unwritten {
+		if m := b.Kind.Undo(b); m.Do != nil {
+			return m
+		}
+	}
 	if m := b.next(); !m.None() {
 		return m
 	}
-	if b.Log.Unwritten {
-		// The step wrote nothing or reverted its writes. If objects are missing now,
-		// other clients deleted them.
+	if b.Log.Unwritten && !b.stands() {
+		// It wrote nothing, or took it back; what is missing now, others have taken away.
 		if a := b.Affinity(); a != nil && b.mustStay(a) == "" {
 			return b.PutBack(a)
 		}
@@ -188,8 +193,41 @@ func (b *Begun) evaluate() Move {
 	return b.Kind.Undo(b)
 }
 
-// closed returns the reason why no write of the step is allowed now, by the same rules as
-// for a plan. The code is empty if writes are allowed.
+// stands reports whether the step takes back what stands in the cluster still, whoever of
+// its run's parts made it.
+func (b *Begun) stands() bool {
+	return b.Kind != nil && b.Kind.Restores && b.Kind.Verify(b.State, b.Step) != nil
+}
+
+// Prove completes what the journal tells by the cluster as it is: an object that this
+// program wrote last, as the step was about to leave it, shows that the step's write freed
+// the address. Later writes take that proof away, so that an undo asks for it first.
+func (b *Begun) Prove() {
+	c := b.Log.Freeing
+	if b.Log.Freed || c == nil {
+		return
+	}
+	m := &blocks.Meta{}
+	switch c.Resource {
+	case blocks.Blocks:
+		want := StoredObject(c.After).Spec.SequenceNumber
+		x := Find(b.State.Blocks, func(x *blocks.Block) bool { return x.Name == c.Name })
+		if x == nil || want == nil || x.Sequence != *want {
+			return
+		}
+		m = &x.Meta
+	case blocks.WhereaboutsPools:
+		if p := SecondaryPoolNamed(b.State, c.Name); p != nil {
+			m = &p.Meta
+		}
+	default: // it is gone, and shows nothing
+	}
+	by := m.Written.Std()
+	b.Log.Freed = m.ByUs && m.UID() == c.UID() && !by.Before(c.At.Add(-blocks.ClockSkew)) && !by.After(c.At.Add(blocks.WriteTimeout+blocks.ClockSkew))
+}
+
+// closed says why nothing of the step may be written now, by the same refusals that a plan
+// goes through; an empty code if it may.
 func (b *Begun) closed() Reason {
 	g, missing := b.State.Missing(blocks.ClusterInfos)
 	if unread := b.State.Unreadable(blocks.ClusterInfos); !missing && len(unread) > 0 {

@@ -71,6 +71,9 @@ type StepLog struct {
 	// reservation again. A block's sequence number does not prove it, because a release
 	// by the node raises it, too.
 	Freed bool
+	// Freeing is the last write that was to free an address; nil if there is none, or the
+	// address was reserved again.
+	Freeing *Sent
 }
 
 // Sent is a change with the time at which it was sent, by the API server's clock as last

@@ -131,6 +131,7 @@ type Stored struct {
 		State          string         `json:"state"`
 		HandleID       string         `json:"handleID"`
 		Block          map[string]int `json:"block"`
+		SequenceNumber *uint64        `json:"sequenceNumber"`
 		StrictAffinity *bool          `json:"strictAffinity"`
 		Affinity       *string        `json:"affinity"`
 		PodRef         string         `json:"podref"`

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/journal"
+	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
 // PreviewUndo says what [Undo] would do now, without writing: what it would take
@@ -18,8 +20,7 @@ func PreviewUndo(ctx context.Context, f *journal.File, r repair.Reader) (*repair
 	if err != nil {
 		return nil, err
 	}
-	for _, id := range f.Written() {
-		b := x.begunStep(f, id, true)
+	for _, b := range x.toTakeBack(f) {
 		m := b.Action()
 		o := m.Outcome()
 		o.Step, o.At = *b.Step, audit.Time{Time: x.State.Cluster.TakenAt}
@@ -41,19 +42,45 @@ func Undo(ctx context.Context, f *journal.File, r repair.Reader, w repair.Writer
 	if err != nil {
 		return nil, err
 	}
-	release, err := x.alone(ctx, f.Plan.Steps)
+	all := x.toTakeBack(f)
+	var steps []repair.Step
+	for _, b := range all {
+		steps = append(steps, *b.Step)
+	}
+	release, err := x.alone(ctx, steps)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	for _, id := range f.Written() {
-		b := x.begunStep(f, id, true)
+	for _, b := range all {
 		res.Outcomes = append(res.Outcomes, x.each(ctx, b.Step, func(ctx context.Context) repair.Outcome { return b.takeBack(ctx) }))
 	}
 	if j.Exists() {
 		res.Journal = j.Path()
 	}
 	return res, nil
+}
+
+// toTakeBack are the steps of a run to take back: those that wrote something, the newest
+// first, of each of its parts, and those that take back what stands still.
+func (x *run) toTakeBack(f *journal.File) (out []*begun) {
+	for _, part := range f.Parts() {
+		for _, id := range part.Written() {
+			out = append(out, x.begunStep(part, id, true))
+		}
+	}
+	for _, part := range f.Parts() {
+		for i := range part.Plan.Steps {
+			s := &part.Plan.Steps[i]
+			if planner.Stands(s, x.State) && !slices.ContainsFunc(out, func(b *begun) bool { return b.Step.ID == s.ID }) {
+				out = append(out, x.begunStep(part, s.ID, true))
+			}
+		}
+	}
+	for _, b := range out {
+		b.Prove()
+	}
+	return out
 }
 
 func (x *run) beginUndo(ctx context.Context, f *journal.File) (*repair.Result, error) {
@@ -77,7 +104,11 @@ func (b *begun) takeBack(ctx context.Context) repair.Outcome {
 			return b.unread(ctx, err)
 		}
 		m := b.Action()
-		if m.Do == nil && finished != "" && !m.HalfDone {
+		switch {
+		case m.Do != nil || finished == "" || m.HalfDone:
+		case m.Open() && m.Code != repair.SkipHarm: // somebody may miss what is not restored
+			m.What = fmt.Sprintf("%s; it was left half-done, and is finished", m.What)
+		default:
 			return repair.Outcome{Status: repair.Done, Code: repair.CodeFinished, Reason: finished}
 		}
 		if m.Do == nil {

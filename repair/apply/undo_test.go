@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
@@ -17,7 +20,8 @@ import (
 )
 
 // told is a journal of one step. Its lines are words: start, end:STATUS[:CODE[:REASON]],
-// resume, and VERB:RESOURCE:NAME[:STATE] for a change of an object that existed.
+// resume, and VERB:RESOURCE:NAME[:STATE] for a change of an object that existed; or its
+// sequence number, #N, instead of the state.
 func told(t *testing.T, step repair.Step, specs map[blocks.Resource]string, words string) *journal.File {
 	t.Helper()
 	f := &journal.File{Header: journal.Header{Plan: &repair.Plan{Steps: []repair.Step{step}}}}
@@ -36,7 +40,9 @@ func told(t *testing.T, step repair.Step, specs map[blocks.Resource]string, word
 			if p[0] != repair.VerbCreate {
 				c.Before = json.RawMessage(fmt.Sprintf(`{"metadata":{"name":%q,"uid":"uid-%s"},"spec":%s}`, name, name, specs[r]))
 			}
-			if p[3] != "" {
+			if sequence, is := strings.CutPrefix(p[3], "#"); is {
+				c.After = json.RawMessage(fmt.Sprintf(`{"spec":{"sequenceNumber":%s}}`, sequence))
+			} else if p[3] != "" {
 				c.After = json.RawMessage(fmt.Sprintf(`{"spec":{"state":%q}}`, p[3]))
 			}
 			e.Event, e.Change = journal.EventChange, c
@@ -49,7 +55,9 @@ func told(t *testing.T, step repair.Step, specs map[blocks.Resource]string, word
 // undoOf is the undo of the one step of a journal.
 func undoOf(t *testing.T, world string, f *journal.File) *begun {
 	t.Helper()
-	return (&run{Site: &repair.Site{State: parseState(t, world)}, file: f}).begunStep(f, "x", true)
+	b := (&run{Site: &repair.Site{State: parseState(t, world)}, file: f}).begunStep(f, "x", true)
+	b.Prove()
+	return b
 }
 
 const (
@@ -65,6 +73,9 @@ const (
 	undoWorld     = "pool pods 10.0.0.0/16\nnode n1\nnode n2\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\n"
 	undoLeft      = undoWorld + "affinity 10.0.3.0/26 n2 state=pendingDeletion\n"
 	undoMarked    = undoWorld + "affinity 10.0.3.0/26 n2 state=pendingDeletion deleted\n"
+	numbered      = "start patch|ipamblocks|10-0-0-0-26|#1000 "
+	freedWorld    = "pool pods 10.0.0.0/16\nnode n1\nnode n2\nblock 10.0.0.0/26 n1 ours created=24h age=0s\naffinity 10.0.0.0/26 n1\n"
+	kept          = "handle k8s-pod-network.gone 10.0.0.0/26=1"
 	undoPending   = undoWorld + "affinity 10.0.3.0/26 n2 state=pending\n"
 )
 
@@ -133,6 +144,15 @@ func TestUndoNeedsProof(t *testing.T) {
 		"an address that was freed":                     {repair.ReleaseIP, freedPatch + "end|done", undoWorld, "planned"},
 		"an address that its node freed":                {repair.ReleaseIP, freedPatch + "end|skipped|Changed", undoWorld, "not-needed"},
 		"a crash after the address's patch was noted":   {repair.ReleaseIP, freedPatch, undoWorld, "skipped Unknown"},
+		"freed, and the block not written since":        {repair.ReleaseIP, numbered, freedWorld + kept, "planned"},
+		"freed, and the block written by its node":      {repair.ReleaseIP, numbered, strings.Replace(freedWorld, "ours", "", 1) + kept, "planned Finished"},
+		"freed, and the block written twice since":      {repair.ReleaseIP, strings.Replace(numbered, "1000", "999", 1), freedWorld + kept, "planned Finished"},
+		"freed, and the block written much later":       {repair.ReleaseIP, numbered, strings.Replace(freedWorld, "age=0s", "age=-1h", 1) + kept, "planned Finished"},
+		"freed, and the block is of before":             {repair.ReleaseIP, numbered, strings.Replace(freedWorld, "age=0s", "age=1h", 1) + kept, "planned Finished"},
+		"freed, and the block made again":               {repair.ReleaseIP, numbered, strings.Replace(freedWorld, "ours", "ours uid=new", 1) + kept, "planned Finished"},
+		"freed, and its handle marked by others":        {repair.ReleaseIP, numbered, freedWorld + "handle k8s-pod-network.gone deleted", "skipped Changed"},
+		"freed, and its handle is gone":                 {repair.ReleaseIP, numbered, freedWorld, "planned"},
+		"freed, and recorded again by an undo":          {repair.ReleaseIP, numbered, freedWorld + kept + "\nalloc 10.0.0.5 handle=k8s-pod-network.gone pod=a/gone node=n1 seq=1000", "already"},
 		"a crash after the address's handle":            {repair.ReleaseIP, freedPatch + "patch|ipamhandles|h", undoWorld, "planned"},
 		"an address whose answer was lost":              {repair.ReleaseIP, freedPatch + "end|done||lost", undoWorld, "skipped Unknown"},
 		"an address of a secondary network":             {repair.DeleteWhereaboutsReservation, noReservation + "end|done", undoWorld, "planned"},
@@ -266,6 +286,84 @@ func TestStartedThroughIdleRuns(t *testing.T) {
 	} {
 		if f := told(t, repair.Step{ID: "x"}, nil, leftPatch+"resume "+end); f.Started("x") != want {
 			t.Errorf("after %s: half-done %v, want %v", end, f.Started("x"), want)
+		}
+	}
+}
+
+// TestUndoProvenByOthers: addresses of one block are freed in one write. That the writer went
+// on to one of their handles proves the write for all of them, and nothing else does.
+func TestUndoProvenByOthers(t *testing.T) {
+	block := func(step, version string) journal.Entry {
+		before := fmt.Sprintf(`{"metadata":{"name":"10-0-0-0-26","uid":"uid-10-0-0-0-26","resourceVersion":%q}}`, version)
+		return journal.Entry{Event: journal.EventChange, Step: step, Change: &repair.Change{Step: step, Verb: repair.VerbPatch, Resource: blocks.Blocks, Name: "10-0-0-0-26", Before: json.RawMessage(before)}}
+	}
+	start := func(step string) journal.Entry { return journal.Entry{Event: journal.EventStart, Step: step} }
+	end := func(step string, s repair.Status, reason string) journal.Entry {
+		return journal.Entry{Event: journal.EventEnd, Step: step, Status: s, Reason: reason}
+	}
+	handle := func(step string) journal.Entry {
+		return journal.Entry{Event: journal.EventChange, Step: step, Change: &repair.Change{Step: step, Verb: repair.VerbDelete, Resource: blocks.Handles, Name: step, Before: json.RawMessage("{}")}}
+	}
+	resume := journal.Entry{Event: journal.EventResume}
+	for name, c := range map[string]struct {
+		then []journal.Entry
+		want bool
+	}{
+		"the write alone":               {nil, false},
+		"the first one's handle":        {[]journal.Entry{handle("a")}, true},
+		"its own handle":                {[]journal.Entry{handle("c")}, true},
+		"another step's handle":         {[]journal.Entry{handle("x")}, false},
+		"the first one ended":           {[]journal.Entry{end("a", repair.Done, "")}, true},
+		"the first one ended in doubt":  {[]journal.Entry{end("a", repair.Done, "the answer was lost")}, false},
+		"the first one was skipped":     {[]journal.Entry{end("a", repair.Skipped, "")}, false},
+		"the first one was tried again": {[]journal.Entry{start("a"), block("a", "8"), handle("a")}, false},
+		"a run went on":                 {[]journal.Entry{resume, start("a"), handle("a")}, false},
+	} {
+		f := &journal.File{Header: journal.Header{Plan: &repair.Plan{}}, Entries: append([]journal.Entry{
+			start("a"), start("b"), start("c"), block("a", "7"), block("b", "7"), block("c", "7"),
+		}, c.then...)}
+		if got := f.Log("c").Freed; got != c.want {
+			t.Errorf("%s: freed %v", name, got)
+		}
+	}
+}
+
+// TestUndoOfResumedRun: a run that was gone on with by a plan of its own is one run. Its undo
+// takes back what each part wrote, the newest first, and what stands of it still.
+func TestUndoOfResumedRun(t *testing.T) {
+	specs := map[blocks.Resource]string{blocks.Blocks: `{"cidr":"10.0.0.0/26","affinity":"host:n1"}`, blocks.Handles: `{"handleID":"h"}`}
+	part := func(ip string, at int) *journal.File {
+		step := repair.Step{ID: "release-ip:" + ip, Kind: repair.ReleaseIP, Target: state.Subject{Kind: state.KindIP, IP: ip}, Guards: guards(repair.GuardHandle, "h")}
+		f := told(t, step, specs, freedPatch+"patch|ipamhandles|h end|done")
+		f.StartedAt = audit.Time{Time: statedsl.Clock.Add(time.Duration(at) * time.Minute)}
+		return f
+	}
+	const mark = "10.0.0.0/26 from n1 for n2"
+	first, second := part("10.0.0.5", 1), part("10.0.0.6", 2)
+	second.Earlier = []*journal.File{first}
+	second.Plan.Steps = append(second.Plan.Steps,
+		repair.Step{ID: "unreserve-block:10.0.0.0/26", Kind: repair.UnreserveBlock, Target: state.Subject{Kind: state.KindBlock, CIDR: "10.0.0.0/26"}, Guards: guards(repair.GuardConsolidation, mark)},
+		repair.Step{ID: "uncordon-node:n1", Kind: repair.UncordonNode, Target: state.NodeSubject("n1"), Guards: guards(repair.GuardConsolidation, mark)})
+	standing := strings.Replace(undoWorld, "node n1", "node n1 cordoned mine=10.0.0.0/26,n1,n2", 1) + "reserve 10.0.0.0/26 mine=n1,n2\n"
+	for world, want := range map[string][]string{
+		undoWorld: {"release-ip:10.0.0.6 planned", "release-ip:10.0.0.5 planned"},
+		standing:  {"release-ip:10.0.0.6 planned", "release-ip:10.0.0.5 planned", "unreserve-block:10.0.0.0/26 planned", "uncordon-node:n1 planned"},
+	} {
+		snap, err := statedsl.Parse(world)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second.Cluster.GUID = snap.Cluster.GUID
+		res, err := PreviewUndo(t.Context(), second, &fakeCluster{s: snap, now: statedsl.Clock})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, o := range res.Outcomes {
+			got = append(got, o.Step.ID+" "+string(o.Status))
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s\n%+v", diff, res.Outcomes)
 		}
 	}
 }

@@ -202,12 +202,9 @@ func textMap(m map[string]string) map[string]any {
 func (k *Kubernetes) recordIP(ctx context.Context, b *object, e *edit, id string, a repair.Allocation) error {
 	cidr, raised := b.text("spec", "cidr"), false
 	if id != "" {
-		want := 0
-		if a.Block == nil {
-			want = 1 + countIn(b, id)
-		}
+		// A run that died after it had freed the address did not lower its handle.
 		var err error
-		if raised, err = k.raiseHandle(ctx, id, cidr, want, a.Stored); err != nil {
+		if raised, err = k.raiseHandle(ctx, id, cidr, 1+countIn(b, id), a.Stored); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -20,6 +22,46 @@ type File struct {
 	Entries []Entry
 	// Torn is the number of truncated lines after a crash. Their writes were never sent.
 	Torn int
+	// Earlier are the journals that the run continues, and Lost says which of them could
+	// not be read.
+	Earlier []*File
+	Lost    []error
+}
+
+// ReadRun reads a journal with those that its run continues.
+func ReadRun(path string) (*File, error) { return readRun(path, map[string]bool{}) }
+
+func readRun(path string, seen map[string]bool) (*File, error) {
+	f, err := Read(path)
+	if err != nil {
+		return nil, err
+	}
+	seen[filepath.Base(path)] = true
+	for _, name := range f.Continues {
+		if name = filepath.Base(name); seen[name] {
+			continue
+		}
+		before, err := readRun(filepath.Join(filepath.Dir(path), name), seen)
+		switch {
+		case err != nil:
+			f.Lost = append(f.Lost, err)
+		case before.Plan == nil || before.Cluster.GUID != f.Cluster.GUID:
+			f.Lost = append(f.Lost, fmt.Errorf("%s is not the journal of a run on this cluster", before.Path))
+		default:
+			f.Earlier = append(f.Earlier, before)
+		}
+	}
+	return f, nil
+}
+
+// Parts are the journals of the run, the newest first.
+func (f *File) Parts() []*File {
+	out := []*File{f}
+	for _, before := range f.Earlier {
+		out = append(out, before.Parts()...)
+	}
+	slices.SortStableFunc(out, func(a, b *File) int { return b.StartedAt.Compare(a.StartedAt.Time) })
+	return out
 }
 
 // ErrNotRegular means that the path of a journal is a directory, a pipe or a device.
@@ -44,6 +86,23 @@ func Read(path string) (*File, error) {
 		return nil, fmt.Errorf("reading the journal %s: %w", path, err)
 	}
 	return f, nil
+}
+
+// Is reports whether a file begins as a journal does.
+func Is(path string) bool {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	start := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,`, audit.APIVersion, Kind)
+	head := make([]byte, len(start))
+	n, _ := io.ReadFull(file, head)
+	return string(head[:n]) == start
 }
 
 func (f *File) read(from io.Reader) error {

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"slices"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -35,7 +36,7 @@ func (f *File) Log(step string) *repair.StepLog {
 		case e.Event == EventChange:
 			l.Changes, l.Unwritten, here = append(l.Changes, repair.Sent{Change: e.Change, At: e.At}), false, true
 			if (e.Change.Resource == blocks.Blocks || e.Change.Resource == blocks.WhereaboutsPools) && e.Change.Verb == repair.VerbPatch {
-				freeing, l.Freed = true, false
+				freeing, l.Freed, l.Freeing = true, f.wentThrough(i), &l.Changes[len(l.Changes)-1]
 			} else {
 				l.Freed = l.Freed || freeing
 			}
@@ -58,12 +59,34 @@ func (f *File) Log(step string) *repair.StepLog {
 			l.Unwritten = l.Unwritten || e.Status == repair.Skipped || e.Status == repair.Already && here
 		}
 	}
-	l.Freed = l.Freed && !returned
+	if returned {
+		l.Freed, l.Freeing = false, nil
+	}
 	l.Unfinished = open && len(l.Changes) > 0
 	return l
 }
 
-// Started reports whether a step was started and has no outcome.
+// wentThrough reports whether the write that the i-th entry announces was carried out, as the
+// entry after it shows: a writer goes on to the next object, and ends a step without a doubt,
+// only then. One write may belong to several steps, each of which takes it down before.
+func (f *File) wentThrough(i int) bool {
+	mine, shares := f.Entries[i].Change, map[string]bool{}
+	same := func(e *Entry) bool {
+		return e.Event == EventChange && e.Change.Verb == mine.Verb && e.Change.Ref() == mine.Ref() && bytes.Equal(e.Change.Before, mine.Before)
+	}
+	for ; i > 0 && same(&f.Entries[i-1]); i-- {
+	}
+	for ; i < len(f.Entries) && same(&f.Entries[i]); i++ {
+		shares[f.Entries[i].Step] = true
+	}
+	if i == len(f.Entries) || !shares[f.Entries[i].Step] {
+		return false
+	}
+	next := &f.Entries[i]
+	return next.Event == EventChange && next.Change.Ref() != mine.Ref() || next.Event == EventEnd && next.Status == repair.Done && next.Reason == ""
+}
+
+// Started reports whether a step was begun and broke off without an outcome.
 func (f *File) Started(step string) bool { return f.Log(step).Started }
 
 // Written returns the IDs of the steps with changes, newest first by their last change.
@@ -99,10 +122,14 @@ func (f *File) Unfinished() []repair.Step {
 	return slices.DeleteFunc(slices.Clone(f.Plan.Steps), func(s repair.Step) bool { return !f.Log(s.ID).Unfinished })
 }
 
-// FinishedBy reports whether a request includes all half-done steps of the journal's run:
-// their kinds, the setting, and the same filters or the objects that they select.
+// FinishedBy reports whether a request asks for all that the journal's run did not come to
+// the end of: kinds, setting, and the same filters or what they narrow to.
 func (f *File) FinishedBy(req repair.Request) bool {
-	return !slices.ContainsFunc(f.Unfinished(), func(s repair.Step) bool { return !planner.Finishes(&req, &s, &f.Plan.Request) })
+	left := f.Unfinished()
+	if len(left) == 0 {
+		left = f.broken()
+	}
+	return !slices.ContainsFunc(left, func(s repair.Step) bool { return !planner.Finishes(&req, &s, &f.Plan.Request) })
 }
 
 // Mark sets blocks.Meta.ByUs of the objects in a snapshot that the journal's run left
@@ -117,12 +144,18 @@ func (f *File) Mark(s *blocks.Snapshot) map[blocks.Ref]bool {
 	return marked
 }
 
-// BrokeOff reports whether the journal's run was interrupted: a step of its plan has no
-// outcome or is unfinished.
-func (f *File) BrokeOff() bool {
-	return f.Plan != nil && slices.ContainsFunc(f.Plan.Steps, func(s repair.Step) bool {
+// BrokeOff reports whether the run that wrote the journal did not come to its end:
+// a step of its plan has no outcome, or is unfinished.
+func (f *File) BrokeOff() bool { return len(f.broken()) > 0 }
+
+// broken are the steps of the journal's plan without an outcome, or unfinished.
+func (f *File) broken() []repair.Step {
+	if f.Plan == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(f.Plan.Steps), func(s repair.Step) bool {
 		l := f.Log(s.ID)
-		return l.Ended == "" || l.Unfinished
+		return l.Ended != "" && !l.Unfinished
 	})
 }
 

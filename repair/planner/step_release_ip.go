@@ -83,6 +83,9 @@ var releaseIP = &repair.StepKind{
 				}
 			}
 		}
+		if b.Undo && recordedAgain(b) {
+			return repair.Move{}
+		}
 		return lowerHandle(b)
 	},
 	Undo: recordAgain,
@@ -163,11 +166,13 @@ func recordAgain(b *repair.Begun) repair.Move {
 	if err != nil || !ok {
 		return repair.Cannot(repair.SkipUnknown, "%q is not an address of %s", b.Step.Target.IP, was.Spec.CIDR)
 	}
-	if x.Ordinals[ordinal] != blocks.Free {
-		if at := x.At(ordinal); at != nil && at.Handle == b.Step.Guard(repair.GuardHandle) {
-			return repair.Nothing(repair.Already, "the address is recorded again")
-		}
+	switch h := b.State.Handle(b.Step.Guard(repair.GuardHandle)); {
+	case recordedAgain(b):
+		return repair.Nothing(repair.Already, "the address is recorded again")
+	case x.Ordinals[ordinal] != blocks.Free:
 		return repair.Cannot(repair.SkipCode(repair.RefusedInUse), "the address has another owner by now")
+	case h != nil && h.SoftDeleted:
+		return repair.Cannot(repair.SkipChanged, "its handle is marked deleted")
 	}
 	if !b.Log.Freed {
 		return repair.Cannot(repair.SkipUnknown, "the address is free, and the journal does not show that it was freed here: its node may have released it, and recorded again it would be leaked")
@@ -180,6 +185,13 @@ func recordAgain(b *repair.Begun) repair.Move {
 	return repair.ToWrite(func(ctx context.Context) error {
 		return b.Writer.RecordIP(ctx, ref, ordinal, repair.Allocation{Block: c.Before, Stored: handle})
 	}, "record the address as allocated again")
+}
+
+// recordedAgain reports whether an address is allocated under the handle of its step.
+func recordedAgain(b *repair.Begun) bool {
+	a, err := netip.ParseAddr(b.Step.Target.IP)
+	r, ok := b.State.Allocation(a)
+	return err == nil && ok && r.Attributes() != nil && r.Attributes().Handle == b.Step.Guard(repair.GuardHandle)
 }
 
 // verifyIP is nil if the address is free, or was given to somebody since.

@@ -20,7 +20,7 @@ func newRepairUndo(e env) *cobra.Command {
 		Short: "Undo what a journal says was written",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			file, err := journal.Read(args[0])
+			file, err := journal.ReadRun(args[0])
 			if err != nil {
 				return exit.Usage(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,33 +60,60 @@ func (f *Flags) Exists() (*journal.File, error) {
 	return file, nil
 }
 
-// halfDone returns the journals of a cluster's runs that left a step half-done, by start of
-// the run.
-func (c *Runner) halfDone(guid string) []*journal.File {
-	entries, err := os.ReadDir(c.Flags.directory())
+// brokeOff returns the journals of runs on a cluster that did not come to their end, in the
+// order in which the runs began; but for those that a later run has gone on with. Whatever
+// its name, a journal is known by its first line.
+func (c *Runner) brokeOff(guid string) (out []*journal.File) {
+	continued := map[string]bool{}
+	for _, file := range c.journals(c.Flags.directory(), guid) {
+		for _, name := range file.Continues {
+			continued[name] = true
+		}
+		if file.BrokeOff() {
+			out = append(out, file)
+		}
+	}
+	return slices.DeleteFunc(out, func(f *journal.File) bool { return continued[filepath.Base(f.Path)] })
+}
+
+// journals returns the journals of a cluster in a directory.
+func (c *Runner) journals(dir, guid string) (out []*journal.File) {
+	entries, err := os.ReadDir(dir)
 	if err != nil || guid == "" {
 		return nil
 	}
-	var out []*journal.File
 	for _, e := range entries {
-		path := filepath.Join(c.Flags.directory(), e.Name())
-		named := c.Flags.journal != "" && path == filepath.Clean(c.Flags.journal)
-		if !named && (!strings.HasPrefix(e.Name(), journalPrefix(guid)) || !strings.HasSuffix(e.Name(), ".jsonl")) {
+		path := filepath.Join(dir, e.Name())
+		ours := strings.HasPrefix(e.Name(), journalPrefix(guid)) && strings.HasSuffix(e.Name(), ".jsonl")
+		if !ours && !journal.Is(path) {
 			continue
 		}
-		file, err := journal.Read(path)
-		if err != nil {
+		switch file, err := journal.ReadRun(path); {
+		case err != nil && ours:
 			c.say("warning: whether a run left something half-done is not known: %v", err)
-			continue
-		}
-		if file.Cluster.GUID == guid && len(file.Unfinished()) > 0 {
+		case err == nil && file.Cluster.GUID == guid:
 			out = append(out, file)
 		}
 	}
 	return out
 }
 
-// FinishCommand returns the command that finishes the half-done steps of a journal.
+// whole returns the journal of the newest part of a run, by which all of it is taken back.
+func (c *Runner) whole(file *journal.File) *journal.File {
+	for again := true; again; {
+		again = false
+		for _, other := range c.journals(filepath.Dir(file.Path), file.Cluster.GUID) {
+			if slices.Contains(other.Continues, filepath.Base(file.Path)) {
+				c.say("%s was gone on with in %s: both are one run", file.Path, other.Path)
+				file, again = other, true
+				break
+			}
+		}
+	}
+	return file
+}
+
+// FinishCommand is the command line that finishes what a journal's run left half-done.
 func FinishCommand(program string, from *source.Flags, file *journal.File) string {
 	return program + " repair apply --resume " + phrase.Arg(file.Path) + from.ClusterArguments()
 }
@@ -113,12 +141,12 @@ func (c *Runner) Broken(plan *repair.Plan) (*journal.File, error) {
 	if own != nil && !own.Of(plan) {
 		return nil, exit.Usagef("--journal %s exists already, and is the journal of another plan: a journal is never overwritten", c.Flags.journal)
 	}
-	for _, file := range c.halfDone(plan.Cluster.GUID) {
+	for _, file := range c.brokeOff(plan.Cluster.GUID) {
 		switch {
 		case own != nil && file.Path == filepath.Clean(own.Path):
 		case own == nil && file.Of(plan):
 			own = file
-		default:
+		case len(file.Unfinished()) > 0:
 			c.name(file)
 		}
 	}
@@ -128,14 +156,21 @@ func (c *Runner) Broken(plan *repair.Plan) (*journal.File, error) {
 	return own, nil
 }
 
-// FinishBegun finishes the half-done steps of earlier runs, if a request includes their
-// kinds, and prints a hint for the others. It reports whether it tried any step. Their
-// outcomes come first in the result of the run.
+// FinishBegun finishes what earlier runs left half-done of the kinds that a request
+// asks for, and names the rest. It returns whether anything was tried; the outcomes
+// come first in the result of the run, which goes on with those that broke off.
 func (c *Runner) FinishBegun(ctx context.Context, guid string, req repair.Request) (bool, error) {
 	var files []*journal.File
 	steps := 0
-	for _, file := range c.halfDone(guid) {
-		if !file.FinishedBy(req) {
+	for _, file := range c.brokeOff(guid) {
+		half, finishes := len(file.Unfinished()) > 0, file.FinishedBy(req)
+		if finishes {
+			c.continues = append(c.continues, filepath.Base(file.Path))
+		}
+		if !half {
+			continue
+		}
+		if !finishes {
 			c.name(file)
 			continue
 		}

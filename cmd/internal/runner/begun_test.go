@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -214,5 +215,68 @@ func TestGroupOfThePlan(t *testing.T) {
 		if _, err := r.Read(t.Context()); (err == nil) != same || err != nil && !strings.Contains(err.Error(), "make a new plan") {
 			t.Errorf("objects of %s: %v", group, err)
 		}
+	}
+}
+
+// TestGoesOn: a run that broke off between two steps is gone on with by its plan, whatever
+// its journal is called; and the same command with a plan of its own says which journals it
+// continues. A later run does not continue them once more, and an undo of any of them is
+// of all.
+func TestGoesOn(t *testing.T) {
+	t.Chdir(t.TempDir())
+	plan := left(t, "mine", "g", repair.ReleaseIP, true)
+	plan.Steps = append(plan.Steps, repair.Step{ID: "release-ip:y", Kind: repair.ReleaseIP})
+	died := func(path string, continues ...string) {
+		t.Helper()
+		j, err := journal.Create(path, journal.Header{StartedAt: plan.CreatedAt, Cluster: plan.Cluster, Plan: plan, Continues: continues})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer j.Close()
+		step := plan.Steps[0]
+		for _, err := range []error{
+			j.Start(step.ID), j.Record(repair.Change{Verb: repair.VerbPatch, Resource: blocks.Blocks, Name: "x", Before: []byte("{}")}),
+			j.End(repair.Outcome{Step: step, Status: repair.Done}),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	runs := func() *Runner {
+		x := &Runner{Streams: genericiooptions.IOStreams{ErrOut: new(bytes.Buffer)}, Program: "calico-audit", Sources: new(source.Flags), Flags: new(Flags)}
+		x.Sources.AddClusterTo(new(cobra.Command))
+		return x
+	}
+	died("one.log")
+	if file, err := runs().Broken(plan); err != nil || file == nil || file.Path != "one.log" {
+		t.Errorf("it goes on in %+v: %v", file, err)
+	}
+	for _, c := range []struct {
+		request repair.Request
+		want    []string
+	}{{repair.Request{LeakedIPs: true}, []string{"one.log"}}, {repair.Request{EmptyBlocks: true}, nil}} {
+		x := runs()
+		if tried, err := x.FinishBegun(t.Context(), "g", c.request); tried || err != nil || !slices.Equal(x.continues, c.want) {
+			t.Errorf("%+v continues %v, and tried %v: %v", c.request, x.continues, tried, err)
+		}
+	}
+	died("two.log", "one.log")
+	x := runs()
+	if _, err := x.FinishBegun(t.Context(), "g", repair.Request{LeakedIPs: true}); err != nil || !slices.Equal(x.continues, []string{"two.log"}) {
+		t.Errorf("the third run continues %v: %v", x.continues, err)
+	}
+	file, err := journal.ReadRun("one.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all := runs().whole(file).Parts(); len(all) != 2 || all[0].Path != "two.log" && all[1].Path != "two.log" {
+		t.Errorf("an undo of the first is of %d parts", len(all))
+	}
+	if err := os.Remove("one.log"); err != nil {
+		t.Fatal(err)
+	}
+	if file, err = journal.ReadRun("two.log"); err != nil || lost(file) == nil || !strings.Contains(lost(file).Error(), "one.log") {
+		t.Errorf("the journal that is gone is not named: %v, %v", err, lost(file))
 	}
 }

@@ -38,7 +38,8 @@ type Runner struct {
 	// Ask asks a question, and returns an error unless the answer is yes.
 	Ask func(ctx context.Context, what string) error
 
-	finished []repair.Outcome // of half-done steps of earlier runs
+	finished  []repair.Outcome // of steps that earlier runs left half-done
+	continues []string         // the journals of runs that broke off and that the run goes on with
 }
 
 // Apply checks the rights, asks for confirmation, applies the plan and prints the result.
@@ -157,7 +158,7 @@ func (c *Runner) openJournal(plan *repair.Plan, resume *journal.File) (*journal.
 		}
 		return j, nil
 	}
-	return c.createJournal(journal.Header{StartedAt: now, Cluster: plan.Cluster, Plan: plan})
+	return c.createJournal(journal.Header{StartedAt: now, Cluster: plan.Cluster, Plan: plan, Continues: c.continues})
 }
 
 func (c *Runner) createJournal(h journal.Header) (*journal.Journal, error) {

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"time"
 
@@ -19,6 +20,7 @@ func (c *Runner) Undo(ctx context.Context, file *journal.File) error {
 	if _, err := os.Stat(c.Flags.journal); c.Flags.journal != "" && err == nil {
 		return exit.Usagef("--journal %s exists already: a journal is never overwritten", c.Flags.journal)
 	}
+	file = c.whole(file)
 	progress := view.ProgressOn(c.Streams)
 	defer progress.Clear()
 	target, err := openTarget(c.Sources, nil, file.Cluster.APIGroup, c.Streams, progress.Show)
@@ -31,7 +33,7 @@ func (c *Runner) Undo(ctx context.Context, file *journal.File) error {
 	case err != nil:
 		return notWritten(err)
 	case preview.Count(repair.Planned) == 0:
-		return c.finish(preview, nil)
+		return errors.Join(c.finish(preview, nil), lost(file))
 	}
 	back, ahead := undone(preview)
 	if err := errors.Join(target.check(ctx, back, true), target.check(ctx, ahead, false)); err != nil {
@@ -61,7 +63,18 @@ func (c *Runner) Undo(ctx context.Context, file *journal.File) error {
 	if err != nil {
 		return notWritten(err)
 	}
-	return c.finish(res, nil)
+	return errors.Join(c.finish(res, nil), lost(file))
+}
+
+// lost is an error if a part of a run is not taken back, because its journal cannot be read.
+func lost(file *journal.File) error {
+	var errs []error
+	for _, part := range file.Parts() {
+		for _, err := range part.Lost {
+			errs = append(errs, exit.Unfinished(fmt.Errorf("the run went on with another, which is not undone: %w", err)))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // undone returns the steps to undo, and those of them that must be finished instead.
