@@ -130,7 +130,8 @@ func (g *FaultProxy) serve(proxy http.Handler, w http.ResponseWriter, r *http.Re
 	case lease != nil && !lease(n, Write{r.Method, r.URL.Path}):
 		panic(http.ErrAbortHandler)
 	default:
-		proxy.ServeHTTP(w, r)
+		// Without http.CloseNotifier, by which a sender that dies cancels what it has sent.
+		proxy.ServeHTTP(struct{ http.ResponseWriter }{w}, r)
 	}
 }
 

@@ -27,8 +27,21 @@ func TestKilledProgram(t *testing.T) {
 	v := newVictim(t, program(t), newDamaged(t, testcluster.CRDv1), requests()["all"], kindFlags...)
 	v.everywhere(t, stepKinds...)
 	t.Run("under-a-filter", v.filtered)
+	all := testenv.EveryCase()
+	kills := func(few, many int) int {
+		if all {
+			return many
+		}
+		return few
+	}
+	t.Run("at-random", func(t *testing.T) { v.atRandom(t, kills(2, 30), "undone", "again", "nothing") })
+	t.Run("leaked-addresses", func(t *testing.T) {
+		v := newVictim(t, v.path, v.damaged, requests()["leaked-ips"], "--leaked-ips")
+		v.atRandom(t, kills(2, 20), "undone", "undone", "again")
+	})
 	t.Run("secondary-networks", func(t *testing.T) {
 		v := newVictim(t, v.path, newSecondaryDamage(t), secondaryRepairs, "--whereabouts-stranded", "--whereabouts-reservations")
+		v.atRandom(t, kills(0, 10), "undone", "again")
 		v.everywhere(t, repair.RestoreWhereabouts, repair.ReleaseWhereabouts, repair.DeleteWhereaboutsReservation)
 	})
 }

@@ -166,9 +166,22 @@ func (v *victim) run(t *testing.T, dir string, args ...string) (int, string) {
 	return c.ProcessState.ExitCode(), out.String()
 }
 
-// killed runs the program and kills it at a write, which then arrives or not. The
-// half-done work must harm no address in use, and every new problem must be explained by
-// the interrupted step.
+// output runs the program against the cluster itself, and returns what it prints.
+func (v *victim) output(t *testing.T, dir string, args ...string) (int, []byte) {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), v.path, append(args, "--kubeconfig", v.kubeconfig)...)
+	c.Dir = dir
+	out, err := c.Output()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return c.ProcessState.ExitCode(), out
+}
+
+// killed runs the program and kills it at a write, which then arrives or does not.
+// No one is harmed by what it leaves, and nothing is worse that its step does not
+// explain.
 func (v *victim) killed(t *testing.T, p killPoint, dir string, args ...string) {
 	t.Helper()
 	before, records := v.state(t), v.secondaryRecords(t)
