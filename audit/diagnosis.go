@@ -23,8 +23,8 @@ type Diagnosis struct {
 	Remedies []remedies.Remedy `json:"remedies"`
 }
 
-// diagnose groups findings by their root. Informational findings need no remedy, and a
-// single finding already has its own.
+// diagnose groups the findings that a State's roots explain. What is no more than
+// worth knowing needs no way out, and a finding alone hardly one but its own.
 func diagnose(st *state.State, findings []Finding) []Diagnosis {
 	byRoot := map[string][]*Finding{}
 	for i := range findings {
@@ -35,7 +35,7 @@ func diagnose(st *state.State, findings []Finding) []Diagnosis {
 	out := []Diagnosis{}
 	for id, fs := range byRoot {
 		root := remedies.Of(st).Root(id)
-		if root == nil || len(fs) < 2 {
+		if root == nil || len(fs) < 2 && !root.Alone {
 			continue
 		}
 		d := Diagnosis{ID: id}

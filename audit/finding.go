@@ -27,7 +27,7 @@ func Look(command string) Fix { return Fix{Kind: "look", Command: command} }
 
 // FixOf returns the first remedy as the next step.
 func FixOf(ways []remedies.Remedy) Fix {
-	if r := &ways[0]; r.Repairs() {
+	if r := &ways[0]; r.Repairs() || r.Resumes() {
 		return Fix{Kind: "repair", Command: r.Commands[0]}
 	}
 	return Fix{Kind: "manual", Command: ways[0].Title, Commands: ways[0].Commands}

@@ -44,3 +44,22 @@ func (b *DisruptionBudget) Coverage() func(*Workload) bool {
 		return err == nil && !b.SelectsNone && b.Namespace == w.Namespace && selector.Matches(labels.Set(w.Labels))
 	}
 }
+
+// MoverLease is the Lease that a run has which moves pods. Known is false where Leases may
+// not be read, and where nothing carries [OursAnnotation], so that it was not asked for; Held
+// is true while a run renews it.
+type MoverLease struct{ Known, Held bool }
+
+// The Lease of the run that moves pods.
+const (
+	LeaseNamespace = "kube-system"
+	LeaseName      = "calico-audit-consolidation"
+)
+
+// KnownRun is a run that ended before its end, as its journal tells. Marks are the values of
+// [OursAnnotation] that it set, and Objects those that its unfinished steps wrote.
+type KnownRun struct {
+	Journal string
+	Marks   []string
+	Objects []Ref
+}

@@ -60,6 +60,11 @@ type Snapshot struct {
 	// BGP is the BGPConfiguration named "default".
 	BGP BGPConfig
 
+	// Lease is that of the run that moves pods, and KnownRuns are those whose journals were
+	// given.
+	Lease     MoverLease
+	KnownRuns []KnownRun
+
 	// Hosts holds all knowledge about the nodes' kernels.
 	Hosts HostReading
 

@@ -201,8 +201,8 @@ type Lease interface {
 
 // The Lease of a run that moves pods.
 const (
-	LeaseNamespace = "kube-system"
-	LeaseName      = "calico-audit-consolidation"
+	LeaseNamespace = blocks.LeaseNamespace
+	LeaseName      = blocks.LeaseName
 )
 
 // ErrOtherRun means that another run moves pods, reserves blocks and cordons nodes.

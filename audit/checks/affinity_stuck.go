@@ -35,7 +35,7 @@ var affinityStuck = audit.Check{
 			if state.HalfDone(a) && b.Used == 0 {
 				x.Remedies = []remedies.Remedy{remedies.DeleteAffinity}
 			}
-			begunHere(&x, state.HalfDone(a))
+			begunHere(st, &x, blocks.Affinities, a.Name, state.HalfDone(a))
 			f.Add(x)
 		})
 	},

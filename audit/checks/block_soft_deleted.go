@@ -23,7 +23,7 @@ var blockSoftDeleted = audit.Check{
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles},
 	Optional: []blocks.Resource{blocks.Pods, blocks.Nodes, blocks.IPAMConfigs, blocks.ClusterInfos},
 	Run: func(st *state.State, f *audit.Findings) {
-		add := func(s state.Subject, what string, m blocks.Meta, pool *state.Pool, node string, stands state.Bar) {
+		add := func(r blocks.Resource, s state.Subject, what string, m blocks.Meta, pool *state.Pool, node string, stands state.Bar) {
 			if !m.ByUs && !st.OldEnough(m) {
 				return
 			}
@@ -33,22 +33,22 @@ var blockSoftDeleted = audit.Check{
 				Evidence: state.Evidences("created", phrase.Time(m.Created), "last written", phrase.Time(m.Written)),
 				Remedies: []remedies.Remedy{remedies.FinishDelete.Unless(stands)},
 			}
-			begunHere(&x, m.ByUs)
+			begunHere(st, &x, r, m.Name, m.ByUs)
 			f.Add(x)
 		}
 		for _, b := range st.IPBlocks {
 			if b.SoftDeleted {
-				add(state.BlockSubject(b), fmt.Sprintf("block %s of %s", b.CIDR, phrase.Owner(b.Owner)), b.Meta, b.Pool, b.Owner.Node(), st.FinishBlockBar(b))
+				add(blocks.Blocks, state.BlockSubject(b), fmt.Sprintf("block %s of %s", b.CIDR, phrase.Owner(b.Owner)), b.Meta, b.Pool, b.Owner.Node(), st.FinishBlockBar(b))
 			}
 		}
 		for i := range st.Affinities {
 			if a := &st.Affinities[i]; a.SoftDeleted {
-				add(state.AffinitySubject(a), fmt.Sprintf("affinity of %s to %s", phrase.Owner(a.Owner), a.CIDR), a.Meta, st.PoolOf(a.CIDR), a.Owner.Node(), st.FinishAffinityBar(a, st.BlockOf(a.CIDR)))
+				add(blocks.Affinities, state.AffinitySubject(a), fmt.Sprintf("affinity of %s to %s", phrase.Owner(a.Owner), a.CIDR), a.Meta, st.PoolOf(a.CIDR), a.Owner.Node(), st.FinishAffinityBar(a, st.BlockOf(a.CIDR)))
 			}
 		}
 		for _, h := range st.Handles {
 			if h.SoftDeleted {
-				add(state.HandleSubject(h.ID), "handle "+h.ID, h.Meta, nil, "", handles.FinishBar(st, h))
+				add(blocks.Handles, state.HandleSubject(h.ID), "handle "+h.ID, h.Meta, nil, "", handles.FinishBar(st, h))
 			}
 		}
 	},

@@ -5,6 +5,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -38,10 +39,16 @@ func affinityFinding(st *state.State, a *blocks.Affinity, sev state.Severity, me
 }
 
 // begunHere says in a finding's message and evidence that a step of this program did
-// not finish, if it is one.
-func begunHere(f *audit.Finding, ours bool) {
-	if ours {
-		f.Message += ": a repair by calico-audit did not finish, or still runs"
-		f.Evidence = append(f.Evidence, state.Evidence{Name: "written last by", Value: blocks.FieldManager})
+// not finish, if it is one, and makes it part of what its run left.
+func begunHere(st *state.State, f *audit.Finding, r blocks.Resource, name string, ours bool) {
+	if !ours {
+		return
+	}
+	f.Message += ": a repair by calico-audit did not finish, or still runs"
+	f.Evidence = append(f.Evidence, state.Evidence{Name: "written last by", Value: blocks.FieldManager})
+	if l := remedies.Of(st).LeftoverOf(r, name); l != nil {
+		if f.Root = l.RootID(); l.Known() {
+			f.Remedies = nil // those of the run
+		}
 	}
 }

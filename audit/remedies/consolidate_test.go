@@ -334,32 +334,6 @@ func TestConsolidationIsOfferedWithItsConsents(t *testing.T) {
 	}
 }
 
-// TestLeftoverRemedies: what is offered says what it moves, and whose run may live still.
-func TestLeftoverRemedies(t *testing.T) {
-	for _, c := range []struct{ mark, effect, risk, message string }{
-		{"10.0.0.99/32,a,other", "nothing moves: ", "none", "or waits"},
-		{"rehome", "1 pod that borrows starts again; then ", "each pod is evicted", "or still runs"},
-	} {
-		text := strings.Replace(shortage, "node new", "node new cordoned age=2h mine="+c.mark, 1)
-		snap, err := statedsl.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		root := remedies.Of(state.New(snap, state.Options{})).Root("leftovers")
-		if root == nil {
-			t.Fatalf("%s: nothing is left", c.mark)
-		}
-		rs := root.Remedies()
-		if len(rs) != 3 || !strings.HasPrefix(rs[0].Effect, c.effect) || !strings.HasPrefix(rs[0].Risk, c.risk) ||
-			!strings.Contains(rs[1].Title, "calico-audit repair undo JOURNAL") || rs[2].Commands[0] != "kubectl get leases -n kube-system calico-audit-consolidation -o yaml" {
-			t.Errorf("%s: got %+v", c.mark, rs)
-		}
-		if !strings.Contains(root.Message(1), c.message) {
-			t.Errorf("%s: got %q, want %q", c.mark, root.Message(1), c.message)
-		}
-	}
-}
-
 // TestPlacements: pods that may run on some nodes alone need room there, each beside the
 // others; and nodes to which none of them may come are not cordoned.
 func TestPlacements(t *testing.T) {

@@ -18,8 +18,8 @@ import (
 // immutable once made.
 type Remedies struct {
 	*state.State
-	// Leftovers are what moving pods left, reservations first.
-	Leftovers []Leftover
+	// Leftovers are what runs of this program left that ended before their end.
+	Leftovers []*Leftover
 
 	// roots are by ID, and the shortages that some of them are by pool.
 	roots     map[string]*Root

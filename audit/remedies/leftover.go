@@ -1,8 +1,10 @@
 package remedies
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
@@ -13,97 +15,182 @@ import (
 // start again.
 const Rehoming = "rehome"
 
-// Leftover is a reservation or a cordon that was made while pods move, and that nothing
-// has been done about for the grace: its run did not finish, or waits for very long.
+// halfDone names the run of half-done objects that neither a mark nor a journal tells of.
+const halfDone = "half-done steps"
+
+// Leftover is what a run of this program left that ended before its end.
 type Leftover struct {
-	// Mark is the annotation by which it is ours.
+	// Run names it: the annotation of what it made for a while, or its journal.
+	Run string
+	// Mark is that annotation; "" for a run that moved no pods.
 	Mark string
-	// Reservation or Node is what is left; the other is nil.
-	Reservation *blocks.Reservation
-	Node        *blocks.Node
-	// Since is when its run was last seen to write anything; zero if that is not known.
+	// Reservations and Nodes are what it reserved and cordoned, and Objects what its steps
+	// left in between two states.
+	Reservations []*blocks.Reservation
+	Nodes        []*blocks.Node
+	Objects      []blocks.Ref
+	// Since is when the run was last seen to write anything; zero if that is not known.
 	Since blocks.Time
+	// Over is true if it is known not to run any more.
+	Over bool
+
+	journal *blocks.KnownRun // nil for none
 }
 
-// Subject is what a finding about it is about: the node, or the reserved block.
-func (l *Leftover) Subject() state.Subject {
-	if l.Node != nil {
-		return state.NodeSubject(l.Node.Name)
+// singular is what kubectl calls one object of the resources whose objects can be half-done.
+var singular = map[blocks.Resource]string{blocks.Blocks: "ipamblock", blocks.Affinities: "blockaffinity", blocks.Handles: "ipamhandle"}
+
+// RootID is the ID of the root of what the run left.
+func (l *Leftover) RootID() string { return "leftover/" + l.Run }
+
+// Names are the objects as kubectl names them.
+func (l *Leftover) Names() (out []string) {
+	for _, r := range l.Reservations {
+		out = append(out, "ipreservation/"+r.Name)
 	}
-	if len(l.Reservation.CIDRs) == 0 {
-		return state.Subject{Kind: state.KindBlock, Name: l.Reservation.Name}
+	for _, n := range l.Nodes {
+		out = append(out, "node/"+n.Name)
 	}
-	cidr := l.Reservation.CIDRs[0]
-	return state.Subject{Kind: state.KindBlock, Name: blocks.BlockName(cidr), CIDR: cidr.String()}
+	for _, o := range l.Objects {
+		out = append(out, singular[o.Resource]+"/"+o.Name)
+	}
+	return out
 }
 
-// Object names it as kubectl does.
-func (l *Leftover) Object() string {
-	if l.Node != nil {
-		return "node/" + l.Node.Name
-	}
-	return "ipreservation/" + l.Reservation.Name
+// Matters reports whether any of it has an effect: an annotation alone has none.
+func (l *Leftover) Matters() bool {
+	return len(l.Reservations)+len(l.Objects) > 0 || slices.ContainsFunc(l.Nodes, func(n *blocks.Node) bool { return n.Unschedulable })
 }
 
-// findLeftovers finds what moving pods left. A run writes something every few minutes:
-// it makes reservation and cordons, and each pod that ends gives an address of the
-// reserved block back.
+// Text says what the run left, and whether it may run still.
+func (l *Leftover) Text() string {
+	run := "a repair"
+	switch {
+	case l.journal != nil:
+		run = "the repair of journal " + l.Run
+	case l.Mark == Rehoming:
+		run = "a repair that restarts pods (" + l.Mark + ")"
+	case l.Mark != "":
+		run = "the repair that empties " + l.Mark
+	}
+	if !l.Over {
+		return fmt.Sprintf("%s did not finish, or still runs: it left %s", run, phrase.Some(l.Names()))
+	}
+	return fmt.Sprintf("%s did not finish, and left %s", run, phrase.Some(l.Names()))
+}
+
+// findLeftovers finds what runs left that ended before their end, one Leftover for each.
 func (st *Remedies) findLeftovers() {
-	last := map[string]blocks.Time{}
-	wrote := func(mark string, at blocks.Time) {
-		last[mark] = at.Later(last[mark])
-	}
-	var all []Leftover
-	for i := range st.Reservations {
-		r := &st.Reservations[i]
-		if r.Ours == "" {
-			continue
+	runs := map[string]*Leftover{}
+	of := func(run, mark string, journal *blocks.KnownRun) *Leftover {
+		if runs[run] == nil {
+			runs[run] = &Leftover{Run: run, Mark: mark, journal: journal}
 		}
-		all = append(all, Leftover{Mark: r.Ours, Reservation: r})
-		wrote(r.Ours, r.Created)
-		wrote(r.Ours, r.Written)
-		if c, ok := parseConsolidation(r.Ours); ok {
-			if b := st.BlockOf(c.CIDR); b != nil {
-				wrote(r.Ours, b.Written)
+		return runs[run]
+	}
+	marked := func(mark string) *Leftover {
+		for i := range st.KnownRuns {
+			if k := &st.KnownRuns[i]; slices.Contains(k.Marks, mark) {
+				return of(k.Journal, mark, k)
 			}
+		}
+		return of(mark, mark, nil)
+	}
+	for i := range st.Reservations {
+		if r := &st.Reservations[i]; r.Ours != "" {
+			l := marked(r.Ours)
+			l.Reservations, l.Since = append(l.Reservations, r), l.Since.Later(r.Created).Later(r.Written)
 		}
 	}
 	for i := range st.Nodes {
 		if n := &st.Nodes[i]; n.Ours != "" {
-			all = append(all, Leftover{Mark: n.Ours, Node: n})
-			wrote(n.Ours, n.OursSince)
+			l := marked(n.Ours)
+			l.Nodes, l.Since = append(l.Nodes, n), l.Since.Later(n.OursSince)
 		}
 	}
-	for _, l := range all {
-		if l.Since = last[l.Mark]; st.PastGrace(l.Since) {
-			st.Leftovers = append(st.Leftovers, l)
+	for _, l := range runs {
+		// Each pod that ends gives an address of the reserved block back.
+		if c, ok := parseConsolidation(l.Mark); ok && len(l.Reservations) > 0 && st.BlockOf(c.CIDR) != nil {
+			l.Since = l.Since.Later(st.BlockOf(c.CIDR).Written)
 		}
 	}
-	if len(st.Leftovers) > 0 {
-		st.root("leftovers", func(int) string { return st.leftoversMessage() }, st.leftoverRemedies)
+	st.eachHalfDone(func(ref blocks.Ref, cidr blocks.Prefix, written blocks.Time) {
+		l := st.runOf(ref, cidr, runs, of)
+		l.Objects, l.Since = append(l.Objects, ref), l.Since.Later(written)
+	})
+	for _, l := range runs {
+		if l.Over = st.isOver(l); !l.Over && (l.Mark != "" && st.Lease.Known || !st.Past(l.Since, blocks.WriteTimeout)) {
+			continue
+		}
+		st.Leftovers = append(st.Leftovers, l)
+	}
+	slices.SortFunc(st.Leftovers, func(a, b *Leftover) int { return cmp.Compare(a.Run, b.Run) })
+	for _, l := range st.Leftovers {
+		st.root(l.RootID(), func(int) string { return l.Text() }, func() []Remedy { return st.leftoverRemedies(l) }).Alone = true
 	}
 }
 
-// OrElse says what a run that did not leave it behind does: one that moves pods home writes
-// to nothing that would tell.
-func (l *Leftover) OrElse() string {
-	if l.Mark == Rehoming {
-		return "still runs"
-	}
-	return "waits"
+// isOver reports whether a run is known not to run any more: by its journal, which no process
+// writes, or by the Lease that every run has which moves pods.
+func (st *Remedies) isOver(l *Leftover) bool {
+	return l.journal != nil || l.Mark != "" && st.Lease.Known && !st.Lease.Held
 }
 
-func (st *Remedies) leftoversMessage() string {
-	var objects []string
-	rest := "waits for very long"
-	for i := range st.Leftovers {
-		objects = append(objects, st.Leftovers[i].Object())
-		if st.Leftovers[i].Mark == Rehoming {
-			rest = "still runs"
+// runOf returns the run that left an object half-done.
+func (st *Remedies) runOf(ref blocks.Ref, cidr blocks.Prefix, runs map[string]*Leftover, of func(run, mark string, journal *blocks.KnownRun) *Leftover) *Leftover {
+	for i := range st.KnownRuns {
+		if k := &st.KnownRuns[i]; slices.Contains(k.Objects, ref) {
+			return of(k.Journal, "", k)
 		}
 	}
-	return fmt.Sprintf("a repair that moves pods did not finish, or %s, and left %s behind", rest, phrase.Some(objects))
+	for _, l := range runs {
+		if c, ok := parseConsolidation(l.Mark); ok && c.CIDR == cidr {
+			return l
+		}
+	}
+	return of(halfDone, "", nil)
 }
+
+// eachHalfDone calls fn for each object that a step of this program left in between two
+// states, with the CIDR that it is about, and for each handle that a journal names and that
+// counts wrongly.
+func (st *Remedies) eachHalfDone(fn func(ref blocks.Ref, cidr blocks.Prefix, written blocks.Time)) {
+	for _, b := range st.IPBlocks {
+		if b.ByUs && b.SoftDeleted {
+			fn(blocks.Ref{Resource: blocks.Blocks, Name: b.Name}, b.CIDR, b.Written)
+		}
+	}
+	for i := range st.Affinities {
+		if a := &st.Affinities[i]; state.HalfDone(a) {
+			fn(blocks.Ref{Resource: blocks.Affinities, Name: a.Name}, a.CIDR, a.Written)
+		}
+	}
+	known := map[string]bool{}
+	for _, k := range st.KnownRuns {
+		for _, o := range k.Objects {
+			known[o.Name] = known[o.Name] || o.Resource == blocks.Handles
+		}
+	}
+	for _, h := range st.Handles {
+		miscounts := func() bool { wrong, _ := st.Miscounts(h); return len(wrong) > 0 }
+		if h.ByUs && h.SoftDeleted || known[h.Name] && miscounts() {
+			fn(blocks.Ref{Resource: blocks.Handles, Name: h.Name}, blocks.Prefix{}, h.Written)
+		}
+	}
+}
+
+// LeftoverOf returns what the run left that a half-done object is part of; nil for none.
+func (st *Remedies) LeftoverOf(r blocks.Resource, name string) *Leftover {
+	for _, l := range st.Leftovers {
+		if slices.Contains(l.Objects, blocks.Ref{Resource: r, Name: name}) {
+			return l
+		}
+	}
+	return nil
+}
+
+// Known reports whether a mark or a journal tells which run it was.
+func (l *Leftover) Known() bool { return l.Mark != "" || l.journal != nil }
 
 // rehomable is how many pods "repair --rehome" evicts as it stands, without a consent.
 func (st *Remedies) rehomable() (n int) {
@@ -119,43 +206,74 @@ func (st *Remedies) rehomable() (n int) {
 	return n
 }
 
-// leftoverRemedies are what goes on with what was begun, or takes it back.
-func (st *Remedies) leftoverRemedies() (out []Remedy) {
-	begun := st.Begun()
-	var left, uncordon []string
-	flags := "--rehome"
-	for i := range st.Leftovers {
-		l := &st.Leftovers[i]
-		if l.Node == nil && !slices.ContainsFunc(begun, func(c *Consolidation) bool { return c.Reservation == l.Reservation }) {
-			out = append(out, ByHand("see who changed IPReservation "+l.Reservation.Name+", and delete it if it is not wanted", "its addresses can be handed out again",
-				"who changed it may rely on it", "kubectl get ipreservations "+phrase.Arg(l.Reservation.Name)+" -o yaml"))
-			continue
+// finishHalfDone is the remedy for steps that neither a mark nor a journal tells of.
+func (st *Remedies) finishHalfDone(l *Leftover) Remedy {
+	var flags []string
+	claims := ""
+	for _, o := range l.Objects {
+		flag := "--soft-deleted"
+		for i := range st.Affinities {
+			if a := &st.Affinities[i]; o.Resource == blocks.Affinities && a.Name == o.Name && !a.SoftDeleted {
+				flag = "--orphan-affinities"
+				if b := st.BlockOf(a.CIDR); b != nil && b.Owner == a.Owner && b.Used > 0 {
+					flag, claims = "", a.Owner.Node()
+				}
+			}
 		}
-		left = append(left, l.Object())
-		if l.Mark != Rehoming {
-			flags = "--consolidate"
-		}
-		if l.Node != nil && len(begun) == 0 {
-			uncordon = append(uncordon, l.Node.Name)
+		if flag != "" && !slices.Contains(flags, flag) {
+			flags = append(flags, flag)
 		}
 	}
-	if len(uncordon) > 0 {
-		out = append([]Remedy{ByHand("where the journal of the run is at hand, take it back by that (calico-audit repair undo JOURNAL), which moves nothing", "the reservation and the cordons of the run go", "none"),
-			ByHand("uncordon by hand, and take the annotation off: "+phrase.Some(uncordon), "the nodes take pods again", "a run that lives renews its Lease: see first that none does",
-				"kubectl get leases -n kube-system calico-audit-consolidation -o yaml", "kubectl get nodes "+phrase.Arg(uncordon[0])+" -o yaml")}, out...)
+	if slices.Sort(flags); len(flags) == 0 {
+		return ByHand(LeaveIt+fmt.Sprintf("node %s confirms its affinity when it next takes an address of the block", claims), "the block is routed as a whole", "none")
 	}
-	if len(left) == 0 {
-		return out
+	return Repair("finish the steps that were left half-done", strings.Join(flags, " "), "the objects agree again", "none: what is in use is left alone")
+}
+
+// leftoverRemedies are the command that finishes what a run left, and the one that takes it
+// back.
+func (st *Remedies) leftoverRemedies(l *Leftover) []Remedy {
+	const restores = "the reservation and the cordons of the run go, and nothing moves"
+	back := Remedy{Title: "take back what the run left", Commands: []string{repairCommand("undo")}, Effect: restores, Risk: "none: only what the run left is written"}
+	if l.Mark == "" {
+		back.Effect = "half-done steps are reverted where that is possible, and finished otherwise, by the run's journal in the working directory"
 	}
-	back := "it is taken back, and the nodes take pods again"
-	effect, risk := "nothing moves: "+back, "none"
-	if n := st.rehomable(); n > 0 && flags == "--rehome" {
-		effect, risk = fmt.Sprintf("%s again; then ", phrase.One(n, "1 pod that borrows starts", fmt.Sprintf("%d pods that borrow start", n)))+back, st.evictionRisk()
+	if k := l.journal; k != nil {
+		back.Commands, back.Effect = []string{repairCommand("undo " + phrase.Arg(k.Journal))}, "all that the run wrote is taken back, as far as that harms no one"
+		return []Remedy{{Title: "finish the run", Commands: []string{repairCommand("apply --resume " + phrase.Arg(k.Journal))}, Effect: "the steps that were started are finished, and the others carried out", Risk: "as the run's plan says"}, back}
 	}
-	for _, c := range begun {
-		if !c.Over() && len(c.Barred) == 0 {
-			effect, risk = fmt.Sprintf("%s of %s is emptied for %s, which takes moving %s; then ", c.CIDR, c.Holder, c.For, phrase.Plural(len(c.Moves), "pod"))+back, st.evictionRisk()
+	var begun *Consolidation
+	for _, c := range st.Begun() {
+		if c.Name() == l.Mark {
+			begun = c
 		}
 	}
-	return append([]Remedy{Repair("go on with what was begun, or take back what cannot go on: "+phrase.Some(left), flags, effect, risk)}, out...)
+	for _, r := range l.Reservations {
+		if begun == nil || begun.Reservation != r {
+			return []Remedy{ByHand("see who changed IPReservation "+r.Name+", and delete it if it is not wanted", "its addresses can be handed out again",
+				"who changed it may rely on it", "kubectl get ipreservations "+phrase.Arg(r.Name)+" -o yaml"), back}
+		}
+	}
+	finish := Repair("finish what the run began", "--consolidate", restores, "none")
+	switch n := st.rehomable(); {
+	case l.Mark == "":
+		finish = st.finishHalfDone(l)
+	case l.Mark == Rehoming:
+		finish = Repair(finish.Title, "--rehome", restores, "none")
+		if n > 0 {
+			finish.Effect, finish.Risk = fmt.Sprintf("%s again; then the nodes take pods again", phrase.One(n, "1 pod that borrows starts", fmt.Sprintf("%d pods that borrow start", n))), st.evictionRisk()
+		}
+	case begun != nil && !begun.Over() && len(begun.Barred) == 0:
+		finish.Effect = fmt.Sprintf("%s of %s is emptied for %s, which takes moving %s; then the nodes take pods again", begun.CIDR, begun.Holder, begun.For, phrase.Plural(len(begun.Moves), "pod"))
+		if finish.Risk = st.evictionRisk(); len(begun.Moves) == 0 {
+			finish.Risk = "none"
+		}
+		if len(begun.Cordon)+len(st.MayFill(begun.Moves, begun.Block, begun.Cordon)) > 0 {
+			finish = finish.with(" --cordon-full")
+		}
+		if len(begun.Unguarded) > 0 {
+			finish = finish.with(" --evict-singletons")
+		}
+	}
+	return []Remedy{finish, back}
 }

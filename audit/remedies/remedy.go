@@ -35,6 +35,8 @@ type Root struct {
 	// it; set where it keeps nodes from blocks.
 	Subject      state.Subject
 	Pools, Nodes []string
+	// Alone is true if one finding is worth a diagnosis of its own.
+	Alone bool
 	// Message says in a sentence what is wrong, given how many findings come from it.
 	Message func(findings int) string
 	// Remedies returns the ways out, the preferred one first.
@@ -70,5 +72,10 @@ func ByHand(title, effect, risk string, commands ...string) Remedy {
 
 // Repairs reports whether a remedy is a plan of calico-audit's own.
 func (r *Remedy) Repairs() bool {
-	return !r.Manual && len(r.Commands) > 0 && strings.HasPrefix(r.Commands[0], repairCommand(""))
+	return !r.Manual && len(r.Commands) > 0 && strings.HasPrefix(r.Commands[0], repairCommand("--"))
+}
+
+// Resumes reports whether a remedy finishes an earlier run, or takes it back.
+func (r *Remedy) Resumes() bool {
+	return !r.Manual && len(r.Commands) > 0 && strings.HasPrefix(r.Commands[0], repairCommand("")) && !r.Repairs()
 }

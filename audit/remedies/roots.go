@@ -54,7 +54,7 @@ func (st *Remedies) Now(remedies []Remedy) []Remedy {
 	if st.Migrating() {
 		unlock = EndMigration
 	}
-	if st.Info.Locked && slices.ContainsFunc(remedies, func(r Remedy) bool { return r.Repairs() }) && remedies[0].Title != unlock.Title {
+	if st.Info.Locked && slices.ContainsFunc(remedies, func(r Remedy) bool { return r.Repairs() || r.Resumes() }) && remedies[0].Title != unlock.Title {
 		remedies = Prefer(append([]Remedy{unlock}, remedies...))
 	}
 	if slices.ContainsFunc(remedies, func(r Remedy) bool { return st.readBar(&r).Code != "" }) {

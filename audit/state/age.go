@@ -49,11 +49,13 @@ func (st *State) reached(t blocks.Time) bool {
 // Due returns when what has held since a time will have held for the grace.
 func (st *State) Due(since blocks.Time) blocks.Time { return since.Add(st.Grace) }
 
-// PastGrace reports whether a time lies at least the grace before the reading. An
-// object that carries no time at all counts as settled: nothing says that it is
-// new. One from the future does not.
-func (st *State) PastGrace(t blocks.Time) bool {
-	return t.IsZero() || st.takenAt.IsZero() || st.reached(st.Due(t))
+// PastGrace is Past for the grace.
+func (st *State) PastGrace(t blocks.Time) bool { return st.Past(t, st.Grace) }
+
+// Past reports whether a time lies so long before the reading. An object without any time
+// counts as settled: nothing says that it is new. One from the future does not.
+func (st *State) Past(t blocks.Time, d time.Duration) bool {
+	return t.IsZero() || st.takenAt.IsZero() || st.reached(t.Add(d))
 }
 
 // OldEnough reports whether an object was made and last written at least the

@@ -116,7 +116,7 @@ func (k *Kubernetes) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	k.served.finish(s)
 	s.Sort()
 	s.Share()
-	return s, nil
+	return k.withLease(ctx, s), nil
 }
 
 // kinds returns the kinds to read. It includes those on demand if budgets are requested.

@@ -54,6 +54,7 @@ func (p *parser) node(w words) {
 	case 3:
 		n.Unschedulable, n.ByUs, n.Ours, n.OursSince = true, true, fmt.Sprintf("%s from %s for %s", of[0], of[1], of[2]), n.Written
 	}
+	n.Unschedulable = n.Unschedulable && !w.has("uncordoned")
 	for _, a := range w.opts["addr"] {
 		n.Addresses = append(n.Addresses, netip.MustParsePrefix(a))
 	}

@@ -45,7 +45,7 @@ var flags = map[string]bool{
 	"deleted": true, "strict": true, "cooling": true, "hostnet": true, "terminating": true, "removed": true,
 	"noauto": true, "none": true, "nomesh": true, "vm": true, "unlabelled": true, "bpf": true, "oneway": true, "workloads": true,
 	"agent": true, "routes": true, "partial": true, "host": true, "inner": true,
-	"unpinned": true, "noseq": true, "notready": true, "outofservice": true, "ofvm": true,
+	"unpinned": true, "uncordoned": true, "noseq": true, "notready": true, "outofservice": true, "ofvm": true,
 	"complete": true, "unauth": true, "ours": true, "ready": true, "claim": true, "noevict": true, "static": true, "once": true, "scratch": true, "noipam": true,
 	"locked": true, "sliced": true, "nooverlap": true, "otheripam": true, "netstatus": true,
 }

@@ -158,3 +158,13 @@ func (f *File) line(n int, line []byte, torn *int) error {
 func (e *Entry) whole() bool {
 	return e.Event != "" && (e.Event != EventChange || e.Change != nil)
 }
+
+// Running reports whether a process writes the journal at this moment.
+func (f *File) Running() bool {
+	file, err := os.Open(f.Path)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	return errors.Is(lock(file), ErrRunning)
+}

@@ -3,6 +3,7 @@ package journal
 import (
 	"bytes"
 	"slices"
+	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
@@ -132,16 +133,27 @@ func (f *File) FinishedBy(req repair.Request) bool {
 	return !slices.ContainsFunc(left, func(s repair.Step) bool { return !planner.Finishes(&req, &s, &f.Plan.Request) })
 }
 
-// Mark sets blocks.Meta.ByUs of the objects in a snapshot that the journal's run left
-// half-done, and returns the objects.
-func (f *File) Mark(s *blocks.Snapshot) map[blocks.Ref]bool {
-	marked := map[blocks.Ref]bool{}
-	for _, step := range f.Unfinished() {
-		for _, ref := range f.Log(step.ID).Mark(s) {
-			marked[ref] = true
+// Mark notes the journal's run among those that a snapshot knows, with the marks that it
+// set, and sets blocks.Meta.ByUs of the objects that it has left half-done.
+func (f *File) Mark(s *blocks.Snapshot) {
+	known := blocks.KnownRun{Journal: f.Path}
+	for _, part := range f.Parts() {
+		if part.Plan == nil {
+			continue
+		}
+		for i := range part.Plan.Steps {
+			if g := part.Plan.Steps[i].Group(); g != "" && !slices.Contains(known.Marks, g) {
+				known.Marks = append(known.Marks, g)
+			}
+		}
+		for _, step := range part.Unfinished() {
+			known.Objects = append(known.Objects, part.Log(step.ID).Mark(s)...)
+			if id := step.Guard(repair.GuardHandle); id != "" { // a release that was killed has not lowered it
+				known.Objects = append(known.Objects, blocks.Ref{Resource: blocks.Handles, Name: strings.ToLower(id)})
+			}
 		}
 	}
-	return marked
+	s.KnownRuns = append(s.KnownRuns, known)
 }
 
 // BrokeOff reports whether the run that wrote the journal did not come to its end:

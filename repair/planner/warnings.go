@@ -31,7 +31,7 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 		out = append(out, strictWarnings(st, after, p)...)
 	}
 	if names := leftAlone(st, p); len(names) > 0 {
-		say("an earlier repair by calico-audit did not finish, or still runs, and nothing is planned about what it left half-done: %s. Its journal finishes it (\"repair apply --resume JOURNAL\"), and without it --soft-deleted, --orphan-affinities, --consolidate and --rehome", phrase.List(names))
+		say("an earlier repair by calico-audit did not finish, or still runs, and nothing is planned about what it left half-done: %s. Its journal finishes it (\"repair apply --resume JOURNAL\"), and without it --soft-deleted, --orphan-affinities, --consolidate and --rehome; \"repair undo\" takes it back", phrase.List(names))
 	}
 	if len(p.Steps) == 0 {
 		return out
@@ -88,6 +88,10 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 	}
 	return append(out, evidenceWarnings(p)...)
 }
+
+// LeftHalfDone names what steps of this program left half-done, and the reservations and
+// cordons that it made and did not take back.
+func LeftHalfDone(st *state.State) []string { return leftAlone(st, &repair.Plan{}) }
 
 // leftAlone names the objects that a step of this program left half-done and that no
 // step of the plan is about.

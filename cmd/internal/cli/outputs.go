@@ -54,7 +54,7 @@ func addOutputFlags[T any](c *cobra.Command, f *outputFlags, formats view.Format
 // machines.
 func (e env) viewOptions(from *source.Flags, more, portable string) view.Options {
 	return view.Options{
-		Program: e.program, Source: from.Describe(), Now: time.Now(),
+		Program: e.program, Source: from.Describe(), Now: time.Now(), ClusterArgs: from.ClusterArguments(), PortableClusterArgs: from.PortableCluster(),
 		ReportArgs: strings.TrimSpace(from.Arguments() + more), PortableArgs: strings.TrimSpace(from.Portable() + portable),
 	}
 }

@@ -16,10 +16,16 @@ func newRepairUndo(e env) *cobra.Command {
 	p := new(planOutputs)
 	x := p.runner(e, new(source.Flags), nil, new(runner.Flags))
 	c := e.command(&cobra.Command{
-		Use:   "undo JOURNAL",
-		Short: "Undo what a journal says was written",
-		Args:  cobra.ExactArgs(1),
+		Use:   "undo [JOURNAL]",
+		Short: "Undo what a journal says was written or, without one, take back what killed runs left",
+		Args:  cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				if err := errors.Join(p.complete(view.PlanFormats(), ""), x.Flags.Complete(canAsk(e.streams))); err != nil {
+					return err
+				}
+				return x.UndoLeft(c.Context())
+			}
 			file, err := journal.ReadRun(args[0])
 			if err != nil {
 				return exit.Usage(err)

@@ -40,7 +40,6 @@ type reportCommand struct {
 
 	stored       *audit.Report // the report that -f names; nil if it names objects
 	reader       source.Reader
-	journal      *journalReader // the reader, if journals are given; else nil
 	outputs      outputs[*audit.Report]
 	muted        *audit.Mutes
 	known        []*audit.Report // the baselines of muted
@@ -122,8 +121,7 @@ func (r *reportCommand) complete() (err error) {
 	if r.reader, err = r.sources.OpenWith(r.hosts, r.streams, r.progress.Show); err != nil || len(r.journals) == 0 {
 		return err
 	}
-	r.journal, err = r.journalReader(r.reader)
-	r.reader = r.journal
+	r.reader, err = r.journalReader(r.reader)
 	return err
 }
 
@@ -225,9 +223,6 @@ func (r *reportCommand) audit(ctx context.Context) (*audit.Report, error) {
 		return nil, err
 	}
 	rep := j.report()
-	if r.journal != nil {
-		r.journal.fix(rep)
-	}
 	if r.outputs.page() {
 		rep.Usage = audit.NewUsage(j.state, j.result)
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
-	"github.com/calico-audit/calico-audit/cmd/internal/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
@@ -113,9 +112,9 @@ func (c *Runner) whole(file *journal.File) *journal.File {
 	return file
 }
 
-// FinishCommand is the command line that finishes what a journal's run left half-done.
-func FinishCommand(program string, from *source.Flags, file *journal.File) string {
-	return program + " repair apply --resume " + phrase.Arg(file.Path) + from.ClusterArguments()
+// finishCommand is the command line that finishes what a journal's run left half-done.
+func (c *Runner) finishCommand(file *journal.File) string {
+	return c.Program + " repair apply --resume " + phrase.Arg(file.Path) + c.Sources.ClusterArguments()
 }
 
 func unfinishedText(file *journal.File) string {
@@ -128,7 +127,7 @@ func unfinishedText(file *journal.File) string {
 
 // name prints the command that finishes a journal which this run does not finish.
 func (c *Runner) name(file *journal.File) {
-	c.say("%s; to finish it: %s", unfinishedText(file), FinishCommand(c.Program, c.Sources, file))
+	c.say("%s; to finish it: %s", unfinishedText(file), c.finishCommand(file))
 }
 
 // Broken returns the journal of an interrupted run of a plan, to be continued; nil if there

@@ -5,14 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
 	"github.com/calico-audit/calico-audit/repair/journal"
+	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
 // Undo shows the undoable steps, asks for confirmation, and undoes them.
@@ -20,7 +26,10 @@ func (c *Runner) Undo(ctx context.Context, file *journal.File) error {
 	if _, err := os.Stat(c.Flags.journal); c.Flags.journal != "" && err == nil {
 		return exit.Usagef("--journal %s exists already: a journal is never overwritten", c.Flags.journal)
 	}
-	file = c.whole(file)
+	return c.undo(ctx, c.whole(file))
+}
+
+func (c *Runner) undo(ctx context.Context, file *journal.File) error {
 	progress := view.ProgressOn(c.Streams)
 	defer progress.Clear()
 	target, err := openTarget(c.Sources, nil, file.Cluster.APIGroup, c.Streams, progress.Show)
@@ -64,6 +73,71 @@ func (c *Runner) Undo(ctx context.Context, file *journal.File) error {
 		return notWritten(err)
 	}
 	return errors.Join(c.finish(res, nil), lost(file))
+}
+
+// UndoLeft takes back what runs left that ended before their end: by their journals, where
+// these are in the working directory, and otherwise the reservations and cordons that stand in
+// the cluster. What it can take back by neither it names.
+func (c *Runner) UndoLeft(ctx context.Context) error {
+	now, err := c.look(ctx)
+	if err != nil {
+		return err
+	}
+	guid := now.Cluster.GUID
+	done := map[string]bool{}
+	var errs []error
+	for _, file := range slices.Backward(c.brokeOff(guid)) {
+		if file = c.whole(file); file.Running() || done[file.Path] {
+			continue
+		}
+		done[file.Path] = true
+		target, err := openTarget(c.Sources, nil, file.Cluster.APIGroup, c.Streams, func(string) {})
+		if err != nil {
+			return err
+		}
+		preview, err := apply.PreviewUndo(ctx, file, target.reader)
+		if err != nil {
+			return notWritten(err)
+		}
+		if preview.Count(repair.Planned) > 0 {
+			c.say("taking back the run of %s", file.Path)
+			if err := c.Undo(ctx, file); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	if now, err = c.look(ctx); err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	st := state.New(now, state.Options{})
+	plan := planner.Build(st, repair.Request{Consolidate: true})
+	plan.Steps = slices.DeleteFunc(plan.Steps, func(s repair.Step) bool { return !planner.Stands(&s, st) })
+	if len(plan.Steps) > 0 {
+		file := &journal.File{Header: journal.Header{Cluster: plan.Cluster, Plan: plan}}
+		if err := c.undo(ctx, file); err != nil {
+			errs = append(errs, err)
+		}
+	} else if len(errs) == 0 && len(done) == 0 {
+		c.say("no run left a reservation or a cordon, and no journal in this directory is of one that broke off")
+	}
+	if now, err = c.look(ctx); err == nil {
+		if left := planner.LeftHalfDone(state.New(now, state.Options{})); len(left) > 0 {
+			err = exit.Unfinished(fmt.Errorf("left by a run whose journal is not here: %s; give its journal, or see \"%s report\"", phrase.List(left), c.Program))
+		}
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+// look reads the cluster.
+func (c *Runner) look(ctx context.Context) (*blocks.Snapshot, error) {
+	progress := view.ProgressOn(c.Streams)
+	defer progress.Clear()
+	c.Sources.Budgets = true
+	from, err := c.Sources.OpenWith(new(source.HostFlags), c.Streams, progress.Show)
+	if err != nil {
+		return nil, err
+	}
+	return from.Read(ctx)
 }
 
 // lost is an error if a part of a run is not taken back, because its journal cannot be read.

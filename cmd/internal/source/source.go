@@ -221,10 +221,13 @@ func (f *Flags) Arguments() string {
 
 // Portable returns the arguments without paths and without those for files.
 func (f *Flags) Portable() string {
-	return strings.TrimPrefix(flags.Arguments(f.ClusterFlags, clusterNames...), " ")
+	return strings.TrimPrefix(f.PortableCluster(), " ")
 }
 
-// clusterNames are the flags that identify the cluster and the user without paths.
+// PortableCluster is ClusterArguments without paths.
+func (f *Flags) PortableCluster() string { return flags.Arguments(f.ClusterFlags, clusterNames...) }
+
+// clusterNames are the flags that name the cluster, and who asks, without paths.
 var clusterNames = []string{"context", "cluster", "user", "server", "as", "as-group", "as-uid", "tls-server-name"}
 
 // ClusterArguments returns the arguments that identify the cluster, each after a blank.

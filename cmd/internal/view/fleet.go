@@ -123,7 +123,7 @@ func (f *Fleet[T]) WithCommands(write func(string) string) *Fleet[T] {
 	for _, x := range f.Items {
 		if x.Error == "" {
 			x.Of = x.Of.withCommands(func(c string) string {
-				return write(Options{Program: "calico-audit", ReportArgs: x.Args}.Command(c))
+				return write(Options{Program: "calico-audit", ReportArgs: x.Args, ClusterArgs: " --context " + phrase.Arg(x.Context)}.Command(c))
 			}).(T)
 		}
 		out.Items = append(out.Items, x)

@@ -125,8 +125,11 @@ type Options struct {
 	// ReportArgs are the arguments with which another report reads the same source, such as
 	// "-f dir", quoted for a shell.
 	ReportArgs string
-	// PortableArgs are the ReportArgs for other machines: without local paths and the
-	// arguments that depend on them.
+	// ClusterArgs are those of them that name a cluster, each after a space; empty for files.
+	// PortableClusterArgs are these without paths of this machine.
+	ClusterArgs, PortableClusterArgs string
+	// PortableArgs are ReportArgs without those that are paths of this machine, or mean
+	// nothing without them: for what is read elsewhere.
 	PortableArgs string
 	// Source is the origin of the data, such as a file's path; may be empty.
 	Source string
@@ -188,6 +191,12 @@ func (o Options) Command(c string) string {
 	rest, ours := strings.CutPrefix(c, "calico-audit ")
 	if !ours {
 		return c
+	}
+	if strings.HasPrefix(rest, "repair undo") || strings.HasPrefix(rest, "repair apply --resume ") {
+		if !strings.HasSuffix(rest, o.ClusterArgs) {
+			rest += o.ClusterArgs
+		}
+		return o.Program + " " + rest
 	}
 	for _, reading := range []string{"report", "explain", "repair"} {
 		if args, is := strings.CutPrefix(rest, reading+" "); is && o.ReportArgs != "" && !strings.HasPrefix(args, "apply ") {

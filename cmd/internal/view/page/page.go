@@ -53,7 +53,7 @@ func (o Options) elsewhere(commands bool) string {
 func (o *Options) carryable() {
 	o.Options = o.Defaults()
 	if o.ReportArgs != o.PortableArgs {
-		o.source, o.ReportArgs = o.ReportArgs, o.PortableArgs
+		o.source, o.ReportArgs, o.ClusterArgs = o.ReportArgs, o.PortableArgs, o.PortableClusterArgs
 	}
 }
 

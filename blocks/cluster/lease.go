@@ -1,0 +1,72 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// withLease adds the Lease of the run that moves pods, where something carries its mark and
+// Leases may be read: no audit needs that right. Where no run holds it, the marked objects
+// are read once more, for a run that just ended has taken its marks back before.
+func (k *Kubernetes) withLease(ctx context.Context, s *blocks.Snapshot) *blocks.Snapshot {
+	var marked []blocks.Ref
+	for i := range s.Reservations {
+		if r := &s.Reservations[i]; r.Ours != "" {
+			marked = append(marked, blocks.Ref{Resource: blocks.Reservations, Name: r.Name})
+		}
+	}
+	for i := range s.Nodes {
+		if n := &s.Nodes[i]; n.Ours != "" {
+			marked = append(marked, blocks.Ref{Resource: blocks.Nodes, Name: n.Name})
+		}
+	}
+	if len(marked) == 0 {
+		return s
+	}
+	held, err := k.leaseHeld(ctx)
+	if err != nil {
+		return s
+	}
+	if !held {
+		at := s.Cluster.TakenAt
+		again, err := k.Refresh(ctx, s, marked)
+		if err != nil {
+			return s
+		}
+		s, s.Cluster.TakenAt = again, at
+	}
+	s.Lease = blocks.MoverLease{Known: true, Held: held}
+	return s
+}
+
+// leaseHeld reports whether a run renews the Lease. What counts is when the API server last
+// took a renewal down, by its own clock, in whole seconds.
+func (k *Kubernetes) leaseHeld(ctx context.Context) (bool, error) {
+	var lease coordinationv1.Lease
+	err := k.client.get(ctx, "/apis/coordination.k8s.io/v1/namespaces/"+blocks.LeaseNamespace+"/leases/"+blocks.LeaseName, nil, "application/json",
+		func(r io.Reader) error { return json.NewDecoder(r).Decode(&lease) })
+	if codeOf(err) == http.StatusNotFound {
+		return false, nil
+	}
+	if err != nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" || lease.Spec.LeaseDurationSeconds == nil {
+		return false, err
+	}
+	var renewed time.Time
+	for _, f := range lease.ManagedFields {
+		if f.Time != nil && f.Time.After(renewed) {
+			renewed = f.Time.Time
+		}
+	}
+	if renewed.IsZero() && lease.Spec.RenewTime != nil {
+		renewed = lease.Spec.RenewTime.Time
+	}
+	_, now := k.client.clock.dates()
+	return now.Before(renewed.Add(time.Second + time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second)), nil
+}
