@@ -23,8 +23,8 @@ type Diagnosis struct {
 	Remedies []remedies.Remedy `json:"remedies"`
 }
 
-// diagnose groups the findings that a State's roots explain. What is no more than
-// worth knowing needs no way out, and a finding alone hardly one but its own.
+// diagnose groups findings by their root. Informational findings need no remedy, and a
+// single finding already has its own, unless its root says otherwise.
 func diagnose(st *state.State, findings []Finding) []Diagnosis {
 	byRoot := map[string][]*Finding{}
 	for i := range findings {

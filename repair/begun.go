@@ -171,7 +171,7 @@ func (b *Begun) evaluate() Move {
 			}
 		}
 	}
-	// What was begun is taken back where that is possible, and finished otherwise.
+	// An undo reverts a half-done step if it can, and finishes it otherwise.
 	if b.Undo && b.Kind != nil && b.Log.Unfinished && !b.Log.Unwritten {
 		if m := b.Kind.Undo(b); m.Do != nil {
 			return m
@@ -181,7 +181,8 @@ func (b *Begun) evaluate() Move {
 		return m
 	}
 	if b.Log.Unwritten && !b.stands() {
-		// It wrote nothing, or took it back; what is missing now, others have taken away.
+		// The step wrote nothing or reverted its writes. If objects are missing now,
+		// other clients deleted them.
 		if a := b.Affinity(); a != nil && b.mustStay(a) == "" {
 			return b.PutBack(a)
 		}
@@ -193,15 +194,16 @@ func (b *Begun) evaluate() Move {
 	return b.Kind.Undo(b)
 }
 
-// stands reports whether the step takes back what stands in the cluster still, whoever of
-// its run's parts made it.
+// stands reports whether the step removes a reservation or a cordon that still exists,
+// whichever part of its run made it.
 func (b *Begun) stands() bool {
 	return b.Kind != nil && b.Kind.Restores && b.Kind.Verify(b.State, b.Step) != nil
 }
 
-// Prove completes what the journal tells by the cluster as it is: an object that this
-// program wrote last, as the step was about to leave it, shows that the step's write freed
-// the address. Later writes take that proof away, so that an undo asks for it first.
+// Prove sets Log.Freed if the object in the cluster proves that the step released the
+// address: calico-audit wrote the object last, soon after the journal's line, and its sequence
+// number is the one that the step sets. Later writes destroy this proof, so an undo calls
+// Prove before its first write.
 func (b *Begun) Prove() {
 	c := b.Log.Freeing
 	if b.Log.Freed || c == nil {
@@ -220,14 +222,14 @@ func (b *Begun) Prove() {
 		if p := SecondaryPoolNamed(b.State, c.Name); p != nil {
 			m = &p.Meta
 		}
-	default: // it is gone, and shows nothing
+	default: // the object was deleted and proves nothing
 	}
 	by := m.Written.Std()
 	b.Log.Freed = m.ByUs && m.UID() == c.UID() && !by.Before(c.At.Add(-blocks.ClockSkew)) && !by.After(c.At.Add(blocks.WriteTimeout+blocks.ClockSkew))
 }
 
-// closed says why nothing of the step may be written now, by the same refusals that a plan
-// goes through; an empty code if it may.
+// closed returns the reason why no write of the step is allowed now, by the same rules as
+// for a plan. The code is empty if writes are allowed.
 func (b *Begun) closed() Reason {
 	g, missing := b.State.Missing(blocks.ClusterInfos)
 	if unread := b.State.Unreadable(blocks.ClusterInfos); !missing && len(unread) > 0 {

@@ -71,8 +71,8 @@ type StepLog struct {
 	// reservation again. A block's sequence number does not prove it, because a release
 	// by the node raises it, too.
 	Freed bool
-	// Freeing is the last write that was to free an address; nil if there is none, or the
-	// address was reserved again.
+	// Freeing is the last write that releases an address; nil if there is none, or if the
+	// step reserved the address again.
 	Freeing *Sent
 }
 

@@ -179,9 +179,9 @@ func (v *victim) output(t *testing.T, dir string, args ...string) (int, []byte) 
 	return c.ProcessState.ExitCode(), out
 }
 
-// killed runs the program and kills it at a write, which then arrives or does not.
-// No one is harmed by what it leaves, and nothing is worse that its step does not
-// explain.
+// killed runs the program and kills it at a write, which then arrives or not. The
+// half-done work must harm no address in use, and every new problem must be explained by
+// the interrupted step.
 func (v *victim) killed(t *testing.T, p killPoint, dir string, args ...string) {
 	t.Helper()
 	before, records := v.state(t), v.secondaryRecords(t)

@@ -67,9 +67,9 @@ func (f *File) Log(step string) *repair.StepLog {
 	return l
 }
 
-// wentThrough reports whether the write that the i-th entry announces was carried out, as the
-// entry after it shows: a writer goes on to the next object, and ends a step without a doubt,
-// only then. One write may belong to several steps, each of which takes it down before.
+// wentThrough reports whether the following entry proves that the write of the i-th entry
+// was carried out: only then the writer continues with the next object or ends a step without
+// a remark. One write may belong to several steps, and each records it first.
 func (f *File) wentThrough(i int) bool {
 	mine, shares := f.Entries[i].Change, map[string]bool{}
 	same := func(e *Entry) bool {
@@ -87,7 +87,7 @@ func (f *File) wentThrough(i int) bool {
 	return next.Event == EventChange && next.Change.Ref() != mine.Ref() || next.Event == EventEnd && next.Status == repair.Done && next.Reason == ""
 }
 
-// Started reports whether a step was begun and broke off without an outcome.
+// Started reports whether a step was started and has no outcome.
 func (f *File) Started(step string) bool { return f.Log(step).Started }
 
 // Written returns the IDs of the steps with changes, newest first by their last change.
@@ -123,8 +123,9 @@ func (f *File) Unfinished() []repair.Step {
 	return slices.DeleteFunc(slices.Clone(f.Plan.Steps), func(s repair.Step) bool { return !f.Log(s.ID).Unfinished })
 }
 
-// FinishedBy reports whether a request asks for all that the journal's run did not come to
-// the end of: kinds, setting, and the same filters or what they narrow to.
+// FinishedBy reports whether a request includes all half-done steps of the journal's run or,
+// if there are none, all steps without an outcome: their kinds, the setting, and the same
+// filters or the objects that they select.
 func (f *File) FinishedBy(req repair.Request) bool {
 	left := f.Unfinished()
 	if len(left) == 0 {
@@ -133,8 +134,8 @@ func (f *File) FinishedBy(req repair.Request) bool {
 	return !slices.ContainsFunc(left, func(s repair.Step) bool { return !planner.Finishes(&req, &s, &f.Plan.Request) })
 }
 
-// Mark notes the journal's run among those that a snapshot knows, with the marks that it
-// set, and sets blocks.Meta.ByUs of the objects that it has left half-done.
+// Mark adds the journal's run to the known runs of a snapshot, with its marks, and sets
+// blocks.Meta.ByUs of the objects that the run left half-done.
 func (f *File) Mark(s *blocks.Snapshot) {
 	known := blocks.KnownRun{Journal: f.Path}
 	for _, part := range f.Parts() {
@@ -148,7 +149,7 @@ func (f *File) Mark(s *blocks.Snapshot) {
 		}
 		for _, step := range part.Unfinished() {
 			known.Objects = append(known.Objects, part.Log(step.ID).Mark(s)...)
-			if id := step.Guard(repair.GuardHandle); id != "" { // a release that was killed has not lowered it
+			if id := step.Guard(repair.GuardHandle); id != "" { // a killed release has not lowered its count
 				known.Objects = append(known.Objects, blocks.Ref{Resource: blocks.Handles, Name: strings.ToLower(id)})
 			}
 		}
@@ -156,11 +157,11 @@ func (f *File) Mark(s *blocks.Snapshot) {
 	s.KnownRuns = append(s.KnownRuns, known)
 }
 
-// BrokeOff reports whether the run that wrote the journal did not come to its end:
-// a step of its plan has no outcome, or is unfinished.
+// BrokeOff reports whether the journal's run was interrupted: a step of its plan has no
+// outcome or is unfinished.
 func (f *File) BrokeOff() bool { return len(f.broken()) > 0 }
 
-// broken are the steps of the journal's plan without an outcome, or unfinished.
+// broken returns the steps of the journal's plan that have no outcome or are unfinished.
 func (f *File) broken() []repair.Step {
 	if f.Plan == nil {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
-// journalReader notes in the snapshots of another reader which runs some journals tell of,
-// so that what they left is reported at once, with the commands of each.
+// journalReader adds the runs of some journals to another reader's snapshots, so that the
+// audit reports at once what these runs left.
 type journalReader struct {
 	source.Reader
 	files []*journal.File

@@ -59,9 +59,8 @@ func (f *Flags) Exists() (*journal.File, error) {
 	return file, nil
 }
 
-// brokeOff returns the journals of runs on a cluster that did not come to their end, in the
-// order in which the runs began; but for those that a later run has gone on with. Whatever
-// its name, a journal is known by its first line.
+// brokeOff returns the journals of a cluster's interrupted runs that no later run has
+// continued, by start of the run. A journal may have any name: its first line identifies it.
 func (c *Runner) brokeOff(guid string) (out []*journal.File) {
 	continued := map[string]bool{}
 	for _, file := range c.journals(c.Flags.directory(), guid) {
@@ -97,7 +96,7 @@ func (c *Runner) journals(dir, guid string) (out []*journal.File) {
 	return out
 }
 
-// whole returns the journal of the newest part of a run, by which all of it is taken back.
+// whole returns the journal of the newest part of a run. It names all earlier parts.
 func (c *Runner) whole(file *journal.File) *journal.File {
 	for again := true; again; {
 		again = false
@@ -155,9 +154,9 @@ func (c *Runner) Broken(plan *repair.Plan) (*journal.File, error) {
 	return own, nil
 }
 
-// FinishBegun finishes what earlier runs left half-done of the kinds that a request
-// asks for, and names the rest. It returns whether anything was tried; the outcomes
-// come first in the result of the run, which goes on with those that broke off.
+// FinishBegun finishes the half-done steps of earlier runs, if a request includes their
+// kinds, and prints a hint for the others. It reports whether it tried any step. Their
+// outcomes come first in the result of the run, which continues these runs.
 func (c *Runner) FinishBegun(ctx context.Context, guid string, req repair.Request) (bool, error) {
 	var files []*journal.File
 	steps := 0

@@ -38,8 +38,8 @@ type Runner struct {
 	// Ask asks a question, and returns an error unless the answer is yes.
 	Ask func(ctx context.Context, what string) error
 
-	finished  []repair.Outcome // of steps that earlier runs left half-done
-	continues []string         // the journals of runs that broke off and that the run goes on with
+	finished  []repair.Outcome // of half-done steps of earlier runs
+	continues []string         // journals of the interrupted runs that this run continues
 }
 
 // Apply checks the rights, asks for confirmation, applies the plan and prints the result.

@@ -227,7 +227,7 @@ func (f *Flags) Portable() string {
 // PortableCluster is ClusterArguments without paths.
 func (f *Flags) PortableCluster() string { return flags.Arguments(f.ClusterFlags, clusterNames...) }
 
-// clusterNames are the flags that name the cluster, and who asks, without paths.
+// clusterNames are the flags that identify the cluster and the user without paths.
 var clusterNames = []string{"context", "cluster", "user", "server", "as", "as-group", "as-uid", "tls-server-name"}
 
 // ClusterArguments returns the arguments that identify the cluster, each after a blank.

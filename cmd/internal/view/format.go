@@ -125,11 +125,11 @@ type Options struct {
 	// ReportArgs are the arguments with which another report reads the same source, such as
 	// "-f dir", quoted for a shell.
 	ReportArgs string
-	// ClusterArgs are those of them that name a cluster, each after a space; empty for files.
-	// PortableClusterArgs are these without paths of this machine.
+	// ClusterArgs are the ReportArgs that name a cluster, each after a space; empty for files.
+	// PortableClusterArgs are the ClusterArgs without local paths.
 	ClusterArgs, PortableClusterArgs string
-	// PortableArgs are ReportArgs without those that are paths of this machine, or mean
-	// nothing without them: for what is read elsewhere.
+	// PortableArgs are the ReportArgs for other machines: without local paths and the
+	// arguments that depend on them.
 	PortableArgs string
 	// Source is the origin of the data, such as a file's path; may be empty.
 	Source string
