@@ -6,7 +6,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/audit/state/hosts"
+	"github.com/calico-audit/calico-audit/audit/state/releasable"
 	"github.com/calico-audit/calico-audit/audit/state/whereabouts"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -14,79 +14,9 @@ import (
 // withoutHostEvidence is the consent to release what no node was asked about.
 const withoutHostEvidence = "--without-host-evidence"
 
-// evidence is why it is believed that nothing on its node uses an address that
-// nothing owns.
-type evidence struct {
-	repair.Reason // why it is not believed; none if it is
-	// says what it rests on; consent is true if on nothing but the operator's word
-	// that no node needs to be asked.
-	says    string
-	consent bool
-	// off names the evidence that the machine is off, if it is that: it must be the
-	// same in both observations.
-	off string
-}
-
-// evidenceFor says whether there is evidence that no one uses an address, by host
-// views, by what is known of its node's machine, or by consent. A view that shows the
-// address in use is never overruled. Where a node does not answer, because its object
-// is gone or it is NotReady, its pods may run on as if nothing were: that no node was
-// asked about the address is then no oversight to consent to.
-func evidenceFor(st *state.State, req repair.Request, r state.AllocationRef) evidence {
-	host := st.HostEvidence(r)
-	off, why := st.MachineOff(host.Node)
-	// A live migration may have brought the machine to the alternate owner's node.
-	if alt := r.Attributes().Extras().Alternate; alt != nil && alt.Node != "" && alt.Node != host.Node && host.Verdict != hosts.ShowsInUse {
-		altOff, altWhy := st.MachineOff(alt.Node)
-		if !altOff && st.MachineMayRun(alt.Node) {
-			return evidence{Reason: repair.Reason{Code: repair.RefusedMachineMayRun, Why: altWhy + ": it is the node of the alternate owner, and what ran there may run on"}}
-		}
-		off = off && altOff
-	}
-	return evidenceOf(st, req, host, off, why)
-}
-
-// evidenceOf is evidenceFor of one node, by what its views say and by whether its machine is
-// off, and why.
-func evidenceOf(st *state.State, req repair.Request, host hosts.Evidence, off bool, why string) evidence {
-	if host.Verdict == hosts.ShowsInUse {
-		return evidence{Reason: repair.Reason{Code: repair.RefusedHostView, Why: host.Reason + remedy(host.Renew)}}
-	}
-	if off {
-		e := evidence{says: why, off: "the out-of-service taint of " + host.Node}
-		if slices.Contains(req.Terminated, host.Node) {
-			e.off = "--terminated " + host.Node
-		}
-		return e
-	}
-	if st.MachineMayRun(host.Node) && host.Verdict != hosts.ShowsFree {
-		say := fmt.Sprintf("say so with --terminated %s", phrase.Arg(host.Node))
-		if !st.Vanished(host.Node) {
-			say += ", or by the taint node.kubernetes.io/out-of-service"
-		}
-		if host.Renew != "" {
-			say += "; if it runs, " + host.Renew
-		}
-		return evidence{Reason: repair.Because(repair.RefusedMachineMayRun, "%s: what ran there may run on, and %s. If the machine is off, %s", why, host.Reason, say)}
-	}
-	switch {
-	case host.Verdict == hosts.ShowsFree:
-		return evidence{says: host.Reason}
-	case host.Node != "" && st.UnreadableNode(host.Node):
-		return evidence{Reason: repair.Reason{Code: repair.RefusedNotRead, Why: "node " + host.Node + " could not be read, so that it is not known whether it answers; " + host.Reason}}
-	case req.WithoutHostEvidence:
-		return evidence{says: host.Reason + "; you let that pass (--without-host-evidence)", consent: true}
-	}
-	return evidence{Reason: repair.Because(repair.RefusedNoEvidence,
-		"it is not known whether its node still uses it: %s%s (or let it pass with --without-host-evidence)", host.Reason, remedy(host.Renew))}
-}
-
-// remedy is how better evidence is given, as the end of a sentence.
-func remedy(renew string) string {
-	if renew == "" {
-		return ""
-	}
-	return "; " + renew
+// consents are those of a request that evidence may rest on.
+func consents(req repair.Request) releasable.Consents {
+	return releasable.Consents{Terminated: req.Terminated, WithoutHostEvidence: req.WithoutHostEvidence}
 }
 
 // UnansweredNodes returns, sorted, the nodes that do not answer for their machines,

@@ -114,16 +114,16 @@ func proposeLone(q *asker, l *whereabouts.LoneReservation) {
 	// All machines are asked: a slice that is one node's now may have been another's.
 	e := q.evidenceFor(l.Addr, l.WhereaboutsOwner, q.AllMachines(), l.Written.Later(l.Created))
 	if e.Code != "" {
-		q.Refuse(c, e.Code, "nothing seems to have %s, but %s", l.Addr, e.Why)
+		q.Refuse(c, retainCodes[e.Code], "nothing seems to have %s, but %s", l.Addr, e.Reason)
 		return
 	}
 	q.Add(c, repair.Step{
 		TwoObservations: true,
 		Because:         fmt.Sprintf("reservation %s keeps %s, which no pool records, and pod %s does not exist", l.Key(), l.Addr, l.WhereaboutsOwner.Pod),
 		Evidence: state.Evidences("address", l.Addr.String(), "network", l.Network.Name, "pod", l.WhereaboutsOwner.Pod.String(), "interface", l.Interface, "container", l.ContainerID,
-			"created", phrase.Time(l.Created), everyNode, phrase.Plural(len(q.AllMachines()), "node"), "not in use", e.says, "consent", repair.OnlyIf(e.consent, withoutHostEvidence)),
+			"created", phrase.Time(l.Created), everyNode, phrase.Plural(len(q.AllMachines()), "node"), "not in use", e.Evidence, "consent", repair.OnlyIf(e.Consent, withoutHostEvidence)),
 		Guards: repair.Guards(repair.GuardUID, l.UID(), repair.GuardVersion, l.ResourceVersion(), repair.GuardCreated, phrase.Time(l.Created),
-			repair.GuardPod, l.WhereaboutsOwner.Pod.String(), repair.GuardMachineOff, e.off),
+			repair.GuardPod, l.WhereaboutsOwner.Pod.String(), repair.GuardMachineOff, e.Off),
 	}, l.Meta)
 }
 

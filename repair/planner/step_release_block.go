@@ -10,6 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/releasable"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/moves"
@@ -172,7 +173,7 @@ var retainCodes = map[state.RetainReason]repair.RefusalCode{
 	state.RetainLocked: repair.RefusedLocked, state.RetainUnknownAge: repair.RefusedUnknownAge, state.RetainYoung: repair.RefusedYoung,
 	state.RetainInUse: repair.RefusedInUse, state.RetainHostView: repair.RefusedHostView, state.RetainConflict: repair.RefusedConflict,
 	state.RetainLast: repair.RefusedLastBlock, state.RetainHeals: repair.RefusedHeals, state.RetainUnpinned: repair.RefusedUnpinned, state.RetainNotRead: repair.RefusedNotRead, state.RetainUnknownOwner: repair.RefusedUnknownOwner,
-	state.RetainNoAuto: repair.RefusedNoAuto,
+	state.RetainNoAuto: repair.RefusedNoAuto, releasable.NoEvidence: repair.RefusedNoEvidence, releasable.MachineMayRun: repair.RefusedMachineMayRun,
 }
 
 // bars refuses what the state holds back, and reports whether it does.

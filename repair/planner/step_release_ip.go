@@ -1,7 +1,6 @@
 package planner
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/releasable"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -244,9 +244,9 @@ func proposeIP(p *repair.Proposals, r state.AllocationRef) {
 		}
 		return
 	}
-	e := evidenceFor(p.State, p.Request, r)
-	if no := cmp.Or(mustNotFree(p, r), e.Reason); no.Code != "" {
-		p.Refuse(c, no.Code, "nothing seems to own it (%s), but %s", v.Why(), no.Why)
+	e := releasable.Of(p.State, consents(p.Request), r)
+	if e.Code != "" {
+		p.Refuse(c, retainCodes[e.Code], "nothing seems to own it (%s), but %s", v.Why(), e.Reason)
 		return
 	}
 	attr := r.Attributes()
@@ -255,31 +255,10 @@ func proposeIP(p *repair.Proposals, r state.AllocationRef) {
 		TwoObservations: true, Apart: apart(r),
 		Because: fmt.Sprintf("%s is allocated, and nothing owns it: %s", r.Addr(), v.Why()),
 		Evidence: state.Evidences("block", r.Block.CIDR.String(), "owner of the block", phrase.Owner(r.Block.Owner), "handle", attr.Handle,
-			"pod", podName(attr), "node", attr.Node, "type", attr.Extras().Type, "assigned", phrase.Time(attr.Assigned), "not in use", e.says, "consent", repair.OnlyIf(e.consent, withoutHostEvidence)),
+			"pod", podName(attr), "node", attr.Node, "type", attr.Extras().Type, "assigned", phrase.Time(attr.Assigned), "not in use", e.Evidence, "consent", repair.OnlyIf(e.Consent, withoutHostEvidence)),
 		Guards: repair.Guards(repair.GuardBlock, r.Block.Name, repair.GuardBlockUID, r.Block.UID(), repair.GuardHandle, attr.Handle, repair.GuardSequence, strconv.FormatUint(sequence, 10),
-			repair.GuardAttributes, fmt.Sprintf("%016x", attr.Digest), repair.GuardMachineOff, e.off),
+			repair.GuardAttributes, fmt.Sprintf("%016x", attr.Digest), repair.GuardMachineOff, e.Off),
 	}, r.Block.Meta)
-}
-
-// mustNotFree says why an address that nothing seems to own must not be freed; an
-// empty code if it may.
-func mustNotFree(p *repair.Proposals, r state.AllocationRef) repair.Reason {
-	st, attr, b := p.State, r.Attributes(), r.Block
-	if _, known := b.SequenceAt(r.Ordinal); !known && attr.HasHandle && attr.Handle != "" {
-		return repair.Reason{Code: repair.RefusedUnpinned, Why: "its block records no sequence number for it, so nothing says later that it is still the same allocation"}
-	}
-	switch {
-	case !attr.HasHandle || attr.Handle == "":
-		return repair.Reason{Code: repair.RefusedUnpinned, Why: "it has no handle, so nothing says later that it is still the same allocation"}
-	case st.IPAM.Cooldown > 0:
-		return repair.Because(repair.RefusedSpecial, "Calico lets released addresses cool down here (ipCooldownSeconds, %s), and freed like this it would not", st.IPAM.Cooldown)
-	case recordedTwice(st, b, r.Addr()):
-		return repair.Reason{Code: repair.RefusedConflict, Why: "several blocks record it"}
-	}
-	if h := st.Handle(attr.Handle); h != nil && st.HandleMayBeUsed(h) {
-		return repair.Reason{Code: repair.RefusedNotRead, Why: "a block that cannot be evaluated may hold another address of its handle"}
-	}
-	return repair.Reason{}
 }
 
 // apart is how far apart an allocation must be seen at least: Calico's own collector
@@ -291,19 +270,6 @@ func apart(r state.AllocationRef) repair.Duration {
 		return repair.Duration{Duration: 5 * time.Minute}
 	}
 	return repair.Duration{}
-}
-
-// recordedTwice reports whether another block than this one records an address, too.
-func recordedTwice(st *state.State, b *state.Block, a netip.Addr) bool {
-	if st.BlockObjects(b.CIDR) > 1 {
-		return true
-	}
-	for bits := range a.BitLen() + 1 {
-		if p, err := a.Prefix(bits); err == nil && p != b.CIDR && st.BlockOf(p) != nil {
-			return true
-		}
-	}
-	return false
 }
 
 func podName(a *blocks.Attributes) string {

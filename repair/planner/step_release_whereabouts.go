@@ -111,7 +111,7 @@ func proposeSecondary(q *asker, a *whereabouts.Allocation) {
 	}
 	e := q.evidenceFor(a.Addr, a.WhereaboutsOwner, q.Machines(a), a.Pool.Assigned)
 	if e.Code != "" {
-		q.Refuse(c, e.Code, "nothing seems to have it (%s), but %s", a.Why, e.Why)
+		q.Refuse(c, retainCodes[e.Code], "nothing seems to have it (%s), but %s", a.Why, e.Reason)
 		return
 	}
 	podUID, reservation, reservationUID, pinned := "", repair.Absent, "", []blocks.Meta{a.Pool.Meta}
@@ -125,9 +125,9 @@ func proposeSecondary(q *asker, a *whereabouts.Allocation) {
 		TwoObservations: true,
 		Because:         fmt.Sprintf("%s of pool %s is allocated, and nothing has it: %s", a.Addr, a.Pool.FullName(), a.Why),
 		Evidence: state.Evidences("pool", a.Pool.FullName(), "range", a.Pool.RangeText, "pod", a.WhereaboutsOwner.Pod.String(), "container", a.ContainerID,
-			"interface", a.Interface, "reservation", reservation, everyNode, repair.OnlyIf(a.Pool.Node == "", phrase.Plural(len(q.AllMachines()), "node")), "not in use", e.says, "consent", repair.OnlyIf(e.consent, withoutHostEvidence)),
+			"interface", a.Interface, "reservation", reservation, everyNode, repair.OnlyIf(a.Pool.Node == "", phrase.Plural(len(q.AllMachines()), "node")), "not in use", e.Evidence, "consent", repair.OnlyIf(e.Consent, withoutHostEvidence)),
 		Guards: repair.Guards(repair.GuardUID, a.Pool.UID(), repair.GuardPod, a.WhereaboutsOwner.Pod.String(), repair.GuardPodUID, podUID, repair.GuardContainer, a.ContainerID,
-			repair.GuardInterface, a.Interface, repair.GuardReservation, reservation, repair.GuardReservationUID, reservationUID, repair.GuardMachineOff, e.off),
+			repair.GuardInterface, a.Interface, repair.GuardReservation, reservation, repair.GuardReservationUID, reservationUID, repair.GuardMachineOff, e.Off),
 	}, pinned...)
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
+	"github.com/calico-audit/calico-audit/audit/state/releasable"
 	"github.com/calico-audit/calico-audit/audit/state/whereabouts"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
@@ -21,7 +22,7 @@ import (
 type asker struct {
 	*repair.Proposals
 	*whereabouts.Verdicts
-	known map[evidenceKey]evidence
+	known map[evidenceKey]releasable.Verdict
 }
 
 // evidenceKey is what the evidence of nodes depends on, beside the address.
@@ -32,14 +33,14 @@ type evidenceKey struct {
 }
 
 func newAsker(p *repair.Proposals) *asker {
-	return &asker{p, whereabouts.Of(p.State), map[evidenceKey]evidence{}}
+	return &asker{p, whereabouts.Of(p.State), map[evidenceKey]releasable.Verdict{}}
 }
 
 // evidenceFor says whether there is evidence that nothing uses an address, which was recorded
 // for a pod before a time, of each node that the pod may have run on.
-func (q *asker) evidenceFor(a netip.Addr, o blocks.WhereaboutsOwner, nodes []string, since blocks.Time) evidence {
+func (q *asker) evidenceFor(a netip.Addr, o blocks.WhereaboutsOwner, nodes []string, since blocks.Time) releasable.Verdict {
 	if host, used := q.ShownInUse(a, o, since.Std()); used {
-		return evidenceOf(q.Verdicts.State, q.Request, host, false, "")
+		return releasable.ByHost(q.Verdicts.State, consents(q.Request), host, false, "")
 	}
 	about := evidenceKey{since: since.Std()}
 	if len(nodes) == 1 {
@@ -61,23 +62,23 @@ func (q *asker) evidenceFor(a netip.Addr, o blocks.WhereaboutsOwner, nodes []str
 const everyNode = "nodes that it may have run on"
 
 // ask asks each of some nodes, and is the first's reason against it if there is one.
-func (q *asker) ask(o blocks.WhereaboutsOwner, nodes []string, since time.Time) evidence {
+func (q *asker) ask(o blocks.WhereaboutsOwner, nodes []string, since time.Time) releasable.Verdict {
 	st := q.Verdicts.State
 	var off []string
 	views, let := 0, 0
-	var last evidence
+	var last releasable.Verdict
 	for _, node := range nodes {
 		host := q.HostEvidence(node, o, since)
 		isOff, why := st.MachineOff(node)
-		last = evidenceOf(st, q.Request, host, isOff, why)
+		last = releasable.ByHost(st, consents(q.Request), host, isOff, why)
 		switch {
 		case last.Code != "":
 			if len(nodes) > 1 {
-				last.Why = "its pod may have run on any node, and of " + node + ": " + last.Why
+				last.Reason = "its pod may have run on any node, and of " + node + ": " + last.Reason
 			}
 			return last
-		case last.off != "":
-			off = append(off, last.off)
+		case last.Off != "":
+			off = append(off, last.Off)
 		case host.Verdict == hosts.ShowsFree:
 			views++
 		default:
@@ -88,7 +89,7 @@ func (q *asker) ask(o blocks.WhereaboutsOwner, nodes []string, since time.Time) 
 	case len(nodes) == 1:
 		return last
 	case len(nodes) == 0 && !q.Request.WithoutHostEvidence:
-		return evidence{Reason: repair.Reason{Code: repair.RefusedNoEvidence, Why: "no node was read that its pod may have run on"}}
+		return releasable.Verdict{Bar: state.Because(releasable.NoEvidence, "no node was read that its pod may have run on")}
 	}
 	var says []string
 	for _, x := range []struct {
@@ -99,7 +100,7 @@ func (q *asker) ask(o blocks.WhereaboutsOwner, nodes []string, since time.Time) 
 			says = append(says, phrase.Plural(x.n, "node")+" "+x.what)
 		}
 	}
-	return evidence{says: "its pod may have run on any node: " + phrase.List(says), consent: let > 0 || len(nodes) == 0, off: strings.Join(repair.Tidy(off), ", ")}
+	return releasable.Verdict{Evidence: "its pod may have run on any node: " + phrase.List(says), Consent: let > 0 || len(nodes) == 0, Off: strings.Join(repair.Tidy(off), ", ")}
 }
 
 func places(pools []*whereabouts.Pool, a netip.Addr) (out []repair.SecondaryAddress) {

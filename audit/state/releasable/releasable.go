@@ -1,0 +1,142 @@
+// Package releasable decides which addresses that nothing owns may be released, and by what
+// evidence that nothing uses them.
+package releasable
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/hosts"
+)
+
+// Why an address stays for want of evidence.
+const (
+	// NoEvidence: no host view shows whether its node uses it.
+	NoEvidence state.RetainReason = "no-evidence"
+	// MachineMayRun: its node does not answer, and its machine may still run.
+	MachineMayRun state.RetainReason = "machine-may-run"
+)
+
+// Consents are an operator's word for what no evidence shows.
+type Consents struct {
+	// Terminated are the nodes whose machines are known to be off. It only names the evidence:
+	// that the word counts takes a state made by [state.State.WithTerminated].
+	Terminated []string
+	// WithoutHostEvidence lets addresses pass about which no node was asked.
+	WithoutHostEvidence bool
+}
+
+// Verdict is whether an address may be released.
+type Verdict struct {
+	// Bar is why it must not be; none if it may.
+	state.Bar
+	// Evidence is why nothing is believed to use it.
+	Evidence string
+	// Consent is true if only the consent to do without host evidence supports that.
+	Consent bool
+	// Off names the evidence that its machine is off, if that supports it: it must be the same
+	// in both observations.
+	Off string
+}
+
+func retained(code state.RetainReason, format string, args ...any) Verdict {
+	return Verdict{Bar: state.Because(code, format, args...)}
+}
+
+// Of decides on an allocation that nothing owns.
+func Of(st *state.State, c Consents, r state.AllocationRef) Verdict {
+	if b := Bar(st, r); b.Code != "" {
+		return Verdict{Bar: b}
+	}
+	host := st.HostEvidence(r)
+	off, why := st.MachineOff(host.Node)
+	// A live migration may have brought the machine to the alternate owner's node.
+	if alt := r.Attributes().Extras().Alternate; alt != nil && alt.Node != "" && alt.Node != host.Node && host.Verdict != hosts.ShowsInUse {
+		altOff, altWhy := st.MachineOff(alt.Node)
+		if !altOff && st.MachineMayRun(alt.Node) {
+			return retained(MachineMayRun, "%s: it is the node of the alternate owner, and what ran there may run on", altWhy)
+		}
+		off = off && altOff
+	}
+	return ByHost(st, c, host, off, why)
+}
+
+// Bar explains why an allocation must not be released, whatever the evidence. Allocations by
+// Calico releases that recorded no sequence numbers have none: Calico's own collector reads
+// that as 0 (libcalico-go lib/backend/model/block.go, GetSequenceNumberForOrdinal).
+func Bar(st *state.State, r state.AllocationRef) state.Bar {
+	attr, b := r.Attributes(), r.Block
+	_, pinned := b.SequenceAt(r.Ordinal)
+	switch {
+	case !attr.HasHandle || attr.Handle == "":
+		return state.Because(state.RetainUnpinned, "it has no handle, so nothing says later that it is still the same allocation")
+	case !pinned:
+		return state.Because(state.RetainUnpinned, "its block records no sequence number for it, so nothing says later that it is still the same allocation")
+	case st.IPAM.Cooldown > 0:
+		return state.Because(state.RetainSpecial, "Calico lets released addresses cool down here (ipCooldownSeconds, %s), and freed like this it would not", st.IPAM.Cooldown)
+	case recordedTwice(st, b, r.Addr()):
+		return state.Because(state.RetainConflict, "several blocks record it")
+	}
+	if h := st.Handle(attr.Handle); h != nil && st.HandleMayBeUsed(h) {
+		return state.Because(state.RetainNotRead, "a block that cannot be evaluated may hold another address of its handle")
+	}
+	return state.Bar{}
+}
+
+// recordedTwice reports whether another block than this one records an address, too.
+func recordedTwice(st *state.State, b *state.Block, a netip.Addr) bool {
+	if st.BlockObjects(b.CIDR) > 1 {
+		return true
+	}
+	for bits := range a.BitLen() + 1 {
+		if p, err := a.Prefix(bits); err == nil && p != b.CIDR && st.BlockOf(p) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// ByHost decides by the views of one node and by whether its machine is off, and why. A view
+// that shows the address in use is never overruled. If the node does not answer, its pods may
+// still run: no consent covers that no node was asked about the address then.
+func ByHost(st *state.State, c Consents, host hosts.Evidence, off bool, why string) Verdict {
+	if host.Verdict == hosts.ShowsInUse {
+		return retained(state.RetainHostView, "%s%s", host.Reason, renewal(host.Renew))
+	}
+	if off {
+		v := Verdict{Evidence: why, Off: "the out-of-service taint of " + host.Node}
+		if slices.Contains(c.Terminated, host.Node) {
+			v.Off = "--terminated " + host.Node
+		}
+		return v
+	}
+	if st.MachineMayRun(host.Node) && host.Verdict != hosts.ShowsFree {
+		say := "say so with --terminated " + phrase.Arg(host.Node)
+		if !st.Vanished(host.Node) {
+			say += ", or by the taint node.kubernetes.io/out-of-service"
+		}
+		if host.Renew != "" {
+			say += "; if it runs, " + host.Renew
+		}
+		return retained(MachineMayRun, "%s: what ran there may run on, and %s. If the machine is off, %s", why, host.Reason, say)
+	}
+	switch {
+	case host.Verdict == hosts.ShowsFree:
+		return Verdict{Evidence: host.Reason}
+	case host.Node != "" && st.UnreadableNode(host.Node):
+		return retained(state.RetainNotRead, "node %s could not be read, so that it is not known whether it answers; %s", host.Node, host.Reason)
+	case c.WithoutHostEvidence:
+		return Verdict{Evidence: host.Reason + "; you let that pass (--without-host-evidence)", Consent: true}
+	}
+	return retained(NoEvidence, "it is not known whether its node still uses it: %s%s (or let it pass with --without-host-evidence)", host.Reason, renewal(host.Renew))
+}
+
+// renewal is how better evidence is given, as the end of a sentence.
+func renewal(renew string) string {
+	if renew == "" {
+		return ""
+	}
+	return "; " + renew
+}
