@@ -95,7 +95,7 @@ type Request struct {
 	// ObserveTwice distrusts all timestamps in objects, so that every step needs two
 	// observations. Use it after a datastore was restored from a backup.
 	ObserveTwice bool `json:"observeTwice,omitempty"`
-	// AllowNewer allows steps although the cluster's Calico is newer than [NewestKnown].
+	// AllowNewer allows steps although the cluster's Calico is newer than [blocks.NewestKnown].
 	AllowNewer bool `json:"allowNewer,omitempty"`
 
 	// Consents of the operator. Without a consent, a plan has no steps that require it.
@@ -149,7 +149,10 @@ type Plan struct {
 	// nothing else changed.
 	Before []audit.PoolReport `json:"before"`
 	After  []audit.PoolReport `json:"after"`
-	// Strict is the effect of a change of strict affinity; nil without such a change.
+	// AfterBlocks are the blocks as they would be then, for pictures; nil in a plan that was
+	// read back.
+	AfterBlocks []audit.BlockReport `json:"-"`
+	// Strict is what a change of strict affinity would mean; nil without one.
 	Strict *StrictPreview `json:"strictAffinity,omitempty"`
 	// Digest is a checksum of all other fields, which detects edits: see [Plan.Intact].
 	Digest string `json:"digest,omitempty"`

@@ -50,7 +50,8 @@ func conclude(p *repair.Plan, st *state.State) {
 		p.Strict = previewStrict(st, afterwards(st, freed), *want)
 	}
 	after := afterwards(st, p.Steps)
-	p.After = audit.NewReport(after, &audit.Result{}).Pools
+	report := audit.NewReport(after, &audit.Result{})
+	p.After, p.AfterBlocks = report.Pools, report.Blocks
 	for i := range p.Steps {
 		takeAgain(p, &p.Steps[i])
 	}

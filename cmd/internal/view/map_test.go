@@ -328,3 +328,72 @@ func TestMapSurvivesOddData(t *testing.T) {
 		}
 	}
 }
+
+// TestMapAfterPlan: the picture after a plan shows what its steps leave: no borrowers if their
+// pods are moved, the new owner of a block that is emptied and claimed, and none of a block that
+// is disowned.
+func TestMapAfterPlan(t *testing.T) {
+	const borrowed = `
+pool pods 10.0.0.0/24
+node n1
+node n2
+block 10.0.0.0/26 n1 age=3h
+affinity 10.0.0.0/26 n1 age=3h
+block 10.0.0.64/26 n2 age=3h
+affinity 10.0.0.64/26 n2 age=3h
+use 10.0.0.9 shop/a n1 of=ReplicaSet/a ready
+use 10.0.0.70 shop/a2 n2 of=ReplicaSet/a ready
+use 10.0.0.10 shop/b n2 of=ReplicaSet/b ready
+use 10.0.0.71 shop/b2 n2 of=ReplicaSet/b ready
+`
+	const vanished = `
+pool pods 10.0.0.0/24
+node n1
+block 10.0.0.0/26 off age=3h
+affinity 10.0.0.0/26 off age=3h
+use 10.0.0.9 shop/a n1
+`
+	read := func(text string) *state.State {
+		s, err := statedsl.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return state.New(s, state.Options{})
+	}
+	example, err := files.ReadFiles([]string{"../../../examples/snapshots/story"}, files.FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	owners := func(r *audit.Report) (out []string) {
+		for i := range r.Blocks {
+			out = append(out, fmt.Sprintf("%s %s lent %d %v", r.Blocks[i].CIDR, r.Blocks[i].Owner, r.Blocks[i].Lent, r.Blocks[i].LentTo))
+		}
+		return out
+	}
+	for _, c := range []struct {
+		name    string
+		st      *state.State
+		req     repair.Request
+		changes []string
+	}{
+		{"rehome", read(borrowed), repair.Request{Rehome: true}, []string{"10.0.0.0/26 host:n1 lent 1 [n2] -> 10.0.0.0/26 host:n1 lent 0 []"}},
+		{"disown", read(vanished), repair.Request{DeadNodes: true}, []string{"10.0.0.0/26 host:off lent 1 [n1] -> 10.0.0.0/26  lent 0 []"}},
+		{"consolidate", state.New(example, state.Options{}), repair.Request{Consolidate: true, CordonFull: true, EvictSingletons: true}, []string{"10.64.75.0/26 host:old-2 lent 0 [] -> 10.64.75.0/26 host:new-1 lent 0 []"}},
+	} {
+		r := audit.NewReport(c.st, audit.Run(c.st, checks.All))
+		plan := planner.Build(c.st, c.req)
+		before, after := owners(r), owners(blockmap.AfterPlan(r, plan))
+		var changes []string
+		for i := range before {
+			if len(before) == len(after) && before[i] != after[i] {
+				changes = append(changes, before[i]+" -> "+after[i])
+			}
+		}
+		if !slices.Equal(changes, c.changes) {
+			t.Errorf("%s: %d steps change %q, want %q", c.name, len(plan.Steps), changes, c.changes)
+		}
+	}
+	if r := parseReport(t, borrowed); blockmap.AfterPlan(r, &repair.Plan{}) != nil {
+		t.Error("a plan that was read back has blocks")
+	}
+}

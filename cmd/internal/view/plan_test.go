@@ -7,16 +7,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/cmd/internal/view/blockmap"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -83,22 +79,6 @@ func TestManualCommandsReadTheSameSource(t *testing.T) {
 				t.Errorf("%s: not %q in\n%s", output, want, got)
 			}
 		}
-	}
-}
-
-// TestClaimedBlockIsInTheMapAfter: a block that is emptied, released and claimed appears in
-// the map afterwards, empty and with its new owner.
-func TestClaimedBlockIsInTheMapAfter(t *testing.T) {
-	const cidr = "10.0.0.0/30"
-	r := &audit.Report{Blocks: []audit.BlockReport{{CIDR: cidr, Owner: "host:old", InUse: 1, Available: 3}}}
-	after := blockmap.AfterPlan(r, &repair.Plan{Steps: []repair.Step{
-		{Kind: repair.EvictPod, Target: state.Subject{Kind: state.KindIP, IP: "10.0.0.1"}},
-		{Kind: repair.ReleaseBlock, Target: state.Subject{Kind: state.KindBlock, CIDR: cidr}},
-		{Kind: repair.ClaimBlock, Target: state.Subject{Kind: state.KindAffinity, CIDR: cidr, Node: "new"}},
-	}})
-	want := audit.BlockReport{CIDR: cidr, Owner: "host:new", Available: 4}
-	if len(after.Blocks) != 1 || !reflect.DeepEqual(after.Blocks[0], want) || r.Blocks[0].Owner != "host:old" {
-		t.Errorf("afterwards %+v, want %+v", after.Blocks, want)
 	}
 }
 

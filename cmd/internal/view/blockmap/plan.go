@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -18,12 +17,13 @@ func OfPlan(r *audit.Report, plan *repair.Plan) (out []BeforeAfter) {
 		return nil
 	}
 	left := AfterPlan(r, plan)
+	if left == nil {
+		return nil
+	}
 	before, after := New(r, plan), New(left, nil)
-	var kept []int // indexes in the report of the remaining blocks
+	place := map[string]int{} // in the report, by CIDR
 	for i := range r.Blocks {
-		if len(kept) < len(left.Blocks) && r.Blocks[i].CIDR == left.Blocks[len(kept)].CIDR {
-			kept = append(kept, i)
-		}
+		place[r.Blocks[i].CIDR] = i
 	}
 	for i := range before.Pools {
 		m := &before.Pools[i]
@@ -31,9 +31,14 @@ func OfPlan(r *audit.Report, plan *repair.Plan) (out []BeforeAfter) {
 			continue
 		}
 		for j := range after.Pools[i].Cells {
-			for k, b := range after.Pools[i].Cells[j].Blocks {
-				after.Pools[i].Cells[j].Blocks[k] = kept[b]
+			x := &after.Pools[i].Cells[j]
+			var kept []int
+			for _, b := range x.Blocks {
+				if at, there := place[left.Blocks[b].CIDR]; there {
+					kept = append(kept, at)
+				}
 			}
+			x.Blocks = kept
 		}
 		out = append(out, BeforeAfter{m, &after.Pools[i]})
 	}
@@ -42,36 +47,20 @@ func OfPlan(r *audit.Report, plan *repair.Plan) (out []BeforeAfter) {
 
 // AfterPlan returns the report with its blocks as they would be if every step succeeded and
 // nothing else changed. It has no findings, because no check has run on that state. The
-// given report is not changed.
+// given report is not changed. It is nil for a plan that was read back, which holds no blocks.
 func AfterPlan(r *audit.Report, plan *repair.Plan) *audit.Report {
+	if plan.AfterBlocks == nil {
+		return nil
+	}
 	after := *r
 	after.Findings, after.Muted, after.Usage = nil, nil, nil
-	after.Blocks, after.Pools = slices.Clone(r.Blocks), slices.Clone(r.Pools)
-	find := newBlockFinder(r.Blocks)
-	released := map[int]bool{}
-	for i := range plan.Steps {
-		step := &plan.Steps[i]
-		in, _ := find.find(step.Target)
-		for _, b := range in {
-			switch {
-			case step.Kind == repair.ReleaseIP, step.Kind == repair.EvictPod:
-				after.Blocks[b].InUse, after.Blocks[b].Available = after.Blocks[b].InUse-1, after.Blocks[b].Available+1
-			case step.Kind == repair.ReleaseBlock, step.Kind == repair.FinishDelete && step.Target.Kind == state.KindBlock:
-				released[b] = true
-			case step.Kind == repair.ClaimBlock:
-				x := &after.Blocks[b]
-				*x = audit.BlockReport{CIDR: x.CIDR, Pool: x.Pool, Owner: "host:" + step.Target.Node, Available: x.InUse + x.Available}
-				delete(released, b)
-			}
+	after.Blocks, after.Pools = nil, slices.Clone(r.Pools)
+	for _, b := range plan.AfterBlocks {
+		shown := func(o audit.BlockReport) bool { return o.CIDR == b.CIDR }
+		if slices.ContainsFunc(r.Pools, func(p audit.PoolReport) bool { return p.Name == b.Pool }) || slices.ContainsFunc(r.Blocks, shown) {
+			after.Blocks = append(after.Blocks, b)
 		}
 	}
-	var kept []audit.BlockReport
-	for i := range after.Blocks {
-		if !released[i] {
-			kept = append(kept, after.Blocks[i])
-		}
-	}
-	after.Blocks = kept
 	for i := range plan.After {
 		named := func(p audit.PoolReport) bool { return p.Name == plan.After[i].Name }
 		if at := slices.IndexFunc(after.Pools, named); at >= 0 {
