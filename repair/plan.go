@@ -152,7 +152,7 @@ type Plan struct {
 	// AfterBlocks are the blocks as they would be then, for pictures; nil in a plan that was
 	// read back.
 	AfterBlocks []audit.BlockReport `json:"-"`
-	// Strict is what a change of strict affinity would mean; nil without one.
+	// Strict is the effect of a change of strict affinity; nil without such a change.
 	Strict *StrictPreview `json:"strictAffinity,omitempty"`
 	// Digest is a checksum of all other fields, which detects edits: see [Plan.Intact].
 	Digest string `json:"digest,omitempty"`

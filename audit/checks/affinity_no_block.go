@@ -35,7 +35,7 @@ var affinityNoBlock = audit.Check{
 				return
 			}
 			x := affinityFinding(st, a, state.Error, fmt.Sprintf("affinity of %s to %s exists, its IPAMBlock does not", phrase.Owner(a.Owner), a.CIDR))
-			x.Absence, x.Remedies, x.Root = true, []remedies.Remedy{remedies.DeleteAffinity.Unless(st.DeleteAffinityBar(a, b))}, remedies.Of(st).RootOfHost(a.Owner.Node())
+			x.Absence, x.Remedies, x.Root = true, remedies.Of(st).AffinityRemedies(a, b), remedies.Of(st).RootOfHost(a.Owner.Node())
 			begunHere(st, &x, blocks.Affinities, a.Name, state.HalfDone(a))
 			f.Add(x)
 		})

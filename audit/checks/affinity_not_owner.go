@@ -48,7 +48,7 @@ var affinityNotOwner = audit.Check{
 			}
 			x := affinityFinding(st, a, sev, fmt.Sprintf("%s has an affinity to block %s, which belongs to %s", phrase.Owner(a.Owner), a.CIDR, phrase.Owner(b.Owner)))
 			x.Evidence = append(x.Evidence, state.Evidences("effect", effect)...)
-			x.Remedies = []remedies.Remedy{remedies.DeleteAffinity.Unless(st.DeleteAffinityBar(a, b))}
+			x.Remedies = remedies.Of(st).AffinityRemedies(a, b)
 			begunHere(st, &x, blocks.Affinities, a.Name, state.HalfDone(a))
 			x.Absence = true // it rests on two objects that were read one after the other
 			f.Add(x)

@@ -25,15 +25,19 @@ var affinityStuck = audit.Check{
 	},
 	Never:    "Never delete the affinity alone while its block exists: that leaves a block in use without one.",
 	Requires: []blocks.Resource{blocks.Affinities, blocks.Blocks},
-	Optional: []blocks.Resource{blocks.Pools},
+	Optional: state.ReleaseReads,
 	Run: func(st *state.State, f *audit.Findings) {
 		eachAffinity(st, func(a *blocks.Affinity, b *state.Block) {
 			if affinity.Classify(a, state.BareOrNil(b)) != affinity.Unconfirmed || !st.Lasts(a) {
 				return
 			}
 			x := affinityFinding(st, a, state.Warning, fmt.Sprintf("affinity of %s to its block %s stays %s", phrase.Owner(a.Owner), a.CIDR, a.Effective()))
-			if state.HalfDone(a) && b.Used == 0 {
-				x.Remedies = []remedies.Remedy{remedies.DeleteAffinity}
+			switch {
+			case !state.HalfDone(a) || b.Used > 0:
+			case b.SoftDeleted:
+				x.Remedies = []remedies.Remedy{remedies.FinishDelete.Unless(st.FinishBlockBar(b))}
+			default:
+				x.Remedies = []remedies.Remedy{remedies.DeleteAffinity.Unless(b.Releasability.Bar)}
 			}
 			begunHere(st, &x, blocks.Affinities, a.Name, state.HalfDone(a))
 			f.Add(x)

@@ -29,7 +29,7 @@ var ipLeaked = audit.Check{
 	Never: "Never release an address after a single look, and never with \"calicoctl ipam release --ip\", which checks neither " +
 		"handle nor sequence number.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
-	Optional: []blocks.Resource{blocks.VMs, blocks.VMInstances},
+	Optional: append(slices.Clip(state.ReleaseReads), blocks.VMs, blocks.VMInstances),
 	Run: func(st *state.State, f *audit.Findings) {
 		if name, unread := st.UnreadPod(); unread {
 			f.Inconclusive("not evaluated where only pods could tell: pod %s could not be read", name)

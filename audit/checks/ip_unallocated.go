@@ -46,7 +46,7 @@ var ipUnallocated = audit.Check{
 				Severity: state.Critical, Subject: state.IPSubject(a, u.Node), Pools: state.PoolsOf(pool), Absence: true,
 				Message:  fmt.Sprintf("%s is used by %s on %s, and no block records it", a, u, u.Node),
 				Evidence: state.Evidences("used by", u.String(), "by evidence of", u.Source, "pool", pool.Name, "block", block),
-				Root:     remedies.Of(st).RootOfUnrecorded(),
+				Root:     remedies.Of(st).RootOfUnrecorded(), Remedies: remedies.Of(st).RecordRemedies(a),
 			})
 		})
 	},

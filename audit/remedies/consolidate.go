@@ -543,6 +543,17 @@ func (st *Remedies) LeavesTooFew(cordon []string) (pool string, left, of int) {
 	return "", 0, 0
 }
 
+// tooFew is a pool of whose nodes too few would take pods: see [Remedies.LeavesTooFew].
+type tooFew struct {
+	pool     string
+	left, of int
+}
+
+func (st *Remedies) findTooFew() (x tooFew) {
+	x.pool, x.left, x.of = st.LeavesTooFew(st.Full())
+	return x
+}
+
 // Takers is how many nodes the scheduler puts pods on now, and how many are cordoned by us.
 func (st *Remedies) Takers() (now, cordoned int) {
 	for _, h := range st.NodeStates {

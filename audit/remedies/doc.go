@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/recordable"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -36,9 +37,12 @@ type Remedies struct {
 	unrecorded func() string
 	rehomes    func() (now, later []Move)
 	full       func() []string
+	few        func() tooFew
 	singletons func() []*state.Borrow
-	seated     sync.Map // of demand, []seat
-	crowds     sync.Map // of demand, []string
+	// recordables are the addresses that live pods use and no block records.
+	recordables func() []*recordable.Address
+	seated      sync.Map // of demand, []seat
+	crowds      sync.Map // of demand, []string
 }
 
 // Of returns the ways out of a state, which are found once.
@@ -50,6 +54,8 @@ func find(s *state.State) *Remedies {
 	st.spareable, st.spare = sync.OnceValue(st.findSpareable), sync.OnceValue(st.findSpare)
 	st.leftBehind, st.unrecorded = sync.OnceValue(st.findLeftBehind), sync.OnceValue(st.findUnrecorded)
 	st.rehomes, st.full = sync.OnceValues(st.findRehomes), sync.OnceValue(st.findFull)
+	st.recordables = sync.OnceValue(func() []*recordable.Address { return recordable.Of(s) })
+	st.few = sync.OnceValue(st.findTooFew)
 	for i := range st.Nodes {
 		if n := &st.Nodes[i]; n.Ours != "" {
 			st.cordoned[n.Ours] = append(st.cordoned[n.Ours], n.Name)

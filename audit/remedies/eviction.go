@@ -1,8 +1,12 @@
 package remedies
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -86,6 +90,73 @@ func (st *Remedies) indexControllers() map[string][]*blocks.Workload {
 		}
 	}
 	return out
+}
+
+// UnguardedText describes the interruption or loss that an eviction of the pods causes.
+func UnguardedText(moves []Move) string {
+	var bare, only, out []string
+	for _, m := range moves {
+		if m.Pod.Controller == nil {
+			bare = append(bare, m.Pod.FullName())
+		} else {
+			only = append(only, m.Pod.FullName())
+		}
+	}
+	if n := len(bare); n > 0 {
+		out = append(out, fmt.Sprintf("%s %s %s no controller: evicted %s gone for good, as nothing makes %s again",
+			phrase.One(n, "pod", "pods"), phrase.List(bare), phrase.One(n, "has", "have"), phrase.One(n, "it is", "they are"), phrase.One(n, "it", "them")))
+	}
+	if n := len(only); n > 0 {
+		out = append(out, fmt.Sprintf("%s the only one ready of a controller, no PodDisruptionBudget is known to cover %s, and nothing takes over meanwhile",
+			phrase.One(n, "pod "+only[0]+" is", "pods "+phrase.List(only)+" are each"), phrase.One(n, "it", "them")))
+	}
+	return strings.Join(out, "; ")
+}
+
+// Consents are what an operator lets a plan do that moves pods.
+type Consents struct {
+	// CordonFull lets it cordon nodes without an address for a pod that moves.
+	CordonFull bool
+	// EvictSingletons lets it evict pods that nothing stands in for.
+	EvictSingletons bool
+}
+
+// Why a pod that borrows is not evicted, beside what package state has codes for.
+const (
+	// RetainNowhere: no node is known where it would start without borrowing.
+	RetainNowhere state.RetainReason = "nowhere"
+	// RetainConsent: that takes a consent which was not given.
+	RetainConsent state.RetainReason = "consent"
+)
+
+// RehomeBar explains why one of [Remedies.Rehomes] is not evicted with some consents.
+func (st *Remedies) RehomeBar(m Move, c Consents) state.Bar {
+	full, few := st.Full(), st.few()
+	name, unread := st.UnreadPod()
+	why, slots := st.EvictionBar(m.Pod), st.SlotBar()
+	switch {
+	case unread:
+		return state.Because(state.RetainNotRead, "pod %s could not be read", name)
+	case slots.Code != "":
+		return slots
+	case why != "":
+		return state.Because(state.RetainSpecial, "pod %s %s", m.Pod.FullName(), why)
+	case m.Stays != "":
+		return state.Because(RetainNowhere, "%s", m.Stays)
+	case st.Cluster.Live && !st.BudgetsKnown:
+		return state.Because(state.RetainNotRead, "PodDisruptionBudgets were not read, so that nothing says whether pod %s may be evicted", m.Pod.FullName())
+	case st.Unguarded(m.Pod) && !c.EvictSingletons:
+		return state.Because(RetainConsent, "%s: consent with --evict-singletons", UnguardedText([]Move{m}))
+	case few.pool != "":
+		cordons := "the nodes that are cordoned for this would have to stay so"
+		if len(full) > 0 {
+			cordons = phrase.Some(full) + " would have to be cordoned, or it may borrow there again"
+		}
+		return state.Because(RetainNowhere, "%s, and %d of the %d nodes of pool %s were left to take pods, fewer than half: add a pool first", cordons, few.left, few.of, few.pool)
+	case len(full) > 0 && !c.CordonFull:
+		return state.Because(RetainConsent, "the scheduler may put it where no address is left for it, so that it borrows again or waits: consent with --cordon-full, to cordon %s meanwhile", phrase.List(full))
+	}
+	return state.Bar{}
 }
 
 // answers reports whether a node exists and is ready.

@@ -18,15 +18,32 @@ func staysBorrowed(b *state.Borrow) bool {
 }
 
 // rehome moves pods that borrow to blocks of their own nodes; of some pools, or of all.
+func (st *Remedies) rehome(pools []*state.Pool, borrows []*state.Borrow) Remedy {
+	concerns := func(b *state.Borrow) bool { return len(pools) == 0 || slices.Contains(pools, b.Block.Pool) }
+	r, consents := st.rehomePlan(pools, borrows, concerns)
+	if r.Manual {
+		return r
+	}
+	moving, bar := st.rehoming(concerns, consents)
+	r.Yield, r.Effect = &Yield{Pods: len(moving)}, st.rehomeEffect(concerns, moving)
+	if slices.ContainsFunc(moving, func(m Move) bool { return m.Elsewhere }) {
+		r.Risk += "; pods whose node has no address for them borrow again or wait if an affinity between pods, which is not read, keeps them there"
+	}
+	if len(moving) == 0 && bar.Code != "" {
+		return r.Unless(bar)
+	}
+	return r
+}
+
+// rehomePlan is the command that rehomes, with the consents that it carries, whatever it moves.
 // If of the borrowed addresses that it is for no pod may be evicted without consent, it
 // carries the consent, which then holds for every pod that borrows of these pools; where
 // one of them would be gone for good, it leaves it to people.
-func (st *Remedies) rehome(pools []*state.Pool, borrows []*state.Borrow) Remedy {
+func (st *Remedies) rehomePlan(pools []*state.Pool, borrows []*state.Borrow, concerns func(*state.Borrow) bool) (Remedy, Consents) {
 	r := Rehome
 	r.Risk = st.evictionRisk()
 	var all, alone []string
 	bare, guarded := false, false
-	concerns := func(b *state.Borrow) bool { return len(pools) == 0 || slices.Contains(pools, b.Block.Pool) }
 	for _, b := range borrows {
 		w := b.Workload
 		if w == nil || b.Tunnel || staysBorrowed(b) || !concerns(b) {
@@ -48,54 +65,60 @@ func (st *Remedies) rehome(pools []*state.Pool, borrows []*state.Borrow) Remedy 
 			}
 		}
 	}
+	consents := Consents{CordonFull: len(st.Full()) > 0}
 	switch {
 	case guarded || len(all) == 0:
 	case len(alone) == 0 || bare: // the plan would have no step, or end a pod for good
-		return Restart("restart the pods that borrow and that no plan may restart: "+phrase.Some(all), r.Effect)
+		return Restart("restart the pods that borrow and that no plan may restart: "+phrase.Some(all), "they give the borrowed addresses back"), consents
 	default:
+		consents.EvictSingletons = true
 		r = r.with(" --evict-singletons")
 		r.Risk += "; nothing stands in meanwhile for " + phrase.Some(alone)
 	}
-	r.Effect = st.rehomeEffect(concerns, len(alone) > 0)
 	if len(pools) > 0 {
 		r = r.with(" --pool " + phrase.Arg(strings.Join(state.PoolsOf(pools...), ",")))
 	}
-	// The plan asks for that consent, for a replacement may come to a full node.
-	full, refused := st.Full(), "; it is refused as long as the cordons that stand for it leave"
-	if len(full) > 0 {
-		r, refused = r.with(" --cordon-full"), ", which is refused as long as it leaves"
-		r.Risk += "; nodes without room of their own are cordoned meanwhile: now " + phrase.Some(full)
+	if consents.CordonFull { // for a replacement may come to a full node
+		r = r.with(" --cordon-full")
+		r.Risk += "; nodes without room of their own are cordoned meanwhile: now " + phrase.Some(st.Full())
 	}
-	if pool, left, of := st.LeavesTooFew(full); pool != "" {
-		r.Risk += fmt.Sprintf("%s %d of the %d nodes of pool %s to take pods, fewer than half: add a pool first", refused, left, of, pool)
-	}
-	if now, _ := st.Rehomes(); slices.ContainsFunc(now, func(m Move) bool { return m.Elsewhere }) {
-		r.Risk += "; pods whose node has no address for them borrow again or wait if an affinity between pods, which is not read, keeps them there"
-	}
-	return r
+	return r, consents
 }
 
-// rehomeEffect says how many of the borrowed addresses of a concern one run gives back, with
-// the consent to evict pods that nothing stands in for or without.
-func (st *Remedies) rehomeEffect(concerns func(*state.Borrow) bool, singletons bool) string {
-	moving := map[netip.Addr]bool{}
-	now, _ := st.Rehomes()
-	for _, m := range now {
-		moving[m.Addr] = st.EvictionBar(m.Pod) == "" && (singletons || !st.Unguarded(m.Pod))
-	}
-	all, back := 0, 0
+// rehoming returns the pods that a plan evicts for some borrows with some consents, and why it
+// leaves the first of the others; none if it leaves none.
+func (st *Remedies) rehoming(concerns func(*state.Borrow) bool, c Consents) (moving []Move, bar state.Bar) {
+	borrows := map[netip.Addr]*state.Borrow{}
 	for _, b := range st.Borrows {
-		if !concerns(b) {
+		borrows[b.Addr] = b
+	}
+	now, later := st.Rehomes()
+	for _, m := range slices.Concat(now, later) {
+		if b := borrows[m.Addr]; b == nil || !concerns(b) {
 			continue
 		}
-		if all++; moving[b.Addr] {
-			back++
+		if stays := st.RehomeBar(m, c); stays.Code == "" {
+			moving = append(moving, m)
+		} else if bar.Code == "" {
+			bar = stays
 		}
 	}
-	if back == all {
+	return moving, bar
+}
+
+// rehomeEffect says how many of the borrowed addresses of a concern come back if some pods
+// are evicted.
+func (st *Remedies) rehomeEffect(concerns func(*state.Borrow) bool, moving []Move) string {
+	all := 0
+	for _, b := range st.Borrows {
+		if concerns(b) {
+			all++
+		}
+	}
+	if len(moving) == all {
 		return "nothing is borrowed any more"
 	}
-	return fmt.Sprintf("%d of %s given back; repair says why the others stay", back, phrase.PluralVerb(all, "borrowed address", "is", "are"))
+	return fmt.Sprintf("%d of %s given back; repair says why the others stay", len(moving), phrase.PluralVerb(all, "borrowed address", "is", "are"))
 }
 
 // findSingletons returns the borrows of pods that --evict-singletons lets go: those that
@@ -121,6 +144,9 @@ func (st *Remedies) evictionRisk() string {
 // lacks one; nil if there is none that could be emptied without ending a bare pod, which
 // nothing makes again, or that needs to be.
 func (st *Remedies) consolidation(s *shortage, rehome []string) *Remedy {
+	if st.Cluster.Live && !st.BudgetsKnown {
+		return nil // the plan evicts no pod
+	}
 	var tried [][]*state.Pool
 	for _, n := range st.NodesWithoutBlock() {
 		if !s.has[n] || slices.ContainsFunc(tried, func(pools []*state.Pool) bool { return slices.Equal(pools, st.PoolsAtIssue(n)) }) {
@@ -138,8 +164,10 @@ func (st *Remedies) consolidation(s *shortage, rehome []string) *Remedy {
 		if needing := len(s.cut) + len(s.next); needing > 1 {
 			r.Effect += fmt.Sprintf("; %s: run the first command again for each", phrase.PluralVerb(needing-1, "other node", "needs one, too", "need ones, too"))
 		}
-		if len(c.Cordon) > 0 {
+		if cordon := slices.Concat(c.Cordon, st.MayFill(c.Moves, c.Block, c.Cordon)); len(cordon) > 0 {
 			flags += " --cordon-full"
+		}
+		if len(c.Cordon) > 0 {
 			r.Risk += fmt.Sprintf("; %s, which %s no room of %s own, %s cordoned meanwhile", phrase.Some(c.Cordon), phrase.One(len(c.Cordon), "has", "have"), phrase.One(len(c.Cordon), "its", "their"), phrase.One(len(c.Cordon), "is", "are"))
 			if pool, left, of := st.LeavesTooFew(c.Cordon); pool != "" {
 				r.Risk += fmt.Sprintf(", which leaves %d of the %d nodes of pool %s to take pods, fewer than half", left, of, pool)
@@ -153,6 +181,7 @@ func (st *Remedies) consolidation(s *shortage, rehome []string) *Remedy {
 			r.Risk += fmt.Sprintf("; %s what emptyDir volumes hold", phrase.PluralVerb(len(lose), "pod", "loses", "lose"))
 		}
 		r.Commands = append([]string{repairCommand(flags)}, rehome...)
+		r.Yield = &Yield{Blocks: 1, Pods: len(c.Moves)}
 		return &r
 	}
 	return nil
@@ -236,138 +265,6 @@ var tunnelAnnotations = map[string]string{
 	blocks.TypeVXLANv6:     "projectcalico.org/IPv6VXLANTunnelAddr",
 	blocks.TypeWireguard:   "projectcalico.org/IPv4WireguardInterfaceAddr",
 	blocks.TypeWireguardV6: "projectcalico.org/IPv6WireguardInterfaceAddr",
-}
-
-// leakRemedies are what ends leaks. Where of no address it is proven that nothing uses
-// it, the plan would only refuse: the proof is for people to bring. Of a node that does
-// not answer, because it is gone or NotReady, that is its machine's being off.
-func (st *Remedies) leakRemedies() []Remedy {
-	var unseen, silent []string
-	nameless := false
-	for _, r := range st.Unowned() {
-		if r.Owned || st.RootOfLeak(r.AllocationRef) != "leaks" {
-			continue
-		}
-		node := state.NodeOf(r.Attributes())
-		off, _ := st.MachineOff(node)
-		switch {
-		case off || st.HostEvidence(r.AllocationRef).Verdict == hosts.ShowsFree:
-			return []Remedy{ReleaseLeaks}
-		case node == "":
-			nameless = true
-		case st.MachineMayRun(node):
-			silent = append(silent, node)
-		default:
-			unseen = append(unseen, node)
-		}
-	}
-	r := ReleaseLeaks
-	var how, risk []string
-	if slices.Sort(unseen); len(unseen) > 0 {
-		how = append(how, "with host views of "+phrase.Some(slices.Compact(unseen))+" that do not show them (--host-views), or without that proof (--without-host-evidence)")
-	}
-	if nameless {
-		how = append(how, "those that name no node with --without-host-evidence")
-	}
-	if len(how) > 0 {
-		risk = append(risk, unprovenRisk)
-	}
-	if slices.Sort(silent); len(silent) > 0 {
-		silent = slices.Compact(silent)
-		r = r.with(" --terminated " + phrase.Arg(strings.Join(silent, ",")))
-		how = append(how, fmt.Sprintf("those of %s once %s known to be off (--terminated)", phrase.Some(silent), phrase.One(len(silent), "its machine is", "their machines are")))
-		risk = append(risk, "a machine that runs still may use the addresses: --terminated says that it does not")
-	}
-	if len(how) > 0 {
-		r.Title, r.Risk, r.Manual = "release the leaked addresses: "+strings.Join(how, "; "), strings.Join(risk, "; "), true
-	}
-	return []Remedy{r}
-}
-
-// leftBehind is what a node that no longer exists has left and nothing owns: addresses
-// recorded for it, and in its blocks those recorded for no node, or for another one.
-type leftBehind struct {
-	own      bool
-	nameless []string // the addresses
-	beside   []string // the blocks of those of other nodes
-}
-
-// findLeftBehind returns what nodes that no longer exist have left, by their names.
-func (st *Remedies) findLeftBehind() map[string]*leftBehind {
-	out := map[string]*leftBehind{}
-	of := func(node string) *leftBehind {
-		if out[node] == nil {
-			out[node] = &leftBehind{}
-		}
-		return out[node]
-	}
-	st.EachAllocation(func(a state.AllocationRef, node string) {
-		host := a.Block.Owner.Node()
-		if !st.Vanished(node) && !st.Vanished(host) {
-			return
-		}
-		leaked := !st.Classify(a).Owned
-		switch {
-		case st.Vanished(node) && (leaked || state.UseKindOf(a.Block, a.Attributes()) == state.UseTunnel):
-			of(node).own = true
-		case leaked && !st.Vanished(node):
-			left, cidr := of(host), a.Block.CIDR.String()
-			if node == "" {
-				left.nameless = append(left.nameless, a.Addr().String())
-			} else if !slices.Contains(left.beside, cidr) {
-				left.beside = append(left.beside, cidr)
-			}
-		}
-	})
-	return out
-}
-
-// cleanUp is what ends what nodes that no longer exist have left behind: first what nothing
-// owns, which only people can say that no machine uses any more. Their word is for what
-// names no node alone: nodes that answer are to be asked (--host-views).
-func (st *Remedies) cleanUp(nodes []string) Remedy {
-	names := phrase.Arg(strings.Join(nodes, ","))
-	r := CleanUpNode.with(" --node " + names)
-	r.Title = fmt.Sprintf("clean up after %s %s", phrase.One(len(nodes), "node", "nodes"), phrase.Some(nodes))
-	var first, risk, off, nameless, beside, whose []string
-	for _, n := range nodes {
-		if left := st.leftBehind()[n]; left != nil {
-			if left.own {
-				off = append(off, n)
-			}
-			beside, nameless = append(beside, left.beside...), append(nameless, left.nameless...)
-		}
-	}
-	if len(beside) > 0 {
-		whose = append(whose, "other nodes")
-	}
-	if len(nameless) > 0 {
-		whose = append(whose, "no node")
-	}
-	if len(whose) > 0 {
-		r.Title += fmt.Sprintf(", with the leaked addresses in %s blocks that name %s", phrase.One(len(nodes), "its", "their"), strings.Join(whose, " or "))
-	}
-	if len(off) > 0 {
-		names := phrase.Arg(strings.Join(off, ","))
-		r.Title += fmt.Sprintf(", once %s known to be off", phrase.One(len(off), "its machine is", "their machines are"))
-		first = append(first, repairCommand("--leaked-ips --node "+names+" --terminated "+names))
-		risk = append(risk, "a machine that runs still may use the addresses: --terminated says that it does not")
-	}
-	if len(nameless) > 0 {
-		first = append(first, repairCommand("--leaked-ips --ip "+phrase.Arg(strings.Join(nameless, ","))+" --without-host-evidence"))
-		risk = append(risk, unprovenRisk+"; it is for what names no node alone")
-	}
-	if len(beside) > 0 {
-		first = append(first, repairCommand("--leaked-ips --block "+phrase.Arg(strings.Join(beside, ","))))
-		risk = append(risk, "what other nodes leaked there is released only with proof that nothing uses it, such as host views of theirs (--host-views)")
-	}
-	if len(first) > 0 {
-		r.Manual = true
-		r.Commands = append(first, r.Commands...)
-		r.Effect = "leaked addresses are released; then " + r.Effect
-		r.Risk = strings.Join(append(risk, r.Risk), "; ")
-	}
-	return r
 }
 
 // StrictRemedies are the way to strict affinity that leaves no pod without an address.

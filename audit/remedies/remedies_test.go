@@ -69,9 +69,10 @@ func TestConsentIsForAllThatBorrow(t *testing.T) {
 }
 
 // TestConsentIsForNamelessAddresses: what people say nothing uses is what names no node;
-// nodes that answer are asked for theirs.
+// nodes that answer are asked for theirs. What is not shown to be unused stays, and with it
+// its block.
 func TestConsentIsForNamelessAddresses(t *testing.T) {
-	r := remediesOf(t, `pool pods 10.0.0.0/24 size=28
+	const left = `pool pods 10.0.0.0/24 size=28
 node n1
 block 10.0.0.0/28 v age=3h
 affinity 10.0.0.0/28 v age=3h
@@ -81,9 +82,20 @@ use 10.0.0.17 shop/ok n1
 alloc 10.0.0.1 pod=shop/gone1 handle=k8s-pod-network.aa age=3h
 alloc 10.0.0.3 pod=shop/gone3 handle=k8s-pod-network.cc age=3h
 alloc 10.0.0.2 pod=shop/gone2 node=n1 handle=k8s-pod-network.bb age=3h
-`, "vanished/v")[0]
-	want := []string{"calico-audit repair --leaked-ips --ip 10.0.0.1,10.0.0.3 --without-host-evidence", "calico-audit repair --leaked-ips --block 10.0.0.0/28", "calico-audit repair --dead-nodes --node v"}
-	if !slices.Equal(r.Commands, want) || !r.Manual || !strings.Contains(r.Title, "the leaked addresses in its blocks that name other nodes or no node") || !strings.Contains(r.Risk, "only with proof") {
-		t.Errorf("got %q, %q, risk %q", r.Title, r.Commands, r.Risk)
+`
+	nameless := "calico-audit repair --leaked-ips --ip 10.0.0.1,10.0.0.3 --without-host-evidence"
+	for _, c := range []struct {
+		view, effect string
+		commands     []string
+		yield        remedies.Yield
+	}{
+		{"", "2 leaked addresses are released; 1 address stays: repair says why", []string{nameless}, remedies.Yield{Addresses: 2}},
+		{"view n1 complete\n", "3 leaked addresses are released; 1 of 1 block can be claimed again",
+			[]string{nameless, "calico-audit repair --leaked-ips --block 10.0.0.0/28", "calico-audit repair --dead-nodes --node v"}, remedies.Yield{Addresses: 3, Blocks: 1}},
+	} {
+		r := remediesOf(t, left+c.view, "vanished/v")[0]
+		if !slices.Equal(r.Commands, c.commands) || !r.Manual || r.Yield == nil || *r.Yield != c.yield || r.Effect != c.effect || !strings.Contains(r.Risk, "--without-host-evidence") {
+			t.Errorf("%q: got %q, %q, %+v, effect %q, risk %q", c.view, r.Title, r.Commands, r.Yield, r.Effect, r.Risk)
+		}
 	}
 }

@@ -23,6 +23,21 @@ type Remedy struct {
 	// Manual is true if the commands alone do not do it: people have to choose or
 	// change something that no program should, such as a new pool's CIDR.
 	Manual bool `json:"manual,omitempty"`
+	// Yield counts what the commands do as things stand; nil if that is for people to say, or
+	// the same for every object of its kind.
+	Yield *Yield `json:"yield,omitempty"`
+}
+
+// Yield counts what the plans of a remedy's commands do, each made a grace period after the
+// one before is applied. They do no less.
+type Yield struct {
+	// Blocks are deleted, so that nodes can claim them again; Affinities go without a block.
+	Blocks     int `json:"blocks,omitempty"`
+	Affinities int `json:"affinities,omitempty"`
+	// Addresses are released, or recorded.
+	Addresses int `json:"addresses,omitempty"`
+	// Pods are evicted. It is 0 if that takes blocks that are freed first.
+	Pods int `json:"pods,omitempty"`
 }
 
 // Root is what several verdicts have in common, so that mending it mends them all. A

@@ -37,7 +37,7 @@ func (st *Remedies) findRoots() {
 	}, func() []Remedy { return st.leakRemedies() })
 	st.root("unrecorded", func(n int) string {
 		return fmt.Sprintf("live pods use %s that no block records: Calico may hand them out a second time", phrase.Plural(n, "address"))
-	}, func() []Remedy { return []Remedy{RecordAddresses} })
+	}, st.recordRemedies)
 }
 
 func (st *Remedies) root(id string, message func(int) string, remedies func() []Remedy) *Root {
@@ -46,38 +46,66 @@ func (st *Remedies) root(id string, message func(int) string, remedies func() []
 	return r
 }
 
-// Now returns remedies as they are of use now: a plan that rests on what was not read is
-// refused, and while the datastore is locked every plan is, so that unlocking it comes first;
-// never during a migration, which unlocks it itself.
-func (st *Remedies) Now(remedies []Remedy) []Remedy {
-	unlock := Unlock
+// Now adapts remedies to the present state. A plan whose reads are missing is not offered. A
+// locked datastore is unlocked first, but never during a migration, which unlocks it itself.
+// A Calico that is newer than known needs a consent.
+func (st *Remedies) Now(ways []Remedy) []Remedy {
+	unlock, first := Unlock, "once the datastore is unlocked: "
 	if st.Migrating() {
-		unlock = EndMigration
+		unlock, first = EndMigration, "once the migration has ended: "
 	}
-	if st.Info.Locked && slices.ContainsFunc(remedies, func(r Remedy) bool { return r.Repairs() || r.Resumes() }) && remedies[0].Title != unlock.Title {
-		remedies = Prefer(append([]Remedy{unlock}, remedies...))
-	}
-	if slices.ContainsFunc(remedies, func(r Remedy) bool { return st.readBar(&r).Code != "" }) {
-		remedies = slices.Clone(remedies)
-		for i := range remedies {
-			remedies[i] = remedies[i].Unless(st.readBar(&remedies[i]))
+	out := slices.Clone(ways)
+	for i := range out {
+		r := &out[i]
+		if *r = r.Unless(st.readBar(r)); st.Info.Locked && (r.Repairs() || r.Resumes()) {
+			r.Title, r.Manual, r.Yield = first+r.Title, true, nil
 		}
+		*r = st.AllowingNewer(*r)
 	}
-	return remedies
+	if st.Info.Locked && slices.ContainsFunc(ways, func(r Remedy) bool { return r.Repairs() || r.Resumes() }) && ways[0].Title != unlock.Title {
+		return Prefer(append([]Remedy{unlock}, out...))
+	}
+	return out
 }
 
-// rests are, by the flag of a kind of repair, the reads without which a plan refuses it as a
-// whole, and whether one pod that could not be understood is enough for that.
-var rests = map[string]struct {
-	on   []blocks.Resource
-	pods bool
+// plans are the kinds of repair by flag: the reads without which a plan refuses one as a
+// whole, whether one pod that could not be understood is enough for that, and whether it
+// writes no object whose meaning a newer Calico may have changed.
+var plans = map[string]struct {
+	reads       []blocks.Resource
+	pods, plain bool
 }{
-	"--empty-blocks": {state.ReleaseReads, true}, "--dead-nodes": {state.ReleaseReads, true},
-	"--consolidate": {state.ReleaseReads, true}, "--rehome": {state.ReleaseReads, true},
-	"--orphan-affinities": {state.DeleteAffinityReads, false}, "--missing-affinities": {state.RestoreAffinityReads, false},
-	"--soft-deleted": {state.FinishDeleteReads, true}, "--unrecorded-ips": {state.RecordIPReads, true}, "--leaked-ips": {state.ReleaseIPReads, true},
-	"--whereabouts-stranded": {state.WhereaboutsReads, true}, "--whereabouts-reservations": {state.WhereaboutsReads, true}, "--strict-affinity": {state.SetStrictReads, false},
-	"--leaked-handles": {state.HandleReads, true}, "--missing-handles": {state.HandleReads, true},
+	"--empty-blocks": {state.ReleaseReads, true, false}, "--dead-nodes": {state.ReleaseReads, true, false},
+	"--consolidate": {state.ReleaseReads, true, false}, "--rehome": {state.ReleaseReads, true, true},
+	"--orphan-affinities": {state.DeleteAffinityReads, false, false}, "--missing-affinities": {state.RestoreAffinityReads, false, false},
+	"--soft-deleted": {state.FinishDeleteReads, true, false}, "--unrecorded-ips": {state.RecordIPReads, true, false}, "--leaked-ips": {state.ReleaseIPReads, true, false},
+	"--whereabouts-stranded": {state.WhereaboutsReads, true, true}, "--whereabouts-reservations": {state.WhereaboutsReads, true, true}, "--strict-affinity": {state.SetStrictReads, false, true},
+	"--leaked-handles": {state.HandleReads, true, false}, "--missing-handles": {state.HandleReads, true, false},
+}
+
+// planFlag returns the flag of the kind of repair that a command plans; empty for others.
+func planFlag(command string) string {
+	flags, _ := strings.CutPrefix(command, repairCommand(""))
+	flag, _, _ := strings.Cut(strings.Replace(flags, "=", " ", 1), " ")
+	return flag
+}
+
+const allowNewer = " --allow-newer-calico"
+
+// AllowingNewer returns a remedy with the consent that its plans take if the cluster's Calico
+// may be newer than known.
+func (st *Remedies) AllowingNewer(r Remedy) Remedy {
+	if st.Cluster.NewerThanKnown() == "" {
+		return r
+	}
+	r.Commands = slices.Clone(r.Commands)
+	for i, c := range r.Commands {
+		if plan, known := plans[planFlag(c)]; known && !plan.plain && !strings.HasSuffix(c, allowNewer) {
+			r.Commands[i] += allowNewer
+			r.Risk = strings.TrimPrefix(r.Risk+"; this Calico is newer than calico-audit knows ("+blocks.NewestKnown+")", "none; ")
+		}
+	}
+	return r
 }
 
 // readBar says what a remedy's plan lacks that it rests on; none if it is no plan.
@@ -85,13 +113,12 @@ func (st *Remedies) readBar(r *Remedy) state.Bar {
 	if len(r.Commands) == 0 {
 		return state.Bar{}
 	}
-	flags, _ := strings.CutPrefix(r.Commands[0], repairCommand(""))
-	flag, _, _ := strings.Cut(strings.Replace(flags, "=", " ", 1), " ")
-	plan, known := rests[flag]
+	flag := planFlag(r.Commands[0])
+	plan, known := plans[flag]
 	if !known {
 		return state.Bar{}
 	}
-	b := st.ReadBar(plan.on)
+	b := st.ReadBar(plan.reads)
 	if b.Code == "" && plan.pods {
 		b = st.PodBar()
 	}

@@ -251,7 +251,7 @@ func (st *Remedies) holders(pools []*state.Pool) string {
 func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 	var rehome Remedy
 	if slices.ContainsFunc(st.Borrows, func(b *state.Borrow) bool { return s.borrowed[b] && b.Workload != nil }) {
-		rehome = st.rehome(s.pools, st.Borrows)
+		rehome, _ = st.rehomePlan(s.pools, st.Borrows, func(b *state.Borrow) bool { return slices.Contains(s.pools, b.Block.Pool) })
 	}
 	then := func(r Remedy) Remedy {
 		if r.Commands = append(r.Commands, rehome.Commands...); len(rehome.Commands) > 0 {
@@ -263,7 +263,7 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 		return r
 	}
 	var empty, last, marked []*state.Block
-	var vanished []string // nodes that no longer exist, with blocks in which nothing is owned
+	var vanished []string // nodes that no longer exist, with blocks that cleaning up frees
 	var due time.Time
 	freed := blocks.Count{}
 	needing := len(s.cut) + len(s.next)
@@ -281,7 +281,7 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 			switch {
 			case st.Reserved.Covers(b.CIDR):
 			case b.Used > 0:
-				if host := b.Owner.Node(); st.Vanished(host) && !slices.Contains(vanished, host) && st.allLeaked(b) {
+				if host := b.Owner.Node(); !slices.Contains(vanished, host) && !st.slotsFreed(p, st.freedOf(host, p)).IsZero() {
 					vanished = append(vanished, host)
 				}
 			case r.OK:
@@ -312,26 +312,26 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 	}
 	if len(empty) > 0 {
 		r := ReleaseBlock.with(flags)
-		r.Title, r.Effect = "release the empty blocks: "+phrase.List(state.CIDRs(empty)), phrase.PluralCount(freed, "block")+" can be claimed again"
-		r.Risk += ", and each node keeps one"
+		r.Title, r.Effect = "release the empty blocks: "+phrase.List(state.CIDRs(empty)), ofNeeded(phrase.PluralCount(freed, "block")+" can be claimed again", needing)
+		r.Risk, r.Yield = r.Risk+", and each node keeps one", &Yield{Blocks: len(empty)}
 		out = append(out, then(r))
 	}
 	if len(marked) > 0 {
 		r := FinishDelete.with(flags)
-		r.Title, r.Effect = "finish the deletion of what is marked deleted and holds no address: "+phrase.List(state.CIDRs(marked)), "nodes without a block can claim what is freed"
+		r.Title, r.Effect = "finish the deletion of what is marked deleted and holds no address: "+phrase.List(state.CIDRs(marked)), ofNeeded(phrase.Plural(len(marked), "block")+" can be claimed again", needing)
+		r.Yield = &Yield{Blocks: len(marked)}
 		out = append(out, then(r))
 	}
 	if len(vanished) > 0 {
 		slices.Sort(vanished)
-		r := st.cleanUp(vanished)
-		r.Effect += "; their blocks can be claimed again"
-		out = append(out, then(r))
+		out = append(out, then(st.cleanUp(vanished)))
 	}
 	switch {
 	case len(empty) > 0:
 	case len(last) > 0:
 		r := ReleaseLastBlock.with(flags)
-		r.Title += ": " + phrase.List(state.CIDRs(last))
+		r.Title, r.Yield = r.Title+": "+phrase.List(state.CIDRs(last)), &Yield{Blocks: len(last)}
+		r.Effect = ofNeeded(phrase.Plural(len(last), "block")+" can be claimed by nodes that cannot allocate", needing)
 		var cordon []string
 		for _, b := range last {
 			if h := st.NodeState(b.Owner.Node()); !h.Node.Unschedulable && !slices.Contains(cordon, phrase.Arg(h.Name)) {
@@ -372,6 +372,14 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 	return out
 }
 
+// ofNeeded adds to an effect how many blocks nodes need.
+func ofNeeded(effect string, needing int) string {
+	if needing == 0 {
+		return effect
+	}
+	return fmt.Sprintf("%s, of %d needed", effect, needing)
+}
+
 // muteLow is for pools that other pools make up for, and that go on being found low on
 // addresses as long as their own pods have them; nothing if none is low.
 func muteLow(pools []*state.Pool) []Remedy {
@@ -390,21 +398,6 @@ func muteLow(pools []*state.Pool) []Remedy {
 	}
 	return []Remedy{ByHand("mute the finding: other pools for the same nodes have blocks left, and it goes when pods of this one end",
 		"reports count it as muted", "none: what these other pools lack is a finding of its own", "calico-audit report"+flags)}
-}
-
-// allLeaked reports whether nothing owns what a block holds, tunnels of nodes that no
-// longer exist aside.
-func (st *Remedies) allLeaked(b *state.Block) bool {
-	for i, o := range b.Ordinals {
-		ref := state.AllocationRef{Block: b, Ordinal: i}
-		if o == blocks.Free || !st.Classify(ref).Owned {
-			continue
-		}
-		if attr := ref.Attributes(); state.UseKindOf(b, attr) != state.UseTunnel || !st.Vanished(state.NodeOf(attr)) {
-			return false
-		}
-	}
-	return true
 }
 
 // slotsFreed counts the blocks of a pool that could be claimed if some of its blocks,

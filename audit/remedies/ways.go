@@ -12,6 +12,7 @@ const (
 	evictionRisk   = "each pod is evicted within its PodDisruptionBudgets, one at a time, and starts again with another address"
 	restartRisk    = "each pod ends and starts again: see first that a controller owns it and other replicas serve meanwhile"
 	unprovenRisk   = "without host evidence, a container that outlived its pod shares its address with the next pod"
+	terminatedRisk = "a machine that runs still may use the addresses: --terminated says that it does not"
 	EverywhereRisk = "it holds for the whole cluster, at once"
 )
 
@@ -105,7 +106,10 @@ func (r Remedy) Unless(b state.Bar) Remedy {
 	default:
 		r.Title, r.Commands = LeaveIt+"a plan refuses to "+r.Title+": "+b.Reason, []string{}
 	}
-	r.Manual = true
+	if b.Due.IsZero() {
+		r.Effect = "nothing changes meanwhile"
+	}
+	r.Manual, r.Yield = true, nil
 	return r
 }
 

@@ -78,7 +78,9 @@ var practice = []struct {
 	{says(`see who changed IPReservation (\S+), and delete it if it is not wanted`), func(p *person, said []string) {
 		must(p.T, p.Delete(p.Context(), calico("ipreservations"), "", said[1]))
 	}},
-	{says(`release the leaked addresses: those of .* once (?:its machine is|their machines are) known to be off \(--terminated\)`), (*person).runCommands},
+	{says(`release the leaked addresses of .*, once (?:its machine is|their machines are) known to be off \(--terminated\)`), (*person).runCommands},
+	{says(`release the leaked addresses without proof that nothing uses them`), (*person).runCommands},
+	{says(`restart pods? (.*), which (?:has|have) no annotation cni\.projectcalico\.org/containerID: .*`), func(p *person, said []string) { p.restart(listed(said[1])...) }},
 	{says(`clean up after node (\S+), once its machine is known to be off`), (*person).runCommands},
 }
 

@@ -105,7 +105,7 @@ func TestPreferredRemediesAreTheWayOut(t *testing.T) {
 // leaks are repaired with the consent that the advice names.
 func preferred(r *audit.Report, f *audit.Finding) *remedies.Remedy {
 	const consent = "--without-host-evidence"
-	if f.Check == "ip/leaked" && strings.Contains(f.Fix.Command, consent) {
+	if f.Check == "ip/leaked" && strings.HasPrefix(f.Fix.Command, "take host views of ") {
 		return &remedies.Remedy{Commands: []string{"calico-audit repair --leaked-ips " + consent}}
 	}
 	if strings.HasPrefix(f.Fix.Command, "kubectl get virtualmachineinstance") {

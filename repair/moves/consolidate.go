@@ -87,7 +87,7 @@ func withheld(p *repair.Proposals, c *remedies.Consolidation) repair.Reason {
 		return repair.Because(repair.RefusedNotRead, "PodDisruptionBudgets and the labels of pods were not read, so that nothing says which pods may be evicted")
 	}
 	if len(c.Unguarded) > 0 && !p.Request.EvictSingletons {
-		return repair.Because(repair.RefusedConsent, "%s: consent with --evict-singletons", unguardedText(c.Unguarded))
+		return repair.Because(repair.RefusedConsent, "%s: consent with --evict-singletons", remedies.UnguardedText(c.Unguarded))
 	}
 	if cordon := slices.Concat(c.Cordon, remedies.Of(p.State).MayFill(c.Moves, c.Block, c.Cordon)); len(cordon) > 0 && !p.Request.CordonFull {
 		slices.Sort(cordon)
@@ -95,27 +95,6 @@ func withheld(p *repair.Proposals, c *remedies.Consolidation) repair.Reason {
 			phrase.Plural(len(cordon), "node"), phrase.List(cordon))
 	}
 	return repair.Reason{}
-}
-
-// unguardedText describes the interruption or loss that an eviction of the pods causes.
-func unguardedText(moves []remedies.Move) string {
-	var bare, only, out []string
-	for _, m := range moves {
-		if m.Pod.Controller == nil {
-			bare = append(bare, m.Pod.FullName())
-		} else {
-			only = append(only, m.Pod.FullName())
-		}
-	}
-	if n := len(bare); n > 0 {
-		out = append(out, fmt.Sprintf("%s %s %s no controller: evicted %s gone for good, as nothing makes %s again",
-			phrase.One(n, "pod", "pods"), phrase.List(bare), phrase.One(n, "has", "have"), phrase.One(n, "it is", "they are"), phrase.One(n, "it", "them")))
-	}
-	if n := len(only); n > 0 {
-		out = append(out, fmt.Sprintf("%s the only one ready of a controller, no PodDisruptionBudget is known to cover %s, and nothing takes over meanwhile",
-			phrase.One(n, "pod "+only[0]+" is", "pods "+phrase.List(only)+" are each"), phrase.One(n, "it", "them")))
-	}
-	return strings.Join(out, "; ")
 }
 
 // refuseConsolidation explains why no consolidation starts, or why the one in progress is

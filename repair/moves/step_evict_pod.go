@@ -167,14 +167,11 @@ func rehomes(p *repair.Proposals, say bool) []remedies.Move {
 		}
 		return nil
 	}
-	full := remedies.Of(p.State).Full()
-	crowded, left, of := remedies.Of(p.State).LeavesTooFew(full)
-	name, unread := p.State.UnreadPod()
-	slots := p.State.SlotBar()
+	consents := remedies.Consents{CordonFull: p.Request.CordonFull, EvictSingletons: p.Request.EvictSingletons}
 	var out []remedies.Move
 	now, later := remedies.Of(p.State).Rehomes()
 	c := everyBorrower(p)
-	for i, m := range slices.Concat(now, later) {
+	for _, m := range slices.Concat(now, later) {
 		b := p.State.CoveringBlock(m.Addr)
 		if b == nil {
 			continue
@@ -183,33 +180,18 @@ func rehomes(p *repair.Proposals, say bool) []remedies.Move {
 		if p.Request.Beside(p.State, c.Target, state.PoolsOf(b.Pool), []string{m.Pod.Node, b.Owner.Node()}) {
 			continue
 		}
-		why := remedies.Of(p.State).EvictionBar(m.Pod)
-		switch {
-		case unread:
-			refuse(c, repair.Because(repair.RefusedNotRead, "pod %s could not be read", name))
-		case slots.Code != "":
-			refuse(c, repair.Because(repair.RefusedNotRead, "%s", slots.Reason))
-		case why != "":
-			refuse(c, repair.Because(repair.RefusedSpecial, "pod %s %s", m.Pod.FullName(), why))
-		case i >= len(now):
-			refuse(c, repair.Because(repair.RefusedNowhere, "%s", m.Stays))
-		case p.State.Cluster.Live && !p.State.BudgetsKnown:
-			refuse(c, repair.Because(repair.RefusedNotRead, "PodDisruptionBudgets were not read, so that nothing says whether pod %s may be evicted", m.Pod.FullName()))
-		case remedies.Of(p.State).Unguarded(m.Pod) && !p.Request.EvictSingletons:
-			refuse(c, repair.Because(repair.RefusedConsent, "%s: consent with --evict-singletons", unguardedText([]remedies.Move{m})))
-		case crowded != "":
-			cordons := "the nodes that are cordoned for this would have to stay so"
-			if len(full) > 0 {
-				cordons = phrase.Some(full) + " would have to be cordoned, or it may borrow there again"
-			}
-			refuse(c, repair.Because(repair.RefusedNowhere, "%s, and %d of the %d nodes of pool %s were left to take pods, fewer than half: add a pool first", cordons, left, of, crowded))
-		case len(full) > 0 && !p.Request.CordonFull:
-			refuse(c, repair.Because(repair.RefusedConsent, "the scheduler may put it where no address is left for it, so that it borrows again or waits: consent with --cordon-full, to cordon %s meanwhile", phrase.List(full)))
-		default:
+		if bar := remedies.Of(p.State).RehomeBar(m, consents); bar.Code != "" {
+			refuse(c, repair.Because(retainCodes[bar.Code], "%s", bar.Reason))
+		} else {
 			out = append(out, m)
 		}
 	}
 	return out
+}
+
+// retainCodes are the codes of why a pod that borrows is not evicted.
+var retainCodes = map[state.RetainReason]repair.RefusalCode{
+	state.RetainNotRead: repair.RefusedNotRead, state.RetainSpecial: repair.RefusedSpecial, remedies.RetainNowhere: repair.RefusedNowhere, remedies.RetainConsent: repair.RefusedConsent,
 }
 
 // mayEvict returns when a pod may be evicted, or why it must not be. No replacement may

@@ -12,7 +12,7 @@ import (
 // cordons a node nor ends a pod: --consolidate and --rehome do that, and watch what
 // follows.
 func manual(st, after *state.State, p *repair.Plan) []repair.Manual {
-	m := &manuals{plan: p}
+	m := &manuals{plan: p, st: remedies.Of(st)}
 	if p.Request.EmptyBlocks || p.Strict != nil {
 		for _, root := range remedies.Of(after).Unserved() {
 			if m.concerns(root.Pools, root.Nodes) {
@@ -43,6 +43,7 @@ func manual(st, after *state.State, p *repair.Plan) []repair.Manual {
 // manuals collects the manual steps, group by group.
 type manuals struct {
 	plan  *repair.Plan
+	st    *remedies.Remedies
 	order int
 	out   []repair.Manual
 }
@@ -53,6 +54,7 @@ func (m *manuals) add(target state.Subject, because string, ways []remedies.Reme
 		if !r.Manual {
 			continue
 		}
+		r = m.st.AllowingNewer(r)
 		x := repair.Manual{Order: m.order, Target: target, Action: r.Title, Because: because, Risk: r.Risk}
 		if len(r.Commands) > 0 {
 			x.Command, x.Then = r.Commands[0], r.Commands[1:]

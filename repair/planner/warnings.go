@@ -39,7 +39,7 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 	if why := p.Unapplicable(); why != "" {
 		say("%s: this plan can be looked at, and not be applied", why)
 	}
-	if reason := repair.NewerThanKnown(st); reason != "" && p.Request.AllowNewer {
+	if reason := st.Cluster.NewerThanKnown(); reason != "" && p.Request.AllowNewer {
 		say("%s; you let that pass: what newer releases keep in these objects is kept, and what they mean by it is not heeded", reason)
 	}
 	if has(repair.ReleaseBlock) && !has(repair.ClaimBlock) {

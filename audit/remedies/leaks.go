@@ -1,0 +1,89 @@
+package remedies
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/releasable"
+)
+
+// leaks are leaked addresses by what a plan does with them.
+type leaks struct {
+	all, proven int
+	// consented are released with --without-host-evidence, off with --terminated.
+	consented, off int
+	// unseen and silent are the nodes of the addresses that lack evidence: nodes that answer,
+	// and nodes whose machines may run.
+	unseen, silent []string
+	nameless       bool
+	// bar is why the first of the others stays.
+	bar state.Bar
+}
+
+func (st *Remedies) countLeaks() (x leaks) {
+	for _, r := range st.Unowned() {
+		if r.Owned || st.RootOfLeak(r.AllocationRef) != "leaks" {
+			continue
+		}
+		x.all++
+		node := state.NodeOf(r.Attributes())
+		switch v := releasable.Of(st.State, releasable.Consents{}, r.AllocationRef); {
+		case v.Code == "":
+			x.proven++
+		case v.Code == releasable.NoEvidence:
+			if x.nameless = x.nameless || node == ""; node != "" {
+				x.unseen = append(x.unseen, node)
+			}
+			if releasable.Of(st.State, releasable.Consents{WithoutHostEvidence: true}, r.AllocationRef).Code == "" {
+				x.consented++
+			}
+		case v.Code == releasable.MachineMayRun && releasable.Of(st.WithTerminated([]string{node}), releasable.Consents{}, r.AllocationRef).Code == "":
+			x.silent = append(x.silent, node)
+			x.off++
+		case x.bar.Code == "":
+			x.bar = v.Bar
+		}
+	}
+	slices.Sort(x.unseen)
+	slices.Sort(x.silent)
+	x.unseen, x.silent = slices.Compact(x.unseen), slices.Compact(x.silent)
+	return x
+}
+
+// leakRemedies are what ends leaks. If nothing proves of any address that it is unused, a plan
+// would refuse them all: the proof is for people to bring. Of a node that does not answer,
+// because it is gone or NotReady, that is its machine's being off.
+func (st *Remedies) leakRemedies() (out []Remedy) {
+	x := st.countLeaks()
+	if x.proven > 0 {
+		r := ReleaseLeaks
+		if r.Yield = (&Yield{Addresses: x.proven}); x.proven < x.all {
+			r.Effect = fmt.Sprintf("%d of %s can be handed out again; repair says why the others stay", x.proven, phrase.Plural(x.all, "address"))
+		}
+		return []Remedy{r}
+	}
+	if x.off > 0 {
+		r := ReleaseLeaks.with(" --terminated " + phrase.Arg(strings.Join(x.silent, ",")))
+		r.Title = fmt.Sprintf("release the leaked addresses of %s, once %s known to be off (--terminated)", phrase.Some(x.silent), phrase.One(len(x.silent), "its machine is", "their machines are"))
+		r.Effect = fmt.Sprintf("%s can be handed out again", phrase.Plural(x.off, "address"))
+		r.Risk, r.Manual, r.Yield = terminatedRisk, true, &Yield{Addresses: x.off}
+		out = append(out, r)
+	}
+	if len(x.unseen) > 0 {
+		out = append(out, ByHand(fmt.Sprintf("take host views of %s (calico-audit agent), and plan with them: calico-audit repair --leaked-ips --host-views FILES", phrase.Some(x.unseen)),
+			"addresses that no view shows in use can be released", "none"))
+	}
+	if x.consented > 0 {
+		r := ReleaseLeaks.with(" --without-host-evidence")
+		r.Title, r.Effect = "release the leaked addresses without proof that nothing uses them", fmt.Sprintf("%s can be handed out again", phrase.Plural(x.consented, "address"))
+		r.Risk, r.Manual, r.Yield = unprovenRisk, true, &Yield{Addresses: x.consented}
+		out = append(out, r)
+	}
+	if len(out) == 0 {
+		out = append(out, ReleaseLeaks.Unless(x.bar))
+	}
+	return out
+}

@@ -1,0 +1,237 @@
+package remedies
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/affinity"
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/releasable"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// leftBehind is what a node that no longer exists has left, and what becomes of it.
+type leftBehind struct {
+	// own, nameless and beside are addresses that nothing owns and that a plan releases: those
+	// recorded for the node, with the word that its machine is off; in its blocks those
+	// recorded for no node, with the consent to do without host evidence, and those of other
+	// nodes, as host views show them unused.
+	own, nameless, beside []state.AllocationRef
+	// stays is how many others nothing owns.
+	stays int
+	// blocks are those that it still owns, and freed those of them that are deleted then.
+	blocks, freed []*state.Block
+	// affinities is how many are deleted without a block of the node's.
+	affinities int
+	// bar is why the first of what stays does.
+	bar state.Bar
+}
+
+func (x *leftBehind) released() int { return len(x.own) + len(x.nameless) + len(x.beside) }
+
+func (x *leftBehind) retain(b state.Bar) {
+	if x.bar.Code == "" {
+		x.bar = b
+	}
+}
+
+// findLeftBehind returns what nodes that no longer exist have left, by their names.
+func (st *Remedies) findLeftBehind() map[string]*leftBehind {
+	out := map[string]*leftBehind{}
+	of := func(node string) *leftBehind {
+		if out[node] == nil {
+			out[node] = &leftBehind{}
+		}
+		return out[node]
+	}
+	released, ifOff := map[*state.Block]int{}, map[string]*state.State{}
+	keep := func(x *leftBehind, to *[]state.AllocationRef, v releasable.Verdict, a state.AllocationRef) {
+		if v.Code == "" {
+			*to, released[a.Block] = append(*to, a), released[a.Block]+1
+			return
+		}
+		x.stays++
+		x.retain(v.Bar)
+	}
+	st.EachAllocation(func(a state.AllocationRef, node string) {
+		host := a.Block.Owner.Node()
+		switch {
+		case len(a.Block.Faults) > 0 || a.Attributes() == nil:
+		case st.Vanished(node):
+			if ifOff[node] == nil {
+				ifOff[node] = st.WithTerminated([]string{node})
+			}
+			if off := ifOff[node]; !off.Classify(a).Owned {
+				keep(of(node), &of(node).own, releasable.Of(off, releasable.Consents{}, a), a)
+			}
+		case !st.Vanished(host) || st.Classify(a).Owned:
+		case node == "":
+			keep(of(host), &of(host).nameless, releasable.Of(st.State, releasable.Consents{WithoutHostEvidence: true}, a), a)
+		default:
+			keep(of(host), &of(host).beside, releasable.Of(st.State, releasable.Consents{}, a), a)
+		}
+	})
+	for _, b := range st.IPBlocks {
+		if host := b.Owner.Node(); st.Vanished(host) {
+			st.leaveBlock(of(host), b, released[b])
+		}
+	}
+	for i := range st.Affinities {
+		a := &st.Affinities[i]
+		if host := a.Owner.Node(); !a.SoftDeleted && st.Vanished(host) {
+			b := st.BlockOf(a.CIDR)
+			if c := affinity.Classify(a, state.BareOrNil(b)); c == affinity.NoBlock || c == affinity.NotOwner {
+				if bar := cmp.Or(st.ReadBar(state.DeleteAffinityReads), st.affinityBar(a, b)); bar.Code == "" {
+					of(host).affinities++
+				} else {
+					of(host).retain(bar)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// AffinityRemedies are the ways out of an affinity that no block bears out; b is the block of
+// its CIDR, or nil.
+func (st *Remedies) AffinityRemedies(a *blocks.Affinity, b *state.Block) []Remedy {
+	return []Remedy{DeleteAffinity.Unless(st.affinityBar(a, b))}
+}
+
+// affinityBar explains why a plan does not delete an affinity. It deletes none of several
+// objects that say the same.
+func (st *Remedies) affinityBar(a *blocks.Affinity, b *state.Block) state.Bar {
+	bar := st.DeleteAffinityBar(a, b)
+	if bar.Code == "" && slices.ContainsFunc(st.AffinitiesOf(a.CIDR), func(o *blocks.Affinity) bool { return o.Owner == a.Owner && o.Name != a.Name && !o.SoftDeleted }) {
+		return state.Because(state.RetainConflict, "several objects say the same of it")
+	}
+	return bar
+}
+
+// leaveBlock decides what becomes of a block when some of its addresses are released.
+func (st *Remedies) leaveBlock(x *leftBehind, b *state.Block, released int) {
+	x.blocks = append(x.blocks, b)
+	var v state.Releasability
+	switch unread := st.ReadBar(state.ReleaseReads); {
+	case unread.Code != "":
+		v.Bar = unread
+	case b.Used == 0:
+		v = b.Releasability
+	case b.Used == released:
+		v = st.IfEmptied(b)
+		if who := st.UnrecordedUser(b.CIDR); who != "" {
+			v = state.Releasability{Bar: state.Because(state.RetainInUse, "%s, though the block does not record it", who)}
+		}
+		if uses := st.Views.ContradictFree(b.Block); len(uses) > 0 {
+			v = state.Releasability{Bar: state.Because(state.RetainHostView, "%s is in use in %s, though the block does not record it", uses[0].Addr, uses[0])}
+		}
+	default:
+		if v = st.Disownable(b); v.OK {
+			x.affinities++
+			return
+		}
+	}
+	if x.retain(v.Bar); v.OK {
+		x.freed = append(x.freed, b)
+	}
+}
+
+// cleanUp is what ends what nodes that no longer exist have left behind: first the addresses
+// that nothing owns, which only people can say that no machine uses any more. Their word is for
+// addresses without a node alone: nodes that answer are to be asked (--host-views).
+func (st *Remedies) cleanUp(nodes []string) Remedy {
+	r := CleanUpNode.with(" --node " + phrase.Arg(strings.Join(nodes, ",")))
+	r.Title = fmt.Sprintf("clean up after %s %s", phrase.One(len(nodes), "node", "nodes"), phrase.Some(nodes))
+	var off, nameless, beside, first, risk []string
+	var bar state.Bar
+	y, owned, stay := Yield{}, 0, 0
+	for _, n := range nodes {
+		left := st.leftBehind()[n]
+		if left == nil {
+			continue
+		}
+		if len(left.own) > 0 {
+			off = append(off, n)
+		}
+		for _, a := range left.nameless {
+			nameless = append(nameless, a.Addr().String())
+		}
+		for _, a := range left.beside {
+			if cidr := a.Block.CIDR.String(); !slices.Contains(beside, cidr) {
+				beside = append(beside, cidr)
+			}
+		}
+		y.Addresses, y.Blocks, y.Affinities = y.Addresses+left.released(), y.Blocks+len(left.freed), y.Affinities+left.affinities
+		if owned, stay = owned+len(left.blocks), stay+left.stays; bar.Code == "" {
+			bar = left.bar
+		}
+	}
+	r.Yield = &y
+	var whose []string
+	if len(beside) > 0 {
+		whose = append(whose, "other nodes")
+	}
+	if len(nameless) > 0 {
+		whose = append(whose, "no node")
+	}
+	if len(whose) > 0 {
+		r.Title += fmt.Sprintf(", with the leaked addresses in %s blocks that name %s", phrase.One(len(nodes), "its", "their"), strings.Join(whose, " or "))
+	}
+	if len(off) > 0 {
+		names := phrase.Arg(strings.Join(off, ","))
+		r.Title += fmt.Sprintf(", once %s known to be off", phrase.One(len(off), "its machine is", "their machines are"))
+		first, risk = append(first, repairCommand("--leaked-ips --node "+names+" --terminated "+names)), append(risk, terminatedRisk)
+	}
+	if len(nameless) > 0 {
+		first, risk = append(first, repairCommand("--leaked-ips --ip "+phrase.Arg(strings.Join(nameless, ","))+" --without-host-evidence")), append(risk, unprovenRisk)
+	}
+	if len(beside) > 0 {
+		first = append(first, repairCommand("--leaked-ips --block "+phrase.Arg(strings.Join(beside, ","))))
+	}
+	switch {
+	case y == Yield{}:
+		return r.Unless(bar)
+	case y.Blocks == 0 && y.Affinities == 0: // the addresses are in blocks that stay
+		r.Commands, r.Effect, r.Risk = nil, "", "none"
+	default:
+		r.Effect = cleanUpEffect(y, owned)
+	}
+	if len(first) > 0 {
+		r.Manual = len(off)+len(nameless) > 0
+		r.Commands = append(first, r.Commands...)
+		r.Effect = strings.TrimSuffix(fmt.Sprintf("%s released; %s", phrase.PluralVerb(y.Addresses, "leaked address", "is", "are"), r.Effect), "; ")
+		r.Risk = strings.TrimSuffix(strings.Join(append(risk, r.Risk), "; "), "; none")
+	}
+	if stay > 0 {
+		r.Effect += fmt.Sprintf("; %s: repair says why", phrase.PluralVerb(stay, "address", "stays", "stay"))
+	}
+	return r
+}
+
+// cleanUpEffect says how many of the blocks that some nodes own can be claimed again, and how
+// many affinities go beside these.
+func cleanUpEffect(y Yield, owned int) string {
+	var out []string
+	if owned > 0 {
+		out = append(out, fmt.Sprintf("%d of %s can be claimed again", y.Blocks, phrase.Plural(owned, "block")))
+	}
+	if y.Affinities > 0 {
+		out = append(out, phrase.PluralVerb(y.Affinities, "other affinity", "is", "are")+" deleted")
+	}
+	return strings.Join(out, "; ")
+}
+
+// freedOf returns the blocks of a pool that cleaning up after a node frees.
+func (st *Remedies) freedOf(node string, p *state.Pool) (out []*state.Block) {
+	if left := st.leftBehind()[node]; left != nil {
+		for _, b := range left.freed {
+			if b.Pool == p && b.Owner.Kind == blocks.HostOwner {
+				out = append(out, b)
+			}
+		}
+	}
+	return out
+}
