@@ -66,7 +66,7 @@ var practice = []struct {
 	{says(`turn autoAllocateBlocks on in the IPAM configuration`), func(p *person, _ []string) {
 		p.config("ipamconfigs", func(spec map[string]any) { spec["autoAllocateBlocks"] = true })
 	}},
-	{says(`give the KubeControllersConfiguration a controllers\.node section with a leakGracePeriod, such as (\S+)`), func(p *person, said []string) {
+	{says(`set controllers\.node\.leakGracePeriod in the KubeControllersConfiguration, for example to (\S+)`), func(p *person, said []string) {
 		p.config("kubecontrollersconfigurations", func(spec map[string]any) {
 			spec["controllers"] = map[string]any{"node": map[string]any{"leakGracePeriod": said[1]}}
 		})
