@@ -109,7 +109,7 @@ func newAllocator(st *state.State, pools []*state.Pool, config blocks.IPAMConfig
 		}
 	}
 	for _, b := range st.IPBlocks {
-		if without(b.CIDR) {
+		if without(b.CIDR) || st.BlockObjects(b.CIDR) > 1 && b.Name != blocks.BlockName(b.CIDR) { // which Calico never reads
 			continue
 		}
 		used := b.Used

@@ -31,7 +31,7 @@ var nodeNoBlock = audit.Check{
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations, blocks.IPAMConfigs, blocks.Nodes, blocks.Pods, blocks.Namespaces},
 	Optional: append(slices.Clip(remedies.RootReads), blocks.Handles),
 	Run: func(st *state.State, f *audit.Findings) {
-		holders := st.CachedNodesHoldingSeveral()
+		holders := cachedHolders(st)
 		for _, h := range st.NodeStates {
 			var open []*state.NodeBlockStatus
 			for _, n := range h.BlockStatus {

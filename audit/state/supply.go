@@ -130,6 +130,17 @@ func (c *supply) mayTake(b *Block) bool {
 	return c != nil && c.lacking[b.Pool] && b.Pool != nil && slices.Contains(b.Pool.takeover, b)
 }
 
+// savedForOthers reports whether an empty block that another node may take serves it only while
+// the block exists: nodes that may use a second pool claim any free block first, and another's
+// empty block last.
+func (c *supply) savedForOthers(b *Block) bool {
+	return c.mayTake(b) && slices.ContainsFunc(c.st.Pools, func(q *Pool) bool {
+		p := b.Pool
+		return q != p && q.Family() == p.Family() && len(q.takeover) > 0 &&
+			(c.st.IsAskedFor(p) || q.NodeSelector != p.NodeSelector || q.NamespaceSelector != p.NamespaceSelector)
+	})
+}
+
 // countSupply counts what is left of each pool.
 func countSupply(st *State) *supply {
 	c := &supply{st: st, left: map[*Pool]blocks.Count{}, lacking: map[*Pool]bool{}, missing: map[string]int{}}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,10 +14,6 @@ import (
 // randomStates is how many random states are planned for.
 const randomStates = 800
 
-// brokenPlans are random states whose plan deletes affinities without blocks by which nodes
-// would get a block that others may claim first: the law of plans does not hold there yet.
-var brokenPlans = []uint64{680}
-
 // TestRandomPlans plans for random states, sound and damaged in every way that the
 // state DSL knows, and holds every plan to what plans must keep. The seed of
 // a state that fails is its number, which the test's name tells.
@@ -28,9 +23,6 @@ func TestRandomPlans(t *testing.T) {
 	}
 	steps, refused := map[repair.Kind]int{}, map[repair.RefusalCode]int{}
 	for seed := range uint64(randomStates) {
-		if slices.Contains(brokenPlans, seed) {
-			continue
-		}
 		text, req := randomState(rand.New(rand.NewPCG(seed, 1)))
 		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			st := parseState(t, text, 0)

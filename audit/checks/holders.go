@@ -1,16 +1,18 @@
-package state
+package checks
 
 import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// NodesHoldingSeveral lists the hosts that hold several blocks of the given pools, those
+// nodesHoldingSeveral lists the hosts that hold several blocks of the given pools, those
 // with the most first, and the blocks of hosts that are no node.
-func (st *State) NodesHoldingSeveral(pools []*Pool) []string {
+func nodesHoldingSeveral(st *state.State, pools []*state.Pool) []string {
 	type hoard struct {
-		host  *NodeState
+		host  *state.NodeState
 		cidrs []string
 	}
 	var all []hoard
@@ -18,7 +20,7 @@ func (st *State) NodesHoldingSeveral(pools []*Pool) []string {
 		var cidrs []string
 		for _, b := range h.Blocks {
 			if slices.Contains(pools, b.Pool) {
-				cidrs = append(cidrs, fmt.Sprintf("%s (%s)", b.CIDR, InUseText(b)))
+				cidrs = append(cidrs, fmt.Sprintf("%s (%s)", b.CIDR, state.InUseText(b)))
 			}
 		}
 		if len(cidrs) > 1 || h.Node == nil && len(cidrs) > 0 {
@@ -37,14 +39,14 @@ func (st *State) NodesHoldingSeveral(pools []*Pool) []string {
 	return out
 }
 
-// CachedNodesHoldingSeveral returns NodesHoldingSeveral with a memory, for asking it of many nodes
+// cachedHolders returns nodesHoldingSeveral with a memory, for asking it of many nodes
 // that use the same few sets of pools.
-func (st *State) CachedNodesHoldingSeveral() func([]*Pool) []string {
+func cachedHolders(st *state.State) func([]*state.Pool) []string {
 	known := map[string][]string{}
-	return func(pools []*Pool) []string {
-		key := PoolNames(pools)
+	return func(pools []*state.Pool) []string {
+		key := state.PoolNames(pools)
 		if _, ok := known[key]; !ok {
-			known[key] = st.NodesHoldingSeveral(pools)
+			known[key] = nodesHoldingSeveral(st, pools)
 		}
 		return known[key]
 	}
