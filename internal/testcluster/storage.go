@@ -173,6 +173,46 @@ func (c *Cluster) save(ctx context.Context) (*savedState, error) {
 	return s, nil
 }
 
+// Save reads what is stored of some kinds, and returns a function that makes it so again,
+// at once for all of them.
+func (c *Cluster) Save(ctx context.Context, kinds ...Resource) (func(context.Context) error, error) {
+	stored := func(ctx context.Context) (map[string]string, error) {
+		out := map[string]string{}
+		for _, r := range kinds {
+			found, err := c.Etcd.Get(ctx, storagePrefix(r), clientv3.WithPrefix())
+			if err != nil {
+				return nil, fmt.Errorf("reading stored %s: %w", r.Resource, err)
+			}
+			for _, kv := range found.Kvs {
+				out[string(kv.Key)] = string(kv.Value)
+			}
+		}
+		return out, nil
+	}
+	saved, err := stored(ctx)
+	return func(ctx context.Context) error {
+		now, err := stored(ctx)
+		if err != nil {
+			return err
+		}
+		var changes []clientv3.Op
+		for key := range now {
+			if _, kept := saved[key]; !kept {
+				changes = append(changes, clientv3.OpDelete(key))
+			}
+		}
+		for key, value := range saved {
+			if now[key] != value {
+				changes = append(changes, clientv3.OpPut(key, value))
+			}
+		}
+		if _, err := c.Etcd.Txn(ctx).Then(changes...).Commit(); err != nil {
+			return fmt.Errorf("storing what was saved: %w", err)
+		}
+		return nil
+	}, err
+}
+
 // restore stores the objects of a state in a cluster after Reset. It shifts their times
 // so that they have the same ages, in whole seconds, as when they were saved.
 func (c *Cluster) restore(ctx context.Context, s *savedState) error {

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
@@ -43,6 +44,7 @@ type Seeder struct {
 
 	mu        sync.Mutex
 	nodeCount int
+	nextPod   atomic.Int64 // counts pods that only ask for an address
 }
 
 // New returns a Seeder for a cluster that serves crd.projectcalico.org/v1. It creates no
