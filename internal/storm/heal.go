@@ -14,6 +14,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/law"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
@@ -31,16 +32,24 @@ func (w *World) Heal(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	for n := range maxHealing {
-		plan, err := t.plan(ctx, everything, w.Grace)
+		st, err := t.read(ctx, w.Grace)
 		if err != nil {
 			return n, err
 		}
+		plan := planOf(st, everything, w.Grace)
 		if len(plan.Steps) == 0 && !waits(plan) {
 			return n, nil
 		}
 		res, err := t.apply(ctx, plan, filepath.Join(w.Journals, fmt.Sprintf("heal-%d-%d.journal", time.Now().UnixNano(), n)), apply.Options{Wait: true})
 		if err != nil {
 			return n, err
+		}
+		after, err := t.read(ctx, w.Grace)
+		if err != nil {
+			return n, err
+		}
+		for _, worse := range law.New(st).Worse(after, plan) {
+			w.tb.Errorf("after healing, run %d, %s", n, worse)
 		}
 		for _, o := range res.Outcomes {
 			w.made.add(fmt.Sprintf("healing: %s: %s", o.Step.Kind, o.Status))

@@ -9,8 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/internal/law"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
+	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
 // repairs runs one plan after another without a pause until the context ends, each with
@@ -35,16 +38,21 @@ func (w *World) repairs(ctx context.Context, id int, proxy *FaultProxy, r *rand.
 func (w *World) repair(ctx context.Context, t *tool, proxy *FaultProxy, journal string, request repair.Request, r *rand.Rand) {
 	run, cancel := context.WithCancel(ctx)
 	defer cancel()
-	plan, err := t.plan(run, request, w.Grace)
+	st, err := t.read(run, w.Grace)
 	if err != nil {
 		w.made.add("repair: not read")
 		pause(ctx, 200*time.Millisecond)
 		return
 	}
+	plan := planOf(st, request, w.Grace)
 	if len(plan.Steps) == 0 {
 		w.made.add("repair: nothing to do")
 		pause(ctx, 200*time.Millisecond)
 		return
+	}
+	w.made.add("repair: plan held to the law")
+	for _, worse := range law.New(st).Worse(afterwards(st, plan), plan) {
+		w.tb.Errorf("after the plan that %s is the journal of, %s", journal, worse)
 	}
 	opts := apply.Options{Wait: r.IntN(4) > 0}
 	switch r.IntN(6) {
@@ -76,6 +84,15 @@ func (w *World) repair(ctx context.Context, t *tool, proxy *FaultProxy, journal 
 			w.undo(ctx, t, journal)
 		}
 	}
+}
+
+// afterwards is the state that a plan leaves if nothing else happens.
+func afterwards(st *state.State, plan *repair.Plan) *state.State {
+	x := repair.NewPretence(st.Snapshot)
+	for i := range plan.Steps {
+		planner.KindOf(plan.Steps[i].Kind).Pretend(x, &plan.Steps[i])
+	}
+	return state.New(x.Done(), state.Options{Grace: max(st.Grace, 1)})
 }
 
 // undo undoes a whole run, as far as that is still harmless.

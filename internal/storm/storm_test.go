@@ -47,6 +47,10 @@ func TestStorm(t *testing.T) {
 		t.Errorf("steps of these kinds were not done once in the storm: %s", none)
 	}
 
+	if w.made.get("repair: plan held to the law") == 0 {
+		t.Error("no plan was held to the law in the storm")
+	}
+
 	must(t, w.Leave(ctx))
 	w.healAll(t)
 	for _, kind := range []string{"ipamblocks", "blockaffinities", "ipamhandles"} {

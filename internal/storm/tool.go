@@ -58,10 +58,14 @@ func (t *tool) plan(ctx context.Context, request repair.Request, grace time.Dura
 	if err != nil {
 		return nil, err
 	}
+	return planOf(st, request, grace), nil
+}
+
+func planOf(st *state.State, request repair.Request, grace time.Duration) *repair.Plan {
 	plan := planner.Build(st, request)
 	plan.Grace = repair.Duration{Duration: grace}
 	plan.Seal()
-	return plan, nil
+	return plan
 }
 
 // apply applies a plan with a new journal.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -50,8 +51,14 @@ func lawRequests() []lawRequest {
 func TestLawOnCluster(t *testing.T) {
 	l := newLab(t)
 	var cases []lawCase
-	for i := range uint64(60) {
-		text := strings.NewReplacer("version v3.30.1", "version v3.31.0", "version v3.32.1", "version v3.31.0").Replace(statedsl.Tight(rand.New(rand.NewPCG(26, i))))
+	texts, err := statedsl.Cases("../planner/testdata/law.txt")
+	l.must(err)
+	for i := range 60 {
+		texts[fmt.Sprintf("tight %02d", i)] = statedsl.Tight(rand.New(rand.NewPCG(26, uint64(i))))
+	}
+	release := regexp.MustCompile("(?m)^version .*$") // the client's
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		text := release.ReplaceAllString(texts[name], "version v3.31.0")
 		snapshot, err := statedsl.Parse(text)
 		l.must(err)
 		st := state.New(snapshot, state.Options{Grace: grace})
@@ -59,7 +66,7 @@ func TestLawOnCluster(t *testing.T) {
 			if len(planner.Build(st, r.Request).Steps) == 0 {
 				continue
 			}
-			cases = append(cases, lawCase{fmt.Sprintf("%d, %s", i, r.name), text, r.Request})
+			cases = append(cases, lawCase{name + ", " + r.name, text, r.Request})
 		}
 	}
 	steps, lacked := 0, 0
@@ -72,8 +79,8 @@ func TestLawOnCluster(t *testing.T) {
 		})
 	}
 	t.Logf("%d steps were done, and %d seats had no promise before", steps, lacked)
-	if steps == 0 && !t.Failed() {
-		t.Error("no step was done: it proves nothing")
+	if steps < 100 && testenv.EveryCase() && !t.Failed() {
+		t.Error("too few steps were done to prove anything")
 	}
 }
 

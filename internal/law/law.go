@@ -1,0 +1,312 @@
+// Package law says whether a change of a cluster leaves anyone worse off: every other node
+// without a free address of its own claims a block, in every order, and then a pod starts. What
+// it always got before the change, it must get after. The oracle is Calico's allocator in
+// memory (audit/capacity), never a verdict of package state. Only tests import this package.
+package law
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit/capacity"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// promise holds what the next pod gets in every order.
+type promise struct {
+	// own is true for an address of a block that its node owns or claims, any for some
+	// address.
+	own, any bool
+}
+
+func (p promise) without(q promise) promise { return promise{p.own && !q.own, p.any && !q.any} }
+
+func (p promise) String() string {
+	switch {
+	case p.any:
+		return "an address"
+	case p.own:
+		return "an address of its own"
+	}
+	return "nothing"
+}
+
+// exempt returns what a plan may take from a node, because a step of it names the node.
+func exempt(p *repair.Plan, node string) (out promise) {
+	if p == nil {
+		return out
+	}
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		if s.Guard(repair.GuardHolder) != "" && repair.HostOf(s.Guard(repair.GuardOwner)) == node {
+			return promise{own: true, any: true} // --last-blocks
+		}
+		borrows := s.Kind == repair.SetStrictAffinity && p.Strict.To && slices.Contains(slices.Concat(p.Strict.Starve, p.Strict.MayStarve), node)
+		out.any = out.any || borrows
+	}
+	return out
+}
+
+// seat is where a pod may start: a node, and pods of it that have the same pools. It
+// compares equal in two states of one cluster.
+type seat struct {
+	node   string
+	family blocks.Family
+	// namespace is a namespace with a pod on the node, or "" for one without labels and
+	// annotations; pools are the CIDRs of the pools that the pod asks for.
+	namespace, pools string
+}
+
+func compareSeats(a, b seat) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }
+
+// Witness sees what pods get in a state.
+type Witness struct {
+	*state.State
+	promised map[seat]promise
+}
+
+// New returns a Witness of a state in which the addresses that pods use are recorded.
+func New(st *state.State) *Witness { return &Witness{State: withUsed(st)} }
+
+// Worse names the seats whose next pod lost something in a later state. What a plan may take
+// from the nodes that it names does not count; nil for no plan.
+func (w *Witness) Worse(after *state.State, done *repair.Plan) (out []string) {
+	if w.promised == nil {
+		w.promised = w.promises(w.seats())
+	}
+	now := New(after).promises(slices.Collect(maps.Keys(w.promised)))
+	for _, s := range slices.SortedFunc(maps.Keys(w.promised), compareSeats) {
+		if lost := w.promised[s].without(now[s]).without(exempt(done, s.node)); lost != (promise{}) {
+			out = append(out, fmt.Sprintf("the next pod of %s (%s, namespace %q, pools %q) no longer has %v in every order", s.node, s.family, s.namespace, s.pools, lost))
+		}
+	}
+	return out
+}
+
+// OwnAddress reports whether the next pod like one that runs gets an address of a family of
+// a node's own there, and what it gets. The pods of one Allocator take addresses one after the
+// other.
+func (w *Witness) OwnAddress(a *capacity.Allocator, pod *blocks.Workload, node string, f blocks.Family) (capacity.Assigned, bool) {
+	s := w.seatOf(pod, node, f)
+	got := assign(a, w.request(s))
+	return got, got.Own(node)
+}
+
+// seatOf returns where a pod starts.
+func (w *Witness) seatOf(pod *blocks.Workload, node string, f blocks.Family) seat {
+	s := seat{node: node, family: f, namespace: pod.Namespace}
+	asked, _ := w.RequestedPools(pod, f)
+	for _, p := range asked {
+		s.pools += p.CIDR.String() + " "
+	}
+	return s
+}
+
+// withUsed returns a state in which no address is free that a live pod uses without a
+// record. A block that is missing for such an address counts as that of the node that has an
+// affinity to it, or else of the pod's node.
+// Objects that are marked deleted are gone: Calico's client deletes them when it reads them.
+func withUsed(st *state.State) *state.State {
+	x, changed := repair.NewPretence(st.Snapshot), false
+	for _, b := range x.BlockByName {
+		if b.SoftDeleted {
+			x.NoBlocks[b.Name], changed = true, true
+		}
+	}
+	for i := range x.Affinities {
+		if a := &x.Affinities[i]; a.SoftDeleted {
+			x.NoAffinities[a.Name], changed = true, true
+		}
+	}
+	for _, w := range st.Workloads {
+		if !w.Live() {
+			continue
+		}
+		for a := range w.Addresses {
+			slot := st.SlotOf(a)
+			b := holding(x, a)
+			if b == nil && slot.IsValid() {
+				node := w.Node
+				for _, f := range st.AffinitiesOf(slot) {
+					node = f.Owner.Node()
+				}
+				if deleted := st.BlockOf(slot); deleted != nil {
+					node = deleted.Owner.Node()
+				}
+				b, changed = x.Claim(slot, node), true
+			}
+			if b == nil {
+				continue
+			}
+			if i, ok := b.Ordinal(a); ok && b.Ordinals[i] == blocks.Free {
+				b.Ordinals, b.Attributes = slices.Clone(b.Ordinals), append(slices.Clone(b.Attributes), blocks.Attributes{})
+				b.Ordinals[i] = int32(len(b.Attributes) - 1)
+				b.Unallocated = slices.DeleteFunc(slices.Clone(b.Unallocated), func(o int32) bool { return o == int32(i) })
+				changed = true
+			}
+		}
+	}
+	if !changed {
+		return st
+	}
+	return state.New(x.Done(), state.Options{Grace: max(st.Grace, 1)})
+}
+
+// holding returns the block of an address, if it is not marked deleted.
+func holding(x *repair.Pretence, a netip.Addr) *blocks.Block {
+	for _, b := range x.BlockByName {
+		if b.CIDR.Contains(a) && !b.SoftDeleted {
+			return b
+		}
+	}
+	return nil
+}
+
+// seats returns where the next pod of a state may start.
+func (w *Witness) seats() (out []seat) {
+	for _, h := range w.NodeStates {
+		if h.Node == nil {
+			continue
+		}
+		for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+			if !slices.ContainsFunc(w.Pools, func(p *state.Pool) bool { return p.Family() == f }) {
+				continue
+			}
+			out = append(out, seat{node: h.Name, family: f})
+			var pods []*blocks.Workload
+			for _, pod := range h.Workloads { // and one of its namespace that asks for nothing itself
+				pods = append(pods, pod, &blocks.Workload{Namespace: pod.Namespace})
+			}
+			for _, pod := range pods {
+				s := w.seatOf(pod, h.Name, f)
+				_, asks := w.RequestedPools(pod, f)
+				if s.pools == "" && (asks || w.plain(pod.Namespace)) {
+					continue
+				}
+				if !slices.Contains(out, s) {
+					out = append(out, s)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// plain reports whether every pool selects a namespace as it does one without labels.
+func (w *Witness) plain(name string) bool {
+	return !slices.ContainsFunc(w.Pools, func(p *state.Pool) bool {
+		return p.SelectsNamespace(w.Namespace(name)) != p.SelectsNamespace(nil)
+	})
+}
+
+// request is what the next pod of a seat asks for.
+func (w *Witness) request(s seat) capacity.Request {
+	r := capacity.Request{Node: s.node, Family: s.family, Use: blocks.UseWorkload, Namespace: w.Namespace(s.namespace)}
+	for _, cidr := range strings.Fields(s.pools) {
+		r.Pools = append(r.Pools, netip.MustParsePrefix(cidr))
+	}
+	return r
+}
+
+// assign asks again if it gets nothing, as a kubelet does: the first attempt may only have
+// removed something.
+func assign(a *capacity.Allocator, r capacity.Request) (got capacity.Assigned) {
+	for range 3 {
+		if got = a.Assign(r); got.Addr.IsValid() {
+			break
+		}
+	}
+	return got
+}
+
+// promises returns what the next pod of each seat gets in every order.
+func (w *Witness) promises(seats []seat) map[seat]promise {
+	out := map[seat]promise{}
+	lacking := w.lacking()
+	for _, s := range seats {
+		p := promise{own: true, any: true}
+		var others []string
+		for node := range lacking[s.family] {
+			if node != s.node {
+				others = append(others, node)
+			}
+		}
+		slices.Sort(others)
+		for order := range w.orders(others) {
+			a := capacity.NewAllocator(w.State)
+			for _, node := range order {
+				for _, x := range lacking[s.family][node] {
+					if got := assign(a, w.request(x)); got.Addr.IsValid() {
+						a.Release(got.Block, got.Addr)
+					}
+				}
+			}
+			got := assign(a, w.request(s))
+			if p = (promise{p.own && got.Own(s.node), p.any && got.Addr.IsValid()}); p == (promise{}) {
+				break
+			}
+		}
+		out[s] = p
+	}
+	return out
+}
+
+// lacking returns the seats without a free address of their node's own, by family and node.
+// An affinity whose block does not exist has none.
+func (w *Witness) lacking() map[blocks.Family]map[string][]seat {
+	out := map[blocks.Family]map[string][]seat{blocks.IPv4: {}, blocks.IPv6: {}}
+	for _, s := range w.seats() {
+		h := w.NodeState(s.node)
+		got := assign(capacity.NewAllocator(w.State), w.request(s))
+		if !got.Own(s.node) || !w.hasFree(h, w.PoolOf(got.Block)) {
+			out[s.family][s.node] = append(out[s.family][s.node], s)
+		}
+	}
+	return out
+}
+
+// hasFree reports whether a node owns a block in a pool with a free address, be it without
+// an affinity that Calico sees.
+func (w *Witness) hasFree(h *state.NodeState, p *state.Pool) bool {
+	return slices.ContainsFunc(h.Blocks, func(b *state.Block) bool {
+		return b.Pool == p && slices.ContainsFunc(b.Unallocated, func(o int32) bool { return !w.Reserved.Contains(b.Address(int(o))) })
+	})
+}
+
+// orders yields every order of up to five nodes, and 200 random ones of more.
+func (w *Witness) orders(nodes []string) func(func([]string) bool) {
+	return func(yield func([]string) bool) {
+		if len(nodes) <= 5 {
+			permute(slices.Clone(nodes), 0, yield)
+			return
+		}
+		rnd := rand.New(rand.NewPCG(26, 1))
+		for range 200 {
+			order := slices.Clone(nodes)
+			rnd.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+			if !yield(order) {
+				return
+			}
+		}
+	}
+}
+
+func permute(nodes []string, from int, yield func([]string) bool) bool {
+	if from >= len(nodes)-1 {
+		return yield(nodes)
+	}
+	for i := from; i < len(nodes); i++ {
+		nodes[from], nodes[i] = nodes[i], nodes[from]
+		if !permute(nodes, from+1, yield) {
+			return false
+		}
+		nodes[from], nodes[i] = nodes[i], nodes[from]
+	}
+	return true
+}
