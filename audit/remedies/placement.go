@@ -183,16 +183,21 @@ func (st *Remedies) evaluatePlacements(c *Consolidation, daemons map[string]int)
 }
 
 // MayFill returns the nodes that may run out of addresses of their own while pods move, as the
-// scheduler does not count addresses: nodes that are not cordoned for it, with fewer than the
-// pods that may start there. but is the block that is emptied; nil if there is none.
+// scheduler does not count addresses: nodes that are not cordoned for it, with fewer than
+// the pods that may start there. but is the block that is emptied; nil if there is none.
 func (st *Remedies) MayFill(moves []Move, but *state.Block, cordon []string) (out []string) {
-	count := map[demand]int{}
+	count, coming := map[demand]int{}, map[*state.NodeBlockStatus]int{}
 	for _, m := range moves {
-		if m.Pod.Controller != nil && !m.Pod.OfDaemonSet() {
+		if h := st.NodeState(m.Pod.Node); m.Pod.OfDaemonSet() && h != nil { // it comes back
+			for f := range m.demand().families {
+				if n := h.StatusOf(f); n != nil && !slices.Contains(cordon, h.Name) {
+					coming[n]++
+				}
+			}
+		} else if m.Pod.Controller != nil {
 			count[m.demand()]++
 		}
 	}
-	coming := map[*state.NodeBlockStatus]int{}
 	for x, pods := range count {
 		may := x.mayStart()
 		for _, h := range st.NodeStates {
@@ -218,9 +223,10 @@ func (st *Remedies) MayFill(moves []Move, but *state.Block, cordon []string) (ou
 	}
 	for n := range coming {
 		enough := func(p *state.Pool) bool {
-			return p.ServesAllNamespaces() && p.Slots.Allocatable.Cmp(blocks.CountOf(claims[p])) >= 0
+			more := blocks.CountOf(coming[n] - st.unusedOfAnyPod(n, but))
+			return p.ServesAllNamespaces() && (st.IPAM.MaxBlocksPerHost == 0 || more.Cmp(p.BlockAddresses()) <= 0) && p.Slots.Allocatable.Cmp(blocks.CountOf(claims[p])) >= 0
 		}
-		if !slices.ContainsFunc(n.Pools, enough) && !slices.Contains(out, n.Host.Name) {
+		if (st.noneLeft(n) || !slices.ContainsFunc(n.Pools, enough)) && !slices.Contains(out, n.Host.Name) {
 			out = append(out, n.Host.Name)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -31,6 +32,7 @@ func Build(st *state.State, req repair.Request) *repair.Plan {
 	all := *p
 	all.Steps, all.Refused = slices.Clone(p.Steps), slices.Clone(p.Refused)
 	narrow(p, st)
+	separate(p, st)
 	order(p, st)
 	limit(p, st)
 	// The setting comes last: whom it would starve depends on what is freed before.
@@ -82,6 +84,44 @@ func narrow(p *repair.Plan, st *state.State) {
 	})
 	p.Refused = slices.DeleteFunc(p.Refused, func(r repair.Refusal) bool { return p.Request.Beside(st, r.Target, r.Pools, r.Nodes) })
 }
+
+// separate leaves moves of pods to a later plan if other steps change what nodes may claim, or
+// if a block is emptied at the same time: which addresses pods find is known only then. What
+// was begun goes on.
+func separate(p *repair.Plan, st *state.State) {
+	if slices.ContainsFunc(p.Steps, func(s repair.Step) bool { return Stands(&s, st) }) {
+		return
+	}
+	for _, moves := range []struct {
+		why   string
+		first func(*repair.Step) bool
+		later func(*repair.Step) bool
+	}{
+		{"the other steps come first, and may make it needless", changesBlocks, func(s *repair.Step) bool { return s.Group() != "" }},
+		{"a block is emptied first", emptiesBlock, func(s *repair.Step) bool { return s.Group() == remedies.Rehoming }},
+	} {
+		first, later := slices.IndexFunc(p.Steps, func(s repair.Step) bool { return moves.first(&s) }), slices.IndexFunc(p.Steps, func(s repair.Step) bool { return moves.later(&s) })
+		if first < 0 || later < 0 {
+			continue
+		}
+		p.Refused = append(p.Refused, repair.Refusal{
+			Kind: repair.EvictPod, Target: state.ClusterSubject(st), Code: repair.RefusedNotYet, Reason: "no pod is moved yet: " + moves.why + ": plan again when this plan is done",
+		})
+		p.Steps = slices.DeleteFunc(p.Steps, func(s repair.Step) bool { return moves.later(&s) })
+	}
+}
+
+// changesBlocks reports whether a step outside of consolidations and rehoming concerns a
+// block, an affinity or an address of a block.
+func changesBlocks(s *repair.Step) bool {
+	switch s.Kind {
+	case repair.ReleaseBlock, repair.DisownBlock, repair.DeleteAffinity, repair.RestoreAffinity, repair.FinishDelete, repair.RecordIP, repair.ReleaseIP:
+		return s.Group() == ""
+	}
+	return false
+}
+
+func emptiesBlock(s *repair.Step) bool { return s.Group() != "" && s.Group() != remedies.Rehoming }
 
 // limit cuts steps off beyond the bound, and says so of each.
 func limit(p *repair.Plan, st *state.State) {

@@ -92,6 +92,35 @@ func checkMoved(t *testing.T, st *state.State, p *repair.Plan) {
 	}
 }
 
+// checkReceivers checks that each node that a plan does not name as one that may fill up has
+// addresses of its own for all pods that may come to it.
+func checkReceivers(t *testing.T, st *state.State, p *repair.Plan) {
+	t.Helper()
+	last, moved := 0, []*blocks.Workload{}
+	for i := range p.Steps {
+		if pod := evicted(st, &p.Steps[i]); pod != nil {
+			last, moved = i+1, append(moved, pod)
+		}
+	}
+	after := law.New(afterwards(st, p.Steps[:last]))
+	for _, h := range after.NodeStates {
+		if h.Node == nil || slices.Contains(p.MayFill, h.Name) {
+			continue
+		}
+		a := capacity.NewAllocator(after.State)
+		for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+			for _, pod := range moved {
+				if pod.Controller == nil || !pod.HasFamily(f) || !mayRun(pod, h.Node) {
+					continue
+				}
+				if got, own := after.OwnAddress(a, pod, h.Name, f); !own {
+					t.Errorf("%s is not named as one that may fill up, and pod %s gets no %s address of its own there: %+v", h.Name, pod.FullName(), f, got)
+				}
+			}
+		}
+	}
+}
+
 // evicted returns the pod of a step that evicts one; nil for other steps.
 func evicted(st *state.State, s *repair.Step) *blocks.Workload {
 	if s.Kind != repair.EvictPod {
@@ -199,7 +228,13 @@ func TestLawInFixtures(t *testing.T) {
 	}
 	for _, c := range cases {
 		name, text, _ := strings.Cut(c, "\n")
-		t.Run(name, func(t *testing.T) { checkLaws(t, parseState(t, text, 0), lawRequests()) })
+		t.Run(name, func(t *testing.T) {
+			st, requests := parseState(t, text, 0), lawRequests()
+			checkLaws(t, st, requests)
+			for _, moves := range []string{"consolidate", "rehome"} {
+				checkReceivers(t, st, Build(st, requests[moves]))
+			}
+		})
 	}
 }
 
