@@ -170,6 +170,9 @@ func (l *listed) add(k *decode.Objects) {
 // server, its kinds get a gap.
 func (f *fileReader) endList(o RawObject) error {
 	items := f.list
+	if o.document != f.document { // it has no items: those at hand are of the document before
+		items = listed{}
+	}
 	f.list = listed{}
 	kind, version, more := listHead(o.JSON)
 	item := strings.TrimSuffix(kind, "List")

@@ -326,6 +326,10 @@ func TestMissingKindsAreGaps(t *testing.T) {
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": empty + "---\n" + nodeYAML + "---\napiVersion: v1\nkind: PodList\nitems: []\n"}))
 	diff(t, "kinds that were not read", []string{"bgpconfigurations"}, strings.Split(strings.Join(reasons(s), ""), ":")[:1])
 
+	// So do empty Lists after an object, in JSON.
+	s, _ = read(t, dir(t, map[string]string{"a.json": `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}{"apiVersion":"v1","kind":"PodList","items":[]}`}))
+	diff(t, "a gap of pods", false, strings.Contains(strings.Join(reasons(s), "\n"), "pods:"))
+
 	// A namespace's addresses are not leaks if the files hold no pod of it.
 	elsewhere := strings.ReplaceAll(podYAML, "namespace: ns", "namespace: elsewhere")
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join([]string{poolYAML, blockYAML, affinityYAML, handleYAML, nodeYAML, elsewhere, configYAML}, "---\n")}))
