@@ -80,7 +80,7 @@ mutants: prepare ## break guards of the code one by one, and fail if a test that
 soak: prepare ## run the long tests: more fuzzing, more random states, longer storms, every crash point
 	$(GO) test -timeout 4h -run AgreesWithCalicoctl -count 60 ./audit/checks
 	CALICO_AUDIT_CAPACITY_SCRIPTS=200 $(GO) test -timeout 4h -run TestAllocatorAgrees -v ./audit/capacity
-	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h ./blocks/cluster ./metrics ./repair/datastore
+	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h ./blocks/cluster ./metrics ./repair/datastore ./repair/planner
 	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h -run 'TestConsolidate(Interrupted|Killed)' -v ./repair/apply
 	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h -run 'TestLaw' -v ./repair/planner ./repair/apply
 	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h -run 'Crash|ActsBetween|Killed' -v ./internal/storm

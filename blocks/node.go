@@ -137,6 +137,9 @@ type Extras struct {
 	// cannot be parsed; empty if all can. Such a pod may own any address whose allocation
 	// names it.
 	Unreadable string
+	// Partial names a field of the pod that cannot be parsed and that says whether or where
+	// it runs, such as its phase; empty if there is none.
+	Partial string
 	// PoolsV4 and PoolsV6 are the pools that the pod requests.
 	PoolsV4, PoolsV6 []string
 	// VM is the KubeVirt VirtualMachineInstance that the pod runs, from the label
@@ -188,7 +191,13 @@ func (w *Workload) Finished() bool {
 // network.
 func (w *Workload) Live() bool {
 	specUnread := w.Node == "" && len(w.StatusIPs)+len(w.AnnotationIPs) > 0
-	return !w.HostNetwork && !specUnread && !w.Finished()
+	return !w.HostNetwork && !specUnread && !w.Finished() && w.Extras().Partial == ""
+}
+
+// MayBeLive is true for a live pod, and for one of which it is not known because a field of
+// it could not be parsed. Such a pod keeps what it names, and accuses nobody.
+func (w *Workload) MayBeLive() bool {
+	return w.Live() || w.Extras().Partial != "" && !w.Finished()
 }
 
 // HasFamily reports whether the pod has an address of a family, in its status or

@@ -33,6 +33,10 @@ var affinityNotOwner = audit.Check{
 			if st.ClaimInFlight(a, b) {
 				return
 			}
+			if st.BlockMayCover(a.CIDR) {
+				f.SkipPartial("not evaluated for %s of %s: a block that cannot be read may be its own", a.CIDR, a.Owner.Node())
+				return
+			}
 			sev := state.Error
 			var pool *blocks.Pool
 			if p := st.PoolOf(a.CIDR); p != nil {

@@ -26,7 +26,7 @@ var blockEmpty = audit.Check{
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Pools, blocks.Reservations},
 	Optional: state.ReleaseReads,
 	Run: func(st *state.State, f *audit.Findings) {
-		scarce := st.CachedScarce()
+		scarce := cachedScarce(st)
 		for _, b := range st.IPBlocks {
 			if b.Used > 0 || b.SoftDeleted { // block/soft-deleted says all
 				continue

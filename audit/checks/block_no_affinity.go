@@ -27,7 +27,7 @@ var blockNoAffinity = audit.Check{
 			if host == "" || b.SoftDeleted || !st.ClaimPastGrace(b) || st.ClaimedBy(b, host) {
 				continue
 			}
-			if st.AffinityMayExist(b, host) {
+			if st.AffinityMayExist(b.CIDR, host) {
 				f.SkipPartial("not evaluated for %s: an affinity that cannot be read may be its own", b.CIDR)
 				continue
 			}

@@ -34,7 +34,10 @@ var blockSizeMismatch = audit.Check{
 			}
 			// Where no block can come to overlap it, nothing has to be done.
 			sev, risk, ways := state.Info, "", []remedies.Remedy(nil)
-			if slot, ok := claimableOver(st, b); ok {
+			switch slot, ok := claimableOver(st, b); {
+			case ok && (st.BlockMayCover(b.CIDR) || len(st.Unreadable(blocks.Reservations)) > 0):
+				f.SkipPartial("whether Calico may claim what overlaps %s was not evaluated: a block or an IPReservation that cannot be read may keep it from that", b.CIDR)
+			case ok:
 				sev, risk, ways = state.Error, slot.String(), f.Check.Remedies
 			}
 			message := fmt.Sprintf("block %s differs from the block size /%[3]d of pool %[2]s", b.CIDR, b.Pool.Name, b.Pool.BlockSize)

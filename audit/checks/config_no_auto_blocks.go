@@ -66,7 +66,7 @@ func lacksFreeAddress(st *state.State, h *state.NodeState) bool {
 	return slices.ContainsFunc(families, func(f blocks.Family) bool {
 		n := &state.NodeBlockStatus{Host: h, Family: f}
 		pools := state.GeneralPools(st.WorkloadPools(h.Node, f))
-		return len(pools) > 0 && !st.BlockMayExist(n) && !st.HealsItself(n, pools) && !slices.ContainsFunc(h.Blocks, func(b *state.Block) bool {
+		return len(pools) > 0 && st.DoubtOf(n) == "" && !st.HealsItself(n, pools) && !slices.ContainsFunc(h.Blocks, func(b *state.Block) bool {
 			return slices.Contains(pools, b.Pool) && st.Keepable(b)
 		})
 	})

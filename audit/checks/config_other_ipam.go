@@ -30,7 +30,7 @@ var configOtherIPAM = audit.Check{
 		switch {
 		case other.Cluster:
 			x.Message = other.Reason
-			if stale := st.StaleObjects(); stale != "" {
+			if stale := staleObjects(st); stale != "" {
 				x.Evidence = state.Evidences("stale objects", stale)
 				x.Remedies = []remedies.Remedy{remedies.CleanUpIPAM}
 			}
@@ -44,4 +44,23 @@ var configOtherIPAM = audit.Check{
 		}
 		f.Add(x)
 	},
+}
+
+// staleObjects names the objects that Calico's IPAM left in a cluster that uses another one;
+// empty if there are none.
+func staleObjects(st *state.State) string {
+	var kinds []string
+	add := func(kind string, count int, name func(int) string) {
+		names := make([]string, count)
+		for i := range names {
+			names[i] = name(i)
+		}
+		if count > 0 {
+			kinds = append(kinds, fmt.Sprintf("%s (%s)", phrase.Plural(count, kind), phrase.Some(names)))
+		}
+	}
+	add("block", len(st.IPBlocks), func(i int) string { return "ipamblock/" + st.IPBlocks[i].Name })
+	add("affinity", len(st.Affinities), func(i int) string { return "blockaffinity/" + st.Affinities[i].Name })
+	add("handle", len(st.Handles), func(i int) string { return "ipamhandle/" + st.Handles[i].Name })
+	return phrase.List(kinds)
 }

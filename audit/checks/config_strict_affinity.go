@@ -119,7 +119,7 @@ func strictCutsOff(st *state.State) *audit.Finding {
 	root := ""
 	for _, h := range st.NodeStates {
 		for _, n := range h.BlockStatus {
-			if h.Schedulable && n.Unused == 0 && n.Cause == state.CauseStrict && !st.BlockMayExist(n) {
+			if h.Schedulable && n.Unused == 0 && n.Cause == state.CauseStrict && st.DoubtOf(n) == "" {
 				blockless, root = append(blockless, h.Name), cmp.Or(root, remedies.Of(st).RootOfNode(n))
 				break
 			}

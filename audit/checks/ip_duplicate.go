@@ -58,6 +58,10 @@ func addDuplicate(st *state.State, f *audit.Findings, a netip.Addr, all []state.
 	if len(users)+len(second) < 2 {
 		return
 	}
+	if st.BlockMayCover(state.IPPrefix(a)) {
+		f.SkipPartial("not evaluated for %s: a block that cannot be read may name both as one owner", a)
+		return
+	}
 	var who, nodes []string
 	for _, u := range users {
 		who = append(who, fmt.Sprintf("%s on %s", u, u.Node))
@@ -77,7 +81,7 @@ func addDuplicate(st *state.State, f *audit.Findings, a netip.Addr, all []state.
 		Evidence: state.Evidences("used by", phrase.ListBy("; ", who), "allocated to", named),
 		Fix:      audit.Look("calico-audit explain " + a.String()),
 	}
-	x.Evidence = append(x.Evidence, state.HostUseEvidence(second...)...)
+	x.Evidence = append(x.Evidence, hostUseEvidence(second...)...)
 	f.Add(x)
 }
 

@@ -31,6 +31,22 @@ var ipHostInUse = audit.Check{
 
 	HostViews: true,
 	Run: func(st *state.State, f *audit.Findings) {
+		// A pod may bring its own address, or the cluster may use another IPAM.
+		missing, other := st.FirstMissing([]blocks.Resource{blocks.Pods}), st.OtherIPAM()
+		name, unread := st.UnreadPod()
+		switch {
+		case !st.Views.ShowUses():
+			return
+		case missing != nil:
+			f.Inconclusive("not evaluated: %s", missing)
+			return
+		case other.Unknown != "":
+			f.Inconclusive("not evaluated: %s", other.Unknown)
+			return
+		case unread:
+			f.Inconclusive("not evaluated: pod %s could not be read, and may bring its own address", name)
+			return
+		}
 		seen := map[state.Subject]bool{}
 		for i, u := range st.FreeUses() { // by address
 			a, node := u.Use.Addr, u.Use.View.Node
@@ -41,6 +57,14 @@ var ipHostInUse = audit.Check{
 			seen[subject] = true
 			if st.BlockMayCover(state.IPPrefix(a)) {
 				f.SkipPartial("not evaluated for %s: a block that cannot be read may record it", a)
+				continue
+			}
+			if w := st.MayUse(state.IPPrefix(a)); w != nil {
+				f.SkipPartial("not evaluated for %s: pod %s names it and was read in part", a, w.FullName())
+				continue
+			}
+			if len(st.Unreadable(blocks.Reservations)) > 0 {
+				f.SkipPartial("not evaluated for %s: an IPReservation that cannot be read may reserve it", a)
 				continue
 			}
 			block := "does not exist"
@@ -68,7 +92,7 @@ var ipHostInUse = audit.Check{
 			f.Add(audit.Finding{
 				Severity: state.Critical, Subject: subject, Pools: state.PoolsOf(u.Pool), Nodes: []string{node}, Absence: true, Seen: true,
 				Message:  fmt.Sprintf("%s is in use on %s (%s), and the datastore calls it free", a, node, hosts.NamespaceText("", u.Use.Namespace)),
-				Evidence: append(state.Evidences("pool", state.PoolName(u.Pool), "block", block, "named by", named), state.HostUseEvidence(all...)...),
+				Evidence: append(state.Evidences("pool", state.PoolName(u.Pool), "block", block, "named by", named), hostUseEvidence(all...)...),
 				Remedies: f.Check.Remedies,
 			})
 		}

@@ -86,7 +86,7 @@ func addHolders(st *state.State, x *audit.Finding, r state.AllocationRef, v stat
 		}
 		x.Message = fmt.Sprintf("%s is allocated, no object owns it (%s), and it is still in use on %s", r.Addr(), v.Why(), phrase.Each(nodes))
 		x.Evidence = append(x.Evidence, state.Evidence{Name: "still in use", Value: phrase.ListBy("; ", where) + "; not releasable"})
-		x.Evidence = append(x.Evidence, state.HostUseEvidence(uses...)...)
+		x.Evidence = append(x.Evidence, hostUseEvidence(uses...)...)
 		x.Remedies = []remedies.Remedy{remedies.EndUse(uses)}
 		x.Nodes = append(x.Nodes, nodes...)
 		return

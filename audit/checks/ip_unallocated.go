@@ -26,7 +26,14 @@ var ipUnallocated = audit.Check{
 	Run: func(st *state.State, f *audit.Findings) {
 		st.EachUnrecorded(func(x state.UnrecordedIP) {
 			a, users, pool := x.Addr, x.Users, x.Pool
+			if other := st.OtherIPAM(); other.Unknown != "" {
+				f.SkipPartial("not evaluated for %s: %s", a, other.Unknown)
+			}
 			if x.OtherIPAM != "" {
+				return
+			}
+			if w := st.MayUse(state.IPPrefix(a)); w != nil {
+				f.SkipPartial("not evaluated for %s: pod %s names it and was read in part", a, w.FullName())
 				return
 			}
 			if st.BlockMayCover(netip.PrefixFrom(a, a.BitLen())) {

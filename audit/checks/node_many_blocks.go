@@ -25,7 +25,7 @@ var nodeManyBlocks = audit.Check{
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
 	Optional: state.ReleaseReads,
 	Run: func(st *state.State, f *audit.Findings) {
-		scarce := st.CachedScarce()
+		scarce := cachedScarce(st)
 		for _, h := range st.NodeStates {
 			byPool := map[*state.Pool][]*state.Block{}
 			for _, b := range h.Blocks {
@@ -85,7 +85,7 @@ func manyBlocks(st *state.State, h *state.NodeState, pools []*state.Pool, byPool
 	}
 	return audit.Finding{
 		Severity: sev, Subject: state.NodeSubject(h.Name), Pools: state.PoolsOf(pools...),
-		Message: fmt.Sprintf("%s holds %s; %s", h.Name, strings.Join(holds, " and "), verdict),
+		Message: fmt.Sprintf("%s holds %s; %s%s", h.Name, strings.Join(holds, " and "), verdict, unreadNote(st.UnreadOfNode(h.Name), 0)),
 		Evidence: state.Evidences("pool", strings.Join(state.PoolsOf(pools...), ", "), "blocks", phrase.List(state.CIDRs(all)), "releasable", could,
 			"empty but held", phrase.ListBy("; ", retained), "in use", phrase.List(used)),
 		Root: root, Remedies: ways,

@@ -31,7 +31,7 @@ var nodeNoBlock = audit.Check{
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations, blocks.IPAMConfigs, blocks.Nodes, blocks.Pods, blocks.Namespaces},
 	Optional: append(slices.Clip(remedies.RootReads), blocks.Handles),
 	Run: func(st *state.State, f *audit.Findings) {
-		holders := cachedHolders(st)
+		holders := cachedNodesHoldingSeveral(st)
 		for _, h := range st.NodeStates {
 			var open []*state.NodeBlockStatus
 			for _, n := range h.BlockStatus {
@@ -41,8 +41,8 @@ var nodeNoBlock = audit.Check{
 				if !n.NoBlock() && n.Blockless() == 0 {
 					continue
 				}
-				if n.RequiresProof() && st.BlockMayExist(n) {
-					f.SkipPartial("not evaluated for node %s: a block that cannot be read may be its own", h.Name)
+				if doubt := st.DoubtOf(n); doubt != "" && (n.RequiresProof() || st.UnreadableNode(h.Name)) {
+					f.SkipPartial("not evaluated for node %s: %s", h.Name, doubt)
 					continue
 				}
 				open = append(open, n)

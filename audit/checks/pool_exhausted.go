@@ -25,7 +25,7 @@ var poolExhausted = audit.Check{
 	Optional: remedies.RootReads,
 	Run: func(st *state.State, f *audit.Findings) {
 		addressFindings(st, f, func(p *state.Pool) (state.Severity, string) {
-			message := fmt.Sprintf("pool %s has no address left of %s", p.Name, p.Addrs.Capacity)
+			message := fmt.Sprintf("pool %s has no address left of %s%s", p.Name, p.Addrs.Capacity, unreadNote(st.UnreadInPool(p)))
 			if !p.Addrs.Available.IsZero() {
 				return 0, ""
 			}
@@ -45,6 +45,10 @@ var poolExhausted = audit.Check{
 func addressFindings(st *state.State, f *audit.Findings, grade func(*state.Pool) (state.Severity, string)) {
 	for _, p := range st.Pools {
 		if !p.LowOnAddresses() {
+			continue
+		}
+		if other := st.OtherIPAM(); other.Unknown != "" {
+			f.SkipPartial("not evaluated for pool %s: %s", p.Name, other.Unknown)
 			continue
 		}
 		sev, message := grade(p)

@@ -25,7 +25,7 @@ var poolLowAddresses = audit.Check{
 			if p.Addrs.Available.IsZero() {
 				return 0, ""
 			}
-			return state.Warning, fmt.Sprintf("pool %s has %s available of %s", p.Name, phrase.PluralCount(p.Addrs.Available, "address"), p.Addrs.Capacity)
+			return state.Warning, fmt.Sprintf("pool %s has %s available of %s%s", p.Name, phrase.PluralCount(p.Addrs.Available, "address"), p.Addrs.Capacity, unreadNote(st.UnreadInPool(p)))
 		})
 	},
 }

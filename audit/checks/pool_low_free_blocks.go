@@ -25,7 +25,7 @@ var poolLowFreeBlocks = audit.Check{
 	Optional: state.ReleaseReads,
 	Run: func(st *state.State, f *audit.Findings) {
 		if !st.ReleasableKnown() {
-			f.Inconclusive("releasable blocks were not evaluated: %s", st.FirstMissing(state.ReleaseReads))
+			f.Inconclusive("releasable blocks were not evaluated: %s", st.Lacking(state.ReleaseReads))
 			return
 		}
 		for _, p := range st.Pools {
@@ -38,7 +38,7 @@ var poolLowFreeBlocks = audit.Check{
 			}
 			f.Add(audit.Finding{
 				Severity: sev, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p),
-				Message: fmt.Sprintf("pool %s has %s of its %s left to claim, and %s releasable%s", p.Name, p.Slots.Allocatable, phrase.PluralCount(p.Slots.Capacity, "block"), p.Releasable, relief),
+				Message: fmt.Sprintf("pool %s has %s of its %s left to claim, and %s releasable%s%s", p.Name, p.Slots.Allocatable, phrase.PluralCount(p.Slots.Capacity, "block"), p.Releasable, relief, unreadNote(st.UnreadInPool(p))),
 				Evidence: state.Evidences(
 					"allocatable", p.Slots.Allocatable.String(), "releasable", p.Releasable.String(),
 					"claimed", p.Slots.Claimed.String(), "reserved", p.Slots.Reserved.String(), "needed by its nodes", p.Needed.String()),

@@ -36,7 +36,7 @@ var poolNoFreeBlocks = audit.Check{
 				continue
 			}
 			sev, cut, next := state.Warning, []string(nil), []string(nil)
-			if evaluated {
+			if evaluated && st.OtherIPAM().Unknown == "" {
 				cut, next = st.CutOff(p)
 			}
 			message := fmt.Sprintf("pool %s has none of its %s left to claim; every schedulable node has a block", p.Name, phrase.PluralCount(p.Slots.Capacity, "block"))
@@ -58,7 +58,7 @@ var poolNoFreeBlocks = audit.Check{
 			case evaluated && st.Relieved(p, (*state.Pool).HasBlocks):
 				sev = state.Info
 				message = fmt.Sprintf("pool %s has none of its %s left to claim; other pools for the same nodes have some", p.Name, phrase.PluralCount(p.Slots.Capacity, "block"))
-			case !evaluated || !slices.Contains(st.Families, p.Family()):
+			case !evaluated || p.MayCutOff() || st.OtherIPAM().Unknown != "" || !slices.Contains(st.Families, p.Family()):
 				message = fmt.Sprintf("pool %s has none of its %s left to claim", p.Name, phrase.PluralCount(p.Slots.Capacity, "block"))
 			}
 			f.Add(audit.Finding{

@@ -2,11 +2,13 @@ package checks
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -51,4 +53,23 @@ func begunHere(st *state.State, f *audit.Finding, r blocks.Resource, name string
 			f.Remedies = nil // those of the run
 		}
 	}
+}
+
+// hostUseEvidence is what views show of an address, as evidence.
+func hostUseEvidence(uses ...hosts.Use) []state.Evidence {
+	var out []state.Evidence
+	for _, u := range uses {
+		out = append(out, state.Evidences("in use in", u.String(), "interfaces", strings.Join(u.Namespace.HostInterfaces, ", "),
+			"sandbox", u.Namespace.Sandbox, "pod UID", u.Namespace.PodUID, "host view", u.View.Text())...)
+	}
+	return out
+}
+
+// unreadNote says how many blocks could not be read, so that their addresses are not counted:
+// those that belong to the subject, and those that may; empty if there are none.
+func unreadNote(placed, unplaced int) string {
+	if placed+unplaced == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; without %s that could not be read", phrase.Plural(placed+unplaced, "block"))
 }

@@ -41,6 +41,7 @@ var whereaboutsReservationOnly = audit.Check{
 			return
 		}
 		v := whereabouts.Of(st)
+		attachments := st.WholeBar([]blocks.Resource{blocks.NetworkAttachments}, true)
 		for _, l := range v.Lone() {
 			if l.InFlight() {
 				continue
@@ -57,7 +58,11 @@ var whereaboutsReservationOnly = audit.Check{
 			if v.DeleteBar(&l).Code == "" {
 				x.Remedies = provenOrNot(loneReservation, v.Unused(l.Addr, l.WhereaboutsOwner, v.AllMachines(), l.Written.Later(l.Created).Std()))
 			}
-			if l.User != nil {
+			switch {
+			case l.User == nil:
+			case attachments.Code != "":
+				f.SkipPartial("whether pod %s uses %s on the same network was not evaluated: %s", l.User.FullName(), l.Addr, attachments.Reason)
+			default:
 				if x.Remedies = halfRecorded[1:]; restorable(v, &l) {
 					x.Remedies = halfRecorded[:1]
 				}

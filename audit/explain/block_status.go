@@ -33,5 +33,5 @@ func (x *explainer) blockStatusSection(s *builder, h *state.NodeState, f blocks.
 		s.factf(podSource(w.Pod), "gets none", "%s (%s)", w.Cause, w.Detail)
 	}
 	s.factf(sourceOf("ipamconfig", x.IPAM.Meta), "block limit", "%d of %s", x.LimitCount(n, x.PoolsAtIssue(n)), checks.LimitText(x.State))
-	s.fact("", "its next pod", x.NextPod(n))
+	s.fact("", "its next pod", x.nextPod(n))
 }

@@ -114,7 +114,7 @@ func (x *explainer) allocationSection(s *builder, b *state.Block, a netip.Addr) 
 	}
 	s.factf(src, "ordinal", "%d of %d", i, len(b.Ordinals))
 	s.fact(src, "state", x.ordinalState(b, i))
-	if names := x.ReservedBy(state.IPPrefix(a)); len(names) > 0 {
+	if names := x.reservedBy(state.IPPrefix(a)); len(names) > 0 {
 		s.factf(names[0], "reserved", "by %s: automatic assignment skips it", strings.Join(names, ", "))
 	}
 	if attr := allocated(b, i); attr != nil {

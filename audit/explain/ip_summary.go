@@ -118,14 +118,14 @@ func (x *explainer) unknownSummary(a netip.Addr) string {
 		if g := x.FirstMissing(useReads); g != nil {
 			who = "Whether anything uses it is not known: " + g.String()
 		}
-		if names := x.ReservedBy(state.IPPrefix(a)); len(names) > 0 {
+		if names := x.reservedBy(state.IPPrefix(a)); len(names) > 0 {
 			who += ", and it is reserved by " + phrase.Each(names)
 		}
 		if !slot.IsValid() {
-			state, _ := x.SlotStatus(slot, p)
+			state, _ := x.slotStatus(slot, p)
 			return fmt.Sprintf("%s. It lies in pool %s: %s.", who, p.Name, state)
 		}
-		state, _ := x.SlotStatus(slot, p)
+		state, _ := x.slotStatus(slot, p)
 		return fmt.Sprintf("%s. It lies in pool %s, and its block %s does not exist: %s.", who, p.Name, slot, state)
 	}
 }

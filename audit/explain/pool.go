@@ -47,7 +47,7 @@ func (x *explainer) poolNumbers(s *builder, p *state.Pool) {
 	s.factf("", "left to claim", "%s", n.allocatable)
 	if p.ReleasableKnown {
 		s.factf("", "releasable", "%s%s", p.Releasable, releasableNote(p))
-	} else if g := x.FirstMissing(state.ReleaseReads); g != nil {
+	} else if g := x.Lacking(state.ReleaseReads); g != nil {
 		s.fact("", "releasable", "not known: "+g.String())
 	}
 	if x.unread(blocks.Nodes) == "" && p.ServesWorkloads() && p.Automatic {

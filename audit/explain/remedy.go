@@ -116,9 +116,9 @@ func (x *explainer) freeRemedy(s *builder, a netip.Addr, users []user) {
 	b := x.CoveringBlock(a)
 	switch {
 	case x.Reserved.Contains(a):
-		s.remedy("reserved", "handed out only where a pod asks for this very address, or once %s no longer covers it", phrase.Each(x.ReservedBy(state.IPPrefix(a))))
+		s.remedy("reserved", "handed out only where a pod asks for this very address, or once %s no longer covers it", phrase.Each(x.reservedBy(state.IPPrefix(a))))
 	case b == nil:
-		if _, claimable := x.SlotStatus(x.SlotOf(a), p); claimable {
+		if _, claimable := x.slotStatus(x.SlotOf(a), p); claimable {
 			s.remedy("free", "handed out once its block %s is claimed", x.SlotOf(a))
 		}
 	case b.Owner == (blocks.Owner{}):

@@ -16,7 +16,7 @@ func (x *explainer) blockRemedy(s *builder, b *state.Block) {
 		}
 		return
 	}
-	if x.FirstMissing(useReads) != nil || x.FirstMissing(state.ReleaseReads) != nil {
+	if x.FirstMissing(useReads) != nil || x.Lacking(state.ReleaseReads) != nil {
 		return
 	}
 	owned, leaked := x.ownedOf(b)

@@ -11,10 +11,43 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// absentState is [state.State.SlotStatus] for a CIDR that somebody asks for: of one that is no
+// slotStatus says, of a block that does not exist, whether a node could claim it.
+func (x *explainer) slotStatus(slot netip.Prefix, p *state.Pool) (text string, claimable bool) {
+	gap, unread := x.Missing(blocks.Pools)
+	others := slices.DeleteFunc(x.BlocksAt(slot), func(b *state.Block) bool { return b.CIDR == slot })
+	switch {
+	case p == nil && unread:
+		return "which pool it lies in is not known: " + gap.String(), false
+	case p == nil:
+		return "it lies outside all pools", false
+	case p.BlockSize < p.CIDR.Bits():
+		return fmt.Sprintf("pool %s is smaller than one of its own blocks (/%d), so that nothing can be claimed in it", p.Name, p.BlockSize), false
+	case !slot.IsValid() || slot.Bits() != p.BlockSize || !blocks.PrefixContains(p.CIDR, slot):
+		return fmt.Sprintf("pool %s is cut into blocks of /%d, of which it is none", p.Name, p.BlockSize), false
+	case x.BlockMayCover(slot):
+		return "a block that could not be understood may hold it", false
+	case p.Disabled:
+		return fmt.Sprintf("it cannot be claimed, as pool %s is disabled", p.Name), false
+	case !p.HandsOut():
+		return fmt.Sprintf("it cannot be claimed from pool %s: %s", p.Name, p.WhyClosed()), false
+	case p.SelectorError() != nil:
+		return fmt.Sprintf("it cannot be claimed, as a selector of pool %s cannot be parsed", p.Name), false
+	case x.Reserved.Covers(slot):
+		return fmt.Sprintf("it is reserved as a whole by %s, so that no node claims it", phrase.Each(x.reservedBy(slot))), false
+	case len(others) > 0:
+		return fmt.Sprintf("it overlaps %s; Calico's allocator compares exact CIDRs only, and may claim it all the same", phrase.Each(state.CIDRs(others))), true
+	case !p.Allows(blocks.UseWorkload) && !p.Allows(blocks.UseTunnel):
+		return "it is free to be claimed for LoadBalancer services", true
+	case !p.Automatic:
+		return fmt.Sprintf("it is free to be claimed for pods that ask for pool %s", p.Name), true
+	}
+	return "it is free to be claimed by any node that the pool selects", true
+}
+
+// absentState is slotStatus for a CIDR that somebody asks for: of one that is no
 // slot of its pool it says what lies there.
 func (x *explainer) absentState(p netip.Prefix, pool *state.Pool) string {
-	text, _ := x.SlotStatus(p, pool)
+	text, _ := x.slotStatus(p, pool)
 	if pool == nil || pool.BlockSize < pool.CIDR.Bits() || p.Bits() == pool.BlockSize || !blocks.PrefixContains(pool.CIDR, p) {
 		return text
 	}
@@ -48,9 +81,9 @@ func (x *explainer) noBlockSection(s *builder, slot netip.Prefix) {
 		known = "not known"
 	}
 	s.fact("", "block", known)
-	_, claimable := x.SlotStatus(slot, p)
+	_, claimable := x.slotStatus(slot, p)
 	s.fact("", "state", x.absentState(slot, p))
-	if names := x.ReservedBy(slot); len(names) > 0 {
+	if names := x.reservedBy(slot); len(names) > 0 {
 		extent := "in part"
 		if x.Reserved.Covers(slot) {
 			extent = "as a whole"
@@ -97,4 +130,37 @@ func (x *explainer) poolLeftSection(s *builder, p *state.Pool) {
 	n := x.numbersOf(p)
 	s.factf("", "blocks", "%s of %s claimed, %s left to claim%s", n.claimed, p.Slots.Capacity, n.allocatable, reclaim)
 	s.factf("", "addresses", "%s of %s in use, %s available", n.inUse, p.Addrs.Capacity, n.available)
+}
+
+// reservedBy names the reservations that touch a CIDR.
+func (x *explainer) reservedBy(p netip.Prefix) (out []string) {
+	for i := range x.Reservations {
+		r := &x.Reservations[i]
+		if slices.ContainsFunc(r.CIDRs, p.Overlaps) {
+			out = append(out, "ipreservation/"+r.Name)
+		}
+	}
+	return out
+}
+
+// nextPod says what the next pod of a node gets.
+func (x *explainer) nextPod(n *state.NodeBlockStatus) string {
+	switch {
+	case x.Info.Locked:
+		return "gets no address: the datastore is locked"
+	case n.Unused > 0:
+		return "gets an address of the node's own blocks"
+	case n.Cause == state.CauseNone && n.NoBlock():
+		return "makes the node claim a block"
+	case n.Cause == state.CauseNone:
+		return "makes the node claim another block: its own are full"
+	}
+	gets, why := "borrows an address", string(n.Cause)
+	if n.Cause.PreventsAllocation() {
+		gets = "gets no address"
+	}
+	if !n.NoBlock() {
+		why = "the node's blocks are full, and " + why
+	}
+	return gets + ": " + why
 }

@@ -148,7 +148,7 @@ func (st *Remedies) lacksBlock(n *state.NodeBlockStatus) bool {
 	}
 	node := n.Host.Node
 	takesPods := n.Host.Schedulable && !node.Unschedulable || node.Ours != "" && !node.OutOfService && len(node.KeepsAway()) == 0
-	if !takesPods || node.Windows || !n.NoBlock() || st.BlockMayExist(n) {
+	if !takesPods || node.Windows || !n.NoBlock() || st.DoubtOf(n) != "" {
 		return false
 	}
 	return n.Cause.Shortfall()

@@ -83,11 +83,15 @@ var plans = map[string]struct {
 	"--leaked-handles": {state.HandleReads, true, false}, "--missing-handles": {state.HandleReads, true, false},
 }
 
-// planFlag returns the flag of the kind of repair that a command plans; empty for others.
-func planFlag(command string) string {
+// planFlags returns the flags of the kinds of repair that a command plans.
+func planFlags(command string) (out []string) {
 	flags, _ := strings.CutPrefix(command, repairCommand(""))
-	flag, _, _ := strings.Cut(strings.Replace(flags, "=", " ", 1), " ")
-	return flag
+	for _, f := range strings.Fields(flags) {
+		if f, _, _ = strings.Cut(f, "="); plans[f].reads != nil {
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 const allowNewer = " --allow-newer-calico"
@@ -100,7 +104,7 @@ func (st *Remedies) AllowingNewer(r Remedy) Remedy {
 	}
 	r.Commands = slices.Clone(r.Commands)
 	for i, c := range r.Commands {
-		if plan, known := plans[planFlag(c)]; known && !plan.plain && !strings.HasSuffix(c, allowNewer) {
+		if slices.ContainsFunc(planFlags(c), func(f string) bool { return !plans[f].plain }) && !strings.HasSuffix(c, allowNewer) {
 			r.Commands[i] += allowNewer
 			r.Risk = strings.TrimPrefix(r.Risk+"; this Calico is newer than calico-audit knows ("+blocks.NewestKnown+")", "none; ")
 		}
@@ -108,22 +112,23 @@ func (st *Remedies) AllowingNewer(r Remedy) Remedy {
 	return r
 }
 
-// readBar says what a remedy's plan lacks that it rests on; none if it is no plan.
-func (st *Remedies) readBar(r *Remedy) state.Bar {
+// readBar returns the missing read that makes a plan of a remedy refuse a kind of repair as a
+// whole; none for a remedy that plans nothing.
+func (st *Remedies) readBar(r *Remedy) (b state.Bar) {
 	if len(r.Commands) == 0 {
-		return state.Bar{}
+		return b
 	}
-	flag := planFlag(r.Commands[0])
-	plan, known := plans[flag]
-	if !known {
-		return state.Bar{}
-	}
-	b := st.ReadBar(plan.reads)
-	if b.Code == "" && plan.pods {
-		b = st.PodBar()
-	}
-	if b.Code == "" && flag == "--rehome" {
-		b = st.SlotBar()
+	for _, flag := range planFlags(r.Commands[0]) {
+		plan := plans[flag]
+		if b.Code == "" {
+			b = st.ReadBar(plan.reads)
+		}
+		if b.Code == "" && plan.pods {
+			b = st.PodBar()
+		}
+		if b.Code == "" && slices.Contains([]string{"--rehome", "--consolidate", "--strict-affinity"}, flag) {
+			b = st.WholeBar(plan.reads, flag != "--strict-affinity")
+		}
 	}
 	return b
 }

@@ -65,7 +65,7 @@ func (st *Remedies) findShortages() {
 			mine := st.WorkloadPools(h.Node, f)
 			lacks := (*state.NodeBlockStatus)(nil)
 			for _, n := range h.BlockStatus {
-				if n.Family == f && rootCause(n).Shortfall() && !st.BlockMayExist(n) {
+				if n.Family == f && rootCause(n).Shortfall() && st.DoubtOf(n) == "" {
 					mine, lacks = append(slices.Clip(mine), st.PoolsAtIssue(n)...), n
 				}
 			}

@@ -15,6 +15,7 @@ import (
 const (
 	severalBlocks    = "there are several block objects of its CIDR"
 	unreadBlock      = "a block that cannot be read may be its own"
+	unreadPool       = "a pool that cannot be read may be its own"
 	unreadAffinity   = "an affinity that cannot be read may be its own"
 	onlyWay          = "the next pod on %s makes its block, and may get no other: no other block of the node has a free address and too few blocks are left, automatic blocks are off, or the node has as many blocks as it may"
 	lostWithAffinity = "its block is empty: the node claims it again when it needs it, and with an affinity Calico %s could give it to another node"
@@ -40,7 +41,7 @@ var (
 
 // ReadBar says why nothing is planned that rests on some reads: one of them is missing.
 func (st *State) ReadBar(reads []blocks.Resource) Bar {
-	if g := st.FirstMissing(append([]blocks.Resource{blocks.ClusterInfos}, reads...)); g != nil {
+	if g := st.Lacking(append([]blocks.Resource{blocks.ClusterInfos}, reads...)); g != nil {
 		return Because(RetainNotRead, "a read that it needs is missing: %s", g)
 	}
 	return Bar{}
@@ -106,6 +107,10 @@ func (st *State) DeleteAffinityBar(a *blocks.Affinity, b *Block) Bar {
 		return Because(RetainConflict, severalBlocks)
 	case st.BlockMayCover(a.CIDR):
 		return Because(RetainNotRead, unreadBlock)
+	case st.AffinityMayExist(a.CIDR, a.Owner.Node()):
+		return Because(RetainNotRead, "an affinity that cannot be read may be of the same CIDR and node")
+	case st.poolMayCover(a.CIDR):
+		return Because(RetainNotRead, unreadPool)
 	case b != nil && len(b.Faults) > 0:
 		return Because(RetainCorrupt, "its block is "+corruptOwnership+"%s", b.Faults[0])
 	case !st.Lasts(a):
@@ -162,6 +167,8 @@ func (st *State) FinishBlockBar(b *Block) Bar {
 		return Because(RetainCorrupt, "it is corrupt: %s", b.Faults[0])
 	case st.BlockObjects(b.CIDR) > 1:
 		return Because(RetainConflict, severalBlocks)
+	case st.BlockMayCover(b.CIDR):
+		return Because(RetainNotRead, unreadBlock)
 	case young.Code != "":
 		return young
 	case who != "":
@@ -181,7 +188,7 @@ func (st *State) FinishBlockBar(b *Block) Bar {
 	switch {
 	case own > 1:
 		return Because(RetainConflict, "its owner has several affinity objects to it")
-	case own == 0 && st.AffinityMayExist(b, b.Owner.Node()):
+	case own == 0 && st.AffinityMayExist(b.CIDR, b.Owner.Node()):
 		return Because(RetainNotRead, unreadAffinity)
 	}
 	return Bar{}
@@ -202,8 +209,12 @@ func (st *State) RestoreAffinityBar(b *Block) Bar {
 		return Because(RetainCorrupt, "it is "+corruptOwnership+"%s", b.Faults[0])
 	case st.BlockObjects(b.CIDR) > 1:
 		return Because(RetainConflict, severalBlocks)
-	case st.AffinityMayExist(b, host):
+	case st.AffinityMayExist(b.CIDR):
 		return Because(RetainNotRead, unreadAffinity)
+	case st.BlockMayCover(b.CIDR) || st.UnreadOfNode(host) > 0:
+		return Because(RetainNotRead, "a block that cannot be read may be the node's own, or of the same CIDR")
+	case len(st.Unreadable(blocks.Pools)) > 0:
+		return Because(RetainNotRead, "a pool that cannot be read may serve its node")
 	case st.UnreadableNode(host):
 		return Because(RetainNotRead, "its node %s could not be read", host)
 	case st.Vanished(host):

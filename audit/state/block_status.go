@@ -147,28 +147,6 @@ func (h *NodeState) StatusOf(f blocks.Family) *NodeBlockStatus {
 	return nil
 }
 
-// NextPod says what the next pod of a node gets.
-func (st *State) NextPod(n *NodeBlockStatus) string {
-	switch {
-	case st.Info.Locked:
-		return "gets no address: the datastore is locked"
-	case n.Unused > 0:
-		return "gets an address of the node's own blocks"
-	case n.Cause == CauseNone && n.NoBlock():
-		return "makes the node claim a block"
-	case n.Cause == CauseNone:
-		return "makes the node claim another block: its own are full"
-	}
-	gets, why := "borrows an address", string(n.Cause)
-	if n.Cause.PreventsAllocation() {
-		gets = "gets no address"
-	}
-	if !n.NoBlock() {
-		why = "the node's blocks are full, and " + why
-	}
-	return gets + ": " + why
-}
-
 // Blockless counts the pods of the node that can get no address, and none of whose
 // pools the node has a block of.
 func (n *NodeBlockStatus) Blockless() (count int) {

@@ -132,7 +132,7 @@ func (st *State) OnlyWay(a *blocks.Affinity) bool {
 		return st.HealsItself(n, pools) && (limited || !st.hasKeepable(h, pools) && supply.lacking[p])
 	}
 	return only(st.WorkloadPools(h.Node, n.Family)) || slices.ContainsFunc(h.Workloads, func(w *blocks.Workload) bool {
-		return w.Live() && only(st.PodPools(w, h.Node, n.Family))
+		return w.MayBeLive() && only(st.PodPools(w, h.Node, n.Family))
 	})
 }
 
@@ -169,7 +169,7 @@ func (st *State) LimitCount(n *NodeBlockStatus, pools []*Pool) (count int) {
 			count++
 		}
 	}
-	if len(st.Affinities) > 0 {
+	if len(st.Affinities)+len(st.Unreadable(blocks.Affinities)) > 0 {
 		return count
 	}
 	for _, b := range n.Host.Blocks {

@@ -32,7 +32,7 @@ var ReleaseReads = []blocks.Resource{
 
 // ReleasableKnown reports whether all was read that the verdict on empty blocks
 // needs.
-func (st *State) ReleasableKnown() bool { return st.FirstMissing(ReleaseReads) == nil }
+func (st *State) ReleasableKnown() bool { return st.Lacking(ReleaseReads) == nil }
 
 // flannelLabel marks nodes on their way from Flannel to Calico; Calico's own
 // collector leaves their blocks alone (kube-controllers
@@ -40,7 +40,7 @@ func (st *State) ReleasableKnown() bool { return st.FirstMissing(ReleaseReads) =
 const flannelLabel, flannelDone = "projectcalico.org/node-network-during-migration", "calico"
 
 func (st *State) evaluateEmptyBlocks() {
-	missing := st.FirstMissing(ReleaseReads)
+	missing := st.Lacking(ReleaseReads)
 	for _, b := range st.IPBlocks {
 		if b.Used > 0 {
 			continue
@@ -114,7 +114,7 @@ func (st *State) IfEmptied(b *Block) Releasability {
 	r := Releasability{}
 	st.retainAsItIs(b, &r)
 	st.RetainForOthers(b, nil, &r)
-	if missing := st.FirstMissing(ReleaseReads); missing != nil {
+	if missing := st.Lacking(ReleaseReads); missing != nil {
 		r.retain(RetainNotRead, "not evaluated: %s", missing)
 	}
 	if h := st.nodeStates[b.Owner.Node()]; h != nil && h.Node != nil {
@@ -189,7 +189,7 @@ func (st *State) hasFree(b *Block) bool {
 	touched := st.Reserved.Overlaps(b.CIDR)
 	for i, o := range b.Ordinals {
 		if o == blocks.Free && (!touched || !st.Reserved.Contains(b.Address(i))) &&
-			!slices.ContainsFunc(namedBy(b.uses, b.Address(i)), func(u use) bool { return st.podOf(u).Live() }) {
+			!slices.ContainsFunc(namedBy(b.uses, b.Address(i)), func(u use) bool { return st.podOf(u).MayBeLive() }) {
 			return true
 		}
 	}

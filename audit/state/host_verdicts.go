@@ -3,7 +3,6 @@ package state
 import (
 	"fmt"
 	"net/netip"
-	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
 )
@@ -29,16 +28,6 @@ func (st *State) HostEvidence(r AllocationRef) hosts.Evidence {
 		return hosts.Evidence{Reason: "its block contradicts itself, so that it is not known what the allocation is for"}
 	}
 	return st.Views.Evidence(r.Addr(), attr, NodeOf(attr), AssignedAt(r).Std())
-}
-
-// HostUseEvidence is what views show of an address, as evidence.
-func HostUseEvidence(uses ...hosts.Use) []Evidence {
-	var out []Evidence
-	for _, u := range uses {
-		out = append(out, Evidences("in use in", u.String(), "interfaces", strings.Join(u.Namespace.HostInterfaces, ", "),
-			"sandbox", u.Namespace.Sandbox, "pod UID", u.Namespace.PodUID, "host view", u.View.Text())...)
-	}
-	return out
 }
 
 // evaluateBorrowRoutes asks the owners' views what becomes of borrowed addresses.

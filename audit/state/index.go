@@ -315,10 +315,10 @@ func (st *State) ClaimedBy(b *Block, host string) bool {
 }
 
 // AffinityMayExist reports whether an affinity that could not be understood may be
-// a host's for a block.
-func (st *State) AffinityMayExist(b *Block, host string) bool {
+// a host's for a CIDR; any host's if none is given.
+func (st *State) AffinityMayExist(p netip.Prefix, hosts ...string) bool {
 	return slices.ContainsFunc(st.Unreadable(blocks.Affinities), func(g blocks.Gap) bool {
-		return (!g.OwnerKnown || g.Owner.Node() == host) && (!g.Prefix.IsValid() || g.Prefix == b.CIDR)
+		return (!g.OwnerKnown || len(hosts) == 0 || slices.Contains(hosts, g.Owner.Node())) && (!g.Prefix.IsValid() || g.Prefix == p)
 	})
 }
 

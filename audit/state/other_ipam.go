@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -18,6 +17,8 @@ type OtherIPAM struct {
 	Cluster bool
 	// Reason explains why Cluster is true.
 	Reason string
+	// Unknown explains why it is not known whether Cluster is true; empty if it is known.
+	Unknown string
 	// Pods lists single pods, if Cluster is false: those outside all pools, and those
 	// that bypass IPAM by annotation.
 	Pods []*blocks.Workload
@@ -67,25 +68,6 @@ func (st *State) usedOutside(users []LiveUse) (reason string) {
 	return reason
 }
 
-// StaleObjects names the objects that Calico's IPAM left in a cluster that uses another one;
-// empty if there are none.
-func (st *State) StaleObjects() string {
-	var kinds []string
-	add := func(kind string, count int, name func(int) string) {
-		names := make([]string, count)
-		for i := range names {
-			names[i] = name(i)
-		}
-		if count > 0 {
-			kinds = append(kinds, fmt.Sprintf("%s (%s)", phrase.Plural(count, kind), phrase.Some(names)))
-		}
-	}
-	add("block", len(st.IPBlocks), func(i int) string { return "ipamblock/" + st.IPBlocks[i].Name })
-	add("affinity", len(st.Affinities), func(i int) string { return "blockaffinity/" + st.Affinities[i].Name })
-	add("handle", len(st.Handles), func(i int) string { return "ipamhandle/" + st.Handles[i].Name })
-	return phrase.List(kinds)
-}
-
 // findOtherIPAM decides which pods get their addresses from another IPAM.
 //
 // Calico's CNI plugin runs the IPAM plugin that its configuration names: calico-ipam, which
@@ -99,6 +81,9 @@ func (st *State) findOtherIPAM() {
 	known := st.FirstMissing(OtherIPAMReads) == nil && len(st.Unreadable(blocks.Pools)) == 0 && len(st.Unreadable(blocks.Blocks)) == 0
 	sandboxes := sync.OnceValue(st.sandboxesOfHandles)
 	all, any := known, false
+	if o.Unknown = st.otherIPAMUnknown(); o.Unknown != "" {
+		all = false
+	}
 	for _, w := range st.Workloads {
 		if !w.Live() || st.UnreadableNode(w.Node) {
 			continue
@@ -127,6 +112,44 @@ func (st *State) findOtherIPAM() {
 	for _, p := range st.Pools {
 		p.unused = true
 	}
+}
+
+// otherIPAMUnknown explains why it is not known whether the cluster uses another IPAM: no block
+// records a live pod's address, and an object that could not be read may tell.
+func (st *State) otherIPAMUnknown() string {
+	gap := st.FirstMissing(OtherIPAMReads)
+	for _, r := range OtherIPAMReads {
+		if unread := st.Unreadable(r); gap == nil && len(unread) > 0 {
+			gap = &unread[0]
+		}
+	}
+	if gap == nil {
+		return ""
+	}
+	live := false
+	for _, w := range st.Workloads {
+		if !w.MayBeLive() || len(w.StatusIPs)+len(w.AnnotationIPs) == 0 {
+			continue
+		}
+		live = true
+		h := st.nodeStates[w.Node]
+		outside, elsewhere := st.placeOf(w)
+		decided := h != nil && h.Node != nil && !st.UnreadableNode(w.Node) && w.Live() && !outside && !elsewhere
+		if decided || slices.ContainsFunc(slices.Concat(w.StatusIPs, w.AnnotationIPs), func(a netip.Addr) bool { return st.recorded(a, st.NamedBy(a)) }) {
+			return "" // a block records it, or it is a pool's and not its node's
+		}
+	}
+	if _, unread := st.Missing(blocks.Pods); !live && !unread {
+		return ""
+	}
+	if !live {
+		for r := range st.allocated() {
+			if r.Kind() == UsePod {
+				return ""
+			}
+		}
+	}
+	return "whether the cluster uses another IPAM is not known: " + gap.String()
 }
 
 // placeOf reports whether all addresses of a pod are outside all pools, and whether each is

@@ -60,6 +60,9 @@ func (st *State) Classify(r AllocationRef) Validity {
 	if v.Owned || attr == nil || attr.Handle == "" {
 		return v
 	}
+	if h := st.Handle(attr.Handle); len(st.Unreadable(blocks.Blocks)) > 0 && (h == nil || st.HandleMayBeUsed(h)) {
+		return Validity{Owned: true, Shared: true, why: "not evaluated: a block that cannot be read may hold another address of its handle"}
+	}
 	refs := st.HandleRefs(attr.Handle)
 	if len(refs) > maxShared {
 		return Validity{Owned: true, Unknown: true, Shared: true, why: fmt.Sprintf("%d addresses share its handle, which are no one owner's", len(refs))}
@@ -225,7 +228,7 @@ func (st *State) ownedByNamedPods(r AllocationRef) (Validity, bool) {
 // mayStillUse reports whether a pod may use an address that it does not name: its
 // network is not up yet or not down yet, or its status tells nothing.
 func mayStillUse(w *blocks.Workload) bool {
-	return w.Phase == "Pending" || !w.Deleting.IsZero() || len(w.StatusIPs) == 0
+	return w.Phase == "Pending" || !w.Deleting.IsZero() || len(w.StatusIPs) == 0 || w.Extras().Partial != ""
 }
 
 // sandboxHandle reports whether a handle is "NETWORK.CONTAINERID" of a sandbox, as

@@ -86,20 +86,36 @@ var AllocationReads = []blocks.Resource{blocks.Nodes, blocks.Pods, blocks.Namesp
 
 // cutOff are schedulable nodes without a block that a pool selects and no other pool can
 // help: those whose pods borrow or wait, and those whose next pod would.
-type cutOff struct{ now, next []string }
+type cutOff struct {
+	now, next []string
+	doubt     bool
+}
 
 // CutOff returns the schedulable nodes without a block that a pool selects and no other
 // pool can help: those whose pods borrow or wait, and those whose next pod would. Under
 // strict affinity a node whose blocks are full is as badly off once a pod of it waits.
 func (st *State) CutOff(p *Pool) (now, next []string) { return p.cutOff.now, p.cutOff.next }
 
+// MayCutOff reports whether it is not known of some node whether it is cut off, or whether the
+// pool has blocks left.
+func (p *Pool) MayCutOff() bool { return p.cutOff.doubt }
+
 // findCutOff finds for each pool the nodes that lack a block of it, and the pods that lack
 // an address.
 func (st *State) findCutOff() {
+	for _, p := range st.Pools {
+		p.cutOff.doubt = st.slotDoubt(p) != ""
+	}
 	for _, h := range st.NodeStates {
 		for _, n := range h.BlockStatus {
 			st.findWithoutAddress(n)
-			if !h.Schedulable || !n.NoBlock() && len(n.Stuck) == 0 || st.BlockMayExist(n) {
+			if !h.Schedulable || !n.NoBlock() && len(n.Stuck) == 0 {
+				continue
+			}
+			if st.DoubtOf(n) != "" {
+				for _, p := range st.selecting(n) {
+					p.cutOff.doubt = true
+				}
 				continue
 			}
 			now := st.cutOffNow(n)
@@ -162,15 +178,6 @@ func (st *State) selecting(n *NodeBlockStatus) (out []*Pool) {
 		}
 	}
 	return out
-}
-
-// BlockMayExist reports whether a block that could not be understood may be one that
-// the node owns.
-func (st *State) BlockMayExist(n *NodeBlockStatus) bool {
-	return slices.ContainsFunc(st.Unreadable(blocks.Blocks), func(g blocks.Gap) bool {
-		return (!g.OwnerKnown || g.Owner.Node() == n.Host.Name) &&
-			(!g.Prefix.IsValid() || blocks.FamilyOf(g.Prefix.Addr()) == n.Family)
-	})
 }
 
 // PodsWithoutAddress returns the pods that wait, may use a pool that has no address
@@ -254,15 +261,4 @@ func (p *Pool) sharesNamespaces(q *Pool) bool {
 // usableSlots is how many blocks a pool can have in use at once.
 func (st *State) usableSlots(p *Pool) blocks.Count {
 	return blocks.PoolSlots(p.Pool, nil, st.Reserved).Free
-}
-
-// CachedScarce returns Scarce with a memory, for asking it of many blocks.
-func (st *State) CachedScarce() func(*Pool) bool {
-	known := map[*Pool]bool{nil: false}
-	return func(p *Pool) bool {
-		if _, ok := known[p]; !ok {
-			known[p] = st.Scarce(p)
-		}
-		return known[p]
-	}
 }

@@ -96,6 +96,9 @@ func (st *State) RetainForOthers(b *Block, uses []hosts.Use, r *Releasability) {
 	if st.BlockObjects(b.CIDR) > 1 {
 		r.retain(RetainConflict, "there are several block objects of this CIDR")
 	}
+	if st.BlockMayCover(b.CIDR) {
+		r.retain(RetainNotRead, "not evaluated: a block that cannot be read may be of the same CIDR")
+	}
 	if name, unread := st.UnreadPod(); unread {
 		r.retain(RetainNotRead, "not evaluated: pod %s could not be read, and may use an address of it", name)
 	}
@@ -118,7 +121,7 @@ func (st *State) RetainForOthers(b *Block, uses []hosts.Use, r *Releasability) {
 	if own > 1 {
 		r.retain(RetainConflict, "its owner has several affinity objects to it")
 	}
-	if own == 0 && st.AffinityMayExist(b, host) {
+	if own == 0 && st.AffinityMayExist(b.CIDR, host) {
 		r.retain(RetainNotRead, "not evaluated: an affinity that cannot be read may be its own")
 	}
 	if h := st.nodeStates[host]; h != nil {
@@ -137,7 +140,7 @@ func (st *State) RetainForOthers(b *Block, uses []hosts.Use, r *Releasability) {
 func (st *State) UnrecordedUser(p netip.Prefix) string {
 	i, _ := slices.BinarySearchFunc(st.uses, p.Addr(), useAt)
 	for ; i < len(st.uses) && p.Contains(st.uses[i].addr); i++ {
-		if w := st.podOf(st.uses[i]); w.Live() {
+		if w := st.podOf(st.uses[i]); w.MayBeLive() {
 			return fmt.Sprintf("pod %s uses %s of it", w.FullName(), st.uses[i].addr)
 		}
 	}

@@ -32,20 +32,6 @@ func (st *State) Forecast(p *Pool) affinity.BorrowForecast {
 	return st.Routing.Pool(p.Pool, nodes)
 }
 
-// DroppingPools returns the pools that serve workloads and of which the topology drops
-// borrowed addresses between some nodes at least.
-func (st *State) DroppingPools() (out []*Pool) {
-	if st.FirstMissing(RouteReads) != nil {
-		return nil
-	}
-	for _, p := range st.Pools {
-		if p.ServesWorkloads() && st.Forecast(p).Dropped > 0 {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
 // OutcomeText is a outcome in a word or two.
 func OutcomeText(f affinity.RouteOutcome) string {
 	if f == affinity.Unknown {

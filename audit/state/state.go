@@ -55,6 +55,9 @@ type State struct {
 	// vmUnread is true if there is such a virtual machine.
 	unreadPod string
 	vmUnread  bool
+	// partial are the pods that were read in part ([blocks.Extras.Partial]), placeless those
+	// of them whose node could not be read: they may run on any.
+	partial, placeless []*blocks.Workload
 	// terminated are the nodes whose machines somebody says are off.
 	terminated []string
 

@@ -19,7 +19,7 @@ func (st *State) eachPodPools(h *NodeState, fn func(pools []*Pool, why string)) 
 		if selective {
 			fn(poolsFor(pools, nil), fmt.Sprintf("it is the last %s block of its node for pods of namespaces without labels", f))
 		}
-		for _, w := range h.Workloads {
+		for _, w := range slices.Concat(h.Workloads, st.placeless) {
 			if selective {
 				fn(poolsFor(pools, st.Namespace(w.Namespace)), fmt.Sprintf("it is the last %s block of its node for pods of namespace %s", f, w.Namespace))
 			}

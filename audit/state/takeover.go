@@ -15,10 +15,18 @@ const TakeoverAge = time.Minute
 // owner when no other is left: Calico v3.32 and newer release such a block, be it its
 // owner's last, unless the owner's affinity to it is missing (findUsableBlock,
 // releaseBlockAffinity). One that does not say when it was claimed is old enough.
-func (st *State) takenOver(p *Pool) (out []*Block) {
-	if !blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 32) {
+func (st *State) takenOver(p *Pool) []*Block {
+	if !st.takesBlocks() {
 		return nil
 	}
+	return st.takeable(p)
+}
+
+// takesBlocks reports whether the cluster's Calico takes other nodes' empty blocks.
+func (st *State) takesBlocks() bool { return blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 32) }
+
+// takeable is takenOver for a Calico that takes blocks.
+func (st *State) takeable(p *Pool) (out []*Block) {
 	for _, b := range p.Blocks {
 		if b.Used == 0 && b.Usable() && b.CIDR.Bits() == p.BlockSize && !st.Reserved.Covers(b.CIDR) && b.Owner.Kind == blocks.HostOwner &&
 			st.hasAffinity(b) && (b.Claimed.IsZero() || st.reached(b.Claimed.Add(TakeoverAge))) {
@@ -34,5 +42,5 @@ func (st *State) hasAffinity(b *Block) bool {
 	if _, missing := st.Missing(blocks.Affinities); missing {
 		return true
 	}
-	return st.AffinityMayExist(b, b.Owner.Node()) || st.ownAffinity(b) != nil
+	return st.AffinityMayExist(b.CIDR, b.Owner.Node()) || st.ownAffinity(b) != nil
 }

@@ -1,6 +1,12 @@
 package state
 
-import "github.com/calico-audit/calico-audit/blocks"
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
 
 // UnreadInPool counts the blocks that could not be decoded and lie in a pool, and those
 // that lie in some pool: their CIDR could not be decoded either.
@@ -22,4 +28,73 @@ func (st *State) UnreadOfNode(name string) (n int) {
 		}
 	}
 	return n
+}
+
+// DoubtOf explains why it is not known that a node lacks a block or can claim none: an object
+// that cannot be decoded may prove the opposite. It returns "" if none may.
+func (st *State) DoubtOf(n *NodeBlockStatus) string {
+	if st.UnreadableNode(n.Host.Name) {
+		return "the node cannot be read"
+	}
+	for _, g := range st.Unreadable(blocks.Blocks) {
+		if (!g.OwnerKnown || g.Owner.Node() == n.Host.Name) && (!g.Prefix.IsValid() || blocks.FamilyOf(g.Prefix.Addr()) == n.Family) {
+			return "a block that cannot be read may be its own"
+		}
+	}
+	for _, g := range st.Unreadable(blocks.Pools) {
+		if !g.Prefix.IsValid() || blocks.FamilyOf(g.Prefix.Addr()) == n.Family {
+			return fmt.Sprintf("pool %s cannot be read, and may serve it", g.Name)
+		}
+	}
+	if n.Cause.Shortfall() || slices.ContainsFunc(n.Stuck, func(s Stuck) bool { return s.Cause.Shortfall() }) {
+		for _, p := range n.atIssue {
+			if doubt := st.slotDoubt(p); doubt != "" {
+				return doubt
+			}
+		}
+	}
+	return ""
+}
+
+// slotDoubt explains why a pool may have blocks left that do not count as allocatable: empty
+// ones of other nodes, which Calico v3.32 and newer take.
+func (st *State) slotDoubt(p *Pool) string {
+	g, unknown := st.Missing(blocks.ClusterInfos)
+	placed, unplaced := st.UnreadInPool(p)
+	switch takes := unknown || st.takesBlocks(); {
+	case unknown && len(st.takeable(p)) > 0:
+		return fmt.Sprintf("Calico v3.32 and newer take other nodes' empty blocks, and which release runs is not known: %s", g)
+	case takes && placed+unplaced > 0:
+		return "Calico v3.32 and newer take other nodes' empty blocks, and a block that cannot be read may be empty"
+	}
+	return ""
+}
+
+// Lacking returns the first of some resources on which no repair can rest: it was not read
+// whole, or has a reservation that cannot be decoded and may keep back any address. It
+// returns nil if there is none.
+func (st *State) Lacking(reads []blocks.Resource) *blocks.Gap {
+	if g := st.FirstMissing(reads); g != nil {
+		return g
+	}
+	if unread := st.Unreadable(blocks.Reservations); len(unread) > 0 && slices.Contains(reads, blocks.Reservations) {
+		return &unread[0]
+	}
+	return nil
+}
+
+// WholeBar explains why nothing is planned that rests on every object of some resources: one
+// of them could not be read. If tolerated is true, gaps count that make no reading incomplete.
+func (st *State) WholeBar(reads []blocks.Resource, tolerated bool) Bar {
+	for _, g := range st.Gaps {
+		if slices.Contains(reads, g.Resource) && (tolerated || !g.Tolerated) {
+			return Because(RetainNotRead, "it rests on every object, and one could not be read: %s", g)
+		}
+	}
+	return Bar{}
+}
+
+// poolMayCover reports whether a CIDR may lie in a pool that cannot be decoded.
+func (st *State) poolMayCover(p netip.Prefix) bool {
+	return slices.ContainsFunc(st.Unreadable(blocks.Pools), func(g blocks.Gap) bool { return !g.Prefix.IsValid() || g.Prefix.Overlaps(p) })
 }

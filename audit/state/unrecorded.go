@@ -1,6 +1,9 @@
 package state
 
-import "net/netip"
+import (
+	"cmp"
+	"net/netip"
+)
 
 // UnrecordedIP is an address of an enabled pool that live pods or tunnels use and no
 // block records.
@@ -11,7 +14,7 @@ type UnrecordedIP struct {
 	// Block is the block that covers the address; nil if none exists.
 	Block *Block
 	// OtherIPAM is why the address is not Calico's to record: none of its users gets
-	// addresses from Calico's IPAM. Empty if one does.
+	// addresses from Calico's IPAM, or that is not known. Empty if one does.
 	OtherIPAM string
 }
 
@@ -24,7 +27,7 @@ func (st *State) EachUnrecorded(fn func(u UnrecordedIP)) {
 		}
 		users, pool := st.LiveUses(a, pods), st.EnabledPool(a)
 		if len(users) > 0 && pool != nil {
-			fn(UnrecordedIP{Addr: a, Pool: pool, Users: users, Block: st.CoveringBlock(a), OtherIPAM: st.usedOutside(users)})
+			fn(UnrecordedIP{Addr: a, Pool: pool, Users: users, Block: st.CoveringBlock(a), OtherIPAM: cmp.Or(st.usedOutside(users), st.otherIPAM.Unknown)})
 		}
 	})
 }

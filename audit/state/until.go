@@ -52,7 +52,7 @@ func (st *State) Until(b *Block) (out []string) {
 	case r.Code == RetainLast:
 		out = append(out, fmt.Sprintf("releasable once %s holds another usable block in the same pools, or is deleted", b.Owner.Node()))
 	case r.Code == RetainNotRead && !st.ReleasableKnown():
-		out = append(out, fmt.Sprintf("evaluated once this can be read: %s", st.FirstMissing(ReleaseReads).Resource))
+		out = append(out, fmt.Sprintf("evaluated once this can be read: %s", st.Lacking(ReleaseReads).Resource))
 	}
 	return out
 }

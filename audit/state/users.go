@@ -44,6 +44,18 @@ func (st *State) Pod(namespace, name string) *blocks.Workload {
 // address.
 func (st *State) UnreadPod() (string, bool) { return st.unreadPod, st.unreadPod != "" }
 
+// MayUse returns a pod that was read in part and names an address of a CIDR; nil if none does.
+func (st *State) MayUse(p netip.Prefix) *blocks.Workload {
+	for _, w := range st.partial {
+		for a := range w.Addresses {
+			if p.Contains(a) && w.MayBeLive() {
+				return w
+			}
+		}
+	}
+	return nil
+}
+
 // Unreadable is [blocks.Snapshot.Unreadable].
 func (st *State) Unreadable(r blocks.Resource) []blocks.Gap { return st.unreadable[r] }
 

@@ -64,7 +64,7 @@ func (st *State) indexWorkloads() {
 	var families [7]bool
 	st.optional = map[blocks.Family]bool{}
 	for _, u := range st.uses {
-		if w := st.podOf(u); !u.elsewhere && st.Assigned(w) {
+		if w := st.podOf(u); !u.elsewhere && w.MayBeLive() && st.OtherIPAMOf(w) == "" {
 			families[blocks.FamilyOf(u.addr)] = true
 		}
 	}
@@ -72,8 +72,14 @@ func (st *State) indexWorkloads() {
 		if w.HostNetwork {
 			continue
 		}
-		if four, six := w.HasFamily(blocks.IPv4), w.HasFamily(blocks.IPv6); four != six && st.Assigned(w) {
+		if four, six := w.HasFamily(blocks.IPv4), w.HasFamily(blocks.IPv6); four != six && w.MayBeLive() && st.OtherIPAMOf(w) == "" {
 			st.optional[blocks.IPv4], st.optional[blocks.IPv6] = st.optional[blocks.IPv4] || six, st.optional[blocks.IPv6] || four
+		}
+		if w.Extras().Partial != "" {
+			st.partial = append(st.partial, w)
+			if w.Node == "" {
+				st.placeless = append(st.placeless, w)
+			}
 		}
 		if h := st.nodeStates[w.Node]; h != nil {
 			h.Workloads = append(h.Workloads, w)
@@ -133,11 +139,14 @@ func (st *State) LiveUserOf(r AllocationRef) *blocks.Workload {
 func (st *State) liveUser(named []use, attr *blocks.Attributes) (first *blocks.Workload) {
 	for _, u := range named {
 		w := st.podOf(u)
-		if !w.Live() {
-			continue
-		}
-		if attr != nil && w.Name == attr.Pod && w.Namespace == attr.Namespace {
+		owner := attr != nil && w.Name == attr.Pod && w.Namespace == attr.Namespace
+		switch {
+		case owner && w.Live():
 			return w
+		case owner && w.MayBeLive():
+			return nil // whether it still has the address is not known
+		case !w.Live():
+			continue
 		}
 		if first == nil && !u.elsewhere {
 			first = w

@@ -170,6 +170,9 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 		if p.Extras().Unreadable == "" && mayNameAddress(f.Field) {
 			p.Extend().Unreadable = f.Field
 		}
+		if p.Extras().Partial == "" && !toleratedField(f.Field) {
+			p.Extend().Partial = f.Field
+		}
 	}
 	return d.whole(r, &p.Meta, anywhere)
 }

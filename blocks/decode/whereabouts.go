@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"fmt"
 	"math/big"
 	"net/netip"
 	"slices"
@@ -34,6 +35,14 @@ var whereaboutsReservations = describe(Kind{
 
 var nodeSlicePools = describe(Kind{
 	Resource: blocks.NodeSlicePools, Names: []string{"NodeSlicePool"}, Foreign: versionWhereabouts, Optional: true, Namespaced: true,
+	Absent: func(s *blocks.Snapshot) string {
+		for i := range s.NetworkAttachments {
+			if n := &s.NetworkAttachments[i]; n.Sliced {
+				return fmt.Sprintf("no NodeSlicePool in the files, though network attachment %s gives slices of its range to nodes", n.Key())
+			}
+		}
+		return ""
+	},
 	keeps: object("", 0, metaMask(classNetwork, true), object("status", 0,
 		listOf("allocations", 0, object("", 0, value("nodeName", 0, classNode), value("sliceRange", 0, classAddresses))))),
 }, descriptor[blocks.NodeSlicePool]{

@@ -282,7 +282,7 @@ func (f *fileReader) addMissing(s *blocks.Snapshot, read []*decode.Objects) {
 		case reason != "":
 			s.Gaps = append(s.Gaps, blocks.Gap{Resource: k.Resource, Reason: reason})
 			unseen = append(unseen, string(k.Resource))
-		case k.Foreign == "":
+		case k.Foreign == "" || slices.ContainsFunc(read, func(o *decode.Objects) bool { return o.Kind.Foreign == k.Foreign && o.Found() }):
 			assumed = append(assumed, string(k.Resource))
 		}
 	}

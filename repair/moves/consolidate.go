@@ -80,8 +80,8 @@ func Consolidating(p *repair.Proposals) *remedies.Consolidation {
 // withheld returns the missing consent or read of a consolidation. The code is empty if
 // both are present.
 func withheld(p *repair.Proposals, c *remedies.Consolidation) repair.Reason {
-	if name, unread := p.State.UnreadPod(); unread {
-		return repair.Because(repair.RefusedNotRead, "pod %s could not be read and may have an address of the block", name)
+	if b := p.State.WholeBar(state.ReleaseReads, p.Request.Chosen == ""); b.Code != "" {
+		return repair.Because(repair.RefusedNotRead, "%s", b.Reason)
 	}
 	if p.State.Cluster.Live && !p.State.BudgetsKnown {
 		return repair.Because(repair.RefusedNotRead, "PodDisruptionBudgets and the labels of pods were not read, so that nothing says which pods may be evicted")

@@ -69,6 +69,9 @@ func proposeStrict(p *repair.Proposals, want bool) {
 	if st.IPAM.StrictAffinity == want {
 		return // it is so already, which the plan's warnings say
 	}
+	if bars(p, c, st.WholeBar(state.SetStrictReads, false)) {
+		return
+	}
 	result := st.IPAM
 	result.StrictAffinity = want
 	if why := state.RejectedSettings(result); why != "" {

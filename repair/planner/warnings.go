@@ -138,7 +138,7 @@ func strictWarnings(st, after *state.State, p *repair.Plan) []string {
 	if len(p.Request.Pools)+len(p.Request.Nodes)+len(p.Request.IPs)+len(p.Request.Blocks) > 0 {
 		say("strict affinity is one for the whole cluster: --pool and --node do not narrow it")
 	}
-	if drop := st.DroppingPools(); !x.To && len(drop) > 0 {
+	if drop := droppingPools(st); !x.To && len(drop) > 0 {
 		say("with strictAffinity false nodes borrow, and in this topology the owner of a block drops traffic to borrowed addresses of %s", phrase.List(state.PoolsOf(drop...)))
 	}
 	if len(x.Starve) > 0 {
@@ -153,6 +153,20 @@ func strictWarnings(st, after *state.State, p *repair.Plan) []string {
 	}
 	if n := len(x.Borrowers); n > 0 {
 		say("%s borrowed now stay borrowed until their pods restart", phrase.Plural(n, "address"))
+	}
+	return out
+}
+
+// droppingPools returns the pools that serve workloads and of which the topology drops
+// borrowed addresses between some nodes at least.
+func droppingPools(st *state.State) (out []*state.Pool) {
+	if st.FirstMissing(state.RouteReads) != nil {
+		return nil
+	}
+	for _, p := range st.Pools {
+		if p.ServesWorkloads() && st.Forecast(p).Dropped > 0 {
+			out = append(out, p)
+		}
 	}
 	return out
 }

@@ -3,6 +3,7 @@
 package handles
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
@@ -32,7 +33,7 @@ func doubtsOf(st *state.State) *doubts {
 			}
 		}
 		for _, w := range st.Workloads {
-			if w.ContainerID != "" && w.Live() {
+			if w.ContainerID != "" && w.MayBeLive() {
 				d.sandboxes[strings.ToLower(w.ContainerID)] = w
 			}
 		}
@@ -63,8 +64,10 @@ func bar(st *state.State, h *blocks.Handle) state.Bar {
 		return state.Because(state.RetainConflict, "several handle objects have this ID")
 	case d.corrupt[id] != nil:
 		return state.Because(state.RetainCorrupt, "block %s names it and contradicts itself: %s", d.corrupt[id].CIDR, d.corrupt[id].Faults[0])
-	case len(st.Unreadable(blocks.Blocks)) > 0 && st.HandleMayBeUsed(h):
+	case len(st.Unreadable(blocks.Blocks)) > 0:
 		return state.Because(state.RetainNotRead, "a block that cannot be read may refer to it")
+	case slices.ContainsFunc(st.Unreadable(blocks.Handles), func(g blocks.Gap) bool { return g.Name == h.Name }):
+		return state.Because(state.RetainNotRead, "a part of it cannot be read")
 	case st.HandleMayBeUsed(h):
 		return state.Because(state.RetainCorrupt, "a block that it counts in contradicts itself, and may refer to it")
 	}
@@ -133,8 +136,8 @@ func CreateBar(st *state.State, h *blocks.Handle) state.Bar {
 		}
 	}
 	for _, g := range st.Unreadable(blocks.Handles) {
-		if g.Name == h.Name {
-			return state.Because(state.RetainNotRead, "it exists, and cannot be read")
+		if g.Name == h.Name || len(st.HandleRefs(g.Name)) == 0 { // one that no block refers to by its name
+			return state.Because(state.RetainNotRead, "handle %s cannot be read, and may be it", g.Name)
 		}
 	}
 	return ReconcileBar(st, h)
@@ -142,5 +145,5 @@ func CreateBar(st *state.State, h *blocks.Handle) state.Bar {
 
 // moving reports whether a pod's network may be being set up or torn down.
 func moving(w *blocks.Workload) bool {
-	return w != nil && (w.Phase == "Pending" || !w.Deleting.IsZero())
+	return w != nil && (w.Phase == "Pending" || !w.Deleting.IsZero() || w.Extras().Partial != "")
 }

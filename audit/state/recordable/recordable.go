@@ -94,6 +94,8 @@ func (st verdicts) recordableFor(u *Address, networks map[string][]string) {
 	switch {
 	case u.OtherIPAM != "":
 		u.retain(state.RetainSpecial, "%s", u.OtherIPAM)
+	case st.MayUse(state.IPPrefix(u.Addr)) != nil:
+		u.retain(state.RetainNotRead, "a pod that was read in part names it, too")
 	case len(u.Users) > 1:
 		var who []string
 		for _, x := range u.Users {
@@ -165,6 +167,12 @@ func (st verdicts) claimableFor(u *Address, users map[string]int) {
 	if st.BlockMayCover(u.Slot) {
 		u.retain(state.RetainNotRead, "a block that cannot be read may record it")
 	}
+	if w := st.MayUse(u.Slot); w != nil {
+		u.retain(state.RetainNotRead, "pod %s was read in part, and names an address of %s", w.FullName(), u.Slot)
+	}
+	if st.AffinityMayExist(u.Slot) {
+		u.retain(state.RetainNotRead, "an affinity that cannot be read may be that of its block")
+	}
 	if others := st.BlocksAt(u.Slot); len(others) > 0 {
 		u.retain(state.RetainConflict, "block %s overlaps %s, where its block would be", others[0].CIDR, u.Slot)
 	}
@@ -214,7 +222,7 @@ func (st verdicts) networks() map[string][]string {
 			return
 		}
 		name, ok := strings.CutSuffix(attr.Handle, "."+w.ContainerID)
-		for _, of := range []string{w.Node, ""} {
+		for _, of := range []string{cmp.Or(w.Node, attr.Node), ""} {
 			if ok && name != "" && !slices.Contains(out[of], name) {
 				out[of] = append(out[of], name)
 			}

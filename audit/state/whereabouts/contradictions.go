@@ -58,6 +58,8 @@ func (v *Verdicts) Lone() (out []LoneReservation) {
 		user := v.user(l.Network, l.Addr)
 		name, unread := v.UnreadPod()
 		switch {
+		case user != nil && user.Extras().Partial != "":
+			l.Reason = "pod " + user.FullName() + " names it and was read in part"
 		case user != nil && !user.Finished():
 			l.User = user
 		case user != nil && user != l.Pod:

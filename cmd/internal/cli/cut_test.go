@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/document"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -263,5 +265,91 @@ func TestPages(t *testing.T) {
 				t.Errorf("half of %s: ended with %d", file, v.code)
 			}
 		}
+	}
+}
+
+// claim matches the words by which an output says that something is not there, or is well, with
+// the words before them; harmless matches those that look alike.
+var (
+	claim    = regexp.MustCompile(`(?i)(\S+ ){0,4}(\bcomplete\b|no findings|\bfixed\b|delivered|\bno [a-z]+( [a-z]+)? exists?\b|no longer exists?|do(es)? not exist|\bit fits\b|every check that ran)`)
+	harmless = regexp.MustCompile(`(?i)no findings in what could be read|first complete the reading|complete no : what was not seen`)
+)
+
+// markup matches what a reader of a page does not see.
+var markup = regexp.MustCompile(`(?s)<(script|style).*?</(script|style)>|<[^>]*>`)
+
+// claims returns what of a command's output [claim] matches.
+func claims(t *testing.T, args ...string) map[string]bool {
+	t.Helper()
+	streams, out, errOut := testStreams()
+	if code := Main(t.Context(), append([]string{"calico-audit"}, args...), streams); code != exit.CodeOK && code != exit.CodeUnread {
+		t.Logf("%s ended with %d: %s", strings.Join(args, " "), code, errOut)
+	}
+	text := strings.Join(strings.Fields(markup.ReplaceAllString(out.String(), " ")), " ")
+	found := map[string]bool{}
+	for _, said := range claim.FindAllString(harmless.ReplaceAllString(text, ""), -1) {
+		found[said] = true
+	}
+	return found
+}
+
+// TestPartialDumpsClaimNothing leaves one kind out of a dump. No command may then say in any
+// format that something is complete, fixed, delivered or not there, unless it says the same of
+// the whole dump: what was left out may be the opposite.
+func TestPartialDumpsClaimNothing(t *testing.T) {
+	var parts []string
+	for _, name := range []string{"story", "healthy"} {
+		for _, kind := range []string{"ippools", "ipamblocks", "blockaffinities", "ipamhandles", "ipamconfigs", "nodes", "pods", "bgpconfigurations"} {
+			parts = append(parts, name+"/"+kind)
+		}
+	}
+	parts = slices.DeleteFunc(parts, func(part string) bool { return part == "healthy/bgpconfigurations" }) // it has none
+	wholes, made := map[string]map[string]bool{}, 0
+	for _, part := range testenv.Sample(t, 4, parts) {
+		name, kind := filepath.Split(part)
+		whole, dir := example(name), t.TempDir()
+		entries, err := os.ReadDir(whole)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if e.Name() != kind+".yaml" {
+				writeFile(t, filepath.Join(dir, e.Name()), readFile(t, filepath.Join(whole, e.Name())))
+			}
+		}
+		commands := [][]string{{"capacity"}, {"diff", whole}, {"explain", "route/blackhole"}}
+		for _, subject := range map[string][]string{
+			"story/":   {"new-1", "old-1", "10.64.75.123", "10.64.75.64/26", "pods-v4"},
+			"healthy/": {"worker-1", "10.80.2.128/26"},
+		}[name] {
+			commands = append(commands, []string{"explain", subject})
+		}
+		for _, format := range []string{"table", "wide", "markdown", "html", "junit"} {
+			commands = append(commands, []string{"report", "-o", format})
+		}
+		for _, flag := range []string{"--empty-blocks", "--orphan-affinities", "--missing-affinities", "--leaked-ips", "--leaked-handles", "--unrecorded-ips", "--consolidate", "--rehome", "--strict-affinity=true", "--strict-affinity=false"} {
+			commands = append(commands, []string{"repair", flag}, []string{"repair", flag, "-o", "markdown"})
+		}
+		for _, c := range commands {
+			with := func(source string) []string {
+				if c[0] == "diff" {
+					return append(slices.Clip(c), source)
+				}
+				return append(slices.Clip(c), "-f", source)
+			}
+			key := name + strings.Join(c, " ")
+			if wholes[key] == nil {
+				wholes[key] = claims(t, with(whole)...)
+			}
+			made += len(wholes[key])
+			for said := range claims(t, with(dir)...) {
+				if !wholes[key][said] {
+					t.Errorf("%s without %s: %s: %q", name, kind, strings.Join(c, " "), said)
+				}
+			}
+		}
+	}
+	if made == 0 {
+		t.Error("no output of a whole dump says anything of the kind")
 	}
 }

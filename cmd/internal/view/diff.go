@@ -78,7 +78,7 @@ func (p *printer) diff(d *audit.Diff) {
 		*audit.DiffSide
 	}{{"OLD", &d.Old}, {"NEW", &d.New}} {
 		p.flow(span{text: side.name}, span{text: side.Source}, span{text: cmp.Or(phrase.Time(side.Cluster.TakenAt.Time), "time not known")},
-			completeness(side.Complete), span{text: cmp.Or(SeverityCounts(side.Summary.FindingCounts), "no findings")})
+			completeness(side.Complete), span{text: cmp.Or(SeverityCounts(side.Summary.FindingCounts), noFindings(side.Complete))})
 	}
 	for _, g := range diffRuns(d) {
 		title := fmt.Sprintf("%s (%d)", changeTitle(g), len(g))
@@ -97,7 +97,7 @@ func (p *printer) diff(d *audit.Diff) {
 		}
 	}
 	p.blank()
-	p.wrap("", 0, diffTotals(d.Summary))
+	p.wrap("", 0, diffTotals(d))
 }
 
 func (p *printer) change(f *audit.DiffFinding) {
@@ -119,12 +119,27 @@ func (p *printer) change(f *audit.DiffFinding) {
 	}
 }
 
-func diffTotals(s audit.DiffSummary) string {
+func diffTotals(d *audit.Diff) string {
+	s := d.Summary
 	var out []string
 	for i, n := range []int{s.New, s.Changed, s.Fixed, s.NotEvaluated, s.Unchanged, s.Muted} {
 		if n > 0 {
 			out = append(out, fmt.Sprintf("%d %s", n, changes[audit.Changes[i]].counted))
 		}
 	}
-	return cmp.Or(strings.Join(out, ", "), "No findings in either.")
+	switch {
+	case len(out) > 0:
+		return strings.Join(out, ", ")
+	case d.Old.Complete && d.New.Complete:
+		return "No findings in either."
+	}
+	return "No findings in what could be read of either."
+}
+
+// noFindings says that there are none, as far as a reading can.
+func noFindings(complete bool) string {
+	if complete {
+		return "no findings"
+	}
+	return "no findings in what could be read"
 }

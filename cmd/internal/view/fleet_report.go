@@ -45,7 +45,7 @@ func (r ClusterReport) numbers() (out []int) {
 }
 
 func (r ClusterReport) lines() []string {
-	found := cmp.Or(SeverityCounts(r.Summary.FindingCounts), "no findings")
+	found := cmp.Or(SeverityCounts(r.Summary.FindingCounts), noFindings(r.Complete))
 	if n := r.Summary.Muted; n > 0 {
 		found += fmt.Sprintf(", %d muted", n)
 	}

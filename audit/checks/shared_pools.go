@@ -31,7 +31,7 @@ func nodesHoldingSeveral(st *state.State, pools []*state.Pool) []string {
 	out := make([]string, len(all))
 	for i, x := range all {
 		vanished := ""
-		if x.host.Node == nil {
+		if x.host.Node == nil && st.NodesRead() && st.Vanished(x.host.Name) {
 			vanished = ", which no longer exists,"
 		}
 		out[i] = fmt.Sprintf("%s%s holds %d: %s", x.host.Name, vanished, len(x.cidrs), strings.Join(x.cidrs, ", "))
@@ -39,9 +39,9 @@ func nodesHoldingSeveral(st *state.State, pools []*state.Pool) []string {
 	return out
 }
 
-// cachedHolders returns nodesHoldingSeveral with a memory, for asking it of many nodes
+// cachedNodesHoldingSeveral returns nodesHoldingSeveral with a memory, for asking it of many nodes
 // that use the same few sets of pools.
-func cachedHolders(st *state.State) func([]*state.Pool) []string {
+func cachedNodesHoldingSeveral(st *state.State) func([]*state.Pool) []string {
 	known := map[string][]string{}
 	return func(pools []*state.Pool) []string {
 		key := state.PoolNames(pools)
@@ -49,5 +49,16 @@ func cachedHolders(st *state.State) func([]*state.Pool) []string {
 			known[key] = nodesHoldingSeveral(st, pools)
 		}
 		return known[key]
+	}
+}
+
+// cachedScarce returns [state.State.Scarce] with a memory, for asking it of many blocks.
+func cachedScarce(st *state.State) func(*state.Pool) bool {
+	known := map[*state.Pool]bool{nil: false}
+	return func(p *state.Pool) bool {
+		if _, ok := known[p]; !ok {
+			known[p] = st.Scarce(p)
+		}
+		return known[p]
 	}
 }
