@@ -60,7 +60,7 @@ func (st *State) Classify(r AllocationRef) Validity {
 	if v.Owned || attr == nil || attr.Handle == "" {
 		return v
 	}
-	if h := st.Handle(attr.Handle); len(st.Unreadable(blocks.Blocks)) > 0 && (h == nil || st.HandleMayBeUsed(h)) {
+	if h := st.Handle(attr.Handle); h == nil && len(st.Unreadable(blocks.Blocks)) > 0 {
 		return Validity{Owned: true, Shared: true, why: "not evaluated: a block that cannot be read may hold another address of its handle"}
 	}
 	refs := st.HandleRefs(attr.Handle)

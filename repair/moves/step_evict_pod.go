@@ -168,7 +168,7 @@ func rehomes(p *repair.Proposals, say bool) []remedies.Move {
 		return nil
 	}
 	consents := remedies.Consents{CordonFull: p.Request.CordonFull, EvictSingletons: p.Request.EvictSingletons}
-	unread := p.State.WholeBar(state.ReleaseReads, p.Only == "") // a pod that somebody writes stops no run
+	whole := p.State.WholeBar(state.ReleaseReads, p.Only == "") // a pod that somebody writes stops no run
 	var out []remedies.Move
 	now, later := remedies.Of(p.State).Rehomes()
 	c := everyBorrower(p)
@@ -181,10 +181,10 @@ func rehomes(p *repair.Proposals, say bool) []remedies.Move {
 		if p.Request.Beside(p.State, c.Target, state.PoolsOf(b.Pool), []string{m.Pod.Node, b.Owner.Node()}) {
 			continue
 		}
-		if unread.Code != "" {
-			refuse(c, repair.Because(repair.RefusedNotRead, "%s", unread.Reason))
-		} else if bar := remedies.Of(p.State).RehomeBar(m, consents); bar.Code != "" {
+		if bar := remedies.Of(p.State).RehomeBar(m, consents); bar.Code != "" {
 			refuse(c, repair.Because(retainCodes[bar.Code], "%s", bar.Reason))
+		} else if whole.Code != "" {
+			refuse(c, repair.Because(repair.RefusedNotRead, "%s", whole.Reason))
 		} else {
 			out = append(out, m)
 		}

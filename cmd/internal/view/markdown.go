@@ -65,7 +65,7 @@ var markdown = template.Must(template.New("").Funcs(TemplateFuncs).Funcs(templat
 	"scenario": ScenarioText, "outcomes": OutcomeLines, "served": DemandLines, "ways": ChangeLines, "headroom": HeadroomTable, "poolsAfter": PoolsTable,
 	"nodesAfter": func(o *capacity.Outcome) *Table { return NodesTable(o, ticketSteps) },
 
-	"changes": diffRuns, "change": changeTitle, "diffTotals": diffTotals, "alike": func(g []audit.DiffFinding) []diffAlike { return alikeChanges(g, diffShown) }, "diffCounts": diffCounts,
+	"changes": diffRuns, "change": changeTitle, "diffTotals": diffTotals, "noFindings": noFindings, "alike": func(g []audit.DiffFinding) []diffAlike { return alikeChanges(g, diffShown) }, "diffCounts": diffCounts,
 }).Parse(markdownText))
 
 // asMarkdown returns a Write function that renders a template with the value as Of and the
