@@ -46,9 +46,9 @@ func (b *DisruptionBudget) Coverage() func(*Workload) bool {
 }
 
 // MoverLease is the Lease that a run has which moves pods. Known is false where Leases may
-// not be read, and where nothing carries [OursAnnotation], so that it was not asked for; Held
+// not be read, and where nothing carries [OursAnnotation], so that it was not asked for; Live
 // is true while a run renews it.
-type MoverLease struct{ Known, Held bool }
+type MoverLease struct{ Known, Live bool }
 
 // The Lease of the run that moves pods.
 const (

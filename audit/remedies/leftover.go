@@ -133,7 +133,7 @@ func (st *Remedies) findLeftovers() {
 // isOver reports whether a run is known not to run any more: by its journal, which no process
 // writes, or by the Lease that every run has which moves pods.
 func (st *Remedies) isOver(l *Leftover) bool {
-	return l.journal != nil || l.Mark != "" && st.Lease.Known && !st.Lease.Held
+	return l.journal != nil || l.Mark != "" && st.Lease.Known && !st.Lease.Live
 }
 
 // runOf returns the run that left an object half-done.

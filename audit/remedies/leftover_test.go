@@ -24,7 +24,7 @@ const (
 // by the Lease, which counts for those that move pods alone, or by its journal; and two
 // minutes after its last write otherwise. The grace does not matter.
 func TestLeftovers(t *testing.T) {
-	free, held := blocks.MoverLease{Known: true}, blocks.MoverLease{Known: true, Held: true}
+	free, live := blocks.MoverLease{Known: true}, blocks.MoverLease{Known: true, Live: true}
 	move := leftElse + leftReserve + "%\n" + leftNode + "%\n" + leftClaim + "%\n"
 	const (
 		moved = "10.0.0.0/29 from a for new: ipreservation/calico-audit-10-0-0-0-29 node/n blockaffinity/new-10.0.0.0/29"
@@ -41,7 +41,7 @@ func TestLeftovers(t *testing.T) {
 		"long ago":                         {text: move, age: "3m", want: both},
 		"just now":                         {text: move, age: "1m"},
 		"just now, and no run has a Lease": {text: move, age: "1s", lease: free, want: []string{moved}},
-		"long ago, and a run has a Lease":  {text: move, age: "3m", lease: held, want: []string{half}},
+		"long ago, and a run has a Lease":  {text: move, age: "3m", lease: live, want: []string{half}},
 		"just now, by a journal":           {text: move, age: "1s", runs: []blocks.KnownRun{known}, want: []string{"j.jsonl: ipreservation/calico-audit-10-0-0-0-29 node/n ipamblock/10-0-0-8-29 blockaffinity/new-10.0.0.0/29"}},
 		"a handle that was not lowered": {text: leftElse + "handle kept 10.0.0.8/29=1\n", age: "1s", runs: []blocks.KnownRun{known},
 			want: []string{"j.jsonl: ipamblock/10-0-0-8-29 ipamhandle/kept"}},

@@ -30,11 +30,11 @@ func (k *Kubernetes) withLease(ctx context.Context, s *blocks.Snapshot) *blocks.
 	if len(marked) == 0 {
 		return s
 	}
-	held, err := k.leaseHeld(ctx)
+	live, err := k.leaseLive(ctx)
 	if err != nil {
 		return s
 	}
-	if !held {
+	if !live {
 		at := s.Cluster.TakenAt
 		again, err := k.Refresh(ctx, s, marked)
 		if err != nil {
@@ -42,13 +42,13 @@ func (k *Kubernetes) withLease(ctx context.Context, s *blocks.Snapshot) *blocks.
 		}
 		s, s.Cluster.TakenAt = again, at
 	}
-	s.Lease = blocks.MoverLease{Known: true, Held: held}
+	s.Lease = blocks.MoverLease{Known: true, Live: live}
 	return s
 }
 
-// leaseHeld reports whether a run renews the Lease. What counts is when the API server last
+// leaseLive reports whether a run renews the Lease. What counts is when the API server last
 // took a renewal down, by its own clock, in whole seconds.
-func (k *Kubernetes) leaseHeld(ctx context.Context) (bool, error) {
+func (k *Kubernetes) leaseLive(ctx context.Context) (bool, error) {
 	var lease coordinationv1.Lease
 	err := k.client.get(ctx, "/apis/coordination.k8s.io/v1/namespaces/"+blocks.LeaseNamespace+"/leases/"+blocks.LeaseName, nil, "application/json",
 		func(r io.Reader) error { return json.NewDecoder(r).Decode(&lease) })

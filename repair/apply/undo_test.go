@@ -344,10 +344,10 @@ func TestUndoOfResumedRun(t *testing.T) {
 	second.Plan.Steps = append(second.Plan.Steps,
 		repair.Step{ID: "unreserve-block:10.0.0.0/26", Kind: repair.UnreserveBlock, Target: state.Subject{Kind: state.KindBlock, CIDR: "10.0.0.0/26"}, Guards: guards(repair.GuardConsolidation, mark)},
 		repair.Step{ID: "uncordon-node:n1", Kind: repair.UncordonNode, Target: state.NodeSubject("n1"), Guards: guards(repair.GuardConsolidation, mark)})
-	standing := strings.Replace(undoWorld, "node n1", "node n1 cordoned mine=10.0.0.0/26,n1,n2", 1) + "reserve 10.0.0.0/26 mine=n1,n2\n"
+	marked := strings.Replace(undoWorld, "node n1", "node n1 cordoned mine=10.0.0.0/26,n1,n2", 1) + "reserve 10.0.0.0/26 mine=n1,n2\n"
 	for world, want := range map[string][]string{
 		undoWorld: {"release-ip:10.0.0.6 planned", "release-ip:10.0.0.5 planned"},
-		standing:  {"release-ip:10.0.0.6 planned", "release-ip:10.0.0.5 planned", "unreserve-block:10.0.0.0/26 planned", "uncordon-node:n1 planned"},
+		marked:    {"release-ip:10.0.0.6 planned", "release-ip:10.0.0.5 planned", "unreserve-block:10.0.0.0/26 planned", "uncordon-node:n1 planned"},
 	} {
 		snap, err := statedsl.Parse(world)
 		if err != nil {
