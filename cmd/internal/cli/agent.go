@@ -56,7 +56,7 @@ func newAgent(e env) *cobra.Command {
 	a := &agentCommand{env: e}
 	c := e.command(&cobra.Command{
 		Use:   "agent [--once]",
-		Short: "On a node: read the kernel's routes and network namespaces, and serve them",
+		Short: "Serve the host view of a node: its kernel's routes and network namespaces",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			options, err := a.complete(c)
@@ -70,15 +70,15 @@ func newAgent(e env) *cobra.Command {
 		},
 	})
 	fs := c.Flags()
-	fs.BoolVar(&a.once, "once", false, "print the host view and end")
-	fs.StringVarP(&a.output, "output", "o", "json", "with --once, the `FORMAT`: "+strings.Join(hostFormats.Names(), "|"))
-	fs.StringVar(&a.node, "node", "", "the `NAME` of the Kubernetes node (default: the environment variable "+nodeNameVariable+", else the host's name)")
-	fs.StringVar(&a.procRoot, "proc-root", "/proc", "the `DIRECTORY` where the node's processes are shown, if not in /proc")
+	fs.BoolVar(&a.once, "once", false, "print the host view and exit")
+	fs.StringVarP(&a.output, "output", "o", "json", "output `FORMAT` with --once: "+strings.Join(hostFormats.Names(), "|"))
+	fs.StringVar(&a.node, "node", "", "`NAME` of the Kubernetes node (default: the environment variable "+nodeNameVariable+", else the host name)")
+	fs.StringVar(&a.procRoot, "proc-root", "/proc", "`DIRECTORY` where the node's /proc is mounted")
 	fs.StringArrayVar(&a.netnsDir, "netns-dir", nil, "`DIRECTORY` of named network namespaces; repeatable (default: those of ip, containerd, CRI-O and Docker)")
-	fs.DurationVar(&a.maxAge, "max-age", 10*time.Second, "how old a host view may be that is served again")
+	fs.DurationVar(&a.maxAge, "max-age", 10*time.Second, "serve the last host view again up to this age")
 	a.serving.addFlags(c, agentListen)
-	fs.BoolVar(&a.authorize, "authorize-callers", false, "serve those alone whose token the API server knows (TokenReview) and who may get the path as a nonResourceURL, such as "+agents.Path+"; probes excepted. It needs TLS (--web.config.file) and the ClusterRole system:auth-delegator")
-	fs.StringVar(&a.kubeconfig, "kubeconfig", "", "`FILE` that says how the API server is asked about callers (default: as the pod's service account)")
+	fs.BoolVar(&a.authorize, "authorize-callers", false, "serve only callers whose token the API server accepts (TokenReview) and who may get the path, such as "+agents.Path+", as a nonResourceURL; probes are exempt; requires TLS (--web.config.file) and the ClusterRole system:auth-delegator")
+	fs.StringVar(&a.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` for asking the API server about callers (default: the pod's service account)")
 	a.logs.addFlag(c)
 	flags.OneOf(c, "output", hostFormats.Names()...)
 	flags.NoFiles(c, "node", "max-age")
@@ -92,9 +92,9 @@ func (a *agentCommand) complete(c *cobra.Command) (host.Options, error) {
 	for _, f := range flags.Changed(c.Flags()) {
 		switch {
 		case a.once && slices.Contains(servingFlags, f.Name):
-			return host.Options{}, exit.Usagef("--%s does not go with --once, which serves nothing", f.Name)
+			return host.Options{}, exit.Usagef("--%s cannot be used with --once, which serves nothing", f.Name)
 		case !a.once && f.Name == "output":
-			return host.Options{}, exit.Usagef("--output goes with --once: without it the host view is served as JSON")
+			return host.Options{}, exit.Usagef("--output requires --once: without it, the host view is served as JSON")
 		}
 	}
 	var err error
@@ -103,9 +103,9 @@ func (a *agentCommand) complete(c *cobra.Command) (host.Options, error) {
 	}
 	switch {
 	case a.authorize && a.serving.webConfig == "":
-		return host.Options{}, exit.Usagef("--authorize-callers goes with --web.config.file, which asks for TLS: a token sent without is anybody's")
+		return host.Options{}, exit.Usagef("--authorize-callers requires --web.config.file with TLS: without TLS, anyone on the network can read the tokens")
 	case a.kubeconfig != "" && !a.authorize:
-		return host.Options{}, exit.Usagef("--kubeconfig goes with --authorize-callers: nothing else asks the API server")
+		return host.Options{}, exit.Usagef("--kubeconfig requires --authorize-callers: nothing else asks the API server")
 	}
 	if a.maxAge < 0 {
 		return host.Options{}, exit.Usagef("--max-age %s is negative", a.maxAge)
@@ -113,7 +113,7 @@ func (a *agentCommand) complete(c *cobra.Command) (host.Options, error) {
 	node := cmp.Or(a.node, os.Getenv(nodeNameVariable))
 	if node == "" {
 		if node, err = os.Hostname(); err != nil {
-			return host.Options{}, exit.Usagef("the node's name is not known: give it with --node (%w)", err)
+			return host.Options{}, exit.Usagef("the node's name is unknown (%w): set it with --node", err)
 		}
 	}
 	return host.Options{Node: node, ProcRoot: a.procRoot, NetnsDirs: a.netnsDir}, nil
@@ -168,14 +168,14 @@ func (a *agentCommand) serve(ctx context.Context, o host.Options) error {
 	} else {
 		log.Info("read the node's kernel", "node", o.Node, "routes", len(first.Routes), "namespaces", len(first.Namespaces))
 		for _, g := range first.Gaps {
-			log.Warn("could not be read", "gap", g)
+			log.Warn("part of the node could not be read", "gap", g)
 		}
 	}
 	handler := agent.Handler()
 	if a.authorize {
 		cfg, err := clientcmd.BuildConfigFromFlags("", a.kubeconfig)
 		if err != nil {
-			return exit.Usagef("reading how the API server is asked about callers: %w", err)
+			return exit.Usagef("reading the configuration for the API server (--kubeconfig): %w", err)
 		}
 		callers, err := agents.NewCallers(cfg, log)
 		if err != nil {

@@ -382,17 +382,17 @@ func TestAgentTLSFlags(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"report", "--agents-ca-file", ca}, "--agents-ca-file goes with --agents"},
-		{[]string{"report", "--agents", "--agents-token-file", ca}, "--agents-token-file goes with --agents-ca-file"},
-		{[]string{"report", "--agents", "--agents-server-name", "x"}, "--agents-server-name goes with --agents-ca-file"},
-		{[]string{"report", "--agents", "--agents-ca-file", ca, "--agents-scheme", "http"}, "do not go together"},
+		{[]string{"report", "--agents-ca-file", ca}, "--agents-ca-file requires --agents"},
+		{[]string{"report", "--agents", "--agents-token-file", ca}, "--agents-token-file requires --agents-ca-file"},
+		{[]string{"report", "--agents", "--agents-server-name", "x"}, "--agents-server-name requires --agents-ca-file"},
+		{[]string{"report", "--agents", "--agents-ca-file", ca, "--agents-scheme", "http"}, "cannot be used with --agents-ca-file"},
 		{[]string{"report", "--agents", "--agents-ca-file", filepath.Join(dir, "none")}, "reading the agents' CA certificates"},
 		{[]string{"report", "--agents", "--agents-ca-file", filepath.Join(dir, "tls.key")}, "holds none in PEM"},
 		{[]string{"report", "--agents", "--agents-ca-file", ca, "--agents-token-file", filepath.Join(dir, "empty")}, "is empty"},
-		{[]string{"exporter", "--agents-interval", "1m"}, "--agents-interval goes with --agents"},
+		{[]string{"exporter", "--agents-interval", "1m"}, "--agents-interval requires --agents"},
 		{[]string{"exporter", "--agents", "--agents-interval", "9m"}, "not between"},
-		{[]string{"agent", "--authorize-callers"}, "--authorize-callers goes with --web.config.file"},
-		{[]string{"agent", "--kubeconfig", "x"}, "--kubeconfig goes with --authorize-callers"},
+		{[]string{"agent", "--authorize-callers"}, "--authorize-callers requires --web.config.file"},
+		{[]string{"agent", "--kubeconfig", "x"}, "--kubeconfig requires --authorize-callers"},
 	} {
 		args := x.args
 		if args[0] != "agent" {

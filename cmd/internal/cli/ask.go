@@ -26,7 +26,7 @@ func canAsk(streams genericiooptions.IOStreams) bool {
 func (e env) ask(ctx context.Context, what string) error {
 	say(e.streams, "")
 	say(e.streams, "%s", what)
-	_, _ = fmt.Fprint(e.streams.ErrOut, "Type \"yes\" to go on: ")
+	_, _ = fmt.Fprint(e.streams.ErrOut, "Type \"yes\" to continue: ")
 	answer := make(chan string, 1)
 	go func() {
 		line, _ := bufio.NewReader(e.streams.In).ReadString('\n')

@@ -30,7 +30,7 @@ func TestAsk(t *testing.T) {
 		}
 		err := e.ask(t.Context(), "2 steps to be applied.")
 		shown := drain()
-		if !strings.Contains(shown, "2 steps to be applied.") || !strings.Contains(shown, `Type "yes" to go on: `) {
+		if !strings.Contains(shown, "2 steps to be applied.") || !strings.Contains(shown, `Type "yes" to continue: `) {
 			t.Errorf("it asks %q", shown)
 		}
 		if (err == nil) != want || err != nil && exit.Code(err) != exit.CodeUnfinished {

@@ -45,7 +45,7 @@ func newCapacity(e env) *cobra.Command {
 	x := &capacityCommand{env: e}
 	c := e.command(&cobra.Command{
 		Use:   "capacity",
-		Short: "Say how many nodes and pods still fit, and what would happen if",
+		Short: "Print how many nodes and pods still fit, and simulate changes",
 		Args:  filesByFlag,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := x.complete(c); err != nil {
@@ -61,16 +61,16 @@ func newCapacity(e env) *cobra.Command {
 	x.sources.AddTo(c)
 	addOutputFlags(c, &x.output, capacityFormats, "")
 	fs := c.Flags()
-	fs.IntVar(&x.scenario.AddNodes, "add-nodes", 0, "what if this `NUMBER` of nodes join")
-	fs.StringSliceVar(&x.labels, "node-labels", nil, "the labels of the nodes that join, `KEY=VALUE`, repeatable or joined by commas, beside those that Kubernetes gives")
-	fs.IntVar(&x.scenario.PodsPerNode, "pods-per-node", 0, "the `NUMBER` of pods of the pod network on each node that joins (default: 1, with which a node claims a block)")
-	fs.StringArrayVar(&x.scenario.RemoveNodes, "remove-node", nil, "what if the node of this `NAME` goes, and its pods start again on the others; repeatable")
-	fs.IntVar(&x.scenario.Pods, "pods", 0, "what if this `NUMBER` of pods start, spread over the nodes as today's are")
-	fs.StringArrayVar(&x.pools, "add-pool", nil, "what if there were another pool, `CIDR/SIZE[,SELECTOR]`, as in 10.0.0.0/24/28,rack == 'a'; repeatable")
-	fs.StringArrayVar(&x.sizes, "block-size", nil, "what if a pool were replaced by one of the same CIDR with blocks of this size, `[POOL=]BITS`; repeatable")
-	fs.StringVar(&x.strict, "strict-affinity", "", "what if strict affinity were on or off: `true|false`")
-	fs.IntVar(&x.maxBlocks, "max-blocks", 0, "what if a node might hold this `NUMBER` of blocks (maxBlocksPerHost)")
-	fs.StringArrayVar(&x.reserve, "reserve", nil, "what if this `CIDR` were reserved; repeatable")
+	fs.IntVar(&x.scenario.AddNodes, "add-nodes", 0, "assume that this `NUMBER` of nodes joins")
+	fs.StringSliceVar(&x.labels, "node-labels", nil, "labels of the joining nodes, `KEY=VALUE`, in addition to those that Kubernetes sets; repeatable or comma-separated")
+	fs.IntVar(&x.scenario.PodsPerNode, "pods-per-node", 0, "`NUMBER` of pods of the pod network on each joining node (default: 1, which makes the node claim a block)")
+	fs.StringArrayVar(&x.scenario.RemoveNodes, "remove-node", nil, "assume that the node with this `NAME` is removed and its pods restart on the others; repeatable")
+	fs.IntVar(&x.scenario.Pods, "pods", 0, "assume that this `NUMBER` of pods starts, spread over the nodes like the existing pods")
+	fs.StringArrayVar(&x.pools, "add-pool", nil, "assume another pool, `CIDR/SIZE[,SELECTOR]` with the prefix length of its blocks and a node selector, such as 10.0.0.0/24/28,rack == 'a'; repeatable")
+	fs.StringArrayVar(&x.sizes, "block-size", nil, "assume that a pool is replaced by one with the same CIDR and another block size, `[POOL=]BITS`, such as 28; repeatable (default POOL: the only one for workloads)")
+	fs.StringVar(&x.strict, "strict-affinity", "", "assume strict affinity on or off: `true|false`")
+	fs.IntVar(&x.maxBlocks, "max-blocks", 0, "assume that a node may hold at most this `NUMBER` of blocks (maxBlocksPerHost)")
+	fs.StringArrayVar(&x.reserve, "reserve", nil, "assume that this `CIDR` is reserved; repeatable")
 	flags.NoFiles(c, "add-nodes", "node-labels", "pods-per-node", "pods", "add-pool", "block-size", "max-blocks", "reserve")
 	flags.OneOf(c, "strict-affinity", "true", "false")
 	x.sources.CompleteNames(c, "remove-node", "node")

@@ -43,7 +43,7 @@ func newChecks(e env) *cobra.Command {
 		},
 	})
 	c.Flags().StringVarP(&format, "output", "o", "table", "`FORMAT`: "+strings.Join(formats.Names(), "|"))
-	c.Flags().BoolVar(&noHeaders, "no-headers", false, "leave out the heading of the table")
+	c.Flags().BoolVar(&noHeaders, "no-headers", false, "omit the header line")
 	flags.OneOf(c, "output", formats.Names()...)
 	return c
 }

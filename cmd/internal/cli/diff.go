@@ -35,7 +35,7 @@ func newDiff(e env) *cobra.Command {
 	d := &diffCommand{env: e}
 	c := e.command(&cobra.Command{
 		Use:   "diff OLD NEW",
-		Short: "Findings new, fixed and unchanged between two reports or snapshots",
+		Short: "Compare the findings of two reports or snapshots",
 		Args:  cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := d.complete(args); err != nil {
@@ -45,9 +45,9 @@ func newDiff(e env) *cobra.Command {
 		},
 	})
 	addOutputFlags(c, &d.output, view.DiffFormats(), "the severities ")
-	d.fail.addFlag(c, "a finding at or above this `SEVERITY` is new")
+	d.fail.addFlag(c, "a finding at or above this `SEVERITY` is new or has risen to it")
 	d.check.addFlag(c, "compare")
-	d.grace.addFlag(c, "how long a state must have held before it counts as lasting; of no effect on reports")
+	d.grace.addFlag(c, "time that a state must last before it counts; ignored for reports")
 	return c
 }
 
@@ -77,7 +77,7 @@ func (d *diffCommand) run(ctx context.Context, from, to string) error {
 	}
 	before, after := reports[0], reports[1]
 	if a, b := before.Cluster.GUID, after.Cluster.GUID; a != b && a != "" && b != "" {
-		say(d.streams, "warning: these are two clusters: %s is of %s, and %s of %s", from, a, to, b)
+		say(d.streams, "warning: OLD and NEW are different clusters: %s is %s, %s is %s", from, a, to, b)
 	}
 	compared := audit.Compare(before, after)
 	compared.Old.Source, compared.New.Source = sideName(from), sideName(to)
@@ -85,7 +85,7 @@ func (d *diffCommand) run(ctx context.Context, from, to string) error {
 		return d.output.display(view.Options{Program: d.program}, d.streams, toStdout)
 	})}
 	if !before.Complete {
-		errs = append(errs, exit.Unread(fmt.Errorf("%w; what is new may be older than it looks", incomplete("old report", before.Gaps))))
+		errs = append(errs, exit.Unread(fmt.Errorf("%w; findings reported as new may be old", incomplete("old report", before.Gaps))))
 	}
 	if !after.Complete {
 		errs = append(errs, exit.Unread(incomplete("new report", after.Gaps)))

@@ -38,7 +38,7 @@ func newExplain(e env) *cobra.Command {
 	x := &explainCommand{env: e}
 	c := e.command(&cobra.Command{
 		Use:               "explain SUBJECT | KIND NAME",
-		Short:             "Tell everything known about an address, block, node, pod, pool, handle or check",
+		Short:             "Explain an address, block, node, pod, pool, handle or check",
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: x.completeSubject,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -62,8 +62,8 @@ func newExplain(e env) *cobra.Command {
 	x.hosts.AddTo(c)
 	x.past.addFlags(c)
 	addOutputFlags(c, &x.output, view.ExplainFormats(), "the severities ")
-	c.Flags().StringVar(&x.kind, "kind", "", "explain only what is of this `KIND`: "+strings.Join(explain.QueryKinds, "|"))
-	x.grace.addFlag(c, "how long a state must have held before it counts as lasting")
+	c.Flags().StringVar(&x.kind, "kind", "", "explain only objects of this `KIND`: "+strings.Join(explain.QueryKinds, "|"))
+	x.grace.addFlag(c, "time that a state must last before it counts")
 	flags.OneOf(c, "kind", explain.QueryKinds...)
 	return c
 }
@@ -84,7 +84,7 @@ func (x *explainCommand) complete(args []string) (err error) {
 		return err
 	}
 	if x.past.Asked() && !x.query.MayBePool() {
-		return exit.Usagef("--prometheus and --since tell when a pool runs out, and %q is not a pool", subject)
+		return exit.Usagef("--prometheus and --since apply only to pools, and %q is not a pool", subject)
 	}
 	if x.query.Check != nil {
 		x.docs, err = parseOutputs(view.ExplainCheckFormats(), &x.output, places{})
@@ -116,7 +116,7 @@ func (x *explainCommand) run(ctx context.Context, from source.Reader, progress *
 	ofPool := func(s explain.Explained) bool { return s.Subject.Kind == state.KindPool }
 	switch isPool := slices.ContainsFunc(e.Subjects, ofPool); {
 	case !isPool && x.past.Asked():
-		say(x.streams, "warning: --prometheus and --since tell when a pool runs out, and %q is not a pool: they were not read", x.query.Text)
+		say(x.streams, "warning: --prometheus and --since were ignored: they apply only to pools, and %q is not a pool", x.query.Text)
 	case isPool:
 		rep := j.report()
 		if err := x.past.addTo(ctx, rep, x.env, x.grace, progress); err != nil {
@@ -151,5 +151,5 @@ func nearest(unknown *explain.NotFoundError) string {
 			return near
 		}
 	}
-	return "; an address, a CIDR, a node, NAMESPACE/POD, a pool, a handle or a check can be explained"
+	return "; want an address, a CIDR, a node, NAMESPACE/POD, a pool, a handle or a check"
 }

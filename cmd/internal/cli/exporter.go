@@ -62,13 +62,13 @@ func newExporter(env env) *cobra.Command {
 	})
 	e.sources.AddClusterTo(c)
 	fs := c.Flags()
-	fs.DurationVar(&e.interval, "interval", metrics.DefaultInterval, "how long at most passes from one audit to the next, though nothing has changed")
-	fs.DurationVar(&e.maxAge, "max-age", metrics.DefaultMaxAge, "how old the state may be known to be before the exporter is not ready and its numbers count as incomplete")
-	fs.BoolVar(&e.nodeMetrics, "node-metrics", true, "serve series for each node and pool; =false leaves them out")
+	fs.DurationVar(&e.interval, "interval", metrics.DefaultInterval, "audit at least this often, even without changes")
+	fs.DurationVar(&e.maxAge, "max-age", metrics.DefaultMaxAge, "maximum age of the data; with older data the exporter is not ready and its numbers count as incomplete")
+	fs.BoolVar(&e.nodeMetrics, "node-metrics", true, "serve series per node and pool; =false omits them")
 	e.agents.AddTo(c)
 	e.past.addPrometheus(c)
-	fs.DurationVar(&e.agentsInterval, "agents-interval", agents.DefaultInterval, "how long at most passes from one question to an agent to the next")
-	e.grace.addFlag(c, "how long a state must have held before it counts as lasting")
+	fs.DurationVar(&e.agentsInterval, "agents-interval", agents.DefaultInterval, "ask each agent at least this often")
+	e.grace.addFlag(c, "time that a state must last before it counts")
 	e.mutes.addRuleFlags(c)
 	e.serving.addFlags(c, exporterListen)
 	e.logs.addFlag(c)
@@ -104,7 +104,7 @@ func (e *exporterCommand) options() (metrics.ExporterOptions, error) {
 	case e.interval < minInterval:
 		return o, exit.Usagef("--interval %s is less than %s", e.interval, minInterval)
 	case e.maxAge <= freshness:
-		return o, exit.Usagef("--max-age %s is not longer than the %s after which freshness is probed again", e.maxAge, freshness)
+		return o, exit.Usagef("--max-age %s is too short: freshness is probed every %s, want more", e.maxAge, freshness)
 	}
 	if err := cmp.Or(e.grace.check(), e.past.check()); err != nil {
 		return o, err
@@ -135,7 +135,7 @@ func (e *exporterCommand) askAgents(c *cobra.Command) (agents.Options, error) {
 	case err != nil:
 		return ask, err
 	case !e.agents.Ask && c.Flags().Changed("agents-interval"):
-		return ask, exit.Usagef("--agents-interval goes with --agents")
+		return ask, exit.Usagef("--agents-interval requires --agents")
 	case e.agentsInterval < minAgentsInterval || e.agentsInterval > maxAgentsInterval:
 		return ask, exit.Usagef("--agents-interval %s is not between %s and %s: a host view older than 10 minutes proves nothing", e.agentsInterval, minAgentsInterval, maxAgentsInterval)
 	}

@@ -102,7 +102,7 @@ type checkFlag struct {
 }
 
 func (f *checkFlag) addFlag(c *cobra.Command, verb string) {
-	c.Flags().StringSliceVar(&f.patterns, "check", nil, verb+" only the check, or group of checks, of this `ID`, such as ip/borrowed or pool; repeatable, or joined by commas")
+	c.Flags().StringSliceVar(&f.patterns, "check", nil, verb+" only the check or group of checks with this `ID`, such as ip/borrowed or pool; repeatable or comma-separated")
 	_ = c.RegisterFlagCompletionFunc("check", completeChecks)
 }
 
@@ -127,14 +127,14 @@ func filesByFlag(c *cobra.Command, args []string) error {
 	} else if _, notThere := os.Stat(args[0]); notThere != nil {
 		return err
 	}
-	return fmt.Errorf("unknown argument %q: files are read with -f, as in \"%s -f %s\"", args[0], c.CommandPath(), phrase.Arg(args[0]))
+	return fmt.Errorf("unknown argument %q: read files with -f, as in \"%s -f %s\"", args[0], c.CommandPath(), phrase.Arg(args[0]))
 }
 
 // logFlag is --log-format, for commands that run until they are stopped.
 type logFlag struct{ format string }
 
 func (l *logFlag) addFlag(c *cobra.Command) {
-	c.Flags().StringVar(&l.format, "log-format", "text", "how logs are written to standard error: `text|json`")
+	c.Flags().StringVar(&l.format, "log-format", "text", "format of the logs on standard error: `text|json`")
 	flags.OneOf(c, "log-format", "text", "json")
 }
 

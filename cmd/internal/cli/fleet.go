@@ -28,8 +28,8 @@ type fleetFlags struct {
 func (f *fleetFlags) addFlags(c *cobra.Command) {
 	f.flags = c.Flags()
 	fs := pflag.NewFlagSet("fleet", pflag.ContinueOnError)
-	fs.StringSliceVar(&f.contexts, "contexts", nil, "read the clusters of these contexts of the kubeconfig, `NAMES` joined by commas, or "+fleet.All+", and print one document of them")
-	fs.DurationVar(&f.limit, "cluster-timeout", 5*time.Minute, "with --contexts, how long the reading of one cluster may take; 0 sets no limit")
+	fs.StringSliceVar(&f.contexts, "contexts", nil, "read the clusters of these kubeconfig contexts, comma-separated `NAMES` or "+fleet.All+", and print one document")
+	fs.DurationVar(&f.limit, "cluster-timeout", 5*time.Minute, "with --contexts, time limit for reading one cluster; 0 sets no limit")
 	flags.InGroup(fs, flags.Source)
 	c.Flags().AddFlagSet(fs)
 	flags.NoFiles(c, "cluster-timeout")
@@ -39,7 +39,7 @@ func (f *fleetFlags) addFlags(c *cobra.Command) {
 func (f *fleetFlags) complete(s *source.Flags) error {
 	if f.contexts == nil {
 		if f.flags.Changed("cluster-timeout") {
-			return exit.Usagef("--cluster-timeout goes with --contexts: see --request-timeout")
+			return exit.Usagef("--cluster-timeout requires --contexts; for one cluster, use --request-timeout")
 		}
 		return nil
 	}
@@ -51,7 +51,7 @@ func (f *fleetFlags) complete(s *source.Flags) error {
 	}
 	config, err := s.Cluster.ToRawKubeConfigLoader().RawConfig()
 	if err != nil {
-		return exit.Usagef("reading the cluster's configuration: %w", err)
+		return exit.Usagef("reading the kubeconfig: %w", err)
 	}
 	if f.members, err = fleet.Members(config, f.contexts); err != nil {
 		return exit.Usage(err)

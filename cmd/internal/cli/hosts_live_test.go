@@ -345,8 +345,8 @@ func TestHostFlags(t *testing.T) {
 		want string
 	}{
 		{[]string{"-f", story, "--agents"}, "--agents asks a running cluster"},
-		{[]string{"-f", story, "--agents-namespace", "x"}, "--agents-namespace goes with --agents"},
-		{[]string{"-f", story, "--host-views-at", "2026-01-01T00:00:00Z"}, "--host-views-at goes with --host-views"},
+		{[]string{"-f", story, "--agents-namespace", "x"}, "--agents-namespace requires --agents"},
+		{[]string{"-f", story, "--host-views-at", "2026-01-01T00:00:00Z"}, "--host-views-at requires --host-views"},
 		{[]string{"-f", story, "--host-views", story, "--host-views-at", "noon"}, `reading --host-views-at: "noon" is not a time`},
 		{[]string{"-f", story, "--host-views", "nowhere"}, "nowhere"},
 		{[]string{"-f", story, "--host-views", "../../../Makefile"}, "Makefile: document 1, line "},

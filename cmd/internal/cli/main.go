@@ -35,7 +35,7 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 func execute(ctx context.Context, streams genericiooptions.IOStreams, run func() error) (code int) {
 	defer func() {
 		if p := recover(); p != nil {
-			_, _ = fmt.Fprintf(streams.ErrOut, "error: calico-audit failed: %v\n\n%s\nThis is a mistake in calico-audit. Please report it, with the lines above, at %s\n",
+			_, _ = fmt.Fprintf(streams.ErrOut, "error: calico-audit failed: %v\n\n%s\nThis is a bug in calico-audit. Please report it, with the lines above, at %s\n",
 				p, debug.Stack(), issuesURL)
 			code = exit.CodeFailure
 		}
@@ -58,7 +58,7 @@ func execute(ctx context.Context, streams genericiooptions.IOStreams, run func()
 			say(streams, "%s", x.Hint)
 		}
 		if x.Code == exit.CodeFailure {
-			say(streams, "This is a mistake in calico-audit. Please report it at %s", issuesURL)
+			say(streams, "This is a bug in calico-audit. Please report it at %s", issuesURL)
 		}
 	}
 	return exit.Code(err)

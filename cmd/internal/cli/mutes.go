@@ -19,15 +19,15 @@ type muteFlags struct {
 
 // addFlags adds the flags to a command.
 func (m *muteFlags) addFlags(c *cobra.Command) {
-	c.Flags().StringArrayVar(&m.baselines, "baseline", nil, "mute the findings of an earlier `REPORT` (what -o json or yaml wrote), unless they are worse now; repeatable")
+	c.Flags().StringArrayVar(&m.baselines, "baseline", nil, "mute findings that an earlier `REPORT` (-o json, yaml or html) has at the same or a higher severity; repeatable")
 	m.addRuleFlags(c)
 }
 
 // addRuleFlags adds the flags with rules.
 func (m *muteFlags) addRuleFlags(c *cobra.Command) {
 	fs := c.Flags()
-	fs.StringArrayVar(&m.ignore, "ignore", nil, "mute the findings of a `RULE` such as check=ip/borrowed,node=n1,until=2026-03-31 (keys: check, node, pool, until); repeatable")
-	fs.StringArrayVar(&m.ignoreFiles, "ignore-file", nil, "read rules as of --ignore from this `FILE`, one a line, with # comments; repeatable")
+	fs.StringArrayVar(&m.ignore, "ignore", nil, "mute findings that match a `RULE` such as check=ip/borrowed,node=n1,until=2026-03-31 (keys: check, node, pool, until); repeatable")
+	fs.StringArrayVar(&m.ignoreFiles, "ignore-file", nil, "read rules for --ignore from this `FILE`, one per line, with # comments; repeatable")
 	_ = c.RegisterFlagCompletionFunc("ignore", completeIgnore)
 }
 

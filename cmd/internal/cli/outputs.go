@@ -102,12 +102,12 @@ type places struct {
 func (p *places) take(value, format, file string) error {
 	switch {
 	case file == "" && p.stdout != "":
-		return exit.Usagef("--output %s and --output %s both go to standard output: give one of them a file, as in %s=FILE", p.stdout, value, format)
+		return exit.Usagef("--output %s and --output %s both write to standard output: give one of them a file, as in %s=FILE", p.stdout, value, format)
 	case file == "":
 		p.stdout = value
 		return nil
 	case slices.Contains(p.files, filepath.Clean(file)):
-		return exit.Usagef("two outputs go to %s", file)
+		return exit.Usagef("two outputs write to %s: give each its own file", file)
 	}
 	p.files = append(p.files, filepath.Clean(file))
 	if err := document.CheckTarget(file); err != nil {

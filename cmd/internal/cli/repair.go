@@ -51,7 +51,7 @@ func newRepair(e env) *cobra.Command {
 	r := &repairCommand{env: e}
 	c := e.command(&cobra.Command{
 		Use:   "repair --KIND...",
-		Short: "Plan repairs, and apply them",
+		Short: "Plan repairs, and apply them with --apply",
 		Args:  filesByFlag,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := r.complete(); err != nil {
@@ -79,26 +79,26 @@ func newRepair(e env) *cobra.Command {
 			return nil
 		})
 	}
-	fs.StringSliceVar(&r.request.Pools, "pool", nil, "plan only what concerns the pool of this `NAME`; repeatable, or joined by commas")
-	fs.StringSliceVar(&r.request.Nodes, "node", nil, "plan only what concerns the node of this `NAME`; repeatable, or joined by commas")
-	fs.StringSliceVar(&r.ips, "ip", nil, "plan only what is about this `ADDRESS`, its block or its handle; repeatable, or joined by commas")
-	fs.StringSliceVar(&r.cidrs, "block", nil, "plan only what is about the block of this `CIDR`, or an address in it; repeatable, or joined by commas")
-	fs.IntVar(&r.request.MaxSteps, "max-steps", 0, "plan at most this `NUMBER` of steps; 0 for no bound")
-	r.grace.addFlag(c, "how long a state must have held before it is acted on")
-	fs.BoolVar(&r.request.ObserveTwice, "observe-twice", false, "trust no age that is written in an object: after a datastore was restored from a backup")
-	fs.BoolVar(&r.request.AllowNewer, "allow-newer-calico", false, "plan steps although the cluster's Calico is newer than this program knows")
+	fs.StringSliceVar(&r.request.Pools, "pool", nil, "plan only for the pool with this `NAME`; repeatable or comma-separated")
+	fs.StringSliceVar(&r.request.Nodes, "node", nil, "plan only for the node with this `NAME`; repeatable or comma-separated")
+	fs.StringSliceVar(&r.ips, "ip", nil, "plan only for this `ADDRESS`, its block and its handle; repeatable or comma-separated")
+	fs.StringSliceVar(&r.cidrs, "block", nil, "plan only for the block with this `CIDR` and the addresses in it; repeatable or comma-separated")
+	fs.IntVar(&r.request.MaxSteps, "max-steps", 0, "plan at most this `NUMBER` of steps; 0 sets no limit")
+	r.grace.addFlag(c, "time that a state must last before a step acts on it")
+	fs.BoolVar(&r.request.ObserveTwice, "observe-twice", false, "trust no age that objects record; use after the datastore was restored from a backup")
+	fs.BoolVar(&r.request.AllowNewer, "allow-newer-calico", false, "plan steps even if the cluster's Calico is newer than this program supports")
 	fs.StringSliceVar(&r.terminated, "terminated", nil,
-		"consent, with "+asksHosts(nil)+": the machine of this `NODE` is known to be off; repeatable, or joined by commas; refused for one that is Ready; \"all\" for all nodes that no longer exist or are NotReady, and leave addresses behind or may have left some of secondary networks; not with --yes")
+		"consent, with "+asksHosts(nil)+": confirm that the machine of this `NODE` is off; refused for Ready nodes; \"all\" (not with --yes) confirms it for all nodes that no longer exist or are NotReady and left addresses behind, or may have left some in secondary networks; repeatable or comma-separated")
 	fs.BoolVar(&r.request.LastBlocks, "last-blocks", false,
-		"consent, with --empty-blocks, before Calico v3.32: release the last empty block of a node that is cordoned or runs no pod of the pod network, while another node cannot allocate")
+		"consent, with --empty-blocks, before Calico v3.32: release the last empty block of a node that is cordoned or runs no pod of the pod network, if another node cannot allocate")
 	fs.BoolVar(&r.request.WithoutHostEvidence, "without-host-evidence", false,
-		"consent, with "+asksHosts(nil)+": release addresses although no host view proves that their node does not use them, as Calico's own collector does")
+		"consent, with "+asksHosts(nil)+": release addresses without a host view that proves them unused on their node, as Calico's own collector does")
 	fs.BoolVar(&r.request.CordonFull, "cordon-full", false,
-		"consent, with --consolidate or --rehome: nodes that have no addresses of their own, or run out of them, may be cordoned while pods move, with --consolidate even more than half of a pool's; the plan says how many are left")
+		"consent, with --consolidate or --rehome: cordon nodes that have no free addresses of their own, or run out of them, while pods move; --consolidate may cordon more than half of a pool's nodes; the plan has the number that remains")
 	fs.BoolVar(&r.request.EvictSingletons, "evict-singletons", false,
-		"consent, with --consolidate or --rehome: pods that nothing stands in for may be evicted, those without a controller and the only ones of it that no PodDisruptionBudget covers")
+		"consent, with --consolidate or --rehome: evict pods without a stand-in: those without a controller, and a controller's only pod if no PodDisruptionBudget covers it")
 	fs.StringVar(&r.out, "out", "", "write the plan to this `FILE`, for \"repair apply\"")
-	fs.BoolVar(&r.apply, "apply", false, "apply the plan, after a question")
+	fs.BoolVar(&r.apply, "apply", false, "apply the plan after a confirmation")
 	fs.BoolVar(&r.exit, "detailed-exitcode", false, "exit with 1 if the plan has steps")
 	addOutputFlags(c, &r.print.outputFlags, planFormats, "")
 	r.carry.AddAllTo(c)
@@ -124,21 +124,21 @@ func (r *repairCommand) complete() error {
 	case r.request.MaxSteps < 0:
 		return exit.Usagef("--max-steps %d is negative", r.request.MaxSteps)
 	case asksHosts(&r.request) == "" && (len(r.terminated) > 0 || r.request.WithoutHostEvidence):
-		return exit.Usagef("--terminated and --without-host-evidence go with %s: nothing else needs these consents", asksHosts(nil))
+		return exit.Usagef("--terminated and --without-host-evidence require %s: no other repair needs these consents", asksHosts(nil))
 	case !r.request.EmptyBlocks && r.request.LastBlocks:
-		return exit.Usagef("--last-blocks goes with --empty-blocks: nothing else needs this consent")
+		return exit.Usagef("--last-blocks requires --empty-blocks: no other repair needs this consent")
 	case r.request.CordonFull && !r.request.Consolidate && !r.request.Rehome:
-		return exit.Usagef("--cordon-full goes with --consolidate or --rehome: nothing else needs this consent")
+		return exit.Usagef("--cordon-full requires --consolidate or --rehome: no other repair needs this consent")
 	case r.request.EvictSingletons && !r.request.Consolidate && !r.request.Rehome:
-		return exit.Usagef("--evict-singletons goes with --consolidate or --rehome: nothing else needs this consent")
+		return exit.Usagef("--evict-singletons requires --consolidate or --rehome: no other repair needs this consent")
 	case slices.Contains(r.terminated, ""):
 		return exit.Usagef("--terminated names no node")
 	case slices.Contains(r.terminated, "all") && r.carry.Yes:
-		return exit.Usagef("--terminated all cannot be used with --yes: someone has to read the names of the nodes; name them instead")
+		return exit.Usagef("--terminated all cannot be used with --yes, because a person must read the names of the nodes: name the nodes instead")
 	case r.apply && len(r.sources.Files) > 0:
-		return exit.Usagef("--apply needs the cluster: a plan made from files (-f) is kept with --out, and applied there with \"%s repair apply\"", r.program)
+		return exit.Usagef("--apply needs a cluster, and -f reads files: save the plan with --out, and apply it on the cluster with \"%s repair apply\"", r.program)
 	case !r.apply && r.carry.Set():
-		return exit.Usagef("--yes, --wait, --pace and --journal go with --apply: without it nothing is written")
+		return exit.Usagef("--yes, --wait, --pace and --journal require --apply: without it, nothing is written")
 	}
 	if r.out != "" {
 		if err := document.CheckTarget(r.out); err != nil {
@@ -150,7 +150,7 @@ func (r *repairCommand) complete() error {
 	}
 	if r.apply {
 		if r.print.plans.page() {
-			return exit.Usagef("-o html shows a plan upon the report of the same moment: it goes with \"repair\" without --apply")
+			return exit.Usagef("-o html cannot be used with --apply: it shows a plan with a report of the same moment")
 		}
 		if err := r.carry.Complete(canAsk(r.streams)); err != nil {
 			return err
@@ -164,7 +164,7 @@ func (r *repairCommand) complete() error {
 // noKind returns an error that lists the kinds of repair.
 func noKind() error {
 	var b strings.Builder
-	b.WriteString("no kind of repair was asked for. Give one or several of:\n")
+	b.WriteString("no kind of repair selected. Select one or more of:\n")
 	for _, q := range repair.Requests {
 		if q.Field == nil {
 			q.Flag += "=true|false"
@@ -321,20 +321,20 @@ var confirmedBy = []blocks.Resource{
 // next returns the next steps for the plan.
 func (r *repairCommand) next(plan *repair.Plan) []view.NextStep {
 	if len(plan.Steps) == 0 {
-		return []view.NextStep{{Text: "Nothing was written, and there are no steps to apply."}}
+		return []view.NextStep{{Text: "Nothing was written. The plan has no steps to apply."}}
 	}
 	if why := plan.Unapplicable(); why != "" {
-		return []view.NextStep{{Text: "Nothing was written, and this plan cannot be applied: " + why + "."}}
+		return []view.NextStep{{Text: "Nothing was written. This plan cannot be applied: " + why + "."}}
 	}
 	n := applyNext(plan)
 	if r.out == "" {
-		n.Text = "Nothing was written. To apply the plan, keep it first:"
+		n.Text = "Nothing was written. To apply the plan, save it first:"
 		n.Command = r.program + " repair " + r.arguments() + " --out plan.json"
 		return []view.NextStep{n}
 	}
 	if len(r.hosts.Paths) > 0 && slices.ContainsFunc(plan.Steps, func(s repair.Step) bool { return planner.KindOf(s.Kind).AsksHosts }) {
 		n.Text = strings.Replace(n.Text, "Nothing was written.",
-			"Nothing was written. Applying it reads the host views again, which count for 10 minutes: take new ones first.", 1)
+			"Nothing was written. Host views count for 10 minutes, and applying the plan reads them again: take new ones first.", 1)
 	}
 	n.Command = r.program + " repair apply " + phrase.Arg(r.out)
 	n.Command += r.sources.ClusterArguments() + r.hosts.Arguments()
@@ -352,16 +352,16 @@ func applyNext(plan *repair.Plan) view.NextStep {
 	text := "Nothing was written. Apply it with:"
 	switch {
 	case twice > 0 && plan.OfFiles():
-		text = fmt.Sprintf("Nothing was written. %d of the %d steps must be seen twice before they are applied, and files do not count: apply the plan with --wait, where the cluster can be reached:",
+		text = fmt.Sprintf("Nothing was written. %d of the %d steps need two observations, and files do not count as one: apply the plan with --wait, where the cluster can be reached:",
 			twice, len(plan.Steps))
 	case plan.OfFiles():
 		text = "Nothing was written. Apply it where the cluster can be reached:"
 	case twice > 0 && plan.Unobserved() != "":
-		text = fmt.Sprintf("Nothing was written. %d of the %d steps must be seen twice before they are applied, and %s: apply it with --wait:",
+		text = fmt.Sprintf("Nothing was written. %d of the %d steps need two observations, and %s: apply it with --wait:",
 			twice, len(plan.Steps), plan.Unobserved())
 	case twice > 0:
 		due := phrase.Time(plan.CreatedAt.Add(plan.Grace.Duration))
-		text = fmt.Sprintf("Nothing was written. %d of the %d steps must be seen a second time before they are applied: apply the plan not before %s, or with --wait:",
+		text = fmt.Sprintf("Nothing was written. %d of the %d steps need a second observation: apply the plan after %s, or with --wait:",
 			twice, len(plan.Steps), due)
 	}
 	return view.NextStep{Text: text}

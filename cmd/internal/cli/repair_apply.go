@@ -51,8 +51,8 @@ func newRepairApply(e env) *cobra.Command {
 	x.Hosts.AddTo(c)
 	addOutputFlags(c, &x.print.outputFlags, view.ResultFormats(), "")
 	x.Flags.AddAllTo(c)
-	c.Flags().StringVar(&x.resume, "resume", "", "go on where the run broke off that wrote this `JOURNAL`")
-	c.Flags().IntVar(&x.MaxSteps, "max-steps", 0, "apply at most this `NUMBER` of steps; 0 for no bound")
+	c.Flags().StringVar(&x.resume, "resume", "", "continue the interrupted run that wrote this `JOURNAL`")
+	c.Flags().IntVar(&x.MaxSteps, "max-steps", 0, "apply at most this `NUMBER` of steps; 0 sets no limit")
 	flags.NoFiles(c, "max-steps")
 	return c
 }
@@ -61,13 +61,13 @@ func newRepairApply(e env) *cobra.Command {
 func (c *applyCommand) check(args []string) error {
 	switch {
 	case len(args) == 0 && c.resume == "":
-		return exit.Usagef("give the plan to apply, or a journal to go on with (--resume)")
+		return exit.Usagef("no plan to apply: name a PLAN, or a journal to continue with --resume")
 	case slices.Contains(args, "-") && !c.Flags.Yes:
-		return exit.Usagef("standard input is the plan, and cannot answer a question: give --yes")
+		return exit.Usagef("standard input is the plan, so it cannot confirm the writes: add --yes")
 	case c.MaxSteps < 0:
 		return exit.Usagef("--max-steps %d is negative", c.MaxSteps)
 	case c.resume != "" && c.Flags.Journal() != "":
-		return exit.Usagef("--resume goes on in its own journal: --journal cannot be given with it")
+		return exit.Usagef("--journal cannot be used with --resume, which continues its own journal")
 	}
 	return c.print.complete(view.PlanFormats(), "")
 }

@@ -89,7 +89,7 @@ func TestCronJob(t *testing.T) {
 	args = append(slices.Clone(args), "--grace=2s")
 	kubeconfig := as("repairer", role.Rules)
 	got := run(kubeconfig)
-	if !strings.Contains(got.err, "must be seen twice") {
+	if !strings.Contains(got.err, "needs a second observation") {
 		t.Errorf("no step has to wait, so that this shows nothing:\n%s", got.err)
 	}
 	if got.code != exit.CodeOK || emptyBlocks(t, c) != 0 || !strings.Contains(got.stdout, "Of 2 steps: 2 done.") {

@@ -263,7 +263,7 @@ func TestApplyExits(t *testing.T) {
 		t.Errorf("journals of runs that wrote nothing were left: %v", journals)
 	}
 	got := onCluster(t, c, "repair", "apply", "plan.json", "--yes", "--max-steps", "1", "--journal", "m.jsonl")
-	if got.code != exit.CodeUnfinished || emptyBlocks(t, c) != 1 || !strings.Contains(got.stdout, "To go on:") {
+	if got.code != exit.CodeUnfinished || emptyBlocks(t, c) != 1 || !strings.Contains(got.stdout, "To continue:") {
 		t.Errorf("--max-steps 1 ends with %d, %d empty blocks left\n%s", got.code, emptyBlocks(t, c), got.stdout)
 	}
 	other := edited(func(p *repair.Plan) { p.Steps = p.Steps[1:] })

@@ -94,7 +94,7 @@ func readPlan(path string, stdin io.Reader) (*repair.Plan, error) {
 	}
 	defer done()
 	if _, kind := document.Identity(head); kind != "" && kind != repair.PlanKind {
-		return nil, exit.Usagef("%s is of kind %s, not %s: plans are written by \"repair --out\"", path, kind, repair.PlanKind)
+		return nil, exit.Usagef("%s is kind %s, want %s: \"repair --out\" writes plans", path, kind, repair.PlanKind)
 	}
 	plan := new(repair.Plan)
 	raw, err := document.Decode("plan", "the plan "+path, text, plan)
@@ -102,11 +102,11 @@ func readPlan(path string, stdin io.Reader) (*repair.Plan, error) {
 		return nil, exit.Usage(err)
 	}
 	if plan.APIVersion != audit.APIVersion || plan.Kind != repair.PlanKind {
-		return nil, exit.Usagef("reading the plan %s: it is a %q of %q, not a %s of %s", path, plan.Kind, plan.APIVersion, repair.PlanKind, audit.APIVersion)
+		return nil, exit.Usagef("reading the plan %s: it is kind %q of %q, want %s of %s", path, plan.Kind, plan.APIVersion, repair.PlanKind, audit.APIVersion)
 	}
 	var given struct{ Grace *string }
 	if err := json.Unmarshal(raw, &given); err != nil || given.Grace == nil {
-		return nil, exit.Usagef("reading the plan %s: grace is missing: it says how long a state must have held", path)
+		return nil, exit.Usagef("reading the plan %s: the field grace is missing", path)
 	}
 	return plan, nil
 }
@@ -115,7 +115,7 @@ func newRepairShow(e env) *cobra.Command {
 	var p planOutputs
 	c := e.command(&cobra.Command{
 		Use:   "show PLAN",
-		Short: "Print a plan that was kept",
+		Short: "Print a saved plan",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := p.complete(view.PlanFormats(), ""); err != nil {

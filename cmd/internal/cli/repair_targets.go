@@ -28,7 +28,7 @@ func (r *repairCommand) parseTargets() error {
 		case err != nil:
 			return exit.Usagef("--block %q is not a CIDR such as 10.0.0.0/26", text)
 		case p != p.Masked():
-			return exit.Usagef("--block %s: a block of that size begins at %s", text, p.Masked())
+			return exit.Usagef("--block %s is not a block: the block of that size is %s", text, p.Masked())
 		}
 		r.request.Blocks = append(r.request.Blocks, p)
 	}
@@ -48,7 +48,7 @@ func (r *repairCommand) checkTargets(st *state.State) error {
 		case pool == nil:
 			return exit.Usagef("--ip %s is in no block and in no pool", a)
 		default:
-			return exit.Usagef("--ip %s is in no block, and nothing uses it: pool %s has not given it out", a, pool.Name)
+			return exit.Usagef("--ip %s is in no block and unused: pool %s has not assigned it", a, pool.Name)
 		}
 	}
 	for _, p := range r.request.Blocks {
@@ -56,11 +56,11 @@ func (r *repairCommand) checkTargets(st *state.State) error {
 		switch {
 		case st.BlockOf(p) != nil || len(st.AffinitiesOf(p)) > 0 || reserved(st, p):
 		case pool == nil:
-			return exit.Usagef("--block %s: there is no such block, no affinity to one, and no pool that it would be in", p)
+			return exit.Usagef("--block %s: no such block, no affinity to it, and no pool contains it", p)
 		case p.Bits() != pool.BlockSize:
-			return exit.Usagef("--block %s: there is no such block; those of pool %s are of /%d, and %s is in %s", p, pool.Name, pool.BlockSize, p.Addr(), netip.PrefixFrom(p.Addr(), pool.BlockSize).Masked())
+			return exit.Usagef("--block %s: no such block; blocks of pool %s are /%d, and %s is in %s", p, pool.Name, pool.BlockSize, p.Addr(), netip.PrefixFrom(p.Addr(), pool.BlockSize).Masked())
 		case st.UnrecordedUser(p) == "":
-			return exit.Usagef("--block %s: there is no such block: pool %s has not given it out", p, pool.Name)
+			return exit.Usagef("--block %s: no such block: pool %s has not assigned it", p, pool.Name)
 		}
 	}
 	return nil
@@ -102,9 +102,9 @@ func (r *repairCommand) terminatedNodes(st *state.State) ([]string, error) {
 		h := st.NodeState(name)
 		switch {
 		case h != nil && h.Node != nil && h.Node.Ready:
-			return nil, exit.Usagef("--terminated %s: the node is Ready, so that its machine runs", name)
+			return nil, exit.Usagef("--terminated %s: the node is Ready, so its machine is running", name)
 		case h == nil && st.Complete() && !planner.Leaves(st, name):
-			return nil, exit.Usagef("--terminated %s: no such node, and no allocation of one", name)
+			return nil, exit.Usagef("--terminated %s: no such node, and no allocation names it", name)
 		}
 		out = append(out, name)
 	}

@@ -17,7 +17,7 @@ func newRepairUndo(e env) *cobra.Command {
 	x := p.runner(e, new(source.Flags), nil, new(runner.Flags))
 	c := e.command(&cobra.Command{
 		Use:   "undo [JOURNAL]",
-		Short: "Undo what a journal says was written or, without one, take back what killed runs left",
+		Short: "Undo the writes of a journal or, without one, the leftovers of killed runs",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -38,6 +38,6 @@ func newRepairUndo(e env) *cobra.Command {
 	})
 	x.Sources.AddClusterTo(c)
 	addOutputFlags(c, &p.outputFlags, view.ResultFormats(), "")
-	x.Flags.AddTo(c, "write this undo's own journal to this new `FILE`")
+	x.Flags.AddTo(c, "write the journal of the undo to this new `FILE`")
 	return c
 }

@@ -52,7 +52,7 @@ func newReport(e env) *cobra.Command {
 	r := &reportCommand{env: e, hosts: &source.HostFlags{}, progress: view.NewProgressLine(nil)}
 	c := e.command(&cobra.Command{
 		Use:   "report",
-		Short: "Read everything, run all checks, print the report",
+		Short: "Run all checks and print the report",
 		Args:  filesByFlag,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := r.complete(); err != nil {
@@ -72,15 +72,15 @@ func newReport(e env) *cobra.Command {
 	addOutputFlags(c, &r.output, reportFormats, "the severities ")
 	r.fail.addFlag(c, "there is a finding at or above this `SEVERITY`")
 	r.check.addFlag(c, "run")
-	fs.StringSliceVar(&r.pools, "pool", nil, "show only what concerns the pool of this `NAME`; repeatable, or joined by commas")
-	fs.StringSliceVar(&r.nodes, "node", nil, "show only what concerns the node of this `NAME`; repeatable, or joined by commas")
+	fs.StringSliceVar(&r.pools, "pool", nil, "show only the pool with this `NAME` and its findings; repeatable or comma-separated")
+	fs.StringSliceVar(&r.nodes, "node", nil, "show only the node with this `NAME` and its findings; repeatable or comma-separated")
 	r.mutes.addFlags(c)
-	r.grace.addFlag(c, "how long a state must have held before it counts as lasting")
-	fs.StringArrayVar(&r.journals, "journal", nil, "report at once what the run that wrote this `JOURNAL` of a repair left half-done; repeatable")
-	fs.DurationVar(&r.every, "watch", 0, "go on, read again every `INTERVAL`, and print what has changed until interrupted; --watch alone is every "+watchInterval)
+	r.grace.addFlag(c, "time that a state must last before it counts")
+	fs.StringArrayVar(&r.journals, "journal", nil, "report half-done steps of the repair run that wrote this `JOURNAL`, regardless of --grace; repeatable")
+	fs.DurationVar(&r.every, "watch", 0, "keep running: read again every `INTERVAL` and print the changes, until interrupted; --watch alone means every "+watchInterval)
 	fs.Lookup("watch").NoOptDefVal = watchInterval
-	fs.BoolVar(&r.ascii, "ascii", false, "draw with ASCII characters only; also where the locale is none of UTF-8, or TERM=dumb")
-	fs.BoolVar(&r.noHeaders, "no-headers", false, "leave out the heading of custom-columns")
+	fs.BoolVar(&r.ascii, "ascii", false, "draw with ASCII characters only (default: if the locale is not UTF-8, or TERM=dumb)")
+	fs.BoolVar(&r.noHeaders, "no-headers", false, "omit the header line of custom-columns")
 	flags.NoFiles(c, "watch")
 	r.sources.CompleteNames(c, "pool", "pool", "secondary pool")
 	r.sources.CompleteNames(c, "node", "node")
@@ -205,12 +205,12 @@ func (r *reportCommand) scope(before *audit.Scope) *audit.Scope {
 func (r *reportCommand) warnMuted(rep *audit.Report) {
 	for _, m := range rep.Muted {
 		if m.Expired {
-			say(r.streams, "warning: the rule %q has ended and mutes nothing any more", m.Rule)
+			say(r.streams, "warning: the rule %q has expired and no longer mutes findings", m.Rule)
 		}
 	}
 	for i, b := range r.known {
 		if guid := b.Cluster.GUID; guid != rep.Cluster.GUID && guid != "" && rep.Cluster.GUID != "" {
-			say(r.streams, "warning: the baseline %s is of another cluster, %s", r.mutes.baselines[i], guid)
+			say(r.streams, "warning: the baseline %s belongs to another cluster, %s", r.mutes.baselines[i], guid)
 		}
 	}
 }
@@ -238,7 +238,7 @@ func incomplete(what string, gaps []blocks.Gap) error {
 	case 1:
 		return fmt.Errorf("the %s is incomplete: %s", what, gaps[0])
 	default:
-		return fmt.Errorf("the %s is incomplete; its gaps list %d reasons, the first is: %s", what, n, gaps[0])
+		return fmt.Errorf("the %s is incomplete; the first of its %d gaps is: %s", what, n, gaps[0])
 	}
 }
 
@@ -264,15 +264,15 @@ func (r *reportCommand) readStored() error {
 	}
 	switch {
 	case r.sources.At != "":
-		return exit.Usagef("--at goes with files of objects: %s is a report, which carries its time", path)
+		return exit.Usagef("--at cannot be used with %s: it is a report, which records its time", path)
 	case len(r.hosts.Changed()) > 0:
-		return exit.Usagef("--%s is for making a report: %s is one already", r.hosts.Changed()[0].Name, path)
+		return exit.Usagef("--%s cannot be used with %s: it is already a report", r.hosts.Changed()[0].Name, path)
 	case len(r.journals) > 0:
-		return exit.Usagef("--journal is for making a report: %s is one already", path)
+		return exit.Usagef("--journal cannot be used with %s: it is already a report", path)
 	case len(r.pools)+len(r.nodes) > 0:
-		return exit.Usagef("--pool and --node are for making a report: %s is one already, and does not say which pools and nodes each finding concerns", path)
+		return exit.Usagef("--pool and --node cannot be used with %s: it is already a report, which does not record the pools and nodes of each finding", path)
 	case kind == view.FleetKind && r.past.Asked():
-		return exit.Usagef("--prometheus and --since are for one cluster: %s holds the reports of several", path)
+		return exit.Usagef("--prometheus and --since apply to one cluster: %s holds the reports of several", path)
 	case kind == view.FleetKind:
 		r.storedFleet, err = document.DecodeFleet(path, text)
 	default:

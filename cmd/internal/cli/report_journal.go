@@ -36,7 +36,7 @@ func (j *journalReader) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	}
 	for _, f := range j.files {
 		if made, here := f.Cluster.GUID, s.Cluster.GUID; made != here && made != "" && here != "" {
-			return nil, exit.Usagef("%s is the journal of another cluster: %s, and this is %s", f.Path, made, here)
+			return nil, exit.Usagef("%s is the journal of another cluster: it records %s, this cluster is %s", f.Path, made, here)
 		}
 	}
 	j.mark(s)

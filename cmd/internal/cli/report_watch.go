@@ -23,17 +23,17 @@ func (r *reportCommand) checkWatch() error {
 	case r.every == 0:
 		return nil
 	case r.every < 0 || r.every < minWatch && !files:
-		return exit.Usagef("--watch=%s: a cluster is read every %s at most", r.every, minWatch)
+		return exit.Usagef("--watch=%s is too short: a cluster is read at most every %s", r.every, minWatch)
 	case r.fail.severity != 0:
-		return exit.Usagef("--watch goes on until it is interrupted: --fail-on needs a report that ends")
+		return exit.Usagef("--fail-on cannot be used with --watch, which runs until interrupted")
 	case r.stored != nil || r.storedFleet != nil:
-		return exit.Usagef("--watch reads objects again: %s is a report", r.sources.Files[0])
+		return exit.Usagef("--watch cannot be used with %s: it is a report, not objects to read again", r.sources.Files[0])
 	case files && r.sources.Files[0] == "-":
-		return exit.Usagef("--watch reads again, and standard input can be read once only")
+		return exit.Usagef("--watch cannot be used with standard input, which can be read only once")
 	}
 	for _, o := range r.outputs {
 		if o.File != "" || o.Name != "table" && o.Name != "wide" {
-			return exit.Usagef("--watch prints what changed, for people: it goes with -o table and -o wide to standard output")
+			return exit.Usagef("--watch requires -o table or -o wide on standard output")
 		}
 	}
 	return nil

@@ -63,7 +63,7 @@ func TestWatch(t *testing.T) {
 	if code != exit.CodeOK {
 		t.Errorf("ended with %d: %s", code, errOut)
 	}
-	for text, want := range map[string]int{"Looked at: ": 1, "\nNEW (2)\n": 1, "10.64.75.0/26 of old-2 holds no allocation": 1, "new, 1 fixed, 15 unchanged\n": 1} {
+	for text, want := range map[string]int{"Audited: ": 1, "\nNEW (2)\n": 1, "10.64.75.0/26 of old-2 holds no allocation": 1, "new, 1 fixed, 15 unchanged\n": 1} {
 		if got := strings.Count(out.String(), text); got != want {
 			t.Errorf("%q is printed %d times, want %d, in:\n%s", text, got, want, out)
 		}

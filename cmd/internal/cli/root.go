@@ -18,12 +18,12 @@ import (
 func NewRoot(program string, streams genericiooptions.IOStreams) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "calico-audit",
-		Short: "Find out what is wrong with Calico's IP address management",
-		Long: `calico-audit reads what Calico's IPAM holds (pools, blocks, affinities, addresses),
-compares it with the nodes and pods of the cluster, and says what is wrong, why it
-matters, and what to look at next. It reads a running cluster or files that
-"kubectl get -o yaml" wrote. Nothing but "repair --apply", "repair apply" and "repair
-undo" ever changes anything, and these ask first.`,
+		Short: "Find problems in Calico's IP address management",
+		Long: `calico-audit reads Calico's IPAM objects (pools, blocks, affinities, addresses) and
+compares them with the nodes and pods of the cluster. It reports problems, their
+consequences, and the next steps. It reads a running cluster or files that
+"kubectl get -o yaml" wrote. Only "repair --apply", "repair apply" and "repair undo"
+change anything, and they ask first.`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: program},
 		SilenceErrors: true,
 		SilenceUsage:  true,

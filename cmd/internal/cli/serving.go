@@ -23,9 +23,9 @@ type serveFlags struct {
 
 func (s *serveFlags) addFlags(c *cobra.Command, listen string) {
 	fs := c.Flags()
-	fs.StringArrayVar(&s.listen, "listen", []string{listen}, "the `ADDRESS` to serve on, as in 127.0.0.1"+listen+"; repeatable")
-	fs.StringVar(&s.webConfig, "web.config.file", "", "`FILE` that asks for TLS, client certificates or passwords, in the format of Prometheus' exporter-toolkit (default: plain HTTP for everybody)")
-	fs.BoolVar(&s.pprof, "pprof", false, "serve profiles of the program under /debug/pprof/")
+	fs.StringArrayVar(&s.listen, "listen", []string{listen}, "`ADDRESS` to serve on, such as 127.0.0.1"+listen+"; repeatable")
+	fs.StringVar(&s.webConfig, "web.config.file", "", "`FILE` that configures TLS, client certificates or passwords, in the format of Prometheus' exporter-toolkit (default: plain HTTP, open to everyone)")
+	fs.BoolVar(&s.pprof, "pprof", false, "serve profiles under /debug/pprof/")
 	flags.NoFiles(c, "listen")
 }
 

@@ -41,7 +41,7 @@ func newSnapshot(e env) *cobra.Command {
 	s := &snapshotCommand{env: e}
 	c := e.command(&cobra.Command{
 		Use:   "snapshot -o FILE",
-		Short: "Save what an audit reads, for offline use",
+		Short: "Save the objects that an audit reads, for offline use",
 		Args:  filesByFlag,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := s.complete(); err != nil {
@@ -52,10 +52,10 @@ func newSnapshot(e env) *cobra.Command {
 	})
 	s.sources.AddTo(c)
 	fs := c.Flags()
-	fs.StringVarP(&s.output, "output", "o", "", "the `FILE` to write, .yaml or .json, each also .gz; \"-\" is standard output")
-	fs.StringVar(&s.format, "format", "", "the `FORMAT` to write: "+strings.Join(view.SnapshotFormats, "|")+" (default: what FILE ends in; yaml for standard output)")
-	fs.BoolVar(&s.anonymize, "anonymize", false, "replace names, so that the file can be given away")
-	fs.StringVar(&s.names, "names", "", "with --anonymize, write to this `FILE` what the replacements stand for, as JSON")
+	fs.StringVarP(&s.output, "output", "o", "", "`FILE` to write: .yaml or .json, optionally with .gz; \"-\" is standard output")
+	fs.StringVar(&s.format, "format", "", "`FORMAT` to write: "+strings.Join(view.SnapshotFormats, "|")+" (default: the extension of FILE; yaml for standard output)")
+	fs.BoolVar(&s.anonymize, "anonymize", false, "replace names, so that the file can be shared")
+	fs.StringVar(&s.names, "names", "", "with --anonymize, write the original name of each replacement to this `FILE`, as JSON")
 	flags.OneOf(c, "format", view.SnapshotFormats...)
 	return c
 }
@@ -63,7 +63,7 @@ func newSnapshot(e env) *cobra.Command {
 // complete validates the flags, before anything is read. All its errors are usage errors.
 func (s *snapshotCommand) complete() error {
 	if s.output == "" {
-		return exit.Usagef("no file to write: give one with -o, or \"-o -\" for standard output")
+		return exit.Usagef("no output file: name one with -o, or use \"-o -\" for standard output")
 	}
 	if s.format == "" {
 		format, known := view.SnapshotFormat(s.output)
@@ -71,7 +71,7 @@ func (s *snapshotCommand) complete() error {
 		case s.output == "-":
 			format = view.SnapshotFormats[0]
 		case !known:
-			return exit.Usagef("--output %s: the format is not clear from its name: let it end in .yaml or .json, with or without .gz, or give --format", s.output)
+			return exit.Usagef("--output %s: the name implies no format: use the extension .yaml or .json, with or without .gz, or set --format", s.output)
 		}
 		s.format = format
 	}
@@ -79,7 +79,7 @@ func (s *snapshotCommand) complete() error {
 		return exit.Usagef("--format: %w", err)
 	}
 	if s.names != "" && !s.anonymize {
-		return exit.Usagef("--names goes with --anonymize: no name is replaced without")
+		return exit.Usagef("--names requires --anonymize: without it, no name is replaced")
 	}
 	for _, file := range []struct{ flag, path string }{{"output", s.output}, {"names", s.names}} {
 		if file.path == "" || file.path == "-" {
@@ -90,7 +90,7 @@ func (s *snapshotCommand) complete() error {
 		}
 	}
 	if s.names != "" && filepath.Clean(s.names) == filepath.Clean(s.output) {
-		return exit.Usagef("--output and --names both go to %s", s.names)
+		return exit.Usagef("--output and --names both write to %s", s.names)
 	}
 	return nil
 }
@@ -120,7 +120,7 @@ func (s *snapshotCommand) run(ctx context.Context) error {
 		return err
 	}
 	for _, u := range unsettled {
-		say(s.streams, "warning: the cluster did not keep still while it was read: %s: %s", u.Check, u.Reason)
+		say(s.streams, "warning: the cluster changed while it was read: %s: %s", u.Check, u.Reason)
 	}
 	say(s.streams, "%s", s.wrote(written, snapshot))
 	if !snapshot.Complete() {
@@ -226,7 +226,7 @@ func (s *snapshotCommand) wrote(objects int, snapshot *blocks.Snapshot) string {
 		text += ", taken at " + at
 	}
 	if s.anonymize {
-		text += "; names, and the addresses of nodes and peers, are replaced; pools, blocks, pods' addresses and times are not"
+		text += "; replaced: names, and addresses of nodes and peers; not replaced: pools, blocks, addresses of pods, and times"
 	}
 	return text
 }

@@ -46,7 +46,7 @@ func newVersion(e env) *cobra.Command {
 	formats := view.DataFormats[build.Version]("the version")
 	c := e.command(&cobra.Command{
 		Use:   "version",
-		Short: "Print the version of calico-audit and of what it is built on",
+		Short: "Print the versions of calico-audit, Go, Calico and client-go",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			f := view.Format[build.Version]{Write: func(w io.Writer, v build.Version, _ view.Options) error {
@@ -65,7 +65,7 @@ func newVersion(e env) *cobra.Command {
 			return nil
 		},
 	})
-	c.Flags().StringVarP(&format, "output", "o", "", "`FORMAT`: "+strings.Join(formats.Names(), "|")+"; without it, text for people")
+	c.Flags().StringVarP(&format, "output", "o", "", "`FORMAT`: "+strings.Join(formats.Names(), "|")+" (default: text)")
 	flags.OneOf(c, "output", formats.Names()...)
 	return c
 }

@@ -129,9 +129,9 @@ func ReportOf(path string, head []byte, text io.Reader) (*audit.Report, error) {
 	if version, kind := Identity(head); !IsReport(version, kind) && !page.Is(head) {
 		what := "not an " + audit.ReportKind
 		if kind != "" {
-			what = "of kind " + kind + ", not " + audit.ReportKind
+			what = "kind " + kind + ", want " + audit.ReportKind
 		}
-		return nil, fmt.Errorf("%s is %s: reports are written by \"report -o json\", \"-o yaml\" or \"-o html\"", path, what)
+		return nil, fmt.Errorf("%s is %s: \"report -o json\", \"-o yaml\" and \"-o html\" write reports", path, what)
 	}
 	return DecodeReport(path, head, text)
 }
@@ -151,7 +151,7 @@ func DecodeReport(path string, head []byte, text io.Reader) (*audit.Report, erro
 		return nil, err
 	}
 	if r.APIVersion != audit.APIVersion || r.Kind != audit.ReportKind {
-		return nil, fmt.Errorf("reading %s: it is a %s of %s, not a %s of %s", path, r.Kind, r.APIVersion, audit.ReportKind, audit.APIVersion)
+		return nil, fmt.Errorf("reading %s: it is kind %q of %q, want %s of %s", path, r.Kind, r.APIVersion, audit.ReportKind, audit.APIVersion)
 	}
 	return r, nil
 }
@@ -168,10 +168,10 @@ func DecodeFleet(path string, text io.Reader) (*view.FleetReport, error) {
 		}
 	}
 	if len(f.Items) == 0 {
-		return nil, fmt.Errorf("reading %s: it has no items", path)
+		return nil, fmt.Errorf("reading %s: it contains no clusters (items is empty)", path)
 	}
 	if f.APIVersion != audit.APIVersion {
-		return nil, fmt.Errorf("reading %s: it is a %s of %s, not of %s", path, f.Kind, f.APIVersion, audit.APIVersion)
+		return nil, fmt.Errorf("reading %s: it is kind %q of %q, want %q", path, f.Kind, f.APIVersion, audit.APIVersion)
 	}
 	return f, nil
 }

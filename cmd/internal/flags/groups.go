@@ -17,7 +17,7 @@ const groupAnnotation = "calico-audit/group"
 const (
 	ofCommand = "Flags"
 	Source    = "Source flags"
-	Cluster   = "Cluster flags, as kubectl has them"
+	Cluster   = "Cluster flags, as in kubectl"
 )
 
 // Group is a titled set of flags.
@@ -82,7 +82,7 @@ func Usage(c *cobra.Command, width int) error {
 		fmt.Fprintf(&b, "\n%s:\n%s", g.Title, g.Flags.FlagUsagesWrapped(width))
 	}
 	if c.HasAvailableSubCommands() {
-		fmt.Fprintf(&b, "\nMore about a command: %s COMMAND --help\n", c.CommandPath())
+		fmt.Fprintf(&b, "\nFor help on a command: %s COMMAND --help\n", c.CommandPath())
 	}
 	_, err := fmt.Fprint(c.OutOrStderr(), b.String())
 	return err

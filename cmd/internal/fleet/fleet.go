@@ -45,7 +45,7 @@ var ofOne = []string{"map", "name", "custom-columns"}
 func CheckFlags(fs *pflag.FlagSet) (err error) {
 	fs.Visit(func(f *pflag.Flag) {
 		if err == nil && !slices.Contains(allowed, f.Name) {
-			err = fmt.Errorf("--%s is for one cluster: it does not go together with --contexts", f.Name)
+			err = fmt.Errorf("--%s applies to one cluster: it cannot be used with --contexts", f.Name)
 		}
 	})
 	if err != nil {
@@ -54,7 +54,7 @@ func CheckFlags(fs *pflag.FlagSet) (err error) {
 	formats, err := fs.GetStringArray("output")
 	for _, o := range formats {
 		if name, _, _ := strings.Cut(o, "="); slices.Contains(ofOne, name) {
-			return fmt.Errorf("--output %s shows one cluster: it does not go together with --contexts", name)
+			return fmt.Errorf("--output %s shows one cluster: it cannot be used with --contexts", name)
 		}
 	}
 	return err
@@ -94,7 +94,7 @@ type Member struct {
 func Members(config api.Config, asked []string) (out []Member, err error) {
 	names := slices.Sorted(maps.Keys(config.Contexts))
 	if len(names) == 0 {
-		return nil, fmt.Errorf("--contexts: there is no kubeconfig with contexts (--kubeconfig, KUBECONFIG or ~/.kube/config)")
+		return nil, fmt.Errorf("--contexts: no kubeconfig with contexts found (--kubeconfig, KUBECONFIG or ~/.kube/config)")
 	}
 	if slices.Contains(asked, All) {
 		asked = names
@@ -134,9 +134,9 @@ func server(config api.Config, context string) (string, error) {
 	c := config.Clusters[name]
 	switch {
 	case c == nil:
-		return "", fmt.Errorf("the kubeconfig has no cluster %q, which the context names", name)
+		return "", fmt.Errorf("the kubeconfig has no cluster %q, which the context refers to", name)
 	case c.Server == "":
-		return "", fmt.Errorf("the kubeconfig has no server for the cluster %q", name)
+		return "", fmt.Errorf("cluster %q has no server in the kubeconfig", name)
 	}
 	return strings.Join([]string{strings.TrimRight(strings.ToLower(c.Server), "/"), c.ProxyURL, c.TLSServerName}, "\n"), nil
 }
@@ -249,7 +249,7 @@ func Sort[T view.FleetMember](items []view.FleetItem[T]) (out []view.FleetItem[T
 			out[i].Same = append(append(out[i].Same, x.Context), x.Same...)
 			continue
 		default:
-			x.Note = fmt.Sprintf("has the GUID of context %s, and another report: the same cluster seen at another time or with other rights, or a copy of it", out[i].Context)
+			x.Note = fmt.Sprintf("has the GUID of context %s but another result: the same cluster at another time or with other rights, or a copy", out[i].Context)
 		}
 		out = append(out, x)
 	}

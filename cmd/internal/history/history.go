@@ -35,17 +35,17 @@ type Flags struct {
 // no file.
 func (f *Flags) AddPrometheus(fs *pflag.FlagSet) []string {
 	f.fs = fs
-	fs.StringVar(&f.options.URL, "prometheus", "", "the `URL` of a Prometheus that scrapes the exporter: by what was left of each pool before, it is estimated when its blocks and addresses run out")
-	fs.StringVar(&f.options.Selector, "prometheus-selector", "", "the `MATCHERS` that choose the series of this cluster, such as cluster=\"a\", where that Prometheus has several clusters")
-	fs.StringVar(&f.window, "prometheus-window", "30d", "how far back samples are read, as a `DURATION` of at least a day; samples of a week are needed, or there is no date")
-	fs.StringVar(&f.options.CAFile, "prometheus-ca-file", "", "`FILE` of the CA certificates that the certificate of Prometheus is signed by (default: those of the system)")
-	fs.StringVar(&f.options.TokenFile, "prometheus-token-file", "", "`FILE` with a bearer token for Prometheus; sent over https only")
+	fs.StringVar(&f.options.URL, "prometheus", "", "`URL` of a Prometheus that scrapes the exporter; each pool's history gives an estimate of when its blocks and addresses run out")
+	fs.StringVar(&f.options.Selector, "prometheus-selector", "", "`MATCHERS` that select this cluster's series, such as cluster=\"a\", if that Prometheus holds several clusters")
+	fs.StringVar(&f.window, "prometheus-window", "30d", "read the samples of this last `DURATION`, at least a day; an estimate needs samples of a week")
+	fs.StringVar(&f.options.CAFile, "prometheus-ca-file", "", "`FILE` with the CA certificates of Prometheus (default: the system's)")
+	fs.StringVar(&f.options.TokenFile, "prometheus-token-file", "", "`FILE` with a bearer token for Prometheus; sent only over https")
 	return []string{"prometheus", "prometheus-selector", "prometheus-window"}
 }
 
 // AddSince adds the flag for earlier snapshots.
 func (f *Flags) AddSince(fs *pflag.FlagSet) {
-	fs.StringArrayVar(&f.since, "since", nil, "an earlier snapshot or report `FILE` of the same cluster: by it, it is estimated when blocks and addresses run out; repeatable: one gives a rate alone, several a rate and its range once they are of seven days, this one among them")
+	fs.StringArrayVar(&f.since, "since", nil, "earlier snapshot or report `FILE` of the same cluster, for an estimate of when blocks and addresses run out; repeatable: samples of seven days, including the current one, give a rate with a range, fewer only a rate")
 }
 
 // Check validates the flags.
@@ -53,13 +53,13 @@ func (f *Flags) Check() (err error) {
 	if f.options.URL == "" {
 		for _, name := range []string{"selector", "window", "ca-file", "token-file"} {
 			if f.fs != nil && f.fs.Changed("prometheus-"+name) {
-				return fmt.Errorf("--prometheus-%s goes with --prometheus", name)
+				return fmt.Errorf("--prometheus-%s requires --prometheus", name)
 			}
 		}
 		return nil
 	}
 	if len(f.since) > 0 {
-		return errors.New("--prometheus and --since are two pasts: give one of them")
+		return errors.New("--prometheus and --since are two sources of history: use one of them")
 	}
 	window, err := model.ParseDuration(f.window)
 	if err != nil {
@@ -90,7 +90,7 @@ func (f *Flags) AddTo(ctx context.Context, r *audit.Report, read Reader) error {
 	}
 	at := r.Cluster.TakenAt.Time
 	if at.IsZero() {
-		return errors.New("no runway without a time: when the files were read is not known, and --at says it")
+		return errors.New("the runway needs the time at which the files were read: set it with --at")
 	}
 	if f.client != nil {
 		h, failed := f.client.History(ctx, at)
@@ -110,9 +110,9 @@ func (f *Flags) AddTo(ctx context.Context, r *audit.Report, read Reader) error {
 		a, b := before.Cluster.GUID, r.Cluster.GUID
 		switch {
 		case a != b && a != "" && b != "":
-			return fmt.Errorf("--since %s is of cluster %s, and this is %s", path, a, b)
+			return fmt.Errorf("--since %s belongs to cluster %s, this cluster is %s", path, a, b)
 		case !before.Cluster.TakenAt.Before(at):
-			return fmt.Errorf("--since %s is of %s, which is not before %s", path,
+			return fmt.Errorf("--since %s was taken at %s, which is not before %s", path,
 				cmp.Or(before.Cluster.TakenAt.Format(time.RFC3339), "an unknown time"), at.Format(time.RFC3339))
 		}
 		before.Remember(h)

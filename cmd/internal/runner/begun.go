@@ -54,7 +54,7 @@ func (f *Flags) Exists() (*journal.File, error) {
 		return nil, exit.Usagef("--journal: %w", err)
 	}
 	if err != nil || !file.BrokeOff() {
-		return nil, exit.Usagef("--journal %s exists already: a journal is never overwritten", f.journal)
+		return nil, exit.Usagef("--journal %s already exists: a journal is never overwritten", f.journal)
 	}
 	return file, nil
 }
@@ -88,7 +88,7 @@ func (c *Runner) journals(dir, guid string) (out []*journal.File) {
 		}
 		switch file, err := journal.ReadRun(path); {
 		case err != nil && ours:
-			c.say("warning: whether a run left something half-done is not known: %v", err)
+			c.say("warning: a journal could not be read, so its run may have left steps half-done: %v", err)
 		case err == nil && file.Cluster.GUID == guid:
 			out = append(out, file)
 		}
@@ -102,7 +102,7 @@ func (c *Runner) whole(file *journal.File) *journal.File {
 		again = false
 		for _, other := range c.journals(filepath.Dir(file.Path), file.Cluster.GUID) {
 			if slices.Contains(other.Continues, filepath.Base(file.Path)) {
-				c.say("%s was gone on with in %s: both are one run", file.Path, other.Path)
+				c.say("%s continues in %s: both are one run", file.Path, other.Path)
 				file, again = other, true
 				break
 			}
@@ -121,12 +121,12 @@ func unfinishedText(file *journal.File) string {
 	if steps := file.Unfinished(); len(steps) == 1 {
 		what = "step " + steps[0].ID
 	}
-	return fmt.Sprintf("a run that began at %s left %s half-done", phrase.Time(file.StartedAt.Time), what)
+	return fmt.Sprintf("a run started at %s left %s half-done", phrase.Time(file.StartedAt.Time), what)
 }
 
 // name prints the command that finishes a journal which this run does not finish.
 func (c *Runner) name(file *journal.File) {
-	c.say("%s; to finish it: %s", unfinishedText(file), c.finishCommand(file))
+	c.say("%s; finish with: %s", unfinishedText(file), c.finishCommand(file))
 }
 
 // Broken returns the journal of an interrupted run of a plan, to be continued; nil if there
@@ -137,7 +137,7 @@ func (c *Runner) Broken(plan *repair.Plan) (*journal.File, error) {
 		return nil, err
 	}
 	if own != nil && !own.Of(plan) {
-		return nil, exit.Usagef("--journal %s exists already, and is the journal of another plan: a journal is never overwritten", c.Flags.journal)
+		return nil, exit.Usagef("--journal %s already exists and belongs to another plan: a journal is never overwritten", c.Flags.journal)
 	}
 	for _, file := range c.brokeOff(plan.Cluster.GUID) {
 		switch {
@@ -149,7 +149,7 @@ func (c *Runner) Broken(plan *repair.Plan) (*journal.File, error) {
 		}
 	}
 	if own != nil {
-		c.say("an earlier run of this plan was cut short: going on in its journal, %s", own.Path)
+		c.say("an earlier run of this plan was interrupted: continuing its journal, %s", own.Path)
 	}
 	return own, nil
 }
@@ -172,7 +172,7 @@ func (c *Runner) FinishBegun(ctx context.Context, guid string, req repair.Reques
 			c.name(file)
 			continue
 		}
-		c.say("%s (journal %s): it is finished first", unfinishedText(file), file.Path)
+		c.say("%s (journal %s); finishing first", unfinishedText(file), file.Path)
 		files, steps = append(files, file), steps+len(file.Unfinished())
 	}
 	if len(files) == 0 {
@@ -204,7 +204,7 @@ func (c *Runner) finishOne(ctx context.Context, file *journal.File, req *repair.
 	}
 	j, err := journal.Resume(file.Path, audit.Time{Time: time.Now().UTC()})
 	if errors.Is(err, journal.ErrRunning) {
-		c.say("%s: it is left to that run", err)
+		c.say("%s: that run finishes its own steps", err)
 		return nil
 	}
 	if err != nil {

@@ -86,8 +86,8 @@ func TestBrokenJournals(t *testing.T) {
 		says  []string
 	}{
 		"by default": {Flags{}, "calico-audit-journal-5ca1ab1e-1.jsonl", []string{
-			"going on in its journal, calico-audit-journal-5ca1ab1e-1.jsonl",
-			"left step release-ip:x half-done; to finish it: calico-audit repair apply --resume calico-audit-journal-5ca1ab1e-2.jsonl\n",
+			"continuing its journal, calico-audit-journal-5ca1ab1e-1.jsonl",
+			"left step release-ip:x half-done; finish with: calico-audit repair apply --resume calico-audit-journal-5ca1ab1e-2.jsonl\n",
 			"calico-audit-journal-5ca1ab1e-5.jsonl: its first line is not the header",
 		}},
 		"as --journal says":           {Flags{journal: filepath.Join(dir, "mine.jsonl")}, filepath.Join(dir, "mine.jsonl"), nil},
@@ -130,7 +130,7 @@ func TestJournalOfAnotherPlan(t *testing.T) {
 	plan := left(t, "one.jsonl", "g", repair.ReleaseBlock, false)
 	left(t, "two.jsonl", "g", repair.ReleaseIP, false)
 	left(t, "ended.jsonl", "g", repair.ReleaseBlock, true)
-	for path, want := range map[string]string{"two.jsonl": "is the journal of another plan", "ended.jsonl": "exists already", os.DevNull: os.DevNull + ": it is not a regular file"} {
+	for path, want := range map[string]string{"two.jsonl": "belongs to another plan", "ended.jsonl": "already exists", os.DevNull: os.DevNull + ": it is not a regular file"} {
 		x := &Runner{Streams: genericiooptions.IOStreams{ErrOut: new(bytes.Buffer)}, Sources: new(source.Flags), Flags: &Flags{journal: path}}
 		if file, err := x.Broken(plan); file != nil || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", path, err, want)
@@ -154,7 +154,7 @@ func TestOnlyWhatIsAskedForIsFinished(t *testing.T) {
 		}}
 		x.Sources.AddClusterTo(new(cobra.Command))
 		done, err := x.FinishBegun(t.Context(), "5ca1ab1e-0000", asks)
-		if done || (err != nil) != finishes || strings.Contains(said.String(), "it is finished first") != finishes || !strings.Contains(said.String(), "left step release-ip:x half-done") {
+		if done || (err != nil) != finishes || strings.Contains(said.String(), "finishing first") != finishes || !strings.Contains(said.String(), "left step release-ip:x half-done") {
 			t.Errorf("asked for %+v: %t, %v\n%s", asks, done, err, said.String())
 		}
 	}
@@ -172,7 +172,7 @@ func TestNothingWithoutAnAnswer(t *testing.T) {
 	t.Chdir(t.TempDir())
 	left(t, "mine.jsonl", "g", repair.ReleaseBlock, true)
 	x := &Runner{Flags: &Flags{journal: "mine.jsonl"}}
-	if err := x.Undo(t.Context(), nil); exit.Code(err) != exit.CodeUsage || !strings.Contains(err.Error(), "mine.jsonl exists already") {
+	if err := x.Undo(t.Context(), nil); exit.Code(err) != exit.CodeUsage || !strings.Contains(err.Error(), "mine.jsonl already exists") {
 		t.Errorf("an undo writes to a journal that exists: %v", err)
 	}
 }

@@ -26,18 +26,18 @@ type Flags struct {
 // AddTo adds the flags except --wait to a command.
 func (f *Flags) AddTo(c *cobra.Command, journal string) {
 	fs := c.Flags()
-	fs.BoolVar(&f.Yes, "yes", false, "do not ask before anything is written; needed where there is no terminal")
-	fs.DurationVar(&f.pace, "pace", defaultPace, "pause this long after each step that wrote something, and once after all addresses that one write released")
+	fs.BoolVar(&f.Yes, "yes", false, "write without confirmation; required without a terminal")
+	fs.DurationVar(&f.pace, "pace", defaultPace, "pause after each step that wrote; addresses that one write releases count as one step")
 	fs.StringVar(&f.journal, "journal", "", journal+" (default: calico-audit-journal-CLUSTER-TIME.jsonl in the working directory)")
 	flags.NoFiles(c, "pace")
 }
 
 // AddAllTo adds the flags of commands that apply a plan.
 func (f *Flags) AddAllTo(c *cobra.Command) {
-	f.AddTo(c, "write the journal to this new `FILE`, or go on in it after a crash")
-	c.Flags().DurationVar(&f.evict, "evict-timeout", apply.DefaultEvictTimeout, "how long the eviction of one pod may take in all: until its budget allows it, it has ended, and its replacement is ready")
+	f.AddTo(c, "write the journal to this new `FILE`, or continue it after a crash")
+	c.Flags().DurationVar(&f.evict, "evict-timeout", apply.DefaultEvictTimeout, "time limit for evicting one pod: until its budget allows it, the pod has ended, and its replacement is ready")
 	flags.NoFiles(c, "evict-timeout")
-	c.Flags().BoolVar(&f.wait, "wait", false, "wait for the second observation of steps that need one, instead of skipping them")
+	c.Flags().BoolVar(&f.wait, "wait", false, "wait for the second observation that some steps need, instead of skipping these steps")
 }
 
 // defaultPace gives the nodes time to react to each step.
@@ -57,9 +57,9 @@ func (f *Flags) Complete(canAsk bool) error {
 	case f.pace < 0:
 		return exit.Usagef("--pace %s is negative", f.pace)
 	case f.journal == "-":
-		return exit.Usagef("--journal -: a journal must be a file, which an undo can read and which is on the disk before anything is written")
+		return exit.Usagef("--journal - is not a file: a journal must be on disk before anything is written, and readable by an undo")
 	case !f.Yes && !canAsk:
-		return exit.Usagef("there is no terminal to ask on: give --yes to write without a question")
+		return exit.Usagef("no terminal to ask for confirmation: use --yes to write without it")
 	}
 	if f.journal != "" {
 		if err := document.CheckTarget(f.journal); err != nil {

@@ -50,7 +50,7 @@ func (c *Runner) Apply(ctx context.Context, plan *repair.Plan, resume *journal.F
 		}, nil)
 	}
 	if !plan.Intact() {
-		c.say("warning: the plan was edited since it was made, or is of an earlier version: steps that must be seen twice count from this run's own first reading")
+		c.say("warning: the plan was edited or comes from an earlier version: for steps that need two observations, this run is the first")
 	}
 	progress := view.ProgressOn(c.Streams)
 	defer progress.Clear()
@@ -77,7 +77,7 @@ func (c *Runner) Apply(ctx context.Context, plan *repair.Plan, resume *journal.F
 	}
 	defer context.AfterFunc(ctx, func() {
 		progress.Clear()
-		c.say("interrupted: the object in hand is finished first, which may take a minute; a second interrupt stops at once")
+		c.say("interrupted: finishing the current object, which may take a minute; interrupt again to stop at once")
 	})()
 	res, err := apply.Run(ctx, plan, target.reader, writer, journal, apply.Options{
 		Pace: c.Flags.pace, MaxSteps: c.MaxSteps, Wait: c.Flags.wait, Resume: resume, Workloads: pods, EvictTimeout: c.Flags.evict,
@@ -128,7 +128,7 @@ func (c *Runner) waiting(progress *view.ProgressLine) func(time.Time) {
 	return func(until time.Time) {
 		text := "waiting until %s for the second observation"
 		if c.Hosts != nil && len(c.Hosts.Paths) > 0 {
-			text += ", for which the host views are read again: take them again shortly before"
+			text += "; it reads the host views again: take new ones shortly before"
 		}
 		c.sayNow(progress)(fmt.Sprintf(text, phrase.Time(until)))
 	}
@@ -214,21 +214,21 @@ func (c *Runner) afterApply(plan *repair.Plan, res *repair.Result) []view.NextSt
 	}
 	switch again := c.Program + " repair apply " + from + args + c.Hosts.Arguments(); {
 	case (soon || retry) && from != phrase.Arg(c.PlanFile) && res.Journal == "":
-		out = append(out, view.NextStep{Text: "To go on, make a new plan and apply it."})
+		out = append(out, view.NextStep{Text: "To continue, make a new plan and apply it."})
 	case soon && plan.Unobserved() != "":
-		out = append(out, view.NextStep{Text: fmt.Sprintf("Some steps must be seen twice, and %s:", plan.Unobserved()), Command: again + " --wait"})
+		out = append(out, view.NextStep{Text: fmt.Sprintf("Some steps need two observations, and %s:", plan.Unobserved()), Command: again + " --wait"})
 	case soon:
-		out = append(out, view.NextStep{Text: fmt.Sprintf("Some steps are due after %s:", phrase.Time(plan.CreatedAt.Add(plan.Grace.Duration))), Command: again})
+		out = append(out, view.NextStep{Text: fmt.Sprintf("Some steps are due after %s. Apply the plan again then:", phrase.Time(plan.CreatedAt.Add(plan.Grace.Duration))), Command: again})
 	case retry:
-		out = append(out, view.NextStep{Text: "To go on:", Command: again})
+		out = append(out, view.NextStep{Text: "To continue:", Command: again})
 	}
 	if res.Count(repair.Failed) > 0 && res.Journal != "" {
-		out = append(out, view.NextStep{Text: "To finish what may be half-done:", Command: c.Program + " repair apply --resume " + phrase.Arg(res.Journal) + args})
+		out = append(out, view.NextStep{Text: "To finish steps that may be half-done:", Command: c.Program + " repair apply --resume " + phrase.Arg(res.Journal) + args})
 	}
 	if res.Count(repair.Done) > 0 {
-		out = append(out, view.NextStep{Text: "To undo what can be undone:", Command: c.Program + " repair undo " + phrase.Arg(res.Journal) + args})
+		out = append(out, view.NextStep{Text: "To undo the steps that can be undone:", Command: c.Program + " repair undo " + phrase.Arg(res.Journal) + args})
 		if len(plan.Manual) > 0 {
-			out = append(out, view.NextStep{Text: fmt.Sprintf("%d actions are left to do by hand: the plan lists them, in order.", len(plan.Manual))})
+			out = append(out, view.NextStep{Text: fmt.Sprintf("%d manual actions remain: the plan lists them in order.", len(plan.Manual))})
 		}
 	}
 	return out

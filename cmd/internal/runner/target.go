@@ -60,7 +60,7 @@ type repairReader struct {
 func (r *repairReader) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	s, err := r.Reader.Read(ctx)
 	if err == nil && s.Cluster.APIGroup != r.group {
-		err = fmt.Errorf("objects of Calico were of %s when the plan was made, and are of %s now: make a new plan", r.group, s.Cluster.APIGroup)
+		err = fmt.Errorf("Calico's API group was %s when the plan was made, and is %s now: make a new plan", r.group, s.Cluster.APIGroup)
 	}
 	return s, err
 }
@@ -123,5 +123,5 @@ func (t *target) check(ctx context.Context, steps []repair.Step, undo bool) erro
 	for _, m := range missing {
 		texts = append(texts, m.String())
 	}
-	return exit.Unfinished(errors.New("nothing was written, because rights are missing that the plan needs:\n  " + strings.Join(texts, "\n  ")))
+	return exit.Unfinished(errors.New("nothing was written: missing rights:\n  " + strings.Join(texts, "\n  ")))
 }

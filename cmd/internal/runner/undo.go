@@ -24,7 +24,7 @@ import (
 // Undo shows the undoable steps, asks for confirmation, and undoes them.
 func (c *Runner) Undo(ctx context.Context, file *journal.File) error {
 	if _, err := os.Stat(c.Flags.journal); c.Flags.journal != "" && err == nil {
-		return exit.Usagef("--journal %s exists already: a journal is never overwritten", c.Flags.journal)
+		return exit.Usagef("--journal %s already exists: a journal is never overwritten", c.Flags.journal)
 	}
 	return c.undo(ctx, c.whole(file))
 }
@@ -100,7 +100,7 @@ func (c *Runner) UndoLeft(ctx context.Context) error {
 			return notWritten(err)
 		}
 		if preview.Count(repair.Planned) > 0 {
-			c.say("taking back the run of %s", file.Path)
+			c.say("undoing the run of %s", file.Path)
 			if err := c.Undo(ctx, file); err != nil {
 				errs = append(errs, err)
 			}
@@ -118,11 +118,11 @@ func (c *Runner) UndoLeft(ctx context.Context) error {
 			errs = append(errs, err)
 		}
 	} else if len(errs) == 0 && len(done) == 0 {
-		c.say("no run left a reservation or a cordon, and no journal in this directory is of one that broke off")
+		c.say("no run left a reservation or a cordon, and this directory has no journal of an interrupted run")
 	}
 	if now, err = c.look(ctx); err == nil {
 		if left := planner.LeftHalfDone(state.New(now, state.Options{})); len(left) > 0 {
-			err = exit.Unfinished(fmt.Errorf("left by a run whose journal is not here: %s; give its journal, or see \"%s report\"", phrase.List(left), c.Program))
+			err = exit.Unfinished(fmt.Errorf("left by a run whose journal is not in this directory: %s; name its journal, or see \"%s report\"", phrase.List(left), c.Program))
 		}
 	}
 	return errors.Join(append(errs, err)...)
@@ -145,7 +145,7 @@ func lost(file *journal.File) error {
 	var errs []error
 	for _, part := range file.Parts() {
 		for _, err := range part.Lost {
-			errs = append(errs, exit.Unfinished(fmt.Errorf("the run went on with another, which is not undone: %w", err)))
+			errs = append(errs, exit.Unfinished(fmt.Errorf("the run continued in another, which is not undone: %w", err)))
 		}
 	}
 	return errors.Join(errs...)

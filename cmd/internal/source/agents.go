@@ -29,14 +29,14 @@ func (f *AgentFlags) AddTo(c *cobra.Command) {
 	if f.fs == nil {
 		f.fs = pflag.NewFlagSet("hosts", pflag.ContinueOnError)
 	}
-	f.fs.BoolVar(&f.Ask, "agents", false, "ask the agents on the cluster's nodes for their host views: through the API server, by the right to get pods/proxy, where nothing proves who answers, so that views can refuse a repair and not allow one; or directly, with --agents-ca-file")
-	f.fs.StringVar(&f.selector, "agents-selector", agents.DefaultSelector, "the `LABELS` of the agents' pods")
-	f.fs.StringVar(&f.namespace, "agents-namespace", "", "the `NAMESPACE` of the agents' pods (default: any)")
-	f.fs.StringVar(&f.scheme, "agents-scheme", "", "how the agents are spoken to through the API server: `http|https` (default: what the pod's annotation "+agents.SchemeAnnotation+" says, else http)")
-	f.fs.StringVar(&f.tls.CAFile, "agents-ca-file", "", "`FILE` of the CA certificates that agents' certificates are signed by: agents are then asked directly, at their pods' addresses, and their views prove that they are theirs")
-	f.fs.StringVar(&f.tls.ServerName, "agents-server-name", agents.ServerName, "the `NAME` that agents' certificates are for")
-	f.fs.StringVar(&f.tls.TokenFile, "agents-token-file", "", "`FILE` with a service account token for agents that authorize callers, of the audience "+agents.ServerName+"; sent only to an agent whose certificate is good")
-	f.fs.DurationVar(&f.timeout, "agents-timeout", agents.DefaultTimeout, "how long one agent may take")
+	f.fs.BoolVar(&f.Ask, "agents", false, "ask the agents on the nodes for host views: directly with --agents-ca-file, else through the API server (needs get pods/proxy), where agents do not prove their identity, so their views can refuse repair steps but not allow them")
+	f.fs.StringVar(&f.selector, "agents-selector", agents.DefaultSelector, "`LABELS` that select the agents' pods")
+	f.fs.StringVar(&f.namespace, "agents-namespace", "", "`NAMESPACE` of the agents' pods (default: any)")
+	f.fs.StringVar(&f.scheme, "agents-scheme", "", "scheme of requests to agents through the API server: `http|https` (default: the pod's annotation "+agents.SchemeAnnotation+", else http)")
+	f.fs.StringVar(&f.tls.CAFile, "agents-ca-file", "", "`FILE` with the CA certificates of the agents; agents are then asked directly at their pods' addresses, and prove their identity with their certificates")
+	f.fs.StringVar(&f.tls.ServerName, "agents-server-name", agents.ServerName, "server `NAME` in the agents' certificates")
+	f.fs.StringVar(&f.tls.TokenFile, "agents-token-file", "", "`FILE` with a service account token (audience "+agents.ServerName+") for agents that authorize callers; sent only to agents with a valid certificate")
+	f.fs.DurationVar(&f.timeout, "agents-timeout", agents.DefaultTimeout, "time limit for one agent's answer")
 	flags.InGroup(f.fs, flags.Source)
 	c.Flags().AddFlagSet(f.fs)
 	flags.NoFiles(c, "agents-selector", "agents-namespace", "agents-timeout", "agents-server-name")
@@ -49,7 +49,7 @@ func (f *AgentFlags) Options() (agents.Options, error) {
 	if !f.Ask {
 		for _, other := range f.Changed() {
 			if strings.HasPrefix(other.Name, "agents-") {
-				return o, exit.Usagef("--%s goes with --agents", other.Name)
+				return o, exit.Usagef("--%s requires --agents", other.Name)
 			}
 		}
 		return o, nil
@@ -58,15 +58,15 @@ func (f *AgentFlags) Options() (agents.Options, error) {
 	case f.timeout <= 0:
 		return o, exit.Usagef("--agents-timeout %s is not positive", f.timeout)
 	case f.selector == "":
-		return o, exit.Usagef("--agents-selector is empty, which would take every pod for an agent")
+		return o, exit.Usagef("--agents-selector is empty: it would select every pod")
 	case f.scheme != "" && f.scheme != "http" && f.scheme != "https":
 		return o, exit.Usagef("unknown value %q of --agents-scheme: want http or https", f.scheme)
 	case f.tls.CAFile == "" && f.tls.TokenFile != "":
-		return o, exit.Usagef("--agents-token-file goes with --agents-ca-file: the token is sent only to an agent whose certificate is good")
+		return o, exit.Usagef("--agents-token-file requires --agents-ca-file: the token is sent only to agents with a valid certificate")
 	case f.tls.CAFile == "" && f.fs.Changed("agents-server-name"):
-		return o, exit.Usagef("--agents-server-name goes with --agents-ca-file")
+		return o, exit.Usagef("--agents-server-name requires --agents-ca-file")
 	case f.tls.CAFile != "" && f.scheme != "":
-		return o, exit.Usagef("--agents-scheme and --agents-ca-file do not go together: with the latter agents are always asked over TLS")
+		return o, exit.Usagef("--agents-scheme cannot be used with --agents-ca-file, which always uses TLS")
 	case f.tls.CAFile != "":
 		if err := f.tls.Check(); err != nil {
 			return o, exit.Usage(err)

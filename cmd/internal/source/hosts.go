@@ -30,8 +30,8 @@ type HostFlags struct {
 func (h *HostFlags) AddTo(c *cobra.Command) {
 	h.fs = pflag.NewFlagSet("hosts", pflag.ContinueOnError)
 	h.fs.StringArrayVar(&h.Paths, "host-views", nil,
-		"file or directory `PATH` of host views, by which routes and addresses in use, or not in use, are proven: what \"calico-audit agent --once -o json\" prints, or NODE.json of \"ip -j route show table all\"; repeatable")
-	h.fs.StringVar(&h.at, "host-views-at", "", "the `TIME` at which listings of routes were taken, which carry none (default, with -f: the time of the files)")
+		"file or directory `PATH` of host views, which prove routes and whether addresses are in use: output of \"calico-audit agent --once -o json\", or of \"ip -j route show table all\" in NODE.json; repeatable")
+	h.fs.StringVar(&h.at, "host-views-at", "", "`TIME` at which the NODE.json files were taken, which record none (default with -f: the time of the files)")
 	flags.NoFiles(c, "host-views-at")
 	h.AgentFlags.AddTo(c)
 }
@@ -40,7 +40,7 @@ func (h *HostFlags) AddTo(c *cobra.Command) {
 // views it returns that reader itself. All its errors are usage errors.
 func (h *HostFlags) Wrap(from Reader, show func(string)) (Reader, error) {
 	if h.at != "" && len(h.Paths) == 0 {
-		return nil, exit.Usagef("--host-views-at goes with --host-views")
+		return nil, exit.Usagef("--host-views-at requires --host-views")
 	}
 	r := &HostReader{inner: from, paths: h.Paths, show: show}
 	if h.at != "" {
@@ -52,7 +52,7 @@ func (h *HostFlags) Wrap(from Reader, show func(string)) (Reader, error) {
 	}
 	live, ok := from.(*Cluster)
 	if h.Ask && !ok {
-		return nil, exit.Usagef("--agents asks a running cluster, and -f names files: of files, host views are read with --host-views")
+		return nil, exit.Usagef("--agents cannot be used with -f: it asks a running cluster; with files, use --host-views")
 	}
 	var err error
 	if r.ask, err = h.Options(); err != nil {
@@ -184,7 +184,7 @@ func (r *HostReader) keep(of, failed *blocks.HostReading, err error) {
 	for i := range of.Views {
 		of.Views[i].Earlier = true
 	}
-	failed.Gaps = append(failed.Gaps, blocks.HostGap{Reason: "host views could not be read a second time, and are those of the first reading: " + err.Error()})
+	failed.Gaps = append(failed.Gaps, blocks.HostGap{Reason: "host views could not be read a second time; those of the first reading are used: " + err.Error()})
 }
 
 // pipe reports whether a path can only be read once, such as the output of a command.

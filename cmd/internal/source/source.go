@@ -49,8 +49,8 @@ type Flags struct {
 func (f *Flags) AddTo(c *cobra.Command) {
 	f.fileFlags = pflag.NewFlagSet("source", pflag.ContinueOnError)
 	f.fileFlags.StringArrayVarP(&f.Files, "filename", "f", nil,
-		"file or directory `PATH` of Kubernetes objects to read instead of a cluster; repeatable, \"-\" is standard input")
-	f.fileFlags.StringVar(&f.At, "at", "", "the `TIME` at which the files were read from the cluster, such as 2026-01-31T08:00:00Z (default: the time recorded in them, or the newest)")
+		"read Kubernetes objects from this file or directory `PATH` instead of a cluster; \"-\" is standard input; repeatable")
+	f.fileFlags.StringVar(&f.At, "at", "", "`TIME` at which the files were read from the cluster, such as 2026-01-31T08:00:00Z (default: the time that a snapshot records, else the newest time in the files)")
 	flags.InGroup(f.fileFlags, flags.Source)
 	c.Flags().AddFlagSet(f.fileFlags)
 	flags.NoFiles(c, "at")
@@ -90,7 +90,7 @@ func (f *Flags) completeFlags(c *cobra.Command) {
 func (f *Flags) Open(streams genericiooptions.IOStreams, show func(string)) (Reader, error) {
 	if len(f.Files) == 0 {
 		if f.At != "" {
-			return nil, exit.Usagef("--at goes with files (-f): a cluster has a clock of its own")
+			return nil, exit.Usagef("--at requires files (-f): a cluster has its own clock")
 		}
 		cfg, err := f.RESTConfig(streams)
 		if err != nil {
@@ -103,7 +103,7 @@ func (f *Flags) Open(streams genericiooptions.IOStreams, show func(string)) (Rea
 		return live, nil
 	}
 	if set := flags.Changed(f.ClusterFlags); len(set) > 0 {
-		return nil, exit.Usagef("--filename and --%s name two sources: give one of them", set[0].Name)
+		return nil, exit.Usagef("--filename and --%s name two sources: use one of them", set[0].Name)
 	}
 	r := &Files{Paths: f.Files, Opts: files.FileOptions{
 		Record: f.Record, WarnIgnored: f.WarnIgnored, Warn: func(text string) {
@@ -136,8 +136,8 @@ func (f *Flags) OpenWith(h *HostFlags, streams genericiooptions.IOStreams, show 
 // RESTConfig returns the client configuration of the cluster.
 func (f *Flags) RESTConfig(streams genericiooptions.IOStreams) (*rest.Config, error) {
 	if f.nowhere() {
-		return nil, exit.Usagef("no cluster to read: there is no kubeconfig (--kubeconfig, KUBECONFIG or ~/.kube/config), " +
-			"and this is not inside a cluster. Files are read with -f")
+		return nil, exit.Usagef("no cluster to read: no kubeconfig found (--kubeconfig, KUBECONFIG or ~/.kube/config), " +
+			"and this is not a pod of a cluster; to read files, use -f")
 	}
 	cfg, err := f.Cluster.ToRESTConfig()
 	if err != nil {

@@ -38,10 +38,10 @@ func NewCapacityReport(st *state.State, answer *capacity.Answer) *CapacityReport
 
 // CapacityFormats returns the formats of a capacity report. page writes it as HTML.
 func CapacityFormats(page func(io.Writer, *CapacityReport, Options) error) Formats[*CapacityReport] {
-	return slices.Concat(tables((*printer).capacity, "the headroom, and what comes of what is assumed, for people; long lists are cut", "the same with every node"),
+	return slices.Concat(tables((*printer).capacity, "the remaining capacity and the scenario's outcome, for people; long lists are cut", "the table with every node"),
 		DataFormats[*CapacityReport]("the whole answer"), Formats[*CapacityReport]{
 			paths[*CapacityReport]("the answer"), tickets[*CapacityReport]("capacity"),
-			{Name: "html", Help: "a page with a chart of the blocks that nodes take as they join", Write: page},
+			{Name: "html", Help: "a page with a chart of the blocks that joining nodes claim", Write: page},
 		})
 }
 
@@ -140,7 +140,7 @@ func ScenarioText(q *capacity.Scenario) string {
 		add("strict affinity is %s", map[bool]string{true: "on", false: "off"}[*q.StrictAffinity])
 	}
 	if q.MaxBlocks != nil {
-		add("a node may hold %s", phrase.Plural(*q.MaxBlocks, "block"))
+		add("a node may hold at most %s", phrase.Plural(*q.MaxBlocks, "block"))
 	}
 	for _, r := range q.Reserve {
 		add("%s is reserved", r)
@@ -152,7 +152,7 @@ func ScenarioText(q *capacity.Scenario) string {
 		add("%s is replaced by a pool with blocks of /%d", b.Pool, b.Bits)
 	}
 	if len(q.RemoveNodes) > 0 {
-		add("%s %s", phrase.Each(q.RemoveNodes), phrase.One(len(q.RemoveNodes), "goes", "go"))
+		add("%s %s", phrase.Each(q.RemoveNodes), phrase.One(len(q.RemoveNodes), "is removed", "are removed"))
 	}
 	if q.AddNodes > 0 {
 		text := phrase.PluralVerb(q.AddNodes, "node", "joins", "join") + " with " + phrase.Plural(max(q.PodsPerNode, 1), "pod") + " each"
@@ -166,7 +166,7 @@ func ScenarioText(q *capacity.Scenario) string {
 		out = append(out, text)
 	}
 	if q.Pods > 0 {
-		add("%s, spread as today's", phrase.PluralVerb(q.Pods, "pod", "starts", "start"))
+		add("%s, spread like the existing pods", phrase.PluralVerb(q.Pods, "pod", "starts", "start"))
 	}
 	return strings.Join(out, "; ")
 }
@@ -175,7 +175,7 @@ func ScenarioText(q *capacity.Scenario) string {
 func DemandLines(r *CapacityReport) (out []string) {
 	d := &r.Demand
 	if d.Pods > 0 {
-		out = append(out, phrase.PluralVerb(d.Pods, "pod", "waits", "wait")+" for an address"+leftOf(d.PodsLeft, "gets no address of its node's blocks", "get no address of their nodes' blocks")+".")
+		out = append(out, phrase.PluralVerb(d.Pods, "pod", "waits", "wait")+" for an address"+leftOf(d.PodsLeft, "gets none from its node's blocks", "get none from their nodes' blocks")+".")
 	}
 	if d.Nodes > 0 {
 		text := phrase.PluralVerb(d.Nodes, "existing node", "has no block of its own", "have no block of their own") + leftOf(len(d.NodesLeft), "gets none", "get none")
@@ -189,7 +189,7 @@ func DemandLines(r *CapacityReport) (out []string) {
 		if d.First.Waits != "" {
 			who = "pod " + d.First.Waits + " on " + d.First.Node
 		}
-		out = append(out, fmt.Sprintf("It begins with %s: %s.", who, d.First.Reason))
+		out = append(out, fmt.Sprintf("The first is %s: %s.", who, d.First.Reason))
 	}
 	return out
 }
@@ -197,9 +197,9 @@ func DemandLines(r *CapacityReport) (out []string) {
 // leftOf describes how many of the demand remain unmet.
 func leftOf(n int, one, many string) string {
 	if n == 0 {
-		return ", and there is room for all"
+		return "; there is room for all"
 	}
-	return fmt.Sprintf(", and %d %s", n, phrase.One(n, one, many))
+	return fmt.Sprintf("; %d %s", n, phrase.One(n, one, many))
 }
 
 // OutcomeLines describe the outcome of a scenario.
@@ -208,11 +208,11 @@ func OutcomeLines(r *CapacityReport) (out []string) {
 	add := func(format string, a ...any) { out = append(out, fmt.Sprintf(format, a...)) }
 	switch {
 	case o.Fits && r.Scenario.AddNodes > 0:
-		add("It fits: every node that joins gets a block of its own, and every pod that starts an address of its node's blocks.")
+		add("It fits: every joining node gets a block of its own, and every starting pod gets an address from its node's blocks.")
 	case o.Fits:
-		add("It fits: every pod that starts gets an address of its node's blocks.")
+		add("It fits: every starting pod gets an address from its node's blocks.")
 	case o.Borrowed+o.Refused+len(o.WithoutBlock) == 0:
-		add("It does not fit, because there is no room for all pods and nodes that are served first.")
+		add("It does not fit: there is no room for all pods and nodes that are served first.")
 	default:
 		add("It does not fit.")
 	}
@@ -220,24 +220,24 @@ func OutcomeLines(r *CapacityReport) (out []string) {
 		add("%s %s no block: %s.", phrase.Plural(n, "node"), phrase.One(n, "gets", "get"), CutNames(o.WithoutBlock, capacityNodes, "… %d more"))
 	}
 	if e := o.FirstBorrow; e != nil {
-		add("%s borrowed from other nodes' blocks, beginning with %s: %s.", phrase.NumberIs(o.Borrowed, "address"), eventText(e), e.Reason)
+		add("%s borrowed from other nodes' blocks; the first is %s: %s.", phrase.NumberIs(o.Borrowed, "address"), eventText(e), e.Reason)
 	}
 	if t := o.Traffic; t != nil {
 		add("%s", TrafficText(t))
 	}
 	if e := o.FirstRefusal; e != nil {
-		add("%s no address, beginning with %s: %s.", phrase.PluralVerb(o.Refused, "pod", "gets", "get"), eventText(e), e.Reason)
+		add("%s no address; the first is %s: %s.", phrase.PluralVerb(o.Refused, "pod", "gets", "get"), eventText(e), e.Reason)
 	}
 	if o.Restarted > 0 {
-		add("The size of a pool's blocks cannot change: this takes a new pool in the place of the old one, and %s of today start again.", phrase.Plural(o.Restarted, "address"))
+		add("A pool's block size cannot change: a new pool replaces the old one, and the pods of %s restart.", phrase.Plural(o.Restarted, "address"))
 	}
 	for i := range o.Pools {
 		if p := &o.Pools[i]; !p.Wasted.IsZero() {
-			add("%s of %s lie unused in blocks of nodes, where no other node can use them without harm.", phrase.PluralCount(p.Wasted, "address"), p.Pool)
+			add("%s of %s lie unused in nodes' blocks, where other nodes cannot use them without harm.", phrase.PluralCount(p.Wasted, "address"), p.Pool)
 		}
 	}
 	if !o.Fits && len(o.Changes) == 0 {
-		add("No single change of a prefix, of a block size, of the number of pools or of the block limit makes it fit.")
+		add("No single change of a prefix, a block size, the number of pools or the block limit makes it fit.")
 	}
 	return out
 }
@@ -257,7 +257,7 @@ func TrafficText(t *capacity.Traffic) string {
 func eventText(e *capacity.Event) string {
 	switch {
 	case e.Pod == 0:
-		return "an address of " + e.Node
+		return "an address on " + e.Node
 	case e.Node == "":
 		return fmt.Sprintf("pod %d", e.Pod)
 	}
@@ -268,9 +268,9 @@ func eventText(e *capacity.Event) string {
 func ChangeLines(o *capacity.Outcome) (out []string) {
 	for i := range o.Changes {
 		c := &o.Changes[i]
-		left := "no block is left then"
+		left := "leaves no block"
 		if !c.Left.IsZero() {
-			left = phrase.PluralCount(c.Left, "block") + " " + phrase.One(map[bool]int{true: 1, false: 2}[c.Left.String() == "1"], "is", "are") + " left then"
+			left = "leaves " + phrase.PluralCount(c.Left, "block")
 		}
 		out = append(out, c.Title+" ("+left+")")
 	}

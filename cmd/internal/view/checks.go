@@ -62,7 +62,7 @@ func (c CheckDoc) Parts() (out []CheckPart) {
 		parts = append(parts, CheckPart{title, remedyText(&c.Remedies[i])})
 		title = "Or"
 	}
-	for _, p := range append(parts, CheckPart{"What not to do", c.Never}, CheckPart{"How to verify", c.Verify}, CheckPart{"Needs to read", strings.Join(requires, ", ")}) {
+	for _, p := range append(parts, CheckPart{"What not to do", c.Never}, CheckPart{"How to verify", c.Verify}, CheckPart{"Reads", strings.Join(requires, ", ")}) {
 		if p.Text != "" {
 			out = append(out, p)
 		}
@@ -102,8 +102,8 @@ func checkFormats(table func(*printer, CheckDocs)) Formats[CheckDocs] {
 		}
 		return out
 	}
-	return slices.Concat(tables(table, "the checks, for people", "")[:1], DataFormats[CheckDocs]("all that is said of them"),
-		Formats[CheckDocs]{{Name: "name", Help: "their IDs, one a line", Write: asLines(ids)}, tickets[CheckDocs]("checks")})
+	return slices.Concat(tables(table, "the checks, for people", "")[:1], DataFormats[CheckDocs]("the whole documentation"),
+		Formats[CheckDocs]{{Name: "name", Help: "the IDs, one per line", Write: asLines(ids)}, tickets[CheckDocs]("checks")})
 }
 
 func (p *printer) checkList(d CheckDocs) {

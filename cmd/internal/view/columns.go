@@ -23,7 +23,7 @@ func asColumns(spec string) (func(io.Writer, *audit.Report, Options) error, erro
 	for _, part := range splitColumns(spec) {
 		title, path, ok := strings.Cut(part, ":")
 		if !ok || title == "" || path == "" {
-			return nil, fmt.Errorf("reading custom-columns: %q is not HEADER:PATH", part)
+			return nil, fmt.Errorf("reading custom-columns: %q: want HEADER:PATH", part)
 		}
 		parsed, err := parsePath(title, relaxed(path))
 		if err != nil {

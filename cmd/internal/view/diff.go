@@ -12,9 +12,9 @@ import (
 
 // DiffFormats returns the formats of a comparison.
 func DiffFormats() Formats[*audit.Diff] {
-	return slices.Concat(tables((*printer).diff, "what changed, for people; what did not is only counted", "the same in full, with what did not change and the evidence"),
+	return slices.Concat(tables((*printer).diff, "the changes, for people; unchanged findings are counted", "the table in full, with unchanged findings and the evidence"),
 		DataFormats[*audit.Diff]("the whole comparison"), Formats[*audit.Diff]{
-			{Name: "name", Help: "the names of what new findings, and those that became worse, are about, one a line", Write: asLines(worseNames)},
+			{Name: "name", Help: "the names of the subjects of new and worse findings, one per line", Write: asLines(worseNames)},
 			tickets[*audit.Diff]("diff"),
 		})
 }
@@ -32,7 +32,7 @@ func worseNames(d *audit.Diff) []string {
 
 // changes holds the heading and the label of each change.
 var changes = map[audit.Change]struct{ title, counted string }{
-	audit.Added: {"NEW", "new"}, audit.Changed: {"SEVERITY CHANGED", "of another severity"}, audit.Fixed: {"FIXED", "fixed"},
+	audit.Added: {"NEW", "new"}, audit.Changed: {"SEVERITY CHANGED", "changed in severity"}, audit.Fixed: {"FIXED", "fixed"},
 	audit.NotEvaluated: {"NOT EVALUATED", "not evaluated"}, audit.Unchanged: {"UNCHANGED", "unchanged"}, audit.MutedNow: {"MUTED", "muted"},
 }
 
@@ -57,7 +57,7 @@ func alikeChanges(g []audit.DiffFinding, most int) (out []diffAlike) {
 		shown, rest := cut(alike, most)
 		x := diffAlike{Shown: shown}
 		if rest > 0 {
-			x.Rest = fmt.Sprintf("… and %d more of %s (-o wide shows each)", rest, alike[0].Check)
+			x.Rest = fmt.Sprintf("… and %d more of %s (-o wide lists all)", rest, alike[0].Check)
 		}
 		out = append(out, x)
 	}
@@ -77,7 +77,7 @@ func (p *printer) diff(d *audit.Diff) {
 		name string
 		*audit.DiffSide
 	}{{"OLD", &d.Old}, {"NEW", &d.New}} {
-		p.flow(span{text: side.name}, span{text: side.Source}, span{text: cmp.Or(phrase.Time(side.Cluster.TakenAt.Time), "time not known")},
+		p.flow(span{text: side.name}, span{text: side.Source}, span{text: cmp.Or(phrase.Time(side.Cluster.TakenAt.Time), "time unknown")},
 			completeness(side.Complete), span{text: cmp.Or(SeverityCounts(side.Summary.FindingCounts), noFindings(side.Complete))})
 	}
 	for _, g := range diffRuns(d) {
@@ -136,7 +136,7 @@ func diffTotals(d *audit.Diff) string {
 	return "No findings in what could be read of either."
 }
 
-// noFindings says that there are none, as far as a reading can.
+// noFindings qualifies the absence of findings in an incomplete reading.
 func noFindings(complete bool) string {
 	if complete {
 		return "no findings"

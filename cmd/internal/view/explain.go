@@ -20,7 +20,7 @@ func ExplainFormats() Formats[*explain.Explanation] {
 func ExplainCheckFormats() Formats[CheckDocs] { return explainFormats((*printer).checks) }
 
 func explainFormats[T any](print func(*printer, T)) Formats[T] {
-	return append(slices.Concat(tables(print, "what is known, for people; long lists are cut", "the same in full, with the evidence of findings and the object that each fact is from"),
+	return append(slices.Concat(tables(print, "the explanation, for people; long lists are cut", "the table in full, with the evidence of findings and the source object of each fact"),
 		DataFormats[T]("the whole explanation")), paths[T]("the explanation"))
 }
 
@@ -57,7 +57,7 @@ func (p *printer) explanation(e *explain.Explanation) {
 		p.blank()
 	}
 	if len(kinds) > 1 {
-		p.wrap("", 2, fmt.Sprintf("%d things go by this name (%s); --kind shows those of one kind.", len(kinds), strings.Join(kinds, ", ")))
+		p.wrap("", 2, fmt.Sprintf("%d objects have this name (%s); --kind selects one kind.", len(kinds), strings.Join(kinds, ", ")))
 	}
 	if first != "" {
 		p.say("More about a check: " + p.Program + " explain " + first)
@@ -112,7 +112,7 @@ func (p *printer) facts(s *explain.Section) {
 		p.wrap("  "+pad(name, width, false)+"  ", width+4, value)
 	}
 	if rest > 0 {
-		p.say(fmt.Sprintf("  … and %d more (-o wide shows each)", rest))
+		p.say(fmt.Sprintf("  … and %d more (-o wide lists all)", rest))
 	}
 }
 

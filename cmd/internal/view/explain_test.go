@@ -121,7 +121,7 @@ func TestExplainColorOnlyAdds(t *testing.T) {
 func TestParseExplainOutput(t *testing.T) {
 	for value, want := range map[string]string{
 		"xml":           "want one of table, wide, json, yaml, jsonpath=TEMPLATE",
-		"json=":         "names no file",
+		"json=":         "has no file name",
 		"jsonpath":      "needs an argument",
 		"jsonpath={.x":  "jsonpath template",
 		"custom-column": "unknown output format",

@@ -101,7 +101,7 @@ func (p *printer) group(g, alone []audit.Finding, why string) {
 			first = f
 			p.fix(f)
 		case f.Fix.Command != first.Fix.Command:
-			p.label("", "and likewise for the others (-o wide shows each)")
+			p.label("", "the others are similar (-o wide lists all)")
 			return
 		}
 	}
@@ -110,7 +110,7 @@ func (p *printer) group(g, alone []audit.Finding, why string) {
 // restIDs lists the remaining subjects, as many as fit on a line, with a hint on how to see
 // all.
 func restIDs(g []audit.Finding, width int) string {
-	const hint = "-o wide shows each"
+	const hint = "-o wide lists all"
 	room := width - len(hint) - 30
 	var ids []string
 	for i := range g {

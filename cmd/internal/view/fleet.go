@@ -137,11 +137,11 @@ func (f *Fleet[T]) Headline() string {
 	found, nothing := s.found()
 	switch {
 	case s.Unread == s.Clusters:
-		return phrase.Plural(s.Clusters, "cluster") + ", none of which could be read"
+		return phrase.Plural(s.Clusters, "cluster") + ", none could be read"
 	case s.Unread > 0:
 		return fmt.Sprintf("%s, %d not read: %s", phrase.Plural(s.Clusters, "cluster"), s.Unread, cmp.Or(found, nothing+" in the others"))
 	case !f.Complete:
-		return phrase.Plural(s.Clusters, "cluster") + ": " + cmp.Or(found, nothing+" in what could be read")
+		return phrase.Plural(s.Clusters, "cluster") + ": " + cmp.Or(found, nothing+" in the parts that could be read")
 	}
 	return phrase.Plural(s.Clusters, "cluster") + ": " + cmp.Or(found, nothing)
 }
@@ -185,7 +185,7 @@ func (x *FleetItem[T]) Line() string {
 		parts = x.Of.lines()
 	}
 	if len(x.Same) > 0 {
-		parts = append(parts, "also reached by "+phrase.One(len(x.Same), "context ", "contexts ")+strings.Join(x.Same, ", "))
+		parts = append(parts, "same cluster as "+phrase.One(len(x.Same), "context ", "contexts ")+strings.Join(x.Same, ", "))
 	}
 	if x.Note != "" {
 		parts = append(parts, x.Note)
@@ -241,9 +241,9 @@ func (x *FleetCluster) Options(o Options) Options {
 func fleetFormats[T FleetMember](page func(io.Writer, *Fleet[T], Options) error) Formats[*Fleet[T]] {
 	markdown := tickets[*Fleet[T]]("fleet")
 	markdown.Write = fleetMarkdown[T]
-	return slices.Concat(tables(printFleet[T], "a line per cluster, and what is wrong in each, for people", "a line per cluster, and everything of each"),
-		DataFormats[*Fleet[T]]("everything in one document,"), Formats[*Fleet[T]]{
-			paths[*Fleet[T]]("the document"), {Name: "html", Help: "one page of all clusters", Write: page}, markdown,
+	return slices.Concat(tables(printFleet[T], "a line per cluster, and its problems, for people", "a line per cluster, and its whole report"),
+		DataFormats[*Fleet[T]]("one document of all clusters,"), Formats[*Fleet[T]]{
+			paths[*Fleet[T]]("the document"), {Name: "html", Help: "one page for all clusters", Write: page}, markdown,
 		})
 }
 

@@ -123,7 +123,7 @@ func (r *CapacityReport) lines() (out []string) {
 			out = append(out, "their traffic is "+t.Outcome)
 		}
 		if len(o.Changes) > 0 {
-			out = append(out, "it fits if you "+o.Changes[0].Title)
+			out = append(out, "it fits with this change: "+o.Changes[0].Title)
 		}
 	default:
 		for i := range r.Today[:min(len(r.Today), shownPools)] {

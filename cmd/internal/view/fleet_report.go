@@ -89,7 +89,7 @@ func (r ClusterReport) print(p *printer) {
 	p.notSeen(r.Gaps, r.SkippedChecks, false)
 	if p.ReportArgs != "" { // without it the report was read from a file, and the cluster's address is unknown
 		p.blank()
-		p.say("All of it: " + p.Command("calico-audit report "))
+		p.say("Full report: " + p.Command("calico-audit report "))
 	}
 }
 

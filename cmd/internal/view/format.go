@@ -56,7 +56,7 @@ func DataFormats[T any](what string) Formats[T] {
 
 // paths returns the format that writes selected parts of a value.
 func paths[T any](of string) Format[T] {
-	return Format[T]{Name: "jsonpath", Argument: "TEMPLATE", Help: "parts of " + of + ", as kubectl's jsonpath", with: asPath[T]}
+	return Format[T]{Name: "jsonpath", Argument: "TEMPLATE", Help: "parts of " + of + ", as with kubectl's jsonpath", with: asPath[T]}
 }
 
 // tickets returns the format that renders a template of markdown.tmpl.
@@ -102,7 +102,7 @@ func (all Formats[T]) Parse(value string) (Output[T], error) {
 		f.Write, err = f.with(rest)
 		return Output[T]{Format: f}, err
 	case given && rest == "":
-		return Output[T]{}, fmt.Errorf("output %q names no file after the \"=\"", value)
+		return Output[T]{}, fmt.Errorf("output %q has no file name after the \"=\"", value)
 	case rest == "-":
 		rest = ""
 	}

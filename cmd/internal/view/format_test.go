@@ -41,7 +41,7 @@ func TestParseOutput(t *testing.T) {
 		{value: "custom-columns=A:.check", format: "custom-columns", writes: "A\n"},
 		{value: "jsonpath", err: "needs an argument: jsonpath=TEMPLATE"},
 		{value: "custom-columns=", err: "needs an argument: custom-columns=SPEC"},
-		{value: "json=", err: "names no file"},
+		{value: "json=", err: "has no file name"},
 		{value: "xml", err: `unknown output format "xml": want one of table, wide, map, json, yaml, name, jsonpath=TEMPLATE, custom-columns=SPEC`},
 		{value: "", err: `unknown output format ""`},
 	} {
@@ -66,9 +66,9 @@ func TestParseOutput(t *testing.T) {
 func TestBadArguments(t *testing.T) {
 	for value, want := range map[string]string{
 		"jsonpath={.a":                   "reading the jsonpath template",
-		"custom-columns=CHECK":           `"CHECK" is not HEADER:PATH`,
-		"custom-columns=A:.check,":       `"" is not HEADER:PATH`,
-		"custom-columns=:.check":         "is not HEADER:PATH",
+		"custom-columns=CHECK":           `"CHECK": want HEADER:PATH`,
+		"custom-columns=A:.check,":       `"": want HEADER:PATH`,
+		"custom-columns=:.check":         "want HEADER:PATH",
 		"custom-columns=A:{.check":       "reading custom-columns",
 		"custom-columns=A:.evidence[?(x": "reading custom-columns",
 	} {

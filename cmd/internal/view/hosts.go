@@ -33,7 +33,7 @@ func (p *printer) hosts(r *audit.Report) {
 	gaps, rest := cut(r.HostGaps, p.atMost(gapsShown))
 	p.wrapAll("  ", 4, texts(gaps))
 	if rest > 0 {
-		p.wrap("  ", 4, fmt.Sprintf("… and %d more; -o wide shows them", rest))
+		p.wrap("  ", 4, fmt.Sprintf("… and %d more (-o wide lists all)", rest))
 	}
 }
 

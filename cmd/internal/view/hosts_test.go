@@ -28,7 +28,7 @@ func TestHosts(t *testing.T) {
 		gaps  int
 		texts []string
 	}{
-		"table":    {gapsShown, []string{"Host views: " + count, "… and 24 more; -o wide shows them"}},
+		"table":    {gapsShown, []string{"Host views: " + count, "… and 24 more (-o wide lists all)"}},
 		"wide":     {30, []string{"n1    2026-02-03T09:00:00Z  agent          9           7  views/n1.json"}},
 		"markdown": {markdownShown, []string{"**Host views:** " + count, "… and 20 more"}},
 	} {

@@ -63,13 +63,13 @@ var marks = []struct {
 	sign, text string
 	is         func(c *drawnCell) bool
 }{
-	{"*", "the plan changes it", func(c *drawnCell) bool { return c.Planned }},
+	{"*", "changed by the plan", func(c *drawnCell) bool { return c.Planned }},
 	{"#", "contested: blocks overlap, or another node's affinity claims it", func(c *drawnCell) bool { return c.Contested }},
 	{"!", "its node no longer exists", func(c *drawnCell) bool { return c.DeadNode }},
-	{"<", "other nodes borrow addresses of it", func(c *drawnCell) bool { return c.Lent > 0 }},
+	{"<", "lends addresses to other nodes", func(c *drawnCell) bool { return c.Lent > 0 }},
 	{"?", "no owner", func(c *drawnCell) bool { return c.NoOwner }},
 	{"+", "BlockAffinity exists, its IPAMBlock does not", func(c *drawnCell) bool { return c.OrphanAffinity }},
-	{":", "free in part", func(c *drawnCell) bool { return c.partly }},
+	{":", "partly free", func(c *drawnCell) bool { return c.partly }},
 }
 
 // mark returns the mark of a cell; "" for none.
@@ -103,7 +103,7 @@ func (p *printer) legend() {
 	add(drawn[g.free], g.free, "free")
 	add(drawn[g.reserved], g.reserved, "reserved")
 	add(drawn[g.bad], g.bad, "broken: corrupt or unreadable, overlapping, or marked deleted")
-	add(drawn[g.gap], g.gap, "slots left out")
+	add(drawn[g.gap], g.gap, "omitted slots")
 	for _, m := range marks {
 		add(drawn[m.sign], m.sign, m.text)
 	}
@@ -136,7 +136,7 @@ func (p *printer) drawMap(r *audit.Report, size mapSize) {
 	}
 	p.legend()
 	if more > 0 {
-		p.wrap("", 0, phrase.PluralVerb(more, "more pool", "has blocks", "have blocks")+": -o map draws all.")
+		p.wrap("", 0, phrase.PluralVerb(more, "more pool", "has blocks", "have blocks")+" (-o map draws all).")
 	}
 }
 
@@ -188,7 +188,7 @@ func mapTitle(m *blockmap.Pool, l mapLayout) string {
 		block = "block of " + Short(blocks.PowerOfTwo(bits)) + " addresses"
 	}
 	if m.Sparse {
-		after = " that follow each other"
+		after = " in a row"
 	}
 	text := "MAP of " + m.Name + ", " + m.CIDR
 	if m.Pool < 0 {
@@ -197,7 +197,7 @@ func mapTitle(m *blockmap.Pool, l mapLayout) string {
 	if l.span == 1 {
 		return text + ": a cell is a " + block
 	}
-	return fmt.Sprintf("%s: a cell is %d %s%s, drawn as the worst of them and as full as they are on average",
+	return fmt.Sprintf("%s: a cell is %d %s%s, with the worst state and the average fill level",
 		text, l.span, strings.Replace(block, "block", "blocks", 1), after)
 }
 
@@ -235,7 +235,7 @@ func (p *printer) mapRows(m *blockmap.Pool, l mapLayout) {
 		p.line(spans...)
 	}
 	if m.Hidden {
-		p.wrap("  ", 2, "Parts of the pool are reserved; only blocks are drawn.")
+		p.wrap("  ", 2, "Parts of the pool are reserved. Only blocks are drawn.")
 	}
 }
 

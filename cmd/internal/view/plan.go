@@ -15,28 +15,28 @@ import (
 
 // PlanFormats returns the formats of a saved plan.
 func PlanFormats() Formats[*repair.Plan] {
-	people := tables((*printer).plan, "for people; alike steps and refusals are collapsed", "the same with every step, its evidence and its guards, and every refusal")
-	return planFormats(people, `the whole, which "repair apply" reads,`, stepIDs, "plan")
+	people := tables((*printer).plan, "the plan, for people; similar steps and refusals are collapsed", "the table with every step, its evidence and guards, and every refusal")
+	return planFormats(people, `the whole plan, for "repair apply",`, stepIDs, "plan")
 }
 
 // NewPlanFormats returns the formats of a new plan. page writes it as HTML.
 func NewPlanFormats(page func(io.Writer, *repair.Plan, Options) error) Formats[*repair.Plan] {
-	return append(PlanFormats(), Format[*repair.Plan]{Name: "html", Help: "a page with the report and what the plan would change of it", Write: page})
+	return append(PlanFormats(), Format[*repair.Plan]{Name: "html", Help: "a page with the report and the changes that the plan would make", Write: page})
 }
 
 // ResultFormats returns the formats of the result of a plan or an undo. They have the same
 // names as [PlanFormats].
 func ResultFormats() Formats[*repair.Result] {
-	people := tables((*printer).result, "for people; of many steps that went well the first ones", "the same with every step")
-	return planFormats(people, "what became of each step", outcomeIDs, "result")
+	people := tables((*printer).result, "the outcome of each step, for people; long lists are cut", "the table with every step")
+	return planFormats(people, "the outcome of each step", outcomeIDs, "result")
 }
 
 // planFormats returns the formats of a plan or a result. data describes the JSON and YAML
 // in the help.
 func planFormats[T any](people Formats[T], data string, ids func(T) []string, document string) Formats[T] {
 	return slices.Concat(people, DataFormats[T](data), Formats[T]{
-		{Name: "name", Help: "the IDs of the steps, one a line", Write: asLines(ids)},
-		paths[T]("it"), tickets[T](document),
+		{Name: "name", Help: "the IDs of the steps, one per line", Write: asLines(ids)},
+		paths[T]("the document"), tickets[T](document),
 	})
 }
 
@@ -67,7 +67,7 @@ func (p *printer) plan(plan *repair.Plan) {
 func (p *printer) planHead(plan *repair.Plan) {
 	c := plan.Cluster
 	head := spans("Plan for cluster "+p.guid(c.GUID), prefixed("Calico ", c.CalicoVersion), prefixed("from ", p.Source),
-		"made "+cmp.Or(phrase.Time(plan.CreatedAt.Time), "at a time not known"), "grace "+phrase.Duration(plan.Grace.Duration))
+		"made "+cmp.Or(phrase.Time(plan.CreatedAt.Time), "at an unknown time"), "grace "+phrase.Duration(plan.Grace.Duration))
 	if !plan.Complete {
 		head = append(head, completeness(false))
 	}
@@ -101,7 +101,7 @@ func (p *printer) step(number int, s *repair.Step, plan *repair.Plan) {
 	p.wrap(fmt.Sprintf("%3d. ", number), 5, string(s.Kind)+" "+TargetText(s.Target))
 	p.wrap("     ", 5, s.Because)
 	if s.TwoObservations {
-		p.wrap("     ", 5, dueTwice(plan, "must be seen twice: not before %s"))
+		p.wrap("     ", 5, dueTwice(plan, "needs a second observation, not before %s"))
 	}
 	if !p.wide {
 		return
@@ -118,7 +118,7 @@ func (p *printer) step(number int, s *repair.Step, plan *repair.Plan) {
 // time, or that it needs --wait.
 func dueTwice(plan *repair.Plan, format string) string {
 	if why := plan.Unobserved(); why != "" {
-		return "must be seen twice: only with --wait, for " + why
+		return "needs a second observation: apply with --wait, because " + why
 	}
 	return fmt.Sprintf(format, phrase.Time(plan.CreatedAt.Add(plan.Grace.Duration)))
 }
@@ -191,8 +191,8 @@ type strictLine struct {
 func strictLines(s *repair.StrictPreview) []strictLine {
 	out := []strictLine{{Text: "No address is borrowed now."}}
 	if n := len(s.Borrowers); n > 0 {
-		out[0] = strictLine{phrase.PluralVerb(n, "address", "is borrowed now and stays so until its pod restarts: ",
-			"are borrowed now and stay so until their pods restart: "), s.Borrowers}
+		out[0] = strictLine{phrase.PluralVerb(n, "address", "stays borrowed until its pod restarts: ",
+			"stay borrowed until their pods restart: "), s.Borrowers}
 	}
 	if n := len(s.Starve); n > 0 {
 		out = append(out, strictLine{fmt.Sprintf("%d %s", n, phrase.One(n, "node's next pod gets no address: ", "nodes' next pods get no address: ")), s.Starve})
@@ -201,8 +201,8 @@ func strictLines(s *repair.StrictPreview) []strictLine {
 		out = append(out, strictLine{fmt.Sprintf("%d %s if others claim the last blocks first: ", n, phrase.One(n, "more node's next pod may get no address", "more nodes' next pods may get no address")), s.MayStarve})
 	}
 	if s.Unusable > 0 {
-		out = append(out, strictLine{Text: phrase.PluralVerb(s.Unusable, "free address", "cannot be used any more: its block has no node.",
-			"cannot be used any more: their blocks have no node.")})
+		out = append(out, strictLine{Text: phrase.PluralVerb(s.Unusable, "free address", "becomes unusable: its block has no node.",
+			"become unusable: their blocks have no node.")})
 	}
 	if len(s.Windows) > 0 {
 		out = append(out, strictLine{"Windows nodes need strict affinity: ", s.Windows})
@@ -213,30 +213,30 @@ func strictLines(s *repair.StrictPreview) []strictLine {
 // refusalTexts describes the codes of refusals.
 var refusalTexts = map[repair.RefusalCode]string{
 	repair.RefusedLastBlock:     "it is its node's last block",
-	repair.RefusedYoung:         "the state has not held long enough",
-	repair.RefusedUnknownAge:    "how long the state has held is not known",
-	repair.RefusedInUse:         "something uses it",
+	repair.RefusedYoung:         "the state has not lasted long enough",
+	repair.RefusedUnknownAge:    "the age of the state is unknown",
+	repair.RefusedInUse:         "it is in use",
 	repair.RefusedHostView:      "a host view contradicts it",
 	repair.RefusedLocked:        "the datastore is locked",
 	repair.RefusedCorrupt:       "the object contradicts itself",
-	repair.RefusedSpecial:       "this program never touches it",
-	repair.RefusedNotRead:       "something that it depends on could not be read",
-	repair.RefusedVersion:       "the cluster's Calico is newer than this program knows",
+	repair.RefusedSpecial:       "calico-audit never changes it",
+	repair.RefusedNotRead:       "a resource that it depends on could not be read",
+	repair.RefusedVersion:       "the cluster's Calico is newer than this program supports",
 	repair.RefusedRejected:      "Calico would reject the result",
-	repair.RefusedConflict:      "objects contradict one another",
+	repair.RefusedConflict:      "objects contradict each other",
 	repair.RefusedHeals:         "Calico repairs it by itself",
 	repair.RefusedLimit:         "cut off by --max-steps",
-	repair.RefusedMarked:        "a deletion was begun, which has to be finished first",
+	repair.RefusedMarked:        "a deletion was started, and must be finished first",
 	repair.RefusedMachineMayRun: "its node is not Ready or no longer exists, and its machine may still run",
 	repair.RefusedNoEvidence:    "no host view shows whether its node uses the address",
 	repair.RefusedUnconfirmed:   "two readings do not agree",
 	repair.RefusedNoAuto:        "no node would claim it again: automatic blocks are off",
-	repair.RefusedUnpinned:      "what would be written cannot be identified",
-	repair.RefusedNowhere:       "no node is known where the pod would start without borrowing",
-	repair.RefusedNotYet:        "something else has to end first",
-	repair.RefusedConsent:       "it needs a consent that was not given",
+	repair.RefusedUnpinned:      "the object to write cannot be identified",
+	repair.RefusedNowhere:       "no known node could start the pod without borrowing",
+	repair.RefusedNotYet:        "another operation must end first",
+	repair.RefusedConsent:       "it needs a consent flag that was not given",
 	repair.RefusedNothing:       "nothing to do",
-	repair.RefusedUnknownOwner:  "who owns it is not known",
+	repair.RefusedUnknownOwner:  "its owner is unknown",
 }
 
 // refusals groups a plan's refusals by kind of step and reason, the largest group of each
@@ -270,7 +270,7 @@ func (p *printer) refused(plan *repair.Plan) {
 			p.wrap("    ", 6, TargetText(r.Target)+": "+r.Reason)
 		}
 		if rest > 0 {
-			p.wrap("    … ", 6, fmt.Sprintf("and %d more (-o wide shows each)", rest))
+			p.wrap("    … ", 6, fmt.Sprintf("and %d more (-o wide lists all)", rest))
 		}
 	}
 }
@@ -280,7 +280,7 @@ func (p *printer) manual(manual []repair.Manual) {
 	if len(manual) == 0 {
 		return
 	}
-	p.section(fmt.Sprintf("BY HAND (%d), in this order; steps with the same number: any order", len(manual)))
+	p.section(fmt.Sprintf("BY HAND (%d), in this order; steps with the same number may run in any order", len(manual)))
 	for _, all := range Runs(manual, func(a, b *repair.Manual) bool { return a.Order == b.Order }) {
 		some, rest := cut(all, p.atMost(planShown))
 		risk := ""

@@ -118,7 +118,7 @@ func TestPlanThatIsNoObservation(t *testing.T) {
 			if err == nil {
 				err = x.Write(out, p, planOptions())
 			}
-			if text := out.String(); err != nil || !strings.Contains(text, "only with --wait") || !strings.Contains(text, name) || strings.Contains(text, "not before") {
+			if text := strings.Join(strings.Fields(out.String()), " "); err != nil || !strings.Contains(text, "apply with --wait") || !strings.Contains(text, name) || strings.Contains(text, "not before") {
 				t.Errorf("%s, %s (%v):\n%.800s", name, output, err, text)
 			}
 		}
@@ -161,7 +161,7 @@ func TestPlanFitsTerminal(t *testing.T) {
 // TestLongPlan: the table cuts lists of alike steps with a remark; wide does not.
 func TestLongPlan(t *testing.T) {
 	table, wide := renderPlan(t, "table", "many", planOptions()), renderPlan(t, "wide", "many", planOptions())
-	if !strings.Contains(table, "STEPS (40)") || !strings.Contains(table, "and 30 more of release-ip (-o wide shows each)") {
+	if !strings.Contains(table, "STEPS (40)") || !strings.Contains(table, "and 30 more of release-ip (-o wide lists all)") {
 		t.Errorf("the table does not say what it leaves out:\n%s", table)
 	}
 	for i := range 40 {
@@ -175,7 +175,7 @@ func TestLongPlan(t *testing.T) {
 func TestParsePlanOutput(t *testing.T) {
 	for value, want := range map[string]string{
 		"xml":          "want one of table, wide, json, yaml, name, jsonpath=TEMPLATE, markdown",
-		"markdown=":    "names no file",
+		"markdown=":    "has no file name",
 		"jsonpath":     "needs an argument",
 		"jsonpath={.x": "jsonpath template",
 	} {
@@ -226,7 +226,7 @@ func TestUntriedStepsAreSaidOnce(t *testing.T) {
 	table := written(t, ResultFormats(), "table", r, testOptions(0))
 	for text, want := range map[string]int{
 		"the API server is away": 1, "not tried       14 steps\n": 1, "- release-block:10.0.10.0/26\n": 1, "10.0.11.0/26": 0,
-		"… and 4 more (-o wide shows each)": 1, "Of 15 steps: 1 done, 14 not tried.": 1,
+		"… and 4 more (-o wide lists all)": 1, "Of 15 steps: 1 done, 14 not tried.": 1,
 	} {
 		if got := strings.Count(table, text); got != want {
 			t.Errorf("%q stands there %d times, want %d, in:\n%s", text, got, want, table)

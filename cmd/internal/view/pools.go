@@ -90,7 +90,7 @@ func (b bound) share(a blocks.Addrs) string {
 }
 
 func (b bound) word(number string) string {
-	return []string{number, "at least " + number, "at most " + number, "not known"}[b]
+	return []string{number, "at least " + number, "at most " + number, "unknown"}[b]
 }
 
 // poolNumbers are a pool's formatted numbers.
@@ -171,7 +171,7 @@ func poolLabel(pl *audit.PoolReport) string {
 func AddressesText(r *audit.Report, p *audit.PoolReport) string {
 	a := p.Addresses
 	if lacks(r, takenReads...) {
-		return Short(a.Capacity) + ", how many are in use is not known"
+		return Short(a.Capacity) + ", number in use unknown"
 	}
 	is := boundsOf(r, p)
 	text := fmt.Sprintf("%s of %s in use", is.taken.word(Short(a.InUse)), Short(a.Capacity))
@@ -187,7 +187,7 @@ func AddressesText(r *audit.Report, p *audit.PoolReport) string {
 // BlocksText describes how many blocks of a pool are claimed.
 func BlocksText(r *audit.Report, p *audit.PoolReport) string {
 	b, is := p.Blocks, boundsOf(r, p)
-	text := Short(b.Capacity) + ", how many are claimed is not known"
+	text := Short(b.Capacity) + ", number claimed unknown"
 	if !lacks(r, takenReads...) {
 		text = fmt.Sprintf("%s of %s claimed", is.claimed.word(Short(b.Claimed)), Short(b.Capacity))
 	}

@@ -18,13 +18,13 @@ import (
 
 // ReportFormats returns the formats of a report. page writes it as HTML.
 func ReportFormats(page func(io.Writer, *audit.Report, Options) error) Formats[*audit.Report] {
-	return slices.Concat(tables((*printer).report, "an overview for people; alike findings are collapsed", "the same with every finding, its evidence, and the nodes"), Formats[*audit.Report]{
+	return slices.Concat(tables((*printer).report, "an overview for people; similar findings are collapsed", "the table with every finding, its evidence, and the nodes"), Formats[*audit.Report]{
 		{Name: "map", Help: "the map of the pools' blocks, drawn with characters", Write: forPeople((*printer).mapAlone, false)},
 	}, DataFormats[*audit.Report]("the whole report"), Formats[*audit.Report]{
-		{Name: "name", Help: "the names of what the findings are about, one a line", Write: asLines(subjectNames)},
+		{Name: "name", Help: "the names of the findings' subjects, one per line", Write: asLines(subjectNames)},
 		paths[*audit.Report]("the report"),
 		{Name: "custom-columns", Argument: "SPEC", Help: "a line per finding with columns HEADER:PATH,…", with: asColumns},
-		{Name: "html", Help: "a page of its own to keep, look at and pass on", Write: page},
+		{Name: "html", Help: "a self-contained page to keep and share", Write: page},
 		{Name: "junit", Help: "a test case per check, for CI systems", Write: writeJUnit},
 		tickets[*audit.Report]("report"),
 	})
@@ -81,7 +81,7 @@ func (p *printer) guid(guid string) string {
 	if len(guid) > 12 && !p.wide {
 		return guid[:8]
 	}
-	return cmp.Or(guid, "(GUID not known)")
+	return cmp.Or(guid, "(GUID unknown)")
 }
 
 func prefixed(prefix, text string) string {
@@ -102,7 +102,7 @@ func completeness(complete bool) span {
 // taken formats the time of the data, and its age unless it is recent.
 func (p *printer) taken(at time.Time) string {
 	if at.IsZero() {
-		return "time not known"
+		return "time unknown"
 	}
 	s := phrase.Time(at)
 	if p.Now.IsZero() || p.Now.Sub(at) < 2*time.Minute {
@@ -172,7 +172,7 @@ func numbersOfNode(r *audit.Report, n *audit.NodeReport) nodeNumbers {
 }
 
 // NothingSeen is the message for a report without pools and blocks.
-const NothingSeen = "No IP pool and no block was seen, so there was nothing to audit. Does this cluster use Calico's IPAM?"
+const NothingSeen = "No IP pools and no blocks were read, so there was nothing to audit. Does this cluster use Calico's IPAM?"
 
 // Seen counts the objects that were read, and the undecodable ones.
 func Seen(r *audit.Report) string {
@@ -202,20 +202,20 @@ func (p *printer) foot(r *audit.Report) {
 	if len(r.Findings) == 0 {
 		none := "No findings"
 		if s.Muted > 0 {
-			none += " but muted ones"
+			none += " except muted ones"
 		}
 		switch {
 		case s.Pools == 0 && s.Blocks == 0:
 			p.wrap("", 0, NothingSeen)
 		case !r.Complete:
-			p.wrap("", 0, none+" in what could be read: "+Seen(r)+".")
+			p.wrap("", 0, none+" in the parts that could be read: "+Seen(r)+".")
 		default:
-			p.wrap("", 0, none+". Looked at: "+Seen(r)+".")
+			p.wrap("", 0, none+". Audited: "+Seen(r)+".")
 		}
 		return
 	}
 	p.totals(r)
-	p.wrap("Looked at: ", 2, Seen(r)+".")
+	p.wrap("Audited: ", 2, Seen(r)+".")
 	p.say("More about a check: " + p.Program + " checks " + r.Findings[0].Check)
 }
 
@@ -274,7 +274,7 @@ func (p *printer) notSeen(gaps []blocks.Gap, skipped []audit.Skipped, each bool)
 // rest writes the number of items that are not listed.
 func (p *printer) rest(n int, what string) {
 	if n > 0 {
-		p.wrap("  ", 4, fmt.Sprintf("… and %d more of %s (-o wide shows each)", n, what))
+		p.wrap("  ", 4, fmt.Sprintf("… and %d more of %s (-o wide lists all)", n, what))
 	}
 }
 
@@ -286,7 +286,7 @@ func texts[T fmt.Stringer](list []T) (out []string) {
 }
 
 // toleratedMeans explains the effect of tolerated gaps.
-const toleratedMeans = "the report is complete: such a pod keeps every address that is recorded for it"
+const toleratedMeans = "the report is complete: these pods keep every address that is recorded for them"
 
 // toleratedGaps returns the gaps that do not make a report incomplete.
 func toleratedGaps(gaps []blocks.Gap) []blocks.Gap {
@@ -329,7 +329,7 @@ func (p *printer) muted(r *audit.Report) {
 	}
 	text := phrase.Plural(r.Summary.Muted, "finding") + prefixed(": ", strings.Join(parts, "; "))
 	if r.Summary.Muted > 0 {
-		text += "; -o wide shows them"
+		text += "; -o wide lists them"
 	}
 	p.wrap("Muted: ", 2, text)
 }
@@ -341,7 +341,7 @@ func mutedBy(m *audit.Muted) string {
 		text = "baseline " + text
 	}
 	if m.Expired {
-		text += " (ended"
+		text += " (expired"
 		if m.Until != nil {
 			text += " " + phrase.Time(m.Until.Time)
 		}

@@ -101,12 +101,12 @@ func (p *printer) result(r *repair.Result) {
 				p.wrap(strings.Repeat(" ", resultIndent)+"- ", resultIndent+2, stepText(&some[i]))
 			}
 			if rest > 0 {
-				p.wrap(strings.Repeat(" ", resultIndent), resultIndent, fmt.Sprintf("… and %d more (-o wide shows each)", rest))
+				p.wrap(strings.Repeat(" ", resultIndent), resultIndent, fmt.Sprintf("… and %d more (-o wide lists all)", rest))
 			}
 		}
 	}
 	if well > resultShown {
-		p.wrap("", 0, fmt.Sprintf("… and %d more that went well (-o wide shows each)", well-resultShown))
+		p.wrap("", 0, fmt.Sprintf("… and %d more successful steps (-o wide lists all)", well-resultShown))
 	}
 	what := "No steps: "
 	if n := len(r.Outcomes); n > 0 {
@@ -116,7 +116,7 @@ func (p *printer) result(r *repair.Result) {
 	p.wrap("", 0, what+resultTotals(r)+".")
 	p.wrapAll("Not seen: ", 10, r.Gaps)
 	if r.Journal != "" {
-		p.wrap("", 0, "What was written, and every object as it was before, is in "+r.Journal)
+		p.wrap("", 0, "The journal has the writes and every object before its change: "+r.Journal)
 	}
 	p.next()
 }

@@ -17,7 +17,7 @@ func runwayLines(p *runway.Pool) []string {
 func runwayBasis(r *audit.Report) string {
 	for i := range r.Pools {
 		if w := r.Pools[i].Runway; w != nil {
-			return "By " + w.Blocks.Basis.Source + ", counted from " + w.Blocks.Basis.To
+			return "From " + w.Blocks.Basis.Source + ", counted from " + w.Blocks.Basis.To
 		}
 	}
 	return ""

@@ -52,7 +52,7 @@ func (p *printer) secondary(r *audit.Report) {
 		}
 	}
 	if rest > 0 {
-		p.wrap("", 2, fmt.Sprintf("… and %d more with more room; -o wide shows them", rest))
+		p.wrap("", 2, fmt.Sprintf("… and %d more with more room (-o wide lists all)", rest))
 	}
 }
 

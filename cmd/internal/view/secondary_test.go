@@ -55,7 +55,7 @@ kube-system/endless  10.9.0.0/24  -             7/-     -      -`, "\n")
 	if got := render(t, "table", r, testOptions(100)); !strings.Contains(got, "… and 31 more with more room") || strings.Contains(got, "more-39") || strings.Contains(render(t, "wide", r, testOptions(100)), "with more room") {
 		t.Errorf("of 43 pools the table shows\n%s", got)
 	}
-	if got := render(t, "markdown", r, testOptions(100)); !strings.Contains(got, "… and 33 more pools") || strings.Contains(got, "more-39") {
+	if got := render(t, "markdown", r, testOptions(100)); !strings.Contains(got, "… and 33 more Whereabouts pools") || strings.Contains(got, "more-39") {
 		t.Errorf("of 43 pools Markdown shows\n%s", got)
 	}
 }

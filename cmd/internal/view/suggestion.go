@@ -34,7 +34,7 @@ func CheckNames(r *audit.Report, pools, nodes []string, warn func(string)) error
 			if r.Complete {
 				return fmt.Errorf("no %s %q%s", x.what, name, Suggestion(name, x.have, x.what+"s"))
 			}
-			warn(fmt.Sprintf("no %s %q was seen; the report is incomplete", x.what, name))
+			warn(fmt.Sprintf("no %s %q was found, but the report is incomplete", x.what, name))
 		}
 	}
 	return nil

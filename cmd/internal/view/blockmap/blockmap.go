@@ -191,9 +191,9 @@ func AddressBits(cidr string) int {
 func Missing(r *audit.Report) string {
 	switch {
 	case !Drawable(r):
-		return "There is no map: the blocks could not be read."
+		return "No map: the blocks could not be read."
 	case len(r.Pools) == 0 && len(r.Blocks) == 0:
-		return "There is nothing to draw: no IP pool and no block was seen."
+		return "No map: no IP pool and no block was seen."
 	}
 	return ""
 }

@@ -63,7 +63,7 @@ type mapChange struct {
 
 func newContent(r *audit.Report, o Options) (*content, error) {
 	c := &content{
-		head:   newHead("calico-audit: "+verdictText(r)+", cluster "+cmp.Or(r.Cluster.GUID, "not known"), pageStyle, pageScript, o.Live),
+		head:   newHead("calico-audit: "+verdictText(r)+", cluster "+cmp.Or(r.Cluster.GUID, "unknown"), pageStyle, pageScript, o.Live),
 		Report: r, Program: o.Program, NoMap: blockmap.Missing(r), Verdict: newVerdict(r, o), Findings: newGroups(r, o),
 	}
 	if o.Live {
@@ -118,9 +118,9 @@ func newPlanContent(r *audit.Report, o Options) *planContent {
 	}
 	// The reader does not have the files of the page's author, but the page contains the
 	// plan.
-	next := view.NextStep{Text: "Nothing was written. Save the plan as plan.json (the button is at the end of this page), and apply it with:", Command: o.Program + " repair apply plan.json"}
+	next := view.NextStep{Text: "Nothing was written. Save the plan as plan.json (button at the end of this page), and apply it with:", Command: o.Program + " repair apply plan.json"}
 	if slices.ContainsFunc(c.Steps, func(s repair.Step) bool { return s.TwoObservations }) {
-		next.Text = strings.Replace(next.Text, "and apply it with:", "and apply it with --wait: some steps must be seen twice.", 1)
+		next.Text = strings.Replace(next.Text, "and apply it with:", "and apply it with --wait, because some steps need a second observation:", 1)
 		next.Command += " --wait"
 	}
 	c.Next = []view.NextStep{next}
@@ -200,7 +200,7 @@ func verdictText(r *audit.Report) string {
 	case r.Summary.Pools == 0 && r.Summary.Blocks == 0:
 		return "nothing to audit"
 	case !r.Complete:
-		return "no findings in what could be read"
+		return "no findings in the parts that could be read"
 	}
 	return "no findings"
 }
@@ -222,14 +222,14 @@ func newVerdict(r *audit.Report, o Options) verdict {
 	case s.Pools == 0 && s.Blocks == 0:
 		v.Lead = view.NothingSeen
 	case r.Complete:
-		v.Lead, v.Worst = "Every check that ran found what it expects.", "sev-none"
+		v.Lead, v.Worst = "All checks that ran passed.", "sev-none"
 	default:
-		v.Lead = "Something could not be read, so this is not an all-clear: see what was not seen."
+		v.Lead = "Parts of the cluster could not be read, so there may be problems: see the section Not seen."
 	}
 	if gaps := blocks.Untolerated(r.Gaps); !r.Complete && len(r.Findings) > 0 {
-		v.Partial = "not everything was read, so there may be more than this."
+		v.Partial = "parts of the cluster were not read, so there may be more findings."
 		if len(gaps) == 1 {
-			v.Partial = gaps[0].String() + ", so there may be more than this."
+			v.Partial = gaps[0].String() + ", so there may be more findings."
 		}
 	}
 	muted := ""
@@ -237,7 +237,7 @@ func newVerdict(r *audit.Report, o Options) verdict {
 		muted = phrase.Plural(s.Muted, "finding")
 	}
 	for _, f := range []fact{
-		{"Cluster", cmp.Or(c.GUID, "GUID not known"), ""}, {"Calico", c.CalicoVersion, ""}, {"Read from", cmp.Or(o.Source, c.Datastore), ""},
+		{"Cluster", cmp.Or(c.GUID, "GUID unknown"), ""}, {"Calico", c.CalicoVersion, ""}, {"Read from", cmp.Or(o.Source, c.Datastore), ""},
 		{"API group", c.APIGroup, ""}, {"Seen", view.Seen(r), ""}, {"Muted", muted, ""}, {"Scope", scopeText(r.Scope), "warn"}, {"Tightest pool", tightestPool(r), ""},
 		{"Commands", o.elsewhere(len(r.Findings) > 0 || o.Plan != nil), ""},
 	} {
@@ -265,7 +265,7 @@ func scopeText(s *audit.Scope) string {
 			parts = append(parts, x.what+" "+strings.Join(x.names, ", "))
 		}
 	}
-	return "narrowed to " + strings.Join(parts, "; ")
+	return "limited to " + strings.Join(parts, "; ")
 }
 
 // tightestPool returns the name and numbers of the pool with the smallest share of

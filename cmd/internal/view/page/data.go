@@ -149,7 +149,7 @@ func Read(page []byte) (*audit.Report, *repair.Plan, error) {
 		return nil, nil, err
 	}
 	if !found {
-		return nil, nil, fmt.Errorf("the page holds no report of one cluster: it is of several (of which -o json is read back), not written by calico-audit, or cut off")
+		return nil, nil, fmt.Errorf("the page contains no report of one cluster: it is of several clusters (use -o json for these), not from calico-audit, or truncated")
 	}
 	if _, err = readData(page, dataUsage, &r.Usage); err != nil {
 		return nil, nil, err
@@ -170,7 +170,7 @@ func readData(page []byte, id string, v any) (bool, error) {
 	}
 	text, _, whole := bytes.Cut(rest, []byte(dataElementEnd))
 	if !whole {
-		return false, fmt.Errorf("the page was cut off in its data")
+		return false, fmt.Errorf("the page is truncated in its data")
 	}
 	if err := unpack(text, v); err != nil {
 		return false, fmt.Errorf("reading the page's data: %w", err)

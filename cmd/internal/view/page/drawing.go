@@ -145,8 +145,8 @@ func (d *Drawing) Legends() (out []Legend) {
 	entry(d.Free && len(m.Cells) < m.Places, Swatch{Free: true, Text: "free"})
 	cell(slices.ContainsFunc(m.Cells, func(c blockmap.Cell) bool { return c.State == blockmap.Empty }), blockmap.Cell{State: blockmap.Empty}, "claimed, no address in use")
 	for _, a := range []struct{ class, text string }{
-		{"a-used", "an address in use"}, {"a-free", "one that is not"}, {"a-borrowed", "one that another node uses"},
-		{"a-cooling", "one that cools down"}, {"a-leaked", "one that is leaked"},
+		{"a-used", "an address in use"}, {"a-free", "an unused address"}, {"a-borrowed", "an address used by another node"},
+		{"a-cooling", "an address in cooldown"}, {"a-leaked", "a leaked address"},
 	} {
 		entry(p.has(layerFill, a.class), Swatch{Groups: []Group{{layerFill, []Path{{a.class, new(path).rect(4, 4, 8, 8).String()}}}}, Text: a.text})
 	}
@@ -170,21 +170,21 @@ func (d *Drawing) Legends() (out []Legend) {
 	cell(p.has(layerFindings, severityClass(0)), blockmap.Cell{State: blockmap.Empty}, "no finding about the block")
 
 	mode("plan")
-	cell(p.planned, blockmap.Cell{State: blockmap.Empty, Planned: true}, "the plan changes it")
-	cell(p.planned, blockmap.Cell{State: blockmap.Empty}, "stays as it is")
+	cell(p.planned, blockmap.Cell{State: blockmap.Empty, Planned: true}, "changed by the plan")
+	cell(p.planned, blockmap.Cell{State: blockmap.Empty}, "unchanged")
 
 	mode("")
-	cell(p.has(layerMarks, "lent"), blockmap.Cell{State: blockmap.Free, Lent: 1}, "other nodes borrow addresses of it")
+	cell(p.has(layerMarks, "lent"), blockmap.Cell{State: blockmap.Free, Lent: 1}, "lends addresses to other nodes")
 	cell(p.has(layerMarks, "dead"), blockmap.Cell{State: blockmap.Free, DeadNode: true}, "its node no longer exists")
 	cell(p.has(layerMarks, "unowned"), blockmap.Cell{State: blockmap.Free, NoOwner: true}, "no owner")
 	cell(p.has(layerMarks, "broken"), blockmap.Cell{State: blockmap.Broken}, "corrupt or unreadable, overlapping, or marked deleted")
 	cell(p.has(layerMarks, "contested"), blockmap.Cell{State: blockmap.Free, Contested: true}, "contested: blocks overlap, or another node's affinity claims it")
-	cell(p.has(layerMarks, "pinned"), blockmap.Cell{State: blockmap.Free, Pinned: true}, "holds an address that cannot move: a tunnel's, a VM's, a service's or one that Windows keeps")
+	cell(p.has(layerMarks, "pinned"), blockmap.Cell{State: blockmap.Free, Pinned: true}, "holds an address that cannot move: of a tunnel, a VM or a service, or reserved by Windows")
 	cell(p.has(layerMarks, "orphan"), blockmap.Cell{State: blockmap.Free, OrphanAffinity: true}, "BlockAffinity exists, its IPAMBlock does not")
 	cell(p.has(layerGround, "reserved"), blockmap.Cell{State: blockmap.Reserved}, "reserved by an IPReservation")
 	entry(p.has(layerGround, "gap"), Swatch{
 		Groups: []Group{{layerGround, []Path{{"gap", new(path).line(swatchCell/2, 2, 0, swatchCell-4).String()}}}},
-		Text:   "a line before a block: free slots are left out there",
+		Text:   "a line before a block: free slots omitted there",
 	})
 	mode("")
 	return out

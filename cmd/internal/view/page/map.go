@@ -51,7 +51,7 @@ func AboutMap(m *blockmap.Pool) string {
 	switch {
 	case m.Pool < 0:
 	case m.Sparse:
-		text += ": only what is occupied is drawn"
+		text += "; free slots are not drawn"
 	default:
 		text += " in " + phrase.Plural(m.Places, "slot")
 	}

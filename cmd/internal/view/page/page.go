@@ -44,9 +44,9 @@ func (o Options) elsewhere(commands bool) string {
 	case o.source == "" || !commands:
 		return ""
 	case o.ReportArgs == "":
-		return "without local paths, for the cluster that kubectl talks to; this page was made with " + o.source
+		return "use your current kubectl context, without local paths (report source: " + o.source + ")"
 	}
-	return "without local paths; this page was made with " + o.source
+	return "without local paths (report source: " + o.source + ")"
 }
 
 // carryable fills in defaults, and removes local paths from the commands.
@@ -68,7 +68,7 @@ func Report(w io.Writer, r *audit.Report, o view.Options) error {
 // Plan writes a plan as a page, with the report in the options.
 func Plan(w io.Writer, plan *repair.Plan, o view.Options) error {
 	if o.Report == nil {
-		return errors.New("there is no report to show the plan with")
+		return errors.New("no report to show with the plan")
 	}
 	return Write(w, o.Report, Options{Options: o, Plan: plan})
 }
@@ -101,7 +101,7 @@ var assets embed.FS
 var pageTemplate = template.Must(template.New("").Funcs(view.TemplateFuncs).Funcs(template.FuncMap{
 	"clean": unbroken, "plain": view.Clean, "short": view.Short,
 	"sevclass": func(s state.Severity) string { return "sev-" + s.String() },
-	"stamp":    func(t audit.Time) string { return cmp.Or(phrase.Time(t.Time), "at a time not known") },
+	"stamp":    func(t audit.Time) string { return cmp.Or(phrase.Time(t.Time), "at an unknown time") },
 	"muted":    view.MutedFindings, "secondary": view.SecondaryText,
 	"showable": showable, "listed": func() int { return listed },
 	"names": func(names []string) string { return view.CutNames(names, listed, "and %d more") },

@@ -32,7 +32,7 @@ func newPoolBars(r *audit.Report, p *audit.PoolReport) poolBars {
 	a, b := p.Addresses, p.Blocks
 	out := poolBars{PoolReport: p, Tight: b.Allocatable.IsZero() && !b.Capacity.IsZero(), AddressText: view.AddressesText(r, p), BlockText: view.BlocksText(r, p)}
 	if !view.LeftKnown(r, p) {
-		out.AddressBar.Label, out.BlockBar.Label = "not known", "not known"
+		out.AddressBar.Label, out.BlockBar.Label = "unknown", "unknown"
 		return out
 	}
 	cooling, within, empty := 0, 0, 0
@@ -50,7 +50,7 @@ func newPoolBars(r *audit.Report, p *audit.PoolReport) poolBars {
 	}
 	out.AddressBar = bar(a.Capacity, []part{
 		{"used", "in use", inUse}, {"cooling", "cooling down", blocks.CountOf(cooling)}, {"within", "available in claimed blocks", avail},
-		{"free", "available in blocks not claimed", a.Available.Sub(avail)}, {"held", "reserved", a.Capacity.Sub(a.InUse).Sub(a.Available)},
+		{"free", "available in unclaimed blocks", a.Available.Sub(avail)}, {"held", "reserved", a.Capacity.Sub(a.InUse).Sub(a.Available)},
 	})
 	claimedEmpty := blocks.CountOf(empty)
 	if claimedEmpty.Cmp(b.Claimed) > 0 {

@@ -155,7 +155,7 @@ func TestHTMLSections(t *testing.T) {
 			}
 		}
 	}
-	if commands, _, _ := strings.Cut(text, "<script"); strings.Count(commands, "-f dump/") != 1 || !strings.Contains(commands, "this page was made with -f dump/") {
+	if commands, _, _ := strings.Cut(text, "<script"); strings.Count(commands, "-f dump/") != 1 || !strings.Contains(commands, "report source: -f dump/") {
 		t.Error("commands have paths of the machine that the page was made on, or it does not say which they were")
 	}
 	if !strings.Contains(text, "<strong>By hand: ") {
@@ -183,7 +183,7 @@ func TestHTMLIncomplete(t *testing.T) {
 	r := loadReport(t, "story")
 	r.Complete, r.Gaps = false, []blocks.Gap{{Resource: blocks.Pods, Reason: "forbidden"}}
 	head, _, _ := strings.Cut(htmlOf(t, r, testOptions()), `<dl class="facts">`)
-	if want := "pods: forbidden, so there may be more than this."; !strings.Contains(head, want) {
+	if want := "pods: forbidden, so there may be more findings."; !strings.Contains(head, want) {
 		t.Errorf("the head of an incomplete report lacks %q", want)
 	}
 }
@@ -194,7 +194,7 @@ func TestHTMLUnknownNumbers(t *testing.T) {
 	r := loadReport(t, "story")
 	r.Complete, r.Gaps = false, []blocks.Gap{{Resource: blocks.Blocks, Reason: "forbidden"}}
 	page := htmlOf(t, r, testOptions())
-	for text, want := range map[string]bool{"how many are in use is not known": true, "how many are claimed is not known": true, "Tightest pool": false, "available in claimed blocks</title>": false} {
+	for text, want := range map[string]bool{"number in use unknown": true, "number claimed unknown": true, "Tightest pool": false, "available in claimed blocks</title>": false} {
 		if got := strings.Contains(page, text); got != want {
 			t.Errorf("the page of a report without blocks has %q: %t, want %t", text, got, want)
 		}

@@ -113,9 +113,9 @@ func newSecondaryUse(u *audit.WhereaboutsUse, x, y int) secondaryUse {
 	out := secondaryUse{"a-used", new(path).rect(x+1, y+1, secondaryCell-2, secondaryCell-2).String(), u.IP.String() + ": "}
 	switch {
 	case u.Pod == "":
-		out.Text += "no pod is recorded"
+		out.Text += "no pod recorded"
 	case u.Lost:
-		out.Class, out.Text = "a-leaked", out.Text+u.Pod+", which is gone or has given it up"
+		out.Class, out.Text = "a-leaked", out.Text+u.Pod+", which no longer exists or no longer uses it"
 	default:
 		out.Text += u.Pod
 	}

@@ -57,8 +57,8 @@ func TestSecondaryPools(t *testing.T) {
 	text := htmlOf(t, secondaryReport(t, withoutWhereabouts+withWhereabouts), Options{})
 	for _, want := range []string{
 		`<a href="#whereabouts">Whereabouts</a>`, "<span>10.99.0.0/24, assigned by shop/storage</span>",
-		"3 of 247 in use (1%), 244 available", "10.99.0.1: default/a", "10.99.0.2: default/gone, which is gone or has given it up", "10.99.0.40: no pod is recorded",
-		"fd99::/64, network six", "10.98.0.0/28, network fast, of node n1", "10.96.1.200: default/a", "not limited in practice",
+		"3 of 247 in use (1%), 244 available", "10.99.0.1: default/a", "10.99.0.2: default/gone, which no longer exists or no longer uses it", "10.99.0.40: no pod recorded",
+		"fd99::/64, network six", "10.98.0.0/28, network fast, of node n1", "10.96.1.200: default/a", "practically unlimited",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page lacks %q", want)

@@ -41,7 +41,7 @@ function openSlot(view, place, from) {
   const i = view.at[place], words = view.describe(place);
   cardShows = () => openSlot(view, place);
   const heading = showCard(words[0], from ?? view.plot,
-    el("p", {}, i < 0 ? "Free: no block is here, and any node that the pool selects may claim it." : words.slice(1).join(" · ")),
+    el("p", {}, i < 0 ? "Free: no block exists here, and any node that the pool selects may claim it." : words.slice(1).join(" · ")),
     ...(i < 0 ? [] : aboutFindings(view.data.findings[i]) ?? []));
   heading.focus({ preventScroll: true });
 }
@@ -66,7 +66,7 @@ function openBlock(block, address, from, keepFocus = false) {
     fact("Addresses", `${b.inUse} of ${cidr.size} in use${b.cooling ? `, ${b.cooling} of them cooling down` : ""}, ${b.available} available`),
     b.lent ? fact("Borrowed", `${b.lent} by `, b.lentTo.flatMap((n, i) => [i ? ", " : "", name(n)])) : null,
     b.conditions ? fact("Condition", el("strong", { class: "warn" }, b.conditions.map((c) => conditions[c] ?? c).join(", "))) : null,
-    b.releasable ? fact("Release", "empty, and may be released now") : null);
+    b.releasable ? fact("Release", "empty and releasable now") : null);
   const place = el("div", { class: "uses" }, el("p", { class: "note" }, "Reading the addresses …"));
   const heading = showCard(b.cidr, from, facts,
     others.length ? el("p", {}, "Also here: ", others.map((o) => el("button", { type: "button", click: () => openBlock(o, null, null) }, held.report.blocks[o].cidr))) : null,
@@ -75,7 +75,7 @@ function openBlock(block, address, from, keepFocus = false) {
   usage().then((u) => {
     if (!place.isConnected) return;
     if (!u || u.blocks.length !== held.report.blocks.length) {
-      place.replaceChildren(el("p", { class: "note" }, "This page does not hold what the single addresses are in use for."));
+      place.replaceChildren(el("p", { class: "note" }, "This page does not contain the use of single addresses."));
       return;
     }
     place.replaceChildren(...addressList(u, block, b, cidr, address));
@@ -121,7 +121,7 @@ function addressList(u, block, b, cidr, address) {
 }
 
 function useOf({ k: kind = 0, s: namespace, n, w: node, h: handle }) {
-  let text = [kinds[kind] || "not known what for"];
+  let text = [kinds[kind] || "unknown use"];
   if (kind === 1) text = [name(namespace ? namespace + "/" + n : n)];
   else if (n) text = [kinds[kind] + " ", name(n)];
   return { text, node, handle };

@@ -8,7 +8,7 @@ async function findAll(text) {
   if (addr) {
     const b = blockOf(addr);
     if (b >= 0) out.push({ text: formatAddr(addr.n, addr.bits), about: "in block " + r.blocks[b].cidr, go: () => openBlock(b, text, $("#find")) });
-    else out.push({ text, about: (r.gaps ?? []).some((g) => g.resource === "ipamblocks") ? "no block that could be read holds it" : "no block holds it", go: () => {} });
+    else out.push({ text, about: (r.gaps ?? []).some((g) => g.resource === "ipamblocks") ? "no readable block contains it" : "no block contains it", go: () => {} });
   }
   for (let i = 0; i < r.blocks.length && out.length < limit; i++) {
     if (r.blocks[i].cidr.startsWith(want)) out.push({ text: r.blocks[i].cidr, about: "block of " + clean(ownerName(r.blocks[i].owner)), go: () => openBlock(i, null, $("#find")) });

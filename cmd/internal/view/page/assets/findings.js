@@ -33,7 +33,7 @@ function moreFindings(button, count) {
   list.append(...rows);
   button.dataset.more = `${first} ${total} ${to}`;
   if (to === total) button.parentElement.remove();
-  else $("[data-rest]", button.parentElement).textContent = `${total - to} more of this check are in this page's data.`;
+  else $("[data-rest]", button.parentElement).textContent = `${total - to} more findings of this check are in this page's data.`;
   return rows[0];
 }
 

@@ -90,13 +90,13 @@ class MapView {
     if (i < 0) return [...words, "free"];
     if (d.left?.[i]) words.push(`${d.left[i]} free slots before it`);
     if (d.state[i] === "reserved") words.push("reserved by an IPReservation");
-    if (d.state[i] === "broken" && d.blocks[i].length === 0) words.push("a block is here that could not be read");
+    if (d.state[i] === "broken" && d.blocks[i].length === 0) words.push("unreadable block");
     if (d.flags[i] & flagStray) words.push("BlockAffinity exists, its IPAMBlock does not");
     const after = d.inUse && d.blocks[i].length === 1 ? { inUse: d.inUse[i], available: d.available[i], releasable: false } : {};
     for (const b of d.blocks[i]) words.push(...describeBlock({ ...held.report.blocks[b], ...after }, d.blocks[i].length > 1));
     if (d.flags[i] & flagContested) words.push("contested");
     if (d.flags[i] & flagPinned) words.push("holds an address that cannot move");
-    if (d.flags[i] & flagPlanned) words.push("the plan changes it");
+    if (d.flags[i] & flagPlanned) words.push("changed by the plan");
     if (d.findings[i].length > 0) {
       const checks = [...new Set(d.findings[i].map((f) => held.report.findings[f].check))];
       words.push(held.page.severities[d.severity[i]].toUpperCase() + " " + checks.join(", "));
@@ -207,7 +207,7 @@ function pin(owner) {
   litNow = undefined;
   light(null);
   drawNodes();
-  if (pinned !== null) say(`${clean(ownerName(pinned))} is lit on the maps.`);
+  if (pinned !== null) say(`${clean(ownerName(pinned))} is highlighted on the maps.`);
 }
 
 // showSubject shows the subject of a finding: an address, a block or a node.
@@ -227,7 +227,7 @@ function showSubject(subject, from) {
     const i = v.data.cidrs.indexOf(subject);
     if (i >= 0) { openSlot(v, v.data.place[i], from); return; }
   }
-  say("No block holds " + subject + ".");
+  say("No block contains " + subject + ".");
 }
 
 function goTo(e) {

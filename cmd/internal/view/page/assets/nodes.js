@@ -61,7 +61,7 @@ function sortBy(id) {
   else { matrix.sort = id; matrix.down = id !== "name"; }
   filterNodes();
   const c = matrix.columns.find((x) => x.id === id);
-  say(`Sorted by ${c.text}, ${matrix.down ? "falling" : "rising"}.`);
+  say(`Sorted by ${c.text}, ${matrix.down ? "descending" : "ascending"}.`);
 }
 
 // Filter words other than parts of a name.
@@ -95,7 +95,7 @@ function drawNodes(force = true) {
   const space = (rows) => { const td = el("td", { colspan: matrix.columns.length }); td.style.height = rows * rowHeight + "px"; return el("tr", { class: "spacer", "aria-hidden": "true" }, td); };
   const rows = matrix.shown.slice(first, last).map((r, i) => nodeRow(r, first + i));
   matrix.body.replaceChildren(...(first > 0 ? [space(first)] : []), ...rows, ...(last < n && !all ? [space(n - last)] : []));
-  if (n === 0) matrix.body.append(el("tr", {}, el("td", { colspan: matrix.columns.length }, "No node fits the filter.")));
+  if (n === 0) matrix.body.append(el("tr", {}, el("td", { colspan: matrix.columns.length }, "No node matches the filter.")));
   box.firstChild.setAttribute("aria-rowcount", n + 1);
   if (kept) $$("button[data-node]", matrix.body).find((b) => b.dataset.node === kept)?.focus({ preventScroll: true });
 }
@@ -103,7 +103,7 @@ function drawNodes(force = true) {
 function nodeRow(r, index) {
   const owner = "host:" + r.name;
   const row = el("tr", { "aria-rowindex": index + 2, class: pinned === owner ? "pinned" : null, pointerenter: () => light(owner), pointerleave: () => light(null) },
-    el("th", { scope: "row" }, el("button", { type: "button", "data-node": r.name, "aria-pressed": String(pinned === owner), title: "Light its blocks on the maps", click: () => pin(owner), focus: () => light(owner), blur: () => light(null) }, name(r.name)), r.missing ? " (no longer exists)" : ""));
+    el("th", { scope: "row" }, el("button", { type: "button", "data-node": r.name, "aria-pressed": String(pinned === owner), title: "Highlight its blocks on the maps", click: () => pin(owner), focus: () => light(owner), blur: () => light(null) }, name(r.name)), r.missing ? " (no longer exists)" : ""));
   for (const c of matrix.columns.slice(1)) {
     const value = c.of(r);
     row.append(el("td", { class: (c.class?.(r) || (value === 0 ? "zero" : "")) || null }, c.show ? c.show(r) : String(value)));
