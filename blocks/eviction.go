@@ -45,10 +45,25 @@ func (b *DisruptionBudget) Coverage() func(*Workload) bool {
 	}
 }
 
-// MoverLease is the Lease that a run has which moves pods. Known is false where Leases may
-// not be read, and where nothing carries [OursAnnotation], so that it was not asked for; Live
-// is true while a run renews it.
+// MoverLease is the Lease of a run that moves pods. Known is false if Leases may not be read,
+// or if no object carries [OursAnnotation], so that the Lease was not read. Live is true while
+// a run renews it.
 type MoverLease struct{ Known, Live bool }
+
+// Marked returns the objects that carry [OursAnnotation].
+func (s *Snapshot) Marked() (out []Ref) {
+	for i := range s.Reservations {
+		if r := &s.Reservations[i]; r.Ours != "" {
+			out = append(out, Ref{Resource: Reservations, Name: r.Name})
+		}
+	}
+	for i := range s.Nodes {
+		if n := &s.Nodes[i]; n.Ours != "" {
+			out = append(out, Ref{Resource: Nodes, Name: n.Name})
+		}
+	}
+	return out
+}
 
 // The Lease of the run that moves pods.
 const (
@@ -56,7 +71,7 @@ const (
 	LeaseName      = "calico-audit-consolidation"
 )
 
-// KnownRun is a run that ended before its end, as its journal tells. Marks are the values of
+// KnownRun is a run that stopped before its end, by its journal. Marks are the values of
 // [OursAnnotation] that it set, and Objects those that its unfinished steps wrote.
 type KnownRun struct {
 	Journal string

@@ -194,8 +194,8 @@ func (w *Workload) Live() bool {
 	return !w.HostNetwork && !specUnread && !w.Finished() && w.Extras().Partial == ""
 }
 
-// MayBeLive is true for a live pod, and for one of which it is not known because a field of
-// it could not be parsed. Such a pod keeps what it names, and accuses nobody.
+// MayBeLive is true for a live pod, and for a pod with a field that could not be parsed. Such
+// a pod holds the addresses that it names, but causes no finding about them.
 func (w *Workload) MayBeLive() bool {
 	return w.Live() || w.Extras().Partial != "" && !w.Finished()
 }

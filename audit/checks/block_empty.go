@@ -37,7 +37,7 @@ var blockEmpty = audit.Check{
 			}
 			verdict, ways := "releasable", f.Check.Remedies
 			if !b.Releasability.OK {
-				verdict, ways = "held: "+b.Releasability.Reason, nil
+				verdict, ways = "must stay: "+b.Releasability.Reason, nil
 			}
 			f.Add(audit.Finding{
 				Severity: sev, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{b.Owner.Node()},

@@ -87,7 +87,7 @@ func manyBlocks(st *state.State, h *state.NodeState, pools []*state.Pool, byPool
 		Severity: sev, Subject: state.NodeSubject(h.Name), Pools: state.PoolsOf(pools...),
 		Message: fmt.Sprintf("%s holds %s; %s%s", h.Name, strings.Join(holds, " and "), verdict, unreadNote(st.UnreadOfNode(h.Name), 0)),
 		Evidence: state.Evidences("pool", strings.Join(state.PoolsOf(pools...), ", "), "blocks", phrase.List(state.CIDRs(all)), "releasable", could,
-			"empty but held", phrase.ListBy("; ", retained), "in use", phrase.List(used)),
+			"empty but must stay", phrase.ListBy("; ", retained), "in use", phrase.List(used)),
 		Root: root, Remedies: ways,
 	}
 }

@@ -209,7 +209,7 @@ func (x *explainer) emptySection(s *builder, b *state.Block) {
 	if b.Releasability.OK {
 		s.fact("", "verdict", "it could be released now")
 	} else {
-		s.fact("", "verdict", "held: "+b.Releasability.Reason)
+		s.fact("", "verdict", "must stay: "+b.Releasability.Reason)
 	}
 	s.fact(blockSource(b), "since at least", phrase.Time(b.Releasability.EmptySince))
 }
@@ -229,7 +229,7 @@ func (x *explainer) blockSummary(b *state.Block) string {
 	case b.Used == 0 && b.Releasability.OK:
 		return fmt.Sprintf("It %s and is empty: it could be released now.", owner)
 	case b.Used == 0:
-		return fmt.Sprintf("It %s and is empty; it is held: %s.", owner, b.Releasability.Reason)
+		return fmt.Sprintf("It %s and is empty; it must stay: %s.", owner, b.Releasability.Reason)
 	}
 	if n := x.borrowedFrom(b); len(n) > 0 {
 		out += fmt.Sprintf(", %d of them borrowed by %s", len(n), phrase.Each(borrowers(n)))

@@ -158,7 +158,7 @@ func (x *explainer) nodeBlocksSection(s *builder, h *state.NodeState) {
 		} else if b.Releasability.OK {
 			text += ", could be released now"
 		} else {
-			text += ", held: " + b.Releasability.Reason
+			text += ", must stay: " + b.Releasability.Reason
 		}
 		if b.Pool == nil {
 			text += "; in no pool"

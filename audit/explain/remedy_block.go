@@ -31,7 +31,7 @@ func (x *explainer) blockRemedy(s *builder, b *state.Block) {
 	}
 	then := x.IfEmptied(b)
 	if !then.OK {
-		s.remedy("in use", "once %s it is empty, and would still be held: %s", need, then.Reason)
+		s.remedy("in use", "once %s it is empty, and must still stay: %s", need, then.Reason)
 		return
 	}
 	s.remedy("in use", "once %s, and %s have passed, it could be released%s", need, phrase.Duration(x.Grace), x.cordonHint(b))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/handles"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -209,8 +210,11 @@ func (st *Remedies) rehomable() (n int) {
 // finishHalfDone is the remedy for steps that neither a mark nor a journal tells of.
 func (st *Remedies) finishHalfDone(l *Leftover) Remedy {
 	var flags []string
-	claims := ""
+	claims, bar, barred := "", state.Bar{}, 0
 	for _, o := range l.Objects {
+		if b := st.finishBar(o); b.Code != "" {
+			bar, barred = b, barred+1
+		}
 		flag := "--soft-deleted"
 		for i := range st.Affinities {
 			if a := &st.Affinities[i]; o.Resource == blocks.Affinities && a.Name == o.Name && !a.SoftDeleted {
@@ -227,7 +231,36 @@ func (st *Remedies) finishHalfDone(l *Leftover) Remedy {
 	if slices.Sort(flags); len(flags) == 0 {
 		return ByHand(LeaveIt+fmt.Sprintf("node %s confirms its affinity when it next takes an address of the block", claims), "the block is routed as a whole", "none")
 	}
-	return Repair("finish the steps that were left half-done", strings.Join(flags, " "), "the objects agree again", "none: what is in use is left alone")
+	if barred < len(l.Objects) {
+		bar = state.Bar{} // the plan finishes the others
+	}
+	return Repair("finish the half-done steps", strings.Join(flags, " "), "the objects agree again", "none: objects in use are left alone").Unless(bar)
+}
+
+// finishBar returns the planner's reason not to finish the half-done step of an object.
+func (st *Remedies) finishBar(o blocks.Ref) state.Bar {
+	for _, b := range st.IPBlocks {
+		if o.Resource == blocks.Blocks && b.Name == o.Name {
+			return st.FinishBlockBar(b)
+		}
+	}
+	for i := range st.Affinities {
+		if a := &st.Affinities[i]; o.Resource == blocks.Affinities && a.Name == o.Name {
+			if b := st.BlockOf(a.CIDR); a.SoftDeleted {
+				return st.FinishAffinityBar(a, b)
+			} else if b == nil || b.Owner != a.Owner {
+				return st.DeleteAffinityBar(a, b)
+			} else if b.Used == 0 {
+				return b.Releasability.Bar
+			}
+		}
+	}
+	for _, h := range st.Handles {
+		if o.Resource == blocks.Handles && h.Name == o.Name && h.SoftDeleted {
+			return handles.FinishBar(st.State, h)
+		}
+	}
+	return state.Bar{}
 }
 
 // leftoverRemedies are the command that finishes what a run left, and the one that takes it

@@ -9,8 +9,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// The verdicts on what a repair would delete or restore; those on empty blocks are in
-// empty.go. What is asked of a plan alone, such as what else it does, the planner adds.
+// Reasons not to delete or restore an object. Those for empty blocks are in empty.go; those
+// that depend on the rest of a plan are in the planner.
 
 const (
 	severalBlocks    = "there are several block objects of its CIDR"
@@ -22,24 +22,19 @@ const (
 	corruptOwnership = "corrupt, so its word about the owner is not relied on: "
 )
 
-// The reads without which a plan refuses a kind of repair as a whole; those of what
-// releases blocks or moves pods are [ReleaseReads].
+// The reads that a kind of repair needs. [ReleaseReads] are those of releases and moves.
 var (
 	DeleteAffinityReads  = []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pods, blocks.Pools, blocks.IPAMConfigs}
 	RestoreAffinityReads = ReleaseReads // a block that should be released is not restored
 	FinishDeleteReads    = append(slices.Clip(RecordIPReads), blocks.IPAMConfigs)
 	RecordIPReads        = []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.Pools}
 	ReleaseIPReads       = []blocks.Resource{blocks.Blocks, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.IPAMConfigs, blocks.Pools}
-	WhereaboutsReads     = []blocks.Resource{
-		blocks.WhereaboutsPools, blocks.WhereaboutsReservations, blocks.NodeSlicePools, blocks.NetworkAttachments, blocks.Pods, blocks.Nodes,
-	}
-	SetStrictReads = []blocks.Resource{
-		blocks.IPAMConfigs, blocks.Pools, blocks.Blocks, blocks.Affinities, blocks.Reservations, blocks.Nodes, blocks.Pods, blocks.Namespaces,
-	}
-	HandleReads = []blocks.Resource{blocks.Handles, blocks.Blocks, blocks.Pods}
+	WhereaboutsReads     = []blocks.Resource{blocks.WhereaboutsPools, blocks.WhereaboutsReservations, blocks.NodeSlicePools, blocks.NetworkAttachments, blocks.Pods, blocks.Nodes}
+	SetStrictReads       = []blocks.Resource{blocks.IPAMConfigs, blocks.Pools, blocks.Blocks, blocks.Affinities, blocks.Reservations, blocks.Nodes, blocks.Pods, blocks.Namespaces}
+	HandleReads          = []blocks.Resource{blocks.Handles, blocks.Blocks, blocks.Pods}
 )
 
-// ReadBar says why nothing is planned that rests on some reads: one of them is missing.
+// ReadBar is the reason of a plan whose reads are incomplete.
 func (st *State) ReadBar(reads []blocks.Resource) Bar {
 	if g := st.Lacking(append([]blocks.Resource{blocks.ClusterInfos}, reads...)); g != nil {
 		return Because(RetainNotRead, "a read that it needs is missing: %s", g)
@@ -47,8 +42,7 @@ func (st *State) ReadBar(reads []blocks.Resource) Bar {
 	return Bar{}
 }
 
-// PodBar says why nothing is planned that any pod may speak against: one could not be
-// understood, and may be the one that uses what looks unused.
+// PodBar is the reason of a plan that any pod could contradict, if one could not be parsed.
 func (st *State) PodBar() Bar {
 	if name, unread := st.UnreadPod(); unread {
 		return Because(RetainNotRead, "pod %s could not be read and may be its user", name)
@@ -56,12 +50,11 @@ func (st *State) PodBar() Bar {
 	return Bar{}
 }
 
-// SlotBar says why nothing is planned that needs a block to be left to claim: of one not even
-// the CIDR could be understood, and any slot of any pool may be its own.
+// SlotBar is the reason of a plan that needs a free slot: a block's CIDR could not be parsed.
 func (st *State) SlotBar() Bar {
 	for _, g := range st.Unreadable(blocks.Blocks) {
 		if !g.Prefix.IsValid() {
-			return Because(RetainNotRead, "block %s could not be read, so that nothing says whether a block is left to claim", g.Name)
+			return Because(RetainNotRead, "block %s could not be read, so it is unknown whether a block is left to claim", g.Name)
 		}
 	}
 	return Bar{}
@@ -78,9 +71,8 @@ func OwnerBar(o blocks.Owner) Bar {
 	return Bar{}
 }
 
-// NoBlockBar says whether something uses addresses of a CIDR that has no block, as after
-// blocks were deleted by hand. The affinity then is the last that keeps the CIDR from being
-// claimed by another node.
+// NoBlockBar is the reason to keep an affinity whose block is gone while its addresses are in
+// use: the affinity is all that keeps another node from claiming the CIDR.
 func (st *State) NoBlockBar(p netip.Prefix) Bar {
 	if name, unread := st.UnreadPod(); unread {
 		return Because(RetainNotRead, "pod %s could not be read and may use an address of its CIDR", name)
@@ -94,8 +86,7 @@ func (st *State) NoBlockBar(p netip.Prefix) Bar {
 	return Bar{}
 }
 
-// DeleteAffinityBar says why an affinity that no block bears out must not be deleted; b is
-// the block of its CIDR, or nil.
+// DeleteAffinityBar is the reason to keep an affinity; b is the block of its CIDR, or nil.
 func (st *State) DeleteAffinityBar(a *blocks.Affinity, b *Block) Bar {
 	special, written := OwnerBar(a.Owner), a.Written.Later(a.Created)
 	switch {
@@ -127,8 +118,7 @@ func (st *State) DeleteAffinityBar(a *blocks.Affinity, b *Block) Bar {
 	return Bar{}
 }
 
-// FinishAffinityBar says why an affinity that is marked deleted must not be deleted; b is
-// the block of its CIDR, or nil.
+// FinishAffinityBar is DeleteAffinityBar for an affinity that is marked deleted.
 func (st *State) FinishAffinityBar(a *blocks.Affinity, b *Block) Bar {
 	special, young := OwnerBar(a.Owner), st.MarkBar(a.Meta)
 	switch {

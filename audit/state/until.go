@@ -34,7 +34,7 @@ func (st *State) Until(b *Block) (out []string) {
 		case r.After == nil:
 			out = append(out, fmt.Sprintf("releasable at %s, when nothing has been written to it for %s", due, phrase.Duration(st.Grace)))
 		default:
-			out = append(out, fmt.Sprintf("old enough at %s, and then still held: %s", due, r.After.Reason))
+			out = append(out, fmt.Sprintf("old enough at %s, and must then still stay: %s", due, r.After.Reason))
 		}
 		if r = r.After; r == nil {
 			return out

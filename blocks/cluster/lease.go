@@ -12,21 +12,11 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// withLease adds the Lease of the run that moves pods, where something carries its mark and
-// Leases may be read: no audit needs that right. Where no run holds it, the marked objects
-// are read once more, for a run that just ended has taken its marks back before.
+// withLease adds the Lease of the run that moves pods, if an object carries a run's mark and
+// Leases may be read. No audit needs that right. If no run holds the Lease, the marked objects
+// are read again: a run that has just ended removed its marks before it released the Lease.
 func (k *Kubernetes) withLease(ctx context.Context, s *blocks.Snapshot) *blocks.Snapshot {
-	var marked []blocks.Ref
-	for i := range s.Reservations {
-		if r := &s.Reservations[i]; r.Ours != "" {
-			marked = append(marked, blocks.Ref{Resource: blocks.Reservations, Name: r.Name})
-		}
-	}
-	for i := range s.Nodes {
-		if n := &s.Nodes[i]; n.Ours != "" {
-			marked = append(marked, blocks.Ref{Resource: blocks.Nodes, Name: n.Name})
-		}
-	}
+	marked := s.Marked()
 	if len(marked) == 0 {
 		return s
 	}
@@ -46,8 +36,8 @@ func (k *Kubernetes) withLease(ctx context.Context, s *blocks.Snapshot) *blocks.
 	return s
 }
 
-// leaseLive reports whether a run renews the Lease. What counts is when the API server last
-// took a renewal down, by its own clock, in whole seconds.
+// leaseLive reports whether a run renews the Lease. The last renewal is the time that the API
+// server recorded, by its own clock and in whole seconds.
 func (k *Kubernetes) leaseLive(ctx context.Context) (bool, error) {
 	var lease coordinationv1.Lease
 	err := k.client.get(ctx, "/apis/coordination.k8s.io/v1/namespaces/"+blocks.LeaseNamespace+"/leases/"+blocks.LeaseName, nil, "application/json",

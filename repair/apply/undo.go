@@ -43,7 +43,7 @@ func Undo(ctx context.Context, f *journal.File, r repair.Reader, w repair.Writer
 		return nil, err
 	}
 	all := x.toTakeBack(f)
-	var steps []repair.Step
+	steps := slices.Clone(f.Plan.Steps)
 	for _, b := range all {
 		steps = append(steps, *b.Step)
 	}

@@ -12,8 +12,8 @@ func TestCompleteFormats(t *testing.T) {
 		streams, out, _ := testStreams()
 		Main(t.Context(), append(append([]string{"calico-audit", "__complete"}, strings.Fields(command)...), "--output", ""), streams)
 		for text, want := range map[string]bool{
-			"\tthe whole, which \"repair apply\" reads, as JSON\n": plan, "its guards": plan, "\twhat became of each step as JSON\n": !plan,
-			"\tthe IDs of the steps, one a line\n": true, "\na page with the report": false,
+			"\tthe whole plan, for \"repair apply\", as JSON\n": plan, "evidence and guards": plan, "\tthe outcome of each step as JSON\n": !plan,
+			"\tthe IDs of the steps, one per line\n": true, "\na page with the report": false,
 		} {
 			if got := strings.Contains(out.String(), text); got != want {
 				t.Errorf("%s: %q is told: %t, want %t:\n%s", command, text, got, want, out)

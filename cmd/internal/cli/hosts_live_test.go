@@ -344,7 +344,7 @@ func TestHostFlags(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"-f", story, "--agents"}, "--agents asks a running cluster"},
+		{[]string{"-f", story, "--agents"}, "--agents cannot be used with -f"},
 		{[]string{"-f", story, "--agents-namespace", "x"}, "--agents-namespace requires --agents"},
 		{[]string{"-f", story, "--host-views-at", "2026-01-01T00:00:00Z"}, "--host-views-at requires --host-views"},
 		{[]string{"-f", story, "--host-views", story, "--host-views-at", "noon"}, `reading --host-views-at: "noon" is not a time`},

@@ -184,7 +184,7 @@ func checkStory(t *testing.T, r *audit.Report) {
 			t.Errorf("%s: owner %s, borrower %s, subject %+v", f.Subject.IP, owner, borrower, f.Subject)
 		}
 	}
-	if f := findings(r, "config/strict-affinity"); len(f) != 1 || !strings.Contains(evidence(f[0], "scope"), "global") {
+	if f := findings(r, "config/strict-affinity"); len(f) != 1 || !strings.Contains(evidence(f[0], "scope"), "whole cluster") {
 		t.Errorf("config/strict-affinity: %+v", f)
 	}
 }

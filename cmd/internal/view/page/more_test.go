@@ -85,7 +85,7 @@ func TestPageInstructions(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := htmlOf(t, auditedWhole(s), Options{})
-	const instruction, command = `<span>next</span> <code class="prose">once it is seen on every node`, `<span>run</span> <code>kubectl get overlappingrangeipreservations`
+	const instruction, command = `<span>next</span> <code class="prose">check on every node`, `<span>run</span> <code>kubectl get overlappingrangeipreservations`
 	_, after, shown := strings.Cut(text, instruction)
 	_, after, found := strings.Cut(after, command)
 	if _, button, _ := strings.Cut(after, "</code>"); !shown || !found || !strings.HasPrefix(button, `<button type="button" class="copy scripted" data-copy>Copy</button>`) {
