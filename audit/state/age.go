@@ -10,18 +10,16 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// A state that another object's absence or disagreement makes has no age of its
-// own. Findings go by the age of the object at hand, so that a claim in flight,
-// whose other half is just being written or was read a moment earlier, is left
-// alone; that one observation was made is all they say.
+// A missing or contradicting object has no age, so findings go by the age of the object at hand.
+// That leaves claims in flight alone: their other half is just being written, or was read a
+// moment earlier. Findings report no more than that one observation was made.
 
-// A deadline is the first of the times that verdicts asked about and that the reading
-// had not reached, in nanoseconds since 1970; 0 if there is none.
+// A deadline is the earliest time that verdicts compared with and that the reading had not
+// reached, in nanoseconds since 1970; 0 if there is none.
 type deadline struct{ atomic.Int64 }
 
-// NextDeadline returns the first time at which a verdict on the same objects may be
-// another because they are older by then, as far as verdicts were asked for; zero if
-// age changes none of them. Ages of host views are left out.
+// NextDeadline returns the earliest time at which age alone may change a verdict that was asked
+// for; zero if age changes none. It ignores the ages of host views.
 func (st *State) NextDeadline() time.Time {
 	if at := st.deadline.Load(); at != 0 {
 		return time.Unix(0, at)
@@ -29,13 +27,13 @@ func (st *State) NextDeadline() time.Time {
 	return time.Time{}
 }
 
-// reached reports whether the reading was made at a time or later. All verdicts that age
-// alone changes ask here, for [State.NextDeadline].
+// reached reports whether the reading was made at or after a time. Every verdict that depends on
+// age must use it, so that [State.NextDeadline] is complete.
 func (st *State) reached(t blocks.Time) bool {
 	if !t.After(st.takenAt) {
 		return true
 	}
-	if t == math.MaxInt64 { // or beyond what it can hold: no reading gets there
+	if t == math.MaxInt64 { // or later than it can hold: no reading reaches it
 		return false
 	}
 	for at := int64(t); ; {
@@ -46,60 +44,58 @@ func (st *State) reached(t blocks.Time) bool {
 	}
 }
 
-// Due returns when what has held since a time will have held for the grace.
+// Due returns when a condition that has held since a time will have held for the grace.
 func (st *State) Due(since blocks.Time) blocks.Time { return since.Add(st.Grace) }
 
 // PastGrace is Past for the grace.
 func (st *State) PastGrace(t blocks.Time) bool { return st.Past(t, st.Grace) }
 
-// Past reports whether a time lies so long before the reading. An object without any time
-// counts as settled: nothing says that it is new. One from the future does not.
+// Past reports whether t is at least d before the reading. An object without a time counts as
+// old, because nothing shows that it is new. A time in the future does not.
 func (st *State) Past(t blocks.Time, d time.Duration) bool {
 	return t.IsZero() || st.takenAt.IsZero() || st.reached(t.Add(d))
 }
 
-// OldEnough reports whether an object was made and last written at least the
-// grace ago.
+// OldEnough reports whether an object was created and last written at least the grace ago.
 func (st *State) OldEnough(m blocks.Meta) bool {
 	return st.PastGrace(m.Created) && st.PastGrace(m.Written)
 }
 
-// Observed is the evidence for verdicts that rest on what other objects say.
+// Observed is the evidence for verdicts that depend on other objects.
 const Observed = "one observation, of objects read one kind after the other"
 
-// ClaimInFlight reports whether an affinity, or the claim of its block (nil if there is
-// none), is younger than the grace: claims and releases pass through states in which
-// the two disagree, and they are read one after the other. A block is written whenever
-// an address of it is, which makes it no younger. A deletion that this program began
-// and did not finish is none of these.
+// ClaimInFlight reports whether an affinity, or the claim of its block (nil if there is none), is
+// younger than the grace. During claims and releases the two objects disagree, and they are read
+// one after the other. Writes of addresses do not make a block's claim younger. An unfinished
+// deletion by this program is not in flight.
 func (st *State) ClaimInFlight(a *blocks.Affinity, b *Block) bool {
 	return !HalfDone(a) && (!st.OldEnough(a.Meta) || b != nil && !st.ClaimPastGrace(b))
 }
 
-// ClaimPastGrace reports whether a block was made, and claimed by whom it names, at least
-// the grace ago.
+// ClaimPastGrace reports whether a block was created, and claimed by its owner, at least the
+// grace ago.
 func (st *State) ClaimPastGrace(b *Block) bool { return st.PastGrace(b.ClaimedAt()) }
 
-// ClaimedAt returns when a block was made or, if that is later, claimed: it makes a claim
-// in flight, which no later write to the block does.
+// ClaimedAt returns when a block was created or, if later, claimed. Later writes to the block do
+// not change it, and do not put a claim in flight.
 func (b *Block) ClaimedAt() blocks.Time { return b.Created.Later(b.Claimed) }
 
-// ownedSince returns since when a block may have had its owner: its claim or, where that is
-// not recorded (Calico before v3.32), its last write, for what must be newer than the owner,
-// such as a host view, proves nothing of a block that may have changed hands since.
+// ownedSince returns since when a block may have had its owner: its claim or, if that is not
+// recorded (Calico before v3.32), its last write. A host view older than that proves nothing,
+// because the block may have had another owner.
 func (b *Block) ownedSince() blocks.Time { return cmp.Or(b.Claimed, b.Written, b.Created) }
 
-// lastTouch returns when a block was last written or claimed, which is the latest time at
-// which it can have become empty, and whether its last write is known.
+// lastTouch returns when a block was last written or claimed, so that it has been empty at least
+// since then if it is empty, and whether its last write is known.
 func (b *Block) lastTouch() (blocks.Time, bool) {
 	since, known := b.LastWrite()
 	return since.Later(b.Claimed), known
 }
 
-// MarkBar says why what is marked deleted must not be deleted yet (of empty blocks that have
-// no mark evaluateAlone says it): the client that marked it may be
-// about to. The mark is a state of the object itself, so that its age suffices. What a
-// repair of this program marked it deletes within [blocks.WriteTimeout] or never.
+// MarkBar explains why an object that is marked deleted must not be deleted yet: the client that
+// marked it may be about to. Its age is enough evidence, because the mark is part of the object.
+// This program deletes the objects that it marked within [blocks.WriteTimeout], or never. For
+// empty blocks without a mark, see evaluateAlone.
 func (st *State) MarkBar(m blocks.Meta) Bar {
 	last, known := m.LastWrite()
 	wait := st.Grace
@@ -121,8 +117,8 @@ func (st *State) MarkBar(m blocks.Meta) Bar {
 		phrase.Duration(st.Grace), phrase.Time(last)).Until(due)
 }
 
-// AssignedAt returns when an address was assigned, as far as is known: where the
-// allocation does not say, it is not older than its block.
+// AssignedAt returns when an address was assigned. If the allocation does not record it, the last
+// known change of its block counts.
 func AssignedAt(r AllocationRef) blocks.Time {
 	at := r.Attributes().Assigned
 	if !at.IsZero() {

@@ -9,8 +9,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Reasons not to delete or restore an object. Those for empty blocks are in empty.go; those
-// that depend on the rest of a plan are in the planner.
+// Reasons not to delete or restore an object. Reasons to keep empty blocks are in empty.go; the
+// planner has those that depend on other steps of a plan.
 
 const (
 	severalBlocks    = "there are several block objects of its CIDR"
@@ -22,10 +22,10 @@ const (
 	corruptOwnership = "corrupt, so its word about the owner is not relied on: "
 )
 
-// The reads that a kind of repair needs. [ReleaseReads] are those of releases and moves.
+// The reads that each kind of repair needs. [ReleaseReads] are those of releases and moves.
 var (
 	DeleteAffinityReads  = []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pods, blocks.Pools, blocks.IPAMConfigs}
-	RestoreAffinityReads = ReleaseReads // a block that should be released is not restored
+	RestoreAffinityReads = ReleaseReads // releasable blocks must not be restored
 	FinishDeleteReads    = append(slices.Clip(RecordIPReads), blocks.IPAMConfigs)
 	RecordIPReads        = []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.Pools}
 	ReleaseIPReads       = []blocks.Resource{blocks.Blocks, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.IPAMConfigs, blocks.Pools}
@@ -34,7 +34,7 @@ var (
 	HandleReads          = []blocks.Resource{blocks.Handles, blocks.Blocks, blocks.Pods}
 )
 
-// ReadBar is the reason of a plan whose reads are incomplete.
+// ReadBar explains that a plan's reads are incomplete; none if they are complete.
 func (st *State) ReadBar(reads []blocks.Resource) Bar {
 	if g := st.Lacking(append([]blocks.Resource{blocks.ClusterInfos}, reads...)); g != nil {
 		return Because(RetainNotRead, "a read that it needs is missing: %s", g)
@@ -42,7 +42,7 @@ func (st *State) ReadBar(reads []blocks.Resource) Bar {
 	return Bar{}
 }
 
-// PodBar is the reason of a plan that any pod could contradict, if one could not be parsed.
+// PodBar blocks a plan that any pod could contradict, if a pod could not be decoded.
 func (st *State) PodBar() Bar {
 	if name, unread := st.UnreadPod(); unread {
 		return Because(RetainNotRead, "pod %s could not be read and may be its user", name)
@@ -50,7 +50,7 @@ func (st *State) PodBar() Bar {
 	return Bar{}
 }
 
-// SlotBar is the reason of a plan that needs a free slot: a block's CIDR could not be parsed.
+// SlotBar blocks a plan that needs a free slot, if a block's CIDR could not be parsed.
 func (st *State) SlotBar() Bar {
 	for _, g := range st.Unreadable(blocks.Blocks) {
 		if !g.Prefix.IsValid() {
@@ -60,7 +60,7 @@ func (st *State) SlotBar() Bar {
 	return Bar{}
 }
 
-// OwnerBar says that an owner is not a node; none if it is one.
+// OwnerBar explains that an owner is not a node; none if it is one.
 func OwnerBar(o blocks.Owner) Bar {
 	switch {
 	case o.Kind == blocks.VirtualOwner:
@@ -71,8 +71,8 @@ func OwnerBar(o blocks.Owner) Bar {
 	return Bar{}
 }
 
-// NoBlockBar is the reason to keep an affinity whose block is gone while its addresses are in
-// use: the affinity is all that keeps another node from claiming the CIDR.
+// NoBlockBar explains why an affinity must stay although its block is gone: addresses of its CIDR
+// are in use, and only the affinity keeps other nodes from claiming the CIDR.
 func (st *State) NoBlockBar(p netip.Prefix) Bar {
 	if name, unread := st.UnreadPod(); unread {
 		return Because(RetainNotRead, "pod %s could not be read and may use an address of its CIDR", name)
@@ -86,14 +86,14 @@ func (st *State) NoBlockBar(p netip.Prefix) Bar {
 	return Bar{}
 }
 
-// DeleteAffinityBar is the reason to keep an affinity; b is the block of its CIDR, or nil.
+// DeleteAffinityBar explains why an affinity must stay; b is the block of its CIDR, or nil.
 func (st *State) DeleteAffinityBar(a *blocks.Affinity, b *Block) Bar {
 	special, written := OwnerBar(a.Owner), a.Written.Later(a.Created)
 	switch {
 	case special.Code != "":
 		return special
 	case b != nil && b.Owner.Kind == blocks.VirtualOwner:
-		return OwnerBar(b.Owner) // the affinity may be its own, written without a type
+		return OwnerBar(b.Owner) // the affinity may be the services', written without a type
 	case st.BlockObjects(a.CIDR) > 1:
 		return Because(RetainConflict, severalBlocks)
 	case st.BlockMayCover(a.CIDR):
@@ -142,7 +142,7 @@ func (st *State) FinishAffinityBar(a *blocks.Affinity, b *Block) Bar {
 	return Bar{}
 }
 
-// FinishBlockBar says why a block that is marked deleted must not be deleted.
+// FinishBlockBar explains why a block that is marked deleted must not be deleted.
 func (st *State) FinishBlockBar(b *Block) Bar {
 	special, young, uses := Bar{}, st.MarkBar(b.Meta), st.Views.UsesIn(b.CIDR)
 	if b.Owner != (blocks.Owner{}) {
@@ -184,7 +184,7 @@ func (st *State) FinishBlockBar(b *Block) Bar {
 	return Bar{}
 }
 
-// RestoreAffinityBar says why a block's owner, a node, must not be given an affinity to it.
+// RestoreAffinityBar explains why a block's owner, a node, must not be given an affinity to it.
 func (st *State) RestoreAffinityBar(b *Block) Bar {
 	host := b.Owner.Node()
 	for _, a := range st.AffinitiesOf(b.CIDR) {
@@ -225,14 +225,14 @@ func (st *State) RestoreAffinityBar(b *Block) Bar {
 	return st.limitBar(b)
 }
 
-// lostWithAffinity reports whether Calico could take an empty block from its node once the
-// node has an affinity to it: v3.32 and newer take no block whose owner has none.
+// lostWithAffinity reports whether Calico could take an empty block from its node once the node
+// has an affinity to it: v3.32 and newer take only blocks whose owner has an affinity.
 func (st *State) lostWithAffinity(b *Block) bool {
 	h := st.nodeStates[b.Owner.Node()]
 	return b.Used == 0 && h != nil && h.Node != nil && st.IPAM.AutoAllocateBlocks && blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 32)
 }
 
-// otherClaimants names those who have an affinity to a block and do not own it.
+// otherClaimants names the hosts that have an affinity to a block and do not own it.
 func (st *State) otherClaimants(b *Block) (out []string) {
 	for _, a := range st.AffinitiesOf(b.CIDR) {
 		if a.Owner != b.Owner {

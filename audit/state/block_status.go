@@ -6,52 +6,51 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// BlockStatusReads is what it takes to say how nodes stand with blocks.
+// BlockStatusReads are the reads that a node's block status needs.
 var BlockStatusReads = []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations, blocks.Affinities, blocks.Nodes, blocks.Pods, blocks.Namespaces}
 
-// NodeBlockStatus is how a node stands with blocks of one family.
+// NodeBlockStatus is a node's supply of blocks of one family.
 type NodeBlockStatus struct {
 	Host   *NodeState
 	Family blocks.Family
 	// Pools are the pools that serve the node's workloads automatically.
 	Pools []*Pool
-	// Blocks are the usable blocks that the node owns in these pools, and in
-	// pools that its pods ask for; Elsewhere are its other blocks of the family.
+	// Blocks are the node's usable blocks in these pools and in pools that its pods ask for.
+	// Elsewhere are its other blocks of the family.
 	Blocks, Elsewhere []*Block
-	// Unused is how many addresses of Blocks could still be assigned.
+	// Unused is how many addresses of Blocks can still be assigned.
 	Unused int
-	// Cause is why the node cannot claim a block now; evaluated only where it would
-	// have to, because Blocks have no unused address.
+	// Cause is why the node cannot claim a block now. It is evaluated only if Unused is 0,
+	// because only then does the node need one.
 	Cause Cause
-	// Detail says more about the cause.
+	// Detail explains the cause.
 	Detail string
 	// Borrowed are the node's borrowed addresses of the family.
 	Borrowed []*Borrow
-	// Waiting are pods of the node that have no address yet; Stuck are those of them
-	// that can get none, each evaluated by the pools that may serve it.
+	// Waiting are the node's pods without an address. Stuck are those of them that can get none
+	// from the pools that may serve them.
 	Waiting []*blocks.Workload
 	Stuck   []Stuck
-	// Inconclusive says why it is not known of some pod that waits whether it is stuck;
-	// empty if it is of all.
+	// Inconclusive explains why it is not known whether some waiting pod is stuck; empty if it is
+	// known for all.
 	Inconclusive string
-	// requests are, for each pod that borrows or waits, the pools that may serve it, each
-	// set once; where there is none, those that serve any pod are the one set. atIssue are
-	// all of them.
+	// requests are the distinct sets of pools that may serve a borrowing or waiting pod. If there
+	// is no such pod, the pools for any pod are the only set. atIssue is the union.
 	requests [][]*Pool
 	atIssue  []*Pool
 	// Addressed is true if a pod of the node has an address of the family.
 	Addressed bool
 }
 
-// CannotAllocate is true if the node's next pod would get no address.
+// CannotAllocate reports whether the node's next pod would get no address.
 func (n *NodeBlockStatus) CannotAllocate() bool { return n.Unused == 0 && n.Cause.PreventsAllocation() }
 
-// RequiresBlocks is true if the node's next pod would have to come from a new block
-// or from a borrowed address, and there is no block to be had.
+// RequiresBlocks reports whether the node's next pod needs a new block or a borrowed address, and
+// no block can be claimed.
 func (n *NodeBlockStatus) RequiresBlocks() bool { return n.Unused == 0 && n.Cause != CauseNone }
 
-// evaluateNodes settles, for each node, whether it is schedulable and how it stands
-// with blocks of each family that counts.
+// evaluateNodes decides, for each node, whether it is schedulable, and evaluates its block status
+// for each of Families.
 func (st *State) evaluateNodes() {
 	for _, h := range st.NodeStates {
 		if h.Node == nil {
@@ -111,9 +110,8 @@ func (st *State) blockStatus(h *NodeState, f blocks.Family) *NodeBlockStatus {
 	return n
 }
 
-// PoolsAtIssue returns the pools that the node could claim a block from: those
-// of the pods that borrow or wait or, where there are none, those that serve any
-// pod.
+// PoolsAtIssue returns the pools from which the node could claim a block: those of its borrowing
+// or waiting pods or, without such pods, those that serve any pod.
 func (st *State) PoolsAtIssue(n *NodeBlockStatus) []*Pool { return slices.Clip(n.atIssue) }
 
 func (st *State) requests(n *NodeBlockStatus) (out [][]*Pool) {
@@ -137,7 +135,7 @@ func (st *State) requests(n *NodeBlockStatus) (out [][]*Pool) {
 	return out
 }
 
-// StatusOf returns how a node stands with blocks of a family; nil for what no longer exists.
+// StatusOf returns a node's block status for a family; nil if the node no longer exists.
 func (h *NodeState) StatusOf(f blocks.Family) *NodeBlockStatus {
 	for _, n := range h.BlockStatus {
 		if n.Family == f {
@@ -147,8 +145,8 @@ func (h *NodeState) StatusOf(f blocks.Family) *NodeBlockStatus {
 	return nil
 }
 
-// Blockless counts the pods of the node that can get no address, and none of whose
-// pools the node has a block of.
+// Blockless counts the pods of the node that can get no address while the node has no block in
+// any of their pools.
 func (n *NodeBlockStatus) Blockless() (count int) {
 	for _, s := range n.Stuck {
 		if s.Blockless {
@@ -158,11 +156,11 @@ func (n *NodeBlockStatus) Blockless() (count int) {
 	return count
 }
 
-// RequiresProof is true unless all that is wrong is that pools do not serve pods, which
-// no block would change.
+// RequiresProof is false if the only problem is that pools do not serve pods: blocks would not
+// change that.
 func (n *NodeBlockStatus) RequiresProof() bool {
 	return n.NoBlock() || slices.ContainsFunc(n.Stuck, func(s Stuck) bool { return s.Blockless && s.Cause != CauseUnserved })
 }
 
-// NoBlock is true if the node owns no usable block in its pools.
+// NoBlock reports whether the node owns no usable block in its pools.
 func (n *NodeBlockStatus) NoBlock() bool { return len(n.Blocks) == 0 }

@@ -13,27 +13,24 @@ import (
 // Cause is why a node without a block cannot claim one.
 type Cause string
 
-// The causes, in the order in which they are looked for: each hides the ones
-// after it, as it does in Calico's allocator (libcalico-go ipam/ipam.go,
-// autoAssign and findOrClaimBlock).
+// The causes, in the order in which they are checked. Each hides the causes after it, as in
+// Calico's allocator (libcalico-go ipam/ipam.go, autoAssign and findOrClaimBlock).
 const (
-	// CauseNone: nothing keeps the node from claiming a block.
+	// CauseNone: the node can claim a block.
 	CauseNone Cause = ""
-	// CauseSelector: a pool has a selector that cannot be parsed, and Calico then
-	// refuses every assignment of the family.
+	// CauseSelector: a pool's selector cannot be parsed, so Calico rejects every assignment of
+	// the family.
 	CauseSelector Cause = "a pool's selector cannot be parsed"
-	// CauseNoPool: no enabled pool of the family that serves workloads selects
-	// the node.
+	// CauseNoPool: no enabled pool of the family that serves workloads selects the node.
 	CauseNoPool Cause = "no pool selects the node"
-	// CauseUnserved: a pod waits that no pool may serve, for what it asks for or for
-	// its namespace. It is the cause of single pods (see [Stuck]).
+	// CauseUnserved: no pool may serve a waiting pod, because of its request or its namespace. It
+	// is the cause of single pods (see [Stuck]).
 	CauseUnserved Cause = "no pool may serve it"
-	// CauseNoAuto: autoAllocateBlocks is off, so that nodes claim no blocks.
+	// CauseNoAuto: autoAllocateBlocks is off, so nodes claim no blocks.
 	CauseNoAuto Cause = "automatic blocks are off"
 	// CauseLimit: the node has as many affinities as maxBlocksPerHost allows.
 	CauseLimit Cause = "the block limit is reached"
-	// CauseStrict: its pools have no block left, and strict affinity forbids
-	// borrowing.
+	// CauseStrict: its pools have no block left, and strict affinity forbids borrowing.
 	CauseStrict Cause = "its pools are out of blocks, and strict affinity forbids borrowing"
 	// CauseFull: its pools have neither a block nor an address left.
 	CauseFull Cause = "its pools are out of blocks and addresses"
@@ -44,12 +41,10 @@ const (
 // PreventsAllocation reports whether pods cannot get an address at all under the cause.
 func (c Cause) PreventsAllocation() bool { return c != CauseNone && c != CauseNoBlocks }
 
-// Shortfall reports whether what keeps a node from claiming a block is that its pools
-// have none left.
+// Shortfall reports whether the node cannot claim a block because its pools have none left.
 func (c Cause) Shortfall() bool { return c == CauseStrict || c == CauseFull || c == CauseNoBlocks }
 
-// cause says why the node cannot claim a block: the gravest of what keeps its pods
-// from it.
+// cause returns the most severe reason why the node cannot claim a block, with details.
 func (st *State) cause(n *NodeBlockStatus) (Cause, string) {
 	if c, detail := st.selectorCause(n); c != CauseNone {
 		return c, detail
@@ -67,7 +62,7 @@ func (st *State) cause(n *NodeBlockStatus) (Cause, string) {
 	return cause, detail
 }
 
-// selectorCause is the cause of a pool whose selector cannot be parsed.
+// selectorCause returns CauseSelector if a pool's selector cannot be parsed.
 func (st *State) selectorCause(n *NodeBlockStatus) (Cause, string) {
 	for _, p := range st.Pools {
 		if p.Family() == n.Family && p.refuses(n.Host.Node) {
@@ -77,8 +72,8 @@ func (st *State) selectorCause(n *NodeBlockStatus) (Cause, string) {
 	return CauseNone, ""
 }
 
-// CauseFor says why the node cannot claim a block of some pools, which are all that
-// one assignment may use.
+// CauseFor returns why the node cannot claim a block from some pools, which are all the pools
+// that one assignment may use.
 func (st *State) CauseFor(n *NodeBlockStatus, pools []*Pool) (Cause, string) {
 	if st.HealsItself(n, pools) {
 		return CauseNone, "it has an affinity whose block does not exist: its next assignment makes the block"
@@ -106,9 +101,9 @@ func (st *State) CauseFor(n *NodeBlockStatus, pools []*Pool) (Cause, string) {
 	return CauseNoBlocks, fmt.Sprintf("no block is left in %s; its pods borrow from the %s still unused in other nodes' blocks", names, phrase.PluralCount(available, "address"))
 }
 
-// HealsItself reports whether the node has an affinity, in one of some pools, whose
-// block does not exist or is marked deleted. Calico's allocator walks a node's affinities before anything
-// else and makes such a block (libcalico-go ipam/ipam.go, getBlockFromAffinity).
+// HealsItself reports whether the node has an affinity, in one of some pools, whose block does
+// not exist or is marked deleted. Calico's allocator first walks a node's affinities and creates
+// missing blocks (libcalico-go ipam/ipam.go, getBlockFromAffinity).
 func (st *State) HealsItself(n *NodeBlockStatus, pools []*Pool) bool {
 	return slices.ContainsFunc(n.Host.Affinities, func(a *blocks.Affinity) bool {
 		b := st.BlockOf(a.CIDR)
@@ -117,9 +112,9 @@ func (st *State) HealsItself(n *NodeBlockStatus, pools []*Pool) bool {
 	})
 }
 
-// OnlyWay reports whether an affinity without a block is the way by which its node
-// comes by one: its next assignment makes the block. It may get no other if it must not claim
-// one, is at its limit, or has no free address while others may claim the pool's last blocks.
+// OnlyWay reports whether a node needs an affinity without a block to get one: its next
+// assignment creates the block. The node may get no other block if it must not claim any, is at
+// its limit, or has no free address while others may claim the pool's last blocks.
 func (st *State) OnlyWay(a *blocks.Affinity) bool {
 	h, p := st.nodeStates[a.Owner.Node()], st.PoolOf(a.CIDR)
 	if h == nil || h.Node == nil || p == nil {
@@ -146,19 +141,18 @@ func (st *State) affinities(h *NodeState, f blocks.Family) (n int) {
 	return n
 }
 
-// Claimable reports whether a host could claim a block of any of the pools now. An
-// empty block of its own is none that it could take over.
+// Claimable reports whether a host could claim a block of any of the pools now. A node cannot
+// claim its own empty block again, so those do not count.
 func (st *State) Claimable(pools []*Pool, h *NodeState) bool {
 	return slices.ContainsFunc(pools, func(p *Pool) bool {
 		return p.Slots.Allocatable.Cmp(blocks.CountOf(p.takenFrom[h.Name])) > 0
 	})
 }
 
-// LimitCount is how many affinities of a family the allocator would count against a
-// node's limit when it may use some pools: those in these pools, whatever their state
-// and whether or not a block goes with them (libcalico-go ipam/ipam.go,
-// prepareAffinityBlocksForHost). In what was read without any affinity they were left
-// out, and its blocks stand for them.
+// LimitCount is how many affinities of a family the allocator counts against a node's limit if it
+// may use some pools: all affinities in these pools, in any state, with or without a block
+// (libcalico-go ipam/ipam.go, prepareAffinityBlocksForHost). If no affinity at all was read, the
+// input was made without them, and the node's blocks count instead.
 func (st *State) LimitCount(n *NodeBlockStatus, pools []*Pool) (count int) {
 	counts := func(cidr netip.Prefix) bool {
 		p := st.PoolOf(cidr)

@@ -6,7 +6,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// RejectedSettings says why Calico rejects settings; empty if it does not.
+// RejectedSettings explains why Calico rejects settings; empty if it accepts them.
 func RejectedSettings(c blocks.IPAMConfig) string {
 	switch {
 	case !c.StrictAffinity && !c.AutoAllocateBlocks:
@@ -17,6 +17,6 @@ func RejectedSettings(c blocks.IPAMConfig) string {
 	return ""
 }
 
-// Migrating reports whether Calico's objects are moving to the other API group, or both
-// groups serve blocks. The locks are then the migration's.
+// Migrating reports whether Calico's objects are moving to the other API group, or both groups
+// serve blocks. Any lock of the datastore is then the migration's.
 func (st *State) Migrating() bool { return len(st.Migrations) > 0 || st.Cluster.OtherGroup != "" }

@@ -6,11 +6,10 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// faults returns the contradictions within a block, in words. Every ordinal
-// must be allocated or queued as unallocated, and not both; allocations must
-// point to attributes that exist; no allocation may be newer than the block.
-// These are the invariants that Calico's allocator keeps and relies on
-// (libcalico-go ipam/ipam_block.go).
+// faults describes the contradictions within a block. Every ordinal must be either allocated or
+// queued as unallocated. Allocations must point to existing attributes, and must not be newer
+// than the block. Calico's allocator keeps and relies on these invariants (libcalico-go
+// ipam/ipam_block.go).
 func faults(b *blocks.Block) []string {
 	var out []string
 	size := len(b.Ordinals)

@@ -7,11 +7,10 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Disownable is the verdict on a block in use whose owner no longer exists: whether
-// its affinity may be taken away, so that the block goes with its last address. It may
-// if live pods and tunnels of other nodes, which exist, use all that it holds. What
-// Calico does to such a block is releaseBlockAffinity of libcalico-go
-// ipam/ipam_block_reader_writer.go.
+// Disownable decides whether the affinity of a block in use may be deleted because its owner no
+// longer exists. Calico then deletes the block with its last address (releaseBlockAffinity of
+// libcalico-go ipam/ipam_block_reader_writer.go). It may if live pods and tunnels of other,
+// existing nodes use all its addresses.
 func (st *State) Disownable(b *Block) Releasability {
 	r, host := Releasability{}, b.Owner.Node()
 	switch {

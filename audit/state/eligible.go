@@ -12,8 +12,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Selector is a parsed selector; sel is nil for an empty one, which selects
-// all.
+// Selector is a parsed selector; sel is nil for an empty selector, which matches everything.
 type Selector struct {
 	sel *selector.Selector
 	Err error
@@ -34,7 +33,7 @@ func (s *Selector) matches(labels map[string]string) bool {
 	return s.sel == nil || s.sel.Evaluate(labels)
 }
 
-// SelectsAll reports whether the selector matches everything, however it is written.
+// SelectsAll reports whether the selector matches everything, regardless of how it is written.
 func (s *Selector) SelectsAll() bool {
 	return s.Err == nil && (s.sel == nil || matchesAll(s.sel.Root()))
 }
@@ -54,7 +53,7 @@ func matchesAll(n parser.Node) bool {
 // ServesAllNamespaces reports whether pods of any namespace may use the pool.
 func (p *Pool) ServesAllNamespaces() bool { return p.NamespaceSelection.SelectsAll() }
 
-// SelectorError returns what is wrong with the pool's selectors, or nil.
+// SelectorError returns the parse error of the pool's selectors, or nil.
 func (p *Pool) SelectorError() error {
 	if p.NodeSelection.Err != nil {
 		return p.NodeSelection.Err
@@ -62,10 +61,10 @@ func (p *Pool) SelectorError() error {
 	return p.NamespaceSelection.Err
 }
 
-// refuses reports whether a selector of the pool that cannot be parsed makes Calico
-// refuse every unrequested assignment of its family on a node. Pools that are
-// disabled or not automatic are not looked at, and a namespace selector only
-// where the node selector matches (libcalico-go ipam/ipam.go, determinePools).
+// refuses reports whether a selector of the pool that cannot be parsed makes Calico reject every
+// assignment of its family on a node, except requests for pools by name. Calico skips disabled
+// and manual pools, and parses a namespace selector only if the node selector matches
+// (libcalico-go ipam/ipam.go, determinePools).
 func (p *Pool) refuses(n *blocks.Node) bool {
 	if p.Disabled || !p.Automatic {
 		return false
@@ -73,8 +72,8 @@ func (p *Pool) refuses(n *blocks.Node) bool {
 	return p.NodeSelection.Err != nil || p.NamespaceSelection.Err != nil && p.SelectsNode(n)
 }
 
-// HandsOut reports whether Calico assigns from the pool at all, to whomever: it is
-// enabled, and neither being deleted nor marked as not allocatable.
+// HandsOut reports whether Calico assigns from the pool to anyone: it is enabled, not being
+// deleted, and not marked as not allocatable.
 func (p *Pool) HandsOut() bool {
 	return p.WhyClosed() == ""
 }
@@ -82,8 +81,8 @@ func (p *Pool) HandsOut() bool {
 // SelectsNode reports whether the pool's node selector matches a node.
 func (p *Pool) SelectsNode(n *blocks.Node) bool { return p.NodeSelection.matches(n.Labels) }
 
-// SelectsNamespace reports whether the pool's namespace selector matches a
-// namespace; nil stands for one that is not known, which has no labels.
+// SelectsNamespace reports whether the pool's namespace selector matches a namespace. A nil
+// namespace is one that is not known; it has no labels.
 func (p *Pool) SelectsNamespace(ns *blocks.Namespace) bool {
 	if ns == nil {
 		return p.NamespaceSelection.matches(map[string]string{})
@@ -91,7 +90,7 @@ func (p *Pool) SelectsNamespace(ns *blocks.Namespace) bool {
 	return p.NamespaceSelection.matches(ns.Labels)
 }
 
-// indexSelection evaluates each pool's node selector for each node, once.
+// indexSelection evaluates each pool's node selector once for each node.
 func (st *State) indexSelection() {
 	for _, p := range st.Pools {
 		p.selected = make(nodeSet, (len(st.NodeStates)+63)/64)
@@ -111,14 +110,14 @@ func (st *State) indexSelection() {
 			}
 		}
 		if slices.Equal(pools, last) {
-			pools = last // most nodes are like the one before, and share the list
+			pools = last // most nodes have the same pools as the previous node, and share its slice
 		}
 		h.workloadPools, last = pools, pools
 	}
 }
 
-// WorkloadPools returns the pools of a family that serve workloads, assign
-// automatically and select a node of the cluster, whatever the namespace.
+// WorkloadPools returns the pools of a family that serve workloads, assign automatically and
+// select a node of the cluster. It ignores namespace selectors.
 func (st *State) WorkloadPools(n *blocks.Node, f blocks.Family) []*Pool {
 	h := st.nodeStates[n.Name]
 	if h == nil {
@@ -133,7 +132,7 @@ func (st *State) WorkloadPools(n *blocks.Node, f blocks.Family) []*Pool {
 	return out
 }
 
-// indexAsked collects the sets of pools that live pods ask for, which are few.
+// indexAsked collects the sets of pools that live pods ask for. There are few.
 func (st *State) indexAsked() {
 	known := map[string]bool{}
 	for _, w := range st.Workloads {
@@ -156,8 +155,8 @@ func (st *State) IsAskedFor(p *Pool) bool {
 	return slices.ContainsFunc(st.asked, func(asked []*Pool) bool { return slices.Contains(asked, p) })
 }
 
-// requestedNames returns the names or CIDRs of the pools that a pod, or else its
-// namespace, asks for by annotation.
+// requestedNames returns the names or CIDRs of the pools that a pod's annotation asks for. If it
+// has none, its namespace's annotation counts.
 func (st *State) requestedNames(w *blocks.Workload, f blocks.Family) []string {
 	of := func(v4, v6 []string) []string {
 		if f == blocks.IPv6 {
@@ -172,11 +171,10 @@ func (st *State) requestedNames(w *blocks.Workload, f blocks.Family) []string {
 	return names
 }
 
-// RequestedPools returns the pools that a pod, or else its namespace, asks for
-// by annotation, and whether it asks at all. Such pools are used whatever their
-// selectors and assignment mode (libcalico-go ipam/ipam.go, determinePools; the
-// order of precedence is that of cni-plugin/pkg/k8s). Names that no enabled pool
-// has are left out.
+// RequestedPools returns the pools that a pod, or else its namespace, asks for by annotation, and
+// whether it asks for any. Calico uses such pools regardless of their selectors and assignment
+// mode (libcalico-go ipam/ipam.go, determinePools; cni-plugin/pkg/k8s defines the precedence).
+// Names without an enabled pool are left out.
 func (st *State) RequestedPools(w *blocks.Workload, f blocks.Family) (pools []*Pool, asked bool) {
 	names := st.requestedNames(w, f)
 	for _, name := range names {
@@ -187,8 +185,8 @@ func (st *State) RequestedPools(w *blocks.Workload, f blocks.Family) (pools []*P
 	return pools, len(names) > 0
 }
 
-// UnmetRequest says which pool that a pod asks for Calico does not assign from: it
-// then refuses the pod, whatever else it asks for. Empty if there is none.
+// UnmetRequest explains which pool that a pod asks for Calico does not assign from; empty if
+// there is none. Calico then rejects the pod, even if it also asks for other pools.
 func (st *State) UnmetRequest(w *blocks.Workload, f blocks.Family) string {
 	for _, name := range st.requestedNames(w, f) {
 		switch p := st.PoolByNameOrCIDR(name); {
@@ -203,7 +201,7 @@ func (st *State) UnmetRequest(w *blocks.Workload, f blocks.Family) string {
 	return ""
 }
 
-// WhyClosed says why Calico assigns nothing from the pool; empty if it does.
+// WhyClosed explains why Calico assigns nothing from the pool; empty if it does.
 func (p *Pool) WhyClosed() string {
 	switch {
 	case p.Disabled:
@@ -216,8 +214,8 @@ func (p *Pool) WhyClosed() string {
 	return ""
 }
 
-// MayServe reports whether a pod on a node may get an address of a pool, and why or why
-// not; n is nil for a pod that is bound to none, or whose node is not known.
+// MayServe reports whether a pod on a node may get an address of a pool, and why or why not. n is
+// nil for a pod that is not bound to a node, or whose node is not known.
 func (st *State) MayServe(p *Pool, w *blocks.Workload, n *blocks.Node) (why string, ok bool) {
 	asked, asks := st.RequestedPools(w, p.Family())
 	unmet := ""
@@ -249,7 +247,7 @@ func (st *State) MayServe(p *Pool, w *blocks.Workload, n *blocks.Node) (why stri
 	return "it selects the node and the namespace", true
 }
 
-// PodPools returns the pools that a pod may get an address of a family from.
+// PodPools returns the pools from which a pod may get an address of a family.
 func (st *State) PodPools(w *blocks.Workload, n *blocks.Node, f blocks.Family) (out []*Pool) {
 	pools, asks := st.RequestedPools(w, f)
 	switch {
@@ -267,7 +265,7 @@ func (st *State) PodPools(w *blocks.Workload, n *blocks.Node, f blocks.Family) (
 	})
 }
 
-// PoolByNameOrCIDR returns the pool that an annotation of a pod or namespace means, or nil.
+// PoolByNameOrCIDR returns the pool that an annotation of a pod or namespace names, or nil.
 func (st *State) PoolByNameOrCIDR(s string) *Pool {
 	for _, p := range st.Pools {
 		if p.Name == s {
@@ -284,8 +282,8 @@ func (st *State) PoolByNameOrCIDR(s string) *Pool {
 	return nil
 }
 
-// GeneralPools leaves out pools that only some namespaces may use, unless there
-// are no others: they do not help pods of which nothing is known yet.
+// GeneralPools leaves out pools with a namespace selector, because a future pod may not match it.
+// If all pools have one, it returns all.
 func GeneralPools(ps []*Pool) []*Pool {
 	out := slices.DeleteFunc(slices.Clone(ps), func(p *Pool) bool { return !p.ServesAllNamespaces() })
 	if len(out) == 0 {

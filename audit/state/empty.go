@@ -7,36 +7,34 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Releasability is the verdict on an empty block: whether it may be released now and,
-// if not, why it is held.
+// Releasability is the verdict on an empty block: whether it may be released now and, if not,
+// why.
 type Releasability struct {
 	OK bool
-	// Bar is why the block stays; none if OK.
+	// Bar is why the block must stay; none if OK.
 	Bar
-	// After is the verdict once the block is old enough, where its age is what holds it;
-	// nil if nothing does then.
+	// After is the verdict once the block is old enough, if its age is the reason to keep it. It
+	// is nil if no other reason exists.
 	After *Releasability
-	// EmptySince is when the block was last written or claimed, which is the latest time
-	// at which it can have become empty; zero if unknown.
+	// EmptySince is when the block was last written or claimed, so it has been empty at least
+	// since then; zero if unknown.
 	EmptySince blocks.Time
-	// Instead are the pools of which the block's node can claim another one, if all
-	// blocks that it would keep there are full; nil if the node keeps one with room.
+	// Instead are the pools from which the block's node can claim another block, if all blocks
+	// that it would keep there are full. It is nil if the node keeps a block with room.
 	Instead []*Pool
 }
 
-// ReleaseReads are the reads without which no block may be called releasable.
+// ReleaseReads are the reads that every verdict on releasable blocks needs.
 var ReleaseReads = []blocks.Resource{
 	blocks.Pools, blocks.Blocks, blocks.Affinities, blocks.Nodes, blocks.Pods, blocks.Namespaces, blocks.IPAMConfigs, blocks.ClusterInfos,
 	blocks.Reservations,
 }
 
-// ReleasableKnown reports whether all was read that the verdict on empty blocks
-// needs.
+// ReleasableKnown reports whether all reads that verdicts on empty blocks need are complete.
 func (st *State) ReleasableKnown() bool { return st.Lacking(ReleaseReads) == nil }
 
-// flannelLabel marks nodes on their way from Flannel to Calico; Calico's own
-// collector leaves their blocks alone (kube-controllers
-// pkg/controllers/flannelmigration).
+// flannelLabel marks nodes that are migrating from Flannel to Calico. Calico's own collector
+// skips their blocks (kube-controllers pkg/controllers/flannelmigration).
 const flannelLabel, flannelDone = "projectcalico.org/node-network-during-migration", "calico"
 
 func (st *State) evaluateEmptyBlocks() {
@@ -90,7 +88,7 @@ func (st *State) evaluateAlone(b *Block) Releasability {
 	return r
 }
 
-// retainAsItIs holds a block for what it is itself, whatever its age and its uses.
+// retainAsItIs retains a block for its own properties, regardless of its age and uses.
 func (st *State) retainAsItIs(b *Block, r *Releasability) {
 	switch special := OwnerBar(b.Owner); {
 	case b.Owner != (blocks.Owner{}) && special.Code != "":
@@ -108,7 +106,7 @@ func (st *State) retainAsItIs(b *Block, r *Releasability) {
 	}
 }
 
-// IfEmptied is the verdict on a block once all its addresses are released and the grace has
+// IfEmptied is the verdict on a block after all its addresses are released and the grace has
 // passed, if nothing else changes.
 func (st *State) IfEmptied(b *Block) Releasability {
 	r := Releasability{}
@@ -128,9 +126,10 @@ func (st *State) IfEmptied(b *Block) Releasability {
 	return r
 }
 
-// lastBlocks names the empty blocks that a node must keep, and why. The node keeps one
-// usable block for each set of pools that its pods may use. A block given as emptied counts as empty. If further is not nil, a node may do without
-// while it can claim a further block.
+// lastBlocks calls keep for the empty blocks that a node must keep, with the reason. The node
+// keeps one usable block for each set of pools that its pods may use. The block emptied, if any,
+// counts as empty. If further is not nil, a node may do without a block while it can claim
+// another.
 func (st *State) lastBlocks(h *NodeState, emptied *Block, further *supply, keep func(b *Block, why string)) {
 	kept := map[*Block]bool{}
 	one := func(pools []*Pool, why string) {
@@ -144,12 +143,12 @@ func (st *State) lastBlocks(h *NodeState, emptied *Block, further *supply, keep 
 	st.eachPodPools(h, one)
 }
 
-// lastBlock returns the host's lowest empty block among those that belong to a set, unless
-// another block there that the host keeps is as good: a block that is in use, or kept
-// already. The best are blocks with room and a settled affinity, first those that no other
-// node may take; then those whose affinity is on its way in or out, the release of which may
-// be finished at any moment; then those without an affinity, which can be given back; then
-// any other usable one. full reports whether blocks in use are there that have no room.
+// lastBlock returns the host's lowest empty block in a set, unless the host keeps another one
+// that is as good: a block in use, or in kept. From best to worst, a block has room and a
+// confirmed affinity, and no other node may take it; has both, but another node may take it; has
+// an affinity that is pending or whose release may finish at any moment; has room but no
+// affinity, which can be restored; or is merely usable. full reports whether the set has blocks
+// in use without room.
 func (st *State) lastBlock(h *NodeState, emptied *Block, kept map[*Block]bool, further *supply, member func(*Block) bool) (last *Block, full bool) {
 	free := func(b *Block) bool { return b.Usable() && (b == emptied || st.hasFree(b)) }
 	settled := func(b *Block) bool { return free(b) && st.hasAffinityOrNone(b) && st.affinityConfirmedOrAbsent(b) }
@@ -177,14 +176,14 @@ func (st *State) lastBlock(h *NodeState, emptied *Block, kept map[*Block]bool, f
 	return nil, full
 }
 
-// Keepable reports whether a block of a node is one that the node's next pod can get an
-// address from: it is usable, has an address to assign, and its owner has an affinity to it.
+// Keepable reports whether a node's next pod can get an address from its block: the block is
+// usable, has an address to assign, and its owner has an affinity to it.
 func (st *State) Keepable(b *Block) bool {
 	return b.Usable() && st.hasAffinityOrNone(b) && st.hasFree(b)
 }
 
-// hasFree reports whether an address of a block can be assigned: it is free, not reserved,
-// and no live pod uses it without a record.
+// hasFree reports whether an address of a block can be assigned: it is free, not reserved, and
+// not used by a live pod without a record.
 func (st *State) hasFree(b *Block) bool {
 	touched := st.Reserved.Overlaps(b.CIDR)
 	for i, o := range b.Ordinals {
@@ -196,16 +195,16 @@ func (st *State) hasFree(b *Block) bool {
 	return false
 }
 
-// hasAffinityOrNone reports whether the owner of a block has an affinity to it that Calico's
-// allocator finds: from v3.31 on, one with the labels that it writes. If no affinity at all
-// was read, they were left out, and none is required.
+// hasAffinityOrNone reports whether a block's owner has an affinity to it that Calico's allocator
+// finds. From v3.31 on, the affinity must have the labels that Calico writes. If no affinity at
+// all was read, the files were made without them, and none is required.
 func (st *State) hasAffinityOrNone(b *Block) bool {
 	a := st.ownAffinity(b)
 	return len(st.Affinities) == 0 || a != nil && (!a.Unlabelled || !blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 31))
 }
 
-// ownAffinity returns the affinity of a block's owner to it that is not marked
-// deleted; nil if there is none.
+// ownAffinity returns the affinity of a block's owner to it, unless it is marked deleted; nil if
+// there is none.
 func (st *State) ownAffinity(b *Block) *blocks.Affinity {
 	for _, a := range st.AffinitiesOf(b.CIDR) {
 		if a.Owner == b.Owner && !a.SoftDeleted {

@@ -9,24 +9,22 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// ForeignBlackhole is what a node does to a block that it does not own.
+// ForeignBlackhole describes how a node drops traffic to a block that it does not own.
 type ForeignBlackhole struct {
 	View  *hosts.View
 	Block *Block
-	// Routes are those that drop traffic to the block or to a part of it, the
-	// least specific first.
+	// Routes are the routes that drop traffic to the block or a part of it, least specific first.
 	Routes []*blocks.HostRoute
-	// Dropped counts the allocated addresses of the block that the node drops
-	// traffic to.
+	// Dropped counts the allocated addresses of the block to which the node drops traffic.
 	Dropped int
-	// Example is what the kernel answers for one of the addresses that it drops.
+	// Example is the kernel's answer for one of the addresses that it drops.
 	Example hosts.Answer
 }
 
-// ForeignBlackholes returns the routes of nodes that drop traffic to blocks of others.
+// ForeignBlackholes returns the nodes' routes that drop traffic to other owners' blocks.
 func (st *State) ForeignBlackholes() []*ForeignBlackhole { return st.foreign }
 
-// findForeignBlackholes finds the routes of nodes that drop traffic to blocks of others.
+// findForeignBlackholes finds the nodes' routes that drop traffic to other owners' blocks.
 func (st *State) findForeignBlackholes() {
 	for v := range st.Views.OfNodes() {
 		if v.Stale() {
@@ -36,7 +34,7 @@ func (st *State) findForeignBlackholes() {
 		var around []*Block
 		for i := range v.Routes {
 			r := &v.Routes[i]
-			// The default route is no statement about a block.
+			// The default route is not about any block.
 			if !hosts.IsDropping(r.Type) || r.Dst.Bits() == 0 {
 				continue
 			}
@@ -57,9 +55,9 @@ func (st *State) findForeignBlackholes() {
 	}
 }
 
-// ofAnother reports whether a block is another node's, or no one's while addresses of
-// it are in use. Blocks of LoadBalancer services are left aside: their addresses
-// are translated before any route is looked up, and nodes may black-hole them.
+// ofAnother reports whether a block is another node's, or has no owner while its addresses are in
+// use. Blocks of LoadBalancer services do not count: their addresses are translated before any
+// route lookup, so nodes may blackhole them.
 func (st *State) ofAnother(b *Block, node string) bool {
 	if b.Owner == (blocks.Owner{}) {
 		return b.Used > 0
@@ -67,9 +65,9 @@ func (st *State) ofAnother(b *Block, node string) bool {
 	return b.Owner.Kind == blocks.HostOwner && b.Owner.Name != node
 }
 
-// evaluateForeignBlackhole asks the kernel about the addresses of a block that its node does not
-// own and has dropping routes for. An empty block is evaluated as a whole, one with
-// allocations by those.
+// evaluateForeignBlackhole asks the node's kernel about the addresses of another owner's block
+// for which the node has dropping routes. It asks about the allocated addresses, or about the
+// whole block if it is empty.
 func (st *State) evaluateForeignBlackhole(v *hosts.View, b *Block, routes []*blocks.HostRoute) {
 	routes = slices.DeleteFunc(routes, func(r *blocks.HostRoute) bool { return st.ownRoute(v.Node, r.Dst, b) })
 	slices.SortStableFunc(routes, func(a, c *blocks.HostRoute) int { return blocks.ComparePrefixes(a.Dst, c.Dst) })
@@ -80,7 +78,7 @@ func (st *State) evaluateForeignBlackhole(v *hosts.View, b *Block, routes []*blo
 	s := &ForeignBlackhole{View: v, Block: b, Routes: routes, Example: whole}
 	inner := routes[len(routes)-1].Dst.Bits() > b.CIDR.Bits()
 	if whole.Outcome != hosts.Drops && !inner {
-		return // a route to the block overrides the wider ones that drop
+		return // a route to the block overrides the wider dropping routes
 	}
 	for i, o := range b.Ordinals {
 		if o == blocks.Free {
@@ -98,7 +96,7 @@ func (st *State) evaluateForeignBlackhole(v *hosts.View, b *Block, routes []*blo
 	}
 	since := b.ownedSince()
 	if b.Owner.Kind != blocks.HostOwner {
-		since = 0 // when its owner left it is not recorded
+		since = 0 // it is not recorded when the owner gave it up
 	}
 	if st.Views.Proves(v, since.Std(), "that block "+b.CIDR.String()+" belongs to "+phrase.Owner(b.Owner)) {
 		st.foreign = append(st.foreign, s)
@@ -109,8 +107,8 @@ func coveredBy(routes []*blocks.HostRoute, a netip.Addr) bool {
 	return slices.ContainsFunc(routes, func(r *blocks.HostRoute) bool { return r.Dst.Contains(a) })
 }
 
-// ownRoute reports whether a node's route is explained by a block of its own, which
-// overlaps the one at hand.
+// ownRoute reports whether a block of the node, which overlaps this block, explains the node's
+// route.
 func (st *State) ownRoute(node string, dst netip.Prefix, b *Block) bool {
 	h := st.nodeStates[node]
 	return h != nil && slices.ContainsFunc(h.Blocks, func(own *Block) bool {

@@ -4,13 +4,12 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// HalfDone reports whether an affinity was left pending, pendingDeletion or marked
-// deleted by a step of this program, which goes on within seconds or did not finish: no
-// grace is waited for.
+// HalfDone reports whether a step of this program left an affinity pending, pendingDeletion or
+// marked deleted. The step continues within seconds or did not finish, so no grace applies.
 func HalfDone(a *blocks.Affinity) bool {
 	return a.ByUs && (a.SoftDeleted || a.Effective() != blocks.Confirmed)
 }
 
-// Lasts reports whether an affinity's state has held for the grace, or is a step of
-// this program that did not finish.
+// Lasts reports whether an affinity's state has held for the grace, or is left from an unfinished
+// step of this program.
 func (st *State) Lasts(a *blocks.Affinity) bool { return st.OldEnough(a.Meta) || HalfDone(a) }

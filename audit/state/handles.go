@@ -9,22 +9,22 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// fewHandles is up to how many missing handles are believed when not one handle was
-// read from files.
+// fewHandles is the largest number of missing handles that is believed if files hold no handle at
+// all.
 const fewHandles = 3
 
-// HandlesLeftOut reports whether files seem to have been made without handles: blocks
-// refer to more than a few, to how many, and there is none.
+// HandlesLeftOut reports whether files were probably made without handles: they have none, but
+// blocks refer to more than a few. referred is how many.
 func (st *State) HandlesLeftOut() (referred int, leftOut bool) {
 	referred = len(st.own.known)
 	return referred, !st.Cluster.Live && len(st.Handles) == 0 && referred > fewHandles
 }
 
-// Miscounts lists the blocks for which a handle's count is not the number of
-// addresses recorded under it.
+// Miscounts lists the blocks for which a handle's count differs from the number of addresses
+// recorded under it.
 func Miscounts(h *blocks.Handle, refs []AllocationRef) (out []string) {
 	if len(h.Blocks) == 1 && h.Blocks[0].Count == len(refs) && !slices.ContainsFunc(refs, func(r AllocationRef) bool { return r.Block.CIDR != h.Blocks[0].CIDR }) {
-		return nil // nearly every one
+		return nil // nearly every handle
 	}
 	have := map[netip.Prefix]int{}
 	for _, r := range refs {
@@ -50,8 +50,8 @@ func Miscounts(h *blocks.Handle, refs []AllocationRef) (out []string) {
 	return out
 }
 
-// Miscounts says for which blocks a handle's count is not the number of addresses
-// recorded under it, and returns the counts as they should be, in CIDR order.
+// Miscounts lists the blocks for which a handle's count differs from the number of addresses
+// recorded under it, and returns the correct counts, in CIDR order.
 func (st *State) Miscounts(h *blocks.Handle) (wrong []string, right []blocks.HandleCount) {
 	refs := st.HandleRefs(h.ID)
 	have := map[netip.Prefix]int{}
@@ -65,8 +65,8 @@ func (st *State) Miscounts(h *blocks.Handle) (wrong []string, right []blocks.Han
 	return Miscounts(h, refs), right
 }
 
-// HandleMayBeUsed reports whether a block that could not be understood, or that
-// contradicts itself, may refer to a handle.
+// HandleMayBeUsed reports whether a block that could not be decoded, or that contradicts itself,
+// may refer to a handle.
 func (st *State) HandleMayBeUsed(h *blocks.Handle) bool {
 	if len(st.own.beyond) > 0 && st.own.beyond[strings.ToLower(h.ID)] {
 		return true

@@ -8,33 +8,32 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// FreeUse is an address in use that the datastore calls free.
+// FreeUse is an address that is in use although the datastore calls it free.
 type FreeUse struct {
 	Use  hosts.Use
 	Pool *Pool
-	// Block is the block that calls it free; nil where there is none.
+	// Block is the block that calls it free; nil if no block covers it.
 	Block *Block
 }
 
-// FreeUses returns the addresses in use that no block records, as far as a view
-// proves that.
+// FreeUses returns the addresses in use that no block records, if a host view proves it.
 func (st *State) FreeUses() []FreeUse { return st.freeUses }
 
-// SecondOwners returns the namespaces that have an address besides its live owners.
+// SecondOwners returns the namespaces that hold an address besides its live owners.
 func (st *State) SecondOwners(a netip.Addr) []hosts.Use { return st.seconds[a] }
 
-// findFreeUses finds the addresses in use that no block records: free ones of a
-// block, and those of an enabled pool that lie in no block.
+// findFreeUses finds the addresses in use that no block records: free addresses of a block, and
+// addresses of an enabled pool outside all blocks.
 func (st *State) findFreeUses() {
 	if st.otherIPAM.Cluster {
-		return // no datastore of Calico's says who has an address
+		return // Calico's datastore does not record addresses here
 	}
 	st.Views.EachUse(func(a netip.Addr, uses []hosts.Use) {
 		if !slices.ContainsFunc(uses, hosts.Use.Owner) || st.Reserved.Contains(a) {
 			return
 		}
 		if _, allocated := st.Allocation(a); allocated {
-			return // a cooling one, too, which is not handed out yet
+			return // also during a cooldown: it is not assigned again yet
 		}
 		if st.OtherIPAMAt(a) != "" {
 			return
@@ -71,8 +70,8 @@ func (st *State) ProvenUses(r AllocationRef) (out []hosts.Use) {
 	return out
 }
 
-// countOldLeaks notes the views that show a leaked address in use and are older
-// than the allocation.
+// countOldLeaks records the views that show a leaked address in use and are older than its
+// allocation.
 func (st *State) countOldLeaks() {
 	st.Views.EachUse(func(a netip.Addr, uses []hosts.Use) {
 		r, allocated := st.Allocation(a)
@@ -87,10 +86,9 @@ func (st *State) countOldLeaks() {
 	})
 }
 
-// findSecondOwners finds the addresses that namespaces have besides the live pods
-// that claim them, and those that several namespaces have. Nothing is said of the
-// addresses of virtual machines, which two pods hold while the machine moves, nor
-// of addresses that are free: each use of one is ip/host-in-use.
+// findSecondOwners finds addresses that several namespaces hold, or a namespace besides the live
+// pods that claim them. It skips addresses of virtual machines, which two pods hold during a
+// migration, and free addresses: check ip/host-in-use reports each use of those.
 func (st *State) findSecondOwners() {
 	st.seconds = map[netip.Addr][]hosts.Use{}
 	if _, missing := st.Missing(blocks.Blocks); missing {
@@ -133,17 +131,16 @@ func (st *State) findSecondOwners() {
 	})
 }
 
-// mayBeKnown reports whether what a machine that is not a node shows in use may be what
-// another view or a pod shows of it: the machine may be a node that the view names
-// otherwise.
+// mayBeKnown reports whether a use on a machine that is not a node may be the same use that
+// another view or a pod shows: the machine may be a node under another name.
 func mayBeKnown(u hosts.Use, shown []hosts.Use, owners []LiveUse) bool {
 	return u.Namespace.PodUID == "" ||
 		slices.ContainsFunc(owners, func(o LiveUse) bool { return o.Pod != nil && o.Pod.UID() == u.Namespace.PodUID }) ||
 		slices.ContainsFunc(shown, func(o hosts.Use) bool { return o.View != u.View && o.Namespace.PodUID == u.Namespace.PodUID })
 }
 
-// withoutOwn leaves the namespace of a pod itself out: the one with its UID or,
-// where that is not known, any one of its node.
+// withoutOwn removes the pod's own namespace from uses: the one with its UID or, if that is not
+// known, any namespace on its node.
 func withoutOwn(uses []hosts.Use, o LiveUse) []hosts.Use {
 	i := slices.IndexFunc(uses, func(u hosts.Use) bool {
 		return u.View.Node == o.Node && u.Namespace.PodUID != "" && u.Namespace.PodUID == o.Pod.UID()

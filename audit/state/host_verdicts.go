@@ -7,7 +7,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
 )
 
-// evaluateViews joins what the host views show with what IPAM holds.
+// evaluateViews compares the host views with IPAM.
 func (st *State) evaluateViews() {
 	st.Views = hosts.New(st.Snapshot, st.Grace, st.MayBeNode)
 	st.evaluateBorrowRoutes()
@@ -18,10 +18,10 @@ func (st *State) evaluateViews() {
 	st.Views.Close()
 }
 
-// MayBeNode reports whether the cluster has a node of a name, as far as is known.
+// MayBeNode reports whether a node with a name exists or may exist.
 func (st *State) MayBeNode(name string) bool { return !st.NodesRead() || !st.Vanished(name) }
 
-// HostEvidence says what host views prove of an allocation.
+// HostEvidence returns what host views prove about an allocation.
 func (st *State) HostEvidence(r AllocationRef) hosts.Evidence {
 	attr := r.Attributes()
 	if attr == nil {
@@ -30,7 +30,7 @@ func (st *State) HostEvidence(r AllocationRef) hosts.Evidence {
 	return st.Views.Evidence(r.Addr(), attr, NodeOf(attr), AssignedAt(r).Std())
 }
 
-// evaluateBorrowRoutes asks the owners' views what becomes of borrowed addresses.
+// evaluateBorrowRoutes reads from the owners' views how traffic to borrowed addresses is routed.
 func (st *State) evaluateBorrowRoutes() {
 	st.fates = map[*Borrow]hosts.Answer{}
 	var nodesAt map[netip.Addr][]string
@@ -55,7 +55,7 @@ func (st *State) evaluateBorrowRoutes() {
 	}
 }
 
-// nodesAt are the nodes that have an address, as their own or as a tunnel's, in order.
+// nodesAt returns the nodes that have an address, as their own or a tunnel's, in order.
 func (st *State) nodesAt() map[netip.Addr][]string {
 	out := make(map[netip.Addr][]string, len(st.Nodes))
 	for i := range st.Nodes {
@@ -70,8 +70,8 @@ func (st *State) nodesAt() map[netip.Addr][]string {
 	return out
 }
 
-// elsewhere names the node that a route leads to if that is another than the one
-// that uses the address. A route by way of a router is taken to lead there.
+// elsewhere names the node that a route leads to, if it does not use the address. A route through
+// a router is assumed to lead to the user.
 func elsewhere(nodesAt map[netip.Addr][]string, r hosts.Answer, user string) (other string) {
 	via, err := netip.ParseAddr(r.Gateway)
 	if err != nil {
@@ -86,8 +86,8 @@ func elsewhere(nodesAt map[netip.Addr][]string, r hosts.Answer, user string) (ot
 	return other
 }
 
-// HostAnswer returns what the kernel of a borrowed address's owner does with
-// traffic to it, if a host view proves it.
+// HostAnswer returns how the kernel of a borrowed address's owner handles traffic to it, if a
+// host view proves it.
 func (st *State) HostAnswer(b *Borrow) (hosts.Answer, bool) {
 	r, ok := st.fates[b]
 	return r, ok

@@ -10,37 +10,35 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// ownership is what the checks of owners and handles look things up in.
+// ownership holds the indexes for owners and handles.
 type ownership struct {
-	// byCIDR holds the blocks; of several objects of one CIDR the first by name.
+	// byCIDR holds the blocks; if several objects have one CIDR, the first by name.
 	byCIDR map[netip.Prefix]*Block
-	// bits are the lengths of the blocks' CIDRs, in order.
+	// bits are the prefix lengths of the blocks' CIDRs, sorted.
 	bits []int
-	// objects counts the block objects of CIDRs that have several.
+	// objects counts the block objects of each CIDR that has several.
 	objects map[netip.Prefix]int
 	// affinities holds the affinities of each CIDR.
 	affinities map[netip.Prefix][]*blocks.Affinity
-	// handles are the places in known by ID in lower case: the API server keeps
-	// names in lower case, and IDs are compared by name.
+	// handles maps lower-case IDs to indexes in known. The API server stores names in lower case,
+	// and IDs are compared by name.
 	handles map[string]int32
 	known   []knownHandle
-	// refs are the addresses that blocks record under handles, those of one beside each
-	// other.
+	// refs are the addresses that blocks record under handles, grouped by handle.
 	refs []AllocationRef
-	// of has for each handle object its place in known.
+	// of holds the index in known of each handle object.
 	of []int32
-	// beyond are the handles that malformed blocks name for what lies beyond their
-	// CIDRs, in lower case.
+	// beyond are the handles, in lower case, that malformed blocks name for ordinals beyond their
+	// CIDRs.
 	beyond map[string]bool
 	// corrupt is true if any block contradicts itself.
 	corrupt bool
 }
 
-// knownHandle is a handle that is an object, or that blocks refer to, or both.
+// knownHandle is a handle that exists as an object, that blocks refer to, or both.
 type knownHandle struct {
 	object *blocks.Handle
-	// first is where in refs the addresses begin that blocks record under it, count how
-	// many there are.
+	// The addresses that blocks record under the handle are the count entries of refs from first.
 	first, count int32
 }
 
@@ -49,7 +47,7 @@ func (o *ownership) refsOf(k knownHandle) []AllocationRef {
 	return o.refs[k.first : k.first+k.count : k.first+k.count]
 }
 
-// place returns the place of a handle among those that are known, which it becomes.
+// place returns the index of a handle in known, and adds the handle if it is new.
 func (o *ownership) place(id string) int32 {
 	if n, ok := o.handles[id]; ok {
 		return n
@@ -73,10 +71,10 @@ type AllocationRef struct {
 // Addr returns the address.
 func (r AllocationRef) Addr() netip.Addr { return r.Block.Address(r.Ordinal) }
 
-// Attributes returns what the address is allocated to; nil in a corrupt block.
+// Attributes returns the attributes of the address's allocation; nil in a corrupt block.
 func (r AllocationRef) Attributes() *blocks.Attributes { return r.Block.At(r.Ordinal) }
 
-// Kind says what kind of thing the address is allocated to, as [UseKindOf] does.
+// Kind returns the kind of use that the address is allocated to (see [UseKindOf]).
 func (r AllocationRef) Kind() UseKind {
 	if i := r.Block.Ordinals[r.Ordinal]; i >= 0 && int(i) < len(r.Block.kinds) {
 		return r.Block.kinds[i]
@@ -121,7 +119,7 @@ func (st *State) indexHandles() {
 		o.of[i] = o.place(h.ID)
 		o.known[o.of[i]].object = h
 	}
-	at := make([]int32, 0, len(st.Handles)) // the places of the addresses' handles
+	at := make([]int32, 0, len(st.Handles)) // for each address, the index of its handle
 	st.eachHandled(func(_ AllocationRef, handle string) {
 		n := o.place(handle)
 		o.known[n].count++
@@ -141,7 +139,8 @@ func (st *State) indexHandles() {
 	})
 }
 
-// eachHandled calls fn for each address that a block records under a handle, with its ID.
+// eachHandled calls fn for each address that a block records under a handle, with the handle's
+// ID.
 func (st *State) eachHandled(fn func(r AllocationRef, handle string)) {
 	for r := range st.allocated() {
 		if attr := r.Attributes(); attr != nil && attr.Handle != "" && !attr.WindowsReserved() {
@@ -163,8 +162,7 @@ func (st *State) allocated() iter.Seq[AllocationRef] {
 	}
 }
 
-// indexBeyond records the handles that a malformed block names for ordinals
-// that its CIDR has no address for.
+// indexBeyond records the handles that a malformed block names for ordinals beyond its CIDR.
 func (o *ownership) indexBeyond(b *blocks.Block) {
 	for i := len(b.Within()); i < len(b.Ordinals); i++ {
 		if attr := b.At(i); attr != nil {
@@ -176,11 +174,11 @@ func (o *ownership) indexBeyond(b *blocks.Block) {
 	}
 }
 
-// BlockOf returns the block of exactly that CIDR, or nil.
+// BlockOf returns the block with exactly that CIDR, or nil.
 func (st *State) BlockOf(p netip.Prefix) *Block { return st.own.byCIDR[p] }
 
-// BlocksAt returns the blocks that overlap a CIDR, in order, so that of two the wider comes
-// first: those of its own CIDR, too, and each of several objects of one.
+// BlocksAt returns the blocks that overlap a CIDR, in order, wider blocks first. It includes
+// blocks with the same CIDR, and every object if several share a CIDR.
 func (st *State) BlocksAt(p netip.Prefix) (out []*Block) {
 	p = p.Masked()
 	from := func(p netip.Prefix) int {
@@ -205,7 +203,7 @@ func (st *State) BlocksAt(p netip.Prefix) (out []*Block) {
 // AffinitiesOf returns the affinities of a CIDR.
 func (st *State) AffinitiesOf(p netip.Prefix) []*blocks.Affinity { return st.own.affinities[p] }
 
-// Handle returns the handle of an ID, or nil.
+// Handle returns the handle with an ID, or nil.
 func (st *State) Handle(id string) *blocks.Handle { return st.knownHandle(id).object }
 
 // HandleRefs returns the addresses that blocks record under a handle.
@@ -218,8 +216,7 @@ func (st *State) knownHandle(id string) knownHandle {
 	return knownHandle{}
 }
 
-// EachHandle calls fn for each handle, in order, with the addresses that blocks record
-// under it.
+// EachHandle calls fn for each handle, in order, with the addresses that blocks record under it.
 func (st *State) EachHandle(fn func(*blocks.Handle, []AllocationRef)) {
 	for i, h := range st.Handles {
 		fn(h, st.own.refsOf(st.own.known[st.own.of[i]]))
@@ -227,7 +224,7 @@ func (st *State) EachHandle(fn func(*blocks.Handle, []AllocationRef)) {
 }
 
 // EachMissingHandle calls fn for each handle that blocks refer to and that does not exist, in
-// the order of the IDs, with what they record under it.
+// order of ID, with the addresses recorded under it.
 func (st *State) EachMissingHandle(fn func(id string, refs []AllocationRef)) {
 	var ids []string // in lower case
 	for i := range st.own.known {
@@ -241,8 +238,8 @@ func (st *State) EachMissingHandle(fn func(id string, refs []AllocationRef)) {
 	}
 }
 
-// Allocation returns the allocation of an address: of several overlapping
-// blocks, that of the first that records it. False if no block records it.
+// Allocation returns the allocation of an address, and false if no block records it. If several
+// overlapping blocks record it, the most specific one counts.
 func (st *State) Allocation(a netip.Addr) (AllocationRef, bool) {
 	for bits := a.BitLen(); bits >= 0; bits-- {
 		p, err := a.Prefix(bits)
@@ -260,25 +257,25 @@ func (st *State) Allocation(a netip.Addr) (AllocationRef, bool) {
 	return AllocationRef{}, false
 }
 
-// BlockMayCover reports whether a block that could not be understood may be the
-// one of a CIDR or hold a part of it.
+// BlockMayCover reports whether a block that could not be decoded may have that CIDR or overlap
+// it.
 func (st *State) BlockMayCover(p netip.Prefix) bool {
 	return slices.ContainsFunc(st.Unreadable(blocks.Blocks), func(g blocks.Gap) bool { return !g.Prefix.IsValid() || g.Prefix.Overlaps(p) })
 }
 
-// NodesRead reports whether nodes were read whole.
+// NodesRead reports whether the list of nodes was read completely.
 func (st *State) NodesRead() bool {
 	_, missing := st.Missing(blocks.Nodes)
 	return !missing
 }
 
-// Vanished reports whether a host no longer exists, as far as nodes could be read.
+// Vanished reports whether a node no longer exists, as far as nodes could be read.
 func (st *State) Vanished(host string) bool {
 	h := st.nodeStates[host]
 	return host != "" && (h == nil || h.Node == nil) && !st.UnreadableNode(host)
 }
 
-// NoNode says that a node does not exist, or why that is not known.
+// NoNode explains that a node does not exist, or why that is not known.
 func (st *State) NoNode(name string) string {
 	gap, unread := st.Missing(blocks.Nodes)
 	switch {
@@ -290,7 +287,7 @@ func (st *State) NoNode(name string) string {
 	return fmt.Sprintf("no node %s exists", name)
 }
 
-// BareOrNil returns what was read of a block; nil for none.
+// BareOrNil returns the block as it was read; nil for nil.
 func BareOrNil(b *Block) *blocks.Block {
 	if b == nil {
 		return nil
@@ -298,7 +295,7 @@ func BareOrNil(b *Block) *blocks.Block {
 	return b.Block
 }
 
-// AttributesIf returns the attributes of an allocation that there is.
+// AttributesIf returns the attributes if the address is allocated, else nil.
 func (r AllocationRef) AttributesIf(allocated bool) *blocks.Attributes {
 	if !allocated {
 		return nil
@@ -306,23 +303,24 @@ func (r AllocationRef) AttributesIf(allocated bool) *blocks.Attributes {
 	return r.Attributes()
 }
 
-// ClaimedBy reports whether a host has an affinity object for a block, whatever
-// its state. One that stays marked deleted is none: Calico no longer lists it.
+// ClaimedBy reports whether a node has an affinity object for a block, in any state. An affinity
+// that has been marked deleted for the grace does not count: Calico no longer lists it.
 func (st *State) ClaimedBy(b *Block, host string) bool {
 	return slices.ContainsFunc(st.AffinitiesOf(b.CIDR), func(a *blocks.Affinity) bool {
 		return a.Owner.Node() == host && (!a.SoftDeleted || !st.OldEnough(a.Meta))
 	})
 }
 
-// AffinityMayExist reports whether an affinity that could not be understood may be
-// a host's for a CIDR; any host's if none is given.
+// AffinityMayExist reports whether an affinity that could not be decoded may be for a CIDR and
+// one of the given nodes; without nodes, for any node.
 func (st *State) AffinityMayExist(p netip.Prefix, hosts ...string) bool {
 	return slices.ContainsFunc(st.Unreadable(blocks.Affinities), func(g blocks.Gap) bool {
 		return (!g.OwnerKnown || len(hosts) == 0 || slices.Contains(hosts, g.Owner.Node())) && (!g.Prefix.IsValid() || g.Prefix == p)
 	})
 }
 
-// FirstMissing returns the first of some resources that was not read whole, or nil.
+// FirstMissing returns the gap of the first of some resources that was not read completely, or
+// nil.
 func (st *State) FirstMissing(rs []blocks.Resource) *blocks.Gap {
 	for _, r := range rs {
 		if g, missing := st.Missing(r); missing {
@@ -332,13 +330,13 @@ func (st *State) FirstMissing(rs []blocks.Resource) *blocks.Gap {
 	return nil
 }
 
-// UnreadableNode reports whether a node exists but could not be understood.
+// UnreadableNode reports whether a node exists but could not be decoded.
 func (st *State) UnreadableNode(name string) bool {
 	return slices.ContainsFunc(st.Unreadable(blocks.Nodes), func(g blocks.Gap) bool { return g.Name == name })
 }
 
-// BlockObjects returns how many block objects of exactly that CIDR exist. No
-// verdict on a CIDR can rest on more than one.
+// BlockObjects returns how many block objects have exactly that CIDR. If there are several, no
+// verdict on the CIDR can be relied on.
 func (st *State) BlockObjects(p blocks.Prefix) int {
 	if st.own.byCIDR[p] == nil {
 		return 0

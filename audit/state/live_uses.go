@@ -12,8 +12,7 @@ type LiveUse struct {
 	Pod    *blocks.Workload
 	tunnel string
 	Node   string
-	// Source says where the claim stands; certain is false for one that only
-	// Calico's annotation makes.
+	// Source is where the claim was found. certain is false if only Calico's annotation makes it.
 	Source  string
 	certain bool
 }
@@ -25,9 +24,8 @@ func (u LiveUse) String() string {
 	return "the tunnel of " + u.Node
 }
 
-// EachSharedUse calls fn for each of the few addresses that several may use, in order, with
-// its live pods and tunnels: several pods, a pod and a tunnel or several tunnels name it, or
-// a host view shows others.
+// EachSharedUse calls fn, in order, for each address that several may use, with its live pods and
+// tunnels: several pods or tunnels name it, or a host view shows other users. There are few.
 func (st *State) EachSharedUse(fn func(netip.Addr, []LiveUse)) {
 	st.eachUse(func(a netip.Addr, pods []use) {
 		if len(pods)+len(st.tunnels[a])+len(st.seconds[a]) < 2 {
@@ -39,8 +37,8 @@ func (st *State) EachSharedUse(fn func(netip.Addr, []LiveUse)) {
 	})
 }
 
-// eachUse calls fn for each address that pods or tunnels name, with the pods: first those
-// that pods name, in order.
+// eachUse calls fn for each address that pods or tunnels name, with the pods. Addresses that pods
+// name come first, in order.
 func (st *State) eachUse(fn func(netip.Addr, []use)) {
 	for rest := st.uses; len(rest) > 0; {
 		n := 1
@@ -59,7 +57,7 @@ func (st *State) eachUse(fn func(netip.Addr, []use)) {
 	}
 }
 
-// LiveUses returns the live claims to an address; pods are those that name it.
+// LiveUses returns the live claims to an address; pods are the pods that name it.
 func (st *State) LiveUses(a netip.Addr, pods []use) (users []LiveUse) {
 	for _, u := range pods {
 		w := st.podOf(u)
@@ -76,14 +74,14 @@ func (st *State) LiveUses(a netip.Addr, pods []use) (users []LiveUse) {
 	}
 	for i, t := range st.TunnelsAt(a) {
 		if slices.ContainsFunc(st.TunnelsAt(a)[:i], func(other TunnelUse) bool { return other.Node == t.Node }) {
-			continue // one node, two of its annotations
+			continue // the same node in two annotations
 		}
 		users = append(users, LiveUse{tunnel: t.Type, Node: t.Node.Name, Source: "the node's " + t.Type, certain: true})
 	}
 	return users
 }
 
-// Certain returns the uses that more than Calico's annotation proves.
+// Certain returns the uses that have more proof than Calico's annotation.
 func Certain(all []LiveUse) []LiveUse {
 	return slices.DeleteFunc(slices.Clone(all), func(u LiveUse) bool { return !u.certain })
 }
@@ -99,8 +97,8 @@ func (st *State) EnabledPool(a netip.Addr) *Pool {
 	return best
 }
 
-// recorded reports whether a block records an address as in use, which the pods have that
-// name it; one that cools down is no one's.
+// recorded reports whether a block records an address as in use; pods are the pods that name it.
+// An address in its cooldown is not in use.
 func (st *State) recorded(a netip.Addr, pods []use) bool {
 	if len(pods) > 0 {
 		return pods[0].recorded

@@ -6,12 +6,11 @@ import (
 	"sync"
 )
 
-// MachineOff reports whether there is evidence that a node's machine is off, so that
-// nothing on it uses any address, and says what speaks for it or why nothing does.
-// Evidence is the taint node.kubernetes.io/out-of-service on a node that is not
-// Ready, or that the operator says so ([State.WithTerminated]), which counts as long as
-// the node is not Ready. That a Node object is gone or NotReady says
-// that its kubelet is not heard, and nothing about its containers.
+// MachineOff reports whether a node's machine is known to be off, so that nothing on it uses any
+// address, and explains the evidence or its absence. Evidence is the taint
+// node.kubernetes.io/out-of-service on a node that is not Ready, or the operator's confirmation
+// ([State.WithTerminated]) while the node is not Ready. A deleted or NotReady Node object only
+// shows that its kubelet does not report; its containers may still run.
 func (st *State) MachineOff(node string) (off bool, why string) {
 	named := slices.Contains(st.terminated, node)
 	h := st.nodeStates[node]
@@ -37,8 +36,8 @@ func (st *State) MachineOff(node string) (off bool, why string) {
 	return false, fmt.Sprintf("nothing says that the machine of node %s is off", node)
 }
 
-// WithTerminated returns the state as it is evaluated on somebody's word that the machines
-// of some nodes are off.
+// WithTerminated returns the state as it is if the machines of some nodes are off, which the
+// operator has confirmed.
 func (st *State) WithTerminated(nodes []string) *State {
 	if len(nodes) == 0 {
 		return st
@@ -48,15 +47,15 @@ func (st *State) WithTerminated(nodes []string) *State {
 	return &out
 }
 
-// MachineMayRun reports whether a node does not answer for its machine: its object is
-// gone, or it is NotReady. What ran on it may run on.
+// MachineMayRun reports whether a node does not report on its machine: it was deleted, or is not
+// Ready. Its pods may still run.
 func (st *State) MachineMayRun(node string) bool {
 	h := st.nodeStates[node]
 	return st.NodesRead() && (st.Vanished(node) || h != nil && h.Node != nil && !h.Node.Ready)
 }
 
-// EachAllocation calls fn for each allocated address with its own node, which is empty
-// where the allocation names none. Blocks that contradict themselves are left out.
+// EachAllocation calls fn for each allocated address with its node, "" if the allocation names
+// none. It skips blocks that contradict themselves.
 func (st *State) EachAllocation(fn func(r AllocationRef, node string)) {
 	for r := range st.allocated() {
 		if attr := r.Attributes(); len(r.Block.Faults) == 0 && attr != nil {

@@ -5,14 +5,14 @@ import (
 	"math/bits"
 )
 
-// nodeSet is a set of nodes, by their place among the NodeStates.
+// nodeSet is a set of nodes, by index in NodeStates.
 type nodeSet []uint64
 
 func (s nodeSet) add(i int) { s[i/64] |= 1 << (i % 64) }
 
 func (s nodeSet) has(i int) bool { return s[i/64]&(1<<(i%64)) != 0 }
 
-// within reports whether all of a set are in another.
+// within reports whether t contains all of s.
 func (s nodeSet) within(t nodeSet) bool {
 	for i := range s {
 		if s[i]&^t[i] != 0 {
@@ -22,7 +22,7 @@ func (s nodeSet) within(t nodeSet) bool {
 	return true
 }
 
-// without returns those of a set that are not in another.
+// without returns the nodes of s that are not in t.
 func (s nodeSet) without(t nodeSet) nodeSet {
 	out := make(nodeSet, len(s))
 	for i := range s {
@@ -38,7 +38,7 @@ func (s nodeSet) len() (n int) {
 	return n
 }
 
-// all yields the set in order.
+// all yields the nodes in order.
 func (s nodeSet) all() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i, w := range s {

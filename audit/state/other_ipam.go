@@ -10,24 +10,24 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// OtherIPAM lists the live pods whose addresses Calico's IPAM does not assign: host-local
-// (Canal, flannel), a cloud's CNI, or the pod itself does. No block ever records them.
+// OtherIPAM lists the live pods whose addresses are not assigned by Calico's IPAM, but by
+// host-local (Canal, flannel), a cloud's CNI, or the pod itself. Blocks never record them.
 type OtherIPAM struct {
-	// Cluster is true if that holds for every live pod.
+	// Cluster is true if no live pod has its address from Calico's IPAM.
 	Cluster bool
 	// Reason explains why Cluster is true.
 	Reason string
 	// Unknown explains why it is not known whether Cluster is true; empty if it is known.
 	Unknown string
-	// Pods lists single pods, if Cluster is false: those outside all pools, and those
-	// that bypass IPAM by annotation.
+	// Pods lists single pods if Cluster is false: pods outside all pools, and pods that bypass
+	// IPAM by annotation.
 	Pods []*blocks.Workload
 
-	// reasons holds, for each of Pods, why it counts.
+	// reasons holds, for each of Pods, why it is listed.
 	reasons map[*blocks.Workload]string
 }
 
-// OtherIPAMReads are the reads that the verdict on a whole cluster needs.
+// OtherIPAMReads are the reads that the verdict on the whole cluster needs.
 var OtherIPAMReads = []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes, blocks.Pods}
 
 // OtherIPAM returns the pods whose addresses Calico's IPAM does not assign.
@@ -47,7 +47,7 @@ func (st *State) OtherIPAMOf(w *blocks.Workload) string {
 	return st.otherIPAM.reasons[w]
 }
 
-// Assigned reports whether a pod is live and, as far as is known, Calico's IPAM assigns its
+// Assigned reports whether a pod is live and, as far as known, Calico's IPAM assigns its
 // addresses.
 func (st *State) Assigned(w *blocks.Workload) bool { return w.Live() && st.OtherIPAMOf(w) == "" }
 
@@ -57,7 +57,7 @@ func (st *State) OtherIPAMAt(a netip.Addr) string {
 	return st.usedOutside(st.LiveUses(a, st.NamedBy(a)))
 }
 
-// usedOutside is OtherIPAMAt for users that are known already.
+// usedOutside is OtherIPAMAt for known users.
 func (st *State) usedOutside(users []LiveUse) (reason string) {
 	for _, u := range users {
 		if u.Pod == nil || st.OtherIPAMOf(u.Pod) == "" {
@@ -115,7 +115,7 @@ func (st *State) findOtherIPAM() {
 }
 
 // otherIPAMUnknown explains why it is not known whether the cluster uses another IPAM: no block
-// records a live pod's address, and an object that could not be read may tell.
+// records a live pod's address, and an unread object may be the proof.
 func (st *State) otherIPAMUnknown() string {
 	gap := st.FirstMissing(OtherIPAMReads)
 	for _, r := range OtherIPAMReads {
@@ -136,7 +136,7 @@ func (st *State) otherIPAMUnknown() string {
 		outside, elsewhere := st.placeOf(w)
 		decided := h != nil && h.Node != nil && !st.UnreadableNode(w.Node) && w.Live() && !outside && !elsewhere
 		if decided || slices.ContainsFunc(slices.Concat(w.StatusIPs, w.AnnotationIPs), func(a netip.Addr) bool { return st.recorded(a, st.NamedBy(a)) }) {
-			return "" // a block records it, or it is a pool's and not its node's
+			return "" // recorded in a block, or in a pool and not in its node's podCIDRs
 		}
 	}
 	if _, unread := st.Missing(blocks.Pods); !live && !unread {
@@ -153,7 +153,7 @@ func (st *State) otherIPAMUnknown() string {
 }
 
 // placeOf reports whether all addresses of a pod are outside all pools, and whether each is
-// outside them or in its node's podCIDRs. Both are false if a block records one.
+// outside them or in its node's podCIDRs. Both are false if a block records an address.
 func (st *State) placeOf(w *blocks.Workload) (outside, elsewhere bool) {
 	n := &blocks.Node{}
 	if h := st.nodeStates[w.Node]; h != nil && h.Node != nil {
@@ -162,7 +162,7 @@ func (st *State) placeOf(w *blocks.Workload) (outside, elsewhere bool) {
 	outside, elsewhere = true, true
 	for a := range w.Addresses {
 		if !slices.Contains(w.StatusIPs, a) && !slices.Contains(w.AnnotationIPs, a) {
-			continue // of a further interface
+			continue // the address of an additional interface
 		}
 		if st.recorded(a, st.NamedBy(a)) {
 			return false, false
@@ -175,8 +175,8 @@ func (st *State) placeOf(w *blocks.Workload) (outside, elsewhere bool) {
 	return outside, elsewhere
 }
 
-// sandboxesOfHandles returns the sandboxes that handles name, by which Calico's IPAM assigned
-// addresses to pods (cni-plugin internal/pkg/utils, GetHandleID).
+// sandboxesOfHandles returns the sandboxes that handles name. Calico's IPAM has assigned
+// addresses to their pods (cni-plugin internal/pkg/utils, GetHandleID).
 func (st *State) sandboxesOfHandles() map[string]bool {
 	out := make(map[string]bool, len(st.Handles))
 	for _, h := range st.Handles {

@@ -9,24 +9,24 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Validity says whether an allocation is owned by something, and by what evidence.
+// Validity is whether an allocation has an owner, and by what evidence.
 type Validity struct {
-	// Owned is true if anything at all speaks for the allocation, and if no one could
-	// look its owner up: only a false Owned is a leak.
+	// Owned is true if any evidence supports the allocation, or if its owner cannot be looked up.
+	// Only a false Owned is a leak.
 	Owned bool
-	// Unknown is true if the allocation names no owner that can be looked up. It counts
-	// as owned.
+	// Unknown is true if the allocation names no owner that can be looked up. Owned is then true.
 	Unknown bool
-	// Young is true if the allocation counts as owned only because it is younger
-	// than the grace, Shared if only because of another address of its handle.
+	// Young is true if the allocation counts as owned only because it is younger than the grace;
+	// Shared, if only because of another address of its handle.
 	Young, Shared bool
 
 	why string
-	// pod names the address; nearly all have one, and no one asks why.
+	// pod names the address. Nearly all addresses have one, so Why formats the text only on
+	// demand.
 	pod *blocks.Workload
 }
 
-// Why is the evidence for or against.
+// Why returns the evidence for or against ownership.
 func (v Validity) Why() string {
 	if v.pod != nil {
 		return "pod " + v.pod.FullName() + " names it"
@@ -43,16 +43,15 @@ func unknownOwner(format string, args ...any) Validity {
 }
 
 // maxShared is how many addresses of one handle are evaluated together. A pod has a few;
-// of thousands under one handle, in damaged data, nothing is believed.
+// thousands under one handle are damaged data, and prove nothing.
 const maxShared = 1024
 
-// Classify says whether anything owns an allocation. It is proved by any source and
-// disproved only by all: Windows, a cooldown, a service, a tunnel of a node that
-// exists or whose machine may run, a virtual machine, running or not, a pod that
-// names the address, the pod that the allocation names as long as its network may be
-// in the making or in the taking down, a younger age than the grace. What names no
-// owner of these kinds has one that no one can look up. All addresses of a handle
-// stand or fall together, as they do in Calico's own collector (kube-controllers
+// Classify reports whether an allocation has an owner. Any single source proves it, and only all
+// of them disprove it: Windows, a cooldown, a service, a virtual machine that exists (running or
+// not), a tunnel of a node that exists or whose machine may run, a pod that names the address,
+// the named pod while its network may be starting or stopping, or an age below the grace. An
+// allocation without such an owner has one that cannot be looked up. If one address of a handle
+// is owned, all are, as in Calico's own collector (kube-controllers
 // pkg/controllers/node/ipam.go).
 func (st *State) Classify(r AllocationRef) Validity {
 	v := st.classifyAddress(r)
@@ -117,14 +116,13 @@ func (st *State) classifyAddress(r AllocationRef) Validity {
 	return unknownOwner("its handle %s names neither a pod, a tunnel nor a virtual machine", attr.Handle)
 }
 
-// Classified is an allocation with whether anything owns it.
+// Classified is an allocation with its verdict of ownership.
 type Classified struct {
 	AllocationRef
 	Validity
 }
 
-// Unowned returns the allocations that nothing owns, or whose owner no one can look up, in
-// order.
+// Unowned returns the allocations without an owner, or whose owner cannot be looked up, in order.
 func (st *State) Unowned() []Classified {
 	return *Derived(st, func(st *State) *[]Classified {
 		var out []Classified
@@ -137,9 +135,8 @@ func (st *State) Unowned() []Classified {
 	})
 }
 
-// classifyTunnel evaluates a tunnel address that no node names. That the Node object is
-// gone does not mean that its machine is off, and as long as that may run the tunnel
-// may, too.
+// classifyTunnel evaluates a tunnel address that no node names. A deleted Node object does not
+// prove that its machine is off, and while the machine may run, so may the tunnel.
 func (st *State) classifyTunnel(r AllocationRef) Validity {
 	_, node := r.Attributes().TunnelOf()
 	switch {
@@ -154,9 +151,9 @@ func (st *State) classifyTunnel(r AllocationRef) Validity {
 	return st.young(r, fmt.Sprintf("it is a tunnel address of node %s, which no longer exists", node))
 }
 
-// classifyVM evaluates an address of a virtual machine that no pod names. A machine that
-// exists owns its address, running or not (Calico v3.32, isVMAllocationValid of
-// kube-controllers pkg/controllers/node/ipam.go).
+// classifyVM evaluates an address of a virtual machine that no pod names. A virtual machine that
+// exists owns its address, running or not (Calico v3.32, isVMAllocationValid of kube-controllers
+// pkg/controllers/node/ipam.go).
 func (st *State) classifyVM(r AllocationRef) Validity {
 	attr := r.Attributes()
 	if v, owned := st.ownedByNamedPods(r); owned {
@@ -177,15 +174,15 @@ func (st *State) classifyVM(r AllocationRef) Validity {
 	if HasVM(st.VMs, namespace, name) {
 		return owned("virtual machine %s exists, and keeps it also while it is stopped", full)
 	}
-	// Calico gives up the address of an instance whose machine is gone (hasVMOwner). As
-	// long as the instance exists, its guest may run.
+	// Calico releases the address of an instance whose virtual machine is gone (hasVMOwner), but
+	// the guest may run as long as the instance exists.
 	if HasVM(st.VMInstances, namespace, name) {
 		return owned("virtual machine instance %s exists", full)
 	}
 	return st.young(r, fmt.Sprintf("no virtual machine %s exists, nor an instance of it", full))
 }
 
-// classifyPods evaluates an address whose allocation names a pod, and that no pod names.
+// classifyPods evaluates an address that no pod names and whose allocation names a pod.
 func (st *State) classifyPods(r AllocationRef) Validity {
 	if v, owned := st.ownedByNamedPods(r); owned {
 		return v
@@ -197,9 +194,8 @@ func (st *State) classifyPods(r AllocationRef) Validity {
 	return st.young(r, "no pod "+attr.Namespace+"/"+attr.Pod+" exists")
 }
 
-// ownedByNamedPods reports whether a pod that the allocation names may have the address
-// though it does not name it itself: as owner, or as the alternate owner that a live
-// migration makes.
+// ownedByNamedPods reports whether a pod that the allocation names may have the address although
+// its object does not show it: the owner, or the alternate owner of a live migration.
 func (st *State) ownedByNamedPods(r AllocationRef) (Validity, bool) {
 	if name, unread := st.UnreadPod(); unread {
 		return owned("not evaluated: pod %s could not be read, and may name it", name), true
@@ -225,22 +221,22 @@ func (st *State) ownedByNamedPods(r AllocationRef) (Validity, bool) {
 	return Validity{}, false
 }
 
-// mayStillUse reports whether a pod may use an address that it does not name: its
-// network is not up yet or not down yet, or its status tells nothing.
+// mayStillUse reports whether a pod may use an address that it does not name: its network is
+// still starting or stopping, or its status is incomplete.
 func mayStillUse(w *blocks.Workload) bool {
 	return w.Phase == "Pending" || !w.Deleting.IsZero() || len(w.StatusIPs) == 0 || w.Extras().Partial != ""
 }
 
-// sandboxHandle reports whether a handle is "NETWORK.CONTAINERID" of a sandbox, as
-// Calico's CNI plugin makes them (libcalico-go lib/backend/k8s/conversion,
-// cni-plugin pkg/ipamplugin): the addresses of all networks of one sandbox end alike.
+// sandboxHandle reports whether a handle is "NETWORK.CONTAINERID" of a sandbox, the format of
+// Calico's CNI plugin (libcalico-go lib/backend/k8s/conversion, cni-plugin pkg/ipamplugin).
+// Handles of all networks of one sandbox have the same suffix.
 func sandboxHandle(handle, containerID string) bool {
 	n := len(handle) - len(containerID)
 	return containerID != "" && n > 1 && handle[n:] == containerID && handle[n-1] == '.'
 }
 
-// young leaves an allocation alone that is younger than the grace: its owner may
-// have been made after owners were read.
+// young treats an allocation younger than the grace as owned: its owner may have been created
+// after owners were read.
 func (st *State) young(r AllocationRef, why string) Validity {
 	at := AssignedAt(r)
 	if !st.PastGrace(at) {
@@ -249,16 +245,15 @@ func (st *State) young(r AllocationRef, why string) Validity {
 	return Validity{why: why}
 }
 
-// HasVM reports whether a sorted list has a virtual machine.
+// HasVM reports whether a sorted list contains a virtual machine.
 func HasVM(list []blocks.VirtualMachine, namespace, name string) bool {
 	_, found := slices.BinarySearchFunc(list, blocks.Key{Namespace: namespace, Name: name},
 		func(v blocks.VirtualMachine, k blocks.Key) int { return v.Key().Compare(k) })
 	return found
 }
 
-// UseKindOf says what kind of thing an allocation is for, by what it records. It is asked
-// in the order in which owners are looked for: what is a tunnel's by its handle is no
-// pod's, whatever else it names.
+// UseKindOf returns the kind of use that an allocation records. The order of the checks matters:
+// a tunnel's handle makes the address a tunnel's, even if the allocation names a pod, too.
 func UseKindOf(b *Block, attr *blocks.Attributes) UseKind {
 	if attr == nil {
 		return UseUnknown
@@ -282,15 +277,15 @@ func UseKindOf(b *Block, attr *blocks.Attributes) UseKind {
 	return UseUnknown
 }
 
-// NodeOf returns the node that an allocation names, by its attributes or by a tunnel's
-// handle; "" if neither does.
+// NodeOf returns the node that an allocation names in its attributes or in a tunnel's handle; ""
+// if it names none.
 func NodeOf(attr *blocks.Attributes) string {
 	_, tunnel := attr.TunnelOf()
 	return cmp.Or(attr.Node, tunnel)
 }
 
-// indexVanished notes for each node that no longer exists, and that has a tunnel
-// address, what else of it is still in use: a tunnel is given up last.
+// indexVanished records, for each deleted node with a tunnel address, another use of the node
+// that remains: the tunnel is released last.
 func (st *State) indexVanished() {
 	st.nodeUses = map[string]string{}
 	for r := range st.allocated() {
@@ -327,20 +322,20 @@ func (st *State) indexVanished() {
 	}
 }
 
-// UseKind says what kind of thing an address is allocated to.
+// UseKind is the kind of use that an address is allocated to.
 type UseKind int8
 
 // The kinds of use.
 const (
-	// UseUnknown: the allocation does not say, or the block is corrupt.
+	// UseUnknown: the allocation names no use, or the block is corrupt.
 	UseUnknown UseKind = iota
 	UsePod
 	UseTunnel
 	UseService
-	// UseWindows: a Windows node keeps the address back.
+	// UseWindows: reserved by a Windows node.
 	UseWindows
 	// UseVM: a KubeVirt virtual machine, running or not.
 	UseVM
-	// UseCooling: nothing; it was released, and waits out its cooldown.
+	// UseCooling: unused; the address was released and is in its cooldown.
 	UseCooling
 )

@@ -11,8 +11,8 @@ func (p *Pool) OutOfBlocks() bool {
 	return p.ServesWorkloads() && !p.unused && p.Slots.Allocatable.IsZero()
 }
 
-// BlocksLeft counts the blocks of a pool that can be claimed, or could once what may be
-// released is: each once.
+// BlocksLeft counts the blocks of a pool that can be claimed, now or after the releasable blocks
+// are released. A block that is in both groups counts once.
 func (p *Pool) BlocksLeft() blocks.Count {
 	both := 0
 	for _, b := range p.takeover {
@@ -23,14 +23,15 @@ func (p *Pool) BlocksLeft() blocks.Count {
 	return p.Slots.Allocatable.Add(p.Releasable).Sub(blocks.CountOf(both))
 }
 
-// LowOnBlocks reports whether under 2 or under 10 % of a workload pool's blocks are left.
+// LowOnBlocks reports whether a workload pool has fewer than 2 blocks, or fewer than 10 % of its
+// blocks, left.
 func (p *Pool) LowOnBlocks() bool {
 	left := p.BlocksLeft()
 	return p.ServesWorkloads() && !p.unused && (left.Cmp(blocks.CountOf(2)) < 0 || left.Times(10).Cmp(p.Slots.Capacity) < 0)
 }
 
-// LowOnAddresses reports whether under 10 % of the addresses of a pool that assigns
-// automatically are left to hand out.
+// LowOnAddresses reports whether a pool that assigns automatically has less than 10 % of its
+// addresses left.
 func (p *Pool) LowOnAddresses() bool {
 	return !p.Disabled && p.Automatic && !p.unused && p.Addrs.Available.Times(10).Cmp(p.Addrs.Capacity) < 0
 }
@@ -45,9 +46,9 @@ func (p *Pool) ReleasableBlocks() (out []*Block) {
 	return out
 }
 
-// Relieved reports whether each node that a pool selects may use another pool instead,
-// for pods of the same namespaces, that fulfils a condition. Pods that ask for the pool
-// by name are not helped by others.
+// Relieved reports whether each node that a pool selects may use another pool that satisfies
+// enough, for pods of the same namespaces. Other pools do not help pods that ask for this pool by
+// name.
 func (st *State) Relieved(p *Pool, enough func(*Pool) bool) bool {
 	helps := func(q *Pool) bool {
 		return q != p && enough(q) && p.sharesNamespaces(q)
@@ -61,7 +62,7 @@ func (st *State) Relieved(p *Pool, enough func(*Pool) bool) bool {
 		}
 	}
 	if !p.Automatic {
-		return st.IsAskedFor(p) // it serves no others
+		return st.IsAskedFor(p) // it serves only pods that ask for it
 	}
 	for i := range p.selected.all() {
 		if !slices.ContainsFunc(st.NodeStates[i].workloadPools, func(q *Pool) bool { return q.Family() == p.Family() && helps(q) }) {
@@ -71,8 +72,8 @@ func (st *State) Relieved(p *Pool, enough func(*Pool) bool) bool {
 	return p.selected.len() > 0
 }
 
-// Scarce reports whether a pool for workloads has no block left to claim, and no other
-// helps all nodes that it serves.
+// Scarce reports whether a pool for workloads has no block left to claim, and no other pool helps
+// all nodes that it serves.
 func (st *State) Scarce(p *Pool) bool {
 	return p != nil && p.OutOfBlocks() && !st.Relieved(p, (*Pool).HasBlocks)
 }
@@ -80,28 +81,27 @@ func (st *State) Scarce(p *Pool) bool {
 // HasBlocks reports whether a workload pool has a block left to claim.
 func (p *Pool) HasBlocks() bool { return p.ServesWorkloads() && !p.Slots.Allocatable.IsZero() }
 
-// AllocationReads is what it takes, beside a pool's own numbers, to say which nodes
-// cannot allocate.
+// AllocationReads are the reads, beside a pool's own numbers, that show which nodes cannot
+// allocate.
 var AllocationReads = []blocks.Resource{blocks.Nodes, blocks.Pods, blocks.Namespaces, blocks.IPAMConfigs}
 
-// cutOff are schedulable nodes without a block that a pool selects and no other pool can
-// help: those whose pods borrow or wait, and those whose next pod would.
+// cutOff holds the nodes that [State.CutOff] returns. doubt is true if it may be incomplete.
 type cutOff struct {
 	now, next []string
 	doubt     bool
 }
 
-// CutOff returns the schedulable nodes without a block that a pool selects and no other
-// pool can help: those whose pods borrow or wait, and those whose next pod would. Under
-// strict affinity a node whose blocks are full is as badly off once a pod of it waits.
+// CutOff returns the schedulable nodes without a block that a pool selects and no other pool can
+// help: now, those whose pods borrow or wait, and next, those whose next pod would. Under strict
+// affinity, a node whose blocks are full counts, too, once one of its pods waits.
 func (st *State) CutOff(p *Pool) (now, next []string) { return p.cutOff.now, p.cutOff.next }
 
-// MayCutOff reports whether it is not known of some node whether it is cut off, or whether the
-// pool has blocks left.
+// MayCutOff reports whether it is not known whether some node is cut off, or whether the pool has
+// blocks left.
 func (p *Pool) MayCutOff() bool { return p.cutOff.doubt }
 
-// findCutOff finds for each pool the nodes that lack a block of it, and the pods that lack
-// an address.
+// findCutOff finds, for each pool, the nodes that lack a block of it and the pods that lack an
+// address of it.
 func (st *State) findCutOff() {
 	for _, p := range st.Pools {
 		p.cutOff.doubt = st.slotDoubt(p) != ""
@@ -134,8 +134,8 @@ func (st *State) findCutOff() {
 	}
 }
 
-// cutOffNow returns the pools of which a pod (or the tunnel) of a node that borrows or
-// waits may use one, and that have no block left for it.
+// cutOffNow returns the pools that a waiting or borrowing pod (or tunnel) of a node may use and
+// that have no block left for it.
 func (st *State) cutOffNow(n *NodeBlockStatus) (out []*Pool) {
 	add := func(pools []*Pool) {
 		for _, p := range pools {
@@ -170,7 +170,8 @@ func (st *State) cutOffNow(n *NodeBlockStatus) (out []*Pool) {
 	return out
 }
 
-// selecting returns the automatic pools of a family that select a node, whatever for.
+// selecting returns the automatic pools of a family that select a node, regardless of their
+// allowed uses.
 func (st *State) selecting(n *NodeBlockStatus) (out []*Pool) {
 	for _, p := range st.Pools {
 		if p.Automatic && p.Family() == n.Family && p.selected.has(n.Host.place) {
@@ -180,8 +181,8 @@ func (st *State) selecting(n *NodeBlockStatus) (out []*Pool) {
 	return out
 }
 
-// PodsWithoutAddress returns the pods that wait, may use a pool that has no address
-// left, and no other that has one.
+// PodsWithoutAddress returns the waiting pods that may use a pool without free addresses, and no
+// pool that has any.
 func (st *State) PodsWithoutAddress(p *Pool) []*blocks.Workload { return p.waiting }
 
 func (st *State) findWithoutAddress(n *NodeBlockStatus) {
@@ -195,23 +196,23 @@ func (st *State) findWithoutAddress(n *NodeBlockStatus) {
 	}
 }
 
-// Demand is how many blocks the nodes that a pool selects will need, and how they are
-// to be had.
+// Demand compares the blocks that a pool's nodes will need with the blocks that it and others
+// have.
 type Demand struct {
 	// Nodes is how many nodes the pool selects.
 	Nodes int
-	// Usable is how many blocks the pool can have in use at once; Short how many its
-	// nodes will need beyond these, when full.
+	// Usable is how many blocks the pool can have in use at once. Short is how many more its
+	// nodes will need when they are full.
 	Usable, Short blocks.Count
-	// Elsewhere is how many addresses, in whole blocks, other pools have to spare for
-	// all these nodes; block sizes may differ, so that blocks cannot be compared.
+	// Elsewhere is how many addresses, in whole blocks, other pools can spare for all these
+	// nodes. It counts addresses because block sizes may differ.
 	Elsewhere blocks.Count
 }
 
-// Covered reports whether other pools make up for what is short.
+// Covered reports whether other pools cover the shortage.
 func (d *Demand) Covered(p *Pool) bool { return d.Elsewhere.Cmp(d.Short.Mul(p.BlockAddresses())) >= 0 }
 
-// DemandOf returns how a pool stands to what its nodes will need; nil if it has enough.
+// DemandOf returns the demand on a pool; nil if it has enough blocks for its nodes.
 func (st *State) DemandOf(p *Pool) *Demand { return p.demand }
 
 func (st *State) demandOf(p *Pool) *Demand {
@@ -231,7 +232,7 @@ func (st *State) demandOf(p *Pool) *Demand {
 	return d
 }
 
-// demandBeside is how many blocks of a pool the nodes will need that another does not select.
+// demandBeside is how many blocks of q will be needed by nodes that p does not select.
 func (st *State) demandBeside(q, p *Pool) (n blocks.Count) {
 	for i := range q.selected.without(p.selected).all() {
 		n = n.Add(NodeDemand(st.NodeStates[i].Node, q))
@@ -239,8 +240,8 @@ func (st *State) demandBeside(q, p *Pool) (n blocks.Count) {
 	return n
 }
 
-// LackingBeside is how many blocks a further pool like another one must have, to make up
-// for what p is short of; zero if p is short of none, or such a pool would not serve its nodes.
+// LackingBeside is how many blocks an additional pool like the given one must have to cover p's
+// shortage. It is zero if p has no shortage, or if such a pool would not serve p's nodes.
 func (st *State) LackingBeside(p, like *Pool) blocks.Count {
 	d := st.DemandOf(p)
 	if d == nil || d.Covered(p) || !like.SelectsNodesOf(p) {
@@ -250,10 +251,10 @@ func (st *State) LackingBeside(p, like *Pool) blocks.Count {
 	return lack.Add(size).Sub(blocks.CountOf(1)).Div(size).Add(st.demandBeside(like, p))
 }
 
-// SelectsNodesOf reports whether a pool selects all nodes that another one selects.
+// SelectsNodesOf reports whether the pool selects every node that q selects.
 func (p *Pool) SelectsNodesOf(q *Pool) bool { return q.selected.within(p.selected) }
 
-// sharesNamespaces reports whether another pool serves the pods of the namespaces that p serves.
+// sharesNamespaces reports whether q serves the pods of all namespaces that p serves.
 func (p *Pool) sharesNamespaces(q *Pool) bool {
 	return q.ServesAllNamespaces() || q.NamespaceSelector == p.NamespaceSelector
 }

@@ -9,73 +9,73 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// RetainReason is why something is left as it is, in one word.
+// RetainReason is why an object stays as it is, in one word.
 type RetainReason string
 
-// Why something is held, such as an empty block.
+// Why an object stays, such as an empty block.
 const (
-	// RetainSpecial: it is not a node's own, or its node is on its way from Flannel.
+	// RetainSpecial: the owner is not a node, or the node is migrating from Flannel.
 	RetainSpecial RetainReason = "special"
-	// RetainMarked: it, or its owner's affinity, is marked deleted.
+	// RetainMarked: the block or its owner's affinity is marked deleted.
 	RetainMarked RetainReason = "marked"
-	// RetainCorrupt: it contradicts itself.
+	// RetainCorrupt: the block contradicts itself.
 	RetainCorrupt RetainReason = "corrupt"
 	// RetainLocked: the datastore is locked.
 	RetainLocked RetainReason = "locked"
-	// RetainUnknownAge: nothing tells how long it has been empty.
+	// RetainUnknownAge: it is unknown how long the block has been empty.
 	RetainUnknownAge RetainReason = "unknown-age"
-	// RetainYoung: it was written less than the grace ago.
+	// RetainYoung: the object was written less than the grace ago.
 	RetainYoung RetainReason = "young"
-	// RetainInUse: a live pod or a tunnel uses an address that it does not record.
+	// RetainInUse: a live pod or a tunnel uses an address that the block does not record.
 	RetainInUse RetainReason = "in-use"
-	// RetainHostView: a node's kernel shows an address of it in use.
+	// RetainHostView: a node's kernel shows an address of the block in use.
 	RetainHostView RetainReason = "host-view"
-	// RetainConflict: another object says something else about it.
+	// RetainConflict: another object contradicts the block.
 	RetainConflict RetainReason = "conflict"
-	// RetainLast: its node would keep no block.
+	// RetainLast: the node would keep no block.
 	RetainLast RetainReason = "last"
-	// RetainNoAuto: automatic blocks are off, so no node would claim it again.
+	// RetainNoAuto: automatic blocks are off, so no node would claim the block again.
 	RetainNoAuto RetainReason = "no-auto-blocks"
-	// RetainUnpinned: nothing identifies what would be written.
+	// RetainUnpinned: no field identifies the version of the object to be changed.
 	RetainUnpinned RetainReason = "unpinned"
-	// RetainHeals: Calico itself gives it to a node that needs it.
+	// RetainHeals: Calico itself gives the block to a node that needs it.
 	RetainHeals RetainReason = "heals"
-	// RetainNotRead: something that the verdict needs was not read.
+	// RetainNotRead: an object that the verdict needs was not read.
 	RetainNotRead RetainReason = "not-read"
-	// RetainUnknownOwner: it names no owner that could be looked up.
+	// RetainUnknownOwner: the allocation names no owner that can be looked up.
 	RetainUnknownOwner RetainReason = "unknown-owner"
 )
 
-// Bar is why something must stay as it is; the zero value if nothing that was read speaks
-// against changing it.
+// Bar is why an object must stay as it is. The zero value means that no object read speaks
+// against a change.
 type Bar struct {
-	// Reason says why, and Code the same in one word.
+	// Reason explains why; Code is the same in one word.
 	Reason string
 	Code   RetainReason
-	// Due is when its age is no reason any more; zero if it is none, or not known.
+	// Due is when the object is old enough; zero if its age is not the reason, or is not known.
 	Due blocks.Time
 }
 
-// Because is a bar in words.
+// Because returns a bar with a formatted reason.
 func Because(code RetainReason, format string, args ...any) Bar {
 	return Bar{Code: code, Reason: fmt.Sprintf(format, args...)}
 }
 
-// Until is a bar that age alone ends, at a time.
+// Until returns the bar with a due time: it ends then by age alone.
 func (b Bar) Until(due blocks.Time) Bar {
 	b.Due = due
 	return b
 }
 
-// retain notes why something stays, unless that is known already.
+// retain sets the bar, unless it is set already.
 func (b *Bar) retain(code RetainReason, format string, args ...any) {
 	if b.Code == "" {
 		*b = Because(code, format, args...)
 	}
 }
 
-// retain notes why a block stays, unless it is held already: for its age, it notes why it
-// stays then.
+// retain sets why a block stays, unless it is set already. If the reason so far is the block's
+// age, retain sets the reason that applies after that.
 func (r *Releasability) retain(code RetainReason, format string, args ...any) {
 	if r.Code == RetainYoung || r.Code == RetainUnknownAge {
 		if r.After == nil {
@@ -87,8 +87,8 @@ func (r *Releasability) retain(code RetainReason, format string, args ...any) {
 	r.Bar.retain(code, format, args...)
 }
 
-// RetainForOthers holds a block for what other objects and the nodes' kernels
-// say about it; uses are those of its free addresses that host views show.
+// RetainForOthers retains a block for what other objects and the nodes' kernels show about it.
+// uses are the uses of its free addresses that host views show.
 func (st *State) RetainForOthers(b *Block, uses []hosts.Use, r *Releasability) {
 	if len(uses) > 0 {
 		r.retain(RetainHostView, "%s is in use in %s, though the block does not record it", uses[0].Addr, uses[0])
@@ -134,9 +134,9 @@ func (st *State) RetainForOthers(b *Block, uses []hosts.Use, r *Releasability) {
 	}
 }
 
-// UnrecordedUser names a live pod or a tunnel that uses an address of an empty
-// block, as after a datastore was restored from a backup. Released, the block
-// could be claimed again and the address be handed out a second time.
+// UnrecordedUser names a live pod or a tunnel that uses an address of an empty block, as after a
+// datastore was restored from a backup. If the block were released, another node could claim it
+// and assign the address a second time.
 func (st *State) UnrecordedUser(p netip.Prefix) string {
 	i, _ := slices.BinarySearchFunc(st.uses, p.Addr(), useAt)
 	for ; i < len(st.uses) && p.Contains(st.uses[i].addr); i++ {

@@ -5,13 +5,13 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// RouteReads is what it takes to predict what becomes of a borrowed address.
+// RouteReads are the reads that predicting the routes of borrowed addresses needs.
 var RouteReads = []blocks.Resource{
 	blocks.Pools, blocks.FelixConfigs, blocks.BGPConfigs, blocks.BGPPeers, blocks.BGPFilters, blocks.Nodes, blocks.Pods,
 }
 
-// Predict says by the cluster's topology what becomes of traffic to a borrowed
-// address when it reaches the block's owner.
+// Predict returns how the cluster's topology routes traffic to a borrowed address once it reaches
+// the block's owner.
 func (st *State) Predict(b *Borrow) affinity.Prediction {
 	var pool *blocks.Pool
 	if b.Block.Pool != nil {
@@ -22,8 +22,8 @@ func (st *State) Predict(b *Borrow) affinity.Prediction {
 	})
 }
 
-// Forecast says what would become of addresses of a pool that the nodes which it selects
-// borrowed from each other.
+// Forecast returns how traffic would be routed if the nodes that a pool selects borrowed its
+// addresses from each other.
 func (st *State) Forecast(p *Pool) affinity.BorrowForecast {
 	var nodes []*blocks.Node
 	for i := range p.selected.all() {
@@ -32,7 +32,7 @@ func (st *State) Forecast(p *Pool) affinity.BorrowForecast {
 	return st.Routing.Pool(p.Pool, nodes)
 }
 
-// OutcomeText is a outcome in a word or two.
+// OutcomeText returns an outcome in a word or two.
 func OutcomeText(f affinity.RouteOutcome) string {
 	if f == affinity.Unknown {
 		return "not known"

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// Severity says how bad a finding is.
+// Severity is how bad a finding is.
 type Severity int
 
-// The severities, falling.
+// The severities, highest first.
 const (
-	// Critical: traffic is broken now, two owners hold one IP, or a node cannot
-	// give its pods addresses of its own.
+	// Critical: traffic is broken now, two owners hold one IP, or a node cannot give its pods
+	// addresses of its own blocks.
 	Critical Severity = 4
 	// Error: the state is wrong, or the next pod or node fails.
 	Error Severity = 3
-	// Warning: this will become a problem, or costs something already.
+	// Warning: this will become a problem, or already costs something.
 	Warning Severity = 2
 	// Info: worth knowing; nothing needs to be done.
 	Info Severity = 1
@@ -24,10 +24,10 @@ const (
 
 var severityNames = map[Severity]string{Critical: "critical", Error: "error", Warning: "warning", Info: "info"}
 
-// Severities lists all severities, falling.
+// Severities lists all severities, highest first.
 var Severities = []Severity{Critical, Error, Warning, Info}
 
-// SeverityNames returns the names of all severities, falling.
+// SeverityNames returns the names of all severities, highest first.
 func SeverityNames() (out []string) {
 	for _, s := range Severities {
 		out = append(out, s.String())
@@ -41,7 +41,7 @@ func (s Severity) String() string { return severityNames[s] }
 // MarshalJSON writes the severity's name.
 func (s Severity) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }
 
-// UnmarshalJSON reads the severity's name.
+// UnmarshalJSON parses the severity's name.
 func (s *Severity) UnmarshalJSON(b []byte) error {
 	var name string
 	if err := json.Unmarshal(b, &name); err != nil {
@@ -52,7 +52,7 @@ func (s *Severity) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// ParseSeverity reads a severity's name.
+// ParseSeverity parses a severity's name.
 func ParseSeverity(name string) (Severity, error) {
 	for _, s := range Severities {
 		if s.String() == name {

@@ -4,8 +4,8 @@ import (
 	"net/netip"
 )
 
-// SlotOf returns the CIDR of the block that an address would lie in; invalid if
-// it lies outside all pools.
+// SlotOf returns the CIDR of the block that an address would lie in; invalid if the address is
+// outside all pools.
 func (st *State) SlotOf(a netip.Addr) netip.Prefix {
 	p := st.PoolOf(netip.PrefixFrom(a, a.BitLen()))
 	if p == nil || p.BlockSize < p.CIDR.Bits() {

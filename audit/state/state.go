@@ -13,8 +13,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// DefaultGrace is how long a state must have held before it is acted on, unless
-// set otherwise: as long as Calico's own collector waits.
+// DefaultGrace is how long a state must have held before anything acts on it, unless set
+// otherwise. Calico's own collector waits as long.
 const DefaultGrace = 15 * time.Minute
 
 // Options are the settings of an audit.
@@ -24,10 +24,9 @@ type Options struct {
 	Grace time.Duration
 }
 
-// State is a snapshot with indexes and shared verdicts. It is immutable once
-// made.
+// State is a snapshot with indexes and shared verdicts. It is immutable once made.
 type State struct {
-	// Snapshot is what was read, in canonical order.
+	// Snapshot holds the objects read, in canonical order.
 	*blocks.Snapshot
 	Grace time.Duration
 	// takenAt is when the snapshot was taken.
@@ -38,37 +37,36 @@ type State struct {
 	NodeStates []*NodeState
 	// Borrows are the borrowed addresses, in order.
 	Borrows []*Borrow
-	// Families are the address families that count: those of which at least one
-	// workload has an address or, while none has any and some wait, those of the
-	// pools.
+	// Families are the address families in use: those in which a workload has an address. If no
+	// workload has one and some wait, they are the pools' families.
 	Families []blocks.Family
-	// Reserved are the addresses that IPReservations keep from being handed out.
+	// Reserved are the addresses that IPReservations exclude from assignment.
 	Reserved blocks.ReservedSet
-	// Routing predicts what routers do with traffic to blocks.
+	// Routing predicts how routers treat traffic to blocks.
 	Routing *affinity.Routing
-	// Views are the host views, with what they prove.
+	// Views are the host views, with what each proves.
 	Views *hosts.Views
 
-	// unreadable are the objects that could not be understood, by resource.
+	// unreadable are the objects that could not be decoded, by resource.
 	unreadable map[blocks.Resource][]blocks.Gap
-	// unreadPod is a pod that could not be understood at all, "" if there is none;
-	// vmUnread is true if there is such a virtual machine.
+	// unreadPod names a pod that could not be decoded at all, "" if there is none; vmUnread is
+	// true if a virtual machine could not be decoded.
 	unreadPod string
 	vmUnread  bool
-	// partial are the pods that were read in part ([blocks.Extras.Partial]), placeless those
-	// of them whose node could not be read: they may run on any.
+	// partial are the pods that were decoded in part ([blocks.Extras.Partial]). placeless are
+	// those of them whose node could not be decoded: they may run on any node.
 	partial, placeless []*blocks.Workload
-	// terminated are the nodes whose machines somebody says are off.
+	// terminated are the nodes whose machines the operator has confirmed are off.
 	terminated []string
 
-	// optional are the families that some live pod does without, having an address
-	// of another.
+	// optional are the families that some live pod does without: it has an address of the other
+	// family only.
 	optional map[blocks.Family]bool
-	// asked are the sets of pools that live pods ask for, each once.
+	// asked are the sets of pools that live pods ask for, without duplicates.
 	asked [][]*Pool
 	// otherIPAM are the pods whose addresses Calico's IPAM does not assign.
 	otherIPAM OtherIPAM
-	// poolsOf are the pools of each CIDR, and poolBits the lengths of these CIDRs.
+	// poolsOf holds the pools of each CIDR, and poolBits the prefix lengths of these CIDRs.
 	poolsOf    map[netip.Prefix][]*Pool
 	poolBits   map[blocks.Family][]int
 	nodeStates map[string]*NodeState
@@ -76,54 +74,53 @@ type State struct {
 	spaces     map[string]*blocks.Namespace
 	own        ownership
 	tunnels    map[netip.Addr][]TunnelUse
-	// nodeUses has the nodes that no longer exist and have a tunnel address, with
-	// what else of them is still in use; "" for nothing.
+	// nodeUses holds, for each deleted node with a tunnel address, another remaining use of the
+	// node; "" if there is no other.
 	nodeUses map[string]string
-	// tunnelAddrs are the keys of tunnels, in order.
+	// tunnelAddrs are the keys of tunnels, sorted.
 	tunnelAddrs []netip.Addr
 	deadline    *deadline
-	// fates are the answers of the owners' kernels for borrowed addresses, as far as a
-	// host view proves one; foreign are the routes that drop traffic to blocks of other
-	// owners; freeUses are addresses in use that the datastore calls free; seconds are
-	// the namespaces that have an address besides its live owners.
+	// fates are the kernel's answers for borrowed addresses on their owners, if a host view
+	// proves them. foreign are routes that drop traffic to blocks of other owners, and freeUses
+	// are addresses in use that the datastore calls free. seconds are the namespaces that hold an
+	// address besides its live owners.
 	fates    map[*Borrow]hosts.Answer
 	foreign  []*ForeignBlackhole
 	freeUses []FreeUse
 	seconds  map[netip.Addr][]hosts.Use
-	// derived has by type what [Derived] has made.
+	// derived caches the results of [Derived] by type.
 	derived *sync.Map
 }
 
-// Pool is a pool with its numbers.
+// Pool is an IPPool with its counts.
 type Pool struct {
 	*blocks.Pool
 	Addrs blocks.Addrs
 	Slots blocks.Slots
-	// Releasable is how many slots would become free if every block that may be
-	// released were. It is unknown, and 0, unless ReleasableKnown.
+	// Releasable is how many slots would become free if every releasable block were released. It
+	// is 0 and means unknown unless ReleasableKnown is true.
 	Releasable      blocks.Count
 	ReleasableKnown bool
 	// Needed is how many blocks the nodes that the pool selects will need.
 	Needed blocks.Count
-	// unused is true while no pod of the cluster gets its address from Calico's IPAM.
+	// unused is true if no pod of the cluster gets its address from Calico's IPAM.
 	unused bool
-	// takeover are the empty blocks that Calico's allocator would take for another
-	// node than their owner; Slots.Allocatable counts them, too.
+	// takeover are the empty blocks that Calico's allocator would give to a node other than their
+	// owner. Slots.Allocatable includes them.
 	takeover []*Block
-	// takenFrom counts them by owner.
+	// takenFrom counts the takeover blocks by owner.
 	takenFrom map[string]int
-	// selected are the nodes that the pool's node selector matches, by their place among
-	// NodeStates.
+	// selected are the nodes that the pool's node selector matches, by index in NodeStates.
 	selected nodeSet
-	// demand is how the pool stands to what its nodes will need; nil if it has enough.
+	// demand compares the pool's blocks with the need of its nodes; nil if it has enough.
 	demand *Demand
-	// cutOff are the nodes that lack a block of the pool, and waiting the pods that lack an
+	// cutOff are the nodes that lack a block of the pool; waiting are the pods that lack an
 	// address of it.
 	cutOff  cutOff
 	waiting []*blocks.Workload
 	// Blocks are the blocks that lie in the pool or overlap it.
 	Blocks []*Block
-	// unreadable are those that could not be understood, of which the CIDR is known.
+	// unreadable are the blocks that could not be decoded but whose CIDR is known.
 	unreadable []*blocks.Block
 
 	NodeSelection, NamespaceSelection *Selector
@@ -136,20 +133,19 @@ type Block struct {
 	Pool *Pool
 	// Used is the number of allocated ordinals.
 	Used int
-	// Faults are the contradictions within the block; a block with any is
-	// corrupt.
+	// Faults are the contradictions within the block. A block with any is corrupt.
 	Faults []string
-	// Releasability is the verdict on an empty block; meaningless for others.
+	// Releasability is the verdict on an empty block; other blocks have none.
 	Releasability Releasability
 
-	// kinds says what each of the Attributes is for.
+	// kinds holds the kind of use of each of the Attributes.
 	kinds []UseKind
-	// uses are the addresses of its CIDR that pods name.
+	// uses are the addresses in its CIDR that pods name.
 	uses []use
 }
 
-// Usable is true for a block that addresses can be handed out of: neither
-// soft-deleted nor corrupt.
+// Usable reports whether addresses can be assigned from the block: it is neither soft-deleted nor
+// corrupt.
 func (b *Block) Usable() bool { return !b.SoftDeleted && len(b.Faults) == 0 }
 
 // Unused returns how many addresses of a block could still be assigned.
@@ -164,33 +160,32 @@ func (st *State) Unused(b *Block) int {
 	return n
 }
 
-// NodeState is a node, or the owner of blocks that no longer exists.
+// NodeState is a node, or a deleted node that still owns blocks.
 type NodeState struct {
 	Name string
-	// Node is nil for a host that owns blocks and no longer exists.
+	// Node is nil if the node no longer exists.
 	Node *blocks.Node
-	// Blocks are those that name the host as owner.
+	// Blocks are the blocks whose owner is the node.
 	Blocks []*Block
-	// Workloads are the pods bound to the node, host-network ones left out.
+	// Workloads are the pods bound to the node, without host-network pods.
 	Workloads []*blocks.Workload
 	// Affinities are the host's affinity objects.
 	Affinities []*blocks.Affinity
-	// Borrowed are the addresses it uses of other hosts' blocks, Lent those of
-	// its blocks that others use.
+	// Borrowed are the addresses that the node uses from other nodes' blocks. Lent are the
+	// addresses of its own blocks that other nodes use.
 	Borrowed, Lent []*Borrow
-	// Schedulable reports whether pods of the pod network may come to the node:
-	// neither cordoned nor tainted, or such pods run on it already; and not out of
-	// service.
+	// Schedulable reports whether pods of the pod network may start on the node. It is not out of
+	// service, and either runs such pods already or is neither cordoned nor tainted.
 	Schedulable bool
-	// place is the node's among all NodeStates.
+	// place is the node's index in NodeStates.
 	place int
 	// workloadPools are the pools that serve the node's workloads automatically.
 	workloadPools []*Pool
-	// BlockStatus says, per family that counts, how the node stands with blocks.
+	// BlockStatus holds the node's block status for each of State.Families.
 	BlockStatus []*NodeBlockStatus
 }
 
-// Borrow is an address that is used on another node than its block's owner.
+// Borrow is an address that is used on a node other than its block's owner.
 type Borrow struct {
 	Addr  netip.Addr
 	Block *Block
@@ -201,13 +196,12 @@ type Borrow struct {
 	Workload *blocks.Workload
 	// Tunnel is true if the address is that of a tunnel device.
 	Tunnel bool
-	// VM is true if the address is a virtual machine's. Calico keeps it while the
-	// machine moves between nodes, so that it is borrowed for good and on purpose:
-	// restarting anything does not end that.
+	// VM is true if the address is a virtual machine's. Calico keeps it while the machine moves
+	// between nodes, so it is borrowed permanently and on purpose. A restart does not end that.
 	VM bool
 }
 
-// New builds the State of a snapshot, which it sorts and keeps.
+// New builds the State of a snapshot. It sorts the snapshot and keeps it.
 func New(s *blocks.Snapshot, o Options) *State {
 	s.Sort()
 	st := &State{Snapshot: s, takenAt: s.Cluster.Taken(), Grace: cmp.Or(o.Grace, DefaultGrace), deadline: &deadline{}, derived: &sync.Map{}, nodeStates: map[string]*NodeState{}, spaces: map[string]*blocks.Namespace{}}
@@ -238,8 +232,8 @@ func New(s *blocks.Snapshot, o Options) *State {
 	return st
 }
 
-// Derived returns what derive makes of a state, made once for each type: what only some
-// readers of the verdicts need, such as the ways out.
+// Derived returns the result of derive, computed once per type and state. It is for results that
+// only some readers need, such as remedies.
 func Derived[T any](st *State, derive func(*State) *T) *T {
 	once, _ := st.derived.LoadOrStore(reflect.TypeFor[T](), sync.OnceValue(func() *T { return derive(st) }))
 	return once.(func() *T)()
@@ -269,7 +263,7 @@ func (st *State) indexBlocks() {
 		b.Used = b.InUse()
 		b.Faults = faults(b.Block)
 		if in := b.Within(); len(in) < len(b.Ordinals) {
-			// What lies beyond the CIDR has no address: no verdict may rest on it.
+			// Ordinals beyond the CIDR have no address, so no verdict may depend on them.
 			c := *b.Block
 			c.Ordinals = in
 			b.Block = &c
@@ -293,9 +287,8 @@ func (st *State) indexBlocks() {
 	}
 }
 
-// PoolOf returns the most specific pool that a CIDR lies in or, if it lies in
-// none, the first that it overlaps; nil if there is none. Of two pools alike the
-// enabled one is meant, then the first by name.
+// PoolOf returns the most specific pool that contains a CIDR, else the first pool that overlaps
+// it, else nil. Of several pools with one CIDR, enabled ones come first, then the first by name.
 func (st *State) PoolOf(p netip.Prefix) *Pool {
 	var best, overlapping *Pool
 	for _, q := range st.poolsAt(p) {
@@ -315,11 +308,11 @@ func (st *State) PoolOf(p netip.Prefix) *Pool {
 	return best
 }
 
-// poolsAt returns the pools that overlap a CIDR, those of one CIDR in order: those that
-// contain it are looked up, for racks may have hundreds.
+// poolsAt returns the pools that overlap a CIDR. Pools with the same CIDR keep their order. It
+// looks up those that contain the CIDR, because clusters with a pool per rack have hundreds.
 func (st *State) poolsAt(p netip.Prefix) (out []*Pool) {
 	for _, bits := range st.poolBits[blocks.FamilyOf(p.Addr())] {
-		if bits > p.Bits() { // some may lie in it
+		if bits > p.Bits() { // pools may lie inside the CIDR
 			return slices.DeleteFunc(slices.Clone(st.Pools), func(q *Pool) bool { return !q.CIDR.Overlaps(p) })
 		}
 		around, _ := p.Addr().Prefix(bits)
@@ -360,15 +353,15 @@ func (st *State) addHost(name string, n *blocks.Node) *NodeState {
 	return h
 }
 
-// NodeState returns a host by name, or nil.
+// NodeState returns a node by name, or nil.
 func (st *State) NodeState(name string) *NodeState { return st.nodeStates[name] }
 
 // Namespace returns a namespace by name, or nil.
 func (st *State) Namespace(name string) *blocks.Namespace { return st.spaces[name] }
 
-// findBorrows lists the allocations that are used on another node than their
-// block's owner. The node that uses one is that of the live pod holding it, or
-// of the tunnel, or the one the allocation names.
+// findBorrows lists the allocations that are used on a node other than their block's owner. The
+// user is the node of the live pod or tunnel that holds the address, else the node that the
+// allocation names.
 func (st *State) findBorrows() {
 	nodesRead := st.NodesRead()
 	for ref := range st.allocated() {
@@ -385,9 +378,9 @@ func (st *State) findBorrows() {
 			br.User, br.Workload = w.Node, w
 		}
 		if br.User == "" || br.User == owner || br.Workload == nil && nodesRead && st.Vanished(br.User) {
-			continue // no one, the owner itself, or a node that is gone uses it
+			continue // unused, used by the owner itself, or by a deleted node
 		}
-		borrow := new(br) // only now: nearly every address is its owner's
+		borrow := new(br) // allocated late: nearly every address is used by its block's owner
 		st.Borrows = append(st.Borrows, borrow)
 		if h := st.nodeStates[br.User]; h != nil {
 			h.Borrowed = append(h.Borrowed, borrow)
@@ -413,8 +406,8 @@ func (st *State) countPools() {
 	}
 }
 
-// countReleasable counts the slots that releasing every releasable block would
-// free; a slot that another block overlaps as well stays claimed.
+// countReleasable counts the slots that become free if every releasable block is released. A slot
+// that a kept block overlaps, too, stays claimed.
 func (st *State) countReleasable() {
 	known := st.ReleasableKnown()
 	for _, p := range st.Pools {
@@ -426,11 +419,11 @@ func (st *State) countReleasable() {
 	}
 }
 
-// Occupying returns what takes slots of the pool, if of its blocks only some are left: these,
-// and those that could not be understood, which are there all the same.
+// Occupying returns the blocks that occupy slots of the pool if only some of its blocks are left:
+// these, and the blocks that could not be decoded.
 func (p *Pool) Occupying(left []*Block) []*blocks.Block { return append(Bare(left), p.unreadable...) }
 
-// Bare returns what was read of blocks.
+// Bare returns the blocks as they were read.
 func Bare(bs []*Block) []*blocks.Block {
 	out := make([]*blocks.Block, len(bs))
 	for i, b := range bs {
@@ -451,8 +444,8 @@ func (st *State) demand(p *Pool) blocks.Count {
 	return n
 }
 
-// NodeDemand is how many blocks of a pool one node needs for as many pods as it
-// may run, one at least.
+// NodeDemand is how many blocks of a pool one node needs for its maximum number of pods; at least
+// one.
 func NodeDemand(n *blocks.Node, p *Pool) blocks.Count {
 	size, small := p.BlockAddresses().Int()
 	if !small || size == 0 || n.AllocatablePods < 1 {

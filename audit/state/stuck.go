@@ -8,20 +8,19 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Stuck is a pod that waits and can get no address.
+// Stuck is a waiting pod that can get no address.
 type Stuck struct {
 	Pod *blocks.Workload
-	// Cause is why, and Detail says more about it.
+	// Cause is why; Detail explains it.
 	Cause  Cause
 	Detail string
-	// Blockless is true if its node has no usable block in the pools that may serve
-	// the pod.
+	// Blockless is true if the pod's node has no usable block in the pools that may serve the
+	// pod.
 	Blockless bool
 }
 
-// evaluateWaiting settles which of a node's waiting pods can get no address. Each is
-// evaluated by the pools that may serve it: that others have blocks left does not help
-// it.
+// evaluateWaiting finds the waiting pods of a node that can get no address. Each is evaluated by
+// the pools that may serve it: blocks left in other pools do not help.
 func (st *State) evaluateWaiting(n *NodeBlockStatus) {
 	for _, w := range n.Waiting {
 		s := Stuck{Pod: w}
@@ -49,8 +48,8 @@ func (st *State) evaluateWaiting(n *NodeBlockStatus) {
 	}
 }
 
-// ownUnused returns how many usable blocks of some pools a host has, and how many
-// addresses of them could still be assigned.
+// ownUnused returns how many usable blocks of some pools a host has, and how many of their
+// addresses can still be assigned.
 func (st *State) ownUnused(h *NodeState, pools []*Pool) (own, unused int) {
 	for _, b := range h.Blocks {
 		if b.Usable() && slices.Contains(pools, b.Pool) && !st.Reserved.Covers(b.CIDR) {
@@ -61,9 +60,9 @@ func (st *State) ownUnused(h *NodeState, pools []*Pool) (own, unused int) {
 	return own, unused
 }
 
-// wantsFamily reports whether a pod that waits needs an address of a family. Where all
-// pods have one it does; where some live with those of the other family alone, only
-// what asks for pools of it is known to, or what no pool of the other may serve.
+// wantsFamily reports whether a waiting pod needs an address of a family. If all live pods have
+// one, it does. If some have only the other family, it does if it asks for pools of this family,
+// or if no pool of the other family may serve it.
 func (st *State) wantsFamily(w *blocks.Workload, n *NodeBlockStatus, asks bool) bool {
 	if asks || !st.optional[n.Family] {
 		return true
@@ -73,7 +72,7 @@ func (st *State) wantsFamily(w *blocks.Workload, n *NodeBlockStatus, asks bool) 
 	})
 }
 
-// mayBeServed says what was not read and may serve a pod after all.
+// mayBeServed names an unread object that may allow a pool to serve the pod; empty if none.
 func (st *State) mayBeServed(w *blocks.Workload) string {
 	if bad := st.Unreadable(blocks.Pools); len(bad) > 0 {
 		return fmt.Sprintf("pool %s cannot be read, and may serve pod %s", bad[0].Name, w.FullName())
@@ -89,7 +88,7 @@ func (st *State) mayBeServed(w *blocks.Workload) string {
 	return ""
 }
 
-// whyUnserved says why no pool may serve a pod.
+// whyUnserved explains why no pool may serve a pod.
 func (st *State) whyUnserved(w *blocks.Workload, n *NodeBlockStatus, asks bool) (Cause, string) {
 	if len(n.Pools) == 0 && !asks {
 		return CauseNoPool, st.whyNoPool(n)

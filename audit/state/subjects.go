@@ -10,20 +10,20 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// PoolSubject is a pool as a subject.
+// PoolSubject returns a pool as a subject.
 func PoolSubject(p *Pool) Subject {
 	return Subject{Kind: KindPool, Name: p.Name, CIDR: p.CIDR.String()}
 }
 
-// NodeSubject is a node as a subject.
+// NodeSubject returns a node as a subject.
 func NodeSubject(name string) Subject { return Subject{Kind: KindNode, Name: name, Node: name} }
 
-// BlockSubject is a block as a subject.
+// BlockSubject returns a block as a subject.
 func BlockSubject(b *Block) Subject {
 	return Subject{Kind: KindBlock, Name: b.Name, CIDR: b.CIDR.String()}
 }
 
-// IPSubject is an address as a subject, with the node that uses it; "" if none is known.
+// IPSubject returns an address as a subject, with the node that uses it; "" if that is not known.
 func IPSubject(a netip.Addr, node string) Subject {
 	return Subject{Kind: KindIP, IP: a.String(), Node: node}
 }
@@ -31,10 +31,10 @@ func IPSubject(a netip.Addr, node string) Subject {
 // IPPrefix returns an address as a CIDR.
 func IPPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-// ConfigSubject is the IPAM configuration as a subject.
+// ConfigSubject returns the IPAM configuration as a subject.
 func ConfigSubject() Subject { return Subject{Kind: KindConfig, Name: "default"} }
 
-// ClusterSubject is the whole cluster as a subject.
+// ClusterSubject returns the whole cluster as a subject.
 func ClusterSubject(st *State) Subject {
 	name := st.Cluster.GUID
 	if name == "" {
@@ -43,7 +43,7 @@ func ClusterSubject(st *State) Subject {
 	return Subject{Kind: KindCluster, Name: name}
 }
 
-// PoolsOf returns the names that a finding's Pools takes.
+// PoolsOf returns the names of pools, for a finding's Pools. It skips nil.
 func PoolsOf(ps ...*Pool) []string {
 	var out []string
 	for _, p := range ps {
@@ -54,12 +54,12 @@ func PoolsOf(ps ...*Pool) []string {
 	return out
 }
 
-// AffinitySubject is an affinity as a subject.
+// AffinitySubject returns an affinity as a subject.
 func AffinitySubject(a *blocks.Affinity) Subject {
 	return Subject{Kind: KindAffinity, Name: a.Name, Node: a.Owner.Name, CIDR: a.CIDR.String()}
 }
 
-// HandleSubject is a handle as a subject.
+// HandleSubject returns a handle as a subject.
 func HandleSubject(id string) Subject { return Subject{Kind: KindHandle, Name: id} }
 
 // The kinds of subject.
@@ -77,16 +77,16 @@ const (
 	KindWhereaboutsReservation = "WhereaboutsReservation"
 )
 
-// Subject is what a finding is about. Objects are identified by their spec (a
-// block by its CIDR, an affinity by CIDR and node), never by their name alone. Subjects
-// that differ in any field are two: several objects may have one spec.
+// Subject is the object that a finding is about. Its spec identifies it (a block's CIDR, an
+// affinity's CIDR and node), never its name alone. Subjects that differ in any field are
+// different, because several objects may have one spec.
 type Subject struct {
 	Kind string `json:"kind"`
-	// Name is the object's name. For an address of a secondary network, it is that of the
-	// pool that records the address, else that of the network; other addresses have none.
+	// Name is the object's name. An address of a secondary network has the name of the pool that
+	// records it, else of its network; other addresses have none.
 	Name string `json:"name,omitempty"`
-	// Node is set for nodes and affinities and, for addresses, to the node that
-	// uses the address where one is known.
+	// Node is set for nodes and affinities. For addresses, it is the node that uses the address,
+	// if known.
 	Node string `json:"node,omitempty"`
 	// CIDR is set for pools, blocks and affinities.
 	CIDR string `json:"cidr,omitempty"`
@@ -94,7 +94,7 @@ type Subject struct {
 	IP string `json:"ip,omitempty"`
 }
 
-// ID returns what a person calls the subject: an address, a CIDR, or a name.
+// ID returns the name by which people know the subject: an address, a CIDR, or a name.
 func (s Subject) ID() string {
 	switch {
 	case s.IP != "":
@@ -107,8 +107,8 @@ func (s Subject) ID() string {
 	return s.Name
 }
 
-// ResourceName returns the subject the way "kubectl get -o name" does, such as
-// "node/worker-1" or "ip/10.0.0.1".
+// ResourceName returns the subject as "kubectl get -o name" does, such as "node/worker-1" or
+// "ip/10.0.0.1".
 func (s Subject) ResourceName() string {
 	name := s.Name
 	if s.IP != "" {
@@ -117,14 +117,14 @@ func (s Subject) ResourceName() string {
 	return strings.ToLower(s.Kind) + "/" + name
 }
 
-// Evidence is one fact that a verdict rests on. Times are written as RFC 3339
-// times, never as ages, so that the same state gives the same bytes.
+// Evidence is one fact that supports a verdict. Times are RFC 3339 times, never ages, so that the
+// same state gives the same bytes.
 type Evidence struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// Evidences makes evidence out of name, value pairs, leaving out empty values.
+// Evidences returns evidence for pairs of name and value, without empty values.
 func Evidences(pairs ...string) []Evidence {
 	out := make([]Evidence, 0, len(pairs)/2)
 	for i := 0; i+1 < len(pairs); i += 2 {

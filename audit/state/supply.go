@@ -8,9 +8,10 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// eachPodPools calls fn for each set of pools that a pod of a node may use, and why the
-// node's last empty block there stays: per family for pods of any namespace, for those of a
-// namespace without labels or with pods on the node, and for each pool that its pods ask for.
+// eachPodPools calls fn for each set of pools that a pod of a node may use, with the reason to
+// keep the node's last empty block there. Per family, these are the sets for pods of any
+// namespace, of a namespace without labels, of each namespace with pods on the node, and for each
+// pool that its pods ask for.
 func (st *State) eachPodPools(h *NodeState, fn func(pools []*Pool, why string)) {
 	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
 		pools := st.WorkloadPools(h.Node, f)
@@ -31,14 +32,14 @@ func (st *State) eachPodPools(h *NodeState, fn func(pools []*Pool, why string)) 
 	}
 }
 
-// poolsFor returns those of some pools that select a namespace; nil is one without labels.
+// poolsFor returns the pools that select a namespace; nil is a namespace without labels.
 func poolsFor(pools []*Pool, ns *blocks.Namespace) []*Pool {
 	return slices.DeleteFunc(slices.Clone(pools), func(p *Pool) bool { return !p.SelectsNamespace(ns) })
 }
 
-// MayStarve returns the nodes whose next pod may get no address if nodes do not borrow:
-// they have no free address of their own, and others may claim the last blocks first. It
-// counts nodes to which no pod may come now, too.
+// MayStarve returns the nodes whose next pod may get no address if nodes do not borrow: they have
+// no free address of their own, and other nodes may claim the last blocks first. It includes
+// unschedulable nodes.
 func (st *State) MayStarve() (out []string) {
 	c := Derived(st, countSupply)
 	for _, h := range st.NodeStates {
@@ -62,14 +63,13 @@ func (st *State) MayStarve() (out []string) {
 	return out
 }
 
-// hasKeepable reports whether a node has a block of some pools with an address for its
-// next pod.
+// hasKeepable reports whether a node has a block of some pools with an address for its next pod.
 func (st *State) hasKeepable(h *NodeState, pools []*Pool) bool {
 	return slices.ContainsFunc(h.Blocks, func(b *Block) bool { return slices.Contains(pools, b.Pool) && st.Keepable(b) })
 }
 
-// limitBar says why a node must not be given an affinity to its block: it would have as many
-// as it may have, and no free address of its own, so that its next pod gets none.
+// limitBar explains why a node must not be given an affinity to its block: it would reach its
+// block limit without a free address, so its next pod would get none.
 func (st *State) limitBar(b *Block) (bar Bar) {
 	h := st.nodeStates[b.Owner.Node()]
 	if h == nil || h.Node == nil || st.hasFree(b) {
@@ -84,8 +84,8 @@ func (st *State) limitBar(b *Block) (bar Bar) {
 	return bar
 }
 
-// mayCount counts what may count against a node's block limit: its affinities, and its blocks
-// without one, which a repair may restore.
+// mayCount counts the objects that may count against a node's block limit: its affinities, and
+// its blocks without an affinity, which a repair may restore.
 func (st *State) mayCount(h *NodeState, f blocks.Family) int {
 	n := st.affinities(h, f)
 	for _, b := range h.Blocks {
@@ -96,22 +96,22 @@ func (st *State) mayCount(h *NodeState, f blocks.Family) int {
 	return n
 }
 
-// supply counts the blocks that nodes can claim beside those that they own.
+// supply counts the blocks that nodes can claim in addition to their own.
 type supply struct {
 	st *State
-	// left is, by pool, how many blocks are left once every node without room in the pool
-	// has claimed one.
+	// left is, by pool, how many blocks are left once every node without room in the pool has
+	// claimed one.
 	left map[*Pool]blocks.Count
-	// lacking are pools with fewer blocks than such nodes, or with an unknown number.
+	// lacking are the pools with fewer blocks than such nodes, or with an unknown number.
 	lacking map[*Pool]bool
-	// missing counts, by node, addresses that its pods use and whose block does not exist:
-	// each may come with a further block of the node.
+	// missing counts, by node, the addresses that its pods use and whose block does not exist.
+	// Each may mean one more block of the node.
 	missing map[string]int
 }
 
-// allow reports whether a node whose other blocks of some pools are full can do without its
-// empty block: after every node without room has claimed a block in each of these pools, a
-// further one is left. The block that it would release does not count.
+// allow reports whether a node whose other blocks in some pools are full can do without its empty
+// block: after every node without room has claimed a block in each of these pools, one more is
+// left. The block that it would release does not count.
 func (c *supply) allow(h *NodeState, b *Block, pools []*Pool) bool {
 	if c == nil {
 		return false
@@ -125,14 +125,14 @@ func (c *supply) allow(h *NodeState, b *Block, pools []*Pool) bool {
 	return true
 }
 
-// mayTake reports whether another node may take an empty block for want of others.
+// mayTake reports whether another node may take an empty block because no others are left.
 func (c *supply) mayTake(b *Block) bool {
 	return c != nil && c.lacking[b.Pool] && b.Pool != nil && slices.Contains(b.Pool.takeover, b)
 }
 
-// savedForOthers reports whether an empty block that another node may take serves it only while
-// the block exists: nodes that may use a second pool claim any free block first, and another's
-// empty block last.
+// savedForOthers reports whether an empty block helps the nodes that may take it only while it
+// exists. If released, it may go to nodes with a second pool: they claim free blocks first, and
+// take other nodes' empty blocks last.
 func (c *supply) savedForOthers(b *Block) bool {
 	return c.mayTake(b) && slices.ContainsFunc(c.st.Pools, func(q *Pool) bool {
 		p := b.Pool
@@ -141,7 +141,7 @@ func (c *supply) savedForOthers(b *Block) bool {
 	})
 }
 
-// countSupply counts what is left of each pool.
+// countSupply counts the blocks left in each pool.
 func countSupply(st *State) *supply {
 	c := &supply{st: st, left: map[*Pool]blocks.Count{}, lacking: map[*Pool]bool{}, missing: map[string]int{}}
 	unknown, used := st.SlotBar().Code != "", map[netip.Prefix]bool{}
@@ -153,7 +153,7 @@ func countSupply(st *State) *supply {
 			}
 		}
 	})
-	asking := map[*Pool][]string{} // nodes with a pod that asks for the pool, which need not select them
+	asking := map[*Pool][]string{} // nodes with a pod that asks for the pool, selected by it or not
 	for _, w := range st.Workloads {
 		for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
 			asked, _ := st.RequestedPools(w, f)
@@ -164,7 +164,7 @@ func countSupply(st *State) *supply {
 	}
 	for _, p := range st.Pools {
 		if unknown || slices.ContainsFunc(st.Pools, func(q *Pool) bool { return q != p && q.CIDR.Overlaps(p.CIDR) }) {
-			c.lacking[p] = true // its slots may be another block's, or another pool's
+			c.lacking[p] = true // another block or pool may hold its slots
 			continue
 		}
 		holds := map[string]bool{"": true} // a pod without a node claims nothing
@@ -183,7 +183,7 @@ func countSupply(st *State) *supply {
 				need++
 			}
 		}
-		for slot := range used { // a claim there would hand out addresses in use
+		for slot := range used { // a claim there would assign addresses in use
 			if p.CIDR.Contains(slot.Addr()) {
 				need++
 			}

@@ -6,15 +6,15 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// TakeoverAge is how long ago a block must have been claimed before Calico
-// v3.32 and newer let another node take it over empty (libcalico-go
-// ipam/ipam_block_reader_writer.go, EmptyBlockMinReclaimAge).
+// TakeoverAge is how long ago an empty block must have been claimed before Calico v3.32 and newer
+// let another node take it (libcalico-go ipam/ipam_block_reader_writer.go,
+// EmptyBlockMinReclaimAge).
 const TakeoverAge = time.Minute
 
-// takenOver returns the empty blocks of a pool that the allocator would take from their
-// owner when no other is left: Calico v3.32 and newer release such a block, be it its
-// owner's last, unless the owner's affinity to it is missing (findUsableBlock,
-// releaseBlockAffinity). One that does not say when it was claimed is old enough.
+// takenOver returns the empty blocks of a pool that the allocator would take from their owner if
+// no other block is left. Calico v3.32 and newer release such a block, even its owner's last,
+// unless the owner has no affinity to it (findUsableBlock, releaseBlockAffinity). A block without
+// a recorded claim time is old enough.
 func (st *State) takenOver(p *Pool) []*Block {
 	if !st.takesBlocks() {
 		return nil
@@ -22,10 +22,10 @@ func (st *State) takenOver(p *Pool) []*Block {
 	return st.takeable(p)
 }
 
-// takesBlocks reports whether the cluster's Calico takes other nodes' empty blocks.
+// takesBlocks reports whether the cluster's Calico takes empty blocks from other nodes.
 func (st *State) takesBlocks() bool { return blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 32) }
 
-// takeable is takenOver for a Calico that takes blocks.
+// takeable is takenOver for a Calico release that takes blocks.
 func (st *State) takeable(p *Pool) (out []*Block) {
 	for _, b := range p.Blocks {
 		if b.Used == 0 && b.Usable() && b.CIDR.Bits() == p.BlockSize && !st.Reserved.Covers(b.CIDR) && b.Owner.Kind == blocks.HostOwner &&
@@ -37,7 +37,7 @@ func (st *State) takeable(p *Pool) (out []*Block) {
 }
 
 // hasAffinity reports whether the owner of a block has an affinity to it that is not marked
-// deleted, or may have one that was not read.
+// deleted, or may have one that could not be read.
 func (st *State) hasAffinity(b *Block) bool {
 	if _, missing := st.Missing(blocks.Affinities); missing {
 		return true

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// UsesText says what a pool hands addresses out for.
+// UsesText names the uses for which a pool assigns addresses.
 func UsesText(p *Pool) string {
 	words := make([]string, len(p.Uses))
 	for i, u := range p.Uses {
@@ -31,7 +31,7 @@ func CIDRs(bs []*Block) []string {
 	return out
 }
 
-// InUseText says how many of a block's addresses are in use.
+// InUseText counts the addresses of a block that are in use.
 func InUseText(b *Block) string {
 	if b.Used == 0 {
 		return "empty"
@@ -39,7 +39,7 @@ func InUseText(b *Block) string {
 	return fmt.Sprintf("%d in use", b.Used)
 }
 
-// PoolNames names pools within a sentence.
+// PoolNames lists the names of pools, for use in a sentence.
 func PoolNames(ps []*Pool) string {
 	names := make([]string, len(ps))
 	for i, p := range ps {

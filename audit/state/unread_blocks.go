@@ -8,8 +8,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// UnreadInPool counts the blocks that could not be decoded and lie in a pool, and those
-// that lie in some pool: their CIDR could not be decoded either.
+// UnreadInPool counts the blocks that could not be decoded: placed ones lie in the pool, and
+// unplaced ones, whose CIDR could not be decoded either, lie in any pool.
 func (st *State) UnreadInPool(p *Pool) (placed, unplaced int) {
 	for _, g := range st.Unreadable(blocks.Blocks) {
 		if !g.Prefix.IsValid() {
@@ -20,7 +20,7 @@ func (st *State) UnreadInPool(p *Pool) (placed, unplaced int) {
 }
 
 // UnreadOfNode counts the blocks that could not be decoded and that a node owns, or may own
-// because their owner could not be decoded either. Blocks without an owner are those of "".
+// because their owner could not be decoded either. The name "" counts blocks without an owner.
 func (st *State) UnreadOfNode(name string) (n int) {
 	for _, g := range st.Unreadable(blocks.Blocks) {
 		if !g.OwnerKnown || g.Owner.Node() == name {
@@ -30,8 +30,8 @@ func (st *State) UnreadOfNode(name string) (n int) {
 	return n
 }
 
-// DoubtOf explains why it is not known that a node lacks a block or can claim none: an object
-// that cannot be decoded may prove the opposite. It returns "" if none may.
+// DoubtOf explains why it is not known whether a node lacks a block or can claim none: an object
+// that could not be decoded may prove the opposite. It returns "" if no object may.
 func (st *State) DoubtOf(n *NodeBlockStatus) string {
 	if st.UnreadableNode(n.Host.Name) {
 		return "the node cannot be read"
@@ -57,7 +57,7 @@ func (st *State) DoubtOf(n *NodeBlockStatus) string {
 }
 
 // slotDoubt explains why a pool may have blocks left that do not count as allocatable: empty
-// ones of other nodes, which Calico v3.32 and newer take.
+// blocks of other nodes, which Calico v3.32 and newer take.
 func (st *State) slotDoubt(p *Pool) string {
 	g, unknown := st.Missing(blocks.ClusterInfos)
 	placed, unplaced := st.UnreadInPool(p)
@@ -70,8 +70,8 @@ func (st *State) slotDoubt(p *Pool) string {
 	return ""
 }
 
-// Lacking returns the first of some resources on which no repair can rest: it was not read
-// whole, or has a reservation that cannot be decoded and may keep back any address. It
+// Lacking returns the first gap in some resources that prevents repairs: the resource was not
+// read completely, or a reservation, which may exclude any address, could not be decoded. It
 // returns nil if there is none.
 func (st *State) Lacking(reads []blocks.Resource) *blocks.Gap {
 	if g := st.FirstMissing(reads); g != nil {
@@ -83,8 +83,9 @@ func (st *State) Lacking(reads []blocks.Resource) *blocks.Gap {
 	return nil
 }
 
-// WholeBar explains why nothing is planned that rests on every object of some resources: one
-// of them could not be read. If tolerated is true, gaps count that make no reading incomplete.
+// WholeBar blocks a plan that depends on every object of some resources, if one of the objects
+// could not be read. If tolerated is true, it counts tolerated gaps, too, which do not make a
+// reading incomplete.
 func (st *State) WholeBar(reads []blocks.Resource, tolerated bool) Bar {
 	for _, g := range st.Gaps {
 		if slices.Contains(reads, g.Resource) && (tolerated || !g.Tolerated) {
@@ -94,7 +95,7 @@ func (st *State) WholeBar(reads []blocks.Resource, tolerated bool) Bar {
 	return Bar{}
 }
 
-// poolMayCover reports whether a CIDR may lie in a pool that cannot be decoded.
+// poolMayCover reports whether a CIDR may lie in a pool that could not be decoded.
 func (st *State) poolMayCover(p netip.Prefix) bool {
 	return slices.ContainsFunc(st.Unreadable(blocks.Pools), func(g blocks.Gap) bool { return !g.Prefix.IsValid() || g.Prefix.Overlaps(p) })
 }

@@ -5,24 +5,24 @@ import (
 	"net/netip"
 )
 
-// UnrecordedIP is an address of an enabled pool that live pods or tunnels use and no
-// block records.
+// UnrecordedIP is an address of an enabled pool that live pods or tunnels use but no block
+// records.
 type UnrecordedIP struct {
 	Addr  netip.Addr
 	Pool  *Pool
 	Users []LiveUse
 	// Block is the block that covers the address; nil if none exists.
 	Block *Block
-	// OtherIPAM is why the address is not Calico's to record: none of its users gets
-	// addresses from Calico's IPAM, or that is not known. Empty if one does.
+	// OtherIPAM is why Calico should not record the address: none of its users gets addresses
+	// from Calico's IPAM, or that is not known. Empty if a user does.
 	OtherIPAM string
 }
 
-// EachUnrecorded calls fn for each address of an enabled pool that is in use and that no
-// block records, in order.
+// EachUnrecorded calls fn, in order, for each address of an enabled pool that is in use but that
+// no block records.
 func (st *State) EachUnrecorded(fn func(u UnrecordedIP)) {
 	st.eachUse(func(a netip.Addr, pods []use) {
-		if st.recorded(a, pods) { // nearly all are, whatever the number of pools
+		if st.recorded(a, pods) { // true for nearly all, so checked before any pool
 			return
 		}
 		users, pool := st.LiveUses(a, pods), st.EnabledPool(a)

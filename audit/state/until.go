@@ -7,8 +7,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// ends says of the reasons for which an empty block is held what ends them, where that is
-// the same for every block.
+// ends explains, for each reason to keep an empty block, when it no longer applies, if the text
+// is the same for every block.
 var ends = map[RetainReason]string{
 	RetainCorrupt:  "releasable once what contradicts itself in it has been repaired",
 	RetainLocked:   "evaluated again once the datastore is unlocked: calicoctl datastore migrate unlock",
@@ -17,8 +17,7 @@ var ends = map[RetainReason]string{
 	RetainConflict: "releasable once the objects of its CIDR no longer contradict one another",
 }
 
-// Until says what ends the verdict on an empty block, from now on in the order of time;
-// nothing if that is not known.
+// Until explains what ends the verdict on an empty block, in order of time; empty if unknown.
 func (st *State) Until(b *Block) (out []string) {
 	r := &b.Releasability
 	if r.OK {

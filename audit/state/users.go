@@ -9,14 +9,14 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// TunnelUse is an address that a node says its tunnel device has.
+// TunnelUse is a tunnel device that has an address, according to its node.
 type TunnelUse struct {
 	Node *blocks.Node
 	// Type is the type of the tunnel, as [blocks.Tunnel] has it.
 	Type string
 }
 
-// TunnelsAt returns the tunnels that nodes say have an address.
+// TunnelsAt returns the tunnels that have an address, according to their nodes.
 func (st *State) TunnelsAt(a netip.Addr) []TunnelUse { return st.tunnels[a] }
 
 func (st *State) indexTunnels() {
@@ -40,11 +40,10 @@ func (st *State) Pod(namespace, name string) *blocks.Workload {
 	return st.Workloads[i]
 }
 
-// UnreadPod returns a pod that could not be understood at all. It may name any
-// address.
+// UnreadPod returns a pod that could not be decoded at all. It may use any address.
 func (st *State) UnreadPod() (string, bool) { return st.unreadPod, st.unreadPod != "" }
 
-// MayUse returns a pod that was read in part and names an address of a CIDR; nil if none does.
+// MayUse returns a pod that was decoded in part and names an address of a CIDR, or nil.
 func (st *State) MayUse(p netip.Prefix) *blocks.Workload {
 	for _, w := range st.partial {
 		for a := range w.Addresses {
@@ -59,8 +58,8 @@ func (st *State) MayUse(p netip.Prefix) *blocks.Workload {
 // Unreadable is [blocks.Snapshot.Unreadable].
 func (st *State) Unreadable(r blocks.Resource) []blocks.Gap { return st.unreadable[r] }
 
-// indexUnread notes what could not be understood at all, once: it is asked for each
-// address, and anybody who may write pods can make many gaps.
+// indexUnread indexes the objects that could not be decoded. It does so once, because verdicts on
+// each address ask for them, and anyone who may write pods can cause many gaps.
 func (st *State) indexUnread() {
 	st.unreadable = map[blocks.Resource][]blocks.Gap{}
 	for _, g := range st.Gaps {

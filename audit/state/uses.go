@@ -14,20 +14,18 @@ import (
 // use is an address that a pod names.
 type use struct {
 	addr netip.Addr
-	// pod is its place among the workloads.
+	// pod is the index of the pod in Workloads.
 	pod int32
-	// elsewhere is true if only network-status names it: the interface may be on any
-	// network, with any IPAM. That is enough to leave the address alone, and not to
-	// say that the pod has it from Calico.
+	// elsewhere is true if only network-status names the address. Its interface may then be on
+	// any network with any IPAM. The address must be left alone, but may not be Calico's.
 	elsewhere bool
-	// recorded is true if a block records the address as in use; one that cools down is
-	// no one's.
+	// recorded is true if a block records the address as in use. An address in its cooldown is
+	// not in use.
 	recorded bool
 }
 
-// indexUses lists the addresses that pods name, and notes which of them each block has and
-// which it records: of blocks that overlap, the most specific one that records an address
-// tells.
+// indexUses lists the addresses that pods name, and sets each block's uses and whether it records
+// them. If blocks overlap, the most specific one that records an address counts.
 func (st *State) indexUses() {
 	st.uses = make([]use, 0, len(st.Workloads))
 	for i, w := range st.Workloads {
@@ -42,7 +40,7 @@ func (st *State) indexUses() {
 		}
 		return cmp.Compare(a.pod, b.pod)
 	})
-	for _, b := range st.IPBlocks { // those that lie in others come after them
+	for _, b := range st.IPBlocks { // inner blocks come after outer ones
 		last := netipx.PrefixLastIP(b.CIDR)
 		first, _ := slices.BinarySearchFunc(st.uses, b.CIDR.Addr(), useAt)
 		count := sort.Search(len(st.uses)-first, func(i int) bool { return last.Less(st.uses[first+i].addr) })
@@ -59,7 +57,7 @@ func (st *State) indexUses() {
 	}
 }
 
-// indexWorkloads gives nodes their pods, and settles which families count.
+// indexWorkloads assigns pods to their nodes and sets the families in use.
 func (st *State) indexWorkloads() {
 	var families [7]bool
 	st.optional = map[blocks.Family]bool{}
@@ -86,8 +84,8 @@ func (st *State) indexWorkloads() {
 		}
 	}
 	if !families[blocks.IPv4] && !families[blocks.IPv6] && slices.ContainsFunc(st.Workloads, func(w *blocks.Workload) bool { return w.Waiting() && st.Assigned(w) }) {
-		// No pod has an address and some wait for one: the families are those that
-		// they could get, so that a cluster in which nothing starts has verdicts.
+		// No pod has an address and some wait for one. The families are those they could get:
+		// verdicts are needed even if no pod can start.
 		for _, p := range st.Pools {
 			families[p.Family()] = families[p.Family()] || p.Allows(blocks.UseWorkload)
 		}
@@ -115,8 +113,8 @@ func namedBy(among []use, a netip.Addr) []use {
 
 func (st *State) podOf(u use) *blocks.Workload { return st.Workloads[u.pod] }
 
-// Users returns the pods that name an address in their status or any annotation,
-// finished and host-network ones included.
+// Users returns the pods that name an address in their status or any annotation, including
+// finished and host-network pods.
 func (st *State) Users(a netip.Addr) (out []*blocks.Workload) {
 	for _, u := range st.NamedBy(a) {
 		out = append(out, st.podOf(u))
@@ -124,14 +122,13 @@ func (st *State) Users(a netip.Addr) (out []*blocks.Workload) {
 	return out
 }
 
-// LiveUser returns the live pod that holds an address; of several, the one that
-// the allocation names. One that only network-status names counts for the pod that
-// the allocation names alone. Nil if there is none.
+// LiveUser returns the live pod that holds an address, or nil. If several do, it prefers the pod
+// that the allocation names. If only network-status names the address, only that pod counts.
 func (st *State) LiveUser(a netip.Addr, attr *blocks.Attributes) *blocks.Workload {
 	return st.liveUser(st.NamedBy(a), attr)
 }
 
-// LiveUserOf is [State.LiveUser] for an allocation, and looks at its block's addresses only.
+// LiveUserOf is [State.LiveUser] for an allocation. It searches only its block's addresses.
 func (st *State) LiveUserOf(r AllocationRef) *blocks.Workload {
 	return st.liveUser(namedBy(r.Block.uses, r.Addr()), r.Attributes())
 }
@@ -144,7 +141,7 @@ func (st *State) liveUser(named []use, attr *blocks.Attributes) (first *blocks.W
 		case owner && w.Live():
 			return w
 		case owner && w.MayBeLive():
-			return nil // whether it still has the address is not known
+			return nil // it may still have the address
 		case !w.Live():
 			continue
 		}

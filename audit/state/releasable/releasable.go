@@ -11,7 +11,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
 )
 
-// Why an address stays for want of evidence.
+// Why an address stays if evidence is missing.
 const (
 	// NoEvidence: no host view shows whether its node uses it.
 	NoEvidence state.RetainReason = "no-evidence"
@@ -19,24 +19,24 @@ const (
 	MachineMayRun state.RetainReason = "machine-may-run"
 )
 
-// Consents are an operator's word for what no evidence shows.
+// Consents are an operator's confirmations in place of evidence.
 type Consents struct {
-	// Terminated are the nodes whose machines are known to be off. It only names the evidence:
-	// that the word counts takes a state made by [state.State.WithTerminated].
+	// Terminated are the nodes whose machines the operator knows to be off. It only names the
+	// evidence; the state must be made by [state.State.WithTerminated].
 	Terminated []string
-	// WithoutHostEvidence lets addresses pass about which no node was asked.
+	// WithoutHostEvidence allows the release of addresses about which no node was asked.
 	WithoutHostEvidence bool
 }
 
 // Verdict is whether an address may be released.
 type Verdict struct {
-	// Bar is why it must not be; none if it may.
+	// Bar is why the address must stay; none if it may be released.
 	state.Bar
-	// Evidence is why nothing is believed to use it.
+	// Evidence is why the address is believed to be unused.
 	Evidence string
 	// Consent is true if only the consent to do without host evidence supports that.
 	Consent bool
-	// Off names the evidence that its machine is off, if that supports it: it must be the same
+	// Off names the evidence that the machine is off, if that is the reason. It must be the same
 	// in both observations.
 	Off string
 }
@@ -45,14 +45,14 @@ func retained(code state.RetainReason, format string, args ...any) Verdict {
 	return Verdict{Bar: state.Because(code, format, args...)}
 }
 
-// Of decides on an allocation that nothing owns.
+// Of decides whether an allocation without an owner may be released.
 func Of(st *state.State, c Consents, r state.AllocationRef) Verdict {
 	if b := Bar(st, r); b.Code != "" {
 		return Verdict{Bar: b}
 	}
 	host := st.HostEvidence(r)
 	off, why := st.MachineOff(host.Node)
-	// A live migration may have brought the machine to the alternate owner's node.
+	// A live migration may have moved the virtual machine to the alternate owner's node.
 	if alt := r.Attributes().Extras().Alternate; alt != nil && alt.Node != "" && alt.Node != host.Node && host.Verdict != hosts.ShowsInUse {
 		altOff, altWhy := st.MachineOff(alt.Node)
 		if !altOff && st.MachineMayRun(alt.Node) {
@@ -63,9 +63,9 @@ func Of(st *state.State, c Consents, r state.AllocationRef) Verdict {
 	return ByHost(st, c, host, off, why)
 }
 
-// Bar explains why an allocation must not be released, whatever the evidence. Allocations by
-// Calico releases that recorded no sequence numbers have none: Calico's own collector reads
-// that as 0 (libcalico-go lib/backend/model/block.go, GetSequenceNumberForOrdinal).
+// Bar explains why an allocation must not be released, regardless of evidence. Allocations by old
+// Calico releases are never released: they have no sequence number. (Calico's own collector reads
+// that as 0: libcalico-go lib/backend/model/block.go, GetSequenceNumberForOrdinal.)
 func Bar(st *state.State, r state.AllocationRef) state.Bar {
 	attr, b := r.Attributes(), r.Block
 	_, pinned := b.SequenceAt(r.Ordinal)
@@ -85,7 +85,7 @@ func Bar(st *state.State, r state.AllocationRef) state.Bar {
 	return state.Bar{}
 }
 
-// recordedTwice reports whether another block than this one records an address, too.
+// recordedTwice reports whether another block records an address, too.
 func recordedTwice(st *state.State, b *state.Block, a netip.Addr) bool {
 	if st.BlockObjects(b.CIDR) > 1 {
 		return true
@@ -98,9 +98,9 @@ func recordedTwice(st *state.State, b *state.Block, a netip.Addr) bool {
 	return false
 }
 
-// ByHost decides by the views of one node and by whether its machine is off, and why. A view
+// ByHost decides by the views of one node, and by whether its machine is off, and why. A view
 // that shows the address in use is never overruled. If the node does not answer, its pods may
-// still run: no consent covers that no node was asked about the address then.
+// still run, and no consent replaces asking the node about the address.
 func ByHost(st *state.State, c Consents, host hosts.Evidence, off bool, why string) Verdict {
 	if host.Verdict == hosts.ShowsInUse {
 		return retained(state.RetainHostView, "%s%s", host.Reason, renewal(host.Renew))
@@ -133,7 +133,7 @@ func ByHost(st *state.State, c Consents, host hosts.Evidence, off bool, why stri
 	return retained(NoEvidence, "it is not known whether its node still uses it: %s%s (or let it pass with --without-host-evidence)", host.Reason, renewal(host.Renew))
 }
 
-// renewal is how better evidence is given, as the end of a sentence.
+// renewal explains how to get better evidence, as the end of a sentence.
 func renewal(renew string) string {
 	if renew == "" {
 		return ""
