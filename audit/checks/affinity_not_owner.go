@@ -54,7 +54,7 @@ var affinityNotOwner = audit.Check{
 			x.Evidence = append(x.Evidence, state.Evidences("effect", effect)...)
 			x.Remedies = remedies.Of(st).AffinityRemedies(a, b)
 			begunHere(st, &x, blocks.Affinities, a.Name, state.HalfDone(a))
-			x.Absence = true // it rests on two objects that were read one after the other
+			x.Absence = true // it depends on two objects that were read one after the other
 			f.Add(x)
 		})
 	},

@@ -2,7 +2,7 @@ package checks
 
 import "github.com/calico-audit/calico-audit/audit"
 
-// All are the checks, ordered by ID. A new check is its file and a line here.
+// All lists the checks, ordered by ID. To add a check, add its file and a line here.
 var All = audit.Checks{
 	&affinityDeadNode,
 	&affinityNoBlock,

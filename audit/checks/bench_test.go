@@ -14,13 +14,13 @@ import (
 	"github.com/calico-audit/calico-audit/internal/scale/states"
 )
 
-// most is how much longer an audit of 5,000 nodes may take than one of 500. Ten times as
-// much would be linear, but the smaller one has its state in the processor's caches.
+// most is how many times longer an audit of 5,000 nodes may take than one of 500. Linear growth
+// would be 10, but the smaller state fits in the processor's caches.
 const most = 25
 
-// BenchmarkAudit measures the making of a State, all checks over it and the report with
-// its diagnoses, for clusters that are damaged in one way throughout: processor time, the
-// least of several turns. It fails where that grows faster than the cluster.
+// BenchmarkAudit measures building a State, all checks on it, and the report with its diagnoses,
+// for clusters with one kind of damage throughout. It takes the lowest processor time of several
+// runs, and fails if that grows faster than the cluster.
 func BenchmarkAudit(b *testing.B) {
 	parts := []string{"state", "checks", "report"}
 	for _, layout := range states.Shapes {
@@ -65,7 +65,7 @@ func BenchmarkAudit(b *testing.B) {
 	}
 }
 
-// cpu is the processor time that the process has used, its garbage collection included.
+// cpu returns the processor time of the process, including garbage collection.
 func cpu(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -74,7 +74,7 @@ func cpu(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkChecks measures each check's share.
+// BenchmarkChecks measures the time of each check.
 func BenchmarkChecks(b *testing.B) {
 	for _, layout := range states.Shapes {
 		st := state.New(layout.Make(5000, 30), state.Options{})

@@ -28,7 +28,7 @@ var blockEmpty = audit.Check{
 	Run: func(st *state.State, f *audit.Findings) {
 		scarce := cachedScarce(st)
 		for _, b := range st.IPBlocks {
-			if b.Used > 0 || b.SoftDeleted { // block/soft-deleted says all
+			if b.Used > 0 || b.SoftDeleted { // block/soft-deleted reports all of them
 				continue
 			}
 			sev := state.Info

@@ -36,7 +36,7 @@ var blockNoAffinity = audit.Check{
 				others = append(others, phrase.Owner(a.Owner))
 			}
 			var ways []remedies.Remedy
-			if !st.NodesRead() || !st.Vanished(host) { // what its node has left comes first
+			if !st.NodesRead() || !st.Vanished(host) { // a deleted node's leftovers are cleaned up first
 				ways = []remedies.Remedy{remedies.RestoreAffinity.Unless(st.RestoreAffinityBar(b))}
 			}
 			f.Add(audit.Finding{

@@ -36,7 +36,7 @@ var blockOverlap = audit.Check{
 	},
 }
 
-// overlapFinding makes the finding of a block that lies in others.
+// overlapFinding returns the finding for a block that lies inside others.
 func overlapFinding(b *state.Block, outer []*state.Block) audit.Finding {
 	x := audit.Finding{
 		Severity: state.Critical, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{b.Owner.Node()},
@@ -50,7 +50,7 @@ func overlapFinding(b *state.Block, outer []*state.Block) audit.Finding {
 		x.Evidence = append(x.Evidence, state.Evidences("other block", o.CIDR.String(), "other object", o.Name, "other owner", phrase.Owner(o.Owner),
 			"in use in the other", fmt.Sprint(o.Used), "in use in both", fmt.Sprint(sharedOrdinals(b, o)))...)
 	}
-	// Of two objects of one CIDR no plan touches either.
+	// If two objects have one CIDR, no plan changes either.
 	twins := slices.ContainsFunc(outer, func(o *state.Block) bool { return o.CIDR == b.CIDR })
 	for _, e := range append([]*state.Block{b}, outer...) {
 		if e.Releasability.OK && !twins {
@@ -62,13 +62,12 @@ func overlapFinding(b *state.Block, outer []*state.Block) audit.Finding {
 	return x
 }
 
-// releaseOverlapping is to release the one of the blocks that nothing uses, which moves no
-// pod.
+// releaseOverlapping releases the unused one of the overlapping blocks. No pod moves.
 func releaseOverlapping(what, cidr string) remedies.Remedy {
 	return remedies.Repair("release "+what, "--empty-blocks --block "+cidr, "each address has one block", remedies.ReleaseBlock.Risk)
 }
 
-// sharedOrdinals counts the addresses that both blocks have in use.
+// sharedOrdinals counts the addresses that are in use in both blocks.
 func sharedOrdinals(inner, outer *state.Block) int {
 	n := 0
 	for i, o := range inner.Ordinals {

@@ -32,7 +32,7 @@ var blockSizeMismatch = audit.Check{
 			if b.Pool == nil || b.CIDR.Bits() == b.Pool.BlockSize {
 				continue
 			}
-			// Where no block can come to overlap it, nothing has to be done.
+			// If no future block can overlap it, no action is needed.
 			sev, risk, ways := state.Info, "", []remedies.Remedy(nil)
 			switch slot, ok := claimableOver(st, b); {
 			case ok && (st.BlockMayCover(b.CIDR) || len(st.Unreadable(blocks.Reservations)) > 0):
@@ -54,14 +54,14 @@ var blockSizeMismatch = audit.Check{
 	},
 }
 
-// claimableOver returns the first slot of the block's pool that overlaps the block
-// and that the allocator may still claim.
+// claimableOver returns the first slot of the block's pool that overlaps the block and that the
+// allocator may still claim.
 func claimableOver(st *state.State, b *state.Block) (netip.Prefix, bool) {
 	p := b.Pool
 	if !p.HandsOut() {
 		return netip.Prefix{}, false
 	}
-	var near []*blocks.Block // p.Blocks are in CIDR order, and a slot begins no later than the blocks in it
+	var near []*blocks.Block // p.Blocks are in CIDR order, and no slot starts after the blocks in it
 	for i, _ := slices.BinarySearchFunc(p.Blocks, b, func(a, b *state.Block) int { return a.CIDR.Addr().Compare(b.CIDR.Masked().Addr()) }); i < len(p.Blocks); i++ {
 		if !p.Blocks[i].CIDR.Overlaps(b.CIDR) {
 			break
@@ -69,7 +69,7 @@ func claimableOver(st *state.State, b *state.Block) (netip.Prefix, bool) {
 		near = append(near, p.Blocks[i].Block)
 	}
 	if slot, err := b.CIDR.Addr().Prefix(p.BlockSize); err == nil && st.BlockOf(slot) != nil {
-		near = append(near, st.BlockOf(slot).Block) // the one that the block lies in
+		near = append(near, st.BlockOf(slot).Block) // the slot's own block, which contains b
 	}
 	return blocks.FirstAllocatable(p.Pool, b.CIDR, near, st.Reserved)
 }

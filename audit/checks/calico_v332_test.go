@@ -19,8 +19,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/files"
 )
 
-// calicoV332 holds states that Calico v3.32.1's own programs made. What each
-// address is stands in the tables of its README.md.
+// calicoV332 holds states that the programs of Calico v3.32.1 made. The tables in its README.md
+// list the owner of each address.
 const calicoV332 = "testdata/calico-v3.32.1"
 
 // owned is a row of the README's table of state.yaml.
@@ -28,9 +28,9 @@ type owned struct {
 	address netip.Addr
 	// owner is "tunnel", "pod", "vm", "service" or "unknown".
 	owner string
-	// exists is false where the owner's object is gone; unknown owners have none.
+	// exists is false if the owner's object is gone; unknown owners have none.
 	exists bool
-	// handle is the stored one; "…" at its end stands for an ID.
+	// handle is as stored, except that a trailing "…" stands for an ID.
 	handle string
 }
 
@@ -48,8 +48,7 @@ func ownersV332(t *testing.T) []owned {
 	return rows
 }
 
-// readmeTable returns the rows of the README's table whose first column is called
-// so.
+// readmeTable returns the rows of the README's table whose first column has that title.
 func readmeTable(t *testing.T, first string) [][]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(calicoV332, "README.md"))
@@ -73,15 +72,16 @@ func readmeTable(t *testing.T, first string) [][]string {
 	return rows
 }
 
-// readV332 reads one of the states, whole.
+// readV332 reads one of the states, which must have no gaps but the expected ones.
 func readV332(t *testing.T, file string) *blocks.Snapshot {
 	t.Helper()
 	s, err := files.ReadFiles([]string{filepath.Join(calicoV332, file)}, files.FileOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The cluster had no BGPConfiguration, which no dump shows. A machine that is stopped has no instance, and one that is deleted neither: that kind is
-	// then not in the file, which is not proof that none exists.
+	// The cluster had no BGPConfiguration, which no dump shows. A stopped machine has no
+	// instance, and a deleted one has neither. The file then lacks the kind, which does not prove
+	// that no object exists.
 	unread := slices.DeleteFunc(slices.Clone(s.Gaps), func(g blocks.Gap) bool {
 		return g.Resource == blocks.BGPConfigs || g.Resource == blocks.VMs && !s.VMsKnown && g.Whole()
 	})
@@ -94,8 +94,7 @@ func readV332(t *testing.T, file string) *blocks.Snapshot {
 	return s
 }
 
-// allocationsV332 returns the attributes of all allocated addresses as they were
-// read.
+// allocationsV332 returns the attributes of all allocated addresses as they were read.
 func allocationsV332(s *blocks.Snapshot) map[netip.Addr]*blocks.Attributes {
 	all := map[netip.Addr]*blocks.Attributes{}
 	for i := range s.Blocks {
@@ -108,21 +107,21 @@ func allocationsV332(s *blocks.Snapshot) map[netip.Addr]*blocks.Attributes {
 	return all
 }
 
-// storedAttributes is an allocation's attributes as they are stored.
+// storedAttributes is the stored form of an allocation's attributes.
 type storedAttributes struct {
 	Handle    *string           `json:"handle_id"`
 	Active    map[string]string `json:"secondary"`
 	Alternate map[string]string `json:"alternateOwnerAttrs"`
 }
 
-// storedState is what stands in a file, whether an audit reads it or not.
+// storedState is the content of a file, including objects that an audit does not read.
 type storedState struct {
 	allocations map[netip.Addr]storedAttributes
-	// objects are kind, namespace and name of each, parted by slashes.
+	// objects holds "kind/namespace/name" of each object.
 	objects map[string]bool
 }
 
-// storedV332 reads a file without the reader of an audit.
+// storedV332 parses a file without the audit's own reader.
 func storedV332(t *testing.T, file string) storedState {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(calicoV332, file))
@@ -213,8 +212,8 @@ func TestCalicoV332Owners(t *testing.T) {
 	}
 }
 
-// evidentOwner is what handle and attributes alone say of these states; it is no
-// verdict.
+// evidentOwner returns the owner that handle and attributes alone suggest in these states. It is
+// not a verdict.
 func evidentOwner(a *blocks.Attributes, raw storedAttributes) string {
 	switch {
 	case a.Tunnel():
@@ -229,7 +228,7 @@ func evidentOwner(a *blocks.Attributes, raw storedAttributes) string {
 	return "unknown"
 }
 
-// ownerExists reports whether an object of the owner is in the file.
+// ownerExists reports whether the file contains an object of the owner.
 func (s storedState) ownerExists(owner string, a *blocks.Attributes, raw storedAttributes) bool {
 	name := raw.Active["namespace"] + "/"
 	switch owner {
@@ -246,8 +245,8 @@ func (s storedState) ownerExists(owner string, a *blocks.Attributes, raw storedA
 	return false
 }
 
-// TestCalicoV332Life follows one virtual machine's address: handle and sequence
-// number stay, attributes come and go.
+// TestCalicoV332Life follows the address of one virtual machine. Its handle and sequence number
+// never change; its attributes do.
 func TestCalicoV332Life(t *testing.T) {
 	db := netip.MustParseAddr("10.65.0.33")
 	var first, last uint64
@@ -291,8 +290,8 @@ func podAndNode(attributes map[string]string) string {
 	return strings.TrimSpace(attributes["pod"] + " " + attributes["node"])
 }
 
-// TestCalicoV332Verdicts: of all owners that exist none is called gone, no matter who it
-// is, and no advice restarts a virtual machine.
+// TestCalicoV332Verdicts: no existing owner of any kind is called gone, and no advice restarts a
+// virtual machine.
 func TestCalicoV332Verdicts(t *testing.T) {
 	s := readV332(t, "state.yaml")
 	s.Cluster.TakenAt = s.Cluster.TakenAt.Add(time.Hour)
@@ -306,7 +305,7 @@ func TestCalicoV332Verdicts(t *testing.T) {
 			t.Fatalf("%s is not allocated", row.address)
 		}
 		v := st.Classify(r)
-		// That a Node object is gone does not mean that its tunnel is.
+		// A deleted Node object does not mean that its tunnel is gone.
 		want := row.exists || row.owner == "unknown" || row.owner == "tunnel"
 		if v.Owned != want || v.Unknown != (row.owner == "unknown") {
 			t.Errorf("%s of %s (exists: %t): owned %t, unknown %t: %s", row.address, row.owner, row.exists, v.Owned, v.Unknown, v.Why())
@@ -324,7 +323,7 @@ func TestCalicoV332Verdicts(t *testing.T) {
 	want := map[string][]string{
 		"ip/leaked":        {"10.65.0.68", "10.65.0.69", "10.65.0.82", "10.65.0.98"},
 		"ip/unknown-owner": {"10.65.0.84", "10.65.0.92", "10.65.0.93"},
-		// The last one is still being migrated; the pod on its old node has ended.
+		// The last address is still in a migration; the pod on its old node has ended.
 		"ip/borrowed": {"10.65.0.70", "10.65.0.71", "10.65.0.74"},
 	}
 	for _, check := range []string{"ip/leaked", "ip/unknown-owner", "ip/borrowed", "ip/duplicate", "ip/wrong-node", "ip/unallocated"} {
@@ -334,14 +333,13 @@ func TestCalicoV332Verdicts(t *testing.T) {
 	}
 }
 
-// TestCalicoV332Migration: at every step of one virtual machine's life its address is
-// its own, and no one shares it.
+// TestCalicoV332Migration: at every step of its life, one virtual machine owns its address alone.
 func TestCalicoV332Migration(t *testing.T) {
 	db := netip.MustParseAddr("10.65.0.33")
 	for _, row := range readmeTable(t, "file") {
 		s := readV332(t, row[0])
 		s.Cluster.TakenAt = s.Cluster.TakenAt.Add(time.Hour)
-		s.VMsKnown = true // "deleted" has neither a machine nor an instance that would show that both were read
+		s.VMsKnown = true // "deleted" has no machine or instance to show that both kinds were read
 		st := state.New(s, state.Options{})
 		r, _ := st.Allocation(db)
 		if v := st.Classify(r); v.Owned != (row[0] != "deleted.yaml") || v.Unknown {

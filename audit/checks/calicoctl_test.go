@@ -18,7 +18,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// calicoSays is what "calicoctl ipam check" found, as sets of names.
+// calicoSays holds the results of "calicoctl ipam check", as sets of names.
 type calicoSays struct{ leaked, leakedHandles, unallocated, missingHandles map[string]bool }
 
 func calicoCheck(p *play) calicoSays {
@@ -64,21 +64,20 @@ func ours(r *audit.Result, check string) map[string]bool {
 	return out
 }
 
-// knownErrors are the reasons for which the audit keeps from calling an
-// allocation leaked although calicoctl does, each a rule of its own: an address
-// may be in use without standing in the status of a running pod, and calicoctl
-// does not know the tunnel addresses of IPv6.
+// knownErrors are the reasons, each a rule of its own, for which the audit does not call an
+// allocation leaked although calicoctl does. An address may be in use without being in the status
+// of a running pod, and calicoctl does not know IPv6 tunnel addresses.
 var knownErrors = []string{
 	"tunnel address",
 	"is starting or ending",
 	" names it", // a finished pod still names its address
 	"its handle also holds ",
-	"machine is off", // what a vanished node had; calicoctl asks no machine
+	"machine is off", // addresses of a deleted node; calicoctl does not consider its machine
 }
 
-// TestAgreesWithCalicoctl compares the audit with "calicoctl ipam check" of the
-// same release on random states. All that calicoctl reports rightly the audit
-// reports; each difference follows a written rule.
+// TestAgreesWithCalicoctl compares the audit with "calicoctl ipam check" of the same release on
+// random states. The audit must report every correct result of calicoctl, and a documented rule
+// must explain each difference.
 func TestAgreesWithCalicoctl(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
 	first := uint64(time.Now().UnixNano())
@@ -133,9 +132,8 @@ func compareSets(t *testing.T, seed uint64, what string, theirs, ours map[string
 	}
 }
 
-// compareUnallocated: what only the audit reports must be a tunnel address of
-// IPv6, which calicoctl does not know; what only calicoctl reports must be used
-// by no live pod.
+// compareUnallocated: an address that only the audit reports must be an IPv6 tunnel address,
+// which calicoctl does not know. One that only calicoctl reports must not be used by a live pod.
 func compareUnallocated(t *testing.T, seed uint64, st *state.State, theirs, ours map[string]bool) {
 	t.Helper()
 	for ip := range theirs {

@@ -16,18 +16,18 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// TestChecks runs every check over the states beside it,
-// testdata/checks/GROUP_NAME.txt, named as its file of Go. A file holds cases:
+// TestChecks runs every check on the states in its data file,
+// testdata/checks/GROUP_NAME.txt, named after its Go file. The file lists cases:
 //
 //	== name of the case
-//	a state in few lines (see internal/statedsl)
+//	the state (see internal/statedsl)
 //	-- want
-//	severity subject            one line a finding of this check, in order
-//	~ text                      the finding's message, evidence or fix holds it
-//	!~ text                     … and does not hold this
-//	skipped text                the check is skipped, or withholds, for this reason
+//	severity subject            a finding of this check, one per line, in order
+//	~ text                      the finding's message, evidence or fix contains the text
+//	!~ text                     … does not contain the text
+//	skipped text                the check is skipped, or withholds a finding, for this reason
 //
-// No line after "-- want" means that the check finds nothing.
+// If no line follows "-- want", the check must find nothing.
 func TestChecks(t *testing.T) {
 	for _, c := range checks.All {
 		t.Run(c.ID, func(t *testing.T) {
@@ -114,8 +114,7 @@ func allText(f audit.Finding) string {
 	return out + f.Fix.Kind + ": " + f.Fix.Command + "\n"
 }
 
-// TestChecksAreDocumented holds every check to saying what its documentation
-// needs.
+// TestChecksAreDocumented requires complete documentation of every check.
 func TestChecksAreDocumented(t *testing.T) {
 	for _, c := range checks.All {
 		for name, text := range map[string]string{"Title": c.Title, "Severity": c.SeverityText(), "Why": c.Why, "Confirm": c.Confirm, "Never": c.Never} {

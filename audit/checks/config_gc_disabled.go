@@ -37,8 +37,8 @@ var configGCDisabled = audit.Check{
 	},
 }
 
-// CollectorOff says why Calico's own collector does not work; empty if it does, or if
-// no object configures it and its defaults hold.
+// CollectorOff explains why Calico's own collector does not work. It is empty if the collector
+// works, or if no object configures it, so that its defaults apply.
 func CollectorOff(c *blocks.ControllersConfig) string {
 	switch {
 	case !c.Present:

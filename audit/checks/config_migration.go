@@ -49,7 +49,7 @@ var configMigration = audit.Check{
 	},
 }
 
-// migrationNext says of each phase what ends it.
+// migrationNext explains, for each phase, its effect and what ends it.
 var migrationNext = map[string]string{
 	blocks.MigrationPending:   "the datastore is locked soon, and new pods get no address until phase Converged",
 	blocks.MigrationMigrating: "the datastore is locked, and new pods get no address until phase Converged",

@@ -55,9 +55,9 @@ var configNoAutoBlocks = audit.Check{
 	},
 }
 
-// lacksFreeAddress reports whether the next pod of a node gets no address of a block that
-// the node owns or has an affinity to, in a family that counts. Without any pod that has an
-// address, every family with a pool counts.
+// lacksFreeAddress reports whether, in a family in use, the next pod of a node gets no address
+// from a block that the node owns or has an affinity to. If no pod has an address, every family
+// with a pool counts.
 func lacksFreeAddress(st *state.State, h *state.NodeState) bool {
 	families := st.Families
 	if len(families) == 0 {

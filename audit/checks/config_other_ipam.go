@@ -46,8 +46,8 @@ var configOtherIPAM = audit.Check{
 	},
 }
 
-// staleObjects names the objects that Calico's IPAM left in a cluster that uses another one;
-// empty if there are none.
+// staleObjects names the objects that Calico's IPAM left behind in a cluster that uses another
+// IPAM; empty if there are none.
 func staleObjects(st *state.State) string {
 	var kinds []string
 	add := func(kind string, count int, name func(int) string) {

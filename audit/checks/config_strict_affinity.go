@@ -50,8 +50,8 @@ var configStrictAffinity = audit.Check{
 	},
 }
 
-// strictParts are the questions of the check, the gravest first; the first that
-// finds something speaks.
+// strictParts are the parts of the check, most severe first. Only the first part with a finding
+// is reported.
 var strictParts = []struct {
 	subject  string
 	needs    []blocks.Resource
@@ -64,8 +64,8 @@ var strictParts = []struct {
 		append([]blocks.Resource{blocks.BGPConfigs, blocks.BGPPeers, blocks.FelixConfigs}, state.BlockStatusReads...), blackholesRequireStrict},
 }
 
-// blackholeReads is what may tell, beside state.BlockStatusReads, whether owners drop traffic to
-// what is borrowed, and whether the allocator takes over empty blocks.
+// blackholeReads are the reads, besides state.BlockStatusReads, that show whether owners drop
+// traffic to borrowed addresses and whether the allocator takes empty blocks.
 var blackholeReads = []blocks.Resource{blocks.BGPConfigs, blocks.BGPPeers, blocks.BGPFilters, blocks.FelixConfigs, blocks.ClusterInfos}
 
 func presentText(st *state.State) string {
@@ -75,8 +75,8 @@ func presentText(st *state.State) string {
 	return "none: Calico's defaults hold"
 }
 
-// rejectedCombination finds settings that SetIPAMConfig refuses (libcalico-go
-// ipam/ipam.go) and that can only have been written around it.
+// rejectedCombination finds settings that SetIPAMConfig rejects (libcalico-go ipam/ipam.go). Only
+// a client that bypasses it can have written them.
 func rejectedCombination(st *state.State) *audit.Finding {
 	why := state.RejectedSettings(st.IPAM)
 	if why == "" {
@@ -88,8 +88,8 @@ func rejectedCombination(st *state.State) *audit.Finding {
 	}
 }
 
-// windowsRequiresStrict: Calico refuses to assign addresses on Windows nodes
-// unless strict affinity is on.
+// windowsRequiresStrict finds Windows nodes without strict affinity. Calico refuses to assign
+// addresses on them.
 func windowsRequiresStrict(st *state.State) *audit.Finding {
 	if st.IPAM.StrictAffinity {
 		return nil
@@ -110,7 +110,7 @@ func windowsRequiresStrict(st *state.State) *audit.Finding {
 	}
 }
 
-// strictCutsOff finds nodes that strict affinity leaves without addresses.
+// strictCutsOff finds nodes that cannot get addresses because of strict affinity.
 func strictCutsOff(st *state.State) *audit.Finding {
 	if !st.IPAM.StrictAffinity {
 		return nil
@@ -136,7 +136,7 @@ func strictCutsOff(st *state.State) *audit.Finding {
 	}
 }
 
-// waitingOn lists the pods of some nodes that have no address yet.
+// waitingOn lists the pods of some nodes that wait for an address.
 func waitingOn(st *state.State, nodes []string) []string {
 	var out []string
 	for _, name := range nodes {
@@ -149,8 +149,7 @@ func waitingOn(st *state.State, nodes []string) []string {
 	return out
 }
 
-// blackholesRequireStrict finds clusters that borrow where borrowed addresses do
-// not work.
+// blackholesRequireStrict finds clusters where nodes borrow addresses that then do not work.
 func blackholesRequireStrict(st *state.State) *audit.Finding {
 	if st.IPAM.StrictAffinity {
 		return nil
@@ -186,8 +185,7 @@ func blackholesRequireStrict(st *state.State) *audit.Finding {
 	}
 }
 
-// forecastText says between how many pairs of the nodes that a pool selects
-// borrowing does not work.
+// forecastText counts the pairs of the pool's nodes between which borrowing does not work.
 func forecastText(st *state.State, p *state.Pool) string {
 	switch o := st.Forecast(p); {
 	case o.AllDropped():

@@ -14,8 +14,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// TestPodsAgreeWithCalico: whether a pod gets an address goes by the pools that may
-// serve it, and so does the block limit, whatever else its node has.
+// TestPodsAgreeWithCalico: whether a pod gets an address, and whether the block limit applies,
+// depends on the pools that may serve the pod, not on other blocks of its node.
 func TestPodsAgreeWithCalico(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
 	p := newPlay(t, c)
@@ -34,7 +34,7 @@ func TestPodsAgreeWithCalico(t *testing.T) {
 	for i, x := range []struct {
 		name  string
 		pod   seeding.Pod
-		cause state.Cause // none where Calico gives it an address
+		cause state.Cause // CauseNone if Calico assigns an address
 	}{
 		{"the first of its namespace", seeding.Pod{Namespace: "sky"}, state.CauseNone},
 		{"at the limit in another namespace's pool only", seeding.Pod{Namespace: "shop"}, state.CauseNone},

@@ -19,7 +19,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// play is one state on a real API server, made by Calico's own IPAM client.
+// play is one state on a real API server, made with Calico's own IPAM client.
 type play struct {
 	t   *testing.T
 	ctx context.Context
@@ -34,7 +34,7 @@ func (p *play) must(err error) {
 	}
 }
 
-// pool makes the pool "pods", of blocks of eight addresses unless changed.
+// pool creates the pool "pods", with blocks of eight addresses unless change sets another size.
 func (p *play) pool(cidr string, change func(*apiv3.IPPoolSpec)) {
 	p.t.Helper()
 	spec := apiv3.IPPoolSpec{CIDR: cidr, BlockSize: 29, IPIPMode: apiv3.IPIPModeNever, VXLANMode: apiv3.VXLANModeNever}
@@ -88,9 +88,8 @@ func (p *play) need(node string) *state.NodeBlockStatus {
 	return h.BlockStatus[0]
 }
 
-// TestCausesAgreeWithCalico brings nodes without a block about in every way the
-// audit tells apart, and then asks Calico's own allocator for an address there:
-// what it does must be what the cause says.
+// TestCausesAgreeWithCalico creates nodes without a block for every cause that the audit knows,
+// then asks Calico's own allocator for an address there. Its behavior must match the cause.
 func TestCausesAgreeWithCalico(t *testing.T) {
 	type outcome string
 	const (
@@ -206,8 +205,7 @@ func newPlay(t *testing.T, c *testcluster.Cluster) *play {
 	return p
 }
 
-// checkAfter reads the state again: what the allocator did is what the audit now
-// reports of the node.
+// checkAfter reads the state again: the audit must now report what the allocator did on the node.
 func checkAfter(p *play, did string, cause state.Cause) {
 	p.t.Helper()
 	st := p.read()
@@ -227,8 +225,8 @@ func checkAfter(p *play, did string, cause state.Cause) {
 	}
 }
 
-// TestBlockLimitAgreesWithCalico: at its limit a node gets no address once its
-// blocks are full, and does not borrow either.
+// TestBlockLimitAgreesWithCalico: a node at its limit gets no address once its blocks are full,
+// and cannot borrow.
 func TestBlockLimitAgreesWithCalico(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
 	p := newPlay(t, c)
@@ -262,10 +260,9 @@ func limitFinding(p *play) *audit.Finding {
 	return nil
 }
 
-// TestAllocatableAsCalicoAllocates fills a pool with blocks, one node each,
-// until Calico's allocator claims no more, and compares with what the audit
-// called allocatable: beside a block of another size, a reservation of a whole
-// block and one of a few addresses.
+// TestAllocatableAsCalicoAllocates fills a pool with blocks, one node each, until Calico's
+// allocator claims no more. The result must match the audit's count of allocatable blocks, beside
+// a block of another size and reservations of a whole block and of a few addresses.
 func TestAllocatableAsCalicoAllocates(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
 	for _, family := range []blocks.Family{blocks.IPv4, blocks.IPv6} {

@@ -7,8 +7,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// TestCorruptBlockStays: an empty block that contradicts itself may hold what it does
-// not tell, and is not releasable.
+// TestCorruptBlockStays: an empty block that contradicts itself may hold addresses that it does
+// not record, so it is not releasable.
 func TestCorruptBlockStays(t *testing.T) {
 	for _, corrupt := range []bool{false, true} {
 		snap, err := statedsl.Parse("pool pods 10.0.0.0/24\nnode n1\nblock 10.0.0.0/26 n1\nuse 10.0.0.1 shop/a n1\nblock 10.0.0.64/26 n1\n")

@@ -26,12 +26,12 @@ func (p *play) remove(plural, name string) {
 	p.must(p.c.Delete(p.ctx, testcluster.CRDv1.Resource(plural), "", name))
 }
 
-// TestDamage brings the damage of the field about on a real API server, by
-// Calico's own IPAM client where it makes it and by raw writes where only people
-// do, and expects all that follows and nothing else.
+// TestDamage creates damage seen in real clusters on a real API server: with Calico's own IPAM
+// client if it causes the damage, with raw writes if only people do. The audit must report all
+// effects and nothing else.
 func TestDamage(t *testing.T) {
-	// Node n1 holds 10.0.0.0/29 with one pod in every case, unless it is made
-	// again; n2 exists.
+	// Node n1 holds 10.0.0.0/29 with one pod in every case, unless the case recreates it; n2
+	// exists.
 	cases := []struct {
 		name   string
 		damage func(*play)
@@ -109,7 +109,7 @@ func TestDamage(t *testing.T) {
 			p.pool("10.0.0.0/24", nil)
 			p.must(p.s.Node(p.ctx, seeding.Node{Name: "n1", AllocatablePods: 8}))
 			p.must(p.s.Node(p.ctx, seeding.Node{Name: "n2", AllocatablePods: 8}))
-			// The test names the block: the first pod asks for an address of it.
+			// The first pod asks for an address of the block, so the test knows its CIDR.
 			_, err := p.s.Pod(p.ctx, seeding.Pod{Namespace: "default", Name: "n1-0", Node: "n1",
 				Annotations: map[string]string{"cni.projectcalico.org/ipAddrs": `["10.0.0.1"]`}})
 			p.must(err)
@@ -118,7 +118,7 @@ func TestDamage(t *testing.T) {
 
 			var got []string
 			for _, f := range audit.Run(p.read(), checks.All).Findings {
-				// That n2 has run no pod yet, and that nothing is released, is normal.
+				// It is normal that n2 has not run a pod yet, and that nothing is releasable.
 				if s := f.Severity.String() + " " + f.Check; (f.Severity > state.Info || f.Check == "handle/count" || f.Check == "block/size-mismatch") && !slices.Contains(got, s) {
 					got = append(got, s)
 				}
@@ -134,7 +134,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// addr returns the address of a pod of the namespace "default".
+// addr returns the address of a pod in namespace "default".
 func (p *play) addr(name string) netip.Addr {
 	p.t.Helper()
 	w := p.read().Pod("default", name)

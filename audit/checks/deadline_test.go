@@ -11,8 +11,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// TestNextDeadline: while objects stay as they are, a report stays the same until the
-// deadline that the State gives, and it gives none once everything is old.
+// TestNextDeadline: while objects do not change, a report stays the same until the State's
+// deadline. Once everything is old, there is no deadline.
 func TestNextDeadline(t *testing.T) {
 	s, err := statedsl.Parse(`
 version v3.32.0

@@ -17,10 +17,10 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// TestChecksDeclareWhatTheyRead takes each kind of object in turn away from every
-// state of the checks' test data. What a check says must stay the same, word for word,
-// unless it declares that it needs or uses the kind: then it says what it withholds,
-// and what it found is confirmed by reading that kind again, too.
+// TestChecksDeclareWhatTheyRead removes each kind of object in turn from every state of the
+// checks' test data. A check's output must stay the same, word for word, unless the check
+// declares that it requires or uses the kind. Then it reports what it withholds, and reads that
+// kind again to confirm its findings.
 func TestChecksDeclareWhatTheyRead(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: takes long")
@@ -55,8 +55,8 @@ func TestChecksDeclareWhatTheyRead(t *testing.T) {
 	}
 }
 
-// said returns what each check says of a state, from which a kind of object is taken
-// away as by a reader that may not read it.
+// said returns the output of each check on a state without a kind of object, as if the reader had
+// no permission to read it.
 func said(t *testing.T, text string, without blocks.Resource) map[string]string {
 	t.Helper()
 	s, err := statedsl.Parse(text)
@@ -79,15 +79,15 @@ func said(t *testing.T, text string, without blocks.Resource) map[string]string 
 	return out
 }
 
-// takeAway leaves a snapshot as a reader does that has no right to read a kind.
+// takeAway changes a snapshot as if the reader had no permission to read a kind.
 func takeAway(s *blocks.Snapshot, r blocks.Resource) {
 	s.Gaps = append(slices.DeleteFunc(s.Gaps, func(g blocks.Gap) bool { return g.Resource == r }), blocks.Gap{Resource: r, Reason: "forbidden"})
 	drop(s, r)
 }
 
-// drop takes what was read of a kind away.
+// drop removes all objects of a kind.
 func drop(s *blocks.Snapshot, r blocks.Resource) {
-	guid := s.Cluster.GUID // what subjects are named by
+	guid := s.Cluster.GUID // subjects are named by it
 	decode.NewObjects(decode.KindOf(r)).Fill(s)
 	s.Cluster.GUID, s.VMsKnown = guid, s.VMsKnown && !slices.Contains(blocks.VMKinds, r)
 }

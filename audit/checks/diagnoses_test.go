@@ -16,7 +16,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// reportOn makes the report of a state, of which some kinds were not read.
+// reportOn returns the report on a state of which some kinds were not read.
 func reportOn(t *testing.T, text string, without ...blocks.Resource) *audit.Report {
 	t.Helper()
 	s, err := statedsl.Parse(text)
@@ -30,9 +30,9 @@ func reportOn(t *testing.T, text string, without ...blocks.Resource) *audit.Repo
 	return audit.NewReport(st, audit.Run(st, checks.All))
 }
 
-// TestDiagnoses holds the diagnoses of testdata/diagnoses.txt: of each the severity, ID,
-// number of findings and message, then its remedies with their commands, and the
-// findings from warning upwards that it leaves alone.
+// TestDiagnoses checks the diagnoses in testdata/diagnoses.txt: for each, the severity, ID,
+// number of findings and message, and the remedies with their commands. Last come the findings of
+// at least warning severity that no diagnosis includes.
 func TestDiagnoses(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join("testdata", "diagnoses.txt"))
 	if err != nil {
@@ -49,7 +49,7 @@ func TestDiagnoses(t *testing.T) {
 				without = append(without, blocks.Resource(line))
 			}
 			r := reportOn(t, drawn, without...)
-			r.Findings = slices.DeleteFunc(r.Findings, func(f audit.Finding) bool { return f.Check == "handle/missing" }) // the states draw no handle
+			r.Findings = slices.DeleteFunc(r.Findings, func(f audit.Finding) bool { return f.Check == "handle/missing" }) // the states define no handles
 			if d := cmp.Diff(strings.TrimSpace(want), diagnosed(r)); d != "" {
 				t.Errorf("diagnoses (-want +got):\n%s", d)
 			}
@@ -57,7 +57,7 @@ func TestDiagnoses(t *testing.T) {
 	}
 }
 
-// TestNoUnlockInMigration: while both API groups serve blocks, no remedy says to unlock.
+// TestNoUnlockInMigration: while both API groups serve blocks, no remedy unlocks the datastore.
 func TestNoUnlockInMigration(t *testing.T) {
 	const locked = "pool pods 10.0.0.0/24\nnode n1\nblock 10.0.0.0/26 n1\nalloc 10.0.0.5 pod=shop/gone node=n1 handle=h\nlocked\n"
 	for text, want := range map[string]bool{locked: true, locked + "bothgroups locked\n": false, locked + "migration Migrating\n": false} {
@@ -76,8 +76,8 @@ func TestNoUnlockInMigration(t *testing.T) {
 	}
 }
 
-// TestLockedDatastoreComesFirst: while the datastore is locked, a finding that a plan would
-// end says to unlock it, for the plan is refused until then.
+// TestLockedDatastoreComesFirst: while the datastore is locked, findings that a plan would end
+// say to unlock it first, because the plan is refused until then.
 func TestLockedDatastoreComesFirst(t *testing.T) {
 	for drawn, want := range map[string]string{"": "repair", "locked\n": "manual"} {
 		r := reportOn(t, drawn+"pool pods 10.0.0.0/24\nnode n1\nblock 10.0.0.0/26 n1\n")
@@ -88,7 +88,7 @@ func TestLockedDatastoreComesFirst(t *testing.T) {
 	}
 }
 
-// diagnosed writes the diagnoses of a report.
+// diagnosed formats the diagnoses of a report.
 func diagnosed(r *audit.Report) string {
 	var out []string
 	explained := map[string]bool{}
@@ -123,7 +123,7 @@ func diagnosed(r *audit.Report) string {
 	return strings.Join(out, "\n")
 }
 
-// part returns the part of testdata/diagnoses.txt that draws a state.
+// part returns the part of testdata/diagnoses.txt that defines a state.
 func part(t *testing.T, begins string) string {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("testdata", "diagnoses.txt"))
@@ -140,8 +140,8 @@ func part(t *testing.T, begins string) string {
 	return ""
 }
 
-// TestMutedDiagnoses: what is muted is in no diagnosis and does not make one graver; one
-// that explains nothing any more goes.
+// TestMutedDiagnoses: a muted finding is in no diagnosis and does not raise its severity. A
+// diagnosis without findings is removed.
 func TestMutedDiagnoses(t *testing.T) {
 	story := part(t, "the story")
 	whole := reportOn(t, story, blocks.Handles)
@@ -171,8 +171,8 @@ func TestMutedDiagnoses(t *testing.T) {
 	}
 }
 
-// TestAnotherPoolEndsTheShortage: once a pool with room serves the same nodes and the
-// borrowers were started again, nothing warns of the full one, nor advises to add any.
+// TestAnotherPoolEndsTheShortage: once a pool with room serves the same nodes and the borrowing
+// pods were restarted, no finding warns of the full pool or advises to add one.
 func TestAnotherPoolEndsTheShortage(t *testing.T) {
 	const before = `
 pool small 10.0.0.0/24

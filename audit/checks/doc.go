@@ -1,6 +1,5 @@
-// Package checks holds the checks, one file each, and the list of [All].
+// Package checks holds the checks, one file each, and their list [All].
 //
-// A check is a value: its ID, severity, documentation and what it reads, and a pure
-// function from a State to findings. Its test data lies under testdata/checks. See
-// README.md for how to add one.
+// A check is a value: its ID, severity, documentation and reads, and a pure function from a State
+// to findings. Its test data is in testdata/checks. README.md explains how to add a check.
 package checks

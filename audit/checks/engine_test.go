@@ -36,7 +36,7 @@ func parseState(t *testing.T, text string) *state.State {
 	return stateSaying(t, text)
 }
 
-// stateSaying makes the state of a text, with the word that machines are off.
+// stateSaying returns the state of a text, with the operator's word that some machines are off.
 func stateSaying(t *testing.T, text string, terminated ...string) *state.State {
 	t.Helper()
 	snap, err := statedsl.Parse(text)
@@ -53,13 +53,13 @@ func ids(r *audit.Result) (out []string) {
 	return out
 }
 
-// TestConfirm plays a cluster that changes between two readings.
+// TestConfirm simulates a cluster that changes between two readings.
 func TestConfirm(t *testing.T) {
 	still := audit.Run(parseState(t, "live\n"+blockless), checks.All)
 	if need := still.NeedsConfirmation(); len(need) == 0 {
 		t.Fatal("a grave finding that rests on a missing block needs no second reading")
 	}
-	// In the second reading the node has its block: it was being claimed.
+	// In the second reading, the node has its block: the first one saw the claim in flight.
 	healed := audit.Run(parseState(t, "live\n"+strings.Replace(blockless, "10.0.0.0/25", "10.0.0.0/24", 1)+"block 10.0.0.128/26 new\naffinity 10.0.0.128/26 new\n"), checks.All)
 
 	if got, want := ids(audit.Confirm(still, still)), ids(still); !cmp.Equal(got, want) {
@@ -84,7 +84,8 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-// TestConfirmWarnings: what rests on absence and hurts no one yet is confirmed, too.
+// TestConfirmWarnings: findings that depend on absence are confirmed even if they are only
+// warnings.
 func TestConfirmWarnings(t *testing.T) {
 	const world = "live\npool pods 10.0.0.0/24\nnode n1\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\nalloc 10.0.0.5 pod=shop/a node=n1 handle=h\nhandle h 10.0.0.0/26=1\n"
 	before, without := audit.Run(parseState(t, world+"pod shop/a n1 10.0.0.5\n"), checks.All), audit.Run(parseState(t, world), checks.All)
@@ -113,8 +114,8 @@ func TestConfirmFailsToRead(t *testing.T) {
 	}
 }
 
-// TestHostViewsNotReadAgain: what a node's kernel says counts once it was asked twice, and the
-// rest of the second reading counts all the same.
+// TestHostViewsNotReadAgain: a finding from a node's kernel needs two readings of its host view.
+// If the second view is missing, the rest of the second reading still counts.
 func TestHostViewsNotReadAgain(t *testing.T) {
 	const world = "live\n" + blockless + `
 view new
@@ -149,7 +150,7 @@ netns new 100 10.0.0.100 pids=5 state=S
 	}
 }
 
-// TestTrackedHostViewsNotReadAgain: the same while a cluster is watched.
+// TestTrackedHostViewsNotReadAgain is the same for a watched cluster.
 func TestTrackedHostViewsNotReadAgain(t *testing.T) {
 	const world = "live\n" + blockless + "\nview new\nnetns new 100 10.0.0.100 pids=5 state=S\n"
 	const seen = "critical ip/host-in-use 10.0.0.100"
@@ -186,15 +187,14 @@ func fmtSkipped(r *audit.Result) string {
 	return strings.Join(out, "\n")
 }
 
-// TestFilesNeedNoConfirmation: a file does not change between two looks at it.
+// TestFilesNeedNoConfirmation: files do not change between two readings.
 func TestFilesNeedNoConfirmation(t *testing.T) {
 	if need := audit.Run(parseState(t, blockless), checks.All).NeedsConfirmation(); len(need) > 0 {
 		t.Errorf("got %v", need)
 	}
 }
 
-// TestOrderOfObjects: the report does not depend on the order in which objects
-// were read.
+// TestOrderOfObjects: the report does not depend on the order of objects.
 func TestOrderOfObjects(t *testing.T) {
 	text := blockless + `
 pool more 10.1.0.0/24 nodes=rack=='b'
@@ -260,7 +260,7 @@ gap felixconfigurations forbidden
 	}
 }
 
-// shuffle puts every list of a snapshot into another order.
+// shuffle reorders every list of a snapshot.
 func shuffle(r *rand.Rand, s *blocks.Snapshot) {
 	for v, i := reflect.ValueOf(s).Elem(), 0; i < v.NumField(); i++ {
 		if list := v.Field(i); list.Kind() == reflect.Slice {
@@ -269,8 +269,8 @@ func shuffle(r *rand.Rand, s *blocks.Snapshot) {
 	}
 }
 
-// sound is a state in which every object leans on others, so that taking one
-// kind away would make false verdicts about the rest.
+// sound is a state in which every object depends on others: without one kind, verdicts about the
+// rest could be false.
 const sound = `
 config strict
 controllers grace=15m
@@ -301,8 +301,8 @@ pod shop/b n2 10.0.0.70
 handle b 10.0.0.64/26=1
 `
 
-// TestGapsMakeNoVerdicts: taking a kind of object away never adds a finding
-// that was not there, but for those that say that something was not read.
+// TestGapsMakeNoVerdicts: removing a kind of object adds no finding, except that objects were not
+// read.
 func TestGapsMakeNoVerdicts(t *testing.T) {
 	for name, text := range map[string]string{"open": sound, "locked": "locked\n" + sound, "starving": blockless} {
 		whole, releasable := verdicts(t, text, "")
@@ -325,8 +325,8 @@ func TestGapsMakeNoVerdicts(t *testing.T) {
 	}
 }
 
-// verdicts returns the findings by fingerprint, and the blocks called
-// releasable, of a state less one kind of object.
+// verdicts returns the findings by fingerprint, and the releasable blocks, of a state without one
+// kind of object.
 func verdicts(t *testing.T, text string, without blocks.Resource) (map[string]audit.Finding, map[string]bool) {
 	t.Helper()
 	snap, err := statedsl.Parse(text)
@@ -350,8 +350,7 @@ func verdicts(t *testing.T, text string, without blocks.Resource) (map[string]au
 	return found, released
 }
 
-// TestLostVerdictsAreSaid: a check that misses what it needs is listed as
-// skipped, for each thing that it needs.
+// TestLostVerdictsAreSaid: a check is listed as skipped for each missing read that it requires.
 func TestLostVerdictsAreSaid(t *testing.T) {
 	for _, c := range checks.All {
 		for _, res := range c.Requires {
@@ -369,8 +368,8 @@ func TestLostVerdictsAreSaid(t *testing.T) {
 	}
 }
 
-// TestOneFindingASubject: a report never holds one fingerprint twice, for diff
-// and mutes go by it.
+// TestOneFindingASubject: a report never has two findings with one fingerprint, because diffs and
+// mutes identify findings by it.
 func TestOneFindingASubject(t *testing.T) {
 	st := parseState(t, sound+`
 pool a 10.5.0.0/24 size=28
@@ -396,8 +395,8 @@ config max=1 strict
 	}
 }
 
-// TestUnrelatedObjects: objects that have nothing to do with the rest add no
-// finding and take none away, each alone and all together.
+// TestUnrelatedObjects: unrelated objects neither add nor remove findings, each alone and all
+// together.
 func TestUnrelatedObjects(t *testing.T) {
 	unrelated := []string{
 		"namespace far label=team=green",
@@ -428,7 +427,7 @@ func TestUnrelatedObjects(t *testing.T) {
 	}
 }
 
-// TestReportNumbers holds the rows of pools and nodes to the state.
+// TestReportNumbers compares the report's rows of pools and nodes with the state.
 func TestReportNumbers(t *testing.T) {
 	st := parseState(t, blockless)
 	r := audit.NewReport(st, audit.Run(st, checks.All))
@@ -482,8 +481,8 @@ func TestSelectChecks(t *testing.T) {
 	}
 }
 
-// TestFingerprints sets one field of a subject after the other: each gives another
-// fingerprint, and so does another check.
+// TestFingerprints changes one field of a subject at a time, and the check: each change gives
+// another fingerprint.
 func TestFingerprints(t *testing.T) {
 	of := func(s state.Subject) string { return audit.Fingerprint("block/empty", s) }
 	seen := map[string]string{of(state.Subject{}): "none", audit.Fingerprint("block/corrupt", state.Subject{}): "check"}

@@ -55,8 +55,7 @@ var handleMissing = audit.Check{
 	},
 }
 
-// refsPastGrace reports whether all allocations of a handle are older than the
-// grace.
+// refsPastGrace reports whether all allocations of a handle are older than the grace.
 func refsPastGrace(st *state.State, refs []state.AllocationRef) bool {
 	for _, r := range refs {
 		if !st.PastGrace(state.AssignedAt(r)) {

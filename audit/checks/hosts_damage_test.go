@@ -16,8 +16,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// viewed is a state in which host views prove a good deal: two blackholes, one
-// route that is none, an address in use that is free, a second owner, a foreign blackhole.
+// viewed is a state in which host views prove many facts: two blackholes, one route that is not a
+// blackhole, an address in use that is free, a second owner, a foreign blackhole.
 const viewed = `
 pool pods 10.0.0.0/24
 bgp nomesh as=64602
@@ -33,7 +33,7 @@ use 10.0.0.8 shop/d n1
 use 10.0.0.70 shop/e n2
 `
 
-// intactViews are views of its nodes: of n1 by an agent, of n2 a listing.
+// intactViews are views of its nodes: of n1 from an agent, of n2 from a listing.
 var intactViews = map[string]string{
 	"n1.json": `{"apiVersion":"calico-audit/v1alpha1","kind":"HostView","node":"n1","takenAt":"2026-01-02T12:00:00Z",
 "routes":[
@@ -59,8 +59,8 @@ var intactViews = map[string]string{
 {"type":"local","dst":"172.16.0.12","dev":"eth0","table":"local","protocol":"kernel","scope":"host","flags":[]}]`,
 }
 
-// criticals returns the critical findings of a state with views read from files;
-// nil if the files are refused as a whole.
+// criticals returns the critical findings of a state with views read from files; nil if the files
+// are rejected as a whole.
 func criticals(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	snap, err := statedsl.Parse(viewed)
@@ -81,12 +81,10 @@ func criticals(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-// TestDamagedHostViews damages files of host views in many ways and expects no
-// critical finding that the intact files do not give: what is damaged proves less,
-// never more. Damage is what makes a text unlike what it was: bytes that no number,
-// address or name of these files holds, and ends that are missing. (A digit that
-// becomes another digit makes another statement, which no reader can tell from a
-// true one.)
+// TestDamagedHostViews damages files of host views in many ways. Damage must never add a critical
+// finding, because damaged views prove less, never more. The damage is recognizable: bytes that
+// no number, address or name in these files has, and missing ends. (A digit replaced by another
+// digit is a valid statement, which no reader can tell from a true one.)
 func TestDamagedHostViews(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: takes long")
@@ -146,7 +144,7 @@ func TestDamagedHostViews(t *testing.T) {
 	}
 }
 
-// replaceValue puts a value of another type in the place of a string.
+// replaceValue replaces a string by a value of another type.
 func replaceValue(text string, random *rand.Rand) string {
 	parts := strings.Split(text, `"`)
 	if len(parts) < 3 {
@@ -157,8 +155,7 @@ func replaceValue(text string, random *rand.Rand) string {
 	return strings.Join(parts[:i], `"`) + value + strings.Join(parts[i+1:], `"`)
 }
 
-// TestOrderOfHostViews: findings and gaps do not depend on the order in which views
-// and their parts were read.
+// TestOrderOfHostViews: findings and gaps do not depend on the order of views and their parts.
 func TestOrderOfHostViews(t *testing.T) {
 	text := viewed + `
 view n1
@@ -208,8 +205,8 @@ hostgap n2 none
 	}
 }
 
-// TestViewsSuppressNothing: a host view takes no finding away but route/blackhole,
-// and a gap of host views makes no report incomplete.
+// TestViewsSuppressNothing: a host view removes no findings except route/blackhole, and a gap in
+// host views does not make a report incomplete.
 func TestViewsSuppressNothing(t *testing.T) {
 	for _, base := range []string{blockless, sound, viewed} {
 		before, _ := verdicts(t, base, "")
@@ -232,8 +229,7 @@ func TestViewsSuppressNothing(t *testing.T) {
 	}
 }
 
-// TestHostUse: whatever a view shows may keep an address from being released,
-// whether it proves anything or not.
+// TestHostUse: any use that a view shows may keep an address from being released, proven or not.
 func TestHostUse(t *testing.T) {
 	st := parseState(t, `
 pool pods 10.0.0.0/24
@@ -265,8 +261,8 @@ netns n2 4 10.0.0.7
 	}
 }
 
-// TestHostGapTexts: a view that proves nothing about some facts is one gap, which
-// counts them and names the view's time and the fact's.
+// TestHostGapTexts: a view that does not prove some facts is one gap, with their number, the
+// view's time and the fact's.
 func TestHostGapTexts(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"newer allocations", `
@@ -291,8 +287,7 @@ view n1 age=3m
 	}
 }
 
-// TestGapsWithViews: with host views, too, taking a kind of object away adds no
-// finding that was not there.
+// TestGapsWithViews: with host views, too, removing a kind of object adds no finding.
 func TestGapsWithViews(t *testing.T) {
 	text := viewed + `
 view n1

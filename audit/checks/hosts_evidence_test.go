@@ -10,8 +10,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// leak is a state in which nothing but a host view can tell whether 10.0.0.5 is in
-// use. Ages count from the reading; the allocation is an hour old.
+// leak is a state in which only a host view can show whether 10.0.0.5 is in use. Ages are
+// relative to the reading; the allocation is an hour old.
 const leak = `
 pool pods 10.0.0.0/24
 node n1
@@ -90,8 +90,7 @@ func TestHostEvidence(t *testing.T) {
 	}
 }
 
-// TestStaleViewsCauseNoFinding: what a view shows that is too old refuses a repair,
-// and is no finding.
+// TestStaleViewsCauseNoFinding: a view that is too old blocks repairs, but causes no findings.
 func TestStaleViewsCauseNoFinding(t *testing.T) {
 	before, _ := verdicts(t, leak, "")
 	for _, node := range []string{"n1", "n2", "n9"} {
@@ -102,8 +101,9 @@ func TestStaleViewsCauseNoFinding(t *testing.T) {
 	}
 }
 
-// TestViewOfUnknownMachine: a fresh view of a machine that is not a node proves what it
-// shows in use; of its routes nothing is said, nor of what may be a node's own.
+// TestViewOfUnknownMachine: a fresh view of a machine that is not a node proves which addresses
+// are in use there. It causes no findings about its routes, or about uses that may be a node's
+// own.
 func TestViewOfUnknownMachine(t *testing.T) {
 	text := leak + `view n9
 netns n9 1 10.0.0.1 uid=uid-x
@@ -161,7 +161,7 @@ node off notready outofservice
 			t.Errorf("%q may run: %t", node, got)
 		}
 	}
-	// A node whose kubelet has never said that it is Ready does not answer for its machine.
+	// The machine of a node that has never reported Ready may still run.
 	snap, err := statedsl.Parse("node mute\n")
 	if err != nil {
 		t.Fatal(err)
@@ -179,8 +179,8 @@ node off notready outofservice
 	}
 }
 
-// TestUnreadRoutesProveNoDrop: where the agent could not read everything, a route that it did
-// not see may lead to the address, so that a blackhole among the others proves no drop.
+// TestUnreadRoutesProveNoDrop: if the agent could not read all routes, an unread route may lead
+// to the address, so a blackhole among the others does not prove a drop.
 func TestUnreadRoutesProveNoDrop(t *testing.T) {
 	for _, gaps := range [][]string{nil, {"routing table 7 could not be read"}} {
 		snap, err := statedsl.Parse("pool pods 10.0.0.0/24\nnode a\nnode b\nblock 10.0.0.0/26 a\naffinity 10.0.0.0/26 a\nuse 10.0.0.5 shop/web b\nview a\nroute a 10.0.0.0/26 blackhole proto=bird\n")

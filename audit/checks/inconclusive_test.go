@@ -8,8 +8,8 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 )
 
-// TestInconclusive: a result tells checks whose whole verdict is missing from those that
-// only left out single objects, also after it was joined and confirmed.
+// TestInconclusive: a result distinguishes checks without any verdict from checks that only
+// skipped single objects, also after joining and confirming.
 func TestInconclusive(t *testing.T) {
 	const one = "pool pods 10.0.0.0/24\nnode a\nnode b\nblock 10.0.0.0/26 a\naffinity 10.0.0.0/26 a\nuse 10.0.0.1 shop/x b\n"
 	handles := ""

@@ -43,7 +43,7 @@ var ipBorrowed = audit.Check{
 	},
 }
 
-// borrowUser says in words who uses a borrowed address.
+// borrowUser describes the user of a borrowed address.
 func borrowUser(st *state.State, b *state.Borrow) string {
 	_, unread := st.Missing(blocks.Pods)
 	kind, _ := b.Attributes.TunnelOf()

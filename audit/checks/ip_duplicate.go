@@ -37,7 +37,7 @@ var ipDuplicate = audit.Check{
 		st.EachSharedUse(func(a netip.Addr, all []state.LiveUse) {
 			addDuplicate(st, f, a, all)
 		})
-		// Addresses that nodes show in use twice, and that no live pod names.
+		// Addresses that views show in use twice, and that no live pod names.
 		st.Views.EachUse(func(a netip.Addr, _ []hosts.Use) {
 			if len(st.SecondOwners(a)) > 1 && len(st.LiveUses(a, st.NamedBy(a))) == 0 {
 				addDuplicate(st, f, a, nil)
@@ -46,12 +46,12 @@ var ipDuplicate = audit.Check{
 	},
 }
 
-// addDuplicate records that several owners use an address, if there are: live pods
-// and tunnels, and the namespaces that host views show besides.
+// addDuplicate adds a finding if several owners use an address: live pods, tunnels, and further
+// namespaces that host views show.
 func addDuplicate(st *state.State, f *audit.Findings, a netip.Addr, all []state.LiveUse) {
 	second := st.SecondOwners(a)
 	if len(all)+len(second) < 2 {
-		return // nearly every address
+		return // true for nearly every address
 	}
 	r, allocated := st.Allocation(a)
 	users := joinOwners(state.Certain(all), r.AttributesIf(allocated))
@@ -85,9 +85,8 @@ func addDuplicate(st *state.State, f *audit.Findings, a netip.Addr, all []state.
 	f.Add(x)
 }
 
-// joinOwners leaves one of the users that are one owner: the two pods of a live
-// migration, which the allocation's active and alternate owner join, or which run one
-// virtual machine.
+// joinOwners keeps one of several users that are the same owner: two pods that run one virtual
+// machine, or the active and the alternate owner of an allocation during a live migration.
 func joinOwners(users []state.LiveUse, attr *blocks.Attributes) []state.LiveUse {
 	var out []state.LiveUse
 	for _, u := range users {
@@ -98,7 +97,7 @@ func joinOwners(users []state.LiveUse, attr *blocks.Attributes) []state.LiveUse 
 	return out
 }
 
-// oneOwner reports whether two pods are one owner of an address.
+// oneOwner reports whether two pods are the same owner of an address.
 func oneOwner(a, b *blocks.Workload, attr *blocks.Attributes) bool {
 	if a == nil || b == nil {
 		return false
@@ -109,12 +108,12 @@ func oneOwner(a, b *blocks.Workload, attr *blocks.Attributes) bool {
 	return activeOwner(attr, a) && alternateOwner(attr, b) || activeOwner(attr, b) && alternateOwner(attr, a)
 }
 
-// activeOwner reports whether an allocation names a pod as its owner.
+// activeOwner reports whether a pod is the owner that an allocation names.
 func activeOwner(attr *blocks.Attributes, w *blocks.Workload) bool {
 	return attr != nil && attr.Pod == w.Name && attr.Namespace == w.Namespace
 }
 
-// alternateOwner reports whether an allocation names a pod as the one that takes the
+// alternateOwner reports whether a pod is the alternate owner of an allocation, which takes the
 // address over when a live migration ends.
 func alternateOwner(attr *blocks.Attributes, w *blocks.Workload) bool {
 	return attr != nil && activeOwner(attr.Extras().Alternate, w)

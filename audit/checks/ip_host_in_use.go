@@ -52,7 +52,7 @@ var ipHostInUse = audit.Check{
 			a, node := u.Use.Addr, u.Use.View.Node
 			subject := state.IPSubject(a, node)
 			if seen[subject] {
-				continue // a second namespace of the node: ip/duplicate
+				continue // a second namespace of the node; ip/duplicate reports it
 			}
 			seen[subject] = true
 			if st.BlockMayCover(state.IPPrefix(a)) {

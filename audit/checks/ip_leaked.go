@@ -63,8 +63,8 @@ func leakFinding(st *state.State, r state.AllocationRef, v state.Validity) audit
 	return x
 }
 
-// machineNote says what is known of the machine of a node that is gone or not ready:
-// the pods whose objects are gone may still run there.
+// machineNote describes the machine of a node that was deleted or is not Ready. Pods whose
+// objects are gone may still run there.
 func machineNote(st *state.State, node string) string {
 	if !st.MachineMayRun(node) {
 		return ""
@@ -73,8 +73,8 @@ func machineNote(st *state.State, node string) string {
 	return why
 }
 
-// addHolders says of a leaked address where a node still uses it: it is lost to the
-// datastore only, and must not be handed out.
+// addHolders adds the nodes that still use a leaked address. Only the datastore has lost it, so
+// it must not be assigned again.
 func addHolders(st *state.State, x *audit.Finding, r state.AllocationRef, v state.Validity) {
 	if uses := st.ProvenUses(r); len(uses) > 0 {
 		var where, nodes []string

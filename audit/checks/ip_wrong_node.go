@@ -48,7 +48,7 @@ var ipWrongNode = audit.Check{
 	},
 }
 
-// wrongNodeLook looks at a virtual machine, whose pod nothing says to restart.
+// wrongNodeLook shows the virtual machine of a pod. No advice restarts such a pod.
 func wrongNodeLook(w *blocks.Workload) audit.Fix {
 	if w.Extras().VM == "" {
 		return audit.Fix{}

@@ -11,9 +11,9 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// malformed are objects that Calico would not write: blocks far larger than their
-// pool's size or than the pool, pools of everything, and blocks that record more or
-// fewer addresses than they have.
+// malformed are objects that Calico would not write: blocks far larger than the pool or its block
+// size, pools of the whole address space, and blocks that record more or fewer addresses than
+// they have.
 const malformed = `
 pool six fd00::/48 size=122
 pool one ::/0 size=128
@@ -43,8 +43,8 @@ pod shop/b n2 10.0.0.40,fd00:0:0:1::5
 handle beyond 10.0.0.0/26=99999999
 `
 
-// TestMalformed: no loop walks what a malformed object spans, no count falls below
-// nothing, and a pool's slots still add up.
+// TestMalformed: no loop walks the range of a malformed object, no count is negative, and a
+// pool's slots still add up.
 func TestMalformed(t *testing.T) {
 	snap, err := statedsl.Parse(malformed)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// The states that checks are tried on are what files with their objects hold: the same is
-// found in both.
+// The states in the checks' test data can be written as files of objects, which must give the
+// same findings.
 func TestStatesAreObjects(t *testing.T) {
 	paths, err := filepath.Glob("testdata/checks/*.txt")
 	if err != nil || len(paths) == 0 {
@@ -37,8 +37,7 @@ func TestStatesAreObjects(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Without nodes or pools, files are incomplete; with objects from after their time
-			// they are an error.
+			// Files without nodes or pools are incomplete; objects from the future are an error.
 			if !statedsl.HasObjectsOnly(snap) || len(snap.Nodes) == 0 || len(snap.Pools) == 0 || strings.Contains(text, "future") {
 				continue
 			}
@@ -59,7 +58,7 @@ func TestStatesAreObjects(t *testing.T) {
 	}
 }
 
-// found are the findings of a state, by check, severity and subject.
+// found returns the findings of a state by check, severity and subject.
 func found(s *blocks.Snapshot) []string {
 	out := []string{}
 	for _, f := range audit.Run(state.New(s, state.Options{}), checks.All).Findings {
@@ -68,7 +67,7 @@ func found(s *blocks.Snapshot) []string {
 	return out
 }
 
-// written is a file with the objects of a state.
+// written returns a file with the objects of a state.
 func written(t *testing.T, s *blocks.Snapshot) string {
 	t.Helper()
 	text, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": statedsl.Lists(statedsl.Manifest(s))})

@@ -39,8 +39,8 @@ var nodeBlockLimit = audit.Check{
 	},
 }
 
-// blockLimitFinding adds one finding for a host that is at the limit in any
-// family; the worse family gives the severity.
+// blockLimitFinding adds one finding for a host that is at the limit in any family. The worse
+// family decides the severity.
 func blockLimitFinding(st *state.State, h *state.NodeState, alike []string, f *audit.Findings) {
 	limit := st.IPAM.BlockLimit()
 	x := audit.Finding{Subject: state.NodeSubject(h.Name), Root: remedies.Of(st).RootOfLimit(h)}
@@ -68,27 +68,27 @@ func blockLimitFinding(st *state.State, h *state.NodeState, alike []string, f *a
 	}
 }
 
-// limitState is how a host stands to the limit for pods that the same pools serve.
+// limitState compares a host with the block limit, for pods that the same pools serve.
 type limitState struct {
 	pools  []*state.Pool
 	blocks []*state.Block
 	have   int
 	unused int
-	// who says which pods these are; empty if they are any.
+	// who describes these pods; empty for all pods.
 	who      string
 	severity state.Severity
 	left     string
 }
 
-// namespacesAlike returns one namespace for each way in which pools select them, and
-// whether some pool does not serve all.
+// namespacesAlike returns one namespace of each group that the same pools select, and whether
+// some pool does not serve all namespaces.
 func namespacesAlike(st *state.State) (out []string, restricted bool) {
 	var names []string
 	for i := range st.Namespaces {
 		names = append(names, st.Namespaces[i].Name)
 	}
 	if len(names) == 0 {
-		names = []string{""} // of which nothing is known
+		names = []string{""} // an unknown namespace
 	}
 	seen := map[string]bool{}
 	for _, name := range names {
@@ -107,8 +107,8 @@ func namespacesAlike(st *state.State) (out []string, restricted bool) {
 	return out, restricted
 }
 
-// limitStates returns how a host stands to the limit of a family, for each set of
-// pools that its pods may use: Calico counts what a pod may use only.
+// limitStates compares a host with the limit of a family, for each set of pools that its pods may
+// use. Calico counts only affinities in the pools that a pod may use.
 func limitStates(st *state.State, h *state.NodeState, f blocks.Family, alike []string) (out []limitState) {
 	n := &state.NodeBlockStatus{Host: h, Family: f}
 	add := func(pools []*state.Pool, who string) {
@@ -148,7 +148,7 @@ func limitStates(st *state.State, h *state.NodeState, f blocks.Family, alike []s
 	return out
 }
 
-// LimitText says what the block limit of a node is, and where that stands.
+// LimitText describes the block limit of a node, and where it is set.
 func LimitText(st *state.State) string {
 	if st.IPAM.MaxBlocksPerHost > 0 {
 		return fmt.Sprintf("%d (maxBlocksPerHost)", st.IPAM.MaxBlocksPerHost)

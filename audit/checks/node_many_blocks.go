@@ -29,7 +29,7 @@ var nodeManyBlocks = audit.Check{
 		for _, h := range st.NodeStates {
 			byPool := map[*state.Pool][]*state.Block{}
 			for _, b := range h.Blocks {
-				if !b.SoftDeleted { // block/soft-deleted says all
+				if !b.SoftDeleted { // block/soft-deleted reports all of them
 					byPool[b.Pool] = append(byPool[b.Pool], b)
 				}
 			}
@@ -46,8 +46,7 @@ var nodeManyBlocks = audit.Check{
 	},
 }
 
-// manyBlocks makes the finding of one host, over all pools of which it holds
-// several blocks.
+// manyBlocks returns one finding for a host, for all pools of which it holds several blocks.
 func manyBlocks(st *state.State, h *state.NodeState, pools []*state.Pool, byPool map[*state.Pool][]*state.Block, isScarce func(*state.Pool) bool) audit.Finding {
 	sev, root := state.Info, ""
 	var holds, releasable, retained, used []string

@@ -54,8 +54,8 @@ var nodeNoBlock = audit.Check{
 	},
 }
 
-// noBlockFinding makes one finding of a node's families without a block; the
-// worst of them gives the severity.
+// noBlockFinding returns one finding for all of a node's families without a block. The worst
+// family decides the severity.
 func noBlockFinding(st *state.State, h *state.NodeState, open []*state.NodeBlockStatus, holders func([]*state.Pool) []string) audit.Finding {
 	out := audit.Finding{Subject: state.NodeSubject(h.Name)}
 	var messages []string
@@ -63,7 +63,7 @@ func noBlockFinding(st *state.State, h *state.NodeState, open []*state.NodeBlock
 		sev, text := GradeNoBlock(n)
 		if sev > out.Severity {
 			out.Severity, out.Root, out.Remedies = sev, remedies.Of(st).RootOfNode(n), nil
-			if out.Root == "" { // as of a pod that no pool may serve
+			if out.Root == "" { // for example, no pool may serve a pod
 				out.Remedies = remedies.Of(st).NodeRemedies(n)
 			}
 		}
@@ -99,7 +99,7 @@ func borrowedTexts(bs []*state.Borrow) []string {
 	return out
 }
 
-// CauseText says why a node has no block of a family, or that nothing keeps it from one.
+// CauseText explains why a node has no block of a family, or that it can claim one.
 func CauseText(n *state.NodeBlockStatus) string {
 	switch {
 	case n.Blockless() > 0:
@@ -116,7 +116,7 @@ func CauseText(n *state.NodeBlockStatus) string {
 	return "no pod yet"
 }
 
-// stuckCauses are the causes of the pods that blockless counts.
+// stuckCauses lists the causes of the pods that Blockless counts.
 func stuckCauses(n *state.NodeBlockStatus) string {
 	var out []string
 	for _, s := range n.Stuck {
@@ -127,7 +127,8 @@ func stuckCauses(n *state.NodeBlockStatus) string {
 	return strings.Join(out, "; ")
 }
 
-// StuckDetails are the details of the pods that blockless counts, or that of the node.
+// StuckDetails returns the details of the pods that Blockless counts or, without such pods, of
+// the node.
 func StuckDetails(n *state.NodeBlockStatus) string {
 	var out []string
 	for _, s := range n.Stuck {
@@ -141,15 +142,15 @@ func StuckDetails(n *state.NodeBlockStatus) string {
 	return phrase.ListBy("; ", out)
 }
 
-// GradeNoBlock returns how bad it is that a node, or some pods of it, have no block
-// of a family, and the words for it.
+// GradeNoBlock returns the severity of a node, or some of its pods, having no block of a family,
+// with a description.
 func GradeNoBlock(n *state.NodeBlockStatus) (state.Severity, string) {
 	what := fmt.Sprintf("has no %s block", n.Family)
 	if !n.NoBlock() {
 		what += " for some of its pods"
 	}
 	stuck := n.Blockless()
-	vms := 0 // borrowed for good and on purpose, see [state.Borrow.VM]
+	vms := 0 // borrowed permanently and on purpose, see [state.Borrow.VM]
 	for _, b := range n.Borrowed {
 		if b.VM {
 			vms++

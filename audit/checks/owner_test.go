@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestTunnelOfVanishedNode: a tunnel is given up last, and only where somebody knows
-// that the machine is off.
+// TestTunnelOfVanishedNode: a tunnel is released last, and only if its machine is known to be
+// off.
 func TestTunnelOfVanishedNode(t *testing.T) {
 	const tunnel = `
 pool pods 10.0.0.0/24

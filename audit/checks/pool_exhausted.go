@@ -40,8 +40,8 @@ var poolExhausted = audit.Check{
 	},
 }
 
-// addressFindings adds a finding for each enabled pool that assigns automatically and
-// that grade finds worth one.
+// addressFindings adds a finding for each enabled, automatic pool for which grade returns a
+// severity.
 func addressFindings(st *state.State, f *audit.Findings, grade func(*state.Pool) (state.Severity, string)) {
 	for _, p := range st.Pools {
 		if !p.LowOnAddresses() {

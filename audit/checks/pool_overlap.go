@@ -44,8 +44,8 @@ var poolOverlap = audit.Check{
 	},
 }
 
-// poolOverlapFinding makes the finding of a pool that overlaps others; it is settled
-// where Calico allocates from all but one of each two.
+// poolOverlapFinding returns the finding for a pool that overlaps others. An overlap is settled
+// if Calico does not allocate from one of the two pools.
 func poolOverlapFinding(later *state.Pool, others []*state.Pool) audit.Finding {
 	sev := state.Warning
 	var with, sizes, settled []string

@@ -20,8 +20,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// lateList holds one kind's list back until all the others were answered, and
-// lets the cluster change in between.
+// lateList delays the list of one kind until all others were answered, and changes the cluster in
+// between.
 type lateList struct {
 	next     http.RoundTripper
 	late     string
@@ -51,7 +51,7 @@ func (l *lateList) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	body, err := io.ReadAll(resp.Body) // the answer is whole before the cluster changes
+	body, err := io.ReadAll(resp.Body) // read completely before the cluster changes
 	_ = resp.Body.Close()
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	l.mu.Lock()
@@ -66,12 +66,11 @@ func (l *lateList) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// TestPodsThatStartWhileReading: a node joins and pods start, with addresses of
-// Calico's real IPAM, after all kinds but one were read. That is no finding,
-// whichever kind came late.
+// TestPodsThatStartWhileReading: after all kinds but one were read, a node joins and pods start
+// with addresses of Calico's real IPAM. That must not cause findings, whichever kind was late.
 func TestPodsThatStartWhileReading(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
-	others := -1 // not the late one, and KubeVirt's and Whereabouts' are not served
+	others := -1 // excludes the late kind; KubeVirt's and Whereabouts' are not served
 	for _, k := range decode.Kinds {
 		if k.Foreign == "" {
 			others++

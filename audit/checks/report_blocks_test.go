@@ -14,7 +14,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// mixed has a block in every condition, and an address in every kind of use.
+// mixed has a block in every state, and an address of every kind of use.
 const mixed = `
 version v3.31.0
 pool pods 10.0.0.0/22
@@ -70,7 +70,7 @@ func TestReportBlocks(t *testing.T) {
 	got := slices.Clone(r.Blocks)
 	for i := range got {
 		if !got[i].Is(audit.BlockDeadNode) && !got[i].Is(audit.BlockNoOwner) {
-			got[i].Releasable = false // a matter of the verdict on empty blocks, tested there
+			got[i].Releasable = false // depends on the verdict on empty blocks, which has its own tests
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -81,7 +81,7 @@ func TestReportBlocks(t *testing.T) {
 	}
 }
 
-// TestReportBlocksWithoutNodes: while nodes are not read, no owner is called dead.
+// TestReportBlocksWithoutNodes: if nodes were not read, no owner is called dead.
 func TestReportBlocksWithoutNodes(t *testing.T) {
 	_, _, r := mixedReport(t, mixed+"gap nodes forbidden\n")
 	for _, b := range r.Blocks {

@@ -43,7 +43,7 @@ var routeBlackhole = audit.Check{
 			user := borrowUser(st, b)
 			switch missing := st.FirstMissing(state.RouteReads); {
 			case proven && answer.Outcome == hosts.Drops:
-				x.Severity, x.Absence, x.Seen = state.Critical, true, true // both are read once more
+				x.Severity, x.Absence, x.Seen = state.Critical, true, true // to confirm it, the objects and the view are read again
 				x.Message = fmt.Sprintf("traffic to %s (%s on %s) dies on %s, the owner of its block: it matches %s",
 					b.Addr, user, b.User, b.Owner, answer)
 			case missing != nil:
@@ -56,7 +56,7 @@ var routeBlackhole = audit.Check{
 			case p.Outcome == affinity.Delivered:
 				continue
 			case p.Outcome == affinity.Dropped:
-				x.Severity, x.Absence = state.Error, true // it may rest on a peer that was not there
+				x.Severity, x.Absence = state.Error, true // the reason may be a missing BGP peer
 				x.Message = fmt.Sprintf("traffic to %s (%s on %s) dies on %s, the owner of its block", b.Addr, user, b.User, b.Owner)
 			default:
 				x.Severity = state.Warning
@@ -69,7 +69,7 @@ var routeBlackhole = audit.Check{
 	},
 }
 
-// blackholeEvidence is what the outcome of a borrowed address is concluded from.
+// blackholeEvidence returns the evidence for the outcome of a borrowed address.
 func blackholeEvidence(st *state.State, b *state.Borrow, p affinity.Prediction, answer hosts.Answer, proven bool) []state.Evidence {
 	out := state.Evidences("owner", b.Owner, "borrower", b.User, "used by", borrowUser(st, b), "block", b.Block.CIDR.String(), "pool", state.PoolName(b.Block.Pool),
 		"handle", b.Attributes.Handle, "assigned", phrase.Time(b.Attributes.Assigned),

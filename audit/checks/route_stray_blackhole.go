@@ -58,7 +58,7 @@ var routeStrayBlackhole = audit.Check{
 	},
 }
 
-// affinityOf says whether a node has an affinity to a block.
+// affinityOf describes the affinity of a node to a block, and reports whether it has one.
 func affinityOf(st *state.State, b *state.Block, node string) (string, bool) {
 	if g, missing := st.Missing(blocks.Affinities); missing {
 		return "not known: " + g.String(), false
@@ -71,8 +71,7 @@ func affinityOf(st *state.State, b *state.Block, node string) (string, bool) {
 	return "none", false
 }
 
-// mayOwn names a block that could not be read and that may be the reason for a
-// node's route.
+// mayOwn names an unread block that may explain a node's route.
 func mayOwn(st *state.State, node string, s *state.ForeignBlackhole) string {
 	for _, g := range st.Unreadable(blocks.Blocks) {
 		if g.OwnerKnown && g.Owner.Node() != node {

@@ -12,8 +12,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// eachAffinity calls fn for each affinity that is not marked deleted, with the
-// block of its CIDR or nil.
+// eachAffinity calls fn for each affinity that is not marked deleted, with the block of its CIDR
+// or nil.
 func eachAffinity(st *state.State, fn func(*blocks.Affinity, *state.Block)) {
 	for i := range st.Affinities {
 		if a := &st.Affinities[i]; !a.SoftDeleted {
@@ -22,8 +22,8 @@ func eachAffinity(st *state.State, fn func(*blocks.Affinity, *state.Block)) {
 	}
 }
 
-// affinityFinding makes a finding about an affinity with the evidence that all
-// of them share.
+// affinityFinding returns a finding about an affinity, with the evidence that all such findings
+// share.
 func affinityFinding(st *state.State, a *blocks.Affinity, sev state.Severity, message string) audit.Finding {
 	block := "does not exist"
 	var nodes []string
@@ -40,8 +40,8 @@ func affinityFinding(st *state.State, a *blocks.Affinity, sev state.Severity, me
 	}
 }
 
-// begunHere says in a finding's message and evidence that a step of this program did
-// not finish, if it is one, and makes it part of what its run left.
+// begunHere marks a finding whose cause is an unfinished step of this program: its message and
+// evidence name the step, and it belongs to what the run left behind.
 func begunHere(st *state.State, f *audit.Finding, r blocks.Resource, name string, ours bool) {
 	if !ours {
 		return
@@ -50,12 +50,12 @@ func begunHere(st *state.State, f *audit.Finding, r blocks.Resource, name string
 	f.Evidence = append(f.Evidence, state.Evidence{Name: "written last by", Value: blocks.FieldManager})
 	if l := remedies.Of(st).LeftoverOf(r, name); l != nil {
 		if f.Root = l.RootID(); l.Known() {
-			f.Remedies = nil // those of the run
+			f.Remedies = nil // the run's remedies apply
 		}
 	}
 }
 
-// hostUseEvidence is what views show of an address, as evidence.
+// hostUseEvidence returns the uses of an address that views show, as evidence.
 func hostUseEvidence(uses ...hosts.Use) []state.Evidence {
 	var out []state.Evidence
 	for _, u := range uses {
@@ -65,8 +65,8 @@ func hostUseEvidence(uses ...hosts.Use) []state.Evidence {
 	return out
 }
 
-// unreadNote says how many blocks could not be read, so that their addresses are not counted:
-// those that belong to the subject, and those that may; empty if there are none.
+// unreadNote counts the blocks that could not be read and whose addresses are therefore not
+// counted: placed ones belong to the subject, unplaced ones may. It is empty if there are none.
 func unreadNote(placed, unplaced int) string {
 	if placed+unplaced == 0 {
 		return ""

@@ -8,8 +8,8 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// nodesHoldingSeveral lists the hosts that hold several blocks of the given pools, those
-// with the most first, and the blocks of hosts that are no node.
+// nodesHoldingSeveral lists the hosts that hold several blocks of some pools, those with the most
+// first, and the blocks of hosts that are not nodes.
 func nodesHoldingSeveral(st *state.State, pools []*state.Pool) []string {
 	type hoard struct {
 		host  *state.NodeState
@@ -39,8 +39,8 @@ func nodesHoldingSeveral(st *state.State, pools []*state.Pool) []string {
 	return out
 }
 
-// cachedNodesHoldingSeveral returns nodesHoldingSeveral with a memory, for asking it of many nodes
-// that use the same few sets of pools.
+// cachedNodesHoldingSeveral caches nodesHoldingSeveral, for many nodes that use the same few sets
+// of pools.
 func cachedNodesHoldingSeveral(st *state.State) func([]*state.Pool) []string {
 	known := map[string][]string{}
 	return func(pools []*state.Pool) []string {
@@ -52,7 +52,7 @@ func cachedNodesHoldingSeveral(st *state.State) func([]*state.Pool) []string {
 	}
 }
 
-// cachedScarce returns [state.State.Scarce] with a memory, for asking it of many blocks.
+// cachedScarce caches [state.State.Scarce], for many blocks of the same pools.
 func cachedScarce(st *state.State) func(*state.Pool) bool {
 	known := map[*state.Pool]bool{nil: false}
 	return func(p *state.Pool) bool {

@@ -12,16 +12,17 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// whereaboutsReads are what the verdicts on allocations of secondary networks rest on.
+// whereaboutsReads are the reads that verdicts on allocations of secondary networks need.
 var whereaboutsReads = []blocks.Resource{blocks.WhereaboutsPools, blocks.Pods}
 
-// poolLook shows a pool of Whereabouts, whose plural is Calico's, too.
+// poolLook shows a pool of Whereabouts. Calico's pools have the same plural, so the command names
+// the API group.
 func poolLook(namespace, name string) string {
 	return "kubectl get ippools.whereabouts.cni.cncf.io " + phrase.Arg(name) + " -n " + phrase.Arg(namespace) + " -o yaml"
 }
 
-// networkSubject is an address of a network as a subject, named after the network: others
-// may have the same address.
+// networkSubject returns an address of a network as a subject. It has the network's name, because
+// other networks may use the same address.
 func networkSubject(a netip.Addr, network, node string) state.Subject {
 	s := state.IPSubject(a, node)
 	s.Name = network
@@ -36,7 +37,7 @@ func reservationSubject(r *blocks.WhereaboutsReservation) state.Subject {
 	return state.Subject{Kind: state.KindWhereaboutsReservation, Name: r.Key().String()}
 }
 
-// reservationPools are the pools that may record the address of a reservation.
+// reservationPools lists the pools that may record the address of a reservation.
 func reservationPools(v *whereabouts.Verdicts, r *blocks.WhereaboutsReservation) (out []string) {
 	for network, a := range r.Addresses() {
 		out = append(out, whereabouts.FullNames(v.PoolsAt(r.Namespace, network, a))...)
@@ -44,14 +45,14 @@ func reservationPools(v *whereabouts.Verdicts, r *blocks.WhereaboutsReservation)
 	return out
 }
 
-// servingPools are the pools that an address of a network may come from.
+// servingPools lists the pools that may have assigned an address of a network.
 func servingPools(v *whereabouts.Verdicts, network string, a netip.Addr) []string {
 	return whereabouts.FullNames(slices.DeleteFunc(slices.Clone(v.SecondaryPools), func(p *whereabouts.Pool) bool {
 		return !p.Range.Masked().Contains(a) || p.Network.Known && p.Network.Name != network
 	}))
 }
 
-// secondaryEvidence is what a pool records of an allocation.
+// secondaryEvidence returns the pool's record of an allocation as evidence.
 func secondaryEvidence(a *whereabouts.Allocation, more ...string) []state.Evidence {
 	return state.Evidences(append([]string{"pool", a.Pool.FullName(), "range", a.Pool.RangeText, "pod", podText(a.WhereaboutsOwner),
 		"interface", a.Interface, "container", a.ContainerID}, more...)...)
@@ -64,8 +65,8 @@ func podText(o blocks.WhereaboutsOwner) string {
 	return o.Pod.String()
 }
 
-// provenOrNot is the first of some remedies where it is proven that nothing uses an address,
-// and else the second, which asks for the proof.
+// provenOrNot returns the first remedy if it is proven that nothing uses an address, else the
+// second, which asks for the proof.
 func provenOrNot(ways []remedies.Remedy, proven bool) []remedies.Remedy {
 	if proven {
 		return ways[:1]
@@ -73,7 +74,8 @@ func provenOrNot(ways []remedies.Remedy, proven bool) []remedies.Remedy {
 	return ways[1:2]
 }
 
-// releaseSecondary are the ways to release addresses that pods left behind, with proof and without.
+// releaseSecondary returns the remedies for addresses that pods left behind: with proof, and
+// without.
 func releaseSecondary(flag string) []remedies.Remedy {
 	const title, effect = "release the secondary networks' addresses whose pods are gone", "the addresses can be assigned again"
 	return []remedies.Remedy{
@@ -83,7 +85,7 @@ func releaseSecondary(flag string) []remedies.Remedy {
 	}
 }
 
-// eachOfStatus adds a finding for each allocation of a status.
+// eachOfStatus adds a finding for each allocation with a status.
 func eachOfStatus(st *state.State, f *audit.Findings, status whereabouts.Status, finding func(*whereabouts.Allocation) audit.Finding) {
 	if name, unread := st.UnreadPod(); unread {
 		f.Inconclusive("not evaluated where only pods could tell: pod %s could not be read", name)

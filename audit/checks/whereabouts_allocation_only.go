@@ -45,7 +45,7 @@ var whereaboutsAllocationOnly = audit.Check{
 	},
 }
 
-// addrText is an address, or "" for none.
+// addrText formats an address; "" if it is invalid.
 func addrText(a netip.Addr) string {
 	if !a.IsValid() {
 		return ""

@@ -32,7 +32,7 @@ var moreAddresses = []remedies.Remedy{
 		"the network must route and admit the new addresses; pods that run keep theirs", "calico-audit report --check whereabouts"),
 }
 
-// eachCapacity calls fn for each pool whose size is known.
+// eachCapacity calls fn for each pool with a known size.
 func eachCapacity(st *state.State, fn func(p *whereabouts.Pool, usable, used uint64)) {
 	for _, p := range whereabouts.Of(st).SecondaryPools {
 		if usable, used, ok := p.Capacity(); ok {

@@ -10,9 +10,9 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 )
 
-// TestDuplicateIsOfItsNetworksPools: a finding that two pods share an address goes with the
-// pools of their network: by another one that has the same addresses it is neither chosen nor
-// muted.
+// TestDuplicateIsOfItsNetworksPools: a finding that two pods share an address belongs to the
+// pools of their network. A pool of another network with the same addresses neither selects nor
+// mutes it.
 func TestDuplicateIsOfItsNetworksPools(t *testing.T) {
 	r := audit.Run(parseState(t, `pool pods 10.0.0.0/24
 node n1

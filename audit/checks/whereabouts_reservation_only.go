@@ -11,8 +11,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// halfRecorded are for a live pod's address of which only the reservation is left, and
-// loneReservation for a reservation that nothing explains: with proof, without it, by hand.
+// halfRecorded is for a live pod's address that only its reservation still records.
+// loneReservation is for a reservation without any explanation: with proof, without it, by hand.
 var (
 	halfRecorded = []remedies.Remedy{
 		remedies.Repair("record the address in its pool again", "--whereabouts-reservations", "the pool and the reservation both record the address", "none: only what the pod names, and nothing else claims, is recorded"),

@@ -10,7 +10,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// strandedRemedies are for addresses that are given up: with proof, without it, and by hand.
+// strandedRemedies are for addresses that pods have given up: with proof, without it, and by
+// hand.
 var strandedRemedies = append(releaseSecondary("--whereabouts-stranded"),
 	remedies.ByHand("check on the node that the pod's sandbox is gone, remove the entry with a JSON patch that tests the pool's resourceVersion, then delete the address's reservation, if any",
 		"the address can be assigned again", "a container that still runs shares its address with the next pod"),
