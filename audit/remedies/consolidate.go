@@ -14,51 +14,51 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Consolidation is how a block of a node that holds several is emptied, so that a node
-// that cannot allocate gets it. It is one that is under way if Reservation is set, and
-// otherwise one that could be begun unless it is barred.
+// Consolidation describes how to empty one block of a node that holds several, so that a node that
+// cannot allocate can claim it. If Reservation is set, the consolidation is under way. Otherwise it
+// can be started, unless Barred lists a reason.
 type Consolidation struct {
-	// For is the node that is to get the block, Holder the one that has it now.
+	// For is the node that gets the block. Holder is the node that has it now.
 	For, Holder string
 	CIDR        netip.Prefix
-	// Pool is the block's; nil if it lies in none.
+	// Pool is the block's pool; nil if the block lies in no pool.
 	Pool *state.Pool
-	// Block is the block as it stands; nil while it is released and not claimed yet.
+	// Block is the block as it is now; nil after it was released and before it is claimed.
 	Block *state.Block
-	// Moves are the pods that have to move, by namespace and name; Spare is how many find an
-	// address of their own on the nodes that take pods.
+	// Moves lists the pods that have to move, by namespace and name. Spare is how many of them find
+	// an address in their node's own blocks on nodes that take pods.
 	Moves []Move
 	Spare int
-	// Cordon are the nodes that would take a moved pod and have no address of their own
-	// for it, and are not cordoned yet; Cordoned those that were cordoned for this one.
+	// Cordon lists nodes that could get a moved pod, have no address of their own for it and are
+	// not cordoned yet. Cordoned lists nodes already cordoned for this consolidation.
 	Cordon, Cordoned []string
-	// Precaution is the holder if it is in Cordon although it has room for the next pod.
+	// Precaution is the holder if Cordon contains it although it has room for the next pod.
 	Precaution string
-	// Barred says what no consent lifts.
+	// Barred lists the obstacles that no consent removes.
 	Barred []Bar
-	// Unguarded are the moves that end a bare pod, or the only ready replica of a
-	// controller that no PodDisruptionBudget covers.
+	// Unguarded lists the moves that end a bare pod, or the only ready replica of a controller
+	// without a PodDisruptionBudget.
 	Unguarded []Move
-	// Reservation is the one by which it was begun; nil if it was not.
+	// Reservation is the IPReservation that started the consolidation; nil before that.
 	Reservation *blocks.Reservation
 }
 
-// Move is a pod that has to give an address up.
+// Move is a pod that has to give up an address.
 type Move struct {
 	Pod  *blocks.Workload
 	Addr netip.Addr
-	// Elsewhere is true for a pod that borrows and whose own node has no address for it,
-	// while other nodes have. Stays is why one is not evicted now.
+	// Elsewhere is true for a borrowing pod whose own node has no address for it, while other nodes
+	// do. Stays is why the pod is not evicted now.
 	Elsewhere bool
 	Stays     string
-	// givesBack is true if the address is of a node that takes pods: there it is room for
-	// the next.
+	// givesBack is true if the address comes from a node that takes pods, where the next pod can
+	// use it.
 	givesBack bool
 }
 
 func (m Move) demand() demand { return demandOf(m.Pod, m.Addr) }
 
-// Scratch returns the pods among some moves that lose what their emptyDir volumes hold.
+// Scratch returns the pods of moves that lose the contents of their emptyDir volumes.
 func Scratch(moves []Move) (out []*blocks.Workload) {
 	for _, m := range moves {
 		if m.Pod.HasScratch {
@@ -68,9 +68,9 @@ func Scratch(moves []Move) (out []*blocks.Workload) {
 	return out
 }
 
-// Bar is why a block cannot be emptied, or a pod not be evicted.
+// Bar is why a block cannot be emptied, or why a pod cannot be evicted.
 type Bar struct {
-	// Addr is the address concerned; the zero value if it is none in particular.
+	// Addr is the address concerned; the zero value if the reason is not about one address.
 	Addr netip.Addr
 	Why  string
 }
@@ -82,16 +82,17 @@ func (b Bar) String() string {
 	return b.Addr.String() + ": " + b.Why
 }
 
-// Name names a consolidation, in the annotation of all that was made for it.
+// Name identifies a consolidation in the annotation of everything that is created or cordoned for
+// it.
 func (c *Consolidation) Name() string {
 	return fmt.Sprintf("%s from %s for %s", c.CIDR, c.Holder, c.For)
 }
 
-// ReservationName is the name of the IPReservation that keeps a block from new pods while
-// it is emptied.
+// ReservationName is the name of the IPReservation that keeps new pods out of a block while it is
+// emptied.
 func ReservationName(cidr netip.Prefix) string { return "calico-audit-" + blocks.BlockName(cidr) }
 
-// parseConsolidation reads what Name writes.
+// parseConsolidation parses a Name.
 func parseConsolidation(s string) (c Consolidation, ok bool) {
 	words := strings.Fields(s)
 	if len(words) != 5 || words[1] != "from" || words[3] != "for" {
@@ -102,18 +103,18 @@ func parseConsolidation(s string) (c Consolidation, ok bool) {
 	return c, err == nil
 }
 
-// Claimed reports whether the node in need has the block by now.
+// Claimed reports whether the node in need has claimed the block.
 func (c *Consolidation) Claimed() bool { return c.Block != nil && c.Block.Owner.Node() == c.For }
 
-// Over reports whether nothing is left to do but to take reservation and cordons back:
-// the node has the block, or somebody else has.
+// Over reports whether only the reservation and the cordons remain to be removed: the node in need
+// has the block, or some other owner has it.
 func (c *Consolidation) Over() bool {
 	return c.Block != nil && c.Block.Owner.Node() != c.Holder
 }
 
-// NodesWithoutBlock returns how the nodes stand that have no usable block of a family and can claim
-// none, because their pools have neither one left nor one that could be released: those
-// that borrow or wait first.
+// NodesWithoutBlock returns the status of nodes that have no usable block of a family and cannot
+// claim one, because their pools have no block left and none that could be released. Nodes with the
+// most borrowed addresses and waiting pods come first.
 func (st *Remedies) NodesWithoutBlock() []*state.NodeBlockStatus {
 	var out []*state.NodeBlockStatus
 	for _, h := range st.NodeStates {
@@ -129,8 +130,8 @@ func (st *Remedies) NodesWithoutBlock() []*state.NodeBlockStatus {
 	return out
 }
 
-// LackingBlocks returns the names of the nodes that take pods, have no usable block of a
-// family and can claim none, whatever could be released.
+// LackingBlocks returns the names of the nodes that take pods, have no usable block of a family and
+// cannot claim one. Releasable blocks are ignored.
 func (st *Remedies) LackingBlocks() (out []string) {
 	for _, h := range st.NodeStates {
 		if slices.ContainsFunc(h.BlockStatus, st.lacksBlock) {
@@ -140,8 +141,8 @@ func (st *Remedies) LackingBlocks() (out []string) {
 	return out
 }
 
-// lacksBlock reports whether a node takes pods, has no usable block of a family, and can
-// claim none.
+// lacksBlock reports whether a node takes pods, has no usable block of a family, and cannot claim
+// one.
 func (st *Remedies) lacksBlock(n *state.NodeBlockStatus) bool {
 	if n == nil {
 		return false
@@ -154,10 +155,9 @@ func (st *Remedies) lacksBlock(n *state.NodeBlockStatus) bool {
 	return n.Cause.Shortfall()
 }
 
-// Consolidations returns the ways to free a block for a node: those with the fewest bars
-// first, then those that end the fewest unguarded pods, then those that move the fewest
-// pods, then those that lose the fewest emptyDir volumes, then the lowest block. One that is
-// barred says by what.
+// Consolidations returns the ways to free a block for a node. It sorts them by the number of bars,
+// then of unguarded pods, of moved pods and of pods that lose emptyDir volumes, fewest first, and
+// last by CIDR. Barred explains what prevents a consolidation.
 func (st *Remedies) Consolidations(n *state.NodeBlockStatus) []*Consolidation {
 	var out []*Consolidation
 	for _, p := range st.PoolsAtIssue(n) {
@@ -176,7 +176,7 @@ func (st *Remedies) Consolidations(n *state.NodeBlockStatus) []*Consolidation {
 	return out
 }
 
-// findSpareable finds by pool the blocks whose nodes have another one with a free address.
+// findSpareable finds, by pool, the blocks whose nodes have another block with a free address.
 func (st *Remedies) findSpareable() map[*state.Pool][]*state.Block {
 	out := map[*state.Pool][]*state.Block{}
 	for _, h := range st.NodeStates {
@@ -198,7 +198,7 @@ func (st *Remedies) servesNode(b *state.Block, h *state.NodeState) bool {
 	return slices.Contains(st.WorkloadPools(h.Node, b.Family()), b.Pool)
 }
 
-// Begun returns the consolidations that our reservations tell of, by CIDR.
+// Begun returns the consolidations that our reservations record, by CIDR.
 func (st *Remedies) Begun() []*Consolidation {
 	var out []*Consolidation
 	for i := range st.Reservations {
@@ -215,7 +215,7 @@ func (st *Remedies) Begun() []*Consolidation {
 	return out
 }
 
-// evaluate finds what a consolidation takes, and what bars it.
+// evaluate finds the steps that a consolidation needs and the obstacles to it.
 func (st *Remedies) evaluate(c *Consolidation) {
 	c.Cordoned = slices.Clone(st.cordoned[c.Name()])
 	if c.Over() {
@@ -230,7 +230,7 @@ func (st *Remedies) evaluate(c *Consolidation) {
 		if who := st.UnrecordedUser(c.CIDR); who != "" {
 			c.bar(netip.Addr{}, "%s, and no block records it: its next owner would hand it out again", who)
 		}
-		return // what is left is to claim it
+		return // only the claim remains
 	case !st.lacksBlock(node.StatusOf(blocks.FamilyOf(c.CIDR.Addr()))):
 		c.bar(netip.Addr{}, "%s does not need a block any more", c.For)
 		return
@@ -266,9 +266,9 @@ func (st *Remedies) evaluate(c *Consolidation) {
 	st.evaluateReplacements(c)
 }
 
-// hostUsesBeside returns where host views show addresses in use that the block of a
-// consolidation calls free. Of one under way, a view older than the block's last write
-// may show what has been given back since; all counted when it was begun.
+// hostUsesBeside returns the addresses that host views show in use although the consolidation's
+// block records them as free. After the start, it ignores views older than the block's last write:
+// they may show addresses that were released since. Before the start, every view counts.
 func (st *Remedies) hostUsesBeside(c *Consolidation) []hosts.Use {
 	uses := st.Views.ContradictFree(c.Block.Block)
 	written, known := c.Block.LastWrite()
@@ -282,7 +282,7 @@ func (c *Consolidation) bar(a netip.Addr, format string, args ...any) {
 	c.Barred = append(c.Barred, Bar{a, fmt.Sprintf(format, args...)})
 }
 
-// evaluateMove says of one address of a block how it comes to be given back.
+// evaluateMove adds the pod that has to move to give an address back, or the bar to that.
 func (st *Remedies) evaluateMove(c *Consolidation, ref state.AllocationRef) {
 	attr, addr := ref.Attributes(), ref.Addr()
 	kind := state.UseKindOf(c.Block, attr)
@@ -318,13 +318,14 @@ func (st *Remedies) evaluateMove(c *Consolidation, ref state.AllocationRef) {
 	}
 }
 
-// notAPods says what holds an address for good that is not a pod's.
+// notAPods explains, by kind, why an address that no pod uses cannot be moved.
 var notAPods = map[state.UseKind]string{
 	state.UseUnknown: "what uses it is not known", state.UseTunnel: "it is a tunnel's", state.UseService: "it serves a LoadBalancer service",
 	state.UseWindows: "a Windows node keeps it back", state.UseVM: "it is a virtual machine's, which keeps it wherever it runs", state.UseCooling: "it waits out its cooldown",
 }
 
-// findSpare returns, by family, how many addresses the nodes that take pods have of their own.
+// findSpare returns, by family, how many addresses nodes that take pods have free in their own
+// blocks.
 func (st *Remedies) findSpare() map[blocks.Family]int {
 	out := map[blocks.Family]int{}
 	for _, h := range st.NodeStates {
@@ -337,8 +338,8 @@ func (st *Remedies) findSpare() map[blocks.Family]int {
 	return out
 }
 
-// unusedOfAnyPod is how many addresses of its own, in blocks other than one, a node has for
-// pods of any namespace that ask for no pool: what only some may use is no room for others.
+// unusedOfAnyPod counts a node's free addresses, outside block but, for pods of any namespace that
+// request no pool. Addresses that only some pods may use do not count.
 func (st *Remedies) unusedOfAnyPod(n *state.NodeBlockStatus, but *state.Block) (unused int) {
 	for _, b := range n.Blocks {
 		if b != but && slices.Contains(n.Pools, b.Pool) && b.Pool.ServesAllNamespaces() && st.Keepable(b) {
@@ -348,7 +349,7 @@ func (st *Remedies) unusedOfAnyPod(n *state.NodeBlockStatus, but *state.Block) (
 	return unused
 }
 
-// noneLeft reports whether a node could claim no further block for such pods once its own
+// noneLeft reports whether a node could claim no further block for such pods once its own blocks
 // are full.
 func (st *Remedies) noneLeft(n *state.NodeBlockStatus) bool {
 	anyPods := slices.DeleteFunc(slices.Clone(n.Pools), func(p *state.Pool) bool { return !p.ServesAllNamespaces() })
@@ -356,15 +357,16 @@ func (st *Remedies) noneLeft(n *state.NodeBlockStatus) bool {
 	return n.Cause != state.CauseNone || cause != state.CauseNone
 }
 
-// isFull reports whether such a pod finds no address of the node's own, nor a block to claim.
+// isFull reports whether such a pod finds neither an address in the node's own blocks nor a block
+// to claim.
 func (st *Remedies) isFull(n *state.NodeBlockStatus) bool {
 	return st.unusedOfAnyPod(n, nil) == 0 && st.noneLeft(n)
 }
 
-// evaluateReplacements finds the nodes that have no address of their own for a pod that
-// moves, in any family that it has, and whether the others have enough, when none is taken of
-// the block any more. Free addresses do not steer the scheduler: to a node that is not
-// cordoned any pod may come that tolerates its taints.
+// evaluateReplacements finds the nodes that lack an address of their own for a moved pod, in any of
+// its families. It then checks whether the other nodes have enough addresses outside the emptied
+// block. The scheduler does not consider free addresses: it may put a pod on any uncordoned node
+// whose taints the pod tolerates.
 func (st *Remedies) evaluateReplacements(c *Consolidation) {
 	daemons, needed := map[string]int{}, map[demand]int{}
 	for _, m := range c.Moves {
@@ -395,9 +397,9 @@ func (st *Remedies) evaluateReplacements(c *Consolidation) {
 	c.Spare = spare[c.Block.Family()]
 }
 
-// evaluateHolder sees to it that the holder keeps a free address of its own, whatever comes
-// back to it: it is cordoned if the next pod could take the last one. It is cordoned as a
-// precaution if all pods together could, and the other nodes have room for them.
+// evaluateHolder makes sure that the holder keeps a free address of its own, whichever pods come
+// back. It cordons the holder if the next pod could take the last address. If only all pods
+// together could, and other nodes have room for them, it cordons the holder as a precaution.
 func (st *Remedies) evaluateHolder(c *Consolidation, spare map[blocks.Family]int, daemons int) {
 	f, h := c.Block.Family(), st.NodeState(c.Holder)
 	n := h.StatusOf(f)
@@ -409,7 +411,7 @@ func (st *Remedies) evaluateHolder(c *Consolidation, spare map[blocks.Family]int
 		spare[f] -= st.unusedOfAnyPod(n, nil)
 	}
 	if !st.noneLeft(n) {
-		daemons = min(daemons, fits-1) // it claims a block when its own are full
+		daemons = min(daemons, fits-1) // the node claims a block when its own blocks are full
 	} else if fits -= 1; fits < daemons {
 		c.bar(netip.Addr{}, "%s keeps no other block with a free address", c.Holder)
 	}
@@ -435,8 +437,8 @@ func (st *Remedies) evaluateHolder(c *Consolidation, spare map[blocks.Family]int
 	}
 }
 
-// evaluateDaemon sees to it that a DaemonSet's pod, which starts on its node again, finds an
-// address there beside the others: it is the one of that number.
+// evaluateDaemon makes sure that a DaemonSet's pod, which restarts on the same node, finds an
+// address there. number is its rank among the DaemonSet pods that restart on this node.
 func (st *Remedies) evaluateDaemon(c *Consolidation, m Move, number int) {
 	h := st.NodeState(m.Pod.Node)
 	for f := range m.demand().families {
@@ -448,9 +450,8 @@ func (st *Remedies) evaluateDaemon(c *Consolidation, m Move, number int) {
 	}
 }
 
-// takenOf is how many addresses of a family the pods of a consolidation need at once. A pod
-// gives those of the other family back to nodes that take pods, where the next one can take
-// them.
+// takenOf counts the addresses of family f that the pods of a consolidation need at once. Addresses
+// of the other family go back to nodes that take pods, so the next pod can use them.
 func (st *Remedies) takenOf(c *Consolidation, f blocks.Family) (need int) {
 	back := 0
 	for _, m := range c.Moves {
@@ -465,14 +466,14 @@ func (st *Remedies) takenOf(c *Consolidation, f blocks.Family) (need int) {
 	return need + back
 }
 
-// givesBack reports whether a pod's address of a family is of a node that takes pods, where it
-// is room for the next pod.
+// givesBack reports whether a pod's address of a family comes from a node that takes pods, where
+// the next pod can use it.
 func (st *Remedies) givesBack(m Move, f blocks.Family) bool {
 	owner := st.NodeState(st.lender(m, f))
 	return owner != nil && takesPods(owner)
 }
 
-// lender returns the node of whose block a pod has its address of a family; "" if none.
+// lender returns the node whose block holds the pod's address of a family; "" if there is none.
 func (st *Remedies) lender(m Move, f blocks.Family) string {
 	for a := range m.Pod.Addresses {
 		if b := st.CoveringBlock(a); b != nil && blocks.FamilyOf(a) == f {
@@ -482,9 +483,9 @@ func (st *Remedies) lender(m Move, f blocks.Family) string {
 	return ""
 }
 
-// Full returns the nodes that take pods, or pods that start again by what they tolerate, and
-// have no address of their own for another, nor a block to claim, of any family that counts.
-// Those that are cordoned are not among them.
+// Full returns the uncordoned nodes that have neither an address of their own for another pod nor a
+// block to claim, in some family. It covers nodes that take pods, and nodes whose taints a rehomed
+// pod tolerates.
 func (st *Remedies) Full() []string { return st.full() }
 
 func (st *Remedies) findFull() []string {
@@ -504,10 +505,11 @@ func (st *Remedies) findFull() []string {
 	return slices.Compact(out)
 }
 
-// LeavesTooFew returns a pool of whose nodes fewer than half would take pods if some were
-// cordoned, beside those that we have cordoned to rehome pods, and how many of how many; no
-// name if there is none. One that is cordoned already, by whomever, or not ready counts
-// among those that do not, and one whose taints keep pods away not at all.
+// LeavesTooFew returns a pool in which fewer than half of the nodes would still take pods if the
+// given nodes were cordoned, beside those that we have cordoned to rehome pods. It returns how many
+// nodes would be left, of how many; the name is empty if no pool is affected. Nodes that are not
+// ready, or that anyone has cordoned, count as not taking pods. Nodes whose taints keep pods away
+// do not count at all.
 func (st *Remedies) LeavesTooFew(cordon []string) (pool string, left, of int) {
 	type share struct{ cut, left, of int }
 	shares, cordoned := map[string]*share{}, map[string]bool{}
@@ -543,7 +545,7 @@ func (st *Remedies) LeavesTooFew(cordon []string) (pool string, left, of int) {
 	return "", 0, 0
 }
 
-// tooFew is a pool of whose nodes too few would take pods: see [Remedies.LeavesTooFew].
+// tooFew names a pool in which too few nodes would take pods: see [Remedies.LeavesTooFew].
 type tooFew struct {
 	pool     string
 	left, of int
@@ -554,7 +556,7 @@ func (st *Remedies) findTooFew() (x tooFew) {
 	return x
 }
 
-// Takers is how many nodes the scheduler puts pods on now, and how many are cordoned by us.
+// Takers counts the nodes that the scheduler puts pods on now, and the nodes that we have cordoned.
 func (st *Remedies) Takers() (now, cordoned int) {
 	for _, h := range st.NodeStates {
 		if takesPods(h) {
@@ -566,10 +568,10 @@ func (st *Remedies) Takers() (now, cordoned int) {
 	return now, cordoned
 }
 
-// takesPods reports whether the scheduler puts any pod on the node now.
+// takesPods reports whether the scheduler may put any pod on the node now.
 func takesPods(h *state.NodeState) bool { return open(h) && len(h.Node.KeepsAway()) == 0 }
 
-// open reports whether the scheduler puts pods that tolerate its taints on the node now.
+// open reports whether the scheduler may put pods that tolerate the node's taints on it now.
 func open(h *state.NodeState) bool {
 	return h.Node != nil && !h.Node.Unschedulable && !h.Node.OutOfService && !h.Node.NotReady
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// shortage is one in which 10.0.0.24/29 of b is emptied by moving one pod.
+// shortage is a state in which moving one pod empties 10.0.0.24/29 of node b.
 const shortage = statedsl.ShortOfBlocks + `use 10.0.0.1 shop/web-1 a of=ReplicaSet/web ready
 use 10.0.0.2 shop/web-2 a of=ReplicaSet/web ready
 use 10.0.0.9 shop/web-3 a of=ReplicaSet/web ready
@@ -48,8 +48,8 @@ func consolidations(t *testing.T, text string) (out []string) {
 	return out
 }
 
-// TestConsolidations: for a node in need the block comes first whose emptying moves the
-// fewest pods; of what must not be moved, each thing bars its block, by name.
+// TestConsolidations: the first proposal moves the fewest pods. Each obstacle bars its block and is
+// named.
 func TestConsolidations(t *testing.T) {
 	best := "10.0.0.24/29 from b for new moves web-6 cordons new"
 	if got := consolidations(t, shortage); len(got) != 4 || got[0] != best {
@@ -71,7 +71,7 @@ func TestConsolidations(t *testing.T) {
 		"nobody knows whose":       {pod, "alloc 10.0.0.25 handle=podman.x", "what uses it is not known"},
 		"a budget that is used up": {"budget none", "budget shop/all allows=0", "PodDisruptionBudget shop/all allows no disruption"},
 		"another pool to claim of": {"node new", "node new\npool more 10.1.0.0/24", ""},
-		"an empty block":           {pod, "", ""}, // which --empty-blocks releases
+		"an empty block":           {pod, "", ""}, // --empty-blocks releases it
 		"a reserved block":         {"node new", "node new\nreserve 10.0.0.24/29", ""},
 		"a Windows node":           {"node b", "node b windows", "b is a Windows node"},
 		"a node that is not ready": {"node b", "node b notready", "b is not ready"},
@@ -100,8 +100,8 @@ func TestConsolidations(t *testing.T) {
 	}
 }
 
-// TestConsolidationsOfEmptyBlocks: a block that is empty and too young to be released is
-// not released the sooner for a node in need.
+// TestConsolidationsOfEmptyBlocks: an empty block that is too young to be released stays so, even
+// for a node in need.
 func TestConsolidationsOfEmptyBlocks(t *testing.T) {
 	text := strings.Replace(shortage, "use 10.0.0.25 shop/web-6 b of=ReplicaSet/web ready\n", "", 1)
 	got := consolidations(t, strings.Replace(text, "block 10.0.0.24/29 b", "block 10.0.0.24/29 b age=1m", 1))
@@ -110,8 +110,8 @@ func TestConsolidationsOfEmptyBlocks(t *testing.T) {
 	}
 }
 
-// TestUnguarded: a bare pod, and the only pod of a controller without a budget, are told,
-// and their block comes after the others.
+// TestUnguarded: bare pods and single replicas without a budget are named, and their block comes
+// last.
 func TestUnguarded(t *testing.T) {
 	for name, to := range map[string]string{
 		"bare":        "use 10.0.0.25 shop/web-6 b ready",
@@ -143,9 +143,9 @@ func TestUnguarded(t *testing.T) {
 	}
 }
 
-// TestReplacementsNeedAddresses: replacements need addresses elsewhere, those of a DaemonSet
-// on their own node, and the holder keeps a free one: it is cordoned when it has one left,
-// and its only block with room is not emptied.
+// TestReplacementsNeedAddresses: replacements need addresses on other nodes, those of a DaemonSet
+// on their own node. The holder keeps a free address: it is cordoned when one is left, and its only
+// block with room is not emptied.
 func TestReplacementsNeedAddresses(t *testing.T) {
 	first := func(text string) string {
 		for _, line := range consolidations(t, text) {
@@ -177,8 +177,8 @@ func TestReplacementsNeedAddresses(t *testing.T) {
 	}
 }
 
-// TestBegun: what is under way is told by our reservation alone, and goes on with the
-// block that it names; one that people edited is theirs.
+// TestBegun: only our reservation shows that a consolidation is under way, and work continues on
+// the block that it names. A reservation that someone edited is theirs.
 func TestBegun(t *testing.T) {
 	emptied := strings.Replace(shortage, "use 10.0.0.25 shop/web-6 b of=ReplicaSet/web ready\n", "", 1) + "reserve 10.0.0.24/29 mine=b,new\n"
 	released := strings.Replace(strings.Replace(emptied, "block 10.0.0.24/29 b\n", "", 1), "affinity 10.0.0.24/29 b\n", "", 1)
@@ -213,8 +213,8 @@ func TestBegun(t *testing.T) {
 	}
 }
 
-// TestRehomes: who borrows though the own node has addresses, and no more of each node
-// than it has addresses for.
+// TestRehomes: pods rehome if they borrow although their own node has addresses, at most as many on
+// each node as it has addresses.
 func TestRehomes(t *testing.T) {
 	text := strings.Replace(shortage, "block 10.0.0.24/29 b", "block 10.0.0.24/29 new", 1)
 	text = strings.Replace(text, "use 10.0.0.25 shop/web-6 b", "use 10.0.0.25 shop/web-6 new", 1)
@@ -237,8 +237,8 @@ func TestRehomes(t *testing.T) {
 	}
 }
 
-// TestRehomesElsewhere: whose node has no address of its own for it moves to one that has,
-// unless that cannot be shown, and then says why.
+// TestRehomesElsewhere: if its node has no address of its own, a pod moves to a node that has one.
+// If it cannot be shown to find one there, it stays, with a reason.
 func TestRehomesElsewhere(t *testing.T) {
 	borrower := "use 10.0.0.10 shop/borrower new of=ReplicaSet/web ready"
 	for name, c := range map[string]struct{ old, to, want string }{
@@ -267,8 +267,8 @@ func TestRehomesElsewhere(t *testing.T) {
 	}
 }
 
-// TestAddressesForAnyPod: what no pod that starts again is sure to get is no room for it: on a node
-// that people have cordoned, or of a pool that some namespaces or those who ask for it have.
+// TestAddressesForAnyPod: addresses that a restarted pod may not get are not counted: those on a
+// cordoned node, and those of pools reserved for some namespaces or for pods that request them.
 func TestAddressesForAnyPod(t *testing.T) {
 	own := strings.Replace(shortage, "0.24/29 b\naffinity 10.0.0.24/29 b", "0.24/29 new\naffinity 10.0.0.24/29 new", 1)
 	own = strings.Replace(own, "shop/web-6 b", "shop/web-6 new", 1)
@@ -295,9 +295,8 @@ func TestAddressesForAnyPod(t *testing.T) {
 	}
 }
 
-// TestConsolidationIsOfferedWithItsConsents: what a report offers has steps when it is
-// pasted: with the consent for what nothing stands in for, and not at all where a bare pod
-// would be gone for good.
+// TestConsolidationIsOfferedWithItsConsents: the offered command plans steps when pasted, so it
+// includes the consent for single replicas. It is not offered if it would end a bare pod for good.
 func TestConsolidationIsOfferedWithItsConsents(t *testing.T) {
 	for _, c := range []struct{ of, want string }{
 		{"of=ReplicaSet/web ready scratch", "calico-audit repair --consolidate --pool pods --cordon-full"},
@@ -334,8 +333,8 @@ func TestConsolidationIsOfferedWithItsConsents(t *testing.T) {
 	}
 }
 
-// TestPlacements: pods that may run on some nodes alone need room there, each beside the
-// others; and nodes to which none of them may come are not cordoned.
+// TestPlacements: pods limited to some nodes need room there, each beside the others. Nodes that
+// none of the pods may run on are not cordoned.
 func TestPlacements(t *testing.T) {
 	const pod, block = "use 10.0.0.25 shop/web-6 b of=ReplicaSet/web ready", "10.0.0.24/29 from b for new moves "
 	on := func(node string) string {
@@ -409,8 +408,8 @@ func TestEveryFamilyCounts(t *testing.T) {
 	}
 }
 
-// TestTolerationsCount: a node whose taint a pod tolerates may get the pod, and is cordoned if
-// it has no address for it; where the pod tolerates cordons, too, it stays.
+// TestTolerationsCount: a pod may start on a node whose taint it tolerates, so the node is cordoned
+// if it has no address for it. If the pod also tolerates cordons, it is not moved.
 func TestTolerationsCount(t *testing.T) {
 	const pod, role = "use 10.0.0.25 shop/web-6 b of=ReplicaSet/web ready", "node-role.kubernetes.io/control-plane"
 	const block = "10.0.0.24/29 from b for new moves web-6 cordons "
@@ -455,7 +454,7 @@ func TestTolerationsCount(t *testing.T) {
 	}
 }
 
-// TestMayFill: nodes are named that have fewer addresses than pods may start there.
+// TestMayFill: nodes with fewer addresses than pods that may start there are named.
 func TestMayFill(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"room everywhere":      {shortage, ""},

@@ -9,23 +9,24 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Contested is a pool that has fewer blocks left than there are nodes that need one, and
-// the nodes that come too late: each by itself looks as if it could get one.
+// Contested is a pool with fewer blocks left than nodes that need one, together with the nodes that
+// get none. Each of these nodes, seen alone, seems able to get a block.
 type Contested struct {
 	Pool  *state.Pool
 	Nodes []string
-	// Remedies are to add a pool with room for those that get none.
+	// Remedies add a pool with room for the nodes that get no block.
 	Remedies []Remedy
 }
 
-// String says who gets no block.
+// String names the nodes that get no block.
 func (c *Contested) String() string {
 	n := len(c.Nodes)
 	return fmt.Sprintf("%s %s a block, and pool %s has none for %s", phrase.List(c.Nodes), phrase.One(n, "needs", "need"), c.Pool.Name, phrase.One(n, "it", "them"))
 }
 
-// Contests says for which nodes no block is left when every node that needs one takes
-// one: those that borrow or wait first, then those that have none and could take pods.
+// Contests finds the nodes for which no block is left once every node in need has claimed one.
+// Nodes that borrow or have waiting pods are served first, then nodes without a block that could
+// take pods.
 func (st *Remedies) Contests() (out []Contested) {
 	left, lack := map[*state.Pool]blocks.Count{}, map[*state.Pool][]string{}
 	for _, p := range st.Pools {
@@ -69,5 +70,5 @@ func (st *Remedies) Contests() (out []Contested) {
 	return out
 }
 
-// suffers reports whether a pod of the node borrows or waits.
+// suffers reports whether a pod of the node borrows an address or waits for one.
 func suffers(n *state.NodeBlockStatus) bool { return len(n.Borrowed)+len(n.Waiting) > 0 }

@@ -1,10 +1,10 @@
-// Package remedies finds the ways out of what the verdicts of package state say is wrong,
-// each decided once: what several findings have in common ([Root]), what ends that and
-// what it costs ([Remedy]), which blocks can be emptied for a node that lacks one
-// ([Consolidation]) and which pods may start again elsewhere. [Of] gives them for a state.
+// Package remedies finds what to do about the problems that package state reports. It decides each
+// answer once: the cause that several findings share ([Root]), the actions that remove it and their
+// costs ([Remedy]), the blocks that can be emptied for a node without one ([Consolidation]), and
+// the pods that may restart on other nodes. [Of] returns the remedies for a state.
 //
-// ways.go has the remedies in general, which the documentation tells; roots.go and
-// shortage.go those of a certain state. The plans of package repair are made of the same.
+// ways.go has the general remedies, which the documentation lists; roots.go and shortage.go adapt
+// them to a state. Package repair builds its plans from the same parts.
 package remedies
 
 import (
@@ -15,20 +15,19 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Remedies are a state and the ways out of what its verdicts say is wrong. They are
-// immutable once made.
+// Remedies holds a state and the remedies for its problems. It is immutable once made.
 type Remedies struct {
 	*state.State
-	// Leftovers are what runs of this program left that ended before their end.
+	// Leftovers lists what unfinished runs of this program left behind.
 	Leftovers []*Leftover
 
-	// roots are by ID, and the shortages that some of them are by pool.
+	// roots are indexed by ID; shortages, which some roots describe, by pool.
 	roots     map[string]*Root
 	shortages map[*state.Pool]*shortage
 	lasts     map[*state.Pool]*lastBlocks
-	// cordoned are the nodes that this program has cordoned, by what for.
+	// cordoned lists the nodes that this program has cordoned, by purpose.
 	cordoned map[string][]string
-	// What only evictions ask for is found when it is.
+	// The following are computed on first use: only evictions need them.
 	podsOf     func() map[string][]*blocks.Workload
 	budgets    func() map[string][]budget
 	spareable  func() map[*state.Pool][]*state.Block
@@ -45,7 +44,7 @@ type Remedies struct {
 	crowds      sync.Map // of demand, []string
 }
 
-// Of returns the ways out of a state, which are found once.
+// Of returns the remedies for a state; it computes them once.
 func Of(st *state.State) *Remedies { return state.Derived(st, find) }
 
 func find(s *state.State) *Remedies {

@@ -10,8 +10,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// EvictionBar says why a pod must not be evicted, with any consent; empty if it may be.
-// The annotations are those that the cluster autoscaler and the descheduler heed.
+// EvictionBar explains why a pod must not be evicted even with consent; empty if it may be. It
+// honors the annotations of the cluster autoscaler and the descheduler.
 func (st *Remedies) EvictionBar(w *blocks.Workload) string {
 	switch {
 	case w.Extras().VM != "":
@@ -34,10 +34,10 @@ func (st *Remedies) EvictionBar(w *blocks.Workload) string {
 	return ""
 }
 
-// Unguarded reports whether evicting a pod ends what it does for a while, or for good: it
-// has no controller, or no other pod of it is ready and no PodDisruptionBudget covers it.
-// The pods of a DaemonSet are each the only one of their node. A budget that was not read
-// covers none.
+// Unguarded reports whether evicting a pod interrupts its service, or ends it for good: the pod has
+// no controller, or it is the controller's only ready pod and no PodDisruptionBudget covers it. A
+// DaemonSet's pods do not count as unguarded: each is the only one on its node anyway. A budget
+// that was not read covers no pod.
 func (st *Remedies) Unguarded(w *blocks.Workload) bool {
 	switch {
 	case w.Controller == nil:
@@ -50,7 +50,7 @@ func (st *Remedies) Unguarded(w *blocks.Workload) bool {
 	return !slices.ContainsFunc(st.budgets()[w.Namespace], func(b budget) bool { return b.covers(w) })
 }
 
-// budget is a PodDisruptionBudget and what it covers.
+// budget is a PodDisruptionBudget with the function that matches its pods.
 type budget struct {
 	*blocks.DisruptionBudget
 	covers func(*blocks.Workload) bool
@@ -76,8 +76,8 @@ func (st *Remedies) exhausted(w *blocks.Workload) *blocks.DisruptionBudget {
 	return nil
 }
 
-// PodsOf returns the live pods of a controller, by its UID, less those that end. The slice
-// is the caller's.
+// PodsOf returns the live pods of a controller, by its UID, without pods that are being deleted.
+// The caller may change the slice.
 func (st *Remedies) PodsOf(controller string) []*blocks.Workload {
 	return slices.Clone(st.podsOf()[controller])
 }
@@ -92,7 +92,7 @@ func (st *Remedies) indexControllers() map[string][]*blocks.Workload {
 	return out
 }
 
-// UnguardedText describes the interruption or loss that an eviction of the pods causes.
+// UnguardedText describes the interruption or loss that evicting the pods causes.
 func UnguardedText(moves []Move) string {
 	var bare, only, out []string
 	for _, m := range moves {
@@ -113,23 +113,23 @@ func UnguardedText(moves []Move) string {
 	return strings.Join(out, "; ")
 }
 
-// Consents are what an operator lets a plan do that moves pods.
+// Consents are the operator's permissions for a plan that moves pods.
 type Consents struct {
-	// CordonFull lets it cordon nodes without an address for a pod that moves.
+	// CordonFull permits cordoning nodes without an address for a moved pod.
 	CordonFull bool
-	// EvictSingletons lets it evict pods that nothing stands in for.
+	// EvictSingletons permits evicting pods without another ready replica.
 	EvictSingletons bool
 }
 
-// Why a pod that borrows is not evicted, beside what package state has codes for.
+// Reasons not to evict a borrowing pod, in addition to those of package state.
 const (
-	// RetainNowhere: no node is known where it would start without borrowing.
+	// RetainNowhere: no known node would give the pod an address without borrowing.
 	RetainNowhere state.RetainReason = "nowhere"
-	// RetainConsent: that takes a consent which was not given.
+	// RetainConsent: the eviction needs a consent that was not given.
 	RetainConsent state.RetainReason = "consent"
 )
 
-// RehomeBar explains why one of [Remedies.Rehomes] is not evicted with some consents.
+// RehomeBar explains why a pod of [Remedies.Rehomes] is not evicted with the given consents.
 func (st *Remedies) RehomeBar(m Move, c Consents) state.Bar {
 	full, few := st.Full(), st.few()
 	name, unread := st.UnreadPod()

@@ -9,25 +9,24 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// LastBlock is the verdict on an empty block that its node would otherwise keep as its
-// last: whether it may be released for a node that cannot allocate.
+// LastBlock is the verdict on an empty block that is its node's last: whether it may be released
+// for a node that cannot allocate.
 type LastBlock struct {
 	state.Releasability
-	// Holder says how the node that has it does without: "cordoned" or "idle".
+	// Holder is why the block's node can do without it: "cordoned" or "idle".
 	Holder string
-	// For are the nodes that cannot allocate in its pool, sorted; one of them at least
-	// if the block may go.
+	// For lists the nodes that cannot allocate in the block's pool, sorted; not empty if the block
+	// may be released.
 	For []string
 }
 
-// LastBlock says whether a block that is held as its node's last (RetainLast) may be
-// released all the same: its node is cordoned, or runs no pod of the pod network, while
-// a schedulable node cannot allocate in the block's pool. Not more go than such nodes
-// lack, those of cordoned nodes first, then by address. For the block of an idle node
-// that pods may still come to, only nodes with pods of their own count: it would trade
-// one node's next pod for another's. Calico v3.32 and newer need none of this: their
-// allocator takes another node's empty block once it was claimed a minute ago
-// (findUsableBlock, EmptyBlockMinReclaimAge).
+// LastBlock reports whether a block retained as its node's last (RetainLast) may be released after
+// all: its node is cordoned, or runs no pod of the pod network, while a schedulable node cannot
+// allocate in the block's pool. It releases no more blocks than such nodes lack, those of cordoned
+// nodes first, then by address. For a block of an idle node that can still get pods, only nodes in
+// need that have pods count; otherwise the release would only shift the shortage from one node's
+// next pod to another's. Calico v3.32 and newer do not need this: their allocator takes another
+// node's empty block one minute after it was claimed (findUsableBlock, EmptyBlockMinReclaimAge).
 func (st *Remedies) LastBlock(b *state.Block) LastBlock {
 	v := LastBlock{Releasability: b.Releasability}
 	if v.Code != state.RetainLast || b.Pool == nil {
@@ -65,19 +64,19 @@ func (st *Remedies) LastBlock(b *state.Block) LastBlock {
 	return v
 }
 
-// lastBlocks is what may go, and for whom, of a pool in which nodes cannot allocate.
+// lastBlocks lists, for a pool in which nodes cannot allocate, the blocks that may be released and
+// the nodes in need.
 type lastBlocks struct {
-	// lacking are the nodes that cannot allocate in the pool for want of a block, sorted,
-	// and busy those of them that have pods.
+	// lacking are the nodes that cannot allocate in the pool for lack of a block, sorted. busy are
+	// those among them with pods.
 	lacking, busy []string
-	// blocks are the empty blocks that are their nodes' last and that these could do
-	// without, in the order in which they go.
+	// blocks are the empty last blocks that their nodes can do without, in the order of release.
 	blocks []*state.Block
 }
 
 const holderCordoned, holderIdle = "cordoned", "idle"
 
-// holder says how a block's node does without its last block; "" if it may need it.
+// holder explains why a block's node can do without its last block; "" if it may need it.
 func (st *Remedies) holder(b *state.Block) string {
 	h := st.NodeState(b.Owner.Node())
 	if h == nil || h.Node == nil {
@@ -93,8 +92,8 @@ func (st *Remedies) holder(b *state.Block) string {
 	return ""
 }
 
-// findLastBlocks finds for each pool the nodes that cannot allocate in it, and which last
-// blocks of others go first.
+// findLastBlocks finds, for each pool, the nodes that cannot allocate in it and the last blocks to
+// release first.
 func (st *Remedies) findLastBlocks() {
 	for _, h := range st.NodeStates {
 		for _, n := range h.BlockStatus {
@@ -114,9 +113,9 @@ func (st *Remedies) findLastBlocks() {
 	}
 }
 
-// findLacking adds a schedulable node to those that cannot allocate in the pools that
-// would serve it, for want of a block. A node that could claim the pool's next block, and
-// whose pods wait for it, is one of them: the block goes to one node only.
+// findLacking records a schedulable node that cannot allocate, for lack of a block, in each pool
+// that would serve it. A node whose pods wait counts even if it could claim the pool's next block:
+// that block goes to one node only.
 func (st *Remedies) findLacking(n *state.NodeBlockStatus) {
 	lacks := n.CannotAllocate() && (n.Cause == state.CauseStrict || n.Cause == state.CauseFull) ||
 		st.IPAM.StrictAffinity && n.Unused == 0 && n.Cause == state.CauseNone && len(n.Waiting) > 0 && !st.HealsItself(n, st.PoolsAtIssue(n))

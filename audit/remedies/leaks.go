@@ -10,16 +10,17 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state/releasable"
 )
 
-// leaks are leaked addresses by what a plan does with them.
+// leaks groups leaked addresses by what a plan does with them.
 type leaks struct {
 	all, proven int
-	// consented are released with --without-host-evidence, off with --terminated.
+	// consented counts those released with --without-host-evidence, off those released with
+	// --terminated.
 	consented, off int
-	// unseen and silent are the nodes of the addresses that lack evidence: nodes that answer,
-	// and nodes whose machines may run.
+	// unseen and silent name the nodes whose addresses lack evidence: unseen the nodes that answer,
+	// silent those whose machines may still run.
 	unseen, silent []string
 	nameless       bool
-	// bar is why the first of the others stays.
+	// bar is why the first of the other addresses stays.
 	bar state.Bar
 }
 
@@ -53,9 +54,9 @@ func (st *Remedies) countLeaks() (x leaks) {
 	return x
 }
 
-// leakRemedies are what ends leaks. If nothing proves of any address that it is unused, a plan
-// would refuse them all: the proof is for people to bring. Of a node that does not answer,
-// because it is gone or NotReady, that is its machine's being off.
+// leakRemedies are the remedies for leaked addresses. Without proof that any address is unused, a
+// plan would refuse them all, so the operator has to provide the proof. For a node that does not
+// answer, because it is gone or NotReady, the proof is that its machine is off.
 func (st *Remedies) leakRemedies() (out []Remedy) {
 	x := st.countLeaks()
 	if x.proven > 0 {

@@ -12,39 +12,40 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Rehoming marks, as a consolidation's name does, what was made while pods that borrow
-// start again.
+// Rehoming is the mark on everything that is created or cordoned while borrowing pods restart. A
+// consolidation uses its name as the mark.
 const Rehoming = "rehome"
 
-// halfDone names the run of half-done objects that neither a mark nor a journal tells of.
+// halfDone is the run name for half-done objects that neither a mark nor a journal attributes to a
+// run.
 const halfDone = "half-done steps"
 
-// Leftover is what a run of this program left that ended before its end.
+// Leftover is what an unfinished run of this program left behind.
 type Leftover struct {
-	// Run names it: the annotation of what it made for a while, or its journal.
+	// Run identifies the run: by the annotation of its temporary objects, or by its journal.
 	Run string
 	// Mark is that annotation; "" for a run that moved no pods.
 	Mark string
-	// Reservations and Nodes are what it reserved and cordoned, and Objects what its steps
-	// left in between two states.
+	// Reservations and Nodes are what the run reserved and cordoned. Objects are those that its
+	// steps left between two states.
 	Reservations []*blocks.Reservation
 	Nodes        []*blocks.Node
 	Objects      []blocks.Ref
-	// Since is when the run was last seen to write anything; zero if that is not known.
+	// Since is the time of the run's last known write; zero if unknown.
 	Since blocks.Time
-	// Over is true if it is known not to run any more.
+	// Over is true if the run is known to have ended.
 	Over bool
 
 	journal *blocks.KnownRun // nil for none
 }
 
-// singular is what kubectl calls one object of the resources whose objects can be half-done.
+// singular is kubectl's singular name of each resource whose objects can be half-done.
 var singular = map[blocks.Resource]string{blocks.Blocks: "ipamblock", blocks.Affinities: "blockaffinity", blocks.Handles: "ipamhandle"}
 
-// RootID is the ID of the root of what the run left.
+// RootID is the ID of the root for this leftover.
 func (l *Leftover) RootID() string { return "leftover/" + l.Run }
 
-// Names are the objects as kubectl names them.
+// Names returns the objects as kubectl names them.
 func (l *Leftover) Names() (out []string) {
 	for _, r := range l.Reservations {
 		out = append(out, "ipreservation/"+r.Name)
@@ -58,12 +59,12 @@ func (l *Leftover) Names() (out []string) {
 	return out
 }
 
-// Matters reports whether any of it has an effect: an annotation alone has none.
+// Matters reports whether the leftover has any effect; an annotation alone has none.
 func (l *Leftover) Matters() bool {
 	return len(l.Reservations)+len(l.Objects) > 0 || slices.ContainsFunc(l.Nodes, func(n *blocks.Node) bool { return n.Unschedulable })
 }
 
-// Text says what the run left, and whether it may run still.
+// Text describes the leftover objects, and whether the run may still be running.
 func (l *Leftover) Text() string {
 	run := "a repair"
 	switch {
@@ -80,7 +81,7 @@ func (l *Leftover) Text() string {
 	return fmt.Sprintf("%s did not finish, and left %s", run, phrase.Some(l.Names()))
 }
 
-// findLeftovers finds what runs left that ended before their end, one Leftover for each.
+// findLeftovers finds the objects that unfinished runs left behind, one Leftover for each run.
 func (st *Remedies) findLeftovers() {
 	runs := map[string]*Leftover{}
 	of := func(run, mark string, journal *blocks.KnownRun) *Leftover {
@@ -110,7 +111,8 @@ func (st *Remedies) findLeftovers() {
 		}
 	}
 	for _, l := range runs {
-		// Each pod that ends gives an address of the reserved block back.
+		// Each evicted pod gives an address of the reserved block back, which is also a write of
+		// the run.
 		if c, ok := parseConsolidation(l.Mark); ok && len(l.Reservations) > 0 && st.BlockOf(c.CIDR) != nil {
 			l.Since = l.Since.Later(st.BlockOf(c.CIDR).Written)
 		}
@@ -131,8 +133,8 @@ func (st *Remedies) findLeftovers() {
 	}
 }
 
-// isOver reports whether a run is known not to run any more: by its journal, which no process
-// writes, or by the Lease that every run has which moves pods.
+// isOver reports whether a run is known to have ended. Either no process writes its journal, or the
+// Lease that every run holds while it moves pods is free.
 func (st *Remedies) isOver(l *Leftover) bool {
 	return l.journal != nil || l.Mark != "" && st.Lease.Known && !st.Lease.Live
 }
@@ -152,9 +154,8 @@ func (st *Remedies) runOf(ref blocks.Ref, cidr blocks.Prefix, runs map[string]*L
 	return of(halfDone, "", nil)
 }
 
-// eachHalfDone calls fn for each object that a step of this program left in between two
-// states, with the CIDR that it is about, and for each handle that a journal names and that
-// counts wrongly.
+// eachHalfDone calls fn for each object that a step of this program left between two states, with
+// the object's CIDR. It also calls fn for each handle with a wrong count that a journal names.
 func (st *Remedies) eachHalfDone(fn func(ref blocks.Ref, cidr blocks.Prefix, written blocks.Time)) {
 	for _, b := range st.IPBlocks {
 		if b.ByUs && b.SoftDeleted {
@@ -180,7 +181,7 @@ func (st *Remedies) eachHalfDone(fn func(ref blocks.Ref, cidr blocks.Prefix, wri
 	}
 }
 
-// LeftoverOf returns what the run left that a half-done object is part of; nil for none.
+// LeftoverOf returns the leftover that contains a half-done object; nil if there is none.
 func (st *Remedies) LeftoverOf(r blocks.Resource, name string) *Leftover {
 	for _, l := range st.Leftovers {
 		if slices.Contains(l.Objects, blocks.Ref{Resource: r, Name: name}) {
@@ -190,10 +191,10 @@ func (st *Remedies) LeftoverOf(r blocks.Resource, name string) *Leftover {
 	return nil
 }
 
-// Known reports whether a mark or a journal tells which run it was.
+// Known reports whether a mark or a journal identifies the run.
 func (l *Leftover) Known() bool { return l.Mark != "" || l.journal != nil }
 
-// rehomable is how many pods "repair --rehome" evicts as it stands, without a consent.
+// rehomable counts the pods that "repair --rehome" would evict now, without any consent.
 func (st *Remedies) rehomable() (n int) {
 	if pool, _, _ := st.LeavesTooFew(st.Full()); len(st.Full()) > 0 || pool != "" {
 		return 0
@@ -207,7 +208,8 @@ func (st *Remedies) rehomable() (n int) {
 	return n
 }
 
-// finishHalfDone is the remedy for steps that neither a mark nor a journal tells of.
+// finishHalfDone is the remedy for half-done steps that neither a mark nor a journal attributes to
+// a run.
 func (st *Remedies) finishHalfDone(l *Leftover) Remedy {
 	var flags []string
 	claims, bar, barred := "", state.Bar{}, 0
@@ -263,8 +265,7 @@ func (st *Remedies) finishBar(o blocks.Ref) state.Bar {
 	return state.Bar{}
 }
 
-// leftoverRemedies are the command that finishes what a run left, and the one that takes it
-// back.
+// leftoverRemedies returns two remedies: finish the run's leftovers, or take them back.
 func (st *Remedies) leftoverRemedies(l *Leftover) []Remedy {
 	const restores = "the reservation and the cordons of the run go, and nothing moves"
 	back := Remedy{Title: "take back what the run left", Commands: []string{repairCommand("undo")}, Effect: restores, Risk: "none: only what the run left is written"}

@@ -20,9 +20,9 @@ const (
 	leftElse    = "pool pods 10.0.0.0/24 size=29\nnode a\nnode new\nblock 10.0.0.8/29 a deleted ours age=%\nhandle gone 10.0.0.8/29=1 deleted ours age=%\n"
 )
 
-// TestLeftovers: what each run left is one leftover, at once where it is known to be over:
-// by the Lease, which counts for those that move pods alone, or by its journal; and two
-// minutes after its last write otherwise. The grace does not matter.
+// TestLeftovers: each run has one leftover. If the run is known to have ended, by the Lease (only
+// for runs that move pods) or by its journal, the leftover is found at once. Otherwise it is found
+// two minutes after the run's last write. The grace period does not matter.
 func TestLeftovers(t *testing.T) {
 	free, live := blocks.MoverLease{Known: true}, blocks.MoverLease{Known: true, Live: true}
 	move := leftElse + leftReserve + "%\n" + leftNode + "%\n" + leftClaim + "%\n"
@@ -69,8 +69,8 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// TestLeftoverRemedies: what a run left has two ways out, that which finishes it with what it
-// moves, and that which takes it back.
+// TestLeftoverRemedies: a leftover has two remedies. One finishes the run, including the pods it
+// moves; the other takes its writes back.
 func TestLeftoverRemedies(t *testing.T) {
 	for _, c := range []struct {
 		text, finish, effect, risk, back string

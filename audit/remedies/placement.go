@@ -12,26 +12,26 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// seat is a node that takes pods, and how many addresses it has of its own for them.
+// seat is a node that takes pods, with the number of free addresses in its own blocks.
 type seat struct {
 	node  string
 	spare int
 }
 
-// demand is what decides where a pod may start: its limits, and the families of which it has
+// demand decides where a pod may start: its placement rules, and the families in which it has
 // addresses.
 type demand struct {
 	placement *blocks.Placement
 	v4, v6    bool
 }
 
-// demandOf returns the demand of a pod that has an address.
+// demandOf returns the demand of a pod that has address a.
 func demandOf(w *blocks.Workload, a netip.Addr) demand {
 	f := blocks.FamilyOf(a)
 	return demand{w.Placement, f == blocks.IPv4 || w.HasFamily(blocks.IPv4), f == blocks.IPv6 || w.HasFamily(blocks.IPv6)}
 }
 
-// families calls yield for each family that a pod needs an address of.
+// families calls yield for each family in which a pod needs an address.
 func (x demand) families(yield func(blocks.Family) bool) {
 	if x.v4 && !yield(blocks.IPv4) {
 		return
@@ -50,8 +50,8 @@ func (x demand) mayStart() func(*state.NodeState) bool {
 	}
 }
 
-// seats returns the nodes on which a pod may start and finds addresses of the node's own,
-// those with the most of them first.
+// seats returns the nodes on which a pod may start and finds an address in the node's own blocks.
+// Nodes with the most free addresses come first.
 func (st *Remedies) seats(x demand) []seat {
 	if found, ok := st.seated.Load(x); ok {
 		return found.([]seat)
@@ -71,8 +71,8 @@ func (st *Remedies) seats(x demand) []seat {
 	return out
 }
 
-// spareFor is how many pods find addresses of a node's own, in blocks other than one: one at
-// least where it can claim a block.
+// spareFor counts the pods that find addresses in the node's own blocks, without block but. If the
+// node can claim a block, the count is at least one.
 func (st *Remedies) spareFor(h *state.NodeState, x demand, but *state.Block) int {
 	least := -1
 	for f := range x.families {
@@ -89,8 +89,8 @@ func (st *Remedies) spareFor(h *state.NodeState, x demand, but *state.Block) int
 	return max(least, 0)
 }
 
-// crowded returns the nodes on which a pod may start and finds no address of the node's own,
-// nor a block to claim, of a family that it needs; sorted.
+// crowded returns, sorted, the nodes on which a pod may start but finds neither an address in the
+// node's own blocks nor a block to claim, in some family that it needs.
 func (st *Remedies) crowded(x demand) []string {
 	if found, ok := st.crowds.Load(x); ok {
 		return found.([]string)
@@ -109,8 +109,8 @@ func (st *Remedies) crowded(x demand) []string {
 	return out
 }
 
-// ignoresCordons explains why no cordon keeps a pod off nodes that have no address for it;
-// empty if cordons do, or if none is needed.
+// ignoresCordons explains why a cordon does not keep a pod off nodes that have no address for it;
+// empty if it does, or if no cordon is needed.
 func (st *Remedies) ignoresCordons(w *blocks.Workload, crowded []string) string {
 	if len(crowded) == 0 || !w.Placement.ToleratesCordon() {
 		return ""
@@ -118,17 +118,17 @@ func (st *Remedies) ignoresCordons(w *blocks.Workload, crowded []string) string 
 	return fmt.Sprintf("pod %s tolerates the cordon of a node, and may start on %s without an address of the node's own", w.FullName(), phrase.Some(crowded))
 }
 
-// seating gives room, one after the other, to pods that may run on some nodes alone.
+// seating assigns addresses, one after the other, to pods that may run on some nodes only.
 type seating struct {
 	*Remedies
-	// but is a block that is no room for them, nil if there is none; nor are nodes that are to
-	// be cordoned.
+	// but is a block whose addresses do not count; nil for none. Addresses on the nodes in cordon
+	// do not count either.
 	but    *state.Block
 	cordon []string
 	taken  map[string]int
 }
 
-// take gives a pod room, and returns why there is none; empty if there is.
+// take assigns an address to a pod, or explains why none is left; empty if one was assigned.
 func (x *seating) take(w *blocks.Workload, d demand) string {
 	if w.Placement == nil {
 		return ""
@@ -161,14 +161,14 @@ func (x *seating) take(w *blocks.Workload, d demand) string {
 	return fmt.Sprintf("pod %s may only run on %s (its nodeSelector and node affinity: %s), where no address of the node's own is left for it", w.FullName(), phrase.Some(nodes), w.Placement)
 }
 
-// NowhereFor explains why a pod with an address, started again now, would find none of a
-// node's own because of where it may run; empty if it would find one.
+// NowhereFor explains why a pod with address a, restarted now, would find no address in a node's
+// own blocks because of where it may run; empty if it would find one.
 func (st *Remedies) NowhereFor(w *blocks.Workload, a netip.Addr) string {
 	return (&seating{Remedies: st, taken: map[string]int{}}).take(w, demandOf(w, a))
 }
 
-// evaluatePlacements finds the pods of a consolidation that may run on some nodes alone and
-// have no room there, beside those of DaemonSets, which come back to their nodes.
+// evaluatePlacements bars the pods of a consolidation that may run on some nodes only and have no
+// room there. DaemonSet pods come back to their nodes and take their addresses first.
 func (st *Remedies) evaluatePlacements(c *Consolidation, daemons map[string]int) {
 	moves := slices.DeleteFunc(slices.Clone(c.Moves), func(m Move) bool { return m.Pod.Placement == nil || m.Pod.OfDaemonSet() })
 	slices.SortStableFunc(moves, func(a, b Move) int {
@@ -182,9 +182,9 @@ func (st *Remedies) evaluatePlacements(c *Consolidation, daemons map[string]int)
 	}
 }
 
-// MayFill returns the nodes that may run out of addresses of their own while pods move, as the
-// scheduler does not count addresses: nodes that are not cordoned for it, with fewer than
-// the pods that may start there. but is the block that is emptied; nil if there is none.
+// MayFill returns the nodes that may run out of addresses of their own while pods move, because the
+// scheduler does not count addresses: uncordoned nodes with fewer addresses than pods that may
+// start there. but is the block being emptied; nil if there is none.
 func (st *Remedies) MayFill(moves []Move, but *state.Block, cordon []string) (out []string) {
 	count, coming := map[demand]int{}, map[*state.NodeBlockStatus]int{}
 	for _, m := range moves {

@@ -10,11 +10,11 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Rehomes returns the pods that borrow and could start again with an address of a node's
-// own: where their node has addresses by now, as many of each node as it has; else where
-// other nodes that take pods have room, as many as there is beside these. The others are
-// apart, each with why it stays; those that must not be evicted take no other's turn.
-// Virtual machines keep theirs.
+// Rehomes returns the pods that borrow and could restart with an address from their node's own
+// blocks. If the pod's own node has free addresses, it counts there, at most as many pods as
+// addresses. Other pods count on nodes that take pods, as far as these have addresses left. later
+// holds the remaining pods, each with the reason why it stays. Pods that must not be evicted use up
+// no address. Virtual machines keep their addresses and are left out.
 func (st *Remedies) Rehomes() (now, later []Move) { return st.rehomes() }
 
 func (st *Remedies) findRehomes() (now, later []Move) {
@@ -57,7 +57,7 @@ func (st *Remedies) findRehomes() (now, later []Move) {
 	take := func(m Move) {
 		for f := range m.demand().families {
 			if f == blocks.FamilyOf(m.Addr) && !m.givesBack || f != blocks.FamilyOf(m.Addr) && !st.givesBack(m, f) {
-				spares[f]-- // one at a time: what a pod gives back to a node that takes pods the next one can take
+				spares[f]-- // one at a time: the next pod can use the address that a pod gives back to a node that takes pods
 			}
 		}
 	}
@@ -86,9 +86,9 @@ func (st *Remedies) findRehomes() (now, later []Move) {
 	return now, later
 }
 
-// findUnrecorded names a live pod whose address lies where no block is: a node that claims a
-// block for a pod that moves may claim that one, and give the address to it; empty if there
-// is none.
+// findUnrecorded names a live pod whose address lies in no block; empty if there is none. A node
+// that claims a block for a moved pod could claim the block of that address and assign it a second
+// time.
 func (st *Remedies) findUnrecorded() string {
 	for _, w := range st.Workloads {
 		if !w.Live() {
@@ -103,8 +103,8 @@ func (st *Remedies) findUnrecorded() string {
 	return ""
 }
 
-// claimable is how many addresses are in the next block that a node could claim, for pods of
-// any namespace; 0 if it can claim none, and one at least if it can.
+// claimable counts the addresses of the next block that a node could claim for pods of any
+// namespace. It returns 0 if the node can claim no block, and at least 1 if it can.
 func (st *Remedies) claimable(n *state.NodeBlockStatus) (least int) {
 	if st.noneLeft(n) {
 		return 0
@@ -124,8 +124,8 @@ func (st *Remedies) claimable(n *state.NodeBlockStatus) (least int) {
 	return max(least, 1)
 }
 
-// asksForPools says that it is not known where a pod's replacement finds an address of a
-// node's own, because it asks for pools; empty if it asks for none.
+// asksForPools explains why a pod's replacement may find no address in a node's own blocks: the pod
+// requests pools, or a pool serves its namespace but not all. It returns "" if neither applies.
 func (st *Remedies) asksForPools(m Move) string {
 	for f := range m.demand().families {
 		if _, asks := st.RequestedPools(m.Pod, f); asks {
@@ -141,8 +141,8 @@ func (st *Remedies) asksForPools(m Move) string {
 	return ""
 }
 
-// staysAway says why it cannot be shown that a pod which starts again on another node
-// than its own, which has no address for it, does not borrow there; empty if it can.
+// staysAway explains why a pod without an address on its own node cannot be shown to avoid
+// borrowing when it restarts on another node; empty if it can.
 func (st *Remedies) staysAway(w *blocks.Workload, f blocks.Family) string {
 	switch {
 	case st.EvictionBar(w) != "":

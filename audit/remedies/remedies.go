@@ -12,12 +12,13 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// staysBorrowed is true of a virtual machine's address, which no restart changes.
+// staysBorrowed reports whether a restart keeps the address, as it does for virtual machines.
 func staysBorrowed(b *state.Borrow) bool {
 	return b.VM || b.Workload != nil && b.Workload.Extras().VM != ""
 }
 
-// rehome moves pods that borrow to blocks of their own nodes; of some pools, or of all.
+// rehome is the remedy that moves borrowing pods to their own nodes' blocks, for some pools or for
+// all.
 func (st *Remedies) rehome(pools []*state.Pool, borrows []*state.Borrow) Remedy {
 	concerns := func(b *state.Borrow) bool { return len(pools) == 0 || slices.Contains(pools, b.Block.Pool) }
 	r, consents := st.rehomePlan(pools, borrows, concerns)
@@ -35,10 +36,10 @@ func (st *Remedies) rehome(pools []*state.Pool, borrows []*state.Borrow) Remedy 
 	return r
 }
 
-// rehomePlan is the command that rehomes, with the consents that it carries, whatever it moves.
-// If of the borrowed addresses that it is for no pod may be evicted without consent, it
-// carries the consent, which then holds for every pod that borrows of these pools; where
-// one of them would be gone for good, it leaves it to people.
+// rehomePlan returns the rehoming command with the consents that it needs, regardless of how many
+// pods it moves. If none of the pods with these borrowed addresses may be evicted without consent,
+// the command includes the consent, which then covers every borrowing pod of these pools. If one of
+// them would be lost for good, the remedy is manual.
 func (st *Remedies) rehomePlan(pools []*state.Pool, borrows []*state.Borrow, concerns func(*state.Borrow) bool) (Remedy, Consents) {
 	r := Rehome
 	r.Risk = st.evictionRisk()
@@ -78,15 +79,15 @@ func (st *Remedies) rehomePlan(pools []*state.Pool, borrows []*state.Borrow, con
 	if len(pools) > 0 {
 		r = r.with(" --pool " + phrase.Arg(strings.Join(state.PoolsOf(pools...), ",")))
 	}
-	if consents.CordonFull { // for a replacement may come to a full node
+	if consents.CordonFull { // a replacement may start on a full node
 		r = r.with(" --cordon-full")
 		r.Risk += "; nodes without room of their own are cordoned meanwhile: now " + phrase.Some(st.Full())
 	}
 	return r, consents
 }
 
-// rehoming returns the pods that a plan evicts for some borrows with some consents, and why it
-// leaves the first of the others; none if it leaves none.
+// rehoming returns the pods that a plan evicts for these borrows with these consents, and why the
+// first of the other pods stays; a zero bar if no pod stays.
 func (st *Remedies) rehoming(concerns func(*state.Borrow) bool, c Consents) (moving []Move, bar state.Bar) {
 	borrows := map[netip.Addr]*state.Borrow{}
 	for _, b := range st.Borrows {
@@ -106,8 +107,8 @@ func (st *Remedies) rehoming(concerns func(*state.Borrow) bool, c Consents) (mov
 	return moving, bar
 }
 
-// rehomeEffect says how many of the borrowed addresses of a concern come back if some pods
-// are evicted.
+// rehomeEffect counts the borrowed addresses, of those concerned, that evicting the moving pods
+// gives back.
 func (st *Remedies) rehomeEffect(concerns func(*state.Borrow) bool, moving []Move) string {
 	all := 0
 	for _, b := range st.Borrows {
@@ -121,8 +122,8 @@ func (st *Remedies) rehomeEffect(concerns func(*state.Borrow) bool, moving []Mov
 	return fmt.Sprintf("%d of %s given back; repair says why the others stay", len(moving), phrase.PluralVerb(all, "borrowed address", "is", "are"))
 }
 
-// findSingletons returns the borrows of pods that --evict-singletons lets go: those that
-// are not barred and that nothing stands in for.
+// findSingletons returns the borrows of pods that --evict-singletons allows to evict: pods that may
+// be evicted and have no other ready replica.
 func (st *Remedies) findSingletons() (out []*state.Borrow) {
 	for _, b := range st.Borrows {
 		if w := b.Workload; w != nil && !b.Tunnel && !staysBorrowed(b) && st.Unguarded(w) && st.EvictionBar(w) == "" && st.asksForPools(Move{Pod: w, Addr: b.Addr}) == "" {
@@ -132,7 +133,7 @@ func (st *Remedies) findSingletons() (out []*state.Borrow) {
 	return out
 }
 
-// evictionRisk is what evictions cost, with what is not known of them.
+// evictionRisk describes what evictions cost, and what is unknown about them.
 func (st *Remedies) evictionRisk() string {
 	if st.BudgetsKnown {
 		return evictionRisk
@@ -140,9 +141,9 @@ func (st *Remedies) evictionRisk() string {
 	return evictionRisk + "; the budgets were not read: a pod whose budget allows no disruption stays, and repair says so"
 }
 
-// consolidation is to empty the block that takes the fewest pods for the first node that
-// lacks one; nil if there is none that could be emptied without ending a bare pod, which
-// nothing makes again, or that needs to be.
+// consolidation is the remedy that empties the block with the fewest pods for the first node that
+// lacks one. It returns nil if no block needs to be emptied, or if none can be without ending a
+// bare pod, which no controller recreates.
 func (st *Remedies) consolidation(s *shortage, rehome []string) *Remedy {
 	if st.Cluster.Live && !st.BudgetsKnown {
 		return nil // the plan evicts no pod
@@ -150,7 +151,7 @@ func (st *Remedies) consolidation(s *shortage, rehome []string) *Remedy {
 	var tried [][]*state.Pool
 	for _, n := range st.NodesWithoutBlock() {
 		if !s.has[n] || slices.ContainsFunc(tried, func(pools []*state.Pool) bool { return slices.Equal(pools, st.PoolsAtIssue(n)) }) {
-			continue // no block of these pools can be emptied, for whomever
+			continue // no block of these pools can be emptied, for any node
 		}
 		tried = append(tried, st.PoolsAtIssue(n))
 		all := st.Consolidations(n)
@@ -194,7 +195,7 @@ func podNames(moves []Move) (out []string) {
 	return out
 }
 
-// NodeRemedies are the ways in which a node comes by a block.
+// NodeRemedies returns the ways for a node to get a block.
 func (st *Remedies) NodeRemedies(n *state.NodeBlockStatus) []Remedy {
 	if root := st.Root(st.RootOfNode(n)); root != nil {
 		return root.Remedies()
@@ -202,7 +203,7 @@ func (st *Remedies) NodeRemedies(n *state.NodeBlockStatus) []Remedy {
 	return causeRemedies(n, rootCause(n), n.Detail)
 }
 
-// StuckRemedies are the ways in which a pod that can get no address comes by one.
+// StuckRemedies returns the ways for a pod that cannot get an address to get one.
 func (st *Remedies) StuckRemedies(n *state.NodeBlockStatus, s state.Stuck) []Remedy {
 	for _, p := range st.PodPools(s.Pod, n.Host.Node, n.Family) {
 		if root := st.Root(st.RootOfPool(p)); root != nil && s.Cause.Shortfall() {
@@ -212,11 +213,10 @@ func (st *Remedies) StuckRemedies(n *state.NodeBlockStatus, s state.Stuck) []Rem
 	return causeRemedies(n, s.Cause, s.Detail)
 }
 
-// AutoBlocks is to let nodes claim blocks by themselves.
+// AutoBlocks is the remedy that lets nodes claim blocks by themselves.
 var AutoBlocks = ByHand("turn autoAllocateBlocks on in the IPAM configuration", "nodes claim blocks by themselves", EverywhereRisk, "calicoctl ipam show --show-configuration")
 
-// causeRemedies are the ways in which a node comes by a block, where something else
-// than a lack of blocks keeps it from one.
+// causeRemedies returns the ways for a node to get a block if the cause is not a lack of blocks.
 func causeRemedies(n *state.NodeBlockStatus, c state.Cause, detail string) []Remedy {
 	explain := "calico-audit explain " + phrase.Arg(n.Host.Name)
 	switch c {
@@ -237,7 +237,7 @@ func causeRemedies(n *state.NodeBlockStatus, c state.Cause, detail string) []Rem
 	}
 }
 
-// BorrowRemedies are what ends a borrow.
+// BorrowRemedies returns the ways to end a borrow.
 func (st *Remedies) BorrowRemedies(b *state.Borrow) []Remedy {
 	if root := st.Root(st.RootOfBorrow(b)); root != nil && !b.Tunnel {
 		return root.Remedies()
@@ -256,9 +256,9 @@ func (st *Remedies) BorrowRemedies(b *state.Borrow) []Remedy {
 	return nil
 }
 
-// tunnelAnnotations are those of a Node that hold its tunnels' addresses (libcalico-go
-// lib/backend/k8s/resources/node.go). calico-node keeps an address that they name,
-// however often it is restarted (node/pkg/allocateip, ensureHostTunnelAddress).
+// tunnelAnnotations are the annotations of a Node that hold its tunnel addresses (libcalico-go
+// lib/backend/k8s/resources/node.go). calico-node keeps an address that they name, however often it
+// restarts (node/pkg/allocateip, ensureHostTunnelAddress).
 var tunnelAnnotations = map[string]string{
 	blocks.TypeIPIP:        "projectcalico.org/IPv4IPIPTunnelAddr",
 	blocks.TypeVXLAN:       "projectcalico.org/IPv4VXLANTunnelAddr",
@@ -267,7 +267,7 @@ var tunnelAnnotations = map[string]string{
 	blocks.TypeWireguardV6: "projectcalico.org/IPv6WireguardInterfaceAddr",
 }
 
-// StrictRemedies are the way to strict affinity that leaves no pod without an address.
+// StrictRemedies returns the way to strict affinity that leaves no pod without an address.
 func (st *Remedies) StrictRemedies() []Remedy {
 	r := SetStrict
 	if g := st.FirstMissing(state.BlockStatusReads); g != nil {
@@ -280,8 +280,8 @@ func (st *Remedies) StrictRemedies() []Remedy {
 	return []Remedy{r}
 }
 
-// WouldNotAllocate lists the nodes whose next pod would get no address if strict
-// affinity were on: their own blocks, if any, are full, and no block is left for them.
+// WouldNotAllocate lists the nodes whose next pod would get no address under strict affinity: their
+// own blocks, if any, are full, and no block is left for them to claim.
 func (st *Remedies) WouldNotAllocate() []string {
 	var out []string
 	for _, h := range st.NodeStates {
@@ -292,8 +292,8 @@ func (st *Remedies) WouldNotAllocate() []string {
 	return out
 }
 
-// RestartRemedies is to restart a pod, for a reason. A virtual machine's pod is never
-// restarted on our word: that stops the machine, and does not change its address.
+// RestartRemedies tells the operator to restart a pod. It never restarts a virtual machine's pod:
+// that stops the machine and does not change its address.
 func RestartRemedies(w *blocks.Workload, effect string) []Remedy {
 	if w.Extras().VM != "" {
 		return nil
@@ -301,8 +301,8 @@ func RestartRemedies(w *blocks.Workload, effect string) []Remedy {
 	return []Remedy{Restart("restart pod "+w.FullName(), effect, "kubectl get pod --namespace "+phrase.Arg(w.Namespace)+" "+phrase.Arg(w.Name)+" -o wide")}
 }
 
-// EndUse is what frees an address that nothing owns and something still uses: where, if
-// that is not said beside it.
+// EndUse is the remedy for an address without an owner that is still in use. uses are the places of
+// use; empty if the output already shows them.
 func EndUse(uses []hosts.Use) Remedy {
 	const effect, risk = "the address can be released", "it may be a container that still serves, although its pod object is gone"
 	if len(uses) == 0 {

@@ -23,8 +23,8 @@ func remediesOf(t *testing.T, text, root string) []remedies.Remedy {
 	return r.Remedies()
 }
 
-// apart is a node x whose only borrower nothing stands in for, and a node new of other
-// pools that is short of blocks, with a borrower of its own.
+// apart has a node x whose only borrowing pod is a single replica. Node new, in other pools, is
+// short of blocks and can have a borrowing pod of its own.
 const apart = `pool pa 10.1.0.0/24 size=28 nodes=g=="a"
 pool pb 10.0.0.0/28 size=30 nodes=g=="b"
 node x label=g=a
@@ -50,9 +50,8 @@ fill 10.0.0.8/30 3 a
 fill 10.0.0.12/30 3 a
 `
 
-// TestConsentIsForAllThatBorrow: the consent for one pod that nothing stands in for holds
-// for every pod that the command evicts: advice that has it names them all, and ends no
-// bare pod that it does not speak of.
+// TestConsentIsForAllThatBorrow: the consent for one single replica covers every pod that the
+// command evicts. So the advice names all of them, and ends no bare pod that it does not name.
 func TestConsentIsForAllThatBorrow(t *testing.T) {
 	for name, c := range map[string]struct{ other, command, title, risk string }{
 		"nobody else": {"", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "nothing stands in meanwhile for shop/only"},
@@ -68,9 +67,9 @@ func TestConsentIsForAllThatBorrow(t *testing.T) {
 	}
 }
 
-// TestConsentIsForNamelessAddresses: what people say nothing uses is what names no node;
-// nodes that answer are asked for theirs. What is not shown to be unused stays, and with it
-// its block.
+// TestConsentIsForNamelessAddresses: the operator vouches only for addresses that name no node;
+// nodes that answer are asked about theirs. An address without proof that it is unused stays, and
+// so does its block.
 func TestConsentIsForNamelessAddresses(t *testing.T) {
 	const left = `pool pods 10.0.0.0/24 size=28
 node n1

@@ -6,62 +6,62 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// Remedy is one way out of what a verdict says is wrong. Of several, which are
-// alternatives, the preferred one is the first.
+// Remedy is one way to fix a reported problem. If there are several alternatives, the first is
+// preferred.
 type Remedy struct {
 	// Title says what to do, as an instruction.
 	Title string `json:"title"`
-	// Commands carry it out, one after the other, and work when pasted. Those of
-	// calico-audit begin with "calico-audit", and take the source flags of the run
-	// where they are shown; "repair" makes a plan and writes nothing.
+	// Commands carry it out, in this order, and work when pasted. Commands of calico-audit begin
+	// with "calico-audit" and get the run's source flags where they are displayed. "repair" only
+	// makes a plan and writes nothing.
 	Commands []string `json:"commands"`
-	// Effect says what it changes, and Risk what it may cost.
+	// Effect describes the change, Risk its possible cost.
 	Effect string `json:"effect"`
 	Risk   string `json:"risk"`
-	// Preferred is true for the first of several.
+	// Preferred is true for the first of several remedies.
 	Preferred bool `json:"preferred"`
-	// Manual is true if the commands alone do not do it: people have to choose or
-	// change something that no program should, such as a new pool's CIDR.
+	// Manual is true if the commands alone are not enough: a person has to choose or change
+	// something that no program should, such as a new pool's CIDR.
 	Manual bool `json:"manual,omitempty"`
-	// Yield counts what the commands do as things stand; nil if that is for people to say, or
-	// the same for every object of its kind.
+	// Yield counts the effects of the commands in the present state; nil if only the operator can
+	// tell, or if the effect is the same for every object of its kind.
 	Yield *Yield `json:"yield,omitempty"`
 }
 
-// Yield counts what the plans of a remedy's commands do, each made a grace period after the
-// one before is applied. They do no less.
+// Yield counts the effects of a remedy's commands, as a minimum. Each command's plan is made one
+// grace period after the one before is applied.
 type Yield struct {
-	// Blocks are deleted, so that nodes can claim them again; Affinities go without a block.
+	// Blocks are deleted blocks, which nodes can claim again. Affinities are deleted affinities
+	// without a block.
 	Blocks     int `json:"blocks,omitempty"`
 	Affinities int `json:"affinities,omitempty"`
-	// Addresses are released, or recorded.
+	// Addresses are released or recorded.
 	Addresses int `json:"addresses,omitempty"`
-	// Pods are evicted. It is 0 if that takes blocks that are freed first.
+	// Pods are evicted. It is 0 if the evictions first need freed blocks.
 	Pods int `json:"pods,omitempty"`
 }
 
-// Root is what several verdicts have in common, so that mending it mends them all. A
-// verdict has one at most.
+// Root is the common cause of several verdicts: fixing it fixes them all. A verdict has at most one
+// root.
 type Root struct {
-	// ID is "kind/name", such as "shortage/pods-v4". It stays the same while the
-	// cause lasts.
+	// ID is "kind/name", such as "shortage/pods-v4". It stays the same while the cause lasts.
 	ID string
-	// Subject is what it is about, and Pools and Nodes are those that lack something for
-	// it; set where it keeps nodes from blocks.
+	// Subject is the object concerned. Pools and Nodes are the pools and the nodes that lack
+	// something. They are set only if the cause keeps nodes from blocks.
 	Subject      state.Subject
 	Pools, Nodes []string
-	// Alone is true if one finding is worth a diagnosis of its own.
+	// Alone is true if a single finding is enough for a diagnosis.
 	Alone bool
-	// Message says in a sentence what is wrong, given how many findings come from it.
+	// Message describes the problem in a sentence, given the number of findings that it causes.
 	Message func(findings int) string
-	// Remedies returns the ways out, the preferred one first.
+	// Remedies returns the remedies, the preferred one first.
 	Remedies func() []Remedy
 }
 
-// Root returns a root by its ID; nil if there is none in this state.
+// Root returns a root by its ID; nil if this state has no such root.
 func (st *Remedies) Root(id string) *Root { return st.roots[id] }
 
-// Prefer returns alternatives of which the first is marked as the preferred one.
+// Prefer marks the first of some alternatives as preferred.
 func Prefer(remedies []Remedy) []Remedy {
 	remedies = append([]Remedy{}, remedies...) // never null in JSON
 	for i := range remedies {
@@ -77,7 +77,7 @@ func Repair(title, flags, effect, risk string) Remedy {
 
 func repairCommand(flags string) string { return "calico-audit repair " + flags }
 
-// ByHand is a remedy that takes people; commands may show what they need to know.
+// ByHand is a remedy for a person; the commands may show the information they need.
 func ByHand(title, effect, risk string, commands ...string) Remedy {
 	if commands == nil {
 		commands = []string{}
@@ -85,12 +85,12 @@ func ByHand(title, effect, risk string, commands ...string) Remedy {
 	return Remedy{Title: title, Commands: commands, Effect: effect, Risk: risk, Manual: true}
 }
 
-// Repairs reports whether a remedy is a plan of calico-audit's own.
+// Repairs reports whether calico-audit itself plans the remedy.
 func (r *Remedy) Repairs() bool {
 	return !r.Manual && len(r.Commands) > 0 && strings.HasPrefix(r.Commands[0], repairCommand("--"))
 }
 
-// Resumes reports whether a remedy finishes an earlier run, or takes it back.
+// Resumes reports whether a remedy finishes an earlier run or takes it back.
 func (r *Remedy) Resumes() bool {
 	return !r.Manual && len(r.Commands) > 0 && strings.HasPrefix(r.Commands[0], repairCommand("")) && !r.Repairs()
 }

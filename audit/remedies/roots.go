@@ -14,12 +14,10 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// RootReads is what it takes to say what nodes and pools that are short of blocks have
-// in common, and what the ways out are.
+// RootReads are the reads needed to find the common causes of block shortages, and their remedies.
 var RootReads = append(slices.Clip(state.BlockStatusReads), blocks.IPAMConfigs, blocks.ClusterInfos)
 
-// findRoots finds what several verdicts have in common. Where something was not read
-// that one rests on, there is none.
+// findRoots finds the common causes of verdicts. A cause whose reads are missing is skipped.
 func (st *Remedies) findRoots() {
 	if st.FirstMissing(RootReads) == nil {
 		st.findShortages()
@@ -46,9 +44,9 @@ func (st *Remedies) root(id string, message func(int) string, remedies func() []
 	return r
 }
 
-// Now adapts remedies to the present state. A plan whose reads are missing is not offered. A
-// locked datastore is unlocked first, but never during a migration, which unlocks it itself.
-// A Calico that is newer than known needs a consent.
+// Now adapts remedies to the present state. It does not offer a plan whose reads are missing. It
+// first unlocks a locked datastore, except during a migration, which unlocks it itself. It adds the
+// consent that a Calico newer than known needs.
 func (st *Remedies) Now(ways []Remedy) []Remedy {
 	unlock, first := Unlock, "once the datastore is unlocked: "
 	if st.Migrating() {
@@ -68,9 +66,9 @@ func (st *Remedies) Now(ways []Remedy) []Remedy {
 	return out
 }
 
-// plans are the kinds of repair by flag: the reads without which a plan refuses one as a
-// whole, whether one pod that could not be understood is enough for that, and whether it
-// writes no object whose meaning a newer Calico may have changed.
+// plans describes the kinds of repair by flag. reads are those without which a plan refuses the
+// whole kind. pods is true if one pod that cannot be parsed is enough to refuse it. plain is true
+// if the kind writes no object whose meaning a newer Calico may have changed.
 var plans = map[string]struct {
 	reads       []blocks.Resource
 	pods, plain bool
@@ -83,7 +81,7 @@ var plans = map[string]struct {
 	"--leaked-handles": {state.HandleReads, true, false}, "--missing-handles": {state.HandleReads, true, false},
 }
 
-// planFlags returns the flags of the kinds of repair that a command plans.
+// planFlags returns the repair flags in a command.
 func planFlags(command string) (out []string) {
 	flags, _ := strings.CutPrefix(command, repairCommand(""))
 	for _, f := range strings.Fields(flags) {
@@ -96,8 +94,8 @@ func planFlags(command string) (out []string) {
 
 const allowNewer = " --allow-newer-calico"
 
-// AllowingNewer returns a remedy with the consent that its plans take if the cluster's Calico
-// may be newer than known.
+// AllowingNewer adds to a remedy the consent that its plans need if the cluster's Calico may be
+// newer than known.
 func (st *Remedies) AllowingNewer(r Remedy) Remedy {
 	if st.Cluster.NewerThanKnown() == "" {
 		return r
@@ -112,8 +110,8 @@ func (st *Remedies) AllowingNewer(r Remedy) Remedy {
 	return r
 }
 
-// readBar returns the missing read that makes a plan of a remedy refuse a kind of repair as a
-// whole; none for a remedy that plans nothing.
+// readBar returns the missing read that makes the remedy's plan refuse a whole kind of repair; a
+// zero bar for a remedy without a plan.
 func (st *Remedies) readBar(r *Remedy) (b state.Bar) {
 	if len(r.Commands) == 0 {
 		return b
@@ -133,7 +131,7 @@ func (st *Remedies) readBar(r *Remedy) (b state.Bar) {
 	return b
 }
 
-// Unserved returns the roots that keep nodes from the blocks that they need, by ID.
+// Unserved returns, by ID, the roots that keep nodes from the blocks that they need.
 func (st *Remedies) Unserved() (out []*Root) {
 	for _, id := range slices.Sorted(maps.Keys(st.roots)) {
 		if r := st.roots[id]; len(r.Nodes) > 0 {
@@ -143,7 +141,7 @@ func (st *Remedies) Unserved() (out []*Root) {
 	return out
 }
 
-// known returns the ID of a root that there is; else nothing.
+// known returns id if a root with this ID exists; otherwise "".
 func (st *Remedies) known(id string) string {
 	if st.roots[id] == nil {
 		return ""
@@ -151,11 +149,12 @@ func (st *Remedies) known(id string) string {
 	return id
 }
 
-// RootOfNode returns the root of a node's having no block, or no room, of a family.
+// RootOfNode returns the root of why a node lacks a block, or room in its blocks, of a family.
 func (st *Remedies) RootOfNode(n *state.NodeBlockStatus) string {
 	switch cause := rootCause(n); cause {
 	case state.CauseNone:
-		// A virtual machine's address stays where it is, and a tunnel's is not a pod's.
+		// A virtual machine's address stays borrowed, and a tunnel's address does not belong to a
+		// pod.
 		if slices.ContainsFunc(n.Borrowed, func(b *state.Borrow) bool { return b.Workload != nil && !staysBorrowed(b) && !b.Tunnel }) {
 			return st.known("borrowed")
 		}
@@ -172,7 +171,7 @@ func (st *Remedies) RootOfNode(n *state.NodeBlockStatus) string {
 	}
 }
 
-// rootCause is what keeps a node, or else pods that wait on it, from an address.
+// rootCause is why a node cannot get an address, or else why its waiting pods cannot.
 func rootCause(n *state.NodeBlockStatus) state.Cause {
 	if n.Cause != state.CauseNone || len(n.Stuck) == 0 {
 		return n.Cause
@@ -180,7 +179,7 @@ func rootCause(n *state.NodeBlockStatus) state.Cause {
 	return n.Stuck[0].Cause
 }
 
-// RootOfPool returns the root of a pool's being short of blocks or addresses.
+// RootOfPool returns the root of a pool's shortage of blocks or addresses.
 func (st *Remedies) RootOfPool(p *state.Pool) string {
 	if s := st.shortages[p]; s != nil {
 		return s.root.ID
@@ -188,8 +187,8 @@ func (st *Remedies) RootOfPool(p *state.Pool) string {
 	return ""
 }
 
-// RootOfBorrow returns the root of an address's being borrowed. That of a virtual
-// machine has none: it stays borrowed on purpose.
+// RootOfBorrow returns the root of a borrowed address. A virtual machine's address has none: it
+// stays borrowed on purpose.
 func (st *Remedies) RootOfBorrow(b *state.Borrow) string {
 	if staysBorrowed(b) {
 		return ""
@@ -202,8 +201,8 @@ func (st *Remedies) RootOfBorrow(b *state.Borrow) string {
 	return st.RootOfHost(b.Owner)
 }
 
-// statusOf returns how the node that uses a borrowed address stands with blocks of its
-// family; nil if that is not known.
+// statusOf returns the block status, in the address's family, of the node that uses a borrowed
+// address; nil if unknown.
 func (st *Remedies) statusOf(b *state.Borrow) *state.NodeBlockStatus {
 	if h := st.NodeState(b.User); h != nil {
 		return h.StatusOf(blocks.FamilyOf(b.Addr))
@@ -211,11 +210,11 @@ func (st *Remedies) statusOf(b *state.Borrow) *state.NodeBlockStatus {
 	return nil
 }
 
-// RootOfHost returns the root of what a node that no longer exists has left behind.
+// RootOfHost returns the root of the objects that a vanished node left behind.
 func (st *Remedies) RootOfHost(host string) string { return st.known("vanished/" + host) }
 
-// RootOfBlock returns the root of an empty block's being one: what a vanished node left,
-// or else, where blocks are scarce, the shortage that it adds to.
+// RootOfBlock returns the root of an empty block: the vanished node that left it, or, if blocks are
+// scarce, the shortage that it worsens.
 func (st *Remedies) RootOfBlock(b *state.Block) string {
 	if id := st.RootOfHost(b.Owner.Node()); id != "" || b.Pool == nil || !b.Pool.OutOfBlocks() {
 		return id
@@ -231,17 +230,15 @@ func (st *Remedies) RootOfLeak(r state.AllocationRef) string {
 		}
 	}
 	if len(st.Views.Uses(r.Addr())) > 0 {
-		return "" // what still uses it has to be ended first
+		return "" // its user has to be ended first
 	}
 	return st.known("leaks")
 }
 
-// RootOfUnrecorded returns the root of addresses that live pods use and no block
-// records.
+// RootOfUnrecorded returns the root of addresses that live pods use and no block records.
 func (st *Remedies) RootOfUnrecorded() string { return st.known("unrecorded") }
 
-// RootOfDropped returns the root that all dropped borrows have in common; empty if they
-// have none.
+// RootOfDropped returns the root that all dropped borrows share; empty if they share none.
 func (st *Remedies) RootOfDropped() string {
 	root, first := "", true
 	for _, b := range st.Borrows {
@@ -257,7 +254,7 @@ func (st *Remedies) RootOfDropped() string {
 	return root
 }
 
-// barredID names the root of nodes that could not claim a block even if there were any.
+// barredID is the root ID of nodes that could not claim a block even if blocks were free.
 func barredID(n *state.NodeBlockStatus, c state.Cause) string {
 	switch c {
 	case state.CauseSelector:
@@ -273,8 +270,8 @@ func barredID(n *state.NodeBlockStatus, c state.Cause) string {
 	}
 }
 
-// findBarred finds the roots of nodes that something else than a lack of blocks keeps
-// from claiming one.
+// findBarred finds the roots of nodes that cannot claim a block for a reason other than a lack of
+// blocks.
 func (st *Remedies) findBarred() {
 	barred := map[string][]*state.NodeBlockStatus{}
 	for _, h := range st.NodeStates {
@@ -315,7 +312,8 @@ func (st *Remedies) findBarred() {
 	}
 }
 
-// borrowedMessage says which pods go on borrowing though their nodes need not.
+// borrowedMessage names the nodes whose pods still borrow although these nodes could have blocks of
+// their own.
 func (st *Remedies) borrowedMessage() string {
 	var users []string
 	for _, b := range st.Borrows {
@@ -334,7 +332,7 @@ func (st *Remedies) borrowedMessage() string {
 		phrase.Some(users), phrase.Plural(borrowed, "address"), phrase.One(len(users), "it", "they"), phrase.One(len(users), "its", "their"), dropped)
 }
 
-// findVanished finds the roots of what nodes that no longer exist have left.
+// findVanished finds the roots of objects left by nodes that no longer exist.
 func (st *Remedies) findVanished() {
 	left := map[string]*state.NodeState{}
 	for _, h := range st.NodeStates {
@@ -356,7 +354,7 @@ func (st *Remedies) findVanished() {
 	}
 }
 
-// vanishedMessage says what a node that no longer exists has left.
+// vanishedMessage describes the objects left by a node that no longer exists.
 func vanishedMessage(h *state.NodeState) string {
 	used := 0
 	for _, b := range h.Blocks {
@@ -376,9 +374,9 @@ func vanishedMessage(h *state.NodeState) string {
 	return fmt.Sprintf("node %q no longer exists, and left %s behind", h.Name, phrase.Each(left))
 }
 
-// droppedText says which owners drop the traffic to how many of some borrowed
-// addresses, as the topology or their kernels have it; empty if none, or if that is not
-// known.
+// droppedText names the owners that drop traffic to some borrowed addresses, and counts the
+// addresses, as the topology predicts or host views show. It returns "" if none does, or if that is
+// unknown.
 func (st *Remedies) droppedText(which func(*state.Borrow) bool) string {
 	predicted := st.FirstMissing(state.RouteReads) == nil
 	var owners []string
@@ -411,8 +409,8 @@ func (st *Remedies) droppedText(which func(*state.Borrow) bool) string {
 	return fmt.Sprintf("%s %s the traffic to %s", phrase.Some(owners), phrase.One(len(owners), "drops", "drop"), to)
 }
 
-// RootOfSelector returns the root of what a pool's selector keeps from nodes, if it cannot
-// be parsed.
+// RootOfSelector returns the root for a pool whose selector cannot be parsed, so that nodes get no
+// blocks of it.
 func (st *Remedies) RootOfSelector(p *state.Pool) string {
 	if !p.Automatic {
 		return ""
@@ -420,5 +418,5 @@ func (st *Remedies) RootOfSelector(p *state.Pool) string {
 	return st.known("selector/" + strings.ToLower(p.Family().String()))
 }
 
-// RootOfLimit returns the root of a node that the block limit keeps from a block.
+// RootOfLimit returns the root of a node that is at the block limit.
 func (st *Remedies) RootOfLimit(h *state.NodeState) string { return st.known("block-limit/" + h.Name) }

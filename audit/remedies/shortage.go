@@ -12,22 +12,22 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// shortage is pools of one family that are short of blocks or addresses, or will be,
-// and that serve the same nodes.
+// shortage groups pools of one family that serve the same nodes and are short of blocks or
+// addresses, now or soon.
 type shortage struct {
 	root  *Root
 	pools []*state.Pool
-	// cut are the nodes that borrow or whose pods wait because nothing is left for
-	// them; next those of which only the next pod would.
+	// cut are the nodes that already borrow or have waiting pods because nothing is left for them.
+	// next are the nodes whose next pod would.
 	cut, next []*state.NodeBlockStatus
-	// has are all of these.
+	// has holds all nodes of cut and next.
 	has map[*state.NodeBlockStatus]bool
-	// borrowed are the addresses that the nodes of cut borrow, virtual machines' aside.
+	// borrowed are the addresses that the cut nodes borrow, except those of virtual machines.
 	borrowed map[*state.Borrow]bool
 }
 
-// scarce reports whether a pool is short of blocks or addresses, or will be, and no
-// other makes up for it.
+// scarce reports whether a pool is short of blocks or addresses, now or soon, and no other pool
+// makes up for it.
 func (st *Remedies) scarce(p *state.Pool) bool {
 	short := p.OutOfBlocks() || p.LowOnBlocks() || p.LowOnAddresses()
 	if d := st.DemandOf(p); d != nil && !d.Covered(p) {
@@ -36,8 +36,7 @@ func (st *Remedies) scarce(p *state.Pool) bool {
 	return short
 }
 
-// findShortages joins scarce pools that serve the same nodes, and lists the nodes that
-// need what these lack.
+// findShortages joins scarce pools that serve the same nodes, and lists the nodes affected.
 func (st *Remedies) findShortages() {
 	var scarce []*state.Pool
 	leader := map[*state.Pool]*state.Pool{}
@@ -117,7 +116,8 @@ func (st *Remedies) findShortages() {
 	}
 }
 
-// shortageMessage says what is short, who has it, and what follows for whom.
+// shortageMessage describes the shortage, the nodes that hold the blocks, and the effect on other
+// nodes.
 func (st *Remedies) shortageMessage(s *shortage) string {
 	parts := []string{st.whatIsShort(s)}
 	var borrow, wait, next []string
@@ -155,7 +155,7 @@ func (st *Remedies) shortageMessage(s *shortage) string {
 	return strings.Join(parts, "; ")
 }
 
-// whatIsShort says which pools lack what, and who has it.
+// whatIsShort names the scarce pools, their shortage, and the nodes that hold their blocks.
 func (st *Remedies) whatIsShort(s *shortage) string {
 	var out, full, low []*state.Pool
 	for _, p := range s.pools {
@@ -194,7 +194,7 @@ func (st *Remedies) whatIsShort(s *shortage) string {
 	return fmt.Sprintf("%s has %s left of %s", p.Name, phrase.PluralCount(p.Addrs.Available, "address"), p.Addrs.Capacity)
 }
 
-// holders says which nodes hold the blocks of some pools.
+// holders describes which nodes hold the blocks of some pools.
 func (st *Remedies) holders(pools []*state.Pool) string {
 	type holder struct {
 		name string
@@ -213,7 +213,7 @@ func (st *Remedies) holders(pools []*state.Pool) string {
 			all = append(all, holder{h.Name, n})
 		}
 	}
-	rest := -total // which no node owns
+	rest := -total // blocks that no node owns
 	for _, p := range pools {
 		rest += len(p.Blocks)
 	}
@@ -246,8 +246,8 @@ func (st *Remedies) holders(pools []*state.Pool) string {
 	return text
 }
 
-// shortageRemedies are the ways to blocks for the nodes that lack them, and for those to
-// come: what costs nothing first.
+// shortageRemedies returns the ways to give blocks to the nodes that lack or will lack them.
+// Remedies that cost nothing come first.
 func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 	var rehome Remedy
 	if slices.ContainsFunc(st.Borrows, func(b *state.Borrow) bool { return s.borrowed[b] && b.Workload != nil }) {
@@ -267,7 +267,7 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 	var due time.Time
 	freed := blocks.Count{}
 	needing := len(s.cut) + len(s.next)
-	wanted := s.pools // of those that would serve the nodes in need, if any are
+	wanted := s.pools // the pools that would serve the nodes in need, if there are such nodes
 	if needing > 0 {
 		wanted = slices.DeleteFunc(slices.Clone(s.pools), func(p *state.Pool) bool {
 			return !slices.ContainsFunc(slices.Concat(s.cut, s.next), func(n *state.NodeBlockStatus) bool { return slices.Contains(st.PoolsAtIssue(n), p) })
@@ -372,7 +372,7 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 	return out
 }
 
-// ofNeeded adds to an effect how many blocks nodes need.
+// ofNeeded adds to an effect the number of blocks needed.
 func ofNeeded(effect string, needing int) string {
 	if needing == 0 {
 		return effect
@@ -380,8 +380,8 @@ func ofNeeded(effect string, needing int) string {
 	return fmt.Sprintf("%s, of %d needed", effect, needing)
 }
 
-// muteLow is for pools that other pools make up for, and that go on being found low on
-// addresses as long as their own pods have them; nothing if none is low.
+// muteLow is for pools that other pools make up for, but that are still reported low on addresses
+// until their own pods end; nil if no pool is low.
 func muteLow(pools []*state.Pool) []Remedy {
 	flags := ""
 	for _, p := range pools {
@@ -400,8 +400,8 @@ func muteLow(pools []*state.Pool) []Remedy {
 		"reports count it as muted", "none: what these other pools lack is a finding of its own", "calico-audit report"+flags)}
 }
 
-// slotsFreed counts the blocks of a pool that could be claimed if some of its blocks,
-// empty ones, were gone: not what is reserved as a whole, or what another block overlaps.
+// slotsFreed counts the blocks of a pool that could be claimed if some of its empty blocks were
+// deleted. Slots that are fully reserved, or that another block overlaps, do not count.
 func (st *Remedies) slotsFreed(p *state.Pool, freed []*state.Block) blocks.Count {
 	if len(freed) == 0 {
 		return blocks.Count{}
@@ -414,10 +414,10 @@ func (st *Remedies) slotsFreed(p *state.Pool, freed []*state.Block) blocks.Count
 	return blocks.PoolSlots(p.Pool, p.Occupying(kept), st.Reserved).Free.Sub(p.Slots.Free)
 }
 
-// borrowingHelps reports whether pods that wait under strict affinity would get addresses
-// without it, and their traffic would arrive: free ones are left in other nodes' blocks.
-// The setting is one for the whole cluster: of no pool that serves workloads, of either
-// family, may the topology drop what is borrowed.
+// borrowingHelps reports whether pods that wait under strict affinity would get addresses without
+// it, and receive their traffic: other nodes' blocks have free addresses. The setting applies to
+// the whole cluster, so the topology must drop borrowed addresses in no pool that serves workloads,
+// of either family.
 func (st *Remedies) borrowingHelps(s *shortage) bool {
 	loose := st.IPAM
 	loose.StrictAffinity = false
@@ -426,10 +426,10 @@ func (st *Remedies) borrowingHelps(s *shortage) bool {
 		return false
 	}
 	if slices.ContainsFunc(st.NodeStates, func(h *state.NodeState) bool { return h.Node != nil && h.Node.Windows }) {
-		return false // Calico assigns on them under strict affinity alone
+		return false // Calico assigns addresses on Windows nodes only under strict affinity
 	}
 	free := false
-	for _, p := range st.Pools { // the setting holds for all of them
+	for _, p := range st.Pools { // the setting applies to all of them
 		if !p.ServesWorkloads() {
 			continue
 		}
@@ -441,9 +441,9 @@ func (st *Remedies) borrowingHelps(s *shortage) bool {
 	return free
 }
 
-// addPool is to add a pool like one of some, the first of those that serve the most nodes:
-// with a block for each node in need, and beside these as many that neither it nor one of
-// the others is found short afterwards.
+// addPool is the remedy that adds a pool like the first of those that serve the most nodes. The new
+// pool needs a block for each node in need, plus enough that neither it nor the other pools are
+// reported short afterwards.
 func (st *Remedies) addPool(short []*state.Pool, needing int) Remedy {
 	p := short[0]
 	for _, q := range short[1:] {

@@ -10,7 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state/recordable"
 )
 
-// RecordRemedies are the ways out for one address that a live pod uses and no block records.
+// RecordRemedies returns the remedies for an address that a live pod uses and no block records.
 func (st *Remedies) RecordRemedies(a netip.Addr) []Remedy {
 	all := st.recordables()
 	i, found := slices.BinarySearchFunc(all, a, func(u *recordable.Address, a netip.Addr) int { return u.Addr.Compare(a) })
@@ -20,8 +20,8 @@ func (st *Remedies) RecordRemedies(a netip.Addr) []Remedy {
 	return []Remedy{recordRemedy(all[i])}
 }
 
-// recordRemedy is to record an address; if nothing says by what handle, its pod gets another
-// one when it starts again.
+// recordRemedy records an address. If its handle is unknown, its pod has to restart, which gives it
+// another address.
 func recordRemedy(u *recordable.Address) Remedy {
 	if u.Code == state.RetainUnpinned && u.Users[0].Pod != nil {
 		return restartUnpinned([]string{u.Users[0].Pod.FullName()})
@@ -35,8 +35,8 @@ func restartUnpinned(pods []string) Remedy {
 		phrase.One(len(pods), "it gets an address that a block records", "they get addresses that blocks record"))
 }
 
-// recordRemedies are the ways out for all of them: the plan for those that it records, and
-// what is left for people.
+// recordRemedies returns the remedies for all such addresses: a plan for those that it can record,
+// and manual steps for the rest.
 func (st *Remedies) recordRemedies() (out []Remedy) {
 	var restart []string
 	var first state.Bar

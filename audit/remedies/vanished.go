@@ -13,20 +13,20 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// leftBehind is what a node that no longer exists has left, and what becomes of it.
+// leftBehind describes the objects that a vanished node left, and what a plan does with them.
 type leftBehind struct {
-	// own, nameless and beside are addresses that nothing owns and that a plan releases: those
-	// recorded for the node, with the word that its machine is off; in its blocks those
-	// recorded for no node, with the consent to do without host evidence, and those of other
-	// nodes, as host views show them unused.
+	// own, nameless and beside are ownerless addresses that a plan releases. own were recorded for
+	// the node; they need the confirmation that its machine is off. nameless lie in its blocks
+	// without a recorded node; they need the consent to release without host evidence. beside lie
+	// in its blocks but were recorded for other nodes, whose host views show them unused.
 	own, nameless, beside []state.AllocationRef
-	// stays is how many others nothing owns.
+	// stays counts the other ownerless addresses.
 	stays int
-	// blocks are those that it still owns, and freed those of them that are deleted then.
+	// blocks are those that the node still owns; freed are those of them that are then deleted.
 	blocks, freed []*state.Block
-	// affinities is how many are deleted without a block of the node's.
+	// affinities counts the affinities deleted without a block of the node.
 	affinities int
-	// bar is why the first of what stays does.
+	// bar is why the first remaining object stays.
 	bar state.Bar
 }
 
@@ -38,7 +38,7 @@ func (x *leftBehind) retain(b state.Bar) {
 	}
 }
 
-// findLeftBehind returns what nodes that no longer exist have left, by their names.
+// findLeftBehind returns the objects left by vanished nodes, by node name.
 func (st *Remedies) findLeftBehind() map[string]*leftBehind {
 	out := map[string]*leftBehind{}
 	of := func(node string) *leftBehind {
@@ -95,14 +95,14 @@ func (st *Remedies) findLeftBehind() map[string]*leftBehind {
 	return out
 }
 
-// AffinityRemedies are the ways out of an affinity that no block bears out; b is the block of
+// AffinityRemedies returns the remedies for an affinity that no block confirms. b is the block of
 // its CIDR, or nil.
 func (st *Remedies) AffinityRemedies(a *blocks.Affinity, b *state.Block) []Remedy {
 	return []Remedy{DeleteAffinity.Unless(st.affinityBar(a, b))}
 }
 
-// affinityBar explains why a plan does not delete an affinity. It deletes none of several
-// objects that say the same.
+// affinityBar explains why a plan does not delete an affinity. A plan deletes none of several
+// objects for the same affinity.
 func (st *Remedies) affinityBar(a *blocks.Affinity, b *state.Block) state.Bar {
 	bar := st.DeleteAffinityBar(a, b)
 	if bar.Code == "" && slices.ContainsFunc(st.AffinitiesOf(a.CIDR), func(o *blocks.Affinity) bool { return o.Owner == a.Owner && o.Name != a.Name && !o.SoftDeleted }) {
@@ -111,7 +111,7 @@ func (st *Remedies) affinityBar(a *blocks.Affinity, b *state.Block) state.Bar {
 	return bar
 }
 
-// leaveBlock decides what becomes of a block when some of its addresses are released.
+// leaveBlock decides whether a block can be deleted once some of its addresses are released.
 func (st *Remedies) leaveBlock(x *leftBehind, b *state.Block, released int) {
 	x.blocks = append(x.blocks, b)
 	var v state.Releasability
@@ -139,9 +139,9 @@ func (st *Remedies) leaveBlock(x *leftBehind, b *state.Block, released int) {
 	}
 }
 
-// cleanUp is what ends what nodes that no longer exist have left behind: first the addresses
-// that nothing owns, which only people can say that no machine uses any more. Their word is for
-// addresses without a node alone: nodes that answer are to be asked (--host-views).
+// cleanUp is the remedy for objects that vanished nodes left behind. It first releases the
+// ownerless addresses, for which only the operator can confirm that no machine uses them. The
+// operator vouches only for addresses without a node: nodes that answer are asked (--host-views).
 func (st *Remedies) cleanUp(nodes []string) Remedy {
 	r := CleanUpNode.with(" --node " + phrase.Arg(strings.Join(nodes, ",")))
 	r.Title = fmt.Sprintf("clean up after %s %s", phrase.One(len(nodes), "node", "nodes"), phrase.Some(nodes))
@@ -211,8 +211,8 @@ func (st *Remedies) cleanUp(nodes []string) Remedy {
 	return r
 }
 
-// cleanUpEffect says how many of the blocks that some nodes own can be claimed again, and how
-// many affinities go beside these.
+// cleanUpEffect counts the nodes' blocks that can be claimed again, and the other affinities that
+// are deleted.
 func cleanUpEffect(y Yield, owned int) string {
 	var out []string
 	if owned > 0 {

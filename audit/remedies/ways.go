@@ -7,7 +7,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// What some ways out cost.
+// Risks of some remedies.
 const (
 	evictionRisk   = "each pod is evicted within its PodDisruptionBudgets, one at a time, and starts again with another address"
 	restartRisk    = "each pod ends and starts again: see first that a controller owns it and other replicas serve meanwhile"
@@ -16,31 +16,31 @@ const (
 	EverywhereRisk = "it holds for the whole cluster, at once"
 )
 
-// The ways out in general: what the documentation of the checks and the alerts tell, and
-// what those of a certain state are made of.
+// The general remedies: the documentation of checks and alerts lists them, and the remedies for a
+// state are built from them.
 var (
-	// DeleteAffinity is for an affinity whose block is gone or another's.
+	// DeleteAffinity is for an affinity whose block no longer exists or has another owner.
 	DeleteAffinity = Repair("delete the affinity", "--orphan-affinities", "its node no longer drops or attracts the block's traffic",
 		"none: it is deleted only if it is seen twice, a grace period apart, and its block still does not name its node")
-	// RestoreAffinity is for a block without the affinity of its owner.
+	// RestoreAffinity is for a block without its owner's affinity.
 	RestoreAffinity = Repair("give the block its owner's affinity back", "--missing-affinities", "its node routes the block as a whole again", "none")
 	// ReleaseBlock is for an empty block that no node has to keep.
 	ReleaseBlock = Repair("release the empty block", "--empty-blocks", "another node can claim it", "none: it is released only if it is still empty")
 	// ReleaseLastBlock is for an empty block that its node can do without.
 	ReleaseLastBlock = Repair("release the last empty block of a node that is cordoned or runs no pods", "--empty-blocks --last-blocks",
 		"a node that cannot allocate can claim it", "the node that gives it up needs another one for its next pod")
-	// AddPool is for people alone: no program knows which addresses are free in the
-	// networks around the cluster.
+	// AddPool is manual: no program knows which addresses are free in the networks around the
+	// cluster.
 	AddPool = ByHand("add a pool for the same nodes, with a CIDR that nothing else uses", "nodes without a block claim one with their next pod; addresses in use do not change",
 		"the network around the cluster must route and admit the new CIDR as it does those of other pools", "kubectl get ippools -o yaml")
 	// Consolidate empties a block for a node that cannot allocate.
 	Consolidate = Repair("empty the block that the fewest pods use, for a node that cannot allocate", "--consolidate", "that node gets a block of its own", evictionRisk)
-	// Rehome is for pods that borrow though their node can have a block.
+	// Rehome is for pods that borrow although their node can have a block.
 	Rehome = Repair("restart the pods that borrow, so that they get addresses of their own nodes' blocks", "--rehome", "they give the borrowed addresses back; repair says which pods stay, and why", evictionRisk)
-	// RenewTunnel is for a tunnel's address that is of another node's block.
+	// RenewTunnel is for a tunnel address in another node's block.
 	RenewTunnel = ByHand("once the node has a block, take the tunnel's address off the Node (kubectl annotate), and restart its calico-node pod if no new one appears within a minute",
 		"the tunnel takes an address of its own node's block", "traffic through the node's tunnel stops until every node has learned the new address")
-	// RaiseLimit is for a node that has as many blocks as it may.
+	// RaiseLimit is for a node at its block limit.
 	RaiseLimit = ByHand("raise maxBlocksPerHost, or run fewer pods on the node; see first that its blocks hold no leaked addresses",
 		"the node claims a further block with its next pod", EverywhereRisk, "calicoctl ipam show --show-configuration")
 	// SelectNode is for a node that no pool selects.
@@ -51,50 +51,50 @@ var (
 		EverywhereRisk+"; what is borrowed stays borrowed until its pods restart")
 	UnsetStrict = Repair("turn strict affinity off, where no owner of a block drops the traffic to borrowed addresses", "--strict-affinity=false",
 		"pods that wait borrow addresses of other nodes' blocks", EverywhereRisk+"; each borrowed address is a route of its own until its pod restarts")
-	// ReleaseLeaks is for addresses that nothing owns.
+	// ReleaseLeaks is for addresses without an owner.
 	ReleaseLeaks = Repair("release the leaked addresses", "--leaked-ips", "the addresses can be assigned again",
 		"none that is seen: each is released only with proof that nothing uses it, such as a host view of its node (--host-views)")
-	// CleanUpNode is for what a node that no longer exists has left.
+	// CleanUpNode is for objects left by a node that no longer exists.
 	CleanUpNode = Repair("clean up after the node that no longer exists", "--dead-nodes",
 		"its empty blocks and its affinities are deleted; a block that other nodes borrow from stays, without owner, until it is empty",
 		"none while the node stays away; one that comes back under the same name claims blocks again")
 	// RecordAddresses is for addresses that live pods use and no block records.
 	RecordAddresses = Repair("record the addresses for the pods that use them", "--unrecorded-ips",
 		"the addresses are no longer handed out a second time", "none: only what a live pod has, and nothing else claims, is recorded")
-	// MendHandles is for handles that no block refers to, or that count wrongly.
+	// MendHandles is for handles that no block refers to, or that have a wrong count.
 	MendHandles = Repair("delete handles that no block refers to, and correct the counts of others", "--leaked-handles", "handles agree with the blocks", "none")
-	// CreateHandle is for a handle that blocks refer to and that does not exist.
+	// CreateHandle is for a missing handle that blocks refer to.
 	CreateHandle = Repair("create the missing handle", "--missing-handles", "the addresses are released when their pod goes", "none")
-	// Unlock is for a datastore that is locked.
+	// Unlock is for a locked datastore.
 	Unlock = ByHand("unlock the datastore, if no migration is going on: calicoctl datastore migrate unlock", "new pods get addresses again, and repairs may write",
 		"a migration that is going on loses what changes meanwhile", "kubectl get clusterinformations default -o yaml")
-	// EndMigration is for a datastore that a migration locks: unlocking it by hand would
-	// have two datastores written.
+	// EndMigration is for a datastore locked by a migration: unlocking it by hand would let two
+	// datastores be written.
 	EndMigration = ByHand("let Calico's migration end: its status names what it waits for", "the migration unlocks the datastore itself, and repairs may write",
 		"none", "kubectl get datastoremigrations -o yaml")
-	// CleanUpIPAM is for what Calico's IPAM left in a cluster that uses another one.
+	// CleanUpIPAM is for objects of Calico's IPAM in a cluster that uses another IPAM.
 	CleanUpIPAM = ByHand("release the objects that Calico's IPAM left behind, by the repairs that their findings name", "stale addresses, handles and blocks are released",
 		"none: each node keeps its last block, which harms nothing", "calico-audit report --check ip/leaked --check handle/leaked --check block/empty")
-	// FinishDelete is for what stays marked deleted.
+	// FinishDelete is for objects that stay marked deleted.
 	FinishDelete = Repair("finish the deletion", "--soft-deleted", "the object is gone", "none: what is in use is left alone")
 )
 
-// Shortage are the ways out of a lack of blocks, and Borrowing those of what follows.
+// Shortage lists the remedies for a lack of blocks, Borrowing those for borrowed addresses.
 var (
 	Shortage  = []Remedy{ReleaseBlock, ReleaseLastBlock, AddPool, Consolidate}
 	Borrowing = append(slices.Clip(Shortage), Rehome)
 )
 
-// Restart is what only ends when pods start again.
+// Restart is for problems that end only when pods restart.
 func Restart(title, effect string, commands ...string) Remedy {
 	return ByHand(title, effect, restartRisk, commands...)
 }
 
-// LeaveIt begins the title where nothing is to be done yet, by hand neither.
+// LeaveIt begins the title if nothing can be done yet, not even by hand.
 const LeaveIt = "leave it as it is for now: "
 
-// Unless returns a remedy, for people to come back to while something stands against it that
-// a plan would refuse it for.
+// Unless returns a remedy to come back to later if b is set: a plan would refuse it for that
+// reason.
 func (r Remedy) Unless(b state.Bar) Remedy {
 	switch {
 	case b.Code == "":
@@ -113,7 +113,7 @@ func (r Remedy) Unless(b state.Bar) Remedy {
 	return r
 }
 
-// with returns a remedy with further flags of its command.
+// with returns a remedy with more flags in its command.
 func (r Remedy) with(flags string) Remedy {
 	r.Commands = slices.Clone(r.Commands)
 	r.Commands[0] += flags
