@@ -12,7 +12,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// block explains the block of a CIDR, or says why there is none.
+// block explains the block of a CIDR, or why there is none.
 func (x *explainer) block(p netip.Prefix) Explained {
 	b := x.BlockOf(p)
 	if b == nil {
@@ -32,7 +32,7 @@ func (x *explainer) block(p netip.Prefix) Explained {
 	return s.done()
 }
 
-// absentBlock explains a CIDR that no block has.
+// absentBlock explains a CIDR without a block.
 func (x *explainer) absentBlock(p netip.Prefix) Explained {
 	s := newBuilder(state.Subject{Kind: state.KindBlock, CIDR: p.String()})
 	x.poolSection(s, p)
@@ -58,7 +58,7 @@ func (x *explainer) absentBlock(p netip.Prefix) Explained {
 	return s.done()
 }
 
-// claimants says who has an affinity to a CIDR.
+// claimants names the owners of affinities to a CIDR.
 func (x *explainer) claimants(p netip.Prefix) string {
 	var names []string
 	for _, a := range x.AffinitiesOf(p) {
@@ -70,7 +70,7 @@ func (x *explainer) claimants(p netip.Prefix) string {
 	return phrase.Each(names) + " have affinities to it"
 }
 
-// blockSection is what a block says of itself.
+// blockSection lists the fields of a block.
 func (x *explainer) blockSection(s *builder, b *state.Block) {
 	src := blockSource(b)
 	s.section("Block %s", b.CIDR)
@@ -102,7 +102,7 @@ func (x *explainer) blockSection(s *builder, b *state.Block) {
 	}
 }
 
-// fillText says how full a block is.
+// fillText describes how full a block is.
 func (x *explainer) fillText(b *state.Block) string {
 	free := len(b.Ordinals) - b.Used
 	unused := x.Unused(b)
@@ -113,11 +113,11 @@ func (x *explainer) fillText(b *state.Block) string {
 	return out
 }
 
-// ownerSection says who owns a block, by its own record and by the affinity
-// objects of its CIDR; b is nil for a block that does not exist.
+// ownerSection lists the owner of a block according to its own record and to the affinities of its
+// CIDR. b is nil if the block does not exist.
 func (x *explainer) ownerSection(s *builder, p netip.Prefix, b *state.Block) {
 	if b == nil && len(x.AffinitiesOf(p)) == 0 && x.unread(blocks.Affinities) == "" {
-		return // no one claims what does not exist
+		return // no one claims a block that does not exist
 	}
 	s.section("Owner of %s", p)
 	if b != nil {
@@ -162,12 +162,12 @@ func readyText(n *blocks.Node) string {
 	return ", and does not say whether it is ready"
 }
 
-// vanished reports whether a name is known to be that of no node.
+// vanished reports whether a node of this name is known not to exist.
 func (x *explainer) vanished(node string) bool {
 	return node != "" && x.unread(blocks.Nodes) == "" && x.Vanished(node)
 }
 
-// claimText says how an affinity stands to the block.
+// claimText compares an affinity with its block.
 func (x *explainer) claimText(a *blocks.Affinity, b *state.Block) string {
 	out := fmt.Sprintf("%s, %s", ownerWord(a.Owner), a.Effective())
 	if a.SoftDeleted {
@@ -200,7 +200,7 @@ func (x *explainer) claimText(a *blocks.Affinity, b *state.Block) string {
 	}
 }
 
-// emptySection is the verdict on a block without allocations.
+// emptySection gives the verdict on a block without allocations.
 func (x *explainer) emptySection(s *builder, b *state.Block) {
 	if b.Used > 0 {
 		return
@@ -214,7 +214,7 @@ func (x *explainer) emptySection(s *builder, b *state.Block) {
 	s.fact(blockSource(b), "since at least", phrase.Time(b.Releasability.EmptySince))
 }
 
-// blockSummary answers what a block is in a sentence or two.
+// blockSummary summarizes a block in a sentence or two.
 func (x *explainer) blockSummary(b *state.Block) string {
 	owner := "belongs to " + ownerWord(b.Owner)
 	if b.Owner == (blocks.Owner{}) {

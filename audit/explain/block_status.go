@@ -7,7 +7,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// blockStatusSection says how a node stands with blocks of a family.
+// blockStatusSection shows whether a node has or can claim blocks of a family.
 func (x *explainer) blockStatusSection(s *builder, h *state.NodeState, f blocks.Family) {
 	n := h.StatusOf(f)
 	if n == nil {

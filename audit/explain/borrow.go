@@ -8,8 +8,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// borrowedSection says whether an address is used outside its owner's node, and
-// what that means for its traffic.
+// borrowedSection shows whether an address is used outside its owner's node, and the effect on its
+// traffic.
 func (x *explainer) borrowedSection(s *builder, ref state.AllocationRef) {
 	b := ref.Block
 	br := x.borrowOf(ref)
@@ -34,8 +34,7 @@ func (x *explainer) borrowedSection(s *builder, ref state.AllocationRef) {
 	}
 }
 
-// byRecord says that a borrow is known by the allocation alone, pods not having
-// been read.
+// byRecord notes that a borrow is known from the allocation alone, because pods were not read.
 func (x *explainer) byRecord(br *state.Borrow) string {
 	if br.Workload == nil && !br.Tunnel && x.unread(blocks.Pods) != "" {
 		return ", by the allocation's record (pods were not read)"
@@ -53,7 +52,7 @@ func (x *explainer) borrowOf(ref state.AllocationRef) *state.Borrow {
 	return nil
 }
 
-// trafficText says what becomes of traffic to a borrowed address on the owner.
+// trafficText describes what the owner does with traffic to a borrowed address.
 func (x *explainer) trafficText(br *state.Borrow) string {
 	p := x.Predict(br)
 	if p.Outcome == affinity.Unknown {
@@ -62,13 +61,12 @@ func (x *explainer) trafficText(br *state.Borrow) string {
 	return fmt.Sprintf("%s, when it reaches %s: %s", state.OutcomeText(p.Outcome), br.Owner, p.Reason)
 }
 
-// drops reports whether a borrowed address's owner is predicted to drop traffic to
-// it.
+// drops reports whether the owner of a borrowed address is predicted to drop its traffic.
 func (x *explainer) drops(br *state.Borrow) bool {
 	return x.Predict(br).Outcome == affinity.Dropped
 }
 
-// trafficNote is trafficText for lists, whose reason stands elsewhere.
+// trafficNote is trafficText for lists, which give the reason elsewhere.
 func (x *explainer) trafficNote(br *state.Borrow) string {
 	if x.drops(br) {
 		return "; " + br.Owner + " drops traffic to it"

@@ -1,5 +1,5 @@
-// Package explain tells all that a State and its findings say about one subject: a
-// node, pool, block, address, pod, handle or check. It prints verdicts and decides none.
+// Package explain collects everything that a State and its findings know about one subject: a node,
+// pool, block, address, pod, handle or check. It prints verdicts and decides none.
 package explain
 
 import (
@@ -16,29 +16,28 @@ import (
 // ExplanationKind identifies an explanation, beside [APIVersion].
 const ExplanationKind = "Explanation"
 
-// KindPod is the kind of an explained pod. Findings have no such subject: what is
-// wrong about a pod's network is wrong about its addresses.
+// KindPod is the kind of an explained pod. No finding has this kind: problems of a pod's network
+// are reported for its addresses.
 const KindPod = "Pod"
 
-// Explanation is everything that is known about what a name, an address or a CIDR
-// stands for. Everything in it is in the order in which an engineer would ask;
-// the same state gives the same bytes, cluster.takenAt aside.
+// Explanation is everything known about the objects that a name, an address or a CIDR stands for,
+// in the order in which an engineer would ask. The same state gives the same bytes, except for
+// cluster.takenAt.
 type Explanation struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// Query is what was asked for, as it was written.
+	// Query is the query as the user wrote it.
 	Query   string              `json:"query"`
 	Cluster audit.ReportCluster `json:"cluster"`
-	// Complete is false if something that an audit reads could not be read.
+	// Complete is false if anything that an audit reads could not be read.
 	Complete      bool            `json:"complete"`
 	Gaps          []blocks.Gap    `json:"gaps"`
 	SkippedChecks []audit.Skipped `json:"skippedChecks"`
-	// Subjects is what the query stands for; several where a name is that of
-	// several things.
+	// Subjects are the objects that match the query: several if they share a name.
 	Subjects []Explained `json:"subjects"`
 }
 
-// WithCommands returns the explanation with each command in it as write has it.
+// WithCommands returns the explanation with write applied to each of its commands.
 func (e *Explanation) WithCommands(write func(string) string) *Explanation {
 	out := *e
 	out.Subjects = slices.Clone(e.Subjects)
@@ -55,18 +54,18 @@ type Explained struct {
 	// Summary is the answer in a sentence or two.
 	Summary  string    `json:"summary"`
 	Sections []Section `json:"sections"`
-	// Diagnoses are those that the subject, or what concerns it, is part of.
+	// Diagnoses are those that include findings of Findings or Related.
 	Diagnoses []audit.Diagnosis `json:"diagnoses"`
 	// Findings are those about the subject itself, worst first.
 	Findings []audit.Finding `json:"findings"`
-	// Related are the findings about what the subject hangs on or holds: the
-	// block and the pool of an address, the addresses of a block.
+	// Related are the findings about objects that the subject depends on or contains: the block and
+	// the pool of an address, the addresses of a block.
 	Related []audit.Finding `json:"related"`
-	// Remedies says of each verdict what would change it.
+	// Remedies lists, by verdict, what would change it.
 	Remedies []Remedy `json:"outlook"`
 }
 
-// AddRunway adds, to each pool that is explained, its runway as a report has it.
+// AddRunway adds to each explained pool its runway from a report.
 func (e *Explanation) AddRunway(pools []audit.PoolReport) {
 	for i := range e.Subjects {
 		s := &e.Subjects[i]
@@ -87,31 +86,30 @@ func (e *Explanation) AddRunway(pools []audit.PoolReport) {
 type Section struct {
 	Title string `json:"title"`
 	Facts []Fact `json:"facts"`
-	// List is true for a section that enumerates alike things, of which a view may
-	// show the first ones only.
+	// List is true for a section that enumerates similar items. A view may show only the first
+	// ones.
 	List bool `json:"list,omitempty"`
 }
 
-// Fact is one thing known. Several facts of one name follow each other.
+// Fact is one known fact. Facts with the same name are adjacent.
 type Fact struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
-	// Source is the object that says so, such as "node/worker-1"; empty for what
-	// is concluded from several objects.
+	// Source is the object that states the fact, such as "node/worker-1"; empty if it is derived
+	// from several objects.
 	Source string `json:"source,omitempty"`
 }
 
-// Remedy says what would change a verdict.
+// Remedy describes what would change a verdict.
 type Remedy struct {
-	// Verdict is what holds now, such as "borrowed" or a check's ID.
+	// Verdict is the present verdict, such as "borrowed" or a check's ID.
 	Verdict string `json:"verdict"`
-	// Change is what would end it. Times are written as RFC 3339 times.
+	// Change is what would end it. Times in it are in RFC 3339.
 	Change string `json:"change"`
 }
 
-// Explain gathers what is known about the subject of a query. r is what the
-// checks found over the State. A name that nothing has is a [NotFoundError];
-// addresses and CIDRs are always explained.
+// Explain gathers what is known about the subject of a query. r holds the checks' results for the
+// State. An unknown name is a [NotFoundError]; addresses and CIDRs are always explained.
 func Explain(st *state.State, r *audit.Result, q Query) (*Explanation, error) {
 	rep := audit.NewReport(st, r)
 	e := &Explanation{
@@ -132,8 +130,8 @@ func Explain(st *state.State, r *audit.Result, q Query) (*Explanation, error) {
 	return e, nil
 }
 
-// leadOn replaces the next step of findings if it explains what is explained already: the
-// documentation of the check says how to go on.
+// leadOn replaces a finding's next step if that would explain the same subject again; the check's
+// documentation is the next step instead.
 func leadOn(fs []audit.Finding, explained ...string) {
 	for i := range fs {
 		if slices.ContainsFunc(explained, func(s string) bool { return fs[i].Fix.Command == "calico-audit explain "+phrase.Arg(s) }) {
@@ -142,7 +140,7 @@ func leadOn(fs []audit.Finding, explained ...string) {
 	}
 }
 
-// diagnosesOf returns the diagnoses that explain findings about a subject, or beside it.
+// diagnosesOf returns the diagnoses that include findings about a subject, or related ones.
 func diagnosesOf(s *Explained, all []audit.Diagnosis) []audit.Diagnosis {
 	out := []audit.Diagnosis{}
 	for _, d := range all {
@@ -161,7 +159,7 @@ type explainer struct {
 	diagnoses []audit.Diagnosis
 }
 
-// builder is an explanation in the making.
+// builder is an explanation under construction.
 type builder struct {
 	Explained
 }
@@ -170,18 +168,18 @@ func newBuilder(s state.Subject) *builder {
 	return &builder{Explained{Subject: s, Sections: []Section{}, Findings: []audit.Finding{}, Related: []audit.Finding{}, Remedies: []Remedy{}}}
 }
 
-// section begins a section; one that stays without facts is dropped by done.
+// section starts a section; done drops it if it stays empty.
 func (s *builder) section(format string, args ...any) {
 	s.Sections = append(s.Sections, Section{Title: fmt.Sprintf(format, args...), Facts: []Fact{}})
 }
 
-// listed begins a section that enumerates.
+// listed starts a section that enumerates.
 func (s *builder) listed(format string, args ...any) {
 	s.section(format, args...)
 	s.Sections[len(s.Sections)-1].List = true
 }
 
-// fact adds a fact to the section last begun; one without a value is left out.
+// fact adds a fact to the current section, unless value is empty.
 func (s *builder) fact(source, name, value string) {
 	if value == "" {
 		return
@@ -225,8 +223,8 @@ func blockSource(b *state.Block) string   { return sourceOf("ipamblock", b.Meta)
 func nodeSource(n *blocks.Node) string    { return sourceOf("node", n.Meta) }
 func podSource(w *blocks.Workload) string { return "pod/" + w.FullName() }
 
-// unread returns why a kind of object was not read whole, as a half sentence for
-// a fact; empty if it was.
+// unread explains, as part of a sentence for a fact, why a kind of object was not read completely;
+// empty if it was.
 func (x *explainer) unread(r blocks.Resource) string {
 	if g, missing := x.Missing(r); missing {
 		return "not known: " + g.String()

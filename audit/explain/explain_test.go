@@ -150,8 +150,8 @@ func explanationLines(e *explain.Explanation) (out []string) {
 	return out
 }
 
-// TestExplanationIsData: an explanation is versioned, has no null where a list is
-// meant, and comes back from JSON as it was.
+// TestExplanationIsData: an explanation is versioned, has empty lists instead of null, and survives
+// a round trip through JSON.
 func TestExplanationIsData(t *testing.T) {
 	q, err := explain.ParseQuery("8.8.8.8", "")
 	if err != nil {
@@ -182,8 +182,7 @@ func TestExplanationIsData(t *testing.T) {
 	}
 }
 
-// TestParseQuery: what cannot be a subject is told before anything is read, and
-// says why.
+// TestParseQuery: an impossible subject is rejected, with the reason, before anything is read.
 func TestParseQuery(t *testing.T) {
 	for _, c := range []struct{ text, kind, want string }{
 		{"", "", "nothing to explain"},
@@ -211,7 +210,7 @@ func TestParseQuery(t *testing.T) {
 	}
 }
 
-// TestNotFoundNames: the error knows the names that there are.
+// TestNotFoundNames: the error lists the existing names.
 func TestNotFoundNames(t *testing.T) {
 	q, err := explain.ParseQuery("nodes-1", "")
 	if err != nil {
@@ -229,7 +228,7 @@ func TestNotFoundNames(t *testing.T) {
 	}
 }
 
-// crowded is a state with something of everything, corrupt blocks among it.
+// crowded is a state with every kind of object, including corrupt blocks.
 const crowded = `
 pool v4 10.0.0.0/24 size=26
 pool v6 fd00::/120 size=122
@@ -258,15 +257,15 @@ reserve 10.0.0.60/30
 gap ipamblocks name=bad cidr=10.0.0.192/26 broken
 `
 
-// subjects are questions about the crowded state, and about what is not in it.
+// subjects are queries about objects in the crowded state, and about missing ones.
 var subjects = []string{
 	"10.0.0.5", "10.0.0.6", "10.0.0.7", "10.0.0.9", "10.0.0.61", "10.0.0.130", "10.0.0.200", "fd00::5", "fd00::30", "fd00::80", "192.0.2.1", "9.9.9.9",
 	"10.0.0.0/26", "10.0.0.64/26", "10.0.0.128/26", "10.0.0.128/25", "10.0.0.192/26", "10.0.0.0/24", "10.0.0.0/8", "fd00::40/122", "192.0.2.0/28", "::/0", "0.0.0.0/0",
 	"n1", "n2", "n9", "shop/web", "shop/new", "shop/gone", "v4", "v6", "lb", "h1", "h2", "h3",
 }
 
-// crowdedState builds the crowded state with two blocks broken beyond what
-// Calico writes: an attribute that does not exist, and addresses that are missing.
+// crowdedState builds the crowded state with two blocks that are broken in ways that Calico never
+// writes: a reference to a missing attribute, and missing addresses.
 func crowdedState(t *testing.T) (*state.State, *audit.Result) {
 	t.Helper()
 	snap, err := statedsl.Parse(crowded)
@@ -285,8 +284,8 @@ func crowdedState(t *testing.T) (*state.State, *audit.Result) {
 	return st, audit.Run(st, checks.All)
 }
 
-// TestExplainChangesNothing: explaining leaves the State as it was, however many
-// do it at once, and says the same each time, whatever the blocks hold.
+// TestExplainChangesNothing: explaining does not change the State, even concurrently, and gives the
+// same result each time, for any content of the blocks.
 func TestExplainChangesNothing(t *testing.T) {
 	st, r := crowdedState(t)
 	ask := func() string {
@@ -322,8 +321,7 @@ func TestExplainChangesNothing(t *testing.T) {
 	}
 }
 
-// TestExplainBlockThatIsNotUnderstood: of a block that could not be understood it is not said
-// that it does not exist.
+// TestExplainBlockThatIsNotUnderstood: a block that could not be parsed is not said to be missing.
 func TestExplainBlockThatIsNotUnderstood(t *testing.T) {
 	for _, asked := range []string{"10.0.0.200", "10.0.0.192/26"} {
 		q, err := explain.ParseQuery(asked, "")
@@ -348,8 +346,8 @@ func TestExplainBlockThatIsNotUnderstood(t *testing.T) {
 	}
 }
 
-// TestExplainNumbersAreBounds: the numbers of a pool and of a node in which a block could not
-// be decoded are bounds.
+// TestExplainNumbersAreBounds: if a block could not be decoded, the numbers of its pool and its
+// node are bounds.
 func TestExplainNumbersAreBounds(t *testing.T) {
 	for asked, wants := range map[string][]string{
 		"pool/pods":  {"at least 2 in use", "at most ", "at least 2 claimed"},
@@ -377,7 +375,7 @@ func TestExplainNumbersAreBounds(t *testing.T) {
 	}
 }
 
-// bounded is a cluster with a block that could not be decoded at all.
+// bounded is a cluster with a block that could not be decoded.
 const bounded = `
 pool pods 10.0.0.0/24 /26
 node n1

@@ -11,7 +11,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// fillSection counts what a block's addresses are allocated to.
+// fillSection counts a block's allocated addresses by use.
 func (x *explainer) fillSection(s *builder, b *state.Block) {
 	if b.Used == 0 {
 		return
@@ -37,8 +37,7 @@ func (x *explainer) fillSection(s *builder, b *state.Block) {
 	}
 }
 
-// ownedOf counts the allocations of a block that something owns, and those that nothing
-// seems to own.
+// ownedOf counts the allocations of a block that have an owner, and those that seem to have none.
 func (x *explainer) ownedOf(b *state.Block) (owned, leaked int) {
 	for i := range b.Ordinals {
 		switch {
@@ -52,8 +51,7 @@ func (x *explainer) ownedOf(b *state.Block) (owned, leaked int) {
 	return owned, leaked
 }
 
-// allocationSorts are the sorts of allocation, in the order in which they are
-// counted.
+// allocationSorts are the kinds of allocation, in display order.
 var allocationSorts = []struct {
 	kind state.UseKind
 	name string
@@ -62,8 +60,8 @@ var allocationSorts = []struct {
 	{state.UseWindows, "kept back by Windows"}, {state.UseCooling, "cooling down"}, {state.UseUnknown, "others"},
 }
 
-// holderSections list who holds a block's addresses, node by node: the owner
-// first, then those that borrow, then what no node uses.
+// holderSections lists the users of a block's addresses by node: the owner first, then the
+// borrowers, then addresses without a node.
 func (x *explainer) holderSections(s *builder, b *state.Block) {
 	byNode := map[string][]int{}
 	for i := range b.Ordinals {
@@ -101,7 +99,7 @@ func (x *explainer) holderSections(s *builder, b *state.Block) {
 	}
 }
 
-// holderText says who holds an address, and whether that is believed.
+// holderText names the holder of an address, and whether the audit believes it.
 func (x *explainer) holderText(b *state.Block, i int) string {
 	out := x.holder(b, i)
 	attr := b.At(i)

@@ -9,8 +9,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// sortFindings puts each finding under the subject or beside it. What holds for
-// the whole cluster, such as a locked datastore, bears on every subject.
+// sortFindings adds each finding to the subject's own or to the related ones. Findings about the
+// whole cluster, such as a locked datastore, are related to every subject.
 func (x *explainer) sortFindings(s *builder, about, related func(*audit.Finding) bool) {
 	for i := range x.result.Findings {
 		f := &x.result.Findings[i]
@@ -27,13 +27,12 @@ func isAbout(f *audit.Finding, kind, name string) bool {
 	return f.Subject.Kind == kind && f.Subject.Name == name
 }
 
-// inBlock reports whether a finding is about the block of a CIDR or an affinity to
-// it.
+// inBlock reports whether a finding is about the block of a CIDR or an affinity to it.
 func inBlock(f *audit.Finding, p netip.Prefix) bool {
 	return (f.Subject.Kind == state.KindBlock || f.Subject.Kind == state.KindAffinity) && f.Subject.CIDR == p.String()
 }
 
-// ofAddress reports whether a finding is about one of some addresses.
+// ofAddress reports whether a finding is about one of these addresses.
 func ofAddress(f *audit.Finding, addrs ...netip.Addr) bool {
 	return f.Subject.Kind == state.KindIP && slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.String() == f.Subject.IP })
 }

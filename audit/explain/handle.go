@@ -39,7 +39,7 @@ func (x *explainer) handle(id string) Explained {
 	return s.done()
 }
 
-// handleSection says what a handle's object and the blocks say of each other.
+// handleSection compares a handle's object with the blocks' records.
 func (x *explainer) handleSection(s *builder, id string) {
 	s.section("Handle")
 	h, refs := x.Handle(id), x.HandleRefs(id)
@@ -88,7 +88,7 @@ func (x *explainer) handleSection(s *builder, id string) {
 	}
 }
 
-// handleBlocks returns the blocks that a handle names or that refer to it.
+// handleBlocks returns the blocks that a handle lists or that refer to it.
 func handleBlocks(h *blocks.Handle, refs []state.AllocationRef) (out []netip.Prefix) {
 	if h != nil {
 		for _, c := range h.Blocks {

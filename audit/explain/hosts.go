@@ -10,8 +10,8 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
 )
 
-// hostsSection says what host views show of an address: what the kernel of its
-// block's owner does with it, and where it is in use.
+// hostsSection shows the host views' data on an address: how the kernel of its block's owner routes
+// it, and where it is in use.
 func (x *explainer) hostsSection(s *builder, a netip.Addr, owners []string) {
 	if !x.Snapshot.Hosts.Asked {
 		return
@@ -42,7 +42,7 @@ func (x *explainer) hostsSection(s *builder, a netip.Addr, owners []string) {
 	}
 }
 
-// viewNote says when a view was taken, and whether it proves anything.
+// viewNote gives the time of a view, and whether the view is too old to prove anything.
 func (x *explainer) viewNote(k *hosts.View) string {
 	if k.Stale() {
 		return fmt.Sprintf(" (taken at %s, which proves nothing now)", phrase.Time(k.TakenAt))
@@ -50,7 +50,7 @@ func (x *explainer) viewNote(k *hosts.View) string {
 	return fmt.Sprintf(" (at %s)", phrase.Time(k.TakenAt))
 }
 
-// blockHostsSection says which nodes have routes that drop traffic to a block.
+// blockHostsSection lists the nodes whose routes drop traffic to a block.
 func (x *explainer) blockHostsSection(s *builder, p netip.Prefix) {
 	if !x.Snapshot.Hosts.Asked {
 		return
@@ -70,7 +70,7 @@ func (x *explainer) blockHostsSection(s *builder, p netip.Prefix) {
 	}
 }
 
-// nodeHostsSection says what the host view of a node is.
+// nodeHostsSection describes a node's host view.
 func (x *explainer) nodeHostsSection(s *builder, node string) {
 	if !x.Snapshot.Hosts.Asked {
 		return

@@ -48,7 +48,7 @@ func (x *explainer) ip(a netip.Addr) Explained {
 	return s.done()
 }
 
-// addressNode returns the node that uses an address, as far as anything tells.
+// addressNode returns the node that uses an address, as far as known.
 func (x *explainer) addressNode(a netip.Addr, ref state.AllocationRef, allocated bool) string {
 	attr := ref.AttributesIf(allocated)
 	switch w := x.LiveUser(a, attr); {
@@ -69,8 +69,8 @@ func (x *explainer) covering(a netip.Addr) []*state.Block {
 	return out
 }
 
-// poolsAround returns the pools that contain a CIDR or overlap it, the one that
-// it counts to first.
+// poolsAround returns the pools that contain or overlap a CIDR. The pool that the CIDR counts to
+// comes first.
 func (x *explainer) poolsAround(p netip.Prefix) (out []*state.Pool) {
 	main := x.PoolOf(p)
 	for _, q := range x.Pools {
@@ -84,7 +84,7 @@ func (x *explainer) poolsAround(p netip.Prefix) (out []*state.Pool) {
 	return out
 }
 
-// poolSection says which pool a CIDR lies in.
+// poolSection names the pool that a CIDR lies in.
 func (x *explainer) poolSection(s *builder, p netip.Prefix) {
 	pools := x.poolsAround(p)
 	s.section("Pool")
@@ -103,7 +103,7 @@ func (x *explainer) poolSection(s *builder, p netip.Prefix) {
 	x.poolLeftSection(s, pools[0])
 }
 
-// allocationSection says what a block records of an address.
+// allocationSection shows a block's record of an address.
 func (x *explainer) allocationSection(s *builder, b *state.Block, a netip.Addr) {
 	s.section("Allocation")
 	src := blockSource(b)
@@ -138,8 +138,7 @@ func (x *explainer) allocationSection(s *builder, b *state.Block, a netip.Addr) 
 	}
 }
 
-// ordinalState says how an ordinal stands, and for a free one when it would be
-// handed out.
+// ordinalState describes an ordinal and, if it is free, its place in the allocation order.
 func (x *explainer) ordinalState(b *state.Block, i int) string {
 	attr := b.At(i)
 	switch {

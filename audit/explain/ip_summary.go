@@ -10,7 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// addressSummary answers what an address is in a sentence or two.
+// addressSummary summarizes an address in a sentence or two.
 func (x *explainer) addressSummary(a netip.Addr, users []user, ref state.AllocationRef, allocated bool) string {
 	who := phrase.Each(describe(users))
 	b := x.CoveringBlock(a)
@@ -40,8 +40,7 @@ func (x *explainer) addressSummary(a netip.Addr, users []user, ref state.Allocat
 	return x.unknownSummary(a)
 }
 
-// unallocatedNote ends the summary of an address that something uses and no block
-// allocates.
+// unallocatedNote ends the summary of an address that is in use although no block allocates it.
 func (x *explainer) unallocatedNote(a netip.Addr, b *state.Block) string {
 	single, other := state.IPPrefix(a), x.OtherIPAMAt(a)
 	switch {
@@ -61,8 +60,7 @@ func (x *explainer) unallocatedNote(a netip.Addr, b *state.Block) string {
 	return ". It lies outside all pools: Calico's IPAM has nothing to do with it."
 }
 
-// unusedSummary is about an address that is allocated and that no pod or tunnel
-// names.
+// unusedSummary describes an allocated address that no pod or tunnel names.
 func (x *explainer) unusedSummary(ref state.AllocationRef) string {
 	i, b := ref.Ordinal, ref.Block
 	attr := ref.Attributes()
@@ -89,8 +87,7 @@ func (x *explainer) unusedSummary(ref state.AllocationRef) string {
 	return out + fmt.Sprintf(", and nothing seems to use it: %s.", v.Why())
 }
 
-// freeSummary is about an address that its block does not allocate, and that
-// nothing uses.
+// freeSummary describes an address that its block does not allocate and that has no user.
 func (x *explainer) freeSummary(a netip.Addr, b *state.Block) string {
 	tail := ""
 	if g := x.FirstMissing(useReads); g != nil {
@@ -102,7 +99,7 @@ func (x *explainer) freeSummary(a netip.Addr, b *state.Block) string {
 	return fmt.Sprintf("Free: it lies in block %s of %s, which has not allocated it.%s", b.CIDR, phrase.Owner(b.Owner), tail)
 }
 
-// unknownSummary is about an address that nothing knows.
+// unknownSummary describes an address that no object refers to.
 func (x *explainer) unknownSummary(a netip.Addr) string {
 	switch slot, p := x.SlotOf(a), x.PoolOf(state.IPPrefix(a)); {
 	case x.unread(blocks.Pools) != "" && p == nil:

@@ -13,13 +13,13 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// candidate is a subject that a query stands for.
+// candidate is a subject that matches a query.
 type candidate struct {
 	kind, name string
 	explain    func() Explained
 }
 
-// matches returns everything that a query stands for, each once.
+// matches returns every subject that matches a query, each once.
 func (x *explainer) matches(q Query) []candidate {
 	var out []candidate
 	add := func(kind, name string, explain func() Explained) {
@@ -64,9 +64,8 @@ func (x *explainer) matches(q Query) []candidate {
 	return out
 }
 
-// matchCIDRs finds what a CIDR stands for: the block, and the pools, of exactly
-// that CIDR. One that nothing has is explained as the block it could be or, if it
-// is a single address, as that.
+// matchCIDRs finds the block and the pools with exactly the queried CIDR. Without a match, the CIDR
+// is explained as a possible block or, if it is a single address, as that address.
 func (x *explainer) matchCIDRs(q Query, add func(kind, name string, explain func() Explained)) {
 	found := false
 	if q.isCIDR("block") && (x.BlockOf(q.prefix) != nil || len(x.AffinitiesOf(q.prefix)) > 0) {
@@ -86,8 +85,8 @@ func (x *explainer) matchCIDRs(q Query, add func(kind, name string, explain func
 	}
 }
 
-// knowsNode reports whether a name is that of a node, or that of one that blocks,
-// affinities, pods or allocations still name.
+// knowsNode reports whether a node of this name exists, or whether blocks, affinities, pods or
+// allocations still refer to one.
 func (x *explainer) knowsNode(name string) bool {
 	return x.NodeState(name) != nil ||
 		slices.ContainsFunc(x.Affinities, func(a blocks.Affinity) bool { return a.Owner.Node() == name }) ||
@@ -97,7 +96,7 @@ func (x *explainer) knowsNode(name string) bool {
 		})
 }
 
-// knowsPod reports whether a pod exists, or addresses are allocated in its name.
+// knowsPod reports whether a pod exists, or whether blocks record addresses for it.
 func (x *explainer) knowsPod(namespace, name string) bool {
 	return namespace != "" && name != "" && (x.Pod(namespace, name) != nil || len(x.allocatedTo(namespace, name)) > 0)
 }
@@ -114,7 +113,7 @@ func (x *explainer) allocatedTo(namespace, name string) (out []state.AllocationR
 	return out
 }
 
-// allocated returns the attributes of an ordinal if it is allocated to something.
+// allocated returns the attributes of an allocated ordinal; nil if it is free.
 func allocated(b *state.Block, ordinal int) *blocks.Attributes {
 	if b.Ordinals[ordinal] == blocks.Free {
 		return nil
@@ -122,7 +121,7 @@ func allocated(b *state.Block, ordinal int) *blocks.Attributes {
 	return b.At(ordinal)
 }
 
-// handleID returns the ID of a handle that exists, or that blocks refer to.
+// handleID returns the ID of a handle that exists or that blocks refer to.
 func (x *explainer) handleID(name string) string {
 	if h := x.Handle(name); h != nil {
 		return h.ID
@@ -138,8 +137,7 @@ func (x *explainer) handleID(name string) string {
 	return ""
 }
 
-// blocksNamed returns the CIDRs of the blocks and affinities whose objects have a
-// name.
+// blocksNamed returns the CIDRs of the blocks and affinities whose objects have this name.
 func (x *explainer) blocksNamed(name string) (out []netip.Prefix) {
 	for _, b := range x.IPBlocks {
 		if b.Name == name {
@@ -154,7 +152,7 @@ func (x *explainer) blocksNamed(name string) (out []netip.Prefix) {
 	return out
 }
 
-// notFound says that nothing has the name of a query.
+// notFound returns the error for a query that matches nothing.
 func (x *explainer) notFound(q Query) error {
 	e := &NotFoundError{Query: q, Name: q.bare()}
 	for _, g := range x.Gaps {

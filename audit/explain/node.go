@@ -12,7 +12,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// node explains a node, or what is left of one that does not exist.
+// node explains a node, or the remains of a vanished one.
 func (x *explainer) node(name string) Explained {
 	h := x.NodeState(name)
 	if h == nil {
@@ -42,7 +42,7 @@ func (x *explainer) node(name string) Explained {
 	return s.done()
 }
 
-// nodeSection is what the node says of itself.
+// nodeSection lists the fields of the node.
 func (x *explainer) nodeSection(s *builder, h *state.NodeState) {
 	s.section("Node")
 	n := h.Node
@@ -101,7 +101,7 @@ func schedulableText(h *state.NodeState) string {
 	return "no: " + phrase.Each(against)
 }
 
-// nodePoolsSection says which pools serve a node, and why others do not.
+// nodePoolsSection lists the pools that serve a node, and why other pools do not.
 func (x *explainer) nodePoolsSection(s *builder, n *blocks.Node) {
 	s.listed("Pools")
 	if why := x.unread(blocks.Pools); why != "" {
@@ -116,7 +116,7 @@ func (x *explainer) nodePoolsSection(s *builder, n *blocks.Node) {
 	}
 }
 
-// whyPoolServes says whether a pool serves a node's pods, and why.
+// whyPoolServes explains why a pool does or does not serve a node's pods.
 func (x *explainer) whyPoolServes(p *state.Pool, n *blocks.Node) string {
 	switch {
 	case p.Disabled:
@@ -144,8 +144,8 @@ func (x *explainer) whyPoolServes(p *state.Pool, n *blocks.Node) string {
 	return out
 }
 
-// nodeBlocksSection lists the blocks that name the node as owner, and the
-// affinities of the node that lead to no such block.
+// nodeBlocksSection lists the blocks whose owner is the node, and the node's affinities without
+// such a block.
 func (x *explainer) nodeBlocksSection(s *builder, h *state.NodeState) {
 	s.listed("Blocks")
 	if why := x.unread(blocks.Blocks); why != "" {
@@ -181,8 +181,8 @@ func (x *explainer) nodeBlocksSection(s *builder, h *state.NodeState) {
 	}
 }
 
-// affinityNote says how the node's affinity to its own block stands, unless it is
-// as it should be.
+// affinityNote describes a problem with the node's affinity to its own block; empty if there is
+// none.
 func (x *explainer) affinityNote(node string, b *state.Block) string {
 	if x.unread(blocks.Affinities) != "" {
 		return ""
@@ -198,7 +198,7 @@ func (x *explainer) affinityNote(node string, b *state.Block) string {
 	return "; without an affinity"
 }
 
-// nodeSummary answers how a node stands in a sentence or two.
+// nodeSummary summarizes a node in a sentence or two.
 func (x *explainer) nodeSummary(h *state.NodeState) string {
 	if h.Node == nil {
 		out := capital(x.NoNode(h.Name))
@@ -260,7 +260,7 @@ func (x *explainer) nodeSummary(h *state.NodeState) string {
 	return "The node " + strings.Join(parts, "; ") + "."
 }
 
-// capital writes the first letter of a sentence as a capital one.
+// capital returns a sentence with an upper-case first letter.
 func capital(s string) string {
 	if s == "" {
 		return s

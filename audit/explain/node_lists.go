@@ -7,7 +7,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// tunnelSection lists a node's tunnel addresses and where they lie.
+// tunnelSection lists a node's tunnel addresses and their blocks.
 func (x *explainer) tunnelSection(s *builder, h *state.NodeState) {
 	if h.Node == nil {
 		return
@@ -18,7 +18,7 @@ func (x *explainer) tunnelSection(s *builder, h *state.NodeState) {
 	}
 }
 
-// nodeBorrowSections list what a node borrows and lends.
+// nodeBorrowSections lists the addresses that a node borrows, and those borrowed from it.
 func (x *explainer) nodeBorrowSections(s *builder, h *state.NodeState) {
 	s.listed("Borrowed by it: %s", phrase.Plural(len(h.Borrowed), "address"))
 	for _, br := range h.Borrowed {
@@ -31,11 +31,11 @@ func (x *explainer) nodeBorrowSections(s *builder, h *state.NodeState) {
 	x.borrowOutcomeSection(s, append(slices.Clone(h.Borrowed), h.Lent...))
 }
 
-// maxOutcomes is how many pairs of nodes a node's explanation gives reasons for.
+// maxOutcomes limits the pairs of nodes for which a node's explanation gives reasons.
 const maxOutcomes = 8
 
-// borrowOutcomeSection says once for each two nodes what becomes of traffic to what
-// one borrows of the other, and why.
+// borrowOutcomeSection describes, once for each pair of nodes, what happens to traffic to the
+// addresses that one borrows from the other, and why.
 func (x *explainer) borrowOutcomeSection(s *builder, borrows []*state.Borrow) {
 	type pair struct{ owner, user, outcome, reason string }
 	var pairs []pair
@@ -71,8 +71,7 @@ func (x *explainer) borrowUser(br *state.Borrow) string {
 	return "something unseen"
 }
 
-// strandedSection lists, for a node that does not exist, the addresses still
-// allocated to it.
+// strandedSection lists the addresses still allocated to a node that does not exist.
 func (x *explainer) strandedSection(s *builder, h *state.NodeState) {
 	if h.Node != nil {
 		return

@@ -11,8 +11,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// pod explains a pod, or what is allocated in the name of one that does not
-// exist.
+// pod explains a pod, or the addresses still allocated to a pod that does not exist.
 func (x *explainer) pod(namespace, name string) Explained {
 	full := namespace + "/" + name
 	w := x.Pod(namespace, name)
@@ -41,7 +40,7 @@ func (x *explainer) pod(namespace, name string) Explained {
 	return s.done()
 }
 
-// podSection is what the pod says of itself.
+// podSection lists the fields of the pod.
 func (x *explainer) podSection(s *builder, w *blocks.Workload) {
 	s.section("Pod")
 	src := podSource(w)
@@ -64,7 +63,7 @@ func (x *explainer) podSection(s *builder, w *blocks.Workload) {
 	}
 }
 
-// podAddressSection says in short how an address of a pod stands.
+// podAddressSection summarizes an address of a pod.
 func (x *explainer) podAddressSection(s *builder, w *blocks.Workload, a netip.Addr) {
 	s.section("Address %s", a)
 	where, _, _ := strings.Cut(podClaim(w, a), "; ")
@@ -95,9 +94,8 @@ func (x *explainer) podAddressSection(s *builder, w *blocks.Workload, a netip.Ad
 	}
 }
 
-// handleNote compares an allocation's handle with the pod's sandbox: Calico's CNI
-// plugin makes the handle out of the network's name and the sandbox's ID
-// (cni-plugin/internal/pkg/utils, GetHandleID).
+// handleNote compares an allocation's handle with the pod's sandbox: Calico's CNI plugin builds the
+// handle from the network's name and the sandbox's ID (cni-plugin/internal/pkg/utils, GetHandleID).
 func handleNote(attr *blocks.Attributes, w *blocks.Workload) string {
 	if attr.Handle == "" || w.ContainerID == "" || strings.HasSuffix(attr.Handle, "."+w.ContainerID) {
 		return ""
@@ -105,7 +103,7 @@ func handleNote(attr *blocks.Attributes, w *blocks.Workload) string {
 	return ", which is not that of the pod's sandbox"
 }
 
-// others returns the users other than one object.
+// others returns the current users of an address except one object.
 func others(users []user, source string) (out []user) {
 	for _, u := range users {
 		if u.source != source && !u.past {
@@ -115,8 +113,7 @@ func others(users []user, source string) (out []user) {
 	return out
 }
 
-// placeText says in which block an address in use on a node lies, and whether
-// that is the node's own.
+// placeText names the block of an address used on a node, and whether the node owns that block.
 func (x *explainer) placeText(a netip.Addr, node string) string {
 	if why := x.unread(blocks.Blocks); why != "" {
 		return "its block is " + why
@@ -143,8 +140,8 @@ func (x *explainer) placeText(a netip.Addr, node string) string {
 	return "borrowed: " + out
 }
 
-// unreferencedSection is about an address that is allocated to a pod and that
-// the pod does not name.
+// unreferencedSection describes an address that is allocated to a pod although the pod does not
+// name it.
 func (x *explainer) unreferencedSection(s *builder, w *blocks.Workload, r state.AllocationRef) {
 	src := blockSource(r.Block)
 	s.section("Address %s", r.Addr())
@@ -161,7 +158,7 @@ func (x *explainer) unreferencedSection(s *builder, w *blocks.Workload, r state.
 	s.fact("", "verdict", verdictText(x.Classify(r)))
 }
 
-// podPoolsSection says which pools a pod may get addresses from, and why.
+// podPoolsSection lists the pools that may give a pod addresses, and why.
 func (x *explainer) podPoolsSection(s *builder, w *blocks.Workload) {
 	s.listed("Pools it may use")
 	if why := x.unread(blocks.Pools); why != "" {
@@ -186,7 +183,7 @@ func (x *explainer) podPoolsSection(s *builder, w *blocks.Workload) {
 	}
 }
 
-// requestFacts say which pools a pod, or else its namespace, asks for.
+// requestFacts lists the pools that a pod, or else its namespace, requests.
 func (x *explainer) requestFacts(s *builder, w *blocks.Workload, f blocks.Family) {
 	key, names := "ipv4pools", w.Extras().PoolsV4
 	if f == blocks.IPv6 {
@@ -210,7 +207,7 @@ func (x *explainer) requestFacts(s *builder, w *blocks.Workload, f blocks.Family
 	}
 }
 
-// podSummary answers how a pod stands in a sentence or two.
+// podSummary summarizes a pod in a sentence or two.
 func (x *explainer) podSummary(full string, w *blocks.Workload, addrs []netip.Addr) string {
 	words := make([]string, len(addrs))
 	for i, a := range addrs {
@@ -253,7 +250,7 @@ func (x *explainer) podSummary(full string, w *blocks.Workload, addrs []netip.Ad
 	return out + "."
 }
 
-// waitingReason says why a pod waits for an address, if its node tells.
+// waitingReason explains why a pod waits for an address, if its node's status shows why.
 func (x *explainer) waitingReason(w *blocks.Workload) string {
 	h := x.NodeState(w.Node)
 	if h == nil {

@@ -34,7 +34,7 @@ func (x *explainer) pool(p *state.Pool) Explained {
 	return s.done()
 }
 
-// poolNumbers are the pool's counts.
+// poolNumbers lists the pool's counts.
 func (x *explainer) poolNumbers(s *builder, p *state.Pool) {
 	s.section("Numbers")
 	if why := x.unread(blocks.Blocks); why != "" {
@@ -55,7 +55,7 @@ func (x *explainer) poolNumbers(s *builder, p *state.Pool) {
 	}
 }
 
-// poolTexts are a pool's numbers, or bounds of them if a block could not be decoded.
+// poolTexts are a pool's numbers, or bounds on them if a block could not be decoded.
 type poolTexts struct{ inUse, available, claimed, free, allocatable string }
 
 func (x *explainer) numbersOf(p *state.Pool) poolTexts {
@@ -92,11 +92,10 @@ func releasable(pools []*state.Pool) (out []*state.Block) {
 	return out
 }
 
-// poolNodesSection says which nodes a pool selects, and how many blocks each
-// holds of it.
+// poolNodesSection lists the nodes that a pool selects, and how many of its blocks each holds.
 func (x *explainer) poolNodesSection(s *builder, p *state.Pool) {
 	if !p.Allows(blocks.UseWorkload) && !p.Allows(blocks.UseTunnel) {
-		return // services are of no node
+		return // services belong to no node
 	}
 	s.listed("Nodes it selects")
 	if why := x.unread(blocks.Nodes); why != "" {
@@ -124,8 +123,7 @@ func (x *explainer) poolNodesSection(s *builder, p *state.Pool) {
 	}
 }
 
-// poolOwnersSection lists the pool's blocks, owner by owner, those with the most
-// first.
+// poolOwnersSection lists the pool's blocks by owner; owners with the most blocks come first.
 func (x *explainer) poolOwnersSection(s *builder, p *state.Pool) {
 	type holding struct {
 		owner blocks.Owner
@@ -163,7 +161,7 @@ func (x *explainer) poolOwnersSection(s *builder, p *state.Pool) {
 	}
 }
 
-// poolReservedSection lists the reservations that touch a pool.
+// poolReservedSection lists the reservations that overlap a pool.
 func (x *explainer) poolReservedSection(s *builder, p *state.Pool) {
 	s.listed("Reservations")
 	for i := range x.Reservations {
@@ -176,8 +174,7 @@ func (x *explainer) poolReservedSection(s *builder, p *state.Pool) {
 	}
 }
 
-// poolLooseSection lists the affinities in a pool that lead to no block of their
-// owner.
+// poolLooseSection lists the affinities in a pool without a block of the same owner.
 func (x *explainer) poolLooseSection(s *builder, p *state.Pool) {
 	s.listed("Affinities without a block of their own")
 	if x.unread(blocks.Blocks) != "" {
@@ -193,7 +190,7 @@ func (x *explainer) poolLooseSection(s *builder, p *state.Pool) {
 	}
 }
 
-// poolSummary answers how a pool stands in a sentence or two.
+// poolSummary summarizes a pool in a sentence or two.
 func (x *explainer) poolSummary(p *state.Pool) string {
 	if x.unread(blocks.Blocks) != "" {
 		return "The pool's numbers are " + x.unread(blocks.Blocks) + "."
@@ -227,8 +224,8 @@ func (x *explainer) poolSummary(p *state.Pool) string {
 	return out + "."
 }
 
-// withoutBlock names the nodes that a pool selects for workloads and that have no
-// block of the family.
+// withoutBlock names the nodes that a pool selects for workloads and that have no block of its
+// family.
 func (x *explainer) withoutBlock(p *state.Pool) (out []string) {
 	if x.unread(blocks.Nodes) != "" {
 		return nil

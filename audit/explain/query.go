@@ -11,18 +11,17 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 )
 
-// Query is what an explanation is asked for.
+// Query is a parsed query for an explanation.
 type Query struct {
-	// Text is the query as it was written.
+	// Text is the query as the user wrote it.
 	Text string
-	// Check is set if the query is the ID of a check; what a check means is known
-	// without reading a cluster.
+	// Check is set if the query is a check's ID. Explaining a check needs no cluster.
 	Check *audit.Check
 
-	// kinds are the kinds of subject that are looked for.
+	// kinds are the kinds of subject to look for.
 	kinds []string
-	// name is the text without the kind it began with, and typed that kind, where
-	// the text had the form KIND/NAME, as "kubectl get -o name" writes it.
+	// For a query of the form KIND/NAME, as "kubectl get -o name" prints it, typed is the kind and
+	// name the rest. Otherwise name is the whole text.
 	name, typed string
 	addr        netip.Addr
 	prefix      netip.Prefix
@@ -38,8 +37,8 @@ var typedKinds = map[string]string{
 	"pool": "pool", "ippool": "pool", "handle": "handle", "ipamhandle": "handle",
 }
 
-// typedKind returns the kind that a word stands for, as kubectl takes resources: in
-// any case, in singular or plural, with or without the API group; empty for none.
+// typedKind returns the kind that a word names. Like kubectl, it accepts any case, singular or
+// plural, with or without the API group; empty for an unknown word.
 func typedKind(word string) string {
 	word, _, _ = strings.Cut(strings.ToLower(word), ".")
 	for _, singular := range []string{word, strings.TrimSuffix(word, "s"), strings.TrimSuffix(word, "ies") + "y"} {
@@ -50,12 +49,11 @@ func typedKind(word string) string {
 	return ""
 }
 
-// IsKind reports whether a word before a name is the kind of what can be explained.
+// IsKind reports whether a word before a name is a kind that can be explained.
 func IsKind(word string) bool { return typedKind(word) != "" }
 
-// ParseQuery reads what an explanation is asked for: an address, a CIDR, a name,
-// NAMESPACE/POD, KIND/NAME or a check's ID. kind, if not empty, is one of
-// [QueryKinds] and says which of the things of one name is meant.
+// ParseQuery parses a query: an address, a CIDR, a name, NAMESPACE/POD, KIND/NAME or a check's ID.
+// kind, if not empty, is one of [QueryKinds] and selects among subjects with the same name.
 func ParseQuery(text, kind string) (Query, error) {
 	q := Query{Text: text, name: strings.TrimSpace(text), kinds: QueryKinds}
 	if kind != "" {
@@ -98,7 +96,7 @@ func ParseQuery(text, kind string) (Query, error) {
 	return q, q.checkKind(kind)
 }
 
-// parseNumbers reads an address or a CIDR; a text that is neither is a name.
+// parseNumbers parses an address or a CIDR; any other text is a name.
 func (q *Query) parseNumbers(text string) error {
 	if a, err := netip.ParseAddr(text); err == nil {
 		if a.Zone() != "" {
@@ -125,8 +123,7 @@ func (q *Query) parseNumbers(text string) error {
 	return nil
 }
 
-// withoutPrefix drops what netip puts before its errors: the call, and the text
-// that was to be read.
+// withoutPrefix strips the prefix of netip's errors: the function call and the parsed text.
 func withoutPrefix(err error) error {
 	s := err.Error()
 	if i := strings.LastIndex(s, ": "); i >= 0 {
@@ -145,14 +142,14 @@ func (q *Query) checkKind(kind string) error {
 	return nil
 }
 
-// MayBePool reports whether the query may be of a pool.
+// MayBePool reports whether the query may match a pool.
 func (q *Query) MayBePool() bool { return q.Check == nil && q.wants("pool") }
 
-// wants reports whether a kind is looked for.
+// wants reports whether the query looks for a kind.
 func (q *Query) wants(kind string) bool { return slices.Contains(q.kinds, kind) }
 
-// named returns the names under which a kind is looked for: the whole text, and
-// for KIND/NAME of that kind the name.
+// named returns the names under which to look for a kind: the whole text and, for KIND/NAME of that
+// kind, the name.
 func (q *Query) named(kind string) []string {
 	if !q.wants(kind) {
 		return nil
@@ -163,7 +160,7 @@ func (q *Query) named(kind string) []string {
 	return []string{q.name}
 }
 
-// bare returns the name without the kind that it began with.
+// bare returns the name without its kind.
 func (q *Query) bare() string {
 	if q.typed == "" {
 		return q.name
@@ -172,33 +169,31 @@ func (q *Query) bare() string {
 	return rest
 }
 
-// isAddress reports whether the query is an address that is to be explained.
+// isAddress reports whether the query is for an address.
 func (q *Query) isAddress() bool {
 	return q.addr.IsValid() && q.wants("ip") && (q.typed == "" || q.typed == "ip")
 }
 
-// isCIDR reports whether the query is a CIDR, or an address that may be meant as
-// one.
+// isCIDR reports whether the query is a CIDR, or an address that may be meant as one.
 func (q *Query) isCIDR(kind string) bool {
 	return q.prefix.IsValid() && q.wants(kind) && (q.typed == "" || q.typed == kind)
 }
 
-// NotFoundError says that nothing of a name was seen.
+// NotFoundError means that no object matches the query.
 type NotFoundError struct {
 	Query Query
-	// Unreadable says what is wrong with an object of that name, where there is
-	// one that could not be understood.
+	// Unreadable is why an object of that name could not be parsed; empty if there is no such
+	// object.
 	Unreadable string
-	// Elsewhere says what has the name and is not explained, and which command shows it;
-	// empty if there is nothing.
+	// Elsewhere names an object of that name that explain does not cover, and the command that
+	// shows it; empty if there is none.
 	Elsewhere string
-	// Name is the name without the kind before it, and Names are those that there
-	// are, for suggestions.
+	// Name is the name without its kind. Names are the existing names, for suggestions.
 	Name  string
 	Names []string
 }
 
-// Error says what was looked for.
+// Error implements error.
 func (e *NotFoundError) Error() string {
 	if e.Unreadable != "" {
 		return fmt.Sprintf("%q could not be understood: %s", e.Query.Text, e.Unreadable)

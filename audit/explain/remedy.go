@@ -13,9 +13,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// findingRemedies says of each check of findings, unless something closer was said
-// already or a diagnosis says it, what the findings' own remedies are or, where there is
-// none, those of the check in general.
+// findingRemedies adds, for each check with findings, the findings' own remedies or else the
+// check's general ones. It skips checks for which the explanation already has a more specific
+// remedy or a diagnosis has one.
 func (x *explainer) findingRemedies(s *builder) {
 	for i := range s.Findings {
 		f := &s.Findings[i]
@@ -32,12 +32,12 @@ func (x *explainer) findingRemedies(s *builder) {
 	}
 }
 
-// diagnosed reports whether a diagnosis explains a finding, and says what ends it.
+// diagnosed reports whether a diagnosis, with its remedies, covers a finding.
 func (x *explainer) diagnosed(f *audit.Finding) bool {
 	return slices.ContainsFunc(x.diagnoses, func(d audit.Diagnosis) bool { return slices.Contains(d.Findings, f.Fingerprint) })
 }
 
-// addressRemedy says what would change the verdicts on an address.
+// addressRemedy adds what would change the verdicts on an address.
 func (x *explainer) addressRemedy(s *builder, a netip.Addr, users []user, ref state.AllocationRef, allocated bool) {
 	defer x.findingRemedies(s)
 	if !allocated {
@@ -79,7 +79,7 @@ func (x *explainer) addressRemedy(s *builder, a netip.Addr, users []user, ref st
 	}
 }
 
-// leakRemedy says what would end a leak.
+// leakRemedy describes what would end a leak.
 func (x *explainer) leakRemedy(attr *blocks.Attributes) string {
 	const again = "owned again as soon as its owner is there again, or a pod or tunnel names it"
 	if !attr.HasHandle {
@@ -88,8 +88,7 @@ func (x *explainer) leakRemedy(attr *blocks.Attributes) string {
 	return again + ". " + x.collectorText()
 }
 
-// collectorText says whether Calico's own collector would release a leak, and
-// when.
+// collectorText describes whether and when Calico's own garbage collector would release a leak.
 func (x *explainer) collectorText() string {
 	c := &x.Controllers
 	grace := state.DefaultGrace
@@ -107,7 +106,7 @@ func (x *explainer) collectorText() string {
 	return fmt.Sprintf("Calico's own collector, if it runs, releases it once it has seen it unowned for %s, or at once after its node is deleted.", phrase.Duration(grace))
 }
 
-// freeRemedy is about an address that is not allocated.
+// freeRemedy adds what would change the verdict on an unallocated address.
 func (x *explainer) freeRemedy(s *builder, a netip.Addr, users []user) {
 	p := x.PoolOf(state.IPPrefix(a))
 	if len(users) > 0 || p == nil || x.unread(blocks.Blocks) != "" {
@@ -136,8 +135,7 @@ func (x *explainer) freeRemedy(s *builder, a netip.Addr, users []user) {
 	}
 }
 
-// remedies says what ends a verdict, by the ways out that the state knows. Those of a
-// diagnosis stand with it.
+// remedies adds the remedies that end a verdict, unless a diagnosis already shows them.
 func (x *explainer) remedies(s *builder, verdict string, ways []remedies.Remedy) {
 	said := func(f audit.Finding) bool { return f.Check == verdict && x.diagnosed(&f) }
 	if slices.ContainsFunc(s.Findings, said) || slices.ContainsFunc(s.Related, said) {
@@ -148,7 +146,7 @@ func (x *explainer) remedies(s *builder, verdict string, ways []remedies.Remedy)
 	}
 }
 
-// borrowRemedies says what would end a borrow.
+// borrowRemedies adds what would end a borrow.
 func (x *explainer) borrowRemedies(s *builder, br *state.Borrow) {
 	switch h := x.NodeState(br.User); {
 	case (h == nil || h.Node == nil) && x.unread(blocks.Nodes) == "":
@@ -164,7 +162,7 @@ func (x *explainer) borrowRemedies(s *builder, br *state.Borrow) {
 	}
 }
 
-// nodeRemedy says what would give a node the blocks that it lacks.
+// nodeRemedy adds what would give a node the blocks that it lacks.
 func (x *explainer) nodeRemedy(s *builder, h *state.NodeState) {
 	defer x.findingRemedies(s)
 	if x.vanished(h.Name) && len(h.Blocks) > 0 {
@@ -184,7 +182,7 @@ func (x *explainer) nodeRemedy(s *builder, h *state.NodeState) {
 	}
 }
 
-// podRemedy says what would change the verdicts on a pod's addresses.
+// podRemedy adds what would change the verdicts on a pod's addresses.
 func (x *explainer) podRemedy(s *builder, w *blocks.Workload, addrs []netip.Addr) {
 	defer x.findingRemedies(s)
 	if w != nil && w.HostNetwork {
@@ -212,7 +210,7 @@ func (x *explainer) podRemedy(s *builder, w *blocks.Workload, addrs []netip.Addr
 	}
 }
 
-// poolRemedy says what would give a pool blocks to claim again.
+// poolRemedy adds what would give a pool free blocks again.
 func (x *explainer) poolRemedy(s *builder, p *state.Pool) {
 	defer x.findingRemedies(s)
 	if x.unread(blocks.Blocks) != "" || !p.ServesWorkloads() || !p.Slots.Allocatable.IsZero() || p.Slots.Capacity.IsZero() {

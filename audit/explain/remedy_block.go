@@ -7,7 +7,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// blockRemedy says what would change the verdicts on a block.
+// blockRemedy adds what would change the verdicts on a block.
 func (x *explainer) blockRemedy(s *builder, b *state.Block) {
 	defer x.findingRemedies(s)
 	if b.Used == 0 {
@@ -37,8 +37,7 @@ func (x *explainer) blockRemedy(s *builder, b *state.Block) {
 	s.remedy("in use", "once %s, and %s have passed, it could be released%s", need, phrase.Duration(x.Grace), x.cordonHint(b))
 }
 
-// cordonHint says that pods that restart on the owner may take addresses of the
-// block again.
+// cordonHint warns that pods restarting on the owner may take addresses of the block again.
 func (x *explainer) cordonHint(b *state.Block) string {
 	h := x.NodeState(b.Owner.Node())
 	if h == nil || h.Node == nil || h.Node.Unschedulable {

@@ -7,7 +7,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state/whereabouts"
 )
 
-// secondarySection says what Whereabouts records of an address.
+// secondarySection shows Whereabouts' records of an address.
 func (x *explainer) secondarySection(s *builder, a netip.Addr) {
 	for _, r := range whereabouts.Of(x.State).Recorded(a) {
 		s.section("Whereabouts pool %s", r.Pool.FullName())
@@ -31,7 +31,7 @@ func (x *explainer) secondarySection(s *builder, a netip.Addr) {
 	}
 }
 
-// secondarySummary is about an address of a secondary network.
+// secondarySummary summarizes an address of a secondary network.
 func (x *explainer) secondarySummary(a netip.Addr) (string, bool) {
 	for _, r := range whereabouts.Of(x.State).Recorded(a) {
 		return fmt.Sprintf("An address of a secondary network: Whereabouts' pool %s records it, and %s.", r.Pool.FullName(), r.Why), true

@@ -11,7 +11,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// slotStatus says, of a block that does not exist, whether a node could claim it.
+// slotStatus explains whether a node could claim a block that does not exist.
 func (x *explainer) slotStatus(slot netip.Prefix, p *state.Pool) (text string, claimable bool) {
 	gap, unread := x.Missing(blocks.Pools)
 	others := slices.DeleteFunc(x.BlocksAt(slot), func(b *state.Block) bool { return b.CIDR == slot })
@@ -44,8 +44,8 @@ func (x *explainer) slotStatus(slot netip.Prefix, p *state.Pool) (text string, c
 	return "it is free to be claimed by any node that the pool selects", true
 }
 
-// absentState is slotStatus for a CIDR that somebody asks for: of one that is no
-// slot of its pool it says what lies there.
+// absentState is slotStatus for a queried CIDR. If the CIDR is not a slot of its pool, it describes
+// the blocks there.
 func (x *explainer) absentState(p netip.Prefix, pool *state.Pool) string {
 	text, _ := x.slotStatus(p, pool)
 	if pool == nil || pool.BlockSize < pool.CIDR.Bits() || p.Bits() == pool.BlockSize || !blocks.PrefixContains(pool.CIDR, p) {
@@ -60,12 +60,12 @@ func (x *explainer) absentState(p netip.Prefix, pool *state.Pool) string {
 	return fmt.Sprintf("%s; it spans %s of them: %s claimed, %s free, %s reserved", text, n.Capacity, n.Claimed, n.Free, n.Reserved)
 }
 
-// overlapping returns the blocks that overlap a CIDR and are not it.
+// overlapping returns the other blocks that overlap a CIDR.
 func (x *explainer) overlapping(p netip.Prefix) []*state.Block {
 	return slices.DeleteFunc(x.BlocksAt(p), func(b *state.Block) bool { return b.CIDR == p })
 }
 
-// noBlockSection is about a block that does not exist, as far as is known.
+// noBlockSection describes a block that is not known to exist.
 func (x *explainer) noBlockSection(s *builder, slot netip.Prefix) {
 	if !slot.IsValid() {
 		return
@@ -116,7 +116,7 @@ func (x *explainer) selectedText(p *state.Pool) string {
 	return fmt.Sprintf("%d of %s: %s", len(names), phrase.Plural(len(x.Nodes), "node"), phrase.List(names))
 }
 
-// poolLeftSection says what a pool has left.
+// poolLeftSection shows the free blocks and addresses of a pool.
 func (x *explainer) poolLeftSection(s *builder, p *state.Pool) {
 	s.section("Left of pool %s", p.Name)
 	if why := x.unread(blocks.Blocks); why != "" {
@@ -132,7 +132,7 @@ func (x *explainer) poolLeftSection(s *builder, p *state.Pool) {
 	s.factf("", "addresses", "%s of %s in use, %s available", n.inUse, p.Addrs.Capacity, n.available)
 }
 
-// reservedBy names the reservations that touch a CIDR.
+// reservedBy names the reservations that overlap a CIDR.
 func (x *explainer) reservedBy(p netip.Prefix) (out []string) {
 	for i := range x.Reservations {
 		r := &x.Reservations[i]
@@ -143,7 +143,7 @@ func (x *explainer) reservedBy(p netip.Prefix) (out []string) {
 	return out
 }
 
-// nextPod says what the next pod of a node gets.
+// nextPod describes where the next pod of a node gets its address.
 func (x *explainer) nextPod(n *state.NodeBlockStatus) string {
 	switch {
 	case x.Info.Locked:

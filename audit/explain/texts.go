@@ -9,7 +9,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// poolFacts are what an engineer asks of the pool that something lies in.
+// poolFacts lists the properties of a pool that matter for something in it.
 func (x *explainer) poolFacts(s *builder, p *state.Pool) {
 	src := poolSource(p)
 	s.factf(src, "pool", "%s, %s in blocks of /%d (%s)", p.Name, p.CIDR, p.BlockSize, phrase.PluralCount(p.BlockAddresses(), "address"))
@@ -79,7 +79,7 @@ func ownerWord(o blocks.Owner) string {
 	return phrase.Owner(o)
 }
 
-// tunnelName calls a type of tunnel address by its name.
+// tunnelName returns the display name of a tunnel address type.
 func tunnelName(kind string) string {
 	switch kind {
 	case blocks.TypeIPIP:
@@ -96,7 +96,7 @@ func tunnelName(kind string) string {
 	return kind
 }
 
-// since writes " since TIME", or nothing for a time that is not known.
+// since returns " since TIME", or nothing for an unknown time.
 func since(t blocks.Time) string {
 	if t.IsZero() {
 		return ""
@@ -104,7 +104,7 @@ func since(t blocks.Time) string {
 	return " since " + phrase.Time(t)
 }
 
-// comma puts a comma before a phrase that is not empty.
+// comma puts a comma before a non-empty phrase.
 func comma(phrase string) string {
 	if phrase == "" {
 		return ""
@@ -112,7 +112,7 @@ func comma(phrase string) string {
 	return "," + phrase
 }
 
-// holder says in a few words what an allocated ordinal is for.
+// holder describes the use of an allocated ordinal in a few words.
 func (x *explainer) holder(b *state.Block, ordinal int) string {
 	a := b.At(ordinal)
 	if a == nil {

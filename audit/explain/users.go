@@ -10,21 +10,20 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// useReads are the reads without which it is not known whether an address is
-// used.
+// useReads are the reads needed to know whether an address is in use.
 var useReads = []blocks.Resource{blocks.Nodes, blocks.Pods}
 
-// user is something that names an address as its own.
+// user is an object that names an address as its own.
 type user struct {
-	// what it is, such as "pod shop/web"; where is the node that it is on.
+	// what names the user, such as "pod shop/web"; where is its node.
 	what, where string
-	// how it names the address, and the object that does.
+	// how describes how it names the address; source is the object that does.
 	how, source string
 	// past is true for a pod that will not use the address again.
 	past bool
 }
 
-// describe writes users for a sentence.
+// describe formats users for a sentence.
 func describe(users []user) []string {
 	out := make([]string, len(users))
 	for i, u := range users {
@@ -36,13 +35,13 @@ func describe(users []user) []string {
 	return out
 }
 
-// allPast reports whether there are users, and none that uses the address still.
+// allPast reports whether there are users, and all of them are past.
 func allPast(users []user) bool {
 	return len(users) > 0 && !slices.ContainsFunc(users, func(u user) bool { return !u.past })
 }
 
-// usersOf returns what names an address: tunnels and nodes first, then pods, the
-// live ones first.
+// usersOf returns the objects that name an address: tunnels and nodes first, then pods, live ones
+// first.
 func (x *explainer) usersOf(a netip.Addr) (out []user) {
 	for _, t := range x.TunnelsAt(a) {
 		out = append(out, user{
@@ -76,7 +75,7 @@ func (x *explainer) usersOf(a netip.Addr) (out []user) {
 	return append(out, past...)
 }
 
-// podClaim says how a pod names an address, and how the pod stands.
+// podClaim describes where a pod names an address, and the pod's state.
 func podClaim(w *blocks.Workload, a netip.Addr) string {
 	status, annotation := slices.Contains(w.StatusIPs, a), slices.Contains(w.AnnotationIPs, a)
 	where := "in its status"
@@ -91,7 +90,7 @@ func podClaim(w *blocks.Workload, a netip.Addr) string {
 	return where + "; " + podState(w)
 }
 
-// podState says how a pod stands: "Running on n1 since …".
+// podState describes a pod's state: "Running on n1 since …".
 func podState(w *blocks.Workload) string {
 	out := w.Phase
 	if out == "" {
@@ -110,8 +109,8 @@ func podState(w *blocks.Workload) string {
 	return out
 }
 
-// usedBySection lists what names an address, what became of what the allocation
-// names, and what that comes to.
+// usedBySection lists the objects that name an address, the state of the objects that its
+// allocation names, and the resulting verdict.
 func (x *explainer) usedBySection(s *builder, a netip.Addr, users []user, ref state.AllocationRef, allocated bool) {
 	s.section("Used by")
 	for _, u := range users {
@@ -131,7 +130,7 @@ func (x *explainer) usedBySection(s *builder, a netip.Addr, users []user, ref st
 	}
 }
 
-// verdictText is a verdict on an allocation, with its reason.
+// verdictText is the verdict on an allocation, with its reason.
 func verdictText(v state.Validity) string {
 	switch {
 	case strings.HasPrefix(v.Why(), "not evaluated"):
@@ -147,8 +146,8 @@ func verdictText(v state.Validity) string {
 // podless are the kinds of use that neither pods nor nodes would name.
 var podless = []state.UseKind{state.UseService, state.UseCooling, state.UseWindows}
 
-// namedByAllocation says how the pod or node stands that an allocation names and
-// that does not name the address itself.
+// namedByAllocation describes the pod or node that an allocation names, if that object does not
+// name the address itself.
 func (x *explainer) namedByAllocation(s *builder, a netip.Addr, ref state.AllocationRef, attr *blocks.Attributes) {
 	sort := state.UseKindOf(ref.Block, attr)
 	if sort == state.UseVM {
@@ -174,7 +173,7 @@ func (x *explainer) namedByAllocation(s *builder, a netip.Addr, ref state.Alloca
 	}
 }
 
-// namedVM says how the virtual machine stands that an allocation is for.
+// namedVM describes the state of the virtual machine that an allocation is for.
 func (x *explainer) namedVM(s *builder, attr *blocks.Attributes) {
 	namespace, name, _ := attr.VMOf()
 	if name == "" {

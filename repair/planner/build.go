@@ -11,9 +11,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// Build makes a plan from a state: what would be done, what must not be and why,
-// and what people should do. It reads and writes nothing. The same state and
-// request give the same plan.
+// Build makes a plan from a state: its steps, its refusals with their reasons, and the manual
+// steps. It reads and writes nothing. The same state and request give the same plan.
 func Build(st *state.State, req repair.Request) *repair.Plan {
 	report := audit.NewReport(st, &audit.Result{})
 	p := &repair.Plan{
@@ -35,7 +34,7 @@ func Build(st *state.State, req repair.Request) *repair.Plan {
 	separate(p, st)
 	order(p, st)
 	limit(p, st)
-	// The setting comes last: whom it would starve depends on what is freed before.
+	// The setting comes last: the nodes that it would starve depend on the blocks freed before.
 	after := afterwards(st, p.Steps)
 	collect(p, after, setStrictAffinity)
 	limit(p, st)
@@ -45,10 +44,9 @@ func Build(st *state.State, req repair.Request) *repair.Plan {
 	return p
 }
 
-// Derive returns the step of an ID if the state gives reason for it, or why it is
-// refused, or neither. It is the same code that [Build] uses, so that a step comes
-// out of a state if and only if a plan made of that state would have it. Pools,
-// nodes and the bound on steps are not looked at.
+// Derive returns the step of an ID if the state calls for it, or why it is refused, or neither.
+// [Build] uses the same code, so a state gives a step exactly if a plan made from that state would
+// contain it. Pools, nodes and the bound on steps are ignored.
 func Derive(st *state.State, req repair.Request, id string) (*repair.Step, *repair.Refusal) {
 	name, _, _ := strings.Cut(id, ":")
 	if k := KindOf(repair.Kind(name)); k != nil {
@@ -66,8 +64,8 @@ func collect(p *repair.Plan, st *state.State, k *repair.StepKind) {
 	p.Refused = append(p.Refused, x.Refused...)
 }
 
-// narrow keeps what the request's filters do not leave out: what belongs together if any
-// of it is kept; and always what takes back something that is there.
+// narrow applies the request's filters. It keeps all steps of a group if it keeps one of them, and
+// always keeps steps that remove what an earlier run left in place.
 func narrow(p *repair.Plan, st *state.State) {
 	kept := map[string]bool{}
 	for i := range p.Steps {
@@ -85,9 +83,9 @@ func narrow(p *repair.Plan, st *state.State) {
 	p.Refused = slices.DeleteFunc(p.Refused, func(r repair.Refusal) bool { return p.Request.Beside(st, r.Target, r.Pools, r.Nodes) })
 }
 
-// separate leaves moves of pods to a later plan if other steps change what nodes may claim, or
-// if a block is emptied at the same time: which addresses pods find is known only then. What
-// was begun goes on.
+// separate postpones moves of pods to a later plan if other steps change which blocks nodes may
+// claim, or if a block is emptied at the same time: only afterwards is it known which addresses the
+// pods find. A consolidation or rehoming under way continues.
 func separate(p *repair.Plan, st *state.State) {
 	if slices.ContainsFunc(p.Steps, func(s repair.Step) bool { return Stands(&s, st) }) {
 		return
@@ -111,8 +109,8 @@ func separate(p *repair.Plan, st *state.State) {
 	}
 }
 
-// changesBlocks reports whether a step outside of consolidations and rehoming concerns a
-// block, an affinity or an address of a block.
+// changesBlocks reports whether a step outside of consolidations and rehoming concerns a block, an
+// affinity or an address of a block.
 func changesBlocks(s *repair.Step) bool {
 	switch s.Kind {
 	case repair.ReleaseBlock, repair.DisownBlock, repair.DeleteAffinity, repair.RestoreAffinity, repair.FinishDelete, repair.RecordIP, repair.ReleaseIP:
@@ -123,13 +121,13 @@ func changesBlocks(s *repair.Step) bool {
 
 func emptiesBlock(s *repair.Step) bool { return s.Group() != "" && s.Group() != remedies.Rehoming }
 
-// limit cuts steps off beyond the bound, and says so of each.
+// limit refuses the steps beyond the bound.
 func limit(p *repair.Plan, st *state.State) {
 	n := p.Request.MaxSteps
 	if n <= 0 || len(p.Steps) <= n {
 		return
 	}
-	// A consolidation is carried out whole or not at all.
+	// A consolidation is carried out completely or not at all.
 	within := slices.DeleteFunc(slices.Clone(p.Steps), func(s repair.Step) bool { return s.Group() != "" })
 	if len(within) < len(p.Steps) && len(p.Steps)-len(within) <= n {
 		within = slices.DeleteFunc(slices.Clone(p.Steps), func(s repair.Step) bool { return s.Group() == "" })
@@ -152,9 +150,9 @@ func limit(p *repair.Plan, st *state.State) {
 	}
 }
 
-// order puts the steps into the order in which they are carried out: by kind; then
-// those of pools that have no block left, for whom others wait; then by address. Pods that
-// nothing makes again are evicted last: an eviction that is refused before ends the run.
+// order sorts the steps for execution: by kind; then those of pools without free blocks first,
+// because nodes wait for them; then by address. Pods that no controller recreates are evicted last:
+// a refused eviction before them ends the run.
 func order(p *repair.Plan, st *state.State) {
 	scarce := map[string]bool{}
 	for _, q := range st.Pools {
@@ -174,7 +172,7 @@ func order(p *repair.Plan, st *state.State) {
 	}
 	place := func(s *repair.Step) int {
 		if s.Conditional() {
-			return 2*rank(repair.EvictPod) + 1 // before which eviction, only the run can tell
+			return 2*rank(repair.EvictPod) + 1 // the run alone can tell before which eviction
 		}
 		return 2 * rank(s.Kind)
 	}
@@ -194,9 +192,8 @@ func compareTargets(a, b state.Subject) int {
 		cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Name, b.Name))
 }
 
-// sayIdle has a plan without steps say of each kind of repair why there are none, where
-// nothing that it was asked about is refused. before is the plan as it was before its
-// filters.
+// sayIdle explains, for each kind of repair in a plan without steps, why there are none. Kinds
+// whose request was refused are left out. before is the plan without its filters.
 func sayIdle(p *repair.Plan, st *state.State, before *repair.Plan) {
 	if len(p.Steps) > 0 {
 		return
@@ -206,7 +203,7 @@ func sayIdle(p *repair.Plan, st *state.State, before *repair.Plan) {
 		q := &repair.Requests[i]
 		refuses := func(r repair.Refusal) bool { return slices.Contains(q.Steps, r.Kind) }
 		if q.Field == nil || !q.In(&p.Request) || slices.ContainsFunc(refused, refuses) {
-			continue // that the setting is so already is a warning
+			continue // a warning reports that the setting already has this value
 		}
 		why := q.Idle
 		switch of := KindOf(q.Steps[0]); {
@@ -219,8 +216,8 @@ func sayIdle(p *repair.Plan, st *state.State, before *repair.Plan) {
 	}
 }
 
-// afterwards returns the state as it would be if steps were carried out and nothing
-// else happened. It is what a plan's numbers afterwards come from.
+// afterwards returns the state after the steps, if nothing else happens. A plan's "after" numbers
+// come from it.
 func afterwards(st *state.State, steps []repair.Step) *state.State {
 	if len(steps) == 0 {
 		return st

@@ -10,13 +10,12 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// Confirm makes the plan of a second reading, and holds only the steps that the
-// first one gave as well: objects of different kinds are read one after the other,
-// and what came or went in between looks like damage in one reading and not in the
-// next. The first plan should be made without a bound on steps. What only the
-// second reading gives is refused, and said. It is not [audit.Confirm], which joins
-// findings by fingerprint and severity: a step is held to its guards, as its kind compares
-// them.
+// Confirm makes the plan of a second reading, and keeps only the steps that the first plan has too.
+// Objects of different kinds are read one after the other, so an object that appears or disappears
+// in between looks like damage in one reading but not in the next. The first plan should have no
+// bound on steps. A step that only the second reading gives is refused and reported.
+// [audit.Confirm] is different: it joins findings by fingerprint and severity, while steps are
+// compared by the guards of their kind.
 func Confirm(first *repair.Plan, st *state.State, req repair.Request) *repair.Plan {
 	unbounded := req
 	unbounded.MaxSteps = 0
@@ -42,7 +41,7 @@ func Confirm(first *repair.Plan, st *state.State, req repair.Request) *repair.Pl
 	return p
 }
 
-// conclude orders a plan's steps, and computes what follows from them.
+// conclude orders a plan's steps, and computes the numbers that follow from them.
 func conclude(p *repair.Plan, st *state.State) {
 	order(p, st)
 	if want := p.Request.StrictAffinity; want != nil && *want != st.IPAM.StrictAffinity && st.FirstMissing(setStrictAffinity.Requires) == nil {
@@ -60,8 +59,8 @@ func conclude(p *repair.Plan, st *state.State) {
 	p.Warnings = warnings(st, after, p)
 }
 
-// takeAgain counts the address that the replacement of an evicted pod takes, which comes
-// of the same pool as a rule: an eviction frees none.
+// takeAgain counts the address of an evicted pod's replacement, which usually comes from the same
+// pool: an eviction frees no address on balance.
 func takeAgain(p *repair.Plan, s *repair.Step) {
 	addr, err := netip.ParseAddr(s.Target.IP)
 	if s.Kind != repair.EvictPod || s.Guard(repair.GuardController) == repair.Absent || s.Guard(repair.GuardBlock) == repair.Absent || err != nil {

@@ -1,4 +1,4 @@
-// Package planner makes plans. [Build] asks each kind of step in the list of kinds.go what a
-// state calls for, and [Derive] asks for one step again. A kind that mends objects of IPAM is
-// a file here, step_<kind>.go; those that move pods are package moves'.
+// Package planner makes plans. [Build] asks each kind of step, listed in kinds.go, for its steps in
+// a state; [Derive] derives one step again. Each kind that repairs IPAM objects has a file here,
+// step_<kind>.go. The kinds that move pods are in package moves.
 package planner

@@ -11,18 +11,18 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// withoutHostEvidence is the consent to release what no node was asked about.
+// withoutHostEvidence is the consent to release addresses for which no host view was available.
 const withoutHostEvidence = "--without-host-evidence"
 
-// consents are those of a request that evidence may rest on.
+// consents returns those consents of a request that can replace evidence.
 func consents(req repair.Request) releasable.Consents {
 	return releasable.Consents{Terminated: req.Terminated, WithoutHostEvidence: req.WithoutHostEvidence}
 }
 
-// UnansweredNodes returns, sorted, the nodes that do not answer for their machines,
-// because their object is gone or they are NotReady, and that leave allocations that
-// nothing owns, or may have left those of secondary networks that a request asks for: those
-// that "--terminated all" means.
+// UnansweredNodes returns, sorted, the nodes that do not answer for their machines, because their
+// object is gone or they are NotReady, and that have left ownerless allocations or, if the request
+// covers secondary networks, may have left some there. These are the nodes that "--terminated all"
+// means.
 func UnansweredNodes(st *state.State, req repair.Request) []string {
 	var out []string
 	if req.WhereaboutsStranded || req.WhereaboutsReservations {
@@ -47,7 +47,7 @@ func Leaves(st *state.State, node string) bool {
 	return found
 }
 
-// evidenceWarnings say on whose word a plan's steps release addresses.
+// evidenceWarnings name the operator's confirmations on which the plan's steps release addresses.
 func evidenceWarnings(p *repair.Plan) []string {
 	var unasked, off []string
 	anywhere, among := 0, ""

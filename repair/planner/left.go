@@ -7,10 +7,11 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// What a step may have left behind, in the words of [LeftBehindError]; nil for nothing.
+// The following functions find what a step may have left behind, as a [LeftBehindError]; nil for
+// nothing.
 
-// ownersAffinity: a block that names a host must have that host's affinity, and one
-// that is to stay. A host of no interest, or another's block, is none of the step's.
+// ownersAffinity: a block that names a host must have that host's affinity, not marked for
+// deletion. An empty host, or a block that is now another host's, does not concern the step.
 func ownersAffinity(st *state.State, cidr, host string) error {
 	b := repair.BlockAt(st, cidr)
 	if b == nil || b.SoftDeleted || host == "" || b.Owner.Node() != host {
@@ -25,8 +26,8 @@ func ownersAffinity(st *state.State, cidr, host string) error {
 	return nil
 }
 
-// releasedAffinity: the affinity that a step deletes along with its block must be gone,
-// unless its host claims the CIDR again.
+// releasedAffinity: the affinity that a step deletes along with its block must be gone, unless its
+// host claims the CIDR again.
 func releasedAffinity(st *state.State, s *repair.Step) error {
 	a := repair.AffinityNamed(st, s.Guard(repair.GuardAffinity))
 	if a == nil || a.UID() != s.Guard(repair.GuardAffinityUID) || repair.ClaimedAgain(a) {
@@ -50,7 +51,7 @@ func leftState(a *blocks.Affinity) string {
 	return string(a.Effective())
 }
 
-// usedHandle: a handle that is gone must be so in the blocks, too.
+// usedHandle: if a handle is gone, no block may refer to it.
 func usedHandle(st *state.State, name, id string) error {
 	if refs := st.HandleRefs(id); len(refs) > 0 {
 		return repair.LeftBehind(blocks.Handles, name, "is missing, and %s is recorded under it", refs[0].Addr())
@@ -58,8 +59,8 @@ func usedHandle(st *state.State, name, id string) error {
 	return nil
 }
 
-// loweredHandle: the handle of an address that was freed must be gone if no block
-// refers to it, and else count no more than the blocks record.
+// loweredHandle: the handle of a freed address must be gone if no block refers to it. Otherwise it
+// must count no more addresses than the blocks record.
 func loweredHandle(st *state.State, id string) error {
 	h := st.Handle(id)
 	switch {
@@ -76,7 +77,7 @@ func loweredHandle(st *state.State, id string) error {
 	return nil
 }
 
-// excess is how many addresses a handle counts that no block records under it.
+// excess returns how many addresses a handle counts beyond those that blocks record under it.
 func excess(st *state.State, id string) int {
 	h := st.Handle(id)
 	if h == nil {
@@ -93,9 +94,9 @@ func excess(st *state.State, id string) int {
 	return n
 }
 
-// asBefore reports whether a handle that was marked deleted, or counted otherwise than
-// the blocks, before an address was freed is no worse than it was: the step lowers it
-// by one, whatever it counts, and what is wrong about it is for other kinds.
+// asBefore reports whether a handle that was marked deleted, or had a wrong count, before an
+// address was freed is no worse now. The step lowers the count by one, whatever it was; other kinds
+// repair the rest.
 func asBefore(before, now *state.State, s *repair.Step) bool {
 	id := s.Guard(repair.GuardHandle)
 	h, was := now.Handle(id), before.Handle(id)
@@ -106,7 +107,7 @@ func asBefore(before, now *state.State, s *repair.Step) bool {
 	return (was.SoftDeleted || len(wrong) > 0) && excess(now, id) <= excess(before, id)
 }
 
-// hasReleasedBlock: a block that belongs to no one goes with its last address.
+// hasReleasedBlock: an ownerless block must be deleted with its last address.
 func hasReleasedBlock(st *state.State, s *repair.Step) error {
 	for _, b := range st.IPBlocks {
 		if b.UID() == s.Guard(repair.GuardBlockUID) && b.SoftDeleted && b.Used == 0 && b.Owner == (blocks.Owner{}) {

@@ -6,11 +6,10 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// manual lists what only people should do so that the trouble ends, when the plan is
-// applied: what keeps nodes from the blocks that they need, by the remedies that take
-// people; tunnels that borrow; and what still uses addresses that nothing owns. It never
-// cordons a node nor ends a pod: --consolidate and --rehome do that, and watch what
-// follows.
+// manual lists the steps that the operator has to take, beside the plan, to end the trouble: the
+// manual remedies for nodes that cannot get the blocks they need, for borrowing tunnels, and for
+// processes that use ownerless addresses. It never tells the operator to cordon a node or end a
+// pod: --consolidate and --rehome do that and watch the effects.
 func manual(st, after *state.State, p *repair.Plan) []repair.Manual {
 	m := &manuals{plan: p, st: remedies.Of(st)}
 	if p.Request.EmptyBlocks || p.Strict != nil {
@@ -48,7 +47,7 @@ type manuals struct {
 	out   []repair.Manual
 }
 
-// add lists those of some remedies that take people.
+// add appends the manual ones of some remedies.
 func (m *manuals) add(target state.Subject, because string, ways []remedies.Remedy) {
 	for _, r := range ways {
 		if !r.Manual {
@@ -63,7 +62,7 @@ func (m *manuals) add(target state.Subject, because string, ways []remedies.Reme
 	}
 }
 
-// numbered counts the groups that there are, from 1.
+// numbered renumbers the groups that are present, from 1.
 func (m *manuals) numbered() []repair.Manual {
 	order, last := 0, -1
 	for i := range m.out {
@@ -76,7 +75,7 @@ func (m *manuals) numbered() []repair.Manual {
 	return m.out
 }
 
-// concerns reports whether pools and nodes are among those asked for.
+// concerns reports whether the request covers one of these pools and one of these nodes.
 func (m *manuals) concerns(pools, nodes []string) bool {
 	return repair.Meet(m.plan.Request.Pools, pools) && repair.Meet(m.plan.Request.Nodes, nodes)
 }

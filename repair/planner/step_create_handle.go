@@ -11,11 +11,10 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// createHandle makes a handle that blocks refer to and that does not exist, with the
-// counts that the blocks record: without it Calico does not find the addresses to
-// release when their pod goes. It is the third way in which a handle is made to count
-// what the blocks record (see reconcileHandle), and a value of its own since it is about
-// blocks alone: there is no object yet to be pinned, marked or put back.
+// createHandle creates a missing handle that blocks refer to, with the counts that the blocks
+// record: without it, Calico does not find the addresses to release when their pod is deleted. It
+// is the third way to correct a handle's counts (see reconcileHandle). It is a kind of its own
+// because it is about blocks alone: no object exists yet to pin, mark or restore.
 var createHandle = &repair.StepKind{
 	Kind:     repair.CreateHandle,
 	Requires: state.HandleReads,
@@ -44,7 +43,7 @@ var createHandle = &repair.StepKind{
 	Verify: func(st *state.State, s *repair.Step) error {
 		h := st.Handle(s.Target.Name)
 		switch refs := st.HandleRefs(s.Target.Name); {
-		case h == nil && len(refs) == 0: // given back meanwhile
+		case h == nil && len(refs) == 0: // released meanwhile
 			return nil
 		case h == nil:
 			return fmt.Errorf("handle %s does not exist, and %s is recorded under it", s.Target.Name, refs[0].Addr())
@@ -62,7 +61,7 @@ var createHandle = &repair.StepKind{
 	},
 }
 
-// proposeHandle proposes to create a handle, h, that refs refer to.
+// proposeHandle proposes to create handle h, which refs refer to.
 func proposeHandle(p *repair.Proposals, h *blocks.Handle, refs []state.AllocationRef) {
 	c := handleConcern(p.State, h)
 	if bars(p, c, handles.CreateBar(p.State, h)) {

@@ -11,10 +11,10 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// deleteAffinity deletes an affinity that no block bears out: its block does not
-// exist, or names another owner or none. Whatever the affinity's state and age, the
-// block's own field decides who is right. An affinity to its own host's block is
-// never deleted alone: that would leave the block in use without one.
+// deleteAffinity deletes an affinity that no block confirms: its block does not exist, or names
+// another owner or none. Regardless of the affinity's state and age, the block's own field decides.
+// An affinity to its own host's block is never deleted alone: that would leave a block in use
+// without an affinity.
 var deleteAffinity = &repair.StepKind{
 	Kind:       repair.DeleteAffinity,
 	Requires:   state.DeleteAffinityReads,
@@ -71,8 +71,8 @@ var deleteAffinity = &repair.StepKind{
 	Pretend: func(x *repair.Pretence, step *repair.Step) { x.NoAffinities[step.Guard(repair.GuardName)] = true },
 }
 
-// deletedAffinity says why an affinity that is gone is not created again, as the cluster is
-// now: it is there again, its node owns the block by now, or it would do harm still.
+// deletedAffinity explains why a deleted affinity is not created again in the present cluster: it
+// exists again, its node now owns the block, or it would still do harm.
 func deletedAffinity(b *repair.Begun) repair.Move {
 	host, cidr := b.Step.Target.Node, b.Step.Target.CIDR
 	x := repair.BlockAt(b.State, cidr)
@@ -95,8 +95,7 @@ func affinityConcern(p *repair.Proposals, a *blocks.Affinity) repair.Concern {
 	return c
 }
 
-// proposeDelete evaluates an affinity whose block does not exist or is not its
-// owner's.
+// proposeDelete evaluates an affinity whose block does not exist or has another owner.
 func proposeDelete(p *repair.Proposals, a *blocks.Affinity) {
 	c, st, b := affinityConcern(p, a), p.State, p.State.BlockOf(a.CIDR)
 	if bars(p, c, st.DeleteAffinityBar(a, b)) {
@@ -122,8 +121,8 @@ func proposeDelete(p *repair.Proposals, a *blocks.Affinity) {
 	}, a.Meta)
 }
 
-// refuseUnconfirmed says what becomes of an affinity to its own host's block that
-// stays pending or pendingDeletion.
+// refuseUnconfirmed explains what happens to an affinity to its own host's block that stays pending
+// or pendingDeletion.
 func refuseUnconfirmed(p *repair.Proposals, a *blocks.Affinity) {
 	b := p.State.BlockOf(a.CIDR)
 	if !p.State.OldEnough(a.Meta) && !state.HalfDone(a) {
@@ -135,10 +134,10 @@ func refuseUnconfirmed(p *repair.Proposals, a *blocks.Affinity) {
 		p.Refuse(c, repair.RefusedSpecial, "it is not a node's")
 	case b.Used == 0:
 		if p.Only == "" {
-			return // the block may be released with it: release-block says whether
+			return // the block may be released with it: release-block decides
 		}
 		p.Refuse(c, repair.RefusedHeals, "its block is empty: release-block releases both, if its node keeps another")
-	case p.State.Vanished(host) && p.Request.DeadNodes && p.Only == "": // disown-block says whether both may go
+	case p.State.Vanished(host) && p.Request.DeadNodes && p.Only == "": // disown-block decides whether both may be deleted
 	case p.State.Vanished(host):
 		p.Refuse(c, repair.RefusedInUse, "its block still holds %s, and names %s, which no longer exists: the affinity can only go with the block", phrase.Plural(b.Used, "address"), host)
 	default:
@@ -146,7 +145,7 @@ func refuseUnconfirmed(p *repair.Proposals, a *blocks.Affinity) {
 	}
 }
 
-// hostText says what a host is.
+// hostText describes a host.
 func hostText(st *state.State, host string) string {
 	switch {
 	case host == "":

@@ -11,8 +11,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// deleteWhereaboutsReservation deletes a reservation that no pool explains and whose pod does
-// not exist: every pod that would get its address fails, or passes over it.
+// deleteWhereaboutsReservation deletes a reservation that no pool explains and whose pod does not
+// exist: any pod that would get its address fails or has to skip it.
 var deleteWhereaboutsReservation = &repair.StepKind{
 	Kind:       repair.DeleteWhereaboutsReservation,
 	Requires:   state.WhereaboutsReads,
@@ -76,7 +76,7 @@ var deleteWhereaboutsReservation = &repair.StepKind{
 	Pretend: func(x *repair.Pretence, s *repair.Step) { dropReservation(x, s.Target.Name, s.Guard(repair.GuardUID)) },
 }
 
-// addLoneRefs adds what the verdict on a reservation without an entry rests on.
+// addLoneRefs adds the objects that the verdict on a reservation without an entry depends on.
 func addLoneRefs(r *repair.Refs, s *repair.Step) {
 	r.Namespaced(blocks.WhereaboutsReservations, s.Target.Name)
 	r.Namespaced(blocks.Pods, s.Guard(repair.GuardPod))
@@ -102,7 +102,7 @@ func loneConcern(v *whereabouts.Verdicts, l *whereabouts.LoneReservation) repair
 	return c
 }
 
-// proposeLone evaluates one reservation. One that a pod uses is for [restoreWhereabouts].
+// proposeLone evaluates one reservation. [restoreWhereabouts] handles reservations that a pod uses.
 func proposeLone(q *asker, l *whereabouts.LoneReservation) {
 	c := loneConcern(q.Verdicts, l)
 	if b := q.DeleteBar(l); b.Code != "" {
@@ -111,7 +111,8 @@ func proposeLone(q *asker, l *whereabouts.LoneReservation) {
 		}
 		return
 	}
-	// All machines are asked: a slice that is one node's now may have been another's.
+	// All machines are asked: a slice that one node has now may have belonged to another node
+	// before.
 	e := q.evidenceFor(l.Addr, l.WhereaboutsOwner, q.AllMachines(), l.Written.Later(l.Created))
 	if e.Code != "" {
 		q.Refuse(c, retainCodes[e.Code], "nothing seems to have %s, but %s", l.Addr, e.Reason)
@@ -127,8 +128,8 @@ func proposeLone(q *asker, l *whereabouts.LoneReservation) {
 	}, l.Meta)
 }
 
-// deleteLone deletes the reservation that a step has left, if records and pods still allow
-// it: that nothing on a node uses its address the run knew that broke off.
+// deleteLone deletes the reservation that an unfinished step left, if records and pods still allow
+// it. The interrupted run already had the evidence that nothing on a node uses the address.
 func deleteLone(b *repair.Begun, name string) repair.Move {
 	v := whereabouts.Of(b.State)
 	l := loneNamed(v, name)

@@ -10,10 +10,9 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// disownBlock takes a block away from a node that no longer exists, where pods of other
-// nodes use all that it holds: no one can release it while it is in use, and it goes
-// with its last address once it belongs to no one. The block is in use, and so its
-// version is not pinned.
+// disownBlock removes the owner of a block whose node no longer exists, if pods of other nodes use
+// all its addresses. A block in use cannot be released, but without an owner it is deleted with its
+// last address. Because the block is in use, its version is not pinned.
 var disownBlock = &repair.StepKind{
 	Kind:     repair.DisownBlock,
 	Requires: state.ReleaseReads,

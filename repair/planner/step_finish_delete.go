@@ -14,10 +14,9 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// finishDelete deletes what was marked deleted and left. The mark is a state of the
-// object itself, so that its written age suffices. A marked block takes its owner's
-// affinity with it, as the release that was begun would have: left alone, it would
-// lead to no block.
+// finishDelete deletes objects that were marked deleted and left. The mark is part of the object
+// itself, so its recorded age suffices. Deleting a marked block also deletes its owner's affinity,
+// as the interrupted release would have: left alone, the affinity would have no block.
 var finishDelete = &repair.StepKind{
 	Kind:     repair.FinishDelete,
 	Requires: state.FinishDeleteReads,
@@ -72,8 +71,8 @@ var finishDelete = &repair.StepKind{
 		}
 		return ownersAffinity(st, s.Target.CIDR, finishedHost(s))
 	},
-	// The affinity that goes with a marked block is deleted once the block is gone. If its
-	// node has written it since, it is the node's.
+	// The affinity of a marked block is deleted once the block is gone. If its node has written it
+	// since, it belongs to the node again and stays.
 	Complete: func(b *repair.Begun) repair.Move {
 		if b.Step.Target.Kind != state.KindBlock || repair.BlockAt(b.State, b.Step.Target.CIDR) != nil {
 			return repair.Move{}
@@ -107,13 +106,12 @@ var resourceOf = map[string]blocks.Resource{
 	state.KindBlock: blocks.Blocks, state.KindAffinity: blocks.Affinities, state.KindHandle: blocks.Handles,
 }
 
-// marked returns the object that stands where the target of a step stood; nil if
-// there is none.
+// marked returns the object that has the name of a step's target; nil if there is none.
 func marked(st *state.State, s *repair.Step) *repair.Object {
 	return repair.ObjectNamed(st.Snapshot, resourceOf[s.Target.Kind], s.Guard(repair.GuardName))
 }
 
-// finishedHost is the node whose affinity a step is about, or goes with its block.
+// finishedHost is the node whose affinity a step deletes, alone or with its block.
 func finishedHost(s *repair.Step) string {
 	if s.Target.Kind == state.KindBlock {
 		return repair.HostOf(s.Guard(repair.GuardOwner))
@@ -133,15 +131,15 @@ func doFinishDelete(ctx context.Context, w repair.Writer, st *state.State, s *re
 	if s.Target.Kind != state.KindBlock || a == nil {
 		return nil
 	}
-	// Should the affinity have changed since, its node is claiming the CIDR again, and
-	// it is not for us any more. Reading again tells.
+	// If the affinity has changed since, its node is claiming the CIDR again, and the affinity is
+	// no longer ours to delete. The next reading shows which.
 	if err := w.DeleteAffinity(ctx, repair.Pin(blocks.Affinities, a.Meta)); err != nil && !errors.Is(err, repair.ErrChanged) {
 		return fmt.Errorf("block %s is gone, and its owner's affinity is left: %w", s.Target.CIDR, err)
 	}
 	return nil
 }
 
-// lastWrite returns the newest time that an object's metadata tell.
+// lastWrite returns the newest time in an object's metadata.
 func lastWrite(m blocks.Meta) blocks.Time { return m.Written.Later(m.Created) }
 
 func finishBlock(p *repair.Proposals, b *state.Block) {
@@ -202,8 +200,7 @@ func finishHandle(p *repair.Proposals, h *blocks.Handle) {
 	}, h.Meta)
 }
 
-// affinityFinished deletes an affinity that is marked, or makes it again if its host's
-// block is there.
+// affinityFinished deletes a marked affinity, or recreates it if its host's block exists.
 func affinityFinished(x *repair.Pretence, s *repair.Step) {
 	cidr := repair.PrefixOf(s.Target)
 	owned := func(b *blocks.Block) bool {

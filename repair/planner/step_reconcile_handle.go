@@ -14,10 +14,11 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// A handle is made to count what the blocks record under it: one that counts too much
-// would outlive its last address, and one that no block refers to goes. That does no
-// harm by being there, so that the least doubt keeps it. A plan calls the two by kinds
-// of their own, since counts go before the addresses that lower them, and handles after.
+// These two kinds make a handle count what the blocks record under it. A handle with too high a
+// count would outlive its last address, so the count is lowered; a handle that no block refers to
+// is deleted. An extra handle does no harm, so the slightest doubt keeps it. They are separate
+// kinds because a plan corrects counts before it releases the addresses that lower them, and
+// deletes handles afterwards.
 var (
 	fixHandleCount = reconcileHandle(repair.FixHandleCount, []repair.Right{repair.May(blocks.Handles, "get patch")}, nil, repair.GuardCounts)
 	deleteHandle   = reconcileHandle(repair.DeleteHandle, []repair.Right{repair.May(blocks.Blocks, "get"), repair.May(blocks.Handles, "get patch delete")},
@@ -54,7 +55,7 @@ func reconcileHandle(kind repair.Kind, rights, undo []repair.Right, exact ...str
 		Verify: func(st *state.State, s *repair.Step) error {
 			h := repair.HandleNamed(st, s.Guard(repair.GuardName))
 			switch {
-			case h == nil: // right for a count, too, if its last address was given back
+			case h == nil: // correct for a count, too, if its last address was released
 				return usedHandle(st, s.Guard(repair.GuardName), s.Target.Name)
 			case deletes:
 				return repair.Replaced(s, "handle", h.Meta)
@@ -89,7 +90,7 @@ func reconcileHandle(kind repair.Kind, rights, undo []repair.Right, exact ...str
 	}
 }
 
-// reconcile proposes a handle's deletion, or its counts.
+// reconcile proposes to delete a handle or to correct its counts.
 func reconcile(p *repair.Proposals, h *blocks.Handle, deletes bool) {
 	c, refs := handleConcern(p.State, h), p.State.HandleRefs(h.ID)
 	if deletes != (len(refs) == 0) {
@@ -118,8 +119,7 @@ func reconcile(p *repair.Proposals, h *blocks.Handle, deletes bool) {
 	p.Add(c, s, h.Meta)
 }
 
-// recreateHandle creates the handle again, if there is none of its name, and if it was
-// this run that deleted it.
+// recreateHandle creates the handle again if no handle has its name and this run deleted it.
 func recreateHandle(b *repair.Begun) repair.Move {
 	c := b.Log.First(blocks.Handles)
 	if c == nil || c.Before == nil {
@@ -138,8 +138,7 @@ func recreateHandle(b *repair.Begun) repair.Move {
 	return repair.Nothing(repair.Already, "it was not deleted after all")
 }
 
-// fixedHandle says why a handle's counts are not written as they were, as the cluster is
-// now.
+// fixedHandle explains why a handle's old counts are not restored in the present cluster.
 func fixedHandle(b *repair.Begun) repair.Move {
 	c := b.Log.First(blocks.Handles)
 	if c == nil {
@@ -179,7 +178,7 @@ func handleConcern(st *state.State, h *blocks.Handle) repair.Concern {
 	return c
 }
 
-// handleStepRefs are what a step about a handle rests on.
+// handleStepRefs are the objects that a handle's step depends on.
 func handleStepRefs(r *repair.Refs, s *repair.Step) {
 	r.One(blocks.Handles, s.Guard(repair.GuardName))
 	r.Handle(s.Target.Name)
@@ -196,7 +195,7 @@ func countsText(counts []blocks.HandleCount) string {
 	return phrase.List(out)
 }
 
-// countsGuard writes counts as the value of [GuardCounts].
+// countsGuard formats counts as the value of [GuardCounts].
 func countsGuard(counts []blocks.HandleCount) string {
 	var out []string
 	for _, c := range counts {
@@ -205,7 +204,7 @@ func countsGuard(counts []blocks.HandleCount) string {
 	return strings.Join(out, ",")
 }
 
-// parseCounts reads what countsGuard writes; what it cannot read it leaves out.
+// parseCounts parses the output of countsGuard; it skips parts that it cannot parse.
 func parseCounts(s string) []blocks.HandleCount {
 	var out []blocks.HandleCount
 	for _, part := range strings.Split(s, ",") {

@@ -14,10 +14,10 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// recordIP records an address that a live pod uses and no block records, as after the
-// datastore was restored from a backup: unrecorded, it would be handed out a second
-// time. It is recorded as Calico's CNI plugin would have done, under the handle of the
-// pod's sandbox, by which the plugin releases it.
+// recordIP records an address that a live pod uses and no block records, for example after the
+// datastore was restored from a backup. Unrecorded, the address would be assigned a second time. It
+// is recorded as Calico's CNI plugin would have recorded it, under the handle of the pod's sandbox,
+// which the plugin uses to release it.
 var recordIP = &repair.StepKind{
 	Kind:     repair.RecordIP,
 	Requires: state.RecordIPReads,
@@ -87,7 +87,7 @@ var recordIP = &repair.StepKind{
 		}
 		return ownersAffinity(st, r.Block.CIDR.String(), s.Guard(repair.GuardClaim))
 	},
-	// What was begun is brought to its end also by an undo: the pod uses the address.
+	// A started recording is completed even by an undo: the pod uses the address.
 	Complete: func(b *repair.Begun) repair.Move {
 		if verifyKind(b) == nil {
 			return repair.Move{}
@@ -114,8 +114,8 @@ var recordIP = &repair.StepKind{
 	},
 }
 
-// sameOrClaimed reports whether an address is in the block that the plan says, or in the one
-// that an earlier step of it, or its node, has claimed for the node that the plan names.
+// sameOrClaimed reports whether an address is in the block that the plan names, or in the block
+// that an earlier step, or the node itself, has since claimed for the plan's node.
 func sameOrClaimed(st *state.State, planned, now *repair.Step) bool {
 	same := true
 	for _, g := range []string{repair.GuardBlock, repair.GuardBlockUID, repair.GuardSlot, repair.GuardClaim, repair.GuardBeside} {
@@ -125,8 +125,8 @@ func sameOrClaimed(st *state.State, planned, now *repair.Step) bool {
 	return same || planned.Guard(repair.GuardBlock) == repair.Absent && b != nil && b.Name == now.Guard(repair.GuardBlock) && b.Owner.Node() == planned.Guard(repair.GuardClaim)
 }
 
-// unconfirmedClaim returns the affinity of the node that a step claims a block for, if the
-// block is its and the affinity is there and not confirmed; nil otherwise.
+// unconfirmedClaim returns the unconfirmed affinity of the node for which a step claims a block, if
+// the node owns the block; nil otherwise.
 func unconfirmedClaim(st *state.State, s *repair.Step) *blocks.Affinity {
 	b := repair.BlockAt(st, s.Guard(repair.GuardSlot))
 	if b == nil || b.SoftDeleted || s.Guard(repair.GuardClaim) == "" || b.Owner.Node() != s.Guard(repair.GuardClaim) {
@@ -138,7 +138,7 @@ func unconfirmedClaim(st *state.State, s *repair.Step) *blocks.Affinity {
 	return nil
 }
 
-// attributesFor are those that the CNI plugin gives a pod's address (cni-plugin
+// attributesFor returns the attributes that the CNI plugin gives a pod's address (cni-plugin
 // pkg/ipamplugin/ipam_plugin.go, cmdAdd).
 func attributesFor(st *state.State, u *recordable.Address) map[string]string {
 	pod := u.Users[0].Pod
@@ -147,8 +147,8 @@ func attributesFor(st *state.State, u *recordable.Address) map[string]string {
 
 func verifyKind(b *repair.Begun) error { return b.Kind.Verify(b.State, b.Step) }
 
-// recordedIn is the CIDR of the block that an address is in, or would be in if one were
-// claimed for it now.
+// recordedIn is the CIDR of the block that contains an address, or that would be claimed for it
+// now.
 func recordedIn(st *state.State, a netip.Addr) netip.Prefix {
 	if b := st.CoveringBlock(a); b != nil {
 		return b.CIDR
@@ -159,8 +159,7 @@ func recordedIn(st *state.State, a netip.Addr) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// unrecordedAt returns an unrecorded address with its verdict; nil if it is recorded, or
-// not in use.
+// unrecordedAt returns an unrecorded address with its verdict; nil if it is recorded or unused.
 func unrecordedAt(st *state.State, a netip.Addr) *recordable.Address {
 	for _, u := range recordable.Of(st) {
 		if u.Addr == a {
@@ -170,7 +169,7 @@ func unrecordedAt(st *state.State, a netip.Addr) *recordable.Address {
 	return nil
 }
 
-// ordinalIn is the place of an address in a block.
+// ordinalIn is the ordinal of an address in a block.
 func ordinalIn(block netip.Prefix, a netip.Addr) int {
 	b := blocks.Block{CIDR: block, Ordinals: make([]int32, 1<<min(16, a.BitLen()-block.Bits()))}
 	ordinal, _ := b.Ordinal(a)
@@ -213,7 +212,7 @@ func proposeRecord(p *repair.Proposals, u *recordable.Address) {
 	}, pinned...)
 }
 
-// record allocates an address, in a block that is claimed for it where there is none.
+// record allocates an address. If no block contains it, record first claims one.
 func record(x *repair.Pretence, s *repair.Step, a netip.Addr) {
 	name := s.Guard(repair.GuardBlock)
 	if name == repair.Absent {

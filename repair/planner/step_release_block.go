@@ -16,9 +16,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair/moves"
 )
 
-// releaseBlock deletes an empty block together with its owner's affinity to it, as
-// Calico's own collector does. The verdict is the audit's: a block is released if
-// and only if the report calls it releasable.
+// releaseBlock deletes an empty block and its owner's affinity to it, as Calico's own garbage
+// collector does. The audit decides: a block is released exactly if the report calls it releasable.
 var releaseBlock = &repair.StepKind{
 	Kind:     repair.ReleaseBlock,
 	Requires: state.ReleaseReads,
@@ -27,7 +26,7 @@ var releaseBlock = &repair.StepKind{
 		repair.GuardAffinity, repair.GuardAffinityUID, repair.GuardAffinityVersion, repair.GuardAffinityState, repair.GuardHolder, repair.GuardConsolidation, repair.GuardForNode, repair.GuardInstead,
 	},
 	Loose: map[string]func(*state.State, *repair.Step, *repair.Step) bool{repair.GuardKeeps: stillKeeps, repair.GuardKeepsUID: stillKeeps, repair.GuardFor: stillLacks},
-	// All blocks and nodes of a pool decide which nodes need one, and whether one is left.
+	// All blocks and nodes of a pool decide which nodes need a block, and whether one is left.
 	RestsOnAll: func(s *repair.Step) bool { return s.Guard(repair.GuardFor) != "" || s.Guard(repair.GuardInstead) != "" },
 	Rights:     []repair.Right{repair.May(blocks.Blocks, "get create patch delete"), repair.May(blocks.Affinities, "get create patch delete")},
 	UndoRights: []repair.Right{repair.May(blocks.Blocks, "get delete"), repair.May(blocks.Affinities, "get create patch delete")},
@@ -112,15 +111,15 @@ var releaseBlock = &repair.StepKind{
 	},
 }
 
-// asksFor reports whether an empty block is among what is asked for. Asked for orphaned
-// affinities alone, a block goes only if its owner's affinity has broken off half-way:
-// nothing less than both may go then.
+// asksFor reports whether the request covers an empty block. A request for orphaned affinities
+// alone covers a block only if its owner's affinity is half-done: then only both can be deleted
+// together.
 func asksFor(p *repair.Proposals, b *state.Block) bool {
 	return p.Request.EmptyBlocks || p.Request.DeadNodes && p.State.Vanished(b.Owner.Node()) || p.Request.OrphanAffinities && brokenOff(p.State, b)
 }
 
-// releaseLeft goes on with a block of which only the affinity was written, if the
-// step still comes out; else the affinity gets its state back.
+// releaseLeft finishes the release of a block if so far only the affinity was written and the step
+// can still be derived. Otherwise it restores the affinity's state.
 func releaseLeft(b *repair.Begun) repair.Move {
 	a := b.LeftAffinity()
 	if a == nil {
@@ -136,8 +135,8 @@ func releaseLeft(b *repair.Begun) repair.Move {
 	return repair.ToWrite(func(ctx context.Context) error { return b.Kind.Do(ctx, b.Writer, b.State, derived) }, "releasing the block")
 }
 
-// keepAffinity takes a release back as far as the block is still its owner's: the
-// affinity gets its state back. Else there is nothing to take back, and why says so.
+// keepAffinity takes a release back if the block still belongs to its owner: it restores the
+// affinity's state. Otherwise nothing can be taken back, for reason why.
 func keepAffinity(b *repair.Begun, why string) repair.Move {
 	x, a := repair.BlockAt(b.State, b.Step.Target.CIDR), b.SameAffinity()
 	if x != nil && !x.SoftDeleted && a != nil && a.Owner == x.Owner {
@@ -146,7 +145,7 @@ func keepAffinity(b *repair.Begun, why string) repair.Move {
 	return repair.Nothing(repair.NotNeeded, why)
 }
 
-// pinOwnAffinity pins the affinity of a block's owner to it; nil if there is none.
+// pinOwnAffinity pins the affinity of a block's owner; nil if there is none.
 func pinOwnAffinity(st *state.State, b *state.Block) *repair.ObjectRef {
 	a := repair.OwnAffinity(st, b)
 	if a == nil {
@@ -156,8 +155,8 @@ func pinOwnAffinity(st *state.State, b *state.Block) *repair.ObjectRef {
 	return &ref
 }
 
-// affinityGuards pin the affinity that goes with its block, or that there is none; its
-// version only where that must not change.
+// affinityGuards pin the affinity that is deleted with its block, or its absence. They pin its
+// version only if that must not change.
 func affinityGuards(a *blocks.Affinity, version bool) []string {
 	if a == nil {
 		return []string{repair.GuardAffinity, repair.Absent}
@@ -167,7 +166,7 @@ func affinityGuards(a *blocks.Affinity, version bool) []string {
 	}
 }
 
-// retainCodes are the codes of what holds something.
+// retainCodes maps each reason to retain an object to the code of its refusal.
 var retainCodes = map[state.RetainReason]repair.RefusalCode{
 	state.RetainSpecial: repair.RefusedSpecial, state.RetainMarked: repair.RefusedMarked, state.RetainCorrupt: repair.RefusedCorrupt,
 	state.RetainLocked: repair.RefusedLocked, state.RetainUnknownAge: repair.RefusedUnknownAge, state.RetainYoung: repair.RefusedYoung,
@@ -176,7 +175,7 @@ var retainCodes = map[state.RetainReason]repair.RefusalCode{
 	state.RetainNoAuto: repair.RefusedNoAuto, releasable.NoEvidence: repair.RefusedNoEvidence, releasable.MachineMayRun: repair.RefusedMachineMayRun,
 }
 
-// bars refuses what the state holds back, and reports whether it does.
+// bars refuses a step if b is set, and reports whether it does.
 func bars(p *repair.Proposals, c repair.Concern, b state.Bar) bool {
 	if b.Code != "" {
 		p.Refuse(c, retainCodes[b.Code], "%s%s", b.Reason, repair.PlanAfter(p.State, b.Due))
@@ -188,8 +187,8 @@ func blockConcern(b *state.Block) repair.Concern {
 	return repair.Concern{Target: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{b.Owner.Node()}}
 }
 
-// releaseEmptied proposes to release the block that a consolidation empties, and returns
-// it. Its emptiness has no age: the reservation stands for that.
+// releaseEmptied proposes to release the block that a consolidation empties, and returns it. The
+// block needs no minimum time empty: the reservation protects it instead.
 func releaseEmptied(p *repair.Proposals) *state.Block {
 	if !p.Request.Consolidate {
 		return nil
@@ -204,8 +203,7 @@ func releaseEmptied(p *repair.Proposals) *state.Block {
 	return c.Block
 }
 
-// mayRelease says from when on a block that was emptied may be released, or why it must
-// not be.
+// mayRelease returns when an emptied block may be released, or why it must not be.
 func mayRelease(a *repair.Turn, s *repair.Step) (time.Time, repair.Reason) {
 	if s.Group() == "" {
 		return time.Time{}, repair.Reason{}
@@ -223,7 +221,7 @@ func addRelease(p *repair.Proposals, b *state.Block, c repair.Concern, last reme
 	if keeps != nil {
 		kept, keptUID = keeps.CIDR.String(), keeps.UID()
 	}
-	vanished := p.State.Vanished(b.Owner.Node()) // since when, no object tells
+	vanished := p.State.Vanished(b.Owner.Node()) // no object records since when
 	twice := p.Request.ObserveTwice || vanished
 	pairs := []string{
 		repair.GuardName, b.Name, repair.GuardUID, b.UID(), repair.GuardVersion, repair.OnlyIf(twice && emptied == nil, b.ResourceVersion()), repair.GuardCreated, phrase.Time(b.Created),
@@ -265,16 +263,16 @@ func addRelease(p *repair.Proposals, b *state.Block, c repair.Concern, last reme
 	}, pinned...)
 }
 
-// brokenOff reports whether the owner's affinity to its own block has stayed pending
-// or pendingDeletion, or was left so by a step of this program.
+// brokenOff reports whether the owner's affinity to its own block has stayed pending or
+// pendingDeletion, or was left so by a step of this program.
 func brokenOff(st *state.State, b *state.Block) bool {
 	a := repair.OwnAffinity(st, b)
 	return a != nil && !a.SoftDeleted && affinity.Classify(a, b.Block) == affinity.Unconfirmed && (st.OldEnough(a.Meta) || state.HalfDone(a))
 }
 
-// keptBlock returns a block with room that the owner keeps in the pools that serve pods of
-// any namespace, of the same pool where there is one. It is nil for an owner that no longer
-// exists, that no pool serves, or that can claim another block instead.
+// keptBlock returns another block with room that the owner keeps, in a pool that serves pods of any
+// namespace, preferably the same pool. It is nil for an owner that no longer exists, that no pool
+// serves, or that can claim another block instead.
 func keptBlock(st *state.State, b *state.Block) *state.Block {
 	h := st.NodeState(b.Owner.Node())
 	if h == nil {
@@ -289,8 +287,7 @@ func keptBlock(st *state.State, b *state.Block) *state.Block {
 	return out
 }
 
-// keptBeside reports whether the owner of a block keeps another one when the block is
-// released.
+// keptBeside reports whether the owner keeps block other when b is released.
 func keptBeside(st *state.State, b, other *state.Block) bool {
 	h := st.NodeState(b.Owner.Node())
 	if h == nil || h.Node == nil || other == b || other.Owner != b.Owner {
@@ -300,8 +297,7 @@ func keptBeside(st *state.State, b, other *state.Block) bool {
 	return st.Keepable(other) && (other.Used > 0 || !other.Releasability.OK) && (slices.Contains(pools, other.Pool) || other.Pool == b.Pool && b.Pool != nil)
 }
 
-// stillLacks reports whether the node that a last block is released for still cannot
-// allocate.
+// stillLacks reports whether the node for which a last block is released still cannot allocate.
 func stillLacks(st *state.State, planned, now *repair.Step) bool {
 	if planned.Guard(repair.GuardFor) == "" || now.Guard(repair.GuardFor) == "" {
 		return planned.Guard(repair.GuardFor) == now.Guard(repair.GuardFor)
@@ -310,7 +306,7 @@ func stillLacks(st *state.State, planned, now *repair.Step) bool {
 	return b != nil && slices.Contains(remedies.Of(st).LastBlock(b).For, planned.Guard(repair.GuardFor))
 }
 
-// keptRef pins the block that a step says is kept; nil if none is.
+// keptRef pins the block that a step names as kept; nil if it names none.
 func keptRef(st *state.State, s *repair.Step) (*repair.ObjectRef, error) {
 	if s.Guard(repair.GuardKeeps) == repair.Absent {
 		return nil, nil
@@ -323,8 +319,8 @@ func keptRef(st *state.State, s *repair.Step) (*repair.ObjectRef, error) {
 	return &ref, nil
 }
 
-// stillKeeps reports whether the block that the plan says is kept still is, or that
-// there is none still.
+// stillKeeps reports whether the block that the plan names as kept is still kept, or that the plan
+// and the state both name none.
 func stillKeeps(st *state.State, planned, now *repair.Step) bool {
 	if planned.Guard(repair.GuardKeeps) == repair.Absent || now.Guard(repair.GuardKeeps) == repair.Absent {
 		return planned.Guard(repair.GuardKeeps) == now.Guard(repair.GuardKeeps)

@@ -16,9 +16,9 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// releaseIP frees an address that nothing owns, as far as all evidence together
-// goes, twice, and that nothing uses on its node, as far as that says: see evidence. Handle and sequence number pin the allocation itself: the block
-// around it may change, for its node goes on using it.
+// releaseIP frees an address that all evidence, in two observations, shows to have no owner, and
+// that no host view of its node, if there is one, shows in use: see evidence. Handle and sequence
+// number pin the allocation itself. The block around it may change, because its node still uses it.
 var releaseIP = &repair.StepKind{
 	Kind:       repair.ReleaseIP,
 	Requires:   state.ReleaseIPReads,
@@ -75,7 +75,7 @@ var releaseIP = &repair.StepKind{
 	},
 	AsBefore: asBefore,
 	Complete: func(b *repair.Begun) repair.Move {
-		// A block of no one that became empty goes.
+		// An ownerless block that became empty is deleted.
 		if c := b.Log.First(blocks.Blocks); c != nil {
 			for _, x := range b.State.IPBlocks {
 				if x.Name == c.Name && x.UID() == c.Was().Metadata.UID && x.SoftDeleted && x.Used == 0 {
@@ -96,7 +96,7 @@ var releaseIP = &repair.StepKind{
 	},
 }
 
-// releaseTogether frees the addresses of one block, in one write.
+// releaseTogether frees the addresses of one block in one write.
 func releaseTogether(ctx context.Context, w repair.Writer, st *state.State, steps []*repair.Step) []error {
 	errs := make([]error, len(steps))
 	var block repair.ObjectRef
@@ -122,10 +122,9 @@ func releaseTogether(ctx context.Context, w repair.Writer, st *state.State, step
 	return errs
 }
 
-// lowerHandle lowers the handle of an address that was freed, or deletes it, as far as
-// the handle and the blocks now give reason for that: the same verdicts as
-// --leaked-handles, without a second observation, for the run that broke off knew
-// why the handle counts too many. What they do not allow is left.
+// lowerHandle lowers the count of a freed address's handle, or deletes the handle, if the handle
+// and the blocks now allow it. The verdicts are those of --leaked-handles, without a second
+// observation: the interrupted run knew why the count is too high. Otherwise it leaves the handle.
 func lowerHandle(b *repair.Begun) repair.Move {
 	h := b.State.Handle(b.Step.Guard(repair.GuardHandle))
 	if h == nil || verifyIP(b.State, b.Step) != nil {
@@ -194,7 +193,7 @@ func recordedAgain(b *repair.Begun) bool {
 	return err == nil && ok && r.Attributes() != nil && r.Attributes().Handle == b.Step.Guard(repair.GuardHandle)
 }
 
-// verifyIP is nil if the address is free, or was given to somebody since.
+// verifyIP returns nil if the address is free or has been assigned again since.
 func verifyIP(st *state.State, s *repair.Step) error {
 	a, err := netip.ParseAddr(s.Target.IP)
 	if err != nil {
@@ -207,7 +206,7 @@ func verifyIP(st *state.State, s *repair.Step) error {
 	was, err := strconv.ParseUint(s.Guard(repair.GuardSequence), 10, 64)
 	now, known := r.Block.SequenceAt(r.Ordinal)
 	if err == nil && known && now > was {
-		return nil // it was freed, and given to somebody since
+		return nil // it was freed and has been assigned again since
 	}
 	return fmt.Errorf("%s is still allocated", a)
 }
@@ -220,8 +219,8 @@ func ipConcern(r state.AllocationRef) repair.Concern {
 	return repair.Concern{Target: state.IPSubject(r.Addr(), node), Pools: state.PoolsOf(r.Block.Pool), Nodes: []string{node, r.Block.Owner.Node()}}
 }
 
-// proposeIP evaluates one allocation. Those that something owns are passed over, but
-// for the ones that a reader may take for leaked.
+// proposeIP evaluates one allocation. It skips owned allocations, except those that a reader may
+// mistake for leaked.
 func proposeIP(p *repair.Proposals, r state.AllocationRef) {
 	v := p.State.Classify(r)
 	c := ipConcern(r)
@@ -261,9 +260,9 @@ func proposeIP(p *repair.Proposals, r state.AllocationRef) {
 	}, r.Block.Meta)
 }
 
-// apart is how far apart an allocation must be seen at least: Calico's own collector
-// leaves those of virtual machines alone for five minutes, whatever its grace, since
-// a machine that moves between clusters or is restored comes back under its name
+// apart is the minimum time between two observations of an allocation. Calico's own garbage
+// collector keeps allocations of virtual machines for five minutes, regardless of its grace period,
+// because a machine that migrates between clusters or is restored comes back under its name
 // (kube-controllers pkg/controllers/node/ipam.go of Calico v3.32).
 func apart(r state.AllocationRef) repair.Duration {
 	if _, _, isVM := r.Attributes().VMOf(); isVM {

@@ -13,11 +13,10 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// releaseWhereabouts takes an address of a secondary network that its pod has given up, or
-// whose pod does not exist, out of its pool, and then deletes its reservation. Pod, sandbox
-// and interface pin it: its pool goes on being used, and a pod that is made again under its
-// name takes the very entry for its own and writes its sandbox into it (pkg/allocate,
-// AssignIP of Whereabouts).
+// releaseWhereabouts removes the pool entry of a secondary network's address that its pod has given
+// up, or whose pod does not exist. It then deletes the address's reservation. Pod, sandbox and
+// interface pin the entry: its pool stays in use, and a pod recreated under the same name takes
+// over this very entry and writes its sandbox into it (pkg/allocate, AssignIP of Whereabouts).
 var releaseWhereabouts = &repair.StepKind{
 	Kind:       repair.ReleaseWhereabouts,
 	Requires:   state.WhereaboutsReads,
@@ -100,7 +99,7 @@ func secondaryConcern(a *whereabouts.Allocation) repair.Concern {
 	return repair.Concern{Target: t, Pools: []string{a.Pool.FullName()}, Nodes: []string{t.Node}}
 }
 
-// proposeSecondary evaluates one allocation. Those that their own pods name are passed over.
+// proposeSecondary evaluates one allocation. It skips allocations that their own pods name.
 func proposeSecondary(q *asker, a *whereabouts.Allocation) {
 	c := secondaryConcern(a)
 	if b := q.ReleaseBar(a); b.Code != "" {
@@ -131,8 +130,8 @@ func proposeSecondary(q *asker, a *whereabouts.Allocation) {
 	}, pinned...)
 }
 
-// recordSecondaryAgain puts the entry and the reservation that a step took away back, if
-// nothing else has the address.
+// recordSecondaryAgain restores the entry and the reservation that a step removed, if nothing else
+// has the address.
 func recordSecondaryAgain(b *repair.Begun) repair.Move {
 	c, at := b.Log.First(blocks.WhereaboutsPools), targetAddr(b.Step)
 	pool := repair.SecondaryPoolNamed(b.State, b.Step.Target.Name)
@@ -144,7 +143,7 @@ func recordSecondaryAgain(b *repair.Begun) repair.Move {
 	case pool.UID() != c.UID():
 		return repair.Cannot(repair.SkipChanged, "its pool %s was deleted and created again since", b.Step.Target.Name)
 	}
-	// Addresses are stored by how far they lie behind the one that the range is written with.
+	// Addresses are stored as offsets from the range's address as written.
 	if was := c.Was().Spec.Range; was != pool.RangeText {
 		return repair.Cannot(repair.SkipChanged, "the range of its pool %s was %s, and is %s since: what is recorded there means other addresses", b.Step.Target.Name, was, pool.RangeText)
 	}

@@ -10,10 +10,9 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// restoreAffinity gives the owner of a block its affinity object back, without
-// which no one routes the block and Calico cannot release it. The block is in use,
-// and so its version is not pinned: what must not change is who it is, whose it is,
-// and that the affinity is missing both times.
+// restoreAffinity restores the affinity object of a block's owner. Without it, no node routes the
+// block and Calico cannot release it. Because the block is in use, its version is not pinned. Its
+// identity and its owner must not change, and the affinity must be missing in both observations.
 var restoreAffinity = &repair.StepKind{
 	Kind:       repair.RestoreAffinity,
 	Requires:   state.RestoreAffinityReads,
@@ -57,8 +56,7 @@ var restoreAffinity = &repair.StepKind{
 		}
 		return nil
 	},
-	// A claim that was left pending is confirmed where the block is its host's; an undo
-	// deletes it where the block is not.
+	// A claim left pending is confirmed if its host owns the block. Otherwise an undo deletes it.
 	Complete: func(b *repair.Begun) repair.Move {
 		a, x := b.Affinity(), repair.BlockAt(b.State, b.Step.Target.CIDR)
 		if a == nil || a.State != blocks.Pending || a.CIDR != repair.PrefixOf(b.Step.Target) || b.Undo && (a.SoftDeleted || !b.Log.Ours(a.Meta)) {

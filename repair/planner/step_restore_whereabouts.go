@@ -11,9 +11,9 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// restoreWhereabouts puts the entry into a pool that the reservation of a live pod's address
-// lacks, as Whereabouts made it: pods of the range would be given the address, were it not
-// for the reservation alone.
+// restoreWhereabouts restores the pool entry for a live pod's address of which only the reservation
+// is left, as Whereabouts writes it. Only the reservation still keeps the address from other pods
+// of the range.
 var restoreWhereabouts = &repair.StepKind{
 	Kind:     repair.RestoreWhereabouts,
 	Requires: state.WhereaboutsReads,
@@ -78,8 +78,8 @@ var restoreWhereabouts = &repair.StepKind{
 	},
 }
 
-// loneAddr is the address of a step's reservation, if the pool is the one that it is put
-// into; else the zero Addr.
+// loneAddr is the address of a step's reservation if its entry goes into pool p; otherwise the zero
+// Addr.
 func loneAddr(p *blocks.WhereaboutsPool, s *repair.Step) netip.Addr {
 	for _, a := range repair.ReservationOf(s.Target.Name).Addresses() {
 		if p.Key().String() == s.Guard(repair.GuardName) && p.Range.Masked().Contains(a) {
@@ -89,7 +89,7 @@ func loneAddr(p *blocks.WhereaboutsPool, s *repair.Step) netip.Addr {
 	return netip.Addr{}
 }
 
-// restored reports whether the pool records what a step puts into it.
+// restored reports whether the pool records the entry that a step adds.
 func restored(st *state.State, s *repair.Step) bool {
 	p := repair.SecondaryPoolNamed(st, s.Guard(repair.GuardName))
 	if p == nil {

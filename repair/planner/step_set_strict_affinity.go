@@ -13,10 +13,9 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// setStrictAffinity writes the one setting, and no other field, into the IPAM
-// configuration. It acts at once and for the whole cluster. Which nodes could then not allocate is
-// a guard: should that be others when the plan is applied, the plan has to be made
-// again and looked at again.
+// setStrictAffinity writes this one setting of the IPAM configuration and no other field. It takes
+// effect at once and for the whole cluster. The nodes that could then not allocate are a guard: if
+// they differ when the plan is applied, the plan has to be made and reviewed again.
 var setStrictAffinity = &repair.StepKind{
 	Kind:       repair.SetStrictAffinity,
 	Requires:   state.SetStrictReads,
@@ -67,7 +66,7 @@ func proposeStrict(p *repair.Proposals, want bool) {
 	st := p.State
 	c := repair.Concern{Target: state.ConfigSubject()}
 	if st.IPAM.StrictAffinity == want {
-		return // it is so already, which the plan's warnings say
+		return // already set, as the plan's warnings report
 	}
 	if bars(p, c, st.WholeBar(state.SetStrictReads, false)) {
 		return
@@ -101,15 +100,14 @@ func proposeStrict(p *repair.Proposals, want bool) {
 	}, pinned...)
 }
 
-// undoStrict puts the setting back, if it is the one that was written, and if a plan
-// that asks for it would. An object that was created stays: without it, Calico would
-// take the same values.
+// undoStrict restores the setting if it still has the written value and a plan that asks for the
+// old value would be allowed. A created object stays: without it, Calico would use the same values.
 func undoStrict(b *repair.Begun) repair.Move {
 	c := b.Log.First(blocks.IPAMConfigs)
 	if c == nil || c.After == nil {
 		return repair.Cannot(repair.SkipUnknown, "the journal does not hold the configuration")
 	}
-	was := false // what Calico takes where no object exists
+	was := false // Calico's default if no object exists
 	if v := c.Was().Spec.StrictAffinity; v != nil {
 		was = *v
 	}
@@ -127,7 +125,7 @@ func undoStrict(b *repair.Begun) repair.Move {
 	case step == nil:
 		return repair.Cannot(repair.SkipNotDerived, "what the cluster holds now gives no reason for it")
 	}
-	// Whom a plan's setting starves, somebody has looked at.
+	// The operator has reviewed which nodes a plan's setting starves.
 	already := cannotAllocate(b.State, now.StrictAffinity)
 	stuck := slices.DeleteFunc(cannotAllocate(b.State, was), func(node string) bool { return slices.Contains(already, node) })
 	if len(stuck) > 0 {

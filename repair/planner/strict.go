@@ -9,8 +9,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// previewStrict says what a change of strict affinity would mean. st is the state as
-// it is, after the one that the plan's other steps leave.
+// previewStrict describes the effect of changing strict affinity. st is the present state; after is
+// the state that the plan's other steps leave.
 func previewStrict(st, after *state.State, want bool) *repair.StrictPreview {
 	p := &repair.StrictPreview{
 		From: st.IPAM.StrictAffinity, To: want, Borrowers: []string{},
@@ -31,7 +31,7 @@ func previewStrict(st, after *state.State, want bool) *repair.StrictPreview {
 	return p
 }
 
-// borrower says what uses a borrowed address.
+// borrower names the user of a borrowed address.
 func borrower(b *state.Borrow) string {
 	switch {
 	case b.Workload != nil:
@@ -44,9 +44,9 @@ func borrower(b *state.Borrow) string {
 	return "something that was not seen"
 }
 
-// cannotAllocate lists the nodes whose next pod would get no address under a setting: no
-// address of their own is left, and they can neither claim a block nor borrow.
-// Nodes to which no pod may come count only if a pod of theirs waits already.
+// cannotAllocate lists the nodes whose next pod would get no address under a setting: they have no
+// free address of their own, and can neither claim a block nor borrow. Nodes that pods cannot be
+// scheduled on count only if a pod already waits there.
 func cannotAllocate(st *state.State, strict bool) []string {
 	s := repair.NewPretence(st.Snapshot)
 	s.IPAM.StrictAffinity = strict
@@ -61,8 +61,8 @@ func cannotAllocate(st *state.State, strict bool) []string {
 	return out
 }
 
-// unusable counts the free addresses that strict affinity takes out of use: those
-// of blocks that no node owns. Without it, nodes borrow them.
+// unusable counts the free addresses that strict affinity takes out of use: those in blocks without
+// an owning node. Without it, nodes can borrow them.
 func unusable(st *state.State) int {
 	n := 0
 	for _, b := range st.IPBlocks {

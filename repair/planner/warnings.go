@@ -89,16 +89,16 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 	return append(out, evidenceWarnings(p)...)
 }
 
-// LeftHalfDone names what steps of this program left half-done, and the reservations and
-// cordons that it made and did not take back.
+// LeftHalfDone names the objects that steps of this program left half-done, and the reservations
+// and cordons that it did not remove.
 func LeftHalfDone(st *state.State) []string { return leftAlone(st, &repair.Plan{}) }
 
-// leftAlone names the objects that a step of this program left half-done and that no
-// step of the plan is about.
+// leftAlone names the objects that a step of this program left half-done and that no step of the
+// plan covers.
 func leftAlone(st *state.State, p *repair.Plan) []string {
 	var out []string
 	add := func(t state.Subject, what string) {
-		// A block's step is about its owner's affinity, too.
+		// A block's step covers its owner's affinity, too.
 		if !slices.ContainsFunc(p.Steps, func(s repair.Step) bool { return s.Target == t || t.CIDR != "" && s.Target.CIDR == t.CIDR }) {
 			out = append(out, what)
 		}
@@ -157,8 +157,8 @@ func strictWarnings(st, after *state.State, p *repair.Plan) []string {
 	return out
 }
 
-// droppingPools returns the pools that serve workloads and of which the topology drops
-// borrowed addresses between some nodes at least.
+// droppingPools returns the pools that serve workloads and in which the topology drops traffic to
+// borrowed addresses between at least some nodes.
 func droppingPools(st *state.State) (out []*state.Pool) {
 	if st.FirstMissing(state.RouteReads) != nil {
 		return nil

@@ -17,27 +17,27 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// asker finds the evidence that pods which are gone use their addresses no more. That of one
-// node is the same for many addresses, and is found once.
+// asker finds the evidence that vanished pods no longer use their addresses. Evidence from one node
+// serves many addresses, so it is found once.
 type asker struct {
 	*repair.Proposals
 	*whereabouts.Verdicts
 	known map[evidenceKey]releasable.Verdict
 }
 
-// evidenceKey is what the evidence of nodes depends on, beside the address.
+// evidenceKey identifies the evidence of nodes, apart from the address.
 type evidenceKey struct {
-	node  string // "" for all that there are
+	node  string // "" for all nodes
 	since time.Time
-	pod   string // that may be a virtual machine's
+	pod   string // set if it may be a virtual machine's
 }
 
 func newAsker(p *repair.Proposals) *asker {
 	return &asker{p, whereabouts.Of(p.State), map[evidenceKey]releasable.Verdict{}}
 }
 
-// evidenceFor says whether there is evidence that nothing uses an address, which was recorded
-// for a pod before a time, of each node that the pod may have run on.
+// evidenceFor reports whether evidence shows an address unused on each node that its pod may have
+// run on. The address was recorded for the pod before time since.
 func (q *asker) evidenceFor(a netip.Addr, o blocks.WhereaboutsOwner, nodes []string, since blocks.Time) releasable.Verdict {
 	if host, used := q.ShownInUse(a, o, since.Std()); used {
 		return releasable.ByHost(q.Verdicts.State, consents(q.Request), host, false, "")
@@ -57,11 +57,11 @@ func (q *asker) evidenceFor(a netip.Addr, o blocks.WhereaboutsOwner, nodes []str
 	return e
 }
 
-// everyNode is the name of the evidence that all nodes were asked, of which nothing tells
-// which one it was; its value is how many.
+// everyNode is the name of the evidence that all nodes were asked, if the pod's node is unknown.
+// Its value is their number.
 const everyNode = "nodes that it may have run on"
 
-// ask asks each of some nodes, and is the first's reason against it if there is one.
+// ask asks each of some nodes, and returns the first one's objection, if any.
 func (q *asker) ask(o blocks.WhereaboutsOwner, nodes []string, since time.Time) releasable.Verdict {
 	st := q.Verdicts.State
 	var off []string
@@ -110,9 +110,8 @@ func places(pools []*whereabouts.Pool, a netip.Addr) (out []repair.SecondaryAddr
 	return out
 }
 
-// addSecondaryRefs adds what the verdict on an address of a secondary network rests on: the
-// pools and the reservation that it may be recorded in, the pod, those that name it and its
-// node.
+// addSecondaryRefs adds the objects that the verdict on a secondary network's address depends on:
+// the pools and the reservation that may record it, the pod, the pods that name it, and its node.
 func addSecondaryRefs(r *repair.Refs, s *repair.Step, pools []*whereabouts.Pool, a netip.Addr) {
 	for _, p := range pools {
 		r.Namespaced(blocks.WhereaboutsPools, p.FullName())
@@ -128,8 +127,8 @@ func addSecondaryRefs(r *repair.Refs, s *repair.Step, pools []*whereabouts.Pool,
 	r.Node(s.Target.Node)
 }
 
-// addMachines adds the nodes that do not answer for their machines: that one is off is
-// believed only as long as it is not Ready.
+// addMachines adds the nodes that do not answer for their machines: a machine counts as off only
+// while its node is not Ready.
 func addMachines(r *repair.Refs, nodes []string) {
 	for _, n := range nodes {
 		if r.State.MachineMayRun(n) {
@@ -138,7 +137,7 @@ func addMachines(r *repair.Refs, nodes []string) {
 	}
 }
 
-// recordedInPool returns what a pool records of an address; nil if nothing.
+// recordedInPool returns a pool's record of an address; nil if there is none.
 func recordedInPool(st *state.State, pool string, a netip.Addr) *blocks.WhereaboutsAllocation {
 	p := repair.SecondaryPoolNamed(st, pool)
 	if p == nil {
@@ -147,14 +146,15 @@ func recordedInPool(st *state.State, pool string, a netip.Addr) *blocks.Whereabo
 	return repair.Find(p.Allocations, func(x *blocks.WhereaboutsAllocation) bool { return x.Addr == a })
 }
 
-// loneNamed returns a reservation that no pool explains; nil if one does, or there is none.
+// loneNamed returns a reservation that no pool explains; nil if a pool explains it or it does not
+// exist.
 func loneNamed(v *whereabouts.Verdicts, name string) *whereabouts.LoneReservation {
 	all := v.Lone()
 	return repair.Find(all, func(l *whereabouts.LoneReservation) bool { return l.Key().String() == name })
 }
 
-// leftReservation is the error for a reservation that was to go and keeps its address from
-// everybody, or is gone or another pod's though its pod has the address again; nil if neither.
+// leftReservation returns an error if a reservation that should be gone still blocks its address,
+// or if it is missing or another pod's although its pod has the address again; nil otherwise.
 func leftReservation(st *state.State, name, uid, pod string) error {
 	v := whereabouts.Of(st)
 	if a := recordedUnder(v, name, pod); a != nil && uid != "" {
@@ -172,8 +172,7 @@ func leftReservation(st *state.State, name, uid, pod string) error {
 	return repair.LeftBehind(blocks.WhereaboutsReservations, name, "is left, and no pool records its address")
 }
 
-// reservationAgain says why the reservation that a step deleted must not be made again; none
-// if it may.
+// reservationAgain explains why a deleted reservation must not be recreated; zero if it may be.
 func reservationAgain(v *whereabouts.Verdicts, c *repair.Change, n whereabouts.Network, a netip.Addr) repair.Move {
 	pod := c.Was().Spec.PodRef
 	if r := repair.ReservationNamed(v.State, c.Name); r != nil && r.Pod.String() != pod {
@@ -182,7 +181,7 @@ func reservationAgain(v *whereabouts.Verdicts, c *repair.Change, n whereabouts.N
 	return usedSince(v, n, a, pod)
 }
 
-// reservedAt returns where the address of a reservation may be recorded, by its name.
+// reservedAt returns the places that may record the address of a reservation, by its name.
 func reservedAt(v *whereabouts.Verdicts, name string) (out []repair.SecondaryAddress) {
 	r := repair.ReservationOf(name)
 	for network, a := range r.Addresses() {
@@ -191,7 +190,8 @@ func reservedAt(v *whereabouts.Verdicts, name string) (out []repair.SecondaryAdd
 	return out
 }
 
-// recordedUnder returns by what a pod has the address of a reservation; nil if by nothing.
+// recordedUnder returns the allocation by which a pod has the address of a reservation; nil if
+// there is none.
 func recordedUnder(v *whereabouts.Verdicts, name, pod string) *whereabouts.Allocation {
 	r := repair.ReservationOf(name)
 	for network, addr := range r.Addresses() {
@@ -205,8 +205,8 @@ func recordedUnder(v *whereabouts.Verdicts, name, pod string) *whereabouts.Alloc
 	return nil
 }
 
-// reserveAgain creates the reservation again that a run deleted before it broke off, if its
-// pod has the address again by it, or may still get it.
+// reserveAgain recreates the reservation that a run deleted before it was interrupted, if its pod
+// has the address again through it, or may still get it.
 func reserveAgain(b *repair.Begun) repair.Move {
 	c := b.Log.First(blocks.WhereaboutsReservations)
 	if c == nil || c.Before == nil || repair.ReservationNamed(b.State, c.Name) != nil {
@@ -216,7 +216,7 @@ func reserveAgain(b *repair.Begun) repair.Move {
 	reserve := func(ctx context.Context) error {
 		return b.Writer.ReserveWhereabouts(ctx, c.Before, reservedAt(v, c.Name))
 	}
-	// What is taken down is sent soon after the time that it bears.
+	// A recorded change is sent soon after its recorded time.
 	due := b.Log.Changes[len(b.Log.Changes)-1].At.Add(2 * repair.WhereaboutsRequest)
 	namespace, name, named := strings.Cut(pod, "/")
 	switch {
@@ -229,8 +229,8 @@ func reserveAgain(b *repair.Begun) repair.Move {
 	return repair.Move{}
 }
 
-// usedSince says that a pod other than one has an address of a network by now; none if none
-// has.
+// usedSince explains that another pod than but now has an address of a network; zero if there is
+// none.
 func usedSince(v *whereabouts.Verdicts, n whereabouts.Network, a netip.Addr, but string) repair.Move {
 	for _, w := range v.UsersOn(n, a) {
 		if !w.Finished() && w.FullName() != but {
@@ -245,8 +245,7 @@ func usedSince(v *whereabouts.Verdicts, n whereabouts.Network, a netip.Addr, but
 	return repair.Move{}
 }
 
-// setSecondary replaces what a pool of a pretended state records of an address; nil for
-// nothing.
+// setSecondary replaces a pool's record of an address in a hypothetical state; nil removes it.
 func setSecondary(x *repair.Pretence, pool string, a netip.Addr, now *blocks.WhereaboutsAllocation) {
 	for i := range x.WhereaboutsPools {
 		p := &x.WhereaboutsPools[i]
