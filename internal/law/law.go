@@ -1,7 +1,7 @@
-// Package law says whether a change of a cluster leaves anyone worse off: every other node
-// without a free address of its own claims a block, in every order, and then a pod starts. What
-// it always got before the change, it must get after. The oracle is Calico's allocator in
-// memory (audit/capacity), never a verdict of package state. Only tests import this package.
+// Package law checks whether a change of a cluster leaves any node worse off. In every order, each
+// other node without a free address of its own claims a block; then a pod starts. Whatever the pod
+// always got before the change, it must still get. The oracle is Calico's allocator in memory
+// (audit/capacity), never a verdict of package state. Only tests import this package.
 package law
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// promise holds what the next pod gets in every order.
+// promise describes the next pod's address if it is the same in every order of claims.
 type promise struct {
-	// own is true for an address of a block that its node owns or claims, any for some
-	// address.
+	// own is true if the pod gets an address of a block that its node owns or claims; any, if it
+	// gets any address.
 	own, any bool
 }
 
@@ -37,7 +37,7 @@ func (p promise) String() string {
 	return "nothing"
 }
 
-// exempt returns what a plan may take from a node, because a step of it names the node.
+// exempt returns what a plan may take from a node because one of its steps names the node.
 func exempt(p *repair.Plan, node string) (out promise) {
 	if p == nil {
 		return out
@@ -53,29 +53,29 @@ func exempt(p *repair.Plan, node string) (out promise) {
 	return out
 }
 
-// seat is where a pod may start: a node, and pods of it that have the same pools. It
-// compares equal in two states of one cluster.
+// seat is a place for a pod: a node, and pods on it with the same pools. Seats of two states of one
+// cluster are comparable.
 type seat struct {
 	node   string
 	family blocks.Family
 	// namespace is a namespace with a pod on the node, or "" for one without labels and
-	// annotations; pools are the CIDRs of the pools that the pod asks for.
+	// annotations. pools are the CIDRs of the pools that the pod requests.
 	namespace, pools string
 }
 
 func compareSeats(a, b seat) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }
 
-// Witness sees what pods get in a state.
+// Witness determines what pods get in a state.
 type Witness struct {
 	*state.State
 	promised map[seat]promise
 }
 
-// New returns a Witness of a state in which the addresses that pods use are recorded.
+// New returns a Witness of a state. It adds missing records of addresses that pods use.
 func New(st *state.State) *Witness { return &Witness{State: withUsed(st)} }
 
-// Worse names the seats whose next pod lost something in a later state. What a plan may take
-// from the nodes that it names does not count; nil for no plan.
+// Worse names the seats whose next pod gets less in a later state. Losses of nodes that the plan
+// names, and for which it allows them, do not count; done is nil without a plan.
 func (w *Witness) Worse(after *state.State, done *repair.Plan) (out []string) {
 	if w.promised == nil {
 		w.promised = w.promises(w.seats())
@@ -89,16 +89,16 @@ func (w *Witness) Worse(after *state.State, done *repair.Plan) (out []string) {
 	return out
 }
 
-// OwnAddress reports whether the next pod like one that runs gets an address of a family of
-// a node's own there, and what it gets. The pods of one Allocator take addresses one after the
-// other.
+// OwnAddress reports whether a new pod like the given one gets an address of a family from the
+// node's own blocks, and returns that address. The pods of one Allocator take addresses one after
+// the other.
 func (w *Witness) OwnAddress(a *capacity.Allocator, pod *blocks.Workload, node string, f blocks.Family) (capacity.Assigned, bool) {
 	s := w.seatOf(pod, node, f)
 	got := assign(a, w.request(s))
 	return got, got.Own(node)
 }
 
-// seatOf returns where a pod starts.
+// seatOf returns the seat of a pod that starts on a node.
 func (w *Witness) seatOf(pod *blocks.Workload, node string, f blocks.Family) seat {
 	s := seat{node: node, family: f, namespace: pod.Namespace}
 	asked, _ := w.RequestedPools(pod, f)
@@ -108,10 +108,10 @@ func (w *Witness) seatOf(pod *blocks.Workload, node string, f blocks.Family) sea
 	return s
 }
 
-// withUsed returns a state in which no address is free that a live pod uses without a
-// record. A block that is missing for such an address counts as that of the node that has an
-// affinity to it, or else of the pod's node.
-// Objects that are marked deleted are gone: Calico's client deletes them when it reads them.
+// withUsed returns a state in which no address of a live pod is free for lack of a record. If the
+// block of such an address is missing, it counts as owned by the node with an affinity to it, or
+// else by the pod's node. Objects marked deleted are left out: Calico's client deletes them when it
+// reads them.
 func withUsed(st *state.State) *state.State {
 	x, changed := repair.NewPretence(st.Snapshot), false
 	for _, b := range x.BlockByName {
@@ -158,7 +158,7 @@ func withUsed(st *state.State) *state.State {
 	return state.New(x.Done(), state.Options{Grace: max(st.Grace, 1)})
 }
 
-// holding returns the block of an address, if it is not marked deleted.
+// holding returns the block of an address, unless it is marked deleted.
 func holding(x *repair.Pretence, a netip.Addr) *blocks.Block {
 	for _, b := range x.BlockByName {
 		if b.CIDR.Contains(a) && !b.SoftDeleted {
@@ -168,7 +168,7 @@ func holding(x *repair.Pretence, a netip.Addr) *blocks.Block {
 	return nil
 }
 
-// seats returns where the next pod of a state may start.
+// seats returns the seats of a state.
 func (w *Witness) seats() (out []seat) {
 	for _, h := range w.NodeStates {
 		if h.Node == nil {
@@ -198,14 +198,14 @@ func (w *Witness) seats() (out []seat) {
 	return out
 }
 
-// plain reports whether every pool selects a namespace as it does one without labels.
+// plain reports whether every pool treats a namespace like one without labels.
 func (w *Witness) plain(name string) bool {
 	return !slices.ContainsFunc(w.Pools, func(p *state.Pool) bool {
 		return p.SelectsNamespace(w.Namespace(name)) != p.SelectsNamespace(nil)
 	})
 }
 
-// request is what the next pod of a seat asks for.
+// request is the request of a seat's next pod.
 func (w *Witness) request(s seat) capacity.Request {
 	r := capacity.Request{Node: s.node, Family: s.family, Use: blocks.UseWorkload, Namespace: w.Namespace(s.namespace)}
 	for _, cidr := range strings.Fields(s.pools) {
@@ -214,8 +214,8 @@ func (w *Witness) request(s seat) capacity.Request {
 	return r
 }
 
-// assign asks again if it gets nothing, as a kubelet does: the first attempt may only have
-// removed something.
+// assign retries if it gets nothing, as a kubelet does: the first attempt may only have deleted
+// something.
 func assign(a *capacity.Allocator, r capacity.Request) (got capacity.Assigned) {
 	for range 3 {
 		if got = a.Assign(r); got.Addr.IsValid() {
@@ -257,8 +257,8 @@ func (w *Witness) promises(seats []seat) map[seat]promise {
 	return out
 }
 
-// lacking returns the seats without a free address of their node's own, by family and node.
-// An affinity whose block does not exist has none.
+// lacking returns the seats whose node has no free address of its own, by family and node. An
+// affinity without a block provides no address.
 func (w *Witness) lacking() map[blocks.Family]map[string][]seat {
 	out := map[blocks.Family]map[string][]seat{blocks.IPv4: {}, blocks.IPv6: {}}
 	for _, s := range w.seats() {
@@ -271,15 +271,15 @@ func (w *Witness) lacking() map[blocks.Family]map[string][]seat {
 	return out
 }
 
-// hasFree reports whether a node owns a block in a pool with a free address, be it without
-// an affinity that Calico sees.
+// hasFree reports whether a node owns a block with a free address in a pool, with or without an
+// affinity that Calico sees.
 func (w *Witness) hasFree(h *state.NodeState, p *state.Pool) bool {
 	return slices.ContainsFunc(h.Blocks, func(b *state.Block) bool {
 		return b.Pool == p && slices.ContainsFunc(b.Unallocated, func(o int32) bool { return !w.Reserved.Contains(b.Address(int(o))) })
 	})
 }
 
-// orders yields every order of up to five nodes, and 200 random ones of more.
+// orders yields every order of up to five nodes, or 200 random orders of more.
 func (w *Witness) orders(nodes []string) func(func([]string) bool) {
 	return func(yield func([]string) bool) {
 		if len(nodes) <= 5 {

@@ -28,14 +28,15 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
-// mover is the program on a cluster in which a block can be emptied for a node.
+// mover runs the program on a cluster in which a block can be emptied for a node.
 type mover struct {
 	*victim
 	dir string
 }
 
-// newMover returns the program on a cluster whose four blocks two nodes hold, one of each
-// with room; node new has none. Pods have no controller: those that are evicted are gone.
+// newMover returns the program on a cluster with four blocks. Nodes a and b own two each, one of
+// them with room; node new has no block. The pods have no controller, so evicted pods are not
+// replaced.
 func newMover(t *testing.T, path string) *mover {
 	t.Helper()
 	ctx := t.Context()
@@ -99,8 +100,8 @@ func newMover(t *testing.T, path string) *mover {
 // consolidates is the command that is killed.
 var consolidates = []string{"repair", "--apply", "--consolidate", "--cordon-full", "--evict-singletons", "--grace=0s", "--yes", "--pace=0s", "--journal", "journal"}
 
-// killedAt runs the command, and kills it at the first write that at takes, which arrives
-// first or not at all.
+// killedAt runs the command and kills it at the first write that at selects. If after is true, the
+// write arrives first; otherwise it does not.
 func (m *mover) killedAt(t *testing.T, at func(Write) bool, after bool) {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), m.path, append(slices.Clone(consolidates), "--kubeconfig", m.kubeconfig)...)
@@ -128,7 +129,7 @@ func (m *mover) killedAt(t *testing.T, at func(Write) bool, after bool) {
 	m.proxy.WaitIdle()
 }
 
-// marked names what the run has left: marked and half-done objects.
+// marked names the marked and the half-done objects that the run left.
 func marked(st *state.State) (out []string) {
 	for i := range st.Reservations {
 		if r := &st.Reservations[i]; r.Ours != "" {
@@ -146,8 +147,8 @@ func marked(st *state.State) (out []string) {
 	return out
 }
 
-// left fails the test unless the report names all that the run left, as one finding and one
-// diagnosis with two remedies; within some time, and at once with the journal.
+// left fails the test unless the report names all leftovers of the run, as one finding and one
+// diagnosis with two remedies: at once with the journal, and otherwise within some time.
 func (m *mover) left(t *testing.T, want []string, within time.Duration, args ...string) {
 	t.Helper()
 	var last string
@@ -180,10 +181,11 @@ func (m *mover) left(t *testing.T, want []string, within time.Duration, args ...
 	}
 }
 
-// TestKilledMoves: the real program that moves pods is killed. What it leaves is in one
-// finding as soon as its Lease has expired, and with its journal at once. The same command
-// goes on; and an undo, by the journal or without one, takes cordons and reservation back.
-// The sample kills it once, before it waits for the reservation to have stood.
+// TestKilledMoves kills the real program while it moves pods. Its leftovers are reported in one
+// finding, at once with its journal, and otherwise as soon as its Lease has expired. The same
+// command continues the run. An undo, with or without the journal, removes the cordons and the
+// reservation. The sample kills the program once, before it waits for the reservation's minimum
+// age.
 func TestKilledMoves(t *testing.T) {
 	t.Parallel()
 	path := program(t)
@@ -243,7 +245,7 @@ func TestKilledMoves(t *testing.T) {
 	}
 }
 
-// ended runs a command, after which nothing of the run is left.
+// ended runs a command, and checks that nothing of the run is left.
 func (m *mover) ended(t *testing.T, args []string) {
 	t.Helper()
 	args = slices.Clone(args)

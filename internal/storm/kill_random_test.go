@@ -15,11 +15,11 @@ import (
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
-// atRandom kills the program at random writes, before or after one arrives, and goes on with
-// the same command, with an undo, or with nothing. The next report names what is left, by the
-// journal in one finding with the two commands that end it. What is gone on with comes to
-// what an undisturbed run comes to; and an undo leaves each object as it was before the run,
-// or as an undo of the undisturbed run leaves it, or it ends with 4 and names it.
+// atRandom kills the program at random writes, before or after one arrives, and continues with the
+// same command, with an undo, or not at all. The next report with the journal names the leftovers
+// in one finding with the two commands that end it. A continued run must reach the same state as an
+// undisturbed one. An undo must leave each object as it was before the run, or as an undo of the
+// undisturbed run leaves it; otherwise it exits with code 4 and names the object.
 func (v *victim) atRandom(t *testing.T, kills int, ends ...string) {
 	r := rand.New(rand.NewPCG(testenv.Seed(t), 3))
 	dir := v.planned(t)
@@ -54,8 +54,8 @@ func (v *victim) atRandom(t *testing.T, kills int, ends ...string) {
 	}
 }
 
-// leftBy fails the test unless a report that is given the journal names all that is half-done,
-// as one finding and one diagnosis with the two commands that end it.
+// leftBy fails the test unless a report with the journal names all half-done objects, as one
+// finding and one diagnosis with the two commands that end it.
 func (v *victim) leftBy(t *testing.T, p killPoint, path string) {
 	t.Helper()
 	left := halfDone(v.state(t))
@@ -97,8 +97,8 @@ func (v *victim) leftBy(t *testing.T, p killPoint, path string) {
 	}
 }
 
-// settledEssence is an essence in which blocks are what they record of each address, whatever
-// order their lists are in.
+// settledEssence returns an essence in which each block is reduced to its record of each address,
+// independent of the order of its lists.
 func settledEssence(essence map[string]string) map[string]string {
 	out := map[string]string{}
 	for name, text := range essence {
@@ -122,7 +122,7 @@ func settledEssence(essence map[string]string) map[string]string {
 	return out
 }
 
-// notOneOf are the objects that are as in neither of two essences.
+// notOneOf returns the objects that differ from both of two essences.
 func notOneOf(now, a, b map[string]string) (out []string) {
 	names := map[string]bool{}
 	for _, e := range []map[string]string{now, a, b} {
@@ -139,8 +139,8 @@ func notOneOf(now, a, b map[string]string) (out []string) {
 	return out
 }
 
-// namesAll reports whether an output names an object or, of a block, each address that is not
-// what it was.
+// namesAll reports whether an output names an object or, for a block, each address that has
+// changed.
 func namesAll(out, object, was, now string) bool {
 	_, name, _ := strings.Cut(object, "/")
 	if strings.Contains(out, name) {

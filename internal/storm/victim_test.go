@@ -166,7 +166,7 @@ func (v *victim) run(t *testing.T, dir string, args ...string) (int, string) {
 	return c.ProcessState.ExitCode(), out.String()
 }
 
-// output runs the program against the cluster itself, and returns what it prints.
+// output runs the program against the cluster itself, and returns its exit code and output.
 func (v *victim) output(t *testing.T, dir string, args ...string) (int, []byte) {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), v.path, append(args, "--kubeconfig", v.kubeconfig)...)

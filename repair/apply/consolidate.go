@@ -16,11 +16,11 @@ import (
 	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
-// restoreTimeout bounds each step that takes a reservation or a cordon back.
+// restoreTimeout bounds each step that removes a reservation or a cordon.
 const restoreTimeout = time.Minute
 
-// restore carries out a step that takes back what was made for a while: whatever has
-// interrupted or stopped the run, or does so now, and at once.
+// restore carries out a step that reverts a temporary change. It runs at once, even if the run has
+// been interrupted or stopped, or is interrupted now.
 func (x *run) restore(ctx context.Context, do func(context.Context) repair.Outcome) repair.Outcome {
 	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTimeout)
 	defer cancel()
@@ -29,8 +29,8 @@ func (x *run) restore(ctx context.Context, do func(context.Context) repair.Outco
 	return do(own)
 }
 
-// beyond reports whether the bound on steps leaves a step out. What a consolidation has
-// begun is not cut, and none is begun that the bound would cut.
+// beyond reports whether the bound on steps excludes a step. A consolidation that has started is
+// never cut, and one that the bound would cut is not started.
 func (x *run) beyond(s *repair.Step) bool {
 	if x.opts.MaxSteps <= 0 || s.Group() != "" && x.began[s.Group()] {
 		return false
@@ -38,8 +38,8 @@ func (x *run) beyond(s *repair.Step) bool {
 	return x.wrote+max(x.sizes[s.Group()], 1) > x.opts.MaxSteps
 }
 
-// abandoned is the outcome of a step whose consolidation has ended before it; false if it
-// has not.
+// abandoned returns the outcome of a step whose consolidation ended before it; false if the
+// consolidation has not ended.
 func (a *applying) abandoned(s *repair.Step) (repair.Outcome, bool) {
 	why, ended := a.ended[s.Group()]
 	if !ended || s.Group() == "" {
@@ -48,22 +48,23 @@ func (a *applying) abandoned(s *repair.Step) (repair.Outcome, bool) {
 	return repair.Outcome{Status: repair.NotTried, Code: repair.SkipStopped, Reason: "what comes before it was not done: " + why}, true
 }
 
-// heed records the end of a step: the rest of its consolidation is not tried unless
-// it was done.
+// heed records the outcome of a step. If the step was not done, the rest of its consolidation is
+// not tried.
 func (a *applying) heed(o repair.Outcome) {
 	g := o.Step.Group()
 	if k := planner.KindOf(o.Step.Kind); g == "" || !o.Open() || k == nil || k.Restores {
 		return
 	}
 	if g == remedies.Rehoming && o.Step.Kind == repair.EvictPod && o.Status == repair.Skipped {
-		return // it stays, which keeps no other pod from moving
+		return // the pod stays, which does not keep other pods from moving
 	}
 	if _, ended := a.ended[g]; !ended {
 		a.ended[g] = fmt.Sprintf("%s: %s", o.Step.ID, o.Reason)
 	}
 }
 
-// alone takes the right to move pods for a plan that does, and returns what gives it back.
+// alone acquires the right to move pods if the plan moves any, and returns the function that
+// releases it.
 func (x *run) alone(ctx context.Context, steps []repair.Step) (release func(), err error) {
 	if x.Workloads == nil || !slices.ContainsFunc(steps, func(s repair.Step) bool { return s.Group() != "" }) {
 		return func() {}, nil
@@ -74,8 +75,8 @@ func (x *run) alone(ctx context.Context, steps []repair.Step) (release func(), e
 	return x.lease.Release, nil
 }
 
-// outrun is the outcome of a step of what moves pods where another run may do that by
-// now: nothing is written, nor taken back; nil if none may.
+// outrun returns the outcome of a pod-moving step if another run may already be moving pods: the
+// step writes and reverts nothing. It returns nil if no other run can.
 func (x *run) outrun(ctx context.Context, s *repair.Step) *repair.Outcome {
 	if x.lease == nil || s.Group() == "" {
 		return nil
@@ -89,9 +90,8 @@ func (x *run) outrun(ctx context.Context, s *repair.Step) *repair.Outcome {
 	return &o
 }
 
-// cordonFilled carries out the cordons of nodes that have no free address left now, so that
-// no replacement of the pod that a step evicts comes to them. It reports whether there are
-// any.
+// cordonFilled cordons the nodes that have just run out of free addresses, so that the replacement
+// of the pod to evict does not start there. It reports whether there are any.
 func (a *applying) cordonFilled(ctx context.Context, evict *repair.Step) bool {
 	a.filling = true
 	defer func() { a.filling = false }()
@@ -111,8 +111,8 @@ func (a *applying) cordonFilled(ctx context.Context, evict *repair.Step) bool {
 	return cordoned
 }
 
-// untilReady waits until a step may be carried out or must not be, by what it waits for:
-// what was seen meanwhile is no verdict.
+// untilReady waits until a step may be carried out or must not be, reading only the objects that it
+// waits for. Such partial readings give no verdict.
 func (a *applying) untilReady(ctx context.Context, kind *repair.StepKind, s *repair.Step) error {
 	for before := a.State; ; {
 		due, r := kind.Ready(a.turn, s)
@@ -129,8 +129,8 @@ func (a *applying) untilReady(ctx context.Context, kind *repair.StepKind, s *rep
 	}
 }
 
-// lookAtAwaited reads again what shows how far a replacement is, or everything where that
-// does.
+// lookAtAwaited reads again the objects that show a replacement's progress. If these are unknown,
+// it reads everything.
 func (a *applying) lookAtAwaited(ctx context.Context, before *state.State, s *repair.Step) error {
 	if _, found := moves.Awaited(before, a.State, s); !found {
 		return a.reread(ctx)
@@ -141,20 +141,20 @@ func (a *applying) lookAtAwaited(ctx context.Context, before *state.State, s *re
 	})
 }
 
-// evictRetries are the pauses before a pod that its budget does not let go is evicted
-// again: the budget's count follows the pods with a delay.
+// evictRetries are the pauses between eviction attempts for a pod whose budget refuses: the
+// budget's count follows the pods with a delay.
 var evictRetries = []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second, 15 * time.Second, 30 * time.Second}
 
-// await waits until what a step has set off has come to its end, by what it rests on and
-// then, once, by everything. It ends the run where it does not come to that: the next step
-// would do the same.
+// await waits until the effects of a step are complete, first by reading the objects that it
+// depends on, then once by reading everything. If they do not complete, the run ends: the next step
+// would fail in the same way.
 func (a *applying) await(ctx context.Context, kind *repair.StepKind, s *repair.Step, before *state.State) repair.Outcome {
 	failed := func(format string, args ...any) repair.Outcome {
 		o := repair.Outcome{Status: repair.Failed, Reason: fmt.Sprintf(format, args...)}
 		a.stop(repair.SkipStopped, fmt.Sprintf("the run stopped after %s: %s", s.ID, o.Reason))
 		return o
 	}
-	a.turn.Left(s) // what follows counts, too
+	a.turn.Left(s) // the time until now counts, too
 	for all := false; ; {
 		look := func() error { return a.lookAtAwaited(ctx, before, s) }
 		if all {
@@ -191,8 +191,8 @@ func (a *applying) await(ctx context.Context, kind *repair.StepKind, s *repair.S
 	}
 }
 
-// acted is what became of a change to a pod or a node; false if it is to be verified as
-// any other.
+// acted returns the outcome of a change to a pod or a node; false if the change is to be verified
+// like any other.
 func (a *applying) acted(ctx context.Context, kind *repair.StepKind, s *repair.Step, before *state.State, err error) (repair.Outcome, bool) {
 	var refused *repair.RefusedEvictionError
 	switch {

@@ -33,8 +33,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair/workloads"
 )
 
-// crowded is a cluster whose four blocks two nodes hold, one of each with one free address and
-// one of each with a single pod; node new has none.
+// crowded is a cluster whose four blocks belong to two nodes. Each of them has one block with one
+// free address and one with a single pod. Node new has no block.
 func crowded(t *testing.T) *lab {
 	t.Helper()
 	ctx := t.Context()
@@ -69,7 +69,7 @@ func crowded(t *testing.T) *lab {
 	return l
 }
 
-// endOneOfEach ends a pod of each full block, and waits until it is gone and its address
+// endOneOfEach ends one pod of each full block, and waits until the pod is gone and its address is
 // free.
 func (l *lab) endOneOfEach() {
 	l.t.Helper()
@@ -96,7 +96,7 @@ func (l *lab) endOneOfEach() {
 	}
 }
 
-// played makes a pod on a node whose kubelet is played.
+// played creates a pod on a node whose kubelet is simulated.
 func (l *lab) played(node, name string, annotations map[string]string) {
 	l.t.Helper()
 	_, err := l.c.Kube.CoreV1().Pods("default").Create(l.t.Context(), &corev1.Pod{
@@ -123,7 +123,7 @@ func (l *lab) started(name string) {
 
 var consolidate = repair.Request{Consolidate: true, CordonFull: true, EvictSingletons: true}
 
-// consolidation is the plan of the cluster as it is.
+// consolidation makes the plan for the present cluster.
 func (l *lab) consolidation(kinds ...repair.Kind) *repair.Plan {
 	l.t.Helper()
 	s, err := l.reader.Read(l.t.Context())
@@ -139,7 +139,7 @@ func (l *lab) consolidation(kinds ...repair.Kind) *repair.Plan {
 	return p
 }
 
-// move applies a plan that evicts.
+// move applies a plan that evicts pods.
 func (l *lab) move(ctx context.Context, p *repair.Plan, opts apply.Options) *repair.Result {
 	l.t.Helper()
 	j := l.journal(journal.Header{StartedAt: p.CreatedAt, Cluster: p.Cluster, Plan: p})
@@ -151,7 +151,7 @@ func (l *lab) move(ctx context.Context, p *repair.Plan, opts apply.Options) *rep
 	return r
 }
 
-// statuses are the outcomes, by kind.
+// statuses returns the outcomes by kind.
 func statuses(r *repair.Result) string {
 	var out []string
 	for _, o := range r.Outcomes {
@@ -160,8 +160,8 @@ func statuses(r *repair.Result) string {
 	return strings.Join(out, ", ")
 }
 
-// nothingOfOurs fails if a reservation or a cordon of ours is left, and returns the node
-// that has the last block of the plan.
+// nothingOfOurs fails if a reservation or a cordon of ours is left, and returns the node that owns
+// the plan's last block.
 func (l *lab) nothingOfOurs(p *repair.Plan) (owner string) {
 	l.t.Helper()
 	s, err := l.reader.Read(context.WithoutCancel(l.t.Context()))
@@ -187,8 +187,8 @@ var whole = []repair.Kind{
 	repair.UnreserveBlock, repair.UncordonNode, repair.UncordonNode,
 }
 
-// TestConsolidate: the block with the fewest pods is emptied and given to the node in
-// need, and nothing made for it is left.
+// TestConsolidate: the block with the fewest pods is emptied and goes to the node in need. No
+// temporary object is left.
 func TestConsolidate(t *testing.T) {
 	for _, group := range []testcluster.Group{testcluster.CRDv1, testcluster.NativeV3} {
 		t.Run(string(group), func(t *testing.T) {
@@ -206,13 +206,13 @@ func TestConsolidate(t *testing.T) {
 			if owner := l.nothingOfOurs(p); owner != "new" {
 				t.Errorf("the block is %q's", owner)
 			}
-			l.consolidation() // nothing is left to do
+			l.consolidation() // nothing remains to be done
 		})
 	}
 }
 
-// toNative moves the cluster's objects to the newer API group, which the kubelets' client
-// does not know.
+// toNative moves the cluster's objects to the newer API group, which the kubelets' client does not
+// know.
 func (l *lab) toNative() {
 	l.t.Helper()
 	l.kubelets.Stop()
@@ -222,7 +222,7 @@ func (l *lab) toNative() {
 	l.group, l.reader = testcluster.NativeV3, viewedReader{Kubernetes: reader}
 }
 
-// ends does what a kubelet does for a pod that is waited for to end.
+// ends does the kubelet's work for a pod whose end the run waits for.
 func (l *lab) ends(o repair.Outcome) {
 	if o.Step.Kind != repair.EvictPod || o.Reason != "the pod ends" {
 		return
@@ -243,9 +243,9 @@ func (l *lab) ends(o repair.Outcome) {
 	l.must(l.s.DeletePod(l.t.Context(), namespace, name, true))
 }
 
-// TestConsolidateWithinBudgets: a budget that refuses is asked again for a while, and then
-// ends the consolidation, which says which budget it is and takes back what it has made;
-// one that allows the eviction by then does not.
+// TestConsolidateWithinBudgets: the run retries an eviction that a budget refuses. If the budget
+// never allows it, the consolidation ends, names the budget and reverts its changes. If it allows
+// it in time, the consolidation continues.
 func TestConsolidateWithinBudgets(t *testing.T) {
 	for after, want := range map[int]repair.Status{2: repair.Done, 100: repair.Skipped} {
 		t.Run(string(want), func(t *testing.T) {
@@ -299,8 +299,8 @@ func TestConsolidateWithinBudgets(t *testing.T) {
 	}
 }
 
-// TestConsolidateTwice: while a run moves pods another of the same plan, and an undo, are
-// refused, wherever they run; the first comes to its end.
+// TestConsolidateTwice: while a run moves pods, another run of the same plan and an undo are
+// refused on every machine. The first run completes.
 func TestConsolidateTwice(t *testing.T) {
 	l := crowded(t)
 	p := l.consolidation(whole...)
@@ -329,8 +329,8 @@ func TestConsolidateTwice(t *testing.T) {
 	}
 }
 
-// TestConsolidateInterrupted: whatever interrupts a consolidation before its block is
-// released, reservation and cordons are taken back by the same run.
+// TestConsolidateInterrupted: if a consolidation is interrupted before its block is released, the
+// same run removes its reservation and cordons.
 func TestConsolidateInterrupted(t *testing.T) {
 	for _, at := range testenv.Sample(t, 2, whole[:5]) {
 		t.Run(string(at), func(t *testing.T) {
@@ -353,8 +353,8 @@ func TestConsolidateInterrupted(t *testing.T) {
 	}
 }
 
-// TestConsolidateKilled: a run that dies leaves its reservation and cordons; the same
-// command goes on with the same block, and an undo takes them back.
+// TestConsolidateKilled: a killed run leaves its reservation and cordons. The same command
+// continues with the same block, and an undo removes them.
 func TestConsolidateKilled(t *testing.T) {
 	for _, n := range append(testenv.Sample(t, 1, []int{1, 3, 5}), testenv.Sample(t, 1, []int{2, 4, 6})...) {
 		t.Run(fmt.Sprintf("after %d steps", n), func(t *testing.T) {
@@ -381,7 +381,7 @@ func TestConsolidateKilled(t *testing.T) {
 	}
 }
 
-// killed applies a plan, dies after so many steps are done, and returns the journal's path.
+// killed applies a plan, dies after the given number of steps, and returns the journal's path.
 func (l *lab) killed(p *repair.Plan, after int) (path string) {
 	l.t.Helper()
 	j := l.journal(journal.Header{StartedAt: p.CreatedAt, Cluster: p.Cluster, Plan: p})
@@ -422,8 +422,8 @@ func (l *lab) takeBack(p *repair.Plan, path string) {
 	}
 }
 
-// TestConsolidateAlongside: what people and pods do meanwhile ends the consolidation before
-// it does harm, and is left as they want it.
+// TestConsolidateAlongside: if people or pods interfere, the consolidation ends before it does
+// harm, and their changes stay.
 func TestConsolidateAlongside(t *testing.T) {
 	for name, c := range map[string]struct {
 		at repair.Kind
@@ -440,7 +440,7 @@ func TestConsolidateAlongside(t *testing.T) {
 			s, err := l.reader.Read(l.t.Context())
 			l.must(err)
 			cidr := s.Reservations[0].CIDRs[0]
-			// By its kubelet: another allocation beside it would race with it.
+			// The kubelet does it: a second allocation at the same time would race with it.
 			l.played("b", "named", map[string]string{"cni.projectcalico.org/ipAddrs": fmt.Sprintf("[%q]", cidr.Addr().Next())})
 			l.started("named")
 		}},

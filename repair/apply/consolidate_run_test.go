@@ -17,7 +17,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
-// shortOfBlocks is a shortage in which emptying 10.0.0.24/29 of b takes moving the fewest pods.
+// shortOfBlocks is a shortage in which emptying 10.0.0.24/29 of b moves the fewest pods.
 const shortOfBlocks = statedsl.ShortOfBlocks + `use 10.0.0.1 shop/web-1 a of=ReplicaSet/web ready
 use 10.0.0.2 shop/web-2 a of=ReplicaSet/web ready
 use 10.0.0.3 shop/web-8 a of=ReplicaSet/web ready
@@ -34,9 +34,9 @@ use 10.0.0.10 shop/borrower new of=ReplicaSet/web ready
 
 var emptied = repair.Request{Consolidate: true, CordonFull: true}
 
-// podCluster is a cluster in memory in which pods can be evicted, nodes cordoned and blocks
-// reserved and claimed. An evicted pod is replaced by a ready one without an address, or
-// by one that is not ready if unready.
+// podCluster is an in-memory cluster in which pods can be evicted, nodes cordoned, and blocks
+// reserved and claimed. An evicted pod is replaced by one without an address, which is ready unless
+// unready is set.
 type podCluster struct {
 	*fakeCluster
 	unready bool
@@ -128,7 +128,7 @@ func (m *podCluster) Evict(_ context.Context, _, name, uid string) error {
 	return nil
 }
 
-// free gives an address of a block back.
+// free releases an address of a block.
 func free(b *blocks.Block, a netip.Addr) {
 	i, _ := b.Ordinal(a)
 	removed := b.Ordinals[i]
@@ -143,7 +143,7 @@ func free(b *blocks.Block, a netip.Addr) {
 	b.Pin = blocks.PinOf(b.UID(), b.ResourceVersion()+"1")
 }
 
-// AcquireLease is refused while other is set, and lost when it is later.
+// AcquireLease is refused while other is set. If other is set later, the lease is lost.
 func (m *podCluster) AcquireLease(ctx context.Context, _ func(string)) (repair.Lease, error) {
 	if err := m.Check(ctx); err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func (m *podCluster) ClaimBlock(_ context.Context, c netip.Prefix, host string) 
 	return nil
 }
 
-// carry applies a plan, and returns what became of its steps.
+// carry applies a plan, and returns the outcomes of its steps.
 func (m *podCluster) carry(ctx context.Context, t *testing.T, p *repair.Plan, opts Options) map[string]repair.Outcome {
 	t.Helper()
 	m.did = nil
@@ -194,7 +194,7 @@ func (m *podCluster) carry(ctx context.Context, t *testing.T, p *repair.Plan, op
 	return out
 }
 
-// clean fails unless nothing is reserved and no node cordoned.
+// clean fails if a reservation or a cordon exists.
 func (m *podCluster) clean(t *testing.T) {
 	t.Helper()
 	if len(m.s.Reservations) > 0 || slices.ContainsFunc(m.s.Nodes, func(n blocks.Node) bool { return n.Unschedulable }) {
@@ -213,9 +213,9 @@ func TestConsolidationCarriedOut(t *testing.T) {
 	m.clean(t)
 }
 
-// TestCordonsWhatFillsUp: a node that has no free address left after an eviction is cordoned
-// before the next one, and uncordoned at the end; one that keeps some is not. Without the
-// consent to cordon, nothing is planned.
+// TestCordonsWhatFillsUp: a node without free addresses after an eviction is cordoned before the
+// next eviction, and uncordoned at the end. A node that keeps some is not cordoned. Without the
+// consent to cordon, no step is planned.
 func TestCordonsWhatFillsUp(t *testing.T) {
 	text := shortOfBlocks + "fill 10.0.0.0/29 5 a\nfill 10.0.0.8/29 3 a\n"
 	for fills, want := range map[bool]string{
@@ -259,7 +259,7 @@ func blockNamed(s *blocks.Snapshot, name string) *blocks.Block {
 	return &s.Blocks[slices.IndexFunc(s.Blocks, func(b blocks.Block) bool { return b.Name == name })]
 }
 
-// take has somebody take the first free address of a block.
+// take assigns the first free address of a block.
 func take(b *blocks.Block) {
 	i := slices.Index(b.Ordinals, blocks.Free)
 	b.Ordinals, b.Attributes = slices.Clone(b.Ordinals), append(slices.Clone(b.Attributes), b.Attributes[0])
@@ -268,8 +268,8 @@ func take(b *blocks.Block) {
 	b.Pin = blocks.PinOf(b.UID(), b.ResourceVersion()+"1")
 }
 
-// TestEvictsBesideReady: no pod is evicted while another of its controller is not ready,
-// whichever run made it so.
+// TestEvictsBesideReady: no pod is evicted while another pod of its controller is not ready,
+// regardless of the reason.
 func TestEvictsBesideReady(t *testing.T) {
 	m := newPodCluster(t, shortOfBlocks)
 	m.unready = true
@@ -287,7 +287,7 @@ func TestEvictsBesideReady(t *testing.T) {
 		t.Error("api-2 was evicted beside a pod that is not ready")
 	}
 	m.clean(t)
-	// It goes on when that is ready within the time.
+	// The run continues when the pod becomes ready in time.
 	out = m.carry(t.Context(), t, m.plan(t, again), Options{Progress: func(o repair.Outcome) {
 		if strings.Contains(o.Reason, "is not ready") {
 			m.unready = false
@@ -301,8 +301,8 @@ func TestEvictsBesideReady(t *testing.T) {
 	}
 }
 
-// TestReplacedWhere: a DaemonSet's pod is replaced on its own node, and others by new ones that
-// are all ready.
+// TestReplacedWhere: a DaemonSet's pod is replaced on its own node. Other pods are replaced by new
+// ones that are all ready.
 func TestReplacedWhere(t *testing.T) {
 	before := parseState(t, shortOfBlocks+"use 10.0.0.28 sys/ds-b b of=DaemonSet/ds ready\n")
 	for now, want := range map[string]bool{
@@ -317,8 +317,8 @@ func TestReplacedWhere(t *testing.T) {
 	}
 }
 
-// TestRestoresWhenInterrupted: an interrupt that comes while something is taken back does
-// not end that, nor does a pause come in between.
+// TestRestoresWhenInterrupted: an interrupt during the removal of a temporary change does not stop
+// the removal, and no pause delays it.
 func TestRestoresWhenInterrupted(t *testing.T) {
 	for _, during := range []repair.Kind{repair.UnreserveBlock, repair.UncordonNode} {
 		m := newPodCluster(t, shortOfBlocks)
@@ -347,8 +347,8 @@ func TestRestoresWhenInterrupted(t *testing.T) {
 	}
 }
 
-// TestFiltersChooseConsolidation: filters choose among consolidations, each of which is
-// proposed whole and carried out; what is left of one is taken back whatever they say.
+// TestFiltersChooseConsolidation: filters select among consolidations, each of which is proposed
+// and carried out completely. Remains of an earlier one are removed regardless of the filters.
 func TestFiltersChooseConsolidation(t *testing.T) {
 	block := func(c string) []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix(c)} }
 	for want, narrow := range map[string]func(*repair.Request){
@@ -379,8 +379,8 @@ func TestFiltersChooseConsolidation(t *testing.T) {
 	}
 }
 
-// TestUndoLeavesAnothers: undoing an old run does not take back what is reserved and
-// cordoned for another consolidation by now.
+// TestUndoLeavesAnothers: undoing an old run does not remove a reservation and cordon that now
+// belong to another consolidation.
 func TestUndoLeavesAnothers(t *testing.T) {
 	m := newPodCluster(t, strings.Replace(shortOfBlocks, "node a\n", "node a mine=10.0.0.24/29,b,other\n", 1)+"reserve 10.0.0.24/29 mine=b,other\n")
 	x := newRun(m, m, nil, 0, Options{Workloads: m})
@@ -398,7 +398,7 @@ func TestUndoLeavesAnothers(t *testing.T) {
 	}
 }
 
-// TestBoundKeepsConsolidation: --max-steps of a run does not cut a consolidation.
+// TestBoundKeepsConsolidation: --max-steps does not cut a consolidation short.
 func TestBoundKeepsConsolidation(t *testing.T) {
 	for bound, want := range map[int]string{3: "", 6: wholeConsolidation} {
 		m := newPodCluster(t, shortOfBlocks)
@@ -409,7 +409,7 @@ func TestBoundKeepsConsolidation(t *testing.T) {
 	}
 }
 
-// TestRehomeGoesOn: a pod that its budget does not let go stays, and the others are moved.
+// TestRehomeGoesOn: a pod that its budget protects stays, and the others are moved.
 func TestRehomeGoesOn(t *testing.T) {
 	m := newPodCluster(t, shortOfBlocks+"use 10.0.0.4 shop/second new of=ReplicaSet/api ready\n")
 	p := m.plan(t, repair.Request{Rehome: true, CordonFull: true})

@@ -16,8 +16,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
-// TestOtherRun: while another run moves pods none is begun, nor is one taken back; and a
-// run that learns of another in its midst leaves everything to that.
+// TestOtherRun: while another run moves pods, no run starts and none is undone. A run that notices
+// another one midway leaves everything to it.
 func TestOtherRun(t *testing.T) {
 	m := newPodCluster(t, shortOfBlocks)
 	p := m.plan(t, emptied)
@@ -46,7 +46,7 @@ func TestOtherRun(t *testing.T) {
 	}
 }
 
-// arrives has another pod get an address of the block that is emptied.
+// arrives assigns another pod an address of the block being emptied.
 func (m *podCluster) arrives(t *testing.T) {
 	with := newPodCluster(t, shortOfBlocks+"use 10.0.0.28 shop/late b of=ReplicaSet/api ready\n").s
 	s := m.s.Clone()
@@ -56,9 +56,8 @@ func (m *podCluster) arrives(t *testing.T) {
 	m.s = s
 }
 
-// TestLatePodIsSaidAtOnce: a pod that got an address of the block since the plan was made
-// ends the consolidation before it waits for the reservation, and no node is cordoned
-// before it has waited.
+// TestLatePodIsSaidAtOnce: a pod that got an address of the block after the plan was made ends the
+// consolidation before the wait for the reservation. No node is cordoned before that wait.
 func TestLatePodIsSaidAtOnce(t *testing.T) {
 	for at, want := range map[repair.Kind]string{repair.ReserveBlock: "", repair.CordonNode: "reserve 10.0.0.24/29, unreserve"} {
 		m := newPodCluster(t, shortOfBlocks)
@@ -93,8 +92,8 @@ func TestLatePodIsSaidAtOnce(t *testing.T) {
 	}
 }
 
-// TestWaitsReadLittle: how long a replacement takes makes no more readings of everything
-// where its controller says how it is found.
+// TestWaitsReadLittle: if its controller identifies the replacement, a longer wait for it causes no
+// additional complete readings.
 func TestWaitsReadLittle(t *testing.T) {
 	readings := func(text string, polls int) (whole int) {
 		m := newPodCluster(t, text)
@@ -131,9 +130,8 @@ func TestWaitsReadLittle(t *testing.T) {
 	}
 }
 
-// TestEvictTimeoutBoundsTheWait: --evict-timeout bounds the whole wait for one eviction and its
-// replacement: for other pods of the controller, for a budget, for the pod's end and for the
-// replacement.
+// TestEvictTimeoutBoundsTheWait: --evict-timeout limits the total wait for one eviction: for other
+// pods of the controller, for a budget, for the pod's end and for its replacement.
 func TestEvictTimeoutBoundsTheWait(t *testing.T) {
 	const limit = 20 * time.Second
 	for name, c := range map[string]struct {
@@ -180,8 +178,8 @@ func TestEvictTimeoutBoundsTheWait(t *testing.T) {
 	}
 }
 
-// TestRevokedAccountStopsAtOnce: once the API server refuses the account, a run asks once more,
-// and then stops and says so, whatever it has left to take back.
+// TestRevokedAccountStopsAtOnce: after the API server refuses the account, a run tries once more,
+// then stops and reports it, even if temporary changes are left.
 func TestRevokedAccountStopsAtOnce(t *testing.T) {
 	m := newPodCluster(t, shortOfBlocks)
 	p := m.plan(t, emptied)

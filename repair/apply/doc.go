@@ -1,14 +1,13 @@
-// Package apply carries a plan out, and takes back what a journal says was written.
+// Package apply carries out plans, and undoes the writes that a journal records.
 //
-// It trusts no line of a plan: for every step it reads the objects concerned again,
-// derives the step again with the code that planned it, and goes on only if the same
-// step comes out with the same guards. So a plan older than its world loses steps, and a
-// plan edited by hand gains none. Each write is conditional on the very version of the
-// object that the verdict was made on, stands in the journal before it is sent, and is
-// verified by reading afterwards.
+// It trusts no line of a plan. For every step it reads the objects concerned again, derives the
+// step again with the code that planned it, and continues only if this gives the same step with the
+// same guards. So steps of an outdated plan are skipped, and editing a plan by hand gains nothing.
+// Each write is conditional on the version of the object that was evaluated, is recorded in the
+// journal before it is sent, and is verified by reading afterwards.
 //
-// There are three ways in: [Run] carries out the steps of a plan, [Finish] only those
-// that a run has left half-done, and [Undo] takes a journal's steps back, the newest
-// first; [PreviewUndo] says what that would do. All go step by step through the same
-// run: read, decide, record, write, read again.
+// There are three entry points: [Run] carries out the steps of a plan, [Finish] only those that a
+// run left half-done, and [Undo] reverts a journal's steps, the newest first. [PreviewUndo] shows
+// what Undo would do. All use the same sequence for each step: read, decide, record, write, read
+// again.
 package apply

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Hasty returns the options with less time for assignments that were under way when a
-// block was reserved: tests have none. Their pods end and start soon.
+// Hasty shortens the wait for assignments that were under way when a block was reserved: tests have
+// none. Pods in tests end and start quickly.
 func Hasty(o Options) Options {
 	o.stands = time.Millisecond
 	if o.Sleep == nil {

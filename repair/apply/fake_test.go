@@ -18,26 +18,27 @@ import (
 	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
-// fakeCluster is a cluster in memory, for what can only be tested where one decides
-// when what goes wrong. What a real API server can show is tested on one.
+// fakeCluster is an in-memory cluster, for tests that decide when failures happen. Behavior of a
+// real API server is tested on a real one.
 type fakeCluster struct {
-	repair.Writer // of what no test with it writes
+	repair.Writer // for methods that its tests do not use
 	s             *blocks.Snapshot
 	now           time.Time
 	journal       repair.Recorder
-	// unread makes the next readings fail; unreadable is why, nil if the API server is away.
+	// unread makes the next readings fail. unreadable is the error, or nil if the API server is
+	// unavailable.
 	unread     int
 	unreadable error
-	// before is called before each write; its error is returned, and nothing
-	// written. lost is returned though the write took place.
+	// before is called before each write. If it returns an error, the write is not made. lost is
+	// the error returned for writes that are made.
 	before func(name string) error
 	lost   error
 	leaves bool // a release leaves the affinity, in pendingDeletion
 	wrote  []string
-	whole  int // readings of everything
+	whole  int // number of complete readings
 }
 
-// storyDrained is the example of a cluster with two empty blocks.
+// storyDrained is the example cluster with two empty blocks.
 func storyDrained(t *testing.T) *fakeCluster {
 	t.Helper()
 	s, err := files.ReadFiles([]string{filepath.Join("..", "..", "examples", "snapshots", "story-drained")}, files.FileOptions{})
@@ -68,7 +69,7 @@ func (f *fakeCluster) Refresh(ctx context.Context, _ *blocks.Snapshot, _ []block
 	return f.read(ctx)
 }
 
-// write is what every write does.
+// write is the common part of every write.
 func (f *fakeCluster) write(r blocks.Resource, name string, change func()) error {
 	if f.before != nil {
 		if err := f.before(name); err != nil {
@@ -133,7 +134,7 @@ func (f *fakeCluster) RecordIP(context.Context, repair.ObjectRef, int, repair.Al
 	return errNotFaked
 }
 
-// plan makes a plan of the cluster as it is.
+// plan makes a plan for the present cluster.
 func (f *fakeCluster) plan(t *testing.T, req repair.Request) *repair.Plan {
 	t.Helper()
 	s, err := f.Read(t.Context())
@@ -147,7 +148,7 @@ func (f *fakeCluster) plan(t *testing.T, req repair.Request) *repair.Plan {
 	return p
 }
 
-// apply carries a plan out with a new journal.
+// apply carries out a plan with a new journal.
 func (f *fakeCluster) apply(t *testing.T, ctx context.Context, p *repair.Plan, opts Options) (*repair.Result, error) {
 	t.Helper()
 	j := newTestJournal(t)
@@ -161,7 +162,7 @@ func (f *fakeCluster) apply(t *testing.T, ctx context.Context, p *repair.Plan, o
 	return Run(ctx, p, f, f, j, opts)
 }
 
-// mustApply is apply where no error is expected; it returns statuses with codes.
+// mustApply is apply without an expected error; it returns statuses with codes.
 func (f *fakeCluster) mustApply(t *testing.T, p *repair.Plan, opts Options) []string {
 	t.Helper()
 	r, err := f.apply(t, t.Context(), p, opts)

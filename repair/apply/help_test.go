@@ -19,7 +19,7 @@ func guards(pairs ...string) (out []repair.Guard) {
 	return out
 }
 
-// parseState is the state of a few lines of text.
+// parseState parses a state from a few lines of text.
 func parseState(t *testing.T, text string) *state.State {
 	t.Helper()
 	s, err := statedsl.Parse(text)

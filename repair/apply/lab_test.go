@@ -28,7 +28,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
-// The CRDs that tests look at and damage.
+// The CRDs that tests inspect and damage.
 var (
 	blockCRD    = testcluster.CRDv1.Resource("ipamblocks")
 	affinityCRD = testcluster.CRDv1.Resource("blockaffinities")
@@ -37,25 +37,25 @@ var (
 	infoCRD     = testcluster.CRDv1.Resource("clusterinformations")
 )
 
-// lab is a real cluster with a pool of blocks of 16 addresses and three nodes, each
-// with a pod and a block of its own.
+// lab is a real cluster with a pool of blocks of 16 addresses and three nodes, each with a pod and
+// a block.
 type lab struct {
 	t      *testing.T
 	c      *testcluster.Cluster
 	group  testcluster.Group
 	s      *seeding.Seeder
 	reader viewedReader
-	// kubelets run where a test has them played.
+	// kubelets is set if a test simulates kubelets.
 	kubelets *kubelets.Kubelets
 }
 
-// viewedReader reads a cluster together with a view of each of its nodes, taken at
-// the same moment, that shows nothing in use but what hold returns.
+// viewedReader reads a cluster together with a host view of each node, taken at the same time. The
+// views show nothing in use except the addresses that its functions return.
 type viewedReader struct {
 	*cluster.Kubernetes
 	addresses func(node string) []netip.Prefix
-	// ahead is how far the times of readings are ahead of the API server's clock, because a
-	// test did not really wait; nil if it waits.
+	// ahead is how far the times of readings are ahead of the API server's clock, because a test
+	// does not really wait; nil if it does.
 	ahead *time.Duration
 }
 
@@ -137,8 +137,8 @@ func (l *lab) pod(node, name string) netip.Addr {
 	return addrs[0]
 }
 
-// native moves everything to a cluster of the newer API group, in which no more can
-// be seeded.
+// native moves all objects to a cluster of the newer API group, in which nothing more can be
+// seeded.
 func (l *lab) native() {
 	l.t.Helper()
 	c := testcluster.Shared(l.t, testcluster.Options{Groups: []testcluster.Group{testcluster.NativeV3}})
@@ -149,7 +149,7 @@ func (l *lab) native() {
 	l.age()
 }
 
-// age makes everything an hour old.
+// age makes all objects an hour old.
 func (l *lab) age() {
 	l.t.Helper()
 	l.must(l.c.Backdate(l.t.Context(), time.Hour))
@@ -161,7 +161,7 @@ func (l *lab) edit(r testcluster.Resource, name string, change func(spec map[str
 	l.must(l.c.Edit(l.t.Context(), r, "", name, func(o map[string]any) { change(o["spec"].(map[string]any)) }))
 }
 
-// spec returns what is stored of an object; nil if it does not exist.
+// spec returns an object as stored; nil if it does not exist.
 func (l *lab) spec(r testcluster.Resource, name string) map[string]any {
 	l.t.Helper()
 	objects, err := l.c.List(l.t.Context(), r)
@@ -174,10 +174,10 @@ func (l *lab) spec(r testcluster.Resource, name string) map[string]any {
 	return nil
 }
 
-// grace is that of the labs' plans. No test waits for it (see [lab.passes]).
+// grace is the grace period of the labs' plans. No test waits for it (see [lab.passes]).
 const grace = 2 * time.Second
 
-// passes is a Sleep that takes no time: the next reading is later instead.
+// passes is a Sleep that takes no time: it makes the next reading later instead.
 func (l *lab) passes(ctx context.Context, d time.Duration) error {
 	*l.reader.ahead += d
 	return ctx.Err()
@@ -187,7 +187,7 @@ var everything = repair.Request{
 	EmptyBlocks: true, OrphanAffinities: true, MissingAffinities: true, LeakedIPs: true, LeakedHandles: true, SoftDeleted: true, DeadNodes: true, UnrecordedIPs: true, MissingHandles: true,
 }
 
-// plan makes a plan of the cluster, which must hold these steps.
+// plan makes a plan of the cluster, which must have exactly these steps.
 func (l *lab) plan(req repair.Request, steps ...string) *repair.Plan {
 	l.t.Helper()
 	p := l.planOf(req)
@@ -225,14 +225,14 @@ func (l *lab) writer(j *journal.Journal) *datastore.Kubernetes {
 	return w
 }
 
-// isDue makes a plan older by its grace: the second observation is due at once.
+// isDue ages a plan by its grace period, so the second observation is due at once.
 func isDue(p *repair.Plan) {
 	p.Grace.Duration = grace
 	p.CreatedAt.Time = p.CreatedAt.Add(-grace)
 	p.Seal()
 }
 
-// apply carries a plan out. Without a Sleep in the options, its waits take no time.
+// apply carries out a plan. Without a Sleep in the options, its waits take no time.
 func (l *lab) apply(ctx context.Context, p *repair.Plan, opts apply.Options) *repair.Result {
 	l.t.Helper()
 	if opts.Sleep == nil {
@@ -244,7 +244,7 @@ func (l *lab) apply(ctx context.Context, p *repair.Plan, opts apply.Options) *re
 	return r
 }
 
-// undo takes back what a result's journal tells.
+// undo undoes the run of a result's journal.
 func (l *lab) undo(r *repair.Result) *repair.Result {
 	l.t.Helper()
 	f, err := journal.Read(r.Journal)
@@ -256,7 +256,7 @@ func (l *lab) undo(r *repair.Result) *repair.Result {
 	return out
 }
 
-// became says what became of each step, as "ID: status code".
+// became returns the outcome of each step as "ID: status code".
 func became(r *repair.Result) []string {
 	var out []string
 	for _, o := range r.Outcomes {
@@ -276,7 +276,7 @@ func (l *lab) wantOutcomes(r *repair.Result, want ...string) {
 	}
 }
 
-// settled fails unless an audit finds nothing wrong any more.
+// settled fails if an audit still has findings.
 func (l *lab) settled() {
 	l.t.Helper()
 	s, err := l.reader.Read(l.t.Context())

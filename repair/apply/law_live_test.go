@@ -45,9 +45,9 @@ func lawRequests() []lawRequest {
 	}
 }
 
-// TestLawOnCluster carries plans out on a cluster, and asks Calico's own client before and
-// after what the next pod of each node gets once others have claimed blocks: no less than
-// before. The planner's test of the same law asks the Allocator, of many more states.
+// TestLawOnCluster applies plans to a cluster. Before and after, it asks Calico's own client what
+// the next pod of each node gets once others have claimed blocks: it must not get less. The
+// planner's test of the same law asks the Allocator, for many more states.
 func TestLawOnCluster(t *testing.T) {
 	l := newLab(t)
 	var cases []lawCase
@@ -56,7 +56,7 @@ func TestLawOnCluster(t *testing.T) {
 	for i := range 60 {
 		texts[fmt.Sprintf("tight %02d", i)] = statedsl.Tight(rand.New(rand.NewPCG(26, uint64(i))))
 	}
-	release := regexp.MustCompile("(?m)^version .*$") // the client's
+	release := regexp.MustCompile("(?m)^version .*$") // the client's version
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		text := release.ReplaceAllString(texts[name], "version v3.31.0")
 		snapshot, err := statedsl.Parse(text)
@@ -89,8 +89,8 @@ type lawCase struct {
 	request    repair.Request
 }
 
-// checkLaw checks the law with one plan, and returns how many steps were done, and of how
-// many seats nothing was promised before.
+// checkLaw checks the law for one plan. It returns how many steps were done, and how many seats had
+// no promise before.
 func (l *lab) checkLaw(c lawCase) (done, lacked int) {
 	l.t.Helper()
 	ctx := l.t.Context()
@@ -141,7 +141,8 @@ func (l *lab) checkLaw(c lawCase) (done, lacked int) {
 	return done, lacked
 }
 
-// store makes the cluster what a state describes, past the API server's checks.
+// store replaces the cluster's objects with those of a state, bypassing the API server's
+// validation.
 func (l *lab) store(text string) {
 	l.t.Helper()
 	ctx := l.t.Context()

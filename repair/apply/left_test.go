@@ -13,8 +13,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// TestLostAnswer: a write whose answer was lost is done if its whole outcome is read;
-// whatever the answer, a step is not done if something of it is left, and that is said.
+// TestLostAnswer: a write whose response was lost counts as done if its complete outcome is read.
+// Regardless of the response, a step with leftovers is not done, and the leftovers are reported.
 func TestLostAnswer(t *testing.T) {
 	lost := errors.New("connection reset")
 	behind := fmt.Errorf("releasing it: %w", &repair.LeftBehindError{Resource: blocks.Affinities, Name: "x", State: "is left pendingDeletion", Err: errors.New("forbidden")})
@@ -45,8 +45,8 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// TestLeftForAMoment: a client that writes the same objects at the same moment writes one
-// after the other, too, and is given time to come to the end.
+// TestLeftForAMoment: another client that writes the same objects at the same moment also writes
+// one after the other, so the run gives it time to finish.
 func TestLeftForAMoment(t *testing.T) {
 	f := storyDrained(t)
 	f.leaves = true
@@ -60,8 +60,8 @@ func TestLeftForAMoment(t *testing.T) {
 	wantOutcomes(t, outcomes(r), "done", "done")
 }
 
-// TestLeftIsSaidAgain: a plan that is applied again says what is left of it, and does
-// not call the step done already.
+// TestLeftIsSaidAgain: a plan that is applied again reports its leftovers, and does not report the
+// step as already done.
 func TestLeftIsSaidAgain(t *testing.T) {
 	f := storyDrained(t)
 	f.leaves = true

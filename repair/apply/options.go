@@ -8,37 +8,37 @@ import (
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
-// DefaultEvictTimeout is how long the eviction of one pod may take in all.
+// DefaultEvictTimeout limits the total time for the eviction of one pod.
 const DefaultEvictTimeout = 5 * time.Minute
 
 // Options are the settings of [Run] and [Undo].
 type Options struct {
-	// Pace is the pause after each step that wrote something, and after all those that were
-	// written together; 0 for none.
+	// Pace is the pause after each step that wrote something, or after all steps that were written
+	// together; 0 for none.
 	Pace time.Duration
-	// MaxSteps bounds the number of steps that write something; 0 for no bound.
+	// MaxSteps limits the number of steps that write something; 0 for no limit.
 	MaxSteps int
-	// Wait waits for the second observation where one is due later, instead of
-	// skipping the step.
+	// Wait makes the run wait for a second observation that is due later, instead of skipping the
+	// step.
 	Wait bool
-	// Resume is the journal of a run that broke off; nil for a fresh run.
+	// Resume is the journal of an interrupted run; nil for a fresh run.
 	Resume *journal.File
-	// Consents are those that are given now, for a plan that others may have been given for
-	// before; nil for the plan's own.
+	// Consents are the consents given for this run, which may differ from those that the plan was
+	// made with; nil for the plan's own.
 	Consents *repair.Request
-	// finish carries out only what Resume's run has left half-done.
+	// finish restricts the run to the steps that Resume's run left half-done.
 	finish bool
 	// Workloads evicts pods and cordons nodes; nil for plans that do neither.
 	Workloads repair.Workloads
-	// EvictTimeout is how long the eviction of one pod may take in all: until its budget allows
-	// it, it has ended, and its replacement is ready; 0 is [DefaultEvictTimeout].
+	// EvictTimeout limits the total time for the eviction of one pod: until its budget allows it,
+	// the pod has ended, and its replacement is ready; 0 means [DefaultEvictTimeout].
 	EvictTimeout time.Duration
-	// stands is how long a reservation must have stood; 0 is the default.
+	// stands is the minimum age of a reservation; 0 means the default.
 	stands time.Duration
-	// Progress is called before each step, with an empty status, and after it; in
-	// between, with an empty status and a reason, for what is waited for.
+	// Progress is called before each step, with an empty status, and after it. During a wait, it is
+	// called with an empty status and the reason for waiting.
 	Progress func(repair.Outcome)
-	// Say is called with what the run waits for before its first step.
+	// Say is called with the reason for a wait before the first step.
 	Say func(string)
 	// Waiting is called before a wait for the second observation.
 	Waiting func(until time.Time)

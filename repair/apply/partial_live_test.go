@@ -14,9 +14,9 @@ import (
 	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
-// TestPlanOfPartialDump applies plans of plain dumps, each of which lacks one object, to the
-// whole cluster. The dump's object looks deleted, but no step may be carried out that the
-// cluster's own plan lacks.
+// TestPlanOfPartialDump applies plans made from plain dumps, each of which lacks one object, to the
+// complete cluster. The missing object looks deleted, but a step that the cluster's own plan lacks
+// must not be carried out.
 func TestPlanOfPartialDump(t *testing.T) {
 	l := newLab(t)
 	l.damage()

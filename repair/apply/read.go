@@ -13,11 +13,11 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// retries are the pauses before a reading is tried again: an API server that is
-// restarted is back within them.
+// retries are the pauses between attempts to read. In total they are long enough for an API server
+// to restart.
 var retries = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 15 * time.Second}
 
-// inHand returns a context for finishing the object in hand.
+// inHand returns a context for finishing the current object.
 func inHand(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), blocks.WriteTimeout)
 }
@@ -33,15 +33,15 @@ func (x *run) read(ctx context.Context) error {
 	if x.guid == "" {
 		return nil
 	}
-	return x.sameCluster(x.guid) // what leads to the cluster may lead elsewhere by now
+	return x.sameCluster(x.guid) // the kubeconfig or the address may lead to another cluster meanwhile
 }
 
-// maxAge is how long a reading of everything serves. What a step's verdict rests on
-// is read again for each step; what could contradict it from elsewhere, such as a
-// pod on another node with an address of the block, is seen again after that time.
+// maxAge is the maximum age of a reading of everything. The objects on which a step's verdict
+// depends are read again for each step. Contradictions elsewhere, such as a pod on another node
+// with an address of the block, are noticed after this time.
 const maxAge = 5 * time.Minute
 
-// look reads the objects of a step again and, if that was too long ago, all.
+// look reads the objects of a step again, or everything if the last complete reading is too old.
 func (x *run) look(ctx context.Context, refs func() []blocks.Ref) error {
 	if err := x.refreshAll(ctx, refs); err != nil || x.State.Cluster.TakenAt.Sub(x.whole) < maxAge {
 		return err
@@ -49,7 +49,7 @@ func (x *run) look(ctx context.Context, refs func() []blocks.Ref) error {
 	return x.lookAtAll(ctx, refs)
 }
 
-// reading returns how the objects of a step are read again before it is derived.
+// reading returns the function that reads a step's objects again before it is derived.
 func (x *run) reading(kind *repair.StepKind, s *repair.Step) func(context.Context, func() []blocks.Ref) error {
 	if kind != nil && kind.RestsOnAll != nil && kind.RestsOnAll(s) {
 		return x.lookAtAll
@@ -85,12 +85,12 @@ func (x *run) refresh(ctx context.Context, refs []blocks.Ref) error {
 	})
 }
 
-// insist tries a reading again for a while where the API server does not answer.
+// insist retries a reading for a while if the API server does not respond.
 func (x *run) insist(ctx context.Context, read func() error) error {
 	for try := 0; ; try++ {
 		err := read()
 		denied := errors.Is(err, blocks.ErrDenied)
-		again := !x.denied && try == 0 // an API server that starts may refuse everybody for a moment
+		again := !x.denied && try == 0 // a starting API server may refuse everyone for a moment
 		x.denied = denied && !again
 		switch {
 		case err == nil:
@@ -107,15 +107,15 @@ func (x *run) insist(ctx context.Context, read func() error) error {
 	}
 }
 
-// maxRefresh is how often the objects of a step are read until they lead to no
-// others: an address that was given to another pod leads to that pod.
+// maxRefresh limits how often the objects of a step are read until they lead to no new objects: an
+// address assigned to another pod leads to that pod.
 const maxRefresh = 3
 
-// errRestless says that the objects of a step kept leading to others.
+// errRestless means that the objects of a step kept leading to new objects.
 var errRestless = errors.New("what it rests on changes faster than it can be read")
 
-// refreshAll reads the objects of a step again, and then those that what was read
-// leads to. It is errRestless if that does not end.
+// refreshAll reads the objects of a step again, then the objects that these lead to. It returns
+// errRestless if that does not end.
 func (x *run) refreshAll(ctx context.Context, refs func() []blocks.Ref) error {
 	read := map[blocks.Ref]bool{}
 	for try := 0; ; try++ {
@@ -139,8 +139,8 @@ func (x *run) reread(ctx context.Context) error {
 	return x.insist(ctx, func() error { return x.read(ctx) })
 }
 
-// unread is the outcome of a step whose objects could not be read: nothing was
-// written, and the run ends, for the next step would fare no better.
+// unread returns the outcome of a step whose objects could not be read. Nothing was written, and
+// the run ends, because the next step would fail, too.
 func (x *run) unread(ctx context.Context, err error) repair.Outcome {
 	if ctx.Err() != nil {
 		return interrupted()
@@ -156,7 +156,7 @@ func (x *run) unread(ctx context.Context, err error) repair.Outcome {
 	return repair.Outcome{Status: repair.Skipped, Code: repair.SkipUnread, Reason: fmt.Sprintf("its objects could not be read again: %v", err)}
 }
 
-// waitUntil waits until a time by the API server's clock, and reads everything then.
+// waitUntil waits until a time by the API server's clock, then reads everything.
 func (x *run) waitUntil(ctx context.Context, due time.Time) error {
 	x.opts.Waiting(due)
 	for x.State.Cluster.TakenAt.Before(due) {

@@ -15,7 +15,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
-// stored returns an object as a journal holds it.
+// stored returns an object as a journal stores it.
 func (l *lab) stored(r testcluster.Resource, name string) json.RawMessage {
 	l.t.Helper()
 	return l.patched(repair.VerbPatch, r, name).Before
@@ -28,9 +28,9 @@ func (l *lab) ref(r testcluster.Resource, name string) repair.ObjectRef {
 	return repair.ObjectRef{Resource: blocks.Resource(r.Resource), Name: name, UID: string(o.GetUID()), ResourceVersion: o.GetResourceVersion()}
 }
 
-// TestRecordIP: an address that was released is recorded as it was, sequence
-// numbers aside, and Calico's own client releases it like any other; what is not
-// free, or not that block any more, is left alone.
+// TestRecordIP: a released address is recorded again as before, except for sequence numbers, and
+// Calico's own client releases it like any other. An address that is in use, or whose block was
+// replaced, is not recorded.
 func TestRecordIP(t *testing.T) {
 	const block = "10-7-0-16-28"
 	l := newLab(t)
@@ -81,8 +81,8 @@ func TestRecordIP(t *testing.T) {
 	}
 }
 
-// withoutSequences returns a block without what differs from one allocation to the
-// next, and its free ordinals in order.
+// withoutSequences returns a block without the fields that differ between allocations, and with its
+// free ordinals sorted.
 func withoutSequences(spec map[string]any) map[string]any {
 	out := map[string]any{}
 	for k, v := range spec {
@@ -101,7 +101,7 @@ func withoutSequences(spec map[string]any) map[string]any {
 	return out
 }
 
-// TestRecreateHandle: a handle comes back as it was, unless there is one again.
+// TestRecreateHandle: a handle is restored as it was, unless it exists again.
 func TestRecreateHandle(t *testing.T) {
 	l := newLab(t)
 	ctx := t.Context()

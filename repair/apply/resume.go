@@ -10,8 +10,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
-// Finish carries out what a journal's run left half-done, and nothing else of its
-// plan. j must be that journal, opened with [journal.Resume]. See [Run].
+// Finish completes the steps that a journal's run left half-done, and no other step of its plan. j
+// must be that journal, opened with [journal.Resume]. See [Run].
 func Finish(ctx context.Context, f *journal.File, r repair.Reader, w repair.Writer, j *journal.Journal, opts Options) (*repair.Result, error) {
 	if f.Plan == nil {
 		return nil, fmt.Errorf("%w: this is the journal of an undo", ErrNoPlan)
@@ -20,14 +20,13 @@ func Finish(ctx context.Context, f *journal.File, r repair.Reader, w repair.Writ
 	return Run(ctx, f.Plan, r, w, j, opts)
 }
 
-// begun is a step that a journal tells of, with the run that goes on with it or takes it
-// back.
+// begun is a step in a journal, with the run that continues or undoes it.
 type begun struct {
 	*run
 	*repair.Begun
 }
 
-// begunStep returns what a journal tells of a step of its plan.
+// begunStep returns a step of the journal's plan with its recorded changes.
 func (x *run) begunStep(f *journal.File, id string, undo bool) *begun {
 	s := f.Step(id)
 	if s == nil {
@@ -36,7 +35,7 @@ func (x *run) begunStep(f *journal.File, id string, undo bool) *begun {
 	return &begun{x, &repair.Begun{Site: x.Site, Log: f.Log(id), Step: s, Kind: planner.KindOf(s.Kind), Undo: undo, Request: x.asked(f.Plan)}}
 }
 
-// asked is what a plan was asked for, with the consents that count.
+// asked returns the plan's request with the consents that apply.
 func (x *run) asked(plan *repair.Plan) repair.Request {
 	if x.opts.Consents == nil {
 		return plan.Request
@@ -44,17 +43,16 @@ func (x *run) asked(plan *repair.Plan) repair.Request {
 	return plan.Request.ConsentedBy(x.opts.Consents)
 }
 
-// resume settles a step that an earlier run has done or begun, as its journal
-// tells. It returns false if the step is to be carried out like any other: it was
-// never begun, or nothing of it was written.
+// resume handles a step that an earlier run has completed or started, according to its journal. It
+// returns false if the step is to be carried out like any other: it was never started, or nothing
+// of it was written.
 func (a *applying) resume(ctx context.Context, s *repair.Step) (repair.Outcome, bool) {
 	b := a.begunStep(a.file, s.ID, false)
 	done := !b.Log.Unfinished && (b.Log.Ended == repair.Done || b.Log.Ended == repair.Already)
 	if !done && len(b.Log.Changes) == 0 {
 		return repair.Outcome{}, false
 	}
-	// What was begun was begun for the journal's own plan. The one at hand may have
-	// been made or edited otherwise since.
+	// A started step was started for the journal's own plan. The present plan may differ from it.
 	if !b.Step.SameTarget(s) {
 		return skip(repair.SkipUnknown, "the journal's own plan lacks this step, or means something else by it: apply the plan that the journal was begun with"), true
 	}
@@ -70,11 +68,11 @@ func (a *applying) resume(ctx context.Context, s *repair.Step) (repair.Outcome, 
 	return repair.Outcome{}, false
 }
 
-// maxCompletions is how many writes a half-done step can need.
+// maxCompletions is the maximum number of writes that a half-done step needs.
 const maxCompletions = 4
 
-// finish does what is left of the step, one write at a time. It returns false if it is
-// to be carried out like any other.
+// finish completes the step, one write at a time. It returns false if the step is to be carried out
+// like any other.
 func (b *begun) finish(ctx context.Context) (repair.Outcome, bool) {
 	wrote := false
 	for range maxCompletions {
@@ -115,9 +113,8 @@ func (b *begun) finish(ctx context.Context) (repair.Outcome, bool) {
 	return repair.Outcome{Status: repair.Done, Reason: "completed what the run that broke off had begun"}, true
 }
 
-// send carries a write out: it is in the journal before, is finished whatever becomes of
-// ctx, and the step's objects are read again after it. stopped is the outcome if nothing
-// was sent.
+// send carries out a write. It records the write in the journal first, completes it even if ctx
+// ends, and reads the step's objects again afterwards. If nothing was sent, stopped is the outcome.
 func (b *begun) send(ctx context.Context, m repair.Move) (stopped *repair.Outcome, unread, err error) {
 	if ctx.Err() != nil {
 		o := interrupted()

@@ -16,8 +16,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
-// crash is a journal of a run that died in its first step, after the changes given:
-// each an object and what became of it.
+// crash is the journal of a run that died in its first step, after the given changes: each an
+// object and the change to it.
 func (l *lab) crash(p *repair.Plan, changes ...repair.Change) *journal.Journal {
 	l.t.Helper()
 	j := l.journal(journal.Header{StartedAt: p.CreatedAt, Cluster: p.Cluster, Plan: p})
@@ -28,7 +28,7 @@ func (l *lab) crash(p *repair.Plan, changes ...repair.Change) *journal.Journal {
 	return j
 }
 
-// patched is a change to an object that exists.
+// patched is a change to an existing object.
 func (l *lab) patched(verb string, r testcluster.Resource, name string) repair.Change {
 	l.t.Helper()
 	o, err := l.c.Get(l.t.Context(), r, "", name)
@@ -38,7 +38,7 @@ func (l *lab) patched(verb string, r testcluster.Resource, name string) repair.C
 	return repair.Change{Verb: verb, Resource: blocks.Resource(r.Resource), Name: name, Before: raw}
 }
 
-// resume applies a plan in the journal of a run that died.
+// resume applies a plan with the journal of a run that died.
 func (l *lab) resume(p *repair.Plan, path string) *repair.Result {
 	l.t.Helper()
 	f, err := journal.Read(path)
@@ -52,8 +52,8 @@ func (l *lab) resume(p *repair.Plan, path string) *repair.Result {
 	return r
 }
 
-// TestResume: whatever write a run died after, the next one completes the step, or
-// takes it back where the world has moved on.
+// TestResume: after any write that a run died on, the next run completes the step, or reverts it if
+// the cluster has changed.
 func TestResume(t *testing.T) {
 	const block, affinity, step = "10-7-0-48-28", "n1-10-7-0-48-28", "release-block:10.7.0.48/28"
 	pendingDeletion := func(l *lab) repair.Change {
@@ -76,7 +76,7 @@ func TestResume(t *testing.T) {
 		did  []func(l *lab) repair.Change
 		then func(l *lab)
 		want string
-		// state is that of the affinity in the end; "" if it is to be gone.
+		// state is the affinity's final state; "" if it is to be deleted.
 		state string
 	}{
 		"before its first write was sent": {did: []func(*lab) repair.Change{func(l *lab) repair.Change {
@@ -88,7 +88,7 @@ func TestResume(t *testing.T) {
 		"after the affinity was marked, and a pod came": {
 			did: []func(*lab) repair.Change{pendingDeletion},
 			then: func(l *lab) {
-				// An allocation that does not confirm the affinity: one by hand.
+				// A manual allocation, which does not confirm the affinity.
 				l.edit(blockCRD, block, func(spec map[string]any) {
 					allocations := spec["allocations"].([]any)
 					allocations[0] = int64(0)
@@ -138,10 +138,9 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestResumeConfirmsClaim: a run that recorded an address in a block which it claimed for
-// that, and died before its last write, left the affinity pending, by which the node would
-// not find its own block. The next run confirms it, and so does an undo, which takes nothing
-// of it back: the pod uses the address.
+// TestResumeConfirmsClaim: a run claimed a block to record an address in it, and died before its
+// last write. It left the affinity pending, so the node would not find its own block. The next run
+// confirms the affinity. So does an undo, which reverts nothing: the pod uses the address.
 func TestResumeConfirmsClaim(t *testing.T) {
 	const block, affinity = "10-7-0-16-28", "n2-10-7-0-16-28"
 	for _, undo := range []bool{false, true} {

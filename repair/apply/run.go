@@ -16,12 +16,12 @@ import (
 	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
-// Why a plan as a whole is not carried out. Nothing was written then.
+// Reasons not to carry out a plan at all. Nothing has been written.
 var (
-	// ErrNoPlan: it is not a plan that this version can read.
+	// ErrNoPlan: this version cannot read the plan.
 	ErrNoPlan = errors.New("this is not a plan that can be applied")
-	// ErrOtherCluster: the plan was made for another cluster, or one of the two
-	// does not say which it is. It cannot be forced.
+	// ErrOtherCluster: the plan was made for another cluster, or the identity of one of the two is
+	// unknown. This cannot be forced.
 	ErrOtherCluster = errors.New("the plan is not for this cluster")
 	// ErrLocked: Calico's datastore is locked.
 	ErrLocked = errors.New("the datastore is locked")
@@ -34,36 +34,36 @@ type run struct {
 	*repair.Site // as of the last reading
 	reader       repair.Reader
 	journal      *journal.Journal
-	// file is the journal that is gone on in, or taken back; nil for a fresh run.
+	// file is the journal that is continued or undone; nil for a fresh run.
 	file  *journal.File
 	opts  Options
 	grace time.Duration
 
-	guid  string    // of the cluster that the run is for
-	first time.Time // when the run read everything first
-	whole time.Time // when everything was read last, by the API server's clock
-	wrote int       // steps that wrote something
-	// paces is true while the pause after a step that wrote something is to come.
+	guid  string    // GUID of the run's cluster
+	first time.Time // time of the run's first complete reading
+	whole time.Time // time of the last complete reading, by the API server's clock
+	wrote int       // number of steps that wrote something
+	// paces is true while the pause after a writing step is still due.
 	paces bool
-	// failures counts those in a row; stopped says why the run goes no further.
+	// failures counts consecutive failures; stopped is why the run ends early.
 	failures int
 	stopped  *repair.Outcome
-	// denied is true once the API server has refused the account twice, until it accepts it.
+	// denied is true after the API server has refused the account twice, until it accepts it again.
 	denied bool
-	// began are the consolidations of which something was written; sizes is of how many
-	// steps each is, but for those that take it back.
+	// began holds the consolidations of which something was written. sizes counts the steps of
+	// each, without those that revert it.
 	began map[string]bool
 	sizes map[string]int
-	// restores is true while a step takes something back: without pause, and out of count.
+	// restores is true while a step reverts a temporary change: without a pause, and not counted.
 	restores bool
-	// lease is the right to move pods; nil for runs that do not.
+	// lease is the right to move pods; nil for runs that move none.
 	lease repair.Lease
-	// ahead are the steps that were carried out, or evaluated, together with one before them.
+	// ahead holds the steps that were carried out or evaluated together with an earlier one.
 	ahead map[string]*settled
 }
 
-// maxFailures is how many steps in a row may fail before the run stops: a cluster
-// in which nothing can be written does not get better by trying every step.
+// maxFailures is the number of consecutive failures after which the run stops: if nothing can be
+// written, trying every step does not help.
 const maxFailures = 3
 
 func newRun(r repair.Reader, w repair.Writer, j *journal.Journal, grace time.Duration, opts Options) *run {
@@ -96,16 +96,15 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Run carries a plan out, step by step and in the plan's order, and says of each
-// step what became of it. It takes nothing from the plan but which steps there
-// are and what they stood on: each is derived again from what the cluster holds at
-// that moment. Every change goes into the journal first, which the writer has as
-// its [repair.Recorder].
+// Run carries out a plan, step by step in the plan's order, and returns the outcome of each step.
+// From the plan it takes only the steps and their guards: it derives each step again from the
+// present cluster. Every change is first recorded in the journal, which is the writer's
+// [repair.Recorder].
 //
-// An error means that nothing was written and no step tried: the plan is none,
-// is another cluster's, the cluster cannot be read, or another run moves pods and so does
-// the plan ([repair.ErrOtherRun]). When the context ends, the object in hand is finished
-// and the rest is not tried.
+// An error means that nothing was written and no step was tried: the plan is invalid or for another
+// cluster, the cluster cannot be read, or the plan moves pods while another run does
+// ([repair.ErrOtherRun]). When the context ends, Run finishes the current object and does not try
+// the rest.
 func Run(ctx context.Context, plan *repair.Plan, r repair.Reader, w repair.Writer, j *journal.Journal, opts Options) (*repair.Result, error) {
 	x := newRun(r, w, j, plan.TrustedGrace(), opts)
 	if err := x.begin(ctx, plan); err != nil {
@@ -134,11 +133,11 @@ func Run(ctx context.Context, plan *repair.Plan, r repair.Reader, w repair.Write
 			x.sizes[g]++
 		}
 	}
-	// What narrowed the plan must not make a step disappear now.
+	// The filters of the plan must not make a step disappear now.
 	a.request.Pools, a.request.Nodes, a.request.IPs, a.request.Blocks, a.request.MaxSteps = nil, nil, nil, nil, 0
 	a.observeAll()
 	res := x.result()
-	// What was left half-done comes first: until then, what ended before looks wrong.
+	// Half-done steps come first: until they are finished, steps that ended before them look wrong.
 	for _, unfinished := range []bool{true, false} {
 		for i := range plan.Steps {
 			step := &plan.Steps[i]
@@ -182,8 +181,7 @@ func (x *run) begin(ctx context.Context, plan *repair.Plan) error {
 	return nil
 }
 
-// open reads the cluster, which must be the one that something was made for, and not
-// locked.
+// open reads the cluster, which must be the expected one and not locked.
 func (x *run) open(ctx context.Context, made string) error {
 	if err := x.read(ctx); err != nil {
 		return err
@@ -198,12 +196,13 @@ func (x *run) open(ctx context.Context, made string) error {
 	return nil
 }
 
-// sameCluster compares the cluster that something was made for with this one. Both
-// identities must be known; that this one could not be read is no word about it.
+// sameCluster compares the cluster that a plan or journal was made for with this one. Both
+// identities must be known. If this cluster's identity could not be read, that is reported as a
+// failed reading, not as another cluster.
 func (x *run) sameCluster(made string) error {
 	here := x.State.Cluster.GUID
 	if here == "" && !x.State.Complete() {
-		// An API server that just starts may not serve Calico's kinds yet.
+		// A starting API server may not serve Calico's kinds yet.
 		gap := blocks.Untolerated(x.State.Gaps)[0]
 		if gap.Denied {
 			return fmt.Errorf("%w: %w: %s", ErrUnread, blocks.ErrDenied, gap)
@@ -221,7 +220,7 @@ func (x *run) sameCluster(made string) error {
 	return nil
 }
 
-// each does what is the same for every step of any run.
+// each does the work that is the same for every step of any run.
 func (x *run) each(ctx context.Context, step *repair.Step, do func(context.Context) repair.Outcome) repair.Outcome {
 	var o repair.Outcome
 	kind := planner.KindOf(step.Kind)
@@ -285,18 +284,18 @@ func (x *run) wroteStep() {
 	}
 }
 
-// pace pauses after a step that wrote something; those that were written together have
-// their ends in the journal before.
+// pace pauses after a step that wrote something. Steps written together are all recorded in the
+// journal before the pause.
 func (x *run) pace(ctx context.Context) {
 	if x.paces && len(x.ahead) == 0 {
 		x.paces = false
 		if x.opts.Pace > 0 {
-			_ = x.opts.Sleep(ctx, x.opts.Pace) // the next step sees that the context ended
+			_ = x.opts.Sleep(ctx, x.opts.Pace) // the next step notices that the context ended
 		}
 	}
 }
 
-// result is what has become of nothing yet.
+// result returns a result without outcomes.
 func (x *run) result() *repair.Result {
 	c := x.State.Cluster
 	res := &repair.Result{

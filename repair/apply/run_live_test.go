@@ -16,8 +16,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
-// damage brings about one case for each kind of step, and returns their IDs in the
-// order of a plan.
+// damage creates one case for each kind of step, and returns the step IDs in the order of a plan.
 func (l *lab) damage() []string {
 	l.t.Helper()
 	ctx := l.t.Context()
@@ -65,9 +64,8 @@ func (l *lab) damage() []string {
 	}
 }
 
-// TestEveryKind: one step of each kind is carried out on a real API server, seen
-// twice where it must be; done again there is nothing to do; and what can be taken
-// back is.
+// TestEveryKind: one step of each kind is carried out on a real API server, with two observations
+// where required. A second run finds nothing to do. Steps that can be undone are undone.
 func TestEveryKind(t *testing.T) {
 	for _, group := range []testcluster.Group{testcluster.CRDv1, testcluster.NativeV3} {
 		t.Run(string(group), func(t *testing.T) {
@@ -125,7 +123,7 @@ func everyKind(t *testing.T, l *lab, steps []string) {
 	if a := l.spec(l.group.Resource("blockaffinities"), "n3-10-7-0-144-28"); a != nil {
 		t.Errorf("the affinity that was deleted is back: %v", a)
 	}
-	// What was undone is there as it was, and is found again.
+	// The undone objects are restored as they were, and are found again.
 	if h := l.spec(l.group.Resource("ipamhandles"), "nobody"); h == nil || h["handleID"] != "nobody" {
 		t.Errorf("the handle that was deleted: %v", h)
 	}
@@ -138,7 +136,7 @@ func everyKind(t *testing.T, l *lab, steps []string) {
 		steps[3]+": not-needed", steps[2]+": skipped Harm", steps[1]+": skipped Harm", steps[0]+": skipped Harm")
 }
 
-// TestStrictAffinity: the one setting is written, and taken back.
+// TestStrictAffinity: this one setting is written and restored.
 func TestStrictAffinity(t *testing.T) {
 	l := newLab(t)
 	on := true
@@ -155,8 +153,8 @@ func TestStrictAffinity(t *testing.T) {
 	l.wantOutcomes(l.undo(r), "set-strict-affinity:default: already")
 }
 
-// TestTooSoon: what must be seen twice is not done before the grace has passed, and
-// nothing is written.
+// TestTooSoon: a step that needs two observations is not done before the grace period has passed,
+// and nothing is written.
 func TestTooSoon(t *testing.T) {
 	l := newLab(t)
 	l.must(l.s.Affinity(t.Context(), "n3", labBlock(1), "confirmed"))
@@ -170,8 +168,7 @@ func TestTooSoon(t *testing.T) {
 	}
 }
 
-// TestAnotherCluster: a plan is for the cluster that it was made for, which nothing
-// can change.
+// TestAnotherCluster: a plan applies only to the cluster that it was made for, with no override.
 func TestAnotherCluster(t *testing.T) {
 	l := newLab(t)
 	l.claim("n1", labBlock(3))
@@ -189,8 +186,8 @@ func TestAnotherCluster(t *testing.T) {
 	}
 }
 
-// TestStaleSteps: what happened between the plan and its second observation makes
-// steps fall away, each for a reason, and the objects stay as they are.
+// TestStaleSteps: changes between the plan and its second observation cause steps to be skipped,
+// each with a reason, and the objects stay unchanged.
 func TestStaleSteps(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, between func(l *lab)
@@ -228,7 +225,7 @@ func TestStaleSteps(t *testing.T) {
 		"the affinity's host claimed the block": {
 			before: func(l *lab) { l.must(l.s.Affinity(l.t.Context(), "n3", labBlock(3), "confirmed")) },
 			between: func(l *lab) {
-				l.claim("n3", labBlock(3)) // which does not write an affinity that it finds confirmed
+				l.claim("n3", labBlock(3)) // the claim does not write an affinity that is already confirmed
 			},
 			step: "delete-affinity:n3:10.7.0.48/28", want: "skipped InUse",
 			kept: func(l *lab) bool { return l.spec(affinityCRD, "n3-10-7-0-48-28") != nil },
@@ -247,7 +244,7 @@ func TestStaleSteps(t *testing.T) {
 				l.must(l.s.DeleteAffinity(l.t.Context(), "n3", labBlock(1)))
 				l.must(l.s.Affinity(l.t.Context(), "n3", labBlock(1), "confirmed"))
 			},
-			step: "delete-affinity:n3:10.7.0.16/28", want: "already", // it is gone; the new one is too young to be evaluated
+			step: "delete-affinity:n3:10.7.0.16/28", want: "already", // the old one is gone; the new one is too young to be evaluated
 			kept: func(l *lab) bool { return l.spec(affinityCRD, "n3-10-7-0-16-28") != nil },
 		},
 		"the affinity came back by itself": {
@@ -275,9 +272,8 @@ func TestStaleSteps(t *testing.T) {
 	}
 }
 
-// TestNodeComesBackInMidPlan: a node that is deleted and made again under its name
-// while the plan is carried out, and claims the block of the orphaned affinity that
-// the next step is about, keeps both.
+// TestNodeComesBackInMidPlan: during the run, a node is deleted and created again under its name.
+// It claims the block of the orphaned affinity that the next step would delete. It keeps both.
 func TestNodeComesBackInMidPlan(t *testing.T) {
 	l := newLab(t)
 	ctx := t.Context()
@@ -300,8 +296,8 @@ func TestNodeComesBackInMidPlan(t *testing.T) {
 	}
 }
 
-// TestEditedByHandLive: a plan edited to name a block in use, with everything about
-// it right, is refused by what the cluster holds.
+// TestEditedByHandLive: a plan edited to name a block in use, with otherwise correct data, is
+// refused because of the cluster's state.
 func TestEditedByHandLive(t *testing.T) {
 	l := newLab(t)
 	l.claim("n1", labBlock(3))
@@ -344,8 +340,8 @@ func (l *lab) threeEmpty() (*repair.Plan, []string) {
 	return l.plan(everything, steps...), steps
 }
 
-// TestServerComesBack: the API server is killed in mid-apply and started again: the
-// run waits for it and goes on.
+// TestServerComesBack: the API server is killed during the run and started again; the run waits for
+// it and continues.
 func TestServerComesBack(t *testing.T) {
 	l := newLab(t)
 	p, steps := l.threeEmpty()
@@ -368,8 +364,8 @@ func TestServerComesBack(t *testing.T) {
 	l.settled()
 }
 
-// TestServerStaysAway: with the API server gone the run ends, says what is left, and
-// has left nothing half-done; applied again it does the rest.
+// TestServerStaysAway: without the API server, the run ends, reports the remaining steps, and
+// leaves nothing half-done. Applied again, it does the rest.
 func TestServerStaysAway(t *testing.T) {
 	l := newLab(t)
 	p, steps := l.threeEmpty()
@@ -389,8 +385,8 @@ func TestServerStaysAway(t *testing.T) {
 	l.settled()
 }
 
-// awayReader asks an API server that stays away once: each further attempt fails at once,
-// as the first one did after the client's own retries.
+// awayReader asks an unavailable API server once. Each further attempt fails at once with the error
+// that the first attempt returned after the client's own retries.
 type awayReader struct {
 	viewedReader
 	err error
@@ -410,7 +406,7 @@ func (r *awayReader) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []
 	return s, r.err
 }
 
-// TestInterruptedLive: Ctrl-C finishes the object in hand and leaves the rest.
+// TestInterruptedLive: Ctrl-C finishes the current object and leaves the rest.
 func TestInterruptedLive(t *testing.T) {
 	l := newLab(t)
 	p, steps := l.threeEmpty()
@@ -424,8 +420,7 @@ func TestInterruptedLive(t *testing.T) {
 	l.wantOutcomes(l.apply(t.Context(), p, apply.Options{}), steps[0]+": already", steps[1]+": already", steps[2]+": done")
 }
 
-// cancelling is a writer that is interrupted when it begins to release the n-th
-// block.
+// cancelling is a writer that is interrupted when it starts to release the n-th block.
 type cancelling struct {
 	repair.Writer
 	at     int
@@ -439,7 +434,7 @@ func (c *cancelling) ReleaseBlock(ctx context.Context, block repair.ObjectRef, a
 	return c.Writer.ReleaseBlock(ctx, block, affinity, keeps)
 }
 
-// TestNoJournalNothingWritten: without a journal nothing is written at all.
+// TestNoJournalNothingWritten: without a journal nothing is written.
 func TestNoJournalNothingWritten(t *testing.T) {
 	l := newLab(t)
 	p, steps := l.threeEmpty()

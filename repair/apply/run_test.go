@@ -32,8 +32,8 @@ func wantOutcomes(t *testing.T, got []string, want ...string) {
 	}
 }
 
-// TestApply: the steps are done in the plan's order, each with its start, its
-// changes and its end in the journal; done twice, nothing is written.
+// TestApply: the steps are done in the plan's order, and the journal has each step's start, changes
+// and end. A second run writes nothing.
 func TestApply(t *testing.T) {
 	f := storyDrained(t)
 	p := f.plan(t, emptyBlocks)
@@ -70,7 +70,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// TestMaxSteps bounds what is carried out, too.
+// TestMaxSteps: the limit also applies to the run.
 func TestMaxSteps(t *testing.T) {
 	f := storyDrained(t)
 	p := f.plan(t, emptyBlocks)
@@ -78,8 +78,8 @@ func TestMaxSteps(t *testing.T) {
 	wantOutcomes(t, f.mustApply(t, p, Options{MaxSteps: 1}), "already", "done")
 }
 
-// TestNotThisPlan: what is no plan for this cluster is refused as a whole, and
-// nothing is written.
+// TestNotThisPlan: a plan that is invalid or for another cluster is refused as a whole, and nothing
+// is written.
 func TestNotThisPlan(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*fakeCluster, *repair.Plan)
@@ -118,8 +118,8 @@ func TestNotThisPlan(t *testing.T) {
 	}
 }
 
-// TestEditedByHand: a plan that somebody has edited gains nothing. No checksum says
-// so, but what the cluster holds.
+// TestEditedByHand: editing a plan gains nothing. Not a checksum but the state of the cluster
+// prevents it.
 func TestEditedByHand(t *testing.T) {
 	inUse := func(f *fakeCluster) *blocks.Block {
 		for i := range f.s.Blocks {
@@ -186,8 +186,8 @@ func TestEditedByHand(t *testing.T) {
 	}
 }
 
-// TestTwoObservations: before the grace has passed since the plan the step is
-// skipped, or waited for: once for all, with everything read again.
+// TestTwoObservations: before the grace period has passed since the plan, the step is skipped, or
+// the run waits for all such steps once and then reads everything again.
 func TestTwoObservations(t *testing.T) {
 	req := repair.Request{EmptyBlocks: true, ObserveTwice: true}
 	storyDrained := func(t *testing.T) *fakeCluster {
@@ -222,13 +222,13 @@ func TestTwoObservations(t *testing.T) {
 	p = f.plan(t, req)
 	f.now = f.now.Add(state.DefaultGrace)
 	for i := range f.s.Blocks {
-		f.s.Blocks[i].Pin = blocks.PinOf(f.s.Blocks[i].UID(), f.s.Blocks[i].ResourceVersion()+"1") // somebody wrote them in between
+		f.s.Blocks[i].Pin = blocks.PinOf(f.s.Blocks[i].UID(), f.s.Blocks[i].ResourceVersion()+"1") // another client wrote them in between
 	}
 	wantOutcomes(t, f.mustApply(t, p, Options{}), "skipped Changed", "skipped Changed")
 }
 
-// TestFilesAreNoObservation: the time of a plan made of files may lie long before
-// they were read. Only what this run sees twice counts.
+// TestFilesAreNoObservation: the time of a plan made from files may be long before the files were
+// read. Only the two observations of this run count.
 func TestFilesAreNoObservation(t *testing.T) {
 	f := storyDrained(t)
 	f.s.Cluster.Datastore = "files"
@@ -245,7 +245,7 @@ func TestFilesAreNoObservation(t *testing.T) {
 	wantOutcomes(t, f.mustApply(t, p, Options{Wait: true}), "done", "done")
 }
 
-// TestChangedAtTheLastMoment: a step is derived again a few times, and then left.
+// TestChangedAtTheLastMoment: a step is derived again a few times, then skipped.
 func TestChangedAtTheLastMoment(t *testing.T) {
 	f := storyDrained(t)
 	p := f.plan(t, emptyBlocks)
@@ -263,7 +263,7 @@ func TestChangedAtTheLastMoment(t *testing.T) {
 	}
 }
 
-// TestStops: where nothing can be written, not every step is tried.
+// TestStops: if nothing can be written, the run does not try every step.
 func TestStops(t *testing.T) {
 	f := storyDrained(t)
 	p := f.plan(t, emptyBlocks)
@@ -283,12 +283,11 @@ func TestStops(t *testing.T) {
 	wantOutcomes(t, got, "failed", "failed", "failed", "not-tried Stopped")
 }
 
-// TestUnread: a reading that fails is tried again for a while; then the run ends,
-// with nothing written.
+// TestUnread: a failed reading is retried for a while; then the run ends without a write.
 func TestUnread(t *testing.T) {
 	f := storyDrained(t)
 	p := f.plan(t, emptyBlocks)
-	down := len(retries) // just back in time
+	down := len(retries) // available again just in time
 	wantOutcomes(t, f.mustApply(t, p, Options{Progress: func(o repair.Outcome) {
 		if o.Status == "" {
 			f.unread, down = down, 0
@@ -306,7 +305,7 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// TestInterrupted: what was begun is finished and verified, and the rest is left.
+// TestInterrupted: the current step is finished and verified, and the rest is not tried.
 func TestInterrupted(t *testing.T) {
 	f := storyDrained(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -321,7 +320,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestNoJournalNoWrite: what cannot be written down is not done.
+// TestNoJournalNoWrite: a change that cannot be recorded is not made.
 func TestNoJournalNoWrite(t *testing.T) {
 	f := storyDrained(t)
 	p := f.plan(t, emptyBlocks)
@@ -340,7 +339,7 @@ func TestNoJournalNoWrite(t *testing.T) {
 	}
 }
 
-// TestOldPlan: a plan that is older than its world loses steps, each for a reason.
+// TestOldPlan: steps of an outdated plan are skipped, each with a reason.
 func TestOldPlan(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*fakeCluster, *blocks.Block)
@@ -384,8 +383,7 @@ func TestOldPlan(t *testing.T) {
 	}
 }
 
-// TestLongRun: now and then everything is read again, and not only what the next
-// step is about.
+// TestLongRun: from time to time everything is read again, not only the objects of the next step.
 func TestLongRun(t *testing.T) {
 	f := storyDrained(t)
 	p := f.plan(t, emptyBlocks)
@@ -402,8 +400,8 @@ func TestLongRun(t *testing.T) {
 	}
 }
 
-// TestConfirm: of two readings only the steps that both give are held, and what
-// follows from the steps follows from these.
+// TestConfirm: the plan of two readings has only the steps that both give, and its numbers follow
+// from these.
 func TestConfirm(t *testing.T) {
 	f := storyDrained(t)
 	first := f.plan(t, emptyBlocks)
@@ -444,8 +442,8 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-// TestApart: what a virtual machine had is seen twice, five minutes apart at least,
-// however short the plan's grace is: Calico's own collector waits as long.
+// TestApart: an allocation of a virtual machine is observed twice at least five minutes apart, even
+// if the plan's grace period is shorter. Calico's own garbage collector waits as long.
 func TestApart(t *testing.T) {
 	const state = `
 pool pods 10.0.0.0/24
@@ -472,15 +470,15 @@ handle k8s-pod-network.vmi.shop.gone 10.0.0.0/26=1
 		p.Grace.Duration = time.Minute
 		p.Seal()
 		f.now = f.now.Add(after)
-		// The cluster in memory releases nothing: that it was asked to is enough.
+		// The in-memory cluster releases nothing: the request is enough.
 		if got := f.mustApply(t, p, Options{}); len(got) != 1 || got[0] != "failed" && !soon || got[0] != "skipped TooSoon" && soon {
 			t.Errorf("after %s: %v; too soon: %t", after, got, soon)
 		}
 	}
 }
 
-// TestJournalCannotBeMade: a journal that cannot be made after all ends the run before
-// anything is written.
+// TestJournalCannotBeMade: if the journal cannot be created after all, the run ends before anything
+// is written.
 func TestJournalCannotBeMade(t *testing.T) {
 	dir := t.TempDir()
 	j, err := journal.Create(filepath.Join(dir, "j.jsonl"), journal.Header{})
@@ -503,7 +501,7 @@ func TestJournalCannotBeMade(t *testing.T) {
 	}
 }
 
-// entries are the lines of a journal.
+// entries returns the lines of a journal.
 func entries(t *testing.T, path string) []journal.Entry {
 	t.Helper()
 	f, err := journal.Read(path)
@@ -513,8 +511,8 @@ func entries(t *testing.T, path string) []journal.Entry {
 	return f.Entries
 }
 
-// TestUsedInBetween: a block that was used after the plan was made, and is empty again
-// for long enough, is empty otherwise than the plan says, and stays.
+// TestUsedInBetween: a block that was used after the plan was made, and has been empty again for
+// long enough, no longer matches the plan and stays.
 func TestUsedInBetween(t *testing.T) {
 	f := storyDrained(t)
 	p := f.plan(t, emptyBlocks)
@@ -535,8 +533,8 @@ func TestUsedInBetween(t *testing.T) {
 	}
 }
 
-// TestClusterChangesInMidRun: what leads to the cluster may lead to another by the second
-// observation, such as a kubeconfig that was changed. Nothing is written there.
+// TestClusterChangesInMidRun: by the second observation, the connection may lead to another
+// cluster, for example after a change of the kubeconfig. Nothing is written there.
 func TestClusterChangesInMidRun(t *testing.T) {
 	f := storyDrained(t)
 	f.s.Cluster.Datastore = "kubernetes"

@@ -14,9 +14,9 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// TestEditedPlanIsNoObservation: nothing that somebody writes into a plan lets a step
-// through earlier: what is not as it was sealed counts from the run's own first reading,
-// and from no less than the default grace. A plan of an earlier version does, too.
+// TestEditedPlanIsNoObservation: no edit of a plan lets a step run earlier. A plan that differs
+// from its seal counts from the run's own first reading, with at least the default grace period. So
+// does a plan of an earlier version.
 func TestEditedPlanIsNoObservation(t *testing.T) {
 	req := repair.Request{EmptyBlocks: true, ObserveTwice: true}
 	for name, c := range map[string]struct {

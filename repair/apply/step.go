@@ -20,19 +20,19 @@ type applying struct {
 	plan    *repair.Plan
 	request repair.Request
 	seen    map[string]bool
-	// derived is when this run derived a step first, for plans that are no observation.
+	// derived is when this run first derived a step, for plans that do not count as an observation.
 	derived map[string]time.Time
-	// ended are the consolidations of which a step was not done, with what it was.
+	// ended holds the consolidations with a step that was not done, and that step's reason.
 	ended map[string]string
 	turn  *repair.Turn
-	// filled are the outcomes of cordons that became due before the step in hand; filling is
-	// true while one is carried out.
+	// filled holds the outcomes of cordons that became due before the current step. filling is true
+	// while such a cordon is carried out.
 	filled  []repair.Outcome
 	filling bool
 }
 
-// maxDerivations is how often a step is derived again because somebody wrote one of
-// its objects at the last moment.
+// maxDerivations limits how often a step is derived again because another client wrote one of its
+// objects at the last moment.
 const maxDerivations = 3
 
 func (a *applying) step(ctx context.Context, s *repair.Step) repair.Outcome {
@@ -70,7 +70,7 @@ func (a *applying) step(ctx context.Context, s *repair.Step) repair.Outcome {
 			if err := a.waitUntil(ctx, *due); err != nil {
 				return a.unread(ctx, err)
 			}
-			continue // what was seen before the wait is no second observation
+			continue // the reading before the wait is not a second observation
 		}
 		switch due, no := kind.Ready(a.turn, derived); {
 		case no.Code == repair.RefusedNowhere && a.cordonFilled(ctx, s):
@@ -104,8 +104,8 @@ func skip(code repair.SkipCode, format string, args ...any) repair.Outcome {
 	return repair.Outcome{Status: repair.Skipped, Code: code, Reason: fmt.Sprintf(format, args...)}
 }
 
-// observe reads the objects of a step again and derives it from them. It returns
-// the step as it is now, or nil and the outcome.
+// observe reads the objects of a step again and derives the step from them. It returns the step as
+// derived now, or nil and the outcome.
 func (a *applying) observe(ctx context.Context, kind *repair.StepKind, s *repair.Step) (*repair.Step, repair.Outcome) {
 	switch err := a.reading(kind, s)(ctx, func() []blocks.Ref { return kind.Refs(a.State, s) }); {
 	case errors.Is(err, errRestless):
@@ -116,7 +116,7 @@ func (a *applying) observe(ctx context.Context, kind *repair.StepKind, s *repair
 	return a.derive(ctx, kind, s)
 }
 
-// derive is observe by what was read.
+// derive is observe without reading.
 func (a *applying) derive(ctx context.Context, kind *repair.StepKind, s *repair.Step) (*repair.Step, repair.Outcome) {
 	derived, refusal := planner.Derive(a.State, a.request, s.ID)
 	if derived == nil || kind.Restores && !planner.Stands(s, a.State) { // or it was never made
@@ -159,8 +159,8 @@ func (a *applying) notDerived(kind *repair.StepKind, s *repair.Step, refusal *re
 	return skip(repair.SkipNotDerived, "what the cluster holds now gives no reason for this step")
 }
 
-// second tells when the second observation of a step is due, if that is later
-// than now, and the outcome for those who do not wait.
+// second returns when the second observation of a step is due, if that is in the future, and the
+// outcome if the run does not wait.
 func (a *applying) second(planned, now *repair.Step) (repair.Outcome, *time.Time) {
 	if !now.TwoObservations && !planned.TwoObservations {
 		return repair.Outcome{}, nil
@@ -176,10 +176,10 @@ func (a *applying) second(planned, now *repair.Step) (repair.Outcome, *time.Time
 	return skip(repair.SkipTooSoon, "it must be seen twice, %s apart: apply the plan again after %s", apart, phrase.Time(due)), &due
 }
 
-// firstSeen is when the plan's steps were observed first. The time of a plan made
-// of files is the newest that the files name, or what somebody said, and may lie
-// hours before they were read, and that of a plan that was edited may be anything:
-// of such plans each step counts from when this run derived it first.
+// firstSeen is when the plan's step was first observed. The time of a plan made from files is the
+// newest time in the files, or one that the user gave; it may be hours before the files were read.
+// The time of an edited plan may be anything. For such plans, a step counts from when this run
+// first derived it.
 func (a *applying) firstSeen(id string) time.Time {
 	if a.plan.Unobserved() == "" {
 		return a.plan.CreatedAt.Time
@@ -190,8 +190,8 @@ func (a *applying) firstSeen(id string) time.Time {
 	return a.derived[id]
 }
 
-// observeAll derives each step of a plan that is no observation from the run's first
-// reading, which so becomes the first of two.
+// observeAll derives each step of such a plan from the run's first reading, which then counts as
+// the first of two observations.
 func (a *applying) observeAll() {
 	if a.plan.Unobserved() == "" {
 		return
@@ -205,8 +205,8 @@ func (a *applying) observeAll() {
 	}
 }
 
-// write carries out a step that was derived just now, and verifies it by reading.
-// It finishes what it has begun, whatever becomes of the context.
+// write carries out a step that was just derived, and verifies it by reading. It finishes what it
+// has started, even if the context ends.
 func (a *applying) write(ctx context.Context, kind *repair.StepKind, s *repair.Step) (repair.Outcome, error) {
 	hand, cancel := inHand(ctx)
 	defer cancel()
@@ -237,10 +237,9 @@ func (a *applying) write(ctx context.Context, kind *repair.StepKind, s *repair.S
 	return a.verify(hand, kind, []*repair.Step{s}, before, []error{err})[0], nil
 }
 
-// verify reads the objects of steps after they were written, until they show their outcomes
-// or, a moment later, still do not, and says what became of each: it is done if its whole
-// outcome was read, whatever became of the writer's answer, and not if anything of it is
-// left, whatever else is right.
+// verify reads the objects of written steps again until they show the outcome, or for a moment
+// longer, and returns each step's outcome. A step is done if its complete outcome was read, even if
+// the writer returned an error. It is not done if any part of its protocol is left over.
 func (a *applying) verify(ctx context.Context, kind *repair.StepKind, steps []*repair.Step, before *state.State, written []error) []repair.Outcome {
 	if err := a.journal.Err(); err != nil {
 		a.stop(repair.SkipJournal, err.Error())
@@ -267,7 +266,7 @@ func (a *applying) verify(ctx context.Context, kind *repair.StepKind, steps []*r
 	}
 }
 
-// refsOf returns what steps rest on, by what was read last.
+// refsOf returns the objects that steps depend on, according to the last reading.
 func (a *applying) refsOf(kind *repair.StepKind, steps []*repair.Step) func() []blocks.Ref {
 	return func() (out []blocks.Ref) {
 		for _, s := range steps {
@@ -277,7 +276,7 @@ func (a *applying) refsOf(kind *repair.StepKind, steps []*repair.Step) func() []
 	}
 }
 
-// became is the outcome of a step by what was read after it, and by the writer's answer.
+// became returns the outcome of a step from the reading after it and from the writer's result.
 func became(remark string, wrong, written error) repair.Outcome {
 	var behind *repair.LeftBehindError
 	var kept *repair.KeptCordonError
@@ -300,6 +299,6 @@ func became(remark string, wrong, written error) repair.Outcome {
 	return repair.Outcome{Status: repair.Failed, Reason: fmt.Sprintf("it was written, but reading again does not show it: %v", wrong)}
 }
 
-// propagationDelay is how long the objects of a step get until they agree: a client that writes them
-// at the same moment writes one after the other, too.
+// propagationDelay is how long the objects of a step may take to agree: another client that writes
+// them at the same moment also writes one after the other.
 const propagationDelay = time.Second

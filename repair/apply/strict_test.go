@@ -9,8 +9,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// hurried is a cluster whose objects, read again one by one, are as they were: what is
-// not among them is seen only where everything is read.
+// hurried is a cluster that returns unchanged objects when they are read one by one. Other objects
+// are seen only in a complete reading.
 type hurried struct{ *fakeCluster }
 
 func (h *hurried) Refresh(_ context.Context, prev *blocks.Snapshot, _ []blocks.Ref) (*blocks.Snapshot, error) {
@@ -19,8 +19,8 @@ func (h *hurried) Refresh(_ context.Context, prev *blocks.Snapshot, _ []blocks.R
 	return &s, nil
 }
 
-// TestStrictAffinityReadsAll: whom the setting would starve depends on the whole
-// cluster, which is read right before the write, not as long ago as other steps allow.
+// TestStrictAffinityReadsAll: the nodes that the setting would starve depend on the whole cluster,
+// which is read right before the write; an older reading, as other steps allow, is not enough.
 func TestStrictAffinityReadsAll(t *testing.T) {
 	const text = "version v3.31.0\nconfig\npool pods 10.0.0.0/28 size=28\nnode n1\npod shop/x n1 10.0.0.1\nblock 10.0.0.0/28 n1\naffinity 10.0.0.0/28 n1\n"
 	on := true

@@ -9,17 +9,17 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// maxTogether is how many steps are carried out together at most: all of them are
-// finished once the first was begun.
+// maxTogether limits the steps carried out together: once the first has started, all of them are
+// finished.
 const maxTogether = 64
 
-// settled is what became of a step before its turn.
+// settled is the outcome of a step before its turn.
 type settled struct {
 	repair.Outcome
 	wrote bool
 }
 
-// takeAhead returns what became of a step that was settled ahead.
+// takeAhead returns the outcome of a step that was settled ahead.
 func (x *run) takeAhead(s *repair.Step) repair.Outcome {
 	o := x.ahead[s.ID]
 	delete(x.ahead, s.ID)
@@ -29,10 +29,10 @@ func (x *run) takeAhead(s *repair.Step) repair.Outcome {
 	return o.Outcome
 }
 
-// together carries a step out with those after it that write the same object: what they
-// rest on is read once, each is derived from that, one write is made for all, and one
-// reading shows what became of it. What cannot be settled so is left to each step's turn:
-// what has to wait, what somebody else wrote meanwhile, and what an earlier run began.
+// together carries out a step together with the following steps that write the same object. It
+// reads the objects once, derives each step from that reading, makes one write for all, and
+// verifies it with one reading. Steps that have to wait, that another client interfered with, or
+// that an earlier run started are left for their own turn.
 func (a *applying) together(ctx context.Context, kind *repair.StepKind, s *repair.Step) {
 	steps := a.sharing(kind, s)
 	if len(steps) < 2 {
@@ -40,7 +40,7 @@ func (a *applying) together(ctx context.Context, kind *repair.StepKind, s *repai
 	}
 	for {
 		if a.look(ctx, a.refsOf(kind, steps)) != nil {
-			return // the step by itself says what is the matter
+			return // the step itself reports the problem
 		}
 		var ready []*repair.Step
 		var wait time.Time
@@ -61,7 +61,7 @@ func (a *applying) together(ctx context.Context, kind *repair.StepKind, s *repai
 			}
 		}
 		if !wait.IsZero() && a.waitUntil(ctx, wait) == nil {
-			continue // what was seen before the wait is no second observation
+			continue // the reading before the wait is not a second observation
 		}
 		if !wait.IsZero() || ctx.Err() != nil {
 			return
@@ -76,8 +76,8 @@ func (a *applying) together(ctx context.Context, kind *repair.StepKind, s *repai
 	}
 }
 
-// sharing returns the step and those right after it of the plan that share an object with
-// it, as far as the bound on steps goes; but for those that an earlier run has begun.
+// sharing returns the step and the steps directly after it in the plan that share an object with
+// it, within the bound on steps. Steps that an earlier run started are left out.
 func (a *applying) sharing(kind *repair.StepKind, s *repair.Step) (out []*repair.Step) {
 	if kind.Shares == nil {
 		return nil
@@ -98,12 +98,12 @@ func (a *applying) sharing(kind *repair.StepKind, s *repair.Step) (out []*repair
 		}
 	}
 	if len(out) > 0 && out[0].ID != s.ID {
-		return nil // it was begun, and is gone on with by itself
+		return nil // the step was started earlier, so it continues on its own
 	}
 	return out
 }
 
-// uncounted is how many of the steps that were settled ahead wrote something.
+// uncounted counts the steps settled ahead that wrote something.
 func (a *applying) uncounted() (n int) {
 	for _, o := range a.ahead {
 		if o.wrote {
@@ -142,13 +142,13 @@ func (a *applying) writeTogether(ctx context.Context, kind *repair.StepKind, ste
 	var sent []*repair.Step
 	var answers []error
 	for i, s := range steps {
-		if errors.Is(errs[i], repair.ErrChanged) { // its turn comes; until then nothing of it is written
+		if errors.Is(errs[i], repair.ErrChanged) { // nothing of it is written until its turn
 			_ = a.journal.End(repair.Outcome{Step: *s, Status: repair.Skipped, Code: repair.SkipChanged, Reason: errs[i].Error()})
 			continue
 		}
 		sent, answers = append(sent, s), append(answers, errs[i])
 	}
-	// Writing may have taken as long as its own bounds allow, one object after the other.
+	// Writing may have taken as long as its own limits allow, one object after the other.
 	reading, done := inHand(ctx)
 	defer done()
 	for i, o := range a.verify(reading, kind, sent, before, answers) {

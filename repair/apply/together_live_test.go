@@ -18,7 +18,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
-// requests counts what is asked of the API server about single blocks, by block.
+// requests counts the requests for single blocks, by block.
 type requests struct {
 	next http.RoundTripper
 	mu   sync.Mutex
@@ -38,9 +38,9 @@ func (c *requests) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.next.RoundTrip(r)
 }
 
-// TestReleasesTogether: a plan of many addresses reads each block a few times and writes it
-// once, however many of them it holds; and each address has its own lines in the journal,
-// its change before the write, by which it is taken back.
+// TestReleasesTogether: a plan that releases many addresses reads each block a few times and writes
+// it once. Each address has its own journal lines, with its change recorded before the write, so
+// that it can be undone.
 func TestReleasesTogether(t *testing.T) {
 	l := newLab(t)
 	const each = 12
@@ -72,7 +72,8 @@ func TestReleasesTogether(t *testing.T) {
 	}
 	for i := range 3 {
 		name := blocks.BlockName(labBlock(i))
-		// Before and after the wait for the second observation, by the writer, and after the write.
+		// Reads happen before and after the wait for the second observation, by the writer, and
+		// after the write.
 		if reads, writes := count.n["GET "+name], count.n["PATCH "+name]; reads > 4 || writes != 1 {
 			t.Errorf("block %s is read %d times and written %d times for %d addresses", name, reads, writes, each)
 		}

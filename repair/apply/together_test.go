@@ -20,14 +20,14 @@ import (
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
-// freeing is a cluster in memory whose addresses can be freed. It notes how many are at
-// once; changed are those that somebody writes at the first try.
+// freeing is an in-memory cluster whose addresses can be freed. It records how many are freed at
+// once. Another client writes the addresses in changed during the first attempt.
 type freeing struct {
 	*fakeCluster
 	changed []string
 	calls   []int
 	during  func()
-	leaves  bool // their handles are left counting them
+	leaves  bool // their handles still count them
 }
 
 func (f *freeing) ReleaseIPs(_ context.Context, block repair.ObjectRef, all []repair.ReleaseOptions) []error {
@@ -76,7 +76,7 @@ func leavers(t *testing.T, n int) (*freeing, *repair.Plan) {
 	return f, f.plan(t, repair.Request{LeakedIPs: true, WithoutHostEvidence: true})
 }
 
-// waits passes the time of a cluster in memory.
+// waits advances the time of an in-memory cluster.
 func (f *freeing) waits(ctx context.Context, d time.Duration) error {
 	f.now = f.now.Add(d)
 	return ctx.Err()
@@ -92,8 +92,8 @@ func planJournal(t *testing.T, p *repair.Plan) *journal.Journal {
 	return j
 }
 
-// TestTogether: addresses of one block are freed in one write, as far as they may be now;
-// each has an outcome of its own.
+// TestTogether: the addresses of one block that may be freed now are freed in one write. Each has
+// its own outcome.
 func TestTogether(t *testing.T) {
 	done := slices.Repeat([]string{"done"}, 4)
 	for name, c := range map[string]struct {
@@ -166,8 +166,8 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// TestTogetherFinish: what finishes a run that died while it released addresses together
-// writes those that it had begun, and none of those after them.
+// TestTogetherFinish: if a run died while it released addresses together, Finish completes those
+// that it had started and none after them.
 func TestTogetherFinish(t *testing.T) {
 	const all, begun = 6, 2
 	f, p := leavers(t, all)
@@ -207,8 +207,8 @@ func TestTogetherFinish(t *testing.T) {
 	}
 }
 
-// TestTogetherSlowly: writing many objects may take longer than one may, and what became
-// of them is read all the same; what is left is waited for once, and not for each.
+// TestTogetherSlowly: writing many objects may take longer than the limit for one. Their outcomes
+// are read all the same, and leftovers are waited for once, not for each step.
 func TestTogetherSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, leaves := range []bool{false, true} {

@@ -12,8 +12,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
-// PreviewUndo says what [Undo] would do now, without writing: what it would take
-// back is [Planned].
+// PreviewUndo returns what [Undo] would do now, without writing. Steps that it would revert are
+// [Planned].
 func PreviewUndo(ctx context.Context, f *journal.File, r repair.Reader) (*repair.Result, error) {
 	x := newRun(r, nil, nil, 0, Options{})
 	res, err := x.beginUndo(ctx, f)
@@ -29,11 +29,11 @@ func PreviewUndo(ctx context.Context, f *journal.File, r repair.Reader) (*repair
 	return res, nil
 }
 
-// Undo takes back what a journal says was written, the newest first, as far as
-// that does no harm now. It puts nothing back under anybody: an address returns only
-// if it is still free. A step that its run left half-done is finished where it cannot
-// be taken back; if it can be neither, it is [Skipped], and named. What only put
-// damage right stays so. Its own writes go into a journal of their own.
+// Undo reverts the writes that a journal records, the newest first, as far as that does no harm
+// now. It takes nothing away from a new owner: an address is restored only if it is still free. If
+// a half-done step cannot be reverted, it is finished; if neither is possible, it is [Skipped] and
+// named. A step that only repaired damage is not reverted. Undo records its own writes in a journal
+// of their own.
 //
 // An error means that nothing was written.
 func Undo(ctx context.Context, f *journal.File, r repair.Reader, w repair.Writer, j *journal.Journal, opts Options) (*repair.Result, error) {
@@ -61,8 +61,8 @@ func Undo(ctx context.Context, f *journal.File, r repair.Reader, w repair.Writer
 	return res, nil
 }
 
-// toTakeBack are the steps of a run to take back: those that wrote something, the newest
-// first, of each of its parts, and those that take back what stands still.
+// toTakeBack returns the steps of a run to revert: in each of its parts, those that wrote
+// something, the newest first, and those that revert temporary changes still in place.
 func (x *run) toTakeBack(f *journal.File) (out []*begun) {
 	for _, part := range f.Parts() {
 		for _, id := range part.Written() {
@@ -96,7 +96,7 @@ func (x *run) beginUndo(ctx context.Context, f *journal.File) (*repair.Result, e
 	return res, nil
 }
 
-// takeBack takes the step back, or finishes it where it cannot be.
+// takeBack reverts the step, or finishes it if it cannot be reverted.
 func (b *begun) takeBack(ctx context.Context) repair.Outcome {
 	finished := ""
 	for changed, writes := 0, 0; ; {
@@ -106,7 +106,7 @@ func (b *begun) takeBack(ctx context.Context) repair.Outcome {
 		m := b.Action()
 		switch {
 		case m.Do != nil || finished == "" || m.HalfDone:
-		case m.Open() && m.Code != repair.SkipHarm: // somebody may miss what is not restored
+		case m.Open() && m.Code != repair.SkipHarm: // something may depend on the object that is not restored
 			m.What = fmt.Sprintf("%s; it was left half-done, and is finished", m.What)
 		default:
 			return repair.Outcome{Status: repair.Done, Code: repair.CodeFinished, Reason: finished}
@@ -121,7 +121,7 @@ func (b *begun) takeBack(ctx context.Context) repair.Outcome {
 			continue
 		case err != nil || o.Code != repair.CodeFinished || o.Status != repair.Done || writes >= maxCompletions:
 			return o
-		case finished == "": // the rest of the step is in hand now
+		case finished == "": // from here the rest of the step is finished in any case
 			var cancel context.CancelFunc
 			ctx, cancel = inHand(ctx)
 			defer cancel()
@@ -130,7 +130,7 @@ func (b *begun) takeBack(ctx context.Context) repair.Outcome {
 	}
 }
 
-// write is one write of an undo, with what became of it.
+// write makes one write of an undo, and returns its outcome.
 func (b *begun) write(ctx context.Context, m repair.Move) (repair.Outcome, error) {
 	stopped, unread, err := b.send(ctx, m)
 	switch {
@@ -148,7 +148,7 @@ func (b *begun) write(ctx context.Context, m repair.Move) (repair.Outcome, error
 	switch {
 	case errors.As(err, &kept) && !now.Open():
 		return repair.Outcome{Status: repair.Done, Reason: kept.Error()}, nil
-	case m.Code == repair.CodeFinished && err == nil: // what is left of the step is evaluated next
+	case m.Code == repair.CodeFinished && err == nil: // the rest of the step is evaluated next
 		return repair.Outcome{Status: repair.Done, Code: repair.CodeFinished, Reason: m.What}, nil
 	case now.Do == nil && !now.Open():
 		return repair.Outcome{Status: repair.Done, Reason: m.What}, nil

@@ -20,7 +20,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
-// halfCluster is a cluster in memory that a run has died on.
+// halfCluster is an in-memory cluster on which a run has died.
 type halfCluster struct{ *fakeCluster }
 
 func (h halfCluster) FinishDelete(_ context.Context, o repair.ObjectRef) error {
@@ -30,7 +30,7 @@ func (h halfCluster) FinishDelete(_ context.Context, o repair.ObjectRef) error {
 	})
 }
 
-// undoFake takes back what a journal says on a cluster in memory.
+// undoFake undoes a journal's writes on an in-memory cluster.
 func undoFake(t *testing.T, world string, f *journal.File) (*repair.Result, []string, error) {
 	t.Helper()
 	snap, err := statedsl.Parse(world)
@@ -49,9 +49,9 @@ func undoFake(t *testing.T, world string, f *journal.File) (*repair.Result, []st
 	return res, cluster.wrote, err
 }
 
-// TestUndoFinishes: a run that died after it had deleted a block left an affinity in
-// pendingDeletion, or a block that is marked. Undo finishes that, write by write, and
-// says so; undone once more there is nothing left to do.
+// TestUndoFinishes: a run that died after it deleted a block left an affinity in pendingDeletion,
+// or a marked block. Undo finishes the deletion, write by write, and reports it. A second undo
+// finds nothing to do.
 func TestUndoFinishes(t *testing.T) {
 	specs := map[blocks.Resource]string{
 		blocks.Affinities: `{"cidr":"10.0.3.0/26","node":"n2","state":"confirmed"}`, blocks.Blocks: `{"cidr":"10.0.3.0/26","affinity":"host:n2"}`,
@@ -83,8 +83,8 @@ func TestUndoFinishes(t *testing.T) {
 	}
 }
 
-// TestUndoLocked: while the datastore is locked an undo does not begin, whatever the
-// journal says, and neither does its preview.
+// TestUndoLocked: while the datastore is locked, neither an undo nor its preview starts, whatever
+// the journal contains.
 func TestUndoLocked(t *testing.T) {
 	f := told(t, repair.Step{ID: "x", Kind: repair.ReleaseBlock}, nil, leftPatch+blockDelete)
 	if _, wrote, err := undoFake(t, undoLeft+"locked", f); !errors.Is(err, ErrLocked) || len(wrote) > 0 {
@@ -99,8 +99,8 @@ func TestUndoLocked(t *testing.T) {
 	}
 }
 
-// TestUndoStrict: a setting goes back only where a plan would write it, and starves
-// no node that gets addresses now.
+// TestUndoStrict: a setting is restored only if a plan would write it and no node that gets
+// addresses now would starve.
 func TestUndoStrict(t *testing.T) {
 	const full = "pool pods 10.0.0.0/25 size=26\nnode n1\nnode n2\nnode n3\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\nblock 10.0.0.64/26 n2\naffinity 10.0.0.64/26 n2\n" +
 		"use 10.0.0.1 a/b n1\nuse 10.0.0.65 a/c n2\nuse 10.0.0.2 a/d n3\n"
@@ -135,8 +135,8 @@ func TestUndoStrict(t *testing.T) {
 	}
 }
 
-// TestUnfinished: a step that its run died or failed in is unfinished until a later
-// run has brought it to an end; one of which nothing was sent is not.
+// TestUnfinished: a step in which its run died or failed is unfinished until a later run completes
+// it. A step without a sent write is not unfinished.
 func TestUnfinished(t *testing.T) {
 	for words, want := range map[string]bool{
 		"": false, "start": false, leftPatch: true, leftPatch + "end|done": false, leftPatch + "end|skipped|Changed": false,
@@ -155,7 +155,7 @@ func TestUnfinished(t *testing.T) {
 	}
 }
 
-// TestFinishedBy: the same command finishes what it began, and another one does not.
+// TestFinishedBy: the command that started a step finishes it, and another command does not.
 func TestFinishedBy(t *testing.T) {
 	yes, no := true, false
 	for name, c := range map[string]struct {
@@ -183,8 +183,8 @@ func TestFinishedBy(t *testing.T) {
 	}
 }
 
-// TestFinishTakesConsentsAgain: what an earlier command began by a consent, and had not
-// written yet, is written by the consent of who finishes it, and not by the old one.
+// TestFinishTakesConsentsAgain: a step that an earlier command started with a consent, but had not
+// written yet, needs the consent again from the command that finishes it.
 func TestFinishTakesConsentsAgain(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		snap, err := statedsl.Parse("pool pods 10.0.0.0/24\nnode n1\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\n" +
@@ -218,7 +218,7 @@ func TestFinishTakesConsentsAgain(t *testing.T) {
 		}
 		want := "skipped NoHostEvidence"
 		if again {
-			want = "failed" // the cluster in memory releases nothing: that it was asked to is enough
+			want = "failed" // the in-memory cluster releases nothing: the request is enough
 		}
 		if got := outcomes(res); !slices.Equal(got, []string{want}) {
 			t.Errorf("consented again %t: %v, %s", again, got, res.Outcomes[0].Reason)

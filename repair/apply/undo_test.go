@@ -19,9 +19,9 @@ import (
 	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
-// told is a journal of one step. Its lines are words: start, end:STATUS[:CODE[:REASON]],
-// resume, and VERB:RESOURCE:NAME[:STATE] for a change of an object that existed; or its
-// sequence number, #N, instead of the state.
+// told is a journal of one step. Its lines are words: start, end:STATUS[:CODE[:REASON]], resume,
+// and VERB:RESOURCE:NAME[:STATE] for a change of an object that existed; or its sequence number,
+// #N, instead of the state.
 func told(t *testing.T, step repair.Step, specs map[blocks.Resource]string, words string) *journal.File {
 	t.Helper()
 	f := &journal.File{Header: journal.Header{Plan: &repair.Plan{Steps: []repair.Step{step}}}}
@@ -52,7 +52,7 @@ func told(t *testing.T, step repair.Step, specs map[blocks.Resource]string, word
 	return f
 }
 
-// undoOf is the undo of the one step of a journal.
+// undoOf is the undo of a journal's only step.
 func undoOf(t *testing.T, world string, f *journal.File) *begun {
 	t.Helper()
 	b := (&run{Site: &repair.Site{State: parseState(t, world)}, file: f}).begunStep(f, "x", true)
@@ -79,9 +79,9 @@ const (
 	undoPending   = undoWorld + "affinity 10.0.3.0/26 n2 state=pending\n"
 )
 
-// TestUndoNeedsProof: a change is taken down before it is sent, so that what was
-// refused stands in a journal, too. Undo makes nothing again that others took away,
-// and writes nothing that planning would not let through.
+// TestUndoNeedsProof: a change is recorded before it is sent, so the journal also contains rejected
+// changes. Undo does not recreate objects that others deleted, and writes nothing that a plan would
+// refuse.
 func TestUndoNeedsProof(t *testing.T) {
 	specs := map[blocks.Resource]string{
 		blocks.Affinities: `{"cidr":"10.0.3.0/26","node":"n2","state":"confirmed"}`,
@@ -186,7 +186,7 @@ func TestUndoNeedsProof(t *testing.T) {
 	}
 }
 
-// deletions is a writer that only notes which affinities it is asked to delete.
+// deletions is a writer that only records which affinities it is asked to delete.
 type deletions struct {
 	repair.Writer
 	calls []string
@@ -197,8 +197,7 @@ func (d *deletions) DeleteAffinity(_ context.Context, a repair.ObjectRef) error 
 	return nil
 }
 
-// resumeDelete has a run go on that broke off after an affinity became
-// pendingDeletion.
+// resumeDelete continues a run that was interrupted after an affinity became pendingDeletion.
 func resumeDelete(t *testing.T, world, cidr string, edit func(p *repair.Plan)) (repair.Outcome, bool, *deletions) {
 	t.Helper()
 	specs := map[blocks.Resource]string{blocks.Affinities: `{"cidr":"10.0.3.0/26","node":"n2","state":"confirmed"}`}
@@ -225,8 +224,8 @@ func resumeDelete(t *testing.T, world, cidr string, edit func(p *repair.Plan)) (
 	return o, settled, log
 }
 
-// TestResumeGates: a run that goes on completes what its own journal's plan is
-// about, and only where a new plan would be let through.
+// TestResumeGates: a continued run completes only steps of its journal's own plan, and only if a
+// new plan would be allowed.
 func TestResumeGates(t *testing.T) {
 	const cidr = "10.0.3.0/26"
 	for name, c := range map[string]struct {
@@ -254,8 +253,8 @@ func TestResumeGates(t *testing.T) {
 	}
 }
 
-// TestResumeAlongside: the affinity that goes with a marked block is the one of that
-// block and of its owner, or it stays.
+// TestResumeAlongside: an affinity is deleted with a marked block only if it belongs to that block
+// and its owner.
 func TestResumeAlongside(t *testing.T) {
 	for name, c := range map[string]struct {
 		cidr, owner string
@@ -277,8 +276,8 @@ func TestResumeAlongside(t *testing.T) {
 	}
 }
 
-// TestStartedThroughIdleRuns: a run that did not come to a half-done step leaves it
-// half-done for the next.
+// TestStartedThroughIdleRuns: a run that did not reach a half-done step leaves it half-done for the
+// next run.
 func TestStartedThroughIdleRuns(t *testing.T) {
 	for end, want := range map[string]bool{
 		"end|not-tried|Interrupted": true, "end|skipped|Unread": true, "end|skipped|DatastoreLocked": true,
@@ -290,8 +289,8 @@ func TestStartedThroughIdleRuns(t *testing.T) {
 	}
 }
 
-// TestUndoProvenByOthers: addresses of one block are freed in one write. That the writer went
-// on to one of their handles proves the write for all of them, and nothing else does.
+// TestUndoProvenByOthers: addresses of one block are freed in one write. If the writer continued
+// with one of their handles, that proves the write for all of them; nothing else does.
 func TestUndoProvenByOthers(t *testing.T) {
 	block := func(step, version string) journal.Entry {
 		before := fmt.Sprintf(`{"metadata":{"name":"10-0-0-0-26","uid":"uid-10-0-0-0-26","resourceVersion":%q}}`, version)
@@ -328,8 +327,8 @@ func TestUndoProvenByOthers(t *testing.T) {
 	}
 }
 
-// TestUndoOfResumedRun: a run that was gone on with by a plan of its own is one run. Its undo
-// takes back what each part wrote, the newest first, and what stands of it still.
+// TestUndoOfResumedRun: a run that was continued with a plan of its own is one run. Its undo
+// reverts the writes of each part, the newest first, and the temporary changes still in place.
 func TestUndoOfResumedRun(t *testing.T) {
 	specs := map[blocks.Resource]string{blocks.Blocks: `{"cidr":"10.0.0.0/26","affinity":"host:n1"}`, blocks.Handles: `{"handleID":"h"}`}
 	part := func(ip string, at int) *journal.File {

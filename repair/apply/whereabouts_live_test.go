@@ -18,7 +18,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
-// Whereabouts' CRDs, and what a network of two pools has in them.
+// Whereabouts' CRDs, and the objects of a network with two pools.
 var (
 	attachmentCRD  = testcluster.Attachments.Resource("network-attachment-definitions")
 	secondaryCRD   = testcluster.Whereabouts.Resource("ippools")
@@ -36,9 +36,9 @@ const (
 
 var secondary = repair.Request{WhereaboutsStranded: true, WhereaboutsReservations: true}
 
-// newSecondaryLab is a lab with a secondary network: the addresses 5 and 6 are recorded for
-// pods that are gone, the first with its reservation, 7 has lost its entry, though its pod
-// runs, 8 has a reservation alone, and 9 is whole.
+// newSecondaryLab is a lab with a secondary network. Addresses 5 and 6 are recorded for pods that
+// no longer exist, 5 with its reservation. 7 has lost its entry although its pod runs, 8 has only a
+// reservation, and 9 is complete.
 func newSecondaryLab(t *testing.T) *lab {
 	t.Helper()
 	l := newLab(t, testcluster.Whereabouts, testcluster.Attachments)
@@ -74,7 +74,7 @@ func (l *lab) secondaryPod(name, addr string) {
 	l.must(err)
 }
 
-// secondaryNow is what pool and reservations hold.
+// secondaryNow returns the contents of the pool and its reservations.
 func (l *lab) secondaryNow() map[string]any {
 	l.t.Helper()
 	out := map[string]any{}
@@ -93,9 +93,9 @@ func (l *lab) entries() map[string]any {
 	return l.spec(secondaryCRD, secondaryPool)["allocations"].(map[string]any)
 }
 
-// TestWhereabouts: one reviewed plan cleans up what a pod that is gone has left in pool and
-// reservations, as people otherwise do by hand, and records a live pod whole; done again
-// there is nothing to do; what can be taken back is, as it was.
+// TestWhereabouts: one reviewed plan removes the remains of vanished pods from the pool and the
+// reservations, which people otherwise do by hand, and completes a live pod's record. A second run
+// finds nothing to do. Undo restores the entries that it can, as they were.
 func TestWhereabouts(t *testing.T) {
 	l := newSecondaryLab(t)
 	before := l.secondaryNow()
@@ -126,9 +126,8 @@ func TestWhereabouts(t *testing.T) {
 	}
 }
 
-// TestWhereaboutsMeanwhile: what happens between plan and apply ends the step, and nothing
-// is written. States in which Whereabouts' own reconciler errs are in
-// [TestWhereaboutsSixUnsafeStates].
+// TestWhereaboutsMeanwhile: changes between plan and apply end the step, and nothing is written.
+// [TestWhereaboutsSixUnsafeStates] has the states in which Whereabouts' own reconciler errs.
 func TestWhereaboutsMeanwhile(t *testing.T) {
 	editPool := func(change func(all map[string]any)) func(*lab) {
 		return func(l *lab) {
@@ -189,8 +188,7 @@ func TestWhereaboutsMeanwhile(t *testing.T) {
 	}
 }
 
-// TestWhereaboutsUndoLeavesTheLiving: nothing is put back under a pod that has the address by
-// now.
+// TestWhereaboutsUndoLeavesTheLiving: undo restores no record if a live pod has the address now.
 func TestWhereaboutsUndoLeavesTheLiving(t *testing.T) {
 	l := newSecondaryLab(t)
 	p := l.plan(secondary, halfRecorded, stranded, strandedAlone, lone)
@@ -207,9 +205,9 @@ func TestWhereaboutsUndoLeavesTheLiving(t *testing.T) {
 	}
 }
 
-// TestWhereaboutsPodReturns: a pod that is made again under its name takes its reservation
-// for its own without writing it. While a release is between its two writes, the
-// reservation stays; if it went already, it comes back.
+// TestWhereaboutsPodReturns: a pod recreated under its name takes over its reservation without
+// writing it. If a release is between its two writes, the reservation stays; if it was already
+// deleted, it is restored.
 func TestWhereaboutsPodReturns(t *testing.T) {
 	for _, verb := range []string{http.MethodPatch, http.MethodDelete} {
 		t.Run("after the "+strings.ToLower(verb), func(t *testing.T) {
@@ -246,7 +244,7 @@ func TestWhereaboutsPodReturns(t *testing.T) {
 	}
 }
 
-// answered calls then when a request was answered.
+// answered calls then after each response.
 type answered struct {
 	http.RoundTripper
 	then func(*http.Request)

@@ -18,7 +18,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
-// only is a plan with one step of the secondary lab's.
+// only is a plan with one step of the secondary lab.
 func (l *lab) only(step string) *repair.Plan {
 	l.t.Helper()
 	p := l.plan(secondary, halfRecorded, stranded, strandedAlone, lone)
@@ -27,7 +27,7 @@ func (l *lab) only(step string) *repair.Plan {
 	return p
 }
 
-// record has the pool record an offset, as Whereabouts does for a pod that starts.
+// record adds an entry to the pool, as Whereabouts does for a starting pod.
 func (l *lab) record(offset, pod string) {
 	l.t.Helper()
 	l.must(l.c.Edit(l.t.Context(), secondaryCRD, multus, secondaryPool, func(o map[string]any) {
@@ -57,8 +57,8 @@ func (m mortal) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// dies carries a plan out until its run dies, and returns the journal's path; false if it
-// came to its end.
+// dies carries out a plan until its run dies, and returns the journal's path; false if the run
+// completed.
 func (l *lab) dies(p *repair.Plan, at int, after bool) (path string, died bool) {
 	l.t.Helper()
 	j := l.journal(journal.Header{StartedAt: p.CreatedAt, Cluster: p.Cluster, Plan: p})
@@ -70,7 +70,7 @@ func (l *lab) dies(p *repair.Plan, at int, after bool) (path string, died bool) 
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = apply.Run(l.t.Context(), p, l.reader, w, j, apply.Options{Wait: true, Sleep: l.passes}) // that it failed shows in the cluster
+		_, _ = apply.Run(l.t.Context(), p, l.reader, w, j, apply.Options{Wait: true, Sleep: l.passes}) // its failure shows in the cluster
 		died = false
 	}()
 	<-done
@@ -79,9 +79,9 @@ func (l *lab) dies(p *repair.Plan, at int, after bool) (path string, died bool) 
 	return path, died
 }
 
-// TestWhereaboutsPodReturnsLate: a pod that is made again under its name, and whose
-// Whereabouts has read the reservation before it was deleted, writes its entry only after
-// the pools were read again. The reservation comes back all the same.
+// TestWhereaboutsPodReturnsLate: a pod is recreated under its name, and its Whereabouts reads the
+// reservation before it is deleted. It writes its entry only after the pools were read again. The
+// reservation is restored nevertheless.
 func TestWhereaboutsPodReturnsLate(t *testing.T) {
 	for step, at := range map[string]struct{ name, offset, pod string }{
 		stranded: {"10.9.0.5", "5", "gone"}, lone: {"10.9.0.8", "8", "left"},
@@ -122,8 +122,8 @@ func TestWhereaboutsPodReturnsLate(t *testing.T) {
 	}
 }
 
-// TestWhereaboutsPodReturnsToDeadRun: where the run died right after it deleted the
-// reservation, the one that goes on makes it again.
+// TestWhereaboutsPodReturnsToDeadRun: if a run died right after it deleted the reservation, the run
+// that continues restores it.
 func TestWhereaboutsPodReturnsToDeadRun(t *testing.T) {
 	for step, at := range map[string]struct {
 		name, offset, pod string
@@ -149,8 +149,8 @@ func TestWhereaboutsPodReturnsToDeadRun(t *testing.T) {
 	}
 }
 
-// TestWhereaboutsUndoOfAnotherRange: addresses are stored as offsets. Where the range was
-// edited since, what the journal holds means other addresses, and nothing is put back.
+// TestWhereaboutsUndoOfAnotherRange: addresses are stored as offsets. If the range was edited
+// since, the journal's offsets mean other addresses, and nothing is restored.
 func TestWhereaboutsUndoOfAnotherRange(t *testing.T) {
 	l := newSecondaryLab(t)
 	r := l.apply(t.Context(), l.only(stranded), apply.Options{Wait: true})

@@ -23,24 +23,24 @@ import (
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
-// unsafeState is one in which Whereabouts' own reconciler frees the address of a live pod.
+// unsafeState is a state in which Whereabouts' own reconciler frees the address of a live pod.
 type unsafeState struct {
 	name string
-	// step is planned while no pod is there, of the address at an offset of a pool.
+	// step is planned while the pod does not exist, for the address at an offset of a pool.
 	step           string
 	pool, network  string
 	addr, pod, key string
 	reservation    string
-	// arises brings the state about, and calls then once it has.
+	// arises creates the state, then calls then.
 	arises func(l *unsafeLab, then func())
-	// What becomes of the address: in a plan that is made in the state, and of the step when it
-	// is carried out in it, when the pod is Ready by then, and when all that happens between
-	// the two observations.
+	// The expected results for the address: in a plan made in this state; for the step if it is
+	// applied in this state, if the pod is Ready by then, and if all this happens between the two
+	// observations.
 	planned                  repair.RefusalCode
 	applied, ready, meantime string
 }
 
-// sixUnsafeStates are those that its release v0.9.4 still has.
+// sixUnsafeStates are the states that Whereabouts v0.9.4 still mishandles.
 var sixUnsafeStates = []unsafeState{
 	{
 		name: "1 a Pending pod without network-status",
@@ -107,11 +107,10 @@ var sixUnsafeStates = []unsafeState{
 	},
 }
 
-// TestWhereaboutsSixUnsafeStates: in none of the states in which Whereabouts' reconciler
-// frees a live address does a repair free it: not by a plan that is made in the state, not
-// by one that was made before, when the state arose and the pod became Ready since, and not
-// if all that happens while it is carried out. Host views show nothing: what is recorded of
-// the pods must be enough.
+// TestWhereaboutsSixUnsafeStates: in no state in which Whereabouts' reconciler frees a live address
+// does a repair free it. This holds for a plan made in the state, for an earlier plan if the state
+// arises and the pod becomes Ready afterwards, and for a state that arises during the run. Host
+// views show nothing, so the records of the pods must be enough.
 func TestWhereaboutsSixUnsafeStates(t *testing.T) {
 	for _, s := range sixUnsafeStates {
 		t.Run(s.name, func(t *testing.T) {
@@ -143,8 +142,8 @@ func statusOf(network, addr string) string {
 	return fmt.Sprintf(`[{"name":%q,"interface":"net1","ips":[%q]}]`, network, addr)
 }
 
-// unsafeLab is a lab with a secondary network, and another that has a name, of which 1 is
-// recorded for a pod that is not there. What is read of it can be meddled with.
+// unsafeLab is a lab with a secondary network and a second one that has a name, in which address 1
+// is recorded for a missing pod. Tests can interfere with its reads.
 type unsafeLab struct {
 	*lab
 	before func(*http.Request) *http.Response
@@ -193,16 +192,16 @@ func (m meddled) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// between has something done before each request of a reading, which may answer it, and after
-// it.
+// between calls before, which may answer the request, before each request of a reading, and after
+// after it.
 func (l *unsafeLab) between(before func(*http.Request) *http.Response, after func(*http.Request)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.before, l.after = before, after
 }
 
-// afterPods has something done once in the next reading, when the pods were listed, and
-// Whereabouts' objects were not.
+// afterPods calls do once in the next reading, after the pods were listed and before Whereabouts'
+// objects are.
 func (l *unsafeLab) afterPods(do func()) {
 	listed := make(chan struct{})
 	do = sync.OnceFunc(do)
@@ -220,7 +219,7 @@ func (l *unsafeLab) afterPods(do func()) {
 	})
 }
 
-// starts makes a pod: Pending, or Running with some annotations.
+// starts creates a pod: Pending, or Running with some annotations.
 func (l *unsafeLab) starts(name string, annotations map[string]string) {
 	l.t.Helper()
 	_, err := l.s.Pod(l.t.Context(), seeding.Pod{Namespace: "default", Name: name, Node: "n1", Waiting: annotations == nil, Annotations: annotations})
@@ -233,8 +232,8 @@ func (l *unsafeLab) status(pod, status string) {
 	l.must(err)
 }
 
-// records does what Whereabouts does for a pod that is made again: it writes the new sandbox
-// into the pod's entry.
+// records does what Whereabouts does for a recreated pod: it writes the new sandbox into the pod's
+// entry.
 func (l *unsafeLab) records(s unsafeState) {
 	l.t.Helper()
 	l.must(l.c.Edit(l.t.Context(), secondaryCRD, multus, s.pool, func(o map[string]any) {
@@ -242,8 +241,8 @@ func (l *unsafeLab) records(s unsafeState) {
 	}))
 }
 
-// becomesReady does what Multus and kubelet do in the end: the pod names the address, and is
-// Ready. Of the records nothing tells that it is another sandbox than before.
+// becomesReady does what Multus and the kubelet finally do: the pod names the address and is Ready.
+// The records do not show that the sandbox is a new one.
 func (l *unsafeLab) becomesReady(s unsafeState) {
 	l.t.Helper()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{networkStatus: statusOf(s.network, s.addr), "cni.projectcalico.org/containerID": "new"}}})
@@ -265,8 +264,7 @@ func (l *unsafeLab) only(step string) *repair.Plan {
 	return p
 }
 
-// refuses fails the test unless a plan made now leaves the address alone, and says so by its
-// name and why.
+// refuses fails the test unless a plan made now leaves the address alone, naming it and the reason.
 func (l *unsafeLab) refuses(s unsafeState) {
 	l.t.Helper()
 	p := l.planOf(secondary)
@@ -276,16 +274,15 @@ func (l *unsafeLab) refuses(s unsafeState) {
 		}
 	}
 	if !slices.ContainsFunc(p.Refused, func(r repair.Refusal) bool {
-		of := r.Target.IP == s.addr || strings.HasSuffix(r.Target.Name, "/"+s.reservation) || r.Code == repair.RefusedNotRead // of everything
+		of := r.Target.IP == s.addr || strings.HasSuffix(r.Target.Name, "/"+s.reservation) || r.Code == repair.RefusedNotRead // a refusal of the whole kind
 		return of && r.Code == s.planned
 	}) {
 		l.t.Errorf("%s is not refused as %s; refused: %+v", s.addr, s.planned, p.Refused)
 	}
 }
 
-// outcome carries the plan out, with something done between its two observations if asked
-// for, and fails the test unless the step ends as it should and entry and reservation are
-// those that Whereabouts wrote.
+// outcome applies the plan and, if asked, calls meantime between its two observations. It fails the
+// test unless the step ends as expected and entry and reservation are as Whereabouts wrote them.
 func (l *unsafeLab) outcome(p *repair.Plan, s unsafeState, want string, meantime func()) {
 	l.t.Helper()
 	before := l.secondaryNow()
