@@ -18,7 +18,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// promise describes the next pod's address if it is the same in every order of claims.
+// promise holds the kinds of address that the next pod gets in every order of claims.
 type promise struct {
 	// own is true if the pod gets an address of a block that its node owns or claims; any, if it
 	// gets any address.

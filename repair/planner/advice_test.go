@@ -22,11 +22,11 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// TestAdviceIsNotRefused: what a report recommends as a plan of this program's own, a plan
-// does not refuse, and it does no less than the remedy promises: over all states that the
-// checks and the plans are tried on, random ones and the examples, as they are, with kinds of
-// objects not read, and with a pod or a block that could not be understood. Each day other
-// kinds are left out; "make soak" leaves out each.
+// TestAdviceIsNotRefused: a plan does not refuse what a report recommends as a plan of this
+// program, and does at least what the remedy promises. It covers all states of the checks' and the
+// planner's tests, random ones and the examples: complete, with kinds of objects not read, and with
+// a pod or a block that could not be parsed. Each day it leaves out other kinds; "make soak" leaves
+// out each.
 func TestAdviceIsNotRefused(t *testing.T) {
 	recommended := 0
 	states, leftOut := drawnStates(t), testenv.Sample(t, 3, blocks.Resources)
@@ -63,7 +63,7 @@ func TestAdviceIsNotRefused(t *testing.T) {
 	}
 }
 
-// drawnStates are the states of test data and the examples, by their names.
+// drawnStates returns the states of test data and the examples, by name.
 func drawnStates(t *testing.T) map[string]func() *blocks.Snapshot {
 	t.Helper()
 	out := map[string]func() *blocks.Snapshot{}
@@ -109,8 +109,8 @@ func drawnStates(t *testing.T) map[string]func() *blocks.Snapshot {
 	return out
 }
 
-// compareAdvice compares what a report recommends with what a plan says of it, and returns how many
-// plans were recommended.
+// compareAdvice compares the recommendations of a report with the plans for them, and returns the
+// number of recommended plans.
 func compareAdvice(t *testing.T, name string, read func() *blocks.Snapshot, change func(*blocks.Snapshot)) int {
 	t.Helper()
 	s := read()
@@ -146,7 +146,7 @@ func compareAdvice(t *testing.T, name string, read func() *blocks.Snapshot, chan
 	return len(plans)
 }
 
-// requestOf is what a command of a remedy asks for.
+// requestOf parses a remedy's command into a request.
 func requestOf(t *testing.T, command string) repair.Request {
 	t.Helper()
 	words, ok := strings.CutPrefix(command, "calico-audit repair --")
@@ -168,9 +168,9 @@ func requestOf(t *testing.T, command string) repair.Request {
 	return req
 }
 
-// refused says why a plan is of no use for a finding, or at all: it is refused as a whole, or
-// refuses what the finding is about, unless the remedy counts what it does. What nothing
-// identifies in the test data is no matter.
+// refused explains why a plan does not help with a finding: it is refused as a whole, or it refuses
+// the finding's object, unless the remedy counts its effects. Refusals because test data lack
+// identities do not matter.
 func refused(p *repair.Plan, f *audit.Finding, counted bool) string {
 	for _, r := range p.Refused {
 		switch {
@@ -189,13 +189,13 @@ func refused(p *repair.Plan, f *audit.Finding, counted bool) string {
 	return ""
 }
 
-// isFor reports whether a kind of step is the one that a request is for first.
+// isFor reports whether a kind of step is the main one of a request.
 func isFor(r *repair.Request, k repair.Kind) bool {
 	return slices.ContainsFunc(repair.Requests, func(q repair.RequestKind) bool { return q.In(r) && q.Steps[0] == k })
 }
 
-// TestFingerprintsDiffer: no two findings of a report have one fingerprint, over all states
-// that the checks and the plans are tried on, the examples, and random states.
+// TestFingerprintsDiffer: no two findings of a report have the same fingerprint, in all states of
+// the checks' and the planner's tests, the examples, and random states.
 func TestFingerprintsDiffer(t *testing.T) {
 	found := 0
 	compare := func(name string, st *state.State) {
@@ -221,9 +221,9 @@ func TestFingerprintsDiffer(t *testing.T) {
 	}
 }
 
-// TestExplainDoesNotLoop: no next step of an explanation explains the same subject again,
-// however it was asked for, and none comes back to an explanation that led to it: over all
-// states that the checks and the plans are tried on and the examples.
+// TestExplainDoesNotLoop: no next step of an explanation leads to the same subject again, under any
+// name, or back to an earlier explanation. It covers all states of the checks' and the planner's
+// tests and the examples.
 func TestExplainDoesNotLoop(t *testing.T) {
 	followed := 0
 	for name, read := range drawnStates(t) {
@@ -242,7 +242,7 @@ func TestExplainDoesNotLoop(t *testing.T) {
 					return
 				}
 				if q.Check != nil {
-					return // the documentation of the check says how to go on
+					return // the check's documentation describes the next step
 				}
 				e, err := explain.Explain(st, r, q)
 				if err != nil {
@@ -285,14 +285,14 @@ func TestExplainDoesNotLoop(t *testing.T) {
 	}
 }
 
-// aliases are ways to ask for a subject.
+// aliases returns the ways to ask for a subject.
 func aliases(s state.Subject) []string {
 	switch {
 	case s.Kind == state.KindNode:
 		return []string{"node/" + s.Name, "nodes/" + s.Name}
 	case s.Kind == state.KindIP:
 		return []string{"ip/" + s.IP}
-	case s.Kind == state.KindBlock && s.CIDR != "": // that of an unreadable block is not known
+	case s.Kind == state.KindBlock && s.CIDR != "": // the CIDR of an unreadable block is unknown
 		return []string{"block/" + s.CIDR, s.CIDR}
 	case s.Kind == state.KindPool:
 		return []string{"ippool/" + s.Name}

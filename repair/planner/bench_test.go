@@ -12,8 +12,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// wreck is a cluster of some hundred nodes in which everything is damaged: all pods
-// are gone without a word, every node has an empty block and an affinity too many.
+// wreck is a cluster of several hundred nodes in which everything is damaged: all pods have
+// vanished, and every node has an extra empty block and an extra affinity.
 func wreck(nodes, leaks int) string {
 	var b strings.Builder
 	b.WriteString("pool pods 10.0.0.0/12\nnode n\npod shop/alive n\n")
@@ -44,8 +44,8 @@ func wreck(nodes, leaks int) string {
 	return b.String()
 }
 
-// BenchmarkBuild plans for a cluster in which everything is damaged, some tens of
-// thousands of steps, beside making its State and running its checks.
+// BenchmarkBuild plans for a cluster in which everything is damaged, with tens of thousands of
+// steps. It includes making the State and running the checks.
 func BenchmarkBuild(b *testing.B) {
 	snap, err := statedsl.Parse(wreck(300, 30))
 	if err != nil {

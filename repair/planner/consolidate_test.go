@@ -27,8 +27,8 @@ use 10.0.0.10 shop/web-3 a of=ReplicaSet/web ready
 use 10.0.0.2 shop/borrower new of=ReplicaSet/web ready
 `
 
-// TestEmptiedBlockIsReleased: with --observe-twice too, the block is released in the
-// version that it has once its pods have moved, which no plan knows beforehand.
+// TestEmptiedBlockIsReleased: even with --observe-twice, the block is released in the version that
+// it has after its pods have moved, which no plan knows beforehand.
 func TestEmptiedBlockIsReleased(t *testing.T) {
 	p := Build(parseState(t, emptying, 0), repair.Request{Consolidate: true, CordonFull: true, ObserveTwice: true})
 	i := slices.IndexFunc(p.Steps, func(s repair.Step) bool { return s.Kind == repair.ReleaseBlock })
@@ -40,8 +40,8 @@ func TestEmptiedBlockIsReleased(t *testing.T) {
 	}
 }
 
-// TestExactFitIsSaid: where one more pod would stop a consolidation half-way, its plan says
-// so before anything is evicted.
+// TestExactFitIsSaid: if one more pod would stop a consolidation half-way, its plan warns before
+// anything is evicted.
 func TestExactFitIsSaid(t *testing.T) {
 	for taken, want := range map[int]bool{0: false, 2: false, 3: true} {
 		text := emptying
@@ -61,8 +61,8 @@ func TestExactFitIsSaid(t *testing.T) {
 	}
 }
 
-// TestEarlierOneIsTakenBackFirst: while a node carries the mark of an earlier consolidation
-// its cordon is taken back, and no other is begun.
+// TestEarlierOneIsTakenBackFirst: while a node carries the mark of an earlier consolidation, the
+// plan removes its cordon and starts no other consolidation.
 func TestEarlierOneIsTakenBackFirst(t *testing.T) {
 	text := strings.Replace(emptying, "node new", "node new cordoned mine=10.0.0.99/32,a,other", 1)
 	p := Build(parseState(t, text, 0), repair.Request{Consolidate: true, CordonFull: true})
@@ -71,8 +71,8 @@ func TestEarlierOneIsTakenBackFirst(t *testing.T) {
 	}
 }
 
-// TestEditedReservation: one whose CIDRs people changed reserves the block no more, so that
-// no pod is evicted for it.
+// TestEditedReservation: a reservation with edited CIDRs no longer protects the block, so no pod is
+// evicted for it.
 func TestEditedReservation(t *testing.T) {
 	text := strings.Replace(emptying, "node new", "node new cordoned mine=10.0.0.0/29,a,new", 1)
 	for _, edited := range []bool{false, true} {
@@ -105,8 +105,8 @@ func TestEditedReservation(t *testing.T) {
 	}
 }
 
-// TestBlockAskedForIsNotEmptied: --block of one that cannot be emptied says why, and which
-// could be; of one that nothing keeps, only the latter.
+// TestBlockAskedForIsNotEmptied: for a --block that cannot be emptied, the plan explains why, and
+// names the blocks that can be. For a block that nothing keeps, it only names these blocks.
 func TestBlockAskedForIsNotEmptied(t *testing.T) {
 	text := strings.Replace(emptying, "shop/web-1 a of=ReplicaSet/web ready", "shop/db-0 a of=StatefulSet/db ready claim", 1)
 	for cidr, want := range map[string]string{
@@ -120,9 +120,9 @@ func TestBlockAskedForIsNotEmptied(t *testing.T) {
 	}
 }
 
-// TestPodsStayWithoutBudgets: no pod of a live cluster goes home if the repair could not read
-// PodDisruptionBudgets. A report, which never asks for them, recommends it nonetheless, so
-// that this is not among the states of testdata.
+// TestPodsStayWithoutBudgets: in a live cluster, no pod is rehomed if the repair could not read
+// PodDisruptionBudgets. A report never reads them and recommends it nonetheless, so this state is
+// not in testdata.
 func TestPodsStayWithoutBudgets(t *testing.T) {
 	const text = `
 pool pods 10.0.0.0/27 size=29
@@ -143,9 +143,8 @@ use 10.0.0.2 shop/web-2 b of=ReplicaSet/web ready
 	}
 }
 
-// TestRehomeMovesAll: a pod for which its own node has no address left beside the others
-// moves in the same run, to another node, once its own is full and cordoned; with strict
-// affinity it stays, and is named.
+// TestRehomeMovesAll: a pod without room on its own node moves to another node in the same run,
+// once its own node is full and cordoned. With strict affinity it stays and is named.
 func TestRehomeMovesAll(t *testing.T) {
 	text := strings.Replace(emptying, "pool pods", "block 10.0.0.16/29 new\naffinity 10.0.0.16/29 new\nfill 10.0.0.16/29 7 new\npool more 10.0.0.16/29 size=29\npool pods", 1)
 	text += "use 10.0.0.3 shop/second new of=ReplicaSet/web ready\n"
@@ -169,8 +168,8 @@ func TestRehomeMovesAll(t *testing.T) {
 	}
 }
 
-// TestBarePodIsNotMadeAgain: the refusal, and with consent step and warning, say that nothing
-// makes a bare pod again.
+// TestBarePodIsNotMadeAgain: the refusal and, with consent, the step and the warning state that no
+// controller recreates a bare pod.
 func TestBarePodIsNotMadeAgain(t *testing.T) {
 	text := strings.Replace(emptying, "pool pods", "block 10.0.0.16/29 new\naffinity 10.0.0.16/29 new\npool more 10.0.0.16/29 size=29\npool pods", 1)
 	text = strings.Replace(text, "borrower new of=ReplicaSet/web", "borrower new", 1)

@@ -17,10 +17,10 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// everything asks for all that needs no value, and moves no pods.
+// everything requests all repairs that need no value and move no pods.
 var everything = asking(func(q *repair.RequestKind) bool { return !slices.Contains(q.Steps, repair.EvictPod) })
 
-// asking is the request for the kinds of repair that a test takes.
+// asking returns the request for the kinds of repair that is selects.
 func asking(is func(*repair.RequestKind) bool) (r repair.Request) {
 	for _, q := range repair.Requests {
 		if q.Field != nil {
@@ -30,7 +30,7 @@ func asking(is func(*repair.RequestKind) bool) (r repair.Request) {
 	return r
 }
 
-// TestKinds: every kind is whole, and has states of its own to be tested with.
+// TestKinds: every kind is complete, and has test states of its own.
 func TestKinds(t *testing.T) {
 	files := map[repair.Kind][2]string{repair.DeleteHandle: {"handles", "reconcile_handle"}, repair.FixHandleCount: {"handles", "reconcile_handle"}}
 	for _, k := range namedKinds(t) {
@@ -79,7 +79,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// namedKinds are the kinds that package repair has names for.
+// namedKinds returns the kinds that package repair names.
 func namedKinds(t *testing.T) (out []repair.Kind) {
 	t.Helper()
 	text, err := os.ReadFile("../plan.go")
@@ -95,8 +95,8 @@ func namedKinds(t *testing.T) (out []repair.Kind) {
 	return out
 }
 
-// TestEditedPlan: no step comes out for what somebody writes into a plan by hand,
-// such as a block in use, an owner's own affinity or an address of a live pod.
+// TestEditedPlan: editing a plan by hand gives no step, for example for a block in use, an owner's
+// own affinity or an address of a live pod.
 func TestEditedPlan(t *testing.T) {
 	tried := map[repair.Kind]int{}
 	for seed := range uint64(200) {
@@ -143,8 +143,8 @@ func TestEditedPlan(t *testing.T) {
 	}
 }
 
-// TestMissingReads: where a read that a kind needs is missing, no step of the kind
-// is planned or derived, and the read is named.
+// TestMissingReads: if a read that a kind requires is missing, no step of the kind is planned or
+// derived, and the refusal names the read.
 func TestMissingReads(t *testing.T) {
 	on := true
 	req := everything
@@ -175,9 +175,9 @@ func TestMissingReads(t *testing.T) {
 	}
 }
 
-// TestObservations: a step that rests on what other objects say asks for two
-// observations and pins what must not change between them, to the version; asked
-// to trust no written age, all do.
+// TestObservations: a step that depends on other objects requires two observations, and pins the
+// objects that must not change between them, including their versions. With --observe-twice, all
+// steps do.
 func TestObservations(t *testing.T) {
 	pinnedBy := map[repair.Kind][]string{
 		repair.DeleteAffinity: {repair.GuardUID, repair.GuardVersion, repair.GuardBlockUID}, repair.DeleteHandle: {repair.GuardUID, repair.GuardVersion},
@@ -221,8 +221,8 @@ func TestObservations(t *testing.T) {
 	}
 }
 
-// TestReleasesAreTheReleasable: without anything that narrows it, a plan releases
-// exactly the blocks that the report counts as releasable.
+// TestReleasesAreTheReleasable: without filters, a plan releases exactly the blocks that the report
+// counts as releasable.
 func TestReleasesAreTheReleasable(t *testing.T) {
 	released := 0
 	for seed := range uint64(300) {
@@ -253,9 +253,8 @@ func TestReleasesAreTheReleasable(t *testing.T) {
 	}
 }
 
-// TestReplaced: an object that stands in the place of the one that a step was about
-// counts as another only if it was made later; a plan with a made-up UID does not
-// come out as done.
+// TestReplaced: an object in place of a step's target counts as a different one only if it was
+// created later. A plan with an invented UID is not reported as done.
 func TestReplaced(t *testing.T) {
 	const before = `
 pool pods 10.0.0.0/24
@@ -303,8 +302,8 @@ handle k8s-pod-network.gone uid=other age=48h`, false},
 	}
 }
 
-// TestRefs: the objects that could appear between plan and apply are asked for by
-// the names that they would have.
+// TestRefs: objects that could appear between plan and apply are read by the names that they would
+// have.
 func TestRefs(t *testing.T) {
 	st := parseState(t, `
 pool pods 10.0.0.0/24

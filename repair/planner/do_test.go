@@ -13,7 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// callLog is a writer that only notes what it is asked for.
+// callLog is a writer that only records its calls.
 type callLog struct {
 	repair.Writer
 	calls []string
@@ -101,8 +101,8 @@ pod shop/s n2 10.0.9.9 cid=s
 view n1 complete
 `
 
-// TestDo: each step becomes the call that it stands for, with the objects as the
-// state at hand has them, not as the plan had.
+// TestDo: each step makes its writer call with the objects of the present state, not with those of
+// the plan.
 func TestDo(t *testing.T) {
 	on := true
 	req := everything
@@ -140,7 +140,7 @@ func TestDo(t *testing.T) {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
 
-	// What is gone is not written, and said to have changed.
+	// A missing object is not written and is reported as changed.
 	log = &callLog{}
 	empty := parseState(t, "node n1", 0)
 	for i := range p.Steps {
@@ -155,9 +155,8 @@ func TestDo(t *testing.T) {
 	}
 }
 
-// TestFinishBlockHalfWay: when a marked block is gone and its affinity is not, the
-// step does not call itself unwritten; and that the affinity changed since is for
-// reading again to tell.
+// TestFinishBlockHalfWay: if a marked block is gone but its affinity is not, the step does not
+// count as unwritten. The next reading shows whether the affinity has changed since.
 func TestFinishBlockHalfWay(t *testing.T) {
 	st := parseState(t, oneOfEach, 0)
 	s, _ := Derive(st, everything, "finish-delete:IPAMBlock:10.0.5.0/26")
@@ -178,8 +177,7 @@ func TestFinishBlockHalfWay(t *testing.T) {
 	}
 }
 
-// TestWorldMovesOn: a state that is another by the time of the apply takes the
-// reason from a step.
+// TestWorldMovesOn: if the state has changed by the time of the apply, a step loses its reason.
 func TestWorldMovesOn(t *testing.T) {
 	for _, c := range []struct {
 		name, id, before, after string

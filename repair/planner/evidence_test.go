@@ -9,8 +9,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// TestSameEvidence: that a machine is off must be the evidence in both observations,
-// and the same; a view may come or go.
+// TestSameEvidence: if the evidence is that a machine is off, it must be the same in both
+// observations; a host view may come or go.
 func TestSameEvidence(t *testing.T) {
 	const world = `
 pool p 10.0.0.0/24
@@ -49,8 +49,8 @@ alloc 10.0.0.9 pod=a/gone node=n1 handle=h
 	}
 }
 
-// TestUnansweredNodes: "--terminated all" means the nodes that do not answer and that
-// leave something.
+// TestUnansweredNodes: "--terminated all" means the nodes that do not answer and that left
+// allocations.
 func TestUnansweredNodes(t *testing.T) {
 	st := parseState(t, `
 pool p 10.0.0.0/24
@@ -71,7 +71,7 @@ alloc 10.0.0.7 pod=a/gone handle=h7
 	if got := UnansweredNodes(st, repair.Request{}); !slices.Equal(got, []string{"n2", "n9"}) {
 		t.Errorf("they are %v", got)
 	}
-	// Of addresses of secondary networks nothing tells the node: any may have left them.
+	// Addresses of secondary networks name no node, so any node may have left them.
 	st = parseState(t, `
 pool p 10.0.0.0/24
 node n1
@@ -92,8 +92,8 @@ walloc 10.9.0.0-24 10.9.0.5 a/gone id=c5 if=net1
 	}
 }
 
-// TestMachineOffIsReadAgain: a machine is off only as long as its node is not Ready: a step
-// that rests on that reads the node again, also where nothing tells which node it was.
+// TestMachineOffIsReadAgain: a machine is off only while its node is not Ready. A step that depends
+// on that reads the node again, even if the address does not name its node.
 func TestMachineOffIsReadAgain(t *testing.T) {
 	st := parseState(t, `pool pods 10.0.0.0/24
 node n1

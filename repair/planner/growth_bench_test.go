@@ -12,14 +12,14 @@ import (
 	"github.com/calico-audit/calico-audit/internal/scale/states"
 )
 
-// most is how much longer a plan for 5,000 nodes may take than one for 500: of ten times
-// the objects, in maps that no longer fit the processor's cache, up to thirty times; what is
-// quadratic takes a hundred.
+// most is the maximum factor between planning for 5,000 and for 500 nodes. Ten times the objects,
+// in maps that no longer fit the processor's cache, take up to thirty times as long; quadratic code
+// takes a hundred times.
 const most = 50
 
-// BenchmarkGrowth plans for clusters that are damaged in one way throughout, without and
-// with a bound on the steps: processor time, the least of three turns. It fails where that
-// grows faster than the cluster.
+// BenchmarkGrowth plans for clusters that are damaged uniformly in one way, with and without a
+// bound on the steps. It takes the least processor time of three runs, and fails if that grows
+// faster than the cluster.
 func BenchmarkGrowth(b *testing.B) {
 	for _, layout := range states.Shapes {
 		for bound, req := range map[string]func(nodes int) int{"": func(int) int { return 0 }, ", bounded": func(nodes int) int { return 3 * nodes }} {
@@ -51,7 +51,7 @@ func BenchmarkGrowth(b *testing.B) {
 	}
 }
 
-// cpu is the processor time that the process has used, its garbage collection included.
+// cpu is the processor time of this process, including garbage collection.
 func cpu(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -22,8 +22,8 @@ block 10.0.0.16/28 a
 affinity 10.0.0.16/28 a
 `
 
-// TestGuardsAreChecked: each guard that a step of any kind has, and "show" prints, is held
-// to: if the plan says otherwise of it, or nothing, the step is left.
+// TestGuardsAreChecked: each guard of a step of any kind, as "show" prints it, is checked: if the
+// plan has another value for it, or none, the step is skipped.
 func TestGuardsAreChecked(t *testing.T) {
 	seen := map[repair.Kind]map[string]bool{}
 	on := true
@@ -85,7 +85,7 @@ func TestGuardsAreChecked(t *testing.T) {
 	}
 }
 
-// lastBlocks is a state in which a cordoned node's last block goes for another node.
+// lastBlocks is a state in which a cordoned node's last block is released for another node.
 const lastBlocks = `
 pool pods 10.0.0.0/25 size=26
 config strict
@@ -100,7 +100,7 @@ use 10.0.0.65 shop/a n2
 pod shop/b n3 phase=Pending
 `
 
-// otherwise are other values that a guard could have.
+// otherwise returns other possible values of a guard.
 func otherwise(value string) []string {
 	if at, err := time.Parse(time.RFC3339, value); err == nil {
 		return []string{at.Add(-time.Hour).Format(time.RFC3339), at.Add(time.Second).Format(time.RFC3339)}
@@ -111,9 +111,9 @@ func otherwise(value string) []string {
 	return []string{repair.Absent, value + "x"}
 }
 
-// TestKeptIsAnother: that the node keeps another block than the plan says is no reason
-// to leave a step, as long as the one that the plan says is kept, too; that it is lost,
-// or made again, is.
+// TestKeptIsAnother: if the node keeps another block than the plan names, the step is still done as
+// long as the named block is kept, too. If the named block is lost or recreated, the step is
+// skipped.
 func TestKeptIsAnother(t *testing.T) {
 	const before = `
 pool pods 10.0.0.0/24 size=28

@@ -17,7 +17,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// checkPlan holds a plan to what every plan must keep, whatever the state.
+// checkPlan checks the properties that every plan must have in any state.
 func checkPlan(t *testing.T, st *state.State, req repair.Request, p *repair.Plan) {
 	t.Helper()
 	after := afterwards(st, p.Steps)
@@ -30,7 +30,7 @@ func checkPlan(t *testing.T, st *state.State, req repair.Request, p *repair.Plan
 	checkYoung(t, st, req, p)
 }
 
-// checkYoung: what is refused for being too young says when it will not be.
+// checkYoung: a refusal for being too young names the time when it ends.
 func checkYoung(t *testing.T, st *state.State, req repair.Request, p *repair.Plan) {
 	t.Helper()
 	for _, r := range p.Refused {
@@ -51,8 +51,8 @@ func checkYoung(t *testing.T, st *state.State, req repair.Request, p *repair.Pla
 	}
 }
 
-// checkSame: the same state and request give the same bytes, and a plan read back
-// is the plan.
+// checkSame: the same state and request give the same bytes, and a plan survives a round trip
+// through JSON.
 func checkSame(t *testing.T, st *state.State, req repair.Request, p *repair.Plan) {
 	t.Helper()
 	first, err := json.Marshal(p)
@@ -79,8 +79,8 @@ func checkSame(t *testing.T, st *state.State, req repair.Request, p *repair.Plan
 	}
 }
 
-// checkDerived: each step comes out of the state by itself, with all its guards, and
-// each refusal as well.
+// checkDerived: each step can be derived from the state alone, with all its guards, and so can each
+// refusal.
 func checkDerived(t *testing.T, st *state.State, req repair.Request, p *repair.Plan) {
 	t.Helper()
 	for i := range p.Steps {
@@ -122,8 +122,8 @@ func checkDerived(t *testing.T, st *state.State, req repair.Request, p *repair.P
 	}
 }
 
-// onOtherNetwork reports whether a pod names an address on networks alone whose name is not
-// that of a pool, which begins with the network's.
+// onOtherNetwork reports whether a pod has an address only on networks that do not belong to a
+// pool. A pool's name begins with its network's name.
 func onOtherNetwork(st *state.State, w *blocks.Workload, a netip.Addr, pool string) bool {
 	found := false
 	for _, x := range w.Extras().Attached {
@@ -140,8 +140,7 @@ func onOtherNetwork(st *state.State, w *blocks.Workload, a netip.Addr, pool stri
 	return found
 }
 
-// checkUsers: no step touches an address that anything names, nor a block with
-// addresses in use.
+// checkUsers: no step touches an address that an object names, or a block with addresses in use.
 func checkUsers(t *testing.T, st *state.State, p *repair.Plan) {
 	t.Helper()
 	for i := range p.Steps {
@@ -179,8 +178,8 @@ func stepIDs(p *repair.Plan) []string {
 	return out
 }
 
-// checkFindings: with the steps done, no subject has a finding at error or above
-// that is worse than the worst it had before.
+// checkFindings: after the steps, no subject has a finding of severity error or above that is worse
+// than its worst finding before.
 func checkFindings(t *testing.T, st, after *state.State, p *repair.Plan) {
 	t.Helper()
 	worst := map[string]state.Severity{}
@@ -200,8 +199,8 @@ func checkFindings(t *testing.T, st, after *state.State, p *repair.Plan) {
 	}
 }
 
-// withoutOurs is a state before a consolidation that is under way was begun: a node that
-// is cordoned for it has nothing to complain of meanwhile.
+// withoutOurs returns the state before a consolidation under way started: a node cordoned for it
+// has no findings meanwhile.
 func withoutOurs(st *state.State) *state.State {
 	x := repair.NewPretence(st.Snapshot)
 	for i := range x.Nodes {
@@ -213,8 +212,7 @@ func withoutOurs(st *state.State) *state.State {
 
 func subjectKey(s state.Subject) string { return s.Kind + "|" + s.ID() }
 
-// checkDone: with the steps done, each shows its outcome, and a new plan has none
-// of them.
+// checkDone: after the steps, each shows its outcome, and a new plan has none of them.
 func checkDone(t *testing.T, before, after *state.State, req repair.Request, p *repair.Plan) {
 	t.Helper()
 	for i := range p.Steps {
@@ -225,7 +223,7 @@ func checkDone(t *testing.T, before, after *state.State, req repair.Request, p *
 	req.MaxSteps = 0
 	again := Build(after, req).Steps
 	for _, s := range p.Steps {
-		// For the next node in need others are cordoned again.
+		// Other nodes are cordoned again for the next node in need.
 		if slices.ContainsFunc(again, func(x repair.Step) bool { return x.ID == s.ID && x.Group() == s.Group() }) {
 			t.Errorf("%s is done, and planned again", s.ID)
 		}

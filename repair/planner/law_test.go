@@ -19,8 +19,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// checkLaw checks that no plan leaves a node worse off (see package law). A plan that moves no
-// pods must not after any of its steps.
+// checkLaw checks that a plan leaves no node worse off (see package law). For a plan that moves no
+// pods, it checks this after each step.
 func checkLaw(t *testing.T, st *state.State, p *repair.Plan) {
 	t.Helper()
 	if len(p.Steps) == 0 {
@@ -37,7 +37,7 @@ func checkLaw(t *testing.T, st *state.State, p *repair.Plan) {
 	checkMoved(t, st, p)
 }
 
-// prefixes returns after how many steps of a plan the law must hold.
+// prefixes returns the numbers of steps after which the law must hold.
 func prefixes(p *repair.Plan) (out []int) {
 	if !slices.ContainsFunc(p.Steps, func(s repair.Step) bool { return s.Kind == repair.EvictPod || s.Group() != "" }) {
 		for n := 1; n < len(p.Steps); n++ {
@@ -49,8 +49,8 @@ func prefixes(p *repair.Plan) (out []int) {
 	return append(out, len(p.Steps))
 }
 
-// repeats reports whether steps of a kind concern no block, affinity or setting: the law is
-// checked after the last of several.
+// repeats reports whether steps of a kind concern no block, affinity or setting. The law is checked
+// only after the last of several such steps.
 func repeats(k repair.Kind) bool {
 	return k == repair.DeleteHandle || k == repair.CreateHandle || k == repair.FixHandleCount ||
 		k == repair.ReleaseWhereabouts || k == repair.DeleteWhereaboutsReservation || k == repair.RestoreWhereabouts
@@ -92,8 +92,8 @@ func checkMoved(t *testing.T, st *state.State, p *repair.Plan) {
 	}
 }
 
-// checkReceivers checks that each node that a plan does not name as one that may fill up has
-// addresses of its own for all pods that may come to it.
+// checkReceivers checks that each node that a plan does not name in MayFill has addresses of its
+// own for all pods that may start there.
 func checkReceivers(t *testing.T, st *state.State, p *repair.Plan) {
 	t.Helper()
 	last, moved := 0, []*blocks.Workload{}
@@ -121,7 +121,7 @@ func checkReceivers(t *testing.T, st *state.State, p *repair.Plan) {
 	}
 }
 
-// evicted returns the pod of a step that evicts one; nil for other steps.
+// evicted returns the pod that a step evicts; nil for other steps.
 func evicted(st *state.State, s *repair.Step) *blocks.Workload {
 	if s.Kind != repair.EvictPod {
 		return nil
@@ -134,8 +134,8 @@ func evicted(st *state.State, s *repair.Step) *blocks.Workload {
 	return nil
 }
 
-// mayRun reports whether a pod that is evicted may start again on a node: one of a DaemonSet
-// does so where it was, others where its node selector and its tolerations allow it.
+// mayRun reports whether an evicted pod may restart on a node. A DaemonSet's pod restarts on its
+// own node, other pods where their node selector and tolerations allow it.
 func mayRun(w *blocks.Workload, n *blocks.Node) bool {
 	if w.OfDaemonSet() {
 		return n.Name == w.Node
@@ -156,8 +156,8 @@ func mayRun(w *blocks.Workload, n *blocks.Node) bool {
 	return w.Placement.Matcher()(&untainted)
 }
 
-// lawRequests are the requests whose plans must keep the law: each kind of repair alone,
-// all together, and those with a consent or a value.
+// lawRequests returns the requests whose plans must keep the law: each kind of repair alone, all
+// together, and those with a consent or a value.
 func lawRequests() map[string]repair.Request {
 	on, off := true, false
 	out := map[string]repair.Request{"strict on": {StrictAffinity: &on}, "strict off": {StrictAffinity: &off}}
@@ -179,8 +179,8 @@ func lawRequests() map[string]repair.Request {
 	return out
 }
 
-// checkLaws makes the plans of a state and checks each against the law. It returns the
-// steps that were planned, by kind.
+// checkLaws makes the plans of a state and checks each against the law. It returns the number of
+// planned steps by kind.
 func checkLaws(t *testing.T, st *state.State, requests map[string]repair.Request) map[repair.Kind]int {
 	t.Helper()
 	steps := map[repair.Kind]int{}
@@ -198,8 +198,7 @@ func checkLaws(t *testing.T, st *state.State, requests map[string]repair.Request
 	return steps
 }
 
-// TestLawInFixtures checks every plan of every state that tests of this program describe,
-// and of every example.
+// TestLawInFixtures checks every plan of every state in this program's tests, and of every example.
 func TestLawInFixtures(t *testing.T) {
 	files, err := filepath.Glob("../../*/*/testdata/*/*.txt")
 	if err != nil {
@@ -238,8 +237,8 @@ func TestLawInFixtures(t *testing.T) {
 	}
 }
 
-// tightStates is how many random states there are, and tightSample of how many the law is
-// checked by default.
+// tightStates is the number of random states; tightSample is how many of them are checked by
+// default.
 const tightStates, tightSample = 2000, 150
 
 // TestLawInRandomStates checks the plans of random states in which blocks and addresses

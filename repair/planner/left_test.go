@@ -10,9 +10,9 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// leftovers are states in which the object that a step is about is as the step would
-// have it, and something of the step's protocol is left; want is what is said of it,
-// "" where nothing is. All steps are planned from the same state.
+// leftovers are states in which a step's target is as intended, but a part of the step's protocol
+// is left over. want is the reported leftover, or "" for none. All steps are planned from the same
+// state.
 const beforeLeftovers = `
 pool pods 10.0.0.0/24 size=28
 node n1
@@ -136,9 +136,8 @@ var leftovers = []struct{ step, state, want string }{
 	{"finish-delete:IPAMHandle:k8s-pod-network.marked", kept + "alloc 10.0.0.5 pod=shop/z node=n1 handle=k8s-pod-network.marked", "ipamhandle/k8s-pod-network.marked is missing, and 10.0.0.5 is recorded under it"},
 }
 
-// TestVerifyLooksAtAll: an outcome is the whole outcome: where something of a step's
-// protocol is left, the step is not seen done, what is left is named, and it is among
-// what is read again.
+// TestVerifyLooksAtAll: an outcome must be complete. If a part of a step's protocol is left over,
+// the step does not count as done; the leftover is named and is read again.
 func TestVerifyLooksAtAll(t *testing.T) {
 	before := parseState(t, beforeLeftovers, 0)
 	p := Build(before, everything)

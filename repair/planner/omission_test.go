@@ -24,11 +24,11 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// TestOmissionsAreNeverCleanNorAlarming withholds objects from every state, in the ways in
-// which a reading loses them. The partial reading must have no error, critical finding or
-// step that the whole one lacks, and must explain each finding that it lost or weakened by
-// a gap or a skipped check, and by being incomplete. A plain dump cannot say that it lacks
-// one object; instead, no step of its plans may be carried out on the whole cluster.
+// TestOmissionsAreNeverCleanNorAlarming removes objects from every state, in the ways in which a
+// reading loses them. The partial reading must have no error, critical finding or step that the
+// complete one lacks. It must be incomplete, and must explain each lost or weakened finding by a
+// gap or a skipped check. A plain dump cannot show that it lacks one object; instead, no step of
+// its plans may be carried out on the complete cluster.
 func TestOmissionsAreNeverCleanNorAlarming(t *testing.T) {
 	states, random := drawnStates(t), testenv.Rand(t)
 	names := slices.Sorted(maps.Keys(states))
@@ -62,12 +62,12 @@ func TestOmissionsAreNeverCleanNorAlarming(t *testing.T) {
 	t.Logf("%d omissions were tried", tried)
 }
 
-// A dump is what files hold of a cluster.
+// dump holds the files' data about a cluster.
 type dump struct {
 	objects []map[string]any
-	// empty are the kinds of which a List without items is in the files.
+	// empty are the kinds with a List without items in the files.
 	empty map[*decode.Kind]bool
-	// counts are those of a saved snapshot; nil makes a plain dump.
+	// counts are the counts of a saved snapshot; nil makes a plain dump.
 	counts map[blocks.Resource]int
 	hosts  blocks.HostReading
 	// refused are the kinds that the API server refused to list; nil for files.
@@ -85,7 +85,7 @@ func kindOf(object map[string]any) *decode.Kind {
 	return nil
 }
 
-// dumpOf returns a plain dump of a state, in which each kind without an object is an empty List.
+// dumpOf returns a plain dump of a state, with an empty List for each kind without an object.
 func dumpOf(s *blocks.Snapshot) dump {
 	d := dump{objects: statedsl.Manifest(s), empty: map[*decode.Kind]bool{}, hosts: s.Hosts, at: s.Cluster.TakenAt.UTC().Format("2006-01-02T15:04:05Z07:00")}
 	for _, k := range decode.Kinds {
@@ -115,7 +115,7 @@ func (d dump) count(k *decode.Kind) (n int) {
 	return n
 }
 
-// without returns the dump without the objects that drop is true for.
+// without returns the dump without the objects for which drop returns true.
 func (d dump) without(drop func(map[string]any) bool) dump {
 	d.objects = slices.DeleteFunc(slices.Clone(d.objects), drop)
 	return d
@@ -185,22 +185,22 @@ func (d dump) read(t *testing.T, path string) *blocks.Snapshot {
 	return s
 }
 
-// An omission is a dump that lacks something.
+// omission is a dump that lacks something.
 type omission struct {
 	how, what string
-	// object is the object that is concerned, if it is a single one.
+	// object is the missing object, if it is a single one.
 	object string
 	dump   dump
 	// corrupt is true if the object cannot be decoded.
 	corrupt bool
-	// assumed is true if a kind was left out that is assumed absent, required if the reading
-	// is incomplete in every case.
+	// assumed is true if a missing kind is assumed to be absent; required, if the reading must be
+	// incomplete.
 	assumed, required bool
 	// unnoticed is true if the object looks deleted.
 	unnoticed bool
 }
 
-// assumedAbsent are the kinds that need not be in files.
+// assumedAbsent are the kinds that files may lack.
 var assumedAbsent = []blocks.Resource{
 	blocks.Reservations, blocks.BGPFilters, blocks.ClusterInfos, blocks.FelixConfigs, blocks.ControllerConfig,
 	blocks.VMs, blocks.VMInstances,
@@ -209,8 +209,8 @@ var assumedAbsent = []blocks.Resource{
 // alwaysNeeded are the kinds without which a dump is incomplete.
 var alwaysNeeded = []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes, blocks.Pods, blocks.Affinities, blocks.Handles, blocks.IPAMConfigs}
 
-// assumesAbsent reports whether a kind may be left out of a dump by the contract: one of
-// Whereabouts' only with all the others of Whereabouts.
+// assumesAbsent reports whether the contract allows a dump without a kind. A Whereabouts kind may
+// be missing only if all of them are.
 func (d dump) assumesAbsent(k *decode.Kind) bool {
 	switch {
 	case k.Foreign == "":
@@ -224,8 +224,8 @@ func (d dump) assumesAbsent(k *decode.Kind) bool {
 	})
 }
 
-// kindOmissions returns the ways in which a dump loses one kind, or one namespace's pods. An
-// API server that does not serve a kind leaves the same gap as one that refuses it.
+// kindOmissions returns the ways to lose one kind, or one namespace's pods. An API server that does
+// not serve a kind leaves the same gap as one that refuses it.
 func kindOmissions(d dump) (out []omission) {
 	for _, k := range decode.Kinds {
 		if d.count(k) == 0 {
@@ -260,8 +260,8 @@ func kindOmissions(d dump) (out []omission) {
 	return out
 }
 
-// objectOmissions returns the ways in which a dump loses one object: of each kind a random
-// one or, with [testenv.EveryCase], each.
+// objectOmissions returns the ways to lose one object: a random one of each kind or, with
+// [testenv.EveryCase], each.
 func objectOmissions(d dump, random *rand.Rand) (out []omission) {
 	of := map[*decode.Kind][]int{}
 	for i, o := range d.objects {
@@ -309,7 +309,7 @@ func nameOf(o map[string]any) string {
 	return strings.TrimPrefix(fmt.Sprint(meta["namespace"], "/", meta["name"]), "<nil>/")
 }
 
-// with returns the dump with another value of a field of one object.
+// with returns the dump with another value in a field of one object.
 func (d dump) with(i int, field string, value any) dump {
 	d.objects = slices.Clone(d.objects)
 	d.objects[i] = maps.Clone(d.objects[i])
@@ -317,8 +317,8 @@ func (d dump) with(i int, field string, value any) dump {
 	return d
 }
 
-// garbled returns a copy of a value in which one random field, the path of which it returns,
-// has a value of another type.
+// garbled returns a copy of a value with one random field changed to another type, and the path of
+// that field.
 func garbled(value any, random *rand.Rand) (path string, out any) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -362,7 +362,7 @@ func (d dump) namespacesOfPods() (out []string) {
 	return out
 }
 
-// read holds what a reading says.
+// read holds the results of a reading.
 type read struct {
 	unreadable bool
 	state      *state.State
@@ -371,7 +371,7 @@ type read struct {
 	steps      map[string]bool
 }
 
-// reading returns the report and the plans of a dump, which it writes to a file.
+// reading writes a dump to a file, and returns its report and plans.
 func reading(t *testing.T, path string, d dump) read {
 	t.Helper()
 	s := d.read(t, path)
@@ -391,11 +391,11 @@ func reading(t *testing.T, path string, d dump) read {
 	return out
 }
 
-// A violation is a way in which a partial reading says more or less than the whole one.
+// violation describes a result of a partial reading that contradicts the complete one.
 type violation struct{ kind, text string }
 
 func (r read) violations(whole read, o omission) (out []violation) {
-	if r.unreadable || o.assumed { // the reading says what it assumes
+	if r.unreadable || o.assumed { // the reading names its assumptions
 		return nil
 	}
 	had, has := bySeverity(whole.report), bySeverity(r.report)
@@ -430,8 +430,8 @@ func (r read) violations(whole read, o omission) (out []violation) {
 	return out
 }
 
-// carriedOut returns the steps of the plans that an apply would carry out on the whole cluster,
-// and that the whole cluster's own plans lack.
+// carriedOut returns the steps that an apply would carry out on the complete cluster although the
+// complete cluster's own plans lack them.
 func (r read) carriedOut(whole read) (out []violation) {
 	for _, plan := range r.plans {
 		for i := range plan.Steps {

@@ -11,7 +11,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// yieldOf counts what a plan does. A step that is refused only because test data lack a UID or
+// yieldOf counts the effects of a plan. A step that is refused only because test data lack a UID or
 // a version counts as done.
 func yieldOf(p *repair.Plan) (y remedies.Yield) {
 	count := func(k repair.Kind, target state.Subject) {
@@ -41,9 +41,9 @@ func unpinnedData(r repair.Refusal) bool {
 	return r.Code == repair.RefusedUnpinned && strings.Contains(r.Reason, "carries no UID")
 }
 
-// promises fails the test unless the plans of a remedy's commands, each made a grace period
-// after the one before was applied, do at least what the remedy promises: something, if it is
-// a plan of this program's own, and all that it counts. It returns how many plans it made.
+// promises fails the test unless the plans of a remedy's commands, each made a grace period after
+// the one before was applied, do at least what the remedy promises: one step, if this program plans
+// it, and everything that it counts. It returns the number of plans.
 func promises(t *testing.T, name string, st *state.State, way remedies.Remedy) (plans int) {
 	t.Helper()
 	var got remedies.Yield

@@ -11,12 +11,12 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// randomStates is how many random states are planned for.
+// randomStates is the number of random states.
 const randomStates = 800
 
-// TestRandomPlans plans for random states, sound and damaged in every way that the
-// state DSL knows, and holds every plan to what plans must keep. The seed of
-// a state that fails is its number, which the test's name tells.
+// TestRandomPlans plans for random states, intact or damaged in every way that the state DSL
+// supports, and checks the properties of all plans. The test's name contains the seed of a failing
+// state.
 func TestRandomPlans(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: takes long")
@@ -54,8 +54,8 @@ func TestRandomPlans(t *testing.T) {
 	}
 }
 
-// TestRandomConsolidations plans for random shortages, begun or not, and holds every plan
-// to what plans must keep; of each kind there are some.
+// TestRandomConsolidations plans for random shortages, with and without a consolidation under way,
+// and checks the properties of all plans. Each kind of step occurs.
 func TestRandomConsolidations(t *testing.T) {
 	steps := map[repair.Kind]int{}
 	for seed := range uint64(300) {
@@ -80,7 +80,7 @@ func TestRandomConsolidations(t *testing.T) {
 	}
 }
 
-// shortState is a pool that two nodes hold, and one or two that have nothing of it.
+// shortState is a pool whose blocks two nodes own, with one or two nodes that have none.
 func shortState(rnd *rand.Rand) (string, repair.Request) {
 	r := &random{Rand: rnd, free: map[string]int{}}
 	r.say("version v3.31.0")
@@ -127,12 +127,12 @@ func shortState(rnd *rand.Rand) (string, repair.Request) {
 	}
 }
 
-// random makes one state.
+// random generates one state.
 type random struct {
 	*rand.Rand
 	lines []string
 	hosts []string
-	// pods counts them, for their names.
+	// pods counts the pods, for their names.
 	pods int
 	free map[string]int
 }
@@ -141,7 +141,7 @@ func (r *random) say(format string, args ...any) {
 	r.lines = append(r.lines, strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " "))
 }
 
-// maybe returns one of some words in a share of the cases, else nothing.
+// maybe returns one of some words in a share of the cases, otherwise "".
 func (r *random) maybe(share float64, words ...string) string {
 	if r.Float64() < share {
 		return words[r.IntN(len(words))]
@@ -183,7 +183,7 @@ func randomState(rnd *rand.Rand) (string, repair.Request) {
 	return strings.Join(r.lines, "\n"), r.request()
 }
 
-// block makes a block with its affinities and allocations, each perhaps damaged.
+// block generates a block with its affinities and allocations, each possibly damaged.
 func (r *random) block(cidr string) {
 	owner := r.host()
 	if x := r.maybe(.1, "-", "virtual:load-balancer", "odd:thing"); x != "" {
@@ -261,7 +261,7 @@ func (r *random) allocation(ip, cidr string) {
 	}
 }
 
-// strangers adds what belongs to nothing: handles, pods, views, gaps, settings.
+// strangers adds unrelated objects: handles, pods, views, gaps, settings.
 func (r *random) strangers() {
 	for i := range r.IntN(4) {
 		r.say("handle k8s-pod-network.x%d 10.0.0.0/28=1 %s %s", i, r.age(), r.maybe(.3, "deleted", "unpinned"))
@@ -288,8 +288,8 @@ func (r *random) strangers() {
 	r.say("config %s %s", r.maybe(.3, "strict", "strict max=2", "strict noauto"), "")
 }
 
-// borrowed makes a vanished node's block whose addresses pods of other nodes use, or
-// most of them.
+// borrowed generates a vanished node's block whose addresses are all or mostly used by pods of
+// other nodes.
 func (r *random) borrowed() {
 	if r.Float64() < .6 {
 		return
@@ -306,8 +306,8 @@ func (r *random) borrowed() {
 	}
 }
 
-// secondary makes a network of Whereabouts', of whose addresses some are stranded, and some
-// of whose records contradict each other.
+// secondary generates a Whereabouts network with some stranded addresses and some contradictory
+// records.
 func (r *random) secondary() {
 	r.say("nad shop/fast 10.9.0.0/24 %s", r.maybe(.2, "nooverlap"))
 	r.say("wpool 10.9.0.0-24 10.9.0.0/24 %s %s", r.maybe(.8, "age=3h"), r.maybe(.05, "unpinned"))
@@ -361,7 +361,7 @@ func (r *random) request() repair.Request {
 	return req
 }
 
-// TestEmptyRequest: who asks for nothing gets a plan with nothing in it.
+// TestEmptyRequest: an empty request gives an empty plan.
 func TestEmptyRequest(t *testing.T) {
 	text, _ := randomState(rand.New(rand.NewPCG(7, 7)))
 	p := Build(parseState(t, text, time.Minute), repair.Request{})

@@ -14,8 +14,8 @@ pod shop/a n2 10.0.0.7 cid=a
 pod shop/b n2 10.0.0.8 cid=b
 `
 
-// TestClaimedMeanwhile: an address of a missing block is recorded, too, where an earlier
-// step or the node itself has claimed the block since the plan; not in another's block.
+// TestClaimedMeanwhile: an address of a missing block is recorded even if an earlier step or the
+// node itself has claimed the block since the plan, but not if another node has.
 func TestClaimedMeanwhile(t *testing.T) {
 	p := Build(parseState(t, lostBlock, 0), repair.Request{UnrecordedIPs: true})
 	if len(p.Steps) != 2 {
@@ -36,8 +36,8 @@ func TestClaimedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestClaimIsConfirmed: an address is not seen recorded as long as the affinity of the node
-// that its block was claimed for is pending.
+// TestClaimIsConfirmed: an address does not count as recorded while the affinity of the node for
+// which its block was claimed is pending.
 func TestClaimIsConfirmed(t *testing.T) {
 	p := Build(parseState(t, lostBlock, 0), repair.Request{UnrecordedIPs: true})
 	for is, want := range map[string]string{"pending": "n2-10.0.0.0/26 is left pending", "confirmed": ""} {
