@@ -142,7 +142,7 @@ func (a *applying) writeTogether(ctx context.Context, kind *repair.StepKind, ste
 	var sent []*repair.Step
 	var answers []error
 	for i, s := range steps {
-		if errors.Is(errs[i], repair.ErrChanged) { // nothing of it is written until its turn
+		if errors.Is(errs[i], repair.ErrChanged) { // its turn comes; until then nothing of it is written
 			_ = a.journal.End(repair.Outcome{Step: *s, Status: repair.Skipped, Code: repair.SkipChanged, Reason: errs[i].Error()})
 			continue
 		}
