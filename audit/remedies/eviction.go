@@ -143,8 +143,6 @@ func (st *Remedies) RehomeBar(m Move, c Consents) state.Bar {
 		return state.Because(state.RetainSpecial, "pod %s %s", m.Pod.FullName(), why)
 	case m.Stays != "":
 		return state.Because(RetainNowhere, "%s", m.Stays)
-	case st.Cluster.Live && !st.BudgetsKnown:
-		return state.Because(state.RetainNotRead, "PodDisruptionBudgets were not read, so that nothing says whether pod %s may be evicted", m.Pod.FullName())
 	case st.Unguarded(m.Pod) && !c.EvictSingletons:
 		return state.Because(RetainConsent, "%s: consent with --evict-singletons", UnguardedText([]Move{m}))
 	case few.pool != "":

@@ -145,9 +145,6 @@ func (st *Remedies) evictionRisk() string {
 // lacks one. It returns nil if no block needs to be emptied, or if none can be without ending a
 // bare pod, which no controller recreates.
 func (st *Remedies) consolidation(s *shortage, rehome []string) *Remedy {
-	if st.Cluster.Live && !st.BudgetsKnown {
-		return nil // the plan evicts no pod
-	}
 	var tried [][]*state.Pool
 	for _, n := range st.NodesWithoutBlock() {
 		if !s.has[n] || slices.ContainsFunc(tried, func(pools []*state.Pool) bool { return slices.Equal(pools, st.PoolsAtIssue(n)) }) {

@@ -233,7 +233,7 @@ func (p *person) addPool(said []string) {
 			}
 			text, _ := json.Marshal(append(names, said[1]+"-more"))
 			patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{key: string(text)}}})
-			_, err := p.Kube.CoreV1().Pods(pod.Namespace).Patch(p.Context(), pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+			_, err = p.Kube.CoreV1().Pods(pod.Namespace).Patch(p.Context(), pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 			must(p.T, err)
 		}
 	}
@@ -294,8 +294,13 @@ func (p *person) servePods([]string) {
 	p.poolForNode(nil)
 	for _, pod := range p.pods() {
 		for key := range requests(pod.Annotations) {
+			// The API server rejects writes in a namespace without an object, which some states have.
+			_, err := p.Kube.CoreV1().Namespaces().Create(p.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: pod.Namespace}}, metav1.CreateOptions{})
+			if err != nil && !apierrors.IsAlreadyExists(err) {
+				p.Fatal(err)
+			}
 			patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, key)
-			_, err := p.Kube.CoreV1().Pods(pod.Namespace).Patch(p.Context(), pod.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+			_, err = p.Kube.CoreV1().Pods(pod.Namespace).Patch(p.Context(), pod.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 			must(p.T, err)
 		}
 	}

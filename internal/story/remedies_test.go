@@ -48,6 +48,9 @@ func reads(t *testing.T, f *fixture, dir string, cluster *testcluster.Cluster, s
 	if cluster == nil { // a cluster's ages differ from the fixture's
 		for _, finding := range f.report().Findings { // JSON findings omit their remedies
 			r.hearRemedies(finding.Remedies, func(command string) string {
+				if writing.MatchString(command) {
+					return command
+				}
 				return sourced.ReplaceAllString(command, "${0}"+strings.Join(source, " ")+" ")
 			})
 		}
@@ -90,8 +93,12 @@ func (r *reader) hearFindings(findings []audit.Finding) {
 	}
 }
 
-// sourced matches commands that read a state and therefore need the source flags.
-var sourced = regexp.MustCompile(`^calico-audit (report|explain|repair) `)
+// sourced matches commands that read a state and therefore need the source flags. writing
+// matches those that write to the cluster, whatever the source of the report was.
+var (
+	sourced = regexp.MustCompile(`^calico-audit (report|explain|repair) `)
+	writing = regexp.MustCompile(`^calico-audit repair (undo|apply)\b`)
+)
 
 // paste runs a command as pasted from an output. It returns why the command is useless,
 // or an empty string.
@@ -99,6 +106,11 @@ func (r *reader) paste(command string) string {
 	switch {
 	case !strings.HasPrefix(command, "calico-audit "):
 		return r.other(command)
+	case writing.MatchString(command):
+		if out, err := r.sh(command); err == nil || !strings.Contains(out, "no terminal to ask for confirmation") {
+			return fmt.Sprintf("it does not come to ask for confirmation: %v\n%s", err, out)
+		}
+		return ""
 	case sourced.MatchString(command):
 		for _, flag := range r.source {
 			if !strings.Contains(command, flag) {

@@ -185,6 +185,8 @@ func rehomes(p *repair.Proposals, say bool) []remedies.Move {
 			refuse(c, repair.Because(retainCodes[bar.Code], "%s", bar.Reason))
 		} else if whole.Code != "" {
 			refuse(c, repair.Because(repair.RefusedNotRead, "%s", whole.Reason))
+		} else if p.State.Cluster.Live && !p.State.BudgetsKnown { // a report reads no budgets, and offers it all the same
+			refuse(c, repair.Because(repair.RefusedNotRead, "PodDisruptionBudgets were not read, so it is unknown whether pod %s may be evicted", m.Pod.FullName()))
 		} else {
 			out = append(out, m)
 		}

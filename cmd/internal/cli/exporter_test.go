@@ -11,7 +11,7 @@ import (
 func TestExporterUsage(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--interval 10ms is less than 1s":                     {"--interval", "10ms"},
-		"--max-age 5s is too short":              {"--max-age", "5s"},
+		"--max-age 5s is too short":                           {"--max-age", "5s"},
 		"--grace -1s is negative":                             {"--grace", "-1s"},
 		"reading --ignore":                                    {"--ignore", "check=no/such"},
 		"unknown value \"xml\" of --log-format":               {"--log-format", "xml"},
