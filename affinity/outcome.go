@@ -21,7 +21,7 @@ func (f RouteOutcome) String() string { return [...]string{"unknown", "delivered
 type Prediction struct {
 	Outcome RouteOutcome
 	// Reason explains the outcome, as a clause without a full stop. It mentions assumptions
-	// that no object of the cluster records, such as the behavior of an outside router.
+	// that no object of the cluster records, such as the behaviour of an outside router.
 	Reason string
 	// DecidedBy names the fact that would settle an unknown outcome.
 	DecidedBy string

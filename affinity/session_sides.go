@@ -99,7 +99,7 @@ func (ss *sessions) routersOf(x *speaker) []routerSides {
 // meshes reports whether two nodes have a session of the node-to-node mesh. Route
 // reflectors do not take part in it. Between nodes of different AS numbers, the session
 // only comes up on a common subnet: the template does not set "multihop", and without it
-// BIRD requires external neighbors to be directly connected.
+// BIRD requires external neighbours to be directly connected.
 func (ss *sessions) meshes(x, y *speaker) answer {
 	switch {
 	case !ss.r.s.BGP.Mesh || x.RouteReflectorID != "" || y.RouteReflectorID != "" || !ss.speaks(x) || !ss.speaks(y):

@@ -45,7 +45,7 @@ const (
 )
 
 // Resources lists every resource of an audit, in the order of display and storage. Append
-// new ones: older snapshots are recognized by their last resource.
+// new ones: older snapshots are recognised by their last resource.
 var Resources = []Resource{
 	Pools, Blocks, Affinities, Handles, IPAMConfigs, Reservations, ClusterInfos,
 	ControllerConfig, FelixConfigs, BGPConfigs, BGPPeers, BGPFilters, Nodes, Pods, Namespaces,

@@ -34,7 +34,7 @@ func candidates(routes []blocks.HostRoute) []netip.Prefix {
 // size returns the number of addresses of a CIDR from candidates.
 func size(p netip.Prefix) int { return 1 << (p.Addr().BitLen() - p.Bits()) }
 
-// compact summarizes the answers for the addresses of a CIDR, in order, in few lookups: one
+// compact summarises the answers for the addresses of a CIDR, in order, in few lookups: one
 // with the most common answer for the whole CIDR, and more specific ones for different
 // answers. An answer without a result is unknown. If there are any, the lookups leave these
 // addresses uncovered.

@@ -107,7 +107,7 @@ func (c *chunks) add(r blocks.HostRoute) {
 	*last = append(*last, r)
 }
 
-// ruleSet summarizes the routing rules of one address family.
+// ruleSet summarises the routing rules of one address family.
 type ruleSet struct {
 	// tables are the tables that rules refer to, without local, in the order of the rules.
 	tables []uint32

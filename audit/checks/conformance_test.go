@@ -89,7 +89,7 @@ func (p *play) need(node string) *state.NodeBlockStatus {
 }
 
 // TestCausesAgreeWithCalico creates nodes without a block for every cause that the audit knows,
-// then asks Calico's own allocator for an address there. Its behavior must match the cause.
+// then asks Calico's own allocator for an address there. Its behaviour must match the cause.
 func TestCausesAgreeWithCalico(t *testing.T) {
 	type outcome string
 	const (

@@ -82,7 +82,7 @@ func criticals(t *testing.T, dir string) map[string]string {
 }
 
 // TestDamagedHostViews damages files of host views in many ways. Damage must never add a critical
-// finding, because damaged views prove less, never more. The damage is recognizable: bytes that
+// finding, because damaged views prove less, never more. The damage is recognisable: bytes that
 // no number, address or name in these files has, and missing ends. (A digit replaced by another
 // digit is a valid statement, which no reader can tell from a true one.)
 func TestDamagedHostViews(t *testing.T) {

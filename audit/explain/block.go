@@ -214,7 +214,7 @@ func (x *explainer) emptySection(s *builder, b *state.Block) {
 	s.fact(blockSource(b), "since at least", phrase.Time(b.Releasability.EmptySince))
 }
 
-// blockSummary summarizes a block in a sentence or two.
+// blockSummary summarises a block in a sentence or two.
 func (x *explainer) blockSummary(b *state.Block) string {
 	owner := "belongs to " + ownerWord(b.Owner)
 	if b.Owner == (blocks.Owner{}) {

@@ -10,7 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// addressSummary summarizes an address in a sentence or two.
+// addressSummary summarises an address in a sentence or two.
 func (x *explainer) addressSummary(a netip.Addr, users []user, ref state.AllocationRef, allocated bool) string {
 	who := phrase.Each(describe(users))
 	b := x.CoveringBlock(a)

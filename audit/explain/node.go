@@ -198,7 +198,7 @@ func (x *explainer) affinityNote(node string, b *state.Block) string {
 	return "; without an affinity"
 }
 
-// nodeSummary summarizes a node in a sentence or two.
+// nodeSummary summarises a node in a sentence or two.
 func (x *explainer) nodeSummary(h *state.NodeState) string {
 	if h.Node == nil {
 		out := capital(x.NoNode(h.Name))

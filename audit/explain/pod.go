@@ -63,7 +63,7 @@ func (x *explainer) podSection(s *builder, w *blocks.Workload) {
 	}
 }
 
-// podAddressSection summarizes an address of a pod.
+// podAddressSection summarises an address of a pod.
 func (x *explainer) podAddressSection(s *builder, w *blocks.Workload, a netip.Addr) {
 	s.section("Address %s", a)
 	where, _, _ := strings.Cut(podClaim(w, a), "; ")
@@ -207,7 +207,7 @@ func (x *explainer) requestFacts(s *builder, w *blocks.Workload, f blocks.Family
 	}
 }
 
-// podSummary summarizes a pod in a sentence or two.
+// podSummary summarises a pod in a sentence or two.
 func (x *explainer) podSummary(full string, w *blocks.Workload, addrs []netip.Addr) string {
 	words := make([]string, len(addrs))
 	for i, a := range addrs {

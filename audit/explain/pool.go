@@ -190,7 +190,7 @@ func (x *explainer) poolLooseSection(s *builder, p *state.Pool) {
 	}
 }
 
-// poolSummary summarizes a pool in a sentence or two.
+// poolSummary summarises a pool in a sentence or two.
 func (x *explainer) poolSummary(p *state.Pool) string {
 	if x.unread(blocks.Blocks) != "" {
 		return "The pool's numbers are " + x.unread(blocks.Blocks) + "."

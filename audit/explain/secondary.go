@@ -31,7 +31,7 @@ func (x *explainer) secondarySection(s *builder, a netip.Addr) {
 	}
 }
 
-// secondarySummary summarizes an address of a secondary network.
+// secondarySummary summarises an address of a secondary network.
 func (x *explainer) secondarySummary(a netip.Addr) (string, bool) {
 	for _, r := range whereabouts.Of(x.State).Recorded(a) {
 		return fmt.Sprintf("An address of a secondary network: Whereabouts' pool %s records it, and %s.", r.Pool.FullName(), r.Why), true

@@ -11,7 +11,7 @@ import (
 )
 
 // EvictionBar explains why a pod must not be evicted even with consent; empty if it may be. It
-// honors the annotations of the cluster autoscaler and the descheduler.
+// honours the annotations of the cluster autoscaler and the descheduler.
 func (st *Remedies) EvictionBar(w *blocks.Workload) string {
 	switch {
 	case w.Extras().VM != "":

@@ -18,7 +18,7 @@ const (
 	endKind  = "SnapshotEnd"
 )
 
-// snapshotInfo summarizes the SnapshotInfo objects of the files.
+// snapshotInfo summarises the SnapshotInfo objects of the files.
 type snapshotInfo struct {
 	// snapshots is their number; mixed is true if their times differ.
 	snapshots int

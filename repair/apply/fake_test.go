@@ -18,7 +18,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
-// fakeCluster is an in-memory cluster, for tests that decide when failures happen. Behavior of a
+// fakeCluster is an in-memory cluster, for tests that decide when failures happen. Behaviour of a
 // real API server is tested on a real one.
 type fakeCluster struct {
 	repair.Writer // for methods that its tests do not use

@@ -181,13 +181,15 @@ func rehomes(p *repair.Proposals, say bool) []remedies.Move {
 		if p.Request.Beside(p.State, c.Target, state.PoolsOf(b.Pool), []string{m.Pod.Node, b.Owner.Node()}) {
 			continue
 		}
-		if bar := remedies.Of(p.State).RehomeBar(m, consents); bar.Code != "" {
+		bar := remedies.Of(p.State).RehomeBar(m, consents)
+		switch {
+		case bar.Code != "":
 			refuse(c, repair.Because(retainCodes[bar.Code], "%s", bar.Reason))
-		} else if whole.Code != "" {
+		case whole.Code != "":
 			refuse(c, repair.Because(repair.RefusedNotRead, "%s", whole.Reason))
-		} else if p.State.Cluster.Live && !p.State.BudgetsKnown { // a report reads no budgets, and offers it all the same
+		case p.State.Cluster.Live && !p.State.BudgetsKnown: // a report reads no budgets, and offers it all the same
 			refuse(c, repair.Because(repair.RefusedNotRead, "PodDisruptionBudgets were not read, so it is unknown whether pod %s may be evicted", m.Pod.FullName()))
-		} else {
+		default:
 			out = append(out, m)
 		}
 	}

@@ -112,11 +112,9 @@ func separate(p *repair.Plan, st *state.State) {
 // changesBlocks reports whether a step outside of consolidations and rehoming concerns a block, an
 // affinity or an address of a block.
 func changesBlocks(s *repair.Step) bool {
-	switch s.Kind {
-	case repair.ReleaseBlock, repair.DisownBlock, repair.DeleteAffinity, repair.RestoreAffinity, repair.FinishDelete, repair.RecordIP, repair.ReleaseIP:
-		return s.Group() == ""
-	}
-	return false
+	return s.Group() == "" && slices.Contains([]repair.Kind{
+		repair.ReleaseBlock, repair.DisownBlock, repair.DeleteAffinity, repair.RestoreAffinity, repair.FinishDelete, repair.RecordIP, repair.ReleaseIP,
+	}, s.Kind)
 }
 
 func emptiesBlock(s *repair.Step) bool { return s.Group() != "" && s.Group() != remedies.Rehoming }

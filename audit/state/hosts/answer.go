@@ -12,16 +12,16 @@ import (
 type Outcome int
 
 const (
-	// Unclear: the view does not show it.
+	// Unclear means that the view does not show it.
 	Unclear Outcome = iota
-	// Drops: a blackhole, unreachable or prohibit route wins, or no route matches.
+	// Drops means that a blackhole, unreachable or prohibit route wins, or no route matches.
 	Drops
-	// Forwards: a route at least as specific as the block leads to another machine.
+	// Forwards means that a route at least as specific as the block leads to another machine.
 	Forwards
-	// FallsBack: a route less specific than the block wins, such as the default route. Its
+	// FallsBack means that a route less specific than the block wins, such as the default route. Its
 	// destination is unknown.
 	FallsBack
-	// Delivers: the node delivers to itself or to one of its own pods.
+	// Delivers means that the node delivers to itself or to one of its own pods.
 	Delivers
 )
 

@@ -14,11 +14,11 @@ import (
 type Verdict int
 
 const (
-	// Unknown: the views prove nothing. It is the zero value.
+	// Unknown means that the views prove nothing. It is the zero value.
 	Unknown Verdict = iota
-	// ShowsInUse: a view shows the address in a network namespace.
+	// ShowsInUse means that a view shows the address in a network namespace.
 	ShowsInUse
-	// ShowsFree: a view of the allocation's own node proves that it does not use the
+	// ShowsFree means that a view of the allocation's own node proves that it does not use the
 	// address.
 	ShowsFree
 )

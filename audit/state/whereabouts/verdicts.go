@@ -61,13 +61,13 @@ func (a *Allocation) Subject() state.Subject {
 type Status int8
 
 const (
-	// PossiblyInUse: a pod has the address, or may have it.
+	// PossiblyInUse means that a pod has the address, or may have it.
 	PossiblyInUse Status = iota
-	// Stranded: the recorded pod does not exist, and no other pod names the address.
+	// Stranded means that the recorded pod does not exist, and no other pod names the address.
 	Stranded
-	// Stale: the pod exists, but no longer uses the address.
+	// Stale means that the pod exists, but no longer uses the address.
 	Stale
-	// Ownerless: no pod is recorded, so the owner cannot be looked up.
+	// Ownerless means that no pod is recorded, so the owner cannot be looked up.
 	Ownerless
 )
 

@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Callers authorizes the callers of an agent, as kubelets and metrics endpoints do. The API
+// Callers authorises the callers of an agent, as kubelets and metrics endpoints do. The API
 // server must know the caller's token (TokenReview) and permit the path as a nonResourceURL
 // (SubjectAccessReview), so a ClusterRole can grant access. Callers requires the
 // ClusterRole system:auth-delegator.

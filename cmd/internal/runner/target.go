@@ -60,7 +60,7 @@ type repairReader struct {
 func (r *repairReader) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	s, err := r.Reader.Read(ctx)
 	if err == nil && s.Cluster.APIGroup != r.group {
-		err = fmt.Errorf("Calico's API group was %s when the plan was made, and is %s now: make a new plan", r.group, s.Cluster.APIGroup)
+		err = fmt.Errorf("the API group of Calico's objects was %s when the plan was made, and is %s now: make a new plan", r.group, s.Cluster.APIGroup)
 	}
 	return s, err
 }

@@ -23,7 +23,7 @@ type FleetMember interface {
 	word() string
 	// numbers orders clusters of equal severity; greater is worse.
 	numbers() []int
-	// lines summarizes the result.
+	// lines summarises the result.
 	lines() []string
 	addTo(*FleetSummary)
 	// withCommands returns a copy with its commands rewritten by write.
@@ -131,7 +131,7 @@ func (f *Fleet[T]) WithCommands(write func(string) string) *Fleet[T] {
 	return &out
 }
 
-// Headline summarizes the fleet in a few words.
+// Headline summarises the fleet in a few words.
 func (f *Fleet[T]) Headline() string {
 	s := f.Summary
 	found, nothing := s.found()
@@ -178,7 +178,7 @@ func (x *FleetItem[T]) Word() string {
 	return x.Of.word()
 }
 
-// Line summarizes a cluster's result, or the error.
+// Line summarises a cluster's result, or the error.
 func (x *FleetItem[T]) Line() string {
 	parts := []string{x.Error}
 	if x.Error == "" {

@@ -198,7 +198,7 @@ func (k *Kubelets) heartbeats(ctx context.Context) {
 }
 
 // newID returns the ID of a pod's sandbox. It depends only on the pod, so that restarted
-// kubelets recognize earlier sandboxes.
+// kubelets recognise earlier sandboxes.
 func newID(uid types.UID) string {
 	sum := sha256.Sum256([]byte(uid))
 	return hex.EncodeToString(sum[:])

@@ -46,15 +46,15 @@ type Pool struct {
 type State string
 
 const (
-	// Free: claimable, without a block.
+	// Free is a slot that can be claimed and has no block.
 	Free State = "free"
-	// Reserved: no block, and IPReservations cover all of it.
+	// Reserved is a slot without a block that IPReservations cover completely.
 	Reserved State = "reserved"
-	// Empty: claimed, without an address in use.
+	// Empty is a claimed slot without an address in use.
 	Empty State = "empty"
-	// Used: claimed, with addresses in use.
+	// Used is a claimed slot with addresses in use.
 	Used State = "used"
-	// Broken: a block that is corrupt, overlaps another or is marked as deleted, or an
+	// Broken is a block that is corrupt, overlaps another or is marked as deleted, or an
 	// undecodable block. The latter is not in Blocks.
 	Broken State = "broken"
 )

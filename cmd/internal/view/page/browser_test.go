@@ -80,7 +80,7 @@ type tab struct {
 
 	mu sync.Mutex
 	// faults are console errors and warnings, including violations of the page's policy,
-	// uncaught errors, and dialogs.
+	// uncaught errors, and pop-ups.
 	faults []string
 	// requests are the requested URLs other than the page itself.
 	requests []string

@@ -192,7 +192,7 @@ func newDiagnosis(r *audit.Report, d *audit.Diagnosis, o Options) diagnosis {
 	return out
 }
 
-// verdictText summarizes the findings in a few words.
+// verdictText summarises the findings in a few words.
 func verdictText(r *audit.Report) string {
 	switch counted := view.SeverityCounts(r.Summary.FindingCounts); {
 	case counted != "":
