@@ -266,8 +266,8 @@ func TestCordoned(t *testing.T) {
 	}
 }
 
-// TestSimulationEnds: scenarios beyond the limits are rejected, refused pods take no time,
-// and the simulation ends with its context.
+// TestSimulationEnds: scenarios beyond the limits are rejected, one at the limit is
+// answered, and the simulation ends with its context.
 func TestSimulationEnds(t *testing.T) {
 	st := parse(t, worlds["two nodes hold everything"])
 	for _, q := range []capacity.Scenario{{AddNodes: 4, PodsPerNode: 1 << 62}, {AddNodes: 1, PodsPerNode: 5_000_001}, {AddNodes: 2, PodsPerNode: 2_500_001}} {
@@ -275,7 +275,6 @@ func TestSimulationEnds(t *testing.T) {
 			t.Errorf("%+v is not refused: %v", q, err)
 		}
 	}
-	began := time.Now()
 	if o := ask(t, st, capacity.Scenario{AddNodes: 1, PodsPerNode: 5_000_000}).Outcome; o.Started != 5_000_000 || o.Borrowed != 113 || o.Refused != 4_999_887 || o.Nodes[0].Refused != o.Refused {
 		t.Errorf("113 addresses are there to borrow: %+v", o)
 	}
@@ -283,9 +282,6 @@ func TestSimulationEnds(t *testing.T) {
 	defer cancel()
 	if _, err := capacity.Ask(ctx, st, capacity.Scenario{Pods: 5_000_000}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a simulation whose context ended returns %v", err)
-	}
-	if d := time.Since(began); d > 8*time.Second {
-		t.Errorf("it took %v", d)
 	}
 }
 
@@ -397,36 +393,27 @@ func clusterOf(release, pool string, nodes, bits int) *state.State {
 	return state.New(snapshot, state.Options{})
 }
 
-// nearTheLimits are scenarios for 5,000 nodes that run out of blocks or addresses or
-// exhaust the search for changes, with the expected outcomes.
+// nearTheLimits are scenarios for 625 nodes with 30 pods each, which have 937 of 1,024
+// blocks, with the expected outcomes. They run out of blocks or addresses or exhaust the
+// search for changes. For their time on 5,000 nodes see [BenchmarkAsk].
 var nearTheLimits = []struct {
 	name, release string
 	scenario      capacity.Scenario
 	want          [3]int // nodes without a block, addresses borrowed, pods refused
 	changes       int
 }{
-	{"500 nodes fit", "v3.31.0", capacity.Scenario{AddNodes: 500, PodsPerNode: 30}, [3]int{}, 0},
-	{"1000 nodes do not fit", "v3.31.0", capacity.Scenario{AddNodes: 1000, PodsPerNode: 30}, [3]int{308, 9240, 0}, 3},
-	{"1000 nodes reclaim", "v3.32.1", capacity.Scenario{AddNodes: 1000, PodsPerNode: 30}, [3]int{}, 0},
-	{"300000 pods", "v3.31.0", capacity.Scenario{Pods: 300_000}, [3]int{0, 49409, 0}, 3},
+	{"62 nodes fit", "v3.31.0", capacity.Scenario{AddNodes: 62, PodsPerNode: 30}, [3]int{}, 0},
+	{"125 nodes do not fit", "v3.31.0", capacity.Scenario{AddNodes: 125, PodsPerNode: 30}, [3]int{38, 1140, 0}, 3},
+	{"125 nodes reclaim", "v3.32.1", capacity.Scenario{AddNodes: 125, PodsPerNode: 30}, [3]int{}, 0},
+	{"37500 pods", "v3.31.0", capacity.Scenario{Pods: 37_500}, [3]int{0, 6145, 0}, 3},
 }
 
-// TestNearTheLimits: scenarios for 5,000 nodes and 150,000 pods take seconds.
 func TestNearTheLimits(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: seconds of simulations")
-	}
 	for _, x := range nearTheLimits {
 		t.Run(x.name, func(t *testing.T) {
-			st := clusterOf(x.release, "10.0.0.0/13", 5000, 26)
-			began := time.Now()
-			o := ask(t, st, x.scenario).Outcome
-			t.Logf("%v", time.Since(began))
+			o := ask(t, clusterOf(x.release, "10.0.0.0/16", 625, 26), x.scenario).Outcome
 			if got := [3]int{len(o.WithoutBlock), o.Borrowed, o.Refused}; got != x.want || len(o.Changes) != x.changes {
 				t.Errorf("nodes without a block, borrowed and refused are %v, and should be %v; changes %+v", got, x.want, o.Changes)
-			}
-			if d := time.Since(began); d > time.Minute {
-				t.Errorf("it took %v", d)
 			}
 		})
 	}

@@ -77,10 +77,10 @@ func (p *secondaryPlugin) work(ctx context.Context) {
 		}
 		// A started call runs to its end, like a CNI plugin's.
 		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
-		if u := s.start(whole); u != nil {
+		if u := s.start(whole, p.r.IntN(5) == 0); u != nil {
 			pause(ctx, p.moment(5*time.Second))
 			if ctx.Err() == nil || p.r.IntN(3) == 0 {
-				s.stop(whole, u)
+				s.stop(whole, u, ends[p.r.IntN(len(ends))])
 			}
 		}
 		cancel()
@@ -89,8 +89,8 @@ func (p *secondaryPlugin) work(ctx context.Context) {
 }
 
 // start creates a pod and assigns an address. If that fails, it deletes the pod and
-// returns nil.
-func (s *sandbox) start(ctx context.Context) *secondaryUse {
+// returns nil. If lose is set, the pool's write fails unnoticed (Whereabouts #712).
+func (s *sandbox) start(ctx context.Context, lose bool) *secondaryUse {
 	pods := s.c.Kube.CoreV1().Pods("default")
 	s.insist(ctx, "making a pod", func(ctx context.Context) error {
 		_, err := pods.Create(ctx, &corev1.Pod{
@@ -100,7 +100,6 @@ func (s *sandbox) start(ctx context.Context) *secondaryUse {
 		return exists(err)
 	})
 	u := &secondaryUse{secondaryOwner: secondaryOwner{s.podref(), s.id}, node: s.node}
-	lose := s.r.IntN(5) == 0 // the pool's write fails unnoticed (#712)
 	s.leading(ctx, func(ctx context.Context) { u.addr, u.inPool = s.assign(ctx, lose) })
 	if !u.addr.IsValid() {
 		s.made.add("ADD failed")
@@ -128,11 +127,22 @@ func (s *sandbox) start(ctx context.Context) *secondaryUse {
 	return u
 }
 
-// stop ends a pod: properly, with all or half of its address's records remaining, or by
-// deleting its object while the sandbox still runs.
-func (s *sandbox) stop(ctx context.Context, u *secondaryUse) {
-	how := s.r.IntN(5)
-	if how == 4 && s.addressUsers.blind.TryRLock() {
+// end is how a pod ends.
+type end int
+
+const (
+	properly    end = iota
+	halfDEL         // only the pool's entry is removed, and the reservation remains
+	withoutDEL      // both remain
+	objectFirst     // the sandbox runs on for a while without its object
+)
+
+var ends = []end{properly, halfDEL, withoutDEL, withoutDEL, objectFirst}
+
+// stop ends a pod. If host evidence is forbidden at the moment, a pod whose object would
+// be deleted first ends properly.
+func (s *sandbox) stop(ctx context.Context, u *secondaryUse, how end) {
+	if how == objectFirst && s.addressUsers.blind.TryRLock() {
 		s.made.add("runs on without its object")
 		s.remove(ctx)
 		pause(ctx, s.moment(4*time.Second))
@@ -142,10 +152,10 @@ func (s *sandbox) stop(ctx context.Context, u *secondaryUse) {
 	}
 	s.troubles.add(s.addressUsers.end(ctx, u))
 	found := false
-	if how > 1 {
-		s.leading(ctx, func(ctx context.Context) { found = s.free(ctx, how == 2) })
-	} else {
+	if how == withoutDEL {
 		s.made.add("no DEL")
+	} else {
+		s.leading(ctx, func(ctx context.Context) { found = s.free(ctx, how == halfDEL) })
 	}
 	if !u.inPool && !found {
 		s.addressUsers.leave(u.addr, u.pod)
