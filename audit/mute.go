@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -81,31 +82,33 @@ func (m *Mutes) NextExpiry(at time.Time) (first time.Time) {
 
 func (r *MuteRule) mutes(f *Finding) bool {
 	return (len(r.Checks) == 0 || slices.Contains(r.Checks, f.Check)) &&
-		(r.Node == "" || concerns(f.Subject.Node, f.Nodes, r.Node)) &&
-		(r.Pool == "" || concerns(subjectPool(&f.Subject), f.Pools, r.Pool))
+		(r.Node == "" || concerned(f.Subject.Node, f.Nodes) == r.Node) &&
+		(r.Pool == "" || f.Pool() == r.Pool)
 }
 
-func subjectPool(s *state.Subject) string {
-	if s.Kind == state.KindPool {
-		return s.Name
+// Pool returns the name of the pool that a finding is about: its subject, or else the only
+// pool that it involves. It is empty if there is none, or if there are several.
+func (f *Finding) Pool() string {
+	subject := ""
+	if f.Subject.Kind == state.KindPool {
+		subject = f.Subject.Name
 	}
-	return ""
+	return concerned(subject, f.Pools)
 }
 
-// concerns reports whether a finding is about the named node or pool: its subject is, or it
-// has no such subject and involves only that one.
-func concerns(subject string, others []string, name string) bool {
+// concerned returns the subject if it is not empty, or else the only distinct non-empty
+// name of the others. It returns "" if they have several.
+func concerned(subject string, others []string) string {
 	if subject != "" {
-		return subject == name
+		return subject
 	}
-	found := false
 	for _, o := range others {
-		if o != "" && o != name {
-			return false
+		if o != "" && subject != "" && o != subject {
+			return ""
 		}
-		found = found || o == name
+		subject = cmp.Or(subject, o)
 	}
-	return found
+	return subject
 }
 
 // Muted is a rule or baseline with the findings that it muted.

@@ -164,11 +164,14 @@ func TestEveryAlertIsTested(t *testing.T) {
 func TestAlertTestsNotice(t *testing.T) {
 	hours, weeks := shippedRuleTests(t, rulesTestName), shippedRuleTests(t, runwayTestName)
 	changes := []struct{ tests, old, new string }{
-		{"CalicoPoolOutOfBlocks", `pool_allocatable_blocks:current == 0`, `pool_allocatable_blocks:current <= 1`},
-		{"CalicoPoolOutOfBlocks", `severity=~"critical|error"} > 0`, `severity=~"critical"} > 0`},
-		{"CalicoPoolOutOfBlocks", `severity=~"critical|error"} > 0`, `severity=~"critical|error|warning"} > 0`},
-		{"CalicoPoolFewFreeBlocks", `pool_obtainable_blocks:current < 2`, `pool_obtainable_blocks:current < 1`},
-		{"CalicoPoolFewFreeBlocks", `ratio:current < 0.1`, `ratio:current < 0.09`},
+		{"CalicoPoolOutOfBlocks", `severity=~"critical|error"`, `severity="critical"`},
+		{"CalicoPoolOutOfBlocks", `severity=~"critical|error"`, `severity=~"critical|error|warning"`},
+		{"CalicoPoolOutOfBlocks at churn", `[5m]) > 0.5`, `[5m]) > 0.9`},
+		{"CalicoPoolOutOfBlocks at churn", `[5m]) > 0.5`, `[1m]) > 0.5`},
+		{"CalicoPoolOutOfBlocks at churn", `for: 2m`, `for: 0m`},
+		{"CalicoPoolOutOfBlocks at churn", `> 0.5`, `> 0.2`},
+		{"CalicoPoolOutOfBlocks does not name pools that are fine", `          unless ignoring (severity, ippool)`, `          or`},
+		{"CalicoPoolFewFreeBlocks", `severity="warning"} > 0`, `severity!="error"} > 0`},
 		{"CalicoPoolBlocksRunOut", `86400) < 0`, `43200) < 0`},
 		{"CalicoPoolBlocksRunOut", `>= 3`, `>= 1`},
 		{"CalicoPoolBlocksRunOut", `[2h]) >`, `[3h]) >`},
@@ -187,19 +190,9 @@ func TestAlertTestsNotice(t *testing.T) {
 		{"CalicoPoolRunway by what the exporter says", `calico_audit_runway_timestamp_seconds) < 86400`, `calico_audit_runway_timestamp_seconds) < 0`},
 		{"CalicoPoolRunway of one cluster among several", `unless ignoring (ippool, ip_family, resource)`, `unless on (job)`},
 		{"CalicoPoolRunway of one cluster among several", `max without (instance, pod, node, bound) (calico_audit_pool_runway_seconds`, `max by (job, ippool, ip_family, resource) (calico_audit_pool_runway_seconds`},
-		{"CalicoPoolNoFreeBlocks", `severity="warning"`, `severity="error"`},
-		{"CalicoPoolNoFreeBlocks", `pool_allocatable_blocks:current == 0`, `pool_allocatable_blocks:current <= 1`},
-		{"CalicoPoolOutOfBlocks does not name pools that are fine", `(last_over_time(calico_audit_pool_needed_blocks[30m])) > 0`, `(last_over_time(calico_audit_pool_needed_blocks[30m])) >= 0`},
-		{"CalicoPoolOutOfBlocks does not name pools that are fine", `unless ignoring (ippool, ip_family)`, `unless`},
-		{"CalicoPoolOutOfBlocks names a pool that pods choose by hand", `        or
-      (
-        calico_audit:pool_allocatable_blocks:current == 0`, `        or
-      (
-        calico_audit:pool_allocatable_blocks:current == 1`},
-		{"CalicoPoolOutOfAddresses", `ratio:current == 0`, `ratio:current < 0.01`},
-		{"CalicoPoolOutOfAddresses does not name pools that are fine", `(last_over_time(calico_audit_pool_needed_blocks[30m])) > 0`, `(last_over_time(calico_audit_pool_needed_blocks[30m])) >= 0`},
-		{"CalicoPoolOutOfAddresses does not name pools that are fine", `unless ignoring (ippool, ip_family)`, `unless`},
-		{"CalicoPoolFewAddresses", `ratio:current < 0.1`, `ratio:current < 0.12`},
+		{"CalicoPoolNoFreeBlocks", `check="pool/no-free-blocks", severity="warning"`, `check="pool/no-free-blocks", severity="error"`},
+		{"CalicoPoolOutOfAddresses", `severity="critical"`, `severity=~"critical|error"`},
+		{"CalicoPoolFewAddresses", `for: 15m`, `for: 10m`},
 		{"CalicoLeaksPileUp", `> 10`, `> 9`},
 		{"CalicoLeaksPileUp", `> 10`, `> 11`},
 		{"CalicoAddressConflict", `ip/duplicate|`, ``},
@@ -209,6 +202,9 @@ func TestAlertTestsNotice(t *testing.T) {
 		{"WhereaboutsRangeNearlyFull", `whereabouts/low-addresses"`, `whereabouts/exhausted"`},
 		{"CalicoAuditStale", `> 900`, `> 600`},
 		{"CalicoAuditAbsent", `[1d]`, `[1h]`},
+		{"CalicoAuditAbsent is not for labels", `unless on ()`, `and on ()`},
+		{"CalicoAuditAbsent is not for labels", `min_over_time(calico_audit:exporters:count[30m])`, `min_over_time(calico_audit:exporters:count[1m])`},
+		{"CalicoAuditAbsent of one cluster", `>= max_over_time`, `>= min_over_time`},
 		{"CalicoAuditAbsent", `absent_over_time(calico_audit_snapshot_complete[23h])`, `absent(calico_audit_snapshot_complete)`},
 		{"CalicoAuditIncomplete", `max without (instance, pod, node) (avg_over_time(calico_audit_snapshot_complete[10m]))`, `min without (instance, pod, node) (avg_over_time(calico_audit_snapshot_complete[10m]))`},
 		{"CalicoAuditIncomplete in ten of eleven minutes", `avg_over_time(calico_audit_snapshot_complete[10m])`, `calico_audit_snapshot_complete`},

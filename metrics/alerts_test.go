@@ -115,10 +115,17 @@ func githubAnchor(heading string) string {
 
 var findingSelector = regexp.MustCompile(`calico_audit:findings:current\{([^}]*)\}`)
 
-// selects reports whether an alert fires on a finding.
+// selects reports whether an alert fires on a finding, itself or by a recording rule.
 func selects(t *testing.T, a rule, check, severity string) bool {
 	t.Helper()
-	for _, m := range findingSelector.FindAllStringSubmatch(a.Expr, -1) {
+	expr := a.Expr
+	_, records := shippedRules(t)
+	for _, r := range records {
+		if regexp.MustCompile(regexp.QuoteMeta(r.Record) + `\b`).MatchString(a.Expr) {
+			expr += r.Expr
+		}
+	}
+	for _, m := range findingSelector.FindAllStringSubmatch(expr, -1) {
 		if matches(t, m[1], map[string]string{"check": check, "severity": severity}) {
 			return true
 		}

@@ -1,7 +1,10 @@
 package metrics
 
 import (
+	"cmp"
+	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/runway"
@@ -88,12 +91,16 @@ func (s samples) addFindings(r *audit.Report, checks []checkRun, unsure int) {
 	type kind struct {
 		check    string
 		severity state.Severity
+		pool     string
 	}
-	counts := map[kind]int{}
+	counts, seen := map[kind]int{}, map[string]bool{}
 	for i := range r.Findings {
 		f := &r.Findings[i]
-		counts[kind{f.Check, f.Severity}]++
+		pool := cmp.Or(f.Pool(), noPool)
+		counts[kind{f.Check, f.Severity, pool}]++
+		seen[pool] = true
 	}
+	pools := slices.Sorted(maps.Keys(seen))
 	for _, c := range checks {
 		s.add(checkSuccess, number(c.evaluated), c.id)
 		s.add(checkTook, c.took.Seconds(), c.id)
@@ -101,7 +108,12 @@ func (s samples) addFindings(r *audit.Report, checks []checkRun, unsure int) {
 			continue
 		}
 		for _, severity := range state.Severities {
-			s.add(findings, float64(counts[kind{c.id, severity}]), c.id, severity.String())
+			s.add(findings, float64(counts[kind{c.id, severity, noPool}]), c.id, severity.String(), noPool)
+			for _, pool := range pools {
+				if n := counts[kind{c.id, severity, pool}]; n > 0 && pool != noPool {
+					s.add(findings, float64(n), c.id, severity.String(), pool)
+				}
+			}
 		}
 	}
 	s.add(findingsMuted, float64(r.Summary.Muted))

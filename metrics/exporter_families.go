@@ -110,12 +110,13 @@ var (
 var (
 	findingGroup = Group{
 		Title: "Findings", prefix: exporterPrefix, stable: true,
-		About: "`check` is the ID of a check in [CHECKS.md](../audit/CHECKS.md). A check that gave a verdict has a series for each severity, even if it is 0. " +
+		About: "`check` is the ID of a check in [CHECKS.md](../audit/CHECKS.md). `ippool` is the pool that a finding is about, or `none` if it is about no pool or about several. " +
+			"A check that gave a verdict has a series with `ippool=\"none\"` for each severity, even if it is 0, and one for each pool with findings. " +
 			"A check without a verdict has no series, and its `calico_audit_check_success` is 0. A check that skips single objects, which the report names, still gave a verdict. " +
 			"The checks of host views (" + hostViewChecks() + ") have no series in this section, not even `calico_audit_check_success`, " +
 			"unless the exporter has host views (`--agents`).",
 	}
-	findings          = findingGroup.gauge("findings", "findings", "Findings that are not muted.", "check", "severity")
+	findings          = findingGroup.gauge("findings", "findings", "Findings that are not muted.", "check", "severity", "ippool")
 	findingsMuted     = findingGroup.gauge("findings_muted", "findings", "Findings that --ignore rules mute. No other metric counts them.")
 	findingsUnsure    = findingGroup.gauge("findings_unconfirmed", "findings", "Error and critical findings that rest on the absence of an object and await a second reading. No other metric counts them.").unstable()
 	checkSuccess      = findingGroup.gauge("check_success", "", "1 if the check gave a verdict; 0 if a read that it needs failed, or if the check itself failed.", "check")

@@ -63,7 +63,7 @@ func TestContributor(t *testing.T) {
 		t.Errorf("what was told: %+v", n)
 	}
 	status, body, err := get(ctx, "http://"+exporter+"/metrics")
-	if err != nil || status != http.StatusOK || !strings.Contains(string(body), `calico_audit_findings{check="ip/reserved",severity="error"} 1`) {
+	if err != nil || status != http.StatusOK || !strings.Contains(string(body), `calico_audit_findings{check="ip/reserved",ippool="pods",severity="error"} 1`) {
 		t.Errorf("the metrics lack the finding: %d %v\n%s", status, err, body)
 	}
 }

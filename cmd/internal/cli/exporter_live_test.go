@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -193,8 +194,22 @@ func checkNumbers(t *testing.T, s series, r *audit.Report, nodes bool) {
 			want[fmt.Sprintf(`calico_audit_pool_blocks{ip_family=%q,ippool=%q,state=%q}`, family, p.Name, state)] = n.Float()
 		}
 	}
+	counts := map[string]float64{}
 	for _, f := range r.Findings {
-		want[fmt.Sprintf(`calico_audit_findings{check=%q,severity=%q}`, f.Check, f.Severity)]++
+		counts[fmt.Sprintf("check=%q severity=%q", f.Check, f.Severity)]++
+		if f.Subject.Kind == state.KindPool {
+			want[fmt.Sprintf(`calico_audit_findings{check=%q,ippool=%q,severity=%q}`, f.Check, f.Subject.Name, f.Severity)]++
+		}
+	}
+	for k, v := range s { // a report does not name the pools of all findings
+		if m := regexp.MustCompile(`^calico_audit_findings\{(check=.*),ippool=.*,(severity=.*)\}$`).FindStringSubmatch(k); m != nil {
+			counts[m[1]+" "+m[2]] -= v
+		}
+	}
+	for labels, n := range counts {
+		if n != 0 {
+			t.Errorf("findings with %s: %v too few", labels, n)
+		}
 	}
 	for _, c := range checks.All {
 		if c.HostViews {
@@ -202,7 +217,9 @@ func checkNumbers(t *testing.T, s series, r *audit.Report, nodes bool) {
 		}
 		want[fmt.Sprintf(`calico_audit_check_success{check=%q}`, c.ID)] = 1
 		for _, sev := range state.Severities {
-			want[fmt.Sprintf(`calico_audit_findings{check=%q,severity=%q}`, c.ID, sev)] += 0
+			if _, ok := s[fmt.Sprintf(`calico_audit_findings{check=%q,ippool="none",severity=%q}`, c.ID, sev)]; !ok {
+				t.Errorf("%s has no series of %s", c.ID, sev)
+			}
 		}
 	}
 	for _, n := range r.Nodes {

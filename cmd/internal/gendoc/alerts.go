@@ -42,8 +42,9 @@ func withRemedies(text string, all []rule) string {
 	var out strings.Builder
 	var r rule
 	for line := range strings.Lines(lines) {
-		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "- alert: "); ok {
-			r = all[slices.IndexFunc(all, func(r rule) bool { return r.Alert == name })]
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "- alert: "); ok { // several may have one name
+			i := slices.IndexFunc(all, func(r rule) bool { return r.Alert == name })
+			r, all = all[i], all[i+1:]
 		}
 		if strings.HasPrefix(line, "      runbook_url: ") {
 			out.WriteString(remediesOf(r))
@@ -106,9 +107,9 @@ func remedyLines(ways []remedies.Remedy) (out string) {
 	return out
 }
 
-// rule is the relevant part of an alerting rule.
+// rule is the relevant part of a rule.
 type rule struct {
-	Alert, Expr         string
+	Alert, Record, Expr string
 	Labels, Annotations map[string]string
 }
 
@@ -127,6 +128,7 @@ func alerts() ([]document, error) {
 	for _, g := range file.Groups {
 		all = append(all, g.Rules...)
 	}
+	all = expanded(all)
 	text := string(raw)
 	for name, severity := range catchAll {
 		var told []string
@@ -154,6 +156,23 @@ func alerts() ([]document, error) {
 		operator += line
 	}
 	return []document{{rulesPath, []byte(text)}, {"examples/kubernetes/exporter-prometheus-operator/prometheusrule.yaml", []byte(operator)}}, nil
+}
+
+// expanded returns the alerts, with the expressions of the recording rules that they use.
+func expanded(all []rule) []rule {
+	var alerts []rule
+	for _, a := range all {
+		if a.Alert == "" {
+			continue
+		}
+		for _, r := range all {
+			if r.Record != "" && regexp.MustCompile(regexp.QuoteMeta(r.Record)+`\b`).MatchString(a.Expr) {
+				a.Expr += r.Expr
+			}
+		}
+		alerts = append(alerts, a)
+	}
+	return alerts
 }
 
 // tells reports whether another alert than the catch-alls fires on findings of a check at a
