@@ -212,7 +212,7 @@ func TestAlertTestsNotice(t *testing.T) {
 		{"CalicoAuditFailing", `min without`, `max without`},
 		{"CalicoHostViewsMissing", `min without`, `max without`},
 		{"CalicoAgentScansFail", `[15m]`, `[5h]`},
-		{"clusters with pools of one name are kept apart", `min without (instance, pod, node) (`, `min by (ippool, ip_family) (`},
+		{"clusters with pools of one name are kept apart", `max without (instance, pod, node) (`, `max by (job, check, severity, ippool) (`},
 		{"a replica that lags behind is not believed", `- 300)`, `- 30000)`},
 		{"a check that cannot be made ends no alert at once", `[30m]`, `[5m]`},
 		{"a check that cannot be made ends no alert at once", `[30m]`, `[2h]`},
