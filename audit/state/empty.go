@@ -182,19 +182,6 @@ func (st *State) Keepable(b *Block) bool {
 	return b.Usable() && st.hasAffinityOrNone(b) && st.hasFree(b)
 }
 
-// hasFree reports whether an address of a block can be assigned: it is free, not reserved, and
-// not used by a live pod without a record.
-func (st *State) hasFree(b *Block) bool {
-	touched := st.Reserved.Overlaps(b.CIDR)
-	for i, o := range b.Ordinals {
-		if o == blocks.Free && (!touched || !st.Reserved.Contains(b.Address(i))) &&
-			!slices.ContainsFunc(namedBy(b.uses, b.Address(i)), func(u use) bool { return st.podOf(u).MayBeLive() }) {
-			return true
-		}
-	}
-	return false
-}
-
 // hasAffinityOrNone reports whether a block's owner has an affinity to it that Calico's allocator
 // finds. From v3.31 on, the affinity must have the labels that Calico writes. If no affinity at
 // all was read, the files were made without them, and none is required.

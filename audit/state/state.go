@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"iter"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -148,16 +149,40 @@ type Block struct {
 // corrupt.
 func (b *Block) Usable() bool { return !b.SoftDeleted && len(b.Faults) == 0 }
 
-// Unused returns how many addresses of a block could still be assigned.
-func (st *State) Unused(b *Block) int {
-	n := 0
-	touched := st.Reserved.Overlaps(b.CIDR)
-	for i, o := range b.Ordinals {
-		if o == blocks.Free && (!touched || !st.Reserved.Contains(b.Address(i))) {
-			n++
+// unused yields the addresses of a block that can be assigned: they are free, not reserved, and
+// not used by a live pod without a record.
+func (st *State) unused(b *Block) iter.Seq[netip.Addr] {
+	return func(yield func(netip.Addr) bool) {
+		touched := st.Reserved.Overlaps(b.CIDR)
+		for i, o := range b.Ordinals {
+			if o != blocks.Free {
+				continue
+			}
+			addr := b.Address(i)
+			used := touched && st.Reserved.Contains(addr) ||
+				slices.ContainsFunc(namedBy(b.uses, addr), func(u use) bool { return st.podOf(u).MayBeLive() })
+			if !used && !yield(addr) {
+				return
+			}
 		}
 	}
+}
+
+// Unused returns how many addresses of a block can be assigned.
+func (st *State) Unused(b *Block) int {
+	n := 0
+	for range st.unused(b) {
+		n++
+	}
 	return n
+}
+
+// hasFree reports whether an address of a block can be assigned.
+func (st *State) hasFree(b *Block) bool {
+	for range st.unused(b) {
+		return true
+	}
+	return false
 }
 
 // NodeState is a node, or a deleted node that still owns blocks.
