@@ -64,7 +64,7 @@ func bar(st *state.State, h *blocks.Handle) state.Bar {
 		return state.Because(state.RetainConflict, "several handle objects have this ID")
 	case d.corrupt[id] != nil:
 		return state.Because(state.RetainCorrupt, "block %s names it and contradicts itself: %s", d.corrupt[id].CIDR, d.corrupt[id].Faults[0])
-	case len(st.Unreadable(blocks.Blocks)) > 0 && st.HandleMayBeUsed(h):
+	case len(st.Unreadable(blocks.Blocks)) > 0: // also one that the handle does not count
 		return state.Because(state.RetainNotRead, "a block that cannot be read may refer to it")
 	case slices.ContainsFunc(st.Unreadable(blocks.Handles), func(g blocks.Gap) bool { return g.Name == h.Name }):
 		return state.Because(state.RetainNotRead, "a part of it cannot be read")
