@@ -2,15 +2,11 @@ package files
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -36,13 +32,15 @@ type FileOptions struct {
 
 // ReadFiles reads a sorted snapshot from files of Kubernetes objects: the output of
 // "kubectl get" with "-o yaml" or "-o json", or of "calico-audit snapshot". A path is a
-// file, a directory (searched for *.yaml, *.yml and *.json, also compressed as .gz, without
-// hidden files), a symbolic link to one of these, or "-" for standard input.
+// file, a directory or an archive (both searched for *.yaml, *.yml, *.json and further archives,
+// without hidden files), a symbolic link to one of these, or "-" for standard input. Archives
+// are tar and zip; everything may be compressed with gzip.
 //
 // ReadFiles returns an error for mistakes of the caller: a missing or unreadable file,
-// broken YAML or JSON (with file, document and line), a document that is not a Kubernetes
-// object, or files without any object for an audit. A well-formed but invalid object is a
-// gap.
+// broken YAML or JSON (with file, document and line), an object without kind or apiVersion, or
+// files without any object for an audit. A well-formed but invalid object is a gap. Content that
+// is no Kubernetes object is skipped and counted in a warning. An error that kubectl printed is a
+// gap of the kind that it is about.
 //
 // A kind counts as read if the files hold an object of it, an empty List of it (kind:
 // IPAMBlockList), or a snapshot that counted it. Any other kind is a gap if a verdict needs
@@ -60,105 +58,35 @@ func ReadFiles(paths []string, opts FileOptions) (*blocks.Snapshot, error) {
 		return nil, errors.New("no file given")
 	}
 	for _, path := range paths {
-		files, err := Expand(path)
+		leftOut, err := eachText(path, f.text)
 		if err != nil {
 			return nil, err
 		}
-		for _, file := range files {
-			if err := f.file(file); err != nil {
-				return nil, err
-			}
-		}
+		f.leftOut += leftOut
 	}
 	return f.snapshot(paths)
 }
 
-// Expand returns the files of a path, sorted. For a directory it returns the files that may
-// hold objects.
-func Expand(path string) ([]string, error) {
-	if path == "-" {
-		return []string{path}, nil
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("reading files: %w", err)
-	}
-	if !info.IsDir() {
-		return []string{path}, nil
-	}
-	var files []string
-	root := path + string(filepath.Separator) // follows a symbolic link
-	err = filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case name == root:
-			return nil
-		case strings.HasPrefix(entry.Name(), "."):
-			if entry.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		case entry.IsDir() || !holdsObjects(entry.Name()):
-			return nil
-		}
-		// Follow links to files: a mounted ConfigMap contains nothing but links.
-		if info, err := os.Stat(name); err != nil {
-			return err
-		} else if info.Mode().IsRegular() {
-			files = append(files, name)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("reading directory %s: %w", path, err)
-	}
-	if len(files) == 0 {
-		return nil, fmt.Errorf("reading directory %s: it holds no .yaml, .yml or .json file", path)
-	}
-	slices.Sort(files)
-	return files, nil
-}
-
-func holdsObjects(name string) bool {
-	name = strings.TrimSuffix(strings.ToLower(name), ".gz")
-	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
-}
-
-// file reads one file.
-func (f *fileReader) file(path string) (err error) {
-	name := path
-	var in io.Reader = os.Stdin
-	if path == "-" {
-		name = "standard input"
-	} else {
-		file, err := os.Open(path)
-		if err != nil {
-			return fmt.Errorf("reading files: %w", err)
-		}
-		defer file.Close()
-		in = file
-	}
-	text, err := Decompress(in)
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	f.current, f.document, f.list = name, 0, listed{}
+// text reads the objects of one text. A text in a directory or archive that begins with no
+// Kubernetes object is skipped.
+func (f *fileReader) text(t text) error {
+	f.current, f.document, f.list = t.name, 0, listed{}
+	in := bufio.NewReaderSize(t.in, 1<<16)
+	head, _ := in.Peek(1 << 16)
+	objects := t.named || bytes.Contains(head, []byte("apiVersion"))
+	text := &lines{in: in, message: f.message}
 	documents, err := Split(text, f.object, f.endList)
 	f.endSaved()
 	var syntax *decode.FileError
-	var pathError *fs.PathError
 	switch {
-	case errors.As(err, &syntax):
-		return fmt.Errorf("%s: %w", name, err)
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("reading %s: %w of the gzip data; is the file cut off?", name, err)
-	case errors.As(err, &pathError):
-		return fmt.Errorf("reading %s: %w", name, pathError.Err)
-	case err != nil:
-		return fmt.Errorf("reading %s: %w", name, err)
-	case documents == 0:
-		return fmt.Errorf("%s: it holds no object", name)
+	case errors.As(err, &syntax) && objects:
+		return fmt.Errorf("%s: %w", t.name, err)
+	case err != nil && syntax == nil:
+		return readError(t.name, err)
+	case documents == 0 && t.named && !text.found:
+		return fmt.Errorf("%s: it holds no object", t.name)
+	case err != nil || documents == 0 && !text.found:
+		f.skipped++
 	}
 	return nil
 }

@@ -22,6 +22,9 @@ func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
 	if len(f.ignored) > 0 && f.opts.WarnIgnored {
 		f.warn("ignored %s: not part of an audit", strings.Join(f.ignoredKinds(), ", "))
 	}
+	if n := f.leftOut + f.skipped; n > 0 {
+		f.warn("files or documents that are not Kubernetes objects, and were skipped: %d", n)
+	}
 	if f.info.mixed {
 		f.warn("the files hold %d snapshots of different times, which are read as one", f.info.snapshots)
 	}
@@ -83,6 +86,9 @@ func (f *fileReader) afterAll(read []*decode.Objects) error {
 func (f *fileReader) nothing(paths []string) error {
 	text := strings.Join(paths, ", ") + ": no object that an audit reads"
 	only := f.ignoredKinds()
+	if f.why != nil && len(only) == 0 {
+		return f.why
+	}
 	if f.ours != "" {
 		return fmt.Errorf("%s: %s, which calico-audit printed, and not what that was made of, such as a snapshot", text, f.ours)
 	}
@@ -267,7 +273,7 @@ func (f *fileReader) seen(o *decode.Objects) bool {
 // addMissing adds gaps for missing kinds that verdicts need, and warns of all missing
 // kinds.
 func (f *fileReader) addMissing(s *blocks.Snapshot, read []*decode.Objects) {
-	s.Gaps = append(s.Gaps, f.info.gaps...)
+	s.Gaps = append(append(s.Gaps, f.info.gaps...), f.saidGaps(read)...)
 	var unseen, assumed []string
 	for _, o := range read {
 		k := o.Kind

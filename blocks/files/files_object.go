@@ -42,6 +42,12 @@ type fileReader struct {
 	list     listed
 	saved    savedSnapshot
 
+	// leftOut counts the files that may not hold objects by their names, and skipped the files,
+	// documents and messages that are no objects. why describes the first such document.
+	leftOut, skipped int
+	why              error
+	messages         []message
+
 	core, crd, native groupObjects // by API group
 	ignored           map[string]int
 	// empty are the kinds with an empty List.
@@ -98,10 +104,28 @@ func (f *fileReader) nested(o RawObject, depth int) error {
 	if o.listVersion == blocks.APIVersion { // reports of several clusters are such lists
 		return f.decode(o, envelope{kind: o.listKind, version: o.listVersion})
 	}
+	skip := func(err error) error {
+		if o.listKind != "" {
+			return err
+		}
+		if f.why == nil {
+			f.why = fmt.Errorf("%s: %w", f.current, err)
+		}
+		f.skipped++
+		return nil
+	}
 	r := f.reader
 	r.Reset(o.JSON)
-	if r.Peek() != '{' {
-		return wrong("not a Kubernetes object, but %s", decode.Clip(o.JSON))
+	switch r.Peek() {
+	case '{':
+	case '"':
+		if text := r.String(); said.MatchString(text) || about.MatchString(text) {
+			f.message(text)
+			return nil
+		}
+		fallthrough
+	default:
+		return skip(wrong("not a Kubernetes object, but %s", decode.Clip(o.JSON)))
 	}
 	var e envelope
 	r.Fields(decode.Members{"kind": &e.kind, "apiVersion": &e.version, "items": func() {
@@ -112,6 +136,8 @@ func (f *fileReader) nested(o RawObject, depth int) error {
 		e.version = cmp.Or(e.version, o.listVersion)
 	}
 	switch {
+	case e.kind == "" && e.version == "" && !e.items:
+		return skip(wrong("not a Kubernetes object: it has no kind"))
 	case e.kind == "":
 		return wrong("not a Kubernetes object: it has no kind")
 	case e.version == "":
@@ -127,6 +153,12 @@ func (f *fileReader) nested(o RawObject, depth int) error {
 		return f.readInfo(o)
 	case e.version == blocks.APIVersion && e.kind == endKind:
 		return f.readEnd(o)
+	case e.version == "v1" && e.kind == "Status": // the API server's answer to a failed request
+		var text string
+		r.Reset(o.JSON)
+		r.Fields(decode.Members{"message": &text})
+		f.message(text)
+		return nil
 	}
 	return f.decode(o, e)
 }

@@ -49,7 +49,7 @@ type Flags struct {
 func (f *Flags) AddTo(c *cobra.Command) {
 	f.fileFlags = pflag.NewFlagSet("source", pflag.ContinueOnError)
 	f.fileFlags.StringArrayVarP(&f.Files, "filename", "f", nil,
-		"read Kubernetes objects from this file or directory `PATH` instead of a cluster; \"-\" is standard input; repeatable")
+		"read Kubernetes objects from this file, directory or archive `PATH` (tar or zip, such as a must-gather) instead of a cluster; \"-\" is standard input; repeatable")
 	f.fileFlags.StringVar(&f.At, "at", "", "`TIME` at which the files were read from the cluster, such as 2026-01-31T08:00:00Z (default: the time that a snapshot records, else the newest time in the files)")
 	flags.InGroup(f.fileFlags, flags.Source)
 	c.Flags().AddFlagSet(f.fileFlags)
