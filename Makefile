@@ -38,10 +38,12 @@ prepare: ## build what the tests need: a real etcd, Kubernetes' servers and Cali
 TEST := $(GO) test -vet=off -ldflags=-s
 
 # Tests often wait for servers, so more packages and tests run at once than there are cores.
-PACKAGES_AT_ONCE ?= $$(($$(getconf _NPROCESSORS_ONLN) + 1))
+# The packages that take longest start first, so that none runs alone at the end.
+PACKAGES_AT_ONCE ?= $$(($$(getconf _NPROCESSORS_ONLN) * 2))
+LONGEST := ./internal/story ./cmd/internal/cli ./internal/storm ./cmd/calico-audit ./repair/datastore ./repair/apply
 TESTS_AT_ONCE ?= $$(($$(getconf _NPROCESSORS_ONLN) * 2))
 test: prepare ## run all tests, on a real etcd and kube-apiserver
-	$(TEST) -p $(PACKAGES_AT_ONCE) -parallel $(TESTS_AT_ONCE) -timeout 20m ./...
+	$(TEST) -p $(PACKAGES_AT_ONCE) -parallel $(TESTS_AT_ONCE) -timeout 20m $(LONGEST) ./...
 
 # Linking and running the tests cost about the same, so packages whose tests are about
 # servers are not linked. A higher GOGC makes the compiler and the tests collect less garbage.
@@ -80,7 +82,7 @@ mutants: prepare ## break guards of the code one by one, and fail if a test that
 soak: prepare ## run the long tests: more fuzzing, more random states, longer storms, every crash point
 	$(GO) test -timeout 4h -run AgreesWithCalicoctl -count 60 ./audit/checks
 	CALICO_AUDIT_CAPACITY_SCRIPTS=200 $(GO) test -timeout 4h -run TestAllocatorAgrees -v ./audit/capacity
-	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h ./blocks/cluster ./metrics ./repair/datastore ./repair/planner
+	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h ./blocks/cluster ./cmd/internal/cli ./metrics ./repair/datastore ./repair/planner
 	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h -run 'TestConsolidate(Interrupted|Killed)' -v ./repair/apply
 	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h -run 'TestLaw' -v ./repair/planner ./repair/apply
 	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h -run 'Crash|ActsBetween|Killed' -v ./internal/storm

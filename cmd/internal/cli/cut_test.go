@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -148,7 +149,7 @@ func TestCutSnapshots(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "a."+format)
 				calico(t, "snapshot", "-f", example(name), "-o", path)
 				whole, text, printed := wholeVerdicts(t, path), readFile(t, path), 0
-				for _, at := range cuts(text, n) {
+				for _, at := range testenv.Sample(t, 6, cuts(text, n)) {
 					writeFile(t, path, text[:at])
 					if v := checkPart(t, fmt.Sprintf("cut at %d of %d", at, len(text)), whole, path); v.code == exit.CodeUnread {
 						printed++
@@ -176,17 +177,17 @@ func TestLostObjects(t *testing.T) {
 			_, kind := document.Identity(line)
 			return kind
 		}
-		last := map[string]bool{}
+		last, lost := map[string]bool{}, []int{}
 		for i := len(lines) - 3; i > 0; i-- {
-			if k := kind(lines[i]); last[k] && i%20 != 0 {
-				continue // the last one of each kind, and some others
-			} else {
-				last[k] = true
+			if k := kind(lines[i]); !last[k] || i%20 == 0 { // the last one of each kind, and some others
+				last[k], lost = true, append(lost, i)
 			}
+		}
+		for _, i := range testenv.Sample(t, 8, lost) {
 			writeFile(t, path, bytes.Join(slices.Delete(slices.Clone(lines), i, i+1), nil))
 			checkPart(t, fmt.Sprintf("%s without line %d, %s", name, i+1, kind(lines[i])), whole, path)
 		}
-		for k := range last {
+		for _, k := range testenv.Sample(t, 4, slices.Sorted(maps.Keys(last))) {
 			writeFile(t, path, bytes.Join(slices.DeleteFunc(slices.Clone(lines), func(line []byte) bool { return kind(line) == k }), nil))
 			checkPart(t, name+" without any "+k, whole, path)
 		}
@@ -231,10 +232,13 @@ func TestCutDumps(t *testing.T) {
 		text := readFile(t, file)
 		// The text after the list's kind, which follows its items, has no meaning.
 		text = text[:bytes.LastIndex(text, []byte("\nkind: List"))+len("\nkind:")]
+		var cuts []int
 		for at := range len(text) + 1 {
-			if at < len(text)-16 && at%(1+len(text)/12) > 0 {
-				continue
+			if at >= len(text)-16 || at%(1+len(text)/12) == 0 {
+				cuts = append(cuts, at)
 			}
+		}
+		for _, at := range testenv.Sample(t, 3, cuts) {
 			writeFile(t, path, text[:at])
 			if v := verdictsOf(t, fmt.Sprintf("%s cut at %d", file, at), path); v.code != exit.CodeUsage {
 				t.Errorf("%s cut at %d: ended with %d", file, at, v.code)
@@ -330,7 +334,7 @@ func TestPartialDumpsClaimNothing(t *testing.T) {
 		for _, flag := range []string{"--empty-blocks", "--orphan-affinities", "--missing-affinities", "--leaked-ips", "--leaked-handles", "--unrecorded-ips", "--consolidate", "--rehome", "--strict-affinity=true", "--strict-affinity=false"} {
 			commands = append(commands, []string{"repair", flag}, []string{"repair", flag, "-o", "markdown"})
 		}
-		for _, c := range commands {
+		for _, c := range testenv.Sample(t, 12, commands) {
 			with := func(source string) []string {
 				if c[0] == "diff" {
 					return append(slices.Clip(c), source)
