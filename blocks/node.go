@@ -142,6 +142,11 @@ type Extras struct {
 	Partial string
 	// PoolsV4 and PoolsV6 are the pools that the pod requests.
 	PoolsV4, PoolsV6 []string
+	// StaticIPs are the addresses that the pod requests (cni.projectcalico.org/ipAddrs).
+	StaticIPs []netip.Addr
+	// Rejected names the annotation that makes Calico's CNI plugin reject the pod, because it
+	// cannot be parsed; empty if there is none.
+	Rejected string
 	// VM is the KubeVirt VirtualMachineInstance that the pod runs, from the label
 	// vm.kubevirt.io/name or an owner reference; empty for other pods.
 	VM string

@@ -27,9 +27,23 @@ type Demand struct {
 // served reports whether every pod and node of the demand was served.
 func (d *Demand) served() bool { return d.PodsLeft+len(d.NodesLeft) == 0 }
 
-// waiting returns a node's pods that wait for an address from Calico.
+// waiting returns a node's pods that wait for any address from Calico.
 func waiting(st *state.State, h *state.NodeState) []*blocks.Workload {
-	return slices.DeleteFunc(slices.Clone(h.Workloads), func(w *blocks.Workload) bool { return !w.Waiting() || !st.Assigned(w) })
+	return slices.DeleteFunc(slices.Clone(h.Workloads), func(w *blocks.Workload) bool {
+		return !w.Waiting() || w.StaticAddress || !st.Assigned(w)
+	})
+}
+
+// Refused serves today's demand as [Ask] does before a scenario, and returns, for each waiting
+// pod that gets no address, why. unknown explains why that is not known; empty if it is.
+func Refused(st *state.State) (why map[*blocks.Workload]string, unknown string) {
+	if unknown = cmp.Or(unread(st), unplayable(st)); unknown != "" {
+		return nil, unknown
+	}
+	w := &world{today: st, State: st, config: st.IPAM, pools: st.Pools, starts: starts{}, kinds: newKinds(st), stopped: func() bool { return false }}
+	r := w.start(&Scenario{})
+	r.serve()
+	return r.refused, ""
 }
 
 // lacking returns the families without a block for a node's next pod, although pools serve
@@ -85,6 +99,9 @@ func (r *run) serve() {
 				}
 			}
 			if failed != nil {
+				if !failed.Addr.IsValid() {
+					r.refused[w] = failed.Reason
+				}
 				d.PodsLeft++
 				r.left(&Event{Node: h.Name, Waits: w.FullName(), Reason: failed.Reason, Limit: failed.Limit})
 			}

@@ -30,6 +30,13 @@ type run struct {
 	lent  *pool
 	// first is the limit of the first pod that did not fit.
 	first Limit
+	// refused are today's waiting pods that get no address, with the reasons.
+	refused map[*blocks.Workload]string
+}
+
+// start returns a run that has simulated nothing yet.
+func (w *world) start(q *Scenario) *run {
+	return &run{world: w, q: q, a: w.allocator(), out: &Outcome{Pools: []PoolOutcome{}}, nodes: map[string]*NodeOutcome{}, refused: map[*blocks.Workload]string{}}
 }
 
 // simulate runs the scenario: first replaced pools and removed nodes, then today's demand,
@@ -38,7 +45,7 @@ func (w *world) simulate(q *Scenario) *run {
 	if w.kinds == nil {
 		w.kinds = newKinds(w.today)
 	}
-	r := &run{world: w, q: q, a: w.allocator(), out: &Outcome{Pools: []PoolOutcome{}}, nodes: map[string]*NodeOutcome{}}
+	r := w.start(q)
 	r.rebuild()
 	moved := r.remove()
 	r.serve()

@@ -38,6 +38,7 @@ var All = audit.Checks{
 	&nodeBlockLimit,
 	&nodeManyBlocks,
 	&nodeNoBlock,
+	&podWaiting,
 	&poolDisabledInUse,
 	&poolExhausted,
 	&poolLowAddresses,

@@ -16,10 +16,6 @@ import (
 // ExplanationKind identifies an explanation, beside [APIVersion].
 const ExplanationKind = "Explanation"
 
-// KindPod is the kind of an explained pod. No finding has this kind: problems of a pod's network
-// are reported for its addresses.
-const KindPod = "Pod"
-
 // Explanation is everything known about the objects that a name, an address or a CIDR stands for,
 // in the order in which an engineer would ask. The same state gives the same bytes, except for
 // cluster.takenAt.

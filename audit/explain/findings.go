@@ -89,7 +89,9 @@ func (x *explainer) podFindings(s *builder, w *blocks.Workload, addrs []netip.Ad
 	if w != nil && w.HostNetwork {
 		addrs = nil // the node's address, about which there may be findings of its own
 	}
-	x.sortFindings(s, func(f *audit.Finding) bool { return ofAddress(f, addrs...) }, func(f *audit.Finding) bool {
+	x.sortFindings(s, func(f *audit.Finding) bool {
+		return ofAddress(f, addrs...) || isAbout(f, state.KindPod, s.Subject.Name)
+	}, func(f *audit.Finding) bool {
 		if w == nil || w.HostNetwork || w.Finished() {
 			return false
 		}

@@ -48,7 +48,7 @@ func (x *explainer) matches(q Query) []candidate {
 	}
 	for _, name := range q.named("pod") {
 		if ns, pod, ok := strings.Cut(name, "/"); ok && x.knowsPod(ns, pod) {
-			add(KindPod, name, func() Explained { return x.pod(ns, pod) })
+			add(state.KindPod, name, func() Explained { return x.pod(ns, pod) })
 		}
 	}
 	for _, name := range q.named("handle") {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/waiting"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -15,7 +16,7 @@ import (
 func (x *explainer) pod(namespace, name string) Explained {
 	full := namespace + "/" + name
 	w := x.Pod(namespace, name)
-	s := newBuilder(state.Subject{Kind: KindPod, Name: full})
+	s := newBuilder(state.Subject{Kind: state.KindPod, Name: full})
 	var addrs []netip.Addr
 	if w != nil {
 		s.Subject.Node = w.Node
@@ -51,6 +52,9 @@ func (x *explainer) podSection(s *builder, w *blocks.Workload) {
 	}
 	s.fact(src, "IPAM", x.OtherIPAMOf(w))
 	s.fact(src, "sandbox", w.ContainerID)
+	for _, a := range w.Extras().StaticIPs {
+		s.factf(src, "asks for", "%s (cni.projectcalico.org/ipAddrs)", a)
+	}
 	if n := x.nodeNamed(w.Node); n != nil {
 		h := x.NodeState(w.Node)
 		owns := "no block"
@@ -270,6 +274,9 @@ func (x *explainer) waitingReason(w *blocks.Workload) string {
 				return fmt.Sprintf(", whose %s blocks are full: %s", n.Family, s.Cause)
 			}
 		}
+	}
+	if p := waiting.Of(x.State).Find(w); p != nil && p.Unread == "" {
+		return ": " + p.Text()
 	}
 	return ""
 }

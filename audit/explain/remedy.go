@@ -10,6 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/waiting"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -195,6 +196,11 @@ func (x *explainer) podRemedy(s *builder, w *blocks.Workload, addrs []netip.Addr
 	}
 	if w == nil || !w.Waiting() {
 		return
+	}
+	if p := waiting.Of(x.State).Find(w); p != nil {
+		for _, r := range remedies.WaitingRemedies(p) {
+			s.remedy("waiting", "%s: %s", r.Title, r.Effect)
+		}
 	}
 	if h := x.NodeState(w.Node); h != nil {
 		for _, n := range h.BlockStatus {

@@ -30,6 +30,7 @@ func (st *Remedies) findRoots() {
 		st.findVanished()
 	}
 	st.findLeftovers()
+	st.findWaiting()
 	st.root("leaks", func(n int) string {
 		return fmt.Sprintf("%s allocated, and what they name no longer exists", phrase.NumberIs(n, "address"))
 	}, func() []Remedy { return st.leakRemedies() })

@@ -27,7 +27,7 @@ type NodeBlockStatus struct {
 	Detail string
 	// Borrowed are the node's borrowed addresses of the family.
 	Borrowed []*Borrow
-	// Waiting are the node's pods without an address. Stuck are those of them that can get none
+	// Waiting are the node's pods that wait for any address, not for a certain one. Stuck are those of them that can get none
 	// from the pools that may serve them.
 	Waiting []*blocks.Workload
 	Stuck   []Stuck
@@ -78,7 +78,7 @@ func (st *State) blockStatus(h *NodeState, f blocks.Family) *NodeBlockStatus {
 			mine = append(slices.Clip(mine), asked...)
 		}
 		n.Addressed = n.Addressed || w.HasFamily(f)
-		if w.Waiting() {
+		if w.Waiting() && !w.StaticAddress {
 			n.Waiting = append(n.Waiting, w)
 		}
 	}

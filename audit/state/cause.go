@@ -23,8 +23,8 @@ const (
 	CauseSelector Cause = "a pool's selector cannot be parsed"
 	// CauseNoPool: no enabled pool of the family that serves workloads selects the node.
 	CauseNoPool Cause = "no pool selects the node"
-	// CauseUnserved: no pool may serve a waiting pod, because of its request or its namespace. It
-	// is the cause of single pods (see [Stuck]).
+	// CauseUnserved: no pool may serve a waiting pod, because of its namespace. It is the cause of
+	// single pods (see [Stuck]).
 	CauseUnserved Cause = "no pool may serve it"
 	// CauseNoAuto: autoAllocateBlocks is off, so nodes claim no blocks.
 	CauseNoAuto Cause = "automatic blocks are off"

@@ -137,7 +137,7 @@ func (st *State) indexAsked() {
 	known := map[string]bool{}
 	for _, w := range st.Workloads {
 		for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
-			names := st.requestedNames(w, f)
+			names := st.RequestedNames(w, f)
 			if len(names) == 0 || !st.Assigned(w) {
 				continue
 			}
@@ -155,9 +155,9 @@ func (st *State) IsAskedFor(p *Pool) bool {
 	return slices.ContainsFunc(st.asked, func(asked []*Pool) bool { return slices.Contains(asked, p) })
 }
 
-// requestedNames returns the names or CIDRs of the pools that a pod's annotation asks for. If it
+// RequestedNames returns the names or CIDRs of the pools that a pod's annotation asks for. If it
 // has none, its namespace's annotation counts.
-func (st *State) requestedNames(w *blocks.Workload, f blocks.Family) []string {
+func (st *State) RequestedNames(w *blocks.Workload, f blocks.Family) []string {
 	of := func(v4, v6 []string) []string {
 		if f == blocks.IPv6 {
 			return v6
@@ -176,7 +176,7 @@ func (st *State) requestedNames(w *blocks.Workload, f blocks.Family) []string {
 // mode (libcalico-go ipam/ipam.go, determinePools; cni-plugin/pkg/k8s defines the precedence).
 // Names without an enabled pool are left out.
 func (st *State) RequestedPools(w *blocks.Workload, f blocks.Family) (pools []*Pool, asked bool) {
-	names := st.requestedNames(w, f)
+	names := st.RequestedNames(w, f)
 	for _, name := range names {
 		if p := st.PoolByNameOrCIDR(name); p != nil && !p.Disabled && p.Family() == f {
 			pools = append(pools, p)
@@ -188,7 +188,7 @@ func (st *State) RequestedPools(w *blocks.Workload, f blocks.Family) (pools []*P
 // UnmetRequest explains which pool that a pod asks for Calico does not assign from; empty if
 // there is none. Calico then rejects the pod, even if it also asks for other pools.
 func (st *State) UnmetRequest(w *blocks.Workload, f blocks.Family) string {
-	for _, name := range st.requestedNames(w, f) {
+	for _, name := range st.RequestedNames(w, f) {
 		switch p := st.PoolByNameOrCIDR(name); {
 		case p == nil:
 			return fmt.Sprintf("it asks for pool %s, which does not exist", name)

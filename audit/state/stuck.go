@@ -20,7 +20,8 @@ type Stuck struct {
 }
 
 // evaluateWaiting finds the waiting pods of a node that can get no address. Each is evaluated by
-// the pools that may serve it: blocks left in other pools do not help.
+// the pools that may serve it: blocks left in other pools do not help. A pod whose request
+// Calico rejects lacks no block (see package waiting).
 func (st *State) evaluateWaiting(n *NodeBlockStatus) {
 	for _, w := range n.Waiting {
 		s := Stuck{Pod: w}
@@ -35,12 +36,12 @@ func (st *State) evaluateWaiting(n *NodeBlockStatus) {
 		case s.Cause != CauseNone:
 		case len(pools) > 0 && unused == 0:
 			s.Cause, s.Detail = st.CauseFor(n, pools)
-		case len(pools) == 0 && st.wantsFamily(w, n, asks):
-			if why := st.mayBeServed(w); why != "" {
+		case len(pools) == 0 && !asks && st.wantsFamily(w, n):
+			if why := st.MayBeServed(w); why != "" {
 				n.Inconclusive = why
 				continue
 			}
-			s.Cause, s.Detail = st.whyUnserved(w, n, asks)
+			s.Cause, s.Detail = st.whyUnserved(w, n)
 		}
 		if s.Cause.PreventsAllocation() {
 			n.Stuck = append(n.Stuck, s)
@@ -61,19 +62,16 @@ func (st *State) ownUnused(h *NodeState, pools []*Pool) (own, unused int) {
 }
 
 // wantsFamily reports whether a waiting pod needs an address of a family. If all live pods have
-// one, it does. If some have only the other family, it does if it asks for pools of this family,
-// or if no pool of the other family may serve it.
-func (st *State) wantsFamily(w *blocks.Workload, n *NodeBlockStatus, asks bool) bool {
-	if asks || !st.optional[n.Family] {
-		return true
-	}
-	return !slices.ContainsFunc(st.Families, func(f blocks.Family) bool {
+// one, it does. If some have only the other family, it does if no pool of the other family may
+// serve it.
+func (st *State) wantsFamily(w *blocks.Workload, n *NodeBlockStatus) bool {
+	return !st.optional[n.Family] || !slices.ContainsFunc(st.Families, func(f blocks.Family) bool {
 		return f != n.Family && len(st.PodPools(w, n.Host.Node, f)) > 0
 	})
 }
 
-// mayBeServed names an unread object that may allow a pool to serve the pod; empty if none.
-func (st *State) mayBeServed(w *blocks.Workload) string {
+// MayBeServed names an unread object that may allow a pool to serve the pod; empty if none.
+func (st *State) MayBeServed(w *blocks.Workload) string {
 	if bad := st.Unreadable(blocks.Pools); len(bad) > 0 {
 		return fmt.Sprintf("pool %s cannot be read, and may serve pod %s", bad[0].Name, w.FullName())
 	}
@@ -89,8 +87,8 @@ func (st *State) mayBeServed(w *blocks.Workload) string {
 }
 
 // whyUnserved explains why no pool may serve a pod.
-func (st *State) whyUnserved(w *blocks.Workload, n *NodeBlockStatus, asks bool) (Cause, string) {
-	if len(n.Pools) == 0 && !asks {
+func (st *State) whyUnserved(w *blocks.Workload, n *NodeBlockStatus) (Cause, string) {
+	if len(n.Pools) == 0 {
 		return CauseNoPool, st.whyNoPool(n)
 	}
 	var why []string
@@ -99,9 +97,6 @@ func (st *State) whyUnserved(w *blocks.Workload, n *NodeBlockStatus, asks bool) 
 			reason, _ := st.MayServe(p, w, n.Host.Node)
 			why = append(why, p.Name+": "+reason)
 		}
-	}
-	if unmet := st.UnmetRequest(w, n.Family); unmet != "" {
-		why = []string{unmet}
 	}
 	return CauseUnserved, fmt.Sprintf("pod %s: %s", w.FullName(), strings.Join(why, "; "))
 }

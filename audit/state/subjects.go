@@ -15,6 +15,11 @@ func PoolSubject(p *Pool) Subject {
 	return Subject{Kind: KindPool, Name: p.Name, CIDR: p.CIDR.String()}
 }
 
+// PodSubject returns a pod as a subject, with its node.
+func PodSubject(w *blocks.Workload) Subject {
+	return Subject{Kind: KindPod, Name: w.FullName(), Node: w.Node}
+}
+
 // NodeSubject returns a node as a subject.
 func NodeSubject(name string) Subject { return Subject{Kind: KindNode, Name: name, Node: name} }
 
@@ -72,6 +77,7 @@ const (
 	KindHandle   = libapiv3.KindIPAMHandle
 	KindConfig   = libapiv3.KindIPAMConfig
 	KindCluster  = "Cluster"
+	KindPod      = "Pod"
 
 	KindWhereaboutsPool        = "WhereaboutsPool"
 	KindWhereaboutsReservation = "WhereaboutsReservation"
@@ -85,7 +91,7 @@ type Subject struct {
 	// Name is the object's name. An address of a secondary network has the name of the pool that
 	// records it, else of its network; other addresses have none.
 	Name string `json:"name,omitempty"`
-	// Node is set for nodes and affinities. For addresses, it is the node that uses the address,
+	// Node is set for nodes, affinities and pods. For addresses, it is the node that uses the address,
 	// if known.
 	Node string `json:"node,omitempty"`
 	// CIDR is set for pools, blocks and affinities.

@@ -112,7 +112,7 @@ func TestPods(t *testing.T) {
 			VM: "db", NetworkStatus: true,
 			NetworkIPs: []netip.Addr{addr("10.0.0.5"), addr("10.9.0.7"), addr("fd09::7")},
 			Attached:   []blocks.AttachedAddress{{Network: "shop/storage", Addr: addr("10.9.0.7")}, {Network: "shop/storage", Addr: addr("fd09::7")}},
-			PoolsV4:    []string{"pool-a", "10.1.0.0/16"},
+			PoolsV4:    []string{"pool-a", "10.1.0.0/16"}, StaticIPs: []netip.Addr{addr("10.0.0.5")},
 		},
 	}, {
 		Meta:      blocks.Meta{Name: "cart-2", Deleting: at("2025-11-20T11:00:00Z")},
@@ -131,17 +131,21 @@ func TestPodGaps(t *testing.T) {
 				"cni.projectcalico.org/podIP": "ten", "cni.projectcalico.org/ipv4pools": "pool-a", "cni.projectcalico.org/ipv6pools": "",
 			}},
 			Status: corev1.PodStatus{PodIP: "bad", PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "worse"}}},
+		}, {
+			ObjectMeta: metav1.ObjectMeta{Name: "q", Namespace: "ns", Annotations: map[string]string{"cni.projectcalico.org/ipAddrs": "10.0.0.5"}},
 		}},
 	}
 	p := bothWays(t, KindOf(blocks.Pods), list)
 	diff(t, "pods", []blocks.Workload{{Meta: blocks.Meta{Name: "p"}, Namespace: "ns", StatusIPs: []netip.Addr{addr("10.0.0.1")},
-		Extra: &blocks.Extras{Unreadable: "metadata.annotations[cni.projectcalico.org/podIP]"}}}, all[blocks.Workload](p))
+		Extra: &blocks.Extras{Unreadable: "metadata.annotations[cni.projectcalico.org/podIP]", Rejected: "metadata.annotations[cni.projectcalico.org/ipv4pools]"}},
+		{Meta: blocks.Meta{Name: "q"}, Namespace: "ns", StaticAddress: true, Extra: &blocks.Extras{Rejected: "metadata.annotations[cni.projectcalico.org/ipAddrs]"}}}, all[blocks.Workload](p))
 	diff(t, "gaps", []blocks.Gap{
 		{Resource: blocks.Pods, Name: "ns/p", Field: "metadata.annotations[cni.projectcalico.org/ipv4pools]",
 			Reason: `"pool-a" is not a JSON list of pools`, Tolerated: true},
 		{Resource: blocks.Pods, Name: "ns/p", Field: "metadata.annotations[cni.projectcalico.org/podIP]", Reason: `"ten" is not an address`, Tolerated: true},
 		{Resource: blocks.Pods, Name: "ns/p", Field: "status.podIPs[1].ip", Reason: `"worse" is not an address`, Tolerated: true},
 		{Resource: blocks.Pods, Name: "ns/p", Field: "status.podIP", Reason: `"bad" is not an address`, Tolerated: true},
+		{Resource: blocks.Pods, Name: "ns/q", Field: "metadata.annotations[cni.projectcalico.org/ipAddrs]", Reason: `"10.0.0.5" is not a JSON list of addresses`, Tolerated: true},
 	}, p.Gaps)
 }
 

@@ -81,6 +81,19 @@ func (n *Anonymizer) addressList(s string) string {
 	return strings.Join(parts, ",")
 }
 
+// addressJSON keeps the addresses of a JSON list as [Anonymizer.addressList] does.
+func (n *Anonymizer) addressJSON(s string) string {
+	var list []string
+	if json.Unmarshal([]byte(s), &list) != nil {
+		return bad
+	}
+	for i := range list {
+		list[i] = n.addressList(list[i])
+	}
+	out, _ := json.Marshal(list) // strings always marshal
+	return string(out)
+}
+
 // networks keeps the addresses of a network status as [Anonymizer.addressList] does, and
 // anonymizes the names of networks. An unparseable part stays unparseable.
 func (n *Anonymizer) networks(s string) string {

@@ -73,6 +73,7 @@ const (
 	classCIDRName
 	classAffinityName
 	classPoolList
+	classAddressJSON
 	classNetworks
 	classPodRef
 	classRangeName
@@ -104,7 +105,7 @@ var replacements = map[class]func(*Anonymizer, string) string{
 	classEndpoint: (*Anonymizer).endpoint, classAS: (*Anonymizer).asNumber,
 	classWord: (*Anonymizer).word, classNode: (*Anonymizer).node, classTaint: (*Anonymizer).taint, classOwner: (*Anonymizer).owner,
 	classHandle: (*Anonymizer).handle, classCIDRName: (*Anonymizer).cidrName, classAffinityName: (*Anonymizer).affinityName,
-	classPoolList: (*Anonymizer).poolList, classNetworks: (*Anonymizer).networks, classPodRef: (*Anonymizer).podRef, classAttachment: (*Anonymizer).attachment,
+	classPoolList: (*Anonymizer).poolList, classAddressJSON: (*Anonymizer).addressJSON, classNetworks: (*Anonymizer).networks, classPodRef: (*Anonymizer).podRef, classAttachment: (*Anonymizer).attachment,
 	classLabelKey: (*Anonymizer).LabelKey, classLabelValue: (*Anonymizer).Value, classLabelText: (*Anonymizer).LabelText,
 	classNodeSelector: (*Anonymizer).Selector, classNamespaceSelector: (*Anonymizer).Selector, classWorkloadSelector: (*Anonymizer).Selector,
 }

@@ -25,7 +25,7 @@ func TestTextsWithNames(t *testing.T) {
 		{classOwnerVersion, "kubevirt.io/v1", "kubevirt.io/v1"}, {classOwnerVersion, "kubevirt.io/acme", "?"}, {classOwnerVersion, "acme.example/v1", "?"},
 		{classHandle, "lb-0815", "lb-handle-1"}, {classHandle, "odd.", "handle-1"}, {classSandbox, "abc", "sandbox-1"},
 		{classCIDRName, "10-0-0-0-26", "10-0-0-0-26"}, {classCIDRName, "fd00--40-122", "fd00--40-122"}, {classCIDRName, "acme", "block-1"},
-		{classPoolList, `["gold","10.0.0.0/16"]`, `["pool-1","10.0.0.0/16"]`}, {classPoolList, "gold", "?"},
+		{classPoolList, `["gold","10.0.0.0/16"]`, `["pool-1","10.0.0.0/16"]`}, {classPoolList, "gold", "?"}, {classAddressJSON, `["10.0.0.9","x"]`, `["10.0.0.9","?"]`}, {classAddressJSON, "10.0.0.9", "?"},
 		{classAddresses, "10.0.0.1/32,fd00::1", "10.0.0.1/32,fd00::1"}, {classAddresses, "acme, 10.0.0.1", "?, 10.0.0.1"},
 		{classEndpoint, "[fd00::1]:179", "[2001:db8::64]:179"}, {classEndpoint, "router.acme", "?"}, {classEndpoint, "10.9.0.1", "203.0.113.100"},
 		{classNodeAddress, "10.9.0.1/16", "203.0.113.100/16"}, {classNodeAddress, "acme", "?"}, {classPoolCIDR, "10.0.0.0/16", "10.0.0.0/16"},

@@ -3,6 +3,7 @@ package decode
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"net/netip"
 	"slices"
 	"strings"
@@ -62,7 +63,7 @@ var podAnnotations = &fieldMask{key: "annotations", num: 12, schema: schemaMap, 
 	annotationPodIP: classAddresses, annotationPodIPs: classAddresses, annotationContainerID: classSandbox,
 	annotationPoolsV4: classPoolList, annotationPoolsV6: classPoolList,
 	annotationNetworks: classNetworks, annotationNetworksOld: classNetworks,
-	annotationAddresses: classStub, annotationNoIPAM: classStub, annotationSafeToEvict: classBool, annotationPreventEviction: classBool,
+	annotationAddresses: classAddressJSON, annotationNoIPAM: classStub, annotationSafeToEvict: classBool, annotationPreventEviction: classBool,
 }}
 
 // condition keeps type and status of an entry of status.conditions.
@@ -173,6 +174,9 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 		if p.Extras().Partial == "" && !toleratedField(f.Field) {
 			p.Extend().Partial = f.Field
 		}
+		if p.Extras().Rejected == "" && isRequest(f.Field) {
+			p.Extend().Rejected = f.Field
+		}
 	}
 	return d.whole(r, &p.Meta, anywhere)
 }
@@ -192,6 +196,7 @@ func (d *Decoder) podAnnotation(r *JSONReader, p *blocks.Workload, key, value []
 		p.Extend().PoolsV6 = d.poolNames(r, value)
 	case annotationAddresses:
 		p.StaticAddress = len(value) > 0
+		staticIPs(r, p, value)
 	case annotationNoIPAM:
 		if len(value) > 0 {
 			p.Extend().NoIPAM = true
@@ -202,6 +207,21 @@ func (d *Decoder) podAnnotation(r *JSONReader, p *blocks.Workload, key, value []
 		p.NoEviction = p.NoEviction || string(value) != "false"
 	case annotationNetworks, annotationNetworksOld:
 		d.networkStatus(r, p, value)
+	}
+}
+
+// staticIPs decodes the addresses that a pod requests: a JSON list (cni-plugin pkg/k8s/k8s.go,
+// validateAndExtractIPs). Snapshots of earlier releases hold [bad] instead of the list.
+func staticIPs(r *JSONReader, p *blocks.Workload, value []byte) {
+	var list []string
+	if len(value) == 0 || string(value) == bad {
+		return
+	}
+	if json.Unmarshal(value, &list) != nil {
+		r.Fault(NotA("JSON list of addresses", value))
+	}
+	for _, one := range list {
+		addAddress(r, &p.Extend().StaticIPs, []byte(one))
 	}
 }
 
@@ -260,23 +280,32 @@ func mayNameAddress(field string) bool {
 	case "status", "metadata.annotations":
 		return true
 	}
-	return toleratedField(field) && field != annotationField(annotationPoolsV4) && field != annotationField(annotationPoolsV6)
+	return toleratedField(field) && !isRequest(field)
+}
+
+// isRequest reports whether a field requests pools or addresses. If it cannot be parsed, Calico
+// assigns the pod no address (cni-plugin pkg/k8s/k8s.go, CmdAddK8s).
+func isRequest(field string) bool {
+	for _, a := range []string{annotationPoolsV4, annotationPoolsV6, annotationAddresses} {
+		if field == annotationField(a) {
+			return true
+		}
+	}
+	return false
 }
 
 // toleratedField reports whether verdicts stay safe although the given field of a pod
 // cannot be parsed ([blocks.Gap.Tolerated]). [blocks.Extras.Unreadable] accounts for fields
-// with addresses. If the requested pools are not JSON, Calico assigns no address at all
-// (cni-plugin pkg/k8s, CmdAddK8s) and a running pod keeps its own, so no address depends on
-// them. Except for the status, the pod's author writes all of these fields: each could
+// with addresses. A pod whose request cannot be parsed gets no address, and a running pod
+// keeps its own, so no address depends on the request. Except for the status, the pod's author writes all of these fields: each could
 // otherwise make the audit of a whole cluster incomplete.
 func toleratedField(field string) bool {
 	if strings.HasPrefix(field, "status.podIP") {
 		return true
 	}
 	switch key, _ := strings.CutPrefix(field, "metadata.annotations"); key {
-	case "[" + annotationPodIP + "]", "[" + annotationPodIPs + "]", "[" + annotationNetworks + "]", "[" + annotationNetworksOld + "]",
-		"[" + annotationPoolsV4 + "]", "[" + annotationPoolsV6 + "]":
+	case "[" + annotationPodIP + "]", "[" + annotationPodIPs + "]", "[" + annotationNetworks + "]", "[" + annotationNetworksOld + "]":
 		return true
 	}
-	return false
+	return isRequest(field)
 }

@@ -28,6 +28,8 @@
 //	alloc IP [pod=NS/NAME] [node=N] [handle=H] [type=T] [service=S] [vm] [cooling] [age=D] [noage] [seq=N] [noseq]
 //	     [vmi=NAME] [alt=NS/NAME altnode=N]      KubeVirt's attributes, and alternateOwnerAttrs
 //	pod NS/NAME NODE [IP,IP] [phase=P] [hostnet] [terminating] [removed] [ann=IP,IP] [pools=A,B] [age=D] [cid=ID]
+//	     [pools4=A,B] [pools6=A,B] [asks=IP,IP]     requested pools by annotation, and addresses (ipAddrs)
+//	     [rejected=ANNOTATION]                      a request that cannot be parsed, such as ipAddrs
 //	     [nets=NAMESPACE/NETWORK@IP,…] [netstatus]  addresses on networks other than the cluster's own
 //	     [net=IP,IP] [vmi=NAME] [unreadable=FIELD]  addresses in network-status; its virtual machine
 //	     [of=KIND/NAME] [ready] [claim] [noevict] [static] [once] [scratch] [noipam] [label=K=V]  its controller; properties that decide about its eviction

@@ -274,7 +274,10 @@ func (m *manifest) pod(p *blocks.Workload) {
 	}
 	set(annotations, "cni.projectcalico.org/containerID", p.ContainerID)
 	if p.StaticAddress {
-		annotations["cni.projectcalico.org/ipAddrs"] = fmt.Sprintf("[%q]", joined(p.StatusIPs))
+		annotations["cni.projectcalico.org/ipAddrs"] = asJSON(texts(e.StaticIPs))
+	}
+	if e.Rejected != "" {
+		annotations[strings.TrimSuffix(strings.TrimPrefix(e.Rejected, "metadata.annotations["), "]")] = "unreadable"
 	}
 	if e.NoIPAM {
 		annotations["cni.projectcalico.org/ipAddrsNoIpam"] = fmt.Sprintf("[%q]", joined(p.StatusIPs))

@@ -211,13 +211,32 @@ func (p *parser) pod(w words) {
 	if w.has("vmi") {
 		pod.Extend().VM = w.get("vmi")
 	}
-	if pools := w.list("pools"); len(pools) > 0 {
-		pod.Extend().PoolsV4, pod.Extend().PoolsV6 = pools, pools
+	for _, name := range w.list("pools") {
+		if i := slices.IndexFunc(p.snap.Pools, func(p blocks.Pool) bool { return p.Name == name || p.CIDR.String() == name }); i >= 0 && p.snap.Pools[i].Family() == blocks.IPv6 {
+			pod.Extend().PoolsV6 = append(pod.Extend().PoolsV6, name)
+		} else {
+			pod.Extend().PoolsV4 = append(pod.Extend().PoolsV4, name)
+		}
+	}
+	if pools := w.list("pools4"); len(pools) > 0 {
+		pod.Extend().PoolsV4 = pools
+	}
+	if pools := w.list("pools6"); len(pools) > 0 {
+		pod.Extend().PoolsV6 = pools
+	}
+	for _, a := range w.list("asks") {
+		pod.Extend().StaticIPs = append(pod.Extend().StaticIPs, netip.MustParseAddr(a))
+	}
+	if w.has("static") {
+		pod.Extend().StaticIPs = pod.StatusIPs
+	}
+	if w.has("rejected") {
+		pod.Extend().Rejected = "metadata.annotations[cni.projectcalico.org/" + w.get("rejected") + "]"
 	}
 	if field := w.get("unreadable"); field != "" {
 		pod.Extend().Unreadable = field
 	}
-	pod.Ready, pod.HasClaim, pod.NoEviction, pod.StaticAddress, pod.Labels = w.has("ready"), w.has("claim"), w.has("noevict"), w.has("static"), labels(w)
+	pod.Ready, pod.HasClaim, pod.NoEviction, pod.StaticAddress, pod.Labels = w.has("ready"), w.has("claim"), w.has("noevict"), w.has("static") || w.has("asks"), labels(w)
 	pod.RunsOnce, pod.HasScratch = w.has("once"), w.has("scratch")
 	if key, value, ok := strings.Cut(w.get("on"), "="); ok {
 		pod.Placement = &blocks.Placement{Terms: []string{key + " in (" + value + ")"}}

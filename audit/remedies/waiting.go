@@ -1,0 +1,83 @@
+package remedies
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state/waiting"
+)
+
+// The general remedies for pods that wait although addresses are left.
+var (
+	// EndOwner is for a requested address whose pod cannot end: its node is not Ready.
+	EndOwner = ByHand("once the machine of the other pod's node is known to be off, force-delete that pod", "Calico's collector frees the address, and the waiting pod gets it",
+		"if the machine still runs, two pods use one address")
+	// FreeAddress is for a requested address that another owner has.
+	FreeAddress = ByHand("let the pod ask for another address, or remove the owner of this one", "the pod gets an address", "none for the owner if the pod asks for another address")
+	// CorrectRequest is for a request that Calico rejects.
+	CorrectRequest = ByHand("correct the annotation (ipv4pools, ipv6pools, ipAddrs) where the pod's template or its namespace has it", "the next pod gets an address", "pods restart if their template changes")
+	// AutomaticPool is for a family without an automatic pool.
+	AutomaticPool = ByHand("let a pool of the family assign automatically (assignmentMode), or stop asking for the family in the CNI configuration (assign_ipv4, assign_ipv6)",
+		"pods get addresses", EverywhereRisk, "kubectl get ippools -o yaml")
+	// MendNode is for a node on which calico-node or the kubelet does not work.
+	MendNode = ByHand("see why calico-node does not run on the node: its pod's status and log name the reason", "pods of the node get addresses", "none")
+	// UnpinPool is for a CNI configuration that names a pool which assigns nothing.
+	UnpinPool = ByHand("if ipv4_pools or ipv6_pools of the CNI configuration names such a pool, remove it there, or enable the pool", "pods of the node get addresses",
+		"an enabled pool serves other pods, too", "kubectl get configmaps --all-namespaces --field-selector metadata.name=calico-config -o yaml")
+	// ReadEvents is for pods without a cause that the objects show.
+	ReadEvents = ByHand("read the kubelet's events of the pod, then the CNI plugin's log on its node (/var/log/calico/cni/cni.log)", "they name the error", "none")
+)
+
+// Waiting lists the general remedies for waiting pods.
+var Waiting = []Remedy{EndOwner, FreeAddress, CorrectRequest, AutomaticPool, MendNode, UnpinPool, ReadEvents}
+
+// WaitingRoot is the root of the pods that wait for the same reason.
+func WaitingRoot(c waiting.Cause) string {
+	return strings.TrimSuffix(fmt.Sprintf("waiting/%s/%s", c.Kind, c.Object), "/")
+}
+
+// findWaiting makes a root for each reason why pods wait.
+func (st *Remedies) findWaiting() {
+	for _, p := range waiting.Of(st.State).All {
+		if !p.Lasting || len(p.Causes) == 0 {
+			continue
+		}
+		if c := p.Causes[0]; st.roots[WaitingRoot(c)] == nil {
+			st.root(WaitingRoot(c), func(n int) string {
+				return fmt.Sprintf("%s for an address: %s", phrase.PluralVerb(n, "pod", "waits", "wait"), c.Text)
+			}, func() []Remedy { return WaitingRemedies(p) })
+		}
+	}
+}
+
+// WaitingRemedies returns the ways for a waiting pod to get an address.
+func WaitingRemedies(p *waiting.Pod) (out []Remedy) {
+	for _, c := range p.Causes {
+		events := fmt.Sprintf("kubectl get events --namespace %s --field-selector involvedObject.name=%s", phrase.Arg(p.Namespace), phrase.Arg(p.Name))
+		r := map[waiting.Kind]Remedy{
+			waiting.Taken: FreeAddress, waiting.Request: CorrectRequest, waiting.NoPool: AutomaticPool, waiting.Node: MendNode,
+			waiting.Unrecorded: RecordAddresses, waiting.Pinned: UnpinPool, waiting.Unknown: ReadEvents, waiting.Refused: AddPool,
+		}[c.Kind]
+		switch {
+		case c.Owner != nil:
+			r = EndOwner
+			r.Title = fmt.Sprintf("once the machine of %s is known to be off, force-delete pod %s", c.Owner.Node, c.Owner.FullName())
+			r.Commands = []string{
+				fmt.Sprintf("kubectl delete pod --namespace %s %s --force --grace-period=0", phrase.Arg(c.Owner.Namespace), phrase.Arg(c.Owner.Name)),
+				fmt.Sprintf("calico-audit repair --leaked-ips --ip %s --terminated %s", c.Object, phrase.Arg(c.Owner.Node)),
+			}
+			r.Effect = fmt.Sprintf("%s can be released, and pod %s gets it", c.Object, p.FullName())
+		case c.Kind == waiting.Taken:
+			r.Commands = []string{"calico-audit explain " + c.Object}
+		case c.Kind == waiting.Request:
+			r.Commands = []string{"calico-audit explain " + phrase.Arg(p.FullName())}
+		case c.Kind == waiting.Node:
+			r.Commands = []string{"kubectl get pods --all-namespaces -o wide --field-selector spec.nodeName=" + phrase.Arg(c.Object)}
+		case c.Kind == waiting.Unknown:
+			r.Commands = []string{events}
+		}
+		out = append(out, r)
+	}
+	return out
+}

@@ -1,0 +1,102 @@
+// Package waiting explains why pods wait for an address although addresses are left: the address
+// that a pod asks for is held, Calico rejects its request, its node is not ready for pods, or the
+// node's CNI configuration names a pool that assigns nothing. A lack of blocks or addresses is a
+// verdict on nodes and pools (package state).
+package waiting
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit/capacity"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Kind is the kind of a cause.
+type Kind string
+
+// The kinds of causes, the likeliest first.
+const (
+	// Taken: the requested address (ipAddrs) is allocated to another owner.
+	Taken Kind = "taken"
+	// Request: Calico rejects the pools or addresses that the pod or its namespace requests.
+	Request Kind = "request"
+	// NoPool: no enabled pool serves pods, for a family that Calico assigns to every pod.
+	NoPool Kind = "no-pool"
+	// Node: calico-node or the kubelet does not work on the pod's node.
+	Node Kind = "node"
+	// Unrecorded: pods of the node use addresses that Calico would assign again.
+	Unrecorded Kind = "unrecorded"
+	// Refused: the allocator has no address left for the pod once the other waiting pods are
+	// served.
+	Refused Kind = "refused"
+	// Pinned: the CNI configuration may name a pool that is disabled or was deleted.
+	Pinned Kind = "pinned"
+	// Unknown: the objects show no cause.
+	Unknown Kind = "unknown"
+)
+
+// Cause is why a pod gets no address, as far as the objects show.
+type Cause struct {
+	Kind Kind
+	// Object is the address, pool or node at fault; empty if there is none. Pods with equal Kind
+	// and Object wait for the same reason.
+	Object string
+	// Text explains the cause, as the end of a sentence.
+	Text string
+	// Final is true if no retry can succeed before someone changes an object.
+	Final bool
+	// Owner is the pod that has the requested address, if it cannot end by itself: it is
+	// terminating on a node that is not Ready.
+	Owner *blocks.Workload
+}
+
+// Pod is a pod that waits for an address, and that no shortage of its node explains.
+type Pod struct {
+	*blocks.Workload
+	// Since is when it began to wait: when the kubelet accepted it or, if that is not recorded,
+	// its creation. Lasting is true if that is at least the grace ago.
+	Since   blocks.Time
+	Lasting bool
+	// Causes are the possible causes, the likeliest first. There is at least one.
+	Causes []Cause
+	// Unread explains why the causes are not known; empty if they are.
+	Unread string
+}
+
+// Final reports whether no retry can succeed.
+func (p *Pod) Final() bool {
+	return slices.ContainsFunc(p.Causes, func(c Cause) bool { return c.Final })
+}
+
+// Text joins the causes, as the end of a sentence.
+func (p *Pod) Text() string {
+	texts := make([]string, len(p.Causes))
+	for i, c := range p.Causes {
+		texts[i] = c.Text
+	}
+	return strings.Join(texts, "; or ")
+}
+
+// Pods are the pods that wait, in order.
+type Pods struct {
+	All []*Pod
+	// Unread explains why no pod was evaluated; empty if all were.
+	Unread string
+}
+
+// Reads are the reads that the verdicts need.
+var Reads = capacity.Reads
+
+// Of returns the waiting pods of a state that no shortage of their node explains. The lock of the
+// datastore explains all of them.
+func Of(st *state.State) *Pods { return state.Derived(st, evaluate) }
+
+// Find returns the verdict on a pod; nil if it does not wait, or if a shortage explains it.
+func (p *Pods) Find(w *blocks.Workload) *Pod {
+	if i := slices.IndexFunc(p.All, func(o *Pod) bool { return o.Workload == w }); i >= 0 {
+		return p.All[i]
+	}
+	return nil
+}

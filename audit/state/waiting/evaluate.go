@@ -1,0 +1,347 @@
+package waiting
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/calico-audit/calico-audit/audit/capacity"
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// evaluation holds facts that several waiting pods share. Most are computed only if a pod waits.
+type evaluation struct {
+	*state.State
+	refusals   func() refusals
+	agents     func() map[string]*blocks.Workload
+	unrecorded func() map[string][]string
+}
+
+// refusals are the pods to which the allocator assigns no address, with the reasons. unknown
+// explains why they are not known.
+type refusals struct {
+	why     map[*blocks.Workload]string
+	unknown string
+}
+
+func evaluate(st *state.State) *Pods {
+	out := &Pods{}
+	if g := st.FirstMissing(append(slices.Clip(Reads), blocks.ClusterInfos)); g != nil {
+		out.Unread = g.String()
+		return out
+	}
+	if st.Info.Locked {
+		return out
+	}
+	e := &evaluation{State: st, agents: sync.OnceValue(func() map[string]*blocks.Workload { return agentsOf(st) }), unrecorded: sync.OnceValue(func() map[string][]string { return unrecordedOf(st) })}
+	e.refusals = sync.OnceValue(func() (r refusals) {
+		r.why, r.unknown = capacity.Refused(st)
+		return r
+	})
+	for _, w := range st.Workloads {
+		if !w.Waiting() || !st.Assigned(w) {
+			continue
+		}
+		h := st.NodeState(w.Node)
+		if h == nil || h.Node == nil {
+			continue
+		}
+		if p := e.pod(w, h); p != nil {
+			out.All = append(out.All, p)
+		}
+	}
+	return out
+}
+
+// explained reports whether a shortage explains why a pod waits: it can get no address, or its
+// node has no block and its pools have none left.
+func explained(h *state.NodeState, w *blocks.Workload) bool {
+	return slices.ContainsFunc(h.BlockStatus, func(n *state.NodeBlockStatus) bool {
+		return n.NoBlock() && n.Cause.Shortfall() || slices.ContainsFunc(n.Stuck, func(s state.Stuck) bool { return s.Pod == w })
+	})
+}
+
+// pod returns the verdict on a waiting pod; nil if a shortage explains why it waits.
+func (e *evaluation) pod(w *blocks.Workload, h *state.NodeState) *Pod {
+	p := &Pod{Workload: w, Since: w.Created.Later(w.Started)}
+	// The kubelet of a Ready node accepts pods within seconds. A live pod that it has not accepted
+	// has only just been bound.
+	bound := e.Cluster.Live && w.Started.IsZero() && h.Node.Ready
+	p.Lasting = !bound && e.PastGrace(p.Since)
+	if p.Causes = e.taken(w); len(p.Causes) > 0 {
+		return p
+	}
+	if p.Unread = cmp.Or(e.MayBeServed(w), e.OtherIPAM().Unknown); p.Unread != "" {
+		return p
+	}
+	if p.Causes = e.rejected(w, h); p.Final() {
+		return p
+	}
+	if explained(h, w) {
+		return nil
+	}
+	if p.Causes = e.noPool(p); p.Final() {
+		return p
+	}
+	p.Causes = slices.Concat(p.Causes, e.node(h.Node), e.inUse(h.Name))
+	if !w.StaticAddress {
+		r := e.refusals()
+		if p.Unread = r.unknown; p.Unread != "" {
+			return p
+		}
+		if why := r.why[w]; why != "" {
+			p.Causes = append(p.Causes, Cause{Kind: Refused, Object: h.Name, Text: "Calico's allocator has no address left for it: " + why})
+		} else {
+			p.Causes = append(p.Causes, e.pinned(p, h)...)
+		}
+	}
+	if len(p.Causes) == 0 {
+		text := "the objects show no cause; the kubelet's events and the CNI plugin's log on " + h.Name + " do"
+		if w.HasClaim {
+			text = "the objects show no cause; its volume may not be attached, which the kubelet waits for first"
+		}
+		p.Causes = []Cause{{Kind: Unknown, Object: h.Name, Text: text}}
+	}
+	return p
+}
+
+// taken returns the causes of a pod whose requested addresses are allocated. AssignIP fails for
+// them, even for the same pod's new sandbox (libcalico-go ipam/ipam_block.go, assign).
+func (e *evaluation) taken(w *blocks.Workload) (out []Cause) {
+	for _, a := range w.Extras().StaticIPs {
+		if r, ok := e.Allocation(a); ok {
+			c := e.owner(w, r)
+			c.Kind, c.Object = Taken, a.String()
+			c.Text = fmt.Sprintf("%s, which it asks for (ipAddrs), %s", a, c.Text)
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// owner describes the owner of an allocated address that a pod asks for.
+func (e *evaluation) owner(w *blocks.Workload, r state.AllocationRef) Cause {
+	attr := r.Attributes()
+	if attr == nil {
+		return Cause{Text: "is recorded in a corrupt block", Final: true}
+	}
+	switch r.Kind() {
+	case state.UseCooling:
+		return Cause{Text: "was released and waits out its cooldown"}
+	case state.UsePod, state.UseUnknown, state.UseTunnel, state.UseService, state.UseWindows, state.UseVM:
+	}
+	owner := e.Pod(attr.Namespace, attr.Pod)
+	if users := e.Users(r.Addr()); owner == nil && len(users) > 0 {
+		owner = users[0]
+	}
+	switch v := e.Classify(r); {
+	case owner == w:
+		return Cause{Text: "is held by an earlier sandbox of the same pod", Final: true}
+	case owner != nil:
+		return e.ownerPod(owner)
+	case !v.Owned && attr.Pod != "":
+		return Cause{Text: fmt.Sprintf("is still allocated to pod %s, which no longer exists", phrase.FullName(attr.Namespace, attr.Pod))}
+	default:
+		return Cause{Text: "is allocated: " + v.Why(), Final: v.Owned && !v.Young}
+	}
+}
+
+func (e *evaluation) ownerPod(owner *blocks.Workload) Cause {
+	text := "is held by pod " + owner.FullName()
+	h := e.NodeState(owner.Node)
+	switch {
+	case owner.Finished():
+		return Cause{Text: text + ", which has ended and not yet released it"}
+	case !owner.Deleting.IsZero() && h != nil && h.Node != nil && h.Node.NotReady:
+		return Cause{Text: fmt.Sprintf("%s, which cannot end because its node %s is not Ready", text, owner.Node), Final: true, Owner: owner}
+	case !owner.Deleting.IsZero():
+		return Cause{Text: text + ", which is terminating" + phrase.OnNode(owner.Node)}
+	}
+	return Cause{Text: text + phrase.OnNode(owner.Node), Final: true}
+}
+
+// rejected returns the causes of a pod whose request Calico rejects (cni-plugin pkg/k8s/k8s.go,
+// CmdAddK8s; libcalico-go ipam/ipam.go, AssignIP and determinePools).
+func (e *evaluation) rejected(w *blocks.Workload, h *state.NodeState) (out []Cause) {
+	add := func(object, format string, args ...any) {
+		out = append(out, Cause{Kind: Request, Object: object, Text: fmt.Sprintf(format, args...), Final: true})
+	}
+	if field := w.Extras().Rejected; field != "" {
+		add(w.FullName(), "its annotation %s cannot be parsed", strings.Trim(strings.TrimPrefix(field, "metadata.annotations"), "[]"))
+		return out
+	}
+	seen := map[blocks.Family]bool{}
+	for _, a := range w.Extras().StaticIPs {
+		b := e.CoveringBlock(a)
+		switch f := blocks.FamilyOf(a); {
+		case seen[f]:
+			add(w.FullName(), "it asks for several %s addresses (ipAddrs), and Calico accepts one of each family", f)
+		case e.EnabledPool(a) == nil:
+			add(a.String(), "it asks for %s (ipAddrs), which is in no enabled pool", a)
+		case e.IPAM.StrictAffinity && b != nil && b.Owner.Node() != h.Name:
+			add(a.String(), "it asks for %s (ipAddrs) of block %s, which belongs to %s, and strict affinity is on", a, b.CIDR, phrase.Owner(b.Owner))
+		}
+		seen[blocks.FamilyOf(a)] = true
+	}
+	if w.StaticAddress { // Calico ignores requested pools then
+		return out
+	}
+	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+		names := e.RequestedNames(w, f)
+		if len(names) == 0 || !slices.Contains(e.Families, f) && e.resolves(names, f) {
+			continue // Calico assigns no address of the family
+		}
+		unmet := e.UnmetRequest(w, f)
+		if unmet == "" && len(e.PodPools(w, h.Node, f)) == 0 {
+			unmet = fmt.Sprintf("it asks for pool %s, which assigns no addresses to pods", strings.Join(names, ", "))
+		}
+		if unmet != "" {
+			add(strings.Join(names, ","), "%s", unmet)
+		}
+	}
+	return out
+}
+
+// resolves reports whether all names are pools of a family. If one is not, Calico's CNI plugin
+// fails even if it assigns no address of the family (cni-plugin internal/pkg/utils, ResolvePools).
+func (e *evaluation) resolves(names []string, f blocks.Family) bool {
+	return !slices.ContainsFunc(names, func(name string) bool {
+		p := e.PoolByNameOrCIDR(name)
+		return p == nil || p.Family() != f
+	})
+}
+
+// noPool returns the causes of a pod for which a family has no automatic pool. If a pool of a
+// family exists, Calico may be set up to assign every pod an address of it (Tigera's operator
+// does so), and then fails (projectcalico/calico#11353).
+func (e *evaluation) noPool(p *Pod) (out []Cause) {
+	if p.StaticAddress {
+		return nil
+	}
+	serving := 0
+	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+		var names []string
+		automatic, since := false, blocks.Time(0)
+		for _, q := range e.Pools {
+			if q.Family() == f && q.ServesWorkloads() {
+				names, automatic, since = append(names, q.Name), automatic || q.Automatic, since.Later(q.Created)
+			}
+		}
+		serving += len(names)
+		if len(names) == 0 || automatic || len(e.RequestedNames(p.Workload, f)) > 0 || e.startedWithout(f, p.Since) {
+			continue
+		}
+		out = append(out, Cause{
+			Kind: NoPool, Object: strings.Join(names, ","), Final: !e.startedWithout(f, since),
+			Text: fmt.Sprintf("all %s pools (%s) assign manually, and Calico asks them for every pod", f, phrase.Some(names)),
+		})
+	}
+	if serving == 0 {
+		out = append(out, Cause{Kind: NoPool, Text: "no enabled IP pool serves pods", Final: true})
+	}
+	return out
+}
+
+// startedWithout reports whether a pod that requests nothing has started since a time without an
+// address of a family: Calico does not assign the family to every pod.
+func (e *evaluation) startedWithout(f blocks.Family, since blocks.Time) bool {
+	return slices.ContainsFunc(e.Workloads, func(w *blocks.Workload) bool {
+		return e.startedSince(w, since) && !w.HasFamily(f) && len(e.RequestedNames(w, f)) == 0
+	})
+}
+
+// startedSince reports whether Calico has given a pod that asks for no certain address one since a
+// time.
+func (e *evaluation) startedSince(w *blocks.Workload, since blocks.Time) bool {
+	return len(w.StatusIPs)+len(w.AnnotationIPs) > 0 && e.Assigned(w) && !w.StaticAddress && w.Created.Later(w.Started).After(since)
+}
+
+// pinned returns the pools that the CNI configuration of a node may name (ipv4_pools) and that
+// assign nothing: disabled ones, and deleted ones with blocks left. If the node got an address of
+// another pool since the pod began to wait, it names none.
+func (e *evaluation) pinned(p *Pod, h *state.NodeState) []Cause {
+	var disabled, deleted []string
+	for _, f := range e.Families {
+		if len(e.RequestedNames(p.Workload, f)) > 0 || slices.ContainsFunc(h.Workloads, func(w *blocks.Workload) bool {
+			return e.startedSince(w, p.Since) && w.HasFamily(f) && len(e.RequestedNames(w, f)) == 0
+		}) {
+			continue
+		}
+		for _, q := range e.Pools {
+			if q.Family() == f && q.Disabled && q.Allows(blocks.UseWorkload) {
+				disabled = append(disabled, q.Name)
+			}
+		}
+		for _, b := range h.Blocks {
+			if b.Pool == nil && b.Family() == f && b.Used > 0 {
+				deleted = append(deleted, b.CIDR.String())
+			}
+		}
+	}
+	switch {
+	case len(disabled) > 0:
+		return []Cause{{Kind: Pinned, Object: disabled[0], Text: fmt.Sprintf("the CNI configuration (ipv4_pools, ipv6_pools) may name pool %s, which is disabled", phrase.Some(disabled))}}
+	case len(deleted) > 0:
+		return []Cause{{Kind: Pinned, Object: h.Name, Text: fmt.Sprintf("the CNI configuration (ipv4_pools, ipv6_pools) may name the deleted pool of %s", phrase.Some(deleted))}}
+	}
+	return nil
+}
+
+// node returns the cause that calico-node or the kubelet does not work on a node. Without
+// calico-node, the CNI plugin finds no /var/lib/calico/nodename and fails.
+func (e *evaluation) node(n *blocks.Node) []Cause {
+	var why []string
+	if n.NotReady {
+		why = append(why, "is not Ready")
+	}
+	if len(n.Addresses) == 0 && slices.ContainsFunc(e.Nodes, func(o blocks.Node) bool { return len(o.Addresses) > 0 }) {
+		why = append(why, "has no Calico address")
+	}
+	switch agent := e.agents()[n.Name]; {
+	case agent != nil && !agent.Ready:
+		why = append(why, "has a calico-node pod that is not Ready ("+agent.FullName()+")")
+	case agent == nil && len(e.agents()) > 0 && !n.Windows:
+		why = append(why, "runs no calico-node pod")
+	}
+	if len(why) == 0 {
+		return nil
+	}
+	return []Cause{{Kind: Node, Object: n.Name, Text: "node " + n.Name + " " + phrase.Each(why)}}
+}
+
+// agentsOf returns the calico-node pods by node. Canal's run calico-node, too.
+func agentsOf(st *state.State) map[string]*blocks.Workload {
+	out := map[string]*blocks.Workload{}
+	for _, w := range st.Workloads {
+		if w.HostNetwork && w.OfDaemonSet() && !w.Finished() && (strings.HasPrefix(w.Controller.Name, "calico-node") || strings.HasSuffix(w.Controller.Name, "canal")) {
+			out[w.Node] = w
+		}
+	}
+	return out
+}
+
+// inUse returns the cause that Calico may assign an address that a pod of the node already uses:
+// the CNI plugin then finds another interface's route and fails (projectcalico/calico#3940).
+func (e *evaluation) inUse(node string) []Cause {
+	all := e.unrecorded()[node]
+	if len(all) == 0 {
+		return nil
+	}
+	return []Cause{{Kind: Unrecorded, Object: node, Text: fmt.Sprintf("Calico may assign it an address that another pod of %s uses and no block records (%s)", node, phrase.Some(all))}}
+}
+
+// unrecordedOf returns, by node, the addresses that pods of the node use and that the node's own
+// blocks call free.
+func unrecordedOf(st *state.State) map[string][]string {
+	out := map[string][]string{}
+	st.EachUnrecorded(func(u state.UnrecordedIP) {
+		if u.Block != nil && u.OtherIPAM == "" && u.Users[0].Node == u.Block.Owner.Node() {
+			out[u.Users[0].Node] = append(out[u.Users[0].Node], u.Addr.String())
+		}
+	})
+	return out
+}
