@@ -11,7 +11,7 @@ import (
 // The general remedies for pods that wait although addresses are left.
 var (
 	// EndOwner is for a requested address whose pod cannot end: its node is not Ready.
-	EndOwner = ByHand("once the machine of the other pod's node is known to be off, force-delete that pod", "Calico's collector frees the address, and the waiting pod gets it",
+	EndOwner = ByHand("once the machine of the other pod's node is known to be off, force-delete that pod", "the address is released, and the waiting pod gets it",
 		"if the machine still runs, two pods use one address")
 	// FreeAddress is for a requested address that another owner has.
 	FreeAddress = ByHand("let the pod ask for another address, or remove the owner of this one", "the pod gets an address", "none for the owner if the pod asks for another address")
@@ -22,6 +22,9 @@ var (
 		"pods get addresses", EverywhereRisk, "kubectl get ippools -o yaml")
 	// MendNode is for a node on which calico-node or the kubelet does not work.
 	MendNode = ByHand("see why calico-node does not run on the node: its pod's status and log name the reason", "pods of the node get addresses", "none")
+	// RecordFirst is for addresses that pods use and Calico may assign again.
+	RecordFirst = ByHand("record the addresses that pods use and no block records, as ip/unallocated says", "Calico assigns other addresses", "none",
+		"calico-audit report --check ip/unallocated")
 	// UnpinPool is for a CNI configuration that names a pool which assigns nothing.
 	UnpinPool = ByHand("if ipv4_pools or ipv6_pools of the CNI configuration names such a pool, remove it there, or enable the pool", "pods of the node get addresses",
 		"an enabled pool serves other pods, too", "kubectl get configmaps --all-namespaces --field-selector metadata.name=calico-config -o yaml")
@@ -30,7 +33,7 @@ var (
 )
 
 // Waiting lists the general remedies for waiting pods.
-var Waiting = []Remedy{EndOwner, FreeAddress, CorrectRequest, AutomaticPool, MendNode, UnpinPool, ReadEvents}
+var Waiting = []Remedy{EndOwner, FreeAddress, CorrectRequest, AutomaticPool, MendNode, RecordFirst, UnpinPool, ReadEvents}
 
 // WaitingRoot is the root of the pods that wait for the same reason.
 func WaitingRoot(c waiting.Cause) string {
@@ -57,17 +60,14 @@ func WaitingRemedies(p *waiting.Pod) (out []Remedy) {
 		events := fmt.Sprintf("kubectl get events --namespace %s --field-selector involvedObject.name=%s", phrase.Arg(p.Namespace), phrase.Arg(p.Name))
 		r := map[waiting.Kind]Remedy{
 			waiting.Taken: FreeAddress, waiting.Request: CorrectRequest, waiting.NoPool: AutomaticPool, waiting.Node: MendNode,
-			waiting.Unrecorded: RecordAddresses, waiting.Pinned: UnpinPool, waiting.Unknown: ReadEvents, waiting.Refused: AddPool,
+			waiting.Unrecorded: RecordFirst, waiting.Pinned: UnpinPool, waiting.Unknown: ReadEvents, waiting.Refused: AddPool,
 		}[c.Kind]
 		switch {
 		case c.Owner != nil:
 			r = EndOwner
 			r.Title = fmt.Sprintf("once the machine of %s is known to be off, force-delete pod %s", c.Owner.Node, c.Owner.FullName())
-			r.Commands = []string{
-				fmt.Sprintf("kubectl delete pod --namespace %s %s --force --grace-period=0", phrase.Arg(c.Owner.Namespace), phrase.Arg(c.Owner.Name)),
-				fmt.Sprintf("calico-audit repair --leaked-ips --ip %s --terminated %s", c.Object, phrase.Arg(c.Owner.Node)),
-			}
-			r.Effect = fmt.Sprintf("%s can be released, and pod %s gets it", c.Object, p.FullName())
+			r.Commands = []string{fmt.Sprintf("kubectl get pod --namespace %s %s -o wide", phrase.Arg(c.Owner.Namespace), phrase.Arg(c.Owner.Name))}
+			r.Effect = fmt.Sprintf("%s is released by Calico's collector or by repair --leaked-ips --terminated %s, and pod %s gets it", c.Object, c.Owner.Node, p.FullName())
 		case c.Kind == waiting.Taken:
 			r.Commands = []string{"calico-audit explain " + c.Object}
 		case c.Kind == waiting.Request:

@@ -129,25 +129,30 @@ func (e *evaluation) owner(w *blocks.Workload, r state.AllocationRef) Cause {
 	if attr == nil {
 		return Cause{Text: "is recorded in a corrupt block", Final: true}
 	}
-	switch r.Kind() {
-	case state.UseCooling:
+	v, kind := e.Classify(r), r.Kind()
+	if kind == state.UseCooling {
 		return Cause{Text: "was released and waits out its cooldown"}
-	case state.UsePod, state.UseUnknown, state.UseTunnel, state.UseService, state.UseWindows, state.UseVM:
 	}
 	owner := e.Pod(attr.Namespace, attr.Pod)
 	if users := e.Users(r.Addr()); owner == nil && len(users) > 0 {
 		owner = users[0]
 	}
-	switch v := e.Classify(r); {
+	switch {
 	case owner == w:
 		return Cause{Text: "is held by an earlier sandbox of the same pod", Final: true}
-	case owner != nil:
+	case owner != nil && owner.Extras().Partial == "":
 		return e.ownerPod(owner)
 	case !v.Owned && attr.Pod != "":
 		return Cause{Text: fmt.Sprintf("is still allocated to pod %s, which no longer exists", phrase.FullName(attr.Namespace, attr.Pod))}
-	default:
-		return Cause{Text: "is allocated: " + v.Why(), Final: v.Owned && !v.Young}
 	}
+	// An owner that could not be read may be about to release it.
+	lasts := kind != state.UsePod && (kind != state.UseVM || !v.Unknown) && !e.unread(blocks.Pods, blocks.Nodes, blocks.VMs, blocks.VMInstances)
+	return Cause{Text: "is allocated: " + v.Why(), Final: v.Owned && lasts}
+}
+
+// unread reports whether an object of these kinds could not be decoded.
+func (e *evaluation) unread(kinds ...blocks.Resource) bool {
+	return slices.ContainsFunc(kinds, func(r blocks.Resource) bool { return len(e.Unreadable(r)) > 0 })
 }
 
 func (e *evaluation) ownerPod(owner *blocks.Workload) Cause {
@@ -236,7 +241,7 @@ func (e *evaluation) noPool(p *Pod) (out []Cause) {
 			continue
 		}
 		out = append(out, Cause{
-			Kind: NoPool, Object: strings.Join(names, ","), Final: !e.startedWithout(f, since),
+			Kind: NoPool, Object: strings.Join(names, ","), Final: !e.startedWithout(f, since) && !e.unread(blocks.Pods),
 			Text: fmt.Sprintf("all %s pools (%s) assign manually, and Calico asks them for every pod", f, phrase.Some(names)),
 		})
 	}
