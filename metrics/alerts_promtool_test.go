@@ -172,24 +172,35 @@ func TestAlertTestsNotice(t *testing.T) {
 		{"CalicoPoolOutOfBlocks at churn", `> 0.5`, `> 0.2`},
 		{"CalicoPoolOutOfBlocks does not name pools that are fine", `          unless ignoring (severity, ippool)`, `          or`},
 		{"CalicoPoolFewFreeBlocks", `severity="warning"} > 0`, `severity!="error"} > 0`},
-		{"CalicoPoolBlocksRunOut", `86400) < 0`, `43200) < 0`},
-		{"CalicoPoolBlocksRunOut", `>= 3`, `>= 1`},
-		{"CalicoPoolBlocksRunOut", `[2h]) >`, `[3h]) >`},
-		{"CalicoPoolBlocksRunOut", `and max_over_time(calico_audit:pool_allocatable_blocks:current[6h]) > max_over_time(calico_audit:pool_allocatable_blocks:current[2h])`, ``},
-		{"CalicoPoolBlocksRunOut", `max_over_time(calico_audit:pool_allocatable_blocks:current[15m]) > 0`, `calico_audit:pool_allocatable_blocks:current > 0`},
-		{"CalicoPoolRunway of blocks", `604800 * min`, `1209600 * min`},
-		{"CalicoPoolRunway of blocks", ` >= 3
-`, ` >= 1
-`},
-		{"CalicoPoolRunway of blocks", `offset 7d) - min_over_time(calico_audit:pool_allocatable_blocks:current[1d])) >= 0.25 <= 0.75`, `offset 7d) - min_over_time(calico_audit:pool_allocatable_blocks:current[1d])) >= 0`},
-		{"CalicoPoolRunway of addresses", ` >= 0.25 <= 0.75`, ``},
-		{"CalicoPoolRunway of addresses", `offset 14d`, `offset 10d`},
-		{"CalicoPoolRunway by what the exporter says", `bound="likely"`, `bound="earliest"`},
-		{"CalicoPoolRunway by what the exporter says", `< 1209600 > 0`, `< 1209600`},
-		{"CalicoPoolRunway by what the exporter says", `< 1209600 > 0`, `< 1123200 > 0`},
-		{"CalicoPoolRunway by what the exporter says", `calico_audit_runway_timestamp_seconds) < 86400`, `calico_audit_runway_timestamp_seconds) < 0`},
-		{"CalicoPoolRunway of one cluster among several", `unless ignoring (ippool, ip_family, resource)`, `unless on (job)`},
-		{"CalicoPoolRunway of one cluster among several", `max without (instance, pod, node, bound) (calico_audit_pool_runway_seconds`, `max by (job, ippool, ip_family, resource) (calico_audit_pool_runway_seconds`},
+		{"a healthy week", `>= calico_audit:pool_left:least_drop
+            and avg`, `> -1000
+            and avg`},
+		{"a healthy week", `:week_low)[7d:1h]) > 0.3`, `:week_low)[7d:1h]) > 0.9`},
+		{"a healthy week", `(calico_audit:pool_left:day_low offset 7d - calico_audit:pool_left:day_low)[2d:1h]`, `(calico_audit:pool_left:day_low offset 7d - calico_audit:pool_left:day_low)[1h:1h]`},
+		{"a healthy week", `(calico_audit:pool_left:day_low offset 7d - calico_audit:pool_left:day_low)`, `(calico_audit:pool_left:day_low offset 6d - calico_audit:pool_left:day_low)`},
+		{"a healthy week", `[12h] offset 7d`, `[12h] offset 6d`},
+		{"a healthy week", `[12h] offset 1d),
+        "basis", "hours"`, `[12h] offset 2d),
+        "basis", "hours"`},
+		{"a healthy week", `604800 * calico_audit:pool_left:week_low`, `604800 * calico_audit:pool_left:day_low`},
+		{"CalicoPoolRunway of blocks", `604800 *`, `1209600 *`},
+		{"CalicoPoolRunway of blocks", `:week_low)[7d:1h]) > 0.3`, `:week_low)[7d:1h]) > 0`},
+		{"CalicoPoolRunway of blocks", `            unless
+              min_over_time((calico_audit:pool_left:current - calico_audit:pool_left:current offset 7d)[3h:10m])
+                >= calico_audit:pool_left:least_drop
+`, ``},
+		{"CalicoPoolRunway of blocks", `< 1209600`, `< 604800`},
+		{"CalicoPoolRunway of addresses", `{resource="addresses"} + 0.02`, `{resource="addresses"} + 3`},
+		{"CalicoPoolRunway of one cluster among several", `calico_audit:pool_left:current[1d])`, `calico_audit:pool_left:current{cluster="west"}[1d])`},
+		{"CalicoPoolBlocksRunOut by hours", `[1d:10m]`, `[10m:10m]`},
+		{"CalicoPoolBlocksRunOut by hours", `< 86400`, `< 43200`},
+		{"CalicoPoolBlocksRunOut by hours", `86400 * calico_audit:pool_left:day_low`, `86400 * calico_audit:pool_left:current * 3`},
+		{"CalicoPoolBlocksRunOut by six hours", `            and calico_audit:pool_left:current offset 2h > calico_audit:pool_left:current
+`, ``},
+		{"CalicoPoolBlocksRunOut by six hours", `            and calico_audit:pool_left:week_low offset 6h > calico_audit:pool_left:current offset 2h
+`, ``},
+		{"CalicoPoolBlocksRunOut by six hours", `21600 *`, `216000 *`},
+		{"CalicoPoolBlocksRunOut by six hours", `(calico_audit:pool_left:current[15m])`, `(calico_audit:pool_left:current[9h])`},
 		{"CalicoPoolNoFreeBlocks", `check="pool/no-free-blocks", severity="warning"`, `check="pool/no-free-blocks", severity="error"`},
 		{"CalicoPoolOutOfAddresses", `severity="critical"`, `severity=~"critical|error"`},
 		{"CalicoPoolFewAddresses", `for: 15m`, `for: 10m`},
@@ -220,7 +231,7 @@ func TestAlertTestsNotice(t *testing.T) {
 	for _, m := range testenv.Sample(t, 12, changes) {
 		t.Run(m.tests+" "+m.old+" to "+m.new, func(t *testing.T) {
 			tests := hours
-			if strings.HasPrefix(m.tests, "CalicoPoolRunway") {
+			if strings.HasPrefix(m.tests, "CalicoPoolRunway") || strings.HasPrefix(m.tests, "CalicoPoolBlocksRunOut") || m.tests == "a healthy week" {
 				tests = weeks
 			}
 			part := ruleTests{RuleFiles: tests.RuleFiles, EvaluationInterval: tests.EvaluationInterval}

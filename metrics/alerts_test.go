@@ -227,6 +227,7 @@ func documentedFamilies(t *testing.T) map[string][]string {
 var targetLabels = []string{"instance", "pod", "node", "job", "cluster"}
 
 var (
+	addedLabel = regexp.MustCompile(`"(\w+)", "\w+", "", ""`) // in label_replace
 	metricName = regexp.MustCompile(`\b(calico_audit[_:][a-z_:]+)(\{[^}]*\})?`)
 	grouping   = regexp.MustCompile(`\b(?:by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)`)
 )
@@ -235,7 +236,7 @@ var (
 // returns the families.
 func checkNames(t *testing.T, where, expr string, families map[string][]string) (used []string) {
 	t.Helper()
-	known := slices.Clone(targetLabels)
+	known := append(slices.Clone(targetLabels), added(expr)...)
 	for _, m := range metricName.FindAllStringSubmatch(expr, -1) {
 		labels, ok := families[m[1]]
 		if !ok {
@@ -260,13 +261,21 @@ func checkNames(t *testing.T, where, expr string, families map[string][]string) 
 	return used
 }
 
+// added returns the labels that an expression adds.
+func added(expr string) (labels []string) {
+	for _, m := range addedLabel.FindAllStringSubmatch(expr, -1) {
+		labels = append(labels, m[1])
+	}
+	return labels
+}
+
 // addRecords adds the recorded families to the known ones, and returns the families that
 // the rules use.
 func addRecords(t *testing.T, records []rule, families map[string][]string) map[string]bool {
 	t.Helper()
 	used := map[string]bool{}
 	for _, r := range records {
-		var labels []string
+		labels := added(r.Expr)
 		for _, m := range checkNames(t, r.Record, r.Expr, families) {
 			used[m] = true
 			labels = append(labels, families[m]...)

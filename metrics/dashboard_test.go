@@ -169,13 +169,17 @@ func TestDashboardQueries(t *testing.T) {
 	}
 	for _, m := range []string{
 		"findings", "findings_muted", "snapshot_complete", "snapshot_timestamp_seconds", "nodes_without_block", "check_success",
-		"pool_blocks", "pool_allocatable_blocks", "pool_releasable_blocks", "pool_needed_blocks", "pool_runway_seconds", "pool_in_use_addresses", "pool_available_addresses",
+		"pool_blocks", "pool_allocatable_blocks", "pool_releasable_blocks", "pool_needed_blocks", "pool_in_use_addresses", "pool_available_addresses",
 		"node_blocks", "node_empty_blocks", "node_borrowed_addresses", "node_lent_addresses", "audits_total", "audit_errors_total", "watch_restarts_total",
 		"whereabouts_pool_in_use_addresses", "whereabouts_pool_capacity_addresses", "whereabouts_pool_available_addresses",
 	} {
 		if !used["calico_audit_"+m] {
 			t.Errorf("the dashboard does not show calico_audit_%s", m)
 		}
+	}
+
+	if !used["calico_audit:pool_runway_seconds:current"] {
+		t.Error("the dashboard does not show when pools run out")
 	}
 
 	raw, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "dashboard", "rules": rules}}})

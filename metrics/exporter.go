@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/runway"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -60,9 +59,6 @@ type ExporterOptions struct {
 	after func(context.Context, *Audit)
 	// Agents, if set, returns statistics about requests to the nodes' agents.
 	Agents func() AgentCounts
-	// Past, if set, returns the last history of the pools and when it was read; nil if it
-	// is unknown. The runway is estimated from it.
-	Past func() (*runway.History, time.Time)
 	// Log records errors, and their end.
 	Log *slog.Logger
 	// Pprof also serves profiles.

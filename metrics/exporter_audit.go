@@ -82,7 +82,6 @@ func (e *Exporter) publish(ctx context.Context, j *evaluated, unsure int, took t
 		}
 		s := samples{}
 		s.addNumbers(j.state, a.Report, e.NodeMetrics)
-		e.addRunway(s, a.Report)
 		s.addFindings(a.Report, j.checks, unsure)
 		s.add(auditTook, took.Seconds())
 		a.scrape, rendering = render(s)

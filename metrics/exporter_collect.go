@@ -3,11 +3,9 @@ package metrics
 import (
 	"cmp"
 	"maps"
-	"net/netip"
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/runway"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -45,45 +43,6 @@ func (e *Exporter) live(a *Audit) samples {
 	s.add(snapshotComplete, number(rep.Complete))
 	s.add(snapshotGaps, float64(len(blocks.Untolerated(rep.Gaps))))
 	return s
-}
-
-// addRunway adds estimates of when pools run out, to the report and as samples, if their
-// history is known.
-func (e *Exporter) addRunway(s samples, r *audit.Report) {
-	if e.Past == nil {
-		return
-	}
-	past, at := e.Past()
-	if past == nil {
-		return
-	}
-	r.AddRunway(past)
-	s.add(runwayTime, float64(at.UnixMilli())/1000)
-	seen := map[string]bool{}
-	for i := range r.Pools {
-		p := &r.Pools[i]
-		if p.Runway == nil || seen[p.Name] {
-			continue // one series per pool name
-		}
-		seen[p.Name] = true
-		cidr, _ := netip.ParsePrefix(p.CIDR)
-		add := func(resource, bound string, e *runway.Estimate, days *int) {
-			if days == nil {
-				return
-			}
-			lasts := float64(*days)
-			if lasts == 0 && e.Status == runway.Declining {
-				lasts = 0.5 // 0 means exhausted, which has its own alerts
-			}
-			s.add(poolRunway, lasts*86400, p.Name, blocks.FamilyOf(cidr.Addr()).String(), resource, bound)
-		}
-		for i, e := range []*runway.Estimate{&p.Runway.Blocks, &p.Runway.Addresses} {
-			resource := []string{"blocks", "addresses"}[i]
-			add(resource, "earliest", e, e.EarliestDays)
-			add(resource, "likely", e, e.Days)
-			add(resource, "latest", e, e.LatestDays)
-		}
-	}
 }
 
 // addFindings adds the counts of findings, and the results of checks.

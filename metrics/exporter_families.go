@@ -58,17 +58,6 @@ var (
 )
 
 var (
-	runwayGroup = Group{
-		Title: "Runway", prefix: exporterPrefix, stable: true,
-		About: "An exporter that queries a Prometheus for the history of pools (`--prometheus`) has these. A pool has no such series if its blocks and addresses do not " +
-			"decrease over time, or if its history is too short. Without `--prometheus`, the recording rule `calico_audit:pool_runway_seconds:current` estimates them.",
-	}
-	poolRunway = runwayGroup.gauge("pool_runway_seconds", "seconds", "Time until the pool's blocks or addresses run out, in whole days (0 if none is left, half a day if they last less than a day): the likely time at the rate of the last month, "+
-		"and the earliest and latest times if the history is long enough.", "ippool", "ip_family", "resource", "bound").with(slotReads...)
-	runwayTime = runwayGroup.gauge("runway_timestamp_seconds", "seconds", "Unix time at which the history of pools was last read from Prometheus. Absent until it was read.")
-)
-
-var (
 	nodeGroup = Group{
 		Title: "Nodes", prefix: exporterPrefix, stable: true,
 		About: "`--node-metrics=false` turns off the series with a label `node`. A node has series for the pools that serve its pods " +
@@ -154,7 +143,7 @@ var (
 )
 
 // exporterGroups are the sections of METRICS.md that describe the exporter.
-var exporterGroups = []*Group{&poolGroup, &runwayGroup, &nodeGroup, &secondaryGroup, &findingGroup, &stateGroup, &viewGroup}
+var exporterGroups = []*Group{&poolGroup, &nodeGroup, &secondaryGroup, &findingGroup, &stateGroup, &viewGroup}
 
 // slotStates are the values of the label state.
 var slotStates = []string{"claimed", "free", "reserved"}

@@ -17,7 +17,6 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
-	"github.com/calico-audit/calico-audit/audit/runway"
 )
 
 // scraped gathers the response to a scrape, without the metrics of the process.
@@ -121,17 +120,6 @@ walloc six-fd99---64 fd99::7 default/a id=c0 if=net2
 wpool fast-n1-10.98.0.0-28 10.98.0.0/28
 `
 
-// declining is a history of the pool of borrowing: it loses two addresses a day until the
-// synctest clock begins.
-func declining() (*runway.History, time.Time) {
-	begin := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
-	var past runway.Past
-	for ago := 30; ago > 0; ago-- {
-		past.Addresses = append(past.Addresses, runway.Sample{At: begin.AddDate(0, 0, -ago), Left: 125 + 2*float64(ago), Usable: 128})
-	}
-	return &runway.History{Source: "Prometheus", Pools: map[string]runway.Past{"pods": past}}, begin
-}
-
 // TestFamilies: every family is served, is documented, and passes Prometheus' linter. The
 // numbers match the state.
 func TestFamilies(t *testing.T) {
@@ -139,7 +127,7 @@ func TestFamilies(t *testing.T) {
 		f := newFed(t)
 		played(t, f, ExporterOptions{NodeMetrics: true, Build: Build{"v1", "abc", "go1"}, Agents: func() AgentCounts {
 			return AgentCounts{Asked: 9, Failed: 2, Views: 3, Missing: 1, Oldest: time.Unix(1700000000, 0)}
-		}, Past: declining}, func(e *Exporter) {
+		}}, func(e *Exporter) {
 			if problems, err := testutil.GatherAndLint(scraped(t, e)); err != nil || len(problems) > 0 {
 				t.Errorf("before the first audit: %v, %v", problems, err)
 			}
@@ -159,13 +147,6 @@ func TestFamilies(t *testing.T) {
 				labels string
 			}{
 				{128, "pool_capacity_addresses", "ippool=pods ip_family=IPv4"},
-				{0, "pool_runway_seconds", "ippool=pods resource=blocks bound=likely"},
-				{-1, "pool_runway_seconds", "ippool=pods resource=blocks bound=earliest"},
-				{62 * 86400, "pool_runway_seconds", "ippool=pods ip_family=IPv4 resource=addresses bound=earliest"},
-				{62 * 86400, "pool_runway_seconds", "ippool=pods resource=addresses bound=likely"},
-				{62 * 86400, "pool_runway_seconds", "ippool=pods resource=addresses bound=latest"},
-				{-1, "pool_runway_seconds", "ippool=six"},
-				{946684800, "runway_timestamp_seconds", ""},
 				{3, "pool_in_use_addresses", "ippool=pods"},
 				{125, "pool_available_addresses", "ippool=pods"},
 				{1, "pool_borrowed_addresses", "ippool=pods"},
@@ -285,7 +266,7 @@ func TestSwitches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)
 		f.is(borrowing)
-		played(t, f, ExporterOptions{Mutes: &audit.Mutes{Rules: []audit.MuteRule{rule}}, Past: declining, Agents: func() AgentCounts { return AgentCounts{Oldest: time.Unix(1, 0)} }}, func(e *Exporter) {
+		played(t, f, ExporterOptions{Mutes: &audit.Mutes{Rules: []audit.MuteRule{rule}}, Agents: func() AgentCounts { return AgentCounts{Oldest: time.Unix(1, 0)} }}, func(e *Exporter) {
 			pass(3 * time.Second)
 			for _, family := range exporterFamilies() {
 				perNode := len(family.Labels) > 0 && family.Labels[0] == "node"

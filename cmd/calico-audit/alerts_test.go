@@ -238,7 +238,7 @@ func checkDashboard(m *monitoring) {
 	m.t.Helper()
 	for _, q := range dashboardQueries(m.t, ".*", "calico-audit") {
 		if strings.Contains(q.expr, "runway") || strings.Contains(q.expr, "whereabouts") {
-			continue // the story has neither weeks of history nor secondary networks; see TestTwoClusters
+			continue // the story has neither days of history nor secondary networks; see TestTwoClusters
 		}
 		m.await(fmt.Sprintf("panel %q shows anything of %s", q.panel, q.expr), func() bool { return m.query(q.expr) > 0 })
 	}

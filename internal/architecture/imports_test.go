@@ -47,7 +47,7 @@ var mayImport = map[string][]string{
 	"repair/apply":            {"blocks", "audit", "audit/phrase", "audit/state", "audit/remedies", "repair", "repair/moves", "repair/planner", "repair/journal"},
 	"repair/datastore":        {"blocks", "blocks/decode", "affinity", "audit", "audit/state", "audit/remedies", "audit/checks", "repair"},
 	"repair/workloads":        {"blocks", "repair"},
-	"metrics":                 {"blocks", "affinity", "audit", "audit/runway", "audit/phrase", "audit/state", "audit/checks"},
+	"metrics":                 {"blocks", "affinity", "audit", "audit/phrase", "audit/state", "audit/checks"},
 	"metrics/query":           {"audit/runway"},
 	"metrics/events":          {"blocks", "audit", "audit/state", "audit/checks", "metrics"},
 	"cmd":                     {"audit/runway", "metrics/query", "blocks", "blocks/cluster", "blocks/files", "blocks/hostviews", "affinity", "affinity/host", "audit", "audit/phrase", "audit/state", "audit/remedies", "audit/capacity", "audit/checks", "audit/explain", "repair", "repair/moves", "repair/planner", "repair/journal", "repair/apply", "repair/datastore", "repair/workloads", "metrics", "metrics/events", "cmd/internal"},

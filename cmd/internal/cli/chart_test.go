@@ -14,9 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
@@ -45,19 +43,13 @@ var chartValues = map[string]string{
 	"image alone": `image: {repository: registry.example.com/calico-audit}`,
 	"everything":  everything,
 	"each other way": everything + `
-exporter: {replicas: 1, agents: true, webConfigSecret: web, prometheus: {url: "https://prometheus.example.com", caSecret: ca, tokenSecret: reader}, priorityClassName: "", tolerations: [{key: a, operator: Exists}], affinity: {nodeAffinity: {}}, extraArgs: [--grace=30m], podDisruptionBudget: {enabled: false}}
+exporter: {replicas: 1, agents: true, webConfigSecret: web, priorityClassName: "", tolerations: [{key: a, operator: Exists}], affinity: {nodeAffinity: {}}, extraArgs: [--grace=30m], podDisruptionBudget: {enabled: false}}
 agent: {enabled: true, enterNamespaces: true, seLinux: true, tls: {enabled: true, certManager: true}, priorityClassName: system-node-critical, maxUnavailable: 3, extraArgs: [--max-age=20s]}
 repair: {enabled: true, suspend: true, schedule: "@daily", extraArgs: [--pool=a], nodeSelector: {a: b}, tolerations: [{operator: Exists}], priorityClassName: system-cluster-critical, journal: {storageClassName: fast, size: 1Gi, accessModes: [ReadWriteOncePod]}}
 networkPolicy: {enabled: true, apiServers: [{cidr: 192.0.2.10/32, port: 6443}, {cidr: "2001:db8::1/128", port: 6443}]}
 monitoring: {serviceMonitor: true, podMonitor: true, prometheusRule: true, dashboard: true, labels: {release: x}, cluster: east, endpoint: {tlsConfig: {insecureSkipVerify: true}, relabelings: [{targetLabel: zone, replacement: a}]}}
 guardRails: {mode: warn, native: true}
 image: {repository: registry.example.com/calico-audit, digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", pullSecrets: [pull], pullPolicy: Always}
-`,
-	// Like reused values of a release from before exporter.prometheus existed.
-	"no Prometheus": `
-image: {repository: registry.example.com/calico-audit, tag: v1}
-exporter: {prometheus: null}
-networkPolicy: {enabled: true, apiServers: [{cidr: 192.0.2.10/32, port: 6443}]}
 `,
 	"repair alone": `
 image: {repository: registry.example.com/calico-audit, tag: v1}
@@ -240,10 +232,10 @@ func TestChartIsTheKustomizations(t *testing.T) {
 		compare(t, values, agentManifests(t, allAgentPatches...))
 	})
 	t.Run("agents that prove who they are", func(t *testing.T) {
-		values := "image: {repository: registry.example.com/calico-audit, tag: v1}\nexporter: {agents: true, prometheus: {url: \"http://prometheus-operated.monitoring.svc:9090\"}}\n" +
+		values := "image: {repository: registry.example.com/calico-audit, tag: v1}\nexporter: {agents: true}\n" +
 			"agent: {enabled: true, tls: {enabled: true, certManager: true}}\nmonitoring: {podMonitor: true}\n"
 		compare(t, values, exampleManifests(t, []string{"exporter", "agent"},
-			[]string{"exporter-agents", "exporter-runway", "agent-prometheus-operator", "agent-tls-cert-manager", "agent-tls-prometheus-operator"}, nil))
+			[]string{"exporter-agents", "agent-prometheus-operator", "agent-tls-cert-manager", "agent-tls-prometheus-operator"}, nil))
 	})
 }
 
@@ -340,45 +332,6 @@ func TestChartNamesTheCluster(t *testing.T) {
 	}
 }
 
-// TestChartAsksPrometheus: the exporter's arguments are valid flags, their files are
-// mounted, the selector matches this cluster, and the network policy allows the requests.
-func TestChartAsksPrometheus(t *testing.T) {
-	for values, want := range map[string]struct {
-		args   []string
-		egress int
-	}{
-		chartValues["each other way"]: {[]string{
-			"--prometheus=https://prometheus.example.com", `--prometheus-selector=cluster="east"`,
-			"--prometheus-ca-file=/var/run/calico-audit-prometheus/ca.crt", "--prometheus-token-file=/var/run/calico-audit-prometheus/token",
-		}, 5}, // two API servers, agents, Prometheus, name servers
-		everything + `exporter: {prometheus: {url: "http://p:9090", selector: 'cluster="a", zone="b"'}}`: {
-			[]string{"--prometheus=http://p:9090", `--prometheus-selector=cluster="a", zone="b"`}, 0},
-		everything + `exporter: {prometheus: {caSecret: ca}}`: {nil, 0},
-	} {
-		objects := chart(t, "kube-system", values)
-		pod := the[appsv1.Deployment](t, objects, "Deployment", "calico-audit-exporter").Spec.Template.Spec
-		asked := slices.DeleteFunc(slices.Clone(pod.Containers[0].Args), func(a string) bool { return !strings.HasPrefix(a, "--prometheus") })
-		if !slices.Equal(asked, want.args) {
-			t.Errorf("arguments %q, want %q", asked, want.args)
-		}
-		var paths []string
-		for _, v := range pod.Volumes {
-			if v.Name == "prometheus" {
-				for _, s := range v.Projected.Sources {
-					paths = append(paths, s.Secret.Name+":"+s.Secret.Items[0].Path)
-				}
-			}
-		}
-		mounted := slices.ContainsFunc(pod.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == "/var/run/calico-audit-prometheus" })
-		if files := len(want.args) == 4; files != slices.Equal(paths, []string{"ca:ca.crt", "reader:token"}) || files != mounted {
-			t.Errorf("Secrets %q, mounted %t, for %q", paths, mounted, asked)
-		}
-		if p := the[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy", "calico-audit-exporter"); len(p.Spec.Egress) != want.egress {
-			t.Errorf("the exporter may reach %v", p.Spec.Egress)
-		}
-	}
-}
-
 // TestChartRefuses: an error names the wrong value and the right form.
 func TestChartRefuses(t *testing.T) {
 	for values, want := range map[string]string{
@@ -394,9 +347,8 @@ func TestChartRefuses(t *testing.T) {
 		`networkPolicy: {apiServers: [{cidr: 192.0.2.1}]}`:          "at '/networkPolicy/apiServers/0': missing property 'port'",
 		`image: {digest: v1}`:                                       "at '/image/digest': 'v1' does not match pattern",
 		`access: {repair: true}`:                                    "at '/access/report': value must be true",
+		`exporter: {prometheus: {url: "http://p"}}`:                "additional properties 'prometheus' not allowed",
 		`exporter: {agents: true}`:                                  "at '/agent/tls/enabled': value must be true",
-		`exporter: {prometheus: {url: prometheus:9090}}`:            "at '/exporter/prometheus/url': 'prometheus:9090' does not match pattern",
-		`exporter: {prometheus: {url: "http://p", tokenSecret: a}}`: "at '/exporter/prometheus/url': 'http://p' does not match pattern '^https://'",
 		`agents: {enabled: true}`:                                   "additional properties 'agents' not allowed",
 	} {
 		out, err := helm(t, values, "template", "calico-audit")

@@ -1,13 +1,11 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"io"
 	"log/slog"
 	"os"
 	"runtime/debug"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,7 +21,6 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 	"github.com/calico-audit/calico-audit/metrics"
-	"github.com/calico-audit/calico-audit/metrics/query"
 )
 
 // exporterListen is the exporter's default address. The port is below Kubernetes' NodePort
@@ -46,7 +43,6 @@ type exporterCommand struct {
 	mutes   muteFlags
 	grace   graceFlag
 	agents  source.AgentFlags
-	past    pastFlags
 
 	interval, maxAge, agentsInterval time.Duration
 	nodeMetrics                      bool
@@ -66,7 +62,6 @@ func newExporter(env env) *cobra.Command {
 	fs.DurationVar(&e.maxAge, "max-age", metrics.DefaultMaxAge, "maximum age of the data; with older data the exporter is not ready and its numbers count as incomplete")
 	fs.BoolVar(&e.nodeMetrics, "node-metrics", true, "serve series per node and pool; =false omits them")
 	e.agents.AddTo(c)
-	e.past.addPrometheus(c)
 	fs.DurationVar(&e.agentsInterval, "agents-interval", agents.DefaultInterval, "ask each agent at least this often")
 	e.grace.addFlag(c, "time that a state must last before it counts")
 	e.mutes.addRuleFlags(c)
@@ -106,7 +101,7 @@ func (e *exporterCommand) options() (metrics.ExporterOptions, error) {
 	case e.maxAge <= freshness:
 		return o, exit.Usagef("--max-age %s is too short: freshness is probed every %s, want more", e.maxAge, freshness)
 	}
-	if err := cmp.Or(e.grace.check(), e.past.check()); err != nil {
+	if err := e.grace.check(); err != nil {
 		return o, err
 	}
 	wide, err := reportFormats.Named("wide")
@@ -175,29 +170,11 @@ func (e *exporterCommand) run(c *cobra.Command) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(exporterGCPercent)
 	}
-	beside := func(context.Context) {}
-	if client := e.past.Client(); client != nil {
-		past := query.NewWatch(client, o.Log)
-		o.Past = past.Last
-		beside = past.Run
-	}
 	exporter := metrics.NewExporter(o)
 	return e.serving.beside(c.Context(), o.Log, exporter.Handler(), func(ctx context.Context) error {
-		if err := both(ctx, beside, exporter.Run); err != nil {
+		if err := exporter.Run(ctx); err != nil {
 			return exit.Unread(err)
 		}
 		return nil
 	})
-}
-
-// both runs work with beside in the background, and returns when both have ended. An end of
-// work ends beside.
-func both(ctx context.Context, beside func(context.Context), work func(context.Context) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var wait sync.WaitGroup
-	wait.Go(func() { beside(ctx) })
-	err := work(ctx)
-	cancel()
-	wait.Wait()
-	return err
 }

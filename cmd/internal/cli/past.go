@@ -18,17 +18,9 @@ type pastFlags struct{ history.Flags }
 
 // addFlags adds the flags to a command.
 func (p *pastFlags) addFlags(c *cobra.Command) {
-	p.addPrometheus(c)
-	fs := pflag.NewFlagSet("since", pflag.ContinueOnError)
-	p.AddSince(fs)
-	flags.InGroup(fs, flags.Source)
-	c.Flags().AddFlagSet(fs)
-}
-
-// addPrometheus adds only the flags for Prometheus, for commands that read no files.
-func (p *pastFlags) addPrometheus(c *cobra.Command) {
 	fs := pflag.NewFlagSet("past", pflag.ContinueOnError)
 	noPaths := p.AddPrometheus(fs)
+	p.AddSince(fs)
 	flags.InGroup(fs, flags.Source)
 	c.Flags().AddFlagSet(fs)
 	flags.NoFiles(c, noPaths...)

@@ -75,9 +75,6 @@ func (f *Flags) Check() (err error) {
 // Asked reports whether a history was requested.
 func (f *Flags) Asked() bool { return f.client != nil || len(f.since) > 0 }
 
-// Client returns the Prometheus client; nil without --prometheus.
-func (f *Flags) Client() *query.Client { return f.client }
-
 // Reader reads an earlier report, or makes one from an earlier snapshot.
 type Reader func(ctx context.Context, path string) (*audit.Report, error)
 

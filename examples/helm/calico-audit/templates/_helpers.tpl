@@ -16,15 +16,6 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end }}
 
-{{/* The series of this cluster in a Prometheus that may have several. */}}
-{{- define "calico-audit.prometheusSelector" -}}
-{{- if (.Values.exporter.prometheus | default dict).selector -}}
-{{ .Values.exporter.prometheus.selector }}
-{{- else if .Values.monitoring.cluster -}}
-cluster={{ .Values.monitoring.cluster | quote }}
-{{- end -}}
-{{- end }}
-
 {{/* What all pods' specifications begin with. */}}
 {{- define "calico-audit.pullSecrets" -}}
 {{- with .Values.image.pullSecrets }}
