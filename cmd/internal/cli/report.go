@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -229,14 +231,27 @@ func (r *reportCommand) audit(ctx context.Context) (*audit.Report, error) {
 	return rep, nil
 }
 
-// incomplete returns an error for an incomplete output, with the first gap.
+// incomplete returns an error for an incomplete output, with the kinds that the account may not
+// list, or the first gap.
 func incomplete(what string, gaps []blocks.Gap) error {
 	gaps = blocks.Untolerated(gaps)
-	switch n := len(gaps); n {
-	case 0:
+	var denied []string
+	for _, g := range gaps {
+		switch {
+		case !g.Denied:
+		case g.Resource == blocks.Blocks: // what matters most comes first
+			denied = slices.Insert(denied, 0, string(g.Resource))
+		default:
+			denied = append(denied, string(g.Resource))
+		}
+	}
+	switch n := len(gaps); {
+	case n == 0:
 		return fmt.Errorf("the %s is incomplete", what)
-	case 1:
+	case n == 1:
 		return fmt.Errorf("the %s is incomplete: %s", what, gaps[0])
+	case len(denied) > 1:
+		return fmt.Errorf("the %s is incomplete: this account may not list %s, as the ClusterRole in examples/kubernetes/rbac may", what, strings.Join(denied, ", "))
 	default:
 		return fmt.Errorf("the %s is incomplete; the first of its %d gaps is: %s", what, n, gaps[0])
 	}

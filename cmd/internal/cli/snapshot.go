@@ -113,6 +113,10 @@ func (s *snapshotCommand) run(ctx context.Context) error {
 		progress.Clear()
 		return err
 	}
+	if nothingRead(snapshot) { // an earlier snapshot is worth more than an empty one
+		progress.Clear()
+		return exit.Unread(fmt.Errorf("nothing could be read, and %s was not written: %w", s.output, incomplete("snapshot", snapshot.Gaps)))
+	}
 	progress.Show("writing")
 	written, err := s.write(recorder, snapshot)
 	progress.Clear()
@@ -127,6 +131,11 @@ func (s *snapshotCommand) run(ctx context.Context) error {
 		return exit.Unread(incomplete("snapshot", snapshot.Gaps))
 	}
 	return nil
+}
+
+// nothingRead reports whether all that a snapshot says is what could not be read.
+func nothingRead(s *blocks.Snapshot) bool {
+	return !s.Complete() && len(s.Pools)+len(s.Blocks)+len(s.Affinities)+len(s.Handles)+len(s.Nodes)+len(s.Workloads)+len(s.Namespaces)+len(s.WhereaboutsPools) == 0
 }
 
 // stableTries limits how often a cluster is read again until its objects are consistent.

@@ -106,6 +106,27 @@ func TestPartialSnapshot(t *testing.T) {
 	}
 }
 
+// TestSnapshotOfNothing: an account without rights writes no snapshot, so that an earlier one
+// is not lost. The error names the kinds that are refused, blocks first.
+func TestSnapshotOfNothing(t *testing.T) {
+	c := play(t, seeding.Story)
+	kubeconfig, err := c.UserKubeconfig("stranger")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "snapshot.json")
+	if err := os.WriteFile(path, []byte("an earlier one"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := calicoAudit(t, "snapshot", "--kubeconfig", kubeconfig, "-o", path)
+	if got.code != exit.CodeUnread || !strings.Contains(got.err, "this account may not list ipamblocks, ") || !strings.Contains(got.err, "examples/kubernetes/rbac") {
+		t.Errorf("exit code %d: %s", got.code, got.err)
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "an earlier one" {
+		t.Errorf("the earlier snapshot is %q, %v", text, err)
+	}
+}
+
 // TestSnapshotOfRandomStates: for random states, a cluster's snapshot gives the cluster's
 // report. Anonymized, it gives the same findings by check, severity, address and CIDR.
 func TestSnapshotOfRandomStates(t *testing.T) {

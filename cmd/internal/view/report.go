@@ -235,7 +235,7 @@ func (p *printer) totals(r *audit.Report) {
 }
 
 // notSeen writes the gaps and the checks without a verdict. Unless each is set, long lists
-// are cut.
+// are cut, and only wide output has the reasons of the checks.
 func (p *printer) notSeen(gaps []blocks.Gap, skipped []audit.Skipped, each bool) {
 	most := p.atMost
 	if each {
@@ -258,6 +258,10 @@ func (p *printer) notSeen(gaps []blocks.Gap, skipped []audit.Skipped, each bool)
 		p.wrap("  ", 2, toleratedMeans+":")
 		list(held)
 	}
+	if !each && !p.wide {
+		p.notEvaluated(skipped)
+		return
+	}
 	if len(skipped) > 0 {
 		title("NOT EVALUATED")
 	}
@@ -269,6 +273,25 @@ func (p *printer) notSeen(gaps []blocks.Gap, skipped []audit.Skipped, each bool)
 		}
 		p.rest(rest, checks(&alike[0]))
 	}
+}
+
+// notEvaluated writes the checks without a verdict on one line.
+func (p *printer) notEvaluated(skipped []audit.Skipped) {
+	var checks []string
+	for _, s := range skipped {
+		checks = append(checks, s.Check)
+	}
+	slices.Sort(checks)
+	if checks = slices.Compact(checks); len(checks) == 0 {
+		return
+	}
+	some, rest := cut(checks, shown)
+	text := strings.Join(some, ", ")
+	if rest > 0 {
+		text += fmt.Sprintf(" and %d more", rest)
+	}
+	p.blank()
+	p.flow(span{"NOT EVALUATED", styleWarning}, span{text: text + " (-o wide says why)"})
 }
 
 // rest writes the number of items that are not listed.
