@@ -153,6 +153,9 @@ type Extras struct {
 	// NoIPAM is true if the pod bypasses IPAM and brings its own addresses
 	// (cni.projectcalico.org/ipAddrsNoIpam).
 	NoIPAM bool
+	// Ended is the latest time in the status of a finished pod: a container's end or a condition's
+	// last transition. Zero if the status has none.
+	Ended Time
 	// NetworkStatus is true if the pod has a valid annotation
 	// k8s.v1.cni.cncf.io/network-status.
 	NetworkStatus bool
@@ -184,12 +187,17 @@ func (w *Workload) FullName() string { return w.Namespace + "/" + w.Name }
 // or Failed, or it is being deleted and Calico has removed its network (libcalico-go
 // backend/k8s/conversion, IsFinished).
 func (w *Workload) Finished() bool {
-	switch w.Phase {
-	case "Succeeded", "Failed", "Completed":
-		return true
-	}
-	return !w.Deleting.IsZero() && w.NetworkRemoved
+	return w.Ended() || !w.Deleting.IsZero() && w.NetworkRemoved
 }
+
+// Ended reports whether the pod's phase is Succeeded or Failed.
+func (w *Workload) Ended() bool {
+	return w.Phase == "Succeeded" || w.Phase == "Failed" || w.Phase == "Completed"
+}
+
+// EndedAt returns when a finished pod ended, as far as its status shows; otherwise when it was
+// started or created.
+func (w *Workload) EndedAt() Time { return w.Extras().Ended.Later(w.Started).Later(w.Created) }
 
 // Live reports whether the pod uses the pod network and is not finished. A pod with an
 // address but no node does not count: its spec could not be read, and it may use the host

@@ -30,6 +30,7 @@ var All = audit.Checks{
 	&handleMissing,
 	&ipBorrowed,
 	&ipDuplicate,
+	&ipFinishedPod,
 	&ipHostInUse,
 	&ipLeaked,
 	&ipUnallocated,

@@ -2,11 +2,13 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/collector"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -20,7 +22,7 @@ var blockDeadNode = audit.Check{
 	Remedies:   []remedies.Remedy{remedies.CleanUpNode},
 	Never:      "Never delete the block while it holds an address that a live pod uses.",
 	Requires:   []blocks.Resource{blocks.Blocks, blocks.Nodes},
-	Optional:   state.ReleaseReads,
+	Optional:   slices.Concat(state.ReleaseReads, collector.Reads),
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, b := range st.IPBlocks {
 			host := b.Owner.Node()
@@ -37,7 +39,7 @@ var blockDeadNode = audit.Check{
 				Absence: true, Severity: state.Warning, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{host},
 				Message: fmt.Sprintf("node %q no longer exists, and owns block %s; it holds %s", host, b.CIDR, phrase.Plural(b.Used, "address")),
 				Evidence: state.Evidences("owner", host, "in use", fmt.Sprint(b.Used), "used by live pods elsewhere", phrase.ListBy("; ", lent),
-					"created", phrase.Time(b.Created), "observed", state.Observed),
+					"created", phrase.Time(b.Created), "observed", state.Observed, collector.EvidenceName, collector.OfBlock(st, b).Text("")),
 				Root: remedies.Of(st).RootOfHost(host),
 			})
 		}

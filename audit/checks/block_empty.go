@@ -2,11 +2,13 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/collector"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -24,7 +26,7 @@ var blockEmpty = audit.Check{
 	Remedies: []remedies.Remedy{remedies.ReleaseBlock},
 	Never:    "Never delete the IPAMBlock object by hand: its affinity stays behind, and the node keeps dropping the block's traffic.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Pools, blocks.Reservations},
-	Optional: state.ReleaseReads,
+	Optional: slices.Concat(state.ReleaseReads, collector.Reads),
 	Run: func(st *state.State, f *audit.Findings) {
 		scarce := cachedScarce(st)
 		for _, b := range st.IPBlocks {
@@ -39,11 +41,15 @@ var blockEmpty = audit.Check{
 			if !b.Releasability.OK {
 				verdict, ways = "must stay: "+b.Releasability.Reason, nil
 			}
+			inUse := ""
+			if code := b.Releasability.Code; code == state.RetainInUse || code == state.RetainHostView {
+				inUse = "a pod or a node"
+			}
 			f.Add(audit.Finding{
 				Severity: sev, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{b.Owner.Node()},
 				Message: fmt.Sprintf("block %s of %s holds no allocation; %s", b.CIDR, phrase.Owner(b.Owner), verdict),
 				Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "pool", state.PoolName(b.Pool), "verdict", verdict,
-					"empty since at least", phrase.Time(b.Releasability.EmptySince)),
+					"empty since at least", phrase.Time(b.Releasability.EmptySince), collector.EvidenceName, collector.OfBlock(st, b).Text(inUse)),
 				Root: remedies.Of(st).RootOfBlock(b), Remedies: ways,
 			})
 		}

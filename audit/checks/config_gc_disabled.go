@@ -5,6 +5,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/collector"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -25,7 +26,7 @@ var configGCDisabled = audit.Check{
 	Requires: []blocks.Resource{blocks.ControllerConfig},
 	Run: func(st *state.State, f *audit.Findings) {
 		c := &st.Controllers
-		why := CollectorOff(c)
+		why := collector.Off(c)
 		if why == "" {
 			return
 		}
@@ -35,20 +36,4 @@ var configGCDisabled = audit.Check{
 			Fix:      audit.Look("kubectl get kubecontrollersconfigurations default -o yaml"),
 		})
 	},
-}
-
-// CollectorOff explains why Calico's own collector does not work. It is empty if the collector
-// works, or if no object configures it, so that its defaults apply.
-func CollectorOff(c *blocks.ControllersConfig) string {
-	switch {
-	case !c.Present:
-		return ""
-	case !c.NodeController:
-		return "controllers.node is not configured, so that nothing collects leaked addresses and empty blocks"
-	case !c.LeakGraceSet:
-		return "leakGracePeriod is not set, which turns the collection of leaked addresses and empty blocks off"
-	case c.LeakGrace == 0:
-		return "leakGracePeriod is 0, which turns the collection of leaked addresses and empty blocks off"
-	}
-	return ""
 }

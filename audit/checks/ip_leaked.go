@@ -8,6 +8,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/collector"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -29,7 +30,7 @@ var ipLeaked = audit.Check{
 	Never: "Never release an address after a single look, and never with \"calicoctl ipam release --ip\", which checks neither " +
 		"handle nor sequence number.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
-	Optional: append(slices.Clip(state.ReleaseReads), blocks.VMs, blocks.VMInstances),
+	Optional: slices.Concat(state.ReleaseReads, collector.Reads),
 	Run: func(st *state.State, f *audit.Findings) {
 		if name, unread := st.UnreadPod(); unread {
 			f.Inconclusive("not evaluated where only pods could tell: pod %s could not be read", name)
@@ -60,6 +61,11 @@ func leakFinding(st *state.State, r state.AllocationRef, v state.Validity) audit
 		Root: remedies.Of(st).RootOfLeak(r),
 	}
 	addHolders(st, &x, r, v)
+	inUse := ""
+	if uses := st.ProvenUses(r); len(uses) > 0 {
+		inUse = hosts.NamespaceText(uses[0].View.Node, uses[0].Namespace)
+	}
+	x.Evidence = append(x.Evidence, collector.OfAddress(st, r).Evidence(inUse)...)
 	return x
 }
 

@@ -9,8 +9,11 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/finished"
 	"github.com/calico-audit/calico-audit/blocks"
 )
+
+var nodeBlockLimitReads = []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.IPAMConfigs, blocks.Nodes, blocks.Reservations, blocks.Affinities}
 
 var nodeBlockLimit = audit.Check{
 	ID:         "node/block-limit",
@@ -23,7 +26,7 @@ var nodeBlockLimit = audit.Check{
 	Misread:  "A node at its limit often holds many leaked addresses. Compare the number of its addresses with the number of its pods.",
 	Remedies: []remedies.Remedy{remedies.RaiseLimit},
 	Never:    "Never raise the limit just to silence the alert: find out first what fills the blocks.",
-	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.IPAMConfigs, blocks.Nodes, blocks.Reservations, blocks.Affinities},
+	Requires: nodeBlockLimitReads,
 	Optional: remedies.RootReads,
 	Run: func(st *state.State, f *audit.Findings) {
 		alike, restricted := namespacesAlike(st)
@@ -63,6 +66,12 @@ func blockLimitFinding(st *state.State, h *state.NodeState, alike []string, f *a
 	}
 	if len(texts) > 0 {
 		x.Message = fmt.Sprintf("node %s %s", h.Name, strings.Join(texts, "; it "))
+		held := finished.Count(st, h.Name)
+		if _, unread := st.Missing(blocks.Pods); held > 0 && !unread {
+			x.Message += fmt.Sprintf("; finished pods hold %s of them", phrase.Plural(held, "address"))
+			x.Evidence = append(x.Evidence, state.Evidences("held by finished pods", phrase.Plural(held, "address"))...)
+			x.Remedies = []remedies.Remedy{remedies.DeleteFinishedOf(h.Name, finished.OnNode(st, h.Name)), remedies.RaiseLimit}
+		}
 		x.Evidence = append(x.Evidence, state.Evidences("pods on the node", fmt.Sprint(len(h.Workloads)))...)
 		f.Add(x)
 	}
@@ -146,6 +155,15 @@ func limitStates(st *state.State, h *state.NodeState, f blocks.Family, alike []s
 		}
 	}
 	return out
+}
+
+// atLimit reports whether a host is at its block limit in a family, as far as that is known.
+func atLimit(st *state.State, h *state.NodeState, f blocks.Family) bool {
+	alike, restricted := namespacesAlike(st)
+	if st.FirstMissing(nodeBlockLimitReads) != nil || restricted && st.FirstMissing([]blocks.Resource{blocks.Namespaces, blocks.Pods}) != nil {
+		return false
+	}
+	return slices.ContainsFunc(limitStates(st, h, f, alike), func(s limitState) bool { return s.have >= st.IPAM.BlockLimit() })
 }
 
 // LimitText describes the block limit of a node, and where it is set.

@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -10,6 +9,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/collector"
 	"github.com/calico-audit/calico-audit/audit/state/waiting"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -62,7 +62,7 @@ func (x *explainer) addressRemedy(s *builder, a netip.Addr, users []user, ref st
 	case len(x.TunnelsAt(a)) > 0:
 		s.remedy("owned", "released when node %s is deleted, or calico-node there takes another tunnel address", x.TunnelsAt(a)[0].Node.Name)
 	case !v.Owned:
-		s.remedy("ip/leaked", "%s", x.leakRemedy(attr))
+		s.remedy("ip/leaked", "%s", leakRemedy(x.State, ref))
 	case v.Unknown && len(users) == 0:
 		s.remedy("ip/unknown-owner", "released by the component that assigned it; neither Calico's collector nor calico-audit does")
 	case attr.Tunnel() && x.Vanished(node):
@@ -81,30 +81,12 @@ func (x *explainer) addressRemedy(s *builder, a netip.Addr, users []user, ref st
 }
 
 // leakRemedy describes what would end a leak.
-func (x *explainer) leakRemedy(attr *blocks.Attributes) string {
+func leakRemedy(st *state.State, ref state.AllocationRef) string {
 	const again = "owned again as soon as its owner is there again, or a pod or tunnel names it"
-	if !attr.HasHandle {
-		return again + ". Calico's own collector leaves addresses without a handle alone"
+	if text := collector.OfAddress(st, ref).Text(""); text != "" {
+		return again + ". Calico's collector, if it runs, " + text + "."
 	}
-	return again + ". " + x.collectorText()
-}
-
-// collectorText describes whether and when Calico's own garbage collector would release a leak.
-func (x *explainer) collectorText() string {
-	c := &x.Controllers
-	grace := state.DefaultGrace
-	if c.LeakGraceSet {
-		grace = c.LeakGrace
-	}
-	switch {
-	case x.unread(blocks.ControllerConfig) != "":
-		return "Whether Calico's own collector releases it is " + x.unread(blocks.ControllerConfig) + "."
-	case x.Info.Locked:
-		return "Calico's own collector stands still while the datastore is locked."
-	case checks.CollectorOff(c) != "":
-		return "Calico's own collector is switched off, and will not release it (config/gc-disabled)."
-	}
-	return fmt.Sprintf("Calico's own collector, if it runs, releases it once it has seen it unowned for %s, or at once after its node is deleted.", phrase.Duration(grace))
+	return again
 }
 
 // freeRemedy adds what would change the verdict on an unallocated address.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/finished"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -197,7 +198,7 @@ func (st *Remedies) NodeRemedies(n *state.NodeBlockStatus) []Remedy {
 	if root := st.Root(st.RootOfNode(n)); root != nil {
 		return root.Remedies()
 	}
-	return causeRemedies(n, rootCause(n), n.Detail)
+	return st.causeRemedies(n, rootCause(n), n.Detail)
 }
 
 // StuckRemedies returns the ways for a pod that cannot get an address to get one.
@@ -207,14 +208,14 @@ func (st *Remedies) StuckRemedies(n *state.NodeBlockStatus, s state.Stuck) []Rem
 			return root.Remedies()
 		}
 	}
-	return causeRemedies(n, s.Cause, s.Detail)
+	return st.causeRemedies(n, s.Cause, s.Detail)
 }
 
 // AutoBlocks is the remedy that lets nodes claim blocks by themselves.
 var AutoBlocks = ByHand("turn autoAllocateBlocks on in the IPAM configuration", "nodes claim blocks by themselves", EverywhereRisk, "calicoctl ipam show --show-configuration")
 
 // causeRemedies returns the ways for a node to get a block if the cause is not a lack of blocks.
-func causeRemedies(n *state.NodeBlockStatus, c state.Cause, detail string) []Remedy {
+func (st *Remedies) causeRemedies(n *state.NodeBlockStatus, c state.Cause, detail string) []Remedy {
 	explain := "calico-audit explain " + phrase.Arg(n.Host.Name)
 	switch c {
 	case state.CauseSelector:
@@ -228,10 +229,28 @@ func causeRemedies(n *state.NodeBlockStatus, c state.Cause, detail string) []Rem
 	case state.CauseNoAuto:
 		return []Remedy{AutoBlocks}
 	case state.CauseLimit:
+		if pods := finished.OnNode(st.State, n.Host.Name); len(pods) > 0 {
+			return []Remedy{DeleteFinishedOf(n.Host.Name, pods), RaiseLimit}
+		}
 		return []Remedy{RaiseLimit}
 	default:
 		return nil
 	}
+}
+
+// DeleteFinishedOf is [DeleteFinished] for some pods of a node, with commands that show them.
+func DeleteFinishedOf(node string, pods []*blocks.Workload) Remedy {
+	r := DeleteFinished
+	r.Title = fmt.Sprintf("delete the finished pods on %s, and let Jobs delete theirs (ttlSecondsAfterFinished)", node)
+	r.Commands = nil
+	var phases []string
+	for _, w := range pods {
+		if !slices.Contains(phases, w.Phase) {
+			phases = append(phases, w.Phase)
+			r.Commands = append(r.Commands, "kubectl get pods --all-namespaces --field-selector="+phrase.Arg("spec.nodeName="+node+",status.phase="+w.Phase))
+		}
+	}
+	return r
 }
 
 // BorrowRemedies returns the ways to end a borrow.

@@ -56,15 +56,21 @@ func (st *Remedies) Now(ways []Remedy) []Remedy {
 	out := slices.Clone(ways)
 	for i := range out {
 		r := &out[i]
-		if *r = r.Unless(st.readBar(r)); st.Info.Locked && (r.Repairs() || r.Resumes()) {
+		if *r = r.Unless(st.readBar(r)); st.Info.Locked && writes(*r) {
 			r.Title, r.Manual, r.Yield = first+r.Title, true, nil
 		}
 		*r = st.AllowingNewer(*r)
 	}
-	if st.Info.Locked && slices.ContainsFunc(ways, func(r Remedy) bool { return r.Repairs() || r.Resumes() }) && ways[0].Title != unlock.Title {
+	if st.Info.Locked && slices.ContainsFunc(ways, writes) && ways[0].Title != unlock.Title {
 		return Prefer(append([]Remedy{unlock}, out...))
 	}
 	return out
+}
+
+// writes reports whether a plan of this program carries the remedy out, even if the operator has to
+// confirm something first.
+func writes(r Remedy) bool {
+	return r.Resumes() || len(r.Commands) > 0 && len(planFlags(r.Commands[0])) > 0
 }
 
 // plans describes the kinds of repair by flag. reads are those without which a plan refuses the
@@ -305,7 +311,7 @@ func (st *Remedies) findBarred() {
 				message += fmt.Sprintf("; %s for an address", phrase.PluralVerb(waiting, "pod", "waits", "wait"))
 			}
 			return message
-		}, func() []Remedy { return causeRemedies(n, rootCause(n), detail) })
+		}, func() []Remedy { return st.causeRemedies(n, rootCause(n), detail) })
 		root.Subject, root.Nodes = state.NodeSubject(n.Host.Name), names
 		for _, n := range ns {
 			root.Pools = append(root.Pools, state.PoolsOf(n.Pools...)...)

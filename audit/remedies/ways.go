@@ -43,6 +43,10 @@ var (
 	// RaiseLimit is for a node at its block limit.
 	RaiseLimit = ByHand("raise maxBlocksPerHost, or run fewer pods on the node; see first that its blocks hold no leaked addresses",
 		"the node claims a further block with its next pod", EverywhereRisk, "calicoctl ipam show --show-configuration")
+	// DeleteFinished is for pods that have ended and still hold addresses.
+	DeleteFinished = ByHand("delete the finished pods, and let Jobs delete theirs (ttlSecondsAfterFinished)",
+		"Calico's collector frees their addresses after its grace period, or --leaked-ips releases them", "the logs and exit codes of these pods are lost",
+		"kubectl get pods --all-namespaces --field-selector=spec.nodeName=NODE,status.phase=Succeeded")
 	// SelectNode is for a node that no pool selects.
 	SelectNode = ByHand("let an enabled pool for workloads select the node, or add one that does", "the node claims a block with its next pod",
 		"a pool's selector holds for all nodes: those that it no longer matches get nothing new of it")

@@ -33,9 +33,12 @@ var ReleaseReads = []blocks.Resource{
 // ReleasableKnown reports whether all reads that verdicts on empty blocks need are complete.
 func (st *State) ReleasableKnown() bool { return st.Lacking(ReleaseReads) == nil }
 
-// flannelLabel marks nodes that are migrating from Flannel to Calico. Calico's own collector
-// skips their blocks (kube-controllers pkg/controllers/flannelmigration).
-const flannelLabel, flannelDone = "projectcalico.org/node-network-during-migration", "calico"
+// FromFlannel reports whether a node is migrating from Flannel to Calico. Calico's own collector
+// skips its blocks (kube-controllers pkg/controllers/flannelmigration).
+func FromFlannel(n *blocks.Node) bool {
+	l := n.Labels["projectcalico.org/node-network-during-migration"]
+	return l != "" && l != "calico"
+}
 
 func (st *State) evaluateEmptyBlocks() {
 	missing := st.Lacking(ReleaseReads)
@@ -151,17 +154,17 @@ func (st *State) lastBlocks(h *NodeState, emptied *Block, further *supply, keep 
 // in use without room.
 func (st *State) lastBlock(h *NodeState, emptied *Block, kept map[*Block]bool, further *supply, member func(*Block) bool) (last *Block, full bool) {
 	free := func(b *Block) bool { return b.Usable() && (b == emptied || st.hasFree(b)) }
-	settled := func(b *Block) bool { return free(b) && st.hasAffinityOrNone(b) && st.affinityConfirmedOrAbsent(b) }
+	settled := func(b *Block) bool { return free(b) && st.HasAffinityOrNone(b) && st.affinityConfirmedOrAbsent(b) }
 	for _, good := range []func(*Block) bool{
 		func(b *Block) bool { return settled(b) && !further.mayTake(b) }, settled,
-		func(b *Block) bool { return free(b) && st.hasAffinityOrNone(b) }, free, (*Block).Usable,
+		func(b *Block) bool { return free(b) && st.HasAffinityOrNone(b) }, free, (*Block).Usable,
 	} {
 		for _, b := range h.Blocks {
 			inUse := b.Used > 0 && b != emptied
 			switch {
 			case !member(b) || !b.Usable():
 			case inUse && !st.hasFree(b):
-				full = full || st.hasAffinityOrNone(b) && !st.Reserved.Covers(b.CIDR)
+				full = full || st.HasAffinityOrNone(b) && !st.Reserved.Covers(b.CIDR)
 			case !good(b):
 			case inUse || kept[b]:
 				return nil, false
@@ -179,13 +182,13 @@ func (st *State) lastBlock(h *NodeState, emptied *Block, kept map[*Block]bool, f
 // Keepable reports whether a node's next pod can get an address from its block: the block is
 // usable, has an address to assign, and its owner has an affinity to it.
 func (st *State) Keepable(b *Block) bool {
-	return b.Usable() && st.hasAffinityOrNone(b) && st.hasFree(b)
+	return b.Usable() && st.HasAffinityOrNone(b) && st.hasFree(b)
 }
 
-// hasAffinityOrNone reports whether a block's owner has an affinity to it that Calico's allocator
+// HasAffinityOrNone reports whether a block's owner has an affinity to it that Calico's allocator
 // finds. From v3.31 on, the affinity must have the labels that Calico writes. If no affinity at
 // all was read, the files were made without them, and none is required.
-func (st *State) hasAffinityOrNone(b *Block) bool {
+func (st *State) HasAffinityOrNone(b *Block) bool {
 	a := st.ownAffinity(b)
 	return len(st.Affinities) == 0 || a != nil && (!a.Unlabelled || !blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 31))
 }

@@ -210,6 +210,8 @@ func (st *State) ownedByNamedPods(r AllocationRef) (Validity, bool) {
 		case w == nil:
 		case w.Extras().Unreadable != "":
 			return owned("%s of pod %s cannot be parsed, and may name it", w.Extras().Unreadable, w.FullName()), true
+		case len(w.StatusIPs) == 0 && st.LongFinished(w):
+			return owned("pod %s is %s since %s, and its object still exists", w.FullName(), w.Phase, phrase.Time(w.EndedAt())), true
 		case mayStillUse(w):
 			return owned("pod %s is starting or ending", w.FullName()), true
 		case sandboxHandle(attr.Handle, w.ContainerID):
@@ -219,6 +221,11 @@ func (st *State) ownedByNamedPods(r AllocationRef) (Validity, bool) {
 		}
 	}
 	return Validity{}, false
+}
+
+// LongFinished reports whether a pod has been Succeeded or Failed for at least the grace.
+func (st *State) LongFinished(w *blocks.Workload) bool {
+	return w.Ended() && w.Extras().Partial == "" && st.PastGrace(w.EndedAt())
 }
 
 // mayStillUse reports whether a pod may use an address that it does not name: its network is

@@ -86,6 +86,10 @@ func value(key string, num int, r class) *fieldMask {
 	return &fieldMask{key: key, num: num, schema: schemaText, class: r}
 }
 
+func timeField(key string, num int) *fieldMask {
+	return &fieldMask{key: key, num: num, schema: schemaTime, class: classTime}
+}
+
 // metaMask selects the saved metadata. managedFields are only kept for kinds whose decoders
 // read them.
 func metaMask(name class, managed bool, extra ...*fieldMask) *fieldMask {
@@ -94,15 +98,15 @@ func metaMask(name class, managed bool, extra ...*fieldMask) *fieldMask {
 		value("namespace", 3, classNamespace),
 		value("uid", 5, classUID),
 		value("resourceVersion", 6, classWord),
-		{key: "creationTimestamp", num: 8, schema: schemaTime, class: classTime},
-		{key: "deletionTimestamp", num: 9, schema: schemaTime, class: classTime},
+		timeField("creationTimestamp", 8),
+		timeField("deletionTimestamp", 9),
 	}
 	if managed {
 		parts = append(parts, listOf("managedFields", 17, object("", 0,
 			value("manager", 1, classManager),
 			value("operation", 2, classWord),
 			value("subresource", 8, classWord),
-			&fieldMask{key: "time", num: 4, schema: schemaTime, class: classTime},
+			timeField("time", 4),
 		)))
 	}
 	return object("metadata", 1, append(parts, extra...)...)

@@ -24,6 +24,8 @@ var odd = map[blocks.Resource][]string{
 		"deletionTimestamp":"2026-01-02T00:00:00Z","annotations":{"cni.projectcalico.org/podIP":"10.0.0.1/32","cni.projectcalico.org/podIPs":"10.0.0.1/32,x",
 		"cni.projectcalico.org/containerID":"c","cni.projectcalico.org/ipv4pools":"[\"a\"]","cni.projectcalico.org/ipv6pools":"none"}},
 		"spec":{"nodeName":"n1","hostNetwork":true},"status":{"phase":"Running","podIP":"10.0.0.1","podIPs":[{"ip":"10.0.0.1"},{"ip":"y"},7],"startTime":"2026-01-01T00:00:01Z"}}`,
+		`{"metadata":{"name":"p","namespace":"n"},"status":{"phase":"Failed","conditions":[{"type":"Ready","status":"False","lastTransitionTime":"2026-01-01T00:00:01Z"},{"type":"DisruptionTarget","lastTransitionTime":5},{"type":"PodScheduled"}],
+		"containerStatuses":[{"name":"a","state":{"terminated":{"exitCode":1,"finishedAt":"2026-01-01T00:00:02Z"}}},{"state":{"running":{}}},{"state":{"terminated":{"finishedAt":"soon"}}},{"state":7},5]}}`,
 		`{"metadata":{"name":5,"annotations":[]},"spec":7,"status":{"podIPs":{},"phase":{}}}`, `{"metadata":null,"spec":"x","status":[]}`, `{}`,
 		`{"metadata":{"name":"p","annotations":{"cni.projectcalico.org/podIP":{"a":1}}},"spec":{"hostNetwork":"yes","nodeName":null}}`,
 		`{"metadata":{"name":"p","namespace":"n","labels":{"vm.kubevirt.io/name":"db","app":"x"},"annotations":{
@@ -278,8 +280,9 @@ func TestKeptOfProtobuf(t *testing.T) {
 			{Name: "b", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}},
 			{Name: "c", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}, Containers: []corev1.Container{{Name: "c", Env: []corev1.EnvVar{{Name: "A", Value: "b"}}}}},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, Message: "m", PodIP: "10.0.0.5", StartTime: &heartbeat,
-			Conditions: []corev1.PodCondition{{Type: "PodScheduled", Status: "True"}, {Type: "Ready", Status: "True", Message: "m"}},
-			PodIPs:     []corev1.PodIP{{IP: "10.0.0.5"}, {IP: "fd00::5"}}}}
+			Conditions:        []corev1.PodCondition{{Type: "PodScheduled", Status: "True"}, {Type: "Ready", Status: "True", Message: "m", LastTransitionTime: heartbeat}},
+			ContainerStatuses: []corev1.ContainerStatus{{Name: "c", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, FinishedAt: heartbeat}}}, {Name: "d"}},
+			PodIPs:            []corev1.PodIP{{IP: "10.0.0.5"}, {IP: "fd00::5"}}}}
 	node := &corev1.Node{ObjectMeta: meta,
 		Spec: corev1.NodeSpec{Unschedulable: true, PodCIDR: "10.0.0.0/24", Taints: []corev1.Taint{{Key: "a", Value: "v", Effect: "NoExecute"}}},
 		Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{"pods": resource.MustParse("1k"), "cpu": resource.MustParse("4")},

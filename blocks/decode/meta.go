@@ -92,11 +92,12 @@ func (d *Decoder) sawEntries(r *JSONReader, member string) {
 	})
 }
 
-// conditions calls fn for each entry of status.conditions. The bytes are only valid during
-// the call.
-func (d *Decoder) conditions(r *JSONReader, fn func(kind, status, reason []byte)) {
+// conditions calls fn for each entry of status.conditions, with the time of its last
+// transition. The bytes are only valid during the call.
+func (d *Decoder) conditions(r *JSONReader, fn func(kind, status, reason []byte, at blocks.Time)) {
 	r.Array(func(int) {
 		var kind, status, reason []byte
+		var at blocks.Time
 		r.Object(func(key []byte) {
 			switch string(key) {
 			case "type":
@@ -105,13 +106,15 @@ func (d *Decoder) conditions(r *JSONReader, fn func(kind, status, reason []byte)
 				status, _ = r.str()
 			case "reason":
 				reason, _ = r.str()
-			case "lastHeartbeatTime", "lastTransitionTime":
+			case "lastHeartbeatTime":
 				if d.Newest != nil {
 					quietly(r, func() { d.seenTime(r) })
 				}
+			case "lastTransitionTime":
+				quietly(r, func() { at = d.seenTime(r) })
 			}
 		})
-		fn(kind, status, reason)
+		fn(kind, status, reason, at)
 	})
 }
 

@@ -101,7 +101,7 @@ func (d *Decoder) node(r *JSONReader, n *blocks.Node) bool {
 	}), r.members(Members{
 		"allocatable": func() { r.Fields(Members{"pods": func() { n.AllocatablePods = allocatablePods(r) }}) },
 		"conditions": func() {
-			d.conditions(r, func(kind, status, _ []byte) {
+			d.conditions(r, func(kind, status, _ []byte, _ blocks.Time) {
 				if string(kind) == "Ready" {
 					n.Ready = string(status) == "True"
 					n.NotReady = !n.Ready

@@ -52,11 +52,12 @@ func podMask(labels *fieldMask) *fieldMask {
 			tolerations,
 			listOf("volumes", 1, needing(":", object("", 0, object("", 2, object("emptyDir", 2), object("persistentVolumeClaim", 10), object("ephemeral", 29)))))),
 		object("status", 3,
-			&fieldMask{key: "conditions", num: 2, schema: schemaList, parts: []*fieldMask{condition}, by: map[string]*fieldMask{"Ready": condition}},
+			&fieldMask{key: "conditions", num: 2, schema: schemaList, parts: []*fieldMask{condition}, by: map[string]*fieldMask{"Ready": condition, "DisruptionTarget": condition}},
+			listOf("containerStatuses", 8, needing("finishedAt", object("", 0, object("state", 2, object("terminated", 3, timeField("finishedAt", 6)))))),
 			value("phase", 1, classWord),
 			value("podIP", 6, classAddresses),
 			listOf("podIPs", 12, object("", 0, value("ip", 1, classAddresses))),
-			&fieldMask{key: "startTime", num: 7, schema: schemaTime, class: classTime}))
+			timeField("startTime", 7)))
 }
 
 var podAnnotations = &fieldMask{key: "annotations", num: 12, schema: schemaMap, wants: podAnnotation, classes: map[string]class{
@@ -66,8 +67,8 @@ var podAnnotations = &fieldMask{key: "annotations", num: 12, schema: schemaMap, 
 	annotationAddresses: classAddressJSON, annotationNoIPAM: classStub, annotationSafeToEvict: classBool, annotationPreventEviction: classBool,
 }}
 
-// condition keeps type and status of an entry of status.conditions.
-var condition = object("", 0, value("type", 1, classWord), value("status", 2, classWord))
+// condition keeps type, status and time of an entry of status.conditions.
+var condition = object("", 0, value("type", 1, classWord), value("status", 2, classWord), timeField("lastTransitionTime", 4))
 
 // podAnnotation reports whether a pod's annotation is kept.
 func podAnnotation(key string) bool {
@@ -82,7 +83,8 @@ func annotationField(key string) string { return "metadata.annotations[" + key +
 
 // pod decodes a pod.
 func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
-	var podIP []byte // status.podIP; old clusters have no podIPs
+	var podIP []byte      // status.podIP; old clusters have no podIPs
+	var ended blocks.Time // the latest change of a condition or end of a container
 	var where placement
 	d.object(r, &p.Meta, metaHooks{
 		noWritten:  true,
@@ -137,13 +139,22 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 			p.Started = d.seenTime(r)
 		case "conditions":
 			quietly(r, func() {
-				d.conditions(r, func(kind, status, _ []byte) {
+				d.conditions(r, func(kind, status, _ []byte, at blocks.Time) {
 					p.Ready = p.Ready || string(kind) == "Ready" && string(status) == "True"
+					ended = ended.Later(at)
 				})
+			})
+		case "containerStatuses":
+			quietly(r, func() {
+				at := Members{"finishedAt": func() { ended = ended.Later(d.seenTime(r)) }}
+				state := Members{"terminated": func() { r.Fields(at) }}
+				r.Array(func(int) { r.Fields(Members{"state": func() { r.Fields(state) }}) })
 			})
 		}
 	})
-	p.Namespace = d.inNamespace
+	if p.Namespace = d.inNamespace; p.Finished() && !ended.IsZero() {
+		p.Extend().Ended = ended
+	}
 	if p.OfDaemonSet() || p.HostNetwork {
 		where.tolerates = nil // restarts on its node or needs no address; dropped to save memory
 	}

@@ -57,7 +57,7 @@ func (d *Decoder) pool(r *JSONReader, p *blocks.Pool) bool {
 		"nodeSelector": &p.NodeSelector, "namespaceSelector": &p.NamespaceSelector,
 		"disabled": &p.Disabled, "disableBGPExport": &p.DisableBGPExport,
 	}), r.members(Members{"conditions": func() {
-		d.conditions(r, func(kind, status, reason []byte) { // Calico v3.32 and newer assign no addresses from such a pool
+		d.conditions(r, func(kind, status, reason []byte, _ blocks.Time) { // Calico v3.32 and newer assign no addresses from such a pool
 			if string(kind) == "Allocatable" && string(status) == "False" {
 				p.NotAllocatable = cmp.Or(string(reason), "Unknown")
 			}

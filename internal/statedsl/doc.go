@@ -33,6 +33,7 @@
 //	     [nets=NAMESPACE/NETWORK@IP,…] [netstatus]  addresses on networks other than the cluster's own
 //	     [net=IP,IP] [vmi=NAME] [unreadable=FIELD]  addresses in network-status; its virtual machine
 //	     [of=KIND/NAME] [ready] [claim] [noevict] [static] [once] [scratch] [noipam] [label=K=V]  its controller; properties that decide about its eviction
+//	     [ended=D]                               when its last container ended
 //	     [on=K=V] [tolerates=KEY|KEY=VALUE|all]     labels of nodes where it may run; taints that it tolerates
 //	vm NS/NAME|none; vmi NS/NAME [ofvm]          KubeVirt's objects; either line marks both kinds as read
 //	use IP NS/NAME NODE                          alloc and pod in one; takes the options of pod

@@ -324,6 +324,10 @@ func (m *manifest) pod(p *blocks.Workload) {
 	if p.Ready {
 		status["conditions"] = []any{map[string]any{"type": "Ready", "status": "True"}}
 	}
+	if ended := p.Extras().Ended; !ended.IsZero() {
+		terminated := map[string]any{"exitCode": 0, "finishedAt": at(ended)}
+		status["containerStatuses"] = []any{map[string]any{"name": "main", "state": map[string]any{"terminated": terminated}}}
+	}
 	if len(p.StatusIPs) > 0 {
 		ips := []any{}
 		for _, a := range p.StatusIPs {

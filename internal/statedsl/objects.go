@@ -204,6 +204,9 @@ func (p *parser) pod(w words) {
 		e := pod.Extend()
 		e.NetworkIPs = append(e.NetworkIPs, netip.MustParseAddr(a))
 	}
+	if d, err := time.ParseDuration(w.get("ended")); err == nil {
+		pod.Extend().Ended = p.ago(d)
+	}
 	attach(&pod, w)
 	if w.has("noipam") {
 		pod.Extend().NoIPAM = true
