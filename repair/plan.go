@@ -227,6 +227,9 @@ const (
 	// sequence number when it was made.
 	GuardHandle   = "handle"
 	GuardSequence = "sequence"
+	// GuardReplaces is the handle of an allocation that names another pod. With GuardSequence and
+	// GuardAttributes, it pins that allocation.
+	GuardReplaces = "replaces"
 	// GuardSlot is the CIDR of the missing block of an address, GuardClaim the node that
 	// claims the block, and GuardBeside the other addresses in use in it.
 	GuardSlot   = "slot"

@@ -105,8 +105,9 @@ type Writer interface {
 	CreateHandle(ctx context.Context, id string, counts []blocks.HandleCount) error
 	// RecreateHandle recreates a handle as it was stored.
 	RecreateHandle(ctx context.Context, stored json.RawMessage) error
-	// RecordIP allocates a free ordinal of a block. Before that it raises its handle's
-	// count, or creates the handle.
+	// RecordIP allocates a free ordinal of a block, or replaces its allocation. Before that it
+	// raises its handle's count, or creates the handle. After that it lowers the count of a
+	// replaced handle.
 	RecordIP(ctx context.Context, block ObjectRef, ordinal int, a Allocation) error
 }
 
@@ -155,6 +156,8 @@ type Allocation struct {
 	// count is raised unless it already includes the address.
 	Handle     string
 	Attributes map[string]string
+	// Replaces is the allocation that is replaced; nil if the ordinal is free.
+	Replaces *ReleaseOptions
 	// Claim is the CIDR of the missing block that is created for Host with the address.
 	// Beside lists the other addresses in use in it, which are recorded in the same write
 	// so that they are not assigned.

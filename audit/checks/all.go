@@ -36,6 +36,7 @@ var All = audit.Checks{
 	&ipUnallocated,
 	&ipUnknownOwner,
 	&ipWrongNode,
+	&ipWrongPod,
 	&nodeBlockLimit,
 	&nodeManyBlocks,
 	&nodeNoBlock,

@@ -7,6 +7,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/misrecorded"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -33,8 +34,9 @@ var ipWrongNode = audit.Check{
 				if attr == nil || attr.Node == "" || attr.Cooling() || b.SoftDeleted {
 					continue
 				}
-				w := st.LiveUserOf(state.AllocationRef{Block: b, Ordinal: i})
-				if w == nil || w.Node == "" || w.Node == attr.Node || attr.Tunnel() || alternateOwner(attr, w) {
+				r := state.AllocationRef{Block: b, Ordinal: i}
+				w := st.LiveUserOf(r)
+				if w == nil || w.Node == "" || w.Node == attr.Node || attr.Tunnel() || alternateOwner(attr, w) || misrecorded.Has(st, r) { // ip/wrong-pod
 					continue
 				}
 				f.Add(audit.Finding{

@@ -212,7 +212,7 @@ func (st *State) ownedByNamedPods(r AllocationRef) (Validity, bool) {
 			return owned("%s of pod %s cannot be parsed, and may name it", w.Extras().Unreadable, w.FullName()), true
 		case len(w.StatusIPs) == 0 && st.LongFinished(w):
 			return owned("pod %s is %s since %s, and its object still exists", w.FullName(), w.Phase, phrase.Time(w.EndedAt())), true
-		case mayStillUse(w):
+		case MayStillUse(w):
 			return owned("pod %s is starting or ending", w.FullName()), true
 		case sandboxHandle(attr.Handle, w.ContainerID):
 			return owned("the handle is that of the current sandbox of pod %s", w.FullName()), true
@@ -228,9 +228,9 @@ func (st *State) LongFinished(w *blocks.Workload) bool {
 	return w.Ended() && w.Extras().Partial == "" && st.PastGrace(w.EndedAt())
 }
 
-// mayStillUse reports whether a pod may use an address that it does not name: its network is
+// MayStillUse reports whether a pod may use an address that it does not name: its network is
 // still starting or stopping, or its status is incomplete.
-func mayStillUse(w *blocks.Workload) bool {
+func MayStillUse(w *blocks.Workload) bool {
 	return w.Phase == "Pending" || !w.Deleting.IsZero() || len(w.StatusIPs) == 0 || w.Extras().Partial != ""
 }
 

@@ -155,6 +155,9 @@ var calls = map[string]func(s *small, k *datastore.Kubernetes) error{
 	"RecordIP of an address that no block records": func(s *small, k *datastore.Kubernetes) error {
 		return k.RecordIP(s.t.Context(), s.blockRef(inUse), restoredAt, recordation(netip.Prefix{}, ""))
 	},
+	"RecordIP of an address that is recorded for another pod": func(s *small, k *datastore.Kubernetes) error {
+		return k.RecordIP(s.t.Context(), s.blockRef(inUse), leaked, replacement("gone", leaked))
+	},
 	"CreateHandle": func(s *small, k *datastore.Kubernetes) error {
 		delete(s.objects, s.path(blocks.Handles, "gone"))
 		return k.CreateHandle(s.t.Context(), "gone", []blocks.HandleCount{{CIDR: inUse, Count: 1}})

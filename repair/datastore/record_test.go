@@ -29,6 +29,29 @@ func TestHandleCountsOnce(t *testing.T) {
 	}
 }
 
+// TestReplaced checks that an address which is recorded for another pod gets the handle of the
+// pod that uses it in one write, and that the old handle no longer counts it.
+func TestReplaced(t *testing.T) {
+	s := newSmall(t, testcluster.CRDv1)
+	err := s.writer(s.group).RecordIP(t.Context(), s.blockRef(inUse), leaked, replacement("gone", leaked+1))
+	if !errors.Is(err, repair.ErrChanged) || s.get(s.path(blocks.Handles, restored)) != nil {
+		t.Errorf("assigned again since: %v", err)
+	}
+	must(t, s.writer(s.group).RecordIP(t.Context(), s.blockRef(inUse), leaked, replacement("gone", leaked)))
+	spec := s.get(s.path(blocks.Blocks, blocks.BlockName(inUse)))["spec"].(map[string]any)
+	list := spec["attributes"].([]any)
+	index := int(spec["allocations"].([]any)[leaked].(float64))
+	if got := list[index].(map[string]any)["handle_id"]; got != restored || len(list) != 2 {
+		t.Errorf("the address is recorded under %v; attributes: %v", got, list)
+	}
+	if s.get(s.path(blocks.Handles, "gone")) != nil {
+		t.Error("the old handle exists")
+	}
+	if counts := s.get(s.path(blocks.Handles, restored))["spec"].(map[string]any)["block"].(map[string]any); counts[inUse.String()] != float64(1) {
+		t.Errorf("the new handle counts %v", counts)
+	}
+}
+
 // TestBlockIsCreatedWithWhatIsInUse checks that a block which is claimed for an address
 // records all addresses in use in the write that creates it, so that none of them is
 // assigned.

@@ -54,7 +54,8 @@ func (k *Kubernetes) asStored(r blocks.Resource, stored json.RawMessage) (*objec
 
 // RecordIP allocates an ordinal as Calico's client assigns an address (ipam AssignIP):
 // the handle counts it first, then the block records it with its own sequence number. A
-// missing block is created together with the address.
+// missing block is created together with the address. A replaced allocation is never free
+// in between, so that no other client can assign the address.
 func (k *Kubernetes) RecordIP(ctx context.Context, block repair.ObjectRef, ordinal int, a repair.Allocation) error {
 	var was *object
 	attributes := any(map[string]any{"handle_id": a.Handle, "secondary": textMap(a.Attributes)})
@@ -76,10 +77,17 @@ func (k *Kubernetes) RecordIP(ctx context.Context, block repair.ObjectRef, ordin
 	b, err := k.evaluated(ctx, block)
 	var e *edit
 	return k.stepOn(ctx, doing, b, err, func(_ context.Context, b *object) (err error) {
+		if a.Replaces != nil {
+			e, err = replacing(b, ordinal, attributes, a.Replaces)
+			return err
+		}
 		e, err = recording(b, was, ordinal, attributes)
 		return err
 	}, func(ctx context.Context, b *object) error {
-		return k.recordIP(ctx, b, e, textOf(attributes, "handle_id"), a)
+		if err := k.recordIP(ctx, b, e, textOf(attributes, "handle_id"), a); err != nil || a.Replaces == nil {
+			return err
+		}
+		return k.lowerHandle(ctx, a.Replaces.Handle, b.text("spec", "cidr"))
 	})
 }
 
@@ -250,6 +258,35 @@ func recording(b, was *object, ordinal int, attributes any) (*edit, error) {
 		index = len(list)
 		e.add(attributes, "spec", "attributes")
 	}
+	return e, e.allocate(b, ordinal, index)
+}
+
+// replacing returns the edit of a block that gives an allocated ordinal other attributes.
+func replacing(b *object, ordinal int, attributes any, old *repair.ReleaseOptions) (*edit, error) {
+	r, err := newAllocation(b, ordinal)
+	if err == nil {
+		err = r.is(old.Handle, old.Sequence)
+	}
+	if err != nil {
+		return nil, err
+	}
+	e, index, users := newEdit(b), r.index, 0
+	for _, at := range r.allocations {
+		if i, ok := integer(at); ok && i == r.index {
+			users++
+		}
+	}
+	if users == 1 {
+		e.set(attributes, "spec", "attributes", r.index)
+	} else {
+		index = len(r.attributes)
+		e.add(attributes, "spec", "attributes")
+	}
+	return e, e.allocate(b, ordinal, index)
+}
+
+// allocate sets the attributes, by their index, and the sequence number of an ordinal.
+func (e *edit) allocate(b *object, ordinal, index int) error {
 	e.set(number(index), "spec", "allocations", ordinal)
 	if i := slices.IndexFunc(listAt(b.tree, "spec", "unallocated"), func(o any) bool { return o == number(ordinal) }); i >= 0 {
 		e.remove("spec", "unallocated", i)
@@ -257,11 +294,11 @@ func recording(b, was *object, ordinal int, attributes any) (*edit, error) {
 	v, _ := dig(b.tree, "spec", "sequenceNumber")
 	sequence, ok := unsigned(v)
 	if !ok {
-		return nil, fmt.Errorf("spec.sequenceNumber of %s is %v, not a number", b, v)
+		return fmt.Errorf("spec.sequenceNumber of %s is %v, not a number", b, v)
 	}
 	if v, _ := dig(b.tree, "spec", "sequenceNumberForAllocation"); v == nil {
 		e.set(map[string]any{}, "spec", "sequenceNumberForAllocation")
 	}
 	e.set(number(sequence), "spec", "sequenceNumberForAllocation", strconv.Itoa(ordinal))
-	return e, raiseSequence(e, b)
+	return raiseSequence(e, b)
 }

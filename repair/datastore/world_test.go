@@ -237,6 +237,7 @@ var steps = []step{
 	{"claim a block", repair.ClaimBlock, claimFree, claimFree, nil},
 	{"record an address", repair.RecordIP, record, record, nil},
 	{"record an address of a missing block", repair.RecordIP, recordClaimed, recordClaimed, nil},
+	{"record an address for another pod", repair.RecordIP, replace, replaceAgain, nil},
 	{"create a handle", repair.CreateHandle, createHandle, createHandle,
 		func(*world) (blocks.Resource, string) { return blocks.Handles, seeding.Handle("default", "b") }},
 	{"disown a block", repair.DisownBlock, disown, disownAgain, nil},
@@ -254,6 +255,28 @@ const (
 
 func recordation(claim netip.Prefix, host string) repair.Allocation {
 	return repair.Allocation{Handle: restored, Attributes: map[string]string{"pod": "r", "namespace": "default", "node": "n1", "timestamp": "2026-01-02 12:00:00 +0000 UTC"}, Claim: claim, Host: host}
+}
+
+// replacement is the recordation of an address that is recorded under another handle.
+func replacement(handle string, sequence uint64) repair.Allocation {
+	a := recordation(netip.Prefix{}, "")
+	a.Replaces = &repair.ReleaseOptions{Handle: handle, Sequence: sequence}
+	return a
+}
+
+func replace(w *world, k *datastore.Kubernetes) error {
+	name := blocks.BlockName(inUse)
+	sequence, _, _ := unstructured.NestedInt64(w.spec(blocks.Blocks, name), "sequenceNumberForAllocation", fmt.Sprint(leaked))
+	return k.RecordIP(w.ctx(), w.ref(blocks.Blocks, name), leaked, replacement(seeding.Handle("default", "gone"), uint64(sequence)))
+}
+
+func replaceAgain(w *world, k *datastore.Kubernetes) error {
+	spec := w.spec(blocks.Blocks, blocks.BlockName(inUse))
+	attributes := spec["attributes"].([]any)[spec["allocations"].([]any)[leaked].(int64)].(map[string]any)
+	if attributes["handle_id"] != restored {
+		return replace(w, k)
+	}
+	return w.forget(k, seeding.Handle("default", "gone"))
 }
 
 func record(w *world, k *datastore.Kubernetes) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
@@ -14,15 +15,15 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// recordIP records an address that a live pod uses and no block records, for example after the
-// datastore was restored from a backup. Unrecorded, the address would be assigned a second time. It
+// recordIP records an address that a live pod uses and that no block records, or that a block
+// records for another pod, for example after the datastore was restored from a backup. Unrecorded, the address would be assigned a second time. It
 // is recorded as Calico's CNI plugin would have recorded it, under the handle of the pod's sandbox,
 // which the plugin uses to release it.
 var recordIP = &repair.StepKind{
 	Kind:     repair.RecordIP,
 	Requires: state.RecordIPReads,
 	AllPods:  true,
-	Exact:    []string{repair.GuardHandle, repair.GuardPod},
+	Exact:    []string{repair.GuardHandle, repair.GuardPod, repair.GuardReplaces, repair.GuardSequence, repair.GuardAttributes},
 	Loose: map[string]func(*state.State, *repair.Step, *repair.Step) bool{
 		repair.GuardBlock: sameOrClaimed, repair.GuardBlockUID: sameOrClaimed, repair.GuardSlot: sameOrClaimed, repair.GuardClaim: sameOrClaimed, repair.GuardBeside: sameOrClaimed,
 	},
@@ -44,6 +45,10 @@ var recordIP = &repair.StepKind{
 		r.Handle(s.Guard(repair.GuardHandle))
 		r.Node(s.Target.Node)
 		r.Claim(recordedIn(r.State, a), s.Guard(repair.GuardClaim))
+		if ref, ok := r.State.Allocation(a); ok && s.Guard(repair.GuardReplaces) != "" {
+			r.Handle(s.Guard(repair.GuardReplaces))
+			r.Owner(ref)
+		}
 		for _, u := range r.State.LiveUses(a, r.State.NamedBy(a)) {
 			if u.Pod != nil {
 				r.Pod(u.Pod.Namespace, u.Pod.Name)
@@ -67,6 +72,10 @@ var recordIP = &repair.StepKind{
 			return w.RecordIP(ctx, repair.ObjectRef{Resource: blocks.Blocks, Name: blocks.BlockName(u.Slot)}, ordinalIn(u.Slot, a), record)
 		}
 		ordinal, _ := u.Block.Ordinal(a)
+		if u.Replaces != nil {
+			sequence, _ := u.Block.SequenceAt(ordinal)
+			record.Replaces = &repair.ReleaseOptions{Handle: u.Replaces.Attributes().Handle, Sequence: sequence}
+		}
 		return w.RecordIP(ctx, repair.Pin(blocks.Blocks, u.Block.Meta), ordinal, record)
 	},
 	Verify: func(st *state.State, s *repair.Step) error {
@@ -81,6 +90,9 @@ var recordIP = &repair.StepKind{
 		}
 		if h := st.Handle(id); h == nil || h.SoftDeleted {
 			return repair.LeftBehind(blocks.Blocks, r.Block.Name, "records %s under handle %s, which does not exist", a, id)
+		}
+		if old := st.Handle(s.Guard(repair.GuardReplaces)); old != nil && len(st.HandleRefs(old.ID)) == 0 {
+			return repair.LeftBehind(blocks.Handles, old.Name, "is left, and no block refers to it")
 		}
 		if a := unconfirmedClaim(st, s); a != nil {
 			return repair.LeftBehind(blocks.Affinities, a.Name, "is left %s, and its block names %s", leftState(a), s.Guard(repair.GuardClaim))
@@ -198,6 +210,13 @@ func proposeRecord(p *repair.Proposals, u *recordable.Address) {
 	for _, x := range u.Beside {
 		beside = append(beside, x.Addr.String()+"="+x.Handle)
 	}
+	because, replaces, sequence, attributes := "no block records it: it would be handed out a second time", "", "", ""
+	if u.Replaces != nil {
+		attr := u.Replaces.Attributes()
+		n, _ := u.Block.SequenceAt(u.Replaces.Ordinal)
+		because = fmt.Sprintf("its allocation names pod %s: Calico's collector may free it under the live pod", podName(attr))
+		replaces, sequence, attributes = attr.Handle, strconv.FormatUint(n, 10), fmt.Sprintf("%016x", attr.Digest)
+	}
 	says := fmt.Sprintf("does not exist: %s is claimed for %s, and created with %s in use there", u.Slot, u.Host, phrase.Plural(len(beside), "address"))
 	if u.Block != nil {
 		block, uid, slot, claim, pinned = u.Block.Name, u.Block.UID(), "", "", append(pinned, u.Block.Meta)
@@ -205,10 +224,11 @@ func proposeRecord(p *repair.Proposals, u *recordable.Address) {
 	}
 	p.Add(c, repair.Step{
 		TwoObservations: true,
-		Because:         fmt.Sprintf("pod %s on %s uses %s, and no block records it: it would be handed out a second time", pod.FullName(), pod.Node, u.Addr),
+		Because:         fmt.Sprintf("pod %s on %s uses %s, and %s", pod.FullName(), pod.Node, u.Addr, because),
 		Evidence: state.Evidences("pod", pod.FullName(), "node", pod.Node, "by evidence of", u.Users[0].Source, "block", says,
 			"handle", u.Handle, "pool", state.PoolName(u.Pool)),
-		Guards: repair.Guards(repair.GuardBlock, block, repair.GuardBlockUID, uid, repair.GuardSlot, slot, repair.GuardClaim, claim, repair.GuardBeside, strings.Join(beside, " "), repair.GuardHandle, u.Handle, repair.GuardPod, pod.FullName()),
+		Guards: repair.Guards(repair.GuardBlock, block, repair.GuardBlockUID, uid, repair.GuardSlot, slot, repair.GuardClaim, claim, repair.GuardBeside, strings.Join(beside, " "), repair.GuardHandle, u.Handle, repair.GuardPod, pod.FullName(),
+			repair.GuardReplaces, replaces, repair.GuardSequence, sequence, repair.GuardAttributes, attributes),
 	}, pinned...)
 }
 
@@ -221,6 +241,9 @@ func record(x *repair.Pretence, s *repair.Step, a netip.Addr) {
 	b := x.BlockByName[name]
 	if b == nil {
 		b = x.Claim(repair.PrefixOf(state.Subject{CIDR: s.Guard(repair.GuardSlot)}), s.Guard(repair.GuardClaim))
+	}
+	if s.Guard(repair.GuardReplaces) != "" {
+		x.Free(name, a)
 	}
 	i, ok := b.Ordinal(a)
 	if !ok || b.Ordinals[i] != blocks.Free {

@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -122,11 +123,11 @@ func releaseTogether(ctx context.Context, w repair.Writer, st *state.State, step
 	return errs
 }
 
-// lowerHandle lowers the count of a freed address's handle, or deletes the handle, if the handle
+// lowerHandle lowers the count of a freed address's handle, or of a replaced one, or deletes the handle, if the handle
 // and the blocks now allow it. The verdicts are those of --leaked-handles, without a second
 // observation: the interrupted run knew why the count is too high. Otherwise it leaves the handle.
 func lowerHandle(b *repair.Begun) repair.Move {
-	h := b.State.Handle(b.Step.Guard(repair.GuardHandle))
+	h := b.State.Handle(cmp.Or(b.Step.Guard(repair.GuardReplaces), b.Step.Guard(repair.GuardHandle)))
 	if h == nil || verifyIP(b.State, b.Step) != nil {
 		return repair.Move{}
 	}

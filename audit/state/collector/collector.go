@@ -55,6 +55,9 @@ type Prediction struct {
 	// Why is why the collector takes the address or the block for unused, or why it never frees
 	// it.
 	Why string
+	// Leaked is true if the collector takes the allocation itself for a leak, whether or not it
+	// ever frees it.
+	Leaked bool
 	// when is when it frees it.
 	when string
 }
@@ -102,13 +105,16 @@ func OfAddress(st *state.State, r state.AllocationRef) Prediction {
 		case !o.known:
 			return Prediction{}
 		case !o.leaked:
-			return never("its handle also holds %s: %s", other.Addr(), o.why)
+			return Prediction{Leaked: true, Why: fmt.Sprintf("its handle also holds %s: %s", other.Addr(), o.why)}
 		}
 	}
+	minimum := time.Duration(0)
 	if attr.Extras().VMI != "" && c.keepsVMs() {
-		return c.after(v.why, attr.Node, vmGrace)
+		minimum = vmGrace
 	}
-	return c.after(v.why, attr.Node, 0)
+	p := c.after(v.why, attr.Node, minimum)
+	p.Leaked = true
+	return p
 }
 
 // OfAddresses describes what the collector does to several allocations, with an example of those

@@ -1,5 +1,5 @@
-// Package recordable decides whether addresses that live pods use, but no block records,
-// may be recorded.
+// Package recordable decides whether addresses that live pods use, but that no block records
+// or that blocks record for another pod, may be recorded.
 package recordable
 
 import (
@@ -11,6 +11,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/misrecorded"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -18,6 +19,9 @@ import (
 // user.
 type Address struct {
 	state.UnrecordedIP
+	// Replaces is the allocation of the address that names another pod; nil if no block records
+	// the address.
+	Replaces *state.AllocationRef
 	// Slot is the CIDR of the block to claim for node Host, if no block exists.
 	Slot netip.Prefix
 	Host string
@@ -62,9 +66,16 @@ func Of(s *state.State) (all []*Address) {
 			users[u.Slot][x.Node]++
 		}
 	})
+	for _, x := range misrecorded.Of(s) {
+		a := x.Addr()
+		all = append(all, &Address{Replaces: &x.AllocationRef, UnrecordedIP: state.UnrecordedIP{
+			Addr: a, Pool: x.Block.Pool, Users: s.LiveUses(a, s.NamedBy(a)), Block: x.Block,
+		}})
+	}
 	if len(all) == 0 {
 		return nil
 	}
+	slices.SortFunc(all, func(a, b *Address) int { return a.Addr.Compare(b.Addr) })
 	networks := st.networks()
 	for _, u := range all {
 		st.recordableFor(u, networks)
@@ -134,6 +145,8 @@ func (st verdicts) recordableFor(u *Address, networks map[string][]string) {
 	}
 	u.Handle = network + "." + w.ContainerID
 	switch h, refs := st.Handle(u.Handle), st.HandleRefs(u.Handle); {
+	case u.Replaces != nil && strings.EqualFold(u.Replaces.Attributes().Handle, u.Handle):
+		u.retain(state.RetainConflict, "its allocation has the handle of the pod's sandbox, and names another pod")
 	case h != nil && h.SoftDeleted:
 		u.retain(state.RetainMarked, "its handle %s is marked deleted", h.ID)
 	case h == nil && len(refs) > 0:
@@ -156,9 +169,17 @@ func (st verdicts) recordableIn(u *Address) {
 		u.retain(state.RetainCorrupt, "its block %s is corrupt: %s", b.CIDR, b.Faults[0])
 	case b.Owner != (blocks.Owner{}) && b.Owner.Kind != blocks.HostOwner:
 		u.retain(state.RetainSpecial, "its block %s belongs to %s", b.CIDR, b.Owner)
-	case !ok || b.Ordinals[ordinal] != blocks.Free:
+	case u.Replaces != nil && !pinned(*u.Replaces):
+		u.retain(state.RetainUnpinned, "its allocation has no handle or no sequence number, which would show that it is still the same")
+	case u.Replaces == nil && (!ok || b.Ordinals[ordinal] != blocks.Free):
 		u.retain(state.RetainSpecial, "its block %s lets it cool down", b.CIDR)
 	}
+}
+
+// pinned reports whether an allocation has a handle and a sequence number.
+func pinned(r state.AllocationRef) bool {
+	_, known := r.Block.SequenceAt(r.Ordinal)
+	return known && r.Attributes().Handle != ""
 }
 
 // claimableFor checks the slot of an address without a block, and picks the node that
