@@ -33,6 +33,7 @@ var All = audit.Checks{
 	&ipFinishedPod,
 	&ipHostInUse,
 	&ipLeaked,
+	&ipSecondaryInterface,
 	&ipUnallocated,
 	&ipUnknownOwner,
 	&ipWrongNode,

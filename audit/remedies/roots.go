@@ -34,6 +34,9 @@ func (st *Remedies) findRoots() {
 	st.root("leaks", func(n int) string {
 		return fmt.Sprintf("%s allocated, and what they name no longer exists", phrase.NumberIs(n, "address"))
 	}, func() []Remedy { return st.leakRemedies() })
+	st.root("secondary-interfaces", func(n int) string {
+		return fmt.Sprintf("Calico's collector frees %s of further interfaces under live pods", phrase.Plural(n, "address"))
+	}, func() []Remedy { return Secondary })
 	st.root("unrecorded", func(n int) string {
 		return fmt.Sprintf("live pods use %s that no block records: Calico may hand them out a second time", phrase.Plural(n, "address"))
 	}, st.recordRemedies)

@@ -214,7 +214,7 @@ func (st *State) ownedByNamedPods(r AllocationRef) (Validity, bool) {
 			return owned("pod %s is %s since %s, and its object still exists", w.FullName(), w.Phase, phrase.Time(w.EndedAt())), true
 		case MayStillUse(w):
 			return owned("pod %s is starting or ending", w.FullName()), true
-		case sandboxHandle(attr.Handle, w.ContainerID):
+		case SandboxHandle(attr.Handle, w.ContainerID):
 			return owned("the handle is that of the current sandbox of pod %s", w.FullName()), true
 		case named != attr && w.Live():
 			return owned("pod %s is the alternate owner, and takes it over when its migration ends", w.FullName()), true
@@ -234,10 +234,10 @@ func MayStillUse(w *blocks.Workload) bool {
 	return w.Phase == "Pending" || !w.Deleting.IsZero() || len(w.StatusIPs) == 0 || w.Extras().Partial != ""
 }
 
-// sandboxHandle reports whether a handle is "NETWORK.CONTAINERID" of a sandbox, the format of
+// SandboxHandle reports whether a handle is "NETWORK.CONTAINERID" of a sandbox, the format of
 // Calico's CNI plugin (libcalico-go lib/backend/k8s/conversion, cni-plugin pkg/ipamplugin).
 // Handles of all networks of one sandbox have the same suffix.
-func sandboxHandle(handle, containerID string) bool {
+func SandboxHandle(handle, containerID string) bool {
 	n := len(handle) - len(containerID)
 	return containerID != "" && n > 1 && handle[n:] == containerID && handle[n-1] == '.'
 }

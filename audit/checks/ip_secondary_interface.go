@@ -1,0 +1,66 @@
+package checks
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/remedies"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/collector"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var ipSecondaryInterface = audit.Check{
+	ID:         "ip/secondary-interface",
+	Title:      "a live pod's address on a further interface lies in a block, and Calico's collector frees it",
+	Severities: []state.Severity{state.Warning},
+	Why: "Calico's collector compares an allocation with the addresses in the pod's status, which are those of its first interface. " +
+		"It takes the address of a further interface for leaked and frees it under the live pod; the next pod then gets the same address.",
+	Confirm: "kubectl get pod -o yaml shows the address in the annotation k8s.v1.cni.cncf.io/network-status and not in status.podIPs; " +
+		"kubectl get kubecontrollersconfigurations default -o yaml shows leakGracePeriod.",
+	Misread:  "The address is not leaked, and calico-audit never releases it. There is no finding while leakGracePeriod is 0.",
+	Remedies: remedies.Secondary,
+	Never:    "Never release the address: a live pod uses it.",
+	Requires: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods, blocks.ControllerConfig},
+	Optional: collector.Reads,
+	Run: func(st *state.State, f *audit.Findings) {
+		st.EachAllocation(func(r state.AllocationRef, _ string) {
+			w := furtherUser(st, r)
+			if w == nil {
+				return
+			}
+			p := collector.OfAddress(st, r)
+			if !p.Frees {
+				return
+			}
+			attr := r.Attributes()
+			f.Add(audit.Finding{
+				Absence: true, Severity: state.Warning, Subject: state.IPSubject(r.Addr(), w.Node), Pools: state.PoolsOf(r.Block.Pool), Nodes: []string{r.Block.Owner.Node()},
+				Message: fmt.Sprintf("%s is used by pod %s on %s on a further interface, and Calico's collector frees it", r.Addr(), w.FullName(), w.Node),
+				Evidence: state.Evidences("used by", w.FullName(), "network", w.AttachedOf(r.Addr()), "block", r.Block.CIDR.String(), "handle", attr.Handle,
+					collector.EvidenceName, p.Text("pod "+w.FullName())),
+				Root: "secondary-interfaces", Remedies: remedies.Secondary,
+			})
+		})
+	},
+}
+
+// furtherUser returns the live pod that an allocation names and that has the address on an
+// interface other than its first; nil if there is none. The pod's network status shows the address,
+// or the allocation's handle is that of its sandbox.
+func furtherUser(st *state.State, r state.AllocationRef) *blocks.Workload {
+	attr := r.Attributes()
+	if r.Kind() != state.UsePod || r.Block.SoftDeleted {
+		return nil
+	}
+	w, a := st.Pod(attr.Namespace, attr.Pod), r.Addr()
+	if w == nil || !w.Live() || state.MayStillUse(w) || slices.Contains(w.StatusIPs, a) {
+		return nil
+	}
+	attached := slices.Contains(w.Extras().NetworkIPs, a)
+	if !attached && (slices.Contains(w.AnnotationIPs, a) || !state.SandboxHandle(attr.Handle, w.ContainerID)) {
+		return nil
+	}
+	return w
+}
