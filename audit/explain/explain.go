@@ -113,12 +113,24 @@ func Explain(st *state.State, r *audit.Result, q Query) (*Explanation, error) {
 		Complete: rep.Complete, Gaps: rep.Gaps, SkippedChecks: rep.SkippedChecks, Subjects: []Explained{},
 	}
 	x := &explainer{Remedies: remedies.Of(st), result: r, diagnoses: rep.Diagnoses}
-	for _, c := range x.matches(q) {
+	var found []candidate
+	if len(q.Messages) == 0 {
+		found = x.matches(q)
+	}
+	for _, c := range found {
 		s := c.explain()
 		s.Diagnoses = diagnosesOf(&s, rep.Diagnoses)
 		leadOn(s.Findings, q.Text, s.Subject.ID())
 		leadOn(s.Related, q.Text, s.Subject.ID())
 		e.Subjects = append(e.Subjects, s)
+	}
+	if len(q.Messages) > 0 {
+		n := x.resolve(q.Names)
+		for _, m := range q.Messages {
+			s := x.message(m, n)
+			s.Diagnoses = diagnosesOf(&s, rep.Diagnoses)
+			e.Subjects = append(e.Subjects, s)
+		}
 	}
 	if len(e.Subjects) == 0 {
 		return nil, x.notFound(q)

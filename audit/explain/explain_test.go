@@ -13,6 +13,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/errortext"
 	"github.com/calico-audit/calico-audit/audit/explain"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/statedsl"
@@ -23,7 +24,7 @@ import (
 //
 //	== name of the case
 //	a state in few lines (see internal/statedsl)
-//	-- explain SUBJECT [KIND]
+//	-- explain SUBJECT [KIND], or 'ERROR TEXT'
 //	~ text                      a line of the explanation holds it
 //	!~ text                     no line holds it
 //	not found: text             there is no such subject, and the error holds it
@@ -64,6 +65,9 @@ func TestExplain(t *testing.T) {
 
 func explainCase(t *testing.T, state, subject, want string) {
 	text, kind, _ := strings.Cut(subject, " ")
+	if message, ok := strings.CutPrefix(subject, "'"); ok {
+		text, kind = strings.TrimSuffix(message, "'"), ""
+	}
 	q, err := explain.ParseQuery(text, kind)
 	if err != nil {
 		t.Fatal(err)
@@ -186,12 +190,11 @@ func TestExplanationIsData(t *testing.T) {
 func TestParseQuery(t *testing.T) {
 	for _, c := range []struct{ text, kind, want string }{
 		{"", "", "nothing to explain"},
-		{"a b", "", "nothing to explain"},
+		{"a b", "", "no error message about addresses is known in"},
 		{"10.0.0.0/33", "", "prefix length out of range"},
 		{"fe80::1%eth0", "", "zone"},
 		{"ip/10.0.0.0/99", "", "prefix length out of range"},
 		{"worker-1", "ip", "not an address"},
-		{"web", "pod", "not NAMESPACE/POD"},
 		{"a/b/c", "pod", "not NAMESPACE/POD"},
 		{"worker-1", "service", "want one of ip, block, node"},
 		{"ip/lost", "check", "did you mean"},
@@ -388,3 +391,14 @@ alloc 10.0.0.65 pod=shop/b@n2
 pod shop/b@n2 10.0.0.65
 gap ipamblocks cannot be decoded name=x
 `
+
+// TestMessagesNameChecks: the checks of the known error messages exist.
+func TestMessagesNameChecks(t *testing.T) {
+	for _, m := range errortext.All {
+		for _, id := range m.Checks {
+			if _, err := checks.All.ByID(id); err != nil {
+				t.Errorf("%s: %v", m.ID, err)
+			}
+		}
+	}
+}

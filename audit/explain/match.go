@@ -47,8 +47,13 @@ func (x *explainer) matches(q Query) []candidate {
 		}
 	}
 	for _, name := range q.named("pod") {
-		if ns, pod, ok := strings.Cut(name, "/"); ok && x.knowsPod(ns, pod) {
-			add(state.KindPod, name, func() Explained { return x.pod(ns, pod) })
+		ns, pod, ok := strings.Cut(name, "/")
+		if !ok {
+			ns, pod = q.Namespace, name
+		}
+		if pods := x.podsNamed(ns, pod); len(pods) == 1 {
+			ns, pod, _ := strings.Cut(pods[0], "/")
+			add(state.KindPod, pods[0], func() Explained { return x.pod(ns, pod) })
 		}
 	}
 	for _, name := range q.named("handle") {
@@ -154,7 +159,7 @@ func (x *explainer) blocksNamed(name string) (out []netip.Prefix) {
 
 // notFound returns the error for a query that matches nothing.
 func (x *explainer) notFound(q Query) error {
-	e := &NotFoundError{Query: q, Name: q.bare()}
+	e := &NotFoundError{Query: q, Name: q.bare(), Elsewhere: x.ambiguous(q)}
 	for _, g := range x.Gaps {
 		if !g.Whole() && (g.Name == q.name || g.Name == q.bare()) {
 			e.Unreadable = g.String()

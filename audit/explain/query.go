@@ -9,6 +9,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/errortext"
 )
 
 // Query is a parsed query for an explanation.
@@ -17,6 +18,12 @@ type Query struct {
 	Text string
 	// Check is set if the query is a check's ID. Explaining a check needs no cluster.
 	Check *audit.Check
+	// Messages are set if the query is a text with known error messages, and Names are the objects
+	// that the text names.
+	Messages []errortext.Match
+	Names    errortext.Names
+	// Namespace limits pods with a bare name; empty for all namespaces.
+	Namespace string
 
 	// kinds are the kinds of subject to look for.
 	kinds []string
@@ -52,7 +59,11 @@ func typedKind(word string) string {
 // IsKind reports whether a word before a name is a kind that can be explained.
 func IsKind(word string) bool { return typedKind(word) != "" }
 
-// ParseQuery parses a query: an address, a CIDR, a name, NAMESPACE/POD, KIND/NAME or a check's ID.
+// wanted lists the queries, beside error messages.
+const wanted = "an address, a CIDR, a node, a pod (NAMESPACE/POD), a pool, a handle or a check's ID"
+
+// ParseQuery parses a query: an address, a CIDR, a name, NAMESPACE/POD, KIND/NAME, a check's ID or a
+// text with an error message.
 // kind, if not empty, is one of [QueryKinds] and selects among subjects with the same name.
 func ParseQuery(text, kind string) (Query, error) {
 	q := Query{Text: text, name: strings.TrimSpace(text), kinds: QueryKinds}
@@ -62,8 +73,17 @@ func ParseQuery(text, kind string) (Query, error) {
 		}
 		q.kinds = []string{kind}
 	}
-	if q.name == "" || strings.ContainsAny(q.name, " \t\n") {
-		return q, fmt.Errorf("%q is nothing to explain: want an address, a CIDR, a node, NAMESPACE/POD, a pool or a check's ID", text)
+	spaced := strings.ContainsAny(q.name, " \t\n")
+	if kind == "" && (spaced || strings.ToLower(q.name) != q.name) { // no object's name has spaces or capitals
+		if q.Messages, q.Names = errortext.Find(q.name); len(q.Messages) > 0 {
+			return q, nil
+		}
+	}
+	switch {
+	case q.name == "":
+		return q, fmt.Errorf("%q is nothing to explain: want %s", text, wanted)
+	case spaced:
+		return q, fmt.Errorf("no error message about addresses is known in %.80q: want such a message, or %s", q.name, wanted)
 	}
 	if q.wants("check") {
 		c, err := checks.All.ByID(q.name)
@@ -136,14 +156,14 @@ func (q *Query) checkKind(kind string) error {
 	switch {
 	case kind == "ip" && !q.addr.IsValid():
 		return fmt.Errorf("%q is not an address", q.Text)
-	case kind == "pod" && strings.Count(q.name, "/") != 1:
+	case kind == "pod" && strings.Count(q.name, "/") > 1:
 		return fmt.Errorf("%q is not NAMESPACE/POD", q.Text)
 	}
 	return nil
 }
 
 // MayBePool reports whether the query may match a pool.
-func (q *Query) MayBePool() bool { return q.Check == nil && q.wants("pool") }
+func (q *Query) MayBePool() bool { return q.Check == nil && len(q.Messages) == 0 && q.wants("pool") }
 
 // wants reports whether the query looks for a kind.
 func (q *Query) wants(kind string) bool { return slices.Contains(q.kinds, kind) }
@@ -201,11 +221,11 @@ func (e *NotFoundError) Error() string {
 	if e.Elsewhere != "" {
 		return e.Elsewhere
 	}
-	what := "node, pool, block or handle"
+	what := "node, pod, pool, block or handle"
 	switch {
 	case len(e.Query.kinds) == 1:
 		what = e.Query.kinds[0]
-	case e.Query.typed == "pod":
+	case e.Query.typed == "pod" || e.Query.Namespace != "":
 		what = "pod"
 	case e.Query.typed != "":
 		what = e.Query.typed + ", pod or check"

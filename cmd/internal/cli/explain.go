@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -28,8 +29,11 @@ type explainCommand struct {
 	grace   graceFlag
 	output  outputFlags
 	kind    string
+	// namespace is that of pods with a bare name.
+	namespace string
 
 	query   explain.Query
+	printed bool // whether the explanation was written
 	outputs outputs[*explain.Explanation]
 	docs    outputs[view.CheckDocs] // for checks
 }
@@ -37,9 +41,8 @@ type explainCommand struct {
 func newExplain(e env) *cobra.Command {
 	x := &explainCommand{env: e}
 	c := e.command(&cobra.Command{
-		Use:               "explain SUBJECT | KIND NAME",
-		Short:             "Explain an address, block, node, pod, pool, handle or check",
-		Args:              cobra.RangeArgs(1, 2),
+		Use:               "explain SUBJECT | KIND NAME | 'ERROR TEXT'",
+		Short:             "Explain an address, block, node, pod, pool, handle, check or error message",
 		ValidArgsFunction: x.completeSubject,
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := x.complete(args); err != nil {
@@ -50,18 +53,22 @@ func newExplain(e env) *cobra.Command {
 					return x.output.display(view.Options{Program: x.program}, x.streams, toStdout)
 				})
 			}
+			if len(x.query.Messages) > 0 && x.sources.Nowhere() {
+				return x.outputs.write(x.streams, "explanation", explain.Meanings(x.query), x.viewOptions)
+			}
 			progress := view.ProgressOn(x.streams)
 			from, err := x.sources.OpenWith(&x.hosts, x.streams, progress.Show)
-			if err != nil {
-				return err
+			if err == nil {
+				err = x.run(c.Context(), from, progress)
 			}
-			return x.run(c.Context(), from, progress)
+			return x.orMeaning(err)
 		},
 	})
 	x.sources.AddTo(c)
 	x.hosts.AddTo(c)
 	x.past.addFlags(c)
 	addOutputFlags(c, &x.output, view.ExplainFormats(), "the severities ")
+	c.Flags().StringVarP(&x.namespace, "namespace", "n", "", "`NAMESPACE` of a pod that is given by its bare name")
 	c.Flags().StringVar(&x.kind, "kind", "", "explain only objects of this `KIND`: "+strings.Join(explain.QueryKinds, "|"))
 	x.grace.addFlag(c, "time that a state must last before it counts")
 	flags.OneOf(c, "kind", explain.QueryKinds...)
@@ -72,14 +79,27 @@ func newExplain(e env) *cobra.Command {
 func (x *explainCommand) complete(args []string) (err error) {
 	subject := strings.Join(args, "/")
 	switch {
+	case len(args) == 0:
+		return exit.Usagef("nothing to explain%s", explainable)
+	case len(args) == 1 && args[0] == "-":
+		text, err := io.ReadAll(x.streams.In)
+		if err != nil {
+			return exit.Usagef("reading standard input: %w", err)
+		}
+		subject = string(text)
 	case len(args) == 2 && args[0] == "check":
 		subject, x.kind = args[1], "check"
-	case len(args) == 2 && !explain.IsKind(args[0]):
-		return exit.Usagef("unknown kind %q: want one of %s", args[0], strings.Join(explain.QueryKinds, ", "))
+	case len(args) == 2 && explain.IsKind(args[0]):
+	case len(args) > 1: // an error message without quotes
+		subject = strings.Join(args, " ")
+		if _, err := explain.ParseQuery(subject, x.kind); err != nil && len(args) == 2 {
+			return exit.Usagef("unknown kind %q: want one of %s", args[0], strings.Join(explain.QueryKinds, ", "))
+		}
 	}
 	if x.query, err = explain.ParseQuery(subject, x.kind); err != nil {
 		return exit.Usage(err)
 	}
+	x.query.Namespace = x.namespace
 	if err := cmp.Or(x.grace.check(), x.past.check()); err != nil {
 		return err
 	}
@@ -125,11 +145,20 @@ func (x *explainCommand) run(ctx context.Context, from source.Reader, progress *
 		e.AddRunway(rep.Pools)
 		e.Complete, e.Gaps = rep.Complete, rep.Gaps
 	}
+	x.printed = true
 	errs := []error{x.outputs.write(x.streams, "explanation", e, x.viewOptions)}
 	if !e.Complete {
 		errs = append(errs, exit.Unread(incomplete("explanation", e.Gaps)))
 	}
 	return errors.Join(errs...)
+}
+
+// orMeaning prints the meaning of an error message although the cluster could not be read.
+func (x *explainCommand) orMeaning(err error) error {
+	if err == nil || len(x.query.Messages) == 0 || x.printed || exit.Code(err) != exit.CodeUnread {
+		return err
+	}
+	return errors.Join(x.outputs.write(x.streams, "explanation", explain.Meanings(x.query), x.viewOptions), err)
 }
 
 // notFound returns the error for an unknown name, with similar names. If not everything
@@ -144,6 +173,9 @@ func notFound(unknown *explain.NotFoundError, rep *audit.Report) error {
 	return exit.Usagef("%w%s", unknown, nearest(unknown))
 }
 
+// explainable lists the subjects, to follow an error.
+const explainable = "; want an address, a CIDR, a node, a pod, a pool, a handle, a check's ID, or an error message in quotes"
+
 // nearest suggests similar names, or lists the kinds of subjects.
 func nearest(unknown *explain.NotFoundError) string {
 	for _, name := range []string{unknown.Name, unknown.Query.Text} {
@@ -151,5 +183,5 @@ func nearest(unknown *explain.NotFoundError) string {
 			return near
 		}
 	}
-	return "; want an address, a CIDR, a node, NAMESPACE/POD, a pool, a handle or a check"
+	return explainable
 }

@@ -39,6 +39,15 @@ func (e env) command(c *cobra.Command) *cobra.Command {
 	c.Long = strings.TrimSuffix(long, "\n")
 	c.Example = strings.TrimSuffix(strings.ReplaceAll(examples, "PROGRAM", e.program), "\n")
 	c.RunE = run(c.RunE)
+	if count := c.Args; count != nil {
+		c.Args = func(c *cobra.Command, args []string) error {
+			err := count(c, args)
+			if err != nil && strings.HasPrefix(err.Error(), "accepts ") { // cobra's words for a wrong number
+				return exit.Usagef("want \"%s\": %s", strings.TrimSuffix(c.UseLine(), " [flags]"), phrase.NumberIs(len(args), "argument")+" given")
+			}
+			return err
+		}
+	}
 	return c
 }
 

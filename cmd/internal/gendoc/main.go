@@ -1,7 +1,7 @@
 // Gendoc writes the documents that are generated from the program: the command reference
 // cmd/COMMANDS.md, the checks audit/CHECKS.md, the metrics metrics/METRICS.md, and the
-// pictures in examples/pictures. It also updates the generated parts of the alerts, the
-// roles, the guide and the Helm chart in examples/helm. It must run in the repository's
+// pictures in examples/pictures. It also updates the generated parts of README.md, the
+// alerts, the roles, the guide and the Helm chart in examples/helm. It must run in the repository's
 // root. With -check it writes nothing and fails if a document is stale.
 package main
 
@@ -82,6 +82,11 @@ func documents() ([]document, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the documentation of the checks: %w", err)
 	}
+	section, readme, err := messages()
+	if err != nil {
+		return nil, err
+	}
+	list.WriteString(section)
 	drawn, err := pictures()
 	if err != nil {
 		return nil, err
@@ -102,5 +107,6 @@ func documents() ([]document, error) {
 		{"audit/CHECKS.md", list.Bytes()},
 		{"metrics/METRICS.md", append([]byte(generated), families()...)},
 		{"cmd/COMMANDS.md", append([]byte(generated), commands()...)},
+		readme,
 	}, drawn, rules, roles, charted), nil
 }

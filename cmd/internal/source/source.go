@@ -135,7 +135,7 @@ func (f *Flags) OpenWith(h *HostFlags, streams genericiooptions.IOStreams, show 
 
 // RESTConfig returns the client configuration of the cluster.
 func (f *Flags) RESTConfig(streams genericiooptions.IOStreams) (*rest.Config, error) {
-	if f.nowhere() {
+	if f.Nowhere() {
 		return nil, exit.Usagef("no cluster to read: no kubeconfig found (--kubeconfig, KUBECONFIG or ~/.kube/config), " +
 			"and this is not a pod of a cluster; to read files, use -f")
 	}
@@ -175,10 +175,10 @@ func progressText(p cluster.Progress) string {
 	return fmt.Sprintf("reading %s: %d", p.Resource, p.Done)
 }
 
-// nowhere reports whether no cluster is configured at all. The Kubernetes client would then
-// try localhost:8080, with an error that hides the cause.
-func (f *Flags) nowhere() bool {
-	if *f.Cluster.APIServer != "" || os.Getenv("KUBERNETES_MASTER") != "" || os.Getenv("KUBERNETES_SERVICE_HOST") != "" {
+// Nowhere reports whether no files are given and no cluster is configured at all. The Kubernetes
+// client would then try localhost:8080, with an error that hides the cause.
+func (f *Flags) Nowhere() bool {
+	if len(f.Files) > 0 || *f.Cluster.APIServer != "" || os.Getenv("KUBERNETES_MASTER") != "" || os.Getenv("KUBERNETES_SERVICE_HOST") != "" {
 		return false
 	}
 	raw, err := f.Cluster.ToRawKubeConfigLoader().RawConfig()

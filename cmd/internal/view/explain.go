@@ -33,7 +33,9 @@ const (
 )
 
 func (p *printer) explanation(e *explain.Explanation) {
-	p.head(&e.Cluster, e.Complete)
+	if e.Cluster.Datastore != "" {
+		p.head(&e.Cluster, e.Complete)
+	}
 	first := ""
 	var kinds []string
 	for i := range e.Subjects {
@@ -56,7 +58,11 @@ func (p *printer) explanation(e *explain.Explanation) {
 	if first != "" || len(kinds) > 1 {
 		p.blank()
 	}
-	if len(kinds) > 1 {
+	if e.Cluster.Datastore == "" {
+		p.blank()
+		p.say("No cluster was read. With --kubeconfig or -f, the objects that cause it are named.")
+	}
+	if len(kinds) > 1 && kinds[0] != strings.ToLower(explain.KindError) {
 		p.wrap("", 2, fmt.Sprintf("%d objects have this name (%s); --kind selects one kind.", len(kinds), strings.Join(kinds, ", ")))
 	}
 	if first != "" {
