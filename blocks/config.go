@@ -83,6 +83,14 @@ type ControllersConfig struct {
 	// absence as "off" on read.
 	LeakGrace    time.Duration
 	LeakGraceSet bool
+	// LoadBalancer is true if controllers.loadBalancer is present, so that kube-controllers
+	// assigns addresses to Services.
+	LoadBalancer bool
+	// Reported is true if status.runningConfig names a controller: kube-controllers wrote it
+	// when it started. LoadBalancerRuns is true if it names the loadBalancer controller: the environment variable
+	// ENABLED_CONTROLLERS overrides the spec (kube-controllers pkg/config,
+	// mergeEnabledControllers).
+	Reported, LoadBalancerRuns bool
 }
 
 // FelixConfig is the FelixConfiguration named "default".

@@ -31,6 +31,9 @@ type Node struct {
 	// Addresses are the node's BGP addresses with their subnet lengths
 	// (projectcalico.org/IPv4Address and IPv6Address).
 	Addresses []netip.Prefix
+	// InternalIPs are the addresses of type InternalIP in the node's status, which the kubelet
+	// reports.
+	InternalIPs []netip.Addr
 	// ASNumber is the node's own BGP AS number; 0 if unset.
 	ASNumber uint32
 	// RouteReflectorID is the node's BGP cluster ID; set on route reflectors.

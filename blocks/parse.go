@@ -47,3 +47,16 @@ func ParseAddr(s string) (netip.Addr, bool) {
 	}
 	return a.Unmap(), true
 }
+
+// ParseNodeAddress parses the address of a node with an optional subnet length, and keeps the host
+// bits.
+func ParseNodeAddress(s string) (netip.Prefix, bool) {
+	if p, ok := ParseNetwork(s); ok {
+		return p, true
+	}
+	a, ok := ParseAddr(s)
+	if !ok {
+		return netip.Prefix{}, false
+	}
+	return netip.PrefixFrom(a, a.BitLen()), true
+}

@@ -33,6 +33,9 @@ type Pool struct {
 	Meta
 	// CIDR is the pool's range.
 	CIDR netip.Prefix
+	// Unmasked is spec.cidr if it has host bits set, such as 10.0.0.5/16; else the zero
+	// value. Calico masks it, as CIDR is.
+	Unmasked netip.Prefix
 	// BlockSize is the prefix length of the pool's blocks.
 	BlockSize int
 	// Disabled pools assign no addresses; existing allocations stay.

@@ -51,6 +51,9 @@ type Snapshot struct {
 	// IPAM is Calico's IPAM configuration, or its defaults if the object does not exist
 	// ([IPAMConfig.Present]).
 	IPAM IPAMConfig
+	// IgnoredIPAM are IPAM configuration objects with other names than "default". Calico
+	// ignores them.
+	IgnoredIPAM []IPAMConfig
 	// Info is the cluster's ClusterInformation.
 	Info ClusterInfo
 	// Controllers is the KubeControllersConfiguration named "default".

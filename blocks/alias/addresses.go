@@ -1,8 +1,15 @@
 package alias
 
 import (
+	"encoding/json"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/projectcalico/api/pkg/lib/numorstring"
+
+	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // Address returns the replacement of an address outside all pools, such as a node's or a
@@ -77,4 +84,86 @@ func (n *Aliases) replaceLike(all []netip.Addr, like []byte, bits int) bool {
 	one[bits/8] |= mask
 	free := n.replaceLike(all[:at], zero, bits+1)
 	return n.replaceLike(all[at:], one, bits+1) && free
+}
+
+// defaultAS is Calico's default AS number (libcalico-go clientv3/bgpconfig.go). It reveals
+// nothing about the cluster's owner.
+const defaultAS = 64512
+
+// ASNumber anonymizes an AS number; an invalid one becomes [Bad].
+func (n *Aliases) ASNumber(s string) string {
+	as, err := numorstring.ASNumberFromString(s)
+	switch {
+	case err != nil:
+		return Bad
+	case as == defaultAS:
+		return s
+	}
+	return n.Name(AS, strconv.FormatUint(uint64(as), 10))
+}
+
+// NodeAddress anonymizes a node's address, with or without a subnet length.
+func (n *Aliases) NodeAddress(s string) string {
+	p, ok := blocks.ParseNodeAddress(s)
+	if !ok {
+		return Bad
+	}
+	to := n.Address(p.Addr(), true)
+	if strings.Contains(s, "/") {
+		return netip.PrefixFrom(to, p.Bits()).String()
+	}
+	return to.String()
+}
+
+// Endpoint anonymizes a BGP peer's address, with or without a port.
+func (n *Aliases) Endpoint(s string) string {
+	if a, ok := blocks.ParseAddr(s); ok {
+		return n.Address(a, true).String()
+	}
+	if p, err := netip.ParseAddrPort(s); err == nil {
+		return netip.AddrPortFrom(n.Address(p.Addr().Unmap().WithZone(""), true), p.Port()).String()
+	}
+	return Bad
+}
+
+// PoolCIDR keeps the CIDR of a pool, and records it.
+func (n *Aliases) PoolCIDR(s string) string {
+	if p, ok := blocks.ParseCIDR(s); ok {
+		n.Pool(p)
+	}
+	return n.AddressList(s)
+}
+
+// AddressList keeps the addresses and CIDRs of a comma-separated list, except addresses
+// that are anonymized elsewhere: a host-network pod has its node's address.
+func (n *Aliases) AddressList(s string) string {
+	parts := strings.Split(s, ",")
+	for i, p := range parts {
+		trimmed := strings.TrimSpace(p)
+		one, ok := blocks.ParseNodeAddress(trimmed)
+		a := one.Addr()
+		switch to := n.Address(a, false); {
+		case trimmed == "":
+		case !ok:
+			parts[i] = Bad
+		case to != a && one.IsSingleIP():
+			if parts[i] = to.String(); strings.Contains(trimmed, "/") {
+				parts[i] = netip.PrefixFrom(to, to.BitLen()).String()
+			}
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+// AddressJSON keeps the addresses of a JSON list as [Aliases.AddressList] does.
+func (n *Aliases) AddressJSON(s string) string {
+	var list []string
+	if json.Unmarshal([]byte(s), &list) != nil {
+		return Bad
+	}
+	for i := range list {
+		list[i] = n.AddressList(list[i])
+	}
+	out, _ := json.Marshal(list) // strings always marshal
+	return string(out)
 }

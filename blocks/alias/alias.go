@@ -20,16 +20,30 @@ type Aliases struct {
 	// addresses maps addresses to replacements; pools hold addresses to keep.
 	addresses map[netip.Addr]netip.Addr
 	pools     []netip.Prefix
+	// networksOf are the network names that separate Whereabouts' networks.
+	networksOf map[string]bool
+	// Claimant is the node of the current affinity, whose name starts with it.
+	Claimant string
 }
 
 // Kind is a kind of name, and the prefix of its replacements, as in node-12.
 type Kind string
 
+// The kinds of names.
 const (
 	// UID is replaced by UUIDs.
 	UID Kind = "uid"
 	// AS is replaced by AS numbers.
 	AS Kind = "as"
+
+	Node      Kind = "node"
+	Pod       Kind = "pod"
+	Namespace Kind = "namespace"
+	Pool      Kind = "pool"
+	Sandbox   Kind = "sandbox"
+	Network   Kind = "network"
+	Handle    Kind = "handle"
+	VM        Kind = "vm"
 
 	labels  Kind = "label"
 	values  Kind = "value"
@@ -45,7 +59,7 @@ const Bad = "?"
 
 // New returns Aliases in their first, collecting round.
 func New() *Aliases {
-	return &Aliases{collecting: true, seen: map[Kind]map[string]string{}, values: map[string]map[string]bool{}, addresses: map[netip.Addr]netip.Addr{}}
+	return &Aliases{collecting: true, seen: map[Kind]map[string]string{}, values: map[string]map[string]bool{}, addresses: map[netip.Addr]netip.Addr{}, networksOf: map[string]bool{}}
 }
 
 // Collecting reports whether this is the first round. In it, names are returned unchanged.

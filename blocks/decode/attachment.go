@@ -2,11 +2,11 @@ package decode
 
 import (
 	"encoding/json"
-	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/alias"
 )
 
 // NetworkAttachmentDefinitions are only listed where Whereabouts is served: audits ignore
@@ -140,20 +140,18 @@ func (d *Decoder) attached(r *JSONReader, n *blocks.NetworkAttachment, c *wherea
 }
 
 // attachment anonymizes the names in a network's configuration.
-func (n *Anonymizer) attachment(s string) string {
+func attachment(n *alias.Aliases, s string) string {
 	c, other, err := ipamOf([]byte(s))
 	switch {
 	case err != nil:
-		return bad + " whereabouts"
+		return alias.Bad + " whereabouts"
 	case other:
 		return `{"ipam":{"type":"other"}}`
 	case c == nil:
 		return "{}"
 	}
-	if n.Collecting() && c.NetworkName != "" {
-		n.networksOf[c.NetworkName] = true
-	}
-	c.NetworkName = n.Name(someNetwork, c.NetworkName)
+	n.SeparateNetwork(c.NetworkName)
+	c.NetworkName = n.Name(alias.Network, c.NetworkName)
 	c.SliceSize = kept(c.SliceSize, strings.Trim(c.SliceSize, "/0123456789") == "")
 	c.keepAddresses()
 	for i := range c.IPRanges {
@@ -178,66 +176,4 @@ func (c *rangeConfig) keepAddresses() {
 
 func isAddressText(s string) bool { _, ok := blocks.ParseAddr(s); return ok }
 
-// podRef anonymizes "NAMESPACE/POD".
-func (n *Anonymizer) podRef(s string) string {
-	namespace, name, ok := strings.Cut(s, "/")
-	if !ok {
-		return bad
-	}
-	return n.Name(someNamespace, namespace) + "/" + n.Name(somePod, name)
-}
-
-// networkOf anonymizes the network in the name of a Whereabouts pool or reservation. is
-// reports whether the rest of the name is a valid range or address.
-func (n *Anonymizer) networkOf(s string, is func(string) bool) string {
-	var at []int // possible ends of the network's name, shortest first
-	for i := range len(s) {
-		if s[i] == '-' && is(s[i+1:]) {
-			at = append(at, i)
-			n.Name(someNetwork, s[:i])
-		}
-	}
-	for _, i := range at { // prefer a known network, even if all of s parses as an address
-		if n.networksOf[s[:i]] {
-			return n.Name(someNetwork, s[:i]) + s[i:]
-		}
-	}
-	switch {
-	case is(s):
-		return s
-	case len(at) > 0:
-		return n.slice(s[:at[0]]) + s[at[0]:]
-	}
-	return n.Name(someNetwork, s)
-}
-
-// slice anonymizes the part of a pool's name before its range: a network, the node that
-// owns the slice, or both.
-func (n *Anonymizer) slice(prefix string) string {
-	if n.Collecting() {
-		return n.Name(someNetwork, prefix)
-	}
-	for i := range len(prefix) {
-		if node := n.Name(someNode, prefix[i+1:]); prefix[i] == '-' && node != "" && n.networksOf[prefix[:i]] {
-			return n.Name(someNetwork, prefix[:i]) + "-" + node
-		}
-	}
-	if node := n.Name(someNode, prefix); node != "" && !n.networksOf[prefix] {
-		return node
-	}
-	return n.Name(someNetwork, prefix)
-}
-
-// isRangeName and isAddressName report whether Whereabouts makes such names for ranges or
-// addresses.
-func isRangeName(s string) bool {
-	i := strings.LastIndexByte(s, '-')
-	return i > 0 && isAddressName(s[:i]) && isNetwork(strings.ReplaceAll(s[:i], "-", ":")+"/"+s[i+1:])
-}
-
 func isNetwork(s string) bool { _, ok := blocks.ParseNetwork(s); return ok }
-
-func isAddressName(s string) bool {
-	_, err := netip.ParseAddr(strings.ReplaceAll(s, "-", ":"))
-	return err == nil
-}

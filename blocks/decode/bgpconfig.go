@@ -38,7 +38,7 @@ func (d *Decoder) bgpConfig(r *JSONReader, c *blocks.BGPConfig) bool {
 				c.ASNumber = n
 			}
 		},
-	})
+	}, nil)
 }
 
 // asNumber decodes an AS number: an integer, or a string in plain or dotted notation

@@ -23,5 +23,5 @@ func (d *Decoder) clusterInfo(r *JSONReader, c *blocks.ClusterInfo) bool {
 	return d.config(r, &c.Meta, Members{"clusterGUID": &c.GUID, "calicoVersion": &c.CalicoVersion, "datastoreReady": func() {
 		ready, set := r.Boolean()
 		c.Locked = set && !ready
-	}})
+	}}, nil)
 }

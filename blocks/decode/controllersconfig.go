@@ -10,18 +10,33 @@ import (
 
 var controllersConfigs = describe(Kind{
 	Resource: blocks.ControllerConfig, Names: []string{apiv3.KindKubeControllersConfiguration}, Optional: true,
-	keeps: calicoObject(classDefault,
-		object("controllers", 0, object("node", 0, value("leakGracePeriod", 0, classDuration)))),
+	keeps: object("", 0, append(calicoObject(classDefault,
+		object("controllers", 0, object("node", 0, value("leakGracePeriod", 0, classDuration)), object("loadBalancer", 0, assignIPs.parts...)),
+	).parts, object("status", 0, object("runningConfig", 0, entriesOf("controllers", classWord, assignIPs))))...),
 }, descriptor[blocks.ControllersConfig]{
 	json: (*Decoder).controllersConfig,
 	put:  func(s *blocks.Snapshot, c blocks.ControllersConfig) { s.Controllers = c },
 })
 
+// assignIPs keeps the configuration of the loadBalancer controller.
+var assignIPs = object("", 0, value("assignIPs", 0, classWord))
+
 func (d *Decoder) controllersConfig(r *JSONReader, c *blocks.ControllersConfig) bool {
 	c.Present = true
 	return d.config(r, &c.Meta, Members{"controllers": func() {
-		r.Fields(Members{"node": func() {
-			c.NodeController = r.Fields(Members{"leakGracePeriod": func() { c.LeakGrace, c.LeakGraceSet = duration(r) }})
+		r.Fields(Members{
+			"node": func() {
+				c.NodeController = r.Fields(Members{"leakGracePeriod": func() { c.LeakGrace, c.LeakGraceSet = duration(r) }})
+			},
+			"loadBalancer": func() { c.LoadBalancer = r.Fields(nil) },
+		})
+	}}, Members{"runningConfig": func() {
+		r.Fields(Members{"controllers": func() {
+			r.Object(func(key []byte) { // clients write an empty object before the first report
+				if c.Reported = true; string(key) == "loadBalancer" {
+					c.LoadBalancerRuns = r.Fields(nil)
+				}
+			})
 		}})
 	}})
 }

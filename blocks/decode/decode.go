@@ -205,11 +205,17 @@ func inside(field, list string) bool {
 
 // cidr decodes a CIDR as [blocks.ParseCIDR] does.
 func (d *Decoder) cidr(r *JSONReader) (netip.Prefix, bool) {
+	p, ok := d.network(r)
+	return p.Masked(), ok
+}
+
+// network decodes a CIDR as [blocks.ParseNetwork] does.
+func (d *Decoder) network(r *JSONReader) (netip.Prefix, bool) {
 	s, ok := r.str()
 	if !ok {
 		return netip.Prefix{}, false
 	}
-	p, ok := blocks.ParseCIDR(string(s))
+	p, ok := blocks.ParseNetwork(string(s))
 	if !ok {
 		r.Fault(NotA("CIDR", s))
 	}

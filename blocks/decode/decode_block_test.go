@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/alias"
 )
 
 const goodBlock = `{
@@ -284,7 +285,7 @@ func TestWrittenByUs(t *testing.T) {
 		if got := all[blocks.Handle](p)[0].ByUs; got != want {
 			t.Errorf("%s: by us %v, want %v", entries, got, want)
 		}
-		for _, replaced := range []*Anonymizer{nil, NewAnonymizer()} {
+		for _, replaced := range []*alias.Aliases{nil, alias.New()} {
 			kept := decodeOne(t, handles, string(appendKept(nil, NewJSONReader([]byte(object)), handles.keeps, replaced)))
 			if got := all[blocks.Handle](kept)[0].ByUs; got != want {
 				t.Errorf("%s: in a snapshot (names replaced: %v) by us %v, want %v", entries, replaced != nil, got, want)

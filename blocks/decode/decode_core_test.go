@@ -175,7 +175,8 @@ func TestNodes(t *testing.T) {
 			Status: corev1.NodeStatus{
 				Allocatable: corev1.ResourceList{"pods": resource.MustParse("110"), "cpu": resource.MustParse("4")},
 				Conditions: []corev1.NodeCondition{{Type: "Ready", Status: "True", LastHeartbeatTime: heartbeat},
-					{Type: "DiskPressure", Status: "False"}}},
+					{Type: "DiskPressure", Status: "False"}},
+				Addresses: []corev1.NodeAddress{{Type: "InternalIP", Address: "172.16.0.1"}, {Type: "InternalIP", Address: "odd"}, {Type: "Hostname", Address: "172.16.0.9"}}},
 		}, {
 			ObjectMeta: metav1.ObjectMeta{Name: "win"},
 			Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{OperatingSystem: "windows"},
@@ -193,7 +194,7 @@ func TestNodes(t *testing.T) {
 		Tunnels: []blocks.Tunnel{{Type: blocks.TypeIPIP, Addr: addr("10.0.0.1")}, {Type: blocks.TypeVXLAN, Addr: addr("10.0.0.2")},
 			{Type: blocks.TypeWireguard, Addr: addr("10.0.0.3")}, {Type: blocks.TypeVXLANv6, Addr: addr("fd00::2")},
 			{Type: blocks.TypeWireguardV6, Addr: addr("fd00::3")}},
-		Ready: true, Addresses: []blocks.Prefix{prefix("172.16.0.1/24"), prefix("fd01::1/64")},
+		Ready: true, Addresses: []blocks.Prefix{prefix("172.16.0.1/24"), prefix("fd01::1/64")}, InternalIPs: []netip.Addr{addr("172.16.0.1")},
 		ASNumber: 65537, RouteReflectorID: "10.9.9.9", Ours: "rehome", OursSince: at("2025-11-20T09:00:00Z"),
 	}, {
 		Meta: blocks.Meta{Name: "win"}, Windows: true, NotReady: true, AllocatablePods: 1000,

@@ -181,6 +181,12 @@ func TestConfigs(t *testing.T) {
 	diff(t, "IPAM", []blocks.IPAMConfig{{Meta: blocks.Meta{Name: "default"}, Present: true,
 		StrictAffinity: true, AutoAllocateBlocks: true, MaxBlocksPerHost: 4, Cooldown: 30 * time.Second}}, all[blocks.IPAMConfig](p))
 
+	// An object of another name does not count, whatever it says, and is listed.
+	s := NewSnapshot(decodeOne(t, ipamConfigs, objectNamed("ipam", `"strictAffinity": true, "maxBlocksPerHost": "many"`)))
+	diff(t, "IPAM", blocks.DefaultIPAMConfig(), s.IPAM)
+	diff(t, "ignored", []blocks.IPAMConfig{{Meta: blocks.Meta{Name: "ipam"}, Present: true, StrictAffinity: true}}, s.IgnoredIPAM)
+	diff(t, "gaps", []blocks.Gap(nil), s.Gaps)
+
 	p = decodeOne(t, clusterInfos, objectNamed("default", `"clusterGUID": "g", "calicoVersion": "v3.31.0", "datastoreReady": false`))
 	diff(t, "cluster", []blocks.ClusterInfo{{Meta: blocks.Meta{Name: "default"}, Present: true,
 		GUID: "g", CalicoVersion: "v3.31.0", Locked: true}}, all[blocks.ClusterInfo](p))
@@ -193,6 +199,12 @@ func TestConfigs(t *testing.T) {
 	p = decodeOne(t, controllersConfigs, objectNamed("default", `"controllers": {"node": {"leakGracePeriod": "1h2m"}}`))
 	diff(t, "controllers", []blocks.ControllersConfig{{Meta: blocks.Meta{Name: "default"}, Present: true,
 		NodeController: true, LeakGrace: 62 * time.Minute, LeakGraceSet: true}}, all[blocks.ControllersConfig](p))
+	p = decodeOne(t, controllersConfigs, `{"metadata":{"name":"default"},"spec":{"controllers":{"loadBalancer":{}}},"status":{"runningConfig":{"controllers":{"loadBalancer":{}}}}}`)
+	diff(t, "controllers", []blocks.ControllersConfig{{Meta: blocks.Meta{Name: "default"}, Present: true, LoadBalancer: true, Reported: true, LoadBalancerRuns: true}}, all[blocks.ControllersConfig](p))
+	p = decodeOne(t, controllersConfigs, `{"metadata":{"name":"default"},"spec":{"controllers":{"loadBalancer":{}}},"status":{"runningConfig":{"controllers":{}}}}`)
+	diff(t, "controllers", []blocks.ControllersConfig{{Meta: blocks.Meta{Name: "default"}, Present: true, LoadBalancer: true}}, all[blocks.ControllersConfig](p))
+	p = decodeOne(t, controllersConfigs, `{"metadata":{"name":"default"},"spec":{"controllers":{"loadBalancer":{}}},"status":{"runningConfig":{"controllers":{"node":{}}}}}`)
+	diff(t, "controllers", []blocks.ControllersConfig{{Meta: blocks.Meta{Name: "default"}, Present: true, LoadBalancer: true, Reported: true}}, all[blocks.ControllersConfig](p))
 	p = decodeOne(t, controllersConfigs, objectNamed("default", `"controllers": {"node": null}`))
 	diff(t, "controllers", []blocks.ControllersConfig{{Meta: blocks.Meta{Name: "default"}, Present: true}}, all[blocks.ControllersConfig](p))
 

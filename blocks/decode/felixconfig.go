@@ -18,5 +18,5 @@ var felixConfigs = describe(Kind{
 
 func (d *Decoder) felixConfig(r *JSONReader, c *blocks.FelixConfig) bool {
 	c.Present = true
-	return d.config(r, &c.Meta, Members{"bpfEnabled": &c.BPFEnabled, "programClusterRoutes": &c.ProgramClusterRoutes, "routeSource": &c.RouteSource})
+	return d.config(r, &c.Meta, Members{"bpfEnabled": &c.BPFEnabled, "programClusterRoutes": &c.ProgramClusterRoutes, "routeSource": &c.RouteSource}, nil)
 }

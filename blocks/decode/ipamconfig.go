@@ -18,6 +18,7 @@ var ipamConfigs = describe(Kind{
 }, descriptor[blocks.IPAMConfig]{
 	json: (*Decoder).ipamConfig,
 	put:  func(s *blocks.Snapshot, c blocks.IPAMConfig) { s.IPAM = c }, otherwise: blocks.DefaultIPAMConfig(),
+	others: func(s *blocks.Snapshot) *[]blocks.IPAMConfig { return &s.IgnoredIPAM },
 })
 
 // ipamConfig decodes Calico's IPAM configuration: an IPAMConfig of the older API group or
@@ -33,7 +34,7 @@ func (d *Decoder) ipamConfig(r *JSONReader, c *blocks.IPAMConfig) bool {
 				c.AutoAllocateBlocks, _ = r.Boolean()
 			}
 		},
-	})
+	}, nil)
 	c.Cooldown = time.Duration(seconds) * time.Second
 	return ok
 }

@@ -5,14 +5,16 @@ import (
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/calico-audit/calico-audit/blocks/alias"
 )
 
 // appendKept appends the kept part of the current value to out, as JSON without white
-// space. If n is not nil, names are anonymized: see [Anonymizer.text].
+// space. If n is not nil, names are anonymized: see [class.anonymize].
 //
 // A value that does not match the mask's schema becomes an empty value of its own type.
 // Decoders then report the same fault, and the content is dropped.
-func appendKept(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
+func appendKept(out []byte, r *JSONReader, s *fieldMask, n *alias.Aliases) []byte {
 	c := r.Peek()
 	if s.whole && n == nil {
 		return appendRaw(out, r)
@@ -42,7 +44,7 @@ func appendKept(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
 	return appendEmpty(out, r)
 }
 
-func appendObject(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
+func appendObject(out []byte, r *JSONReader, s *fieldMask, n *alias.Aliases) []byte {
 	out = append(out, '{')
 	r.Object(func(key []byte) {
 		p := s.member(key)
@@ -60,12 +62,12 @@ func appendObject(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte
 	return append(out, '}')
 }
 
-func appendEntries(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
+func appendEntries(out []byte, r *JSONReader, s *fieldMask, n *alias.Aliases) []byte {
 	out = append(out, '{')
 	r.Object(func(key []byte) {
 		name := string(key)
 		if n != nil {
-			name = n.key(s.class, name)
+			name = s.class.anonymizeKey(n, name)
 		}
 		out = appendKey(out, name)
 		out = appendKept(out, r, s.parts[0], n)
@@ -73,7 +75,7 @@ func appendEntries(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byt
 	return append(out, '}')
 }
 
-func appendList(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
+func appendList(out []byte, r *JSONReader, s *fieldMask, n *alias.Aliases) []byte {
 	out = append(out, '[')
 	r.Array(func(int) {
 		element := s.parts[0]
@@ -103,7 +105,7 @@ func textAt(r *JSONReader, member string) (text string) {
 	return text
 }
 
-func appendMap(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
+func appendMap(out []byte, r *JSONReader, s *fieldMask, n *alias.Aliases) []byte {
 	out = append(out, '{')
 	r.Object(func(key []byte) {
 		name, class := string(key), s.class
@@ -119,7 +121,7 @@ func appendMap(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
 			class = classNone
 		}
 		if n != nil {
-			name = n.key(class, name)
+			name = class.anonymizeKey(n, name)
 		}
 		out = appendKey(out, name)
 		if c == '{' || c == '[' {
@@ -133,7 +135,7 @@ func appendMap(out []byte, r *JSONReader, s *fieldMask, n *Anonymizer) []byte {
 
 // appendScalar appends a string, number, boolean or null. key is its key in a map, else
 // empty.
-func appendScalar(out []byte, r *JSONReader, class class, key string, n *Anonymizer) []byte {
+func appendScalar(out []byte, r *JSONReader, class class, key string, n *alias.Aliases) []byte {
 	if n == nil {
 		return appendRaw(out, r)
 	}
@@ -143,10 +145,10 @@ func appendScalar(out []byte, r *JSONReader, class class, key string, n *Anonymi
 		if !ok {
 			return out
 		}
-		return appendText(out, n.text(class, key, string(text)))
+		return appendText(out, class.anonymize(n, key, string(text)))
 	case class == classAS && c >= '0' && c <= '9':
 		raw := r.Raw()
-		if as := n.text(class, key, string(raw)); as != bad {
+		if as := class.anonymize(n, key, string(raw)); as != alias.Bad {
 			raw = []byte(as)
 		}
 		return append(out, raw...) // an invalid number stays, so that decoders report it
@@ -210,7 +212,7 @@ type Object struct {
 }
 
 // AppendSaved appends the saved form of an object of an API version.
-func (k *Kind) AppendSaved(out []byte, version string, o Object, n *Anonymizer) []byte {
+func (k *Kind) AppendSaved(out []byte, version string, o Object, n *alias.Aliases) []byte {
 	var r *JSONReader
 	if o.Wire {
 		r = new(JSONReader)

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/alias"
 )
 
 // odd holds objects with every field that a decoder reads, and with values of wrong types.
@@ -63,7 +64,8 @@ var odd = map[blocks.Resource][]string{
 		`{"metadata":{"name":"n"},"status":{"allocatable":{"pods":110},"conditions":{},"nodeInfo":[]}}`,
 		`{"metadata":{"name":"n"},"status":{"allocatable":{"pods":"many"}},"spec":{"podCIDR":"","podCIDRs":{},"taints":{},"unschedulable":"no"}}`,
 		`{"metadata":{"name":"n","annotations":{"projectcalico.org/labels":"[]","projectcalico.org/ASNumber":"x"}}}`,
-		`{"metadata":{"name":"n"},"status":{"allocatable":[]}}`,
+		`{"metadata":{"name":"n"},"status":{"allocatable":[],"addresses":[{"type":"InternalIP","address":"10.9.0.1"},{"type":"InternalIP","address":"x"},{"type":"Hostname","address":"n"},{"address":"10.9.0.2","type":"InternalIP"},5]}}`,
+		`{"metadata":{"name":"n"},"status":{"addresses":{"type":"InternalIP"}}}`,
 	},
 	blocks.Namespaces: {
 		`{"metadata":{"name":"n","labels":{"a":"b"},"annotations":{"cni.projectcalico.org/ipv4pools":"[\"a\"]","cni.projectcalico.org/ipv6pools":"x"}}}`,
@@ -109,7 +111,7 @@ var odd = map[blocks.Resource][]string{
 		"status":{"conditions":[{"type":"Allocatable","status":"False","reason":"CIDROverlap","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`,
 		`{"metadata":{"name":"p"},"spec":{"cidr":"10.0.0.0/16","ipip":{"enabled":true,"mode":"cross-subnet"}}}`,
 		`{"metadata":{"name":"p"},"spec":{"cidr":"10.0.0.0/16","ipip":null,"blockSize":"26"}}`, `{"metadata":{"name":"p"},"spec":{"cidr":"bogus"}}`,
-		`{"metadata":{"name":"p"},"spec":{"cidr":"10.0.0.0/16","blockSize":99}}`, `{"metadata":{"name":"p"},"spec":[]}`, `{"metadata":{"name":"p"}}`,
+		`{"metadata":{"name":"p"},"spec":{"cidr":"10.0.4.7/16"}}`, `{"metadata":{"name":"p"},"spec":{"cidr":"10.0.0.0/16","blockSize":99}}`, `{"metadata":{"name":"p"},"spec":[]}`, `{"metadata":{"name":"p"}}`,
 		`{"metadata":{"name":"p"},"spec":{"cidr":"10.0.0.0/16"},"status":{"conditions":{"type":"Allocatable"}}}`,
 	},
 	blocks.Blocks: {
@@ -147,7 +149,8 @@ var odd = map[blocks.Resource][]string{
 	blocks.ControllerConfig: {
 		`{"metadata":{"name":"default"},"spec":{"controllers":{"node":{"leakGracePeriod":"5m"}}}}`,
 		`{"metadata":{"name":"default"},"spec":{"controllers":{"node":{"leakGracePeriod":"soon"}}}}`, `{"metadata":{"name":"default"},"spec":{"controllers":{"node":null}}}`,
-		`{"metadata":{"name":"default"},"spec":{"controllers":{"node":[]}}}`,
+		`{"metadata":{"name":"default"},"spec":{"controllers":{"node":[],"loadBalancer":7}},"status":{"runningConfig":{"controllers":{"loadBalancer":[]}}}}`,
+		`{"metadata":{"name":"default"},"spec":{"controllers":{"loadBalancer":{"assignIPs":"AllServices"}}},"status":{"environmentVars":{"ENABLED_CONTROLLERS":"node"},"runningConfig":{"logSeverityScreen":"Info","controllers":{"loadBalancer":{}}}}}`,
 	},
 	blocks.FelixConfigs: {
 		`{"metadata":{"name":"default"},"spec":{"bpfEnabled":true,"programClusterRoutes":"Enabled","routeSource":"WorkloadIPs"}}`, `{"metadata":{"name":"node.x"},"spec":{"bpfEnabled":5}}`,
@@ -229,7 +232,7 @@ func FuzzKept(f *testing.F) {
 // sameAnonymized checks that an anonymized object decodes as completely as the original.
 func sameAnonymized(t *testing.T, k *Kind, text []byte) {
 	t.Helper()
-	n := NewAnonymizer()
+	n := alias.New()
 	n.Claimant = Claimant(text)
 	k.AppendSaved(nil, GroupCRD, Object{Text: text}, n)
 	n.EndCollecting()
@@ -287,6 +290,7 @@ func TestKeptOfProtobuf(t *testing.T) {
 		Spec: corev1.NodeSpec{Unschedulable: true, PodCIDR: "10.0.0.0/24", Taints: []corev1.Taint{{Key: "a", Value: "v", Effect: "NoExecute"}}},
 		Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{"pods": resource.MustParse("1k"), "cpu": resource.MustParse("4")},
 			Conditions: []corev1.NodeCondition{{Type: "Ready", Status: "True", LastHeartbeatTime: heartbeat, Message: "m"}, {Type: "X"}},
+			Addresses:  []corev1.NodeAddress{{Type: "Hostname", Address: "n"}, {Type: "InternalIP", Address: "10.9.0.1"}},
 			NodeInfo:   corev1.NodeSystemInfo{OperatingSystem: "windows", MachineID: "m"}}}
 	namespace := &corev1.Namespace{ObjectMeta: meta}
 	type object interface{ Marshal() ([]byte, error) }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/alias"
 )
 
 // gadget is the record of a made-up kind.
@@ -48,7 +49,7 @@ func TestAnyKindByItsDescription(t *testing.T) {
 	if want := `{"apiVersion":"crd.projectcalico.org/v1","kind":"Gadget","metadata":{"name":"b"},"spec":{"size":2,"node":"machine-x"}}`; string(saved[0]) != want {
 		t.Errorf("saved as %s, want %s", saved[0], want)
 	}
-	names := NewAnonymizer()
+	names := alias.New()
 	k.AppendSaved(nil, GroupCRD, Object{Text: saved[0]}, names)
 	names.EndCollecting()
 	if got := string(k.AppendSaved(nil, GroupCRD, Object{Text: saved[0]}, names)); strings.Contains(got, "machine-x") || !strings.Contains(got, `"node":"node-1"`) {

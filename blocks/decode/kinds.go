@@ -69,8 +69,9 @@ type Kind struct {
 	keeps *fieldMask
 	// labelled replaces keeps for decoding with labels, which saved snapshots omit.
 	labelled *fieldMask
-	// Single kinds have one object that counts, named "default".
-	Single bool
+	// Single kinds have one object that counts, named "default". keepsOthers is true if the
+	// records of other objects are kept as well.
+	Single, keepsOthers bool
 
 	// The following are set by describe, from a descriptor.
 

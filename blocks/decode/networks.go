@@ -1,11 +1,13 @@
 package decode
 
 import (
+	"encoding/json"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/alias"
 )
 
 // The annotation with a pod's interfaces and addresses that Multus and similar plugins
@@ -84,4 +86,27 @@ func (d *Decoder) networkStatus(r *JSONReader, p *blocks.Workload, status []byte
 		r.Fault(reason)
 	}
 	p.Extend().NetworkStatus = reason == "" && len(strings.TrimSpace(string(status))) > 0
+}
+
+// networks keeps the addresses of a network status as [alias.Aliases.AddressList] does, and
+// anonymizes the names of networks. An unparseable part stays unparseable.
+func networks(n *alias.Aliases, s string) string {
+	all := []any{}
+	reason := networkStatuses([]byte(s), func(one networkStatus) {
+		for i, a := range one.IPs {
+			one.IPs[i] = n.Address(a, false)
+		}
+		one.IPs = append([]netip.Addr{}, one.IPs...)
+		if namespace, name, ok := strings.Cut(one.Name, "/"); ok {
+			one.Name = n.Name(alias.Namespace, namespace) + "/" + n.Name(alias.Network, name)
+		} else {
+			one.Name = n.Name(alias.Network, one.Name)
+		}
+		all = append(all, one)
+	})
+	if reason != "" {
+		all = append(all, map[string][]string{"ips": {alias.Bad}})
+	}
+	out, _ := json.Marshal(all) // strings always marshal
+	return string(out)
 }

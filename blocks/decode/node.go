@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/projectcalico/api/pkg/lib/numorstring"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -44,6 +45,7 @@ var nodes = describe(Kind{
 		object("status", 3,
 			&fieldMask{key: "allocatable", num: 2, schema: schemaQuantities, wants: func(k string) bool { return k == "pods" }, class: classQuantity},
 			listOf("conditions", 4, object("", 0, value("type", 1, classWord), value("status", 2, classWord))),
+			&fieldMask{key: "addresses", num: 5, schema: schemaList, parts: []*fieldMask{nodeIP}, by: map[string]*fieldMask{string(corev1.NodeInternalIP): nodeIP}},
 			object("nodeInfo", 7, value("operatingSystem", 9, classWord)))),
 }, descriptor[blocks.Node]{
 	json: (*Decoder).node,
@@ -108,6 +110,7 @@ func (d *Decoder) node(r *JSONReader, n *blocks.Node) bool {
 				}
 			})
 		},
+		"addresses": func() { n.InternalIPs = internalIPs(r) },
 		"nodeInfo": func() {
 			system := ""
 			r.Fields(Members{"operatingSystem": &system})
@@ -123,6 +126,7 @@ func (d *Decoder) node(r *JSONReader, n *blocks.Node) bool {
 	}
 	slices.SortFunc(n.Tunnels, func(a, b blocks.Tunnel) int { return a.Addr.Compare(b.Addr) })
 	slices.SortFunc(n.Addresses, blocks.ComparePrefixes)
+	slices.SortFunc(n.InternalIPs, netip.Addr.Compare)
 	slices.SortFunc(n.PodCIDRs, blocks.ComparePrefixes)
 	slices.SortFunc(n.Taints, blocks.Taint.Compare)
 	return d.whole(r, &n.Meta, anywhere)
@@ -141,7 +145,7 @@ func (d *Decoder) nodeAnnotation(r *JSONReader, n *blocks.Node, key, value []byt
 		return
 	}
 	if slices.Contains(nodeAddressAnnotations, string(key)) {
-		if p, ok := parseNodeAddress(string(value)); ok {
+		if p, ok := blocks.ParseNodeAddress(string(value)); ok {
 			n.Addresses = append(n.Addresses, p)
 		} else {
 			r.Fault(NotA("CIDR", value))
@@ -161,17 +165,22 @@ func (d *Decoder) nodeAnnotation(r *JSONReader, n *blocks.Node, key, value []byt
 	}
 }
 
-// parseNodeAddress parses an address with an optional subnet length, and keeps the host
-// bits.
-func parseNodeAddress(s string) (netip.Prefix, bool) {
-	if p, ok := blocks.ParseNetwork(s); ok {
-		return p, true
-	}
-	a, ok := blocks.ParseAddr(s)
-	if !ok {
-		return netip.Prefix{}, false
-	}
-	return netip.PrefixFrom(a, a.BitLen()), true
+// nodeIP keeps an entry of status.addresses.
+var nodeIP = object("", 0, value("type", 1, classWord), value("address", 2, classNodeAddress))
+
+// internalIPs decodes the internal addresses in status.addresses. It ignores entries that are
+// not addresses.
+func internalIPs(r *JSONReader) (out []netip.Addr) {
+	quietly(r, func() {
+		r.Array(func(int) {
+			kind, address := "", ""
+			r.Fields(Members{"type": &kind, "address": &address})
+			if a, ok := blocks.ParseAddr(address); ok && kind == string(corev1.NodeInternalIP) && !slices.Contains(out, a) {
+				out = append(out, a)
+			}
+		})
+	})
+	return out
 }
 
 func (d *Decoder) taints(r *JSONReader, n *blocks.Node) {

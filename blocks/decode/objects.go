@@ -40,7 +40,8 @@ type records interface {
 	Less(i, j int) bool
 	Swap(i, j int)
 	// Take replaces the list by the records of a snapshot; Fill stores the list in a
-	// snapshot. Both share memory. Take does nothing for single kinds.
+	// snapshot. Both share memory. Of a single kind, Take
+	// takes only objects that are not named "default".
 	Take(*blocks.Snapshot)
 	Fill(*blocks.Snapshot)
 }
@@ -57,6 +58,9 @@ type descriptor[T any] struct {
 	shared    func(*blocks.Snapshot) *[]*T
 	put       func(*blocks.Snapshot, T)
 	otherwise T
+	// others, for a single kind, returns the snapshot's records of objects that are not
+	// named "default"; nil to drop them.
+	others func(*blocks.Snapshot) *[]T
 }
 
 // record is the constraint of all record types.
@@ -67,7 +71,7 @@ type record[T any] interface {
 
 // describe returns a kind, completed with the functions that depend on its record type.
 func describe[T any, P record[T]](k Kind, c descriptor[T]) *Kind {
-	k.Single = c.put != nil
+	k.Single, k.keepsOthers = c.put != nil, c.others != nil
 	k.none = func() records { return &list[T, P]{descriptor: &c} }
 	k.store = func() storedRecords { return &store[T, P]{base: list[T, P]{descriptor: &c}} }
 	k.JSON = func(d *Decoder, r *JSONReader) {
@@ -109,13 +113,17 @@ func (l *list[T, P]) Swap(i, j int)      { l.all[i], l.all[j] = l.all[j], l.all[
 func (l *list[T, P]) Less(i, j int) bool { return blocks.Compare(P(l.all[i]), P(l.all[j])) < 0 }
 
 func (l *list[T, P]) Take(s *blocks.Snapshot) {
+	in := l.in
+	if l.others != nil {
+		in = l.others
+	}
 	switch {
 	case l.shared != nil:
 		l.all = slices.Clip(*l.shared(s)) // so that appending does not write to the snapshot
-	case l.in != nil:
+	case in != nil:
 		l.all = nil
-		for i := range *l.in(s) {
-			l.all = append(l.all, &(*l.in(s))[i])
+		for i := range *in(s) {
+			l.all = append(l.all, &(*in(s))[i])
 		}
 	}
 }
@@ -126,10 +134,19 @@ func (l *list[T, P]) Fill(s *blocks.Snapshot) {
 		*l.shared(s) = l.all
 	case l.in != nil:
 		*l.in(s) = l.values()
-	case len(l.all) == 0:
-		l.put(s, l.otherwise)
 	default:
-		l.put(s, *l.all[len(l.all)-1])
+		l.put(s, l.otherwise)
+		var others []T
+		for _, o := range l.all {
+			if P(o).Key().Name == DefaultName {
+				l.put(s, *o)
+			} else {
+				others = append(others, *o)
+			}
+		}
+		if l.others != nil {
+			*l.others(s) = others
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/alias"
 )
 
 // Calico's annotations on pods and namespaces (libcalico-go
@@ -222,10 +223,10 @@ func (d *Decoder) podAnnotation(r *JSONReader, p *blocks.Workload, key, value []
 }
 
 // staticIPs decodes the addresses that a pod requests: a JSON list (cni-plugin pkg/k8s/k8s.go,
-// validateAndExtractIPs). Snapshots of earlier releases hold [bad] instead of the list.
+// validateAndExtractIPs). Snapshots of earlier releases hold [alias.Bad] instead of the list.
 func staticIPs(r *JSONReader, p *blocks.Workload, value []byte) {
 	var list []string
-	if len(value) == 0 || string(value) == bad {
+	if len(value) == 0 || string(value) == alias.Bad {
 		return
 	}
 	if json.Unmarshal(value, &list) != nil {

@@ -35,7 +35,11 @@ func (d *Decoder) pool(r *JSONReader, p *blocks.Pool) bool {
 	found := d.object(r, &p.Meta, metaHooks{}, r.members(Members{
 		"cidr": func() {
 			if hasCIDR = !r.Null(); hasCIDR {
-				p.CIDR, _ = d.cidr(r)
+				if written, ok := d.network(r); ok {
+					if p.CIDR = written.Masked(); p.CIDR != written {
+						p.Unmasked = written
+					}
+				}
 			}
 		},
 		"blockSize": func() {

@@ -10,16 +10,17 @@ import (
 // DefaultName is the name of the only object of a configuration kind that counts.
 const DefaultName = "default"
 
-// config decodes metadata and spec of an object of a single kind. It returns false if the
-// object is broken, which is a gap of the whole resource, or not named "default".
-func (d *Decoder) config(r *JSONReader, m *blocks.Meta, spec Members) bool {
-	d.object(r, m, metaHooks{}, r.members(spec), nil)
+// config decodes metadata, spec and status of an object of a single kind. It returns false if the
+// object is broken, which is a gap of the whole resource, or if it is not named "default"
+// and its kind drops such objects.
+func (d *Decoder) config(r *JSONReader, m *blocks.Meta, spec, status Members) bool {
+	d.object(r, m, metaHooks{}, r.members(spec), r.members(status))
 	if r.err != nil {
 		return false
 	}
 	checkName(r, m)
 	if m.Name != "" && m.Name != DefaultName {
-		return false
+		return d.Out.Kind.keepsOthers // whatever it says: it does not count
 	}
 	if len(r.Faults) > 0 {
 		// This is the only such object, so the whole resource is unknown. Calico's defaults

@@ -138,6 +138,12 @@ func (c *store[T, P]) Fill(s *blocks.Snapshot) {
 	c.merge()
 	if c.base.in == nil {
 		c.base.Fill(s)
+		if others := c.base.others; others != nil {
+			if c.values == nil {
+				c.values = *others(s)
+			}
+			*others(s) = c.values // the same list until a change
+		}
 		return
 	}
 	if c.values == nil {

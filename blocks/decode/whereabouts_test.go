@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/alias"
 )
 
 func TestWhereaboutsPools(t *testing.T) {
@@ -115,7 +116,7 @@ func TestNetworkAttachments(t *testing.T) {
 // trailing hexadecimal digits make the whole name an address. Invalid addresses in
 // attachments are dropped.
 func TestWhereaboutsAnonymized(t *testing.T) {
-	n := NewAnonymizer()
+	n := alias.New()
 	say := func() (out []string) {
 		for _, c := range []struct {
 			class class
@@ -125,14 +126,14 @@ func TestWhereaboutsAnonymized(t *testing.T) {
 			{classNode, "worker-a"}, {classAddressName, "cafe-fd09--5"}, {classRangeName, "cafe-fd09---64"}, {classRangeName, "cafe-worker-a-10.9.0.0-28"}, {classRangeName, "worker-a-10.9.0.0-28"},
 			{classAddressName, "fd09--5"},
 		} {
-			out = append(out, n.text(c.class, "", c.text))
+			out = append(out, c.class.anonymize(n, "", c.text))
 		}
 		return out
 	}
 	say()
 	n.EndCollecting()
 	got := say()
-	network := n.Name(someNetwork, "cafe")
+	network := n.Name(alias.Network, "cafe")
 	diff(t, "given away", []string{
 		`{"type":"macvlan","ipam":{"type":"whereabouts","network_name":"` + network + `","node_slice_size":"?","range":"?","range_start":"?","exclude":["?","10.9.0.0/30"]}}`,
 		"node-1", network + "-fd09--5", network + "-fd09---64", network + "-node-1-10.9.0.0-28", "node-1-10.9.0.0-28", "fd09--5",

@@ -215,9 +215,9 @@ type SaveOptions struct {
 //
 // The bytes are only valid during the call. The names are nil unless o.Anonymize is set.
 func (r *Recorder) Save(s *blocks.Snapshot, o SaveOptions, emit func(object []byte) error) (alias.Names, error) {
-	var n *decode.Anonymizer
+	var n *alias.Aliases
 	if o.Anonymize {
-		n = decode.NewAnonymizer()
+		n = alias.New()
 		if err := r.eachSaved(n, func([]byte) error { return nil }); err != nil {
 			return nil, err
 		}
@@ -239,7 +239,7 @@ func (r *Recorder) Save(s *blocks.Snapshot, o SaveOptions, emit func(object []by
 	return n.Table(), nil
 }
 
-func (r *Recorder) eachSaved(n *decode.Anonymizer, emit func(object []byte) error) error {
+func (r *Recorder) eachSaved(n *alias.Aliases, emit func(object []byte) error) error {
 	var out []byte
 	for _, res := range blocks.Resources {
 		s := r.spools[res]

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/blocks/alias"
 )
 
 // savedInfo is the SnapshotInfo object, the first of a saved snapshot.
@@ -40,7 +40,7 @@ type savedEnd struct {
 }
 
 // info returns the SnapshotInfo of a snapshot.
-func (r *Recorder) info(s *blocks.Snapshot, n *decode.Anonymizer) []byte {
+func (r *Recorder) info(s *blocks.Snapshot, n *alias.Aliases) []byte {
 	c := &s.Cluster
 	info := savedInfo{
 		APIVersion: blocks.APIVersion, Kind: infoKind, Datastore: c.Datastore, APIGroup: c.APIGroup, APIGroupReason: c.APIGroupReason,

@@ -20,7 +20,7 @@ const module = "github.com/calico-audit/calico-audit"
 // its nearest listed parent.
 var mayImport = map[string][]string{
 	"blocks":                  {},
-	"blocks/alias":            {},
+	"blocks/alias":            {"blocks"},
 	"blocks/decode/protobuf":  {},
 	"blocks/decode":           {"blocks", "blocks/alias", "blocks/decode/protobuf"},
 	"blocks/cluster":          {"blocks", "blocks/decode"},

@@ -17,7 +17,7 @@
 //	     [namespaces=SELECTOR] [vxlan=MODE] [ipip=MODE] [noexport] [notAllocatable=REASON] [terminating]
 //	node NAME [pods=N] [cordoned] [windows] [notready] [outofservice] [taint=KEY|KEY=VALUE] [label=K=V] [tunnel=TYPE@IP] [as=N]
 //	     [podcidr=CIDR]                          the node's pod CIDR, which Calico's IPAM ignores
-//	     [addr=IP/LEN] [rr=ID]                   its BGP addresses and cluster ID
+//	     [addr=IP/LEN] [internal=IP] [rr=ID]     its BGP addresses, InternalIPs and cluster ID
 //	     [mine=CIDR,HOLDER,NODE]                 cordoned by calico-audit, which empties the block for the node
 //	     [mine=rehome]                           cordoned by calico-audit while it restarts borrowing pods
 //	namespace NAME [label=K=V] [pools=A,B]
@@ -48,11 +48,11 @@
 //	affinity CIDR OWNER [state=S] [age=D] [deleted] [unlabelled] [name=N]
 //	handle ID [CIDR=COUNT]… [age=D] [deleted]
 //	reserve CIDR [mine=HOLDER,NODE[,WAS]]        mine: created by calico-audit to empty the block for the node; WAS is its original CIDR if edited since
-//	config [strict] [noauto] [max=N] [cooldown=D]
+//	config [strict] [noauto] [max=N] [cooldown=D] [name=N]  with a name, an object that Calico ignores
 //	locked
 //	migration PHASE                              a DatastoreMigration
 //	bothgroups [locked]                          the newer API group serves blocks too, and may be locked
-//	controllers [none] [grace=D]
+//	controllers [none] [grace=D] [lb=on] [runs=lb|none]  lb: controllers.loadBalancer; runs: the same in status.runningConfig
 //	bgp [nomesh] [as=N]
 //	felix [routes=WHO] [source=WHAT] [bpf]       programClusterRoutes, routeSource
 //	peer NAME [ip=IP] [as=N] [node=NODE] [nodes=SELECTOR] [reflectors=SELECTOR] [localas=N]

@@ -171,6 +171,9 @@ func (m *manifest) pool(p *blocks.Pool) {
 		"cidr": p.CIDR.String(), "blockSize": p.BlockSize, "disabled": p.Disabled, "allowedUses": uses, "assignmentMode": mode,
 		"disableBGPExport": p.DisableBGPExport,
 	}
+	if p.Unmasked.IsValid() {
+		spec["cidr"] = p.Unmasked.String()
+	}
 	set(spec, "nodeSelector", p.NodeSelector)
 	set(spec, "namespaceSelector", p.NamespaceSelector)
 	set(spec, "ipipMode", string(p.IPIP))
@@ -228,6 +231,11 @@ func (m *manifest) node(n *blocks.Node) {
 		"conditions": []any{map[string]any{"type": "Ready", "status": ready}},
 		"nodeInfo":   map[string]any{"operatingSystem": system},
 	}
+	addresses := []any{}
+	for _, a := range n.InternalIPs {
+		addresses = append(addresses, map[string]any{"type": "InternalIP", "address": a.String()})
+	}
+	status["addresses"] = addresses
 	if n.AllocatablePods > 0 {
 		status["allocatable"] = map[string]any{"pods": fmt.Sprint(n.AllocatablePods)}
 	}
@@ -413,11 +421,13 @@ func (m *manifest) affinity(a *blocks.Affinity) {
 
 func (m *manifest) configs(s *blocks.Snapshot) {
 	named := map[string]any{"name": "default"}
-	if c := &s.IPAM; c.Present {
-		m.calico("IPAMConfig", metadata(c.Meta), map[string]any{
-			"strictAffinity": c.StrictAffinity, "autoAllocateBlocks": c.AutoAllocateBlocks, "maxBlocksPerHost": c.MaxBlocksPerHost,
-			"ipCooldownSeconds": int(c.Cooldown.Seconds()),
-		})
+	for _, c := range append(slices.Clip(s.IgnoredIPAM), s.IPAM) {
+		if c.Present {
+			m.calico("IPAMConfig", metadata(c.Meta), map[string]any{
+				"strictAffinity": c.StrictAffinity, "autoAllocateBlocks": c.AutoAllocateBlocks, "maxBlocksPerHost": c.MaxBlocksPerHost,
+				"ipCooldownSeconds": int(c.Cooldown.Seconds()),
+			})
+		}
 	}
 	m.calico("ClusterInformation", named, map[string]any{
 		"clusterGUID": s.Cluster.GUID, "calicoVersion": s.Cluster.CalicoVersion, "datastoreReady": !s.Info.Locked,
@@ -431,7 +441,18 @@ func (m *manifest) configs(s *blocks.Snapshot) {
 			}
 			controllers["node"] = node
 		}
-		m.calico("KubeControllersConfiguration", named, map[string]any{"controllers": controllers})
+		if c.LoadBalancer {
+			controllers["loadBalancer"] = map[string]any{"assignIPs": "AllServices"}
+		}
+		var status map[string]any
+		if c.Reported {
+			running := map[string]any{"node": map[string]any{}}
+			if c.LoadBalancerRuns {
+				running["loadBalancer"] = map[string]any{"assignIPs": "AllServices"}
+			}
+			status = map[string]any{"runningConfig": map[string]any{"controllers": running}}
+		}
+		m.add("crd.projectcalico.org/v1", "KubeControllersConfiguration", named, map[string]any{"controllers": controllers}, status)
 	}
 	if c := &s.Felix; c.Present {
 		spec := map[string]any{"bpfEnabled": c.BPFEnabled}

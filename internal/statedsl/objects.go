@@ -13,7 +13,11 @@ import (
 )
 
 func (p *parser) pool(w words) {
-	cidr := netip.MustParsePrefix(w.at(1))
+	written := netip.MustParsePrefix(w.at(1))
+	cidr, unmasked := written.Masked(), netip.Prefix{}
+	if cidr != written {
+		unmasked = written
+	}
 	size := 26
 	if !cidr.Addr().Is4() {
 		size = 122
@@ -30,7 +34,7 @@ func (p *parser) pool(w words) {
 		meta.Deleting = p.ago(0)
 	}
 	p.snap.Pools = append(p.snap.Pools, blocks.Pool{
-		Meta: meta, CIDR: cidr, BlockSize: w.number("size", size), Disabled: w.has("disabled"),
+		Meta: meta, CIDR: cidr, Unmasked: unmasked, BlockSize: w.number("size", size), Disabled: w.has("disabled"),
 		NodeSelector: strings.ReplaceAll(w.get("nodes"), "+", " "), NamespaceSelector: strings.ReplaceAll(w.get("namespaces"), "+", " "),
 		Uses: uses, Automatic: !w.has("manual"), VXLAN: blocks.Encap(w.get("vxlan")), IPIP: blocks.Encap(w.get("ipip")),
 		DisableBGPExport: w.has("noexport"), NotAllocatable: w.get("notAllocatable"),
@@ -60,6 +64,9 @@ func (p *parser) node(w words) {
 	}
 	for _, c := range w.opts["podcidr"] {
 		n.PodCIDRs = append(n.PodCIDRs, netip.MustParsePrefix(c))
+	}
+	for _, a := range w.opts["internal"] {
+		n.InternalIPs = append(n.InternalIPs, netip.MustParseAddr(a))
 	}
 	for _, t := range w.opts["tunnel"] {
 		kind, addr, _ := strings.Cut(t, "@")

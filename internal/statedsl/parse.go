@@ -176,7 +176,12 @@ func (p *parser) line(line string) (err error) {
 		p.budget(w)
 	case "config":
 		cooldown, _ := time.ParseDuration(w.get("cooldown"))
-		s.IPAM = blocks.IPAMConfig{Meta: p.meta("default", w), Cooldown: cooldown, Present: true, StrictAffinity: w.has("strict"), AutoAllocateBlocks: !w.has("noauto"), MaxBlocksPerHost: w.number("max", 0)}
+		c := blocks.IPAMConfig{Meta: p.meta(cmp.Or(w.get("name"), "default"), w), Cooldown: cooldown, Present: true, StrictAffinity: w.has("strict"), AutoAllocateBlocks: !w.has("noauto"), MaxBlocksPerHost: w.number("max", 0)}
+		if w.has("name") {
+			s.IgnoredIPAM = append(s.IgnoredIPAM, c)
+		} else {
+			s.IPAM = c
+		}
 	case "locked":
 		s.Info.Locked = true
 	case "migration":
@@ -185,7 +190,7 @@ func (p *parser) line(line string) (err error) {
 		s.Cluster.OtherGroup, s.Cluster.OtherLocked = "projectcalico.org/v3", w.has("locked")
 	case "controllers":
 		grace, e := time.ParseDuration(w.get("grace"))
-		s.Controllers = blocks.ControllersConfig{Present: true, NodeController: !w.has("none"), LeakGrace: grace, LeakGraceSet: e == nil}
+		s.Controllers = blocks.ControllersConfig{Present: true, NodeController: !w.has("none"), LeakGrace: grace, LeakGraceSet: e == nil, LoadBalancer: w.has("lb"), Reported: w.has("runs"), LoadBalancerRuns: w.get("runs") == "lb"}
 	case "bgp":
 		s.BGP = blocks.BGPConfig{Present: true, Mesh: !w.has("nomesh"), ASNumber: uint32(w.number("as", 64512))}
 	case "peer":

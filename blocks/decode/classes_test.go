@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+
+	"github.com/calico-audit/calico-audit/blocks/alias"
 )
 
 // TestTextsWithNames: names within strings are replaced. The rest stays, so that the
@@ -34,7 +36,7 @@ func TestTextsWithNames(t *testing.T) {
 		{classWord, "Running", "Running"}, {classWord, "4711", "4711"}, {classWord, "acme", "word-1"}, {classDuration, "5m", "5m"}, {classDuration, "x", "?"},
 		{classVersion, "v3.31.0", "v3.31.0"}, {classVersion, "acme", "?"}, {classAS, "1.10", "4200000001"}, {classAS, "64512", "64512"}, {classAS, "x", "?"}, {classNumber, "26", "?"},
 		{classQuantity, "1k", "1k"}, {classQuantity, "x", "?"}, {classBool, "true", "true"}, {classBool, "x", "?"},
-		{classDefault, "default", "default"}, {classDefault, "node.x", "?"}, {classTaint, "node.kubernetes.io/not-ready", "node.kubernetes.io/not-ready"},
+		{classDefault, "default", "default"}, {classDefault, "node.x", "configuration-1"}, {classTaint, "node.kubernetes.io/not-ready", "node.kubernetes.io/not-ready"},
 		{classTaint, "acme", "taint-1"}, {classGUID, "123", "cluster-1"}, {classUID, "abc", "00000000-0000-0000-0000-000000000001"}, {classStub, "x", "?"},
 		{classPodRef, "shop/db-0", "namespace-1/pod-1"}, {classPodRef, "acme", "?"}, {classPodRef, "", ""},
 		{classRangeName, "10.9.0.0-24", "10.9.0.0-24"}, {classRangeName, "acme-n1-10.9.0.0-24", "network-1-10.9.0.0-24"}, {classRangeName, "acme-net-fd00---64", "network-1-fd00---64"},
@@ -44,23 +46,23 @@ func TestTextsWithNames(t *testing.T) {
 		{classAttachment, `{"type":"ipvlan","ipam":{"type":"host-local","dataDir":"/acme"}}`, `{"ipam":{"type":"other"}}`}, {classAttachment, `{"type":"acme"}`, "{}"},
 		{classNodeSelector, "rack is a", "?"}, {classNodeSelector, "", ""},
 	} {
-		n := NewAnonymizer()
-		n.text(c.class, "", c.in)
+		n := alias.New()
+		c.class.anonymize(n, "", c.in)
 		n.EndCollecting()
-		if got := n.text(c.class, "", c.in); got != c.want {
+		if got := c.class.anonymize(n, "", c.in); got != c.want {
 			t.Errorf("role %d: %q became %q, want %q", c.class, c.in, got, c.want)
 		}
 	}
-	n := NewAnonymizer()
+	n := alias.New()
 	n.Claimant = "Old.1"
 	for _, s := range []string{"old.1-10-0-0-0-26", "old.1-acme"} {
-		n.text(classAffinityName, "", s)
+		classAffinityName.anonymize(n, "", s)
 	}
 	n.EndCollecting()
-	if got := n.text(classAffinityName, "", "old.1-10-0-0-0-26"); got != "node-1-10-0-0-0-26" {
+	if got := classAffinityName.anonymize(n, "", "old.1-10-0-0-0-26"); got != "node-1-10-0-0-0-26" {
 		t.Errorf("an affinity's name became %q", got)
 	}
-	if got := n.text(classAffinityName, "", "old.1-acme"); got != "affinity-1" {
+	if got := classAffinityName.anonymize(n, "", "old.1-acme"); got != "affinity-1" {
 		t.Errorf("an affinity's odd name became %q", got)
 	}
 }
@@ -77,12 +79,12 @@ func TestAddressesOfNodesAreReplaced(t *testing.T) {
 		private = append(private, netip.AddrFrom4([4]byte{10, byte(random.IntN(3)), byte(random.IntN(4)), byte(random.IntN(256))}))
 	}
 	inPool := netip.MustParseAddr("203.0.113.7")
-	n := NewAnonymizer()
+	n := alias.New()
 	round := func(a netip.Addr) (node, peer, pod, status string) {
-		return n.text(classNodeAddress, "", a.String()+"/22"), n.text(classEndpoint, "", a.String()+":179"),
-			n.text(classAddresses, "", a.String()+"/32"), n.text(classNetworks, "", `[{"ips":["`+a.String()+`"]}]`)
+		return classNodeAddress.anonymize(n, "", a.String()+"/22"), classEndpoint.anonymize(n, "", a.String()+":179"),
+			classAddresses.anonymize(n, "", a.String()+"/32"), classNetworks.anonymize(n, "", `[{"ips":["`+a.String()+`"]}]`)
 	}
-	n.text(classPoolCIDR, "", pool.String())
+	classPoolCIDR.anonymize(n, "", pool.String())
 	for _, a := range append(private, inPool) {
 		round(a)
 	}
@@ -112,12 +114,12 @@ func TestAddressesOfNodesAreReplaced(t *testing.T) {
 
 // TestOtherSpellingsOfAddresses: an address is replaced in any spelling.
 func TestOtherSpellingsOfAddresses(t *testing.T) {
-	n := NewAnonymizer()
-	n.text(classNodeAddress, "", "fd00:7::a")
-	n.text(classNodeAddress, "", "172.16.0.9")
-	n.text(classEndpoint, "", "[fd00:7::a%eth0]:179")
+	n := alias.New()
+	classNodeAddress.anonymize(n, "", "fd00:7::a")
+	classNodeAddress.anonymize(n, "", "172.16.0.9")
+	classEndpoint.anonymize(n, "", "[fd00:7::a%eth0]:179")
 	n.EndCollecting()
-	six, four := n.text(classNodeAddress, "", "fd00:7::a"), n.text(classNodeAddress, "", "172.16.0.9")
+	six, four := classNodeAddress.anonymize(n, "", "fd00:7::a"), classNodeAddress.anonymize(n, "", "172.16.0.9")
 	for _, c := range []struct{ class, text, want string }{
 		{"list", "FD00:7:0::A", six}, {"list", " fd00:7::000a/128", six + "/128"}, {"list", "::ffff:172.16.0.9, FD00:7::A", four + "," + six},
 		{"list", "::ffff:172.16.0.9/128", four + "/32"}, {"list", "fd00:7::a/64", "fd00:7::a/64"},
@@ -127,7 +129,7 @@ func TestOtherSpellingsOfAddresses(t *testing.T) {
 		if c.class == "endpoint" {
 			r = classEndpoint
 		}
-		if got := n.text(r, "", c.text); got != c.want || six == "fd00:7::a" {
+		if got := r.anonymize(n, "", c.text); got != c.want || six == "fd00:7::a" {
 			t.Errorf("%s became %q, want %q", c.text, got, c.want)
 		}
 	}
