@@ -273,7 +273,7 @@ func shuffle(r *rand.Rand, s *blocks.Snapshot) {
 // rest could be false.
 const sound = `
 config strict
-controllers grace=15m
+controllers grace=15m lb=on
 bgp nomesh as=64602
 peer reflector reflectors=has(rr)
 namespace shop pools=pods

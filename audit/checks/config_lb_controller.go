@@ -1,0 +1,61 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// enableLoadBalancer configures the controller; enableByEnvironment does so where an environment
+// variable overrides the configuration.
+var (
+	enableLoadBalancer = remedies.ByHand("add controllers.loadBalancer to the KubeControllersConfiguration", "Services of type LoadBalancer get addresses of the pool",
+		"with assignIPs: AllServices, Calico serves every Service of type LoadBalancer without a class, also those of another controller",
+		`kubectl patch kubecontrollersconfigurations default --type merge -p '{"spec":{"controllers":{"loadBalancer":{"assignIPs":"RequestedServicesOnly"}}}}'`)
+	enableByEnvironment = remedies.ByHand("add loadbalancer to the environment variable ENABLED_CONTROLLERS of calico-kube-controllers, which overrides the KubeControllersConfiguration",
+		enableLoadBalancer.Effect, "calico-kube-controllers restarts", "kubectl get deployments -A -o wide --field-selector metadata.name=calico-kube-controllers")
+)
+
+var configLBController = audit.Check{
+	ID:         "config/lb-controller",
+	Title:      "a LoadBalancer pool exists, and kube-controllers' loadBalancer controller is not configured",
+	Severities: []state.Severity{state.Warning},
+	Why: "Only that controller assigns the pool's addresses to Services. Without it, Services of type LoadBalancer stay pending, and " +
+		"the addresses of deleted Services stay allocated.",
+	Confirm: "kubectl get kubecontrollersconfigurations default -o yaml; status.runningConfig shows the controllers that run. kubectl " +
+		"get services -A shows <pending> for Services without an address.",
+	Misread:  "Without any KubeControllersConfiguration, kube-controllers creates one that has the controller.",
+	Remedies: []remedies.Remedy{enableLoadBalancer, enableByEnvironment},
+	Never:    "Never write the addresses into the Services' status: nothing would record them in a block.",
+	Requires: []blocks.Resource{blocks.Pools, blocks.ControllerConfig},
+	Run: func(st *state.State, f *audit.Findings) {
+		var pools []*state.Pool
+		for _, p := range st.Pools {
+			if !p.Disabled && p.Allows(blocks.UseLoadBalancer) {
+				pools = append(pools, p)
+			}
+		}
+		c := &st.Controllers
+		runs, field, fix := c.LoadBalancer, "spec.controllers.loadBalancer", enableLoadBalancer
+		if c.Reported {
+			runs = c.LoadBalancerRuns
+			if c.LoadBalancer {
+				field, fix = "status.runningConfig.controllers.loadBalancer", enableByEnvironment
+			}
+		}
+		if len(pools) == 0 || !c.Present || runs {
+			return
+		}
+		f.Add(audit.Finding{
+			Severity: state.Warning, Subject: state.ConfigSubject(), Pools: state.PoolsOf(pools...),
+			Message: fmt.Sprintf("%s %s for LoadBalancer Services, but kube-controllers' loadBalancer controller is not configured",
+				state.PoolNames(pools), phrase.One(len(pools), "is", "are")),
+			Evidence: state.Evidences("object", "KubeControllersConfiguration default", field, "not set", "last written", phrase.Time(c.Written)),
+			Remedies: []remedies.Remedy{fix},
+		})
+	},
+}

@@ -1,0 +1,87 @@
+package checks
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var poolNoTunnelAddress = audit.Check{
+	ID:         "pool/no-tunnel-address",
+	Title:      "nodes of an encapsulated pool have no tunnel address, because no enabled pool allows tunnels for them",
+	Severities: []state.Severity{state.Error},
+	Why: "calico-node takes a node's tunnel address from the enabled pools of the same encapsulation that allow tunnels and select " +
+		"the node. Without the address, Felix programs no VXLAN routes to the node, and over IPIP the node's own traffic to other " +
+		"nodes' pods has a source address that they may not answer.",
+	Confirm: "kubectl get ippools -o custom-columns=NAME:.metadata.name,USES:.spec.allowedUses,VXLAN:.spec.vxlanMode,IPIP:.spec.ipipMode; " +
+		"kubectl get nodes -o yaml shows no projectcalico.org/IPv4VXLANTunnelAddr (IPv6VXLANTunnelAddr, IPv4IPIPTunnelAddr).",
+	Remedies: []remedies.Remedy{
+		remedies.ByHand("add Tunnel to the pool's allowedUses, or add a small pool of the same encapsulation with allowedUses: [Tunnel]", "calico-node gives each node a tunnel address at once",
+			"one address of the pool per node"),
+	},
+	Never:    "Never write a tunnel address into a Node by hand: no block would record it.",
+	Requires: state.OtherIPAMReads,
+	Run: func(st *state.State, f *audit.Findings) {
+		if other := st.OtherIPAM(); other.Cluster {
+			return
+		} else if other.Unknown != "" {
+			f.Inconclusive("not evaluated: %s", other.Unknown)
+			return
+		}
+		for _, p := range st.Pools {
+			without := withoutTunnel(st, p)
+			if len(without) == 0 {
+				continue
+			}
+			if len(st.Unreadable(blocks.Pools)) > 0 {
+				f.SkipPartial("not evaluated for pool %s: a pool that cannot be read may give tunnel addresses", p.Name)
+				continue
+			}
+			f.Add(audit.Finding{
+				Severity: state.Error, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p), Nodes: without, Absence: true,
+				Message:  fmt.Sprintf("pool %s uses %s, and no enabled pool gives a tunnel address to %s", p.Name, encapsulation(p), phrase.Some(without)),
+				Evidence: state.Evidences("allowedUses", state.UsesText(p), "nodes without a tunnel address", fmt.Sprint(len(without))),
+				Remedies: f.Check.Remedies,
+			})
+		}
+	},
+}
+
+// encapsulation returns the encapsulation of a pool; empty for none. IPv6 has no IPIP.
+func encapsulation(p *state.Pool) string {
+	on := func(e blocks.Encap) bool { return e == blocks.EncapAlways || e == blocks.EncapCrossSubnet }
+	switch {
+	case on(p.VXLAN):
+		return "VXLAN"
+	case on(p.IPIP) && p.Family() == blocks.IPv4:
+		return "IPIP"
+	}
+	return ""
+}
+
+// withoutTunnel returns the nodes that an encapsulated pool for workloads selects, that have no
+// tunnel address of its encapsulation, and that no pool gives one (node/pkg/allocateip,
+// determineEnabledPoolCIDRs). It omits nodes that cannot be read, and Windows nodes.
+func withoutTunnel(st *state.State, p *state.Pool) (names []string) {
+	encap := encapsulation(p)
+	if encap == "" || !p.ServesWorkloads() {
+		return nil
+	}
+	tunnel := map[string]string{"VXLAN" + blocks.IPv4.String(): blocks.TypeVXLAN, "VXLAN" + blocks.IPv6.String(): blocks.TypeVXLANv6, "IPIP" + blocks.IPv4.String(): blocks.TypeIPIP}[encap+p.Family().String()]
+	for _, h := range st.NodeStates {
+		if h.Node == nil || h.Node.Windows || !p.SelectsNode(h.Node) || st.UnreadableNode(h.Name) ||
+			slices.ContainsFunc(h.Node.Tunnels, func(t blocks.Tunnel) bool { return t.Type == tunnel }) ||
+			slices.ContainsFunc(st.Pools, func(q *state.Pool) bool {
+				return q.HandsOut() && q.Allows(blocks.UseTunnel) && encapsulation(q) == encap && q.Family() == p.Family() && q.SelectsNode(h.Node)
+			}) {
+			continue
+		}
+		names = append(names, h.Name)
+	}
+	return names
+}

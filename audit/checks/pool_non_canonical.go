@@ -1,0 +1,42 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var poolNonCanonical = audit.Check{
+	ID:         "pool/non-canonical",
+	Title:      "a pool's CIDR has host bits set",
+	Severities: []state.Severity{state.Warning},
+	Why: "Calico's IPAM uses the network that contains the CIDR, which may be more addresses than the author meant. calicoctl and " +
+		"Calico's API server reject every change of such a pool (\"IPPool CIDR is not strictly masked\"); kubectl on the CRDs " +
+		"accepts it.",
+	Confirm: "kubectl get ippools -o custom-columns=NAME:.metadata.name,CIDR:.spec.cidr",
+	Remedies: []remedies.Remedy{
+		remedies.ByHand("write the network into the pool's spec.cidr (kubectl edit of the CRD's object)", "the pool can be changed again; no address changes, because Calico already uses that network",
+			"none: if the pool should be smaller, add another pool and move the pods there first"),
+	},
+	Never:    "Never delete the pool to correct its CIDR: its addresses are in use.",
+	Requires: []blocks.Resource{blocks.Pools},
+	Run: func(st *state.State, f *audit.Findings) {
+		for _, p := range st.Pools {
+			if !p.Unmasked.IsValid() {
+				continue
+			}
+			fix := f.Check.Remedies[0]
+			fix.Commands = []string{"kubectl get ippools " + phrase.Arg(p.Name) + " -o yaml"}
+			f.Add(audit.Finding{
+				Severity: state.Warning, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p),
+				Message:  fmt.Sprintf("pool %s has the CIDR %s, which has host bits set: Calico uses %s", p.Name, p.Unmasked, p.CIDR),
+				Evidence: state.Evidences("spec.cidr", p.Unmasked.String(), "network in use", p.CIDR.String()),
+				Remedies: []remedies.Remedy{fix},
+			})
+		}
+	},
+}
