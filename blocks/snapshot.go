@@ -90,6 +90,9 @@ type Cluster struct {
 	// empty if there is none. OtherLocked is true if its datastore is locked.
 	OtherGroup  string
 	OtherLocked bool
+	// APIServer is the cluster IP of the API server's own Service, default/kubernetes. It is
+	// known only to a reader that runs in the cluster; else the zero value.
+	APIServer netip.Addr
 	// CalicoVersion is the version in ClusterInformation, such as "v3.31.0".
 	CalicoVersion string
 	// TakenAt is the reference time for all ages: the API server's time when reading

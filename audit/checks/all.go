@@ -45,6 +45,7 @@ var All = audit.Checks{
 	&nodeManyBlocks,
 	&nodeNoBlock,
 	&podWaiting,
+	&poolCoversNodes,
 	&poolDisabledInUse,
 	&poolExhausted,
 	&poolLowAddresses,

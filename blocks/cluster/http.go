@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -97,6 +99,17 @@ func restClient(cfg *rest.Config, clock *serverClock, redirect func(*http.Reques
 
 // host returns the server's address, for messages.
 func (c *apiClient) host() string { return c.rest.Get().URL().Host }
+
+// service returns the address of the API server if that is the cluster IP of its own Service,
+// which every pod has in its environment; else the zero value.
+func (c *apiClient) service() netip.Addr {
+	a, err := netip.ParseAddr(c.rest.Get().URL().Hostname())
+	own, ownErr := netip.ParseAddr(os.Getenv("KUBERNETES_SERVICE_HOST"))
+	if err != nil || ownErr != nil || a != own {
+		return netip.Addr{}
+	}
+	return a
+}
 
 // StatusError is an error response of the API server.
 type StatusError metav1.Status

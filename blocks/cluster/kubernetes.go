@@ -109,7 +109,7 @@ func (k *Kubernetes) Read(ctx context.Context) (*blocks.Snapshot, error) {
 		return nil, err
 	}
 	s := decode.NewSnapshot(lists...)
-	s.Cluster.Datastore, s.Cluster.Live = "kubernetes", true
+	s.Cluster.Datastore, s.Cluster.Live, s.Cluster.APIServer = "kubernetes", true, k.client.service()
 	s.Cluster.TakenAt, _ = k.client.clock.dates()
 	s.SetVMsKnown(func(r blocks.Resource) bool { return k.served.has(decode.KindOf(r)) })
 	s.SetBudgetsKnown(k.budgets)

@@ -63,7 +63,7 @@ func (w *Watch) assemble(missing []blocks.Gap) *blocks.Snapshot {
 	s.SetVMsKnown(func(r blocks.Resource) bool {
 		return slices.ContainsFunc(w.active.kinds, func(k *reflector) bool { return k.kind.Resource == r && k.known && !k.absent })
 	})
-	s.Cluster.Datastore, s.Cluster.Live = "kubernetes", true
+	s.Cluster.Datastore, s.Cluster.Live, s.Cluster.APIServer = "kubernetes", true, w.client.service()
 	w.active.served.finish(s)
 	return s
 }

@@ -50,6 +50,7 @@
 //	reserve CIDR [mine=HOLDER,NODE[,WAS]]        mine: created by calico-audit to empty the block for the node; WAS is its original CIDR if edited since
 //	config [strict] [noauto] [max=N] [cooldown=D] [name=N]  with a name, an object that Calico ignores
 //	locked
+//	apiserver IP                                 the cluster IP of Service default/kubernetes, which the reader uses
 //	migration PHASE                              a DatastoreMigration
 //	bothgroups [locked]                          the newer API group serves blocks too, and may be locked
 //	controllers [none] [grace=D] [lb=on] [runs=lb|none]  lb: controllers.loadBalancer; runs: the same in status.runningConfig

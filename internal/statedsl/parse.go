@@ -186,6 +186,8 @@ func (p *parser) line(line string) (err error) {
 		s.Info.Locked = true
 	case "migration":
 		s.Migrations = append(s.Migrations, blocks.Migration{Meta: p.meta("v1-to-v3", w), Phase: w.at(0)})
+	case "apiserver":
+		s.Cluster.APIServer = netip.MustParseAddr(w.at(0))
 	case "bothgroups":
 		s.Cluster.OtherGroup, s.Cluster.OtherLocked = "projectcalico.org/v3", w.has("locked")
 	case "controllers":
