@@ -13,9 +13,9 @@ import (
 // enableLoadBalancer configures the controller; enableByEnvironment does so where an environment
 // variable overrides the configuration.
 var (
-	enableLoadBalancer = remedies.ByHand("add controllers.loadBalancer to the KubeControllersConfiguration", "Services of type LoadBalancer get addresses of the pool",
-		"with assignIPs: AllServices, Calico serves every Service of type LoadBalancer without a class, also those of another controller",
-		`kubectl patch kubecontrollersconfigurations default --type merge -p '{"spec":{"controllers":{"loadBalancer":{"assignIPs":"RequestedServicesOnly"}}}}'`)
+	enableLoadBalancer = remedies.ByHand("add controllers.loadBalancer to the KubeControllersConfiguration, with assignIPs: RequestedServicesOnly or AllServices",
+		"Services of type LoadBalancer get addresses of the pool", "with AllServices, Calico serves every Service of type LoadBalancer without a class, also those of another controller",
+		"kubectl get kubecontrollersconfigurations default -o yaml")
 	enableByEnvironment = remedies.ByHand("add loadbalancer to the environment variable ENABLED_CONTROLLERS of calico-kube-controllers, which overrides the KubeControllersConfiguration",
 		enableLoadBalancer.Effect, "calico-kube-controllers restarts", "kubectl get deployments -A -o wide --field-selector metadata.name=calico-kube-controllers")
 )

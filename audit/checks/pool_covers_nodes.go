@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
@@ -14,10 +13,11 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// reserveCovered keeps addresses from pods at once; movePool removes them from the pool.
+// reserveAround keeps addresses from pods at once; movePool removes them from the pool.
 var (
-	reserveCovered = remedies.ByHand("reserve the addresses with an IPReservation", "no further pod gets one of them automatically", "none: running pods keep their addresses")
-	movePool       = remedies.ByHand("add a pool outside the networks of nodes and Services, set disabled: true on this one, and restart its pods", "no pool contains the addresses",
+	reserveAround = remedies.ByHand("create an IPReservation for the blocks around the addresses", "no further pod gets one of the addresses automatically, and no node claims these blocks",
+		"none: running pods keep their addresses", "kubectl get ipreservations -o yaml")
+	movePool = remedies.ByHand("add a pool outside the networks of nodes and Services, set disabled: true on this one, and restart its pods", "no pool contains the addresses",
 		"each pod gets another address, and the network around the cluster must route and admit the new CIDR", "kubectl get ippools -o yaml")
 )
 
@@ -25,14 +25,13 @@ var poolCoversNodes = audit.Check{
 	ID:         "pool/covers-nodes",
 	Title:      "a pool contains an address of a node or of a Service",
 	Severities: []state.Severity{state.Critical, state.Error, state.Info},
-	Graded:     "error; critical if a pod has that very address; info while the cluster uses another IPAM",
-	Why: "Calico may give a pod the node's or the Service's address, and then traffic to it reaches the wrong one. Calico also treats " +
-		"traffic to an address in a pool as traffic to a pod: without NAT, and with the pool's encapsulation.",
-	Confirm: "kubectl get nodes -o wide; kubectl get services -A; kubectl get ippools -o custom-columns=NAME:.metadata.name,CIDR:.spec.cidr",
-	Misread: "A disabled pool that contains nodes is no finding: it assigns no addresses, and keeps traffic to the nodes from NAT.",
-	Remedies: []remedies.Remedy{
-		reserveCovered, movePool,
-	},
+	Graded:     "error; critical if a pod has that very address; info while the cluster uses another IPAM, or if the addresses are reserved",
+	Why: "Calico may give a pod the node's or the Service's address, and then traffic to it reaches the wrong one. A node that claims " +
+		"the block around the address attracts its traffic. Calico also treats traffic to an address in a pool as traffic to a pod: " +
+		"without NAT, and with the pool's encapsulation.",
+	Confirm:  "kubectl get nodes -o wide; kubectl get services -A; kubectl get ippools -o custom-columns=NAME:.metadata.name,CIDR:.spec.cidr",
+	Misread:  "A disabled pool that contains nodes is no finding: it assigns no addresses, and keeps traffic to the nodes from NAT.",
+	Remedies: []remedies.Remedy{reserveAround, movePool},
 	Never:    "Never delete the pool while pods use it: their addresses would lose NAT and encapsulation.",
 	Requires: state.OtherIPAMReads,
 	Optional: []blocks.Resource{blocks.Reservations},
@@ -47,7 +46,7 @@ var poolCoversNodes = audit.Check{
 				f.SkipPartial("not evaluated for pool %s: %s", p.Name, other.Unknown)
 				continue
 			}
-			f.Add(x.finding(st, p, other.Cluster))
+			f.Add(x.finding(p, other.Cluster))
 		}
 	},
 }
@@ -63,8 +62,8 @@ func (c covered) String() string { return c.addr.String() + " of " + c.of }
 // covering lists the addresses of nodes and Services in a pool.
 type covering struct {
 	all []covered
-	// free are those that no IPReservation excludes from assignment.
-	free []netip.Addr
+	// open are the pool's blocks around those that no IPReservation excludes from assignment.
+	open []string
 	// at is the first of them that a live pod has from Calico's IPAM, and pod that pod; nil
 	// if there is none.
 	at  covered
@@ -91,8 +90,8 @@ func coverage(st *state.State, p *state.Pool) (x covering) {
 	add(st.Cluster.APIServer, "Service default/kubernetes")
 	slices.SortStableFunc(x.all, func(a, b covered) int { return cmp.Or(a.addr.Compare(b.addr), cmp.Compare(a.of, b.of)) })
 	for _, c := range x.all {
-		if !st.Reserved.Contains(c.addr) {
-			x.free = append(x.free, c.addr)
+		if around, err := c.addr.Prefix(p.BlockSize); err == nil && !st.Reserved.Contains(c.addr) && !slices.Contains(x.open, around.String()) {
+			x.open = append(x.open, around.String())
 		}
 		if r, ok := st.Allocation(c.addr); ok && x.pod == nil {
 			if w := st.LiveUserOf(r); w != nil {
@@ -103,7 +102,7 @@ func coverage(st *state.State, p *state.Pool) (x covering) {
 	return x
 }
 
-func (x *covering) finding(st *state.State, p *state.Pool, unused bool) audit.Finding {
+func (x *covering) finding(p *state.Pool, unused bool) audit.Finding {
 	texts := make([]string, len(x.all))
 	for i, c := range x.all {
 		texts[i] = c.String()
@@ -113,38 +112,27 @@ func (x *covering) finding(st *state.State, p *state.Pool, unused bool) audit.Fi
 		Message:  fmt.Sprintf("pool %s contains %s", p.Name, phrase.Some(texts)),
 		Evidence: state.Evidences("CIDR", p.CIDR.String(), "contained", phrase.Some(texts)),
 	}
-	first := x.reserve(st)
-	switch {
-	case unused:
-		out.Severity = state.Info
-		out.Message += "; the cluster uses another IPAM, so Calico assigns none"
-		return out
-	case x.pod != nil:
-		out.Severity, out.Absence, out.Nodes = state.Critical, true, []string{x.pod.Node}
-		out.Message = fmt.Sprintf("pool %s contains %s, which is allocated to pod %s", p.Name, x.at, x.pod.FullName())
-		first.Title += ", then restart pod " + x.pod.FullName()
-		first.Risk = "the pod ends and starts again with another address"
-	case len(x.free) == 0:
-		out.Evidence = append(out.Evidence, state.Evidence{Name: "reserved", Value: "all"})
-		out.Remedies = []remedies.Remedy{movePool}
-		return out
+	first := reserveAround
+	if len(x.open) > 0 {
+		first.Title = fmt.Sprintf("create an IPReservation for %s, %s around the %s", phrase.Some(x.open), phrase.One(len(x.open), "the block", "the blocks"), phrase.One(len(x.all), "address", "addresses"))
 	}
 	out.Remedies = []remedies.Remedy{first, movePool}
+	switch {
+	case unused:
+		out.Severity, out.Remedies = state.Info, nil
+		out.Message += "; the cluster uses another IPAM, so Calico assigns none"
+	case x.pod != nil && len(x.open) == 0:
+		out.Remedies = append(remedies.RestartRemedies(x.pod, "it gets another address"), movePool)
+	case x.pod != nil:
+		out.Remedies[0].Title += ", then restart pod " + x.pod.FullName()
+		out.Remedies[0].Risk = "the pod ends and starts again with another address"
+	case len(x.open) == 0:
+		out.Severity, out.Remedies = state.Info, out.Remedies[1:]
+		out.Message += "; no pod gets one automatically, because IPReservations cover them"
+	}
+	if x.pod != nil && !unused {
+		out.Severity, out.Absence, out.Nodes = state.Critical, true, []string{x.pod.Node}
+		out.Message = fmt.Sprintf("pool %s contains %s, which is allocated to pod %s", p.Name, x.at, x.pod.FullName())
+	}
 	return out
-}
-
-// reserve is the remedy that reserves the addresses, with its command for up to three.
-func (x *covering) reserve(st *state.State) remedies.Remedy {
-	r := reserveCovered
-	if len(x.free) == 0 || len(x.free) > 3 {
-		r.Commands = []string{"kubectl get nodes -o wide"}
-		return r
-	}
-	var cidrs []string
-	for _, a := range x.free {
-		cidrs = append(cidrs, fmt.Sprintf("%q", state.IPPrefix(a)))
-	}
-	r.Commands = []string{fmt.Sprintf(`echo '{"apiVersion":%q,"kind":"IPReservation","metadata":{"name":"nodes-and-services"},"spec":{"reservedCIDRs":[%s]}}' | kubectl apply -f -`,
-		cmp.Or(st.Cluster.APIGroup, "projectcalico.org/v3"), strings.Join(cidrs, ","))}
-	return r
 }

@@ -71,6 +71,35 @@ var practice = []struct {
 			spec["controllers"] = map[string]any{"node": map[string]any{"leakGracePeriod": said[1]}}
 		})
 	}},
+	{says(`create an IPReservation for (.+), the blocks? around the address(?:es)?(?:, then restart pod (\S+))?`), func(p *person, said []string) {
+		var cidrs []any
+		for _, cidr := range listed(said[1]) {
+			cidrs = append(cidrs, cidr)
+		}
+		must(p.T, p.Create(p.Context(), calico("ipreservations"), map[string]any{"metadata": map[string]any{"name": "around"}, "spec": map[string]any{"reservedCIDRs": cidrs}}))
+		if said[2] != "" {
+			p.restart(said[2])
+		}
+	}},
+	{says(`add Tunnel to the pool's allowedUses, or add a small pool of the same encapsulation with allowedUses: \[Tunnel\]`), func(p *person, _ []string) {
+		p.editPool(p.finding.Subject.Name, func(spec map[string]any) { spec["allowedUses"] = []any{"Workload", "Tunnel"} })
+	}},
+	{says(`write the network into the pool's spec\.cidr \(kubectl edit of the CRD's object\)`), func(p *person, _ []string) {
+		p.editPool(p.finding.Subject.Name, func(spec map[string]any) { spec["cidr"] = p.finding.Subject.CIDR })
+	}},
+	{says(`change the settings in the object named default if they are wanted, then delete the ignored object`), func(p *person, _ []string) {
+		must(p.T, p.Delete(p.Context(), calico("ipamconfigs"), "", p.finding.Subject.Name))
+	}},
+	{says(`add controllers\.loadBalancer to the KubeControllersConfiguration, with assignIPs: (\S+) or AllServices`), func(p *person, said []string) {
+		p.config("kubecontrollersconfigurations", func(spec map[string]any) {
+			spec["controllers"].(map[string]any)["loadBalancer"] = map[string]any{"assignIPs": said[1]}
+		})
+	}},
+	{says(`add loadbalancer to the environment variable ENABLED_CONTROLLERS of calico-kube-controllers, which overrides the KubeControllersConfiguration`), func(p *person, _ []string) {
+		must(p.T, p.Edit(p.Context(), calico("kubecontrollersconfigurations"), "", "default", func(object map[string]any) {
+			object["status"] = map[string]any{"runningConfig": map[string]any{"controllers": map[string]any{"node": map[string]any{}, "loadBalancer": map[string]any{}}}}
+		}))
+	}},
 	{says(`unlock the datastore, if no migration is going on: calicoctl (.*)`), func(p *person, said []string) {
 		_, err := p.Calicoctl(p.Context(), strings.Fields(said[1])...)
 		must(p.T, err)
