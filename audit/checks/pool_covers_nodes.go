@@ -110,7 +110,7 @@ func (x *covering) finding(p *state.Pool, unused bool) audit.Finding {
 	out := audit.Finding{
 		Severity: state.Error, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p),
 		Message:  fmt.Sprintf("pool %s contains %s", p.Name, phrase.Some(texts)),
-		Evidence: state.Evidences("CIDR", p.CIDR.String(), "contained", phrase.Some(texts)),
+		Evidence: state.Evidences("CIDR", p.CIDR.String(), "contained", phrase.Some(texts), "blocks around them without a reservation", phrase.List(x.open)),
 	}
 	first := reserveAround
 	if len(x.open) > 0 {
