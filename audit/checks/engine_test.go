@@ -470,7 +470,7 @@ func TestFilter(t *testing.T) {
 }
 
 func TestSelectChecks(t *testing.T) {
-	for pattern, want := range map[string]int{"ip/borrowed": 1, "node": 3, "node/*": 3} {
+	for pattern, want := range map[string]int{"ip/borrowed": 1, "node": 5, "node/*": 5} {
 		got, err := checks.All.Select([]string{pattern})
 		if err != nil || len(got) != want {
 			t.Errorf("%s: %d checks, %v", pattern, len(got), err)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/identity"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -36,7 +37,7 @@ func (st *Remedies) findRehomes() (now, later []Move) {
 				}
 				owner := st.NodeState(b.Owner)
 				m := Move{Pod: b.Workload, Addr: b.Addr, givesBack: owner != nil && takesPods(owner)}
-				if m.Stays = cmp.Or(st.unrecorded(), st.asksForPools(m), st.ignoresCordons(m.Pod, st.crowded(m.demand()))); m.Stays != "" {
+				if m.Stays = cmp.Or(st.unrecorded(), st.doubtful(b.User), st.asksForPools(m), st.ignoresCordons(m.Pod, st.crowded(m.demand()))); m.Stays != "" {
 					later = append(later, m)
 				} else {
 					here = append(here, m)
@@ -84,6 +85,15 @@ func (st *Remedies) findRehomes() (now, later []Move) {
 		now = append(now, m)
 	}
 	return now, later
+}
+
+// doubtful explains why pods of a node must not restart: the new ones may be recorded or routed as
+// another node's.
+func (st *Remedies) doubtful(node string) string {
+	if why := identity.Doubt(st.State, node); why != "" {
+		return why + ": that comes first (node/duplicate-address, ip/wrong-node)"
+	}
+	return ""
 }
 
 // findUnrecorded names a live pod whose address lies in no block; empty if there is none. A node

@@ -10,6 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/finished"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
+	"github.com/calico-audit/calico-audit/audit/state/identity"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -316,6 +317,28 @@ func RestartRemedies(w *blocks.Workload, effect string) []Remedy {
 	}
 	return []Remedy{Restart("restart pod "+w.FullName(), effect, "kubectl get pod --namespace "+phrase.Arg(w.Namespace)+" "+phrase.Arg(w.Name)+" -o wide")}
 }
+
+// findNodeNames finds the roots of machines whose calico-node writes under another node's name.
+func (st *Remedies) findNodeNames() {
+	for _, h := range st.NodeStates {
+		as := identity.WrittenAs(st.State, h.Name)
+		if as == "" || h.Node == nil {
+			continue
+		}
+		node := h.Name
+		st.root("nodename/"+node, func(int) string {
+			return fmt.Sprintf("calico-node on %s writes under the name %s: the allocations of its pods name that node", node, as)
+		}, func() []Remedy {
+			r := FixNodeName
+			r.Title = fmt.Sprintf("correct the name %s in /var/lib/calico/nodename on %s, or NODENAME of its calico-node; then restart calico-node there, and then the pods", as, node)
+			r.Commands = []string{"kubectl get pods --all-namespaces --selector=k8s-app=calico-node --field-selector=" + phrase.Arg("spec.nodeName="+node)}
+			return []Remedy{r}
+		})
+	}
+}
+
+// RootOfNodeName returns the root of a machine whose calico-node writes under another node's name.
+func (st *Remedies) RootOfNodeName(node string) string { return st.known("nodename/" + node) }
 
 // EndUse is the remedy for an address without an owner that is still in use. uses are the places of
 // use; empty if the output already shows them.

@@ -29,6 +29,9 @@ func (st *Remedies) findRoots() {
 	if st.NodesRead() {
 		st.findVanished()
 	}
+	if st.FirstMissing([]blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods}) == nil {
+		st.findNodeNames()
+	}
 	st.findLeftovers()
 	st.findWaiting()
 	st.root("leaks", func(n int) string {
@@ -161,6 +164,9 @@ func (st *Remedies) known(id string) string {
 
 // RootOfNode returns the root of why a node lacks a block, or room in its blocks, of a family.
 func (st *Remedies) RootOfNode(n *state.NodeBlockStatus) string {
+	if id := st.RootOfNodeName(n.Host.Name); id != "" {
+		return id
+	}
 	switch cause := rootCause(n); cause {
 	case state.CauseNone:
 		// A virtual machine's address stays borrowed, and a tunnel's address does not belong to a
@@ -202,6 +208,9 @@ func (st *Remedies) RootOfPool(p *state.Pool) string {
 func (st *Remedies) RootOfBorrow(b *state.Borrow) string {
 	if staysBorrowed(b) {
 		return ""
+	}
+	if id := st.RootOfNodeName(b.User); id != "" {
+		return id
 	}
 	if n := st.statusOf(b); n != nil {
 		if id := st.RootOfNode(n); id != "" && (!b.Tunnel || id != "borrowed") {

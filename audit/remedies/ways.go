@@ -47,6 +47,10 @@ var (
 	DeleteFinished = ByHand("delete the finished pods, and let Jobs delete theirs (ttlSecondsAfterFinished)",
 		"Calico's collector frees their addresses after its grace period, or --leaked-ips releases them", "the logs and exit codes of these pods are lost",
 		"kubectl get pods --all-namespaces --field-selector=spec.nodeName=NODE,status.phase=Succeeded")
+	// FixNodeName is for machines whose calico-node writes under another node's name.
+	FixNodeName = ByHand("correct /var/lib/calico/nodename on the node, or NODENAME of its calico-node; then restart calico-node there, and then the pods",
+		"the node records its own address, and new pods' addresses are recorded for it", restartRisk,
+		"kubectl get pods --all-namespaces --selector=k8s-app=calico-node -o wide")
 	// SelectNode is for a node that no pool selects.
 	SelectNode = ByHand("let an enabled pool for workloads select the node, or add one that does", "the node claims a block with its next pod",
 		"a pool's selector holds for all nodes: those that it no longer matches get nothing new of it")

@@ -1,0 +1,56 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/identity"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var nodeDuplicateAddress = audit.Check{
+	ID:         "node/duplicate-address",
+	Title:      "two nodes have the same Calico address or InternalIP",
+	Severities: []state.Severity{state.Error},
+	Why: "Routes, tunnels and BGP sessions lead to one of the two only, so traffic to the pods of the other is lost. This happens if a " +
+		"machine is rebuilt under another name, or if a disk image is cloned.",
+	Confirm: "kubectl get nodes -o wide shows the InternalIPs; kubectl get node NAME -o yaml shows the annotation projectcalico.org/IPv4Address.",
+	Remedies: []remedies.Remedy{
+		remedies.ByHand("delete the Node whose machine no longer exists; if both exist, give one another address and restart calico-node there",
+			"each node has an address of its own", "a deleted Node's pods are deleted, too: find out first which of the two a machine runs", "kubectl get nodes -o wide"),
+	},
+	Never:    "Never restart pods of these nodes first: the new pods are routed no better.",
+	Requires: []blocks.Resource{blocks.Nodes},
+	Run: func(st *state.State, f *audit.Findings) {
+		for _, d := range identity.Duplicates(st) {
+			x := audit.Finding{
+				Absence: true, Severity: state.Error, Subject: state.NodeSubject(d.Node.Name), Message: d.Text(),
+				Evidence: state.Evidences(d.Node.Name, readyText(d.Node)), Remedies: f.Check.Remedies,
+			}
+			for _, o := range d.Others {
+				x.Nodes = append(x.Nodes, o.Name)
+				x.Evidence = append(x.Evidence, state.Evidences(o.Name, readyText(o))...)
+			}
+			f.Add(x)
+		}
+	},
+}
+
+// readyText describes a node's addresses, age and readiness.
+func readyText(n *blocks.Node) string {
+	ready := "not Ready"
+	if n.Ready {
+		ready = "Ready"
+	}
+	var calico, internal []string
+	for _, p := range n.Addresses {
+		calico = append(calico, p.Addr().String())
+	}
+	for _, a := range n.InternalIPs {
+		internal = append(internal, a.String())
+	}
+	return fmt.Sprintf("%s, created %s, Calico address %s, InternalIP %s", ready, phrase.OrNone(phrase.Time(n.Created)), phrase.OrNone(phrase.List(calico)), phrase.OrNone(phrase.List(internal)))
+}

@@ -1,0 +1,179 @@
+// Package identity finds nodes whose identity is in doubt: two nodes with one address, nodes
+// without a Calico address, and machines whose calico-node writes under another node's name.
+package identity
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/misrecorded"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// Duplicate is a node that has an address of earlier nodes, by name.
+type Duplicate struct {
+	Node *blocks.Node
+	// Others are the earlier nodes.
+	Others []*blocks.Node
+	// Calico and Internal are the shared Calico addresses and InternalIPs, in order.
+	Calico, Internal []netip.Addr
+}
+
+// WrongNode is a live pod whose allocation names another node.
+type WrongNode struct {
+	state.AllocationRef
+	Pod *blocks.Workload
+}
+
+// verdicts are computed once for a state.
+type verdicts struct {
+	duplicates []Duplicate
+	wrong      []WrongNode
+	// writtenAs holds, by node, the one other node that the allocations of its pods name.
+	writtenAs map[string]string
+	doubts    map[string]string
+}
+
+// Duplicates returns the nodes that share an address with another node.
+func Duplicates(st *state.State) []Duplicate { return of(st).duplicates }
+
+// WrongNodes returns the live pods whose allocations name another node, in order of their addresses
+// in their blocks. Those of [misrecorded.Of] are left out.
+func WrongNodes(st *state.State) []WrongNode { return of(st).wrong }
+
+// WrittenAs returns the other node that the allocations of a node's pods name, if all that name
+// another node name the same one; "" otherwise. The machine then has that name in
+// /var/lib/calico/nodename, or its calico-node in NODENAME.
+func WrittenAs(st *state.State, node string) string { return of(st).writtenAs[node] }
+
+// Doubt explains why new pods of a node may be recorded or routed as those of another node; ""
+// if no object shows that.
+func Doubt(st *state.State, node string) string { return of(st).doubts[node] }
+
+func of(st *state.State) *verdicts { return state.Derived(st, find) }
+
+func find(st *state.State) *verdicts {
+	v := &verdicts{writtenAs: map[string]string{}, doubts: map[string]string{}}
+	v.findDuplicates(st)
+	v.findWrong(st)
+	return v
+}
+
+func (v *verdicts) findDuplicates(st *state.State) {
+	calico, internal := map[netip.Addr][]*blocks.Node{}, map[netip.Addr][]*blocks.Node{}
+	for _, h := range st.NodeStates { // by name
+		n := h.Node
+		if n == nil {
+			continue
+		}
+		d := Duplicate{Node: n}
+		shares := func(before map[netip.Addr][]*blocks.Node, a netip.Addr) bool {
+			others := before[a]
+			before[a] = append(before[a], n)
+			for _, o := range others {
+				if !slices.Contains(d.Others, o) {
+					d.Others = append(d.Others, o)
+				}
+			}
+			return len(others) > 0
+		}
+		for _, p := range n.Addresses {
+			if shares(calico, p.Addr()) {
+				d.Calico = append(d.Calico, p.Addr())
+			}
+		}
+		for _, a := range n.InternalIPs {
+			if shares(internal, a) {
+				d.Internal = append(d.Internal, a)
+			}
+		}
+		if len(d.Others) == 0 {
+			continue
+		}
+		slices.SortFunc(d.Others, func(a, b *blocks.Node) int { return strings.Compare(a.Name, b.Name) })
+		v.duplicates = append(v.duplicates, d)
+		for _, o := range append(slices.Clip(d.Others), n) {
+			v.doubts[o.Name] = cmp.Or(v.doubts[o.Name], d.Text())
+		}
+	}
+}
+
+// Text describes the shared addresses and their nodes.
+func (d *Duplicate) Text() string {
+	names := []string{}
+	for _, o := range append(slices.Clip(d.Others), d.Node) {
+		names = append(names, o.Name)
+	}
+	what := "Calico address " + addresses(d.Calico)
+	if len(d.Calico) == 0 {
+		what = "InternalIP " + addresses(d.Internal)
+	}
+	return fmt.Sprintf("nodes %s have the same %s", phrase.Some(names), what)
+}
+
+func addresses(all []netip.Addr) string {
+	out := make([]string, len(all))
+	for i, a := range all {
+		out[i] = a.String()
+	}
+	return phrase.Each(out)
+}
+
+func (v *verdicts) findWrong(st *state.State) {
+	mixed := map[string]bool{}
+	st.EachAllocation(func(r state.AllocationRef, _ string) {
+		attr := r.Attributes()
+		if attr.Node == "" || attr.Cooling() || r.Block.SoftDeleted || attr.Tunnel() {
+			return
+		}
+		w := st.LiveUserOf(r)
+		if w == nil || w.Node == "" || w.Node == attr.Node || misrecorded.Has(st, r) {
+			return
+		}
+		if alt := attr.Extras().Alternate; alt != nil && alt.Pod == w.Name && alt.Namespace == w.Namespace {
+			return // the target of a live migration
+		}
+		v.wrong = append(v.wrong, WrongNode{r, w})
+		if w.Extras().VM != "" {
+			return // it may have moved
+		}
+		if before, known := v.writtenAs[w.Node]; known && before != attr.Node {
+			mixed[w.Node] = true
+		}
+		v.writtenAs[w.Node] = attr.Node
+	})
+	for node := range mixed {
+		delete(v.writtenAs, node)
+	}
+	for node, as := range v.writtenAs {
+		v.doubts[node] = cmp.Or(v.doubts[node], fmt.Sprintf("the allocations of pods on %s name node %s", node, as))
+	}
+}
+
+// WithoutAddress returns the nodes that run pods of the pod network and record no Calico address,
+// although other nodes do, with these pods.
+func WithoutAddress(st *state.State) (out []*state.NodeState, pods [][]*blocks.Workload) {
+	if !slices.ContainsFunc(st.Nodes, func(n blocks.Node) bool { return len(n.Addresses) > 0 }) {
+		return nil, nil
+	}
+	for _, h := range st.NodeStates {
+		if h.Node == nil || len(h.Node.Addresses) > 0 || st.UnreadableNode(h.Name) || !st.PastGrace(h.Node.Created) {
+			continue
+		}
+		var running []*blocks.Workload
+		for _, w := range h.Workloads {
+			if len(w.StatusIPs)+len(w.AnnotationIPs) > 0 && st.Assigned(w) {
+				running = append(running, w)
+			}
+		}
+		if len(running) > 0 {
+			out, pods = append(out, h), append(pods, running)
+		}
+	}
+	return out, pods
+}
