@@ -66,9 +66,9 @@ func blockLimitFinding(st *state.State, h *state.NodeState, alike []string, f *a
 	}
 	if len(texts) > 0 {
 		x.Message = fmt.Sprintf("node %s %s", h.Name, strings.Join(texts, "; it "))
-		held := finished.Count(st, h.Name)
+		held, of := finished.Count(st, h.Name)
 		if _, unread := st.Missing(blocks.Pods); held > 0 && !unread {
-			x.Message += fmt.Sprintf("; finished pods hold %s of them", phrase.Plural(held, "address"))
+			x.Message += fmt.Sprintf("; finished pods hold %d of its %s", held, phrase.Plural(of, "address"))
 			x.Evidence = append(x.Evidence, state.Evidences("held by finished pods", phrase.Plural(held, "address"))...)
 			x.Remedies = []remedies.Remedy{remedies.DeleteFinishedOf(h.Name, finished.OnNode(st, h.Name)), remedies.RaiseLimit}
 		}

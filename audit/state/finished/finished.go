@@ -29,14 +29,15 @@ type all []*Addresses
 // counts if the allocation names it. An address that a live pod or a tunnel uses does not.
 func Of(st *state.State) []*Addresses { return *state.Derived(st, find) }
 
-// Count returns how many addresses the finished pods of a node hold, in all pools.
-func Count(st *state.State, node string) (n int) {
+// Count returns how many addresses the finished pods of a node hold, and how many the node has in
+// the same pools.
+func Count(st *state.State, node string) (held, of int) {
 	for _, a := range Of(st) {
 		if a.Node == node {
-			n += len(a.Refs)
+			held, of = held+len(a.Refs), of+a.Of
 		}
 	}
-	return n
+	return held, of
 }
 
 // OnNode returns the finished pods with addresses of a node.
