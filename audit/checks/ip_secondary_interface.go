@@ -54,8 +54,11 @@ func furtherUser(st *state.State, r state.AllocationRef) *blocks.Workload {
 	if r.Kind() != state.UsePod || r.Block.SoftDeleted {
 		return nil
 	}
-	w, a := st.Pod(attr.Namespace, attr.Pod), r.Addr()
-	if w == nil || !w.Live() || state.MayStillUse(w) || slices.Contains(w.StatusIPs, a) {
+	w, a := st.LiveUserOf(r), r.Addr()
+	if w == nil {
+		w = st.Pod(attr.Namespace, attr.Pod)
+	}
+	if w == nil || w.Name != attr.Pod || w.Namespace != attr.Namespace || !w.Live() || state.MayStillUse(w) || slices.Contains(w.StatusIPs, a) {
 		return nil
 	}
 	attached := slices.Contains(w.Extras().NetworkIPs, a)

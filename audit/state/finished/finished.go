@@ -90,11 +90,11 @@ func find(st *state.State) *all {
 // podOf returns the finished pod that holds an allocation; nil if there is none.
 func podOf(st *state.State, r state.AllocationRef) *blocks.Workload {
 	attr := r.Attributes()
-	if r.Kind() != state.UsePod || r.Block.SoftDeleted || attr.Node == "" {
+	if r.Kind() != state.UsePod || r.Block.SoftDeleted || attr.Node == "" || st.LiveUserOf(r) != nil { // the usual case first
 		return nil
 	}
 	w := st.Pod(attr.Namespace, attr.Pod)
-	if w == nil || !st.LongFinished(w) || len(st.TunnelsAt(r.Addr())) > 0 || st.LiveUserOf(r) != nil || !st.Classify(r).Owned {
+	if w == nil || !st.LongFinished(w) || len(st.TunnelsAt(r.Addr())) > 0 || !st.Classify(r).Owned {
 		return nil
 	}
 	return w
