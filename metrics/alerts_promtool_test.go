@@ -172,16 +172,11 @@ func TestAlertTestsNotice(t *testing.T) {
 		{"CalicoPoolOutOfBlocks at churn", `> 0.5`, `> 0.2`},
 		{"CalicoPoolOutOfBlocks does not name pools that are fine", `          unless ignoring (severity, ippool)`, `          or`},
 		{"CalicoPoolFewFreeBlocks", `severity="warning"} > 0`, `severity!="error"} > 0`},
-		{"a healthy week", `>= calico_audit:pool_left:least_drop
-            and avg`, `> -1000
-            and avg`},
 		{"a healthy week", `:week_low)[7d:1h]) > 0.3`, `:week_low)[7d:1h]) > 0.9`},
 		{"a healthy week", `(calico_audit:pool_left:day_low offset 7d - calico_audit:pool_left:day_low)[2d:1h]`, `(calico_audit:pool_left:day_low offset 7d - calico_audit:pool_left:day_low)[1h:1h]`},
 		{"a healthy week", `(calico_audit:pool_left:day_low offset 7d - calico_audit:pool_left:day_low)`, `(calico_audit:pool_left:day_low offset 6d - calico_audit:pool_left:day_low)`},
 		{"a healthy week", `[12h] offset 7d`, `[12h] offset 6d`},
-		{"a healthy week", `[12h] offset 1d),
-        "basis", "hours"`, `[12h] offset 2d),
-        "basis", "hours"`},
+		{"a healthy week", `          and present_over_time(calico_audit:pool_left:day_low[12h] offset 1d)`, `          and present_over_time(calico_audit:pool_left:day_low[12h] offset 2d)`},
 		{"a healthy week", `604800 * calico_audit:pool_left:week_low`, `604800 * calico_audit:pool_left:day_low`},
 		{"CalicoPoolRunway of blocks", `604800 *`, `1209600 *`},
 		{"CalicoPoolRunway of blocks", `:week_low)[7d:1h]) > 0.3`, `:week_low)[7d:1h]) > 0`},
@@ -204,6 +199,13 @@ func TestAlertTestsNotice(t *testing.T) {
 		{"CalicoPoolNoFreeBlocks", `check="pool/no-free-blocks", severity="warning"`, `check="pool/no-free-blocks", severity="error"`},
 		{"CalicoPoolOutOfAddresses", `severity="critical"`, `severity=~"critical|error"`},
 		{"CalicoPoolFewAddresses", `for: 15m`, `for: 10m`},
+		{"CalicoRepairFailed", `== 1`, `>= 0`},
+		{"CalicoRepairFailed", `        > on (cluster, namespace)`, `        > bool on (cluster, namespace)`},
+		{"CalicoRepairFailed before", `          or
+        0 * kube_cronjob_created{cronjob="calico-audit-repair"}
+`, ``},
+		{"CalicoRepairOverdue", `> 2 *`, `> 3 *`},
+		{"CalicoRepairOverdue", `> 2 *`, `> 1.9 *`},
 		{"CalicoLeaksPileUp", `> 10`, `> 9`},
 		{"CalicoLeaksPileUp", `> 10`, `> 11`},
 		{"CalicoAddressConflict", `ip/duplicate|`, ``},

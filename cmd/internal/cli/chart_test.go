@@ -335,21 +335,21 @@ func TestChartNamesTheCluster(t *testing.T) {
 // TestChartRefuses: an error names the wrong value and the right form.
 func TestChartRefuses(t *testing.T) {
 	for values, want := range map[string]string{
-		`exporter: {enabled: true}`:                                 "image.repository is empty: name the image",
-		`exporter: {replica: 2}`:                                    "additional properties 'replica' not allowed",
-		`exporter: {replicas: two}`:                                 "at '/exporter/replicas': got string, want integer",
-		`exporter: {extraArgs: [grace]}`:                            "at '/exporter/extraArgs/0': 'grace' does not match pattern '^-'",
-		`guardRails: {mode: block}`:                                 "at '/guardRails/mode': value must be one of 'off', 'warn', 'deny'",
-		`repair: {schedule: nightly}`:                               "at '/repair/schedule': 'nightly' does not match pattern",
-		`repair: {schedule: "@reboot"}`:                             "at '/repair/schedule': '@reboot' does not match pattern",
-		`repair: {maxSteps: 0}`:                                     "at '/repair/maxSteps': minimum: got 0, want 1",
-		`repair: {journal: {size: much}}`:                           "at '/repair/journal/size': 'much' does not match pattern",
-		`networkPolicy: {apiServers: [{cidr: 192.0.2.1}]}`:          "at '/networkPolicy/apiServers/0': missing property 'port'",
-		`image: {digest: v1}`:                                       "at '/image/digest': 'v1' does not match pattern",
-		`access: {repair: true}`:                                    "at '/access/report': value must be true",
-		`exporter: {prometheus: {url: "http://p"}}`:                "additional properties 'prometheus' not allowed",
-		`exporter: {agents: true}`:                                  "at '/agent/tls/enabled': value must be true",
-		`agents: {enabled: true}`:                                   "additional properties 'agents' not allowed",
+		`exporter: {enabled: true}`:                        "image.repository is empty: name the image",
+		`exporter: {replica: 2}`:                           "additional properties 'replica' not allowed",
+		`exporter: {replicas: two}`:                        "at '/exporter/replicas': got string, want integer",
+		`exporter: {extraArgs: [grace]}`:                   "at '/exporter/extraArgs/0': 'grace' does not match pattern '^-'",
+		`guardRails: {mode: block}`:                        "at '/guardRails/mode': value must be one of 'off', 'warn', 'deny'",
+		`repair: {schedule: nightly}`:                      "at '/repair/schedule': 'nightly' does not match pattern",
+		`repair: {schedule: "@reboot"}`:                    "at '/repair/schedule': '@reboot' does not match pattern",
+		`repair: {maxSteps: 0}`:                            "at '/repair/maxSteps': minimum: got 0, want 1",
+		`repair: {journal: {size: much}}`:                  "at '/repair/journal/size': 'much' does not match pattern",
+		`networkPolicy: {apiServers: [{cidr: 192.0.2.1}]}`: "at '/networkPolicy/apiServers/0': missing property 'port'",
+		`image: {digest: v1}`:                              "at '/image/digest': 'v1' does not match pattern",
+		`access: {repair: true}`:                           "at '/access/report': value must be true",
+		`exporter: {prometheus: {url: "http://p"}}`:        "additional properties 'prometheus' not allowed",
+		`exporter: {agents: true}`:                         "at '/agent/tls/enabled': value must be true",
+		`agents: {enabled: true}`:                          "additional properties 'agents' not allowed",
 	} {
 		out, err := helm(t, values, "template", "calico-audit")
 		if err == nil || !strings.Contains(err.Error(), want) {

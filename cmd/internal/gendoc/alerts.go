@@ -35,36 +35,61 @@ spec:
 // those of a new check.
 var catchAll = map[string]state.Severity{"CalicoFinding": state.Error, "CalicoCriticalFinding": state.Critical}
 
-// withRemedies adds the remedies of its checks to each alert, as an annotation. The
-// catch-all alerts refer to the documentation.
-func withRemedies(text string, all []rule) string {
-	lines := regexp.MustCompile(`(?m)^      remedies: \|-\n(?:        .*\n)*`).ReplaceAllString(text, "")
-	var out strings.Builder
-	var r rule
-	for line := range strings.Lines(lines) {
-		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "- alert: "); ok { // several may have one name
-			i := slices.IndexFunc(all, func(r rule) bool { return r.Alert == name })
-			r, all = all[i], all[i+1:]
-		}
-		if strings.HasPrefix(line, "      runbook_url: ") {
-			out.WriteString(remediesOf(r))
-		}
-		out.WriteString(line)
-	}
-	return out.String()
+// related names the checks of alerts that fire on no finding.
+var related = map[string]string{
+	"CalicoPoolBlocksRunOut": "pool/low-free-blocks", "CalicoPoolRunway": "pool/low-free-blocks",
 }
 
-// remediesOf returns the annotation with an alert's remedies. If they differ by check, the
-// annotation selects them by the alert's label.
-func remediesOf(r rule) string {
-	if _, rest := catchAll[r.Alert]; rest {
-		return ""
+const alertsHead = `# Alerts
+
+The alerts of [examples/prometheus](../examples/prometheus), with the remedies of their checks.
+A word in capitals stands for the value of a label, and N for the number that the alert counts.
+The annotation ${RUNBOOK} of each alert leads to its section.
+`
+
+// alertsDoc returns ALERTS.md.
+func alertsDoc(all []rule) []byte {
+	var b strings.Builder
+	b.WriteString(generated + strings.ReplaceAll(alertsHead, "${RUNBOOK}", "`runbook_url`"))
+	for i, r := range all {
+		if i == 0 || all[i-1].Alert != r.Alert {
+			b.WriteString("\n## " + r.Alert + "\n")
+		}
+		text, command := cutCommand(readable(r.Annotations["description"]))
+		fmt.Fprintf(&b, "\n%s, after %s: %s\n\n%s\n\n```sh\n%s\n```\n", r.Labels["severity"], r.For, readable(r.Annotations["summary"]), text, command)
+		if i+1 < len(all) && all[i+1].Alert == r.Alert {
+			continue
+		}
+		if _, rest := catchAll[r.Alert]; !rest {
+			writeRemedies(&b, r)
+		}
 	}
-	checksOf := map[string][]string{} // check IDs by text
+	return []byte(b.String())
+}
+
+// cutCommand cuts the command from the end of a description.
+func cutCommand(description string) (text, command string) {
+	i := strings.LastIndex(description, "\n")
+	return strings.TrimSpace(description[:i]), description[i+1:]
+}
+
+// readable replaces the templates of an annotation.
+func readable(text string) string {
+	text = regexp.MustCompile(`\{\{ \$labels\.(\w+) \}\}`).ReplaceAllStringFunc(strings.TrimSpace(text), func(s string) string {
+		return strings.ToUpper(strings.TrimSuffix(strings.TrimPrefix(s, "{{ $labels."), " }}"))
+	})
+	return regexp.MustCompile(`\{\{ \$value[^}]*\}\}`).ReplaceAllString(text, "N")
+}
+
+// writeRemedies writes the remedies of an alert's checks. Effect and risk are left to the
+// plans and to CHECKS.md, except for commands that disable a plan's guards: these are
+// followed by their risk.
+func writeRemedies(b *strings.Builder, r rule) {
+	checksOf := map[string][]string{} // links by text
 	var texts []string
 	for _, c := range checks.All {
 		told := slices.DeleteFunc(slices.Clone(state.Severities), func(s state.Severity) bool { return !tells([]rule{r}, c.ID, s) })
-		if len(told) == 0 && !strings.HasSuffix(r.Annotations["runbook_url"], "#"+view.CheckAnchor(c.ID)) {
+		if len(told) == 0 && related[r.Alert] != c.ID {
 			continue
 		}
 		text := remedyLines(c.Remedies)
@@ -74,47 +99,36 @@ func remediesOf(r rule) string {
 		if checksOf[text] == nil {
 			texts = append(texts, text)
 		}
-		checksOf[text] = append(checksOf[text], c.ID)
+		checksOf[text] = append(checksOf[text], fmt.Sprintf("[%s](../audit/CHECKS.md#%s)", c.ID, view.CheckAnchor(c.ID)))
 	}
-	switch len(texts) {
-	case 0:
-		return ""
-	case 1:
-		return "      remedies: |-\n" + texts[0]
-	}
-	out, when := "      remedies: |-\n", " if"
 	for _, text := range texts {
-		out += fmt.Sprintf("        {{%s eq $labels.check \"%s\" -}}\n%s", when, strings.Join(checksOf[text], `" "`), text)
-		when = "- else if"
+		fmt.Fprintf(b, "\nRemedies of %s:\n\n%s", strings.Join(checksOf[text], ", "), text)
 	}
-	return out + "        {{- end }}\n"
 }
 
-// remedyLines formats remedies for an annotation. Effect and risk are left to the plans and
-// the documentation, except for commands that disable a plan's guards: these are followed
-// by their risk.
 func remedyLines(ways []remedies.Remedy) (out string) {
 	for i := range ways {
 		m := &ways[i]
-		out += fmt.Sprintf("        %d. %s\n", i+1, view.RemedyTitle(m))
+		out += fmt.Sprintf("%d. %s", i+1, view.RemedyTitle(m))
 		for _, c := range m.Commands {
-			out += "           $ " + c + "\n"
+			out += ": `" + c + "`"
 		}
 		if strings.Contains(strings.Join(m.Commands, " "), " --without-host-evidence") {
-			out += "           Risk: " + m.Risk + "\n"
+			out += ". Risk: " + m.Risk
 		}
+		out += "\n"
 	}
 	return out
 }
 
 // rule is the relevant part of a rule.
 type rule struct {
-	Alert, Record, Expr string
-	Labels, Annotations map[string]string
+	Alert, Record, Expr, For string
+	Labels, Annotations      map[string]string
 }
 
 // alerts returns the rules of examples/prometheus, where the catch-all alerts exclude the
-// checks of other alerts, and the PrometheusRule made from them.
+// checks of other alerts, the PrometheusRule made from them, and their documentation.
 func alerts() ([]document, error) {
 	raw, err := os.ReadFile(filepath.Join(root, rulesPath))
 	if err != nil {
@@ -143,7 +157,6 @@ func alerts() ([]document, error) {
 		}
 		text = list.ReplaceAllString(text, "${1}"+strings.Join(told, "|"))
 	}
-	text = withRemedies(text, all)
 	_, groups, ok := strings.Cut(text, "\ngroups:\n")
 	if !ok {
 		return nil, fmt.Errorf("reading %s: there are no groups", rulesPath)
@@ -155,7 +168,7 @@ func alerts() ([]document, error) {
 		}
 		operator += line
 	}
-	return []document{{rulesPath, []byte(text)}, {"examples/kubernetes/exporter-prometheus-operator/prometheusrule.yaml", []byte(operator)}}, nil
+	return []document{{rulesPath, []byte(text)}, {"examples/kubernetes/exporter-prometheus-operator/prometheusrule.yaml", []byte(operator)}, {"metrics/ALERTS.md", alertsDoc(all)}}, nil
 }
 
 // expanded returns the alerts, with the expressions of the recording rules that they use.

@@ -1,8 +1,9 @@
 // Gendoc writes the documents that are generated from the program: the command reference
-// cmd/COMMANDS.md, the checks audit/CHECKS.md, the metrics metrics/METRICS.md, and the
-// pictures in examples/pictures. It also updates the generated parts of README.md, the
-// alerts, the roles, the guide and the Helm chart in examples/helm. It must run in the repository's
-// root. With -check it writes nothing and fails if a document is stale.
+// cmd/COMMANDS.md, the checks audit/CHECKS.md, the metrics metrics/METRICS.md, the alerts
+// metrics/ALERTS.md, and the pictures in examples/pictures. It also updates the generated
+// parts of README.md, the alerts, the roles, the guide and the Helm chart in examples/helm.
+// It must run in the repository's root. With -check it writes nothing and fails if a
+// document is stale.
 package main
 
 import (

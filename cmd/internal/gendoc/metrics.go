@@ -13,7 +13,7 @@ import (
 
 // labelMeanings describes the values of labels.
 var labelMeanings = [][2]string{
-	{"ippool", "the name of an IPPool"},
+	{"ippool", "the name of an IPPool; `none` without one"},
 	{"ip_family", "`IPv4` or `IPv6`"},
 	{"node", "the name of a Kubernetes node, as Calico's IPAM has it"},
 	{"state", "of a block: `claimed`, `free` or `reserved`"},
@@ -29,7 +29,6 @@ var labelMeanings = [][2]string{
 	{"version", "the version of calico-audit"},
 	{"revision", "the commit it was built from"},
 	{"goversion", "the version of Go it was built with"},
-	{"bound", "of a range of days: `earliest`, `likely` or `latest`"},
 	{"type", "of a route: `unicast`, `blackhole` and the like"},
 	{"protocol", "what made a route, such as `bird`, or its number"},
 }
