@@ -52,7 +52,7 @@ func TestInhibition(t *testing.T) {
 	}{
 		"no node gets a block": {
 			slices.Concat(of("pods", "CalicoPoolOutOfBlocks severity=critical", "CalicoPodsWithoutAddress severity=critical", "CalicoTunnelAddressBorrowed",
-				"CalicoTrafficBlackholed severity=critical check=route/blackhole", "CalicoPoolOutOfAddresses"), of("pods", ahead...), of("pods", harm...), elsewhere),
+				"CalicoTrafficBlackholed severity=critical check=route/blackhole", "CalicoPoolOutOfAddresses"), of("pods", ahead...), of("pods", harm...), of("", "CalicoNodesMayNotFit"), elsewhere),
 			[]string{"east other CalicoPoolFewFreeBlocks", "east pods CalicoPoolOutOfBlocks", "west pods CalicoPoolFewFreeBlocks"},
 		},
 		"no pod gets an address": {
@@ -96,7 +96,9 @@ func notified(t *testing.T, alerts []map[string]string) []string {
 	var mu sync.Mutex
 	told := map[string]bool{}
 	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		var message struct{ Alerts []struct{ Labels map[string]string } }
+		var message struct {
+			Alerts []struct{ Labels map[string]string }
+		}
 		if err := json.NewDecoder(r.Body).Decode(&message); err != nil {
 			t.Errorf("what Alertmanager sent: %v", err)
 		}

@@ -199,6 +199,10 @@ func TestAlertTestsNotice(t *testing.T) {
 		{"CalicoPoolNoFreeBlocks", `check="pool/no-free-blocks", severity="warning"`, `check="pool/no-free-blocks", severity="error"`},
 		{"CalicoPoolOutOfAddresses", `severity="critical"`, `severity=~"critical|error"`},
 		{"CalicoPoolFewAddresses", `for: 15m`, `for: 10m`},
+		{"CalicoNodesMayNotFit fires", `> ignoring (ip_family) group_right ()`, `< ignoring (ip_family) group_right ()`},
+		{"CalicoNodesMayNotFit fires", `          and max without (instance, pod, node) (last_over_time(calico_audit_pool_needed_blocks[30m])) > 0
+`, ``},
+		{"CalicoNodesMayNotFit is silent", `sum without (ippool)`, `min without (ippool)`},
 		{"CalicoRepairFailed", `== 1`, `>= 0`},
 		{"CalicoRepairFailed", `        > on (cluster, namespace)`, `        > bool on (cluster, namespace)`},
 		{"CalicoRepairFailed before", `          or

@@ -52,6 +52,8 @@ type ExporterOptions struct {
 	Mutes *audit.Mutes
 	// NodeMetrics enables the series of single nodes.
 	NodeMetrics bool
+	// MaxNodes is the largest number of nodes that the cluster may have; 0 if it is unknown.
+	MaxNodes int
 	// JSON and Text write the report. HTML, if set, writes it for browsers; its report
 	// includes Usage.
 	JSON, Text, HTML Renderer

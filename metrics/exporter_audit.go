@@ -81,7 +81,7 @@ func (e *Exporter) publish(ctx context.Context, j *evaluated, unsure int, took t
 			a.Report.Mute(e.Mutes)
 		}
 		s := samples{}
-		s.addNumbers(j.state, a.Report, e.NodeMetrics)
+		s.addNumbers(j.state, a.Report, e.ExporterOptions)
 		s.addFindings(a.Report, j.checks, unsure)
 		s.add(auditTook, took.Seconds())
 		a.scrape, rendering = render(s)

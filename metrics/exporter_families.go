@@ -74,6 +74,8 @@ var (
 	nodesWithout = nodeGroup.gauge("nodes_without_block", "nodes",
 		"Schedulable nodes that own no block of the family in any pool. 0 for a family if no pod has an address of it.", "ip_family").
 		with(blocks.Blocks, blocks.Nodes, blocks.Pods)
+	nodesJoinable = nodeGroup.gauge("joinable_nodes", "nodes",
+		"Nodes that may still join: --max-nodes less the nodes that exist. Absent without --max-nodes.").with(blocks.Nodes)
 )
 
 var (

@@ -125,7 +125,7 @@ wpool fast-n1-10.98.0.0-28 10.98.0.0/28
 func TestFamilies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)
-		played(t, f, ExporterOptions{NodeMetrics: true, Build: Build{"v1", "abc", "go1"}, Agents: func() AgentCounts {
+		played(t, f, ExporterOptions{NodeMetrics: true, MaxNodes: 10, Build: Build{"v1", "abc", "go1"}, Agents: func() AgentCounts {
 			return AgentCounts{Asked: 9, Failed: 2, Views: 3, Missing: 1, Oldest: time.Unix(1700000000, 0)}
 		}}, func(e *Exporter) {
 			if problems, err := testutil.GatherAndLint(scraped(t, e)); err != nil || len(problems) > 0 {
@@ -172,6 +172,7 @@ func TestFamilies(t *testing.T) {
 				{1, "node_in_use_addresses", "node=n3 ippool=pods block_owner=other"},
 				{-1, "node_in_use_addresses", "node=n1 block_owner=other"},
 				{1, "nodes_without_block", "ip_family=IPv4"},
+				{7, "joinable_nodes", ""},
 				{127, "whereabouts_pool_capacity_addresses", "whereabouts_pool=kube-system/10.99.0.0-24 ip_family=IPv4"},
 				{1, "whereabouts_pool_in_use_addresses", "whereabouts_pool=kube-system/10.99.0.0-24"},
 				{126, "whereabouts_pool_available_addresses", "whereabouts_pool=kube-system/10.99.0.0-24"},
@@ -240,7 +241,7 @@ func TestAbsent(t *testing.T) {
 			pass(3 * time.Second)
 			for name, want := range map[string]float64{
 				"pool_capacity_addresses": 256, "pool_in_use_addresses": -1, "pool_available_addresses": -1, "pool_blocks": -1,
-				"pool_releasable_blocks": -1, "node_blocks": -1, "nodes_without_block": -1, "snapshot_complete": 0, "snapshot_gaps": 1,
+				"pool_releasable_blocks": -1, "joinable_nodes": -1, "node_blocks": -1, "nodes_without_block": -1, "snapshot_complete": 0, "snapshot_gaps": 1,
 			} {
 				if got := value(t, e, "calico_audit_"+name); got != want {
 					t.Errorf("%s is %v, want %v", name, got, want)
@@ -266,7 +267,7 @@ func TestSwitches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)
 		f.is(borrowing)
-		played(t, f, ExporterOptions{Mutes: &audit.Mutes{Rules: []audit.MuteRule{rule}}, Agents: func() AgentCounts { return AgentCounts{Oldest: time.Unix(1, 0)} }}, func(e *Exporter) {
+		played(t, f, ExporterOptions{MaxNodes: 2, Mutes: &audit.Mutes{Rules: []audit.MuteRule{rule}}, Agents: func() AgentCounts { return AgentCounts{Oldest: time.Unix(1, 0)} }}, func(e *Exporter) {
 			pass(3 * time.Second)
 			for _, family := range exporterFamilies() {
 				perNode := len(family.Labels) > 0 && family.Labels[0] == "node"

@@ -30,17 +30,19 @@ func (s *numbers) add(f *Family, value float64, labels ...string) {
 	}
 }
 
-// addNumbers adds the numbers of a State and its report. nodes enables the series of single
-// nodes.
-func (s samples) addNumbers(st *state.State, r *audit.Report, nodes bool) {
+// addNumbers adds the numbers of a State and its report.
+func (s samples) addNumbers(st *state.State, r *audit.Report, o ExporterOptions) {
 	n := &numbers{samples: s, state: st, knows: map[*Family]bool{}}
 	n.pools()
 	n.nodesWithoutBlock()
-	if nodes {
+	if o.MaxNodes > 0 {
+		n.add(nodesJoinable, float64(max(0, o.MaxNodes-len(st.Nodes))))
+	}
+	if o.NodeMetrics {
 		n.nodes()
 	}
 	for i := range r.WhereaboutsPools {
-		if p := &r.WhereaboutsPools[i]; nodes || p.Node == "" {
+		if p := &r.WhereaboutsPools[i]; o.NodeMetrics || p.Node == "" {
 			n.secondary(p)
 		}
 	}

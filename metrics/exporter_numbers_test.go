@@ -26,7 +26,7 @@ func TestUnreadableBlocksLeaveNumbersOut(t *testing.T) {
 		edit(s)
 		out := samples{}
 		st := state.New(s, state.Options{})
-		out.addNumbers(st, audit.NewReport(st, &audit.Result{}), true)
+		out.addNumbers(st, audit.NewReport(st, &audit.Result{}), ExporterOptions{NodeMetrics: true})
 		return out
 	}
 	cases, left := 0, 0
@@ -68,7 +68,7 @@ func TestNodesWithoutBlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, st := samples{}, state.New(s, state.Options{})
-	out.addNumbers(st, audit.NewReport(st, &audit.Result{}), false)
+	out.addNumbers(st, audit.NewReport(st, &audit.Result{}), ExporterOptions{})
 	if text := string(out.text()); !strings.Contains(text, `calico_audit_nodes_without_block{ip_family="IPv4"} 1`+"\n") {
 		t.Errorf("it serves\n%s", text)
 	}

@@ -34,13 +34,13 @@ func TestAlertCommands(t *testing.T) {
 	tried := map[string]bool{}
 	for _, g := range rules.Groups {
 		for _, r := range g.Rules {
-			for line := range strings.Lines(r.Annotations["description"] + "\n" + r.Annotations["remedies"]) {
+			for line := range strings.Lines(r.Annotations["description"]) {
 				line = strings.TrimPrefix(strings.TrimSpace(line), "$ ")
 				if !strings.HasPrefix(line, "calico-audit ") || tried[line] {
 					continue
 				}
 				tried[line] = true
-				args := strings.Fields(regexp.MustCompile(`{{.*?}}`).ReplaceAllString(line, "ip/borrowed"))[1:]
+				args := strings.Fields(regexp.MustCompile(`{{.*?}}`).ReplaceAllString(strings.ReplaceAll(line, "{{ $value }}", "3"), "ip/borrowed"))[1:]
 				root := cli.NewRoot("calico-audit", genericiooptions.IOStreams{Out: io.Discard, ErrOut: io.Discard})
 				c, rest, err := root.Find(args)
 				if err != nil || c == root {

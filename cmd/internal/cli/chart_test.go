@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -43,11 +44,11 @@ var chartValues = map[string]string{
 	"image alone": `image: {repository: registry.example.com/calico-audit}`,
 	"everything":  everything,
 	"each other way": everything + `
-exporter: {replicas: 1, agents: true, webConfigSecret: web, priorityClassName: "", tolerations: [{key: a, operator: Exists}], affinity: {nodeAffinity: {}}, extraArgs: [--grace=30m], podDisruptionBudget: {enabled: false}}
+exporter: {replicas: 1, maxNodes: 500, agents: true, webConfigSecret: web, priorityClassName: "", tolerations: [{key: a, operator: Exists}], affinity: {nodeAffinity: {}}, extraArgs: [--grace=30m], podDisruptionBudget: {enabled: false}}
 agent: {enabled: true, enterNamespaces: true, seLinux: true, tls: {enabled: true, certManager: true}, priorityClassName: system-node-critical, maxUnavailable: 3, extraArgs: [--max-age=20s]}
 repair: {enabled: true, suspend: true, schedule: "@daily", extraArgs: [--pool=a], nodeSelector: {a: b}, tolerations: [{operator: Exists}], priorityClassName: system-cluster-critical, journal: {storageClassName: fast, size: 1Gi, accessModes: [ReadWriteOncePod]}}
 networkPolicy: {enabled: true, apiServers: [{cidr: 192.0.2.10/32, port: 6443}, {cidr: "2001:db8::1/128", port: 6443}]}
-monitoring: {serviceMonitor: true, podMonitor: true, prometheusRule: true, dashboard: true, labels: {release: x}, cluster: east, endpoint: {tlsConfig: {insecureSkipVerify: true}, relabelings: [{targetLabel: zone, replacement: a}]}}
+monitoring: {serviceMonitor: true, podMonitor: true, prometheusRule: true, dashboard: true, labels: {release: x}, cluster: east, runbookURL: "https://wiki.example.com/alerts#", endpoint: {tlsConfig: {insecureSkipVerify: true}, relabelings: [{targetLabel: zone, replacement: a}]}}
 guardRails: {mode: warn, native: true}
 image: {repository: registry.example.com/calico-audit, digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", pullSecrets: [pull], pullPolicy: Always}
 `,
@@ -332,11 +333,36 @@ func TestChartNamesTheCluster(t *testing.T) {
 	}
 }
 
+// TestChartValuesOfAlerts: the alerts' runbooks are where the values say, and the exporter
+// knows how many nodes may join.
+func TestChartValuesOfAlerts(t *testing.T) {
+	objects := chart(t, "kube-system", chartValues["each other way"])
+	rules := the[monitoringv1.PrometheusRule](t, objects, "PrometheusRule", "calico-audit").Spec.Groups[0].Rules
+	alerts := 0
+	for _, r := range rules {
+		if r.Alert == "" {
+			continue
+		}
+		alerts++
+		if want := "https://wiki.example.com/alerts#" + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want {
+			t.Errorf("%s: the runbook is %s, want %s", r.Alert, r.Annotations["runbook_url"], want)
+		}
+	}
+	if alerts < 20 {
+		t.Errorf("%d alerts", alerts)
+	}
+	args := the[appsv1.Deployment](t, objects, "Deployment", "calico-audit-exporter").Spec.Template.Spec.Containers[0].Args
+	if !slices.Contains(args, "--max-nodes=500") {
+		t.Errorf("the exporter's arguments are %q", args)
+	}
+}
+
 // TestChartRefuses: an error names the wrong value and the right form.
 func TestChartRefuses(t *testing.T) {
 	for values, want := range map[string]string{
 		`exporter: {enabled: true}`:                        "image.repository is empty: name the image",
 		`exporter: {replica: 2}`:                           "additional properties 'replica' not allowed",
+		`exporter: {maxNodes: -1}`:                         "at '/exporter/maxNodes': minimum: got -1, want 0",
 		`exporter: {replicas: two}`:                        "at '/exporter/replicas': got string, want integer",
 		`exporter: {extraArgs: [grace]}`:                   "at '/exporter/extraArgs/0': 'grace' does not match pattern '^-'",
 		`guardRails: {mode: block}`:                        "at '/guardRails/mode': value must be one of 'off', 'warn', 'deny'",

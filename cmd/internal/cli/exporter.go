@@ -46,6 +46,7 @@ type exporterCommand struct {
 
 	interval, maxAge, agentsInterval time.Duration
 	nodeMetrics                      bool
+	maxNodes                         int
 }
 
 func newExporter(env env) *cobra.Command {
@@ -61,13 +62,14 @@ func newExporter(env env) *cobra.Command {
 	fs.DurationVar(&e.interval, "interval", metrics.DefaultInterval, "audit at least this often, even without changes")
 	fs.DurationVar(&e.maxAge, "max-age", metrics.DefaultMaxAge, "maximum age of the data; with older data the exporter is not ready and its numbers count as incomplete")
 	fs.BoolVar(&e.nodeMetrics, "node-metrics", true, "serve series per node and pool; =false omits them")
+	fs.IntVar(&e.maxNodes, "max-nodes", 0, "the largest `NUMBER` of nodes that the cluster may have, such as the autoscaler's maximum; an alert fires if fewer blocks are left than nodes may still join")
 	e.agents.AddTo(c)
 	fs.DurationVar(&e.agentsInterval, "agents-interval", agents.DefaultInterval, "ask each agent at least this often")
 	e.grace.addFlag(c, "time that a state must last before it counts")
 	e.mutes.addRuleFlags(c)
 	e.serving.addFlags(c, exporterListen)
 	e.logs.addFlag(c)
-	flags.NoFiles(c, "interval", "max-age", "agents-interval")
+	flags.NoFiles(c, "interval", "max-age", "max-nodes", "agents-interval")
 	return c
 }
 
@@ -87,7 +89,7 @@ var minAgentsInterval = 10 * time.Second
 // options validates the flags. All its errors are usage errors.
 func (e *exporterCommand) options() (metrics.ExporterOptions, error) {
 	o := metrics.ExporterOptions{
-		Interval: e.interval, MaxAge: e.maxAge, Grace: e.grace.options().Grace, NodeMetrics: e.nodeMetrics, Pprof: e.serving.pprof, Build: builtFrom(),
+		Interval: e.interval, MaxAge: e.maxAge, Grace: e.grace.options().Grace, NodeMetrics: e.nodeMetrics, MaxNodes: e.maxNodes, Pprof: e.serving.pprof, Build: builtFrom(),
 		JSON: func(w io.Writer, r *audit.Report) error {
 			return view.WriteJSON(w, r.WithCommands(e.viewOptions().Command))
 		},
@@ -98,6 +100,8 @@ func (e *exporterCommand) options() (metrics.ExporterOptions, error) {
 	switch {
 	case e.interval < minInterval:
 		return o, exit.Usagef("--interval %s is less than %s", e.interval, minInterval)
+	case e.maxNodes < 0:
+		return o, exit.Usagef("--max-nodes %d is negative", e.maxNodes)
 	case e.maxAge <= freshness:
 		return o, exit.Usagef("--max-age %s is too short: freshness is probed every %s, want more", e.maxAge, freshness)
 	}

@@ -38,6 +38,7 @@ var catchAll = map[string]state.Severity{"CalicoFinding": state.Error, "CalicoCr
 // related names the checks of alerts that fire on no finding.
 var related = map[string]string{
 	"CalicoPoolBlocksRunOut": "pool/low-free-blocks", "CalicoPoolRunway": "pool/low-free-blocks",
+	"CalicoNodesMayNotFit": "pool/undersized",
 }
 
 const alertsHead = `# Alerts
