@@ -101,7 +101,7 @@ var (
 var (
 	findingGroup = Group{
 		Title: "Findings", prefix: exporterPrefix, stable: true,
-		About: "`check` is the ID of a check in [CHECKS.md](../audit/CHECKS.md). `ippool` is the pool that a finding is about, or `none` if it is about no pool or about several. " +
+		About: "`check` is the ID of a check in [CHECKS.md](../audit/CHECKS.md). `ippool` is the pool that a finding is about (of Whereabouts: namespace and name), or `none` if it is about no pool or about several. " +
 			"A check that gave a verdict has a series with `ippool=\"none\"` for each severity, even if it is 0, and one for each pool with findings. " +
 			"A check without a verdict has no series, and its `calico_audit_check_success` is 0. A check that skips single objects, which the report names, still gave a verdict. " +
 			"The checks of host views (" + hostViewChecks() + ") have no series in this section, not even `calico_audit_check_success`, " +

@@ -61,7 +61,9 @@ func alertsDoc(all []rule) []byte {
 		if i+1 < len(all) && all[i+1].Alert == r.Alert {
 			continue
 		}
-		if _, rest := catchAll[r.Alert]; !rest {
+		if _, rest := catchAll[r.Alert]; rest {
+			b.WriteString("\n[CHECKS.md](../audit/CHECKS.md) has the meaning and the remedies of each check.\n")
+		} else {
 			writeRemedies(&b, r)
 		}
 	}
@@ -111,8 +113,8 @@ func remedyLines(ways []remedies.Remedy) (out string) {
 	for i := range ways {
 		m := &ways[i]
 		out += fmt.Sprintf("%d. %s", i+1, view.RemedyTitle(m))
-		for _, c := range m.Commands {
-			out += ": `" + c + "`"
+		if len(m.Commands) > 0 {
+			out += ": `" + strings.Join(m.Commands, "`, `") + "`"
 		}
 		if strings.Contains(strings.Join(m.Commands, " "), " --without-host-evidence") {
 			out += ". Risk: " + m.Risk
