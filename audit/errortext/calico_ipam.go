@@ -150,6 +150,13 @@ var calicoIPAM = []Message{
 		Do:     "Record the addresses in use again (repair --unrecorded-ips), then delete orphan affinities; never delete blocks by hand.",
 	},
 	{
+		ID: "node-missing", By: "Calico's IPAM",
+		Texts:  []string{"resource does not exist: Node({node})", `nodes "{node}" not found`},
+		Means:  "Calico's programs on this machine use the name of a node that does not exist.",
+		Checks: []string{"block/dead-node", "affinity/dead-node", "ip/wrong-node"},
+		Do:     "Compare /var/lib/calico/nodename and the environment NODENAME of calico-node with the Node's name.",
+	},
+	{
 		ID: "handle-error", By: "Calico's IPAM",
 		Texts: []string{
 			"failed to increment handle", `ipamhandles.{any} "{any}" not found`, "resource does not exist: IPAMHandleKey({any}",
@@ -172,7 +179,7 @@ var calicoIPAM = []Message{
 	},
 	{
 		ID: "not-assigned", By: "Calico's IPAM",
-		Texts:  []string{"IP is unassigned", "IP address {ip} is not assigned"},
+		Texts:  []string{"IP is unassigned", "{ip} is not assigned"},
 		Means:  "No block records this address; if a pod uses it, Calico may assign it a second time.",
 		Checks: []string{"ip/unallocated", "affinity/no-block", "block/soft-deleted"},
 		Do:     "If a pod uses the address, record it (repair --unrecorded-ips).",

@@ -4,7 +4,7 @@ package errortext
 var whereabouts = []Message{
 	{
 		ID: "whereabouts-full", By: "Whereabouts", Common: true,
-		Texts:  []string{"Could not allocate IP in range: ip: {ip} / - {any} / range: {cidr}", "Could not allocate IP in range"},
+		Texts:  []string{"Could not allocate IP in range: ip: {any} / - {any} / range: {any} / excludeRanges", "Could not allocate IP in range"},
 		Means:  "The range of the secondary network has no address left, excluded and reserved ones counted as used.",
 		Checks: []string{"whereabouts/exhausted", "whereabouts/stranded", "whereabouts/stale", "whereabouts/reservation-only", "whereabouts/low-addresses"},
 		Do:     "Release the addresses of deleted pods (repair --whereabouts-stranded), or enlarge the range in the NetworkAttachmentDefinition.",

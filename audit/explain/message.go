@@ -44,8 +44,9 @@ func meaning(m errortext.Match) *builder {
 // that are its cause. If the text names objects, only findings that concern these count.
 func (x *explainer) message(m errortext.Match, n *named) Explained {
 	s := meaning(m)
-	s.section("Named in the text")
+	s.listed("Named in the text")
 	s.Sections[len(s.Sections)-1].Facts = append(s.Sections[len(s.Sections)-1].Facts, n.facts...)
+	s.Remedies = append(s.Remedies, n.remedies...)
 	elsewhere := 0
 	for i := range x.result.Findings {
 		switch f := &x.result.Findings[i]; {
@@ -84,11 +85,28 @@ func (x *explainer) message(m errortext.Match, n *named) Explained {
 // named are the objects of the cluster that a text names, and the facts about them.
 type named struct {
 	facts        []Fact
+	remedies     []Remedy // of the pods
 	nodes, pools []string
 	pods         []string // NAMESPACE/NAME
 	handles      []string
 	addrs        []netip.Addr
 	cidrs        []netip.Prefix
+}
+
+// mostNamed limits the facts about objects of a kind: the text may be a listing of thousands.
+const mostNamed = 10
+
+// fact adds a fact about an object, unless there are enough of its kind.
+func (n *named) fact(kind, name string, about func() string) {
+	count := 0
+	for _, f := range n.facts {
+		if f.Name == kind {
+			count++
+		}
+	}
+	if count < mostNamed {
+		n.facts = append(n.facts, Fact{Name: kind, Value: name + ": " + about()})
+	}
 }
 
 // any reports whether the text names an object of the cluster.
@@ -113,7 +131,11 @@ func (x *explainer) resolve(names errortext.Names) *named {
 	var v4, v6 []*state.Pool
 	for _, full := range n.pods {
 		ns, name, _ := strings.Cut(full, "/")
-		n.facts = append(n.facts, Fact{Name: "pod", Value: full + ": " + x.pod(ns, name).Summary})
+		n.fact("pod", full, func() string {
+			pod := x.pod(ns, name)
+			n.remedies = append(n.remedies, pod.Remedies...)
+			return pod.Summary
+		})
 		if w := x.Pod(ns, name); w != nil && w.Node != "" {
 			n.addNode(w.Node)
 			v4, v6 = append(v4, x.PodPools(w, x.nodeNamed(w.Node), blocks.IPv4)...), append(v6, x.PodPools(w, x.nodeNamed(w.Node), blocks.IPv6)...)
@@ -121,7 +143,7 @@ func (x *explainer) resolve(names errortext.Names) *named {
 	}
 	for _, full := range unknown {
 		if len(n.pods) == 0 {
-			n.facts = append(n.facts, Fact{Name: "pod", Value: full + ": no such pod" + x.unreadNote(blocks.Pods)})
+			n.fact("pod", full, func() string { return "no such pod" + x.unreadNote(blocks.Pods) })
 		}
 	}
 	for _, name := range names.Nodes {
@@ -130,7 +152,7 @@ func (x *explainer) resolve(names errortext.Names) *named {
 		}
 	}
 	for _, name := range n.nodes {
-		n.facts = append(n.facts, Fact{Name: "node", Value: name + ": " + x.node(name).Summary})
+		n.fact("node", name, func() string { return x.node(name).Summary })
 		if node := x.nodeNamed(name); node != nil && len(n.pods) == 0 {
 			v4, v6 = append(v4, x.WorkloadPools(node, blocks.IPv4)...), append(v6, x.WorkloadPools(node, blocks.IPv6)...)
 		}
@@ -138,12 +160,12 @@ func (x *explainer) resolve(names errortext.Names) *named {
 	x.resolvePools(n, names)
 	for _, a := range names.Addresses {
 		n.addrs = append(n.addrs, a)
-		n.facts = append(n.facts, Fact{Name: "address", Value: a.String() + ": " + x.ip(a).Summary})
+		n.fact("address", a.String(), func() string { return x.ip(a).Summary })
 	}
 	for _, h := range names.Handles {
 		if id := x.handleID(h); id != "" {
 			n.handles = append(n.handles, id)
-			n.facts = append(n.facts, Fact{Name: "handle", Value: id + ": " + x.handle(id).Summary})
+			n.fact("handle", id, func() string { return x.handle(id).Summary })
 		}
 	}
 	if len(n.pools) == 0 {
@@ -165,7 +187,7 @@ func (x *explainer) resolvePools(n *named, names errortext.Names) {
 			n.addPool(x, p)
 			continue
 		}
-		n.facts = append(n.facts, Fact{Name: "pool", Value: name + ": no such pool" + x.unreadNote(blocks.Pools)})
+		n.fact("pool", name, func() string { return "no such pool" + x.unreadNote(blocks.Pools) })
 	}
 	for _, c := range names.CIDRs {
 		if p := x.PoolByNameOrCIDR(c.String()); p != nil {
@@ -173,14 +195,14 @@ func (x *explainer) resolvePools(n *named, names errortext.Names) {
 			continue
 		}
 		n.cidrs = append(n.cidrs, c)
-		n.facts = append(n.facts, Fact{Name: "CIDR", Value: c.String() + ": " + x.block(c).Summary})
+		n.fact("CIDR", c.String(), func() string { return x.block(c).Summary })
 	}
 }
 
 func (n *named) addPool(x *explainer, p *state.Pool) {
 	if !slices.Contains(n.pools, p.Name) {
 		n.pools = append(n.pools, p.Name)
-		n.facts = append(n.facts, Fact{Name: "pool", Value: p.Name + ": " + x.pool(p).Summary, Source: poolSource(p)})
+		n.fact("pool", p.Name, func() string { return x.pool(p).Summary })
 	}
 }
 
@@ -196,8 +218,8 @@ func (x *explainer) unreadNote(r blocks.Resource) string {
 // finding about an address is compared with the named addresses, if there are any, else with the
 // nodes.
 func (n *named) concerns(f *audit.Finding) bool {
-	if !n.any() || f.ConcernsNode(nil) { // the latter: of the whole cluster
-		return true
+	if !n.any() || f.ConcernsNode(nil) || strings.HasPrefix(f.Check, "whereabouts/") {
+		return true // of the whole cluster, or of a range, which nodes share
 	}
 	switch f.Subject.Kind {
 	case state.KindIP:
@@ -218,11 +240,7 @@ func (n *named) concerns(f *audit.Finding) bool {
 			return slices.Contains(n.pods, f.Subject.Name)
 		}
 	case state.KindPool:
-		if len(n.pools) > 0 {
-			return f.ConcernsPool(n.pools)
-		}
-	case state.KindWhereaboutsPool, state.KindWhereaboutsReservation:
-		return true // no text names them
+		return len(n.pools) == 0 || f.ConcernsPool(n.pools) // without a pool, each may be the one that is missing
 	}
 	if len(n.nodes) > 0 {
 		return f.ConcernsNode(n.nodes)

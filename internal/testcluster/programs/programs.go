@@ -88,6 +88,11 @@ var programs = map[string]program{
 		module:     calicoModule,
 		versionVar: calicoModule + "/pkg/buildinfo.Version", release: true, cold: "4 minutes",
 	},
+	"calico-ipam": { // under the name calico it is the CNI plugin
+		dir: "binaries/cni", pkg: "github.com/projectcalico/calico/cni-plugin/cmd/calico",
+		module:     calicoModule,
+		versionVar: calicoModule + "/pkg/buildinfo.Version", release: true, cold: "1 minute",
+	},
 	"controller-gen": {
 		dir: "binaries/crds", pkg: "sigs.k8s.io/controller-tools/cmd/controller-gen",
 		module: "sigs.k8s.io/controller-tools", cold: "30 seconds",
@@ -99,7 +104,7 @@ var programs = map[string]program{
 // building them in parallel saves time.
 var Chains = [][]string{
 	{"etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "helm"},
-	{"calicoctl", "confd", "kube-controllers"},
+	{"calicoctl", "confd", "kube-controllers", "calico-ipam"},
 }
 
 // Binary returns the path of a server or tool. If the user's cache directory does not

@@ -50,21 +50,23 @@ func TestCalicoIsOneRelease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := packageDir("binaries/calico")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, module := range []string{calicoModule, apiModule} {
-		ours, err := moduleVersion(ctx, root, module)
+	for _, programs := range []string{"binaries/calico", "binaries/cni"} {
+		dir, err := packageDir(programs)
 		if err != nil {
 			t.Fatal(err)
 		}
-		theirs, err := moduleVersion(ctx, dir, module)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if ours != theirs {
-			t.Errorf("the main module has %s %s, the tests' programs %s", module, ours, theirs)
+		for _, module := range []string{calicoModule, apiModule} {
+			ours, err := moduleVersion(ctx, root, module)
+			if err != nil {
+				t.Fatal(err)
+			}
+			theirs, err := moduleVersion(ctx, dir, module)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ours != theirs {
+				t.Errorf("the main module has %s %s, %s %s", module, ours, programs, theirs)
+			}
 		}
 	}
 	ours, err := CalicoRelease()

@@ -240,3 +240,13 @@ func calicoNet(p netip.Prefix) cnet.IPNet {
 		IP: net.IP(p.Addr().AsSlice()), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen()),
 	}}
 }
+
+// OnWindows asks for an address as the CNI plugin of a Windows node does, and returns the error.
+func (s *Seeder) OnWindows(ctx context.Context, node string) error {
+	args := ipam.AutoAssignArgs{
+		Num4: 1, Hostname: node, IntendedUse: apiv3.IPPoolAllowedUseWorkload,
+		HostReservedAttrIPv4s: &ipam.HostReservedAttr{StartOfBlock: 3, EndOfBlock: 1, Handle: ipam.WindowsReservedHandle},
+	}
+	_, err := s.autoAssign(context.WithValue(ctx, "windowsHost", "windows"), args) //nolint:staticcheck,revive // libcalico-go's key
+	return err
+}
