@@ -16,6 +16,11 @@ func (s *Snapshot) SetVMsKnown(known func(Resource) bool) {
 	s.NoteUnreadVMs()
 }
 
+// ForgetServices drops the gap of Services that could not be listed.
+func (s *Snapshot) ForgetServices() {
+	s.Gaps = slices.DeleteFunc(slices.Clone(s.Gaps), func(g Gap) bool { return g.Resource == Services && g.Whole() })
+}
+
 // SetBudgetsKnown sets BudgetsKnown if budgets were read completely.
 func (s *Snapshot) SetBudgetsKnown(read bool) {
 	_, missing := s.Missing(Budgets)

@@ -40,8 +40,9 @@ const (
 	// Migrations are Calico's migrations of its objects to the newer API group.
 	Migrations Resource = "datastoremigrations"
 
-	// Budgets are optional: a report is complete without them.
-	Budgets Resource = "poddisruptionbudgets"
+	// Budgets and Services are optional: a report is complete without them.
+	Budgets  Resource = "poddisruptionbudgets"
+	Services Resource = "services"
 )
 
 // Resources lists every resource of an audit, in the order of display and storage. Append

@@ -48,6 +48,10 @@ type Snapshot struct {
 	Budgets      []DisruptionBudget
 	BudgetsKnown bool
 
+	// Services are the Services that were read. No audit needs the right to list them, and a
+	// refusal is no gap.
+	Services []Service
+
 	// IPAM is Calico's IPAM configuration, or its defaults if the object does not exist
 	// ([IPAMConfig.Present]).
 	IPAM IPAMConfig

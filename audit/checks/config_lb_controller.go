@@ -32,6 +32,7 @@ var configLBController = audit.Check{
 	Remedies: []remedies.Remedy{enableLoadBalancer, enableByEnvironment},
 	Never:    "Never write the addresses into the Services' status: nothing would record them in a block.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.ControllerConfig},
+	Optional: []blocks.Resource{blocks.Services},
 	Run: func(st *state.State, f *audit.Findings) {
 		var pools []*state.Pool
 		for _, p := range st.Pools {
@@ -50,11 +51,17 @@ var configLBController = audit.Check{
 		if len(pools) == 0 || !c.Present || runs {
 			return
 		}
+		var pending []string
+		for i := range st.Services {
+			if st.Services[i].Pending {
+				pending = append(pending, st.Services[i].Key().String())
+			}
+		}
 		f.Add(audit.Finding{
 			Severity: state.Warning, Subject: state.ConfigSubject(), Pools: state.PoolsOf(pools...),
 			Message: fmt.Sprintf("%s %s for LoadBalancer Services, but kube-controllers' loadBalancer controller is not configured",
 				state.PoolNames(pools), phrase.One(len(pools), "is", "are")),
-			Evidence: state.Evidences("object", "KubeControllersConfiguration default", field, "not set", "last written", phrase.Time(c.Written)),
+			Evidence: state.Evidences("object", "KubeControllersConfiguration default", field, "not set", "last written", phrase.Time(c.Written), "pending Services", phrase.List(pending)),
 			Remedies: []remedies.Remedy{fix},
 		})
 	},

@@ -29,12 +29,13 @@ var poolCoversNodes = audit.Check{
 	Why: "Calico may give a pod the node's or the Service's address, and then traffic to it reaches the wrong one. A node that claims " +
 		"the block around the address attracts its traffic. Calico also treats traffic to an address in a pool as traffic to a pod: " +
 		"without NAT, and with the pool's encapsulation.",
-	Confirm:  "kubectl get nodes -o wide; kubectl get services -A; kubectl get ippools -o custom-columns=NAME:.metadata.name,CIDR:.spec.cidr",
-	Misread:  "A disabled pool that contains nodes is no finding: it assigns no addresses, and keeps traffic to the nodes from NAT.",
+	Confirm: "kubectl get nodes -o wide; kubectl get services -A; kubectl get ippools -o custom-columns=NAME:.metadata.name,CIDR:.spec.cidr",
+	Misread: "Without the right to list Services, only the API server's own Service counts, and only if calico-audit runs in the cluster. " +
+		"A disabled pool that contains nodes is no finding: it assigns no addresses, and keeps traffic to the nodes from NAT.",
 	Remedies: []remedies.Remedy{reserveAround, movePool},
 	Never:    "Never delete the pool while pods use it: their addresses would lose NAT and encapsulation.",
 	Requires: state.OtherIPAMReads,
-	Optional: []blocks.Resource{blocks.Reservations},
+	Optional: []blocks.Resource{blocks.Reservations, blocks.Services},
 	Run: func(st *state.State, f *audit.Findings) {
 		other := st.OtherIPAM()
 		for _, p := range st.Pools {
@@ -88,6 +89,11 @@ func coverage(st *state.State, p *state.Pool) (x covering) {
 		}
 	}
 	add(st.Cluster.APIServer, "Service default/kubernetes")
+	for i := range st.Services {
+		for _, a := range st.Services[i].ClusterIPs {
+			add(a, "Service "+st.Services[i].Key().String())
+		}
+	}
 	slices.SortStableFunc(x.all, func(a, b covered) int { return cmp.Or(a.addr.Compare(b.addr), cmp.Compare(a.of, b.of)) })
 	for _, c := range x.all {
 		if around, err := c.addr.Prefix(p.BlockSize); err == nil && !st.Reserved.Contains(c.addr) && !slices.Contains(x.open, around.String()) {

@@ -70,3 +70,34 @@ func TestReadBudgets(t *testing.T) {
 		t.Errorf("permitted, and read again: known %t, %v, gaps %v", s.BudgetsKnown, s.Budgets, s.Gaps)
 	}
 }
+
+// TestReadServices: Services are listed if that is asked for and permitted. A refusal is no
+// gap, because no audit needs the right.
+func TestReadServices(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := seeded(t, testcluster.Options{})
+	own := func(s *blocks.Snapshot) (out []string) {
+		for i := range s.Services {
+			if v := &s.Services[i]; v.Key().String() == "default/kubernetes" && len(v.ClusterIPs) > 0 {
+				out = append(out, v.Name)
+			}
+		}
+		return out
+	}
+	diff(t, "unasked", []string(nil), own(readLive(t, c.Config, KubernetesOptions{})))
+	s := readLive(t, c.Config, KubernetesOptions{Services: true})
+	diff(t, "permitted", []string{"kubernetes"}, own(s))
+	if len(s.Gaps) > 0 || s.BudgetsKnown {
+		t.Errorf("gaps %v, budgets known %t", s.Gaps, s.BudgetsKnown)
+	}
+
+	cfg, err := c.UserConfig("auditor")
+	must(t, err)
+	must(t, c.Allow(ctx, "auditor", auditorRules("list")...))
+	s, err = reader(t, cfg, KubernetesOptions{Services: true}).Reread(ctx, readLive(t, cfg, KubernetesOptions{Services: true}), []blocks.Resource{blocks.Services})
+	must(t, err)
+	if len(s.Gaps) > 0 || len(s.Services) > 0 || !s.Complete() {
+		t.Errorf("not permitted: gaps %v, %d Services, complete %t", s.Gaps, len(s.Services), s.Complete())
+	}
+}

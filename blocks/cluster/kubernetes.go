@@ -33,6 +33,8 @@ type KubernetesOptions struct {
 	// Budgets enables PodDisruptionBudgets, and pods' labels, which they select by; see
 	// [blocks.Snapshot.BudgetsKnown].
 	Budgets bool
+	// Services lists Services, too, if the account may list them.
+	Services bool
 	// Record keeps the objects; may be nil.
 	Record Recording
 }
@@ -64,6 +66,7 @@ type Kubernetes struct {
 	report   func(Progress)
 	override string
 	budgets  bool
+	services bool
 	whole    bool    // long lists may be read in one response
 	served   *served // the latest result of discovery
 	record   Recording
@@ -78,7 +81,7 @@ func NewKubernetes(cfg *rest.Config, opts KubernetesOptions) (*Kubernetes, error
 	}
 	k := &Kubernetes{
 		client: client, pageSize: defaultPageSize, whole: true,
-		override: os.Getenv(apiGroupVariable), record: opts.Record, budgets: opts.Budgets,
+		override: os.Getenv(apiGroupVariable), record: opts.Record, budgets: opts.Budgets, services: opts.Services,
 	}
 	if opts.Progress != nil {
 		var mu sync.Mutex
@@ -113,18 +116,22 @@ func (k *Kubernetes) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	s.Cluster.TakenAt, _ = k.client.clock.dates()
 	s.SetVMsKnown(func(r blocks.Resource) bool { return k.served.has(decode.KindOf(r)) })
 	s.SetBudgetsKnown(k.budgets)
+	s.ForgetServices()
 	k.served.finish(s)
 	s.Sort()
 	s.Share()
 	return k.withLease(ctx, s), nil
 }
 
-// kinds returns the kinds to read. It includes those on demand if budgets are requested.
+// kinds returns the kinds to read. It includes the requested kinds of those on demand.
 func (k *Kubernetes) kinds() []*decode.Kind {
-	if k.budgets {
-		return slices.Concat(decode.Kinds, decode.OnDemand)
+	out := slices.Clone(decode.Kinds)
+	for _, kind := range decode.OnDemand {
+		if permitted := slices.Contains(decode.IfPermitted, kind); permitted && k.services || !permitted && k.budgets {
+			out = append(out, kind)
+		}
 	}
-	return decode.Kinds
+	return out
 }
 
 // Reread returns a snapshot in which the given resources are read again, after the call.
@@ -155,7 +162,10 @@ func (k *Kubernetes) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blo
 		return prev.VMsKnown
 	})
 	k.served.finish(s)
-	s.SetBudgetsKnown(prev.BudgetsKnown || slices.ContainsFunc(again, func(k *decode.Kind) bool { return slices.Contains(decode.OnDemand, k) }))
+	s.SetBudgetsKnown(prev.BudgetsKnown || slices.ContainsFunc(again, func(k *decode.Kind) bool {
+		return slices.Contains(decode.OnDemand, k) && !slices.Contains(decode.IfPermitted, k)
+	}))
+	s.ForgetServices()
 	return s, nil
 }
 

@@ -30,7 +30,10 @@ var Kinds = []*Kind{
 
 // OnDemand lists the kinds that are only read on request. A reading is complete without
 // them.
-var OnDemand = []*Kind{budgets}
+var OnDemand = []*Kind{budgets, services}
+
+// IfPermitted lists those of OnDemand that are read if the account may list them.
+var IfPermitted = []*Kind{services}
 
 // A Kind describes a kind of object that an audit reads. Code that handles any kind depends
 // only on this description.

@@ -248,7 +248,7 @@ func TestFileErrors(t *testing.T) {
 		"no object":              {"a.yaml", "apiVersion: v1\nitems: []\nkind: List\nmetadata:\n  resourceVersion: \"\"\n", "a.yaml: no object that an audit reads"},
 		"no object of a kind":    {"d.json", `{"kind": "IPPoolList", "apiVersion": "crd.projectcalico.org/v1", "metadata": {}, "items": null}`, "d.json: no object that an audit reads"},
 		"budgets alone":          {"a.yaml", "kind: PodDisruptionBudget\napiVersion: policy/v1\nmetadata: {name: b, namespace: shop}\n", "a.yaml: no object that an audit reads, only 1 PodDisruptionBudget object"},
-		"nothing of use":         {"a.yaml", "kind: Service\napiVersion: v1\n---\nkind: Secret\napiVersion: v1\n", "no object that an audit reads, only 1 Secret object, 1 Service object"},
+		"nothing of use":         {"a.yaml", "kind: ConfigMap\napiVersion: v1\n---\nkind: Secret\napiVersion: v1\n", "no object that an audit reads, only 1 ConfigMap object, 1 Secret object"},
 		"Calico's own nodes":     {"a.yaml", "kind: Node\napiVersion: projectcalico.org/v3\n", "only 1 Node object of projectcalico.org/v3"},
 		"lists without end":      {"a.json", strings.Repeat(`{"kind":"List","apiVersion":"v1","items":[`, 20) + strings.Repeat(`]}`, 20), "lists within lists, more than 8 deep"},
 		"an invalid snapshot":    {"a.yaml", "kind: SnapshotInfo\napiVersion: calico-audit/v1alpha1\ntakenAt: noon\n", "SnapshotInfo: takenAt is not a time in RFC 3339"},
@@ -484,13 +484,13 @@ func TestBothGroupsInFiles(t *testing.T) {
 }
 
 func TestIgnoredKinds(t *testing.T) {
-	root := dir(t, map[string]string{"a.yaml": poolYAML + strings.Repeat("---\nkind: Service\napiVersion: v1\n", 3) +
+	root := dir(t, map[string]string{"a.yaml": poolYAML + strings.Repeat("---\nkind: ConfigMap\napiVersion: v1\n", 3) +
 		"---\nkind: Node\napiVersion: projectcalico.org/v3\n"})
 	s, warnings := read(t, root)
 	if len(s.Pools) != 1 {
 		t.Errorf("pools %+v", s.Pools)
 	}
-	diff(t, "warning", "ignored 1 Node object of projectcalico.org/v3, 3 Service objects: not part of an audit", warnings[0])
+	diff(t, "warning", "ignored 3 ConfigMap objects, 1 Node object of projectcalico.org/v3: not part of an audit", warnings[0])
 }
 
 // A huge object is read or rejected with a clear error, in bounded memory.
@@ -541,7 +541,7 @@ func TestMemoryOfLists(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: reads lists of 40 MiB")
 	}
-	const kind = `"kind": "ServiceList", "apiVersion": "v1"`
+	const kind = `"kind": "ConfigMapList", "apiVersion": "v1"`
 	items := func(own string, size int) string {
 		item := `{` + own + `"metadata": {"name": "s", "annotations": {"note": "` + strings.Repeat("x", 10_000) + `"}}}`
 		return `"items": [` + repeat(item, size/len(item), ",\n") + `]`
@@ -550,17 +550,17 @@ func TestMemoryOfLists(t *testing.T) {
 		item := "- " + own + "metadata:\n    name: s\n    annotations:\n      note: " + strings.Repeat("x", 10_000) + "\n"
 		return "items:\n" + strings.Repeat(item, size/len(item))
 	}
-	const own = `"kind": "Service", "apiVersion": "v1", `
+	const own = `"kind": "ConfigMap", "apiVersion": "v1", `
 	const most = 40 << 20
 	for name, c := range map[string]struct{ head, own, tail string }{
 		"kind.json":     {"{" + kind + ", ", "", "}"},
 		"after.json":    {"{", "", ", " + kind + "}"},
-		"between.json":  {`{"apiVersion": "v1", `, "", `, "kind": "ServiceList"}`},
+		"between.json":  {`{"apiVersion": "v1", `, "", `, "kind": "ConfigMapList"}`},
 		"own.json":      {"{", own, `, "kind": "List", "apiVersion": "v1"}`},
-		"kind.yaml":     {"kind: ServiceList\napiVersion: v1\n", "", ""},
-		"after.yaml":    {"", "", "kind: ServiceList\napiVersion: v1\n"},
-		"own.yaml":      {"apiVersion: v1\n", "kind: Service\n  apiVersion: v1\n  ", "kind: List\n"},
-		"own.kind.yaml": {"kind: List\napiVersion: v1\n", "kind: Service\n  apiVersion: v1\n  ", ""},
+		"kind.yaml":     {"kind: ConfigMapList\napiVersion: v1\n", "", ""},
+		"after.yaml":    {"", "", "kind: ConfigMapList\napiVersion: v1\n"},
+		"own.yaml":      {"apiVersion: v1\n", "kind: ConfigMap\n  apiVersion: v1\n  ", "kind: List\n"},
+		"own.kind.yaml": {"kind: List\napiVersion: v1\n", "kind: ConfigMap\n  apiVersion: v1\n  ", ""},
 	} {
 		list := items
 		if strings.HasSuffix(name, ".yaml") {
@@ -573,7 +573,7 @@ func TestMemoryOfLists(t *testing.T) {
 		runtime.GC()
 		runtime.ReadMemStats(&before)
 		peak := peakMemory(func() { _, warnings = read(t, path) })
-		if want := fmt.Sprintf("ignored %d Service objects: not part of an audit", count); !slices.Contains(warnings, want) {
+		if want := fmt.Sprintf("ignored %d ConfigMap objects: not part of an audit", count); !slices.Contains(warnings, want) {
 			t.Errorf("%s: warnings %q, want %q", name, warnings, want)
 		}
 		if used := int64(peak) - int64(before.HeapAlloc); used > most/2 {

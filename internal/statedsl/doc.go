@@ -50,6 +50,7 @@
 //	reserve CIDR [mine=HOLDER,NODE[,WAS]]        mine: created by calico-audit to empty the block for the node; WAS is its original CIDR if edited since
 //	config [strict] [noauto] [max=N] [cooldown=D] [name=N]  with a name, an object that Calico ignores
 //	locked
+//	service NS/NAME [IP,IP] [pending]            a Service and its cluster IPs; pending: a LoadBalancer without an address
 //	apiserver IP                                 the cluster IP of Service default/kubernetes, which the reader uses
 //	migration PHASE                              a DatastoreMigration
 //	bothgroups [locked]                          the newer API group serves blocks too, and may be locked

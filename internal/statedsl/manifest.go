@@ -97,7 +97,7 @@ func Lists(objects []map[string]any) []map[string]any {
 
 // HasObjectsOnly reports whether the manifest contains the whole state.
 func HasObjectsOnly(s *blocks.Snapshot) bool {
-	return len(s.Gaps) == 0 && !s.Hosts.Asked && !s.VMsKnown && !s.BudgetsKnown && s.Cluster.OtherGroup == "" && !s.Cluster.APIServer.IsValid()
+	return len(s.Gaps) == 0 && !s.Hosts.Asked && !s.VMsKnown && !s.BudgetsKnown && s.Cluster.OtherGroup == "" && !s.Cluster.APIServer.IsValid() && len(s.Services) == 0
 }
 
 type manifest struct{ objects []map[string]any }

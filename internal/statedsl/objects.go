@@ -362,3 +362,12 @@ func labels(w words) map[string]string {
 	}
 	return out
 }
+
+func (p *parser) service(w words) {
+	namespace, name, _ := strings.Cut(w.at(0), "/")
+	s := blocks.Service{Meta: p.meta(name, w), Namespace: namespace, Pending: w.has("pending")}
+	for _, a := range strings.FieldsFunc(w.at(1), func(r rune) bool { return r == ',' }) {
+		s.ClusterIPs = append(s.ClusterIPs, netip.MustParseAddr(a))
+	}
+	p.snap.Services = append(p.snap.Services, s)
+}

@@ -47,7 +47,7 @@ var flags = map[string]bool{
 	"agent": true, "routes": true, "partial": true, "host": true, "inner": true,
 	"unpinned": true, "uncordoned": true, "noseq": true, "notready": true, "outofservice": true, "ofvm": true,
 	"complete": true, "unauth": true, "ours": true, "ready": true, "claim": true, "noevict": true, "static": true, "once": true, "scratch": true, "noipam": true,
-	"locked": true, "sliced": true, "nooverlap": true, "otheripam": true, "netstatus": true,
+	"locked": true, "pending": true, "sliced": true, "nooverlap": true, "otheripam": true, "netstatus": true,
 }
 
 func split(fields []string) words {
@@ -186,6 +186,8 @@ func (p *parser) line(line string) (err error) {
 		s.Info.Locked = true
 	case "migration":
 		s.Migrations = append(s.Migrations, blocks.Migration{Meta: p.meta("v1-to-v3", w), Phase: w.at(0)})
+	case "service":
+		p.service(w)
 	case "apiserver":
 		s.Cluster.APIServer = netip.MustParseAddr(w.at(0))
 	case "bothgroups":

@@ -65,6 +65,7 @@ func newExplain(e env) *cobra.Command {
 		},
 	})
 	x.sources.AddTo(c)
+	x.sources.Services = true
 	x.hosts.AddTo(c)
 	x.past.addFlags(c)
 	addOutputFlags(c, &x.output, view.ExplainFormats(), "the severities ")

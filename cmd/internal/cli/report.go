@@ -86,7 +86,7 @@ func newReport(e env) *cobra.Command {
 	flags.NoFiles(c, "watch")
 	r.sources.CompleteNames(c, "pool", "pool", "secondary pool")
 	r.sources.CompleteNames(c, "node", "node")
-	r.sources.WarnIgnored = true
+	r.sources.WarnIgnored, r.sources.Services = true, true
 	return c
 }
 

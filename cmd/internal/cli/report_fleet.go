@@ -63,6 +63,7 @@ func (r *reportCommand) runFleet(ctx context.Context) error {
 func (r *reportCommand) of(m *member) (view.Options, func(context.Context) (view.ClusterReport, error)) {
 	one := *r
 	one.fleet.members, one.progress, one.streams, one.sources = nil, view.NewProgressLine(nil), m.streams, m.sources
+	one.sources.Services = true
 	return one.viewOptions(false), func(ctx context.Context) (out view.ClusterReport, err error) {
 		if one.reader, err = one.sources.OpenWith(one.hosts, one.streams, one.progress.Show); err == nil {
 			out.Report, err = one.audit(ctx)

@@ -34,8 +34,8 @@ type Flags struct {
 	Cluster *genericclioptions.ConfigFlags
 	// Record keeps the objects as read; nil disables it.
 	Record *files.Recorder
-	// Budgets also reads PodDisruptionBudgets.
-	Budgets bool
+	// Budgets also reads PodDisruptionBudgets, and Services also Services, if permitted.
+	Budgets, Services bool
 	// WarnIgnored warns of objects that no audit reads. said holds earlier warnings, to
 	// avoid repetitions.
 	WarnIgnored bool
@@ -159,7 +159,7 @@ func (f *Flags) OpenCluster(cfg *rest.Config, show func(string)) (*Cluster, erro
 		debug.SetGCPercent(readerGCPercent)
 	}
 	k, err := cluster.NewKubernetes(cfg, cluster.KubernetesOptions{
-		Progress: func(p cluster.Progress) { show(progressText(p)) }, Record: f.Record, Budgets: f.Budgets,
+		Progress: func(p cluster.Progress) { show(progressText(p)) }, Record: f.Record, Budgets: f.Budgets, Services: f.Services,
 	})
 	if err != nil {
 		return nil, exit.Unread(err)

@@ -1,0 +1,35 @@
+package decode
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// services are read as JSON: version is set.
+var services = describe(Kind{
+	Resource: blocks.Services, Names: []string{"Service"}, Core: true, version: "v1", Namespaced: true,
+}, descriptor[blocks.Service]{
+	json: (*Decoder).service,
+	in:   func(s *blocks.Snapshot) *[]blocks.Service { return &s.Services },
+})
+
+// service decodes a Service.
+func (d *Decoder) service(r *JSONReader, s *blocks.Service) bool {
+	kind, class, served := "", "", false
+	d.object(r, &s.Meta, metaHooks{noWritten: true}, r.members(Members{
+		"type": &kind, "loadBalancerClass": &class,
+		"clusterIPs": func() {
+			r.Array(func(int) {
+				if a, ok := blocks.ParseAddr(r.String()); ok { // a headless Service has "None"
+					s.ClusterIPs = append(s.ClusterIPs, a)
+				}
+			})
+		},
+	}), r.members(Members{"loadBalancer": func() {
+		r.Fields(Members{"ingress": func() { r.Array(func(int) { served = true }) }})
+	}}))
+	s.Namespace = d.inNamespace
+	s.Pending = kind == string(corev1.ServiceTypeLoadBalancer) && !served && (class == "" || class == blocks.CalicoLoadBalancer)
+	return d.whole(r, &s.Meta, "")
+}
