@@ -25,6 +25,8 @@ type Remedies struct {
 	roots     map[string]*Root
 	shortages map[*state.Pool]*shortage
 	lasts     map[*state.Pool]*lastBlocks
+	// departed are the nodes that no longer exist and left objects behind, by name.
+	departed map[string]*state.NodeState
 	// cordoned lists the nodes that this program has cordoned, by purpose.
 	cordoned map[string][]string
 	// The following are computed on first use: only evictions need them.

@@ -230,7 +230,12 @@ func (st *Remedies) statusOf(b *state.Borrow) *state.NodeBlockStatus {
 }
 
 // RootOfHost returns the root of the objects that a vanished node left behind.
-func (st *Remedies) RootOfHost(host string) string { return st.known("vanished/" + host) }
+func (st *Remedies) RootOfHost(host string) string {
+	if st.departed[host] == nil {
+		return ""
+	}
+	return st.known("vanished")
+}
 
 // RootOfBlock returns the root of an empty block: the vanished node that left it, or, if blocks are
 // scarce, the shortage that it worsens.
@@ -351,46 +356,60 @@ func (st *Remedies) borrowedMessage() string {
 		phrase.Some(users), phrase.Plural(borrowed, "address"), phrase.One(len(users), "it", "they"), phrase.One(len(users), "its", "their"), dropped)
 }
 
-// findVanished finds the roots of objects left by nodes that no longer exist.
+// findVanished finds the root of objects left by nodes that no longer exist. It is one for all of
+// them, since an autoscaler that does not clean up leaves thousands.
 func (st *Remedies) findVanished() {
-	left := map[string]*state.NodeState{}
+	st.departed = map[string]*state.NodeState{}
 	for _, h := range st.NodeStates {
 		if st.Vanished(h.Name) {
-			left[h.Name] = h
+			st.departed[h.Name] = h
 		}
 	}
 	for i := range st.Affinities {
 		a := &st.Affinities[i]
 		if name := a.Owner.Node(); st.Vanished(name) && st.NodeState(name) == nil {
-			if left[name] == nil {
-				left[name] = &state.NodeState{Name: name}
+			if st.departed[name] == nil {
+				st.departed[name] = &state.NodeState{Name: name}
 			}
-			left[name].Affinities = append(left[name].Affinities, a)
+			st.departed[name].Affinities = append(st.departed[name].Affinities, a)
 		}
 	}
-	for name, h := range left {
-		st.root("vanished/"+name, func(int) string { return vanishedMessage(h) }, func() []Remedy { return []Remedy{st.cleanUp([]string{name})} })
+	if len(st.departed) > 0 {
+		st.root("vanished", func(int) string { return st.vanishedMessage() }, func() []Remedy {
+			return []Remedy{st.cleanUp(slices.Sorted(maps.Keys(st.departed)), "")}
+		})
 	}
 }
 
-// vanishedMessage describes the objects left by a node that no longer exists.
-func vanishedMessage(h *state.NodeState) string {
-	used := 0
-	for _, b := range h.Blocks {
-		used += b.Used
+// vanishedMessage describes the objects left by nodes that no longer exist.
+func (st *Remedies) vanishedMessage() string {
+	owned, used, affinities := 0, 0, 0
+	for _, h := range st.departed {
+		owned, affinities = owned+len(h.Blocks), affinities+len(h.Affinities)
+		for _, b := range h.Blocks {
+			used += b.Used
+		}
 	}
 	var left []string
-	if n := len(h.Blocks); n > 0 {
+	if owned > 0 {
 		holding := "empty"
 		if used > 0 {
 			holding = phrase.Plural(used, "address") + " allocated"
 		}
-		left = append(left, fmt.Sprintf("%s (%s)", phrase.Plural(n, "block"), holding))
+		left = append(left, fmt.Sprintf("%s (%s)", phrase.Plural(owned, "block"), holding))
 	}
-	if n := len(h.Affinities); n > 0 {
-		left = append(left, phrase.Plural(n, "affinity"))
+	if affinities > 0 {
+		left = append(left, phrase.Plural(affinities, "affinity"))
 	}
-	return fmt.Sprintf("node %q no longer exists, and left %s behind", h.Name, phrase.Each(left))
+	names := slices.Sorted(maps.Keys(st.departed))
+	who := fmt.Sprintf("node %q no longer exists", names[0])
+	switch n := len(names); {
+	case n > maxNamed:
+		who = fmt.Sprintf("%d nodes no longer exist (%s)", n, phrase.Some(names))
+	case n > 1:
+		who = fmt.Sprintf("nodes %s no longer exist", phrase.Each(names))
+	}
+	return fmt.Sprintf("%s, and left %s behind", who, phrase.Each(left))
 }
 
 // droppedText names the owners that drop traffic to some borrowed addresses, and counts the

@@ -255,8 +255,8 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 	}
 	then := func(r Remedy) Remedy {
 		if r.Commands = append(r.Commands, rehome.Commands...); len(rehome.Commands) > 0 {
-			r.Effect += "; then the pods that borrow are evicted one at a time, and start with addresses of their own nodes' blocks"
-			r.Risk += "; " + rehome.Risk
+			r.Effect += "; then the pods that borrow get addresses of their own nodes' blocks"
+			r.Risk += "; the pods that borrow restart, one at a time"
 		} else if rehome.Manual {
 			r.Effect += "; then " + rehome.Title
 		}
@@ -324,7 +324,7 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 	}
 	if len(vanished) > 0 {
 		slices.Sort(vanished)
-		out = append(out, then(st.cleanUp(vanished)))
+		out = append(out, then(st.cleanUp(vanished, flags)))
 	}
 	switch {
 	case len(empty) > 0:

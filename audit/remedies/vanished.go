@@ -13,6 +13,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
+// maxNamed is how many nodes a command names.
+const maxNamed = 3
+
 // leftBehind describes the objects that a vanished node left, and what a plan does with them.
 type leftBehind struct {
 	// own, nameless and beside are ownerless addresses that a plan releases. own were recorded for
@@ -142,8 +145,13 @@ func (st *Remedies) leaveBlock(x *leftBehind, b *state.Block, released int) {
 // cleanUp is the remedy for objects that vanished nodes left behind. It first releases the
 // ownerless addresses, for which only the operator can confirm that no machine uses them. The
 // operator vouches only for addresses without a node: nodes that answer are asked (--host-views).
-func (st *Remedies) cleanUp(nodes []string) Remedy {
-	r := CleanUpNode.with(" --node " + phrase.Arg(strings.Join(nodes, ",")))
+// Commands for many nodes do not name them, but take the filter flags, which select them all.
+func (st *Remedies) cleanUp(nodes []string, filter string) Remedy {
+	these, terminated := filter, filter+" --terminated all"
+	if len(nodes) <= maxNamed {
+		these = " --node " + phrase.Arg(strings.Join(nodes, ","))
+	}
+	r := CleanUpNode.with(these)
 	r.Title = fmt.Sprintf("clean up after %s %s", phrase.One(len(nodes), "node", "nodes"), phrase.Some(nodes))
 	var off, nameless, beside, first, risk []string
 	var bar state.Bar
@@ -181,9 +189,14 @@ func (st *Remedies) cleanUp(nodes []string) Remedy {
 		r.Title += fmt.Sprintf(", with the leaked addresses in %s blocks that name %s", phrase.One(len(nodes), "its", "their"), strings.Join(whose, " or "))
 	}
 	if len(off) > 0 {
-		names := phrase.Arg(strings.Join(off, ","))
+		// "all" would also declare nodes off that exist and are not ready.
+		unready := slices.ContainsFunc(st.NodeStates, func(h *state.NodeState) bool { return h.Node != nil && !h.Node.Ready })
+		if len(off) <= maxNamed || unready {
+			names := phrase.Arg(strings.Join(off, ","))
+			terminated = " --node " + names + " --terminated " + names
+		}
 		r.Title += fmt.Sprintf(", once %s known to be off", phrase.One(len(off), "its machine is", "their machines are"))
-		first, risk = append(first, repairCommand("--leaked-ips --node "+names+" --terminated "+names)), append(risk, terminatedRisk)
+		first, risk = append(first, repairCommand("--leaked-ips"+terminated)), append(risk, terminatedRisk)
 	}
 	if len(nameless) > 0 {
 		first, risk = append(first, repairCommand("--leaked-ips --ip "+phrase.Arg(strings.Join(nameless, ","))+" --without-host-evidence")), append(risk, unprovenRisk)
@@ -203,7 +216,9 @@ func (st *Remedies) cleanUp(nodes []string) Remedy {
 		r.Manual = len(off)+len(nameless) > 0
 		r.Commands = append(first, r.Commands...)
 		r.Effect = strings.TrimSuffix(fmt.Sprintf("%s released; %s", phrase.PluralVerb(y.Addresses, "leaked address", "is", "are"), r.Effect), "; ")
-		r.Risk = strings.TrimSuffix(strings.Join(append(risk, r.Risk), "; "), "; none")
+		if len(risk) > 0 {
+			r.Risk = strings.Join(risk, "; ")
+		}
 	}
 	if stay > 0 {
 		r.Effect += fmt.Sprintf("; %s: repair says why", phrase.PluralVerb(stay, "address", "stays", "stay"))

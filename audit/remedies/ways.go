@@ -65,7 +65,7 @@ var (
 	// CleanUpNode is for objects left by a node that no longer exists.
 	CleanUpNode = Repair("clean up after the node that no longer exists", "--dead-nodes",
 		"its empty blocks and its affinities are deleted; a block that other nodes borrow from stays, without owner, until it is empty",
-		"none while the node stays away; one that comes back under the same name claims blocks again")
+		"none while the node stays away")
 	// RecordAddresses is for addresses that live pods use and no block records.
 	RecordAddresses = Repair("record the addresses for the pods that use them", "--unrecorded-ips",
 		"the addresses are no longer handed out a second time", "none: only what a live pod has, and nothing else claims, is recorded")

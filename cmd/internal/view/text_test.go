@@ -11,7 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
 func TestShort(t *testing.T) {
@@ -132,8 +135,8 @@ func TestProgressLine(t *testing.T) {
 	silent.Clear()
 }
 
-// TestTableCountsLikeGaps: one bad object that prevents many verdicts, and many bad
-// objects, take a few lines in the table. The wide table lists all.
+// TestTableCountsLikeGaps: many bad objects take a few lines in the table, and the checks
+// without a verdict one. The wide table lists all.
 func TestTableCountsLikeGaps(t *testing.T) {
 	r := loadReport(t, "healthy")
 	r.Gaps, r.SkippedChecks = nil, nil
@@ -148,17 +151,91 @@ func TestTableCountsLikeGaps(t *testing.T) {
 	r.SkippedChecks = append(r.SkippedChecks, audit.Skipped{Check: "node/no-block", Reason: "not evaluated for node n1"})
 	table, wide := render(t, "table", r, testOptions(80)), render(t, "wide", r, testOptions(80))
 	for text, want := range map[string][2]int{
-		"is no object":                {gapsShown, 20},
-		"not evaluated for 10.0.0.":   {shown, 20},
-		"names no address":            {gapsShown, 10},
-		"… and 4 more of pods (-o":    {1, 0},
-		"forbidden":                   {1, 1},
-		"not evaluated for node n1":   {1, 1},
-		"… and 14 more of pods (-o":   {1, 0},
-		"… and 17 more of ip/unalloc": {1, 0},
+		"is no object":                                     {gapsShown, 20},
+		"not evaluated for 10.0.0.":                        {0, 20},
+		"names no address":                                 {gapsShown, 10},
+		"… and 4 more of pods (-o":                         {1, 0},
+		"forbidden":                                        {1, 1},
+		"not evaluated for node n1":                        {0, 1},
+		"… and 14 more of pods (-o":                        {1, 0},
+		"ip/unallocated, node/no-block (-o wide says why)": {1, 0},
 	} {
 		if got := [2]int{strings.Count(table, text), strings.Count(wide, text)}; got != want {
 			t.Errorf("%q is %d times in the table and in the wide one, want %d:\n%s", text, got, want, table)
+		}
+	}
+}
+
+// TestScaleOfReport: a report's length depends on the causes, not on the nodes. A terminal of 100
+// columns and 40 lines shows what is wrong in a cluster of 400 nodes, 50 of which cannot
+// allocate, with the remedies and the pools. Another 1,000 nodes that no longer exist add nothing.
+func TestScaleOfReport(t *testing.T) {
+	draw := func(live, cut, vanished, bits int) string {
+		var b strings.Builder
+		fmt.Fprintf(&b, "pool pods 10.0.0.0/%d\n", bits)
+		next := 0
+		block := func(owner string) int {
+			base := next * 64
+			next++
+			cidr := fmt.Sprintf("10.%d.%d.%d/26", base>>16, base>>8&255, base&255)
+			fmt.Fprintf(&b, "block %s %s\naffinity %s %s\n", cidr, owner, cidr, owner)
+			return base
+		}
+		address := func(n int) string { return fmt.Sprintf("10.%d.%d.%d", n>>16, n>>8&255, n&255) }
+		for i := range live {
+			fmt.Fprintf(&b, "node live-%04d\n", i)
+			base := block(fmt.Sprintf("live-%04d", i))
+			fmt.Fprintf(&b, "use %s shop/own-%d live-%04d\n", address(base), i, i)
+			if i < cut {
+				fmt.Fprintf(&b, "node cut-%04d\nuse %s shop/borrows-%d cut-%04d\n", i, address(base+1), i, i)
+			}
+		}
+		for i := range vanished {
+			base := block(fmt.Sprintf("gone-%04d", i))
+			fmt.Fprintf(&b, "alloc %s pod=shop/gone-%d node=gone-%04d\n", address(base), i, i)
+		}
+		return b.String()
+	}
+	reportOf := func(text string) *audit.Report {
+		s, err := statedsl.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := state.New(s, state.Options{})
+		return audit.NewReport(st, audit.Run(st, checks.All))
+	}
+	lines := func(r *audit.Report) []string {
+		return strings.Split(render(t, "table", r, testOptions(100)), "\n")
+	}
+	short := reportOf(draw(350, 50, 162, 17))
+	screen := strings.Join(lines(short)[:40], "\n")
+	want := []string{"\npods  10.0.0.0/17 "}
+	for _, d := range short.Diagnoses {
+		want = append(want, DiagnosisTitle(&d))
+		for i := range d.Remedies {
+			want = append(want, strings.Join(strings.Fields(RemedyTitle(&d.Remedies[i])), " ")[:20])
+		}
+	}
+	for _, text := range want {
+		if !strings.Contains(screen, text) {
+			t.Errorf("40 lines do not show %q:\n%s", text, screen)
+		}
+	}
+	if len(want) < 5 {
+		t.Errorf("the report has too few causes: %q", want)
+	}
+	few, many := reportOf(draw(50, 0, 10, 13)), reportOf(draw(50, 0, 1000, 13))
+	if a, b := len(lines(few)), len(lines(many)); b > a+10 || len(many.Diagnoses) != 1 {
+		t.Errorf("10 nodes that no longer exist take %d lines, 1,000 take %d, with %d diagnoses", a, b, len(many.Diagnoses))
+	}
+	for _, r := range []*audit.Report{short, many} {
+		for _, line := range lines(r) {
+			if named := strings.Count(line, "gone-"); named > 3 && strings.Contains(line, "$ ") {
+				t.Errorf("a command names %d nodes: %s", named, line)
+			}
+			if n := len([]rune(line)); n > 100 {
+				t.Errorf("a line of %d characters: %s", n, line)
+			}
 		}
 	}
 }
