@@ -43,8 +43,8 @@ var Requests = []RequestKind{
 		func(r *Request) *bool { return &r.DeadNodes }, []Kind{ReleaseBlock, DeleteAffinity, DisownBlock}, "no block and no affinity of a node that no longer exists was found",
 	},
 	{
-		"unrecorded-ips", "record the addresses that live pods use and no block records, as after a restore of the datastore", "ip/unallocated",
-		func(r *Request) *bool { return &r.UnrecordedIPs }, []Kind{RecordIP}, "no live pod was found whose address is not recorded",
+		"unrecorded-ips", "record the addresses that live pods use and that no block records for them, as after a restore of the datastore", "ip/unallocated, ip/wrong-pod",
+		func(r *Request) *bool { return &r.UnrecordedIPs }, []Kind{RecordIP}, "no live pod was found whose address is not recorded for it",
 	},
 	{
 		"missing-handles", "create handles that blocks refer to and that do not exist", "handle/missing",

@@ -41,7 +41,7 @@ func (st *Remedies) findRoots() {
 		return fmt.Sprintf("Calico's collector frees %s of further interfaces under live pods", phrase.Plural(n, "address"))
 	}, func() []Remedy { return Secondary })
 	st.root("unrecorded", func(n int) string {
-		return fmt.Sprintf("live pods use %s that no block records: Calico may hand them out a second time", phrase.Plural(n, "address"))
+		return fmt.Sprintf("live pods use %s that no block records for them: Calico may hand them out a second time", phrase.Plural(n, "address"))
 	}, st.recordRemedies)
 }
 

@@ -149,8 +149,10 @@ func (f *File) Mark(s *blocks.Snapshot) {
 		}
 		for _, step := range part.Unfinished() {
 			known.Objects = append(known.Objects, part.Log(step.ID).Mark(s)...)
-			if id := step.Guard(repair.GuardHandle); id != "" { // a killed release has not lowered its count
-				known.Objects = append(known.Objects, blocks.Ref{Resource: blocks.Handles, Name: strings.ToLower(id)})
+			for _, id := range []string{step.Guard(repair.GuardHandle), step.Guard(repair.GuardReplaces)} { // a killed step has not lowered its count
+				if id != "" {
+					known.Objects = append(known.Objects, blocks.Ref{Resource: blocks.Handles, Name: strings.ToLower(id)})
+				}
 			}
 		}
 	}
