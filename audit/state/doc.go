@@ -18,5 +18,7 @@
 //   - host_*.go: what nodes themselves confirm or contradict. Package hosts decides
 //     what their views prove.
 //
-// Package whereabouts decides what Whereabouts' objects prove.
+// Package collector predicts what Calico's own collector does. Packages finished and misrecorded
+// find records of pods that do not need or have their addresses, package identity finds nodes whose
+// name or address is another's. Package whereabouts decides what Whereabouts' objects prove.
 package state

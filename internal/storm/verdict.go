@@ -84,6 +84,7 @@ var transitional = map[repair.Kind][]struct{ check, because string }{
 		{"handle/leaked", "the handle counts the address before the block records it, as in Calico"},
 		{"handle/count", "the same, for a handle that has other addresses"},
 		{"block/empty", "the block is claimed, and does not record the address yet"},
+		{"block/soft-deleted", "the replaced handle is marked deleted, as Calico marks it before it deletes"},
 	},
 	repair.ReleaseIP: {
 		{"handle/leaked", "the address was freed; its handle is lowered after that"},

@@ -234,12 +234,15 @@ func (c collector) after(why, node string, minimum time.Duration) Prediction {
 	}
 	off := Off(cfg)
 	when, unread := "after its grace period ("+phrase.Duration(max(grace, minimum))+")", ""
+	g, missing := c.Missing(blocks.ControllerConfig)
+	if missing {
+		when, off, unread = "after its grace period", "", "; "+g.String()
+	}
 	if vanished {
 		when = "at its next pass"
 	}
-	if g, missing := c.Missing(blocks.ControllerConfig); missing {
-		when, off = "after its grace period, unless its configuration turns it off", ""
-		unread = "; " + g.String()
+	if missing {
+		when += ", unless its configuration turns it off"
 	}
 	if off != "" && (!cfg.NodeController || !vanished && minimum == 0) {
 		return never("%s (config/gc-disabled)", off)
