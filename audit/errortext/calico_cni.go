@@ -6,7 +6,7 @@ var calicoCNI = []Message{
 		ID: "partly-assigned", By: "calico-ipam", Wraps: true,
 		Texts:  []string{"Assigned {n} out of {n} requested IPv{n} addresses", "failed to request IPv{n} addresses"},
 		Means:  "Calico's IPAM assigned fewer addresses than the pod needs; the reason follows in the text.",
-		Checks: []string{"node/no-block", "pool/exhausted", "pool/no-free-blocks", "node/block-limit"},
+		Checks: []string{"node/no-block", "pool/exhausted", "pool/no-free-blocks", "node/block-limit", "pod/waiting"},
 		Do:     "Explain the rest of the message, or look into the CNI plugin's log (/var/log/calico/cni/cni.log).",
 	},
 	{
@@ -32,9 +32,10 @@ var calicoCNI = []Message{
 	},
 	{
 		ID: "node-name", By: "Calico's CNI plugin", Common: true,
-		Texts: []string{"check that the calico/node container is running and has mounted /var/lib/calico/"},
-		Means: "calico-node has not started on this node: it writes /var/lib/calico/nodename, which the plugin needs.",
-		Do:    "Look at the pod calico-node on this node and its log.",
+		Texts:  []string{"check that the calico/node container is running and has mounted /var/lib/calico/"},
+		Means:  "calico-node has not started on this node: it writes /var/lib/calico/nodename, which the plugin needs.",
+		Checks: []string{"node/no-calico-address"},
+		Do:     "Look at the pod calico-node on this node and its log.",
 	},
 	{
 		ID: "ipam-returned-nothing", By: "Calico's CNI plugin",
@@ -97,7 +98,7 @@ var calicoCNI = []Message{
 		ID: "route-exists", By: "Calico's CNI plugin",
 		Texts:  []string{"route (Ifindex: {n}, Dst: {cidr}, Scope: {any}) already exists for an interface other than '{any}'"},
 		Means:  "The node already routes this address to another interface: an old container still has it, or it was assigned twice.",
-		Checks: []string{"ip/duplicate", "ip/host-in-use", "ip/unallocated"},
+		Checks: []string{"ip/duplicate", "ip/host-in-use", "ip/unallocated", "ip/wrong-pod", "pool/covers-nodes"},
 		Do:     "Find the container that has the address on this node (ip route, crictl pods) before anything is released.",
 	},
 	{

@@ -13,7 +13,7 @@ var calicoControllers = []Message{
 		ID: "collector-leak", By: "kube-controllers", Common: true,
 		Texts:  []string{"Confirmed IP leak"},
 		Means:  "Calico's garbage collector takes the address for leaked and will free it.",
-		Checks: []string{"ip/leaked", "ip/duplicate", "ip/wrong-node"},
+		Checks: []string{"ip/leaked", "ip/wrong-pod", "ip/secondary-interface", "ip/duplicate", "ip/wrong-node"},
 		Do:     "Nothing, unless a live pod uses the address: record it again before the collector frees it.",
 	},
 	{
@@ -24,21 +24,21 @@ var calicoControllers = []Message{
 		},
 		Means:  "Calico's garbage collector could not free a leaked address, and tries again.",
 		Checks: []string{"ip/leaked", "block/soft-deleted", "block/corrupt", "handle/missing"},
-		Do:     "If it persists, free the address by plan (repair --leaked-ips).",
+		Do:     "If it persists, free the address by plan (calico-audit repair --leaked-ips).",
 	},
 	{
 		ID: "collector-block", By: "kube-controllers",
 		Texts:  []string{"unable or unwilling to release affinity for block", "Couldn't find empty block in cache, skipping affinity release", "Failed to check if node is being migrated from Flannel, skipping affinity release", "failed to check node for migration status"},
 		Means:  "Calico's garbage collector left an empty block with its node, usually because the block came into use again.",
 		Checks: []string{"block/empty", "affinity/stuck", "block/soft-deleted"},
-		Do:     "If it persists, release the block by plan (repair --empty-blocks).",
+		Do:     "If it persists, release the block by plan (calico-audit repair --empty-blocks).",
 	},
 	{
 		ID: "collector-node", By: "kube-controllers",
 		Texts:  []string{"Error cleaning up node", "Failed to release block affinities for node"},
 		Means:  "Calico's garbage collector could not release the blocks and affinities of a node that no longer exists.",
 		Checks: []string{"affinity/dead-node", "block/dead-node", "affinity/no-block", "ip/leaked", "block/soft-deleted"},
-		Do:     "Release what the node left by plan (repair --dead-nodes).",
+		Do:     "Release what the node left by plan (calico-audit repair --dead-nodes).",
 	},
 	{
 		ID: "collector-keeps", By: "kube-controllers",
@@ -58,7 +58,7 @@ var calicoControllers = []Message{
 			"Unable to parse block {any} for pool determination", "Failed to parse CIDR '{any}' for IPPool '{pool}'", "Failed to parse the CIDR '{any}'",
 		},
 		Means:  "A pool or a block has a CIDR that cannot be parsed, and is left out.",
-		Checks: []string{"block/corrupt"},
+		Checks: []string{"block/corrupt", "pool/non-canonical"},
 		Do:     "Correct the object's CIDR.",
 	},
 	{
@@ -76,7 +76,7 @@ var calicoControllers = []Message{
 			"Failed to get namespace for LoadBalancer IP assignment",
 		},
 		Means:  "The address of a Service of type LoadBalancer could not be assigned or released; the reason is in the line's error field.",
-		Checks: []string{"pool/exhausted", "pool/no-free-blocks", "ip/unknown-owner"},
+		Checks: []string{"pool/exhausted", "pool/no-free-blocks", "ip/unknown-owner", "config/lb-controller"},
 		Do:     "Check the pools with allowedUses: [LoadBalancer].",
 	},
 	{
@@ -102,7 +102,7 @@ var calicoNode = []Message{
 			"Failed to get assignment attributes for CIDR", "Failed to compare nodeSelector '{any}' for IPPool '{pool}', skipping", "Unable to query IP pool configuration",
 		},
 		Means:  "The node got no address for its tunnel (IPIP, VXLAN or WireGuard), so traffic of its pods to other nodes is lost.",
-		Checks: []string{"pool/exhausted", "node/no-block", "pool/no-free-blocks", "ip/borrowed"},
+		Checks: []string{"pool/no-tunnel-address", "pool/exhausted", "node/no-block", "pool/no-free-blocks", "ip/borrowed"},
 		Do:     "Let a pool with free addresses that selects the node allow the use Tunnel.",
 	},
 	{
@@ -112,7 +112,7 @@ var calicoNode = []Message{
 			"Error releasing address from IPAM", "Error releasing address by handle", "Error releasing IP address on failure", "Error releasing address",
 		},
 		Means:  "The node's tunnel address is recorded for something else, or its old one could not be released; the node takes a new one.",
-		Checks: []string{"ip/duplicate", "ip/leaked", "ip/unallocated"},
+		Checks: []string{"ip/duplicate", "ip/leaked", "ip/unallocated", "node/duplicate-address"},
 		Do:     "If the address is in use twice, restart the pod that has it, not the node.",
 	},
 }
@@ -123,15 +123,15 @@ var calicoctl = []Message{
 		ID: "check-leaked", By: "calicoctl ipam check",
 		Texts:  []string{"{ip} leaked; attrs"},
 		Means:  "calicoctl found no workload endpoint, node or Service that has the address; it reads only the IPv4 tunnel addresses of nodes, so some are in use.",
-		Checks: []string{"ip/leaked", "ip/unknown-owner", "ip/duplicate"},
-		Do:     "Release leaked addresses by plan, on evidence (repair --leaked-ips).",
+		Checks: []string{"ip/leaked", "ip/unknown-owner", "ip/duplicate", "ip/wrong-pod", "ip/secondary-interface"},
+		Do:     "Release leaked addresses by plan, on evidence (calico-audit repair --leaked-ips).",
 	},
 	{
 		ID: "check-unallocated", By: "calicoctl ipam check",
 		Texts:  []string{"{ip} in use by {any} and in active IPAM pool but has no IPAM allocation"},
 		Means:  "A pod or a node uses the address and no block records it, so it may be assigned a second time.",
 		Checks: []string{"ip/unallocated", "affinity/no-block", "config/other-ipam"},
-		Do:     "Record it (repair --unrecorded-ips).",
+		Do:     "Record it (calico-audit repair --unrecorded-ips).",
 	},
 	{
 		ID: "check-no-pool", By: "calicoctl ipam check",
@@ -152,7 +152,7 @@ var calicoctl = []Message{
 		Texts:  []string{"doesn't have any active IPs", "is in use in a block but doesn't exist"},
 		Means:  "A handle and the blocks contradict each other.",
 		Checks: []string{"handle/leaked", "handle/missing", "handle/count"},
-		Do:     "Correct the handles by plan (repair --missing-handles, --leaked-handles).",
+		Do:     "Correct the handles by plan (calico-audit repair --missing-handles, --leaked-handles).",
 	},
 	{
 		ID: "release-refused", By: "calicoctl ipam release",
@@ -162,7 +162,7 @@ var calicoctl = []Message{
 		},
 		Means:  "calicoctl releases addresses only by a report of this cluster, of its own version, made while the datastore was locked.",
 		Checks: []string{"ip/leaked", "config/datastore-locked"},
-		Do:     "Release leaked addresses without a lock by plan (repair --leaked-ips).",
+		Do:     "Release leaked addresses without a lock by plan (calico-audit repair --leaked-ips).",
 	},
 	{
 		ID: "split", By: "calicoctl ipam split",

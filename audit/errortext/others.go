@@ -7,7 +7,7 @@ var whereabouts = []Message{
 		Texts:  []string{"Could not allocate IP in range: ip: {any} / - {any} / range: {any} / excludeRanges", "Could not allocate IP in range"},
 		Means:  "The range of the secondary network has no address left, excluded and reserved ones counted as used.",
 		Checks: []string{"whereabouts/exhausted", "whereabouts/stranded", "whereabouts/stale", "whereabouts/reservation-only", "whereabouts/low-addresses"},
-		Do:     "Release the addresses of deleted pods (repair --whereabouts-stranded), or enlarge the range in the NetworkAttachmentDefinition.",
+		Do:     "Release the addresses of deleted pods (calico-audit repair --whereabouts-stranded), or enlarge the range in the NetworkAttachmentDefinition.",
 	},
 	{
 		ID: "whereabouts-slice", By: "Whereabouts",
@@ -80,7 +80,7 @@ var kubernetes = []Message{
 			"x509: certificate signed by unknown authority", "net/http: TLS handshake timeout",
 		},
 		Means:  "The node could not reach the API server, so nothing could be assigned; this is not a shortage of addresses.",
-		Checks: []string{"ip/duplicate", "route/blackhole"},
+		Checks: []string{"pool/covers-nodes", "node/duplicate-address", "ip/duplicate", "route/blackhole"},
 		Do:     "Test the connection from the node (curl -k https://ADDRESS/healthz), kube-proxy's rules, and the CA in /etc/cni/net.d/calico-kubeconfig.",
 	},
 	{
@@ -98,7 +98,7 @@ var kubernetes = []Message{
 			"FailedCreatePodContainer",
 		},
 		Means:  "The CNI plugin could not connect the pod to the network; the reason follows in the text, usually after the last colon.",
-		Checks: []string{"node/no-block", "pool/exhausted", "pool/no-free-blocks", "node/block-limit", "config/datastore-locked"},
+		Checks: []string{"node/no-block", "pool/exhausted", "pool/no-free-blocks", "node/block-limit", "config/datastore-locked", "pod/waiting"},
 		Do:     "Look into the CNI plugin's log on the node (/var/log/calico/cni/cni.log).",
 	},
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/errortext"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/internal/statedsl"
@@ -56,6 +57,27 @@ func TestRemediesParse(t *testing.T) {
 	}
 	if len(seen) < 50 {
 		t.Errorf("only %d commands were seen", len(seen))
+	}
+}
+
+// TestWaysOutParse: the flags of "calico-audit repair" in the ways out of error messages exist.
+func TestWaysOutParse(t *testing.T) {
+	seen := 0
+	for _, m := range errortext.All {
+		_, flags, named := strings.Cut(m.Do, "calico-audit repair ")
+		if !named {
+			continue
+		}
+		flags, _, _ = strings.Cut(flags, ")")
+		for _, flag := range strings.Split(flags, ", ") {
+			seen++
+			if why := refuses("calico-audit repair -f dump/ " + flag); why != "" {
+				t.Errorf("%s: %s: %s", m.ID, flag, why)
+			}
+		}
+	}
+	if seen < 10 {
+		t.Errorf("only %d flags were seen", seen)
 	}
 }
 
