@@ -94,7 +94,7 @@ func expression(text string) string {
 // around them names. A message that only announces another is returned if there is no other; of
 // several such messages the last is returned.
 func Find(text string) ([]Match, Names) {
-	text = normalize(text)
+	text = unescape(text)
 	var found, wrapping []Match
 	for _, p := range patterns() {
 		for _, at := range p.re.FindAllStringSubmatchIndex(text, -1) {
@@ -137,9 +137,9 @@ var (
 	quotes       = strings.NewReplacer("“", `"`, "”", `"`, "‘", "'", "’", "'", "''", "'", `\u003c`, "<", `\u003e`, ">", `\u0026`, "&")
 )
 
-// normalize undoes what JSON, YAML, logs and terminals do to a message: escapes, typographic quotes
+// unescape undoes what JSON, YAML, logs and terminals do to a message: escapes, typographic quotes
 // and line breaks.
-func normalize(text string) string {
+func unescape(text string) string {
 	text = escapedQuote.ReplaceAllString(text, "$1")
 	return quotes.Replace(escapedSpace.ReplaceAllString(text, " "))
 }

@@ -114,7 +114,7 @@ var (
 	handle   = regexp.MustCompile(`\b[A-Za-z0-9][-A-Za-z0-9_]*\.[0-9a-f]{64}\b`)
 )
 
-// namesIn returns the pods, nodes and handles that a normalized text names.
+// namesIn returns the pods, nodes and handles that an unescaped text names.
 func namesIn(text string) (out Names) {
 	for _, c := range contexts {
 		for _, m := range c.re.FindAllStringSubmatch(text, -1) {

@@ -247,6 +247,6 @@ func (s *Seeder) OnWindows(ctx context.Context, node string) error {
 		Num4: 1, Hostname: node, IntendedUse: apiv3.IPPoolAllowedUseWorkload,
 		HostReservedAttrIPv4s: &ipam.HostReservedAttr{StartOfBlock: 3, EndOfBlock: 1, Handle: ipam.WindowsReservedHandle},
 	}
-	_, err := s.autoAssign(context.WithValue(ctx, "windowsHost", "windows"), args) //nolint:staticcheck,revive // libcalico-go's key
+	_, err := s.autoAssign(context.WithValue(ctx, "windowsHost", "windows"), args) //nolint:staticcheck // libcalico-go's key
 	return err
 }
