@@ -52,6 +52,12 @@ monitoring: {serviceMonitor: true, podMonitor: true, prometheusRule: true, dashb
 guardRails: {mode: warn, native: true}
 image: {repository: registry.example.com/calico-audit, digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", pullSecrets: [pull], pullPolicy: Always}
 `,
+	// Like reused values of a release from before these values existed.
+	"values of before": `
+image: {repository: registry.example.com/calico-audit, tag: v1}
+exporter: {maxNodes: null}
+monitoring: {prometheusRule: true, runbookURL: null}
+`,
 	"repair alone": `
 image: {repository: registry.example.com/calico-audit, tag: v1}
 exporter: {enabled: false}
