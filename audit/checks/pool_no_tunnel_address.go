@@ -73,12 +73,16 @@ func withoutTunnel(st *state.State, p *state.Pool) (names []string) {
 		return nil
 	}
 	tunnel := map[string]string{"VXLAN" + blocks.IPv4.String(): blocks.TypeVXLAN, "VXLAN" + blocks.IPv6.String(): blocks.TypeVXLANv6, "IPIP" + blocks.IPv4.String(): blocks.TypeIPIP}[encap+p.Family().String()]
-	for _, h := range st.NodeStates {
-		if h.Node == nil || h.Node.Windows || !p.SelectsNode(h.Node) || st.UnreadableNode(h.Name) ||
+	var give []*state.Pool
+	for _, q := range st.Pools {
+		if q.HandsOut() && q.Allows(blocks.UseTunnel) && encapsulation(q) == encap && q.Family() == p.Family() {
+			give = append(give, q)
+		}
+	}
+	for h := range st.SelectedBy(p) {
+		if h.Node.Windows || st.UnreadableNode(h.Name) ||
 			slices.ContainsFunc(h.Node.Tunnels, func(t blocks.Tunnel) bool { return t.Type == tunnel }) ||
-			slices.ContainsFunc(st.Pools, func(q *state.Pool) bool {
-				return q.HandsOut() && q.Allows(blocks.UseTunnel) && encapsulation(q) == encap && q.Family() == p.Family() && q.SelectsNode(h.Node)
-			}) {
+			slices.ContainsFunc(give, func(q *state.Pool) bool { return q.SelectsNode(h.Node) }) {
 			continue
 		}
 		names = append(names, h.Name)

@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -80,6 +81,17 @@ func (p *Pool) HandsOut() bool {
 
 // SelectsNode reports whether the pool's node selector matches a node.
 func (p *Pool) SelectsNode(n *blocks.Node) bool { return p.NodeSelection.matches(n.Labels) }
+
+// SelectedBy yields the nodes of the cluster that the pool's node selector matches, in order.
+func (st *State) SelectedBy(p *Pool) iter.Seq[*NodeState] {
+	return func(yield func(*NodeState) bool) {
+		for i := range p.selected.all() {
+			if !yield(st.NodeStates[i]) {
+				return
+			}
+		}
+	}
+}
 
 // SelectsNamespace reports whether the pool's namespace selector matches a namespace. A nil
 // namespace is one that is not known; it has no labels.
