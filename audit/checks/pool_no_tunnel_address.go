@@ -21,8 +21,8 @@ var poolNoTunnelAddress = audit.Check{
 	Confirm: "kubectl get ippools -o custom-columns=NAME:.metadata.name,USES:.spec.allowedUses,VXLAN:.spec.vxlanMode,IPIP:.spec.ipipMode; " +
 		"kubectl get nodes -o yaml shows no projectcalico.org/IPv4VXLANTunnelAddr (IPv6VXLANTunnelAddr, IPv4IPIPTunnelAddr).",
 	Remedies: []remedies.Remedy{
-		remedies.ByHand("add Tunnel to the pool's allowedUses, or add a small pool of the same encapsulation with allowedUses: [Tunnel]", "calico-node gives each node a tunnel address at once",
-			"one address of the pool per node"),
+		remedies.ByHand("let a pool of the same encapsulation that allows tunnels select the nodes: add Tunnel to allowedUses, or a small pool with allowedUses: [Tunnel]",
+			"calico-node gives each node a tunnel address at once", "one address of the pool per node"),
 	},
 	Never:    "Never write a tunnel address into a Node by hand: no block would record it.",
 	Requires: state.OtherIPAMReads,
@@ -64,9 +64,10 @@ func encapsulation(p *state.Pool) string {
 	return ""
 }
 
-// withoutTunnel returns the nodes that an encapsulated pool for workloads selects, that have no
-// tunnel address of its encapsulation, and that no pool gives one (node/pkg/allocateip,
-// determineEnabledPoolCIDRs). It omits nodes that cannot be read, and Windows nodes.
+// withoutTunnel returns the nodes that an encapsulated pool for workloads selects, or that have
+// blocks of it in use, that have no tunnel address of its encapsulation, and that no pool gives one
+// (node/pkg/allocateip, determineEnabledPoolCIDRs). It omits nodes that cannot be read, and Windows
+// nodes.
 func withoutTunnel(st *state.State, p *state.Pool) (names []string) {
 	encap := encapsulation(p)
 	if encap == "" || !p.ServesWorkloads() {
@@ -79,8 +80,14 @@ func withoutTunnel(st *state.State, p *state.Pool) (names []string) {
 			give = append(give, q)
 		}
 	}
-	for h := range st.SelectedBy(p) {
-		if h.Node.Windows || st.UnreadableNode(h.Name) ||
+	nodes := slices.Collect(st.SelectedBy(p))
+	for _, b := range p.Blocks {
+		if h := st.NodeState(b.Owner.Node()); h != nil && h.Node != nil && b.Used > 0 && !p.SelectsNode(h.Node) {
+			nodes = append(nodes, h) // its pods ask for the pool, which ignores the selector
+		}
+	}
+	for _, h := range nodes {
+		if h.Node.Windows || st.UnreadableNode(h.Name) || slices.Contains(names, h.Name) ||
 			slices.ContainsFunc(h.Node.Tunnels, func(t blocks.Tunnel) bool { return t.Type == tunnel }) ||
 			slices.ContainsFunc(give, func(q *state.Pool) bool { return q.SelectsNode(h.Node) }) {
 			continue

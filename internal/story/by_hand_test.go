@@ -81,7 +81,7 @@ var practice = []struct {
 			p.restart(said[2])
 		}
 	}},
-	{says(`add Tunnel to the pool's allowedUses, or add a small pool of the same encapsulation with allowedUses: \[Tunnel\]`), func(p *person, _ []string) {
+	{says(`let a pool of the same encapsulation that allows tunnels select the nodes: add Tunnel to allowedUses, or a small pool with allowedUses: \[Tunnel\]`), func(p *person, _ []string) {
 		p.editPool(p.finding.Subject.Name, func(spec map[string]any) { spec["allowedUses"] = []any{"Workload", "Tunnel"} })
 	}},
 	{says(`write the network into the pool's spec\.cidr \(kubectl edit of the CRD's object\)`), func(p *person, _ []string) {
