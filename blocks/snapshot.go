@@ -52,6 +52,10 @@ type Snapshot struct {
 	// refusal is no gap.
 	Services []Service
 
+	// SandboxEvents are the kubelets' events about pods whose network they could not set up;
+	// empty if Events may not be read.
+	SandboxEvents []SandboxEvent
+
 	// IPAM is Calico's IPAM configuration, or its defaults if the object does not exist
 	// ([IPAMConfig.Present]).
 	IPAM IPAMConfig

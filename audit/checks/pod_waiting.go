@@ -21,15 +21,15 @@ var podWaiting = audit.Check{
 		"likeliest first: the address that the pod asks for is held; Calico rejects the pools or addresses that the pod or its " +
 		"namespace asks for; all pools of a family assign manually; calico-node or the kubelet does not work on the node; the CNI " +
 		"configuration names a disabled pool.",
-	Confirm: "kubectl describe pod shows the event FailedCreatePodSandBox with the error of the CNI plugin; calico-audit explain " +
-		"'ERROR TEXT' explains it.",
+	Confirm: "kubectl describe pod shows the event FailedCreatePodSandBox with the error of the CNI plugin. A report quotes it if " +
+		"it may list Events.",
 	Misread: "A pod also waits without an address while its volumes are not attached, which Calico has no part in. The CNI " +
 		"configuration is a file on each node and is not read.",
 	Remedies: remedies.Waiting,
 	Verify:   "kubectl get pod -o wide shows the pod's address.",
 	Never:    "Never release the address that a pod asks for before the machine of its owner is known to be off.",
 	Requires: waiting.Reads,
-	Optional: []blocks.Resource{blocks.ClusterInfos, blocks.Handles, blocks.VMs, blocks.VMInstances},
+	Optional: []blocks.Resource{blocks.IPAMConfigs, blocks.Affinities, blocks.Reservations, blocks.ClusterInfos, blocks.Handles, blocks.VMs, blocks.VMInstances},
 	Run: func(st *state.State, f *audit.Findings) {
 		pods := waiting.Of(st)
 		if pods.Unread != "" {
@@ -70,6 +70,6 @@ func waitingFinding(st *state.State, p *waiting.Pod) audit.Finding {
 	}
 	slices.Sort(x.Pools)
 	x.Pools = slices.Compact(x.Pools)
-	x.Evidence = state.Evidences("waits since", phrase.Time(p.Since), "asks for", phrase.List(asks), "observed", state.Observed)
+	x.Evidence = state.Evidences("waits since", phrase.Time(p.Since), "asks for", phrase.List(asks), "kubelet's event", p.Quote(), "observed", state.Observed)
 	return x
 }

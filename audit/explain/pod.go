@@ -275,8 +275,12 @@ func (x *explainer) waitingReason(w *blocks.Workload) string {
 			}
 		}
 	}
-	if p := waiting.Of(x.State).Find(w); p != nil && p.Unread == "" {
+	switch p := waiting.Of(x.State).Find(w); {
+	case p == nil:
+		return ""
+	case p.Unread != "":
+		return "; why is not known: " + p.Unread
+	default:
 		return ": " + p.Text()
 	}
-	return ""
 }

@@ -120,18 +120,33 @@ func (k *Kubernetes) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	k.served.finish(s)
 	s.Sort()
 	s.Share()
-	return k.withLease(ctx, s), nil
+	return k.withEvents(ctx, k.withLease(ctx, s)), nil
 }
 
 // kinds returns the kinds to read. It includes the requested kinds of those on demand.
 func (k *Kubernetes) kinds() []*decode.Kind {
 	out := slices.Clone(decode.Kinds)
 	for _, kind := range decode.OnDemand {
-		if permitted := slices.Contains(decode.IfPermitted, kind); permitted && k.services || !permitted && k.budgets {
+		if permitted := slices.Contains(decode.IfPermitted, kind); permitted && k.services && kind.Selector == "" || !permitted && k.budgets {
 			out = append(out, kind)
 		}
 	}
 	return out
+}
+
+// withEvents adds the kinds with a selector, the kubelets' events, if a pod waits for an address
+// and they may be read. No audit needs that right.
+func (k *Kubernetes) withEvents(ctx context.Context, s *blocks.Snapshot) *blocks.Snapshot {
+	if !slices.ContainsFunc(s.Workloads, (*blocks.Workload).Waiting) {
+		return s
+	}
+	for _, kind := range decode.OnDemand {
+		l := &lister{client: k.client, kind: kind, pageSize: k.pageSize, strings: &decode.SharedStrings{}, selector: kind.Selector}
+		if kind.Selector != "" && l.run(ctx) == nil && l.failed == nil {
+			s = decode.Replaced(s, []*decode.Objects{l.out})
+		}
+	}
+	return s
 }
 
 // Reread returns a snapshot in which the given resources are read again, after the call.

@@ -30,10 +30,10 @@ var Kinds = []*Kind{
 
 // OnDemand lists the kinds that are only read on request. A reading is complete without
 // them.
-var OnDemand = []*Kind{budgets, services}
+var OnDemand = []*Kind{budgets, services, sandboxEvents}
 
 // IfPermitted lists those of OnDemand that are read if the account may list them.
-var IfPermitted = []*Kind{services}
+var IfPermitted = []*Kind{services, sandboxEvents}
 
 // A Kind describes a kind of object that an audit reads. Code that handles any kind depends
 // only on this description.
@@ -75,6 +75,8 @@ type Kind struct {
 	// Single kinds have one object that counts, named "default". keepsOthers is true if the
 	// records of other objects are kept as well.
 	Single, keepsOthers bool
+	// Selector is the field selector of a list that is only read if a verdict asks for it.
+	Selector string
 
 	// The following are set by describe, from a descriptor.
 

@@ -44,6 +44,7 @@
 //	                                             an attachment; without a CIDR, one that names no source of
 //	                                             addresses, or another IPAM plugin if otheripam
 //	budget NS/NAME [match=SELECTOR] [allows=N]|none  a PodDisruptionBudget; either form marks budgets as read
+//	event NS/POD MESSAGE…                        the kubelet's FailedCreatePodSandBox of a pod
 //	fill CIDR COUNT NODE                         COUNT uses of the block's first free addresses
 //	affinity CIDR OWNER [state=S] [age=D] [deleted] [unlabelled] [name=N]
 //	handle ID [CIDR=COUNT]… [age=D] [deleted]

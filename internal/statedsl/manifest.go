@@ -74,6 +74,14 @@ func Manifest(s *blocks.Snapshot) []map[string]any {
 		m.add("migration.projectcalico.org/v1beta1", "DatastoreMigration", metadata(s.Migrations[i].Meta), nil, map[string]any{"phase": s.Migrations[i].Phase})
 	}
 	m.whereabouts(s)
+	for _, e := range s.SandboxEvents {
+		meta := metadata(e.Meta)
+		meta["namespace"] = e.Namespace
+		m.objects = append(m.objects, map[string]any{
+			"apiVersion": "v1", "kind": "Event", "metadata": meta, "reason": blocks.SandboxFailed, "message": e.Message, "lastTimestamp": at(e.Seen),
+			"involvedObject": map[string]any{"kind": "Pod", "namespace": e.Namespace, "name": e.Pod},
+		})
+	}
 	return m.objects
 }
 

@@ -295,6 +295,14 @@ func (p *parser) budget(w words) {
 	})
 }
 
+// event adds a kubelet's event about a pod: "event NS/NAME MESSAGE…".
+func (p *parser) event(w words, message string) {
+	ns, name, _ := strings.Cut(w.at(0), "/")
+	p.snap.SandboxEvents = append(p.snap.SandboxEvents, blocks.SandboxEvent{
+		Meta: p.meta(name+".1", w), Namespace: ns, Pod: name, Message: message, Seen: p.ago(time.Minute),
+	})
+}
+
 // vm adds a VirtualMachine or a VirtualMachineInstance: "vm NS/NAME", "vmi NS/NAME ofvm".
 // Either line marks both kinds as read.
 func (p *parser) vm(w words, into *[]blocks.VirtualMachine) {

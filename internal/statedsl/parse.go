@@ -174,6 +174,8 @@ func (p *parser) line(line string) (err error) {
 		p.reserve(w)
 	case "budget":
 		p.budget(w)
+	case "event":
+		p.event(w, strings.Join(fields[2:], " "))
 	case "config":
 		cooldown, _ := time.ParseDuration(w.get("cooldown"))
 		c := blocks.IPAMConfig{Meta: p.meta(cmp.Or(w.get("name"), "default"), w), Cooldown: cooldown, Present: true, StrictAffinity: w.has("strict"), AutoAllocateBlocks: !w.has("noauto"), MaxBlocksPerHost: w.number("max", 0)}

@@ -5,10 +5,10 @@
 package waiting
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/calico-audit/calico-audit/audit/capacity"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -61,6 +61,9 @@ type Pod struct {
 	Lasting bool
 	// Causes are the possible causes, the likeliest first. There is at least one.
 	Causes []Cause
+	// Event is the kubelet's last error about the pod's network; nil if there is none, or if
+	// Events may not be read.
+	Event *blocks.SandboxEvent
 	// Unread explains why the causes are not known; empty if they are.
 	Unread string
 }
@@ -70,13 +73,17 @@ func (p *Pod) Final() bool {
 	return slices.ContainsFunc(p.Causes, func(c Cause) bool { return c.Final })
 }
 
-// Text joins the causes, as the end of a sentence.
+// Text joins the causes and quotes the CNI plugin's error, as the end of a sentence.
 func (p *Pod) Text() string {
 	texts := make([]string, len(p.Causes))
 	for i, c := range p.Causes {
 		texts[i] = c.Text
 	}
-	return strings.Join(texts, "; or ")
+	text := strings.Join(texts, "; or ")
+	if e := p.PluginError(); e != "" {
+		text += fmt.Sprintf(" (CNI plugin: %s)", e)
+	}
+	return text
 }
 
 // Pods are the pods that wait, in order.
@@ -86,8 +93,9 @@ type Pods struct {
 	Unread string
 }
 
-// Reads are the reads that the verdicts need.
-var Reads = capacity.Reads
+// Reads are the reads without which there is no verdict. Without the other reads of a simulation
+// (capacity.Reads), only requests that cannot succeed have a verdict.
+var Reads = []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes, blocks.Pods, blocks.Namespaces}
 
 // Of returns the waiting pods of a state that no shortage of their node explains. The lock of the
 // datastore explains all of them.

@@ -68,6 +68,11 @@ func explained(h *state.NodeState, w *blocks.Workload) bool {
 // pod returns the verdict on a waiting pod; nil if a shortage explains why it waits.
 func (e *evaluation) pod(w *blocks.Workload, h *state.NodeState) *Pod {
 	p := &Pod{Workload: w, Since: w.Created.Later(w.Started)}
+	for i := range e.SandboxEvents {
+		if v := &e.SandboxEvents[i]; v.Pod == w.Name && v.Namespace == w.Namespace && !w.Created.After(v.Seen) && (p.Event == nil || v.Seen.After(p.Event.Seen)) {
+			p.Event = v
+		}
+	}
 	// The kubelet of a Ready node accepts pods within seconds. A live pod that it has not accepted
 	// has only just been bound.
 	bound := e.Cluster.Live && w.Started.IsZero() && h.Node.Ready
@@ -83,6 +88,10 @@ func (e *evaluation) pod(w *blocks.Workload, h *state.NodeState) *Pod {
 	}
 	if explained(h, w) {
 		return nil
+	}
+	if g := e.FirstMissing(capacity.Reads); g != nil {
+		p.Causes, p.Unread = nil, g.String()
+		return p
 	}
 	if p.Causes = e.noPool(p); p.Final() {
 		return p
@@ -101,7 +110,10 @@ func (e *evaluation) pod(w *blocks.Workload, h *state.NodeState) *Pod {
 	}
 	if len(p.Causes) == 0 {
 		text := "the objects show no cause; the kubelet's events and the CNI plugin's log on " + h.Name + " do"
-		if w.HasClaim {
+		switch {
+		case p.Event != nil:
+			text = "the kubelet reports an error of the CNI plugin"
+		case w.HasClaim:
 			text = "the objects show no cause; its volume may not be attached, which the kubelet waits for first"
 		}
 		p.Causes = []Cause{{Kind: Unknown, Object: h.Name, Text: text}}
@@ -262,7 +274,7 @@ func (e *evaluation) startedWithout(f blocks.Family, since blocks.Time) bool {
 // startedSince reports whether Calico has given a pod that asks for no certain address one since a
 // time.
 func (e *evaluation) startedSince(w *blocks.Workload, since blocks.Time) bool {
-	return len(w.StatusIPs)+len(w.AnnotationIPs) > 0 && e.Assigned(w) && !w.StaticAddress && w.Created.Later(w.Started).After(since)
+	return !since.IsZero() && len(w.StatusIPs)+len(w.AnnotationIPs) > 0 && e.Assigned(w) && !w.StaticAddress && w.Created.Later(w.Started).After(since)
 }
 
 // pinned returns the pools that the CNI configuration of a node may name (ipv4_pools) and that
@@ -270,6 +282,7 @@ func (e *evaluation) startedSince(w *blocks.Workload, since blocks.Time) bool {
 // another pool since the pod began to wait, it names none.
 func (e *evaluation) pinned(p *Pod, h *state.NodeState) []Cause {
 	var disabled, deleted []string
+	certain := ""
 	for _, f := range e.Families {
 		if len(e.RequestedNames(p.Workload, f)) > 0 || slices.ContainsFunc(h.Workloads, func(w *blocks.Workload) bool {
 			return e.startedSince(w, p.Since) && w.HasFamily(f) && len(e.RequestedNames(w, f)) == 0
@@ -279,6 +292,9 @@ func (e *evaluation) pinned(p *Pod, h *state.NodeState) []Cause {
 		for _, q := range e.Pools {
 			if q.Family() == f && q.Disabled && q.Allows(blocks.UseWorkload) {
 				disabled = append(disabled, q.Name)
+				if strings.Contains(p.PluginError(), fmt.Sprintf("the given pool (%s) does not exist, or is not enabled", q.CIDR)) {
+					certain = q.Name
+				}
 			}
 		}
 		for _, b := range h.Blocks {
@@ -288,6 +304,8 @@ func (e *evaluation) pinned(p *Pod, h *state.NodeState) []Cause {
 		}
 	}
 	switch {
+	case certain != "":
+		return []Cause{{Kind: Pinned, Object: certain, Text: fmt.Sprintf("the CNI configuration (ipv4_pools, ipv6_pools) names pool %s, which is disabled", certain), Final: true}}
 	case len(disabled) > 0:
 		return []Cause{{Kind: Pinned, Object: disabled[0], Text: fmt.Sprintf("the CNI configuration (ipv4_pools, ipv6_pools) may name pool %s, which is disabled", phrase.Some(disabled))}}
 	case len(deleted) > 0:
