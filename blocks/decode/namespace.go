@@ -31,9 +31,9 @@ func (d *Decoder) namespace(r *JSONReader, ns *blocks.Namespace) bool {
 	d.object(r, &ns.Meta, metaHooks{label: d.labels(&ns.Labels), annotation: func(key, value []byte) {
 		switch string(key) {
 		case annotationPoolsV4:
-			ns.PoolsV4 = d.poolNames(r, value)
+			ns.PoolsV4 = d.jsonList(r, value, "pools")
 		case annotationPoolsV6:
-			ns.PoolsV6 = d.poolNames(r, value)
+			ns.PoolsV6 = d.jsonList(r, value, "pools")
 		}
 	}}, nil, nil)
 	return d.whole(r, &ns.Meta, anywhere)
@@ -49,12 +49,12 @@ func (d *Decoder) labels(to *map[string]string) func(key, value []byte) {
 	}
 }
 
-// poolNames decodes the pools that a pod or namespace requests: a JSON list of names and
-// CIDRs (cni-plugin pkg/k8s/k8s.go). An empty string requests none.
-func (d *Decoder) poolNames(r *JSONReader, value []byte) []string {
+// jsonList decodes what a pod or namespace requests: a JSON list of pools, by name or CIDR, or
+// of addresses (cni-plugin pkg/k8s/k8s.go). An empty string requests none.
+func (d *Decoder) jsonList(r *JSONReader, value []byte, of string) []string {
 	var names []string
 	if len(value) > 0 && json.Unmarshal(value, &names) != nil {
-		r.Fault(NotA("JSON list of pools", value))
+		r.Fault(NotA("JSON list of "+of, value))
 		return nil
 	}
 	for i, n := range names {

@@ -3,13 +3,11 @@ package decode
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/alias"
 )
 
 // Calico's annotations on pods and namespaces (libcalico-go
@@ -203,12 +201,14 @@ func (d *Decoder) podAnnotation(r *JSONReader, p *blocks.Workload, key, value []
 	case annotationContainerID:
 		p.ContainerID = string(value)
 	case annotationPoolsV4:
-		p.Extend().PoolsV4 = d.poolNames(r, value)
+		p.Extend().PoolsV4 = d.jsonList(r, value, "pools")
 	case annotationPoolsV6:
-		p.Extend().PoolsV6 = d.poolNames(r, value)
+		p.Extend().PoolsV6 = d.jsonList(r, value, "pools")
 	case annotationAddresses:
 		p.StaticAddress = len(value) > 0
-		staticIPs(r, p, value)
+		for _, one := range d.jsonList(r, value, "addresses") {
+			addAddress(r, &p.Extend().StaticIPs, []byte(one))
+		}
 	case annotationNoIPAM:
 		if len(value) > 0 {
 			p.Extend().NoIPAM = true
@@ -219,21 +219,6 @@ func (d *Decoder) podAnnotation(r *JSONReader, p *blocks.Workload, key, value []
 		p.NoEviction = p.NoEviction || string(value) != "false"
 	case annotationNetworks, annotationNetworksOld:
 		d.networkStatus(r, p, value)
-	}
-}
-
-// staticIPs decodes the addresses that a pod requests: a JSON list (cni-plugin pkg/k8s/k8s.go,
-// validateAndExtractIPs). Snapshots of earlier releases hold [alias.Bad] instead of the list.
-func staticIPs(r *JSONReader, p *blocks.Workload, value []byte) {
-	var list []string
-	if len(value) == 0 || string(value) == alias.Bad {
-		return
-	}
-	if json.Unmarshal(value, &list) != nil {
-		r.Fault(NotA("JSON list of addresses", value))
-	}
-	for _, one := range list {
-		addAddress(r, &p.Extend().StaticIPs, []byte(one))
 	}
 }
 
@@ -298,12 +283,7 @@ func mayNameAddress(field string) bool {
 // isRequest reports whether a field requests pools or addresses. If it cannot be parsed, Calico
 // assigns the pod no address (cni-plugin pkg/k8s/k8s.go, CmdAddK8s).
 func isRequest(field string) bool {
-	for _, a := range []string{annotationPoolsV4, annotationPoolsV6, annotationAddresses} {
-		if field == annotationField(a) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{annotationPoolsV4, annotationPoolsV6, annotationAddresses}, func(a string) bool { return field == annotationField(a) })
 }
 
 // toleratedField reports whether verdicts stay safe although the given field of a pod
