@@ -431,12 +431,12 @@ func (r read) violations(whole read, o omission) (out []violation) {
 }
 
 // carriedOut returns the steps that an apply would carry out on the complete cluster although the
-// complete cluster's own plans lack them.
+// complete cluster's own plans lack them, and do not only postpone their kind.
 func (r read) carriedOut(whole read) (out []violation) {
 	for _, plan := range r.plans {
 		for i := range plan.Steps {
 			s := &plan.Steps[i]
-			if whole.steps[s.ID] {
+			if whole.steps[s.ID] || whole.postpones(s.Kind) {
 				continue
 			}
 			kind := KindOf(s.Kind)
@@ -448,6 +448,15 @@ func (r read) carriedOut(whole read) (out []violation) {
 		}
 	}
 	return out
+}
+
+// postpones reports whether a plan leaves out all steps of a kind until its other steps are done.
+func (r read) postpones(kind repair.Kind) bool {
+	return slices.ContainsFunc(r.plans, func(p *repair.Plan) bool {
+		return slices.ContainsFunc(p.Refused, func(x repair.Refusal) bool {
+			return x.Kind == kind && x.Code == repair.RefusedNotYet && x.Target.Kind == state.KindCluster
+		})
+	})
 }
 
 func bySeverity(r *audit.Report) map[string]*audit.Finding {
