@@ -195,7 +195,7 @@ func (st *Remedies) cleanUp(nodes []string, filter string) Remedy {
 			names := phrase.Arg(strings.Join(off, ","))
 			terminated = " --node " + names + " --terminated " + names
 		}
-		r.Title += fmt.Sprintf(", once %s known to be off", phrase.One(len(off), "its machine is", "their machines are"))
+		r.Title += fmt.Sprintf(", once %s known to be off", phrase.One(len(nodes), "its machine is", "their machines are"))
 		first, risk = append(first, repairCommand("--leaked-ips"+terminated)), append(risk, terminatedRisk)
 	}
 	if len(nameless) > 0 {

@@ -104,13 +104,41 @@ var practice = []struct {
 		_, err := p.Calicoctl(p.Context(), strings.Fields(said[1])...)
 		must(p.T, err)
 	}},
+	{says(`delete the finished pods(?: on (\S+))?, and let Jobs delete theirs .*`), func(p *person, said []string) {
+		for _, pod := range p.pods() {
+			if done := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed; done && (said[1] == "" || pod.Spec.NodeName == said[1]) {
+				p.end(pod.Namespace, pod.Name)
+			}
+		}
+	}},
+	{says(`set controllers\.node\.leakGracePeriod to 0 in the KubeControllersConfiguration`), func(p *person, _ []string) {
+		p.config("kubecontrollersconfigurations", func(spec map[string]any) {
+			spec["controllers"] = map[string]any{"node": map[string]any{"leakGracePeriod": "0s"}}
+		})
+	}},
+	{says(`correct the name \S+ in /var/lib/calico/nodename on (\S+), or NODENAME of its calico-node; then restart calico-node there, and then the pods`), func(p *person, said []string) {
+		p.calicoNode(said[1])
+		for _, pod := range p.pods() {
+			if pod.Spec.NodeName == said[1] && !pod.Spec.HostNetwork {
+				p.restart(pod.Namespace + "/" + pod.Name)
+			}
+		}
+	}},
+	{says(`delete the Node whose machine no longer exists; if both exist, give one another address and restart calico-node there`), func(p *person, _ []string) {
+		p.calicoNode(p.finding.Subject.Node)
+	}},
+	{says(`let calico-node run on the node and find its address \(IP_AUTODETECTION_METHOD\)`), func(p *person, _ []string) {
+		p.calicoNode(p.finding.Subject.Node)
+	}},
+	// The pods that wait start in any case.
+	{says(`see why calico-node does not run on the node: its pod's status and log name the reason`), func(*person, []string) {}},
 	{says(`see who changed IPReservation (\S+), and delete it if it is not wanted`), func(p *person, said []string) {
 		must(p.T, p.Delete(p.Context(), calico("ipreservations"), "", said[1]))
 	}},
 	{says(`release the leaked addresses of .*, once (?:its machine is|their machines are) known to be off \(--terminated\)`), (*person).runCommands},
 	{says(`release the leaked addresses without proof that nothing uses them`), (*person).runCommands},
 	{says(`restart pods? (.*), which (?:has|have) no annotation cni\.projectcalico\.org/containerID: .*`), func(p *person, said []string) { p.restart(listed(said[1])...) }},
-	{says(`clean up after node (\S+), once its machine is known to be off`), (*person).runCommands},
+	{says(`clean up after nodes? .+, once (?:its machine is|their machines are) known to be off`), (*person).runCommands},
 }
 
 func says(words string) *regexp.Regexp { return regexp.MustCompile("^" + words + "$") }
@@ -227,6 +255,36 @@ func (p *person) give(a netip.Addr, namespace, name string) {
 			must(p.T, p.seeder.ReleaseIP(p.Context(), a))
 		}
 	}
+}
+
+// end deletes a pod. Like CNI DEL, it releases the addresses that blocks record for it.
+func (p *person) end(namespace, name string) {
+	all, err := p.List(p.Context(), calico("ipamblocks"))
+	must(p.T, err)
+	for i := range all {
+		var b libapi.IPAMBlock
+		must(p.T, runtime.DefaultUnstructuredConverter.FromUnstructured(all[i].Object, &b))
+		block := &blocks.Block{CIDR: netip.MustParsePrefix(b.Spec.CIDR)}
+		for ordinal, attribute := range b.Spec.Allocations {
+			if attribute == nil {
+				continue
+			}
+			if attrs := b.Spec.Attributes[*attribute].AttrSecondary; attrs["pod"] == name && attrs["namespace"] == namespace {
+				must(p.T, p.seeder.ReleaseIP(p.Context(), block.Address(ordinal)))
+			}
+		}
+	}
+	must(p.T, p.Delete(p.Context(), testcluster.Core[2], namespace, name))
+}
+
+// calicoNode plays calico-node and the kubelet of a node whose machine got an address of its own.
+func (p *person) calicoNode(node string) {
+	const address = "192.0.2.200"
+	_, err := p.Kube.CoreV1().Nodes().Patch(p.Context(), node, types.MergePatchType, []byte(`{"metadata":{"annotations":{"projectcalico.org/IPv4Address":"`+address+`/24"}}}`), metav1.PatchOptions{})
+	must(p.T, err)
+	patch := `{"status":{"addresses":[{"type":"InternalIP","address":"` + address + `"}]}}`
+	_, err = p.Kube.CoreV1().Nodes().Patch(p.Context(), node, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+	must(p.T, err)
 }
 
 func (p *person) newPod(node string) {

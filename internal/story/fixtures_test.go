@@ -147,7 +147,7 @@ func asCalicos(u *unstructured.Unstructured) error {
 }
 
 func resourceOf(kind string) (testcluster.Resource, error) {
-	all := append(testcluster.CRDv1.Resources(), testcluster.Core...)
+	all := slices.Concat(testcluster.CRDv1.Resources(), testcluster.Core, []testcluster.Resource{testcluster.Services, testcluster.Events})
 	i := slices.IndexFunc(all, func(r testcluster.Resource) bool { return r.Kind == kind })
 	if i < 0 {
 		return testcluster.Resource{}, fmt.Errorf("no resource of kind %s", kind)
@@ -168,6 +168,10 @@ func coreObject(kind string) interface {
 		return &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: kind}}
 	case "Pod":
 		return &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: kind}}
+	case "Service":
+		return &corev1.Service{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: kind}}
+	case "Event":
+		return &corev1.Event{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: kind}}
 	}
 	return nil
 }

@@ -25,8 +25,11 @@ var Core = []Resource{
 	{schema.GroupVersionResource{Version: "v1", Resource: "pods"}, "Pod", true},
 }
 
-// services is the only other kind that a Seeder creates.
-var services = Resource{schema.GroupVersionResource{Version: "v1", Resource: "services"}, "Service", true}
+// Services and Events are kinds that an audit reads on demand.
+var (
+	Services = Resource{schema.GroupVersionResource{Version: "v1", Resource: "services"}, "Service", true}
+	Events   = Resource{schema.GroupVersionResource{Version: "v1", Resource: "events"}, "Event", true}
+)
 
 // Resource returns a kind that an audit reads, by its plural name in
 // crd.projectcalico.org/v1. It panics if there is no such kind.

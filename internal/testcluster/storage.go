@@ -142,13 +142,13 @@ func (c *Cluster) Reset(ctx context.Context) error {
 }
 
 // seeded returns the kinds that tests and seeding create.
-func seeded() []Resource { return slices.Concat(customResources(), Core, []Resource{services}) }
+func seeded() []Resource { return slices.Concat(customResources(), Core, []Resource{Services, Events}) }
 
 // own reports whether a stored object belongs to the API server: a system namespace or
 // the service kubernetes.
 func own(key string) bool {
 	name, namespace := strings.CutPrefix(key, storagePrefix(Core[0]))
-	return namespace && slices.Contains(systemNamespaces, name) || key == storageKey(services, "default", "kubernetes")
+	return namespace && slices.Contains(systemNamespaces, name) || key == storageKey(Services, "default", "kubernetes")
 }
 
 // savedState holds the objects that Reset would delete, as stored at one time.
