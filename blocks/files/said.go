@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"path"
 	"path/filepath"
@@ -76,7 +77,7 @@ func (f *fileReader) saidGaps(read []*decode.Objects) (gaps []blocks.Gap) {
 	for _, m := range f.messages {
 		seen := slices.ContainsFunc(read, func(o *decode.Objects) bool { return o.Kind.Resource == m.resource && f.seen(o) })
 		known := slices.ContainsFunc(gaps, func(g blocks.Gap) bool { return g.Resource == m.resource })
-		if !known && !(seen && notServed.MatchString(m.text)) {
+		if !known && (!seen || !notServed.MatchString(m.text)) {
 			gaps = append(gaps, blocks.Gap{Resource: m.resource, Reason: fmt.Sprintf("%s says %q", m.file, m.text)})
 		}
 	}
@@ -134,7 +135,7 @@ func (l *lines) next() {
 			line = []byte("\n")
 		}
 	}
-	if l.rest = line; err != bufio.ErrBufferFull {
+	if l.rest = line; !errors.Is(err, bufio.ErrBufferFull) {
 		l.err = err
 	}
 }
