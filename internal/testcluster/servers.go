@@ -143,7 +143,7 @@ func (c *Cluster) apiServerArgs(port int, token string, watchCache bool) ([]stri
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + paths["accounts.key"],
 		"--service-account-signing-key-file=" + paths["accounts.key"],
-		"--service-cluster-ip-range=10.96.0.0/16",
+		"--service-cluster-ip-range=198.18.0.0/16", // outside the pools of the tests
 		"--allow-privileged",
 		// No controller creates service accounts for pods or removes the taint of nodes
 		// that are not ready yet.
