@@ -105,7 +105,8 @@ func TestPageMap(t *testing.T) {
 		if diff := cmp.Diff(lenders, x.lit(0, "owes")); diff != "" {
 			t.Errorf("node %s borrows from other blocks than are marked (-want +got):\n%s", n.Name, diff)
 		}
-		x.until(`document.querySelector(".dots").getAttribute("d").split("M").length - 1 === ` + fmt.Sprint(n.Borrowed))
+		// The mouse may lie on another row: enter this one until its addresses are marked.
+		x.until(fmt.Sprintf(`document.querySelector('button[data-node=%q]').closest("tr").dispatchEvent(new PointerEvent("pointerenter")) && document.querySelector(".dots").getAttribute("d").split("M").length - 1 === %d`, n.Name, n.Borrowed))
 	}
 
 	// Each mode shows its layer and legend.
