@@ -43,7 +43,7 @@ PACKAGES_AT_ONCE ?= $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 LONGEST := ./internal/story ./cmd/internal/cli ./internal/storm ./cmd/calico-audit ./repair/datastore ./repair/apply
 TESTS_AT_ONCE ?= $$(($$(getconf _NPROCESSORS_ONLN) * 2))
 test: prepare ## run all tests, on a real etcd and kube-apiserver
-	$(TEST) -p $(PACKAGES_AT_ONCE) -parallel $(TESTS_AT_ONCE) -timeout 30m $(LONGEST) ./...
+	$(TEST) -p $(PACKAGES_AT_ONCE) -parallel $(TESTS_AT_ONCE) -timeout 20m $(LONGEST) ./...
 
 # Linking and running the tests cost about the same, so packages whose tests are about
 # servers are not linked. A higher GOGC makes the compiler and the tests collect less garbage.

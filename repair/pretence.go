@@ -54,6 +54,10 @@ func (x *Pretence) Count(id string, b *blocks.Block) {
 		x.AddHandle(id, []blocks.HandleCount{{CIDR: b.CIDR, Count: 1}})
 		return
 	}
+	if x.NoHandles[h.Name] { // a release deleted it, and the next address creates it again
+		h.Blocks = nil
+		delete(x.NoHandles, h.Name)
+	}
 	h.Blocks, h.Written = slices.Clone(h.Blocks), x.Cluster.Taken()
 	recorded := 0
 	for i := range b.Ordinals {

@@ -3,6 +3,7 @@ package checks_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
@@ -10,12 +11,14 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/waiting"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
 // TestPodsAgreeWithCalico: whether a pod gets an address, and whether the block limit applies,
-// depends on the pools that may serve the pod, not on other blocks of its node.
+// depends on the pools that may serve the pod, not on other blocks of its node. A pod whose request
+// Calico rejects says nothing about its node: it has a finding of its own.
 func TestPodsAgreeWithCalico(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
 	p := newPlay(t, c)
@@ -34,20 +37,22 @@ func TestPodsAgreeWithCalico(t *testing.T) {
 	for i, x := range []struct {
 		name  string
 		pod   seeding.Pod
-		cause state.Cause // CauseNone if Calico assigns an address
+		cause state.Cause // CauseNone if Calico assigns an address, or rejects the request
+		// rejected is the pool for which Calico rejects the pod's request.
+		rejected string
 	}{
-		{"the first of its namespace", seeding.Pod{Namespace: "sky"}, state.CauseNone},
-		{"at the limit in another namespace's pool only", seeding.Pod{Namespace: "shop"}, state.CauseNone},
-		{"no pool selects its namespace", seeding.Pod{Namespace: "odd"}, state.CauseUnserved},
+		{"the first of its namespace", seeding.Pod{Namespace: "sky"}, state.CauseNone, ""},
+		{"at the limit in another namespace's pool only", seeding.Pod{Namespace: "shop"}, state.CauseNone, ""},
+		{"no pool selects its namespace", seeding.Pod{Namespace: "odd"}, state.CauseUnserved, ""},
 		{"it asks for a pool that does not exist, beside one that does", seeding.Pod{Namespace: "sky",
-			Annotations: map[string]string{"cni.projectcalico.org/ipv4pools": `["pods","nosuch"]`}}, state.CauseUnserved},
+			Annotations: map[string]string{"cni.projectcalico.org/ipv4pools": `["pods","nosuch"]`}}, state.CauseNone, "nosuch"},
 		{"it asks for another namespace's pool", seeding.Pod{Namespace: "odd",
-			Annotations: map[string]string{"cni.projectcalico.org/ipv4pools": `["pods"]`}}, state.CauseNone},
+			Annotations: map[string]string{"cni.projectcalico.org/ipv4pools": `["pods"]`}}, state.CauseNone, ""},
 	} {
 		x.pod.Name, x.pod.Node = fmt.Sprintf("probe-%d", i), "n1"
 		t.Run(x.name, func(t *testing.T) {
 			addrs, err := p.s.Pod(p.ctx, x.pod)
-			if (err == nil) != (x.cause == state.CauseNone) || err != nil && !errors.Is(err, seeding.ErrNoAddress) {
+			if (err == nil) != (x.cause == state.CauseNone && x.rejected == "") || err != nil && !errors.Is(err, seeding.ErrNoAddress) {
 				t.Fatalf("Calico's allocator: %v, %v", addrs, err)
 			}
 			st := p.read()
@@ -57,6 +62,13 @@ func TestPodsAgreeWithCalico(t *testing.T) {
 				if f.Check == "node/no-block" {
 					found = &f
 				}
+			}
+			waits := ""
+			for _, w := range waiting.Of(st).All {
+				waits += w.Text()
+			}
+			if !strings.Contains(waits, x.rejected) || (waits != "") != (x.rejected != "") {
+				t.Errorf("it waits: %q; want it for pool %q", waits, x.rejected)
 			}
 			switch {
 			case x.cause == state.CauseNone && (len(stuck) > 0 || found != nil):

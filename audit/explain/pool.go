@@ -203,7 +203,7 @@ func (x *explainer) poolSummary(p *state.Pool) string {
 	case p.Disabled && p.Addrs.InUse.IsZero() && exact:
 		out = "The pool is disabled, and nothing of it is in use"
 	case p.Disabled:
-		out = fmt.Sprintf("The pool is disabled; %s of it are still in use", strings.TrimSuffix(texts.inUse, p.Addrs.InUse.String())+phrase.PluralCount(p.Addrs.InUse, "address"))
+		out = fmt.Sprintf("The pool is disabled, with %s still in use", strings.TrimSuffix(texts.inUse, p.Addrs.InUse.String())+phrase.PluralCount(p.Addrs.InUse, "address"))
 	case p.Slots.Allocatable.IsZero() && exact:
 		out = fmt.Sprintf("All %s of the pool are taken, none is left to claim; %s of its %s are available",
 			phrase.PluralCount(p.Slots.Capacity, "block"), texts.available, phrase.PluralCount(p.Addrs.Capacity, "address"))

@@ -250,13 +250,20 @@ func (st *Remedies) holders(pools []*state.Pool) string {
 // Remedies that cost nothing come first.
 func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 	var rehome Remedy
+	var consents Consents
 	if slices.ContainsFunc(st.Borrows, func(b *state.Borrow) bool { return s.borrowed[b] && b.Workload != nil }) {
-		rehome, _ = st.rehomePlan(s.pools, st.Borrows, func(b *state.Borrow) bool { return slices.Contains(s.pools, b.Block.Pool) })
+		rehome, consents = st.rehomePlan(s.pools, st.Borrows, func(b *state.Borrow) bool { return slices.Contains(s.pools, b.Block.Pool) })
 	}
 	then := func(r Remedy) Remedy {
 		if r.Commands = append(r.Commands, rehome.Commands...); len(rehome.Commands) > 0 {
 			r.Effect += "; then the pods that borrow get addresses of their own nodes' blocks"
 			r.Risk += "; the pods that borrow restart, one at a time"
+			if consents.EvictSingletons {
+				r.Risk += ", also those that nothing stands in for"
+			}
+			if consents.CordonFull {
+				r.Risk += "; nodes without room are cordoned meanwhile"
+			}
 		} else if rehome.Manual {
 			r.Effect += "; then " + rehome.Title
 		}

@@ -27,8 +27,8 @@ type NodeBlockStatus struct {
 	Detail string
 	// Borrowed are the node's borrowed addresses of the family.
 	Borrowed []*Borrow
-	// Waiting are the node's pods that wait for any address, not for a certain one. Stuck are those of them that can get none
-	// from the pools that may serve them.
+	// Waiting are the node's pods that wait for any address, not for a certain one. Stuck are those
+	// of them that can get none from the pools that may serve them.
 	Waiting []*blocks.Workload
 	Stuck   []Stuck
 	// Inconclusive explains why it is not known whether some waiting pod is stuck; empty if it is

@@ -5,7 +5,6 @@ import (
 	"archive/zip"
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -79,15 +78,13 @@ func (w *texts) file(path string, named bool) error {
 
 // read finds out what a text is by its first bytes.
 func (w *texts) read(t text) error {
-	in := bufio.NewReaderSize(t.in, 1<<16)
+	unpacked, err := Decompress(t.in)
+	if err != nil {
+		return fmt.Errorf("%s: %w", t.name, err)
+	}
+	in := bufio.NewReaderSize(unpacked, 1<<16)
 	head, _ := in.Peek(512)
 	switch {
-	case bytes.HasPrefix(head, []byte("\x1f\x8b")):
-		unpacked, err := gzip.NewReader(in)
-		if err != nil {
-			return fmt.Errorf("%s: reading gzip: %w", t.name, err)
-		}
-		return w.read(text{t.name, unpacked, t.named})
 	case bytes.HasPrefix(head, []byte("PK\x03\x04")):
 		return readError(t.name, w.zip(t, in))
 	case len(head) > 262 && string(head[257:262]) == "ustar":

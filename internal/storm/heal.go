@@ -139,10 +139,10 @@ func (w *World) Inspect(ctx context.Context) ([]string, error) {
 		a := &st.Affinities[i]
 		theirs[a.Name] = a.Effective() == blocks.Pending && !a.ByUs
 	}
-	// Calico's collector frees addresses of further interfaces, and finished pods keep theirs until
-	// they are deleted. A person decides about both.
+	// Whether Calico's collector goes on freeing addresses of further interfaces is for a person to
+	// decide.
 	except := func(f audit.Finding) bool {
-		return f.Check == "ip/secondary-interface" || f.Check == "ip/finished-pod" || f.Check == "handle/leaked" && living[f.Subject.Name] || f.Check == "affinity/stuck" && theirs[f.Subject.Name]
+		return f.Check == "ip/secondary-interface" || f.Check == "handle/leaked" && living[f.Subject.Name] || f.Check == "affinity/stuck" && theirs[f.Subject.Name]
 	}
 	return append(findings(st, except), w.compare(st)...), nil
 }

@@ -130,8 +130,9 @@ var practice = []struct {
 	{says(`let calico-node run on the node and find its address \(IP_AUTODETECTION_METHOD\)`), func(p *person, _ []string) {
 		p.calicoNode(p.finding.Subject.Node)
 	}},
-	// The pods that wait start in any case.
-	{says(`see why calico-node does not run on the node: its pod's status and log name the reason`), func(*person, []string) {}},
+	{says(`see why calico-node does not run on the node: its pod's status and log name the reason`), func(p *person, _ []string) {
+		p.calicoNode(p.finding.Subject.Node)
+	}},
 	{says(`see who changed IPReservation (\S+), and delete it if it is not wanted`), func(p *person, said []string) {
 		must(p.T, p.Delete(p.Context(), calico("ipreservations"), "", said[1]))
 	}},
@@ -224,10 +225,7 @@ func (p *person) restart(names ...string) {
 		namespace, name, _ := strings.Cut(full, "/")
 		pod, err := p.Kube.CoreV1().Pods(namespace).Get(p.Context(), name, metav1.GetOptions{})
 		must(p.T, err)
-		for _, ip := range pod.Status.PodIPs {
-			p.give(netip.MustParseAddr(ip.IP), namespace, name)
-		}
-		must(p.T, p.Delete(p.Context(), testcluster.Core[2], namespace, name))
+		p.end(namespace, name)
 		p.start(seeding.Pod{Namespace: namespace, Name: name, Node: pod.Spec.NodeName, Annotations: requests(pod.Annotations), IPv6Only: strings.Contains(pod.Status.PodIP, ":")})
 	}
 }
@@ -239,26 +237,9 @@ func requests(annotations map[string]string) map[string]string {
 	return annotations
 }
 
-// give releases an address if a block records it for the pod. It reads the blocks itself
+// recorded returns the addresses that blocks record for a pod. It reads the blocks itself
 // because Calico's client does not look up addresses in disabled pools.
-func (p *person) give(a netip.Addr, namespace, name string) {
-	all, err := p.List(p.Context(), calico("ipamblocks"))
-	must(p.T, err)
-	for i := range all {
-		var b libapi.IPAMBlock
-		must(p.T, runtime.DefaultUnstructuredConverter.FromUnstructured(all[i].Object, &b))
-		ordinal, ok := (&blocks.Block{CIDR: netip.MustParsePrefix(b.Spec.CIDR), Ordinals: make([]int32, len(b.Spec.Allocations))}).Ordinal(a)
-		if !ok || b.Spec.Allocations[ordinal] == nil {
-			continue
-		}
-		if attrs := b.Spec.Attributes[*b.Spec.Allocations[ordinal]].AttrSecondary; attrs["pod"] == name && attrs["namespace"] == namespace {
-			must(p.T, p.seeder.ReleaseIP(p.Context(), a))
-		}
-	}
-}
-
-// end deletes a pod. Like CNI DEL, it releases the addresses that blocks record for it.
-func (p *person) end(namespace, name string) {
+func (p *person) recorded(namespace, name string) (out []netip.Addr) {
 	all, err := p.List(p.Context(), calico("ipamblocks"))
 	must(p.T, err)
 	for i := range all {
@@ -270,9 +251,17 @@ func (p *person) end(namespace, name string) {
 				continue
 			}
 			if attrs := b.Spec.Attributes[*attribute].AttrSecondary; attrs["pod"] == name && attrs["namespace"] == namespace {
-				must(p.T, p.seeder.ReleaseIP(p.Context(), block.Address(ordinal)))
+				out = append(out, block.Address(ordinal))
 			}
 		}
+	}
+	return out
+}
+
+// end deletes a pod. Like CNI DEL, it releases the addresses that blocks record for it.
+func (p *person) end(namespace, name string) {
+	for _, a := range p.recorded(namespace, name) {
+		must(p.T, p.seeder.ReleaseIP(p.Context(), a))
 	}
 	must(p.T, p.Delete(p.Context(), testcluster.Core[2], namespace, name))
 }

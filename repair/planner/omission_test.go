@@ -380,7 +380,10 @@ func reading(t *testing.T, path string, d dump) read {
 	}
 	st := state.New(s, state.Options{})
 	out := read{state: st, report: audit.NewReport(st, audit.Run(st, checks.All)), steps: map[string]bool{}}
-	for _, text := range []string{"all allow-newer without-host-evidence", "strict=true allow-newer", "strict=false allow-newer"} {
+	for _, text := range []string{
+		"all allow-newer without-host-evidence", "strict=true allow-newer", "strict=false allow-newer",
+		"rehome cordon-full evict-singletons allow-newer", "consolidate cordon-full evict-singletons allow-newer", // "all" may postpone these
+	} {
 		req, _ := parseRequest(t, text)
 		plan := Build(st, req)
 		out.plans = append(out.plans, plan)
@@ -431,12 +434,12 @@ func (r read) violations(whole read, o omission) (out []violation) {
 }
 
 // carriedOut returns the steps that an apply would carry out on the complete cluster although the
-// complete cluster's own plans lack them, and do not only postpone their kind.
+// complete cluster's own plans lack them.
 func (r read) carriedOut(whole read) (out []violation) {
 	for _, plan := range r.plans {
 		for i := range plan.Steps {
 			s := &plan.Steps[i]
-			if whole.steps[s.ID] || whole.postpones(s.Kind) {
+			if whole.steps[s.ID] {
 				continue
 			}
 			kind := KindOf(s.Kind)
@@ -448,15 +451,6 @@ func (r read) carriedOut(whole read) (out []violation) {
 		}
 	}
 	return out
-}
-
-// postpones reports whether a plan leaves out all steps of a kind until its other steps are done.
-func (r read) postpones(kind repair.Kind) bool {
-	return slices.ContainsFunc(r.plans, func(p *repair.Plan) bool {
-		return slices.ContainsFunc(p.Refused, func(x repair.Refusal) bool {
-			return x.Kind == kind && x.Code == repair.RefusedNotYet && x.Target.Kind == state.KindCluster
-		})
-	})
 }
 
 func bySeverity(r *audit.Report) map[string]*audit.Finding {

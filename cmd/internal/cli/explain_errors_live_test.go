@@ -68,7 +68,7 @@ var realErrors = []struct {
 			edit(t, s, "ippools", "pods", map[string]any{"disabled": true})
 		},
 		plugin: testcluster.CNIAdd{Pools: []string{"pods"}},
-		want:   []string{"ERROR pool-not-enabled", "pod shop/late: The pod waits for an address on n2: the CNI configuration (ipv4_pools, ipv6_pools) may name pool pods", "pool pods: The pool is disabled", "pool/disabled-in-use disabled pool pods"},
+		want:   []string{"ERROR pool-not-enabled", "pod shop/late: The pod waits for an address on n2: the CNI configuration (ipv4_pools, ipv6_pools) names pool pods, which is disabled", "pool pods: The pool is disabled", "pool/disabled-in-use disabled pool pods"},
 	},
 	{
 		name: "no qualified pool",

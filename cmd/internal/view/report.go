@@ -265,13 +265,8 @@ func (p *printer) notSeen(gaps []blocks.Gap, skipped []audit.Skipped, each bool)
 	if len(skipped) > 0 {
 		title("NOT EVALUATED")
 	}
-	checks := func(s *[]*audit.Skipped) string { return skippedChecks(*s) }
-	for _, alike := range Runs(skippedByReason(skipped), func(a, b *[]*audit.Skipped) bool { return checks(a) == checks(b) }) {
-		some, rest := cut(alike, most(shown))
-		for _, s := range some {
-			p.wrap("  ", 4, checks(&s)+": "+s[0].Reason)
-		}
-		p.rest(rest, checks(&alike[0]))
+	for _, s := range skippedByReason(skipped) {
+		p.wrap("  ", 4, skippedChecks(s)+": "+s[0].Reason)
 	}
 }
 
