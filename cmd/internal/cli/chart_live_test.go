@@ -43,8 +43,8 @@ func checkChartNotes(t *testing.T, kubeconfig string) {
 	t.Helper()
 	image := "image: {repository: registry.example.com/calico-audit}\n"
 	for values, want := range map[string][]string{
-		"agent: {enabled: true}": {"calico-audit report --agents --agents-namespace audit\n"},
-		"agent: {enabled: true, tls: {enabled: true, secret: mine}}": {
+		"agent: {enabled: true, insecure: true, tls: {enabled: false}}": {"calico-audit report --agents --agents-namespace audit\n"},
+		"agent: {enabled: true, tls: {secret: mine}}": {
 			"kubectl -n audit get secret mine -o jsonpath='{.data.ca\\.crt}' | base64 -d >ca.crt\n",
 			"kubectl -n audit create token calico-audit --audience=calico-audit-agent >token\n",
 			"calico-audit report --agents --agents-namespace audit --agents-ca-file ca.crt --agents-token-file token\n",
@@ -130,6 +130,13 @@ func TestChartOnServer(t *testing.T) {
 		}
 		if v := runContainer(t, d.Spec.Template.Spec.Containers[0]); len(v.Namespaces) == 0 || v.Routes == nil {
 			t.Errorf("it sees %d network namespaces and %d routes", len(v.Namespaces), len(v.Routes))
+		}
+	})
+	t.Run("helm test", func(t *testing.T) {
+		pod := testPod(t, everything)
+		got := calicoAudit(t, append(pod.Spec.Containers[0].Args, "--kubeconfig", as(pod.Spec.ServiceAccountName))...)
+		if got.code != exit.CodeOK {
+			t.Errorf("it ends with %d: %s", got.code, got.err)
 		}
 	})
 	t.Run("report", func(t *testing.T) {

@@ -31,7 +31,7 @@ const chartDir = "../../../examples/helm/calico-audit"
 // and its own additions.
 const everything = `
 image: {repository: registry.example.com/calico-audit, tag: v1}
-agent: {enabled: true}
+agent: {enabled: true, insecure: true, tls: {enabled: false}}
 repair: {enabled: true}
 networkPolicy: {enabled: true}
 monitoring: {serviceMonitor: true, podMonitor: true, prometheusRule: true, dashboard: true}
@@ -44,11 +44,11 @@ var chartValues = map[string]string{
 	"image alone": `image: {repository: registry.example.com/calico-audit}`,
 	"everything":  everything,
 	"each other way": everything + `
-exporter: {replicas: 1, maxNodes: 500, agents: true, webConfigSecret: web, priorityClassName: "", tolerations: [{key: a, operator: Exists}], affinity: {nodeAffinity: {}}, extraArgs: [--grace=30m], podDisruptionBudget: {enabled: false}}
-agent: {enabled: true, enterNamespaces: true, seLinux: true, tls: {enabled: true, certManager: true}, priorityClassName: system-node-critical, maxUnavailable: 3, extraArgs: [--max-age=20s]}
-repair: {enabled: true, suspend: true, schedule: "@daily", extraArgs: [--pool=a], nodeSelector: {a: b}, tolerations: [{operator: Exists}], priorityClassName: system-cluster-critical, journal: {storageClassName: fast, size: 1Gi, accessModes: [ReadWriteOncePod]}}
+exporter: {replicas: 1, maxNodes: 500, agents: true, webConfigSecret: web, hostNetwork: true, priorityClassName: high, podLabels: {team: network}, podAnnotations: {a: b}, extraEnv: [{name: HTTPS_PROXY, value: "http://proxy"}], serviceAccount: {annotations: {a: b}}, tolerations: [{key: a, operator: Exists}], affinity: {nodeAffinity: {}}, extraArgs: [--grace=30m], podDisruptionBudget: {enabled: false}}
+agent: {enabled: true, enterNamespaces: true, seLinux: true, tls: {certManager: true}, priorityClassName: system-node-critical, podAnnotations: {a: b}, maxUnavailable: 3, extraArgs: [--max-age=20s]}
+repair: {enabled: true, suspend: true, schedule: "@daily", timeZone: Europe/Berlin, extraArgs: [--pool=a], nodeSelector: {a: b}, tolerations: [{operator: Exists}], priorityClassName: system-cluster-critical, journal: {storageClassName: fast, size: 1Gi, accessModes: [ReadWriteOncePod]}}
 networkPolicy: {enabled: true, apiServers: [{cidr: 192.0.2.10/32, port: 6443}, {cidr: "2001:db8::1/128", port: 6443}]}
-monitoring: {serviceMonitor: true, podMonitor: true, prometheusRule: true, dashboard: true, labels: {release: x}, cluster: east, runbookURL: "https://wiki.example.com/alerts#", endpoint: {tlsConfig: {insecureSkipVerify: true}, relabelings: [{targetLabel: zone, replacement: a}]}}
+monitoring: {serviceMonitor: true, podMonitor: true, prometheusRule: true, dashboard: true, labels: {release: x}, cluster: east, runbookURL: "https://wiki.example.com/alerts#", endpoint: {tlsConfig: {insecureSkipVerify: true}, relabelings: [{targetLabel: zone, replacement: a}]}, alerts: {CalicoFinding: {enabled: false}}, alertLabels: {team: network}, dashboardAnnotations: {grafana_folder: Network}}
 guardRails: {mode: warn, native: true}
 image: {repository: registry.example.com/calico-audit, digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", pullSecrets: [pull], pullPolicy: Always}
 `,
@@ -72,6 +72,12 @@ guardRails: {mode: off}
 // is a complete top-level key; the last one with a key wins.
 func helm(t *testing.T, values string, args ...string) (string, error) {
 	t.Helper()
+	return helmOf(t, chartDir, values, args...)
+}
+
+// helmOf runs Helm with the chart of a directory.
+func helmOf(t *testing.T, dir, values string, args ...string) (string, error) {
+	t.Helper()
 	testcluster.SkipIfShort(t)
 	program, err := programs.Binary(t.Context(), "helm")
 	if err != nil {
@@ -92,9 +98,9 @@ func helm(t *testing.T, values string, args ...string) (string, error) {
 		t.Fatal(err)
 	}
 	if args[0] != "rollback" && args[0] != "uninstall" {
-		args = append(args, chartDir, "--values", path)
+		args = append(args, dir, "--values", path)
 	}
-	if args[0] == "template" || args[0] == "lint" {
+	if (args[0] == "template" || args[0] == "lint") && !slices.Contains(args, "--kube-version") {
 		version, err := programs.Version(t.Context(), "kube-apiserver")
 		if err != nil {
 			t.Fatal(err)
@@ -121,7 +127,7 @@ func render(t *testing.T, namespace, values string) string {
 	if out, ok := renderings[key]; ok {
 		return out
 	}
-	out, err := helm(t, values, "template", "calico-audit", "--namespace", namespace)
+	out, err := helm(t, values, "template", "calico-audit", "--skip-tests", "--namespace", namespace)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,9 +136,15 @@ func render(t *testing.T, namespace, values string) string {
 }
 
 // chart returns the rendered objects.
-func chart(t *testing.T, namespace, values string) (objects []*unstructured.Unstructured) {
+func chart(t *testing.T, namespace, values string) []*unstructured.Unstructured {
 	t.Helper()
 	out := render(t, namespace, values)
+	return parse(t, out)
+}
+
+// parse returns the objects of Helm's output.
+func parse(t *testing.T, out string) (objects []*unstructured.Unstructured) {
+	t.Helper()
 	for decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(out), 4096); ; {
 		o := &unstructured.Unstructured{}
 		switch err := decoder.Decode(&o.Object); {
@@ -235,7 +247,7 @@ func TestChartIsTheKustomizations(t *testing.T) {
 	})
 	t.Run("agents with all patches", func(t *testing.T) {
 		values := "image: {repository: registry.example.com/calico-audit, tag: v1}\nexporter: {enabled: false}\n" +
-			"agent: {enabled: true, enterNamespaces: true, seLinux: true}\n"
+			"agent: {enabled: true, insecure: true, tls: {enabled: false}, enterNamespaces: true, seLinux: true}\n"
 		compare(t, values, agentManifests(t, allAgentPatches...))
 	})
 	t.Run("agents that prove who they are", func(t *testing.T) {
@@ -380,7 +392,7 @@ func TestChartRefuses(t *testing.T) {
 		`image: {digest: v1}`:                              "at '/image/digest': 'v1' does not match pattern",
 		`access: {repair: true}`:                           "at '/access/report': value must be true",
 		`exporter: {prometheus: {url: "http://p"}}`:        "additional properties 'prometheus' not allowed",
-		`exporter: {agents: true}`:                         "at '/agent/tls/enabled': value must be true",
+		`exporter: {agents: true}`:                         "at '/agent/enabled': value must be true",
 		`agents: {enabled: true}`:                          "additional properties 'agents' not allowed",
 	} {
 		out, err := helm(t, values, "template", "calico-audit")
@@ -407,7 +419,7 @@ func TestChartSchema(t *testing.T) {
 		properties, _ := schema["properties"].(map[string]any)
 		for key, below := range properties {
 			value, known := values[key]
-			if !known && path+key != ".global" && !strings.HasSuffix(path, ".resources.") {
+			if !known && path+key != ".global" && path+key != ".enabled" && !strings.HasSuffix(path, ".resources.") {
 				t.Errorf("values.yaml lacks %s%s", path, key)
 			}
 			if held, ok := value.(map[string]any); ok {

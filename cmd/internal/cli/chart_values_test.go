@@ -1,0 +1,196 @@
+package cli_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+const chartImage = "image: {repository: registry.example.com/calico-audit, tag: v1}\n"
+
+// TestChartContradictions: values that contradict each other, or the cluster, are rejected
+// with the value to set.
+func TestChartContradictions(t *testing.T) {
+	for values, want := range map[string]string{
+		`agent: {enabled: true}`:                                                      "the agents have no certificate: set agent.tls.certManager=true, or agent.tls.secret",
+		`agent: {enabled: true, tls: {enabled: false}}`:                               "set agent.insecure=true to accept that",
+		`agent: {enabled: true, insecure: true, tls: {certManager: true}}`:            "agent.insecure is true and agent.tls.enabled is true",
+		`agent: {enabled: true, tls: {enabled: false, certManager: true}}`:            "set agent.tls.enabled=true",
+		`agent: {enabled: true, tls: {certManager: true, secret: mine}}`:              "at '/agent/tls/secret': value must be one of '', 'calico-audit-agent-tls'",
+		`guardRails: {mode: deny}`:                                                    "guardRails.mode requires Kubernetes 1.31 or newer, and this is v1.30.0: set guardRails.mode=off",
+		`monitoring: {prometheusRule: true, alerts: {CalicoNothing: {}}}`:             "monitoring.alerts.CalicoNothing: there is no such alert",
+		`monitoring: {prometheusRule: true, alerts: {CalicoFinding: {threshold: 3}}}`: "monitoring.alerts.CalicoFinding has no threshold; these have one: CalicoAuditStale, ",
+		`monitoring: {agentInterval: soon}`:                                           "at '/monitoring/agentInterval': 'soon' does not match pattern",
+		`repair: {timeZone: "UTC+1 hour"}`:                                            "at '/repair/timeZone': 'UTC+1 hour' does not match pattern",
+		`repair: {journal: {size: 1.5Kg}}`:                                            "at '/repair/journal/size': '1.5Kg' does not match pattern",
+	} {
+		out, err := helm(t, chartImage+values, "template", "calico-audit", "--kube-version", "v1.30.0")
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: want %q, got %v %s", values, want, err, out)
+		}
+	}
+}
+
+// TestChartMonitors: a scrape's timeout is not longer than its interval, which Prometheus
+// would reject, and fields of the values replace the chart's.
+func TestChartMonitors(t *testing.T) {
+	for interval, timeout := range map[string]string{"2m": "30s", "10s": "10s", "29s999ms": "29s999ms", "1m": "30s", "30000ms": "30s", "1d": "30s", "1h30m": "30s"} {
+		objects := chart(t, "kube-system", chartImage+`agent: {enabled: true, tls: {certManager: true}}
+exporter: {webConfigSecret: web}
+monitoring: {podMonitor: true, serviceMonitor: true, interval: 1d, endpoint: {scheme: http, port: metrics, honorLabels: true}, agentInterval: `+interval+`}
+`)
+		e := the[monitoringv1.PodMonitor](t, objects, "PodMonitor", "calico-audit-agent").Spec.PodMetricsEndpoints[0]
+		if string(e.Interval) != interval || string(e.ScrapeTimeout) != timeout {
+			t.Errorf("agentInterval %s: interval %s, timeout %s, want %s", interval, e.Interval, e.ScrapeTimeout, timeout)
+		}
+		s := the[monitoringv1.ServiceMonitor](t, objects, "ServiceMonitor", "calico-audit-exporter").Spec.Endpoints[0]
+		if s.Scheme == nil || *s.Scheme != "http" || s.Port != "metrics" || s.Interval != "1d" || !s.HonorLabels {
+			t.Errorf("the ServiceMonitor's endpoint is %+v", s)
+		}
+	}
+}
+
+// TestChartPods: the values reach the pods, and leave the labels by which they are found.
+func TestChartPods(t *testing.T) {
+	common := `podLabels: {team: network, app.kubernetes.io/name: other}, podAnnotations: {a: b}, extraEnv: [{name: HTTPS_PROXY, value: "http://proxy"}]`
+	values := chartImage + `exporter: {` + common + `, hostNetwork: true, serviceAccount: {name: mine}}
+agent: {enabled: true, tls: {secret: web}, ` + common + `, serviceAccount: {annotations: {role: reader}}}
+repair: {enabled: true, timeZone: Europe/Berlin, journal: {size: 1.5Gi}, ` + common + `}
+networkPolicy: {enabled: true}
+`
+	objects := chart(t, "audit", values)
+	d := the[appsv1.Deployment](t, objects, "Deployment", "calico-audit-exporter")
+	job := the[batchv1.CronJob](t, objects, "CronJob", "calico-audit-repair").Spec
+	pods := map[string]corev1.PodTemplateSpec{
+		"exporter": d.Spec.Template,
+		"agent":    the[appsv1.DaemonSet](t, objects, "DaemonSet", "calico-audit-agent").Spec.Template,
+		"repair":   job.JobTemplate.Spec.Template,
+	}
+	for name, p := range pods {
+		if p.Labels["team"] != "network" || p.Labels["app.kubernetes.io/name"] != "calico-audit-"+name || p.Annotations["a"] != "b" ||
+			!slices.Contains(p.Spec.Containers[0].Env, corev1.EnvVar{Name: "HTTPS_PROXY", Value: "http://proxy"}) {
+			t.Errorf("%s: labels %v, annotations %v, environment %v", name, p.Labels, p.Annotations, p.Spec.Containers[0].Env)
+		}
+		if p.Spec.PriorityClassName != "" {
+			t.Errorf("%s: some clusters reject the class %s outside of kube-system", name, p.Spec.PriorityClassName)
+		}
+	}
+	if pods["agent"].Annotations["calico-audit/agent-scheme"] != "https" {
+		t.Errorf("the agents' annotations are %v", pods["agent"].Annotations)
+	}
+	if s := d.Spec.Strategy.RollingUpdate; !d.Spec.Template.Spec.HostNetwork || s.MaxUnavailable.IntValue() != 1 || s.MaxSurge.IntValue() != 0 {
+		t.Errorf("on the nodes' network %v, a rollout is %+v: the node's port is taken", d.Spec.Template.Spec.HostNetwork, s)
+	}
+	if *job.TimeZone != "Europe/Berlin" {
+		t.Errorf("the time zone is %s", *job.TimeZone)
+	}
+	for _, o := range objects {
+		switch o.GetKind() + " " + o.GetName() {
+		case "ServiceAccount calico-audit-exporter", "NetworkPolicy calico-audit-exporter":
+			t.Errorf("there is a %s %s", o.GetKind(), o.GetName())
+		case "ServiceAccount calico-audit-agent":
+			if o.GetAnnotations()["role"] != "reader" {
+				t.Errorf("the account's annotations are %v", o.GetAnnotations())
+			}
+		case "ClusterRoleBinding calico-audit-exporter":
+			if s := decode[rbacv1.ClusterRoleBinding](t, o).Subjects[0]; s.Name != "mine" || d.Spec.Template.Spec.ServiceAccountName != "mine" {
+				t.Errorf("the rights are those of %+v, and the pods' account is %s", s, d.Spec.Template.Spec.ServiceAccountName)
+			}
+		case "PersistentVolumeClaim calico-audit-repair-journal":
+			if q := decode[corev1.PersistentVolumeClaim](t, o).Spec.Resources.Requests.Storage(); q.String() != "1536Mi" {
+				t.Errorf("the journal's size is %s", q)
+			}
+		}
+	}
+}
+
+// TestChartAlerts: single alerts can be turned off and changed, and the rest stays.
+func TestChartAlerts(t *testing.T) {
+	rules := func(values string) (alerts map[string][]monitoringv1.Rule, count int) {
+		objects := chart(t, "kube-system", chartImage+"monitoring: {prometheusRule: true"+values+"}\n")
+		alerts = map[string][]monitoringv1.Rule{}
+		for _, g := range the[monitoringv1.PrometheusRule](t, objects, "PrometheusRule", "calico-audit").Spec.Groups {
+			for _, r := range g.Rules {
+				alerts[r.Alert] = append(alerts[r.Alert], r)
+				count++
+			}
+		}
+		return alerts, count
+	}
+	before, all := rules("")
+	thresholds := map[string]string{"CalicoPoolRunway": "< 1209600", "CalicoPoolBlocksRunOut": "< 86400", "CalicoAuditStale": "> 900", "CalicoLeaksPileUp": "> 10"}
+	var changes strings.Builder
+	for name := range thresholds {
+		fmt.Fprintf(&changes, "%s: {threshold: 4242}, ", name)
+	}
+	after, left := rules(", alertLabels: {team: network}, alerts: {" + changes.String() +
+		"CalicoFinding: {enabled: false}, CalicoCriticalFinding: {for: 1d, labels: {severity: page, team: core}}}")
+	if len(after["CalicoFinding"]) != 0 || left != all-1 {
+		t.Errorf("%d rules are left of %d", left, all)
+	}
+	if r := after["CalicoCriticalFinding"][0]; string(*r.For) != "1d" || r.Labels["severity"] != "page" || r.Labels["team"] != "core" {
+		t.Errorf("the changed rule is %+v", r)
+	}
+	for name, was := range thresholds {
+		if text := before[name][0].Expr.StrVal; strings.Count(text, was) != 1 {
+			t.Errorf("%s compares not once with %s: %s", name, was, text)
+		}
+		if got, want := after[name][0].Expr.StrVal, strings.Replace(before[name][0].Expr.StrVal, was, was[:2]+"4242", 1); got != want {
+			t.Errorf("%s with another threshold: %s", name, got)
+		}
+	}
+	for i, r := range after["CalicoPoolOutOfAddresses"] {
+		if want := before["CalicoPoolOutOfAddresses"][i].Labels["severity"]; r.Labels["severity"] != want || r.Labels["team"] != "network" {
+			t.Errorf("CalicoPoolOutOfAddresses has %v, want severity %s", r.Labels, want)
+		}
+	}
+}
+
+// TestChartInUmbrella: as a part of another chart, with its usual condition.
+func TestChartInUmbrella(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(filepath.Join(dir, "charts", "calico-audit"), os.DirFS(chartDir)); err != nil {
+		t.Fatal(err)
+	}
+	text := "apiVersion: v2\nname: platform\nversion: 1.0.0\ndependencies:\n- {name: calico-audit, version: '>=0.0.0-0', condition: calico-audit.enabled}\n"
+	if err := os.WriteFile(filepath.Join(dir, "Chart.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for enabled, want := range map[string]bool{"true": true, "false": false} {
+		out, err := helmOf(t, dir, "calico-audit: {enabled: "+enabled+", image: {repository: registry.example.com/calico-audit}}", "template", "platform")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(out, "name: calico-audit-exporter"); got != want {
+			t.Errorf("enabled: %s renders the exporter: %v", enabled, got)
+		}
+	}
+}
+
+// testPod returns the pod of "helm test".
+func testPod(t *testing.T, values string) *corev1.Pod {
+	t.Helper()
+	out, err := helm(t, values, "template", "calico-audit", "--namespace", "audit", "--show-only", "templates/tests/report.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return the[corev1.Pod](t, parse(t, out), "Pod", "calico-audit-test")
+}
+
+// TestChartTest: "helm test" runs a command that exists, under the exporter's account.
+func TestChartTest(t *testing.T) {
+	p := testPod(t, chartImage+"exporter: {hostNetwork: true, serviceAccount: {name: mine}}\n")
+	checkFlags(t, "report", p.Spec.Containers[0].Args)
+	if p.Annotations["helm.sh/hook"] != "test" || p.Spec.ServiceAccountName != "mine" || !p.Spec.HostNetwork || p.Spec.RestartPolicy != corev1.RestartPolicyNever {
+		t.Errorf("the pod is %+v", p)
+	}
+}
