@@ -2,12 +2,23 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// stopUpgrade is for clusters with host-local whose calico-node moves addresses into Calico's blocks;
+// removeOtherCNI for single pods whose network was not set up by Calico, such as pods that started
+// before Calico's configuration was on their node.
+var (
+	stopUpgrade = remedies.Restart("remove the init container upgrade-ipam from the DaemonSet calico-node, which moved host-local's records into Calico's blocks; then restart the pods that blocks record",
+		"host-local records their new addresses, and assigns none a second time", "kubectl get daemonsets --all-namespaces --selector=k8s-app=calico-node -o yaml")
+	removeOtherCNI = remedies.Restart("if Calico should serve them, remove the other network's configuration from /etc/cni/net.d of their nodes (Calico's has to be the first by name), then restart the pods",
+		"the pods get addresses of Calico's pools", "kubectl get pods --all-namespaces -o wide")
 )
 
 var configOtherIPAM = audit.Check{
@@ -20,7 +31,7 @@ var configOtherIPAM = audit.Check{
 	Confirm: "Compare kubectl get pods -A -o wide with kubectl get nodes -o custom-columns=NODE:.metadata.name,PODCIDRS:.spec.podCIDRs; " +
 		"on a node, ipam.type in /etc/cni/net.d names the IPAM plugin: Calico's is calico-ipam.",
 	Misread:  "Calico's CNI plugin annotates pods with any IPAM plugin: the annotation cni.projectcalico.org/podIP does not mean that Calico's IPAM assigned the address.",
-	Remedies: []remedies.Remedy{remedies.CleanUpIPAM},
+	Remedies: []remedies.Remedy{remedies.CleanUpIPAM, stopUpgrade, removeOtherCNI},
 	Never:    "Never record these addresses in Calico's blocks: Calico's nodes would claim the blocks and route them.",
 	Requires: state.OtherIPAMReads,
 	Optional: []blocks.Resource{blocks.Handles, blocks.Affinities},
@@ -34,16 +45,35 @@ var configOtherIPAM = audit.Check{
 				x.Evidence = state.Evidences("stale objects", stale)
 				x.Remedies = []remedies.Remedy{remedies.CleanUpIPAM}
 			}
+			if other.Mixed {
+				x.Remedies = []remedies.Remedy{stopUpgrade, remedies.CleanUpIPAM}
+			}
 		case len(other.Pods) > 0:
 			x.Message = fmt.Sprintf("%s not get an address from Calico's IPAM: %s", phrase.PluralVerb(len(other.Pods), "pod", "does", "do"), phrase.Some(phrase.FullNames(other.Pods)))
 			for _, w := range other.Pods[:min(len(other.Pods), 3)] {
 				x.Evidence = append(x.Evidence, state.Evidence{Name: w.FullName(), Value: st.OtherIPAMOf(w)})
+			}
+			var nodes []string
+			for _, w := range other.Pods {
+				if !w.Extras().NoIPAM && w.Node != "" && !slices.Contains(nodes, w.Node) {
+					nodes = append(nodes, w.Node)
+				}
+			}
+			if slices.Sort(nodes); len(nodes) > 0 {
+				x.Remedies = []remedies.Remedy{useCalico(nodes)}
 			}
 		default:
 			return
 		}
 		f.Add(x)
 	},
+}
+
+// useCalico is removeOtherCNI for the pods of some nodes.
+func useCalico(nodes []string) remedies.Remedy {
+	r := removeOtherCNI
+	r.Title = fmt.Sprintf("if Calico should serve the pods: on %s, remove the other network's configuration from /etc/cni/net.d (Calico's has to be the first by name), then restart the pods", phrase.Some(nodes))
+	return r
 }
 
 // staleObjects names the objects that Calico's IPAM left behind in a cluster that uses another

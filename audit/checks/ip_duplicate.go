@@ -79,10 +79,33 @@ func addDuplicate(st *state.State, f *audit.Findings, a netip.Addr, all []state.
 		Absence: true, Severity: state.Critical, Subject: state.Subject{Kind: state.KindIP, IP: a.String()}, Pools: state.PoolsOf(st.EnabledPool(a)), Nodes: nodes,
 		Message:  fmt.Sprintf("%s is used by %s", a, strings.Join(who, " and by ")),
 		Evidence: state.Evidences("used by", phrase.ListBy("; ", who), "allocated to", named),
-		Fix:      audit.Look("calico-audit explain " + a.String()),
+		Fix:      audit.Look("calico-audit explain " + a.String()), Remedies: duplicateRemedies(st, users, r.AttributesIf(allocated)),
 	}
 	x.Evidence = append(x.Evidence, hostUseEvidence(second...)...)
 	f.Add(x)
+}
+
+// duplicateRemedies leave an address to the user that its allocation names. Pods that got it from
+// another network first need Calico's.
+func duplicateRemedies(st *state.State, users []state.LiveUse, attr *blocks.Attributes) (out []remedies.Remedy) {
+	var nodes []string
+	for _, u := range users {
+		switch {
+		case u.Pod == nil && attr.Tunnel() && attr.Node == u.Node, activeOwner(attr, u.Pod):
+		case u.Pod == nil:
+			out = append(out, remedies.RestartAgents([]string{u.Node}))
+		case st.OtherIPAMOf(u.Pod) != "":
+			if !slices.Contains(nodes, u.Node) {
+				nodes = append(nodes, u.Node)
+			}
+		case attr != nil && attr.Pod != "":
+			out = append(out, remedies.RestartRemedies(u.Pod, "it gets an address of its own, and "+phrase.FullName(attr.Namespace, attr.Pod)+" keeps this one")...)
+		}
+	}
+	if slices.Sort(nodes); len(nodes) > 0 {
+		out = append(out, useCalico(nodes))
+	}
+	return out
 }
 
 // joinOwners keeps one of several users that are the same owner: two pods that run one virtual
@@ -110,7 +133,7 @@ func oneOwner(a, b *blocks.Workload, attr *blocks.Attributes) bool {
 
 // activeOwner reports whether a pod is the owner that an allocation names.
 func activeOwner(attr *blocks.Attributes, w *blocks.Workload) bool {
-	return attr != nil && attr.Pod == w.Name && attr.Namespace == w.Namespace
+	return attr != nil && w != nil && attr.Pod == w.Name && attr.Namespace == w.Namespace
 }
 
 // alternateOwner reports whether a pod is the alternate owner of an allocation, which takes the

@@ -11,7 +11,7 @@ import (
 func (x *explainer) blockRemedy(s *builder, b *state.Block) {
 	defer x.findingRemedies(s)
 	if b.Used == 0 {
-		for _, end := range x.Until(b) {
+		for _, end := range until(x.State, b) {
 			s.remedy("block/empty", "%s", end)
 		}
 		return

@@ -40,9 +40,7 @@ func (st *Remedies) findRoots() {
 	st.root("secondary-interfaces", func(n int) string {
 		return fmt.Sprintf("Calico's collector frees %s of further interfaces under live pods", phrase.Plural(n, "address"))
 	}, func() []Remedy { return Secondary })
-	st.root("unrecorded", func(n int) string {
-		return fmt.Sprintf("live pods use %s that no block records for them: Calico may hand them out a second time", phrase.Plural(n, "address"))
-	}, st.recordRemedies)
+	st.root("unrecorded", st.unrecordedMessage, st.recordRemedies)
 }
 
 func (st *Remedies) root(id string, message func(int) string, remedies func() []Remedy) *Root {

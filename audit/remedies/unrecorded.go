@@ -23,10 +23,21 @@ func (st *Remedies) RecordRemedies(a netip.Addr) []Remedy {
 // recordRemedy records an address. If its handle is unknown, its pod has to restart, which gives it
 // another address.
 func recordRemedy(u *recordable.Address) Remedy {
+	if u.Users[0].Pod == nil && u.OtherIPAM == "" && u.Code == state.RetainSpecial {
+		return RestartAgents([]string{u.Users[0].Node})
+	}
 	if u.Code == state.RetainUnpinned && u.Users[0].Pod != nil {
 		return restartUnpinned([]string{u.Users[0].Pod.FullName()})
 	}
 	return RecordAddresses.Unless(u.Bar)
+}
+
+// RestartAgents is for tunnels whose addresses no block records: calico-node assigns a new address
+// when it starts (node/pkg/allocateip, ensureHostTunnelAddress).
+func RestartAgents(nodes []string) Remedy {
+	return ByHand(fmt.Sprintf("restart calico-node on %s: when it starts, it takes a tunnel address that a block records", phrase.Some(nodes)),
+		phrase.One(len(nodes), "the tunnel has", "the tunnels have")+" a recorded address, which no pod gets", "traffic through a tunnel stops until every node has learned its new address",
+		"kubectl get pods --all-namespaces --selector=k8s-app=calico-node -o wide")
 }
 
 func restartUnpinned(pods []string) Remedy {
@@ -35,10 +46,26 @@ func restartUnpinned(pods []string) Remedy {
 		phrase.One(len(pods), "it gets an address that a block records", "they get addresses that blocks record"))
 }
 
+// unrecordedMessage describes n addresses that pods or tunnels use and no block records.
+func (st *Remedies) unrecordedMessage(n int) string {
+	who := ""
+	for _, u := range st.recordables() {
+		switch pod := u.Users[0].Pod != nil; {
+		case who == "" && pod:
+			who = "live pods"
+		case who == "":
+			who = "tunnels"
+		case pod != (who == "live pods"):
+			who = "live pods and tunnels"
+		}
+	}
+	return fmt.Sprintf("%s use %s that no block records for them: Calico may hand them out a second time", who, phrase.Plural(n, "address"))
+}
+
 // recordRemedies returns the remedies for all such addresses: a plan for those that it can record,
 // and manual steps for the rest.
 func (st *Remedies) recordRemedies() (out []Remedy) {
-	var restart []string
+	var restart, agents []string
 	var first state.Bar
 	recorded, of := 0, 0
 	for _, u := range st.recordables() {
@@ -49,6 +76,10 @@ func (st *Remedies) recordRemedies() (out []Remedy) {
 		switch w := u.Users[0].Pod; {
 		case u.Code == "":
 			recorded++
+		case w == nil && u.Code == state.RetainSpecial:
+			if !slices.Contains(agents, u.Users[0].Node) {
+				agents = append(agents, u.Users[0].Node)
+			}
 		case u.Code == state.RetainUnpinned && w != nil:
 			if !slices.Contains(restart, w.FullName()) {
 				restart = append(restart, w.FullName())
@@ -65,6 +96,13 @@ func (st *Remedies) recordRemedies() (out []Remedy) {
 	}
 	if len(restart) > 0 {
 		out = append(out, restartUnpinned(restart))
+	}
+	if slices.Sort(agents); len(agents) > 0 {
+		r := RestartAgents(agents)
+		if recorded == 0 && first.Code != "" { // the tunnels keep the blocks from being claimed
+			r.Title += "; then record the addresses of pods at once: calico-audit repair --unrecorded-ips"
+		}
+		out = append(out, r)
 	}
 	if len(out) == 0 {
 		out = append(out, RecordAddresses.Unless(first))

@@ -85,9 +85,9 @@ func (b *Block) ClaimedAt() blocks.Time { return b.Created.Later(b.Claimed) }
 // because the block may have had another owner.
 func (b *Block) ownedSince() blocks.Time { return cmp.Or(b.Claimed, b.Written, b.Created) }
 
-// lastTouch returns when a block was last written or claimed, so that it has been empty at least
+// LastTouch returns when a block was last written or claimed, so that it has been empty at least
 // since then if it is empty, and whether its last write is known.
-func (b *Block) lastTouch() (blocks.Time, bool) {
+func (b *Block) LastTouch() (blocks.Time, bool) {
 	since, known := b.LastWrite()
 	return since.Later(b.Claimed), known
 }

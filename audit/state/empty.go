@@ -68,7 +68,7 @@ func (st *State) evaluateEmptyBlocks() {
 // evaluateAlone evaluates an empty block without regard to its owner's other blocks.
 func (st *State) evaluateAlone(b *Block) Releasability {
 	r := Releasability{}
-	since, known := b.lastTouch()
+	since, known := b.LastTouch()
 	known = known && !st.takenAt.IsZero() && st.reached(since)
 	if known {
 		r.EmptySince = since

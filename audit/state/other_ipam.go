@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -15,6 +16,9 @@ import (
 type OtherIPAM struct {
 	// Cluster is true if no live pod has its address from Calico's IPAM.
 	Cluster bool
+	// Mixed is true if blocks record some live pods: the init container upgrade-ipam of
+	// calico-node moved their addresses from host-local into blocks (cni-plugin pkg/upgrade).
+	Mixed bool
 	// Reason explains why Cluster is true.
 	Reason string
 	// Unknown explains why it is not known whether Cluster is true; empty if it is known.
@@ -54,16 +58,23 @@ func (st *State) Assigned(w *blocks.Workload) bool { return w.Live() && st.Other
 // OtherIPAMAt explains why Calico's IPAM did not assign an address to any of its live users;
 // empty if it did, or if the address has none.
 func (st *State) OtherIPAMAt(a netip.Addr) string {
-	return st.usedOutside(st.LiveUses(a, st.NamedBy(a)))
+	return st.usedOutside(a, st.LiveUses(a, st.NamedBy(a)))
 }
 
-// usedOutside is OtherIPAMAt for known users.
-func (st *State) usedOutside(users []LiveUse) (reason string) {
+// usedOutside is OtherIPAMAt for known users. host-local's tunnels have an address of their node's
+// podCIDR (libcalico-go lib/backend/k8s/resources, getIPIPTunnelAddress).
+func (st *State) usedOutside(a netip.Addr, users []LiveUse) (reason string) {
 	for _, u := range users {
-		if u.Pod == nil || st.OtherIPAMOf(u.Pod) == "" {
+		why := ""
+		if h := st.nodeStates[u.Node]; u.Pod != nil {
+			why = st.OtherIPAMOf(u.Pod)
+		} else if h != nil && h.Node != nil && h.Node.AssignsPods(a) {
+			why = st.otherIPAM.Reason
+		}
+		if why == "" {
 			return ""
 		}
-		reason = st.OtherIPAMOf(u.Pod)
+		reason = why
 	}
 	return reason
 }
@@ -81,8 +92,16 @@ func (st *State) findOtherIPAM() {
 	known := st.FirstMissing(OtherIPAMReads) == nil && len(st.Unreadable(blocks.Pools)) == 0 && len(st.Unreadable(blocks.Blocks)) == 0
 	sandboxes := sync.OnceValue(st.sandboxesOfHandles)
 	all, any := known, false
+	last, now, lately := blocks.Time(0), known, map[string]bool{}
+	for r := range st.allocated() {
+		if attr := r.Attributes(); attr == nil || attr.Pod != "" && attr.Assigned.IsZero() {
+			now = false
+		} else if attr.Pod != "" {
+			last = last.Later(attr.Assigned)
+		}
+	}
 	if o.Unknown = st.otherIPAMUnknown(); o.Unknown != "" {
-		all = false
+		all, now = false, false
 	}
 	for _, w := range st.Workloads {
 		if !w.Live() || st.UnreadableNode(w.Node) {
@@ -96,19 +115,29 @@ func (st *State) findOtherIPAM() {
 			continue
 		}
 		any = true
-		outside, elsewhere := st.placeOf(w)
-		if elsewhere && sandboxes()[w.ContainerID] {
-			outside, elsewhere = false, false
+		recorded, outside, elsewhere := st.placeOf(w)
+		if now = now && elsewhere; elsewhere && !recorded && sandboxes()[w.ContainerID] {
+			outside, elsewhere, now = false, false, false
+		}
+		if !recorded && !outside && w.Created.After(last) && st.PastGrace(w.Created) {
+			lately[w.Node] = true
+		}
+		if outside = outside && !recorded; recorded {
+			elsewhere = false
 		}
 		if all = all && elsewhere; outside {
 			o.Pods = append(o.Pods, w)
 			o.reasons[w] = fmt.Sprintf("pod %s has its address from another IPAM: it is outside all pools and in no block", w.FullName())
 		}
 	}
-	if !all || !any {
+	switch {
+	case all && any:
+		*o = OtherIPAM{Cluster: true, Reason: "the cluster uses another IPAM: no block records a live pod's address, and all are in their nodes' podCIDRs or outside all pools"}
+	case now && !last.IsZero() && len(lately) > 1:
+		*o = OtherIPAM{Cluster: true, Mixed: true, Reason: "the cluster uses another IPAM: all live pods' addresses are in their nodes' podCIDRs or outside all pools, and no block records those of pods created after " + phrase.Time(last)}
+	default:
 		return
 	}
-	*o = OtherIPAM{Cluster: true, Reason: "the cluster uses another IPAM: no block records a live pod's address, and all are in their nodes' podCIDRs or outside all pools"}
 	for _, p := range st.Pools {
 		p.unused = true
 	}
@@ -133,9 +162,8 @@ func (st *State) otherIPAMUnknown() string {
 		}
 		live = true
 		h := st.nodeStates[w.Node]
-		outside, elsewhere := st.placeOf(w)
-		decided := h != nil && h.Node != nil && !st.UnreadableNode(w.Node) && w.Live() && !outside && !elsewhere
-		if decided || slices.ContainsFunc(slices.Concat(w.StatusIPs, w.AnnotationIPs), func(a netip.Addr) bool { return st.recorded(a, st.NamedBy(a)) }) {
+		recorded, outside, elsewhere := st.placeOf(w)
+		if recorded || h != nil && h.Node != nil && !st.UnreadableNode(w.Node) && w.Live() && !outside && !elsewhere {
 			return "" // recorded in a block, or in a pool and not in its node's podCIDRs
 		}
 	}
@@ -152,9 +180,9 @@ func (st *State) otherIPAMUnknown() string {
 	return "whether the cluster uses another IPAM is not known: " + gap.String()
 }
 
-// placeOf reports whether all addresses of a pod are outside all pools, and whether each is
-// outside them or in its node's podCIDRs. Both are false if a block records an address.
-func (st *State) placeOf(w *blocks.Workload) (outside, elsewhere bool) {
+// placeOf reports whether a block records an address of a pod, whether all its addresses are outside
+// all pools, and whether each is outside them or in its node's podCIDRs.
+func (st *State) placeOf(w *blocks.Workload) (recorded, outside, elsewhere bool) {
 	n := &blocks.Node{}
 	if h := st.nodeStates[w.Node]; h != nil && h.Node != nil {
 		n = h.Node
@@ -164,15 +192,13 @@ func (st *State) placeOf(w *blocks.Workload) (outside, elsewhere bool) {
 		if !slices.Contains(w.StatusIPs, a) && !slices.Contains(w.AnnotationIPs, a) {
 			continue // the address of an additional interface
 		}
-		if st.recorded(a, st.NamedBy(a)) {
-			return false, false
-		}
+		recorded = recorded || st.recorded(a, st.NamedBy(a))
 		if st.PoolOf(IPPrefix(a)) != nil {
 			outside = false
 			elsewhere = elsewhere && n.AssignsPods(a)
 		}
 	}
-	return outside, elsewhere
+	return recorded, outside, elsewhere
 }
 
 // sandboxesOfHandles returns the sandboxes that handles name. Calico's IPAM has assigned

@@ -27,7 +27,7 @@ func (st *State) EachUnrecorded(fn func(u UnrecordedIP)) {
 		}
 		users, pool := st.LiveUses(a, pods), st.EnabledPool(a)
 		if len(users) > 0 && pool != nil {
-			fn(UnrecordedIP{Addr: a, Pool: pool, Users: users, Block: st.CoveringBlock(a), OtherIPAM: cmp.Or(st.usedOutside(users), st.otherIPAM.Unknown)})
+			fn(UnrecordedIP{Addr: a, Pool: pool, Users: users, Block: st.CoveringBlock(a), OtherIPAM: cmp.Or(st.usedOutside(a, users), st.otherIPAM.Unknown)})
 		}
 	})
 }

@@ -15,13 +15,21 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Duplicate is a node that has an address of earlier nodes, by name.
+// Duplicate is a node that has an address of other nodes.
 type Duplicate struct {
 	Node *blocks.Node
-	// Others are the earlier nodes.
+	// Others are the nodes before it, by name; if Stale, the nodes whose InternalIP it records.
 	Others []*blocks.Node
 	// Calico and Internal are the shared Calico addresses and InternalIPs, in order.
 	Calico, Internal []netip.Addr
+	// Stale is true if the node's Calico address is not its own InternalIP, but another node's.
+	Stale bool
+}
+
+// Alive reports whether each of the nodes is Ready and has InternalIPs of its own: all machines
+// exist, and calico-node detected an address that they share.
+func (d *Duplicate) Alive() bool {
+	return len(d.Internal) == 0 && !slices.ContainsFunc(append(slices.Clip(d.Others), d.Node), func(n *blocks.Node) bool { return !n.Ready || len(n.InternalIPs) == 0 })
 }
 
 // WrongNode is a live pod whose allocation names another node.
@@ -96,8 +104,30 @@ func (v *verdicts) findDuplicates(st *state.State) {
 			continue
 		}
 		slices.SortFunc(d.Others, func(a, b *blocks.Node) int { return strings.Compare(a.Name, b.Name) })
+		// One finding for each group: the last node's contains those before it.
+		v.duplicates = slices.DeleteFunc(v.duplicates, func(e Duplicate) bool {
+			return slices.Equal(e.Calico, d.Calico) && slices.Equal(e.Internal, d.Internal) && slices.Contains(d.Others, e.Node)
+		})
 		v.duplicates = append(v.duplicates, d)
-		for _, o := range append(slices.Clip(d.Others), n) {
+	}
+	var stale []Duplicate
+	for _, h := range st.NodeStates {
+		if h.Node == nil || slices.ContainsFunc(v.duplicates, func(d Duplicate) bool { return d.Node == h.Node || slices.Contains(d.Others, h.Node) }) {
+			continue
+		}
+		d := Duplicate{Node: h.Node, Stale: true}
+		for _, p := range h.Node.Addresses {
+			if o := internal[p.Addr()]; len(o) > 0 && len(h.Node.InternalIPs) > 0 && !slices.Contains(h.Node.InternalIPs, p.Addr()) {
+				d.Calico, d.Others = append(d.Calico, p.Addr()), o
+			}
+		}
+		if len(d.Calico) > 0 {
+			stale = append(stale, d)
+		}
+	}
+	v.duplicates = append(v.duplicates, stale...)
+	for _, d := range v.duplicates {
+		for _, o := range append(slices.Clip(d.Others), d.Node) {
 			v.doubts[o.Name] = cmp.Or(v.doubts[o.Name], d.Text())
 		}
 	}
@@ -105,6 +135,9 @@ func (v *verdicts) findDuplicates(st *state.State) {
 
 // Text describes the shared addresses and their nodes.
 func (d *Duplicate) Text() string {
+	if d.Stale {
+		return fmt.Sprintf("node %s records the Calico address %s, which is the InternalIP of node %s", d.Node.Name, addresses(d.Calico), d.Others[0].Name)
+	}
 	names := []string{}
 	for _, o := range append(slices.Clip(d.Others), d.Node) {
 		names = append(names, o.Name)

@@ -1,31 +1,32 @@
-package state
+package explain
 
 import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // ends explains, for each reason to keep an empty block, when it no longer applies, if the text
 // is the same for every block.
-var ends = map[RetainReason]string{
-	RetainCorrupt:  "releasable once what contradicts itself in it has been repaired",
-	RetainLocked:   "evaluated again once the datastore is unlocked: calicoctl datastore migrate unlock",
-	RetainInUse:    "releasable once nothing uses an address of it any more",
-	RetainHostView: "releasable once no node uses an address of it any more",
-	RetainConflict: "releasable once the objects of its CIDR no longer contradict one another",
+var ends = map[state.RetainReason]string{
+	state.RetainCorrupt:  "releasable once what contradicts itself in it has been repaired",
+	state.RetainLocked:   "evaluated again once the datastore is unlocked: calicoctl datastore migrate unlock",
+	state.RetainInUse:    "releasable once nothing uses an address of it any more",
+	state.RetainHostView: "releasable once no node uses an address of it any more",
+	state.RetainConflict: "releasable once the objects of its CIDR no longer contradict one another",
 }
 
-// Until explains what ends the verdict on an empty block, in order of time; empty if unknown.
-func (st *State) Until(b *Block) (out []string) {
+// until explains what ends the verdict on an empty block, in order of time; empty if unknown.
+func until(st *state.State, b *state.Block) (out []string) {
 	r := &b.Releasability
 	if r.OK {
 		return []string{"releasable until an address of it is assigned or anything else is written to it; from then on it must stay untouched for " +
 			phrase.Duration(st.Grace) + " again"}
 	}
-	if r.Code == RetainYoung || r.Code == RetainUnknownAge {
-		since, known := b.lastTouch()
+	if r.Code == state.RetainYoung || r.Code == state.RetainUnknownAge {
+		since, known := b.LastTouch()
 		due := phrase.Time(st.Due(since))
 		switch {
 		case !known:
@@ -44,14 +45,14 @@ func (st *State) Until(b *Block) (out []string) {
 		out = append(out, end)
 	case b.Owner.Kind == blocks.VirtualOwner:
 		out = append(out, "not to be released: services may take addresses of it at any time")
-	case r.Code == RetainMarked && b.SoftDeleted:
+	case r.Code == state.RetainMarked && b.SoftDeleted:
 		out = append(out, "gone once the deletion that was begun is finished")
-	case r.Code == RetainMarked:
+	case r.Code == state.RetainMarked:
 		out = append(out, "releasable once the deletion of its affinity is finished")
-	case r.Code == RetainLast:
+	case r.Code == state.RetainLast:
 		out = append(out, fmt.Sprintf("releasable once %s holds another usable block in the same pools, or is deleted", b.Owner.Node()))
-	case r.Code == RetainNotRead && !st.ReleasableKnown():
-		out = append(out, fmt.Sprintf("evaluated once this can be read: %s", st.Lacking(ReleaseReads).Resource))
+	case r.Code == state.RetainNotRead && !st.ReleasableKnown():
+		out = append(out, fmt.Sprintf("evaluated once this can be read: %s", st.Lacking(state.ReleaseReads).Resource))
 	}
 	return out
 }
