@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
@@ -66,7 +68,7 @@ func newRailed(t *testing.T, dir string, group testcluster.Group) *railed {
 	rails := filepath.Join("..", "..", "..", "examples", "kubernetes", dir)
 	r.kubectl("apply", "-k", rails)
 	t.Cleanup(func() {
-		_, err := c.Kubectl(context.WithoutCancel(ctx), "delete", "-k", rails)
+		_, err := c.Kubectl(context.WithoutCancel(ctx), "delete", "--ignore-not-found", "-k", rails)
 		r.must(err)
 	})
 	return r
@@ -115,8 +117,83 @@ func TestGuardRails(t *testing.T) {
 			r := newRailed(t, dir, group)
 			name, _, _ := strings.Cut(string(group), "/")
 			r.hold(name)
+			r.holdInPlace(name)
+			if group == testcluster.CRDv1 {
+				r.holdCalico()
+			}
 		})
 	}
+}
+
+// refused runs kubectl and fails the test unless the guard rails refuse it with a message
+// that contains a text.
+func (r *railed) refused(contains string, args ...string) {
+	r.t.Helper()
+	if out, err := r.Kubectl(r.t.Context(), args...); err == nil || !strings.Contains(err.Error(), "denied request: ") || !strings.Contains(err.Error(), contains) {
+		r.t.Errorf("kubectl %q: %s %v, want a refusal that says %q", args, out, err, contains)
+	}
+}
+
+// holdInPlace fails the test unless the guard rails protect blocks from edits by hand, and
+// Calico's CRDs and settings from deletion.
+func (r *railed) holdInPlace(group string) {
+	block := r.named("ipamblocks."+group, "10.7.0.0/30")
+	for _, freed := range []string{"[null,null,null,null]", "[]"} {
+		r.refused("frees 1 address(es)", "patch", "ipamblocks."+group, block, "--type=merge", "-p", `{"spec":{"allocations":`+freed+`}}`)
+	}
+	r.kubectl("label", "ipamblocks."+group, block, "by=hand")
+
+	r.refused("kubectl delete validatingadmissionpolicybinding calico-audit-crds", "delete", "crd", "ipamblocks."+group)
+	config := map[string]string{"crd.projectcalico.org": "ipamconfigs.v1.", "projectcalico.org": "ipamconfigurations.v3."}[group] + group
+	r.kubectl("delete", config, "default", "--dry-run=server")
+	r.kubectl("patch", config, "default", "--type=merge", "-p", `{"spec":{"strictAffinity":true,"maxBlocksPerHost":2}}`)
+	r.refused("strictAffinity=true, maxBlocksPerHost=2", "delete", config, "default")
+}
+
+// holdCalico fails the test unless the deletion of a pool by calico-apiserver, and its split
+// by calicoctl, are refused while the blocks still have their owners.
+func (r *railed) holdCalico() {
+	ctx, t := r.t.Context(), r.t
+	blocks := func() string {
+		return r.kubectl("get", "ipamblocks.crd.projectcalico.org", "-o", `jsonpath={range .items[*]}{.spec.cidr}={.spec.affinity} {end}`)
+	}
+	before := blocks()
+	// calico-apiserver calls the same method of Calico's client, under its own account.
+	kubeconfig, err := r.UserKubeconfig("system:serviceaccount:calico-system:calico-apiserver", "system:masters")
+	r.must(err)
+	text, err := os.ReadFile(kubeconfig)
+	r.must(err)
+	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig") // without the colons that separate paths
+	r.must(os.WriteFile(kubeconfig, text, 0o600))
+	calicoctl := func(kubeconfig string, args ...string) (string, error) {
+		return programs.Run(ctx, "calicoctl", []string{"DATASTORE_TYPE=kubernetes", "KUBECONFIG=" + kubeconfig}, append(args, "--allow-version-mismatch")...)
+	}
+	if out, err := calicoctl(kubeconfig, "delete", "ippool", "pods"); err == nil || !strings.Contains(out+err.Error(), "is only disabled now") {
+		t.Errorf("calico-apiserver deletes the pool: %s %v", out, err)
+	}
+	if after := blocks(); after != before {
+		t.Errorf("the blocks' owners: %s, before: %s", after, before)
+	}
+	r.kubectl("patch", "ippools.crd.projectcalico.org", "pods", "--type=merge", "-p", `{"spec":{"disabled":false}}`)
+
+	_, err = calicoctl(r.KubeconfigPath(), "datastore", "migrate", "lock")
+	r.must(err)
+	await(t, "pools cannot be disabled while the datastore is locked", func() bool {
+		_, err := r.Kubectl(ctx, "patch", "ippools.crd.projectcalico.org", "pods", "--type=merge", "-p", `{"spec":{"disabled":true}}`, "--dry-run=server")
+		return err != nil && strings.Contains(err.Error(), "calicoctl ipam split")
+	})
+	if out, err := calicoctl(r.KubeconfigPath(), "ipam", "split", "--name=pods", "2"); err == nil {
+		t.Errorf("the pool is split: %s", out)
+	}
+	if pools := r.kubectl("get", "ippools.crd.projectcalico.org", "-o", `jsonpath={range .items[*]}{.metadata.name}={.spec.disabled} {end}`); strings.Contains(pools, "split-") || strings.Contains(pools, "true") {
+		t.Errorf("the split has begun: %s", pools)
+	}
+	// Without the bindings that the message names, it passes.
+	r.kubectl("delete", "validatingadmissionpolicybinding", "calico-audit-ip-pools", "calico-audit-ip-pools-split")
+	await(t, "the pool can be split", func() bool {
+		_, err := calicoctl(r.KubeconfigPath(), "ipam", "split", "--name=pods", "2")
+		return err == nil
+	})
 }
 
 // hold fails the test unless the guard rails protect an API group.
@@ -233,8 +310,9 @@ func TestGuardRailsWarn(t *testing.T) {
 }
 
 // TestGuardRailsAreClosed: a guard rail that cannot be evaluated refuses, except for those that
-// depend on blocks, which an API server that has just started does not know yet; and each
-// policy is bound to refuse, but for the variant that warns.
+// depend on other objects, which an API server that has just started does not know yet, and
+// the one that each new pod's block meets; and each policy is bound to refuse, but for the
+// variant that warns.
 func TestGuardRailsAreClosed(t *testing.T) {
 	for dir, action := range map[string]admissionv1.ValidationAction{"guard-rails": admissionv1.Deny, "guard-rails-native": admissionv1.Deny, "guard-rails-warn": admissionv1.Warn} {
 		bound, policies := map[string]bool{}, 0
@@ -242,7 +320,7 @@ func TestGuardRailsAreClosed(t *testing.T) {
 			switch o.GetKind() {
 			case "ValidatingAdmissionPolicy":
 				p, want := decode[admissionv1.ValidatingAdmissionPolicy](t, o), admissionv1.Fail
-				if p.Spec.ParamKind != nil {
+				if p.Spec.ParamKind != nil || p.Name == "calico-audit-ipam-blocks-in-place" {
 					want = admissionv1.Ignore
 				}
 				if policies++; p.Spec.FailurePolicy == nil || *p.Spec.FailurePolicy != want {
@@ -255,7 +333,7 @@ func TestGuardRailsAreClosed(t *testing.T) {
 				}
 			}
 		}
-		if policies < 5 || len(bound) != policies {
+		if policies < 9 || len(bound) != policies {
 			t.Errorf("%s: %d policies, of which %d are bound", dir, policies, len(bound))
 		}
 	}
