@@ -50,6 +50,60 @@ type panel struct {
 		Expr         string      `json:"expr"`
 		LegendFormat string      `json:"legendFormat"`
 	} `json:"targets"`
+	FieldConfig struct {
+		Defaults  map[string]any `json:"defaults"`
+		Overrides []struct {
+			Matcher    struct{ ID, Options string } `json:"matcher"`
+			Properties []struct{ ID string }        `json:"properties"`
+		} `json:"overrides"`
+	} `json:"fieldConfig"`
+}
+
+// TestDashboardColours: each color is that of a series that its panel has, with a cluster's
+// name and without, and no healthy zero is red.
+func TestDashboardColours(t *testing.T) {
+	label := regexp.MustCompile(`\{\{(\w+)\}\}`)
+	for _, p := range shippedDashboard(t).Panels {
+		if p.Type == "row" {
+			continue
+		}
+		var names []string
+		for _, q := range p.Targets {
+			for _, kind := range []string{"critical", "error", "warning", "info", "claimed", "free", "reserved"} {
+				legend := strings.NewReplacer("{{severity}}", kind, "{{state}}", kind).Replace(q.LegendFormat)
+				for _, value := range []string{"", "east"} {
+					names = append(names, label.ReplaceAllString(legend, value))
+				}
+			}
+			if q.LegendFormat == "" { // a table: labels are columns
+				names = append(names, regexp.MustCompile(`\w+`).FindAllString(q.Expr, -1)...)
+			}
+		}
+		slices.Sort(names)
+		names = slices.Compact(names)
+		colored := map[string]bool{}
+		for _, o := range p.FieldConfig.Overrides {
+			pattern := "^" + regexp.QuoteMeta(o.Matcher.Options) + "$"
+			if o.Matcher.ID == "byRegexp" {
+				pattern = strings.Trim(o.Matcher.Options, "/")
+			}
+			matched := 0
+			for _, name := range names {
+				if regexp.MustCompile(pattern).MatchString(name) {
+					matched++
+					colored[name] = true
+				}
+			}
+			if matched == 0 || o.Matcher.ID == "byRegexp" && matched != 2 {
+				t.Errorf("%q: the color of %s is that of %d of the series %q", p.Title, o.Matcher.Options, matched, names)
+			}
+		}
+		for _, name := range names {
+			if strings.HasSuffix(name, "to release") && !colored[name] {
+				t.Errorf("%q: that none is left %s is the healthy case, and red", p.Title, name)
+			}
+		}
+	}
 }
 
 func shippedDashboard(t *testing.T) dashboard {
@@ -161,6 +215,9 @@ func TestDashboardQueries(t *testing.T) {
 		case "variable cluster":
 			continue
 		case "variable job":
+			chosen = `{cluster=~"$cluster"}`
+		}
+		if strings.Contains(text, "calico_audit_agent_") { // the agents' job is another
 			chosen = `{cluster=~"$cluster"}`
 		}
 		if !strings.Contains(text, chosen) {

@@ -117,9 +117,9 @@ func TestGuardRails(t *testing.T) {
 			r := newRailed(t, dir, group)
 			name, _, _ := strings.Cut(string(group), "/")
 			r.hold(name)
-			r.holdInPlace(name)
+			r.checkEdits(name)
 			if group == testcluster.CRDv1 {
-				r.holdCalico()
+				r.checkCalico()
 			}
 		})
 	}
@@ -134,9 +134,9 @@ func (r *railed) refused(contains string, args ...string) {
 	}
 }
 
-// holdInPlace fails the test unless the guard rails protect blocks from edits by hand, and
+// checkEdits fails the test unless the guard rails protect blocks from edits by hand, and
 // Calico's CRDs and settings from deletion.
-func (r *railed) holdInPlace(group string) {
+func (r *railed) checkEdits(group string) {
 	block := r.named("ipamblocks."+group, "10.7.0.0/30")
 	for _, freed := range []string{"[null,null,null,null]", "[]"} {
 		r.refused("frees 1 address(es)", "patch", "ipamblocks."+group, block, "--type=merge", "-p", `{"spec":{"allocations":`+freed+`}}`)
@@ -150,9 +150,9 @@ func (r *railed) holdInPlace(group string) {
 	r.refused("strictAffinity=true, maxBlocksPerHost=2", "delete", config, "default")
 }
 
-// holdCalico fails the test unless the deletion of a pool by calico-apiserver, and its split
+// checkCalico fails the test unless the deletion of a pool by calico-apiserver, and its split
 // by calicoctl, are refused while the blocks still have their owners.
-func (r *railed) holdCalico() {
+func (r *railed) checkCalico() {
 	ctx, t := r.t.Context(), r.t
 	blocks := func() string {
 		return r.kubectl("get", "ipamblocks.crd.projectcalico.org", "-o", `jsonpath={range .items[*]}{.spec.cidr}={.spec.affinity} {end}`)
