@@ -17,7 +17,7 @@ FUZZTIME ?= 20000x
 FUZZ ?= ^Fuzz
 
 .DEFAULT_GOAL := help
-.PHONY: help build install test quick prepare fuzz lint bench bench-scale mutants generate verify vuln examples dist soak clean
+.PHONY: help build install test quick prepare fuzz lint bench bench-scale mutants generate verify vuln examples release-notes dist soak clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -104,6 +104,10 @@ verify: ## fail if generated files, modules or formatting are stale
 examples: prepare ## make examples/snapshots anew, on a real API server with Calico's own IPAM client, and their pictures
 	$(GO) run ./internal/testcluster/makeexamples
 	$(GO) run ./cmd/internal/gendoc
+
+release-notes: ## print the section of VERSION in the changelog, and fail if there is none
+	@awk -v version='$(VERSION)' '/^## / { found = $$2 == version; next } found { print } found && NF { n++ } END { exit !n }' .github/CHANGELOG.md || \
+		{ echo "no section \"## $(VERSION)\" in .github/CHANGELOG.md" >&2; exit 1; }
 
 # It asks the database of vulnerabilities, over the network.
 vuln: ## fail if the program calls code with known vulnerabilities

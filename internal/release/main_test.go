@@ -9,8 +9,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 )
 
 // TestImages checks that each platform has an image with a non-root user and only the
@@ -94,5 +97,42 @@ func TestImages(t *testing.T) {
 	}
 	if err := writeImages(layout, []string{layout}); err == nil || !strings.Contains(err.Error(), "_OS_ARCH") {
 		t.Errorf("a binary of no platform: %v", err)
+	}
+}
+
+// TestWorkflows: workflows run actions only by digest, their token may only read unless a job
+// says otherwise, and a release publishes after the tests, the archives last.
+func TestWorkflows(t *testing.T) {
+	dir := filepath.Join("..", "..", ".github", "workflows")
+	files, err := filepath.Glob(filepath.Join(dir, "*.yml"))
+	if err != nil || len(files) < 4 {
+		t.Fatalf("%d workflows, %v", len(files), err)
+	}
+	digest := regexp.MustCompile(`^(\./\.github/\S+|[\w./-]+@[0-9a-f]{40} # v[\d.]+)$`)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^\s*(?:- )?uses: (.*)$`).FindAllStringSubmatch(string(text), -1) {
+			if !digest.MatchString(m[1]) {
+				t.Errorf("%s uses %s, not by digest with its version", file, m[1])
+			}
+		}
+		var workflow struct {
+			Permissions map[string]string `json:"permissions"`
+			Jobs        map[string]struct {
+				After string `json:"needs"`
+			} `json:"jobs"`
+		}
+		if err := yaml.Unmarshal(text, &workflow); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		if len(workflow.Permissions) != 1 || workflow.Permissions["contents"] != "read" {
+			t.Errorf("in %s every job may %v", file, workflow.Permissions)
+		}
+		if filepath.Base(file) == "release.yml" && (workflow.Jobs["publish"].After != "test" || workflow.Jobs["archives"].After != "publish") {
+			t.Errorf("the release's jobs are %v", workflow.Jobs)
+		}
 	}
 }

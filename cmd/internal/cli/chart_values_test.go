@@ -165,12 +165,16 @@ func TestChartInUmbrella(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "Chart.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	// A release names its image here.
+	if err := os.WriteFile(filepath.Join(dir, "charts", "calico-audit", "files", "image-repository"), []byte("quay.io/example/calico-audit\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for enabled, want := range map[string]bool{"true": true, "false": false} {
-		out, err := helmOf(t, dir, "calico-audit: {enabled: "+enabled+", image: {repository: registry.example.com/calico-audit}}", "template", "platform")
+		out, err := helmOf(t, dir, "calico-audit: {enabled: "+enabled+"}", "template", "platform")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Contains(out, "name: calico-audit-exporter"); got != want {
+		if got := strings.Contains(out, "image: quay.io/example/calico-audit:"); got != want {
 			t.Errorf("enabled: %s renders the exporter: %v", enabled, got)
 		}
 	}

@@ -6,9 +6,13 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
-{{/* The image: by digest, by tag, or by the chart's appVersion. */}}
+{{/*
+The image: by digest, by tag, or by the chart's appVersion. A released chart knows its
+repository.
+*/}}
 {{- define "calico-audit.image" -}}
-{{- $repository := required "image.repository is empty: name the image as your nodes pull it; there is no published one (examples/kubernetes/README.md says how to make it)" .Values.image.repository -}}
+{{- $released := .Files.Get "files/image-repository" | trim -}}
+{{- $repository := required "image.repository is empty: name the image as your nodes pull it; there is no published one (examples/kubernetes/README.md says how to make it)" (.Values.image.repository | default $released) -}}
 {{- if .Values.image.digest -}}
 {{ $repository }}@{{ .Values.image.digest }}
 {{- else -}}
