@@ -79,6 +79,8 @@ type Request struct {
 	// they are in use, restores their pool entries.
 	WhereaboutsStranded     bool `json:"whereaboutsStranded,omitempty"`
 	WhereaboutsReservations bool `json:"whereaboutsReservations,omitempty"`
+	// AfterRestore is the stage of the repair after a restore; 0 if the plan is of another repair.
+	AfterRestore Stage `json:"afterRestore,omitempty"`
 	// StrictAffinity is the requested setting; nil means no change.
 	StrictAffinity *bool `json:"strictAffinity,omitempty"`
 

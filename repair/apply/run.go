@@ -25,6 +25,8 @@ var (
 	ErrOtherCluster = errors.New("the plan is not for this cluster")
 	// ErrLocked: Calico's datastore is locked.
 	ErrLocked = errors.New("the datastore is locked")
+	// ErrStage: the plan is a stage of a repair after a restore, and an earlier stage is not done.
+	ErrStage = errors.New("it is not time for this plan")
 	// ErrUnread: the cluster could not be read.
 	ErrUnread = errors.New("the cluster could not be read")
 )
@@ -177,6 +179,21 @@ func (x *run) begin(ctx context.Context, plan *repair.Plan) error {
 	if plan.CreatedAt.After(now.Add(blocks.ClockSkew)) {
 		return fmt.Errorf("%w: it was made at %s, and by the API server's clock it is %s now: make a new one",
 			ErrNoPlan, phrase.Time(plan.CreatedAt.Time), phrase.Time(now))
+	}
+	return x.inTime(ctx, plan)
+}
+
+// inTime returns an error if a stage before the plan is not done. Kinds are read one after the
+// other, so an object that appears meanwhile may look like damage: two readings must agree.
+func (x *run) inTime(ctx context.Context, plan *repair.Plan) error {
+	if planner.NotBefore(x.State, plan.Request) == "" {
+		return nil
+	}
+	if err := x.read(ctx); err != nil {
+		return err
+	}
+	if why := planner.NotBefore(x.State, plan.Request); why != "" {
+		return fmt.Errorf("%w: %s", ErrStage, why)
 	}
 	return nil
 }

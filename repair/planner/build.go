@@ -28,6 +28,9 @@ func Build(st *state.State, req repair.Request) *repair.Plan {
 			collect(p, st, k)
 		}
 	}
+	if req.AfterRestore == repair.ResolveDuplicates {
+		_, p.Refused = unresolved(st)
+	}
 	all := *p
 	all.Steps, all.Refused = slices.Clone(p.Steps), slices.Clone(p.Refused)
 	narrow(p, st)

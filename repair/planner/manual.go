@@ -31,6 +31,7 @@ func manual(st, after *state.State, p *repair.Plan) []repair.Manual {
 		}
 		m.order++
 	}
+	m.afterRestore(st)
 	for _, r := range p.Refused {
 		if r.Code == repair.RefusedHostView && (r.Kind == repair.ReleaseIP || r.Kind == repair.ReleaseBlock) {
 			m.add(r.Target, r.Reason, []remedies.Remedy{remedies.EndUse(nil)})

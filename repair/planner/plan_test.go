@@ -24,7 +24,7 @@ import (
 //	== name of the case
 //	a state in few lines (see internal/statedsl)
 //	-- request empty-blocks leaked-ips … [strict=true|false] [pool=P] [node=N] [ip=A] [block=C] [max=N]
-//	   [grace=D] [observe-twice] [allow-newer] [last-blocks] [terminated=NODE] [without-host-evidence]
+//	   [stage=N] [grace=D] [observe-twice] [allow-newer] [last-blocks] [terminated=NODE] [without-host-evidence]
 //	-- want
 //	step ID                      the steps, in order
 //	refused KIND TARGET CODE     the refusals, in order
@@ -107,6 +107,12 @@ func parseRequest(t *testing.T, text string) (req repair.Request, grace time.Dur
 			req.Terminated = append(req.Terminated, value)
 		case key == "max":
 			req.MaxSteps, err = strconv.Atoi(value)
+		case key == "stage":
+			n, err := strconv.Atoi(value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req = req.Stage(repair.Stage(n))
 		case key == "grace":
 			grace, err = time.ParseDuration(value)
 		case flags[key] != nil:

@@ -28,6 +28,9 @@ type Address struct {
 	// Beside are all unrecorded addresses of the Slot, including this one. They are
 	// recorded together with the claimed block, which would otherwise assign them again.
 	Beside []*Address
+	// Blocking is the address that keeps the Slot's block from being claimed, because it cannot be
+	// recorded; nil if none does.
+	Blocking *Address
 	// Handle is the handle with which Calico's CNI plugin would release the address.
 	Handle string
 	// Bar is why the address may not be recorded; empty if it may.
@@ -92,6 +95,7 @@ func Of(s *state.State) (all []*Address) {
 			if blocking < 0 {
 				u.Beside = beside
 			} else {
+				u.Blocking = beside[blocking]
 				u.retain(state.RetainConflict, "its block is not claimed, for it would hand out %s, which cannot be recorded: %s", beside[blocking].Addr, beside[blocking].Reason)
 			}
 		}

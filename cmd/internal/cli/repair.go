@@ -45,6 +45,8 @@ type repairCommand struct {
 	out        string
 	apply      bool
 	exit       bool // --detailed-exitcode
+	// afterRestore makes one plan per stage of the repair after a restore.
+	afterRestore bool
 }
 
 func newRepair(e env) *cobra.Command {
@@ -56,6 +58,9 @@ func newRepair(e env) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := r.complete(); err != nil {
 				return err
+			}
+			if r.afterRestore {
+				return r.runAfterRestore(c.Context())
 			}
 			return r.run(c.Context())
 		},
@@ -79,6 +84,8 @@ func newRepair(e env) *cobra.Command {
 			return nil
 		})
 	}
+	fs.BoolVar(&r.afterRestore, "after-restore", false,
+		"after the datastore was restored from a backup: plan every stage, from stopping Calico's collector to starting it again, in a plan of its own; with --out plan.json, in plan-1.json to plan-5.json")
 	fs.StringSliceVar(&r.request.Pools, "pool", nil, "plan only for the pool with this `NAME`; repeatable or comma-separated")
 	fs.StringSliceVar(&r.request.Nodes, "node", nil, "plan only for the node with this `NAME`; repeatable or comma-separated")
 	fs.StringSliceVar(&r.ips, "ip", nil, "plan only for this `ADDRESS`, its block and its handle; repeatable or comma-separated")
@@ -116,14 +123,21 @@ func (r *repairCommand) complete() error {
 	if err := r.parseTargets(); err != nil {
 		return err
 	}
+	asks := r.request
+	if r.afterRestore {
+		if err := r.checkAfterRestore(); err != nil {
+			return err
+		}
+		asks = asks.Stage(repair.ReleaseUnused)
+	}
 	switch {
-	case !slices.ContainsFunc(repair.Requests, func(q repair.RequestKind) bool { return q.In(&r.request) }):
+	case !slices.ContainsFunc(repair.Requests, func(q repair.RequestKind) bool { return q.In(&asks) }):
 		return noKind()
 	case r.grace.check() != nil:
 		return r.grace.check()
 	case r.request.MaxSteps < 0:
 		return exit.Usagef("--max-steps %d is negative", r.request.MaxSteps)
-	case asksHosts(&r.request) == "" && (len(r.terminated) > 0 || r.request.WithoutHostEvidence):
+	case asksHosts(&asks) == "" && (len(r.terminated) > 0 || r.request.WithoutHostEvidence):
 		return exit.Usagef("--terminated and --without-host-evidence require %s: no other repair needs these consents", asksHosts(nil))
 	case !r.request.EmptyBlocks && r.request.LastBlocks:
 		return exit.Usagef("--last-blocks requires --empty-blocks: no other repair needs this consent")
@@ -276,10 +290,19 @@ func (r *repairCommand) viewOptions(plan *repair.Plan, report *audit.Report) vie
 	return o
 }
 
-// plan reads the source and builds the plan. On a running cluster it reads the relevant
-// resources a second time, and keeps only steps that both readings give. The returned state
-// is that of the plan.
+// plan reads the source and builds the plan; see [repairCommand.plans].
 func (r *repairCommand) plan(ctx context.Context, from source.Reader, progress *view.ProgressLine) (*repair.Plan, *state.State, error) {
+	plans, st, err := r.plans(ctx, from, progress)
+	if err != nil {
+		return nil, nil, err
+	}
+	return plans[0], st, nil
+}
+
+// plans reads the source and builds the plan of the request or, with --after-restore, of each
+// stage. On a running cluster it reads the relevant resources a second time, and keeps only
+// steps that both readings give. The returned state is that of the plans.
+func (r *repairCommand) plans(ctx context.Context, from source.Reader, progress *view.ProgressLine) ([]*repair.Plan, *state.State, error) {
 	snapshot, err := from.Read(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -293,22 +316,37 @@ func (r *repairCommand) plan(ctx context.Context, from source.Reader, progress *
 	if r.request.Terminated, err = r.terminatedNodes(st); err != nil {
 		return nil, nil, err
 	}
-	req := r.request
-	if snapshot.Cluster.Live {
-		req.MaxSteps = 0 // --max-steps applies after the second reading
+	requests := []repair.Request{r.request}
+	if r.afterRestore {
+		requests = nil
+		for s := repair.StopCollector; s <= repair.StartCollector; s++ {
+			requests = append(requests, r.request.Stage(s))
+		}
 	}
-	plan := planner.Build(st, req)
-	if snapshot.Cluster.Live && len(plan.Steps) > 0 {
+	var plans []*repair.Plan
+	again := r.afterRestore // the work of people rests on one reading, too
+	for _, req := range requests {
+		if snapshot.Cluster.Live {
+			req.MaxSteps = 0 // --max-steps applies after the second reading
+		}
+		plan := planner.Build(st, req)
+		plans, again = append(plans, plan), again || len(plan.Steps) > 0
+	}
+	if snapshot.Cluster.Live && again {
 		second, err := from.Reread(ctx, snapshot, confirmedBy)
 		if err != nil {
 			return nil, nil, exit.Unread(fmt.Errorf("reading the cluster a second time, to confirm the plan: %w", err))
 		}
 		st = state.New(second, opts)
-		plan = planner.Confirm(plan, st, r.request)
+		for i := range plans {
+			plans[i] = planner.Confirm(plans[i], st, requests[i])
+		}
 	}
-	plan.Grace.Duration = r.grace.grace
-	plan.Seal()
-	return plan, st, nil
+	for _, plan := range plans {
+		plan.Grace.Duration = r.grace.grace
+		plan.Seal()
+	}
+	return plans, st, nil
 }
 
 // confirmedBy are the resources that are read a second time before a plan is shown. Kinds
@@ -369,7 +407,7 @@ func applyNext(plan *repair.Plan) view.NextStep {
 
 // arguments returns the arguments that make the same plan again.
 func (r *repairCommand) arguments() string {
-	var out string
+	out := flags.Arguments(r.flags, "after-restore")
 	for _, q := range repair.Requests {
 		if q.Field != nil {
 			out += flags.Arguments(r.flags, q.Flag)

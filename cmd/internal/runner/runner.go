@@ -7,6 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -44,7 +47,8 @@ type Runner struct {
 
 // Apply checks the rights, asks for confirmation, applies the plan and prints the result.
 func (c *Runner) Apply(ctx context.Context, plan *repair.Plan, resume *journal.File) error {
-	if len(plan.Steps) == 0 {
+	stage := plan.Request.AfterRestore
+	if len(plan.Steps) == 0 && stage == 0 {
 		return c.finish(&repair.Result{
 			APIVersion: audit.APIVersion, Kind: repair.ResultKind, Cluster: plan.Cluster, StartedAt: plan.CreatedAt, Outcomes: []repair.Outcome{},
 		}, nil)
@@ -63,8 +67,10 @@ func (c *Runner) Apply(ctx context.Context, plan *repair.Plan, resume *journal.F
 		return err
 	}
 	progress.Clear()
-	if err := c.ask(ctx, stepsText(len(plan.Steps), "applied"), plan.Cluster.GUID); err != nil {
-		return err
+	if len(plan.Steps) > 0 {
+		if err := c.ask(ctx, stepsText(len(plan.Steps), "applied"), plan.Cluster.GUID); err != nil {
+			return err
+		}
 	}
 	journal, err := c.openJournal(plan, resume)
 	if err != nil {
@@ -166,7 +172,9 @@ func (c *Runner) createJournal(h journal.Header) (*journal.Journal, error) {
 	if err != nil {
 		return nil, exit.Usagef("nothing was written: %w", err)
 	}
-	c.say("journal: %s", j.Path())
+	if h.Plan == nil || len(h.Plan.Steps) > 0 {
+		c.say("journal: %s", j.Path())
+	}
 	return j, nil
 }
 
@@ -196,7 +204,7 @@ func (c *Runner) finish(res *repair.Result, next []view.NextStep) error {
 
 // afterApply returns the next steps after a plan was applied.
 func (c *Runner) afterApply(plan *repair.Plan, res *repair.Result) []view.NextStep {
-	var out []view.NextStep
+	out := c.afterStage(plan, res)
 	var soon, retry bool
 	for i := range res.Outcomes {
 		switch o := &res.Outcomes[i]; o.Code {
@@ -232,4 +240,27 @@ func (c *Runner) afterApply(plan *repair.Plan, res *repair.Result) []view.NextSt
 		}
 	}
 	return out
+}
+
+// afterStage returns the next step after a stage of a repair after a restore, if the stage is done.
+func (c *Runner) afterStage(plan *repair.Plan, res *repair.Result) []view.NextStep {
+	stage := plan.Request.AfterRestore
+	if stage == 0 || slices.ContainsFunc(res.Outcomes, func(o repair.Outcome) bool { return o.Open() }) {
+		return nil
+	}
+	if stage == repair.StartCollector {
+		out := []view.NextStep{{Text: "All stages before are done: Calico's collector may run. To start it:"}}
+		for _, m := range plan.Manual {
+			for _, command := range append([]string{m.Command}, m.Then...) {
+				out = append(out, view.NextStep{Command: command + c.Sources.ClusterArguments()})
+			}
+		}
+		return out
+	}
+	n := view.NextStep{Text: fmt.Sprintf("Stage %d (%s) is done. Stage %d is next: %s.", stage, stage, stage+1, stage+1)}
+	ext := filepath.Ext(c.PlanFile)
+	if name, is := strings.CutSuffix(strings.TrimSuffix(c.PlanFile, ext), fmt.Sprintf("-%d", stage)); is {
+		n.Command = c.Program + " repair show " + phrase.Arg(fmt.Sprintf("%s-%d%s", name, stage+1, ext))
+	}
+	return []view.NextStep{n}
 }

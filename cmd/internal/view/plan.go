@@ -68,6 +68,9 @@ func (p *printer) planHead(plan *repair.Plan) {
 	c := plan.Cluster
 	head := spans("Plan for cluster "+p.guid(c.GUID), prefixed("Calico ", c.CalicoVersion), prefixed("from ", p.Source),
 		"made "+cmp.Or(phrase.Time(plan.CreatedAt.Time), "at an unknown time"), "grace "+phrase.Duration(plan.Grace.Duration))
+	if s := plan.Request.AfterRestore; s > 0 {
+		head = append(head, spans(fmt.Sprintf("stage %d after a restore: %s", s, s))...)
+	}
 	if !plan.Complete {
 		head = append(head, completeness(false))
 	}

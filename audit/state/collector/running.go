@@ -1,0 +1,50 @@
+package collector
+
+import (
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// deployment is the name of the Deployment that runs the collector, in Calico's manifests, its
+// Helm chart and its operator.
+const deployment = "calico-kube-controllers"
+
+// Install says where Calico's collector runs, by the pods.
+type Install struct {
+	// Pods are the pods of the collector's Deployment that may run: all that have not finished.
+	Pods []*blocks.Workload
+	// Namespace is the namespace of the Deployment, taken from its pods, else from those of
+	// calico-node; empty if neither has any.
+	Namespace string
+	// Unread is why pods that were not read may run the collector; empty if all were read.
+	Unread string
+}
+
+// Operated reports whether Calico's operator manages the Deployment. It would undo a change of the
+// number of replicas.
+func (x Install) Operated() bool { return x.Namespace == "calico-system" }
+
+// Installed returns where the collector runs. A pod that is being deleted may still run, as does
+// one on a node that is not Ready.
+func Installed(st *state.State) (x Install) {
+	node := ""
+	for _, w := range st.Workloads {
+		switch {
+		case strings.HasPrefix(w.Name, deployment+"-") && w.Phase != "Succeeded" && w.Phase != "Failed":
+			x.Pods, x.Namespace = append(x.Pods, w), w.Namespace
+		case strings.HasPrefix(w.Name, "calico-node-"):
+			node = w.Namespace
+		}
+	}
+	if x.Namespace == "" {
+		x.Namespace = node
+	}
+	if g, missing := st.Missing(blocks.Pods); missing {
+		x.Unread = g.String()
+	} else if name, unread := st.UnreadPod(); unread {
+		x.Unread = "pod " + name + " could not be read"
+	}
+	return x
+}

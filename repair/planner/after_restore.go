@@ -1,0 +1,194 @@
+package planner
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/collector"
+	"github.com/calico-audit/calico-audit/audit/state/duplicate"
+	"github.com/calico-audit/calico-audit/audit/state/recordable"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// NotBefore explains why a plan must not be applied yet: a stage before its own, or its own if
+// only people carry it out, is not done. It returns "" if the plan may be applied. Plans of other
+// repairs may always be applied.
+func NotBefore(st *state.State, req repair.Request) string {
+	own := req.AfterRestore
+	for s := repair.StopCollector; s <= own; s++ {
+		switch {
+		case own == repair.StartCollector && (s == repair.StopCollector || s == own):
+			continue // the collector may run again
+		case s == own && !s.ByHand():
+			continue
+		}
+		if why := unfinished(st, req, s); why != "" {
+			return fmt.Sprintf("stage %d (%s) is not done: %s", s, s, why)
+		}
+	}
+	return ""
+}
+
+// unfinished explains why a stage is not done; "" if it is.
+func unfinished(st *state.State, req repair.Request, s repair.Stage) string {
+	if !st.Complete() {
+		return "the cluster was read only in part: " + blocks.Untolerated(st.Gaps)[0].String()
+	}
+	switch s {
+	case repair.StopCollector:
+		x := collector.Installed(st)
+		if x.Unread != "" {
+			return "it is not known whether the collector runs: " + x.Unread
+		}
+		if len(x.Pods) > 0 {
+			return fmt.Sprintf("pod %s runs it: %s", x.Pods[0].FullName(), strings.Join(scale(x, 0), " && "))
+		}
+	case repair.ResolveDuplicates:
+		if all, refused := unresolved(st); len(all) > 0 {
+			return rest(len(all)+len(refused), "action", all[0].way.Title+": "+all[0].because)
+		} else if len(refused) > 0 {
+			return rest(len(refused), "address", refused[0].Target.IP+": "+refused[0].Reason)
+		}
+	default:
+		req = req.Stage(s)
+		req.MaxSteps = 0
+		p := Build(st, req)
+		if len(p.Steps) > 0 {
+			return rest(len(p.Steps), "step", p.Steps[0].ID+": "+p.Steps[0].Because) + "; plan again to include new ones"
+		}
+		for _, r := range p.Refused {
+			if r.Kind == repair.RecordIP && r.Code == repair.RefusedYoung {
+				return r.Target.IP + " is not recorded yet: " + r.Reason
+			}
+		}
+	}
+	return ""
+}
+
+func rest(n int, of, first string) string {
+	if n == 1 {
+		return first
+	}
+	return fmt.Sprintf("%s left, the first: %s", phrase.PluralVerb(n, of, "is", "are"), first)
+}
+
+// afterRestore adds the work that people do in a plan's stage after a restore.
+func (m *manuals) afterRestore(st *state.State) {
+	x := collector.Installed(st)
+	const where = "kubectl get deployments --all-namespaces -o wide --field-selector metadata.name=calico-kube-controllers"
+	switch m.plan.Request.AfterRestore {
+	case repair.StopCollector:
+		if len(x.Pods) > 0 {
+			m.add(state.ClusterSubject(st), "pod "+x.Pods[0].FullName()+" runs the collector, which frees an address if the pod that its restored record names no longer exists, even under another pod",
+				[]remedies.Remedy{remedies.ByHand("stop calico-kube-controllers", "the collector frees nothing",
+					"until it runs again, leaked addresses stay, and Services of type LoadBalancer get no addresses from Calico", scale(x, 0)...)})
+		}
+	case repair.ResolveDuplicates:
+		all, _ := unresolved(st)
+		for _, u := range all {
+			m.add(u.target, u.because, []remedies.Remedy{u.way})
+			m.order++ // never two replicas at once
+		}
+	case repair.StartCollector:
+		commands := []string{where}
+		if x.Namespace != "" {
+			commands = scale(x, 1)
+		}
+		m.add(state.ClusterSubject(st), "every address in use is recorded for its pod", []remedies.Remedy{
+			remedies.ByHand("start calico-kube-controllers again, with one replica", "leaked addresses are collected again", "none", commands...),
+		})
+	default: // steps
+	}
+}
+
+// scale returns the commands that stop the collector (0 replicas) or start it (1). Where Calico's
+// operator runs, it is stopped first and started last, because it would undo the change.
+func scale(x collector.Install, replicas int) []string {
+	deployment := func(name, namespace string) string {
+		return fmt.Sprintf("kubectl scale deployment %s --namespace %s --replicas=%d", name, phrase.Arg(namespace), replicas)
+	}
+	out := []string{deployment("calico-kube-controllers", x.Namespace)}
+	if x.Operated() {
+		out = append([]string{deployment("tigera-operator", "tigera-operator")}, out...)
+	}
+	if replicas > 0 {
+		slices.Reverse(out)
+		return out
+	}
+	for _, w := range x.Pods {
+		out = append(out, fmt.Sprintf("kubectl wait --for=delete --namespace %s pod/%s --timeout=5m", phrase.Arg(w.Namespace), phrase.Arg(w.Name)))
+	}
+	return out
+}
+
+// work is something that a person has to do about an address.
+type work struct {
+	target  state.Subject
+	because string
+	way     remedies.Remedy
+}
+
+// unresolved returns the work on addresses that several owners use, or that cannot be recorded for
+// the pod that uses them. Addresses whose users cannot be told apart are refused.
+func unresolved(st *state.State) (out []work, refused []repair.Refusal) {
+	shared := map[netip.Addr]bool{}
+	add := func(a netip.Addr, because string, r remedies.Remedy) {
+		if !slices.ContainsFunc(out, func(w work) bool { return w.way.Title == r.Title }) {
+			out = append(out, work{state.IPSubject(a, ""), because, r})
+		}
+	}
+	for _, d := range duplicate.Of(st) {
+		shared[d.Addr] = true
+		if d.Keeper == nil && len(d.Users) > 1 {
+			var who []string
+			for _, u := range d.Users {
+				who = append(who, fmt.Sprintf("%s on %s", u, u.Node))
+			}
+			refused = append(refused, repair.Refusal{
+				Kind: repair.RecordIP, Target: state.IPSubject(d.Addr, ""), Code: repair.RefusedConflict,
+				Reason: fmt.Sprintf("%s use it, and nothing shows whose it is: %s; restart them one after the other, and each gets an address of its own", strings.Join(who, " and "), d.Why),
+			})
+			continue
+		}
+		for i := range d.Users {
+			if u := &d.Users[i]; u != d.Keeper && d.Keeper != nil {
+				add(d.Addr, fmt.Sprintf("%s keeps %s, because %s", d.Keeper, d.Addr, d.Why), restart(u))
+			}
+		}
+		if len(d.Second) > 0 {
+			add(d.Addr, fmt.Sprintf("%s is also in use in a network namespace without a pod", d.Addr), remedies.EndUse(d.Second))
+		}
+	}
+	for _, u := range recordable.Of(st) {
+		switch {
+		case shared[u.Addr], u.Code == "", u.OtherIPAM != "", !u.Due.IsZero(), u.Blocking != nil && u.Blocking != u:
+			continue // resolved above, recorded by a step, or later
+		}
+		add(u.Addr, fmt.Sprintf("%s cannot be recorded for it: %s", u.Addr, u.Reason), restart(&u.Users[0]))
+	}
+	return out, refused
+}
+
+// restart tells a person to give the user of an address another one.
+func restart(u *state.LiveUse) remedies.Remedy {
+	const effect = "it gets an address of its own"
+	w := u.Pod
+	switch {
+	case w == nil:
+		return remedies.Restart("restart calico-node on "+u.Node+", which then takes another tunnel address", effect,
+			"kubectl get pods --all-namespaces --selector=k8s-app=calico-node --field-selector="+phrase.Arg("spec.nodeName="+u.Node))
+	case w.Extras().VM != "":
+		return remedies.Restart(fmt.Sprintf("stop virtual machine %s/%s and start it again", w.Namespace, w.Extras().VM), effect)
+	case w.Phase == "Pending" || !w.Deleting.IsZero():
+		return remedies.ByHand("wait until pod "+w.FullName()+" runs, or is gone", effect, "none")
+	case w.Controller == nil || w.Controller.Kind == "Node":
+		return remedies.Restart("delete pod "+w.FullName()+" and create it again: no controller does", effect)
+	}
+	return remedies.Restart("restart pod "+w.FullName(), effect, fmt.Sprintf("kubectl delete pod --namespace %s %s", phrase.Arg(w.Namespace), phrase.Arg(w.Name)))
+}
