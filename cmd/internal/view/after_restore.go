@@ -93,7 +93,7 @@ func (p *printer) byHand(manual []repair.Manual) {
 	for i := range some {
 		m := &some[i]
 		p.wrap("   by hand: ", 5, manualText(m)+": "+m.Because)
-		if m.Risk != risk {
+		if m.Risk != risk && m.Risk != "none" {
 			p.wrap("   risk: ", 9, m.Risk)
 		}
 		risk = m.Risk
@@ -131,6 +131,9 @@ func stageText(plan *repair.Plan) string {
 	}
 	if plan.Request.AfterRestore == repair.StopCollector && len(plan.Manual) > 0 || plan.Request.AfterRestore == repair.StartCollector {
 		out = append(out, "by hand")
+	}
+	if plan.Request.AfterRestore == repair.StopCollector && len(out) == 0 {
+		return "no pod of calico-kube-controllers runs"
 	}
 	return cmp.Or(strings.Join(out, ", "), "nothing to do")
 }

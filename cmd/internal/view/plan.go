@@ -308,7 +308,7 @@ func (p *printer) manual(manual []repair.Manual) {
 // manualText returns the action, prefixed with its target unless it contains it.
 func manualText(m *repair.Manual) string {
 	id := m.Target.ID()
-	if id == "" || m.Target.Kind == state.KindIP || strings.Contains(m.Action, id) {
+	if id == "" || m.Target.Kind == state.KindIP || m.Target.Kind == state.KindCluster || strings.Contains(m.Action, id) {
 		return m.Action
 	}
 	if m.Target.Kind == state.KindNode {
