@@ -145,7 +145,7 @@ func unresolved(st *state.State) (out []work, refused []repair.Refusal) {
 	}
 	for _, d := range duplicate.Of(st) {
 		shared[d.Addr] = true
-		if d.Keeper == nil && len(d.Users) > 1 {
+		if d.Owner == nil && len(d.Users) > 1 {
 			var who []string
 			for _, u := range d.Users {
 				who = append(who, fmt.Sprintf("%s on %s", u, u.Node))
@@ -157,8 +157,8 @@ func unresolved(st *state.State) (out []work, refused []repair.Refusal) {
 			continue
 		}
 		for i := range d.Users {
-			if u := &d.Users[i]; u != d.Keeper && d.Keeper != nil {
-				add(d.Addr, fmt.Sprintf("%s keeps %s, because %s", d.Keeper, d.Addr, d.Why), restart(u))
+			if u := &d.Users[i]; u != d.Owner && d.Owner != nil {
+				add(d.Addr, fmt.Sprintf("%s keeps %s, because %s", d.Owner, d.Addr, d.Why), restart(u))
 			}
 		}
 		if len(d.Second) > 0 {

@@ -20,10 +20,10 @@ type Address struct {
 	Users []state.LiveUse
 	// Second are the network namespaces that have the address and belong to none of the Users.
 	Second []hosts.Use
-	// Keeper is the user that keeps the address; nil if nothing shows whose it is. Why is the
+	// Owner is the user that keeps the address; nil if nothing shows whose it is. Why is the
 	// reason in either case.
-	Keeper *state.LiveUse
-	Why    string
+	Owner *state.LiveUse
+	Why   string
 }
 
 type all []Address
@@ -84,7 +84,7 @@ func (d *Address) decide(st *state.State, attr *blocks.Attributes) {
 			}
 		}
 		if len(fit) == 1 {
-			d.Keeper, d.Why = fit[0], rule.why
+			d.Owner, d.Why = fit[0], rule.why
 			return
 		}
 	}

@@ -16,16 +16,10 @@ type StagePlan struct {
 	Apply string
 }
 
-// WriteStages writes the way through the stages after a restore: what each does, its commands in
-// order, each on a line that begins with "$", and the work that is refused. again is the command
-// that makes the plans again.
+// WriteStages writes the way through the stages after a restore: what each does, and its commands
+// in order, each on a line that begins with "$". again is the command that makes the plans again.
 func WriteStages(w io.Writer, stages []StagePlan, again string, o Options) error {
 	p := newPrinter(o, false)
-	p.stages(stages, again)
-	return p.writeTo(w)
-}
-
-func (p *printer) stages(stages []StagePlan, again string) {
 	head := *stages[0].Plan
 	head.Request.AfterRestore = 0
 	p.planHead(&head)
@@ -36,86 +30,59 @@ func (p *printer) stages(stages []StagePlan, again string) {
 		x := &stages[i]
 		s := x.Request.AfterRestore
 		p.section(fmt.Sprintf("%d. %s: %s", s, strings.ToUpper(s.String()[:1])+s.String()[1:], stageText(x.Plan)))
-		if s != repair.StopCollector { // that of the first stage is the head's
-			p.wrapAll("   Note: ", 9, x.Warnings)
-		}
 		if s == repair.StartCollector {
 			p.run(x.Apply)
-		}
-		p.byHand(x.Manual)
-		for _, r := range x.Refused {
-			if s == repair.ResolveDuplicates {
-				p.wrap("   refused: ", 5, TargetText(r.Target)+": "+r.Reason)
-			}
-		}
-		if s == repair.StartCollector {
+			p.byHand(x)
 			continue
 		}
-		if p.stepsOf(x); s == repair.ResolveDuplicates && len(x.Manual)+len(x.Refused) > 0 {
-			p.wrap("   ", 3, "Then plan again, because the restarted pods' old records are released, too:")
+		p.byHand(x)
+		p.stageSteps(x)
+		p.run(x.Apply)
+		if s == repair.ResolveDuplicates && len(x.Manual)+len(x.Refused) > 0 {
+			p.wrap("   ", 3, "Then plan again, because the restarted pods leave old records:")
 			p.run(again)
 			p.run(stages[repair.RecordRunning-1].Apply)
 		}
 	}
+	return p.writeTo(w)
 }
 
-// stepsOf writes the counts of a stage's steps and refusals, and the command that applies it.
-func (p *printer) stepsOf(x *StagePlan) {
+// stageSteps writes the steps and refusals of a stage, in short.
+func (p *printer) stageSteps(x *StagePlan) {
+	twice := false
 	for _, alike := range Runs(x.Steps, func(a, b *repair.Step) bool { return a.Kind == b.Kind }) {
-		some, more := cut(alike, refusedShown)
-		for i := range some {
-			p.wrap("   ", 5, string(some[i].Kind)+" "+TargetText(some[i].Target)+": "+some[i].Because)
-		}
-		if more > 0 {
-			p.wrap("   ", 5, fmt.Sprintf("… and %d more of %s", more, alike[0].Kind))
+		twice = twice || alike[0].TwoObservations
+		p.wrap("   ", 5, fmt.Sprintf("%d × %s, such as %s: %s", len(alike), alike[0].Kind, TargetText(alike[0].Target), alike[0].Because))
+	}
+	for _, g := range refusals(x.Plan) {
+		if g[0].Code != repair.RefusedNothing {
+			p.wrap("   not touched: ", 5, refusalTitle(g)+", such as "+TargetText(g[0].Target)+": "+g[0].Reason)
 		}
 	}
-	if !x.Request.AfterRestore.ByHand() {
-		for _, g := range refusals(x.Plan) {
-			if g[0].Code != repair.RefusedNothing {
-				p.wrap("   not touched: ", 5, refusalTitle(g)+", such as "+TargetText(g[0].Target)+": "+g[0].Reason)
+	if twice {
+		p.wrap("   ", 3, dueTwice(x.Plan, "Needs a second observation, not before %s; --wait waits for it."))
+	}
+}
+
+// byHand writes what people do in a stage. Commands of kubectl get the cluster of the run.
+func (p *printer) byHand(x *StagePlan) {
+	risk := "none"
+	for i := range x.Manual {
+		m := &x.Manual[i]
+		p.wrap("   by hand: ", 5, manualText(m)+": "+m.Because)
+		if m.Risk != risk {
+			risk = m.Risk
+			p.wrap("   risk: ", 5, risk)
+		}
+		for _, c := range append([]string{m.Command}, m.Then...) {
+			if c != "" {
+				p.run(c + p.ClusterArgs)
 			}
 		}
 	}
-	for i := range x.Steps {
-		if x.Steps[i].TwoObservations {
-			p.wrap("   ", 3, dueTwice(x.Plan, "Needs a second observation, not before %s; --wait waits for it."))
-			break
-		}
-	}
-	p.run(x.Apply)
 }
 
-// byHand writes what people do, each command on its own line.
-func (p *printer) byHand(manual []repair.Manual) {
-	some, more := cut(manual, planShown)
-	risk := ""
-	for i := range some {
-		m := &some[i]
-		p.wrap("   by hand: ", 5, manualText(m)+": "+m.Because)
-		if m.Risk != risk && m.Risk != "none" {
-			p.wrap("   risk: ", 9, m.Risk)
-		}
-		risk = m.Risk
-		for _, c := range append([]string{m.Command}, m.Then...) {
-			p.run(c)
-		}
-	}
-	if more > 0 {
-		p.wrap("   ", 3, fmt.Sprintf("… and %d more by hand: \"repair show\" of this stage's plan lists all", more))
-	}
-}
-
-// run writes a command. Those of kubectl get the cluster of the run.
-func (p *printer) run(command string) {
-	if command == "" {
-		return
-	}
-	if strings.HasPrefix(command, "kubectl ") {
-		command += p.ClusterArgs
-	}
-	p.say("   $ " + command)
-}
+func (p *printer) run(command string) { p.say("   $ " + command) }
 
 // stageText counts what a stage has to do.
 func stageText(plan *repair.Plan) string {
@@ -123,14 +90,8 @@ func stageText(plan *repair.Plan) string {
 	if n := len(plan.Steps); n > 0 {
 		out = append(out, phrase.Plural(n, "step"))
 	}
-	if n := len(plan.Manual); n > 0 && plan.Request.AfterRestore == repair.ResolveDuplicates {
+	if n := len(plan.Manual); n > 0 {
 		out = append(out, fmt.Sprintf("%d by hand", n))
-	}
-	if n := len(plan.Refused); n > 0 && plan.Request.AfterRestore == repair.ResolveDuplicates {
-		out = append(out, fmt.Sprintf("%d refused", n))
-	}
-	if plan.Request.AfterRestore == repair.StopCollector && len(plan.Manual) > 0 || plan.Request.AfterRestore == repair.StartCollector {
-		out = append(out, "by hand")
 	}
 	if plan.Request.AfterRestore == repair.StopCollector && len(out) == 0 {
 		return "no pod of calico-kube-controllers runs"
