@@ -89,7 +89,7 @@ func duplicateRemedies(st *state.State, d *duplicate.Address) (out []remedies.Re
 				nodes = append(nodes, u.Node)
 			}
 		case d.Owner != nil:
-			out = append(out, remedies.RestartRemedies(u.Pod, fmt.Sprintf("it gets an address of its own, and %s keeps this one", d.Owner))...)
+			out = append(out, remedies.RestartRemedies(u.Pod, fmt.Sprintf("it gets an address of its own, and %s keeps this one", strings.TrimPrefix(d.Owner.String(), "pod ")))...)
 		}
 	}
 	if slices.Sort(nodes); len(nodes) > 0 {

@@ -158,7 +158,7 @@ func unresolved(st *state.State) (out []work, refused []repair.Refusal) {
 		}
 		for i := range d.Users {
 			if u := &d.Users[i]; u != d.Owner && d.Owner != nil {
-				add(d.Addr, fmt.Sprintf("%s keeps %s, because %s", d.Owner, d.Addr, d.Why), restart(u))
+				add(d.Addr, fmt.Sprintf("%s keeps %s, because %s", d.Owner, d.Addr, d.Why), restart(st, u))
 			}
 		}
 		if len(d.Second) > 0 {
@@ -170,19 +170,20 @@ func unresolved(st *state.State) (out []work, refused []repair.Refusal) {
 		case shared[u.Addr], u.Code == "", u.OtherIPAM != "", !u.Due.IsZero(), u.Blocking != nil && u.Blocking != u:
 			continue // resolved above, recorded by a step, or later
 		}
-		add(u.Addr, fmt.Sprintf("%s cannot be recorded for it: %s", u.Addr, u.Reason), restart(&u.Users[0]))
+		add(u.Addr, fmt.Sprintf("%s cannot be recorded for it: %s", u.Addr, u.Reason), restart(st, &u.Users[0]))
 	}
 	return out, refused
 }
 
 // restart tells a person to give the user of an address another one.
-func restart(u *state.LiveUse) remedies.Remedy {
+func restart(st *state.State, u *state.LiveUse) remedies.Remedy {
 	const effect = "it gets an address of its own"
 	w := u.Pod
 	switch {
 	case w == nil:
-		return remedies.Restart("restart calico-node on "+u.Node+", which then takes another tunnel address", effect,
-			"kubectl get pods --all-namespaces --selector=k8s-app=calico-node --field-selector="+phrase.Arg("spec.nodeName="+u.Node))
+		return remedies.RestartAgents([]string{u.Node})
+	case st.OtherIPAMOf(w) != "":
+		return remedies.ByHand("give pod "+w.FullName()+" an address of its own: "+st.OtherIPAMOf(w), effect, "none")
 	case w.Extras().VM != "":
 		return remedies.Restart(fmt.Sprintf("stop virtual machine %s/%s and start it again", w.Namespace, w.Extras().VM), effect)
 	case w.Phase == "Pending" || !w.Deleting.IsZero():
