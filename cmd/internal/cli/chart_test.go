@@ -3,7 +3,9 @@ package cli_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,8 +57,10 @@ image: {repository: registry.example.com/calico-audit, digest: "sha256:012345678
 	// Like reused values of a release from before these values existed.
 	"values of before": `
 image: {repository: registry.example.com/calico-audit, tag: v1}
-exporter: {maxNodes: null}
-monitoring: {prometheusRule: true, runbookURL: null}
+exporter: {maxNodes: null, hostNetwork: null, podLabels: null, podAnnotations: null, extraEnv: null, serviceAccount: null}
+agent: {enabled: true, insecure: null, tls: {secret: mine}, podLabels: null, podAnnotations: null, extraEnv: null, serviceAccount: null}
+repair: {enabled: true, timeZone: null, podLabels: null, podAnnotations: null, extraEnv: null, serviceAccount: null}
+monitoring: {prometheusRule: true, dashboard: true, runbookURL: null, alerts: null, alertLabels: null, dashboardAnnotations: null}
 `,
 	"repair alone": `
 image: {repository: registry.example.com/calico-audit, tag: v1}
@@ -83,13 +87,7 @@ func helmOf(t *testing.T, dir, values string, args ...string) (string, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	merged := map[string]any{}
-	for line := range strings.Lines(values) {
-		if err := yaml.Unmarshal([]byte(line), &merged); err != nil {
-			t.Fatal(err)
-		}
-	}
-	text, err := yaml.Marshal(merged)
+	text, err := yaml.Marshal(merged(t, values))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,6 +113,41 @@ func helmOf(t *testing.T, dir, values string, args ...string) (string, error) {
 		return string(out), errors.New(string(exit.Stderr))
 	}
 	return string(out), err
+}
+
+// merged parses values whose lines are complete top-level keys.
+func merged(t *testing.T, values string) map[string]any {
+	t.Helper()
+	out := map[string]any{}
+	for line := range strings.Lines(values) {
+		if err := yaml.Unmarshal([]byte(line), &out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// helmEach runs "helm template" once for several sets of values: with a chart that has this
+// one as a dependency for each set, under the names c0, c1 and so on.
+func helmEach(t *testing.T, sets []string, args ...string) (string, error) {
+	t.Helper()
+	dir, all := t.TempDir(), map[string]any{}
+	if err := os.CopyFS(filepath.Join(dir, "charts", "calico-audit"), os.DirFS(chartDir)); err != nil {
+		t.Fatal(err)
+	}
+	text := "apiVersion: v2\nname: each\nversion: 1.0.0\ndependencies:\n"
+	for i, values := range sets {
+		text += fmt.Sprintf("- {name: calico-audit, version: '*', alias: c%d}\n", i)
+		all[fmt.Sprintf("c%d", i)] = merged(t, values)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "Chart.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	line, err := json.Marshal(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return helmOf(t, dir, string(line), append([]string{"template", "each"}, args...)...)
 }
 
 // renderings caches the output of render, by arguments.
@@ -377,27 +410,37 @@ func TestChartValuesOfAlerts(t *testing.T) {
 
 // TestChartRefuses: an error names the wrong value and the right form.
 func TestChartRefuses(t *testing.T) {
-	for values, want := range map[string]string{
-		`exporter: {enabled: true}`:                        "image.repository is empty: name the image",
-		`exporter: {replica: 2}`:                           "additional properties 'replica' not allowed",
-		`exporter: {maxNodes: -1}`:                         "at '/exporter/maxNodes': minimum: got -1, want 0",
-		`exporter: {replicas: two}`:                        "at '/exporter/replicas': got string, want integer",
-		`exporter: {extraArgs: [grace]}`:                   "at '/exporter/extraArgs/0': 'grace' does not match pattern '^-'",
-		`guardRails: {mode: block}`:                        "at '/guardRails/mode': value must be one of 'off', 'warn', 'deny'",
-		`repair: {schedule: nightly}`:                      "at '/repair/schedule': 'nightly' does not match pattern",
-		`repair: {schedule: "@reboot"}`:                    "at '/repair/schedule': '@reboot' does not match pattern",
-		`repair: {maxSteps: 0}`:                            "at '/repair/maxSteps': minimum: got 0, want 1",
-		`repair: {journal: {size: much}}`:                  "at '/repair/journal/size': 'much' does not match pattern",
-		`networkPolicy: {apiServers: [{cidr: 192.0.2.1}]}`: "at '/networkPolicy/apiServers/0': missing property 'port'",
-		`image: {digest: v1}`:                              "at '/image/digest': 'v1' does not match pattern",
-		`access: {repair: true}`:                           "at '/access/report': value must be true",
-		`exporter: {prometheus: {url: "http://p"}}`:        "additional properties 'prometheus' not allowed",
-		`exporter: {agents: true}`:                         "at '/agent/enabled': value must be true",
-		`agents: {enabled: true}`:                          "additional properties 'agents' not allowed",
-	} {
-		out, err := helm(t, values, "template", "calico-audit")
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: want %q, got %v %s", values, want, err, out)
+	cases := map[string]string{
+		`exporter: {replica: 2}`:                                         "additional properties 'replica' not allowed",
+		`exporter: {maxNodes: -1}`:                                       "at '/exporter/maxNodes': minimum: got -1, want 0",
+		`exporter: {replicas: two}`:                                      "at '/exporter/replicas': got string, want integer",
+		`exporter: {extraArgs: [grace]}`:                                 "at '/exporter/extraArgs/0': 'grace' does not match pattern '^-'",
+		`guardRails: {mode: block}`:                                      "at '/guardRails/mode': value must be one of 'off', 'warn', 'deny'",
+		`repair: {schedule: nightly}`:                                    "at '/repair/schedule': 'nightly' does not match pattern",
+		`repair: {schedule: "@reboot"}`:                                  "at '/repair/schedule': '@reboot' does not match pattern",
+		`repair: {maxSteps: 0}`:                                          "at '/repair/maxSteps': minimum: got 0, want 1",
+		`repair: {journal: {size: much}}`:                                "at '/repair/journal/size': 'much' does not match pattern",
+		`networkPolicy: {apiServers: [{cidr: 192.0.2.1}]}`:               "at '/networkPolicy/apiServers/0': missing property 'port'",
+		`image: {digest: v1}`:                                            "at '/image/digest': 'v1' does not match pattern",
+		`access: {repair: true}`:                                         "at '/access/report': value must be true",
+		`exporter: {prometheus: {url: "http://p"}}`:                      "additional properties 'prometheus' not allowed",
+		`exporter: {agents: true}`:                                       "at '/agent/enabled': value must be true",
+		`agents: {enabled: true}`:                                        "additional properties 'agents' not allowed",
+		`agent: {enabled: true, tls: {certManager: true, secret: mine}}`: "at '/agent/tls/secret': value must be one of '', 'calico-audit-agent-tls'",
+		`monitoring: {agentInterval: soon}`:                              "at '/monitoring/agentInterval': 'soon' does not match pattern",
+		`repair: {timeZone: "UTC+1 hour"}`:                               "at '/repair/timeZone': 'UTC+1 hour' does not match pattern",
+		`repair: {journal: {size: 1.5Kg}}`:                               "at '/repair/journal/size': '1.5Kg' does not match pattern",
+	}
+	sets := slices.Collect(maps.Keys(cases))
+	_, err := helmEach(t, sets)
+	if err == nil {
+		t.Fatal("all values are accepted")
+	}
+	for i, values := range sets {
+		_, refusal, _ := strings.Cut(err.Error(), fmt.Sprintf("\nc%d:\n", i))
+		refusal, _, _ = strings.Cut(refusal, "\n\n")
+		if !strings.Contains(refusal, cases[values]) {
+			t.Errorf("%s: want %q, got %q", values, cases[values], refusal)
 		}
 	}
 }
