@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,13 +18,14 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// TestContributor follows the steps of audit/checks/README.md to add a check in a copy of
-// the repository. The new check must appear in the table, the page, the exporter's metrics
-// and an alert of a real Prometheus.
+// TestContributor follows the steps of audit/checks/README.md to add a check, and of
+// blocks/decode/README.md to add a kind of object, in a copy of the repository. The new check must
+// appear in the table, the page, the exporter's metrics and an alert of a real Prometheus. The kind
+// must appear in the RBAC rules and in saved snapshots.
 func TestContributor(t *testing.T) {
 	cluster := testcluster.Shared(t, testcluster.Options{WatchCache: true})
 	tree := copyRepository(t)
-	followSteps(t, tree, "audit/checks/README.md")
+	followSteps(t, tree, "audit/checks/README.md", "blocks/decode/README.md")
 
 	ctx := t.Context()
 	seeder, err := seeding.New(cluster)
@@ -56,27 +58,6 @@ func TestContributor(t *testing.T) {
 		t.Errorf("the page lacks the finding: %v", err)
 	}
 
-	exporter := startExporter(t, exec.Command(binary, exporterArgs("--kubeconfig", cluster.KubeconfigPath())...))
-	m := monitor(t, tree, exporter)
-	m.await("somebody is told", func() bool { return m.firing("CalicoFinding") })
-	if n := m.state("CalicoFinding"); !strings.Contains(n.summary, "ip/reserved") || n.receiver != "ticket" {
-		t.Errorf("what was told: %+v", n)
-	}
-	status, body, err := get(ctx, "http://"+exporter+"/metrics")
-	if err != nil || status != http.StatusOK || !strings.Contains(string(body), `calico_audit_findings{check="ip/reserved",ippool="pods",severity="error"} 1`) {
-		t.Errorf("the metrics lack the finding: %d %v\n%s", status, err, body)
-	}
-}
-
-// TestContributorOfKinds follows the steps of blocks/decode/README.md to add a kind of
-// object in a copy of the repository. The kind must appear in the RBAC rules and in saved
-// snapshots.
-func TestContributorOfKinds(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: builds the program")
-	}
-	tree := copyRepository(t)
-	followSteps(t, tree, "blocks/decode/README.md")
 	for _, file := range []string{"examples/kubernetes/rbac/clusterrole.yaml", "examples/helm/calico-audit/files/rbac-exporter.yaml", "cmd/GUIDE.md"} {
 		if text, err := os.ReadFile(filepath.Join(tree, file)); err != nil || !strings.Contains(string(text), "hostendpoints") {
 			t.Errorf("%s lacks the kind: %v", file, err)
@@ -86,9 +67,20 @@ func TestContributorOfKinds(t *testing.T) {
 	if err := writeFile(dump, []byte("apiVersion: crd.projectcalico.org/v1\nkind: HostEndpoint\nmetadata: {name: eth0}\nspec: {node: machine-x, interfaceName: eth0}\n")); err != nil {
 		t.Fatal(err)
 	}
-	saved := inTree(t, tree, "go", "run", "./cmd/calico-audit", "snapshot", "-f", "examples/snapshots/healthy", "-f", dump, "-o", "-", "--anonymize")
+	saved := inTree(t, tree, binary, "snapshot", "-f", "examples/snapshots/healthy", "-f", dump, "-o", "-", "--anonymize")
 	if !strings.Contains(saved, "kind: HostEndpoint\n") || strings.Contains(saved, "machine-x") {
 		t.Errorf("saved as %s", saved)
+	}
+
+	exporter := startExporter(t, exec.Command(binary, exporterArgs("--kubeconfig", cluster.KubeconfigPath())...))
+	m := monitor(t, tree, exporter)
+	m.await("somebody is told", func() bool { return m.firing("CalicoFinding") })
+	if n := m.state("CalicoFinding"); !strings.Contains(n.summary, "ip/reserved") || n.receiver != "ticket" {
+		t.Errorf("what was told: %+v", n)
+	}
+	status, body, err := get(ctx, "http://"+exporter+"/metrics")
+	if err != nil || status != http.StatusOK || !strings.Contains(string(body), `calico_audit_findings{check="ip/reserved",ippool="pods",severity="error"} 1`) {
+		t.Errorf("the metrics lack the finding: %d %v\n%s", status, err, body)
 	}
 }
 
@@ -124,49 +116,63 @@ var (
 	stepFile  = regexp.MustCompile("`([a-z_/.-]+/[a-z_.-]+\\.(?:go|txt))`")
 )
 
-// followSteps applies the steps of a how-to page.
-func followSteps(t *testing.T, tree, page string) {
+// followSteps writes the files of the steps of how-to pages, then runs their commands, each once.
+func followSteps(t *testing.T, tree string, pages ...string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(tree, page))
-	if err != nil {
+	var commands []string
+	for _, page := range pages {
+		text, err := os.ReadFile(filepath.Join(tree, page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps := regexp.MustCompile(`(?m)^\d\. `).Split(string(text), -1)[1:]
+		if len(steps) < 4 {
+			t.Fatalf("%s has only %d steps", page, len(steps))
+		}
+		for _, step := range steps {
+			for _, command := range followStep(t, tree, step) {
+				if !slices.Contains(commands, command) {
+					commands = append(commands, command)
+				}
+			}
+		}
+	}
+	for _, command := range commands {
+		inTree(t, tree, "sh", "-ec", command)
+	}
+}
+
+// followStep writes the file of a step, or returns the commands of a step that has commands.
+func followStep(t *testing.T, tree, step string) (commands []string) {
+	t.Helper()
+	before, _, _ := strings.Cut(step, "```")
+	block := stepBlock.FindStringSubmatch(step)
+	if block == nil {
+		t.Fatalf("a step without anything to copy:\n%s", step)
+	}
+	lang, text := block[1], regexp.MustCompile(`(?m)^   `).ReplaceAllString(block[2], "")
+	if lang == "sh" {
+		return slices.Collect(strings.Lines(text))
+	}
+	named := stepFile.FindAllStringSubmatch(before, -1)
+	if named == nil {
+		t.Fatalf("a step that names no file:\n%s", step)
+	}
+	path := filepath.Join(tree, filepath.FromSlash(named[len(named)-1][1]))
+	old, err := os.ReadFile(path)
+	switch {
+	case os.IsNotExist(err):
+	case err != nil:
+		t.Fatal(err)
+	case lang == "diff":
+		text = patched(t, string(old), text)
+	default: // a line of a sorted list
+		text = intoList(t, string(old), text)
+	}
+	if err := writeFile(path, []byte(text)); err != nil {
 		t.Fatal(err)
 	}
-	steps := regexp.MustCompile(`(?m)^\d\. `).Split(string(text), -1)[1:]
-	if len(steps) < 4 {
-		t.Fatalf("the page has only %d steps", len(steps))
-	}
-	for _, step := range steps {
-		before, _, _ := strings.Cut(step, "```")
-		block := stepBlock.FindStringSubmatch(step)
-		if block == nil {
-			t.Fatalf("a step without anything to copy:\n%s", step)
-		}
-		lang, text := block[1], regexp.MustCompile(`(?m)^   `).ReplaceAllString(block[2], "")
-		if lang == "sh" {
-			for command := range strings.Lines(text) {
-				inTree(t, tree, "sh", "-ec", command)
-			}
-			continue
-		}
-		named := stepFile.FindAllStringSubmatch(before, -1)
-		if named == nil {
-			t.Fatalf("a step that names no file:\n%s", step)
-		}
-		path := filepath.Join(tree, filepath.FromSlash(named[len(named)-1][1]))
-		old, err := os.ReadFile(path)
-		switch {
-		case os.IsNotExist(err):
-		case err != nil:
-			t.Fatal(err)
-		case lang == "diff":
-			text = patched(t, string(old), text)
-		default: // a line of a sorted list
-			text = intoList(t, string(old), text)
-		}
-		if err := writeFile(path, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	return nil
 }
 
 // patched inserts the added lines of a diff after their context line.
