@@ -40,14 +40,14 @@ TEST := $(GO) test -vet=off -ldflags=-s
 # Tests often wait for servers, so more packages and tests run at once than there are cores.
 # The packages that take longest start first, so that none runs alone at the end.
 PACKAGES_AT_ONCE ?= $$(($$(getconf _NPROCESSORS_ONLN) + 1))
-LONGEST := ./internal/story ./cmd/internal/cli ./internal/storm ./cmd/calico-audit ./repair/datastore ./repair/apply
+LONGEST := ./internal/story ./internal/storm ./cmd/calico-audit ./cmd/internal/examples ./cmd/internal/live ./cmd/internal/cli ./repair/datastore ./repair/apply
 TESTS_AT_ONCE ?= $$(($$(getconf _NPROCESSORS_ONLN) * 2))
 test: prepare ## run all tests, on a real etcd and kube-apiserver
 	$(TEST) -p $(PACKAGES_AT_ONCE) -parallel $(TESTS_AT_ONCE) -timeout 20m $(LONGEST) ./...
 
 # Linking and running the tests cost about the same, so packages whose tests are about
 # servers are not linked. A higher GOGC makes the compiler and the tests collect less garbage.
-ABOUT_SERVERS := internal/lab internal/scale internal/storm internal/story internal/testcluster repair/workloads
+ABOUT_SERVERS := cmd/internal/live internal/lab internal/scale internal/storm internal/story internal/testcluster repair/workloads
 quick: ## run the tests that need no servers, network, root or other programs, within a minute, and say what was left out
 	@mkdir -p bin && { $(GO) list ./... | grep -vE '/($(subst $() ,|,$(ABOUT_SERVERS)))(/|$$)' | \
 		GOGC=400 xargs $(TEST) -short -v > bin/quick.log 2>&1; status=$$?; }; \
@@ -82,7 +82,7 @@ mutants: prepare ## break guards of the code one by one, and fail if a test that
 soak: prepare ## run the long tests: more fuzzing, more random states, longer storms, every crash point
 	$(GO) test -timeout 4h -run AgreesWithCalicoctl -count 60 ./audit/checks
 	CALICO_AUDIT_CAPACITY_SCRIPTS=200 $(GO) test -timeout 4h -run TestAllocatorAgrees -v ./audit/capacity
-	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h ./blocks/cluster ./cmd/internal/cli ./metrics ./repair/datastore ./repair/planner
+	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h ./blocks/cluster ./cmd/internal/cli ./cmd/internal/live ./metrics ./repair/datastore ./repair/planner
 	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h -run 'TestConsolidate(Interrupted|Killed)' -v ./repair/apply
 	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h -run 'TestLaw' -v ./repair/planner ./repair/apply
 	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h -run 'Crash|ActsBetween|Killed' -v ./internal/storm

@@ -36,6 +36,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster/agents"
 	"github.com/calico-audit/calico-audit/cmd/internal/cli"
+	"github.com/calico-audit/calico-audit/cmd/internal/cli/clitest"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
@@ -302,15 +303,15 @@ func TestAgentTrust(t *testing.T) {
 			}
 		})
 		heardBefore, authorizedBefore := heard.Load(), authorized.Load()
-		got := onCluster(t, c, append([]string{"repair", "--leaked-ips", "--grace", "2s", "--out", "plan.json", "-o", "json", "--agents"}, strings.Fields(x.args)...)...)
-		p := got.plan(t)
+		got := clitest.RunOn(t, c, append([]string{"repair", "--leaked-ips", "--grace", "2s", "--out", "plan.json", "-o", "json", "--agents"}, strings.Fields(x.args)...)...)
+		p := got.Plan(t)
 		released := slices.ContainsFunc(p.Steps, func(s repair.Step) bool { return s.Target.IP == leaked[0].String() })
 		why := ""
 		for _, r := range p.Refused {
 			why += r.Reason + "\n"
 		}
-		if got.code != exit.CodeOK || released != x.release || !strings.Contains(why, x.want) {
-			t.Errorf("%s: exit code %d, released %t, refused %q, want %q: %s", x.name, got.code, released, why, x.want, got.err)
+		if got.Code != exit.CodeOK || released != x.release || !strings.Contains(why, x.want) {
+			t.Errorf("%s: exit code %d, released %t, refused %q, want %q: %s", x.name, got.Code, released, why, x.want, got.Err)
 		}
 		if x.silent && heard.Load() != heardBefore {
 			t.Errorf("%s: the agent was asked", x.name)
@@ -319,9 +320,9 @@ func TestAgentTrust(t *testing.T) {
 			t.Errorf("%s: a token was sent", x.name)
 		}
 	}
-	got := onCluster(t, c, append([]string{"repair", "apply", "plan.json", "--yes", "--wait", "-o", "json", "--agents"}, strings.Fields(tlsArgs+" --agents-token-file token")...)...)
-	if has := statuses(got.result(t)); got.code != exit.CodeOK || has != "done" {
-		t.Errorf("apply ends with %d, %s: %s%s", got.code, has, got.stdout, got.err)
+	got := clitest.RunOn(t, c, append([]string{"repair", "apply", "plan.json", "--yes", "--wait", "-o", "json", "--agents"}, strings.Fields(tlsArgs+" --agents-token-file token")...)...)
+	if has := clitest.Statuses(got.Result(t)); got.Code != exit.CodeOK || has != "done" {
+		t.Errorf("apply ends with %d, %s: %s%s", got.Code, has, got.Stdout, got.Err)
 	}
 }
 
@@ -398,8 +399,8 @@ func TestAgentTLSFlags(t *testing.T) {
 		if args[0] != "agent" {
 			args = append(slices.Clone(args), "--server", "https://192.0.2.1")
 		}
-		if got := calicoAudit(t, args...); got.code != exit.CodeUsage || !strings.Contains(got.err, x.want) {
-			t.Errorf("%v: exit code %d, %s", x.args, got.code, got.err)
+		if got := clitest.Run(t, args...); got.Code != exit.CodeUsage || !strings.Contains(got.Err, x.want) {
+			t.Errorf("%v: exit code %d, %s", x.args, got.Code, got.Err)
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/blocks/cluster/agents"
 	"github.com/calico-audit/calico-audit/cmd/internal/cli"
+	"github.com/calico-audit/calico-audit/cmd/internal/cli/clitest"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
@@ -30,9 +31,9 @@ import (
 // audit. The report names nodes whose agents do not respond. A certificate of a new CA is
 // accepted without a restart.
 func TestExporterAgents(t *testing.T) {
-	c := play(t, seeding.Story)
+	c := clitest.Play(t, seeding.Story)
 	blocksOf := map[string][]string{}
-	for _, n := range calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json").report(t).Nodes {
+	for _, n := range clitest.Run(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json").Report(t).Nodes {
 		blocksOf[n.Name] = n.Blocks
 	}
 	cfg, err := clientcmd.BuildConfigFromFlags("", delegator(t, c))
@@ -85,13 +86,13 @@ func TestExporterAgents(t *testing.T) {
 		t.Fatal(err)
 	}
 	cli.AllowAgentsInterval(t, time.Second)
-	e := exporter(t, kubeconfig, "--agents", "--agents-interval", "1s", "--agents-ca-file", filepath.Join(dir, "ca.crt"), "--agents-token-file", filepath.Join(dir, "token"))
-	e.restarted = true // the agents' connection to the API server belongs to the test
-	e.ready()
+	e := clitest.StartExporter(t, kubeconfig, "--agents", "--agents-interval", "1s", "--agents-ca-file", filepath.Join(dir, "ca.crt"), "--agents-token-file", filepath.Join(dir, "token"))
+	e.Restarted = true // the agents' connection to the API server belongs to the test
+	e.Ready()
 	// The first report already has the views of all responding agents.
 	critical := func(check string) []audit.Finding {
 		var out []audit.Finding
-		for _, f := range findings(e.report(), check) {
+		for _, f := range clitest.Findings(e.Report(), check) {
 			if f.Severity == state.Critical {
 				out = append(out, f)
 			}
@@ -99,13 +100,13 @@ func TestExporterAgents(t *testing.T) {
 		return out
 	}
 	if got := critical("route/blackhole"); len(got) != 4 {
-		t.Errorf("%d blackholes are proven at first, want 4: gaps %v", len(got), e.report().HostGaps)
+		t.Errorf("%d blackholes are proven at first, want 4: gaps %v", len(got), e.Report().HostGaps)
 	}
-	r := e.report()
+	r := e.Report()
 	if len(r.HostViews) != 3 || !strings.Contains(hostGapOf(r, "new-2"), "no agent runs on it") {
 		t.Errorf("views %v, gaps %v", r.HostViews, r.HostGaps)
 	}
-	s := e.scrape()
+	s := e.Scrape()
 	now := float64(time.Now().Unix())
 	if s["calico_audit_host_views"] != 3 || s["calico_audit_nodes_without_host_view"] != 1 || s["calico_audit_host_view_requests_total"] < 3 || s["calico_audit_host_view_errors_total"] != 0 ||
 		now-s["calico_audit_host_view_oldest_timestamp_seconds"] > 60 || s[`calico_audit_check_success{check="route/stray-blackhole"}`] != 1 {
@@ -113,13 +114,13 @@ func TestExporterAgents(t *testing.T) {
 	}
 
 	// Rounds without news.
-	await(t, "the state is confirmed", func() bool { return e.scrape()["calico_audit_findings_unconfirmed"] == 0 })
+	clitest.Await(t, "the state is confirmed", func() bool { return e.Scrape()["calico_audit_findings_unconfirmed"] == 0 })
 	time.Sleep(3 * time.Second)
-	before := e.scrape()
-	await(t, "all were asked twice more", func() bool {
-		return e.scrape()["calico_audit_host_view_requests_total"] >= before["calico_audit_host_view_requests_total"]+6
+	before := e.Scrape()
+	clitest.Await(t, "all were asked twice more", func() bool {
+		return e.Scrape()["calico_audit_host_view_requests_total"] >= before["calico_audit_host_view_requests_total"]+6
 	})
-	if after := e.scrape(); after["calico_audit_audits_total"] > before["calico_audit_audits_total"] {
+	if after := e.Scrape(); after["calico_audit_audits_total"] > before["calico_audit_audits_total"] {
 		t.Errorf("%v audits were made of views that show the same", after["calico_audit_audits_total"]-before["calico_audit_audits_total"])
 	}
 
@@ -128,7 +129,7 @@ func TestExporterAgents(t *testing.T) {
 		blackhole(v, foreign)
 		v.Namespaces = append(v.Namespaces, blocks.HostNamespace{ID: "7", Addresses: []netip.Prefix{netip.PrefixFrom(free, free.BitLen())}, HostInterfaces: []string{"cali7"}, Pids: []int{42}, States: []string{"D"}, Processes: 1})
 	})
-	await(t, "a route and an address without a record are found", func() bool {
+	clitest.Await(t, "a route and an address without a record are found", func() bool {
 		return len(critical("route/stray-blackhole")) == 1 && len(critical("ip/host-in-use")) == 1
 	})
 	if f := critical("route/stray-blackhole")[0]; f.Subject.CIDR != foreign || f.Subject.Node != "new-1" {
@@ -140,7 +141,7 @@ func TestExporterAgents(t *testing.T) {
 
 	newAgentCA(t).write(dir, time.Now().Add(time.Hour))
 	change("new-1", nil)
-	await(t, "they end", func() bool {
+	clitest.Await(t, "they end", func() bool {
 		return len(critical("route/stray-blackhole"))+len(critical("ip/host-in-use")) == 0
 	})
 	if got := critical("route/blackhole"); len(got) != 4 {

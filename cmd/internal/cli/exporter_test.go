@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-audit/calico-audit/cmd/internal/cli/clitest"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 )
 
@@ -23,8 +24,8 @@ func TestExporterUsage(t *testing.T) {
 	} {
 		t.Setenv("KUBECONFIG", "/nowhere")
 		t.Setenv("HOME", t.TempDir())
-		if got := calicoAudit(t, append([]string{"exporter"}, args...)...); got.code != exit.CodeUsage || !strings.Contains(got.err, want) {
-			t.Errorf("%q: exit code %d, want %q in: %s", args, got.code, want, got.err)
+		if got := clitest.Run(t, append([]string{"exporter"}, args...)...); got.Code != exit.CodeUsage || !strings.Contains(got.Err, want) {
+			t.Errorf("%q: exit code %d, want %q in: %s", args, got.Code, want, got.Err)
 		}
 	}
 }

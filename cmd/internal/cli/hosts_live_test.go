@@ -1,8 +1,6 @@
 package cli_test
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -23,6 +21,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/cmd/internal/cli/clitest"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
@@ -113,13 +112,13 @@ func hostGapOf(r *audit.Report, node string) string {
 // TestAgents: requests to agents pass through a real API server, and prove the story's
 // blackhole.
 func TestAgents(t *testing.T) {
-	c := play(t, seeding.Story)
-	r := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json").report(t)
+	c := clitest.Play(t, seeding.Story)
+	r := clitest.Run(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json").Report(t)
 	blocksOf := map[string][]string{}
 	for _, n := range r.Nodes {
 		blocksOf[n.Name] = n.Blocks
 	}
-	if got := findings(r, "route/blackhole"); len(got) != 4 || got[0].Severity != state.Error || r.HostViews != nil || r.HostGaps != nil {
+	if got := clitest.Findings(r, "route/blackhole"); len(got) != 4 || got[0].Severity != state.Error || r.HostViews != nil || r.HostGaps != nil {
 		t.Fatalf("without views: %+v, views %v, gaps %v", got, r.HostViews, r.HostGaps)
 	}
 
@@ -141,10 +140,10 @@ func TestAgents(t *testing.T) {
 	// new-1's agent returns the view of another node; new-2 has no agent.
 	agentPod(t, c, "new-1", agentServer(t, false, serve(func() string { return viewJSON("old-1", time.Now(), "10.64.75.0/24") })), nil)
 
-	got := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "--agents", "-o", "json")
-	r = got.report(t)
-	if got.code != exit.CodeOK || !r.Complete {
-		t.Errorf("exit code %d, complete %t: %s", got.code, r.Complete, got.err)
+	got := clitest.Run(t, "report", "--kubeconfig", c.KubeconfigPath(), "--agents", "-o", "json")
+	r = got.Report(t)
+	if got.Code != exit.CodeOK || !r.Complete {
+		t.Errorf("exit code %d, complete %t: %s", got.Code, r.Complete, got.Err)
 	}
 	var views []string
 	for _, v := range r.HostViews {
@@ -161,26 +160,26 @@ func TestAgents(t *testing.T) {
 			t.Errorf("gap of %s: %q, want %q", node, got, want)
 		}
 	}
-	proven := findings(r, "route/blackhole")
+	proven := clitest.Findings(r, "route/blackhole")
 	for _, f := range proven {
-		if f.Severity != state.Critical || !strings.Contains(evidence(f, "host view"), "pod kube-system/calico-audit-agent-"+evidence(f, "owner")) {
+		if f.Severity != state.Critical || !strings.Contains(clitest.Evidence(f, "host view"), "pod kube-system/calico-audit-agent-"+clitest.Evidence(f, "owner")) {
 			t.Errorf("%s %s: %v", f.Severity, f.Subject.IP, f.Evidence)
 		}
 	}
-	if foreign := findings(r, "route/stray-blackhole"); len(proven) != 4 || len(foreign) > 0 {
+	if foreign := clitest.Findings(r, "route/stray-blackhole"); len(proven) != 4 || len(foreign) > 0 {
 		t.Errorf("%d blackholes proven, want 4; strays %v", len(proven), foreign)
 	}
 	// A severe finding is read again, including the agents.
 	if n := asked.Load(); n != 6 {
 		t.Errorf("the agents were asked %d times, want twice each", n)
 	}
-	table := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "--agents")
-	if !strings.Contains(table.stdout, "Host views: of 3 of 4 nodes") || !strings.Contains(table.stdout, "new-2: no agent runs on it") {
-		t.Errorf("the table does not tell of the views:\n%s", table.stdout)
+	table := clitest.Run(t, "report", "--kubeconfig", c.KubeconfigPath(), "--agents")
+	if !strings.Contains(table.Stdout, "Host views: of 3 of 4 nodes") || !strings.Contains(table.Stdout, "new-2: no agent runs on it") {
+		t.Errorf("the table does not tell of the views:\n%s", table.Stdout)
 	}
-	explained := calicoAudit(t, "explain", proven[0].Subject.IP, "--kubeconfig", c.KubeconfigPath(), "--agents")
-	if !strings.Contains(explained.stdout, "it matches blackhole route ") {
-		t.Errorf("explain does not tell what the node says:\n%s%s", explained.stdout, explained.err)
+	explained := clitest.Run(t, "explain", proven[0].Subject.IP, "--kubeconfig", c.KubeconfigPath(), "--agents")
+	if !strings.Contains(explained.Stdout, "it matches blackhole route ") {
+		t.Errorf("explain does not tell what the node says:\n%s%s", explained.Stdout, explained.Err)
 	}
 }
 
@@ -241,17 +240,17 @@ func TestAgentsThatFail(t *testing.T) {
 		}
 		agentPod(t, c, x.node, agentServer(t, false, x.handler), x.change)
 	}
-	got := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "--agents", "--agents-timeout", "2s", "--agents-namespace", "kube-system", "-o", "json")
-	r := got.report(t)
-	if got.code != exit.CodeOK || !r.Complete || len(r.Findings) > 0 {
-		t.Errorf("exit code %d, complete %t, findings %v: %s", got.code, r.Complete, r.Findings, got.err)
+	got := clitest.Run(t, "report", "--kubeconfig", c.KubeconfigPath(), "--agents", "--agents-timeout", "2s", "--agents-namespace", "kube-system", "-o", "json")
+	r := got.Report(t)
+	if got.Code != exit.CodeOK || !r.Complete || len(r.Findings) > 0 {
+		t.Errorf("exit code %d, complete %t, findings %v: %s", got.Code, r.Complete, r.Findings, got.Err)
 	}
 	for _, x := range cases {
 		if gap := hostGapOf(r, x.node); !strings.Contains(gap, x.want) || x.want == "" && gap != "" {
 			t.Errorf("%s: gap %q, want %q", x.node, gap, x.want)
 		}
 	}
-	none := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "--agents", "--agents-selector", "app=none", "-o", "json").report(t)
+	none := clitest.Run(t, "report", "--kubeconfig", c.KubeconfigPath(), "--agents", "--agents-selector", "app=none", "-o", "json").Report(t)
 	if len(none.HostGaps) != 1 || !strings.Contains(none.HostGaps[0].Reason, "no agent was found: no pod in any namespace has the labels app=none") {
 		t.Errorf("gaps %v", none.HostGaps)
 	}
@@ -278,13 +277,13 @@ func TestAgentRights(t *testing.T) {
 	agentPod(t, c, "n1", agentServer(t, false, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(viewJSON("n1", time.Now())))
 	}), nil)
-	if err := c.Allow(t.Context(), "asker", shippedRole(t, "../../..").Rules...); err != nil {
+	if err := c.Allow(t.Context(), "asker", clitest.ShippedRole(t, "../../..").Rules...); err != nil {
 		t.Fatal(err)
 	}
 	ask := func() *audit.Report {
-		return calicoAudit(t, "report", "--kubeconfig", kubeconfig, "--agents", "-o", "json").report(t)
+		return clitest.Run(t, "report", "--kubeconfig", kubeconfig, "--agents", "-o", "json").Report(t)
 	}
-	awaitReport(t, "the base rights alone", ask, func(r *audit.Report) bool {
+	clitest.AwaitReport(t, "the base rights alone", ask, func(r *audit.Report) bool {
 		return r.Complete && len(r.HostViews) == 0 && strings.Contains(hostGapOf(r, "n1"), "forbidden: needs the right to get pods/proxy")
 	})
 	var role rbacv1.ClusterRole
@@ -301,7 +300,7 @@ func TestAgentRights(t *testing.T) {
 	if _, err := c.Kube.RbacV1().RoleBindings(binding.Namespace).Create(t.Context(), &binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	awaitReport(t, "the rights of rbac-agents as well", ask, func(r *audit.Report) bool {
+	clitest.AwaitReport(t, "the rights of rbac-agents as well", ask, func(r *audit.Report) bool {
 		return r.Complete && len(r.HostViews) == 1 && len(r.HostGaps) == 0
 	})
 }
@@ -314,26 +313,6 @@ func readExample(t *testing.T, name string, into any) {
 	}
 	if err != nil {
 		t.Fatalf("reading %s: %v", name, err)
-	}
-}
-
-// awaitReport waits for a good report, because the API server needs a moment to apply
-// changed rights.
-func awaitReport(t *testing.T, with string, ask func() *audit.Report, good func(*audit.Report) bool) {
-	t.Helper()
-	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
-	defer stop()
-	for {
-		r := ask()
-		if good(r) {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			text, _ := json.Marshal([]any{r.Complete, r.Gaps, r.HostViews, r.HostGaps})
-			t.Fatalf("with %s: %s", with, text)
-		case <-time.After(100 * time.Millisecond):
-		}
 	}
 }
 
@@ -352,9 +331,9 @@ func TestHostFlags(t *testing.T) {
 		{[]string{"-f", story, "--host-views", "../../../Makefile"}, "Makefile: document 1, line "},
 	} {
 		for _, command := range [][]string{{"report"}, {"explain", "old-1"}} {
-			got := calicoAudit(t, append(command, c.args...)...)
-			if got.code != exit.CodeUsage || !strings.Contains(got.err, c.want) || got.stdout != "" {
-				t.Errorf("%v %v: exit code %d, %s", command, c.args, got.code, got.err)
+			got := clitest.Run(t, append(command, c.args...)...)
+			if got.Code != exit.CodeUsage || !strings.Contains(got.Err, c.want) || got.Stdout != "" {
+				t.Errorf("%v %v: exit code %d, %s", command, c.args, got.Code, got.Err)
 			}
 		}
 	}
@@ -364,11 +343,11 @@ func TestHostFlags(t *testing.T) {
 // story, and change nothing else.
 func TestProvenStory(t *testing.T) {
 	args := []string{"report", "-f", "../../../examples/snapshots/story", "-o", "json"}
-	before := calicoAudit(t, args...).report(t)
-	got := calicoAudit(t, append(args, "--host-views", "../../../examples/hostviews/story")...)
-	after := got.report(t)
-	if got.code != exit.CodeOK || !after.Complete || len(after.HostViews) != 2 || len(after.HostGaps) > 0 {
-		t.Fatalf("exit code %d, views %v, gaps %v", got.code, after.HostViews, after.HostGaps)
+	before := clitest.Run(t, args...).Report(t)
+	got := clitest.Run(t, append(args, "--host-views", "../../../examples/hostviews/story")...)
+	after := got.Report(t)
+	if got.Code != exit.CodeOK || !after.Complete || len(after.HostViews) != 2 || len(after.HostGaps) > 0 {
+		t.Fatalf("exit code %d, views %v, gaps %v", got.Code, after.HostViews, after.HostGaps)
 	}
 	severities := map[string]string{}
 	for _, f := range before.Findings {
@@ -387,6 +366,6 @@ func TestProvenStory(t *testing.T) {
 		}
 	}
 	if proven != 4 {
-		t.Errorf("%d blackholes proven, want 4 (%s)", proven, strconv.Quote(got.err))
+		t.Errorf("%d blackholes proven, want 4 (%s)", proven, strconv.Quote(got.Err))
 	}
 }

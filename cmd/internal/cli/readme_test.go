@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/calico-audit/calico-audit/cmd/internal/cli/clitest"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
@@ -46,7 +47,7 @@ func TestReadme(t *testing.T) {
 		shown = append(shown, readmeBlocks(t, string(raw))...)
 	}
 	t.Setenv("LC_ALL", "C.UTF-8") // the README shows the output of a UTF-8 locale
-	cluster := play(t, seeding.Story)
+	cluster := clitest.Play(t, seeding.Story)
 	t.Setenv("KUBECONFIG", cluster.KubeconfigPath())
 	t.Chdir(root)
 	writeDump(t, cluster)
@@ -56,9 +57,9 @@ func TestReadme(t *testing.T) {
 		readmeFiles[name] = filepath.Join(t.TempDir(), name)
 	}
 	ran := map[string]bool{}
-	serving := sync.OnceValue(func() *running {
-		e := exporter(t, cluster.KubeconfigPath())
-		e.restarted = true
+	serving := sync.OnceValue(func() *clitest.Exporter {
+		e := clitest.StartExporter(t, cluster.KubeconfigPath())
+		e.Restarted = true
 		return e
 	})
 	for _, b := range shown {
@@ -89,7 +90,7 @@ func TestReadme(t *testing.T) {
 // writeDump creates the files that the README's kubectl commands would write.
 func writeDump(t *testing.T, c *testcluster.Cluster) {
 	t.Helper()
-	dir := dump(t, c, testcluster.CRDv1)
+	dir := clitest.Dump(t, c, testcluster.CRDv1)
 	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil || len(files) == 0 {
 		t.Fatal(err, files)
@@ -141,13 +142,13 @@ func checkConsole(t *testing.T, cluster *testcluster.Cluster, command, shown str
 			args[i] = path
 		}
 	}
-	got := calicoAudit(t, args[1:]...)
-	text := got.stdout
-	if got.code != 0 {
-		text += fmt.Sprintf("exit code %d\n", got.code)
+	got := clitest.Run(t, args[1:]...)
+	text := got.Stdout
+	if got.Code != 0 {
+		text += fmt.Sprintf("exit code %d\n", got.Code)
 	}
-	if got.code != 0 && !strings.Contains(shown, "exit code") {
-		t.Errorf("exit code %d: %s", got.code, got.err)
+	if got.Code != 0 && !strings.Contains(shown, "exit code") {
+		t.Errorf("exit code %d: %s", got.Code, got.Err)
 	}
 	checkShown(t, shown, text)
 }
@@ -191,7 +192,7 @@ func words(s string) (out []string) {
 // checkShell runs a shell command of the README. If the command would run this test, or
 // needs a cluster's own kubectl or the network, checkShell only checks the names in it.
 // serving starts the exporter for curl commands.
-func checkShell(t *testing.T, command string, serving func() *running) {
+func checkShell(t *testing.T, command string, serving func() *clitest.Exporter) {
 	t.Helper()
 	args := words(command)
 	switch {
@@ -212,26 +213,26 @@ func checkShell(t *testing.T, command string, serving func() *running) {
 	case args[0] == "calico-audit" && args[1] == "repair":
 		// It would ask a question, or needs files of an earlier run, so only check that the
 		// command exists.
-		if got := calicoAudit(t, append(args[1:], "--help")...); got.code != 0 || !strings.Contains(got.stdout, "calico-audit repair "+args[2]) {
-			t.Errorf("exit code %d: %s", got.code, got.err)
+		if got := clitest.Run(t, append(args[1:], "--help")...); got.Code != 0 || !strings.Contains(got.Stdout, "calico-audit repair "+args[2]) {
+			t.Errorf("exit code %d: %s", got.Code, got.Err)
 		}
 	case args[0] == "calico-audit" && args[1] == "report":
 		page := filepath.Join(t.TempDir(), "report.html")
 		last := len(args) - 1
-		if got := calicoAudit(t, append(args[1:last:last], strings.Replace(args[last], "report.html", page, 1))...); got.code != 0 {
-			t.Errorf("exit code %d: %s", got.code, got.err)
+		if got := clitest.Run(t, append(args[1:last:last], strings.Replace(args[last], "report.html", page, 1))...); got.Code != 0 {
+			t.Errorf("exit code %d: %s", got.Code, got.Err)
 		}
-		if got := calicoAudit(t, "report", "-f", page); got.code != 0 || !strings.Contains(got.stdout, "CRITICAL pool/no-free-blocks") {
-			t.Errorf("read again: exit code %d: %s\n%s", got.code, got.err, got.stdout)
+		if got := clitest.Run(t, "report", "-f", page); got.Code != 0 || !strings.Contains(got.Stdout, "CRITICAL pool/no-free-blocks") {
+			t.Errorf("read again: exit code %d: %s\n%s", got.Code, got.Err, got.Stdout)
 		}
 	case args[0] == "calico-audit" && args[1] == "exporter":
-		if got := calicoAudit(t, append(args[1:], "--help")...); got.code != 0 {
-			t.Errorf("exit code %d: %s", got.code, got.err)
+		if got := clitest.Run(t, append(args[1:], "--help")...); got.Code != 0 {
+			t.Errorf("exit code %d: %s", got.Code, got.Err)
 		}
-		serving().ready()
+		serving().Ready()
 	case args[0] == "curl":
 		_, path, ours := strings.Cut(args[1], "127.0.0.1:19099")
-		if status, body := serving().get(path); !ours || status != http.StatusOK || !strings.Contains(body, "pods-v4") {
+		if status, body := serving().Get(path); !ours || status != http.StatusOK || !strings.Contains(body, "pods-v4") {
 			t.Errorf("%d %s", status, body)
 		}
 	case args[0] == "kubectl" && args[1] == "apply" && args[2] == "-k":
@@ -253,7 +254,7 @@ func checkDumpCommand(t *testing.T, list string) {
 	for _, r := range named {
 		found := false
 		for _, group := range []string{"", "crd.projectcalico.org"} {
-			for _, right := range rightsOf(shippedRole(t, ".").Rules, group) {
+			for _, right := range clitest.RightsOf(clitest.ShippedRole(t, ".").Rules, group) {
 				found = found || strings.HasPrefix(right+".", r+".")
 			}
 		}

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/cmd/internal/cli/clitest"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
@@ -184,13 +185,13 @@ func TestEvidence(t *testing.T) {
 	must(os.Mkdir("views", 0o700))
 	m := newNodeMachine(t, "n1", address)
 
-	plan := func(args ...string) (*repair.Plan, outcome) {
+	plan := func(args ...string) (*repair.Plan, clitest.Outcome) {
 		t.Helper()
-		got := onCluster(t, cluster, append([]string{"repair", "--leaked-ips", "--grace", "2s", "--out", "plan.json", "-o", "json"}, args...)...)
-		if got.code != exit.CodeOK {
-			t.Fatalf("%v: exit code %d: %s", args, got.code, got.err)
+		got := clitest.RunOn(t, cluster, append([]string{"repair", "--leaked-ips", "--grace", "2s", "--out", "plan.json", "-o", "json"}, args...)...)
+		if got.Code != exit.CodeOK {
+			t.Fatalf("%v: exit code %d: %s", args, got.Code, got.Err)
 		}
-		return got.plan(t), got
+		return got.Plan(t), got
 	}
 	steps := func(p *repair.Plan) string {
 		var out []string
@@ -209,9 +210,9 @@ func TestEvidence(t *testing.T) {
 	}
 	applied := func(code int, want string, args ...string) {
 		t.Helper()
-		got := onCluster(t, cluster, append([]string{"repair", "apply", "plan.json", "--yes", "--wait", "-o", "json"}, args...)...)
-		if has := statuses(got.result(t)); got.code != code || has != want {
-			t.Errorf("apply %v ends with %d, %s; want %d, %s: %s%s", args, got.code, has, code, want, got.stdout, got.err)
+		got := clitest.RunOn(t, cluster, append([]string{"repair", "apply", "plan.json", "--yes", "--wait", "-o", "json"}, args...)...)
+		if has := clitest.Statuses(got.Result(t)); got.Code != code || has != want {
+			t.Errorf("apply %v ends with %d, %s; want %d, %s: %s%s", args, got.Code, has, code, want, got.Stdout, got.Err)
 		}
 	}
 
@@ -263,14 +264,14 @@ func TestEvidence(t *testing.T) {
 		{[]string{"--terminated", "n1"}, "--terminated n1: the node is Ready"},
 		{[]string{"--terminated", "n9"}, "--terminated n9: no such node"},
 	} {
-		got := calicoAudit(t, append([]string{"repair", "--leaked-ips"}, append(c.args, "--kubeconfig", cluster.KubeconfigPath())...)...)
-		if got.code != exit.CodeUsage || !strings.Contains(got.err, c.want) || strings.Count(strings.TrimSpace(got.err), "\n") > 0 {
-			t.Errorf("%v: exit code %d: %s", c.args, got.code, got.err)
+		got := clitest.Run(t, append([]string{"repair", "--leaked-ips"}, append(c.args, "--kubeconfig", cluster.KubeconfigPath())...)...)
+		if got.Code != exit.CodeUsage || !strings.Contains(got.Err, c.want) || strings.Count(strings.TrimSpace(got.Err), "\n") > 0 {
+			t.Errorf("%v: exit code %d: %s", c.args, got.Code, got.Err)
 		}
 	}
 	p, got := plan("--terminated", "all")
 	if steps(p) != silent.String() || fmt.Sprint(p.Request.Terminated) != "[n2]" || p.Request.WithoutHostEvidence {
-		t.Fatalf("steps %s, request %+v, refused %+v: %s", steps(p), p.Request, p.Refused, got.err)
+		t.Fatalf("steps %s, request %+v, refused %+v: %s", steps(p), p.Request, p.Refused, got.Err)
 	}
 	node, err := cluster.Kube.CoreV1().Nodes().Get(ctx, "n2", metav1.GetOptions{})
 	must(err)

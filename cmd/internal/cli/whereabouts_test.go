@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-audit/calico-audit/cmd/internal/cli/clitest"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -38,16 +39,16 @@ func TestReportWithoutSecondaryNetworks(t *testing.T) {
 			for _, format := range formats {
 				args = append(args, "-o", format+"="+filepath.Join(dir, format))
 			}
-			got := calicoAudit(t, args...)
-			if got.code != 0 {
-				t.Fatalf("exit code %d: %s", got.code, got.err)
+			got := clitest.Run(t, args...)
+			if got.Code != 0 {
+				t.Fatalf("exit code %d: %s", got.Code, got.Err)
 			}
 			for _, format := range formats {
 				text, err := os.ReadFile(filepath.Join(dir, format))
 				if err != nil {
 					t.Fatal(err)
 				}
-				out[format] = string(text) + strings.ReplaceAll(got.err, dir, "")
+				out[format] = string(text) + strings.ReplaceAll(got.Err, dir, "")
 			}
 			return out
 		}

@@ -1,4 +1,4 @@
-package cli_test
+package live_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/cli/clitest"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
@@ -22,7 +23,7 @@ func TestSnapshotIsTheCluster(t *testing.T) {
 	for name, scenario := range map[string]func(context.Context, *testcluster.Cluster) error{
 		"story": seeding.Story, "dual-stack": seeding.DualStack,
 	} {
-		c := play(t, scenario)
+		c := clitest.Play(t, scenario)
 		sameFromSnapshot(t, name, c)
 		if name == "story" {
 			native := testcluster.Shared(t, testcluster.Options{Groups: []testcluster.Group{testcluster.NativeV3}})
@@ -37,18 +38,18 @@ func TestSnapshotIsTheCluster(t *testing.T) {
 func sameFromSnapshot(t *testing.T, name string, c *testcluster.Cluster) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "snapshot.yaml.gz")
-	if got := calicoAudit(t, "snapshot", "--kubeconfig", c.KubeconfigPath(), "-o", path); got.code != exit.CodeOK || got.stdout != "" || !strings.HasPrefix(got.err, "wrote ") {
-		t.Fatalf("%s: exit code %d: %s%s", name, got.code, got.stdout, got.err)
+	if got := clitest.Run(t, "snapshot", "--kubeconfig", c.KubeconfigPath(), "-o", path); got.Code != exit.CodeOK || got.Stdout != "" || !strings.HasPrefix(got.Err, "wrote ") {
+		t.Fatalf("%s: exit code %d: %s%s", name, got.Code, got.Stdout, got.Err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%s: %v, mode %v", name, err, info.Mode())
 	}
-	live := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json").report(t)
-	saved := calicoAudit(t, "report", "-f", path, "-o", "json")
-	if saved.err != "" {
-		t.Errorf("%s: reading the snapshot: %s", name, saved.err)
+	live := clitest.Run(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json").Report(t)
+	saved := clitest.Run(t, "report", "-f", path, "-o", "json")
+	if saved.Err != "" {
+		t.Errorf("%s: reading the snapshot: %s", name, saved.Err)
 	}
-	r := saved.report(t)
+	r := saved.Report(t)
 	if live.Cluster.Datastore != "kubernetes" || r.Cluster.Datastore != "files" || r.Cluster.TakenAt.IsZero() {
 		t.Errorf("%s: %+v and %+v", name, live.Cluster, r.Cluster)
 	}
@@ -57,8 +58,8 @@ func sameFromSnapshot(t *testing.T, name string, c *testcluster.Cluster) {
 	if d := cmp.Diff(asText(t, live), asText(t, r)); d != "" {
 		t.Errorf("%s (-live +snapshot):\n%s", name, d)
 	}
-	if got := calicoAudit(t, "diff", path, path, "--fail-on", "info"); got.code != exit.CodeOK {
-		t.Errorf("%s: it differs from itself: %s", name, got.stdout)
+	if got := clitest.Run(t, "diff", path, path, "--fail-on", "info"); got.Code != exit.CodeOK {
+		t.Errorf("%s: it differs from itself: %s", name, got.Stdout)
 	}
 }
 
@@ -68,48 +69,48 @@ func asText(t *testing.T, r *audit.Report) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return withoutSource(raw)
+	return clitest.WithoutSource(raw)
 }
 
 // TestPartialSnapshot: forbidden resources are missing from the snapshot. It is written
 // nevertheless, and counts as incomplete wherever it is read.
 func TestPartialSnapshot(t *testing.T) {
-	c := play(t, seeding.Story)
+	c := clitest.Play(t, seeding.Story)
 	kubeconfig, err := c.UserKubeconfig("auditor")
 	if err != nil {
 		t.Fatal(err)
 	}
-	role := shippedRole(t, "../../..")
-	if err := c.Allow(t.Context(), "auditor", without(role.Rules, "pods")...); err != nil {
+	role := clitest.ShippedRole(t, "../../..")
+	if err := c.Allow(t.Context(), "auditor", clitest.Without(role.Rules, "pods")...); err != nil {
 		t.Fatal(err)
 	}
-	live := eventually(t, kubeconfig)
+	live := clitest.Settled(t, kubeconfig)
 	path := filepath.Join(t.TempDir(), "snapshot.json")
-	got := calicoAudit(t, "snapshot", "--kubeconfig", kubeconfig, "-o", path)
-	if got.code != exit.CodeUnread || !strings.Contains(got.err, "needs the right to list pods") {
-		t.Errorf("exit code %d: %s", got.code, got.err)
+	got := clitest.Run(t, "snapshot", "--kubeconfig", kubeconfig, "-o", path)
+	if got.Code != exit.CodeUnread || !strings.Contains(got.Err, "needs the right to list pods") {
+		t.Errorf("exit code %d: %s", got.Code, got.Err)
 	}
-	saved := calicoAudit(t, "report", "-f", path, "-o", "json")
-	if saved.code != exit.CodeUnread {
-		t.Errorf("exit code %d of the saved one: %s", saved.code, saved.err)
+	saved := clitest.Run(t, "report", "-f", path, "-o", "json")
+	if saved.Code != exit.CodeUnread {
+		t.Errorf("exit code %d of the saved one: %s", saved.Code, saved.Err)
 	}
-	if d := cmp.Diff(live.comparable(t), saved.comparable(t)); d != "" {
+	if d := cmp.Diff(live.Comparable(t), saved.Comparable(t)); d != "" {
 		t.Errorf("(-live +snapshot):\n%s", d)
 	}
 	whole := filepath.Join(t.TempDir(), "whole.json")
-	if got := calicoAudit(t, "snapshot", "--kubeconfig", c.KubeconfigPath(), "-o", whole); got.code != exit.CodeOK {
-		t.Fatal(got.err)
+	if got := clitest.Run(t, "snapshot", "--kubeconfig", c.KubeconfigPath(), "-o", whole); got.Code != exit.CodeOK {
+		t.Fatal(got.Err)
 	}
-	compared := calicoAudit(t, "diff", whole, path, "-o", "json", "--fail-on", "info")
-	if compared.code != exit.CodeUnread || strings.Contains(compared.stdout, `"change": "fixed"`) || !strings.Contains(compared.stdout, `"change": "notJudged"`) {
-		t.Errorf("compared with the whole one: exit code %d\n%s", compared.code, compared.stdout)
+	compared := clitest.Run(t, "diff", whole, path, "-o", "json", "--fail-on", "info")
+	if compared.Code != exit.CodeUnread || strings.Contains(compared.Stdout, `"change": "fixed"`) || !strings.Contains(compared.Stdout, `"change": "notJudged"`) {
+		t.Errorf("compared with the whole one: exit code %d\n%s", compared.Code, compared.Stdout)
 	}
 }
 
 // TestSnapshotOfNothing: an account without rights writes no snapshot, so that an earlier one
 // is not lost. The error names the kinds that are refused, blocks first.
 func TestSnapshotOfNothing(t *testing.T) {
-	c := play(t, seeding.Story)
+	c := clitest.Play(t, seeding.Story)
 	kubeconfig, err := c.UserKubeconfig("stranger")
 	if err != nil {
 		t.Fatal(err)
@@ -118,9 +119,9 @@ func TestSnapshotOfNothing(t *testing.T) {
 	if err := os.WriteFile(path, []byte("an earlier one"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got := calicoAudit(t, "snapshot", "--kubeconfig", kubeconfig, "-o", path)
-	if got.code != exit.CodeUnread || !strings.Contains(got.err, "this account may not list ipamblocks, ") || !strings.Contains(got.err, "examples/kubernetes/rbac") {
-		t.Errorf("exit code %d: %s", got.code, got.err)
+	got := clitest.Run(t, "snapshot", "--kubeconfig", kubeconfig, "-o", path)
+	if got.Code != exit.CodeUnread || !strings.Contains(got.Err, "this account may not list ipamblocks, ") || !strings.Contains(got.Err, "examples/kubernetes/rbac") {
+		t.Errorf("exit code %d: %s", got.Code, got.Err)
 	}
 	if text, err := os.ReadFile(path); err != nil || string(text) != "an earlier one" {
 		t.Errorf("the earlier snapshot is %q, %v", text, err)
@@ -140,16 +141,16 @@ func TestSnapshotOfRandomStates(t *testing.T) {
 		for _, args := range [][]string{
 			{"snapshot", "--kubeconfig", c.KubeconfigPath(), "-o", path}, {"snapshot", "-f", path, "--anonymize", "-o", other},
 		} {
-			if got := calicoAudit(t, args...); got.code != exit.CodeOK {
-				t.Fatalf("seed %d: %q: exit code %d: %s", seed, args, got.code, got.err)
+			if got := clitest.Run(t, args...); got.Code != exit.CodeOK {
+				t.Fatalf("seed %d: %q: exit code %d: %s", seed, args, got.Code, got.Err)
 			}
 		}
-		live := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json")
-		saved := calicoAudit(t, "report", "-f", path, "-o", "json")
-		if d := cmp.Diff(live.comparable(t), saved.comparable(t)); d != "" {
+		live := clitest.Run(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json")
+		saved := clitest.Run(t, "report", "-f", path, "-o", "json")
+		if d := cmp.Diff(live.Comparable(t), saved.Comparable(t)); d != "" {
 			t.Errorf("seed %d (-live +snapshot):\n%s", seed, d)
 		}
-		want, got := saved.report(t), calicoAudit(t, "report", "-f", other, "-o", "json").report(t)
+		want, got := saved.Report(t), clitest.Run(t, "report", "-f", other, "-o", "json").Report(t)
 		if d := cmp.Diff(nameless(want), nameless(got)); d != "" || len(want.Findings) < 5 {
 			t.Errorf("seed %d, %d findings (-named +anonymized):\n%s", seed, len(want.Findings), d)
 		}

@@ -1,4 +1,4 @@
-package cli_test
+package clitest
 
 import (
 	"os"
@@ -14,9 +14,9 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 )
 
-// shippedRole reads the read-only ClusterRole of the examples; root is the repository's
+// ShippedRole reads the read-only ClusterRole of the examples; root is the repository's
 // directory.
-func shippedRole(t *testing.T, root string) *rbacv1.ClusterRole {
+func ShippedRole(t *testing.T, root string) *rbacv1.ClusterRole {
 	t.Helper()
 	path := filepath.Join(root, "examples", "kubernetes", "rbac", "clusterrole.yaml")
 	raw, err := os.ReadFile(path)
@@ -38,8 +38,8 @@ func rightName(group, resource string) string {
 	return resource + "." + group
 }
 
-// rightsOf lists a role's rights on one Calico group, on core resources and on KubeVirt's.
-func rightsOf(rules []rbacv1.PolicyRule, calico string) (out []string) {
+// RightsOf lists a role's rights on one Calico group, on core resources and on KubeVirt's.
+func RightsOf(rules []rbacv1.PolicyRule, calico string) (out []string) {
 	calico, _, _ = strings.Cut(calico, "/")
 	for _, rule := range rules {
 		for _, g := range rule.APIGroups {
@@ -54,8 +54,8 @@ func rightsOf(rules []rbacv1.PolicyRule, calico string) (out []string) {
 	return out
 }
 
-// without returns the rules without some rights.
-func without(rules []rbacv1.PolicyRule, left ...string) (out []rbacv1.PolicyRule) {
+// Without returns the rules without some rights.
+func Without(rules []rbacv1.PolicyRule, left ...string) (out []rbacv1.PolicyRule) {
 	for _, rule := range rules {
 		for _, g := range rule.APIGroups {
 			for _, r := range rule.Resources {
@@ -68,17 +68,17 @@ func without(rules []rbacv1.PolicyRule, left ...string) (out []rbacv1.PolicyRule
 	return out
 }
 
-// eventually runs the report until two runs in a row agree, because the API server needs a
+// Settled runs the report until two runs in a row agree, because the API server needs a
 // moment to apply changed rights.
-func eventually(t *testing.T, kubeconfig string) outcome {
+func Settled(t *testing.T, kubeconfig string) Outcome {
 	t.Helper()
 	var last string
 	for range 50 {
 		time.Sleep(150 * time.Millisecond)
-		got := calicoAudit(t, "report", "--kubeconfig", kubeconfig, "-o", "json")
+		got := Run(t, "report", "--kubeconfig", kubeconfig, "-o", "json")
 		gaps := "unread"
-		if got.stdout != "" {
-			gaps = strings.Join(gapTexts(got.report(t)), ";")
+		if got.Stdout != "" {
+			gaps = strings.Join(gapTexts(got.Report(t)), ";")
 		}
 		if gaps == last {
 			return got
@@ -86,7 +86,7 @@ func eventually(t *testing.T, kubeconfig string) outcome {
 		last = gaps
 	}
 	t.Fatal("the API server's answers did not settle")
-	return outcome{}
+	return Outcome{}
 }
 
 func gapTexts(r *audit.Report) (out []string) {

@@ -1,4 +1,4 @@
-package cli_test
+package live_test
 
 import (
 	"encoding/json"
@@ -10,26 +10,18 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/explain"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/cmd/internal/cli/clitest"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-func (o outcome) explanation(t *testing.T) *explain.Explanation {
-	t.Helper()
-	var e explain.Explanation
-	if err := json.Unmarshal([]byte(o.stdout), &e); err != nil {
-		t.Fatalf("reading the explanation: %v\nexit code %d\n%s\n%s", err, o.code, o.stdout, o.err)
-	}
-	return &e
-}
-
 // TestExplainStory explains the subjects of a running cluster's findings. Each has its
 // finding, and is explained in the same way from files.
 func TestExplainStory(t *testing.T) {
-	c := play(t, seeding.Story)
-	files := dump(t, c, testcluster.CRDv1)
-	r := calicoAudit(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json").report(t)
+	c := clitest.Play(t, seeding.Story)
+	files := clitest.Dump(t, c, testcluster.CRDv1)
+	r := clitest.Run(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json").Report(t)
 	asked := 0
 	for _, f := range r.Findings {
 		if f.Subject.Kind == state.KindConfig || f.Subject.Kind == state.KindCluster {
@@ -37,12 +29,12 @@ func TestExplainStory(t *testing.T) {
 		}
 		asked++
 		name := f.Subject.ResourceName()
-		live := calicoAudit(t, "explain", name, "--kubeconfig", c.KubeconfigPath(), "-o", "json")
-		if live.code != exit.CodeOK {
-			t.Errorf("%s: exit code %d: %s", name, live.code, live.err)
+		live := clitest.Run(t, "explain", name, "--kubeconfig", c.KubeconfigPath(), "-o", "json")
+		if live.Code != exit.CodeOK {
+			t.Errorf("%s: exit code %d: %s", name, live.Code, live.Err)
 			continue
 		}
-		e := live.explanation(t)
+		e := live.Explanation(t)
 		found := false
 		for _, s := range e.Subjects {
 			for _, g := range s.Findings {
@@ -55,7 +47,7 @@ func TestExplainStory(t *testing.T) {
 		if !found || !e.Complete {
 			t.Errorf("%s: complete: %t, and its finding %s is among the findings: %t", name, e.Complete, f.Check, found)
 		}
-		fromFiles := calicoAudit(t, "explain", name, "-f", files, "-o", "json").explanation(t)
+		fromFiles := clitest.Run(t, "explain", name, "-f", files, "-o", "json").Explanation(t)
 		if diff := cmp.Diff(subjectsOf(t, e), subjectsOf(t, fromFiles)); diff != "" {
 			t.Errorf("%s is explained otherwise from files (-live +files):\n%s", name, diff)
 		}
@@ -64,11 +56,11 @@ func TestExplainStory(t *testing.T) {
 	if asked < 8 {
 		t.Errorf("only %d subjects were asked about", asked)
 	}
-	for _, f := range findings(r, "ip/borrowed") {
-		got := calicoAudit(t, "explain", f.Subject.IP, "--kubeconfig", c.KubeconfigPath())
+	for _, f := range clitest.Findings(r, "ip/borrowed") {
+		got := clitest.Run(t, "explain", f.Subject.IP, "--kubeconfig", c.KubeconfigPath())
 		for _, want := range []string{"It is borrowed", "which drops traffic to", "What would change it", "pods-v4 is out of blocks", "--consolidate --pool pods-v4"} {
-			if !strings.Contains(strings.Join(strings.Fields(got.stdout), " "), want) {
-				t.Errorf("%s: the text lacks %q:\n%s", f.Subject.IP, want, got.stdout)
+			if !strings.Contains(strings.Join(strings.Fields(got.Stdout), " "), want) {
+				t.Errorf("%s: the text lacks %q:\n%s", f.Subject.IP, want, got.Stdout)
 			}
 		}
 	}
@@ -89,10 +81,10 @@ func completesFromCluster(t *testing.T, c *testcluster.Cluster) {
 		{[]string{"explain", "pod", "kube-system/coredns-5d78c9869d-m"}, "kube-system/coredns-5d78c9869d-m5qrj"},
 	} {
 		words := append([]string{"__complete", x.typed[0], "--kubeconfig", c.KubeconfigPath()}, x.typed[1:]...)
-		got := calicoAudit(t, words...)
-		offered, _, _ := strings.Cut(got.stdout, ":") // the directive for the shell
+		got := clitest.Run(t, words...)
+		offered, _, _ := strings.Cut(got.Stdout, ":") // the directive for the shell
 		if names := strings.Join(slices.Sorted(slices.Values(strings.Fields(offered))), " "); names != x.want {
-			t.Errorf("%q is completed to %q, want %q; %s", x.typed, names, x.want, got.err)
+			t.Errorf("%q is completed to %q, want %q; %s", x.typed, names, x.want, got.Err)
 		}
 	}
 }
@@ -104,5 +96,5 @@ func subjectsOf(t *testing.T, e *explain.Explanation) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return withoutSource(raw)
+	return clitest.WithoutSource(raw)
 }

@@ -1,4 +1,4 @@
-package cli_test
+package live_test
 
 import (
 	"net/netip"
@@ -8,6 +8,7 @@ import (
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/calico-audit/calico-audit/cmd/internal/cli/clitest"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
@@ -183,11 +184,11 @@ func TestExplainRealErrors(t *testing.T) {
 				pasted = failingPod(t, s, c.plugin)
 			}
 			t.Logf("pasted:\n%s", pasted)
-			got := calicoAudit(t, "explain", pasted, "--kubeconfig", cluster.KubeconfigPath())
-			if got.code != exit.CodeOK {
-				t.Errorf("exit code %d: %s", got.code, got.err)
+			got := clitest.Run(t, "explain", pasted, "--kubeconfig", cluster.KubeconfigPath())
+			if got.Code != exit.CodeOK {
+				t.Errorf("exit code %d: %s", got.Code, got.Err)
 			}
-			flat := strings.Join(strings.Fields(got.stdout), " ")
+			flat := strings.Join(strings.Fields(got.Stdout), " ")
 			for _, want := range c.want {
 				if !strings.Contains(flat, want) {
 					t.Errorf("the explanation lacks %q", want)
@@ -197,7 +198,7 @@ func TestExplainRealErrors(t *testing.T) {
 				t.Errorf("the explanation has %q", c.not)
 			}
 			if t.Failed() {
-				t.Logf("explained:\n%s", got.stdout)
+				t.Logf("explained:\n%s", got.Stdout)
 			}
 		})
 	}

@@ -1,4 +1,4 @@
-package cli_test
+package live_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/calico-audit/calico-audit/cmd/internal/cli/clitest"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
@@ -31,13 +32,13 @@ func TestExporterBesideKubeControllers(t *testing.T) {
 		}},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			c := play(t, x.scenario)
+			c := clitest.Play(t, x.scenario)
 			url := c.StartKubeControllers(t).MetricsURL()
-			e := exporter(t, c.KubeconfigPath())
-			e.ready()
-			theirs := func() series {
-				out := series{}
-				for k, v := range scrape(t, e.client, url) {
+			e := clitest.StartExporter(t, c.KubeconfigPath())
+			e.Ready()
+			theirs := func() clitest.Series {
+				out := clitest.Series{}
+				for k, v := range clitest.Scrape(t, e.Client, url) {
 					// Some of its families have zeros for each node and pool, others have
 					// none.
 					if strings.HasPrefix(k, "ipam_") && !strings.Contains(k, "_gc_") && v != 0 {
@@ -47,11 +48,11 @@ func TestExporterBesideKubeControllers(t *testing.T) {
 				return out
 			}
 			for _, name := range x.has {
-				await(t, "kube-controllers counts "+name, func() bool { return theirs()[name] > 0 })
+				clitest.Await(t, "kube-controllers counts "+name, func() bool { return theirs()[name] > 0 })
 			}
 			var diff string
 			for range 100 { // it may still be counting
-				if diff = cmp.Diff(theirs(), derived(e.scrape())); diff == "" {
+				if diff = cmp.Diff(theirs(), derived(e.Scrape())); diff == "" {
 					return
 				}
 				time.Sleep(100 * time.Millisecond)
@@ -84,8 +85,8 @@ var (
 
 // derived computes kube-controllers' numbers from the exporter's, as the guide describes.
 // There is only one replica, so no maximum is needed.
-func derived(s series) series {
-	out := series{}
+func derived(s clitest.Series) clitest.Series {
+	out := clitest.Series{}
 	add := func(name string, v float64, labels ...string) {
 		if v == 0 {
 			return

@@ -1,4 +1,4 @@
-package cli_test
+package examples_test
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package cli_test
+package examples_test
 
 import (
 	"context"
@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/calico-audit/calico-audit/cmd/internal/cli/clitest"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
@@ -61,7 +62,7 @@ func newRailed(t *testing.T, dir string, group testcluster.Group) *railed {
 	// Without guard rails, deletions are allowed. Those of the previous test may still
 	// apply for a moment.
 	pools := group.Resource("ippools")
-	await(t, "the pool may be deleted", func() bool {
+	clitest.Await(t, "the pool may be deleted", func() bool {
 		err := c.Dynamic.Resource(pools.GroupVersionResource).Delete(ctx, "pods", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 		return err == nil
 	})

@@ -1,4 +1,4 @@
-package cli_test
+package examples_test
 
 import (
 	"os"
@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/cmd/internal/cli/clitest"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
@@ -45,7 +46,7 @@ func TestCronJob(t *testing.T) {
 	checkCronJob(t, &job)
 	args := job.Spec.JobTemplate.Spec.Template.Spec.Containers[0].Args
 
-	c := play(t, seeding.StoryDrained)
+	c := clitest.Play(t, seeding.StoryDrained)
 	t.Chdir(t.TempDir()) // like workingDir
 	// as returns a kubeconfig of a user with these rights, once the API server applies
 	// them.
@@ -58,7 +59,7 @@ func TestCronJob(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		await(t, user+" has rights", func() bool {
+		clitest.Await(t, user+" has rights", func() bool {
 			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 				User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Resource: "nodes"},
 			}}
@@ -70,16 +71,16 @@ func TestCronJob(t *testing.T) {
 		})
 		return path
 	}
-	run := func(kubeconfig string) outcome {
+	run := func(kubeconfig string) clitest.Outcome {
 		t.Helper()
-		return calicoAudit(t, append(slices.Clone(args), "--kubeconfig", kubeconfig)...)
+		return clitest.Run(t, append(slices.Clone(args), "--kubeconfig", kubeconfig)...)
 	}
 	for _, verb := range []string{"patch", "delete"} {
 		got := run(as("no-"+verb, withoutVerb(role.Rules, "ipamblocks", verb)))
-		if got.code != exit.CodeUnfinished || !strings.Contains(got.err, "the right to "+verb+" ipamblocks.crd.projectcalico.org (for release-block)") {
-			t.Errorf("without the right to %s blocks it ends with %d: %s", verb, got.code, got.err)
+		if got.Code != exit.CodeUnfinished || !strings.Contains(got.Err, "the right to "+verb+" ipamblocks.crd.projectcalico.org (for release-block)") {
+			t.Errorf("without the right to %s blocks it ends with %d: %s", verb, got.Code, got.Err)
 		}
-		if emptyBlocks(t, c) != 2 {
+		if clitest.EmptyBlocks(t, c) != 2 {
 			t.Fatal("something was written without the right to carry the plan out")
 		}
 	}
@@ -89,22 +90,22 @@ func TestCronJob(t *testing.T) {
 	args = append(slices.Clone(args), "--grace=2s")
 	kubeconfig := as("repairer", role.Rules)
 	got := run(kubeconfig)
-	if !strings.Contains(got.err, "needs a second observation") {
-		t.Errorf("no step has to wait, so that this shows nothing:\n%s", got.err)
+	if !strings.Contains(got.Err, "needs a second observation") {
+		t.Errorf("no step has to wait, so that this shows nothing:\n%s", got.Err)
 	}
-	if got.code != exit.CodeOK || emptyBlocks(t, c) != 0 || !strings.Contains(got.stdout, "Of 2 steps: 2 done.") {
-		t.Errorf("it ends with %d, %d empty blocks\n%s%s", got.code, emptyBlocks(t, c), got.stdout, got.err)
+	if got.Code != exit.CodeOK || clitest.EmptyBlocks(t, c) != 0 || !strings.Contains(got.Stdout, "Of 2 steps: 2 done.") {
+		t.Errorf("it ends with %d, %d empty blocks\n%s%s", got.Code, clitest.EmptyBlocks(t, c), got.Stdout, got.Err)
 	}
 	if journals, err := filepath.Glob("calico-audit-journal-*.jsonl"); err != nil || len(journals) != 1 {
 		t.Errorf("journals %v, %v", journals, err)
 	}
-	if got := run(kubeconfig); got.code != exit.CodeOK || !strings.Contains(got.stdout, "No steps: nothing to do.") {
-		t.Errorf("the next night it ends with %d\n%s%s", got.code, got.stdout, got.err)
+	if got := run(kubeconfig); got.Code != exit.CodeOK || !strings.Contains(got.Stdout, "No steps: nothing to do.") {
+		t.Errorf("the next night it ends with %d\n%s%s", got.Code, got.Stdout, got.Err)
 	}
 	for _, kind := range []string{"--leaked-ips", "--leaked-handles", "--strict-affinity=true"} {
-		got := calicoAudit(t, "repair", kind, "--apply", "--yes", "--kubeconfig", kubeconfig)
-		if kind == "--strict-affinity=true" && got.code != exit.CodeUnfinished {
-			t.Errorf("the role is good for %s, too: exit code %d\n%s", kind, got.code, got.stdout)
+		got := clitest.Run(t, "repair", kind, "--apply", "--yes", "--kubeconfig", kubeconfig)
+		if kind == "--strict-affinity=true" && got.Code != exit.CodeUnfinished {
+			t.Errorf("the role is good for %s, too: exit code %d\n%s", kind, got.Code, got.Stdout)
 		}
 	}
 }

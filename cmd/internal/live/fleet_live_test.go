@@ -1,4 +1,4 @@
-package cli_test
+package live_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/cli/clitest"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
@@ -49,23 +50,23 @@ func fleetConfig(t *testing.T, clusters map[string]string) string {
 // report. Each command in it names the context of its cluster.
 func TestFleet(t *testing.T) {
 	healthy := testcluster.Shared(t, testcluster.Options{Groups: []testcluster.Group{testcluster.NativeV3}})
-	if err := testcluster.CopyToNative(t.Context(), play(t, seeding.Healthy), healthy); err != nil {
+	if err := testcluster.CopyToNative(t.Context(), clitest.Play(t, seeding.Healthy), healthy); err != nil {
 		t.Fatal(err)
 	}
-	story := play(t, seeding.Story)
+	story := clitest.Play(t, seeding.Story)
 	config := fleetConfig(t, map[string]string{"lab": healthy.KubeconfigPath(), "prod": story.KubeconfigPath(), "prod-admin": story.KubeconfigPath()})
-	run := func(args ...string) outcome {
+	run := func(args ...string) clitest.Outcome {
 		t.Helper()
-		return calicoAudit(t, append([]string{"report", "--kubeconfig", config}, args...)...)
+		return clitest.Run(t, append([]string{"report", "--kubeconfig", config}, args...)...)
 	}
 
 	got := run("--contexts", "all", "-o", "json", "--fail-on", "critical")
-	if got.code != exit.CodeUnread {
-		t.Errorf("exit code %d, want 3: %s", got.code, got.err)
+	if got.Code != exit.CodeUnread {
+		t.Errorf("exit code %d, want 3: %s", got.Code, got.Err)
 	}
 	for _, want := range []string{"error: context dead: ", "connection refused", "findings at or above --fail-on critical: prod\n"} {
-		if !strings.Contains(got.err, want) {
-			t.Errorf("standard error lacks %q: %s", want, got.err)
+		if !strings.Contains(got.Err, want) {
+			t.Errorf("standard error lacks %q: %s", want, got.Err)
 		}
 	}
 	var fleet struct {
@@ -78,7 +79,7 @@ func TestFleet(t *testing.T) {
 			audit.Report
 		}
 	}
-	if err := json.Unmarshal([]byte(got.stdout), &fleet); err != nil {
+	if err := json.Unmarshal([]byte(got.Stdout), &fleet); err != nil {
 		t.Fatal(err)
 	}
 	if fleet.Kind != "FleetReport" || fleet.Complete || fleet.Summary.Clusters != 3 || fleet.Summary.Unread != 1 || fleet.Summary.Critical == 0 || len(fleet.Items) != 3 {
@@ -110,7 +111,7 @@ func TestFleet(t *testing.T) {
 	}
 
 	// The report of a cluster equals a report of that cluster alone.
-	alone := run("--context", "prod", "-o", "json").report(t)
+	alone := run("--context", "prod", "-o", "json").Report(t)
 	one, two := *alone, prod.Report
 	one.Cluster.TakenAt, two.Cluster.TakenAt = audit.Time{}, audit.Time{}
 	a, _ := json.Marshal(one)
@@ -119,21 +120,21 @@ func TestFleet(t *testing.T) {
 		t.Errorf("alone the report is\n%s\nand in the fleet\n%s", a, b)
 	}
 
-	if got := run("--contexts", "prod,lab", "--fail-on", "critical"); got.code != exit.CodeFindings || !strings.Contains(got.stdout, "--context prod ") ||
-		strings.Index(got.stdout, "=== prod ===") < strings.Index(got.stdout, "\nlab ") {
-		t.Errorf("exit code %d: %s\n%s", got.code, got.err, got.stdout)
+	if got := run("--contexts", "prod,lab", "--fail-on", "critical"); got.Code != exit.CodeFindings || !strings.Contains(got.Stdout, "--context prod ") ||
+		strings.Index(got.Stdout, "=== prod ===") < strings.Index(got.Stdout, "\nlab ") {
+		t.Errorf("exit code %d: %s\n%s", got.Code, got.Err, got.Stdout)
 	}
-	if got := run("--contexts", "lab", "--fail-on", "error"); got.code != exit.CodeOK {
-		t.Errorf("exit code %d: %s", got.code, got.err)
+	if got := run("--contexts", "lab", "--fail-on", "error"); got.Code != exit.CodeOK {
+		t.Errorf("exit code %d: %s", got.Code, got.Err)
 	}
 
 	// A filter may name an object of only one cluster. A name that no cluster has is an
 	// error.
-	if got := run("--contexts", "lab,prod", "--node", "new-1", "-o", `jsonpath={range .items[*]}{.context}: {.findings[?(@.check=="node/no-block")].subject.name}{"\n"}{end}`); got.code != exit.CodeOK || got.stdout != "prod: new-1\nlab: \n" {
-		t.Errorf("exit code %d: %s\n%s", got.code, got.err, got.stdout)
+	if got := run("--contexts", "lab,prod", "--node", "new-1", "-o", `jsonpath={range .items[*]}{.context}: {.findings[?(@.check=="node/no-block")].subject.name}{"\n"}{end}`); got.Code != exit.CodeOK || got.Stdout != "prod: new-1\nlab: \n" {
+		t.Errorf("exit code %d: %s\n%s", got.Code, got.Err, got.Stdout)
 	}
-	if got := run("--contexts", "lab,prod", "--node", "new-7"); got.code != exit.CodeUsage || !strings.Contains(got.err, `no node "new-7"; did you mean`) {
-		t.Errorf("exit code %d: %s", got.code, got.err)
+	if got := run("--contexts", "lab,prod", "--node", "new-7"); got.Code != exit.CodeUsage || !strings.Contains(got.Err, `no node "new-7"; did you mean`) {
+		t.Errorf("exit code %d: %s", got.Code, got.Err)
 	}
 
 	// JUnit has a suite for each cluster, tickets have a table; both name the unread
@@ -145,15 +146,15 @@ func TestFleet(t *testing.T) {
 			Errors int    `xml:"errors,attr"`
 		} `xml:"testsuite"`
 	}
-	if err := xml.Unmarshal([]byte(run("--contexts", "all", "-o", "junit").stdout), &suites); err != nil || len(suites.Suites) != 3 || suites.Suites[0].Name != "calico-audit dead" || suites.Suites[0].Errors != 1 || suites.Errors != 1 {
+	if err := xml.Unmarshal([]byte(run("--contexts", "all", "-o", "junit").Stdout), &suites); err != nil || len(suites.Suites) != 3 || suites.Suites[0].Name != "calico-audit dead" || suites.Suites[0].Errors != 1 || suites.Errors != 1 {
 		t.Errorf("%v: %+v", err, suites)
 	}
-	if got := run("--contexts", "all", "-o", "markdown"); !strings.Contains(got.stdout, "| `dead` | NOT READ | ") || !strings.Contains(got.stdout, "--context prod ") {
-		t.Errorf("exit code %d: %s\n%s", got.code, got.err, got.stdout)
+	if got := run("--contexts", "all", "-o", "markdown"); !strings.Contains(got.Stdout, "| `dead` | NOT READ | ") || !strings.Contains(got.Stdout, "--context prod ") {
+		t.Errorf("exit code %d: %s\n%s", got.Code, got.Err, got.Stdout)
 	}
 	page := filepath.Join(t.TempDir(), "fleet.html")
-	if got := run("--contexts", "all", "-o", "html="+page, "-o", "wide"); got.code != exit.CodeUnread {
-		t.Errorf("exit code %d: %s", got.code, got.err)
+	if got := run("--contexts", "all", "-o", "html="+page, "-o", "wide"); got.Code != exit.CodeUnread {
+		t.Errorf("exit code %d: %s", got.Code, got.Err)
 	}
 	html, err := os.ReadFile(page)
 	if err != nil {
@@ -168,43 +169,43 @@ func TestFleet(t *testing.T) {
 // TestFleetReadBack: a fleet report is read back in every format, filtered and with the
 // same exit code.
 func TestFleetReadBack(t *testing.T) {
-	story := play(t, seeding.Story)
+	story := clitest.Play(t, seeding.Story)
 	config := fleetConfig(t, map[string]string{"prod": story.KubeconfigPath()})
 	file := filepath.Join(t.TempDir(), "fleet.json")
-	if got := calicoAudit(t, "report", "--kubeconfig", config, "--contexts", "all", "-o", "json="+file); got.code != exit.CodeUnread {
-		t.Fatalf("exit code %d: %s", got.code, got.err)
+	if got := clitest.Run(t, "report", "--kubeconfig", config, "--contexts", "all", "-o", "json="+file); got.Code != exit.CodeUnread {
+		t.Fatalf("exit code %d: %s", got.Code, got.Err)
 	}
-	read := func(args ...string) outcome {
+	read := func(args ...string) clitest.Outcome {
 		t.Helper()
-		got := calicoAudit(t, append([]string{"report", "-f", file}, args...)...)
-		if got.code != exit.CodeUnread || !strings.Contains(got.err, "context dead: ") {
-			t.Errorf("%v: exit code %d: %s", args, got.code, got.err)
+		got := clitest.Run(t, append([]string{"report", "-f", file}, args...)...)
+		if got.Code != exit.CodeUnread || !strings.Contains(got.Err, "context dead: ") {
+			t.Errorf("%v: exit code %d: %s", args, got.Code, got.Err)
 		}
 		return got
 	}
 	again := read("-o", "json")
-	if raw, err := os.ReadFile(file); err != nil || again.stdout != string(raw) {
-		t.Errorf("%v: read back it is\n%s", err, again.stdout)
+	if raw, err := os.ReadFile(file); err != nil || again.Stdout != string(raw) {
+		t.Errorf("%v: read back it is\n%s", err, again.Stdout)
 	}
 	yaml := filepath.Join(t.TempDir(), "fleet.yaml")
 	read("-o", "yaml="+yaml)
-	if got := calicoAudit(t, "report", "-f", yaml, "-o", "json"); got.stdout != again.stdout {
-		t.Errorf("by way of YAML it is\n%s", got.stdout)
+	if got := clitest.Run(t, "report", "-f", yaml, "-o", "json"); got.Stdout != again.Stdout {
+		t.Errorf("by way of YAML it is\n%s", got.Stdout)
 	}
 	for format, want := range map[string]string{
 		"table": "=== prod ===", "wide": "node/no-block", "markdown": "| `dead` | NOT READ | ", "html": `<a href="#cluster-2">prod</a>`, "junit": `name="calico-audit prod"`,
 	} {
-		if got := read("-o", format); !strings.Contains(got.stdout, want) || strings.Contains(got.stdout, "All of it: ") {
-			t.Errorf("-o %s lacks %q:\n%s", format, want, got.stdout)
+		if got := read("-o", format); !strings.Contains(got.Stdout, want) || strings.Contains(got.Stdout, "All of it: ") {
+			t.Errorf("-o %s lacks %q:\n%s", format, want, got.Stdout)
 		}
 	}
 	narrow := read("--check", "node/no-block", "--ignore", "node=new-2", "--fail-on", "warning", "-o", `jsonpath={range .items[*]}{range .findings[*]}{.check} {.subject.name}{"\n"}{end}{end}`)
-	if narrow.stdout != "node/no-block new-1\n" || !strings.Contains(narrow.err, "at or above --fail-on warning: prod") {
-		t.Errorf("it is narrowed to %q: %s", narrow.stdout, narrow.err)
+	if narrow.Stdout != "node/no-block new-1\n" || !strings.Contains(narrow.Err, "at or above --fail-on warning: prod") {
+		t.Errorf("it is narrowed to %q: %s", narrow.Stdout, narrow.Err)
 	}
 	for flag, want := range map[string]string{"--node=new-1": "--pool and --node", "--at=2026-01-01T00:00:00Z": "--at", "--watch=1m": "--watch", "--contexts=prod": "--filename"} {
-		if got := calicoAudit(t, "report", "-f", file, flag); got.code != exit.CodeUsage || !strings.Contains(got.err, want) {
-			t.Errorf("%s: exit code %d: %s", flag, got.code, got.err)
+		if got := clitest.Run(t, "report", "-f", file, flag); got.Code != exit.CodeUsage || !strings.Contains(got.Err, want) {
+			t.Errorf("%s: exit code %d: %s", flag, got.Code, got.Err)
 		}
 	}
 }
@@ -212,7 +213,7 @@ func TestFleetReadBack(t *testing.T) {
 // TestFleetCapacity: each cluster is asked. An unreachable cluster, and one that never
 // responds, do not delay the others.
 func TestFleetCapacity(t *testing.T) {
-	story := play(t, seeding.Story)
+	story := clitest.Play(t, seeding.Story)
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -228,18 +229,18 @@ func TestFleetCapacity(t *testing.T) {
 	if err := clientcmd.WriteToFile(*all, config); err != nil {
 		t.Fatal(err)
 	}
-	run := func(args ...string) outcome {
+	run := func(args ...string) clitest.Outcome {
 		t.Helper()
-		return calicoAudit(t, append([]string{"capacity", "--kubeconfig", config}, args...)...)
+		return clitest.Run(t, append([]string{"capacity", "--kubeconfig", config}, args...)...)
 	}
 	began := time.Now()
 	got := run("--contexts", "all", "--cluster-timeout", "4s", "--add-nodes", "2", "-o", "json")
-	if took := time.Since(began); got.code != exit.CodeUnread || took > 30*time.Second {
-		t.Errorf("exit code %d after %v: %s", got.code, took, got.err)
+	if took := time.Since(began); got.Code != exit.CodeUnread || took > 30*time.Second {
+		t.Errorf("exit code %d after %v: %s", got.Code, took, got.Err)
 	}
 	for _, want := range []string{"error: context dead: ", "connection refused", "error: context silent: not read within 4s (--cluster-timeout)"} {
-		if !strings.Contains(got.err, want) {
-			t.Errorf("standard error lacks %q: %s", want, got.err)
+		if !strings.Contains(got.Err, want) {
+			t.Errorf("standard error lacks %q: %s", want, got.Err)
 		}
 	}
 	var doc struct {
@@ -254,7 +255,7 @@ func TestFleetCapacity(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal([]byte(got.stdout), &doc); err != nil {
+	if err := json.Unmarshal([]byte(got.Stdout), &doc); err != nil {
 		t.Fatal(err)
 	}
 	if s := doc.Summary; doc.Kind != "FleetCapacityReport" || s.Clusters != 3 || s.Unread != 2 || s.DoNotFit != 1 || s.Fit != 0 || len(doc.Items) != 3 {
@@ -265,23 +266,23 @@ func TestFleetCapacity(t *testing.T) {
 	}
 	page := filepath.Join(t.TempDir(), "fleet.html")
 	got = run("--contexts", "prod,dead", "--add-nodes", "2", "-o", "table", "-o", "markdown="+filepath.Join(t.TempDir(), "x.md"), "-o", "html="+page)
-	if got.code != exit.CodeUnread || !regexp.MustCompile(`(?ms)^dead +NOT READ +.*\nprod +DOES NOT FIT +2 existing nodes have no block of their own; 2 get none: new-1, new-2; 2 nodes\n +get no block`).MatchString(got.stdout) {
-		t.Errorf("exit code %d: %s\n%s", got.code, got.err, got.stdout)
+	if got.Code != exit.CodeUnread || !regexp.MustCompile(`(?ms)^dead +NOT READ +.*\nprod +DOES NOT FIT +2 existing nodes have no block of their own; 2 get none: new-1, new-2; 2 nodes\n +get no block`).MatchString(got.Stdout) {
+		t.Errorf("exit code %d: %s\n%s", got.Code, got.Err, got.Stdout)
 	}
 	if html, err := os.ReadFile(page); err != nil || !strings.Contains(string(html), "What if 2 nodes join") {
 		t.Errorf("%v: %s", err, html)
 	}
 	// Each cluster validates the scenario itself, unless it names objects of one cluster.
-	if got := run("--contexts", "prod", "--block-size", "nowhere=28"); got.code != exit.CodeUsage || !strings.Contains(got.err, `context prod: there is no pool "nowhere"`) {
-		t.Errorf("exit code %d: %s", got.code, got.err)
+	if got := run("--contexts", "prod", "--block-size", "nowhere=28"); got.Code != exit.CodeUsage || !strings.Contains(got.Err, `context prod: there is no pool "nowhere"`) {
+		t.Errorf("exit code %d: %s", got.Code, got.Err)
 	}
 	for _, args := range [][]string{{"--contexts", "prod", "--remove-node", "n1"}, {"--contexts", "prod", "-f", "."}, {"--contexts", "prod", "--cluster-timeout", "-1s"}, {"--cluster-timeout", "1s"}} {
-		if got := run(args...); got.code != exit.CodeUsage || !strings.Contains(got.err, "--contexts") && !strings.Contains(got.err, "negative") {
-			t.Errorf("%v: exit code %d: %s", args, got.code, got.err)
+		if got := run(args...); got.Code != exit.CodeUsage || !strings.Contains(got.Err, "--contexts") && !strings.Contains(got.Err, "negative") {
+			t.Errorf("%v: exit code %d: %s", args, got.Code, got.Err)
 		}
 	}
-	if got := run("--contexts", "prod"); got.code != exit.CodeOK || !strings.Contains(got.stdout, "FULL") {
-		t.Errorf("exit code %d: %s\n%s", got.code, got.err, got.stdout)
+	if got := run("--contexts", "prod"); got.Code != exit.CodeOK || !strings.Contains(got.Stdout, "FULL") {
+		t.Errorf("exit code %d: %s\n%s", got.Code, got.Err, got.Stdout)
 	}
 }
 
@@ -290,7 +291,7 @@ func TestFleetInterrupted(t *testing.T) {
 	config := fleetConfig(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got := calicoAuditUntil(t, ctx, "report", "--kubeconfig", config, "--contexts", "all"); got.code != exit.CodeUnread || !strings.Contains(got.err, "interrupted") {
-		t.Errorf("exit code %d: %s", got.code, got.err)
+	if got := clitest.RunUntil(t, ctx, "report", "--kubeconfig", config, "--contexts", "all"); got.Code != exit.CodeUnread || !strings.Contains(got.Err, "interrupted") {
+		t.Errorf("exit code %d: %s", got.Code, got.Err)
 	}
 }

@@ -1,4 +1,4 @@
-package cli_test
+package live_test
 
 import (
 	"encoding/json"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/runway"
+	"github.com/calico-audit/calico-audit/cmd/internal/cli/clitest"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
@@ -109,10 +110,10 @@ func TestRunwayFromPrometheus(t *testing.T) {
 	}))
 	defer refusing.Close()
 
-	got := calicoAudit(t, "report", "-f", healthy, "--prometheus", url, "--prometheus-selector", `{cluster="a"}`, "-o", "json")
+	got := clitest.Run(t, "report", "-f", healthy, "--prometheus", url, "--prometheus-selector", `{cluster="a"}`, "-o", "json")
 	var rep audit.Report
-	if err := json.Unmarshal([]byte(got.stdout), &rep); err != nil || got.code != exit.CodeOK || len(rep.Pools) != 1 {
-		t.Fatalf("exit code %d, %v: %s", got.code, err, got.err)
+	if err := json.Unmarshal([]byte(got.Stdout), &rep); err != nil || got.Code != exit.CodeOK || len(rep.Pools) != 1 {
+		t.Fatalf("exit code %d, %v: %s", got.Code, err, got.Err)
 	}
 	w := rep.Pools[0].Runway
 	if w == nil || w.Blocks.Status != runway.Steady || w.Addresses.Status != runway.Declining {
@@ -122,18 +123,18 @@ func TestRunwayFromPrometheus(t *testing.T) {
 	if a := w.Addresses; a.PerDay < 1.9 || a.PerDay > 2.1 || *a.Days < 1800 || *a.Days > 1950 || *a.EarliestDays > *a.Days || *a.LatestDays < *a.Days || a.Basis.Samples < 700 || a.Basis.Days != 30 {
 		t.Errorf("%s", a.Sentence("addresses"))
 	}
-	if source := w.Addresses.Basis.Source; source != "Prometheus "+url+`, series {cluster="a", job="calico-audit"}` {
+	if source := w.Addresses.Basis.Source; source != "Prometheus "+url+`, clitest.Series {cluster="a", job="calico-audit"}` {
 		t.Error(source)
 	}
 	for _, format := range []string{"table", "markdown", "html"} {
-		got := calicoAudit(t, "report", "-f", healthy, "--prometheus", url, "--prometheus-selector", `cluster="a"`, "-o", format)
-		if got.code != exit.CodeOK || !strings.Contains(strings.Join(strings.Fields(got.stdout), " "), "fewer a day over 30 days (72") || !strings.Contains(got.stdout, "blocks: no lasting decline") {
-			t.Errorf("-o %s: exit code %d: %s%s", format, got.code, got.stdout, got.err)
+		got := clitest.Run(t, "report", "-f", healthy, "--prometheus", url, "--prometheus-selector", `cluster="a"`, "-o", format)
+		if got.Code != exit.CodeOK || !strings.Contains(strings.Join(strings.Fields(got.Stdout), " "), "fewer a day over 30 days (72") || !strings.Contains(got.Stdout, "blocks: no lasting decline") {
+			t.Errorf("-o %s: exit code %d: %s%s", format, got.Code, got.Stdout, got.Err)
 		}
 	}
-	got = calicoAudit(t, "explain", "pool", "default-ipv4-ippool", "-f", healthy, "--prometheus", url, "--prometheus-selector", `cluster="a"`)
-	if got.code != exit.CodeOK || !strings.Contains(got.stdout, "addresses run out in about 18") {
-		t.Errorf("exit code %d: %s%s", got.code, got.stdout, got.err)
+	got = clitest.Run(t, "explain", "pool", "default-ipv4-ippool", "-f", healthy, "--prometheus", url, "--prometheus-selector", `cluster="a"`)
+	if got.Code != exit.CodeOK || !strings.Contains(got.Stdout, "addresses run out in about 18") {
+		t.Errorf("exit code %d: %s%s", got.Code, got.Stdout, got.Err)
 	}
 
 	closed := httptest.NewServer(http.NotFoundHandler())
@@ -150,12 +151,12 @@ func TestRunwayFromPrometheus(t *testing.T) {
 		"nothing listens":  {[]string{closed.URL}, "connection refused"},
 		"password is kept": {[]string{strings.Replace(closed.URL, "http://", "http://me:secret@", 1)}, "connection refused"},
 	} {
-		got := calicoAudit(t, append([]string{"report", "-f", healthy, "--prometheus"}, c.args...)...)
-		if got.code != exit.CodeUnread || strings.Count(got.err, "\n") != 1 || !strings.Contains(got.err, c.want) || strings.Contains(got.err+got.stdout, "secret") {
-			t.Errorf("%s: exit code %d: %s, want %q", name, got.code, got.err, c.want)
+		got := clitest.Run(t, append([]string{"report", "-f", healthy, "--prometheus"}, c.args...)...)
+		if got.Code != exit.CodeUnread || strings.Count(got.Err, "\n") != 1 || !strings.Contains(got.Err, c.want) || strings.Contains(got.Err+got.Stdout, "secret") {
+			t.Errorf("%s: exit code %d: %s, want %q", name, got.Code, got.Err, c.want)
 		}
-		if !strings.Contains(got.stdout, "default-ipv4-ippool  10.80.0.0/20") || !strings.Contains(got.stdout, "prometheus: ") || strings.Contains(got.stdout, "RUNWAY") {
-			t.Errorf("%s: %s", name, got.stdout)
+		if !strings.Contains(got.Stdout, "default-ipv4-ippool  10.80.0.0/20") || !strings.Contains(got.Stdout, "prometheus: ") || strings.Contains(got.Stdout, "RUNWAY") {
+			t.Errorf("%s: %s", name, got.Stdout)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package cli_test
+package examples_test
 
 import (
 	"os"
@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/calico-audit/calico-audit/cmd/internal/cli/clitest"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
@@ -114,10 +115,10 @@ func TestChartOnServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		pod := d.Spec.Template.Spec
-		e := exporter(t, as(pod.ServiceAccountName), pod.Containers[0].Args[1:]...)
-		await(t, "the exporter is ready, with all that it may read", func() bool {
-			ready, _ := e.get("/readyz")
-			_, metrics := e.get("/metrics")
+		e := clitest.StartExporter(t, as(pod.ServiceAccountName), pod.Containers[0].Args[1:]...)
+		clitest.Await(t, "the exporter is ready, with all that it may read", func() bool {
+			ready, _ := e.Get("/readyz")
+			_, metrics := e.Get("/metrics")
 			return ready == 200 && strings.Contains(metrics, "\ncalico_audit_snapshot_complete 1\n")
 		})
 	})
@@ -134,14 +135,14 @@ func TestChartOnServer(t *testing.T) {
 	})
 	t.Run("helm test", func(t *testing.T) {
 		pod := testPod(t, everything)
-		got := calicoAudit(t, append(pod.Spec.Containers[0].Args, "--kubeconfig", as(pod.Spec.ServiceAccountName))...)
-		if got.code != exit.CodeOK {
-			t.Errorf("it ends with %d: %s", got.code, got.err)
+		got := clitest.Run(t, append(pod.Spec.Containers[0].Args, "--kubeconfig", as(pod.Spec.ServiceAccountName))...)
+		if got.Code != exit.CodeOK {
+			t.Errorf("it ends with %d: %s", got.Code, got.Err)
 		}
 	})
 	t.Run("report", func(t *testing.T) {
-		got := calicoAudit(t, "report", "-o", "json", "--kubeconfig", as("calico-audit"))
-		if r := got.report(t); !r.Complete {
+		got := clitest.Run(t, "report", "-o", "json", "--kubeconfig", as("calico-audit"))
+		if r := got.Report(t); !r.Complete {
 			t.Errorf("the report is not complete: %v", r.Gaps)
 		}
 	})
@@ -152,9 +153,9 @@ func TestChartOnServer(t *testing.T) {
 		}
 		pod := job.Spec.JobTemplate.Spec.Template.Spec
 		t.Chdir(t.TempDir()) // like the volume, which is the working directory
-		got := calicoAudit(t, append(pod.Containers[0].Args, "--kubeconfig", as(pod.ServiceAccountName))...)
-		if got.code != exit.CodeOK || emptyBlocks(t, c) != 0 || !strings.Contains(got.stdout, "Of 2 steps: 2 done.") {
-			t.Errorf("it ends with %d, %d empty blocks\n%s%s", got.code, emptyBlocks(t, c), got.stdout, got.err)
+		got := clitest.Run(t, append(pod.Containers[0].Args, "--kubeconfig", as(pod.ServiceAccountName))...)
+		if got.Code != exit.CodeOK || clitest.EmptyBlocks(t, c) != 0 || !strings.Contains(got.Stdout, "Of 2 steps: 2 done.") {
+			t.Errorf("it ends with %d, %d empty blocks\n%s%s", got.Code, clitest.EmptyBlocks(t, c), got.Stdout, got.Err)
 		}
 	})
 }
