@@ -179,7 +179,7 @@ func (r *railed) checkCalico() {
 
 	_, err = calicoctl(r.KubeconfigPath(), "datastore", "migrate", "lock")
 	r.must(err)
-	await(t, "pools cannot be disabled while the datastore is locked", func() bool {
+	clitest.Await(t, "pools cannot be disabled while the datastore is locked", func() bool {
 		_, err := r.Kubectl(ctx, "patch", "ippools.crd.projectcalico.org", "pods", "--type=merge", "-p", `{"spec":{"disabled":true}}`, "--dry-run=server")
 		return err != nil && strings.Contains(err.Error(), "calicoctl ipam split")
 	})
@@ -191,7 +191,7 @@ func (r *railed) checkCalico() {
 	}
 	// Without the bindings that the message names, it passes.
 	r.kubectl("delete", "validatingadmissionpolicybinding", "calico-audit-ip-pools", "calico-audit-ip-pools-split")
-	await(t, "the pool can be split", func() bool {
+	clitest.Await(t, "the pool can be split", func() bool {
 		_, err := calicoctl(r.KubeconfigPath(), "ipam", "split", "--name=pods", "2")
 		return err == nil
 	})

@@ -123,7 +123,7 @@ func TestRunwayFromPrometheus(t *testing.T) {
 	if a := w.Addresses; a.PerDay < 1.9 || a.PerDay > 2.1 || *a.Days < 1800 || *a.Days > 1950 || *a.EarliestDays > *a.Days || *a.LatestDays < *a.Days || a.Basis.Samples < 700 || a.Basis.Days != 30 {
 		t.Errorf("%s", a.Sentence("addresses"))
 	}
-	if source := w.Addresses.Basis.Source; source != "Prometheus "+url+`, clitest.Series {cluster="a", job="calico-audit"}` {
+	if source := w.Addresses.Basis.Source; source != "Prometheus "+url+`, series {cluster="a", job="calico-audit"}` {
 		t.Error(source)
 	}
 	for _, format := range []string{"table", "markdown", "html"} {
