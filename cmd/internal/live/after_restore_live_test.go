@@ -1,4 +1,4 @@
-package cli_test
+package live_test
 
 import (
 	"context"
@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"github.com/calico-audit/calico-audit/cmd/internal/cli/clitest"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/kubelets"
@@ -139,12 +140,12 @@ func (x *restored) follow(way string, then func(command string)) {
 				x.start("n1", args[5]+"-again")
 			}
 		case slices.Contains(args, "apply"):
-			if got := calicoAudit(x.T, append(args[1:], "--yes")...); got.code != exit.CodeOK {
-				x.Fatalf("%s ends with %d:\n%s%s", command, got.code, got.stdout, got.err)
+			if got := clitest.Run(x.T, append(args[1:], "--yes")...); got.Code != exit.CodeOK {
+				x.Fatalf("%s ends with %d:\n%s%s", command, got.Code, got.Stdout, got.Err)
 			}
 		default:
-			if got := calicoAudit(x.T, args[1:]...); got.code != exit.CodeOK {
-				x.Fatalf("%s ends with %d:\n%s%s", command, got.code, got.stdout, got.err)
+			if got := clitest.Run(x.T, args[1:]...); got.Code != exit.CodeOK {
+				x.Fatalf("%s ends with %d:\n%s%s", command, got.Code, got.Stdout, got.Err)
 			}
 		}
 		then(command)
