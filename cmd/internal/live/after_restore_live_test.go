@@ -286,7 +286,7 @@ func TestAfterRestore(t *testing.T) {
 	report := func() map[string]int {
 		t.Helper()
 		count := map[string]int{}
-		for _, f := range onCluster(t, c, "report", "-o", "json", "--grace", "2s").report(t).Findings {
+		for _, f := range clitest.RunOn(t, c, "report", "-o", "json", "--grace", "2s").Report(t).Findings {
 			count[f.Check]++
 		}
 		return count
@@ -298,20 +298,20 @@ func TestAfterRestore(t *testing.T) {
 		}
 	}
 
-	got := onCluster(t, c, "repair", "--after-restore", "--grace", "2s", "--without-host-evidence", "--out", "plan.json")
-	if got.code != exit.CodeOK {
-		t.Fatalf("exit code %d\n%s%s", got.code, got.stdout, got.err)
+	got := clitest.RunOn(t, c, "repair", "--after-restore", "--grace", "2s", "--without-host-evidence", "--out", "plan.json")
+	if got.Code != exit.CodeOK {
+		t.Fatalf("exit code %d\n%s%s", got.Code, got.Stdout, got.Err)
 	}
 	for _, stage := range []string{"1", "2", "3", "4", "5"} {
-		early := onCluster(t, c, "repair", "apply", "plan-"+stage+".json", "--yes")
-		if early.code != exit.CodeUnfinished || stage != "5" && !strings.Contains(early.err, "stage 1 (stop Calico's collector) is not done") {
-			t.Errorf("applied before its time, stage %s ends with %d: %s", stage, early.code, early.err)
+		early := clitest.RunOn(t, c, "repair", "apply", "plan-"+stage+".json", "--yes")
+		if early.Code != exit.CodeUnfinished || stage != "5" && !strings.Contains(early.Err, "stage 1 (stop Calico's collector) is not done") {
+			t.Errorf("applied before its time, stage %s ends with %d: %s", stage, early.Code, early.Err)
 		}
 	}
 	churn, stop := context.WithCancel(ctx)
 	var churning sync.WaitGroup
 	var once sync.Once
-	x.follow(got.stdout, func(command string) {
+	x.follow(got.Stdout, func(command string) {
 		if strings.Contains(command, "apply plan-2.json") { // from now on, pods may come and go
 			once.Do(func() { churning.Go(func() { x.comeAndGo(churn) }) })
 		}
@@ -326,7 +326,7 @@ func TestAfterRestore(t *testing.T) {
 	after := report()
 	for _, check := range []string{"ip/unallocated", "ip/wrong-pod", "ip/duplicate", "ip/leaked", "handle/leaked", "handle/missing", "handle/count", "ip/wrong-node"} {
 		if after[check] > 0 {
-			t.Errorf("after the way there are %d findings of %s: %s", after[check], check, onCluster(t, c, "report", "--check", check, "--grace", "2s").stdout)
+			t.Errorf("after the way there are %d findings of %s: %s", after[check], check, clitest.RunOn(t, c, "report", "--check", check, "--grace", "2s").Stdout)
 		}
 	}
 	for _, f := range freed() {
