@@ -18,7 +18,7 @@ var ipWrongPod = audit.Check{
 	Title:      "an allocation names a pod that no longer exists, and a live pod uses the address",
 	Severities: []state.Severity{state.Critical},
 	Why: "Calico's collector looks up only the pod that the allocation names. It takes the address for leaked and frees it under " +
-		"the live pod; the next pod then gets the same address. This happens if the datastore was restored from a backup.",
+		"the live pod; the next pod then gets the same address. This happens if the datastore was restored from a backup: then repair --after-restore plans the whole way out.",
 	Confirm:  "calicoctl ipam show --ip=ADDRESS names the recorded pod; kubectl get pods --all-namespaces -o wide shows the pod that has the address.",
 	Remedies: []remedies.Remedy{remedies.RecordAddresses},
 	Never:    "Never release the address: a live pod uses it.",

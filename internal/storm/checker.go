@@ -132,8 +132,11 @@ func (r *InvariantChecker) moment(addr netip.Addr, m *Moment) {
 		return
 	}
 	// Users report before they release. So another client made this change.
-	if !m.Allocated || m.Handle != h.Handle {
+	switch {
+	case !h.recorded(m):
 		r.broken(h, m)
+	case h.Restored != "" && m.Handle == h.Handle:
+		h.Collectable = false
 	}
 }
 
@@ -213,13 +216,13 @@ func (r *InvariantChecker) check(h *Lease, to int64) {
 	}
 	if !h.checked {
 		h.checked = true
-		if m := r.etcdHistory.at(h.Addr, h.from); !m.Allocated || m.Handle != h.Handle {
+		if m := r.etcdHistory.at(h.Addr, h.from); !h.recorded(&m) {
 			r.broken(h, &m)
 			return
 		}
 	}
 	for _, m := range r.etcdHistory.addrs[h.Addr] {
-		if m.Revision > h.from && m.Revision <= to && (!m.Allocated || m.Handle != h.Handle) {
+		if m.Revision > h.from && m.Revision <= to && !h.recorded(&m) {
 			r.broken(h, &m)
 			return
 		}

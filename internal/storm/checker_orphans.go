@@ -30,6 +30,16 @@ type Use struct {
 	// address leaked. An address that the collector frees is no longer in use; that is a
 	// flaw of Calico, which the storm does not test.
 	Collectable bool
+	// Restored is a handle under which a restored record names another pod for a while; empty if
+	// there was none. Once the address is recorded for its user again, the collector may not
+	// free it any more.
+	Restored string
+}
+
+// recorded reports whether a change leaves the address allocated to its user, or to the pod of a
+// restored record.
+func (h *Lease) recorded(m *Moment) bool {
+	return m.Allocated && (m.Handle == h.Handle || h.Restored != "" && m.Handle == h.Restored)
 }
 
 // collector is kube-controllers' field manager: see [manager].
@@ -135,7 +145,7 @@ func (r *InvariantChecker) accused(addr netip.Addr, handle, why string, begun ti
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := r.open[addr]
-	if h == nil || h.Handle != handle || h.Orphan || h.violation || !h.began.Before(begun) {
+	if h == nil || handle != h.Handle && (handle == "" || handle != h.Restored) || h.Orphan || h.violation || !h.began.Before(begun) {
 		return
 	}
 	h.violation = true

@@ -89,6 +89,8 @@ func (k *worker) step(ctx context.Context) {
 		k.start(ctx)
 	case len(k.pods) > k.want:
 		k.end(ctx)
+	case k.r.IntN(30) == 0:
+		k.misrecord(ctx)
 	case k.r.IntN(3) == 0: // replace a pod
 		k.end(ctx)
 		k.start(ctx)

@@ -101,6 +101,10 @@ func TestNotThisPlan(t *testing.T) {
 			f.s.Cluster.GUID = ""
 			f.s.Gaps = append(f.s.Gaps, blocks.Gap{Resource: blocks.ClusterInfos, Reason: "it went away"})
 		}, ErrUnread, "went away"},
+		"a stage before its time": {func(f *fakeCluster, p *repair.Plan) {
+			p.Request = p.Request.Stage(repair.RecordRunning)
+			f.s.Workloads = append(f.s.Workloads, &blocks.Workload{Meta: blocks.Meta{Name: "calico-kube-controllers-x"}, Namespace: "kube-system", HostNetwork: true})
+		}, ErrStage, "stage 1 (stop Calico's collector) is not done"},
 		"no clock": {func(f *fakeCluster, _ *repair.Plan) { f.now = time.Time{} }, ErrUnread, "time"},
 	} {
 		t.Run(name, func(t *testing.T) {

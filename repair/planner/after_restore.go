@@ -46,7 +46,7 @@ func unfinished(st *state.State, req repair.Request, s repair.Stage) string {
 		if x.Unread != "" {
 			return "it is not known whether the collector runs: " + x.Unread
 		}
-		if len(x.Pods) > 0 {
+		if n := len(x.Pods); n > 0 {
 			return fmt.Sprintf("pod %s runs it: %s", x.Pods[0].FullName(), strings.Join(scale(x, 0), " && "))
 		}
 	case repair.ResolveDuplicates:
