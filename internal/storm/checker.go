@@ -24,7 +24,7 @@ type InvariantChecker struct {
 	open       map[netip.Addr]*Lease
 	ended      []*Lease
 	violations []Violation
-	counts     struct{ leases, moments, collected int }
+	counts     struct{ leases, moments, collected, again int }
 }
 
 // Lease is one use of an address.
@@ -137,6 +137,7 @@ func (r *InvariantChecker) moment(addr netip.Addr, m *Moment) {
 		r.broken(h, m)
 	case h.Restored != "" && m.Handle == h.Handle:
 		h.Collectable = false
+		r.counts.again++
 	}
 }
 
@@ -261,6 +262,13 @@ func (r *InvariantChecker) Counts() (leases, moments int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.counts.leases, r.counts.moments
+}
+
+// Again returns the number of addresses that were recorded for their users again.
+func (r *InvariantChecker) Again() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.counts.again
 }
 
 // PodKey returns the etcd key of a pod.

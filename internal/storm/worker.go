@@ -85,12 +85,12 @@ func (k *worker) step(ctx context.Context) {
 	case up:
 	}
 	switch {
+	case k.r.IntN(12) == 0:
+		k.misrecord(ctx)
 	case len(k.pods) < k.want:
 		k.start(ctx)
 	case len(k.pods) > k.want:
 		k.end(ctx)
-	case k.r.IntN(30) == 0:
-		k.misrecord(ctx)
 	case k.r.IntN(3) == 0: // replace a pod
 		k.end(ctx)
 		k.start(ctx)
