@@ -25,18 +25,18 @@ func (k *worker) misrecord(ctx context.Context) {
 		return
 	}
 	k.serial++
-	gone := fmt.Sprintf("gone%d-%d", k.id, k.serial)
-	sum := sha256.Sum256(fmt.Appendf(nil, "%d/%s", k.Seed, gone))
+	deleted := fmt.Sprintf("deleted%d-%d", k.id, k.serial)
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d/%s", k.Seed, deleted))
 	handle := "k8s-pod-network." + hex.EncodeToString(sum[:])
 	k.checker.Change(p.leases, func(u *Use) { u.Restored, u.Collectable = handle, true })
-	err := persist(ctx, "restoring the record of "+p.name, func(ctx context.Context) error { return k.restoreRecord(ctx, p, gone, handle) })
+	err := persist(ctx, "restoring the record of "+p.name, func(ctx context.Context) error { return k.restoreRecord(ctx, p, deleted, handle) })
 	if !final(err) { // the collector may have been faster
 		k.troubles.add(err)
 	}
 	k.made.add("recorded for another pod")
 }
 
-func (k *worker) restoreRecord(ctx context.Context, p *pod, gone, handle string) error {
+func (k *worker) restoreRecord(ctx context.Context, p *pod, deleted, handle string) error {
 	crd, addr := testcluster.CRDv1.Resource, p.addrs[0]
 	state, err := k.cluster.ReadIPAM(ctx, testcluster.CRDv1)
 	if err != nil {
@@ -55,7 +55,7 @@ func (k *worker) restoreRecord(ctx context.Context, p *pod, gone, handle string)
 				return err
 			}
 			name := strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(block.String())
-			err = k.cluster.Edit(ctx, crd("ipamblocks"), "", name, func(o map[string]any) { rename(o["spec"].(map[string]any), block, addr, p.handle, gone, handle) })
+			err = k.cluster.Edit(ctx, crd("ipamblocks"), "", name, func(o map[string]any) { rename(o["spec"].(map[string]any), block, addr, p.handle, deleted, handle) })
 			if err != nil {
 				return err
 			}
