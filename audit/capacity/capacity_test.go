@@ -288,7 +288,7 @@ func TestSimulationEnds(t *testing.T) {
 // TestChangesBesideLargePools: the search for a trial CIDR skips existing pools.
 func TestChangesBesideLargePools(t *testing.T) {
 	for _, pool := range []string{"240.0.0.0/4 size=26", "0.0.0.0/0 size=26", "fdff::/48 size=122", "fdff::/16 size=122"} {
-		o := ask(t, parse(t, "pool pods "+pool+"\nnode n1\n"), capacity.Scenario{Pods: 20*64 + 1}).Outcome
+		o := ask(t, parse(t, "config strict\npool pods "+pool+"\nnode n1\n"), capacity.Scenario{Pods: 20*64 + 1}).Outcome
 		if o.Refused != 1 || len(o.Changes) != 1 || o.Changes[0].Kind != "max-blocks" {
 			t.Errorf("%s: a 21st block would do, and nothing else: %+v", pool, o)
 		}

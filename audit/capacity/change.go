@@ -216,6 +216,10 @@ func (r *run) limitChange() []Change {
 		return nil
 	}
 	now := r.config.BlockLimit()
+	higher := r.config
+	if higher.MaxBlocksPerHost = now + 1; state.RejectedSettings(higher) != "" {
+		return nil // Calico rejects the setting while strict affinity is off
+	}
 	again := r.with(func(w *world) { w.config.MaxBlocksPerHost = now + maxLimit })
 	if again == nil {
 		return nil

@@ -21,6 +21,7 @@ func BenchmarkGrowth(b *testing.B) {
 	for _, nodes := range []int{500, 5000} {
 		b.Run(fmt.Sprint(nodes), func(b *testing.B) {
 			st := clusterOf("v3.31.0", "10.0.0.0/8", nodes, 30)
+			st.IPAM.StrictAffinity = true // otherwise Calico rejects a limit
 			for b.Loop() {
 				for range 3 {
 					began := cpu(b)

@@ -32,7 +32,7 @@ var configLBController = audit.Check{
 	Remedies: []remedies.Remedy{enableLoadBalancer, enableByEnvironment},
 	Never:    "Never write the addresses into the Services' status: nothing would record them in a block.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.ControllerConfig},
-	Optional: []blocks.Resource{blocks.Services},
+	Optional: []blocks.Resource{blocks.Services, blocks.Blocks},
 	Run: func(st *state.State, f *audit.Findings) {
 		var pools []*state.Pool
 		for _, p := range st.Pools {
@@ -57,12 +57,38 @@ var configLBController = audit.Check{
 				pending = append(pending, st.Services[i].Key().String())
 			}
 		}
+		message := fmt.Sprintf("%s %s for LoadBalancer Services, but kube-controllers' loadBalancer controller is not configured",
+			state.PoolNames(pools), phrase.One(len(pools), "is", "are"))
+		leaked := leakedOfServices(st)
+		if len(leaked) > 0 {
+			message += fmt.Sprintf("; %s allocated to Services that no longer exist", phrase.NumberIs(len(leaked), "address"))
+			fix.Effect += ", and those of deleted Services are released" // kube-controllers pkg/controllers/loadbalancer, syncIPAM
+		}
 		f.Add(audit.Finding{
-			Severity: state.Warning, Subject: state.ConfigSubject(), Pools: state.PoolsOf(pools...),
-			Message: fmt.Sprintf("%s %s for LoadBalancer Services, but kube-controllers' loadBalancer controller is not configured",
-				state.PoolNames(pools), phrase.One(len(pools), "is", "are")),
-			Evidence: state.Evidences("object", "KubeControllersConfiguration default", field, "not set", "last written", phrase.Time(c.Written), "pending Services", phrase.List(pending)),
+			Severity: state.Warning, Subject: state.ConfigSubject(), Pools: state.PoolsOf(pools...), Message: message, Absence: len(leaked) > 0,
+			Evidence: state.Evidences("object", "KubeControllersConfiguration default", field, "not set", "last written", phrase.Time(c.Written), "pending Services", phrase.List(pending),
+				"allocated to deleted Services", phrase.Some(leaked)),
 			Remedies: []remedies.Remedy{fix},
 		})
 	},
+}
+
+// leakedOfServices returns the addresses that are allocated to LoadBalancer Services that no longer
+// exist. It returns nil unless all Services were read: every cluster has Service default/kubernetes,
+// and a list of one namespace lacks it or the others.
+func leakedOfServices(st *state.State) (out []string) {
+	exists := map[blocks.Key]bool{}
+	for i := range st.Services {
+		exists[st.Services[i].Key()] = true
+	}
+	if _, unread := st.Missing(blocks.Services); unread || !exists[blocks.Key{Namespace: "default", Name: "kubernetes"}] || len(st.Unreadable(blocks.Services)) > 0 {
+		return nil
+	}
+	st.EachAllocation(func(r state.AllocationRef, _ string) {
+		attr := r.Attributes()
+		if service := attr.Extras().Service; r.Block.Owner.Kind == blocks.VirtualOwner && service != "" && !exists[blocks.Key{Namespace: attr.Namespace, Name: service}] && st.PastGrace(state.AssignedAt(r)) {
+			out = append(out, fmt.Sprintf("%s (%s/%s)", r.Addr(), attr.Namespace, service))
+		}
+	})
+	return out
 }

@@ -24,7 +24,7 @@ var nodeBlockLimit = audit.Check{
 		"blocks are full, its next pod gets no address.",
 	Confirm:  "calicoctl ipam show --show-configuration shows maxBlocksPerHost; calicoctl ipam show --show-blocks shows the node's blocks.",
 	Misread:  "A node at its limit often holds many leaked addresses. Compare the number of its addresses with the number of its pods.",
-	Remedies: []remedies.Remedy{remedies.RaiseLimit},
+	Remedies: []remedies.Remedy{remedies.DeleteFinished, remedies.LeaksFirst, remedies.RaiseLimit, remedies.FewerPods, remedies.LargerBlocks},
 	Never:    "Never raise the limit just to silence the alert: find out first what fills the blocks.",
 	Requires: nodeBlockLimitReads,
 	Optional: remedies.RootReads,
@@ -48,6 +48,7 @@ func blockLimitFinding(st *state.State, h *state.NodeState, alike []string, f *a
 	limit := st.IPAM.BlockLimit()
 	x := audit.Finding{Subject: state.NodeSubject(h.Name), Root: remedies.Of(st).RootOfLimit(h)}
 	var texts []string
+	var limited []*state.Pool
 	for _, family := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
 		worst := limitState{}
 		for _, s := range limitStates(st, h, family, alike) {
@@ -59,7 +60,7 @@ func blockLimitFinding(st *state.State, h *state.NodeState, alike []string, f *a
 			continue
 		}
 		x.Severity = max(x.Severity, worst.severity)
-		x.Pools = append(x.Pools, state.PoolsOf(worst.pools...)...)
+		x.Pools, limited = append(x.Pools, state.PoolsOf(worst.pools...)...), append(limited, worst.pools...)
 		texts = append(texts, fmt.Sprintf("has as many %s blocks as it may (%d of %d)%s; %s", family, worst.have, limit, worst.who, worst.left))
 		x.Evidence = append(x.Evidence, state.Evidences("limit", LimitText(st), family.String()+" blocks", phrase.List(state.CIDRs(worst.blocks)),
 			family.String()+" unused addresses", fmt.Sprint(worst.unused))...)
@@ -70,8 +71,11 @@ func blockLimitFinding(st *state.State, h *state.NodeState, alike []string, f *a
 		if _, unread := st.Missing(blocks.Pods); held > 0 && !unread {
 			x.Message += fmt.Sprintf("; finished pods hold %d of its %s", held, phrase.Plural(of, "address"))
 			x.Evidence = append(x.Evidence, state.Evidences("held by finished pods", phrase.Plural(held, "address"))...)
-			x.Remedies = []remedies.Remedy{remedies.DeleteFinishedOf(h.Name, finished.OnNode(st, h.Name)), remedies.RaiseLimit}
 		}
+		if n := remedies.Of(st).LeakedOn(h.Name); n > 0 {
+			x.Message += fmt.Sprintf("; %s leaked", phrase.NumberIs(n, "address"))
+		}
+		x.Remedies = remedies.Of(st).LimitRemedies(h.Name, limited)
 		x.Evidence = append(x.Evidence, state.Evidences("pods on the node", fmt.Sprint(len(h.Workloads)))...)
 		f.Add(x)
 	}

@@ -17,11 +17,8 @@ var poolNonCanonical = audit.Check{
 	Why: "Calico's IPAM uses the network that contains the CIDR, which may be more addresses than the author meant. calicoctl and " +
 		"Calico's API server reject every change of such a pool (\"IPPool CIDR is not strictly masked\"); kubectl on the CRDs " +
 		"accepts it.",
-	Confirm: "kubectl get ippools -o custom-columns=NAME:.metadata.name,CIDR:.spec.cidr",
-	Remedies: []remedies.Remedy{
-		remedies.ByHand("write the network into the pool's spec.cidr (kubectl edit of the CRD's object)", "the pool can be changed again; no address changes, because Calico already uses that network",
-			"none: if the pool should be smaller, add another pool and move the pods there first"),
-	},
+	Confirm:  "kubectl get ippools -o custom-columns=NAME:.metadata.name,CIDR:.spec.cidr",
+	Remedies: []remedies.Remedy{remedies.MaskPool},
 	Never:    "Never delete the pool to correct its CIDR: its addresses are in use.",
 	Requires: []blocks.Resource{blocks.Pools},
 	Run: func(st *state.State, f *audit.Findings) {

@@ -230,13 +230,42 @@ func (st *Remedies) causeRemedies(n *state.NodeBlockStatus, c state.Cause, detai
 	case state.CauseNoAuto:
 		return []Remedy{AutoBlocks}
 	case state.CauseLimit:
-		if pods := finished.OnNode(st.State, n.Host.Name); len(pods) > 0 {
-			return []Remedy{DeleteFinishedOf(n.Host.Name, pods), RaiseLimit}
-		}
-		return []Remedy{RaiseLimit}
+		return st.LimitRemedies(n.Host.Name, n.Pools)
 	default:
 		return nil
 	}
+}
+
+// LimitRemedies returns the ways for a node that is at the block limit of some pools to get addresses.
+func (st *Remedies) LimitRemedies(node string, pools []*state.Pool) (out []Remedy) {
+	if pods := finished.OnNode(st.State, node); len(pods) > 0 {
+		out = append(out, DeleteFinishedOf(node, pods))
+	}
+	if n := st.LeakedOn(node); n > 0 {
+		r := LeaksFirst
+		r.Title = fmt.Sprintf("release the %s of %s, as ip/leaked says", phrase.Plural(n, "leaked address"), node)
+		out = append(out, r)
+	}
+	switch {
+	case len(pools) > 0 && !slices.ContainsFunc(pools, func(p *state.Pool) bool { return p.CIDR.Addr().BitLen()-p.BlockSize > 2 }):
+		return append(out, LargerBlocks)
+	case st.IPAM.StrictAffinity: // else Calico rejects maxBlocksPerHost (state.RejectedSettings)
+		return append(out, RaiseLimit)
+	}
+	return append(out, FewerPods)
+}
+
+// LeakedOn counts the leaked addresses of a node; 0 if its pods were not read.
+func (st *Remedies) LeakedOn(node string) (n int) {
+	if st.FirstMissing([]blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods}) != nil {
+		return 0
+	}
+	for _, r := range st.Unowned() {
+		if !r.Owned && state.NodeOf(r.Attributes()) == node {
+			n++
+		}
+	}
+	return n
 }
 
 // DeleteFinishedOf is [DeleteFinished] for some pods of a node, with commands that show them.

@@ -246,8 +246,25 @@ func (st *Remedies) holders(pools []*state.Pool) string {
 	return text
 }
 
-// shortageRemedies returns the ways to give blocks to the nodes that lack or will lack them.
-// Remedies that cost nothing come first.
+// firstAid moves pods whose traffic owners of blocks drop to nodes with free addresses, if some pods
+// can move there; nil otherwise. The nodes still lack blocks, but their pods answer.
+func (st *Remedies) firstAid(s *shortage, rehome Remedy, consents Consents) *Remedy {
+	concerns := func(b *state.Borrow) bool { return slices.Contains(s.pools, b.Block.Pool) }
+	if rehome.Manual || len(rehome.Commands) == 0 || st.droppedText(func(b *state.Borrow) bool { return s.borrowed[b] }) == "" {
+		return nil
+	}
+	moving, _ := st.rehoming(concerns, consents)
+	if !slices.ContainsFunc(moving, func(m Move) bool { return m.Elsewhere }) {
+		return nil
+	}
+	rehome.Title = "first aid: restart the pods that borrow, so that they start on nodes with free addresses"
+	rehome.Effect = st.rehomeEffect(concerns, moving) + "; the nodes that lack blocks still do"
+	rehome.Yield = &Yield{Pods: len(moving)}
+	return &rehome
+}
+
+// shortageRemedies returns the ways to give blocks to the nodes that lack or will lack them. Remedies
+// that end the harm at once come first, then those that cost nothing.
 func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 	var rehome Remedy
 	var consents Consents
@@ -268,6 +285,9 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 			r.Effect += "; then " + rehome.Title
 		}
 		return r
+	}
+	if r := st.firstAid(s, rehome, consents); r != nil {
+		out = append(out, *r)
 	}
 	var empty, last, marked []*state.Block
 	var vanished []string // nodes that no longer exist, with blocks that cleaning up frees
@@ -359,16 +379,16 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 		r.Manual = true
 		out = append(out, then(r))
 	}
+	if st.borrowingHelps(s) {
+		r := UnsetStrict
+		r.Title = "turn strict affinity off: no owner of a block drops the traffic to borrowed addresses"
+		out = append(out, r)
+	}
 	if slices.ContainsFunc(wanted, func(p *state.Pool) bool {
 		d := st.DemandOf(p)
 		return needing > 0 || d != nil && !d.Covered(p) || !st.Relieved(p, (*state.Pool).HasBlocks)
 	}) {
 		out = append(out, then(st.addPool(wanted, needing)))
-	}
-	if st.borrowingHelps(s) {
-		r := UnsetStrict
-		r.Title = "turn strict affinity off: no owner of a block drops the traffic to borrowed addresses"
-		out = append(out, r)
 	}
 	if r := st.consolidation(s, rehome.Commands); r != nil {
 		out = append(out, *r)
@@ -465,6 +485,13 @@ func (st *Remedies) addPool(short []*state.Pool, needing int) Remedy {
 		}
 	}
 	r := AddPool
+	if p.ForServices() {
+		r.Title = fmt.Sprintf("add a pool for Services (allowedUses: [LoadBalancer]), like %s, with a CIDR that nothing else uses", p.Name)
+		r.Effect = "Services get addresses of it; addresses in use do not change"
+		r.Risk = "the network around the cluster must route the new CIDR to the nodes (serviceLoadBalancerIPs of BGPConfiguration)"
+		r.Commands = []string{"kubectl get ippools " + phrase.Arg(p.Name) + " -o yaml"}
+		return r
+	}
 	r.Title = fmt.Sprintf("add a pool for the same nodes, like %s, with a CIDR that nothing else uses and room for at least %s", p.Name, phrase.PluralCount(least, "block"))
 	if asking := slices.DeleteFunc(slices.Clone(short), func(q *state.Pool) bool { return !st.IsAskedFor(q) }); len(asking) > 0 {
 		r.Title += "; and name it beside " + phrase.Some(state.PoolsOf(asking...)) + " where pods or their namespaces ask for that (cni.projectcalico.org/ipv4pools, ipv6pools)"

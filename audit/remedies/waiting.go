@@ -25,6 +25,9 @@ var (
 	// RecordFirst is for addresses that pods use and Calico may assign again.
 	RecordFirst = ByHand("record the addresses that pods use and no block records, as ip/unallocated says", "Calico assigns other addresses", "none",
 		"calico-audit report --check ip/unallocated")
+	// MaskPool is for a pool whose CIDR has host bits set.
+	MaskPool = ByHand("write the network into the pool's spec.cidr (kubectl edit of the CRD's object)", "Calico finds the pool, and it can be changed again; no address changes, because Calico already uses that network",
+		"none: if the pool should be smaller, add another pool and move the pods there first")
 	// UnpinPool is for a CNI configuration that names a pool which assigns nothing.
 	UnpinPool = ByHand("if ipv4_pools or ipv6_pools of the CNI configuration names such a pool, remove it there, or enable the pool", "pods of the node get addresses",
 		"an enabled pool serves other pods, too", "kubectl get configmaps --all-namespaces --field-selector metadata.name=calico-config -o yaml")
@@ -33,7 +36,7 @@ var (
 )
 
 // Waiting lists the general remedies for waiting pods.
-var Waiting = []Remedy{EndOwner, FreeAddress, CorrectRequest, AutomaticPool, MendNode, RecordFirst, UnpinPool, ReadEvents}
+var Waiting = []Remedy{EndOwner, FreeAddress, CorrectRequest, AutomaticPool, MendNode, RecordFirst, UnpinPool, MaskPool, ReadEvents}
 
 // WaitingRoot is the root of the pods that wait for the same reason.
 func WaitingRoot(c waiting.Cause) string {
@@ -60,7 +63,7 @@ func WaitingRemedies(p *waiting.Pod) (out []Remedy) {
 		events := fmt.Sprintf("kubectl get events --namespace %s --field-selector involvedObject.name=%s", phrase.Arg(p.Namespace), phrase.Arg(p.Name))
 		r := map[waiting.Kind]Remedy{
 			waiting.Taken: FreeAddress, waiting.Request: CorrectRequest, waiting.NoPool: AutomaticPool, waiting.Node: MendNode,
-			waiting.Unrecorded: RecordFirst, waiting.Pinned: UnpinPool, waiting.Unknown: ReadEvents, waiting.Refused: AddPool,
+			waiting.Unrecorded: RecordFirst, waiting.Pinned: UnpinPool, waiting.Unknown: ReadEvents, waiting.Refused: AddPool, waiting.Windows: SetStrict, waiting.HostBits: MaskPool,
 		}[c.Kind]
 		switch {
 		case c.Owner != nil:
@@ -74,6 +77,8 @@ func WaitingRemedies(p *waiting.Pod) (out []Remedy) {
 			r.Commands = []string{"calico-audit explain " + phrase.Arg(p.FullName())}
 		case c.Kind == waiting.Node:
 			r.Commands = []string{"kubectl get pods --all-namespaces -o wide --field-selector spec.nodeName=" + phrase.Arg(c.Object)}
+		case c.Kind == waiting.HostBits:
+			r.Commands = []string{"kubectl get ippools " + phrase.Arg(c.Object) + " -o yaml"}
 		case c.Kind == waiting.Unknown:
 			r.Commands = []string{events}
 		}

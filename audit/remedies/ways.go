@@ -43,6 +43,15 @@ var (
 	// RaiseLimit is for a node at its block limit.
 	RaiseLimit = ByHand("raise maxBlocksPerHost, or run fewer pods on the node; see first that its blocks hold no leaked addresses",
 		"the node claims a further block with its next pod", EverywhereRisk, "calicoctl ipam show --show-configuration")
+	// FewerPods is for a node at its block limit while strict affinity is off: Calico rejects
+	// maxBlocksPerHost then. LargerBlocks is for blocks that hold few addresses.
+	FewerPods = ByHand("run fewer pods on the node, or move its pods to a pool with larger blocks; Calico rejects maxBlocksPerHost while strict affinity is off",
+		"the node's blocks have addresses for its pods", restartRisk, "kubectl get ippools -o yaml")
+	LargerBlocks = Restart("add a pool with larger blocks (blockSize 26) and another CIDR, then set disabled: true on this pool and restart its pods, one controller at a time",
+		"a node may hold the same number of blocks, each with 64 addresses", "kubectl get ippools -o yaml")
+	// LeaksFirst is for a node whose blocks are full of leaked addresses.
+	LeaksFirst = ByHand("release the leaked addresses of the node, as ip/leaked says", "its blocks have room for pods again", "none: each address needs evidence that nothing uses it",
+		"calico-audit report --check ip/leaked")
 	// DeleteFinished is for pods that have ended and still hold addresses.
 	DeleteFinished = ByHand("delete the finished pods, and let Jobs delete theirs (ttlSecondsAfterFinished)",
 		"Calico's collector frees their addresses after its grace period, or --leaked-ips releases them", "the logs and exit codes of these pods are lost",

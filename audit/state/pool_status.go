@@ -53,6 +53,11 @@ func (st *State) Relieved(p *Pool, enough func(*Pool) bool) bool {
 	helps := func(q *Pool) bool {
 		return q != p && enough(q) && p.sharesNamespaces(q)
 	}
+	if p.ForServices() {
+		return slices.ContainsFunc(st.Pools, func(q *Pool) bool {
+			return q != p && q.HandsOut() && q.Allows(blocks.UseLoadBalancer) && q.Family() == p.Family() && !q.Addrs.Available.IsZero()
+		})
+	}
 	if st.FirstMissing(AllocationReads) != nil || !slices.ContainsFunc(st.Pools, helps) {
 		return false
 	}
@@ -71,6 +76,9 @@ func (st *State) Relieved(p *Pool, enough func(*Pool) bool) bool {
 	}
 	return p.selected.len() > 0
 }
+
+// ForServices reports whether only LoadBalancer Services get addresses of a pool: it has no nodes.
+func (p *Pool) ForServices() bool { return len(p.Uses) == 1 && p.Allows(blocks.UseLoadBalancer) }
 
 // Scarce reports whether a pool for workloads has no block left to claim, and no other pool helps
 // all nodes that it serves.

@@ -44,6 +44,9 @@ var practice = []struct {
 	follow func(p *person, said []string)
 }{
 	{says(`add a pool for the same nodes, like (\S+), with a CIDR that nothing else uses and room for at least (\d+) blocks?(?:; and name it beside (.+) where pods or their namespaces ask for that .*)?`), (*person).addPool},
+	{says(`add a pool for Services \(allowedUses: \[LoadBalancer\]\), like (\S+), with a CIDR that nothing else uses`), func(p *person, said []string) {
+		p.poolLike(said[1], said[1]+"-more", 4, nil)
+	}},
 	{says(`add a pool with another CIDR and the wanted block size, then set disabled: true on this pool and restart its pods, one controller at a time`), (*person).replacePool},
 	{says(`let an enabled pool for workloads select the node, or add one that does`), (*person).poolForNode},
 	{says(`let a pool serve the pod: what it or its namespace asks for, or a pool's namespace selector, has to change`), (*person).servePods},
@@ -127,6 +130,38 @@ var practice = []struct {
 	{says(`delete the Node whose machine no longer exists; if both exist, give one another address and restart calico-node there`), func(p *person, _ []string) {
 		p.calicoNode(p.finding.Subject.Node)
 	}},
+	{says(`let calico-node detect an address that only its machine has \(.*\)`), func(p *person, _ []string) {
+		nodes, err := p.Kube.CoreV1().Nodes().List(p.Context(), metav1.ListOptions{})
+		must(p.T, err)
+		for i := range nodes.Items {
+			p.calicoNode(nodes.Items[i].Name)
+		}
+	}},
+	{says(`restart calico-node on the node, which then records its present address; if it refuses .*`), func(p *person, _ []string) {
+		p.calicoNode(p.finding.Subject.Node)
+	}},
+	{says(`restart calico-node on (.+): when it starts, it takes a tunnel address that a block records(?:; then .*)?`), func(p *person, said []string) {
+		for _, node := range listed(said[1]) {
+			for _, kind := range []seeding.Tunnel{seeding.IPIP, seeding.VXLAN} {
+				_, err := p.seeder.Tunnel(p.Context(), kind, node)
+				must(p.T, err)
+			}
+		}
+	}},
+	{says(`if Calico should serve the pods: on .+, remove the other network's configuration from /etc/cni/net\.d \(Calico's has to be the first by name\), then restart the pods`), func(p *person, _ []string) {
+		p.restart(p.usersOf(p.finding.Subject.IP + "/" + strconv.Itoa(netip.MustParseAddr(p.finding.Subject.IP).BitLen()))...)
+	}},
+	{says(`release the \d+ leaked address(?:es)? of (\S+), as ip/leaked says`), func(p *person, said []string) {
+		runAll(p.T, p.Cluster, []string{"calico-audit repair --leaked-ips --without-host-evidence --node " + said[1]})
+	}},
+	{says(`run fewer pods on the node, or move its pods to a pool with larger blocks; Calico rejects maxBlocksPerHost while strict affinity is off`), func(*person, []string) {}},
+	{says(`add a pool with larger blocks \(blockSize 26\) and another CIDR, then set disabled: true on this pool and restart its pods, one controller at a time`), func(p *person, _ []string) {
+		p.poolForNode(nil)
+		spec, err := p.Get(p.Context(), calico("ippools"), "", "pods")
+		must(p.T, err)
+		p.editPool("pods", disable)
+		p.restart(p.usersOf(spec.Object["spec"].(map[string]any)["cidr"].(string))...)
+	}},
 	{says(`let calico-node run on the node and find its address \(IP_AUTODETECTION_METHOD\)`), func(p *person, _ []string) {
 		p.calicoNode(p.finding.Subject.Node)
 	}},
@@ -189,7 +224,7 @@ func (p *person) addresses() {
 	must(p.T, err)
 	for i, n := range nodes.Items {
 		if len(n.Status.Addresses) == 0 {
-			patch := fmt.Sprintf(`{"status":{"addresses":[{"type":"InternalIP","address":"192.0.2.%d"}]}}`, i+1)
+			patch := fmt.Sprintf(`{"status":{"addresses":[{"type":"InternalIP","address":"203.0.113.%d"}]}}`, i+1) // no Calico address of a fixture
 			_, err := p.Kube.CoreV1().Nodes().Patch(p.Context(), n.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 			must(p.T, err)
 		}
@@ -268,7 +303,11 @@ func (p *person) end(namespace, name string) {
 
 // calicoNode plays calico-node and the kubelet of a node whose machine got an address of its own.
 func (p *person) calicoNode(node string) {
-	const address = "192.0.2.200"
+	sum := 0
+	for _, b := range []byte(node) {
+		sum += int(b)
+	}
+	address := fmt.Sprintf("192.0.2.%d", 200+sum%50)
 	_, err := p.Kube.CoreV1().Nodes().Patch(p.Context(), node, types.MergePatchType, []byte(`{"metadata":{"annotations":{"projectcalico.org/IPv4Address":"`+address+`/24"}}}`), metav1.PatchOptions{})
 	must(p.T, err)
 	patch := `{"status":{"addresses":[{"type":"InternalIP","address":"` + address + `"}]}}`

@@ -37,7 +37,15 @@ var price = map[string]string{
 	"ip/finished-pod/warning:_the_pool_is_out_of_blocks":                                                                             "block/empty",
 	"ip/secondary-interface/a_second_interface_by_calico-ipam_(projectcalico/cni-plugin#1193):_by_network-status,_or_by_its_sandbox": "config/gc-disabled",
 	// The node stays at its limit, with addresses left.
-	"node/block-limit/error:_finished_pods_fill_the_blocks_(projectcalico/calico#5004)": "node/block-limit",
+	"node/block-limit/error:_finished_pods_fill_the_blocks_(projectcalico/calico#5004)":                              "node/block-limit",
+	"node/block-limit/error:_leaked_addresses_fill_the_blocks_(harvester/harvester#7326,_projectcalico/calico#4861)": "node/block-limit",
+	"node/block-limit/error:_blocks_of_one_address_(projectcalico/calico#2624,_projectcalico/calico#9462)":           "node/block-limit",
+	"node/block-limit/Calico's_default_is_20,_per_family":                                                            "node/block-limit",
+	// New Services get addresses of the other pool; this one stays full.
+	"pool/exhausted/a_LoadBalancer_pool_counts,_too;_cooling_addresses_are_in_use": "pool/exhausted",
+	// Pods borrow at once; the pool still lacks blocks.
+	"node/no-block/critical:_strict_affinity,_and_a_pod_waits":                                           "node/no-block",
+	"pool/no-free-blocks/critical:_under_strict_affinity_a_pod_waits_on_a_node_whose_only_block_is_full": "pool/no-free-blocks",
 	// The node claims a block for the pod.
 	"pod/waiting/warning:_calico-node_does_not_run_on_its_node_(projectcalico/calico#1795,_k0sproject/k0s#539)": "pool/low-free-blocks",
 }

@@ -31,6 +31,10 @@ const (
 	// Refused: the allocator has no address left for the pod once the other waiting pods are
 	// served.
 	Refused Kind = "refused"
+	// Windows: the pod's node runs Windows, and strict affinity is off.
+	Windows Kind = "windows"
+	// HostBits: Calico does not find the requested pool, whose CIDR has host bits set.
+	HostBits Kind = "host-bits"
 	// Pinned: the CNI configuration may name a pool that is disabled or was deleted.
 	Pinned Kind = "pinned"
 	// Unknown: the objects show no cause.

@@ -96,13 +96,15 @@ func (e *evaluation) pod(w *blocks.Workload, h *state.NodeState) *Pod {
 	if p.Causes = e.noPool(p); p.Final() {
 		return p
 	}
-	p.Causes = slices.Concat(p.Causes, e.node(h.Node), e.inUse(h.Name))
+	p.Causes = slices.Concat(p.Causes, e.hostBits(p), e.node(h.Node), e.inUse(h.Name))
 	if !w.StaticAddress {
 		r := e.refusals()
 		if p.Unread = r.unknown; p.Unread != "" {
 			return p
 		}
-		if why := r.why[w]; why != "" {
+		if why := r.why[w]; why != "" && h.Node.Windows && !e.IPAM.StrictAffinity {
+			p.Causes = append(p.Causes, Cause{Kind: Windows, Text: "strict affinity is off, and on Windows nodes Calico assigns addresses only while it is on", Final: true})
+		} else if why != "" {
 			p.Causes = append(p.Causes, Cause{Kind: Refused, Object: h.Name, Text: "Calico's allocator has no address left for it: " + why})
 		} else {
 			p.Causes = append(p.Causes, e.pinned(p, h)...)
@@ -292,7 +294,7 @@ func (e *evaluation) pinned(p *Pod, h *state.NodeState) []Cause {
 		for _, q := range e.Pools {
 			if q.Family() == f && q.Disabled && q.Allows(blocks.UseWorkload) {
 				disabled = append(disabled, q.Name)
-				if strings.Contains(p.PluginError(), fmt.Sprintf("the given pool (%s) does not exist, or is not enabled", q.CIDR)) {
+				if strings.Contains(p.Quote(), fmt.Sprintf("the given pool (%s) does not exist, or is not enabled", q.CIDR)) {
 					certain = q.Name
 				}
 			}
@@ -310,6 +312,19 @@ func (e *evaluation) pinned(p *Pod, h *state.NodeState) []Cause {
 		return []Cause{{Kind: Pinned, Object: disabled[0], Text: fmt.Sprintf("the CNI configuration (ipv4_pools, ipv6_pools) may name pool %s, which is disabled", phrase.Some(disabled))}}
 	case len(deleted) > 0:
 		return []Cause{{Kind: Pinned, Object: h.Name, Text: fmt.Sprintf("the CNI configuration (ipv4_pools, ipv6_pools) may name the deleted pool of %s", phrase.Some(deleted))}}
+	}
+	return nil
+}
+
+// hostBits returns the cause that Calico finds no pool of the network which it asks for, because the
+// pool's CIDR has host bits set: older releases compare CIDRs as they are written
+// (projectcalico/calico#4300).
+func (e *evaluation) hostBits(p *Pod) []Cause {
+	for _, q := range e.Pools {
+		if q.Unmasked.IsValid() && !q.Disabled && strings.Contains(p.Quote(), fmt.Sprintf("the given pool (%s) does not exist", q.CIDR)) {
+			return []Cause{{Kind: HostBits, Object: q.Name, Final: true,
+				Text: fmt.Sprintf("Calico asks for %s and does not find it, because pool %s is written as %s, with host bits set", q.CIDR, q.Name, q.Unmasked)}}
+		}
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func (p *Pod) Quote() string {
 // empty if there is no event.
 func (p *Pod) PluginError() string {
 	text := p.Quote()
-	for _, before := range []string{"sandbox …: ", "failed (add): "} {
+	for _, before := range []string{"sandbox …: ", "AddNetworkList: ", "failed (add): "} {
 		if i := strings.LastIndex(text, before); i >= 0 {
 			text = text[i+len(before):]
 		}
