@@ -195,12 +195,14 @@ func TestRaces(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			w := w.in(t)
 			w.restoreFor(s)
+			before := w.findings()
+			w.restoreFor(s)
 			alone := &tap{}
 			must(t, s.do(w, w.writer(alone.wrap, nil)))
 			gaps := alone.sent
 			meant := w.findings()
 			for _, d := range disturbances[s.kind] {
-				t.Run(d.name, func(t *testing.T) { w.in(t).race(s, d, gaps, meant) })
+				t.Run(d.name, func(t *testing.T) { w.in(t).race(s, d, gaps, before, meant) })
 			}
 		})
 	}
@@ -232,15 +234,22 @@ func (w *world) integrity(f audit.Finding) bool {
 	return true
 }
 
-func (w *world) race(s step, d disturbance, gaps []string, meant map[string]audit.Finding) {
+func (w *world) race(s step, d disturbance, gaps []string, before, meant map[string]audit.Finding) {
+	wanted, tried := sampled(w.T, 8), []int{}
+	for n := range len(gaps) + 1 {
+		if wanted() {
+			tried = append(tried, n)
+		}
+	}
+	if len(tried) == 0 {
+		return
+	}
 	live := maps.Clone(w.live)
 	begin := func() {
 		w.restoreFor(s)
 		clear(w.live)
 		maps.Copy(w.live, live)
 	}
-	begin()
-	before := w.findings()
 	begin()
 	d.do(w)
 	disturbed := w.findings()
@@ -252,11 +261,7 @@ func (w *world) race(s step, d disturbance, gaps []string, meant map[string]audi
 		}
 		return f.Severity < state.Warning || !w.integrity(f)
 	}
-	wanted := sampled(w.T, 8)
-	for n := range len(gaps) + 1 {
-		if !wanted() {
-			continue
-		}
+	for _, n := range tried {
 		begin()
 		when := "after all requests"
 		if n < len(gaps) {

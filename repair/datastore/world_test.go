@@ -18,6 +18,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/storm"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/datastore"
 	"github.com/calico-audit/calico-audit/repair/planner"
@@ -430,9 +431,9 @@ func strict(w *world, k *datastore.Kubernetes) error {
 	return k.SetStrictAffinity(w.Context(), &ref, true)
 }
 
-// inBothGroups runs a test on a world in each API group.
+// inBothGroups runs a test on a world in each API group, or in one of them by sample.
 func inBothGroups(t *testing.T, test func(*testing.T, *world)) {
-	for _, g := range []testcluster.Group{testcluster.CRDv1, testcluster.NativeV3} {
+	for _, g := range testenv.Sample(t, 1, []testcluster.Group{testcluster.CRDv1, testcluster.NativeV3}) {
 		name, _, _ := strings.Cut(string(g), "/")
 		t.Run(name, func(t *testing.T) { test(t, newWorld(t, g)) })
 	}
