@@ -37,6 +37,11 @@ type KubernetesOptions struct {
 	Services bool
 	// Record keeps the objects; may be nil.
 	Record Recording
+	// CalicoElsewhere is true if Calico keeps its objects in another datastore. Only other
+	// kinds are read then.
+	CalicoElsewhere bool
+	// Amend replaces the objects of some resources: see [decode.Decoder].
+	Amend map[blocks.Resource]func(object []byte) []byte
 }
 
 // A Recording keeps the objects of a reading, with one [decode.Spool] per resource. A
@@ -67,9 +72,12 @@ type Kubernetes struct {
 	override string
 	budgets  bool
 	services bool
-	whole    bool    // long lists may be read in one response
-	served   *served // the latest result of discovery
-	record   Recording
+	whole    bool // long lists may be read in one response
+	// elsewhere and amend are the options CalicoElsewhere and Amend.
+	elsewhere bool
+	amend     map[blocks.Resource]func([]byte) []byte
+	served    *served // the latest result of discovery
+	record    Recording
 }
 
 // NewKubernetes returns a reader for the API server of cfg. The rate limit of cfg is
@@ -82,6 +90,10 @@ func NewKubernetes(cfg *rest.Config, opts KubernetesOptions) (*Kubernetes, error
 	k := &Kubernetes{
 		client: client, pageSize: defaultPageSize, whole: true,
 		override: os.Getenv(apiGroupVariable), record: opts.Record, budgets: opts.Budgets, services: opts.Services,
+		elsewhere: opts.CalicoElsewhere, amend: opts.Amend,
+	}
+	if k.elsewhere { // no evidence is needed for the group of objects that are not read
+		k.override = decode.GroupCRD
 	}
 	if opts.Progress != nil {
 		var mu sync.Mutex
@@ -104,7 +116,7 @@ func (k *Kubernetes) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	if err := k.discover(ctx); err != nil {
 		return nil, err
 	}
-	if k.served.neither {
+	if k.served.neither && !k.elsewhere {
 		return nil, fmt.Errorf("reading the cluster at %s: %w", k.client.host(), errNoCalico)
 	}
 	lists, err := k.list(ctx, k.kinds())
@@ -117,15 +129,22 @@ func (k *Kubernetes) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	s.SetVMsKnown(func(r blocks.Resource) bool { return k.served.has(decode.KindOf(r)) })
 	s.SetBudgetsKnown(k.budgets)
 	s.ForgetServices()
-	k.served.finish(s)
+	k.finish(s)
 	s.Sort()
 	s.Share()
 	return k.withEvents(ctx, k.withLease(ctx, s)), nil
 }
 
+// finish records the API group in a snapshot with Calico's objects.
+func (k *Kubernetes) finish(s *blocks.Snapshot) {
+	if !k.elsewhere {
+		k.served.finish(s)
+	}
+}
+
 // kinds returns the kinds to read. It includes the requested kinds of those on demand.
 func (k *Kubernetes) kinds() []*decode.Kind {
-	out := slices.Clone(decode.Kinds)
+	out := slices.DeleteFunc(slices.Clone(decode.Kinds), func(kind *decode.Kind) bool { return k.elsewhere && kind.OfCalico() })
 	for _, kind := range decode.OnDemand {
 		if permitted := slices.Contains(decode.IfPermitted, kind); permitted && k.services && kind.Selector == "" || !permitted && k.budgets {
 			out = append(out, kind)
@@ -176,7 +195,7 @@ func (k *Kubernetes) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blo
 		}
 		return prev.VMsKnown
 	})
-	k.served.finish(s)
+	k.finish(s)
 	s.SetBudgetsKnown(prev.BudgetsKnown || slices.ContainsFunc(again, func(k *decode.Kind) bool {
 		return slices.Contains(decode.OnDemand, k) && !slices.Contains(decode.IfPermitted, k)
 	}))
@@ -215,7 +234,7 @@ func (k *Kubernetes) list(ctx context.Context, what []*decode.Kind) ([]*decode.O
 		group.Go(func() error {
 			l := &lister{
 				client: k.client, kind: kind, group: k.served.group, pageSize: k.pageSize,
-				strings: shared, progress: k.report, record: record, podLabels: k.budgets, whole: k.served.streams,
+				strings: shared, progress: k.report, record: record, podLabels: k.budgets, whole: k.served.streams, amend: k.amend[kind.Resource],
 			}
 			err := l.run(ctx)
 			lists[i] = l.out

@@ -28,6 +28,7 @@ type lister struct {
 	record   decode.Spool   // may be nil
 	// podLabels enables decoding of pods' labels.
 	podLabels bool
+	amend     func([]byte) []byte // may be nil
 	// namespace, selector (a field selector) and labels narrow the list; empty means all.
 	namespace, selector, labels string
 
@@ -189,7 +190,7 @@ func (l *lister) path() string { return l.kind.Path(l.group, l.namespace) }
 func (l *lister) version() string { return l.kind.Version(l.group) }
 
 func (l *lister) decode(body io.Reader) (decode.ListMeta, error) {
-	d := &decode.Decoder{Out: l.out, Strings: l.strings, Native: l.group == decode.GroupNative, PodLabels: l.podLabels}
+	d := &decode.Decoder{Out: l.out, Strings: l.strings, Native: l.group == decode.GroupNative, PodLabels: l.podLabels, Amend: l.amend}
 	return d.Page(body, func(o decode.Object) {
 		if l.count++; l.total > 0 && l.count%1000 == 0 {
 			l.tell(l.total)

@@ -27,6 +27,9 @@ type Decoder struct {
 	Newest *time.Time
 	// PodLabels enables decoding of pods' labels, which few callers need.
 	PodLabels bool
+	// Amend, if set, returns what replaces an object of a page. It receives the fields that
+	// a decoder reads, as JSON.
+	Amend func(object []byte) []byte
 	// inNamespace is the namespace of the current object, if its kind is namespaced.
 	inNamespace string
 	reader      *JSONReader // of the current object

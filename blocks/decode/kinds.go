@@ -93,6 +93,9 @@ func always(reason string) func(*blocks.Snapshot) string {
 	return func(*blocks.Snapshot) string { return reason }
 }
 
+// OfCalico reports whether the objects are Calico's own, in one of its two API groups.
+func (k *Kind) OfCalico() bool { return !k.Core && k.Foreign == "" }
+
 // protobuf reports whether the API server encodes the kind's objects, or the metadata read,
 // as protobuf.
 func (k *Kind) protobuf() bool { return k.Core && k.version == "" || k.Named }

@@ -29,6 +29,9 @@ const pageBuffer = 64 << 10
 // object, whose text is only valid during the call.
 func (d *Decoder) Page(body io.Reader, took func(Object)) (ListMeta, error) {
 	one := func(o Object) error {
+		if d.Amend != nil {
+			o = Object{Text: d.Amend(d.reduced(o))}
+		}
 		err := d.One(o)
 		if err == nil {
 			took(o)
@@ -81,6 +84,15 @@ func pageJSON(body io.Reader, one func(Object) error) (ListMeta, error) {
 		return m, ErrPage
 	}
 	return m, nil
+}
+
+// reduced returns the fields of an object that its decoder reads, as JSON.
+func (d *Decoder) reduced(o Object) []byte {
+	k := *d.Out.Kind
+	if d.PodLabels && k.labelled != nil {
+		k.keeps = k.labelled
+	}
+	return k.AppendSaved(nil, k.Version(""), o, nil)
 }
 
 // One decodes a single object.

@@ -186,7 +186,7 @@ func (f *fileReader) merge(group string) []*decode.Objects {
 	}
 	var out []*decode.Objects
 	for _, k := range slices.Concat(decode.Kinds, decode.OnDemand) {
-		if k.Core || k.Foreign != "" {
+		if !k.OfCalico() {
 			f.once(f.core.of(k))
 			out = append(out, f.core.of(k))
 			continue

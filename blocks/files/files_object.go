@@ -69,7 +69,7 @@ func newFileReader(opts FileOptions) *fileReader {
 	f.info.resources = map[blocks.Resource]bool{}
 	for _, k := range slices.Concat(decode.Kinds, decode.OnDemand) {
 		for _, name := range k.Names {
-			if k.Core || k.Foreign != "" {
+			if !k.OfCalico() {
 				f.kinds[k.Version("")+"/"+name] = k
 				continue
 			}

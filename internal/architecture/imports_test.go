@@ -25,6 +25,7 @@ var mayImport = map[string][]string{
 	"blocks/decode":            {"blocks", "blocks/alias", "blocks/decode/protobuf"},
 	"blocks/cluster":           {"blocks", "blocks/decode"},
 	"blocks/cluster/agents":    {"blocks", "blocks/cluster"},
+	"blocks/etcd":              {"blocks", "blocks/decode"},
 	"blocks/files":             {"blocks", "blocks/alias", "blocks/decode"},
 	"blocks/hostviews":         {"blocks", "blocks/decode", "blocks/files"},
 	"affinity":                 {"blocks"},
@@ -51,7 +52,7 @@ var mayImport = map[string][]string{
 	"metrics":                  {"blocks", "affinity", "audit", "audit/phrase", "audit/state", "audit/checks"},
 	"metrics/query":            {"audit/runway"},
 	"metrics/events":           {"blocks", "audit", "audit/state", "audit/checks", "metrics"},
-	"cmd":                      {"audit/runway", "metrics/query", "blocks", "blocks/cluster", "blocks/files", "blocks/hostviews", "affinity", "affinity/host", "audit", "audit/phrase", "audit/state", "audit/remedies", "audit/capacity", "audit/checks", "audit/errortext", "audit/explain", "repair", "repair/moves", "repair/planner", "repair/journal", "repair/apply", "repair/datastore", "repair/workloads", "metrics", "metrics/events", "cmd/internal"},
+	"cmd":                      {"audit/runway", "metrics/query", "blocks", "blocks/cluster", "blocks/etcd", "blocks/files", "blocks/hostviews", "affinity", "affinity/host", "audit", "audit/phrase", "audit/state", "audit/remedies", "audit/capacity", "audit/checks", "audit/errortext", "audit/explain", "repair", "repair/moves", "repair/planner", "repair/journal", "repair/apply", "repair/datastore", "repair/workloads", "metrics", "metrics/events", "cmd/internal"},
 	"cmd/internal/gendoc":      {"blocks", "blocks/decode", "blocks/files", "blocks/hostviews", "audit", "audit/checks", "audit/errortext", "audit/remedies", "audit/state", "metrics", "cmd/internal"},
 	"cmd/internal/cli/clitest": {"audit", "audit/explain", "repair", "cmd/internal", "internal/testcluster"},
 	"internal/statedsl":        {"blocks"},
@@ -80,7 +81,8 @@ var onlyIn = []struct {
 	dirs    []string
 }{
 	{"k8s.io/client-go", []string{"k8s.io/client-go/util/jsonpath"}, []string{"blocks/cluster", "repair/datastore", "repair/workloads", "metrics/events", "internal/testcluster", "internal/storm", "internal/scale", "cmd"}},
-	{"github.com/projectcalico/calico", []string{"github.com/projectcalico/calico/libcalico-go/lib/selector", "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"}, []string{"repair/datastore", "internal/testcluster", "internal/storm", "internal/scale"}},
+	{"github.com/projectcalico/calico", []string{"github.com/projectcalico/calico/libcalico-go/lib/selector", "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"}, []string{"blocks/etcd", "repair/datastore", "internal/testcluster", "internal/storm", "internal/scale"}},
+	{"go.etcd.io/etcd", nil, []string{"blocks/etcd", "internal/testcluster", "internal/storm", "internal/scale", "internal/story"}},
 	{"github.com/prometheus/client_golang/api", nil, []string{"metrics/query"}},
 	{"github.com/vishvananda/netlink", nil, []string{"affinity/host"}},
 	{"github.com/spf13/cobra", nil, []string{"cmd"}},

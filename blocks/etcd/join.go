@@ -1,0 +1,430 @@
+package etcd
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+	libapiv3 "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode"
+)
+
+// node is one of Calico's nodes.
+type node struct {
+	metadata
+	key string
+	// kubernetes is the name of its Kubernetes node; empty for other hosts.
+	kubernetes string
+	// annotations are those that Calico writes on Kubernetes nodes, if these are its datastore.
+	annotations map[string]string
+	podCIDRs    []string
+	addresses   []address
+}
+
+// address is an entry of a Kubernetes node's status.addresses.
+type address struct {
+	Type    string `json:"type"`
+	Address string `json:"address"`
+}
+
+// takeNode takes a node. The annotations are those of libcalico-go
+// lib/backend/k8s/resources/node.go (mergeCalicoNodeIntoK8sNode).
+func takeNode(r *Reading, s store, kv *mvccpb.KeyValue) {
+	o, reason := s.parse(kv)
+	var in libapiv3.Node
+	if reason == "" {
+		if err := json.Unmarshal(kv.Value, &in); err != nil {
+			reason = "it cannot be parsed: " + err.Error()
+		}
+	}
+	if reason != "" {
+		r.gap(s, kv, o.Metadata.Name, reason)
+		return
+	}
+	n := &node{metadata: o.Metadata, key: string(kv.Key), annotations: map[string]string{}, podCIDRs: in.Status.PodCIDRs}
+	annotate := func(name, value string) {
+		if value != "" {
+			n.annotations["projectcalico.org/"+name] = value
+		}
+	}
+	if b := in.Spec.BGP; b != nil {
+		annotate("IPv4Address", b.IPv4Address)
+		annotate("IPv6Address", b.IPv6Address)
+		annotate("IPv4IPIPTunnelAddr", b.IPv4IPIPTunnelAddr)
+		annotate("RouteReflectorClusterID", b.RouteReflectorClusterID)
+		if b.ASNumber != nil {
+			annotate("ASNumber", b.ASNumber.String())
+		}
+	}
+	annotate("IPv4VXLANTunnelAddr", in.Spec.IPv4VXLANTunnelAddr)
+	annotate("IPv6VXLANTunnelAddr", in.Spec.IPv6VXLANTunnelAddr)
+	if w := in.Spec.Wireguard; w != nil {
+		annotate("IPv4WireguardInterfaceAddr", w.InterfaceIPv4Address)
+		annotate("IPv6WireguardInterfaceAddr", w.InterfaceIPv6Address)
+	}
+	for _, a := range in.Spec.Addresses {
+		if a.Type == libapiv3.InternalIP {
+			n.addresses = append(n.addresses, address{a.Type, a.Address})
+		}
+	}
+	for _, ref := range in.Spec.OrchRefs {
+		if ref.Orchestrator == apiv3.OrchestratorKubernetes {
+			n.kubernetes = ref.NodeName
+			r.byKubernetes[ref.NodeName] = n.Name
+		}
+	}
+	r.nodes[n.Name] = n
+}
+
+// gap adds a gap for a node or endpoint that cannot be parsed.
+func (r *Reading) gap(s store, kv *mvccpb.KeyValue, name, reason string) {
+	l := r.list(s.resource)
+	l.Gaps = append(l.Gaps, blocks.Gap{Resource: s.resource, Name: name, Source: string(kv.Key), Reason: reason})
+}
+
+// endpoint is a WorkloadEndpoint or HostEndpoint.
+type endpoint struct {
+	metadata
+	key             string
+	node, container string
+	ips             []string
+	// host is true for a HostEndpoint.
+	host bool
+}
+
+// takeWorkloadEndpoint takes a WorkloadEndpoint (libapiv3.WorkloadEndpoint).
+func takeWorkloadEndpoint(r *Reading, s store, kv *mvccpb.KeyValue) {
+	var spec struct {
+		Orchestrator, Workload, Node, ContainerID, Pod string
+		IPNetworks                                     []string
+	}
+	e, reason := s.endpoint(kv, &spec)
+	if reason != "" {
+		r.endpointsUnread = true
+		r.gap(s, kv, e.Name, reason)
+		return
+	}
+	e.node, e.container, e.ips = spec.Node, spec.ContainerID, spec.IPNetworks
+	for i, ip := range e.ips {
+		e.ips[i], _, _ = strings.Cut(ip, "/")
+	}
+	e.Name = cmp.Or(spec.Pod, spec.Workload, e.Name)
+	if spec.Orchestrator == apiv3.OrchestratorKubernetes {
+		r.ofPods[e.podKey()] = append(r.ofPods[e.podKey()], e)
+		return
+	}
+	r.others = append(r.others, e)
+}
+
+// takeHostEndpoint takes a HostEndpoint (apiv3.HostEndpoint).
+func takeHostEndpoint(r *Reading, s store, kv *mvccpb.KeyValue) {
+	var spec struct {
+		Node        string
+		ExpectedIPs []string
+	}
+	e, reason := s.endpoint(kv, &spec)
+	if reason != "" {
+		r.gap(s, kv, e.Name, reason)
+		return
+	}
+	if e.node, e.ips, e.host = spec.Node, spec.ExpectedIPs, true; len(e.ips) > 0 {
+		e.Namespace = hostEndpoints
+		r.others = append(r.others, e)
+	}
+}
+
+// hostEndpoints is the namespace in which HostEndpoints, which have none, are shown.
+const hostEndpoints = "hostendpoints"
+
+// endpoint parses an endpoint and its spec.
+func (s store) endpoint(kv *mvccpb.KeyValue, spec any) (e *endpoint, reason string) {
+	o, reason := s.parse(kv)
+	e = &endpoint{metadata: o.Metadata, key: string(kv.Key)}
+	e.Labels, e.Annotations = nil, nil
+	if reason == "" && o.Spec != nil {
+		if err := json.Unmarshal(o.Spec, spec); err != nil {
+			reason = "its spec cannot be parsed: " + err.Error()
+		}
+	}
+	return e, reason
+}
+
+func (e *endpoint) podKey() blocks.Key { return blocks.Key{Namespace: e.Namespace, Name: e.Name} }
+
+// Annotations of Calico's CNI plugin on pods (libcalico-go lib/backend/k8s/conversion).
+const (
+	annotationPodIP       = "cni.projectcalico.org/podIP"
+	annotationPodIPs      = "cni.projectcalico.org/podIPs"
+	annotationContainerID = "cni.projectcalico.org/containerID"
+)
+
+// podAnnotations returns the annotations that Calico writes on a pod with these endpoints,
+// if pods are its datastore.
+func podAnnotations(of []*endpoint) map[string]string {
+	var ips []string
+	for _, e := range of {
+		ips = append(ips, e.ips...)
+	}
+	out := map[string]string{annotationPodIP: "", annotationPodIPs: strings.Join(ips, ",")}
+	if len(ips) > 0 {
+		out[annotationPodIP] = ips[0]
+	}
+	if len(of) > 0 && of[0].container != "" {
+		out[annotationContainerID] = of[0].container
+	}
+	return out
+}
+
+// AmendNode adds to a node of Kubernetes what Calico's etcd records about it, in the
+// annotations that Calico writes if Kubernetes is its datastore. The node gets Calico's name.
+// The object is JSON.
+func (r *Reading) AmendNode(object []byte) []byte {
+	o, ok := parseCore(object)
+	if !ok {
+		return object
+	}
+	name := r.calicoName(o.Metadata.Name)
+	var annotations map[string]string
+	if n := r.nodes[name]; n != nil {
+		annotations = maps.Clone(n.annotations)
+		if text, err := json.Marshal(n.Labels); err == nil && len(n.Labels) > 0 {
+			annotations["projectcalico.org/labels"] = string(text)
+		}
+		for key := range o.Metadata.Annotations { // left by an earlier datastore
+			if _, set := annotations[key]; !set && strings.HasPrefix(key, "projectcalico.org/") {
+				annotations[key] = ""
+			}
+		}
+	}
+	object = o.annotate(object, annotations)
+	if name != o.Metadata.Name {
+		object = withMember(object, "metadata", "name", name)
+	}
+	return object
+}
+
+// AmendPod adds to a pod of Kubernetes the addresses of its WorkloadEndpoints, in the
+// annotations that Calico writes if Kubernetes is its datastore. Its node gets Calico's name.
+// The object is JSON.
+func (r *Reading) AmendPod(object []byte) []byte {
+	o, ok := parseCore(object)
+	if !ok {
+		return object
+	}
+	on := r.calicoName(o.Spec.NodeName)
+	of := slices.DeleteFunc(slices.Clone(r.ofPods[blocks.Key{Namespace: o.Metadata.Namespace, Name: o.Metadata.Name}]), func(e *endpoint) bool { return e.node != on })
+	// CNI DEL deletes the endpoint, and otherwise empties the annotations.
+	if len(of) > 0 || o.Metadata.DeletionTimestamp != "" && !r.endpointsUnread {
+		object = o.annotate(object, podAnnotations(of))
+	}
+	if on != o.Spec.NodeName {
+		object = withMember(object, "spec", "nodeName", on)
+	}
+	return object
+}
+
+// core is a node or pod of Kubernetes.
+type core struct {
+	Metadata metadata
+	Spec     struct{ NodeName string }
+}
+
+func parseCore(object []byte) (o core, ok bool) {
+	err := json.Unmarshal(object, &o)
+	return o, err == nil
+}
+
+// annotate returns the object with more annotations.
+func (o *core) annotate(object []byte, more map[string]string) []byte {
+	if len(more) == 0 {
+		return object
+	}
+	all := maps.Clone(more)
+	for key, value := range o.Metadata.Annotations {
+		if _, set := more[key]; !set {
+			all[key] = value
+		}
+	}
+	return withMember(object, "metadata", "annotations", all)
+}
+
+// withMember returns a JSON object with another value of a member of a member.
+func withMember(object []byte, part, name string, value any) []byte {
+	members := map[string]json.RawMessage{}
+	if json.Unmarshal(object, &members) != nil {
+		return object
+	}
+	inner := map[string]json.RawMessage{}
+	if members[part] != nil && json.Unmarshal(members[part], &inner) != nil || inner == nil {
+		return object
+	}
+	inner[name], _ = json.Marshal(value) // texts always marshal
+	members[part], _ = json.Marshal(inner)
+	out, _ := json.Marshal(members)
+	return out
+}
+
+// calicoName returns Calico's name of a Kubernetes node.
+func (r *Reading) calicoName(kubernetes string) string {
+	if name, mapped := r.byKubernetes[kubernetes]; mapped {
+		return name
+	}
+	return kubernetes
+}
+
+// ErrOtherCluster means that Kubernetes and Calico's etcd have no node in common.
+var ErrOtherCluster = errors.New("is it another cluster?")
+
+// Join returns a snapshot of a cluster's Kubernetes API, whose pods and nodes were amended,
+// with Calico's objects. read reports whether the snapshot's objects of a kind are new; those
+// of earlier readings already have what Kubernetes does not know: nodes and endpoints of
+// other orchestrators. An endpoint whose pod is gone owns no address, and a node whose
+// Kubernetes node is gone does not exist: Calico's own controllers delete both
+// (kube-controllers pkg/controllers/node/node_deleter.go).
+func (r *Reading) Join(s *blocks.Snapshot, read func(blocks.Resource) bool) (*blocks.Snapshot, error) {
+	exists := map[string]bool{}
+	for i := range s.Nodes {
+		exists[s.Nodes[i].Name] = true
+	}
+	if _, missing := s.Missing(blocks.Nodes); !missing && len(exists) > 0 && len(r.byKubernetes) > 0 {
+		of := slices.Sorted(maps.Keys(r.byKubernetes))
+		if !slices.ContainsFunc(of, func(name string) bool { return exists[r.byKubernetes[name]] }) {
+			return nil, fmt.Errorf("Kubernetes has none of the %d nodes that Calico's etcd names, such as %s: %w", len(of), of[0], ErrOtherCluster)
+		}
+	}
+	if read(blocks.Nodes) {
+		for _, name := range slices.Sorted(maps.Keys(r.nodes)) {
+			if n := r.nodes[name]; n.kubernetes == "" && !exists[name] {
+				r.addNode(n)
+			}
+		}
+	}
+	if read(blocks.Pods) {
+		r.addEndpoints(r.others)
+	}
+	return r.onto(s, read), nil
+}
+
+// Alone returns a snapshot of Calico's objects. WorkloadEndpoints and HostEndpoints are the
+// owners of addresses, and Calico's nodes are the nodes. If some of them are Kubernetes',
+// that must be read, too: its pods, nodes and namespaces are gaps.
+func (r *Reading) Alone() *blocks.Snapshot {
+	if r.record != nil {
+		r.record(blocks.Nodes).Restart()
+		r.record(blocks.Pods).Restart()
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.nodes)) {
+		r.addNode(r.nodes[name])
+	}
+	all := slices.Clone(r.others)
+	for _, of := range r.ofPods {
+		all = append(all, of...)
+	}
+	r.addEndpoints(all)
+	if len(r.byKubernetes)+len(r.ofPods) > 0 {
+		for _, res := range []blocks.Resource{blocks.Nodes, blocks.Pods, blocks.Namespaces} {
+			l := r.list(res)
+			l.Gaps = append(l.Gaps, blocks.Gap{Resource: res, Reason: "Calico's etcd names nodes of Kubernetes, whose API was not read: name its kubeconfig with --kubeconfig"})
+		}
+	}
+	s := r.onto(decode.NewSnapshot(), func(blocks.Resource) bool { return true })
+	s.SetVMsKnown(func(blocks.Resource) bool { return false })
+	return s
+}
+
+// onto returns a sorted snapshot with the lists of this reading. The records and gaps of
+// nodes and pods in s stay.
+func (r *Reading) onto(s *blocks.Snapshot, read func(blocks.Resource) bool) *blocks.Snapshot {
+	var lists []*decode.Objects
+	for _, res := range r.resources() {
+		l := r.lists[res]
+		if !l.Kind.OfCalico() {
+			if !read(res) {
+				continue
+			}
+			more := l
+			l = decode.NewObjects(more.Kind)
+			l.Take(s)
+			l.Join(more)
+			for _, g := range s.Gaps {
+				if g.Resource == res {
+					l.Gaps = append(l.Gaps, g)
+				}
+			}
+			l.Gaps = append(l.Gaps, more.Gaps...)
+		}
+		lists = append(lists, l)
+	}
+	s = decode.Replaced(s, lists)
+	s.Cluster.Datastore, s.Cluster.Live = "etcdv3", true
+	s.Cluster.APIGroup, s.Cluster.APIGroupReason, s.Cluster.OtherGroup, s.Cluster.OtherLocked = "", "", "", false
+	s.Sort()
+	s.Share()
+	return s
+}
+
+// addNode adds one of Calico's nodes as a node of Kubernetes.
+func (r *Reading) addNode(n *node) {
+	m := n.metadata
+	m.Namespace, m.Annotations = "", n.annotations
+	text, _ := json.Marshal(map[string]any{ // texts always marshal
+		"apiVersion": "v1", "kind": "Node", "metadata": m,
+		"spec": map[string]any{"podCIDRs": n.podCIDRs}, "status": map[string]any{"addresses": n.addresses},
+	})
+	r.decode(blocks.Nodes, n.key, "v1", text, "")
+}
+
+// addEndpoints adds endpoints as pods. All endpoints of a pod on one node are one pod.
+func (r *Reading) addEndpoints(all []*endpoint) {
+	sorted := slices.Clone(all)
+	slices.SortFunc(sorted, func(a, b *endpoint) int {
+		if c := a.podKey().Compare(b.podKey()); c != 0 {
+			return c
+		}
+		return strings.Compare(a.key, b.key)
+	})
+	var last blocks.Key
+	for len(sorted) > 0 {
+		n, key := 1, sorted[0].podKey()
+		for n < len(sorted) && sorted[n].podKey() == key && sorted[n].node == sorted[0].node {
+			n++
+		}
+		name := key.Name
+		if key == last { // a pod of the same name ran on another node
+			name += "@" + sorted[0].node
+		}
+		r.addPod(name, sorted[:n])
+		sorted, last = sorted[n:], key
+	}
+}
+
+func (r *Reading) addPod(name string, of []*endpoint) {
+	type podIP struct {
+		IP string `json:"ip"`
+	}
+	var ips []podIP
+	for _, e := range of {
+		for _, ip := range e.ips {
+			ips = append(ips, podIP{ip})
+		}
+	}
+	m := of[0].metadata
+	m.Name = name
+	if !of[0].host {
+		m.Annotations = podAnnotations(of)
+	}
+	text, _ := json.Marshal(map[string]any{ // texts always marshal
+		"apiVersion": "v1", "kind": "Pod", "metadata": m,
+		"spec":   map[string]any{"nodeName": of[0].node, "hostNetwork": of[0].host},
+		"status": map[string]any{"phase": "Running", "podIPs": ips},
+	})
+	r.decode(blocks.Pods, of[0].key, "v1", text, "")
+}

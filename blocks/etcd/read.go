@@ -1,0 +1,180 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/status"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode"
+)
+
+// pageSize is the number of keys of a page. A page of blocks, the largest values, has some
+// 10 MB.
+const pageSize = 1000
+
+// maxRestarts limits how often a reading starts again because its revision was compacted.
+const maxRestarts = 2
+
+// A Reading is what Calico's etcd held at one revision.
+type Reading struct {
+	// Revision is that revision.
+	Revision int64
+
+	lists map[blocks.Resource]*decode.Objects
+	nodes map[string]*node // by Calico's name
+	// byKubernetes holds Calico's name of each Kubernetes node.
+	byKubernetes map[string]string
+	// ofPods are the endpoints of Kubernetes' pods, others all other endpoints.
+	ofPods map[blocks.Key][]*endpoint
+	others []*endpoint
+	// endpointsUnread is true if an endpoint could not be read.
+	endpointsUnread bool
+	record          func(blocks.Resource) decode.Spool
+	strings         *decode.SharedStrings
+}
+
+// Read reads all kinds at one revision, page by page. A kind that the user may not read, and
+// a value that cannot be parsed, are gaps. Read returns an error if nothing can be read, or
+// if a read breaks off.
+func (c *Client) Read(ctx context.Context) (*Reading, error) {
+	if err := c.reach(ctx); err != nil {
+		return nil, c.failed(err)
+	}
+	from, err := clientv3.New(c.config) // with a user, this logs in
+	if err != nil {
+		return nil, c.failed(err)
+	}
+	defer func() { _ = from.Close() }()
+	for restarts := 0; ; restarts++ {
+		r, err := c.read(ctx, from)
+		if !errors.Is(err, rpctypes.ErrCompacted) || restarts == maxRestarts {
+			return r, err
+		}
+	}
+}
+
+func (c *Client) read(ctx context.Context, from clientv3.KV) (*Reading, error) {
+	r := newReading(c.opts.Record)
+	if r.record != nil {
+		for _, s := range stores {
+			if !s.later {
+				r.record(s.resource).Restart()
+			}
+		}
+	}
+	denied := 0
+	for _, s := range stores {
+		l := r.list(s.resource)
+		err := c.eachPage(ctx, from, s, r, func(kvs []*mvccpb.KeyValue) {
+			for _, kv := range kvs {
+				s.take(r, s, kv)
+			}
+			if r.record != nil && !s.later {
+				r.record(s.resource).Commit()
+			}
+		})
+		switch {
+		case errors.Is(err, rpctypes.ErrPermissionDenied):
+			denied++
+			r.endpointsUnread = r.endpointsUnread || s.resource == blocks.Pods
+			l.Gaps = append(l.Gaps, blocks.Gap{Resource: s.resource, Denied: true, Reason: "forbidden: the etcd user needs the right to read " + s.key})
+			if denied == len(stores) {
+				return nil, c.failed(err)
+			}
+		case err != nil && ctx.Err() != nil:
+			return nil, ctx.Err()
+		case err != nil:
+			return nil, c.failed(err)
+		}
+	}
+	return r, nil
+}
+
+func newReading(record func(blocks.Resource) decode.Spool) *Reading {
+	return &Reading{
+		lists: map[blocks.Resource]*decode.Objects{}, nodes: map[string]*node{}, byKubernetes: map[string]string{},
+		ofPods: map[blocks.Key][]*endpoint{}, record: record, strings: &decode.SharedStrings{},
+	}
+}
+
+// list returns the objects of a resource.
+func (r *Reading) list(res blocks.Resource) *decode.Objects {
+	if r.lists[res] == nil {
+		r.lists[res] = decode.NewObjects(decode.KindOf(res))
+	}
+	return r.lists[res]
+}
+
+// resources returns the resources with lists, in a fixed order.
+func (r *Reading) resources() []blocks.Resource { return slices.Sorted(maps.Keys(r.lists)) }
+
+// eachPage reads the keys of a store. The first page of a reading determines its revision.
+func (c *Client) eachPage(ctx context.Context, etcd clientv3.KV, s store, r *Reading, page func([]*mvccpb.KeyValue)) error {
+	end := s.key + "\x00"
+	if strings.HasSuffix(s.key, "/") {
+		end = clientv3.GetPrefixRangeEnd(s.key)
+	}
+	done := 0
+	for from := s.key; ; {
+		opts := []clientv3.OpOption{clientv3.WithRange(end), clientv3.WithLimit(c.opts.PageSize), clientv3.WithRev(r.Revision)}
+		request, cancel := context.WithTimeout(ctx, c.opts.Timeout)
+		resp, err := etcd.Get(request, from, opts...)
+		cancel()
+		if err != nil {
+			return err
+		}
+		if r.Revision == 0 {
+			r.Revision = resp.Header.Revision
+		}
+		page(resp.Kvs)
+		if done += len(resp.Kvs); c.opts.Progress != nil {
+			c.opts.Progress(s.resource, done)
+		}
+		if !resp.More || len(resp.Kvs) == 0 {
+			return nil
+		}
+		from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+	}
+}
+
+// failed returns the error of a reading that failed, with the endpoints and the cause in
+// plain words.
+func (c *Client) failed(err error) error {
+	why := err.Error()
+	if s, ok := status.FromError(err); ok {
+		why = s.Message()
+	}
+	switch {
+	case errors.Is(err, rpctypes.ErrAuthFailed):
+		why = "the user name or the password is wrong"
+	case errors.Is(err, rpctypes.ErrUserEmpty):
+		why = "it requires a user name and password (ETCD_USERNAME, ETCD_PASSWORD) or a client certificate"
+	case errors.Is(err, rpctypes.ErrPermissionDenied):
+		why = "the user may read none of Calico's keys: it needs the role of examples/etcd/role.sh"
+	case errors.Is(err, context.DeadlineExceeded):
+		why = "no answer in time"
+		if gone := c.reach(context.Background()); gone != nil { // the client hides why it waits
+			why += ": " + gone.Error()
+		}
+	}
+	return &readError{fmt.Sprintf("reading Calico's etcd at %s: %s", c.where, why), err}
+}
+
+// readError is a failed reading, in plain words, with its cause.
+type readError struct {
+	text  string
+	cause error
+}
+
+func (e *readError) Error() string { return e.text }
+
+func (e *readError) Unwrap() error { return e.cause }
