@@ -498,8 +498,5 @@ func (st *Remedies) addPool(short []*state.Pool, needing int) Remedy {
 	}
 	r.Risk = "the network around the cluster must route and admit the new CIDR as it does that of " + p.Name
 	r.Commands = []string{"kubectl get ippools " + phrase.Arg(p.Name) + " -o yaml"}
-	if st.Cluster.Datastore == "etcdv3" {
-		r.Commands = []string{"calicoctl get ippool " + phrase.Arg(p.Name) + " -o yaml"}
-	}
 	return r
 }

@@ -36,7 +36,7 @@ type served struct {
 
 // errNoCalico means that the cluster has none of Calico's API groups.
 var errNoCalico = errors.New("no Calico found in the cluster: it serves neither API group " + decode.GroupCRD + " nor " + decode.GroupNative +
-	", which hold Calico's IPAM objects unless its datastore is etcd")
+	", which hold Calico's IPAM objects unless its datastore is etcd (then name it with --calico-config, or with calicoctl's environment)")
 
 // has reports whether a kind's resource can be listed.
 func (s *served) has(k *decode.Kind) bool {

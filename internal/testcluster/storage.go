@@ -127,13 +127,16 @@ func encodeStored(object runtime.Object) ([]byte, error) {
 }
 
 // Reset deletes the objects of tests and seeding: all nodes, pods, services and custom
-// resources, and all namespaces except the API server's own. Users keep their rights, and
+// resources, Calico's own keys in etcd, and all namespaces except the API server's own. Users keep their rights, and
 // CRDs stay.
 func (c *Cluster) Reset(ctx context.Context) error {
 	for _, r := range seeded() {
 		if err := c.deleteStored(ctx, storagePrefix(r)); err != nil {
 			return err
 		}
+	}
+	if err := c.deleteStored(ctx, "/calico/"); err != nil {
+		return err
 	}
 	return c.editStored(ctx, Core[0], func(object runtime.Object) error {
 		object.(*corev1.Namespace).Annotations = nil

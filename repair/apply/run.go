@@ -164,6 +164,8 @@ func (x *run) begin(ctx context.Context, plan *repair.Plan) error {
 	switch {
 	case plan.APIVersion != audit.APIVersion || plan.Kind != repair.PlanKind:
 		return fmt.Errorf("%w: it is a %q of %q", ErrNoPlan, plan.Kind, plan.APIVersion)
+	case plan.Cluster.Datastore == "etcdv3":
+		return fmt.Errorf("%w: %s", ErrNoPlan, plan.Unapplicable())
 	case plan.CreatedAt.IsZero():
 		return fmt.Errorf("%w: it does not say when it was made, which is the first of two observations", ErrNoPlan)
 	case plan.Grace.Duration < 0:

@@ -151,6 +151,9 @@ func (e *exporterCommand) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if err := e.sources.RefuseEtcd("the exporter"); err != nil {
+		return err
+	}
 	cfg, err := e.sources.RESTConfig(e.streams)
 	if err != nil {
 		return err

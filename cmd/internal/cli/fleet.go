@@ -49,6 +49,9 @@ func (f *fleetFlags) complete(s *source.Flags) error {
 	if err := fleet.CheckFlags(f.flags); err != nil {
 		return exit.Usage(err)
 	}
+	if err := s.RefuseEtcd("--contexts"); err != nil {
+		return err
+	}
 	config, err := s.Cluster.ToRawKubeConfigLoader().RawConfig()
 	if err != nil {
 		return exit.Usagef("reading the kubeconfig: %w", err)

@@ -53,8 +53,9 @@ func addOutputFlags[T any](c *cobra.Command, f *outputFlags, formats view.Format
 // affect the result, each after a blank; portable are those of them that also work on other
 // machines.
 func (e env) viewOptions(from *source.Flags, more, portable string) view.Options {
+	_, etcd := from.OfEtcd()
 	return view.Options{
-		Program: e.program, Source: from.Describe(), Now: time.Now(), ClusterArgs: from.ClusterArguments(), PortableClusterArgs: from.PortableCluster(),
+		OfEtcd: etcd, Program: e.program, Source: from.Describe(), Now: time.Now(), ClusterArgs: from.ClusterArguments(), PortableClusterArgs: from.PortableCluster(),
 		ReportArgs: strings.TrimSpace(from.Arguments() + more), PortableArgs: strings.TrimSpace(from.Portable() + portable),
 	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -29,7 +30,7 @@ func newRepairApply(e env) *cobra.Command {
 		Short: "Apply a plan",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := x.check(args); err != nil {
+			if err := errors.Join(x.Sources.RefuseEtcd("repair apply"), x.check(args)); err != nil {
 				return err
 			}
 			plan, before, err := x.planOrJournal(args)

@@ -50,16 +50,23 @@ func (h *HostFlags) Wrap(from Reader, show func(string)) (Reader, error) {
 		}
 		r.opts.At = at.UTC()
 	}
-	live, ok := from.(*Cluster)
-	if h.Ask && !ok {
-		return nil, exit.Usagef("--agents cannot be used with -f: it asks a running cluster; with files, use --host-views")
+	var live *cluster.Kubernetes
+	why := "with -f: it asks a running cluster; with files, use --host-views"
+	switch from := from.(type) {
+	case *Cluster:
+		live = from.Kubernetes
+	case *Etcd:
+		live, why = from.kubernetes, "without the cluster's kubeconfig: it asks the agents' pods"
+	}
+	if h.Ask && live == nil {
+		return nil, exit.Usagef("--agents cannot be used %s", why)
 	}
 	var err error
 	if r.ask, err = h.Options(); err != nil {
 		return nil, err
 	}
 	if h.Ask {
-		r.agents = live.Kubernetes
+		r.agents = live
 		r.ask.Progress = func(done, total int) { show(fmt.Sprintf("asking agents: %d of %d", done, total)) }
 	}
 	if len(h.Paths) == 0 && !h.Ask {

@@ -29,9 +29,11 @@ import (
 
 // Flags are the flags for the source, equal for all reading commands.
 type Flags struct {
-	Files   []string
-	At      string
-	Cluster *genericclioptions.ConfigFlags
+	Files []string
+	At    string
+	// CalicoConfig is a file with calicoctl's configuration, for Calico's own etcd.
+	CalicoConfig string
+	Cluster      *genericclioptions.ConfigFlags
 	// Record keeps the objects as read; nil disables it.
 	Record *files.Recorder
 	// Budgets also reads PodDisruptionBudgets, and Services also Services, if permitted.
@@ -51,6 +53,7 @@ func (f *Flags) AddTo(c *cobra.Command) {
 	f.fileFlags.StringArrayVarP(&f.Files, "filename", "f", nil,
 		"read Kubernetes objects from this file, directory or archive `PATH` (tar or zip, such as a must-gather) instead of a cluster; \"-\" is standard input; repeatable")
 	f.fileFlags.StringVar(&f.At, "at", "", "`TIME` at which the files were read from the cluster, such as 2026-01-31T08:00:00Z (default: the time that a snapshot records, else the newest time in the files)")
+	f.fileFlags.StringVar(&f.CalicoConfig, "calico-config", "", "calicoctl's configuration `FILE`, if Calico keeps its data in its own etcd (default: the environment, such as DATASTORE_TYPE and ETCD_ENDPOINTS); the cluster's pods and nodes are read beside it, with --kubeconfig")
 	flags.InGroup(f.fileFlags, flags.Source)
 	c.Flags().AddFlagSet(f.fileFlags)
 	flags.NoFiles(c, "at")
@@ -92,6 +95,13 @@ func (f *Flags) Open(streams genericiooptions.IOStreams, show func(string)) (Rea
 		if f.At != "" {
 			return nil, exit.Usagef("--at requires files (-f): a cluster has its own clock")
 		}
+		config, err := f.calicoConfig()
+		if err != nil {
+			return nil, err
+		}
+		if config.Etcd() {
+			return f.openEtcd(config, streams, show)
+		}
 		cfg, err := f.RESTConfig(streams)
 		if err != nil {
 			return nil, err
@@ -101,6 +111,9 @@ func (f *Flags) Open(streams genericiooptions.IOStreams, show func(string)) (Rea
 			return nil, err
 		}
 		return live, nil
+	}
+	if f.CalicoConfig != "" {
+		return nil, exit.Usagef("--filename and --calico-config name two sources: use one of them")
 	}
 	if set := flags.Changed(f.ClusterFlags); len(set) > 0 {
 		return nil, exit.Usagef("--filename and --%s name two sources: use one of them", set[0].Name)
@@ -155,16 +168,28 @@ const readerGCPercent = 15
 
 // OpenCluster returns a reader of a cluster.
 func (f *Flags) OpenCluster(cfg *rest.Config, show func(string)) (*Cluster, error) {
+	k, err := f.openKubernetes(cfg, cluster.KubernetesOptions{}, show)
+	if err != nil {
+		return nil, err
+	}
+	return &Cluster{k}, nil
+}
+
+// openKubernetes returns a reader of a cluster, with the options of the flags and more.
+func (f *Flags) openKubernetes(cfg *rest.Config, o cluster.KubernetesOptions, show func(string)) (*cluster.Kubernetes, error) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(readerGCPercent)
 	}
-	k, err := cluster.NewKubernetes(cfg, cluster.KubernetesOptions{
-		Progress: func(p cluster.Progress) { show(progressText(p)) }, Record: f.Record, Budgets: f.Budgets, Services: f.Services,
-	})
+	o.Progress = func(p cluster.Progress) { show(progressText(p)) }
+	o.Budgets, o.Services = f.Budgets, f.Services
+	if f.Record != nil {
+		o.Record = f.Record
+	}
+	k, err := cluster.NewKubernetes(cfg, o)
 	if err != nil {
 		return nil, exit.Unread(err)
 	}
-	return &Cluster{k}, nil
+	return k, nil
 }
 
 // progressText describes the progress of reading a resource.
@@ -178,7 +203,7 @@ func progressText(p cluster.Progress) string {
 // Nowhere reports whether no files are given and no cluster is configured at all. The Kubernetes
 // client would then try localhost:8080, with an error that hides the cause.
 func (f *Flags) Nowhere() bool {
-	if len(f.Files) > 0 || *f.Cluster.APIServer != "" || os.Getenv("KUBERNETES_MASTER") != "" || os.Getenv("KUBERNETES_SERVICE_HOST") != "" {
+	if _, etcd := f.OfEtcd(); etcd || len(f.Files) > 0 || *f.Cluster.APIServer != "" || os.Getenv("KUBERNETES_MASTER") != "" || os.Getenv("KUBERNETES_SERVICE_HOST") != "" {
 		return false
 	}
 	raw, err := f.Cluster.ToRawKubeConfigLoader().RawConfig()
@@ -194,6 +219,11 @@ func (f *Flags) Describe() string {
 		return f.Files[0]
 	case len(f.Files) > 1:
 		return fmt.Sprintf("%s and %d more", f.Files[0], len(f.Files)-1)
+	}
+	if where, etcd := f.OfEtcd(); etcd {
+		return "Calico's etcd at " + where
+	}
+	switch {
 	case *f.Cluster.Context != "":
 		return "context " + *f.Cluster.Context
 	case *f.Cluster.APIServer != "":
@@ -215,6 +245,9 @@ func (f *Flags) Arguments() string {
 	}
 	if f.At != "" {
 		out += " --at " + phrase.Arg(f.At)
+	}
+	if f.CalicoConfig != "" {
+		out += " --calico-config " + phrase.Arg(f.CalicoConfig)
 	}
 	return strings.TrimPrefix(out+f.ClusterArguments(), " ")
 }

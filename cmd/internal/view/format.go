@@ -11,6 +11,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // Format is one way of writing values of a type, as selected by -o. The list of formats of
@@ -131,6 +132,8 @@ type Options struct {
 	// PortableArgs are the ReportArgs for other machines: without local paths and the
 	// arguments that depend on them.
 	PortableArgs string
+	// OfEtcd is true if Calico's objects are in its own etcd, so that kubectl has none of them.
+	OfEtcd bool
 	// Source is the origin of the data, such as a file's path; may be empty.
 	Source string
 	// Now is the reference time for the age of the data; zero omits the age.
@@ -189,7 +192,10 @@ func (o Options) whyOnce() func(check string) string {
 // name their cluster.
 func (o Options) Command(c string) string {
 	rest, ours := strings.CutPrefix(c, "calico-audit ")
-	if !ours {
+	switch {
+	case !ours && o.OfEtcd:
+		return inEtcd(c)
+	case !ours:
 		return c
 	}
 	if strings.HasPrefix(rest, "repair undo") || strings.HasPrefix(rest, "repair apply --resume ") {
@@ -204,4 +210,22 @@ func (o Options) Command(c string) string {
 		}
 	}
 	return o.Program + " " + rest
+}
+
+// byCalicoctl are the plurals that calicoctl reads from etcd.
+var byCalicoctl = []blocks.Resource{blocks.Pools, blocks.Reservations, blocks.ClusterInfos, blocks.ControllerConfig, blocks.FelixConfigs, blocks.BGPConfigs, blocks.BGPPeers, blocks.BGPFilters}
+
+// inEtcd rewrites a kubectl command about Calico's objects for a Calico with its own etcd.
+func inEtcd(c string) string {
+	rest, get := strings.CutPrefix(c, "kubectl get ")
+	kind, _, _ := strings.Cut(rest, " ")
+	switch r := blocks.Resource(kind); {
+	case !get:
+		return c
+	case slices.Contains(byCalicoctl, r):
+		return "calicoctl get " + rest
+	case r == blocks.Blocks || r == blocks.Affinities || r == blocks.Handles || r == blocks.IPAMConfigs:
+		return "etcdctl get --prefix /calico/ipam/v2/"
+	}
+	return c
 }

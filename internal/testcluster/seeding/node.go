@@ -49,6 +49,11 @@ type Node struct {
 // The annotations mirror libcalico-go/lib/backend/k8s/resources/node.go.
 func (s *Seeder) Node(ctx context.Context, n Node) error {
 	object := nodeObject(n, s.nextNode(), s.version)
+	if s.etcd {
+		if err := s.etcdNode(ctx, n, object); err != nil {
+			return err
+		}
+	}
 	nodes := s.kubelet.CoreV1().Nodes()
 	created, err := nodes.Create(ctx, object, metav1.CreateOptions{})
 	if err != nil {

@@ -123,6 +123,9 @@ func (s *Seeder) finishPod(ctx context.Context, p Pod, pod *corev1.Pod, addrs []
 
 // annotateAddresses records a pod's addresses as Calico's CNI plugin does.
 func (s *Seeder) annotateAddresses(ctx context.Context, p Pod, addrs []netip.Addr) error {
+	if s.etcd {
+		return s.etcdEndpoint(ctx, p, addrs)
+	}
 	var nets []string
 	for _, addr := range addrs {
 		nets = append(nets, netip.PrefixFrom(addr, addr.BitLen()).String())
@@ -203,6 +206,9 @@ func (s *Seeder) DeletePod(ctx context.Context, namespace, name string, release 
 func (s *Seeder) tearDown(ctx context.Context, p Pod) error {
 	if err := s.ReleaseHandle(ctx, sandboxHandle(p.sandboxID())); err != nil {
 		return err
+	}
+	if s.etcd {
+		return s.deleteEndpoint(ctx, p)
 	}
 	return s.annotatePod(ctx, p, map[string]string{
 		conversion.AnnotationPodIP: "", conversion.AnnotationPodIPs: "",

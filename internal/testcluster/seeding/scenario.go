@@ -14,12 +14,16 @@ import (
 func begin(ctx context.Context, c *testcluster.Cluster) (*Seeder, error) {
 	s, err := New(c)
 	if err == nil {
-		err = s.Init(ctx)
-	}
-	if err == nil {
-		err = s.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true})
+		err = s.start(ctx)
 	}
 	return s, err
+}
+
+func (s *Seeder) start(ctx context.Context) error {
+	if err := s.Init(ctx); err != nil {
+		return err
+	}
+	return s.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true})
 }
 
 // wrap adds the failed operation to an error.

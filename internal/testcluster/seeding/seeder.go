@@ -41,6 +41,8 @@ type Seeder struct {
 	kubelet kubernetes.Interface
 	// version is the Kubernetes version that kubelets report.
 	version string
+	// etcd is true if Calico keeps its objects in etcd: see NewEtcd.
+	etcd bool
 
 	mu        sync.Mutex
 	nodeCount int
@@ -50,7 +52,6 @@ type Seeder struct {
 // New returns a Seeder for a cluster that serves crd.projectcalico.org/v1. It creates no
 // objects yet.
 func New(c *testcluster.Cluster) (*Seeder, error) {
-	quietOnce.Do(quietCalico)
 	kubeconfig, err := os.ReadFile(c.KubeconfigPath())
 	if err != nil {
 		return nil, fmt.Errorf("reading the cluster's kubeconfig: %w", err)
@@ -59,6 +60,26 @@ func New(c *testcluster.Cluster) (*Seeder, error) {
 	config.Spec.DatastoreType = apiconfig.Kubernetes
 	config.Spec.KubeconfigInline = string(kubeconfig)
 	config.Spec.K8sClientQPS = 10000
+	return seederOf(c, config)
+}
+
+// NewEtcd returns a Seeder for a Calico that keeps its objects in etcd, beside those of the
+// API server. Nodes and pods are in Kubernetes, without Calico's annotations: Calico's own
+// nodes and WorkloadEndpoints replace these. Methods that edit objects through the API server
+// do not work.
+func NewEtcd(c *testcluster.Cluster) (*Seeder, error) {
+	config := apiconfig.NewCalicoAPIConfig()
+	config.Spec.DatastoreType = apiconfig.EtcdV3
+	config.Spec.EtcdEndpoints = c.EtcdEndpoint()
+	s, err := seederOf(c, config)
+	if err == nil {
+		s.etcd = true
+	}
+	return s, err
+}
+
+func seederOf(c *testcluster.Cluster, config *apiconfig.CalicoAPIConfig) (*Seeder, error) {
+	quietOnce.Do(quietCalico)
 	client, err := calico.New(*config)
 	if err != nil {
 		return nil, fmt.Errorf("making Calico's client: %w", err)

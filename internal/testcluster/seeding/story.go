@@ -36,14 +36,12 @@ var (
 // The state is three hours old; the nodes' heartbeats are current.
 func Story(ctx context.Context, c *testcluster.Cluster) (err error) {
 	defer wrap(&err, "playing the story")
-	s, err := storyBefore(ctx, c)
+	s, err := begin(ctx, c)
 	if err != nil {
 		return err
 	}
-	for _, node := range storyNew {
-		if err := s.populate(ctx, Node{Name: node}, storyNewPods); err != nil {
-			return err
-		}
+	if err := s.story(ctx); err != nil {
+		return err
 	}
 	state, err := c.ReadIPAM(ctx, testcluster.CRDv1)
 	if err != nil {
@@ -58,37 +56,50 @@ func Story(ctx context.Context, c *testcluster.Cluster) (err error) {
 // StoryBefore is the story an hour before the new nodes join. Two old nodes hold all four
 // blocks of the pool, each half empty, without a problem yet.
 func StoryBefore(ctx context.Context, c *testcluster.Cluster) error {
-	if _, err := storyBefore(ctx, c); err != nil {
+	s, err := begin(ctx, c)
+	if err == nil {
+		err = s.storyBefore(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("playing what came before the story: %w", err)
 	}
 	return makeOlder(ctx, c, storyLifetime)
 }
 
+// story creates the state after the new nodes joined.
+func (s *Seeder) story(ctx context.Context) error {
+	if err := s.storyBefore(ctx); err != nil {
+		return err
+	}
+	for _, node := range storyNew {
+		if err := s.populate(ctx, Node{Name: node}, storyNewPods); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // storyBefore creates the state at the time when the new nodes join.
-func storyBefore(ctx context.Context, c *testcluster.Cluster) (*Seeder, error) {
-	s, err := begin(ctx, c)
-	if err != nil {
-		return nil, err
-	}
+func (s *Seeder) storyBefore(ctx context.Context) error {
 	if err := s.TopOfRack(ctx, 64602, netip.MustParseAddr("172.16.0.1"), 14907); err != nil {
-		return nil, err
+		return err
 	}
-	err = s.Pool(ctx, storyPool, apiv3.IPPoolSpec{
+	err := s.Pool(ctx, storyPool, apiv3.IPPoolSpec{
 		CIDR: storyCIDR, BlockSize: 26, NATOutgoing: true,
 		IPIPMode: apiv3.IPIPModeNever, VXLANMode: apiv3.VXLANModeNever,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := s.Namespace(ctx, "shop", map[string]string{"team": "storefront"}, nil); err != nil {
-		return nil, err
+		return err
 	}
 	for _, node := range storyOld {
 		if err := s.populate(ctx, Node{Name: node}, storyOldPods); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // checkStory returns an error unless the state is the story's.
