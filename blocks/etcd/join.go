@@ -297,7 +297,7 @@ func (r *Reading) Join(s *blocks.Snapshot, read func(blocks.Resource) bool) (*bl
 	if _, missing := s.Missing(blocks.Nodes); !missing && len(exists) > 0 && len(r.byKubernetes) > 0 {
 		of := slices.Sorted(maps.Keys(r.byKubernetes))
 		if !slices.ContainsFunc(of, func(name string) bool { return exists[r.byKubernetes[name]] }) {
-			return nil, fmt.Errorf("Kubernetes has none of the %d nodes that Calico's etcd names, such as %s: %w", len(of), of[0], ErrOtherCluster)
+			return nil, fmt.Errorf("none of the %d nodes that Calico's etcd names, such as %s, is in Kubernetes: %w", len(of), of[0], ErrOtherCluster)
 		}
 	}
 	if read(blocks.Nodes) {
