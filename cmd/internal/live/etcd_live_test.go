@@ -1,4 +1,4 @@
-package cli_test
+package live_test
 
 import (
 	"fmt"
@@ -16,6 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/cmd/internal/cli/clitest"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
@@ -53,9 +54,9 @@ func inEtcd(t *testing.T, more map[string]string) {
 // Kubernetes, from etcd and from a snapshot of it, and also for a user with only the shipped
 // role. Calico's own check finds as little as with Kubernetes.
 func TestStoryInEtcd(t *testing.T) {
-	c := play(t, seeding.Story)
+	c := clitest.Play(t, seeding.Story)
 	joined := func(args ...string) []string { return append(args, "--kubeconfig", c.KubeconfigPath()) }
-	want := facts(calicoAudit(t, joined("report", "-o", "json")...).report(t))
+	want := facts(clitest.Run(t, joined("report", "-o", "json")...).Report(t))
 	if err := c.Reset(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -63,26 +64,26 @@ func TestStoryInEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	inEtcd(t, map[string]string{"ETCD_ENDPOINTS": c.EtcdEndpoint()})
-	got := calicoAudit(t, joined("report", "-o", "json")...)
-	if got.code != exit.CodeOK || got.err != "" {
-		t.Errorf("exit code %d: %s", got.code, got.err)
+	got := clitest.Run(t, joined("report", "-o", "json")...)
+	if got.Code != exit.CodeOK || got.Err != "" {
+		t.Errorf("exit code %d: %s", got.Code, got.Err)
 	}
-	r := got.report(t)
+	r := got.Report(t)
 	if diff := cmp.Diff(want, facts(r)); diff != "" {
 		t.Errorf("findings (-Kubernetes +etcd):\n%s", diff)
 	}
 	if len(want) < 10 || r.Cluster.Datastore != "etcdv3" || !r.Complete || r.Cluster.GUID != seeding.ClusterGUID {
 		t.Errorf("%d findings, %+v, complete %t", len(want), r.Cluster, r.Complete)
 	}
-	if strings.Contains(got.stdout, "kubectl get ippool") {
+	if strings.Contains(got.Stdout, "kubectl get ippool") {
 		t.Error("a command asks Kubernetes for Calico's pools")
 	}
 
 	file := filepath.Join(t.TempDir(), "snapshot.json")
-	if saved := calicoAudit(t, joined("snapshot", "-o", file)...); saved.code != exit.CodeOK {
-		t.Errorf("snapshot: exit code %d: %s", saved.code, saved.err)
+	if saved := clitest.Run(t, joined("snapshot", "-o", file)...); saved.Code != exit.CodeOK {
+		t.Errorf("snapshot: exit code %d: %s", saved.Code, saved.Err)
 	}
-	if diff := cmp.Diff(want, facts(calicoAudit(t, "report", "-f", file, "-o", "json").report(t))); diff != "" {
+	if diff := cmp.Diff(want, facts(clitest.Run(t, "report", "-f", file, "-o", "json").Report(t))); diff != "" {
 		t.Errorf("findings (-Kubernetes +snapshot of etcd):\n%s", diff)
 	}
 
@@ -101,8 +102,8 @@ func TestStoryInEtcd(t *testing.T) {
 		{joined("report", "--contexts", "all"), exit.CodeUsage, "--contexts is not supported yet"},
 		{[]string{"report"}, exit.CodeUnread, "name its kubeconfig with --kubeconfig"},
 	} {
-		if o := calicoAudit(t, x.args...); o.code != x.code || !strings.Contains(o.stdout+o.err, x.want) {
-			t.Errorf("%q: exit code %d, want %d and %q:\n%s\n%s", x.args, o.code, x.code, x.want, o.stdout, o.err)
+		if o := clitest.Run(t, x.args...); o.Code != x.code || !strings.Contains(o.Stdout+o.Err, x.want) {
+			t.Errorf("%q: exit code %d, want %d and %q:\n%s\n%s", x.args, o.Code, x.code, x.want, o.Stdout, o.Err)
 		}
 	}
 
@@ -132,15 +133,15 @@ func TestStoryInEtcd(t *testing.T) {
 	}
 	inEtcd(t, map[string]string{"DATASTORE_TYPE": "kubernetes", "ETCD_ENDPOINTS": ""})
 	connection(e.CAFile, "secret")
-	restricted := calicoAudit(t, "report", "-o", "json", "--calico-config", config)
-	if diff := cmp.Diff(want, facts(restricted.report(t))); diff != "" || restricted.code != exit.CodeOK {
-		t.Errorf("with the shipped role: exit code %d: %s\nfindings (-Kubernetes +etcd):\n%s", restricted.code, restricted.err, diff)
+	restricted := clitest.Run(t, "report", "-o", "json", "--calico-config", config)
+	if diff := cmp.Diff(want, facts(restricted.Report(t))); diff != "" || restricted.Code != exit.CodeOK {
+		t.Errorf("with the shipped role: exit code %d: %s\nfindings (-Kubernetes +etcd):\n%s", restricted.Code, restricted.Err, diff)
 	}
 	unread := func(why, want string) {
 		t.Helper()
-		o := calicoAudit(t, "report", "--calico-config", config)
-		if o.code != exit.CodeUnread || !strings.Contains(o.err, "reading Calico's etcd at "+e.Endpoint+": "+want) || strings.Count(o.err, "\n") > 2 {
-			t.Errorf("%s: exit code %d: %s%s", why, o.code, o.stdout, o.err)
+		o := clitest.Run(t, "report", "--calico-config", config)
+		if o.Code != exit.CodeUnread || !strings.Contains(o.Err, "reading Calico's etcd at "+e.Endpoint+": "+want) || strings.Count(o.Err, "\n") > 2 {
+			t.Errorf("%s: exit code %d: %s%s", why, o.Code, o.Stdout, o.Err)
 		}
 	}
 	connection(e.CAFile, "guess")
@@ -153,8 +154,8 @@ func TestStoryInEtcd(t *testing.T) {
 
 	endpoint := breaking(t, strings.TrimPrefix(c.EtcdEndpoint(), "http://"), 30_000)
 	inEtcd(t, map[string]string{"ETCD_ENDPOINTS": endpoint})
-	if o := calicoAudit(t, joined("report", "--request-timeout", "2s")...); o.code != exit.CodeUnread || o.stdout != "" || !strings.Contains(o.err, "reading Calico's etcd at "+endpoint+": no answer in time: dial tcp") {
-		t.Errorf("an endpoint that dies: exit code %d: %s%s", o.code, o.stdout, o.err)
+	if o := clitest.Run(t, joined("report", "--request-timeout", "2s")...); o.Code != exit.CodeUnread || o.Stdout != "" || !strings.Contains(o.Err, "reading Calico's etcd at "+endpoint+": no answer in time: dial tcp") {
+		t.Errorf("an endpoint that dies: exit code %d: %s%s", o.Code, o.Stdout, o.Err)
 	}
 }
 
