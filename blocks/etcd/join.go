@@ -87,7 +87,7 @@ func takeNode(r *Reading, s store, kv *mvccpb.KeyValue) {
 // gap adds a gap for a node or endpoint that cannot be parsed.
 func (r *Reading) gap(s store, kv *mvccpb.KeyValue, name, reason string) {
 	l := r.list(s.resource)
-	l.Gaps = append(l.Gaps, blocks.Gap{Resource: s.resource, Name: name, Source: string(kv.Key), Reason: reason})
+	l.Gaps = append(l.Gaps, blocks.Gap{Resource: s.resource, Name: name, Source: string(kv.Key), Reason: reason, NotRecorded: true})
 }
 
 // endpoint is a WorkloadEndpoint or HostEndpoint.

@@ -162,8 +162,8 @@ func (c *Client) failed(err error) error {
 		why = "the user may read none of Calico's keys: it needs the role of examples/etcd/role.sh"
 	case errors.Is(err, context.DeadlineExceeded):
 		why = "no answer in time"
-		if gone := c.reach(context.Background()); gone != nil { // the client hides why it waits
-			why += ": " + gone.Error()
+		if cause := c.reach(context.Background()); cause != nil { // the client hides why it waits
+			why += ": " + cause.Error()
 		}
 	}
 	return &readError{fmt.Sprintf("reading Calico's etcd at %s: %s", c.where, why), err}

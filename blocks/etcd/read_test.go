@@ -4,11 +4,14 @@ import (
 	"encoding/json"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 	"github.com/projectcalico/api/pkg/lib/numorstring"
 	libapiv3 "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"
@@ -19,6 +22,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/blocks/files"
 )
 
 // kv returns what libcalico-go stores for an object.
@@ -52,7 +56,11 @@ func meta(namespace, name string) metav1.ObjectMeta {
 // reading returns the reading of an etcd with these keys.
 func reading(t *testing.T, kvs ...*mvccpb.KeyValue) *Reading {
 	t.Helper()
-	r := newReading(nil)
+	return readInto(t, newReading(nil), kvs...)
+}
+
+func readInto(t *testing.T, r *Reading, kvs ...*mvccpb.KeyValue) *Reading {
+	t.Helper()
 	for _, kv := range kvs {
 		i := slices.IndexFunc(stores, func(s store) bool { return strings.HasPrefix(string(kv.Key), s.key) })
 		if i < 0 {
@@ -204,8 +212,8 @@ func cluster(t *testing.T) *Reading {
 	node.Labels = map[string]string{"rack": "a"}
 	node.Spec.BGP = &libapiv3.NodeBGPSpec{IPv4Address: "172.16.0.1/16"}
 	node.Spec.OrchRefs = []libapiv3.OrchRef{{NodeName: "k1", Orchestrator: "k8s"}}
-	gone := node.DeepCopy()
-	gone.Name, gone.Spec.OrchRefs[0].NodeName = "c2", "k2"
+	deleted := node.DeepCopy()
+	deleted.Name, deleted.Spec.OrchRefs[0].NodeName = "c2", "k2"
 	bare := node.DeepCopy()
 	bare.Name, bare.Spec.OrchRefs = "bare", nil
 	pod := libapiv3.NewWorkloadEndpoint()
@@ -214,7 +222,7 @@ func cluster(t *testing.T) *Reading {
 	elsewhere := pod.DeepCopy()
 	elsewhere.Name, elsewhere.Spec.Node, elsewhere.Spec.IPNetworks = "c2-k8s-web-eth0", "c2", []string{"10.0.0.9/32"}
 	return reading(t,
-		resource(t, libapiv3.KindNode, "", "c1", node), resource(t, libapiv3.KindNode, "", "c2", gone), resource(t, libapiv3.KindNode, "", "bare", bare),
+		resource(t, libapiv3.KindNode, "", "c1", node), resource(t, libapiv3.KindNode, "", "c2", deleted), resource(t, libapiv3.KindNode, "", "bare", bare),
 		resource(t, libapiv3.KindWorkloadEndpoint, "shop", pod.Name, pod), resource(t, libapiv3.KindWorkloadEndpoint, "shop", elsewhere.Name, elsewhere),
 	)
 }
@@ -312,8 +320,8 @@ func TestAmendedObjectsAreValid(t *testing.T) {
 	}
 }
 
-// TestRole: the shipped role may read the ranges of a reading, and no others.
-func TestRole(t *testing.T) {
+// TestRights: the shipped role may read the ranges of a reading, and no others.
+func TestRights(t *testing.T) {
 	script, err := os.ReadFile("../../examples/etcd/role.sh")
 	if err != nil {
 		t.Fatal(err)
@@ -336,5 +344,49 @@ func TestRole(t *testing.T) {
 	}
 	if len(may) > 0 {
 		t.Errorf("examples/etcd/role.sh grants more than an audit reads: %v", may)
+	}
+}
+
+// TestSavedSnapshot: a saved snapshot is read as the same objects, and names every value
+// that could not be parsed.
+func TestSavedSnapshot(t *testing.T) {
+	saved := func(kvs ...*mvccpb.KeyValue) (before, after *blocks.Snapshot) {
+		recorder, err := files.NewRecorder()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = recorder.Close() }()
+		before = readInto(t, newReading(recorder.Spool), kvs...).Alone()
+		var text []byte
+		if _, err := recorder.Save(before, files.SaveOptions{}, func(object []byte) error {
+			text = append(append(text, object...), '\n')
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "snapshot.json")
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if after, err = files.ReadFiles([]string{path}, files.FileOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		return before, after
+	}
+	whole := hosts(t)
+	before, after := saved(whole...)
+	after.Cluster = before.Cluster
+	if diff := cmp.Diff(before, after, cmp.Exporter(func(reflect.Type) bool { return true })); diff != "" {
+		t.Errorf("(-etcd +snapshot)\n%s", diff)
+	}
+	for i, broken := range whole {
+		if string(broken.Key) == "/calico/ipam/v2/host/n1" {
+			continue
+		}
+		kvs := slices.Clone(whole)
+		kvs[i] = raw(string(broken.Key), "{")
+		if _, after := saved(kvs...); after.Complete() {
+			t.Errorf("%s is broken, and the snapshot is complete", broken.Key)
+		}
 	}
 }

@@ -52,8 +52,11 @@ func (r *Recorder) info(s *blocks.Snapshot, n *alias.Aliases) []byte {
 		}
 	}
 	for _, g := range s.Gaps {
-		if !g.Whole() || foundInObject(g) {
+		if !g.Whole() && !g.NotRecorded || foundInObject(g) {
 			continue
+		}
+		if g.NotRecorded {
+			g.Reason = g.String()
 		}
 		if n != nil {
 			g.Reason = plainReason(g.Reason)

@@ -91,6 +91,7 @@ func TestNotThisPlan(t *testing.T) {
 		"cluster without a GUID":  {func(f *fakeCluster, _ *repair.Plan) { f.s.Cluster.GUID = "" }, ErrOtherCluster, "cannot be read"},
 		"both without":            {func(f *fakeCluster, p *repair.Plan) { f.s.Cluster.GUID, p.Cluster.GUID = "", "" }, ErrOtherCluster, "GUID"},
 		"another kind":            {func(_ *fakeCluster, p *repair.Plan) { p.Kind = audit.ReportKind }, ErrNoPlan, "AuditReport"},
+		"of Calico's own etcd":    {func(_ *fakeCluster, p *repair.Plan) { p.Cluster.Datastore = "etcdv3" }, ErrNoPlan, "its own etcd"},
 		"a version to come":       {func(_ *fakeCluster, p *repair.Plan) { p.APIVersion = "calico-audit/v9" }, ErrNoPlan, "v9"},
 		"no time":                 {func(_ *fakeCluster, p *repair.Plan) { p.CreatedAt = audit.Time{} }, ErrNoPlan, "when it was made"},
 		"made in the future":      {func(f *fakeCluster, p *repair.Plan) { p.CreatedAt.Time = f.now.Add(time.Hour) }, ErrNoPlan, "make a new one"},
