@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
@@ -186,16 +187,20 @@ func (x *run) begin(ctx context.Context, plan *repair.Plan) error {
 }
 
 // inTime returns an error if a stage before the plan is not done. Kinds are read one after the
-// other, so an object that appears meanwhile may look like damage: two readings must agree.
+// other, so an object that appears meanwhile may look like damage: two readings must show it.
 func (x *run) inTime(ctx context.Context, plan *repair.Plan) error {
-	if planner.NotBefore(x.State, plan.Request) == "" {
+	first := planner.Blockers(x.State, plan.Request)
+	if len(first) == 0 {
 		return nil
 	}
 	if err := x.read(ctx); err != nil {
 		return err
 	}
-	if why := planner.NotBefore(x.State, plan.Request); why != "" {
-		return fmt.Errorf("%w: %s", ErrStage, why)
+	both := slices.DeleteFunc(planner.Blockers(x.State, plan.Request), func(b planner.Blocker) bool {
+		return !slices.ContainsFunc(first, func(f planner.Blocker) bool { return f.Stage == b.Stage && f.ID == b.ID })
+	})
+	if len(both) > 0 {
+		return fmt.Errorf("%w: %s", ErrStage, planner.BlockersText(both))
 	}
 	return nil
 }

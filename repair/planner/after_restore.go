@@ -16,66 +16,67 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// NotBefore explains why a plan must not be applied yet: a stage before its own, or its own if
-// only people carry it out, is not done. It returns "" if the plan may be applied. Plans of other
-// repairs may always be applied.
-func NotBefore(st *state.State, req repair.Request) string {
-	own := req.AfterRestore
-	for s := repair.StopCollector; s <= own; s++ {
-		switch {
-		case own == repair.StartCollector && (s == repair.StopCollector || s == own):
-			continue // the collector may run again
-		case s == own && !s.ByHand():
-			continue
-		}
-		if why := unfinished(st, req, s); why != "" {
-			return fmt.Sprintf("stage %d (%s) is not done: %s", s, s, why)
-		}
-	}
-	return ""
+// Blocker is a reason why a plan must not be applied yet: work that a stage before it has left.
+type Blocker struct {
+	Stage repair.Stage
+	// ID identifies the work in any reading; Why describes it.
+	ID, Why string
 }
 
-// unfinished explains why a stage is not done; "" if it is.
-func unfinished(st *state.State, req repair.Request, s repair.Stage) string {
-	if !st.Complete() {
-		return "the cluster was read only in part: " + blocks.Untolerated(st.Gaps)[0].String()
+// BlockersText describes blockers by the first of them.
+func BlockersText(all []Blocker) string {
+	first := all[0]
+	text := fmt.Sprintf("stage %d (%s) is not done: %s", first.Stage, first.Stage, first.Why)
+	if len(all) > 1 {
+		text += fmt.Sprintf("; and %d more", len(all)-1)
 	}
-	switch s {
-	case repair.StopCollector:
-		x := collector.Installed(st)
-		if x.Unread != "" {
-			return "it is not known whether the collector runs: " + x.Unread
+	return text
+}
+
+// Blockers returns why a plan must not be applied yet: the work of the stages before its own, or of
+// its own if only people carry it out. It returns none for plans of other repairs.
+func Blockers(st *state.State, req repair.Request) (out []Blocker) {
+	own := req.AfterRestore
+	for s := repair.StopCollector; s <= own; s++ {
+		add := func(id, format string, args ...any) {
+			out = append(out, Blocker{s, id, fmt.Sprintf(format, args...)})
 		}
-		if n := len(x.Pods); n > 0 {
-			return fmt.Sprintf("pod %s runs it: %s", x.Pods[0].FullName(), strings.Join(scale(x, 0), " && "))
-		}
-	case repair.ResolveDuplicates:
-		if all, refused := unresolved(st); len(all) > 0 {
-			return rest(len(all)+len(refused), "action", all[0].way.Title+": "+all[0].because)
-		} else if len(refused) > 0 {
-			return rest(len(refused), "address", refused[0].Target.IP+": "+refused[0].Reason)
-		}
-	default:
-		req = req.Stage(s)
-		req.MaxSteps = 0
-		p := Build(st, req)
-		if len(p.Steps) > 0 {
-			return rest(len(p.Steps), "step", p.Steps[0].ID+": "+p.Steps[0].Because) + "; plan again to include new ones"
-		}
-		for _, r := range p.Refused {
-			if r.Kind == repair.RecordIP && r.Code == repair.RefusedYoung {
-				return r.Target.IP + " is not recorded yet: " + r.Reason
+		switch {
+		case own == repair.StartCollector && (s == repair.StopCollector || s == own), s == own && !s.ByHand():
+			// The collector may run again, or the plan's own steps are the work.
+		case !st.Complete():
+			add("gap", "the cluster was read only in part: %s", blocks.Untolerated(st.Gaps)[0])
+		case s == repair.StopCollector:
+			x := collector.Installed(st)
+			if x.Unread != "" {
+				add("unread", "it is not known whether the collector runs: %s", x.Unread)
+			}
+			for _, w := range x.Pods {
+				add(w.FullName(), "pod %s runs it: %s", w.FullName(), strings.Join(scale(x, 0), " && "))
+			}
+		case s == repair.ResolveDuplicates:
+			all, refused := unresolved(st)
+			for _, u := range all {
+				add(u.way.Title, "%s: %s", u.way.Title, u.because)
+			}
+			for _, r := range refused {
+				add(r.Target.IP, "%s: %s", r.Target.IP, r.Reason)
+			}
+		default:
+			stage := req.Stage(s)
+			stage.MaxSteps = 0
+			p := Build(st, stage)
+			for i := range p.Steps {
+				add(p.Steps[i].ID, "%s, because %s; plan again if its plan does not have that step", p.Steps[i].ID, p.Steps[i].Because)
+			}
+			for _, r := range p.Refused {
+				if r.Kind == repair.RecordIP && r.Code == repair.RefusedYoung {
+					add(r.Target.IP, "%s is not recorded yet: %s", r.Target.IP, r.Reason)
+				}
 			}
 		}
 	}
-	return ""
-}
-
-func rest(n int, of, first string) string {
-	if n == 1 {
-		return first
-	}
-	return fmt.Sprintf("%s left, the first: %s", phrase.PluralVerb(n, of, "is", "are"), first)
+	return out
 }
 
 // afterRestore adds the work that people do in a plan's stage after a restore.

@@ -46,7 +46,10 @@ func TestStagesInOrder(t *testing.T) {
 		if x.stage > 0 {
 			req = req.Stage(x.stage)
 		}
-		got := NotBefore(parseState(t, x.state, 0), req)
+		got := ""
+		if all := Blockers(parseState(t, x.state, 0), req); len(all) > 0 {
+			got = BlockersText(all)
+		}
 		if (x.want == "") != (got == "") || !strings.Contains(got, x.want) {
 			t.Errorf("%s: want %q, have %q", x.name, x.want, got)
 		}
