@@ -16,7 +16,7 @@ func TestDesign(t *testing.T) {
 		t.Fatal(err)
 	}
 	have := map[string]bool{}
-	for _, dir := range []string{".", "../audit/checks", "../audit/state", "../audit/remedies", "../internal/storm", "../internal/story", "../cmd/internal/cli", "../cmd/internal/live", "../cmd/internal/runner"} {
+	for _, dir := range []string{".", "../audit/checks", "../audit/state", "../audit/remedies", "../internal/storm", "../internal/story", "../cmd/internal/cli", "../cmd/internal/live", "../cmd/internal/examples", "../cmd/internal/runner"} {
 		err = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, "_test.go") {
 				return err
