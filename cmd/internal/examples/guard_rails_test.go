@@ -17,6 +17,9 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/options"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -89,36 +92,77 @@ func (r *railed) kubectl(args ...string) string {
 	return out
 }
 
-// named returns the name of a resource's single object for a CIDR.
-func (r *railed) named(resource, cidr string) string {
+// of returns the client of a kind, by its plural name in crd.projectcalico.org/v1.
+func (r *railed) of(group testcluster.Group, plural string) dynamic.ResourceInterface {
+	return r.Dynamic.Resource(group.Resource(plural).GroupVersionResource)
+}
+
+// list returns the objects of a kind.
+func (r *railed) list(group testcluster.Group, plural string) []unstructured.Unstructured {
 	r.t.Helper()
-	name := r.kubectl("get", resource, "-o", fmt.Sprintf(`jsonpath={.items[?(@.spec.cidr=="%s")].metadata.name}`, cidr))
-	if name == "" || strings.Contains(name, " ") {
-		r.t.Fatalf("%s of %s: %q", resource, cidr, name)
+	out, err := r.of(group, plural).List(r.t.Context(), metav1.ListOptions{})
+	r.must(err)
+	return out.Items
+}
+
+// field returns a string in an object's spec.
+func field(o unstructured.Unstructured, name string) string {
+	out, _, _ := unstructured.NestedString(o.Object, "spec", name)
+	return out
+}
+
+// named returns the name of a kind's single object for a CIDR.
+func (r *railed) named(group testcluster.Group, plural, cidr string) string {
+	r.t.Helper()
+	items := slices.DeleteFunc(r.list(group, plural), func(o unstructured.Unstructured) bool { return field(o, "cidr") != cidr })
+	if len(items) != 1 {
+		r.t.Fatalf("%d %s of %s", len(items), plural, cidr)
 	}
-	return name
+	return items[0].GetName()
 }
 
 // inUse returns the objects that people must not delete, by resource.
-func (r *railed) inUse(group string) map[string]string {
+func (r *railed) inUse(group testcluster.Group) map[string]string {
 	return map[string]string{
-		"ipamblocks":      r.named("ipamblocks."+group, "10.7.0.0/30"),
-		"blockaffinities": r.named("blockaffinities."+group, "10.7.0.0/30"),
+		"ipamblocks":      r.named(group, "ipamblocks", "10.7.0.0/30"),
+		"blockaffinities": r.named(group, "blockaffinities", "10.7.0.0/30"),
 		"ippools":         "pods",
-		"ipamhandles":     r.kubectl("get", "ipamhandles."+group, "-o", "jsonpath={.items[*].metadata.name}"), // there is only one
+		"ipamhandles":     r.list(group, "ipamhandles")[0].GetName(), // there is only one
 	}
 }
 
-// TestGuardRails: objects with addresses in use cannot be deleted by hand, not even by an
-// administrator. The message names the command that deletes them safely. Unused objects can
-// be deleted.
+// remove deletes an object; dry is metav1.DryRunAll for a trial.
+func (r *railed) remove(group testcluster.Group, plural, name string, dry ...string) error {
+	return r.of(group, plural).Delete(r.t.Context(), name, metav1.DeleteOptions{DryRun: dry})
+}
+
+// patch changes an object.
+func (r *railed) patch(group testcluster.Group, plural, name, change string, dry ...string) error {
+	_, err := r.of(group, plural).Patch(r.t.Context(), name, types.MergePatchType, []byte(change), metav1.PatchOptions{DryRun: dry})
+	return err
+}
+
+// refused fails the test unless the guard rails refused a request, with a message that
+// contains the texts.
+func (r *railed) refused(err error, texts ...string) {
+	r.t.Helper()
+	for _, text := range append(texts, "denied request: ") {
+		if err == nil || !strings.Contains(err.Error(), text) {
+			r.t.Errorf("%v, want a refusal that says %q", err, texts)
+			return
+		}
+	}
+}
+
+// TestGuardRails: objects with addresses in use cannot be deleted or emptied by hand, not even
+// by an administrator. The message names the command that deletes them safely. Unused objects
+// can be deleted.
 func TestGuardRails(t *testing.T) {
 	for dir, group := range map[string]testcluster.Group{"guard-rails": testcluster.CRDv1, "guard-rails-native": testcluster.NativeV3} {
 		t.Run(dir, func(t *testing.T) {
 			r := newRailed(t, dir, group)
-			name, _, _ := strings.Cut(string(group), "/")
-			r.hold(name)
-			r.checkEdits(name)
+			r.checkObjects(group)
+			r.checkEdits(group)
 			if group == testcluster.CRDv1 {
 				r.checkCalico()
 			}
@@ -126,39 +170,58 @@ func TestGuardRails(t *testing.T) {
 	}
 }
 
-// refused runs kubectl and fails the test unless the guard rails refuse it with a message
-// that contains a text.
-func (r *railed) refused(contains string, args ...string) {
-	r.t.Helper()
-	if out, err := r.Kubectl(r.t.Context(), args...); err == nil || !strings.Contains(err.Error(), "denied request: ") || !strings.Contains(err.Error(), contains) {
-		r.t.Errorf("kubectl %q: %s %v, want a refusal that says %q", args, out, err, contains)
+// checkObjects fails the test unless the guard rails protect the objects of an API group.
+func (r *railed) checkObjects(group testcluster.Group) {
+	ctx, t := r.t.Context(), r.t
+	for resource, name := range r.inUse(group) {
+		// The API server needs a moment to apply new policies and to find their parameters.
+		var err error
+		for deadline := time.Now().Add(30 * time.Second); err == nil && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+			err = r.remove(group, resource, name, metav1.DryRunAll)
+		}
+		r.refused(err, "calico-audit ", name)
 	}
+	if err := r.of(group, "ipamblocks").DeleteCollection(ctx, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}, metav1.ListOptions{}); err == nil {
+		t.Errorf("all blocks of %s may be deleted at once", group)
+	}
+	for _, change := range []string{`{"spec":{"blockSize":29}}`, `{"spec":{"blockSize":31}}`, `{"spec":{"cidr":"10.7.0.0/27"}}`, `{"spec":{"cidr":"10.7.0.0/29"}}`} {
+		r.refused(r.patch(group, "ippools", "pods", change), "calico-audit explain pods")
+	}
+	r.must(r.patch(group, "ippools", "pods", `{"spec":{"natOutgoing":true}}`))
+	for _, resource := range []string{"ipamblocks", "blockaffinities"} {
+		r.must(r.remove(group, resource, r.named(group, resource, "10.7.0.4/30")))
+	}
+	r.must(r.remove(group, "ippools", "spare"))
 }
 
 // checkEdits fails the test unless the guard rails protect blocks from edits by hand, and
 // Calico's CRDs and settings from deletion.
-func (r *railed) checkEdits(group string) {
-	block := r.named("ipamblocks."+group, "10.7.0.0/30")
+func (r *railed) checkEdits(group testcluster.Group) {
+	block := r.named(group, "ipamblocks", "10.7.0.0/30")
 	for _, freed := range []string{"[null,null,null,null]", "[]"} {
-		r.refused("frees 1 address(es)", "patch", "ipamblocks."+group, block, "--type=merge", "-p", `{"spec":{"allocations":`+freed+`}}`)
+		r.refused(r.patch(group, "ipamblocks", block, `{"spec":{"allocations":`+freed+`}}`), "frees 1 address(es)")
 	}
-	r.kubectl("label", "ipamblocks."+group, block, "by=hand")
+	r.must(r.patch(group, "ipamblocks", block, `{"metadata":{"labels":{"by":"hand"}}}`))
 
-	r.refused("kubectl delete validatingadmissionpolicybinding calico-audit-crds", "delete", "crd", "ipamblocks."+group)
-	config := map[string]string{"crd.projectcalico.org": "ipamconfigs.v1.", "projectcalico.org": "ipamconfigurations.v3."}[group] + group
-	r.kubectl("delete", config, "default", "--dry-run=server")
-	r.kubectl("patch", config, "default", "--type=merge", "-p", `{"spec":{"strictAffinity":true,"maxBlocksPerHost":2}}`)
-	r.refused("strictAffinity=true, maxBlocksPerHost=2", "delete", config, "default")
+	crds := r.Dynamic.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	blocks := group.Resource("ipamblocks").GroupResource().String()
+	r.refused(crds.Delete(r.t.Context(), blocks, metav1.DeleteOptions{}), "kubectl delete validatingadmissionpolicybinding calico-audit-crds")
+	r.must(r.remove(group, "ipamconfigs", "default", metav1.DryRunAll))
+	r.must(r.patch(group, "ipamconfigs", "default", `{"spec":{"strictAffinity":true,"maxBlocksPerHost":2}}`))
+	r.refused(r.remove(group, "ipamconfigs", "default"), "strictAffinity=true, maxBlocksPerHost=2")
 }
 
 // checkCalico fails the test unless the deletion of a pool by calico-apiserver, and its split
 // by calicoctl, are refused while the blocks still have their owners.
 func (r *railed) checkCalico() {
 	ctx, t := r.t.Context(), r.t
-	blocks := func() string {
-		return r.kubectl("get", "ipamblocks.crd.projectcalico.org", "-o", `jsonpath={range .items[*]}{.spec.cidr}={.spec.affinity} {end}`)
+	owners := func() (out []string) {
+		for _, o := range r.list(testcluster.CRDv1, "ipamblocks") {
+			out = append(out, field(o, "cidr")+" "+field(o, "affinity"))
+		}
+		return out
 	}
-	before := blocks()
+	before := owners()
 	// calico-apiserver calls the same method of Calico's client, under its own account.
 	kubeconfig, err := r.UserKubeconfig("system:serviceaccount:calico-system:calico-apiserver", "system:masters")
 	r.must(err)
@@ -172,22 +235,23 @@ func (r *railed) checkCalico() {
 	if out, err := calicoctl(kubeconfig, "delete", "ippool", "pods"); err == nil || !strings.Contains(out+err.Error(), "is only disabled now") {
 		t.Errorf("calico-apiserver deletes the pool: %s %v", out, err)
 	}
-	if after := blocks(); after != before {
-		t.Errorf("the blocks' owners: %s, before: %s", after, before)
+	if after := owners(); !slices.Equal(after, before) {
+		t.Errorf("the blocks' owners: %q, before: %q", after, before)
 	}
-	r.kubectl("patch", "ippools.crd.projectcalico.org", "pods", "--type=merge", "-p", `{"spec":{"disabled":false}}`)
+	r.must(r.patch(testcluster.CRDv1, "ippools", "pods", `{"spec":{"disabled":false}}`))
 
 	_, err = calicoctl(r.KubeconfigPath(), "datastore", "migrate", "lock")
 	r.must(err)
 	clitest.Await(t, "pools cannot be disabled while the datastore is locked", func() bool {
-		_, err := r.Kubectl(ctx, "patch", "ippools.crd.projectcalico.org", "pods", "--type=merge", "-p", `{"spec":{"disabled":true}}`, "--dry-run=server")
+		err := r.patch(testcluster.CRDv1, "ippools", "pods", `{"spec":{"disabled":true}}`, metav1.DryRunAll)
 		return err != nil && strings.Contains(err.Error(), "calicoctl ipam split")
 	})
 	if out, err := calicoctl(r.KubeconfigPath(), "ipam", "split", "--name=pods", "2"); err == nil {
 		t.Errorf("the pool is split: %s", out)
 	}
-	if pools := r.kubectl("get", "ippools.crd.projectcalico.org", "-o", `jsonpath={range .items[*]}{.metadata.name}={.spec.disabled} {end}`); strings.Contains(pools, "split-") || strings.Contains(pools, "true") {
-		t.Errorf("the split has begun: %s", pools)
+	pools := r.list(testcluster.CRDv1, "ippools")
+	if disabled, _, _ := unstructured.NestedBool(pools[0].Object, "spec", "disabled"); len(pools) != 1 || disabled {
+		t.Errorf("the split has begun: %d pools, %v", len(pools), pools[0])
 	}
 	// Without the bindings that the message names, it passes.
 	r.kubectl("delete", "validatingadmissionpolicybinding", "calico-audit-ip-pools", "calico-audit-ip-pools-split")
@@ -197,47 +261,13 @@ func (r *railed) checkCalico() {
 	})
 }
 
-// hold fails the test unless the guard rails protect an API group.
-func (r *railed) hold(group string) {
-	ctx, t := r.t.Context(), r.t
-	for resource, name := range r.inUse(group) {
-		// The API server needs a moment to apply new policies and to find their parameters.
-		var err error
-		for deadline := time.Now().Add(30 * time.Second); err == nil && time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
-			_, err = r.Kubectl(ctx, "delete", resource+"."+group, name, "--dry-run=server")
-		}
-		if err == nil || !strings.Contains(err.Error(), "denied request: ") || !strings.Contains(err.Error(), "calico-audit ") || !strings.Contains(err.Error(), name) {
-			t.Errorf("deleting %s.%s %s: %v", resource, group, name, err)
-		}
-	}
-	if _, err := r.Kubectl(ctx, "delete", "ipamblocks."+group, "--all", "--dry-run=server"); err == nil {
-		t.Errorf("all blocks of %s may be deleted at once", group)
-	}
-	for _, change := range []string{`{"spec":{"blockSize":29}}`, `{"spec":{"blockSize":31}}`, `{"spec":{"cidr":"10.7.0.0/27"}}`, `{"spec":{"cidr":"10.7.0.0/29"}}`} {
-		if _, err := r.Kubectl(ctx, "patch", "ippools."+group, "pods", "--type=merge", "-p", change); err == nil || !strings.Contains(err.Error(), "calico-audit explain pods") {
-			t.Errorf("%s of a pool of %s: %v", change, group, err)
-		}
-	}
-	r.kubectl("patch", "ippools."+group, "pods", "--type=merge", "-p", `{"spec":{"natOutgoing":true}}`)
-	r.kubectl("delete", "ipamblocks."+group, r.named("ipamblocks."+group, "10.7.0.4/30"))
-	r.kubectl("delete", "blockaffinities."+group, r.named("blockaffinities."+group, "10.7.0.4/30"))
-	r.kubectl("delete", "ippools."+group, "spare")
-}
-
 // TestGuardRailsAndCalico: Calico's own client, calicoctl and kube-controllers are never
 // refused, because they soft-delete objects first, once these are unused.
 func TestGuardRailsAndCalico(t *testing.T) {
 	r := newRailed(t, "guard-rails", testcluster.CRDv1)
 	ctx := t.Context()
 	r.must(r.s.SetLeakGrace(ctx, 2*time.Second))
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) {
-		if _, err := r.Kubectl(ctx, "delete", "ippools.crd.projectcalico.org", "pods", "--dry-run=server"); err != nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the guard rails do not hold")
-		}
-	}
+	clitest.Await(t, "the guard rails hold", func() bool { return r.remove(testcluster.CRDv1, "ippools", "pods", metav1.DryRunAll) != nil })
 	// A pod that ends, by handle; a block in use that loses its owner; a node's last block.
 	r.must(r.s.DeletePod(ctx, "default", "web", true))
 	addrs, err := r.s.Pod(ctx, seeding.Pod{Namespace: "default", Name: "next", Node: "a"})
@@ -246,8 +276,8 @@ func TestGuardRailsAndCalico(t *testing.T) {
 	r.must(r.s.ReleaseBlocks(ctx, "b", netip.MustParsePrefix("10.7.0.4/30"), true))
 	_, err = r.Calicoctl(ctx, "ipam", "release", "--ip="+addrs[0].String(), "--allow-version-mismatch")
 	r.must(err)
-	if left := r.kubectl("get", "ipamblocks.crd.projectcalico.org", "-o", "name"); left != "" {
-		t.Errorf("blocks are left: %s", left)
+	if left := r.list(testcluster.CRDv1, "ipamblocks"); len(left) > 0 {
+		t.Errorf("blocks are left: %v", left)
 	}
 	// An empty pool, with Calico's own client.
 	_, err = r.s.Calico.IPPools().Delete(ctx, "spare", options.DeleteOptions{})
@@ -262,18 +292,10 @@ func TestGuardRailsAndCalico(t *testing.T) {
 		r.must(r.s.DeletePod(ctx, "default", fmt.Sprintf("gone-%d", i), false))
 	}
 	r.must(r.s.DeleteNode(ctx, "b"))
-	left := func(kinds ...string) string {
-		var out []string
-		for _, kind := range kinds {
-			out = append(out, r.kubectl("get", kind+".crd.projectcalico.org", "-o", "name"))
-		}
-		return strings.Join(out, "")
-	}
-	for deadline := time.Now().Add(time.Minute); left("ipamblocks", "blockaffinities", "ipamhandles") != ""; time.Sleep(500 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("kube-controllers left %s", left("ipamblocks", "blockaffinities", "ipamhandles"))
-		}
-	}
+	clitest.Await(t, "kube-controllers collect what the node left", func() bool {
+		left := slices.Concat(r.list(testcluster.CRDv1, "ipamblocks"), r.list(testcluster.CRDv1, "blockaffinities"), r.list(testcluster.CRDv1, "ipamhandles"))
+		return len(left) == 0
+	})
 	if log := controllers.Log(); strings.Contains(log, "denied request") {
 		t.Errorf("kube-controllers were refused:\n%s", log)
 	}
@@ -299,7 +321,7 @@ func TestGuardRailsWarn(t *testing.T) {
 	config.WarningHandler = &w
 	client, err := dynamic.NewForConfig(config)
 	r.must(err)
-	name := r.inUse("crd.projectcalico.org")["ipamblocks"]
+	name := r.inUse(testcluster.CRDv1)["ipamblocks"]
 	blocks := client.Resource(testcluster.CRDv1.Resource("ipamblocks").GroupVersionResource)
 	for deadline := time.Now().Add(30 * time.Second); len(w.said) == 0 && time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
 		r.must(blocks.Delete(t.Context(), name, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}))
