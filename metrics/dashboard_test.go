@@ -81,7 +81,7 @@ func TestDashboardColours(t *testing.T) {
 		}
 		slices.Sort(names)
 		names = slices.Compact(names)
-		colored := map[string]bool{}
+		known := map[string]bool{}
 		for _, o := range p.FieldConfig.Overrides {
 			pattern := "^" + regexp.QuoteMeta(o.Matcher.Options) + "$"
 			if o.Matcher.ID == "byRegexp" {
@@ -91,7 +91,7 @@ func TestDashboardColours(t *testing.T) {
 			for _, name := range names {
 				if regexp.MustCompile(pattern).MatchString(name) {
 					matched++
-					colored[name] = true
+					known[name] = true
 				}
 			}
 			if matched == 0 || o.Matcher.ID == "byRegexp" && matched != 2 {
@@ -99,7 +99,7 @@ func TestDashboardColours(t *testing.T) {
 			}
 		}
 		for _, name := range names {
-			if strings.HasSuffix(name, "to release") && !colored[name] {
+			if strings.HasSuffix(name, "to release") && !known[name] {
 				t.Errorf("%q: that none is left %s is the healthy case, and red", p.Title, name)
 			}
 		}
