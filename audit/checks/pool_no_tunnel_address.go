@@ -13,7 +13,7 @@ import (
 
 var poolNoTunnelAddress = audit.Check{
 	ID:         "pool/no-tunnel-address",
-	Title:      "nodes of an encapsulated pool have no tunnel address, because no enabled pool allows tunnels for them",
+	Title:      "nodes of an encapsulated pool have no tunnel address, because no enabled pool allows tunnels for them, or calico-node took none",
 	Severities: []state.Severity{state.Error},
 	Why: "calico-node takes a node's tunnel address from the enabled pools of the same encapsulation that allow tunnels and select " +
 		"the node. Without the address, Felix programs no VXLAN routes to the node, and over IPIP the node's own traffic to other " +
@@ -23,6 +23,7 @@ var poolNoTunnelAddress = audit.Check{
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("let a pool of the same encapsulation that allows tunnels select the nodes: add Tunnel to allowedUses, or a small pool with allowedUses: [Tunnel]",
 			"calico-node gives each node a tunnel address at once", "one address of the pool per node"),
+		remedies.RestartAgents(nil),
 	},
 	Never:    "Never write a tunnel address into a Node by hand: no block would record it.",
 	Requires: state.OtherIPAMReads,
@@ -34,8 +35,16 @@ var poolNoTunnelAddress = audit.Check{
 			return
 		}
 		for _, p := range st.Pools {
-			without := withoutTunnel(st, p)
+			without, idle := withoutTunnel(st, p)
 			if len(without) == 0 {
+				if len(idle) > 0 {
+					f.Add(audit.Finding{
+						Severity: state.Error, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p), Nodes: idle, Absence: true,
+						Message:  fmt.Sprintf("pool %s uses VXLAN, and calico-node took no tunnel address on %s, although other nodes have theirs", p.Name, phrase.Some(idle)),
+						Evidence: state.Evidences("nodes without a tunnel address", fmt.Sprint(len(idle))),
+						Remedies: []remedies.Remedy{remedies.RestartAgents(idle)},
+					})
+				}
 				continue
 			}
 			if len(st.Unreadable(blocks.Pools)) > 0 {
@@ -67,11 +76,12 @@ func encapsulation(p *state.Pool) string {
 // withoutTunnel returns the nodes that an encapsulated pool for workloads selects, or that have
 // blocks of it in use, that have no tunnel address of its encapsulation, and that no pool gives one
 // (node/pkg/allocateip, determineEnabledPoolCIDRs). It omits nodes that cannot be read, and Windows
-// nodes.
-func withoutTunnel(st *state.State, p *state.Pool) (names []string) {
+// nodes. idle are the nodes with blocks of the pool in use that have no VXLAN address although a
+// pool gives one and other nodes have theirs: Felix programs no routes to them.
+func withoutTunnel(st *state.State, p *state.Pool) (names, idle []string) {
 	encap := encapsulation(p)
 	if encap == "" || !p.ServesWorkloads() {
-		return nil
+		return nil, nil
 	}
 	tunnel := map[string]string{"VXLAN" + blocks.IPv4.String(): blocks.TypeVXLAN, "VXLAN" + blocks.IPv6.String(): blocks.TypeVXLANv6, "IPIP" + blocks.IPv4.String(): blocks.TypeIPIP}[encap+p.Family().String()]
 	var give []*state.Pool
@@ -86,13 +96,21 @@ func withoutTunnel(st *state.State, p *state.Pool) (names []string) {
 			nodes = append(nodes, h) // its pods ask for the pool, which ignores the selector
 		}
 	}
+	others := false
 	for _, h := range nodes {
-		if h.Node.Windows || st.UnreadableNode(h.Name) || slices.Contains(names, h.Name) ||
-			slices.ContainsFunc(h.Node.Tunnels, func(t blocks.Tunnel) bool { return t.Type == tunnel }) ||
-			slices.ContainsFunc(give, func(q *state.Pool) bool { return q.SelectsNode(h.Node) }) {
-			continue
+		switch {
+		case slices.ContainsFunc(h.Node.Tunnels, func(t blocks.Tunnel) bool { return t.Type == tunnel }):
+			others = true
+		case h.Node.Windows || st.UnreadableNode(h.Name) || slices.Contains(names, h.Name):
+		case !slices.ContainsFunc(give, func(q *state.Pool) bool { return q.SelectsNode(h.Node) }):
+			names = append(names, h.Name)
+		case encap == "VXLAN" && len(h.Node.Addresses) > 0 && st.PastGrace(h.Node.Created) && !slices.Contains(idle, h.Name) &&
+			slices.ContainsFunc(h.Blocks, func(b *state.Block) bool { return b.Pool == p && b.Used > 0 }):
+			idle = append(idle, h.Name)
 		}
-		names = append(names, h.Name)
 	}
-	return names
+	if !others {
+		idle = nil
+	}
+	return names, idle
 }

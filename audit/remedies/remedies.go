@@ -19,6 +19,11 @@ func staysBorrowed(b *state.Borrow) bool {
 	return b.VM || b.Workload != nil && b.Workload.Extras().VM != ""
 }
 
+// asksByName reports whether the pod asks for the address itself, so that a new one gets it again.
+func asksByName(b *state.Borrow) bool {
+	return b.Workload != nil && slices.Contains(b.Workload.Extras().StaticIPs, b.Addr)
+}
+
 // rehome is the remedy that moves borrowing pods to their own nodes' blocks, for some pools or for
 // all.
 func (st *Remedies) rehome(pools []*state.Pool, borrows []*state.Borrow) Remedy {
@@ -49,7 +54,7 @@ func (st *Remedies) rehomePlan(pools []*state.Pool, borrows []*state.Borrow, con
 	bare, guarded := false, false
 	for _, b := range borrows {
 		w := b.Workload
-		if w == nil || b.Tunnel || staysBorrowed(b) || !concerns(b) {
+		if w == nil || b.Tunnel || staysBorrowed(b) || asksByName(b) || !concerns(b) {
 			continue
 		}
 		all = append(all, w.FullName())
@@ -289,8 +294,8 @@ func (st *Remedies) BorrowRemedies(b *state.Borrow) []Remedy {
 		return root.Remedies()
 	}
 	switch annotation := tunnelAnnotations[b.Attributes.Extras().Type]; {
-	case staysBorrowed(b):
-		return nil // kept by design: restarting anything does not end it
+	case staysBorrowed(b): // kept by design: restarting anything does not end it
+		return []Remedy{ByHand(LeaveIt+"a virtual machine keeps its address wherever it runs", "nothing changes", "none")}
 	case b.Tunnel && annotation != "":
 		r := RenewTunnel
 		r.Title = fmt.Sprintf("once %s has a block, take the tunnel's address off the node, and restart its calico-node pod if no new one appears within a minute", b.User)

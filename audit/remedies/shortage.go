@@ -289,7 +289,7 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 	if r := st.firstAid(s, rehome, consents); r != nil {
 		out = append(out, *r)
 	}
-	var empty, last, marked []*state.Block
+	var empty, last, marked, ageless []*state.Block
 	var vanished []string // nodes that no longer exist, with blocks that cleaning up frees
 	var due time.Time
 	freed := blocks.Count{}
@@ -321,6 +321,8 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 				if needing > 0 && st.LastBlock(b).OK {
 					spare = append(spare, b)
 				}
+			case r.Code == state.RetainUnknownAge && r.After == nil:
+				ageless = append(ageless, b)
 			case r.Code == state.RetainYoung && r.After == nil && !r.EmptySince.IsZero():
 				if at := r.Due.Std(); due.IsZero() || at.Before(due) {
 					due = at
@@ -383,6 +385,10 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 		r := UnsetStrict
 		r.Title = "turn strict affinity off: no owner of a block drops the traffic to borrowed addresses"
 		out = append(out, r)
+	}
+	if len(ageless) > 0 && !st.Cluster.Live {
+		out = append(out, ByHand(fmt.Sprintf("read the blocks again with the time of their last write: %s unknown age", phrase.PluralVerb(len(ageless), "empty block", "has", "have")),
+			ofNeeded("a report on them says which can be claimed again", needing), "none", "kubectl get ipamblocks.crd.projectcalico.org -o yaml --show-managed-fields"))
 	}
 	if slices.ContainsFunc(wanted, func(p *state.Pool) bool {
 		d := st.DemandOf(p)

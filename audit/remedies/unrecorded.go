@@ -35,7 +35,11 @@ func recordRemedy(u *recordable.Address) Remedy {
 // RestartAgents is for tunnels whose addresses no block records: calico-node assigns a new address
 // when it starts (node/pkg/allocateip, ensureHostTunnelAddress).
 func RestartAgents(nodes []string) Remedy {
-	return ByHand(fmt.Sprintf("restart calico-node on %s: when it starts, it takes a tunnel address that a block records", phrase.Some(nodes)),
+	where := "the nodes"
+	if len(nodes) > 0 {
+		where = phrase.Some(nodes)
+	}
+	return ByHand(fmt.Sprintf("restart calico-node on %s: when it starts, it takes a tunnel address that a block records", where),
 		phrase.One(len(nodes), "the tunnel has", "the tunnels have")+" a recorded address, which no pod gets", "traffic through a tunnel stops until every node has learned its new address",
 		"kubectl get pods --all-namespaces --selector=k8s-app=calico-node -o wide")
 }

@@ -201,35 +201,13 @@ func count(snap *blocks.Snapshot, r blocks.Resource) int {
 // keptElsewhere explains why Calico's data is not in the API group that was read, but in
 // etcd or, after a migration, in the other group. It returns "" without evidence. Calico's
 // components create a ClusterInformation when they start, so a datastore without one is not
-// in use. Calico's CNI plugin annotates pods with any IPAM plugin, but addresses outside
-// the nodes' podCIDRs come from blocks.
+// in use.
 func keptElsewhere(snap *blocks.Snapshot, s *served) string {
 	if !s.has(decode.KindOf(blocks.ClusterInfos)) {
 		return "" // absence reports the kinds that are not served
 	}
-	const where = "Calico keeps its data elsewhere: in etcd, or in another API group after a migration"
 	if _, missing := snap.Missing(blocks.ClusterInfos); !missing && !snap.Info.Present && len(snap.Unreadable(blocks.ClusterInfos)) == 0 {
-		return fmt.Sprintf("%s has no ClusterInformation: %s", s.group, where)
+		return fmt.Sprintf("%s has no ClusterInformation: %s", s.group, blocks.Elsewhere)
 	}
-	for _, r := range []blocks.Resource{blocks.Blocks, blocks.Nodes} {
-		if _, missing := snap.Missing(r); missing {
-			return ""
-		}
-	}
-	if count(snap, blocks.Blocks) > 0 {
-		return ""
-	}
-	ranges := map[string]*blocks.Node{}
-	for i := range snap.Nodes {
-		ranges[snap.Nodes[i].Name] = &snap.Nodes[i]
-	}
-	for _, w := range snap.Workloads {
-		n := ranges[w.Node]
-		for _, a := range w.AnnotationIPs {
-			if w.Live() && n != nil && !n.AssignsPods(a) && !w.Extras().NoIPAM {
-				return fmt.Sprintf("no block exists, and pod %s has an address of Calico's, %s, outside its node's podCIDRs: %s", w.FullName(), a, where)
-			}
-		}
-	}
-	return ""
+	return snap.KeptElsewhere()
 }

@@ -292,6 +292,12 @@ func (f *fileReader) addMissing(s *blocks.Snapshot, read []*decode.Objects) {
 			assumed = append(assumed, string(k.Resource))
 		}
 	}
+	if why := s.KeptElsewhere(); why != "" {
+		s.Gaps = append(s.Gaps, blocks.Gap{Resource: blocks.Blocks, Reason: why})
+		if _, missing := s.Missing(blocks.Pools); !missing && len(s.Pools) == 0 {
+			s.Gaps = append(s.Gaps, blocks.Gap{Resource: blocks.Pools, Reason: why})
+		}
+	}
 	if gap := f.podsLeftOut(s); gap != "" {
 		s.Gaps = append(s.Gaps, blocks.Gap{Resource: blocks.Pods, Reason: gap})
 	}
