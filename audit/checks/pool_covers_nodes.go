@@ -34,10 +34,10 @@ var poolCoversNodes = audit.Check{
 		"A disabled pool that contains nodes is no finding: it assigns no addresses, and keeps traffic to the nodes from NAT.",
 	Remedies: []remedies.Remedy{reserveAround, movePool},
 	Never:    "Never delete the pool while pods use it: their addresses would lose NAT and encapsulation.",
-	Requires: state.OtherIPAMReads,
-	Optional: []blocks.Resource{blocks.Reservations, blocks.Services},
+	Requires: append(slices.Clip(state.OtherIPAMReads), blocks.Reservations),
+	Optional: []blocks.Resource{blocks.Services},
 	Run: func(st *state.State, f *audit.Findings) {
-		other := st.OtherIPAM()
+		other, unread := st.OtherIPAM(), st.Unreadable(blocks.Reservations)
 		for _, p := range st.Pools {
 			x := coverage(st, p)
 			switch {
@@ -45,6 +45,9 @@ var poolCoversNodes = audit.Check{
 				continue
 			case other.Unknown != "":
 				f.SkipPartial("not evaluated for pool %s: %s", p.Name, other.Unknown)
+				continue
+			case x.pod == nil && len(unread) > 0: // it may reserve the addresses
+				f.SkipPartial("not evaluated for pool %s: %s", p.Name, unread[0])
 				continue
 			}
 			f.Add(x.finding(p, other.Cluster))

@@ -162,9 +162,9 @@ func (st *State) otherIPAMUnknown() string {
 		}
 		live = true
 		h := st.nodeStates[w.Node]
-		recorded, outside, elsewhere := st.placeOf(w)
-		if recorded || h != nil && h.Node != nil && !st.UnreadableNode(w.Node) && w.Live() && !outside && !elsewhere {
-			return "" // recorded in a block, or in a pool and not in its node's podCIDRs
+		_, outside, elsewhere := st.placeOf(w)
+		if h != nil && h.Node != nil && !st.UnreadableNode(w.Node) && w.Live() && !outside && !elsewhere {
+			return "" // in a pool and not in its node's podCIDRs
 		}
 	}
 	if _, unread := st.Missing(blocks.Pods); !live && !unread {

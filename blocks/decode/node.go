@@ -171,14 +171,12 @@ var nodeIP = object("", 0, value("type", 1, classWord), value("address", 2, clas
 // internalIPs decodes the internal addresses in status.addresses. It ignores entries that are
 // not addresses.
 func internalIPs(r *JSONReader) (out []netip.Addr) {
-	quietly(r, func() {
-		r.Array(func(int) {
-			kind, address := "", ""
-			r.Fields(Members{"type": &kind, "address": &address})
-			if a, ok := blocks.ParseAddr(address); ok && kind == string(corev1.NodeInternalIP) && !slices.Contains(out, a) {
-				out = append(out, a)
-			}
-		})
+	r.Array(func(int) {
+		kind, address := "", ""
+		r.Fields(Members{"type": &kind, "address": &address})
+		if a, ok := blocks.ParseAddr(address); ok && kind == string(corev1.NodeInternalIP) && !slices.Contains(out, a) {
+			out = append(out, a)
+		}
 	})
 	return out
 }

@@ -271,7 +271,7 @@ func TestCommandsOfReports(t *testing.T) {
 		}
 	})
 	t.Run("cluster", func(t *testing.T) {
-		c := testcluster.Start(t, testcluster.Options{})
+		c := testcluster.Start(t, testcluster.Options{Groups: []testcluster.Group{testcluster.CRDv1, testcluster.Attachments}})
 		live := slices.DeleteFunc(slices.Clone(all), func(f *fixture) bool { return !f.live() })
 		for _, f := range testenv.Sample(t, 3, live) {
 			t.Run(f.String(), func(t *testing.T) {

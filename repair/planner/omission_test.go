@@ -278,7 +278,8 @@ func objectOmissions(d dump, random *rand.Rand) (out []omission) {
 			o := omission{what: string(k.Resource), object: nameOf(d.objects[i])}
 			add := func(how string, dump dump, corrupt, unnoticed bool) {
 				o.how, o.dump, o.corrupt, o.unnoticed = how, dump, corrupt, unnoticed
-				o.required = how != "undecodable field of" && k.Resource != blocks.NetworkAttachments // anyone may write those
+				o.required = how != "undecodable field of" && k.Resource != blocks.NetworkAttachments && // anyone may write those
+					(k.Resource != blocks.IPAMConfigs || nameOf(d.objects[i]) == "default") // others do not count
 				out = append(out, o)
 			}
 			less := d.without(func(map[string]any) bool { return false })
