@@ -64,7 +64,7 @@ var odd = map[blocks.Resource][]string{
 		`{"metadata":{"name":"n"},"status":{"allocatable":{"pods":110},"conditions":{},"nodeInfo":[]}}`,
 		`{"metadata":{"name":"n"},"status":{"allocatable":{"pods":"many"}},"spec":{"podCIDR":"","podCIDRs":{},"taints":{},"unschedulable":"no"}}`,
 		`{"metadata":{"name":"n","annotations":{"projectcalico.org/labels":"[]","projectcalico.org/ASNumber":"x"}}}`,
-		`{"metadata":{"name":"n"},"status":{"allocatable":[],"addresses":[{"type":"InternalIP","address":"10.9.0.1"},{"type":"InternalIP","address":"x"},{"type":"Hostname","address":"n"},{"address":"10.9.0.2","type":"InternalIP"},5]}}`,
+		`{"metadata":{"name":"n"},"status":{"allocatable":[],"addresses":[{"type":"InternalIP","address":"10.9.0.1"},{"type":"InternalIP","address":"x"},{"type":"Hostname","address":"n"},{"address":"10.9.0.2","type":"InternalIP"}]}}`,
 		`{"metadata":{"name":"n"},"status":{"addresses":{"type":"InternalIP"}}}`,
 	},
 	blocks.Namespaces: {
