@@ -133,7 +133,7 @@ func diffTotals(d *audit.Diff) string {
 	case d.Old.Complete && d.New.Complete:
 		return "No findings in either."
 	}
-	return "No findings in what could be read of either."
+	return "No findings in the parts of either that could be read."
 }
 
 // noFindings qualifies the absence of findings in an incomplete reading.
@@ -141,5 +141,5 @@ func noFindings(complete bool) string {
 	if complete {
 		return "no findings"
 	}
-	return "no findings in what could be read"
+	return "no findings in the parts that could be read"
 }
