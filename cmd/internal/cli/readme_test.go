@@ -6,9 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/projectcalico/calico/libcalico-go/lib/apiconfig"
 
 	"github.com/calico-audit/calico-audit/cmd/internal/cli/clitest"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
@@ -241,6 +245,15 @@ func checkShell(t *testing.T, command string, serving func() *clitest.Exporter) 
 		}
 	case args[0] == "kubectl" && args[1] == "get":
 		checkDumpCommand(t, args[2])
+	case args[0] == "export":
+		for _, set := range args[1:] {
+			name, _, _ := strings.Cut(set, "=")
+			if !slices.ContainsFunc(reflect.VisibleFields(reflect.TypeFor[apiconfig.CalicoAPIConfigSpec]()), func(f reflect.StructField) bool {
+				return f.Tag.Get("envconfig") == name
+			}) {
+				t.Errorf("calicoctl knows no variable %s", name)
+			}
+		}
 	default:
 		t.Errorf("nothing tests %q", command)
 	}
