@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
@@ -22,7 +23,7 @@ var poolLowFreeBlocks = audit.Check{
 	Remedies: []remedies.Remedy{remedies.ReleaseBlock, remedies.AddPool},
 	Never:    "Never shrink the block size of a pool in use to gain blocks: old blocks keep their size, and new ones may overlap them.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
-	Optional: state.ReleaseReads,
+	Optional: append(slices.Clip(remedies.RootReads), state.ReleaseReads...),
 	Run: func(st *state.State, f *audit.Findings) {
 		if !st.ReleasableKnown() {
 			f.Inconclusive("releasable blocks were not evaluated: %s", st.Lacking(state.ReleaseReads))

@@ -3,7 +3,6 @@ package checks
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/affinity"
@@ -28,7 +27,7 @@ var routeBlackhole = audit.Check{
 	Verify:   "The restarted pod answers the former owner at its new address.",
 	Never:    "Never delete the blackhole route by hand: BIRD or Felix puts it back, and it prevents routing loops.",
 	Requires: []blocks.Resource{blocks.Blocks},
-	Optional: slices.Concat(state.RouteReads, remedies.RootReads),
+	Optional: remedies.RootReads,
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, b := range st.Borrows {
 			answer, proven := st.HostAnswer(b)

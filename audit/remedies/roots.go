@@ -14,12 +14,16 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// RootReads are the reads needed to find the common causes of block shortages, and their remedies.
-var RootReads = append(slices.Clip(state.BlockStatusReads), blocks.IPAMConfigs, blocks.ClusterInfos)
+// shortageReads are the reads needed to find the common causes of block shortages.
+var shortageReads = append(slices.Clip(state.BlockStatusReads), blocks.IPAMConfigs, blocks.ClusterInfos)
+
+// RootReads are shortageReads, and the reads that choose between the remedies: borrowing is one
+// only if the routes show that it works.
+var RootReads = slices.Concat(shortageReads, state.RouteReads)
 
 // findRoots finds the common causes of verdicts. A cause whose reads are missing is skipped.
 func (st *Remedies) findRoots() {
-	if st.FirstMissing(RootReads) == nil {
+	if st.FirstMissing(shortageReads) == nil {
 		st.findShortages()
 		st.findBarred()
 		st.root("borrowed", func(int) string { return st.borrowedMessage() }, func() []Remedy {
