@@ -140,7 +140,7 @@ type Extras struct {
 	// cannot be parsed; empty if all can. Such a pod may own any address whose allocation
 	// names it.
 	Unreadable string
-	// Partial names a field of the pod that cannot be parsed and that says whether or where
+	// Partial names a field of the pod that cannot be parsed and that says whether, where or how
 	// it runs, such as its phase; empty if there is none.
 	Partial string
 	// PoolsV4 and PoolsV6 are the pools that the pod requests.

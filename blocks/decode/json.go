@@ -29,6 +29,8 @@ type JSONReader struct {
 	err   error
 	errAt int    // its offset in the text
 	path  []step // path of the current value
+	// odd counts the values that do not match their mask, of those that a saved snapshot keeps.
+	odd int
 	// Share, if set, deduplicates equal strings.
 	Share func([]byte) string
 	// Faults are the unexpected values of the current object.

@@ -37,9 +37,15 @@ func appendKept(out []byte, r *JSONReader, s *fieldMask, n *alias.Aliases) []byt
 			return appendMap(out, r, s, n)
 		}
 	case schemaText, schemaBool, schemaTime:
+		if (c == '"') == (s.schema == schemaBool) && c != 'n' {
+			r.odd++
+		}
 		if c != '{' && c != '[' {
 			return appendScalar(out, r, s.class, "", n)
 		}
+	}
+	if c != 'n' {
+		r.odd++
 	}
 	return appendEmpty(out, r)
 }
@@ -85,13 +91,16 @@ func appendList(out []byte, r *JSONReader, s *fieldMask, n *alias.Aliases) []byt
 		case s.by != nil:
 			element = s.element(textAt(r, element.numbered[1].key))
 		}
-		if element == nil {
-			return
+		wanted := element != nil
+		if !wanted {
+			element = s.parts[0]
 		}
-		mark := len(out)
+		mark, odd := len(out), r.odd
 		out = appendComma(out)
 		from := len(out)
-		if out = appendKept(out, r, element, n); !bytes.Contains(out[from:], []byte(element.needs)) {
+		out = appendKept(out, r, element, n)
+		// Decoders report an odd element.
+		if wanted = wanted && bytes.Contains(out[from:], []byte(element.needs)); !wanted && r.odd == odd {
 			out = out[:mark]
 		}
 	})

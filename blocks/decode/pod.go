@@ -83,7 +83,7 @@ func annotationField(key string) string { return "metadata.annotations[" + key +
 // pod decodes a pod.
 func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 	var podIP []byte      // status.podIP; old clusters have no podIPs
-	var ended blocks.Time // the latest change of a condition or end of a container
+	var ended blocks.Time // the latest change of a kept condition or end of a container
 	var where placement
 	d.object(r, &p.Meta, metaHooks{
 		noWritten:  true,
@@ -111,20 +111,18 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 		case "nodeName":
 			p.Node = d.text(r)
 		case "restartPolicy":
-			quietly(r, func() {
-				policy, _ := r.str()
-				p.RunsOnce = len(policy) > 0 && string(policy) != "Always"
-			})
+			policy, _ := r.str()
+			p.RunsOnce = len(policy) > 0 && string(policy) != "Always"
 		case "hostNetwork":
 			p.HostNetwork, _ = r.Boolean()
 		case "nodeSelector":
-			quietly(r, func() { where.selects(r) })
+			where.selects(r)
 		case "affinity":
-			quietly(r, func() { where.affinity(r) })
+			where.affinity(r)
 		case "tolerations":
-			quietly(r, func() { where.tolerations(r) })
+			where.tolerations(r)
 		case "volumes":
-			quietly(r, func() { podVolumes(r, p) })
+			asOne(r, func() { podVolumes(r, p) })
 		}
 	}, func(key []byte) {
 		switch string(key) {
@@ -137,14 +135,19 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 		case "startTime":
 			p.Started = d.seenTime(r)
 		case "conditions":
-			quietly(r, func() {
+			asOne(r, func() {
 				d.conditions(r, func(kind, status, _ []byte, at blocks.Time) {
-					p.Ready = p.Ready || string(kind) == "Ready" && string(status) == "True"
-					ended = ended.Later(at)
+					switch string(kind) {
+					case "Ready":
+						p.Ready = p.Ready || string(status) == "True"
+						ended = ended.Later(at)
+					case "DisruptionTarget":
+						ended = ended.Later(at)
+					}
 				})
 			})
 		case "containerStatuses":
-			quietly(r, func() {
+			asOne(r, func() {
 				at := Members{"finishedAt": func() { ended = ended.Later(d.seenTime(r)) }}
 				state := Members{"terminated": func() { r.Fields(at) }}
 				r.Array(func(int) { r.Fields(Members{"state": func() { r.Fields(state) }}) })

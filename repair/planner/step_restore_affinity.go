@@ -100,8 +100,8 @@ func proposeRestore(p *repair.Proposals, b *state.Block, host string) {
 		p.Refuse(c, repair.RefusedConflict, "it is empty, and this plan releases it instead")
 		return
 	}
-	if p.Request.EmptyBlocks && b.Used == 0 && b.Releasability.Code == state.RetainNotRead {
-		p.Refuse(c, repair.RefusedNotRead, "it is empty, and whether to release it instead is not known: %s", b.Releasability.Reason)
+	if whole := st.WholeBar(state.ReleaseReads, false); p.Request.EmptyBlocks && b.Used == 0 && whole.Code != "" {
+		p.Refuse(c, repair.RefusedNotRead, "it is empty, and whether to release it instead is not known: %s", whole.Reason)
 		return
 	}
 	p.Add(c, repair.Step{

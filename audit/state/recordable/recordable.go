@@ -135,6 +135,9 @@ func (st verdicts) recordableFor(u *Address, networks map[string][]string) {
 	case st.Vanished(w.Node) || st.UnreadableNode(w.Node):
 		u.retain(state.RetainConflict, "node %q of pod %s does not exist, or could not be read", w.Node, w.FullName())
 	}
+	if whole := st.WholeBar([]blocks.Resource{blocks.Blocks, blocks.Pods}, false); whole.Code != "" {
+		u.retain(whole.Code, "its handle is not known: %s", whole.Reason) // another block or pod may show another network, or use the handle
+	}
 	if u.Reason != "" {
 		return
 	}
@@ -149,6 +152,8 @@ func (st verdicts) recordableFor(u *Address, networks map[string][]string) {
 	}
 	u.Handle = network + "." + w.ContainerID
 	switch h, refs := st.Handle(u.Handle), st.HandleRefs(u.Handle); {
+	case slices.ContainsFunc(st.Unreadable(blocks.Handles), func(g blocks.Gap) bool { return strings.EqualFold(g.Name, u.Handle) }):
+		u.retain(state.RetainNotRead, "its handle %s cannot be read", u.Handle)
 	case u.Replaces != nil && strings.EqualFold(u.Replaces.Attributes().Handle, u.Handle):
 		u.retain(state.RetainConflict, "its allocation has the handle of the pod's sandbox, and names another pod")
 	case h != nil && h.SoftDeleted:
