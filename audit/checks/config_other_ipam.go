@@ -17,8 +17,7 @@ import (
 var (
 	stopUpgrade = remedies.Restart("remove the init container upgrade-ipam from the DaemonSet calico-node, which moved host-local's records into Calico's blocks; then restart the pods that blocks record",
 		"host-local records their new addresses, and assigns none a second time", "kubectl get daemonsets --all-namespaces --selector=k8s-app=calico-node -o yaml")
-	removeOtherCNI = remedies.Restart("if Calico should serve them, remove the other network's configuration from /etc/cni/net.d of their nodes (Calico's has to be the first by name), then restart the pods",
-		"the pods get addresses of Calico's pools", "kubectl get pods --all-namespaces -o wide")
+	removeOtherCNI = useCalico("the pods' nodes")
 )
 
 var configOtherIPAM = audit.Check{
@@ -60,7 +59,7 @@ var configOtherIPAM = audit.Check{
 				}
 			}
 			if slices.Sort(nodes); len(nodes) > 0 {
-				x.Remedies = []remedies.Remedy{useCalico(nodes)}
+				x.Remedies = []remedies.Remedy{useCalico(phrase.Some(nodes))}
 			}
 		default:
 			return
@@ -69,11 +68,10 @@ var configOtherIPAM = audit.Check{
 	},
 }
 
-// useCalico is removeOtherCNI for the pods of some nodes.
-func useCalico(nodes []string) remedies.Remedy {
-	r := removeOtherCNI
-	r.Title = fmt.Sprintf("if Calico should serve the pods: on %s, remove the other network's configuration from /etc/cni/net.d (Calico's has to be the first by name), then restart the pods", phrase.Some(nodes))
-	return r
+// useCalico is the remedy for pods on the given nodes that another network's CNI plugin serves.
+func useCalico(nodes string) remedies.Remedy {
+	return remedies.Restart("if Calico should serve the pods: on "+nodes+", remove the other network's configuration from /etc/cni/net.d (Calico's has to be the first by name), then restart the pods",
+		"the pods get addresses of Calico's pools", "kubectl get pods --all-namespaces -o wide")
 }
 
 // staleObjects names the objects that Calico's IPAM left behind in a cluster that uses another

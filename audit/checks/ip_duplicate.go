@@ -93,7 +93,7 @@ func duplicateRemedies(st *state.State, d *duplicate.Address) (out []remedies.Re
 		}
 	}
 	if slices.Sort(nodes); len(nodes) > 0 {
-		out = append(out, useCalico(nodes))
+		out = append(out, useCalico(phrase.Some(nodes)))
 	}
 	return out
 }

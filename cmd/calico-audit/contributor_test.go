@@ -203,6 +203,8 @@ func inTree(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
 	cmd.Dir = dir
+	// As in the Makefile: vetting and debug information take longer than the tests themselves.
+	cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -vet=off -ldflags=-s")
 	var said strings.Builder
 	cmd.Stderr = &said
 	out, err := cmd.Output()
