@@ -284,8 +284,8 @@ func (p killPoint) String() string {
 	return fmt.Sprintf("before-write-%d", p.k)
 }
 
-// points returns all writes, before and after. A sample has one point for each kind of
-// step, and one that certainly leaves half-done work: after a patch that is followed by a
+// points returns all writes, before and after. A sample has one point for half of the kinds
+// of step, and one that certainly leaves half-done work: after a patch that is followed by a
 // delete in a step of the same kind.
 func (v *victim) points(r *rand.Rand) []killPoint {
 	var all, sample, half []killPoint
@@ -304,7 +304,9 @@ func (v *victim) points(r *rand.Rand) []killPoint {
 	if testenv.EveryCase() {
 		return all
 	}
-	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+	names := slices.Sorted(maps.Keys(kinds))
+	r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	for _, kind := range names[:(len(names)+1)/2] {
 		sample = append(sample, kinds[kind][r.IntN(len(kinds[kind]))])
 	}
 	if !slices.ContainsFunc(half, func(p killPoint) bool { return slices.Contains(sample, p) }) && len(half) > 0 {

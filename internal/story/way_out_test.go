@@ -3,7 +3,6 @@ package story
 import (
 	"bytes"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"os/exec"
 	"path/filepath"
@@ -273,11 +272,7 @@ func TestKilledConsolidation(t *testing.T) {
 	s := play(t, small)
 	all := s.deaths(t, consolidate)
 	all = append(all, s.deaths(t, rehome)...) // for pods that borrow although one node already has a block
-	if !testenv.EveryCase() {
-		r := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
-		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		all = all[:5]
-	}
+	all = testenv.Sample(t, 2, all)
 	stages := s.stages(t, len(all))
 	for _, d := range all {
 		t.Run(d.String(), func(t *testing.T) {

@@ -332,7 +332,7 @@ func TestConsolidateTwice(t *testing.T) {
 // TestConsolidateInterrupted: if a consolidation is interrupted before its block is released, the
 // same run removes its reservation and cordons.
 func TestConsolidateInterrupted(t *testing.T) {
-	for _, at := range testenv.Sample(t, 2, whole[:5]) {
+	for _, at := range testenv.Sample(t, 1, whole[:5]) {
 		t.Run(string(at), func(t *testing.T) {
 			l := crowded(t)
 			p := l.consolidation(whole...)

@@ -70,7 +70,7 @@ func TestLawOnCluster(t *testing.T) {
 		}
 	}
 	steps, lacked := 0, 0
-	for _, c := range testenv.Sample(t, 5, cases) {
+	for _, c := range testenv.Sample(t, 3, cases) {
 		t.Run(c.name, func(t *testing.T) {
 			l := *l
 			l.t = t

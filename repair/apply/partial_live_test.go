@@ -56,7 +56,7 @@ func TestPlanOfPartialDump(t *testing.T) {
 	if len(partials) < 5 {
 		t.Errorf("only %d dumps have steps of their own", len(partials))
 	}
-	for _, p := range testenv.Sample(t, 5, partials) {
+	for _, p := range testenv.Sample(t, 3, partials) {
 		for _, o := range l.apply(t.Context(), p.plan, apply.Options{Wait: true}).Outcomes {
 			if o.Status == repair.Done || o.Status == repair.Failed {
 				t.Errorf("without %s: %s: %s %s", p.without, o.Step.ID, o.Status, o.Reason)

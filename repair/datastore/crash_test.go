@@ -41,7 +41,7 @@ func (w *world) crash(s step) {
 	for _, f := range audit.Run(state.New(read(w.bench), state.Options{}), checks.All).Findings {
 		meant[f.Fingerprint] = f.Severity
 	}
-	wanted := sampled(w.T, 2)
+	wanted := sampled(w.T, 5)
 	for k := range whole.writes {
 		for _, after := range []bool{false, true} {
 			if !wanted() {

@@ -52,7 +52,7 @@ func TestHiccups(t *testing.T) {
 				whole, taken := &tap{}, &journal{}
 				must(t, s.do(w, w.writer(whole.wrap, taken)))
 				want := w.contents()
-				wanted := sampled(t, 3)
+				wanted := sampled(t, 8)
 				for k := range whole.writes {
 					for _, h := range hiccups {
 						if !wanted() {

@@ -235,7 +235,7 @@ func (w *world) integrity(f audit.Finding) bool {
 }
 
 func (w *world) race(s step, d disturbance, gaps []string, before, meant map[string]audit.Finding) {
-	wanted, tried := sampled(w.T, 8), []int{}
+	wanted, tried := sampled(w.T, 20), []int{}
 	for n := range len(gaps) + 1 {
 		if wanted() {
 			tried = append(tried, n)

@@ -7,8 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/calico-audit/calico-audit/cmd/internal/cli/clitest"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-audit/calico-audit/cmd/internal/cli/clitest"
 )
 
 // style matches the CSS of a page, which covers all sections.

@@ -12,11 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/cmd/internal/cli"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
-	"go.uber.org/goleak"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
 
 // Exporter is a running exporter.
@@ -88,9 +89,10 @@ func StartExporter(t *testing.T, kubeconfig string, args ...string) *Exporter {
 	return r
 }
 
+// Get returns the status code and body of a path.
 func (r *Exporter) Get(path string) (int, string) { r.t.Helper(); return r.GetAs(path, "*/*") }
 
-// getAs sends a request with an Accept header.
+// GetAs is Get with an Accept header.
 func (r *Exporter) GetAs(path, accept string) (int, string) {
 	r.t.Helper()
 	request, err := http.NewRequest(http.MethodGet, r.URL+path, nil)
@@ -113,8 +115,10 @@ func (r *Exporter) GetAs(path, accept string) (int, string) {
 // Series are the samples of one scrape, by name and labels.
 type Series map[string]float64
 
+// Scrape reads the exporter's metrics.
 func (r *Exporter) Scrape() Series { return Scrape(r.t, r.Client, r.URL+"/metrics") }
 
+// Scrape reads the metrics at a URL.
 func Scrape(t *testing.T, client *http.Client, url string) Series {
 	t.Helper()
 	answer, err := client.Get(url)
@@ -138,7 +142,7 @@ func Scrape(t *testing.T, client *http.Client, url string) Series {
 	return out
 }
 
-// report returns the live report.
+// Report returns the live report.
 func (r *Exporter) Report() *audit.Report {
 	r.t.Helper()
 	status, body := r.Get("/report.json")
@@ -159,6 +163,7 @@ func Await(t *testing.T, what string, holds func() bool) {
 	}
 }
 
+// Ready waits until the exporter is ready.
 func (r *Exporter) Ready() {
 	r.t.Helper()
 	Await(r.t, "the exporter is ready", func() bool { status, _ := r.Get("/readyz"); return status == http.StatusOK })

@@ -10,12 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/explain"
 	"github.com/calico-audit/calico-audit/cmd/internal/cli"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
 
 // Outcome is the visible result of one run.
@@ -24,6 +25,7 @@ type Outcome struct {
 	Stdout, Err string
 }
 
+// Run runs the program with the given arguments.
 func Run(t *testing.T, args ...string) Outcome {
 	t.Helper()
 	return RunUntil(t, t.Context(), args...)
@@ -38,16 +40,32 @@ func RunUntil(t *testing.T, ctx context.Context, args ...string) Outcome {
 	return Outcome{code, out.String(), errOut.String()}
 }
 
-func (o Outcome) Report(t *testing.T) *audit.Report {
+// Report decodes the standard output as a report.
+func (o Outcome) Report(t *testing.T) *audit.Report { t.Helper(); return decode[audit.Report](t, o) }
+
+// Explanation decodes the standard output as an explanation.
+func (o Outcome) Explanation(t *testing.T) *explain.Explanation {
 	t.Helper()
-	var r audit.Report
-	if err := json.Unmarshal([]byte(o.Stdout), &r); err != nil {
-		t.Fatalf("reading the report: %v\nexit code %d\n%s\n%s", err, o.Code, o.Stdout, o.Err)
-	}
-	return &r
+	return decode[explain.Explanation](t, o)
 }
 
-// comparable returns the report without its source.
+// Plan decodes the standard output as a plan.
+func (o Outcome) Plan(t *testing.T) *repair.Plan { t.Helper(); return decode[repair.Plan](t, o) }
+
+// Result decodes the standard output as the result of an apply.
+func (o Outcome) Result(t *testing.T) *repair.Result { t.Helper(); return decode[repair.Result](t, o) }
+
+// decode decodes the standard output. The test fails if it is not JSON of the type.
+func decode[T any](t *testing.T, o Outcome) *T {
+	t.Helper()
+	v := new(T)
+	if err := json.Unmarshal([]byte(o.Stdout), v); err != nil {
+		t.Fatalf("decoding a %T: %v\nexit code %d\n%s\n%s", v, err, o.Code, o.Stdout, o.Err)
+	}
+	return v
+}
+
+// Comparable returns the report without its source.
 func (o Outcome) Comparable(t *testing.T) string {
 	t.Helper()
 	r := o.Report(t)
@@ -64,6 +82,7 @@ func WithoutSource(text []byte) string {
 	return string(regexp.MustCompile(` (-f|--kubeconfig) [^ "]+`).ReplaceAll(text, nil))
 }
 
+// Findings returns the findings of a check.
 func Findings(r *audit.Report, check string) (out []audit.Finding) {
 	for _, f := range r.Findings {
 		if f.Check == check {
@@ -73,6 +92,7 @@ func Findings(r *audit.Report, check string) (out []audit.Finding) {
 	return out
 }
 
+// Evidence returns the value of a finding's evidence with the given name, or "".
 func Evidence(f audit.Finding, name string) string {
 	for _, e := range f.Evidence {
 		if e.Name == name {
@@ -82,6 +102,7 @@ func Evidence(f audit.Finding, name string) string {
 	return ""
 }
 
+// Play returns a cluster in the state of a scenario.
 func Play(t *testing.T, scenario func(context.Context, *testcluster.Cluster) error) *testcluster.Cluster {
 	t.Helper()
 	c := testcluster.Shared(t, testcluster.Options{})
@@ -95,6 +116,7 @@ func RunOn(t *testing.T, c *testcluster.Cluster, args ...string) Outcome {
 	return Run(t, append(args, "--kubeconfig", c.KubeconfigPath())...)
 }
 
+// EmptyBlocks counts the blocks without an allocated address.
 func EmptyBlocks(t *testing.T, c *testcluster.Cluster) int {
 	t.Helper()
 	state, err := c.ReadIPAM(t.Context(), testcluster.CRDv1)
@@ -102,33 +124,6 @@ func EmptyBlocks(t *testing.T, c *testcluster.Cluster) int {
 		t.Fatal(err)
 	}
 	return len(state.Empty)
-}
-
-func (o Outcome) Explanation(t *testing.T) *explain.Explanation {
-	t.Helper()
-	var e explain.Explanation
-	if err := json.Unmarshal([]byte(o.Stdout), &e); err != nil {
-		t.Fatalf("reading the explanation: %v\nexit code %d\n%s\n%s", err, o.Code, o.Stdout, o.Err)
-	}
-	return &e
-}
-
-func (o Outcome) Plan(t *testing.T) *repair.Plan {
-	t.Helper()
-	p := new(repair.Plan)
-	if err := json.Unmarshal([]byte(o.Stdout), p); err != nil {
-		t.Fatalf("reading the plan: %v\nexit code %d\n%s\n%s", err, o.Code, o.Stdout, o.Err)
-	}
-	return p
-}
-
-func (o Outcome) Result(t *testing.T) *repair.Result {
-	t.Helper()
-	r := new(repair.Result)
-	if err := json.Unmarshal([]byte(o.Stdout), r); err != nil {
-		t.Fatalf("reading the result: %v\nexit code %d\n%s\n%s", err, o.Code, o.Stdout, o.Err)
-	}
-	return r
 }
 
 // Dump writes a cluster's objects of an API group, and Kubernetes' own, to a directory.
