@@ -41,8 +41,6 @@ var poolNoFreeBlocks = audit.Check{
 			}
 			message := fmt.Sprintf("pool %s has none of its %s left to claim; every schedulable node has a block", p.Name, phrase.PluralCount(p.Slots.Capacity, "block"))
 			switch {
-			case p.Slots.Capacity.IsZero():
-				message = fmt.Sprintf("pool %s (%s) is smaller than its block size /%d and has no block", p.Name, p.CIDR, p.BlockSize)
 			case len(cut) > 0:
 				sev = state.Critical
 				lack := "a block"
@@ -60,6 +58,12 @@ var poolNoFreeBlocks = audit.Check{
 				message = fmt.Sprintf("pool %s has none of its %s left to claim; other pools for the same nodes have some", p.Name, phrase.PluralCount(p.Slots.Capacity, "block"))
 			case !evaluated || p.MayCutOff() || st.OtherIPAM().Unknown != "" || !slices.Contains(st.Families, p.Family()):
 				message = fmt.Sprintf("pool %s has none of its %s left to claim", p.Name, phrase.PluralCount(p.Slots.Capacity, "block"))
+			}
+			if by := st.ReservedBy(p); by != "" {
+				message += "; " + by
+			}
+			if p.TooSmall() {
+				message = fmt.Sprintf("pool %s (%s) is smaller than its block size /%d and has no block", p.Name, p.CIDR, p.BlockSize)
 			}
 			f.Add(audit.Finding{
 				Severity: sev, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p), Nodes: append(cut, next...), Absence: sev > state.Warning, Message: message,

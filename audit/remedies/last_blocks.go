@@ -117,7 +117,7 @@ func (st *Remedies) findLastBlocks() {
 // that would serve it. A node whose pods wait counts even if it could claim the pool's next block:
 // that block goes to one node only.
 func (st *Remedies) findLacking(n *state.NodeBlockStatus) {
-	lacks := n.CannotAllocate() && (n.Cause == state.CauseStrict || n.Cause == state.CauseFull) ||
+	lacks := n.CannotAllocate() && n.Cause.Shortfall() ||
 		st.IPAM.StrictAffinity && n.Unused == 0 && n.Cause == state.CauseNone && len(n.Waiting) > 0 && !st.HealsItself(n, st.PoolsAtIssue(n))
 	if !lacks || !n.Host.Schedulable {
 		return

@@ -177,15 +177,16 @@ func (st *Remedies) RootOfNode(n *state.NodeBlockStatus) string {
 			return st.known("borrowed")
 		}
 		return ""
-	case state.CauseStrict, state.CauseFull, state.CauseNoBlocks:
+	default:
+		if !cause.Shortfall() {
+			return st.known(barredID(n, cause))
+		}
 		for _, p := range st.PoolsAtIssue(n) {
 			if id := st.RootOfPool(p); id != "" {
 				return id
 			}
 		}
 		return ""
-	default:
-		return st.known(barredID(n, cause))
 	}
 }
 

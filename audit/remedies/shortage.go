@@ -157,9 +157,11 @@ func (st *Remedies) shortageMessage(s *shortage) string {
 
 // whatIsShort names the scarce pools, their shortage, and the nodes that hold their blocks.
 func (st *Remedies) whatIsShort(s *shortage) string {
-	var out, full, low []*state.Pool
+	var out, full, low, small []*state.Pool
 	for _, p := range s.pools {
 		switch {
+		case p.TooSmall():
+			small = append(small, p)
 		case p.Addrs.Available.IsZero() && !p.Disabled && p.Automatic:
 			full = append(full, p)
 		case p.OutOfBlocks():
@@ -169,16 +171,24 @@ func (st *Remedies) whatIsShort(s *shortage) string {
 		}
 	}
 	names := func(ps []*state.Pool) string { return phrase.Some(state.PoolsOf(ps...)) }
+	reserved := ""
+	for _, p := range s.pools {
+		if by := st.ReservedBy(p); by != "" {
+			reserved += "; " + by
+		}
+	}
 	switch {
+	case len(small) == len(s.pools):
+		return fmt.Sprintf("%s %s smaller than %s block size, so no node can claim a block", names(small), phrase.One(len(small), "is", "are"), phrase.One(len(small), "its", "their"))
 	case len(full) > 0 && len(out) == 0:
-		return fmt.Sprintf("%s %s out of addresses", names(full), phrase.One(len(full), "is", "are"))
+		return fmt.Sprintf("%s %s out of addresses", names(full), phrase.One(len(full), "is", "are")) + reserved
 	case len(out)+len(full) > 0:
 		out = append(out, full...)
 		text := fmt.Sprintf("%s %s out of blocks", names(out), phrase.One(len(out), "is", "are"))
 		if holders := st.holders(out); holders != "" {
 			text += ": " + holders
 		}
-		return text
+		return text + reserved
 	case len(low) > 0:
 		p := low[0]
 		text := fmt.Sprintf("%s has %s left of %s", p.Name, phrase.PluralCount(p.BlocksLeft(), "block"), p.Slots.Capacity)
@@ -389,6 +399,16 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 	if len(ageless) > 0 && !st.Cluster.Live {
 		out = append(out, ByHand(fmt.Sprintf("read the blocks again with the time of their last write: %s unknown age", phrase.PluralVerb(len(ageless), "empty block", "has", "have")),
 			ofNeeded("a report on them says which can be claimed again", needing), "none", "kubectl get ipamblocks.crd.projectcalico.org -o yaml --show-managed-fields"))
+	}
+	for _, p := range wanted {
+		switch by := st.ReservedBy(p); {
+		case p.TooSmall():
+			out = append(out, ByHand(fmt.Sprintf("delete pool %s, which holds no block, and create it again with a blockSize from %d to %d", p.Name, p.CIDR.Bits(), p.CIDR.Addr().BitLen()),
+				"nodes claim blocks of it with their next pods", "none: it has never assigned an address", "kubectl get ippools "+phrase.Arg(p.Name)+" -o yaml"))
+		case by != "":
+			out = append(out, then(ByHand("delete or narrow what reserves the blocks, if its addresses are not used elsewhere: "+by,
+				ofNeeded(phrase.PluralCount(p.Slots.Reserved, "block")+" can be claimed", needing), "pods get the addresses that were reserved", "kubectl get ipreservations -o yaml")))
+		}
 	}
 	if slices.ContainsFunc(wanted, func(p *state.Pool) bool {
 		d := st.DemandOf(p)

@@ -30,8 +30,14 @@ const (
 	CauseNoAuto Cause = "automatic blocks are off"
 	// CauseLimit: the node has as many affinities as maxBlocksPerHost allows.
 	CauseLimit Cause = "the block limit is reached"
+	// CauseSmall: its pools are smaller than their block size and hold no block, so there is
+	// nothing to claim or to borrow.
+	CauseSmall Cause = "its pools are smaller than their block size"
 	// CauseStrict: its pools have no block left, and strict affinity forbids borrowing.
 	CauseStrict Cause = "its pools are out of blocks, and strict affinity forbids borrowing"
+	// CauseReserved: its pools have neither a block nor an address left, because IPReservations
+	// cover blocks that no node holds.
+	CauseReserved Cause = "IPReservations cover what is left of its pools"
 	// CauseFull: its pools have neither a block nor an address left.
 	CauseFull Cause = "its pools are out of blocks and addresses"
 	// CauseNoBlocks: its pools have no block left; its pods borrow.
@@ -42,7 +48,9 @@ const (
 func (c Cause) PreventsAllocation() bool { return c != CauseNone && c != CauseNoBlocks }
 
 // Shortfall reports whether the node cannot claim a block because its pools have none left.
-func (c Cause) Shortfall() bool { return c == CauseStrict || c == CauseFull || c == CauseNoBlocks }
+func (c Cause) Shortfall() bool {
+	return c == CauseSmall || c == CauseStrict || c == CauseReserved || c == CauseFull || c == CauseNoBlocks
+}
 
 // cause returns the most severe reason why the node cannot claim a block, with details.
 func (st *State) cause(n *NodeBlockStatus) (Cause, string) {
@@ -87,18 +95,27 @@ func (st *State) CauseFor(n *NodeBlockStatus, pools []*Pool) (Cause, string) {
 	if st.Claimable(pools, n.Host) {
 		return CauseNone, ""
 	}
-	available := blocks.Count{}
+	available, small, reserved := blocks.Count{}, true, ""
 	for _, p := range pools {
-		available = available.Add(p.Addrs.Available)
+		if !p.TooSmall() {
+			available, small = available.Add(p.Addrs.Available), false
+		}
+		if by := st.ReservedBy(p); by != "" {
+			reserved += "; " + by
+		}
 	}
 	names := PoolNames(pools)
 	switch {
+	case small:
+		return CauseSmall, fmt.Sprintf("no block fits into %s: the block size is larger than the pool", names)
 	case st.IPAM.StrictAffinity:
-		return CauseStrict, fmt.Sprintf("no block is left in %s; %s still unused in other nodes' blocks may not be borrowed", names, phrase.PluralCount(available, "address"))
+		return CauseStrict, fmt.Sprintf("no block is left in %s; %s still unused in other nodes' blocks may not be borrowed%s", names, phrase.PluralCount(available, "address"), reserved)
+	case available.IsZero() && reserved != "":
+		return CauseReserved, fmt.Sprintf("neither a block nor an address is left in %s%s", names, reserved)
 	case available.IsZero():
 		return CauseFull, "neither a block nor an address is left in " + names
 	}
-	return CauseNoBlocks, fmt.Sprintf("no block is left in %s; its pods borrow from the %s still unused in other nodes' blocks", names, phrase.PluralCount(available, "address"))
+	return CauseNoBlocks, fmt.Sprintf("no block is left in %s; its pods borrow from the %s still unused in other nodes' blocks%s", names, phrase.PluralCount(available, "address"), reserved)
 }
 
 // HealsItself reports whether the node has an affinity, in one of some pools, whose block does

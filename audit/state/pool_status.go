@@ -1,14 +1,42 @@
 package state
 
 import (
+	"fmt"
 	"slices"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // OutOfBlocks reports whether a pool for workloads has no block left to claim.
 func (p *Pool) OutOfBlocks() bool {
 	return p.ServesWorkloads() && !p.unused && p.Slots.Allocatable.IsZero()
+}
+
+// TooSmall reports whether a pool holds no block and never will: its block size is larger than the
+// pool. Calico's API rejects such a pool, but not every writer of the CRD does.
+func (p *Pool) TooSmall() bool { return p.Slots.Capacity.IsZero() && len(p.Blocks) == 0 }
+
+// Reserving returns the names of the IPReservations with addresses of a pool, except those of
+// calico-audit's own runs.
+func (st *State) Reserving(p *Pool) (names []string) {
+	for i := range st.Reservations {
+		if r := &st.Reservations[i]; r.Ours == "" && slices.ContainsFunc(r.CIDRs, p.CIDR.Overlaps) {
+			names = append(names, r.Name)
+		}
+	}
+	return names
+}
+
+// ReservedBy describes the IPReservations that use up blocks of a pool which no node holds; empty if
+// none do.
+func (st *State) ReservedBy(p *Pool) string {
+	names := st.Reserving(p)
+	if p.Slots.Reserved.IsZero() || len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s %s %s %s of %s", phrase.One(len(names), "IPReservation", "IPReservations"), phrase.Some(names), phrase.One(len(names), "covers", "cover"),
+		phrase.PluralCount(p.Slots.Reserved, "block"), p.Name)
 }
 
 // BlocksLeft counts the blocks of a pool that can be claimed, now or after the releasable blocks

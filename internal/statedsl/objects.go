@@ -273,7 +273,7 @@ func (p *parser) pod(w words) {
 // created to empty the holder's block for the node.
 func (p *parser) reserve(w words) {
 	cidr := netip.MustParsePrefix(w.at(0))
-	r := blocks.Reservation{Meta: p.meta(w.at(0), w), CIDRs: []netip.Prefix{cidr}}
+	r := blocks.Reservation{Meta: p.meta(blocks.BlockName(cidr), w), CIDRs: []netip.Prefix{cidr}}
 	if of := w.list("mine"); len(of) >= 2 {
 		was := netip.MustParsePrefix(cmp.Or(strings.Join(of[2:], ""), w.at(0)))
 		r.Meta = p.meta("calico-audit-"+blocks.BlockName(was), w)
