@@ -29,7 +29,8 @@ var podWaiting = audit.Check{
 	Verify:   "kubectl get pod -o wide shows the pod's address.",
 	Never:    "Never release the address that a pod asks for before the machine of its owner is known to be off.",
 	Requires: waiting.Reads,
-	Optional: []blocks.Resource{blocks.IPAMConfigs, blocks.Affinities, blocks.Reservations, blocks.ClusterInfos, blocks.Handles, blocks.VMs, blocks.VMInstances},
+	Optional: []blocks.Resource{blocks.IPAMConfigs, blocks.Affinities, blocks.Reservations, blocks.ClusterInfos, blocks.Handles, blocks.VMs, blocks.VMInstances,
+		blocks.WhereaboutsPools, blocks.NetworkAttachments, blocks.NodeSlicePools},
 	Run: func(st *state.State, f *audit.Findings) {
 		pods := waiting.Of(st)
 		if pods.Unread != "" {

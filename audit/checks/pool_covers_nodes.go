@@ -19,6 +19,8 @@ var (
 		"none: running pods keep their addresses", "kubectl get ipreservations -o yaml")
 	movePool = remedies.ByHand("add a pool outside the networks of nodes and Services, set disabled: true on this one, and restart its pods", "no pool contains the addresses",
 		"each pod gets another address, and the network around the cluster must route and admit the new CIDR", "kubectl get ippools -o yaml")
+	nodeIP = remedies.ByHand("if it is the address of the node's own tunnel, set the kubelet's --node-ip to the node's own address, and restart the kubelet", "the API server reaches the kubelet, and host-network pods get the right address",
+		"host-network pods report the new address only once they restart", "kubectl get nodes -o wide")
 )
 
 var poolCoversNodes = audit.Check{
@@ -32,7 +34,7 @@ var poolCoversNodes = audit.Check{
 	Confirm: "kubectl get nodes -o wide; kubectl get services -A; kubectl get ippools -o custom-columns=NAME:.metadata.name,CIDR:.spec.cidr",
 	Misread: "Without the right to list Services, only the API server's own Service counts, and only if calico-audit runs in the cluster. " +
 		"A disabled pool that contains nodes is no finding: it assigns no addresses, and keeps traffic to the nodes from NAT.",
-	Remedies: []remedies.Remedy{reserveAround, movePool},
+	Remedies: []remedies.Remedy{reserveAround, movePool, nodeIP},
 	Never:    "Never delete the pool while pods use it: their addresses would lose NAT and encapsulation.",
 	Requires: append(slices.Clip(state.OtherIPAMReads), blocks.Reservations),
 	Optional: []blocks.Resource{blocks.Services},
@@ -41,6 +43,9 @@ var poolCoversNodes = audit.Check{
 		for _, p := range st.Pools {
 			x := coverage(st, p)
 			switch {
+			case len(x.all) == 0 && len(x.tunnels) > 0:
+				f.Add(x.wrongInterface(p))
+				continue
 			case len(x.all) == 0 || !p.HandsOut() && x.pod == nil:
 				continue
 			case other.Unknown != "":
@@ -72,6 +77,8 @@ type covering struct {
 	// if there is none.
 	at  covered
 	pod *blocks.Workload
+	// tunnels are the InternalIPs that are the nodes' own tunnel addresses.
+	tunnels []covered
 }
 
 func coverage(st *state.State, p *state.Pool) (x covering) {
@@ -88,7 +95,11 @@ func coverage(st *state.State, p *state.Pool) (x covering) {
 			add(a.Addr(), "node "+n.Name)
 		}
 		for _, a := range n.InternalIPs {
-			add(a, "node "+n.Name)
+			if !slices.ContainsFunc(n.Tunnels, func(t blocks.Tunnel) bool { return t.Addr == a }) {
+				add(a, "node "+n.Name)
+			} else if p.CIDR.Contains(a) {
+				x.tunnels = append(x.tunnels, covered{a, n.Name})
+			}
 		}
 	}
 	add(st.Cluster.APIServer, "Service default/kubernetes")
@@ -109,6 +120,21 @@ func coverage(st *state.State, p *state.Pool) (x covering) {
 		}
 	}
 	return x
+}
+
+// wrongInterface is the finding for nodes whose kubelet took the address of Calico's tunnel for the
+// node's own.
+func (x *covering) wrongInterface(p *state.Pool) audit.Finding {
+	var nodes, texts []string
+	for _, c := range x.tunnels {
+		nodes, texts = append(nodes, c.of), append(texts, fmt.Sprintf("%s of %s", c.addr, c.of))
+	}
+	r := nodeIP
+	r.Title = fmt.Sprintf("set the kubelet's --node-ip on %s to the node's own address, and restart the kubelet", phrase.Some(nodes))
+	return audit.Finding{
+		Severity: state.Error, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p), Nodes: nodes, Remedies: []remedies.Remedy{r},
+		Message: fmt.Sprintf("the kubelet reports the address of Calico's tunnel as InternalIP: %s, of pool %s", phrase.Some(texts), p.Name),
+	}
 }
 
 func (x *covering) finding(p *state.Pool, unused bool) audit.Finding {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/finished"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -365,6 +366,9 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 		slices.Sort(vanished)
 		out = append(out, then(st.cleanUp(vanished, flags)))
 	}
+	if r := st.endFinished(wanted); r != nil {
+		out = append(out, *r)
+	}
 	switch {
 	case len(empty) > 0:
 	case len(last) > 0:
@@ -423,6 +427,28 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 		return muteLow(s.pools)
 	}
 	return out
+}
+
+// endFinished deletes the finished pods that hold addresses of short pools; nil without such pods.
+func (st *Remedies) endFinished(short []*state.Pool) *Remedy {
+	var nodes []string
+	var pods []*blocks.Workload
+	held := 0
+	for _, a := range finished.Of(st.State) {
+		if slices.Contains(short, a.Pool) {
+			nodes, pods, held = append(nodes, a.Node), append(pods, a.Pods...), held+len(a.Refs)
+		}
+	}
+	if held == 0 {
+		return nil
+	}
+	r := DeleteFinishedOf(nodes[0], pods)
+	if slices.Sort(nodes); len(slices.Compact(nodes)) > 1 {
+		r = DeleteFinished
+		r.Commands = []string{"calico-audit report --check ip/finished-pod"}
+	}
+	r.Effect = fmt.Sprintf("%s can be assigned again: %s", phrase.Plural(held, "address"), r.Effect)
+	return &r
 }
 
 // ofNeeded adds to an effect the number of blocks needed.

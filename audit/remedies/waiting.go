@@ -31,12 +31,15 @@ var (
 	// UnpinPool is for a CNI configuration that names a pool which assigns nothing.
 	UnpinPool = ByHand("if ipv4_pools or ipv6_pools of the CNI configuration names such a pool, remove it there, or enable the pool", "pods of the node get addresses",
 		"an enabled pool serves other pods, too", "kubectl get configmaps --all-namespaces --field-selector metadata.name=calico-config -o yaml")
+	// FreeSecondary is for a pod whose earlier sandbox holds the last address of a secondary network.
+	FreeSecondary = Restart("scale the pod's controller down, and up again once Whereabouts has freed the address",
+		"Whereabouts' reconciler or --whereabouts-stranded frees the address of a pod that no longer exists", "calico-audit repair --whereabouts-stranded")
 	// ReadEvents is for pods without a cause that the objects show.
 	ReadEvents = ByHand("read the kubelet's events of the pod, then the CNI plugin's log on its node (/var/log/calico/cni/cni.log)", "they name the error", "none")
 )
 
 // Waiting lists the general remedies for waiting pods.
-var Waiting = []Remedy{EndOwner, FreeAddress, CorrectRequest, AutomaticPool, MendNode, RecordFirst, UnpinPool, MaskPool, ReadEvents}
+var Waiting = []Remedy{EndOwner, FreeAddress, CorrectRequest, AutomaticPool, MendNode, RecordFirst, UnpinPool, MaskPool, FreeSecondary, ReadEvents}
 
 // WaitingRoot is the root of the pods that wait for the same reason.
 func WaitingRoot(c waiting.Cause) string {
@@ -63,7 +66,7 @@ func WaitingRemedies(p *waiting.Pod) (out []Remedy) {
 		events := fmt.Sprintf("kubectl get events --namespace %s --field-selector involvedObject.name=%s", phrase.Arg(p.Namespace), phrase.Arg(p.Name))
 		r := map[waiting.Kind]Remedy{
 			waiting.Taken: FreeAddress, waiting.Request: CorrectRequest, waiting.NoPool: AutomaticPool, waiting.Node: MendNode,
-			waiting.Unrecorded: RecordFirst, waiting.Pinned: UnpinPool, waiting.Unknown: ReadEvents, waiting.Refused: AddPool, waiting.Windows: SetStrict, waiting.HostBits: MaskPool,
+			waiting.Unrecorded: RecordFirst, waiting.Pinned: UnpinPool, waiting.Unknown: ReadEvents, waiting.Refused: AddPool, waiting.Windows: SetStrict, waiting.HostBits: MaskPool, waiting.Secondary: FreeSecondary,
 		}[c.Kind]
 		switch {
 		case c.Owner != nil:

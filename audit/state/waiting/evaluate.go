@@ -10,6 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/capacity"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/whereabouts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -111,6 +112,9 @@ func (e *evaluation) pod(w *blocks.Workload, h *state.NodeState) *Pod {
 		}
 	}
 	if len(p.Causes) == 0 {
+		p.Causes = e.secondary(w)
+	}
+	if len(p.Causes) == 0 {
 		text := "the objects show no cause; the kubelet's events and the CNI plugin's log on " + h.Name + " do"
 		switch {
 		case p.Event != nil:
@@ -121,6 +125,17 @@ func (e *evaluation) pod(w *blocks.Workload, h *state.NodeState) *Pod {
 		p.Causes = []Cause{{Kind: Unknown, Object: h.Name, Text: text}}
 	}
 	return p
+}
+
+// secondary returns the Whereabouts pools that have no address left and record one for an earlier
+// sandbox of a pod: Whereabouts assigns another address to the new sandbox (whereabouts#291).
+func (e *evaluation) secondary(w *blocks.Workload) (out []Cause) {
+	for _, a := range whereabouts.Of(e.State).Allocations {
+		if usable, used, ok := a.Pool.Capacity(); a.Pod == w && ok && used >= usable {
+			out = append(out, Cause{Kind: Secondary, Object: a.Pool.FullName(), Text: fmt.Sprintf("Whereabouts pool %s has no address left, and an earlier sandbox of the pod holds %s", a.Pool.FullName(), a.Addr)})
+		}
+	}
+	return out
 }
 
 // taken returns the causes of a pod whose requested addresses are allocated. AssignIP fails for
