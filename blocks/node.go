@@ -18,6 +18,9 @@ type Node struct {
 	AllocatablePods int
 	// Tunnels are the addresses of the node's tunnel devices.
 	Tunnels []Tunnel
+	// Wireguard are the allocation types of the node's WireGuard devices: of each family for which
+	// Felix published a public key.
+	Wireguard []string
 	// Windows is true for Windows nodes.
 	Windows bool
 	// OutOfService is true if the node has [TaintOutOfService], with any effect.

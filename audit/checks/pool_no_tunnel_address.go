@@ -17,7 +17,7 @@ var poolNoTunnelAddress = audit.Check{
 	Severities: []state.Severity{state.Error},
 	Why: "calico-node takes a node's tunnel address from the enabled pools of the same encapsulation that allow tunnels and select " +
 		"the node. Without the address, Felix programs no VXLAN routes to the node, and over IPIP the node's own traffic to other " +
-		"nodes' pods has a source address that they may not answer.",
+		"nodes' pods has a source address that they may not answer. Over WireGuard, other nodes drop what the node sends without it.",
 	Confirm: "kubectl get ippools -o custom-columns=NAME:.metadata.name,USES:.spec.allowedUses,VXLAN:.spec.vxlanMode,IPIP:.spec.ipipMode; " +
 		"kubectl get nodes -o yaml shows no projectcalico.org/IPv4VXLANTunnelAddr (IPv6VXLANTunnelAddr, IPv4IPIPTunnelAddr).",
 	Remedies: []remedies.Remedy{
@@ -33,6 +33,15 @@ var poolNoTunnelAddress = audit.Check{
 		} else if other.Unknown != "" {
 			f.Inconclusive("not evaluated: %s", other.Unknown)
 			return
+		}
+		for _, kind := range []string{blocks.TypeWireguard, blocks.TypeWireguardV6} {
+			for _, h := range withoutWireguard(st, kind) {
+				f.Add(audit.Finding{
+					Severity: state.Error, Subject: state.NodeSubject(h.Name), Nodes: []string{h.Name}, Absence: true,
+					Message:  fmt.Sprintf("node %s has a WireGuard key, and calico-node took no %s address for its WireGuard device, although other nodes have theirs", h.Name, wireguardFamily(kind)),
+					Remedies: []remedies.Remedy{remedies.RestartAgents([]string{h.Name})},
+				})
+			}
 		}
 		for _, p := range st.Pools {
 			without, idle := withoutTunnel(st, p)
@@ -59,6 +68,34 @@ var poolNoTunnelAddress = audit.Check{
 			})
 		}
 	},
+}
+
+func wireguardFamily(kind string) blocks.Family {
+	if kind == blocks.TypeWireguardV6 {
+		return blocks.IPv6
+	}
+	return blocks.IPv4
+}
+
+// withoutWireguard returns the nodes that publish a WireGuard key, have no address of the device,
+// and could get one of a pool (node/pkg/allocateip, determineEnabledPoolCIDRs). If no node has one,
+// WireGuard encrypts the hosts' own traffic and needs none.
+func withoutWireguard(st *state.State, kind string) (out []*state.NodeState) {
+	has := func(n *blocks.Node) bool {
+		return slices.ContainsFunc(n.Tunnels, func(t blocks.Tunnel) bool { return t.Type == kind })
+	}
+	if !slices.ContainsFunc(st.Nodes, func(n blocks.Node) bool { return has(&n) }) {
+		return nil
+	}
+	for _, h := range st.NodeStates {
+		if n := h.Node; n != nil && slices.Contains(n.Wireguard, kind) && !has(n) && st.PastGrace(n.Created) && !st.UnreadableNode(h.Name) &&
+			slices.ContainsFunc(st.Pools, func(p *state.Pool) bool {
+				return p.HandsOut() && p.Allows(blocks.UseTunnel) && p.Family() == wireguardFamily(kind) && p.SelectsNode(n)
+			}) {
+			out = append(out, h)
+		}
+	}
+	return out
 }
 
 // encapsulation returns the encapsulation of a pool; empty for none. IPv6 has no IPIP.

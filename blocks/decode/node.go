@@ -34,6 +34,13 @@ var tunnelAnnotations = map[string]string{
 	"projectcalico.org/IPv6WireguardInterfaceAddr": blocks.TypeWireguardV6,
 }
 
+// wireguardAnnotations maps the annotations with a node's WireGuard keys to the allocation types of
+// the devices.
+var wireguardAnnotations = map[string]string{
+	"projectcalico.org/WireguardPublicKey":   blocks.TypeWireguard,
+	"projectcalico.org/WireguardPublicKeyV6": blocks.TypeWireguardV6,
+}
+
 var nodes = describe(Kind{
 	Resource: blocks.Nodes, Names: []string{"Node"}, Core: true, Absent: always("no Node in the files"),
 	keeps: object("", 0,
@@ -62,6 +69,9 @@ func nodeAnnotationClasses() map[string]class {
 	}
 	for a := range tunnelAnnotations {
 		classes[a] = classAddresses
+	}
+	for a := range wireguardAnnotations {
+		classes[a] = classStub
 	}
 	return classes
 }
@@ -125,6 +135,7 @@ func (d *Decoder) node(r *JSONReader, n *blocks.Node) bool {
 		}
 	}
 	slices.SortFunc(n.Tunnels, func(a, b blocks.Tunnel) int { return a.Addr.Compare(b.Addr) })
+	slices.Sort(n.Wireguard)
 	slices.SortFunc(n.Addresses, blocks.ComparePrefixes)
 	slices.SortFunc(n.InternalIPs, netip.Addr.Compare)
 	slices.SortFunc(n.PodCIDRs, blocks.ComparePrefixes)
@@ -142,6 +153,10 @@ func (d *Decoder) nodeAnnotation(r *JSONReader, n *blocks.Node, key, value []byt
 		} else {
 			r.Fault(NotA("address", value))
 		}
+		return
+	}
+	if kind, ok := wireguardAnnotations[string(key)]; ok {
+		n.Wireguard = append(n.Wireguard, kind)
 		return
 	}
 	if slices.Contains(nodeAddressAnnotations, string(key)) {

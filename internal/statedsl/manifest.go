@@ -209,6 +209,9 @@ func (m *manifest) node(n *blocks.Node) {
 	for _, t := range n.Tunnels {
 		annotations["projectcalico.org/"+tunnelAnnotations[t.Type]] = t.Addr.String()
 	}
+	for _, t := range n.Wireguard {
+		annotations[map[string]string{blocks.TypeWireguard: "projectcalico.org/WireguardPublicKey", blocks.TypeWireguardV6: "projectcalico.org/WireguardPublicKeyV6"}[t]] = "key"
+	}
 	for _, a := range n.Addresses {
 		family := "IPv6"
 		if a.Addr().Is4() {

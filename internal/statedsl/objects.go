@@ -72,6 +72,9 @@ func (p *parser) node(w words) {
 		kind, addr, _ := strings.Cut(t, "@")
 		n.Tunnels = append(n.Tunnels, blocks.Tunnel{Type: tunnelTypes[kind], Addr: netip.MustParseAddr(addr)})
 	}
+	for _, t := range w.opts["key"] {
+		n.Wireguard = append(n.Wireguard, tunnelTypes[t])
+	}
 	p.snap.Nodes = append(p.snap.Nodes, n)
 }
 
