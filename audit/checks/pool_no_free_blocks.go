@@ -59,10 +59,7 @@ var poolNoFreeBlocks = audit.Check{
 			case !evaluated || p.MayCutOff() || st.OtherIPAM().Unknown != "" || !slices.Contains(st.Families, p.Family()):
 				message = fmt.Sprintf("pool %s has none of its %s left to claim", p.Name, phrase.PluralCount(p.Slots.Capacity, "block"))
 			}
-			if by := st.ReservedBy(p); by != "" {
-				message += "; " + by
-			}
-			if p.TooSmall() {
+			if message += st.ReservedBy(p); p.TooSmall() {
 				message = fmt.Sprintf("pool %s (%s) is smaller than its block size /%d and has no block", p.Name, p.CIDR, p.BlockSize)
 			}
 			f.Add(audit.Finding{

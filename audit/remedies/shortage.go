@@ -174,9 +174,7 @@ func (st *Remedies) whatIsShort(s *shortage) string {
 	names := func(ps []*state.Pool) string { return phrase.Some(state.PoolsOf(ps...)) }
 	reserved := ""
 	for _, p := range s.pools {
-		if by := st.ReservedBy(p); by != "" {
-			reserved += "; " + by
-		}
+		reserved += st.ReservedBy(p)
 	}
 	switch {
 	case len(small) == len(s.pools):
@@ -405,7 +403,7 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 			ofNeeded("a report on them says which can be claimed again", needing), "none", "kubectl get ipamblocks.crd.projectcalico.org -o yaml --show-managed-fields"))
 	}
 	for _, p := range wanted {
-		switch by := st.ReservedBy(p); {
+		switch by := strings.TrimPrefix(st.ReservedBy(p), "; "); {
 		case p.TooSmall():
 			out = append(out, ByHand(fmt.Sprintf("delete pool %s, which holds no block, and create it again with a blockSize from %d to %d", p.Name, p.CIDR.Bits(), p.CIDR.Addr().BitLen()),
 				"nodes claim blocks of it with their next pods", "none: it has never assigned an address", "kubectl get ippools "+phrase.Arg(p.Name)+" -o yaml"))

@@ -30,13 +30,11 @@ const (
 	CauseNoAuto Cause = "automatic blocks are off"
 	// CauseLimit: the node has as many affinities as maxBlocksPerHost allows.
 	CauseLimit Cause = "the block limit is reached"
-	// CauseSmall: its pools are smaller than their block size and hold no block, so there is
-	// nothing to claim or to borrow.
+	// CauseSmall: its pools hold no block and never will.
 	CauseSmall Cause = "its pools are smaller than their block size"
 	// CauseStrict: its pools have no block left, and strict affinity forbids borrowing.
 	CauseStrict Cause = "its pools are out of blocks, and strict affinity forbids borrowing"
-	// CauseReserved: its pools have neither a block nor an address left, because IPReservations
-	// cover blocks that no node holds.
+	// CauseReserved: as CauseFull, and IPReservations cover blocks that no node holds.
 	CauseReserved Cause = "IPReservations cover what is left of its pools"
 	// CauseFull: its pools have neither a block nor an address left.
 	CauseFull Cause = "its pools are out of blocks and addresses"
@@ -48,9 +46,7 @@ const (
 func (c Cause) PreventsAllocation() bool { return c != CauseNone && c != CauseNoBlocks }
 
 // Shortfall reports whether the node cannot claim a block because its pools have none left.
-func (c Cause) Shortfall() bool {
-	return c == CauseSmall || c == CauseStrict || c == CauseReserved || c == CauseFull || c == CauseNoBlocks
-}
+func (c Cause) Shortfall() bool { return slices.Contains([]Cause{CauseSmall, CauseStrict, CauseReserved, CauseFull, CauseNoBlocks}, c) }
 
 // cause returns the most severe reason why the node cannot claim a block, with details.
 func (st *State) cause(n *NodeBlockStatus) (Cause, string) {
@@ -97,11 +93,8 @@ func (st *State) CauseFor(n *NodeBlockStatus, pools []*Pool) (Cause, string) {
 	}
 	available, small, reserved := blocks.Count{}, true, ""
 	for _, p := range pools {
-		if !p.TooSmall() {
+		if reserved += st.ReservedBy(p); !p.TooSmall() {
 			available, small = available.Add(p.Addrs.Available), false
-		}
-		if by := st.ReservedBy(p); by != "" {
-			reserved += "; " + by
 		}
 	}
 	names := PoolNames(pools)
@@ -111,7 +104,7 @@ func (st *State) CauseFor(n *NodeBlockStatus, pools []*Pool) (Cause, string) {
 	case st.IPAM.StrictAffinity:
 		return CauseStrict, fmt.Sprintf("no block is left in %s; %s still unused in other nodes' blocks may not be borrowed%s", names, phrase.PluralCount(available, "address"), reserved)
 	case available.IsZero() && reserved != "":
-		return CauseReserved, fmt.Sprintf("neither a block nor an address is left in %s%s", names, reserved)
+		return CauseReserved, "neither a block nor an address is left in " + names + reserved
 	case available.IsZero():
 		return CauseFull, "neither a block nor an address is left in " + names
 	}

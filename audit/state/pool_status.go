@@ -13,30 +13,21 @@ func (p *Pool) OutOfBlocks() bool {
 	return p.ServesWorkloads() && !p.unused && p.Slots.Allocatable.IsZero()
 }
 
-// TooSmall reports whether a pool holds no block and never will: its block size is larger than the
-// pool. Calico's API rejects such a pool, but not every writer of the CRD does.
+// TooSmall reports whether a pool holds no block and never will: it is smaller than its block size.
 func (p *Pool) TooSmall() bool { return p.Slots.Capacity.IsZero() && len(p.Blocks) == 0 }
 
-// Reserving returns the names of the IPReservations with addresses of a pool, except those of
-// calico-audit's own runs.
-func (st *State) Reserving(p *Pool) (names []string) {
+// ReservedBy names, after a semicolon, the IPReservations that cover blocks which no node holds.
+func (st *State) ReservedBy(p *Pool) string {
+	var by []string
 	for i := range st.Reservations {
 		if r := &st.Reservations[i]; r.Ours == "" && slices.ContainsFunc(r.CIDRs, p.CIDR.Overlaps) {
-			names = append(names, r.Name)
+			by = append(by, r.Name)
 		}
 	}
-	return names
-}
-
-// ReservedBy describes the IPReservations that use up blocks of a pool which no node holds; empty if
-// none do.
-func (st *State) ReservedBy(p *Pool) string {
-	names := st.Reserving(p)
-	if p.Slots.Reserved.IsZero() || len(names) == 0 {
+	if p.Slots.Reserved.IsZero() || len(by) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s %s %s %s of %s", phrase.One(len(names), "IPReservation", "IPReservations"), phrase.Some(names), phrase.One(len(names), "covers", "cover"),
-		phrase.PluralCount(p.Slots.Reserved, "block"), p.Name)
+	return fmt.Sprintf("; IPReservation %s covers %s of %s", phrase.Some(by), phrase.PluralCount(p.Slots.Reserved, "block"), p.Name)
 }
 
 // BlocksLeft counts the blocks of a pool that can be claimed, now or after the releasable blocks
