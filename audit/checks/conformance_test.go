@@ -129,7 +129,7 @@ func TestCausesAgreeWithCalico(t *testing.T) {
 			p.pool("10.0.0.0/28", nil)
 			p.mustPods("old", 8)
 			p.must(p.s.Reservation(p.ctx, "rest", netip.MustParsePrefix("10.0.0.0/28")))
-		}, state.CauseFull, fails},
+		}, state.CauseReserved, fails},
 		{"no pool selects the node", func(p *play) {
 			p.pool("10.0.0.0/28", func(s *apiv3.IPPoolSpec) { s.NodeSelector = "rack == 'a'" })
 			p.must(p.s.LabelNode(p.ctx, "old", map[string]string{"rack": "a"}))
