@@ -46,7 +46,9 @@ const (
 func (c Cause) PreventsAllocation() bool { return c != CauseNone && c != CauseNoBlocks }
 
 // Shortfall reports whether the node cannot claim a block because its pools have none left.
-func (c Cause) Shortfall() bool { return slices.Contains([]Cause{CauseSmall, CauseStrict, CauseReserved, CauseFull, CauseNoBlocks}, c) }
+func (c Cause) Shortfall() bool {
+	return slices.Contains([]Cause{CauseSmall, CauseStrict, CauseReserved, CauseFull, CauseNoBlocks}, c)
+}
 
 // cause returns the most severe reason why the node cannot claim a block, with details.
 func (st *State) cause(n *NodeBlockStatus) (Cause, string) {
