@@ -113,9 +113,8 @@ func (st *State) CauseFor(n *NodeBlockStatus, pools []*Pool) (Cause, string) {
 	return CauseNoBlocks, fmt.Sprintf("no block is left in %s; its pods borrow from the %s still unused in other nodes' blocks%s", names, phrase.PluralCount(available, "address"), reserved)
 }
 
-// HealsItself reports whether the node has an affinity, in one of some pools, whose block does
-// not exist or is marked deleted. Calico's allocator first walks a node's affinities and creates
-// missing blocks (libcalico-go ipam/ipam.go, getBlockFromAffinity).
+// HealsItself reports whether the node has an affinity, in one of some pools, whose block does not
+// exist or is marked deleted: Calico creates it (libcalico-go ipam/ipam.go, getBlockFromAffinity).
 func (st *State) HealsItself(n *NodeBlockStatus, pools []*Pool) bool {
 	return slices.ContainsFunc(n.Host.Affinities, func(a *blocks.Affinity) bool {
 		b := st.BlockOf(a.CIDR)

@@ -19,8 +19,8 @@ func (p *Pool) TooSmall() bool { return p.Slots.Capacity.IsZero() && len(p.Block
 // ReservedBy names, after a semicolon, the IPReservations that cover blocks which no node holds.
 func (st *State) ReservedBy(p *Pool) string {
 	var by []string
-	for i := range st.Reservations {
-		if r := &st.Reservations[i]; r.Ours == "" && slices.ContainsFunc(r.CIDRs, p.CIDR.Overlaps) {
+	for _, r := range st.Reservations {
+		if r.Ours == "" && slices.ContainsFunc(r.CIDRs, p.CIDR.Overlaps) {
 			by = append(by, r.Name)
 		}
 	}
