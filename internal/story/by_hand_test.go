@@ -168,6 +168,26 @@ var practice = []struct {
 	{says(`see why calico-node does not run on the node: its pod's status and log name the reason`), func(p *person, _ []string) {
 		p.calicoNode(p.finding.Subject.Node)
 	}},
+	{says(`set the kubelet's --node-ip on (.+) to the node's own address, and restart the kubelet`), func(p *person, said []string) {
+		for _, node := range listed(said[1]) {
+			p.calicoNode(node)
+		}
+	}},
+	{says(`delete pool (\S+), which holds no block, and create it again with a blockSize from (\d+) to \d+`), func(p *person, said []string) {
+		pool, err := p.Get(p.Context(), calico("ippools"), "", said[1])
+		must(p.T, err)
+		must(p.T, p.Delete(p.Context(), calico("ippools"), "", said[1]))
+		spec := pool.Object["spec"].(map[string]any)
+		size, err := strconv.ParseInt(said[2], 10, 64)
+		must(p.T, err)
+		spec["blockSize"] = size
+		must(p.T, p.Create(p.Context(), calico("ippools"), map[string]any{"metadata": map[string]any{"name": said[1]}, "spec": spec}))
+	}},
+	{says(`delete or narrow what reserves the blocks, if its addresses are not used elsewhere: IPReservation (.+) covers \d+ blocks? of \S+`), func(p *person, said []string) {
+		for _, name := range listed(said[1]) {
+			must(p.T, p.Delete(p.Context(), calico("ipreservations"), "", name))
+		}
+	}},
 	{says(`see who changed IPReservation (\S+), and delete it if it is not wanted`), func(p *person, said []string) {
 		must(p.T, p.Delete(p.Context(), calico("ipreservations"), "", said[1]))
 	}},
