@@ -38,15 +38,16 @@ prepare: ## build what the tests need: a real etcd, Kubernetes' servers and Cali
 TEST := $(GO) test -vet=off -ldflags=-s
 
 # Tests often wait for servers, so more packages and tests run at once than there are cores.
+# A higher GOGC makes the compiler and the tests collect less garbage.
 # The packages that take longest start first, so that none runs alone at the end.
 PACKAGES_AT_ONCE ?= $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 LONGEST := ./internal/story ./internal/storm ./cmd/calico-audit ./cmd/internal/examples ./cmd/internal/live ./cmd/internal/cli ./repair/datastore ./repair/apply
 TESTS_AT_ONCE ?= $$(($$(getconf _NPROCESSORS_ONLN) * 2))
 test: prepare ## run all tests, on a real etcd and kube-apiserver
-	$(TEST) -p $(PACKAGES_AT_ONCE) -parallel $(TESTS_AT_ONCE) -timeout 20m $(LONGEST) ./...
+	GOGC=400 $(TEST) -p $(PACKAGES_AT_ONCE) -parallel $(TESTS_AT_ONCE) -timeout 20m $(LONGEST) ./...
 
 # Linking and running the tests cost about the same, so packages whose tests are about
-# servers are not linked. A higher GOGC makes the compiler and the tests collect less garbage.
+# servers are not linked.
 ABOUT_SERVERS := cmd/internal/live internal/lab internal/scale internal/storm internal/story internal/testcluster repair/workloads
 quick: ## run the tests that need no servers, network, root or other programs, within a minute, and say what was left out
 	@mkdir -p bin && { $(GO) list ./... | grep -vE '/($(subst $() ,|,$(ABOUT_SERVERS)))(/|$$)' | \

@@ -34,7 +34,11 @@ var (
 // the pool is small; their remedy is another pool.
 func TestStory(t *testing.T) {
 	t.Parallel()
-	s := play(t, full)
+	size := small
+	if testenv.EveryCase() {
+		size = full
+	}
+	s := play(t, size)
 	s.told(t)
 	p := newProxy(t, s.Config)
 	s.wayOut(t, p.kubeconfig(t))
