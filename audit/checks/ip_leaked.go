@@ -60,6 +60,9 @@ func leakFinding(st *state.State, r state.AllocationRef, v state.Validity) audit
 			"node", attr.Node, "machine", machineNote(st, attr.Node), "type", attr.Extras().Type, "assigned", phrase.Time(attr.Assigned), "sequence", sequence, "caution", caution, "observed", state.Observed),
 		Root: remedies.Of(st).RootOfLeak(r),
 	}
+	if x.Root == "leaks" { // what frees another address may not free this one
+		x.Remedies = remedies.Of(st).LeakRemedies(r)
+	}
 	addHolders(st, &x, r, v)
 	inUse := ""
 	if uses := st.ProvenUses(r); len(uses) > 0 {

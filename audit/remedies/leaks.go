@@ -19,29 +19,35 @@ type leaks struct {
 	// unseen and silent name the nodes whose addresses lack evidence: unseen the nodes that answer,
 	// silent those whose machines may still run.
 	unseen, silent []string
-	nameless       bool
 	// bar is why the first of the other addresses stays.
 	bar state.Bar
 }
 
-func (st *Remedies) countLeaks() (x leaks) {
+// allLeaks returns the leaked addresses that share the root of leaks.
+func (st *Remedies) allLeaks() (out []state.AllocationRef) {
 	for _, r := range st.Unowned() {
-		if r.Owned || st.RootOfLeak(r.AllocationRef) != "leaks" {
-			continue
+		if !r.Owned && st.RootOfLeak(r.AllocationRef) == "leaks" {
+			out = append(out, r.AllocationRef)
 		}
-		x.all++
+	}
+	return out
+}
+
+func (st *Remedies) countLeaks(refs []state.AllocationRef) (x leaks) {
+	x.all = len(refs)
+	for _, r := range refs {
 		node := state.NodeOf(r.Attributes())
-		switch v := releasable.Of(st.State, releasable.Consents{}, r.AllocationRef); {
+		switch v := releasable.Of(st.State, releasable.Consents{}, r); {
 		case v.Code == "":
 			x.proven++
 		case v.Code == releasable.NoEvidence:
-			if x.nameless = x.nameless || node == ""; node != "" {
+			if node != "" {
 				x.unseen = append(x.unseen, node)
 			}
-			if releasable.Of(st.State, releasable.Consents{WithoutHostEvidence: true}, r.AllocationRef).Code == "" {
+			if releasable.Of(st.State, releasable.Consents{WithoutHostEvidence: true}, r).Code == "" {
 				x.consented++
 			}
-		case v.Code == releasable.MachineMayRun && releasable.Of(st.WithTerminated([]string{node}), releasable.Consents{}, r.AllocationRef).Code == "":
+		case v.Code == releasable.MachineMayRun && releasable.Of(st.WithTerminated([]string{node}), releasable.Consents{}, r).Code == "":
 			x.silent = append(x.silent, node)
 			x.off++
 		case x.bar.Code == "":
@@ -54,11 +60,11 @@ func (st *Remedies) countLeaks() (x leaks) {
 	return x
 }
 
-// leakRemedies are the remedies for leaked addresses. Without proof that any address is unused, a
-// plan would refuse them all, so the operator has to provide the proof. For a node that does not
-// answer, because it is gone or NotReady, the proof is that its machine is off.
-func (st *Remedies) leakRemedies() (out []Remedy) {
-	x := st.countLeaks()
+// LeakRemedies are the remedies for leaked addresses, the preferred one first. Without proof that
+// any address is unused, a plan would refuse them all, so the operator has to provide the proof. For
+// a node that does not answer, because it is gone or NotReady, the proof is that its machine is off.
+func (st *Remedies) LeakRemedies(refs ...state.AllocationRef) (out []Remedy) {
+	x := st.countLeaks(refs)
 	if x.proven > 0 {
 		r := ReleaseLeaks
 		if r.Yield = (&Yield{Addresses: x.proven}); x.proven < x.all {

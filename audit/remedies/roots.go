@@ -40,7 +40,7 @@ func (st *Remedies) findRoots() {
 	st.findWaiting()
 	st.root("leaks", func(n int) string {
 		return fmt.Sprintf("%s allocated, and what they name no longer exists", phrase.NumberIs(n, "address"))
-	}, func() []Remedy { return st.leakRemedies() })
+	}, func() []Remedy { return st.LeakRemedies(st.allLeaks()...) })
 	st.root("secondary-interfaces", func(n int) string {
 		return fmt.Sprintf("Calico's collector frees %s of further interfaces under live pods", phrase.Plural(n, "address"))
 	}, func() []Remedy { return Secondary })

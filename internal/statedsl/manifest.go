@@ -210,7 +210,7 @@ func (m *manifest) node(n *blocks.Node) {
 		annotations["projectcalico.org/"+tunnelAnnotations[t.Type]] = t.Addr.String()
 	}
 	for _, t := range n.Wireguard {
-		annotations[map[string]string{blocks.TypeWireguard: "projectcalico.org/WireguardPublicKey", blocks.TypeWireguardV6: "projectcalico.org/WireguardPublicKeyV6"}[t]] = "key"
+		annotations[map[string]string{blocks.TypeWireguard: "projectcalico.org/WireguardPublicKey", blocks.TypeWireguardV6: "projectcalico.org/WireguardPublicKeyV6"}[t]] = "jlkVyQYooZYzI2wFfNhSZez5eWh44yfq1wKVjLvSXgY="
 	}
 	for _, a := range n.Addresses {
 		family := "IPv6"

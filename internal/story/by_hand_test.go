@@ -48,7 +48,7 @@ var practice = []struct {
 		p.poolLike(said[1], said[1]+"-more", 4, nil)
 	}},
 	{says(`add a pool with another CIDR and the wanted block size, then set disabled: true on this pool and restart its pods, one controller at a time`), (*person).replacePool},
-	{says(`let an enabled pool for workloads select the node, or add one that does`), (*person).poolForNode},
+	{says(`let an enabled pool for workloads select the node, or add one that does`), (*person).servePods},
 	{says(`let a pool serve the pod: what it or its namespace asks for, or a pool's namespace selector, has to change`), (*person).servePods},
 	{says(`correct the pool's selector(?:: pool (\S+): .*)?(?:, or disable the pool until it is corrected)?`), (*person).correctSelector},
 	{says(`set disabled: true on one of the two pools, restart the pods that use it, and when nothing does any more delete it past Calico's API server: kubectl delete (ippools\.crd\.projectcalico\.org) NAME \(ippools\.projectcalico\.org only where Calico's CRDs are of that group\)`), (*person).endOverlap},
@@ -85,7 +85,10 @@ var practice = []struct {
 		}
 	}},
 	{says(`let a pool of the same encapsulation that allows tunnels select the nodes: add Tunnel to allowedUses, or a small pool with allowedUses: \[Tunnel\]`), func(p *person, _ []string) {
-		p.editPool(p.finding.Subject.Name, func(spec map[string]any) { spec["allowedUses"] = []any{"Workload", "Tunnel"} })
+		p.editPool(p.finding.Subject.Name, func(spec map[string]any) {
+			spec["allowedUses"] = []any{"Workload", "Tunnel"}
+			delete(spec, "nodeSelector")
+		})
 	}},
 	{says(`write the network into the pool's spec\.cidr \(kubectl edit of the CRD's object\)`), func(p *person, _ []string) {
 		p.editPool(p.finding.Subject.Name, func(spec map[string]any) { spec["cidr"] = p.finding.Subject.CIDR })
@@ -142,7 +145,15 @@ var practice = []struct {
 	}},
 	{says(`restart calico-node on (.+): when it starts, it takes a tunnel address that a block records(?:; then .*)?`), func(p *person, said []string) {
 		for _, node := range listed(said[1]) {
-			for _, kind := range []seeding.Tunnel{seeding.IPIP, seeding.VXLAN} {
+			n, err := p.Kube.CoreV1().Nodes().Get(p.Context(), node, metav1.GetOptions{})
+			must(p.T, err)
+			kinds := []seeding.Tunnel{seeding.IPIP, seeding.VXLAN}
+			for key, kind := range map[string]seeding.Tunnel{"WireguardPublicKey": seeding.WireGuard, "WireguardPublicKeyV6": seeding.WireGuardV6} {
+				if n.Annotations["projectcalico.org/"+key] != "" {
+					kinds = append(kinds, kind)
+				}
+			}
+			for _, kind := range kinds {
 				_, err := p.seeder.Tunnel(p.Context(), kind, node)
 				must(p.T, err)
 			}
@@ -183,7 +194,7 @@ var practice = []struct {
 		spec["blockSize"] = size
 		must(p.T, p.Create(p.Context(), calico("ippools"), map[string]any{"metadata": map[string]any{"name": said[1]}, "spec": spec}))
 	}},
-	{says(`delete or narrow what reserves the blocks, if its addresses are not used elsewhere: IPReservation (.+) covers \d+ blocks? of \S+`), func(p *person, said []string) {
+	{says(`delete or narrow what reserves the blocks, if its addresses are not used elsewhere; IPReservation (.+) covers \d+ blocks? of \S+`), func(p *person, said []string) {
 		for _, name := range listed(said[1]) {
 			must(p.T, p.Delete(p.Context(), calico("ipreservations"), "", name))
 		}
@@ -335,8 +346,9 @@ func (p *person) calicoNode(node string) {
 	must(p.T, err)
 }
 
+// newPod starts a pod on a node, of the finding's family.
 func (p *person) newPod(node string) {
-	p.start(seeding.Pod{Namespace: "default", Name: "new-" + node, Node: node})
+	p.start(seeding.Pod{Namespace: "default", Name: "new-" + node, Node: node, IPv6Only: strings.Contains(p.finding.Subject.IP, ":")})
 }
 
 func (p *person) start(pod seeding.Pod) {
@@ -356,6 +368,9 @@ func (p *person) addPool(said []string) {
 	least, err := strconv.Atoi(said[2])
 	must(p.T, err)
 	p.poolLike(said[1], said[1]+"-more", least, nil)
+	if p.finding.Subject.Node != "" { // the node claims a block with its next pod
+		p.newPod(p.finding.Subject.Node)
+	}
 	if said[3] == "" {
 		return
 	}
@@ -367,11 +382,21 @@ func (p *person) addPool(said []string) {
 				continue
 			}
 			text, _ := json.Marshal(append(names, said[1]+"-more"))
-			patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{key: string(text)}}})
-			_, err = p.Kube.CoreV1().Pods(pod.Namespace).Patch(p.Context(), pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-			must(p.T, err)
+			p.annotate(pod, key, string(text))
 		}
 	}
+}
+
+// annotate sets an annotation of a pod, or removes it if value is nil.
+func (p *person) annotate(pod corev1.Pod, key string, value any) {
+	// The API server rejects writes in a namespace without an object, which some states have.
+	_, err := p.Kube.CoreV1().Namespaces().Create(p.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: pod.Namespace}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		p.Fatal(err)
+	}
+	patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}})
+	_, err = p.Kube.CoreV1().Pods(pod.Namespace).Patch(p.Context(), pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	must(p.T, err)
 }
 
 // poolLike adds a pool with the spec of another pool, its own CIDR and at least count
@@ -429,14 +454,7 @@ func (p *person) servePods([]string) {
 	p.poolForNode(nil)
 	for _, pod := range p.pods() {
 		for key := range requests(pod.Annotations) {
-			// The API server rejects writes in a namespace without an object, which some states have.
-			_, err := p.Kube.CoreV1().Namespaces().Create(p.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: pod.Namespace}}, metav1.CreateOptions{})
-			if err != nil && !apierrors.IsAlreadyExists(err) {
-				p.Fatal(err)
-			}
-			patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, key)
-			_, err = p.Kube.CoreV1().Pods(pod.Namespace).Patch(p.Context(), pod.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-			must(p.T, err)
+			p.annotate(pod, key, nil)
 		}
 	}
 }
@@ -522,7 +540,11 @@ func (p *person) renewTunnel(said []string) {
 	_, err := p.Kubectl(p.Context(), strings.Fields(p.advice.Commands[0])[1:]...)
 	must(p.T, err)
 	must(p.T, p.seeder.ReleaseIP(p.Context(), netip.MustParseAddr(p.finding.Subject.IP)))
-	_, err = p.seeder.Tunnel(p.Context(), seeding.VXLAN, node)
+	kind := seeding.VXLAN
+	if strings.Contains(p.advice.Commands[0], "IPv6WireguardInterfaceAddr") {
+		kind = seeding.WireGuardV6
+	}
+	_, err = p.seeder.Tunnel(p.Context(), kind, node)
 	must(p.T, err)
 }
 

@@ -36,6 +36,9 @@ var price = map[string]string{
 	// The block that the pods leave is empty, and released a grace period later.
 	"ip/finished-pod/warning:_the_pool_is_out_of_blocks":                                                                             "block/empty",
 	"ip/secondary-interface/a_second_interface_by_calico-ipam_(projectcalico/cni-plugin#1193):_by_network-status,_or_by_its_sandbox": "config/gc-disabled",
+	"ip/secondary-interface/the_default_configuration_collects":                                                                      "config/gc-disabled",
+	// The allocator removes the soft-deleted block, and its record of the pod's address.
+	"node/no-block/a_soft-deleted_block_is_none": "ip/unallocated",
 	// The node stays at its limit, with addresses left.
 	"node/block-limit/error:_finished_pods_fill_the_blocks_(projectcalico/calico#5004)":                              "node/block-limit",
 	"node/block-limit/error:_leaked_addresses_fill_the_blocks_(harvester/harvester#7326,_projectcalico/calico#4861)": "node/block-limit",
@@ -128,6 +131,9 @@ func preferred(r *audit.Report, f *audit.Finding) *remedies.Remedy {
 	const consent = "--without-host-evidence"
 	if f.Check == "ip/leaked" && strings.HasPrefix(f.Fix.Command, "take host views of ") {
 		return &remedies.Remedy{Commands: []string{"calico-audit repair --leaked-ips " + consent}}
+	}
+	if f.Check == "ip/leaked" && f.Fix.Kind == "manual" { // the diagnosis may begin with another address
+		return &remedies.Remedy{Title: f.Fix.Command, Commands: f.Fix.Commands, Manual: true}
 	}
 	if strings.HasPrefix(f.Fix.Command, "kubectl get virtualmachineinstance") {
 		return nil // needs KubeVirt, which does not run here
