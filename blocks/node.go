@@ -18,8 +18,8 @@ type Node struct {
 	AllocatablePods int
 	// Tunnels are the addresses of the node's tunnel devices.
 	Tunnels []Tunnel
-	// Wireguard are the allocation types of the node's WireGuard devices: of each family for which
-	// Felix published a public key.
+	// Wireguard lists the WireGuard devices for which Felix published a public key, as
+	// [TypeWireguard] and [TypeWireguardV6].
 	Wireguard []string
 	// Windows is true for Windows nodes.
 	Windows bool
@@ -143,8 +143,8 @@ type Extras struct {
 	// cannot be parsed; empty if all can. Such a pod may own any address whose allocation
 	// names it.
 	Unreadable string
-	// Partial names a field of the pod that cannot be parsed and that says whether, where or how
-	// it runs, such as its phase; empty if there is none.
+	// Partial names a field about the pod's state or placement that cannot be parsed, such as its
+	// phase; empty if there is none.
 	Partial string
 	// PoolsV4 and PoolsV6 are the pools that the pod requests.
 	PoolsV4, PoolsV6 []string

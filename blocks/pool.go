@@ -108,3 +108,8 @@ type Reservation struct {
 	// Ours is the value of [OursAnnotation]; empty if absent.
 	Ours string
 }
+
+// CoversBlockOf reports whether one of the reserved CIDRs covers a whole block of a pool.
+func (r *Reservation) CoversBlockOf(p *Pool) bool {
+	return slices.ContainsFunc(r.CIDRs, func(c netip.Prefix) bool { return c.Bits() <= p.BlockSize && c.Overlaps(p.CIDR) })
+}

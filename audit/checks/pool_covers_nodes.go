@@ -42,11 +42,11 @@ var poolCoversNodes = audit.Check{
 		other, unread := st.OtherIPAM(), st.Unreadable(blocks.Reservations)
 		for _, p := range st.Pools {
 			x := coverage(st, p)
-			switch {
-			case len(x.all) == 0 && len(x.tunnels) > 0:
+			switch covers := len(x.all) > 0 && (p.HandsOut() || x.pod != nil); {
+			case !covers && len(x.tunnels) > 0:
 				f.Add(x.wrongInterface(p))
 				continue
-			case len(x.all) == 0 || !p.HandsOut() && x.pod == nil:
+			case !covers:
 				continue
 			case other.Unknown != "":
 				f.SkipPartial("not evaluated for pool %s: %s", p.Name, other.Unknown)
@@ -168,6 +168,11 @@ func (x *covering) finding(p *state.Pool, unused bool) audit.Finding {
 	if x.pod != nil && !unused {
 		out.Severity, out.Absence, out.Nodes = state.Critical, true, []string{x.pod.Node}
 		out.Message = fmt.Sprintf("pool %s contains %s, which is allocated to pod %s", p.Name, x.at, x.pod.FullName())
+	}
+	if len(x.tunnels) > 0 && !unused {
+		also := x.wrongInterface(p)
+		out.Evidence = append(out.Evidence, state.Evidence{Name: "tunnels", Value: also.Message})
+		out.Remedies = append(out.Remedies, also.Remedies...)
 	}
 	return out
 }

@@ -3,6 +3,7 @@ package checks
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
@@ -17,9 +18,9 @@ var poolNoTunnelAddress = audit.Check{
 	Severities: []state.Severity{state.Error},
 	Why: "calico-node takes a node's tunnel address from the enabled pools of the same encapsulation that allow tunnels and select " +
 		"the node. Without the address, Felix programs no VXLAN routes to the node, and over IPIP the node's own traffic to other " +
-		"nodes' pods has a source address that they may not answer. Over WireGuard, other nodes drop what the node sends without it.",
+		"nodes' pods has a source address that they may not answer. Over WireGuard, the node's own traffic to other nodes' pods lacks a source address that they accept.",
 	Confirm: "kubectl get ippools -o custom-columns=NAME:.metadata.name,USES:.spec.allowedUses,VXLAN:.spec.vxlanMode,IPIP:.spec.ipipMode; " +
-		"kubectl get nodes -o yaml shows no projectcalico.org/IPv4VXLANTunnelAddr (IPv6VXLANTunnelAddr, IPv4IPIPTunnelAddr).",
+		"kubectl get nodes -o yaml shows no projectcalico.org/IPv4VXLANTunnelAddr (IPv6VXLANTunnelAddr, IPv4IPIPTunnelAddr, IPv4WireguardInterfaceAddr, IPv6WireguardInterfaceAddr).",
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("let a pool of the same encapsulation that allows tunnels select the nodes: add Tunnel to allowedUses, or a small pool with allowedUses: [Tunnel]",
 			"calico-node gives each node a tunnel address at once", "one address of the pool per node"),
@@ -34,12 +35,12 @@ var poolNoTunnelAddress = audit.Check{
 			f.Inconclusive("not evaluated: %s", other.Unknown)
 			return
 		}
-		for _, kind := range []string{blocks.TypeWireguard, blocks.TypeWireguardV6} {
-			for _, h := range withoutWireguard(st, kind) {
+		for _, n := range st.Nodes {
+			if lacks := lacksWireguard(st, &n); len(lacks) > 0 {
 				f.Add(audit.Finding{
-					Severity: state.Error, Subject: state.NodeSubject(h.Name), Nodes: []string{h.Name}, Absence: true,
-					Message:  fmt.Sprintf("node %s has a WireGuard key, and calico-node took no %s address for its WireGuard device, although other nodes have theirs", h.Name, wireguardFamily(kind)),
-					Remedies: []remedies.Remedy{remedies.RestartAgents([]string{h.Name})},
+					Severity: state.Error, Subject: state.NodeSubject(n.Name), Nodes: []string{n.Name}, Absence: true,
+					Message:  fmt.Sprintf("node %s has a WireGuard key, and calico-node took no %s address for its WireGuard device, although other nodes have theirs", n.Name, strings.Join(lacks, " or ")),
+					Remedies: []remedies.Remedy{remedies.RestartAgents([]string{n.Name})},
 				})
 			}
 		}
@@ -70,31 +71,22 @@ var poolNoTunnelAddress = audit.Check{
 	},
 }
 
-func wireguardFamily(kind string) blocks.Family {
-	if kind == blocks.TypeWireguardV6 {
-		return blocks.IPv6
-	}
-	return blocks.IPv4
-}
-
-// withoutWireguard returns the nodes that publish a WireGuard key, have no address of the device,
-// and could get one of a pool (node/pkg/allocateip, determineEnabledPoolCIDRs). If no node has one,
-// WireGuard encrypts the hosts' own traffic and needs none.
-func withoutWireguard(st *state.State, kind string) (out []*state.NodeState) {
-	has := func(n *blocks.Node) bool {
-		return slices.ContainsFunc(n.Tunnels, func(t blocks.Tunnel) bool { return t.Type == kind })
-	}
-	if !slices.ContainsFunc(st.Nodes, func(n blocks.Node) bool { return has(&n) }) {
-		return nil
-	}
-	for _, h := range st.NodeStates {
-		if n := h.Node; n != nil && slices.Contains(n.Wireguard, kind) && !has(n) && st.PastGrace(n.Created) && !st.UnreadableNode(h.Name) &&
+// lacksWireguard returns the families of which a node publishes a WireGuard key, has no address of
+// the device, and could get one of a pool (node/pkg/allocateip, determineEnabledPoolCIDRs). If no
+// node has one, WireGuard encrypts the hosts' own traffic and needs none.
+func lacksWireguard(st *state.State, n *blocks.Node) (out []string) {
+	for kind, family := range map[string]blocks.Family{blocks.TypeWireguard: blocks.IPv4, blocks.TypeWireguardV6: blocks.IPv6} {
+		has := func(n blocks.Node) bool {
+			return slices.ContainsFunc(n.Tunnels, func(t blocks.Tunnel) bool { return t.Type == kind })
+		}
+		if slices.Contains(n.Wireguard, kind) && !has(*n) && st.PastGrace(n.Created) && !st.UnreadableNode(n.Name) && slices.ContainsFunc(st.Nodes, has) &&
 			slices.ContainsFunc(st.Pools, func(p *state.Pool) bool {
-				return p.HandsOut() && p.Allows(blocks.UseTunnel) && p.Family() == wireguardFamily(kind) && p.SelectsNode(n)
+				return p.HandsOut() && p.Allows(blocks.UseTunnel) && p.Family() == family && p.SelectsNode(n)
 			}) {
-			out = append(out, h)
+			out = append(out, family.String())
 		}
 	}
+	slices.Sort(out)
 	return out
 }
 

@@ -403,12 +403,12 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 			ofNeeded("a report on them says which can be claimed again", needing), "none", "kubectl get ipamblocks.crd.projectcalico.org -o yaml --show-managed-fields"))
 	}
 	for _, p := range wanted {
-		switch by := strings.TrimPrefix(st.ReservedBy(p), "; "); {
+		switch by := st.ReservedBy(p); {
 		case p.TooSmall():
 			out = append(out, ByHand(fmt.Sprintf("delete pool %s, which holds no block, and create it again with a blockSize from %d to %d", p.Name, p.CIDR.Bits(), p.CIDR.Addr().BitLen()),
 				"nodes claim blocks of it with their next pods", "none: it has never assigned an address", "kubectl get ippools "+phrase.Arg(p.Name)+" -o yaml"))
 		case by != "":
-			out = append(out, then(ByHand("delete or narrow what reserves the blocks, if its addresses are not used elsewhere: "+by,
+			out = append(out, then(ByHand("delete or narrow what reserves the blocks, if its addresses are not used elsewhere"+by,
 				ofNeeded(phrase.PluralCount(p.Slots.Reserved, "block")+" can be claimed", needing), "pods get the addresses that were reserved", "kubectl get ipreservations -o yaml")))
 		}
 	}

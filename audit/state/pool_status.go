@@ -16,11 +16,11 @@ func (p *Pool) OutOfBlocks() bool {
 // TooSmall reports whether a pool holds no block and never will: it is smaller than its block size.
 func (p *Pool) TooSmall() bool { return p.Slots.Capacity.IsZero() && len(p.Blocks) == 0 }
 
-// ReservedBy names, after a semicolon, the IPReservations that cover blocks which no node holds.
+// ReservedBy names, after a semicolon, the IPReservations that each cover a block which no node holds.
 func (st *State) ReservedBy(p *Pool) string {
 	var by []string
 	for _, r := range st.Reservations {
-		if r.Ours == "" && slices.ContainsFunc(r.CIDRs, p.CIDR.Overlaps) {
+		if r.Ours == "" && r.CoversBlockOf(p.Pool) {
 			by = append(by, r.Name)
 		}
 	}

@@ -29,7 +29,7 @@ type JSONReader struct {
 	err   error
 	errAt int    // its offset in the text
 	path  []step // path of the current value
-	// odd counts the values that do not match their mask, of those that a saved snapshot keeps.
+	// odd counts the kept values that are not of their mask's type; see appendKept.
 	odd int
 	// Share, if set, deduplicates equal strings.
 	Share func([]byte) string

@@ -3,6 +3,7 @@ package decode
 import (
 	"bytes"
 	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -36,15 +37,19 @@ func appendKept(out []byte, r *JSONReader, s *fieldMask, n *alias.Aliases) []byt
 		if c == '{' {
 			return appendMap(out, r, s, n)
 		}
-	case schemaText, schemaBool, schemaTime:
-		if (c == '"') == (s.schema == schemaBool) && c != 'n' {
-			r.odd++
+	case schemaText, schemaTime, schemaBool:
+		types := `"`
+		if s.schema == schemaBool {
+			types = "tf"
 		}
 		if c != '{' && c != '[' {
+			if c != 'n' && strings.IndexByte(types, c) < 0 {
+				r.odd++
+			}
 			return appendScalar(out, r, s.class, "", n)
 		}
 	}
-	if c != 'n' {
+	if c != 'n' { // null is as good as absent
 		r.odd++
 	}
 	return appendEmpty(out, r)

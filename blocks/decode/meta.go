@@ -125,8 +125,8 @@ func quietly(r *JSONReader, read func()) {
 	r.Faults = r.Faults[:before]
 }
 
-// asOne calls read for a list of which a saved snapshot keeps some entries. All its faults become
-// one of the list, because an entry's index is another in the saved snapshot.
+// asOne reports all faults of a list as one. A saved snapshot keeps only some of the list's entries,
+// so an entry's index, which a fault names, may be another there.
 func asOne(r *JSONReader, read func()) {
 	before := len(r.Faults)
 	if read(); len(r.Faults) > before {

@@ -70,6 +70,8 @@ func takeNode(r *Reading, s store, kv *mvccpb.KeyValue) {
 		annotate("IPv4WireguardInterfaceAddr", w.InterfaceIPv4Address)
 		annotate("IPv6WireguardInterfaceAddr", w.InterfaceIPv6Address)
 	}
+	annotate("WireguardPublicKey", in.Status.WireguardPublicKey)
+	annotate("WireguardPublicKeyV6", in.Status.WireguardPublicKeyV6)
 	for _, a := range in.Spec.Addresses {
 		if a.Type == libapiv3.InternalIP {
 			n.addresses = append(n.addresses, address{a.Type, a.Address})

@@ -88,6 +88,7 @@ func hosts(t *testing.T) []*mvccpb.KeyValue {
 		IPv6VXLANTunnelAddr: "fd00::1", Wireguard: &libapiv3.NodeWireguardSpec{InterfaceIPv4Address: "10.0.0.2"},
 		Addresses: []libapiv3.NodeAddress{{Address: "192.0.2.1", Type: libapiv3.InternalIP}},
 	}
+	node.Status.WireguardPublicKey = "jlkVyQYooZYzI2wFfNhSZez5eWh44yfq1wKVjLvSXgY="
 	pool := apiv3.NewIPPool()
 	pool.ObjectMeta, pool.Spec = meta("", "pods"), apiv3.IPPoolSpec{CIDR: "10.0.0.0/24", BlockSize: 29, NodeSelector: "all()"}
 	guest := libapiv3.NewWorkloadEndpoint()
@@ -157,7 +158,7 @@ func TestHostsWithoutKubernetes(t *testing.T) {
 		t.Errorf("pool %+v", p)
 	}
 	n := s.Nodes[0]
-	if n.Labels["rack"] != "a" || n.ASNumber != 64512 || n.RouteReflectorID != "1.0.0.1" || len(n.Tunnels) != 3 || n.Addresses[0].String() != "172.16.0.1/16" || len(n.InternalIPs) != 1 {
+	if n.Labels["rack"] != "a" || n.ASNumber != 64512 || n.RouteReflectorID != "1.0.0.1" || len(n.Tunnels) != 3 || !slices.Equal(n.Wireguard, []string{blocks.TypeWireguard}) || n.Addresses[0].String() != "172.16.0.1/16" || len(n.InternalIPs) != 1 {
 		t.Errorf("node %+v", n)
 	}
 	host, guest := s.Workloads[0], s.Workloads[1]

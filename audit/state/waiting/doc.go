@@ -37,8 +37,8 @@ const (
 	HostBits Kind = "host-bits"
 	// Pinned: the CNI configuration may name a pool that is disabled or was deleted.
 	Pinned Kind = "pinned"
-	// Secondary: the range of a secondary network is used up, and the pod's own earlier sandbox
-	// holds an address of it.
+	// Secondary: the range of a secondary network is used up, and another sandbox of the pod holds
+	// an address of it.
 	Secondary Kind = "secondary"
 	// Unknown: the objects show no cause.
 	Unknown Kind = "unknown"

@@ -127,12 +127,12 @@ func (e *evaluation) pod(w *blocks.Workload, h *state.NodeState) *Pod {
 	return p
 }
 
-// secondary returns the Whereabouts pools that have no address left and record one for an earlier
-// sandbox of a pod: Whereabouts assigns another address to the new sandbox (whereabouts#291).
+// secondary returns the Whereabouts pools that have no address left and record one for a sandbox of
+// the pod that is not its present one: each sandbox gets an address of its own (whereabouts#291).
 func (e *evaluation) secondary(w *blocks.Workload) (out []Cause) {
 	for _, a := range whereabouts.Of(e.State).Allocations {
-		if usable, used, ok := a.Pool.Capacity(); a.Pod == w && ok && used >= usable {
-			out = append(out, Cause{Kind: Secondary, Object: a.Pool.FullName(), Text: fmt.Sprintf("Whereabouts pool %s has no address left, and an earlier sandbox of the pod holds %s", a.Pool.FullName(), a.Addr)})
+		if usable, used, ok := a.Pool.Capacity(); a.Pod == w && (a.ContainerID == "" || a.ContainerID != w.ContainerID) && ok && used >= usable {
+			out = append(out, Cause{Kind: Secondary, Object: a.Pool.FullName(), Text: fmt.Sprintf("Whereabouts pool %s has no address left, and records %s for another sandbox of the pod", a.Pool.FullName(), a.Addr)})
 		}
 	}
 	return out
