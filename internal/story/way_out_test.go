@@ -31,7 +31,7 @@ var (
 // TestStory checks that the report names the incident's problems, and that --consolidate
 // and --rehome alone end them. At the end there is no finding at error or above and no
 // borrowed address, and every workload kept its budget. The remaining findings say that
-// the pool is small; their remedy is another pool.
+// the pool is small; their remedy is another pool. The daily run plays it with fewer pods.
 func TestStory(t *testing.T) {
 	t.Parallel()
 	size := small
