@@ -1,6 +1,8 @@
 package checks
 
 import (
+	"slices"
+
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
@@ -9,31 +11,42 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
+// startCollector is for a collector of which no pod is Ready.
+var startCollector = remedies.ByHand("start calico-kube-controllers again: give its Deployment one replica, or see in its pod's events and log why it is not Ready", "Calico's collector releases leaked addresses, empty blocks and the blocks of deleted nodes", "none",
+	"kubectl get pods --all-namespaces -o wide --selector=k8s-app=calico-kube-controllers")
+
 var configGCDisabled = audit.Check{
 	ID:         "config/gc-disabled",
-	Title:      "Calico's own garbage collection is off, or its grace period is 0",
+	Title:      "Calico's own garbage collection is off, its grace period is 0, or its pod does not run",
 	Severities: []state.Severity{state.Warning},
 	Why: "Without the collector in calico-kube-controllers, leaked addresses and spare empty blocks accumulate until pools run " +
 		"out. A leakGracePeriod of 0, or none, does not mean \"at once\" or \"the default\": it turns off the collection of " +
 		"empty blocks, and of leaks on existing nodes.",
-	Confirm: "kubectl get kubecontrollersconfigurations default -o yaml",
+	Confirm: "kubectl get kubecontrollersconfigurations default -o yaml; kubectl get pods -A -l k8s-app=calico-kube-controllers",
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("set controllers.node.leakGracePeriod in the KubeControllersConfiguration, for example to 15m",
 			"Calico's collector releases leaked addresses and empty blocks after that time", remedies.EverywhereRisk,
 			"kubectl get kubecontrollersconfigurations default -o yaml"),
+		startCollector,
 	},
 	Never:    "Never set leakGracePeriod: 0 to speed up collection.",
 	Requires: []blocks.Resource{blocks.ControllerConfig},
+	Optional: slices.Concat(state.OtherIPAMReads, state.ReleaseReads),
 	Run: func(st *state.State, f *audit.Findings) {
 		c := &st.Controllers
-		why := collector.Off(c)
-		if why == "" {
-			return
+		if why := collector.Off(c); why != "" {
+			f.Add(audit.Finding{
+				Severity: state.Warning, Subject: state.ClusterSubject(st), Message: "Calico's garbage collection is off: " + why,
+				Evidence: state.Evidences("object", "KubeControllersConfiguration default", "last written", phrase.Time(c.Written)),
+				Fix:      audit.Look("kubectl get kubecontrollersconfigurations default -o yaml"),
+			})
+		} else if g := st.FirstMissing(state.OtherIPAMReads); g != nil {
+			f.SkipPartial("not evaluated whether the collector runs: %s", g)
+		} else if why := collector.Stopped(st); why != "" {
+			f.Add(audit.Finding{
+				Severity: state.Warning, Subject: state.ClusterSubject(st), Message: "Calico's garbage collector does not run: " + why, Absence: true,
+				Evidence: state.Evidences("observed", state.Observed), Fix: audit.Look(startCollector.Commands[0]), Remedies: []remedies.Remedy{startCollector},
+			})
 		}
-		f.Add(audit.Finding{
-			Severity: state.Warning, Subject: state.ClusterSubject(st), Message: "Calico's garbage collection is off: " + why,
-			Evidence: state.Evidences("object", "KubeControllersConfiguration default", "last written", phrase.Time(c.Written)),
-			Fix:      audit.Look("kubectl get kubecontrollersconfigurations default -o yaml"),
-		})
 	},
 }

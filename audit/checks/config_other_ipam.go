@@ -2,12 +2,15 @@ package checks
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/waiting"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -18,7 +21,16 @@ var (
 	stopUpgrade = remedies.Restart("remove the init container upgrade-ipam from the DaemonSet calico-node, which moved host-local's records into Calico's blocks; then restart the pods that blocks record",
 		"host-local records their new addresses, and assigns none a second time", "kubectl get daemonsets --all-namespaces --selector=k8s-app=calico-node -o yaml")
 	removeOtherCNI = useCalico("the pods' nodes")
+	installCanal   = remedies.Restart("if the other network should serve the pods, and Calico only enforce policy: install Calico without its IPAM (Canal for flannel), then restart the pods that blocks record",
+		"one network assigns addresses, so that no address is assigned twice", "kubectl get daemonsets --all-namespaces")
 )
+
+// otherNetworks are the beginnings of the names of other networks' DaemonSets. These assign pods
+// addresses of their nodes' podCIDRs, or of a cloud's network.
+var otherNetworks = map[string]string{
+	"kube-flannel": "flannel", "canal": "flannel (Canal)", "rke2-canal": "flannel (Canal)", "aws-node": "the AWS VPC CNI", "azure-cns": "the Azure CNI", "cilium": "Cilium",
+	"weave-net": "Weave Net", "kube-router": "kube-router", "antrea-agent": "Antrea", "ovnkube-node": "OVN-Kubernetes",
+}
 
 var configOtherIPAM = audit.Check{
 	ID:         "config/other-ipam",
@@ -30,18 +42,20 @@ var configOtherIPAM = audit.Check{
 	Confirm: "Compare kubectl get pods -A -o wide with kubectl get nodes -o custom-columns=NODE:.metadata.name,PODCIDRS:.spec.podCIDRs; " +
 		"on a node, ipam.type in /etc/cni/net.d names the IPAM plugin: Calico's is calico-ipam.",
 	Misread:  "Calico's CNI plugin annotates pods with any IPAM plugin: the annotation cni.projectcalico.org/podIP does not mean that Calico's IPAM assigned the address.",
-	Remedies: []remedies.Remedy{remedies.CleanUpIPAM, stopUpgrade, removeOtherCNI},
+	Remedies: []remedies.Remedy{remedies.CleanUpIPAM, stopUpgrade, removeOtherCNI, installCanal},
 	Never:    "Never record these addresses in Calico's blocks: Calico's nodes would claim the blocks and route them.",
 	Requires: state.OtherIPAMReads,
-	Optional: []blocks.Resource{blocks.Handles, blocks.Affinities},
+	Optional: []blocks.Resource{blocks.Handles, blocks.Affinities, blocks.Namespaces, blocks.SandboxEvents},
 	Run: func(st *state.State, f *audit.Findings) {
 		other := st.OtherIPAM()
+		agents := agentsOfOthers(st)
 		x := audit.Finding{Severity: state.Info, Subject: state.ClusterSubject(st), Fix: audit.Look("kubectl get nodes -o custom-columns=NODE:.metadata.name,PODCIDRS:.spec.podCIDRs")}
 		switch {
 		case other.Cluster:
 			x.Message = other.Reason
+			x.Evidence = state.Evidences("its pods", phrase.Some(slices.Sorted(maps.Values(agents))), "waiting pods", waitingOfOthers(st))
 			if stale := staleObjects(st); stale != "" {
-				x.Evidence = state.Evidences("stale objects", stale)
+				x.Evidence = append(x.Evidence, state.Evidences("stale objects", stale)...)
 				x.Remedies = []remedies.Remedy{remedies.CleanUpIPAM}
 			}
 			if other.Mixed {
@@ -62,10 +76,65 @@ var configOtherIPAM = audit.Check{
 				x.Remedies = []remedies.Remedy{useCalico(phrase.Some(nodes))}
 			}
 		default:
-			return
+			pods, nodes := besideCalico(st, agents)
+			if len(pods) == 0 {
+				return
+			}
+			x.Message = fmt.Sprintf("another network runs beside Calico's IPAM: %s an address of a node's podCIDR that no block records: %s", phrase.PluralVerb(len(pods), "pod", "has", "have"), phrase.Some(pods))
+			for _, node := range nodes {
+				x.Evidence = append(x.Evidence, state.Evidence{Name: node, Value: agents[node]})
+			}
+			x.Remedies = []remedies.Remedy{useCalico(phrase.Some(nodes)), installCanal}
 		}
 		f.Add(x)
 	},
+}
+
+// agentsOfOthers returns, by node, the running pod of another network's DaemonSet.
+func agentsOfOthers(st *state.State) map[string]string {
+	out := map[string]string{}
+	for _, w := range st.Workloads {
+		if !w.OfDaemonSet() || w.Finished() || w.Node == "" {
+			continue
+		}
+		for begins, name := range otherNetworks {
+			if strings.HasPrefix(w.Controller.Name, begins) {
+				out[w.Node] = fmt.Sprintf("%s, %s", w.FullName(), name)
+			}
+		}
+	}
+	return out
+}
+
+// besideCalico returns the pods with addresses of their nodes' podCIDRs that no block records, and
+// their nodes, where another network runs.
+func besideCalico(st *state.State, agents map[string]string) (pods, nodes []string) {
+	st.EachUnrecorded(func(u state.UnrecordedIP) {
+		for _, user := range u.Users {
+			if h := st.NodeState(user.Node); user.Pod != nil && h != nil && h.Node != nil && h.Node.AssignsPods(u.Addr) && agents[user.Node] != "" {
+				pods, nodes = append(pods, user.Pod.FullName()), append(nodes, user.Node)
+			}
+		}
+	})
+	slices.Sort(nodes)
+	slices.Sort(pods)
+	return slices.Compact(pods), slices.Compact(nodes)
+}
+
+// waitingOfOthers names the pods that have waited for an address of another IPAM for longer than the
+// grace, and quotes the kubelet.
+func waitingOfOthers(st *state.State) string {
+	var out []string
+	for _, w := range st.Workloads {
+		if p := waiting.Seen(st, w); w.Waiting() && st.PastGrace(p.Since) {
+			text := w.FullName()
+			if e := p.PluginError(); e != "" {
+				text += " (" + e + ")"
+			}
+			out = append(out, text)
+		}
+	}
+	return phrase.Some(out)
 }
 
 // useCalico is the remedy for pods on the given nodes that another network's CNI plugin serves.

@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -79,8 +80,15 @@ func addDuplicate(st *state.State, f *audit.Findings, d *duplicate.Address) {
 // Calico's.
 func duplicateRemedies(st *state.State, d *duplicate.Address) (out []remedies.Remedy) {
 	var nodes []string
+	var last *blocks.Workload // the other IPAM has recorded the address for the pod that started last
+	if st.OtherIPAM().Cluster && len(d.Users) > 1 && !slices.ContainsFunc(d.Users, func(u state.LiveUse) bool { return u.Pod == nil }) {
+		last = slices.MaxFunc(d.Users, func(a, b state.LiveUse) int { return cmp.Compare(a.Pod.Created, b.Pod.Created) }).Pod
+	}
 	for i := range d.Users {
 		switch u := &d.Users[i]; {
+		case last != nil && u.Pod != last:
+			out = append(out, remedies.RestartRemedies(u.Pod, "the other IPAM assigns it an address of its own, and pod "+last.FullName()+" keeps this one")...)
+		case last != nil:
 		case u == d.Owner:
 		case u.Pod == nil:
 			out = append(out, remedies.RestartAgents([]string{u.Node}))

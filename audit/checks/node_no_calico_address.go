@@ -14,14 +14,16 @@ import (
 
 var nodeNoCalicoAddress = audit.Check{
 	ID:         "node/no-calico-address",
-	Title:      "a node runs pods of the pod network and records no Calico address, although other nodes do",
-	Severities: []state.Severity{state.Error},
+	Title:      "a node runs pods of the pod network and records no Calico address, although other nodes do, or one in a network of its own",
+	Severities: []state.Severity{state.Error, state.Warning},
+	Graded:     "error without an address; warning if the address is in a network that no other node is in, although the node's InternalIP is in theirs",
 	Why: "Other nodes set up no route and no tunnel to a node without a Calico address, so its pods are cut off from them. Its " +
-		"calico-node does not run, finds no address, or writes under another node's name.",
+		"calico-node does not run, finds no address, or writes under another node's name. calico-node may also detect the address of a " +
+		"bridge or of another interface, to which no other node has a route.",
 	Confirm: "kubectl get node NAME -o yaml lacks the annotation projectcalico.org/IPv4Address; kubectl get pods --all-namespaces " +
 		"--selector=k8s-app=calico-node -o wide shows whether calico-node runs there; its log names the address that it found.",
 	Remedies: []remedies.Remedy{remedies.FixNodeName, remedies.ByHand("let calico-node run on the node and find its address (IP_AUTODETECTION_METHOD)",
-		"the node records its address, and other nodes route to it", "none", "kubectl get pods --all-namespaces --selector=k8s-app=calico-node -o wide")},
+		"the node records its address, and other nodes route to it", "none", "kubectl get pods --all-namespaces --selector=k8s-app=calico-node -o wide"), detectAddress, restartCalicoNode("the node")},
 	Never:    "Never write the annotation by hand: calico-node overwrites it when it starts.",
 	Requires: state.OtherIPAMReads,
 	Optional: []blocks.Resource{blocks.Handles},
@@ -41,12 +43,37 @@ var nodeNoCalicoAddress = audit.Check{
 			x := audit.Finding{
 				Absence: true, Severity: state.Error, Subject: state.NodeSubject(h.Name),
 				Message:  fmt.Sprintf("node %s runs %s of the pod network and records no Calico address", h.Name, phrase.Plural(len(pods[i]), "pod")),
-				Evidence: state.Evidences("pods", phrase.Some(phrase.FullNames(pods[i])), "their allocations name", as), Remedies: f.Check.Remedies[1:],
+				Evidence: state.Evidences("pods", phrase.Some(phrase.FullNames(pods[i])), "their allocations name", as), Remedies: f.Check.Remedies[1:2],
+			}
+			if j := slices.IndexFunc(pods[i], func(w *blocks.Workload) bool { return !w.Created.IsZero() && h.Node.Created.After(w.Created) }); j >= 0 {
+				x.Evidence = append(x.Evidence, state.Evidences("registered again", fmt.Sprintf("the Node was created at %s, after pods that run there, such as %s", phrase.Time(h.Node.Created), pods[i][j].FullName()))...)
+				x.Remedies = []remedies.Remedy{restartCalicoNode(h.Name)}
 			}
 			if as != "" {
 				x.Remedies, x.Root = nil, remedies.Of(st).RootOfNodeName(h.Name)
 			}
 			f.Add(x)
 		}
+		if unread := st.Unreadable(blocks.Nodes); len(unread) > 0 {
+			f.SkipPartial("not evaluated whether a node's address is in a network of its own: %s", unread[0])
+			return
+		}
+		for _, a := range identity.Aparts(st) {
+			if !slices.ContainsFunc(st.NodeState(a.Node.Name).Workloads, func(w *blocks.Workload) bool { return len(w.StatusIPs) > 0 && st.Assigned(w) }) {
+				continue
+			}
+			f.Add(audit.Finding{
+				Absence: true, Severity: state.Warning, Subject: state.NodeSubject(a.Node.Name),
+				Message:  fmt.Sprintf("node %s records the Calico address %s, in a network that no other node is in; its InternalIP %s is in that of node %s", a.Node.Name, a.Calico, a.Internal, a.Other.Name),
+				Evidence: state.Evidences(a.Node.Name, readyText(a.Node), a.Other.Name, readyText(a.Other)), Remedies: []remedies.Remedy{detectAddress},
+			})
+		}
 	},
+}
+
+// restartCalicoNode is for a Node that was deleted and registered again: calico-node writes the
+// node's addresses when it starts.
+func restartCalicoNode(node string) remedies.Remedy {
+	return remedies.ByHand("if the Node was deleted and registered again: restart calico-node on "+node+", which then records the node's address and tunnel", "other nodes route to its pods again", "none",
+		"kubectl get pods --all-namespaces --selector=k8s-app=calico-node -o wide")
 }

@@ -176,6 +176,10 @@ var practice = []struct {
 	{says(`let calico-node run on the node and find its address \(IP_AUTODETECTION_METHOD\)`), func(p *person, _ []string) {
 		p.calicoNode(p.finding.Subject.Node)
 	}},
+	{says(`if the Node was deleted and registered again: restart calico-node on (\S+), which then records the node's address and tunnel`), func(p *person, said []string) {
+		p.calicoNode(said[1])
+	}},
+	{says(`start calico-kube-controllers again: give its Deployment one replica, or see in its pod's events and log why it is not Ready`), (*person).startCollector},
 	{says(`see why calico-node does not run on the node: its pod's status and log name the reason`), func(p *person, _ []string) {
 		p.calicoNode(p.finding.Subject.Node)
 	}},
@@ -566,3 +570,15 @@ func (p *person) config(plural string, change func(spec map[string]any)) {
 }
 
 func (p *person) runCommands([]string) { runAll(p.T, p.Cluster, p.advice.Commands) }
+
+// startCollector replaces the collector's pod by one that is Ready.
+func (p *person) startCollector([]string) {
+	for _, pod := range p.pods() {
+		if strings.HasPrefix(pod.Name, "calico-kube-controllers-") {
+			p.end(pod.Namespace, pod.Name)
+		}
+	}
+	nodes, err := p.Kube.CoreV1().Nodes().List(p.Context(), metav1.ListOptions{})
+	must(p.T, err)
+	p.start(seeding.Pod{Namespace: "kube-system", Name: "calico-kube-controllers-new", Node: nodes.Items[0].Name})
+}

@@ -249,6 +249,8 @@ func (c collector) after(why, node string, minimum time.Duration) Prediction {
 	}
 	if c.Info.Locked {
 		when = "once the datastore is unlocked, " + when
+	} else if Stopped(c.State) != "" {
+		when = "once " + deployment + " runs again (config/gc-disabled), " + when
 	}
 	return Prediction{Frees: true, Why: why + unread, when: when}
 }

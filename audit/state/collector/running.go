@@ -1,8 +1,11 @@
 package collector
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -28,8 +31,10 @@ func (x Install) Operated() bool { return x.Namespace == "calico-system" }
 
 // Installed returns where the collector runs. A pod that is being deleted may still run, as does
 // one on a node that is not Ready.
-func Installed(st *state.State) (x Install) {
-	node := ""
+func Installed(st *state.State) Install { return *state.Derived(st, install) }
+
+func install(st *state.State) *Install {
+	x, node := &Install{}, ""
 	for _, w := range st.Workloads {
 		switch {
 		case strings.HasPrefix(w.Name, deployment+"-") && w.Phase != "Succeeded" && w.Phase != "Failed":
@@ -47,4 +52,28 @@ func Installed(st *state.State) (x Install) {
 		x.Unread = "pod " + name + " could not be read"
 	}
 	return x
+}
+
+// Stopped explains why the collector does nothing now: its Deployment has no pod that is Ready. It
+// is empty if one is, if a pod is younger than the grace, or if that is not known. It is also empty
+// where nothing has to be collected: another IPAM assigns the addresses, or no block exists. A
+// Deployment without pods is stopped only if leaks or blocks of deleted nodes show it.
+func Stopped(st *state.State) string {
+	x, other := Installed(st), st.OtherIPAM()
+	if x.Unread != "" || st.FirstMissing(state.OtherIPAMReads) != nil || x.Namespace == "" || other.Cluster || other.Unknown != "" || len(st.IPBlocks) == 0 {
+		return ""
+	}
+	for _, w := range x.Pods {
+		if w.Ready || !st.PastGrace(w.Created) {
+			return ""
+		}
+	}
+	if len(x.Pods) == 0 {
+		if !slices.ContainsFunc(st.Unowned(), func(c state.Classified) bool { return !c.Owned }) &&
+			!slices.ContainsFunc(st.IPBlocks, func(b *state.Block) bool { return st.Vanished(b.Owner.Node()) }) {
+			return "" // the collector may run elsewhere: it left nothing behind
+		}
+		return "calico-node runs in namespace " + x.Namespace + ", and " + deployment + " has no pod there"
+	}
+	return fmt.Sprintf("%s of %s %s not Ready", phrase.Some(phrase.FullNames(x.Pods)), deployment, phrase.One(len(x.Pods), "is", "are"))
 }

@@ -210,3 +210,54 @@ func WithoutAddress(st *state.State) (out []*state.NodeState, pods [][]*blocks.W
 	}
 	return out, pods
 }
+
+// Apart is a node whose Calico address lies in a network that no other node is in, although the node
+// also has an address in the network of others: calico-node detected an interface that leads to no
+// other node, such as a bridge.
+type Apart struct {
+	Node *blocks.Node
+	// Calico is its Calico address. Internal is its InternalIP in the network of Other, whose Calico
+	// address is its InternalIP.
+	Calico   netip.Prefix
+	Internal netip.Addr
+	Other    *blocks.Node
+}
+
+// Aparts returns such nodes, by name. Nodes of [Duplicates] are left out.
+func Aparts(st *state.State) (out []Apart) {
+	for _, h := range st.NodeStates {
+		n := h.Node
+		if n == nil || slices.ContainsFunc(Duplicates(st), func(d Duplicate) bool { return d.Node == n || slices.Contains(d.Others, n) }) {
+			continue
+		}
+		for _, p := range n.Addresses {
+			if slices.Contains(n.InternalIPs, p.Addr()) || slices.ContainsFunc(st.Nodes, func(o blocks.Node) bool {
+				return o.Name != n.Name && slices.ContainsFunc(o.Addresses, func(q netip.Prefix) bool { return p.Masked().Contains(q.Addr()) })
+			}) {
+				continue
+			}
+			if a, o := sharedNetwork(st, n, blocks.FamilyOf(p.Addr())); o != nil {
+				out = append(out, Apart{n, p, a, o})
+			}
+		}
+	}
+	return out
+}
+
+// sharedNetwork returns an InternalIP of a node that lies in the network of another node's Calico
+// address, and that node, whose Calico address is its InternalIP.
+func sharedNetwork(st *state.State, n *blocks.Node, f blocks.Family) (netip.Addr, *blocks.Node) {
+	for _, h := range st.NodeStates {
+		if h.Node == nil || h.Node == n {
+			continue
+		}
+		for _, q := range h.Node.Addresses {
+			for _, a := range n.InternalIPs {
+				if blocks.FamilyOf(a) == f && q.Masked().Contains(a) && slices.Contains(h.Node.InternalIPs, q.Addr()) {
+					return a, h.Node
+				}
+			}
+		}
+	}
+	return netip.Addr{}, nil
+}

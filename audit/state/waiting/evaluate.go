@@ -68,12 +68,7 @@ func explained(h *state.NodeState, w *blocks.Workload) bool {
 
 // pod returns the verdict on a waiting pod; nil if a shortage explains why it waits.
 func (e *evaluation) pod(w *blocks.Workload, h *state.NodeState) *Pod {
-	p := &Pod{Workload: w, Since: w.Created.Later(w.Started)}
-	for i := range e.SandboxEvents {
-		if v := &e.SandboxEvents[i]; v.Pod == w.Name && v.Namespace == w.Namespace && !w.Created.After(v.Seen) && (p.Event == nil || v.Seen.After(p.Event.Seen)) {
-			p.Event = v
-		}
-	}
+	p := Seen(e.State, w)
 	// The kubelet of a Ready node accepts pods within seconds. A live pod that it has not accepted
 	// has only just been bound.
 	bound := e.Cluster.Live && w.Started.IsZero() && h.Node.Ready

@@ -3,10 +3,24 @@ package waiting
 import (
 	"regexp"
 	"strings"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // sandboxName matches the name of a sandbox in the errors of container runtimes.
 var sandboxName = regexp.MustCompile(`sandbox (container )?"[0-9a-f]{16,}"`)
+
+// Seen returns a waiting pod with the kubelet's last event about it, without a verdict.
+func Seen(st *state.State, w *blocks.Workload) *Pod {
+	p := &Pod{Workload: w, Since: w.Created.Later(w.Started)}
+	for i := range st.SandboxEvents {
+		if v := &st.SandboxEvents[i]; v.Pod == w.Name && v.Namespace == w.Namespace && !w.Created.After(v.Seen) && (p.Event == nil || v.Seen.After(p.Event.Seen)) {
+			p.Event = v
+		}
+	}
+	return p
+}
 
 // Quote returns the kubelet's event on one line; empty if there is none. It leaves out the name of
 // the sandbox, which changes with every try.
@@ -21,7 +35,7 @@ func (p *Pod) Quote() string {
 // empty if there is no event.
 func (p *Pod) PluginError() string {
 	text := p.Quote()
-	for _, before := range []string{"sandbox …: ", "AddNetworkList: ", "failed (add): "} {
+	for _, before := range []string{"sandbox …: ", "AddNetworkList: ", "failed (add): ", `" network: `} {
 		if i := strings.LastIndex(text, before); i >= 0 {
 			text = text[i+len(before):]
 		}
