@@ -50,6 +50,8 @@ type Pool struct {
 	Automatic bool
 	// IPIP and VXLAN are the encapsulation modes.
 	IPIP, VXLAN Encap
+	// NATOutgoing masquerades traffic to addresses outside all pools.
+	NATOutgoing bool
 	// DisableBGPExport stops the export of the pool's routes to BGP peers.
 	DisableBGPExport bool
 	// NotAllocatable is the reason of an "Allocatable" condition that is false (Calico

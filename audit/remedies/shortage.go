@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -539,7 +540,7 @@ func (st *Remedies) addPool(short []*state.Pool, needing int) Remedy {
 		r.Title = fmt.Sprintf("add a pool for Services (allowedUses: [LoadBalancer]), like %s, with a CIDR that nothing else uses", p.Name)
 		r.Effect = "Services get addresses of it; addresses in use do not change"
 		r.Risk = "the network around the cluster must route the new CIDR to the nodes (serviceLoadBalancerIPs of BGPConfiguration)"
-		r.Commands = []string{"kubectl get ippools " + phrase.Arg(p.Name) + " -o yaml"}
+		r.Commands, r.Manifest = []string{"kubectl get ippools " + phrase.Arg(p.Name) + " -o yaml"}, poolLike(p, p.CIDR.Bits())
 		return r
 	}
 	r.Title = fmt.Sprintf("add a pool for the same nodes, like %s, with a CIDR that nothing else uses and room for at least %s", p.Name, phrase.PluralCount(least, "block"))
@@ -547,6 +548,30 @@ func (st *Remedies) addPool(short []*state.Pool, needing int) Remedy {
 		r.Title += "; and name it beside " + phrase.Some(state.PoolsOf(asking...)) + " where pods or their namespaces ask for that (cni.projectcalico.org/ipv4pools, ipv6pools)"
 	}
 	r.Risk = "the network around the cluster must route and admit the new CIDR as it does that of " + p.Name
-	r.Commands = []string{"kubectl get ippools " + phrase.Arg(p.Name) + " -o yaml"}
+	bits := p.BlockSize
+	for bits > 0 && blocks.PowerOfTwo(p.BlockSize-bits).Cmp(least) < 0 {
+		bits--
+	}
+	r.Commands, r.Manifest = []string{"kubectl get ippools " + phrase.Arg(p.Name) + " -o yaml"}, poolLike(p, bits)
 	return r
+}
+
+// poolLike returns the manifest of a pool with the settings of another one, for calicoctl.
+func poolLike(p *state.Pool, bits int) string {
+	spec := []string{fmt.Sprintf("cidr: CHANGE-ME/%d, blockSize: %d, ipipMode: %s, vxlanMode: %s, natOutgoing: %t", bits, p.BlockSize, cmp.Or(p.IPIP, blocks.EncapNever), cmp.Or(p.VXLAN, blocks.EncapNever), p.NATOutgoing)}
+	add := func(name, value string, set bool) {
+		if set {
+			spec = append(spec, name+": "+value)
+		}
+	}
+	uses := make([]string, len(p.Uses))
+	for i, u := range p.Uses {
+		uses[i] = string(u)
+	}
+	add("nodeSelector", strconv.Quote(p.NodeSelector), p.NodeSelector != "" && p.NodeSelector != "all()")
+	add("namespaceSelector", strconv.Quote(p.NamespaceSelector), p.NamespaceSelector != "")
+	add("allowedUses", "["+strings.Join(uses, ", ")+"]", !slices.Equal(uses, []string{string(blocks.UseWorkload), string(blocks.UseTunnel)}))
+	add("assignmentMode", "Manual", !p.Automatic)
+	add("disableBGPExport", "true", p.DisableBGPExport)
+	return "{apiVersion: projectcalico.org/v3, kind: IPPool, metadata: {name: CHANGE-ME}, spec: {" + strings.Join(spec, ", ") + "}}"
 }

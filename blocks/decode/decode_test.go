@@ -119,7 +119,7 @@ func TestPool(t *testing.T) {
 			    {"type": "Allocatable", "status": "False", "reason": "CIDROverlap", "lastTransitionTime": "2025-11-20T10:00:00Z"}]}}`,
 			blocks.Pool{CIDR: prefix("10.0.0.0/16"), BlockSize: 28, Disabled: true, NodeSelector: "zone == 'a'",
 				NamespaceSelector: "team == 'b'", Uses: []blocks.Use{blocks.UseLoadBalancer},
-				IPIP: blocks.EncapCrossSubnet, VXLAN: blocks.EncapAlways, DisableBGPExport: true, NotAllocatable: "CIDROverlap"}},
+				IPIP: blocks.EncapCrossSubnet, VXLAN: blocks.EncapAlways, NATOutgoing: true, DisableBGPExport: true, NotAllocatable: "CIDROverlap"}},
 		"allocatable": {
 			`{"metadata": {"name": "p"}, "spec": {"cidr": "10.0.0.0/16"}, "status": {"conditions": [
 			  {"type": "Allocatable", "status": "True", "reason": "OK"}]}}`,
@@ -128,7 +128,7 @@ func TestPool(t *testing.T) {
 		"stored by Calico v2": {
 			objectNamed("p", `"cidr": "10.0.0.0/16", "ipip": {"enabled": true, "mode": "cross-subnet"}, "nat-outgoing": true`),
 			blocks.Pool{CIDR: prefix("10.0.0.0/16"), BlockSize: 26, NodeSelector: "all()", Uses: both, Automatic: true,
-				IPIP: blocks.EncapCrossSubnet, VXLAN: blocks.EncapNever}},
+				IPIP: blocks.EncapCrossSubnet, VXLAN: blocks.EncapNever, NATOutgoing: true}},
 		"stored by Calico v2, always": {
 			objectNamed("p", `"ipip": {"enabled": true}, "ipipMode": "Never", "cidr": "10.0.0.0/16"`),
 			blocks.Pool{CIDR: prefix("10.0.0.0/16"), BlockSize: 26, NodeSelector: "all()", Uses: both, Automatic: true,

@@ -16,7 +16,7 @@ var pools = describe(Kind{
 		value("cidr", 0, classPoolCIDR), value("blockSize", 0, classNumber), value("disabled", 0, classNumber),
 		value("nodeSelector", 0, classNodeSelector), value("namespaceSelector", 0, classNamespaceSelector),
 		listOf("allowedUses", 0, value("", 0, classWord)), value("assignmentMode", 0, classWord),
-		value("ipipMode", 0, classWord), value("vxlanMode", 0, classWord), value("disableBGPExport", 0, classNumber),
+		value("ipipMode", 0, classWord), value("vxlanMode", 0, classWord), value("natOutgoing", 0, classNumber), value("nat-outgoing", 0, classNumber), value("disableBGPExport", 0, classNumber),
 		object("ipip", 0, value("enabled", 0, classNumber), value("mode", 0, classWord)),
 	).parts, object("status", 0, listOf("conditions", 0, object("", 0,
 		value("type", 0, classWord), value("status", 0, classWord), value("reason", 0, classWord), value("lastTransitionTime", 0, classTime)))))...),
@@ -27,7 +27,7 @@ var pools = describe(Kind{
 
 // pool decodes an IPPool and applies the defaults of libcalico-go clientv3/ippool.go,
 // convertIpPoolFromStorage. Pools stored by Calico v2 have an "ipip" object instead of
-// ipipMode; they are converted as in backend/k8s/resources/ippool.go, ConvertFromK8s.
+// ipipMode, and "nat-outgoing"; they are converted as in backend/k8s/resources/ippool.go, ConvertFromK8s.
 func (d *Decoder) pool(r *JSONReader, p *blocks.Pool) bool {
 	p.Automatic = true
 	var old blocks.Encap
@@ -59,7 +59,7 @@ func (d *Decoder) pool(r *JSONReader, p *blocks.Pool) bool {
 		"ipip":           func() { old = oldIPIP(r) },
 		"ipipMode":       (*string)(&p.IPIP), "vxlanMode": (*string)(&p.VXLAN),
 		"nodeSelector": &p.NodeSelector, "namespaceSelector": &p.NamespaceSelector,
-		"disabled": &p.Disabled, "disableBGPExport": &p.DisableBGPExport,
+		"disabled": &p.Disabled, "natOutgoing": &p.NATOutgoing, "nat-outgoing": &p.NATOutgoing, "disableBGPExport": &p.DisableBGPExport,
 	}), r.members(Members{"conditions": func() {
 		d.conditions(r, func(kind, status, reason []byte, _ blocks.Time) { // Calico v3.32 and newer assign no addresses from such a pool
 			if string(kind) == "Allocatable" && string(status) == "False" {

@@ -177,7 +177,7 @@ func (m *manifest) pool(p *blocks.Pool) {
 	}
 	spec := map[string]any{
 		"cidr": p.CIDR.String(), "blockSize": p.BlockSize, "disabled": p.Disabled, "allowedUses": uses, "assignmentMode": mode,
-		"disableBGPExport": p.DisableBGPExport,
+		"natOutgoing": p.NATOutgoing, "disableBGPExport": p.DisableBGPExport,
 	}
 	if p.Unmasked.IsValid() {
 		spec["cidr"] = p.Unmasked.String()

@@ -41,7 +41,7 @@ type words struct {
 }
 
 var flags = map[string]bool{
-	"disabled": true, "manual": true, "noexport": true, "cordoned": true, "windows": true, "noage": true, "future": true,
+	"disabled": true, "manual": true, "noexport": true, "nat": true, "cordoned": true, "windows": true, "noage": true, "future": true,
 	"deleted": true, "strict": true, "cooling": true, "hostnet": true, "terminating": true, "removed": true,
 	"noauto": true, "none": true, "nomesh": true, "vm": true, "unlabelled": true, "bpf": true, "oneway": true, "workloads": true,
 	"agent": true, "routes": true, "partial": true, "host": true, "inner": true,

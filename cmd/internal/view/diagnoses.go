@@ -16,10 +16,12 @@ func (p *printer) diagnoses(ds []audit.Diagnosis) {
 		p.blank()
 		p.line(severitySpan(d.Severity), span{text: " " + DiagnosisTitle(d)})
 		p.wrap("  ", 2, d.Message)
-		for j := range d.Remedies {
-			r := &d.Remedies[j]
-			p.wrap(fmt.Sprintf("  %d. ", j+1), 5, RemedyTitle(r))
+		for j, r := range d.Remedies {
+			p.wrap(fmt.Sprintf("  %d. ", j+1), 5, RemedyTitle(&r))
 			p.commands("     ", r.Commands)
+			if r.Manifest != "" {
+				p.wrap("     create  ", 13, r.Manifest)
+			}
 			p.wrap("     effect  ", 13, r.Effect)
 			p.wrap("     risk    ", 13, r.Risk)
 		}
