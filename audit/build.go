@@ -75,8 +75,8 @@ func nodeReport(h *state.NodeState, st *state.State) NodeReport {
 	return n
 }
 
-// Names returns the distinct node names that who picks from borrows, sorted.
-func Names(bs []*state.Borrow, who func(*state.Borrow) string) []string {
+// Names returns the distinct names that who picks from objects, sorted.
+func Names[T any](bs []*T, who func(*T) string) []string {
 	out := make([]string, 0, len(bs))
 	for _, b := range bs {
 		out = append(out, who(b))

@@ -50,6 +50,8 @@ func (x *explainer) absentBlock(p netip.Prefix) Explained {
 	switch {
 	case x.unread(blocks.Blocks) != "":
 		s.Summary = "Whether there is such a block is " + x.unread(blocks.Blocks) + "."
+	case x.BlockMayCover(p):
+		s.Summary = fmt.Sprintf("Whether there is such a block is not known: %s.", state)
 	case len(x.AffinitiesOf(p)) > 0:
 		s.Summary = fmt.Sprintf("No such block exists, though %s: %s.", x.claimants(p), state)
 	default:

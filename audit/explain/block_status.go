@@ -18,6 +18,10 @@ func (x *explainer) blockStatusSection(s *builder, h *state.NodeState, f blocks.
 		s.fact("", "not evaluated", g.String())
 		return
 	}
+	if doubt := x.DoubtOf(n); n.NoBlock() && doubt != "" {
+		s.fact("", "blocks", "not known: "+doubt)
+		return
+	}
 	if n.NoBlock() {
 		s.fact("", "blocks", "none of its own")
 		s.fact("", "cause", checks.CauseText(n))

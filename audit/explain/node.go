@@ -227,7 +227,9 @@ func (x *explainer) nodeSummary(h *state.NodeState) string {
 	}
 	var parts []string
 	for _, n := range h.BlockStatus {
-		if n.NoBlock() || n.Blockless() > 0 {
+		if doubt := x.DoubtOf(n); n.NoBlock() && doubt != "" {
+			parts = append(parts, fmt.Sprintf("may have an %s block: %s", n.Family, doubt))
+		} else if n.NoBlock() || n.Blockless() > 0 {
 			_, text := checks.GradeNoBlock(n)
 			parts = append(parts, text)
 		}

@@ -232,7 +232,7 @@ func (x *explainer) withoutBlock(p *state.Pool) (out []string) {
 	}
 	for _, h := range x.NodeStates {
 		for _, n := range h.BlockStatus {
-			if n.NoBlock() && slices.Contains(n.Pools, p) {
+			if n.NoBlock() && x.DoubtOf(n) == "" && slices.Contains(n.Pools, p) {
 				out = append(out, h.Name)
 			}
 		}

@@ -156,7 +156,7 @@ func (x *explainer) nodeRemedy(s *builder, h *state.NodeState) {
 	}
 	for _, n := range h.BlockStatus {
 		switch {
-		case !n.NoBlock():
+		case !n.NoBlock() || x.DoubtOf(n) != "":
 		case n.Cause == state.CauseNone:
 			s.remedy("node/no-block", "it claims an %s block with its next pod", n.Family)
 		default:

@@ -7,7 +7,7 @@ import (
 )
 
 var clusterInfos = describe(Kind{
-	Resource: blocks.ClusterInfos, Names: []string{apiv3.KindClusterInformation}, Optional: true,
+	Resource: blocks.ClusterInfos, Names: []string{apiv3.KindClusterInformation}, Optional: true, Lasts: "default",
 	keeps: calicoObject(classDefault,
 		value("clusterGUID", 0, classGUID), value("calicoVersion", 0, classVersion), value("datastoreReady", 0, classNumber)),
 }, descriptor[blocks.ClusterInfo]{

@@ -133,12 +133,15 @@ func TestPodGaps(t *testing.T) {
 			Status: corev1.PodStatus{PodIP: "bad", PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "worse"}}},
 		}, {
 			ObjectMeta: metav1.ObjectMeta{Name: "q", Namespace: "ns", Annotations: map[string]string{"cni.projectcalico.org/ipAddrs": "10.0.0.5"}},
+		}, {
+			ObjectMeta: metav1.ObjectMeta{Name: "scheduled", Namespace: "ns"}, Spec: corev1.PodSpec{NodeName: "n"},
 		}},
 	}
 	p := bothWays(t, KindOf(blocks.Pods), list)
 	diff(t, "pods", []blocks.Workload{{Meta: blocks.Meta{Name: "p"}, Namespace: "ns", StatusIPs: []netip.Addr{addr("10.0.0.1")},
 		Extra: &blocks.Extras{Unreadable: "metadata.annotations[cni.projectcalico.org/podIP]", Rejected: "metadata.annotations[cni.projectcalico.org/ipv4pools]"}},
-		{Meta: blocks.Meta{Name: "q"}, Namespace: "ns", StaticAddress: true, Extra: &blocks.Extras{Rejected: "metadata.annotations[cni.projectcalico.org/ipAddrs]"}}}, all[blocks.Workload](p))
+		{Meta: blocks.Meta{Name: "q"}, Namespace: "ns", StaticAddress: true, Extra: &blocks.Extras{Rejected: "metadata.annotations[cni.projectcalico.org/ipAddrs]"}},
+		{Meta: blocks.Meta{Name: "scheduled"}, Namespace: "ns", Node: "n", Extra: &blocks.Extras{Unreadable: "status", Partial: "status"}}}, all[blocks.Workload](p))
 	diff(t, "gaps", []blocks.Gap{
 		{Resource: blocks.Pods, Name: "ns/p", Field: "metadata.annotations[cni.projectcalico.org/ipv4pools]",
 			Reason: `"pool-a" is not a JSON list of pools`, Tolerated: true},
@@ -146,6 +149,7 @@ func TestPodGaps(t *testing.T) {
 		{Resource: blocks.Pods, Name: "ns/p", Field: "status.podIPs[1].ip", Reason: `"worse" is not an address`, Tolerated: true},
 		{Resource: blocks.Pods, Name: "ns/p", Field: "status.podIP", Reason: `"bad" is not an address`, Tolerated: true},
 		{Resource: blocks.Pods, Name: "ns/q", Field: "metadata.annotations[cni.projectcalico.org/ipAddrs]", Reason: `"10.0.0.5" is not a JSON list of addresses`, Tolerated: true},
+		{Resource: blocks.Pods, Name: "ns/scheduled", Field: "status", Reason: "is missing"},
 	}, p.Gaps)
 }
 

@@ -103,8 +103,8 @@ var inParticular = map[string][]string{
 	"../cluster/discover.go":    {"Blocks"},                                                         // selects the API group
 	"../cluster/both_groups.go": {"Blocks", "ClusterInfos", "Migrations", "Nodes", "Pods", "Pools"}, // selects one of two API groups, and detects data elsewhere
 	"../cluster/agents.go":      {"Nodes"},
-	"../files/files_cut.go":     {"Namespaces"},              // the last kind in snapshots without counts
-	"../files/files_merge.go":   {"Blocks", "Pods", "Pools"}, // selects the API group, and detects omitted pods and data elsewhere
+	"../files/files_cut.go":     {"Namespaces"},      // the last kind in snapshots without counts
+	"../files/files_merge.go":   {"Blocks", "Pools"}, // selects the API group, and detects data elsewhere
 }
 
 // TestAKindIsItsFile: code that handles any kind names none, so that a new kind needs only

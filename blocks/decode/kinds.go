@@ -65,6 +65,12 @@ type Kind struct {
 	// incomplete. It returns "" if no verdict about the snapshot needs the kind. If Absent
 	// is nil, missing objects are assumed not to exist in the cluster.
 	Absent func(*blocks.Snapshot) string
+	// LeftOut explains why files that hold some objects of the kind lack others that exist: a list
+	// was filtered by namespace, node or label. It returns "" if nothing shows that.
+	LeftOut func(*blocks.Snapshot) string
+	// Lasts names an object that lives as long as its cluster. If files hold two, by their UIDs,
+	// they are of two clusters.
+	Lasts string
 	// tolerates reports whether an object is kept although the given field is unreadable
 	// ([blocks.Gap.Tolerated]); nil means never.
 	tolerates func(field string) bool

@@ -2,21 +2,22 @@ package decode
 
 import (
 	"encoding/json"
+	"fmt"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
 var namespaces = describe(Kind{
-	Resource: blocks.Namespaces, Names: []string{"Namespace"}, Core: true,
+	Resource: blocks.Namespaces, Names: []string{"Namespace"}, Core: true, Lasts: "kube-system",
 	Absent: func(s *blocks.Snapshot) string {
-		inFamily := map[blocks.Family]int{}
-		for i := range s.Pools {
-			if inFamily[blocks.FamilyOf(s.Pools[i].CIDR.Addr())]++; s.Pools[i].NamespaceSelector != "" {
-				return "no Namespace in the files, though a pool selects namespaces by label"
-			}
+		if why := needNamespaces(s); why != "" {
+			return "no Namespace in the files" + why
 		}
-		if max(inFamily[blocks.IPv4], inFamily[blocks.IPv6]) > 1 {
-			return "no Namespace in the files: which pools namespaces ask for by annotation is not known"
+		return ""
+	},
+	LeftOut: func(s *blocks.Snapshot) string {
+		if name, out := namespaceLeftOut(s); out && needNamespaces(s) != "" {
+			return fmt.Sprintf("the files hold pods of namespace %q, and not the namespace%s", name, needNamespaces(s))
 		}
 		return ""
 	},
@@ -26,6 +27,40 @@ var namespaces = describe(Kind{
 	json: (*Decoder).namespace,
 	in:   func(s *blocks.Snapshot) *[]blocks.Namespace { return &s.Namespaces },
 })
+
+// needNamespaces explains which verdicts need namespaces; "" if none does.
+func needNamespaces(s *blocks.Snapshot) string {
+	inFamily := map[blocks.Family]int{}
+	for i := range s.Pools {
+		if inFamily[blocks.FamilyOf(s.Pools[i].CIDR.Addr())]++; s.Pools[i].NamespaceSelector != "" {
+			return ", though a pool selects namespaces by label"
+		}
+	}
+	if max(inFamily[blocks.IPv4], inFamily[blocks.IPv6]) > 1 {
+		return ": which pools namespaces ask for by annotation is not known"
+	}
+	return ""
+}
+
+// namespaceLeftOut returns the namespace of a pod that is absent, although others are there: a
+// namespace ends after its pods.
+func namespaceLeftOut(s *blocks.Snapshot) (name string, out bool) {
+	exists := existing(s.Namespaces)
+	for _, w := range s.Workloads {
+		if len(exists) > 0 && !exists[w.Namespace] {
+			return w.Namespace, true
+		}
+	}
+	return "", false
+}
+
+func existing(namespaces []blocks.Namespace) map[string]bool {
+	exists := make(map[string]bool, len(namespaces))
+	for i := range namespaces {
+		exists[namespaces[i].Name] = true
+	}
+	return exists
+}
 
 func (d *Decoder) namespace(r *JSONReader, ns *blocks.Namespace) bool {
 	d.object(r, &ns.Meta, metaHooks{label: d.labels(&ns.Labels), annotation: func(key, value []byte) {

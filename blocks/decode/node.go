@@ -2,6 +2,7 @@ package decode
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -42,7 +43,7 @@ var wireguardAnnotations = map[string]string{
 }
 
 var nodes = describe(Kind{
-	Resource: blocks.Nodes, Names: []string{"Node"}, Core: true, Absent: always("no Node in the files"),
+	Resource: blocks.Nodes, Names: []string{"Node"}, Core: true, Absent: always("no Node in the files"), LeftOut: nodeLeftOut,
 	keeps: object("", 0,
 		metaMask(classNode, true, allLabels, annotations(nodeAnnotationClasses())),
 		object("spec", 2,
@@ -227,4 +228,20 @@ func allocatablePods(r *JSONReader) int {
 		n = int(q.Value())
 	}
 	return max(n, 0)
+}
+
+// nodeLeftOut returns a Ready pod whose Node is absent: Kubernetes deletes the pods of a deleted Node
+// within a minute or so (pkg/controller/podgc). Only pods of DaemonSets count, which each node has,
+// because a single pod may be left on a machine that cannot be reached.
+func nodeLeftOut(s *blocks.Snapshot) string {
+	exists := make(map[string]bool, len(s.Nodes))
+	for i := range s.Nodes {
+		exists[s.Nodes[i].Name] = true
+	}
+	for _, w := range s.Workloads {
+		if w.Ready && w.OfDaemonSet() && w.Node != "" && !exists[w.Node] {
+			return fmt.Sprintf("pod %s/%s of a DaemonSet runs on node %q, and the files do not hold the node", w.Namespace, w.Name, w.Node)
+		}
+	}
+	return ""
 }

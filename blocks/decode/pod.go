@@ -3,6 +3,7 @@ package decode
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -32,6 +33,7 @@ const (
 var pods = describe(Kind{
 	Resource: blocks.Pods, Names: []string{"Pod"}, Core: true, Namespaced: true, ByNode: true, tolerates: toleratedField,
 	Absent:   always("no Pod in the files"),
+	LeftOut:  podsLeftOut,
 	keeps:    podMask(&fieldMask{key: "labels", num: 11, schema: schemaMap, wants: func(k string) bool { return k == labelVM }, class: classVM}),
 	labelled: podMask(allLabels),
 }, descriptor[blocks.Workload]{
@@ -180,6 +182,9 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 	if slices.Equal(p.StatusIPs, p.AnnotationIPs) {
 		p.AnnotationIPs = p.StatusIPs
 	}
+	if p.Node != "" && p.Phase == "" && len(p.StatusIPs) == 0 && p.Started.IsZero() && !p.Ready {
+		r.faultAt("status", "is missing") // the API server sets the phase of each pod
+	}
 	for _, f := range r.Faults {
 		if p.Extras().Unreadable == "" && mayNameAddress(f.Field) {
 			p.Extend().Unreadable = f.Field
@@ -303,4 +308,30 @@ func toleratedField(field string) bool {
 		return true
 	}
 	return isRequest(field)
+}
+
+// podsLeftOut returns a namespace, or a node, of which the files hold no pods although blocks name
+// some. Each Ready node runs pods of DaemonSets if another does.
+func podsLeftOut(s *blocks.Snapshot) string {
+	exists, ready, inNamespace, onNode, daemons := existing(s.Namespaces), map[string]bool{}, map[string]bool{}, map[string]bool{}, false
+	_, some := namespaceLeftOut(s)
+	for i := range s.Nodes {
+		ready[s.Nodes[i].Name] = s.Nodes[i].Ready
+	}
+	for _, w := range s.Workloads {
+		inNamespace[w.Namespace], onNode[w.Node] = true, true
+		daemons = daemons || w.OfDaemonSet()
+	}
+	for i := range s.Blocks {
+		for j := range s.Blocks[i].Attributes {
+			switch a := &s.Blocks[i].Attributes[j]; {
+			case a.Pod == "":
+			case !inNamespace[a.Namespace] && (exists[a.Namespace] || some || len(exists) == 0):
+				return fmt.Sprintf("blocks name pods of namespace %q, and the files hold none of them", a.Namespace)
+			case daemons && ready[a.Node] && !onNode[a.Node]:
+				return fmt.Sprintf("blocks name pods on node %q, and the files hold none of its pods, not even of DaemonSets", a.Node)
+			}
+		}
+	}
+	return ""
 }

@@ -30,7 +30,7 @@ func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
 	}
 	group, reason := f.chooseGroup()
 	read := f.merge(group)
-	if err := f.afterAll(read); err != nil {
+	if err := cmp.Or(f.clusters, f.afterAll(read)); err != nil {
 		return nil, err
 	}
 	s := decode.NewSnapshot(read...)
@@ -239,6 +239,9 @@ func (f *fileReader) once(objects *decode.Objects) {
 		_, have := objects.At(j)
 		if have.UID() != meta.UID() && have.UID() != "" && meta.UID() != "" {
 			twice = append(twice, key.String())
+			if key.Name == objects.Kind.Lasts {
+				f.clusters = fmt.Errorf("the files are of two clusters: %s %q has the UIDs %s and %s; give the files of one", objects.Kind.Names[0], key.Name, have.UID(), meta.UID())
+			}
 		}
 		if !newer(have, meta) {
 			newest[key] = i
@@ -270,14 +273,22 @@ func (f *fileReader) seen(o *decode.Objects) bool {
 	return o.Found() || f.info.resources[o.Kind.Resource] || f.empty[o.Kind.Resource]
 }
 
-// addMissing adds gaps for missing kinds that verdicts need, and warns of all missing
-// kinds.
+// addMissing adds gaps for kinds that verdicts need and that are missing or filtered, and warns of
+// all missing kinds. A snapshot's counts are believed.
 func (f *fileReader) addMissing(s *blocks.Snapshot, read []*decode.Objects) {
 	s.Gaps = append(append(s.Gaps, f.info.gaps...), f.saidGaps(read)...)
 	var unseen, assumed []string
 	for _, o := range read {
 		k := o.Kind
-		if _, known := s.Missing(k.Resource); known || f.seen(o) || slices.Contains(decode.OnDemand, k) {
+		if _, known := s.Missing(k.Resource); known || slices.Contains(decode.OnDemand, k) {
+			continue
+		}
+		if f.seen(o) {
+			if k.LeftOut != nil && !f.info.resources[k.Resource] {
+				if reason := k.LeftOut(s); reason != "" {
+					s.Gaps = append(s.Gaps, blocks.Gap{Resource: k.Resource, Reason: reason})
+				}
+			}
 			continue
 		}
 		reason := ""
@@ -298,9 +309,6 @@ func (f *fileReader) addMissing(s *blocks.Snapshot, read []*decode.Objects) {
 			s.Gaps = append(s.Gaps, blocks.Gap{Resource: blocks.Pools, Reason: why})
 		}
 	}
-	if gap := f.podsLeftOut(s); gap != "" {
-		s.Gaps = append(s.Gaps, blocks.Gap{Resource: blocks.Pods, Reason: gap})
-	}
 	if len(unseen)+len(assumed) == 0 {
 		return
 	}
@@ -309,30 +317,4 @@ func (f *fileReader) addMissing(s *blocks.Snapshot, read []*decode.Objects) {
 		text += "; assumed to have no objects: " + strings.Join(assumed, ", ")
 	}
 	f.warn("%s (\"calico-audit snapshot\" and \"kubectl get --raw\" show empty kinds)", text)
-}
-
-// podsLeftOut explains why pods seem to be omitted: blocks name pods of an existing
-// namespace, but the files hold no pods of that namespace. It returns "" if there is no
-// such namespace, or if a snapshot counted the pods.
-func (f *fileReader) podsLeftOut(s *blocks.Snapshot) string {
-	if _, known := s.Missing(blocks.Pods); known || f.info.resources[blocks.Pods] {
-		return ""
-	}
-	exists := map[string]bool{}
-	for i := range s.Namespaces {
-		exists[s.Namespaces[i].Name] = true
-	}
-	shown := map[string]bool{}
-	for _, w := range s.Workloads {
-		shown[w.Namespace] = true
-	}
-	for i := range s.Blocks {
-		for j := range s.Blocks[i].Attributes {
-			a := &s.Blocks[i].Attributes[j]
-			if a.Pod != "" && !shown[a.Namespace] && (exists[a.Namespace] || len(exists) == 0) {
-				return fmt.Sprintf("blocks name pods of namespace %q, and the files hold none of them", a.Namespace)
-			}
-		}
-	}
-	return ""
 }

@@ -47,6 +47,8 @@ type fileReader struct {
 	leftOut, skipped int
 	why              error
 	messages         []message
+	// clusters is the error for files of two clusters.
+	clusters error
 
 	core, crd, native groupObjects // by API group
 	ignored           map[string]int

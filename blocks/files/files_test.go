@@ -341,6 +341,28 @@ func TestMissingKindsAreGaps(t *testing.T) {
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join([]string{poolYAML, blockYAML, affinityYAML, handleYAML, nodeYAML, elsewhere, configYAML}, "---\n")}))
 	diff(t, "gaps", []string{`pods: blocks name pods of namespace "ns", and the files hold none of them`}, reasons(s))
 
+	// Nor if the files hold some namespaces, but not those of their pods.
+	const other, second = "apiVersion: v1\nkind: Namespace\nmetadata: {name: other}\n", "apiVersion: crd.projectcalico.org/v1\nkind: IPPool\nmetadata: {name: second}\nspec: {cidr: 10.9.0.0/24}\n"
+	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join([]string{poolYAML, blockYAML, affinityYAML, handleYAML, nodeYAML, elsewhere, configYAML, other}, "---\n")}))
+	diff(t, "gaps", []string{`pods: blocks name pods of namespace "ns", and the files hold none of them`}, reasons(s))
+	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join(append([]string{second, other}, clusterYAML...), "---\n")}))
+	diff(t, "gaps", []string{`namespaces: the files hold pods of namespace "ns", and not the namespace: which pools namespaces ask for by annotation is not known`}, reasons(s))
+
+	// Pods or nodes were filtered by node or by label.
+	daemon := func(node string) string {
+		return fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: daemon-%s, namespace: ns, ownerReferences: [{apiVersion: apps/v1, kind: DaemonSet, name: daemon, uid: u, controller: true}]}
+spec: {nodeName: %s, hostNetwork: true}
+status: {phase: Running, conditions: [{type: Ready, status: "True"}]}
+`, node, node)
+	}
+	const ready = "apiVersion: v1\nkind: Node\nmetadata: {name: %s}\nstatus: {conditions: [{type: Ready, status: \"True\"}]}\n"
+	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join([]string{poolYAML, blockYAML, affinityYAML, handleYAML, fmt.Sprintf(ready, "n1"), fmt.Sprintf(ready, "n2"), daemon("n2"), configYAML}, "---\n")}))
+	diff(t, "gaps", `pods: blocks name pods on node "n1", and the files hold none of its pods, not even of DaemonSets`, reasons(s)[1])
+	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join(append([]string{daemon("n2")}, clusterYAML...), "---\n")}))
+	diff(t, "gaps", []string{`nodes: pod ns/daemon-n2 of a DaemonSet runs on node "n2", and the files do not hold the node`}, reasons(s))
+
 	// Labels of namespaces matter only if a pool selects by them.
 	selecting := strings.Replace(poolYAML, "natOutgoing: true", "namespaceSelector: all()", 1)
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join(append([]string{selecting}, clusterYAML[1:]...), "---\n")}))
@@ -353,6 +375,20 @@ func TestMissingKindsAreGaps(t *testing.T) {
 	diff(t, "gaps", []string{"bgpfilters: no BGPFilter in the files, though a BGPPeer names one"}, reasons(s))
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join(append([]string{peer, filter}, clusterYAML...), "---\n")}))
 	diff(t, "gaps", []string(nil), reasons(s))
+}
+
+// TestTwoClusters: objects that live as long as their cluster show that files are of two.
+func TestTwoClusters(t *testing.T) {
+	for _, kind := range []string{"apiVersion: v1\nkind: Namespace\nmetadata: {name: kube-system, uid: ", "apiVersion: crd.projectcalico.org/v1\nkind: ClusterInformation\nmetadata: {name: default, uid: "} {
+		one, other := poolYAML+"---\n"+kind+"one}\n", kind+"other}\n"
+		if s, _ := read(t, dir(t, map[string]string{"a.yaml": one, "b.yaml": kind + "one}\n"})); len(s.Pools) != 1 {
+			t.Errorf("one cluster, read twice: %+v", s.Pools)
+		}
+		_, err := ReadFiles([]string{dir(t, map[string]string{"a.yaml": one, "b.yaml": other})}, FileOptions{})
+		if err == nil || !strings.Contains(err.Error(), "the files are of two clusters") || !strings.Contains(err.Error(), "has the UIDs one and other; give the files of one") {
+			t.Errorf("got %v", err)
+		}
+	}
 }
 
 // An empty List, as kubectl prints it, is not an error beside other objects.

@@ -30,8 +30,16 @@ func Manifest(s *blocks.Snapshot) []map[string]any {
 		meta["labels"], meta["annotations"] = n.Labels, poolAnnotations(n.PoolsV4, n.PoolsV6)
 		m.add("v1", "Namespace", meta, nil, nil)
 	}
-	if len(s.Namespaces) == 0 { // without any namespace, files do not show which pods a pool's namespace selector matches
-		m.add("v1", "Namespace", map[string]any{"name": "kube-system", "uid": "uid-kube-system"}, nil, nil)
+	// Files without the namespaces of their pods do not show which pods a pool's selector matches.
+	exists := map[string]bool{}
+	for i := range s.Namespaces {
+		exists[s.Namespaces[i].Name] = true
+	}
+	for _, name := range append([]string{"kube-system"}, namespacesOf(s.Workloads)...) {
+		if !exists[name] {
+			exists[name] = true
+			m.add("v1", "Namespace", map[string]any{"name": name, "uid": "uid-" + name}, nil, nil)
+		}
 	}
 	for i := range s.Workloads {
 		m.pod(s.Workloads[i])
@@ -202,6 +210,13 @@ func set(spec map[string]any, key, value string) {
 var tunnelAnnotations = map[string]string{
 	blocks.TypeIPIP: "IPv4IPIPTunnelAddr", blocks.TypeVXLAN: "IPv4VXLANTunnelAddr", blocks.TypeVXLANv6: "IPv6VXLANTunnelAddr",
 	blocks.TypeWireguard: "IPv4WireguardInterfaceAddr", blocks.TypeWireguardV6: "IPv6WireguardInterfaceAddr",
+}
+
+func namespacesOf(pods []*blocks.Workload) (out []string) {
+	for _, w := range pods {
+		out = append(out, w.Namespace)
+	}
+	return out
 }
 
 func (m *manifest) node(n *blocks.Node) {

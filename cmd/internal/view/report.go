@@ -265,8 +265,12 @@ func (p *printer) notSeen(gaps []blocks.Gap, skipped []audit.Skipped, each bool)
 	if len(skipped) > 0 {
 		title("NOT EVALUATED")
 	}
-	for _, s := range skippedByReason(skipped) {
-		p.wrap("  ", 4, skippedChecks(s)+": "+s[0].Reason)
+	for _, alike := range groupBy(skippedByReason(skipped), func(s *[]*audit.Skipped) string { return skippedChecks(*s) }) {
+		some, rest := cut(alike, p.atMost(gapsShown))
+		for _, s := range some {
+			p.wrap("  ", 4, skippedChecks(*s)+": "+(*s)[0].Reason)
+		}
+		p.rest(rest, skippedChecks(*alike[0]))
 	}
 }
 
@@ -317,11 +321,7 @@ func skippedByReason(skipped []audit.Skipped) [][]*audit.Skipped {
 }
 
 func skippedChecks(skipped []*audit.Skipped) string {
-	names := make([]string, len(skipped))
-	for i, s := range skipped {
-		names[i] = s.Check
-	}
-	return strings.Join(names, ", ")
+	return strings.Join(audit.Names(skipped, func(s *audit.Skipped) string { return s.Check }), ", ")
 }
 
 // muted writes the rules with the numbers of muted findings, on one line; with wide set it
