@@ -3,6 +3,7 @@ package files
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -726,5 +727,84 @@ func TestTimeBeforeTheData(t *testing.T) {
 		} else if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("at %s: %v, want %q", c.at, err, c.want)
 		}
+	}
+}
+
+// TestFilteredDumps filters the shipped dumps as "kubectl get" does by node, label or namespace.
+func TestFilteredDumps(t *testing.T) {
+	type object struct {
+		Metadata struct{ Name, Namespace string }
+		Spec     struct{ NodeName string }
+	}
+	of := map[string]func(o object) string{
+		"pods.yaml node":      func(o object) string { return o.Spec.NodeName },
+		"pods.yaml namespace": func(o object) string { return o.Metadata.Namespace },
+		"nodes.yaml":          func(o object) string { return o.Metadata.Name },
+		"namespaces.yaml":     func(o object) string { return o.Metadata.Name },
+	}
+	tried := 0
+	for _, root := range []string{"story", "healthy", "dual-stack"} {
+		root = filepath.Join("../../examples/snapshots", root)
+		whole, err := ReadFiles([]string{root}, FileOptions{})
+		must(t, err)
+		inUse, daemons := map[string]bool{}, false // by name of a namespace or node
+		for _, w := range whole.Workloads {
+			inUse[w.Namespace], inUse[w.Node] = true, true
+			daemons = daemons || w.OfDaemonSet()
+		}
+		for i := range whole.Blocks {
+			for _, a := range whole.Blocks[i].Attributes {
+				if a.Pod != "" {
+					inUse["pods of "+a.Namespace], inUse["pods of "+a.Node] = true, true
+				}
+			}
+		}
+		for filter, value := range of {
+			file, _, _ := strings.Cut(filter, " ")
+			raw, err := os.ReadFile(filepath.Join(root, file))
+			must(t, err)
+			var list struct{ Items []map[string]any }
+			raw, err = yamlToJSON(raw)
+			must(t, err)
+			must(t, json.Unmarshal(raw, &list))
+			groups := map[string][]map[string]any{}
+			for _, item := range list.Items {
+				var o object
+				text, _ := json.Marshal(item)
+				must(t, json.Unmarshal(text, &o))
+				groups[value(o)] = append(groups[value(o)], item)
+			}
+			for left := range groups {
+				switch {
+				case !inUse[left], file == "pods.yaml" && !inUse["pods of "+left]:
+					continue // nothing else names it
+				case file == "namespaces.yaml" && len(whole.Pools) == 1:
+					continue // no verdict needs namespaces
+				case !daemons && (filter == "pods.yaml node" || file == "nodes.yaml"):
+					continue // a node without DaemonSets may have no pods
+				}
+				tried++
+				t.Run(filepath.Base(root)+"/"+filter+"/"+left, func(t *testing.T) {
+					var rest []map[string]any
+					for name, items := range groups {
+						if name != left {
+							rest = append(rest, items...)
+						}
+					}
+					text, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": rest})
+					must(t, err)
+					filtered := t.TempDir()
+					must(t, os.CopyFS(filtered, os.DirFS(root)))
+					must(t, os.WriteFile(filepath.Join(filtered, file), text, 0o600))
+					s, _ := read(t, filtered)
+					if s.Complete() {
+						t.Errorf("without %s the dump is called complete", left)
+					}
+				})
+			}
+		}
+	}
+	if tried < 20 {
+		t.Errorf("only %d filters were tried", tried)
 	}
 }
