@@ -283,21 +283,20 @@ func (f *fileReader) addMissing(s *blocks.Snapshot, read []*decode.Objects) {
 		if _, known := s.Missing(k.Resource); known || slices.Contains(decode.OnDemand, k) {
 			continue
 		}
-		if f.seen(o) {
-			if k.LeftOut != nil && !f.info.resources[k.Resource] {
-				if reason := k.LeftOut(s); reason != "" {
-					s.Gaps = append(s.Gaps, blocks.Gap{Resource: k.Resource, Reason: reason})
-				}
-			}
-			continue
+		seen, why := f.seen(o), k.Absent
+		if seen {
+			why = k.LeftOut
 		}
 		reason := ""
-		if k.Absent != nil {
-			reason = k.Absent(s)
+		if why != nil && !f.info.resources[k.Resource] {
+			reason = why(s)
+		}
+		if reason != "" {
+			s.Gaps = append(s.Gaps, blocks.Gap{Resource: k.Resource, Reason: reason})
 		}
 		switch {
+		case seen:
 		case reason != "":
-			s.Gaps = append(s.Gaps, blocks.Gap{Resource: k.Resource, Reason: reason})
 			unseen = append(unseen, string(k.Resource))
 		case k.Foreign == "" || slices.ContainsFunc(read, func(o *decode.Objects) bool { return o.Kind.Foreign == k.Foreign && o.Found() }):
 			assumed = append(assumed, string(k.Resource))
