@@ -23,14 +23,37 @@ func promtool(t *testing.T, dir string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// TestAlertRules: promtool accepts the rules, and they pass their unit tests.
+// TestAlertRules: promtool accepts the rules, and they pass their unit tests, or a sample of them.
 func TestAlertRules(t *testing.T) {
-	dir := filepath.Join("..", "examples", "prometheus")
-	for _, args := range [][]string{{"check", "rules", rulesName}, {"test", "rules", rulesTestName, runwayTestName}} {
-		if out, err := promtool(t, dir, args...); err != nil {
-			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
+	rules := string(example(t, "prometheus", rulesName))
+	for name, n := range map[string]int{rulesTestName: 20, runwayTestName: 3} {
+		t.Run(name, func(t *testing.T) {
+			tests := shippedRuleTests(t, name)
+			tests.Tests = testenv.Sample(t, n, tests.Tests)
+			dir := ruleDir(t, rules, tests)
+			for _, args := range [][]string{{"check", "rules", rulesName}, {"test", "rules", rulesTestName}} {
+				if out, err := promtool(t, dir, args...); err != nil {
+					t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
+				}
+			}
+		})
+	}
+}
+
+// ruleDir returns a directory with rules and their unit tests.
+func ruleDir(t *testing.T, rules string, tests ruleTests) string {
+	t.Helper()
+	raw, err := yaml.Marshal(tests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{rulesName: rules, rulesTestName: string(raw)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
+	return dir
 }
 
 // ruleTests is a file of promtool unit tests; each test is kept as it is.
@@ -132,16 +155,7 @@ func TestAlertRulesOfTwoClusters(t *testing.T) {
 		t.Fatalf("only %d tests are of one cluster", len(both.Tests))
 	}
 	both.Tests = testenv.Sample(t, 10, both.Tests)
-	raw, err := yaml.Marshal(both)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	for name, text := range map[string][]byte{rulesName: example(t, "prometheus", rulesName), rulesTestName: raw} {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	dir := ruleDir(t, string(example(t, "prometheus", rulesName)), both)
 	if out, err := promtool(t, dir, "test", "rules", rulesTestName); err != nil {
 		t.Errorf("promtool: %v\n%s", err, out)
 	}
@@ -261,17 +275,7 @@ func TestAlertTestsNotice(t *testing.T) {
 			if len(part.Tests) == 0 || changed == rules {
 				t.Fatal("there is no such test, or no such rule")
 			}
-			raw, err := yaml.Marshal(part)
-			if err != nil {
-				t.Fatal(err)
-			}
-			dir := t.TempDir()
-			for name, text := range map[string]string{rulesName: changed, rulesTestName: string(raw)} {
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			out, err := promtool(t, dir, "test", "rules", rulesTestName)
+			out, err := promtool(t, ruleDir(t, changed, part), "test", "rules", rulesTestName)
 			if err == nil {
 				t.Error("the unit tests pass all the same")
 			} else if !strings.Contains(out, "got:") {

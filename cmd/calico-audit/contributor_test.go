@@ -47,7 +47,7 @@ func TestContributor(t *testing.T) {
 	must(seeder.Reservation(ctx, "kept", netip.PrefixFrom(used[0], 32)))
 
 	binary, page := filepath.Join(t.TempDir(), "calico-audit"), filepath.Join(t.TempDir(), "report.html")
-	inTree(t, tree, "go", "build", "-o", binary, "./cmd/calico-audit")
+	inTree(t, tree, "go", "build", "-ldflags=-s -w", "-o", binary, "./cmd/calico-audit")
 	message := fmt.Sprintf("%s is in use and reserved", used[0])
 	table := inTree(t, tree, binary, "report", "--kubeconfig", cluster.KubeconfigPath(), "-o", "table", "-o", "html="+page)
 	if !strings.Contains(table, "ERROR ip/reserved\n  "+message) {

@@ -21,7 +21,7 @@ func reports(t *testing.T, d *Datastore, l *Lab) {
 	root, err := programs.ModuleRoot()
 	must(t, err)
 	program := filepath.Join(t.TempDir(), "calico-audit")
-	must(t, run(ctx, nil, "go", "build", "-C", root, "-o", program, "./cmd/calico-audit"))
+	must(t, run(ctx, nil, "go", "build", "-C", root, "-ldflags=-s -w", "-o", program, "./cmd/calico-audit"))
 
 	views, listing := t.TempDir(), t.TempDir()
 	for _, node := range NodeNames {

@@ -29,7 +29,7 @@ func TestRig(t *testing.T) {
 	testcluster.SkipIfShort(t)
 	testenv.Linux(t) // reads memory and time from /proc
 	path := filepath.Join(t.TempDir(), "calico-audit")
-	build := exec.Command("go", "build", "-o", path, "../../cmd/calico-audit")
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", path, "../../cmd/calico-audit")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building the program: %v\n%s", err, out)
 	}

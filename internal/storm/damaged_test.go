@@ -27,9 +27,15 @@ type damaged struct {
 	chose     map[string]int // the chosen write of each sort of write
 }
 
+// newDamaged creates the damage on a cluster that tests use in turn. A test that changes more than
+// the objects of an image needs newDamagedOn.
 func newDamaged(t *testing.T, group testcluster.Group) *damaged {
 	t.Helper()
-	c := testcluster.Start(t, testcluster.Options{})
+	return newDamagedOn(t, testcluster.Shared(t, testcluster.Options{}), group)
+}
+
+func newDamagedOn(t *testing.T, c *testcluster.Cluster, group testcluster.Group) *damaged {
+	t.Helper()
 	x := &damaged{Cluster: c, group: group, fixture: NewDamageFixture(t, c, group)}
 	x.begin(t, somewhere(x.fixture.Live))
 	return x

@@ -121,7 +121,7 @@ func TestClusterActsBetweenWrites(t *testing.T) {
 }
 
 // chosen returns the disturbances to try at a write: all of them, or one at one write of
-// each verb and resource. Half of the choices are the two disturbances that have caused
+// half of the verbs and resources. Half of the choices are the two disturbances that have caused
 // most harm in practice.
 func (x *damaged) chosen(writes []Write, k int, r *rand.Rand) []int {
 	if testenv.EveryCase() {
@@ -143,6 +143,9 @@ func (x *damaged) chosen(writes []Write, k int, r *rand.Rand) []int {
 	sort := writes[k].Sort()
 	if _, done := x.chose[sort]; !done {
 		x.chose[sort] = alike[r.IntN(len(alike))]
+		if r.IntN(2) == 0 {
+			x.chose[sort] = -1
+		}
 	}
 	if x.chose[sort] != k {
 		return nil

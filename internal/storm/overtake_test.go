@@ -53,7 +53,7 @@ func TestRepairActsBetweenCalicosWrites(t *testing.T) {
 	x := newDamaged(t, testcluster.CRDv1)
 	request := requests()["all"]
 	request.StrictAffinity = nil
-	for _, call := range testenv.Sample(t, 2, calls) {
+	for _, call := range testenv.Sample(t, 1, calls) {
 		for k := 1; ; k++ {
 			if !testenv.EveryCase() {
 				k += r.IntN(6)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
 )
@@ -65,13 +66,14 @@ func example(t *testing.T, dir string) *rbacv1.ClusterRole {
 
 // TestExampleRights checks that a user with exactly the examples' rights to read and
 // repair can carry out and undo a step of every kind. Every right to repair must be used:
-// a missing right would fail a step, and a superfluous one is reported.
+// a missing right would fail a step, and a superfluous one is reported. Each day tries one of the
+// API groups.
 func TestExampleRights(t *testing.T) {
 	t.Parallel()
-	for _, group := range groups {
+	for _, group := range testenv.Sample(t, 1, groups) {
 		t.Run(strings.ReplaceAll(string(group), "/", "-"), func(t *testing.T) {
 			t.Parallel()
-			x := newDamaged(t, group)
+			x := newDamagedOn(t, testcluster.Start(t, testcluster.Options{}), group)
 			read, write := example(t, "rbac"), example(t, "rbac-repair")
 			must(t, x.Allow(t.Context(), "repairer", slices.Concat(read.Rules, write.Rules)...))
 			// The guard rails must not block clients that follow Calico's protocol.

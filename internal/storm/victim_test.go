@@ -31,7 +31,7 @@ func program(t *testing.T) string {
 	root, err := programs.ModuleRoot()
 	must(t, err)
 	path := filepath.Join(t.TempDir(), "calico-audit")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./cmd/calico-audit")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", path, "./cmd/calico-audit")
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building calico-audit: %v\n%s", err, out)
@@ -284,7 +284,7 @@ func (p killPoint) String() string {
 	return fmt.Sprintf("before-write-%d", p.k)
 }
 
-// points returns all writes, before and after. A sample has one point for half of the kinds
+// points returns all writes, before and after. A sample has one point for a third of the kinds
 // of step, and one that certainly leaves half-done work: after a patch that is followed by a
 // delete in a step of the same kind.
 func (v *victim) points(r *rand.Rand) []killPoint {
@@ -306,7 +306,7 @@ func (v *victim) points(r *rand.Rand) []killPoint {
 	}
 	names := slices.Sorted(maps.Keys(kinds))
 	r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
-	for _, kind := range names[:(len(names)+1)/2] {
+	for _, kind := range names[:(len(names)+2)/3] {
 		sample = append(sample, kinds[kind][r.IntN(len(kinds[kind]))])
 	}
 	if !slices.ContainsFunc(half, func(p killPoint) bool { return slices.Contains(sample, p) }) && len(half) > 0 {

@@ -39,7 +39,7 @@ var built = sync.OnceValue(func() error {
 	if err != nil {
 		return err
 	}
-	command := exec.Command("go", "build", "-o", program, "./cmd/calico-audit")
+	command := exec.Command("go", "build", "-ldflags=-s -w", "-o", program, "./cmd/calico-audit")
 	command.Dir = root
 	if out, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("building calico-audit: %w\n%s", err, out)

@@ -23,8 +23,8 @@ type Options struct {
 	// Groups are the API groups whose CRDs are installed; default CRDv1. [KubeVirt] is
 	// installed in addition to one of Calico's groups.
 	Groups []Group
-	// WatchCache makes the API server answer from its watch cache, as it does by default
-	// outside of tests. Every LIST then waits up to 100 ms until the cache has caught up
+	// WatchCache makes the API server answer from its watch cache and use flow control, as it
+	// does by default outside of tests. Every LIST then waits up to 100 ms until the cache has caught up
 	// with writes, and seeding takes three times as long. Consider
 	// [Cluster.SetWatchCache] after seeding.
 	WatchCache bool

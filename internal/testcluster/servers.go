@@ -149,6 +149,9 @@ func (c *Cluster) apiServerArgs(port int, token string, watchCache bool) ([]stri
 		// that are not ready yet.
 		"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
 		watchCacheArg + strconv.FormatBool(watchCache),
+		// Flow control costs a tenth of the CPU time. Tests that need a server as in production use
+		// the watch cache, too.
+		fmt.Sprintf("--enable-priority-and-fairness=%t", watchCache),
 		"--max-requests-inflight=4000",
 		"--max-mutating-requests-inflight=2000",
 	}, nil

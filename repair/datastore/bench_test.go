@@ -34,6 +34,12 @@ func sampled(t *testing.T, n int) func() bool {
 	return func() bool { return r.IntN(n) == 0 }
 }
 
+// someSteps returns all steps, or half of them as a sample.
+func someSteps(t *testing.T) []step {
+	t.Helper()
+	return testenv.Sample(t, len(steps)/2, steps)
+}
+
 // bench is a cluster to write to, in one of Calico's API groups.
 type bench struct {
 	*testing.T

@@ -53,7 +53,7 @@ func TestUnseenReclaim(t *testing.T) {
 		for name, claim := range ways {
 			t.Run(steps[x.step].name+", "+name, func(t *testing.T) {
 				w := w.in(t)
-				before, wanted := w.found(), sampled(t, 8)
+				before, wanted := w.found(), sampled(t, 16)
 				for write := 1; write <= 4; write++ {
 					for gap := range maxRequests {
 						if !wanted() {

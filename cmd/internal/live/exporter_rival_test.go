@@ -14,13 +14,14 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/cli/clitest"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
 // TestExporterBesideKubeControllers derives all IPAM metrics of Calico's own
 // kube-controllers from the exporter's on the same cluster, except for those of its garbage
 // collector.
 func TestExporterBesideKubeControllers(t *testing.T) {
-	for _, x := range []struct {
+	for _, x := range testenv.Sample(t, 1, []struct {
 		name     string
 		scenario func(context.Context, *testcluster.Cluster) error
 		has      []string // series that the state must have, so that the comparison is meaningful
@@ -30,7 +31,7 @@ func TestExporterBesideKubeControllers(t *testing.T) {
 			`ipam_blocks{ippool="no_ippool",node="dual-1"}`, `ipam_blocks{ippool="pods-v4",node="no_affinity"}`,
 			`ipam_allocations_borrowed{ippool="pods-v4",node="dual-3"}`, `ipam_allocations_in_use{ippool="services",node="unknown_node"}`,
 		}},
-	} {
+	}) {
 		t.Run(x.name, func(t *testing.T) {
 			c := clitest.Play(t, x.scenario)
 			url := c.StartKubeControllers(t).MetricsURL()
