@@ -83,10 +83,8 @@ mutants: prepare ## break guards of the code one by one, and fail if a test that
 soak: prepare ## run the long tests: more fuzzing, more random states, longer storms, every crash point
 	$(GO) test -timeout 4h -run AgreesWithCalicoctl -count 60 ./audit/checks
 	CALICO_AUDIT_CAPACITY_SCRIPTS=200 $(GO) test -timeout 4h -run TestAllocatorAgrees -v ./audit/capacity
-	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h ./blocks/cluster ./cmd/internal/cli ./cmd/internal/live ./metrics ./repair/datastore ./repair/planner
-	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h -run 'TestConsolidate(Interrupted|Killed)' -v ./repair/apply
-	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h -run 'TestLaw' -v ./repair/planner ./repair/apply
-	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h -run 'Crash|ActsBetween|Killed' -v ./internal/storm
+	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h ./blocks/cluster ./cmd/internal/cli ./cmd/internal/live ./internal/lab ./metrics ./repair/apply ./repair/datastore ./repair/planner
+	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h -run 'Crash|ActsBetween|Killed|Rights' -v ./internal/storm
 	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h -v ./internal/story
 	for seed in $$(seq 20); do CALICO_AUDIT_SEED=$$seed $(GO) test -timeout 30m -run 'TestStorm$$' -count 1 -v ./internal/storm || exit 1; done
 	CALICO_AUDIT_STORM=10m $(GO) test -timeout 4h -run TestStorm -count 3 -v ./internal/storm

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -57,12 +58,24 @@ func must(t *testing.T, err error) {
 }
 
 // document compares a table of affinity/ROUTES.md with the measurements, or rewrites it
-// with -update.
-func document(t *testing.T, table Table) {
+// with -update. The measurements of a sample are rows of the table.
+func document(t *testing.T, table Table, whole bool) {
 	t.Helper()
+	if t.Failed() {
+		return // rows may be missing
+	}
 	const path = "../../affinity/ROUTES.md"
 	old, err := os.ReadFile(path)
 	must(t, err)
+	if !whole {
+		cells := regexp.MustCompile(` *\| *`)
+		for _, row := range table.Rows {
+			if want := "|" + strings.Join(row, "|") + "|"; !strings.Contains(cells.ReplaceAllString(string(old), "|"), want) {
+				t.Errorf("affinity/ROUTES.md lacks the measured row %s", want)
+			}
+		}
+		return
+	}
 	text, err := table.Put(string(old))
 	must(t, err)
 	switch {
@@ -79,7 +92,7 @@ func TestBorrowedAddresses(t *testing.T) {
 	var mu sync.Mutex
 	rows := map[string][]Row{}
 	t.Run("topology", func(t *testing.T) {
-		for _, topology := range Topologies {
+		for _, topology := range testenv.Sample(t, len(Topologies)/2, Topologies) {
 			t.Run(topology.Name, func(t *testing.T) {
 				plan, err := d.Plan(t.Context(), topology)
 				must(t, err)
@@ -97,10 +110,8 @@ func TestBorrowedAddresses(t *testing.T) {
 			})
 		}
 	})
-	if len(rows) == len(Topologies) {
-		document(t, blackholeTable(rows))
-		document(t, versions(t))
-	}
+	document(t, blackholeTable(rows), len(rows) == len(Topologies))
+	document(t, versions(t), true)
 }
 
 // versions returns a table of the measured programs' versions.

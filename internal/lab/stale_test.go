@@ -2,14 +2,19 @@ package lab
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
 func TestStaleAffinities(t *testing.T) {
 	d := store(t)
-	topologies := StaleTopologies()
+	all := StaleTopologies()
+	pairs := slices.Collect(slices.Chunk(all, 2)) // with either order of the router IDs
+	topologies := slices.Concat(testenv.Sample(t, len(pairs)/2, pairs)...)
 	var mu sync.Mutex
 	rows := map[int][]StaleRow{}
 	t.Run("affinity", func(t *testing.T) {
@@ -32,9 +37,7 @@ func TestStaleAffinities(t *testing.T) {
 			})
 		}
 	})
-	if len(rows) == len(topologies) {
-		document(t, staleTable(rows))
-	}
+	document(t, staleTable(rows), len(topologies) == len(all))
 }
 
 // agreeStale checks that packets, kernel, host view and finding agree.

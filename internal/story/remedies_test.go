@@ -262,7 +262,7 @@ func TestCommandsOfReports(t *testing.T) {
 	all := fixtures(t)
 	t.Run("files", func(t *testing.T) {
 		fromFiles := slices.DeleteFunc(slices.Clone(all), func(f *fixture) bool { return !f.files })
-		for _, f := range testenv.Sample(t, 8, fromFiles) {
+		for _, f := range testenv.Sample(t, 5, fromFiles) {
 			t.Run(f.String(), func(t *testing.T) {
 				t.Parallel()
 				dir := t.TempDir()
@@ -273,7 +273,7 @@ func TestCommandsOfReports(t *testing.T) {
 	t.Run("cluster", func(t *testing.T) {
 		c := testcluster.Start(t, testcluster.Options{Groups: []testcluster.Group{testcluster.CRDv1, testcluster.Attachments}})
 		live := slices.DeleteFunc(slices.Clone(all), func(f *fixture) bool { return !f.live() })
-		for _, f := range testenv.Sample(t, 3, live) {
+		for _, f := range testenv.Sample(t, 2, live) {
 			t.Run(f.String(), func(t *testing.T) {
 				f.load(t, c)
 				reads(t, f, t.TempDir(), c, "--kubeconfig", c.KubeconfigPath())
