@@ -81,9 +81,9 @@ mutants: prepare ## break guards of the code one by one, and fail if a test that
 	$(GO) run ./internal/mutants
 
 soak: prepare ## run the long tests: more fuzzing, more random states, longer storms, every crash point
-	$(GO) test -timeout 4h -run AgreesWithCalicoctl -count 60 ./audit/checks
+	$(GO) test -timeout 4h -run AgreesWithCalicoctl -count 120 ./audit/checks
 	CALICO_AUDIT_CAPACITY_SCRIPTS=200 $(GO) test -timeout 4h -run TestAllocatorAgrees -v ./audit/capacity
-	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h ./blocks/cluster ./cmd/internal/cli ./cmd/internal/live ./internal/lab ./metrics ./repair/apply ./repair/datastore ./repair/planner
+	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h ./audit/checks ./blocks/cluster ./cmd/internal/cli ./cmd/internal/live ./internal/lab ./metrics ./repair/apply ./repair/datastore ./repair/planner
 	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h -run 'Crash|ActsBetween|Killed|Rights' -v ./internal/storm
 	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h -v ./internal/story
 	for seed in $$(seq 20); do CALICO_AUDIT_SEED=$$seed $(GO) test -timeout 30m -run 'TestStorm$$' -count 1 -v ./internal/storm || exit 1; done

