@@ -35,6 +35,7 @@ func TestSample(t *testing.T) {
 }
 
 func TestInTurn(t *testing.T) {
+	t.Setenv(EnvEveryCase, "")
 	ran := ""
 	turns := func(seed string) {
 		t.Setenv(EnvSeed, seed)
