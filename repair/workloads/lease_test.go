@@ -2,6 +2,7 @@ package workloads_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -114,37 +115,39 @@ func TestLostLease(t *testing.T) {
 		},
 	} {
 		for _, hangs := range []bool{false, true} {
-			c, pod, node := newCluster(t)
-			cfg, sent := rest.CopyConfig(c.Config), 0
-			cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-				return transport(func(r *http.Request) (*http.Response, error) {
-					if !strings.HasSuffix(r.URL.Path, "/eviction") && r.Method != http.MethodPatch {
-						return next.RoundTrip(r)
-					}
-					sent++
-					takeOver(t, c)
-					if hangs {
-						<-r.Context().Done()
-					}
-					return nil, errors.New("connection reset")
+			t.Run(fmt.Sprintf("%s, hangs=%t", name, hangs), func(t *testing.T) { // so that the next one gets the same cluster
+				c, pod, node := newCluster(t)
+				cfg, sent := rest.CopyConfig(c.Config), 0
+				cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+					return transport(func(r *http.Request) (*http.Response, error) {
+						if !strings.HasSuffix(r.URL.Path, "/eviction") && r.Method != http.MethodPatch {
+							return next.RoundTrip(r)
+						}
+						sent++
+						takeOver(t, c)
+						if hangs {
+							<-r.Context().Done()
+						}
+						return nil, errors.New("connection reset")
+					})
 				})
+				w, err := workloads.New(cfg, &taken{})
+				must(t, err)
+				h, err := w.Impatient().AcquireLease(t.Context(), func(string) {})
+				must(t, err)
+				began := time.Now()
+				if err := does(w, pod, node); !errors.Is(err, repair.ErrOtherRun) || sent != 1 {
+					t.Errorf("%s: sent %d times, and %v", name, sent, err)
+				}
+				if took := time.Since(began); took > 20*time.Second {
+					t.Errorf("%s: it was given up after %s", name, took)
+				}
+				h.Release()
+				must(t, c.Kube.CoordinationV1().Leases(repair.LeaseNamespace).Delete(t.Context(), repair.LeaseName, metav1.DeleteOptions{}))
+				if err := does(w, pod, node); err == nil || sent != 1 {
+					t.Errorf("%s without a Lease: sent %d times, and %v", name, sent, err)
+				}
 			})
-			w, err := workloads.New(cfg, &taken{})
-			must(t, err)
-			h, err := w.Impatient().AcquireLease(t.Context(), func(string) {})
-			must(t, err)
-			began := time.Now()
-			if err := does(w, pod, node); !errors.Is(err, repair.ErrOtherRun) || sent != 1 {
-				t.Errorf("%s: sent %d times, and %v", name, sent, err)
-			}
-			if took := time.Since(began); took > 20*time.Second {
-				t.Errorf("%s: it was given up after %s", name, took)
-			}
-			h.Release()
-			must(t, c.Kube.CoordinationV1().Leases(repair.LeaseNamespace).Delete(t.Context(), repair.LeaseName, metav1.DeleteOptions{}))
-			if err := does(w, pod, node); err == nil || sent != 1 {
-				t.Errorf("%s without a Lease: sent %d times, and %v", name, sent, err)
-			}
 		}
 	}
 }
