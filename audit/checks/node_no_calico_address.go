@@ -15,8 +15,7 @@ import (
 var nodeNoCalicoAddress = audit.Check{
 	ID:         "node/no-calico-address",
 	Title:      "a node runs pods of the pod network and records no Calico address, although other nodes do, or one in a network of its own",
-	Severities: []state.Severity{state.Error, state.Warning},
-	Graded:     "error without an address; warning if the address is in a network that no other node is in, although the node's InternalIP is in theirs",
+	Severities: []state.Severity{state.Error},
 	Why: "Other nodes set up no route and no tunnel to a node without a Calico address, so its pods are cut off from them. Its " +
 		"calico-node does not run, finds no address, or writes under another node's name. calico-node may also detect the address of a " +
 		"bridge or of another interface, to which no other node has a route.",
@@ -63,8 +62,8 @@ var nodeNoCalicoAddress = audit.Check{
 				continue
 			}
 			f.Add(audit.Finding{
-				Absence: true, Severity: state.Warning, Subject: state.NodeSubject(a.Node.Name),
-				Message:  fmt.Sprintf("node %s records the Calico address %s, in a network that no other node is in; its InternalIP %s is in that of node %s", a.Node.Name, a.Calico, a.Internal, a.Other.Name),
+				Absence: true, Severity: state.Error, Subject: state.NodeSubject(a.Node.Name),
+				Message:  fmt.Sprintf("node %s records the Calico address %s, in a network that no other node is in; its InternalIP %s is in that of all others, such as %s", a.Node.Name, a.Calico, a.Internal, a.Other.Name),
 				Evidence: state.Evidences(a.Node.Name, readyText(a.Node), a.Other.Name, readyText(a.Other)), Remedies: []remedies.Remedy{detectAddress},
 			})
 		}

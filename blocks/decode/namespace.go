@@ -28,7 +28,8 @@ var namespaces = describe(Kind{
 	in:   func(s *blocks.Snapshot) *[]blocks.Namespace { return &s.Namespaces },
 })
 
-// needNamespaces explains which verdicts need namespaces; "" if none does.
+// needNamespaces says why a verdict needs the namespaces, as the end of a sentence. It is empty if
+// none does.
 func needNamespaces(s *blocks.Snapshot) string {
 	inFamily := map[blocks.Family]int{}
 	for i := range s.Pools {

@@ -310,8 +310,8 @@ func toleratedField(field string) bool {
 	return isRequest(field)
 }
 
-// podsLeftOut returns a namespace, or a node, of which the files hold no pods although blocks name
-// some. Each Ready node runs pods of DaemonSets if another does.
+// podsLeftOut names a namespace whose pods the files lack although blocks name them; or such a node,
+// if the files hold DaemonSets' pods of other nodes.
 func podsLeftOut(s *blocks.Snapshot) string {
 	exists, ready, inNamespace, onNode, daemons := existing(s.Namespaces), map[string]bool{}, map[string]bool{}, map[string]bool{}, false
 	_, some := namespaceLeftOut(s)

@@ -212,8 +212,8 @@ func WithoutAddress(st *state.State) (out []*state.NodeState, pods [][]*blocks.W
 }
 
 // Apart is a node whose Calico address lies in a network that no other node is in, although the node
-// also has an address in the network of others: calico-node detected an interface that leads to no
-// other node, such as a bridge.
+// also has an address in the one network of all others, of which there are two or more: calico-node
+// detected an interface that leads to no other node, such as a bridge.
 type Apart struct {
 	Node *blocks.Node
 	// Calico is its Calico address. Internal is its InternalIP in the network of Other, whose Calico
@@ -244,20 +244,26 @@ func Aparts(st *state.State) (out []Apart) {
 	return out
 }
 
-// sharedNetwork returns an InternalIP of a node that lies in the network of another node's Calico
-// address, and that node, whose Calico address is its InternalIP.
+// sharedNetwork returns an InternalIP of a node that lies in the network of every other node's Calico
+// address, and one of the others. Each of the others has that address as its InternalIP, too.
 func sharedNetwork(st *state.State, n *blocks.Node, f blocks.Family) (netip.Addr, *blocks.Node) {
-	for _, h := range st.NodeStates {
-		if h.Node == nil || h.Node == n {
-			continue
-		}
-		for _, q := range h.Node.Addresses {
-			for _, a := range n.InternalIPs {
-				if blocks.FamilyOf(a) == f && q.Masked().Contains(a) && slices.Contains(h.Node.InternalIPs, q.Addr()) {
-					return a, h.Node
-				}
+	var at netip.Addr
+	var others []*blocks.Node
+	for i := range st.Nodes {
+		o := &st.Nodes[i]
+		for _, q := range o.Addresses {
+			if o.Name == n.Name || blocks.FamilyOf(q.Addr()) != f {
+				continue
 			}
+			j := slices.IndexFunc(n.InternalIPs, func(a netip.Addr) bool { return q.Masked().Contains(a) })
+			if j < 0 || !slices.Contains(o.InternalIPs, q.Addr()) {
+				return netip.Addr{}, nil
+			}
+			at, others = n.InternalIPs[j], append(others, o)
 		}
 	}
-	return netip.Addr{}, nil
+	if len(others) < 2 {
+		return netip.Addr{}, nil
+	}
+	return at, others[0]
 }
