@@ -2,11 +2,13 @@ package checks
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/services"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -22,14 +24,15 @@ var (
 
 var configLBController = audit.Check{
 	ID:         "config/lb-controller",
-	Title:      "a LoadBalancer pool exists, and kube-controllers' loadBalancer controller is not configured",
+	Title:      "a LoadBalancer pool exists, and kube-controllers' loadBalancer controller is not configured, or has given a Service two addresses of a family",
 	Severities: []state.Severity{state.Warning},
 	Why: "Only that controller assigns the pool's addresses to Services. Without it, Services of type LoadBalancer stay pending, and " +
-		"the addresses of deleted Services stay allocated.",
+		"the addresses of deleted Services stay allocated. Older releases may give a Service a second address when kube-controllers starts, " +
+		"which uses up the pool (projectcalico/calico#12503).",
 	Confirm: "kubectl get kubecontrollersconfigurations default -o yaml; status.runningConfig shows the controllers that run. kubectl " +
 		"get services -A shows <pending> for Services without an address.",
 	Misread:  "Without any KubeControllersConfiguration, kube-controllers creates one that has the controller.",
-	Remedies: []remedies.Remedy{enableLoadBalancer, enableByEnvironment},
+	Remedies: []remedies.Remedy{enableLoadBalancer, enableByEnvironment, keepOne("NAMESPACE", "NAME", []string{"ADDRESS"})},
 	Never:    "Never write the addresses into the Services' status: nothing would record them in a block.",
 	Requires: []blocks.Resource{blocks.Pools, blocks.ControllerConfig},
 	Optional: []blocks.Resource{blocks.Services, blocks.Blocks},
@@ -49,6 +52,16 @@ var configLBController = audit.Check{
 			}
 		}
 		if len(pools) == 0 || !c.Present || runs {
+			if twice := services.Twice(st); len(twice) > 0 {
+				x := audit.Finding{Severity: state.Warning, Subject: state.ConfigSubject(), Pools: state.PoolsOf(pools...), Absence: true,
+					Message: fmt.Sprintf("kube-controllers' loadBalancer controller gave %s several addresses of a family", phrase.Plural(len(twice), "Service"))}
+				for _, s := range twice {
+					oldest, all := s.Keep()
+					x.Evidence = append(x.Evidence, state.Evidence{Name: s.Namespace + "/" + s.Name, Value: phrase.List(all)})
+					x.Remedies = append(x.Remedies, keepOne(s.Namespace, s.Name, oldest))
+				}
+				f.Add(x)
+			}
 			return
 		}
 		var pending []string
@@ -59,7 +72,7 @@ var configLBController = audit.Check{
 		}
 		message := fmt.Sprintf("%s %s for LoadBalancer Services, but kube-controllers' loadBalancer controller is not configured",
 			state.PoolNames(pools), phrase.One(len(pools), "is", "are"))
-		leaked := leakedOfServices(st)
+		leaked := services.Leaked(st)
 		if len(leaked) > 0 {
 			message += fmt.Sprintf("; %s allocated to Services that no longer exist", phrase.NumberIs(len(leaked), "address"))
 			fix.Effect += ", and those of deleted Services are released" // kube-controllers pkg/controllers/loadbalancer, syncIPAM
@@ -73,22 +86,10 @@ var configLBController = audit.Check{
 	},
 }
 
-// leakedOfServices returns the addresses that are allocated to LoadBalancer Services that no longer
-// exist. It returns nil unless all Services were read: every cluster has Service default/kubernetes,
-// and a list of one namespace lacks it or the others.
-func leakedOfServices(st *state.State) (out []string) {
-	exists := map[blocks.Key]bool{}
-	for i := range st.Services {
-		exists[st.Services[i].Key()] = true
-	}
-	if _, unread := st.Missing(blocks.Services); unread || !exists[blocks.Key{Namespace: "default", Name: "kubernetes"}] || len(st.Unreadable(blocks.Services)) > 0 {
-		return nil
-	}
-	st.EachAllocation(func(r state.AllocationRef, _ string) {
-		attr := r.Attributes()
-		if service := attr.Extras().Service; r.Block.Owner.Kind == blocks.VirtualOwner && service != "" && !exists[blocks.Key{Namespace: attr.Namespace, Name: service}] && st.PastGrace(state.AssignedAt(r)) {
-			out = append(out, fmt.Sprintf("%s (%s/%s)", r.Addr(), attr.Namespace, service))
-		}
-	})
-	return out
+// keepOne leaves a Service one address of each family: the controller releases those that the
+// annotation does not name (syncService).
+func keepOne(namespace, name string, addresses []string) remedies.Remedy {
+	return remedies.ByHand(fmt.Sprintf("annotate Service %s/%s with the addresses that it keeps, such as the oldest of each family: %s", namespace, name, phrase.List(addresses)),
+		"Calico's controller releases its other addresses", "clients that use another address of the Service lose it",
+		fmt.Sprintf("kubectl annotate service --namespace %s %s %s", phrase.Arg(namespace), phrase.Arg(name), phrase.Arg(`projectcalico.org/loadBalancerIPs=["`+strings.Join(addresses, `","`)+`"]`)))
 }

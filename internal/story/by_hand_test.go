@@ -180,6 +180,7 @@ var practice = []struct {
 		p.calicoNode(said[1])
 	}},
 	{says(`start calico-kube-controllers again: give its Deployment one replica, or see in its pod's events and log why it is not Ready`), (*person).startCollector},
+	{says(`annotate Service (\S+)/(\S+) with the addresses that it keeps, such as the oldest of each family: (.+)`), (*person).keepAddresses},
 	{says(`see why calico-node does not run on the node: its pod's status and log name the reason`), func(p *person, _ []string) {
 		p.calicoNode(p.finding.Subject.Node)
 	}},
@@ -581,4 +582,19 @@ func (p *person) startCollector([]string) {
 	nodes, err := p.Kube.CoreV1().Nodes().List(p.Context(), metav1.ListOptions{})
 	must(p.T, err)
 	p.start(seeding.Pod{Namespace: "kube-system", Name: "calico-kube-controllers-new", Node: nodes.Items[0].Name})
+}
+
+// keepAddresses annotates a Service, and plays kube-controllers: it releases the addresses that the
+// annotation does not name.
+func (p *person) keepAddresses(said []string) {
+	keep := listed(said[3])
+	_, err := p.Kubectl(p.Context(), "annotate", "service", "--namespace", said[1], said[2], `projectcalico.org/loadBalancerIPs=["`+strings.Join(keep, `","`)+`"]`)
+	must(p.T, err)
+	for _, e := range p.finding.Evidence {
+		for _, a := range listed(e.Value) {
+			if addr, err := netip.ParseAddr(a); err == nil && !slices.Contains(keep, a) {
+				must(p.T, p.seeder.ReleaseIP(p.Context(), addr))
+			}
+		}
+	}
 }
