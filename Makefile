@@ -88,7 +88,7 @@ soak: prepare ## run the long tests: more fuzzing, more random states, longer st
 	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h -v ./internal/story
 	for seed in $$(seq 20); do CALICO_AUDIT_SEED=$$seed $(GO) test -timeout 30m -run 'TestStorm$$' -count 1 -v ./internal/storm || exit 1; done
 	CALICO_AUDIT_STORM=10m $(GO) test -timeout 4h -run TestStorm -count 3 -v ./internal/storm
-	CALICO_AUDIT_CHURN=10m $(GO) test -timeout 4h -run "TestWatch(Follows|IsCut)" -v ./blocks/cluster
+	CALICO_AUDIT_EVERY_CASE=1 CALICO_AUDIT_CHURN=10m $(GO) test -timeout 4h -run "TestWatch(Follows|IsCut)" -v ./blocks/cluster
 	CALICO_AUDIT_OUTAGE=2m $(GO) test -run "TestWatchResumes$$" -v ./blocks/cluster
 	$(MAKE) --no-print-directory fuzz FUZZTIME=2000000x
 
