@@ -38,6 +38,7 @@ type pod struct {
 	second                  netip.Addr // in another network; invalid if none
 	leases                  []*Lease
 	due                     time.Time // when its status is to be written; zero if it was written
+	misrecorded             bool      // its lease knows one other handle at most
 }
 
 func (p *pod) key() string { return PodKey(p.namespace, p.name) }

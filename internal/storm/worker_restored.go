@@ -21,9 +21,10 @@ func (k *worker) misrecord(ctx context.Context) {
 		return
 	}
 	p := k.pods[k.r.IntN(len(k.pods))]
-	if p.visibility != plain || len(p.leases) != 1 || !p.due.IsZero() || k.checker.Taken(p.leases) {
+	if p.misrecorded || p.visibility != plain || len(p.leases) != 1 || !p.due.IsZero() || k.checker.Taken(p.leases) {
 		return
 	}
+	p.misrecorded = true
 	k.serial++
 	deleted := fmt.Sprintf("deleted%d-%d", k.id, k.serial)
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d/%s", k.Seed, deleted))
