@@ -11,7 +11,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// startCollector is for a collector of which no pod is Ready.
+// startCollector is the remedy if no pod of the collector is Ready.
 var startCollector = remedies.ByHand("start calico-kube-controllers again: give its Deployment one replica, or see in its pod's events and log why it is not Ready", "Calico's collector releases leaked addresses, empty blocks and the blocks of deleted nodes", "none",
 	"kubectl get pods --all-namespaces -o wide --selector=k8s-app=calico-kube-controllers")
 

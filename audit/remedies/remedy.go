@@ -15,8 +15,8 @@ type Remedy struct {
 	// with "calico-audit" and get the run's source flags where they are displayed. "repair" only
 	// makes a plan and writes nothing.
 	Commands []string `json:"commands"`
-	// Manifest is an object to create, as YAML on one line; CHANGE-ME stands for what only a person
-	// can choose. It is empty if the remedy creates none.
+	// Manifest is an object to create, as YAML on one line; empty if the remedy creates none. A person
+	// replaces CHANGE-ME.
 	Manifest string `json:"manifest,omitempty"`
 	// Effect describes the change, Risk its possible cost.
 	Effect string `json:"effect"`
