@@ -22,11 +22,11 @@ var configGCDisabled = audit.Check{
 	Why: "Without the collector in calico-kube-controllers, leaked addresses and spare empty blocks accumulate until pools run " +
 		"out. A leakGracePeriod of 0, or none, does not mean \"at once\" or \"the default\": it turns off the collection of " +
 		"empty blocks, and of leaks on existing nodes.",
-	Confirm: "kubectl get kubecontrollersconfigurations default -o yaml; kubectl get pods -A -l k8s-app=calico-kube-controllers",
+	Confirm: "kubectl get kubecontrollersconfigurations -o yaml; kubectl get pods -A -l k8s-app=calico-kube-controllers",
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("set controllers.node.leakGracePeriod in the KubeControllersConfiguration, for example to 15m",
 			"Calico's collector releases leaked addresses and empty blocks after that time", remedies.EverywhereRisk,
-			"kubectl get kubecontrollersconfigurations default -o yaml"),
+			"kubectl get kubecontrollersconfigurations -o yaml"),
 		startCollector,
 	},
 	Never:    "Never set leakGracePeriod: 0 to speed up collection.",
@@ -38,7 +38,7 @@ var configGCDisabled = audit.Check{
 			f.Add(audit.Finding{
 				Severity: state.Warning, Subject: state.ClusterSubject(st), Message: "Calico's garbage collection is off: " + why,
 				Evidence: state.Evidences("object", "KubeControllersConfiguration default", "last written", phrase.Time(c.Written)),
-				Fix:      audit.Look("kubectl get kubecontrollersconfigurations default -o yaml"),
+				Fix:      audit.Look("kubectl get kubecontrollersconfigurations -o yaml"),
 			})
 		} else if g := st.FirstMissing(state.OtherIPAMReads); g != nil {
 			f.SkipPartial("not evaluated whether the collector runs: %s", g)

@@ -17,7 +17,7 @@ import (
 var (
 	enableLoadBalancer = remedies.ByHand("add controllers.loadBalancer to the KubeControllersConfiguration, with assignIPs: RequestedServicesOnly or AllServices",
 		"Services of type LoadBalancer get addresses of the pool", "with AllServices, Calico serves every Service of type LoadBalancer without a class, also those of another controller",
-		"kubectl get kubecontrollersconfigurations default -o yaml")
+		"kubectl get kubecontrollersconfigurations -o yaml")
 	enableByEnvironment = remedies.ByHand("add loadbalancer to the environment variable ENABLED_CONTROLLERS of calico-kube-controllers, which overrides the KubeControllersConfiguration",
 		enableLoadBalancer.Effect, "calico-kube-controllers restarts", "kubectl get deployments -A -o wide --field-selector metadata.name=calico-kube-controllers")
 )
@@ -29,7 +29,7 @@ var configLBController = audit.Check{
 	Why: "Only that controller assigns the pool's addresses to Services. Without it, Services of type LoadBalancer stay pending, and " +
 		"the addresses of deleted Services stay allocated. Older releases may give a Service a second address when kube-controllers starts, " +
 		"which uses up the pool (projectcalico/calico#12503).",
-	Confirm: "kubectl get kubecontrollersconfigurations default -o yaml; status.runningConfig shows the controllers that run. kubectl " +
+	Confirm: "kubectl get kubecontrollersconfigurations -o yaml; status.runningConfig shows the controllers that run. kubectl " +
 		"get services -A shows <pending> for Services without an address.",
 	Misread:  "Without any KubeControllersConfiguration, kube-controllers creates one that has the controller.",
 	Remedies: []remedies.Remedy{enableLoadBalancer, enableByEnvironment, keepOne("NAMESPACE", "NAME", []string{"ADDRESS"})},

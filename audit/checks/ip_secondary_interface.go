@@ -18,7 +18,7 @@ var ipSecondaryInterface = audit.Check{
 	Why: "Calico's collector compares an allocation with the addresses in the pod's status, which are those of its first interface. " +
 		"It takes the address of a further interface for leaked and frees it under the live pod; the next pod then gets the same address.",
 	Confirm: "kubectl get pod -o yaml shows the address in the annotation k8s.v1.cni.cncf.io/network-status and not in status.podIPs; " +
-		"kubectl get kubecontrollersconfigurations default -o yaml shows leakGracePeriod.",
+		"kubectl get kubecontrollersconfigurations -o yaml shows leakGracePeriod.",
 	Misread:  "The address is not leaked, and calico-audit never releases it. There is no finding while leakGracePeriod is 0.",
 	Remedies: remedies.Secondary,
 	Never:    "Never release the address: a live pod uses it.",

@@ -99,7 +99,7 @@ var (
 // Secondary lists the remedies for addresses of further interfaces that Calico's collector frees.
 var Secondary = []Remedy{
 	ByHand("set controllers.node.leakGracePeriod to 0 in the KubeControllersConfiguration", "Calico's collector frees no address of a node that exists",
-		"leaked addresses and empty blocks accumulate, which config/gc-disabled reports", "kubectl get kubecontrollersconfigurations default -o yaml"),
+		"leaked addresses and empty blocks accumulate, which config/gc-disabled reports", "kubectl get kubecontrollersconfigurations -o yaml"),
 	ByHand("give the further network another IPAM, such as Whereabouts, with addresses outside Calico's pools, and restart its pods",
 		"Calico's collector does not see the addresses", restartRisk, "kubectl get network-attachment-definitions --all-namespaces -o yaml"),
 }
