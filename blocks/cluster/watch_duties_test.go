@@ -108,7 +108,6 @@ func TestWatchStreamIsStuck(t *testing.T) {
 // If the API server's cache of one kind is stuck, only that kind is stale. The server still
 // answers for other kinds, so no connection is closed.
 func TestWatchCacheIsStuck(t *testing.T) {
-	testenv.InTurn(t, "TestWatchCacheIsStuck", "TestWatchCacheIsReallyStuck")
 	t.Parallel()
 	c := cached(t)
 	var stuck atomic.Bool
@@ -144,7 +143,6 @@ func TestWatchCacheIsStuck(t *testing.T) {
 // The same with a cache that is really stuck, because etcd's events of the kind are held
 // back. The server answers late, from etcd instead, which proves nothing.
 func TestWatchCacheIsReallyStuck(t *testing.T) {
-	testenv.InTurn(t, "TestWatchCacheIsStuck", "TestWatchCacheIsReallyStuck")
 	t.Parallel()
 	c := testcluster.Start(t, testcluster.Options{WatchCache: true})
 	seeder, err := seeding.New(c)

@@ -42,7 +42,6 @@ func TestWatchFollows(t *testing.T) {
 
 // Connections that break every second lose no changes.
 func TestWatchIsCut(t *testing.T) {
-	testenv.InTurn(t, "TestWatchIsCut", "TestWatchOutlivesServers")
 	t.Parallel()
 	c := cached(t)
 	r, cfg := through(t, c.Config)
@@ -88,7 +87,6 @@ func outage(t *testing.T, w *Watch, v *witness, kinds []blocks.Resource) {
 }
 
 func TestWatchOutlivesServers(t *testing.T) {
-	testenv.InTurn(t, "TestWatchIsCut", "TestWatchOutlivesServers")
 	t.Parallel()
 	type outside struct {
 		name  string

@@ -103,7 +103,6 @@ func (d *disturbance) pod(node string, fixed bool) {
 // same objects. Afterwards no address in use may be harmed, and remaining contradictions
 // must be mended by the next repair.
 func TestClusterActsBetweenWrites(t *testing.T) {
-	testenv.InTurn(t, "TestClusterActsBetweenWrites", "TestRepairActsBetweenCalicosWrites")
 	t.Parallel()
 	r := rand.New(rand.NewPCG(testenv.Seed(t), 1))
 	x := newDamaged(t, testcluster.CRDv1)

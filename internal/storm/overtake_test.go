@@ -48,7 +48,6 @@ func (d *disturbance) claimLeft(node string) {
 // while a whole repair runs. Then the client continues with the objects that it had read
 // before.
 func TestRepairActsBetweenCalicosWrites(t *testing.T) {
-	testenv.InTurn(t, "TestClusterActsBetweenWrites", "TestRepairActsBetweenCalicosWrites")
 	t.Parallel()
 	r := rand.New(rand.NewPCG(testenv.Seed(t), 3))
 	x := newDamaged(t, testcluster.CRDv1)

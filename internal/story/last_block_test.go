@@ -17,7 +17,6 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/kubelets"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
-	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
 // TestLastBlockGoesToTheWaiting plays strict affinity with a used-up pool. A pod waits
@@ -25,7 +24,6 @@ import (
 // --empty-blocks keeps it and names the flag that would release it. With that flag,
 // Calico's own client gives the block to the node of the waiting pod.
 func TestLastBlockGoesToTheWaiting(t *testing.T) {
-	testenv.InTurn(t, "TestPinnedPods", "TestWorstSchedulerStopsTheRun", "TestLastBlockGoesToTheWaiting")
 	t.Parallel()
 	ctx := t.Context()
 	s := raise(t)

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
-	"github.com/calico-audit/calico-audit/internal/testenv"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -26,7 +25,6 @@ import (
 // emptied, although it has the fewest pods, and pods that borrow are not moved. Each
 // refusal names its pod.
 func TestPinnedPods(t *testing.T) {
-	testenv.InTurn(t, "TestPinnedPods", "TestWorstSchedulerStopsTheRun", "TestLastBlockGoesToTheWaiting")
 	t.Parallel()
 	ctx := t.Context()
 	s := play(t, small)

@@ -149,7 +149,6 @@ func (s *story) leftovers(t *testing.T) (out []string) {
 // replacement on a node without free addresses. Only one more pod may borrow. Then the
 // run stops, names the reason and undoes its changes.
 func TestWorstSchedulerStopsTheRun(t *testing.T) {
-	testenv.InTurn(t, "TestPinnedPods", "TestWorstSchedulerStopsTheRun", "TestLastBlockGoesToTheWaiting")
 	t.Parallel()
 	s := play(t, small)
 	before, err := s.ReadIPAM(t.Context(), testcluster.CRDv1)

@@ -61,18 +61,3 @@ func Sample[T any](t testing.TB, n int, cases []T) []T {
 	}
 	return sample
 }
-
-// InTurn skips the test unless today is its turn among the named tests. If [EveryCase] is
-// true, it skips none.
-func InTurn(t testing.TB, names ...string) {
-	t.Helper()
-	if !slices.Contains(names, t.Name()) {
-		t.Fatalf("%s takes no turn: %v", t.Name(), names)
-	}
-	if EveryCase() {
-		return
-	}
-	if today := names[Seed(t)%uint64(len(names))]; today != t.Name() {
-		t.Skipf("today is the turn of %s; with %s=1 all run", today, EnvEveryCase)
-	}
-}

@@ -33,24 +33,3 @@ func TestSample(t *testing.T) {
 		t.Errorf("with %s, the sample is %v", EnvEveryCase, sample)
 	}
 }
-
-func TestInTurn(t *testing.T) {
-	t.Setenv(EnvEveryCase, "")
-	ran := ""
-	turns := func(seed string) {
-		t.Setenv(EnvSeed, seed)
-		for _, name := range []string{"a", "b"} {
-			t.Run(seed+name, func(t *testing.T) {
-				InTurn(t, "TestInTurn/"+seed+"a", "TestInTurn/"+seed+"b")
-				ran += seed + name + " "
-			})
-		}
-	}
-	turns("20260130")
-	turns("20260131")
-	t.Setenv(EnvEveryCase, "1")
-	turns("1")
-	if ran != "20260130a 20260131b 1a 1b " {
-		t.Errorf("turns: %s", ran)
-	}
-}

@@ -20,7 +20,6 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
-	"github.com/calico-audit/calico-audit/internal/testenv"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -191,7 +190,6 @@ var disturbances = map[repair.Kind][]disturbance{
 // or return ErrChanged. An hour later, an audit may find only problems that the step or
 // the disturbance alone would have caused.
 func TestRaces(t *testing.T) {
-	testenv.InTurn(t, "TestRaces", "TestUnseenReclaim")
 	w := newWorld(t, testcluster.CRDv1)
 	for _, s := range someSteps(t) {
 		t.Run(s.name, func(t *testing.T) {

@@ -19,7 +19,6 @@ import (
 	"github.com/calico-audit/calico-audit/internal/storm"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
-	"github.com/calico-audit/calico-audit/internal/testenv"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -30,7 +29,6 @@ import (
 // error, and a successful claim must have its affinity. At the latest after the node's
 // next pod, an audit must find no new problem.
 func TestUnseenReclaim(t *testing.T) {
-	testenv.InTurn(t, "TestRaces", "TestUnseenReclaim")
 	w := newWorld(t, testcluster.CRDv1)
 	client := storm.NewClient(t, w.Cluster, "slow-client")
 	ways := map[string]func(ctx context.Context, node string, cidr netip.Prefix) (bool, error){
