@@ -18,8 +18,8 @@ type Node struct {
 	AllocatablePods int
 	// Tunnels are the addresses of the node's tunnel devices.
 	Tunnels []Tunnel
-	// Wireguard lists the WireGuard devices for which Felix published a public key, as
-	// [TypeWireguard] and [TypeWireguardV6].
+	// Wireguard holds [TypeWireguard] if Felix published a public key for IPv4, and
+	// [TypeWireguardV6] if it published one for IPv6.
 	Wireguard []string
 	// Windows is true for Windows nodes.
 	Windows bool

@@ -86,8 +86,8 @@ var configLBController = audit.Check{
 	},
 }
 
-// keepOne leaves a Service one address of each family: the controller releases those that the
-// annotation does not name (syncService).
+// keepOne annotates a Service with the addresses that it keeps. The controller releases the others
+// (syncService).
 func keepOne(namespace, name string, addresses []string) remedies.Remedy {
 	return remedies.ByHand(fmt.Sprintf("annotate Service %s/%s with the addresses that it keeps, such as the oldest of each family: %s", namespace, name, phrase.List(addresses)),
 		"Calico's controller releases its other addresses", "clients that use another address of the Service lose it",

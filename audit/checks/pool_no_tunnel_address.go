@@ -35,8 +35,15 @@ var poolNoTunnelAddress = audit.Check{
 			f.Inconclusive("not evaluated: %s", other.Unknown)
 			return
 		}
-		for _, n := range st.Nodes {
-			if lacks := lacksWireguard(st, &n); len(lacks) > 0 {
+		took := map[string]bool{} // types of tunnels
+		for i := range st.Nodes {
+			for _, t := range st.Nodes[i].Tunnels {
+				took[t.Type] = true
+			}
+		}
+		for i := range st.Nodes {
+			n := &st.Nodes[i]
+			if lacks := lacksWireguard(st, n, took); len(lacks) > 0 {
 				f.Add(audit.Finding{
 					Severity: state.Error, Subject: state.NodeSubject(n.Name), Nodes: []string{n.Name}, Absence: true,
 					Message:  fmt.Sprintf("node %s has a WireGuard key, and calico-node took no %s address for its WireGuard device, although other nodes have theirs", n.Name, strings.Join(lacks, " or ")),
@@ -71,15 +78,13 @@ var poolNoTunnelAddress = audit.Check{
 	},
 }
 
-// lacksWireguard returns the families of which a node publishes a WireGuard key, has no address of
-// the device, and could get one of a pool (node/pkg/allocateip, determineEnabledPoolCIDRs). If no
-// node has one, WireGuard encrypts the hosts' own traffic and needs none.
-func lacksWireguard(st *state.State, n *blocks.Node) (out []string) {
+// lacksWireguard returns the families for which a node publishes a WireGuard key, lacks the device's
+// address, and could get one from a pool (node/pkg/allocateip, determineEnabledPoolCIDRs). If no node
+// took one, WireGuard encrypts the hosts' own traffic and needs none.
+func lacksWireguard(st *state.State, n *blocks.Node, took map[string]bool) (out []string) {
 	for kind, family := range map[string]blocks.Family{blocks.TypeWireguard: blocks.IPv4, blocks.TypeWireguardV6: blocks.IPv6} {
-		has := func(n blocks.Node) bool {
-			return slices.ContainsFunc(n.Tunnels, func(t blocks.Tunnel) bool { return t.Type == kind })
-		}
-		if slices.Contains(n.Wireguard, kind) && !has(*n) && st.PastGrace(n.Created) && !st.UnreadableNode(n.Name) && slices.ContainsFunc(st.Nodes, has) &&
+		has := slices.ContainsFunc(n.Tunnels, func(t blocks.Tunnel) bool { return t.Type == kind })
+		if took[kind] && slices.Contains(n.Wireguard, kind) && !has && st.PastGrace(n.Created) && !st.UnreadableNode(n.Name) &&
 			slices.ContainsFunc(st.Pools, func(p *state.Pool) bool {
 				return p.HandsOut() && p.Allows(blocks.UseTunnel) && p.Family() == family && p.SelectsNode(n)
 			}) {

@@ -31,7 +31,7 @@ var (
 	// UnpinPool is for a CNI configuration that names a pool which assigns nothing.
 	UnpinPool = ByHand("if ipv4_pools or ipv6_pools of the CNI configuration names such a pool, remove it there, or enable the pool", "pods of the node get addresses",
 		"an enabled pool serves other pods, too", "kubectl get configmaps --all-namespaces --field-selector metadata.name=calico-config -o yaml")
-	// FreeSecondary is for a pod of which another sandbox holds the last address of a secondary network.
+	// FreeSecondary frees the last address of a secondary network, which another sandbox of the pod holds.
 	FreeSecondary = Restart("end the pod (delete it, or scale its StatefulSet down to it) until Whereabouts has freed the address",
 		"Whereabouts' reconciler or --whereabouts-stranded frees the address of a pod that no longer exists", "calico-audit repair --whereabouts-stranded")
 	// ReadEvents is for pods without a cause that the objects show.

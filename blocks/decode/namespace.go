@@ -28,8 +28,8 @@ var namespaces = describe(Kind{
 	in:   func(s *blocks.Snapshot) *[]blocks.Namespace { return &s.Namespaces },
 })
 
-// needNamespaces says why a verdict needs the namespaces, as the end of a sentence. It is empty if
-// none does.
+// needNamespaces returns the end of a sentence that gives the reason to read namespaces; "" if there
+// is none.
 func needNamespaces(s *blocks.Snapshot) string {
 	inFamily := map[blocks.Family]int{}
 	for i := range s.Pools {

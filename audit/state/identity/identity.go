@@ -211,9 +211,9 @@ func WithoutAddress(st *state.State) (out []*state.NodeState, pods [][]*blocks.W
 	return out, pods
 }
 
-// Apart is a node whose Calico address lies in a network that no other node is in, although the node
-// also has an address in the one network of all others, of which there are two or more: calico-node
-// detected an interface that leads to no other node, such as a bridge.
+// Apart is a node whose Calico address is in a network of its own, although its InternalIP is in the
+// one network of all other nodes (two or more). calico-node detected an interface that leads to no
+// other node, such as a bridge.
 type Apart struct {
 	Node *blocks.Node
 	// Calico is its Calico address. Internal is its InternalIP in the network of Other, whose Calico
@@ -231,12 +231,12 @@ func Aparts(st *state.State) (out []Apart) {
 			continue
 		}
 		for _, p := range n.Addresses {
-			if slices.Contains(n.InternalIPs, p.Addr()) || slices.ContainsFunc(st.Nodes, func(o blocks.Node) bool {
-				return o.Name != n.Name && slices.ContainsFunc(o.Addresses, func(q netip.Prefix) bool { return p.Masked().Contains(q.Addr()) })
-			}) {
+			if slices.Contains(n.InternalIPs, p.Addr()) {
 				continue
 			}
-			if a, o := sharedNetwork(st, n, blocks.FamilyOf(p.Addr())); o != nil {
+			if a, o := sharedNetwork(st, n, blocks.FamilyOf(p.Addr())); o != nil && !slices.ContainsFunc(st.Nodes, func(o blocks.Node) bool {
+				return o.Name != n.Name && slices.ContainsFunc(o.Addresses, func(q netip.Prefix) bool { return p.Masked().Contains(q.Addr()) })
+			}) {
 				out = append(out, Apart{n, p, a, o})
 			}
 		}
