@@ -126,7 +126,10 @@ func besideCalico(st *state.State, agents map[string]string) (pods, nodes []stri
 func waitingOfOthers(st *state.State) string {
 	var out []string
 	for _, w := range st.Workloads {
-		if p := waiting.Seen(st, w); w.Waiting() && st.PastGrace(p.Since) {
+		if !w.Waiting() {
+			continue
+		}
+		if p := waiting.Seen(st, w); st.PastGrace(p.Since) {
 			text := w.FullName()
 			if e := p.PluginError(); e != "" {
 				text += " (" + e + ")"
