@@ -47,10 +47,12 @@ func Refused(st *state.State) (why map[*blocks.Workload]string, unknown string) 
 }
 
 // lacking returns the families without a block for a node's next pod, although pools serve
-// the node.
-func lacking(h *state.NodeState) (out []blocks.Family) {
+// the node. The pools may be others than today's.
+func lacking(h *state.NodeState, pools []*state.Pool) (out []blocks.Family) {
 	for _, n := range h.BlockStatus {
-		if h.Schedulable && n.NoBlock() && len(n.Pools) > 0 {
+		if h.Schedulable && n.NoBlock() && (len(n.Pools) > 0 || slices.ContainsFunc(pools, func(p *state.Pool) bool {
+			return p.Family() == n.Family && p.Automatic && p.ServesWorkloads() && p.SelectsNode(h.Node)
+		})) {
 			out = append(out, n.Family)
 		}
 	}
@@ -68,7 +70,7 @@ func (r *run) serve() {
 		}
 	}
 	for _, h := range existing {
-		families := lacking(h)
+		families := lacking(h, r.pools)
 		if len(families) == 0 {
 			continue
 		}
@@ -148,7 +150,7 @@ func serveFrom(a *Allocator, st *state.State, p *state.Pool) (claimed int) {
 		}
 	}
 	for _, h := range st.NodeStates {
-		if h.Node != nil && p.SelectsNode(h.Node) && p.Automatic && slices.Contains(lacking(h), p.Family()) {
+		if h.Node != nil && p.SelectsNode(h.Node) && p.Automatic && slices.Contains(lacking(h, nil), p.Family()) {
 			assign(h.Name, false)
 		}
 	}
