@@ -25,7 +25,7 @@ func (s *Snapshot) KeptElsewhere() string {
 		n := ranges[w.Node]
 		for _, a := range w.AnnotationIPs {
 			if w.Live() && n != nil && !n.AssignsPods(a) && !w.Extras().NoIPAM {
-				return fmt.Sprintf("no block exists, and pod %s has an address of Calico's, %s, outside its node's podCIDRs: %s; or its IPAM objects were deleted", w.FullName(), a, Elsewhere)
+				return fmt.Sprintf("no block exists, and pod %s has an address of Calico's, %s, outside its node's podCIDRs: %s; or its IPAM objects were deleted: then create its IPPool again before pods start, and record their addresses (repair --unrecorded-ips)", w.FullName(), a, Elsewhere)
 			}
 		}
 	}

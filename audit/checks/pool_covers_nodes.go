@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
@@ -164,6 +165,9 @@ func (x *covering) finding(p *state.Pool, unused bool) audit.Finding {
 	case len(x.open) == 0:
 		out.Severity, out.Remedies = state.Info, out.Remedies[1:]
 		out.Message += "; no pod gets one automatically, because IPReservations cover them"
+	}
+	if len(x.open) > 0 && !unused && slices.ContainsFunc(x.all, func(c covered) bool { return strings.HasPrefix(c.of, "Service ") }) {
+		out.Remedies[0].Title += "; then move the pods to a pool outside the Services' network, any address of which the next Service may get"
 	}
 	if x.pod != nil && !unused {
 		out.Severity, out.Absence, out.Nodes = state.Critical, true, []string{x.pod.Node}

@@ -31,6 +31,12 @@ var calicoCNI = []Message{
 		Do:     "Check that the node reaches the API server, and restart calico-node on it, which renews the plugin's token.",
 	},
 	{
+		ID: "other-datastore", By: "Calico's CNI plugin, calico-node",
+		Texts: []string{"resource does not exist: ClusterInformation({any})", "could not initialize etcdv3 client"},
+		Means: "The node's CNI configuration or its calico-node reads a datastore without Calico's objects: usually etcd, while the other nodes use the Kubernetes API.",
+		Do:    "Compare datastore_type in /etc/cni/net.d/10-calico.conflist and DATASTORE_TYPE of calico-node with those of a node that works, correct them, and restart calico-node.",
+	},
+	{
 		ID: "node-name", By: "Calico's CNI plugin", Common: true,
 		Texts:  []string{"check that the calico/node container is running and has mounted /var/lib/calico/"},
 		Means:  "calico-node has not started on this node: it writes /var/lib/calico/nodename, which the plugin needs.",

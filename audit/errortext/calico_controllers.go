@@ -115,6 +115,42 @@ var calicoNode = []Message{
 		Checks: []string{"ip/duplicate", "ip/leaked", "ip/unallocated", "node/duplicate-address"},
 		Do:     "If the address is in use twice, restart the pod that has it, not the node.",
 	},
+	{
+		ID: "node-address-in-use", By: "calico-node",
+		Texts:  []string{"Calico node '{node}' is already using the IPv{n} address", "IPv{n} address conflict"},
+		Means:  "Another Node records the address of this machine, often the Node of its former name, so calico-node does not start.",
+		Checks: []string{"node/duplicate-address", "node/no-calico-address"},
+		Do:     "Delete the Node whose machine no longer exists; if both machines exist, give one another address.",
+	},
+}
+
+// tigeraOperator are the messages of Tigera's operator about pools, in its log and in TigeraStatus.
+var tigeraOperator = []Message{
+	{
+		ID: "pool-outside-pod-network", By: "Tigera's operator",
+		Texts: []string{"is not within the platform's configured pod network CIDR", "Could not resolve CalicoNetwork IPPool and kubeadm configuration"},
+		Means: "A pool in the Installation (calicoNetwork.ipPools) lies outside the pod network that the cluster was set up with (kubeadm's podSubnet), so the operator changes nothing.",
+		Do:    "Write a CIDR within that network into calicoNetwork.ipPools, or remove the entry there if the pool no longer exists or is managed outside the operator.",
+	},
+	{
+		ID: "pool-of-others", By: "Tigera's operator",
+		Texts: []string{"Cannot update an IP pool not owned by the operator"},
+		Means: "The Installation (calicoNetwork.ipPools) contains a pool that exists with other fields and lacks the label app.kubernetes.io/managed-by: tigera-operator.",
+		Do:    "Remove the entry from calicoNetwork.ipPools, or make its fields equal to those of the pool (kubectl get ippools -o yaml).",
+	},
+	{
+		ID: "operator-without-api", By: "Tigera's operator",
+		Texts: []string{"Unable to modify IP pools while Calico API server is unavailable", "Unable to delete IP pools while Calico API server is unavailable"},
+		Means: "The operator changes existing pools only through Calico's API server, which is not available.",
+		Do:    "See why the API server's pods are not Ready (kubectl describe tigerastatus apiserver); pods without an address are among the reasons.",
+	},
+	{
+		ID: "operator-without-pool", By: "Tigera's operator",
+		Texts:  []string{"waiting for enabled IP pools to be created"},
+		Means:  "No enabled IP pool exists, so no pod gets an address and the operator waits.",
+		Checks: []string{"pod/waiting", "pool/disabled-in-use"},
+		Do:     "List a pool in the Installation (calicoNetwork.ipPools), or enable one.",
+	},
 }
 
 // calicoctl are the messages of "calicoctl ipam".

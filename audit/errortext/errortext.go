@@ -34,7 +34,7 @@ type Message struct {
 }
 
 // All are the known messages, by component.
-var All = slices.Concat(calicoIPAM, calicoCNI, calicoControllers, calicoNode, calicoctl, whereabouts, kubernetes, otherAllocators)
+var All = slices.Concat(calicoIPAM, calicoCNI, calicoControllers, calicoNode, tigeraOperator, calicoctl, whereabouts, kubernetes, otherAllocators)
 
 // placeholders are the parts of a message that vary, as regular expressions. The names of objects in
 // node, pool, cidr, cidrs, ip, namespace and pod are found by [Find].

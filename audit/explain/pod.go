@@ -181,6 +181,9 @@ func (x *explainer) podPoolsSection(s *builder, w *blocks.Workload) {
 			text := "no: " + verdict
 			if yes {
 				text = fmt.Sprintf("yes: %s; %s of %s blocks left to claim", verdict, p.Slots.Allocatable, p.Slots.Capacity)
+				if x.IsAskedFor(p) && len(x.RequestedNames(w, f)) == 0 {
+					text += "; others ask for it by name, which keeps no pod from it"
+				}
 			}
 			s.fact(poolSource(p), p.Name, text)
 		}

@@ -17,6 +17,8 @@ func (x *explainer) pool(p *state.Pool) Explained {
 	s := newBuilder(state.PoolSubject(p))
 	s.section("Pool")
 	x.poolFacts(s, p)
+	s.fact(poolSource(p), "asked for", x.askersText(p))
+	s.fact(poolSource(p), "podCIDRs", x.podCIDRsText(p))
 	for _, q := range x.Pools {
 		if q != p && q.CIDR.Overlaps(p.CIDR) {
 			s.factf(poolSource(q), "overlaps", "pool %s, %s", q.Name, q.CIDR)
@@ -32,6 +34,54 @@ func (x *explainer) pool(p *state.Pool) Explained {
 	x.poolRemedy(s, p)
 	s.Summary = x.poolSummary(p)
 	return s.done()
+}
+
+// askersText lists the namespaces and pods that ask for a pool by annotation, and tells that others
+// get its addresses, too, if it serves all of them (projectcalico/cni-plugin#845).
+func (x *explainer) askersText(p *state.Pool) string {
+	var who []string
+	asks := func(name string, lists ...[]string) {
+		if slices.ContainsFunc(slices.Concat(lists...), func(pool string) bool { return x.PoolByNameOrCIDR(pool) == p }) {
+			who = append(who, name)
+		}
+	}
+	for i := range x.Namespaces {
+		asks("namespace "+x.Namespaces[i].Name, x.Namespaces[i].PoolsV4, x.Namespaces[i].PoolsV6)
+	}
+	for _, w := range x.Workloads {
+		asks("pod "+w.FullName(), w.Extras().PoolsV4, w.Extras().PoolsV6)
+	}
+	if len(who) == 0 {
+		return ""
+	}
+	text := "by " + phrase.Some(who)
+	if p.HandsOut() && p.Automatic && p.ServesAllNamespaces() && slices.ContainsFunc(x.NodeStates, func(h *state.NodeState) bool { return h.Node != nil && p.SelectsNode(h.Node) }) {
+		text += "; pods that ask for no pool get its addresses, too, unless its assignmentMode is Manual (before v3.30: its nodeSelector !all())"
+	}
+	return text
+}
+
+// podCIDRsText tells that a pool lies outside the podCIDRs of its nodes, and so outside the network
+// that Kubernetes takes for that of pods (projectcalico/calico#5952, #10907); empty if it does not.
+func (x *explainer) podCIDRsText(p *state.Pool) string {
+	var outside []string
+	for _, h := range x.NodeStates {
+		if h.Node == nil || !p.SelectsNode(h.Node) {
+			continue
+		}
+		for _, c := range h.Node.PodCIDRs {
+			switch {
+			case c.Overlaps(p.CIDR):
+				return ""
+			case c.Addr().Is4() == p.CIDR.Addr().Is4():
+				outside = append(outside, c.String())
+			}
+		}
+	}
+	if len(outside) == 0 || !p.ServesWorkloads() || p.Addrs.InUse.IsZero() {
+		return ""
+	}
+	return "the pool is outside those of its nodes, " + phrase.Some(outside) + ": unless kube-proxy's clusterCIDR contains it, pods reach Services from their node's address, and network policies do not match them"
 }
 
 // poolNumbers lists the pool's counts.

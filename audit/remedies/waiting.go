@@ -22,6 +22,9 @@ var (
 		"pods get addresses", EverywhereRisk, "kubectl get ippools -o yaml")
 	// MendNode is for a node on which calico-node or the kubelet does not work.
 	MendNode = ByHand("see why calico-node does not run on the node: its pod's status and log name the reason", "pods of the node get addresses", "none")
+	// DeleteTwin is for a node whose address another node has.
+	DeleteTwin = ByHand("delete the Node whose machine no longer exists, as node/duplicate-address says, and restart calico-node on the other", "calico-node starts, and pods of the node get addresses",
+		"a deleted Node's pods are deleted, too: find out first which of the two a machine runs", "kubectl get nodes -o wide")
 	// RecordFirst is for addresses that pods use and Calico may assign again.
 	RecordFirst = ByHand("record the addresses that pods use and no block records, as ip/unallocated says", "Calico assigns other addresses", "none",
 		"calico-audit report --check ip/unallocated")
@@ -39,7 +42,7 @@ var (
 )
 
 // Waiting lists the general remedies for waiting pods.
-var Waiting = []Remedy{EndOwner, FreeAddress, CorrectRequest, AutomaticPool, MendNode, RecordFirst, UnpinPool, MaskPool, FreeSecondary, ReadEvents}
+var Waiting = []Remedy{EndOwner, FreeAddress, CorrectRequest, AutomaticPool, MendNode, DeleteTwin, RecordFirst, UnpinPool, MaskPool, FreeSecondary, ReadEvents}
 
 // WaitingRoot is the root of the pods that wait for the same reason.
 func WaitingRoot(c waiting.Cause) string {
@@ -65,7 +68,7 @@ func WaitingRemedies(p *waiting.Pod) (out []Remedy) {
 	for _, c := range p.Causes {
 		events := fmt.Sprintf("kubectl get events --namespace %s --field-selector involvedObject.name=%s", phrase.Arg(p.Namespace), phrase.Arg(p.Name))
 		r := map[waiting.Kind]Remedy{
-			waiting.Taken: FreeAddress, waiting.Request: CorrectRequest, waiting.NoPool: AutomaticPool, waiting.Node: MendNode,
+			waiting.Taken: FreeAddress, waiting.Request: CorrectRequest, waiting.NoPool: AutomaticPool, waiting.Node: MendNode, waiting.SameAddress: DeleteTwin,
 			waiting.Unrecorded: RecordFirst, waiting.Pinned: UnpinPool, waiting.Unknown: ReadEvents, waiting.Refused: AddPool, waiting.Windows: SetStrict, waiting.HostBits: MaskPool, waiting.Secondary: FreeSecondary,
 		}[c.Kind]
 		switch {
@@ -74,6 +77,13 @@ func WaitingRemedies(p *waiting.Pod) (out []Remedy) {
 			r.Title = fmt.Sprintf("once the machine of %s is known to be off, force-delete pod %s", c.Owner.Node, c.Owner.FullName())
 			r.Commands = []string{fmt.Sprintf("kubectl get pod --namespace %s %s -o wide", phrase.Arg(c.Owner.Namespace), phrase.Arg(c.Owner.Name))}
 			r.Effect = fmt.Sprintf("%s is released by Calico's collector or by repair --leaked-ips --terminated %s, and pod %s gets it", c.Object, c.Owner.Node, p.FullName())
+		case c.Leaked:
+			r = ByHand(fmt.Sprintf("release %s as ip/leaked says, if Calico's collector does not", c.Object), "the pod gets the address", "a container that outlived its pod may still use the address", "calico-audit explain "+c.Object)
+		case c.Known != nil:
+			r = ByHand(strings.ToLower(c.Known.Do[:1])+strings.TrimSuffix(c.Known.Do[1:], "."), "the kubelet's next attempt succeeds", "that of the step", events)
+			if len(c.Known.Checks) > 0 {
+				r.Commands = []string{"calico-audit report --check " + strings.Join(c.Known.Checks, ",")}
+			}
 		case c.Kind == waiting.Taken:
 			r.Commands = []string{"calico-audit explain " + c.Object}
 		case c.Kind == waiting.Request:

@@ -292,7 +292,8 @@ func TestKeptElsewhere(t *testing.T) {
 		must(t, c.Dynamic.Resource(testcluster.CRDv1.Resource(kind).GroupVersionResource).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 	}
 	s := readLive(t, c.Config, KubernetesOptions{})
-	if len(s.Gaps) != 2 || !strings.Contains(s.Gaps[0].Reason, "outside its node's podCIDRs: Calico keeps its data elsewhere") {
+	if len(s.Gaps) != 2 || !strings.Contains(s.Gaps[0].Reason, "outside its node's podCIDRs: Calico keeps its data elsewhere") ||
+		!strings.Contains(s.Gaps[0].Reason, "were deleted: then create its IPPool again before pods start") { // projectcalico/calico#12457
 		t.Errorf("gaps %v", gapTexts(s))
 	}
 	must(t, c.Delete(t.Context(), testcluster.CRDv1.Resource("clusterinformations"), "", "default"))

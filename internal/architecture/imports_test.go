@@ -35,7 +35,7 @@ var mayImport = map[string][]string{
 	"audit/state":              {"blocks", "affinity", "audit/phrase", "audit/state/hosts"},
 	"audit/remedies":           {"blocks", "affinity", "audit/phrase", "audit/state"},
 	"audit/state/whereabouts":  {"blocks", "audit/state"},
-	"audit/state/waiting":      {"blocks", "audit/phrase", "audit/state", "audit/capacity"},
+	"audit/state/waiting":      {"blocks", "audit/errortext", "audit/phrase", "audit/state", "audit/capacity"},
 	"audit/runway":             {"audit/phrase"},
 	"audit":                    {"blocks", "audit/phrase", "audit/state", "audit/remedies", "audit/runway", "audit/state/whereabouts"},
 	"audit/capacity":           {"blocks", "affinity", "audit/phrase", "audit/state"},

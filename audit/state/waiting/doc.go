@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/errortext"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -26,6 +27,8 @@ const (
 	NoPool Kind = "no-pool"
 	// Node: calico-node or the kubelet does not work on the pod's node.
 	Node Kind = "node"
+	// SameAddress: calico-node does not start on the pod's node, because another node has its address.
+	SameAddress Kind = "same-address"
 	// Unrecorded: pods of the node use addresses that Calico would assign again.
 	Unrecorded Kind = "unrecorded"
 	// Refused: the allocator has no address left for the pod once the other waiting pods are
@@ -54,6 +57,10 @@ type Cause struct {
 	Text string
 	// Final is true if no retry can succeed before someone changes an object.
 	Final bool
+	// Known is the message in the kubelet's error, if only that names the cause.
+	Known *errortext.Message
+	// Leaked is true if the owner of the requested address no longer exists.
+	Leaked bool
 	// Owner is the pod that has the requested address, if it cannot end by itself: it is
 	// terminating on a node that is not Ready.
 	Owner *blocks.Workload

@@ -110,14 +110,16 @@ func (e *evaluation) pod(w *blocks.Workload, h *state.NodeState) *Pod {
 		p.Causes = e.secondary(w)
 	}
 	if len(p.Causes) == 0 {
-		text := "the objects show no cause; the kubelet's events and the CNI plugin's log on " + h.Name + " do"
+		text, known, object := "the objects show no cause; the kubelet's events and the CNI plugin's log on "+h.Name+" do", p.known(), h.Name
 		switch {
+		case known != nil:
+			text, object = "the kubelet reports an error of the CNI plugin that means: "+strings.TrimSuffix(known.Means, "."), h.Name+"/"+known.ID
 		case p.Event != nil:
 			text = "the kubelet reports an error of the CNI plugin"
 		case w.HasClaim:
 			text = "the objects show no cause; its volume may not be attached, which the kubelet waits for first"
 		}
-		p.Causes = []Cause{{Kind: Unknown, Object: h.Name, Text: text}}
+		p.Causes = []Cause{{Kind: Unknown, Object: object, Text: text, Known: known}}
 	}
 	return p
 }
@@ -167,7 +169,7 @@ func (e *evaluation) owner(w *blocks.Workload, r state.AllocationRef) Cause {
 	case owner != nil && owner.Extras().Partial == "":
 		return e.ownerPod(owner)
 	case !v.Owned && attr.Pod != "":
-		return Cause{Text: fmt.Sprintf("is still allocated to pod %s, which no longer exists", phrase.FullName(attr.Namespace, attr.Pod))}
+		return Cause{Text: fmt.Sprintf("is still allocated to pod %s, which no longer exists", phrase.FullName(attr.Namespace, attr.Pod)), Leaked: true}
 	}
 	// An owner that could not be read may be about to release it.
 	lasts := kind != state.UsePod && (kind != state.UseVM || !v.Unknown) && !e.unread(blocks.Pods, blocks.Nodes, blocks.VMs, blocks.VMInstances)
@@ -358,7 +360,15 @@ func (e *evaluation) node(n *blocks.Node) []Cause {
 	if len(why) == 0 {
 		return nil
 	}
-	return []Cause{{Kind: Node, Object: n.Name, Text: "node " + n.Name + " " + phrase.Each(why)}}
+	text := "node " + n.Name + " " + phrase.Each(why)
+	for i := range e.Nodes {
+		for _, a := range e.Nodes[i].Addresses { // node/pkg/lifecycle/startup, checkConflictingNodes
+			if len(n.Addresses) == 0 && slices.Contains(n.InternalIPs, a.Addr()) {
+				return []Cause{{Kind: SameAddress, Object: n.Name, Text: fmt.Sprintf("%s: node %s records its address %s, and calico-node does not start while another node has it", text, e.Nodes[i].Name, a.Addr())}}
+			}
+		}
+	}
+	return []Cause{{Kind: Node, Object: n.Name, Text: text}}
 }
 
 // agentsOf returns the calico-node pods by node. Canal's run calico-node, too.

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/errortext"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -29,6 +30,17 @@ func (p *Pod) Quote() string {
 		return ""
 	}
 	return clip(sandboxName.ReplaceAllString(strings.Join(strings.Fields(p.Event.Message), " "), "sandbox …"), 500)
+}
+
+// known returns the message in the kubelet's error that names a cause; nil if there is none.
+func (p *Pod) known() *errortext.Message {
+	if p.Event == nil {
+		return nil
+	}
+	if found, _ := errortext.Find(p.Event.Message); len(found) > 0 && !found[0].Wraps {
+		return found[0].Message
+	}
+	return nil
 }
 
 // PluginError returns the error of the CNI plugin in the kubelet's event, without those around it;
