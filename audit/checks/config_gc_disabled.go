@@ -38,7 +38,7 @@ var configGCDisabled = audit.Check{
 			f.Add(audit.Finding{
 				Severity: state.Warning, Subject: state.ClusterSubject(st), Message: "Calico's garbage collection is off: " + why,
 				Evidence: state.Evidences("object", "KubeControllersConfiguration default", "last written", phrase.Time(c.Written)),
-				Fix:      audit.Look("kubectl get kubecontrollersconfigurations -o yaml"),
+				Fix:      audit.Look("kubectl get kubecontrollersconfigurations -o yaml"), Remedies: f.Check.Remedies[:1],
 			})
 		} else if g := st.FirstMissing(state.OtherIPAMReads); g != nil {
 			f.SkipPartial("not evaluated whether the collector runs: %s", g)

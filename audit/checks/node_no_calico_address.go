@@ -14,15 +14,17 @@ import (
 
 var nodeNoCalicoAddress = audit.Check{
 	ID:         "node/no-calico-address",
-	Title:      "a node runs pods of the pod network and records no Calico address, although other nodes do, or one in a network of its own",
-	Severities: []state.Severity{state.Error},
+	Title:      "a node runs pods of the pod network and records no Calico address, although other nodes do, or one in a network of its own, or not its InternalIP",
+	Severities: []state.Severity{state.Error, state.Warning},
+	Graded:     "warning if the address is in the network of the other nodes, and only this node's is not its InternalIP; else error",
 	Why: "Other nodes set up no route and no tunnel to a node without a Calico address, so its pods are cut off from them. Its " +
 		"calico-node does not run, finds no address, or writes under another node's name. calico-node may also detect the address of a " +
-		"bridge or of another interface, to which no other node has a route.",
+		"bridge or of another interface, to which no other node has a route. If a " +
+		"machine's address changes, calico-node may go on recording the former one until it restarts.",
 	Confirm: "kubectl get node NAME -o yaml lacks the annotation projectcalico.org/IPv4Address; kubectl get pods --all-namespaces " +
 		"--selector=k8s-app=calico-node -o wide shows whether calico-node runs there; its log names the address that it found.",
 	Remedies: []remedies.Remedy{remedies.FixNodeName, remedies.ByHand("let calico-node run on the node and find its address (IP_AUTODETECTION_METHOD)",
-		"the node records its address, and other nodes route to it", "none", "kubectl get pods --all-namespaces --selector=k8s-app=calico-node -o wide"), detectAddress, restartCalicoNode("the node")},
+		"the node records its address, and other nodes route to it", "none", "kubectl get pods --all-namespaces --selector=k8s-app=calico-node -o wide"), detectAddress, restartCalicoNode("the node"), recordAddress},
 	Never:    "Never write the annotation by hand: calico-node overwrites it when it starts.",
 	Requires: state.OtherIPAMReads,
 	Optional: []blocks.Resource{blocks.Handles},
@@ -61,11 +63,16 @@ var nodeNoCalicoAddress = audit.Check{
 			if !slices.ContainsFunc(st.NodeState(a.Node.Name).Workloads, func(w *blocks.Workload) bool { return len(w.StatusIPs) > 0 && st.Assigned(w) }) {
 				continue
 			}
-			f.Add(audit.Finding{
+			x := audit.Finding{
 				Absence: true, Severity: state.Error, Subject: state.NodeSubject(a.Node.Name),
 				Message:  fmt.Sprintf("node %s records the Calico address %s, in a network that no other node is in; its InternalIP %s is in that of all others, such as %s", a.Node.Name, a.Calico, a.Internal, a.Other.Name),
 				Evidence: state.Evidences(a.Node.Name, readyText(a.Node), a.Other.Name, readyText(a.Other)), Remedies: []remedies.Remedy{detectAddress},
-			})
+			}
+			if a.Former {
+				x.Severity, x.Remedies = state.Warning, []remedies.Remedy{recordAddress}
+				x.Message = fmt.Sprintf("node %s records the Calico address %s, and its InternalIP is %s; for all other nodes, such as %s, the two are equal", a.Node.Name, a.Calico.Addr(), a.Internal, a.Other.Name)
+			}
+			f.Add(x)
 		}
 	},
 }

@@ -228,6 +228,7 @@ func (st *Remedies) causeRemedies(n *state.NodeBlockStatus, c state.Cause, detai
 		return []Remedy{ByHand("correct the pool's selector: "+detail, "nodes claim blocks again, and pods get addresses", EverywhereRisk, explain)}
 	case state.CauseNoPool:
 		r := SelectNode
+		r.Title += " (" + phrase.Some(strings.Split(detail, "; ")) + ")"
 		r.Commands = []string{explain}
 		return []Remedy{r}
 	case state.CauseUnserved:

@@ -211,11 +211,14 @@ func WithoutAddress(st *state.State) (out []*state.NodeState, pods [][]*blocks.W
 	return out, pods
 }
 
-// Apart is a node whose Calico address is in a network of its own, although its InternalIP is in the
-// one network of all other nodes (two or more). calico-node detected an interface that leads to no
-// other node, such as a bridge.
+// Apart is a node whose Calico address is not its InternalIP, although that is in the one network of
+// all other nodes (two or more), whose Calico addresses are their InternalIPs. The address is in a
+// network of its own: calico-node detected an interface that leads to no other node, such as a
+// bridge. Or, if Former, it is in the network of all: the machine may have had it before
+// (projectcalico/calico#8700).
 type Apart struct {
-	Node *blocks.Node
+	Node   *blocks.Node
+	Former bool
 	// Calico is its Calico address. Internal is its InternalIP in the network of Other, whose Calico
 	// address is its InternalIP.
 	Calico   netip.Prefix
@@ -234,10 +237,13 @@ func Aparts(st *state.State) (out []Apart) {
 			if slices.Contains(n.InternalIPs, p.Addr()) {
 				continue
 			}
-			if a, o := sharedNetwork(st, n, blocks.FamilyOf(p.Addr())); o != nil && !slices.ContainsFunc(st.Nodes, func(o blocks.Node) bool {
-				return o.Name != n.Name && slices.ContainsFunc(o.Addresses, func(q netip.Prefix) bool { return p.Masked().Contains(q.Addr()) })
-			}) {
-				out = append(out, Apart{n, p, a, o})
+			if a, o := sharedNetwork(st, n, blocks.FamilyOf(p.Addr())); o != nil {
+				former := p.Masked().Contains(a)
+				if former || !slices.ContainsFunc(st.Nodes, func(o blocks.Node) bool {
+					return o.Name != n.Name && slices.ContainsFunc(o.Addresses, func(q netip.Prefix) bool { return p.Masked().Contains(q.Addr()) })
+				}) {
+					out = append(out, Apart{n, former, p, a, o})
+				}
 			}
 		}
 	}

@@ -20,6 +20,7 @@ type evaluation struct {
 	refusals   func() refusals
 	agents     func() map[string]*blocks.Workload
 	unrecorded func() map[string][]string
+	fullRanges func() []string
 }
 
 // refusals are the pods to which the allocator assigns no address, with the reasons. unknown
@@ -38,7 +39,7 @@ func evaluate(st *state.State) *Pods {
 	if st.Info.Locked {
 		return out
 	}
-	e := &evaluation{State: st, agents: sync.OnceValue(func() map[string]*blocks.Workload { return agentsOf(st) }), unrecorded: sync.OnceValue(func() map[string][]string { return unrecordedOf(st) })}
+	e := &evaluation{State: st, agents: sync.OnceValue(func() map[string]*blocks.Workload { return agentsOf(st) }), unrecorded: sync.OnceValue(func() map[string][]string { return unrecordedOf(st) }), fullRanges: sync.OnceValue(func() []string { return fullRangesOf(st) })}
 	e.refusals = sync.OnceValue(func() (r refusals) {
 		r.why, r.unknown = capacity.Refused(st)
 		return r
@@ -116,6 +117,8 @@ func (e *evaluation) pod(w *blocks.Workload, h *state.NodeState) *Pod {
 			text, object = "the kubelet reports an error of the CNI plugin that means: "+strings.TrimSuffix(known.Means, "."), h.Name+"/"+known.ID
 		case p.Event != nil:
 			text = "the kubelet reports an error of the CNI plugin"
+		case len(e.fullRanges()) > 0:
+			text += "; or the pod asks for the network of Whereabouts pool " + phrase.Some(e.fullRanges()) + ", which has no address left"
 		case w.HasClaim:
 			text = "the objects show no cause; its volume may not be attached, which the kubelet waits for first"
 		}
@@ -130,6 +133,16 @@ func (e *evaluation) secondary(w *blocks.Workload) (out []Cause) {
 	for _, a := range whereabouts.Of(e.State).Allocations {
 		if usable, used, ok := a.Pool.Capacity(); a.Pod == w && (a.ContainerID == "" || a.ContainerID != w.ContainerID) && ok && used >= usable {
 			out = append(out, Cause{Kind: Secondary, Object: a.Pool.FullName(), Text: fmt.Sprintf("Whereabouts pool %s has no address left, and records %s for another sandbox of the pod", a.Pool.FullName(), a.Addr)})
+		}
+	}
+	return out
+}
+
+// fullRangesOf returns the Whereabouts pools that have no address left.
+func fullRangesOf(st *state.State) (out []string) {
+	for _, p := range whereabouts.Of(st).SecondaryPools {
+		if usable, used, ok := p.Capacity(); ok && used >= usable {
+			out = append(out, p.FullName())
 		}
 	}
 	return out
