@@ -259,9 +259,13 @@ func (f *fileReader) once(objects *decode.Objects) {
 	}
 }
 
-// newer reports whether a was written after b, by resourceVersion. If the versions are not
-// comparable, the order of the files decides.
+// newer reports whether a counts and b does not: a was written later, by resourceVersion, or only a
+// was read from a cluster, because a manifest has no UID. If the versions are not comparable, the
+// order of the files decides.
 func newer(a, b *blocks.Meta) bool {
+	if live := a.UID() != ""; live != (b.UID() != "") {
+		return live
+	}
 	x, err1 := strconv.ParseUint(a.ResourceVersion(), 10, 64)
 	y, err2 := strconv.ParseUint(b.ResourceVersion(), 10, 64)
 	return err1 == nil && err2 == nil && x > y

@@ -138,7 +138,7 @@ func (f *fileReader) nested(o RawObject, depth int) error {
 		e.version = cmp.Or(e.version, o.listVersion)
 	}
 	switch {
-	case e.kind == "" && e.version == "" && !e.items:
+	case e.kind == "" && !e.items: // such as a Chart.yaml
 		return skip(wrong("not a Kubernetes object: it has no kind"))
 	case e.kind == "":
 		return wrong("not a Kubernetes object: it has no kind")

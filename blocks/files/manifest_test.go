@@ -1,0 +1,29 @@
+package files
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestManifestsBesideADump: a directory of a dump also holds a chart and a manifest of a pool that
+// exists. Neither stops the reading, and what the cluster said about the pool counts.
+func TestManifestsBesideADump(t *testing.T) {
+	live := "apiVersion: crd.projectcalico.org/v1\nkind: IPPool\nmetadata:\n  name: pods\n  uid: u1\n  resourceVersion: \"7\"\nspec:\n  cidr: 10.0.0.0/24\n  blockSize: 28\n"
+	manifest := "apiVersion: crd.projectcalico.org/v1\nkind: IPPool\nmetadata:\n  name: pods\nspec:\n  cidr: 10.0.0.0/24\n  disabled: true\n"
+	for _, names := range [][2]string{{"a.yaml", "b.yaml"}, {"b.yaml", "a.yaml"}} {
+		dir := t.TempDir()
+		for name, text := range map[string]string{names[0]: live, names[1]: manifest, "Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.0.0\n"} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s, err := ReadFiles([]string{dir}, FileOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(s.Pools) != 1 || s.Pools[0].Disabled || s.Pools[0].BlockSize != 28 {
+			t.Errorf("the manifest in %s counts: %+v", names[1], s.Pools)
+		}
+	}
+}
