@@ -113,13 +113,13 @@ func (c *Consolidation) Over() bool {
 }
 
 // NodesWithoutBlock returns the status of nodes that have no usable block of a family and cannot
-// claim one, because their pools have no block left and none that could be released. Nodes with the
+// claim one, because their pools have no block left and none that could be released, or could if its age were known. Nodes with the
 // most borrowed addresses and waiting pods come first.
 func (st *Remedies) NodesWithoutBlock() []*state.NodeBlockStatus {
 	var out []*state.NodeBlockStatus
 	for _, h := range st.NodeStates {
 		for _, n := range h.BlockStatus {
-			if st.lacksBlock(n) && !slices.ContainsFunc(st.PoolsAtIssue(n), func(p *state.Pool) bool { return !p.Releasable.IsZero() }) {
+			if st.lacksBlock(n) && !slices.ContainsFunc(st.PoolsAtIssue(n), func(p *state.Pool) bool { return !p.Releasable.IsZero() || st.ageless(p) }) {
 				out = append(out, n)
 			}
 		}
@@ -128,6 +128,14 @@ func (st *Remedies) NodesWithoutBlock() []*state.NodeBlockStatus {
 		return cmp.Compare(len(b.Borrowed)+len(b.Waiting), len(a.Borrowed)+len(a.Waiting))
 	})
 	return out
+}
+
+// ageless reports whether a pool has an empty block that only its unknown age retains. No pod has to
+// move before that age is known.
+func (st *Remedies) ageless(p *state.Pool) bool {
+	return slices.ContainsFunc(st.IPBlocks, func(b *state.Block) bool {
+		return b.Pool == p && b.Used == 0 && b.Releasability.Code == state.RetainUnknownAge && b.Releasability.After == nil
+	})
 }
 
 // LackingBlocks returns the names of the nodes that take pods, have no usable block of a family and
@@ -360,7 +368,8 @@ func (st *Remedies) noneLeft(n *state.NodeBlockStatus) bool {
 // isFull reports whether such a pod finds neither an address in the node's own blocks nor a block
 // to claim.
 func (st *Remedies) isFull(n *state.NodeBlockStatus) bool {
-	return st.unusedOfAnyPod(n, nil) == 0 && st.noneLeft(n)
+	windows := n.Host.Node != nil && n.Host.Node.Windows && !st.IPAM.StrictAffinity // Calico refuses
+	return windows || st.unusedOfAnyPod(n, nil) == 0 && st.noneLeft(n)
 }
 
 // evaluateReplacements finds the nodes that lack an address of their own for a moved pod, in any of

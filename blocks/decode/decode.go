@@ -32,8 +32,10 @@ type Decoder struct {
 	Amend func(object []byte) []byte
 	// inNamespace is the namespace of the current object, if its kind is namespaced.
 	inNamespace string
-	reader      *JSONReader // of the current object
-	recent      [64]string  // strings shared last, by a hash
+	// specified is true if the current object has a spec.
+	specified bool
+	reader    *JSONReader // of the current object
+	recent    [64]string  // strings shared last, by a hash
 	// counts holds the handle counts for a single block, which handles share.
 	counts map[blocks.HandleCount][]blocks.HandleCount
 }
@@ -166,6 +168,7 @@ func (d *Decoder) object(r *JSONReader, m *blocks.Meta, hooks metaHooks, spec, s
 		case "metadata":
 			d.meta(r, m, hooks)
 		case "spec":
+			d.specified = true
 			if spec != nil {
 				r.Object(spec)
 			}

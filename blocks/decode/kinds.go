@@ -78,6 +78,9 @@ type Kind struct {
 	keeps *fieldMask
 	// labelled replaces keeps for decoding with labels, which saved snapshots omit.
 	labelled *fieldMask
+	// specRequired is true if the API server rejects objects without a spec. In files, such an object
+	// was filtered.
+	specRequired bool
 	// Single kinds have one object that counts, named "default". keepsOthers is true if the
 	// records of other objects are kept as well.
 	Single, keepsOthers bool

@@ -14,7 +14,11 @@ const DefaultName = "default"
 // object is broken, which is a gap of the whole resource, or if it is not named "default"
 // and its kind drops such objects.
 func (d *Decoder) config(r *JSONReader, m *blocks.Meta, spec, status Members) bool {
+	d.specified = false
 	d.object(r, m, metaHooks{}, r.members(spec), r.members(status))
+	if !d.specified && d.Out.Kind.specRequired {
+		r.faultAt("spec", "is missing")
+	}
 	if r.err != nil {
 		return false
 	}

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // TestManifestsBesideADump: a directory of a dump also holds a chart and a manifest of a pool that
@@ -25,5 +27,20 @@ func TestManifestsBesideADump(t *testing.T) {
 		if len(s.Pools) != 1 || s.Pools[0].Disabled || s.Pools[0].BlockSize != 28 {
 			t.Errorf("the manifest in %s counts: %+v", names[1], s.Pools)
 		}
+	}
+}
+
+// TestConfigWithoutSpec: an IPAMConfig whose spec was filtered out says nothing about strict affinity.
+func TestConfigWithoutSpec(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.yaml")
+	if err := os.WriteFile(path, []byte("apiVersion: crd.projectcalico.org/v1\nkind: IPAMConfig\nmetadata:\n  name: default\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := ReadFiles([]string{path}, FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if why, missing := s.Missing(blocks.IPAMConfigs); !missing || s.IPAM.Present {
+		t.Errorf("the configuration counts as read: %q, %+v", why, s.IPAM)
 	}
 }

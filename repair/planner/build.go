@@ -171,6 +171,12 @@ func order(p *repair.Plan, st *state.State) {
 		}
 		return 0
 	}
+	full := func(s *repair.Step) int { // a full block counts towards the node's block limit, too
+		if b := repair.BlockAt(st, s.Target.CIDR); s.Kind == repair.RestoreAffinity && b != nil && st.Unused(b) == 0 {
+			return 1
+		}
+		return 0
+	}
 	place := func(s *repair.Step) int {
 		if s.Conditional() {
 			return 2*rank(repair.EvictPod) + 1 // the run alone can tell before which eviction
@@ -178,7 +184,7 @@ func order(p *repair.Plan, st *state.State) {
 		return 2 * rank(s.Kind)
 	}
 	slices.SortStableFunc(p.Steps, func(a, b repair.Step) int {
-		return cmp.Or(cmp.Compare(place(&a), place(&b)), cmp.Compare(bare(&a), bare(&b)), cmp.Compare(urgency(a.Pools), urgency(b.Pools)),
+		return cmp.Or(cmp.Compare(place(&a), place(&b)), cmp.Compare(bare(&a), bare(&b)), cmp.Compare(full(&a), full(&b)), cmp.Compare(urgency(a.Pools), urgency(b.Pools)),
 			compareTargets(a.Target, b.Target), cmp.Compare(a.ID, b.ID))
 	})
 	slices.SortStableFunc(p.Refused, func(a, b repair.Refusal) int {

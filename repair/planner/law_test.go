@@ -267,3 +267,34 @@ func TestLawInRandomStates(t *testing.T) {
 		}
 	}
 }
+
+// TestLawInRareStates checks states that broke the law once: a pod moves while a Windows node takes
+// no pods, as strict affinity is off; full blocks count towards the limit of blocks.
+func TestLawInRareStates(t *testing.T) {
+	for name, text := range map[string]string{
+		"Windows without strict affinity": "node n0\nnode n1 windows\npool first 10.0.0.0/27 size=30\nblock 10.0.0.0/30 n0\naffinity 10.0.0.0/30 n0\n" +
+			"block 10.0.0.16/30 gone\naffinity 10.0.0.16/30 gone\nuse 10.0.0.19 bare/p8 n0 of=ReplicaSet/web ready\n",
+		"restored affinities and a block limit": "config strict max=2\nnode n2\npool first 10.0.0.0/29 size=32\npool second 10.0.1.0/28\n" +
+			"block 10.0.0.1/32 n2\nuse 10.0.0.1 blue/p2 n2\nblock 10.0.0.7/32 n2\nblock 10.0.1.12/30 n2\nfill 10.0.1.12/30 4 n2\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			if steps := checkLaws(t, parseState(t, text, 0), lawRequests()); len(steps) == 0 {
+				t.Error("no plan has a step")
+			}
+		})
+	}
+}
+
+// TestNoPodMovesForAnUnknownAge: no block is emptied while another is empty, and only its unknown age
+// keeps it, as in files without managedFields.
+func TestNoPodMovesForAnUnknownAge(t *testing.T) {
+	text := "budget none\npool pods 10.0.0.0/28 size=30\nnode a\nnode b\nnode c\nblock 10.0.0.0/30 a\naffinity 10.0.0.0/30 a\nblock 10.0.0.4/30 a%s\naffinity 10.0.0.4/30 a\n" +
+		"block 10.0.0.8/30 b\naffinity 10.0.0.8/30 b\nblock 10.0.0.12/30 b\naffinity 10.0.0.12/30 b\n" +
+		"use 10.0.0.8 shop/b b of=ReplicaSet/web ready\nuse 10.0.0.12 shop/d b of=ReplicaSet/web ready\nuse 10.0.0.1 shop/c c of=ReplicaSet/web ready\n"
+	for age, want := range map[string]bool{" noage": false, "\nuse 10.0.0.4 shop/e a of=ReplicaSet/web ready": true} {
+		p := Build(parseState(t, fmt.Sprintf(text, age), 0), repair.Request{Consolidate: true, CordonFull: true, EvictSingletons: true})
+		if got := len(p.Steps) > 0; got != want {
+			t.Errorf("%q: steps %v, refused %+v", age, stepIDs(p), p.Refused)
+		}
+	}
+}
