@@ -123,6 +123,13 @@ func start(ctx context.Context, opts Options, etcdPath, apiserverPath string) (_
 	if err := c.startEtcd(ctx, etcdPath); err != nil {
 		return nil, err
 	}
+	first, err := newFirstState(ctx, apiserverPath, opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := first.restore(ctx, c.Etcd); err != nil {
+		return nil, err
+	}
 	if err := c.startAPIServer(ctx, apiserverPath, opts); err != nil {
 		return nil, err
 	}
@@ -134,7 +141,10 @@ func start(ctx context.Context, opts Options, etcdPath, apiserverPath string) (_
 			return nil, err
 		}
 	}
-	return c, c.awaitNamespaces(ctx)
+	if err := c.awaitNamespaces(ctx); err != nil {
+		return nil, err
+	}
+	return c, first.save(ctx, c.Etcd)
 }
 
 // Close kills the servers and removes their files. Close may be called twice.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,15 +23,25 @@ var crdResource = schema.GroupVersionResource{
 	Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
 }
 
-// InstallCRDs creates the CRDs of a group and waits until the API server serves them and
+// crdPrefix is the prefix of the keys under which the API server stores CRDs.
+const crdPrefix = "/registry/apiextensions.k8s.io/customresourcedefinitions/"
+
+// InstallCRDs creates the CRDs of a group that do not exist and waits until the API server serves them and
 // discovery lists them.
 func (c *Cluster) InstallCRDs(ctx context.Context, group Group) error {
 	crds, err := CRDs(ctx, group)
 	if err != nil {
 		return err
 	}
+	installed, err := c.Etcd.Get(ctx, crdPrefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		return fmt.Errorf("reading stored CRDs: %w", err)
+	}
 	work, workCtx := errgroup.WithContext(ctx)
 	for _, crd := range crds {
+		if slices.ContainsFunc(installed.Kvs, func(kv *mvccpb.KeyValue) bool { return string(kv.Key) == crdPrefix+crd.GetName() }) {
+			continue
+		}
 		work.Go(func() error {
 			_, err := c.Dynamic.Resource(crdResource).Create(workCtx, crd, metav1.CreateOptions{})
 			if err != nil && !isAlreadyExists(err) {

@@ -139,7 +139,7 @@ func Binary(ctx context.Context, name string) (string, error) {
 	}
 	// Name the file after the program, because programs show their name. The API server
 	// records it as field manager, for example.
-	dirPath, err := cachePath(name + "-" + version + "-" + key)
+	dirPath, err := CachePath(name + "-" + version + "-" + key)
 	if err != nil {
 		return "", err
 	}
@@ -210,9 +210,9 @@ func once(path string, make func(tmp string) error) error {
 	return os.Rename(tmp, path)
 }
 
-// cachePath returns the path of a name in this package's part of the user's cache
+// CachePath returns the path of a name in this package's part of the user's cache
 // directory, and creates that part.
-func cachePath(name string) (string, error) {
+func CachePath(name string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", fmt.Errorf("finding the cache directory: %w", err)
@@ -339,7 +339,7 @@ func NativeCRDs(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path, err := cachePath("crds-" + version + "-" + key)
+	path, err := CachePath("crds-" + version + "-" + key)
 	if err != nil {
 		return "", err
 	}
