@@ -46,9 +46,8 @@ TESTS_AT_ONCE ?= $$(($$(getconf _NPROCESSORS_ONLN) * 2))
 test: prepare ## run all tests, on a real etcd and kube-apiserver
 	GOGC=400 $(TEST) -p $(PACKAGES_AT_ONCE) -parallel $(TESTS_AT_ONCE) -timeout 20m $(LONGEST) ./...
 
-# Linking and running the tests cost about the same, so packages whose tests are about
-# servers are not linked.
-ABOUT_SERVERS := cmd/internal/live internal/lab internal/scale internal/storm internal/story internal/testcluster repair/workloads
+# Linking costs as much as running, so packages whose tests are mostly about servers are not linked.
+ABOUT_SERVERS := blocks/cluster cmd/internal/examples cmd/internal/live internal/lab internal/scale internal/storm internal/story internal/testcluster repair/apply repair/datastore repair/workloads
 quick: ## run the tests that need no servers, network, root or other programs, within a minute, and say what was left out
 	@mkdir -p bin && { $(GO) list ./... | grep -vE '/($(subst $() ,|,$(ABOUT_SERVERS)))(/|$$)' | \
 		GOGC=400 xargs $(TEST) -short -v > bin/quick.log 2>&1; status=$$?; }; \
@@ -83,7 +82,7 @@ mutants: prepare ## break guards of the code one by one, and fail if a test that
 soak: prepare ## run the long tests: more fuzzing, more random states, longer storms, every crash point
 	$(GO) test -timeout 4h -run AgreesWithCalicoctl -count 120 ./audit/checks
 	CALICO_AUDIT_CAPACITY_SCRIPTS=200 $(GO) test -timeout 4h -run TestAllocatorAgrees -v ./audit/capacity
-	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h ./audit/checks ./blocks/cluster ./cmd/internal/cli ./cmd/internal/live ./internal/lab ./metrics ./repair/apply ./repair/datastore ./repair/planner
+	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h ./audit/capacity ./audit/checks ./blocks/cluster ./cmd/internal/cli ./cmd/internal/live ./internal/lab ./metrics ./repair/apply ./repair/datastore ./repair/planner
 	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h -run 'Crash|ActsBetween|Killed|Rights' -v ./internal/storm
 	CALICO_AUDIT_EVERY_CASE=1 $(GO) test -timeout 4h -v ./internal/story
 	for seed in $$(seq 20); do CALICO_AUDIT_SEED=$$seed $(GO) test -timeout 30m -run 'TestStorm$$' -count 1 -v ./internal/storm || exit 1; done

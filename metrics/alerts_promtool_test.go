@@ -26,7 +26,7 @@ func promtool(t *testing.T, dir string, args ...string) (string, error) {
 // TestAlertRules: promtool accepts the rules, and they pass their unit tests, or a sample of them.
 func TestAlertRules(t *testing.T) {
 	rules := string(example(t, "prometheus", rulesName))
-	for name, n := range map[string]int{rulesTestName: 20, runwayTestName: 3} {
+	for name, n := range map[string]int{rulesTestName: 12, runwayTestName: 2} {
 		t.Run(name, func(t *testing.T) {
 			tests := shippedRuleTests(t, name)
 			tests.Tests = testenv.Sample(t, n, tests.Tests)
@@ -248,7 +248,7 @@ func TestAlertTestsNotice(t *testing.T) {
 		{"a check that cannot be made ends no alert at once", `[30m]`, `[5m]`},
 		{"a check that cannot be made ends no alert at once", `[30m]`, `[2h]`},
 	}
-	for _, m := range testenv.Sample(t, 12, changes) {
+	for _, m := range testenv.Sample(t, 8, changes) {
 		t.Run(m.tests+" "+m.old+" to "+m.new, func(t *testing.T) {
 			tests := hours
 			if strings.HasPrefix(m.tests, "CalicoPoolRunway") || strings.HasPrefix(m.tests, "CalicoPoolBlocksRunOut") || m.tests == "a healthy week" {

@@ -37,7 +37,7 @@ const envScripts = "CALICO_AUDIT_CAPACITY_SCRIPTS"
 // and at the end every block and affinity.
 func TestAllocatorAgrees(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
-	scripts, most, first := 5, 40, testenv.Seed(t) // until every case was covered
+	scripts, most, first := 2, 40, testenv.Seed(t) // until every case was covered
 	if os.Getenv(testenv.EnvSeed) != "" {
 		scripts, most = 1, 1
 	}
@@ -56,7 +56,7 @@ func TestAllocatorAgrees(t *testing.T) {
 		}
 	}
 	t.Logf("%+v", *total)
-	if scripts >= 5 && !total.whole() {
+	if most > 1 && !total.whole() {
 		t.Errorf("the scripts do not try everything: %+v", *total)
 	}
 }

@@ -3,6 +3,7 @@ package capacity_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -177,7 +178,10 @@ func demand(st *state.State) (out []needed) {
 // fits after today's demand was served in any order.
 func TestTodayIsServedFirst(t *testing.T) {
 	r, tried, waited := testenv.Rand(t), 0, 0
-	for name, text := range drawnStates(t) {
+	drawn := drawnStates(t)
+	names := slices.Sorted(maps.Keys(drawn))
+	for _, name := range testenv.Sample(t, len(names)/3, names) {
+		text := drawn[name]
 		snapshot, err := statedsl.Parse(text)
 		if err != nil {
 			continue // cases about gaps
@@ -201,7 +205,7 @@ func TestTodayIsServedFirst(t *testing.T) {
 			}
 		}
 	}
-	if tried < 500 || waited < 100 {
+	if tried < 150 || waited < 30 {
 		t.Errorf("only %d scenarios fit, %d of them with something to serve first", tried, waited)
 	}
 }

@@ -81,7 +81,7 @@ var knownErrors = []string{
 func TestAgreesWithCalicoctl(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
 	first := uint64(time.Now().UnixNano())
-	for i := range uint64(3) {
+	for i := range uint64(2) {
 		seed := first + i
 		p := &play{t: t, ctx: t.Context(), c: c}
 		p.must(c.Reset(p.ctx))

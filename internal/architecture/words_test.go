@@ -122,14 +122,21 @@ func (o occurrences) add(scope, what string, has func(word string) bool) {
 // prose records avoided words in a text that begins at the given line of a file.
 func (o occurrences) prose(scope, path string, line int, text string) {
 	for l := range strings.Lines(text) {
+		lower := contract.Replace(strings.ToLower(l))
 		o.add(scope, fmt.Sprintf("%s:%d", path, line), func(word string) bool {
 			if word == strings.ToLower(word) {
-				return wholeWord[word].MatchString(contract.Replace(strings.ToLower(l)))
+				return contains(lower, word)
 			}
-			return wholeWord[word].MatchString(l)
+			return contains(l, word)
 		})
 		line++
 	}
+}
+
+// contains reports whether a line contains the pattern of a word as a whole word. Most lines do
+// not contain even its letters, and that is cheap to see.
+func contains(line, word string) bool {
+	return (regexp.QuoteMeta(word) != word || strings.Contains(line, word)) && wholeWord[word].MatchString(line)
 }
 
 // contract removes identifiers that contain an avoided word but that users rely on.

@@ -92,7 +92,7 @@ func TestBorrowedAddresses(t *testing.T) {
 	var mu sync.Mutex
 	rows := map[string][]Row{}
 	t.Run("topology", func(t *testing.T) {
-		for _, topology := range testenv.Sample(t, len(Topologies)/2, Topologies) {
+		for _, topology := range testenv.Sample(t, len(Topologies)/3, Topologies) {
 			t.Run(topology.Name, func(t *testing.T) {
 				plan, err := d.Plan(t.Context(), topology)
 				must(t, err)

@@ -14,7 +14,7 @@ func TestStaleAffinities(t *testing.T) {
 	d := store(t)
 	all := StaleTopologies()
 	pairs := slices.Collect(slices.Chunk(all, 2)) // with either order of the router IDs
-	topologies := slices.Concat(testenv.Sample(t, len(pairs)/2, pairs)...)
+	topologies := slices.Concat(testenv.Sample(t, len(pairs)/3, pairs)...)
 	var mu sync.Mutex
 	rows := map[int][]StaleRow{}
 	t.Run("affinity", func(t *testing.T) {

@@ -64,7 +64,7 @@ func TestPreferredRemediesAreTheWayOut(t *testing.T) {
 	must(t, err)
 	proven, seen := map[string]bool{}, map[string]bool{}
 	all := slices.DeleteFunc(fixtures(t), func(f *fixture) bool { return !f.live() })
-	for _, f := range testenv.Sample(t, len(all)/4, all) {
+	for _, f := range testenv.Sample(t, len(all)/6, all) {
 		unseen := func(r *audit.Report, finding *audit.Finding) *remedies.Remedy {
 			advice := preferred(r, finding)
 			if finding.Check != f.check || finding.Severity < state.Warning || advice == nil || seen[f.way(advice)] && !testenv.EveryCase() {

@@ -262,7 +262,7 @@ func TestCommandsOfReports(t *testing.T) {
 	all := fixtures(t)
 	t.Run("files", func(t *testing.T) {
 		fromFiles := slices.DeleteFunc(slices.Clone(all), func(f *fixture) bool { return !f.files })
-		for _, f := range testenv.Sample(t, 5, fromFiles) {
+		for _, f := range testenv.Sample(t, 3, fromFiles) {
 			t.Run(f.String(), func(t *testing.T) {
 				t.Parallel()
 				dir := t.TempDir()

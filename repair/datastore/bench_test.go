@@ -34,10 +34,10 @@ func sampled(t *testing.T, n int) func() bool {
 	return func() bool { return r.IntN(n) == 0 }
 }
 
-// someSteps returns all steps, or half of them as a sample.
+// someSteps returns all steps, or a third of them as a sample.
 func someSteps(t *testing.T) []step {
 	t.Helper()
-	return testenv.Sample(t, len(steps)/2, steps)
+	return testenv.Sample(t, len(steps)/3, steps)
 }
 
 // bench is a cluster to write to, in one of Calico's API groups.

@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -30,7 +31,7 @@ import (
 func TestAdviceIsNotRefused(t *testing.T) {
 	recommended := 0
 	states, leftOut := drawnStates(t), testenv.Sample(t, 3, blocks.Resources)
-	for seed := range uint64(200) {
+	for seed := range uint64(100) {
 		states[fmt.Sprintf("random state %d", seed)] = func() *blocks.Snapshot {
 			text, _ := randomState(rand.New(rand.NewPCG(seed, 8)))
 			s, err := statedsl.Parse(text)
@@ -40,7 +41,9 @@ func TestAdviceIsNotRefused(t *testing.T) {
 			return s
 		}
 	}
-	for name, read := range states {
+	names := slices.Sorted(maps.Keys(states))
+	for _, name := range testenv.Sample(t, len(names)/3, names) {
+		read := states[name]
 		asItIs := func(*blocks.Snapshot) {}
 		garbled := func(r blocks.Resource) func(*blocks.Snapshot) {
 			return func(s *blocks.Snapshot) {
@@ -58,7 +61,7 @@ func TestAdviceIsNotRefused(t *testing.T) {
 			})
 		}
 	}
-	if recommended < 1000 {
+	if recommended < 300 {
 		t.Errorf("only %d plans were recommended", recommended)
 	}
 }

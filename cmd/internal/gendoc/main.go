@@ -25,21 +25,24 @@ func main() {
 	check := flag.Bool("check", false, "write nothing; fail if a document is stale")
 	release := flag.String("release", "", "write shell completions and man pages to this directory, and nothing else")
 	flag.Parse()
-	make := func() error { return run(*check) }
+	var err error
 	if *release != "" {
-		make = func() error { return writeRelease(*release) }
+		err = writeRelease(*release)
+	} else {
+		var docs []document
+		if docs, err = documents(); err == nil {
+			err = save(docs, *check)
+		}
 	}
-	if err := make(); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "gendoc:", err)
 		os.Exit(1)
 	}
 }
 
-func run(check bool) error {
-	docs, err := documents()
-	if err != nil {
-		return err
-	}
+// save writes the documents below the working directory. With check it writes nothing, and fails
+// if one of them is not there as it would be written.
+func save(docs []document, check bool) error {
 	stale := 0
 	for _, d := range docs {
 		if check {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/calico-audit/calico-audit/audit/checks"
@@ -52,11 +53,20 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-func TestDocumentsAreTheSameEachTime(t *testing.T) {
-	first, err := documents()
+var once = sync.OnceValues(documents)
+
+// documentsOnce returns the documents, made once for all tests.
+func documentsOnce(t *testing.T) []document {
+	t.Helper()
+	docs, err := once()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return docs
+}
+
+func TestDocumentsAreTheSameEachTime(t *testing.T) {
+	first := documentsOnce(t)
 	second, err := documents()
 	if err != nil {
 		t.Fatal(err)
@@ -110,30 +120,32 @@ func TestDocumentsAreComplete(t *testing.T) {
 
 // TestDocumentsAreUpToDate: the documents in the repository match the program.
 func TestDocumentsAreUpToDate(t *testing.T) {
+	docs := documentsOnce(t)
 	t.Chdir(root)
-	if err := run(true); err != nil {
+	if err := save(docs, true); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestCheckFindsStaleDocuments(t *testing.T) {
+	docs := documentsOnce(t)
 	t.Chdir(t.TempDir())
 	for _, dir := range []string{"audit", "cmd", "metrics"} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := run(false); err != nil {
+	if err := save(docs, false); err != nil {
 		t.Fatalf("writing: %v", err)
 	}
-	if err := run(true); err != nil {
+	if err := save(docs, true); err != nil {
 		t.Errorf("just written, and still: %v", err)
 	}
 	path := filepath.Join("cmd", "COMMANDS.md")
 	if err := os.WriteFile(path, []byte("old"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := run(true); err == nil || !strings.Contains(err.Error(), "make generate") {
+	if err := save(docs, true); err == nil || !strings.Contains(err.Error(), "make generate") {
 		t.Errorf("a stale document was not found: %v", err)
 	}
 	if have, err := os.ReadFile(path); err != nil || string(have) != "old" {
