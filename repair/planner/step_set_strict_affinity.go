@@ -81,6 +81,10 @@ func proposeStrict(p *repair.Proposals, want bool) {
 		p.Refuse(c, repair.RefusedRejected, "Calico assigns no address on Windows nodes without strict affinity: %s", phrase.List(windows))
 		return
 	}
+	if out := crowdedOut(st); want && len(out) > 0 {
+		p.Refuse(c, repair.RefusedConflict, "Windows nodes would claim blocks, too, and then none may be left for %s: add a pool first", phrase.Some(out))
+		return
+	}
 	stuck := cannotAllocate(st, want)
 	pairs := []string{
 		repair.GuardName, "default", repair.GuardUID, repair.Absent, repair.GuardStrict, strconv.FormatBool(st.IPAM.StrictAffinity), repair.GuardWanted, strconv.FormatBool(want),
