@@ -276,6 +276,8 @@ func TestLawInRareStates(t *testing.T) {
 			"block 10.0.0.16/30 gone\naffinity 10.0.0.16/30 gone\nuse 10.0.0.19 bare/p8 n0 of=ReplicaSet/web ready\n",
 		"restored affinities and a block limit": "config strict max=2\nnode n2\npool first 10.0.0.0/29 size=32\npool second 10.0.1.0/28\n" +
 			"block 10.0.0.1/32 n2\nuse 10.0.0.1 blue/p2 n2\nblock 10.0.0.7/32 n2\nblock 10.0.1.12/30 n2\nfill 10.0.1.12/30 4 n2\n",
+		"a Windows node's blocks have four addresses less": "config strict\nnode n0 windows\nnode n1\npool first 10.0.0.0/27 size=30\n" +
+			"block 10.0.0.0/30 n1\naffinity 10.0.0.0/30 n1\nblock 10.0.0.16/30 gone\naffinity 10.0.0.16/30 gone\nuse 10.0.0.19 bare/p8 n1 of=ReplicaSet/web ready\n",
 		"Windows nodes claim with strict affinity": "node n0 windows\nnode n1\npool first 10.0.0.0/31 size=31\nblock 10.0.1.0/30 gone\n",
 	} {
 		t.Run(name, func(t *testing.T) {
