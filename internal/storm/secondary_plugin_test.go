@@ -266,9 +266,32 @@ func (s *sandbox) assign(ctx context.Context, lose bool) (a netip.Addr, inPool b
 		return netip.Addr{}, false
 	}
 	if !inPool {
+		// A call that lost its Lease runs beside others: that race is Whereabouts' own.
+		if s.recordedForAnother(ctx, a) {
+			if ignoreNotFound(s.client(secondaryReservations).Delete(ctx, a.String(), metav1.DeleteOptions{})) != nil {
+				s.addressUsers.leave(a, s.podref())
+			}
+			return netip.Addr{}, false
+		}
 		s.made.add("ADD without the pool")
 	}
 	return a, inPool
+}
+
+// recordedForAnother reports whether the pool records an address for another pod, or cannot be read.
+func (s *sandbox) recordedForAnother(ctx context.Context, a netip.Addr) bool {
+	pool, err := s.client(secondaryPools).Get(ctx, secondaryPool, metav1.GetOptions{})
+	if err != nil {
+		return true
+	}
+	all, _, _ := unstructured.NestedMap(pool.Object, "spec", "allocations")
+	for key, entry := range all {
+		offset, _ := strconv.Atoi(key)
+		if owner, _, _ := unstructured.NestedString(entry.(map[string]any), "podref"); secondaryAddr(offset) == a && owner != s.podref() {
+			return true
+		}
+	}
+	return false
 }
 
 // offset returns the offset of the pod's entry, or else of the lowest free address, or 0.
