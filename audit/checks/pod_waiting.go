@@ -51,7 +51,7 @@ var podWaiting = audit.Check{
 func waitingFinding(st *state.State, p *waiting.Pod) audit.Finding {
 	x := audit.Finding{
 		Severity: state.Warning, Subject: state.PodSubject(p.Workload), Nodes: []string{p.Node}, Absence: true,
-		Root: remedies.WaitingRoot(p.Causes[0]), Remedies: remedies.WaitingRemedies(p),
+		Root: remedies.WaitingRoot(p.Causes[0]), Remedies: remedies.Of(st).WaitingRemedies(p),
 	}
 	if p.Final() {
 		x.Severity = state.Error

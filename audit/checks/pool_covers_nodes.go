@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
@@ -72,6 +71,8 @@ func (c covered) String() string { return c.addr.String() + " of " + c.of }
 // covering lists the addresses of nodes and Services in a pool.
 type covering struct {
 	all []covered
+	// services is true if some are of Services.
+	services bool
 	// open are the pool's blocks around those that no IPReservation excludes from assignment.
 	open []string
 	// at is the first of them that a live pod has from Calico's IPAM, and pod that pod; nil
@@ -103,12 +104,14 @@ func coverage(st *state.State, p *state.Pool) (x covering) {
 			}
 		}
 	}
+	nodes := len(x.all)
 	add(st.Cluster.APIServer, "Service default/kubernetes")
 	for i := range st.Services {
 		for _, a := range st.Services[i].ClusterIPs {
 			add(a, "Service "+st.Services[i].Key().String())
 		}
 	}
+	x.services = len(x.all) > nodes
 	slices.SortStableFunc(x.all, func(a, b covered) int { return cmp.Or(a.addr.Compare(b.addr), cmp.Compare(a.of, b.of)) })
 	for _, c := range x.all {
 		if around, err := c.addr.Prefix(p.BlockSize); err == nil && !st.Reserved.Contains(c.addr) && !slices.Contains(x.open, around.String()) {
@@ -166,7 +169,7 @@ func (x *covering) finding(p *state.Pool, unused bool) audit.Finding {
 		out.Severity, out.Remedies = state.Info, out.Remedies[1:]
 		out.Message += "; no pod gets one automatically, because IPReservations cover them"
 	}
-	if len(x.open) > 0 && !unused && slices.ContainsFunc(x.all, func(c covered) bool { return strings.HasPrefix(c.of, "Service ") }) {
+	if len(x.open) > 0 && !unused && x.services {
 		out.Remedies[0].Title += "; then move the pods to a pool outside the Services' network, any address of which the next Service may get"
 	}
 	if x.pod != nil && !unused {

@@ -78,9 +78,9 @@ var poolNoTunnelAddress = audit.Check{
 	},
 }
 
-// lacksWireguard returns the families for which a node publishes a WireGuard key, lacks the device's
-// address, and could get one from a pool (node/pkg/allocateip, determineEnabledPoolCIDRs). If no node
-// took one, WireGuard encrypts the hosts' own traffic and needs none.
+// lacksWireguard returns the families in which a node should have an address for its WireGuard device
+// and has none: it publishes a key, and a pool has an address for it (node/pkg/allocateip,
+// determineEnabledPoolCIDRs). If no node has one, WireGuard needs none: it encrypts the hosts' traffic.
 func lacksWireguard(st *state.State, n *blocks.Node, took map[string]bool) (out []string) {
 	for kind, family := range map[string]blocks.Family{blocks.TypeWireguard: blocks.IPv4, blocks.TypeWireguardV6: blocks.IPv6} {
 		has := slices.ContainsFunc(n.Tunnels, func(t blocks.Tunnel) bool { return t.Type == kind })

@@ -180,7 +180,7 @@ func (x *explainer) podRemedy(s *builder, w *blocks.Workload, addrs []netip.Addr
 		return
 	}
 	if p := waiting.Of(x.State).Find(w); p != nil {
-		for _, r := range remedies.WaitingRemedies(p) {
+		for _, r := range remedies.Of(x.State).WaitingRemedies(p) {
 			s.remedy("waiting", "%s: %s", r.Title, r.Effect)
 		}
 	}

@@ -113,8 +113,8 @@ func (c *Consolidation) Over() bool {
 }
 
 // NodesWithoutBlock returns the status of nodes that have no usable block of a family and cannot
-// claim one: their pools have no block left, none that could be released, and none that only its
-// unknown age retains. Nodes with the most borrowed addresses and waiting pods come first.
+// claim one. Nodes are left out if one of their pools has a block that could be released, or could if
+// its age were known. Nodes with the most borrowed addresses and waiting pods come first.
 func (st *Remedies) NodesWithoutBlock() []*state.NodeBlockStatus {
 	var out []*state.NodeBlockStatus
 	for _, h := range st.NodeStates {
@@ -360,7 +360,7 @@ func (st *Remedies) unusedOfAnyPod(n *state.NodeBlockStatus, but *state.Block) (
 // noneLeft reports whether a node could claim no further block for such pods once its own blocks
 // are full.
 func (st *Remedies) noneLeft(n *state.NodeBlockStatus) bool {
-	anyPods := slices.DeleteFunc(slices.Clone(n.Pools), func(p *state.Pool) bool { return !p.ServesAllNamespaces() })
+	anyPods := slices.DeleteFunc(slices.Clone(n.Pools), func(p *state.Pool) bool { return !p.ServesAllNamespaces() || nextBlockAddresses(n, p).IsZero() })
 	cause, _ := st.CauseFor(n, anyPods)
 	return n.Cause != state.CauseNone || cause != state.CauseNone
 }
@@ -369,8 +369,7 @@ func (st *Remedies) noneLeft(n *state.NodeBlockStatus) bool {
 // to claim.
 func (st *Remedies) isFull(n *state.NodeBlockStatus) bool {
 	windows := n.Host.Node != nil && n.Host.Node.Windows && !st.IPAM.StrictAffinity // Calico refuses
-	helps := func(p *state.Pool) bool { return !nextBlockAddresses(n, p).IsZero() }
-	return windows || st.unusedOfAnyPod(n, nil) == 0 && (st.noneLeft(n) || !slices.ContainsFunc(n.Pools, helps))
+	return windows || st.unusedOfAnyPod(n, nil) == 0 && st.noneLeft(n)
 }
 
 // evaluateReplacements finds the nodes that lack an address of their own for a moved pod, in any of

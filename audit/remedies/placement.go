@@ -224,7 +224,7 @@ func (st *Remedies) MayFill(moves []Move, but *state.Block, cordon []string) (ou
 	for n := range coming {
 		enough := func(p *state.Pool) bool {
 			more, gets := blocks.CountOf(coming[n]-st.unusedOfAnyPod(n, but)), nextBlockAddresses(n, p)
-			return p.ServesAllNamespaces() && (st.IPAM.MaxBlocksPerHost == 0 || more.Cmp(gets) <= 0) && p.Slots.Allocatable.Cmp(blocks.CountOf(claims[p])) >= 0
+			return p.ServesAllNamespaces() && !gets.IsZero() && (st.IPAM.MaxBlocksPerHost == 0 || more.Cmp(gets) <= 0) && p.Slots.Allocatable.Cmp(blocks.CountOf(claims[p])) >= 0
 		}
 		if (st.noneLeft(n) || !slices.ContainsFunc(n.Pools, enough)) && !slices.Contains(out, n.Host.Name) {
 			out = append(out, n.Host.Name)
@@ -234,12 +234,12 @@ func (st *Remedies) MayFill(moves []Move, but *state.Block, cordon []string) (ou
 	return out
 }
 
-// nextBlockAddresses returns how many addresses a node's next block of a pool has for pods. In IPv4, Windows
-// nodes keep back the first three and the last (cni-plugin/pkg/ipamplugin/ipam_plugin.go).
+// nextBlockAddresses returns how many addresses a node's next block of a pool has for pods. Windows nodes
+// keep back four of an IPv4 block (cni-plugin/pkg/ipamplugin/ipam_plugin.go).
 func nextBlockAddresses(n *state.NodeBlockStatus, p *state.Pool) blocks.Count {
 	count := p.BlockAddresses()
 	if n.Host.Node != nil && n.Host.Node.Windows && n.Family == blocks.IPv4 {
-		count = count.Sub(blocks.CountOf(min(4, 1<<min(2, 32-p.BlockSize))))
+		count = count.Sub(blocks.CountOf(1 << min(2, 32-p.BlockSize)))
 	}
 	return count
 }

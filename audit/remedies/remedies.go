@@ -325,11 +325,22 @@ func (st *Remedies) StrictRemedies() []Remedy {
 	if g := st.FirstMissing(state.BlockStatusReads); g != nil {
 		r.Title, r.Risk = "find out which nodes have no block, which this audit could not evaluate; then turn strict affinity on", "pods of nodes without a block get no address"
 		r.Manual = true
-	} else if cut := st.WouldNotAllocate(); len(cut) > 0 {
+	} else if cut := slices.Compact(slices.Sorted(slices.Values(slices.Concat(st.WouldNotAllocate(), st.CrowdedOut())))); len(cut) > 0 {
 		r.Title, r.Risk = "first free or add blocks for "+phrase.List(cut)+"; then turn strict affinity on", "before that, their next pods get no address"
 		r.Manual = true
 	}
 	return []Remedy{r}
+}
+
+// CrowdedOut returns the nodes that compete with Windows nodes for the last blocks under strict
+// affinity. Without it, Windows nodes claim none.
+func (st *Remedies) CrowdedOut() []string {
+	starving := st.MayStarve()
+	others := slices.DeleteFunc(slices.Clone(starving), func(name string) bool { return st.NodeState(name).Node.Windows })
+	if len(others) == len(starving) {
+		return nil
+	}
+	return others
 }
 
 // WouldNotAllocate lists the nodes whose next pod would get no address under strict affinity: their

@@ -58,18 +58,18 @@ func (st *Remedies) findWaiting() {
 		if c := p.Causes[0]; st.roots[WaitingRoot(c)] == nil {
 			st.root(WaitingRoot(c), func(n int) string {
 				return fmt.Sprintf("%s for an address: %s", phrase.PluralVerb(n, "pod", "waits", "wait"), c.Text)
-			}, func() []Remedy { return WaitingRemedies(p) })
+			}, func() []Remedy { return st.WaitingRemedies(p) })
 		}
 	}
 }
 
 // WaitingRemedies returns the ways for a waiting pod to get an address.
-func WaitingRemedies(p *waiting.Pod) (out []Remedy) {
+func (st *Remedies) WaitingRemedies(p *waiting.Pod) (out []Remedy) {
 	for _, c := range p.Causes {
 		events := fmt.Sprintf("kubectl get events --namespace %s --field-selector involvedObject.name=%s", phrase.Arg(p.Namespace), phrase.Arg(p.Name))
 		r := map[waiting.Kind]Remedy{
 			waiting.Taken: FreeAddress, waiting.Request: CorrectRequest, waiting.NoPool: AutomaticPool, waiting.Node: MendNode, waiting.SameAddress: DeleteTwin,
-			waiting.Unrecorded: RecordFirst, waiting.Pinned: UnpinPool, waiting.Unknown: ReadEvents, waiting.Refused: AddPool, waiting.Windows: SetStrict, waiting.HostBits: MaskPool, waiting.Secondary: FreeSecondary,
+			waiting.Unrecorded: RecordFirst, waiting.Pinned: UnpinPool, waiting.Unknown: ReadEvents, waiting.Refused: AddPool, waiting.HostBits: MaskPool, waiting.Secondary: FreeSecondary,
 		}[c.Kind]
 		switch {
 		case c.Owner != nil:
@@ -84,6 +84,8 @@ func WaitingRemedies(p *waiting.Pod) (out []Remedy) {
 			if len(c.Known.Checks) > 0 {
 				r.Commands = []string{"calico-audit report --check " + strings.Join(c.Known.Checks, ",")}
 			}
+		case c.Kind == waiting.Windows:
+			r = st.StrictRemedies()[0]
 		case c.Kind == waiting.Taken:
 			r.Commands = []string{"calico-audit explain " + c.Object}
 		case c.Kind == waiting.Request:

@@ -78,8 +78,8 @@ type Kind struct {
 	keeps *fieldMask
 	// labelled replaces keeps for decoding with labels, which saved snapshots omit.
 	labelled *fieldMask
-	// specRequired is true if the API server rejects objects without a spec. In files, such an object
-	// was filtered.
+	// specRequired is true if Calico writes no object without a spec. One without says nothing about
+	// the settings: somebody filtered it, or created it by hand. It is a gap.
 	specRequired bool
 	// Single kinds have one object that counts, named "default". keepsOthers is true if the
 	// records of other objects are kept as well.

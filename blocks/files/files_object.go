@@ -86,6 +86,7 @@ func newFileReader(opts FileOptions) *fileReader {
 type envelope struct {
 	kind, version string
 	items         bool
+	metadata      bool
 }
 
 // maxListDepth limits the nesting of lists.
@@ -132,13 +133,13 @@ func (f *fileReader) nested(o RawObject, depth int) error {
 	var e envelope
 	r.Fields(decode.Members{"kind": &e.kind, "apiVersion": &e.version, "items": func() {
 		e.items = r.Peek() == '[' || r.Peek() == 'n' // null is an empty list, too
-	}})
+	}, "metadata": func() { e.metadata = true }})
 	if kind, ok := strings.CutSuffix(o.listKind, "List"); ok {
 		e.kind = cmp.Or(e.kind, kind)
 		e.version = cmp.Or(e.version, o.listVersion)
 	}
 	switch {
-	case e.kind == "" && !e.items: // such as a Chart.yaml
+	case e.kind == "" && !e.items && (e.version == "" || !e.metadata): // such as a Chart.yaml
 		return skip(wrong("not a Kubernetes object: it has no kind"))
 	case e.kind == "":
 		return wrong("not a Kubernetes object: it has no kind")

@@ -3,6 +3,7 @@ package files
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -27,6 +28,23 @@ func TestManifestsBesideADump(t *testing.T) {
 		if len(s.Pools) != 1 || s.Pools[0].Disabled || s.Pools[0].BlockSize != 28 {
 			t.Errorf("the manifest in %s counts: %+v", names[1], s.Pools)
 		}
+	}
+}
+
+// TestObjectWithoutKind: an object that lost its kind is an error, for nothing else shows that it is
+// missing.
+func TestObjectWithoutKind(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"a.yaml": "kind: Namespace\napiVersion: v1\nmetadata: {name: shop}\n",
+		"b.yaml": "apiVersion: crd.projectcalico.org/v1\nmetadata:\n  name: pods\nspec:\n  cidr: 10.0.0.0/24\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := ReadFiles([]string{dir}, FileOptions{}); err == nil || !strings.Contains(err.Error(), "it has no kind") {
+		t.Errorf("error %v", err)
 	}
 }
 

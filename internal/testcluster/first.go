@@ -18,9 +18,9 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 )
 
-// firstState is what a new API server and its CRDs store: roles, the CRDs and the like. To
-// create these takes a new server more CPU time than all else, so the first cluster of
-// its kind keeps them in the user's cache directory, and the others start with them.
+// firstState is what a new API server and its CRDs store: roles, the CRDs and the like. Creating
+// these takes a fifth of the CPU time of a start. So the first cluster of its kind keeps them in the
+// user's cache directory, and the others start with them.
 type firstState struct {
 	// path is the file. Its name holds a hash of all that the objects depend on.
 	path string

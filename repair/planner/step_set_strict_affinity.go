@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
@@ -81,9 +82,11 @@ func proposeStrict(p *repair.Proposals, want bool) {
 		p.Refuse(c, repair.RefusedRejected, "Calico assigns no address on Windows nodes without strict affinity: %s", phrase.List(windows))
 		return
 	}
-	if out := crowdedOut(st); want && len(out) > 0 {
-		p.Refuse(c, repair.RefusedConflict, "Windows nodes would claim blocks, too, and then none may be left for %s: add a pool first", phrase.Some(out))
-		return
+	if want {
+		if out := remedies.Of(st).CrowdedOut(); len(out) > 0 {
+			p.Refuse(c, repair.RefusedConflict, "Windows nodes would claim blocks, too, and then none may be left for %s: add a pool first", phrase.Some(out))
+			return
+		}
 	}
 	stuck := cannotAllocate(st, want)
 	pairs := []string{

@@ -22,7 +22,7 @@ func previewStrict(st, after *state.State, want bool) *repair.StrictPreview {
 	p.MayStarve = []string{}
 	if want {
 		p.Unusable = unusable(after)
-		for _, node := range pretendStrict(after, want).MayStarve() {
+		for _, node := range after.MayStarve() {
 			if !slices.Contains(p.Starve, node) {
 				p.MayStarve = append(p.MayStarve, node)
 			}
@@ -48,8 +48,10 @@ func borrower(b *state.Borrow) string {
 // free address of their own, and can neither claim a block nor borrow. Nodes that pods cannot be
 // scheduled on count only if a pod already waits there.
 func cannotAllocate(st *state.State, strict bool) []string {
+	s := repair.NewPretence(st.Snapshot)
+	s.IPAM.StrictAffinity = strict
 	out := []string{}
-	for _, h := range pretendStrict(st, strict).NodeStates {
+	for _, h := range state.New(s.Done(), state.Options{Grace: max(st.Grace, 1)}).NodeStates {
 		if slices.ContainsFunc(h.BlockStatus, func(n *state.NodeBlockStatus) bool {
 			return n.CannotAllocate() && (h.Schedulable || len(n.Waiting) > 0)
 		}) {
@@ -57,25 +59,6 @@ func cannotAllocate(st *state.State, strict bool) []string {
 		}
 	}
 	return out
-}
-
-// pretendStrict returns a state under a setting of strict affinity.
-func pretendStrict(st *state.State, strict bool) *state.State {
-	s := repair.NewPretence(st.Snapshot)
-	s.IPAM.StrictAffinity = strict
-	return state.New(s.Done(), state.Options{Grace: max(st.Grace, 1)})
-}
-
-// crowdedOut lists the nodes that may find no block to claim once Windows nodes, which get nothing
-// without strict affinity, claim blocks, too.
-func crowdedOut(st *state.State) []string {
-	windows := windowsNodes(st)
-	starving := pretendStrict(st, true).MayStarve()
-	others := slices.DeleteFunc(slices.Clone(starving), func(node string) bool { return slices.Contains(windows, node) })
-	if len(others) == len(starving) {
-		return nil
-	}
-	return others
 }
 
 // unusable counts the free addresses that strict affinity takes out of use: those in blocks without

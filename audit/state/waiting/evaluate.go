@@ -374,9 +374,12 @@ func (e *evaluation) node(n *blocks.Node) []Cause {
 		return nil
 	}
 	text := "node " + n.Name + " " + phrase.Each(why)
+	if len(n.Addresses) > 0 {
+		return []Cause{{Kind: Node, Object: n.Name, Text: text}}
+	}
 	for i := range e.Nodes {
 		for _, a := range e.Nodes[i].Addresses { // node/pkg/lifecycle/startup, checkConflictingNodes
-			if len(n.Addresses) == 0 && slices.Contains(n.InternalIPs, a.Addr()) {
+			if slices.Contains(n.InternalIPs, a.Addr()) {
 				return []Cause{{Kind: SameAddress, Object: n.Name, Text: fmt.Sprintf("%s: node %s records its address %s, and calico-node does not start while another node has it", text, e.Nodes[i].Name, a.Addr())}}
 			}
 		}
