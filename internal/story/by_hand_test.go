@@ -48,7 +48,7 @@ var practice = []struct {
 		p.poolLike(said[1], said[1]+"-more", 4, nil)
 	}},
 	{says(`add a pool with another CIDR and the wanted block size, then set disabled: true on this pool and restart its pods, one controller at a time`), (*person).replacePool},
-	{says(`let an enabled pool for workloads select the node, or add one that does`), (*person).servePods},
+	{says(`let an enabled pool for workloads select the node, or add one that does( \(.*\))?`), (*person).servePods},
 	{says(`let a pool serve the pod: what it or its namespace asks for, or a pool's namespace selector, has to change`), (*person).servePods},
 	{says(`correct the pool's selector(?:: pool (\S+): .*)?(?:, or disable the pool until it is corrected)?`), (*person).correctSelector},
 	{says(`set disabled: true on one of the two pools, restart the pods that use it, and when nothing does any more delete it past Calico's API server: kubectl delete (ippools\.crd\.projectcalico\.org) NAME \(ippools\.projectcalico\.org only where Calico's CRDs are of that group\)`), (*person).endOverlap},
