@@ -144,7 +144,13 @@ func (w *World) Inspect(ctx context.Context) ([]string, error) {
 	except := func(f audit.Finding) bool {
 		return f.Check == "ip/secondary-interface" || f.Check == "handle/leaked" && living[f.Subject.Name] || f.Check == "affinity/stuck" && theirs[f.Subject.Name]
 	}
-	return append(findings(st, except), w.compare(st)...), nil
+	wrong := append(findings(st, except), w.compare(st)...)
+	if len(wrong) > 0 {
+		for _, r := range planOf(st, everything, w.Grace).Refused {
+			w.tb.Logf("refused: %s %v: %s: %s", r.Kind, r.Target, r.Code, r.Reason)
+		}
+	}
+	return wrong, nil
 }
 
 // findings returns the findings that a repair must not leave, and the reasons for an

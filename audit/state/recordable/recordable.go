@@ -127,6 +127,8 @@ func (st verdicts) recordableFor(u *Address, networks map[string][]string) {
 		u.retain(state.RetainUnpinned, "pod %s has no annotation cni.projectcalico.org/containerID, so that its CNI plugin would not find the address again to release it", w.FullName())
 	case len(w.AnnotationIPs) > 0 && !slices.Contains(w.AnnotationIPs, u.Addr):
 		u.retain(state.RetainConflict, "Calico's annotation of pod %s names other addresses", w.FullName())
+	case !primary(w, u.Addr):
+		u.retain(state.RetainConflict, "the status of pod %s does not name it, so it may be of another network", w.FullName())
 	case w.Phase == "Pending" || !w.Deleting.IsZero():
 		u.retain(state.RetainInUse, "pod %s is starting or ending", w.FullName())
 	case !st.PastGrace(w.Created):
@@ -238,6 +240,12 @@ func (st verdicts) claimableFor(u *Address, users map[string]int) {
 // DefaultNetwork is the name of the CNI network in Calico's own manifests.
 const DefaultNetwork = "k8s-pod-network"
 
+// primary reports whether an address is one of the pod's own. Those of its further networks, which
+// Calico may serve, too, are only in Multus' annotation, and their handles begin with other names.
+func primary(w *blocks.Workload, a netip.Addr) bool {
+	return slices.Contains(w.StatusIPs, a) || slices.Contains(w.AnnotationIPs, a)
+}
+
 // networks returns the CNI network names at the beginning of pods' handles (cni-plugin
 // internal/pkg/utils, GetHandleID), by node, and under "" for all nodes.
 func (st verdicts) networks() map[string][]string {
@@ -248,7 +256,7 @@ func (st verdicts) networks() map[string][]string {
 			return
 		}
 		w := st.Pod(attr.Namespace, attr.Pod)
-		if w == nil || w.ContainerID == "" {
+		if w == nil || w.ContainerID == "" || !primary(w, r.Addr()) {
 			return
 		}
 		name, ok := strings.CutSuffix(attr.Handle, "."+w.ContainerID)
