@@ -17,6 +17,14 @@ const (
 // String returns the outcome in one word.
 func (f RouteOutcome) String() string { return [...]string{"unknown", "delivered", "dropped"}[f] }
 
+// Words returns the outcome as a sentence has it.
+func (f RouteOutcome) Words() string {
+	if f == Unknown {
+		return "not known"
+	}
+	return f.String()
+}
+
 // Prediction is an outcome with its reason.
 type Prediction struct {
 	Outcome RouteOutcome

@@ -71,7 +71,7 @@ var poolNoTunnelAddress = audit.Check{
 			f.Add(audit.Finding{
 				Severity: state.Error, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p), Nodes: without, Absence: true,
 				Message:  fmt.Sprintf("pool %s uses %s, and no enabled pool gives a tunnel address to %s", p.Name, encapsulation(p), phrase.Some(without)),
-				Evidence: state.Evidences("allowedUses", state.UsesText(p), "nodes without a tunnel address", fmt.Sprint(len(without))),
+				Evidence: state.Evidences("allowedUses", phrase.Uses(p.Uses), "nodes without a tunnel address", fmt.Sprint(len(without))),
 				Remedies: f.Check.Remedies,
 			})
 		}

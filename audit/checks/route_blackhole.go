@@ -72,7 +72,7 @@ var routeBlackhole = audit.Check{
 func blackholeEvidence(st *state.State, b *state.Borrow, p affinity.Prediction, answer hosts.Answer, proven bool) []state.Evidence {
 	out := state.Evidences("owner", b.Owner, "borrower", b.User, "used by", borrowUser(st, b), "block", b.Block.CIDR.String(), "pool", state.PoolName(b.Block.Pool),
 		"handle", b.Attributes.Handle, "assigned", phrase.Time(b.Attributes.Assigned),
-		"by the topology", fmt.Sprintf("%s: %s", state.OutcomeText(p.Outcome), strings.TrimPrefix(p.Reason, "not known because ")))
+		"by the topology", fmt.Sprintf("%s: %s", p.Outcome.Words(), strings.TrimPrefix(p.Reason, "not known because ")))
 	if k := st.Views.Of(b.Owner); proven && k != nil {
 		out = append(out, state.Evidences("by the owner's kernel", answer.String(), "that is", answerBasis(answer), "host view", k.Text())...)
 		switch {

@@ -58,7 +58,7 @@ func (x *explainer) trafficText(br *state.Borrow) string {
 	if p.Outcome == affinity.Unknown {
 		return "not known: " + p.Reason
 	}
-	return fmt.Sprintf("%s, when it reaches %s: %s", state.OutcomeText(p.Outcome), br.Owner, p.Reason)
+	return fmt.Sprintf("%s, when it reaches %s: %s", p.Outcome.Words(), br.Owner, p.Reason)
 }
 
 // drops reports whether the owner of a borrowed address is predicted to drop its traffic.

@@ -126,7 +126,7 @@ func (x *explainer) whyPoolServes(p *state.Pool, n *blocks.Node) string {
 	case p.SelectorError() != nil:
 		return fmt.Sprintf("serves no pod: a selector cannot be parsed (%v)", p.SelectorError())
 	case !p.Allows(blocks.UseWorkload):
-		return "does not serve pods: it serves " + state.UsesText(p)
+		return "does not serve pods: it serves " + phrase.Uses(p.Uses)
 	case !p.SelectsNode(n) && !p.Automatic:
 		return "serves only pods that ask for it"
 	case !p.SelectsNode(n):

@@ -42,7 +42,7 @@ func (x *explainer) borrowOutcomeSection(s *builder, borrows []*state.Borrow) {
 	seen := map[pair]bool{}
 	for _, br := range borrows {
 		v := x.Predict(br)
-		p := pair{br.Owner, br.User, state.OutcomeText(v.Outcome), v.Reason}
+		p := pair{br.Owner, br.User, v.Outcome.Words(), v.Reason}
 		if v.DecidedBy != "" {
 			p.reason += "; to settle it: " + v.DecidedBy
 		}

@@ -15,7 +15,7 @@ func (x *explainer) poolFacts(s *builder, p *state.Pool) {
 	s.factf(src, "pool", "%s, %s in blocks of /%d (%s)", p.Name, p.CIDR, p.BlockSize, phrase.PluralCount(p.BlockAddresses(), "address"))
 	s.fact(src, "state", poolState(p))
 	s.fact(src, "assigned", assignmentText(p))
-	s.fact(src, "serves", state.UsesText(p))
+	s.fact(src, "serves", phrase.Uses(p.Uses))
 	s.fact(src, "encapsulation", encapText(p.Pool))
 	if p.DisableBGPExport {
 		s.fact(src, "BGP", "its routes are not exported (disableBGPExport)")

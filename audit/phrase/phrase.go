@@ -35,6 +35,15 @@ func Owner(o blocks.Owner) string {
 	return o.String()
 }
 
+// Uses lists what addresses are used for.
+func Uses(uses []blocks.Use) string {
+	words := make([]string, len(uses))
+	for i, u := range uses {
+		words[i] = string(u)
+	}
+	return strings.Join(words, ", ")
+}
+
 // OnNode returns " on NODE", or "".
 func OnNode(node string) string {
 	if node == "" {

@@ -211,20 +211,22 @@ func (st *Remedies) MayFill(moves []Move, but *state.Block, cordon []string) (ou
 			}
 		}
 	}
-	claims := map[*state.Pool]int{} // nodes that would claim a block
+	// claims are the blocks that nodes would claim, if all claim from one pool.
+	claims, lacks := map[*state.Pool]blocks.Count{}, map[*state.NodeBlockStatus]int{}
 	for n, pods := range coming {
-		if st.unusedOfAnyPod(n, but) >= pods {
+		if lacks[n] = pods - st.unusedOfAnyPod(n, but); lacks[n] <= 0 {
 			delete(coming, n)
 			continue
 		}
 		for _, p := range n.Pools {
-			claims[p]++
+			claims[p] = claims[p].Add(nextBlocks(n, p, lacks[n]))
 		}
 	}
 	for n := range coming {
 		enough := func(p *state.Pool) bool {
-			more, gets := blocks.CountOf(coming[n]-st.unusedOfAnyPod(n, but)), nextBlockAddresses(n, p)
-			return p.ServesAllNamespaces() && !gets.IsZero() && (st.IPAM.MaxBlocksPerHost == 0 || more.Cmp(gets) <= 0) && p.Slots.Allocatable.Cmp(blocks.CountOf(claims[p])) >= 0
+			more := nextBlocks(n, p, lacks[n])
+			limited := blocks.CountOf(st.MayCount(n.Host, n.Family)).Add(more).Cmp(blocks.CountOf(st.IPAM.BlockLimit())) > 0
+			return p.ServesAllNamespaces() && !more.IsZero() && !limited && p.Slots.Allocatable.Cmp(claims[p]) >= 0
 		}
 		if (st.noneLeft(n) || !slices.ContainsFunc(n.Pools, enough)) && !slices.Contains(out, n.Host.Name) {
 			out = append(out, n.Host.Name)
@@ -232,6 +234,16 @@ func (st *Remedies) MayFill(moves []Move, but *state.Block, cordon []string) (ou
 	}
 	slices.Sort(out)
 	return out
+}
+
+// nextBlocks returns how many blocks of a pool a node claims for a number of pods; 0 if no block of
+// the pool has an address for them.
+func nextBlocks(n *state.NodeBlockStatus, p *state.Pool, pods int) blocks.Count {
+	size := nextBlockAddresses(n, p)
+	if size.IsZero() {
+		return size
+	}
+	return blocks.CountOf(pods).Add(size).Sub(blocks.CountOf(1)).Div(size)
 }
 
 // nextBlockAddresses returns how many addresses a node's next block of a pool has for pods. Windows nodes

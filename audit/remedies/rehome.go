@@ -96,16 +96,18 @@ func (st *Remedies) doubtful(node string) string {
 	return ""
 }
 
-// findUnrecorded names a live pod whose address lies in no block; empty if there is none. A node
-// that claims a block for a moved pod could claim the block of that address and assign it a second
-// time.
+// findUnrecorded names a live pod whose address lies in no block, or in a block that records no
+// address and that Calico may take from its node; empty if there is none. A node that claims a block
+// for a moved pod could claim that one and assign the address a second time.
 func (st *Remedies) findUnrecorded() string {
 	for _, w := range st.Workloads {
 		if !w.Live() {
 			continue
 		}
 		for _, a := range slices.SortedFunc(w.Addresses, netip.Addr.Compare) {
-			if slot := st.SlotOf(a); slot.IsValid() && st.CoveringBlock(a) == nil {
+			b := st.CoveringBlock(a)
+			taken := b != nil && b.Used == 0 && blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 32)
+			if slot := st.SlotOf(a); slot.IsValid() && (b == nil || taken) {
 				return fmt.Sprintf("pod %s uses %s, and a node that claims %s for a pod that moves would give it out again: \"repair --unrecorded-ips\" comes first", w.FullName(), a, slot)
 			}
 		}

@@ -134,12 +134,14 @@ func (st *State) FinishAffinityBar(a *blocks.Affinity, b *Block) Bar {
 		return st.NoBlockBar(a.CIDR)
 	case len(b.Faults) > 0:
 		return Because(RetainCorrupt, "its block is "+corruptOwnership+"%s", b.Faults[0])
-	case b.Owner == a.Owner && st.lostWithAffinity(b):
+	case b.Owner != a.Owner:
+		return Bar{}
+	case st.lostWithAffinity(b):
 		return Because(RetainHeals, lostWithAffinity, st.Cluster.CalicoVersion)
-	case b.Owner == a.Owner && b.Used > 0:
+	case b.Used > 0:
 		return Because(RetainInUse, "its block still names %s and holds %s: without the affinity no node would route it. Once it is gone (Calico removes it when it next reads it by name), --missing-affinities restores it", phrase.Owner(a.Owner), phrase.Plural(b.Used, "address"))
 	}
-	return Bar{}
+	return st.limitBar(b)
 }
 
 // FinishBlockBar explains why a block that is marked deleted must not be deleted.

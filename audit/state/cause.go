@@ -118,7 +118,7 @@ func (st *State) CauseFor(n *NodeBlockStatus, pools []*Pool) (Cause, string) {
 func (st *State) HealsItself(n *NodeBlockStatus, pools []*Pool) bool {
 	return slices.ContainsFunc(n.Host.Affinities, func(a *blocks.Affinity) bool {
 		b := st.BlockOf(a.CIDR)
-		return !a.SoftDeleted && blocks.FamilyOf(a.CIDR.Addr()) == n.Family && (b == nil || b.SoftDeleted && b.Used == 0) &&
+		return st.seen(a) && blocks.FamilyOf(a.CIDR.Addr()) == n.Family && (b == nil || b.SoftDeleted && b.Used == 0) &&
 			slices.Contains(pools, st.PoolOf(a.CIDR)) && !st.Reserved.Covers(a.CIDR)
 	})
 }
@@ -133,13 +133,18 @@ func (st *State) OnlyWay(a *blocks.Affinity) bool {
 	}
 	n := &NodeBlockStatus{Host: &NodeState{Affinities: []*blocks.Affinity{a}}, Family: p.Family()}
 	supply := Derived(st, countSupply)
-	limited := !st.IPAM.AutoAllocateBlocks || h.Node.Windows && !st.IPAM.StrictAffinity || st.affinities(h, n.Family)-1+supply.missing[h.Name] >= st.IPAM.BlockLimit()
+	limited := !st.mayClaim(h) || st.affinities(h, n.Family)-1+supply.missing[h.Name] >= st.IPAM.BlockLimit()
 	only := func(pools []*Pool) bool {
-		return st.HealsItself(n, pools) && (limited || !st.hasKeepable(h, pools) && supply.lacking[p])
+		return st.HealsItself(n, pools) && (limited || !st.hasKeepable(h, pools, func(*Block) bool { return true }) && slices.ContainsFunc(pools, supply.lacks))
 	}
 	return only(st.WorkloadPools(h.Node, n.Family)) || slices.ContainsFunc(h.Workloads, func(w *blocks.Workload) bool {
 		return w.MayBeLive() && only(st.PodPools(w, h.Node, n.Family))
 	})
+}
+
+// mayClaim reports whether Calico lets a node claim blocks, and on Windows assign any address.
+func (st *State) mayClaim(h *NodeState) bool {
+	return st.IPAM.AutoAllocateBlocks && (h.Node == nil || !h.Node.Windows || st.IPAM.StrictAffinity)
 }
 
 // affinities counts a node's affinities of a family that are not marked deleted.
@@ -170,7 +175,7 @@ func (st *State) LimitCount(n *NodeBlockStatus, pools []*Pool) (count int) {
 		return blocks.FamilyOf(cidr.Addr()) == n.Family && p != nil && slices.Contains(pools, p)
 	}
 	for _, a := range n.Host.Affinities {
-		if !a.SoftDeleted && counts(a.CIDR) {
+		if st.seen(a) && counts(a.CIDR) {
 			count++
 		}
 	}

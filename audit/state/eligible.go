@@ -10,6 +10,7 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/selector"
 	"github.com/projectcalico/calico/libcalico-go/lib/selector/parser"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -238,7 +239,7 @@ func (st *State) MayServe(p *Pool, w *blocks.Workload, n *blocks.Node) (why stri
 	case !p.HandsOut():
 		return p.WhyClosed(), false
 	case !p.Allows(blocks.UseWorkload):
-		return "it serves " + UsesText(p), false
+		return "it serves " + phrase.Uses(p.Uses), false
 	case asks && slices.Contains(asked, p) && unmet != "":
 		return "asked for by annotation, and so is one that Calico refuses the pod for: " + unmet, false
 	case asks && slices.Contains(asked, p):
@@ -302,4 +303,18 @@ func GeneralPools(ps []*Pool) []*Pool {
 		return ps
 	}
 	return out
+}
+
+// SlotOf returns the CIDR of the block that an address would lie in; invalid if the address is
+// outside all pools.
+func (st *State) SlotOf(a netip.Addr) netip.Prefix {
+	p := st.PoolOf(netip.PrefixFrom(a, a.BitLen()))
+	if p == nil || p.BlockSize < p.CIDR.Bits() {
+		return netip.Prefix{}
+	}
+	slot, err := a.Prefix(p.BlockSize)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return slot
 }

@@ -130,9 +130,9 @@ func (st *State) IfEmptied(b *Block) Releasability {
 }
 
 // lastBlocks calls keep for the empty blocks that a node must keep, with the reason. The node
-// keeps one usable block for each set of pools that its pods may use. The block emptied, if any,
-// counts as empty. If further is not nil, a node may do without a block while it can claim
-// another.
+// keeps one usable block for each set of pools that its pods may use, and one more if other nodes
+// may take that block. The block emptied, if any, counts as empty. If further is not nil, a node
+// may do without a block while it can claim another.
 func (st *State) lastBlocks(h *NodeState, emptied *Block, further *supply, keep func(b *Block, why string)) {
 	kept := map[*Block]bool{}
 	one := func(pools []*Pool, why string) {
@@ -142,6 +142,14 @@ func (st *State) lastBlocks(h *NodeState, emptied *Block, further *supply, keep 
 		}
 		kept[b] = true
 		keep(b, why)
+		if !further.mayTake(b) {
+			return
+		}
+		b, _ = st.lastBlock(h, emptied, kept, further, func(b *Block) bool { return slices.Contains(pools, b.Pool) && !further.mayTake(b) })
+		if b != nil {
+			kept[b] = true
+			keep(b, why)
+		}
 	}
 	st.eachPodPools(h, one)
 }
@@ -186,11 +194,16 @@ func (st *State) Keepable(b *Block) bool {
 }
 
 // HasAffinityOrNone reports whether a block's owner has an affinity to it that Calico's allocator
-// finds. From v3.31 on, the affinity must have the labels that Calico writes. If no affinity at
-// all was read, the files were made without them, and none is required.
+// finds. If no affinity at all was read, the files were made without them, and none is required.
 func (st *State) HasAffinityOrNone(b *Block) bool {
 	a := st.ownAffinity(b)
-	return len(st.Affinities) == 0 || a != nil && (!a.Unlabelled || !blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 31))
+	return len(st.Affinities) == 0 || a != nil && st.seen(a)
+}
+
+// seen reports whether Calico's allocator finds an affinity by its node: from v3.31 on, it must
+// have the labels that Calico writes.
+func (st *State) seen(a *blocks.Affinity) bool {
+	return !a.SoftDeleted && (!a.Unlabelled || !blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 31))
 }
 
 // ownAffinity returns the affinity of a block's owner to it, unless it is marked deleted; nil if

@@ -31,11 +31,3 @@ func (st *State) Forecast(p *Pool) affinity.BorrowForecast {
 	}
 	return st.Routing.Pool(p.Pool, nodes)
 }
-
-// OutcomeText returns an outcome in a word or two.
-func OutcomeText(f affinity.RouteOutcome) string {
-	if f == affinity.Unknown {
-		return "not known"
-	}
-	return f.String()
-}

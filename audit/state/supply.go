@@ -48,11 +48,9 @@ func (st *State) MayStarve() (out []string) {
 		}
 		starves := false
 		st.eachPodPools(h, func(pools []*Pool, _ string) {
-			certain := len(pools) == 0 || slices.ContainsFunc(h.Blocks, func(b *Block) bool {
-				return slices.Contains(pools, b.Pool) && st.Keepable(b) && !c.mayTake(b)
-			})
+			certain := len(pools) == 0 || st.hasKeepable(h, pools, func(b *Block) bool { return !c.mayTake(b) })
 			if !certain && st.IPAM.AutoAllocateBlocks && st.LimitCount(&NodeBlockStatus{Host: h, Family: pools[0].Family()}, pools) < st.IPAM.BlockLimit() {
-				certain = slices.ContainsFunc(pools, func(p *Pool) bool { return !c.lacking[p] })
+				certain = slices.ContainsFunc(pools, func(p *Pool) bool { return !c.lacks(p) })
 			}
 			starves = starves || !certain
 		})
@@ -63,9 +61,10 @@ func (st *State) MayStarve() (out []string) {
 	return out
 }
 
-// hasKeepable reports whether a node has a block of some pools with an address for its next pod.
-func (st *State) hasKeepable(h *NodeState, pools []*Pool) bool {
-	return slices.ContainsFunc(h.Blocks, func(b *Block) bool { return slices.Contains(pools, b.Pool) && st.Keepable(b) })
+// hasKeepable reports whether a node has a block of some pools with an address for its next pod,
+// for which also is true.
+func (st *State) hasKeepable(h *NodeState, pools []*Pool, also func(*Block) bool) bool {
+	return slices.ContainsFunc(h.Blocks, func(b *Block) bool { return slices.Contains(pools, b.Pool) && st.Keepable(b) && also(b) })
 }
 
 // limitBar explains why a node must not be given an affinity to its block: it would reach its
@@ -75,18 +74,22 @@ func (st *State) limitBar(b *Block) (bar Bar) {
 	if h == nil || h.Node == nil || st.hasFree(b) {
 		return Bar{}
 	}
-	have, limit := st.mayCount(h, b.Family()), st.IPAM.BlockLimit()
+	supply := Derived(st, countSupply)
+	have, limit := st.MayCount(h, b.Family())+supply.missing[h.Name], st.IPAM.BlockLimit()
+	stays := func(o *Block) bool {
+		return !supply.mayTake(o) && (st.ownAffinity(o) != nil || !st.lostWithAffinity(o))
+	}
 	st.eachPodPools(h, func(pools []*Pool, _ string) {
-		if have >= limit && slices.Contains(pools, b.Pool) && !st.hasKeepable(h, pools) {
+		if have >= limit && slices.Contains(pools, b.Pool) && !st.hasKeepable(h, pools, stays) {
 			bar = Because(RetainConflict, "with its affinities %s would have %d of at most %d blocks and no free address, so its next pod would get none: raise the limit first", h.Name, have, limit)
 		}
 	})
 	return bar
 }
 
-// mayCount counts the objects that may count against a node's block limit: its affinities, and
+// MayCount counts the objects that may count against a node's block limit: its affinities, and
 // its blocks without an affinity, which a repair may restore.
-func (st *State) mayCount(h *NodeState, f blocks.Family) int {
+func (st *State) MayCount(h *NodeState, f blocks.Family) int {
 	n := st.affinities(h, f)
 	for _, b := range h.Blocks {
 		if b.Family() == f && st.ownAffinity(b) == nil {
@@ -116,14 +119,16 @@ func (c *supply) allow(h *NodeState, b *Block, pools []*Pool) bool {
 	if c == nil {
 		return false
 	}
-	have := c.st.mayCount(h, b.Family()) + c.missing[h.Name] - 1
-	if have >= c.st.IPAM.BlockLimit() || slices.ContainsFunc(pools, func(p *Pool) bool { return c.lacking[p] }) || c.left[b.Pool].IsZero() {
+	have := c.st.MayCount(h, b.Family()) + c.missing[h.Name] - 1
+	if have >= c.st.IPAM.BlockLimit() || !c.st.mayClaim(h) || slices.ContainsFunc(pools, c.lacks) || c.left[b.Pool].IsZero() {
 		return false
 	}
 	c.left[b.Pool] = c.left[b.Pool].Sub(blocks.CountOf(1))
 	b.Releasability.Instead = pools
 	return true
 }
+
+func (c *supply) lacks(p *Pool) bool { return c.lacking[p] }
 
 // mayTake reports whether another node may take an empty block because no others are left.
 func (c *supply) mayTake(b *Block) bool {
@@ -136,7 +141,7 @@ func (c *supply) mayTake(b *Block) bool {
 func (c *supply) savedForOthers(b *Block) bool {
 	return c.mayTake(b) && slices.ContainsFunc(c.st.Pools, func(q *Pool) bool {
 		p := b.Pool
-		return q != p && q.Family() == p.Family() && len(q.takeover) > 0 &&
+		return q != p && q.Family() == p.Family() &&
 			(c.st.IsAskedFor(p) || q.NodeSelector != p.NodeSelector || q.NamespaceSelector != p.NamespaceSelector)
 	})
 }

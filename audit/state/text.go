@@ -5,15 +5,6 @@ import (
 	"strings"
 )
 
-// UsesText names the uses for which a pool assigns addresses.
-func UsesText(p *Pool) string {
-	words := make([]string, len(p.Uses))
-	for i, u := range p.Uses {
-		words[i] = string(u)
-	}
-	return strings.Join(words, ", ")
-}
-
 // PoolName returns a pool's name for texts.
 func PoolName(p *Pool) string {
 	if p == nil {

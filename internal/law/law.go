@@ -38,7 +38,7 @@ func (p promise) String() string {
 }
 
 // exempt returns what a plan may take from a node because one of its steps names the node.
-func exempt(p *repair.Plan, node string) (out promise) {
+func (w *Witness) exempt(p *repair.Plan, node string) (out promise) {
 	if p == nil {
 		return out
 	}
@@ -46,6 +46,9 @@ func exempt(p *repair.Plan, node string) (out promise) {
 		s := &p.Steps[i]
 		if s.Guard(repair.GuardHolder) != "" && repair.HostOf(s.Guard(repair.GuardOwner)) == node {
 			return promise{own: true, any: true} // --last-blocks
+		}
+		if s.Kind == repair.ReleaseIP && slices.Contains(s.Nodes, node) && blocks.CalicoAtLeast(w.Cluster.CalicoVersion, 3, 32) {
+			return promise{own: true, any: true} // another node may take an empty block, whether or not a plan empties it
 		}
 		borrows := s.Kind == repair.SetStrictAffinity && p.Strict.To && slices.Contains(slices.Concat(p.Strict.Starve, p.Strict.MayStarve), node)
 		out.any = out.any || borrows
@@ -82,7 +85,7 @@ func (w *Witness) Worse(after *state.State, done *repair.Plan) (out []string) {
 	}
 	now := New(after).promises(slices.Collect(maps.Keys(w.promised)))
 	for _, s := range slices.SortedFunc(maps.Keys(w.promised), compareSeats) {
-		if lost := w.promised[s].without(now[s]).without(exempt(done, s.node)); lost != (promise{}) {
+		if lost := w.promised[s].without(now[s]).without(w.exempt(done, s.node)); lost != (promise{}) {
 			out = append(out, fmt.Sprintf("the next pod of %s (%s, namespace %q, pools %q) no longer has %v in every order", s.node, s.family, s.namespace, s.pools, lost))
 		}
 	}
@@ -184,6 +187,9 @@ func (w *Witness) seats() (out []seat) {
 				pods = append(pods, pod, &blocks.Workload{Namespace: pod.Namespace})
 			}
 			for _, pod := range pods {
+				if w.UnmetRequest(pod, f) != "" {
+					continue // Calico assigns nothing
+				}
 				s := w.seatOf(pod, h.Name, f)
 				_, asks := w.RequestedPools(pod, f)
 				if s.pools == "" && (asks || w.plain(pod.Namespace)) {
@@ -242,7 +248,7 @@ func (w *Witness) promises(seats []seat) map[seat]promise {
 			a := capacity.NewAllocator(w.State)
 			for _, node := range order {
 				for _, x := range lacking[s.family][node] {
-					if got := assign(a, w.request(x)); got.Addr.IsValid() {
+					if got := assign(a, w.request(x)); got.Addr.IsValid() && !w.deletedIfReleased(got) {
 						a.Release(got.Block, got.Addr)
 					}
 				}
@@ -255,6 +261,18 @@ func (w *Witness) promises(seats []seat) map[seat]promise {
 		out[s] = p
 	}
 	return out
+}
+
+// deletedIfReleased reports whether Calico would delete the block of an address with its last
+// address, and so free the block for other nodes: no node owns it, or its pool does not select its
+// node.
+func (w *Witness) deletedIfReleased(got capacity.Assigned) bool {
+	b := w.BlockOf(got.Block)
+	if b == nil || b.Used > 0 {
+		return false
+	}
+	h := w.NodeState(got.Owner.Node())
+	return got.Owner == (blocks.Owner{}) || h != nil && h.Node != nil && b.Pool != nil && !b.Pool.SelectsNode(h.Node)
 }
 
 // lacking returns the seats whose node has no free address of its own, by family and node. An
@@ -279,9 +297,13 @@ func (w *Witness) hasFree(h *state.NodeState, p *state.Pool) bool {
 	})
 }
 
-// orders yields every order of up to five nodes, or 200 random orders of more.
+// orders yields no node, since the pod may come first, and then every order of up to five nodes, or
+// 200 random orders of more.
 func (w *Witness) orders(nodes []string) func(func([]string) bool) {
 	return func(yield func([]string) bool) {
+		if !yield(nil) {
+			return
+		}
 		if len(nodes) <= 5 {
 			permute(slices.Clone(nodes), 0, yield)
 			return

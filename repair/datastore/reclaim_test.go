@@ -201,14 +201,18 @@ func TestAffinityIsKept(t *testing.T) {
 // is disowned. It must not keep an affinity to a block without an owner.
 func TestDisownedMeanwhile(t *testing.T) {
 	w := newWorld(t, testcluster.CRDv1)
-	x := &tap{}
+	x, claimed := &tap{}, false
 	x.before = func(_ int, r *http.Request) {
-		if len(x.writes) == 1 && r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/ipamblocks/") {
+		if !claimed && r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/ipamblocks/") {
+			claimed = true
 			claiming("off", orphaned)(w)
 		}
 	}
 	if err := disown(w, w.writer(x.wrap, nil)); err != nil {
 		t.Error(err)
+	}
+	if !claimed {
+		t.Error("the node claimed nothing meanwhile")
 	}
 	if b := w.spec(blocks.Blocks, blocks.BlockName(orphaned)); b["affinity"] != nil || b["allocations"].([]any)[1] == nil {
 		t.Errorf("the block is %v", b)

@@ -237,39 +237,66 @@ func TestLawInFixtures(t *testing.T) {
 	}
 }
 
-// tightStates is the number of random states; tightSample is how many of them are checked by
-// default.
-const tightStates, tightSample = 2000, 150
-
-// TestLawInRandomStates checks the plans of random states in which blocks and addresses
-// are scarce.
+// TestLawInRandomStates checks the plans of random states in which blocks and addresses are scarce,
+// and of those with more of what clusters rarely have. By default, it tries a sample of both.
 func TestLawInRandomStates(t *testing.T) {
-	steps, requests := map[repair.Kind]int{}, lawRequests()
-	var all []uint64
-	for i := range uint64(tightStates) {
-		all = append(all, i)
+	everything := func(*rand.Rand) map[string]repair.Request { return lawRequests() }
+	checkRandomStates(t, 2000, 100, statedsl.Tight, everything)
+	checkRandomStates(t, 1500, 75, statedsl.Rare, narrowedRequests)
+}
+
+// checkRandomStates checks the plans of a sample of n random states.
+func checkRandomStates(t *testing.T, n, sample int, draw func(*rand.Rand) string, requests func(*rand.Rand) map[string]repair.Request) {
+	t.Helper()
+	seeds := make([]uint64, n)
+	for i := range seeds {
+		seeds[i] = uint64(i)
 	}
-	states := testenv.Sample(t, tightSample, all)
-	for _, i := range states {
-		text := statedsl.Tight(rand.New(rand.NewPCG(1, i)))
-		ok := t.Run(fmt.Sprint(i), func(t *testing.T) {
-			for kind, n := range checkLaws(t, parseState(t, text, 0), requests) {
+	seeds = testenv.Sample(t, sample, seeds)
+	steps := map[repair.Kind]int{}
+	for _, i := range seeds {
+		rnd := rand.New(rand.NewPCG(1, i))
+		text := draw(rnd)
+		ok := t.Run(fmt.Sprintf("%d of %d", i, n), func(t *testing.T) {
+			for kind, n := range checkLaws(t, parseState(t, text, 0), requests(rnd)) {
 				steps[kind] += n
 			}
 		})
 		if !ok {
-			t.Logf("state %d:\n%s", i, text)
+			t.Logf("state %d of %d:\n%s", i, n, text)
 		}
 	}
 	for _, k := range []repair.Kind{repair.ReleaseBlock, repair.DisownBlock, repair.DeleteAffinity, repair.RestoreAffinity, repair.FinishDelete, repair.RecordIP, repair.ReleaseIP, repair.SetStrictAffinity} {
-		if steps[k] < len(states)/50 && !t.Failed() {
+		if steps[k] < len(seeds)/50 && !t.Failed() {
 			t.Errorf("%s is planned %d times only", k, steps[k])
 		}
 	}
 }
 
-// TestLawInRareStates checks states that broke the law once: a pod moves while a Windows node takes
-// no pods, as strict affinity is off; full blocks count towards the limit of blocks.
+// narrowedRequests returns the requests whose plans must keep the law, most with one more limit: to a
+// pool, a node or a number of steps, or with machines that are known to be off.
+func narrowedRequests(rnd *rand.Rand) map[string]repair.Request {
+	out := lawRequests()
+	for _, name := range slices.Sorted(maps.Keys(out)) {
+		req := out[name]
+		switch rnd.IntN(6) {
+		case 0:
+			req.Pools = []string{[]string{"first", "second", "six", "third"}[rnd.IntN(4)]}
+		case 1:
+			req.Nodes = []string{fmt.Sprintf("n%d", rnd.IntN(4))}
+		case 2:
+			req.MaxSteps = 1 + rnd.IntN(3)
+		case 3:
+			req.Terminated = []string{"n0", "n1", "gone"}
+		case 4:
+			req.LastBlocks = true
+		}
+		out[name] = req
+	}
+	return out
+}
+
+// TestLawInRareStates checks states that broke the law once, reduced to what matters.
 func TestLawInRareStates(t *testing.T) {
 	for name, text := range map[string]string{
 		"Windows without strict affinity": "node n0\nnode n1 windows\npool first 10.0.0.0/27 size=30\nblock 10.0.0.0/30 n0\naffinity 10.0.0.0/30 n0\n" +
@@ -278,6 +305,30 @@ func TestLawInRareStates(t *testing.T) {
 			"block 10.0.0.1/32 n2\nuse 10.0.0.1 blue/p2 n2\nblock 10.0.0.7/32 n2\nblock 10.0.1.12/30 n2\nfill 10.0.1.12/30 4 n2\n",
 		"a Windows node's blocks have four addresses less": "config strict\nnode n0 windows\nnode n1\npool first 10.0.0.0/27 size=30\n" +
 			"block 10.0.0.0/30 n1\naffinity 10.0.0.0/30 n1\nblock 10.0.0.16/30 gone\naffinity 10.0.0.16/30 gone\nuse 10.0.0.19 bare/p8 n1 of=ReplicaSet/web ready\n",
+		"a node needs several blocks for the pods that may come": "node n0\nnode n1\npool first 10.0.0.0/29 size=32\nblock 10.0.0.0/32 -\nblock 10.0.0.1/32 n1\n" +
+			"block 10.0.0.2/32 gone\nuse 10.0.0.2 bare/p2 n0 of=DaemonSet/log\nblock 10.0.0.3/32 n1\nblock 10.0.0.5/32 gone\nuse 10.0.0.5 bare/p4 n1 of=ReplicaSet/web\n" +
+			"block 10.0.0.6/32 gone\nblock 10.0.0.7/32 gone\n",
+		"a block without an affinity counts once its node uses it": "config strict max=1\nnode n0\npool first 10.0.0.0/28 size=30\nblock 10.0.0.0/30 n0\n" +
+			"use 10.0.0.0 red/p1 n0\nuse 10.0.0.1 shop/p2 n0\nuse 10.0.0.2 bare/p3 n0\nblock 10.0.0.4/30 gone\nuse 10.0.0.4 bare/p4 n0 of=StatefulSet/db\n" +
+			"block 10.0.0.12/30 gone\nuse 10.0.0.13 bare/p6 n0 of=DaemonSet/log\naffinity 10.0.2.8/29 gone\n",
+		"a finished affinity counts towards the limit": "config strict max=1\nnode n2\npool first 10.0.0.0/28 size=31\nreserve 10.0.0.0/30\n" +
+			"block 10.0.0.0/31 n2\naffinity 10.0.0.0/31 n2 deleted\nblock 10.0.0.4/31 gone\n",
+		"addresses without a block count towards the limit": "config strict max=3\nnode n2\npool first 10.0.0.0/27 size=30\npool second 10.0.1.0/28 size=30\n" +
+			"pod shop/p0 n2 10.0.0.8\npod shop/p1 n2 10.0.0.9\npod shop/p2 n2 10.0.0.10\npod shop/p3 n2 10.0.0.11\n" +
+			"pod shop/p4 n2 10.0.0.28\npod shop/p5 n2 10.0.0.29\npod shop/p6 n2 10.0.0.30\npod shop/p7 n2 10.0.0.31\n" +
+			"block 10.0.1.0/30 gone\nblock 10.0.1.12/30 n2\nfill 10.0.1.12/30 4 n2\n",
+		"without its affinity a node would claim from another pool": "node n0\nnode n1\nnode n2\npool first 10.0.0.0/30 size=31\npool third 10.0.2.0/29 size=32\n" +
+			"pod red/p2 n0 pools=first\naffinity 10.0.2.0/32 n1\nblock 10.0.2.1/32 gone\n",
+		"v3.32 may take the block that a node keeps": "version v3.32.1\nnamespace red pools=second\nnode n0\nnode n1\nnode n2\nnode n3\n" +
+			"pool second 10.0.1.0/30 size=31\npool third 10.0.2.0/28 size=29\nblock 10.0.0.0/31 gone\nuse 10.0.0.0 red/p1 n0\nblock 10.0.1.2/31 n3\naffinity 10.0.1.2/31 n3\n" +
+			"block 10.0.2.0/29 n3\nblock 10.0.2.8/29 gone\n",
+		"v3.32 may take the empty block of a node at its limit": "version v3.32.1\nconfig max=2\nnode n0\nnode n1\nnode n2\npool third 10.0.2.0/27 size=30\nblock 10.0.2.0/30 gone\n" +
+			"block 10.0.2.4/30 n1\naffinity 10.0.2.4/30 n1\nblock 10.0.2.8/30 n1\nfill 10.0.2.8/30 4 n1\nblock 10.0.2.12/30 n1\nfill 10.0.2.12/30 4 n1\n" +
+			"block 10.0.2.16/30 gone\nblock 10.0.2.20/30 n3\nblock 10.0.2.24/30 gone\n",
+		"v3.32 may take a block that does not record its addresses": "version v3.32.1\nnode n0\npool first 10.0.0.0/31 size=31\nblock 10.0.0.0/31 n1\naffinity 10.0.0.0/31 n1\n" +
+			"pod bare/p1 n1 10.0.0.0\nblock 10.0.1.12/30 gone\nuse 10.0.1.12 shop/p2 n0\nblock 10.0.0.2/31 gone\n",
+		"Windows nodes claim no further block without strict affinity": "node n0 windows\npool first 10.0.0.0/27 size=29\nblock 10.0.0.0/29 n0\naffinity 10.0.0.0/29 n0\n" +
+			"block 10.0.0.8/29 n0\naffinity 10.0.0.8/29 n0\nfill 10.0.0.8/29 8 n0\nblock 10.0.0.16/29 gone\n",
 		"Windows nodes claim with strict affinity": "node n0 windows\nnode n1\npool first 10.0.0.0/31 size=31\nblock 10.0.1.0/30 gone\n",
 	} {
 		t.Run(name, func(t *testing.T) {
