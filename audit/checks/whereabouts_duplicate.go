@@ -12,8 +12,10 @@ import (
 )
 
 var whereaboutsDuplicate = audit.Check{
-	ID: "whereabouts/duplicate", Title: "two live pods use one address of a secondary network", Severities: []state.Severity{state.Critical},
-	Why:     "Traffic for one pod reaches the other, or neither.",
+	ID: "whereabouts/duplicate", Title: "two live pods use one address of a secondary network, or a migrated guest's address may get a second user", Severities: []state.Severity{state.Critical, state.Error, state.Warning},
+	Graded: "critical; after a live migration, whose guest may keep its former address: error if another pod has that address, warning if another may get it",
+	Why: "Traffic for one pod reaches the other, or neither. KubeVirt moves a guest with its address, while Whereabouts frees that address " +
+		"and gives the virtual machine's new pod another one.",
 	Confirm: "kubectl get pods --all-namespaces -o yaml shows the address in two k8s.v1.cni.cncf.io/network-status annotations.",
 	Misread: "Separate networks (network_name, or enable_overlapping_ranges: false with their own ranges) may use the same addresses. " +
 		"So may the two pods of a virtual machine during a live migration.",
@@ -36,5 +38,24 @@ var whereaboutsDuplicate = audit.Check{
 				Evidence: state.Evidences("used by", phrase.ListBy("; ", who), "network", d.Pods[0].AttachedOf(d.Addr)),
 			})
 		}
+		for _, k := range v.Kept() {
+			x := audit.Finding{
+				Absence: true, Severity: state.Warning, Subject: networkSubject(k.Addr, k.NetworkName, k.Now.Node), Nodes: []string{k.Now.Node}, Remedies: guestRemedies, Pools: servingPools(v, k.NetworkName, k.Addr),
+				Message:  fmt.Sprintf("virtual machine %s/%s was migrated, and its guest may still use %s of %s, while its pod now has %s", k.Now.Namespace, k.Now.Extras().VM, k.Addr, k.Network, k.NowAddr),
+				Evidence: state.Evidences("former pod", k.Former.FullName(), "present pod", k.Now.FullName(), "network", k.Network),
+			}
+			if len(k.Others) > 0 {
+				x.Severity, x.Nodes = state.Error, append(x.Nodes, k.Others[0].Node)
+				x.Message += ", and pod " + k.Others[0].FullName() + " has the former"
+			}
+			f.Add(x)
+		}
 	},
+}
+
+// guestRemedies are for a guest that keeps an address which Whereabouts does not record for it.
+var guestRemedies = []remedies.Remedy{
+	remedies.ByHand("restart the virtual machine, or renew its guest's DHCP lease", "the guest takes the address of its pod", "the virtual machine's address changes"),
+	remedies.ByHand("give virtual machines on the network addresses without IPAM: from DHCP outside the cluster, or set in the guest (cloud-init), outside the range", "an address survives each migration", "none until the machines restart",
+		"kubectl get network-attachment-definitions --all-namespaces -o yaml"),
 }

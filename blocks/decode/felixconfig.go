@@ -9,7 +9,7 @@ import (
 var felixConfigs = describe(Kind{
 	Resource: blocks.FelixConfigs, Names: []string{apiv3.KindFelixConfiguration}, Optional: true,
 	keeps: calicoObject(classDefault,
-		value("bpfEnabled", 0, classNumber), value("programClusterRoutes", 0, classWord),
+		value("bpfEnabled", 0, classNumber), value("vxlanEnabled", 0, classNumber), value("ipipEnabled", 0, classNumber), value("programClusterRoutes", 0, classWord),
 		value("routeSource", 0, classWord)),
 }, descriptor[blocks.FelixConfig]{
 	json: (*Decoder).felixConfig,
@@ -18,5 +18,13 @@ var felixConfigs = describe(Kind{
 
 func (d *Decoder) felixConfig(r *JSONReader, c *blocks.FelixConfig) bool {
 	c.Present = true
-	return d.config(r, &c.Meta, Members{"bpfEnabled": &c.BPFEnabled, "programClusterRoutes": &c.ProgramClusterRoutes, "routeSource": &c.RouteSource}, nil)
+	set := func(to **bool) func() {
+		return func() {
+			if on, ok := r.Boolean(); ok {
+				*to = &on
+			}
+		}
+	}
+	return d.config(r, &c.Meta, Members{"bpfEnabled": &c.BPFEnabled, "programClusterRoutes": &c.ProgramClusterRoutes, "routeSource": &c.RouteSource,
+		"vxlanEnabled": set(&c.VXLANEnabled), "ipipEnabled": set(&c.IPIPEnabled)}, nil)
 }

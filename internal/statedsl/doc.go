@@ -58,7 +58,7 @@
 //	bothgroups [locked]                          the newer API group serves blocks too, and may be locked
 //	controllers [none] [grace=D] [lb=on] [runs=lb|none]  lb: controllers.loadBalancer; runs: the same in status.runningConfig
 //	bgp [nomesh] [as=N]
-//	felix [routes=WHO] [source=WHAT] [bpf]       programClusterRoutes, routeSource
+//	felix [routes=WHO] [source=WHAT] [bpf] [vxlan=on|off] [ipip=on|off]  programClusterRoutes, routeSource, vxlanEnabled, ipipEnabled
 //	peer NAME [ip=IP] [as=N] [node=NODE] [nodes=SELECTOR] [reflectors=SELECTOR] [localas=N]
 //	     [ownas=N] [oneway] [workloads] [filters=A,B]
 //	     localas is numAllowedLocalASNumbers, ownas localASNumber, oneway reversePeering: Manual

@@ -482,6 +482,11 @@ func (m *manifest) configs(s *blocks.Snapshot) {
 	}
 	if c := &s.Felix; c.Present {
 		spec := map[string]any{"bpfEnabled": c.BPFEnabled}
+		for key, on := range map[string]*bool{"vxlanEnabled": c.VXLANEnabled, "ipipEnabled": c.IPIPEnabled} {
+			if on != nil {
+				spec[key] = *on
+			}
+		}
 		set(spec, "programClusterRoutes", c.ProgramClusterRoutes)
 		set(spec, "routeSource", c.RouteSource)
 		m.calico("FelixConfiguration", named, spec)

@@ -68,6 +68,15 @@ func split(fields []string) words {
 
 func (w words) has(k string) bool { return w.opts[k] != nil }
 
+// onOff returns true for "on", false for another value, and nil without the option.
+func (w words) onOff(k string) *bool {
+	if !w.has(k) {
+		return nil
+	}
+	on := w.get(k) == "on"
+	return &on
+}
+
 func (w words) get(k string) string {
 	if v := w.opts[k]; len(v) > 0 {
 		return v[0]
@@ -205,6 +214,7 @@ func (p *parser) line(line string) (err error) {
 		return p.filter(w)
 	case "felix":
 		s.Felix = blocks.FelixConfig{Present: true, BPFEnabled: w.has("bpf"), ProgramClusterRoutes: w.get("routes"), RouteSource: w.get("source")}
+		s.Felix.VXLANEnabled, s.Felix.IPIPEnabled = w.onOff("vxlan"), w.onOff("ipip")
 	case "gap":
 		p.gap(w)
 	case "view":

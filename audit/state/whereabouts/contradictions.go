@@ -146,6 +146,52 @@ func (v *Verdicts) Duplicates() (out []Duplicate) {
 	return out
 }
 
+// Kept is an address that the guest of a virtual machine may still use after a live migration:
+// KubeVirt moves the guest with its addresses, and Whereabouts gives the target pod another one
+// (kubevirt/kubevirt#13709).
+type Kept struct {
+	blocks.AttachedAddress
+	NetworkName string
+	// Former is the pod that had the address, Now the pod in which the guest runs, with NowAddr.
+	Former, Now *blocks.Workload
+	NowAddr     netip.Addr
+	// Others are the live pods that name the address on the network.
+	Others []*blocks.Workload
+}
+
+// Kept returns the addresses that guests may have kept, of the first pod of each virtual machine. A
+// pod that ended before the present one started shows a migration: those of an earlier instance go
+// with it, and the target of a failed migration is newer.
+func (v *Verdicts) Kept() (out []Kept) {
+	first := map[blocks.Key]*blocks.Workload{}
+	for _, n := range v.named {
+		key := blocks.Key{Namespace: n.pod.Namespace, Name: n.pod.Extras().VM}
+		if f := first[key]; key.Name != "" && (f == nil || f.Created.After(n.pod.Created)) {
+			first[key] = n.pod
+		}
+	}
+	for _, n := range v.named {
+		_, assigned := rangeOf(n)
+		if !assigned || !n.pod.Ended() || first[blocks.Key{Namespace: n.pod.Namespace, Name: n.pod.Extras().VM}] != n.pod || !v.PastGrace(n.pod.EndedAt()) {
+			continue
+		}
+		k := Kept{AttachedAddress: n.AttachedAddress, NetworkName: n.attachment.NetworkName, Former: n.pod}
+		for _, o := range v.named {
+			switch {
+			case o.attachment == nil || o.attachment.NetworkName != k.NetworkName || !o.pod.Live():
+			case o.Addr == n.Addr && !slices.Contains(k.Others, o.pod):
+				k.Others = append(k.Others, o.pod)
+			case o.Network == n.Network && o.Addr.Is4() == n.Addr.Is4() && oneOwner(o.pod, n.pod) && Settled(o.pod) && o.pod.Created.After(n.pod.Created) && !n.pod.Created.IsZero():
+				k.Now, k.NowAddr = o.pod, o.Addr
+			}
+		}
+		if k.Now != nil && !slices.ContainsFunc(k.Others, func(w *blocks.Workload) bool { return oneOwner(w, n.pod) }) {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
 func oneOwner(a, b *blocks.Workload) bool {
 	return a == b || a.Extras().VM != "" && a.Extras().VM == b.Extras().VM && a.Namespace == b.Namespace
 }

@@ -1,0 +1,101 @@
+// Package tunnels evaluates the tunnels of encapsulated pools.
+package tunnels
+
+import (
+	"slices"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// LacksWireguard returns the families in which a node should have an address for its WireGuard device
+// and has none: it publishes a key, and a pool has an address for it (node/pkg/allocateip,
+// determineEnabledPoolCIDRs). If no node has one, WireGuard needs none: it encrypts the hosts' traffic.
+func LacksWireguard(st *state.State, n *blocks.Node, took map[string]bool) (out []string) {
+	for kind, family := range map[string]blocks.Family{blocks.TypeWireguard: blocks.IPv4, blocks.TypeWireguardV6: blocks.IPv6} {
+		has := slices.ContainsFunc(n.Tunnels, func(t blocks.Tunnel) bool { return t.Type == kind })
+		if took[kind] && slices.Contains(n.Wireguard, kind) && !has && st.PastGrace(n.Created) && !st.UnreadableNode(n.Name) &&
+			slices.ContainsFunc(st.Pools, func(p *state.Pool) bool {
+				return p.HandsOut() && p.Allows(blocks.UseTunnel) && p.Family() == family && p.SelectsNode(n)
+			}) {
+			out = append(out, family.String())
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Encapsulation returns the encapsulation of a pool; empty for none. IPv6 has no IPIP.
+func Encapsulation(p *state.Pool) string {
+	on := func(e blocks.Encap) bool { return e == blocks.EncapAlways || e == blocks.EncapCrossSubnet }
+	switch {
+	case on(p.VXLAN):
+		return "VXLAN"
+	case on(p.IPIP) && p.Family() == blocks.IPv4:
+		return "IPIP"
+	}
+	return ""
+}
+
+// Without returns the nodes that an encapsulated pool for workloads selects, or that have
+// blocks of it in use, that have no tunnel address of its encapsulation, and that no pool gives one
+// (node/pkg/allocateip, determineEnabledPoolCIDRs). It omits nodes that cannot be read, and Windows
+// nodes. idle are the nodes with blocks of the pool in use that have no VXLAN address although a
+// pool gives one and other nodes have theirs: Felix programs no routes to them.
+func Without(st *state.State, p *state.Pool) (names, idle []string) {
+	encap := Encapsulation(p)
+	if encap == "" || !p.ServesWorkloads() {
+		return nil, nil
+	}
+	tunnel := map[string]string{"VXLAN" + blocks.IPv4.String(): blocks.TypeVXLAN, "VXLAN" + blocks.IPv6.String(): blocks.TypeVXLANv6, "IPIP" + blocks.IPv4.String(): blocks.TypeIPIP}[encap+p.Family().String()]
+	var give []*state.Pool
+	for _, q := range st.Pools {
+		if q.HandsOut() && q.Allows(blocks.UseTunnel) && Encapsulation(q) == encap && q.Family() == p.Family() {
+			give = append(give, q)
+		}
+	}
+	nodes := slices.Collect(st.SelectedBy(p))
+	for _, b := range p.Blocks {
+		if h := st.NodeState(b.Owner.Node()); h != nil && h.Node != nil && b.Used > 0 && !p.SelectsNode(h.Node) {
+			nodes = append(nodes, h) // its pods ask for the pool, which ignores the selector
+		}
+	}
+	others := false
+	for _, h := range nodes {
+		switch {
+		case slices.ContainsFunc(h.Node.Tunnels, func(t blocks.Tunnel) bool { return t.Type == tunnel }):
+			others = true
+		case h.Node.Windows || st.UnreadableNode(h.Name) || slices.Contains(names, h.Name):
+		case !slices.ContainsFunc(give, func(q *state.Pool) bool { return q.SelectsNode(h.Node) }):
+			names = append(names, h.Name)
+		case encap == "VXLAN" && len(h.Node.Addresses) > 0 && st.PastGrace(h.Node.Created) && !slices.Contains(idle, h.Name) &&
+			slices.ContainsFunc(h.Blocks, func(b *state.Block) bool { return b.Pool == p && b.Used > 0 }):
+			idle = append(idle, h.Name)
+		}
+	}
+	if !others {
+		idle = nil
+	}
+	return names, idle
+}
+
+// Off reports whether Felix sets up no tunnel for a pool, although a node has an address for one.
+// unset is true if that is only the default of a release before v3.23, which took nothing from pools;
+// calico-node used to set the field when it created the first pool. (felix/calc,
+// EncapsulationCalculator: what the FelixConfiguration says overrides the pools.)
+func Off(st *state.State, p *state.Pool) (field string, off, unset bool) {
+	if len(st.Nodes) < 2 || !st.Felix.Present || !p.ServesWorkloads() || p.Addrs.InUse.IsZero() || p.Family() != blocks.IPv4 {
+		return "", false, false
+	}
+	set := st.Felix.VXLANEnabled
+	switch Encapsulation(p) {
+	case "VXLAN":
+		field = "vxlanEnabled"
+		unset = set == nil && st.Cluster.CalicoVersion != "" && !blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 23)
+	case "IPIP":
+		field, set = "ipipEnabled", st.Felix.IPIPEnabled
+	default:
+		return "", false, false
+	}
+	return field, unset || set != nil && !*set, unset
+}
