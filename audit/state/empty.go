@@ -194,14 +194,14 @@ func (st *State) Keepable(b *Block) bool {
 }
 
 // HasAffinityOrNone reports whether a block's owner has an affinity to it that Calico's allocator
-// finds. If no affinity at all was read, the files were made without them, and none is required.
+// sees. If no affinity was read at all, files were made without them, and none is required.
 func (st *State) HasAffinityOrNone(b *Block) bool {
 	a := st.ownAffinity(b)
 	return len(st.Affinities) == 0 || a != nil && st.seen(a)
 }
 
-// seen reports whether Calico's allocator finds an affinity by its node: from v3.31 on, it must
-// have the labels that Calico writes.
+// seen reports whether Calico's allocator sees an affinity. From v3.31 on, it lists affinities by
+// the labels that Calico writes.
 func (st *State) seen(a *blocks.Affinity) bool {
 	return !a.SoftDeleted && (!a.Unlabelled || !blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 31))
 }
