@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Resource names a kind of object by its plural in the Kubernetes API's older group.
@@ -95,12 +96,9 @@ func (g Gap) Whole() bool { return g.Name == "" }
 
 // String returns the gap as one line.
 func (g Gap) String() string {
-	if g.Whole() {
-		return fmt.Sprintf("%s: %s", g.Resource, g.Reason)
-	}
-	where := fmt.Sprintf("%s %q", g.Resource, g.Name)
-	if g.Field != "" {
-		where += " " + g.Field
+	where := string(g.Resource)
+	if !g.Whole() {
+		where = strings.TrimSpace(fmt.Sprintf("%s %q %s", g.Resource, g.Name, g.Field))
 	}
 	if g.Source != "" {
 		where = g.Source + ": " + where

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,6 +41,9 @@ func TestStatesAreObjects(t *testing.T) {
 			// Files without nodes or pools are incomplete; objects from the future are an error.
 			if !statedsl.HasObjectsOnly(snap) || len(snap.Nodes) == 0 || len(snap.Pools) == 0 || strings.Contains(text, "future") {
 				continue
+			}
+			if slices.ContainsFunc(blocks.Resources, func(r blocks.Resource) bool { return snap.Contradiction(r) != "" }) {
+				continue // so are files without most affinities, for example
 			}
 			tried++
 			t.Run(strings.TrimSuffix(filepath.Base(path), ".txt")+"/"+name, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 )
 
 var ipamConfigs = describe(Kind{
-	Resource: blocks.IPAMConfigs, Names: []string{libapiv3.KindIPAMConfig, apiv3.KindIPAMConfiguration}, nativePlural: "ipamconfigurations", specRequired: true,
+	Resource: blocks.IPAMConfigs, Names: []string{libapiv3.KindIPAMConfig, apiv3.KindIPAMConfiguration}, nativePlural: "ipamconfigurations", always: []string{"autoAllocateBlocks", "strictAffinity"},
 	Absent: always("no IPAMConfig in the files: strict affinity, automatic blocks and the limit of blocks are not known"),
 	keeps: calicoObject(classDefault,
 		value("strictAffinity", 0, classNumber), value("autoAllocateBlocks", 0, classNumber), value("maxBlocksPerHost", 0, classNumber),

@@ -78,9 +78,9 @@ type Kind struct {
 	keeps *fieldMask
 	// labelled replaces keeps for decoding with labels, which saved snapshots omit.
 	labelled *fieldMask
-	// specRequired is true if Calico writes no object without a spec. One without says nothing about
-	// the settings: somebody filtered it, or created it by hand. It is a gap.
-	specRequired bool
+	// always are the fields of a spec that the older API group requires. A dump without one was
+	// filtered; Calico would read the field as false.
+	always []string
 	// Single kinds have one object that counts, named "default". keepsOthers is true if the
 	// records of other objects are kept as well.
 	Single, keepsOthers bool

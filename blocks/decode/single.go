@@ -2,6 +2,7 @@ package decode
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -14,10 +15,16 @@ const DefaultName = "default"
 // object is broken, which is a gap of the whole resource, or if it is not named "default"
 // and its kind drops such objects.
 func (d *Decoder) config(r *JSONReader, m *blocks.Meta, spec, status Members) bool {
-	d.specified = false
-	d.object(r, m, metaHooks{}, r.members(spec), r.members(status))
-	if !d.specified && d.Out.Kind.specRequired {
+	lacks, members := d.Out.Kind.always, r.members(spec)
+	d.object(r, m, metaHooks{}, func(key []byte) {
+		lacks = without(lacks, string(key))
+		members(key)
+	}, r.members(status))
+	// Calico's clients write each such object with a spec, although it may be empty.
+	if d.Dump && !d.hasSpec {
 		r.faultAt("spec", "is missing")
+	} else if d.Dump && !d.Native && len(lacks) > 0 {
+		r.faultAt("spec."+lacks[0], "is missing")
 	}
 	if r.err != nil {
 		return false
@@ -35,4 +42,8 @@ func (d *Decoder) config(r *JSONReader, m *blocks.Meta, spec, status Members) bo
 		return false
 	}
 	return true
+}
+
+func without(all []string, one string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return s == one })
 }

@@ -199,7 +199,7 @@ func TestPartsOfLists(t *testing.T) {
 	}{
 		"continue, before the items": {`{"kind": "PodList", "apiVersion": "v1", "metadata": {"continue": "x", "remainingItemCount": 5}, "items": [` + pods + `]}`, []string{"pods: " + more}},
 		"continue, after the items":  {`{"apiVersion": "v1", "items": [` + pods + `], "kind": "List", "metadata": {"continue": "x"}}`, []string{"pods: " + more}},
-		"items without their kind":   {`{"items": [{"metadata": {"name": "n1"}}], "metadata": {"continue": "x"}, "kind": "NodeList", "apiVersion": "v1"}`, []string{"nodes: " + more}},
+		"items without their kind":   {`{"items": [{"metadata": {"name": "n1"}, "status": {}}], "metadata": {"continue": "x"}, "kind": "NodeList", "apiVersion": "v1"}`, []string{"nodes: " + more}},
 		"of several kinds":           {`{"apiVersion": "v1", "items": [` + nodes + `,` + pods + `], "kind": "List", "metadata": {"continue": "x"}}`, []string{"nodes: " + more, "pods: " + more}},
 		"a count":                    {`{"kind": "PodList", "apiVersion": "v1", "metadata": {"remainingItemCount": 5}, "items": [` + pods + `]}`, []string{"pods: cut off: the list in list is a part of a longer one: metadata.remainingItemCount is 5"}},
 		"no items":                   {`{"kind": "IPPoolList", "apiVersion": "crd.projectcalico.org/v1", "metadata": {"continue": "x"}, "items": []}`, []string{"ippools: " + more}},

@@ -282,6 +282,10 @@ func (f *fileReader) seen(o *decode.Objects) bool {
 func (f *fileReader) addMissing(s *blocks.Snapshot, read []*decode.Objects) {
 	s.Gaps = append(append(s.Gaps, f.info.gaps...), f.saidGaps(read)...)
 	var unseen, assumed []string
+	contradictions := map[blocks.Resource]string{} // as of all objects, before any gap
+	for _, o := range read {
+		contradictions[o.Kind.Resource] = s.Contradiction(o.Kind.Resource)
+	}
 	for _, o := range read {
 		k := o.Kind
 		if _, known := s.Missing(k.Resource); known || slices.Contains(decode.OnDemand, k) {
@@ -294,6 +298,9 @@ func (f *fileReader) addMissing(s *blocks.Snapshot, read []*decode.Objects) {
 		reason := ""
 		if why != nil && !f.info.resources[k.Resource] {
 			reason = why(s)
+		}
+		if o.Len() > 0 && !f.info.resources[k.Resource] {
+			reason = cmp.Or(reason, contradictions[k.Resource])
 		}
 		if reason != "" {
 			s.Gaps = append(s.Gaps, blocks.Gap{Resource: k.Resource, Reason: reason})

@@ -205,6 +205,7 @@ func (f *fileReader) decode(o RawObject, e envelope) error {
 	}
 	out := f.group(e.version).of(k)
 	f.decoder.Out, f.decoder.Native, f.decoder.Source = out, e.version == decode.GroupNative, f.current
+	f.decoder.Dump = !f.info.resources[k.Resource]
 	object := decode.Object{Text: o.JSON}
 	_ = f.decoder.One(object) // its syntax is already checked
 	record := f.opts.Record.of(k.Resource)

@@ -381,8 +381,8 @@ status: {phase: Running, conditions: [{type: Ready, status: "True"}]}
 // TestTwoClusters: objects that live as long as their cluster show that files are of two.
 func TestTwoClusters(t *testing.T) {
 	for _, kind := range []string{"apiVersion: v1\nkind: Namespace\nmetadata: {name: kube-system, uid: ", "apiVersion: crd.projectcalico.org/v1\nkind: ClusterInformation\nmetadata: {name: default, uid: "} {
-		one, other := poolYAML+"---\n"+kind+"one}\n", kind+"other}\n"
-		if s, _ := read(t, dir(t, map[string]string{"a.yaml": one, "b.yaml": kind + "one}\n"})); len(s.Pools) != 1 {
+		one, other := poolYAML+"---\n"+kind+"one}\nspec: {}\n", kind+"other}\nspec: {}\n"
+		if s, _ := read(t, dir(t, map[string]string{"a.yaml": one, "b.yaml": kind + "one}\nspec: {}\n"})); len(s.Pools) != 1 {
 			t.Errorf("one cluster, read twice: %+v", s.Pools)
 		}
 		_, err := ReadFiles([]string{dir(t, map[string]string{"a.yaml": one, "b.yaml": other})}, FileOptions{})

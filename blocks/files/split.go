@@ -101,5 +101,9 @@ func yamlError(document, firstLine int, piece []byte, err error) error {
 		line = min(line+n, last)
 		text = text[:m[0]] + text[m[1]:]
 	}
-	return &decode.FileError{Document: document, Line: line, Err: errors.New("broken YAML: " + strings.TrimPrefix(text, "yaml: "))}
+	text = "broken YAML: " + strings.TrimPrefix(text, "yaml: ")
+	if bytes.Contains(piece, []byte("{{")) {
+		text += `; is it a template of a chart ("{{ }}")? Then keep it out of the directory`
+	}
+	return &decode.FileError{Document: document, Line: line, Err: errors.New(text)}
 }

@@ -17,8 +17,8 @@ import (
 const vmDump = `apiVersion: v1
 kind: List
 items:
-- {apiVersion: v1, kind: Node, metadata: {name: machine-a}}
-- {apiVersion: v1, kind: Node, metadata: {name: machine-b}}
+- {apiVersion: v1, kind: Node, metadata: {name: machine-a}, status: {}}
+- {apiVersion: v1, kind: Node, metadata: {name: machine-b}, status: {}}
 - {apiVersion: crd.projectcalico.org/v1, kind: BlockAffinityList, items: []}
 - {apiVersion: crd.projectcalico.org/v1, kind: IPAMHandleList, items: []}
 - {apiVersion: crd.projectcalico.org/v1, kind: IPAMConfigList, items: []}

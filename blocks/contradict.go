@@ -1,0 +1,180 @@
+package blocks
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// references counts references from the objects of one kind to those of another.
+type references struct {
+	found, missing int
+	// first is the first object that is missing.
+	first string
+}
+
+func (r *references) add(found bool, name string) {
+	if found {
+		r.found++
+		return
+	}
+	r.missing++
+	r.first = cmp.Or(r.first, name)
+}
+
+// bulk explains a contradiction in bulk: at least a third of all references lead nowhere, and at least
+// the given number. Fewer are damage that a report names one by one.
+func (r *references) bulk(least int, what string) string {
+	if r.missing < least || 2*r.missing < r.found {
+		return ""
+	}
+	return fmt.Sprintf("the files hold %d of the %d %s, and not %s: some were left out, or the files are of two clusters or times", r.found, r.found+r.missing, what, r.first)
+}
+
+// fewOf and manyOf are the least numbers of missing objects that count as bulk: of blocks, affinities
+// and nodes; of addresses, handles and pods.
+const fewOf, manyOf = 3, 10
+
+// Contradiction explains why a dump must lack objects of a kind: too many objects of other kinds refer
+// to missing ones. It returns "" if the kinds agree, and for kinds to which no other kind refers.
+func (s *Snapshot) Contradiction(r Resource) string {
+	switch r {
+	case Handles:
+		return s.handlesNamed()
+	case Affinities:
+		return s.affinitiesNeeded()
+	case Nodes:
+		return s.nodesNamed()
+	case Pods:
+		return s.podsNamed()
+	case Blocks:
+		return s.addressesUsed()
+	}
+	return ""
+}
+
+func (s *Snapshot) handlesNamed() string {
+	exists, refs := map[string]bool{}, references{}
+	for _, h := range s.Handles {
+		exists[h.ID] = true
+	}
+	for i := range s.Blocks {
+		for j := range s.Blocks[i].Attributes {
+			if a := &s.Blocks[i].Attributes[j]; a.Handle != "" && !a.Cooling() && !a.WindowsReserved() {
+				refs.add(exists[a.Handle], a.Handle)
+			}
+		}
+	}
+	return refs.bulk(manyOf, "handles that blocks name")
+}
+
+func (s *Snapshot) affinitiesNeeded() string {
+	type claim struct {
+		cidr  Prefix
+		owner Owner
+	}
+	exists, refs := map[claim]bool{}, references{}
+	for i := range s.Affinities {
+		exists[claim{s.Affinities[i].CIDR, s.Affinities[i].Owner}] = true
+	}
+	for i := range s.Blocks {
+		if b := &s.Blocks[i]; b.Owner.Node() != "" && !b.SoftDeleted {
+			refs.add(exists[claim{b.CIDR, b.Owner}], fmt.Sprintf("that of %s to %s", b.Owner.Node(), b.CIDR))
+		}
+	}
+	return refs.bulk(fewOf, "affinities of nodes to their blocks")
+}
+
+// nodesNamed counts nodes of Ready pods: a node's pods are no longer Ready soon after the node is
+// deleted, and a single one may be left on a machine that cannot be reached.
+func (s *Snapshot) nodesNamed() string {
+	exists, seen, refs := map[string]bool{}, map[string]bool{}, references{}
+	for i := range s.Nodes {
+		exists[s.Nodes[i].Name] = true
+	}
+	for _, w := range s.Workloads {
+		if w.Ready && w.Node != "" && !seen[w.Node] {
+			seen[w.Node] = true
+			refs.add(exists[w.Node], w.Node)
+		}
+	}
+	return refs.bulk(fewOf-1, "nodes that run Ready pods")
+}
+
+// podsNamed counts the pods that blocks name. Leaked addresses name pods that no longer exist, so a
+// dump lacks pods only if it has none of those, none of a node that runs pods, or none that is as new.
+func (s *Snapshot) podsNamed() string {
+	exists, onNode, runs := map[Key]bool{}, map[string]bool{}, map[string]*references{}
+	newest := Time(0)
+	for _, w := range s.Workloads {
+		exists[w.Key()], onNode[w.Node] = true, true
+		newest = newest.Later(w.Created).Later(w.Started).Later(w.Written)
+	}
+	for i := range s.Nodes {
+		if n := &s.Nodes[i]; n.Ready && !n.Unschedulable && !onNode[n.Name] {
+			runs[n.Name] = &references{}
+		}
+	}
+	var all, newer references
+	for i := range s.Blocks {
+		for j := range s.Blocks[i].Attributes {
+			a := &s.Blocks[i].Attributes[j]
+			if a.Pod == "" || a.Cooling() {
+				continue
+			}
+			name := Key{a.Namespace, a.Pod}
+			all.add(exists[name], "pod "+name.String())
+			if on := runs[a.Node]; on != nil {
+				on.add(false, name.String()+" or any other pod of node "+a.Node)
+			}
+			if a.Assigned.After(newest) {
+				newer.add(exists[name], name.String()+", which is newer than all others")
+			}
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(runs)) {
+		if why := runs[node].bulk(manyOf, "pods that blocks name on node "+node); why != "" {
+			return why
+		}
+	}
+	if all.found == 0 && len(s.Workloads) > 0 {
+		return all.bulk(manyOf, "pods that blocks name")
+	}
+	return newer.bulk(manyOf, "newest pods that blocks name")
+}
+
+// addressesUsed counts the addresses that Calico assigned to pods: those outside the nodes' podCIDRs,
+// as for [Snapshot.KeptElsewhere].
+func (s *Snapshot) addressesUsed() string {
+	ranges, recorded, newest := map[string]*Node{}, map[netip.Addr]bool{}, Time(0)
+	for i := range s.Nodes {
+		ranges[s.Nodes[i].Name] = &s.Nodes[i]
+	}
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		newest = newest.Later(b.Created).Later(b.Written).Later(b.Claimed)
+		for ordinal, attributes := range b.Ordinals {
+			recorded[b.Address(ordinal)] = attributes >= 0
+		}
+		for j := range b.Attributes {
+			newest = newest.Later(b.Attributes[j].Assigned).Later(b.Attributes[j].Extras().Released)
+		}
+	}
+	var all, newer references
+	for _, w := range s.Workloads {
+		n := ranges[w.Node]
+		for _, a := range w.AnnotationIPs {
+			if !w.Live() || n == nil || n.AssignsPods(a) || w.Extras().NoIPAM {
+				continue
+			}
+			name := fmt.Sprintf("%s of pod %s", a, w.FullName())
+			all.add(recorded[a], name)
+			if w.Created.After(newest) {
+				newer.add(recorded[a], name+", which is newer than all blocks")
+			}
+		}
+	}
+	return cmp.Or(all.bulk(manyOf, "blocks' records of pods' addresses"), newer.bulk(fewOf, "blocks' records of the newest pods' addresses"))
+}

@@ -1,0 +1,232 @@
+package files
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+// object is an object of a shipped snapshot: one item of a List.
+type object struct {
+	lines []string
+	node  string // the value of spec.nodeName
+}
+
+// dump is a shipped snapshot, by file.
+type dump map[string]*struct {
+	head  string
+	items []object
+	tail  string
+}
+
+func shipped(t *testing.T, name string) dump {
+	t.Helper()
+	d := dump{}
+	root := "../../examples/snapshots/" + name
+	entries, err := os.ReadDir(root)
+	must(t, err)
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(root, e.Name()))
+		must(t, err)
+		head, rest, _ := strings.Cut(string(text), "items:\n")
+		f := &struct {
+			head  string
+			items []object
+			tail  string
+		}{head: head + "items:\n"}
+		d[strings.TrimSuffix(e.Name(), ".yaml")] = f
+		for _, line := range strings.SplitAfter(rest, "\n") {
+			switch {
+			case strings.HasPrefix(line, "- "):
+				f.items = append(f.items, object{lines: []string{line}})
+			case strings.HasPrefix(line, "  ") && f.tail == "":
+				o := &f.items[len(f.items)-1]
+				o.lines = append(o.lines, line)
+				if v, ok := strings.CutPrefix(line, "    nodeName: "); ok {
+					o.node = strings.TrimSpace(v)
+				}
+			default:
+				f.tail += line
+			}
+		}
+	}
+	return d
+}
+
+// without drops the member of an object that begins with the given line, and what is below it.
+func (o object) without(member string) object {
+	var out []string
+	in := false
+	indent := len(member) - len(strings.TrimLeft(member, " "))
+	for _, line := range o.lines {
+		switch {
+		case strings.HasPrefix(line, member):
+			in = true
+		case in && (len(line)-len(strings.TrimLeft(line, " ")) > indent || strings.HasPrefix(line, strings.Repeat(" ", indent)+"- ")):
+		default:
+			in = false
+			out = append(out, line)
+		}
+	}
+	o.lines = out
+	return o
+}
+
+func (d dump) only(kind string, keep func(i int, o object) bool) {
+	var items []object
+	for i, o := range d[kind].items {
+		if keep(i, o) {
+			items = append(items, o)
+		}
+	}
+	d[kind].items = items
+}
+
+func (d dump) each(kind string, change func(object) object) {
+	for i, o := range d[kind].items {
+		d[kind].items[i] = change(o)
+	}
+}
+
+func (d dump) gaps(t *testing.T) (out []string) {
+	t.Helper()
+	texts := map[string]string{}
+	for kind, f := range d {
+		text := f.head
+		for _, o := range f.items {
+			text += strings.Join(o.lines, "")
+		}
+		texts[kind+".yaml"] = text + f.tail
+	}
+	root := dir(t, texts)
+	s, _ := read(t, root)
+	for _, g := range blocks.Untolerated(s.Gaps) {
+		out = append(out, strings.ReplaceAll(g.String(), root+string(filepath.Separator), ""))
+	}
+	return out
+}
+
+// TestContradictions: dumps whose kinds contradict each other in bulk were filtered, or are of two
+// clusters or times. Each is a gap that names the kind and an object; no shipped snapshot has one.
+func TestContradictions(t *testing.T) {
+	take := func(kind string, n int) func(*testing.T, dump) {
+		return func(_ *testing.T, d dump) { d.only(kind, func(i int, _ object) bool { return i < n }) }
+	}
+	from := func(other string, kinds ...string) func(*testing.T, dump) {
+		return func(t *testing.T, d dump) {
+			o := shipped(t, other)
+			if kinds == nil {
+				kinds = slices.DeleteFunc(slices.Collect(maps.Keys(o)), func(k string) bool { return k == "pods" || k == "nodes" || k == "namespaces" })
+			}
+			for _, k := range kinds {
+				d[k] = o[k]
+			}
+		}
+	}
+	onNodes := func(daemons bool, nodes ...string) func(*testing.T, dump) {
+		return func(_ *testing.T, d dump) {
+			d.only("pods", func(_ int, o object) bool {
+				return slices.Contains(nodes, o.node) && (daemons || !slices.Contains(o.lines, "    hostNetwork: true\n"))
+			})
+		}
+	}
+	const left = ": some were left out, or the files are of two clusters or times"
+	for _, c := range []struct {
+		name, snapshot string
+		change         func(*testing.T, dump)
+		want           []string // prefix and suffix of the gaps
+	}{
+		{"few affinities", "story", take("blockaffinities", 1), []string{"blockaffinities: the files hold 1 of the 4 affinities of nodes to their blocks, and not that of old-" + "*" + left}},
+		{"few handles", "story", take("ipamhandles", 40), []string{"ipamhandles: the files hold 40 of the * handles that blocks name, and not *" + left}},
+		{"few blocks", "healthy", take("ipamblocks", 1), []string{"ipamblocks: the files hold * of the * blocks' records of pods' addresses, and not * of pod *" + left}},
+		{"half of the blocks", "healthy", take("ipamblocks", 2), []string{"ipamblocks: *" + left}},
+		{"blocks without allocations", "story", func(_ *testing.T, d dump) {
+			d.each("ipamblocks", func(o object) object { return o.without("    allocations:") })
+		}, []string{"ipamblocks: the files hold 0 of the * blocks' records of pods' addresses*"}},
+		{"pods of one node", "dual-stack", onNodes(true, "dual-1"), []string{"pods: *" + left}},
+		{"pods of all nodes but one, without DaemonSets", "healthy", onNodes(false, "worker-1", "worker-2", "worker-4"), []string{"pods: the files hold 0 of the * pods that blocks name on node worker-3, and not * or any other pod of node worker-3" + left}},
+		{"few nodes, without DaemonSets", "story", func(_ *testing.T, d dump) {
+			d.only("pods", func(_ int, o object) bool { return !slices.Contains(o.lines, "    hostNetwork: true\n") })
+			d.only("nodes", func(i int, _ object) bool { return i < 2 })
+		}, []string{"nodes: the files hold 2 of the 4 nodes that run Ready pods, and not *" + left}},
+		{"pods of another cluster", "story", from("healthy", "pods", "namespaces"), []string{`nodes: pod kube-system/calico-node-* of a DaemonSet runs on node "*", and the files do not hold the node`, `pods: blocks name pods on node "old-2", and the files hold none of its pods, not even of DaemonSets`}},
+		{"Calico's objects of another cluster", "story", from("healthy"), []string{"ipamblocks: *" + left, "pods: *" + left}},
+		{"the same the other way around", "healthy", from("story"), []string{"ipamblocks: *" + left, "pods: *" + left}},
+		{"nodes without status", "story", func(_ *testing.T, d dump) {
+			d.each("nodes", func(o object) object { return o.without("  status:") })
+		}, []string{`nodes.yaml: nodes "new-1" status: is missing`, `nodes.yaml: nodes "new-2" status: is missing`, `nodes.yaml: nodes "old-1" status: is missing`, `nodes.yaml: nodes "old-2" status: is missing`}},
+		{"a BGPConfiguration without spec", "story", func(_ *testing.T, d dump) {
+			d.each("bgpconfigurations", func(o object) object { return o.without("  spec:") })
+		}, []string{`bgpconfigurations.yaml: bgpconfigurations: object "default": spec is missing`}},
+		{"a ClusterInformation without spec", "story", func(_ *testing.T, d dump) {
+			d.each("clusterinformations", func(o object) object { return o.without("  spec:") })
+		}, []string{`clusterinformations.yaml: clusterinformations: object "default": spec is missing`}},
+		{"an IPAMConfig without spec", "story", func(_ *testing.T, d dump) {
+			d.each("ipamconfigs", func(o object) object { return o.without("  spec:") })
+		}, []string{`ipamconfigs.yaml: ipamconfigs: object "default": spec is missing`}},
+		{"an IPAMConfig without a field that Calico always writes", "story", func(_ *testing.T, d dump) {
+			d.each("ipamconfigs", func(o object) object { return o.without("    autoAllocateBlocks:") })
+		}, []string{`ipamconfigs.yaml: ipamconfigs: object "default": spec.autoAllocateBlocks is missing`}},
+		{"the newer group's IPAMConfiguration without one, which has a default", "native", func(_ *testing.T, d dump) {
+			d.each("ipamconfigurations", func(o object) object { return o.without("    autoAllocateBlocks:") })
+		}, nil},
+		{"old blocks", "healthy", func(_ *testing.T, d dump) { later(d, "pods", 5) }, []string{"ipamblocks: the files hold 0 of the 5 blocks' records of the newest pods' addresses, and not *, which is newer than all blocks" + left}},
+		{"nothing changed", "healthy", func(*testing.T, dump) {}, nil},
+		{"nothing changed", "story", func(*testing.T, dump) {}, nil},
+		{"nothing changed", "story-before", func(*testing.T, dump) {}, nil},
+		{"nothing changed", "story-drained", func(*testing.T, dump) {}, nil},
+		{"nothing changed", "dual-stack", func(*testing.T, dump) {}, nil},
+		{"nothing changed", "native", func(*testing.T, dump) {}, nil},
+	} {
+		t.Run(c.name+" in "+c.snapshot, func(t *testing.T) {
+			d := shipped(t, c.snapshot)
+			c.change(t, d)
+			got := d.gaps(t)
+			matches := func(i int) bool {
+				return regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(c.want[i]), `\*`, ".*") + "$").MatchString(got[i])
+			}
+			ok := len(got) == len(c.want)
+			for i := range c.want {
+				ok = ok && matches(i)
+			}
+			if !ok {
+				t.Errorf("gaps\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+			}
+		})
+	}
+}
+
+// later gives some pods, as if they were a day newer, other names and addresses.
+func later(d dump, kind string, n int) {
+	address := regexp.MustCompile(`10\.80\.\d+\.\d+`)
+	day := regexp.MustCompile(`creationTimestamp: .*`)
+	for i, o := range d[kind].items {
+		if slices.Contains(o.lines, "    hostNetwork: true\n") || n == 0 {
+			continue
+		}
+		n--
+		for j, line := range o.lines {
+			line = address.ReplaceAllString(line, "10.80.2."+strconv.Itoa(120+n))
+			o.lines[j] = day.ReplaceAllString(line, `creationTimestamp: "2030-01-01T00:00:00Z"`)
+		}
+		o.lines = append(o.lines[:len(o.lines):len(o.lines)], fmt.Sprintf("  # %d\n", n))
+		d[kind].items[i] = o
+	}
+}
+
+// TestTemplates: a template of a chart is no YAML. The error says so.
+func TestTemplates(t *testing.T) {
+	_, err := ReadFiles([]string{dir(t, map[string]string{"pool.yaml": poolYAML,
+		"templates/pod.yaml": "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {{ include \"x\" . }}\nspec:\n  {{- with .Values.node }}\n  nodeName: {{ . }}\n  {{- end }}\n"})}, FileOptions{})
+	if err == nil || !strings.Contains(err.Error(), filepath.Join("templates", "pod.yaml")+": document 1, line ") || !strings.HasSuffix(err.Error(), `is it a template of a chart ("{{ }}")? Then keep it out of the directory`) {
+		t.Errorf("got %v", err)
+	}
+}
