@@ -1,6 +1,8 @@
 package blocks
 
 import (
+	"cmp"
+	"encoding/json"
 	"net/netip"
 	"slices"
 	"strings"
@@ -165,6 +167,53 @@ type Extras struct {
 	// NetworkStatus is true if the pod has a valid annotation
 	// k8s.v1.cni.cncf.io/network-status.
 	NetworkStatus bool
+	// Interfaces are the names in the network status, except the cluster's own network.
+	Interfaces []string
+	// AsksNetworks are the networks that the pod asks for (k8s.v1.cni.cncf.io/networks), as
+	// "namespace/name"; empty if they cannot be parsed.
+	AsksNetworks []string
+}
+
+// Lacks returns the networks that a pod asks for and that its network status does not list. Old
+// releases of Multus write the name of the CNI configuration instead of the attachment's, so their
+// number counts.
+func (x *Extras) Lacks() (out []string) {
+	if len(x.Interfaces) >= len(x.AsksNetworks) {
+		return nil
+	}
+	left := slices.Clone(x.Interfaces)
+	for _, name := range x.AsksNetworks {
+		if i := slices.Index(left, name); i >= 0 {
+			left = slices.Delete(left, i, i+1)
+		} else {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// AskedNetworks parses the annotation k8s.v1.cni.cncf.io/networks of a pod: a JSON list of names and
+// namespaces, or [NAMESPACE/]NAME[@INTERFACE] separated by commas. It returns each network with its
+// namespace, and nil for a list that cannot be parsed.
+func AskedNetworks(text, namespace string) (out []string) {
+	var all []struct{ Name, Namespace string }
+	if text = strings.TrimSpace(text); strings.HasPrefix(text, "[") {
+		if json.Unmarshal([]byte(text), &all) != nil {
+			return nil
+		}
+	} else if text != "" {
+		for one := range strings.SplitSeq(text, ",") {
+			one, _, _ = strings.Cut(strings.TrimSpace(one), "@")
+			all = append(all, struct{ Name, Namespace string }{Name: one})
+		}
+	}
+	for _, n := range all {
+		if !strings.Contains(n.Name, "/") {
+			n.Name = cmp.Or(n.Namespace, namespace) + "/" + n.Name
+		}
+		out = append(out, n.Name)
+	}
+	return out
 }
 
 // Extras returns the rare attributes; the zero value if there are none.

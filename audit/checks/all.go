@@ -46,6 +46,7 @@ var All = audit.Checks{
 	&nodeManyBlocks,
 	&nodeNoBlock,
 	&nodeNoCalicoAddress,
+	&podMissingNetwork,
 	&podWaiting,
 	&poolCoversNodes,
 	&poolDisabledInUse,

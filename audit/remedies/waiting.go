@@ -37,12 +37,17 @@ var (
 	// FreeSecondary frees the last address of a secondary network, which another sandbox of the pod holds.
 	FreeSecondary = Restart("end the pod (delete it, or scale its StatefulSet down to it) until Whereabouts has freed the address",
 		"Whereabouts' reconciler or --whereabouts-stranded frees the address of a pod that no longer exists", "calico-audit repair --whereabouts-stranded")
+	// CorrectNetwork is for a network that does not exist.
+	CorrectNetwork = ByHand("create the NetworkAttachmentDefinition, or correct the annotation k8s.v1.cni.cncf.io/networks in the pod's template", "Multus attaches the next pod", "pods restart if their template changes",
+		"kubectl get network-attachment-definitions --all-namespaces")
+	// FreeRange is for a network without an address left.
+	FreeRange = ByHand("release what deleted pods left in the range, or enlarge it", "the kubelet's next attempt succeeds", "the network itself must have room for a larger range", "calico-audit report --check whereabouts")
 	// ReadEvents is for pods without a cause that the objects show.
 	ReadEvents = ByHand("read the kubelet's events of the pod, then the CNI plugin's log on its node (/var/log/calico/cni/cni.log)", "they name the error", "none")
 )
 
 // Waiting lists the general remedies for waiting pods.
-var Waiting = []Remedy{EndOwner, FreeAddress, CorrectRequest, AutomaticPool, MendNode, DeleteTwin, RecordFirst, UnpinPool, MaskPool, FreeSecondary, ReadEvents}
+var Waiting = []Remedy{EndOwner, FreeAddress, CorrectRequest, AutomaticPool, MendNode, DeleteTwin, RecordFirst, UnpinPool, MaskPool, FreeSecondary, CorrectNetwork, FreeRange, ReadEvents}
 
 // WaitingRoot is the root of the pods that wait for the same reason.
 func WaitingRoot(c waiting.Cause) string {
@@ -69,7 +74,7 @@ func (st *Remedies) WaitingRemedies(p *waiting.Pod) (out []Remedy) {
 		events := fmt.Sprintf("kubectl get events --namespace %s --field-selector involvedObject.name=%s", phrase.Arg(p.Namespace), phrase.Arg(p.Name))
 		r := map[waiting.Kind]Remedy{
 			waiting.Taken: FreeAddress, waiting.Request: CorrectRequest, waiting.NoPool: AutomaticPool, waiting.Node: MendNode, waiting.SameAddress: DeleteTwin,
-			waiting.Unrecorded: RecordFirst, waiting.Pinned: UnpinPool, waiting.Unknown: ReadEvents, waiting.Refused: AddPool, waiting.HostBits: MaskPool, waiting.Secondary: FreeSecondary,
+			waiting.Unrecorded: RecordFirst, waiting.Pinned: UnpinPool, waiting.Unknown: ReadEvents, waiting.Refused: AddPool, waiting.HostBits: MaskPool, waiting.Secondary: FreeSecondary, waiting.Network: CorrectNetwork, waiting.FullNetwork: FreeRange,
 		}[c.Kind]
 		switch {
 		case c.Owner != nil:

@@ -71,6 +71,7 @@ const (
 	classPoolList
 	classAddressJSON
 	classNetworks
+	classAsks
 	classPodRef
 	classRangeName
 	classAddressName
@@ -101,7 +102,7 @@ var replacements = map[class]func(*alias.Aliases, string) string{
 	classEndpoint: (*alias.Aliases).Endpoint, classAS: (*alias.Aliases).ASNumber,
 	classWord: (*alias.Aliases).Word, classNode: (*alias.Aliases).Node, classTaint: (*alias.Aliases).Taint, classOwner: (*alias.Aliases).Owner,
 	classHandle: (*alias.Aliases).Handle, classCIDRName: (*alias.Aliases).CIDRName, classAffinityName: (*alias.Aliases).AffinityName,
-	classPoolList: (*alias.Aliases).PoolList, classAddressJSON: (*alias.Aliases).AddressJSON, classNetworks: networks, classPodRef: (*alias.Aliases).PodRef, classAttachment: attachment,
+	classPoolList: (*alias.Aliases).PoolList, classAddressJSON: (*alias.Aliases).AddressJSON, classNetworks: networks, classAsks: asks, classPodRef: (*alias.Aliases).PodRef, classAttachment: attachment,
 	classLabelKey: (*alias.Aliases).LabelKey, classLabelValue: (*alias.Aliases).Value, classLabelText: (*alias.Aliases).LabelText,
 	classNodeSelector: (*alias.Aliases).Selector, classNamespaceSelector: (*alias.Aliases).Selector, classWorkloadSelector: (*alias.Aliases).Selector,
 }

@@ -24,6 +24,7 @@ func TestTextsWithNames(t *testing.T) {
 		{classHandle, "net1.vmi._0123abc", "network-1.vmi._handle-1"}, {classHandle, "net1.vmi.acme", "network-1.vmi.handle-1"},
 		{classNetworks, `[{"name": "acme/net1", "interface": "net1", "ips": ["10.9.0.1/24"]}, {"ips": ["acme"]}]`, `[{"name":"namespace-1/network-1","ips":["10.9.0.1"]},{"ips":[]},{"ips":["?"]}]`},
 		{classNetworks, `[{"name": "acme/net1"}, {"name": "acme", "default": true}]`, `[{"name":"namespace-1/network-2","ips":[]},{"name":"network-1","default":true,"ips":[]}]`}, {classNetworks, "acme", `[{"ips":["?"]}]`},
+		{classAsks, "net1@eth1, acme/net1", "network-1,namespace-1/network-1"}, {classAsks, `[{"name": "net1", "namespace": "acme"}]`, "namespace-1/network-1"}, {classAsks, "[", ""}, {classAsks, "", ""},
 		{classOwnerVersion, "kubevirt.io/v1", "kubevirt.io/v1"}, {classOwnerVersion, "kubevirt.io/acme", "?"}, {classOwnerVersion, "acme.example/v1", "?"},
 		{classHandle, "lb-0815", "lb-handle-1"}, {classHandle, "odd.", "handle-1"}, {classSandbox, "abc", "sandbox-1"},
 		{classCIDRName, "10-0-0-0-26", "10-0-0-0-26"}, {classCIDRName, "fd00--40-122", "fd00--40-122"}, {classCIDRName, "acme", "block-1"},

@@ -76,7 +76,7 @@ func TestPods(t *testing.T) {
 					"cni.projectcalico.org/containerID": "c1", "cni.projectcalico.org/ipv4pools": `["pool-a", "10.1.0.0/16"]`,
 					"k8s.v1.cni.cncf.io/network-status": `[{"name": "k8s-pod-network", "ips": ["10.0.0.5"], "default": true},
 						{"name": "shop/storage", "interface": "net1", "ips": ["10.9.0.7/24", "fd09::7"]}]`,
-					"other": "x",
+					"k8s.v1.cni.cncf.io/networks": `[{"name": "storage"}, {"name": "lan", "namespace": "lab", "ips": ["10.7.0.1"]}]`, "other": "x",
 				},
 				ManagedFields: []metav1.ManagedFieldsEntry{{Time: &start}},
 			},
@@ -88,7 +88,7 @@ func TestPods(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{
 				Name: "cart-2", Namespace: "shop", DeletionTimestamp: &deletion,
 				Annotations: map[string]string{"cni.projectcalico.org/podIP": "", "cni.projectcalico.org/podIPs": "",
-					"k8s.v1.cni.cncf.io/networks-status": `[{"name": "net1", "ips": ["::ffff:10.9.0.8"]}]`},
+					"k8s.v1.cni.cncf.io/networks-status": `[{"name": "net1", "ips": ["::ffff:10.9.0.8"]}]`, "k8s.v1.cni.cncf.io/networks": " storage@eth1, lab/lan "},
 				Labels: map[string]string{"vm.kubevirt.io/name": "web"},
 			},
 			Spec:   corev1.PodSpec{NodeName: "n1", RestartPolicy: corev1.RestartPolicyAlways, Volumes: []corev1.Volume{{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}},
@@ -112,12 +112,14 @@ func TestPods(t *testing.T) {
 			VM: "db", NetworkStatus: true,
 			NetworkIPs: []netip.Addr{addr("10.0.0.5"), addr("10.9.0.7"), addr("fd09::7")},
 			Attached:   []blocks.AttachedAddress{{Network: "shop/storage", Addr: addr("10.9.0.7")}, {Network: "shop/storage", Addr: addr("fd09::7")}},
-			PoolsV4:    []string{"pool-a", "10.1.0.0/16"}, StaticIPs: []netip.Addr{addr("10.0.0.5")},
+			Interfaces: []string{"shop/storage"}, AsksNetworks: []string{"shop/storage", "lab/lan"},
+			PoolsV4: []string{"pool-a", "10.1.0.0/16"}, StaticIPs: []netip.Addr{addr("10.0.0.5")},
 		},
 	}, {
 		Meta:      blocks.Meta{Name: "cart-2", Deleting: at("2025-11-20T11:00:00Z")},
 		Namespace: "shop", Node: "n1", Phase: "Running", HasScratch: true, NetworkRemoved: true, StatusIPs: []netip.Addr{addr("10.0.0.6")},
-		Extra: &blocks.Extras{VM: "web", NetworkStatus: true, NetworkIPs: []netip.Addr{addr("10.9.0.8")}, Attached: []blocks.AttachedAddress{{Network: "net1", Addr: addr("10.9.0.8")}}},
+		Extra: &blocks.Extras{VM: "web", NetworkStatus: true, NetworkIPs: []netip.Addr{addr("10.9.0.8")}, Attached: []blocks.AttachedAddress{{Network: "net1", Addr: addr("10.9.0.8")}},
+			Interfaces: []string{"net1"}, AsksNetworks: []string{"shop/storage", "lab/lan"}},
 	}, {
 		Meta: blocks.Meta{Name: "proxy"}, Namespace: "kube-system", Node: "n1", Phase: "Pending", HostNetwork: true,
 	}}, all[blocks.Workload](p))

@@ -16,6 +16,7 @@ import (
 const (
 	annotationNetworks    = "k8s.v1.cni.cncf.io/network-status"
 	annotationNetworksOld = "k8s.v1.cni.cncf.io/networks-status"
+	annotationAsks        = "k8s.v1.cni.cncf.io/networks"
 )
 
 // networkStatus is an entry of a network status.
@@ -72,6 +73,9 @@ func networkStatuses(status []byte, fn func(networkStatus)) (reason string) {
 // networkStatus decodes the network status of a pod.
 func (d *Decoder) networkStatus(r *JSONReader, p *blocks.Workload, status []byte) {
 	reason := networkStatuses(status, func(n networkStatus) {
+		if x := p.Extend(); !n.Default {
+			x.Interfaces = append(x.Interfaces, d.str([]byte(n.Name)))
+		}
 		for _, a := range n.IPs {
 			x := p.Extend()
 			if !slices.Contains(x.NetworkIPs, a) {
@@ -86,6 +90,18 @@ func (d *Decoder) networkStatus(r *JSONReader, p *blocks.Workload, status []byte
 		r.Fault(reason)
 	}
 	p.Extend().NetworkStatus = reason == "" && len(strings.TrimSpace(string(status))) > 0
+}
+
+// asks keeps the networks that a pod asks for, with anonymized names, as JSON.
+func asks(n *alias.Aliases, s string) string {
+	all := blocks.AskedNetworks(s, "")
+	for i, one := range all {
+		namespace, name, _ := strings.Cut(one, "/")
+		if all[i] = n.Name(alias.Network, name); namespace != "" {
+			all[i] = n.Name(alias.Namespace, namespace) + "/" + all[i]
+		}
+	}
+	return strings.Join(all, ",")
 }
 
 // networks keeps the addresses of a network status as [alias.Aliases.AddressList] does, and

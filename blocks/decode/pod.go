@@ -64,7 +64,7 @@ func podMask(labels *fieldMask) *fieldMask {
 var podAnnotations = &fieldMask{key: "annotations", num: 12, schema: schemaMap, wants: podAnnotation, classes: map[string]class{
 	annotationPodIP: classAddresses, annotationPodIPs: classAddresses, annotationContainerID: classSandbox,
 	annotationPoolsV4: classPoolList, annotationPoolsV6: classPoolList,
-	annotationNetworks: classNetworks, annotationNetworksOld: classNetworks,
+	annotationNetworks: classNetworks, annotationNetworksOld: classNetworks, annotationAsks: classAsks,
 	annotationAddresses: classAddressJSON, annotationNoIPAM: classStub, annotationSafeToEvict: classBool, annotationPreventEviction: classBool,
 }}
 
@@ -74,7 +74,7 @@ var condition = object("", 0, value("type", 1, classWord), value("status", 2, cl
 // podAnnotation reports whether a pod's annotation is kept.
 func podAnnotation(key string) bool {
 	switch key {
-	case annotationNetworks, annotationNetworksOld, annotationSafeToEvict, annotationPreventEviction:
+	case annotationNetworks, annotationNetworksOld, annotationAsks, annotationSafeToEvict, annotationPreventEviction:
 		return true
 	}
 	return calicoAnnotation(key)
@@ -159,6 +159,9 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 	if p.Namespace = d.inNamespace; p.Finished() && !ended.IsZero() {
 		p.Extend().Ended = ended
 	}
+	if x := p.Extra; x != nil && len(x.AsksNetworks) > 0 {
+		x.AsksNetworks = blocks.AskedNetworks(x.AsksNetworks[0], p.Namespace)
+	}
 	if p.OfDaemonSet() || p.HostNetwork {
 		where.tolerates = nil // restarts on its node or needs no address; dropped to save memory
 	}
@@ -227,6 +230,8 @@ func (d *Decoder) podAnnotation(r *JSONReader, p *blocks.Workload, key, value []
 		p.NoEviction = p.NoEviction || string(value) != "false"
 	case annotationNetworks, annotationNetworksOld:
 		d.networkStatus(r, p, value)
+	case annotationAsks:
+		p.Extend().AsksNetworks = []string{string(value)} // the namespace may follow
 	}
 }
 

@@ -32,6 +32,7 @@
 //	     [pools4=A,B] [pools6=A,B] [asks=IP,IP]     requested pools by annotation, and addresses (ipAddrs)
 //	     [rejected=ANNOTATION]                      a request that cannot be parsed, such as ipAddrs
 //	     [nets=NAMESPACE/NETWORK@IP,…] [netstatus]  addresses on networks other than the cluster's own
+//	     [wants=NAMESPACE/NETWORK,…]             networks that it asks for (k8s.v1.cni.cncf.io/networks)
 //	     [net=IP,IP] [vmi=NAME] [unreadable=FIELD]  addresses in network-status; its virtual machine
 //	     [of=KIND/NAME] [ready] [claim] [noevict] [static] [once] [scratch] [noipam] [label=K=V]  its controller; properties that decide about its eviction
 //	     [ended=D]                               when its last container ended

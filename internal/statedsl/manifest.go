@@ -303,6 +303,7 @@ func (m *manifest) pod(p *blocks.Workload) {
 	if len(networks) > 0 || p.Extras().NetworkStatus {
 		annotations["k8s.v1.cni.cncf.io/network-status"] = asJSON(networks)
 	}
+	set(annotations, "k8s.v1.cni.cncf.io/networks", strings.Join(e.AsksNetworks, ","))
 	if e.Unreadable != "" {
 		annotations["cni.projectcalico.org/podIPs"] = "unreadable"
 	}

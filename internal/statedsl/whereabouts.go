@@ -76,7 +76,10 @@ func attach(pod *blocks.Workload, w words) {
 		a := netip.MustParseAddr(addr)
 		e := pod.Extend()
 		e.Attached = append(e.Attached, blocks.AttachedAddress{Network: network, Addr: a})
-		e.NetworkIPs = append(e.NetworkIPs, a)
+		e.NetworkIPs, e.Interfaces = append(e.NetworkIPs, a), append(e.Interfaces, network)
+	}
+	if wants := w.list("wants"); len(wants) > 0 {
+		pod.Extend().AsksNetworks = wants
 	}
 	slices.SortFunc(pod.Extras().NetworkIPs, netip.Addr.Compare)
 }

@@ -43,6 +43,10 @@ const (
 	// Secondary: the range of a secondary network is used up, and another sandbox of the pod holds
 	// an address of it.
 	Secondary Kind = "secondary"
+	// Network: a network that the pod asks for does not exist.
+	Network Kind = "network"
+	// FullNetwork: the range of a network that the pod asks for has no address left.
+	FullNetwork Kind = "full-network"
 	// Unknown: the objects show no cause.
 	Unknown Kind = "unknown"
 )

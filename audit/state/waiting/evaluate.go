@@ -111,6 +111,9 @@ func (e *evaluation) pod(w *blocks.Workload, h *state.NodeState) *Pod {
 		p.Causes = e.secondary(w)
 	}
 	if len(p.Causes) == 0 {
+		p.Causes = e.networks(w)
+	}
+	if len(p.Causes) == 0 {
 		text, known, object := "the objects show no cause; the kubelet's events and the CNI plugin's log on "+h.Name+" do", p.known(), h.Name
 		switch {
 		case known != nil:
@@ -138,12 +141,28 @@ func (e *evaluation) secondary(w *blocks.Workload) (out []Cause) {
 	return out
 }
 
-// fullRangesOf returns the Whereabouts pools that have no address left.
+// fullRangesOf returns the Whereabouts pools that have no address left; nil if pods tell what they
+// ask for.
 func fullRangesOf(st *state.State) (out []string) {
 	for _, p := range whereabouts.Of(st).SecondaryPools {
 		if usable, used, ok := p.Capacity(); ok && used >= usable {
 			out = append(out, p.FullName())
 		}
+	}
+	if slices.ContainsFunc(st.Workloads, func(w *blocks.Workload) bool { return len(w.Extras().AsksNetworks) > 0 }) {
+		return nil
+	}
+	return out
+}
+
+// networks returns why a pod gets none of the networks that it asks for.
+func (e *evaluation) networks(w *blocks.Workload) (out []Cause) {
+	asked := whereabouts.Of(e.State).AskedBy(w)
+	for _, name := range asked.Absent {
+		out = append(out, Cause{Kind: Network, Object: name, Text: "it asks for network " + name + " (k8s.v1.cni.cncf.io/networks), which does not exist"})
+	}
+	for i, p := range asked.Full {
+		out = append(out, Cause{Kind: FullNetwork, Object: p.FullName(), Text: fmt.Sprintf("it asks for network %s (k8s.v1.cni.cncf.io/networks), and Whereabouts pool %s has no address left", asked.OfFull[i], p.FullName())})
 	}
 	return out
 }

@@ -149,6 +149,46 @@ func (v *Verdicts) attachment(w *blocks.Workload, name string) *blocks.NetworkAt
 	return &all[i]
 }
 
+// Asked are the networks that a pod asks for.
+type Asked struct {
+	// Absent are those without an attachment, as far as attachments of their namespace were read.
+	Absent []string
+	// Lacking are those with an IPAM plugin that the pod's network status does not list.
+	Lacking []string
+	// Full are the pools of the others without an address left, and OfFull their networks.
+	Full   []*Pool
+	OfFull []string
+}
+
+// AskedBy returns the networks that a pod asks for. A network without an IPAM plugin may be no
+// interface at all, such as Istio's.
+func (v *Verdicts) AskedBy(w *blocks.Workload) (out Asked) {
+	x := w.Extras()
+	if _, unread := v.Missing(blocks.NetworkAttachments); unread || len(v.Unreadable(blocks.NetworkAttachments)) > 0 {
+		return Asked{}
+	}
+	lacks := x.Lacks()
+	for _, name := range x.AsksNetworks {
+		n := v.attachment(w, name)
+		namespace, _, _ := strings.Cut(name, "/")
+		if n == nil {
+			if v.Cluster.Live || slices.ContainsFunc(v.NetworkAttachments, func(n blocks.NetworkAttachment) bool { return n.Namespace == namespace }) {
+				out.Absent = append(out.Absent, name)
+			}
+			continue
+		}
+		if slices.Contains(lacks, name) && (n.Whereabouts || n.OtherIPAM) {
+			out.Lacking = append(out.Lacking, name)
+		}
+		for _, p := range v.SecondaryPools {
+			if usable, used, ok := p.Capacity(); ok && used >= usable && slices.Contains(p.Attachments, n) && (p.Node == "" || p.Node == w.Node) {
+				out.Full, out.OfFull = append(out.Full, p), append(out.OfFull, name)
+			}
+		}
+	}
+	return out
+}
+
 // Capacity counts the assignable addresses of a pool, and those in use. It returns false if
 // they are unknown or too many to run out. The network and broadcast addresses are never
 // assigned, nor are addresses outside the bounds or in exclusions (pkg/iphelpers,
