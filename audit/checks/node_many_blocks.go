@@ -65,7 +65,7 @@ func manyBlocks(st *state.State, h *state.NodeState, pools []*state.Pool, byPool
 	for _, b := range all {
 		switch {
 		case b.Used > 0:
-			used = append(used, fmt.Sprintf("%s (%s)", b.CIDR, state.InUseText(b)))
+			used = append(used, fmt.Sprintf("%s (%s)", b.CIDR, phrase.InUse(b.Used)))
 		case b.Releasability.OK:
 			releasable = append(releasable, b.CIDR.String())
 		default:

@@ -28,7 +28,7 @@ func affinityFinding(st *state.State, a *blocks.Affinity, sev state.Severity, me
 	block := "does not exist"
 	var nodes []string
 	if b := st.BlockOf(a.CIDR); b != nil {
-		block = fmt.Sprintf("%s, owner %s, %s", b.Name, phrase.Owner(b.Owner), state.InUseText(b))
+		block = fmt.Sprintf("%s, owner %s, %s", b.Name, phrase.Owner(b.Owner), phrase.InUse(b.Used))
 		nodes = append(nodes, b.Owner.Node())
 	}
 	p := st.PoolOf(a.CIDR)

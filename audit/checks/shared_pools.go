@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
@@ -20,7 +21,7 @@ func nodesHoldingSeveral(st *state.State, pools []*state.Pool) []string {
 		var cidrs []string
 		for _, b := range h.Blocks {
 			if slices.Contains(pools, b.Pool) {
-				cidrs = append(cidrs, fmt.Sprintf("%s (%s)", b.CIDR, state.InUseText(b)))
+				cidrs = append(cidrs, fmt.Sprintf("%s (%s)", b.CIDR, phrase.InUse(b.Used)))
 			}
 		}
 		if len(cidrs) > 1 || h.Node == nil && len(cidrs) > 0 {
@@ -52,12 +53,13 @@ func cachedNodesHoldingSeveral(st *state.State) func([]*state.Pool) []string {
 	}
 }
 
-// cachedScarce caches [state.State.Scarce], for many blocks of the same pools.
+// cachedScarce returns a function that reports whether a pool has no block left to claim, and no other
+// pool helps all nodes that it serves. It caches the answers for many blocks of the same pools.
 func cachedScarce(st *state.State) func(*state.Pool) bool {
 	known := map[*state.Pool]bool{nil: false}
 	return func(p *state.Pool) bool {
 		if _, ok := known[p]; !ok {
-			known[p] = st.Scarce(p)
+			known[p] = p.OutOfBlocks() && !st.Relieved(p, (*state.Pool).HasBlocks)
 		}
 		return known[p]
 	}

@@ -40,7 +40,7 @@ func (x *explainer) absentBlock(p netip.Prefix) Explained {
 	if others := x.overlapping(p); len(others) > 0 {
 		s.listed("Blocks that overlap it")
 		for _, b := range others {
-			s.factf(blockSource(b), b.CIDR.String(), "%s, %s", ownerWord(b.Owner), state.InUseText(b))
+			s.factf(blockSource(b), b.CIDR.String(), "%s, %s", ownerWord(b.Owner), phrase.InUse(b.Used))
 		}
 	}
 	x.blockFindings(s, p)

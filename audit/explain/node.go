@@ -152,7 +152,7 @@ func (x *explainer) nodeBlocksSection(s *builder, h *state.NodeState) {
 		s.fact("", "blocks", why)
 	}
 	for _, b := range h.Blocks {
-		text := state.InUseText(b)
+		text := phrase.InUse(b.Used)
 		if free := x.Unused(b); b.Used > 0 {
 			text += fmt.Sprintf(", %d left", free)
 		} else if b.Releasability.OK {

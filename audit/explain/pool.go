@@ -195,7 +195,7 @@ func (x *explainer) poolOwnersSection(s *builder, p *state.Pool) {
 	for _, h := range all {
 		words := make([]string, len(h.bs))
 		for i, b := range h.bs {
-			words[i] = fmt.Sprintf("%s (%s)", b.CIDR, state.InUseText(b))
+			words[i] = fmt.Sprintf("%s (%s)", b.CIDR, phrase.InUse(b.Used))
 			if b.Used == 0 && b.Releasability.OK {
 				words[i] = fmt.Sprintf("%s (empty, releasable)", b.CIDR)
 			}

@@ -35,6 +35,14 @@ func Owner(o blocks.Owner) string {
 	return o.String()
 }
 
+// InUse counts the addresses of a block that are in use.
+func InUse(used int) string {
+	if used == 0 {
+		return "empty"
+	}
+	return fmt.Sprintf("%d in use", used)
+}
+
 // Uses lists what addresses are used for.
 func Uses(uses []blocks.Use) string {
 	words := make([]string, len(uses))

@@ -17,7 +17,7 @@ const (
 	unreadBlock      = "a block that cannot be read may be its own"
 	unreadPool       = "a pool that cannot be read may be its own"
 	unreadAffinity   = "an affinity that cannot be read may be its own"
-	onlyWay          = "the next pod on %s makes its block, and may get no other: no other block of the node has a free address and too few blocks are left, automatic blocks are off, or the node has as many blocks as it may"
+	onlyWay          = "the next pod on %s makes its block; without the affinity, the node could claim no other (automatic blocks are off, or it has as many as it may), or would claim one of the last blocks, which it or others need"
 	lostWithAffinity = "its block is empty: the node claims it again when it needs it, and with an affinity Calico %s could give it to another node"
 	corruptOwnership = "corrupt, so its word about the owner is not relied on: "
 )

@@ -124,8 +124,8 @@ func (st *State) HealsItself(n *NodeBlockStatus, pools []*Pool) bool {
 }
 
 // OnlyWay reports whether a node needs an affinity without a block to get one: its next
-// assignment creates the block. The node may get no other block if it must not claim any, is at
-// its limit, or has no free address while others may claim the pool's last blocks.
+// assignment creates the block. Without it, the node must not claim another, is at its limit, or has
+// no free address and would claim one of the last blocks that it or others need.
 func (st *State) OnlyWay(a *blocks.Affinity) bool {
 	h, p := st.nodeStates[a.Owner.Node()], st.PoolOf(a.CIDR)
 	if h == nil || h.Node == nil || p == nil {
@@ -135,14 +135,17 @@ func (st *State) OnlyWay(a *blocks.Affinity) bool {
 	supply := Derived(st, countSupply)
 	limited := !st.mayClaim(h) || st.affinities(h, n.Family)-1+supply.missing[h.Name] >= st.IPAM.BlockLimit()
 	only := func(pools []*Pool) bool {
-		return st.HealsItself(n, pools) && (limited || !st.hasKeepable(h, pools, func(*Block) bool { return true }) && slices.ContainsFunc(pools, supply.lacks))
+		left := func(q *Pool) bool { return slices.Contains(pools, q) && !supply.lacks(q) }
+		scarce := func(q *Pool) bool { return supply.lacks(q) && !st.Relieved(q, left) }
+		return st.HealsItself(n, pools) && (limited || !st.hasKeepable(h, pools, func(*Block) bool { return true }) && slices.ContainsFunc(pools, scarce))
 	}
 	return only(st.WorkloadPools(h.Node, n.Family)) || slices.ContainsFunc(h.Workloads, func(w *blocks.Workload) bool {
 		return w.MayBeLive() && only(st.PodPools(w, h.Node, n.Family))
 	})
 }
 
-// mayClaim reports whether Calico lets a node claim blocks, and on Windows assign any address.
+// mayClaim reports whether Calico lets a node claim blocks. On Windows, it assigns no address at all
+// without strict affinity.
 func (st *State) mayClaim(h *NodeState) bool {
 	return st.IPAM.AutoAllocateBlocks && (h.Node == nil || !h.Node.Windows || st.IPAM.StrictAffinity)
 }

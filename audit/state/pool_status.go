@@ -99,12 +99,6 @@ func (st *State) Relieved(p *Pool, enough func(*Pool) bool) bool {
 // ForServices reports whether only LoadBalancer Services get addresses of a pool: it has no nodes.
 func (p *Pool) ForServices() bool { return len(p.Uses) == 1 && p.Allows(blocks.UseLoadBalancer) }
 
-// Scarce reports whether a pool for workloads has no block left to claim, and no other pool helps
-// all nodes that it serves.
-func (st *State) Scarce(p *Pool) bool {
-	return p != nil && p.OutOfBlocks() && !st.Relieved(p, (*Pool).HasBlocks)
-}
-
 // HasBlocks reports whether a workload pool has a block left to claim.
 func (p *Pool) HasBlocks() bool { return p.ServesWorkloads() && !p.Slots.Allocatable.IsZero() }
 

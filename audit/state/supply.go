@@ -80,7 +80,11 @@ func (st *State) limitBar(b *Block) (bar Bar) {
 		return !supply.mayTake(o) && (st.ownAffinity(o) != nil || !st.lostWithAffinity(o))
 	}
 	st.eachPodPools(h, func(pools []*Pool, _ string) {
-		if have >= limit && slices.Contains(pools, b.Pool) && !st.hasKeepable(h, pools, stays) {
+		held := slices.DeleteFunc(slices.Clone(h.Blocks), func(o *Block) bool { // those in use that count already
+			a := st.ownAffinity(o)
+			return a == nil || !st.seen(a) || o.Used == 0 || o.SoftDeleted || !slices.Contains(pools, o.Pool)
+		})
+		if have >= limit && slices.Contains(pools, b.Pool) && len(held) < limit && !st.hasKeepable(h, pools, stays) {
 			bar = Because(RetainConflict, "with its affinities %s would have %d of at most %d blocks and no free address, so its next pod would get none: raise the limit first", h.Name, have, limit)
 		}
 	})
@@ -107,8 +111,7 @@ type supply struct {
 	left map[*Pool]blocks.Count
 	// lacking are the pools with fewer blocks than such nodes, or with an unknown number.
 	lacking map[*Pool]bool
-	// missing counts, by node, the addresses that its pods use and whose block does not exist.
-	// Each may mean one more block of the node.
+	// missing counts, by node, the blocks that do not exist although its pods use their addresses.
 	missing map[string]int
 }
 
@@ -130,6 +133,13 @@ func (c *supply) allow(h *NodeState, b *Block, pools []*Pool) bool {
 
 func (c *supply) lacks(p *Pool) bool { return c.lacking[p] }
 
+// usedTogether reports whether Calico may choose between two pools for one address.
+func (st *State) usedTogether(p, q *Pool) bool {
+	both := func(asked []*Pool) bool { return slices.Contains(asked, p) && slices.Contains(asked, q) }
+	onNode := p.Automatic && q.Automatic && p.selected.without(q.selected).len() < p.selected.len()
+	return q.HandsOut() && slices.ContainsFunc(q.Uses, p.Allows) && (onNode || slices.ContainsFunc(st.asked, both))
+}
+
 // mayTake reports whether another node may take an empty block because no others are left.
 func (c *supply) mayTake(b *Block) bool {
 	return c != nil && c.lacking[b.Pool] && b.Pool != nil && slices.Contains(b.Pool.takeover, b)
@@ -141,7 +151,7 @@ func (c *supply) mayTake(b *Block) bool {
 func (c *supply) savedForOthers(b *Block) bool {
 	return c.mayTake(b) && slices.ContainsFunc(c.st.Pools, func(q *Pool) bool {
 		p := b.Pool
-		return q != p && q.Family() == p.Family() &&
+		return q != p && q.Family() == p.Family() && c.st.usedTogether(p, q) &&
 			(c.st.IsAskedFor(p) || q.NodeSelector != p.NodeSelector || q.NamespaceSelector != p.NamespaceSelector)
 	})
 }
@@ -149,12 +159,14 @@ func (c *supply) savedForOthers(b *Block) bool {
 // countSupply counts the blocks left in each pool.
 func countSupply(st *State) *supply {
 	c := &supply{st: st, left: map[*Pool]blocks.Count{}, lacking: map[*Pool]bool{}, missing: map[string]int{}}
-	unknown, used := st.SlotBar().Code != "", map[netip.Prefix]bool{}
+	unknown, used := st.SlotBar().Code != "", map[netip.Prefix][]string{} // the nodes by block
 	st.EachUnrecorded(func(u UnrecordedIP) {
 		if slot := st.SlotOf(u.Addr); u.Block == nil && slot.IsValid() {
-			used[slot] = true
 			for _, x := range u.Users {
-				c.missing[x.Node]++
+				if !slices.Contains(used[slot], x.Node) {
+					used[slot] = append(used[slot], x.Node)
+					c.missing[x.Node]++
+				}
 			}
 		}
 	})

@@ -1,9 +1,6 @@
 package state
 
-import (
-	"fmt"
-	"strings"
-)
+import "strings"
 
 // PoolName returns a pool's name for texts.
 func PoolName(p *Pool) string {
@@ -20,14 +17,6 @@ func CIDRs(bs []*Block) []string {
 		out[i] = b.CIDR.String()
 	}
 	return out
-}
-
-// InUseText counts the addresses of a block that are in use.
-func InUseText(b *Block) string {
-	if b.Used == 0 {
-		return "empty"
-	}
-	return fmt.Sprintf("%d in use", b.Used)
 }
 
 // PoolNames lists the names of pools, for use in a sentence.

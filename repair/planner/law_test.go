@@ -329,12 +329,39 @@ func TestLawInRareStates(t *testing.T) {
 			"pod bare/p1 n1 10.0.0.0\nblock 10.0.1.12/30 gone\nuse 10.0.1.12 shop/p2 n0\nblock 10.0.0.2/31 gone\n",
 		"Windows nodes claim no further block without strict affinity": "node n0 windows\npool first 10.0.0.0/27 size=29\nblock 10.0.0.0/29 n0\naffinity 10.0.0.0/29 n0\n" +
 			"block 10.0.0.8/29 n0\naffinity 10.0.0.8/29 n0\nfill 10.0.0.8/29 8 n0\nblock 10.0.0.16/29 gone\n",
+		"a block that is released goes to a node with another pool": "version v3.32.1\nconfig strict\nnode n0 label=zone=a\nnode n1 label=zone=b\n" +
+			"pool first 10.0.0.0/31 size=31\npool second 10.0.1.0/30 size=31 nodes=zone=='a'\nblock 10.0.0.0/31 gone\naffinity 10.0.0.0/31 gone\naffinity 10.0.9.0/31 gone\n",
 		"Windows nodes claim with strict affinity": "node n0 windows\nnode n1\npool first 10.0.0.0/31 size=31\nblock 10.0.1.0/30 gone\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			if steps := checkLaws(t, parseState(t, text, 0), lawRequests()); len(steps) == 0 {
 				t.Error("no plan has a step")
 			}
+		})
+	}
+}
+
+// TestLawPermits: a plan does what leaves no node worse off, though blocks are scarce.
+func TestLawPermits(t *testing.T) {
+	const short = "version v3.32.1\nnode a label=zone=a\nnode b label=zone=a\nnode c label=zone=b\npool pods 10.0.0.0/29 size=30 nodes=zone=='a' uses=Workload\n" +
+		"block 10.0.0.0/30 a\naffinity 10.0.0.0/30 a\nfill 10.0.0.0/30 2 a\nblock 10.0.0.4/30 gone\naffinity 10.0.0.4/30 gone\n"
+	for name, c := range map[string]struct{ text, flag, step string }{
+		"no node has pools of two zones":     {short + "pool more 10.1.0.0/24 nodes=zone=='b'\n", "empty-blocks", "release-block:10.0.0.4/30"},
+		"another pool is for services":       {short + "pool services 10.1.0.0/24 uses=LoadBalancer\n", "empty-blocks", "release-block:10.0.0.4/30"},
+		"another pool is for tunnels":        {short + "pool tunnels 10.1.0.0/24 uses=Tunnel\n", "empty-blocks", "release-block:10.0.0.4/30"},
+		"another pool is disabled":           {short + "pool old 10.1.0.0/24 disabled\n", "empty-blocks", "release-block:10.0.0.4/30"},
+		"another pool has blocks for anyone": {"node a\nnode b\npool first 10.0.0.0/30 size=30\npool second 10.1.0.0/24\nblock 10.0.0.0/30 b\nfill 10.0.0.0/30 4 b\naffinity 10.1.0.0/26 a\n", "orphan-affinities", "delete-affinity:a:10.1.0.0/26"},
+		"addresses of one missing block": {"config max=3\nnode a\npool pods 10.0.0.0/24 size=29\npod shop/x a 10.0.0.0\npod shop/y a 10.0.0.1\npod shop/z a 10.0.0.2\n" +
+			"block 10.0.0.8/29 a\nfill 10.0.0.8/29 8 a\n", "missing-affinities", "restore-affinity:10.0.0.8/29"},
+		"the limit is reached already": {"config strict max=1\nnode a\npool pods 10.0.0.0/28 size=30\nblock 10.0.0.0/30 a\naffinity 10.0.0.0/30 a\nfill 10.0.0.0/30 4 a\n" +
+			"block 10.0.0.4/30 a\nfill 10.0.0.4/30 4 a\n", "missing-affinities", "restore-affinity:10.0.0.4/30"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			st, requests := parseState(t, c.text, 0), lawRequests()
+			if p := Build(st, requests[c.flag]); !slices.Contains(stepIDs(p), c.step) {
+				t.Errorf("steps %v, refused %+v", stepIDs(p), p.Refused)
+			}
+			checkLaws(t, st, requests)
 		})
 	}
 }
