@@ -59,7 +59,7 @@ var configOtherIPAM = audit.Check{
 				x.Remedies = []remedies.Remedy{remedies.CleanUpIPAM}
 			}
 			if other.Mixed {
-				x.Remedies = []remedies.Remedy{stopUpgrade, remedies.CleanUpIPAM}
+				x.Remedies = []remedies.Remedy{stopUpgrade} // its records are leaked only when the pods have ended
 			}
 		case len(other.Pods) > 0:
 			x.Message = fmt.Sprintf("%s not get an address from Calico's IPAM: %s", phrase.PluralVerb(len(other.Pods), "pod", "does", "do"), phrase.Some(phrase.FullNames(other.Pods)))
