@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/beside"
 	"github.com/calico-audit/calico-audit/audit/state/waiting"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -24,13 +24,6 @@ var (
 	installCanal   = remedies.Restart("if the other network should serve the pods, and Calico only enforce policy: install Calico without its IPAM (Canal for flannel), then restart the pods that blocks record",
 		"one network assigns addresses, so that no address is assigned twice", "kubectl get daemonsets --all-namespaces")
 )
-
-// otherNetworks are the beginnings of the names of other networks' DaemonSets. These assign pods
-// addresses of their nodes' podCIDRs, or of a cloud's network.
-var otherNetworks = map[string]string{
-	"kube-flannel": "flannel", "canal": "flannel (Canal)", "rke2-canal": "flannel (Canal)", "aws-node": "the AWS VPC CNI", "azure-cns": "the Azure CNI", "cilium": "Cilium",
-	"weave-net": "Weave Net", "kube-router": "kube-router", "antrea-agent": "Antrea", "ovnkube-node": "OVN-Kubernetes",
-}
 
 var configOtherIPAM = audit.Check{
 	ID:         "config/other-ipam",
@@ -48,7 +41,7 @@ var configOtherIPAM = audit.Check{
 	Optional: []blocks.Resource{blocks.Handles, blocks.Affinities, blocks.Namespaces, blocks.SandboxEvents},
 	Run: func(st *state.State, f *audit.Findings) {
 		other := st.OtherIPAM()
-		agents := agentsOfOthers(st)
+		agents := beside.Agents(st)
 		x := audit.Finding{Severity: state.Info, Subject: state.ClusterSubject(st), Fix: audit.Look("kubectl get nodes -o custom-columns=NODE:.metadata.name,PODCIDRS:.spec.podCIDRs")}
 		switch {
 		case other.Cluster:
@@ -76,7 +69,7 @@ var configOtherIPAM = audit.Check{
 				x.Remedies = []remedies.Remedy{useCalico(phrase.Some(nodes))}
 			}
 		default:
-			pods, nodes := besideCalico(st, agents)
+			pods, nodes := beside.Calico(st, agents)
 			if len(pods) == 0 {
 				return
 			}
@@ -88,37 +81,6 @@ var configOtherIPAM = audit.Check{
 		}
 		f.Add(x)
 	},
-}
-
-// agentsOfOthers returns, by node, the running pod of another network's DaemonSet.
-func agentsOfOthers(st *state.State) map[string]string {
-	out := map[string]string{}
-	for _, w := range st.Workloads {
-		if !w.OfDaemonSet() || w.Finished() || w.Node == "" {
-			continue
-		}
-		for begins, name := range otherNetworks {
-			if strings.HasPrefix(w.Controller.Name, begins) {
-				out[w.Node] = fmt.Sprintf("%s, %s", w.FullName(), name)
-			}
-		}
-	}
-	return out
-}
-
-// besideCalico returns the pods with addresses of their nodes' podCIDRs that no block records, and
-// their nodes, where another network runs.
-func besideCalico(st *state.State, agents map[string]string) (pods, nodes []string) {
-	st.EachUnrecorded(func(u state.UnrecordedIP) {
-		for _, user := range u.Users {
-			if h := st.NodeState(user.Node); user.Pod != nil && h != nil && h.Node != nil && h.Node.AssignsPods(u.Addr) && agents[user.Node] != "" {
-				pods, nodes = append(pods, user.Pod.FullName()), append(nodes, user.Node)
-			}
-		}
-	})
-	slices.Sort(nodes)
-	slices.Sort(pods)
-	return slices.Compact(pods), slices.Compact(nodes)
 }
 
 // waitingOfOthers names the pods that have waited for an address of another IPAM for longer than the

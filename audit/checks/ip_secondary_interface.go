@@ -2,7 +2,6 @@ package checks
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/remedies"
@@ -26,7 +25,7 @@ var ipSecondaryInterface = audit.Check{
 	Optional: collector.Reads,
 	Run: func(st *state.State, f *audit.Findings) {
 		st.EachAllocation(func(r state.AllocationRef, _ string) {
-			w := furtherUser(st, r)
+			w := collector.FurtherUser(st, r)
 			if w == nil {
 				return
 			}
@@ -44,26 +43,4 @@ var ipSecondaryInterface = audit.Check{
 			})
 		})
 	},
-}
-
-// furtherUser returns the live pod that an allocation names and that has the address on an
-// interface other than its first; nil if there is none. The pod's network status shows the address,
-// or the allocation's handle is that of its sandbox.
-func furtherUser(st *state.State, r state.AllocationRef) *blocks.Workload {
-	attr := r.Attributes()
-	if r.Kind() != state.UsePod || r.Block.SoftDeleted {
-		return nil
-	}
-	w, a := st.LiveUserOf(r), r.Addr()
-	if w == nil {
-		w = st.Pod(attr.Namespace, attr.Pod)
-	}
-	if w == nil || w.Name != attr.Pod || w.Namespace != attr.Namespace || !w.Live() || state.MayStillUse(w) || slices.Contains(w.StatusIPs, a) {
-		return nil
-	}
-	attached := slices.Contains(w.Extras().NetworkIPs, a)
-	if !attached && (slices.Contains(w.AnnotationIPs, a) || !state.SandboxHandle(attr.Handle, w.ContainerID)) {
-		return nil
-	}
-	return w
 }

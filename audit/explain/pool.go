@@ -9,6 +9,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/scope"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -37,48 +38,23 @@ func (x *explainer) pool(p *state.Pool) Explained {
 }
 
 // askersText lists the namespaces and pods that ask for a pool by annotation, and tells that others
-// get its addresses, too, if it serves all of them (projectcalico/cni-plugin#845).
+// get its addresses, too, if it serves all of them.
 func (x *explainer) askersText(p *state.Pool) string {
-	var who []string
-	asks := func(name string, lists ...[]string) {
-		if slices.ContainsFunc(slices.Concat(lists...), func(pool string) bool { return x.PoolByNameOrCIDR(pool) == p }) {
-			who = append(who, name)
-		}
-	}
-	for i := range x.Namespaces {
-		asks("namespace "+x.Namespaces[i].Name, x.Namespaces[i].PoolsV4, x.Namespaces[i].PoolsV6)
-	}
-	for _, w := range x.Workloads {
-		asks("pod "+w.FullName(), w.Extras().PoolsV4, w.Extras().PoolsV6)
-	}
+	who := slices.Concat(scope.Namespaces(x.State, p), scope.Pods(x.State, p))
 	if len(who) == 0 {
 		return ""
 	}
 	text := "by " + phrase.Some(who)
-	if p.HandsOut() && p.Automatic && p.ServesAllNamespaces() && slices.ContainsFunc(x.NodeStates, func(h *state.NodeState) bool { return h.Node != nil && p.SelectsNode(h.Node) }) {
+	if scope.ServesAnyone(x.State, p) {
 		text += "; pods that ask for no pool get its addresses, too, unless its assignmentMode is Manual (before v3.30: its nodeSelector !all())"
 	}
 	return text
 }
 
-// podCIDRsText tells that a pool lies outside the podCIDRs of its nodes, and so outside the network
-// that Kubernetes takes for that of pods (projectcalico/calico#5952, #10907); empty if it does not.
+// podCIDRsText tells that a pool lies outside the podCIDRs of its nodes; empty if it does not.
 func (x *explainer) podCIDRsText(p *state.Pool) string {
-	var outside []string
-	for _, h := range x.NodeStates {
-		if h.Node == nil || !p.SelectsNode(h.Node) {
-			continue
-		}
-		for _, c := range h.Node.PodCIDRs {
-			switch {
-			case c.Overlaps(p.CIDR):
-				return ""
-			case c.Addr().Is4() == p.CIDR.Addr().Is4():
-				outside = append(outside, c.String())
-			}
-		}
-	}
-	if len(outside) == 0 || !p.ServesWorkloads() || p.Addrs.InUse.IsZero() {
+	outside := scope.Outside(x.State, p)
+	if len(outside) == 0 {
 		return ""
 	}
 	return "the pool is outside those of its nodes, " + phrase.Some(outside) + ": unless kube-proxy's clusterCIDR contains it, pods reach Services from their node's address, and network policies do not match them"

@@ -1,0 +1,34 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/scope"
+)
+
+var poolShared = audit.Check{
+	ID: "pool/shared", Title: "a pool that a namespace asks for serves pods of all others, too", Severities: []state.Severity{state.Info},
+	Why: "The annotation of a namespace limits that namespace to the pool, and no other: Calico also takes the pool's addresses for " +
+		"pods that ask for no pool, and they may use it up.",
+	Confirm: "kubectl get pods --all-namespaces -o wide shows addresses of the pool outside the namespace.",
+	Misread: "There is no finding if the pool is older than all others that serve everyone: then it is the common one.",
+	Remedies: []remedies.Remedy{remedies.ByHand("set assignmentMode: Manual on the pool; before Calico v3.30, nodeSelector: '!all()'", "only pods that ask for it get its addresses",
+		"none for running pods; a pool asked for by name needs no selector", "kubectl get ippools -o yaml")},
+	Never:    "Never disable the pool for this: then the namespace gets no address either.",
+	Requires: scope.Reads,
+	Run: func(st *state.State, f *audit.Findings) {
+		for _, p := range st.Pools {
+			if namespaces, others := scope.Shared(st, p); len(others) > 0 {
+				f.Add(audit.Finding{
+					Severity: state.Info, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p), Remedies: f.Check.Remedies,
+					Message:  fmt.Sprintf("pool %s, which %s asks for, serves all others, too: %s without a request %s its addresses", p.Name, phrase.Some(namespaces), phrase.Plural(len(others), "pod"), phrase.One(len(others), "has", "have")),
+					Evidence: state.Evidences("pods without a request", phrase.Some(others)),
+				})
+			}
+		}
+	},
+}

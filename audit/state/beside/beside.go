@@ -1,0 +1,48 @@
+// Package beside finds other networks that run beside Calico's.
+package beside
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/calico-audit/calico-audit/audit/state"
+)
+
+// otherNetworks are the beginnings of the names of other networks' DaemonSets. These assign pods
+// addresses of their nodes' podCIDRs, or of a cloud's network.
+var otherNetworks = map[string]string{
+	"kube-flannel": "flannel", "canal": "flannel (Canal)", "rke2-canal": "flannel (Canal)", "aws-node": "the AWS VPC CNI", "azure-cns": "the Azure CNI", "cilium": "Cilium",
+	"weave-net": "Weave Net", "kube-router": "kube-router", "antrea-agent": "Antrea", "ovnkube-node": "OVN-Kubernetes",
+}
+
+// Agents returns, by node, the running pod of another network's DaemonSet.
+func Agents(st *state.State) map[string]string {
+	out := map[string]string{}
+	for _, w := range st.Workloads {
+		if !w.OfDaemonSet() || w.Finished() || w.Node == "" {
+			continue
+		}
+		for begins, name := range otherNetworks {
+			if strings.HasPrefix(w.Controller.Name, begins) {
+				out[w.Node] = fmt.Sprintf("%s, %s", w.FullName(), name)
+			}
+		}
+	}
+	return out
+}
+
+// Calico returns the pods with addresses of their nodes' podCIDRs that no block records, and
+// their nodes, where another network runs.
+func Calico(st *state.State, agents map[string]string) (pods, nodes []string) {
+	st.EachUnrecorded(func(u state.UnrecordedIP) {
+		for _, user := range u.Users {
+			if h := st.NodeState(user.Node); user.Pod != nil && h != nil && h.Node != nil && h.Node.AssignsPods(u.Addr) && agents[user.Node] != "" {
+				pods, nodes = append(pods, user.Pod.FullName()), append(nodes, user.Node)
+			}
+		}
+	})
+	slices.Sort(nodes)
+	slices.Sort(pods)
+	return slices.Compact(pods), slices.Compact(nodes)
+}
