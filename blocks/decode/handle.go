@@ -21,7 +21,7 @@ var handles = describe(Kind{
 // handle decodes an IPAMHandle (libcalico-go lib/apis/v3/ipam_handle.go). An invalid count
 // is omitted, with a gap of its own.
 func (d *Decoder) handle(r *JSONReader, h *blocks.Handle) bool {
-	hasID := false
+	hasID, hasCounts := false, false
 	found := d.object(r, &h.Meta, metaHooks{}, func(key []byte) {
 		switch string(key) {
 		case "handleID":
@@ -32,13 +32,15 @@ func (d *Decoder) handle(r *JSONReader, h *blocks.Handle) bool {
 				}
 			}
 		case "block":
-			h.Blocks = d.handleCounts(r)
+			hasCounts, h.Blocks = true, d.handleCounts(r)
 		case "deleted":
 			h.SoftDeleted = flexibleBool(r)
 		}
 	}, nil)
 	if found && !hasID {
 		r.faultAt("spec.handleID", "is missing")
+	} else if found && d.Dump && !hasCounts {
+		r.faultAt("spec.block", "is missing") // Calico always writes it
 	}
 	return d.whole(r, &h.Meta, "spec.block")
 }

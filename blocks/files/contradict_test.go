@@ -178,6 +178,10 @@ func TestContradictions(t *testing.T) {
 		{"the newer group's IPAMConfiguration without one, which has a default", "native", func(_ *testing.T, d dump) {
 			d.each("ipamconfigurations", func(o object) object { return o.without("    autoAllocateBlocks:") })
 		}, nil},
+		{"handles without counts", "story", func(_ *testing.T, d dump) {
+			d.only("ipamhandles", func(i int, _ object) bool { return i > 0 })
+			d["ipamhandles"].items[0] = d["ipamhandles"].items[0].without("    block:")
+		}, []string{`ipamhandles.yaml: ipamhandles "*" spec.block: is missing`}},
 		{"old blocks", "healthy", func(_ *testing.T, d dump) { later(d, "pods", 5) }, []string{"ipamblocks: the files hold 0 of the 5 blocks' records of the newest pods' addresses, and not *, which is newer than all blocks" + left}},
 		{"nothing changed", "healthy", func(*testing.T, dump) {}, nil},
 		{"nothing changed", "story", func(*testing.T, dump) {}, nil},
