@@ -25,12 +25,13 @@ func (r *references) add(found bool, name string) {
 }
 
 // bulk explains a contradiction in bulk: at least a third of all references lead nowhere, and at least
-// the given number. Fewer are damage that a report names one by one.
+// the given number. Fewer are damage that a report names one by one. what is a format for the number
+// of references that lead to an object, and the number of all.
 func (r *references) bulk(least int, what string) string {
 	if r.missing < least || 2*r.missing < r.found {
 		return ""
 	}
-	return fmt.Sprintf("the files hold %d of the %d %s, and not %s: some were left out, or the files are of two clusters or times", r.found, r.found+r.missing, what, r.first)
+	return fmt.Sprintf(what+", and not %s: some were left out, or the files are of two clusters or times", r.found, r.found+r.missing, r.first)
 }
 
 // fewOf and manyOf are the least numbers of missing objects that count as bulk: of blocks, affinities
@@ -67,7 +68,7 @@ func (s *Snapshot) handlesNamed() string {
 			}
 		}
 	}
-	return refs.bulk(manyOf, "handles that blocks name")
+	return refs.bulk(manyOf, "the files hold %d of the %d handles that blocks name")
 }
 
 func (s *Snapshot) affinitiesNeeded() string {
@@ -84,7 +85,7 @@ func (s *Snapshot) affinitiesNeeded() string {
 			refs.add(exists[claim{b.CIDR, b.Owner}], fmt.Sprintf("that of %s to %s", b.Owner.Node(), b.CIDR))
 		}
 	}
-	return refs.bulk(fewOf, "affinities of nodes to their blocks")
+	return refs.bulk(fewOf, "the files hold %d of the %d affinities of nodes to their blocks")
 }
 
 // nodesNamed counts nodes of Ready pods: a node's pods are no longer Ready soon after the node is
@@ -100,7 +101,7 @@ func (s *Snapshot) nodesNamed() string {
 			refs.add(exists[w.Node], w.Node)
 		}
 	}
-	return refs.bulk(fewOf-1, "nodes that run Ready pods")
+	return refs.bulk(fewOf-1, "the files hold %d of the %d nodes that run Ready pods")
 }
 
 // podsNamed counts the pods that blocks name. Leaked addresses name pods that no longer exist, so a
@@ -135,14 +136,14 @@ func (s *Snapshot) podsNamed() string {
 		}
 	}
 	for _, node := range slices.Sorted(maps.Keys(runs)) {
-		if why := runs[node].bulk(manyOf, "pods that blocks name on node "+node); why != "" {
+		if why := runs[node].bulk(manyOf, "the files hold %d of the %d pods that blocks name on one node"); why != "" {
 			return why
 		}
 	}
 	if all.found == 0 && len(s.Workloads) > 0 {
-		return all.bulk(manyOf, "pods that blocks name")
+		return all.bulk(manyOf, "the files hold %d of the %d pods that blocks name")
 	}
-	return newer.bulk(manyOf, "newest pods that blocks name")
+	return newer.bulk(manyOf, "the files hold %d of the %d newest pods that blocks name")
 }
 
 // addressesUsed counts the addresses that Calico assigned to pods: those outside the nodes' podCIDRs,
@@ -176,5 +177,5 @@ func (s *Snapshot) addressesUsed() string {
 			}
 		}
 	}
-	return cmp.Or(all.bulk(manyOf, "blocks' records of pods' addresses"), newer.bulk(fewOf, "blocks' records of the newest pods' addresses"))
+	return cmp.Or(all.bulk(manyOf, "the blocks record %d of the %d addresses of pods"), newer.bulk(fewOf, "the blocks record %d of the %d addresses of the newest pods"))
 }

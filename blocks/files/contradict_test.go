@@ -146,13 +146,13 @@ func TestContradictions(t *testing.T) {
 	}{
 		{"few affinities", "story", take("blockaffinities", 1), []string{"blockaffinities: the files hold 1 of the 4 affinities of nodes to their blocks, and not that of old-" + "*" + left}},
 		{"few handles", "story", take("ipamhandles", 40), []string{"ipamhandles: the files hold 40 of the * handles that blocks name, and not *" + left}},
-		{"few blocks", "healthy", take("ipamblocks", 1), []string{"ipamblocks: the files hold * of the * blocks' records of pods' addresses, and not * of pod *" + left}},
+		{"few blocks", "healthy", take("ipamblocks", 1), []string{"ipamblocks: the blocks record * of the * addresses of pods, and not * of pod *" + left}},
 		{"half of the blocks", "healthy", take("ipamblocks", 2), []string{"ipamblocks: *" + left}},
 		{"blocks without allocations", "story", func(_ *testing.T, d dump) {
 			d.each("ipamblocks", func(o object) object { return o.without("    allocations:") })
-		}, []string{"ipamblocks: the files hold 0 of the * blocks' records of pods' addresses*"}},
+		}, []string{"ipamblocks: the blocks record 0 of the * addresses of pods*"}},
 		{"pods of one node", "dual-stack", onNodes(true, "dual-1"), []string{"pods: *" + left}},
-		{"pods of all nodes but one, without DaemonSets", "healthy", onNodes(false, "worker-1", "worker-2", "worker-4"), []string{"pods: the files hold 0 of the * pods that blocks name on node worker-3, and not * or any other pod of node worker-3" + left}},
+		{"pods of all nodes but one, without DaemonSets", "healthy", onNodes(false, "worker-1", "worker-2", "worker-4"), []string{"pods: the files hold 0 of the * pods that blocks name on one node, and not * or any other pod of node worker-3" + left}},
 		{"few nodes, without DaemonSets", "story", func(_ *testing.T, d dump) {
 			d.only("pods", func(_ int, o object) bool { return !slices.Contains(o.lines, "    hostNetwork: true\n") })
 			d.only("nodes", func(i int, _ object) bool { return i < 2 })
@@ -182,7 +182,7 @@ func TestContradictions(t *testing.T) {
 			d.only("ipamhandles", func(i int, _ object) bool { return i > 0 })
 			d["ipamhandles"].items[0] = d["ipamhandles"].items[0].without("    block:")
 		}, []string{`ipamhandles.yaml: ipamhandles "*" spec.block: is missing`}},
-		{"old blocks", "healthy", func(_ *testing.T, d dump) { later(d, "pods", 5) }, []string{"ipamblocks: the files hold 0 of the 5 blocks' records of the newest pods' addresses, and not *, which is newer than all blocks" + left}},
+		{"old blocks", "healthy", func(_ *testing.T, d dump) { later(d, "pods", 5) }, []string{"ipamblocks: the blocks record 0 of the 5 addresses of the newest pods, and not *, which is newer than all blocks" + left}},
 		{"nothing changed", "healthy", func(*testing.T, dump) {}, nil},
 		{"nothing changed", "story", func(*testing.T, dump) {}, nil},
 		{"nothing changed", "story-before", func(*testing.T, dump) {}, nil},
