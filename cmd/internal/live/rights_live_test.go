@@ -16,9 +16,9 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// TestOddRoles: roles that hide a part of the cluster leave gaps that name the right. They cause no
+// TestOddRights: rights that hide a part of the cluster leave gaps that name the right. They cause no
 // new error and no step, and a report that is called complete is that of the whole cluster.
-func TestOddRoles(t *testing.T) {
+func TestOddRights(t *testing.T) {
 	c := clitest.Play(t, seeding.Story)
 	rule := func(verbs, group string, resources ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: strings.Split(verbs, ",")}
@@ -28,7 +28,7 @@ func TestOddRoles(t *testing.T) {
 	}
 	named := rule("get,list", "", "pods", "nodes")
 	named.ResourceNames = []string{"old-1"}
-	roles := map[string][]rbacv1.PolicyRule{
+	rights := map[string][]rbacv1.PolicyRule{
 		"list without get":        {rule("list", "", "*"), calico("*")},
 		"get without list":        {rule("get", "", "*"), rule("get", "crd.projectcalico.org", "*")},
 		"no nodes":                {rule("list", "", "pods", "namespaces"), calico("*")},
@@ -43,7 +43,7 @@ func TestOddRoles(t *testing.T) {
 		"none":                    nil,
 	}
 	user := func(name string) string { return "odd " + name }
-	for name, rules := range roles {
+	for name, rules := range rights {
 		if err := c.Allow(t.Context(), user(name), rules...); err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func TestOddRoles(t *testing.T) {
 	for _, s := range clitest.RunOn(t, c, plans...).Plan(t).Steps {
 		steps[s.ID] = true
 	}
-	for _, name := range slices.Sorted(maps.Keys(roles)) {
+	for _, name := range slices.Sorted(maps.Keys(rights)) {
 		t.Run(name, func(t *testing.T) {
 			kubeconfig, err := c.UserKubeconfig(user(name))
 			if err != nil {
