@@ -35,9 +35,13 @@ var blockDeadNode = audit.Check{
 					lent = append(lent, fmt.Sprintf("%s by %s on %s", br.Addr, br.Workload.FullName(), br.User))
 				}
 			}
+			bound := ""
+			if pods := waitingOn(st, []string{host}); len(pods) > 0 {
+				bound = "; Calico's collector cleans up only once pods bound to it are deleted: " + phrase.Some(pods)
+			}
 			f.Add(audit.Finding{
 				Absence: true, Severity: state.Warning, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{host},
-				Message: fmt.Sprintf("node %q no longer exists, and owns block %s; it holds %s", host, b.CIDR, phrase.Plural(b.Used, "address")),
+				Message: fmt.Sprintf("node %q no longer exists, and owns block %s; it holds %s", host, b.CIDR, phrase.Plural(b.Used, "address")) + bound,
 				Evidence: state.Evidences("owner", host, "in use", fmt.Sprint(b.Used), "used by live pods elsewhere", phrase.ListBy("; ", lent),
 					"created", phrase.Time(b.Created), "observed", state.Observed, collector.EvidenceName, collector.OfBlock(st, b).Text("")),
 				Root: remedies.Of(st).RootOfHost(host),
