@@ -68,8 +68,11 @@ type eligible struct {
 // Assign assigns an address (libcalico-go ipam/ipam.go, autoAssign).
 func (a *Allocator) Assign(r Request) Assigned {
 	n := a.nodes[r.Node]
-	if n == nil {
+	switch {
+	case n == nil:
 		return refused(LimitSelector, "node %q does not exist", r.Node)
+	case n.Windows && !a.config.StrictAffinity: // GetIPAMConfig
+		return refused(LimitSelector, "on Windows nodes Calico assigns nothing without strict affinity")
 	}
 	e := a.eligible(n, r)
 	if len(e.allowed) == 0 {
@@ -93,10 +96,7 @@ func (a *Allocator) Assign(r Request) Assigned {
 		return refused(LimitBlocksOfNode, "the node holds %d of at most %d blocks, and they are full", len(mine), limit)
 	}
 	a.most = max(a.most, len(mine))
-	switch {
-	case n.Windows && !a.config.StrictAffinity:
-		return refused(LimitSelector, "on Windows nodes Calico assigns under strict affinity alone")
-	case !a.config.AutoAllocateBlocks:
+	if !a.config.AutoAllocateBlocks {
 		return refused(LimitNotAutomatic, "nodes may not claim blocks by themselves (autoAllocateBlocks)")
 	}
 	b, again := a.claimBlock(n, e.allowed)

@@ -333,20 +333,14 @@ func (st *Remedies) StrictRemedies() []Remedy {
 }
 
 // CrowdedOut returns the nodes that compete with Windows nodes for the last blocks under strict
-// affinity. Without it, Windows nodes claim none, and have at most the blocks of their affinities.
-func (st *Remedies) CrowdedOut() (out []string) {
-	windows := false
-	for _, name := range st.MayStarve() {
-		h := st.NodeState(name)
-		windows = windows || h.Node.Windows
-		if !h.Node.Windows || slices.ContainsFunc(h.BlockStatus, func(n *state.NodeBlockStatus) bool { return st.HealsItself(n, n.Pools) }) {
-			out = append(out, name)
-		}
-	}
-	if !windows {
+// affinity. Without it, Windows nodes claim none.
+func (st *Remedies) CrowdedOut() []string {
+	starving := st.MayStarve()
+	others := slices.DeleteFunc(slices.Clone(starving), func(name string) bool { return st.NodeState(name).Node.Windows })
+	if len(others) == len(starving) {
 		return nil
 	}
-	return out
+	return others
 }
 
 // WouldNotAllocate lists the nodes whose next pod would get no address under strict affinity: their

@@ -133,7 +133,7 @@ func (st *State) OnlyWay(a *blocks.Affinity) bool {
 	}
 	n := &NodeBlockStatus{Host: &NodeState{Affinities: []*blocks.Affinity{a}}, Family: p.Family()}
 	supply := Derived(st, countSupply)
-	limited := !st.mayClaim(h) || st.affinities(h, n.Family)-1+supply.missing[h.Name] >= st.IPAM.BlockLimit()
+	limited := !st.IPAM.AutoAllocateBlocks || h.Node.Windows && !st.IPAM.StrictAffinity || st.affinities(h, n.Family)-1+supply.missing[h.Name] >= st.IPAM.BlockLimit()
 	only := func(pools []*Pool) bool {
 		left := func(q *Pool) bool { return slices.Contains(pools, q) && !supply.lacks(q) }
 		scarce := func(q *Pool) bool { return supply.lacks(q) && !st.Relieved(q, left) }
@@ -142,12 +142,6 @@ func (st *State) OnlyWay(a *blocks.Affinity) bool {
 	return only(st.WorkloadPools(h.Node, n.Family)) || slices.ContainsFunc(h.Workloads, func(w *blocks.Workload) bool {
 		return w.MayBeLive() && only(st.PodPools(w, h.Node, n.Family))
 	})
-}
-
-// mayClaim reports whether Calico lets a node claim blocks. On Windows, it assigns no address at all
-// without strict affinity.
-func (st *State) mayClaim(h *NodeState) bool {
-	return st.IPAM.AutoAllocateBlocks && (h.Node == nil || !h.Node.Windows || st.IPAM.StrictAffinity)
 }
 
 // affinities counts a node's affinities of a family that are not marked deleted.

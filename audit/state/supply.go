@@ -123,7 +123,7 @@ func (c *supply) allow(h *NodeState, b *Block, pools []*Pool) bool {
 		return false
 	}
 	have := c.st.MayCount(h, b.Family()) + c.missing[h.Name] - 1
-	if have >= c.st.IPAM.BlockLimit() || !c.st.mayClaim(h) || slices.ContainsFunc(pools, c.lacks) || c.left[b.Pool].IsZero() {
+	if have >= c.st.IPAM.BlockLimit() || slices.ContainsFunc(pools, c.lacks) || c.left[b.Pool].IsZero() {
 		return false
 	}
 	c.left[b.Pool] = c.left[b.Pool].Sub(blocks.CountOf(1))

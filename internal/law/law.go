@@ -1,7 +1,8 @@
 // Package law checks whether a change of a cluster leaves any node worse off. In every order, each
 // other node without a free address of its own claims a block; then a pod starts. Whatever the pod
 // always got before the change, it must still get. The oracle is Calico's allocator in memory
-// (audit/capacity), never a verdict of package state. Only tests import this package.
+// (audit/capacity), never a verdict of package state on blocks or nodes. Only tests import this
+// package.
 package law
 
 import (
@@ -37,8 +38,9 @@ func (p promise) String() string {
 	return "nothing"
 }
 
-// exempt returns what a plan may take from a node because one of its steps names the node.
-func (w *Witness) exempt(p *repair.Plan, node string) (out promise) {
+// exempt returns what a plan may take from a node because one of its steps names the node, by the
+// state that the plan leaves.
+func (w *Witness) exempt(p *repair.Plan, after *state.State, node string) (out promise) {
 	if p == nil {
 		return out
 	}
@@ -47,13 +49,21 @@ func (w *Witness) exempt(p *repair.Plan, node string) (out promise) {
 		if s.Guard(repair.GuardHolder) != "" && repair.HostOf(s.Guard(repair.GuardOwner)) == node {
 			return promise{own: true, any: true} // --last-blocks
 		}
-		if s.Kind == repair.ReleaseIP && slices.Contains(s.Nodes, node) && blocks.CalicoAtLeast(w.Cluster.CalicoVersion, 3, 32) {
-			return promise{own: true, any: true} // another node may take an empty block, whether or not a plan empties it
+		if s.Kind == repair.ReleaseIP && w.mayBeTaken(after, s.Guard(repair.GuardBlock), node) {
+			return promise{own: true, any: true}
 		}
 		borrows := s.Kind == repair.SetStrictAffinity && p.Strict.To && slices.Contains(slices.Concat(p.Strict.Starve, p.Strict.MayStarve), node)
 		out.any = out.any || borrows
 	}
 	return out
+}
+
+// mayBeTaken reports whether a node's block is empty after a plan, and Calico lets another node take
+// it, as it would after its own collector released the leaked addresses.
+func (w *Witness) mayBeTaken(after *state.State, block, node string) bool {
+	return blocks.CalicoAtLeast(w.Cluster.CalicoVersion, 3, 32) && slices.ContainsFunc(after.IPBlocks, func(b *state.Block) bool {
+		return b.Name == block && b.Owner.Node() == node && b.Used == 0
+	})
 }
 
 // seat is a place for a pod: a node, and pods on it with the same pools. Seats of two states of one
@@ -85,7 +95,7 @@ func (w *Witness) Worse(after *state.State, done *repair.Plan) (out []string) {
 	}
 	now := New(after).promises(slices.Collect(maps.Keys(w.promised)))
 	for _, s := range slices.SortedFunc(maps.Keys(w.promised), compareSeats) {
-		if lost := w.promised[s].without(now[s]).without(w.exempt(done, s.node)); lost != (promise{}) {
+		if lost := w.promised[s].without(now[s]).without(w.exempt(done, after, s.node)); lost != (promise{}) {
 			out = append(out, fmt.Sprintf("the next pod of %s (%s, namespace %q, pools %q) no longer has %v in every order", s.node, s.family, s.namespace, s.pools, lost))
 		}
 	}

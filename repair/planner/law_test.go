@@ -327,10 +327,6 @@ func TestLawInRareStates(t *testing.T) {
 			"block 10.0.2.16/30 gone\nblock 10.0.2.20/30 n3\nblock 10.0.2.24/30 gone\n",
 		"v3.32 may take a block that does not record its addresses": "version v3.32.1\nnode n0\npool first 10.0.0.0/31 size=31\nblock 10.0.0.0/31 n1\naffinity 10.0.0.0/31 n1\n" +
 			"pod bare/p1 n1 10.0.0.0\nblock 10.0.1.12/30 gone\nuse 10.0.1.12 shop/p2 n0\nblock 10.0.0.2/31 gone\n",
-		"Windows nodes claim no further block without strict affinity": "node n0 windows\npool first 10.0.0.0/27 size=29\nblock 10.0.0.0/29 n0\naffinity 10.0.0.0/29 n0\n" +
-			"block 10.0.0.8/29 n0\naffinity 10.0.0.8/29 n0\nfill 10.0.0.8/29 8 n0\nblock 10.0.0.16/29 gone\n",
-		"a block that is released goes to a node with another pool": "version v3.32.1\nconfig strict\nnode n0 label=zone=a\nnode n1 label=zone=b\n" +
-			"pool first 10.0.0.0/31 size=31\npool second 10.0.1.0/30 size=31 nodes=zone=='a'\nblock 10.0.0.0/31 gone\naffinity 10.0.0.0/31 gone\naffinity 10.0.9.0/31 gone\n",
 		"Windows nodes claim with strict affinity": "node n0 windows\nnode n1\npool first 10.0.0.0/31 size=31\nblock 10.0.1.0/30 gone\n",
 	} {
 		t.Run(name, func(t *testing.T) {
