@@ -41,19 +41,13 @@ const fewOf, manyOf = 3, 10
 // Contradiction explains why a dump must lack objects of a kind: too many objects of other kinds refer
 // to missing ones. It returns "" if the kinds agree, and for kinds to which no other kind refers.
 func (s *Snapshot) Contradiction(r Resource) string {
-	switch r {
-	case Handles:
-		return s.handlesNamed()
-	case Affinities:
-		return s.affinitiesNeeded()
-	case Nodes:
-		return s.nodesNamed()
-	case Pods:
-		return s.podsNamed()
-	case Blocks:
-		return s.addressesUsed()
+	why := map[Resource]func() string{
+		Handles: s.handlesNamed, Affinities: s.affinitiesNeeded, Nodes: s.nodesNamed, Pods: s.podsNamed, Blocks: s.addressesUsed,
+	}[r]
+	if why == nil {
+		return ""
 	}
-	return ""
+	return why()
 }
 
 func (s *Snapshot) handlesNamed() string {
