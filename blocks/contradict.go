@@ -24,19 +24,24 @@ func (r *references) add(found bool, name string) {
 	r.first = cmp.Or(r.first, name)
 }
 
-// bulk explains a contradiction in bulk: at least a third of all references lead nowhere, and at least
-// the given number. Fewer are damage that a report names one by one. what is a format for the number
-// of references that lead to an object, and the number of all.
-func (r *references) bulk(least int, what string) string {
-	if r.missing < least || 2*r.missing < r.found {
+// bulk explains a contradiction in bulk: at least the given number and percentage of all references
+// lead nowhere. Fewer are damage that a report names one by one. what is a format for the number of
+// references that lead to an object, and the number of all.
+func (r *references) bulk(least, percent int, what string) string {
+	if r.missing < least || 100*r.missing < percent*(r.found+r.missing) {
 		return ""
 	}
-	return fmt.Sprintf(what+", and not %s: some were left out, or the files are of two clusters or times", r.found, r.found+r.missing, r.first)
+	return fmt.Sprintf(what+", and not %s: some were left out, or the files are of two clusters", r.found, r.found+r.missing, r.first)
 }
 
 // fewOf and manyOf are the least numbers of missing objects that count as bulk: of blocks, affinities
 // and nodes; of addresses, handles and pods.
 const fewOf, manyOf = 3, 10
+
+// mostOf is the least percentage of missing references that count as bulk. Real damage, as after
+// deletions by hand, leaves more. A third suffices for the nodes of Ready pods: such pods do not
+// outlive their node's object for long.
+const mostOf, thirdOf = 90, 33
 
 // Contradiction explains why a dump must lack objects of a kind: too many objects of other kinds refer
 // to missing ones. It returns "" if the kinds agree, and for kinds to which no other kind refers.
@@ -62,7 +67,7 @@ func (s *Snapshot) handlesNamed() string {
 			}
 		}
 	}
-	return refs.bulk(manyOf, "the files hold %d of the %d handles that blocks name")
+	return refs.bulk(manyOf, mostOf, "the files hold %d of the %d handles that blocks name")
 }
 
 func (s *Snapshot) affinitiesNeeded() string {
@@ -79,7 +84,7 @@ func (s *Snapshot) affinitiesNeeded() string {
 			refs.add(exists[claim{b.CIDR, b.Owner}], fmt.Sprintf("that of %s to %s", b.Owner.Node(), b.CIDR))
 		}
 	}
-	return refs.bulk(fewOf, "the files hold %d of the %d affinities of nodes to their blocks")
+	return refs.bulk(fewOf, mostOf, "the files hold %d of the %d affinities of nodes to their blocks")
 }
 
 // nodesNamed counts nodes of Ready pods: a node's pods are no longer Ready soon after the node is
@@ -95,24 +100,26 @@ func (s *Snapshot) nodesNamed() string {
 			refs.add(exists[w.Node], w.Node)
 		}
 	}
-	return refs.bulk(fewOf-1, "the files hold %d of the %d nodes that run Ready pods")
+	return refs.bulk(fewOf-1, thirdOf, "the files hold %d of the %d nodes that run Ready pods")
 }
 
 // podsNamed counts the pods that blocks name. Leaked addresses name pods that no longer exist, so a
-// dump lacks pods only if it has none of those, none of a node that runs pods, or none that is as new.
+// dump lacks pods only if it has none of those, or if all its pods run on one node while blocks name
+// many pods of at least two other nodes that are Ready.
 func (s *Snapshot) podsNamed() string {
-	exists, onNode, runs := map[Key]bool{}, map[string]bool{}, map[string]*references{}
-	newest := Time(0)
+	exists, onNode, idle := map[Key]bool{}, map[string]bool{}, map[string]*references{}
 	for _, w := range s.Workloads {
-		exists[w.Key()], onNode[w.Node] = true, true
-		newest = newest.Later(w.Created).Later(w.Started).Later(w.Written)
+		exists[w.Key()] = true
+		if w.Node != "" {
+			onNode[w.Node] = true
+		}
 	}
 	for i := range s.Nodes {
 		if n := &s.Nodes[i]; n.Ready && !n.Unschedulable && !onNode[n.Name] {
-			runs[n.Name] = &references{}
+			idle[n.Name] = &references{}
 		}
 	}
-	var all, newer references
+	var all references
 	for i := range s.Blocks {
 		for j := range s.Blocks[i].Attributes {
 			a := &s.Blocks[i].Attributes[j]
@@ -121,55 +128,45 @@ func (s *Snapshot) podsNamed() string {
 			}
 			name := Key{a.Namespace, a.Pod}
 			all.add(exists[name], "pod "+name.String())
-			if on := runs[a.Node]; on != nil {
+			if on := idle[a.Node]; on != nil {
 				on.add(false, name.String()+" or any other pod of node "+a.Node)
 			}
-			if a.Assigned.After(newest) {
-				newer.add(exists[name], name.String()+", which is newer than all others")
-			}
 		}
 	}
-	for _, node := range slices.Sorted(maps.Keys(runs)) {
-		if why := runs[node].bulk(manyOf, "the files hold %d of the %d pods that blocks name on one node"); why != "" {
-			return why
+	var lack []string
+	for _, node := range slices.Sorted(maps.Keys(idle)) {
+		if why := idle[node].bulk(manyOf, mostOf, "the files hold %d of the %d pods that blocks name on one node"); why != "" {
+			lack = append(lack, why)
 		}
 	}
-	if all.found == 0 && len(s.Workloads) > 0 {
-		return all.bulk(manyOf, "the files hold %d of the %d pods that blocks name")
+	switch {
+	case len(lack) > 1 && len(onNode) == 1:
+		return lack[0]
+	case all.found == 0 && len(s.Workloads) > 0:
+		return all.bulk(manyOf, mostOf, "the files hold %d of the %d pods that blocks name")
 	}
-	return newer.bulk(manyOf, "the files hold %d of the %d newest pods that blocks name")
+	return ""
 }
 
 // addressesUsed counts the addresses that Calico assigned to pods: those outside the nodes' podCIDRs,
 // as for [Snapshot.KeptElsewhere].
 func (s *Snapshot) addressesUsed() string {
-	ranges, recorded, newest := map[string]*Node{}, map[netip.Addr]bool{}, Time(0)
+	ranges, recorded, refs := map[string]*Node{}, map[netip.Addr]bool{}, references{}
 	for i := range s.Nodes {
 		ranges[s.Nodes[i].Name] = &s.Nodes[i]
 	}
 	for i := range s.Blocks {
-		b := &s.Blocks[i]
-		newest = newest.Later(b.Created).Later(b.Written).Later(b.Claimed)
-		for ordinal, attributes := range b.Ordinals {
-			recorded[b.Address(ordinal)] = attributes >= 0
-		}
-		for j := range b.Attributes {
-			newest = newest.Later(b.Attributes[j].Assigned).Later(b.Attributes[j].Extras().Released)
+		for ordinal, attributes := range s.Blocks[i].Ordinals {
+			recorded[s.Blocks[i].Address(ordinal)] = attributes >= 0
 		}
 	}
-	var all, newer references
 	for _, w := range s.Workloads {
 		n := ranges[w.Node]
 		for _, a := range w.AnnotationIPs {
-			if !w.Live() || n == nil || n.AssignsPods(a) || w.Extras().NoIPAM {
-				continue
-			}
-			name := fmt.Sprintf("%s of pod %s", a, w.FullName())
-			all.add(recorded[a], name)
-			if w.Created.After(newest) {
-				newer.add(recorded[a], name+", which is newer than all blocks")
+			if w.Live() && n != nil && !n.AssignsPods(a) && !w.Extras().NoIPAM {
+				refs.add(recorded[a], fmt.Sprintf("%s of pod %s", a, w.FullName()))
 			}
 		}
 	}
-	return cmp.Or(all.bulk(manyOf, "the blocks record %d of the %d addresses of pods"), newer.bulk(fewOf, "the blocks record %d of the %d addresses of the newest pods"))
+	return refs.bulk(manyOf, mostOf, "the blocks record %d of the %d addresses of pods")
 }

@@ -35,10 +35,10 @@ type Decoder struct {
 	// Dump is true if something else than a snapshot's recording wrote the objects, and may have
 	// left out members that the API server always returns.
 	Dump bool
-	// hasSpec and hasStatus report whether the current object has these members.
-	hasSpec, hasStatus bool
-	reader             *JSONReader // of the current object
-	recent             [64]string  // strings shared last, by a hash
+	// hasSpec reports whether the current object has a spec.
+	hasSpec bool
+	reader  *JSONReader // of the current object
+	recent  [64]string  // strings shared last, by a hash
 	// counts holds the handle counts for a single block, which handles share.
 	counts map[blocks.HandleCount][]blocks.HandleCount
 }
@@ -166,7 +166,7 @@ func checkName(r *JSONReader, m *blocks.Meta) {
 // object decodes an object's metadata, and the members of its spec and status with the
 // given functions, which may be nil. found reports whether there is an object at all.
 func (d *Decoder) object(r *JSONReader, m *blocks.Meta, hooks metaHooks, spec, status func(key []byte)) (found bool) {
-	d.hasSpec, d.hasStatus = false, false
+	d.hasSpec = false
 	return r.Object(func(key []byte) {
 		switch string(key) {
 		case "metadata":
@@ -177,7 +177,6 @@ func (d *Decoder) object(r *JSONReader, m *blocks.Meta, hooks metaHooks, spec, s
 				r.Object(spec)
 			}
 		case "status":
-			d.hasStatus = true
 			if status != nil {
 				r.Object(status)
 			}

@@ -128,9 +128,6 @@ func (d *Decoder) node(r *JSONReader, n *blocks.Node) bool {
 			n.Windows = n.Windows || system == "windows"
 		},
 	}))
-	if d.Dump && !d.hasStatus {
-		r.faultAt("status", "is missing") // the API server always returns it
-	}
 	// Calico merges its own labels with those of Kubernetes, which take precedence
 	// (libcalico-go backend/k8s/resources/node.go, mergeCalicoAndK8sLabels).
 	for k, v := range calico {
