@@ -47,7 +47,7 @@ test: prepare ## run all tests, on a real etcd and kube-apiserver
 	GOGC=400 $(TEST) -p $(PACKAGES_AT_ONCE) -parallel $(TESTS_AT_ONCE) -timeout 20m $(LONGEST) ./...
 
 # Linking costs as much as running, so packages whose tests are mostly about servers are not linked.
-ABOUT_SERVERS := blocks/cluster cmd/calico-audit cmd/internal/examples cmd/internal/live internal/lab internal/scale internal/storm internal/story internal/testcluster repair/apply repair/datastore repair/workloads
+ABOUT_SERVERS := blocks/cluster cmd/calico-audit cmd/internal/examples cmd/internal/live cmd/internal/view/page internal/lab internal/scale internal/storm internal/story internal/testcluster repair/apply repair/datastore repair/workloads
 quick: ## run most tests that need no servers, network, root or other programs, within a minute, and say what was left out
 	@mkdir -p bin && { $(GO) list ./... | grep -vE '/($(subst $() ,|,$(ABOUT_SERVERS)))(/|$$)' | \
 		GOGC=400 xargs $(TEST) -short -v > bin/quick.log 2>&1; status=$$?; }; \

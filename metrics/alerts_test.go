@@ -141,6 +141,9 @@ func matches(t *testing.T, selector string, labels map[string]string) bool {
 // TestAlertsCoverChecks: each check with critical or error findings has an alert, and
 // alerts only name existing checks.
 func TestAlertsCoverChecks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: takes long")
+	}
 	alerts, _ := shippedRules(t)
 	named := regexp.MustCompile(`\b(?:affinity|block|config|handle|ip|node|pool|route|whereabouts)/[a-z-]+`)
 	for _, a := range alerts {

@@ -409,6 +409,9 @@ var nearTheLimits = []struct {
 }
 
 func TestNearTheLimits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: takes long")
+	}
 	for _, x := range nearTheLimits {
 		t.Run(x.name, func(t *testing.T) {
 			o := ask(t, clusterOf(x.release, "10.0.0.0/16", 625, 26), x.scenario).Outcome

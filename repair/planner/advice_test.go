@@ -29,6 +29,9 @@ import (
 // a pod or a block that could not be parsed. Each day it leaves out other kinds; "make soak" leaves
 // out each.
 func TestAdviceIsNotRefused(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: takes long")
+	}
 	recommended := 0
 	states, leftOut := drawnStates(t), testenv.Sample(t, 3, blocks.Resources)
 	for seed := range uint64(200) {

@@ -240,6 +240,9 @@ func TestLawInFixtures(t *testing.T) {
 // TestLawInRandomStates checks the plans of random states in which blocks and addresses are scarce,
 // and of those with more of what clusters rarely have. By default, it tries a sample of both.
 func TestLawInRandomStates(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: takes long")
+	}
 	everything := func(*rand.Rand) map[string]repair.Request { return lawRequests() }
 	checkRandomStates(t, 2000, 100, statedsl.Tight, everything)
 	checkRandomStates(t, 1500, 75, statedsl.Rare, narrowedRequests)

@@ -57,6 +57,9 @@ func TestRandomPlans(t *testing.T) {
 // TestRandomConsolidations plans for random shortages, with and without a consolidation under way,
 // and checks the properties of all plans. Each kind of step occurs.
 func TestRandomConsolidations(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: takes long")
+	}
 	steps := map[repair.Kind]int{}
 	for seed := range uint64(300) {
 		text, req := shortState(rand.New(rand.NewPCG(seed, 8)))

@@ -301,6 +301,9 @@ func claims(t *testing.T, args ...string) map[string]bool {
 // format that something is complete, fixed, delivered or not there, unless it says the same of
 // the whole dump: what was left out may be the opposite.
 func TestPartialDumpsClaimNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: takes long")
+	}
 	var parts []string
 	for _, name := range []string{"story", "healthy"} {
 		for _, kind := range []string{"ippools", "ipamblocks", "blockaffinities", "ipamhandles", "ipamconfigs", "nodes", "pods", "bgpconfigurations"} {

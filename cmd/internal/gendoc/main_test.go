@@ -66,6 +66,9 @@ func documentsOnce(t *testing.T) []document {
 }
 
 func TestDocumentsAreTheSameEachTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: takes long")
+	}
 	first := documentsOnce(t)
 	second, err := documents()
 	if err != nil {
