@@ -24,14 +24,14 @@ func (r *references) add(found bool, name string) {
 	r.first = cmp.Or(r.first, name)
 }
 
-// bulk explains a contradiction in bulk: at least the given number and percentage of all references
-// lead nowhere. Fewer are damage that a report names one by one. what is a format for the number of
-// references that lead to an object, and the number of all.
-func (r *references) bulk(least, percent int, what string) string {
+// bulk explains why objects must have been left out: at least the given number and percentage of the
+// references to them lead nowhere. It returns "" if fewer do: a report names those one by one. The
+// format takes the number of references that lead to an object, and of all.
+func (r *references) bulk(least, percent int, format string) string {
 	if r.missing < least || 100*r.missing < percent*(r.found+r.missing) {
 		return ""
 	}
-	return fmt.Sprintf(what+", and not %s: some were left out, or the files are of two clusters", r.found, r.found+r.missing, r.first)
+	return fmt.Sprintf(format+", and not %s: some were left out, or the files are of two clusters", r.found, r.found+r.missing, r.first)
 }
 
 // fewOf and manyOf are the least numbers of missing objects that count as bulk: of blocks, affinities
@@ -43,8 +43,8 @@ const fewOf, manyOf = 3, 10
 // outlive their node's object for long.
 const mostOf, thirdOf = 90, 33
 
-// Contradiction explains why a dump must lack objects of a kind: too many objects of other kinds refer
-// to missing ones. It returns "" if the kinds agree, and for kinds to which no other kind refers.
+// Contradiction explains why a dump must lack objects of a kind: other kinds refer to many that it
+// does not hold. It returns "" if they do not.
 func (s *Snapshot) Contradiction(r Resource) string {
 	why := map[Resource]func() string{
 		Handles: s.handlesNamed, Affinities: s.affinitiesNeeded, Nodes: s.nodesNamed, Pods: s.podsNamed, Blocks: s.addressesUsed,
@@ -87,8 +87,8 @@ func (s *Snapshot) affinitiesNeeded() string {
 	return refs.bulk(fewOf, mostOf, "the files hold %d of the %d affinities of nodes to their blocks")
 }
 
-// nodesNamed counts nodes of Ready pods: a node's pods are no longer Ready soon after the node is
-// deleted, and a single one may be left on a machine that cannot be reached.
+// nodesNamed counts the nodes of Ready pods. Pods do not stay Ready for long when their node is
+// deleted, except on a machine that cannot be reached.
 func (s *Snapshot) nodesNamed() string {
 	exists, seen, refs := map[string]bool{}, map[string]bool{}, references{}
 	for i := range s.Nodes {

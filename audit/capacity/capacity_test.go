@@ -351,6 +351,10 @@ func TestWindows(t *testing.T) {
 	if o := ask(t, st, q).Outcome; o.Fits || o.Refused != 1 || !strings.Contains(o.FirstRefusal.Reason, "Windows") {
 		t.Errorf("it should not fit: %+v", o)
 	}
+	own := parse(t, "pool pods 10.0.0.0/24 size=26\nnode n1 windows\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\n")
+	if got := capacity.NewAllocator(own).Assign(capacity.Request{Node: "n1", Family: blocks.IPv4, Use: blocks.UseWorkload}); got.Addr.IsValid() {
+		t.Errorf("a Windows node gets %s of its own block without strict affinity", got.Addr)
+	}
 	q.StrictAffinity, q.PodsPerNode = &strict, 60
 	if o := ask(t, st, q).Outcome; !o.Fits || len(o.Nodes[0].Claimed) != 1 {
 		t.Errorf("60 pods fit into a block of 64, of which Windows keeps 4 back: %+v", o)

@@ -136,19 +136,17 @@ func (st *State) IfEmptied(b *Block) Releasability {
 func (st *State) lastBlocks(h *NodeState, emptied *Block, further *supply, keep func(b *Block, why string)) {
 	kept := map[*Block]bool{}
 	one := func(pools []*Pool, why string) {
-		b, full := st.lastBlock(h, emptied, kept, further, func(b *Block) bool { return slices.Contains(pools, b.Pool) })
-		if b == nil || full && further.allow(h, b, pools) {
-			return
-		}
-		kept[b] = true
-		keep(b, why)
-		if !further.mayTake(b) {
-			return
-		}
-		b, _ = st.lastBlock(h, emptied, kept, further, func(b *Block) bool { return slices.Contains(pools, b.Pool) && !further.mayTake(b) })
-		if b != nil {
+		for _, safe := range []bool{false, true} { // once more, without what others may take
+			b, full := st.lastBlock(h, emptied, kept, further, func(b *Block) bool {
+				return slices.Contains(pools, b.Pool) && !(safe && further.mayTake(b))
+			})
+			if b == nil || full && !safe && further.allow(h, b, pools) {
+				return
+			}
 			kept[b] = true
-			keep(b, why)
+			if keep(b, why); !further.mayTake(b) {
+				return
+			}
 		}
 	}
 	st.eachPodPools(h, one)
@@ -194,7 +192,7 @@ func (st *State) Keepable(b *Block) bool {
 }
 
 // HasAffinityOrNone reports whether a block's owner has an affinity to it that Calico's allocator
-// sees. If no affinity was read at all, files were made without them, and none is required.
+// sees. Files without any affinity leave them out, so none is required.
 func (st *State) HasAffinityOrNone(b *Block) bool {
 	a := st.ownAffinity(b)
 	return len(st.Affinities) == 0 || a != nil && st.seen(a)

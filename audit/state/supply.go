@@ -61,10 +61,10 @@ func (st *State) MayStarve() (out []string) {
 	return out
 }
 
-// hasKeepable reports whether a node has a block of some pools with an address for its next pod.
-// Only blocks for which counts returns true count.
-func (st *State) hasKeepable(h *NodeState, pools []*Pool, counts func(*Block) bool) bool {
-	return slices.ContainsFunc(h.Blocks, func(b *Block) bool { return slices.Contains(pools, b.Pool) && st.Keepable(b) && counts(b) })
+// hasKeepable reports whether a node has a block of some pools that has an address for its next pod,
+// and that a function accepts.
+func (st *State) hasKeepable(h *NodeState, pools []*Pool, accepts func(*Block) bool) bool {
+	return slices.ContainsFunc(h.Blocks, func(b *Block) bool { return slices.Contains(pools, b.Pool) && st.Keepable(b) && accepts(b) })
 }
 
 // limitBar explains why a node must not be given an affinity to its block: it would reach its

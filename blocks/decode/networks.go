@@ -92,7 +92,7 @@ func (d *Decoder) networkStatus(r *JSONReader, p *blocks.Workload, status []byte
 	p.Extend().NetworkStatus = reason == "" && len(strings.TrimSpace(string(status))) > 0
 }
 
-// asks keeps the networks that a pod asks for, with anonymized names, as JSON.
+// asks keeps the networks that a pod asks for, with anonymized names, separated by commas.
 func asks(n *alias.Aliases, s string) string {
 	all := blocks.AskedNetworks(s, "")
 	for i, one := range all {

@@ -59,7 +59,7 @@ func shipped(t *testing.T, name string) dump {
 	return d
 }
 
-// without drops the member of an object that begins with the given line, and what is below it.
+// without drops a member of an object. member is the beginning of its first line.
 func (o object) without(member string) object {
 	var out []string
 	in := false
@@ -201,7 +201,7 @@ func TestContradictions(t *testing.T) {
 	}
 }
 
-// TestTemplates: a template of a chart is no YAML. The error says so.
+// TestTemplates: the error about a chart's template says what it is.
 func TestTemplates(t *testing.T) {
 	_, err := ReadFiles([]string{dir(t, map[string]string{"pool.yaml": poolYAML,
 		"templates/pod.yaml": "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {{ include \"x\" . }}\nspec:\n  {{- with .Values.node }}\n  nodeName: {{ . }}\n  {{- end }}\n"})}, FileOptions{})

@@ -237,8 +237,8 @@ func TestLawInFixtures(t *testing.T) {
 	}
 }
 
-// TestLawInRandomStates checks the plans of random states in which blocks and addresses are scarce,
-// and of those with more of what clusters rarely have. By default, it tries a sample of both.
+// TestLawInRandomStates checks the plans of random states of both generators. By default, it tries a
+// sample of each.
 func TestLawInRandomStates(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: takes long")

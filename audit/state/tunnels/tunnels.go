@@ -8,9 +8,10 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// LacksWireguard returns the families in which a node should have an address for its WireGuard device
-// and has none: it publishes a key, and a pool has an address for it (node/pkg/allocateip,
-// determineEnabledPoolCIDRs). If no node has one, WireGuard needs none: it encrypts the hosts' traffic.
+// LacksWireguard returns the families in which a node lacks an address for its WireGuard device: it
+// publishes a key, and a pool has an address for it (node/pkg/allocateip, determineEnabledPoolCIDRs).
+// took holds the types of tunnel address that any node has. If no node has one, WireGuard encrypts the
+// hosts' traffic only and needs none.
 func LacksWireguard(st *state.State, n *blocks.Node, took map[string]bool) (out []string) {
 	for kind, family := range map[string]blocks.Family{blocks.TypeWireguard: blocks.IPv4, blocks.TypeWireguardV6: blocks.IPv6} {
 		has := slices.ContainsFunc(n.Tunnels, func(t blocks.Tunnel) bool { return t.Type == kind })
@@ -81,8 +82,8 @@ func Without(st *state.State, p *state.Pool) (names, idle []string) {
 
 // Off reports whether Felix sets up no tunnel for a pool, although a node has an address for one.
 // unset is true if that is only the default of a release before v3.23, which took nothing from pools;
-// calico-node used to set the field when it created the first pool. (felix/calc,
-// EncapsulationCalculator: what the FelixConfiguration says overrides the pools.)
+// calico-node used to set the field when it created the first pool. (projectcalico/calico#5576;
+// felix/calc, EncapsulationCalculator: what the FelixConfiguration says overrides the pools.)
 func Off(st *state.State, p *state.Pool) (field string, off, unset bool) {
 	if len(st.Nodes) < 2 || !st.Felix.Present || !p.ServesWorkloads() || p.Addrs.InUse.IsZero() || p.Family() != blocks.IPv4 {
 		return "", false, false

@@ -141,16 +141,16 @@ func (e *evaluation) secondary(w *blocks.Workload) (out []Cause) {
 	return out
 }
 
-// fullRangesOf returns the Whereabouts pools that have no address left; nil if pods tell what they
-// ask for.
+// fullRangesOf returns the Whereabouts pools that have no address left. It returns nil if pods name
+// the networks that they ask for: then each pod's own networks decide.
 func fullRangesOf(st *state.State) (out []string) {
+	if slices.ContainsFunc(st.Workloads, func(w *blocks.Workload) bool { return len(w.Extras().AsksNetworks) > 0 }) {
+		return nil
+	}
 	for _, p := range whereabouts.Of(st).SecondaryPools {
 		if usable, used, ok := p.Capacity(); ok && used >= usable {
 			out = append(out, p.FullName())
 		}
-	}
-	if slices.ContainsFunc(st.Workloads, func(w *blocks.Workload) bool { return len(w.Extras().AsksNetworks) > 0 }) {
-		return nil
 	}
 	return out
 }

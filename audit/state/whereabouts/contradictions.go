@@ -152,7 +152,7 @@ func (v *Verdicts) Duplicates() (out []Duplicate) {
 type Kept struct {
 	blocks.AttachedAddress
 	NetworkName string
-	// Former is the pod that had the address, Now the pod in which the guest runs, with NowAddr.
+	// Former is the pod that had the address. The guest now runs in pod Now, which has NowAddr.
 	Former, Now *blocks.Workload
 	NowAddr     netip.Addr
 	// Others are the live pods that name the address on the network.

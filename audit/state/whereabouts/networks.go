@@ -151,7 +151,7 @@ func (v *Verdicts) attachment(w *blocks.Workload, name string) *blocks.NetworkAt
 
 // Asked are the networks that a pod asks for.
 type Asked struct {
-	// Absent are those without an attachment, as far as attachments of their namespace were read.
+	// Absent are those without an attachment. In files, only namespaces with some attachment count.
 	Absent []string
 	// Lacking are those with an IPAM plugin that the pod's network status does not list.
 	Lacking []string

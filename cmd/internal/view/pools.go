@@ -33,11 +33,12 @@ func LeftKnown(r *audit.Report, p *audit.PoolReport) bool {
 	return !lacks(r, leftReads...) && p.UnreadableBlocks+p.UnplacedBlocks == 0
 }
 
-// unreadable counts the objects of a kind that could not be decoded.
+// unreadable counts the objects of a kind that could not be decoded, less nodes that the report counts.
 func unreadable(r *audit.Report, kind blocks.Resource) int {
 	names := map[string]bool{}
 	for i := range r.Gaps {
-		if g := &r.Gaps[i]; g.Resource == kind && !g.Whole() && !g.Tolerated {
+		counted := func(n audit.NodeReport) bool { return kind == blocks.Nodes && n.Name == r.Gaps[i].Name && !n.Missing }
+		if g := &r.Gaps[i]; g.Resource == kind && !g.Whole() && !g.Tolerated && !slices.ContainsFunc(r.Nodes, counted) {
 			names[g.Source+" "+g.Name] = true
 		}
 	}

@@ -184,7 +184,7 @@ func Seen(r *audit.Report) string {
 			return strings.TrimPrefix(phrase.Plural(2, noun), "2 ") + " not read"
 		case lacks(r, kind):
 			return "at least " + phrase.Plural(n, noun)
-		case bad > 0 && kind != blocks.Nodes: // nodes are counted although a field is unreadable
+		case bad > 0:
 			return fmt.Sprintf("%d of %s", n, phrase.Plural(n+bad, noun))
 		}
 		return phrase.Plural(n, noun)

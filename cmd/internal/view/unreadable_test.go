@@ -53,6 +53,18 @@ func TestUnreadableBlocksLaw(t *testing.T) {
 	}
 }
 
+// TestNodesAreCountedOnce: a node of which one field cannot be read is counted, others are missing.
+func TestNodesAreCountedOnce(t *testing.T) {
+	for name, want := range map[string]string{"n1": "2 nodes,", "n3": "2 of 3 nodes,"} {
+		r := reportOf(t, "node n1\nnode n2\npool pods 10.0.0.0/24\nblock 10.0.0.0/26 n1\n", func(s *blocks.Snapshot) {
+			s.Gaps = append(s.Gaps, blocks.Gap{Resource: blocks.Nodes, Name: name, Field: "metadata.labels", Reason: "is a number, not an object"})
+		})
+		if got := Seen(r); !strings.HasPrefix(got, want) {
+			t.Errorf("node %s: looked at %s, want %s", name, got, want)
+		}
+	}
+}
+
 // compareNumbers compares formatted numbers with those of the full state, and returns the
 // number of bounds.
 func compareNumbers(t *testing.T, where string, whole, cut any) (bounds int) {
