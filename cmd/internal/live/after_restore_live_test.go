@@ -140,7 +140,12 @@ func (x *restored) follow(way string, then func(command string)) {
 				x.start("n1", args[5]+"-again")
 			}
 		case slices.Contains(args, "apply"):
-			if got := clitest.Run(x.T, append(args[1:], "--yes")...); got.Code != exit.CodeOK {
+			got := clitest.Run(x.T, append(args[1:], "--yes")...)
+			// It may say to wait until a pod runs, for a slow API server keeps pods starting.
+			for until := time.Now().Add(time.Minute); strings.Contains(got.Err, "nothing was written: it is not time for this plan") && strings.Contains(got.Err, "wait until pod") && time.Now().Before(until); time.Sleep(time.Second) {
+				got = clitest.Run(x.T, append(args[1:], "--yes")...)
+			}
+			if got.Code != exit.CodeOK {
 				x.Fatalf("%s ends with %d:\n%s%s", command, got.Code, got.Stdout, got.Err)
 			}
 		default:
