@@ -26,6 +26,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/kubelets"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
+	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
 // restored is a cluster whose IPAM objects are restored from a backup, with Calico's collector.
@@ -228,13 +229,30 @@ func (x *restored) allocated(e *clientv3.Event) map[netip.Addr]bool {
 	return out
 }
 
-// TestAfterRestore restores Calico's objects as etcd stored them before fifty pods came, went and
-// moved, and starts more pods. The printed way, followed line by line beside pods that come and go
-// and, where the way permits it, Calico's own collector, ends with each address recorded for its
-// pod and nothing leaked. No address of a live pod is free at any revision.
+// TestAfterRestore restores Calico's objects, or the whole of etcd, as stored before fifty pods
+// came, went and moved, and starts more pods. The printed way, followed line by line beside pods
+// that come and go and, where the way permits it, Calico's own collector, ends with each address
+// recorded for its pod and nothing leaked. No address of a live pod is free at any revision.
+//
+// If only Calico's objects are restored, blocks lack addresses that pods use, and record addresses
+// for pods that have gone. If the whole of etcd is restored, the kubelets end pods that the API
+// server has forgotten, and start pods again that it knows from before; their old addresses leak.
 func TestAfterRestore(t *testing.T) {
-	x := &restored{T: t, c: testcluster.Shared(t, testcluster.Options{})}
-	ctx, c := t.Context(), x.c
+	for _, what := range testenv.Sample(t, 1, []string{"Calico's objects", "etcd"}) {
+		t.Run(what, func(t *testing.T) {
+			if what == "etcd" {
+				testAfterRestore(t, testcluster.Start(t, testcluster.Options{}), "ip/leaked")
+			} else {
+				testAfterRestore(t, testcluster.Shared(t, testcluster.Options{}), "ip/unallocated", "ip/wrong-pod", "ip/duplicate", "ip/leaked")
+			}
+		})
+	}
+}
+
+// testAfterRestore restores the whole of etcd if it expects leaks alone.
+func testAfterRestore(t *testing.T, c *testcluster.Cluster, expected ...string) {
+	x := &restored{T: t, c: c}
+	ctx, whole := t.Context(), len(expected) == 1
 	t.Chdir(t.TempDir())
 	var err error
 	x.s, err = seeding.New(c)
@@ -261,7 +279,8 @@ func TestAfterRestore(t *testing.T) {
 	t.Cleanup(func() {
 		_ = c.Kube.AppsV1().Deployments("kube-system").Delete(context.Background(), "calico-kube-controllers", metav1.DeleteOptions{})
 	})
-	kubelets.Start(t, x.s, kubelets.Options{StartUp: time.Millisecond, Grace: time.Millisecond})
+	play := kubelets.Options{StartUp: time.Millisecond, Grace: time.Millisecond}
+	play.After = kubelets.Start(t, x.s, play)
 
 	names := func(kind, node string, n int) (out []string) {
 		for i := range n {
@@ -273,7 +292,13 @@ func TestAfterRestore(t *testing.T) {
 		x.start(n, slices.Concat(names("stay", n, 3), names("leave", n, 9), names("move", n, 3))...)
 	}
 	crd := func(plural string) testcluster.Resource { return testcluster.CRDv1.Resource(plural) }
-	restore, err := c.Save(ctx, crd("ipamblocks"), crd("blockaffinities"), crd("ipamhandles"))
+	save := func() (func(context.Context) error, error) {
+		if whole {
+			return c.Backup(ctx)
+		}
+		return c.Save(ctx, crd("ipamblocks"), crd("blockaffinities"), crd("ipamhandles"))
+	}
+	restore, err := save()
 	x.must(err)
 	for i, n := range nodes {
 		other := nodes[1-i]
@@ -281,7 +306,15 @@ func TestAfterRestore(t *testing.T) {
 		x.start(n, names("new", n, 10)...)
 		x.start(other, names("move", n, 3)...)
 	}
+	if whole { // as on machines that start again
+		play.After.Stop()
+		x.collector.Stop()
+	}
 	x.must(restore(ctx))
+	if whole {
+		kubelets.Start(t, x.s, play)
+		x.must(x.collector.Start(ctx))
+	}
 	for _, n := range nodes {
 		x.start(n, names("late", n, 2)...)
 	}
@@ -297,7 +330,7 @@ func TestAfterRestore(t *testing.T) {
 		return count
 	}
 	before := report()
-	for _, check := range []string{"ip/unallocated", "ip/wrong-pod", "ip/duplicate", "ip/leaked"} {
+	for _, check := range expected {
 		if before[check] == 0 {
 			t.Errorf("the restored cluster has no finding of %s: %v", check, before)
 		}

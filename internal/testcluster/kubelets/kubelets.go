@@ -10,6 +10,10 @@
 //   - A deleted pod ends after its grace period, which is shortened. Its addresses are
 //     released by handle, then it is removed.
 //   - Nodes report heartbeats.
+//
+// Kubelets that come after others ([Options].After) know the sandboxes that run, as from their
+// container runtimes. They end a sandbox whose pod the API server does not know, and start one for
+// a pod that has none, whatever its status says.
 package kubelets
 
 import (
@@ -39,6 +43,9 @@ type Options struct {
 	Grace time.Duration
 	// Retry is the time until a pod without an address is retried; default 500ms.
 	Retry time.Duration
+	// After are stopped kubelets of the same nodes, whose sandboxes still run. Without it, the
+	// pods' annotations tell which sandboxes run.
+	After *Kubelets
 }
 
 // Kubelets plays the kubelets of all nodes.
@@ -49,6 +56,7 @@ type Kubelets struct {
 	nodes  cache.Indexer
 	queue  workqueue.TypedRateLimitingInterface[podID]
 
+	started   int // times, with the kubelets before
 	mu        sync.Mutex
 	sandboxes map[types.UID]*sandbox
 	locks     map[string]*sync.Mutex // by node
@@ -97,6 +105,14 @@ func Start(tb testing.TB, s *seeding.Seeder, opts Options) *Kubelets {
 			workqueue.NewTypedItemExponentialFailureRateLimiter[podID](50*time.Millisecond, 5*time.Second)),
 		sandboxes: map[types.UID]*sandbox{}, locks: map[string]*sync.Mutex{},
 	}
+	if before := opts.After; before != nil {
+		k.started = before.started + 1
+		for uid, box := range before.sandboxes {
+			if !box.down && !box.up.IsZero() {
+				k.sandboxes[uid] = box
+			}
+		}
+	}
 	_, err := pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    k.enqueue,
 		UpdateFunc: func(_, object any) { k.enqueue(object) },
@@ -127,6 +143,9 @@ func Start(tb testing.TB, s *seeding.Seeder, opts Options) *Kubelets {
 	})
 	if !cache.WaitForCacheSync(ctx.Done(), pods.HasSynced, nodes.HasSynced) {
 		tb.Fatal("playing kubelets: pods and nodes could not be read")
+	}
+	for uid, box := range k.sandboxes {
+		k.queue.Add(podID{cache.MetaObjectToName(box.pod), uid})
 	}
 	for range workers {
 		work.Go(func() { k.work(ctx) })
@@ -198,8 +217,8 @@ func (k *Kubelets) heartbeats(ctx context.Context) {
 }
 
 // newID returns the ID of a pod's sandbox. It depends only on the pod, so that restarted
-// kubelets recognise earlier sandboxes.
-func newID(uid types.UID) string {
-	sum := sha256.Sum256([]byte(uid))
+// kubelets recognise earlier sandboxes, and on whether they start another one.
+func (k *Kubelets) newID(uid types.UID) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s%d", uid, k.started))
 	return hex.EncodeToString(sum[:])
 }

@@ -52,14 +52,18 @@ func (k *Kubelets) sync(ctx context.Context, id podID) error {
 	return nil
 }
 
-// sandbox returns the record of a pod. If the pod already ran before these kubelets
-// started, its annotations and status provide the record.
+// sandbox returns the record of a pod. If the pod already ran before these kubelets started, and
+// no earlier ones are known, its annotations and status provide the record.
 func (k *Kubelets) sandbox(pod *corev1.Pod) *sandbox {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	box := k.sandboxes[pod.UID]
+	if box == nil && k.started > 0 {
+		box = &sandbox{id: k.newID(pod.UID)}
+		k.sandboxes[pod.UID] = box
+	}
 	if box == nil {
-		box = &sandbox{id: cmp.Or(pod.Annotations[conversion.AnnotationContainerID], newID(pod.UID)), running: pod.Status.PodIP != ""}
+		box = &sandbox{id: cmp.Or(pod.Annotations[conversion.AnnotationContainerID], k.newID(pod.UID)), running: pod.Status.PodIP != ""}
 		if annotated := pod.Annotations[conversion.AnnotationPodIPs]; annotated != "" {
 			box.up = time.Now()
 			for text := range strings.SplitSeq(annotated, ",") {

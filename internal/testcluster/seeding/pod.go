@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
 // Pod describes a pod to create. Namespace, Name and Node are required, and the namespace
@@ -229,8 +230,17 @@ func (s *Seeder) annotatePod(ctx context.Context, p Pod, annotations map[string]
 	return s.patchPodStatus(ctx, p.Namespace, p.Name, patch)
 }
 
+// podStatus replaces the status of a pod as it was read, as a kubelet does.
 func (s *Seeder) podStatus(ctx context.Context, pod *corev1.Pod, status corev1.PodStatus) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
+	before, err := json.Marshal(corev1.Pod{Status: pod.Status})
+	if err != nil {
+		return err
+	}
+	after, err := json.Marshal(corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: pod.UID}, Status: status})
+	if err != nil {
+		return err
+	}
+	patch, err := strategicpatch.CreateTwoWayMergePatch(before, after, corev1.Pod{})
 	if err != nil {
 		return err
 	}
