@@ -25,27 +25,32 @@ import (
 func TestKilledProgram(t *testing.T) {
 	t.Parallel()
 	v := newVictim(t, program(t), newDamaged(t, testcluster.CRDv1), requests()["all"], kindFlags...)
-	v.everywhere(t, stepKinds...)
+	t.Run("everywhere", func(t *testing.T) { v.everywhere(t, stepKinds...) })
 	t.Run("under-a-filter", v.filtered)
-	all := testenv.EveryCase()
 	kills := func(few, many int) int {
-		if all {
+		if testenv.EveryCase() {
 			return many
 		}
 		return few
 	}
-	t.Run("at-random", func(t *testing.T) { v.atRandom(t, kills(2, 30), "undone", "again", "nothing") })
+	t.Run("at-random", func(t *testing.T) { v.atRandom(t, kills(2, 40), slices.Clone(followUps)...) })
 	others := map[string]func(*testing.T){
-		"leaked-addresses": func(t *testing.T) {
-			v := newVictim(t, v.path, v.damaged, requests()["leaked-ips"], "--leaked-ips")
-			v.atRandom(t, kills(2, 20), "undone", "undone", "again")
-		},
 		"secondary-networks": func(t *testing.T) {
 			v := newVictim(t, v.path, newSecondaryDamage(t), secondaryRepairs, "--whereabouts-stranded", "--whereabouts-reservations")
-			v.atRandom(t, kills(0, 10), "undone", "again")
+			v.atRandom(t, kills(1, 8), slices.Clone(followUps)...)
 			v.everywhere(t, repair.RestoreWhereabouts, repair.ReleaseWhereabouts, repair.DeleteWhereaboutsReservation)
 		},
 	}
+	for name, request := range requests() {
+		others[name] = func(t *testing.T) {
+			flag := "--" + name
+			if request.StrictAffinity != nil {
+				flag += "=true"
+			}
+			newVictim(t, v.path, v.damaged, request, flag).atRandom(t, kills(2, 8), slices.Clone(followUps)...)
+		}
+	}
+	delete(others, "all")
 	for _, name := range testenv.Sample(t, 1, slices.Sorted(maps.Keys(others))) {
 		t.Run(name, others[name])
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
@@ -52,6 +54,9 @@ type victim struct {
 	writes           []Write
 	kinds            []repair.Kind // of the step of each write
 	leftHalf         int           // total number of half-done objects
+	// was and back are the settled essences before the run, and after an undo of the whole run.
+	was, back map[string]string
+	had       map[string]state.Severity // the findings before the run
 }
 
 // kindFlags are the flags for all repairs of Calico's IPAM.
@@ -179,49 +184,77 @@ func (v *victim) output(t *testing.T, dir string, args ...string) (int, []byte) 
 	return c.ProcessState.ExitCode(), out
 }
 
-// killed runs the program and kills it at a write, which then arrives or not. The
-// half-done work must harm no address in use, and every new problem must be explained by
-// the interrupted step.
+// killed runs the program and kills it at a write, which then arrives or not, or at a
+// moment. The half-done work must harm no address in use, and every new problem must be
+// explained by the interrupted step.
 func (v *victim) killed(t *testing.T, p killPoint, dir string, args ...string) {
 	t.Helper()
 	before, records := v.state(t), v.secondaryRecords(t)
-	c, out := v.command(t, dir, args...)
-	base := len(v.proxy.Writes())
-	var err error
-	ended := make(chan struct{})
-	v.proxy.Pause(func(n int, _ Write) bool {
-		if n != base+p.k {
-			return true
-		}
-		_ = c.Process.Kill()
-		<-ended
-		return p.after
-	})
-	must(t, c.Start())
-	go func() {
-		defer close(ended)
-		err = c.Wait() // it may exit before it reaches that write
-	}()
-	<-ended
-	v.proxy.Pause(nil)
-	if status, ok := c.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
-		t.Fatalf("it was not killed, but ended with %v\n%s", err, out)
+	if killed, out := v.kill(t, p, dir, args...); !killed && p.moment == 0 {
+		t.Fatalf("it was not killed, but ended\n%s", out)
 	}
-	v.proxy.WaitIdle()
+	kind := v.kindAt(p)
 	if kept := slices.Index(args, "--journal"); kept > 0 {
-		if _, err := journal.Read(filepath.Join(dir, args[kept+1])); err != nil {
+		file, err := journal.Read(filepath.Join(dir, args[kept+1]))
+		switch {
+		case err == nil && p.moment > 0:
+			kind = brokeOff(file)
+		case err != nil && (p.moment == 0 || !errors.Is(err, fs.ErrNotExist)):
 			t.Errorf("killed %s, its journal cannot be read: %v", v.at(p), err)
 		}
 	}
 	v.unharmed(t)
-	for _, w := range Worse(before, v.state(t), v.kinds[p.k-1], v.meant) {
+	for _, w := range Worse(before, v.state(t), kind, v.meant) {
 		t.Errorf("killed %s, worse than before: %s", v.at(p), w)
 	}
 	v.reported(t, p, records)
 }
 
+// kill runs the program and kills it at a write, counted from now, or at a moment. It reports whether
+// it was killed before its end.
+func (v *victim) kill(t *testing.T, p killPoint, dir string, args ...string) (bool, string) {
+	t.Helper()
+	c, out := v.command(t, dir, args...)
+	base := len(v.proxy.Writes())
+	ended := make(chan struct{})
+	if p.moment == 0 {
+		v.proxy.Pause(func(n int, _ Write) bool {
+			if n != base+p.k {
+				return true
+			}
+			_ = c.Process.Kill()
+			<-ended
+			return p.after
+		})
+	}
+	must(t, c.Start())
+	if p.moment > 0 {
+		time.AfterFunc(p.moment, func() { _ = c.Process.Kill() })
+	}
+	go func() {
+		defer close(ended)
+		_ = c.Wait() // it may exit before it reaches that write
+	}()
+	<-ended
+	v.proxy.Pause(nil)
+	v.proxy.WaitIdle()
+	status, ok := c.ProcessState.Sys().(syscall.WaitStatus)
+	return ok && status.Signal() == syscall.SIGKILL, out.String()
+}
+
+// kindAt returns the kind of the step of a write; "" for a moment.
+func (v *victim) kindAt(p killPoint) repair.Kind {
+	if p.moment > 0 {
+		return ""
+	}
+	return v.kinds[p.k-1]
+}
+
 // at describes where the program was killed.
 func (v *victim) at(p killPoint) string {
+	if p.moment > 0 {
+		return p.String()
+	}
 	return fmt.Sprintf("in a %s step, %s", v.kinds[p.k-1], v.writes[p.k-1])
 }
 
@@ -271,13 +304,18 @@ func halfDone(st *state.State) []string {
 	return out
 }
 
-// killPoint is the write at which the program is killed, and whether the write arrives.
+// killPoint is the write at which the program is killed, and whether the write arrives; or, if
+// positive, the time since its start.
 type killPoint struct {
-	k     int
-	after bool
+	k      int
+	after  bool
+	moment time.Duration
 }
 
 func (p killPoint) String() string {
+	if p.moment > 0 {
+		return fmt.Sprintf("after-%s", p.moment.Round(time.Millisecond))
+	}
 	if p.after {
 		return fmt.Sprintf("after-write-%d", p.k)
 	}
@@ -292,7 +330,7 @@ func (v *victim) points(r *rand.Rand) []killPoint {
 	kinds := map[repair.Kind][]killPoint{}
 	for i, w := range v.writes {
 		for _, after := range []bool{false, true} {
-			p := killPoint{i + 1, after}
+			p := killPoint{k: i + 1, after: after}
 			all = append(all, p)
 			kinds[v.kinds[i]] = append(kinds[v.kinds[i]], p)
 			if marks := slices.Contains([]repair.Kind{repair.ReleaseBlock, repair.ReleaseWhereabouts}, v.kinds[i]); marks && after &&

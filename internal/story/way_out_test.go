@@ -190,8 +190,8 @@ func TestWorstSchedulerStopsTheRun(t *testing.T) {
 }
 
 // death is the moment at which a command is killed: before or after its k-th write, or in
-// the wait after that write. Afterwards the run is undone, or the same command runs
-// again.
+// the wait after that write. Afterwards the run is undone or resumed, or the same command
+// runs again.
 type death struct {
 	of    string // the command's flag
 	args  []string
@@ -199,10 +199,13 @@ type death struct {
 	k     int
 	after bool
 	wait  time.Duration
-	undo  bool
-	// to is the result of the command if it is not killed.
-	to holdings
+	end   string // one of the ends
+	// was are the holdings before the command, and to those after it if it is not killed.
+	was, to holdings
 }
+
+// ends are what follows a death.
+var ends = []string{"again", "resumed", "undone"}
 
 // holdings are the blocks and affinities of each node, and the number of borrowed
 // addresses.
@@ -226,18 +229,14 @@ func (d death) String() string {
 	case d.after:
 		text = "after"
 	}
-	text = fmt.Sprintf("%s-%s-write-%02d", strings.TrimPrefix(d.of, "--"), text, d.k)
-	if d.undo {
-		return text + "-undone"
-	}
-	return text
+	return fmt.Sprintf("%s-%s-write-%02d-%s", strings.TrimPrefix(d.of, "--"), text, d.k, d.end)
 }
 
 // deaths returns all deaths of a command. It runs the command once to learn its writes
 // and their times.
 func (s *story) deaths(t *testing.T, args []string) (all []death) {
 	t.Helper()
-	from, p := s.scene(t), newProxy(t, s.Config)
+	from, was, p := s.scene(t), s.holdings(t), newProxy(t, s.Config)
 	succeeds(t, p.kubeconfig(t), args)
 	if !slices.ContainsFunc(p.writes, func(w write) bool { return strings.HasSuffix(w.what, "/eviction") }) {
 		t.Fatalf("%s moves no pod", args[1])
@@ -255,10 +254,10 @@ func (s *story) deaths(t *testing.T, args []string) (all []death) {
 		}
 		t.Logf("write %d: %s, then %s", i+1, w.what, text)
 		for _, d := range at {
-			d.of, d.args, d.from, d.to = args[1], args, from, to
-			undone := d
-			undone.undo = true
-			all = append(all, d, undone)
+			for _, end := range ends {
+				d.of, d.args, d.from, d.was, d.to, d.end = args[1], args, from, was, to, end
+				all = append(all, d)
+			}
 		}
 	}
 	return all
@@ -267,9 +266,10 @@ func (s *story) deaths(t *testing.T, args []string) (all []death) {
 // killedWaiting is how long the program waits before it is killed in a wait.
 const killedWaiting = time.Second
 
-// TestKilledConsolidation kills the program at a write or while it waits. Then an undo
-// takes back the changes, or the same command continues to the result of an unkilled run
-// and the incident is ended. If every point is tried, the incident is ended only for the
+// TestKilledConsolidation kills the program at a write or while it waits. A report with the
+// journal names at once what it left. Then an undo takes back the changes, or the run is
+// resumed, or the same command continues to the result of an unkilled run and the incident
+// is ended. If every point is tried, the incident is ended only for the
 // points in waits. Either way no object of the run remains, and every budget is kept.
 func TestKilledConsolidation(t *testing.T) {
 	t.Parallel()
@@ -287,11 +287,18 @@ func TestKilledConsolidation(t *testing.T) {
 			p := newProxy(t, s.Config)
 			kubeconfig := p.kubeconfig(t)
 			dir := t.TempDir()
-			killAt(t, p, d, dir, append(slices.Clone(d.args), "--kubeconfig", kubeconfig))
-			if d.undo {
-				s.undo(t, dir, kubeconfig)
-			} else {
-				s.goOn(t, d, dir, kubeconfig)
+			ended := killAt(t, p, d, dir, append(slices.Clone(d.args), "--kubeconfig", kubeconfig))
+			journal := s.journal(t, dir)
+			if !ended {
+				s.reported(t, journal)
+			}
+			switch {
+			case d.end == "undone":
+				s.undo(t, d, dir, journal, kubeconfig)
+			case d.end == "resumed" && !ended:
+				s.goOn(t, d, dir, []string{"repair", "apply", "--resume", journal, "--yes", "--pace=0s", "--kubeconfig", kubeconfig})
+			default:
+				s.goOn(t, d, dir, append(slices.Clone(d.args), "--kubeconfig", kubeconfig))
 			}
 			s.checkBudgets(t)
 			t.Logf("%s: left nothing: %t", d, !t.Failed())
@@ -299,31 +306,65 @@ func TestKilledConsolidation(t *testing.T) {
 	}
 }
 
-// undo undoes a killed run.
-func (s *story) undo(t *testing.T, dir, kubeconfig string) {
+// journal returns the journal of a run.
+func (s *story) journal(t *testing.T, dir string) string {
 	t.Helper()
 	journals, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
 	must(t, err)
 	if len(journals) != 1 {
 		t.Fatalf("there are the journals %v", journals)
 	}
-	code, text, log := run(t, dir, "repair", "undo", journals[0], "--yes", "--pace=0s", "--kubeconfig", kubeconfig)
+	return journals[0]
+}
+
+// reported fails the test unless a report with the journal names all leftovers of the run, in one
+// finding.
+func (s *story) reported(t *testing.T, journal string) {
+	t.Helper()
+	var found []string
+	report := reportOf(t, s.Cluster, "--journal", journal)
+	for i := range report.Findings {
+		if f := &report.Findings[i]; f.Check == "config/leftover" {
+			found = append(found, fmt.Sprint(f.Evidence))
+		}
+	}
+	left := s.leftovers(t)
+	if len(found) > 1 || len(found) == 0 && len(left) > 0 {
+		t.Errorf("%v are left, and %d findings say so", left, len(found))
+		return
+	}
+	for _, text := range left {
+		if !slices.ContainsFunc(strings.Fields(text), func(word string) bool { return strings.Contains(found[0], "/"+word) }) {
+			t.Errorf("%s, and the report names %s", text, found[0])
+		}
+	}
+	t.Logf("left: %v", left)
+}
+
+// undo undoes a killed run. Each node has the blocks and affinities again that it had.
+func (s *story) undo(t *testing.T, d death, dir, journal, kubeconfig string) {
+	t.Helper()
+	code, text, log := run(t, dir, "repair", "undo", journal, "--yes", "--pace=0s", "--kubeconfig", kubeconfig)
 	t.Logf("undone:\n%s%s", text, log)
 	if code != 0 {
 		t.Errorf("the undo ends with %d", code)
+	}
+	if now := s.holdings(t); !reflect.DeepEqual(now.blocks, d.was.blocks) || !reflect.DeepEqual(now.affinities, d.was.affinities) {
+		t.Errorf("after the undo: %v, and before the run: %v", now, d.was)
 	}
 	s.clean(t)
 	s.awaitHealthy(t)
 }
 
-// goOn runs the same command again and then ends the incident.
-func (s *story) goOn(t *testing.T, d death, dir, kubeconfig string) {
+// goOn continues a killed run with a command, and then ends the incident.
+func (s *story) goOn(t *testing.T, d death, dir string, args []string) {
 	t.Helper()
+	kubeconfig := args[len(args)-1]
 	done := reflect.DeepEqual(s.holdings(t), d.to) // if the killed run had finished, the command may continue with the next node
-	code, text, log := run(t, dir, append(slices.Clone(d.args), "--kubeconfig", kubeconfig)...)
-	t.Logf("again:\n%s%s", text, log)
+	code, text, log := run(t, dir, args...)
+	t.Logf("%v:\n%s%s", args, text, log)
 	if code != 0 {
-		t.Fatalf("the same command again ends with %d", code)
+		t.Fatalf("%v ends with %d", args, code)
 	}
 	s.clean(t)
 	s.awaitHealthy(t)
@@ -356,8 +397,9 @@ func (s *story) nodesWithoutBlocks(t *testing.T) (n int) {
 	return n
 }
 
-// killAt runs the program and kills it at the given point.
-func killAt(t *testing.T, p *proxy, d death, dir string, args []string) {
+// killAt runs the program and kills it at the given point. It returns true if the program came to its
+// end before.
+func killAt(t *testing.T, p *proxy, d death, dir string, args []string) bool {
 	t.Helper()
 	build(t)
 	var out bytes.Buffer
@@ -394,7 +436,7 @@ func killAt(t *testing.T, p *proxy, d death, dir string, args []string) {
 	case err == nil: // node heartbeats came at other times, so a cordon was retried and the writes were counted differently
 		t.Logf("it came to its end before:\n%s", out.String())
 		p.watch(nil, nil)
-		return
+		return true
 	case !ok || status.Signal() != syscall.SIGKILL:
 		t.Fatalf("it was not killed, but ended with %v\n%s", err, out.String())
 	}
@@ -406,4 +448,5 @@ func killAt(t *testing.T, p *proxy, d death, dir string, args []string) {
 		}
 	}
 	p.watch(nil, nil)
+	return false
 }
