@@ -48,29 +48,9 @@ func (f *fixture) String() string { return f.check + "/" + strings.ReplaceAll(f.
 // fixtures returns all states that make a check fire and that API objects can express.
 func fixtures(t *testing.T) (out []*fixture) {
 	t.Helper()
-	root, err := programs.ModuleRoot()
-	must(t, err)
-	paths, err := filepath.Glob(filepath.Join(root, "audit/checks/testdata/checks/*.txt"))
-	must(t, err)
-	for _, path := range paths {
-		raw, err := os.ReadFile(path)
-		must(t, err)
+	for _, path := range testdata(t, "checks/*.txt") {
 		group, name, _ := strings.Cut(strings.TrimSuffix(filepath.Base(path), ".txt"), "_")
-		check := group + "/" + strings.ReplaceAll(name, "_", "-")
-		for _, one := range strings.Split("\n"+string(raw), "\n== ")[1:] {
-			name, rest, _ := strings.Cut(one, "\n")
-			text, want, _ := strings.Cut(rest, "-- want\n")
-			snap, err := statedsl.Parse(text)
-			must(t, err)
-			unread := snap.Clone()
-			unread.NoteUnreadVMs() // VirtualMachineInstances are not in the files
-			if strings.TrimSpace(want) == "" || strings.HasPrefix(want, "skipped") || !statedsl.HasObjectsOnly(snap) {
-				continue
-			}
-			out = append(out, &fixture{check, name, statedsl.Manifest(snap), snap.Cluster.TakenAt.Format(time.RFC3339), snap,
-				// Objects created after the dump are an error in files.
-				len(snap.Nodes) > 0 && len(snap.Pools) > 0 && !strings.Contains(text, "future") && len(unread.Gaps) == 0, len(unread.Gaps) > 0})
-		}
+		out = append(out, read(t, path, group+"/"+strings.ReplaceAll(name, "_", "-"))...)
 	}
 	if len(out) < 100 {
 		t.Fatalf("there are only %d states", len(out))
@@ -78,9 +58,59 @@ func fixtures(t *testing.T) (out []*fixture) {
 	return out
 }
 
-// live reports whether a test cluster can have the state. Whereabouts is not installed.
+// incidents returns the states of incidents and of diagnoses that API objects can express.
+func incidents(t *testing.T) (out []*fixture) {
+	t.Helper()
+	for _, path := range testdata(t, "*.txt") {
+		out = append(out, read(t, path, strings.TrimSuffix(filepath.Base(path), ".txt"))...)
+	}
+	out = slices.DeleteFunc(out, func(f *fixture) bool { return len(f.report().Findings) == 0 })
+	if len(out) < 50 {
+		t.Fatalf("there are only %d incidents", len(out))
+	}
+	return out
+}
+
+func testdata(t *testing.T, pattern string) []string {
+	t.Helper()
+	root, err := programs.ModuleRoot()
+	must(t, err)
+	paths, err := filepath.Glob(filepath.Join(root, "audit/checks/testdata", pattern))
+	must(t, err)
+	return paths
+}
+
+// read reads the states of a file.
+func read(t *testing.T, path, check string) (out []*fixture) {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	must(t, err)
+	for _, one := range strings.Split("\n"+string(raw), "\n== ")[1:] {
+		name, rest, _ := strings.Cut(one, "\n")
+		text, want, _ := strings.Cut(rest, "-- want\n")
+		if strings.HasPrefix(text, "unread ") {
+			continue
+		}
+		snap, err := statedsl.Parse(text)
+		must(t, err)
+		unread := snap.Clone()
+		unread.NoteUnreadVMs() // VirtualMachineInstances are not in the files
+		objects := snap.Clone()
+		objects.Hosts = blocks.HostReading{}
+		if strings.TrimSpace(want) == "" || strings.HasPrefix(want, "skipped") || !statedsl.HasObjectsOnly(objects) {
+			continue
+		}
+		out = append(out, &fixture{check, name, statedsl.Manifest(snap), snap.Cluster.TakenAt.Format(time.RFC3339), snap,
+			// Objects created after the dump are an error in files.
+			len(snap.Nodes) > 0 && len(snap.Pools) > 0 && !strings.Contains(text, "future") && len(unread.Gaps) == 0, len(unread.Gaps) > 0})
+	}
+	return out
+}
+
+// live reports whether a test cluster can have the state. Whereabouts is not installed, and no agents
+// run.
 func (f *fixture) live() bool {
-	return !strings.HasPrefix(f.check, "whereabouts/") && f.check != "config/migration" && !f.vms
+	return !f.snap.Hosts.Asked && !strings.HasPrefix(f.check, "whereabouts/") && f.check != "config/migration" && !f.vms
 }
 
 // report returns the report on the state without a cluster.
@@ -89,13 +119,23 @@ func (f *fixture) report() *audit.Report {
 	return audit.NewReport(st, audit.Run(st, checks.All))
 }
 
-// write writes the state to a file in dir, and returns its name.
-func (f *fixture) write(t *testing.T, dir string) string {
+// write writes the state to files in dir, and returns the flags that read them.
+func (f *fixture) write(t *testing.T, dir string) []string {
 	t.Helper()
+	flags := []string{"-f", "state.json", "--at", f.at}
+	for _, v := range f.snap.Hosts.Views {
+		if !slices.Contains(flags, "--host-views") {
+			flags = append(flags, "--host-views", "views")
+		}
+		text, err := json.Marshal(v)
+		must(t, err)
+		must(t, os.MkdirAll(filepath.Join(dir, "views"), 0o700))
+		must(t, os.WriteFile(filepath.Join(dir, "views", v.Node+".json"), text, 0o600))
+	}
 	text, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": statedsl.Lists(slices.Clone(f.objects))})
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(dir, "state.json"), text, 0o600))
-	return "state.json"
+	return flags
 }
 
 // load replaces the cluster's state with this one. It writes to etcd directly because the

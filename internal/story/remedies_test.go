@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/explain"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
@@ -24,8 +25,12 @@ import (
 )
 
 // shown matches a command in human-readable output: after a shell prompt, or one of
-// calico-audit's own after a label.
-var shown = regexp.MustCompile(`^\s+(?:(then )?\$ (.*)|(?:now|next|then)\s+(calico-audit .*))$`)
+// calico-audit's own after a label or in the footer. footer matches one on the line after a text that
+// ends with a colon.
+var (
+	shown  = regexp.MustCompile(`^(?:\s+(then )?\$ (.*)|(?:\s+(?:now|next|then)\s+|More about a check: )(calico-audit .*))$`)
+	footer = regexp.MustCompile(`:\n  (calico-audit .*)\n`)
+)
 
 // reader pastes every command that an output about a state shows, and every command in
 // the answers to those. It pastes each command once.
@@ -111,7 +116,7 @@ func (r *reader) paste(command string) string {
 			return fmt.Sprintf("it does not come to ask for confirmation: %v\n%s", err, out)
 		}
 		return ""
-	case sourced.MatchString(command):
+	case sourced.MatchString(command) && !documents(command):
 		for _, flag := range r.source {
 			if !strings.Contains(command, flag) {
 				return "it has lost the source flag " + flag
@@ -121,7 +126,7 @@ func (r *reader) paste(command string) string {
 	answer := filepath.Join(r.TempDir(), "answer.json")
 	pasted := command
 	if sourced.MatchString(command) {
-		pasted += " -o json=" + answer
+		pasted += " -o 'json=" + answer + "'"
 		if !strings.Contains(command, " -o ") {
 			pasted += " -o wide"
 		}
@@ -176,6 +181,13 @@ func (r *reader) paste(command string) string {
 	return ""
 }
 
+// documents reports whether a command prints the documentation of a check, which needs no cluster.
+func documents(command string) bool {
+	id, explains := strings.CutPrefix(command, "calico-audit explain ")
+	_, err := checks.All.ByID(id)
+	return explains && err == nil
+}
+
 // hearShown adds the commands in a human-readable output.
 func (r *reader) hearShown(out string) {
 	after := false
@@ -184,6 +196,9 @@ func (r *reader) hearShown(out string) {
 			r.hear(m[2]+m[3], after || m[1] != "")
 		}
 		after = strings.HasPrefix(strings.TrimSpace(line), "$ ")
+	}
+	for _, m := range footer.FindAllStringSubmatch(out, -1) {
+		r.hear(m[1], true)
 	}
 }
 
@@ -259,14 +274,14 @@ func TestCommandsOfReports(t *testing.T) {
 	}
 	t.Parallel()
 	equip(t)
-	all := fixtures(t)
+	all := slices.Concat(fixtures(t), incidents(t))
 	t.Run("files", func(t *testing.T) {
 		fromFiles := slices.DeleteFunc(slices.Clone(all), func(f *fixture) bool { return !f.files })
 		for _, f := range testenv.Sample(t, 3, fromFiles) {
 			t.Run(f.String(), func(t *testing.T) {
 				t.Parallel()
 				dir := t.TempDir()
-				reads(t, f, dir, nil, "-f", f.write(t, dir), "--at", f.at)
+				reads(t, f, dir, nil, f.write(t, dir)...)
 			})
 		}
 	})

@@ -364,26 +364,25 @@ func (r *repairCommand) next(plan *repair.Plan) []view.NextStep {
 	if len(plan.Steps) == 0 {
 		return []view.NextStep{{Text: "Nothing was written. The plan has no steps to apply."}}
 	}
-	if why := plan.Unapplicable(); why != "" {
-		return []view.NextStep{{Text: "Nothing was written. This plan cannot be applied: " + why + "."}}
-	}
-	n := applyNext(plan)
-	if r.out == "" {
-		n.Text = "Nothing was written. To apply the plan, save it first:"
-		n.Command = r.program + " repair " + r.arguments() + " --out plan.json"
+	n := applyNext(plan, r.program+" repair apply "+phrase.Arg(r.out)+r.sources.ClusterArguments()+r.hosts.Arguments())
+	switch {
+	case n.Command == "":
 		return []view.NextStep{n}
+	case r.out == "":
+		return []view.NextStep{{Text: "Nothing was written. To apply the plan, save it first:", Command: r.program + " repair " + r.arguments() + " --out plan.json"}}
 	}
 	if len(r.hosts.Paths) > 0 && slices.ContainsFunc(plan.Steps, func(s repair.Step) bool { return planner.KindOf(s.Kind).AsksHosts }) {
 		n.Text = strings.Replace(n.Text, "Nothing was written.",
 			"Nothing was written. Host views count for 10 minutes, and applying the plan reads them again: take new ones first.", 1)
 	}
-	n.Command = r.program + " repair apply " + phrase.Arg(r.out)
-	n.Command += r.sources.ClusterArguments() + r.hosts.Arguments()
 	return []view.NextStep{n}
 }
 
-// applyNext returns the command that applies a plan, and when.
-func applyNext(plan *repair.Plan) view.NextStep {
+// applyNext returns the command that applies a plan, and when; no command if it cannot be applied.
+func applyNext(plan *repair.Plan, command string) view.NextStep {
+	if why := plan.Unapplicable(); why != "" {
+		return view.NextStep{Text: "Nothing was written. This plan cannot be applied: " + why + "."}
+	}
 	twice := 0
 	for i := range plan.Steps {
 		if plan.Steps[i].TwoObservations {
@@ -391,6 +390,9 @@ func applyNext(plan *repair.Plan) view.NextStep {
 		}
 	}
 	text := "Nothing was written. Apply it with:"
+	if twice > 0 && plan.Unobserved() != "" { // without it, those steps would be skipped
+		command += " --wait"
+	}
 	switch {
 	case twice > 0 && plan.OfFiles():
 		text = fmt.Sprintf("Nothing was written. %d of the %d steps need two observations, and files do not count as one: apply the plan with --wait, where the cluster can be reached:",
@@ -405,7 +407,7 @@ func applyNext(plan *repair.Plan) view.NextStep {
 		text = fmt.Sprintf("Nothing was written. %d of the %d steps need a second observation: apply the plan after %s, or with --wait:",
 			twice, len(plan.Steps), due)
 	}
-	return view.NextStep{Text: text}
+	return view.NextStep{Text: text, Command: command}
 }
 
 // arguments returns the arguments that make the same plan again.

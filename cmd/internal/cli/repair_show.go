@@ -127,9 +127,8 @@ func newRepairShow(e env) *cobra.Command {
 			}
 			o := view.Options{Program: e.program}
 			if len(plan.Steps) > 0 {
-				n := applyNext(plan)
+				n := applyNext(plan, e.program+" repair apply "+phrase.Arg(args[0]))
 				n.Text = strings.Replace(n.Text, "Nothing was written. ", "", 1)
-				n.Command = e.program + " repair apply " + phrase.Arg(args[0])
 				o.Next = append(o.Next, n)
 			}
 			return p.plan(e.streams, plan, o)

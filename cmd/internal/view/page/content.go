@@ -113,7 +113,7 @@ func newPlanContent(r *audit.Report, o Options) *planContent {
 			c.Maps = append(c.Maps, mapChange{m.Before.Name, 2 * len(c.Maps), before, after, legendsOfBoth(&before, &after)})
 		}
 	}
-	if len(c.Steps) == 0 {
+	if len(c.Steps) == 0 || o.Plan.Unapplicable() != "" {
 		return c
 	}
 	// The reader does not have the files of the page's author, but the page contains the
