@@ -342,8 +342,8 @@ func (s *story) reported(t *testing.T, journal string) {
 	t.Logf("left: %v", left)
 }
 
-// undo undoes a killed run. Each node has the blocks again that it had, except those that the undo says
-// it does not need back.
+// undo undoes a killed run. Each node has the blocks again that it had, except those whose
+// release the undo says it finishes or does not need back.
 func (s *story) undo(t *testing.T, d death, dir, journal, kubeconfig string) {
 	t.Helper()
 	code, text, log := run(t, dir, "repair", "undo", journal, "--yes", "--pace=0s", "--kubeconfig", kubeconfig)
@@ -357,7 +357,7 @@ func (s *story) undo(t *testing.T, d death, dir, journal, kubeconfig string) {
 	}
 	for node, had := range d.was.blocks {
 		for _, cidr := range had {
-			if !slices.Contains(now.blocks[node], cidr) && !regexp.MustCompile(`not needed +release-block `+cidr.String()).MatchString(text) {
+			if !slices.Contains(now.blocks[node], cidr) && !regexp.MustCompile(`(not needed|finished) +release-block `+cidr.String()).MatchString(text) {
 				t.Errorf("after the undo, %s lacks %s, and the undo does not say so", node, cidr)
 			}
 		}

@@ -1,0 +1,46 @@
+package blocks_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
+)
+
+// TestContradiction: missing objects contradict a dump only if a real cluster would not lack them.
+func TestContradiction(t *testing.T) {
+	lines := func(n int, format string) string {
+		var out strings.Builder
+		for i := range n {
+			fmt.Fprintf(&out, format+"\n", i)
+		}
+		return out.String()
+	}
+	const twoNodes = "block 10.0.0.64/26 b\nblock 10.0.0.128/26 c\n"
+	named := lines(10, "alloc 10.0.0.7%d pod=shop/b node=b") + lines(10, "alloc 10.0.0.13%d pod=shop/c node=c")
+	for name, c := range map[string]struct {
+		of   blocks.Resource
+		text string
+		want bool
+	}{
+		"handles":                             {blocks.Handles, "block 10.0.0.0/26 a\n" + lines(10, "alloc 10.0.0.%[1]d handle=h%[1]d"), true},
+		"affinities":                          {blocks.Affinities, lines(3, "block 10.0.%d.0/26 a"), true},
+		"affinities to blocks marked deleted": {blocks.Affinities, lines(3, "block 10.0.%d.0/26 a deleted"), false},
+		"pods of nodes":                       {blocks.Pods, "node a\nnode b\nnode c\npod shop/x a\nblock 10.0.0.0/26 a\nalloc 10.0.0.1 pod=shop/x node=a\n" + twoNodes + named, true},
+		"pods of cordoned nodes":              {blocks.Pods, "node a\nnode b cordoned\nnode c cordoned\npod shop/x a\nblock 10.0.0.0/26 a\nalloc 10.0.0.1 pod=shop/x node=a\n" + twoNodes + named, false},
+		"blocks":                              {blocks.Blocks, "node a\n" + lines(10, "pod shop/p%[1]d a 10.0.0.%[1]d ann=10.0.0.%[1]d"), true},
+		"blocks of pods that bypass IPAM":     {blocks.Blocks, "node a\n" + lines(10, "pod shop/p%[1]d a 10.0.0.%[1]d ann=10.0.0.%[1]d noipam"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := statedsl.Parse("pool pods 10.0.0.0/16\n" + c.text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if why := s.Contradiction(c.of); (why != "") != c.want {
+				t.Errorf("%q", why)
+			}
+		})
+	}
+}
