@@ -18,15 +18,16 @@ const (
 	unreadPool       = "a pool that cannot be read may be its own"
 	unreadAffinity   = "an affinity that cannot be read may be its own"
 	onlyWay          = "the next pod on %s makes its block; without the affinity, the node could claim no other (automatic blocks are off, or it has as many as it may), or would claim one of the last blocks, which it or others need"
+	holdsBack        = "its CIDR is reserved, and it keeps %s at its block limit: without it, the node would claim one of the last blocks, which others need; add blocks or raise the limit first"
 	lostWithAffinity = "its block is empty: the node claims it again when it needs it, and with an affinity Calico %s could give it to another node"
 	corruptOwnership = "corrupt, so its word about the owner is not relied on: "
 )
 
 // The reads that each kind of repair needs. [ReleaseReads] are those of releases and moves.
 var (
-	DeleteAffinityReads  = []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Nodes, blocks.Pods, blocks.Pools, blocks.IPAMConfigs}
+	DeleteAffinityReads  = ReleaseReads // the blocks left decide whether a node may claim another
 	RestoreAffinityReads = ReleaseReads // releasable blocks must not be restored
-	FinishDeleteReads    = append(slices.Clip(RecordIPReads), blocks.IPAMConfigs)
+	FinishDeleteReads    = append(slices.Clip(RecordIPReads), blocks.IPAMConfigs, blocks.Reservations, blocks.Namespaces)
 	RecordIPReads        = []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.Pools}
 	ReleaseIPReads       = []blocks.Resource{blocks.Blocks, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.IPAMConfigs, blocks.Pools}
 	WhereaboutsReads     = []blocks.Resource{blocks.WhereaboutsPools, blocks.WhereaboutsReservations, blocks.NodeSlicePools, blocks.NetworkAttachments, blocks.Pods, blocks.Nodes}
@@ -110,12 +111,11 @@ func (st *State) DeleteAffinityBar(a *blocks.Affinity, b *Block) Bar {
 	case st.ClaimInFlight(a, b):
 		return Because(RetainYoung, "its block was made or claimed less than %s ago: a claim in flight passes through this state",
 			phrase.Duration(st.Grace)).Until(st.Due(b.ClaimedAt()))
-	case st.OnlyWay(a):
-		return Because(RetainHeals, onlyWay, a.Owner.Node())
-	case b == nil:
-		return st.NoBlockBar(a.CIDR)
 	}
-	return Bar{}
+	if bar := st.affinityBar(a); bar.Code != "" || b != nil {
+		return bar
+	}
+	return st.NoBlockBar(a.CIDR)
 }
 
 // FinishAffinityBar is DeleteAffinityBar for an affinity that is marked deleted.
@@ -173,8 +173,9 @@ func (st *State) FinishBlockBar(b *Block) Bar {
 		if a.Owner != b.Owner || a.SoftDeleted {
 			continue
 		}
-		if own++; st.OnlyWay(a) {
-			return Because(RetainHeals, onlyWay, a.Owner.Node())
+		own++
+		if bar := st.affinityBar(a); bar.Code != "" {
+			return bar
 		}
 	}
 	switch {

@@ -123,25 +123,48 @@ func (st *State) HealsItself(n *NodeBlockStatus, pools []*Pool) bool {
 	})
 }
 
-// OnlyWay reports whether a node needs an affinity without a block to get one: its next
-// assignment creates the block. Without it, the node must not claim another, is at its limit, or has
-// no free address and would claim one of the last blocks that it or others need.
-func (st *State) OnlyWay(a *blocks.Affinity) bool {
+// affinityBar explains why a node keeps an affinity without a block of its own. Its next assignment
+// creates the block, and without it the node must not claim another, is at its limit, or has no free
+// address and would claim one of the last blocks. An affinity to a wholly reserved block creates none,
+// but counts towards the limit, which keeps the node from those last blocks.
+func (st *State) affinityBar(a *blocks.Affinity) Bar {
 	h, p := st.nodeStates[a.Owner.Node()], st.PoolOf(a.CIDR)
 	if h == nil || h.Node == nil || p == nil {
-		return false
+		return Bar{}
 	}
 	n := &NodeBlockStatus{Host: &NodeState{Affinities: []*blocks.Affinity{a}}, Family: p.Family()}
 	supply := Derived(st, countSupply)
 	limited := !st.IPAM.AutoAllocateBlocks || h.Node.Windows && !st.IPAM.StrictAffinity || st.affinities(h, n.Family)-1+supply.missing[h.Name] >= st.IPAM.BlockLimit()
-	only := func(pools []*Pool) bool {
+	bar := func(pools []*Pool) Bar {
 		left := func(q *Pool) bool { return slices.Contains(pools, q) && !supply.lacks(q) }
 		scarce := func(q *Pool) bool { return supply.lacks(q) && !st.Relieved(q, left) }
-		return st.HealsItself(n, pools) && (limited || !st.hasKeepable(h, pools, func(*Block) bool { return true }) && slices.ContainsFunc(pools, scarce))
+		takesLast := !st.hasKeepable(h, pools, func(*Block) bool { return true }) && slices.ContainsFunc(pools, scarce)
+		switch {
+		case st.HealsItself(n, pools) && (limited || takesLast):
+			return Because(RetainHeals, onlyWay, h.Name)
+		case takesLast && st.Reserved.Covers(a.CIDR) && st.LimitCount(n, pools) > 0 && st.limitedByMore(h, n.Family, pools):
+			return Because(RetainLast, holdsBack, h.Name)
+		}
+		return Bar{}
 	}
-	return only(st.WorkloadPools(h.Node, n.Family)) || slices.ContainsFunc(h.Workloads, func(w *blocks.Workload) bool {
-		return w.MayBeLive() && only(st.PodPools(w, h.Node, n.Family))
+	out := bar(st.WorkloadPools(h.Node, n.Family))
+	for _, w := range h.Workloads {
+		if out.Code == "" && w.MayBeLive() {
+			out = bar(st.PodPools(w, h.Node, n.Family))
+		}
+	}
+	return out
+}
+
+// limitedByMore reports whether a node is at its block limit only because affinities count that no
+// block of its own in use confirms. A plan may delete several of them.
+func (st *State) limitedByMore(h *NodeState, f blocks.Family, pools []*Pool) bool {
+	inUse := slices.DeleteFunc(slices.Clone(h.Affinities), func(a *blocks.Affinity) bool {
+		b := st.BlockOf(a.CIDR)
+		return b == nil || b.Owner != a.Owner || b.Used == 0
 	})
+	count := func(of *NodeState) int { return st.LimitCount(&NodeBlockStatus{Host: of, Family: f}, pools) }
+	return count(h) >= st.IPAM.BlockLimit() && count(&NodeState{Affinities: inUse}) < st.IPAM.BlockLimit()
 }
 
 // affinities counts a node's affinities of a family that are not marked deleted.

@@ -58,7 +58,7 @@ func repeats(k repair.Kind) bool {
 
 // checkMoved checks that each pod that a plan moves gets an address of its new node's own
 // in every family that it had, wherever the scheduler may put it while the plan is applied.
-func checkMoved(t *testing.T, st *state.State, p *repair.Plan) {
+func checkMoved(t testing.TB, st *state.State, p *repair.Plan) {
 	t.Helper()
 	last := -1
 	for i := range p.Steps {
@@ -94,7 +94,7 @@ func checkMoved(t *testing.T, st *state.State, p *repair.Plan) {
 
 // checkReceivers checks that each node that a plan does not name in MayFill has addresses of its
 // own for all pods that may start there.
-func checkReceivers(t *testing.T, st *state.State, p *repair.Plan) {
+func checkReceivers(t testing.TB, st *state.State, p *repair.Plan) {
 	t.Helper()
 	last, moved := 0, []*blocks.Workload{}
 	for i := range p.Steps {
@@ -330,6 +330,8 @@ func TestLawInRareStates(t *testing.T) {
 			"block 10.0.2.16/30 gone\nblock 10.0.2.20/30 n3\nblock 10.0.2.24/30 gone\n",
 		"v3.32 may take a block that does not record its addresses": "version v3.32.1\nnode n0\npool first 10.0.0.0/31 size=31\nblock 10.0.0.0/31 n1\naffinity 10.0.0.0/31 n1\n" +
 			"pod bare/p1 n1 10.0.0.0\nblock 10.0.1.12/30 gone\nuse 10.0.1.12 shop/p2 n0\nblock 10.0.0.2/31 gone\n",
+		"affinities to reserved blocks keep nodes at their limit": "config strict max=1\nnode a\nnode b\nnode c\nnode d\npool first 10.0.0.0/28 size=30\nreserve 10.0.0.0/29\n" +
+			"reserve 10.0.0.8/30\naffinity 10.0.0.0/30 a\nblock 10.0.0.4/30 gone\naffinity 10.0.0.4/30 c\nblock 10.0.0.8/30 d deleted\naffinity 10.0.0.8/30 d\nblock 10.0.9.0/30 gone\n",
 		"Windows nodes claim with strict affinity": "node n0 windows\nnode n1\npool first 10.0.0.0/31 size=31\nblock 10.0.1.0/30 gone\n",
 	} {
 		t.Run(name, func(t *testing.T) {
