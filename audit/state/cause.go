@@ -123,14 +123,17 @@ func (st *State) HealsItself(n *NodeBlockStatus, pools []*Pool) bool {
 	})
 }
 
-// affinityBar explains why a node keeps an affinity without a block of its own. Its next assignment
-// creates the block, and without it the node must not claim another, is at its limit, or has no free
-// address and would claim one of the last blocks. An affinity to a wholly reserved block creates none,
+// affinityBar explains why a node keeps an affinity without a block of its own. A pod asks for an
+// address of the block by name; or the node's next assignment creates the block, and without it the
+// node must not claim another, is at its limit, or would claim one of the last blocks. An affinity to a wholly reserved block creates none,
 // but counts towards the limit, which keeps the node from those last blocks.
 func (st *State) affinityBar(a *blocks.Affinity) Bar {
 	h, p := st.nodeStates[a.Owner.Node()], st.PoolOf(a.CIDR)
 	if h == nil || h.Node == nil || p == nil {
 		return Bar{}
+	}
+	if b, who := st.BlockOf(a.CIDR), st.askedByName(a.CIDR, h.Name); who != "" && (b == nil || b.Owner == a.Owner) {
+		return Because(RetainInUse, "%s", who)
 	}
 	n := &NodeBlockStatus{Host: &NodeState{Affinities: []*blocks.Affinity{a}}, Family: p.Family()}
 	supply := Derived(st, countSupply)

@@ -109,6 +109,9 @@ func (st *State) RetainForOthers(b *Block, uses []hosts.Use, r *Releasability) {
 	if host == "" {
 		return
 	}
+	if who := st.askedByName(b.CIDR, host); who != "" {
+		r.retain(RetainInUse, "%s", who)
+	}
 	own := 0
 	for _, a := range st.AffinitiesOf(b.CIDR) {
 		if a.Owner != b.Owner {

@@ -24,7 +24,11 @@ func (st *State) eachPodPools(h *NodeState, fn func(pools []*Pool, why string)) 
 			if selective {
 				fn(poolsFor(pools, st.Namespace(w.Namespace)), fmt.Sprintf("it is the last %s block of its node for pods of namespace %s", f, w.Namespace))
 			}
-			asked, _ := st.RequestedPools(w, f)
+			asked, asks := st.RequestedPools(w, f)
+			if asks { // another pod of the namespace may ask for nothing itself
+				others, _ := st.RequestedPools(&blocks.Workload{Namespace: w.Namespace}, f)
+				asked = append(asked, others...)
+			}
 			for _, p := range asked {
 				fn([]*Pool{p}, fmt.Sprintf("it is its node's last block of pool %s, which pods there ask for", p.Name))
 			}

@@ -330,6 +330,9 @@ func TestLawInRareStates(t *testing.T) {
 			"block 10.0.2.16/30 gone\nblock 10.0.2.20/30 n3\nblock 10.0.2.24/30 gone\n",
 		"v3.32 may take a block that does not record its addresses": "version v3.32.1\nnode n0\npool first 10.0.0.0/31 size=31\nblock 10.0.0.0/31 n1\naffinity 10.0.0.0/31 n1\n" +
 			"pod bare/p1 n1 10.0.0.0\nblock 10.0.1.12/30 gone\nuse 10.0.1.12 shop/p2 n0\nblock 10.0.0.2/31 gone\n",
+		"a namespace asks for pools of which its pods ask for others": "config strict max=1\nnamespace red pools=second,first\nnode a\npool first 10.0.0.0/27 size=29\n" +
+			"pool second 10.0.1.0/28 size=31 nodes=zone=='a'\nblock 10.0.1.0/31 a\nuse 10.0.1.0 red/x a pools=first\nuse 10.0.1.1 bare/y a\n" +
+			"block 10.0.1.14/31 a\nuse 10.0.1.14 bare/v a\nuse 10.0.1.15 bare/w a\nblock 10.0.9.0/30 gone\n",
 		"affinities to reserved blocks keep nodes at their limit": "config strict max=1\nnode a\nnode b\nnode c\nnode d\npool first 10.0.0.0/28 size=30\nreserve 10.0.0.0/29\n" +
 			"reserve 10.0.0.8/30\naffinity 10.0.0.0/30 a\nblock 10.0.0.4/30 gone\naffinity 10.0.0.4/30 c\nblock 10.0.0.8/30 d deleted\naffinity 10.0.0.8/30 d\nblock 10.0.9.0/30 gone\n",
 		"Windows nodes claim with strict affinity": "node n0 windows\nnode n1\npool first 10.0.0.0/31 size=31\nblock 10.0.1.0/30 gone\n",

@@ -87,6 +87,10 @@ func proposeStrict(p *repair.Proposals, want bool) {
 			p.Refuse(c, repair.RefusedConflict, "Windows nodes would claim blocks, too, and then none may be left for %s: add a pool first", phrase.Some(out))
 			return
 		}
+		if i := slices.IndexFunc(st.NamedElsewhere(), (*blocks.Workload).Waiting); i >= 0 {
+			p.Refuse(c, repair.RefusedConflict, "pod %s waits for an address that it asks for by name, of a block that is not its node's: with strict affinity on it would never get it", st.NamedElsewhere()[i].FullName())
+			return
+		}
 	}
 	stuck := cannotAllocate(st, want)
 	pairs := []string{

@@ -151,6 +151,13 @@ func strictWarnings(st, after *state.State, p *repair.Plan) []string {
 	if x.To && x.Unusable > 0 {
 		say("%s in blocks that no node owns cannot be used under strict affinity", phrase.Plural(x.Unusable, "free address"))
 	}
+	if pods := after.NamedElsewhere(); x.To && len(pods) > 0 {
+		var names []string
+		for _, w := range pods {
+			names = append(names, w.FullName())
+		}
+		say("%s by name for an address of a block that is not their node's, and with strict affinity on get none when they start again: %s", phrase.PluralVerb(len(pods), "pod", "asks", "ask"), phrase.List(names))
+	}
 	if n := len(x.Borrowers); n > 0 {
 		say("%s borrowed now stay borrowed until their pods restart", phrase.Plural(n, "address"))
 	}
