@@ -1,6 +1,9 @@
 package blocks
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // DefaultMaxBlocks is the number of blocks per family that a node may hold if the IPAM
 // configuration sets no limit (libcalico-go ipam/ipam.go, autoAssign).
@@ -110,4 +113,15 @@ type FelixConfig struct {
 	// VXLANEnabled and IPIPEnabled turn tunnels on or off whatever the pools say; nil leaves
 	// it to the pools, before Calico v3.23 off.
 	VXLANEnabled, IPIPEnabled *bool
+}
+
+// Rejected explains why Calico rejects the settings; empty if it accepts them.
+func (c *IPAMConfig) Rejected() string {
+	switch {
+	case !c.StrictAffinity && !c.AutoAllocateBlocks:
+		return "without strict affinity, automatic blocks must be on; as it is, pods of nodes without a free address in a block of their own get none"
+	case c.MaxBlocksPerHost > 0 && !c.StrictAffinity:
+		return fmt.Sprintf("maxBlocksPerHost (%d) needs strict affinity", c.MaxBlocksPerHost)
+	}
+	return ""
 }

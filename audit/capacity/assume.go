@@ -67,7 +67,7 @@ func (w *world) settings(s *blocks.Snapshot, q *Scenario) error {
 			return fmt.Errorf("a node must be allowed at least 1 block, not %d", *q.MaxBlocks)
 		}
 	}
-	if why := state.RejectedSettings(s.IPAM); why != "" && (q.StrictAffinity != nil || q.MaxBlocks != nil) {
+	if why := s.IPAM.Rejected(); why != "" && (q.StrictAffinity != nil || q.MaxBlocks != nil) {
 		return fmt.Errorf("Calico rejects these settings: %s", why) //nolint:staticcheck // a name
 	}
 	return nil

@@ -217,7 +217,7 @@ func (r *run) limitChange() []Change {
 	}
 	now := r.config.BlockLimit()
 	higher := r.config
-	if higher.MaxBlocksPerHost = now + 1; state.RejectedSettings(higher) != "" {
+	if higher.MaxBlocksPerHost = now + 1; higher.Rejected() != "" {
 		return nil // Calico rejects the setting while strict affinity is off
 	}
 	again := r.with(func(w *world) { w.config.MaxBlocksPerHost = now + maxLimit })

@@ -78,7 +78,7 @@ func presentText(st *state.State) string {
 // rejectedCombination finds settings that SetIPAMConfig rejects (libcalico-go ipam/ipam.go). Only
 // a client that bypasses it can have written them.
 func rejectedCombination(st *state.State) *audit.Finding {
-	why := state.RejectedSettings(st.IPAM)
+	why := st.IPAM.Rejected()
 	if why == "" {
 		return nil
 	}

@@ -255,7 +255,7 @@ func (st *Remedies) LimitRemedies(node string, pools []*state.Pool) (out []Remed
 	switch {
 	case len(pools) > 0 && !slices.ContainsFunc(pools, func(p *state.Pool) bool { return p.CIDR.Addr().BitLen()-p.BlockSize > 2 }):
 		return append(out, LargerBlocks)
-	case st.IPAM.StrictAffinity: // else Calico rejects maxBlocksPerHost (state.RejectedSettings)
+	case st.IPAM.StrictAffinity: // else Calico rejects maxBlocksPerHost (IPAMConfig.Rejected)
 		return append(out, RaiseLimit)
 	}
 	return append(out, FewerPods)

@@ -499,7 +499,7 @@ func (st *Remedies) slotsFreed(p *state.Pool, freed []*state.Block) blocks.Count
 func (st *Remedies) borrowingHelps(s *shortage) bool {
 	loose := st.IPAM
 	loose.StrictAffinity = false
-	if !st.IPAM.StrictAffinity || state.RejectedSettings(loose) != "" || st.FirstMissing(state.RouteReads) != nil ||
+	if !st.IPAM.StrictAffinity || loose.Rejected() != "" || st.FirstMissing(state.RouteReads) != nil ||
 		!slices.ContainsFunc(s.cut, func(n *state.NodeBlockStatus) bool { return rootCause(n) == state.CauseStrict }) {
 		return false
 	}

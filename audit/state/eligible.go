@@ -11,6 +11,7 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/selector/parser"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/state/nodeset"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -86,7 +87,7 @@ func (p *Pool) SelectsNode(n *blocks.Node) bool { return p.NodeSelection.matches
 // SelectedBy yields the nodes of the cluster that the pool's node selector matches, in order.
 func (st *State) SelectedBy(p *Pool) iter.Seq[*NodeState] {
 	return func(yield func(*NodeState) bool) {
-		for i := range p.selected.all() {
+		for i := range p.selected.All() {
 			if !yield(st.NodeStates[i]) {
 				return
 			}
@@ -106,7 +107,7 @@ func (p *Pool) SelectsNamespace(ns *blocks.Namespace) bool {
 // indexSelection evaluates each pool's node selector once for each node.
 func (st *State) indexSelection() {
 	for _, p := range st.Pools {
-		p.selected = make(nodeSet, (len(st.NodeStates)+63)/64)
+		p.selected = nodeset.New(len(st.NodeStates))
 	}
 	var last []*Pool
 	for i, h := range st.NodeStates {
@@ -118,7 +119,7 @@ func (st *State) indexSelection() {
 			if !p.SelectsNode(h.Node) {
 				continue
 			}
-			if p.selected.add(i); p.ServesWorkloads() && p.Automatic {
+			if p.selected.Add(i); p.ServesWorkloads() && p.Automatic {
 				pools = append(pools, p)
 			}
 		}

@@ -88,12 +88,12 @@ func (st *State) Relieved(p *Pool, enough func(*Pool) bool) bool {
 	if !p.Automatic {
 		return st.IsAskedFor(p) // it serves only pods that ask for it
 	}
-	for i := range p.selected.all() {
+	for i := range p.selected.All() {
 		if !slices.ContainsFunc(st.NodeStates[i].workloadPools, func(q *Pool) bool { return q.Family() == p.Family() && helps(q) }) {
 			return false
 		}
 	}
-	return p.selected.len() > 0
+	return p.selected.Len() > 0
 }
 
 // ForServices reports whether only LoadBalancer Services get addresses of a pool: it has no nodes.
@@ -195,7 +195,7 @@ func (st *State) cutOffNow(n *NodeBlockStatus) (out []*Pool) {
 // allowed uses.
 func (st *State) selecting(n *NodeBlockStatus) (out []*Pool) {
 	for _, p := range st.Pools {
-		if p.Automatic && p.Family() == n.Family && p.selected.has(n.Host.place) {
+		if p.Automatic && p.Family() == n.Family && p.selected.Has(n.Host.place) {
 			out = append(out, p)
 		}
 	}
@@ -241,7 +241,7 @@ func (st *State) demandOf(p *Pool) *Demand {
 	if p.Needed.Cmp(d.Usable) <= 0 {
 		return nil
 	}
-	d.Nodes, d.Short = p.selected.len(), p.Needed.Sub(d.Usable)
+	d.Nodes, d.Short = p.selected.Len(), p.Needed.Sub(d.Usable)
 	for _, q := range st.Pools {
 		if q == p || q.Family() != p.Family() || !q.ServesWorkloads() || !q.Automatic || !p.sharesNamespaces(q) || d.Nodes == 0 || !q.SelectsNodesOf(p) {
 			continue
@@ -255,7 +255,7 @@ func (st *State) demandOf(p *Pool) *Demand {
 
 // demandBeside is how many blocks of q will be needed by nodes that p does not select.
 func (st *State) demandBeside(q, p *Pool) (n blocks.Count) {
-	for i := range q.selected.without(p.selected).all() {
+	for i := range q.selected.Without(p.selected).All() {
 		n = n.Add(NodeDemand(st.NodeStates[i].Node, q))
 	}
 	return n
@@ -273,7 +273,7 @@ func (st *State) LackingBeside(p, like *Pool) blocks.Count {
 }
 
 // SelectsNodesOf reports whether the pool selects every node that q selects.
-func (p *Pool) SelectsNodesOf(q *Pool) bool { return q.selected.within(p.selected) }
+func (p *Pool) SelectsNodesOf(q *Pool) bool { return q.selected.Within(p.selected) }
 
 // sharesNamespaces reports whether q serves the pods of all namespaces that p serves.
 func (p *Pool) sharesNamespaces(q *Pool) bool {

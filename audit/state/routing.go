@@ -26,7 +26,7 @@ func (st *State) Predict(b *Borrow) affinity.Prediction {
 // addresses from each other.
 func (st *State) Forecast(p *Pool) affinity.BorrowForecast {
 	var nodes []*blocks.Node
-	for i := range p.selected.all() {
+	for i := range p.selected.All() {
 		nodes = append(nodes, st.NodeStates[i].Node)
 	}
 	return st.Routing.Pool(p.Pool, nodes)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
+	"github.com/calico-audit/calico-audit/audit/state/nodeset"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -112,7 +113,7 @@ type Pool struct {
 	// takenFrom counts the takeover blocks by owner.
 	takenFrom map[string]int
 	// selected are the nodes that the pool's node selector matches, by index in NodeStates.
-	selected nodeSet
+	selected nodeset.Set
 	// demand compares the pool's blocks with the need of its nodes; nil if it has enough.
 	demand *Demand
 	// cutOff are the nodes that lack a block of the pool; waiting are the pods that lack an
@@ -463,7 +464,7 @@ func (st *State) demand(p *Pool) blocks.Count {
 		return blocks.Count{}
 	}
 	n := blocks.Count{}
-	for i := range p.selected.all() {
+	for i := range p.selected.All() {
 		n = n.Add(NodeDemand(st.NodeStates[i].Node, p))
 	}
 	return n

@@ -140,7 +140,7 @@ func (c *supply) lacks(p *Pool) bool { return c.lacking[p] }
 // usedTogether reports whether Calico may choose between two pools for one address.
 func (st *State) usedTogether(p, q *Pool) bool {
 	both := func(asked []*Pool) bool { return slices.Contains(asked, p) && slices.Contains(asked, q) }
-	onNode := p.Automatic && q.Automatic && p.selected.without(q.selected).len() < p.selected.len()
+	onNode := p.Automatic && q.Automatic && p.selected.Without(q.selected).Len() < p.selected.Len()
 	return q.HandsOut() && slices.ContainsFunc(q.Uses, p.Allows) && (onNode || slices.ContainsFunc(st.asked, both))
 }
 
@@ -195,7 +195,7 @@ func countSupply(st *State) *supply {
 			}
 		}
 		need, claims := 0, asking[p]
-		for i := range p.selected.all() {
+		for i := range p.selected.All() {
 			claims = append(claims, st.NodeStates[i].Name)
 		}
 		for _, name := range claims {

@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit/state"
@@ -81,6 +82,20 @@ func windowsNodes(st *state.State) []string {
 	for _, h := range st.NodeStates {
 		if h.Node != nil && h.Node.Windows {
 			out = append(out, h.Name)
+		}
+	}
+	return out
+}
+
+// namedElsewhere returns the pods that ask by name for an address of a block that their node does not
+// own: with strict affinity on, they get no address when they start.
+func namedElsewhere(st *state.State) (out []*blocks.Workload) {
+	for _, w := range st.Named() {
+		if w.Node != "" && slices.ContainsFunc(w.Extras().StaticIPs, func(a netip.Addr) bool {
+			b := st.CoveringBlock(a)
+			return b != nil && !b.SoftDeleted && b.Owner.Node() != w.Node
+		}) {
+			out = append(out, w)
 		}
 	}
 	return out

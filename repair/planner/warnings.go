@@ -151,7 +151,7 @@ func strictWarnings(st, after *state.State, p *repair.Plan) []string {
 	if x.To && x.Unusable > 0 {
 		say("%s in blocks that no node owns cannot be used under strict affinity", phrase.Plural(x.Unusable, "free address"))
 	}
-	if pods := after.NamedElsewhere(); x.To && len(pods) > 0 {
+	if pods := namedElsewhere(after); x.To && len(pods) > 0 {
 		var names []string
 		for _, w := range pods {
 			names = append(names, w.FullName())
