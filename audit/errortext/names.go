@@ -39,7 +39,11 @@ func (n *Names) add(placeholder, value string) {
 		}
 	case "cidr", "cidrs":
 		for _, field := range strings.FieldsFunc(value, func(r rune) bool { return strings.ContainsRune(" ,'\"", r) }) {
-			if p, err := netip.ParsePrefix(field); err == nil {
+			switch p, err := netip.ParsePrefix(field); {
+			case err != nil:
+			case p.IsSingleIP(): // a host route
+				n.Addresses = once(n.Addresses, p.Addr())
+			default:
 				n.CIDRs = once(n.CIDRs, p.Masked())
 			}
 		}
