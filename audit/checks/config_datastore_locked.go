@@ -23,14 +23,14 @@ var configDatastoreLocked = audit.Check{
 		if !st.Info.Locked {
 			return
 		}
-		end := "it is unlocked"
+		end, ways := "it is unlocked", f.Check.Remedies
 		if st.Migrating() {
-			end = "the migration ends"
+			end, ways = "the migration ends", []remedies.Remedy{remedies.EndMigration}
 		}
 		f.Add(audit.Finding{
 			Severity: state.Error, Subject: state.ClusterSubject(st), Message: "the datastore is locked: new pods get no network until " + end,
 			Evidence: state.Evidences("object", "ClusterInformation default", "datastoreReady", "false", "last written", phrase.Time(st.Info.Written)),
-			Fix:      audit.Look("kubectl get clusterinformations default -o yaml"),
+			Remedies: ways,
 		})
 	},
 }
