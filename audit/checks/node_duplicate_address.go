@@ -11,27 +11,19 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// detectAddress is for machines that exist and record one address; recordAddress for a machine that
-// has got another address since calico-node recorded it.
-var (
-	detectAddress = remedies.ByHand("let calico-node detect an address that only its machine has (IP_AUTODETECTION_METHOD=kubernetes-internal-ip; with Tigera's operator nodeAddressAutodetectionV4 of the Installation)",
-		"each calico-node records its own address when it restarts", "calico-node restarts on every node", "kubectl get daemonsets --all-namespaces --selector=k8s-app=calico-node -o yaml")
-	recordAddress = remedies.ByHand("restart calico-node on the node, which then records its present address; if it refuses (the other node still records that one), remove the annotation projectcalico.org/IPv4Address or IPv6Address of both first",
-		"each node records its own address, and routes lead to it again", "traffic of the node's pods is interrupted while routes change", "kubectl get nodes -o wide")
-)
-
 var nodeDuplicateAddress = audit.Check{
 	ID:         "node/duplicate-address",
 	Title:      "two nodes have the same Calico address or InternalIP, or a node records the address of another",
 	Severities: []state.Severity{state.Error},
 	Why: "Routes, tunnels and BGP sessions lead to one of the two only, so traffic to the pods of the other is lost. This happens if a " +
 		"machine is rebuilt under another name, if a disk image is cloned, if machines exchange their addresses, or if calico-node " +
-		"detects an address that all machines have, such as a bridge's or a virtual one.",
+		"detects an address that all machines have, such as a bridge's or a virtual one. If only the InternalIP is the same, logs, kubectl exec " +
+		"and metrics of the one node come from the other.",
 	Confirm: "kubectl get nodes -o wide shows the InternalIPs; kubectl get node NAME -o yaml shows the annotation projectcalico.org/IPv4Address.",
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("delete the Node whose machine no longer exists; if both exist, give one another address and restart calico-node there",
 			"each node has an address of its own", "a deleted Node's pods are deleted, too: find out first which of the two a machine runs", "kubectl get nodes -o wide"),
-		detectAddress, recordAddress,
+		remedies.DetectAddress, remedies.RecordAddress, remedies.ReportAddress(nil),
 	},
 	Never:    "Never restart pods of these nodes first: the new pods are routed no better.",
 	Requires: []blocks.Resource{blocks.Nodes},
@@ -43,9 +35,11 @@ var nodeDuplicateAddress = audit.Check{
 			}
 			switch {
 			case d.Stale:
-				x.Remedies = []remedies.Remedy{recordAddress}
+				x.Remedies = []remedies.Remedy{remedies.RecordAddress}
 			case d.Alive():
-				x.Remedies = []remedies.Remedy{detectAddress}
+				x.Remedies = []remedies.Remedy{remedies.DetectAddress}
+			case len(d.Misreported()) > 0:
+				x.Remedies = []remedies.Remedy{remedies.ReportAddress(d.Misreported())}
 			}
 			for _, o := range d.Others {
 				x.Nodes = append(x.Nodes, o.Name)

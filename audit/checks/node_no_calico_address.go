@@ -24,7 +24,7 @@ var nodeNoCalicoAddress = audit.Check{
 	Confirm: "kubectl get node NAME -o yaml lacks the annotation projectcalico.org/IPv4Address; kubectl get pods --all-namespaces " +
 		"--selector=k8s-app=calico-node -o wide shows whether calico-node runs there; its log names the address that it found.",
 	Remedies: []remedies.Remedy{remedies.FixNodeName, remedies.ByHand("let calico-node run on the node and find its address (IP_AUTODETECTION_METHOD)",
-		"the node records its address, and other nodes route to it", "none", "kubectl get pods --all-namespaces --selector=k8s-app=calico-node -o wide"), detectAddress, restartCalicoNode("the node"), recordAddress},
+		"the node records its address, and other nodes route to it", "none", "kubectl get pods --all-namespaces --selector=k8s-app=calico-node -o wide"), remedies.DetectAddress, restartCalicoNode("the node"), remedies.RecordAddress},
 	Never:    "Never write the annotation by hand: calico-node overwrites it when it starts.",
 	Requires: state.OtherIPAMReads,
 	Optional: []blocks.Resource{blocks.Handles},
@@ -66,10 +66,10 @@ var nodeNoCalicoAddress = audit.Check{
 			x := audit.Finding{
 				Absence: true, Severity: state.Error, Subject: state.NodeSubject(a.Node.Name),
 				Message:  fmt.Sprintf("node %s records the Calico address %s, in a network that no other node is in; its InternalIP %s is in that of all others, such as %s", a.Node.Name, a.Calico, a.Internal, a.Other.Name),
-				Evidence: state.Evidences(a.Node.Name, readyText(a.Node), a.Other.Name, readyText(a.Other)), Remedies: []remedies.Remedy{detectAddress},
+				Evidence: state.Evidences(a.Node.Name, readyText(a.Node), a.Other.Name, readyText(a.Other)), Remedies: []remedies.Remedy{remedies.DetectAddress},
 			}
 			if a.Former {
-				x.Severity, x.Remedies = state.Warning, []remedies.Remedy{recordAddress}
+				x.Severity, x.Remedies = state.Warning, []remedies.Remedy{remedies.RecordAddress}
 				x.Message = fmt.Sprintf("node %s records the Calico address %s, and its InternalIP is %s; for all other nodes, such as %s, the two are equal", a.Node.Name, a.Calico.Addr(), a.Internal, a.Other.Name)
 			}
 			f.Add(x)

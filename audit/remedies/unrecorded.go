@@ -44,6 +44,26 @@ func RestartAgents(nodes []string) Remedy {
 		"kubectl get pods --all-namespaces --selector=k8s-app=calico-node -o wide")
 }
 
+// DetectAddress is for machines that exist and record one address; RecordAddress for a machine that
+// has got another address since calico-node recorded it.
+var (
+	DetectAddress = ByHand("let calico-node detect an address that only its machine has (IP_AUTODETECTION_METHOD=kubernetes-internal-ip; with Tigera's operator nodeAddressAutodetectionV4 of the Installation)",
+		"each calico-node records its own address when it restarts", "calico-node restarts on every node", "kubectl get daemonsets --all-namespaces --selector=k8s-app=calico-node -o yaml")
+	RecordAddress = ByHand("restart calico-node on the node, which then records its present address; if it refuses (the other node still records that one), remove the annotation projectcalico.org/IPv4Address or IPv6Address of both first",
+		"each node records its own address, and routes lead to it again", "traffic of the node's pods is interrupted while routes change", "kubectl get nodes -o wide")
+)
+
+// ReportAddress is for nodes whose kubelet reports an InternalIP that is not their machine's own; nil
+// for any such nodes.
+func ReportAddress(nodes []string) Remedy {
+	who := "each node"
+	if len(nodes) > 0 {
+		who = phrase.Some(nodes)
+	}
+	return ByHand(fmt.Sprintf("let the kubelet of %s report the address of its own machine (--node-ip)", who),
+		"each Node has the InternalIP of its machine", "the kubelet restarts, and its pods keep running", "kubectl get nodes -o wide")
+}
+
 func restartUnpinned(pods []string) Remedy {
 	return Restart(fmt.Sprintf("restart %s %s, which %s no annotation cni.projectcalico.org/containerID: without it no plan can record %s",
 		phrase.One(len(pods), "pod", "pods"), phrase.Some(pods), phrase.One(len(pods), "has", "have"), phrase.One(len(pods), "its address", "their addresses")),

@@ -32,6 +32,25 @@ func (d *Duplicate) Alive() bool {
 	return len(d.Internal) == 0 && !slices.ContainsFunc(append(slices.Clip(d.Others), d.Node), func(n *blocks.Node) bool { return !n.Ready || len(n.InternalIPs) == 0 })
 }
 
+// Misreported returns the nodes whose kubelets report an InternalIP that is not their machine's own,
+// in order: all are Ready, and calico-node found another address on each, except on the one machine
+// that may have that InternalIP.
+func (d *Duplicate) Misreported() (names []string) {
+	all := append(slices.Clip(d.Others), d.Node)
+	for _, n := range all {
+		own := slices.IndexFunc(n.Addresses, func(p netip.Prefix) bool {
+			return len(d.Internal) > 0 && blocks.FamilyOf(p.Addr()) == blocks.FamilyOf(d.Internal[0])
+		})
+		if own < 0 || !n.Ready || len(d.Calico) > 0 {
+			return nil
+		}
+		if !slices.Contains(d.Internal, n.Addresses[own].Addr()) {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
 // WrongNode is a live pod whose allocation names another node.
 type WrongNode struct {
 	state.AllocationRef
