@@ -24,7 +24,7 @@ var poolNoTunnelAddress = audit.Check{
 	Confirm: "kubectl get ippools -o custom-columns=NAME:.metadata.name,USES:.spec.allowedUses,VXLAN:.spec.vxlanMode,IPIP:.spec.ipipMode; " +
 		"kubectl get nodes -o yaml shows no projectcalico.org/IPv4VXLANTunnelAddr (IPv6VXLANTunnelAddr, IPv4IPIPTunnelAddr, IPv4WireguardInterfaceAddr, IPv6WireguardInterfaceAddr).",
 	Remedies: []remedies.Remedy{
-		remedies.ByHand("let a pool of the same encapsulation that allows tunnels select the nodes: add Tunnel to allowedUses, or a small pool with allowedUses: [Tunnel]",
+		remedies.ByHand("let an enabled pool of the same encapsulation that allows tunnels select the nodes: enable the pool until its pods use another, add Tunnel to its allowedUses, or add a small pool with allowedUses: [Tunnel]",
 			"calico-node gives each node a tunnel address at once", "one address of the pool per node"),
 		remedies.RestartAgents(nil),
 	},
@@ -86,7 +86,7 @@ var poolNoTunnelAddress = audit.Check{
 			}
 			f.Add(audit.Finding{
 				Severity: state.Error, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p), Nodes: without, Absence: true,
-				Message:  fmt.Sprintf("pool %s uses %s, and no enabled pool gives a tunnel address to %s", p.Name, tunnels.Encapsulation(p), phrase.Some(without)),
+				Message:  fmt.Sprintf("%s uses %s, and no enabled pool gives a tunnel address to %s", tunnels.Name(p), tunnels.Encapsulation(p), phrase.Some(without)),
 				Evidence: state.Evidences("allowedUses", phrase.Uses(p.Uses), "nodes without a tunnel address", fmt.Sprint(len(without))),
 				Remedies: f.Check.Remedies,
 			})

@@ -38,14 +38,22 @@ func Encapsulation(p *state.Pool) string {
 	return ""
 }
 
+// Name names a pool in a message.
+func Name(p *state.Pool) string {
+	if p.Disabled {
+		return "disabled pool " + p.Name + ", which is in use,"
+	}
+	return "pool " + p.Name
+}
+
 // Without returns the nodes that an encapsulated pool for workloads selects, or that have
 // blocks of it in use, that have no tunnel address of its encapsulation, and that no pool gives one
 // (node/pkg/allocateip, determineEnabledPoolCIDRs). It omits nodes that cannot be read, and Windows
-// nodes. idle are the nodes with blocks of the pool in use that have no VXLAN address although a
+// nodes. Of a disabled pool, only nodes with its blocks in use count. idle are the nodes with blocks of the pool in use that have no VXLAN address although a
 // pool gives one and other nodes have theirs: Felix programs no routes to them.
 func Without(st *state.State, p *state.Pool) (names, idle []string) {
 	encap := Encapsulation(p)
-	if encap == "" || !p.ServesWorkloads() {
+	if encap == "" || !p.ServesWorkloads() && (!p.Disabled || !p.Allows(blocks.UseWorkload)) {
 		return nil, nil
 	}
 	tunnel := map[string]string{"VXLAN" + blocks.IPv4.String(): blocks.TypeVXLAN, "VXLAN" + blocks.IPv6.String(): blocks.TypeVXLANv6, "IPIP" + blocks.IPv4.String(): blocks.TypeIPIP}[encap+p.Family().String()]
@@ -55,10 +63,13 @@ func Without(st *state.State, p *state.Pool) (names, idle []string) {
 			give = append(give, q)
 		}
 	}
-	nodes := slices.Collect(st.SelectedBy(p))
+	var nodes []*state.NodeState
+	if !p.Disabled {
+		nodes = slices.Collect(st.SelectedBy(p))
+	}
 	for _, b := range p.Blocks {
-		if h := st.NodeState(b.Owner.Node()); h != nil && h.Node != nil && b.Used > 0 && !p.SelectsNode(h.Node) {
-			nodes = append(nodes, h) // its pods ask for the pool, which ignores the selector
+		if h := st.NodeState(b.Owner.Node()); h != nil && h.Node != nil && b.Used > 0 && (p.Disabled || !p.SelectsNode(h.Node)) {
+			nodes = append(nodes, h) // its pods ask for the pool, which ignores the selector, or are older than its end
 		}
 	}
 	others := false
@@ -74,7 +85,7 @@ func Without(st *state.State, p *state.Pool) (names, idle []string) {
 			idle = append(idle, h.Name)
 		}
 	}
-	if !others {
+	if !others || p.Disabled {
 		idle = nil
 	}
 	return names, idle
