@@ -17,6 +17,9 @@ func (x *explainer) poolFacts(s *builder, p *state.Pool) {
 	s.fact(src, "assigned", assignmentText(p))
 	s.fact(src, "serves", phrase.Uses(p.Uses))
 	s.fact(src, "encapsulation", encapText(p.Pool))
+	if p.Allows(blocks.UseWorkload) && !p.NATOutgoing {
+		s.fact(src, "outgoing NAT", "off (natOutgoing): its pods reach addresses outside all pools only if the network there routes the pool to the nodes, as by BGP peers")
+	}
 	if p.DisableBGPExport {
 		s.fact(src, "BGP", "its routes are not exported (disableBGPExport)")
 	}
