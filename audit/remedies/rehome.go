@@ -37,7 +37,7 @@ func (st *Remedies) findRehomes() (now, later []Move) {
 				}
 				owner := st.NodeState(b.Owner)
 				m := Move{Pod: b.Workload, Addr: b.Addr, givesBack: owner != nil && takesPods(owner)}
-				if m.Stays = cmp.Or(st.unrecorded(), st.doubtful(b.User), st.asksForPools(m), st.ignoresCordons(m.Pod, st.crowded(m.demand()))); m.Stays != "" {
+				if m.Stays = cmp.Or(st.unrecorded(), st.doubtful(b.User), st.asksForPools(m), st.losesBlock(b), st.ignoresCordons(m.Pod, st.crowded(m.demand()))); m.Stays != "" {
 					later = append(later, m)
 				} else {
 					here = append(here, m)
@@ -134,6 +134,27 @@ func (st *Remedies) claimable(n *state.NodeBlockStatus) (least int) {
 		}
 	}
 	return max(least, 1)
+}
+
+// losesBlock explains that the owner of a borrowed address may lose its block: the block would be
+// empty, Calico may then give it to another node, and the owner has no other with room.
+func (st *Remedies) losesBlock(b *state.Borrow) string {
+	owner, lent := st.NodeState(b.Owner), 0
+	if owner == nil || owner.Node == nil || !st.TakenIfEmpty(b.Block) {
+		return ""
+	}
+	for _, l := range owner.Lent {
+		if l.Block == b.Block {
+			lent++
+		}
+	}
+	other := func(o *state.Block) bool {
+		return o != b.Block && o.Used > 0 && o.Pool == b.Block.Pool && st.Keepable(o)
+	}
+	if lent < b.Block.Used || slices.ContainsFunc(owner.Blocks, other) {
+		return ""
+	}
+	return fmt.Sprintf("other nodes use all addresses in use of block %s: once they are gone, Calico %s may take the block from %s, which has no other with room", b.Block.CIDR, st.Cluster.CalicoVersion, b.Owner)
 }
 
 // asksForPools explains why a pod's replacement may find no address in a node's own blocks: the pod

@@ -114,7 +114,8 @@ type supply struct {
 	// claimed one.
 	left map[*Pool]blocks.Count
 	// lacking are the pools with fewer blocks than such nodes, or with an unknown number.
-	lacking map[*Pool]bool
+	// unlinked are the pools with a node's block that has room and no affinity.
+	lacking, unlinked map[*Pool]bool
 	// missing counts, by node, the blocks that do not exist although its pods use their addresses.
 	missing map[string]int
 }
@@ -137,6 +138,11 @@ func (c *supply) allow(h *NodeState, b *Block, pools []*Pool) bool {
 
 func (c *supply) lacks(p *Pool) bool { return c.lacking[p] }
 
+// TakenIfEmpty reports whether Calico may give a block to another node once it is empty.
+func (st *State) TakenIfEmpty(b *Block) bool {
+	return st.takesBlocks() && Derived(st, countSupply).lacks(b.Pool)
+}
+
 // usedTogether reports whether Calico may choose between two pools for one address.
 func (st *State) usedTogether(p, q *Pool) bool {
 	both := func(asked []*Pool) bool { return slices.Contains(asked, p) && slices.Contains(asked, q) }
@@ -150,19 +156,19 @@ func (c *supply) mayTake(b *Block) bool {
 }
 
 // savedForOthers reports whether an empty block helps the nodes that may take it only while it
-// exists. If released, it may go to nodes with a second pool: they claim free blocks first, and
-// take other nodes' empty blocks last.
+// exists. If released, it may go to nodes with a second pool, or with a block of their own but no
+// affinity to it: they claim free blocks first, and take other nodes' empty blocks last.
 func (c *supply) savedForOthers(b *Block) bool {
 	return c.mayTake(b) && slices.ContainsFunc(c.st.Pools, func(q *Pool) bool {
 		p := b.Pool
-		return q != p && q.Family() == p.Family() && c.st.usedTogether(p, q) &&
-			(c.st.IsAskedFor(p) || q.NodeSelector != p.NodeSelector || q.NamespaceSelector != p.NamespaceSelector)
+		return q == p && c.unlinked[p] || q != p && q.Family() == p.Family() && c.st.usedTogether(p, q) &&
+			(c.unlinked[q] || c.st.IsAskedFor(p) || q.NodeSelector != p.NodeSelector || q.NamespaceSelector != p.NamespaceSelector)
 	})
 }
 
 // countSupply counts the blocks left in each pool.
 func countSupply(st *State) *supply {
-	c := &supply{st: st, left: map[*Pool]blocks.Count{}, lacking: map[*Pool]bool{}, missing: map[string]int{}}
+	c := &supply{st: st, left: map[*Pool]blocks.Count{}, lacking: map[*Pool]bool{}, unlinked: map[*Pool]bool{}, missing: map[string]int{}}
 	unknown, used := st.SlotBar().Code != "", map[netip.Prefix][]string{} // the nodes by block
 	st.EachUnrecorded(func(u UnrecordedIP) {
 		if slot := st.SlotOf(u.Addr); u.Block == nil && slot.IsValid() {
@@ -182,6 +188,10 @@ func countSupply(st *State) *supply {
 				asking[p] = append(asking[p], w.Node)
 			}
 		}
+	}
+	for _, b := range st.IPBlocks {
+		h := st.nodeStates[b.Owner.Node()]
+		c.unlinked[b.Pool] = c.unlinked[b.Pool] || h != nil && h.Node != nil && b.Usable() && !st.HasAffinityOrNone(b) && st.hasFree(b)
 	}
 	for _, p := range st.Pools {
 		if unknown || slices.ContainsFunc(st.Pools, func(q *Pool) bool { return q != p && q.CIDR.Overlaps(p.CIDR) }) {

@@ -333,6 +333,10 @@ func TestLawInRareStates(t *testing.T) {
 		"a namespace asks for pools of which its pods ask for others": "config strict max=1\nnamespace red pools=second,first\nnode a\npool first 10.0.0.0/27 size=29\n" +
 			"pool second 10.0.1.0/28 size=31 nodes=zone=='a'\nblock 10.0.1.0/31 a\nuse 10.0.1.0 red/x a pools=first\nuse 10.0.1.1 bare/y a\n" +
 			"block 10.0.1.14/31 a\nuse 10.0.1.14 bare/v a\nuse 10.0.1.15 bare/w a\nblock 10.0.9.0/30 gone\n",
+		"v3.32 may take a block that only borrowers use": "version v3.32.1\nbudget none\nnode n0\nnode n1\nnode n2\npool first 10.0.0.0/29 size=31\nblock 10.0.0.0/31 -\nalloc 10.0.0.0\n" +
+			"block 10.0.0.2/31 gone\nuse 10.0.0.3 shop/p4 n0 phase=Succeeded\nblock 10.0.0.6/31 n1\naffinity 10.0.0.6/31 n1\nuse 10.0.0.6 bare/p5 n2\n",
+		"v3.32 takes blocks last, and a node may own a block without an affinity": "version v3.32.1\nnode n0\nnode n2\nnode n3\nnode n4\npool first 10.0.0.0/28 size=30\npool second 10.0.1.0/29 size=29\n" +
+			"block 10.0.0.0/30 n3\nblock 10.0.0.4/30 gone\naffinity 10.0.0.4/30 gone\nblock 10.0.0.8/30 gone\naffinity 10.0.0.8/30 gone\npod bare/p4 n3 10.0.0.12\nblock 10.0.1.0/29 n4\nblock 10.0.9.0/30 gone\n",
 		"affinities to reserved blocks keep nodes at their limit": "config strict max=1\nnode a\nnode b\nnode c\nnode d\npool first 10.0.0.0/28 size=30\nreserve 10.0.0.0/29\n" +
 			"reserve 10.0.0.8/30\naffinity 10.0.0.0/30 a\nblock 10.0.0.4/30 gone\naffinity 10.0.0.4/30 c\nblock 10.0.0.8/30 d deleted\naffinity 10.0.0.8/30 d\nblock 10.0.9.0/30 gone\n",
 		"Windows nodes claim with strict affinity": "node n0 windows\nnode n1\npool first 10.0.0.0/31 size=31\nblock 10.0.1.0/30 gone\n",
