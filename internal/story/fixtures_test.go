@@ -107,10 +107,14 @@ func read(t *testing.T, path, check string) (out []*fixture) {
 	return out
 }
 
-// live reports whether a test cluster can have the state. Whereabouts is not installed, and no agents
-// run.
+// live reports whether a test cluster can have the state. Whereabouts and Multus are not installed, and
+// no agents run.
 func (f *fixture) live() bool {
-	return !f.snap.Hosts.Asked && !strings.HasPrefix(f.check, "whereabouts/") && f.check != "config/migration" && !f.vms
+	foreign := slices.ContainsFunc(f.objects, func(o map[string]any) bool {
+		_, err := resourceOf(fmt.Sprint(o["kind"]))
+		return err != nil || strings.HasPrefix(fmt.Sprint(o["apiVersion"]), "whereabouts.")
+	})
+	return !foreign && !f.snap.Hosts.Asked && f.check != "config/migration" && !f.vms
 }
 
 // report returns the report on the state without a cluster.
