@@ -614,6 +614,33 @@ func TestObjectAtHandForbids(t *testing.T) {
 		"a marked block with an address": {func(s *small) {
 			s.edit(s.path(blocks.Blocks, blocks.BlockName(marked)), func(o map[string]any) { writtenByOther(o) })
 		}, calls["FinishDelete"]},
+		"a handle that is being deleted": {func(s *small) {
+			s.handle(restored, inUse, 1)
+			s.edit(s.path(blocks.Handles, restored), func(o map[string]any) {
+				o["metadata"].(map[string]any)["deletionTimestamp"] = "2026-01-02T12:00:00Z"
+				delete(spec(o), "block")
+			})
+		}, func(s *small, k *datastore.Kubernetes) error {
+			return k.RecordIP(s.t.Context(), s.blockRef(inUse), restoredAt, recordation(netip.Prefix{}, ""))
+		}},
+		"an ordinal that is given twice": {func(*small) {}, func(s *small, k *datastore.Kubernetes) error {
+			a := recordation(noBlock, "n3")
+			a.Beside = []repair.Beside{{Ordinal: 3, Handle: "k8s-pod-network.x"}}
+			return k.RecordIP(s.t.Context(), repair.ObjectRef{Resource: blocks.Blocks, Name: blocks.BlockName(noBlock)}, 3, a)
+		}},
+		"a handle of one address in use": {func(*small) {}, func(s *small, k *datastore.Kubernetes) error {
+			return k.DeleteHandle(s.t.Context(), s.ref(blocks.Handles, "a"))
+		}},
+		"a count of no address": {func(*small) {}, func(s *small, k *datastore.Kubernetes) error {
+			return k.SetHandleCounts(s.t.Context(), s.ref(blocks.Handles, "a"), []blocks.HandleCount{{CIDR: inUse, Count: 0}})
+		}},
+		"a handle that was marked deleted when it was written down": {func(*small) {}, func(s *small, k *datastore.Kubernetes) error {
+			s.edit(s.path(blocks.Handles, "a"), func(o map[string]any) { spec(o)["deleted"] = true })
+			stored := s.taken(blocks.Handles, "a")
+			delete(s.objects, s.path(blocks.Handles, "a"))
+			s.create(blocks.Handles, "other", map[string]any{})
+			return k.RecreateHandle(s.t.Context(), stored)
+		}},
 		"a reservation of that name": {func(s *small) {
 			s.create(blocks.Reservations, "calico-audit-"+blocks.BlockName(noBlock), map[string]any{"reservedCIDRs": []any{noBlock.String()}})
 		}, calls["Reserve"]},

@@ -52,6 +52,25 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
+// TestReplacedAlone checks that an address which shares its attributes with another is replaced alone.
+func TestReplacedAlone(t *testing.T) {
+	s := newSmall(t, testcluster.CRDv1)
+	at := s.path(blocks.Blocks, blocks.BlockName(inUse))
+	s.edit(at, func(o map[string]any) {
+		list := o["spec"].(map[string]any)["allocations"].([]any)
+		list[1] = list[leaked]
+	})
+	must(t, s.writer(s.group).RecordIP(t.Context(), s.blockRef(inUse), leaked, replacement("gone", leaked)))
+	spec := s.get(at)["spec"].(map[string]any)
+	of := func(ordinal int) any {
+		index := int(spec["allocations"].([]any)[ordinal].(float64))
+		return spec["attributes"].([]any)[index].(map[string]any)["handle_id"]
+	}
+	if of(leaked) != restored || of(1) != "gone" {
+		t.Errorf("recorded under %v, and the other address under %v", of(leaked), of(1))
+	}
+}
+
 // TestBlockIsCreatedWithWhatIsInUse checks that a block which is claimed for an address
 // records all addresses in use in the write that creates it, so that none of them is
 // assigned.
