@@ -631,6 +631,11 @@ func TestObjectAtHandForbids(t *testing.T) {
 		"a handle of one address in use": {func(*small) {}, func(s *small, k *datastore.Kubernetes) error {
 			return k.DeleteHandle(s.t.Context(), s.ref(blocks.Handles, "a"))
 		}},
+		"a handle of a block that is marked deleted": {func(s *small) {
+			s.edit(s.path(blocks.Blocks, blocks.BlockName(contested)), func(o map[string]any) { spec(o)["deleted"] = true })
+		}, func(s *small, k *datastore.Kubernetes) error {
+			return k.CreateHandle(s.t.Context(), "c", []blocks.HandleCount{{CIDR: contested, Count: 1}})
+		}},
 		"a count of no address": {func(*small) {}, func(s *small, k *datastore.Kubernetes) error {
 			return k.SetHandleCounts(s.t.Context(), s.ref(blocks.Handles, "a"), []blocks.HandleCount{{CIDR: inUse, Count: 0}})
 		}},

@@ -71,6 +71,40 @@ func TestReplacedAlone(t *testing.T) {
 	}
 }
 
+// TestCreatedForNothing checks that a handle whose address is released while it is created does not stay.
+func TestCreatedForNothing(t *testing.T) {
+	s := newSmall(t, testcluster.CRDv1)
+	s.before = func(_ int, path string) {
+		if path+"/" == s.path(blocks.Handles, "") {
+			s.edit(s.path(blocks.Blocks, blocks.BlockName(contested)), func(o map[string]any) {
+				o["spec"].(map[string]any)["allocations"].([]any)[1] = nil
+			})
+		}
+	}
+	err := s.writer(s.group).CreateHandle(t.Context(), "c", []blocks.HandleCount{{CIDR: contested, Count: 1}})
+	if !errors.Is(err, repair.ErrChanged) || s.get(s.path(blocks.Handles, "c")) != nil {
+		t.Errorf("got %v, and the handle is %v", err, s.get(s.path(blocks.Handles, "c")))
+	}
+}
+
+// TestFinishedBesideAnother checks that a deletion is finished although another client makes the
+// affinity again.
+func TestFinishedBesideAnother(t *testing.T) {
+	s := newSmall(t, testcluster.CRDv1)
+	at := s.path(blocks.Affinities, blocks.AffinityName("n1", inUse))
+	s.edit(at, func(o map[string]any) { o["spec"].(map[string]any)["deleted"] = "true" })
+	ref := s.affinityRef("n1", inUse)
+	s.before = func(_ int, path string) {
+		if path+"/" == s.path(blocks.Affinities, "") {
+			s.affinity("n1", inUse, blocks.Confirmed)
+		}
+	}
+	must(t, s.writer(s.group).FinishDelete(t.Context(), ref))
+	if s.get(at) == nil {
+		t.Error("the affinity is gone")
+	}
+}
+
 // TestBlockIsCreatedWithWhatIsInUse checks that a block which is claimed for an address
 // records all addresses in use in the write that creates it, so that none of them is
 // assigned.
