@@ -39,8 +39,6 @@ func (st *State) Disownable(b *Block) Releasability {
 			if who := st.UnrecordedUser(netip.PrefixFrom(addr, addr.BitLen())); who != "" {
 				r.retain(RetainInUse, "%s, which it does not record: --unrecorded-ips does", who)
 			}
-		case b.At(i) != nil && b.At(i).WindowsReserved(): // no repair releases it (containsOnlyReservedIPs of libcalico-go ipam/ipam_block.go)
-			r.retain(RetainInUse, "it holds %s, which a Windows node keeps back: Calico's collector releases such a block once no pod has an address of it", addr)
 		case lent[addr] == nil && NodeOf(b.At(i)) == host:
 			r.retain(RetainInUse, "it holds %s, recorded for %s itself: once that is released (--leaked-ips --terminated %[2]s, if the machine is known to be off), it may go", addr, phrase.Arg(host))
 		case lent[addr] == nil:
