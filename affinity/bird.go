@@ -43,7 +43,7 @@ func (r *Routing) bird(b Borrowed) Prediction {
 	case best != nil:
 		return unknown(cmp.Or(best.decidedBy, "birdcl show route for "+b.Addr.String()+" on "+b.Owner), "%s", best.why)
 	case s.steps > maxSteps:
-		return unknown("birdcl show route for "+b.Addr.String()+" on "+b.Owner, "routes have too many ways in this topology to follow them all")
+		return unknown("birdcl show route for "+b.Addr.String()+" on "+b.Owner, "this topology has too many paths to follow them all")
 	}
 	return r.confirmDrop(b, s.reason())
 }
@@ -56,7 +56,7 @@ func (r *Routing) confirmDrop(b Borrowed, reason string) Prediction {
 	}
 	for _, g := range r.s.Unreadable(blocks.Nodes) {
 		if _, bad := r.nodeFault(g.Name); bad {
-			return unknown("what node "+g.Name+" records", "a node that could not be read whole may pass a route on (%s); without it, traffic is dropped: %s", g, reason)
+			return unknown("what node "+g.Name+" records", "a node that could not be read completely may pass a route on (%s); without it, traffic is dropped: %s", g, reason)
 		}
 	}
 	for _, g := range r.s.Unreadable(blocks.Pools) {

@@ -24,7 +24,7 @@ func (r *Routing) felix(b Borrowed) Prediction {
 
 func (r *Routing) felixByIPAM(b Borrowed) Prediction {
 	if g, missing := r.s.Missing(blocks.Nodes); missing && (b.Tunnel || b.Attributes != nil && b.Attributes.Node != "") {
-		return unknown("the right, or the file, to read nodes", "a read is missing: %s; so whether Felix knows %s is not known", g, b.User)
+		return unknown("the right, or the file, to read nodes", "a read is missing: %s; whether Felix knows %s is therefore unknown", g, b.User)
 	}
 	if b.Tunnel {
 		if p, bad := r.notWhole(b.User); bad {
@@ -83,7 +83,7 @@ func (r *Routing) felixRoute(b Borrowed, n *blocks.Node) Prediction {
 		case r.addressMissing(end, family):
 			return dropped("%s records no %s address for Calico, so Felix cannot set up VXLAN between it and the other nodes, and on %s the block's blackhole wins", end.Name, family, b.Owner)
 		case r.vtepMissing(end, family) && (!same || end == owner):
-			return dropped("%s has no VXLAN tunnel address (%s), so Felix on %s has no way to it and the block's blackhole wins", end.Name, family, b.Owner)
+			return dropped("%s has no VXLAN tunnel address (%s), so Felix on %s has no route to it and the block's blackhole wins", end.Name, family, b.Owner)
 		}
 	}
 	return delivered

@@ -45,7 +45,7 @@ func (s *search) blockLoop(theirs side) {
 		s.block(blockLoop, "%s and %s share AS %d behind %s: a route that comes back with their own AS in its path is dropped", s.owner.Name, s.user.Name, theirs.localAS, behind)
 		return
 	}
-	s.block(blockLoop, "%s drops the route from %s, because its own AS %d stands in the path", s.owner.Name, behind, theirs.localAS)
+	s.block(blockLoop, "%s drops the route from %s, because its own AS %d is in the path", s.owner.Name, behind, theirs.localAS)
 }
 
 // maxObstacles is the number of obstacles in a reason.

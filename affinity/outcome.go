@@ -17,7 +17,7 @@ const (
 // String returns the outcome in one word.
 func (f RouteOutcome) String() string { return [...]string{"unknown", "delivered", "dropped"}[f] }
 
-// Words returns the outcome as a sentence has it.
+// Words returns the outcome in words, for a sentence.
 func (f RouteOutcome) Words() string {
 	if f == Unknown {
 		return "not known"

@@ -73,7 +73,7 @@ func (r *Routing) Borrowed(b Borrowed) Prediction {
 		return Prediction{Outcome: Delivered, Reason: "a block of a single address gets no blackhole"}
 	case b.Pool == nil:
 		return unknown("on "+b.Owner+": ip route get "+b.Addr.String(),
-			"the block lies in no pool: BIRD, if it runs, drops traffic to it on %s and tells no other node of %s; Felix leaves it alone", b.Owner, b.Addr)
+			"the block is in no pool: BIRD, if it runs, drops traffic to it on %s and announces %s to no other node; Felix ignores it", b.Owner, b.Addr)
 	case r.noNode(b.Owner):
 		return Prediction{Outcome: Delivered, Reason: b.Owner + " is not a node of the cluster, and none drops the traffic in its place"}
 	}
@@ -97,7 +97,7 @@ func (r *Routing) predict(b Borrowed) Prediction {
 	f, g := r.felix(b), r.bird(b)
 	if f.Outcome == g.Outcome {
 		return Prediction{Outcome: f.Outcome, DecidedBy: g.DecidedBy,
-			Reason: fmt.Sprintf("whether Felix or BIRD programs the pool's routes is not known, and it comes to the same: if BIRD, %s; if Felix, %s", g.Reason, f.Reason)}
+			Reason: fmt.Sprintf("whether Felix or BIRD programs the pool's routes is not known, but the outcome is the same: if BIRD, %s; if Felix, %s", g.Reason, f.Reason)}
 	}
 	return unknown(decidedBy, "whether Felix or BIRD programs the pool's routes is not known: if BIRD, it is %s, because %s; if Felix, %s, because %s",
 		outcomeOr(g.Outcome), g.Reason, outcomeOr(f.Outcome), f.Reason)
@@ -152,7 +152,7 @@ func (r *Routing) nodeFault(name string) (blocks.Gap, bool) {
 func (r *Routing) notWhole(names ...string) (Prediction, bool) {
 	for _, name := range names {
 		if g, bad := r.nodeFault(name); bad {
-			return unknown("what node "+name+" records", "node %s could not be read whole: %s", name, g), true
+			return unknown("what node "+name+" records", "node %s could not be read completely: %s", name, g), true
 		}
 	}
 	return Prediction{}, false

@@ -75,7 +75,7 @@ func nodeReport(h *state.NodeState, st *state.State) NodeReport {
 	return n
 }
 
-// Names returns the distinct names that who picks from objects, sorted.
+// Names returns the distinct results of name for the objects, sorted.
 func Names[T any](bs []*T, who func(*T) string) []string {
 	out := make([]string, 0, len(bs))
 	for _, b := range bs {

@@ -13,10 +13,10 @@ import (
 // Reasons why a finding is withheld.
 const (
 	awaitsReading   = "it awaits a second reading that confirms it"
-	seenOnce        = "seen in the second of two readings only; run again to confirm it"
+	seenOnce        = "seen only in the second of two readings; run again to confirm it"
 	readingFailed   = "the second reading that would confirm it failed"
 	readingSkipped  = "it could not be confirmed by a second reading"
-	readingDisagree = "a second reading did not find it; it is read again"
+	readingDisagree = "a second reading did not find it; it will be read again"
 )
 
 // unconfirmed reports whether a finding needs a second reading before it counts. Kinds are

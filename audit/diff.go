@@ -98,7 +98,7 @@ func Compare(from, to *Report) *Diff {
 		case !was:
 			x.Change = Added
 			if reason := from.blind(&f, to.Scope); reason != "" {
-				x.Reason = "the old report could not tell: " + reason
+				x.Reason = "not evaluated in the old report: " + reason
 			}
 		case old.Severity != f.Severity:
 			x.Change, x.OldSeverity = Changed, &old.Severity

@@ -132,7 +132,7 @@ func TestNotEvaluated(t *testing.T) {
 		"notJudged warning ip/borrowed 10.0.0.10: only what concerns n2 was asked for")
 
 	// In the other direction the finding is new, but may be older than it looks.
-	expectDiff(t, skipped, from, "new critical pool/no-free-blocks gold", "new warning ip/borrowed 10.0.0.10: the old report could not tell: pods: forbidden")
+	expectDiff(t, skipped, from, "new critical pool/no-free-blocks gold", "new warning ip/borrowed 10.0.0.10: not evaluated in the old report: pods: forbidden")
 }
 
 // TestDiffOfMuted: a muted finding is not fixed, and is not new once it is no longer muted.

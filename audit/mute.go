@@ -86,8 +86,8 @@ func (r *MuteRule) mutes(f *Finding) bool {
 		(r.Pool == "" || f.Pool() == r.Pool)
 }
 
-// Pool returns the name of the pool that a finding is about: its subject, or else the only
-// pool that it involves. It is empty if there is none, or if there are several.
+// Pool returns the name of the pool that a finding is about: its subject, or else the only pool
+// that it involves. It returns "" if there is no such pool, or several.
 func (f *Finding) Pool() string {
 	subject := ""
 	if f.Subject.Kind == state.KindPool {

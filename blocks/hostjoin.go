@@ -86,7 +86,7 @@ func JoinHostReadings(readings ...HostReading) HostReading {
 			continue
 		}
 		out.Gaps = append(out.Gaps, HostGap{Node: v.Node, Source: v.Source, Reason: fmt.Sprintf(
-			"left out for the newer view in %s, or the one that tells more: this one was taken at %s", all[others[k]].Source, v.TakenAt.UTC().Format(time.RFC3339))})
+			"ignored for the newer or more complete view in %s: this one was taken at %s", all[others[k]].Source, v.TakenAt.UTC().Format(time.RFC3339))})
 	}
 	slices.SortStableFunc(out.Gaps, CompareHostGaps)
 	out.Gaps = slices.Compact(out.Gaps)

@@ -32,9 +32,9 @@ func (c *Cluster) NewerThanKnown() string {
 	case v == "":
 		return "ClusterInformation does not say which Calico release runs, and releases newer than " + NewestKnown + " may mean something else by their objects"
 	case !CalicoAtLeast(v, 0, 0):
-		return fmt.Sprintf("this cluster runs Calico %q, which is not a release, and may be newer than %s, the newest whose objects are known", v, NewestKnown)
+		return fmt.Sprintf("this cluster runs Calico %q, which is not a release and may be newer than %s, the newest supported", v, NewestKnown)
 	case CalicoAtLeast(v, newestMajor, newestMinor+1):
-		return fmt.Sprintf("this cluster runs Calico %s, and the newest whose objects are known is %s: use a newer calico-audit, or let it pass (--allow-newer-calico)", v, NewestKnown)
+		return fmt.Sprintf("this cluster runs Calico %s, and the newest supported release is %s: use a newer calico-audit, or allow it (--allow-newer-calico)", v, NewestKnown)
 	}
 	return ""
 }

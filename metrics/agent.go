@@ -143,7 +143,7 @@ func (a *Agent) Handler() http.Handler {
 		Title: "calico-audit agent", About: "It reads the routes and network namespaces of this node, and changes nothing.",
 		what: "agent", ready: "whether the node's kernel can be read", unready: a.unready, pprof: a.Pprof,
 		Pages: []page{
-			{"/hostview", "the host view: what the kernel of this node says of its routes and network namespaces, as JSON; ?blocks=CIDR,… names the node's blocks and leaves out the routes that have to do neither with them nor with one that drops traffic; ?newerThan=TIME, such as its takenAt, wants a view that was taken later", func(w http.ResponseWriter, r *http.Request) {
+			{"/hostview", "the host view as JSON: the routes and network namespaces of this node's kernel; ?blocks=CIDR,… keeps only routes to these blocks and routes that drop traffic; ?newerThan=TIME, such as a view's takenAt, requests a later view", func(w http.ResponseWriter, r *http.Request) {
 				after, err := parseTime(r.URL.Query().Get("newerThan"))
 				if err != nil {
 					writeText(w, http.StatusBadRequest, "parameter newerThan: "+err.Error())

@@ -34,7 +34,7 @@ func (e *Exporter) evaluate(s *blocks.Snapshot, checks []*audit.Check) (*evaluat
 		var r *audit.Result
 		err := e.guarded(func() { r = audit.Run(st, []*audit.Check{c}) })
 		if err != nil {
-			e.Log.Error("a check failed: this is a mistake in calico-audit", "check", c.ID, "error", err)
+			e.Log.Error("a check failed: this is a bug in calico-audit", "check", c.ID, "error", err)
 			r = &audit.Result{Skipped: []audit.Skipped{{Check: c.ID, Reason: "it failed: " + err.Error()}}, Inconclusive: []string{c.ID}}
 		}
 		results = append(results, r)

@@ -19,10 +19,10 @@ import (
 func (e *Exporter) Handler() http.Handler {
 	return site{
 		Title: "calico-audit exporter", About: "It watches Calico's IP address management in this cluster, and changes nothing.",
-		what: "exporter", ready: "whether the cluster was audited, and what is known is not too old",
+		what: "exporter", ready: "whether the cluster was audited, and the data is recent enough",
 		unready: func(context.Context) string { return e.unready() }, pprof: e.Pprof,
 		Pages: []page{
-			{"/report", "the report on the cluster as it is now", func(w http.ResponseWriter, r *http.Request) {
+			{"/report", "the current report", func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Add("Vary", "Accept")
 				if e.HTML != nil && strings.Contains(r.Header.Get("Accept"), "text/html") {
 					e.serveReport(w, r, "text/html; charset=utf-8", e.HTML, true)
@@ -30,7 +30,7 @@ func (e *Exporter) Handler() http.Handler {
 				}
 				e.serveReport(w, r, "text/plain; charset=utf-8", e.Text, false)
 			}},
-			{"/report.json", "the same as data, as calico-audit report -o json writes it", func(w http.ResponseWriter, r *http.Request) {
+			{"/report.json", "the current report as JSON, as of calico-audit report -o json", func(w http.ResponseWriter, r *http.Request) {
 				e.serveReport(w, r, "application/json", e.JSON, false)
 			}},
 			{"/metrics", "metrics of it, for Prometheus", e.metrics()},
@@ -70,7 +70,7 @@ func (e *Exporter) serveReport(w http.ResponseWriter, r *http.Request, contentTy
 	})
 }
 
-const notYet = "the cluster has not been audited yet: not everything was listed once"
+const notYet = "the cluster has not been audited yet: the first lists are not complete"
 
 // unready returns why the exporter is not ready; "" if it is.
 func (e *Exporter) unready() string {
@@ -85,7 +85,7 @@ func (e *Exporter) unready() string {
 }
 
 func staleReason(a *Audit, age time.Duration) string {
-	return fmt.Sprintf("nothing newer than %s has been known for %s: the API server does not answer, or not all of its watches do",
+	return fmt.Sprintf("the data is from %s, %s old: the API server or one of its watches does not respond",
 		phrase.Time(a.Report.Cluster.TakenAt.Time), age.Round(time.Second))
 }
 

@@ -61,7 +61,7 @@ func (e *Exporter) metrics() http.HandlerFunc {
 		}
 		own, err := process.Gather()
 		if err != nil {
-			e.Log.Error("the metrics of the process are not whole", "error", err)
+			e.Log.Error("the metrics of the process are incomplete", "error", err)
 		}
 		more, err := withFamilies(e.live(a).text(), own)
 		parts := [][]byte{a.scrape.text, more}

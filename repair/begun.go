@@ -81,7 +81,7 @@ func (b *Begun) held(code SkipCode, why string) Move {
 	if b.Undo {
 		return Cannot(code, "it is not finished: %s", why)
 	}
-	return Cannot(code, "it was left half-done, and is not completed now: %s", why)
+	return Cannot(code, "it is half-done, and is not finished now: %s", why)
 }
 
 // Refs returns the objects to read again for the step: those on which its kind depends,
@@ -121,7 +121,7 @@ func (b *Begun) next() Move {
 	}
 	m := b.Kind.Complete(b)
 	if b.Undo && m.Do != nil && m.Code == "" {
-		m.What, m.Code = "finish the step, which was left half-done: "+m.What, CodeFinished
+		m.What, m.Code = "finish the half-done step: "+m.What, CodeFinished
 	}
 	return m
 }
@@ -342,7 +342,7 @@ func (b *Begun) EndMark(r blocks.Resource, m blocks.Meta) Move {
 func (b *Begun) PutBack(a *blocks.Affinity) Move {
 	was := blocks.AffinityState(b.Log.First(blocks.Affinities).Was().Spec.State)
 	if b.Undo && a.State == was && !a.SoftDeleted {
-		return Nothing(Already, "the affinity is as it was")
+		return Nothing(Already, "the affinity is unchanged")
 	}
 	if a.SoftDeleted {
 		return Cannot(SkipChanged, "the affinity was written since, and is marked deleted")
@@ -380,17 +380,17 @@ func (b *Begun) mustStay(a *blocks.Affinity) string {
 	block := BlockAt(b.State, a.CIDR.String())
 	switch {
 	case c == nil || c.Before == nil || a.UID() != c.UID():
-		return "it is another object than the one that was written"
+		return "it is not the object that was written"
 	case a.SoftDeleted:
 		return "it is marked deleted"
 	case a.State != blocks.PendingDeletion || StoredObject(last.After).Spec.State != string(blocks.PendingDeletion):
-		return fmt.Sprintf("its state is %q, which is not what the journal says was written last", a.State)
+		return fmt.Sprintf("its state is %q, but the journal records another last write", a.State)
 	case a.Written.Std().After(last.At.Add(blocks.WriteTimeout + blocks.ClockSkew)):
-		return fmt.Sprintf("somebody else wrote it since, at %s, and may be releasing it", phrase.Time(a.Written))
+		return fmt.Sprintf("another client has written it since, at %s, and may be releasing it", phrase.Time(a.Written))
 	case block == nil:
 		return "its block does not exist"
 	case block.SoftDeleted:
-		return "its block is marked deleted: somebody is releasing it"
+		return "its block is marked deleted: another client is releasing it"
 	case block.Owner != a.Owner:
 		return fmt.Sprintf("its block belongs to %s", OwnerText(block.Owner))
 	}

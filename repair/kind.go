@@ -132,7 +132,7 @@ func (p *Proposals) Bars(c Concern, r Reason) bool {
 func (p *Proposals) Add(c Concern, s Step, pinned ...blocks.Meta) {
 	for _, m := range pinned {
 		if m.UID() == "" || m.ResourceVersion() == "" {
-			p.Refuse(c, RefusedUnpinned, "object %s carries no UID or no resourceVersion (they are missing in what was read), so nothing says later that it is still the same", m.Name)
+			p.Refuse(c, RefusedUnpinned, "object %s was read without UID or resourceVersion, so a later write could not tell whether it has changed", m.Name)
 			return
 		}
 	}
@@ -233,7 +233,7 @@ func (p *Proposals) dropAmbiguous() {
 		if count[s.ID] < 2 {
 			return false
 		}
-		p.Refuse(Concern{s.Target, s.Pools, s.Nodes}, RefusedConflict, "there are %d objects that say the same of it, object %s among them: look at them by hand", count[s.ID], s.Target.Name)
+		p.Refuse(Concern{s.Target, s.Pools, s.Nodes}, RefusedConflict, "%d objects describe it, such as %s: compare them by hand", count[s.ID], s.Target.Name)
 		return true
 	})
 }

@@ -22,7 +22,7 @@ func Replaced(s *Step, what string, m blocks.Meta) error {
 	}
 	made, err := time.Parse(time.RFC3339, s.Guard(GuardCreated))
 	if err != nil || m.Created.Std().Before(made) {
-		return fmt.Errorf("%s %s is there, and is not the one that the step is about", what, m.Name)
+		return fmt.Errorf("%s %s exists, but is not the object of the step", what, m.Name)
 	}
 	return nil
 }

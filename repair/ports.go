@@ -209,7 +209,7 @@ const (
 )
 
 // ErrOtherRun means that another run moves pods, reserves blocks and cordons nodes.
-var ErrOtherRun = errors.New("another run that moves pods is not over")
+var ErrOtherRun = errors.New("another run that moves pods is still in progress")
 
 // RefusedEvictionError means that a pod may not be evicted, mostly because of a
 // PodDisruptionBudget. The pod is unchanged.
@@ -243,7 +243,7 @@ func (e *KeptCordonError) Error() string {
 	if !e.Since.IsZero() {
 		when = ", which wrote it at " + phrase.Time(e.Since)
 	}
-	return fmt.Sprintf("node %s stays cordoned: that is by %s now%s, and no more by this program, whose mark was taken off", e.Node, e.By, when)
+	return fmt.Sprintf("node %s stays cordoned: %s now owns the cordon%s, and calico-audit's annotation is gone", e.Node, e.By, when)
 }
 
 // ErrChanged means that an object has changed or was replaced since it was evaluated.

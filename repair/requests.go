@@ -35,39 +35,39 @@ var Requests = []RequestKind{
 		func(r *Request) *bool { return &r.LeakedIPs }, []Kind{ReleaseIP}, "no leaked address was found",
 	},
 	{
-		"leaked-handles", "delete handles that no block refers to, and put right what others count", "handle/leaked, handle/count",
-		func(r *Request) *bool { return &r.LeakedHandles }, []Kind{DeleteHandle, FixHandleCount}, "no leaked handle was found, and none that counts wrongly",
+		"leaked-handles", "delete handles that no block refers to, and correct the counts of others", "handle/leaked, handle/count",
+		func(r *Request) *bool { return &r.LeakedHandles }, []Kind{DeleteHandle, FixHandleCount}, "no leaked handle and no wrong count was found",
 	},
 	{
-		"dead-nodes", "release what nodes that no longer exist have left: empty blocks and affinities, and blocks that only pods of other nodes use", "block/dead-node, affinity/dead-node",
+		"dead-nodes", "clean up after nodes that no longer exist: empty blocks, affinities, and blocks that only pods of other nodes use", "block/dead-node, affinity/dead-node",
 		func(r *Request) *bool { return &r.DeadNodes }, []Kind{ReleaseBlock, DeleteAffinity, DisownBlock}, "no block and no affinity of a node that no longer exists was found",
 	},
 	{
-		"unrecorded-ips", "record the addresses that live pods use and that no block records for them, as after a restore of the datastore", "ip/unallocated, ip/wrong-pod",
-		func(r *Request) *bool { return &r.UnrecordedIPs }, []Kind{RecordIP}, "no live pod was found whose address is not recorded for it",
+		"unrecorded-ips", "record addresses of live pods that no block records for them, as after a restore of the datastore", "ip/unallocated, ip/wrong-pod",
+		func(r *Request) *bool { return &r.UnrecordedIPs }, []Kind{RecordIP}, "every address of a live pod is recorded for it",
 	},
 	{
 		"missing-handles", "create handles that blocks refer to and that do not exist", "handle/missing",
 		func(r *Request) *bool { return &r.MissingHandles }, []Kind{CreateHandle}, "every handle that blocks refer to exists",
 	},
 	{
-		"soft-deleted", "finish deletions that were begun and left", "block/soft-deleted",
+		"soft-deleted", "finish deletions that stopped half-way", "block/soft-deleted",
 		func(r *Request) *bool { return &r.SoftDeleted }, []Kind{FinishDelete}, "nothing is marked deleted",
 	},
 	{
-		"whereabouts-stranded", "release addresses of secondary networks (Whereabouts) that pods which are gone have left in pools and reservations", "whereabouts/stranded, whereabouts/stale, whereabouts/reservation-only",
-		func(r *Request) *bool { return &r.WhereaboutsStranded }, []Kind{ReleaseWhereabouts, DeleteWhereaboutsReservation}, "no address of a secondary network was found whose pod is gone or has given it up",
+		"whereabouts-stranded", "release addresses of secondary networks (Whereabouts) whose pods no longer exist or no longer use them", "whereabouts/stranded, whereabouts/stale, whereabouts/reservation-only",
+		func(r *Request) *bool { return &r.WhereaboutsStranded }, []Kind{ReleaseWhereabouts, DeleteWhereaboutsReservation}, "every address of a secondary network is recorded for a pod that still uses it",
 	},
 	{
-		"whereabouts-reservations", "record the address of a live pod in its pool again where only its reservation (Whereabouts) is left, and delete reservations that nothing explains", "whereabouts/reservation-only",
-		func(r *Request) *bool { return &r.WhereaboutsReservations }, []Kind{RestoreWhereabouts, DeleteWhereaboutsReservation}, "no reservation of a secondary network was found whose address no pool records",
+		"whereabouts-reservations", "where only the reservation of an address (Whereabouts) is left, record the address in its pool again if a live pod has it, else delete the reservation", "whereabouts/reservation-only",
+		func(r *Request) *bool { return &r.WhereaboutsReservations }, []Kind{RestoreWhereabouts, DeleteWhereaboutsReservation}, "no reservation of a secondary network lacks its pool's record",
 	},
 	{
 		"consolidate", "move the pods out of a block of a node that has several, and give it to a node that can get none", "node/no-block",
 		func(r *Request) *bool { return &r.Consolidate }, []Kind{ReserveBlock, CordonNode, EvictPod, ReleaseBlock, ClaimBlock, UnreserveBlock, UncordonNode}, "",
 	},
 	{
-		"rehome", "evict pods that borrow their address, where their node has addresses by now", "ip/borrowed",
+		"rehome", "evict pods that borrow their address, if their replacements can get one of their own node's blocks", "ip/borrowed",
 		func(r *Request) *bool { return &r.Rehome }, []Kind{EvictPod, CordonNode, UncordonNode}, "",
 	},
 	{"strict-affinity", "set strict affinity", "config/strict-affinity", nil, []Kind{SetStrictAffinity}, ""},

@@ -37,9 +37,9 @@ func (p *Plan) digest() string {
 func (p *Plan) Unobserved() string {
 	switch {
 	case p.OfFiles():
-		return "the plan was made of files, which tell no certain time"
+		return "the plan was made from files, whose time is not certain"
 	case !p.Intact():
-		return "the plan was edited since it was made, or is of an earlier version"
+		return "the plan was edited, or an earlier version made it"
 	}
 	return ""
 }

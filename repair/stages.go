@@ -22,11 +22,11 @@ var stages = map[Stage]struct {
 	ask   func(*Request)
 }{
 	StopCollector: {"stop Calico's collector", nil},
-	RecordRunning: {"record what runs", func(r *Request) {
+	RecordRunning: {"record running pods", func(r *Request) {
 		r.SoftDeleted, r.MissingAffinities, r.UnrecordedIPs, r.MissingHandles, r.WhereaboutsReservations = true, true, true, true, true
 	}},
 	ResolveDuplicates: {"restart pods whose address cannot be theirs", nil},
-	ReleaseUnused: {"release what nothing uses", func(r *Request) {
+	ReleaseUnused: {"release unused objects", func(r *Request) {
 		r.LeakedIPs, r.LeakedHandles, r.OrphanAffinities, r.DeadNodes, r.WhereaboutsStranded = true, true, true, true, true
 	}},
 	StartCollector: {"start Calico's collector again", nil},

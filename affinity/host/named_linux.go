@@ -39,7 +39,7 @@ func (s *scan) addNamed() {
 			}
 		}
 		if len(stale) > 0 { // not a spaceGap: mounts elsewhere are found through the processes' mounts
-			s.gap("%s: no network namespace is mounted there; what was may be gone, or not passed on to where this runs", few(stale))
+			s.gap("%s: no network namespace is mounted there; it may have been removed, or the mount is not propagated to this container", few(stale))
 		}
 	}
 }

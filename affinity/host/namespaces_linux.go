@@ -88,7 +88,7 @@ func (s *scan) findSpaces() error {
 		}
 	}
 	if len(denied) > 0 {
-		s.spaceGap("of %d processes, %d may not be asked for their network namespace (it takes CAP_SYS_PTRACE, and a security profile that does not forbid it): %s", len(known), len(denied), few(denied))
+		s.spaceGap("the network namespace of %[2]d of %[1]d processes may not be read (that needs CAP_SYS_PTRACE, and a security profile that allows it): %[3]s", len(known), len(denied), few(denied))
 	}
 	s.addNamed()
 	for inode, sp := range s.spaces {

@@ -14,7 +14,7 @@ func (s *scan) place() {
 		return // listing processes reports it
 	}
 	if first, err := netNamespace(s.ProcRoot + "/1"); err == nil && first != s.own {
-		s.spaceGap("the routes are those of another network namespace than that of process 1: unless that is meant, they are not the node's (hostNetwork)")
+		s.spaceGap("the routes are not those of process 1's network namespace: unless that is intended, they are not the node's (hostNetwork)")
 	}
 	if why := s.processesOfMachine(); why != "" {
 		s.spaceGap("%s", why)
@@ -31,11 +31,11 @@ const initPIDNamespace = 0xEFFFFFFC
 // its IPC namespace is not that of PID 1. Containers of a pod share an IPC namespace with
 // each other, but not with the node.
 func (s *scan) processesOfMachine() string {
-	const notShared = "only the processes of this container are shown, and not the node's (hostPID)"
+	const notShared = "only the processes of this container are visible, not the node's (hostPID)"
 	first, err := linkedNamespace(s.ProcRoot+"/1/ns/pid", "pid:")
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		return "process 1 is not shown: the processes of others may be hidden, or these are not the node's (hostPID)"
+		return "process 1 is not visible: processes of other users may be hidden, or these are not the node's (hostPID)"
 	case err != nil || first == initPIDNamespace:
 		return "" // if it may not be read, processes lists it as denied
 	case s.ProcRoot == "/proc" && os.Getpid() == 1:

@@ -72,7 +72,7 @@ func (a *Allocator) Assign(r Request) Assigned {
 	case n == nil:
 		return refused(LimitSelector, "node %q does not exist", r.Node)
 	case n.Windows && !a.config.StrictAffinity: // GetIPAMConfig
-		return refused(LimitSelector, "on Windows nodes Calico assigns nothing without strict affinity")
+		return refused(LimitSelector, "Calico assigns nothing on Windows nodes without strict affinity")
 	}
 	e := a.eligible(n, r)
 	if len(e.allowed) == 0 {
@@ -144,7 +144,7 @@ func (a *Allocator) requested(r Request) *eligible {
 			}
 		}
 		if found == nil || found.Family() != r.Family {
-			return &eligible{refusal: refused(LimitSelector, "pool %s is asked for, and hands out nothing", cidr)}
+			return &eligible{refusal: refused(LimitSelector, "pool %s is requested, and assigns no addresses", cidr)}
 		}
 		e.selecting = append(e.selecting, found)
 	}

@@ -86,7 +86,7 @@ func (w *world) nodes(s *blocks.Snapshot, q *Scenario) error {
 	}
 	for i, name := range q.RemoveNodes {
 		if slices.Contains(q.RemoveNodes[:i], name) {
-			return fmt.Errorf("node %q is to go twice", name)
+			return fmt.Errorf("node %q is to be removed twice", name)
 		}
 		if h := w.today.NodeState(name); h == nil || h.Node == nil {
 			return fmt.Errorf("node %q does not exist", name)

@@ -34,8 +34,9 @@ func waiting(st *state.State, h *state.NodeState) []*blocks.Workload {
 	})
 }
 
-// Refused serves today's demand as [Ask] does before a scenario, and returns, for each waiting
-// pod that gets no address, why. unknown explains why that is not known; empty if it is.
+// Refused simulates today's demand as [Ask] does before a scenario, and returns the waiting pods
+// that get no address, each with the reason. unknown explains why the pods could not be determined;
+// empty if they were.
 func Refused(st *state.State) (why map[*blocks.Workload]string, unknown string) {
 	if unknown = cmp.Or(unread(st), unplayable(st)); unknown != "" {
 		return nil, unknown
@@ -46,8 +47,8 @@ func Refused(st *state.State) (why map[*blocks.Workload]string, unknown string) 
 	return r.refused, ""
 }
 
-// lacking returns the families without a block for a node's next pod, although pools serve
-// the node. The pools may be others than today's.
+// lacking returns the families without a block for a node's next pod, although pools serve the
+// node. pools may differ from the node's present pools.
 func lacking(h *state.NodeState, pools []*state.Pool) (out []blocks.Family) {
 	for _, n := range h.BlockStatus {
 		if h.Schedulable && n.NoBlock() && (len(n.Pools) > 0 || slices.ContainsFunc(pools, func(p *state.Pool) bool {

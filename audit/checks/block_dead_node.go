@@ -16,7 +16,7 @@ var blockDeadNode = audit.Check{
 	ID:         "block/dead-node",
 	Title:      "a block's host no longer exists",
 	Severities: []state.Severity{state.Warning},
-	Why:        "No node can use the block, and what it still holds keeps it from being released: one leaked or borrowed address is enough.",
+	Why:        "No node can use the block, and it cannot be released while it holds an address: one leaked or borrowed address is enough.",
 	Confirm:    "kubectl get node NAME: not found. calicoctl ipam show --show-blocks shows how full the block is.",
 	Misread:    "Addresses in it may be in use all the same: pods of other nodes may have borrowed them.",
 	Remedies:   []remedies.Remedy{remedies.CleanUpNode},

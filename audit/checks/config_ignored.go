@@ -20,7 +20,7 @@ var configIgnored = audit.Check{
 		"--show-configuration prints the settings in effect.",
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("change the settings in the object named default if they are wanted, then delete the ignored object", "the settings in effect are the only ones",
-			"none from the deletion; wanted settings hold for the whole cluster, at once", "calicoctl ipam show --show-configuration"),
+			"none from the deletion; changed settings take effect immediately in the whole cluster", "calicoctl ipam show --show-configuration"),
 	},
 	Never:    "Never delete the object named default: Calico's defaults would replace its settings.",
 	Requires: []blocks.Resource{blocks.IPAMConfigs},

@@ -10,19 +10,19 @@ import (
 
 var configLeftover = audit.Check{
 	ID:         "config/leftover",
-	Title:      "a run of calico-audit ended before its end and left cordons, reservations or half-done steps",
+	Title:      "an interrupted run of calico-audit left cordons, reservations or half-done steps",
 	Severities: []state.Severity{state.Warning, state.Info},
 	Graded:     "warning; info for an annotation that no longer has an effect",
-	Why: "The addresses of a reserved block are handed out to no one, a cordoned node takes no pods, and objects that are half-done contradict each other. " +
-		"A run takes back what it made for a while whatever ends it, unless it is killed.",
+	Why: "A reserved block assigns no addresses, a cordoned node takes no pods, and half-done objects contradict each other. " +
+		"A run reverts its cordons and reservations at its end, unless it is killed.",
 	Confirm: "kubectl get ipreservations,nodes -o yaml, and look for the annotation " + blocks.OursAnnotation + ".",
 	Misread: "Where Leases may not be read (get leases in kube-system), a run that moves pods and writes nothing for two minutes looks the same: " +
-		"see first that none runs (kubectl get leases -n kube-system " + blocks.LeaseName + ").",
+		"check first that none runs (kubectl get leases -n kube-system " + blocks.LeaseName + ").",
 	Remedies: []remedies.Remedy{
-		remedies.Repair("finish what the run began: the same command, run again, does so too", "--consolidate", "the reservation and the cordons of the run go", remedies.Consolidate.Risk),
-		remedies.Repair("take back what the run left", "undo", "the reservation and the cordons of the run go, and half-done steps are reverted or finished", "none: only what the run left is written"),
+		remedies.Repair("finish the run: the same command, run again, does so too", "--consolidate", "the reservation and the cordons of the run are removed", remedies.Consolidate.Risk),
+		remedies.Repair("undo what the run left", "undo", "the reservation and the cordons of the run are removed, and half-done steps are reverted or finished", "none: only objects that the run left are written"),
 	},
-	Never:    "Never uncordon the nodes while the run goes on: its pods then come to nodes that have no address for them.",
+	Never:    "Never uncordon the nodes while the run is in progress: its pods would start on nodes that have no address for them.",
 	Requires: []blocks.Resource{blocks.Reservations, blocks.Nodes},
 	Optional: append([]blocks.Resource{blocks.Affinities, blocks.Handles}, remedies.RootReads...),
 	Run: func(st *state.State, f *audit.Findings) {

@@ -55,6 +55,6 @@ var migrationNext = map[string]string{
 	blocks.MigrationMigrating: "the datastore is locked, and new pods get no address until phase Converged",
 	blocks.MigrationWaiting:   "the datastore is locked until its conflicts are resolved",
 	blocks.MigrationConverged: "projectcalico.org/v3 is in use, and Calico's programs restart with it",
-	blocks.MigrationComplete:  "projectcalico.org/v3 is in use, and the older CRDs go when the DatastoreMigration is deleted",
-	blocks.MigrationFailed:    "the datastore may be locked until it is deleted, which takes the migration back",
+	blocks.MigrationComplete:  "projectcalico.org/v3 is in use, and the older CRDs are removed when the DatastoreMigration is deleted",
+	blocks.MigrationFailed:    "the datastore may be locked until it is deleted, which reverts the migration",
 }

@@ -73,7 +73,7 @@ var configOtherIPAM = audit.Check{
 			if len(pods) == 0 {
 				return
 			}
-			x.Message = fmt.Sprintf("another network runs beside Calico's IPAM: %s an address of a node's podCIDR that no block records: %s", phrase.PluralVerb(len(pods), "pod", "has", "have"), phrase.Some(pods))
+			x.Message = fmt.Sprintf("another network runs alongside Calico's IPAM: %s an address of a node's podCIDR that no block records: %s", phrase.PluralVerb(len(pods), "pod", "has", "have"), phrase.Some(pods))
 			for _, node := range nodes {
 				x.Evidence = append(x.Evidence, state.Evidence{Name: node, Value: agents[node]})
 			}
@@ -83,8 +83,8 @@ var configOtherIPAM = audit.Check{
 	},
 }
 
-// waitingOfOthers names the pods that have waited for an address of another IPAM for longer than the
-// grace, and quotes the kubelet.
+// waitingOfOthers names the pods that have waited longer than the grace for an address of another
+// IPAM, and quotes the kubelet's event.
 func waitingOfOthers(st *state.State) string {
 	var out []string
 	for _, w := range st.Workloads {
@@ -104,7 +104,7 @@ func waitingOfOthers(st *state.State) string {
 
 // useCalico is the remedy for pods on the given nodes that another network's CNI plugin serves.
 func useCalico(nodes string) remedies.Remedy {
-	return remedies.Restart("if Calico should serve the pods: on "+nodes+", remove the other network's configuration from /etc/cni/net.d (Calico's has to be the first by name), then restart the pods",
+	return remedies.Restart("if Calico should serve the pods: on "+nodes+", remove the other network's configuration from /etc/cni/net.d (Calico's must be the first by name), then restart the pods",
 		"the pods get addresses of Calico's pools", "kubectl get pods --all-namespaces -o wide")
 }
 

@@ -22,7 +22,7 @@ var configStrictAffinity = audit.Check{
 	Graded:     "error for a combination that Calico rejects and for Windows nodes; else warning",
 	Why: "Strict affinity decides what a node does when no block is left. If it is off, the node borrows single addresses from " +
 		"other nodes' blocks; if it is on, its pods get no address. The setting in the object named \"default\" covers the whole " +
-		"cluster and takes effect at once, for existing blocks too. Borrowed addresses stay borrowed until their pods restart.",
+		"cluster and takes effect immediately, for existing blocks too. Borrowed addresses stay borrowed until their pods restart.",
 	Confirm: "calicoctl ipam show --show-configuration, or kubectl get ipamconfigs (ipamconfigurations in the newer API group) default -o yaml",
 	Misread: "\"I turned it on and nothing changed\": it only stops new borrowing. \"I set it on the block\": Calico ignores the " +
 		"field of the same name in blocks.",
@@ -178,7 +178,7 @@ func blackholesRequireStrict(st *state.State) *audit.Finding {
 		Severity: state.Warning, Root: remedies.Of(st).RootOfDropped(),
 		Message: fmt.Sprintf("strict affinity is off, so nodes borrow, and in this topology the owner of a block drops traffic to borrowed addresses: %s", phrase.List(concerned)),
 		Evidence: state.Evidences("topology", strings.Join(reasons, "; "),
-			"scope", "the setting covers the whole cluster and takes effect at once; strictAffinity in a block is ignored",
+			"scope", "the setting takes effect immediately in the whole cluster; strictAffinity in a block is ignored",
 			"existing addresses", fmt.Sprintf("borrowed addresses (%s) stay borrowed until their pods restart", phrase.Plural(total, "address")),
 			"nodes that could not allocate then", phrase.List(remedies.Of(st).WouldNotAllocate())),
 		Remedies: remedies.Of(st).StrictRemedies(),

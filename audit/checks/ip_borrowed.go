@@ -56,7 +56,7 @@ func borrowUser(st *state.State, b *state.Borrow) string {
 	case b.Workload != nil:
 		return "pod " + b.Workload.FullName()
 	case b.Attributes.Pod != "" && unread:
-		return fmt.Sprintf("pod %s/%s by the allocation's record (pods were not read)", b.Attributes.Namespace, b.Attributes.Pod)
+		return fmt.Sprintf("pod %s/%s, according to its allocation (pods were not read)", b.Attributes.Namespace, b.Attributes.Pod)
 	case b.Attributes.Pod != "":
 		return fmt.Sprintf("pod %s/%s, which was not seen alive", b.Attributes.Namespace, b.Attributes.Pod)
 	}

@@ -60,7 +60,7 @@ var ipHostInUse = audit.Check{
 				continue
 			}
 			if w := st.MayUse(state.IPPrefix(a)); w != nil {
-				f.SkipPartial("not evaluated for %s: pod %s names it and was read in part", a, w.FullName())
+				f.SkipPartial("not evaluated for %s: pod %s names it and was read only in part", a, w.FullName())
 				continue
 			}
 			if len(st.Unreadable(blocks.Reservations)) > 0 {

@@ -33,7 +33,7 @@ var ipLeaked = audit.Check{
 	Optional: slices.Concat(state.ReleaseReads, collector.Reads),
 	Run: func(st *state.State, f *audit.Findings) {
 		if name, unread := st.UnreadPod(); unread {
-			f.Inconclusive("not evaluated where only pods could tell: pod %s could not be read", name)
+			f.Inconclusive("not evaluated where only pods can show the owner: pod %s could not be read", name)
 		}
 		for _, r := range st.Unowned() {
 			if !r.Owned {

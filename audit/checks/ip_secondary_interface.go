@@ -12,10 +12,10 @@ import (
 
 var ipSecondaryInterface = audit.Check{
 	ID:         "ip/secondary-interface",
-	Title:      "a live pod's address on a further interface lies in a block, and Calico's collector frees it",
+	Title:      "a live pod's address on a secondary interface is in a block, and Calico's collector frees it",
 	Severities: []state.Severity{state.Warning},
 	Why: "Calico's collector compares an allocation with the addresses in the pod's status, which are those of its first interface. " +
-		"It takes the address of a further interface for leaked and frees it under the live pod; the next pod then gets the same address.",
+		"It treats the address of a secondary interface as leaked and frees it under the live pod; the next pod then gets the same address.",
 	Confirm: "kubectl get pod -o yaml shows the address in the annotation k8s.v1.cni.cncf.io/network-status and not in status.podIPs; " +
 		"kubectl get kubecontrollersconfigurations -o yaml shows leakGracePeriod.",
 	Misread:  "The address is not leaked, and calico-audit never releases it. There is no finding while leakGracePeriod is 0.",
@@ -36,7 +36,7 @@ var ipSecondaryInterface = audit.Check{
 			attr := r.Attributes()
 			f.Add(audit.Finding{
 				Absence: true, Severity: state.Warning, Subject: state.IPSubject(r.Addr(), w.Node), Pools: state.PoolsOf(r.Block.Pool), Nodes: []string{r.Block.Owner.Node()},
-				Message: fmt.Sprintf("%s is used by pod %s on %s on a further interface, and Calico's collector frees it", r.Addr(), w.FullName(), w.Node),
+				Message: fmt.Sprintf("%s is used by pod %s on %s on a secondary interface, and Calico's collector frees it", r.Addr(), w.FullName(), w.Node),
 				Evidence: state.Evidences("used by", w.FullName(), "network", w.AttachedOf(r.Addr()), "block", r.Block.CIDR.String(), "handle", attr.Handle,
 					collector.EvidenceName, p.Text("pod "+w.FullName())),
 				Root: "secondary-interfaces", Remedies: remedies.Secondary,

@@ -33,7 +33,7 @@ var ipUnallocated = audit.Check{
 				return
 			}
 			if w := st.MayUse(state.IPPrefix(a)); w != nil {
-				f.SkipPartial("not evaluated for %s: pod %s names it and was read in part", a, w.FullName())
+				f.SkipPartial("not evaluated for %s: pod %s names it and was read only in part", a, w.FullName())
 				return
 			}
 			if st.BlockMayCover(netip.PrefixFrom(a, a.BitLen())) {

@@ -17,7 +17,7 @@ var ipWrongNode = audit.Check{
 	ID:         "ip/wrong-node",
 	Title:      "a live pod uses the address, and the allocation names another node",
 	Severities: []state.Severity{state.Warning},
-	Why: "If the named node exists, Calico's collector takes the address for leaked and frees it under the pod; Felix may route it to " +
+	Why: "If the named node exists, Calico's collector treats the address as leaked and frees it under the pod; Felix may route it to " +
 		"the wrong node. This happens if a machine has another node's name in /var/lib/calico/nodename, or its calico-node in NODENAME.",
 	Confirm: "calicoctl ipam show --ip=ADDRESS shows the recorded node; kubectl get pod -o wide shows the real one.",
 	Remedies: []remedies.Remedy{

@@ -17,8 +17,8 @@ var ipWrongPod = audit.Check{
 	ID:         "ip/wrong-pod",
 	Title:      "an allocation names a pod that no longer exists, and a live pod uses the address",
 	Severities: []state.Severity{state.Critical},
-	Why: "Calico's collector looks up only the pod that the allocation names. It takes the address for leaked and frees it under " +
-		"the live pod; the next pod then gets the same address. This happens if the datastore was restored from a backup: then repair --after-restore plans the whole way out.",
+	Why: "Calico's collector looks up only the pod that the allocation names. It treats the address as leaked and frees it under " +
+		"the live pod; the next pod then gets the same address. This happens if the datastore was restored from a backup: then repair --after-restore plans the whole recovery.",
 	Confirm:  "calicoctl ipam show --ip=ADDRESS names the recorded pod; kubectl get pods --all-namespaces -o wide shows the pod that has the address.",
 	Remedies: []remedies.Remedy{remedies.RecordAddresses},
 	Never:    "Never release the address: a live pod uses it.",
@@ -31,7 +31,7 @@ var ipWrongPod = audit.Check{
 		for _, x := range misrecorded.Of(st) {
 			a, w, attr := x.Addr(), x.User, x.Attributes()
 			if named := st.MayUse(state.IPPrefix(a)); named != nil {
-				f.SkipPartial("not evaluated for %s: pod %s names it and was read in part", a, named.FullName())
+				f.SkipPartial("not evaluated for %s: pod %s names it and was read only in part", a, named.FullName())
 				continue
 			}
 			if !st.Cluster.Live && !st.PastGrace(w.Created) {

@@ -20,7 +20,7 @@ var nodeBlockLimit = audit.Check{
 	Title:      "a node has as many blocks as it may have",
 	Severities: []state.Severity{state.Error, state.Warning},
 	Graded:     "warning; error if the blocks are full",
-	Why: "At the limit (maxBlocksPerHost; 20 unless set) a node claims no further block and does not borrow either. Once its " +
+	Why: "At the limit (maxBlocksPerHost; 20 unless set) a node claims no more blocks and does not borrow either. Once its " +
 		"blocks are full, its next pod gets no address.",
 	Confirm:  "calicoctl ipam show --show-configuration shows maxBlocksPerHost; calicoctl ipam show --show-blocks shows the node's blocks.",
 	Misread:  "A node at its limit often holds many leaked addresses. Compare the number of its addresses with the number of its pods.",
@@ -87,7 +87,7 @@ type limitState struct {
 	blocks []*state.Block
 	have   int
 	unused int
-	// who describes these pods; empty for all pods.
+	// who names the pods concerned; empty for all pods of the node.
 	who      string
 	severity state.Severity
 	left     string
@@ -139,7 +139,7 @@ func limitStates(st *state.State, h *state.NodeState, f blocks.Family, alike []s
 		case s.unused > 0:
 			s.left = phrase.Plural(s.unused, "address") + " left in them"
 		case st.HealsItself(n, pools):
-			s.left = "they are full; one more affinity has no block yet, which its next assignment makes"
+			s.left = "they are full; one more affinity has no block yet, which its next assignment creates"
 		default:
 			s.severity, s.left = state.Error, "they are full: its next pod gets no address"
 		}
@@ -161,7 +161,7 @@ func limitStates(st *state.State, h *state.NodeState, f blocks.Family, alike []s
 	return out
 }
 
-// atLimit reports whether a host is at its block limit in a family, as far as that is known.
+// atLimit reports whether a host is known to be at its block limit in a family.
 func atLimit(st *state.State, h *state.NodeState, f blocks.Family) bool {
 	alike, restricted := namespacesAlike(st)
 	if st.FirstMissing(nodeBlockLimitReads) != nil || restricted && st.FirstMissing([]blocks.Resource{blocks.Namespaces, blocks.Pods}) != nil {

@@ -22,7 +22,7 @@ var nodeDuplicateAddress = audit.Check{
 	Confirm: "kubectl get nodes -o wide shows the InternalIPs; kubectl get node NAME -o yaml shows the annotation projectcalico.org/IPv4Address.",
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("delete the Node whose machine no longer exists; if both exist, give one another address and restart calico-node there",
-			"each node has an address of its own", "a deleted Node's pods are deleted, too: find out first which of the two a machine runs", "kubectl get nodes -o wide"),
+			"each node has an address of its own", "deleting a Node deletes its pods: find out first which of the two Nodes still has a machine", "kubectl get nodes -o wide"),
 		remedies.DetectAddress, remedies.RecordAddress, remedies.ReportAddress(nil),
 	},
 	Never:    "Never restart pods of these nodes first: the new pods are routed no better.",

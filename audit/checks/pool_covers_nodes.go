@@ -13,9 +13,10 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// reserveAround keeps addresses from pods at once; movePool removes them from the pool.
+// reserveAround is the immediate remedy: pods get none of the addresses. movePool is the lasting
+// one.
 var (
-	reserveAround = remedies.ByHand("create an IPReservation for the blocks around the addresses", "no further pod gets one of the addresses automatically, and no node claims these blocks",
+	reserveAround = remedies.ByHand("create an IPReservation for the blocks around the addresses", "no other pod gets one of the addresses automatically, and no node claims these blocks",
 		"none: running pods keep their addresses", "kubectl get ipreservations -o yaml")
 	movePool = remedies.ByHand("add a pool outside the networks of nodes and Services, set disabled: true on this one, and restart its pods", "no pool contains the addresses",
 		"each pod gets another address, and the network around the cluster must route and admit the new CIDR", "kubectl get ippools -o yaml")
@@ -33,7 +34,7 @@ var poolCoversNodes = audit.Check{
 		"without NAT, and with the pool's encapsulation.",
 	Confirm: "kubectl get nodes -o wide; kubectl get services -A; kubectl get ippools -o custom-columns=NAME:.metadata.name,CIDR:.spec.cidr",
 	Misread: "Without the right to list Services, only the API server's own Service counts, and only if calico-audit runs in the cluster. " +
-		"A disabled pool that contains nodes is no finding: it assigns no addresses, and keeps traffic to the nodes from NAT.",
+		"There is no finding for a disabled pool that contains nodes: it assigns no addresses, and exempts traffic to the nodes from NAT.",
 	Remedies: []remedies.Remedy{reserveAround, movePool, nodeIP},
 	Never:    "Never delete the pool while pods use it: their addresses would lose NAT and encapsulation.",
 	Requires: append(slices.Clip(state.OtherIPAMReads), blocks.Reservations),
@@ -73,13 +74,13 @@ type covering struct {
 	all []covered
 	// services is true if some are of Services.
 	services bool
-	// open are the pool's blocks around those that no IPReservation excludes from assignment.
+	// open are the pool's blocks around the addresses that no IPReservation covers.
 	open []string
-	// at is the first of them that a live pod has from Calico's IPAM, and pod that pod; nil
+	// at is the first address that Calico's IPAM assigned to a live pod, and pod is that pod; nil
 	// if there is none.
 	at  covered
 	pod *blocks.Workload
-	// tunnels are the InternalIPs that are the nodes' own tunnel addresses.
+	// tunnels are the InternalIPs that equal their own node's tunnel address.
 	tunnels []covered
 }
 
@@ -126,8 +127,8 @@ func coverage(st *state.State, p *state.Pool) (x covering) {
 	return x
 }
 
-// wrongInterface is the finding for nodes whose kubelet took the address of Calico's tunnel for the
-// node's own.
+// wrongInterface is the finding for nodes whose kubelet reports the address of Calico's tunnel as
+// the node's own.
 func (x *covering) wrongInterface(p *state.Pool) audit.Finding {
 	var nodes, texts []string
 	for _, c := range x.tunnels {
@@ -170,7 +171,7 @@ func (x *covering) finding(p *state.Pool, unused bool) audit.Finding {
 		out.Message += "; no pod gets one automatically, because IPReservations cover them"
 	}
 	if len(x.open) > 0 && !unused && x.services {
-		out.Remedies[0].Title += "; then move the pods to a pool outside the Services' network, any address of which the next Service may get"
+		out.Remedies[0].Title += "; then move the pods to a pool outside the Services' network, because the next Service may get any address of it"
 	}
 	if x.pod != nil && !unused {
 		out.Severity, out.Absence, out.Nodes = state.Critical, true, []string{x.pod.Node}

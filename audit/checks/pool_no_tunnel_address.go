@@ -16,7 +16,7 @@ var poolNoTunnelAddress = audit.Check{
 	ID:         "pool/no-tunnel-address",
 	Title:      "nodes of an encapsulated pool have no tunnel address, because no enabled pool allows tunnels for them, calico-node took none, or Felix sets up no tunnel",
 	Severities: []state.Severity{state.Error, state.Warning},
-	Graded:     "error; warning if Felix's setting is only missing, in a release that does not take it from the pools",
+	Graded:     "error; warning if Felix's setting is merely unset, in a release that does not derive it from the pools",
 	Why: "calico-node takes a node's tunnel address from the enabled pools of the same encapsulation that allow tunnels and select " +
 		"the node. Without the address, Felix programs no VXLAN routes to the node, and over IPIP the node's own traffic to other " +
 		"nodes' pods has a source address that they may not answer. Over WireGuard, the node's own traffic to other nodes' pods lacks a source address that they accept. " +
@@ -63,7 +63,7 @@ var poolNoTunnelAddress = audit.Check{
 						"kubectl get felixconfigurations default -o yaml")},
 				}
 				if unset {
-					x.Severity, x.Message = state.Warning, fmt.Sprintf("pool %s uses VXLAN, and FelixConfiguration default does not turn it on (%s: true), which Calico before v3.23 needs", p.Name, field)
+					x.Severity, x.Message = state.Warning, fmt.Sprintf("pool %s uses VXLAN, and FelixConfiguration default does not turn it on (%s: true), which Calico before v3.23 requires", p.Name, field)
 				}
 				f.Add(x)
 				continue

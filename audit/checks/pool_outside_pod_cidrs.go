@@ -13,10 +13,10 @@ import (
 
 var poolOutsidePodCIDRs = audit.Check{
 	ID: "pool/outside-pod-cidrs", Title: "all used pools of a family are outside their nodes' podCIDRs", Severities: []state.Severity{state.Info},
-	Why: "Calico ignores podCIDRs, but kube-proxy usually has the network around them as its clusterCIDR. It then takes pods for clients " +
+	Why: "Calico ignores podCIDRs, but kube-proxy usually has the network around them as its clusterCIDR. It then treats pods as clients " +
 		"outside the cluster: they reach Services from their node's address, and network policies do not match them.",
-	Confirm: "kubectl get configmaps --namespace kube-system kube-proxy -o yaml shows clusterCIDR; empty, it does no harm.",
-	Misread: "Addresses outside the own node's podCIDR are normal, and so is an additional pool; kube-proxy may also run with another " +
+	Confirm: "kubectl get configmaps --namespace kube-system kube-proxy -o yaml shows clusterCIDR; if it is empty, no change is needed.",
+	Misread: "Addresses outside their node's podCIDR are normal, and so is an additional pool; kube-proxy may also run with another " +
 		"detectLocalMode, or not at all.",
 	Remedies: []remedies.Remedy{remedies.ByHand("let kube-proxy's clusterCIDR contain the pool (with k3s and RKE2 --cluster-cidr, with kubeadm podSubnet), or move the pods to a pool inside", "Services see the pods' own addresses",
 		"kube-proxy restarts; a moved pod gets another address", "kubectl get configmaps --namespace kube-system kube-proxy -o yaml")},

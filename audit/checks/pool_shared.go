@@ -11,11 +11,11 @@ import (
 )
 
 var poolShared = audit.Check{
-	ID: "pool/shared", Title: "a pool that a namespace asks for serves pods of all others, too", Severities: []state.Severity{state.Info},
-	Why: "The annotation of a namespace limits that namespace to the pool, and no other: Calico also takes the pool's addresses for " +
+	ID: "pool/shared", Title: "a pool that a namespace asks for also serves pods of other namespaces", Severities: []state.Severity{state.Info},
+	Why: "The annotation limits the namespace to the pool, but not the pool to the namespace: Calico also takes the pool's addresses for " +
 		"pods that ask for no pool, and they may use it up.",
 	Confirm: "kubectl get pods --all-namespaces -o wide shows addresses of the pool outside the namespace.",
-	Misread: "There is no finding if the pool is older than all others that serve everyone: then it is the common one.",
+	Misread: "There is no finding if the pool is the oldest of those that serve all namespaces: then it is meant for all.",
 	Remedies: []remedies.Remedy{remedies.ByHand("set assignmentMode: Manual on the pool; before Calico v3.30, nodeSelector: '!all()'", "only pods that ask for it get its addresses",
 		"none for running pods; a pool asked for by name needs no selector", "kubectl get ippools -o yaml")},
 	Never:    "Never disable the pool for this: then the namespace gets no address either.",

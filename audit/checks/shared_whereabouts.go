@@ -79,16 +79,16 @@ func provenOrNot(ways []remedies.Remedy, proven bool) []remedies.Remedy {
 func releaseSecondary(flag string) []remedies.Remedy {
 	const title, effect = "release the secondary networks' addresses whose pods are gone", "the addresses can be assigned again"
 	return []remedies.Remedy{
-		remedies.Repair(title, flag, effect, "none that is seen: each address is released only if host evidence shows that it is unused"),
+		remedies.Repair(title, flag, effect, "none: each address is released only if host evidence shows that it is unused"),
 		remedies.ByHand(title+", with host views of the nodes (--host-views) or without host evidence (--without-host-evidence)", effect,
 			"without host evidence, a container that outlived its pod shares its address with the next pod", "calico-audit repair "+flag),
 	}
 }
 
-// eachOfStatus adds a finding for each allocation with a status.
+// eachOfStatus adds a finding for each allocation with the given status.
 func eachOfStatus(st *state.State, f *audit.Findings, status whereabouts.Status, finding func(*whereabouts.Allocation) audit.Finding) {
 	if name, unread := st.UnreadPod(); unread {
-		f.Inconclusive("not evaluated where only pods could tell: pod %s could not be read", name)
+		f.Inconclusive("not evaluated where only pods can show the owner: pod %s could not be read", name)
 	}
 	v := whereabouts.Of(st)
 	for _, a := range v.WithStatus(status) {

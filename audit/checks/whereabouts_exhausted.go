@@ -13,8 +13,8 @@ import (
 var whereaboutsExhausted = audit.Check{
 	ID: "whereabouts/exhausted", Title: "a range of a secondary network has no address left", Severities: []state.Severity{state.Error},
 	Why:      "The next pod on the network does not start.",
-	Confirm:  "kubectl get ippools.whereabouts.cni.cncf.io POOL -n NAMESPACE -o yaml: as many entries as the range has addresses, less its first and last and those that the network attachment excludes.",
-	Misread:  "The network attachment tells what is excluded. Where it was not read, all of the range counts.",
+	Confirm:  "kubectl get ippools.whereabouts.cni.cncf.io POOL -n NAMESPACE -o yaml shows an entry for each address of the range, except its first, its last and those that the network attachment excludes.",
+	Misread:  "Excluded addresses are known only from the network attachment. If it was not read, the whole range counts.",
 	Remedies: moreAddresses,
 	Never:    "Never remove entries of the pool to make room, unless their pods are proven gone.",
 	Requires: []blocks.Resource{blocks.WhereaboutsPools}, Optional: []blocks.Resource{blocks.NetworkAttachments, blocks.NodeSlicePools, blocks.Nodes},

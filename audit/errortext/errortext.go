@@ -24,12 +24,12 @@ type Message struct {
 	// Checks are the IDs of the checks that find the cause in a cluster, the likeliest first; empty
 	// if no object of the cluster shows it.
 	Checks []string
-	// Do is the way out, in one sentence.
+	// Do is the remedy, in one sentence.
 	Do string
 	// Common is true for the messages that people meet most often.
 	Common bool
-	// Wraps is true if the text only announces the cause that follows it. Such a message is found
-	// only in a text without any other.
+	// Wraps is true if the message only introduces the error that follows it. [Find] then prefers
+	// any other message.
 	Wraps bool
 }
 
@@ -96,8 +96,8 @@ func expression(text string) string {
 }
 
 // Find returns the messages in a text, in the order of the text, and the objects that the text
-// around them names. A message that only announces another is returned if there is no other; of
-// several such messages the last is returned.
+// around them names. A message that only wraps another (see Wraps) is returned only if the text has
+// no other message; of several such messages, the last is returned.
 func Find(text string) ([]Match, Names) {
 	text = unescape(text)
 	var found, wrapping []Match

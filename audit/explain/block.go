@@ -78,10 +78,10 @@ func (x *explainer) blockSection(s *builder, b *state.Block) {
 	s.section("Block %s", b.CIDR)
 	s.fact(src, "in use", x.fillText(b))
 	if b.Pool != nil && b.CIDR.Bits() != b.Pool.BlockSize {
-		s.factf(src, "size", "/%d, and the pool is cut into /%d", b.CIDR.Bits(), b.Pool.BlockSize)
+		s.factf(src, "size", "/%d, and the pool's blocks are /%d", b.CIDR.Bits(), b.Pool.BlockSize)
 	}
 	if b.SoftDeleted {
-		s.fact(src, "deleted", "marked deleted: a release that was begun")
+		s.fact(src, "deleted", "marked deleted: a release was started")
 	}
 	for _, f := range b.Faults {
 		s.fact(src, "corrupt", f)
@@ -191,7 +191,7 @@ func (x *explainer) claimText(a *blocks.Affinity, b *state.Block) string {
 	case affinity.Confirmed:
 		return out + "; the block agrees"
 	case affinity.Unconfirmed:
-		return out + "; the block agrees, so that the node's next assignment settles it"
+		return out + "; the block agrees, so the node's next assignment confirms it"
 	case affinity.NoBlock:
 		if x.BlockMayCover(a.CIDR) {
 			return out + "; a block that could not be understood may be its own"

@@ -37,7 +37,7 @@ func (x *explainer) borrowedSection(s *builder, ref state.AllocationRef) {
 // byRecord notes that a borrow is known from the allocation alone, because pods were not read.
 func (x *explainer) byRecord(br *state.Borrow) string {
 	if br.Workload == nil && !br.Tunnel && x.unread(blocks.Pods) != "" {
-		return ", by the allocation's record (pods were not read)"
+		return ", according to its allocation (pods were not read)"
 	}
 	return ""
 }

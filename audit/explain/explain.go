@@ -13,7 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// ExplanationKind identifies an explanation, beside [APIVersion].
+// ExplanationKind identifies an explanation, together with [APIVersion].
 const ExplanationKind = "Explanation"
 
 // Explanation is everything known about the objects that a name, an address or a CIDR stands for,

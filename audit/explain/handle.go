@@ -84,7 +84,7 @@ func (x *explainer) handleSection(s *builder, id string) {
 		for _, r := range refs {
 			addrs = append(addrs, r.Addr().String())
 		}
-		s.factf(src, "addresses", "%s, which stand or fall together", strings.Join(addrs, ", "))
+		s.factf(src, "addresses", "%s, which are released together", strings.Join(addrs, ", "))
 	}
 }
 

@@ -165,7 +165,7 @@ func (x *explainer) ordinalState(b *state.Block, i int) string {
 	case attr.Cooling():
 		return "cooling down: released at " + phrase.Time(attr.Extras().Released) + ", and not handed out yet"
 	case attr.WindowsReserved():
-		return "kept back: Windows nodes do not hand out the first addresses and the last of a block"
+		return "reserved: Windows nodes assign neither the first addresses of a block nor its last"
 	}
 	return "allocated"
 }

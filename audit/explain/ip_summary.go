@@ -57,7 +57,7 @@ func (x *explainer) unallocatedNote(a netip.Addr, b *state.Block) string {
 	case x.unread(blocks.Pools) != "":
 		return "; no block holds it, and which pool it lies in is " + x.unread(blocks.Pools) + "."
 	}
-	return ". It lies outside all pools: Calico's IPAM has nothing to do with it."
+	return ". It lies outside all pools: Calico's IPAM does not manage it."
 }
 
 // unusedSummary describes an allocated address that no pod or tunnel names.
@@ -103,9 +103,9 @@ func (x *explainer) freeSummary(a netip.Addr, b *state.Block) string {
 func (x *explainer) unknownSummary(a netip.Addr) string {
 	switch slot, p := x.SlotOf(a), x.PoolOf(state.IPPrefix(a)); {
 	case x.unread(blocks.Pools) != "" && p == nil:
-		return "Nothing seen names it; which pool it lies in is " + x.unread(blocks.Pools) + "."
+		return "No object that was read names it; which pool it lies in is " + x.unread(blocks.Pools) + "."
 	case p == nil:
-		return "Outside all pools: nothing of Calico's IPAM names it."
+		return "Outside all pools: no object of Calico's IPAM names it."
 	case x.unread(blocks.Blocks) != "":
 		return fmt.Sprintf("It lies in pool %s; whether it is allocated is %s.", p.Name, x.unread(blocks.Blocks))
 	case x.BlockMayCover(state.IPPrefix(a)):

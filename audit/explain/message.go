@@ -67,7 +67,7 @@ func (x *explainer) message(m errortext.Match, n *named) Explained {
 	})
 	switch {
 	case len(m.Checks) == 0:
-		s.fact("", "found", "no check finds this cause: see the way out")
+		s.fact("", "found", "no check finds this cause: see the remedy")
 	case len(s.Findings) > 0:
 		s.factf("", "found", "%s%s", phrase.Plural(len(s.Findings), "finding"), of)
 	case len(ran) > 0:
@@ -206,7 +206,8 @@ func (n *named) addPool(x *explainer, p *state.Pool) {
 	}
 }
 
-// unreadNote adds to a denial that the kind was not read completely.
+// unreadNote qualifies the statement that an object does not exist, if its kind was not read
+// completely.
 func (x *explainer) unreadNote(r blocks.Resource) string {
 	if why := x.unread(r); why != "" {
 		return " was seen (" + why + ")"

@@ -54,7 +54,7 @@ func (x *explainer) borrowOutcomeSection(s *builder, borrows []*state.Borrow) {
 	s.section("Traffic to borrowed addresses")
 	for i, p := range pairs {
 		if i == maxOutcomes {
-			s.factf("", "more", "%s: calico-audit explain tells of each address", phrase.Plural(len(pairs)-i, "more reason"))
+			s.factf("", "more", "%s: calico-audit explain describes each address", phrase.Plural(len(pairs)-i, "more reason"))
 			break
 		}
 		s.factf("", "on "+p.owner+", for "+p.user, "%s: %s", p.outcome, p.reason)

@@ -48,7 +48,7 @@ func (x *explainer) podSection(s *builder, w *blocks.Workload) {
 	s.fact(src, "state", podState(w))
 	s.fact(src, "created", phrase.Time(w.Created))
 	if w.HostNetwork {
-		s.fact(src, "network", "the host's: it uses its node's address, and none of Calico's IPAM")
+		s.fact(src, "network", "the host's: it uses its node's address, none of Calico's IPAM")
 	}
 	s.fact(src, "IPAM", x.OtherIPAMOf(w))
 	s.fact(src, "sandbox", w.ContainerID)

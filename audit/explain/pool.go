@@ -37,8 +37,8 @@ func (x *explainer) pool(p *state.Pool) Explained {
 	return s.done()
 }
 
-// askersText lists the namespaces and pods that ask for a pool by annotation, and tells that others
-// get its addresses, too, if it serves all of them.
+// askersText lists the namespaces and pods that ask for a pool by annotation, and adds that other
+// pods get its addresses, too, if they do.
 func (x *explainer) askersText(p *state.Pool) string {
 	who := slices.Concat(scope.Namespaces(x.State, p), scope.Pods(x.State, p))
 	if len(who) == 0 {
@@ -51,7 +51,7 @@ func (x *explainer) askersText(p *state.Pool) string {
 	return text
 }
 
-// podCIDRsText tells that a pool lies outside the podCIDRs of its nodes; empty if it does not.
+// podCIDRsText explains that a pool is outside the podCIDRs of its nodes; empty if it is not.
 func (x *explainer) podCIDRsText(p *state.Pool) string {
 	outside := scope.Outside(x.State, p)
 	if len(outside) == 0 {

@@ -59,7 +59,7 @@ func typedKind(word string) string {
 // IsKind reports whether a word before a name is a kind that can be explained.
 func IsKind(word string) bool { return typedKind(word) != "" }
 
-// wanted lists the queries, beside error messages.
+// wanted lists the kinds of query, except error messages.
 const wanted = "an address, a CIDR, a node, a pod (NAMESPACE/POD), a pool, a handle or a check's ID"
 
 // ParseQuery parses a query: an address, a CIDR, a name, NAMESPACE/POD, KIND/NAME, a check's ID or a
@@ -98,7 +98,7 @@ func ParseQuery(text, kind string) (Query, error) {
 	if word, rest, ok := strings.Cut(q.name, "/"); ok && kind == "" && rest != "" {
 		switch strings.ToLower(word) {
 		case "ipamconfig", "ipamconfiguration", "cluster":
-			return q, fmt.Errorf("%q is of the whole cluster: \"calico-audit report -o wide --check config\" shows what is found about it", text)
+			return q, fmt.Errorf("%q concerns the whole cluster: \"calico-audit report -o wide --check config\" shows its findings", text)
 		}
 		if k := typedKind(word); k != "" {
 			if err := q.parseNumbers(rest); err != nil {

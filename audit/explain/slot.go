@@ -21,9 +21,9 @@ func (x *explainer) slotStatus(slot netip.Prefix, p *state.Pool) (text string, c
 	case p == nil:
 		return "it lies outside all pools", false
 	case p.BlockSize < p.CIDR.Bits():
-		return fmt.Sprintf("pool %s is smaller than one of its own blocks (/%d), so that nothing can be claimed in it", p.Name, p.BlockSize), false
+		return fmt.Sprintf("pool %s is smaller than one of its own blocks (/%d), so no block can be claimed in it", p.Name, p.BlockSize), false
 	case !slot.IsValid() || slot.Bits() != p.BlockSize || !blocks.PrefixContains(p.CIDR, slot):
-		return fmt.Sprintf("pool %s is cut into blocks of /%d, of which it is none", p.Name, p.BlockSize), false
+		return fmt.Sprintf("it is not one of the blocks of pool %s, which are /%d", p.Name, p.BlockSize), false
 	case x.BlockMayCover(slot):
 		return "a block that could not be understood may hold it", false
 	case p.Disabled:

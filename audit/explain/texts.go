@@ -125,7 +125,7 @@ func (x *explainer) holder(b *state.Block, ordinal int) string {
 	case state.UseCooling:
 		return "no one: released at " + phrase.Time(a.Extras().Released) + " and cooling down"
 	case state.UseWindows:
-		return "no one: a Windows node keeps it back"
+		return "no one: a Windows node reserves it"
 	case state.UseTunnel:
 		kind, node := a.TunnelOf()
 		return "the " + tunnelName(kind) + " of node " + phrase.OrNone(node)

@@ -11,7 +11,7 @@ import (
 // ends explains, for each reason to keep an empty block, when it no longer applies, if the text
 // is the same for every block.
 var ends = map[state.RetainReason]string{
-	state.RetainCorrupt:  "releasable once what contradicts itself in it has been repaired",
+	state.RetainCorrupt:  "releasable once its contradictions are repaired",
 	state.RetainLocked:   "evaluated again once the datastore is unlocked: calicoctl datastore migrate unlock",
 	state.RetainInUse:    "releasable once nothing uses an address of it any more",
 	state.RetainHostView: "releasable once no node uses an address of it any more",
@@ -34,7 +34,7 @@ func until(st *state.State, b *state.Block) (out []string) {
 		case r.After == nil:
 			out = append(out, fmt.Sprintf("releasable at %s, when nothing has been written to it for %s", due, phrase.Duration(st.Grace)))
 		default:
-			out = append(out, fmt.Sprintf("old enough at %s, and must then still stay: %s", due, r.After.Reason))
+			out = append(out, fmt.Sprintf("old enough at %s, but must still stay then: %s", due, r.After.Reason))
 		}
 		if r = r.After; r == nil {
 			return out
@@ -44,9 +44,9 @@ func until(st *state.State, b *state.Block) (out []string) {
 	case end != "":
 		out = append(out, end)
 	case b.Owner.Kind == blocks.VirtualOwner:
-		out = append(out, "not to be released: services may take addresses of it at any time")
+		out = append(out, "never: services may take addresses of it at any time")
 	case r.Code == state.RetainMarked && b.SoftDeleted:
-		out = append(out, "gone once the deletion that was begun is finished")
+		out = append(out, "gone once its deletion is finished")
 	case r.Code == state.RetainMarked:
 		out = append(out, "releasable once the deletion of its affinity is finished")
 	case r.Code == state.RetainLast:

@@ -177,7 +177,7 @@ func (x *explainer) namedByAllocation(s *builder, a netip.Addr, ref state.Alloca
 func (x *explainer) namedVM(s *builder, attr *blocks.Attributes) {
 	namespace, name, _ := attr.VMOf()
 	if name == "" {
-		s.fact("", "virtual machine", "the allocation is for one, and does not tell which")
+		s.fact("", "virtual machine", "the allocation is for one, but does not name it")
 		return
 	}
 	what := "virtual machine " + namespace + "/" + name

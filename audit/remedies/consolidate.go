@@ -130,8 +130,8 @@ func (st *Remedies) NodesWithoutBlock() []*state.NodeBlockStatus {
 	return out
 }
 
-// ageless reports whether a pool has an empty block that only its unknown age retains. No pod has to
-// move before that age is known.
+// ageless reports whether a pool has an empty block that would be releasable if its age were known.
+// Reading the age is cheaper than moving pods.
 func (st *Remedies) ageless(p *state.Pool) bool {
 	return slices.ContainsFunc(st.IPBlocks, func(b *state.Block) bool {
 		return b.Pool == p && b.Used == 0 && b.Releasability.Code == state.RetainUnknownAge && b.Releasability.After == nil
@@ -236,7 +236,7 @@ func (st *Remedies) evaluate(c *Consolidation) {
 		return
 	case c.Block == nil:
 		if who := st.UnrecordedUser(c.CIDR); who != "" {
-			c.bar(netip.Addr{}, "%s, and no block records it: its next owner would hand it out again", who)
+			c.bar(netip.Addr{}, "%s, and no block records it: the block's next owner would assign it again", who)
 		}
 		return // only the claim remains
 	case !st.lacksBlock(node.StatusOf(blocks.FamilyOf(c.CIDR.Addr()))):
@@ -245,7 +245,7 @@ func (st *Remedies) evaluate(c *Consolidation) {
 	case holder.Node.Windows:
 		c.bar(netip.Addr{}, "%s is a Windows node", c.Holder)
 	case !st.answers(c.Holder):
-		c.bar(netip.Addr{}, "%s is not ready, so that its pods may run on without its being known", c.Holder)
+		c.bar(netip.Addr{}, "%s is not ready, so its pods may still run", c.Holder)
 	case len(c.Block.Faults) > 0 || c.Block.SoftDeleted:
 		c.bar(netip.Addr{}, "the block is corrupt or marked deleted")
 	}
@@ -253,7 +253,7 @@ func (st *Remedies) evaluate(c *Consolidation) {
 		c.bar(netip.Addr{}, "%s", then.Reason)
 	}
 	if c.Block.Used == 0 && c.Reservation == nil {
-		c.bar(netip.Addr{}, "it is empty, which is for \"repair --empty-blocks\": %s", cmp.Or(c.Block.Releasability.Reason, "it releases it"))
+		c.bar(netip.Addr{}, "it is empty: use \"repair --empty-blocks\" (%s)", cmp.Or(c.Block.Releasability.Reason, "it releases it"))
 	}
 	if why := st.unrecorded(); why != "" {
 		c.bar(netip.Addr{}, "%s", why)
@@ -303,13 +303,13 @@ func (st *Remedies) evaluateMove(c *Consolidation, ref state.AllocationRef) {
 	case !st.Classify(ref).Owned:
 		c.bar(addr, "it is leaked: \"repair --leaked-ips\" comes first")
 	case w == nil || w.Node == "":
-		c.bar(addr, "no pod that runs was seen to have it")
+		c.bar(addr, "no running pod was seen with it")
 	case len(st.TunnelsAt(addr)) > 0:
 		c.bar(addr, "%s", notAPods[state.UseTunnel])
 	case slices.ContainsFunc(st.Users(addr), func(o *blocks.Workload) bool { return o.Live() && o.Key() != w.Key() }):
 		c.bar(addr, "several pods use it")
 	case !st.answers(w.Node):
-		c.bar(addr, "node %s of pod %s is not ready: nothing there would end the pod", w.Node, w.FullName())
+		c.bar(addr, "node %s of pod %s is not ready: its kubelet would not end the pod", w.Node, w.FullName())
 	default:
 		m := Move{Pod: w, Addr: addr}
 		if why := st.EvictionBar(w); why != "" {
@@ -328,8 +328,8 @@ func (st *Remedies) evaluateMove(c *Consolidation, ref state.AllocationRef) {
 
 // notAPods explains, by kind, why an address that no pod uses cannot be moved.
 var notAPods = map[state.UseKind]string{
-	state.UseUnknown: "what uses it is not known", state.UseTunnel: "it is a tunnel's", state.UseService: "it serves a LoadBalancer service",
-	state.UseWindows: "a Windows node keeps it back", state.UseVM: "it is a virtual machine's, which keeps it wherever it runs", state.UseCooling: "it waits out its cooldown",
+	state.UseUnknown: "its user is not known", state.UseTunnel: "it is a tunnel's", state.UseService: "it serves a LoadBalancer service",
+	state.UseWindows: "it is reserved by a Windows node", state.UseVM: "it belongs to a virtual machine, which keeps it wherever it runs", state.UseCooling: "it waits out its cooldown",
 }
 
 // findSpare returns, by family, how many addresses nodes that take pods have free in their own
@@ -515,7 +515,7 @@ func (st *Remedies) findFull() []string {
 }
 
 // LeavesTooFew returns a pool in which fewer than half of the nodes would still take pods if the
-// given nodes were cordoned, beside those that we have cordoned to rehome pods. It returns how many
+// given nodes were cordoned, in addition to those that --rehome has cordoned. It returns how many
 // nodes would be left, of how many; the name is empty if no pool is affected. Nodes that are not
 // ready, or that anyone has cordoned, count as not taking pods. Nodes whose taints keep pods away
 // do not count at all.

@@ -68,7 +68,7 @@ func TestConsolidations(t *testing.T) {
 		"a tunnel's":               {pod, "alloc 10.0.0.25 handle=vxlan-tunnel-addr-b type=vxlanTunnelAddress node=b", "it is a tunnel's"},
 		"a service's":              {pod, "alloc 10.0.0.25 service=shop/lb", "LoadBalancer"},
 		"leaked":                   {pod, "alloc 10.0.0.25 pod=shop/gone node=b handle=h", "it is leaked"},
-		"nobody knows whose":       {pod, "alloc 10.0.0.25 handle=podman.x", "what uses it is not known"},
+		"nobody knows whose":       {pod, "alloc 10.0.0.25 handle=podman.x", "its user is not known"},
 		"a budget that is used up": {"budget none", "budget shop/all allows=0", "PodDisruptionBudget shop/all allows no disruption"},
 		"another pool to claim of": {"node new", "node new\npool more 10.1.0.0/24", ""},
 		"an empty block":           {pod, "", ""}, // --empty-blocks releases it

@@ -103,11 +103,11 @@ func UnguardedText(moves []Move) string {
 		}
 	}
 	if n := len(bare); n > 0 {
-		out = append(out, fmt.Sprintf("%s %s %s no controller: evicted %s gone for good, as nothing makes %s again",
+		out = append(out, fmt.Sprintf("%s %s %s no controller: evicted %s gone for good, as nothing recreates %s",
 			phrase.One(n, "pod", "pods"), phrase.List(bare), phrase.One(n, "has", "have"), phrase.One(n, "it is", "they are"), phrase.One(n, "it", "them")))
 	}
 	if n := len(only); n > 0 {
-		out = append(out, fmt.Sprintf("%s the only one ready of a controller, no PodDisruptionBudget is known to cover %s, and nothing takes over meanwhile",
+		out = append(out, fmt.Sprintf("%s the only one ready of a controller, no PodDisruptionBudget is known to cover %s, and no replica serves meanwhile",
 			phrase.One(n, "pod "+only[0]+" is", "pods "+phrase.List(only)+" are each"), phrase.One(n, "it", "them")))
 	}
 	return strings.Join(out, "; ")
@@ -146,13 +146,13 @@ func (st *Remedies) RehomeBar(m Move, c Consents) state.Bar {
 	case st.Unguarded(m.Pod) && !c.EvictSingletons:
 		return state.Because(RetainConsent, "%s: consent with --evict-singletons", UnguardedText([]Move{m}))
 	case few.pool != "":
-		cordons := "the nodes that are cordoned for this would have to stay so"
+		cordons := "the nodes that are cordoned for this would have to stay cordoned"
 		if len(full) > 0 {
 			cordons = phrase.Some(full) + " would have to be cordoned, or it may borrow there again"
 		}
 		return state.Because(RetainNowhere, "%s, and %d of the %d nodes of pool %s were left to take pods, fewer than half: add a pool first", cordons, few.left, few.of, few.pool)
 	case len(full) > 0 && !c.CordonFull:
-		return state.Because(RetainConsent, "the scheduler may put it where no address is left for it, so that it borrows again or waits: consent with --cordon-full, to cordon %s meanwhile", phrase.List(full))
+		return state.Because(RetainConsent, "the scheduler may place it on a node without a free address, where it borrows again or waits: consent with --cordon-full, to cordon %s meanwhile", phrase.List(full))
 	}
 	return state.Bar{}
 }

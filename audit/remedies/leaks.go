@@ -68,14 +68,14 @@ func (st *Remedies) LeakRemedies(refs ...state.AllocationRef) (out []Remedy) {
 	if x.proven > 0 {
 		r := ReleaseLeaks
 		if r.Yield = (&Yield{Addresses: x.proven}); x.proven < x.all {
-			r.Effect = fmt.Sprintf("%d of %s can be handed out again; repair says why the others stay", x.proven, phrase.Plural(x.all, "address"))
+			r.Effect = fmt.Sprintf("%d of %s can be assigned again; repair explains why the others stay", x.proven, phrase.Plural(x.all, "address"))
 		}
 		return []Remedy{r}
 	}
 	if x.off > 0 {
 		r := ReleaseLeaks.with(" --terminated " + phrase.Arg(strings.Join(x.silent, ",")))
 		r.Title = fmt.Sprintf("release the leaked addresses of %s, once %s known to be off (--terminated)", phrase.Some(x.silent), phrase.One(len(x.silent), "its machine is", "their machines are"))
-		r.Effect = fmt.Sprintf("%s can be handed out again", phrase.Plural(x.off, "address"))
+		r.Effect = fmt.Sprintf("%s can be assigned again", phrase.Plural(x.off, "address"))
 		r.Risk, r.Manual, r.Yield = terminatedRisk, true, &Yield{Addresses: x.off}
 		out = append(out, r)
 	}
@@ -85,7 +85,7 @@ func (st *Remedies) LeakRemedies(refs ...state.AllocationRef) (out []Remedy) {
 	}
 	if x.consented > 0 {
 		r := ReleaseLeaks.with(" --without-host-evidence")
-		r.Title, r.Effect = "release the leaked addresses without proof that nothing uses them", fmt.Sprintf("%s can be handed out again", phrase.Plural(x.consented, "address"))
+		r.Title, r.Effect = "release the leaked addresses without proof that nothing uses them", fmt.Sprintf("%s can be assigned again", phrase.Plural(x.consented, "address"))
 		r.Risk, r.Manual, r.Yield = unprovenRisk, true, &Yield{Addresses: x.consented}
 		out = append(out, r)
 	}

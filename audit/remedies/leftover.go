@@ -267,14 +267,14 @@ func (st *Remedies) finishBar(o blocks.Ref) state.Bar {
 
 // leftoverRemedies returns two remedies: finish the run's leftovers, or take them back.
 func (st *Remedies) leftoverRemedies(l *Leftover) []Remedy {
-	const restores = "the reservation and the cordons of the run go, and nothing moves"
-	back := Remedy{Title: "take back what the run left", Commands: []string{repairCommand("undo")}, Effect: restores, Risk: "none: only what the run left is written"}
+	const restores = "the reservation and the cordons of the run are removed, and no pod moves"
+	back := Remedy{Title: "undo what the run left", Commands: []string{repairCommand("undo")}, Effect: restores, Risk: "none: only objects that the run left are written"}
 	if l.Mark == "" {
-		back.Effect = "half-done steps are reverted where that is possible, and finished otherwise, by the run's journal in the working directory"
+		back.Effect = "half-done steps are reverted if possible, else finished, from the run's journal in the working directory"
 	}
 	if k := l.journal; k != nil {
-		back.Commands, back.Effect = []string{repairCommand("undo " + phrase.Arg(k.Journal))}, "all that the run wrote is taken back, as far as that harms no one"
-		return []Remedy{{Title: "finish the run", Commands: []string{repairCommand("apply --resume " + phrase.Arg(k.Journal))}, Effect: "the steps that were started are finished, and the others carried out", Risk: "as the run's plan says"}, back}
+		back.Commands, back.Effect = []string{repairCommand("undo " + phrase.Arg(k.Journal))}, "all writes of the run are undone, if that is safe"
+		return []Remedy{{Title: "finish the run", Commands: []string{repairCommand("apply --resume " + phrase.Arg(k.Journal))}, Effect: "the started steps are finished, and the others applied", Risk: "as the run's plan says"}, back}
 	}
 	var begun *Consolidation
 	for _, c := range st.Begun() {
@@ -284,7 +284,7 @@ func (st *Remedies) leftoverRemedies(l *Leftover) []Remedy {
 	}
 	for _, r := range l.Reservations {
 		if begun == nil || begun.Reservation != r {
-			return []Remedy{ByHand("see who changed IPReservation "+r.Name+", and delete it if it is not wanted", "its addresses can be handed out again",
+			return []Remedy{ByHand("see who changed IPReservation "+r.Name+", and delete it if it is not wanted", "its addresses can be assigned again",
 				"who changed it may rely on it", "kubectl get ipreservations "+phrase.Arg(r.Name)+" -o yaml"), back}
 		}
 	}

@@ -108,7 +108,7 @@ func (st *Remedies) findUnrecorded() string {
 			b := st.CoveringBlock(a)
 			taken := b != nil && b.Used == 0 && blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 32)
 			if slot := st.SlotOf(a); slot.IsValid() && (b == nil || taken) {
-				return fmt.Sprintf("pod %s uses %s, and a node that claims %s for a pod that moves would give it out again: \"repair --unrecorded-ips\" comes first", w.FullName(), a, slot)
+				return fmt.Sprintf("pod %s uses %s, and a node that claims %s for a moved pod would assign it again: run \"repair --unrecorded-ips\" first", w.FullName(), a, slot)
 			}
 		}
 	}
@@ -162,13 +162,13 @@ func (st *Remedies) losesBlock(b *state.Borrow) string {
 func (st *Remedies) asksForPools(m Move) string {
 	for f := range m.demand().families {
 		if _, asks := st.RequestedPools(m.Pod, f); asks {
-			return fmt.Sprintf("pod %s asks for pools of its own: on which nodes these have an address for it is not known", m.Pod.FullName())
+			return fmt.Sprintf("pod %s asks for pools by name: which nodes have an address of them for it is not known", m.Pod.FullName())
 		}
 		own := func(p *state.Pool) bool {
 			return p.Family() == f && p.ServesWorkloads() && !p.ServesAllNamespaces() && p.SelectsNamespace(st.Namespace(m.Pod.Namespace))
 		}
 		if i := slices.IndexFunc(st.Pools, own); i >= 0 {
-			return fmt.Sprintf("pool %s serves namespace %s, and not all: on which nodes pod %s finds an address is not known", st.Pools[i].Name, m.Pod.Namespace, m.Pod.FullName())
+			return fmt.Sprintf("pool %s serves namespace %s, but not all: which nodes have an address for pod %s is not known", st.Pools[i].Name, m.Pod.Namespace, m.Pod.FullName())
 		}
 	}
 	return ""
@@ -183,11 +183,11 @@ func (st *Remedies) staysAway(w *blocks.Workload, f blocks.Family) string {
 	case w.OfDaemonSet():
 		return fmt.Sprintf("pod %s of DaemonSet %s starts on %s again, which has no address of its own for it", w.FullName(), w.Controller.Name, w.Node)
 	case !st.answers(w.Node):
-		return fmt.Sprintf("node %s of pod %s is not ready: nothing there would end the pod", w.Node, w.FullName())
+		return fmt.Sprintf("node %s of pod %s is not ready: its kubelet would not end the pod", w.Node, w.FullName())
 	case st.IPAM.StrictAffinity:
-		return fmt.Sprintf("%s has no address of its own for pod %s, and strict affinity is on: should its replacement come back there, as by an affinity between pods, which is not read, it would get none at all", w.Node, w.FullName())
+		return fmt.Sprintf("%s has no address of its own for pod %s, and strict affinity is on: a replacement on that node would get no address, and pod affinity, which may keep it there, is not read", w.Node, w.FullName())
 	case slices.ContainsFunc(st.Pools, func(p *state.Pool) bool { return p.Family() == f && p.ServesWorkloads() && !p.ServesAllNamespaces() }):
-		return fmt.Sprintf("%s has no address of its own for pod %s, and pools serve some namespaces alone: which of another node's addresses it could have is not known", w.Node, w.FullName())
+		return fmt.Sprintf("%s has no address of its own for pod %s, and pools serve some namespaces only: which addresses of other nodes it may get is not known", w.Node, w.FullName())
 	}
 	return ""
 }

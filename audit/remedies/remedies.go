@@ -19,7 +19,8 @@ func staysBorrowed(b *state.Borrow) bool {
 	return b.VM || b.Workload != nil && b.Workload.Extras().VM != ""
 }
 
-// asksByName reports whether the pod asks for the address itself, so that a new one gets it again.
+// asksByName reports whether the pod requests this very address, so that its replacement gets it
+// again.
 func asksByName(b *state.Borrow) bool {
 	return b.Workload != nil && slices.Contains(b.Workload.Extras().StaticIPs, b.Addr)
 }
@@ -35,7 +36,7 @@ func (st *Remedies) rehome(pools []*state.Pool, borrows []*state.Borrow) Remedy 
 	moving, bar := st.rehoming(concerns, consents)
 	r.Yield, r.Effect = &Yield{Pods: len(moving)}, st.rehomeEffect(concerns, moving)
 	if slices.ContainsFunc(moving, func(m Move) bool { return m.Elsewhere }) {
-		r.Risk += "; pods whose node has no address for them borrow again or wait if an affinity between pods, which is not read, keeps them there"
+		r.Risk += "; pods whose node has no address for them borrow again or wait if pod affinity, which is not read, keeps them there"
 	}
 	if len(moving) == 0 && bar.Code != "" {
 		return r.Unless(bar)
@@ -77,11 +78,11 @@ func (st *Remedies) rehomePlan(pools []*state.Pool, borrows []*state.Borrow, con
 	switch {
 	case guarded || len(all) == 0:
 	case len(alone) == 0 || bare: // the plan would have no step, or end a pod for good
-		return Restart("restart the pods that borrow and that no plan may restart: "+phrase.Some(all), "they give the borrowed addresses back"), consents
+		return Restart("restart the pods that borrow and that no plan may restart: "+phrase.Some(all), "the borrowed addresses are released"), consents
 	default:
 		consents.EvictSingletons = true
 		r = r.with(" --evict-singletons")
-		r.Risk += "; nothing stands in meanwhile for " + phrase.Some(alone)
+		r.Risk += "; no replica serves meanwhile for " + phrase.Some(alone)
 	}
 	if len(pools) > 0 {
 		r = r.with(" --pool " + phrase.Arg(strings.Join(state.PoolsOf(pools...), ",")))
@@ -126,7 +127,7 @@ func (st *Remedies) rehomeEffect(concerns func(*state.Borrow) bool, moving []Mov
 	if len(moving) == all {
 		return "nothing is borrowed any more"
 	}
-	return fmt.Sprintf("%d of %s given back; repair says why the others stay", len(moving), phrase.PluralVerb(all, "borrowed address", "is", "are"))
+	return fmt.Sprintf("%d of %s released; repair explains why the others stay", len(moving), phrase.PluralVerb(all, "borrowed address", "is", "are"))
 }
 
 // findSingletons returns the borrows of pods that --evict-singletons allows to evict: pods that may
@@ -145,7 +146,7 @@ func (st *Remedies) evictionRisk() string {
 	if st.BudgetsKnown {
 		return evictionRisk
 	}
-	return evictionRisk + "; the budgets were not read: a pod whose budget allows no disruption stays, and repair says so"
+	return evictionRisk + "; PodDisruptionBudgets were not read: a pod whose budget allows no disruption stays, and repair names it"
 }
 
 // consolidation is the remedy that empties the block with the fewest pods for the first node that
@@ -180,7 +181,7 @@ func (st *Remedies) consolidation(s *shortage, rehome []string) *Remedy {
 		}
 		if len(c.Unguarded) > 0 {
 			flags += " --evict-singletons"
-			r.Risk += fmt.Sprintf("; nothing stands in meanwhile for %s", phrase.Some(podNames(c.Unguarded)))
+			r.Risk += fmt.Sprintf("; no replica serves meanwhile for %s", phrase.Some(podNames(c.Unguarded)))
 		}
 		if lose := Scratch(c.Moves); len(lose) > 0 {
 			r.Risk += fmt.Sprintf("; %s what emptyDir volumes hold", phrase.PluralVerb(len(lose), "pod", "loses", "lose"))
@@ -232,7 +233,7 @@ func (st *Remedies) causeRemedies(n *state.NodeBlockStatus, c state.Cause, detai
 		r.Commands = []string{explain}
 		return []Remedy{r}
 	case state.CauseUnserved:
-		return []Remedy{ByHand("let a pool serve the pod: what it or its namespace asks for, or a pool's namespace selector, has to change", "the pod gets an address", EverywhereRisk, explain)}
+		return []Remedy{ByHand("let a pool serve the pod: change the request of the pod or its namespace, or a pool's namespace selector", "the pod gets an address", EverywhereRisk, explain)}
 	case state.CauseNoAuto:
 		return []Remedy{AutoBlocks}
 	case state.CauseLimit:
@@ -391,7 +392,7 @@ func (st *Remedies) RootOfNodeName(node string) string { return st.known("nodena
 func EndUse(uses []hosts.Use) Remedy {
 	const effect, risk = "the address can be released", "it may be a container that still serves, although its pod object is gone"
 	if len(uses) == 0 {
-		return ByHand("find out what runs in that network namespace, and end it if it is a left-over; then plan again", effect, risk)
+		return ByHand("find out what runs in that network namespace, and end it if it is left over; then plan again", effect, risk)
 	}
 	var nodes, where []string
 	for _, u := range uses {
@@ -399,6 +400,6 @@ func EndUse(uses []hosts.Use) Remedy {
 			nodes = append(nodes, u.View.Node)
 		}
 	}
-	return ByHand(fmt.Sprintf("find out what runs in %s, and end it if it is a left-over; processes in state D end only with a drain and reboot of %s", phrase.List(where), phrase.Each(nodes)),
+	return ByHand(fmt.Sprintf("find out what runs in %s, and end it if it is left over; processes in state D end only with a drain and reboot of %s", phrase.List(where), phrase.Each(nodes)),
 		effect, risk)
 }

@@ -17,8 +17,8 @@ import (
 // shortageReads are the reads needed to find the common causes of block shortages.
 var shortageReads = append(slices.Clip(state.BlockStatusReads), blocks.IPAMConfigs, blocks.ClusterInfos)
 
-// RootReads are shortageReads, and the reads that choose between the remedies: borrowing is one
-// only if the routes show that it works.
+// RootReads are shortageReads, and the reads that choose between the remedies: borrowing is a
+// remedy only if the routes deliver the traffic.
 var RootReads = slices.Concat(shortageReads, state.RouteReads)
 
 // findRoots finds the common causes of verdicts. A cause whose reads are missing is skipped.
@@ -39,10 +39,10 @@ func (st *Remedies) findRoots() {
 	st.findLeftovers()
 	st.findWaiting()
 	st.root("leaks", func(n int) string {
-		return fmt.Sprintf("%s allocated, and what they name no longer exists", phrase.NumberIs(n, "address"))
+		return fmt.Sprintf("%s allocated, but their owners no longer exist", phrase.NumberIs(n, "address"))
 	}, func() []Remedy { return st.LeakRemedies(st.allLeaks()...) })
 	st.root("secondary-interfaces", func(n int) string {
-		return fmt.Sprintf("Calico's collector frees %s of further interfaces under live pods", phrase.Plural(n, "address"))
+		return fmt.Sprintf("Calico's collector frees %s of secondary interfaces under live pods", phrase.Plural(n, "address"))
 	}, func() []Remedy { return Secondary })
 	st.root("unrecorded", st.unrecordedMessage, st.recordRemedies)
 }
@@ -75,8 +75,8 @@ func (st *Remedies) Now(ways []Remedy) []Remedy {
 	return out
 }
 
-// writes reports whether a plan of this program carries the remedy out, even if the operator has to
-// confirm something first.
+// writes reports whether a plan carries out the remedy, even if the operator must confirm something
+// first.
 func writes(r Remedy) bool {
 	return r.Resumes() || len(r.Commands) > 0 && len(planFlags(r.Commands[0])) > 0
 }
@@ -359,8 +359,8 @@ func (st *Remedies) borrowedMessage() string {
 		phrase.Some(users), phrase.Plural(borrowed, "address"), phrase.One(len(users), "it", "they"), phrase.One(len(users), "its", "their"), dropped)
 }
 
-// findVanished finds the root of objects left by nodes that no longer exist. It is one for all of
-// them, since an autoscaler that does not clean up leaves thousands.
+// findVanished finds the root of objects left by nodes that no longer exist. All of them share one
+// root, because an autoscaler without clean-up leaves thousands.
 func (st *Remedies) findVanished() {
 	st.departed = map[string]*state.NodeState{}
 	for _, h := range st.NodeStates {

@@ -256,8 +256,8 @@ func (st *Remedies) holders(pools []*state.Pool) string {
 	return text
 }
 
-// firstAid moves pods whose traffic owners of blocks drop to nodes with free addresses, if some pods
-// can move there; nil otherwise. The nodes still lack blocks, but their pods answer.
+// firstAid moves pods whose traffic is dropped by the owners of their blocks to nodes with free
+// addresses; nil if no pod can move. The nodes still lack blocks, but the pods can be reached.
 func (st *Remedies) firstAid(s *shortage, rehome Remedy, consents Consents) *Remedy {
 	concerns := func(b *state.Borrow) bool { return slices.Contains(s.pools, b.Block.Pool) }
 	if rehome.Manual || len(rehome.Commands) == 0 || st.droppedText(func(b *state.Borrow) bool { return s.borrowed[b] }) == "" {
@@ -273,8 +273,8 @@ func (st *Remedies) firstAid(s *shortage, rehome Remedy, consents Consents) *Rem
 	return &rehome
 }
 
-// shortageRemedies returns the ways to give blocks to the nodes that lack or will lack them. Remedies
-// that end the harm at once come first, then those that cost nothing.
+// shortageRemedies returns the ways to give blocks to the nodes that lack or will lack them.
+// Remedies that end the harm immediately come first, then those without cost.
 func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 	var rehome Remedy
 	var consents Consents
@@ -286,7 +286,7 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 			r.Effect += "; then the pods that borrow get addresses of their own nodes' blocks"
 			r.Risk += "; the pods that borrow restart, one at a time"
 			if consents.EvictSingletons {
-				r.Risk += ", also those that nothing stands in for"
+				r.Risk += ", also those without another replica"
 			}
 			if consents.CordonFull {
 				r.Risk += "; nodes without room are cordoned meanwhile"
@@ -357,7 +357,7 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 	}
 	if len(marked) > 0 {
 		r := FinishDelete.with(flags)
-		r.Title, r.Effect = "finish the deletion of what is marked deleted and holds no address: "+phrase.List(state.CIDRs(marked)), ofNeeded(phrase.Plural(len(marked), "block")+" can be claimed again", needing)
+		r.Title, r.Effect = "finish the deletion of marked objects that hold no address: "+phrase.List(state.CIDRs(marked)), ofNeeded(phrase.Plural(len(marked), "block")+" can be claimed again", needing)
 		r.Yield = &Yield{Blocks: len(marked)}
 		out = append(out, then(r))
 	}
@@ -389,7 +389,7 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 		out = append(out, then(r))
 	case !due.IsZero() && needing > 0:
 		r := ReleaseBlock.with(flags)
-		r.Title = "wait until " + phrase.Time(due) + ", then release what has been empty for " + phrase.Duration(st.Grace)
+		r.Title = "wait until " + phrase.Time(due) + ", then release blocks that have been empty for " + phrase.Duration(st.Grace)
 		r.Risk += ", and each node keeps one"
 		r.Manual = true
 		out = append(out, then(r))
@@ -401,7 +401,7 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 	}
 	if len(ageless) > 0 && !st.Cluster.Live {
 		out = append(out, ByHand(fmt.Sprintf("read the blocks again with the time of their last write: %s unknown age", phrase.PluralVerb(len(ageless), "empty block", "has", "have")),
-			ofNeeded("a report on them says which can be claimed again", needing), "none", "kubectl get ipamblocks.crd.projectcalico.org -o yaml --show-managed-fields"))
+			ofNeeded("a report on them shows which can be claimed again", needing), "none", "kubectl get ipamblocks.crd.projectcalico.org -o yaml --show-managed-fields"))
 	}
 	for _, p := range wanted {
 		switch by := st.ReservedBy(p); {
@@ -409,7 +409,7 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 			out = append(out, ByHand(fmt.Sprintf("delete pool %s, which holds no block, and create it again with a blockSize from %d to %d", p.Name, p.CIDR.Bits(), p.CIDR.Addr().BitLen()),
 				"nodes claim blocks of it with their next pods", "none: it has never assigned an address", "kubectl get ippools "+phrase.Arg(p.Name)+" -o yaml"))
 		case by != "":
-			out = append(out, then(ByHand("delete or narrow what reserves the blocks, if its addresses are not used elsewhere"+by,
+			out = append(out, then(ByHand("delete or narrow the IPReservations, if their addresses are not used elsewhere"+by,
 				ofNeeded(phrase.PluralCount(p.Slots.Reserved, "block")+" can be claimed", needing), "pods get the addresses that were reserved", "kubectl get ipreservations -o yaml")))
 		}
 	}
@@ -474,8 +474,8 @@ func muteLow(pools []*state.Pool) []Remedy {
 	if flags == "" {
 		return nil
 	}
-	return []Remedy{ByHand("mute the finding: other pools for the same nodes have blocks left, and it goes when pods of this one end",
-		"reports count it as muted", "none: what these other pools lack is a finding of its own", "calico-audit report"+flags)}
+	return []Remedy{ByHand("mute the finding: other pools for the same nodes have blocks left, and it ends when pods of this pool end",
+		"reports count it as muted", "none: a lack of blocks in the other pools is a finding of its own", "calico-audit report"+flags)}
 }
 
 // slotsFreed counts the blocks of a pool that could be claimed if some of its empty blocks were
@@ -545,9 +545,9 @@ func (st *Remedies) addPool(short []*state.Pool, needing int) Remedy {
 	}
 	r.Title = fmt.Sprintf("add a pool for the same nodes, like %s, with a CIDR that nothing else uses and room for at least %s", p.Name, phrase.PluralCount(least, "block"))
 	if asking := slices.DeleteFunc(slices.Clone(short), func(q *state.Pool) bool { return !st.IsAskedFor(q) }); len(asking) > 0 {
-		r.Title += "; and name it beside " + phrase.Some(state.PoolsOf(asking...)) + " where pods or their namespaces ask for that (cni.projectcalico.org/ipv4pools, ipv6pools)"
+		r.Title += "; and add its name to " + phrase.Some(state.PoolsOf(asking...)) + " where pods or their namespaces ask for that (cni.projectcalico.org/ipv4pools, ipv6pools)"
 	}
-	r.Risk = "the network around the cluster must route and admit the new CIDR as it does that of " + p.Name
+	r.Risk = "the network around the cluster must route and admit the new CIDR as it does the CIDR of " + p.Name
 	bits := p.BlockSize
 	for bits > 0 && blocks.PowerOfTwo(p.BlockSize-bits).Cmp(least) < 0 {
 		bits--

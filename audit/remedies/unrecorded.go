@@ -114,7 +114,7 @@ func (st *Remedies) recordRemedies() (out []Remedy) {
 	}
 	if r := RecordAddresses; recorded > 0 {
 		if r.Yield = (&Yield{Addresses: recorded}); recorded < of {
-			r.Effect = fmt.Sprintf("%d of %s recorded; repair says why the others stay", recorded, phrase.PluralVerb(of, "address", "is", "are"))
+			r.Effect = fmt.Sprintf("%d of %s recorded; repair explains why the others stay", recorded, phrase.PluralVerb(of, "address", "is", "are"))
 		}
 		out = append(out, r)
 	}
@@ -124,7 +124,7 @@ func (st *Remedies) recordRemedies() (out []Remedy) {
 	if slices.Sort(agents); len(agents) > 0 {
 		r := RestartAgents(agents)
 		if recorded == 0 && first.Code != "" { // the tunnels keep the blocks from being claimed
-			r.Title += "; then record the addresses of pods at once: calico-audit repair --unrecorded-ips"
+			r.Title += "; then record the addresses of pods immediately: calico-audit repair --unrecorded-ips"
 		}
 		out = append(out, r)
 	}

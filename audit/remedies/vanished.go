@@ -109,7 +109,7 @@ func (st *Remedies) AffinityRemedies(a *blocks.Affinity, b *state.Block) []Remed
 func (st *Remedies) affinityBar(a *blocks.Affinity, b *state.Block) state.Bar {
 	bar := st.DeleteAffinityBar(a, b)
 	if bar.Code == "" && slices.ContainsFunc(st.AffinitiesOf(a.CIDR), func(o *blocks.Affinity) bool { return o.Owner == a.Owner && o.Name != a.Name && !o.SoftDeleted }) {
-		return state.Because(state.RetainConflict, "several objects say the same of it")
+		return state.Because(state.RetainConflict, "several objects describe it")
 	}
 	return bar
 }
@@ -144,8 +144,9 @@ func (st *Remedies) leaveBlock(x *leftBehind, b *state.Block, released int) {
 
 // cleanUp is the remedy for objects that vanished nodes left behind. It first releases the
 // ownerless addresses, for which only the operator can confirm that no machine uses them. The
-// operator vouches only for addresses without a node: nodes that answer are asked (--host-views).
-// Commands for many nodes do not name them, but take the filter flags, which select them all.
+// operator's confirmation covers only addresses without a node; for nodes that exist, host views
+// are the evidence. Commands for many nodes do not name them, but take the filter flags, which
+// select them all.
 func (st *Remedies) cleanUp(nodes []string, filter string) Remedy {
 	these, terminated := filter, filter+" --terminated all"
 	if len(nodes) <= maxNamed {

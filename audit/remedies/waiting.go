@@ -21,10 +21,10 @@ var (
 	AutomaticPool = ByHand("let a pool of the family assign automatically (assignmentMode), or stop asking for the family in the CNI configuration (assign_ipv4, assign_ipv6)",
 		"pods get addresses", EverywhereRisk, "kubectl get ippools -o yaml")
 	// MendNode is for a node on which calico-node or the kubelet does not work.
-	MendNode = ByHand("see why calico-node does not run on the node: its pod's status and log name the reason", "pods of the node get addresses", "none")
+	MendNode = ByHand("find out why calico-node does not run on the node: its pod's status and log name the reason", "pods of the node get addresses", "none")
 	// DeleteTwin is for a node whose address another node has.
 	DeleteTwin = ByHand("delete the Node whose machine no longer exists, as node/duplicate-address says, and restart calico-node on the other", "calico-node starts, and pods of the node get addresses",
-		"a deleted Node's pods are deleted, too: find out first which of the two a machine runs", "kubectl get nodes -o wide")
+		"deleting a Node deletes its pods: find out first which of the two Nodes still has a machine", "kubectl get nodes -o wide")
 	// RecordFirst is for addresses that pods use and Calico may assign again.
 	RecordFirst = ByHand("record the addresses that pods use and no block records, as ip/unallocated says", "Calico assigns other addresses", "none",
 		"calico-audit report --check ip/unallocated")
@@ -41,7 +41,7 @@ var (
 	CorrectNetwork = ByHand("create the NetworkAttachmentDefinition, or correct the annotation k8s.v1.cni.cncf.io/networks in the pod's template", "Multus attaches the next pod", "pods restart if their template changes",
 		"kubectl get network-attachment-definitions --all-namespaces")
 	// FreeRange is for a network without an address left.
-	FreeRange = ByHand("release what deleted pods left in the range, or enlarge it", "the kubelet's next attempt succeeds", "the network itself must have room for a larger range", "calico-audit report --check whereabouts")
+	FreeRange = ByHand("release addresses that deleted pods left in the range, or enlarge it", "the kubelet's next attempt succeeds", "the network itself must have room for a larger range", "calico-audit report --check whereabouts")
 	// ReadEvents is for pods without a cause that the objects show.
 	ReadEvents = ByHand("read the kubelet's events of the pod, then the CNI plugin's log on its node (/var/log/calico/cni/cni.log)", "they name the error", "none")
 )

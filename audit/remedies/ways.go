@@ -10,10 +10,10 @@ import (
 // Risks of some remedies.
 const (
 	evictionRisk   = "each pod is evicted within its PodDisruptionBudgets, one at a time, and starts again with another address"
-	restartRisk    = "each pod ends and starts again: see first that a controller owns it and other replicas serve meanwhile"
+	restartRisk    = "each pod restarts: check first that a controller owns it and that other replicas serve meanwhile"
 	unprovenRisk   = "without host evidence, a container that outlived its pod shares its address with the next pod"
-	terminatedRisk = "a machine that runs still may use the addresses: --terminated says that it does not"
-	EverywhereRisk = "it holds for the whole cluster, at once"
+	terminatedRisk = "if a machine still runs, its pods may clash with new ones: --terminated confirms that it is off"
+	EverywhereRisk = "it takes effect immediately in the whole cluster"
 )
 
 // The general remedies: the documentation of checks and alerts lists them, and the remedies for a
@@ -36,15 +36,15 @@ var (
 	// Consolidate empties a block for a node that cannot allocate.
 	Consolidate = Repair("empty the block that the fewest pods use, for a node that cannot allocate", "--consolidate", "that node gets a block of its own", evictionRisk)
 	// Rehome is for pods that borrow although their node can have a block.
-	Rehome = Repair("restart the pods that borrow, so that they get addresses of their own nodes' blocks", "--rehome", "they give the borrowed addresses back; repair says which pods stay, and why", evictionRisk)
+	Rehome = Repair("restart the pods that borrow, so that they get addresses of their own nodes' blocks", "--rehome", "the borrowed addresses are released; repair lists the pods that stay, and why", evictionRisk)
 	// RenewTunnel is for a tunnel address in another node's block.
 	RenewTunnel = ByHand("once the node has a block, take the tunnel's address off the Node (kubectl annotate), and restart its calico-node pod if no new one appears within a minute",
 		"the tunnel takes an address of its own node's block", "traffic through the node's tunnel stops until every node has learned the new address")
 	// RaiseLimit is for a node at its block limit.
-	RaiseLimit = ByHand("raise maxBlocksPerHost, or run fewer pods on the node; see first that its blocks hold no leaked addresses",
-		"the node claims a further block with its next pod", EverywhereRisk, "calicoctl ipam show --show-configuration")
-	// FewerPods is for a node at its block limit while strict affinity is off: Calico rejects
-	// maxBlocksPerHost then. LargerBlocks is for blocks that hold few addresses.
+	RaiseLimit = ByHand("raise maxBlocksPerHost, or run fewer pods on the node; check first that its blocks hold no leaked addresses",
+		"the node claims another block with its next pod", EverywhereRisk, "calicoctl ipam show --show-configuration")
+	// FewerPods is for a node at its block limit while strict affinity is off, when Calico rejects
+	// maxBlocksPerHost. LargerBlocks is for blocks that hold few addresses.
 	FewerPods = ByHand("run fewer pods on the node, or move its pods to a pool with larger blocks; Calico rejects maxBlocksPerHost while strict affinity is off",
 		"the node's blocks have addresses for its pods", restartRisk, "kubectl get ippools -o yaml")
 	LargerBlocks = Restart("add a pool with larger blocks (blockSize 26) and another CIDR, then set disabled: true on this pool and restart its pods, one controller at a time",
@@ -62,15 +62,15 @@ var (
 		"kubectl get pods --all-namespaces --selector=k8s-app=calico-node -o wide")
 	// SelectNode is for a node that no pool selects.
 	SelectNode = ByHand("let an enabled pool for workloads select the node, or add one that does", "the node claims a block with its next pod",
-		"a pool's selector holds for all nodes: those that it no longer matches get nothing new of it")
+		"a pool's selector applies to all nodes: nodes that it no longer matches get no new addresses from the pool")
 	// SetStrict and UnsetStrict decide whether nodes may borrow.
 	SetStrict = Repair("turn strict affinity on", "--strict-affinity=true", "nodes no longer borrow: a node without a free address in a block of its own claims one, or its pods wait",
-		EverywhereRisk+"; what is borrowed stays borrowed until its pods restart")
+		EverywhereRisk+"; borrowed addresses stay borrowed until their pods restart")
 	UnsetStrict = Repair("turn strict affinity off, where no owner of a block drops the traffic to borrowed addresses", "--strict-affinity=false",
 		"pods that wait borrow addresses of other nodes' blocks", EverywhereRisk+"; each borrowed address is a route of its own until its pod restarts")
 	// ReleaseLeaks is for addresses without an owner.
 	ReleaseLeaks = Repair("release the leaked addresses", "--leaked-ips", "the addresses can be assigned again",
-		"none that is seen: each is released only with proof that nothing uses it, such as a host view of its node (--host-views)")
+		"none: each is released only with proof that nothing uses it, such as a host view of its node (--host-views)")
 	// CleanUpNode is for objects left by a node that no longer exists.
 	CleanUpNode = Repair("clean up after the node that no longer exists", "--dead-nodes",
 		"its empty blocks and its affinities are deleted; a block that other nodes borrow from stays, without owner, until it is empty",
@@ -83,24 +83,24 @@ var (
 	// CreateHandle is for a missing handle that blocks refer to.
 	CreateHandle = Repair("create the missing handle", "--missing-handles", "the addresses are released when their pod goes", "none")
 	// Unlock is for a locked datastore.
-	Unlock = ByHand("unlock the datastore, if no migration is going on: calicoctl datastore migrate unlock", "new pods get addresses again, and repairs may write",
-		"a migration that is going on loses what changes meanwhile", "kubectl get clusterinformations default -o yaml")
+	Unlock = ByHand("unlock the datastore, if no migration is in progress: calicoctl datastore migrate unlock", "new pods get addresses again, and repairs may write",
+		"a migration in progress loses changes made meanwhile", "kubectl get clusterinformations default -o yaml")
 	// EndMigration is for a datastore locked by a migration: unlocking it by hand would let two
 	// datastores be written.
-	EndMigration = ByHand("let Calico's migration end: its status names what it waits for", "the migration unlocks the datastore itself, and repairs may write",
+	EndMigration = ByHand("let Calico's migration finish: its status shows what it waits for", "the migration unlocks the datastore itself, and repairs may write",
 		"none", "kubectl get datastoremigrations -o yaml")
 	// CleanUpIPAM is for objects of Calico's IPAM in a cluster that uses another IPAM.
-	CleanUpIPAM = ByHand("release the objects that Calico's IPAM left behind, by the repairs that their findings name", "stale addresses, handles and blocks are released",
-		"none: each node keeps its last block, which harms nothing", "calico-audit report --check ip/leaked --check handle/leaked --check block/empty")
+	CleanUpIPAM = ByHand("release the objects that Calico's IPAM left behind, with the repairs that their findings name", "stale addresses, handles and blocks are released",
+		"none: each node keeps its last block, which is harmless", "calico-audit report --check ip/leaked --check handle/leaked --check block/empty")
 	// FinishDelete is for objects that stay marked deleted.
-	FinishDelete = Repair("finish the deletion", "--soft-deleted", "the object is gone", "none: what is in use is left alone")
+	FinishDelete = Repair("finish the deletion", "--soft-deleted", "the object is gone", "none: objects in use are left alone")
 )
 
-// Secondary lists the remedies for addresses of further interfaces that Calico's collector frees.
+// Secondary lists the remedies for addresses of secondary interfaces that Calico's collector frees.
 var Secondary = []Remedy{
 	ByHand("set controllers.node.leakGracePeriod to 0 in the KubeControllersConfiguration", "Calico's collector frees no address of a node that exists",
 		"leaked addresses and empty blocks accumulate, which config/gc-disabled reports", "kubectl get kubecontrollersconfigurations -o yaml"),
-	ByHand("give the further network another IPAM, such as Whereabouts, with addresses outside Calico's pools, and restart its pods",
+	ByHand("give the secondary network another IPAM, such as Whereabouts, with addresses outside Calico's pools, and restart its pods",
 		"Calico's collector does not see the addresses", restartRisk, "kubectl get network-attachment-definitions --all-namespaces -o yaml"),
 }
 
@@ -127,7 +127,7 @@ func (r Remedy) Unless(b state.Bar) Remedy {
 	case !b.Due.IsZero():
 		r.Title = "wait until " + phrase.Time(b.Due) + ", then " + r.Title
 	case b.Code == state.RetainNotRead:
-		r.Title, r.Commands = LeaveIt+"first complete the reading, for a plan refuses to "+r.Title+": "+b.Reason, []string{}
+		r.Title, r.Commands = LeaveIt+"read the missing objects first, because a plan refuses to "+r.Title+": "+b.Reason, []string{}
 	default:
 		r.Title, r.Commands = LeaveIt+"a plan refuses to "+r.Title+": "+b.Reason, []string{}
 	}

@@ -125,9 +125,9 @@ func estimate(source string, past []Sample, now Sample) Estimate {
 			at = append(at, level{-days(now.At.Sub(s.At)), s.Left})
 		}
 		e.rate(middle(slopesOf(at)), days(span), now.Left)
-		e.Reason = fmt.Sprintf("samples on %s give a rate and no certainty: %d are needed", phrase.Plural(len(levels), "day"), minDays)
+		e.Reason = fmt.Sprintf("samples on %s give a rate without a range: that needs %d", phrase.Plural(len(levels), "day"), minDays)
 	case len(levels) < minDays:
-		e.Reason = fmt.Sprintf("samples on %s are too few: a week has its own course, and %d are needed%s", phrase.Plural(len(levels), "day"), minDays, resized)
+		e.Reason = fmt.Sprintf("samples on %s are too few: load varies over a week, and %d are needed%s", phrase.Plural(len(levels), "day"), minDays, resized)
 	default:
 		e.trend(levels, now.Left)
 	}
@@ -245,7 +245,7 @@ func (e *Estimate) Sentence(what string) string {
 	case e.EarliestDays != nil:
 		text += fmt.Sprintf(" (likely not before %d)", *e.EarliestDays)
 	}
-	text += fmt.Sprintf(", if it goes on: %s fewer a day %s", number(e.PerDay), over)
+	text += fmt.Sprintf(", at this rate: %s fewer a day %s", number(e.PerDay), over)
 	if e.Reason != "" {
 		text += "; " + e.Reason
 	}

@@ -17,10 +17,10 @@ const (
 	unreadBlock      = "a block that cannot be read may be its own"
 	unreadPool       = "a pool that cannot be read may be its own"
 	unreadAffinity   = "an affinity that cannot be read may be its own"
-	onlyWay          = "the next pod on %s makes its block; without the affinity, the node could claim no other (automatic blocks are off, or it has as many as it may), or would claim one of the last blocks, which it or others need"
+	onlyWay          = "the next pod on %s creates its block; without the affinity, the node could claim no other block (automatic blocks are off, or it is at the block limit), or would claim one of the last blocks"
 	holdsBack        = "its CIDR is reserved, and it keeps %s at its block limit: without it, the node would claim one of the last blocks, which others need; add blocks or raise the limit first"
 	lostWithAffinity = "its block is empty: the node claims it again when it needs it, and with an affinity Calico %s could give it to another node"
-	corruptOwnership = "corrupt, so its word about the owner is not relied on: "
+	corruptOwnership = "corrupt, so its owner is not certain: "
 )
 
 // The reads that each kind of repair needs. [ReleaseReads] are those of releases and moves.
@@ -106,10 +106,10 @@ func (st *State) DeleteAffinityBar(a *blocks.Affinity, b *Block) Bar {
 	case b != nil && len(b.Faults) > 0:
 		return Because(RetainCorrupt, "its block is "+corruptOwnership+"%s", b.Faults[0])
 	case !st.Lasts(a):
-		return Because(RetainYoung, "it was written less than %s ago, at %s: a claim or a release in flight passes through this state",
+		return Because(RetainYoung, "it was written less than %s ago, at %s: it may be a claim or a release in flight",
 			phrase.Duration(st.Grace), phrase.Time(written)).Until(st.Due(written))
 	case st.ClaimInFlight(a, b):
-		return Because(RetainYoung, "its block was made or claimed less than %s ago: a claim in flight passes through this state",
+		return Because(RetainYoung, "its block was created or claimed less than %s ago: it may be a claim in flight",
 			phrase.Duration(st.Grace)).Until(st.Due(b.ClaimedAt()))
 	}
 	if bar := st.affinityBar(a); bar.Code != "" || b != nil {
@@ -211,18 +211,18 @@ func (st *State) RestoreAffinityBar(b *Block) Bar {
 	case st.UnreadableNode(host):
 		return Because(RetainNotRead, "its node %s could not be read", host)
 	case st.Vanished(host):
-		return Because(RetainConflict, "its host %s no longer exists: nothing is to be routed there (--empty-blocks releases it once it is empty)", host)
+		return Because(RetainConflict, "its host %s no longer exists: it needs no routes (--empty-blocks releases the block once it is empty)", host)
 	case len(others) > 0:
-		return Because(RetainConflict, "%s claims the CIDR, too: that has to be settled first (--orphan-affinities)", phrase.List(others))
+		return Because(RetainConflict, "%s claims the CIDR, too: resolve that first (--orphan-affinities)", phrase.List(others))
 	case st.lostWithAffinity(b):
 		return Because(RetainHeals, lostWithAffinity, st.Cluster.CalicoVersion)
 	case !st.ClaimPastGrace(b):
-		return Because(RetainYoung, "it was made or claimed less than %s ago, at %s: its claim may be under way",
+		return Because(RetainYoung, "it was created or claimed less than %s ago, at %s: its claim may be under way",
 			phrase.Duration(st.Grace), phrase.Time(b.ClaimedAt())).Until(st.Due(b.ClaimedAt()))
 	}
 	for _, o := range st.BlocksAt(b.CIDR) {
 		if o.CIDR != b.CIDR {
-			return Because(RetainConflict, "block %s of %s overlaps it: two owners would be routed", o.CIDR, phrase.Owner(o.Owner))
+			return Because(RetainConflict, "block %s of %s overlaps it: both owners would have routes", o.CIDR, phrase.Owner(o.Owner))
 		}
 	}
 	return st.limitBar(b)

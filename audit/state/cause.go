@@ -34,7 +34,7 @@ const (
 	CauseSmall Cause = "its pools are smaller than their block size"
 	// CauseStrict: its pools have no block left, and strict affinity forbids borrowing.
 	CauseStrict Cause = "its pools are out of blocks, and strict affinity forbids borrowing"
-	// CauseReserved: as CauseFull, and IPReservations cover blocks that no node holds.
+	// CauseReserved: as CauseFull, but IPReservations cover blocks that no node holds.
 	CauseReserved Cause = "IPReservations cover what is left of its pools"
 	// CauseFull: its pools have neither a block nor an address left.
 	CauseFull Cause = "its pools are out of blocks and addresses"
@@ -82,10 +82,10 @@ func (st *State) selectorCause(n *NodeBlockStatus) (Cause, string) {
 // that one assignment may use.
 func (st *State) CauseFor(n *NodeBlockStatus, pools []*Pool) (Cause, string) {
 	if st.HealsItself(n, pools) {
-		return CauseNone, "it has an affinity whose block does not exist: its next assignment makes the block"
+		return CauseNone, "it has an affinity whose block does not exist: its next assignment creates the block"
 	}
 	if !st.IPAM.AutoAllocateBlocks {
-		return CauseNoAuto, "autoAllocateBlocks is false in the IPAM configuration: blocks must be given to nodes by hand"
+		return CauseNoAuto, "autoAllocateBlocks is false in the IPAM configuration: blocks must be assigned to nodes by hand"
 	}
 	if have, limit := st.LimitCount(n, pools), st.IPAM.BlockLimit(); have >= limit {
 		return CauseLimit, fmt.Sprintf("the node has %s of %d allowed, and no unused address in a block of its own", phrase.Plural(have, "affinity"), limit)
@@ -123,10 +123,11 @@ func (st *State) HealsItself(n *NodeBlockStatus, pools []*Pool) bool {
 	})
 }
 
-// affinityBar explains why a node keeps an affinity without a block of its own. A pod asks for an
-// address of the block by name; or the node's next assignment creates the block, and without it the
-// node must not claim another, is at its limit, or would claim one of the last blocks. An affinity to a wholly reserved block creates none,
-// but counts towards the limit, which keeps the node from those last blocks.
+// affinityBar explains why a node needs an affinity without a block of its own. A pod asks for an
+// address of the block by name; or the node depends on the affinity: its next assignment creates
+// the block, and otherwise the node could not claim one (automatic blocks are off, or it is at its
+// limit), or would claim one of the last blocks. An affinity to a wholly reserved block creates no
+// block, but counts towards the limit, and so keeps the node from the last blocks.
 func (st *State) affinityBar(a *blocks.Affinity) Bar {
 	h, p := st.nodeStates[a.Owner.Node()], st.PoolOf(a.CIDR)
 	if h == nil || h.Node == nil || p == nil {

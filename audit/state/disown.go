@@ -21,7 +21,7 @@ func (st *State) Disownable(b *Block) Releasability {
 	case len(b.Faults) > 0:
 		r.retain(RetainCorrupt, "it is corrupt: %s", b.Faults[0])
 	case !st.ClaimPastGrace(b):
-		r.retain(RetainYoung, "it was made or claimed less than %s ago", phrase.Duration(st.Grace))
+		r.retain(RetainYoung, "it was created or claimed less than %s ago", phrase.Duration(st.Grace))
 		r.Due = st.Due(b.ClaimedAt())
 	}
 	st.RetainForOthers(b, st.Views.ContradictFree(b.Block), &r)

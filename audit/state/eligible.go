@@ -242,7 +242,7 @@ func (st *State) MayServe(p *Pool, w *blocks.Workload, n *blocks.Node) (why stri
 	case !p.Allows(blocks.UseWorkload):
 		return "it serves " + phrase.Uses(p.Uses), false
 	case asks && slices.Contains(asked, p) && unmet != "":
-		return "asked for by annotation, and so is one that Calico refuses the pod for: " + unmet, false
+		return "requested by annotation, together with a pool for which Calico rejects the pod: " + unmet, false
 	case asks && slices.Contains(asked, p):
 		return "asked for by annotation", true
 	case asks:
@@ -252,7 +252,7 @@ func (st *State) MayServe(p *Pool, w *blocks.Workload, n *blocks.Node) (why stri
 	case n == nil && w.Node != "":
 		return st.NoNode(w.Node), false
 	case n == nil:
-		return "the pod is not bound to a node, which a selector could be held to", false
+		return "the pod is not bound to a node, so selectors cannot be evaluated", false
 	case !p.SelectsNode(n):
 		return fmt.Sprintf("it does not select node %s (%s)", n.Name, p.NodeSelector), false
 	case !p.SelectsNamespace(st.Namespace(w.Namespace)):
@@ -306,7 +306,7 @@ func GeneralPools(ps []*Pool) []*Pool {
 	return out
 }
 
-// SlotOf returns the CIDR of the block that an address would lie in; invalid if the address is
+// SlotOf returns the CIDR of the block that would contain an address; invalid if the address is
 // outside all pools.
 func (st *State) SlotOf(a netip.Addr) netip.Prefix {
 	p := st.PoolOf(netip.PrefixFrom(a, a.BitLen()))

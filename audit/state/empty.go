@@ -129,10 +129,10 @@ func (st *State) IfEmptied(b *Block) Releasability {
 	return r
 }
 
-// lastBlocks calls keep for the empty blocks that a node must keep, with the reason. The node
-// keeps one usable block for each set of pools that its pods may use, and one more if other nodes
-// may take that block. The block emptied, if any, counts as empty. If further is not nil, a node
-// may do without a block while it can claim another.
+// lastBlocks calls keep for the empty blocks that a node must keep, with the reason. The node keeps
+// one usable block for each set of pools that its pods may use, and one more if other nodes may
+// take that block. The block emptied, if not nil, counts as empty. If further is not nil, a node
+// needs no block while it can claim one.
 func (st *State) lastBlocks(h *NodeState, emptied *Block, further *supply, keep func(b *Block, why string)) {
 	kept := map[*Block]bool{}
 	one := func(pools []*Pool, why string) {
@@ -192,13 +192,13 @@ func (st *State) Keepable(b *Block) bool {
 }
 
 // HasAffinityOrNone reports whether a block's owner has an affinity to it that Calico's allocator
-// sees. Files without any affinity leave them out, so none is required.
+// sees. Files without any affinity omit the kind, so no affinity is required.
 func (st *State) HasAffinityOrNone(b *Block) bool {
 	a := st.ownAffinity(b)
 	return len(st.Affinities) == 0 || a != nil && st.seen(a)
 }
 
-// seen reports whether Calico's allocator sees an affinity. From v3.31 on, it lists affinities by
+// seen reports whether Calico's allocator finds an affinity. From v3.31 on, it lists affinities by
 // the labels that Calico writes.
 func (st *State) seen(a *blocks.Affinity) bool {
 	return !a.SoftDeleted && (!a.Unlabelled || !blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 31))

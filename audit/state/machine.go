@@ -21,19 +21,19 @@ func (st *State) MachineOff(node string) (off bool, why string) {
 		return false, fmt.Sprintf("node %s could not be read", node)
 	case h == nil || h.Node == nil:
 		if named {
-			return true, fmt.Sprintf("node %s no longer exists, and you say that its machine is off (--terminated)", node)
+			return true, fmt.Sprintf("node %s no longer exists, and you confirmed that its machine is off (--terminated)", node)
 		}
-		return false, fmt.Sprintf("node %s no longer exists, which does not tell that its machine is off", node)
+		return false, fmt.Sprintf("node %s no longer exists, which does not prove that its machine is off", node)
 	case h.Node.Ready:
 		return false, fmt.Sprintf("node %s is Ready", node)
 	case named:
-		return true, fmt.Sprintf("node %s is not Ready, and you say that its machine is off (--terminated)", node)
+		return true, fmt.Sprintf("node %s is not Ready, and you confirmed that its machine is off (--terminated)", node)
 	case h.Node.OutOfService:
 		return true, fmt.Sprintf("node %s is not Ready and has the taint node.kubernetes.io/out-of-service", node)
 	case h.Node.NotReady:
-		return false, fmt.Sprintf("node %s is not Ready, which does not tell that its machine is off", node)
+		return false, fmt.Sprintf("node %s is not Ready, which does not prove that its machine is off", node)
 	}
-	return false, fmt.Sprintf("nothing says that the machine of node %s is off", node)
+	return false, fmt.Sprintf("nothing shows that the machine of node %s is off", node)
 }
 
 // WithTerminated returns the state as it is if the machines of some nodes are off, which the

@@ -61,8 +61,8 @@ func (st *State) OtherIPAMAt(a netip.Addr) string {
 	return st.usedOutside(a, st.LiveUses(a, st.NamedBy(a)))
 }
 
-// usedOutside is OtherIPAMAt for known users. host-local's tunnels have an address of their node's
-// podCIDR (libcalico-go lib/backend/k8s/resources, getIPIPTunnelAddress).
+// usedOutside is [State.OtherIPAMAt] for known users. host-local's tunnels have an address of their
+// node's podCIDR (libcalico-go lib/backend/k8s/resources, getIPIPTunnelAddress).
 func (st *State) usedOutside(a netip.Addr, users []LiveUse) (reason string) {
 	for _, u := range users {
 		why := ""
@@ -180,8 +180,8 @@ func (st *State) otherIPAMUnknown() string {
 	return "whether the cluster uses another IPAM is not known: " + gap.String()
 }
 
-// placeOf reports whether a block records an address of a pod, whether all its addresses are outside
-// all pools, and whether each is outside them or in its node's podCIDRs.
+// placeOf reports whether a block records an address of a pod, whether all its addresses are
+// outside all pools, and whether each is outside all pools or in its node's podCIDRs.
 func (st *State) placeOf(w *blocks.Workload) (recorded, outside, elsewhere bool) {
 	n := &blocks.Node{}
 	if h := st.nodeStates[w.Node]; h != nil && h.Node != nil {

@@ -64,7 +64,7 @@ func (st *State) Classify(r AllocationRef) Validity {
 	}
 	refs := st.HandleRefs(attr.Handle)
 	if len(refs) > maxShared {
-		return Validity{Owned: true, Unknown: true, Shared: true, why: fmt.Sprintf("%d addresses share its handle, which are no one owner's", len(refs))}
+		return Validity{Owned: true, Unknown: true, Shared: true, why: fmt.Sprintf("%d addresses share its handle, and no single owner has them all", len(refs))}
 	}
 	for _, other := range refs {
 		if other == r {
@@ -88,9 +88,9 @@ func (st *State) classifyAddress(r AllocationRef) Validity {
 	sort := r.Kind()
 	switch sort {
 	case UseCooling:
-		return owned("it was released and waits out its cooldown")
+		return owned("it was released and is in its cooldown")
 	case UseWindows:
-		return owned("a Windows node keeps it back")
+		return owned("it is reserved by a Windows node")
 	case UseService:
 		return owned("it serves a LoadBalancer service")
 	case UseUnknown, UsePod, UseTunnel, UseVM:
@@ -163,9 +163,9 @@ func (st *State) classifyVM(r AllocationRef) Validity {
 	full := namespace + "/" + name
 	switch {
 	case name == "" && attr.Handle != "":
-		return unknownOwner("it is a virtual machine's, and handle %s does not tell which", attr.Handle)
+		return unknownOwner("it belongs to a virtual machine, but handle %s does not name it", attr.Handle)
 	case name == "":
-		return unknownOwner("it is a virtual machine's, and its attributes do not tell which")
+		return unknownOwner("it belongs to a virtual machine, but its attributes do not name it")
 	case !st.VMsKnown:
 		return unknownOwner("it is for virtual machine %s, and virtual machines were not read", full)
 	case st.vmUnread:
@@ -215,7 +215,7 @@ func (st *State) ownedByNamedPods(r AllocationRef) (Validity, bool) {
 		case MayStillUse(w):
 			return owned("pod %s is starting or ending", w.FullName()), true
 		case SandboxHandle(attr.Handle, w.ContainerID):
-			return owned("the handle is that of the current sandbox of pod %s", w.FullName()), true
+			return owned("the handle belongs to the current sandbox of pod %s", w.FullName()), true
 		case named != attr && w.Live():
 			return owned("pod %s is the alternate owner, and takes it over when its migration ends", w.FullName()), true
 		}

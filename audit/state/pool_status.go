@@ -102,7 +102,7 @@ func (p *Pool) ForServices() bool { return len(p.Uses) == 1 && p.Allows(blocks.U
 // HasBlocks reports whether a workload pool has a block left to claim.
 func (p *Pool) HasBlocks() bool { return p.ServesWorkloads() && !p.Slots.Allocatable.IsZero() }
 
-// AllocationReads are the reads, beside a pool's own numbers, that show which nodes cannot
+// AllocationReads are the reads, in addition to a pool's own numbers, that show which nodes cannot
 // allocate.
 var AllocationReads = []blocks.Resource{blocks.Nodes, blocks.Pods, blocks.Namespaces, blocks.IPAMConfigs}
 

@@ -118,7 +118,7 @@ func (st *State) RetainForOthers(b *Block, uses []hosts.Use, r *Releasability) {
 			continue
 		}
 		if own++; a.SoftDeleted {
-			r.retain(RetainMarked, "its affinity is marked deleted, and has to go first")
+			r.retain(RetainMarked, "its affinity is marked deleted, and must be removed first")
 		}
 	}
 	if own > 1 {

@@ -20,8 +20,8 @@ type Stuck struct {
 }
 
 // evaluateWaiting finds the waiting pods of a node that can get no address. Each is evaluated by
-// the pools that may serve it: blocks left in other pools do not help. A pod whose request
-// Calico rejects lacks no block (see package waiting).
+// the pools that may serve it: blocks left in other pools do not help. Pods whose request Calico
+// rejects are not included (see package waiting).
 func (st *State) evaluateWaiting(n *NodeBlockStatus) {
 	for _, w := range n.Waiting {
 		s := Stuck{Pod: w}
@@ -70,7 +70,8 @@ func (st *State) wantsFamily(w *blocks.Workload, n *NodeBlockStatus) bool {
 	})
 }
 
-// MayBeServed names an unread object that may allow a pool to serve the pod; empty if none.
+// MayBeServed names an unread object that may allow a pool to serve the pod; empty if there is
+// none.
 func (st *State) MayBeServed(w *blocks.Workload) string {
 	if bad := st.Unreadable(blocks.Pools); len(bad) > 0 {
 		return fmt.Sprintf("pool %s cannot be read, and may serve pod %s", bad[0].Name, w.FullName())

@@ -65,8 +65,8 @@ func (st *State) MayStarve() (out []string) {
 	return out
 }
 
-// hasKeepable reports whether a node has a block of some pools that has an address for its next pod,
-// and that a function accepts.
+// hasKeepable reports whether a node has a block of the given pools that has an address for its
+// next pod, and for which accepts returns true.
 func (st *State) hasKeepable(h *NodeState, pools []*Pool, accepts func(*Block) bool) bool {
 	return slices.ContainsFunc(h.Blocks, func(b *Block) bool { return slices.Contains(pools, b.Pool) && st.Keepable(b) && accepts(b) })
 }
@@ -95,8 +95,8 @@ func (st *State) limitBar(b *Block) (bar Bar) {
 	return bar
 }
 
-// MayCount counts the objects that may count against a node's block limit: its affinities, and
-// its blocks without an affinity, which a repair may restore.
+// MayCount returns how many blocks may count against a node's block limit: one per affinity, and
+// one per block without an affinity, which a repair may restore.
 func (st *State) MayCount(h *NodeState, f blocks.Family) int {
 	n := st.affinities(h, f)
 	for _, b := range h.Blocks {

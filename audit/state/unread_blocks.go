@@ -89,7 +89,7 @@ func (st *State) Lacking(reads []blocks.Resource) *blocks.Gap {
 func (st *State) WholeBar(reads []blocks.Resource, tolerated bool) Bar {
 	for _, g := range st.Gaps {
 		if slices.Contains(reads, g.Resource) && (tolerated || !g.Tolerated) {
-			return Because(RetainNotRead, "it rests on every object, and one could not be read: %s", g)
+			return Because(RetainNotRead, "it depends on every object, and one could not be read: %s", g)
 		}
 	}
 	return Bar{}

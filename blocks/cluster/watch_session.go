@@ -73,7 +73,7 @@ func (w *Watch) discoverTwice(ctx context.Context) (*served, error) {
 		return nil, err
 	}
 	if again.group != found.group {
-		return nil, errors.New("the server does not say the same twice of the API groups that it serves")
+		return nil, errors.New("two consecutive discoveries returned different API groups")
 	}
 	return again, nil
 }
@@ -128,7 +128,7 @@ func (w *Watch) adopt(found *served) *session {
 		old.served = found
 		for _, k := range old.kinds {
 			if before.has(k.kind) != found.has(k.kind) {
-				w.log.Info("the API server serves other resources than before", "resource", k.kind.Resource, "served", found.has(k.kind))
+				w.log.Info("the API server serves different resources than before", "resource", k.kind.Resource, "served", found.has(k.kind))
 			} else if found.has(k.kind) {
 				continue
 			}

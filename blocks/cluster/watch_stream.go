@@ -230,7 +230,7 @@ func (k *reflector) ended(err error) {
 		return
 	}
 	if k.trouble == nil {
-		w.log.Info("a watch has ended before its time", "resource", k.kind.Resource, "error", err)
+		w.log.Info("a watch ended early", "resource", k.kind.Resource, "error", err)
 		w.restarts[k.kind.Resource]++
 	}
 	k.trouble = err

@@ -125,7 +125,7 @@ func tlsConfig(c *apiconfig.EtcdConfig) (*tls.Config, error) {
 	named := c.EtcdCertFile != "" || c.EtcdKeyFile != "" || c.EtcdCACertFile != ""
 	switch {
 	case inline && named:
-		return nil, errors.New("certificates and keys are given inline and as files: use one of both")
+		return nil, errors.New("certificates and keys are given both inline and as files: use one of the two")
 	case !inline:
 		files := transport.TLSInfo{TrustedCAFile: c.EtcdCACertFile, CertFile: c.EtcdCertFile, KeyFile: c.EtcdKeyFile}
 		cfg, err := files.ClientConfig()

@@ -68,12 +68,12 @@ func (f *fileReader) afterAll(read []*decode.Objects) error {
 		return nil
 	}
 	if at.Before(f.info.takenAt) {
-		return fmt.Errorf("the time %s lies before the data: the snapshot was taken at %s", at.Format(time.RFC3339), f.info.takenAt.Format(time.RFC3339))
+		return fmt.Errorf("the time %s is before that of the data: the snapshot was taken at %s", at.Format(time.RFC3339), f.info.takenAt.Format(time.RFC3339))
 	}
 	for _, objects := range read {
 		for i := range objects.Len() {
 			if key, meta := objects.At(i); meta.Created.Std().After(at) {
-				return fmt.Errorf("the time %s lies before the data: %s %q was created at %s",
+				return fmt.Errorf("the time %s is before that of the data: %s %q was created at %s",
 					at.Format(time.RFC3339), objects.Kind.Names[0], key, meta.Created.Std().Format(time.RFC3339))
 			}
 		}
@@ -90,7 +90,7 @@ func (f *fileReader) nothing(paths []string) error {
 		return f.why
 	}
 	if f.ours != "" {
-		return fmt.Errorf("%s: %s, which calico-audit printed, and not what that was made of, such as a snapshot", text, f.ours)
+		return fmt.Errorf("%s: %s is an output of calico-audit: give its input, such as a snapshot", text, f.ours)
 	}
 	for _, k := range decode.OnDemand { // not enough for an audit on their own
 		if n := f.core.of(k).Len(); n > 0 {
@@ -148,9 +148,9 @@ func (f *fileReader) chooseGroup() (group, reason string) {
 	case crd && native:
 		return decode.GroupCRD, "the files hold objects of both API groups: " + decode.GroupCRD + " counts, as Calico reads it while it is there"
 	case crd:
-		return decode.GroupCRD, "the files hold objects of this API group alone"
+		return decode.GroupCRD, "the files hold objects of this API group only"
 	case native:
-		return decode.GroupNative, "the files hold objects of this API group alone"
+		return decode.GroupNative, "the files hold objects of this API group only"
 	}
 	return "", ""
 }
@@ -253,9 +253,9 @@ func (f *fileReader) once(objects *decode.Objects) {
 	})
 	switch n := len(twice); {
 	case n == 1:
-		f.warn("%s %q stands in the files twice, with different UIDs: the newer one counts", objects.Kind.Resource, twice[0])
+		f.warn("%s %q is in the files twice, with different UIDs: the newer one counts", objects.Kind.Resource, twice[0])
 	case n > 1:
-		f.warn("%s %q and %d more stand in the files twice, with different UIDs: the newer one of each counts", objects.Kind.Resource, twice[0], n-1)
+		f.warn("%s %q and %d more are in the files twice, with different UIDs: the newer one of each counts", objects.Kind.Resource, twice[0], n-1)
 	}
 }
 

@@ -91,7 +91,7 @@ var plainReasons = []string{"forbidden: ", "not served: ", "unauthorized: ", "ex
 // address.
 func plainReason(reason string) string {
 	if strings.HasPrefix(reason, cutOffReason) {
-		return cutOffReason + ": the file that it was read from is not whole"
+		return cutOffReason + ": the file that it was read from is incomplete"
 	}
 	head, rest := "", reason
 	if strings.HasPrefix(reason, "list broke off after ") {

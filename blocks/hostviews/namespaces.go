@@ -55,7 +55,7 @@ func (d *viewDraft) finishSpaces() {
 	case s.lacking != "":
 		v.NamespacesGap = s.lacking
 	case elsewhere:
-		v.NamespacesGap = fmt.Sprintf("its own namespace does not have the address of node %s (%s), so that it was taken elsewhere", v.Node, own[0].Addr())
+		v.NamespacesGap = fmt.Sprintf("its own namespace does not have the address of node %s (%s), so it was taken elsewhere", v.Node, own[0].Addr())
 	case !s.complete && len(v.Gaps) > 0:
 		v.NamespacesGap = v.Gaps[0]
 	case !s.complete && s.said:

@@ -173,14 +173,14 @@ func (g *viewReader) object(source string, text []byte) {
 // agentView reads the view that a node's agent sent.
 func (g *viewReader) agentView(source, node string, text []byte, authenticated bool) {
 	if err := decode.CheckSyntax(text, 1, 1); err != nil {
-		g.gap(node, source, "the agent's answer is no JSON: "+err.Error())
+		g.gap(node, source, "the agent's answer is not JSON: "+err.Error())
 		return
 	}
 	d := &viewDraft{viewReader: g}
 	d.view.Source, d.view.RulesKnown, d.view.Authenticated = source, true, authenticated
 	d.decode(d.reader(text))
 	if d.refused == "" && d.view.Node != node {
-		d.view.Doubt = fmt.Sprintf("the agent says that it is on node %q, and its pod is on %q, so that it proves nothing", decode.Clip(d.view.Node), node)
+		d.view.Doubt = fmt.Sprintf("the agent reports node %q, but its pod is on %q, so the view proves nothing", decode.Clip(d.view.Node), node)
 	}
 	d.view.Node = node
 	d.finish("")
@@ -188,7 +188,7 @@ func (g *viewReader) agentView(source, node string, text []byte, authenticated b
 
 func (d *viewDraft) decode(r *decode.JSONReader) {
 	if r.Peek() != '{' {
-		d.refused = "it is no HostView, but " + decode.Clip(r.Text)
+		d.refused = "it is not a HostView, but " + decode.Clip(r.Text)
 		return
 	}
 	var kind, version string
@@ -245,7 +245,7 @@ func (d *viewDraft) finish(named string) {
 	case d.listing && d.nodes != nil && !known:
 		d.refused = fmt.Sprintf("the cluster has no node %q", decode.Clip(v.Node))
 	case other && named != v.Node:
-		v.Doubt = fmt.Sprintf("node: it is of %s, and the file is named for %s, so that it proves nothing", decode.Clip(v.Node), named)
+		v.Doubt = fmt.Sprintf("node: it is of %s, but the file is named for %s, so it proves nothing", decode.Clip(v.Node), named)
 	}
 	if d.refused != "" {
 		d.gap(v.Node, v.Source, d.refused)
@@ -255,7 +255,7 @@ func (d *viewDraft) finish(named string) {
 		d.gap(v.Node, v.Source, p)
 	}
 	if d.forgotten > 0 {
-		d.gap(v.Node, v.Source, fmt.Sprintf("%d more entries could not be understood and were left out", d.forgotten))
+		d.gap(v.Node, v.Source, fmt.Sprintf("%d more entries could not be parsed and were left out", d.forgotten))
 	}
 	for i, text := range v.Gaps {
 		if i == maxViewGaps {

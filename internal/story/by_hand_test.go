@@ -43,16 +43,16 @@ var practice = []struct {
 	words  *regexp.Regexp
 	follow func(p *person, said []string)
 }{
-	{says(`add a pool for the same nodes, like (\S+), with a CIDR that nothing else uses and room for at least (\d+) blocks?(?:; and name it beside (.+) where pods or their namespaces ask for that .*)?`), (*person).addPool},
+	{says(`add a pool for the same nodes, like (\S+), with a CIDR that nothing else uses and room for at least (\d+) blocks?(?:; and add its name to (.+) where pods or their namespaces ask for that .*)?`), (*person).addPool},
 	{says(`add a pool for Services \(allowedUses: \[LoadBalancer\]\), like (\S+), with a CIDR that nothing else uses`), func(p *person, said []string) {
 		p.poolLike(said[1], said[1]+"-more", 4, nil)
 	}},
 	{says(`add a pool with another CIDR and the wanted block size, then set disabled: true on this pool and restart its pods, one controller at a time`), (*person).replacePool},
 	{says(`let an enabled pool for workloads select the node, or add one that does( \(.*\))?`), (*person).servePods},
-	{says(`let a pool serve the pod: what it or its namespace asks for, or a pool's namespace selector, has to change`), (*person).servePods},
+	{says(`let a pool serve the pod: change the request of the pod or its namespace, or a pool's namespace selector`), (*person).servePods},
 	{says(`correct the pool's selector(?:: pool (\S+): .*)?(?:, or disable the pool until it is corrected)?`), (*person).correctSelector},
-	{says(`set disabled: true on one of the two pools, restart the pods that use it, and when nothing does any more delete it past Calico's API server: kubectl delete (ippools\.crd\.projectcalico\.org) NAME \(ippools\.projectcalico\.org only where Calico's CRDs are of that group\)`), (*person).endOverlap},
-	{says(`first see that the pool has a block left for the node; save a snapshot; keep the block's CIDR from new pods by an IPReservation, and restart the pods that use its addresses, one controller at a time; when nothing has one any more, delete its BlockAffinity, its IPAMBlock and the reservation`), (*person).endCorruptBlock},
+	{says(`set disabled: true on one of the two pools, restart the pods that use it, and when no pod does, delete it without Calico's API server: kubectl delete (ippools\.crd\.projectcalico\.org) NAME \(ippools\.projectcalico\.org only where Calico's CRDs are of that group\)`), (*person).endOverlap},
+	{says(`check first that the pool has a block left for the node; save a snapshot; reserve the block's CIDR with an IPReservation, and restart the pods that use its addresses, one controller at a time; when no pod has one any more, delete its BlockAffinity, its IPAMBlock and the reservation`), (*person).endCorruptBlock},
 	{says(`restart the pods that borrow and that no plan may restart: (.*)`), func(p *person, said []string) { p.restart(listed(said[1])...) }},
 	{says(`if the block is needed, restart the pods that use its addresses`), func(p *person, _ []string) { p.restart(p.usersOf(p.finding.Subject.CIDR)...) }},
 	{says(`create the pool again with disabled: true, restart its pods, then delete the pool with calicoctl`), (*person).endPool},
@@ -60,7 +60,7 @@ var practice = []struct {
 	{says(`restart pod (\S+)`), func(p *person, said []string) { p.restart(said[1]) }},
 	{says(`restart the pod that the allocation does not name; if a network namespace without a pod has the address, stop its processes`), (*person).endDuplicate},
 	{says(`once (\S+) has a block, take the tunnel's address off the node, and restart its calico-node pod if no new one appears within a minute`), (*person).renewTunnel},
-	{says(`raise maxBlocksPerHost, or run fewer pods on the node; see first that its blocks hold no leaked addresses`), func(p *person, _ []string) {
+	{says(`raise maxBlocksPerHost, or run fewer pods on the node; check first that its blocks hold no leaked addresses`), func(p *person, _ []string) {
 		p.config("ipamconfigs", func(spec map[string]any) {
 			limit, _ := spec["maxBlocksPerHost"].(int64)
 			spec["maxBlocksPerHost"] = max(limit, 20) * 2
@@ -106,7 +106,7 @@ var practice = []struct {
 			object["status"] = map[string]any{"runningConfig": map[string]any{"controllers": map[string]any{"node": map[string]any{}, "loadBalancer": map[string]any{}}}}
 		}))
 	}},
-	{says(`unlock the datastore, if no migration is going on: calicoctl (.*)`), func(p *person, said []string) {
+	{says(`unlock the datastore, if no migration is in progress: calicoctl (.*)`), func(p *person, said []string) {
 		_, err := p.Calicoctl(p.Context(), strings.Fields(said[1])...)
 		must(p.T, err)
 	}},
@@ -140,7 +140,7 @@ var practice = []struct {
 			p.calicoNode(nodes.Items[i].Name)
 		}
 	}},
-	{says(`restart calico-node on the node, which then records its present address; if it refuses .*`), func(p *person, _ []string) {
+	{says(`restart calico-node on the node, which then records its current address; if it refuses .*`), func(p *person, _ []string) {
 		p.calicoNode(p.finding.Subject.Node)
 	}},
 	{says(`restart calico-node on (.+): when it starts, it takes a tunnel address that a block records(?:; then .*)?`), func(p *person, said []string) {
@@ -181,7 +181,7 @@ var practice = []struct {
 	}},
 	{says(`start calico-kube-controllers again: give its Deployment one replica, or see in its pod's events and log why it is not Ready`), (*person).startCollector},
 	{says(`annotate Service (\S+)/(\S+) with the addresses that it keeps, such as the oldest of each family: (.+)`), (*person).keepAddresses},
-	{says(`see why calico-node does not run on the node: its pod's status and log name the reason`), func(p *person, _ []string) {
+	{says(`find out why calico-node does not run on the node: its pod's status and log name the reason`), func(p *person, _ []string) {
 		p.calicoNode(p.finding.Subject.Node)
 	}},
 	{says(`set the kubelet's --node-ip on (.+) to the node's own address, and restart the kubelet`), func(p *person, said []string) {
@@ -199,7 +199,7 @@ var practice = []struct {
 		spec["blockSize"] = size
 		must(p.T, p.Create(p.Context(), calico("ippools"), map[string]any{"metadata": map[string]any{"name": said[1]}, "spec": spec}))
 	}},
-	{says(`delete or narrow what reserves the blocks, if its addresses are not used elsewhere; IPReservation (.+) covers \d+ blocks? of \S+`), func(p *person, said []string) {
+	{says(`delete or narrow the IPReservations, if their addresses are not used elsewhere; IPReservation (.+) covers \d+ blocks? of \S+`), func(p *person, said []string) {
 		for _, name := range listed(said[1]) {
 			must(p.T, p.Delete(p.Context(), calico("ipreservations"), "", name))
 		}

@@ -58,9 +58,9 @@ func New(o Options) (*Client, error) {
 	case err != nil:
 		return nil, fmt.Errorf("the URL of Prometheus: %w", err)
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return nil, fmt.Errorf("%q is no URL of a Prometheus, such as http://prometheus.monitoring:9090", u.Redacted())
+		return nil, fmt.Errorf("%q is not a URL of a Prometheus, such as http://prometheus.monitoring:9090", u.Redacted())
 	case u.RawQuery != "" || u.Fragment != "":
-		return nil, fmt.Errorf("the URL of Prometheus %s has a query: want its address alone, such as http://prometheus.monitoring:9090", u.Redacted())
+		return nil, fmt.Errorf("the URL of Prometheus %s has a query: want only its address, such as http://prometheus.monitoring:9090", u.Redacted())
 	case o.Window < 24*time.Hour || o.Window > MaxWindow:
 		return nil, fmt.Errorf("a window of %s is not between 1d and %s", model.Duration(o.Window), model.Duration(MaxWindow))
 	case o.TokenFile != "" && u.Scheme != "https":
@@ -148,7 +148,7 @@ func (c *Client) ask(ctx context.Context, query string, at time.Time) (model.Mat
 	}
 	m, ok := value.(model.Matrix)
 	if !ok {
-		return nil, fmt.Errorf("the answer is a %s and no matrix", value.Type())
+		return nil, fmt.Errorf("the answer is a %s, not a matrix", value.Type())
 	}
 	return m, nil
 }
@@ -179,7 +179,7 @@ func (c *Client) oneCluster(all model.Matrix) (model.Metric, error) {
 			if values[0] == values[1] {
 				continue
 			}
-			return nil, fmt.Errorf("series of several clusters: the label %s is %q and %q: choose one by --prometheus-selector '%s=%q'",
+			return nil, fmt.Errorf("series of several clusters: the label %s is %q and %q: choose one with --prometheus-selector '%s=%q'",
 				name, values[0], values[1], name, cmp.Or(values[0], values[1]))
 		}
 	}

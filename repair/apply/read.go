@@ -112,7 +112,7 @@ func (x *run) insist(ctx context.Context, read func() error) error {
 const maxRefresh = 3
 
 // errRestless means that the objects of a step kept leading to new objects.
-var errRestless = errors.New("what it rests on changes faster than it can be read")
+var errRestless = errors.New("the objects that it depends on change faster than they can be read")
 
 // refreshAll reads the objects of a step again, then the objects that these lead to. It returns
 // errRestless if that does not end.

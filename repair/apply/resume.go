@@ -54,7 +54,7 @@ func (a *applying) resume(ctx context.Context, s *repair.Step) (repair.Outcome, 
 	}
 	// A started step was started for the journal's own plan. The present plan may differ from it.
 	if !b.Step.SameTarget(s) {
-		return skip(repair.SkipUnknown, "the journal's own plan lacks this step, or means something else by it: apply the plan that the journal was begun with"), true
+		return skip(repair.SkipUnknown, "the journal's plan lacks this step, or has another step of this ID: apply the plan that the journal was started with"), true
 	}
 	if err := a.look(ctx, b.Refs); err != nil {
 		return a.unread(ctx, err), true
@@ -63,7 +63,7 @@ func (a *applying) resume(ctx context.Context, s *repair.Step) (repair.Outcome, 
 		return o, true
 	}
 	if b.Kind.Verify(a.State, b.Step) == nil {
-		return repair.Outcome{Status: repair.Already, Reason: "the interrupted run had done it"}, true
+		return repair.Outcome{Status: repair.Already, Reason: "the interrupted run did it"}, true
 	}
 	return repair.Outcome{}, false
 }
@@ -94,7 +94,7 @@ func (b *begun) finish(ctx context.Context) (repair.Outcome, bool) {
 		case stopped != nil:
 			return *stopped, true
 		case err != nil && !errors.Is(err, repair.ErrChanged):
-			return repair.Outcome{Status: repair.Failed, Reason: fmt.Sprintf("completing what was left half-done (%s): %v", m.What, err)}, true
+			return repair.Outcome{Status: repair.Failed, Reason: fmt.Sprintf("finishing the half-done step (%s): %v", m.What, err)}, true
 		case unread != nil:
 			return b.unread(ctx, unread), true
 		}
@@ -108,9 +108,9 @@ func (b *begun) finish(ctx context.Context) (repair.Outcome, bool) {
 		b.wroteStep()
 	}
 	if wrong := b.Kind.Verify(b.run.State, b.Step); wrong != nil {
-		return repair.Outcome{Status: repair.Failed, Reason: fmt.Sprintf("it was left half-done, and could not be completed: %v", wrong)}, true
+		return repair.Outcome{Status: repair.Failed, Reason: fmt.Sprintf("it is half-done, and could not be finished: %v", wrong)}, true
 	}
-	return repair.Outcome{Status: repair.Done, Reason: "completed what the run that broke off had begun"}, true
+	return repair.Outcome{Status: repair.Done, Reason: "finished the step of the interrupted run"}, true
 }
 
 // send carries out a write. It records the write in the journal first, completes it even if ctx

@@ -260,9 +260,9 @@ func (x *run) each(ctx context.Context, step *repair.Step, do func(context.Conte
 	case ctx.Err() != nil:
 		o = interrupted()
 	case x.beyond(step):
-		o = repair.Outcome{Status: repair.NotTried, Code: repair.SkipLimit, Reason: fmt.Sprintf("the bound of %d steps (--max-steps) was reached", x.opts.MaxSteps)}
+		o = repair.Outcome{Status: repair.NotTried, Code: repair.SkipLimit, Reason: fmt.Sprintf("the limit of %d steps (--max-steps) is reached", x.opts.MaxSteps)}
 		if x.wrote < x.opts.MaxSteps {
-			o.Reason = fmt.Sprintf("%d steps belong together, which the bound of %d (--max-steps) does not let be done at once", x.sizes[step.Group()], x.opts.MaxSteps)
+			o.Reason = fmt.Sprintf("%d steps belong together, and the limit is %d (--max-steps)", x.sizes[step.Group()], x.opts.MaxSteps)
 		}
 	default:
 		x.opts.Progress(repair.Outcome{Step: *step})

@@ -139,7 +139,7 @@ func (a *applying) notDerived(kind *repair.StepKind, s *repair.Step, refusal *re
 	if wrong == nil {
 		o := repair.Outcome{Status: repair.Already, Reason: "nothing is left to do"}
 		if refusal != nil {
-			o.Reason = "what the plan is about is gone; what stands in its place is left alone: " + refusal.Reason
+			o.Reason = "the object of the plan is gone; the object in its place is left alone: " + refusal.Reason
 		}
 		return o
 	}
@@ -148,7 +148,7 @@ func (a *applying) notDerived(kind *repair.StepKind, s *repair.Step, refusal *re
 	case refusal != nil:
 		return skip(repair.SkipCode(refusal.Code), "%s", refusal.Reason)
 	case errors.As(wrong, &behind):
-		o := skip(repair.SkipNotDerived, "what the step is about is done already, but %v: make a new plan for it", wrong)
+		o := skip(repair.SkipNotDerived, "the step's change is already there, but %v: make a new plan for it", wrong)
 		if s.TargetMissing(a.State) {
 			o.Code = repair.SkipDeleted
 		}
@@ -156,7 +156,7 @@ func (a *applying) notDerived(kind *repair.StepKind, s *repair.Step, refusal *re
 	case s.TargetMissing(a.State):
 		return skip(repair.SkipDeleted, "%s does not exist any more", s.Target.ResourceName())
 	}
-	return skip(repair.SkipNotDerived, "what the cluster holds now gives no reason for this step")
+	return skip(repair.SkipNotDerived, "the cluster no longer needs this step")
 }
 
 // second returns when the second observation of a step is due, if that is in the future, and the
@@ -171,9 +171,9 @@ func (a *applying) second(planned, now *repair.Step) (repair.Outcome, *time.Time
 		return repair.Outcome{}, nil
 	}
 	if why := a.plan.Unobserved(); why != "" {
-		return skip(repair.SkipTooSoon, "it must be seen twice, %s apart, and %s: apply it with --wait, by which it would be due at %s, or make a new plan of the cluster", apart, why, phrase.Time(due)), &due
+		return skip(repair.SkipTooSoon, "it needs two observations, %s apart, and %s: apply it with --wait (due at %s), or make a new plan from the cluster", apart, why, phrase.Time(due)), &due
 	}
-	return skip(repair.SkipTooSoon, "it must be seen twice, %s apart: apply the plan again after %s", apart, phrase.Time(due)), &due
+	return skip(repair.SkipTooSoon, "it needs two observations, %s apart: apply the plan again after %s", apart, phrase.Time(due)), &due
 }
 
 // firstSeen is when the plan's step was first observed. The time of a plan made from files is the

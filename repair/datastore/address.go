@@ -70,7 +70,7 @@ func (k *Kubernetes) freeingAll(b *object, all []repair.ReleaseOptions, errs []e
 			one, err = k.freeing(r)
 		}
 		if err == nil && len(freed) > 0 && len(e.ops)+len(one.ops) > maxOperations {
-			err = changedf("it is left to another write")
+			err = changedf("it needs a write of its own")
 		}
 		var after []byte
 		if err == nil {
@@ -188,7 +188,7 @@ func (r *allocation) is(handle string, sequence uint64) error {
 		return changedf("its handle is %q and was %q", now, handle)
 	}
 	if v, ok := dig(r.attributes[r.index], "releasedAt"); ok && v != nil {
-		return changedf("it was released already, at %v, and waits out its cooldown", v)
+		return changedf("it was already released, at %v, and is in its cooldown", v)
 	}
 	v, known := dig(r.block.tree, "spec", "sequenceNumberForAllocation", strconv.Itoa(r.ordinal))
 	at, ok := unsigned(v)

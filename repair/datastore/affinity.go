@@ -163,7 +163,7 @@ func (k *Kubernetes) blockOf(ctx context.Context, c claim) (b *object, its bool,
 func (k *Kubernetes) notItsOwn(ctx context.Context, c claim) error {
 	b, its, err := k.blockOf(ctx, c)
 	if its {
-		return changedf("%s names its host by now", b)
+		return changedf("%s now names its host", b)
 	}
 	return err
 }

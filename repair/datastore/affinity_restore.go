@@ -164,7 +164,7 @@ func anothers(b *object, c claim) error {
 	if owner == "" {
 		owner = "no one"
 	}
-	return changedf("%s belongs to %s by now, not to %s", b, owner, c.owner)
+	return changedf("%s now belongs to %s, not to %s", b, owner, c.owner)
 }
 
 // takeBack deletes an affinity that this step created, unless its host has written it

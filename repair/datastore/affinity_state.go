@@ -19,7 +19,7 @@ func (k *Kubernetes) PutAffinityState(ctx context.Context, affinity repair.Objec
 
 // errOutlived means that an affinity left pendingDeletion and was deleted because its
 // block no longer existed.
-var errOutlived = changedf("its block was released by somebody else meanwhile")
+var errOutlived = changedf("another client released its block meanwhile")
 
 // giveState sets an affinity's state. If the affinity leaves pendingDeletion and its
 // block no longer exists, the client that released the block had found the affinity in
@@ -37,20 +37,20 @@ func (k *Kubernetes) giveState(ctx context.Context, a *object, state blocks.Affi
 	}
 	switch b, _, err := k.blockOf(ctx, c); {
 	case err != nil:
-		return leftBehind(blocks.Affinities, a.name(), fmt.Sprintf("has its state %q back, and it is not known whether its block is still there", state), err)
+		return leftBehind(blocks.Affinities, a.name(), fmt.Sprintf("has its state %q back, but whether its block still exists is not known", state), err)
 	case b != nil:
 		return nil
 	}
 	// Set the harmless previous state at once, even if the journal cannot record it.
 	pending, err := k.writeState(ctx, a, blocks.PendingDeletion, true)
 	if err != nil && !isChanged(err) {
-		return leftBehind(blocks.Affinities, a.name(), fmt.Sprintf("is left %q, and its block was released by somebody else meanwhile", state), err)
+		return leftBehind(blocks.Affinities, a.name(), fmt.Sprintf("is left %q, and another client released its block meanwhile", state), err)
 	}
 	if err == nil {
 		err = k.deleteAffinity(ctx, pending, c)
 	}
 	if err != nil {
-		return fmt.Errorf("its block was released by somebody else meanwhile: %w", err)
+		return fmt.Errorf("another client released its block meanwhile: %w", err)
 	}
 	return errOutlived
 }

@@ -86,7 +86,7 @@ func (k *Kubernetes) claimBlock(ctx context.Context, c claim, had *object, tree 
 		case its:
 			return nil
 		case failed == nil || isChanged(failed):
-			failed = changedf("%s is not its host's by now", describe(blocks.Blocks, blocks.BlockName(c.cidr)))
+			failed = changedf("%s no longer belongs to its host", describe(blocks.Blocks, blocks.BlockName(c.cidr)))
 		}
 		if had == nil {
 			return k.takeBack(ctx, failed, a)

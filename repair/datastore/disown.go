@@ -48,7 +48,7 @@ func disowning(b *object) (claim, *edit, error) {
 	case c.owner.Node() == "":
 		return c, nil, changedf("%s belongs to %q, which is not a node", b, c.owner)
 	case !isChanged(noAllocation(b)):
-		return c, nil, changedf("%s holds no allocation by now", b)
+		return c, nil, changedf("%s no longer holds an allocation", b)
 	}
 	for ordinal, index := range listAt(b.tree, "spec", "allocations") {
 		if index == nil {

@@ -34,7 +34,7 @@ func (k *Kubernetes) keeps(ctx context.Context, kept *repair.ObjectRef, owner bl
 		return err
 	}
 	if c.owner != owner {
-		return changedf("%s belongs to %q by now", b, c.owner)
+		return changedf("%s now belongs to %q", b, c.owner)
 	}
 	switch err := noAllocation(b); {
 	case isChanged(err):
@@ -60,13 +60,13 @@ func (k *Kubernetes) keeps(ctx context.Context, kept *repair.ObjectRef, owner bl
 // done.
 func (r *releasing) lost(ctx context.Context, why error) error {
 	if !isChanged(why) {
-		left := leftBehind(blocks.Blocks, r.kept.Name, fmt.Sprintf("is not known to be there, though %s was to keep it", r.claim.owner.Name), why)
+		left := leftBehind(blocks.Blocks, r.kept.Name, fmt.Sprintf("may not exist, though %s was to keep it", r.claim.owner.Name), why)
 		if err := r.finished(ctx); err != nil {
 			left = fmt.Errorf("%w; and %w", left, err)
 		}
 		return left
 	}
-	return leftBehind(blocks.Blocks, r.kept.Name, fmt.Sprintf("is gone or going, though %s was to keep it, and %s", r.claim.owner.Name, r.claimBack(ctx)), why)
+	return leftBehind(blocks.Blocks, r.kept.Name, fmt.Sprintf("is deleted or being deleted, though %s was to keep it, and %s", r.claim.owner.Name, r.claimBack(ctx)), why)
 }
 
 // claimBack claims the released block again and describes the result.

@@ -149,7 +149,7 @@ func (k *Kubernetes) record(ctx context.Context, verb string, r blocks.Resource,
 			c.After = json.RawMessage(after)
 		}
 		if err := k.recorder.Record(c); err != nil {
-			return fmt.Errorf("nothing was written to %s, because the journal does not take it down: %w", describe(r, name), err)
+			return fmt.Errorf("nothing was written to %s, because the journal could not record it: %w", describe(r, name), err)
 		}
 	}
 	return nil

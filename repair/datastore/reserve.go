@@ -36,7 +36,7 @@ func (k *Kubernetes) Reserve(ctx context.Context, cidr netip.Prefix, mark string
 func (k *Kubernetes) Unreserve(ctx context.Context, reservation repair.ObjectRef) error {
 	return k.step(ctx, "taking back", reservation, func(_ context.Context, o *object) error {
 		if o.text("metadata", "annotations", blocks.OursAnnotation) == "" {
-			return fmt.Errorf("%s is not ours: it lacks the annotation %s", o, blocks.OursAnnotation)
+			return fmt.Errorf("%s was not created by calico-audit: it lacks the annotation %s", o, blocks.OursAnnotation)
 		}
 		return nil
 	}, k.remove)

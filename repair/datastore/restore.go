@@ -37,7 +37,7 @@ func (k *Kubernetes) asStored(r blocks.Resource, stored json.RawMessage) (*objec
 		return nil, nil, fmt.Errorf("the journal holds %s as a %s of %s, and the cluster's objects are now of %s", o, o.text("kind"), got, k.group)
 	}
 	if marked, err := o.marked(); err != nil || marked {
-		return nil, nil, errors.Join(err, fmt.Errorf("%s was marked deleted when it was written down", o))
+		return nil, nil, errors.Join(err, fmt.Errorf("the journal records %s as marked deleted", o))
 	}
 	tree := maps.Clone(o.tree)
 	delete(tree, "status")
@@ -66,7 +66,7 @@ func (k *Kubernetes) RecordIP(ctx context.Context, block repair.ObjectRef, ordin
 		}
 		from, err := newAllocation(was, ordinal)
 		if err != nil {
-			return fmt.Errorf("%s as written down does not tell what ordinal %d was allocated to: %w", was, ordinal, detached(err))
+			return fmt.Errorf("the journal's record of %s does not show what ordinal %d was allocated to: %w", was, ordinal, detached(err))
 		}
 		attributes = from.attributes[from.index]
 	}
@@ -108,7 +108,7 @@ func (k *Kubernetes) recordInClaimed(ctx context.Context, doing string, ordinal 
 			return nil
 		}
 		if err == nil && b == nil {
-			return changedf("%s was claimed, and is gone", describe(blocks.Blocks, blocks.BlockName(c.cidr)))
+			return changedf("%s was claimed and then deleted", describe(blocks.Blocks, blocks.BlockName(c.cidr)))
 		}
 		var e *edit
 		if err == nil {

@@ -127,7 +127,7 @@ func (k *Kubernetes) allowed(ctx context.Context, need MissingRight) (ok bool, r
 	}
 	review.Kind = ""
 	if err := json.Unmarshal(answer, review); err != nil || review.Kind != "SelfSubjectAccessReview" {
-		return false, "", errors.New("the answer is no SelfSubjectAccessReview")
+		return false, "", errors.New("the answer is not a SelfSubjectAccessReview")
 	}
 	return review.Status.Allowed, cmp.Or(review.Status.Reason, review.Status.EvaluationError), nil
 }

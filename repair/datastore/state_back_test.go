@@ -37,7 +37,7 @@ func TestStateBackWithoutBlock(t *testing.T) {
 	err := k.ReleaseBlock(t.Context(), s.blockRef(empty), &a, nil)
 	stored := string(s.objects[s.path(blocks.Affinities, a.Name)])
 	if !strings.Contains(stored, `"state":"confirmed"`) || err == nil ||
-		!strings.Contains(err.Error(), `is left "confirmed", and its block was released by somebody else meanwhile`) || strings.Contains(err.Error(), "left pendingDeletion") {
+		!strings.Contains(err.Error(), `is left "confirmed", and another client released its block meanwhile`) || strings.Contains(err.Error(), "left pendingDeletion") {
 		t.Errorf("%v\nstored: %s", err, stored)
 	}
 }

@@ -66,7 +66,7 @@ func (k *Kubernetes) deleteReservation(ctx context.Context, r *object, pools []r
 	case err != nil:
 		return err
 	case in != "":
-		return changedf("pool %s records the address of %s by now", in, r)
+		return changedf("pool %s now records the address of %s", in, r)
 	}
 	if err := k.remove(ctx, r); err != nil {
 		return err
@@ -224,7 +224,7 @@ func (k *Kubernetes) RecordWhereabouts(ctx context.Context, pool *repair.ObjectR
 		}
 		key, _ := entryAt(stored, offset)
 		if entry, _ = dig(stored.tree, "spec", "allocations", key); entry == nil {
-			return fmt.Errorf("%s as written down does not record the address", stored)
+			return fmt.Errorf("the journal's record of %s lacks the address", stored)
 		}
 		return freeAt(o, offset)
 	}, func(ctx context.Context, o *object) error {
@@ -280,7 +280,7 @@ func entryAt(pool *object, offset uint64) (string, repair.SecondaryOwner) {
 
 func freeAt(pool *object, offset uint64) error {
 	if key, owner := entryAt(pool, offset); key != "" {
-		return changedf("%s records the address for %s by now", pool, ownerText(owner))
+		return changedf("%s now records the address for %s", pool, ownerText(owner))
 	}
 	return nil
 }

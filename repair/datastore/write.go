@@ -24,7 +24,7 @@ var errUnknown = errors.New("it is not known whether it was written")
 // and the next read decides.
 func leftBehind(r blocks.Resource, name, state string, err error) error {
 	if errors.Is(err, errUnknown) {
-		return fmt.Errorf("%s may be so that it %s: %w", describe(r, name), state, detached(err))
+		return fmt.Errorf("it is possible that %s %s: %w", describe(r, name), state, detached(err))
 	}
 	return &repair.LeftBehindError{Resource: r, Name: name, State: state, Err: err}
 }
@@ -146,7 +146,7 @@ func (k *Kubernetes) patch(ctx context.Context, o *object, e *edit) (*object, er
 		case doubt && bad == nil && now.sameContent(meant):
 			return true, nil // it was carried out, but the answer was lost
 		}
-		return true, changedf("%s was written by somebody else", o)
+		return true, changedf("another client has written %s", o)
 	})
 }
 
@@ -214,7 +214,7 @@ func (k *Kubernetes) remove(ctx context.Context, o *object) error {
 		case now == nil, now.uid() != o.uid(), now.deleting():
 			return true, nil
 		case now.version() != o.version():
-			return true, changedf("%s was written by somebody else", o)
+			return true, changedf("another client has written %s", o)
 		}
 		return false, nil
 	})

@@ -73,7 +73,7 @@ func Create(path string, h Header) (*Journal, error) {
 }
 
 // ErrRunning means that another process is writing the journal.
-var ErrRunning = errors.New("a run that is not over is writing this journal")
+var ErrRunning = errors.New("another run is still writing this journal")
 
 // Resume opens an interrupted journal to continue it. The error is [ErrRunning] if its
 // run is still active.

@@ -84,14 +84,14 @@ func withheld(p *repair.Proposals, c *remedies.Consolidation) repair.Reason {
 		return repair.Because(repair.RefusedNotRead, "%s", b.Reason)
 	}
 	if p.State.Cluster.Live && !p.State.BudgetsKnown {
-		return repair.Because(repair.RefusedNotRead, "PodDisruptionBudgets and the labels of pods were not read, so that nothing says which pods may be evicted")
+		return repair.Because(repair.RefusedNotRead, "PodDisruptionBudgets and the labels of pods were not read, so it is unknown which pods may be evicted")
 	}
 	if len(c.Unguarded) > 0 && !p.Request.EvictSingletons {
 		return repair.Because(repair.RefusedConsent, "%s: consent with --evict-singletons", remedies.UnguardedText(c.Unguarded))
 	}
 	if cordon := slices.Concat(c.Cordon, remedies.Of(p.State).MayFill(c.Moves, c.Block, c.Cordon)); len(cordon) > 0 && !p.Request.CordonFull {
 		slices.Sort(cordon)
-		return repair.Because(repair.RefusedConsent, "while pods move, %s that have no address for them, or run out of them, would have to be cordoned, or the scheduler puts them there: %s; consent with --cordon-full",
+		return repair.Because(repair.RefusedConsent, "while pods move, %s without free addresses must be cordoned, or the scheduler may place the pods there: %s; consent with --cordon-full",
 			phrase.Plural(len(cordon), "node"), phrase.List(cordon))
 	}
 	return repair.Reason{}
@@ -112,7 +112,7 @@ func refuseConsolidation(p *repair.Proposals) {
 		return
 	}
 	if name := leftCordon(p); name != "" && len(remedies.Of(p.State).NodesWithoutBlock()) > 0 {
-		p.Refuse(repair.Concern{Target: state.ClusterSubject(p.State)}, repair.RefusedNotYet, "node %s carries the mark of an earlier one, which is taken back first: plan again then", name)
+		p.Refuse(repair.Concern{Target: state.ClusterSubject(p.State)}, repair.RefusedNotYet, "node %s carries the annotation of an earlier consolidation: revert that first, then plan again", name)
 		return
 	}
 	for _, n := range remedies.Of(p.State).NodesWithoutBlock() {
@@ -127,7 +127,7 @@ func refuseConsolidation(p *repair.Proposals) {
 			}
 		}
 		if beside != nil { // it was not requested; the reasons explain why the requested ones are not emptied
-			text := fmt.Sprintf("%s could be emptied for %s, and is not what --pool, --node, --ip or --block ask for", beside.CIDR, beside.For)
+			text := fmt.Sprintf("%s could be emptied for %s, but --pool, --node, --ip or --block exclude it", beside.CIDR, beside.For)
 			p.Refuse(repair.Concern{Target: state.ClusterSubject(p.State)}, repair.RefusedNothing, "%s", strings.Join(append([]string{text}, why...), "; "))
 			return
 		}
@@ -230,7 +230,7 @@ func unplanned(a *repair.Turn, s *repair.Step) repair.Reason {
 		}
 		id := repair.StepID(repair.EvictPod, state.IPSubject(addr, w.Node))
 		if !slices.ContainsFunc(a.Plan.Steps, func(x repair.Step) bool { return x.ID == id }) {
-			return repair.Because(repair.RefusedConflict, "pod %s has got %s meanwhile, which the plan does not know of: make a new one", w.FullName(), addr)
+			return repair.Because(repair.RefusedConflict, "pod %s now has %s, which the plan does not include: make a new plan", w.FullName(), addr)
 		}
 	}
 	return repair.Reason{}

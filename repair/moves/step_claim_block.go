@@ -26,7 +26,7 @@ var Claim = &repair.StepKind{
 		target := state.Subject{Kind: state.KindAffinity, CIDR: c.CIDR.String(), Node: c.For, Name: blocks.AffinityName(c.For, c.CIDR)}
 		if p.Wants(target) {
 			p.Add(AboutAll(c, target), repair.Step{
-				Because: fmt.Sprintf("%s is freed for it, and claimed at once so that no other node claims it", c.CIDR),
+				Because: fmt.Sprintf("%s is freed for it, and claimed immediately so that no other node claims it", c.CIDR),
 				Guards:  Joins(c),
 			})
 		}

@@ -31,7 +31,7 @@ var Cordon = &repair.StepKind{
 		}
 		for _, name := range c.Cordon {
 			cordon(p, AboutAll(c, state.NodeSubject(name)), Joins(c), "",
-				fmt.Sprintf("it has no address of its own for a pod that moves out of %s, which would borrow there or wait", c.CIDR))
+				fmt.Sprintf("it has no free address of its own: a pod that moves out of %s would borrow or wait there", c.CIDR))
 		}
 		for _, name := range remedies.Of(p.State).MayFill(c.Moves, c.Block, c.Cordon) {
 			cordon(p, AboutAll(c, state.NodeSubject(name)), Joins(c), repair.WhenFull,
@@ -73,7 +73,7 @@ func cordonForRehome(p *repair.Proposals) {
 	joins := repair.Guards(repair.GuardConsolidation, remedies.Rehoming)
 	for _, name := range full {
 		about.Target = state.NodeSubject(name)
-		cordon(p, about, joins, "", "it has no address of its own for a pod that starts again, which would borrow there once more")
+		cordon(p, about, joins, "", "it has no free address of its own: a restarted pod would borrow there again")
 	}
 	for _, name := range remedies.Of(p.State).MayFill(rehomes(p, false), nil, full) {
 		about.Target = state.NodeSubject(name)

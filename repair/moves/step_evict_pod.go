@@ -58,7 +58,7 @@ var Evict = &repair.StepKind{
 	},
 	Settled: replacedPod,
 	Undo: func(*repair.Begun) repair.Move {
-		return repair.Nothing(repair.NotNeeded, "an eviction cannot be undone: the pod's controller has made another pod")
+		return repair.Nothing(repair.NotNeeded, "an eviction cannot be undone: the pod's controller has created another pod")
 	},
 	// The pod and its address disappear.
 	Pretend: func(x *repair.Pretence, s *repair.Step) {
@@ -101,11 +101,11 @@ func evict(p *repair.Proposals, m remedies.Move, c repair.Concern, joined []repa
 	if !p.Wants(c.Target) {
 		return
 	}
-	w, controller, by := m.Pod, "", "nothing, so that it is gone for good"
+	w, controller, by := m.Pod, "", "nothing, so it is gone for good"
 	if w.Controller != nil {
 		controller, by = w.Controller.UID, w.Controller.Kind+" "+w.Controller.Name
 	} else {
-		why += "; evicted it is gone for good: it has no controller, and nothing makes it again"
+		why += "; it has no controller, so an eviction removes it for good"
 	}
 	block := ""
 	if b := p.State.CoveringBlock(m.Addr); b != nil {
@@ -126,9 +126,9 @@ func rehome(p *repair.Proposals) {
 	for _, m := range rehomes(p, true) {
 		c.Target = state.IPSubject(m.Addr, m.Pod.Node)
 		b := p.State.CoveringBlock(m.Addr)
-		gets := "it gets an address of its own node's"
+		gets := "it gets an address of its own node's blocks"
 		if m.Elsewhere {
-			gets = "it comes to another node, which has addresses of its own: " + m.Pod.Node + " has none left for it (whether an affinity between pods keeps it there is not read)"
+			gets = "it starts on another node with free addresses: " + m.Pod.Node + " has none left for it (pod affinity, which may keep it there, is not read)"
 		}
 		why := fmt.Sprintf("pod %s uses %s of a block of %s", m.Pod.FullName(), m.Addr, b.Owner.Node())
 		if m.Pod.Controller != nil {
@@ -231,7 +231,7 @@ func WouldBorrow(a *repair.Turn, s *repair.Step) repair.Reason {
 		begun := remedies.Of(a.State).Begun()
 		i := slices.IndexFunc(begun, func(c *remedies.Consolidation) bool { return c.Name() == s.Group() })
 		if i < 0 {
-			return repair.Because(repair.RefusedConflict, "what the pod was to move for is not under way any more")
+			return repair.Because(repair.RefusedConflict, "the consolidation that the pod was to move for is no longer in progress")
 		}
 		full = func() []string {
 			return slices.DeleteFunc(slices.Clone(begun[i].Cordon), func(name string) bool { return name == begun[i].Precaution })
@@ -254,7 +254,7 @@ func othersReady(a *repair.Turn, s *repair.Step) (due time.Time, _ repair.Reason
 	}
 	what := fmt.Sprintf("pod %s of the same %s is not ready", missing.FullName(), missing.Controller.Kind)
 	if a.Left(s) <= 0 {
-		return time.Time{}, repair.Because(repair.RefusedConflict, "%s, after %s: another must not be missing beside it", what, a.EvictTimeout)
+		return time.Time{}, repair.Because(repair.RefusedConflict, "%s, after %s: no other pod of it may be missing at the same time", what, a.EvictTimeout)
 	}
 	return a.State.Cluster.TakenAt.Add(EvictPoll), repair.Reason{Why: what}
 }
@@ -307,7 +307,7 @@ func replacedPod(before, now *state.State, s *repair.Step) (done bool, waits str
 		}
 		return n
 	}
-	waits, done = "its replacement is not there yet", len(has) >= len(had) && ready(has) >= ready(had)
+	waits, done = "its replacement does not exist yet", len(has) >= len(had) && ready(has) >= ready(had)
 	for _, w := range has {
 		if slices.ContainsFunc(had, func(o *blocks.Workload) bool { return o.UID() == w.UID() }) {
 			continue
@@ -343,7 +343,7 @@ func nothingToRehome(st *state.State) string {
 	case len(st.Borrows) == 0:
 		return "no pod borrows its address"
 	case vms+tunnels == len(st.Borrows):
-		return fmt.Sprintf("what is borrowed are %s of virtual machines, which keep them wherever they run, and %s of tunnels, which no eviction moves", phrase.Plural(vms, "address"), phrase.Plural(tunnels, "address"))
+		return fmt.Sprintf("the borrowed addresses belong to virtual machines (%s), which keep them wherever they run, and tunnels (%s), which no eviction moves", phrase.Plural(vms, "address"), phrase.Plural(tunnels, "address"))
 	}
 	return "no pod that borrows was seen to run"
 }

@@ -72,7 +72,7 @@ func unreserve(b *repair.Begun) repair.Move {
 		return repair.Nothing(repair.NotNeeded, "the reservation is gone, or another consolidation's")
 	}
 	ref := repair.Pin(blocks.Reservations, r.Meta)
-	return repair.ToWrite(func(ctx context.Context) error { return b.Writer.Unreserve(ctx, ref) }, "take the reservation of %s back", cidr)
+	return repair.ToWrite(func(ctx context.Context) error { return b.Writer.Unreserve(ctx, ref) }, "delete the IPReservation of %s", cidr)
 }
 
 // consolidationRefs adds the objects that show the progress of a consolidation, in

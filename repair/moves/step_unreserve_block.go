@@ -24,7 +24,7 @@ var Unreserve = &repair.StepKind{
 			target := state.Subject{Kind: state.KindBlock, CIDR: c.CIDR.String(), Name: blocks.BlockName(c.CIDR), Node: c.Holder}
 			if p.Wants(target) {
 				p.Add(AboutAll(c, target), repair.Step{
-					Because: fmt.Sprintf("the reservation of %s was made to empty it for %s, and keeps its addresses from all pods until it is gone", c.CIDR, c.For),
+					Because: fmt.Sprintf("the reservation of %s was made to empty it for %s, and keeps its addresses from all pods until it is deleted", c.CIDR, c.For),
 					Guards:  Joins(c),
 				})
 			}

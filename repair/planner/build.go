@@ -98,7 +98,7 @@ func separate(p *repair.Plan, st *state.State) {
 		first func(*repair.Step) bool
 		later func(*repair.Step) bool
 	}{
-		{"the other steps come first, and may make it needless", changesBlocks, func(s *repair.Step) bool { return s.Group() != "" }},
+		{"the other steps come first, and may make it unnecessary", changesBlocks, func(s *repair.Step) bool { return s.Group() != "" }},
 		{"a block is emptied first", emptiesBlock, func(s *repair.Step) bool { return s.Group() == remedies.Rehoming }},
 	} {
 		first, later := slices.IndexFunc(p.Steps, func(s repair.Step) bool { return moves.first(&s) }), slices.IndexFunc(p.Steps, func(s repair.Step) bool { return moves.later(&s) })
@@ -146,7 +146,7 @@ func limit(p *repair.Plan, st *state.State) {
 		}
 		p.Refused = append(p.Refused, repair.Refusal{
 			Kind: s.Kind, Target: s.Target, Code: repair.RefusedLimit, Pools: s.Pools, Nodes: s.Nodes,
-			Reason: "it is beyond the bound on steps (--max-steps): plan again when these are done",
+			Reason: "it is beyond the limit of steps (--max-steps): plan again when these are done",
 		})
 	}
 }
@@ -215,7 +215,7 @@ func sayIdle(p *repair.Plan, st *state.State, before *repair.Plan) {
 		why := q.Idle
 		switch of := KindOf(q.Steps[0]); {
 		case slices.ContainsFunc(before.Refused, refuses) || slices.ContainsFunc(before.Steps, func(s repair.Step) bool { return slices.Contains(q.Steps, s.Kind) }):
-			why = "what there is concerns other pools, nodes, addresses or blocks than those asked for"
+			why = "the steps found concern other pools, nodes, addresses or blocks than those requested"
 		case of.Idle != nil:
 			why = of.Idle(st)
 		}

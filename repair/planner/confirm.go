@@ -30,7 +30,7 @@ func Confirm(first *repair.Plan, st *state.State, req repair.Request) *repair.Pl
 		}
 		p.Refused = append(p.Refused, repair.Refusal{
 			Kind: s.Kind, Target: s.Target, Code: repair.RefusedUnconfirmed, Pools: s.Pools, Nodes: s.Nodes,
-			Reason: "two readings, one right after the other, do not agree about it: it is changing just now",
+			Reason: "two consecutive readings disagree about it: it is changing right now",
 		})
 		return true
 	})

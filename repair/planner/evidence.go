@@ -66,7 +66,7 @@ func evidenceWarnings(p *repair.Plan) []string {
 	}
 	var out []string
 	if anywhere > 0 {
-		out = append(out, fmt.Sprintf("of %s of secondary networks nothing records the node: the evidence is of all that anything names, %s. If a machine has left the cluster and runs on, switch it off first: its pods would share their addresses with others",
+		out = append(out, fmt.Sprintf("no object records the node of %s of secondary networks: the evidence covers every node that any object names, %s. If a machine left the cluster but still runs, switch it off first: its pods would share their addresses with others",
 			phrase.Plural(anywhere, "address"), among))
 	}
 	if len(unasked) > 0 {

@@ -72,7 +72,7 @@ func loweredHandle(st *state.State, id string) error {
 		return repair.LeftBehind(blocks.Handles, h.Name, "is left, and no block refers to it")
 	case excess(st, id) > 0:
 		wrong, _ := st.Miscounts(h)
-		return repair.LeftBehind(blocks.Handles, h.Name, "is left counting otherwise than the blocks: %s", phrase.List(wrong))
+		return repair.LeftBehind(blocks.Handles, h.Name, "is left with a count that differs from the blocks: %s", phrase.List(wrong))
 	}
 	return nil
 }

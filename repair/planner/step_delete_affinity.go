@@ -80,11 +80,11 @@ func deletedAffinity(b *repair.Begun) repair.Move {
 	case a != nil:
 		return repair.Nothing(repair.Already, fmt.Sprintf("%s has an affinity to %s again, created %s", host, cidr, phrase.Time(a.Created)))
 	case x == nil:
-		return repair.Cannot(repair.SkipHarm, "an affinity without its block is not created again: it would keep %s from every other node", cidr)
+		return repair.Cannot(repair.SkipHarm, "an affinity without its block is not restored: no other node could claim %s", cidr)
 	case x.Owner.Node() == host:
-		return repair.Cannot(repair.SkipHarm, "block %s belongs to %s by now, and the affinity is not created again: --missing-affinities does that when the claim is past its grace", cidr, host)
+		return repair.Cannot(repair.SkipHarm, "block %s now belongs to %s, and the affinity is not restored: --missing-affinities does that once the claim is older than the grace period", cidr, host)
 	}
-	return repair.Cannot(repair.SkipHarm, "block %s belongs to %s, and the affinity of %s is not created again: its node would black-hole the block", cidr, repair.OwnerText(x.Owner), host)
+	return repair.Cannot(repair.SkipHarm, "block %s belongs to %s, and the affinity of %s is not restored: its node would black-hole the block", cidr, repair.OwnerText(x.Owner), host)
 }
 
 func affinityConcern(p *repair.Proposals, a *blocks.Affinity) repair.Concern {
@@ -107,7 +107,7 @@ func proposeDelete(p *repair.Proposals, a *blocks.Affinity) {
 		because = fmt.Sprintf("%s has an affinity to block %s, which belongs to %s", phrase.Owner(a.Owner), a.CIDR, phrase.Owner(b.Owner))
 		block, uid, owner = fmt.Sprintf("%s, owner %s, %s in use", b.Name, phrase.Owner(b.Owner), phrase.Plural(b.Used, "address")), b.UID(), repair.OwnerGuard(b.Owner)
 		if b.UID() == "" {
-			p.Refuse(c, repair.RefusedUnpinned, "its block's object carries no UID, so nothing says later that it is still the same")
+			p.Refuse(c, repair.RefusedUnpinned, "its block was read without UID, so a later write could not tell whether it is still the same object")
 			return
 		}
 	}

@@ -67,7 +67,7 @@ var deleteWhereaboutsReservation = &repair.StepKind{
 			return repair.Nothing(repair.Already, "the reservation is there again")
 		}
 		if !b.Log.Freed {
-			return repair.Cannot(repair.SkipUnknown, "reservation %s is gone, and the journal does not show that it was deleted here: its pod may have had the address again and released both, and created again it would keep the address from everybody", c.Name)
+			return repair.Cannot(repair.SkipUnknown, "reservation %s is gone, and the journal does not show that this run deleted it: its pod may have released the address, and a restored reservation would block the address for everyone", c.Name)
 		}
 		return repair.ToWrite(func(ctx context.Context) error {
 			return b.Writer.RecordWhereabouts(ctx, nil, 0, nil, c.Before)

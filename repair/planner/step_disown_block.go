@@ -70,7 +70,7 @@ var disownBlock = &repair.StepKind{
 		return b.EndAffinity()
 	},
 	Undo: func(b *repair.Begun) repair.Move {
-		return keepAffinity(b, "a block is not returned to a node that no longer exists: no one could use or release it")
+		return keepAffinity(b, "a block is not returned to a node that no longer exists: no node could use or release it")
 	},
 	Pretend: func(x *repair.Pretence, step *repair.Step) {
 		if b := x.BlockByName[step.Guard(repair.GuardName)]; b != nil {

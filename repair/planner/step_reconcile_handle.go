@@ -64,7 +64,7 @@ func reconcileHandle(kind repair.Kind, rights, undo []repair.Right, exact ...str
 			if len(wrong) == 0 || countsGuard(h.Blocks) == s.Guard(repair.GuardCounts) {
 				return nil
 			}
-			return fmt.Errorf("handle %s still counts otherwise than the blocks: %s", h.ID, phrase.List(wrong))
+			return fmt.Errorf("the count of handle %s still differs from the blocks: %s", h.ID, phrase.List(wrong))
 		},
 		Complete: func(b *repair.Begun) repair.Move {
 			if c := b.Log.First(blocks.Handles); c != nil && deletes {
@@ -127,11 +127,11 @@ func recreateHandle(b *repair.Begun) repair.Move {
 	}
 	switch h := repair.HandleNamed(b.State, c.Name); {
 	case h == nil && !b.Log.DeleteSent(c):
-		return repair.Cannot(repair.SkipUnknown, "the handle is gone, and the journal does not show that it was deleted here: Calico may have removed it, and created again it would be leaked")
+		return repair.Cannot(repair.SkipUnknown, "the handle is gone, and the journal does not show that this run deleted it: Calico may have removed it, and a restored handle would be leaked")
 	case h == nil:
 		return repair.ToWrite(func(ctx context.Context) error { return b.Writer.RecreateHandle(ctx, c.Before) }, "create the handle again")
 	case h.UID() != c.Was().Metadata.UID:
-		return repair.Nothing(repair.Already, "a handle of this name was made since")
+		return repair.Nothing(repair.Already, "a new handle with this name exists")
 	case h.SoftDeleted:
 		return repair.Cannot(repair.SkipChanged, "it is marked deleted, and Calico removes it at its next reading")
 	}
@@ -148,11 +148,11 @@ func fixedHandle(b *repair.Begun) repair.Move {
 	if h == nil || h.UID() != c.UID() {
 		return repair.Nothing(repair.NotNeeded, "the handle whose counts were written does not exist any more")
 	}
-	const harm = "counts that contradict the blocks are not written again: the handle would outlive its last address, or go before it"
+	const harm = "counts that contradict the blocks are not restored: the handle would outlive its last address, or be deleted before it"
 	if wrong, _ := b.State.Miscounts(h); len(wrong) > 0 {
-		return repair.Cannot(repair.SkipHarm, "it counts otherwise than the blocks by now (%s), which --leaked-handles mends; %s", phrase.List(wrong), harm)
+		return repair.Cannot(repair.SkipHarm, "its count now differs from the blocks (%s), which --leaked-handles corrects; %s", phrase.List(wrong), harm)
 	}
-	return repair.Cannot(repair.SkipHarm, "it counts what the blocks record, and %s", harm)
+	return repair.Cannot(repair.SkipHarm, "its count agrees with the blocks, and %s", harm)
 }
 
 // endHandle deletes a handle that the run marked.

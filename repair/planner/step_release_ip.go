@@ -170,12 +170,12 @@ func recordAgain(b *repair.Begun) repair.Move {
 	case recordedAgain(b):
 		return repair.Nothing(repair.Already, "the address is recorded again")
 	case x.Ordinals[ordinal] != blocks.Free:
-		return repair.Cannot(repair.SkipCode(repair.RefusedInUse), "the address has another owner by now")
+		return repair.Cannot(repair.SkipCode(repair.RefusedInUse), "the address now has another owner")
 	case h != nil && h.SoftDeleted:
 		return repair.Cannot(repair.SkipChanged, "its handle is marked deleted")
 	}
 	if !b.Log.Freed {
-		return repair.Cannot(repair.SkipUnknown, "the address is free, and the journal does not show that it was freed here: its node may have released it, and recorded again it would be leaked")
+		return repair.Cannot(repair.SkipUnknown, "the address is free, and the journal does not show that this run freed it: its node may have released it, and recorded again it would be leaked")
 	}
 	ref := repair.Pin(blocks.Blocks, x.Meta)
 	var handle json.RawMessage
@@ -230,13 +230,13 @@ func proposeIP(p *repair.Proposals, r state.AllocationRef) {
 		p.Refuse(c, repair.RefusedYoung, "%s%s", v.Why(), repair.OldFrom(p.State, state.AssignedAt(r)))
 		return
 	case v.Unknown:
-		p.Refuse(c, repair.RefusedUnknownOwner, "who owns it is not known: %s", v.Why())
+		p.Refuse(c, repair.RefusedUnknownOwner, "its owner is not known: %s", v.Why())
 		return
 	case v.Owned && v.Shared:
 		p.Refuse(c, repair.RefusedInUse, "%s", v.Why())
 		return
 	case v.Owned && state.UseKindOf(r.Block, r.Attributes()) == state.UseTunnel && p.State.Vanished(state.NodeOf(r.Attributes())):
-		p.Refuse(c, repair.RefusedMachineMayRun, "%s; if the machine is off, say so with --terminated %s", v.Why(), phrase.Arg(state.NodeOf(r.Attributes())))
+		p.Refuse(c, repair.RefusedMachineMayRun, "%s; if the machine is off, confirm that with --terminated %s", v.Why(), phrase.Arg(state.NodeOf(r.Attributes())))
 		return
 	case v.Owned:
 		if p.Only != "" {

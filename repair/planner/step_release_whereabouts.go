@@ -163,7 +163,7 @@ func recordSecondaryAgain(b *repair.Begun) repair.Move {
 		reservation = r.Before
 	}
 	if !b.Log.Freed {
-		return repair.Cannot(repair.SkipUnknown, "the address is free, and the journal does not show that it was freed here: its node may have released it, and recorded again it would be stranded")
+		return repair.Cannot(repair.SkipUnknown, "the address is free, and the journal does not show that this run freed it: its node may have released it, and recorded again it would be stranded")
 	}
 	ref := repair.PinOf(blocks.WhereaboutsPools, pool.Namespace, pool.Meta)
 	return repair.ToWrite(func(ctx context.Context) error {

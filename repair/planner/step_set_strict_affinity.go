@@ -101,10 +101,10 @@ func proposeStrict(p *repair.Proposals, want bool) {
 	because := "no IPAM configuration exists, and one is created with strict affinity, automatic blocks and no limit of blocks"
 	if st.IPAM.Present {
 		pairs[3], pinned = st.IPAM.UID(), []blocks.Meta{st.IPAM.Meta}
-		because = fmt.Sprintf("strictAffinity is %t, and %t is asked for", st.IPAM.StrictAffinity, want)
+		because = fmt.Sprintf("strictAffinity is %t, and %t is requested", st.IPAM.StrictAffinity, want)
 	}
 	p.Add(c, repair.Step{
-		Because: because + "; it holds at once, for the whole cluster, and moves no address that is borrowed now",
+		Because: because + "; it takes effect immediately in the whole cluster, and moves no borrowed address",
 		Evidence: state.Evidences("strictAffinity", fmt.Sprint(st.IPAM.StrictAffinity), "autoAllocateBlocks", fmt.Sprint(st.IPAM.AutoAllocateBlocks),
 			"maxBlocksPerHost", fmt.Sprint(st.IPAM.MaxBlocksPerHost), "nodes that cannot allocate with it", phrase.List(stuck)),
 		Guards: repair.Guards(pairs...),
@@ -125,7 +125,7 @@ func undoStrict(b *repair.Begun) repair.Move {
 	now, wrote := &b.State.IPAM, repair.StoredObject(c.After).Spec.StrictAffinity
 	switch {
 	case now.StrictAffinity == was:
-		return repair.Nothing(repair.Already, "the setting is as it was")
+		return repair.Nothing(repair.Already, "the setting already has its former value")
 	case !now.Present || wrote == nil || now.StrictAffinity != *wrote:
 		return repair.Cannot(repair.SkipChanged, "the setting was written since")
 	}
@@ -134,7 +134,7 @@ func undoStrict(b *repair.Begun) repair.Move {
 	case refusal != nil:
 		return repair.Cannot(repair.SkipCode(refusal.Code), "%s", refusal.Reason)
 	case step == nil:
-		return repair.Cannot(repair.SkipNotDerived, "what the cluster holds now gives no reason for it")
+		return repair.Cannot(repair.SkipNotDerived, "the cluster no longer needs it")
 	}
 	// The operator has reviewed which nodes a plan's setting starves.
 	already := cannotAllocate(b.State, now.StrictAffinity)
@@ -143,5 +143,5 @@ func undoStrict(b *repair.Begun) repair.Move {
 		return repair.Cannot(repair.SkipHarm, "with strict affinity %t the next pod on %s would get no address", was, phrase.List(stuck))
 	}
 	ref := repair.Pin(blocks.IPAMConfigs, now.Meta)
-	return repair.ToWrite(func(ctx context.Context) error { return b.Writer.SetStrictAffinity(ctx, &ref, was) }, "set strict affinity to %t again", was)
+	return repair.ToWrite(func(ctx context.Context) error { return b.Writer.SetStrictAffinity(ctx, &ref, was) }, "set strictAffinity back to %t", was)
 }

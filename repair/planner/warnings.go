@@ -23,7 +23,7 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 	if want := p.Request.StrictAffinity; want != nil && *want == st.IPAM.StrictAffinity && st.FirstMissing([]blocks.Resource{blocks.IPAMConfigs}) == nil {
 		how := "by the IPAM configuration"
 		if !st.IPAM.Present {
-			how = "by Calico's default, as no IPAM configuration exists"
+			how = "Calico's default without an IPAM configuration"
 		}
 		say("strictAffinity is %t already, %s: there is nothing to set", *want, how)
 	}
@@ -37,10 +37,10 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 		return out
 	}
 	if why := p.Unapplicable(); why != "" {
-		say("%s: this plan can be looked at, and not be applied", why)
+		say("%s: this plan cannot be applied, only viewed", why)
 	}
 	if reason := st.Cluster.NewerThanKnown(); reason != "" && p.Request.AllowNewer {
-		say("%s; you let that pass: what newer releases keep in these objects is kept, and what they mean by it is not heeded", reason)
+		say("%s; you allowed that (--allow-newer-calico): fields of newer releases are preserved, but their meaning is ignored", reason)
 	}
 	if has(repair.ReleaseBlock) && !has(repair.ClaimBlock) {
 		say("releasing an empty block frees a block to claim; the number of available addresses does not change by it")
@@ -70,7 +70,7 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 		if pool, left, of := remedies.Of(st).LeavesTooFew(cordon); pool != "" {
 			few = fmt.Sprintf("; of pool %s that leaves %d of %s, fewer than half", pool, left, phrase.Plural(of, "node"))
 		}
-		say("while pods move, %d of %s that take pods are cordoned: what starts meanwhile has the other %d to go to%s",
+		say("while pods move, %d of %s that take pods are cordoned: new pods can start on the other %d only%s",
 			already+len(cordon), phrase.Plural(already+takers, "node"), takers-len(cordon), few)
 	}
 	if len(p.MayFill) > 0 {
@@ -81,7 +81,7 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 			phrase.Plural(c.Spare, "pod"), phrase.One(c.Spare, "moves", "move"), c.CIDR)
 	}
 	if n := len(bare); n > 0 {
-		say("%s no controller: evicted, nothing makes %s again: %s", phrase.PluralVerb(n, "pod", "has", "have"), phrase.One(n, "it", "them"), phrase.List(bare))
+		say("%s no controller, so nothing recreates %s after the eviction: %s", phrase.PluralVerb(n, "pod", "has", "have"), phrase.One(n, "it", "them"), phrase.List(bare))
 	}
 	if lose > 0 {
 		say("%s what emptyDir volumes hold when evicted: their steps say which", phrase.PluralVerb(lose, "pod", "loses", "lose"))

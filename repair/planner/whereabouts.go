@@ -222,9 +222,9 @@ func reserveAgain(b *repair.Begun) repair.Move {
 	switch {
 	case !named:
 	case recordedUnder(v, c.Name, pod) != nil:
-		return repair.ToWrite(reserve, "creating the reservation again, whose pod has the address again")
+		return repair.ToWrite(reserve, "restoring the reservation, because its pod has the address again")
 	case b.State.Pod(namespace, name) != nil && b.State.Cluster.TakenAt.Before(due):
-		return repair.ToWrite(reserve, "waiting whether its pod, which exists again, gets the address by the reservation that was deleted")
+		return repair.ToWrite(reserve, "waiting to see whether its pod, which exists again, gets the address that the deleted reservation held")
 	}
 	return repair.Move{}
 }
@@ -234,12 +234,12 @@ func reserveAgain(b *repair.Begun) repair.Move {
 func usedSince(v *whereabouts.Verdicts, n whereabouts.Network, a netip.Addr, but string) repair.Move {
 	for _, w := range v.UsersOn(n, a) {
 		if !w.Finished() && w.FullName() != but {
-			return repair.Cannot(repair.SkipCode(repair.RefusedInUse), "pod %s names %s by now", w.FullName(), a)
+			return repair.Cannot(repair.SkipCode(repair.RefusedInUse), "pod %s now names %s", w.FullName(), a)
 		}
 	}
 	for _, x := range v.RecordedOn(n, a) {
 		if x.WhereaboutsOwner.Pod.String() != but {
-			return repair.Cannot(repair.SkipCode(repair.RefusedInUse), "pool %s records %s for pod %s by now", x.Pool.FullName(), a, cmp.Or(x.WhereaboutsOwner.Pod.String(), "none"))
+			return repair.Cannot(repair.SkipCode(repair.RefusedInUse), "pool %s now records %s for pod %s", x.Pool.FullName(), a, cmp.Or(x.WhereaboutsOwner.Pod.String(), "none"))
 		}
 	}
 	return repair.Move{}

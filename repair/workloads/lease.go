@@ -49,7 +49,7 @@ func (c *Client) AcquireLease(ctx context.Context, say func(string)) (repair.Lea
 		now, err := l.read(ctx)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("asking whether another run moves pods: %w", err)
+			return nil, fmt.Errorf("reading the Lease of runs that move pods: %w", err)
 		case now == nil || holderOf(now) == "", first != nil && now.ResourceVersion == first.ResourceVersion && time.Since(since) > termOf(now):
 			if err = l.write(ctx, now); err == nil {
 				l.start()
@@ -61,7 +61,7 @@ func (c *Client) AcquireLease(ctx context.Context, say func(string)) (repair.Lea
 			}
 		case first == nil:
 			first, since = now, time.Now()
-			say(fmt.Sprintf("%s has the Lease %s/%s, by which one run at a time moves pods: waiting for up to %s to see whether it is alive",
+			say(fmt.Sprintf("%s has the Lease %s/%s, by which one run at a time moves pods: waiting up to %s to see whether that run is alive",
 				holderOf(now), repair.LeaseNamespace, repair.LeaseName, (termOf(now) + c.retry).Round(time.Second)))
 		case now.ResourceVersion != first.ResourceVersion:
 			return nil, otherRun(now)
@@ -136,13 +136,13 @@ func (l *lease) confirm(ctx context.Context) error {
 		case try > 1 && (apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err)):
 			return fmt.Errorf("%w to renew its Lease: %w", blocks.ErrDenied, err)
 		case try >= tries || !l.pause(ctx):
-			return fmt.Errorf("whether another run moves pods by now is not known: %w", err)
+			return fmt.Errorf("whether another run now moves pods is not known: %w", err)
 		}
 	}
 }
 
 // errExpired means that a request was cancelled.
-var errExpired = errors.New("the Lease was not renewed in time, and another run may have it by now")
+var errExpired = errors.New("the Lease was not renewed in time, and another run may hold it now")
 
 // holding returns a context that ends with ctx, and when another run may hold the Lease.
 func (l *lease) holding(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -94,7 +94,7 @@ func (c *Client) Evict(ctx context.Context, namespace, name, uid string) error {
 		pod, readErr := c.pod(ctx, key)
 		switch {
 		case readErr != nil:
-			return fmt.Errorf("evicting pod %s: it is not known whether it was: %w", key, errors.Join(err, readErr))
+			return fmt.Errorf("evicting pod %s: the outcome is not known: %w", key, errors.Join(err, readErr))
 		case pod == nil || string(pod.UID) != uid || !pod.DeletionTimestamp.IsZero():
 			return nil
 		case try >= tries || !c.pause(ctx):
@@ -247,7 +247,7 @@ func (c *Client) record(verb string, r blocks.Resource, name string, before runt
 		err = c.recorder.Record(repair.Change{Verb: verb, Resource: r, Name: name, Before: raw, After: after})
 	}
 	if err != nil {
-		return fmt.Errorf("nothing was written to %s %s, because the journal does not take it down: %w", r, name, err)
+		return fmt.Errorf("nothing was written to %s %s, because the journal could not record it: %w", r, name, err)
 	}
 	return nil
 }

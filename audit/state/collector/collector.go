@@ -18,8 +18,8 @@ import (
 // EvidenceName is the name of a prediction among a finding's evidence.
 const EvidenceName = "Calico's collector"
 
-// Reads are the optional reads of a prediction, beside blocks, nodes and pods. Without one of
-// them, the prediction names the assumption.
+// Reads are the optional reads of a prediction, in addition to blocks, nodes and pods. Without one
+// of them, the prediction states its assumption.
 var Reads = []blocks.Resource{blocks.ControllerConfig, blocks.ClusterInfos, blocks.Affinities, blocks.VMs, blocks.VMInstances}
 
 // defaultGrace is the collector's grace period if no object configures it.
@@ -52,18 +52,18 @@ func Off(c *blocks.ControllersConfig) string {
 type Prediction struct {
 	// Frees is true if the collector frees the address or the block, now or later.
 	Frees bool
-	// Why is why the collector takes the address or the block for unused, or why it never frees
+	// Why explains why the collector regards the address or block as unused, or why it never frees
 	// it.
 	Why string
-	// Leaked is true if the collector takes the allocation itself for a leak, whether or not it
+	// Leaked is true if the collector regards the allocation itself as a leak, whether or not it
 	// ever frees it.
 	Leaked bool
-	// when is when it frees it.
+	// when describes when the collector frees it.
 	when string
 }
 
-// Text says what the collector does to an address or block. inUse names its user; empty if no one
-// is seen to use it. Text returns "" if the action is not known.
+// Text describes what the collector does to an address or block. inUse names the object's user;
+// empty if no user was seen. Text returns "" if the action is not known.
 func (p Prediction) Text(inUse string) string {
 	switch {
 	case p.Why == "":
@@ -117,8 +117,8 @@ func OfAddress(st *state.State, r state.AllocationRef) Prediction {
 	return p
 }
 
-// OfAddresses describes what the collector does to several allocations, with an example of those
-// that it frees and of those that it does not; empty if that is not known of any.
+// OfAddresses describes what the collector does to several allocations, with an example that it
+// frees and one that it keeps; empty if no prediction is known.
 func OfAddresses(st *state.State, refs []state.AllocationRef) string {
 	var counts [2]int
 	var texts [2]string
@@ -172,17 +172,18 @@ func OfBlock(st *state.State, b *state.Block) Prediction {
 	return c.after(why, host, 0)
 }
 
-// collector predicts by a state.
+// collector makes predictions about one State.
 type collector struct{ *state.State }
 
-// kept holds, by node that no longer exists, the first allocation that keeps the collector from
-// releasing the node's blocks; known is false if it may be another.
+// kept holds, for each node that no longer exists, the first allocation that keeps the collector
+// from releasing the node's blocks. known is false if an unread object may be such an allocation,
+// too.
 type kept map[string]struct {
 	why   string
 	known bool
 }
 
-// keptOf finds the allocations that the collector takes for valid, of nodes that no longer exist.
+// keptOf finds the allocations of nodes that no longer exist which the collector regards as valid.
 func keptOf(st *state.State) *kept {
 	out := kept{}
 	c := collector{st}
@@ -255,11 +256,11 @@ func (c collector) after(why, node string, minimum time.Duration) Prediction {
 	return Prediction{Frees: true, Why: why + unread, when: when}
 }
 
-// keepsVMs reports whether the collector looks virtual machines up (Calico v3.32,
+// keepsVMs reports whether the collector looks up virtual machines (Calico v3.32,
 // isVMAllocationValid).
 func (c collector) keepsVMs() bool { return blocks.CalicoAtLeast(c.Cluster.CalicoVersion, 3, 32) }
 
-// verdict is whether the collector takes an allocation for a leak, and why.
+// verdict reports whether the collector regards an allocation as a leak, and why.
 type verdict struct {
 	leaked, known bool
 	why           string
@@ -316,9 +317,9 @@ func (c collector) ofVM(attr *blocks.Attributes) verdict {
 	return leak("virtual machine %s no longer exists", full)
 }
 
-// ofPod follows the collector's look-up of a pod. A status without an address proves nothing to
-// it, not even in an evicted pod. The addresses of a finished pod do not count, and it knows only
-// those of the first interface (libcalico-go backend/k8s/conversion, PodToWorkloadEndpoints).
+// ofPod follows the collector's look-up of a pod. A pod whose status has no address keeps its
+// allocations, even an evicted pod. A finished pod does not, and only addresses of the first
+// interface count (libcalico-go backend/k8s/conversion, PodToWorkloadEndpoints).
 func (c collector) ofPod(r state.AllocationRef) verdict {
 	attr := r.Attributes()
 	w := c.Pod(attr.Namespace, attr.Pod)

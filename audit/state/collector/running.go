@@ -14,7 +14,7 @@ import (
 // Helm chart and its operator.
 const deployment = "calico-kube-controllers"
 
-// Install says where Calico's collector runs, by the pods.
+// Install describes where Calico's collector runs, as its pods show.
 type Install struct {
 	// Pods are the pods of the collector's Deployment that may run: all that have not finished.
 	Pods []*blocks.Workload
@@ -54,10 +54,10 @@ func install(st *state.State) *Install {
 	return x
 }
 
-// Stopped explains why the collector does nothing now: its Deployment has no pod that is Ready. It
-// is empty if one is, if a pod is younger than the grace, or if that is not known. It is also empty
-// where nothing has to be collected: another IPAM assigns the addresses, or no block exists. A
-// Deployment without pods is stopped only if leaks or blocks of deleted nodes show it.
+// Stopped explains why the collector does not run: its Deployment has no Ready pod. It returns ""
+// if a pod is Ready or younger than the grace, if the pods were not read, or if there is nothing to
+// collect (another IPAM, or no block). A Deployment without pods counts as stopped only if leaks or
+// blocks of deleted nodes show it.
 func Stopped(st *state.State) string {
 	x, other := Installed(st), st.OtherIPAM()
 	if x.Unread != "" || st.FirstMissing(state.OtherIPAMReads) != nil || x.Namespace == "" || other.Cluster || other.Unknown != "" || len(st.IPBlocks) == 0 {

@@ -20,8 +20,8 @@ type Address struct {
 	Users []state.LiveUse
 	// Second are the network namespaces that have the address and belong to none of the Users.
 	Second []hosts.Use
-	// Owner is the user that keeps the address; nil if nothing shows whose it is. Why is the
-	// reason in either case.
+	// Owner is the user that keeps the address; nil if no evidence favours one. Why is the reason
+	// in either case.
 	Owner *state.LiveUse
 	Why   string
 }
@@ -59,7 +59,7 @@ func (out *all) add(st *state.State, a netip.Addr, users []state.LiveUse) {
 }
 
 // decide picks the user that keeps the address. A user that the block records comes first: if it
-// went instead, Calico would free the address under the other one.
+// restarted, Calico would free the address under the other user.
 func (d *Address) decide(st *state.State, attr *blocks.Attributes) {
 	b := st.CoveringBlock(d.Addr)
 	for _, rule := range []struct {

@@ -19,7 +19,7 @@ type Addresses struct {
 	Refs []state.AllocationRef
 	// Pods are the finished pods, in order, without duplicates.
 	Pods []*blocks.Workload
-	// Of counts the addresses of the pool that are recorded for the node.
+	// Of counts all addresses of the pool that are recorded for the node.
 	Of int
 }
 

@@ -59,7 +59,7 @@ func bar(st *state.State, h *blocks.Handle) state.Bar {
 	id, d := strings.ToLower(h.ID), doubtsOf(st)
 	switch {
 	case id == strings.ToLower(blocks.WindowsReservedHandle):
-		return state.Because(state.RetainSpecial, "it stands for the addresses that Windows nodes keep back")
+		return state.Because(state.RetainSpecial, "it represents the addresses that Windows nodes reserve")
 	case d.twice[id]:
 		return state.Because(state.RetainConflict, "several handle objects have this ID")
 	case d.corrupt[id] != nil:

@@ -124,7 +124,7 @@ func unclear(format string, args ...any) Answer {
 // byLookup returns the kernel's own answer; false if it was not asked about the address.
 func (v *View) byLookup(of, block netip.Prefix) (Answer, bool) {
 	if v.LookupsPartial {
-		return unclear("an answer of the kernel could not be understood"), true
+		return unclear("a kernel answer could not be parsed"), true
 	}
 	for bits := of.Bits(); bits >= 0; bits-- {
 		p, _ := of.Addr().Prefix(bits)
@@ -184,7 +184,7 @@ func (v *View) classify(r *Answer, block netip.Prefix) {
 	case blocks.RouteUnicast:
 		switch {
 		case !r.Match.IsValid():
-			r.Outcome, r.Why = Unclear, "the kernel did not tell which of its routes matched"
+			r.Outcome, r.Why = Unclear, "the kernel did not report which of its routes matched"
 		case r.Match.Bits() < block.Bits():
 			r.Outcome = FallsBack
 		case r.Gateway == "" && (strings.HasPrefix(r.Dev, "cali") || v.podDevs[r.Dev]):

@@ -53,7 +53,7 @@ type Evidence struct {
 func (vs *Views) Evidence(a netip.Addr, attr *blocks.Attributes, node string, assigned time.Time) Evidence {
 	e := Evidence{Node: node}
 	if node == "" {
-		e.Reason = "the allocation names no node, so that no host view can tell"
+		e.Reason = "the allocation names no node, so no host view can prove it unused"
 	}
 	if uses := vs.Uses(a); len(uses) > 0 {
 		return inUse(e, uses, assigned)
@@ -76,7 +76,7 @@ func (vs *Views) Evidence(a netip.Addr, attr *blocks.Attributes, node string, as
 			}
 		}
 		if lack > best {
-			best, e.Reason = lack, fmt.Sprintf("the host view of %s (%s) does not tell: %s", node, v.Text(), how)
+			best, e.Reason = lack, fmt.Sprintf("the host view of %s (%s) proves nothing: %s", node, v.Text(), how)
 		}
 	}
 	if best < 0 {
@@ -123,7 +123,7 @@ func inUse(e Evidence, uses []Use, assigned time.Time) Evidence {
 	e.Reason = fmt.Sprintf("it is in use in %s (%s)", where, first.View.Text())
 	if !proven(first) {
 		e.Renew = renewCommand(first.View.Node)
-		e.Reason = fmt.Sprintf("it was in use in %s (%s), and that host view is too old to tell whether it still is", where, first.View.Text())
+		e.Reason = fmt.Sprintf("it was in use in %s (%s), and that host view is too old to show whether it still is", where, first.View.Text())
 	}
 	return e
 }
@@ -150,7 +150,7 @@ func (vs *Views) lackOf(v *View, since time.Time) (lack int, how string) {
 	}
 	switch {
 	case !v.RulesKnown:
-		return lacksNamespaces, "it lists routes alone, and no network namespaces"
+		return lacksNamespaces, "it lists only routes, not network namespaces"
 	case v.Doubt == "" && v.Expired(vs.read):
 		return lacksTime, "it was taken more than 10 minutes before the cluster was read, at " + phrase.Time(vs.read)
 	case v.useless != "":
@@ -158,11 +158,11 @@ func (vs *Views) lackOf(v *View, since time.Time) (lack int, how string) {
 	case v.TakenAt.Before(since.Add(min(setUp, vs.grace))):
 		return lacksTime, "it is not newer than the allocation, of " + phrase.Time(since) + ", by as much as it takes to set up a pod's network"
 	case !v.NamespacesComplete && v.NamespacesGap != "":
-		return lacksCompleteness, "its network namespaces may not be all: " + v.NamespacesGap
+		return lacksCompleteness, "its list of network namespaces may be incomplete: " + v.NamespacesGap
 	case !v.NamespacesComplete:
-		return lacksCompleteness, "it does not say that its network namespaces are all"
+		return lacksCompleteness, "it does not claim to list all network namespaces"
 	case !v.Authenticated:
-		return lacksAuthentication, "it was fetched from the agent over a connection that does not prove who answered, and such a view may refuse a repair but never allow one"
+		return lacksAuthentication, "it was fetched from the agent over a connection that does not prove who answered: such a view may refuse a repair, but never allow one"
 	}
 	return proofWhole, ""
 }

@@ -38,11 +38,11 @@ func (v *View) scanRoutes(of, block netip.Prefix) Answer {
 		switch {
 		case t == "main" || t == "default" || t == "local" || passed[t]:
 		case !v.RulesKnown:
-			return unclear("table %s holds a route to %s, and the listing does not tell whether that table is asked", firstOther(best), a)
+			return unclear("table %s has a route to %s, and the listing does not show whether a rule selects that table", firstOther(best), a)
 		default:
 			other := v.routeAnswer(r, block)
 			if out.Result != "" && out.Outcome != other.Outcome || other.Outcome == Unclear {
-				return unclear("tables disagree on %s, and the view does not tell which is asked first", a)
+				return unclear("tables disagree on %s, and the view does not show which is looked up first", a)
 			}
 			if out.Result == "" || other.Table < out.Table {
 				out = other
@@ -72,7 +72,7 @@ func (v *View) scanRoutes(of, block netip.Prefix) Answer {
 // not be parsed, or that the agent could not read.
 func (v *View) byRoutes(of, block netip.Prefix) Answer {
 	if v.RoutesPartial {
-		return unclear("a route could not be understood, and may be the one to %s", of.Addr())
+		return unclear("a route could not be parsed, and may be the one to %s", of.Addr())
 	}
 	out := v.scanRoutes(of, block)
 	if out.Outcome == Drops && len(v.Gaps) > 0 {

@@ -89,7 +89,7 @@ func ProtocolText(protocol string) string {
 	case "80":
 		return "Felix"
 	case "boot", "static", "3", "4":
-		return "people or their tools, by hand"
+		return "an administrator or a tool"
 	case "kernel", "2":
 		return "the kernel"
 	}

@@ -117,7 +117,7 @@ func (vs *Views) useless(v *blocks.HostView) string {
 	case v.Expired(vs.read):
 		return fmt.Sprintf("it was taken at %s, more than 10 minutes before the cluster was read (%s), and proves nothing", phrase.Time(v.TakenAt), phrase.Time(vs.read))
 	case v.Future(vs.until):
-		return fmt.Sprintf("it was taken at %s, which lies in the future (the cluster was read at %s), and proves nothing", phrase.Time(v.TakenAt), phrase.Time(vs.read))
+		return fmt.Sprintf("it was taken at %s, in the future (the cluster was read at %s), and proves nothing", phrase.Time(v.TakenAt), phrase.Time(vs.read))
 	}
 	return ""
 }

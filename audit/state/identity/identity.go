@@ -123,7 +123,7 @@ func (v *verdicts) findDuplicates(st *state.State) {
 			continue
 		}
 		slices.SortFunc(d.Others, func(a, b *blocks.Node) int { return strings.Compare(a.Name, b.Name) })
-		// One finding for each group: the last node's contains those before it.
+		// Keep one entry per group: the last node's, whose Others are the rest of the group.
 		v.duplicates = slices.DeleteFunc(v.duplicates, func(e Duplicate) bool {
 			return slices.Equal(e.Calico, d.Calico) && slices.Equal(e.Internal, d.Internal) && slices.Contains(d.Others, e.Node)
 		})
@@ -230,11 +230,11 @@ func WithoutAddress(st *state.State) (out []*state.NodeState, pods [][]*blocks.W
 	return out, pods
 }
 
-// Apart is a node whose Calico address is not its InternalIP, although that is in the one network of
-// all other nodes (two or more), whose Calico addresses are their InternalIPs. The address is in a
-// network of its own: calico-node detected an interface that leads to no other node, such as a
-// bridge. Or, if Former, it is in the network of all: the machine may have had it before
-// (projectcalico/calico#8700).
+// Apart is a node whose Calico address differs from its InternalIP, although all other nodes (two
+// or more) have equal ones in a single network, in which its InternalIP is, too. If Former, the
+// Calico address is in that network, and may be the machine's former address
+// (projectcalico/calico#8700). Otherwise calico-node detected the wrong interface, such as a
+// bridge, that leads to no other node.
 type Apart struct {
 	Node   *blocks.Node
 	Former bool
@@ -245,7 +245,7 @@ type Apart struct {
 	Other    *blocks.Node
 }
 
-// Aparts returns such nodes, by name. Nodes of [Duplicates] are left out.
+// Aparts returns the nodes that are [Apart], by name. Nodes of [Duplicates] are left out.
 func Aparts(st *state.State) (out []Apart) {
 	for _, h := range st.NodeStates {
 		n := h.Node

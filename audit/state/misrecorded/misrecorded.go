@@ -13,15 +13,15 @@ type Address struct {
 	state.AllocationRef
 	// User is the live pod that uses the address.
 	User *blocks.Workload
-	// Named is what is known about the pod that the allocation names.
+	// Named describes the pod that the allocation names.
 	Named string
 }
 
 type all []Address
 
 // Of returns the misrecorded addresses of a state, in order of their blocks. An address is
-// misrecorded if the pod that its allocation names does not exist, or if Calico's collector takes
-// the allocation for a leak although a live pod names the address in its status or in Calico's
+// misrecorded if the pod that its allocation names does not exist, or if Calico's collector regards
+// the allocation as a leak although a live pod names the address in its status or in Calico's
 // annotations. Addresses of virtual machines and tunnels are not evaluated.
 func Of(st *state.State) []Address {
 	return *state.Derived(st, func(st *state.State) *all {

@@ -28,8 +28,8 @@ type Address struct {
 	// Beside are all unrecorded addresses of the Slot, including this one. They are
 	// recorded together with the claimed block, which would otherwise assign them again.
 	Beside []*Address
-	// Blocking is the address that keeps the Slot's block from being claimed, because it cannot be
-	// recorded; nil if none does.
+	// Blocking is an address that cannot be recorded, so the Slot's block is not claimed; nil if
+	// there is none.
 	Blocking *Address
 	// Handle is the handle with which Calico's CNI plugin would release the address.
 	Handle string
@@ -96,7 +96,7 @@ func Of(s *state.State) (all []*Address) {
 				u.Beside = beside
 			} else {
 				u.Blocking = beside[blocking]
-				u.retain(state.RetainConflict, "its block is not claimed, for it would hand out %s, which cannot be recorded: %s", beside[blocking].Addr, beside[blocking].Reason)
+				u.retain(state.RetainConflict, "its block is not claimed, because it would assign %s, which cannot be recorded: %s", beside[blocking].Addr, beside[blocking].Reason)
 			}
 		}
 	}
@@ -110,13 +110,13 @@ func (st verdicts) recordableFor(u *Address, networks map[string][]string) {
 	case u.OtherIPAM != "":
 		u.retain(state.RetainSpecial, "%s", u.OtherIPAM)
 	case st.MayUse(state.IPPrefix(u.Addr)) != nil:
-		u.retain(state.RetainNotRead, "a pod that was read in part names it, too")
+		u.retain(state.RetainNotRead, "a pod that was read only in part names it, too")
 	case len(u.Users) > 1:
 		var who []string
 		for _, x := range u.Users {
 			who = append(who, x.String())
 		}
-		u.retain(state.RetainConflict, "%s use it: one of them has to go first", strings.Join(who, " and "))
+		u.retain(state.RetainConflict, "%s use it: one of them must be removed first", strings.Join(who, " and "))
 	case w == nil:
 		u.retain(state.RetainSpecial, "it is %s: restart calico-node there, which then assigns itself another", u.Users[0])
 	case w.Extras().VM != "":
@@ -181,9 +181,9 @@ func (st verdicts) recordableIn(u *Address) {
 	case b.Owner != (blocks.Owner{}) && b.Owner.Kind != blocks.HostOwner:
 		u.retain(state.RetainSpecial, "its block %s belongs to %s", b.CIDR, b.Owner)
 	case u.Replaces != nil && !pinned(*u.Replaces):
-		u.retain(state.RetainUnpinned, "its allocation has no handle or no sequence number, which would show that it is still the same")
+		u.retain(state.RetainUnpinned, "its allocation has no handle or no sequence number, so a later write could not tell whether it is still the same")
 	case u.Replaces == nil && (!ok || b.Ordinals[ordinal] != blocks.Free):
-		u.retain(state.RetainSpecial, "its block %s lets it cool down", b.CIDR)
+		u.retain(state.RetainSpecial, "it is in cooldown in its block %s", b.CIDR)
 	}
 }
 
@@ -211,7 +211,7 @@ func (st verdicts) claimableFor(u *Address, users map[string]int) {
 	var owners []string
 	for _, a := range st.AffinitiesOf(u.Slot) {
 		if a.SoftDeleted || a.Owner.Node() == "" {
-			u.retain(state.RetainMarked, "affinity %s is marked deleted, or no node's", a.Name)
+			u.retain(state.RetainMarked, "affinity %s is marked deleted, or its owner is not a node", a.Name)
 		}
 		owners = append(owners, a.Owner.Node())
 	}
@@ -227,10 +227,10 @@ func (st verdicts) claimableFor(u *Address, users map[string]int) {
 		u.Host = owners[0]
 	}
 	if len(users) > 1 {
-		u.retain(state.RetainConflict, "pods on %s use addresses of %s, which has no block: claimed for one of them, it would draw the traffic of the others", phrase.List(slices.Sorted(maps.Keys(users))), u.Slot)
+		u.retain(state.RetainConflict, "pods on %s use addresses of %s, which has no block: if one node claimed it, the traffic of the others would go there", phrase.List(slices.Sorted(maps.Keys(users))), u.Slot)
 	}
 	if h := st.NodeState(u.Host); h != nil && h.Node != nil && h.Node.Windows {
-		u.retain(state.RetainSpecial, "its block would be claimed for %s, a Windows node, which keeps addresses of each block back", u.Host)
+		u.retain(state.RetainSpecial, "its block would be claimed for %s, a Windows node, which reserves addresses of each block", u.Host)
 	}
 	if st.Vanished(u.Host) || st.UnreadableNode(u.Host) {
 		u.retain(state.RetainConflict, "node %q, which has an affinity to %s, does not exist (--dead-nodes) or could not be read", u.Host, u.Slot)
@@ -240,8 +240,9 @@ func (st verdicts) claimableFor(u *Address, users map[string]int) {
 // DefaultNetwork is the name of the CNI network in Calico's own manifests.
 const DefaultNetwork = "k8s-pod-network"
 
-// primary reports whether an address is one of the pod's own. Those of its further networks, which
-// Calico may serve, too, are only in Multus' annotation, and their handles begin with other names.
+// primary reports whether an address is of the pod's first network. Addresses of secondary
+// networks, which Calico may serve, too, are only in Multus' annotation, and their handles begin
+// with other network names.
 func primary(w *blocks.Workload, a netip.Addr) bool {
 	return slices.Contains(w.StatusIPs, a) || slices.Contains(w.AnnotationIPs, a)
 }

@@ -56,7 +56,7 @@ func Of(st *state.State, c Consents, r state.AllocationRef) Verdict {
 	if alt := r.Attributes().Extras().Alternate; alt != nil && alt.Node != "" && alt.Node != host.Node && host.Verdict != hosts.ShowsInUse {
 		altOff, altWhy := st.MachineOff(alt.Node)
 		if !altOff && st.MachineMayRun(alt.Node) {
-			return retained(MachineMayRun, "%s: it is the node of the alternate owner, and what ran there may run on", altWhy)
+			return retained(MachineMayRun, "%s: it is the node of the alternate owner, whose pod may still run there", altWhy)
 		}
 		off = off && altOff
 	}
@@ -71,11 +71,11 @@ func Bar(st *state.State, r state.AllocationRef) state.Bar {
 	_, pinned := b.SequenceAt(r.Ordinal)
 	switch {
 	case !attr.HasHandle || attr.Handle == "":
-		return state.Because(state.RetainUnpinned, "it has no handle, so nothing says later that it is still the same allocation")
+		return state.Because(state.RetainUnpinned, "it has no handle, so a later write could not tell whether it is still the same allocation")
 	case !pinned:
-		return state.Because(state.RetainUnpinned, "its block records no sequence number for it, so nothing says later that it is still the same allocation")
+		return state.Because(state.RetainUnpinned, "its block records no sequence number for it, so a later write could not tell whether it is still the same allocation")
 	case st.IPAM.Cooldown > 0:
-		return state.Because(state.RetainSpecial, "Calico lets released addresses cool down here (ipCooldownSeconds, %s), and freed like this it would not", st.IPAM.Cooldown)
+		return state.Because(state.RetainSpecial, "Calico gives released addresses a cooldown here (ipCooldownSeconds, %s), which this release would skip", st.IPAM.Cooldown)
 	case recordedTwice(st, b, r.Addr()):
 		return state.Because(state.RetainConflict, "several blocks record it")
 	}
@@ -120,7 +120,7 @@ func ByHost(st *state.State, c Consents, host hosts.Evidence, off bool, why stri
 		if host.Renew != "" {
 			say += "; if it runs, " + host.Renew
 		}
-		return retained(MachineMayRun, "%s: what ran there may run on, and %s. If the machine is off, %s", why, host.Reason, say)
+		return retained(MachineMayRun, "%s: its pods may still run, and %s. If the machine is off, %s", why, host.Reason, say)
 	}
 	switch {
 	case host.Verdict == hosts.ShowsFree:
@@ -128,9 +128,9 @@ func ByHost(st *state.State, c Consents, host hosts.Evidence, off bool, why stri
 	case host.Node != "" && st.UnreadableNode(host.Node):
 		return retained(state.RetainNotRead, "node %s could not be read, so that it is not known whether it answers; %s", host.Node, host.Reason)
 	case c.WithoutHostEvidence:
-		return Verdict{Evidence: host.Reason + "; you let that pass (--without-host-evidence)", Consent: true}
+		return Verdict{Evidence: host.Reason + "; you allowed that (--without-host-evidence)", Consent: true}
 	}
-	return retained(NoEvidence, "it is not known whether its node still uses it: %s%s (or let it pass with --without-host-evidence)", host.Reason, renewal(host.Renew))
+	return retained(NoEvidence, "it is not known whether its node still uses it: %s%s (or allow it with --without-host-evidence)", host.Reason, renewal(host.Renew))
 }
 
 // renewal explains how to get better evidence, as the end of a sentence.

@@ -1,5 +1,5 @@
-// Package scope evaluates whom a pool serves beyond those it is meant for, and whether it lies in the
-// network that Kubernetes takes for that of pods.
+// Package scope evaluates whether a pool serves pods that it is not meant for, and whether it is
+// inside the nodes' podCIDRs.
 package scope
 
 import (
@@ -43,9 +43,9 @@ func ServesAnyone(st *state.State, p *state.Pool) bool {
 		slices.ContainsFunc(st.NodeStates, func(h *state.NodeState) bool { return h.Node != nil && p.SelectsNode(h.Node) })
 }
 
-// Shared returns the namespaces that ask for a pool, and the live pods that ask for no pool and have
-// its addresses. It returns nil unless an older pool, which no one asks for, serves such pods: only
-// then was the pool added for those who ask for it.
+// Shared returns the namespaces that ask for a pool, and the live pods that ask for no pool and
+// have its addresses. It returns nil unless an older pool that is not asked for serves such pods:
+// only then was this pool added for the namespaces.
 func Shared(st *state.State, p *state.Pool) (namespaces, others []string) {
 	if namespaces = Namespaces(st, p); len(namespaces) == 0 || !ServesAnyone(st, p) || !p.ServesWorkloads() ||
 		!slices.ContainsFunc(st.Pools, func(q *state.Pool) bool {
@@ -62,8 +62,8 @@ func Shared(st *state.State, p *state.Pool) (namespaces, others []string) {
 	return namespaces, others
 }
 
-// Outside returns the podCIDRs of a pool's nodes if it is in use and overlaps none of them, so that it
-// lies outside the network that Kubernetes takes for that of pods (projectcalico/calico#5952, #10907).
+// Outside returns the podCIDRs of a pool's nodes if the pool is in use and overlaps none of them
+// (projectcalico/calico#5952, #10907).
 func Outside(st *state.State, p *state.Pool) (podCIDRs []string) {
 	for _, h := range st.NodeStates {
 		if h.Node == nil || !p.SelectsNode(h.Node) {
@@ -84,8 +84,8 @@ func Outside(st *state.State, p *state.Pool) (podCIDRs []string) {
 	return podCIDRs
 }
 
-// AllOutside reports whether all used pools of a pool's family lie outside the podCIDRs of their nodes:
-// a single one is often added on purpose.
+// AllOutside reports whether all used pools of a pool's family are outside the podCIDRs of their
+// nodes. A single pool outside is often intended.
 func AllOutside(st *state.State, p *state.Pool) bool {
 	return !slices.ContainsFunc(st.Pools, func(q *state.Pool) bool {
 		return q.Family() == p.Family() && !q.Addrs.InUse.IsZero() && len(Outside(st, q)) == 0

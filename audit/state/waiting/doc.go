@@ -61,7 +61,7 @@ type Cause struct {
 	Text string
 	// Final is true if no retry can succeed before someone changes an object.
 	Final bool
-	// Known is the message in the kubelet's error, if only that names the cause.
+	// Known is the message in the kubelet's error, if no object shows the cause.
 	Known *errortext.Message
 	// Leaked is true if the owner of the requested address no longer exists.
 	Leaked bool
@@ -73,8 +73,8 @@ type Cause struct {
 // Pod is a pod that waits for an address, and that no shortage of its node explains.
 type Pod struct {
 	*blocks.Workload
-	// Since is when it began to wait: when the kubelet accepted it or, if that is not recorded,
-	// its creation. Lasting is true if that is at least the grace ago.
+	// Since is when the kubelet accepted the pod or, if that is not recorded, when it was created.
+	// Lasting is true if that is at least the grace ago.
 	Since   blocks.Time
 	Lasting bool
 	// Causes are the possible causes, the likeliest first. There is at least one.
@@ -115,8 +115,8 @@ type Pods struct {
 // (capacity.Reads), only requests that cannot succeed have a verdict.
 var Reads = []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes, blocks.Pods, blocks.Namespaces}
 
-// Of returns the waiting pods of a state that no shortage of their node explains. The lock of the
-// datastore explains all of them.
+// Of returns the waiting pods of a state that no shortage of their node explains. While the
+// datastore is locked there are none: the lock explains why pods wait.
 func Of(st *state.State) *Pods { return state.Derived(st, evaluate) }
 
 // Find returns the verdict on a pod; nil if it does not wait, or if a shortage explains it.

@@ -130,8 +130,8 @@ func (e *evaluation) pod(w *blocks.Workload, h *state.NodeState) *Pod {
 	return p
 }
 
-// secondary returns the Whereabouts pools that have no address left and record one for a sandbox of
-// the pod that is not its present one: each sandbox gets an address of its own (whereabouts#291).
+// secondary returns the Whereabouts pools that have no address left and record one for a former
+// sandbox of the pod: each sandbox gets an address of its own (whereabouts#291).
 func (e *evaluation) secondary(w *blocks.Workload) (out []Cause) {
 	for _, a := range whereabouts.Of(e.State).Allocations {
 		if usable, used, ok := a.Pool.Capacity(); a.Pod == w && (a.ContainerID == "" || a.ContainerID != w.ContainerID) && ok && used >= usable {
@@ -189,7 +189,7 @@ func (e *evaluation) owner(w *blocks.Workload, r state.AllocationRef) Cause {
 	}
 	v, kind := e.Classify(r), r.Kind()
 	if kind == state.UseCooling {
-		return Cause{Text: "was released and waits out its cooldown"}
+		return Cause{Text: "was released and is in its cooldown"}
 	}
 	owner := e.Pod(attr.Namespace, attr.Pod)
 	if users := e.Users(r.Addr()); owner == nil && len(users) > 0 {
@@ -218,7 +218,7 @@ func (e *evaluation) ownerPod(owner *blocks.Workload) Cause {
 	h := e.NodeState(owner.Node)
 	switch {
 	case owner.Finished():
-		return Cause{Text: text + ", which has ended and not yet released it"}
+		return Cause{Text: text + ", which has ended and has not yet released it"}
 	case !owner.Deleting.IsZero() && h != nil && h.Node != nil && h.Node.NotReady:
 		return Cause{Text: fmt.Sprintf("%s, which cannot end because its node %s is not Ready", text, owner.Node), Final: true, Owner: owner}
 	case !owner.Deleting.IsZero():
@@ -317,8 +317,8 @@ func (e *evaluation) startedWithout(f blocks.Family, since blocks.Time) bool {
 	})
 }
 
-// startedSince reports whether Calico has given a pod that asks for no certain address one since a
-// time.
+// startedSince reports whether a pod that requests no specific address has got one from Calico
+// since a time.
 func (e *evaluation) startedSince(w *blocks.Workload, since blocks.Time) bool {
 	return !since.IsZero() && len(w.StatusIPs)+len(w.AnnotationIPs) > 0 && e.Assigned(w) && !w.StaticAddress && w.Created.Later(w.Started).After(since)
 }
@@ -360,8 +360,8 @@ func (e *evaluation) pinned(p *Pod, h *state.NodeState) []Cause {
 	return nil
 }
 
-// hostBits returns the cause that Calico finds no pool of the network which it asks for, because the
-// pool's CIDR has host bits set: older releases compare CIDRs as they are written
+// hostBits returns the cause that Calico requests a pool by its masked CIDR and does not find it,
+// because the pool's CIDR has host bits set: older releases compare CIDRs as written
 // (projectcalico/calico#4300).
 func (e *evaluation) hostBits(p *Pod) []Cause {
 	for _, q := range e.Pools {

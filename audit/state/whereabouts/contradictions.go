@@ -59,7 +59,7 @@ func (v *Verdicts) Lone() (out []LoneReservation) {
 		name, unread := v.UnreadPod()
 		switch {
 		case user != nil && user.Extras().Partial != "":
-			l.Reason = "pod " + user.FullName() + " names it and was read in part"
+			l.Reason = "pod " + user.FullName() + " names it and was read only in part"
 		case user != nil && !user.Finished():
 			l.User = user
 		case user != nil && user != l.Pod:
@@ -159,9 +159,9 @@ type Kept struct {
 	Others []*blocks.Workload
 }
 
-// Kept returns the addresses that guests may have kept, of the first pod of each virtual machine. A
-// pod that ended before the present one started shows a migration: those of an earlier instance go
-// with it, and the target of a failed migration is newer.
+// Kept returns the addresses of each virtual machine's first pod that its guest may have kept. A
+// finished pod that is older than the present one shows a migration: pods of an earlier instance
+// are deleted with it, and the target of a failed migration is newer.
 func (v *Verdicts) Kept() (out []Kept) {
 	first := map[blocks.Key]*blocks.Workload{}
 	for _, n := range v.named {

@@ -151,16 +151,17 @@ func (v *Verdicts) attachment(w *blocks.Workload, name string) *blocks.NetworkAt
 
 // Asked are the networks that a pod asks for.
 type Asked struct {
-	// Absent are those without an attachment. In files, only namespaces with some attachment count.
+	// Absent are the networks without a NetworkAttachmentDefinition. In files, only namespaces with
+	// at least one attachment count.
 	Absent []string
-	// Lacking are those with an IPAM plugin that the pod's network status does not list.
+	// Lacking are the networks with an IPAM plugin that the pod's network status does not list.
 	Lacking []string
-	// Full are the pools of the others without an address left, and OfFull their networks.
+	// Full are the pools without an address left, of the other networks; OfFull are those networks.
 	Full   []*Pool
 	OfFull []string
 }
 
-// AskedBy returns the networks that a pod asks for. A network without an IPAM plugin may be no
+// AskedBy returns the networks that a pod asks for. A network without an IPAM plugin may add no
 // interface at all, such as Istio's.
 func (v *Verdicts) AskedBy(w *blocks.Workload) (out Asked) {
 	x := w.Extras()

@@ -21,13 +21,13 @@ func (v *Verdicts) ReleaseBar(a *Allocation) state.Bar {
 	case a.Status == PossiblyInUse:
 		return state.Bar{Code: state.RetainInUse, Reason: a.Why}
 	case a.Status == Ownerless:
-		return state.Because(state.RetainUnknownOwner, "no pod is recorded for it (podref), so that no one can look its owner up")
+		return state.Because(state.RetainUnknownOwner, "no pod is recorded for it (podref), so its owner cannot be looked up")
 	case a.Pod != nil && a.ContainerID != "" && a.Pod.ContainerID == a.ContainerID:
 		return state.Because(state.RetainInUse, "it is recorded for the sandbox that pod %s runs in", a.Pod.FullName())
 	case a.ContainerID == "":
-		return state.Because(state.RetainUnpinned, "the pool records no container for it, so nothing says later that it is still the same allocation")
+		return state.Because(state.RetainUnpinned, "the pool records no container for it, so a later write could not tell whether it is still the same allocation")
 	case v.unread(blocks.WhereaboutsPools, a.Pool.FullName()):
-		return state.Because(state.RetainNotRead, "its pool %s could not be read whole", a.Pool.FullName())
+		return state.Because(state.RetainNotRead, "its pool %s could not be read completely", a.Pool.FullName())
 	case !a.Pool.Network.Known:
 		return state.Because(state.RetainNotRead, "no network attachment was read that assigns from pool %s, so that the network, and with it the address's reservation, is not known", a.Pool.FullName())
 	case v.unread(blocks.WhereaboutsReservations, a.ReservationKey().String()):
@@ -78,17 +78,17 @@ func (v *Verdicts) DeleteBar(l *LoneReservation) state.Bar {
 	unread := v.Unreadable(blocks.WhereaboutsPools)
 	switch {
 	case len(unread) > 0:
-		return state.Because(state.RetainNotRead, "pool %s could not be read whole, and may record its address", unread[0].Name)
+		return state.Because(state.RetainNotRead, "pool %s could not be read completely, and may record its address", unread[0].Name)
 	case !l.Addr.IsValid():
-		return state.Because(state.RetainNotRead, "its name does not tell which address of which network it keeps")
+		return state.Because(state.RetainNotRead, "its name shows neither the address nor the network that it reserves")
 	case !l.Network.Known:
-		return state.Because(state.RetainNotRead, "no network attachment was read that assigns %s of its network, so that nothing tells what it was kept for", l.Addr)
+		return state.Because(state.RetainNotRead, "no network attachment was read that assigns %s of its network, so the use of the reservation is unknown", l.Addr)
 	case l.User != nil:
 		return state.Because(state.RetainInUse, "pod %s names %s", l.User.FullName(), l.Addr)
 	case l.Reason != "":
 		return state.Bar{Code: state.RetainInUse, Reason: l.Reason}
 	case l.WhereaboutsOwner.Pod == (blocks.Key{}):
-		return state.Because(state.RetainUnknownOwner, "it names no pod (podref), so that no one can look its owner up")
+		return state.Because(state.RetainUnknownOwner, "it names no pod (podref), so its owner cannot be looked up")
 	case l.Pod != nil:
 		return state.Because(state.RetainInUse, "pod %s exists, and nothing that was read shows that it has given %s up", l.Pod.FullName(), l.Addr)
 	}
@@ -116,7 +116,7 @@ func (v *Verdicts) Restoration(l *LoneReservation) (Restoration, state.Bar) {
 	out.Owner.ContainerID = cmp.Or(w.ContainerID, l.ContainerID)
 	switch {
 	case out.Owner.ContainerID == "":
-		return out, state.Because(state.RetainUnpinned, "nothing tells the sandbox of pod %s, by which its address is released: neither the reservation nor the annotation cni.projectcalico.org/containerID", w.FullName())
+		return out, state.Because(state.RetainUnpinned, "the sandbox of pod %s is not known, and Whereabouts releases the address by it: neither the reservation nor the annotation cni.projectcalico.org/containerID names it", w.FullName())
 	case l.ContainerID != "" && l.ContainerID != out.Owner.ContainerID:
 		return out, state.Because(state.RetainConflict, "the reservation is of container %s, and pod %s runs in %s", l.ContainerID, w.FullName(), out.Owner.ContainerID)
 	case l.Interface == "":
@@ -135,7 +135,7 @@ func (v *Verdicts) Restoration(l *LoneReservation) (Restoration, state.Bar) {
 		return out, state.Because(state.RetainNotRead, "no pool of its network was read whose range has %s", l.Addr)
 	}
 	if !out.Pool.Stores(l.Addr) {
-		return out, state.Because(state.RetainConflict, "Whereabouts cannot record %s in pool %s: it lies before %s, or further behind it than an offset of 63 bits tells", l.Addr, out.Pool.FullName(), out.Pool.Range.Addr())
+		return out, state.Because(state.RetainConflict, "Whereabouts cannot record %s in pool %s: it is before %s, or its offset does not fit in 63 bits", l.Addr, out.Pool.FullName(), out.Pool.Range.Addr())
 	}
 	if has := v.byInterface[claim{pool: out.Pool, pod: l.WhereaboutsOwner.Pod, iface: l.Interface}]; len(has) > 0 {
 		return out, state.Because(state.RetainConflict, "pool %s records %s for that interface of the pod", out.Pool.FullName(), has[0].Addr)
@@ -148,7 +148,7 @@ func (v *Verdicts) restoreBar(l *LoneReservation) state.Bar {
 	unread, w := v.Unreadable(blocks.WhereaboutsPools), l.User
 	switch {
 	case len(unread) > 0:
-		return state.Because(state.RetainNotRead, "pool %s could not be read whole, and may record its address", unread[0].Name)
+		return state.Because(state.RetainNotRead, "pool %s could not be read completely, and may record its address", unread[0].Name)
 	case l.WhereaboutsOwner.Pod == (blocks.Key{}):
 		return state.Because(state.RetainUnknownOwner, "it names no pod (podref), so that it is not known whether it is that of pod %s", w.FullName())
 	case l.Pod == nil || l.Pod.Key() != w.Key():

@@ -73,19 +73,19 @@ func agentReason(err error, all context.Context, timeout time.Duration) string {
 	var answered *cluster.StatusError
 	switch {
 	case errors.As(err, &answered) && answered.Code == http.StatusForbidden && strings.Contains(answered.Message, "pods/proxy"):
-		return "its agent could not be asked: forbidden: needs the right to get pods/proxy"
+		return "its agent could not be queried: forbidden: needs the right to get pods/proxy"
 	case errors.As(err, &answered) && answered.Code == http.StatusNotFound && strings.Contains(answered.Message, "pods "):
-		return "its agent could not be asked: its pod is gone"
+		return "its agent could not be queried: its pod is gone"
 	case errors.As(err, &answered):
-		return "its agent could not be asked: " + strings.TrimPrefix(answered.Error(), "the API server answered ")
+		return "its agent could not be queried: " + strings.TrimPrefix(answered.Error(), "the API server answered ")
 	case errors.Is(err, errViewTooLarge):
 		return err.Error()
 	case errors.Is(err, errNotVerified):
 		return err.Error() + ": nothing was sent to it"
 	case all.Err() != nil:
-		return fmt.Sprintf("its agent was not heard: all agents together did not answer within %s", 10*timeout)
+		return fmt.Sprintf("its agent was not queried: the time limit for all agents (%s) ended first", 10*timeout)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Sprintf("its agent did not answer within %s", timeout)
 	}
-	return "its agent could not be asked: " + err.Error()
+	return "its agent could not be queried: " + err.Error()
 }

@@ -114,7 +114,7 @@ func (c *Callers) answer(r *http.Request) callerAnswer {
 	token = strings.TrimSpace(token)
 	switch {
 	case r.TLS == nil:
-		return callerAnswer{http.StatusForbidden, "tokens are taken over TLS alone"}
+		return callerAnswer{http.StatusForbidden, "tokens are accepted only over TLS"}
 	case !strings.EqualFold(scheme, "Bearer") || token == "":
 		return callerAnswer{http.StatusUnauthorized, "a bearer token is needed"}
 	case len(token) > maxToken:
@@ -128,7 +128,7 @@ func (c *Callers) answer(r *http.Request) callerAnswer {
 	// requests end.
 	out, err, _ := c.asking.Do(fmt.Sprint(key), func() (any, error) {
 		if _, known := c.known.Get(key); !known && !c.allowStranger(r.RemoteAddr) {
-			return callerAnswer{http.StatusTooManyRequests, "too many callers are new: ask again later"}, nil
+			return callerAnswer{http.StatusTooManyRequests, "too many new callers: retry later"}, nil
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), reviewWithin)
 		defer cancel()
@@ -144,8 +144,8 @@ func (c *Callers) answer(r *http.Request) callerAnswer {
 		return a, err
 	})
 	if err != nil {
-		c.log.Warn("the API server could not be asked who calls", "error", err)
-		return callerAnswer{http.StatusServiceUnavailable, "the API server could not be asked who calls, and whether they may"}
+		c.log.Warn("the API server could not be asked to authenticate the caller", "error", err)
+		return callerAnswer{http.StatusServiceUnavailable, "the API server could not be asked to authenticate and authorize the caller"}
 	}
 	return out.(callerAnswer)
 }

@@ -43,7 +43,7 @@ type TLS struct {
 const ServerName = "calico-audit-agent"
 
 // errNotVerified means that an agent could not be authenticated.
-var errNotVerified = errors.New("its agent did not prove that it is one")
+var errNotVerified = errors.New("its agent did not prove its identity")
 
 // Check returns an error if the files are invalid.
 func (t *TLS) Check() error {

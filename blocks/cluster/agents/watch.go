@@ -281,7 +281,7 @@ func (w *Watch) ask(ctx context.Context, a *askedAgent, round *agentRound, since
 	case len(read.Views) == 0 && len(read.Gaps) > 0:
 		trouble = read.Gaps[0].Reason
 	case len(read.Views) > 0 && read.Views[0].Future(now): // it would take precedence over later, correct views
-		trouble = fmt.Sprintf("its host view is of the future, by %s: the node's clock is ahead of the API server's", read.Views[0].TakenAt.Sub(now).Round(time.Minute))
+		trouble = fmt.Sprintf("its host view is %s in the future: the node's clock is ahead of the API server's", read.Views[0].TakenAt.Sub(now).Round(time.Minute))
 	case len(read.Views) > 0 && (a.view == nil || a.view.Future(now) || !read.Views[0].TakenAt.Before(a.view.TakenAt)):
 		if print != a.print || a.view == nil || !slices.Equal(a.gaps, read.Gaps) {
 			w.changedViews()

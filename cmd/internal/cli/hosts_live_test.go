@@ -228,10 +228,10 @@ func TestAgentsThatFail(t *testing.T) {
 		}, nil, "its answer has more than 16 MiB"},
 		{"stale", text(viewJSON("stale", time.Now().Add(-11*time.Minute))), nil, "more than 10 minutes before the cluster was read"},
 		{"fast", text(viewJSON("fast", time.Now().Add(5*time.Minute))), nil, "lies in the future"},
-		{"plain", text(viewJSON("plain", time.Now())), func(p *corev1.Pod) { p.Annotations = map[string]string{"calico-audit/agent-scheme": "https"} }, "its agent could not be asked: "},
+		{"plain", text(viewJSON("plain", time.Now())), func(p *corev1.Pod) { p.Annotations = map[string]string{"calico-audit/agent-scheme": "https"} }, "its agent could not be queried: "},
 		{"pending", text(""), func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }, "its agent's pod is not running, but Pending"},
 		{"portless", text(""), func(p *corev1.Pod) { p.Spec.Containers[0].Ports = nil }, "names no container port"},
-		{"loopback", text(""), func(p *corev1.Pod) { p.Status.PodIP, p.Status.PodIPs = "127.0.0.1", []corev1.PodIP{{IP: "127.0.0.1"}} }, "its agent could not be asked: "},
+		{"loopback", text(""), func(p *corev1.Pod) { p.Status.PodIP, p.Status.PodIPs = "127.0.0.1", []corev1.PodIP{{IP: "127.0.0.1"}} }, "its agent could not be queried: "},
 		{"good", text(viewJSON("good", time.Now())), nil, ""},
 	}
 	for _, x := range cases {

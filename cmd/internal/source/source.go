@@ -53,7 +53,7 @@ func (f *Flags) AddTo(c *cobra.Command) {
 	f.fileFlags.StringArrayVarP(&f.Files, "filename", "f", nil,
 		"read Kubernetes objects from this file, directory or archive `PATH` (tar or zip, such as a must-gather) instead of a cluster; \"-\" is standard input; repeatable")
 	f.fileFlags.StringVar(&f.At, "at", "", "`TIME` at which the files were read from the cluster, such as 2026-01-31T08:00:00Z (default: the time that a snapshot records, else the newest time in the files)")
-	f.fileFlags.StringVar(&f.CalicoConfig, "calico-config", "", "calicoctl's configuration `FILE`, if Calico keeps its data in its own etcd (default: the environment, such as DATASTORE_TYPE and ETCD_ENDPOINTS); the cluster's pods and nodes are read beside it, with --kubeconfig")
+	f.fileFlags.StringVar(&f.CalicoConfig, "calico-config", "", "calicoctl's configuration `FILE`, if Calico keeps its data in its own etcd (default: the environment, such as DATASTORE_TYPE and ETCD_ENDPOINTS); with --kubeconfig, the cluster's pods and nodes are read as well")
 	flags.InGroup(f.fileFlags, flags.Source)
 	c.Flags().AddFlagSet(f.fileFlags)
 	flags.NoFiles(c, "at")

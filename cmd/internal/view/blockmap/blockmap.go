@@ -193,7 +193,7 @@ func Missing(r *audit.Report) string {
 	case !Drawable(r):
 		return "No map: the blocks could not be read."
 	case len(r.Pools) == 0 && len(r.Blocks) == 0:
-		return "No map: no IP pool and no block was seen."
+		return "No map: no IP pool and no block was read."
 	}
 	return ""
 }
