@@ -32,7 +32,7 @@ func (r *Routing) felixByIPAM(b Borrowed) Prediction {
 		}
 		// A node's own record of its tunnel address makes a route, regardless of the
 		// allocation.
-		if n := r.nodes[b.User]; n != nil && hasTunnel(n, b.Addr) {
+		if n := r.nodes[b.User]; n != nil && slices.ContainsFunc(n.Tunnels, func(t blocks.Tunnel) bool { return t.Addr == b.Addr }) {
 			return r.felixRoute(b, n)
 		}
 	}
@@ -93,10 +93,6 @@ func dropped(format string, args ...any) Prediction {
 	p := unknown("", format, args...)
 	p.Outcome = Dropped
 	return p
-}
-
-func hasTunnel(n *blocks.Node, a netip.Addr) bool {
-	return slices.ContainsFunc(n.Tunnels, func(t blocks.Tunnel) bool { return t.Addr == a })
 }
 
 // addressMissing reports whether a node records no address of a family although other nodes

@@ -105,7 +105,7 @@ func TestGapsThatChangeNothing(t *testing.T) {
 		"whole peers":                    {nodes + plain + "gap bgppeers forbidden\n", verdict{unsure, "forbidden", "bgppeers"}},
 		"whole BGP configuration":        {nodes + plain + "gap bgpconfigurations forbidden\n", verdict{unsure, "forbidden", "bgpconfigurations"}},
 		"whole nodes":                    {nodes + plain + "gap nodes forbidden\n", verdict{unsure, "forbidden", "nodes"}},
-		"Felix's, where it is the same":  {nodes + plain + "gap felixconfigurations forbidden\n", verdict{delivered, "it comes to the same", ""}},
+		"Felix's, where it is the same":  {nodes + plain + "gap felixconfigurations forbidden\n", verdict{delivered, "but the outcome is the same", ""}},
 		"the pods of no BGP kind at all": {nodes + plain + "gap pods forbidden\n", verdict{delivered, "mesh", ""}},
 	} {
 		check(t, name, c.state+pair, c.want)

@@ -136,7 +136,7 @@ var birdCases = map[string]testCase{
 		verdict{delivered, "routers 172.16.2.254 (AS 65002, BGPPeer \"t2\") and 172.16.1.254", ""}},
 	"the owner's AS is its neighbour's router's": {"node a addr=172.16.1.1/24 as=64701 label=rack=1\nnode b addr=172.16.2.2/24 as=64702 label=rack=2\n" + offMesh +
 		"peer t1 ip=172.16.1.254 as=65001 nodes=rack=='1'\npeer t2 ip=172.16.2.254 as=64701 nodes=rack=='2'\n" + plain,
-		verdict{dropped, "its own AS 64701 stands in the path", ""}},
+		verdict{dropped, "its own AS 64701 is in the path", ""}},
 	"a router's own AS stands in the path": {"node a addr=172.16.0.1/24 as=65003 label=tor=1\nnode b addr=172.16.0.2/24 as=65001 label=user=1\nnode c addr=172.16.0.3/24 as=65002 label=tor=1 label=between=1\n" + offMesh +
 		"peer between reflectors=has(between) nodes=has(user)\npeer tor ip=172.16.0.254 as=65001 nodes=has(tor)\n" + plain,
 		verdict{dropped, "no chain of BGP sessions", ""}},
@@ -256,7 +256,7 @@ func TestNeverDropped(t *testing.T) {
 		"an owner's in deletion":      {"block 10.0.0.0/26 a\naffinity 10.0.0.0/26 a state=pendingDeletion\nalloc 10.0.0.5 node=b\n", verdict{dropped, "share AS", ""}},
 		"affinities were left out":    {"block 10.0.0.0/26 a\nalloc 10.0.0.5 node=b\n", verdict{dropped, "share AS", ""}},
 		"an affinity was not read":    {"block 10.0.0.0/26 a\naffinity 10.0.0.64/26 a\ngap blockaffinities name=x broken\nalloc 10.0.0.5 node=b\n", verdict{dropped, "share AS", ""}},
-		"a block in no pool":          {"block 10.9.0.0/26 a\naffinity 10.9.0.0/26 a\nalloc 10.9.0.5 node=b\n", verdict{unsure, "lies in no pool", "ip route get 10.9.0.5"}},
+		"a block in no pool":          {"block 10.9.0.0/26 a\naffinity 10.9.0.0/26 a\nalloc 10.9.0.5 node=b\n", verdict{unsure, "is in no pool", "ip route get 10.9.0.5"}},
 	} {
 		check(t, name, state+c.state, c.want)
 	}

@@ -11,7 +11,7 @@ import (
 func TestDoubtfulViewDisplacesNone(t *testing.T) {
 	now := time.Now()
 	own := HostView{Node: "b", TakenAt: now.Add(-time.Minute), Machine: "m", Authenticated: true, RulesKnown: true, Source: "pod kube-system/agent-b"}
-	doubtful := HostView{Node: "a", TakenAt: now, Machine: "m", Authenticated: true, RulesKnown: true, Source: "pod tenant/x", Doubt: "the agent says that it is on node b, and its pod is on a"}
+	doubtful := HostView{Node: "a", TakenAt: now, Machine: "m", Authenticated: true, RulesKnown: true, Source: "pod tenant/x", Doubt: "the agent reports node b, but its pod is on a"}
 	unnamed := doubtful
 	unnamed.Node, unnamed.Machine = "b", ""
 	newer := doubtful

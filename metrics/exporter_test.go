@@ -542,10 +542,10 @@ func TestOutage(t *testing.T) {
 				t.Errorf("after a minute: %d", status)
 			}
 			pass(3 * time.Minute)
-			if status, why := ask(e, "/readyz"); status != 503 || !strings.Contains(why, "nothing newer than") {
+			if status, why := ask(e, "/readyz"); status != 503 || !strings.Contains(why, "the data is from") {
 				t.Errorf("after four minutes: %d %s", status, why)
 			}
-			if _, body := ask(e, "/report.json"); !strings.Contains(body, `"complete":false`) || !strings.Contains(body, "nothing newer than") {
+			if _, body := ask(e, "/report.json"); !strings.Contains(body, `"complete":false`) || !strings.Contains(body, "the data is from") {
 				t.Errorf("the report does not tell: %s", body)
 			}
 			f.is(unrecorded)

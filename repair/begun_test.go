@@ -31,7 +31,7 @@ func TestMustStay(t *testing.T) {
 		t.Errorf("as it was left: %s", why)
 	}
 	a.Written = blocks.TimeOf(statedsl.Clock.Add(time.Hour))
-	if why := b.mustStay(a); !strings.Contains(why, "somebody else wrote it") {
+	if why := b.mustStay(a); !strings.Contains(why, "another client has written it") {
 		t.Errorf("written an hour later: %q", why)
 	}
 	a.Written, a.Pin = blocks.TimeOf(statedsl.Clock), blocks.PinOf("another", a.ResourceVersion())

@@ -53,7 +53,7 @@ func compact(cidr netip.Prefix, answers []blocks.HostLookup) []blocks.HostLookup
 // split adds lookups for the parts of a CIDR whose answer differs from said, which already
 // covers the CIDR.
 func split(out []blocks.HostLookup, cidr netip.Prefix, answers []blocks.HostLookup, said blocks.HostLookup) []blocks.HostLookup {
-	if uniform(answers) {
+	if !slices.ContainsFunc(answers, func(a blocks.HostLookup) bool { return a != answers[0] }) {
 		if answers[0] != said && !unknown(answers[0]) {
 			out = append(out, at(answers[0], cidr))
 		}
@@ -66,10 +66,6 @@ func split(out []blocks.HostLookup, cidr netip.Prefix, answers []blocks.HostLook
 }
 
 func unknown(l blocks.HostLookup) bool { return l.Result == "" }
-
-func uniform(answers []blocks.HostLookup) bool {
-	return !slices.ContainsFunc(answers, func(a blocks.HostLookup) bool { return a != answers[0] })
-}
 
 func at(l blocks.HostLookup, cidr netip.Prefix) blocks.HostLookup {
 	l.Dst = cidr

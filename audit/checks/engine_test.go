@@ -76,7 +76,7 @@ func TestConfirm(t *testing.T) {
 			t.Errorf("reported although one reading only shows it: %s %s", f.Check, f.Message)
 		}
 	}
-	if said := fmtSkipped(late); !strings.Contains(said, "node/no-block: withheld for node/new: seen in the second of two readings only") {
+	if said := fmtSkipped(late); !strings.Contains(said, "node/no-block: withheld for node/new: seen only in the second of two readings") {
 		t.Errorf("a withheld finding is not mentioned: %s", said)
 	}
 	if kept := strings.Join(ids(late), "\n"); !strings.Contains(kept, "ip/borrowed 10.0.0.80") {

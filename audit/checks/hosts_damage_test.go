@@ -277,7 +277,7 @@ pod shop/b n2 10.0.0.6
 view n1 age=3m
 `, "[n1 (views/n1.json): it was taken at 2026-01-02T11:57:00Z, and proves nothing about 2 facts that are newer, such as the allocation of 10.0.0.5, since 2026-01-02T11:59:00Z]"},
 		{"too old", "node n1\nview n1 age=10m1s\n", "[n1 (views/n1.json): it was taken at 2026-01-02T11:49:59Z, more than 10 minutes before the cluster was read (2026-01-02T12:00:00Z), and proves nothing]"},
-		{"in the future", "node n1\nview n1 age=-61s\n", "lies in the future"},
+		{"in the future", "node n1\nview n1 age=-61s\n", "in the future"},
 		{"just ahead", "node n1\nview n1 age=-60s\n", "[]"},
 	} {
 		st := parseState(t, c.text)

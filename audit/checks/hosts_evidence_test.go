@@ -37,12 +37,12 @@ func TestHostEvidence(t *testing.T) {
 		"no view, and why":               {leak + "hostgap n1 its kernel is silent\n", "", unknown, "(its kernel is silent)", "--node n1"},
 		"another node's view":            {leak + "view n2 complete\nnetns n2 1 10.0.0.9\n", "", unknown, "there is no host view of node n1", "--node n1"},
 		"complete":                       {leak + "view n1 complete age=9m\nnetns n1 1 10.0.0.1\n", "", free, "the host view of n1 (views/n1.json, taken at 2026-01-02T11:51:00Z) is complete and does not show it", ""},
-		"routes alone":                   {leak + "view n1 routes complete\n", "", unknown, "it lists routes alone", "--node n1"},
+		"routes alone":                   {leak + "view n1 routes complete\n", "", unknown, "it lists only routes", "--node n1"},
 		"not complete":                   {leak + "view n1\nnetns n1 1 10.0.0.1\n", "", unknown, "it does not claim to list all network namespaces", "--node n1"},
 		"a namespace could not be read":  {leak + "view n1 lacks=process_7_may_not_be_read\n", "", unknown, "its list of network namespaces may be incomplete: process 7 may not be read", "--node n1"},
 		"unauthenticated":                {leak + "view n1 complete unauth\n", "", unknown, "may refuse a repair but never allow one", "--node n1"},
 		"too old":                        {leak + "view n1 complete age=11m\n", "", unknown, "more than 10 minutes before the cluster was read", "--node n1"},
-		"of the future":                  {leak + "view n1 complete age=-2m\n", "", unknown, "lies in the future", "--node n1"},
+		"of the future":                  {leak + "view n1 complete age=-2m\n", "", unknown, "in the future", "--node n1"},
 		"older than the allocation":      {strings.ReplaceAll(leak, "age=1h", "age=1m") + "view n1 complete age=2m\n", "", unknown, "it is not newer than the allocation", "--node n1"},
 		"while the pod was being set up": {strings.ReplaceAll(leak, "age=1h", "age=9m") + "view n1 complete age=8m\n", "", unknown, "by as much as it takes to set up a pod's network", "--node n1"},
 		"after the pod was set up":       {strings.ReplaceAll(leak, "age=1h", "age=9m") + "view n1 complete age=7m\n", "", free, "is complete and does not show it", ""},
@@ -55,7 +55,7 @@ func TestHostEvidence(t *testing.T) {
 		"shown by another node":                 {leak + "view n1 complete\nview n2\nnetns n2 7 10.0.0.5\n", "", inUse, "it is in use in namespace 7 on n2", ""},
 		"shown by a machine that is not a node": {leak + "view n1 complete\nview n9\nnetns n9 7 10.0.0.5\n", "", inUse, "it is in use in namespace 7 on n9", ""},
 		"shown once, stale":                     {leak + "view n1 complete age=11m\nnetns n1 42 10.0.0.5\n", "", inUse, "it was in use in namespace 42 on n1", "--node n1"},
-		"shown once by a machine that is none":  {leak + "view n1 complete\nview n9 age=3h\nnetns n9 7 10.0.0.5\n", "", inUse, "too old to tell whether it still is", "--node n9"},
+		"shown once by a machine that is none":  {leak + "view n1 complete\nview n9 age=3h\nnetns n9 7 10.0.0.5\n", "", inUse, "too old to show whether it still is", "--node n9"},
 		"shown before it was assigned":          {strings.ReplaceAll(leak, "age=1h", "age=3m") + "view n1 complete age=5m\nnetns n1 42 10.0.0.5\n", "", inUse, "it was in use", "--node n1"},
 		"shown twice, the fresh one first":      {leak + "view n1 age=2h\nnetns n1 1 10.0.0.5\nview n2\nnetns n2 2 10.0.0.5\n", "", inUse, "it is in use in namespace 2 on n2", ""},
 
@@ -145,7 +145,7 @@ node off notready outofservice
 	}{
 		"up":      {false, false, false, "node up is Ready"},
 		"tainted": {false, false, false, "is Ready"},
-		"silent":  {false, true, true, "does not tell that its machine is off"},
+		"silent":  {false, true, true, "does not prove that its machine is off"},
 		"off":     {true, true, true, "has the taint node.kubernetes.io/out-of-service"},
 		"gone":    {false, true, true, "no longer exists"},
 		"":        {false, false, false, "no node"},
@@ -168,7 +168,7 @@ node off notready outofservice
 	}
 	snap.Nodes[0].Ready = false
 	mute := state.New(snap, state.Options{})
-	if off, why := mute.MachineOff("mute"); off || !mute.MachineMayRun("mute") || !strings.Contains(why, "nothing says that the machine") {
+	if off, why := mute.MachineOff("mute"); off || !mute.MachineMayRun("mute") || !strings.Contains(why, "nothing shows that the machine") {
 		t.Errorf("without a Ready condition: off %t, %s, may run %t", off, why, mute.MachineMayRun("mute"))
 	}
 	unread := stateSaying(t, "node n1 notready outofservice\ngap nodes forbidden\ngap nodes name=n2 garbage\n", "n1", "n2", "n3")

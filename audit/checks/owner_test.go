@@ -23,8 +23,8 @@ alloc 10.0.0.5 node=gone type=vxlanTunnelAddress handle=vxlan-tunnel-addr-gone
 		owned      bool
 		say        string
 	}{
-		"its machine may run":                 {tunnel, nil, true, "no longer exists, which does not tell that its machine is off"},
-		"another machine is off":              {tunnel, []string{"other"}, true, "does not tell"},
+		"its machine may run":                 {tunnel, nil, true, "no longer exists, which does not prove that its machine is off"},
+		"another machine is off":              {tunnel, []string{"other"}, true, "does not prove"},
 		"its machine is off":                  {tunnel, []string{"gone"}, false, "it is a tunnel address of node gone, which no longer exists"},
 		"a pod is still bound to it":          {tunnel + "pod shop/y gone 10.1.0.1\n", []string{"gone"}, true, "pod shop/y is still bound to it"},
 		"a pod of it has finished":            {tunnel + "pod shop/y gone 10.1.0.1 phase=Failed\n", []string{"gone"}, false, "no longer exists"},

@@ -37,7 +37,7 @@ func (x *explainer) absentBlock(p netip.Prefix) Explained {
 	s := newBuilder(state.Subject{Kind: state.KindBlock, CIDR: p.String()})
 	x.poolSection(s, p)
 	x.noBlockSection(s, p)
-	if others := x.overlapping(p); len(others) > 0 {
+	if others := slices.DeleteFunc(x.BlocksAt(p), func(b *state.Block) bool { return b.CIDR == p }); len(others) > 0 {
 		s.listed("Blocks that overlap it")
 		for _, b := range others {
 			s.factf(blockSource(b), b.CIDR.String(), "%s, %s", ownerWord(b.Owner), phrase.InUse(b.Used))

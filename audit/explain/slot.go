@@ -60,11 +60,6 @@ func (x *explainer) absentState(p netip.Prefix, pool *state.Pool) string {
 	return fmt.Sprintf("%s; it spans %s of them: %s claimed, %s free, %s reserved", text, n.Capacity, n.Claimed, n.Free, n.Reserved)
 }
 
-// overlapping returns the other blocks that overlap a CIDR.
-func (x *explainer) overlapping(p netip.Prefix) []*state.Block {
-	return slices.DeleteFunc(x.BlocksAt(p), func(b *state.Block) bool { return b.CIDR == p })
-}
-
 // noBlockSection describes a block that is not known to exist.
 func (x *explainer) noBlockSection(s *builder, slot netip.Prefix) {
 	if !slot.IsValid() {

@@ -193,17 +193,13 @@ func (st *Remedies) findSpareable() map[*state.Pool][]*state.Block {
 				continue
 			}
 			if slices.ContainsFunc(h.Blocks, func(o *state.Block) bool {
-				return o != b && o.Family() == b.Family() && st.Keepable(o) && st.Unused(o) > 0 && st.servesNode(o, h)
+				return o != b && o.Family() == b.Family() && st.Keepable(o) && st.Unused(o) > 0 && slices.Contains(st.WorkloadPools(h.Node, o.Family()), o.Pool)
 			}) {
 				out[b.Pool] = append(out[b.Pool], b)
 			}
 		}
 	}
 	return out
-}
-
-func (st *Remedies) servesNode(b *state.Block, h *state.NodeState) bool {
-	return slices.Contains(st.WorkloadPools(h.Node, b.Family()), b.Pool)
 }
 
 // Begun returns the consolidations that our reservations record, by CIDR.

@@ -81,7 +81,7 @@ func TestConsolidations(t *testing.T) {
 		"an address seen in use":   {pod, pod + "\nview b\nnetns b x 10.0.0.26/32 pids=1 cmd=app state=S", "10.0.0.26 is in use in"},
 		"a second object of it":    {pod, pod + "\nblock 10.0.0.24/29 b name=second", "several block objects"},
 		"a move from Flannel":      {"node b", "node b label=projectcalico.org/node-network-during-migration=flannel", "moved from Flannel"},
-		"pools by annotation":      {pod, pod + " pools=pods", "pod shop/web-6 asks for pools of its own"},
+		"pools by annotation":      {pod, pod + " pools=pods", "pod shop/web-6 asks for pools by name"},
 		"only where it is":         {pod, pod + " on=disk=ssd\nnode c label=disk=ssd", "10.0.0.25: pod shop/web-6 may only run on c (its nodeSelector and node affinity: disk in (ssd)), where no address of the node's own is left for it"},
 		"nowhere":                  {pod, pod + " on=disk=ssd", "10.0.0.25: pod shop/web-6 may run on no node that exists (its nodeSelector and node affinity: disk in (ssd))"},
 		"a node that has but one":  {"block 10.0.0.16/29 b", "block 10.0.0.16/29 b deleted", ""},
@@ -105,7 +105,7 @@ func TestConsolidations(t *testing.T) {
 func TestConsolidationsOfEmptyBlocks(t *testing.T) {
 	text := strings.Replace(shortage, "use 10.0.0.25 shop/web-6 b of=ReplicaSet/web ready\n", "", 1)
 	got := consolidations(t, strings.Replace(text, "block 10.0.0.24/29 b", "block 10.0.0.24/29 b age=1m", 1))
-	if len(got) != 4 || !strings.Contains(got[2], `10.0.0.24/29 from b for new moves  cordons  barred: it is empty, which is for "repair --empty-blocks": it was written less than`) {
+	if len(got) != 4 || !strings.Contains(got[2], `10.0.0.24/29 from b for new moves  cordons  barred: it is empty: use "repair --empty-blocks" (it was written less than`) {
 		t.Errorf("got %q", got)
 	}
 }
@@ -194,7 +194,7 @@ func TestBegun(t *testing.T) {
 		"an unrecorded address":      {emptied + "pod shop/web-6 b 10.0.0.25\n", []string{end + "barred [10.0.0.25: pod shop/web-6 uses 10.0.0.25 of it, though the block does not record it: \"repair --unrecorded-ips\" comes first]"}},
 		"seen before it was written": {strings.Replace(emptied, "24/29 b\n", "24/29 b age=1h\n", 1) + "view b age=2h\nnetns b x 10.0.0.25/32 pids=1 cmd=app state=S\n", []string{end + "barred []"}},
 		"released":                   {released, []string{"10.0.0.24/29 from b for new: moves 0, cordons [], cordoned [], over false, barred []"}},
-		"released, and used":         {released + "pod shop/web-6 b 10.0.0.25\n", []string{"10.0.0.24/29 from b for new: moves 0, cordons [], cordoned [], over false, barred [pod shop/web-6 uses 10.0.0.25 of it, and no block records it: its next owner would hand it out again]"}},
+		"released, and used":         {released + "pod shop/web-6 b 10.0.0.25\n", []string{"10.0.0.24/29 from b for new: moves 0, cordons [], cordoned [], over false, barred [pod shop/web-6 uses 10.0.0.25 of it, and no block records it: the block's next owner would assign it again]"}},
 		"not ours":                   {shortage + "reserve 10.0.0.0/29", nil},
 		"enough":                     {shortage + "pool more 10.1.0.0/24\nreserve 10.0.0.0/29 mine=a,new", []string{"10.0.0.0/29 from a for new: moves 0, cordons [], cordoned [], over false, barred [new does not need a block any more]"}},
 		"node gone":                  {shortage + "reserve 10.0.0.0/29 mine=a,other", []string{"10.0.0.0/29 from a for other: moves 0, cordons [], cordoned [], over false, barred [other or a no longer exists]"}},
@@ -244,14 +244,14 @@ func TestRehomesElsewhere(t *testing.T) {
 	for name, c := range map[string]struct{ old, to, want string }{
 		"room on other nodes": {borrower, borrower, ""},
 		"a DaemonSet's":       {borrower, "use 10.0.0.10 shop/borrower new of=DaemonSet/log ready", "starts on new again"},
-		"pools by annotation": {borrower, borrower + " pools=pods", "asks for pools of its own"},
+		"pools by annotation": {borrower, borrower + " pools=pods", "asks for pools by name"},
 		"a Job's":             {borrower, "use 10.0.0.10 shop/borrower new of=Job/once ready", "is of Job once"},
 		"no room":             {borrower, borrower + "\nfill 10.0.0.0/29 6 a\nfill 10.0.0.8/29 6 a\nfill 10.0.0.16/29 6 b\nfill 10.0.0.24/29 7 b", "no node that takes pods has an address of its own left"},
 		"others cordoned":     {"node a\nnode b\n", "node a cordoned\nnode b cordoned\n", "no node that takes pods has an address of its own left"},
 		"strict affinity":     {"node new", "node new\nconfig strict", "strict affinity is on"},
 		"full of one family":  {"node new", "node new\npool six fd00::/125 size=125\nblock fd00::/125 a\naffinity fd00::/125 a\nfill fd00::/125 8 a", "no node that takes pods has an address of its own left"},
 		"its node not ready":  {"node new", "node new notready", "node new of pod shop/borrower is not ready"},
-		"a namespaces' pool":  {"node new", "node new\npool team 10.9.0.0/29 size=29 namespaces=team=='a'", "pools serve some namespaces alone"},
+		"a namespaces' pool":  {"node new", "node new\npool team 10.9.0.0/29 size=29 namespaces=team=='a'", "pools serve some namespaces only"},
 	} {
 		snap, err := statedsl.Parse(strings.Replace(shortage, c.old, c.to, 1))
 		if err != nil {
@@ -278,7 +278,7 @@ func TestAddressesForAnyPod(t *testing.T) {
 		"cordoned by people": {strings.Replace(own, "node new", "config strict\nnode new cordoned", 1), "", "strict affinity is on"},
 		"namespaces' alone":  {shortage + "config strict\npool team 10.9.0.0/29 size=29 namespaces=team=='a'" + team, "new", "strict affinity is on"},
 		"by request alone":   {shortage + "config strict\npool sp 10.9.0.0/29 size=29 manual" + team + " pools=sp", "new", "strict affinity is on"},
-		"asks for pools":     {strings.Replace(own, "shop/borrower new", "shop/borrower new pools=pods", 1), "", "asks for pools of its own"},
+		"asks for pools":     {strings.Replace(own, "shop/borrower new", "shop/borrower new pools=pods", 1), "", "asks for pools by name"},
 	} {
 		snap, err := statedsl.Parse(c.text)
 		if err != nil {
@@ -373,7 +373,7 @@ func TestEveryFamilyCounts(t *testing.T) {
 		"a pod of one family":       {six + shortage + "use fd00::1 shop/x a of=ReplicaSet/x ready\n", block + "new"},
 		"nodes without room in one": {dual, block + "b,new"},
 		"no room in one":            {dual + "fill fd00::/125 7 a\n", block + "a,b,new barred: 1 IPv6 address has to move, and the nodes that take pods have room for 0"},
-		"pools by annotation":       {strings.Replace(dual, "ann=10", "pools=six ann=10", 1), block + "b,new barred: 10.0.0.25: pod shop/web-6 asks for pools of its own"},
+		"pools by annotation":       {strings.Replace(dual, "ann=10", "pools=six ann=10", 1), block + "b,new barred: 10.0.0.25: pod shop/web-6 asks for pools by name"},
 		"only where one is missing": {strings.Replace(strings.Replace(dual, "node b\n", "node b label=zone=z\n", 1), "ann=10", "on=zone=z ann=10", 1), block + "b barred: 10.0.0.25: pod shop/web-6 may only run on b"},
 		"a DaemonSet's":             {strings.Replace(dual+"fill fd00::/125 7 a\n", "shop/web-6 b of=ReplicaSet", "shop/web-6 b of=DaemonSet", 1), block + " barred: 10.0.0.25: pod shop/web-6 of a DaemonSet starts on b again, which has room for 0 IPv6 addresses"},
 	} {

@@ -54,9 +54,9 @@ fill 10.0.0.12/30 3 a
 // command evicts. So the advice names all of them, and ends no bare pod that it does not name.
 func TestConsentIsForAllThatBorrow(t *testing.T) {
 	for name, c := range map[string]struct{ other, command, title, risk string }{
-		"nobody else": {"", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "nothing stands in meanwhile for shop/only"},
+		"nobody else": {"", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "no replica serves meanwhile for shop/only"},
 		"another alone": {"use 10.0.0.1 shop/lone new of=ReplicaSet/lone ready\n", "calico-audit repair --rehome --evict-singletons",
-			remedies.Rehome.Title, "nothing stands in meanwhile for shop/only and shop/lone"},
+			remedies.Rehome.Title, "no replica serves meanwhile for shop/only and shop/lone"},
 		"a bare pod":     {"use 10.0.0.1 shop/bare new ready\n", "", "restart the pods that borrow and that no plan may restart: shop/only", ""},
 		"one that stays": {"use 10.0.0.1 shop/bare new ready noevict\n", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "for shop/only;"},
 	} {

@@ -46,7 +46,7 @@ func TestDecline(t *testing.T) {
 		from, to int // Days lies within
 		sentence string
 	}{
-		"four blocks a day":            {20, func(h int) float64 { return float64(160 - h/6) }, runway.Declining, 19, 20, "blocks run out in about 20 days (likely between 20 and 20), if it goes on: 4 fewer a day over 20 days (480 samples)"},
+		"four blocks a day":            {20, func(h int) float64 { return float64(160 - h/6) }, runway.Declining, 19, 20, "blocks run out in about 20 days (likely between 20 and 20), at this rate: 4 fewer a day over 20 days (480 samples)"},
 		"a block every other day":      {30, func(h int) float64 { return float64(40 - h/48) }, runway.Declining, 45, 55, ""},
 		"noise":                        {30, func(int) float64 { return 500 + 20*r.NormFloat64() }, runway.Steady, 0, 0, "blocks: no lasting decline over 30 days (720 samples)"},
 		"nothing happens":              {30, func(int) float64 { return 500 }, runway.Steady, 0, 0, ""},
@@ -121,17 +121,17 @@ func TestSnapshots(t *testing.T) {
 		samples []runway.Sample
 		want    string
 	}{
-		{[]runway.Sample{at(10, 50), at(0, 30)}, "blocks run out in about 15 days, if it goes on: 2 fewer a day over 10 days (2 samples); samples on 2 days give a rate and no certainty: 7 are needed"},
+		{[]runway.Sample{at(10, 50), at(0, 30)}, "blocks run out in about 15 days, at this rate: 2 fewer a day over 10 days (2 samples); samples on 2 days give a rate without a range: that needs 7"},
 		{[]runway.Sample{at(10, 30), at(0, 30)}, "blocks: no lasting decline over 10 days (2 samples)"},
 		{[]runway.Sample{at(10, 32), at(0, 30)}, "blocks: no lasting decline over 10 days (2 samples)"},
 		{[]runway.Sample{at(0.02, 50), at(0, 30)}, "blocks: not known: samples of 29m are too short for a rate"},
-		{[]runway.Sample{at(20, 50), at(10, 40), at(0, 30)}, "blocks run out in about 30 days, if it goes on: 1 fewer a day over 20 days (3 samples); samples on 3 days give a rate and no certainty: 7 are needed"},
-		{[]runway.Sample{at(25, 52), at(20, 50), at(15, 90), at(10, 40), at(5, 35), at(0, 30)}, "blocks run out in about 30 days, if it goes on: 1 fewer a day over 25 days (6 samples); samples on 6 days give a rate and no certainty: 7 are needed"}, // one odd sample moves it little
-		{[]runway.Sample{at(5, 50), at(5, 50), at(2, 40), at(0, 35)}, "blocks run out in about 11 days, if it goes on: 3 fewer a day over 5 days (4 samples); samples on 3 days give a rate and no certainty: 7 are needed"},
-		{[]runway.Sample{at(2.5, 50), at(2, 46), at(1.5, 42), at(1, 38), at(0.5, 34), at(0, 30)}, "blocks: not known: samples on 3 days are too few: a week has its own course, and 7 are needed"},
+		{[]runway.Sample{at(20, 50), at(10, 40), at(0, 30)}, "blocks run out in about 30 days, at this rate: 1 fewer a day over 20 days (3 samples); samples on 3 days give a rate without a range: that needs 7"},
+		{[]runway.Sample{at(25, 52), at(20, 50), at(15, 90), at(10, 40), at(5, 35), at(0, 30)}, "blocks run out in about 30 days, at this rate: 1 fewer a day over 25 days (6 samples); samples on 6 days give a rate without a range: that needs 7"}, // one odd sample moves it little
+		{[]runway.Sample{at(5, 50), at(5, 50), at(2, 40), at(0, 35)}, "blocks run out in about 11 days, at this rate: 3 fewer a day over 5 days (4 samples); samples on 3 days give a rate without a range: that needs 7"},
+		{[]runway.Sample{at(2.5, 50), at(2, 46), at(1.5, 42), at(1, 38), at(0.5, 34), at(0, 30)}, "blocks: not known: samples on 3 days are too few: load varies over a week, and 7 are needed"},
 		{[]runway.Sample{at(0, 30)}, "blocks: not known: the source has no samples of this pool"},
 		{[]runway.Sample{at(-1, 50), at(0, 30)}, "blocks: not known: there is no earlier sample"}, // in the future
-		{[]runway.Sample{at(60, 70), at(50, 60), at(40, 50), at(30, 40), at(20, 30), at(10, 20), at(5, 15), at(0, 10)}, "blocks run out in about 10 days (likely between 10 and 10), if it goes on: 1 fewer a day over 60 days (8 samples)"},
+		{[]runway.Sample{at(60, 70), at(50, 60), at(40, 50), at(30, 40), at(20, 30), at(10, 20), at(5, 15), at(0, 10)}, "blocks run out in about 10 days (likely between 10 and 10), at this rate: 1 fewer a day over 60 days (8 samples)"},
 	} {
 		e := of(c.samples)
 		if got := e.Sentence("blocks"); got != c.want {

@@ -85,7 +85,7 @@ func (st *State) evaluateForeignBlackhole(v *hosts.View, b *Block, routes []*blo
 			continue
 		}
 		a := b.Address(i)
-		if answer := v.AnswerAt(a, b.CIDR); answer.Outcome == hosts.Drops && coveredBy(routes, a) {
+		if answer := v.AnswerAt(a, b.CIDR); answer.Outcome == hosts.Drops && slices.ContainsFunc(routes, func(r *blocks.HostRoute) bool { return r.Dst.Contains(a) }) {
 			if s.Dropped++; s.Dropped == 1 {
 				s.Example = answer
 			}
@@ -101,10 +101,6 @@ func (st *State) evaluateForeignBlackhole(v *hosts.View, b *Block, routes []*blo
 	if st.Views.Proves(v, since.Std(), "that block "+b.CIDR.String()+" belongs to "+phrase.Owner(b.Owner)) {
 		st.foreign = append(st.foreign, s)
 	}
-}
-
-func coveredBy(routes []*blocks.HostRoute, a netip.Addr) bool {
-	return slices.ContainsFunc(routes, func(r *blocks.HostRoute) bool { return r.Dst.Contains(a) })
 }
 
 // ownRoute reports whether a block of the node, which overlaps this block, explains the node's

@@ -90,7 +90,7 @@ func (f *fileReader) nothing(paths []string) error {
 		return f.why
 	}
 	if f.ours != "" {
-		return fmt.Errorf("%s: %s is an output of calico-audit: give its input, such as a snapshot", text, f.ours)
+		return fmt.Errorf("%s: %s, an output of calico-audit: give its input, such as a snapshot", text, f.ours)
 	}
 	for _, k := range decode.OnDemand { // not enough for an audit on their own
 		if n := f.core.of(k).Len(); n > 0 {

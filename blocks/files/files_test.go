@@ -488,7 +488,7 @@ func TestOneObjectTwice(t *testing.T) {
 			if len(s.Blocks) != 1 || s.Blocks[0].Sequence != c.want {
 				t.Errorf("blocks %+v, want sequence number %d", s.Blocks, c.want)
 			}
-			warned := strings.Contains(strings.Join(warnings, "\n"), `ipamblocks "b" stands in the files twice, with different UIDs`)
+			warned := strings.Contains(strings.Join(warnings, "\n"), `ipamblocks "b" is in the files twice, with different UIDs`)
 			if warned != c.warns {
 				t.Errorf("warnings %v", warnings)
 			}
@@ -715,9 +715,9 @@ func TestTimeBeforeTheData(t *testing.T) {
 	const object = "apiVersion: v1\nkind: Node\nmetadata: {name: n1, creationTimestamp: \"2026-01-02T03:04:05Z\"}\n"
 	const info = "apiVersion: calico-audit/v1alpha1\nkind: SnapshotInfo\ntakenAt: \"2026-03-02T03:04:05Z\"\n---\n"
 	for _, c := range []struct{ text, at, want string }{
-		{object, "2026-01-02T03:04:04Z", `lies before the data: Node "n1" was created at 2026-01-02T03:04:05Z`},
+		{object, "2026-01-02T03:04:04Z", `is before that of the data: Node "n1" was created at 2026-01-02T03:04:05Z`},
 		{object, "2026-01-02T03:04:05Z", ""},
-		{info + object, "2026-03-02T03:04:04Z", "lies before the data: the snapshot was taken at 2026-03-02T03:04:05Z"},
+		{info + object, "2026-03-02T03:04:04Z", "is before that of the data: the snapshot was taken at 2026-03-02T03:04:05Z"},
 	} {
 		at, err := time.Parse(time.RFC3339, c.at)
 		must(t, err)

@@ -303,7 +303,7 @@ func TestTwoViewsOfANode(t *testing.T) {
 	now := viewFile(t, "b.json", goodView)
 	for _, paths := range [][]string{{old, now}, {now, old}} {
 		r := readViews(t, hostviews.Options{}, paths...)
-		if len(r.Views) != 1 || r.Views[0].Source != now || !strings.Contains(gapText(r), "n1 (a.json): left out for the newer view in "+now) {
+		if len(r.Views) != 1 || r.Views[0].Source != now || !strings.Contains(gapText(r), "n1 (a.json): ignored for the newer or more complete view in "+now) {
 			t.Errorf("views %d, gaps %s", len(r.Views), gapText(r))
 		}
 	}
@@ -478,7 +478,7 @@ func TestManyRoutes(t *testing.T) {
 // and what it shows in use counts for its own.
 func TestViewOfAnotherNode(t *testing.T) {
 	read := hostviews.OfAgent(viewCluster(), hostviews.Options{})
-	for node, doubt := range map[string]string{"n1": "", "n2": `says that it is on node "n1", and its pod is on "n2"`} {
+	for node, doubt := range map[string]string{"n1": "", "n2": `reports node "n1", but its pod is on "n2"`} {
 		r := read("pod/agent", node, []byte(goodView), true)
 		if len(r.Views) != 1 || r.Views[0].Node != node || !strings.Contains(r.Views[0].Doubt, doubt) || (r.Views[0].Doubt == "") != (doubt == "") {
 			t.Errorf("asked on %s: %+v, gaps %s", node, r.Views, gapText(r))

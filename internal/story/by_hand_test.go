@@ -159,7 +159,7 @@ var practice = []struct {
 			}
 		}
 	}},
-	{says(`if Calico should serve the pods: on .+, remove the other network's configuration from /etc/cni/net\.d \(Calico's has to be the first by name\), then restart the pods`), func(p *person, _ []string) {
+	{says(`if Calico should serve the pods: on .+, remove the other network's configuration from /etc/cni/net\.d \(Calico's must be the first by name\), then restart the pods`), func(p *person, _ []string) {
 		p.restart(p.usersOf(p.finding.Subject.IP + "/" + strconv.Itoa(netip.MustParseAddr(p.finding.Subject.IP).BitLen()))...)
 	}},
 	{says(`release the \d+ leaked address(?:es)? of (\S+), as ip/leaked says`), func(p *person, said []string) {

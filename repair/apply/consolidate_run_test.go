@@ -374,7 +374,7 @@ func TestFiltersChooseConsolidation(t *testing.T) {
 	req := emptied
 	req.Pools = []string{"other"}
 	s, _ := newPodCluster(t, shortOfBlocks).Read(t.Context())
-	if p := planner.Build(state.New(s, state.Options{}), req); len(p.Steps) > 0 || len(p.Refused) != 1 || !strings.Contains(p.Refused[0].Reason, "is not what --pool") {
+	if p := planner.Build(state.New(s, state.Options{}), req); len(p.Steps) > 0 || len(p.Refused) != 1 || !strings.Contains(p.Refused[0].Reason, "but --pool") {
 		t.Errorf("%v %+v", stepIDs(p), p.Refused)
 	}
 }

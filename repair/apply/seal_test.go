@@ -59,7 +59,7 @@ func TestEditedPlanIsNoObservation(t *testing.T) {
 					return
 				}
 				due := f.now.Add(state.DefaultGrace)
-				if why := r.Outcomes[0].Reason; !strings.Contains(why, "edited since it was made, or is of an earlier version") || !strings.Contains(why, phrase.Time(due)) {
+				if why := r.Outcomes[0].Reason; !strings.Contains(why, "edited, or an earlier version made it") || !strings.Contains(why, phrase.Time(due)) {
 					t.Errorf("the reason is %q, want it due at %s", why, due)
 				}
 				wantOutcomes(t, f.mustApply(t, p, Options{Wait: true}), "done", "done")

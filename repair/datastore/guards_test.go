@@ -280,7 +280,7 @@ func TestReservations(t *testing.T) {
 		must(t, w.Edit(w.Context(), w.group.Resource("ipreservations"), "", name, func(o map[string]any) {
 			delete(o["metadata"].(map[string]any)["annotations"].(map[string]any), blocks.OursAnnotation)
 		}))
-		if err := k.Unreserve(w.Context(), w.ref(blocks.Reservations, name)); err == nil || !strings.Contains(err.Error(), "is not ours") {
+		if err := k.Unreserve(w.Context(), w.ref(blocks.Reservations, name)); err == nil || !strings.Contains(err.Error(), "was not created by calico-audit") {
 			t.Errorf("somebody else's reservation was taken back: %v", err)
 		}
 		must(t, w.Edit(w.Context(), w.group.Resource("ipreservations"), "", name, func(o map[string]any) {

@@ -66,7 +66,7 @@ func TestExactFitIsSaid(t *testing.T) {
 func TestEarlierOneIsTakenBackFirst(t *testing.T) {
 	text := strings.Replace(emptying, "node new", "node new cordoned mine=10.0.0.99/32,a,other", 1)
 	p := Build(parseState(t, text, 0), repair.Request{Consolidate: true, CordonFull: true})
-	if len(p.Steps) != 1 || p.Steps[0].Kind != repair.UncordonNode || len(p.Refused) != 1 || !strings.Contains(p.Refused[0].Reason, "node new carries the mark of an earlier one") {
+	if len(p.Steps) != 1 || p.Steps[0].Kind != repair.UncordonNode || len(p.Refused) != 1 || !strings.Contains(p.Refused[0].Reason, "node new carries the annotation of an earlier consolidation") {
 		t.Errorf("steps %v, refused %+v", stepIDs(p), p.Refused)
 	}
 }
@@ -110,8 +110,8 @@ func TestEditedReservation(t *testing.T) {
 func TestBlockAskedForIsNotEmptied(t *testing.T) {
 	text := strings.Replace(emptying, "shop/web-1 a of=ReplicaSet/web ready", "shop/db-0 a of=StatefulSet/db ready claim", 1)
 	for cidr, want := range map[string]string{
-		"10.0.0.0/29":  "10.0.0.8/29 could be emptied for new, and is not what --pool, --node, --ip or --block ask for; 10.0.0.0/29 of a: 10.0.0.1: pod shop/db-0 has storage",
-		"10.0.0.16/29": "10.0.0.8/29 could be emptied for new, and is not what --pool, --node, --ip or --block ask for",
+		"10.0.0.0/29":  "10.0.0.8/29 could be emptied for new, but --pool, --node, --ip or --block exclude it; 10.0.0.0/29 of a: 10.0.0.1: pod shop/db-0 has storage",
+		"10.0.0.16/29": "10.0.0.8/29 could be emptied for new, but --pool, --node, --ip or --block exclude it",
 	} {
 		p := Build(parseState(t, text, 0), repair.Request{Consolidate: true, CordonFull: true, Blocks: []netip.Prefix{netip.MustParsePrefix(cidr)}})
 		if len(p.Steps) != 0 || len(p.Refused) != 1 || p.Refused[0].Code != repair.RefusedNothing || !strings.HasPrefix(p.Refused[0].Reason, want) {
@@ -179,7 +179,7 @@ func TestBarePodIsNotMadeAgain(t *testing.T) {
 	}
 	p = Build(parseState(t, text, 0), repair.Request{Rehome: true, EvictSingletons: true})
 	if len(p.Steps) != 1 || !strings.Contains(p.Steps[0].Because, "gone for good") || strings.Contains(p.Steps[0].Because, "started again") ||
-		!slices.ContainsFunc(p.Warnings, func(w string) bool { return strings.Contains(w, "nothing makes it again: shop/borrower") }) {
+		!slices.ContainsFunc(p.Warnings, func(w string) bool { return strings.Contains(w, "nothing recreates it after the eviction: shop/borrower") }) {
 		t.Errorf("steps %+v, warnings %q, refused %+v", p.Steps, p.Warnings, p.Refused)
 	}
 }

@@ -100,7 +100,7 @@ var leftovers = []struct{ step, state, want string }{
 
 	{"release-ip:10.0.0.2", kept + "alloc 10.0.0.3 pod=shop/gone node=n1 handle=k8s-pod-network.gone seq=21\nhandle k8s-pod-network.gone 10.0.0.0/28=1", ""},
 	{"release-ip:10.0.0.2", kept + "alloc 10.0.0.3 pod=shop/gone node=n1 handle=k8s-pod-network.gone seq=21\nhandle k8s-pod-network.gone 10.0.0.0/28=2",
-		"ipamhandle/k8s-pod-network.gone is left counting otherwise than the blocks: 10.0.0.0/28: it says 2, recorded are 1"},
+		"ipamhandle/k8s-pod-network.gone is left with a count that differs from the blocks: 10.0.0.0/28: it says 2, recorded are 1"},
 	{"release-ip:10.0.0.2", kept, ""},
 	{"release-ip:10.0.0.2", kept + "handle k8s-pod-network.gone 10.0.0.0/28=1", "ipamhandle/k8s-pod-network.gone is left, and no block refers to it"},
 	{"release-ip:10.0.0.2", kept + "handle k8s-pod-network.gone deleted", "ipamhandle/k8s-pod-network.gone is left marked deleted"},

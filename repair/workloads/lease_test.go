@@ -48,7 +48,7 @@ func TestLease(t *testing.T) {
 	if _, err := other.AcquireLease(ctx, say); !errors.Is(err, repair.ErrOtherRun) || !strings.Contains(err.Error(), holder) {
 		t.Errorf("beside %s, another run gets %v", holder, err)
 	}
-	if !strings.HasPrefix(said, holder) || !strings.Contains(said, "waiting for up to 5s") {
+	if !strings.HasPrefix(said, holder) || !strings.Contains(said, "waiting up to 5s") {
 		t.Errorf("while it waits it says %q", said)
 	}
 	must(t, h.Check(ctx))

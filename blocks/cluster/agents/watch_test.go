@@ -55,7 +55,7 @@ func TestViewOfTheFuture(t *testing.T) {
 			t.Errorf("gaps %q, want %q", gaps, wantTrouble)
 		}
 	}
-	const ahead = "its host view is of the future, by 1h0m0s: the node's clock is ahead of the API server's"
+	const ahead = "its host view is 1h0m0s in the future: the node's clock is ahead of the API server's"
 	ask(time.Hour, "boot-1", "", ahead)
 	ask(30*time.Second, "boot-2", "boot-2", "")
 	ask(time.Hour, "boot-3", "boot-2", ahead)

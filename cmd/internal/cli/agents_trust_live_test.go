@@ -273,7 +273,7 @@ func TestAgentTrust(t *testing.T) {
 		{name: "plain HTTP through the API server", port: plain, want: unproven},
 		{name: "TLS that nobody verifies, through the API server", port: open, tls: true, want: unproven},
 		{name: "the API server passes no token on", port: guarded, tls: true, want: "401 Unauthorized: a bearer token is needed"},
-		{name: "plain HTTP where TLS is asked for", port: plain, args: tlsArgs + " --agents-token-file token", want: "did not prove that it is one", silent: true},
+		{name: "plain HTTP where TLS is asked for", port: plain, args: tlsArgs + " --agents-token-file token", want: "did not prove its identity", silent: true},
 		{name: "TLS by another CA", port: guarded, args: "--agents-ca-file other/ca.crt --agents-token-file token", want: "certificate signed by unknown authority", silent: true},
 		{name: "TLS for another name", port: guarded, args: tlsArgs + " --agents-server-name other --agents-token-file token", want: "not other", silent: true},
 		{name: "TLS without a token", port: guarded, args: tlsArgs, want: "401 Unauthorized: a bearer token is needed"},

@@ -153,7 +153,7 @@ func TestAgents(t *testing.T) {
 		t.Errorf("views %v, want %v; gaps %v", views, want, r.HostGaps)
 	}
 	for node, want := range map[string]string{
-		"new-1": `the agent says that it is on node "old-1", and its pod is on "new-1"`,
+		"new-1": `the agent reports node "old-1", but its pod is on "new-1"`,
 		"new-2": "no agent runs on it: no pod in any namespace with the labels app.kubernetes.io/name=calico-audit-agent is bound to it",
 	} {
 		if got := hostGapOf(r, node); !strings.Contains(got, want) {
@@ -210,7 +210,7 @@ func TestAgentsThatFail(t *testing.T) {
 			case <-ended:
 			}
 		}, nil, "its agent did not answer within 2s"},
-		{"broken", text(`{"apiVersion": "calico-audit/v1alpha1",`), nil, "the agent's answer is no JSON"},
+		{"broken", text(`{"apiVersion": "calico-audit/v1alpha1",`), nil, "the agent's answer is not JSON"},
 		{"wrong", text(`{"kind": "Status"}`), nil, `it is of kind "Status"`},
 		{"failing", func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "no netlink", http.StatusInternalServerError)
@@ -227,7 +227,7 @@ func TestAgentsThatFail(t *testing.T) {
 			}
 		}, nil, "its answer has more than 16 MiB"},
 		{"stale", text(viewJSON("stale", time.Now().Add(-11*time.Minute))), nil, "more than 10 minutes before the cluster was read"},
-		{"fast", text(viewJSON("fast", time.Now().Add(5*time.Minute))), nil, "lies in the future"},
+		{"fast", text(viewJSON("fast", time.Now().Add(5*time.Minute))), nil, "in the future"},
 		{"plain", text(viewJSON("plain", time.Now())), func(p *corev1.Pod) { p.Annotations = map[string]string{"calico-audit/agent-scheme": "https"} }, "its agent could not be queried: "},
 		{"pending", text(""), func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }, "its agent's pod is not running, but Pending"},
 		{"portless", text(""), func(p *corev1.Pod) { p.Spec.Containers[0].Ports = nil }, "names no container port"},

@@ -57,11 +57,7 @@ func flagError(c *cobra.Command, err error) error {
 		value, help := pflag.UnquoteUsage(missing.GetFlag())
 		err = fmt.Errorf("--%s needs a value, %s: %s", missing.GetFlag().Name, value, help)
 	}
-	return &exit.Error{Code: exit.CodeUsage, Err: err, Hint: helpHint(c)}
-}
-
-func helpHint(c *cobra.Command) string {
-	return "See \"" + c.CommandPath() + " --help\" for usage."
+	return &exit.Error{Code: exit.CodeUsage, Err: err, Hint: "See \"" + c.CommandPath() + " --help\" for usage."}
 }
 
 // run wraps the function of a command: an error without an exit code is an internal error.

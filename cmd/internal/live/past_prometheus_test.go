@@ -143,7 +143,7 @@ func TestRunwayFromPrometheus(t *testing.T) {
 		args []string
 		want string
 	}{
-		"two clusters":     {[]string{url}, `series of several clusters: the label cluster is "a" and "b": choose one by --prometheus-selector 'cluster="a"'`},
+		"two clusters":     {[]string{url}, `series of several clusters: the label cluster is "a" and "b": choose one with --prometheus-selector 'cluster="a"'`},
 		"no such cluster":  {[]string{url, "--prometheus-selector", `cluster="c"`}, `no series calico_audit_pool_allocatable_blocks{cluster="c"} within 30d: is the exporter scraped, and does --prometheus-selector match?`},
 		"bad selector":     {[]string{url, "--prometheus-selector", `cluster=a`}, "parse error"},
 		"unauthorized":     {[]string{refusing.URL}, "401 (who are you)"},

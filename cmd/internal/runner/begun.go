@@ -111,11 +111,6 @@ func (c *Runner) whole(file *journal.File) *journal.File {
 	return file
 }
 
-// finishCommand is the command line that finishes what a journal's run left half-done.
-func (c *Runner) finishCommand(file *journal.File) string {
-	return c.Program + " repair apply --resume " + phrase.Arg(file.Path) + c.Sources.ClusterArguments()
-}
-
 func unfinishedText(file *journal.File) string {
 	what := phrase.Plural(len(file.Unfinished()), "step")
 	if steps := file.Unfinished(); len(steps) == 1 {
@@ -126,7 +121,7 @@ func unfinishedText(file *journal.File) string {
 
 // name prints the command that finishes a journal which this run does not finish.
 func (c *Runner) name(file *journal.File) {
-	c.say("%s; finish with: %s", unfinishedText(file), c.finishCommand(file))
+	c.say("%s; finish with: %s repair apply --resume %s%s", unfinishedText(file), c.Program, phrase.Arg(file.Path), c.Sources.ClusterArguments())
 }
 
 // Broken returns the journal of an interrupted run of a plan, to be continued; nil if there

@@ -107,8 +107,8 @@ func TestPlanJSONIsWhole(t *testing.T) {
 func TestPlanThatIsNoObservation(t *testing.T) {
 	for _, output := range []string{"table", "markdown"} {
 		for name, change := range map[string]func(*repair.Plan){
-			"edited":     func(p *repair.Plan) { p.CreatedAt.Time = p.CreatedAt.Add(-time.Hour) },
-			"made of fi": func(p *repair.Plan) { p.Cluster.Datastore = "files"; p.Seal() },
+			"edited":    func(p *repair.Plan) { p.CreatedAt.Time = p.CreatedAt.Add(-time.Hour) },
+			"made from": func(p *repair.Plan) { p.Cluster.Datastore = "files"; p.Seal() },
 		} {
 			p, out := new(repair.Plan), new(strings.Builder)
 			loadJSON(t, "many", p)
