@@ -8,7 +8,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// Diagnosis groups several findings with the same cause and its remedies.
+// Diagnosis groups findings with a common cause, and holds the remedies of that cause.
 type Diagnosis struct {
 	// ID names the cause, such as "shortage/pods-v4". It stays the same while the cause
 	// lasts.

@@ -110,8 +110,8 @@ type FelixConfig struct {
 	// RouteSource is the source of Felix's routes: "CalicoIPAM" (or empty) means blocks and
 	// their allocations, "WorkloadIPs" each pod's address.
 	RouteSource string
-	// VXLANEnabled and IPIPEnabled turn tunnels on or off whatever the pools say; nil leaves
-	// it to the pools, before Calico v3.23 off.
+	// VXLANEnabled and IPIPEnabled turn tunnels on or off regardless of the pools; nil leaves it to
+	// the pools (before Calico v3.23: off).
 	VXLANEnabled, IPIPEnabled *bool
 }
 

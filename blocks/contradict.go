@@ -24,8 +24,8 @@ func (r *references) add(found bool, name string) {
 	r.first = cmp.Or(r.first, name)
 }
 
-// bulk explains why objects must have been left out: at least the given number and percentage of the
-// references to them lead nowhere. It returns "" if fewer do: a report names those one by one. The
+// bulk explains why objects must have been left out: at least the given number and percentage of
+// the referenced objects are missing. It returns "" if fewer are: a report then names each. The
 // format takes the number of references that lead to an object, and of all.
 func (r *references) bulk(least, percent int, format string) string {
 	if r.missing < least || 100*r.missing < percent*(r.found+r.missing) {

@@ -5,9 +5,9 @@ import "fmt"
 // Elsewhere is where Calico's data may be if a datastore that is in use holds none.
 const Elsewhere = "Calico keeps its data elsewhere: in etcd, or in another API group after a migration"
 
-// KeptElsewhere explains why Calico must have blocks although none was read; "" if blocks were read,
-// or if no pod shows it. Calico's CNI plugin annotates pods with any IPAM plugin, but addresses
-// outside the nodes' podCIDRs come from blocks.
+// KeptElsewhere explains why Calico must have blocks although none was read; "" if blocks were
+// read, or if no pod has an address from a block. Calico's CNI plugin annotates pods with any IPAM
+// plugin, but addresses outside the nodes' podCIDRs come from blocks.
 func (s *Snapshot) KeptElsewhere() string {
 	for _, r := range []Resource{Blocks, Nodes} {
 		if _, missing := s.Missing(r); missing {

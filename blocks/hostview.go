@@ -58,9 +58,8 @@ type HostView struct {
 	// NamespacesGap explains why the namespaces are not complete. It is empty if they are,
 	// or if the reason is unknown.
 	NamespacesGap string `json:"-"`
-	// Machine identifies a running machine: its boot ID and the inode of its own network
-	// namespace, because machines in containers share the kernel's boot ID. Empty if BootID
-	// is.
+	// Machine identifies a running machine: its boot ID and the inode of its own network namespace,
+	// because machines in containers share the kernel's boot ID. It is empty if BootID is empty.
 	Machine string `json:"-"`
 	// Doubt explains why the whole view proves nothing, apart from its age. Addresses that
 	// it shows may still be in use.

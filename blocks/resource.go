@@ -76,8 +76,8 @@ type Gap struct {
 
 	// Denied is true if the API server refused access: [ErrDenied].
 	Denied bool `json:"-"`
-	// NotRecorded is true if a [Gap] of a single object cannot be found again in what a
-	// snapshot saves, because it does not save the object.
+	// NotRecorded is true if a [Gap] of a single object is missing from a saved snapshot, because
+	// the object is not saved.
 	NotRecorded bool `json:"-"`
 	// Stale is true if the kind was read completely, but its objects may be outdated.
 	Stale bool `json:"-"`

@@ -49,7 +49,7 @@ type Snapshot struct {
 	BudgetsKnown bool
 
 	// Services are the Services that were read. No audit needs the right to list them, and a
-	// refusal is no gap.
+	// refusal is not a gap.
 	Services []Service
 
 	// SandboxEvents are the kubelets' events about pods whose network they could not set up;

@@ -126,9 +126,8 @@ func newCovers(routes []blocks.HostRoute, cidrs []netip.Prefix, blackholeRule bo
 	return c
 }
 
-// refusal returns the destination and table of the listed route that explains a refused
-// lookup. If routes of several tables or a rule may explain it, it returns no route, but
-// listed is still true.
+// refusal returns the destination and table of the listed route that explains a refused lookup. If
+// routes of several tables or a rule may explain it, match is invalid, but listed is true.
 func (c *covers) refusal(a netip.Addr, result string) (match netip.Prefix, table string, listed bool) {
 	var found []blocks.HostRoute
 	for _, t := range c.tables {

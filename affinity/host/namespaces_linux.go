@@ -107,8 +107,8 @@ func (s *scan) findSpaces() error {
 	return nil
 }
 
-// readThroughProcesses reads the unread namespaces that have processes. It returns true if
-// all processes of one have ended meanwhile.
+// readThroughProcesses reads the unread namespaces that have processes. ended is true if all
+// processes of a namespace ended before they were read.
 func (s *scan) readThroughProcesses() (ended bool, err error) {
 	for _, inode := range s.sortedKeys() {
 		if err := s.ctx.Err(); err != nil {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// place adds gaps if the scan does not see the node's routes or processes, as is easily the
-// case in a container. It cannot detect every case.
+// place adds gaps if the scan does not see the node's own routes or processes, such as in a
+// container without hostNetwork or hostPID. It cannot detect every case.
 func (s *scan) place() {
 	if _, err := os.Stat(s.ProcRoot); err != nil {
 		return // listing processes reports it

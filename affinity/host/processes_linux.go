@@ -155,7 +155,8 @@ func linkedNamespace(path, kind string) (uint64, error) {
 	return namespaceNumber(target, kind), err
 }
 
-// namespaceNumber returns the inode in "net:[4026531840]"; 0 if text is not of the kind.
+// namespaceNumber returns the inode in "net:[4026531840]"; 0 if text does not name a namespace of
+// that kind.
 func namespaceNumber(text, kind string) uint64 {
 	inner, ok := strings.CutPrefix(text, kind+"[")
 	inner, closed := strings.CutSuffix(inner, "]")

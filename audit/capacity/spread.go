@@ -13,7 +13,7 @@ import (
 
 // kind is a group of pods that get addresses by the same rules.
 type kind struct {
-	// like is one pod of the kind.
+	// like is a pod of this kind, as an example.
 	like     *blocks.Workload
 	families []blocks.Family
 }
@@ -100,7 +100,7 @@ type share struct {
 	full  bool
 }
 
-// turns is a heap of items that take turns.
+// turns is a heap of items, the next in turn first.
 type turns[T interface{ Sooner(other T) bool }] []T
 
 func (q turns[T]) Len() int           { return len(q) }

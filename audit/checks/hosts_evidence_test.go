@@ -40,7 +40,7 @@ func TestHostEvidence(t *testing.T) {
 		"routes alone":                   {leak + "view n1 routes complete\n", "", unknown, "it lists only routes", "--node n1"},
 		"not complete":                   {leak + "view n1\nnetns n1 1 10.0.0.1\n", "", unknown, "it does not claim to list all network namespaces", "--node n1"},
 		"a namespace could not be read":  {leak + "view n1 lacks=process_7_may_not_be_read\n", "", unknown, "its list of network namespaces may be incomplete: process 7 may not be read", "--node n1"},
-		"unauthenticated":                {leak + "view n1 complete unauth\n", "", unknown, "may refuse a repair but never allow one", "--node n1"},
+		"unauthenticated":                {leak + "view n1 complete unauth\n", "", unknown, "may refuse a repair, but never allow one", "--node n1"},
 		"too old":                        {leak + "view n1 complete age=11m\n", "", unknown, "more than 10 minutes before the cluster was read", "--node n1"},
 		"of the future":                  {leak + "view n1 complete age=-2m\n", "", unknown, "in the future", "--node n1"},
 		"older than the allocation":      {strings.ReplaceAll(leak, "age=1h", "age=1m") + "view n1 complete age=2m\n", "", unknown, "it is not newer than the allocation", "--node n1"},

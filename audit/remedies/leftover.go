@@ -274,7 +274,7 @@ func (st *Remedies) leftoverRemedies(l *Leftover) []Remedy {
 	}
 	if k := l.journal; k != nil {
 		back.Commands, back.Effect = []string{repairCommand("undo " + phrase.Arg(k.Journal))}, "all writes of the run are undone, if that is safe"
-		return []Remedy{{Title: "finish the run", Commands: []string{repairCommand("apply --resume " + phrase.Arg(k.Journal))}, Effect: "the started steps are finished, and the others applied", Risk: "as the run's plan says"}, back}
+		return []Remedy{{Title: "finish the run", Commands: []string{repairCommand("apply --resume " + phrase.Arg(k.Journal))}, Effect: "the steps that were started are finished, and the others applied", Risk: "as the run's plan says"}, back}
 	}
 	var begun *Consolidation
 	for _, c := range st.Begun() {

@@ -445,8 +445,8 @@ func (st *State) countReleasable() {
 	}
 }
 
-// Occupying returns the blocks that occupy slots of the pool if only some of its blocks are left:
-// these, and the blocks that could not be decoded.
+// Occupying returns the blocks that occupy slots of the pool if only the blocks left remain: left,
+// and the blocks that could not be decoded.
 func (p *Pool) Occupying(left []*Block) []*blocks.Block { return append(Bare(left), p.unreadable...) }
 
 // Bare returns the blocks as they were read.

@@ -24,8 +24,8 @@ type serverClock struct {
 	first, last time.Time
 }
 
-// clockMemory is the number of responses that a serverClock remembers. It is limited to
-// follow a server whose clock is set back.
+// clockMemory is the number of responses that a serverClock remembers. Older responses are dropped
+// so that the estimate follows a server whose clock is set back.
 const clockMemory = 32
 
 func newServerClock(now func() time.Time) *serverClock {

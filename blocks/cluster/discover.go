@@ -114,8 +114,7 @@ func (c *apiClient) discover(ctx context.Context, override string) (*served, err
 	}
 	s := &served{plurals: plurals, neither: !have[decode.GroupCRD] && !have[decode.GroupNative]}
 	s.group, s.reason = chooseGroup(override, have, plurals)
-	// The older group wins if it serves blocks. If it could not be queried, that is
-	// unknown.
+	// The older group wins if it serves blocks, which is unknown if the group could not be queried.
 	for _, g := range []string{s.group, decode.GroupCRD} {
 		if err := failed[g]; err != nil && (g == s.group || override == "") {
 			return nil, fmt.Errorf("discovering the resources of %s: %w", g, err)

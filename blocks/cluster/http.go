@@ -202,8 +202,7 @@ func answerOf(ctx context.Context, r *rest.Request, heard func()) (io.ReadCloser
 	return body, err
 }
 
-// An answer is a response body. It calls heard for arriving bytes, and keeps the error that
-// breaks it off.
+// answer is a response body. It calls heard whenever bytes arrive, and keeps the read error.
 type answer struct {
 	io.Reader
 	heard func()
@@ -243,9 +242,9 @@ func (a *answer) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// get sends a request and passes the response to use while it arrives. If use fails, or the
-// response breaks off, get retries as after a broken connection, so use may be called
-// several times. client-go handles responses with Retry-After.
+// get sends a request and streams the response body to the function use. If use fails, or the
+// response is cut off, get retries as after a broken connection, so use may be called several
+// times. client-go handles responses with Retry-After.
 func (c *apiClient) get(ctx context.Context, path string, query url.Values, accept string, use func(io.Reader) error) error {
 	for try := 0; ; try++ {
 		if away := c.errUnavailable.Load(); away != nil {

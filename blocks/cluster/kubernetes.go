@@ -153,8 +153,8 @@ func (k *Kubernetes) kinds() []*decode.Kind {
 	return out
 }
 
-// withEvents adds the kinds with a selector, the kubelets' events, if a pod waits for an address
-// and they may be read. No audit needs that right.
+// withEvents adds the kubelets' events (the kinds with a field selector), if a pod waits for an
+// address and the account may list them. No audit needs that right.
 func (k *Kubernetes) withEvents(ctx context.Context, s *blocks.Snapshot) *blocks.Snapshot {
 	if !slices.ContainsFunc(s.Workloads, (*blocks.Workload).Waiting) {
 		return s

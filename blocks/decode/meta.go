@@ -125,8 +125,8 @@ func quietly(r *JSONReader, read func()) {
 	r.Faults = r.Faults[:before]
 }
 
-// asOne reports all faults of a list as one. A saved snapshot keeps only some of the list's entries,
-// so an entry's index, which a fault names, may be another there.
+// asOne reports all faults of a list as one. A fault names the index of its entry, and that differs
+// in a saved snapshot, which keeps only some entries.
 func asOne(r *JSONReader, read func()) {
 	before := len(r.Faults)
 	if read(); len(r.Faults) > before {

@@ -28,8 +28,7 @@ var namespaces = describe(Kind{
 	in:   func(s *blocks.Snapshot) *[]blocks.Namespace { return &s.Namespaces },
 })
 
-// needNamespaces returns the end of a sentence that gives the reason to read namespaces; "" if there
-// is none.
+// needNamespaces explains why namespaces are needed, as the end of a sentence; "" if they are not.
 func needNamespaces(s *blocks.Snapshot) string {
 	inFamily := map[blocks.Family]int{}
 	for i := range s.Pools {
@@ -43,8 +42,8 @@ func needNamespaces(s *blocks.Snapshot) string {
 	return ""
 }
 
-// namespaceLeftOut returns the namespace of a pod that is absent, although others are there: a
-// namespace ends after its pods.
+// namespaceLeftOut returns a pod's namespace that the files lack although they hold other
+// namespaces: a namespace is deleted only after its pods.
 func namespaceLeftOut(s *blocks.Snapshot) (name string, out bool) {
 	exists := existing(s.Namespaces)
 	for _, w := range s.Workloads {

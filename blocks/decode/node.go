@@ -230,9 +230,9 @@ func allocatablePods(r *JSONReader) int {
 	return max(n, 0)
 }
 
-// nodeLeftOut returns a Ready pod whose Node is absent: Kubernetes deletes the pods of a deleted Node
-// within a minute or so (pkg/controller/podgc). Only pods of DaemonSets count, which each node has,
-// because a single pod may be left on a machine that cannot be reached.
+// nodeLeftOut returns a Ready pod whose Node is absent: Kubernetes deletes the pods of a deleted
+// Node within a minute or so (pkg/controller/podgc). Only pods of DaemonSets count, which run on
+// every node: any other pod may be a leftover of a machine that cannot be reached.
 func nodeLeftOut(s *blocks.Snapshot) string {
 	exists := make(map[string]bool, len(s.Nodes))
 	for i := range s.Nodes {

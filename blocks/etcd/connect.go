@@ -90,7 +90,7 @@ func New(config Config, opts Options) (*Client, error) {
 	return &Client{where: config.Where(), config: cfg, opts: opts}, nil
 }
 
-// clientConfig returns the configuration that libcalico-go makes of the same settings
+// clientConfig returns the configuration that libcalico-go derives from the same settings
 // (lib/backend/etcdv3/etcdv3.go, NewEtcdV3Client), and rejects the same combinations.
 func clientConfig(c *apiconfig.EtcdConfig) (clientv3.Config, error) {
 	cfg := clientv3.Config{
@@ -148,8 +148,8 @@ func tlsConfig(c *apiconfig.EtcdConfig) (*tls.Config, error) {
 	return cfg, nil
 }
 
-// reach returns an error if no endpoint can be reached: that of the first. etcd's client
-// waits for an endpoint until the time is over, and does not tell why.
+// reach returns the first endpoint's error if no endpoint can be reached. etcd's own client would
+// wait until its deadline, and not report why.
 func (c *Client) reach(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()

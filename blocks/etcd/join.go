@@ -258,7 +258,7 @@ func (o *core) annotate(object []byte, more map[string]string) []byte {
 	return withMember(object, "metadata", "annotations", all)
 }
 
-// withMember returns a JSON object with another value of a member of a member.
+// withMember returns a JSON object in which object[part][name] is set to value.
 func withMember(object []byte, part, name string, value any) []byte {
 	members := map[string]json.RawMessage{}
 	if json.Unmarshal(object, &members) != nil {

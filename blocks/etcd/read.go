@@ -26,7 +26,7 @@ const maxRestarts = 2
 
 // A Reading is what Calico's etcd held at one revision.
 type Reading struct {
-	// Revision is that revision.
+	// Revision is the revision that was read.
 	Revision int64
 
 	lists map[blocks.Resource]*decode.Objects
@@ -146,8 +146,8 @@ func (c *Client) eachPage(ctx context.Context, etcd clientv3.KV, s store, r *Rea
 	}
 }
 
-// failed returns the error of a reading that failed, with the endpoints and the cause in
-// plain words.
+// failed returns the error of a failed reading: the endpoints, and the cause in terms of Calico's
+// configuration.
 func (c *Client) failed(err error) error {
 	why := err.Error()
 	if s, ok := status.FromError(err); ok {
@@ -169,7 +169,7 @@ func (c *Client) failed(err error) error {
 	return &readError{fmt.Sprintf("reading Calico's etcd at %s: %s", c.where, why), err}
 }
 
-// readError is a failed reading, in plain words, with its cause.
+// readError is the error of a failed reading, with its cause.
 type readError struct {
 	text  string
 	cause error

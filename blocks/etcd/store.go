@@ -21,7 +21,7 @@ type store struct {
 	key string
 	// take adds the object of a key to a reading.
 	take func(*Reading, store, *mvccpb.KeyValue)
-	// later is true if the objects are joined with Kubernetes' first.
+	// later is true if the objects must first be joined with those of Kubernetes.
 	later bool
 }
 
@@ -67,9 +67,8 @@ func metaOf(name string, kv *mvccpb.KeyValue) metadata {
 	return metadata{Name: name, UID: standIn(kv.CreateRevision), ResourceVersion: strconv.FormatInt(kv.ModRevision, 10)}
 }
 
-// standIn returns a UID for an object that has none. It differs from that of every other
-// object that was created under the same key. It has the form of a UUID, which takes the
-// least memory ([blocks.Pin]).
+// standIn returns a UID for an object without one, which no other object created under the same key
+// gets. It has the format of a UUID, which takes the least memory ([blocks.Pin]).
 func standIn(createRevision int64) string {
 	return fmt.Sprintf("00000000-0000-0000-%04x-%012x", createRevision>>48, createRevision&(1<<48-1))
 }
@@ -146,15 +145,14 @@ func takeBlock(r *Reading, s store, kv *mvccpb.KeyValue) {
 	r.put(s, kv, m, spec, nil, "")
 }
 
-// The times that a block's first sequence number may mean. Older releases began at 0.
+// The range of times in a block's first sequence number. Older releases began at 0.
 var (
 	firstSequence = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 	lastSequence  = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// timeOfSequence returns the time of a block's creation, in RFC 3339: its first sequence
-// number is the time in nanoseconds since 1970, and each write adds one. It returns "" if
-// the number is none of these.
+// timeOfSequence returns the time of a block's creation, in RFC 3339: its first sequence number is
+// the time in nanoseconds since 1970, and each write adds one. It returns "" for other numbers.
 func timeOfSequence(n uint64) string {
 	if n < uint64(firstSequence.UnixNano()) || n > uint64(lastSequence.UnixNano()) {
 		return ""

@@ -36,11 +36,11 @@ type FileOptions struct {
 // without hidden files), a symbolic link to one of these, or "-" for standard input. Archives
 // are tar and zip; everything may be compressed with gzip.
 //
-// ReadFiles returns an error for mistakes of the caller: a missing or unreadable file,
-// broken YAML or JSON (with file, document and line), an object without kind or apiVersion, or
-// files without any object for an audit. A well-formed but invalid object is a gap. Content that
-// is no Kubernetes object is skipped and counted in a warning. An error that kubectl printed is a
-// gap of the kind that it is about.
+// ReadFiles returns an error for mistakes of the caller: a missing or unreadable file, broken YAML
+// or JSON (with file, document and line), an object without kind or apiVersion, or files without
+// any object for an audit. A well-formed but invalid object is a gap. Content that is not a
+// Kubernetes object is skipped and counted in a warning. An error message of kubectl is a gap of
+// the kind that it names.
 //
 // A kind counts as read if the files hold an object of it, an empty List of it (kind:
 // IPAMBlockList), or a snapshot that counted it. Any other kind is a gap if a verdict needs

@@ -42,8 +42,8 @@ type fileReader struct {
 	list     listed
 	saved    savedSnapshot
 
-	// leftOut counts the files that may not hold objects by their names, and skipped the files,
-	// documents and messages that are no objects. why describes the first such document.
+	// leftOut counts the files that were skipped because of their names; skipped counts the files,
+	// documents and messages that are not objects. why describes the first such document.
 	leftOut, skipped int
 	why              error
 	messages         []message

@@ -16,11 +16,10 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// Dumps that scripts make hold more than objects: what kubectl printed when it failed ("kubectl
-// get pods -o yaml &> pods.yaml"), and the logs that "kubectl cluster-info dump" prints between
-// the lists.
+// Dumps by scripts hold more than objects: kubectl's error messages ("kubectl get pods -o yaml &>
+// pods.yaml"), and the logs that "kubectl cluster-info dump" prints between the lists.
 var (
-	// said matches a line of kubectl, which is at the start of a line only.
+	// said matches a message of kubectl at the start of a line.
 	said = regexp.MustCompile(`^(Error from server|[Ee]rror: |No resources found|Unable to connect to the server|The connection to the server|Warning: )`)
 	// logStart and logEnd enclose the log of a container.
 	logStart, logEnd = []byte("==== START logs for container "), []byte("==== END logs for container ")
@@ -71,8 +70,8 @@ func kindOfPlural(plural, group string) *decode.Kind {
 	return nil
 }
 
-// saidGaps returns a gap for each kind that a message is about, with its first message. That a
-// kind is not served is no gap if the files show its objects, which are then of another API group.
+// saidGaps returns a gap for each kind that a message is about, with its first message. "Not
+// served" is not a gap if the files hold objects of the kind, from the other API group.
 func (f *fileReader) saidGaps(read []*decode.Objects) (gaps []blocks.Gap) {
 	for _, m := range f.messages {
 		seen := slices.ContainsFunc(read, func(o *decode.Objects) bool { return o.Kind.Resource == m.resource && f.seen(o) })
@@ -84,8 +83,8 @@ func (f *fileReader) saidGaps(read []*decode.Objects) (gaps []blocks.Gap) {
 	return gaps
 }
 
-// lines reads a text without the messages and logs in it. It leaves their line breaks, so that
-// lines keep their numbers.
+// lines reads a text without its messages and logs. It keeps their line breaks, so that line
+// numbers stay correct.
 type lines struct {
 	in *bufio.Reader
 	// message is called with each message.

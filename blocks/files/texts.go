@@ -25,10 +25,10 @@ type text struct {
 	named bool
 }
 
-// eachText calls fn with each text that a path leads to: a file, the files of a directory, and
-// the members of an archive (tar or zip, also within another archive), in all cases also
-// compressed. Hidden files are left out. It returns the number of other files that are left out,
-// since their names are not those of YAML or JSON. It is an error if nothing else is there.
+// eachText calls fn with each text that a path leads to: a file, the files of a directory, and the
+// members of an archive (tar or zip, also within another archive), in all cases also compressed.
+// Hidden files are left out. It returns the number of files that it skipped because of their names
+// (neither YAML, JSON nor an archive), and an error if there are no others.
 func eachText(root string, fn func(text) error) (leftOut int, err error) {
 	w := texts{fn: fn}
 	if err := w.root(root); err != nil {
@@ -76,7 +76,7 @@ func (w *texts) file(path string, named bool) error {
 	return w.read(text{path, file, named})
 }
 
-// read finds out what a text is by its first bytes.
+// read detects the format of a text by its first bytes.
 func (w *texts) read(t text) error {
 	unpacked, err := Decompress(t.in)
 	if err != nil {
@@ -125,7 +125,7 @@ func (w *texts) tar(name string, in io.Reader) error {
 	}
 }
 
-// lastBlock keeps the last block that was read. That of a whole tar archive has only zeros.
+// lastBlock keeps the last block that was read. A complete tar archive ends with a block of zeros.
 type lastBlock struct {
 	in    io.Reader
 	block [512]byte
@@ -141,7 +141,8 @@ func (l *lastBlock) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// zip reads an archive whose directory is at its end. One that is not a file is kept in memory.
+// zip reads a zip archive, whose directory is at its end. Input that is not a regular file is kept
+// in memory.
 func (w *texts) zip(t text, in io.Reader) error {
 	file, ok := t.in.(*os.File)
 	var at io.ReaderAt = file
@@ -246,7 +247,7 @@ func regularFiles(dir string) (files []string, err error) {
 	return files, nil
 }
 
-// isObjects and isArchive tell by a file's name whether it may hold objects.
+// isObjects and isArchive report by a file's name whether it may hold objects.
 func isObjects(name string) bool { return hasExtension(name, ".yaml", ".yml", ".json") }
 func isArchive(name string) bool { return hasExtension(name, ".tar", ".tgz", ".zip") }
 

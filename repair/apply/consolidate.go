@@ -38,8 +38,8 @@ func (x *run) beyond(s *repair.Step) bool {
 	return x.wrote+max(x.sizes[s.Group()], 1) > x.opts.MaxSteps
 }
 
-// abandoned returns the outcome of a step whose consolidation ended before it; false if the
-// consolidation has not ended.
+// abandoned returns the outcome of a step that is not tried because its consolidation has ended;
+// false if the consolidation continues.
 func (a *applying) abandoned(s *repair.Step) (repair.Outcome, bool) {
 	why, ended := a.ended[s.Group()]
 	if !ended || s.Group() == "" {

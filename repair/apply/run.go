@@ -53,8 +53,8 @@ type run struct {
 	stopped  *repair.Outcome
 	// denied is true after the API server has refused the account twice, until it accepts it again.
 	denied bool
-	// began holds the consolidations of which something was written. sizes counts the steps of
-	// each, without those that revert it.
+	// began holds the consolidations with at least one write. sizes counts the steps of each,
+	// except its reverting steps.
 	began map[string]bool
 	sizes map[string]int
 	// restores is true while a step reverts a temporary change: without a pause, and not counted.
@@ -186,8 +186,9 @@ func (x *run) begin(ctx context.Context, plan *repair.Plan) error {
 	return x.inTime(ctx, plan)
 }
 
-// inTime returns an error if a stage before the plan is not done. Kinds are read one after the
-// other, so an object that appears meanwhile may look like damage: two readings must show it.
+// inTime returns an error if a stage before the plan's is not done. Kinds are read one after the
+// other, so an object that is created meanwhile may look like damage: only work that two readings
+// show counts.
 func (x *run) inTime(ctx context.Context, plan *repair.Plan) error {
 	first := planner.Blockers(x.State, plan.Request)
 	if len(first) == 0 {

@@ -67,9 +67,9 @@ func (f *File) Log(step string) *repair.StepLog {
 	return l
 }
 
-// wentThrough reports whether the following entry proves that the write of the i-th entry
-// was carried out: only then the writer continues with the next object or ends a step without
-// a remark. One write may belong to several steps, and each records it first.
+// wentThrough reports whether the next entry proves that the i-th entry's write succeeded: only
+// after a successful write does the writer continue with another object, or end a step without a
+// reason. If one write belongs to several steps, each step records it first.
 func (f *File) wentThrough(i int) bool {
 	mine, shares := f.Entries[i].Change, map[string]bool{}
 	same := func(e *Entry) bool {

@@ -105,7 +105,7 @@ func evict(p *repair.Proposals, m remedies.Move, c repair.Concern, joined []repa
 	if w.Controller != nil {
 		controller, by = w.Controller.UID, w.Controller.Kind+" "+w.Controller.Name
 	} else {
-		why += "; it has no controller, so an eviction removes it for good"
+		why += "; it has no controller: once evicted, it is gone for good"
 	}
 	block := ""
 	if b := p.State.CoveringBlock(m.Addr); b != nil {

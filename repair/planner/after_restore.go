@@ -16,10 +16,10 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// Blocker is a reason why a plan must not be applied yet: work that a stage before it has left.
+// Blocker is unfinished work of an earlier stage, because of which a plan must not be applied yet.
 type Blocker struct {
 	Stage repair.Stage
-	// ID identifies the work in any reading; Why describes it.
+	// ID is equal in every reading that shows the same work; Why describes the work.
 	ID, Why string
 }
 

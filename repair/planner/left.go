@@ -94,9 +94,8 @@ func excess(st *state.State, id string) int {
 	return n
 }
 
-// asBefore reports whether a handle that was marked deleted, or had a wrong count, before an
-// address was freed is no worse now. The step lowers the count by one, whatever it was; other kinds
-// repair the rest.
+// asBefore reports whether a handle that was already marked deleted, or miscounted, before the step
+// is as before or better. A release only lowers the count by one; other kinds of repair correct it.
 func asBefore(before, now *state.State, s *repair.Step) bool {
 	id := s.Guard(repair.GuardHandle)
 	h, was := now.Handle(id), before.Handle(id)

@@ -78,8 +78,8 @@ var restoreWhereabouts = &repair.StepKind{
 	},
 }
 
-// loneAddr is the address of a step's reservation if its entry goes into pool p; otherwise the zero
-// Addr.
+// loneAddr is the address of a step's reservation if the step records it in pool p; otherwise the
+// zero Addr.
 func loneAddr(p *blocks.WhereaboutsPool, s *repair.Step) netip.Addr {
 	for _, a := range repair.ReservationOf(s.Target.Name).Addresses() {
 		if p.Key().String() == s.Guard(repair.GuardName) && p.Range.Masked().Contains(a) {

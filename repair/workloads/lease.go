@@ -144,7 +144,7 @@ func (l *lease) confirm(ctx context.Context) error {
 // errExpired means that a request was cancelled.
 var errExpired = errors.New("the Lease was not renewed in time, and another run may hold it now")
 
-// holding returns a context that ends with ctx, and when another run may hold the Lease.
+// holding returns a context that ends with ctx, or as soon as another run may hold the Lease.
 func (l *lease) holding(ctx context.Context) (context.Context, context.CancelFunc) {
 	own, cancel := context.WithCancelCause(ctx)
 	go func() {

@@ -11,9 +11,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Snapshot is [cluster.Watch.Snapshot] with host views. It returns nil until each agent has
-// been queried once or the time for that is over. If views are equal to previous ones, the
-// snapshot is only renewed after a while.
+// Snapshot is [cluster.Watch.Snapshot] with host views. It returns nil until each agent has been
+// queried once or has timed out. While the views do not change, it returns the same snapshot for a
+// while.
 func (w *Watch) Snapshot() *blocks.Snapshot {
 	s := w.Watch.Snapshot()
 	v := &w.views

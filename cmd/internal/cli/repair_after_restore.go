@@ -42,7 +42,8 @@ func stageFile(out string, s repair.Stage) string {
 	return fmt.Sprintf("%s-%d%s", strings.TrimSuffix(out, ext), s, ext)
 }
 
-// runAfterRestore makes the plan of each stage, writes them to files, and prints the way.
+// runAfterRestore makes the plan of each stage, writes the plans to files, and prints the commands
+// in order.
 func (r *repairCommand) runAfterRestore(ctx context.Context) error {
 	progress := view.ProgressOn(r.streams)
 	from, err := r.sources.OpenWith(&r.hosts, r.streams, progress.Show)

@@ -39,7 +39,7 @@ func (s *serveFlags) serve(ctx context.Context, log *slog.Logger, handler http.H
 	return err
 }
 
-// beside serves while work runs. If either fails, both end.
+// beside serves while work runs. If one of them fails, both end.
 func (s *serveFlags) beside(ctx context.Context, log *slog.Logger, handler http.Handler, work func(context.Context) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return work(ctx) })

@@ -133,7 +133,7 @@ func (s *snapshotCommand) run(ctx context.Context) error {
 	return nil
 }
 
-// nothingRead reports whether all that a snapshot says is what could not be read.
+// nothingRead reports whether a snapshot holds gaps but no objects.
 func nothingRead(s *blocks.Snapshot) bool {
 	return !s.Complete() && len(s.Pools)+len(s.Blocks)+len(s.Affinities)+len(s.Handles)+len(s.Nodes)+len(s.Workloads)+len(s.Namespaces)+len(s.WhereaboutsPools) == 0
 }

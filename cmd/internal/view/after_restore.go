@@ -16,8 +16,8 @@ type StagePlan struct {
 	Apply string
 }
 
-// WriteStages writes the way through the stages after a restore: what each does, and its commands
-// in order, each on a line that begins with "$". again is the command that makes the plans again.
+// WriteStages writes the stages of a repair after a restore: what each does, and its commands in
+// order, each on a line that begins with "$". again is the command that makes the plans again.
 func WriteStages(w io.Writer, stages []StagePlan, again string, o Options) error {
 	p := newPrinter(o, false)
 	head := *stages[0].Plan
@@ -64,7 +64,7 @@ func (p *printer) stageSteps(x *StagePlan) {
 	}
 }
 
-// byHand writes what people do in a stage. Commands of kubectl get the cluster of the run.
+// byHand writes the manual actions of a stage. kubectl commands name the run's cluster.
 func (p *printer) byHand(x *StagePlan) {
 	risk := "none"
 	for i := range x.Manual {

@@ -11,7 +11,7 @@ import (
 // poolBars is a pool with bars for its numbers.
 type poolBars struct {
 	*audit.PoolReport
-	// The bars are empty if the taken part is unknown.
+	// The bars are empty if the share in use is unknown.
 	AddressBar, BlockBar   stackedBar
 	AddressText, BlockText string
 	Tight                  bool
