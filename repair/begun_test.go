@@ -35,7 +35,7 @@ func TestMustStay(t *testing.T) {
 		t.Errorf("written an hour later: %q", why)
 	}
 	a.Written, a.Pin = blocks.TimeOf(statedsl.Clock), blocks.PinOf("another", a.ResourceVersion())
-	if why := b.mustStay(a); !strings.Contains(why, "another object") {
+	if why := b.mustStay(a); !strings.Contains(why, "not the object that was written") {
 		t.Errorf("created again: %q", why)
 	}
 }

@@ -233,8 +233,8 @@ func TestMalformedHostViews(t *testing.T) {
 func TestKeptHostViews(t *testing.T) {
 	for name, c := range map[string]struct{ file, old, now, doubt string }{
 		"no node of the cluster": {"n7.json", `"n1"`, `"n7"`, ""},
-		"another node's file":    {"n2.json", `"n1"`, `"n1"`, "node: it is of n1, and the file is named for n2"},
-		"no node, a node's file": {"n2.json", `"n1"`, `"n7"`, "node: it is of n7, and the file is named for n2"},
+		"another node's file":    {"n2.json", `"n1"`, `"n1"`, "node: it is of n1, but the file is named for n2"},
+		"no node, a node's file": {"n2.json", `"n1"`, `"n7"`, "node: it is of n7, but the file is named for n2"},
 		"of the future":          {"n1.json", `12:00:00Z`, `13:00:00Z`, ""},
 	} {
 		r := readViews(t, hostviews.Options{}, viewFile(t, c.file, strings.Replace(goodView, c.old, c.now, 1)))
@@ -330,7 +330,7 @@ func TestCompleteHostViews(t *testing.T) {
 		"a bad address":                  {`"10.0.0.5/32", "172`, `"10.0.0.x/32", "172`, "namespaces[0].addresses[0]"},
 		"a bad namespace":                {`"name": "cni-1"`, `"host": "yes"`, "namespaces[0].host is a string"},
 		"taken on another machine":       {`"192.168.0.5/24"`, `"192.168.0.6/24"`, "does not have the address of node n1 (192.168.0.5)"},
-		"taken within a container":       {`"192.168.0.5/24"`, `"172.17.0.2/16"`, "so that it was taken elsewhere"},
+		"taken within a container":       {`"192.168.0.5/24"`, `"172.17.0.2/16"`, "so it was taken elsewhere"},
 		"two own namespaces":             {`"id": "4026532200"`, `"id": "4026532200", "host": true`, "namespaces[1].host is a second one"},
 	} {
 		cluster.Nodes = slices.Clone(cluster.Nodes)
