@@ -74,7 +74,7 @@ func TestLatePodIsSaidAtOnce(t *testing.T) {
 			t.Errorf("at %s that is known after %s", at, waited)
 		}
 		for id, o := range out {
-			if o.Step.Kind == at && (o.Code != repair.SkipCode(repair.RefusedConflict) || !strings.Contains(o.Reason, "pod shop/late has got 10.0.0.28 meanwhile")) {
+			if o.Step.Kind == at && (o.Code != repair.SkipCode(repair.RefusedConflict) || !strings.Contains(o.Reason, "pod shop/late now has 10.0.0.28")) {
 				t.Errorf("%s: %s %s: %s", id, o.Status, o.Code, o.Reason)
 			}
 		}
