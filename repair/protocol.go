@@ -36,7 +36,7 @@ func (k *StepKind) Changed(st *state.State, planned, now *Step) string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(k.Loose)) {
 		if !k.Loose[name](st, planned, now) {
-			return fmt.Sprintf("its %s was %s in the plan, which is no longer true", name, orNotThere(planned.Guard(name)))
+			return fmt.Sprintf("its %s was %s in the plan, and has changed since", name, orNotThere(planned.Guard(name)))
 		}
 	}
 	return ""
