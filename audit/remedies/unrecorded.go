@@ -49,7 +49,7 @@ func RestartAgents(nodes []string) Remedy {
 var (
 	DetectAddress = ByHand("let calico-node detect an address that only its machine has (IP_AUTODETECTION_METHOD=kubernetes-internal-ip; with Tigera's operator nodeAddressAutodetectionV4 of the Installation)",
 		"each calico-node records its own address when it restarts", "calico-node restarts on every node", "kubectl get daemonsets --all-namespaces --selector=k8s-app=calico-node -o yaml")
-	RecordAddress = ByHand("restart calico-node on the node, which then records its present address; if it refuses (the other node still records that one), remove the annotation projectcalico.org/IPv4Address or IPv6Address of both first",
+	RecordAddress = ByHand("restart calico-node on the node, which then records its current address; if it refuses because the other node still records that address, first remove the annotation projectcalico.org/IPv4Address or IPv6Address of both",
 		"each node records its own address, and routes lead to it again", "traffic of the node's pods is interrupted while routes change", "kubectl get nodes -o wide")
 )
 
