@@ -61,12 +61,13 @@ func (st *State) evaluateNodes() {
 		})
 		h.Schedulable = !h.Node.OutOfService && (runs || !h.Node.Unschedulable && len(h.Node.KeepsAway()) == 0)
 		for _, f := range st.Families {
-			h.BlockStatus = append(h.BlockStatus, st.blockStatus(h, f))
+			h.BlockStatus = append(h.BlockStatus, st.BlockStatusFor(h, f))
 		}
 	}
 }
 
-func (st *State) blockStatus(h *NodeState, f blocks.Family) *NodeBlockStatus {
+// BlockStatusFor evaluates an existing node for a family, which need not be in use.
+func (st *State) BlockStatusFor(h *NodeState, f blocks.Family) *NodeBlockStatus {
 	n := &NodeBlockStatus{Host: h, Family: f, Pools: st.WorkloadPools(h.Node, f)}
 	mine := n.Pools
 	for _, w := range h.Workloads {

@@ -52,8 +52,16 @@ func cannotAllocate(st *state.State, strict bool) []string {
 	s := repair.NewPretence(st.Snapshot)
 	s.IPAM.StrictAffinity = strict
 	out := []string{}
-	for _, h := range state.New(s.Done(), state.Options{Grace: max(st.Grace, 1)}).NodeStates {
-		if slices.ContainsFunc(h.BlockStatus, func(n *state.NodeBlockStatus) bool {
+	with := state.New(s.Done(), state.Options{Grace: max(st.Grace, 1)})
+	families := with.Families
+	for _, p := range with.Pools { // of the pods to come, if no pod has an address
+		if len(with.Families) == 0 && p.Allows(blocks.UseWorkload) && !slices.Contains(families, p.Family()) {
+			families = append(families, p.Family())
+		}
+	}
+	for _, h := range with.NodeStates {
+		if h.Node != nil && slices.ContainsFunc(families, func(f blocks.Family) bool {
+			n := with.BlockStatusFor(h, f)
 			return n.CannotAllocate() && (h.Schedulable || len(n.Waiting) > 0)
 		}) {
 			out = append(out, h.Name)
