@@ -138,7 +138,7 @@ func (st *State) affinityBar(a *blocks.Affinity) Bar {
 	}
 	n := &NodeBlockStatus{Host: &NodeState{Affinities: []*blocks.Affinity{a}}, Family: p.Family()}
 	supply := Derived(st, countSupply)
-	limited := !st.IPAM.AutoAllocateBlocks || h.Node.Windows && !st.IPAM.StrictAffinity || st.affinities(h, n.Family)-1+supply.missing[h.Name] >= st.IPAM.BlockLimit()
+	limited := !st.IPAM.AutoAllocateBlocks || st.affinities(h, n.Family)-1+supply.missing[h.Name] >= st.IPAM.BlockLimit()
 	bar := func(pools []*Pool) Bar {
 		left := func(q *Pool) bool { return slices.Contains(pools, q) && !supply.lacks(q) }
 		scarce := func(q *Pool) bool { return supply.lacks(q) && !st.Relieved(q, left) }
