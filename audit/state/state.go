@@ -419,7 +419,9 @@ func (st *State) countPools() {
 	for _, p := range st.Pools {
 		p.Addrs = blocks.PoolAddresses(p.Pool, Bare(p.Blocks), st.Reserved)
 		p.Slots = blocks.PoolSlots(p.Pool, p.Occupying(p.Blocks), st.Reserved)
-		p.takeover = st.takenOver(p)
+		if st.takesBlocks() {
+			p.takeover = st.takeable(p)
+		}
 		p.takenFrom = map[string]int{}
 		for _, b := range p.takeover {
 			p.takenFrom[b.Owner.Name]++

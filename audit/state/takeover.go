@@ -11,21 +11,12 @@ import (
 // EmptyBlockMinReclaimAge).
 const TakeoverAge = time.Minute
 
-// takenOver returns the empty blocks of a pool that the allocator would take from their owner if
-// no other block is left. Calico v3.32 and newer release such a block, even its owner's last,
-// unless the owner has no affinity to it (findUsableBlock, releaseBlockAffinity). A block without
-// a recorded claim time is old enough.
-func (st *State) takenOver(p *Pool) []*Block {
-	if !st.takesBlocks() {
-		return nil
-	}
-	return st.takeable(p)
-}
-
 // takesBlocks reports whether the cluster's Calico takes empty blocks from other nodes.
 func (st *State) takesBlocks() bool { return blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 32) }
 
-// takeable is takenOver for a Calico release that takes blocks.
+// takeable returns the empty blocks of a pool that Calico v3.32 and newer would take from their
+// owner if no other block is left: even its last, unless the owner has no affinity to it
+// (findUsableBlock, releaseBlockAffinity). A block without a recorded claim time is old enough.
 func (st *State) takeable(p *Pool) (out []*Block) {
 	for _, b := range p.Blocks {
 		if b.Used == 0 && b.Usable() && b.CIDR.Bits() == p.BlockSize && !st.Reserved.Covers(b.CIDR) && b.Owner.Kind == blocks.HostOwner &&
