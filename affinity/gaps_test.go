@@ -26,10 +26,14 @@ func without(s *blocks.Snapshot, r blocks.Resource, i int) bool {
 		found = named(len(s.BGPPeers), func(i int) string { return s.BGPPeers[i].Name }, func() { s.BGPPeers = append(s.BGPPeers[:i:i], s.BGPPeers[i+1:]...) })
 	case r == blocks.BGPFilters && i >= 0:
 		found = named(len(s.BGPFilters), func(i int) string { return s.BGPFilters[i].Name }, func() { s.BGPFilters = append(s.BGPFilters[:i:i], s.BGPFilters[i+1:]...) })
+	case r == blocks.Affinities && i >= 0:
+		found = named(len(s.Affinities), func(i int) string { return s.Affinities[i].Name }, func() { s.Affinities = append(s.Affinities[:i:i], s.Affinities[i+1:]...) })
 	case r == blocks.Nodes && i >= 0:
 		found = named(len(s.Nodes), func(i int) string { return s.Nodes[i].Name }, func() { s.Nodes = append(s.Nodes[:i:i], s.Nodes[i+1:]...) })
 	case i >= 0:
 		return false
+	case r == blocks.Affinities:
+		s.Affinities = nil
 	case r == blocks.BGPConfigs:
 		s.BGP = blocks.DefaultBGPConfig()
 	case r == blocks.BGPPeers:
@@ -67,7 +71,7 @@ func TestGapsProveNothing(t *testing.T) {
 			continue
 		}
 		want := affinity.NewRouting(whole).Borrowed(borrowed(t, whole))
-		for _, r := range []blocks.Resource{blocks.BGPConfigs, blocks.BGPPeers, blocks.BGPFilters, blocks.FelixConfigs, blocks.Nodes, blocks.ClusterInfos} {
+		for _, r := range []blocks.Resource{blocks.BGPConfigs, blocks.BGPPeers, blocks.BGPFilters, blocks.FelixConfigs, blocks.Nodes, blocks.ClusterInfos, blocks.Affinities} {
 			for i := -1; ; i++ {
 				s := parse(t, text)
 				if !without(s, r, i) {

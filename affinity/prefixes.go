@@ -56,15 +56,18 @@ func (r *Routing) confirmedOwners(a netip.Addr) map[string]netip.Prefix {
 // for a block. It returns false if affinities may be unread. If the snapshot has no
 // affinities, they were probably omitted.
 func (r *Routing) unclaimed(node string, cidr netip.Prefix) bool {
-	if _, missing := r.s.Missing(blocks.Affinities); missing || len(r.s.Affinities) == 0 {
+	if r.affinityMayExist(cidr.Addr()) || len(r.s.Affinities) == 0 {
 		return false
-	}
-	for _, g := range r.s.Unreadable(blocks.Affinities) {
-		if !g.Prefix.IsValid() || g.Prefix == cidr {
-			return false
-		}
 	}
 	return !slices.ContainsFunc(r.affinities().values[cidr], func(a *blocks.Affinity) bool {
 		return a.Owner.Node() == node && a.Effective() != blocks.Pending
 	})
+}
+
+// affinityMayExist reports whether an affinity to the block of an address may be unread.
+func (r *Routing) affinityMayExist(a netip.Addr) bool {
+	if _, missing := r.s.Missing(blocks.Affinities); missing {
+		return true
+	}
+	return slices.ContainsFunc(r.s.Unreadable(blocks.Affinities), func(g blocks.Gap) bool { return !g.Prefix.IsValid() || g.Prefix.Contains(a) })
 }

@@ -72,6 +72,9 @@ func (r *Routing) Borrowed(b Borrowed) Prediction {
 	case b.Block.CIDR.IsSingleIP():
 		return Prediction{Outcome: Delivered, Reason: "a block of a single address gets no blackhole"}
 	case b.Pool == nil:
+		if p, missing := r.unread(blocks.Pools); missing {
+			return p
+		}
 		return unknown("on "+b.Owner+": ip route get "+b.Addr.String(),
 			"the block is in no pool: BIRD, if it runs, drops traffic to it on %s and announces %s to no other node; Felix ignores it", b.Owner, b.Addr)
 	case r.noNode(b.Owner):

@@ -1,0 +1,111 @@
+package explain_test
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/explain"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
+	"github.com/calico-audit/calico-audit/internal/testenv"
+)
+
+// assertions match clauses that say, of a kind, that an object does not exist or that all is well.
+var assertions = map[blocks.Resource]*regexp.Regexp{
+	blocks.Pools:      regexp.MustCompile(`no such pool|pool \S+ (does not|no longer) exist|lies in no pool`),
+	blocks.Blocks:     regexp.MustCompile(`no such block|[Bb]lock \S* ?(does not|no longer) exist|has no block|its IPAMBlock does not`),
+	blocks.Affinities: regexp.MustCompile(`no (such )?[Aa]ffinity|[Aa]ffinity \S* ?does not exist|\bdelivered\b`),
+	blocks.Handles:    regexp.MustCompile(`no such handle|[Hh]andle \S* ?does not exist`),
+	blocks.Nodes:      regexp.MustCompile(`no such node|no node \S+ exists|(node|host) \S+ (does not|no longer) exist|\bdelivered\b`),
+	blocks.Pods:       regexp.MustCompile(`no such pod|no pod \S+ exists|pod \S+ (does not|no longer) exist|nothing (seems to )?(use|own)s? it|: none\b`),
+	blocks.BGPConfigs: regexp.MustCompile(`\bdelivered\b`),
+	blocks.BGPPeers:   regexp.MustCompile(`\bdelivered\b`),
+	blocks.Namespaces: regexp.MustCompile(`no (such )?namespace`),
+}
+
+// TestExplainAssertsNothingUnread: without a kind of object, an explanation does not say that one of
+// them is absent or that traffic arrives, unless the explanation of the whole state says the same.
+func TestExplainAssertsNothingUnread(t *testing.T) {
+	states, err := statedsl.Cases("../checks/testdata/checks/*.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tried := 0
+	for _, name := range testenv.Sample(t, 20, slices.Sorted(maps.Keys(states))) {
+		whole := allSaid(t, states[name], "")
+		for r, assertion := range assertions {
+			for subject, lines := range allSaid(t, states[name], r) {
+				tried++
+				for _, line := range lines {
+					for _, clause := range assertion.FindAllString(line, -1) {
+						if !strings.Contains(strings.Join(whole[subject], "\n"), clause) {
+							t.Errorf("%s: %s, without %s: %s", name, subject, r, line)
+						}
+					}
+				}
+			}
+		}
+	}
+	if tried < 100 {
+		t.Errorf("only %d explanations were tried", tried)
+	}
+}
+
+// allSaid explains all subjects of a state without a kind, as if it could not be read.
+func allSaid(t *testing.T, text string, without blocks.Resource) map[string][]string {
+	t.Helper()
+	s, err := statedsl.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var subjects [][2]string
+	ask := func(kind, name string) { subjects = append(subjects, [2]string{kind, name}) }
+	for i := range s.Pools {
+		ask("pool", s.Pools[i].Name)
+	}
+	for i := range s.Nodes {
+		ask("node", s.Nodes[i].Name)
+	}
+	for _, w := range s.Workloads {
+		ask("pod", w.FullName())
+		for _, a := range w.StatusIPs {
+			ask("ip", a.String())
+		}
+	}
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		ask("block", b.CIDR.String())
+		for ordinal, attributes := range b.Ordinals {
+			if attributes != blocks.Free {
+				ask("ip", b.Address(ordinal).String())
+			}
+		}
+	}
+	if without != "" {
+		s.Gaps = append(slices.DeleteFunc(s.Gaps, func(g blocks.Gap) bool { return g.Resource == without }), blocks.Gap{Resource: without, Reason: "forbidden"})
+		guid := s.Cluster.GUID
+		decode.NewObjects(decode.KindOf(without)).Fill(s)
+		s.Cluster.GUID = guid
+	}
+	st := state.New(s, state.Options{})
+	found := audit.Run(st, checks.All)
+	out := map[string][]string{}
+	for _, x := range subjects {
+		q, err := explain.ParseQuery(x[1], x[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, err := explain.Explain(st, found, q); err == nil {
+			out[fmt.Sprint(x[0], " ", x[1])] = explanationLines(e)
+		} // else the command says that the subject was not seen, and what was not read
+	}
+	return out
+}
