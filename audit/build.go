@@ -13,7 +13,7 @@ func NewReportCluster(st *state.State) ReportCluster {
 	c := st.Cluster
 	return ReportCluster{
 		GUID: c.GUID, Datastore: c.Datastore, APIGroup: c.APIGroup, APIGroupReason: c.APIGroupReason,
-		CalicoVersion: c.CalicoVersion, TakenAt: Time{c.TakenAt},
+		CalicoVersion: c.CalicoVersion, TakenAt: Time{c.TakenAt}, Assumes: c.Assumes,
 	}
 }
 

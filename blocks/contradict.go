@@ -47,7 +47,8 @@ const mostOf, thirdOf = 90, 33
 // does not hold. It returns "" if they do not.
 func (s *Snapshot) Contradiction(r Resource) string {
 	why := map[Resource]func() string{
-		Handles: s.handlesNamed, Affinities: s.affinitiesNeeded, Nodes: s.nodesNamed, Pods: s.podsNamed, Blocks: s.addressesUsed,
+		Handles: s.handlesNamed, Affinities: s.affinitiesNeeded, Nodes: s.nodesNamed, Pods: s.podsNamed, Pools: s.poolsOfBlocks,
+		Blocks: func() string { return cmp.Or(s.addressesUsed(), s.ownersConfirmed()) },
 	}[r]
 	if why == nil {
 		return ""
@@ -87,6 +88,55 @@ func (s *Snapshot) affinitiesNeeded() string {
 	return refs.bulk(fewOf, mostOf, "the files hold %d of the %d affinities of nodes to their blocks")
 }
 
+// poolsOfBlocks counts the pools of nodes' blocks. When Calico's clients delete a pool, they take its
+// blocks from their nodes (libcalico-go clientv3/ippool.go, Delete).
+func (s *Snapshot) poolsOfBlocks() string {
+	var refs references
+	for i := range s.Blocks {
+		if b := &s.Blocks[i]; b.Owner.Node() != "" && !b.SoftDeleted {
+			found := slices.ContainsFunc(s.Pools, func(p Pool) bool { return p.CIDR.Overlaps(b.CIDR) })
+			refs.add(found, fmt.Sprintf("that of %s of %s", b.CIDR, b.Owner.Node()))
+		}
+	}
+	return cmp.Or(s.sizeLeftOut(), refs.bulk(fewOf, mostOf, "the files hold the pools of %d of the %d blocks of nodes"))
+}
+
+// sizeLeftOut names a pool without block size if all of its blocks are of another size than Calico's
+// default. Calico's clients write the size, and the API server lets no one change it.
+func (s *Snapshot) sizeLeftOut() string {
+	for i := range s.Pools {
+		p := &s.Pools[i]
+		in, other := 0, 0
+		for j := range s.Blocks {
+			if cidr := s.Blocks[j].CIDR; p.DefaultSize && p.CIDR.Overlaps(cidr) {
+				if in++; cidr.Bits() != p.BlockSize {
+					other++
+				}
+			}
+		}
+		if in > 0 && in == other {
+			return fmt.Sprintf("pool %s has no blockSize, and none of its blocks has the default, /%d", p.Name, p.BlockSize)
+		}
+	}
+	return ""
+}
+
+// ownersConfirmed counts the blocks of confirmed affinities. Calico removes the owner of a block only
+// while its affinity is pending deletion.
+func (s *Snapshot) ownersConfirmed() string {
+	owned, refs := map[Prefix]bool{}, references{}
+	for i := range s.Blocks {
+		owned[s.Blocks[i].CIDR] = s.Blocks[i].Owner != Owner{}
+	}
+	for i := range s.Affinities {
+		a := &s.Affinities[i]
+		if has, exists := owned[a.CIDR]; exists && a.Effective() == Confirmed && !a.SoftDeleted {
+			refs.add(has, fmt.Sprintf("%s of %s", a.CIDR, a.Owner.Name))
+		}
+	}
+	return refs.bulk(fewOf, mostOf, "the files hold %d of the %d blocks with owners that affinities name")
+}
+
 // nodesNamed counts the nodes of Ready pods. Pods do not stay Ready for long when their node is
 // deleted, except on a machine that cannot be reached.
 func (s *Snapshot) nodesNamed() string {
@@ -119,20 +169,11 @@ func (s *Snapshot) podsNamed() string {
 			idle[n.Name] = &references{}
 		}
 	}
-	var all references
-	for i := range s.Blocks {
-		for j := range s.Blocks[i].Attributes {
-			a := &s.Blocks[i].Attributes[j]
-			if a.Pod == "" || a.Cooling() {
-				continue
-			}
-			name := Key{a.Namespace, a.Pod}
-			all.add(exists[name], "pod "+name.String())
-			if on := idle[a.Node]; on != nil {
-				on.add(false, name.String()+" or any other pod of node "+a.Node)
-			}
+	all := s.podReferences(exists, func(a *Attributes) {
+		if on := idle[a.Node]; on != nil {
+			on.add(false, Key{a.Namespace, a.Pod}.String()+" or any other pod of node "+a.Node)
 		}
-	}
+	})
 	var lack []string
 	for _, node := range slices.Sorted(maps.Keys(idle)) {
 		if why := idle[node].bulk(manyOf, mostOf, "the files hold %d of the %d pods that blocks name on one node"); why != "" {
@@ -146,6 +187,38 @@ func (s *Snapshot) podsNamed() string {
 		return all.bulk(manyOf, mostOf, "the files hold %d of the %d pods that blocks name")
 	}
 	return ""
+}
+
+// podReferences counts the pods that blocks name, and calls visit for each.
+func (s *Snapshot) podReferences(exists map[Key]bool, visit func(*Attributes)) (all references) {
+	for i := range s.Blocks {
+		for j := range s.Blocks[i].Attributes {
+			if a := &s.Blocks[i].Attributes[j]; a.Pod != "" && !a.Cooling() {
+				name := Key{a.Namespace, a.Pod}
+				all.add(exists[name], "pod "+name.String())
+				visit(a)
+			}
+		}
+	}
+	return all
+}
+
+// Selected explains why a dump must lack pods: all of its pods have one of the given labels, which the
+// pods of a whole cluster do not, and blocks name other pods. It returns "" if that is not so.
+func (s *Snapshot) Selected(shared map[string]string) string {
+	if len(shared) == 0 || len(s.Workloads) < 2 {
+		return ""
+	}
+	exists := map[Key]bool{}
+	for _, w := range s.Workloads {
+		exists[w.Key()] = true
+	}
+	label := slices.Min(slices.Collect(maps.Keys(shared)))
+	if value := shared[label]; value != "" {
+		label += "=" + value
+	}
+	all := s.podReferences(exists, func(*Attributes) {})
+	return all.bulk(fewOf, 0, "all pods have the label "+label+", and the files hold %d of the %d pods that blocks name")
 }
 
 // addressesUsed counts the addresses that Calico assigned to pods: those outside the nodes' podCIDRs,

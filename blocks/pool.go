@@ -38,6 +38,8 @@ type Pool struct {
 	Unmasked netip.Prefix
 	// BlockSize is the prefix length of the pool's blocks.
 	BlockSize int
+	// DefaultSize is true if the object has no block size.
+	DefaultSize bool
 	// Disabled pools assign no addresses; existing allocations stay.
 	Disabled bool
 	// NodeSelector and NamespaceSelector limit the users of the pool; empty selects all.

@@ -12,7 +12,7 @@ import (
 
 var affinities = describe(Kind{
 	Resource: blocks.Affinities, Names: []string{apiv3.KindBlockAffinity},
-	Absent: always("no BlockAffinity in the files"),
+	Absent: always("no BlockAffinity in the files"), always: []string{"state"},
 	keeps: calicoObject(classAffinityName,
 		value("cidr", 0, classAddresses), value("node", 0, classNode), value("type", 0, classWord),
 		value("state", 0, classWord), value("deleted", 0, classBool)),
@@ -28,6 +28,7 @@ func (d *Decoder) affinity(r *JSONReader, a *blocks.Affinity) bool {
 		node, kind, labelled string
 		hasCIDR, hasNode     bool
 		cidrOK, nodeOK, tyOK = false, false, true
+		lacks                = d.expects()
 	)
 	a.Unlabelled = true
 	// Calico v3.31 and newer list affinities by these labels (libcalico-go
@@ -41,7 +42,7 @@ func (d *Decoder) affinity(r *JSONReader, a *blocks.Affinity) bool {
 		}
 	}}
 	found := d.object(r, &a.Meta, hooks, func(key []byte) {
-		if r.Null() {
+		if lacks = without(lacks, key); r.Null() {
 			return
 		}
 		var s []byte
@@ -71,6 +72,7 @@ func (d *Decoder) affinity(r *JSONReader, a *blocks.Affinity) bool {
 	if found && !hasNode {
 		r.faultAt("spec.node", "is missing")
 	}
+	missing(r, lacks)
 	a.Owner = blocks.Owner{Kind: cmp.Or(blocks.OwnerKind(kind), blocks.OwnerKind(labelled), blocks.HostOwner), Name: node}
 	checkName(r, &a.Meta)
 	if len(r.Faults) == 0 {

@@ -34,5 +34,8 @@ func (d *Decoder) bgpPeer(r *JSONReader, p *blocks.BGPPeer) bool {
 		"filters":       func() { r.Array(func(int) { p.Filters = append(p.Filters, r.String()) }) },
 	}), nil)
 	p.LocalWorkloads, p.ManualReverse = localWorkloads != "", reverse == string(apiv3.ReversePeeringManual)
+	if d.Dump && p.PeerIP == "" && p.PeerSelector == "" && !p.LocalWorkloads {
+		r.faultAt("spec", "has neither peerIP, peerSelector nor localWorkloadSelector")
+	}
 	return d.whole(r, &p.Meta, "")
 }

@@ -13,6 +13,7 @@ import (
 
 var ipamBlocks = describe(Kind{
 	Resource: blocks.Blocks, Names: []string{libapiv3.KindIPAMBlock}, Absent: always("no IPAMBlock in the files"),
+	always: []string{"allocations", "attributes", "unallocated"},
 	keeps: calicoObject(classCIDRName,
 		value("cidr", 0, classAddresses), value("affinity", 0, classOwner), value("affinityClaimTime", 0, classTime),
 		listOf("allocations", 0, value("", 0, classNumber)), listOf("unallocated", 0, value("", 0, classNumber)),
@@ -40,7 +41,8 @@ func (d *Decoder) block(r *JSONReader, b *blocks.Block) bool {
 	var (
 		hasCIDR, cidrOK         bool
 		hasAffinity, affinityOK bool
-		hasSpec                 bool
+		hasSpec, hasSequence    bool
+		lacks                   = d.expects()
 	)
 	found := r.Object(func(key []byte) {
 		switch string(key) {
@@ -48,7 +50,11 @@ func (d *Decoder) block(r *JSONReader, b *blocks.Block) bool {
 			d.meta(r, &b.Meta, metaHooks{})
 		case "spec":
 			hasSpec = r.Object(func(key []byte) {
+				lacks = without(lacks, key)
 				switch string(key) {
+				case "sequenceNumber":
+					hasSequence = true
+					b.Sequence, _ = r.uint()
 				case "cidr":
 					if hasCIDR = !r.Null(); hasCIDR {
 						b.CIDR, cidrOK = d.cidr(r)
@@ -67,6 +73,9 @@ func (d *Decoder) block(r *JSONReader, b *blocks.Block) bool {
 	}
 	if found && !hasCIDR {
 		r.faultAt("spec.cidr", "is missing")
+	}
+	if missing(r, lacks); d.Dump && !hasSequence && len(b.OrdinalSequences) > 0 {
+		r.faultAt("spec.sequenceNumber", "is missing")
 	}
 	checkName(r, &b.Meta)
 	if len(r.Faults) == 0 {
@@ -134,8 +143,6 @@ func (d *Decoder) blockField(r *JSONReader, b *blocks.Block, key []byte) {
 			}
 		})
 		b.Attributes = slices.Clip(b.Attributes)
-	case "sequenceNumber":
-		b.Sequence, _ = r.uint()
 	case "sequenceNumberForAllocation":
 		b.OrdinalSequences = ordinalSequences(r)
 	case "deleted":

@@ -9,7 +9,7 @@ import (
 )
 
 var controllersConfigs = describe(Kind{
-	Resource: blocks.ControllerConfig, Names: []string{apiv3.KindKubeControllersConfiguration}, Optional: true,
+	Resource: blocks.ControllerConfig, Names: []string{apiv3.KindKubeControllersConfiguration}, Optional: true, always: []string{"controllers"},
 	keeps: object("", 0, append(calicoObject(classDefault,
 		object("controllers", 0, object("node", 0, value("leakGracePeriod", 0, classDuration)), object("loadBalancer", 0, assignIPs.parts...)),
 	).parts, object("status", 0, object("runningConfig", 0, entriesOf("controllers", classWord, assignIPs))))...),

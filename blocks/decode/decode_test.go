@@ -104,11 +104,11 @@ func TestPool(t *testing.T) {
 	}{
 		"defaults": {
 			objectNamed("p", `"cidr": "10.0.0.0/16"`),
-			blocks.Pool{CIDR: prefix("10.0.0.0/16"), BlockSize: 26, NodeSelector: "all()", Uses: both, Automatic: true,
+			blocks.Pool{CIDR: prefix("10.0.0.0/16"), BlockSize: 26, DefaultSize: true, NodeSelector: "all()", Uses: both, Automatic: true,
 				IPIP: blocks.EncapNever, VXLAN: blocks.EncapNever}},
 		"defaults of IPv6, as the API may store them": {
 			objectNamed("p", `"cidr": "fd00::/48", "blockSize": 0, "allowedUses": [], "assignmentMode": null, "ipipMode": ""`),
-			blocks.Pool{CIDR: prefix("fd00::/48"), BlockSize: 122, NodeSelector: "all()", Uses: both, Automatic: true,
+			blocks.Pool{CIDR: prefix("fd00::/48"), BlockSize: 122, DefaultSize: true, NodeSelector: "all()", Uses: both, Automatic: true,
 				IPIP: blocks.EncapNever, VXLAN: blocks.EncapNever}},
 		"everything set": {
 			`{"metadata": {"name": "p"}, "spec": {"cidr": "10.0.0.0/16", "blockSize": 28, "disabled": true,
@@ -123,19 +123,19 @@ func TestPool(t *testing.T) {
 		"allocatable": {
 			`{"metadata": {"name": "p"}, "spec": {"cidr": "10.0.0.0/16"}, "status": {"conditions": [
 			  {"type": "Allocatable", "status": "True", "reason": "OK"}]}}`,
-			blocks.Pool{CIDR: prefix("10.0.0.0/16"), BlockSize: 26, NodeSelector: "all()", Uses: both, Automatic: true,
+			blocks.Pool{CIDR: prefix("10.0.0.0/16"), BlockSize: 26, DefaultSize: true, NodeSelector: "all()", Uses: both, Automatic: true,
 				IPIP: blocks.EncapNever, VXLAN: blocks.EncapNever}},
 		"stored by Calico v2": {
 			objectNamed("p", `"cidr": "10.0.0.0/16", "ipip": {"enabled": true, "mode": "cross-subnet"}, "nat-outgoing": true`),
-			blocks.Pool{CIDR: prefix("10.0.0.0/16"), BlockSize: 26, NodeSelector: "all()", Uses: both, Automatic: true,
+			blocks.Pool{CIDR: prefix("10.0.0.0/16"), BlockSize: 26, DefaultSize: true, NodeSelector: "all()", Uses: both, Automatic: true,
 				IPIP: blocks.EncapCrossSubnet, VXLAN: blocks.EncapNever, NATOutgoing: true}},
 		"stored by Calico v2, always": {
 			objectNamed("p", `"ipip": {"enabled": true}, "ipipMode": "Never", "cidr": "10.0.0.0/16"`),
-			blocks.Pool{CIDR: prefix("10.0.0.0/16"), BlockSize: 26, NodeSelector: "all()", Uses: both, Automatic: true,
+			blocks.Pool{CIDR: prefix("10.0.0.0/16"), BlockSize: 26, DefaultSize: true, NodeSelector: "all()", Uses: both, Automatic: true,
 				IPIP: blocks.EncapAlways, VXLAN: blocks.EncapNever}},
 		"smaller than a block": {
 			objectNamed("p", `"cidr": "10.0.0.0/28"`),
-			blocks.Pool{CIDR: prefix("10.0.0.0/28"), BlockSize: 26, NodeSelector: "all()", Uses: both, Automatic: true,
+			blocks.Pool{CIDR: prefix("10.0.0.0/28"), BlockSize: 26, DefaultSize: true, NodeSelector: "all()", Uses: both, Automatic: true,
 				IPIP: blocks.EncapNever, VXLAN: blocks.EncapNever}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 
 var handles = describe(Kind{
 	Resource: blocks.Handles, Names: []string{libapiv3.KindIPAMHandle},
-	Absent: always("no IPAMHandle in the files"),
+	Absent: always("no IPAMHandle in the files"), always: []string{"block"},
 	keeps: calicoObject(classHandle,
 		value("handleID", 0, classHandle), &fieldMask{key: "block", schema: schemaMap, class: classByCIDR}, value("deleted", 0, classBool)),
 }, descriptor[blocks.Handle]{
@@ -21,8 +21,9 @@ var handles = describe(Kind{
 // handle decodes an IPAMHandle (libcalico-go lib/apis/v3/ipam_handle.go). An invalid count
 // is omitted, with a gap of its own.
 func (d *Decoder) handle(r *JSONReader, h *blocks.Handle) bool {
-	hasID, hasCounts := false, false
+	hasID, lacks := false, d.expects()
 	found := d.object(r, &h.Meta, metaHooks{}, func(key []byte) {
+		lacks = without(lacks, key)
 		switch string(key) {
 		case "handleID":
 			if hasID = !r.Null(); hasID {
@@ -32,15 +33,15 @@ func (d *Decoder) handle(r *JSONReader, h *blocks.Handle) bool {
 				}
 			}
 		case "block":
-			hasCounts, h.Blocks = true, d.handleCounts(r)
+			h.Blocks = d.handleCounts(r)
 		case "deleted":
 			h.SoftDeleted = flexibleBool(r)
 		}
 	}, nil)
 	if found && !hasID {
 		r.faultAt("spec.handleID", "is missing")
-	} else if found && d.Dump && !hasCounts {
-		r.faultAt("spec.block", "is missing") // Calico always writes it
+	} else if found {
+		missing(r, lacks)
 	}
 	return d.whole(r, &h.Meta, "spec.block")
 }

@@ -78,8 +78,8 @@ type Kind struct {
 	keeps *fieldMask
 	// labelled replaces keeps for decoding with labels, which saved snapshots omit.
 	labelled *fieldMask
-	// always are the fields of a spec that the older API group requires. A dump without one was
-	// filtered; Calico would read the field as false.
+	// always are the members of a spec that every stored object has, because the CRD requires them
+	// (libcalico-go config/crd) and Calico's clients write them. A dump without one was filtered.
 	always []string
 	// Single kinds have one object that counts, named "default". keepsOthers is true if the
 	// records of other objects are kept as well.

@@ -87,12 +87,16 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 	var podIP []byte      // status.podIP; old clusters have no podIPs
 	var ended blocks.Time // the latest change of a kept condition or end of a container
 	var where placement
+	labels := map[string]string{}
 	d.object(r, &p.Meta, metaHooks{
 		noWritten:  true,
 		annotation: func(key, value []byte) { d.podAnnotation(r, p, key, value) },
 		label: func(key, value []byte) {
 			if string(key) == labelVM && p.Extras().VM == "" {
 				p.Extend().VM = d.str(value)
+			}
+			if d.Dump {
+				labels[d.str(key)] = d.str(value)
 			}
 			if d.PodLabels {
 				d.labels(&p.Labels)(key, value)
@@ -156,6 +160,9 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 			})
 		}
 	})
+	if d.Dump {
+		d.Out.share(labels)
+	}
 	if p.Namespace = d.inNamespace; p.Finished() && !ended.IsZero() {
 		p.Extend().Ended = ended
 	}
@@ -187,6 +194,9 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 	}
 	if p.Node != "" && p.Phase == "" && len(p.StatusIPs) == 0 && p.Started.IsZero() && !p.Ready {
 		r.faultAt("status", "is missing") // the API server sets the phase of each pod
+	}
+	if d.Dump && p.Node == "" && (p.Phase == "Running" || len(p.StatusIPs) > 0) {
+		r.faultAt("spec.nodeName", "is missing") // only a kubelet sets these
 	}
 	for _, f := range r.Faults {
 		if p.Extras().Unreadable == "" && mayNameAddress(f.Field) {
@@ -324,6 +334,9 @@ func podsLeftOut(s *blocks.Snapshot) string {
 		ready[s.Nodes[i].Name] = s.Nodes[i].Ready
 	}
 	for _, w := range s.Workloads {
+		if w.Node != "" && w.Phase == "" && w.Extras().Partial == "" {
+			return fmt.Sprintf("pod %s has no status.phase, which the API server always sets", w.FullName())
+		}
 		inNamespace[w.Namespace], onNode[w.Node] = true, true
 		daemons = daemons || w.OfDaemonSet()
 	}

@@ -81,7 +81,7 @@ func (d *Decoder) pool(r *JSONReader, p *blocks.Pool) bool {
 	p.VXLAN = cmp.Or(p.VXLAN, blocks.EncapNever)
 	if p.CIDR.IsValid() {
 		if p.BlockSize == 0 {
-			p.BlockSize = defaultBlockSize(p.CIDR)
+			p.BlockSize, p.DefaultSize = defaultBlockSize(p.CIDR), true
 		}
 		if hasSize && (p.BlockSize < 1 || p.BlockSize > p.CIDR.Addr().BitLen()) {
 			r.faultAt("spec.blockSize", fmt.Sprintf("is %d, not the length of an %v prefix", p.BlockSize, p.Family()))

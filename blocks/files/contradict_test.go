@@ -78,6 +78,17 @@ func (o object) without(member string) object {
 	return o
 }
 
+// with replaces a line.
+func (o object) with(old, line string) object {
+	o.lines = slices.Clone(o.lines)
+	for i := range o.lines {
+		if o.lines[i] == old {
+			o.lines[i] = line
+		}
+	}
+	return o
+}
+
 func (d dump) only(kind string, keep func(i int, o object) bool) {
 	var items []object
 	for i, o := range d[kind].items {
@@ -136,6 +147,19 @@ func TestContradictions(t *testing.T) {
 			})
 		}
 	}
+	each := func(kind, member string) func(*testing.T, dump) {
+		return func(_ *testing.T, d dump) { d.each(kind, func(o object) object { return o.without(member) }) }
+	}
+	one := func(kind, member string) func(*testing.T, dump) {
+		return func(_ *testing.T, d dump) { d[kind].items[0] = d[kind].items[0].without(member) }
+	}
+	labelled := func(labels ...string) func(*testing.T, dump) {
+		return func(_ *testing.T, d dump) {
+			d.only("pods", func(_ int, o object) bool {
+				return slices.ContainsFunc(labels, func(l string) bool { return strings.Contains(strings.Join(o.lines, ""), "\n      "+l) })
+			})
+		}
+	}
 	const left = ": some were left out, or the files are of two clusters"
 	for _, c := range []struct {
 		name, snapshot string
@@ -145,9 +169,32 @@ func TestContradictions(t *testing.T) {
 		{"a third of the affinities", "story", take("blockaffinities", 1), nil},
 		{"affinities of other blocks", "story", from("healthy", "blockaffinities"), []string{"blockaffinities: the files hold 0 of the 4 affinities of nodes to their blocks, and not that of old-*" + left}},
 		{"few handles", "story", take("ipamhandles", 10), []string{"ipamhandles: the files hold 10 of the * handles that blocks name, and not *" + left}},
-		{"blocks without allocations", "story", func(_ *testing.T, d dump) {
-			d.each("ipamblocks", func(o object) object { return o.without("    allocations:") })
+		{"blocks whose allocations are all free", "story", func(_ *testing.T, d dump) {
+			d.each("ipamblocks", func(o object) object {
+				return o.without("    allocations:").with("    attributes:\n", "    allocations: []\n    attributes:\n")
+			})
 		}, []string{"ipamblocks: the blocks record 0 of the * addresses of pods*"}},
+		{"blocks without owners", "story", each("ipamblocks", "    affinity:"), []string{"ipamblocks: the files hold 0 of the 4 blocks with owners that affinities name, and not 10.64.75.128/26 of old-1" + left}},
+		{"one block without owner", "story", one("ipamblocks", "    affinity:"), nil},
+		{"a block without allocations", "story", one("ipamblocks", "    allocations:"), []string{`ipamblocks.yaml: ipamblocks "10-64-75-0-26" spec.allocations: is missing`}},
+		{"a block without attributes", "native", one("ipamblocks", "    attributes:"), []string{`ipamblocks.yaml: ipamblocks "10-64-75-0-26" spec.attributes: is missing`}},
+		{"a block without unallocated", "story", one("ipamblocks", "    unallocated:"), []string{`ipamblocks.yaml: ipamblocks "10-64-75-0-26" spec.unallocated: is missing`}},
+		{"a block without sequence number", "story", one("ipamblocks", "    sequenceNumber:"), []string{`ipamblocks.yaml: ipamblocks "10-64-75-0-26" spec.sequenceNumber: is missing`}},
+		{"an affinity without state", "story", one("blockaffinities", "    state:"), []string{`blockaffinities.yaml: blockaffinities "*" spec.state: is missing`}},
+		{"a KubeControllersConfiguration without controllers", "story", one("kubecontrollersconfigurations", "    controllers:"), []string{`kubecontrollersconfigurations.yaml: kubecontrollersconfigurations: object "default": spec.controllers is missing`}},
+		{"pods without node", "dual-stack", one("pods", "    nodeName:"), []string{`pods.yaml: pods "*" spec.nodeName: is missing`}},
+		{"pods without phase", "dual-stack", one("pods", "    phase:"), []string{"pods: pod * has no status.phase, which the API server always sets"}},
+		{"a pool without the size of its blocks", "dual-stack", each("ippools", "    blockSize:"), []string{"ippools: pool * has no blockSize, and none of its blocks has the default, /*"}},
+		{"pools without size, which is the default", "story", each("ippools", "    blockSize:"), nil},
+		{"pods by label", "story", func(t *testing.T, d dump) {
+			d.each("pods", func(o object) object { return o.with("      k8s-app: kube-dns\n", "      app: catalog\n") })
+			labelled("app: catalog")(t, d)
+		}, []string{"pods: all pods have the label app=catalog, and the files hold 42 of the 144 pods that blocks name, and not pod *" + left}},
+		{"pods by the key of a label", "story", func(t *testing.T, d dump) {
+			d.each("pods", func(o object) object { return o.with("      k8s-app: kube-dns\n", "      app: dns\n") })
+			labelled("app: c", "app: dns")(t, d)
+		}, []string{"pods: all pods have the label app, and the files hold 110 of the 144 pods that blocks name, and not pod *" + left}},
+		{"pools of another cluster", "story", from("dual-stack", "ippools"), []string{"ippools: the files hold the pools of 0 of the 4 blocks of nodes, and not that of 10.64.75.0/26 of old-2" + left}},
 		{"pods of one node", "dual-stack", onNodes(true, "dual-1"), []string{"pods: *" + left}},
 		{"pods of one node, without DaemonSets", "healthy", onNodes(false, "worker-1"), []string{"pods: the files hold 0 of the * pods that blocks name on one node, and not * or any other pod of node worker-2" + left}},
 		{"few nodes, without DaemonSets", "story", func(_ *testing.T, d dump) {
@@ -157,21 +204,11 @@ func TestContradictions(t *testing.T) {
 		{"pods of another cluster", "story", from("healthy", "pods", "namespaces"), []string{`nodes: pod kube-system/calico-node-* of a DaemonSet runs on node "*", and the files do not hold the node`, `pods: blocks name pods on node "old-2", and the files hold none of its pods, not even of DaemonSets`}},
 		{"Calico's objects of another cluster", "story", from("healthy"), []string{"ipamblocks: *" + left, "pods: *" + left}},
 		{"the same the other way around", "healthy", from("story"), []string{"ipamblocks: *" + left, "pods: *" + left}},
-		{"a BGPConfiguration without spec", "story", func(_ *testing.T, d dump) {
-			d.each("bgpconfigurations", func(o object) object { return o.without("  spec:") })
-		}, []string{`bgpconfigurations.yaml: bgpconfigurations: object "default": spec is missing`}},
-		{"a ClusterInformation without spec", "story", func(_ *testing.T, d dump) {
-			d.each("clusterinformations", func(o object) object { return o.without("  spec:") })
-		}, []string{`clusterinformations.yaml: clusterinformations: object "default": spec is missing`}},
-		{"an IPAMConfig without spec", "story", func(_ *testing.T, d dump) {
-			d.each("ipamconfigs", func(o object) object { return o.without("  spec:") })
-		}, []string{`ipamconfigs.yaml: ipamconfigs: object "default": spec is missing`}},
-		{"an IPAMConfig without a field that Calico always writes", "story", func(_ *testing.T, d dump) {
-			d.each("ipamconfigs", func(o object) object { return o.without("    autoAllocateBlocks:") })
-		}, []string{`ipamconfigs.yaml: ipamconfigs: object "default": spec.autoAllocateBlocks is missing`}},
-		{"the newer group's IPAMConfiguration without one, which has a default", "native", func(_ *testing.T, d dump) {
-			d.each("ipamconfigurations", func(o object) object { return o.without("    autoAllocateBlocks:") })
-		}, nil},
+		{"a BGPConfiguration without spec", "story", each("bgpconfigurations", "  spec:"), []string{`bgpconfigurations.yaml: bgpconfigurations: object "default": spec is missing`}},
+		{"a ClusterInformation without spec", "story", each("clusterinformations", "  spec:"), []string{`clusterinformations.yaml: clusterinformations: object "default": spec is missing`}},
+		{"an IPAMConfig without spec", "story", each("ipamconfigs", "  spec:"), []string{`ipamconfigs.yaml: ipamconfigs: object "default": spec is missing`}},
+		{"an IPAMConfig without a field that Calico always writes", "story", each("ipamconfigs", "    autoAllocateBlocks:"), []string{`ipamconfigs.yaml: ipamconfigs: object "default": spec.autoAllocateBlocks is missing`}},
+		{"the newer group's IPAMConfiguration without one, which has a default", "native", each("ipamconfigurations", "    autoAllocateBlocks:"), nil},
 		{"handles without counts", "story", func(_ *testing.T, d dump) {
 			d.only("ipamhandles", func(i int, _ object) bool { return i > 0 })
 			d["ipamhandles"].items[0] = d["ipamhandles"].items[0].without("    block:")
@@ -198,6 +235,27 @@ func TestContradictions(t *testing.T) {
 				t.Errorf("gaps\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
 			}
 		})
+	}
+}
+
+// TestAssumptions: a dump does not show that a selector left out objects that leave no other trace, so a
+// report of one says what it assumes, and so does a snapshot that was made of it.
+func TestAssumptions(t *testing.T) {
+	d := shipped(t, "healthy")
+	texts := map[string]string{}
+	for kind, f := range d {
+		for _, o := range f.items {
+			f.head += strings.Join(o.lines, "")
+		}
+		texts[kind+".yaml"] = f.head + f.tail
+	}
+	root := dir(t, texts)
+	s, _ := read(t, root)
+	if want := "the files hold all pods (64), ipamhandles (64), ipamblocks (4), blockaffinities (4), nodes (4), ippools (1), namespaces (5): no file shows what a selector leaves out"; s.Cluster.Assumes != want {
+		t.Errorf("assumed: %q, want %q", s.Cluster.Assumes, want)
+	}
+	if _, again, _ := recorded(t, SaveOptions{}, root); again.Cluster.Assumes != s.Cluster.Assumes {
+		t.Errorf("of a snapshot of the dump is assumed: %q", again.Cluster.Assumes)
 	}
 }
 

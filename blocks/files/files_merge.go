@@ -228,9 +228,11 @@ func (f *fileReader) merged(chosen, other *decode.Objects) *decode.Objects {
 // once removes duplicates: of several objects with one name, it keeps the newest.
 func (f *fileReader) once(objects *decode.Objects) {
 	newest := make(map[blocks.Key]int, objects.Len())
+	live := false
 	var twice []string // names with several UIDs, which cannot coexist in one cluster
 	for i := range objects.Len() {
 		key, meta := objects.At(i)
+		live = live || objects.Kind.OfCalico() && meta.UID() != ""
 		j, seen := newest[key]
 		if !seen {
 			newest[key] = i
@@ -247,10 +249,18 @@ func (f *fileReader) once(objects *decode.Objects) {
 			newest[key] = i
 		}
 	}
+	var manifests []string // objects that no cluster returned, beside some that one did
 	objects.Only(func(i int) bool {
-		key, _ := objects.At(i)
-		return newest[key] == i
+		key, meta := objects.At(i)
+		manifest := live && meta.UID() == ""
+		if manifest && newest[key] == i {
+			manifests = append(manifests, key.String())
+		}
+		return newest[key] == i && !manifest
 	})
+	if len(manifests) > 0 {
+		f.warn("left out %s %s, which no cluster returned: manifests have no UID", objects.Kind.Resource, strings.Join(manifests, ", "))
+	}
 	switch n := len(twice); {
 	case n == 1:
 		f.warn("%s %q is in the files twice, with different UIDs: the newer one counts", objects.Kind.Resource, twice[0])
@@ -277,6 +287,21 @@ func (f *fileReader) seen(o *decode.Objects) bool {
 	return o.Found() || f.info.resources[o.Kind.Resource] || f.empty[o.Kind.Resource]
 }
 
+// assumes lists the kinds of which only the files' author knows whether all objects are there.
+func (f *fileReader) assumes(s *blocks.Snapshot, read []*decode.Objects) string {
+	var all []string
+	for _, o := range read {
+		r := o.Kind.Resource
+		if _, known := s.Missing(r); !known && !f.info.resources[r] && o.Kind.Absent != nil && !o.Kind.Single && o.Len() > 0 {
+			all = append(all, fmt.Sprintf("%s (%d)", r, o.Len()))
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return "the files hold all " + strings.Join(all, ", ") + ": no file shows what a selector leaves out"
+}
+
 // addMissing adds gaps for kinds that verdicts need and that are missing or filtered, and warns of
 // all missing kinds. A snapshot's counts are believed.
 func (f *fileReader) addMissing(s *blocks.Snapshot, read []*decode.Objects) {
@@ -300,7 +325,7 @@ func (f *fileReader) addMissing(s *blocks.Snapshot, read []*decode.Objects) {
 			reason = why(s)
 		}
 		if o.Len() > 0 && !f.info.resources[k.Resource] {
-			reason = cmp.Or(reason, contradictions[k.Resource])
+			reason = cmp.Or(reason, contradictions[k.Resource], s.Selected(o.Shared))
 		}
 		if reason != "" {
 			s.Gaps = append(s.Gaps, blocks.Gap{Resource: k.Resource, Reason: reason})
@@ -313,6 +338,7 @@ func (f *fileReader) addMissing(s *blocks.Snapshot, read []*decode.Objects) {
 			assumed = append(assumed, string(k.Resource))
 		}
 	}
+	s.Cluster.Assumes = f.assumes(s, read)
 	if why := s.KeptElsewhere(); why != "" {
 		s.Gaps = append(s.Gaps, blocks.Gap{Resource: blocks.Blocks, Reason: why})
 		if _, missing := s.Missing(blocks.Pools); !missing && len(s.Pools) == 0 {

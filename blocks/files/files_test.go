@@ -470,7 +470,7 @@ func TestTakenAt(t *testing.T) {
 func TestOneObjectTwice(t *testing.T) {
 	block := func(uid, version, sequence string) string {
 		return fmt.Sprintf("apiVersion: crd.projectcalico.org/v1\nkind: IPAMBlock\nmetadata: {name: b, uid: %q, resourceVersion: %q}\n"+
-			"spec: {cidr: 10.0.0.0/26, sequenceNumber: %s}\n", uid, version, sequence)
+			"spec: {cidr: 10.0.0.0/26, allocations: [], attributes: [], unallocated: [], sequenceNumber: %s}\n", uid, version, sequence)
 	}
 	for name, c := range map[string]struct {
 		first, second string

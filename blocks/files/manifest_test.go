@@ -3,27 +3,28 @@ package files
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// TestManifestsBesideADump: a directory of a dump also holds a chart and a manifest of a pool that
-// exists. Neither stops the reading, and what the cluster said about the pool counts.
+// TestManifestsBesideADump: a directory of a dump also holds a chart, a manifest of a pool that exists
+// and one of a new pool. None stops the reading, and only objects that the cluster returned count.
 func TestManifestsBesideADump(t *testing.T) {
 	live := "apiVersion: crd.projectcalico.org/v1\nkind: IPPool\nmetadata:\n  name: pods\n  uid: u1\n  resourceVersion: \"7\"\nspec:\n  cidr: 10.0.0.0/24\n  blockSize: 28\n"
 	manifest := "apiVersion: crd.projectcalico.org/v1\nkind: IPPool\nmetadata:\n  name: pods\nspec:\n  cidr: 10.0.0.0/24\n  disabled: true\n"
 	for _, names := range [][2]string{{"a.yaml", "b.yaml"}, {"b.yaml", "a.yaml"}} {
 		dir := t.TempDir()
-		for name, text := range map[string]string{names[0]: live, names[1]: manifest, "Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.0.0\n"} {
+		for name, text := range map[string]string{names[0]: live, names[1]: manifest, "new.yaml": strings.ReplaceAll(manifest, "pods", "more"), "Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.0.0\n"} {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		s, err := ReadFiles([]string{dir}, FileOptions{})
-		if err != nil {
-			t.Fatal(err)
+		s, warnings := read(t, dir)
+		if !slices.Contains(warnings, "left out ippools more, which no cluster returned: manifests have no UID") {
+			t.Errorf("warnings %q", warnings)
 		}
 		if len(s.Pools) != 1 || s.Pools[0].Disabled || s.Pools[0].BlockSize != 28 {
 			t.Errorf("the manifest in %s counts: %+v", names[1], s.Pools)

@@ -45,7 +45,11 @@ func Manifest(s *blocks.Snapshot) []map[string]any {
 		m.pod(s.Workloads[i])
 	}
 	if len(s.Workloads) == 0 { // files without any pod count as incomplete
-		m.pod(&blocks.Workload{Meta: blocks.Meta{Name: "kube-proxy", Pin: blocks.PinOf("uid-kube-proxy", "1"), Created: blocks.TimeOf(s.Cluster.TakenAt)}, Namespace: "kube-system", HostNetwork: true, Phase: "Running"})
+		proxy := &blocks.Workload{Meta: blocks.Meta{Name: "kube-proxy", Pin: blocks.PinOf("uid-kube-proxy", "1"), Created: blocks.TimeOf(s.Cluster.TakenAt)}, Namespace: "kube-system", HostNetwork: true, Phase: "Pending"}
+		if len(s.Nodes) > 0 {
+			proxy.Node, proxy.Phase = s.Nodes[0].Name, "Running"
+		}
+		m.pod(proxy)
 	}
 	for i := range s.Blocks {
 		m.block(&s.Blocks[i])

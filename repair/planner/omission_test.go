@@ -63,6 +63,77 @@ func TestOmissionsAreNeverCleanNorAlarming(t *testing.T) {
 	t.Logf("%d omissions were tried", tried)
 }
 
+// stored are members that every object in a cluster has. Other members may be absent, and then have a
+// default.
+var stored = []string{
+	"ippools spec.cidr",
+	"ipamblocks spec.cidr", "ipamblocks spec.allocations", "ipamblocks spec.attributes", "ipamblocks spec.unallocated", "ipamblocks spec.sequenceNumber",
+	"blockaffinities spec.cidr", "blockaffinities spec.node", "blockaffinities spec.state",
+	"ipamhandles spec.handleID", "ipamhandles spec.block",
+	"ipamconfigs spec.strictAffinity", "ipamconfigs spec.autoAllocateBlocks", "kubecontrollersconfigurations spec.controllers",
+	"bgppeers spec.peerIP", "bgppeers spec.peerSelector", "pods status.phase",
+}
+
+// TestFilteredMembers removes a member from all objects of a kind, as jq or a plug-in of kubectl does.
+// The law of [TestOmissionsAreNeverCleanNorAlarming] holds if each object in a cluster has the member.
+// No dump shows that another member was removed; no step may be carried out on the complete cluster.
+func TestFilteredMembers(t *testing.T) {
+	states, path := drawnStates(t), filepath.Join(t.TempDir(), "dump.json")
+	broken, tried := map[string]int{}, 0
+	for _, name := range testenv.Sample(t, 6, slices.Sorted(maps.Keys(states))) {
+		whole := dumpOf(states[name]())
+		reference := reading(t, path, whole)
+		for member, filtered := range whole.filtered() {
+			tried++
+			partial := reading(t, path, filtered)
+			found := partial.carriedOut(reference)
+			if slices.Contains(stored, member) {
+				found = append(found, partial.violations(reference, omission{corrupt: true})...)
+			}
+			for _, v := range found {
+				key := member + ": " + v.kind
+				if broken[key]++; broken[key] <= 3 {
+					t.Errorf("%s: without %s: %s: %s", name, member, v.kind, v.text)
+				}
+			}
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(broken)) {
+		t.Logf("%5d  %s", broken[key], key)
+	}
+	t.Logf("%d omissions were tried", tried)
+}
+
+// filtered returns the dump without a member of all objects of a kind, by kind and member.
+func (d dump) filtered() map[string]dump {
+	out := map[string]dump{}
+	for _, o := range d.objects {
+		k := kindOf(o)
+		if k == nil || k.Foreign != "" {
+			continue
+		}
+		for _, part := range []string{"metadata", "spec", "status"} {
+			members, _ := o[part].(map[string]any)
+			for member := range members {
+				name := string(k.Resource) + " " + part + "." + member
+				if _, done := out[name]; done || part == "metadata" && member != "labels" && member != "annotations" {
+					continue
+				}
+				less := d.without(func(map[string]any) bool { return false })
+				for i, o := range less.objects {
+					if fields, _ := o[part].(map[string]any); kindOf(o) == k && fields[member] != nil {
+						fields = maps.Clone(fields)
+						delete(fields, member)
+						less = less.with(i, part, fields)
+					}
+				}
+				out[name] = less
+			}
+		}
+	}
+	return out
+}
+
 // TestUnreadableObjects holds the law of [TestOmissionsAreNeverCleanNorAlarming] for single fields
 // that broke it once, whatever the day's sample is.
 func TestUnreadableObjects(t *testing.T) {
@@ -223,6 +294,9 @@ func (d dump) read(t *testing.T, path string) *blocks.Snapshot {
 	s, err := files.ReadFiles([]string{path}, files.FileOptions{})
 	if err != nil {
 		return nil // as an input without any object
+	}
+	if d.counts != nil && s.Cluster.Assumes != "" {
+		t.Errorf("although a snapshot counts its objects is assumed: %s", s.Cluster.Assumes)
 	}
 	s.Hosts = d.hosts
 	for r := range d.refused {

@@ -36,6 +36,9 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 	if len(p.Steps) == 0 {
 		return out
 	}
+	if st.Cluster.Assumes != "" {
+		say("a draft, which assumes that %s. Apply reads the cluster again, and skips each step whose reason it does not find there", st.Cluster.Assumes)
+	}
 	if why := p.Unapplicable(); why != "" {
 		say("%s: this plan cannot be applied, only viewed", why)
 	}

@@ -71,8 +71,16 @@ func (p *printer) report(r *audit.Report) {
 func (p *printer) head(c *audit.ReportCluster, complete bool) {
 	p.flow(append(spans("Cluster "+p.guid(c.GUID), prefixed("Calico ", c.CalicoVersion), "from "+cmp.Or(p.Source, c.Datastore), c.APIGroup,
 		p.taken(c.TakenAt.Time)), completeness(complete))...)
+	p.assumes(c)
 	if p.wide && c.APIGroupReason != "" {
 		p.wrap("  ", 2, "API group: "+c.APIGroupReason)
+	}
+}
+
+// assumes writes what is assumed of files.
+func (p *printer) assumes(c *audit.ReportCluster) {
+	if c.Assumes != "" {
+		p.wrap("  ", 2, "Assumed: "+c.Assumes)
 	}
 }
 
