@@ -73,8 +73,8 @@ type ReportCluster struct {
 	CalicoVersion  string `json:"calicoVersion"`
 	// TakenAt is the reference time of all ages.
 	TakenAt Time `json:"takenAt"`
-	// Assumes is what is assumed of files that do not count their objects.
-	Assumes string `json:"assumes,omitempty"`
+	// Assumes says what is assumed of files that do not count their objects.
+	Assumes []string `json:"assumes,omitempty"`
 }
 
 // Time is a time in a report: RFC 3339 in UTC, or "" if unknown.

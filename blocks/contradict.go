@@ -93,7 +93,7 @@ func (s *Snapshot) affinitiesNeeded() string {
 func (s *Snapshot) poolsOfBlocks() string {
 	var refs references
 	for i := range s.Blocks {
-		if b := &s.Blocks[i]; b.Owner.Node() != "" && !b.SoftDeleted {
+		if b := &s.Blocks[i]; !b.SoftDeleted && b.Owner.Node() != "" {
 			found := slices.ContainsFunc(s.Pools, func(p Pool) bool { return p.CIDR.Overlaps(b.CIDR) })
 			refs.add(found, fmt.Sprintf("that of %s of %s", b.CIDR, b.Owner.Node()))
 		}
@@ -184,9 +184,9 @@ func (s *Snapshot) podsNamed() string {
 	case len(lack) > 1 && len(onNode) == 1:
 		return lack[0]
 	case all.found == 0 && len(s.Workloads) > 0:
-		return all.bulk(manyOf, mostOf, "the files hold %d of the %d pods that blocks name")
+		return cmp.Or(all.bulk(manyOf, mostOf, "the files hold %d of the %d pods that blocks name"), s.selected(exists))
 	}
-	return ""
+	return s.selected(exists)
 }
 
 // podReferences counts the pods that blocks name, and calls visit for each.
@@ -203,15 +203,24 @@ func (s *Snapshot) podReferences(exists map[Key]bool, visit func(*Attributes)) (
 	return all
 }
 
-// Selected explains why a dump must lack pods: all of its pods have one of the given labels, which the
-// pods of a whole cluster do not, and blocks name other pods. It returns "" if that is not so.
-func (s *Snapshot) Selected(shared map[string]string) string {
-	if len(shared) == 0 || len(s.Workloads) < 2 {
+// selected explains why a dump must lack pods: all of its pods have the same label, which the pods of
+// a whole cluster do not, and blocks name other pods. It returns "" if that is not so.
+func (s *Snapshot) selected(exists map[Key]bool) string {
+	if len(s.Workloads) < 2 {
 		return ""
 	}
-	exists := map[Key]bool{}
+	shared := maps.Clone(s.Workloads[0].Labels)
 	for _, w := range s.Workloads {
-		exists[w.Key()] = true
+		for key, value := range shared {
+			if other, has := w.Labels[key]; !has {
+				delete(shared, key)
+			} else if other != value {
+				shared[key] = ""
+			}
+		}
+	}
+	if len(shared) == 0 {
+		return ""
 	}
 	label := slices.Min(slices.Collect(maps.Keys(shared)))
 	if value := shared[label]; value != "" {

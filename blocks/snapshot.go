@@ -106,9 +106,9 @@ type Cluster struct {
 	// TakenAt is the reference time for all ages: the API server's time when reading
 	// started, or when the files were written. Zero if unknown.
 	TakenAt time.Time
-	// Assumes names the kinds of files without counts, with their numbers of objects: such files do not
-	// show which objects a selector left out. Empty for snapshots with counts and for clusters.
-	Assumes string
+	// Assumes says which kinds of files without counts are assumed to be whole, with their numbers of
+	// objects: such files do not show which objects a selector left out.
+	Assumes []string
 	// Live is true for a snapshot of a running cluster. Its objects may have changed
 	// between two lists.
 	Live bool

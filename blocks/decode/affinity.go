@@ -28,7 +28,6 @@ func (d *Decoder) affinity(r *JSONReader, a *blocks.Affinity) bool {
 		node, kind, labelled string
 		hasCIDR, hasNode     bool
 		cidrOK, nodeOK, tyOK = false, false, true
-		lacks                = d.expects()
 	)
 	a.Unlabelled = true
 	// Calico v3.31 and newer list affinities by these labels (libcalico-go
@@ -42,7 +41,7 @@ func (d *Decoder) affinity(r *JSONReader, a *blocks.Affinity) bool {
 		}
 	}}
 	found := d.object(r, &a.Meta, hooks, func(key []byte) {
-		if lacks = without(lacks, key); r.Null() {
+		if r.Null() {
 			return
 		}
 		var s []byte
@@ -72,7 +71,6 @@ func (d *Decoder) affinity(r *JSONReader, a *blocks.Affinity) bool {
 	if found && !hasNode {
 		r.faultAt("spec.node", "is missing")
 	}
-	missing(r, lacks)
 	a.Owner = blocks.Owner{Kind: cmp.Or(blocks.OwnerKind(kind), blocks.OwnerKind(labelled), blocks.HostOwner), Name: node}
 	checkName(r, &a.Meta)
 	if len(r.Faults) == 0 {

@@ -41,40 +41,31 @@ func (d *Decoder) block(r *JSONReader, b *blocks.Block) bool {
 	var (
 		hasCIDR, cidrOK         bool
 		hasAffinity, affinityOK bool
-		hasSpec, hasSequence    bool
-		lacks                   = d.expects()
+		hasSequence             bool
 	)
-	found := r.Object(func(key []byte) {
+	found := d.object(r, &b.Meta, metaHooks{}, func(key []byte) {
 		switch string(key) {
-		case "metadata":
-			d.meta(r, &b.Meta, metaHooks{})
-		case "spec":
-			hasSpec = r.Object(func(key []byte) {
-				lacks = without(lacks, key)
-				switch string(key) {
-				case "sequenceNumber":
-					hasSequence = true
-					b.Sequence, _ = r.uint()
-				case "cidr":
-					if hasCIDR = !r.Null(); hasCIDR {
-						b.CIDR, cidrOK = d.cidr(r)
-					}
-				case "affinity":
-					hasAffinity = true
-					b.Owner, affinityOK = d.blockOwner(r)
-				default:
-					d.blockField(r, b, key)
-				}
-			})
+		case "sequenceNumber":
+			hasSequence = true
+			b.Sequence, _ = r.uint()
+		case "cidr":
+			if hasCIDR = !r.Null(); hasCIDR {
+				b.CIDR, cidrOK = d.cidr(r)
+			}
+		case "affinity":
+			hasAffinity = true
+			b.Owner, affinityOK = d.blockOwner(r)
+		default:
+			d.blockField(r, b, key)
 		}
-	})
+	}, nil)
 	if r.err != nil {
 		return false
 	}
 	if found && !hasCIDR {
 		r.faultAt("spec.cidr", "is missing")
 	}
-	if missing(r, lacks); d.Dump && !hasSequence && len(b.OrdinalSequences) > 0 {
+	if d.Dump && !hasSequence && len(b.OrdinalSequences) > 0 {
 		r.faultAt("spec.sequenceNumber", "is missing")
 	}
 	checkName(r, &b.Meta)
@@ -86,7 +77,7 @@ func (d *Decoder) block(r *JSONReader, b *blocks.Block) bool {
 		g.Prefix = blocks.PrefixOfName(b.Name)
 	}
 	// The owner is known for an absent affinity, too: the block has no owner.
-	if g.OwnerKnown = hasSpec && (affinityOK || !hasAffinity); g.OwnerKnown {
+	if g.OwnerKnown = d.hasSpec && (affinityOK || !hasAffinity); g.OwnerKnown {
 		g.Owner = b.Owner
 	}
 	return false

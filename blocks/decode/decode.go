@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -167,21 +168,31 @@ func checkName(r *JSONReader, m *blocks.Meta) {
 // given functions, which may be nil. found reports whether there is an object at all.
 func (d *Decoder) object(r *JSONReader, m *blocks.Meta, hooks metaHooks, spec, status func(key []byte)) (found bool) {
 	d.hasSpec = false
-	return r.Object(func(key []byte) {
+	var lacks []string
+	if d.Dump && !(d.Native && d.Out.Kind.Single) { // the newer group's API server has defaults
+		lacks = d.Out.Kind.always
+	}
+	found = r.Object(func(key []byte) {
 		switch string(key) {
 		case "metadata":
 			d.meta(r, m, hooks)
 		case "spec":
-			d.hasSpec = true
-			if spec != nil {
-				r.Object(spec)
-			}
+			d.hasSpec = spec == nil || r.Object(func(key []byte) {
+				if i := slices.Index(lacks, string(key)); i >= 0 {
+					lacks = slices.Concat(lacks[:i], lacks[i+1:])
+				}
+				spec(key)
+			})
 		case "status":
 			if status != nil {
 				r.Object(status)
 			}
 		}
 	})
+	if d.hasSpec && len(lacks) > 0 {
+		r.faultAt("spec."+lacks[0], "is missing")
+	}
+	return found
 }
 
 // anywhere makes [Decoder.whole] keep an object despite any fault, if it has a name.

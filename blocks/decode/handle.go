@@ -21,9 +21,8 @@ var handles = describe(Kind{
 // handle decodes an IPAMHandle (libcalico-go lib/apis/v3/ipam_handle.go). An invalid count
 // is omitted, with a gap of its own.
 func (d *Decoder) handle(r *JSONReader, h *blocks.Handle) bool {
-	hasID, lacks := false, d.expects()
+	hasID := false
 	found := d.object(r, &h.Meta, metaHooks{}, func(key []byte) {
-		lacks = without(lacks, key)
 		switch string(key) {
 		case "handleID":
 			if hasID = !r.Null(); hasID {
@@ -40,8 +39,6 @@ func (d *Decoder) handle(r *JSONReader, h *blocks.Handle) bool {
 	}, nil)
 	if found && !hasID {
 		r.faultAt("spec.handleID", "is missing")
-	} else if found {
-		missing(r, lacks)
 	}
 	return d.whole(r, &h.Meta, "spec.block")
 }

@@ -13,25 +13,6 @@ type Objects struct {
 	Kind *Kind
 	records
 	Gaps []blocks.Gap
-	// Shared are the labels that all objects of a dump have, with an empty value if the values differ.
-	// Only pods have them.
-	Shared map[string]string
-}
-
-// share removes the shared labels that another object does not have. The first object's are nil.
-func (o *Objects) share(labels map[string]string) {
-	if o.Shared == nil {
-		o.Shared = labels
-		return
-	}
-	for key, value := range o.Shared {
-		switch other, has := labels[key]; {
-		case !has:
-			delete(o.Shared, key)
-		case other != value:
-			o.Shared[key] = ""
-		}
-	}
 }
 
 // Found reports whether there is any object, including undecodable ones.

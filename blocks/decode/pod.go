@@ -87,7 +87,6 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 	var podIP []byte      // status.podIP; old clusters have no podIPs
 	var ended blocks.Time // the latest change of a kept condition or end of a container
 	var where placement
-	labels := map[string]string{}
 	d.object(r, &p.Meta, metaHooks{
 		noWritten:  true,
 		annotation: func(key, value []byte) { d.podAnnotation(r, p, key, value) },
@@ -95,10 +94,7 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 			if string(key) == labelVM && p.Extras().VM == "" {
 				p.Extend().VM = d.str(value)
 			}
-			if d.Dump {
-				labels[d.str(key)] = d.str(value)
-			}
-			if d.PodLabels {
+			if d.PodLabels || d.Dump {
 				d.labels(&p.Labels)(key, value)
 			}
 		},
@@ -160,9 +156,6 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 			})
 		}
 	})
-	if d.Dump {
-		d.Out.share(labels)
-	}
 	if p.Namespace = d.inNamespace; p.Finished() && !ended.IsZero() {
 		p.Extend().Ended = ended
 	}

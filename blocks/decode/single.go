@@ -2,7 +2,6 @@ package decode
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -15,16 +14,10 @@ const DefaultName = "default"
 // object is broken, which is a gap of the whole resource, or if it is not named "default"
 // and its kind drops such objects.
 func (d *Decoder) config(r *JSONReader, m *blocks.Meta, spec, status Members) bool {
-	lacks, members := d.expects(), r.members(spec)
-	d.object(r, m, metaHooks{}, func(key []byte) {
-		lacks = without(lacks, key)
-		members(key)
-	}, r.members(status))
+	d.object(r, m, metaHooks{}, r.members(spec), r.members(status))
 	// Calico's clients write each such object with a spec, although it may be empty.
 	if d.Dump && !d.hasSpec {
 		r.faultAt("spec", "is missing")
-	} else if !d.Native { // the API server of the newer group has defaults
-		missing(r, lacks)
 	}
 	if r.err != nil {
 		return false
@@ -42,27 +35,4 @@ func (d *Decoder) config(r *JSONReader, m *blocks.Meta, spec, status Members) bo
 		return false
 	}
 	return true
-}
-
-// expects returns the members that the spec of the current object must have.
-func (d *Decoder) expects() []string {
-	if d.Dump {
-		return d.Out.Kind.always
-	}
-	return nil
-}
-
-func without(expected []string, member []byte) []string {
-	i := slices.Index(expected, string(member))
-	if i < 0 {
-		return expected
-	}
-	return slices.Concat(expected[:i], expected[i+1:])
-}
-
-// missing adds a fault for the first expected member that the object lacks.
-func missing(r *JSONReader, expected []string) {
-	if len(expected) > 0 {
-		r.faultAt("spec."+expected[0], "is missing")
-	}
 }

@@ -44,6 +44,11 @@ func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
 		s.Cluster.TakenAt = f.newest
 	}
 	f.addMissing(s, read)
+	if !f.opts.Budgets {
+		for _, w := range s.Workloads { // only addMissing needed them
+			w.Labels = nil
+		}
+	}
 	// If a dump lacks one or both kinds of virtual machines, either someone omitted them or
 	// the cluster has none. The dump does not show which.
 	s.SetVMsKnown(func(r blocks.Resource) bool {
@@ -288,7 +293,7 @@ func (f *fileReader) seen(o *decode.Objects) bool {
 }
 
 // assumes lists the kinds of which only the files' author knows whether all objects are there.
-func (f *fileReader) assumes(s *blocks.Snapshot, read []*decode.Objects) string {
+func (f *fileReader) assumes(s *blocks.Snapshot, read []*decode.Objects) []string {
 	var all []string
 	for _, o := range read {
 		r := o.Kind.Resource
@@ -297,9 +302,9 @@ func (f *fileReader) assumes(s *blocks.Snapshot, read []*decode.Objects) string 
 		}
 	}
 	if len(all) == 0 {
-		return ""
+		return nil
 	}
-	return "the files hold all " + strings.Join(all, ", ") + ": no file shows what a selector leaves out"
+	return []string{"the files hold all " + strings.Join(all, ", ") + ": no file shows what a selector leaves out"}
 }
 
 // addMissing adds gaps for kinds that verdicts need and that are missing or filtered, and warns of
@@ -325,7 +330,7 @@ func (f *fileReader) addMissing(s *blocks.Snapshot, read []*decode.Objects) {
 			reason = why(s)
 		}
 		if o.Len() > 0 && !f.info.resources[k.Resource] {
-			reason = cmp.Or(reason, contradictions[k.Resource], s.Selected(o.Shared))
+			reason = cmp.Or(reason, contradictions[k.Resource])
 		}
 		if reason != "" {
 			s.Gaps = append(s.Gaps, blocks.Gap{Resource: k.Resource, Reason: reason})

@@ -295,8 +295,8 @@ func (d dump) read(t *testing.T, path string) *blocks.Snapshot {
 	if err != nil {
 		return nil // as an input without any object
 	}
-	if d.counts != nil && s.Cluster.Assumes != "" {
-		t.Errorf("although a snapshot counts its objects is assumed: %s", s.Cluster.Assumes)
+	if d.counts != nil && len(s.Cluster.Assumes) > 0 {
+		t.Errorf("although a snapshot counts its objects is assumed: %q", s.Cluster.Assumes)
 	}
 	s.Hosts = d.hosts
 	for r := range d.refused {
@@ -535,6 +535,11 @@ func (r read) violations(whole read, o omission) (out []violation) {
 		if !whole.steps[id] {
 			kind, _, _ := strings.Cut(id, ":")
 			out = append(out, violation{"new step " + kind, id})
+		}
+	}
+	for _, f := range audit.Compare(whole.report, r.report).Findings {
+		if f.Change == audit.Fixed {
+			out = append(out, violation{"fixed " + f.Check, f.Severity.String() + " " + f.Subject.ID()})
 		}
 	}
 	for print, f := range had {

@@ -36,8 +36,8 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 	if len(p.Steps) == 0 {
 		return out
 	}
-	if st.Cluster.Assumes != "" {
-		say("a draft, which assumes that %s. Apply reads the cluster again, and skips each step whose reason it does not find there", st.Cluster.Assumes)
+	for _, assumed := range st.Cluster.Assumes {
+		say("a draft, which assumes that %s. Apply reads the cluster again, and skips each step whose reason it does not find there", assumed)
 	}
 	if why := p.Unapplicable(); why != "" {
 		say("%s: this plan cannot be applied, only viewed", why)

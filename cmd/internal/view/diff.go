@@ -79,7 +79,7 @@ func (p *printer) diff(d *audit.Diff) {
 	}{{"OLD", &d.Old}, {"NEW", &d.New}} {
 		p.flow(span{text: side.name}, span{text: side.Source}, span{text: cmp.Or(phrase.Time(side.Cluster.TakenAt.Time), "time unknown")},
 			completeness(side.Complete), span{text: cmp.Or(SeverityCounts(side.Summary.FindingCounts), noFindings(side.Complete))})
-		p.assumes(&side.Cluster)
+		p.wrapAll("  Assumed: ", 2, side.Cluster.Assumes)
 	}
 	for _, g := range diffRuns(d) {
 		title := fmt.Sprintf("%s (%d)", changeTitle(g), len(g))

@@ -71,16 +71,9 @@ func (p *printer) report(r *audit.Report) {
 func (p *printer) head(c *audit.ReportCluster, complete bool) {
 	p.flow(append(spans("Cluster "+p.guid(c.GUID), prefixed("Calico ", c.CalicoVersion), "from "+cmp.Or(p.Source, c.Datastore), c.APIGroup,
 		p.taken(c.TakenAt.Time)), completeness(complete))...)
-	p.assumes(c)
+	p.wrapAll("  Assumed: ", 2, c.Assumes)
 	if p.wide && c.APIGroupReason != "" {
 		p.wrap("  ", 2, "API group: "+c.APIGroupReason)
-	}
-}
-
-// assumes writes what is assumed of files.
-func (p *printer) assumes(c *audit.ReportCluster) {
-	if c.Assumes != "" {
-		p.wrap("  ", 2, "Assumed: "+c.Assumes)
 	}
 }
 
@@ -109,11 +102,8 @@ func completeness(complete bool) span {
 
 // taken formats the time of the data, and its age unless it is recent.
 func (p *printer) taken(at time.Time) string {
-	if at.IsZero() {
-		return "time unknown"
-	}
-	s := phrase.Time(at)
-	if p.Now.IsZero() || p.Now.Sub(at) < 2*time.Minute {
+	s := cmp.Or(phrase.Time(at), "time unknown")
+	if at.IsZero() || p.Now.IsZero() || p.Now.Sub(at) < 2*time.Minute {
 		return s
 	}
 	return s + " (" + age(p.Now.Sub(at)) + " ago)"

@@ -238,7 +238,7 @@ func newVerdict(r *audit.Report, o Options) verdict {
 	}
 	for _, f := range []fact{
 		{"Cluster", cmp.Or(c.GUID, "GUID unknown"), ""}, {"Calico", c.CalicoVersion, ""}, {"Read from", cmp.Or(o.Source, c.Datastore), ""},
-		{"API group", c.APIGroup, ""}, {"Assumed", c.Assumes, ""}, {"Seen", view.Seen(r), ""}, {"Muted", muted, ""}, {"Scope", scopeText(r.Scope), "warn"}, {"Tightest pool", tightestPool(r), ""},
+		{"API group", c.APIGroup, ""}, {"Assumed", strings.Join(c.Assumes, " "), ""}, {"Seen", view.Seen(r), ""}, {"Muted", muted, ""}, {"Scope", scopeText(r.Scope), "warn"}, {"Tightest pool", tightestPool(r), ""},
 		{"Commands", o.elsewhere(len(r.Findings) > 0 || o.Plan != nil), ""},
 	} {
 		if f.Value != "" {
