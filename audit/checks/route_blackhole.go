@@ -58,6 +58,10 @@ var routeBlackhole = audit.Check{
 				x.Severity, x.Absence = state.Error, true // the reason may be a missing BGP peer
 				x.Message = fmt.Sprintf("traffic to %s (%s on %s) dies on %s, the owner of its block", b.Addr, user, b.User, b.Owner)
 			default:
+				if g := st.FirstMissing([]blocks.Resource{blocks.Affinities}); g != nil {
+					f.Inconclusive("not evaluated for %s: %s", b.Addr, g)
+					continue
+				}
 				x.Severity = state.Warning
 				x.Message = fmt.Sprintf("it is not known whether traffic to %s (%s on %s) dies on %s, the owner of its block: %s",
 					b.Addr, user, b.User, b.Owner, strings.TrimPrefix(p.Reason, "not known because "))

@@ -537,8 +537,9 @@ func (r read) violations(whole read, o omission) (out []violation) {
 			out = append(out, violation{"new step " + kind, id})
 		}
 	}
+	tolerated := slices.ContainsFunc(r.report.Gaps, func(g blocks.Gap) bool { return g.Tolerated }) // the object is listed, and makes no reading incomplete
 	for _, f := range audit.Compare(whole.report, r.report).Findings {
-		if f.Change == audit.Fixed {
+		if f.Change == audit.Fixed && !tolerated {
 			out = append(out, violation{"fixed " + f.Check, f.Severity.String() + " " + f.Subject.ID()})
 		}
 	}
@@ -546,8 +547,8 @@ func (r read) violations(whole read, o omission) (out []violation) {
 		if has[print] != nil && has[print].Severity >= f.Severity {
 			continue
 		}
-		if slices.ContainsFunc(r.report.Gaps, func(g blocks.Gap) bool { return g.Tolerated }) {
-			continue // the object is listed, and makes no reading incomplete
+		if tolerated {
+			continue
 		}
 		switch explained := slices.ContainsFunc(r.report.SkippedChecks, func(s audit.Skipped) bool { return s.Check == f.Check }); {
 		case r.report.Complete && !explained:
