@@ -208,10 +208,8 @@ func (st *State) RestoreAffinityBar(b *Block) Bar {
 		return Because(RetainNotRead, "a block that cannot be read may be the node's own, or of the same CIDR")
 	case len(st.Unreadable(blocks.Pools)) > 0:
 		return Because(RetainNotRead, "a pool that cannot be read may serve its node")
-	case st.UnreadableNode(host):
+	case !st.NodesRead() || st.UnreadableNode(host):
 		return Because(RetainNotRead, "its node %s could not be read", host)
-	case !st.NodesRead():
-		return Because(RetainNotRead, "%s", st.NoNode(host))
 	case st.Vanished(host):
 		return Because(RetainConflict, "its host %s no longer exists: it needs no routes (--empty-blocks releases the block once it is empty)", host)
 	case len(others) > 0:
