@@ -39,8 +39,8 @@ func (r *references) bulk(least, percent int, format string) string {
 const fewOf, manyOf = 3, 10
 
 // mostOf is the least percentage of missing references that count as bulk. Real damage, as after
-// deletions by hand, leaves more. A third suffices for the nodes of Ready pods: such pods do not
-// outlive their node's object for long.
+// deletions by hand, leaves more. A third suffices for the nodes of Ready pods, which do not
+// outlive their node's object for long, and where all pods have one label.
 const mostOf, thirdOf = 90, 33
 
 // Contradiction explains why a dump must lack objects of a kind: other kinds refer to many that it
@@ -204,7 +204,7 @@ func (s *Snapshot) podReferences(exists map[Key]bool, visit func(*Attributes)) (
 }
 
 // selected explains why a dump must lack pods: all of its pods have the same label, which the pods of
-// a whole cluster do not, and blocks name other pods. It returns "" if that is not so.
+// a whole cluster do not, and blocks name many other pods. It returns "" if that is not so.
 func (s *Snapshot) selected(exists map[Key]bool) string {
 	if len(s.Workloads) < 2 {
 		return ""
@@ -227,7 +227,7 @@ func (s *Snapshot) selected(exists map[Key]bool) string {
 		label += "=" + value
 	}
 	all := s.podReferences(exists, func(*Attributes) {})
-	return all.bulk(fewOf, 0, "all pods have the label "+label+", and the files hold %d of the %d pods that blocks name")
+	return all.bulk(manyOf, thirdOf, "all pods have the label "+label+", and the files hold %d of the %d pods that blocks name")
 }
 
 // addressesUsed counts the addresses that Calico assigned to pods: those outside the nodes' podCIDRs,

@@ -323,7 +323,7 @@ func TestRejectedBlockSize(t *testing.T) {
 func TestTwice(t *testing.T) {
 	st := parse(t, worlds["two nodes hold everything"])
 	for want, q := range map[string]capacity.Scenario{
-		`node "n1" is to be removed twice`:                        {RemoveNodes: []string{"n1", "n2", "n1"}},
+		`node "n1" is to be removed twice`:                {RemoveNodes: []string{"n1", "n2", "n1"}},
 		"pool pods is given two block sizes, /27 and /28": {BlockSizes: []capacity.BlockSize{{Bits: 27}, {Pool: "pods", Bits: 28}}},
 		"pool pods is given two block sizes, /28 and /28": {BlockSizes: []capacity.BlockSize{{Pool: "pods", Bits: 28}, {Pool: "pods", Bits: 28}}},
 	} {

@@ -12,7 +12,7 @@ import (
 
 var affinities = describe(Kind{
 	Resource: blocks.Affinities, Names: []string{apiv3.KindBlockAffinity},
-	Absent: always("no BlockAffinity in the files"), always: []string{"state"},
+	Absent: always("no BlockAffinity in the files"), always: []string{"state"}, Record: true,
 	keeps: calicoObject(classAffinityName,
 		value("cidr", 0, classAddresses), value("node", 0, classNode), value("type", 0, classWord),
 		value("state", 0, classWord), value("deleted", 0, classBool)),

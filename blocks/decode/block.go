@@ -13,7 +13,7 @@ import (
 
 var ipamBlocks = describe(Kind{
 	Resource: blocks.Blocks, Names: []string{libapiv3.KindIPAMBlock}, Absent: always("no IPAMBlock in the files"),
-	always: []string{"allocations", "attributes", "unallocated"},
+	always: []string{"allocations"}, Record: true,
 	keeps: calicoObject(classCIDRName,
 		value("cidr", 0, classAddresses), value("affinity", 0, classOwner), value("affinityClaimTime", 0, classTime),
 		listOf("allocations", 0, value("", 0, classNumber)), listOf("unallocated", 0, value("", 0, classNumber)),
@@ -38,11 +38,7 @@ const maxOrdinals = 65536
 // values that do not fit into a [blocks.Block] become gaps: an invalid CIDR, a wrong type,
 // too many ordinals.
 func (d *Decoder) block(r *JSONReader, b *blocks.Block) bool {
-	var (
-		hasCIDR, cidrOK         bool
-		hasAffinity, affinityOK bool
-		hasSequence             bool
-	)
+	var hasCIDR, cidrOK, hasAffinity, affinityOK, hasSequence bool
 	found := d.object(r, &b.Meta, metaHooks{}, func(key []byte) {
 		switch string(key) {
 		case "sequenceNumber":

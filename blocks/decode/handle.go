@@ -10,7 +10,7 @@ import (
 
 var handles = describe(Kind{
 	Resource: blocks.Handles, Names: []string{libapiv3.KindIPAMHandle},
-	Absent: always("no IPAMHandle in the files"), always: []string{"block"},
+	Absent: always("no IPAMHandle in the files"), always: []string{"block"}, Record: true,
 	keeps: calicoObject(classHandle,
 		value("handleID", 0, classHandle), &fieldMask{key: "block", schema: schemaMap, class: classByCIDR}, value("deleted", 0, classBool)),
 }, descriptor[blocks.Handle]{

@@ -81,6 +81,8 @@ type Kind struct {
 	// always are the members of a spec that every stored object has, because the CRD requires them
 	// (libcalico-go config/crd) and Calico's clients write them. A dump without one was filtered.
 	always []string
+	// Record kinds are made by Calico's IPAM alone; no one writes manifests of them.
+	Record bool
 	// Single kinds have one object that counts, named "default". keepsOthers is true if the
 	// records of other objects are kept as well.
 	Single, keepsOthers bool

@@ -237,7 +237,7 @@ func (f *fileReader) once(objects *decode.Objects) {
 	var twice []string // names with several UIDs, which cannot coexist in one cluster
 	for i := range objects.Len() {
 		key, meta := objects.At(i)
-		live = live || objects.Kind.OfCalico() && meta.UID() != ""
+		live = live || objects.Kind.OfCalico() && !objects.Kind.Record && meta.UID() != ""
 		j, seen := newest[key]
 		if !seen {
 			newest[key] = i

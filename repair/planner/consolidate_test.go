@@ -179,7 +179,9 @@ func TestBarePodIsNotMadeAgain(t *testing.T) {
 	}
 	p = Build(parseState(t, text, 0), repair.Request{Rehome: true, EvictSingletons: true})
 	if len(p.Steps) != 1 || !strings.Contains(p.Steps[0].Because, "gone for good") || strings.Contains(p.Steps[0].Because, "started again") ||
-		!slices.ContainsFunc(p.Warnings, func(w string) bool { return strings.Contains(w, "nothing recreates it after the eviction: shop/borrower") }) {
+		!slices.ContainsFunc(p.Warnings, func(w string) bool {
+			return strings.Contains(w, "nothing recreates it after the eviction: shop/borrower")
+		}) {
 		t.Errorf("steps %+v, warnings %q, refused %+v", p.Steps, p.Warnings, p.Refused)
 	}
 }
