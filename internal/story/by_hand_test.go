@@ -84,11 +84,20 @@ var practice = []struct {
 			p.restart(said[2])
 		}
 	}},
-	{says(`let a pool of the same encapsulation that allows tunnels select the nodes: add Tunnel to allowedUses, or a small pool with allowedUses: \[Tunnel\]`), func(p *person, _ []string) {
+	{says(`let an enabled pool of the same encapsulation that allows tunnels select the nodes: enable the pool until its pods use another, add Tunnel to its allowedUses, or add a small pool with allowedUses: \[Tunnel\]`), func(p *person, _ []string) {
 		p.editPool(p.finding.Subject.Name, func(spec map[string]any) {
 			spec["allowedUses"] = []any{"Workload", "Tunnel"}
 			delete(spec, "nodeSelector")
+			delete(spec, "disabled")
 		})
+	}},
+	{says(`remove (\S+) from the FelixConfiguration, or set it to true, unless an environment variable of calico-node \(FELIX_…\) sets it`), func(p *person, said []string) {
+		p.config("felixconfigurations", func(spec map[string]any) { delete(spec, said[1]) })
+	}},
+	{says(`let the kubelet of (.+) report the address of its own machine \(--node-ip\)`), func(p *person, said []string) {
+		for _, node := range listed(said[1]) {
+			p.calicoNode(node)
+		}
 	}},
 	{says(`write the network into the pool's spec\.cidr \(kubectl edit of the CRD's object\)`), func(p *person, _ []string) {
 		p.editPool(p.finding.Subject.Name, func(spec map[string]any) { spec["cidr"] = p.finding.Subject.CIDR })
