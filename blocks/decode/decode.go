@@ -169,7 +169,7 @@ func checkName(r *JSONReader, m *blocks.Meta) {
 func (d *Decoder) object(r *JSONReader, m *blocks.Meta, hooks metaHooks, spec, status func(key []byte)) (found bool) {
 	d.hasSpec = false
 	var lacks []string
-	if d.Dump && !(d.Native && d.Out.Kind.Single) { // the newer group's API server has defaults
+	if d.Dump && (!d.Native || !d.Out.Kind.Single) { // the newer group's API server has defaults
 		lacks = d.Out.Kind.always
 	}
 	found = r.Object(func(key []byte) {
