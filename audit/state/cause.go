@@ -123,11 +123,11 @@ func (st *State) HealsItself(n *NodeBlockStatus, pools []*Pool) bool {
 	})
 }
 
-// affinityBar explains why a node needs an affinity without a block of its own. A pod asks for an
-// address of the block by name; or the node depends on the affinity: its next assignment creates
-// the block, and otherwise the node could not claim one (automatic blocks are off, or it is at its
-// limit), or would claim one of the last blocks. An affinity to a wholly reserved block creates no
-// block, but counts towards the limit, and so keeps the node from the last blocks.
+// affinityBar explains why a node keeps an affinity without a block of its own. Either a pod asks for
+// an address of the block by name; or the node's next assignment creates the block, and without the
+// affinity the node must not claim another, is at its limit, or would claim one of the last blocks.
+// An affinity to a wholly reserved block creates none, but it counts towards the limit, which keeps
+// the node from those last blocks.
 func (st *State) affinityBar(a *blocks.Affinity) Bar {
 	h, p := st.nodeStates[a.Owner.Node()], st.PoolOf(a.CIDR)
 	if h == nil || h.Node == nil || p == nil {

@@ -143,6 +143,7 @@ func TestUnreadableObjects(t *testing.T) {
 		{"node_no_block.txt, critical: blocks are left for one pod that waits, and none for another", "Pod shop/c", "spec"},
 		{"record_ip.txt, a handle that is missing, and that others are recorded under, is created first", "IPAMBlock 10-0-0-0-26", "spec"},
 		{"record_ip.txt, a handle that is marked deleted", "IPAMHandle k8s-pod-network.a", "spec"},
+		{"pod_waiting.txt, warning: the owner of the address is ending on a node that answers", "Node n1", "status.conditions.0.status"},
 		{"block_empty.txt, a block without its affinity does not count as kept", "BlockAffinity n1-10.0.0.64-26", "spec.cidr"},
 	} {
 		t.Run(x.object+" "+x.field, func(t *testing.T) {
