@@ -74,7 +74,7 @@ func (k *Kubernetes) claimBlock(ctx context.Context, c claim, had *object, tree 
 	return k.makeClaim(ctx, c, had, func(a *object) error {
 		_, failed := k.create(ctx, blocks.Blocks, tree)
 		if errors.Is(failed, errUnknown) {
-			return leftPending(a, failed)
+			return blockUnknown{leftPending(a, failed)}
 		}
 		b, its, err := k.blockOf(ctx, c)
 		if err == nil && its {
@@ -97,6 +97,9 @@ func (k *Kubernetes) claimBlock(ctx context.Context, c claim, had *object, tree 
 		return failed
 	})
 }
+
+// blockUnknown is the error of a claim whose block may have been created, or may still be.
+type blockUnknown struct{ error }
 
 // newBlock returns an empty block as Calico's client creates it. affinityClaimTime exists
 // since v3.32, whose allocator lets another node take over an empty block that was

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -159,6 +160,48 @@ func TestNothingCountsWhatWasNotRecorded(t *testing.T) {
 	for _, h := range handles {
 		if s.get(h) != nil {
 			t.Errorf("%s is there", h)
+		}
+	}
+}
+
+// TestCountsStayWhileUnknown checks that a handle goes on counting an address if it is not known
+// whether the block that records it was written, because the write may still arrive.
+func TestCountsStayWhileUnknown(t *testing.T) {
+	for name, c := range map[string]struct {
+		block netip.Prefix
+		a     repair.Allocation
+	}{
+		"a block that is created": {noBlock, recordation(noBlock, "n3")},
+		"a block that exists":     {inUse, recordation(netip.Prefix{}, "")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, written := newSmall(t, testcluster.CRDv1), ""
+			s.before = func(_ int, path string) { written = path }
+			s.lost = func(int) (bool, bool) { return strings.HasPrefix(written+"/", s.path(blocks.Blocks, "")), false }
+			ref := repair.ObjectRef{Resource: blocks.Blocks, Name: blocks.BlockName(c.block)}
+			if !c.a.Claim.IsValid() {
+				ref = s.blockRef(c.block)
+			}
+			if err := s.writer(s.group).RecordIP(t.Context(), ref, restoredAt, c.a); err == nil {
+				t.Error("no error, although no write of the block arrived")
+			}
+			if s.get(s.path(blocks.Handles, restored)) == nil {
+				t.Error("the handle is gone")
+			}
+		})
+	}
+}
+
+// TestHandleBeingDeletedIsLeft checks that no count of a handle is lowered that is being deleted:
+// the deletion waits for the handle's finalizers, and the step would wait for them, too.
+func TestHandleBeingDeletedIsLeft(t *testing.T) {
+	s := newSmall(t, testcluster.CRDv1)
+	at := s.path(blocks.Handles, "gone")
+	s.edit(at, func(o map[string]any) { o["metadata"].(map[string]any)["deletionTimestamp"] = "2026-01-02T12:00:00Z" })
+	must(t, s.writer(s.group).RecordIP(t.Context(), s.blockRef(inUse), leaked, replacement("gone", leaked)))
+	for _, w := range s.writes {
+		if strings.HasSuffix(w.what, at) {
+			t.Errorf("it wrote %s", w.what)
 		}
 	}
 }

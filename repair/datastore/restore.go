@@ -158,8 +158,8 @@ func (k *Kubernetes) claimWith(ctx context.Context, c claim, had *object, ordina
 	if err == nil {
 		err = k.claimBlock(ctx, c, had, tree)
 	}
-	if errors.Is(err, errUnknown) {
-		return err // the block may have been written, so the counts may be right
+	if errors.As(err, new(blockUnknown)) {
+		return err // so the counts may be right
 	}
 	b, _, unread := k.blockOf(ctx, c)
 	for _, id := range raised {
