@@ -73,7 +73,7 @@ type ReportCluster struct {
 	CalicoVersion  string `json:"calicoVersion"`
 	// TakenAt is the reference time of all ages.
 	TakenAt Time `json:"takenAt"`
-	// Assumes says what is assumed of files that do not count their objects.
+	// Assumes are assumptions about files that do not state how many objects the cluster has.
 	Assumes []string `json:"assumes,omitempty"`
 }
 

@@ -106,9 +106,12 @@ func (s *Snapshot) poolsOfBlocks() string {
 func (s *Snapshot) sizeLeftOut() string {
 	for i := range s.Pools {
 		p := &s.Pools[i]
+		if !p.DefaultSize {
+			continue
+		}
 		in, other := 0, 0
 		for j := range s.Blocks {
-			if cidr := s.Blocks[j].CIDR; p.DefaultSize && p.CIDR.Overlaps(cidr) {
+			if cidr := s.Blocks[j].CIDR; p.CIDR.Overlaps(cidr) {
 				if in++; cidr.Bits() != p.BlockSize {
 					other++
 				}
@@ -169,43 +172,41 @@ func (s *Snapshot) podsNamed() string {
 			idle[n.Name] = &references{}
 		}
 	}
-	all := s.podReferences(exists, func(a *Attributes) {
-		if on := idle[a.Node]; on != nil {
-			on.add(false, Key{a.Namespace, a.Pod}.String()+" or any other pod of node "+a.Node)
+	var all references
+	for i := range s.Blocks {
+		for j := range s.Blocks[i].Attributes {
+			a := &s.Blocks[i].Attributes[j]
+			if a.Pod == "" || a.Cooling() {
+				continue
+			}
+			name := Key{a.Namespace, a.Pod}
+			all.add(exists[name], "pod "+name.String())
+			if on := idle[a.Node]; on != nil {
+				on.add(false, name.String()+" or any other pod of node "+a.Node)
+			}
 		}
-	})
+	}
 	var lack []string
 	for _, node := range slices.Sorted(maps.Keys(idle)) {
 		if why := idle[node].bulk(manyOf, mostOf, "the files hold %d of the %d pods that blocks name on one node"); why != "" {
 			lack = append(lack, why)
 		}
 	}
-	switch {
-	case len(lack) > 1 && len(onNode) == 1:
+	if len(lack) > 1 && len(onNode) == 1 {
 		return lack[0]
-	case all.found == 0 && len(s.Workloads) > 0:
-		return cmp.Or(all.bulk(manyOf, mostOf, "the files hold %d of the %d pods that blocks name"), s.selected(exists))
 	}
-	return s.selected(exists)
+	if why := all.bulk(manyOf, mostOf, "the files hold %d of the %d pods that blocks name"); all.found == 0 && len(s.Workloads) > 0 && why != "" {
+		return why
+	}
+	if label := s.sharedLabel(); label != "" {
+		return all.bulk(manyOf, thirdOf, "all pods have the label "+label+", and the files hold %d of the %d pods that blocks name")
+	}
+	return ""
 }
 
-// podReferences counts the pods that blocks name, and calls visit for each.
-func (s *Snapshot) podReferences(exists map[Key]bool, visit func(*Attributes)) (all references) {
-	for i := range s.Blocks {
-		for j := range s.Blocks[i].Attributes {
-			if a := &s.Blocks[i].Attributes[j]; a.Pod != "" && !a.Cooling() {
-				name := Key{a.Namespace, a.Pod}
-				all.add(exists[name], "pod "+name.String())
-				visit(a)
-			}
-		}
-	}
-	return all
-}
-
-// selected explains why a dump must lack pods: all of its pods have the same label, which the pods of
-// a whole cluster do not, and blocks name many other pods. It returns "" if that is not so.
-func (s *Snapshot) selected(exists map[Key]bool) string {
+// sharedLabel returns a label that all pods have, which is not so in a whole cluster: a selector was
+// used. If the pods share a key alone, it returns the key; if they share none, "".
+func (s *Snapshot) sharedLabel() string {
 	if len(s.Workloads) < 2 {
 		return ""
 	}
@@ -226,8 +227,7 @@ func (s *Snapshot) selected(exists map[Key]bool) string {
 	if value := shared[label]; value != "" {
 		label += "=" + value
 	}
-	all := s.podReferences(exists, func(*Attributes) {})
-	return all.bulk(manyOf, thirdOf, "all pods have the label "+label+", and the files hold %d of the %d pods that blocks name")
+	return label
 }
 
 // addressesUsed counts the addresses that Calico assigned to pods: those outside the nodes' podCIDRs,

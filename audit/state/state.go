@@ -382,6 +382,10 @@ func (st *State) addHost(name string, n *blocks.Node) *NodeState {
 // NodeState returns a node by name, or nil.
 func (st *State) NodeState(name string) *NodeState { return st.nodeStates[name] }
 
+// Migrating reports whether Calico's objects are moving to the other API group, or both groups
+// serve blocks. Any lock of the datastore is then the migration's.
+func (st *State) Migrating() bool { return len(st.Migrations) > 0 || st.Cluster.OtherGroup != "" }
+
 // Namespace returns a namespace by name, or nil.
 func (st *State) Namespace(name string) *blocks.Namespace { return st.spaces[name] }
 
@@ -447,8 +451,8 @@ func (st *State) countReleasable() {
 	}
 }
 
-// Occupying returns the blocks that occupy slots of the pool if only the blocks left remain: left,
-// and the blocks that could not be decoded.
+// Occupying returns the blocks that occupy slots of the pool once only the given ones of its blocks
+// are left: these, and the blocks that could not be decoded.
 func (p *Pool) Occupying(left []*Block) []*blocks.Block { return append(Bare(left), p.unreadable...) }
 
 // Bare returns the blocks as they were read.

@@ -35,7 +35,3 @@ func (st *State) hasAffinity(b *Block) bool {
 	}
 	return st.AffinityMayExist(b.CIDR, b.Owner.Node()) || st.ownAffinity(b) != nil
 }
-
-// Migrating reports whether Calico's objects are moving to the other API group, or both groups
-// serve blocks. Any lock of the datastore is then the migration's.
-func (st *State) Migrating() bool { return len(st.Migrations) > 0 || st.Cluster.OtherGroup != "" }

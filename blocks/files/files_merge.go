@@ -292,7 +292,8 @@ func (f *fileReader) seen(o *decode.Objects) bool {
 	return o.Found() || f.info.resources[o.Kind.Resource] || f.empty[o.Kind.Resource]
 }
 
-// assumes lists the kinds of which only the files' author knows whether all objects are there.
+// assumes returns the assumption that the files hold all objects of the kinds that no snapshot has
+// counted.
 func (f *fileReader) assumes(s *blocks.Snapshot, read []*decode.Objects) []string {
 	var all []string
 	for _, o := range read {

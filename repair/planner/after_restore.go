@@ -16,7 +16,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// Blocker is unfinished work of an earlier stage, because of which a plan must not be applied yet.
+// Blocker is unfinished work of an earlier stage: until it is done, a plan must not be applied.
 type Blocker struct {
 	Stage repair.Stage
 	// ID is equal in every reading that shows the same work; Why describes the work.

@@ -58,7 +58,7 @@ func repeats(k repair.Kind) bool {
 
 // checkMoved checks that each pod that a plan moves gets an address of its new node's own
 // in every family that it had, wherever the scheduler may put it while the plan is applied.
-func checkMoved(t testing.TB, st *state.State, p *repair.Plan) {
+func checkMoved(t *testing.T, st *state.State, p *repair.Plan) {
 	t.Helper()
 	last := -1
 	for i := range p.Steps {
@@ -94,7 +94,7 @@ func checkMoved(t testing.TB, st *state.State, p *repair.Plan) {
 
 // checkReceivers checks that each node that a plan does not name in MayFill has addresses of its
 // own for all pods that may start there.
-func checkReceivers(t testing.TB, st *state.State, p *repair.Plan) {
+func checkReceivers(t *testing.T, st *state.State, p *repair.Plan) {
 	t.Helper()
 	last, moved := 0, []*blocks.Workload{}
 	for i := range p.Steps {

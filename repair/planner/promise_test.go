@@ -38,7 +38,7 @@ func yieldOf(p *repair.Plan) (y remedies.Yield) {
 }
 
 func unpinnedData(r repair.Refusal) bool {
-	return r.Code == repair.RefusedUnpinned && (strings.Contains(r.Reason, "without UID") || strings.Contains(r.Reason, "carries no UID"))
+	return r.Code == repair.RefusedUnpinned && strings.Contains(r.Reason, "without UID")
 }
 
 // promises fails the test unless the plans of a remedy's commands, each made a grace period after

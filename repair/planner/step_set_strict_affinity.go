@@ -87,8 +87,9 @@ func proposeStrict(p *repair.Proposals, want bool) {
 			p.Refuse(c, repair.RefusedConflict, "Windows nodes would claim blocks, too, and then none may be left for %s: add a pool first", phrase.Some(out))
 			return
 		}
-		if i := slices.IndexFunc(namedElsewhere(st), (*blocks.Workload).Waiting); i >= 0 {
-			p.Refuse(c, repair.RefusedConflict, "pod %s waits for an address that it asks for by name, of a block that is not its node's: with strict affinity on it would never get it", namedElsewhere(st)[i].FullName())
+		named := namedElsewhere(st)
+		if i := slices.IndexFunc(named, (*blocks.Workload).Waiting); i >= 0 {
+			p.Refuse(c, repair.RefusedConflict, "pod %s waits for an address that it asks for by name, of a block that is not its node's: with strict affinity on it would never get it", named[i].FullName())
 			return
 		}
 	}

@@ -230,11 +230,10 @@ func WithoutAddress(st *state.State) (out []*state.NodeState, pods [][]*blocks.W
 	return out, pods
 }
 
-// Apart is a node whose Calico address differs from its InternalIP, although all other nodes (two
-// or more) have equal ones in a single network, in which its InternalIP is, too. If Former, the
-// Calico address is in that network, and may be the machine's former address
-// (projectcalico/calico#8700). Otherwise calico-node detected the wrong interface, such as a
-// bridge, that leads to no other node.
+// Apart is a node whose Calico address differs from its InternalIP. On all other nodes (two or more)
+// the two are equal, and all InternalIPs are in one network. If Former, the node's Calico address is
+// in that network, too, and may be the machine's former address (projectcalico/calico#8700).
+// Otherwise calico-node detected an interface that leads to no other node, such as a bridge.
 type Apart struct {
 	Node   *blocks.Node
 	Former bool

@@ -156,7 +156,7 @@ func (v *Verdicts) restoreBar(l *LoneReservation) state.Bar {
 	case !Settled(w):
 		return state.Because(state.RetainHeals, "pod %s %s", w.FullName(), unsettled(w))
 	case w.UID() == "":
-		return state.Because(state.RetainUnpinned, "pod %s carries no UID", w.FullName())
+		return state.Because(state.RetainUnpinned, "pod %s was read without UID", w.FullName())
 	}
 	for _, other := range v.UsersOn(l.Network, l.Addr) {
 		if other != w && !other.Finished() {

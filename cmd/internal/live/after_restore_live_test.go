@@ -241,18 +241,18 @@ func TestAfterRestore(t *testing.T) {
 	for _, what := range testenv.Sample(t, 1, []string{"Calico's objects", "etcd"}) {
 		t.Run(what, func(t *testing.T) {
 			if what == "etcd" {
-				testAfterRestore(t, testcluster.Start(t, testcluster.Options{}), "ip/leaked")
+				testAfterRestore(t, testcluster.Start(t, testcluster.Options{}), true, "ip/leaked")
 			} else {
-				testAfterRestore(t, testcluster.Shared(t, testcluster.Options{}), "ip/unallocated", "ip/wrong-pod", "ip/duplicate", "ip/leaked")
+				testAfterRestore(t, testcluster.Shared(t, testcluster.Options{}), false, "ip/unallocated", "ip/wrong-pod", "ip/duplicate", "ip/leaked")
 			}
 		})
 	}
 }
 
-// testAfterRestore restores the whole of etcd if it expects leaks alone.
-func testAfterRestore(t *testing.T, c *testcluster.Cluster, expected ...string) {
-	x := &restored{T: t, c: c}
-	ctx, whole := t.Context(), len(expected) == 1
+// testAfterRestore restores the whole of etcd, or only Calico's objects. expected are checks that
+// have findings then.
+func testAfterRestore(t *testing.T, c *testcluster.Cluster, whole bool, expected ...string) {
+	x, ctx := &restored{T: t, c: c}, t.Context()
 	t.Chdir(t.TempDir())
 	var err error
 	x.s, err = seeding.New(c)

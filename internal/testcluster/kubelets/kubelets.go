@@ -56,7 +56,7 @@ type Kubelets struct {
 	nodes  cache.Indexer
 	queue  workqueue.TypedRateLimitingInterface[podID]
 
-	started   int // times, with the kubelets before
+	restarts  int // how many kubelets came before ([Options].After)
 	mu        sync.Mutex
 	sandboxes map[types.UID]*sandbox
 	locks     map[string]*sync.Mutex // by node
@@ -106,7 +106,7 @@ func Start(tb testing.TB, s *seeding.Seeder, opts Options) *Kubelets {
 		sandboxes: map[types.UID]*sandbox{}, locks: map[string]*sync.Mutex{},
 	}
 	if before := opts.After; before != nil {
-		k.started = before.started + 1
+		k.restarts = before.restarts + 1
 		for uid, box := range before.sandboxes {
 			if !box.down && !box.up.IsZero() {
 				k.sandboxes[uid] = box
@@ -216,9 +216,9 @@ func (k *Kubelets) heartbeats(ctx context.Context) {
 	}
 }
 
-// newID returns the ID of a pod's sandbox. It depends only on the pod, so that restarted
-// kubelets recognise earlier sandboxes, and on whether they start another one.
+// newID returns the ID of a new sandbox of a pod. Without [Options].After it depends only on the
+// pod, so that restarted kubelets recognise earlier sandboxes.
 func (k *Kubelets) newID(uid types.UID) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s%d", uid, k.started))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s%d", uid, k.restarts))
 	return hex.EncodeToString(sum[:])
 }

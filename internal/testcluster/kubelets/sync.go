@@ -58,12 +58,13 @@ func (k *Kubelets) sandbox(pod *corev1.Pod) *sandbox {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	box := k.sandboxes[pod.UID]
-	if box == nil && k.started > 0 {
-		box = &sandbox{id: k.newID(pod.UID)}
-		k.sandboxes[pod.UID] = box
+	if box != nil {
+		return box
 	}
-	if box == nil {
-		box = &sandbox{id: cmp.Or(pod.Annotations[conversion.AnnotationContainerID], k.newID(pod.UID)), running: pod.Status.PodIP != ""}
+	box = &sandbox{id: k.newID(pod.UID)}
+	k.sandboxes[pod.UID] = box
+	if k.restarts == 0 {
+		box.id, box.running = cmp.Or(pod.Annotations[conversion.AnnotationContainerID], box.id), pod.Status.PodIP != ""
 		if annotated := pod.Annotations[conversion.AnnotationPodIPs]; annotated != "" {
 			box.up = time.Now()
 			for text := range strings.SplitSeq(annotated, ",") {
@@ -72,7 +73,6 @@ func (k *Kubelets) sandbox(pod *corev1.Pod) *sandbox {
 				}
 			}
 		}
-		k.sandboxes[pod.UID] = box
 	}
 	return box
 }
