@@ -22,9 +22,10 @@ type InvariantChecker struct {
 
 	mu         sync.Mutex
 	open       map[netip.Addr]*Lease
+	lost       map[netip.Addr]*Lease // ended by Calico's collector because of a restored record; their users still run
 	ended      []*Lease
 	violations []Violation
-	counts     struct{ leases, moments, collected, again int }
+	counts     struct{ leases, moments, collected, again, regained int }
 }
 
 // Lease is one use of an address.
@@ -56,7 +57,7 @@ func (f Violation) String() string { return f.What + "\n" + f.History }
 // NewInvariantChecker returns a checker for the changes that a history sees. onViolation
 // is called with each violation when it is found.
 func NewInvariantChecker(ch *EtcdHistory, onViolation func(Violation)) *InvariantChecker {
-	r := &InvariantChecker{etcdHistory: ch, onViolation: onViolation, open: map[netip.Addr]*Lease{}}
+	r := &InvariantChecker{etcdHistory: ch, onViolation: onViolation, open: map[netip.Addr]*Lease{}, lost: map[netip.Addr]*Lease{}}
 	ch.mu.Lock()
 	ch.onMoment = r.moment
 	ch.mu.Unlock()
@@ -111,6 +112,9 @@ func (r *InvariantChecker) Release(ctx context.Context, leases []*Lease) error {
 	defer r.mu.Unlock()
 	for _, h := range leases {
 		if h.taken {
+			if r.lost[h.Addr] == h {
+				delete(r.lost, h.Addr)
+			}
 			continue
 		}
 		h.to = revision
@@ -128,7 +132,11 @@ func (r *InvariantChecker) moment(addr netip.Addr, m *Moment) {
 	defer r.mu.Unlock()
 	r.counts.moments++
 	h := r.open[addr]
-	if h == nil || m.Revision <= h.from || h.violation {
+	if h == nil {
+		r.regained(addr, m)
+		return
+	}
+	if m.Revision <= h.from || h.violation {
 		return
 	}
 	// Users report before they release. So another client made this change.
@@ -269,6 +277,14 @@ func (r *InvariantChecker) Again() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.counts.again
+}
+
+// Regained returns the number of addresses that Calico's collector freed because of a restored
+// record, and that were then recorded for their users again.
+func (r *InvariantChecker) Regained() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.counts.regained
 }
 
 // PodKey returns the etcd key of a pod.

@@ -64,7 +64,24 @@ func (r *InvariantChecker) collected(h *Lease) {
 	r.counts.collected++
 	if r.open[h.Addr] == h {
 		delete(r.open, h.Addr)
+		if h.Restored != "" {
+			r.lost[h.Addr] = h
+		}
 	}
+}
+
+// regained continues a use that Calico's collector ended because of a restored record, once the
+// address is recorded for its user again. The collector may not free it any more. The caller holds
+// both locks.
+func (r *InvariantChecker) regained(addr netip.Addr, m *Moment) {
+	h := r.lost[addr]
+	if h == nil || !m.Allocated || m.Handle != h.Handle {
+		return
+	}
+	delete(r.lost, addr)
+	h.taken, h.Collectable, h.from, h.began = false, false, m.Revision, time.Now()
+	r.open[addr] = h
+	r.counts.regained++
 }
 
 // Taken reports whether Calico's collector ended one of the uses.

@@ -1,8 +1,12 @@
 package storm
 
 import (
+	"net"
 	"testing"
 	"time"
+
+	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
+	cnet "github.com/projectcalico/calico/libcalico-go/lib/net"
 
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
@@ -58,5 +62,33 @@ func TestInvariantCheckerHearsFalseLeaks(t *testing.T) {
 	must(t, s.DeletePod(ctx, "default", "shown", false))
 	if violations := hear(); len(violations) != 1 || violations[0].Manager != "audit" {
 		t.Errorf("the address of a user who is said to be shown was called leaked: violations %v", violations)
+	}
+}
+
+// TestInvariantCheckerRegained checks that a use which Calico's collector ended because of a
+// restored record continues once the address is recorded for its user again. From then on, the
+// collector may not free it.
+func TestInvariantCheckerRegained(t *testing.T) {
+	s, r := field(t) // its client has the same field manager as kube-controllers
+	ctx, collector := t.Context(), s.Calico
+	addrs, leases := r.pod(t, s, "live", "n1")
+	handle := seeding.Handle("default", "live")
+	r.Change(leases, func(u *Use) { u.Restored, u.Collectable = "k8s-pod-network.deleted", true })
+	must(t, s.ReleaseHandle(ctx, handle))
+	must(t, r.Check(ctx))
+	if r.Collected() != 1 || r.Uses(addrs[0]) {
+		t.Fatalf("collected %d, in use %v", r.Collected(), r.Uses(addrs[0]))
+	}
+	s.Calico = NewClient(t, s.Cluster, "calico-audit").Calico
+	must(t, s.Calico.IPAM().AssignIP(ctx, ipam.AssignIPArgs{IP: cnet.IP{IP: net.IP(addrs[0].AsSlice())}, HandleID: &handle, Hostname: "n1"}))
+	must(t, r.Check(ctx))
+	if r.Regained() != 1 || !r.Uses(addrs[0]) || r.Taken(leases) || len(r.Violations()) > 0 {
+		t.Errorf("regained %d, in use %v, taken %v, violations %v", r.Regained(), r.Uses(addrs[0]), r.Taken(leases), r.Violations())
+	}
+	s.Calico = collector
+	must(t, s.ReleaseHandle(ctx, handle))
+	must(t, r.Check(ctx))
+	if len(r.Violations()) != 1 {
+		t.Errorf("the collector freed the address, which is recorded as it should be: violations %v", r.Violations())
 	}
 }

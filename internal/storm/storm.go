@@ -60,7 +60,7 @@ func (w *World) Report() {
 		w.tb.Errorf("FOUL: %s", f)
 	}
 	leases, moments := w.checker.Counts()
-	w.tb.Logf("%d uses of addresses, %d of them ended by Calico's collector, %d recorded again for their pod, %d changes of allocations; %s", leases, w.checker.Collected(), w.checker.Again(), moments, &w.made)
+	w.tb.Logf("%d uses of addresses, %d of them ended by Calico's collector, %d recorded for another pod and again for their own, %d recorded again after the collector freed them, %d changes of allocations; %s", leases, w.checker.Collected(), w.checker.Again(), w.checker.Regained(), moments, &w.made)
 	if err := w.failures.take(); err != nil {
 		w.tb.Logf("steps that failed:\n%v", err)
 	}

@@ -44,7 +44,7 @@ func TestStorm(t *testing.T) {
 		t.Error("nobody uses an address after the storm: it proves nothing")
 	}
 	if none := w.lacks(); none != "" {
-		t.Errorf("steps of these kinds were not done once in the storm: %s", none)
+		t.Errorf("these steps were not done once in the storm: %s", none)
 	}
 
 	if w.made.get("repair: plan held to the law") == 0 {

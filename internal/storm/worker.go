@@ -39,6 +39,7 @@ type pod struct {
 	leases                  []*Lease
 	due                     time.Time // when its status is to be written; zero if it was written
 	misrecorded             bool      // its lease knows one other handle at most
+	stays                   time.Time // the worker does not end it before
 }
 
 func (p *pod) key() string { return PodKey(p.namespace, p.name) }
@@ -86,7 +87,7 @@ func (k *worker) step(ctx context.Context) {
 	case up:
 	}
 	switch {
-	case k.r.IntN(12) == 0:
+	case k.r.IntN(6) == 0:
 		k.misrecord(ctx)
 	case len(k.pods) < k.want:
 		k.start(ctx)
@@ -96,6 +97,11 @@ func (k *worker) step(ctx context.Context) {
 		k.end(ctx)
 		k.start(ctx)
 	}
+}
+
+func (k *worker) add(p *pod) {
+	k.pods = append(k.pods, p)
+	k.node.pods.Add(1)
 }
 
 func (k *worker) take() *pod {
@@ -147,8 +153,7 @@ func (k *worker) start(ctx context.Context) {
 		k.deleteObject(ctx, p)
 		return
 	}
-	k.pods = append(k.pods, p)
-	k.node.pods.Add(1)
+	k.add(p)
 	if k.r.IntN(10) == 0 { // a slow kubelet: Pending without an address for many grace periods
 		p.due = time.Now().Add(time.Duration(k.r.IntN(30)) * time.Second)
 		return

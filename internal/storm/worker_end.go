@@ -11,10 +11,14 @@ import (
 
 // Ways to end a pod.
 
-// end ends one of the pods.
+// end ends one of the pods, unless it is one that stays.
 func (k *worker) end(ctx context.Context) {
 	p := k.take()
 	if p == nil {
+		return
+	}
+	if time.Now().Before(p.stays) {
+		k.add(p)
 		return
 	}
 	switch k.r.IntN(9) {

@@ -6,7 +6,9 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 
@@ -14,30 +16,38 @@ import (
 )
 
 // misrecord rewrites the record of a running pod's address as a datastore restored from a backup
-// has it: it names a pod that no longer exists, under that pod's handle. From then on, Calico's
-// collector may free the address, until a repair records it for the pod that uses it.
+// has it: it names a pod that no longer exists or now has another address, under that pod's earlier
+// handle. From then on, Calico's collector may free the address, until a repair records it for the
+// pod that uses it. Most pods end before a repair has seen them twice. So one of each worker stays
+// for a while, and its end comes at any moment of a repair or of the collector.
 func (k *worker) misrecord(ctx context.Context) {
-	if len(k.pods) == 0 || k.node == k.windows {
+	may := slices.DeleteFunc(slices.Clone(k.pods), func(p *pod) bool {
+		return p.misrecorded || p.visibility != plain || len(p.leases) != 1 || !p.due.IsZero() || k.checker.Taken(p.leases)
+	})
+	if len(may) == 0 || k.node == k.windows {
 		return
 	}
-	p := k.pods[k.r.IntN(len(k.pods))]
-	if p.misrecorded || p.visibility != plain || len(p.leases) != 1 || !p.due.IsZero() || k.checker.Taken(p.leases) {
-		return
-	}
+	p := may[k.r.IntN(len(may))]
 	p.misrecorded = true
+	if now := time.Now(); !slices.ContainsFunc(k.pods, func(o *pod) bool { return now.Before(o.stays) }) {
+		p.stays = now.Add(time.Duration(3+k.r.IntN(15)) * time.Second)
+	}
 	k.serial++
-	deleted := fmt.Sprintf("deleted%d-%d", k.id, k.serial)
-	sum := sha256.Sum256(fmt.Appendf(nil, "%d/%s", k.Seed, deleted))
+	before := fmt.Sprintf("deleted%d-%d", k.id, k.serial)
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d/%s", k.Seed, before))
+	if o := k.pods[k.r.IntN(len(k.pods))]; o != p && o.namespace == p.namespace && k.r.IntN(2) == 0 {
+		before = o.name
+	}
 	handle := "k8s-pod-network." + hex.EncodeToString(sum[:])
 	k.checker.Change(p.leases, func(u *Use) { u.Restored, u.Collectable = handle, true })
-	err := persist(ctx, "restoring the record of "+p.name, func(ctx context.Context) error { return k.restoreRecord(ctx, p, deleted, handle) })
+	err := persist(ctx, "restoring the record of "+p.name, func(ctx context.Context) error { return k.restoreRecord(ctx, p, before, handle) })
 	if !final(err) { // the collector may have been faster
 		k.troubles.add(err)
 	}
 	k.made.add("recorded for another pod")
 }
 
-func (k *worker) restoreRecord(ctx context.Context, p *pod, deleted, handle string) error {
+func (k *worker) restoreRecord(ctx context.Context, p *pod, before, handle string) error {
 	crd, addr := testcluster.CRDv1.Resource, p.addrs[0]
 	state, err := k.cluster.ReadIPAM(ctx, testcluster.CRDv1)
 	if err != nil {
@@ -56,7 +66,7 @@ func (k *worker) restoreRecord(ctx context.Context, p *pod, deleted, handle stri
 				return err
 			}
 			name := strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(block.String())
-			err = k.cluster.Edit(ctx, crd("ipamblocks"), "", name, func(o map[string]any) { rename(o["spec"].(map[string]any), block, addr, p.handle, deleted, handle) })
+			err = k.cluster.Edit(ctx, crd("ipamblocks"), "", name, func(o map[string]any) { rename(o["spec"].(map[string]any), block, addr, p.handle, before, handle) })
 			if err != nil {
 				return err
 			}
