@@ -21,12 +21,8 @@ func CIDRs(bs []*Block) []string {
 
 // PoolNames lists the names of pools, for use in a sentence.
 func PoolNames(ps []*Pool) string {
-	names := make([]string, len(ps))
-	for i, p := range ps {
-		names[i] = p.Name
+	if len(ps) == 1 {
+		return "pool " + ps[0].Name
 	}
-	if len(names) == 1 {
-		return "pool " + names[0]
-	}
-	return "pools " + strings.Join(names, ", ")
+	return "pools " + strings.Join(PoolsOf(ps...), ", ")
 }
