@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -15,7 +14,7 @@ func (p *parser) view(w words) {
 	s := p.snap
 	s.Hosts.Asked, s.Hosts.Until = true, s.Cluster.TakenAt
 	at := s.Cluster.TakenAt
-	if d, err := time.ParseDuration(w.get("age")); err == nil {
+	if d, ok := w.duration("age"); ok {
 		at = at.Add(-d)
 	}
 	source := "views/" + w.at(0) + ".json"

@@ -102,7 +102,7 @@ func (p *parser) block(w words) {
 		Meta: p.meta(name, w), CIDR: cidr, Owner: owner(w.at(1)), Sequence: 1000,
 		SoftDeleted: w.has("deleted"), DeprecatedStrict: w.has("strict"), Ordinals: make([]int32, size),
 	}
-	if d, err := time.ParseDuration(w.get("claimed")); err == nil {
+	if d, ok := w.duration("claimed"); ok {
 		b.Claimed = p.ago(d)
 	}
 	for i := range b.Ordinals {
@@ -214,7 +214,7 @@ func (p *parser) pod(w words) {
 		e := pod.Extend()
 		e.NetworkIPs = append(e.NetworkIPs, netip.MustParseAddr(a))
 	}
-	if d, err := time.ParseDuration(w.get("ended")); err == nil {
+	if d, ok := w.duration("ended"); ok {
 		pod.Extend().Ended = p.ago(d)
 	}
 	attach(&pod, w)

@@ -99,10 +99,26 @@ func (w words) list(k string) []string {
 }
 
 func (w words) number(k string, def int) int {
-	if n, err := strconv.Atoi(w.get(k)); err == nil {
-		return n
+	if !w.has(k) {
+		return def
 	}
-	return def
+	n, err := strconv.Atoi(w.get(k))
+	if err != nil {
+		panic(fmt.Sprintf("%s: %v", k, err))
+	}
+	return n
+}
+
+// duration returns the value of an option; ok is false without it.
+func (w words) duration(k string) (d time.Duration, ok bool) {
+	if !w.has(k) {
+		return 0, false
+	}
+	d, err := time.ParseDuration(w.get(k))
+	if err != nil {
+		panic(fmt.Sprintf("%s: %v", k, err))
+	}
+	return d, true
 }
 
 // ago returns the time d before the snapshot was taken.
@@ -114,7 +130,7 @@ func (p *parser) ago(d time.Duration) blocks.Time {
 // its creation and last write.
 func (p *parser) meta(name string, w words) blocks.Meta {
 	age := 24 * time.Hour
-	if d, err := time.ParseDuration(w.get("age")); err == nil {
+	if d, ok := w.duration("age"); ok {
 		age = d
 	}
 	t := p.ago(age)
@@ -122,7 +138,7 @@ func (p *parser) meta(name string, w words) blocks.Meta {
 		t = p.ago(-time.Hour)
 	}
 	m := blocks.Meta{Name: name, Created: t, Written: t}
-	if d, err := time.ParseDuration(w.get("created")); err == nil {
+	if d, ok := w.duration("created"); ok {
 		m.Created = p.ago(d)
 	}
 	m.ByUs = w.has("ours")
@@ -186,7 +202,7 @@ func (p *parser) line(line string) (err error) {
 	case "event":
 		p.event(w, strings.Join(fields[2:], " "))
 	case "config":
-		cooldown, _ := time.ParseDuration(w.get("cooldown"))
+		cooldown, _ := w.duration("cooldown")
 		c := blocks.IPAMConfig{Meta: p.meta(cmp.Or(w.get("name"), "default"), w), Cooldown: cooldown, Present: true, StrictAffinity: w.has("strict"), AutoAllocateBlocks: !w.has("noauto"), MaxBlocksPerHost: w.number("max", 0)}
 		if w.has("name") {
 			s.IgnoredIPAM = append(s.IgnoredIPAM, c)
@@ -204,8 +220,8 @@ func (p *parser) line(line string) (err error) {
 	case "bothgroups":
 		s.Cluster.OtherGroup, s.Cluster.OtherLocked = "projectcalico.org/v3", w.has("locked")
 	case "controllers":
-		grace, e := time.ParseDuration(w.get("grace"))
-		s.Controllers = blocks.ControllersConfig{Present: true, NodeController: !w.has("none"), LeakGrace: grace, LeakGraceSet: e == nil, LoadBalancer: w.has("lb"), Reported: w.has("runs"), LoadBalancerRuns: w.get("runs") == "lb"}
+		grace, graceSet := w.duration("grace")
+		s.Controllers = blocks.ControllersConfig{Present: true, NodeController: !w.has("none"), LeakGrace: grace, LeakGraceSet: graceSet, LoadBalancer: w.has("lb"), Reported: w.has("runs"), LoadBalancerRuns: w.get("runs") == "lb"}
 	case "bgp":
 		s.BGP = blocks.BGPConfig{Present: true, Mesh: !w.has("nomesh"), ASNumber: uint32(w.number("as", 64512))}
 	case "peer":

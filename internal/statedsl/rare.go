@@ -14,7 +14,7 @@ import (
 func Rare(rnd *rand.Rand) string {
 	r := &tight{Rand: rnd}
 	r.say("version %s", r.pick("v3.29.0", "v3.30.1", "v3.31.0", "v3.31.0", "v3.32.1", "v3.32.1"))
-	r.say("config %s", r.maybe(.7, "strict", "strict", "strict noauto", "strict max=1", "strict max=2", "strict max=3", "max=2", "strict noauto max=2", "cooldown=60"))
+	r.say("config %s", r.maybe(.7, "strict", "strict", "strict noauto", "strict max=1", "strict max=2", "strict max=3", "max=2", "strict noauto max=2", "cooldown=60s"))
 	r.say("%s", r.maybe(.12, "config name=other strict"))
 	r.say("budget none")
 	namespaces := []string{"shop", "red", "bare", "blue"}
