@@ -113,6 +113,22 @@ func (x *Pretence) Free(name string, a netip.Addr) {
 	}
 }
 
+// Cool releases an address as Calico does where released addresses have a cooldown: the address
+// stays allocated, without a handle, until the cooldown ends.
+func (x *Pretence) Cool(name string, a netip.Addr) {
+	x.Free(name, a)
+	b := x.BlockByName[name]
+	if b == nil {
+		return
+	}
+	i, ok := b.Ordinal(a)
+	if !ok || b.Ordinals[i] != blocks.Free {
+		return
+	}
+	b.Ordinals[i], b.Attributes = int32(len(b.Attributes)), append(slices.Clone(b.Attributes), blocks.Attributes{Extra: &blocks.AttributesExtra{Released: x.Cluster.Taken()}})
+	b.Unallocated = slices.DeleteFunc(b.Unallocated, func(o int32) bool { return int(o) == i })
+}
+
 // uncount lowers a handle's count for a block, and removes a handle without counts.
 func (x *Pretence) uncount(id string, cidr netip.Prefix) {
 	h := x.HandleByName[strings.ToLower(id)]

@@ -248,6 +248,9 @@ func (st *Remedies) evaluate(c *Consolidation) {
 	if then := st.IfEmptied(c.Block); then.Code == state.RetainLast {
 		c.bar(netip.Addr{}, "%s", then.Reason)
 	}
+	if st.IPAM.Cooldown > 0 {
+		c.bar(netip.Addr{}, "released addresses have a cooldown (ipCooldownSeconds, %s): the block would not be empty once its pods have moved", phrase.Duration(st.IPAM.Cooldown))
+	}
 	if c.Block.Used == 0 && c.Reservation == nil {
 		c.bar(netip.Addr{}, "it is empty: use \"repair --empty-blocks\" (%s)", cmp.Or(c.Block.Releasability.Reason, "it releases it"))
 	}
@@ -474,8 +477,14 @@ func (st *Remedies) takenOf(c *Consolidation, f blocks.Family) (need int) {
 // givesBack reports whether a pod's address of a family comes from a node that takes pods, where
 // the next pod can use it.
 func (st *Remedies) givesBack(m Move, f blocks.Family) bool {
-	owner := st.NodeState(st.lender(m, f))
-	return owner != nil && takesPods(owner)
+	return st.takesBack(st.lender(m, f))
+}
+
+// takesBack reports whether the next pod can use an address that a pod gives back to a node at once:
+// the node takes pods, and released addresses have no cooldown.
+func (st *Remedies) takesBack(owner string) bool {
+	h := st.NodeState(owner)
+	return h != nil && takesPods(h) && st.IPAM.Cooldown == 0
 }
 
 // lender returns the node whose block holds the pod's address of a family; "" if there is none.

@@ -223,12 +223,17 @@ func (st *Remedies) MayFill(moves []Move, but *state.Block, cordon []string) (ou
 		}
 	}
 	for n := range coming {
-		enough := func(p *state.Pool) bool {
-			more := nextBlocks(n, p, lacks[n])
-			limited := blocks.CountOf(st.MayCount(n.Host, n.Family)).Add(more).Cmp(blocks.CountOf(st.IPAM.BlockLimit())) > 0
-			return p.ServesAllNamespaces() && !more.IsZero() && !limited && p.Slots.Allocatable.Cmp(claims[p]) >= 0
+		var most blocks.Count // the node may claim from the pool with the smallest blocks
+		for _, p := range n.Pools {
+			if more := nextBlocks(n, p, lacks[n]); more.Cmp(most) > 0 && !p.Slots.Allocatable.IsZero() {
+				most = more
+			}
 		}
-		if (st.noneLeft(n) || !slices.ContainsFunc(n.Pools, enough)) && !slices.Contains(out, n.Host.Name) {
+		limited := blocks.CountOf(st.MayCount(n.Host, n.Family)).Add(most).Cmp(blocks.CountOf(st.IPAM.BlockLimit())) > 0
+		enough := func(p *state.Pool) bool {
+			return p.ServesAllNamespaces() && !nextBlocks(n, p, lacks[n]).IsZero() && p.Slots.Allocatable.Cmp(claims[p]) >= 0
+		}
+		if (st.noneLeft(n) || limited || !slices.ContainsFunc(n.Pools, enough)) && !slices.Contains(out, n.Host.Name) {
 			out = append(out, n.Host.Name)
 		}
 	}

@@ -35,8 +35,7 @@ func (st *Remedies) findRehomes() (now, later []Move) {
 				if b.Workload == nil || b.Tunnel || b.VM || b.Workload.Extras().VM != "" {
 					continue
 				}
-				owner := st.NodeState(b.Owner)
-				m := Move{Pod: b.Workload, Addr: b.Addr, givesBack: owner != nil && takesPods(owner)}
+				m := Move{Pod: b.Workload, Addr: b.Addr, givesBack: st.takesBack(b.Owner)}
 				if m.Stays = cmp.Or(st.unrecorded(), st.doubtful(b.User), st.asksForPools(m), st.losesBlock(b), st.ignoresCordons(m.Pod, st.crowded(m.demand()))); m.Stays != "" {
 					later = append(later, m)
 				} else {
@@ -118,8 +117,11 @@ func (st *Remedies) findUnrecorded() string {
 // claimable counts the addresses of the next block that a node could claim for pods of any
 // namespace. It returns 0 if the node can claim no block, and at least 1 if it can.
 func (st *Remedies) claimable(n *state.NodeBlockStatus) (least int) {
-	if st.noneLeft(n) {
+	switch {
+	case st.noneLeft(n):
 		return 0
+	case st.MayCount(n.Host, n.Family) >= st.IPAM.BlockLimit():
+		return 1 // it may be its own block without an affinity, which then counts
 	}
 	for _, p := range n.Pools {
 		if !p.ServesAllNamespaces() || p.Slots.Allocatable.IsZero() {

@@ -336,12 +336,11 @@ func (st *Remedies) StrictRemedies() []Remedy {
 // CrowdedOut returns the nodes that compete with Windows nodes for the last blocks under strict
 // affinity. Without it, Windows nodes claim none.
 func (st *Remedies) CrowdedOut() []string {
-	starving := st.MayStarve()
-	others := slices.DeleteFunc(slices.Clone(starving), func(name string) bool { return st.NodeState(name).Node.Windows })
-	if len(others) == len(starving) {
+	starving, crowded := st.MayStarve()
+	if !crowded {
 		return nil
 	}
-	return others
+	return slices.DeleteFunc(starving, func(name string) bool { return st.NodeState(name).Node.Windows })
 }
 
 // WouldNotAllocate lists the nodes whose next pod would get no address under strict affinity: their

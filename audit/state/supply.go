@@ -43,9 +43,10 @@ func poolsFor(pools []*Pool, ns *blocks.Namespace) []*Pool {
 
 // MayStarve returns the nodes whose next pod may get no address if nodes do not borrow: they have
 // no free address of their own, and other nodes may claim the last blocks first. It includes
-// unschedulable nodes.
-func (st *State) MayStarve() (out []string) {
+// unschedulable nodes. crowded is true if Windows nodes may be such others.
+func (st *State) MayStarve() (out []string, crowded bool) {
 	c := Derived(st, countSupply)
+	short := map[bool][]*Pool{} // pools without enough blocks: those of Windows nodes, and of other nodes that may starve
 	for _, h := range st.NodeStates {
 		if h.Node == nil {
 			continue
@@ -53,16 +54,18 @@ func (st *State) MayStarve() (out []string) {
 		starves := false
 		st.eachPodPools(h, func(pools []*Pool, _ string) {
 			certain := len(pools) == 0 || st.hasKeepable(h, pools, func(b *Block) bool { return !c.mayTake(b) })
-			if !certain && st.IPAM.AutoAllocateBlocks && st.LimitCount(&NodeBlockStatus{Host: h, Family: pools[0].Family()}, pools) < st.IPAM.BlockLimit() {
-				certain = slices.ContainsFunc(pools, func(p *Pool) bool { return !c.lacks(p) })
+			lacking := slices.DeleteFunc(slices.Clone(pools), func(p *Pool) bool { return !c.lacks(p) })
+			claims := !certain && st.IPAM.AutoAllocateBlocks && st.LimitCount(&NodeBlockStatus{Host: h, Family: pools[0].Family()}, pools) < st.IPAM.BlockLimit()
+			if certain = certain || claims && len(lacking) < len(pools); !certain || claims && h.Node.Windows {
+				short[h.Node.Windows] = append(short[h.Node.Windows], lacking...)
 			}
 			starves = starves || !certain
 		})
 		if starves {
-			out = append(out, h.Name)
+			out, crowded = append(out, h.Name), crowded || h.Node.Windows
 		}
 	}
-	return out
+	return out, crowded || slices.ContainsFunc(short[true], func(p *Pool) bool { return slices.Contains(short[false], p) })
 }
 
 // hasKeepable reports whether a node has a block of the given pools that has an address for its
@@ -162,7 +165,7 @@ func (c *supply) savedForOthers(b *Block) bool {
 	return c.mayTake(b) && slices.ContainsFunc(c.st.Pools, func(q *Pool) bool {
 		p := b.Pool
 		return q == p && c.unlinked[p] || q != p && q.Family() == p.Family() && c.st.usedTogether(p, q) &&
-			(c.unlinked[q] || c.st.IsAskedFor(p) || q.NodeSelector != p.NodeSelector || q.NamespaceSelector != p.NamespaceSelector)
+			(c.unlinked[q] || c.st.IsAskedFor(p) || c.st.IsAskedFor(q) || q.NodeSelector != p.NodeSelector || q.NamespaceSelector != p.NamespaceSelector)
 	})
 }
 

@@ -171,14 +171,14 @@ func withUsed(st *state.State) *state.State {
 	return state.New(x.Done(), state.Options{Grace: max(st.Grace, 1)})
 }
 
-// holding returns the block of an address, unless it is marked deleted.
-func holding(x *repair.Pretence, a netip.Addr) *blocks.Block {
+// holding returns the smallest block that contains an address and is not marked deleted.
+func holding(x *repair.Pretence, a netip.Addr) (best *blocks.Block) {
 	for _, b := range x.BlockByName {
-		if b.CIDR.Contains(a) && !b.SoftDeleted {
-			return b
+		if b.CIDR.Contains(a) && !b.SoftDeleted && (best == nil || b.CIDR.Bits() > best.CIDR.Bits()) {
+			best = b
 		}
 	}
-	return nil
+	return best
 }
 
 // seats returns the seats of a state.
@@ -255,15 +255,7 @@ func (w *Witness) promises(seats []seat) map[seat]promise {
 		}
 		slices.Sort(others)
 		for order := range w.orders(others) {
-			a := capacity.NewAllocator(w.State)
-			for _, node := range order {
-				for _, x := range lacking[s.family][node] {
-					if got := assign(a, w.request(x)); got.Addr.IsValid() && !w.deletedIfReleased(got) {
-						a.Release(got.Block, got.Addr)
-					}
-				}
-			}
-			got := assign(a, w.request(s))
+			got := assign(w.claimed(order, lacking[s.family]), w.request(s))
 			if p = (promise{p.own && got.Own(s.node), p.any && got.Addr.IsValid()}); p == (promise{}) {
 				break
 			}
@@ -271,6 +263,31 @@ func (w *Witness) promises(seats []seat) map[seat]promise {
 		out[s] = p
 	}
 	return out
+}
+
+// claimed returns the allocator after nodes have claimed blocks, in order, for their seats without an
+// address. A borrowed address is no claim, so it is given back; if Calico would then delete its block,
+// it is not borrowed in the first place.
+func (w *Witness) claimed(order []string, lacking map[string][]seat) *capacity.Allocator {
+	borrows := map[seat]bool{}
+again:
+	a := capacity.NewAllocator(w.State)
+	for _, node := range order {
+		for _, x := range lacking[node] {
+			if borrows[x] {
+				continue
+			}
+			switch got := assign(a, w.request(x)); {
+			case !got.Addr.IsValid():
+			case !w.deletedIfReleased(got):
+				a.Release(got.Block, got.Addr)
+			case !got.Own(node):
+				borrows[x] = true
+				goto again
+			}
+		}
+	}
+	return a
 }
 
 // deletedIfReleased reports whether Calico would delete the block of an address with its last
@@ -292,18 +309,27 @@ func (w *Witness) lacking() map[blocks.Family]map[string][]seat {
 	for _, s := range w.seats() {
 		h := w.NodeState(s.node)
 		got := assign(capacity.NewAllocator(w.State), w.request(s))
-		if !got.Own(s.node) || !w.hasFree(h, w.PoolOf(got.Block)) {
+		if !got.Own(s.node) || !w.hasFree(h, s) {
 			out[s.family][s.node] = append(out[s.family][s.node], s)
 		}
 	}
 	return out
 }
 
-// hasFree reports whether a node owns a block with a free address in a pool, with or without an
-// affinity that Calico sees.
-func (w *Witness) hasFree(h *state.NodeState, p *state.Pool) bool {
+// hasFree reports whether a node owns a block with a free address in a pool that the seat's pod may
+// use, with or without an affinity that Calico sees. It does not matter from which pool the pod would
+// get its address: the node has one of its own as long as the block is there.
+func (w *Witness) hasFree(h *state.NodeState, s seat) bool {
+	r := w.request(s)
+	serves := func(p *state.Pool) bool {
+		if len(r.Pools) > 0 {
+			return slices.Contains(r.Pools, p.CIDR)
+		}
+		return p.Family() == s.family && p.Automatic && p.SelectsNode(h.Node) && p.SelectsNamespace(r.Namespace)
+	}
 	return slices.ContainsFunc(h.Blocks, func(b *state.Block) bool {
-		return b.Pool == p && slices.ContainsFunc(b.Unallocated, func(o int32) bool { return !w.Reserved.Contains(b.Address(int(o))) })
+		return b.Pool != nil && b.Pool.HandsOut() && b.Pool.Allows(r.Use) && serves(b.Pool) &&
+			slices.ContainsFunc(b.Unallocated, func(o int32) bool { return !w.Reserved.Contains(b.Address(int(o))) })
 	})
 }
 

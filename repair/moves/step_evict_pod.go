@@ -66,7 +66,11 @@ var Evict = &repair.StepKind{
 		cidr := repair.PrefixOf(state.Subject{CIDR: s.Guard(repair.GuardBlock)})
 		a, err := netip.ParseAddr(s.Target.IP)
 		if b := repair.Find(x.Blocks, func(b *blocks.Block) bool { return b.CIDR == cidr }); err == nil && b != nil {
-			x.Free(b.Name, a)
+			if x.IPAM.Cooldown > 0 {
+				x.Cool(b.Name, a)
+			} else {
+				x.Free(b.Name, a)
+			}
 		}
 	},
 }

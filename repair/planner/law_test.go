@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/calico-audit/calico-audit/audit/capacity"
 	"github.com/calico-audit/calico-audit/audit/state"
@@ -57,7 +59,8 @@ func repeats(k repair.Kind) bool {
 }
 
 // checkMoved checks that each pod that a plan moves gets an address of its new node's own
-// in every family that it had, wherever the scheduler may put it while the plan is applied.
+// in every family that it had, wherever the scheduler may put it while the plan is applied, and that
+// a block is empty once its pods have moved.
 func checkMoved(t *testing.T, st *state.State, p *repair.Plan) {
 	t.Helper()
 	last := -1
@@ -70,7 +73,11 @@ func checkMoved(t *testing.T, st *state.State, p *repair.Plan) {
 		return
 	}
 	w := law.New(afterwards(st, p.Steps[:last+1]))
+	checkPlaces(t, w, st, p)
 	for i := range p.Steps {
+		if b := repair.BlockAt(w.State, p.Steps[i].Target.CIDR); p.Steps[i].Kind == repair.ReleaseBlock && b != nil && b.Used > 0 {
+			t.Errorf("%s: the block holds %d addresses once its pods have moved", p.Steps[i].ID, b.Used)
+		}
 		pod := evicted(st, &p.Steps[i])
 		if pod == nil {
 			continue
@@ -88,6 +95,43 @@ func checkMoved(t *testing.T, st *state.State, p *repair.Plan) {
 					t.Errorf("%s: on %s, where the scheduler may put it, the pod gets no %s address of the node's own: %+v", p.Steps[i].ID, h.Name, f, got)
 				}
 			}
+		}
+	}
+}
+
+// checkPlaces checks that the nodes have addresses of their own for all pods that a plan moves,
+// together: the pods with the fewest nodes to run on start first. Where a node would claim a block, the
+// next eviction waits for that instead (WouldBorrow in package moves).
+func checkPlaces(t *testing.T, w *law.Witness, st *state.State, p *repair.Plan) {
+	t.Helper()
+	family := func(pod *blocks.Workload) blocks.Family {
+		if pod.HasFamily(blocks.IPv6) {
+			return blocks.IPv6
+		}
+		return blocks.IPv4
+	}
+	places := map[*blocks.Workload][]string{}
+	for i := range p.Steps {
+		pod := evicted(st, &p.Steps[i])
+		if pod == nil || pod.Controller == nil || pod.HasFamily(blocks.IPv4) && pod.HasFamily(blocks.IPv6) {
+			continue // a pod of both families needs both on one node
+		}
+		for _, h := range w.NodeStates {
+			if h.Node == nil || !mayRun(pod, h.Node) {
+				continue
+			}
+			if got, _ := w.OwnAddress(capacity.NewAllocator(w.State), pod, h.Name, family(pod)); got.Claimed {
+				return
+			}
+			places[pod] = append(places[pod], h.Name)
+		}
+	}
+	a := capacity.NewAllocator(w.State)
+	for _, pod := range slices.SortedFunc(maps.Keys(places), func(x, y *blocks.Workload) int {
+		return cmp.Or(cmp.Compare(len(places[x]), len(places[y])), cmp.Compare(x.FullName(), y.FullName()))
+	}) {
+		if !slices.ContainsFunc(places[pod], func(node string) bool { _, own := w.OwnAddress(a, pod, node, family(pod)); return own }) {
+			t.Errorf("pods that move use all addresses, and none is left for %s on %v", pod.FullName(), places[pod])
 		}
 	}
 }
@@ -204,6 +248,36 @@ func checkLaws(t *testing.T, st *state.State, requests map[string]repair.Request
 
 // TestLawInFixtures checks every plan of every state in this program's tests, and of every example.
 func TestLawInFixtures(t *testing.T) {
+	for _, c := range fixtures(t) {
+		name, text, _ := strings.Cut(c, "\n")
+		t.Run(name, func(t *testing.T) {
+			checkLaws(t, parseState(t, text, 0), lawRequests())
+		})
+	}
+}
+
+// TestLawInFixturesWithCooldown checks the plans that move pods where released addresses have a
+// cooldown: no other pod can use an address at once that a moved pod gives back.
+func TestLawInFixturesWithCooldown(t *testing.T) {
+	requests, moved := lawRequests(), 0
+	maps.DeleteFunc(requests, func(name string, _ repair.Request) bool { return name != "rehome" && name != "consolidate" })
+	for _, c := range fixtures(t) {
+		name, text, _ := strings.Cut(c, "\n")
+		st := parseState(t, text, 0)
+		st.Snapshot.IPAM.Cooldown = time.Minute
+		t.Run(name, func(t *testing.T) {
+			moved += checkLaws(t, state.New(st.Snapshot, state.Options{Grace: 0}), requests)[repair.EvictPod]
+		})
+	}
+	if moved < 20 {
+		t.Errorf("only %d pods are moved", moved)
+	}
+}
+
+// fixtures returns the states in this program's tests and of its examples, each after a line with its
+// name.
+func fixtures(t *testing.T) (cases []string) {
+	t.Helper()
 	files, err := filepath.Glob("../../*/*/testdata/*/*.txt")
 	if err != nil {
 		t.Fatal(err)
@@ -212,7 +286,6 @@ func TestLawInFixtures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var cases []string
 	for _, file := range append(files, more...) {
 		raw, err := os.ReadFile(file)
 		if err != nil {
@@ -229,12 +302,7 @@ func TestLawInFixtures(t *testing.T) {
 	if len(cases) < 500 {
 		t.Fatalf("only %d states were found", len(cases))
 	}
-	for _, c := range cases {
-		name, text, _ := strings.Cut(c, "\n")
-		t.Run(name, func(t *testing.T) {
-			checkLaws(t, parseState(t, text, 0), lawRequests())
-		})
-	}
+	return cases
 }
 
 // TestLawInRandomStates checks the plans of random states of both generators. By default, it tries a
@@ -339,6 +407,20 @@ func TestLawInRareStates(t *testing.T) {
 			"block 10.0.0.0/30 n3\nblock 10.0.0.4/30 gone\naffinity 10.0.0.4/30 gone\nblock 10.0.0.8/30 gone\naffinity 10.0.0.8/30 gone\npod bare/p4 n3 10.0.0.12\nblock 10.0.1.0/29 n4\nblock 10.0.9.0/30 gone\n",
 		"affinities to reserved blocks keep nodes at their limit": "config strict max=1\nnode a\nnode b\nnode c\nnode d\npool first 10.0.0.0/28 size=30\nreserve 10.0.0.0/29\n" +
 			"reserve 10.0.0.8/30\naffinity 10.0.0.0/30 a\nblock 10.0.0.4/30 gone\naffinity 10.0.0.4/30 c\nblock 10.0.0.8/30 d deleted\naffinity 10.0.0.8/30 d\nblock 10.0.9.0/30 gone\n",
+		"an address that a pod gives back has a cooldown": "config cooldown=60s\nbudget none\nnode a\nnode b\npool pods 10.0.0.0/29 size=30\nblock 10.0.0.0/30 a\naffinity 10.0.0.0/30 a\nfill 10.0.0.0/30 4 a\n" +
+			"block 10.0.0.4/30 b\naffinity 10.0.0.4/30 b\nuse 10.0.0.4 shop/x b\nuse 10.0.0.5 shop/y a of=ReplicaSet/web ready\nuse 10.0.0.6 shop/z a of=ReplicaSet/web ready\n",
+		"other nodes claim from a second pool, Windows nodes from any": "node n0\nnode n2 windows\npool first 10.0.0.0/28 size=29\npool second 10.0.1.0/26 size=29\n" +
+			"block 10.0.0.0/29 gone\naffinity 10.0.0.0/29 gone\nblock 10.0.1.48/29 n0\naffinity 10.0.1.48/29 n0\nuse 10.0.1.53 bare/p22 n0 pools=first\nblock 10.0.9.0/30 gone\n",
+		"a node that asks for one pool takes from two, once both have blocks": "version v3.32.1\nnode n0\nnode n1\npool first 10.0.0.0/29 size=30\npool second 10.0.1.0/30 size=30\n" +
+			"block 10.0.0.0/30 gone\nuse 10.0.0.3 blue/p n0\nblock 10.0.0.4/30 gone\naffinity 10.0.0.4/30 gone\npod red/p n1 pools=second\nblock 10.0.9.0/30 gone\n",
+		"nodes claim the smallest blocks first, up to their limit": "config max=2\nbudget none\nnode n0\nnode n1\npool first 10.0.0.0/29 size=32\npool second 10.0.3.0/29 size=31\n" +
+			"block 10.0.0.4/32 n1\naffinity 10.0.0.4/32 n1\nblock 10.0.0.7/32 gone\nuse 10.0.0.7 shop/p1 n1 of=ReplicaSet/api ready\n" +
+			"block 10.0.1.0/30 gone\nuse 10.0.1.0 red/p2 n0 of=ReplicaSet/web ready\nuse 10.0.1.3 shop/p5 n1 of=ReplicaSet/api ready\n",
+		"a block without an affinity is its node's, from whichever pool the node would claim": "node n0\nnode n1\nnode n2\nnode n3\nnode n4\npool first 10.0.0.0/28 size=30\npool third 10.0.2.0/26 size=29\n" +
+			"block 10.0.0.0/30 -\nblock 10.0.0.4/30 gone\nblock 10.0.0.8/30 n0\nfill 10.0.0.8/30 3 n0\nuse 10.0.0.11 red/p n0 pools4=third\nblock 10.0.0.12/30 gone\n" +
+			"block 10.0.2.0/29 n1\nblock 10.0.2.16/29 n2\nblock 10.0.2.24/29 gone\naffinity 10.0.2.24/29 gone\nblock 10.0.2.32/29 n3\n",
+		"nodes that borrow claim nothing": "config strict\nnamespace blue pools=third\nnode n0\nnode n2\npool third 10.0.2.0/31 size=32 nodes=zone=='a'\n" +
+			"block 10.0.1.8/30 n0\nuse 10.0.1.11 blue/p n0\nblock 10.0.1.16/30 n2\nuse 10.0.1.19 blue/q n2\nblock 10.0.2.0/32 n2\nblock 10.0.2.1/32 n4\naffinity 10.0.9.0/30 gone\n",
 		"Windows nodes claim with strict affinity": "node n0 windows\nnode n1\npool first 10.0.0.0/31 size=31\nblock 10.0.1.0/30 gone\n",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -371,6 +453,20 @@ func TestLawPermits(t *testing.T) {
 			}
 			checkLaws(t, st, requests)
 		})
+	}
+}
+
+// TestOwnBlockCountsTowardsLimit: at its block limit, a node claims its own block without an affinity,
+// and no other. Only as many pods move as are sure to find an address then.
+func TestOwnBlockCountsTowardsLimit(t *testing.T) {
+	text := "config strict max=%d\nbudget none\nnode a\npool pods 10.0.0.0/28 size=30\nblock 10.0.0.0/30 a\nfill 10.0.0.0/30 3 a\naffinity 10.0.9.0/30 gone\nblock 10.0.0.4/30 gone\n" +
+		"use 10.0.0.4 shop/x a of=ReplicaSet/web ready\nuse 10.0.0.5 shop/y a of=ReplicaSet/api ready\n"
+	for limit, want := range map[int]int{1: 1, 2: 2} {
+		p := Build(parseState(t, fmt.Sprintf(text, limit), 0), repair.Request{Rehome: true, CordonFull: true, EvictSingletons: true})
+		moved := len(slices.DeleteFunc(p.Steps, func(s repair.Step) bool { return s.Kind != repair.EvictPod }))
+		if moved != want {
+			t.Errorf("limit %d: %d pods move, refused %+v", limit, moved, p.Refused)
+		}
 	}
 }
 

@@ -23,7 +23,8 @@ func previewStrict(st, after *state.State, want bool) *repair.StrictPreview {
 	p.MayStarve = []string{}
 	if want {
 		p.Unusable = unusable(after)
-		for _, node := range after.MayStarve() {
+		starving, _ := after.MayStarve()
+		for _, node := range starving {
 			if !slices.Contains(p.Starve, node) {
 				p.MayStarve = append(p.MayStarve, node)
 			}
