@@ -30,7 +30,7 @@ func (k *worker) misrecord(ctx context.Context) {
 	p := may[k.r.IntN(len(may))]
 	p.misrecorded = true
 	if now := time.Now(); !slices.ContainsFunc(k.pods, func(o *pod) bool { return now.Before(o.stays) }) {
-		p.stays = now.Add(time.Duration(3+k.r.IntN(15)) * time.Second)
+		p.stays = now.Add(time.Duration(4+k.r.IntN(26)) * time.Second)
 	}
 	k.serial++
 	before := fmt.Sprintf("deleted%d-%d", k.id, k.serial)
