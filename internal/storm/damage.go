@@ -172,12 +172,16 @@ func (r *DamageFixture) borrowed(ctx context.Context) {
 }
 
 // restored creates the damage of a datastore that was restored from a backup: a pod's
-// address is not recorded, and another pod's handle is missing. The first address is not
-// in Live, because it is free until it is recorded.
+// address is not recorded, that of another is recorded for a deleted pod, and a third pod's
+// handle is missing. The first two addresses are not in Live, because they are not their
+// pods' until they are recorded.
 func (r *DamageFixture) restored(ctx context.Context) {
 	r.pod(ctx, "unrecorded", "n1", false)
 	r.must(r.seeder.ReleaseHandle(ctx, seeding.Handle("default", "unrecorded")))
 	r.forget("unrecorded")
+	addr, block := r.pod(ctx, "misrecorded", "n2", false)[0], r.blockOf(ctx, "misrecorded")
+	r.must(restoreRecord(ctx, r.seeder.Cluster, block, addr, seeding.Handle("default", "misrecorded"), "deleted", seeding.Handle("default", "deleted")))
+	r.forget("misrecorded")
 	r.pod(ctx, "without-handle", "n1", false)
 	r.must(r.seeder.Cluster.Delete(ctx, testcluster.CRDv1.Resource("ipamhandles"), "", seeding.Handle("default", "without-handle")))
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
@@ -48,32 +47,36 @@ func (k *worker) misrecord(ctx context.Context) {
 }
 
 func (k *worker) restoreRecord(ctx context.Context, p *pod, before, handle string) error {
-	crd, addr := testcluster.CRDv1.Resource, p.addrs[0]
 	state, err := k.cluster.ReadIPAM(ctx, testcluster.CRDv1)
 	if err != nil {
 		return err
 	}
 	for _, cidrs := range state.Blocks {
 		for _, block := range cidrs {
-			if !block.Contains(addr) {
-				continue
+			if block.Contains(p.addrs[0]) {
+				return restoreRecord(ctx, k.cluster, block, p.addrs[0], p.handle, before, handle)
 			}
-			err := k.cluster.Create(ctx, crd("ipamhandles"), map[string]any{
-				"metadata": map[string]any{"name": handle},
-				"spec":     map[string]any{"handleID": handle, "block": map[string]any{block.String(): int64(1)}},
-			})
-			if exists(err) != nil {
-				return err
-			}
-			name := strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(block.String())
-			err = k.cluster.Edit(ctx, crd("ipamblocks"), "", name, func(o map[string]any) { rename(o["spec"].(map[string]any), block, addr, p.handle, before, handle) })
-			if err != nil {
-				return err
-			}
-			return ignoreNotFound(k.cluster.Delete(ctx, crd("ipamhandles"), "", p.handle))
 		}
 	}
 	return nil
+}
+
+// restoreRecord makes a block record an address for another pod, under another handle, if it has
+// the given handle.
+func restoreRecord(ctx context.Context, c *testcluster.Cluster, block netip.Prefix, addr netip.Addr, from, pod, handle string) error {
+	crd := testcluster.CRDv1.Resource
+	err := c.Create(ctx, crd("ipamhandles"), map[string]any{
+		"metadata": map[string]any{"name": handle},
+		"spec":     map[string]any{"handleID": handle, "block": map[string]any{block.String(): int64(1)}},
+	})
+	if exists(err) != nil {
+		return err
+	}
+	err = c.Edit(ctx, crd("ipamblocks"), "", blockName(block), func(o map[string]any) { rename(o["spec"].(map[string]any), block, addr, from, pod, handle) })
+	if err != nil {
+		return err
+	}
+	return ignoreNotFound(c.Delete(ctx, crd("ipamhandles"), "", from))
 }
 
 // rename makes a block's allocation of an address name another pod and handle, if it still has the
