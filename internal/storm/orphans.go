@@ -179,6 +179,11 @@ func (w *World) layOrphans(ctx context.Context) error {
 		}
 		return taken
 	})
+	for _, handle := range w.vms.unsure {
+		if err := w.vms.client.releaseHandle(ctx, handle); err != nil {
+			return err
+		}
+	}
 	return w.resolveUnsure(ctx)
 }
 

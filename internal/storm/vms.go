@@ -28,6 +28,9 @@ type vms struct {
 	client *Client
 	all    []*vm
 	serial int
+	// unsure holds handles whose assignment failed. A write that the API server carried out
+	// after its client gave up may have come after their release.
+	unsure []string
 }
 
 // vm is one virtual machine.
@@ -117,6 +120,7 @@ func (w *World) createVM(ctx context.Context, r *rand.Rand) error {
 		IntendedUse: apiv3.IPPoolAllowedUseWorkload, Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
 	})
 	if err != nil { // no free address, a deleted node or an unreachable API server
+		w.vms.unsure = append(w.vms.unsure, handle)
 		return errors.Join(w.deleteLauncher(ctx, pod), w.deleteVM(ctx, v))
 	}
 	v.addr, v.pod = addrs[0], pod
