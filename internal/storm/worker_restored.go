@@ -39,26 +39,13 @@ func (k *worker) misrecord(ctx context.Context) {
 	}
 	handle := "k8s-pod-network." + hex.EncodeToString(sum[:])
 	k.checker.Change(p.leases, func(u *Use) { u.Restored, u.Collectable = handle, true })
-	err := persist(ctx, "restoring the record of "+p.name, func(ctx context.Context) error { return k.restoreRecord(ctx, p, before, handle) })
+	err := persist(ctx, "restoring the record of "+p.name, func(ctx context.Context) error {
+		return restoreRecord(ctx, k.cluster, netip.PrefixFrom(p.addrs[0], 30).Masked(), p.addrs[0], p.handle, before, handle)
+	})
 	if !final(err) { // the collector may have been faster
 		k.troubles.add(err)
 	}
 	k.made.add("recorded for another pod")
-}
-
-func (k *worker) restoreRecord(ctx context.Context, p *pod, before, handle string) error {
-	state, err := k.cluster.ReadIPAM(ctx, testcluster.CRDv1)
-	if err != nil {
-		return err
-	}
-	for _, cidrs := range state.Blocks {
-		for _, block := range cidrs {
-			if block.Contains(p.addrs[0]) {
-				return restoreRecord(ctx, k.cluster, block, p.addrs[0], p.handle, before, handle)
-			}
-		}
-	}
-	return nil
 }
 
 // restoreRecord makes a block record an address for another pod, under another handle, if it has
