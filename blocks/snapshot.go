@@ -109,6 +109,9 @@ type Cluster struct {
 	// Assumes says which kinds of files without counts are assumed to be whole, with their numbers of
 	// objects: such files do not show which objects a selector left out.
 	Assumes []string
+	// Ageless is true if the datastore records no times of writes: then only two observations
+	// show how long a state has lasted.
+	Ageless bool
 	// Live is true for a snapshot of a running cluster. Its objects may have changed
 	// between two lists.
 	Live bool

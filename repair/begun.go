@@ -385,6 +385,8 @@ func (b *Begun) mustStay(a *blocks.Affinity) string {
 		return "it is marked deleted"
 	case a.State != blocks.PendingDeletion || StoredObject(last.After).Spec.State != string(blocks.PendingDeletion):
 		return fmt.Sprintf("its state is %q, but the journal records another last write", a.State)
+	case a.Written.IsZero() && !a.ByUs:
+		return "it is not known whether another client has written it since, and may be releasing it"
 	case a.Written.Std().After(last.At.Add(blocks.WriteTimeout + blocks.ClockSkew)):
 		return fmt.Sprintf("another client has written it since, at %s, and may be releasing it", phrase.Time(a.Written))
 	case block == nil:

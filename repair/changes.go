@@ -104,9 +104,9 @@ func (l *StepLog) DeleteSent(c *Change) bool {
 }
 
 // Ours reports whether only this program has written an object since the step, as far as
-// timestamps show.
+// timestamps show. In etcd, which has none, the record of the run does.
 func (l *StepLog) Ours(m blocks.Meta) bool {
-	return m.ByUs || len(l.Changes) > 0 && !m.Written.Std().After(l.Changes[len(l.Changes)-1].At.Add(blocks.WriteTimeout+blocks.ClockSkew))
+	return m.ByUs || len(l.Changes) > 0 && !m.Written.IsZero() && !m.Written.Std().After(l.Changes[len(l.Changes)-1].At.Add(blocks.WriteTimeout+blocks.ClockSkew))
 }
 
 // Mark sets blocks.Meta.ByUs of the objects in a snapshot that the step left half-done,

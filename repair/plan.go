@@ -163,8 +163,6 @@ type Plan struct {
 // Unapplicable explains why the plan cannot be applied, or returns "".
 func (p *Plan) Unapplicable() string {
 	switch {
-	case p.Cluster.Datastore == "etcdv3":
-		return "Calico keeps its data in its own etcd, where calico-audit changes nothing yet"
 	case p.Cluster.GUID == "":
 		return "the cluster does not say which it is (no clusterGUID in ClusterInformation was read)"
 	case p.CreatedAt.IsZero():

@@ -78,6 +78,7 @@ func (st *State) evaluateAlone(b *Block) Releasability {
 	case r.Reason != "":
 	case since.After(st.takenAt) && !st.takenAt.IsZero():
 		r.retain(RetainUnknownAge, "its age is unknown: it was last written in the future, at %s", phrase.Time(since))
+	case !known && st.Cluster.Ageless: // a repair observes it twice
 	case !known:
 		r.retain(RetainUnknownAge, "its age is unknown: nothing records when it was last written (kubectl hides managedFields unless asked with --show-managed-fields)")
 	case !st.PastGrace(since):

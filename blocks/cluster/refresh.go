@@ -78,20 +78,26 @@ func (k *Kubernetes) refreshLists(refs []blocks.Ref) (byName, groups []*lister, 
 		}
 		l := &lister{
 			client: k.client, kind: kind, group: k.served.group, pageSize: k.pageSize, strings: shared,
-			namespace: ref.Namespace, podLabels: k.budgets,
+			namespace: ref.Namespace, podLabels: k.budgets, amend: k.amend[kind.Resource],
+		}
+		name, node := ref.Name, ref.Node
+		if k.nodeName != nil {
+			if node = k.nodeName(node); ref.Resource == blocks.Nodes {
+				name = k.nodeName(name)
+			}
 		}
 		switch {
 		case !k.served.has(kind) && kind.Optional:
 		case !k.served.has(kind):
 			return nil, nil, fmt.Errorf("reading %s again: %s", refText(ref), k.served.absence(kind).Gaps[0].Reason)
 		case ref.Node != "":
-			l.selector = fields.OneTermEqualSelector("spec.nodeName", ref.Node).String()
+			l.selector = fields.OneTermEqualSelector("spec.nodeName", node).String()
 			groups = append(groups, l)
 		case ref.Label != "":
 			l.labels = ref.Label
 			groups = append(groups, l)
 		default:
-			l.selector = fields.OneTermEqualSelector("metadata.name", ref.Name).String()
+			l.selector = fields.OneTermEqualSelector("metadata.name", name).String()
 			byName = append(byName, l)
 		}
 	}

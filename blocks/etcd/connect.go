@@ -77,9 +77,10 @@ type Client struct {
 	where  string
 	config clientv3.Config
 	opts   Options
+	conn   *clientv3.Client // nil before Connect
 }
 
-// New returns a client, which connects for each reading. Errors are mistakes in the
+// New returns a client, which connects for each reading unless [Client.Connect] was called. Errors are mistakes in the
 // configuration.
 func New(config Config, opts Options) (*Client, error) {
 	cfg, err := clientConfig(&config.Spec.EtcdConfig)
@@ -146,6 +147,32 @@ func tlsConfig(c *apiconfig.EtcdConfig) (*tls.Config, error) {
 		}
 	}
 	return cfg, nil
+}
+
+// Connect connects until Close. The connection may also be used to write.
+func (c *Client) Connect(ctx context.Context) (*clientv3.Client, error) {
+	if c.conn != nil {
+		return c.conn, nil
+	}
+	if err := c.reach(ctx); err != nil {
+		return nil, c.failed(err)
+	}
+	conn, err := clientv3.New(c.config) // with a user, this logs in
+	if err != nil {
+		return nil, c.failed(err)
+	}
+	c.conn = conn
+	return conn, nil
+}
+
+// Close ends the connection.
+func (c *Client) Close() error {
+	if c.conn == nil {
+		return nil
+	}
+	conn := c.conn
+	c.conn = nil
+	return conn.Close()
 }
 
 // reach returns the first endpoint's error if no endpoint can be reached. etcd's own client would

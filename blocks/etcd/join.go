@@ -222,7 +222,7 @@ func (r *Reading) AmendPod(object []byte) []byte {
 		return object
 	}
 	on := r.calicoName(o.Spec.NodeName)
-	of := slices.DeleteFunc(slices.Clone(r.ofPods[blocks.Key{Namespace: o.Metadata.Namespace, Name: o.Metadata.Name}]), func(e *endpoint) bool { return e.node != on })
+	of := r.endpointsOf(blocks.Key{Namespace: o.Metadata.Namespace, Name: o.Metadata.Name}, on)
 	// CNI DEL deletes the endpoint, and otherwise empties the annotations.
 	if len(of) > 0 || o.Metadata.DeletionTimestamp != "" && !r.endpointsUnread {
 		object = o.annotate(object, podAnnotations(of))
@@ -231,6 +231,20 @@ func (r *Reading) AmendPod(object []byte) []byte {
 		object = withMember(object, "spec", "nodeName", on)
 	}
 	return object
+}
+
+// endpointsOf returns the endpoints of a pod on a node.
+func (r *Reading) endpointsOf(pod blocks.Key, node string) []*endpoint {
+	of := r.ofPods[pod]
+	if r.find != nil {
+		var err error
+		if of, err = r.find(pod, node); err != nil {
+			r.mu.Lock()
+			r.failed = cmp.Or(r.failed, err)
+			r.mu.Unlock()
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(of), func(e *endpoint) bool { return e.node != node })
 }
 
 // core is a node or pod of Kubernetes.
@@ -272,6 +286,14 @@ func withMember(object []byte, part, name string, value any) []byte {
 	members[part], _ = json.Marshal(inner)
 	out, _ := json.Marshal(members)
 	return out
+}
+
+// KubernetesName returns the name in Kubernetes of one of Calico's nodes.
+func (r *Reading) KubernetesName(node string) string {
+	if n := r.nodes[node]; n != nil && n.kubernetes != "" {
+		return n.kubernetes
+	}
+	return node
 }
 
 // calicoName returns Calico's name of a Kubernetes node.
@@ -366,7 +388,7 @@ func (r *Reading) onto(s *blocks.Snapshot, read func(blocks.Resource) bool) *blo
 		lists = append(lists, l)
 	}
 	s = decode.Replaced(s, lists)
-	s.Cluster.Datastore, s.Cluster.Live = "etcdv3", true
+	s.Cluster.Datastore, s.Cluster.Live, s.Cluster.Ageless = "etcdv3", true, true
 	s.Cluster.APIGroup, s.Cluster.APIGroupReason, s.Cluster.OtherGroup, s.Cluster.OtherLocked = "", "", "", false
 	s.Sort()
 	s.Share()

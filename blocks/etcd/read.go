@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -38,22 +39,27 @@ type Reading struct {
 	others []*endpoint
 	// endpointsUnread is true if an endpoint could not be read.
 	endpointsUnread bool
-	record          func(blocks.Resource) decode.Spool
-	strings         *decode.SharedStrings
+	// find, if set, reads the endpoints of a pod on a node; failed is its first error.
+	find   func(key blocks.Key, node string) ([]*endpoint, error)
+	mu     sync.Mutex
+	failed error
+	// runs are the writes of this program's runs.
+	runs    runs
+	record  func(blocks.Resource) decode.Spool
+	strings *decode.SharedStrings
 }
 
 // Read reads all kinds at one revision, page by page. A kind that the user may not read, and
 // a value that cannot be parsed, are gaps. Read returns an error if nothing can be read, or
 // if a read breaks off.
 func (c *Client) Read(ctx context.Context) (*Reading, error) {
-	if err := c.reach(ctx); err != nil {
-		return nil, c.failed(err)
+	if c.conn == nil {
+		defer func() { _ = c.Close() }()
 	}
-	from, err := clientv3.New(c.config) // with a user, this logs in
+	from, err := c.Connect(ctx)
 	if err != nil {
-		return nil, c.failed(err)
+		return nil, err
 	}
-	defer func() { _ = from.Close() }()
 	for restarts := 0; ; restarts++ {
 		r, err := c.read(ctx, from)
 		if !errors.Is(err, rpctypes.ErrCompacted) || restarts == maxRestarts {
@@ -71,12 +77,15 @@ func (c *Client) read(ctx context.Context, from clientv3.KV) (*Reading, error) {
 			}
 		}
 	}
+	if err := c.readRuns(ctx, from, r); err != nil {
+		return nil, err
+	}
 	denied := 0
 	for _, s := range stores {
 		l := r.list(s.resource)
 		err := c.eachPage(ctx, from, s, r, func(kvs []*mvccpb.KeyValue) {
 			for _, kv := range kvs {
-				s.take(r, s, kv)
+				r.add(s, kv)
 			}
 			if r.record != nil && !s.later {
 				r.record(s.resource).Commit()
@@ -99,10 +108,24 @@ func (c *Client) read(ctx context.Context, from clientv3.KV) (*Reading, error) {
 	return r, nil
 }
 
+// readRuns reads the records of runs. A user who may not read them sees their objects as
+// anybody's.
+func (c *Client) readRuns(ctx context.Context, from clientv3.KV, r *Reading) error {
+	err := c.eachPage(ctx, from, store{key: RunPrefix}, r, func(kvs []*mvccpb.KeyValue) {
+		for _, kv := range kvs {
+			r.runs.take(kv)
+		}
+	})
+	if err == nil || errors.Is(err, rpctypes.ErrPermissionDenied) {
+		return nil
+	}
+	return c.failed(err)
+}
+
 func newReading(record func(blocks.Resource) decode.Spool) *Reading {
 	return &Reading{
 		lists: map[blocks.Resource]*decode.Objects{}, nodes: map[string]*node{}, byKubernetes: map[string]string{},
-		ofPods: map[blocks.Key][]*endpoint{}, record: record, strings: &decode.SharedStrings{},
+		ofPods: map[blocks.Key][]*endpoint{}, runs: runs{}, record: record, strings: &decode.SharedStrings{},
 	}
 }
 
@@ -136,7 +159,7 @@ func (c *Client) eachPage(ctx context.Context, etcd clientv3.KV, s store, r *Rea
 			r.Revision = resp.Header.Revision
 		}
 		page(resp.Kvs)
-		if done += len(resp.Kvs); c.opts.Progress != nil {
+		if done += len(resp.Kvs); c.opts.Progress != nil && s.resource != "" {
 			c.opts.Progress(s.resource, done)
 		}
 		if !resp.More || len(resp.Kvs) == 0 {

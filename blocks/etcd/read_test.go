@@ -66,7 +66,7 @@ func readInto(t *testing.T, r *Reading, kvs ...*mvccpb.KeyValue) *Reading {
 		if i < 0 {
 			t.Fatalf("no range has key %s", kv.Key)
 		}
-		stores[i].take(r, stores[i], kv)
+		r.add(stores[i], kv)
 	}
 	return r
 }
@@ -333,7 +333,7 @@ func TestRights(t *testing.T) {
 			may[rest] = true
 		}
 	}
-	for _, s := range stores {
+	for _, s := range append([]store{{key: RunPrefix}}, stores...) {
 		right := "read " + s.key
 		if strings.HasSuffix(s.key, "/") {
 			right = "read --prefix=true " + s.key

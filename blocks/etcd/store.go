@@ -19,10 +19,21 @@ type store struct {
 	resource blocks.Resource
 	// key is the prefix of the keys, ending in a slash, or the only key.
 	key string
-	// take adds the object of a key to a reading.
+	// object returns the object of a key; ok is false if the key holds none.
+	object func(store, *mvccpb.KeyValue) (o object, ok bool)
+	// take adds the object of a key to a reading; nil if that needs no more than object.
 	take func(*Reading, store, *mvccpb.KeyValue)
 	// later is true if the objects must first be joined with those of Kubernetes.
 	later bool
+}
+
+// object is what an object of a key consists of.
+type object struct {
+	metadata
+	// spec and status are JSON. status may be nil.
+	spec, status []byte
+	// unread explains why the value could not be parsed; spec is then nil.
+	unread string
 }
 
 // The prefixes of Calico's keys.
@@ -33,11 +44,11 @@ const (
 
 // stores lists what is read. A role for reading needs these ranges and no others.
 var stores = []store{
-	{resource: blocks.Blocks, key: ipamPrefix + "assignment/", take: takeBlock},
-	{resource: blocks.Affinities, key: ipamPrefix + string(blocks.HostOwner) + "/", take: takeAffinity},
-	{resource: blocks.Affinities, key: ipamPrefix + string(blocks.VirtualOwner) + "/", take: takeAffinity},
-	{resource: blocks.Handles, key: ipamPrefix + "handle/", take: takeHandle},
-	{resource: blocks.IPAMConfigs, key: ipamPrefix + "config", take: takeConfig},
+	{resource: blocks.Blocks, key: ipamPrefix + "assignment/", object: blockOf},
+	{resource: blocks.Affinities, key: ipamPrefix + string(blocks.HostOwner) + "/", object: affinityOf},
+	{resource: blocks.Affinities, key: ipamPrefix + string(blocks.VirtualOwner) + "/", object: affinityOf},
+	{resource: blocks.Handles, key: ipamPrefix + "handle/", object: handleOf},
+	{resource: blocks.IPAMConfigs, key: ipamPrefix + "config", object: configOf},
 	ofV3(blocks.Pools), ofV3(blocks.Reservations), ofV3(blocks.ClusterInfos), ofV3(blocks.ControllerConfig), ofV3(blocks.FelixConfigs),
 	ofV3(blocks.BGPConfigs), ofV3(blocks.BGPPeers), ofV3(blocks.BGPFilters),
 	{resource: blocks.Nodes, key: resourcePrefix + "nodes/", take: takeNode, later: true},
@@ -47,7 +58,7 @@ var stores = []store{
 
 // ofV3 returns the store of a kind whose values are objects of Calico's v3 API.
 func ofV3(res blocks.Resource) store {
-	return store{resource: res, key: resourcePrefix + string(res) + "/", take: takeObject}
+	return store{resource: res, key: resourcePrefix + string(res) + "/", object: ofV3Object}
 }
 
 // metadata is the metadata of an object.
@@ -60,6 +71,18 @@ type metadata struct {
 	DeletionTimestamp string            `json:"deletionTimestamp,omitempty"`
 	Labels            map[string]string `json:"labels,omitempty"`
 	Annotations       map[string]string `json:"annotations,omitempty"`
+	// ManagedFields are those of an object that a run of this program wrote last.
+	ManagedFields []managedFields `json:"managedFields,omitempty"`
+}
+
+type managedFields struct {
+	Manager   string `json:"manager"`
+	Operation string `json:"operation"`
+	Time      string `json:"time"`
+}
+
+func byUs(at time.Time) []managedFields {
+	return []managedFields{{blocks.FieldManager, "Update", at.UTC().Format(time.RFC3339)}}
 }
 
 // metaOf returns the metadata of an object that stores none: the key's revisions.
@@ -73,32 +96,45 @@ func standIn(createRevision int64) string {
 	return fmt.Sprintf("00000000-0000-0000-%04x-%012x", createRevision>>48, createRevision&(1<<48-1))
 }
 
-// put decodes an object into a reading. spec is its JSON, or nil if the value could not be
-// parsed, for the given reason: the decoder then finds a broken spec, and records a gap with
-// what the name says about the object. status may be nil.
-func (r *Reading) put(s store, kv *mvccpb.KeyValue, m metadata, spec, status []byte, reason string) {
-	k := decode.KindOf(s.resource)
-	if spec == nil {
-		spec = []byte(`""`)
+// add adds the object of a key to a reading. If the value could not be parsed, the decoder
+// finds a broken spec, and records a gap with what the name says about the object.
+func (r *Reading) add(s store, kv *mvccpb.KeyValue) {
+	if s.take != nil {
+		s.take(r, s, kv)
+		return
 	}
-	head, _ := json.Marshal(m) // strings always marshal
-	text := make([]byte, 0, len(head)+len(spec)+128)
-	text = fmt.Appendf(text, `{"apiVersion":%q,"kind":%q,"metadata":`, decode.GroupCRD, k.Name(decode.GroupCRD))
-	text = append(append(append(text, head...), `,"spec":`...), spec...)
-	if status != nil {
-		text = append(append(text, `,"status":`...), status...)
+	o, ok := s.object(s, kv)
+	if !ok {
+		return
 	}
-	text = append(text, '}')
-	r.decode(s.resource, string(kv.Key), decode.GroupCRD, text, reason)
+	if o.spec == nil {
+		o.spec = []byte(`""`)
+	}
+	if at, ours := r.runs.wrote(kv); ours {
+		o.ManagedFields = byUs(at)
+	}
+	r.decode(s.resource, string(kv.Key), decode.GroupCRD, o.json(s.resource), o.unread)
+}
+
+// json returns the object of crd.projectcalico.org/v1.
+func (o *object) json(res blocks.Resource) []byte {
+	head, _ := json.Marshal(o.metadata) // strings always marshal
+	text := make([]byte, 0, len(head)+len(o.spec)+128)
+	text = fmt.Appendf(text, `{"apiVersion":%q,"kind":%q,"metadata":`, decode.GroupCRD, decode.KindOf(res).Name(decode.GroupCRD))
+	text = append(append(append(text, head...), `,"spec":`...), o.spec...)
+	if o.status != nil {
+		text = append(append(text, `,"status":`...), o.status...)
+	}
+	return append(text, '}')
 }
 
 // decode decodes and records the JSON of an object. reason, if not empty, replaces that of
 // its gap.
 func (r *Reading) decode(res blocks.Resource, key, version string, text []byte, reason string) {
-	out, object := r.list(res), decode.Object{Text: text}
+	out, o := r.list(res), decode.Object{Text: text}
 	before := len(out.Gaps)
 	d := decode.Decoder{Out: out, Strings: r.strings, Source: key}
-	_ = d.One(object) // its syntax is valid
+	_ = d.One(o) // its syntax is valid
 	for i := before; i < len(out.Gaps) && reason != ""; i++ {
 		g := &out.Gaps[i]
 		if g.Field, g.Reason = "", reason; g.Whole() {
@@ -106,27 +142,27 @@ func (r *Reading) decode(res blocks.Resource, key, version string, text []byte, 
 		}
 	}
 	if r.record != nil {
-		r.record(res).Object(version, object)
+		r.record(res).Object(version, o)
 	}
 }
 
 // notJSON is the reason of a gap.
 const notJSON = "its value is not a JSON object"
 
-// object reports whether a value is a JSON object.
-func object(value []byte) bool { return len(value) > 0 && value[0] == '{' && json.Valid(value) }
+// isObject reports whether a value is a JSON object.
+func isObject(value []byte) bool { return len(value) > 0 && value[0] == '{' && json.Valid(value) }
 
-// takeBlock takes a block, whose value has the fields of an IPAMBlock's spec
+// blockOf returns a block, whose value has the fields of an IPAMBlock's spec
 // (model.AllocationBlock). Its name in the key is the CIDR with "-" for "/".
-func takeBlock(r *Reading, s store, kv *mvccpb.KeyValue) {
+func blockOf(_ store, kv *mvccpb.KeyValue) (o object, ok bool) {
 	_, cidr, found := strings.Cut(string(kv.Key), "/block/")
 	if !found {
-		return
+		return o, false
 	}
-	m := metaOf(nameOf(cidr), kv)
-	if !object(kv.Value) {
-		r.put(s, kv, m, nil, nil, notJSON)
-		return
+	o.metadata = metaOf(nameOf(cidr), kv)
+	if !isObject(kv.Value) {
+		o.unread = notJSON
+		return o, true
 	}
 	var sequence uint64
 	var host string
@@ -137,12 +173,11 @@ func takeBlock(r *Reading, s store, kv *mvccpb.KeyValue) {
 		"affinity":       func() { owned = string(in.Raw()) != "null" },
 		"hostAffinity":   &host,
 	})
-	m.CreationTimestamp = timeOfSequence(sequence)
-	spec := kv.Value
+	o.CreationTimestamp, o.spec = timeOfSequence(sequence), kv.Value
 	if host != "" && !owned { // as releases before Calico v2.5 wrote it
-		spec = append(fmt.Appendf(nil, `{"affinity":%q,`, string(blocks.HostOwner)+":"+host), kv.Value[1:]...)
+		o.spec = append(fmt.Appendf(nil, `{"affinity":%q,`, string(blocks.HostOwner)+":"+host), kv.Value[1:]...)
 	}
-	r.put(s, kv, m, spec, nil, "")
+	return o, true
 }
 
 // The range of times in a block's first sequence number. Older releases began at 0.
@@ -169,31 +204,32 @@ func nameOf(inKey string) string {
 	return inKey
 }
 
-// takeAffinity takes an affinity. Its key has the owner and the CIDR, its value the rest of
+// affinityOf returns an affinity. Its key has the owner and the CIDR, its value the rest of
 // a BlockAffinity's spec (model.BlockAffinity). Keys without a CIDR are hosts
 // (model.IPAMHostKey).
-func takeAffinity(r *Reading, s store, kv *mvccpb.KeyValue) {
+func affinityOf(s store, kv *mvccpb.KeyValue) (o object, ok bool) {
 	kind := strings.TrimSuffix(strings.TrimPrefix(s.key, ipamPrefix), "/")
 	parts := strings.Split(strings.TrimPrefix(string(kv.Key), s.key), "/")
 	if len(parts) != 4 || parts[2] != "block" {
-		return
+		return o, false
 	}
 	owner, inKey := parts[0], parts[3]
-	cidr, ok := blocks.ParseCIDR(strings.Replace(inKey, "-", "/", 1))
+	cidr, valid := blocks.ParseCIDR(strings.Replace(inKey, "-", "/", 1))
 	name := owner + "-" + inKey
-	if ok {
+	if valid {
 		name = blocks.AffinityName(owner, cidr)
 	}
-	m := metaOf(name, kv)
+	o.metadata = metaOf(name, kv)
 	// Calico lists affinities in etcd by their keys, not by labels. Without the label, the
 	// affinity would count as one that newer releases do not find.
-	m.Labels = map[string]string{apiv3.LabelHostnameHash: "not-used-in-etcd", apiv3.LabelAffinityType: kind}
+	o.Labels = map[string]string{apiv3.LabelHostnameHash: "not-used-in-etcd", apiv3.LabelAffinityType: kind}
 	head := fmt.Appendf(nil, `{"cidr":%q,"node":%q,"type":%q`, strings.Replace(inKey, "-", "/", 1), owner, kind)
-	if !object(kv.Value) {
-		r.put(s, kv, m, append(head, `,"state":{}}`...), nil, notJSON)
-		return
+	if !isObject(kv.Value) {
+		o.spec, o.unread = fmt.Appendf(head, `,"state":{}}`), notJSON
+		return o, true
 	}
-	r.put(s, kv, m, join(head, kv.Value), nil, "")
+	o.spec = join(head, kv.Value)
+	return o, true
 }
 
 // join appends the members of a JSON object to the beginning of another one.
@@ -205,36 +241,40 @@ func join(head, value []byte) []byte {
 	return append(append(head, ','), rest...)
 }
 
-// takeHandle takes a handle. Its key has the ID, its value the rest of an IPAMHandle's spec
+// handleOf returns a handle. Its key has the ID, its value the rest of an IPAMHandle's spec
 // (model.IPAMHandle).
-func takeHandle(r *Reading, s store, kv *mvccpb.KeyValue) {
+func handleOf(s store, kv *mvccpb.KeyValue) (o object, ok bool) {
 	id := strings.TrimPrefix(string(kv.Key), s.key)
-	m := metaOf(id, kv)
-	if !object(kv.Value) {
-		r.put(s, kv, m, nil, nil, notJSON)
-		return
+	o.metadata = metaOf(id, kv)
+	if !isObject(kv.Value) {
+		o.unread = notJSON
+		return o, true
 	}
 	quoted, _ := json.Marshal(id)
-	r.put(s, kv, m, join(append([]byte(`{"handleID":`), quoted...), kv.Value), nil, "")
+	o.spec = join(append([]byte(`{"handleID":`), quoted...), kv.Value)
+	return o, true
 }
 
-// takeConfig takes the IPAM configuration, whose fields have other names than those of an
+// configFields are the fields of the IPAM configuration whose names differ from those of an
 // IPAMConfig (model.IPAMConfig).
-func takeConfig(r *Reading, s store, kv *mvccpb.KeyValue) {
-	m := metaOf(decode.DefaultName, kv)
+var configFields = map[string]string{"strict_affinity": "strictAffinity", "auto_allocate_blocks": "autoAllocateBlocks"}
+
+// configOf returns the IPAM configuration.
+func configOf(_ store, kv *mvccpb.KeyValue) (o object, ok bool) {
+	o.metadata = metaOf(decode.DefaultName, kv)
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(kv.Value, &fields) != nil || fields == nil {
-		r.put(s, kv, m, nil, nil, notJSON)
-		return
+		o.unread = notJSON
+		return o, true
 	}
-	for in, name := range map[string]string{"strict_affinity": "strictAffinity", "auto_allocate_blocks": "autoAllocateBlocks"} {
+	for in, name := range configFields {
 		if value, set := fields[in]; set {
 			fields[name] = value
 			delete(fields, in)
 		}
 	}
-	spec, _ := json.Marshal(fields)
-	r.put(s, kv, m, spec, nil, "")
+	o.spec, _ = json.Marshal(fields) // raw members always marshal
+	return o, true
 }
 
 // stored is an object of Calico's v3 API. It stores its metadata without resourceVersion.
@@ -247,7 +287,7 @@ type stored struct {
 // parse parses an object of Calico's v3 API, and completes its metadata.
 func (s store) parse(kv *mvccpb.KeyValue) (o stored, reason string) {
 	reason = notJSON
-	if object(kv.Value) {
+	if isObject(kv.Value) {
 		reason = ""
 		if err := json.Unmarshal(kv.Value, &o); err != nil {
 			reason = "its metadata cannot be parsed: " + err.Error()
@@ -264,12 +304,13 @@ func (s store) parse(kv *mvccpb.KeyValue) (o stored, reason string) {
 	return o, reason
 }
 
-func takeObject(r *Reading, s store, kv *mvccpb.KeyValue) {
-	o, reason := s.parse(kv)
+func ofV3Object(s store, kv *mvccpb.KeyValue) (o object, ok bool) {
+	in, reason := s.parse(kv)
+	o = object{in.Metadata, in.Spec, in.Status, reason}
 	if reason != "" {
-		o.Spec, o.Status = nil, nil
-	} else if o.Spec == nil {
-		o.Spec = []byte("{}")
+		o.spec, o.status = nil, nil
+	} else if o.spec == nil {
+		o.spec = []byte("{}")
 	}
-	r.put(s, kv, o.Metadata, o.Spec, o.Status, reason)
+	return o, true
 }

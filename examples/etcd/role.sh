@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes the role calico-audit in Calico's own etcd, and a user of that name. The role may read
-# what an audit reads, and nothing else: no policies, no other keys, and no writes.
+# what an audit reads, and nothing else: no policies, no other keys, and no writes. The keys under
+# /calico-audit/runs/ are this program's records of repairs.
 #
 # Run it as a user with the role root, with the environment of etcdctl (ETCDCTL_ENDPOINTS,
 # ETCDCTL_CACERT, ETCDCTL_CERT, ETCDCTL_KEY, ETCDCTL_USER). Roles have an effect only if
@@ -24,5 +25,6 @@ etcdctl role grant-permission calico-audit read --prefix=true /calico/resources/
 etcdctl role grant-permission calico-audit read --prefix=true /calico/resources/v3/projectcalico.org/nodes/
 etcdctl role grant-permission calico-audit read --prefix=true /calico/resources/v3/projectcalico.org/workloadendpoints/
 etcdctl role grant-permission calico-audit read --prefix=true /calico/resources/v3/projectcalico.org/hostendpoints/
+etcdctl role grant-permission calico-audit read --prefix=true /calico-audit/runs/
 etcdctl user add calico-audit
 etcdctl user grant-role calico-audit calico-audit

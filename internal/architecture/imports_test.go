@@ -82,7 +82,7 @@ var onlyIn = []struct {
 }{
 	{"k8s.io/client-go", []string{"k8s.io/client-go/util/jsonpath"}, []string{"blocks/cluster", "repair/datastore", "repair/workloads", "metrics/events", "internal/testcluster", "internal/storm", "internal/scale", "cmd"}},
 	{"github.com/projectcalico/calico", []string{"github.com/projectcalico/calico/libcalico-go/lib/selector", "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"}, []string{"blocks/etcd", "repair/datastore", "internal/testcluster", "internal/storm", "internal/scale"}},
-	{"go.etcd.io/etcd", nil, []string{"blocks/etcd", "internal/testcluster", "internal/storm", "internal/scale", "internal/story"}},
+	{"go.etcd.io/etcd", nil, []string{"blocks/etcd", "repair/datastore/etcd", "internal/testcluster", "internal/storm", "internal/scale", "internal/story"}},
 	{"github.com/prometheus/client_golang/api", nil, []string{"metrics/query"}},
 	{"github.com/vishvananda/netlink", nil, []string{"affinity/host"}},
 	{"github.com/spf13/cobra", nil, []string{"cmd"}},

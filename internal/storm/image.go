@@ -19,6 +19,7 @@ type Image map[string][]byte
 // etcd and not from its watch cache, which is too slow for this.
 var imagePrefixes = []string{
 	"/registry/crd.projectcalico.org/", "/registry/projectcalico.org/", whereaboutsPrefix, "/registry/pods/", "/registry/minions/",
+	"/calico/", "/calico-audit/", // of a Calico that keeps its objects in etcd
 }
 
 // TakeImage copies the stored objects of a cluster.

@@ -24,6 +24,8 @@ const (
 	CRDv1 Group = "crd.projectcalico.org/v1"
 	// NativeV3 can hold the objects of Calico v3.32 and later instead.
 	NativeV3 Group = "projectcalico.org/v3"
+	// EtcdV3 is no group: Calico's objects are keys in etcd. Only some packages know it.
+	EtcdV3 Group = "etcdv3"
 )
 
 // name returns the group without the version.

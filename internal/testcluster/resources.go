@@ -34,6 +34,9 @@ var (
 // Resource returns a kind that an audit reads, by its plural name in
 // crd.projectcalico.org/v1. It panics if there is no such kind.
 func (g Group) Resource(plural string) Resource {
+	if g == EtcdV3 { // its objects are read in the older form
+		g = CRDv1
+	}
 	for i, r := range g.Resources() {
 		if r.Resource == plural || g == NativeV3 && CRDv1.Resources()[i].Resource == plural {
 			return r

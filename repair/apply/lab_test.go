@@ -216,7 +216,7 @@ func (l *lab) journal(h journal.Header) *journal.Journal {
 	return j
 }
 
-func (l *lab) writer(j *journal.Journal) *datastore.Kubernetes {
+func (l *lab) writer(j *journal.Journal) *datastore.Writer {
 	l.t.Helper()
 	cfg := rest.CopyConfig(l.c.Config)
 	cfg.Wrap(testcluster.Conditional(l.t))

@@ -165,8 +165,6 @@ func (x *run) begin(ctx context.Context, plan *repair.Plan) error {
 	switch {
 	case plan.APIVersion != audit.APIVersion || plan.Kind != repair.PlanKind:
 		return fmt.Errorf("%w: it is a %q of %q", ErrNoPlan, plan.Kind, plan.APIVersion)
-	case plan.Cluster.Datastore == "etcdv3":
-		return fmt.Errorf("%w: %s", ErrNoPlan, plan.Unapplicable())
 	case plan.CreatedAt.IsZero():
 		return fmt.Errorf("%w: it does not say when it was made, which is the first of two observations", ErrNoPlan)
 	case plan.Grace.Duration < 0:
@@ -174,6 +172,9 @@ func (x *run) begin(ctx context.Context, plan *repair.Plan) error {
 	}
 	if err := x.open(ctx, plan.Cluster.GUID); err != nil {
 		return err
+	}
+	if own := "etcdv3"; !plan.OfFiles() && (plan.Cluster.Datastore == own) != (x.State.Cluster.Datastore == own) {
+		return fmt.Errorf("%w: only one of plan and cluster is of a Calico with its own etcd: make a new one", ErrNoPlan)
 	}
 	now := x.State.Cluster.TakenAt
 	if now.IsZero() {

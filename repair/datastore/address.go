@@ -26,26 +26,26 @@ import (
 // ReleaseIPs skips two side effects of Calico's code: it does not release a block whose
 // pool no longer selects the node (ensureConsistentAffinity), and it does not delete a
 // block that still holds addresses reserved for Windows.
-func (k *Kubernetes) ReleaseIPs(ctx context.Context, block repair.ObjectRef, all []repair.ReleaseOptions) []error {
-	read := k.same
+func (w *Writer) ReleaseIPs(ctx context.Context, block repair.ObjectRef, all []repair.ReleaseOptions) []error {
+	read := w.same
 	if slices.ContainsFunc(all, func(r repair.ReleaseOptions) bool { _, _, isVM := blocks.VMOfHandle(r.Handle); return isVM }) {
 		// A restarted virtual machine keeps its handle and sequence number, so they do
 		// not show the restart. The block must therefore be unchanged since it was
 		// evaluated.
-		read = k.evaluated
+		read = w.evaluated
 	}
 	b, err := read(ctx, block)
 	errs := make([]error, len(all))
 	var e *edit
 	var freed []int
-	err = k.stepOn(ctx, "releasing addresses of "+describe(blocks.Blocks, block.Name), b, err, func(_ context.Context, b *object) error {
-		e, freed = k.freeingAll(b, all, errs)
+	err = w.stepOn(ctx, "releasing addresses of "+describe(blocks.Blocks, block.Name), b, err, func(_ context.Context, b *object) error {
+		e, freed = w.freeingAll(b, all, errs)
 		return nil
 	}, func(ctx context.Context, b *object) error {
 		if len(freed) == 0 {
 			return nil
 		}
-		return k.releaseIPs(ctx, b, e, all, freed, errs)
+		return w.releaseIPs(ctx, b, e, all, freed, errs)
 	})
 	for i, r := range all {
 		if errs[i] = cmp.Or(errs[i], err); errs[i] != nil && err == nil {
@@ -58,7 +58,7 @@ func (k *Kubernetes) ReleaseIPs(ctx context.Context, block repair.ObjectRef, all
 // freeingAll returns an edit that frees all ordinals whose allocation is unchanged, and
 // their indices in the list. It compares each allocation with the block as it will be
 // after the previous ordinals are freed.
-func (k *Kubernetes) freeingAll(b *object, all []repair.ReleaseOptions, errs []error) (e *edit, freed []int) {
+func (w *Writer) freeingAll(b *object, all []repair.ReleaseOptions, errs []error) (e *edit, freed []int) {
 	e = newEdit(b)
 	for i, now := 0, b; i < len(all); i++ {
 		r, err := newAllocation(now, all[i].Ordinal)
@@ -67,7 +67,7 @@ func (k *Kubernetes) freeingAll(b *object, all []repair.ReleaseOptions, errs []e
 		}
 		var one *edit
 		if err == nil {
-			one, err = k.freeing(r)
+			one, err = w.freeing(r)
 		}
 		if err == nil && len(freed) > 0 && len(e.ops)+len(one.ops) > maxOperations {
 			err = changedf("it needs a write of its own")
@@ -80,41 +80,43 @@ func (k *Kubernetes) freeingAll(b *object, all []repair.ReleaseOptions, errs []e
 			now, err = parseObject(b.resource, after)
 		}
 		if errs[i] = err; err == nil {
-			e.ops, freed = append(e.ops, one.ops...), append(freed, i)
+			e.ops, e.deletes, freed = append(e.ops, one.ops...), e.deletes || one.deletes, append(freed, i)
 		}
 	}
 	return e, freed
 }
 
-func (k *Kubernetes) releaseIPs(ctx context.Context, b *object, e *edit, all []repair.ReleaseOptions, freed []int, errs []error) error {
+func (w *Writer) releaseIPs(ctx context.Context, b *object, e *edit, all []repair.ReleaseOptions, freed []int, errs []error) error {
 	steps := make([]string, 0, len(freed))
 	for _, i := range freed {
 		steps = append(steps, all[i].Step)
 	}
-	now, err := k.patch(ofSteps(ctx, steps...), b, e)
+	var left, err error
+	if e.deletes {
+		var marked bool
+		if marked, err = w.markAndRemove(ofSteps(ctx, steps...), e); marked {
+			left, err = leftBehind(blocks.Blocks, b.name(), leftMarked, err), nil
+		}
+	} else {
+		_, err = w.patch(ofSteps(ctx, steps...), b, e)
+	}
 	if err != nil {
 		for _, i := range freed {
 			errs[i] = err
 		}
 		return nil
 	}
-	var left error
-	if deleted, _ := now.marked(); deleted {
-		if err := k.remove(ofSteps(ctx, steps...), now); err != nil {
-			left = leftBehind(blocks.Blocks, b.name(), leftMarked, err)
-		}
-	}
 	// Each lowered handle resets the time limit, so a long list does not run out of time.
 	// After a failure, the remaining handles share the remaining time.
-	hand, cancel := k.inHand(ctx)
+	hand, cancel := w.inHand(ctx)
 	defer func() { cancel() }()
 	for _, i := range freed {
 		errs[i] = left
 		if handle := all[i].Handle; handle != "" {
-			err := k.lowerHandle(ofSteps(hand, all[i].Step), handle, b.text("spec", "cidr"))
+			err := w.lowerHandle(ofSteps(hand, all[i].Step), handle, b.text("spec", "cidr"))
 			if errs[i] = errors.Join(left, err); err == nil {
 				cancel()
-				hand, cancel = k.inHand(ctx)
+				hand, cancel = w.inHand(ctx)
 			}
 		}
 		if errs[i] != nil {
@@ -203,7 +205,7 @@ func (r *allocation) is(handle string, sequence uint64) error {
 
 // freeing returns the part of a block's edit that frees the ordinal. The whole edit is
 // conditional on the block's version.
-func (k *Kubernetes) freeing(r *allocation) (*edit, error) {
+func (w *Writer) freeing(r *allocation) (*edit, error) {
 	owner, err := r.block.owner()
 	if err != nil {
 		return nil, err
@@ -230,7 +232,7 @@ func (k *Kubernetes) freeing(r *allocation) (*edit, error) {
 	e.add(number(r.ordinal), "spec", "unallocated")
 	e.remove("spec", "sequenceNumberForAllocation", strconv.Itoa(r.ordinal))
 	if empty && owner == (blocks.Owner{}) {
-		k.setMark(e, blocks.Blocks) // Calico also deletes it without raising its sequence number
+		e.deletes = true // Calico also deletes it without raising its sequence number
 		return e, nil
 	}
 	return e, raiseSequence(e, b)

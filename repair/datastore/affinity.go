@@ -36,34 +36,32 @@ func affinityLabels(c claim) map[string]string {
 
 // setState writes an affinity's state. The write makes pending writes of all clients fail
 // that have read the affinity before.
-func (k *Kubernetes) setState(ctx context.Context, a *object, state blocks.AffinityState) (*object, error) {
-	return k.writeState(ctx, a, state, false)
+func (w *Writer) setState(ctx context.Context, a *object, state blocks.AffinityState) (*object, error) {
+	return w.writeState(ctx, a, state, false)
 }
 
 // writeState is setState. back marks a write that reverts an earlier write of the step.
 // Such a write is sent even if the journal cannot record it.
-func (k *Kubernetes) writeState(ctx context.Context, a *object, state blocks.AffinityState, back bool) (*object, error) {
+func (w *Writer) writeState(ctx context.Context, a *object, state blocks.AffinityState, back bool) (*object, error) {
 	e := newEdit(a)
 	e.set(string(state), "spec", "state")
 	e.back = back
-	return k.patch(ctx, a, e)
+	return w.patch(ctx, a, e)
 }
 
 // dropAffinity marks and deletes an affinity, unless its host has claimed the CIDR again
 // since the last write here.
-func (k *Kubernetes) dropAffinity(ctx context.Context, a *object) error {
-	marked, err := k.mark(ctx, a)
-	state := leftPendingDeletion
-	if err == nil {
-		err, state = k.remove(ctx, marked), leftMarked
-	}
+func (w *Writer) dropAffinity(ctx context.Context, a *object) error {
+	marked, err := w.markAndRemove(ctx, newEdit(a))
 	switch {
 	case err == nil:
 		return nil
+	case !isChanged(err) && marked:
+		return leftBehind(blocks.Affinities, a.name(), leftMarked, err)
 	case !isChanged(err):
-		return leftBehind(blocks.Affinities, a.name(), state, err)
+		return leftBehind(blocks.Affinities, a.name(), leftPendingDeletion, err)
 	}
-	now, readErr := k.get(ctx, blocks.Affinities, a.name())
+	now, readErr := w.get(ctx, blocks.Affinities, a.name())
 	switch {
 	case readErr != nil:
 		return errors.Join(detached(err), readErr)
@@ -76,14 +74,14 @@ func (k *Kubernetes) dropAffinity(ctx context.Context, a *object) error {
 // putBack restores the state of an affinity that a step set to pendingDeletion, if no
 // other client has written it since. Otherwise the error is [repair.ErrChanged]. If there
 // was a block, the affinity must not outlive it: see giveState.
-func (k *Kubernetes) putBack(ctx context.Context, a *object, was blocks.AffinityState, block bool) error {
+func (w *Writer) putBack(ctx context.Context, a *object, was blocks.AffinityState, block bool) error {
 	if a.state() == was {
 		return nil
 	}
-	give := k.giveState
+	give := w.giveState
 	if !block {
 		give = func(ctx context.Context, a *object, was blocks.AffinityState, back bool) error {
-			_, err := k.writeState(ctx, a, was, back)
+			_, err := w.writeState(ctx, a, was, back)
 			return err
 		}
 	}
@@ -91,7 +89,7 @@ func (k *Kubernetes) putBack(ctx context.Context, a *object, was blocks.Affinity
 	if !isChanged(failed) || errors.Is(failed, errOutlived) {
 		return failed
 	}
-	now, err := k.get(ctx, blocks.Affinities, a.name())
+	now, err := w.get(ctx, blocks.Affinities, a.name())
 	switch {
 	case err != nil:
 		return err
@@ -109,11 +107,11 @@ func (k *Kubernetes) putBack(ctx context.Context, a *object, was blocks.Affinity
 // left restores an affinity's state after a step failed. It returns the step's error, or
 // one that also describes the affinity if the state could not be restored. If another
 // client has taken the affinity over, it needs no restoring.
-func (k *Kubernetes) left(ctx context.Context, failed error, a *object, was blocks.AffinityState, block bool) error {
+func (w *Writer) left(ctx context.Context, failed error, a *object, was blocks.AffinityState, block bool) error {
 	if errors.Is(failed, errUnknown) {
 		return inBetween(a, failed)
 	}
-	if err := k.putBack(ctx, a, was, block); err != nil && !isChanged(err) {
+	if err := w.putBack(ctx, a, was, block); err != nil && !isChanged(err) {
 		return notPutBack(a, failed, err)
 	}
 	return failed
@@ -136,23 +134,23 @@ func (k *Kubernetes) left(ctx context.Context, failed error, a *object, was bloc
 // empty block without an affinity. The same happens when Calico itself deletes the
 // affinity. When the node needs a block, it finds this one and confirms a new affinity. A
 // repair can do the same.
-func (k *Kubernetes) DeleteAffinity(ctx context.Context, affinity repair.ObjectRef) error {
+func (w *Writer) DeleteAffinity(ctx context.Context, affinity repair.ObjectRef) error {
 	var c claim
-	return k.step(ctx, "deleting", affinity, func(ctx context.Context, a *object) (err error) {
+	return w.step(ctx, "deleting", affinity, func(ctx context.Context, a *object) (err error) {
 		if c, err = claimOf(a); err == nil && c.owner.Kind != blocks.HostOwner {
 			err = fmt.Errorf("it is of %q, which is not a node", c.owner)
 		}
 		if err == nil {
-			err = k.notItsOwn(ctx, c)
+			err = w.notItsOwn(ctx, c)
 		}
 		return err
-	}, func(ctx context.Context, a *object) error { return k.deleteAffinity(ctx, a, c) })
+	}, func(ctx context.Context, a *object) error { return w.deleteAffinity(ctx, a, c) })
 }
 
 // blockOf reads the block of an affinity by its canonical name, and reports whether the
 // block has the same owner. It returns nil if the block does not exist.
-func (k *Kubernetes) blockOf(ctx context.Context, c claim) (b *object, its bool, err error) {
-	if b, err = k.get(ctx, blocks.Blocks, blocks.BlockName(c.cidr)); err != nil || b == nil {
+func (w *Writer) blockOf(ctx context.Context, c claim) (b *object, its bool, err error) {
+	if b, err = w.get(ctx, blocks.Blocks, blocks.BlockName(c.cidr)); err != nil || b == nil {
 		return nil, false, err
 	}
 	now, err := claimOf(b)
@@ -160,8 +158,8 @@ func (k *Kubernetes) blockOf(ctx context.Context, c claim) (b *object, its bool,
 }
 
 // notItsOwn returns [repair.ErrChanged] if the block's owner is the affinity's host.
-func (k *Kubernetes) notItsOwn(ctx context.Context, c claim) error {
-	b, its, err := k.blockOf(ctx, c)
+func (w *Writer) notItsOwn(ctx context.Context, c claim) error {
+	b, its, err := w.blockOf(ctx, c)
 	if its {
 		return changedf("%s now names its host", b)
 	}
@@ -169,24 +167,27 @@ func (k *Kubernetes) notItsOwn(ctx context.Context, c claim) error {
 }
 
 // deleteAffinity is DeleteAffinity from its first write on.
-func (k *Kubernetes) deleteAffinity(ctx context.Context, a *object, c claim) error {
+func (w *Writer) deleteAffinity(ctx context.Context, a *object, c claim) error {
 	was := a.state()
-	if marked, err := a.marked(); err != nil {
+	marked, err := a.marked()
+	switch {
+	case err != nil:
 		return err
-	} else if !marked {
-		if a, err = k.setState(ctx, a, blocks.PendingDeletion); err != nil {
+	case marked:
+		err = w.remove(ctx, a)
+	default:
+		if a, err = w.setState(ctx, a, blocks.PendingDeletion); err != nil {
 			return err
 		}
-		if err := k.notItsOwn(ctx, c); err != nil {
-			return k.left(ctx, err, a, was, isChanged(err))
+		if err := w.notItsOwn(ctx, c); err != nil {
+			return w.left(ctx, err, a, was, isChanged(err))
 		}
-		pending := a
-		if a, err = k.mark(ctx, a); err != nil {
-			return k.left(ctx, err, pending, was, false)
+		if marked, err = w.markAndRemove(ctx, newEdit(a)); err != nil && !marked {
+			return w.left(ctx, err, a, was, false)
 		}
 	}
-	if err := k.remove(ctx, a); err != nil {
+	if err != nil {
 		return leftBehind(blocks.Affinities, a.name(), leftMarked, err)
 	}
-	return k.restoreIfClaimed(ctx, c)
+	return w.restoreIfClaimed(ctx, c)
 }

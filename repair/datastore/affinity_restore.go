@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"net/url"
 
 	libapiv3 "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"
 
@@ -19,68 +18,56 @@ import (
 // claimAffineBlock): it creates the affinity as pending, reads the block again, and
 // confirms the affinity. In addition, it requires that no other affinity to the CIDR
 // exists, and deletes the new affinity if the block's owner has changed.
-func (k *Kubernetes) RestoreAffinity(ctx context.Context, block repair.ObjectRef) error {
+func (w *Writer) RestoreAffinity(ctx context.Context, block repair.ObjectRef) error {
 	var c claim
-	return k.step(ctx, "restoring the affinity of", block, func(ctx context.Context, b *object) (err error) {
+	return w.step(ctx, "restoring the affinity of", block, func(ctx context.Context, b *object) (err error) {
 		if c, err = claimOf(b); err != nil {
 			return err
 		}
-		return k.mayRestore(ctx, b, c)
-	}, func(ctx context.Context, b *object) error { return k.restore(ctx, b.uid(), c, true) })
+		return w.mayRestore(ctx, b, c)
+	}, func(ctx context.Context, b *object) error { return w.restore(ctx, b.uid(), c, true) })
 }
 
 // mayRestore returns an error unless the block's owner is a node, the block is not marked
 // deleted, and it has no affinity.
-func (k *Kubernetes) mayRestore(ctx context.Context, b *object, c claim) error {
+func (w *Writer) mayRestore(ctx context.Context, b *object, c claim) error {
 	if err := notMarked(b); err != nil {
 		return err
 	}
 	if c.owner.Node() == "" {
 		return changedf("%s belongs to %q, which is not a node", b, c.owner)
 	}
-	return k.onlyClaim(ctx, c, "")
+	return w.onlyClaim(ctx, c, "")
 }
 
 // onlyClaim returns [repair.ErrChanged] if the CIDR has an affinity with a name other
 // than except.
-func (k *Kubernetes) onlyClaim(ctx context.Context, c claim, except string) error {
-	next := ""
-	for {
-		query := url.Values{"limit": {"500"}}
-		if next != "" {
-			query.Set("continue", next)
+func (w *Writer) onlyClaim(ctx context.Context, c claim, except string) error {
+	err := w.list(ctx, blocks.Affinities, Query{}, func(object json.RawMessage) error {
+		var a struct {
+			Metadata struct{ Name string }
+			Spec     struct{ CIDR string }
 		}
-		body, err := k.client.read(ctx, request{method: "GET", path: k.path(blocks.Affinities, ""), query: query})
-		if err != nil {
-			return fmt.Errorf("looking for other affinities: %w", err)
+		if err := json.Unmarshal(object, &a); err != nil {
+			return err
 		}
-		var list struct {
-			Metadata struct{ Continue string }
-			Items    []struct {
-				Metadata struct{ Name string }
-				Spec     struct{ CIDR string }
-			}
+		if p, err := netip.ParsePrefix(a.Spec.CIDR); err == nil && p.Masked() == c.cidr && a.Metadata.Name != except {
+			return changedf("%s claims the block, too", describe(blocks.Affinities, a.Metadata.Name))
 		}
-		if err := json.Unmarshal(body, &list); err != nil {
-			return fmt.Errorf("looking for other affinities: %w", err)
-		}
-		for _, a := range list.Items {
-			if p, err := netip.ParsePrefix(a.Spec.CIDR); err == nil && p.Masked() == c.cidr && a.Metadata.Name != except {
-				return changedf("%s claims the block, too", describe(blocks.Affinities, a.Metadata.Name))
-			}
-		}
-		if next = list.Metadata.Continue; next == "" {
-			return nil
-		}
+		return nil
+	})
+	if err != nil && !isChanged(err) {
+		err = fmt.Errorf("looking for other affinities: %w", err)
 	}
+	return err
 }
 
 // newAffinity returns an affinity as Calico's client creates it.
-func (k *Kubernetes) newAffinity(c claim, state blocks.AffinityState) (map[string]any, error) {
-	tree, err := k.newObject(blocks.Affinities, blocks.AffinityName(c.owner.Name, c.cidr), libapiv3.BlockAffinitySpec{
+func (w *Writer) newAffinity(c claim, state blocks.AffinityState) (map[string]any, error) {
+	tree, err := w.newObject(blocks.Affinities, blocks.AffinityName(c.owner.Name, c.cidr), libapiv3.BlockAffinitySpec{
 		CIDR: c.cidr.String(), Node: c.owner.Name, Type: string(c.owner.Kind), State: string(state), Deleted: "false",
 	}, affinityLabels(c), nil)
-	if err == nil && k.native() {
+	if err == nil && (w.native() || !w.traits.Metadata) {
 		mapAt(tree, "spec")["deleted"] = false
 	}
 	return tree, err
@@ -88,14 +75,14 @@ func (k *Kubernetes) newAffinity(c claim, state blocks.AffinityState) (map[strin
 
 // restore creates an affinity as pending. It confirms the affinity if the block still has
 // the same owner and, if alone is set, no other affinity exists.
-func (k *Kubernetes) restore(ctx context.Context, blockUID string, c claim, alone bool) error {
-	return k.makeClaim(ctx, c, nil, func(a *object) error {
-		err := k.stillIts(ctx, blockUID, c)
+func (w *Writer) restore(ctx context.Context, blockUID string, c claim, alone bool) error {
+	return w.makeClaim(ctx, c, nil, func(a *object) error {
+		err := w.stillIts(ctx, blockUID, c)
 		if err == nil && alone {
-			err = k.onlyClaim(ctx, c, a.name())
+			err = w.onlyClaim(ctx, c, a.name())
 		}
 		if err != nil {
-			return k.takeBack(ctx, err, a)
+			return w.takeBack(ctx, err, a)
 		}
 		return nil
 	})
@@ -103,14 +90,14 @@ func (k *Kubernetes) restore(ctx context.Context, blockUID string, c claim, alon
 
 // makeClaim sets the affinity of a claim to pending, or creates it, and confirms it if
 // its returns nil. its checks that the block belongs to the host.
-func (k *Kubernetes) makeClaim(ctx context.Context, c claim, a *object, its func(a *object) error) error {
+func (w *Writer) makeClaim(ctx context.Context, c claim, a *object, its func(a *object) error) error {
 	var err error
 	if a != nil {
-		a, err = k.setState(ctx, a, blocks.Pending)
-	} else if tree, bad := k.newAffinity(c, blocks.Pending); bad != nil {
+		a, err = w.setState(ctx, a, blocks.Pending)
+	} else if tree, bad := w.newAffinity(c, blocks.Pending); bad != nil {
 		err = bad
 	} else {
-		a, err = k.create(ctx, blocks.Affinities, tree)
+		a, err = w.create(ctx, blocks.Affinities, tree)
 	}
 	if err == nil {
 		err = its(a)
@@ -118,11 +105,11 @@ func (k *Kubernetes) makeClaim(ctx context.Context, c claim, a *object, its func
 	if err != nil {
 		return err
 	}
-	_, failed := k.setState(ctx, a, blocks.Confirmed)
+	_, failed := w.setState(ctx, a, blocks.Confirmed)
 	if !isChanged(failed) {
 		return leftPending(a, failed)
 	}
-	now, err := k.get(ctx, blocks.Affinities, a.name())
+	now, err := w.get(ctx, blocks.Affinities, a.name())
 	if err != nil {
 		return leftPending(a, errors.Join(errUnknown, failed, err))
 	}
@@ -141,8 +128,8 @@ func leftPending(a *object, err error) error {
 
 // stillIts returns [repair.ErrChanged] unless the block is the same object with the same
 // owner and is not being deleted.
-func (k *Kubernetes) stillIts(ctx context.Context, uid string, c claim) error {
-	b, its, err := k.blockOf(ctx, c)
+func (w *Writer) stillIts(ctx context.Context, uid string, c claim) error {
+	b, its, err := w.blockOf(ctx, c)
 	switch {
 	case b == nil && err == nil:
 		return changedf("%s does not exist any more", describe(blocks.Blocks, blocks.BlockName(c.cidr)))
@@ -169,12 +156,8 @@ func anothers(b *object, c claim) error {
 
 // takeBack deletes an affinity that this step created, unless its host has written it
 // since. It returns why.
-func (k *Kubernetes) takeBack(ctx context.Context, why error, a *object) error {
-	marked, err := k.mark(ctx, a)
-	if err == nil {
-		err = k.remove(ctx, marked)
-	}
-	if err != nil && !isChanged(err) {
+func (w *Writer) takeBack(ctx context.Context, why error, a *object) error {
+	if _, err := w.markAndRemove(ctx, newEdit(a)); err != nil && !isChanged(err) {
 		return leftPending(a, errors.Join(why, err))
 	}
 	return why
@@ -183,11 +166,11 @@ func (k *Kubernetes) takeBack(ctx context.Context, why error, a *object) error {
 // restoreIfClaimed recreates a deleted affinity if the block's owner is its host, and
 // returns [repair.ErrChanged] then. If the affinity already exists again, the host is
 // claiming the block at this moment and completes the claim itself.
-func (k *Kubernetes) restoreIfClaimed(ctx context.Context, c claim) error {
+func (w *Writer) restoreIfClaimed(ctx context.Context, c claim) error {
 	if c.owner.Node() == "" {
 		return nil
 	}
-	b, its, err := k.blockOf(ctx, c)
+	b, its, err := w.blockOf(ctx, c)
 	if err != nil {
 		return fmt.Errorf("it is not known whether its host claimed the block meanwhile: %w", err)
 	}
@@ -197,7 +180,7 @@ func (k *Kubernetes) restoreIfClaimed(ctx context.Context, c claim) error {
 	if marked, err := b.marked(); err != nil || marked {
 		return err
 	}
-	err = k.restore(ctx, b.uid(), c, false)
+	err = w.restore(ctx, b.uid(), c, false)
 	switch {
 	case err == nil, isChanged(err):
 	case isLeft(err):

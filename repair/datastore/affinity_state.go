@@ -11,10 +11,10 @@ import (
 // PutAffinityState sets an affinity's state, for example to its previous one: see
 // giveState. It fails if the block has another owner. To leave pendingDeletion, the block
 // must exist.
-func (k *Kubernetes) PutAffinityState(ctx context.Context, affinity repair.ObjectRef, state blocks.AffinityState) error {
-	return k.step(ctx, "writing the state of", affinity, func(ctx context.Context, a *object) error {
-		return k.mayHaveState(ctx, a, state)
-	}, func(ctx context.Context, a *object) error { return k.giveState(ctx, a, state, false) })
+func (w *Writer) PutAffinityState(ctx context.Context, affinity repair.ObjectRef, state blocks.AffinityState) error {
+	return w.step(ctx, "writing the state of", affinity, func(ctx context.Context, a *object) error {
+		return w.mayHaveState(ctx, a, state)
+	}, func(ctx context.Context, a *object) error { return w.giveState(ctx, a, state, false) })
 }
 
 // errOutlived means that an affinity left pendingDeletion and was deleted because its
@@ -25,9 +25,9 @@ var errOutlived = changedf("another client released its block meanwhile")
 // block no longer exists, the client that released the block had found the affinity in
 // pendingDeletion and can no longer delete it. Then giveState deletes it and returns
 // errOutlived. back is as in writeState.
-func (k *Kubernetes) giveState(ctx context.Context, a *object, state blocks.AffinityState, back bool) error {
+func (w *Writer) giveState(ctx context.Context, a *object, state blocks.AffinityState, back bool) error {
 	was := a.state()
-	a, err := k.writeState(ctx, a, state, back)
+	a, err := w.writeState(ctx, a, state, back)
 	if err != nil || was != blocks.PendingDeletion || state == blocks.PendingDeletion {
 		return err
 	}
@@ -35,19 +35,19 @@ func (k *Kubernetes) giveState(ctx context.Context, a *object, state blocks.Affi
 	if err != nil {
 		return err
 	}
-	switch b, _, err := k.blockOf(ctx, c); {
+	switch b, _, err := w.blockOf(ctx, c); {
 	case err != nil:
 		return leftBehind(blocks.Affinities, a.name(), fmt.Sprintf("has its state %q back, but whether its block still exists is not known", state), err)
 	case b != nil:
 		return nil
 	}
 	// Set the harmless previous state at once, even if the journal cannot record it.
-	pending, err := k.writeState(ctx, a, blocks.PendingDeletion, true)
+	pending, err := w.writeState(ctx, a, blocks.PendingDeletion, true)
 	if err != nil && !isChanged(err) {
 		return leftBehind(blocks.Affinities, a.name(), fmt.Sprintf("is left %q, and another client released its block meanwhile", state), err)
 	}
 	if err == nil {
-		err = k.deleteAffinity(ctx, pending, c)
+		err = w.deleteAffinity(ctx, pending, c)
 	}
 	if err != nil {
 		return fmt.Errorf("another client released its block meanwhile: %w", err)
@@ -55,7 +55,7 @@ func (k *Kubernetes) giveState(ctx context.Context, a *object, state blocks.Affi
 	return errOutlived
 }
 
-func (k *Kubernetes) mayHaveState(ctx context.Context, a *object, state blocks.AffinityState) error {
+func (w *Writer) mayHaveState(ctx context.Context, a *object, state blocks.AffinityState) error {
 	switch state {
 	case "", blocks.Confirmed, blocks.Pending, blocks.PendingDeletion:
 	default:
@@ -68,7 +68,7 @@ func (k *Kubernetes) mayHaveState(ctx context.Context, a *object, state blocks.A
 	if err := notMarked(a); err != nil {
 		return err
 	}
-	switch b, its, err := k.blockOf(ctx, c); {
+	switch b, its, err := w.blockOf(ctx, c); {
 	case err != nil:
 		return err
 	case b == nil && a.state() == blocks.PendingDeletion && state != blocks.PendingDeletion:

@@ -95,10 +95,10 @@ func asDeleted(w *world) any {
 func TestTakenBackOnAFullDisk(t *testing.T) {
 	inBothGroups(t, func(t *testing.T, w *world) {
 		w.seen = w.contents()
-		for what, do := range map[string]func(*datastore.Kubernetes) error{
-			"what could not be released":                func(k *datastore.Kubernetes) error { return w.release(k, empty, "n1") },
-			"an affinity that could not be deleted":     func(k *datastore.Kubernetes) error { return w.drop(k, "n3", noBlock) },
-			"a contested one that could not be, either": func(k *datastore.Kubernetes) error { return w.drop(k, "n3", contested) },
+		for what, do := range map[string]func(*datastore.Writer) error{
+			"what could not be released":                func(k *datastore.Writer) error { return w.release(k, empty, "n1") },
+			"an affinity that could not be deleted":     func(k *datastore.Writer) error { return w.drop(k, "n3", noBlock) },
+			"a contested one that could not be, either": func(k *datastore.Writer) error { return w.drop(k, "n3", contested) },
 		} {
 			disk := &filling{capacity: 1}
 			err := do(w.writer(nil, disk))

@@ -66,7 +66,7 @@ func calicoNet(p netip.Prefix) cnet.IPNet {
 
 // writer returns a writer, with an optional transport for the test. Each of its writes
 // must be conditional.
-func (b *bench) writer(wrap func(http.RoundTripper) http.RoundTripper, recorder repair.Recorder) *datastore.Kubernetes {
+func (b *bench) writer(wrap func(http.RoundTripper) http.RoundTripper, recorder repair.Recorder) *datastore.Writer {
 	b.Helper()
 	cfg := rest.CopyConfig(b.Config)
 	if wrap != nil {
@@ -147,6 +147,9 @@ func (b *bench) contents() map[string]string {
 			spec, _ := o["spec"].(map[string]any)
 			sequences, _ := spec["sequenceNumberForAllocation"].(map[string]any)
 			attributes, _ := spec["attributes"].([]any)
+			if spec["affinity"] == nil {
+				delete(spec, "affinity") // null in etcd
+			}
 			switch {
 			case r != blocks.Blocks || sequences == nil:
 			case len(sequences) == 1 && len(attributes) == 1 && attributes[0].(map[string]any)["handle_id"] == restored:

@@ -23,17 +23,17 @@ import (
 // owner claims the CIDR again in between, the affinity belongs to that claim. Unlike
 // Calico, ReleaseBlock reads the block again at the end: a client that had found the
 // affinity confirmed may have created the block again, which then gets a new affinity.
-func (k *Kubernetes) ReleaseBlock(ctx context.Context, block repair.ObjectRef, affinity, keeps *repair.ObjectRef) error {
-	r := &releasing{Kubernetes: k, kept: keeps}
-	return k.step(ctx, "releasing", block, func(ctx context.Context, b *object) (err error) {
+func (w *Writer) ReleaseBlock(ctx context.Context, block repair.ObjectRef, affinity, keeps *repair.ObjectRef) error {
+	r := &releasing{Writer: w, kept: keeps}
+	return w.step(ctx, "releasing", block, func(ctx context.Context, b *object) (err error) {
 		r.block = b
 		if r.claim, err = emptyBlock(b); err != nil {
 			return err
 		}
-		if r.affinity, err = k.affinityOf(ctx, r.claim, affinity); err != nil {
+		if r.affinity, err = w.affinityOf(ctx, r.claim, affinity); err != nil {
 			return err
 		}
-		return k.keeps(ctx, keeps, r.claim.owner)
+		return w.keeps(ctx, keeps, r.claim.owner)
 	}, r.release)
 }
 
@@ -86,18 +86,18 @@ func noAllocation(b *object) error {
 
 // affinityOf reads the owner's affinity to a block. If ref is nil, no affinity may exist
 // under the canonical name.
-func (k *Kubernetes) affinityOf(ctx context.Context, c claim, ref *repair.ObjectRef) (*object, error) {
+func (w *Writer) affinityOf(ctx context.Context, c claim, ref *repair.ObjectRef) (*object, error) {
 	if ref == nil {
 		if c.owner.Node() == "" {
 			return nil, nil
 		}
-		a, err := k.get(ctx, blocks.Affinities, blocks.AffinityName(c.owner.Name, c.cidr))
+		a, err := w.get(ctx, blocks.Affinities, blocks.AffinityName(c.owner.Name, c.cidr))
 		if err == nil && a != nil {
 			err = changedf("%s exists by now", a)
 		}
 		return nil, err
 	}
-	a, err := k.evaluated(ctx, *ref)
+	a, err := w.evaluated(ctx, *ref)
 	if err != nil {
 		return nil, err
 	}
@@ -118,11 +118,7 @@ func (r *releasing) release(ctx context.Context, _ *object) error {
 			return r.keep(ctx, err)
 		}
 	}
-	marked, err := r.mark(ctx, r.block)
-	if err == nil {
-		err = r.remove(ctx, marked)
-	}
-	if err != nil {
+	if _, err := r.markAndRemove(ctx, newEdit(r.block)); err != nil {
 		return r.notDeleted(ctx, err)
 	}
 	return r.deleted(ctx)
@@ -143,7 +139,7 @@ func (r *releasing) begin(ctx context.Context) error {
 
 // releasing is a block that is being released or disowned.
 type releasing struct {
-	*Kubernetes
+	*Writer
 	claim    claim
 	block    *object
 	affinity *object              // as last written; nil if there is none

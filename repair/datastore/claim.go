@@ -22,28 +22,28 @@ const maxClaimed = 4096
 // affinity to the CIDR may exist. If another client creates the block first, the affinity
 // is reverted and the error is [repair.ErrChanged]. If the host already owns the block,
 // only the affinity is confirmed.
-func (k *Kubernetes) ClaimBlock(ctx context.Context, cidr netip.Prefix, host string) error {
+func (w *Writer) ClaimBlock(ctx context.Context, cidr netip.Prefix, host string) error {
 	c := claim{blocks.Owner{Kind: blocks.HostOwner, Name: host}, cidr.Masked()}
 	var a *object
-	return k.stepOn(ctx, fmt.Sprintf("claiming %s for %s", cidr, host), nil, nil, func(ctx context.Context, _ *object) (err error) {
-		a, err = k.mayClaim(ctx, c)
+	return w.stepOn(ctx, fmt.Sprintf("claiming %s for %s", cidr, host), nil, nil, func(ctx context.Context, _ *object) (err error) {
+		a, err = w.mayClaim(ctx, c)
 		return err
 	}, func(ctx context.Context, _ *object) error {
-		tree, err := k.newBlock(c)
+		tree, err := w.newBlock(c)
 		if err != nil {
 			return err
 		}
-		return k.claimBlock(ctx, c, a, tree)
+		return w.claimBlock(ctx, c, a, tree)
 	})
 }
 
 // mayClaim returns an error if another node has a block or an affinity for the CIDR.
 // Otherwise it returns the host's existing affinity, or nil.
-func (k *Kubernetes) mayClaim(ctx context.Context, c claim) (*object, error) {
+func (w *Writer) mayClaim(ctx context.Context, c claim) (*object, error) {
 	if size := c.cidr.Addr().BitLen() - c.cidr.Bits(); c.owner.Name == "" || !c.cidr.IsValid() || size > 12 {
 		return nil, fmt.Errorf("%s is not a block of at most %d addresses for a node", c.cidr, maxClaimed)
 	}
-	b, its, err := k.blockOf(ctx, c)
+	b, its, err := w.blockOf(ctx, c)
 	if err == nil && b != nil {
 		if err = notMarked(b); err == nil && !its {
 			err = anothers(b, c)
@@ -53,7 +53,7 @@ func (k *Kubernetes) mayClaim(ctx context.Context, c claim) (*object, error) {
 		return nil, err
 	}
 	name := blocks.AffinityName(c.owner.Name, c.cidr)
-	a, err := k.get(ctx, blocks.Affinities, name)
+	a, err := w.get(ctx, blocks.Affinities, name)
 	if err == nil && a != nil {
 		err = notMarked(a)
 	}
@@ -65,18 +65,18 @@ func (k *Kubernetes) mayClaim(ctx context.Context, c claim) (*object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a, k.onlyClaim(ctx, c, name)
+	return a, w.onlyClaim(ctx, c, name)
 }
 
 // claimBlock is ClaimBlock from its first write on. had is the existing affinity, whose
 // state is restored if the claim fails. tree is the block.
-func (k *Kubernetes) claimBlock(ctx context.Context, c claim, had *object, tree map[string]any) error {
-	return k.makeClaim(ctx, c, had, func(a *object) error {
-		_, failed := k.create(ctx, blocks.Blocks, tree)
+func (w *Writer) claimBlock(ctx context.Context, c claim, had *object, tree map[string]any) error {
+	return w.makeClaim(ctx, c, had, func(a *object) error {
+		_, failed := w.create(ctx, blocks.Blocks, tree)
 		if errors.Is(failed, errUnknown) {
 			return blockUnknown{leftPending(a, failed)}
 		}
-		b, its, err := k.blockOf(ctx, c)
+		b, its, err := w.blockOf(ctx, c)
 		if err == nil && its {
 			err = notMarked(b)
 		}
@@ -89,9 +89,9 @@ func (k *Kubernetes) claimBlock(ctx context.Context, c claim, had *object, tree 
 			failed = changedf("%s no longer belongs to its host", describe(blocks.Blocks, blocks.BlockName(c.cidr)))
 		}
 		if had == nil {
-			return k.takeBack(ctx, failed, a)
+			return w.takeBack(ctx, failed, a)
 		}
-		if err := k.giveState(ctx, a, had.state(), true); err != nil && !isChanged(err) {
+		if err := w.giveState(ctx, a, had.state(), true); err != nil && !isChanged(err) {
 			return leftPending(a, errors.Join(failed, err))
 		}
 		return failed
@@ -104,7 +104,7 @@ type blockUnknown struct{ error }
 // newBlock returns an empty block as Calico's client creates it. affinityClaimTime exists
 // since v3.32, whose allocator lets another node take over an empty block that was
 // claimed more than a minute ago. The API server of an older release drops the field.
-func (k *Kubernetes) newBlock(c claim) (map[string]any, error) {
+func (w *Writer) newBlock(c claim) (map[string]any, error) {
 	n := 1 << (c.cidr.Addr().BitLen() - c.cidr.Bits())
 	owner, now := c.owner.String(), time.Now()
 	spec := libapiv3.IPAMBlockSpec{
@@ -114,7 +114,7 @@ func (k *Kubernetes) newBlock(c claim) (map[string]any, error) {
 	for i := range spec.Unallocated {
 		spec.Unallocated[i] = i
 	}
-	tree, err := k.newObject(blocks.Blocks, blocks.BlockName(c.cidr), spec, nil, nil)
+	tree, err := w.newObject(blocks.Blocks, blocks.BlockName(c.cidr), spec, nil, nil)
 	if err == nil {
 		mapAt(tree, "spec")["affinityClaimTime"] = now.UTC().Format(time.RFC3339)
 	}

@@ -23,40 +23,11 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
-
-	"github.com/calico-audit/calico-audit/repair"
 )
 
 // client sends single requests to an API server. It has no rate limit, because the caller
 // sets the pace of steps.
-type client struct {
-	rest *rest.RESTClient
-	wait waits
-}
-
-// waits are the writer's timeouts and pauses. Tests shorten them.
-type waits struct {
-	// step limits the time of a step after its first write was sent.
-	step time.Duration
-	// request limits one request.
-	request time.Duration
-	// retry lists the pauses before the retries of a request.
-	retry []time.Duration
-	// deletion limits the wait for an object with finalizers to disappear; poll is the
-	// interval of the checks.
-	deletion, poll time.Duration
-	// claim is how long Whereabouts may act on a reservation that it has read.
-	claim time.Duration
-}
-
-var defaultWaits = waits{
-	step: 90 * time.Second, request: 30 * time.Second,
-	retry: []time.Duration{
-		250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second,
-	},
-	deletion: 10 * time.Second, poll: 100 * time.Millisecond,
-	claim: repair.WhereaboutsRequest,
-}
+type client struct{ rest *rest.RESTClient }
 
 // maxAnswer limits the size of a response; maxError limits the part of an error response
 // that is read.
@@ -80,7 +51,7 @@ func newClient(cfg *rest.Config) (*client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("using the cluster's address: %w", err)
 	}
-	return &client{rest: c, wait: defaultWaits}, nil
+	return &client{rest: c}, nil
 }
 
 // errorTransport reads error responses, up to maxError. client-go takes the status code
@@ -147,26 +118,27 @@ func absent(err error, name string) bool {
 	return s != nil && s.Code == http.StatusNotFound && s.Details != nil && s.Details.Name == path.Base(name)
 }
 
-// refused reports whether an error proves that a request was not carried out. All other
-// errors leave that open: the answer may have been lost, and a server may fail after it
-// has written.
-func refused(err error) bool {
+// answer returns the error of a request as a [Response], if it is one. Only a refusal proves
+// that the request was not carried out: a server may fail after it has written.
+func answer(err error) error {
 	s := statusOf(err)
-	return s != nil && s.Code >= 400 && s.Code < 500 && s.Code != http.StatusRequestTimeout
-}
-
-// throttled reports whether the server rejected a request because of overload.
-func throttled(err error) bool {
-	s := statusOf(err)
-	return s != nil && s.Code == http.StatusTooManyRequests
+	if s == nil {
+		return err
+	}
+	r := &Response{
+		Err: err, Refused: s.Code >= 400 && s.Code < 500 && s.Code != http.StatusRequestTimeout,
+		Exists: s.Code == http.StatusConflict, Busy: s.Code == http.StatusTooManyRequests,
+	}
+	if s.Details != nil {
+		r.After = time.Duration(s.Details.RetryAfterSeconds) * time.Second
+	}
+	return r
 }
 
 // send sends a request once and returns the body of a successful response. It discards
 // client-go's logs and does not use its retries: a retry after a lost answer would hide
 // that the first request may have been carried out.
 func (c *client) send(ctx context.Context, r request) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.wait.request)
-	defer cancel()
 	req := c.rest.Verb(r.method).AbsPath(r.path).SetHeader("Accept", "application/json").MaxRetries(0)
 	for name, values := range r.query {
 		for _, v := range values {
@@ -216,39 +188,4 @@ func plain(err error) error {
 		return u.Err
 	}
 	return err
-}
-
-// read sends a request that changes nothing. It retries for a while if no answer comes or
-// a later answer may differ.
-func (c *client) read(ctx context.Context, r request) ([]byte, error) {
-	for try := 0; ; try++ {
-		body, err := c.send(ctx, r)
-		if err == nil || refused(err) && !throttled(err) || !c.pause(ctx, try, err) {
-			return body, err
-		}
-	}
-}
-
-// pause waits before a retry. It returns false after the last retry.
-func (c *client) pause(ctx context.Context, try int, err error) bool {
-	if try >= len(c.wait.retry) {
-		return false
-	}
-	d := c.wait.retry[try]
-	if s := statusOf(err); s != nil && s.Details != nil {
-		d = max(d, min(time.Duration(s.Details.RetryAfterSeconds)*time.Second, 5*time.Second))
-	}
-	return sleep(ctx, d)
-}
-
-// sleep waits for d. It returns false if the context ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

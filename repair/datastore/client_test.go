@@ -30,14 +30,14 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 
 // answering returns a writer whose requests are answered by a function or, if that
 // returns nil, by memory.
-func (s *small) answering(answer func(r *http.Request) *http.Response) *datastore.Kubernetes {
+func (s *small) answering(answer func(r *http.Request) *http.Response) *datastore.Writer {
 	s.t.Helper()
 	return s.failing(func(r *http.Request) (*http.Response, error) { return answer(r), nil })
 }
 
 // failing is answering with a function that may also return an error instead of an
 // answer.
-func (s *small) failing(answer func(r *http.Request) (*http.Response, error)) *datastore.Kubernetes {
+func (s *small) failing(answer func(r *http.Request) (*http.Response, error)) *datastore.Writer {
 	s.t.Helper()
 	cfg := &rest.Config{Host: "http://memory.invalid"}
 	cfg.Wrap(func(http.RoundTripper) http.RoundTripper {
@@ -257,7 +257,7 @@ func TestRightsOfTakingBack(t *testing.T) {
 // its own. If the server is unreachable, the step does not wait for that time for every
 // handle.
 func TestManyHandlesOfASlowServer(t *testing.T) {
-	const addresses, step = 8, 5 * time.Second // [datastore.Kubernetes.Impatient]
+	const addresses, step = 8, 5 * time.Second // [datastore.Writer.Impatient]
 	for _, deleted := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			s, of, all := newSmall(t, testcluster.CRDv1), map[int]string{}, []repair.ReleaseOptions(nil)

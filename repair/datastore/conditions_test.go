@@ -143,66 +143,66 @@ const ourReservation = "calico-audit-10-64-0-0-26"
 
 // calls holds a call of each writing method by the method's name. Several cases of a
 // method differ in the text after the name.
-var calls = map[string]func(s *small, k *datastore.Kubernetes) error{
-	"ReleaseBlock": func(s *small, k *datastore.Kubernetes) error {
+var calls = map[string]func(s *small, k *datastore.Writer) error{
+	"ReleaseBlock": func(s *small, k *datastore.Writer) error {
 		a := s.affinityRef("n1", empty)
 		return k.ReleaseBlock(s.t.Context(), s.blockRef(empty), &a, nil)
 	},
-	"DisownBlock": func(s *small, k *datastore.Kubernetes) error {
+	"DisownBlock": func(s *small, k *datastore.Writer) error {
 		a := s.affinityRef("off", orphaned)
 		return k.DisownBlock(s.t.Context(), s.blockRef(orphaned), &a)
 	},
-	"RecordIP of an address that no block records": func(s *small, k *datastore.Kubernetes) error {
+	"RecordIP of an address that no block records": func(s *small, k *datastore.Writer) error {
 		return k.RecordIP(s.t.Context(), s.blockRef(inUse), restoredAt, recordation(netip.Prefix{}, ""))
 	},
-	"RecordIP of an address that is recorded for another pod": func(s *small, k *datastore.Kubernetes) error {
+	"RecordIP of an address that is recorded for another pod": func(s *small, k *datastore.Writer) error {
 		return k.RecordIP(s.t.Context(), s.blockRef(inUse), leaked, replacement("gone", leaked))
 	},
-	"CreateHandle": func(s *small, k *datastore.Kubernetes) error {
+	"CreateHandle": func(s *small, k *datastore.Writer) error {
 		delete(s.objects, s.path(blocks.Handles, "gone"))
 		return k.CreateHandle(s.t.Context(), "gone", []blocks.HandleCount{{CIDR: inUse, Count: 1}})
 	},
-	"DeleteAffinity": func(s *small, k *datastore.Kubernetes) error {
+	"DeleteAffinity": func(s *small, k *datastore.Writer) error {
 		return k.DeleteAffinity(s.t.Context(), s.affinityRef("n3", noBlock))
 	},
-	"RestoreAffinity": func(s *small, k *datastore.Kubernetes) error {
+	"RestoreAffinity": func(s *small, k *datastore.Writer) error {
 		return k.RestoreAffinity(s.t.Context(), s.blockRef(lost))
 	},
-	"ReleaseIPs": func(s *small, k *datastore.Kubernetes) error {
+	"ReleaseIPs": func(s *small, k *datastore.Writer) error {
 		return releaseOne(k, s.t.Context(), s.blockRef(inUse), leaked, "gone", leaked)
 	},
-	"ReleaseIPs of a block that belongs to no one": func(s *small, k *datastore.Kubernetes) error {
+	"ReleaseIPs of a block that belongs to no one": func(s *small, k *datastore.Writer) error {
 		return releaseOne(k, s.t.Context(), s.blockRef(nobodys), 1, "gone-too", 1)
 	},
-	"DeleteHandle": func(s *small, k *datastore.Kubernetes) error {
+	"DeleteHandle": func(s *small, k *datastore.Writer) error {
 		return k.DeleteHandle(s.t.Context(), s.ref(blocks.Handles, orphan))
 	},
-	"SetHandleCounts": func(s *small, k *datastore.Kubernetes) error {
+	"SetHandleCounts": func(s *small, k *datastore.Writer) error {
 		return k.SetHandleCounts(s.t.Context(), s.ref(blocks.Handles, "a"), []blocks.HandleCount{{CIDR: inUse, Count: 1}})
 	},
-	"ClaimBlock": func(s *small, k *datastore.Kubernetes) error {
+	"ClaimBlock": func(s *small, k *datastore.Writer) error {
 		return k.ClaimBlock(s.t.Context(), noBlock, "n3")
 	},
-	"Reserve": func(s *small, k *datastore.Kubernetes) error {
+	"Reserve": func(s *small, k *datastore.Writer) error {
 		return k.Reserve(s.t.Context(), noBlock, "for a test")
 	},
-	"Unreserve": func(s *small, k *datastore.Kubernetes) error {
+	"Unreserve": func(s *small, k *datastore.Writer) error {
 		return k.Unreserve(s.t.Context(), s.ref(blocks.Reservations, ourReservation))
 	},
-	"FinishDelete": func(s *small, k *datastore.Kubernetes) error {
+	"FinishDelete": func(s *small, k *datastore.Writer) error {
 		return k.FinishDelete(s.t.Context(), s.blockRef(marked))
 	},
-	"SetStrictAffinity": func(s *small, k *datastore.Kubernetes) error {
+	"SetStrictAffinity": func(s *small, k *datastore.Writer) error {
 		ref := s.ref(blocks.IPAMConfigs, "default")
 		return k.SetStrictAffinity(s.t.Context(), &ref, true)
 	},
-	"PutAffinityState": func(s *small, k *datastore.Kubernetes) error {
+	"PutAffinityState": func(s *small, k *datastore.Writer) error {
 		return k.PutAffinityState(s.t.Context(), s.affinityRef("n2", contested), blocks.Confirmed)
 	},
-	"RecreateHandle": func(s *small, k *datastore.Kubernetes) error {
+	"RecreateHandle": func(s *small, k *datastore.Writer) error {
 		return k.RecreateHandle(s.t.Context(), s.taken(blocks.Handles, orphan))
 	},
-	"RecordIP": func(s *small, k *datastore.Kubernetes) error {
+	"RecordIP": func(s *small, k *datastore.Writer) error {
 		path := s.path(blocks.Blocks, blocks.BlockName(inUse))
 		was := s.objects[path]
 		s.edit(path, func(o map[string]any) { o["spec"].(map[string]any)["allocations"].([]any)[leaked] = nil })
@@ -211,20 +211,20 @@ var calls = map[string]func(s *small, k *datastore.Kubernetes) error{
 }
 
 func init() {
-	calls["ReleaseWhereabouts"] = func(s *small, k *datastore.Kubernetes) error {
+	calls["ReleaseWhereabouts"] = func(s *small, k *datastore.Writer) error {
 		r := s.ref(blocks.WhereaboutsReservations, reserved)
 		return k.ReleaseWhereabouts(s.t.Context(), s.ref(blocks.WhereaboutsPools, secondaryPool), secondaryAt(5, "a/gone"), &r, nil)
 	}
-	calls["DeleteWhereaboutsReservation"] = func(s *small, k *datastore.Kubernetes) error {
+	calls["DeleteWhereaboutsReservation"] = func(s *small, k *datastore.Writer) error {
 		return k.DeleteWhereaboutsReservation(s.t.Context(), s.ref(blocks.WhereaboutsReservations, reservedAlone), []repair.SecondaryAddress{secondaryAt(7, "")})
 	}
-	calls["ReserveWhereabouts"] = func(s *small, k *datastore.Kubernetes) error {
+	calls["ReserveWhereabouts"] = func(s *small, k *datastore.Writer) error {
 		return k.ReserveWhereabouts(s.t.Context(), s.taken(blocks.WhereaboutsReservations, reserved), []repair.SecondaryAddress{secondaryAt(5, "")})
 	}
-	calls["RestoreWhereabouts"] = func(s *small, k *datastore.Kubernetes) error {
+	calls["RestoreWhereabouts"] = func(s *small, k *datastore.Writer) error {
 		return k.RestoreWhereabouts(s.t.Context(), s.ref(blocks.WhereaboutsPools, secondaryPool), secondaryAt(7, "a/left"), s.ref(blocks.WhereaboutsReservations, reservedAlone))
 	}
-	calls["RecordWhereabouts"] = func(s *small, k *datastore.Kubernetes) error {
+	calls["RecordWhereabouts"] = func(s *small, k *datastore.Writer) error {
 		path := s.path(blocks.WhereaboutsPools, secondaryPool)
 		was := s.objects[path]
 		s.edit(path, func(o map[string]any) { delete(o["spec"].(map[string]any)["allocations"].(map[string]any), "5") })
@@ -394,7 +394,7 @@ func (s *small) taken(r blocks.Resource, name string) json.RawMessage {
 }
 
 // each runs a test for each call in each API group.
-func each(t *testing.T, test func(t *testing.T, s func(*testing.T) *small, call func(*small, *datastore.Kubernetes) error)) {
+func each(t *testing.T, test func(t *testing.T, s func(*testing.T) *small, call func(*small, *datastore.Writer) error)) {
 	for _, group := range []testcluster.Group{testcluster.CRDv1, testcluster.NativeV3} {
 		for name, call := range calls {
 			t.Run(string(group)+"/"+name, func(t *testing.T) {
@@ -413,7 +413,7 @@ func TestEveryWriteIsConditional(t *testing.T) {
 			t.Errorf("no case for %s", of.Method(i).Name)
 		}
 	}
-	each(t, func(t *testing.T, world func(*testing.T) *small, call func(*small, *datastore.Kubernetes) error) {
+	each(t, func(t *testing.T, world func(*testing.T) *small, call func(*small, *datastore.Writer) error) {
 		s := world(t)
 		if err := call(s, s.writer(s.group)); err != nil {
 			t.Error(err)
@@ -433,7 +433,7 @@ func TestEveryWriteIsConditional(t *testing.T) {
 // of a step. A block is written as by a node that assigns an address. The step's write
 // must then be rejected, and the address must stay assigned.
 func TestWrittenBetweenReadAndWrite(t *testing.T) {
-	each(t, func(t *testing.T, world func(*testing.T) *small, call func(*small, *datastore.Kubernetes) error) {
+	each(t, func(t *testing.T, world func(*testing.T) *small, call func(*small, *datastore.Writer) error) {
 		whole := world(t)
 		must(t, call(whole, whole.writer(whole.group)))
 		for i, w := range whole.writes {
@@ -514,7 +514,7 @@ func TestPinned(t *testing.T) {
 // carried out. The step must end with the same result, and no write must be carried out
 // twice.
 func TestEveryLostAnswer(t *testing.T) {
-	each(t, func(t *testing.T, world func(*testing.T) *small, call func(*small, *datastore.Kubernetes) error) {
+	each(t, func(t *testing.T, world func(*testing.T) *small, call func(*small, *datastore.Writer) error) {
 		whole := world(t)
 		must(t, call(whole, whole.writer(whole.group)))
 		for i, w := range whole.writes {
@@ -577,17 +577,17 @@ func TestVirtualMachineStartsAgain(t *testing.T) {
 // name, says against it, whatever was planned, and before anything is written.
 func TestObjectAtHandForbids(t *testing.T) {
 	spec := func(o map[string]any) map[string]any { return o["spec"].(map[string]any) }
-	config := func(strict bool) func(*small, *datastore.Kubernetes) error {
-		return func(s *small, k *datastore.Kubernetes) error {
+	config := func(strict bool) func(*small, *datastore.Writer) error {
+		return func(s *small, k *datastore.Writer) error {
 			ref := s.ref(blocks.IPAMConfigs, "default")
 			return k.SetStrictAffinity(s.t.Context(), &ref, strict)
 		}
 	}
 	for name, c := range map[string]struct {
 		now  func(s *small)
-		call func(s *small, k *datastore.Kubernetes) error
+		call func(s *small, k *datastore.Writer) error
 	}{
-		"an affinity that was made since": {func(*small) {}, func(s *small, k *datastore.Kubernetes) error {
+		"an affinity that was made since": {func(*small) {}, func(s *small, k *datastore.Writer) error {
 			return k.ReleaseBlock(s.t.Context(), s.blockRef(empty), nil, nil)
 		}},
 		"an address whose alternate owner is on the block's own node": {func(s *small) {
@@ -598,7 +598,7 @@ func TestObjectAtHandForbids(t *testing.T) {
 		"a limit of blocks, which Calico rejects without strict affinity": {func(s *small) {
 			s.edit(s.path(blocks.IPAMConfigs, "default"), func(o map[string]any) { spec(o)["strictAffinity"], spec(o)["maxBlocksPerHost"] = true, 2 })
 		}, config(false)},
-		"a configuration that was made since": {func(*small) {}, func(s *small, k *datastore.Kubernetes) error {
+		"a configuration that was made since": {func(*small) {}, func(s *small, k *datastore.Writer) error {
 			return k.SetStrictAffinity(s.t.Context(), nil, true)
 		}},
 		"an affinity of that name to another block": {func(s *small) {
@@ -620,26 +620,26 @@ func TestObjectAtHandForbids(t *testing.T) {
 				o["metadata"].(map[string]any)["deletionTimestamp"] = "2026-01-02T12:00:00Z"
 				delete(spec(o), "block")
 			})
-		}, func(s *small, k *datastore.Kubernetes) error {
+		}, func(s *small, k *datastore.Writer) error {
 			return k.RecordIP(s.t.Context(), s.blockRef(inUse), restoredAt, recordation(netip.Prefix{}, ""))
 		}},
-		"an ordinal that is given twice": {func(*small) {}, func(s *small, k *datastore.Kubernetes) error {
+		"an ordinal that is given twice": {func(*small) {}, func(s *small, k *datastore.Writer) error {
 			a := recordation(noBlock, "n3")
 			a.Beside = []repair.Beside{{Ordinal: 3, Handle: "k8s-pod-network.x"}}
 			return k.RecordIP(s.t.Context(), repair.ObjectRef{Resource: blocks.Blocks, Name: blocks.BlockName(noBlock)}, 3, a)
 		}},
-		"a handle of one address in use": {func(*small) {}, func(s *small, k *datastore.Kubernetes) error {
+		"a handle of one address in use": {func(*small) {}, func(s *small, k *datastore.Writer) error {
 			return k.DeleteHandle(s.t.Context(), s.ref(blocks.Handles, "a"))
 		}},
 		"a handle of a block that is marked deleted": {func(s *small) {
 			s.edit(s.path(blocks.Blocks, blocks.BlockName(contested)), func(o map[string]any) { spec(o)["deleted"] = true })
-		}, func(s *small, k *datastore.Kubernetes) error {
+		}, func(s *small, k *datastore.Writer) error {
 			return k.CreateHandle(s.t.Context(), "c", []blocks.HandleCount{{CIDR: contested, Count: 1}})
 		}},
-		"a count of no address": {func(*small) {}, func(s *small, k *datastore.Kubernetes) error {
+		"a count of no address": {func(*small) {}, func(s *small, k *datastore.Writer) error {
 			return k.SetHandleCounts(s.t.Context(), s.ref(blocks.Handles, "a"), []blocks.HandleCount{{CIDR: inUse, Count: 0}})
 		}},
-		"a handle that was marked deleted when it was written down": {func(*small) {}, func(s *small, k *datastore.Kubernetes) error {
+		"a handle that was marked deleted when it was written down": {func(*small) {}, func(s *small, k *datastore.Writer) error {
 			s.edit(s.path(blocks.Handles, "a"), func(o map[string]any) { spec(o)["deleted"] = true })
 			stored := s.taken(blocks.Handles, "a")
 			delete(s.objects, s.path(blocks.Handles, "a"))

@@ -15,16 +15,16 @@ import (
 // with automatic blocks on and no limit, as Calico's client creates it (libcalico-go
 // ipam/ipam.go, GetIPAMConfig). Combinations that Calico rejects (SetIPAMConfig) are not
 // written.
-func (k *Kubernetes) SetStrictAffinity(ctx context.Context, config *repair.ObjectRef, strict bool) error {
+func (w *Writer) SetStrictAffinity(ctx context.Context, config *repair.ObjectRef, strict bool) error {
 	if config == nil {
-		return k.createConfig(ctx, strict)
+		return w.createConfig(ctx, strict)
 	}
-	return k.step(ctx, "setting strict affinity in", *config, func(_ context.Context, o *object) error {
-		return mayBeStrict(o, strict, k.native())
+	return w.step(ctx, "setting strict affinity in", *config, func(_ context.Context, o *object) error {
+		return mayBeStrict(o, strict, w.native())
 	}, func(ctx context.Context, o *object) error {
 		e := newEdit(o)
 		e.set(strict, "spec", "strictAffinity")
-		_, err := k.patch(ctx, o, e)
+		_, err := w.patch(ctx, o, e)
 		return err
 	})
 }
@@ -52,17 +52,17 @@ func mayBeStrict(o *object, strict, native bool) error {
 	return nil
 }
 
-func (k *Kubernetes) createConfig(ctx context.Context, strict bool) error {
-	o, err := k.get(ctx, blocks.IPAMConfigs, libapiv3.GlobalIPAMConfigName)
+func (w *Writer) createConfig(ctx context.Context, strict bool) error {
+	o, err := w.get(ctx, blocks.IPAMConfigs, libapiv3.GlobalIPAMConfigName)
 	var tree map[string]any
-	return k.stepOn(ctx, "setting strict affinity", o, err, func(_ context.Context, o *object) (err error) {
+	return w.stepOn(ctx, "setting strict affinity", o, err, func(_ context.Context, o *object) (err error) {
 		if o != nil {
 			return changedf("%s exists by now", o)
 		}
-		tree, err = k.newObject(blocks.IPAMConfigs, libapiv3.GlobalIPAMConfigName, libapiv3.IPAMConfigSpec{StrictAffinity: strict, AutoAllocateBlocks: true}, nil, nil)
+		tree, err = w.newObject(blocks.IPAMConfigs, libapiv3.GlobalIPAMConfigName, libapiv3.IPAMConfigSpec{StrictAffinity: strict, AutoAllocateBlocks: true}, nil, nil)
 		return err
 	}, func(ctx context.Context, _ *object) error {
-		_, err := k.create(ctx, blocks.IPAMConfigs, tree)
+		_, err := w.create(ctx, blocks.IPAMConfigs, tree)
 		return err
 	})
 }

@@ -17,9 +17,12 @@ const calicoMetadata = "projectcalico.org/metadata"
 
 // newObject returns an object as Calico's own client creates it. In the older API group
 // it has an annotation that repeats its labels.
-func (k *Kubernetes) newObject(r blocks.Resource, name string, spec any, labels, annotations map[string]string) (map[string]any, error) {
+func (w *Writer) newObject(r blocks.Resource, name string, spec any, labels, annotations map[string]string) (map[string]any, error) {
+	if !w.traits.Metadata {
+		labels = nil
+	}
 	meta := metav1.ObjectMeta{Name: name, Labels: labels, Annotations: annotations}
-	if !k.native() {
+	if w.traits.Metadata && !w.native() {
 		text, err := json.Marshal(struct {
 			CreationTimestamp any               `json:"creationTimestamp"` // null, as in Calico's own library
 			Labels            map[string]string `json:"labels,omitempty"`
@@ -30,7 +33,7 @@ func (k *Kubernetes) newObject(r blocks.Resource, name string, spec any, labels,
 		meta.Annotations = map[string]string{calicoMetadata: string(text)}
 		maps.Copy(meta.Annotations, annotations)
 	}
-	content, err := json.Marshal(map[string]any{"apiVersion": k.group, "kind": decode.KindOf(r).Name(k.group), "metadata": meta, "spec": spec})
+	content, err := json.Marshal(map[string]any{"apiVersion": w.traits.Group, "kind": decode.KindOf(r).Name(w.traits.Group), "metadata": meta, "spec": spec})
 	if err != nil {
 		return nil, err
 	}

@@ -13,22 +13,22 @@ import (
 // raises its sequence number, marks the affinity and deletes it. Users of its addresses
 // may have written the block meanwhile, so the write is conditional on the version that
 // DisownBlock reads. It fails if an allocation names the owner's own node.
-func (k *Kubernetes) DisownBlock(ctx context.Context, block repair.ObjectRef, affinity *repair.ObjectRef) error {
-	r := &releasing{Kubernetes: k}
+func (w *Writer) DisownBlock(ctx context.Context, block repair.ObjectRef, affinity *repair.ObjectRef) error {
+	r := &releasing{Writer: w}
 	var e *edit
-	b, err := k.same(ctx, block)
-	return k.stepOn(ctx, "disowning "+describe(block.Resource, block.Name), b, err, func(ctx context.Context, b *object) (err error) {
+	b, err := w.same(ctx, block)
+	return w.stepOn(ctx, "disowning "+describe(block.Resource, block.Name), b, err, func(ctx context.Context, b *object) (err error) {
 		r.block = b
 		if r.claim, e, err = disowning(b); err != nil {
 			return err
 		}
-		r.affinity, err = k.affinityOf(ctx, r.claim, affinity)
+		r.affinity, err = w.affinityOf(ctx, r.claim, affinity)
 		return err
 	}, func(ctx context.Context, b *object) error {
 		if err := r.begin(ctx); err != nil {
 			return err
 		}
-		if _, err := k.patch(ctx, b, e); err != nil {
+		if _, err := w.patch(ctx, b, e); err != nil {
 			return r.notDeleted(ctx, err)
 		}
 		return r.finished(ctx)

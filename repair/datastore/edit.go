@@ -16,6 +16,8 @@ type edit struct {
 	of   *object
 	ops  []map[string]any
 	back bool // the edit reverts an earlier write of the step
+	// deletes: the object is to be deleted after the edit.
+	deletes bool
 }
 
 // newEdit starts an edit of an object. The patch fails if the object was replaced or

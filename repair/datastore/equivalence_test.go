@@ -29,7 +29,7 @@ import (
 type deed struct {
 	name   string
 	calico func(b *bench, c ipam.Interface) error
-	ours   func(b *bench, k *datastore.Kubernetes) error
+	ours   func(b *bench, k *datastore.Writer) error
 }
 
 // TestEquivalence creates random states and performs operations on copies of them, once
@@ -93,19 +93,25 @@ func equivalence(t *testing.T, seed uint64) {
 		}
 	}
 	t.Logf("%v", done)
-	for _, kind := range []string{"release-block", "claim-block", "release-ip", "restore-affinity", "disown-block", "record-ip", "create-handle", "delete-affinity", "set-strict-affinity"} {
+	for _, kind := range kindsOfDeeds {
 		if done[kind] == 0 {
 			t.Errorf("nothing to do for %s", kind)
 		}
 	}
 }
 
+// kindsOfDeeds are the kinds of which each state must have one.
+var kindsOfDeeds = []string{"release-block", "claim-block", "release-ip", "restore-affinity", "disown-block", "record-ip", "create-handle", "delete-affinity", "set-strict-affinity"}
+
 func read(b *bench) *blocks.Snapshot {
 	b.Helper()
-	k, err := cluster.NewKubernetes(b.Config, cluster.KubernetesOptions{})
+	k, err := cluster.NewKubernetes(b.Config, cluster.KubernetesOptions{CalicoElsewhere: b.inEtcd()})
 	must(b.T, err)
 	s, err := k.Read(b.Context())
 	must(b.T, err)
+	if b.inEtcd() {
+		s = b.joined(s)
+	}
 	return s
 }
 
@@ -211,7 +217,7 @@ func releaseBlock(b *blocks.Block) deed {
 			affinity := owner.String()
 			return c.ReleaseBlockAffinity(x.Context(), &model.AllocationBlock{CIDR: calicoNet(cidr), Affinity: &affinity}, true)
 		},
-		func(x *bench, k *datastore.Kubernetes) error {
+		func(x *bench, k *datastore.Writer) error {
 			a := x.ref(blocks.Affinities, blocks.AffinityName(owner.Name, cidr))
 			return k.ReleaseBlock(x.Context(), x.ref(blocks.Blocks, name), &a, nil)
 		}}
@@ -236,7 +242,7 @@ func disownBlock(b *blocks.Block) deed {
 			affinity := owner.String()
 			return c.ReleaseBlockAffinity(x.Context(), &model.AllocationBlock{CIDR: calicoNet(cidr), Affinity: &affinity}, false)
 		},
-		func(x *bench, k *datastore.Kubernetes) error {
+		func(x *bench, k *datastore.Writer) error {
 			lend(x)
 			a := x.ref(blocks.Affinities, blocks.AffinityName(owner.Name, cidr))
 			return k.DisownBlock(x.Context(), x.ref(blocks.Blocks, name), &a)
@@ -261,7 +267,7 @@ func recordIP(b *blocks.Block, missing bool) deed {
 				IP: cnet.MustParseIP(b.Address(ordinal).String()), HandleID: &handle, Hostname: owner.Name, Attrs: attributes,
 			})
 		},
-		func(x *bench, k *datastore.Kubernetes) error {
+		func(x *bench, k *datastore.Writer) error {
 			lose(x)
 			a := repair.Allocation{Handle: handle, Attributes: attributes}
 			if missing {
@@ -277,7 +283,7 @@ func createHandleDeed(h *blocks.Handle) deed {
 	id, name, counts := h.ID, h.Name, h.Blocks
 	return deed{"create-handle " + id,
 		func(*bench, ipam.Interface) error { return nil },
-		func(x *bench, k *datastore.Kubernetes) error {
+		func(x *bench, k *datastore.Writer) error {
 			must(x.T, x.Delete(x.Context(), x.group.Resource("ipamhandles"), "", name))
 			return k.CreateHandle(x.Context(), id, counts)
 		}}
@@ -295,7 +301,7 @@ func releaseIP(b *blocks.Block, ordinal int) deed {
 			_, _, err := c.ReleaseIPs(x.Context(), ipam.ReleaseOptions{Address: addr.String(), Handle: handle, SequenceNumber: &sequence})
 			return err
 		},
-		func(x *bench, k *datastore.Kubernetes) error {
+		func(x *bench, k *datastore.Writer) error {
 			return releaseOne(k, x.Context(), x.ref(blocks.Blocks, name), ordinal, handle, sequence)
 		}}
 }
@@ -314,7 +320,7 @@ func restoreAffinity(b *blocks.Block) deed {
 			}
 			return err
 		},
-		func(x *bench, k *datastore.Kubernetes) error {
+		func(x *bench, k *datastore.Writer) error {
 			lose(x)
 			return k.RestoreAffinity(x.Context(), x.ref(blocks.Blocks, name))
 		}}
@@ -336,7 +342,7 @@ func claimBlock(b *blocks.Block, host string) deed {
 			}
 			return err
 		},
-		func(x *bench, k *datastore.Kubernetes) error {
+		func(x *bench, k *datastore.Writer) error {
 			lose(x)
 			return k.ClaimBlock(x.Context(), cidr, host)
 		}}
@@ -351,7 +357,7 @@ func staleAffinity(b *blocks.Block, host string) deed {
 			affinity := "host:" + host
 			return c.ReleaseBlockAffinity(x.Context(), &model.AllocationBlock{CIDR: calicoNet(cidr), Affinity: &affinity}, true)
 		},
-		func(x *bench, k *datastore.Kubernetes) error {
+		func(x *bench, k *datastore.Writer) error {
 			x.claim(host, cidr, blocks.Confirmed)
 			return k.DeleteAffinity(x.Context(), x.ref(blocks.Affinities, blocks.AffinityName(host, cidr)))
 		}}
@@ -363,7 +369,7 @@ func setStrict(st *blocks.Snapshot) deed {
 		func(x *bench, c ipam.Interface) error {
 			return c.SetIPAMConfig(x.Context(), ipam.IPAMConfig{StrictAffinity: strict, AutoAllocateBlocks: true})
 		},
-		func(x *bench, k *datastore.Kubernetes) error {
+		func(x *bench, k *datastore.Writer) error {
 			ref := x.ref(blocks.IPAMConfigs, "default")
 			return k.SetStrictAffinity(x.Context(), &ref, strict)
 		}}

@@ -8,12 +8,12 @@ import (
 )
 
 // Impatient shortens a writer's timeouts, for tests without an API server.
-func (k *Kubernetes) Impatient() *Kubernetes {
-	k.client.wait = waits{
+func (w *Writer) Impatient() *Writer {
+	w.wait = waits{
 		step: 5 * time.Second, request: 2 * time.Second, retry: []time.Duration{time.Millisecond, time.Millisecond},
 		deletion: 200 * time.Millisecond, poll: 10 * time.Millisecond, claim: time.Second,
 	}
-	return k
+	return w
 }
 
 // CoreGroups holds the API groups of the resources that are not Calico's.

@@ -11,13 +11,13 @@ import (
 // FinishDelete deletes an object that is marked deleted, as Calico does when it reads
 // one. A block must hold no allocations. If the host of a deleted affinity still owns the
 // block, the affinity is created again and confirmed.
-func (k *Kubernetes) FinishDelete(ctx context.Context, ref repair.ObjectRef) error {
-	return k.step(ctx, "finishing the deletion of", ref, mayFinish, func(ctx context.Context, o *object) error {
-		if err := k.remove(ctx, o); err != nil || o.resource != blocks.Affinities {
+func (w *Writer) FinishDelete(ctx context.Context, ref repair.ObjectRef) error {
+	return w.step(ctx, "finishing the deletion of", ref, mayFinish, func(ctx context.Context, o *object) error {
+		if err := w.remove(ctx, o); err != nil || o.resource != blocks.Affinities {
 			return err
 		}
 		if c, bad := claimOf(o); bad == nil { // otherwise the affinity claims no valid block
-			if err := k.restoreIfClaimed(ctx, c); err != nil && !isChanged(err) {
+			if err := w.restoreIfClaimed(ctx, c); err != nil && !isChanged(err) {
 				return fmt.Errorf("%s is deleted: %w", o, err)
 			}
 		}

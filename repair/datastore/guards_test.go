@@ -26,26 +26,26 @@ func emptySpec(change func(spec map[string]any)) func(*world) {
 	return func(w *world) { w.edit(blocks.Blocks, blocks.BlockName(empty), change) }
 }
 
-func doStep(i int) func(*world, *datastore.Kubernetes) error { return steps[i].do }
+func doStep(i int) func(*world, *datastore.Writer) error { return steps[i].do }
 
 // TestGuards checks that no write is made if the object itself contradicts it. An empty
 // want means ErrChanged.
 func TestGuards(t *testing.T) {
-	pinned := func(r blocks.Resource, name string, do func(w *world, k *datastore.Kubernetes, ref repair.ObjectRef) error, then func(*world)) func(*world, *datastore.Kubernetes) error {
-		return func(w *world, k *datastore.Kubernetes) error {
+	pinned := func(r blocks.Resource, name string, do func(w *world, k *datastore.Writer, ref repair.ObjectRef) error, then func(*world)) func(*world, *datastore.Writer) error {
+		return func(w *world, k *datastore.Writer) error {
 			ref := w.ref(r, name)
 			then(w)
 			w.seen = w.contents()
 			return do(w, k, ref)
 		}
 	}
-	orphanRef := func(w *world, k *datastore.Kubernetes, ref repair.ObjectRef) error {
+	orphanRef := func(w *world, k *datastore.Writer, ref repair.ObjectRef) error {
 		return k.DeleteHandle(w.Context(), ref)
 	}
 	cases := []struct {
 		name string
 		prep func(*world)
-		do   func(*world, *datastore.Kubernetes) error
+		do   func(*world, *datastore.Writer) error
 		want string
 	}{
 		{"a block that holds an address", emptySpec(func(s map[string]any) { s["allocations"].([]any)[63] = int64(0) }), doStep(0), ""},
@@ -70,44 +70,44 @@ func TestGuards(t *testing.T) {
 				s["attributes"].([]any)[0].(map[string]any)["alternateOwnerAttrs"] = map[string]any{"node": "off"}
 			})
 		}, disown, ""},
-		{"a handle that is there", nil, func(w *world, k *datastore.Kubernetes) error {
+		{"a handle that is there", nil, func(w *world, k *datastore.Writer) error {
 			return k.CreateHandle(w.Context(), seeding.Handle("default", "b"), []blocks.HandleCount{{CIDR: inUse, Count: 1}})
 		}, ""},
 		{"a handle of another count than its block's", func(w *world) {
 			must(w.T, w.Delete(w.Context(), w.group.Resource("ipamhandles"), "", seeding.Handle("default", "b")))
-		}, func(w *world, k *datastore.Kubernetes) error {
+		}, func(w *world, k *datastore.Writer) error {
 			return k.CreateHandle(w.Context(), seeding.Handle("default", "b"), []blocks.HandleCount{{CIDR: inUse, Count: 2}})
 		}, ""},
-		{"an unrecorded address that was given to somebody", nil, func(w *world, k *datastore.Kubernetes) error {
+		{"an unrecorded address that was given to somebody", nil, func(w *world, k *datastore.Writer) error {
 			return k.RecordIP(w.Context(), w.ref(blocks.Blocks, blocks.BlockName(inUse)), leaked, recordation(netip.Prefix{}, ""))
 		}, ""},
-		{"an unrecorded address of another node's block", nil, func(w *world, k *datastore.Kubernetes) error {
+		{"an unrecorded address of another node's block", nil, func(w *world, k *datastore.Writer) error {
 			return k.RecordIP(w.Context(), repair.ObjectRef{Resource: blocks.Blocks, Name: blocks.BlockName(contested)}, restoredAt, recordation(contested, "n1"))
 		}, ""},
 		{"a block in use that became empty", func(w *world) {
 			w.edit(blocks.Blocks, blocks.BlockName(orphaned), func(s map[string]any) { s["allocations"].([]any)[1] = nil })
 		}, disown, ""},
-		{"a block in use that belongs to no one", nil, func(w *world, k *datastore.Kubernetes) error {
+		{"a block in use that belongs to no one", nil, func(w *world, k *datastore.Writer) error {
 			return k.DisownBlock(w.Context(), w.ref(blocks.Blocks, blocks.BlockName(nobodys)), nil)
 		}, ""},
 		{"a block in use that contradicts itself", func(w *world) {
 			w.edit(blocks.Blocks, blocks.BlockName(orphaned), func(s map[string]any) { s["allocations"].([]any)[3] = int64(9) })
 		}, disown, "points to attributes 9"},
-		{"an affinity to its own host's block", nil, func(w *world, k *datastore.Kubernetes) error { return w.drop(k, "n1", inUse) }, ""},
+		{"an affinity to its own host's block", nil, func(w *world, k *datastore.Writer) error { return w.drop(k, "n1", inUse) }, ""},
 		{"an affinity of LoadBalancers", func(w *world) {
 			w.edit(blocks.Affinities, blocks.AffinityName("n3", noBlock), func(s map[string]any) { s["type"] = "virtual" })
 		}, doStep(2), "which is not a node"},
 		{"an affinity beside another", func(w *world) { w.claim("n3", lost, blocks.Pending) }, doStep(4), ""},
-		{"the affinity of nobody's block", nil, func(w *world, k *datastore.Kubernetes) error {
+		{"the affinity of nobody's block", nil, func(w *world, k *datastore.Writer) error {
 			return k.RestoreAffinity(w.Context(), w.ref(blocks.Blocks, blocks.BlockName(nobodys)))
 		}, ""},
-		{"an affinity that is there", nil, func(w *world, k *datastore.Kubernetes) error {
+		{"an affinity that is there", nil, func(w *world, k *datastore.Writer) error {
 			return k.RestoreAffinity(w.Context(), w.ref(blocks.Blocks, blocks.BlockName(inUse)))
 		}, ""},
-		{"an address that is free", nil, func(w *world, k *datastore.Kubernetes) error { return w.free(k, inUse, 60, "gone") }, ""},
-		{"an address out of the block", nil, func(w *world, k *datastore.Kubernetes) error { return w.free(k, inUse, 64, "gone") }, "it has 64 ordinals"},
-		{"an address of another handle", nil, func(w *world, k *datastore.Kubernetes) error { return w.free(k, inUse, leaked, "a") }, ""},
-		{"an address of another sequence number", nil, func(w *world, k *datastore.Kubernetes) error {
+		{"an address that is free", nil, func(w *world, k *datastore.Writer) error { return w.free(k, inUse, 60, "gone") }, ""},
+		{"an address out of the block", nil, func(w *world, k *datastore.Writer) error { return w.free(k, inUse, 64, "gone") }, "it has 64 ordinals"},
+		{"an address of another handle", nil, func(w *world, k *datastore.Writer) error { return w.free(k, inUse, leaked, "a") }, ""},
+		{"an address of another sequence number", nil, func(w *world, k *datastore.Writer) error {
 			return releaseOne(k, w.Context(), w.ref(blocks.Blocks, blocks.BlockName(inUse)), leaked, seeding.Handle("default", "gone"), 1)
 		}, ""},
 		{"an address that cools down", func(w *world) {
@@ -121,26 +121,26 @@ func TestGuards(t *testing.T) {
 		{"an address that is also free", inUseSpec(func(s map[string]any) { s["unallocated"] = append(s["unallocated"].([]any), int64(leaked)) }), doStep(5), "contradicts itself"},
 		{"an address without attributes", inUseSpec(func(s map[string]any) { s["allocations"].([]any)[leaked] = int64(9) }), doStep(5), "points to attributes 9 of 3"},
 		{"an address of a block that cannot count on", inUseSpec(func(s map[string]any) { s["sequenceNumber"] = int64(9223372036854775807) }), doStep(5), "cannot be raised"},
-		{"a handle that a block refers to", nil, func(w *world, k *datastore.Kubernetes) error { return w.forget(k, seeding.Handle("default", "a")) }, ""},
-		{"a count of nothing", nil, func(w *world, k *datastore.Kubernetes) error {
+		{"a handle that a block refers to", nil, func(w *world, k *datastore.Writer) error { return w.forget(k, seeding.Handle("default", "a")) }, ""},
+		{"a count of nothing", nil, func(w *world, k *datastore.Writer) error {
 			return k.SetHandleCounts(w.Context(), w.ref(blocks.Handles, orphan), nil)
 		}, "is to be deleted"},
-		{"a deletion that nobody has begun", nil, func(w *world, k *datastore.Kubernetes) error {
+		{"a deletion that nobody has begun", nil, func(w *world, k *datastore.Writer) error {
 			return k.FinishDelete(w.Context(), w.ref(blocks.Blocks, blocks.BlockName(empty)))
 		}, ""},
-		{"a deletion of a block that is in use", inUseSpec(func(s map[string]any) { s["deleted"] = true }), func(w *world, k *datastore.Kubernetes) error {
+		{"a deletion of a block that is in use", inUseSpec(func(s map[string]any) { s["deleted"] = true }), func(w *world, k *datastore.Writer) error {
 			return k.FinishDelete(w.Context(), w.ref(blocks.Blocks, blocks.BlockName(inUse)))
 		}, ""},
 		{"a configuration that exists", nil, doStep(13), ""},
 		{"a configuration that Calico rejects", func(w *world) {
 			w.edit(blocks.IPAMConfigs, "default", func(s map[string]any) { s["autoAllocateBlocks"], s["strictAffinity"] = false, true })
-		}, func(w *world, k *datastore.Kubernetes) error {
+		}, func(w *world, k *datastore.Writer) error {
 			ref := w.ref(blocks.IPAMConfigs, "default")
 			return k.SetStrictAffinity(w.Context(), &ref, false)
 		}, "rejected by Calico"},
 		{"a limit that Calico rejects", func(w *world) {
 			w.edit(blocks.IPAMConfigs, "default", func(s map[string]any) { s["maxBlocksPerHost"], s["strictAffinity"] = int64(4), true })
-		}, func(w *world, k *datastore.Kubernetes) error {
+		}, func(w *world, k *datastore.Writer) error {
 			ref := w.ref(blocks.IPAMConfigs, "default")
 			return k.SetStrictAffinity(w.Context(), &ref, false)
 		}, "rejected by Calico"},
@@ -156,7 +156,7 @@ func TestGuards(t *testing.T) {
 				"metadata": map[string]any{"name": orphan}, "spec": map[string]any{"handleID": orphan, "block": map[string]any{}, "deleted": false},
 			}))
 		}), ""},
-		{"an object without a version", nil, func(w *world, k *datastore.Kubernetes) error {
+		{"an object without a version", nil, func(w *world, k *datastore.Writer) error {
 			return k.DeleteHandle(w.Context(), repair.ObjectRef{Resource: blocks.Handles, Name: orphan, UID: w.ref(blocks.Handles, orphan).UID})
 		}, "is not pinned"},
 	}

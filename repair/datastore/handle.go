@@ -24,12 +24,12 @@ const maxCounts = 20
 // recount changes a handle's count for a block by one. The change is relative to the
 // current count and therefore correct in any version. On a conflict, the handle is read
 // again.
-func (k *Kubernetes) recount(ctx context.Context, id string, change func(ctx context.Context, name string, h *object) error) error {
-	name := strings.ToLower(sanitizeHandle(id))
+func (w *Writer) recount(ctx context.Context, id string, change func(ctx context.Context, name string, h *object) error) error {
+	name := w.handleName(id)
 	var err error
 	for range maxCounts {
 		var h *object
-		if h, err = k.get(ctx, blocks.Handles, name); err == nil {
+		if h, err = w.get(ctx, blocks.Handles, name); err == nil {
 			err = change(ctx, name, h)
 		}
 		if !isChanged(err) {
@@ -61,8 +61,8 @@ func countOf(h *object, cidr string) (key string, n int, err error) {
 // lowerHandle lowers a handle's count for a block by one, and deletes a handle without
 // counts (libcalico-go ipam/ipam.go, decrementHandle). A missing handle, or one that does
 // not count the block, is left unchanged.
-func (k *Kubernetes) lowerHandle(ctx context.Context, id, cidr string) error {
-	err := k.recount(ctx, id, func(ctx context.Context, _ string, h *object) error {
+func (w *Writer) lowerHandle(ctx context.Context, id, cidr string) error {
+	err := w.recount(ctx, id, func(ctx context.Context, _ string, h *object) error {
 		if h == nil {
 			return nil
 		}
@@ -81,27 +81,27 @@ func (k *Kubernetes) lowerHandle(ctx context.Context, id, cidr string) error {
 			e.remove("spec", "block", key)
 		}
 		if n <= 1 && len(counts) == 1 {
-			return k.markAndRemove(ctx, h, e)
+			return w.end(ctx, e)
 		}
-		_, err = k.patch(ctx, h, e)
+		_, err = w.patch(ctx, h, e)
 		return err
 	})
 	if err == nil || isLeft(err) {
 		return err
 	}
-	return leftBehind(blocks.Handles, strings.ToLower(sanitizeHandle(id)), "is left counting an address of "+cidr+" too many", err)
+	return leftBehind(blocks.Handles, w.handleName(id), "is left counting an address of "+cidr+" too many", err)
 }
 
 // raiseHandle raises a handle's count for a block by one (libcalico-go ipam/ipam.go,
 // incrementHandle). It creates a missing handle, if possible as it was stored except for
 // the counts. If want is not 0 and the count already reaches it, the handle is unchanged.
 // raised reports whether the handle was changed.
-func (k *Kubernetes) raiseHandle(ctx context.Context, id, cidr string, want int, stored json.RawMessage) (raised bool, err error) {
-	err = k.recount(ctx, id, func(ctx context.Context, name string, h *object) error {
+func (w *Writer) raiseHandle(ctx context.Context, id, cidr string, want int, stored json.RawMessage) (raised bool, err error) {
+	err = w.recount(ctx, id, func(ctx context.Context, name string, h *object) error {
 		if h == nil {
-			tree, err := k.oneHandle(name, id, cidr, max(1, want), stored)
+			tree, err := w.oneHandle(name, id, cidr, max(1, want), stored)
 			if err == nil {
-				_, err = k.create(ctx, blocks.Handles, tree)
+				_, err = w.create(ctx, blocks.Handles, tree)
 			}
 			raised = err == nil
 			return err
@@ -126,41 +126,41 @@ func (k *Kubernetes) raiseHandle(ctx context.Context, id, cidr string, want int,
 			e.set(map[string]any{}, "spec", "block")
 		}
 		e.set(number(max(n+1, want)), "spec", "block", key)
-		_, err = k.patch(ctx, h, e)
+		_, err = w.patch(ctx, h, e)
 		raised = err == nil
 		return err
 	})
 	if err != nil {
-		return false, fmt.Errorf("the count of handle %s was not raised: %w", strings.ToLower(sanitizeHandle(id)), detached(err))
+		return false, fmt.Errorf("the count of handle %s was not raised: %w", w.handleName(id), detached(err))
 	}
 	return raised, nil
 }
 
 // oneHandle returns a handle with a count for one block.
-func (k *Kubernetes) oneHandle(name, id, cidr string, n int, stored json.RawMessage) (map[string]any, error) {
+func (w *Writer) oneHandle(name, id, cidr string, n int, stored json.RawMessage) (map[string]any, error) {
 	if stored != nil {
-		if o, tree, err := k.asStored(blocks.Handles, stored); err == nil && o.name() == name && textOf(tree, "spec", "handleID") == id {
+		if o, tree, err := w.asStored(blocks.Handles, stored); err == nil && o.name() == name && textOf(tree, "spec", "handleID") == id {
 			mapAt(tree, "spec")["block"] = map[string]any{cidr: number(n)}
 			return tree, nil
 		}
 	}
-	return k.newObject(blocks.Handles, name, libapiv3.IPAMHandleSpec{HandleID: id, Block: map[string]int{cidr: n}}, nil, nil)
+	return w.newObject(blocks.Handles, name, libapiv3.IPAMHandleSpec{HandleID: id, Block: map[string]int{cidr: n}}, nil, nil)
 }
 
 // CreateHandle creates a handle with counts, as Calico's client would have created it
 // (ipam/ipam.go, incrementHandle). Each count must equal the number of addresses that the
 // block records under the handle.
-func (k *Kubernetes) CreateHandle(ctx context.Context, id string, counts []blocks.HandleCount) error {
-	name := strings.ToLower(sanitizeHandle(id))
-	return k.stepOn(ctx, "creating "+describe(blocks.Handles, name), nil, nil, func(ctx context.Context, _ *object) error {
+func (w *Writer) CreateHandle(ctx context.Context, id string, counts []blocks.HandleCount) error {
+	name := w.handleName(id)
+	return w.stepOn(ctx, "creating "+describe(blocks.Handles, name), nil, nil, func(ctx context.Context, _ *object) error {
 		if len(counts) == 0 || name == "" {
 			return errors.New("a handle that counts nothing is not created")
 		}
-		if h, err := k.get(ctx, blocks.Handles, name); err != nil || h != nil {
+		if h, err := w.get(ctx, blocks.Handles, name); err != nil || h != nil {
 			return cmp.Or(err, changedf("%s exists by now", describe(blocks.Handles, name)))
 		}
 		for _, c := range counts {
-			b, err := k.get(ctx, blocks.Blocks, blocks.BlockName(c.CIDR))
+			b, err := w.get(ctx, blocks.Blocks, blocks.BlockName(c.CIDR))
 			switch {
 			case err != nil:
 				return err
@@ -177,23 +177,23 @@ func (k *Kubernetes) CreateHandle(ctx context.Context, id string, counts []block
 		for _, c := range counts {
 			spec.Block[c.CIDR.String()] = c.Count
 		}
-		tree, err := k.newObject(blocks.Handles, name, spec, nil, nil)
+		tree, err := w.newObject(blocks.Handles, name, spec, nil, nil)
 		if err != nil {
 			return err
 		}
-		h, err := k.create(ctx, blocks.Handles, tree)
+		h, err := w.create(ctx, blocks.Handles, tree)
 		if err != nil {
 			return err
 		}
-		return k.stillUsed(ctx, h, id, counts)
+		return w.stillUsed(ctx, h, id, counts)
 	})
 }
 
 // stillUsed deletes a handle that was just created if its addresses were released
 // meanwhile. The client that released them found no handle to delete.
-func (k *Kubernetes) stillUsed(ctx context.Context, h *object, id string, counts []blocks.HandleCount) error {
+func (w *Writer) stillUsed(ctx context.Context, h *object, id string, counts []blocks.HandleCount) error {
 	for _, c := range counts {
-		b, err := k.get(ctx, blocks.Blocks, blocks.BlockName(c.CIDR))
+		b, err := w.get(ctx, blocks.Blocks, blocks.BlockName(c.CIDR))
 		if err != nil {
 			return leftBehind(blocks.Handles, h.name(), "was created, and it is not known whether blocks still refer to it", err)
 		}
@@ -201,7 +201,7 @@ func (k *Kubernetes) stillUsed(ctx context.Context, h *object, id string, counts
 			return nil
 		}
 	}
-	if err := k.markAndRemove(ctx, h, newEdit(h)); err != nil && !isChanged(err) {
+	if err := w.end(ctx, newEdit(h)); err != nil && !isChanged(err) {
 		return leftBehind(blocks.Handles, h.name(), "is left, and no block refers to it", err)
 	}
 	return changedf("its addresses were released meanwhile")
@@ -226,21 +226,21 @@ func keyOf(m map[string]any, cidr string) (string, bool) {
 
 // DeleteHandle deletes a handle. The blocks that it counts must not hold allocations
 // under it.
-func (k *Kubernetes) DeleteHandle(ctx context.Context, handle repair.ObjectRef) error {
-	return k.step(ctx, "deleting", handle, k.unused, func(ctx context.Context, h *object) error {
-		return k.markAndRemove(ctx, h, newEdit(h))
+func (w *Writer) DeleteHandle(ctx context.Context, handle repair.ObjectRef) error {
+	return w.step(ctx, "deleting", handle, w.unused, func(ctx context.Context, h *object) error {
+		return w.end(ctx, newEdit(h))
 	})
 }
 
 // unused returns [repair.ErrChanged] if a block that the handle counts refers to it.
-func (k *Kubernetes) unused(ctx context.Context, h *object) error {
+func (w *Writer) unused(ctx context.Context, h *object) error {
 	id := sanitizeHandle(h.text("spec", "handleID"))
 	for key := range mapAt(h.tree, "spec", "block") {
 		cidr, err := netip.ParsePrefix(key)
 		if err != nil {
 			continue
 		}
-		b, err := k.get(ctx, blocks.Blocks, blocks.BlockName(cidr))
+		b, err := w.get(ctx, blocks.Blocks, blocks.BlockName(cidr))
 		if err != nil {
 			return err
 		}
@@ -272,13 +272,13 @@ func countIn(b *object, id string) int { return len(refersTo(b, id)) }
 // SetHandleCounts replaces a handle's counts. Each count must be at least one. It fails
 // if a node assigns an address under the handle at the same time, because the node writes
 // the handle first.
-func (k *Kubernetes) SetHandleCounts(ctx context.Context, handle repair.ObjectRef, counts []blocks.HandleCount) error {
+func (w *Writer) SetHandleCounts(ctx context.Context, handle repair.ObjectRef, counts []blocks.HandleCount) error {
 	var e *edit
-	return k.step(ctx, "writing the counts of", handle, func(_ context.Context, h *object) (err error) {
+	return w.step(ctx, "writing the counts of", handle, func(_ context.Context, h *object) (err error) {
 		e, err = counting(h, counts)
 		return err
 	}, func(ctx context.Context, h *object) error {
-		_, err := k.patch(ctx, h, e)
+		_, err := w.patch(ctx, h, e)
 		return err
 	})
 }
@@ -318,4 +318,12 @@ func counting(h *object, counts []blocks.HandleCount) (*edit, error) {
 		}
 	}
 	return e, nil
+}
+
+// handleName returns the name of the object for a handle.
+func (w *Writer) handleName(id string) string {
+	if id = sanitizeHandle(id); w.traits.Metadata {
+		return strings.ToLower(id)
+	}
+	return id
 }

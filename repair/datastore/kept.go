@@ -18,11 +18,11 @@ import (
 // same owner and is not being released. Only an empty block can be released, and its
 // affinity is set to pendingDeletion first. If kept is nil, the node has no block to
 // keep.
-func (k *Kubernetes) keeps(ctx context.Context, kept *repair.ObjectRef, owner blocks.Owner) error {
+func (w *Writer) keeps(ctx context.Context, kept *repair.ObjectRef, owner blocks.Owner) error {
 	if kept == nil {
 		return nil
 	}
-	b, err := k.same(ctx, *kept)
+	b, err := w.same(ctx, *kept)
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (k *Kubernetes) keeps(ctx context.Context, kept *repair.ObjectRef, owner bl
 	case err != nil:
 		return err
 	}
-	a, err := k.get(ctx, blocks.Affinities, blocks.AffinityName(owner.Name, c.cidr))
+	a, err := w.get(ctx, blocks.Affinities, blocks.AffinityName(owner.Name, c.cidr))
 	if err != nil || a == nil {
 		return err
 	}

@@ -119,7 +119,7 @@ func TestKeptBlock(t *testing.T) {
 }
 
 // releaseKeeping releases the empty block while another is kept.
-func (w *world) releaseKeeping(k *datastore.Kubernetes, s step, kept *repair.ObjectRef) error {
+func (w *world) releaseKeeping(k *datastore.Writer, s step, kept *repair.ObjectRef) error {
 	w.Helper()
 	if s.lacks != nil {
 		return k.ReleaseBlock(w.ctx(), w.ref(blocks.Blocks, blocks.BlockName(empty)), nil, kept)

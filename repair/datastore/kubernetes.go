@@ -1,13 +1,19 @@
 package datastore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -15,41 +21,39 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// manager is the field manager of this writer in an object's managedFields.
-const manager = blocks.FieldManager
-
-// Options are optional settings of a writer.
-type Options struct {
-	// Recorder records each change before it is sent; nil keeps no journal.
-	Recorder repair.Recorder
-}
-
-// Kubernetes writes to an API server. It is a [repair.Writer] and safe for concurrent
-// use.
+// Kubernetes is the [Store] of an API server.
 type Kubernetes struct {
-	client   *client
-	group    string
-	recorder repair.Recorder
+	client *client
+	group  string
 }
 
-var _ repair.Writer = (*Kubernetes)(nil)
+// NewKubernetes returns the store of an API server. group is the API group of Calico's objects;
+// empty if they are not there. The rate limit in cfg is ignored.
+func NewKubernetes(cfg *rest.Config, group string) (*Kubernetes, error) {
+	c, err := newClient(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("writing to Kubernetes: %w", err)
+	}
+	return &Kubernetes{client: c, group: group}, nil
+}
 
 // New returns a writer for the API server in cfg. group is the API group of Calico's
-// objects in the evaluated snapshot ([blocks.Cluster.APIGroup]). The rate limit in cfg is
-// ignored.
-func New(cfg *rest.Config, group string, opts Options) (*Kubernetes, error) {
+// objects in the evaluated snapshot ([blocks.Cluster.APIGroup]).
+func New(cfg *rest.Config, group string, opts Options) (*Writer, error) {
 	if group != decode.GroupCRD && group != decode.GroupNative {
 		return nil, fmt.Errorf("writing to Calico's datastore: %q is none of Calico's API groups", group)
 	}
-	c, err := newClient(cfg)
+	k, err := NewKubernetes(cfg, group)
 	if err != nil {
-		return nil, fmt.Errorf("writing to Calico's datastore: %w", err)
+		return nil, err
 	}
-	return &Kubernetes{client: c, group: group, recorder: opts.Recorder}, nil
+	return NewWriter(k, k, opts), nil
 }
 
-// native reports whether the objects are in the newer API group.
-func (k *Kubernetes) native() bool { return k.group == decode.GroupNative }
+// Traits implements [Store].
+func (k *Kubernetes) Traits() Traits {
+	return Traits{Group: k.group, SoftDeletes: true, Metadata: true}
+}
 
 // path returns the path of an object, or of all objects in a namespace for a name that
 // ends in a slash.
@@ -65,92 +69,111 @@ func (k *Kubernetes) path(r blocks.Resource, name string) string {
 	return p
 }
 
-// get reads an object from the API server's storage. It returns nil if the object does
-// not exist. After an error, that is unknown.
-func (k *Kubernetes) get(ctx context.Context, r blocks.Resource, name string) (*object, error) {
-	body, err := k.client.read(ctx, request{method: "GET", path: k.path(r, name)})
+// Get implements [Store]. The answer comes from the API server's storage.
+func (k *Kubernetes) Get(ctx context.Context, r blocks.Resource, name string) ([]byte, error) {
+	body, err := k.client.send(ctx, request{method: http.MethodGet, path: k.path(r, name)})
 	if absent(err, name) {
 		return nil, nil
 	}
-	var o *object
-	if err == nil {
-		o, err = parseObject(r, body)
+	return body, answer(err)
+}
+
+// List implements [Store].
+func (k *Kubernetes) List(ctx context.Context, r blocks.Resource, q Query) ([]json.RawMessage, string, error) {
+	in, query := "", url.Values{"limit": {"500"}}
+	if q.Namespace != "" {
+		in = q.Namespace + "/"
 	}
+	if q.Name != "" {
+		query.Set("fieldSelector", "metadata.name="+q.Name)
+	}
+	if q.Next != "" {
+		query.Set("continue", q.Next)
+	}
+	body, err := k.client.send(ctx, request{method: http.MethodGet, path: k.path(r, in), query: query})
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", describe(r, name), err)
+		return nil, "", answer(err)
 	}
-	return o, nil
-}
-
-// evaluated reads the object that was evaluated. It returns [repair.ErrChanged] if the
-// object was replaced or written since, or is being deleted.
-func (k *Kubernetes) evaluated(ctx context.Context, ref repair.ObjectRef) (*object, error) {
-	o, err := k.same(ctx, ref)
-	if err == nil && o.version() != ref.ResourceVersion {
-		return nil, changedf("%s was written: its resourceVersion is %s and was %s", o, o.version(), ref.ResourceVersion)
+	var list struct {
+		Metadata struct{ Continue string }
+		Items    []json.RawMessage
 	}
-	return o, err
-}
-
-// same is like evaluated, but accepts any resourceVersion.
-func (k *Kubernetes) same(ctx context.Context, ref repair.ObjectRef) (*object, error) {
-	if ref.Name == "" || ref.UID == "" || ref.ResourceVersion == "" {
-		return nil, fmt.Errorf("%s is not pinned by UID and resourceVersion", describe(ref.Resource, ref.Name))
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, "", err
 	}
-	o, err := k.get(ctx, ref.Resource, ref.Name)
-	switch {
-	case err != nil:
-		return nil, err
-	case o == nil:
-		return nil, changedf("%s does not exist any more", describe(ref.Resource, ref.Name))
-	case o.uid() != ref.UID:
-		return nil, changedf("%s was deleted and created again", o)
-	case o.deleting():
-		return nil, changedf("%s is being deleted", o)
+	return list.Items, list.Metadata.Continue, nil
+}
+
+// Create implements [Store].
+func (k *Kubernetes) Create(ctx context.Context, r blocks.Resource, name string, object []byte) ([]byte, error) {
+	in := name[:strings.LastIndexByte(name, '/')+1]
+	body, err := k.client.send(ctx, request{method: http.MethodPost, path: k.path(r, in), query: asManager(), contentType: "application/json", body: object})
+	return body, answer(err)
+}
+
+// Patch implements [Store].
+func (k *Kubernetes) Patch(ctx context.Context, r blocks.Resource, name string, patch []byte) ([]byte, error) {
+	body, err := k.client.send(ctx, request{method: http.MethodPatch, path: k.path(r, name), query: asManager(), contentType: string(types.JSONPatchType), body: patch})
+	return body, answer(err)
+}
+
+// asManager returns the query with the field manager.
+func asManager() url.Values { return url.Values{"fieldManager": {manager}} }
+
+// Delete implements [Store].
+func (k *Kubernetes) Delete(ctx context.Context, r blocks.Resource, name, uid, version string) error {
+	body, err := json.Marshal(metav1.DeleteOptions{
+		TypeMeta:      metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
+		Preconditions: &metav1.Preconditions{UID: new(types.UID(uid)), ResourceVersion: &version},
+	})
+	if err != nil {
+		return err
 	}
-	return o, nil
-}
-
-// changedf returns a [repair.ErrChanged] with a reason.
-func changedf(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", repair.ErrChanged, fmt.Sprintf(format, args...))
-}
-
-func isChanged(err error) bool { return errors.Is(err, repair.ErrChanged) }
-
-func isLeft(err error) bool {
-	var left *repair.LeftBehindError
-	return errors.As(err, &left)
-}
-
-type stepsKey struct{}
-
-// ofSteps returns a context for writes that belong to several steps. Without it, a write
-// belongs to the current step.
-func ofSteps(ctx context.Context, ids ...string) context.Context {
-	return context.WithValue(ctx, stepsKey{}, ids)
-}
-
-// record records a change before it is sent, once for each step.
-func (k *Kubernetes) record(ctx context.Context, verb string, r blocks.Resource, name string, before, after []byte, back bool) error {
-	if k.recorder == nil {
+	_, err = k.client.send(ctx, request{method: http.MethodDelete, path: k.path(r, name), contentType: "application/json", body: body})
+	if absent(err, name) {
 		return nil
 	}
-	steps, _ := ctx.Value(stepsKey{}).([]string)
-	if len(steps) == 0 {
-		steps = []string{""}
+	return answer(err)
+}
+
+// Allowed implements [Store], with a SelfSubjectAccessReview, which every authenticated user
+// may create.
+func (k *Kubernetes) Allowed(ctx context.Context, verb string, r blocks.Resource) (ok bool, reason string, err error) {
+	name, group := rbacOf(r, k.group)
+	resource, sub, _ := strings.Cut(name, "/")
+	asked := &authorizationv1.ResourceAttributes{Group: group, Resource: resource, Subresource: sub, Verb: verb}
+	if r == repair.Leases {
+		asked.Namespace = repair.LeaseNamespace
+		if verb != "create" { // a create names no object
+			asked.Name = repair.LeaseName
+		}
 	}
-	for _, step := range steps {
-		c := repair.Change{Step: step, Verb: verb, Resource: r, Name: name, Back: back}
-		if before != nil {
-			c.Before = json.RawMessage(before)
-		}
-		if after != nil {
-			c.After = json.RawMessage(after)
-		}
-		if err := k.recorder.Record(c); err != nil {
-			return fmt.Errorf("nothing was written to %s, because the journal could not record it: %w", describe(r, name), err)
-		}
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: asked}}
+	review.SetGroupVersionKind(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"))
+	body, err := json.Marshal(review)
+	if err != nil {
+		return false, "", err
 	}
-	return nil
+	body, err = k.client.send(ctx, request{
+		method: http.MethodPost, path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", contentType: "application/json", body: body,
+	})
+	if err != nil {
+		return false, "", answer(err)
+	}
+	review.Kind = ""
+	if err := json.Unmarshal(body, review); err != nil || review.Kind != "SelfSubjectAccessReview" {
+		return false, "", errors.New("the answer is not a SelfSubjectAccessReview")
+	}
+	return review.Status.Allowed, cmp.Or(review.Status.Reason, review.Status.EvaluationError), nil
+}
+
+// rbacOf returns the name and API group of a resource in RBAC.
+func rbacOf(r blocks.Resource, group string) (name, in string) {
+	if kind := decode.KindOf(r); kind != nil {
+		return kind.RBAC(group)
+	}
+	if r == repair.Leases {
+		in = coordinationv1.GroupName
+	}
+	return string(r), in
 }

@@ -40,7 +40,7 @@ type carried struct {
 }
 
 // writer returns a writer to memory, checked by [testcluster.Conditional].
-func (m *memory) writer(group testcluster.Group) *datastore.Kubernetes {
+func (m *memory) writer(group testcluster.Group) *datastore.Writer {
 	m.t.Helper()
 	cfg := &rest.Config{Host: "http://memory.invalid"}
 	cfg.Wrap(func(http.RoundTripper) http.RoundTripper { return m })

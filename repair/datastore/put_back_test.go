@@ -37,7 +37,7 @@ func TestNothingIsPutBackUnderAnybody(t *testing.T) {
 			c.change(s)
 			call := calls[c.call]
 			if call == nil {
-				call = func(s *small, k *datastore.Kubernetes) error {
+				call = func(s *small, k *datastore.Writer) error {
 					return k.RecordIP(t.Context(), s.blockRef(inUse), leaked, repair.Allocation{Block: s.objects[inUsePath(s)], Stored: s.objects[s.path(blocks.Handles, "gone")]})
 				}
 			}

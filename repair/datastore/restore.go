@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/decode"
@@ -17,24 +16,24 @@ import (
 )
 
 // RecreateHandle creates a handle as it was stored.
-func (k *Kubernetes) RecreateHandle(ctx context.Context, stored json.RawMessage) error {
-	o, tree, err := k.asStored(blocks.Handles, stored)
-	return k.stepOn(ctx, "creating a handle again", o, err, nothing, func(ctx context.Context, _ *object) error {
-		_, err := k.create(ctx, blocks.Handles, tree)
+func (w *Writer) RecreateHandle(ctx context.Context, stored json.RawMessage) error {
+	o, tree, err := w.asStored(blocks.Handles, stored)
+	return w.stepOn(ctx, "creating a handle again", o, err, nothing, func(ctx context.Context, _ *object) error {
+		_, err := w.create(ctx, blocks.Handles, tree)
 		return err
 	})
 }
 
 // asStored parses an object of a journal, and returns it without the fields that the API
 // server sets.
-func (k *Kubernetes) asStored(r blocks.Resource, stored json.RawMessage) (*object, map[string]any, error) {
+func (w *Writer) asStored(r blocks.Resource, stored json.RawMessage) (*object, map[string]any, error) {
 	o, err := parseObject(r, stored)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading an object of the journal: %w", err)
 	}
 	kind := decode.KindOf(r)
-	if got := o.text("apiVersion"); got != kind.Version(k.group) || o.text("kind") != kind.Name(k.group) {
-		return nil, nil, fmt.Errorf("the journal holds %s as a %s of %s, and the cluster's objects are now of %s", o, o.text("kind"), got, k.group)
+	if got := o.text("apiVersion"); got != kind.Version(w.traits.Group) || o.text("kind") != kind.Name(w.traits.Group) {
+		return nil, nil, fmt.Errorf("the journal holds %s as a %s of %s, and the cluster's objects are now of %s", o, o.text("kind"), got, w.traits.Group)
 	}
 	if marked, err := o.marked(); err != nil || marked {
 		return nil, nil, errors.Join(err, fmt.Errorf("the journal records %s as marked deleted", o))
@@ -56,7 +55,7 @@ func (k *Kubernetes) asStored(r blocks.Resource, stored json.RawMessage) (*objec
 // the handle counts it first, then the block records it with its own sequence number. A
 // missing block is created together with the address. A replaced allocation is never free
 // in between, so that no other client can assign the address.
-func (k *Kubernetes) RecordIP(ctx context.Context, block repair.ObjectRef, ordinal int, a repair.Allocation) error {
+func (w *Writer) RecordIP(ctx context.Context, block repair.ObjectRef, ordinal int, a repair.Allocation) error {
 	var was *object
 	attributes := any(map[string]any{"handle_id": a.Handle, "secondary": textMap(a.Attributes)})
 	if a.Block != nil {
@@ -72,11 +71,11 @@ func (k *Kubernetes) RecordIP(ctx context.Context, block repair.ObjectRef, ordin
 	}
 	doing := fmt.Sprintf("recording ordinal %d of %s", ordinal, describe(blocks.Blocks, block.Name))
 	if a.Claim.IsValid() {
-		return k.recordInClaimed(ctx, doing, ordinal, attributes, a)
+		return w.recordInClaimed(ctx, doing, ordinal, attributes, a)
 	}
-	b, err := k.evaluated(ctx, block)
+	b, err := w.evaluated(ctx, block)
 	var e *edit
-	return k.stepOn(ctx, doing, b, err, func(_ context.Context, b *object) (err error) {
+	return w.stepOn(ctx, doing, b, err, func(_ context.Context, b *object) (err error) {
 		if a.Replaces != nil {
 			e, err = replacing(b, ordinal, attributes, a.Replaces)
 			return err
@@ -84,26 +83,26 @@ func (k *Kubernetes) RecordIP(ctx context.Context, block repair.ObjectRef, ordin
 		e, err = recording(b, was, ordinal, attributes)
 		return err
 	}, func(ctx context.Context, b *object) error {
-		if err := k.recordIP(ctx, b, e, textOf(attributes, "handle_id"), a); err != nil || a.Replaces == nil {
+		if err := w.recordIP(ctx, b, e, textOf(attributes, "handle_id"), a); err != nil || a.Replaces == nil {
 			return err
 		}
-		return k.lowerHandle(ctx, a.Replaces.Handle, b.text("spec", "cidr"))
+		return w.lowerHandle(ctx, a.Replaces.Handle, b.text("spec", "cidr"))
 	})
 }
 
 // recordInClaimed is RecordIP for a missing block. It claims the block first. The block
 // stays claimed even if the address is not recorded.
-func (k *Kubernetes) recordInClaimed(ctx context.Context, doing string, ordinal int, attributes any, a repair.Allocation) error {
+func (w *Writer) recordInClaimed(ctx context.Context, doing string, ordinal int, attributes any, a repair.Allocation) error {
 	c := claim{blocks.Owner{Kind: blocks.HostOwner, Name: a.Host}, a.Claim.Masked()}
 	var had *object
-	return k.stepOn(ctx, doing, nil, nil, func(ctx context.Context, _ *object) (err error) {
-		had, err = k.mayClaim(ctx, c)
+	return w.stepOn(ctx, doing, nil, nil, func(ctx context.Context, _ *object) (err error) {
+		had, err = w.mayClaim(ctx, c)
 		return err
 	}, func(ctx context.Context, _ *object) error {
-		if err := k.claimWith(ctx, c, had, ordinal, a); err != nil {
+		if err := w.claimWith(ctx, c, had, ordinal, a); err != nil {
 			return err
 		}
-		b, _, err := k.blockOf(ctx, c)
+		b, _, err := w.blockOf(ctx, c)
 		if err == nil && b != nil && slices.Contains(refersTo(b, a.Handle), ordinal) {
 			return nil
 		}
@@ -115,7 +114,7 @@ func (k *Kubernetes) recordInClaimed(ctx context.Context, doing string, ordinal 
 			e, err = recording(b, nil, ordinal, attributes)
 		}
 		if err == nil {
-			err = k.recordIP(ctx, b, e, a.Handle, a)
+			err = w.recordIP(ctx, b, e, a.Handle, a)
 		}
 		if err != nil {
 			return leftBehind(blocks.Blocks, blocks.BlockName(c.cidr), fmt.Sprintf("is left claimed for %s, without the address", a.Host), err)
@@ -127,16 +126,16 @@ func (k *Kubernetes) recordInClaimed(ctx context.Context, doing string, ordinal 
 // claimWith claims a block that records all addresses in use from the start, because an
 // empty block could assign them at once. Their handles count the addresses first. If the
 // host already owns the block, only the affinity is confirmed.
-func (k *Kubernetes) claimWith(ctx context.Context, c claim, had *object, ordinal int, a repair.Allocation) error {
-	tree, err := k.newBlock(c)
+func (w *Writer) claimWith(ctx context.Context, c claim, had *object, ordinal int, a repair.Allocation) error {
+	tree, err := w.newBlock(c)
 	if err != nil {
 		return err
 	}
-	switch b, _, err := k.blockOf(ctx, c); {
+	switch b, _, err := w.blockOf(ctx, c); {
 	case err != nil:
 		return err
 	case b != nil:
-		return k.claimBlock(ctx, c, had, tree)
+		return w.claimBlock(ctx, c, had, tree)
 	}
 	counts := map[string]int{}
 	for _, x := range append([]repair.Beside{{Ordinal: ordinal, Handle: a.Handle, Attributes: a.Attributes}}, a.Beside...) {
@@ -148,7 +147,7 @@ func (k *Kubernetes) claimWith(ctx context.Context, c claim, had *object, ordina
 	var raised []string
 	for _, id := range slices.Sorted(maps.Keys(counts)) {
 		var now bool
-		if now, err = k.raiseHandle(ctx, id, c.cidr.String(), counts[id], nil); err != nil {
+		if now, err = w.raiseHandle(ctx, id, c.cidr.String(), counts[id], nil); err != nil {
 			break
 		}
 		if now {
@@ -156,21 +155,21 @@ func (k *Kubernetes) claimWith(ctx context.Context, c claim, had *object, ordina
 		}
 	}
 	if err == nil {
-		err = k.claimBlock(ctx, c, had, tree)
+		err = w.claimBlock(ctx, c, had, tree)
 	}
 	if errors.As(err, new(blockUnknown)) {
 		return err // so the counts may be right
 	}
-	b, _, unread := k.blockOf(ctx, c)
+	b, _, unread := w.blockOf(ctx, c)
 	for _, id := range raised {
 		low := unread
 		if low == nil && (b == nil || countIn(b, id) == 0) {
 			for range counts[id] {
-				low = errors.Join(low, k.lowerHandle(ctx, id, c.cidr.String()))
+				low = errors.Join(low, w.lowerHandle(ctx, id, c.cidr.String()))
 			}
 		}
 		if low != nil {
-			err = errors.Join(err, leftBehind(blocks.Handles, strings.ToLower(sanitizeHandle(id)), "may count an address of "+c.cidr.String()+" too many", low))
+			err = errors.Join(err, leftBehind(blocks.Handles, w.handleName(id), "may count an address of "+c.cidr.String()+" too many", low))
 		}
 	}
 	return err
@@ -207,20 +206,20 @@ func textMap(m map[string]string) map[string]any {
 	return out
 }
 
-func (k *Kubernetes) recordIP(ctx context.Context, b *object, e *edit, id string, a repair.Allocation) error {
+func (w *Writer) recordIP(ctx context.Context, b *object, e *edit, id string, a repair.Allocation) error {
 	cidr, raised := b.text("spec", "cidr"), false
 	if id != "" {
 		// A run that died after it had freed the address did not lower its handle.
 		var err error
-		if raised, err = k.raiseHandle(ctx, id, cidr, 1+countIn(b, id), a.Stored); err != nil {
+		if raised, err = w.raiseHandle(ctx, id, cidr, 1+countIn(b, id), a.Stored); err != nil {
 			return err
 		}
 	}
-	_, err := k.patch(ctx, b, e)
+	_, err := w.patch(ctx, b, e)
 	if err == nil || !raised || errors.Is(err, errUnknown) {
 		return err // the block may have been written, so the count may be right
 	}
-	if low := k.lowerHandle(ctx, id, cidr); low != nil {
+	if low := w.lowerHandle(ctx, id, cidr); low != nil {
 		return fmt.Errorf("%w; and %w", detached(err), low)
 	}
 	return err

@@ -1,21 +1,13 @@
 package datastore
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
-
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/decode"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -25,8 +17,10 @@ type MissingRight struct {
 	Verb, Resource, Group string
 	// Kinds are the kinds of step that require it.
 	Kinds []repair.Kind
-	// Reason is the API server's reason; often empty.
+	// Reason is the datastore's reason; often empty.
 	Reason string
+
+	of blocks.Resource
 }
 
 // String returns the right in one line.
@@ -46,17 +40,24 @@ func (m MissingRight) String() string {
 	return text
 }
 
-// MissingRights asks the API server which rights are missing for steps of some kinds, or
+// MissingRights asks the datastores which rights are missing for steps of some kinds, or
 // for undoing them. An error means that this is unknown.
-func (k *Kubernetes) MissingRights(ctx context.Context, kinds []*repair.StepKind, undo bool) ([]MissingRight, error) {
+func (w *Writer) MissingRights(ctx context.Context, kinds []*repair.StepKind, undo bool) ([]MissingRight, error) {
+	type right struct {
+		ok     bool
+		reason string
+	}
 	var out []MissingRight
-	for _, need := range k.needed(kinds, undo) {
-		allowed, reason, err := k.allowed(ctx, need)
+	for _, need := range w.needed(kinds, undo) {
+		have, err := read(ctx, w, need.of, func(ctx context.Context, s Store) (r right, err error) {
+			r.ok, r.reason, err = s.Allowed(ctx, need.Verb, need.of)
+			return r, err
+		})
 		if err != nil {
 			return nil, fmt.Errorf("asking for the right to %s %s.%s: %w", need.Verb, need.Resource, need.Group, err)
 		}
-		if !allowed {
-			need.Reason = reason
+		if !have.ok {
+			need.Reason = have.reason
 			out = append(out, need)
 		}
 	}
@@ -64,7 +65,7 @@ func (k *Kubernetes) MissingRights(ctx context.Context, kinds []*repair.StepKind
 }
 
 // needed returns the rights of some kinds of step, each once, sorted by resource.
-func (k *Kubernetes) needed(kinds []*repair.StepKind, undo bool) []MissingRight {
+func (w *Writer) needed(kinds []*repair.StepKind, undo bool) []MissingRight {
 	needs := map[repair.Kind][]repair.Right{}
 	for _, kind := range kinds {
 		if needs[kind.Kind] = kind.Rights; undo {
@@ -83,12 +84,8 @@ func (k *Kubernetes) needed(kinds []*repair.StepKind, undo bool) []MissingRight 
 	var out []MissingRight
 	for _, r := range resources {
 		for _, verb := range []string{"get", "list", "create", "update", "patch", "delete"} {
-			need := MissingRight{Verb: verb, Resource: string(r)}
-			if kind := decode.KindOf(r); kind != nil {
-				need.Resource, need.Group = kind.RBAC(k.group)
-			} else if r == repair.Leases {
-				need.Group = coordinationv1.GroupName
-			}
+			need := MissingRight{Verb: verb, of: r}
+			need.Resource, need.Group = rbacOf(r, w.traits.Group)
 			for _, kind := range sorted {
 				if slices.ContainsFunc(needs[kind], func(n repair.Right) bool { return n.Resource == r && slices.Contains(n.Verbs, verb) }) {
 					need.Kinds = append(need.Kinds, kind)
@@ -100,34 +97,4 @@ func (k *Kubernetes) needed(kinds []*repair.StepKind, undo bool) []MissingRight 
 		}
 	}
 	return out
-}
-
-// allowed checks a right with a SelfSubjectAccessReview, which every authenticated user
-// may create.
-func (k *Kubernetes) allowed(ctx context.Context, need MissingRight) (ok bool, reason string, err error) {
-	resource, sub, _ := strings.Cut(need.Resource, "/")
-	asked := &authorizationv1.ResourceAttributes{Group: need.Group, Resource: resource, Subresource: sub, Verb: need.Verb}
-	if need.Resource == string(repair.Leases) {
-		asked.Namespace = repair.LeaseNamespace
-		if need.Verb != "create" { // a create names no object
-			asked.Name = repair.LeaseName
-		}
-	}
-	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: asked}}
-	review.SetGroupVersionKind(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"))
-	body, err := json.Marshal(review)
-	if err != nil {
-		return false, "", err
-	}
-	answer, err := k.client.read(ctx, request{
-		method: http.MethodPost, path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", contentType: "application/json", body: body,
-	})
-	if err != nil {
-		return false, "", err
-	}
-	review.Kind = ""
-	if err := json.Unmarshal(answer, review); err != nil || review.Kind != "SelfSubjectAccessReview" {
-		return false, "", errors.New("the answer is not a SelfSubjectAccessReview")
-	}
-	return review.Status.Allowed, cmp.Or(review.Status.Reason, review.Status.EvaluationError), nil
 }

@@ -101,7 +101,7 @@ func sumOfRights(t *testing.T, rules []rbacv1.PolicyRule, of func(repair.Kind) b
 }
 
 // as returns a writer with a user's credentials.
-func (w *world) as(user string) *datastore.Kubernetes {
+func (w *world) as(user string) *datastore.Writer {
 	w.Helper()
 	cfg, err := w.UserConfig(user)
 	must(w.T, err)

@@ -115,6 +115,9 @@ func newWorld(t *testing.T, group testcluster.Group) *world {
 		must(t, testcluster.CopyToNative(ctx, c, native))
 		w.bench = &bench{t, native, group}
 	}
+	if group == testcluster.EtcdV3 {
+		w.bench = toEtcd(t, c)
+	}
 	w.take()
 	return w
 }
@@ -152,6 +155,10 @@ func (w *world) pod(name, node, addr string) {
 // unharmed fails the test if a live pod's address was freed or assigned twice.
 func (w *world) unharmed(when string) {
 	w.Helper()
+	if w.inEtcd() {
+		w.unharmedInEtcd(when)
+		return
+	}
 	harm, err := storm.Harm(context.WithoutCancel(w.Context()), w.Cluster, w.group, w.live)
 	must(w.T, err)
 	for _, h := range harm {
@@ -163,9 +170,9 @@ func (w *world) unharmed(when string) {
 type step struct {
 	name string
 	kind repair.Kind
-	do   func(w *world, k *datastore.Kubernetes) error
+	do   func(w *world, k *datastore.Writer) error
 	// again completes the step after its writer died, as a repeated repair does.
-	again func(w *world, k *datastore.Kubernetes) error
+	again func(w *world, k *datastore.Writer) error
 	// lacks returns an object that must not exist, if any.
 	lacks func(w *world) (blocks.Resource, string)
 }
@@ -186,25 +193,25 @@ const twoCalls = "finish deleting a block"
 
 var steps = []step{
 	{"release an empty block", repair.ReleaseBlock,
-		func(w *world, k *datastore.Kubernetes) error { return w.release(k, empty, "n1") },
-		func(w *world, k *datastore.Kubernetes) error { return w.releaseAgain(k, empty, "n1") }, nil},
+		func(w *world, k *datastore.Writer) error { return w.release(k, empty, "n1") },
+		func(w *world, k *datastore.Writer) error { return w.releaseAgain(k, empty, "n1") }, nil},
 	{"release a block whose affinity is missing", repair.ReleaseBlock,
-		func(w *world, k *datastore.Kubernetes) error {
+		func(w *world, k *datastore.Writer) error {
 			return k.ReleaseBlock(w.ctx(), w.ref(blocks.Blocks, blocks.BlockName(empty)), nil, w.keptBlock())
 		},
-		func(w *world, k *datastore.Kubernetes) error { return w.releaseAgain(k, empty, "n1") },
+		func(w *world, k *datastore.Writer) error { return w.releaseAgain(k, empty, "n1") },
 		func(*world) (blocks.Resource, string) { return blocks.Affinities, blocks.AffinityName("n1", empty) }},
 	{"delete an affinity without a block", repair.DeleteAffinity,
-		func(w *world, k *datastore.Kubernetes) error { return w.drop(k, "n3", noBlock) },
-		func(w *world, k *datastore.Kubernetes) error { return w.dropAgain(k, "n3", noBlock) }, nil},
+		func(w *world, k *datastore.Writer) error { return w.drop(k, "n3", noBlock) },
+		func(w *world, k *datastore.Writer) error { return w.dropAgain(k, "n3", noBlock) }, nil},
 	{"delete an affinity to another's block", repair.DeleteAffinity,
-		func(w *world, k *datastore.Kubernetes) error { return w.drop(k, "n3", contested) },
-		func(w *world, k *datastore.Kubernetes) error { return w.dropAgain(k, "n3", contested) }, nil},
+		func(w *world, k *datastore.Writer) error { return w.drop(k, "n3", contested) },
+		func(w *world, k *datastore.Writer) error { return w.dropAgain(k, "n3", contested) }, nil},
 	{"restore an affinity", repair.RestoreAffinity,
-		func(w *world, k *datastore.Kubernetes) error {
+		func(w *world, k *datastore.Writer) error {
 			return k.RestoreAffinity(w.ctx(), w.ref(blocks.Blocks, blocks.BlockName(lost)))
 		},
-		func(w *world, k *datastore.Kubernetes) error {
+		func(w *world, k *datastore.Writer) error {
 			name := blocks.AffinityName("n2", lost)
 			if w.has(blocks.Affinities, name) {
 				return k.PutAffinityState(w.ctx(), w.ref(blocks.Affinities, name), blocks.Confirmed)
@@ -212,14 +219,14 @@ var steps = []step{
 			return k.RestoreAffinity(w.ctx(), w.ref(blocks.Blocks, blocks.BlockName(lost)))
 		}, nil},
 	{"release an address", repair.ReleaseIP,
-		func(w *world, k *datastore.Kubernetes) error { return w.free(k, inUse, leaked, "gone") },
-		func(w *world, k *datastore.Kubernetes) error { return w.freeAgain(k, inUse, leaked, "gone") }, nil},
+		func(w *world, k *datastore.Writer) error { return w.free(k, inUse, leaked, "gone") },
+		func(w *world, k *datastore.Writer) error { return w.freeAgain(k, inUse, leaked, "gone") }, nil},
 	{"release an address of nobody's block", repair.ReleaseIP,
-		func(w *world, k *datastore.Kubernetes) error { return w.free(k, nobodys, 1, "gone-too") },
-		func(w *world, k *datastore.Kubernetes) error { return w.freeAgain(k, nobodys, 1, "gone-too") }, nil},
+		func(w *world, k *datastore.Writer) error { return w.free(k, nobodys, 1, "gone-too") },
+		func(w *world, k *datastore.Writer) error { return w.freeAgain(k, nobodys, 1, "gone-too") }, nil},
 	{"delete a handle", repair.DeleteHandle,
-		func(w *world, k *datastore.Kubernetes) error { return w.forget(k, orphan) },
-		func(w *world, k *datastore.Kubernetes) error { return w.forget(k, orphan) }, nil},
+		func(w *world, k *datastore.Writer) error { return w.forget(k, orphan) },
+		func(w *world, k *datastore.Writer) error { return w.forget(k, orphan) }, nil},
 	{"correct a handle's count", repair.FixHandleCount, correct, correct, nil},
 	{twoCalls, repair.FinishDelete, finishBlock, finishBlock, nil},
 	{"finish deleting an affinity", repair.FinishDelete,
@@ -227,8 +234,8 @@ var steps = []step{
 	{"finish deleting a handle", repair.FinishDelete, finish(blocks.Handles, doomed), finish(blocks.Handles, doomed), nil},
 	{"set strict affinity", repair.SetStrictAffinity, strict, strict, nil},
 	{"set strict affinity without a configuration", repair.SetStrictAffinity,
-		func(w *world, k *datastore.Kubernetes) error { return k.SetStrictAffinity(w.ctx(), nil, true) },
-		func(w *world, k *datastore.Kubernetes) error {
+		func(w *world, k *datastore.Writer) error { return k.SetStrictAffinity(w.ctx(), nil, true) },
+		func(w *world, k *datastore.Writer) error {
 			if !w.has(blocks.IPAMConfigs, "default") {
 				return k.SetStrictAffinity(w.ctx(), nil, true)
 			}
@@ -265,13 +272,13 @@ func replacement(handle string, sequence uint64) repair.Allocation {
 	return a
 }
 
-func replace(w *world, k *datastore.Kubernetes) error {
+func replace(w *world, k *datastore.Writer) error {
 	name := blocks.BlockName(inUse)
 	sequence, _, _ := unstructured.NestedInt64(w.spec(blocks.Blocks, name), "sequenceNumberForAllocation", fmt.Sprint(leaked))
 	return k.RecordIP(w.ctx(), w.ref(blocks.Blocks, name), leaked, replacement(seeding.Handle("default", "gone"), uint64(sequence)))
 }
 
-func replaceAgain(w *world, k *datastore.Kubernetes) error {
+func replaceAgain(w *world, k *datastore.Writer) error {
 	spec := w.spec(blocks.Blocks, blocks.BlockName(inUse))
 	attributes := spec["attributes"].([]any)[spec["allocations"].([]any)[leaked].(int64)].(map[string]any)
 	if attributes["handle_id"] != restored {
@@ -280,14 +287,14 @@ func replaceAgain(w *world, k *datastore.Kubernetes) error {
 	return w.forget(k, seeding.Handle("default", "gone"))
 }
 
-func record(w *world, k *datastore.Kubernetes) error {
+func record(w *world, k *datastore.Writer) error {
 	if w.spec(blocks.Blocks, blocks.BlockName(inUse))["allocations"].([]any)[restoredAt] != nil {
 		return nil
 	}
 	return k.RecordIP(w.ctx(), w.ref(blocks.Blocks, blocks.BlockName(inUse)), restoredAt, recordation(netip.Prefix{}, ""))
 }
 
-func recordClaimed(w *world, k *datastore.Kubernetes) error {
+func recordClaimed(w *world, k *datastore.Writer) error {
 	name := blocks.BlockName(noBlock)
 	if !w.has(blocks.Blocks, name) || w.spec(blocks.Affinities, blocks.AffinityName("n3", noBlock))["state"] != "confirmed" {
 		return k.RecordIP(w.ctx(), repair.ObjectRef{Resource: blocks.Blocks, Name: name}, restoredAt, recordation(noBlock, "n3"))
@@ -298,14 +305,14 @@ func recordClaimed(w *world, k *datastore.Kubernetes) error {
 	return k.RecordIP(w.ctx(), w.ref(blocks.Blocks, name), restoredAt, recordation(netip.Prefix{}, ""))
 }
 
-func createHandle(w *world, k *datastore.Kubernetes) error {
+func createHandle(w *world, k *datastore.Writer) error {
 	if id := seeding.Handle("default", "b"); !w.has(blocks.Handles, id) {
 		return k.CreateHandle(w.ctx(), id, []blocks.HandleCount{{CIDR: inUse, Count: 1}})
 	}
 	return nil
 }
 
-func disown(w *world, k *datastore.Kubernetes) error {
+func disown(w *world, k *datastore.Writer) error {
 	var affinity *repair.ObjectRef
 	if name := blocks.AffinityName("off", orphaned); w.has(blocks.Affinities, name) {
 		ref := w.ref(blocks.Affinities, name)
@@ -314,7 +321,7 @@ func disown(w *world, k *datastore.Kubernetes) error {
 	return k.DisownBlock(w.ctx(), w.ref(blocks.Blocks, blocks.BlockName(orphaned)), affinity)
 }
 
-func disownAgain(w *world, k *datastore.Kubernetes) error {
+func disownAgain(w *world, k *datastore.Writer) error {
 	if w.spec(blocks.Blocks, blocks.BlockName(orphaned))["affinity"] != nil {
 		return disown(w, k)
 	}
@@ -323,9 +330,9 @@ func disownAgain(w *world, k *datastore.Kubernetes) error {
 
 // claimFree claims the missing block for the node that already has an affinity to it, as
 // an interrupted claim leaves it.
-func claimFree(w *world, k *datastore.Kubernetes) error { return k.ClaimBlock(w.ctx(), noBlock, "n3") }
+func claimFree(w *world, k *datastore.Writer) error { return k.ClaimBlock(w.ctx(), noBlock, "n3") }
 
-func (w *world) release(k *datastore.Kubernetes, cidr netip.Prefix, host string) error {
+func (w *world) release(k *datastore.Writer, cidr netip.Prefix, host string) error {
 	w.Helper()
 	a := w.ref(blocks.Affinities, blocks.AffinityName(host, cidr))
 	return k.ReleaseBlock(w.ctx(), w.ref(blocks.Blocks, blocks.BlockName(cidr)), &a, w.keptBlock())
@@ -338,7 +345,7 @@ func (w *world) keptBlock() *repair.ObjectRef {
 	return &ref
 }
 
-func (w *world) releaseAgain(k *datastore.Kubernetes, cidr netip.Prefix, host string) error {
+func (w *world) releaseAgain(k *datastore.Writer, cidr netip.Prefix, host string) error {
 	w.Helper()
 	name := blocks.BlockName(cidr)
 	switch {
@@ -355,12 +362,12 @@ func (w *world) releaseAgain(k *datastore.Kubernetes, cidr netip.Prefix, host st
 	return w.dropAgain(k, host, cidr)
 }
 
-func (w *world) drop(k *datastore.Kubernetes, host string, cidr netip.Prefix) error {
+func (w *world) drop(k *datastore.Writer, host string, cidr netip.Prefix) error {
 	w.Helper()
 	return k.DeleteAffinity(w.ctx(), w.ref(blocks.Affinities, blocks.AffinityName(host, cidr)))
 }
 
-func (w *world) dropAgain(k *datastore.Kubernetes, host string, cidr netip.Prefix) error {
+func (w *world) dropAgain(k *datastore.Writer, host string, cidr netip.Prefix) error {
 	w.Helper()
 	name := blocks.AffinityName(host, cidr)
 	if !w.has(blocks.Affinities, name) {
@@ -372,14 +379,14 @@ func (w *world) dropAgain(k *datastore.Kubernetes, host string, cidr netip.Prefi
 	return w.drop(k, host, cidr)
 }
 
-func (w *world) free(k *datastore.Kubernetes, cidr netip.Prefix, ordinal int, pod string) error {
+func (w *world) free(k *datastore.Writer, cidr netip.Prefix, ordinal int, pod string) error {
 	w.Helper()
 	name := blocks.BlockName(cidr)
 	sequence, _, _ := unstructured.NestedInt64(w.spec(blocks.Blocks, name), "sequenceNumberForAllocation", fmt.Sprint(ordinal))
 	return releaseOne(k, w.ctx(), w.ref(blocks.Blocks, name), ordinal, seeding.Handle("default", pod), uint64(sequence))
 }
 
-func (w *world) freeAgain(k *datastore.Kubernetes, cidr netip.Prefix, ordinal int, pod string) error {
+func (w *world) freeAgain(k *datastore.Writer, cidr netip.Prefix, ordinal int, pod string) error {
 	w.Helper()
 	if name := blocks.BlockName(cidr); w.has(blocks.Blocks, name) {
 		spec := w.spec(blocks.Blocks, name)
@@ -395,7 +402,7 @@ func (w *world) freeAgain(k *datastore.Kubernetes, cidr netip.Prefix, ordinal in
 	return w.forget(k, seeding.Handle("default", pod))
 }
 
-func (w *world) forget(k *datastore.Kubernetes, handle string) error {
+func (w *world) forget(k *datastore.Writer, handle string) error {
 	w.Helper()
 	switch {
 	case !w.has(blocks.Handles, handle):
@@ -406,12 +413,12 @@ func (w *world) forget(k *datastore.Kubernetes, handle string) error {
 	return k.DeleteHandle(w.ctx(), w.ref(blocks.Handles, handle))
 }
 
-func correct(w *world, k *datastore.Kubernetes) error {
+func correct(w *world, k *datastore.Writer) error {
 	return k.SetHandleCounts(w.ctx(), w.ref(blocks.Handles, seeding.Handle("default", miscont)), []blocks.HandleCount{{CIDR: inUse, Count: 1}})
 }
 
-func finish(r blocks.Resource, name string) func(*world, *datastore.Kubernetes) error {
-	return func(w *world, k *datastore.Kubernetes) error {
+func finish(r blocks.Resource, name string) func(*world, *datastore.Writer) error {
+	return func(w *world, k *datastore.Writer) error {
 		if !w.has(r, name) {
 			return nil
 		}
@@ -419,14 +426,14 @@ func finish(r blocks.Resource, name string) func(*world, *datastore.Kubernetes) 
 	}
 }
 
-func finishBlock(w *world, k *datastore.Kubernetes) error {
+func finishBlock(w *world, k *datastore.Writer) error {
 	if err := finish(blocks.Blocks, blocks.BlockName(marked))(w, k); err != nil {
 		return err
 	}
 	return w.dropAgain(k, "n2", marked)
 }
 
-func strict(w *world, k *datastore.Kubernetes) error {
+func strict(w *world, k *datastore.Writer) error {
 	ref := w.ref(blocks.IPAMConfigs, "default")
 	return k.SetStrictAffinity(w.Context(), &ref, true)
 }
@@ -444,7 +451,9 @@ func inBothGroups(t *testing.T, test func(*testing.T, *world)) {
 func (w *world) fromTheFuture() {
 	w.Helper()
 	for _, r := range []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.IPAMConfigs} {
-		w.LoosenCRD(w.T, w.group.Resource(string(r)))
+		if !w.inEtcd() {
+			w.LoosenCRD(w.T, w.group.Resource(string(r)))
+		}
 		all, err := w.List(w.Context(), w.group.Resource(string(r)))
 		must(w.T, err)
 		for i := range all {
@@ -513,6 +522,6 @@ func kindsOf(all []step) (out []*repair.StepKind) {
 }
 
 // releaseOne frees one address.
-func releaseOne(k *datastore.Kubernetes, ctx context.Context, block repair.ObjectRef, ordinal int, handle string, sequence uint64) error {
+func releaseOne(k *datastore.Writer, ctx context.Context, block repair.ObjectRef, ordinal int, handle string, sequence uint64) error {
 	return k.ReleaseIPs(ctx, block, []repair.ReleaseOptions{{Ordinal: ordinal, Handle: handle, Sequence: sequence}})[0]
 }

@@ -5,12 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/url"
-	"strings"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
@@ -40,13 +34,13 @@ func detached(err error) error { return errors.New(err.Error()) }
 // checks that its content permits the change. After the first write, the step no longer
 // depends on ctx, so that it is not left half-done; it has its own time limit. If ctx has
 // already ended, the step is not started.
-func (k *Kubernetes) step(ctx context.Context, doing string, ref repair.ObjectRef, may, do func(context.Context, *object) error) error {
-	o, err := k.evaluated(ctx, ref)
-	return k.stepOn(ctx, doing+" "+describe(ref.Resource, ref.Name), o, err, may, do)
+func (w *Writer) step(ctx context.Context, doing string, ref repair.ObjectRef, may, do func(context.Context, *object) error) error {
+	o, err := w.evaluated(ctx, ref)
+	return w.stepOn(ctx, doing+" "+describe(ref.Resource, ref.Name), o, err, may, do)
 }
 
 // stepOn is step for an object that was already read. err is the error of that read.
-func (k *Kubernetes) stepOn(ctx context.Context, doing string, o *object, err error, may, do func(context.Context, *object) error) error {
+func (w *Writer) stepOn(ctx context.Context, doing string, o *object, err error, may, do func(context.Context, *object) error) error {
 	if err == nil {
 		err = may(ctx, o)
 	}
@@ -55,7 +49,7 @@ func (k *Kubernetes) stepOn(ctx context.Context, doing string, o *object, err er
 	}
 	if err == nil {
 		var cancel context.CancelFunc
-		ctx, cancel = k.inHand(ctx)
+		ctx, cancel = w.inHand(ctx)
 		defer cancel()
 		err = do(ctx, o)
 	}
@@ -66,8 +60,8 @@ func (k *Kubernetes) stepOn(ctx context.Context, doing string, o *object, err er
 }
 
 // inHand returns a context for finishing one object that does not end with ctx.
-func (k *Kubernetes) inHand(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), k.client.wait.step)
+func (w *Writer) inHand(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), w.wait.step)
 }
 
 // The functions below have four results: done; [repair.ErrChanged], not written;
@@ -78,11 +72,17 @@ func (k *Kubernetes) inHand(ctx context.Context) (context.Context, context.Cance
 // object (nil if missing) whether the write is settled, as done or with an error; doubt
 // is true if an attempt may have been carried out. The request's own conditions ensure
 // that it is carried out at most once, even if it is sent several times.
-func (k *Kubernetes) write(ctx context.Context, doing string, r request, res blocks.Resource, name string, seen func(now *object, doubt bool) (settled bool, err error)) (*object, error) {
+func (w *Writer) write(ctx context.Context, verb, doing string, res blocks.Resource, name string, send func(context.Context, Store) ([]byte, error), seen func(now *object, doubt bool) (settled bool, err error)) (*object, error) {
+	s, err := w.store(res)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", doing, err)
+	}
 	doubt := false
 	for try := 0; ; try++ {
-		body, err := k.client.send(ctx, r)
-		if r.method == http.MethodDelete && (err == nil || absent(err, name)) {
+		once, cancel := context.WithTimeout(ctx, w.wait.request)
+		body, err := send(once, s)
+		cancel()
+		if verb == repair.VerbDelete && err == nil {
 			return nil, nil
 		}
 		if err == nil {
@@ -91,17 +91,18 @@ func (k *Kubernetes) write(ctx context.Context, doing string, r request, res blo
 			}
 			err = errors.New("the answer is not an object")
 		}
-		if throttled(err) && k.client.pause(ctx, try, err) {
+		a := responseOf(err)
+		if a.Busy && w.pause(ctx, try, err) {
 			continue
 		}
-		if r.method == http.MethodPost && refused(err) && !doubt { // the current object does not matter
-			if statusOf(err).Code == http.StatusConflict {
+		if verb == repair.VerbCreate && a.Refused && !doubt { // the current object does not matter
+			if a.Exists {
 				return nil, changedf("%s exists by now", describe(res, name))
 			}
 			return nil, fmt.Errorf("%s was refused: %w", doing, err)
 		}
-		doubt = doubt || !refused(err)
-		now, readErr := k.get(ctx, res, name)
+		doubt = doubt || !a.Refused
+		now, readErr := w.get(ctx, res, name)
 		switch {
 		case readErr != nil && doubt:
 			return nil, fmt.Errorf("%s: %w: %w; and %w", doing, errUnknown, err, readErr)
@@ -114,14 +115,14 @@ func (k *Kubernetes) write(ctx context.Context, doing string, r request, res blo
 		switch {
 		case !doubt:
 			return nil, fmt.Errorf("%s was refused: %w", doing, err)
-		case !k.client.pause(ctx, try, err):
+		case !w.pause(ctx, try, err):
 			return nil, fmt.Errorf("%s: %w: %w", doing, errUnknown, err)
 		}
 	}
 }
 
 // patch writes an edit of an object and returns the resulting object.
-func (k *Kubernetes) patch(ctx context.Context, o *object, e *edit) (*object, error) {
+func (w *Writer) patch(ctx context.Context, o *object, e *edit) (*object, error) {
 	if e.empty() {
 		return o, nil
 	}
@@ -130,11 +131,12 @@ func (k *Kubernetes) patch(ctx context.Context, o *object, e *edit) (*object, er
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", doing, err)
 	}
-	if err := k.record(ctx, repair.VerbPatch, o.resource, o.name(), o.raw, after, e.back); err != nil {
+	if err := w.record(ctx, repair.VerbPatch, o.resource, o.name(), o.raw, after, e.back); err != nil {
 		return nil, err
 	}
-	r := request{method: http.MethodPatch, path: k.path(o.resource, o.name()), query: asManager(), contentType: string(types.JSONPatchType), body: patch}
-	return k.write(ctx, doing, r, o.resource, o.name(), func(now *object, doubt bool) (bool, error) {
+	return w.write(ctx, repair.VerbPatch, doing, o.resource, o.name(), func(ctx context.Context, s Store) ([]byte, error) {
+		return s.Patch(ctx, o.resource, o.name(), patch)
+	}, func(now *object, doubt bool) (bool, error) {
 		meant, bad := parseTree(after)
 		switch {
 		case now == nil:
@@ -150,23 +152,21 @@ func (k *Kubernetes) patch(ctx context.Context, o *object, e *edit) (*object, er
 	})
 }
 
-// asManager returns the query with the field manager.
-func asManager() url.Values { return url.Values{"fieldManager": {manager}} }
-
 // create creates an object and returns it as stored. If an object of that name exists,
 // the error is [repair.ErrChanged].
-func (k *Kubernetes) create(ctx context.Context, res blocks.Resource, tree map[string]any) (*object, error) {
+func (w *Writer) create(ctx context.Context, res blocks.Resource, tree map[string]any) (*object, error) {
 	name := nameOf(tree)
 	doing := "creating " + describe(res, name)
 	content, err := json.Marshal(tree)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", doing, err)
 	}
-	if err := k.record(ctx, repair.VerbCreate, res, name, nil, content, false); err != nil {
+	if err := w.record(ctx, repair.VerbCreate, res, name, nil, content, false); err != nil {
 		return nil, err
 	}
-	r := request{method: http.MethodPost, path: k.path(res, strings.TrimSuffix(name, textOf(tree, "metadata", "name"))), query: asManager(), contentType: "application/json", body: content}
-	return k.write(ctx, doing, r, res, name, func(now *object, doubt bool) (bool, error) {
+	return w.write(ctx, repair.VerbCreate, doing, res, name, func(ctx context.Context, s Store) ([]byte, error) {
+		return s.Create(ctx, res, name, content)
+	}, func(now *object, doubt bool) (bool, error) {
 		switch {
 		case now == nil:
 			return false, nil
@@ -177,39 +177,35 @@ func (k *Kubernetes) create(ctx context.Context, res blocks.Resource, tree map[s
 	})
 }
 
-// mark marks an object deleted, as Calico's clients do before a deletion (libcalico-go
-// backend/k8s/resources, DeleteKVP). The write is conditional on the version. Other
-// clients then treat the object as deleted.
-func (k *Kubernetes) mark(ctx context.Context, o *object) (*object, error) {
-	e := newEdit(o)
-	k.setMark(e, o.resource)
-	return k.patch(ctx, o, e)
-}
-
-// setMark sets spec.deleted with the API group's type.
-func (k *Kubernetes) setMark(e *edit, r blocks.Resource) {
-	if r == blocks.Affinities && !k.native() {
-		e.set("true", "spec", "deleted")
-		return
+// markAndRemove carries out an edit that ends in the deletion of its object. Where Calico's
+// clients mark an object deleted first (libcalico-go backend/k8s/resources, DeleteKVP), the mark
+// is part of the edit, and other clients then treat the object as deleted. Otherwise the edit
+// itself is not written. marked is true if an error leaves the object marked.
+func (w *Writer) markAndRemove(ctx context.Context, e *edit) (marked bool, err error) {
+	o := e.of
+	if w.traits.SoftDeletes {
+		if r := o.resource; r == blocks.Affinities && !w.native() {
+			e.set("true", "spec", "deleted")
+		} else {
+			e.set(true, "spec", "deleted")
+		}
+		if o, err = w.patch(ctx, o, e); err != nil {
+			return false, err
+		}
 	}
-	e.set(true, "spec", "deleted")
+	err = w.remove(ctx, o)
+	return err != nil && w.traits.SoftDeletes, err
 }
 
 // remove deletes an object in the given version and waits until it no longer exists. A
 // missing object is not an error.
-func (k *Kubernetes) remove(ctx context.Context, o *object) error {
-	if err := k.record(ctx, repair.VerbDelete, o.resource, o.name(), o.raw, nil, false); err != nil {
+func (w *Writer) remove(ctx context.Context, o *object) error {
+	if err := w.record(ctx, repair.VerbDelete, o.resource, o.name(), o.raw, nil, false); err != nil {
 		return err
 	}
-	body, err := json.Marshal(metav1.DeleteOptions{
-		TypeMeta:      metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
-		Preconditions: &metav1.Preconditions{UID: new(types.UID(o.uid())), ResourceVersion: new(o.version())},
-	})
-	if err != nil {
-		return err
-	}
-	r := request{method: http.MethodDelete, path: k.path(o.resource, o.name()), contentType: "application/json", body: body}
-	_, err = k.write(ctx, fmt.Sprintf("deleting %s", o), r, o.resource, o.name(), func(now *object, _ bool) (bool, error) {
+	_, err := w.write(ctx, repair.VerbDelete, fmt.Sprintf("deleting %s", o), o.resource, o.name(), func(ctx context.Context, s Store) ([]byte, error) {
+		return nil, s.Delete(ctx, o.resource, o.name(), o.uid(), o.version())
+	}, func(now *object, _ bool) (bool, error) {
 		switch {
 		case now == nil, now.uid() != o.uid(), now.deleting():
 			return true, nil
@@ -221,36 +217,32 @@ func (k *Kubernetes) remove(ctx context.Context, o *object) error {
 	if err != nil {
 		return err
 	}
-	return k.awaitDeletion(ctx, o)
+	return w.awaitDeletion(ctx, o)
 }
 
-// markAndRemove marks an object deleted together with an edit, and deletes it.
-func (k *Kubernetes) markAndRemove(ctx context.Context, o *object, e *edit) error {
-	k.setMark(e, o.resource)
-	marked, err := k.patch(ctx, o, e)
-	if err != nil {
-		return err
+// end is markAndRemove for an object whose mark is all that an error can leave.
+func (w *Writer) end(ctx context.Context, e *edit) error {
+	marked, err := w.markAndRemove(ctx, e)
+	if marked {
+		return leftBehind(e.of.resource, e.of.name(), leftMarked, err)
 	}
-	if err := k.remove(ctx, marked); err != nil {
-		return leftBehind(o.resource, o.name(), leftMarked, err)
-	}
-	return nil
+	return err
 }
 
 // awaitDeletion waits until a deleted object no longer exists. Only finalizers can delay
 // that.
-func (k *Kubernetes) awaitDeletion(ctx context.Context, o *object) error {
-	limit, cancel := context.WithTimeout(ctx, k.client.wait.deletion)
+func (w *Writer) awaitDeletion(ctx context.Context, o *object) error {
+	limit, cancel := context.WithTimeout(ctx, w.wait.deletion)
 	defer cancel()
 	for {
-		now, err := k.get(ctx, o.resource, o.name())
+		now, err := w.get(ctx, o.resource, o.name())
 		switch {
 		case err != nil:
 			return fmt.Errorf("%s was deleted, and it is not known whether it is gone: %w", o, err)
 		case now == nil, now.uid() != o.uid():
 			return nil
 		}
-		if !sleep(limit, k.client.wait.poll) {
+		if !sleep(limit, w.wait.poll) {
 			return fmt.Errorf("%s was deleted, and is still there because of its finalizers (%s): it goes when the controllers that set them remove them", o, now.finalizers())
 		}
 	}

@@ -15,6 +15,7 @@ import (
 // steps. It reads and writes nothing. The same state and request give the same plan.
 func Build(st *state.State, req repair.Request) *repair.Plan {
 	report := audit.NewReport(st, &audit.Result{})
+	req.ObserveTwice = req.ObserveTwice || st.Cluster.Ageless
 	p := &repair.Plan{
 		APIVersion: audit.APIVersion, Kind: repair.PlanKind, Cluster: report.Cluster,
 		CreatedAt: audit.Time{Time: st.Cluster.TakenAt}, Grace: repair.Duration{Duration: st.Grace}, Request: req,

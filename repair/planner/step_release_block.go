@@ -253,10 +253,13 @@ func addRelease(p *repair.Proposals, b *state.Block, c repair.Concern, last reme
 		}, pinned...)
 		return
 	}
+	held := "holds no address"
+	if since := b.Releasability.EmptySince; !since.IsZero() {
+		held = fmt.Sprintf("has held no address since %s at the latest", phrase.Time(since))
+	}
 	p.Add(c, repair.Step{
 		TwoObservations: len(last.For) > 0 || vanished,
-		Because: fmt.Sprintf("block %s of %s has held no address since %s at the latest; %s", b.CIDR, phrase.Owner(b.Owner),
-			phrase.Time(b.Releasability.EmptySince), stays),
+		Because:         fmt.Sprintf("block %s of %s %s; %s", b.CIDR, phrase.Owner(b.Owner), held, stays),
 		Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "owner's affinity", claim, "pool", state.PoolName(b.Pool),
 			"empty since at the latest", phrase.Time(b.Releasability.EmptySince), "created", phrase.Time(b.Created)),
 		Guards: repair.Guards(pairs...),

@@ -151,8 +151,14 @@ func (e *exporterCommand) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := e.sources.RefuseEtcd("the exporter"); err != nil {
-		return err
+	if where, etcd := e.sources.OfEtcd(); etcd {
+		if e.agents.Ask {
+			return exit.Usagef("--agents is not supported if Calico keeps its data in its own etcd (%s): use --host-views with report", where)
+		}
+		if o.Source, err = e.watchEtcd(o.Log); err != nil {
+			return err
+		}
+		return e.serve(c.Context(), o)
 	}
 	cfg, err := e.sources.RESTConfig(e.streams)
 	if err != nil {
@@ -171,6 +177,20 @@ func (e *exporterCommand) run(c *cobra.Command) error {
 		o.Source = asked
 		o.Agents = func() metrics.AgentCounts { return metrics.AgentCounts(asked.Counts()) }
 	}
+	return e.serve(c.Context(), o)
+}
+
+// watchEtcd returns a watch of Calico's own etcd.
+func (e *exporterCommand) watchEtcd(log *slog.Logger) (metrics.Source, error) {
+	from, err := e.sources.Open(e.streams, func(string) {})
+	if err != nil {
+		return nil, err
+	}
+	return source.NewEtcdWatch(from.(*source.Etcd), log), nil
+}
+
+// serve audits and serves until ctx ends.
+func (e *exporterCommand) serve(ctx context.Context, o metrics.ExporterOptions) error {
 	if err := e.logs.logLibraryErrors(e.streams.ErrOut); err != nil {
 		return err
 	}
@@ -178,7 +198,7 @@ func (e *exporterCommand) run(c *cobra.Command) error {
 		debug.SetGCPercent(exporterGCPercent)
 	}
 	exporter := metrics.NewExporter(o)
-	return e.serving.beside(c.Context(), o.Log, exporter.Handler(), func(ctx context.Context) error {
+	return e.serving.beside(ctx, o.Log, exporter.Handler(), func(ctx context.Context) error {
 		if err := exporter.Run(ctx); err != nil {
 			return exit.Unread(err)
 		}

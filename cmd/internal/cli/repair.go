@@ -163,9 +163,6 @@ func (r *repairCommand) complete() error {
 		return err
 	}
 	if r.apply {
-		if err := r.sources.RefuseEtcd("repair --apply"); err != nil {
-			return err
-		}
 		if r.print.plans.page() {
 			return exit.Usagef("-o html cannot be used with --apply: it shows a plan with a report of the same moment")
 		}

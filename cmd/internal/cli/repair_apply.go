@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -30,7 +29,7 @@ func newRepairApply(e env) *cobra.Command {
 		Short: "Apply a plan",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := errors.Join(x.Sources.RefuseEtcd("repair apply"), x.check(args)); err != nil {
+			if err := x.check(args); err != nil {
 				return err
 			}
 			plan, before, err := x.planOrJournal(args)

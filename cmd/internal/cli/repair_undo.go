@@ -20,9 +20,6 @@ func newRepairUndo(e env) *cobra.Command {
 		Short: "Undo the writes of a journal or, without one, the leftovers of killed runs",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := x.Sources.RefuseEtcd("repair undo"); err != nil {
-				return err
-			}
 			if len(args) == 0 {
 				if err := errors.Join(p.complete(view.PlanFormats(), ""), x.Flags.Complete(canAsk(e.streams))); err != nil {
 					return err

@@ -1,26 +1,35 @@
 package live_test
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/blocks/etcd"
 	"github.com/calico-audit/calico-audit/cmd/internal/cli/clitest"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
+	"github.com/calico-audit/calico-audit/internal/testenv"
+	"github.com/calico-audit/calico-audit/repair"
 )
 
 // facts are a report's findings and counts, without texts and evidence.
@@ -95,10 +104,9 @@ func TestStoryInEtcd(t *testing.T) {
 		{joined("report"), exit.CodeOK, "from Calico's etcd at " + c.EtcdEndpoint()},
 		{joined("explain", "10.64.75.134"), exit.CodeOK, "It is borrowed: its block"},
 		{joined("capacity", "--add-nodes", "2"), exit.CodeOK, "pods-v4"},
-		{joined("repair", "--strict-affinity=true"), exit.CodeOK, "This plan cannot be applied: Calico keeps its data in its own etcd"},
-		{joined("repair", "--strict-affinity=true", "--apply", "--yes"), exit.CodeUsage, "repair --apply is not supported yet"},
-		{joined("repair", "undo"), exit.CodeUsage, "repair undo is not supported yet"},
-		{joined("exporter"), exit.CodeUsage, "the exporter is not supported yet"},
+		{joined("repair", "--strict-affinity=true"), exit.CodeOK, "needs a second observation, not before"},
+		{joined("repair", "--strict-affinity=true", "--apply", "--yes"), exit.CodeUnfinished, "it needs two observations"},
+		{joined("exporter", "--agents"), exit.CodeUsage, "--agents is not supported"},
 		{joined("report", "--contexts", "all"), exit.CodeUsage, "--contexts is not supported yet"},
 		{[]string{"report"}, exit.CodeUnread, "name its kubeconfig with --kubeconfig"},
 	} {
@@ -112,25 +120,9 @@ func TestStoryInEtcd(t *testing.T) {
 		t.Errorf("calicoctl ipam check: %v: %s", err, out)
 	}
 
-	e := testcluster.StartEtcd(t)
-	stored, err := c.Etcd.Get(t.Context(), "/calico/", clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, kv := range stored.Kvs {
-		if _, err := e.Client.Put(t.Context(), string(kv.Key), string(kv.Value)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	restrict(t, e)
+	e := apart(t, c, script(t, "role.sh"))
 	config := filepath.Join(t.TempDir(), "calicoctl.cfg")
-	connection := func(ca, password string) {
-		text := fmt.Sprintf("apiVersion: projectcalico.org/v3\nkind: CalicoAPIConfig\nspec:\n  datastoreType: etcdv3\n  etcdEndpoints: %s\n  etcdCACertFile: %s\n"+
-			"  etcdCertFile: %s\n  etcdKeyFile: %s\n  etcdUsername: calico-audit\n  etcdPassword: %s\n  kubeconfig: %s\n", e.Endpoint, ca, e.CertFile, e.KeyFile, password, c.KubeconfigPath())
-		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	connection := func(ca, password string) { connection(t, c, e, config, ca, password) }
 	inEtcd(t, map[string]string{"DATASTORE_TYPE": "kubernetes", "ETCD_ENDPOINTS": ""})
 	connection(e.CAFile, "secret")
 	restricted := clitest.Run(t, "report", "-o", "json", "--calico-config", config)
@@ -159,15 +151,48 @@ func TestStoryInEtcd(t *testing.T) {
 	}
 }
 
-// restrict enables authentication, and gives the user calico-audit the shipped role.
-func restrict(t *testing.T, e *testcluster.Etcd) {
+// script returns one of the shipped scripts.
+func script(t *testing.T, name string) string {
 	t.Helper()
-	script, err := os.ReadFile("../../../examples/etcd/role.sh")
+	text, err := os.ReadFile(filepath.Join("../../../examples/etcd", name))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return string(text)
+}
+
+// apart starts an etcd with a copy of Calico's keys, and the roles of the shipped scripts.
+func apart(t *testing.T, c *testcluster.Cluster, scripts ...string) *testcluster.Etcd {
+	t.Helper()
+	e := testcluster.StartEtcd(t)
+	stored, err := c.Etcd.Get(t.Context(), "/calico/", clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kv := range stored.Kvs {
+		if _, err := e.Client.Put(t.Context(), string(kv.Key), string(kv.Value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	restrict(t, e, scripts...)
+	return e
+}
+
+// connection writes calicoctl's configuration to a file.
+func connection(t *testing.T, c *testcluster.Cluster, e *testcluster.Etcd, file, ca, password string) {
+	t.Helper()
+	text := fmt.Sprintf("apiVersion: projectcalico.org/v3\nkind: CalicoAPIConfig\nspec:\n  datastoreType: etcdv3\n  etcdEndpoints: %s\n  etcdCACertFile: %s\n"+
+		"  etcdCertFile: %s\n  etcdKeyFile: %s\n  etcdUsername: calico-audit\n  etcdPassword: %s\n  kubeconfig: %s\n", e.Endpoint, ca, e.CertFile, e.KeyFile, password, c.KubeconfigPath())
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// restrict enables authentication, and runs the shipped scripts, which make the user calico-audit.
+func restrict(t *testing.T, e *testcluster.Etcd, scripts ...string) {
+	t.Helper()
 	ctx := t.Context()
-	for line := range strings.Lines(string(script)) {
+	for line := range strings.Lines(strings.Join(scripts, "\n")) {
 		var err error
 		switch words := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "etcdctl ")); {
 		case !strings.HasPrefix(line, "etcdctl "):
@@ -178,7 +203,11 @@ func restrict(t *testing.T, e *testcluster.Etcd) {
 			if words[4] == "--prefix=true" {
 				end = clientv3.GetPrefixRangeEnd(key)
 			}
-			_, err = e.Client.RoleGrantPermission(ctx, words[2], key, end, clientv3.PermissionType(clientv3.PermRead))
+			right := clientv3.PermRead
+			if words[3] == "readwrite" {
+				right = clientv3.PermReadWrite
+			}
+			_, err = e.Client.RoleGrantPermission(ctx, words[2], key, end, clientv3.PermissionType(right))
 		case slices.Equal(words[:2], []string{"user", "add"}):
 			_, err = e.Client.UserAdd(ctx, words[2], "secret")
 		case slices.Equal(words[:2], []string{"user", "grant-role"}):
@@ -243,4 +272,230 @@ func breaking(t *testing.T, to string, limit int64) string {
 		}
 	}()
 	return "http://" + l.Addr().String()
+}
+
+// steps returns a plan's steps by kind and target.
+func steps(t *testing.T, file string) (out []string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var plan repair.Plan
+	if err := json.Unmarshal(text, &plan); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range plan.Steps {
+		out = append(out, s.ID)
+	}
+	return out
+}
+
+// damaged creates a cluster in which a node holds two empty blocks, and a leaked address.
+func damaged(t *testing.T, s *seeding.Seeder) {
+	t.Helper()
+	ctx := t.Context()
+	errs := []error{s.Init(ctx), s.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true}), s.Pool(ctx, "pods", apiv3.IPPoolSpec{CIDR: "10.64.0.0/24", BlockSize: 26})}
+	for _, node := range []string{"a", "b", "c"} {
+		errs = append(errs, s.Node(ctx, seeding.Node{Name: node}))
+	}
+	for _, p := range []seeding.Pod{{Name: "one", Node: "a"}, {Name: "gone", Node: "a"}, {Name: "two", Node: "b"}} {
+		p.Namespace = "default"
+		_, err := s.Pod(ctx, p)
+		errs = append(errs, err)
+	}
+	for _, block := range []string{"10.64.0.0/26", "10.64.0.64/26", "10.64.0.128/26", "10.64.0.192/26"} {
+		_ = s.ClaimBlocks(ctx, "a", netip.MustParsePrefix(block)) // one is node b's
+	}
+	errs = append(errs, s.DeletePod(ctx, "default", "gone", false))
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	// The endpoint went with the pod.
+	if _, err := s.Cluster.Etcd.Delete(ctx, "/calico/resources/v3/projectcalico.org/workloadendpoints/default/a-k8s-gone-eth0"); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Second) // the grace of the test has passed then
+}
+
+// TestRepairInEtcd: repairs of a cluster have the same steps in etcd as in Kubernetes. They are
+// applied and undone there, by a user with only the shipped roles.
+func TestRepairInEtcd(t *testing.T) {
+	c := testcluster.Shared(t, testcluster.Options{})
+	roles := []string{script(t, "role.sh"), script(t, "role-repair.sh")}
+	t.Chdir(t.TempDir())
+	more := []string{"--kubeconfig", c.KubeconfigPath()}
+	run := func(code int, args ...string) clitest.Outcome {
+		t.Helper()
+		o := clitest.Run(t, append(args, more...)...)
+		if o.Code != code {
+			t.Fatalf("%q: exit code %d, want %d:\n%s\n%s", args, o.Code, code, o.Stdout, o.Err)
+		}
+		return o
+	}
+	plan := func(file string) []string {
+		t.Helper()
+		run(exit.CodeOK, "repair", "--empty-blocks", "--leaked-ips", "--without-host-evidence", "--strict-affinity=true", "--grace", "1s", "--out", file)
+		return steps(t, file)
+	}
+	var want []string
+	for _, start := range []func(*testcluster.Cluster) (*seeding.Seeder, error){seeding.New, seeding.NewEtcd} {
+		if err := c.Reset(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s, err := start(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if damaged(t, s); want == nil {
+			want = plan("twin.json")
+		}
+	}
+	e := apart(t, c, roles...)
+	connection(t, c, e, "calicoctl.cfg", e.CAFile, "secret")
+	more = []string{"--calico-config", "calicoctl.cfg"}
+	if diff := cmp.Diff(want, plan("plan.json")); diff != "" || len(want) < 4 {
+		t.Errorf("steps (-Kubernetes +etcd):\n%s", diff)
+	}
+	before := run(exit.CodeOK, "report", "--grace", "1s", "-o", "json").Report(t)
+	run(exit.CodeOK, "repair", "apply", "plan.json", "--yes", "--wait", "--journal", "run.jsonl")
+	after := run(exit.CodeOK, "report", "--grace", "1s", "-o", "json").Report(t)
+	if was, is := free(before), free(after); was != 0 || is != 2 {
+		t.Errorf("blocks free: %d before and %d after", was, is)
+	}
+	for _, f := range after.Findings {
+		if f.Check == "ip/leaked" || f.Check == "block/empty" {
+			t.Errorf("left: %s", f.Message)
+		}
+	}
+	if n := runs(t, "calicoctl.cfg"); n != 0 {
+		t.Errorf("%d records of runs are left", n)
+	}
+	out, err := programs.Run(t.Context(), "calicoctl", []string{
+		"DATASTORE_TYPE=etcdv3", "ETCD_ENDPOINTS=" + e.Endpoint, "ETCD_CA_CERT_FILE=" + e.CAFile, "ETCD_CERT_FILE=" + e.CertFile, "ETCD_KEY_FILE=" + e.KeyFile,
+		"ETCD_USERNAME=root", "ETCD_PASSWORD=root", "KUBECONFIG=" + c.KubeconfigPath(),
+	}, "ipam", "check")
+	if err != nil || !strings.Contains(out, "found 0 problems") {
+		t.Errorf("calicoctl ipam check: %v: %s", err, out)
+	}
+	run(exit.CodeOK, "repair", "undo", "run.jsonl", "--yes")
+	back := run(exit.CodeOK, "report", "--grace", "1s", "-o", "json").Report(t)
+	if !slices.ContainsFunc(back.Findings, func(f audit.Finding) bool { return f.Check == "ip/leaked" }) {
+		t.Error("the leaked address is not back")
+	}
+}
+
+// runs returns the number of records of runs in etcd.
+func runs(t *testing.T, file string) int64 {
+	t.Helper()
+	config, err := etcd.LoadConfig(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := etcd.New(config, etcd.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	conn, err := client.Connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, err := conn.Get(t.Context(), etcd.RunPrefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return records.Count
+}
+
+// free returns the number of free blocks of all pools.
+func free(r *audit.Report) (n int) {
+	for _, p := range r.Pools {
+		n += int(p.Blocks.Free.Float())
+	}
+	return n
+}
+
+// TestExporterInEtcd: the exporter's numbers are those of a report, and follow a change in etcd
+// before the next reading of Kubernetes is due. After a compaction they still do.
+func TestExporterInEtcd(t *testing.T) {
+	c := testcluster.Shared(t, testcluster.Options{})
+	if err := c.Reset(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := seeding.StoryInEtcd(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	inEtcd(t, map[string]string{"ETCD_ENDPOINTS": c.EtcdEndpoint()})
+	e := clitest.StartExporter(t, c.KubeconfigPath())
+	e.Ready()
+	checkNumbers(t, e.Scrape(), clitest.Run(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json").Report(t), true)
+	key := "/calico/resources/v3/projectcalico.org/ippools/pods-v4"
+	for _, disabled := range []string{"true", "false"} {
+		stored, err := c.Etcd.Get(t.Context(), key)
+		if err != nil || len(stored.Kvs) != 1 {
+			t.Fatalf("%d values: %v", len(stored.Kvs), err)
+		}
+		text := string(stored.Kvs[0].Value)
+		text = strings.ReplaceAll(text, `,"disabled":true`, "")
+		if disabled == "true" {
+			text = strings.Replace(text, `"spec":{`, `"spec":{"disabled":true,`, 1)
+		} else {
+			text = strings.ReplaceAll(text, `"disabled":true,`, "")
+		}
+		put, err := c.Etcd.Put(t.Context(), key, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clitest.Await(t, "disabled is "+disabled, func() bool {
+			_, body := e.Get("/report.json")
+			return strings.Contains(body, `"disabled": `+disabled) || strings.Contains(body, `"disabled":`+disabled) || disabled == "false" && !strings.Contains(body, `"disabled"`)
+		})
+		if _, err := c.Etcd.Compact(t.Context(), put.Header.Revision); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code, logs := e.End(); code != exit.CodeOK || strings.Contains(logs, `"level":"ERROR"`) {
+		t.Errorf("it ended with %d:\n%s", code, logs)
+	}
+}
+
+// TestTwins: a random state has the same findings in etcd as in Kubernetes, and the same plans.
+func TestTwins(t *testing.T) {
+	c := testcluster.Shared(t, testcluster.Options{})
+	seed := testenv.Seed(t)
+	if err := seeding.Random(t.Context(), c, seed); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Backdate(t.Context(), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	var plans [][]string
+	for _, q := range repair.Requests {
+		if q.Field != nil {
+			plans = append(plans, []string{"--" + q.Flag})
+		}
+	}
+	plans = append(plans, []string{"--strict-affinity=true"})
+	read := func() (out []string) {
+		r := clitest.Run(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json")
+		out = append(facts(r.Report(t)), "exit "+fmt.Sprint(r.Code))
+		for _, p := range plans {
+			file := filepath.Join(dir, "plan.json")
+			o := clitest.Run(t, append([]string{"repair", "--kubeconfig", c.KubeconfigPath(), "--out", file}, p...)...)
+			if out = append(out, fmt.Sprintf("%v: exit %d", p, o.Code)); o.Code == exit.CodeOK {
+				out = append(out, steps(t, file)...)
+			}
+		}
+		return out
+	}
+	want := read()
+	if err := seeding.CopyToEtcd(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	inEtcd(t, map[string]string{"ETCD_ENDPOINTS": c.EtcdEndpoint()})
+	if diff := cmp.Diff(want, read()); diff != "" {
+		t.Errorf("seed %d (-Kubernetes +etcd):\n%s", seed, diff)
+	}
 }

@@ -190,10 +190,11 @@ func (c *Runner) finishOne(ctx context.Context, file *journal.File, req *repair.
 	progress := view.ProgressOn(c.Streams)
 	defer progress.Clear()
 	c.Sources.Budgets = file.Plan.Request.Evicts()
-	target, err := openTarget(c.Sources, c.Hosts, file.Plan.Cluster.APIGroup, c.Streams, progress.Show)
+	target, err := openTarget(ctx, c.Sources, c.Hosts, file.Plan.Cluster.APIGroup, c.Streams, progress.Show)
 	if err != nil {
 		return err
 	}
+	defer target.close()
 	if err := target.check(ctx, file.Unfinished(), false); err != nil {
 		return err
 	}
@@ -220,5 +221,5 @@ func (c *Runner) finishOne(ctx context.Context, file *journal.File, req *repair.
 		return notWritten(err)
 	}
 	c.finished = append(c.finished, res.Outcomes...)
-	return nil
+	return target.end(ctx, res.Count(repair.Failed) > 0)
 }

@@ -59,10 +59,11 @@ func (c *Runner) Apply(ctx context.Context, plan *repair.Plan, resume *journal.F
 	progress := view.ProgressOn(c.Streams)
 	defer progress.Clear()
 	c.Sources.Budgets = plan.Request.Evicts()
-	target, err := openTarget(c.Sources, c.Hosts, plan.Cluster.APIGroup, c.Streams, progress.Show)
+	target, err := openTarget(ctx, c.Sources, c.Hosts, plan.Cluster.APIGroup, c.Streams, progress.Show)
 	if err != nil {
 		return err
 	}
+	defer target.close()
 	if err := target.check(ctx, plan.Steps, false); err != nil {
 		return err
 	}
@@ -93,7 +94,7 @@ func (c *Runner) Apply(ctx context.Context, plan *repair.Plan, resume *journal.F
 	if err != nil {
 		return notWritten(err)
 	}
-	return c.finish(res, c.afterApply(plan, res))
+	return errors.Join(target.end(ctx, res.Count(repair.Failed) > 0), c.finish(res, c.afterApply(plan, res)))
 }
 
 func (c *Runner) say(format string, args ...any) {

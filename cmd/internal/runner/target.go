@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,49 +11,66 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/source"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
 	"github.com/calico-audit/calico-audit/repair/datastore"
+	"github.com/calico-audit/calico-audit/repair/datastore/etcd"
 	"github.com/calico-audit/calico-audit/repair/planner"
 	"github.com/calico-audit/calico-audit/repair/workloads"
 )
 
 // target is a cluster to write to.
 type target struct {
-	cfg    *rest.Config
+	cfg    *rest.Config // nil if there is no Kubernetes
 	group  string
 	reader *repairReader
+	// etcd is Calico's own; nil if its objects are in Kubernetes. disconnect ends its connection.
+	etcd       *etcd.Store
+	disconnect func() error
 }
 
 // openTarget connects to the cluster of the flags, whose Calico objects must be in the
-// given API group. hosts may be nil.
-func openTarget(s *source.Flags, hosts *source.HostFlags, group string, streams genericiooptions.IOStreams, show func(string)) (*target, error) {
-	cfg, err := s.RESTConfig(streams)
+// given API group; empty for its own etcd. hosts may be nil.
+func openTarget(ctx context.Context, s *source.Flags, hosts *source.HostFlags, group string, streams genericiooptions.IOStreams, show func(string)) (*target, error) {
+	from, err := s.Open(streams, show)
 	if err != nil {
 		return nil, err
 	}
-	live, err := s.OpenCluster(cfg, show)
-	if err != nil {
-		return nil, err
+	t := &target{group: group, reader: &repairReader{Reader: from, group: group}}
+	t.reader.single, _ = from.(refresher)
+	own, inEtcd := from.(*source.Etcd)
+	if inEtcd {
+		if t.etcd, err = etcd.Open(ctx, own.Client()); err != nil {
+			return nil, exit.Unread(err)
+		}
+		t.disconnect = own.Client().Close
 	}
-	var from source.Reader = live
-	if hosts != nil {
-		if from, err = hosts.Wrap(from, show); err != nil {
+	if !inEtcd || own.Joined() {
+		if t.cfg, err = s.RESTConfig(streams); err != nil {
 			return nil, err
 		}
 	}
-	return &target{cfg: cfg, group: group, reader: &repairReader{Reader: from, k: live.Kubernetes, group: group}}, nil
+	if hosts != nil {
+		if t.reader.Reader, err = hosts.Wrap(from, show); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// refresher reads single objects again.
+type refresher interface {
+	Refresh(ctx context.Context, prev *blocks.Snapshot, refs []blocks.Ref) (*blocks.Snapshot, error)
 }
 
 // repairReader reads a cluster for the engine. A full read includes host views, if
 // requested. A read of single objects reuses host views while they are recent.
 type repairReader struct {
 	source.Reader
-	k     *cluster.Kubernetes
-	group string
+	single refresher
+	group  string
 }
 
 // Read reads everything. It is an error if Calico's API group has changed since the plan
@@ -60,14 +78,14 @@ type repairReader struct {
 func (r *repairReader) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	s, err := r.Reader.Read(ctx)
 	if err == nil && s.Cluster.APIGroup != r.group {
-		err = fmt.Errorf("the API group of Calico's objects was %s when the plan was made, and is %s now: make a new plan", r.group, s.Cluster.APIGroup)
+		err = fmt.Errorf("the objects of Calico were in %s when the plan was made, and are in %s now: make a new plan", cmp.Or(r.group, "its own etcd"), cmp.Or(s.Cluster.APIGroup, "its own etcd"))
 	}
 	return s, err
 }
 
 // Refresh reads single objects again.
 func (r *repairReader) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []blocks.Ref) (*blocks.Snapshot, error) {
-	s, err := r.k.Refresh(ctx, prev, refs)
+	s, err := r.single.Refresh(ctx, prev, refs)
 	if err != nil {
 		return nil, err
 	}
@@ -79,17 +97,54 @@ func (r *repairReader) Refresh(ctx context.Context, prev *blocks.Snapshot, refs 
 }
 
 // open returns the writer for the cluster's objects, and the client that evicts pods and
-// cordons nodes. Both record their writes in a journal.
-func (t *target) open(journal repair.Recorder) (*datastore.Kubernetes, *workloads.Client, error) {
-	writer, err := datastore.New(t.cfg, t.group, datastore.Options{Recorder: journal})
-	if err != nil {
-		return nil, nil, notWritten(err)
+// cordons nodes; nil if there is no Kubernetes. Both record their writes in a journal.
+func (t *target) open(journal repair.Recorder) (*datastore.Writer, repair.Workloads, error) {
+	writer, err := t.writer(journal)
+	if err != nil || t.cfg == nil {
+		return writer, nil, err
 	}
 	pods, err := workloads.New(t.cfg, journal)
 	if err != nil {
 		return nil, nil, notWritten(err)
 	}
 	return writer, pods, nil
+}
+
+func (t *target) writer(journal repair.Recorder) (*datastore.Writer, error) {
+	options := datastore.Options{Recorder: journal}
+	if t.etcd == nil {
+		writer, err := datastore.New(t.cfg, t.group, options)
+		if err != nil {
+			return nil, notWritten(err)
+		}
+		return writer, nil
+	}
+	if t.cfg == nil {
+		return datastore.NewWriter(t.etcd, nil, options), nil
+	}
+	others, err := datastore.NewKubernetes(t.cfg, "")
+	if err != nil {
+		return nil, notWritten(err)
+	}
+	return datastore.NewWriter(t.etcd, others, options), nil
+}
+
+// end ends a run. halfDone is true if it may have left a step half-done.
+func (t *target) end(ctx context.Context, halfDone bool) error {
+	if t.etcd == nil {
+		return nil
+	}
+	if err := t.etcd.Close(context.WithoutCancel(ctx), halfDone); err != nil {
+		return fmt.Errorf("deleting the record of the run: %w", err)
+	}
+	return nil
+}
+
+// close ends the connection.
+func (t *target) close() {
+	if t.disconnect != nil {
+		_ = t.disconnect() // nothing is left to do there
+	}
 }
 
 // notWritten returns the error for a run that wrote nothing.
@@ -102,9 +157,9 @@ func notWritten(err error) error {
 
 // check returns an error if a right for the steps, or for their undo, is missing.
 func (t *target) check(ctx context.Context, steps []repair.Step, undo bool) error {
-	w, err := datastore.New(t.cfg, t.group, datastore.Options{})
+	w, err := t.writer(nil)
 	if err != nil {
-		return notWritten(err)
+		return err
 	}
 	var kinds []*repair.StepKind
 	for i := range steps {

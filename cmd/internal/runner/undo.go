@@ -32,10 +32,11 @@ func (c *Runner) Undo(ctx context.Context, file *journal.File) error {
 func (c *Runner) undo(ctx context.Context, file *journal.File) error {
 	progress := view.ProgressOn(c.Streams)
 	defer progress.Clear()
-	target, err := openTarget(c.Sources, nil, file.Cluster.APIGroup, c.Streams, progress.Show)
+	target, err := openTarget(ctx, c.Sources, nil, file.Cluster.APIGroup, c.Streams, progress.Show)
 	if err != nil {
 		return err
 	}
+	defer target.close()
 	preview, err := apply.PreviewUndo(ctx, file, target.reader)
 	progress.Clear()
 	switch {
@@ -72,7 +73,7 @@ func (c *Runner) undo(ctx context.Context, file *journal.File) error {
 	if err != nil {
 		return notWritten(err)
 	}
-	return errors.Join(c.finish(res, nil), lost(file))
+	return errors.Join(target.end(ctx, res.Count(repair.Failed) > 0), c.finish(res, nil), lost(file))
 }
 
 // UndoLeft takes back what runs left that ended before their end: by their journals, where
@@ -91,11 +92,12 @@ func (c *Runner) UndoLeft(ctx context.Context) error {
 			continue
 		}
 		done[file.Path] = true
-		target, err := openTarget(c.Sources, nil, file.Cluster.APIGroup, c.Streams, func(string) {})
+		target, err := openTarget(ctx, c.Sources, nil, file.Cluster.APIGroup, c.Streams, func(string) {})
 		if err != nil {
 			return err
 		}
 		preview, err := apply.PreviewUndo(ctx, file, target.reader)
+		target.close()
 		if err != nil {
 			return notWritten(err)
 		}

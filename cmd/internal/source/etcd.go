@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
+	"github.com/calico-audit/calico-audit/blocks/decode"
 	"github.com/calico-audit/calico-audit/blocks/etcd"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/flags"
@@ -27,6 +30,12 @@ type Etcd struct {
 // settled is the time between two readings. etcd records no ages, so what may be a claim in
 // flight, which takes milliseconds, must still be there at the second reading.
 const settled = 500 * time.Millisecond
+
+// Client returns the client of etcd.
+func (e *Etcd) Client() *etcd.Client { return e.calico }
+
+// Joined reports whether the cluster's Kubernetes API is read, too.
+func (e *Etcd) Joined() bool { return e.kubernetes != nil }
 
 // Read implements Reader.
 func (e *Etcd) Read(ctx context.Context) (*blocks.Snapshot, error) {
@@ -74,6 +83,35 @@ func (e *Etcd) Reread(ctx context.Context, prev *blocks.Snapshot, resources []bl
 		return nil, exit.Unread(err)
 	}
 	return e.join(s, func(r blocks.Resource) bool { return again[r] })
+}
+
+// Refresh reads single objects again: see [cluster.Kubernetes.Refresh]. Calico's are of one
+// revision. Without Kubernetes it reads everything.
+func (e *Etcd) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []blocks.Ref) (*blocks.Snapshot, error) {
+	if e.kubernetes == nil {
+		return e.Read(ctx)
+	}
+	last := e.reading
+	renewal, err := e.calico.Refresh(ctx, last, refs)
+	if err != nil {
+		return nil, exit.Unread(err)
+	}
+	e.reading = renewal.Reading // amends the objects that are read now
+	// The API server's answer about some object tells the time.
+	others := append(slices.DeleteFunc(slices.Clone(refs), func(ref blocks.Ref) bool {
+		kind := decode.KindOf(ref.Resource)
+		return kind != nil && kind.OfCalico()
+	}), blocks.Ref{Resource: blocks.Namespaces, Name: metav1.NamespaceDefault})
+	s, err := e.kubernetes.Refresh(ctx, prev, others)
+	e.reading = last
+	if err != nil {
+		return nil, exit.Unread(err)
+	}
+	if s, err = renewal.Onto(s, last); err != nil {
+		return nil, exit.Unread(err)
+	}
+	last.Learn(renewal)
+	return s, nil
 }
 
 func (e *Etcd) join(s *blocks.Snapshot, read func(blocks.Resource) bool) (*blocks.Snapshot, error) {
@@ -150,6 +188,7 @@ func (f *Flags) openEtcd(config etcd.Config, streams genericiooptions.IOStreams,
 			blocks.Nodes: func(object []byte) []byte { return e.reading.AmendNode(object) },
 			blocks.Pods:  func(object []byte) []byte { return e.reading.AmendPod(object) },
 		},
+		NodeName: func(name string) string { return e.reading.KubernetesName(name) },
 	}, show)
 	return e, err
 }

@@ -53,7 +53,6 @@ func (f *Flags) AddTo(c *cobra.Command) {
 	f.fileFlags.StringArrayVarP(&f.Files, "filename", "f", nil,
 		"read Kubernetes objects from this file, directory or archive `PATH` (tar or zip, such as a must-gather) instead of a cluster; \"-\" is standard input; repeatable")
 	f.fileFlags.StringVar(&f.At, "at", "", "`TIME` at which the files were read from the cluster, such as 2026-01-31T08:00:00Z (default: the time that a snapshot records, else the newest time in the files)")
-	f.fileFlags.StringVar(&f.CalicoConfig, "calico-config", "", "calicoctl's configuration `FILE`, if Calico keeps its data in its own etcd (default: the environment, such as DATASTORE_TYPE and ETCD_ENDPOINTS); with --kubeconfig, the cluster's pods and nodes are read as well")
 	flags.InGroup(f.fileFlags, flags.Source)
 	c.Flags().AddFlagSet(f.fileFlags)
 	flags.NoFiles(c, "at")
@@ -65,6 +64,10 @@ func (f *Flags) AddClusterTo(c *cobra.Command) {
 	f.Cluster = genericclioptions.NewConfigFlags(true)
 	f.Cluster.Namespace = nil // an audit reads all namespaces
 	f.Cluster.CacheDir = nil  // an audit keeps no cache
+	calico := pflag.NewFlagSet("calico", pflag.ContinueOnError)
+	calico.StringVar(&f.CalicoConfig, "calico-config", "", "calicoctl's configuration `FILE`, if Calico keeps its data in its own etcd (default: the environment, such as DATASTORE_TYPE and ETCD_ENDPOINTS); with --kubeconfig, the cluster's pods and nodes are read as well")
+	flags.InGroup(calico, flags.Source)
+	c.Flags().AddFlagSet(calico)
 	f.ClusterFlags = pflag.NewFlagSet("cluster", pflag.ContinueOnError)
 	f.Cluster.AddFlags(f.ClusterFlags)
 	flags.InGroup(f.ClusterFlags, flags.Cluster)
@@ -246,9 +249,6 @@ func (f *Flags) Arguments() string {
 	if f.At != "" {
 		out += " --at " + phrase.Arg(f.At)
 	}
-	if f.CalicoConfig != "" {
-		out += " --calico-config " + phrase.Arg(f.CalicoConfig)
-	}
 	return strings.TrimPrefix(out+f.ClusterArguments(), " ")
 }
 
@@ -265,5 +265,9 @@ var clusterNames = []string{"context", "cluster", "user", "server", "as", "as-gr
 
 // ClusterArguments returns the arguments that identify the cluster, each after a blank.
 func (f *Flags) ClusterArguments() string {
-	return flags.Arguments(f.ClusterFlags, "kubeconfig") + flags.Arguments(f.ClusterFlags, clusterNames...) + flags.Arguments(f.ClusterFlags, "certificate-authority")
+	out := ""
+	if f.CalicoConfig != "" {
+		out = " --calico-config " + phrase.Arg(f.CalicoConfig)
+	}
+	return out + flags.Arguments(f.ClusterFlags, "kubeconfig") + flags.Arguments(f.ClusterFlags, clusterNames...) + flags.Arguments(f.ClusterFlags, "certificate-authority")
 }

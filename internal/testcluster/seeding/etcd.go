@@ -4,11 +4,16 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strings"
 
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 	libapiv3 "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"
+	"github.com/projectcalico/calico/libcalico-go/lib/backend/k8s/conversion"
+	"github.com/projectcalico/calico/libcalico-go/lib/backend/model"
 	"github.com/projectcalico/calico/libcalico-go/lib/names"
 	"github.com/projectcalico/calico/libcalico-go/lib/options"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
@@ -78,4 +83,74 @@ func (s *Seeder) deleteEndpoint(ctx context.Context, p Pod) error {
 func endpointName(p Pod) (string, error) {
 	ids := names.WorkloadEndpointIdentifiers{Node: p.Node, Orchestrator: "k8s", Pod: p.Name, Endpoint: "eth0"}
 	return ids.CalculateWorkloadEndpointName(false)
+}
+
+// CopyToEtcd copies Calico's IPAM objects and pools of the API group crd.projectcalico.org/v1 to
+// etcd, by Calico's own clients of both datastores, and creates WorkloadEndpoints for pods. Objects marked deleted are left out: Calico
+// marks none in etcd.
+func CopyToEtcd(ctx context.Context, c *testcluster.Cluster) (err error) {
+	defer wrap(&err, "copying to etcd")
+	from, err := New(c)
+	if err != nil {
+		return err
+	}
+	to, err := NewEtcd(c)
+	if err != nil {
+		return err
+	}
+	read, err := from.backend()
+	if err != nil {
+		return err
+	}
+	write, err := to.backend()
+	if err != nil {
+		return err
+	}
+	for _, kind := range []model.ListInterface{
+		model.ResourceListOptions{Kind: apiv3.KindIPPool}, model.ResourceListOptions{Kind: apiv3.KindClusterInformation},
+		model.BlockListOptions{}, model.BlockAffinityListOptions{AffinityType: "host"}, model.IPAMHandleListOptions{},
+	} {
+		all, err := read.List(ctx, kind, "")
+		if err != nil {
+			return err
+		}
+		for _, kvp := range all.KVPairs {
+			kvp.Revision = ""
+			if _, err := write.Create(ctx, kvp); err != nil {
+				return err
+			}
+		}
+	}
+	pods, err := c.Kube.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range pods.Items {
+		if err := to.endpointOf(ctx, &pods.Items[i]); err != nil {
+			return err
+		}
+	}
+	settings, err := from.Calico.IPAM().GetIPAMConfig(ctx)
+	if err != nil {
+		return err
+	}
+	return to.Calico.IPAM().SetIPAMConfig(ctx, *settings)
+}
+
+// endpointOf creates the WorkloadEndpoint of a pod with Calico's annotations.
+func (s *Seeder) endpointOf(ctx context.Context, pod *corev1.Pod) error {
+	nets := pod.Annotations[conversion.AnnotationPodIPs]
+	if nets == "" {
+		return nil
+	}
+	p := Pod{Namespace: pod.Namespace, Name: pod.Name, Node: pod.Spec.NodeName, sandbox: pod.Annotations[conversion.AnnotationContainerID]}
+	var addrs []netip.Addr
+	for text := range strings.SplitSeq(nets, ",") {
+		net, err := netip.ParsePrefix(text)
+		if err != nil {
+			return err
+		}
+		addrs = append(addrs, net.Addr())
+	}
+	return s.etcdEndpoint(ctx, p, addrs)
 }

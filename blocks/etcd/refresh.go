@@ -1,0 +1,194 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/projectcalico/calico/libcalico-go/lib/names"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode"
+)
+
+// maxOps is the number of requests in a transaction: etcd's default limit (--max-txn-ops).
+const maxOps = 128
+
+// A Renewal is what Calico's etcd holds of some objects at one revision. Its Reading amends
+// Kubernetes' objects, and reads each pod's endpoints when it does.
+type Renewal struct {
+	*Reading
+	refs []blocks.Ref
+	// all is true if all endpoints were read.
+	all bool
+}
+
+// Refresh reads objects again: Calico's, and those that Calico knows of nodes. If some
+// endpoints are not of Kubernetes' pods, it reads all endpoints, because they do not tell in
+// which range they are.
+func (c *Client) Refresh(ctx context.Context, last *Reading, refs []blocks.Ref) (*Renewal, error) {
+	from, err := c.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	n := &Renewal{Reading: newReading(nil), all: len(last.others) > 0}
+	n.nodes, n.byKubernetes = maps.Clone(last.nodes), maps.Clone(last.byKubernetes)
+	if err := c.readRuns(ctx, from, n.Reading); err != nil {
+		return nil, err
+	}
+	var keys []string
+	for _, ref := range refs {
+		if kind := decode.KindOf(ref.Resource); ref.Name == "" || kind == nil || !kind.OfCalico() && ref.Resource != blocks.Nodes {
+			continue
+		}
+		if len(Ranges(ref.Resource)) == 0 {
+			continue // not in etcd
+		}
+		of, err := Keys(ref.Resource, ref.Name)
+		if err != nil {
+			return nil, fmt.Errorf("reading %s again: %w", ref.Resource, err)
+		}
+		keys = append(keys, of...)
+		n.refs = append(n.refs, ref)
+		if ref.Resource == blocks.Nodes {
+			n.forget(ref.Name)
+		}
+	}
+	slices.Sort(keys)
+	for some := range slices.Chunk(slices.Compact(keys), maxOps) {
+		if err := c.take(ctx, from, n.Reading, some); err != nil {
+			return nil, c.failed(err)
+		}
+	}
+	if n.all {
+		for _, s := range stores {
+			if s.resource == blocks.Pods {
+				err := c.eachPage(ctx, from, s, n.Reading, func(kvs []*mvccpb.KeyValue) {
+					for _, kv := range kvs {
+						n.add(s, kv)
+					}
+				})
+				if err != nil {
+					return nil, c.failed(err)
+				}
+			}
+		}
+		return n, nil
+	}
+	n.find = func(pod blocks.Key, node string) ([]*endpoint, error) { return c.find(ctx, from, pod, node) }
+	return n, nil
+}
+
+// forget removes a node, which is read again.
+func (r *Reading) forget(name string) {
+	if old := r.nodes[name]; old != nil {
+		delete(r.byKubernetes, old.kubernetes)
+		delete(r.nodes, name)
+	}
+}
+
+// take reads keys at the revision of a reading.
+func (c *Client) take(ctx context.Context, from clientv3.KV, r *Reading, keys []string) error {
+	var ops []clientv3.Op
+	for _, key := range keys {
+		ops = append(ops, clientv3.OpGet(key, clientv3.WithRev(r.Revision)))
+	}
+	request, cancel := context.WithTimeout(ctx, c.opts.Timeout)
+	defer cancel()
+	answers, err := from.Txn(request).Then(ops...).Commit()
+	if err != nil {
+		return err
+	}
+	for _, a := range answers.Responses {
+		for _, kv := range a.GetResponseRange().Kvs {
+			if i := slices.IndexFunc(stores, func(s store) bool { return strings.HasPrefix(string(kv.Key), s.key) }); i >= 0 {
+				r.add(stores[i], kv)
+			}
+		}
+	}
+	return nil
+}
+
+// find reads the endpoints of a pod.
+func (c *Client) find(ctx context.Context, from clientv3.KV, pod blocks.Key, node string) ([]*endpoint, error) {
+	of := names.WorkloadEndpointIdentifiers{Node: node, Orchestrator: "k8s", Pod: pod.Name}
+	prefix, err := of.CalculateWorkloadEndpointName(true)
+	if err != nil {
+		return nil, err
+	}
+	request, cancel := context.WithTimeout(ctx, c.opts.Timeout)
+	defer cancel()
+	key := resourcePrefix + "workloadendpoints/" + pod.Namespace + "/" + prefix
+	answer, err := from.Get(request, key, clientv3.WithPrefix())
+	if err != nil {
+		return nil, c.failed(err)
+	}
+	r := newReading(nil)
+	for _, kv := range answer.Kvs {
+		takeWorkloadEndpoint(r, store{resource: blocks.Pods}, kv)
+	}
+	if r.endpointsUnread {
+		return nil, fmt.Errorf("%s", r.list(blocks.Pods).Gaps[0].Reason)
+	}
+	return r.ofPods[pod], nil
+}
+
+// Learn makes r amend objects by what was read again.
+func (r *Reading) Learn(n *Renewal) {
+	if r.nodes, r.byKubernetes = n.nodes, n.byKubernetes; n.all {
+		r.ofPods, r.others = n.ofPods, n.others
+	}
+}
+
+// Onto returns a snapshot in which the objects that were read again replace those of the last
+// reading. Kubernetes' objects in it must have been read again before, and amended.
+func (n *Renewal) Onto(s *blocks.Snapshot, last *Reading) (*blocks.Snapshot, error) {
+	if n.failed != nil {
+		return nil, n.failed
+	}
+	again := map[blocks.Resource]map[string]bool{}
+	for _, ref := range n.refs {
+		if again[ref.Resource] == nil {
+			again[ref.Resource] = map[string]bool{}
+		}
+		if ref.Resource != blocks.Nodes {
+			again[ref.Resource][ref.Name] = true
+		} else if node := n.nodes[ref.Name]; node != nil && node.kubernetes == "" && !slices.ContainsFunc(s.Nodes, func(have blocks.Node) bool { return have.Name == ref.Name }) {
+			n.addNode(node)
+		}
+	}
+	if n.all {
+		was := newReading(nil)
+		was.addEndpoints(last.others)
+		again[blocks.Pods] = map[string]bool{}
+		for i, pods := 0, was.list(blocks.Pods); i < pods.Len(); i++ {
+			key, _ := pods.At(i)
+			again[blocks.Pods][key.String()] = true
+		}
+		n.addEndpoints(n.others)
+	}
+	var out []*decode.Objects
+	for res, names := range again {
+		now, l := n.list(res), decode.NewObjects(decode.KindOf(res))
+		l.Take(s)
+		l.Only(func(i int) bool {
+			key, _ := l.At(i)
+			return !names[key.String()]
+		})
+		l.Join(now)
+		l.Gaps = slices.Clone(now.Gaps)
+		for _, g := range s.Gaps {
+			if g.Resource == res && (g.Whole() && !l.Kind.Single || !g.Whole() && !names[g.Name]) {
+				l.Gaps = append(l.Gaps, g)
+			}
+		}
+		out = append(out, l)
+	}
+	s = decode.Replaced(s, out)
+	s.Sort()
+	return s, nil
+}

@@ -1,0 +1,385 @@
+package datastore_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	etcdblocks "github.com/calico-audit/calico-audit/blocks/etcd"
+	"github.com/calico-audit/calico-audit/internal/storm"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
+	"github.com/calico-audit/calico-audit/internal/testenv"
+	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/datastore"
+	"github.com/calico-audit/calico-audit/repair/datastore/etcd"
+)
+
+// The methods of this file replace those of the cluster for a bench in etcd, in which tests
+// read and edit objects in the form of the older API group.
+
+func (b *bench) inEtcd() bool { return b.group == testcluster.EtcdV3 }
+
+// Get returns an object.
+func (b *bench) Get(ctx context.Context, r testcluster.Resource, namespace, name string) (*unstructured.Unstructured, error) {
+	if !b.inEtcd() {
+		return b.Cluster.Get(ctx, r, namespace, name)
+	}
+	text, err := etcd.New(b.Etcd).Get(ctx, blocks.Resource(r.Resource), name)
+	if err == nil && text == nil {
+		err = apierrors.NewNotFound(schema.GroupResource{Resource: r.Resource}, name)
+	}
+	return parsed(text, err)
+}
+
+func parsed(text []byte, err error) (*unstructured.Unstructured, error) {
+	o := &unstructured.Unstructured{}
+	if err == nil {
+		err = o.UnmarshalJSON(text)
+	}
+	return o, err
+}
+
+// List returns the objects of a resource.
+func (b *bench) List(ctx context.Context, r testcluster.Resource) (out []unstructured.Unstructured, err error) {
+	if !b.inEtcd() {
+		return b.Cluster.List(ctx, r)
+	}
+	all, next, err := etcd.New(b.Etcd).List(ctx, blocks.Resource(r.Resource), datastore.Query{})
+	for _, text := range all {
+		var o *unstructured.Unstructured
+		if o, err = parsed(text, err); err == nil {
+			out = append(out, *o)
+		}
+	}
+	if err == nil && next != "" {
+		err = errors.New("too many objects for this test")
+	}
+	return out, err
+}
+
+// Create creates an object.
+func (b *bench) Create(ctx context.Context, r testcluster.Resource, object map[string]any) error {
+	if !b.inEtcd() {
+		return b.Cluster.Create(ctx, r, object)
+	}
+	return b.store(ctx, r, object)
+}
+
+func (b *bench) store(ctx context.Context, r testcluster.Resource, object map[string]any) error {
+	text, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	key, value, err := etcdblocks.Stored(blocks.Resource(r.Resource), text, time.Now())
+	if err == nil {
+		_, err = b.Etcd.Put(ctx, key, string(value))
+	}
+	return err
+}
+
+// Edit changes an object.
+func (b *bench) Edit(ctx context.Context, r testcluster.Resource, namespace, name string, change func(map[string]any)) error {
+	if !b.inEtcd() {
+		return b.Cluster.Edit(ctx, r, namespace, name, change)
+	}
+	o, err := b.Get(ctx, r, namespace, name)
+	if err != nil {
+		return err
+	}
+	change(o.Object)
+	return b.store(ctx, r, o.Object)
+}
+
+// Delete deletes an object.
+func (b *bench) Delete(ctx context.Context, r testcluster.Resource, namespace, name string) error {
+	if !b.inEtcd() {
+		return b.Cluster.Delete(ctx, r, namespace, name)
+	}
+	keys, err := etcdblocks.Keys(blocks.Resource(r.Resource), name)
+	for _, key := range keys {
+		if err == nil {
+			_, err = b.Etcd.Delete(ctx, key)
+		}
+	}
+	return err
+}
+
+// joined adds Calico's objects to a snapshot of Kubernetes.
+func (b *bench) joined(s *blocks.Snapshot) *blocks.Snapshot {
+	b.Helper()
+	config, err := etcdblocks.LoadConfig("")
+	must(b.T, err)
+	config.Spec.EtcdEndpoints = b.EtcdEndpoint()
+	from, err := etcdblocks.New(config, etcdblocks.Options{})
+	must(b.T, err)
+	r, err := from.Read(b.Context())
+	must(b.T, err)
+	s, err = r.Join(s, func(blocks.Resource) bool { return true })
+	must(b.T, err)
+	return s
+}
+
+// unharmedInEtcd fails the test if a live pod's address is not recorded for it alone.
+func (w *world) unharmedInEtcd(when string) {
+	w.Helper()
+	found := map[netip.Addr][]string{}
+	for _, b := range read(w.bench).Blocks {
+		for o := range b.Ordinals {
+			if a := b.At(o); a != nil {
+				found[b.Address(o)] = append(found[b.Address(o)], a.Handle)
+			}
+		}
+	}
+	for addr, handle := range w.live {
+		if !slices.Equal(found[addr], []string{handle}) {
+			w.Errorf("%s: %s is in use by %s, and recorded for %v", when, addr, handle, found[addr])
+		}
+	}
+}
+
+// tapped returns a writer whose writes go through a tap.
+func (b *bench) tapped(p *tap, recorder repair.Recorder) *datastore.Writer {
+	b.Helper()
+	if !b.inEtcd() {
+		return b.writer(p.wrap, recorder)
+	}
+	return datastore.NewWriter(&tappedStore{etcd.New(b.Etcd), p}, nil, datastore.Options{Recorder: recorder}).Impatient()
+}
+
+// tappedStore sends requests until its tap is dead.
+type tappedStore struct {
+	datastore.Store
+	tap *tap
+}
+
+func (s *tappedStore) Get(ctx context.Context, r blocks.Resource, name string) ([]byte, error) {
+	if s.tap.dead {
+		return nil, errDead
+	}
+	return s.Store.Get(ctx, r, name)
+}
+
+func (s *tappedStore) write(what string, send func() error) error {
+	if s.tap.dead {
+		return errDead
+	}
+	s.tap.writes = append(s.tap.writes, what)
+	s.tap.dead = len(s.tap.writes) == s.tap.dieAt
+	if s.tap.dead && !s.tap.after {
+		return errDead
+	}
+	err := send()
+	if s.tap.dead {
+		return errDead
+	}
+	return err
+}
+
+func (s *tappedStore) Create(ctx context.Context, r blocks.Resource, name string, object []byte) (out []byte, err error) {
+	err = s.write("create "+name, func() error { out, err = s.Store.Create(ctx, r, name, object); return err })
+	return out, err
+}
+
+func (s *tappedStore) Patch(ctx context.Context, r blocks.Resource, name string, patch []byte) (out []byte, err error) {
+	err = s.write("patch "+name, func() error { out, err = s.Store.Patch(ctx, r, name, patch); return err })
+	return out, err
+}
+
+func (s *tappedStore) Delete(ctx context.Context, r blocks.Resource, name, uid, version string) error {
+	return s.write("delete "+name, func() error { return s.Store.Delete(ctx, r, name, uid, version) })
+}
+
+// toEtcd moves the objects of a cluster to etcd.
+func toEtcd(t *testing.T, c *testcluster.Cluster) *bench {
+	t.Helper()
+	must(t, seeding.CopyToEtcd(t.Context(), c))
+	t.Cleanup(func() {
+		for _, prefix := range []string{"/calico/", "/calico-audit/"} {
+			_, err := c.Etcd.Delete(context.WithoutCancel(t.Context()), prefix, clientv3.WithPrefix())
+			must(t, err)
+		}
+	})
+	return &bench{t, c, testcluster.EtcdV3}
+}
+
+// TestEquivalenceInEtcd performs operations on copies of random states in etcd, once with
+// Calico's own client and once with this writer. Then it compares all keys of Calico's IPAM.
+func TestEquivalenceInEtcd(t *testing.T) {
+	seed := testenv.Seed(t)
+	ctx := t.Context()
+	old := &bench{t, testcluster.Shared(t, testcluster.Options{}), testcluster.CRDv1}
+	must(t, seeding.Random(ctx, old.Cluster, seed))
+	s, err := seeding.New(old.Cluster)
+	must(t, err)
+	r := rand.New(rand.NewPCG(seed, 7))
+	state := enrich(old, s, r)
+	b := toEtcd(t, old.Cluster)
+	image, err := storm.TakeImage(ctx, b.Cluster)
+	must(t, err)
+	calico, err := seeding.NewEtcd(b.Cluster)
+	must(t, err)
+	done := map[string]int{}
+	for _, d := range deeds(state, r) {
+		must(t, image.Restore(ctx, b.Cluster))
+		if err := d.calico(b, calico.Calico.IPAM()); err != nil {
+			t.Errorf("%s: Calico: %v", d.name, err)
+			continue
+		}
+		want := b.contents()
+		must(t, image.Restore(ctx, b.Cluster))
+		if err := d.ours(b, b.tapped(&tap{}, nil)); err != nil {
+			t.Errorf("%s: %v", d.name, err)
+		}
+		same(t, d.name, want, b.contents())
+		kind, _, _ := strings.Cut(d.name, " ")
+		if done[kind]++; t.Failed() {
+			t.FailNow()
+		}
+	}
+	t.Logf("%v", done)
+	for _, kind := range kindsOfDeeds {
+		if done[kind] == 0 {
+			t.Errorf("nothing to do for %s", kind)
+		}
+	}
+}
+
+// TestRecordOfRun: what a killed run left is known as this program's until it is finished, and
+// what others have written since is not. A finished run leaves no record.
+func TestRecordOfRun(t *testing.T) {
+	w := newWorld(t, testcluster.EtcdV3)
+	records := func() int64 {
+		all, err := w.Etcd.Get(t.Context(), etcdblocks.RunPrefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+		must(t, err)
+		return all.Count
+	}
+	ours := func() (names []string) {
+		for _, a := range read(w.bench).Affinities {
+			if a.ByUs {
+				names = append(names, string(a.State)+" "+a.Name)
+			}
+		}
+		return names
+	}
+	left := "pendingDeletion " + blocks.AffinityName("n1", empty)
+	kill := func() {
+		dying := &tap{dieAt: 1, after: true}
+		if err := w.release(w.tapped(dying, nil), empty, "n1"); err == nil || records() != 1 || !slices.Equal(ours(), []string{left}) {
+			t.Fatalf("after a kill: %v, %d records, ours are %v", err, records(), ours())
+		}
+	}
+	kill()
+	s := etcd.New(w.Etcd)
+	must(t, w.releaseAgain(datastore.NewWriter(s, nil, datastore.Options{}), empty, "n1"))
+	must(t, s.Close(t.Context(), false))
+	if n := records(); n != 1 { // the killed run may still be in progress
+		t.Errorf("%d records after the next run", n)
+	}
+	w.restore()
+	kill()
+	w.edit(blocks.Affinities, blocks.AffinityName("n1", empty), func(spec map[string]any) { spec["state"] = "confirmed" })
+	if names := ours(); len(names) > 0 {
+		t.Errorf("after others wrote it: ours are %v", names)
+	}
+	s = etcd.New(w.Etcd)
+	must(t, w.release(datastore.NewWriter(s, nil, datastore.Options{}), empty, "n1"))
+	must(t, s.Close(t.Context(), true))
+	if n := records(); n != 2 {
+		t.Errorf("%d records after a run that left a step half-done", n)
+	}
+}
+
+// racer writes a key right before the transaction that is to write it.
+type racer struct {
+	clientv3.KV
+	at, n   int // the number of the write, from 1, and of those seen
+	sneaked bool
+}
+
+type racingTxn struct {
+	clientv3.Txn
+	racer *racer
+	ctx   context.Context
+	key   string
+	write bool
+}
+
+func (r *racer) Txn(ctx context.Context) clientv3.Txn {
+	return &racingTxn{Txn: r.KV.Txn(ctx), racer: r, ctx: ctx}
+}
+
+func (x *racingTxn) If(all ...clientv3.Cmp) clientv3.Txn {
+	x.key, x.Txn = string(all[0].Key), x.Txn.If(all...)
+	return x
+}
+
+func (x *racingTxn) Then(ops ...clientv3.Op) clientv3.Txn {
+	x.write, x.Txn = ops[0].IsPut() || ops[0].IsDelete(), x.Txn.Then(ops...)
+	return x
+}
+
+func (x *racingTxn) Commit() (*clientv3.TxnResponse, error) {
+	if x.write {
+		x.racer.n++
+	}
+	raced := x.write && x.racer.n == x.racer.at
+	if raced {
+		value := "{}"
+		stored, err := x.racer.Get(x.ctx, x.key)
+		if err == nil && len(stored.Kvs) > 0 {
+			value = string(stored.Kvs[0].Value)
+		}
+		if _, err := x.racer.Put(x.ctx, x.key, value); err != nil {
+			return nil, err
+		}
+	}
+	answer, err := x.Txn.Commit()
+	x.racer.sneaked = x.racer.sneaked || raced && err == nil && answer.Succeeded
+	return answer, err
+}
+
+// TestConditionalInEtcd: no write of a step is carried out on a key that another client has
+// written since it was read.
+func TestConditionalInEtcd(t *testing.T) {
+	w := newWorld(t, testcluster.EtcdV3)
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{w.EtcdEndpoint()}, Logger: zap.NewNop()})
+	must(t, err)
+	defer func() { _ = client.Close() }()
+	kv, raced := client.KV, 0
+	for _, s := range steps {
+		for at := 1; s.kind != repair.FinishDelete; at++ {
+			w.restoreFor(s)
+			r := &racer{KV: kv, at: at}
+			client.KV = r
+			err := s.do(w, datastore.NewWriter(etcd.New(client), nil, datastore.Options{}).Impatient())
+			if r.sneaked {
+				t.Errorf("%s: write %d overwrites another's", s.name, at)
+			}
+			if r.n < at {
+				if err != nil {
+					t.Errorf("%s: %v", s.name, err)
+				}
+				break
+			}
+			raced++
+			w.unharmed(s.name)
+		}
+	}
+	if raced < 30 {
+		t.Errorf("only %d writes were raced", raced)
+	}
+}
