@@ -293,6 +293,11 @@ func (r *Reading) KubernetesName(node string) string {
 	if n := r.nodes[node]; n != nil && n.kubernetes != "" {
 		return n.kubernetes
 	}
+	for in, name := range r.byKubernetes { // of a node that is gone since
+		if name == node {
+			return in
+		}
+	}
 	return node
 }
 

@@ -284,6 +284,16 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+// TestNamesStay: while nodes are read again, the pods of one that is gone are still found by the name
+// of its Kubernetes node.
+func TestNamesStay(t *testing.T) {
+	r := cluster(t)
+	r.forget("c1")
+	if in, name := r.KubernetesName("c1"), r.calicoName("k1"); in != "k1" || name != "c1" {
+		t.Errorf("c1 is %s in Kubernetes, and k1 is %s", in, name)
+	}
+}
+
 // TestEndpointOfNoPodOwnsNothing: with Kubernetes, an endpoint whose pod is gone is no
 // owner. Without, its pods are a gap.
 func TestEndpointOfNoPodOwnsNothing(t *testing.T) {

@@ -83,13 +83,9 @@ func (c *Client) Refresh(ctx context.Context, last *Reading, refs []blocks.Ref) 
 	return n, nil
 }
 
-// forget removes a node, which is read again.
-func (r *Reading) forget(name string) {
-	if old := r.nodes[name]; old != nil {
-		delete(r.byKubernetes, old.kubernetes)
-		delete(r.nodes, name)
-	}
-}
+// forget removes a node, which is read again. Its name in Kubernetes stays known: if Calico's node
+// is gone or cannot be parsed, its pods are still those of the Kubernetes node.
+func (r *Reading) forget(name string) { delete(r.nodes, name) }
 
 // take reads keys at the revision of a reading.
 func (c *Client) take(ctx context.Context, from clientv3.KV, r *Reading, keys []string) error {

@@ -47,16 +47,20 @@ func (w *EtcdWatch) Run(ctx context.Context) error {
 	}()
 	for {
 		began := time.Now()
-		again, err := w.read(ctx)
+		watching, stop := context.WithCancel(ctx)
+		again, err := w.read(ctx, watching)
 		switch {
 		case ctx.Err() != nil:
+			stop()
 			return nil
 		case err != nil && w.Snapshot() == nil:
+			stop()
 			return err
 		case err != nil:
 			w.log.Warn("reading Calico's etcd failed", "error", err)
 		}
 		wait(ctx, time.Until(began.Add(readAgain)), again)
+		stop() // or the watches of a quiet etcd would add up
 		wait(ctx, time.Until(began.Add(readApart)), nil)
 		if ctx.Err() != nil {
 			return nil
@@ -76,8 +80,8 @@ func wait(ctx context.Context, d time.Duration, signal <-chan struct{}) {
 }
 
 // read reads everything, and returns a channel that is closed when something in etcd has changed
-// since, or may have.
-func (w *EtcdWatch) read(ctx context.Context) (<-chan struct{}, error) {
+// since, or may have. The watches end with watching.
+func (w *EtcdWatch) read(ctx, watching context.Context) (<-chan struct{}, error) {
 	w.reading.Lock()
 	defer w.reading.Unlock()
 	_, err := w.etcd.calico.Connect(ctx)
@@ -98,7 +102,7 @@ func (w *EtcdWatch) read(ctx context.Context) (<-chan struct{}, error) {
 	case w.changed <- struct{}{}:
 	default:
 	}
-	return w.etcd.calico.Changed(ctx, w.etcd.reading)
+	return w.etcd.calico.Changed(watching, w.etcd.reading)
 }
 
 // Changed receives a signal after each reading.

@@ -15,7 +15,6 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -352,15 +351,22 @@ func (s *Store) superseded(ctx context.Context, record *mvccpb.KeyValue) (bool, 
 // refuse returns an error of a write that was not sent.
 func refuse(err error) error { return &datastore.Response{Err: err, Refused: true} }
 
-// response returns the error of a request. etcd refuses by these codes before it proposes a
-// write to its members; other errors leave open whether the write was carried out.
+// response returns the error of a request. etcd refuses by these codes before it carries out a
+// write; other errors leave open whether it did. So does a lack of space: the write that exceeds the
+// quota is carried out all the same (etcd server/etcdserver/apply, quotaApplierV3).
 func response(err error) error {
-	switch status.Code(err) {
+	var a rpctypes.EtcdError
+	if !errors.As(err, &a) {
+		return err
+	}
+	switch a.Code() {
 	case codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated, codes.FailedPrecondition, codes.NotFound, codes.OutOfRange:
 		return refuse(err)
 	case codes.ResourceExhausted:
-		return &datastore.Response{Err: err, Refused: true, Busy: !errors.Is(err, rpctypes.ErrNoSpace)}
-	default:
-		return err
+		if errors.Is(err, rpctypes.ErrTooManyRequests) {
+			return &datastore.Response{Err: err, Refused: true, Busy: true}
+		}
+	default: // no answer, or none that tells
 	}
+	return err
 }
