@@ -2,7 +2,9 @@ package testcluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -21,6 +23,8 @@ type KubeControllers struct {
 	Daemon
 	cluster *Cluster
 	port    int // of its metrics
+	// edit changes the spec of its configuration.
+	edit func(ctx context.Context, change func(spec map[string]any)) error
 	// logged is the size of the log before the last start, because each start appends.
 	logged int
 }
@@ -36,10 +40,41 @@ type KubeControllers struct {
 // port, because only one process on a machine can use the default port.
 func (c *Cluster) StartKubeControllers(tb testing.TB) *KubeControllers {
 	tb.Helper()
-	k, err := c.newKubeControllers(tb.Context())
+	return c.startKubeControllers(tb, c.EditControllers, "DATASTORE_TYPE=kubernetes")
+}
+
+// StartKubeControllersInEtcd is StartKubeControllers for a Calico that keeps its objects in the
+// cluster's etcd.
+func (c *Cluster) StartKubeControllersInEtcd(tb testing.TB) *KubeControllers {
+	tb.Helper()
+	edit := func(ctx context.Context, change func(map[string]any)) error {
+		const key = "/calico/resources/v3/projectcalico.org/kubecontrollersconfigurations/default"
+		stored, err := c.Etcd.Get(ctx, key)
+		if err != nil || len(stored.Kvs) == 0 {
+			return fmt.Errorf("%s: %w", key, cmp.Or(err, errors.New("it does not exist")))
+		}
+		var object map[string]any
+		if err := json.Unmarshal(stored.Kvs[0].Value, &object); err != nil {
+			return err
+		}
+		change(object["spec"].(map[string]any))
+		text, err := json.Marshal(object)
+		if err != nil {
+			return err
+		}
+		_, err = c.Etcd.Put(ctx, key, string(text))
+		return err
+	}
+	return c.startKubeControllers(tb, edit, "DATASTORE_TYPE=etcdv3", "ETCD_ENDPOINTS="+c.EtcdEndpoint())
+}
+
+func (c *Cluster) startKubeControllers(tb testing.TB, edit func(context.Context, func(map[string]any)) error, datastore ...string) *KubeControllers {
+	tb.Helper()
+	k, err := c.newKubeControllers(tb.Context(), datastore)
 	if err != nil {
 		tb.Fatalf("starting kube-controllers: %v", err)
 	}
+	k.edit = edit
 	if err := k.Start(tb.Context()); err != nil {
 		tb.Fatal(err)
 	}
@@ -47,7 +82,7 @@ func (c *Cluster) StartKubeControllers(tb testing.TB) *KubeControllers {
 	return k
 }
 
-func (c *Cluster) newKubeControllers(ctx context.Context) (*KubeControllers, error) {
+func (c *Cluster) newKubeControllers(ctx context.Context, datastore []string) (*KubeControllers, error) {
 	path, err := programs.Binary(ctx, "kube-controllers")
 	if err != nil {
 		return nil, err
@@ -76,10 +111,7 @@ func (c *Cluster) newKubeControllers(ctx context.Context) (*KubeControllers, err
 		name: "kube-controllers", logPath: log, ready: ready,
 		spec: supervise.Spec{
 			Path: path, Args: []string{"-status-file=" + c.path("kube-controllers-status.json")}, RemoveIfOrphaned: c.dir,
-			Env: []string{
-				"DATASTORE_TYPE=kubernetes", "KUBECONFIG=" + c.KubeconfigPath(), "ENABLED_CONTROLLERS=node",
-				"HEALTH_ENABLED=false", "LOG_LEVEL=info",
-			},
+			Env: append(datastore, "KUBECONFIG="+c.KubeconfigPath(), "ENABLED_CONTROLLERS=node", "HEALTH_ENABLED=false", "LOG_LEVEL=info"),
 		},
 	}
 	return k, nil
@@ -87,7 +119,7 @@ func (c *Cluster) newKubeControllers(ctx context.Context) (*KubeControllers, err
 
 // Start starts the program again after Stop or after it exited.
 func (k *KubeControllers) Start(ctx context.Context) error {
-	err := k.cluster.EditControllers(ctx, func(spec map[string]any) { spec["prometheusMetricsPort"] = int64(k.port) })
+	err := k.edit(ctx, func(spec map[string]any) { spec["prometheusMetricsPort"] = int64(k.port) })
 	if err != nil {
 		return fmt.Errorf("setting the port of kube-controllers' metrics: %w", err)
 	}
