@@ -42,8 +42,9 @@ type KubernetesOptions struct {
 	CalicoElsewhere bool
 	// Amend replaces the objects of some resources: see [decode.Decoder].
 	Amend map[blocks.Resource]func(object []byte) []byte
-	// NodeName returns Kubernetes' name of a node, if Amend gives nodes other names; nil if not.
-	NodeName func(string) string
+	// Original returns a reference by the names in Kubernetes, if Amend gives nodes other names;
+	// nil if not.
+	Original func(blocks.Ref) blocks.Ref
 }
 
 // A Recording keeps the objects of a reading, with one [decode.Spool] per resource. A
@@ -78,7 +79,7 @@ type Kubernetes struct {
 	// elsewhere and amend are the options CalicoElsewhere and Amend.
 	elsewhere bool
 	amend     map[blocks.Resource]func([]byte) []byte
-	nodeName  func(string) string
+	original  func(blocks.Ref) blocks.Ref
 	served    *served // the latest result of discovery
 	record    Recording
 }
@@ -93,7 +94,7 @@ func NewKubernetes(cfg *rest.Config, opts KubernetesOptions) (*Kubernetes, error
 	k := &Kubernetes{
 		client: client, pageSize: defaultPageSize, whole: true,
 		override: os.Getenv(apiGroupVariable), record: opts.Record, budgets: opts.Budgets, services: opts.Services,
-		elsewhere: opts.CalicoElsewhere, amend: opts.Amend, nodeName: opts.NodeName,
+		elsewhere: opts.CalicoElsewhere, amend: opts.Amend, original: opts.Original,
 	}
 	if k.elsewhere { // no evidence is needed for the group of objects that are not read
 		k.override = decode.GroupCRD

@@ -80,24 +80,22 @@ func (k *Kubernetes) refreshLists(refs []blocks.Ref) (byName, groups []*lister, 
 			client: k.client, kind: kind, group: k.served.group, pageSize: k.pageSize, strings: shared,
 			namespace: ref.Namespace, podLabels: k.budgets, amend: k.amend[kind.Resource],
 		}
-		name, node := ref.Name, ref.Node
-		if k.nodeName != nil {
-			if node = k.nodeName(node); ref.Resource == blocks.Nodes {
-				name = k.nodeName(name)
-			}
+		in := ref
+		if k.original != nil {
+			in = k.original(ref)
 		}
 		switch {
 		case !k.served.has(kind) && kind.Optional:
 		case !k.served.has(kind):
 			return nil, nil, fmt.Errorf("reading %s again: %s", refText(ref), k.served.absence(kind).Gaps[0].Reason)
 		case ref.Node != "":
-			l.selector = fields.OneTermEqualSelector("spec.nodeName", node).String()
+			l.selector = fields.OneTermEqualSelector("spec.nodeName", in.Node).String()
 			groups = append(groups, l)
 		case ref.Label != "":
 			l.labels = ref.Label
 			groups = append(groups, l)
 		default:
-			l.selector = fields.OneTermEqualSelector("metadata.name", name).String()
+			l.selector = fields.OneTermEqualSelector("metadata.name", in.Name).String()
 			byName = append(byName, l)
 		}
 	}

@@ -188,7 +188,12 @@ func (f *Flags) openEtcd(config etcd.Config, streams genericiooptions.IOStreams,
 			blocks.Nodes: func(object []byte) []byte { return e.reading.AmendNode(object) },
 			blocks.Pods:  func(object []byte) []byte { return e.reading.AmendPod(object) },
 		},
-		NodeName: func(name string) string { return e.reading.KubernetesName(name) },
+		Original: func(ref blocks.Ref) blocks.Ref {
+			if ref.Node = e.reading.KubernetesName(ref.Node); ref.Resource == blocks.Nodes {
+				ref.Name = e.reading.KubernetesName(ref.Name)
+			}
+			return ref
+		},
 	}, show)
 	return e, err
 }
