@@ -37,10 +37,12 @@ func (x *run) begunStep(f *journal.File, id string, undo bool) *begun {
 
 // asked returns the plan's request with the consents that apply.
 func (x *run) asked(plan *repair.Plan) repair.Request {
-	if x.opts.Consents == nil {
-		return plan.Request
+	request := plan.Request
+	if x.opts.Consents != nil {
+		request = request.ConsentedBy(x.opts.Consents)
 	}
-	return plan.Request.ConsentedBy(x.opts.Consents)
+	request.ObserveTwice = request.ObserveTwice || x.State.Cluster.Ageless
+	return request
 }
 
 // resume handles a step that an earlier run has completed or started, according to its journal. It

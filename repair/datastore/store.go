@@ -28,7 +28,7 @@ type Store interface {
 	// Patch applies a JSON patch, which tests uid and resourceVersion, and returns the object
 	// as stored.
 	Patch(ctx context.Context, r blocks.Resource, name string, patch []byte) ([]byte, error)
-	// Delete deletes an object in the given version. If it does not exist, that is no error.
+	// Delete deletes an object in the given version. That it does not exist may be refused, or no error.
 	Delete(ctx context.Context, r blocks.Resource, name, uid, version string) error
 	// Allowed reports whether the user has a right, and the reason if not.
 	Allowed(ctx context.Context, verb string, r blocks.Resource) (ok bool, reason string, err error)

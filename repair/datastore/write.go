@@ -193,20 +193,26 @@ func (w *Writer) markAndRemove(ctx context.Context, e *edit) (marked bool, err e
 			return false, err
 		}
 	}
-	err = w.remove(ctx, o)
+	err = w.removeOnly(ctx, o, !w.traits.SoftDeletes)
 	return err != nil && w.traits.SoftDeletes, err
 }
 
 // remove deletes an object in the given version and waits until it no longer exists. A
 // missing object is not an error.
-func (w *Writer) remove(ctx context.Context, o *object) error {
+func (w *Writer) remove(ctx context.Context, o *object) error { return w.removeOnly(ctx, o, false) }
+
+// removeOnly is remove. If ours is set, an object that another client has deleted is
+// [repair.ErrChanged].
+func (w *Writer) removeOnly(ctx context.Context, o *object, ours bool) error {
 	if err := w.record(ctx, repair.VerbDelete, o.resource, o.name(), o.raw, nil, false); err != nil {
 		return err
 	}
 	_, err := w.write(ctx, repair.VerbDelete, fmt.Sprintf("deleting %s", o), o.resource, o.name(), func(ctx context.Context, s Store) ([]byte, error) {
 		return nil, s.Delete(ctx, o.resource, o.name(), o.uid(), o.version())
-	}, func(now *object, _ bool) (bool, error) {
+	}, func(now *object, doubt bool) (bool, error) {
 		switch {
+		case ours && !doubt && (now == nil || now.uid() != o.uid()):
+			return true, changedf("another client has deleted %s", o)
 		case now == nil, now.uid() != o.uid(), now.deleting():
 			return true, nil
 		case now.version() != o.version():

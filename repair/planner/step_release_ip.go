@@ -128,7 +128,7 @@ func releaseTogether(ctx context.Context, w repair.Writer, st *state.State, step
 // observation: the interrupted run knew why the count is too high. Otherwise it leaves the handle.
 func lowerHandle(b *repair.Begun) repair.Move {
 	h := b.State.Handle(cmp.Or(b.Step.Guard(repair.GuardReplaces), b.Step.Guard(repair.GuardHandle)))
-	if h == nil || verifyIP(b.State, b.Step) != nil {
+	if h == nil || verifyIP(b.State, b.Step) != nil || b.State.Cluster.Ageless { // its node may be raising the count
 		return repair.Move{}
 	}
 	if h.SoftDeleted {

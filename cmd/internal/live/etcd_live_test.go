@@ -479,17 +479,18 @@ func TestTwins(t *testing.T) {
 	}
 	plans = append(plans, []string{"--strict-affinity=true"})
 	read := func() (out []string) {
-		r := clitest.Run(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json")
+		r := clitest.Run(t, "report", "--grace", "1s", "--kubeconfig", c.KubeconfigPath(), "-o", "json")
 		out = append(facts(r.Report(t)), "exit "+fmt.Sprint(r.Code))
 		for _, p := range plans {
 			file := filepath.Join(dir, "plan.json")
-			o := clitest.Run(t, append([]string{"repair", "--kubeconfig", c.KubeconfigPath(), "--out", file}, p...)...)
+			o := clitest.Run(t, append([]string{"repair", "--grace", "1s", "--kubeconfig", c.KubeconfigPath(), "--out", file}, p...)...)
 			if out = append(out, fmt.Sprintf("%v: exit %d", p, o.Code)); o.Code == exit.CodeOK {
 				out = append(out, steps(t, file)...)
 			}
 		}
 		return out
 	}
+	time.Sleep(1200 * time.Millisecond) // the ages that etcd records are real
 	want := read()
 	if err := seeding.CopyToEtcd(t.Context(), c); err != nil {
 		t.Fatal(err)

@@ -221,5 +221,5 @@ func (c *Runner) finishOne(ctx context.Context, file *journal.File, req *repair.
 		return notWritten(err)
 	}
 	c.finished = append(c.finished, res.Outcomes...)
-	return target.end(ctx, res.Count(repair.Failed) > 0)
+	return target.end(ctx, res)
 }

@@ -94,7 +94,7 @@ func (c *Runner) Apply(ctx context.Context, plan *repair.Plan, resume *journal.F
 	if err != nil {
 		return notWritten(err)
 	}
-	return errors.Join(target.end(ctx, res.Count(repair.Failed) > 0), c.finish(res, c.afterApply(plan, res)))
+	return errors.Join(target.end(ctx, res), c.finish(res, c.afterApply(plan, res)))
 }
 
 func (c *Runner) say(format string, args ...any) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -129,11 +130,12 @@ func (t *target) writer(journal repair.Recorder) (*datastore.Writer, error) {
 	return datastore.NewWriter(t.etcd, others, options), nil
 }
 
-// end ends a run. halfDone is true if it may have left a step half-done.
-func (t *target) end(ctx context.Context, halfDone bool) error {
+// end ends a run.
+func (t *target) end(ctx context.Context, res *repair.Result) error {
 	if t.etcd == nil {
 		return nil
 	}
+	halfDone := slices.ContainsFunc(res.Outcomes, func(o repair.Outcome) bool { return o.Status == repair.Failed || o.Code == repair.SkipHalfDone })
 	if err := t.etcd.Close(context.WithoutCancel(ctx), halfDone); err != nil {
 		return fmt.Errorf("deleting the record of the run: %w", err)
 	}

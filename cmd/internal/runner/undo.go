@@ -73,7 +73,7 @@ func (c *Runner) undo(ctx context.Context, file *journal.File) error {
 	if err != nil {
 		return notWritten(err)
 	}
-	return errors.Join(target.end(ctx, res.Count(repair.Failed) > 0), c.finish(res, nil), lost(file))
+	return errors.Join(target.end(ctx, res), c.finish(res, nil), lost(file))
 }
 
 // UndoLeft takes back what runs left that ended before their end: by their journals, where
