@@ -80,8 +80,8 @@ type Client struct {
 	conn   *clientv3.Client // nil before Connect
 }
 
-// New returns a client, which connects for each reading unless [Client.Connect] was called. Errors are mistakes in the
-// configuration.
+// New returns a client. It connects for each reading unless [Client.Connect] was called. Errors
+// are mistakes in the configuration.
 func New(config Config, opts Options) (*Client, error) {
 	cfg, err := clientConfig(&config.Spec.EtcdConfig)
 	if err != nil {

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -27,9 +28,8 @@ type Renewal struct {
 	all bool
 }
 
-// Refresh reads objects again: Calico's, and those that Calico knows of nodes. If some
-// endpoints are not of Kubernetes' pods, it reads all endpoints, because they do not tell in
-// which range they are.
+// Refresh reads Calico's objects and nodes again. It reads all endpoints if some belong to no pod
+// of Kubernetes: their keys do not begin with the node's name.
 func (c *Client) Refresh(ctx context.Context, last *Reading, refs []blocks.Ref) (*Renewal, error) {
 	from, err := c.Connect(ctx)
 	if err != nil {
@@ -128,12 +128,12 @@ func (c *Client) find(ctx context.Context, from clientv3.KV, pod blocks.Key, nod
 		takeWorkloadEndpoint(r, store{resource: blocks.Pods}, kv)
 	}
 	if r.endpointsUnread {
-		return nil, fmt.Errorf("%s", r.list(blocks.Pods).Gaps[0].Reason)
+		return nil, errors.New(r.list(blocks.Pods).Gaps[0].String())
 	}
 	return r.ofPods[pod], nil
 }
 
-// Learn makes r amend objects by what was read again.
+// Learn takes over what was read again, by which r then amends objects.
 func (r *Reading) Learn(n *Renewal) {
 	if r.nodes, r.byKubernetes = n.nodes, n.byKubernetes; n.all {
 		r.ofPods, r.others = n.ofPods, n.others

@@ -1,6 +1,7 @@
 // Package datastore writes to Calico's datastore. No other package of the project does.
-// It implements the steps of package repair for a Kubernetes API server, in both of
-// Calico's API groups.
+// A [Writer] carries out the steps of package repair over a [Store]: an API server with
+// either of Calico's API groups ([Kubernetes]), or Calico's own etcd (package
+// repair/datastore/etcd).
 //
 // Each step follows the protocol with which Calico's own clients change the same objects
 // (libcalico-go ipam/ipam_block_reader_writer.go and backend/k8s/resources), so that

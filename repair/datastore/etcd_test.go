@@ -285,7 +285,7 @@ func TestRecordOfRun(t *testing.T) {
 	kill()
 	s := etcd.New(w.Etcd)
 	must(t, w.releaseAgain(datastore.NewWriter(s, nil, datastore.Options{}), empty, "n1"))
-	must(t, s.Close(t.Context(), false))
+	must(t, s.End(t.Context(), false))
 	if n := records(); n != 1 { // the killed run may still be in progress
 		t.Errorf("%d records after the next run", n)
 	}
@@ -297,7 +297,7 @@ func TestRecordOfRun(t *testing.T) {
 	}
 	s = etcd.New(w.Etcd)
 	must(t, w.release(datastore.NewWriter(s, nil, datastore.Options{}), empty, "n1"))
-	must(t, s.Close(t.Context(), true))
+	must(t, s.End(t.Context(), true))
 	if n := records(); n != 2 {
 		t.Errorf("%d records after a run that left a step half-done", n)
 	}
@@ -381,5 +381,37 @@ func TestConditionalInEtcd(t *testing.T) {
 	}
 	if raced < 30 {
 		t.Errorf("only %d writes were raced", raced)
+	}
+}
+
+// TestOldRecords: the end of a run deletes the records of earlier runs that say nothing about any
+// object any more, and no others.
+func TestOldRecords(t *testing.T) {
+	w := newWorld(t, testcluster.EtcdV3)
+	stored, err := w.Etcd.Get(t.Context(), "/calico/ipam/v2/config")
+	must(t, err)
+	long := time.Now().Add(-time.Hour)
+	records := map[string]string{"other": "{"}
+	for name, write := range map[string]etcdblocks.Write{
+		"superseded": {Key: "/calico/ipam/v2/config", Revision: 1, At: long}, "deleted": {Key: "/calico/ipam/v2/handle/none", Revision: 1, At: long},
+		"current": {Key: "/calico/ipam/v2/config", Revision: stored.Kvs[0].ModRevision, At: long}, "running": {Key: "/calico/ipam/v2/config", Revision: 1, At: time.Now()},
+	} {
+		text, err := json.Marshal(etcdblocks.Run{Writes: []etcdblocks.Write{write}})
+		must(t, err)
+		records[name] = string(text)
+	}
+	for name, text := range records {
+		_, err := w.Etcd.Put(t.Context(), etcdblocks.RunPrefix+name, text)
+		must(t, err)
+	}
+	must(t, etcd.New(w.Etcd).End(t.Context(), false))
+	left, err := w.Etcd.Get(t.Context(), etcdblocks.RunPrefix, clientv3.WithPrefix())
+	must(t, err)
+	var names []string
+	for _, kv := range left.Kvs {
+		names = append(names, strings.TrimPrefix(string(kv.Key), etcdblocks.RunPrefix))
+	}
+	if want := []string{"current", "other", "running"}; !slices.Equal(names, want) {
+		t.Errorf("left are %v, want %v", names, want)
 	}
 }

@@ -10,9 +10,9 @@ import (
 )
 
 // Store keeps objects: an API server ([Kubernetes]), or Calico's own etcd (package
-// repair/datastore/etcd). Each method sends one request, once. Objects are JSON in the form of
-// an API server's, with uid and resourceVersion. Names are "NAMESPACE/NAME" for namespaced
-// kinds.
+// repair/datastore/etcd). Each method writes at most once, and does not retry. Objects are JSON
+// in the form of an API server's, with uid and resourceVersion. Names are "NAMESPACE/NAME" for
+// namespaced kinds.
 //
 // An error that contains a [Response] is an answer. After any other error, it is not known
 // whether a write was carried out.

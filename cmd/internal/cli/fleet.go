@@ -49,8 +49,8 @@ func (f *fleetFlags) complete(s *source.Flags) error {
 	if err := fleet.CheckFlags(f.flags); err != nil {
 		return exit.Usage(err)
 	}
-	if err := s.RefuseEtcd("--contexts"); err != nil {
-		return err
+	if where, etcd := s.OfEtcd(); etcd {
+		return exit.Usagef("--contexts is not supported if Calico keeps its data in its own etcd (%s)", where)
 	}
 	config, err := s.Cluster.ToRawKubeConfigLoader().RawConfig()
 	if err != nil {

@@ -18,7 +18,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
+	libapiv3 "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
+	cnet "github.com/projectcalico/calico/libcalico-go/lib/net"
+	"github.com/projectcalico/calico/libcalico-go/lib/options"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/calico-audit/calico-audit/audit"
@@ -107,7 +110,7 @@ func TestStoryInEtcd(t *testing.T) {
 		{joined("repair", "--strict-affinity=true"), exit.CodeOK, "needs a second observation, not before"},
 		{joined("repair", "--strict-affinity=true", "--apply", "--yes"), exit.CodeUnfinished, "it needs two observations"},
 		{joined("exporter", "--agents"), exit.CodeUsage, "--agents is not supported"},
-		{joined("report", "--contexts", "all"), exit.CodeUsage, "--contexts is not supported yet"},
+		{joined("report", "--contexts", "all"), exit.CodeUsage, "--contexts is not supported"},
 		{[]string{"report"}, exit.CodeUnread, "name its kubeconfig with --kubeconfig"},
 	} {
 		if o := clitest.Run(t, x.args...); o.Code != x.code || !strings.Contains(o.Stdout+o.Err, x.want) {
@@ -498,5 +501,50 @@ func TestTwins(t *testing.T) {
 	inEtcd(t, map[string]string{"ETCD_ENDPOINTS": c.EtcdEndpoint()})
 	if diff := cmp.Diff(want, read()); diff != "" {
 		t.Errorf("seed %d (-Kubernetes +etcd):\n%s", seed, diff)
+	}
+}
+
+// TestRepairWithoutKubernetes repairs a Calico of hosts, without a cluster: what its endpoints use
+// stays.
+func TestRepairWithoutKubernetes(t *testing.T) {
+	ctx, c := t.Context(), testcluster.Shared(t, testcluster.Options{})
+	if err := c.Reset(ctx); err != nil {
+		t.Fatal(err)
+	}
+	s, err := seeding.NewEtcd(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	calico, handle := s.Calico, "vm-1"
+	errs := []error{s.Init(ctx), s.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true}), s.Pool(ctx, "pods", apiv3.IPPoolSpec{CIDR: "10.64.0.0/24", BlockSize: 26})}
+	for _, name := range []string{"a", "b"} {
+		node := libapiv3.NewNode()
+		node.Name = name
+		_, err := calico.Nodes().Create(ctx, node, options.SetOptions{})
+		errs = append(errs, err)
+	}
+	errs = append(errs, s.ClaimBlocks(ctx, "a", netip.MustParsePrefix("10.64.0.0/26")), s.ClaimBlocks(ctx, "a", netip.MustParsePrefix("10.64.0.64/26")),
+		calico.IPAM().AssignIP(ctx, ipam.AssignIPArgs{IP: cnet.MustParseIP("10.64.0.1"), HandleID: &handle, Hostname: "a", Attrs: map[string]string{"node": "a"}}))
+	e := libapiv3.NewWorkloadEndpoint()
+	e.Name, e.Namespace = "a-openstack-vm--1-eth0", "default"
+	e.Spec = libapiv3.WorkloadEndpointSpec{Orchestrator: "openstack", Node: "a", Workload: "vm-1", Endpoint: "eth0", InterfaceName: "tap1", IPNetworks: []string{"10.64.0.1/32"}}
+	_, err = calico.WorkloadEndpoints().Create(ctx, e, options.SetOptions{})
+	if err := errors.Join(append(errs, err)...); err != nil {
+		t.Fatal(err)
+	}
+	inEtcd(t, map[string]string{"ETCD_ENDPOINTS": c.EtcdEndpoint(), "HOME": t.TempDir()})
+	t.Chdir(t.TempDir())
+	time.Sleep(1200 * time.Millisecond)
+	for _, args := range [][]string{
+		{"repair", "--empty-blocks", "--leaked-ips", "--without-host-evidence", "--grace", "1s", "--out", "plan.json"},
+		{"repair", "apply", "plan.json", "--yes", "--wait"},
+	} {
+		if o := clitest.Run(t, args...); o.Code != exit.CodeOK {
+			t.Fatalf("%q: exit code %d:\n%s\n%s", args, o.Code, o.Stdout, o.Err)
+		}
+	}
+	left, err := c.Etcd.Get(ctx, "/calico/ipam/v2/assignment/", clientv3.WithPrefix())
+	if err != nil || len(left.Kvs) != 1 || recordedIn(t, c)[netip.MustParseAddr("10.64.0.1")] != handle {
+		t.Errorf("%d blocks, which record %v: %v", len(left.Kvs), recordedIn(t, c), err)
 	}
 }

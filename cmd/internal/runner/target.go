@@ -136,7 +136,7 @@ func (t *target) end(ctx context.Context, res *repair.Result) error {
 		return nil
 	}
 	halfDone := slices.ContainsFunc(res.Outcomes, func(o repair.Outcome) bool { return o.Status == repair.Failed || o.Code == repair.SkipHalfDone })
-	if err := t.etcd.Close(context.WithoutCancel(ctx), halfDone); err != nil {
+	if err := t.etcd.End(context.WithoutCancel(ctx), halfDone); err != nil {
 		return fmt.Errorf("deleting the record of the run: %w", err)
 	}
 	return nil
@@ -145,7 +145,7 @@ func (t *target) end(ctx context.Context, res *repair.Result) error {
 // close ends the connection.
 func (t *target) close() {
 	if t.disconnect != nil {
-		_ = t.disconnect() // nothing is left to do there
+		_ = t.disconnect() // all requests have ended
 	}
 }
 

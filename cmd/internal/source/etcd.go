@@ -147,15 +147,6 @@ func (f *Flags) OfEtcd() (where string, yes bool) {
 	return config.Where(), true
 }
 
-// RefuseEtcd returns a usage error if the source is Calico's own etcd, which a command
-// cannot use.
-func (f *Flags) RefuseEtcd(command string) error {
-	if where, yes := f.OfEtcd(); yes {
-		return exit.Usagef("%s is not supported yet if Calico keeps its data in its own etcd (%s): see \"Calico with its own etcd\" in the guide", command, where)
-	}
-	return nil
-}
-
 // openEtcd returns a reader of Calico's own etcd.
 func (f *Flags) openEtcd(config etcd.Config, streams genericiooptions.IOStreams, show func(string)) (*Etcd, error) {
 	e := &Etcd{}

@@ -58,6 +58,11 @@ func (s *Store) Get(ctx context.Context, r blocks.Resource, name string) ([]byte
 	if kv == nil || err != nil {
 		return nil, err
 	}
+	return objectOf(r, kv, by)
+}
+
+// objectOf returns the object of a key, which this run wrote at a time; zero if it did not.
+func objectOf(r blocks.Resource, kv *mvccpb.KeyValue, by time.Time) ([]byte, error) {
 	object, ok, err := etcd.Object(r, kv, by)
 	if err == nil && !ok {
 		err = fmt.Errorf("%s holds no object", kv.Key)
@@ -140,7 +145,7 @@ func (s *Store) Create(ctx context.Context, r blocks.Resource, _ string, object 
 	if err != nil {
 		return nil, err
 	}
-	return s.object(r, kv)
+	return objectOf(r, kv, time.Now())
 }
 
 // Patch implements [datastore.Store].
@@ -165,7 +170,7 @@ func (s *Store) Patch(ctx context.Context, r blocks.Resource, name string, patch
 		return nil, err
 	}
 	now.CreateRevision = kv.CreateRevision
-	return s.object(r, now)
+	return objectOf(r, now, time.Now())
 }
 
 // Delete implements [datastore.Store].
@@ -197,7 +202,7 @@ func (s *Store) pinned(ctx context.Context, r blocks.Resource, name, uid, versio
 	case strconv.FormatInt(kv.ModRevision, 10) != version:
 		return nil, refuse(errConflict)
 	}
-	object, _, err := etcd.Object(r, kv, time.Time{})
+	object, err := objectOf(r, kv, time.Time{})
 	if err != nil {
 		return nil, refuse(err)
 	}
@@ -267,14 +272,6 @@ func (s *Store) write(ctx context.Context, key string, op clientv3.Op, on client
 	return revision, nil
 }
 
-func (s *Store) object(r blocks.Resource, kv *mvccpb.KeyValue) ([]byte, error) {
-	object, ok, err := etcd.Object(r, kv, time.Now())
-	if err == nil && !ok {
-		err = fmt.Errorf("%s holds no object", kv.Key)
-	}
-	return object, err
-}
-
 // Allowed implements [datastore.Store]: a transaction whose condition cannot hold needs the
 // rights of its writes.
 func (s *Store) Allowed(ctx context.Context, verb string, r blocks.Resource) (ok bool, reason string, err error) {
@@ -303,9 +300,9 @@ func (s *Store) Allowed(ctx context.Context, verb string, r blocks.Resource) (ok
 	return true, "", nil
 }
 
-// Close deletes the record of the run, unless the run left a step half-done, and the records of
+// End deletes the record of the run, unless the run left a step half-done, and the records of
 // earlier runs whose objects others have written since.
-func (s *Store) Close(ctx context.Context, halfDone bool) error {
+func (s *Store) End(ctx context.Context, halfDone bool) error {
 	records, err := s.client.Get(ctx, etcd.RunPrefix, clientv3.WithPrefix())
 	if err != nil {
 		return response(err)
