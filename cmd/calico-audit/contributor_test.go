@@ -58,7 +58,7 @@ func TestContributor(t *testing.T) {
 		t.Errorf("the page lacks the finding: %v", err)
 	}
 
-	for _, file := range []string{"examples/kubernetes/rbac/clusterrole.yaml", "examples/helm/calico-audit/files/rbac-exporter.yaml", "cmd/GUIDE.md"} {
+	for _, file := range []string{"examples/kubernetes/rbac/clusterrole.yaml", "examples/helm/calico-audit/templates/_reads.tpl", "cmd/GUIDE.md"} {
 		if text, err := os.ReadFile(filepath.Join(tree, file)); err != nil || !strings.Contains(string(text), "hostendpoints") {
 			t.Errorf("%s lacks the kind: %v", file, err)
 		}

@@ -53,7 +53,7 @@ var mayImport = map[string][]string{
 	"metrics/query":            {"audit/runway"},
 	"metrics/events":           {"blocks", "audit", "audit/state", "audit/checks", "metrics"},
 	"cmd":                      {"audit/runway", "metrics/query", "blocks", "blocks/cluster", "blocks/etcd", "blocks/files", "blocks/hostviews", "affinity", "affinity/host", "audit", "audit/phrase", "audit/state", "audit/remedies", "audit/capacity", "audit/checks", "audit/errortext", "audit/explain", "repair", "repair/moves", "repair/planner", "repair/journal", "repair/apply", "repair/datastore", "repair/workloads", "metrics", "metrics/events", "cmd/internal"},
-	"cmd/internal/gendoc":      {"blocks", "blocks/decode", "blocks/files", "blocks/hostviews", "audit", "audit/checks", "audit/errortext", "audit/remedies", "audit/state", "metrics", "cmd/internal"},
+	"cmd/internal/gendoc":      {"blocks", "blocks/decode", "blocks/files", "blocks/hostviews", "audit", "audit/checks", "audit/errortext", "audit/remedies", "audit/state", "metrics", "cmd/internal", "internal/testcluster/programs"},
 	"cmd/internal/cli/clitest": {"audit", "audit/explain", "repair", "cmd/internal", "internal/testcluster"},
 	"internal/statedsl":        {"blocks"},
 	"internal/law":             {"blocks", "audit/state", "audit/capacity", "repair"},

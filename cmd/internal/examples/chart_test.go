@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +16,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
@@ -29,8 +27,7 @@ import (
 
 const chartDir = "../../../examples/helm/calico-audit"
 
-// everything holds values with which the chart renders everything in the kustomizations,
-// and its own additions.
+// everything holds values with which the chart renders nearly everything.
 const everything = `
 image: {repository: registry.example.com/calico-audit, tag: v1}
 agent: {enabled: true, insecure: true, tls: {enabled: false}}
@@ -191,104 +188,18 @@ func parse(t *testing.T, out string) (objects []*unstructured.Unstructured) {
 	}
 }
 
-// hashed matches a ConfigMap's name with kustomize's hash of its content.
-var hashed = regexp.MustCompile(`"(calico-audit-agent-web)-[a-z0-9]{10}"`)
-
-// byName indexes objects by kind, namespace and name, with JSON numbers and without the
-// labels that only Helm sets.
+// byName indexes objects by kind, namespace and name, with JSON numbers.
 func byName(t *testing.T, objects []*unstructured.Unstructured) map[string]map[string]any {
 	t.Helper()
 	out := map[string]map[string]any{}
 	for _, o := range objects {
-		text, err := json.Marshal(o.Object)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text = hashed.ReplaceAll(text, []byte(`"$1"`))
-		u := &unstructured.Unstructured{}
-		if err := json.Unmarshal(text, &u.Object); err != nil {
-			t.Fatal(err)
-		}
-		labels := u.GetLabels()
-		for _, key := range []string{"helm.sh/chart", "app.kubernetes.io/part-of", "app.kubernetes.io/instance", "app.kubernetes.io/managed-by"} {
-			delete(labels, key)
-		}
-		if u.SetLabels(labels); len(labels) == 0 {
-			unstructured.RemoveNestedField(u.Object, "metadata", "labels")
-		}
-		key := u.GetKind() + " " + u.GetNamespace() + "/" + u.GetName()
+		key := o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
 		if out[key] != nil {
 			t.Errorf("there are two of %s", key)
 		}
-		out[key] = u.Object
+		out[key] = *decode[map[string]any](t, o)
 	}
 	return out
-}
-
-// onlyInChart lists the objects that only the chart has, with the reasons.
-var onlyInChart = map[string]string{
-	"ConfigMap kube-system/calico-audit-dashboard":  "without Helm people import examples/grafana",
-	"NetworkPolicy kube-system/calico-audit-repair": "the kustomization of the repair leaves policies to the cluster's owner",
-}
-
-// TestChartIsTheKustomizations: Helm installs the same objects as "kubectl apply -k", field
-// by field, except for the listed differences.
-func TestChartIsTheKustomizations(t *testing.T) {
-	resources := []string{"exporter", "agent", "repair-cronjob", "rbac", "rbac-agents", "rbac-repair", "rbac-repair-consolidate"}
-	components := append(slices.Clone(exporterComponents), "agent-prometheus-operator")
-	compare := func(t *testing.T, values string, want []*unstructured.Unstructured) {
-		t.Helper()
-		got, want2 := byName(t, chart(t, "kube-system", values)), byName(t, want)
-		for key, o := range got {
-			u := &unstructured.Unstructured{Object: o}
-			pod := []string{"spec", "template", "spec"}
-			switch u.GetKind() {
-			case "CronJob":
-				pod = append([]string{"spec", "jobTemplate"}, pod...)
-			case "PersistentVolumeClaim": // kubectl deletes what it is told to
-				if !cmp.Equal(u.GetAnnotations(), map[string]string{"helm.sh/resource-policy": "keep"}) {
-					t.Errorf("the journals are lost with the release: %v", u.GetAnnotations())
-				}
-				u.SetAnnotations(nil)
-			}
-			containers, _, _ := unstructured.NestedSlice(o, append(slices.Clone(pod), "containers")...)
-			if len(containers) > 0 { // a value needs a default; this is Kubernetes' own
-				if containers[0].(map[string]any)["imagePullPolicy"] != string(corev1.PullIfNotPresent) {
-					t.Errorf("%s: %v", key, containers[0])
-				}
-				delete(containers[0].(map[string]any), "imagePullPolicy")
-				if err := unstructured.SetNestedSlice(o, containers, append(pod, "containers")...); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if onlyInChart[key] != "" && want2[key] == nil {
-				delete(got, key)
-			}
-		}
-		if diff := cmp.Diff(want2, got); diff != "" {
-			t.Errorf("objects (-kustomize +Helm):\n%s", diff)
-		}
-	}
-	t.Run("everything", func(t *testing.T) {
-		compare(t, everything, exampleManifests(t, append(resources, "guard-rails"), components, nil))
-	})
-	t.Run("guard rails that warn", func(t *testing.T) {
-		compare(t, everything+"guardRails: {mode: warn}\n", exampleManifests(t, append(resources, "guard-rails-warn"), components, nil))
-	})
-	t.Run("guard rails of the newer API group", func(t *testing.T) {
-		compare(t, everything+"guardRails: {mode: deny, native: true}\n", exampleManifests(t, append(resources, "guard-rails-native"), components, nil))
-	})
-	t.Run("agents with all patches", func(t *testing.T) {
-		values := "image: {repository: registry.example.com/calico-audit, tag: v1}\nexporter: {enabled: false}\n" +
-			"agent: {enabled: true, insecure: true, tls: {enabled: false}, enterNamespaces: true, seLinux: true}\n"
-		compare(t, values, agentManifests(t, allAgentPatches...))
-	})
-	t.Run("agents that prove who they are", func(t *testing.T) {
-		values := "image: {repository: registry.example.com/calico-audit, tag: v1}\nexporter: {agents: true}\n" +
-			"agent: {enabled: true, tls: {enabled: true, certManager: true}}\nmonitoring: {podMonitor: true}\n"
-		compare(t, values, exampleManifests(t, []string{"exporter", "agent"},
-			[]string{"exporter-agents", "agent-prometheus-operator", "agent-tls-cert-manager", "agent-tls-prometheus-operator"}, nil))
-	})
 }
 
 // TestChartInAnotherNamespace: all objects of a release are in its namespace, and no

@@ -279,19 +279,6 @@ func TestExporterSidecar(t *testing.T) {
 	}
 }
 
-// TestExporterRole: the exporter's role is that of a report, plus watch.
-func TestExporterRole(t *testing.T) {
-	objects := exampleManifests(t, []string{"rbac", "rbac-exporter"}, nil, nil)
-	report := the[rbacv1.ClusterRole](t, objects, "ClusterRole", "calico-audit")
-	exporter := the[rbacv1.ClusterRole](t, objects, "ClusterRole", "calico-audit-exporter")
-	for i := range report.Rules {
-		report.Rules[i].Verbs = append(report.Rules[i].Verbs, "watch")
-	}
-	if diff := cmp.Diff(report.Rules, exporter.Rules); diff != "" {
-		t.Errorf("the role (-of a report, with watch +of the exporter):\n%s", diff)
-	}
-}
-
 // manifestResources are the resources of the kinds in the manifests.
 var manifestResources = map[string]schema.GroupVersionResource{
 	"ServiceAccount":      {Version: "v1", Resource: "serviceaccounts"},

@@ -127,7 +127,7 @@ func TestImagesOfManifests(t *testing.T) {
 			}
 			for _, m := range imageLine.FindAllStringSubmatch(string(raw), -1) {
 				used = true
-				if m[1] != "calico-audit" {
+				if m[1] != "calico-audit:v1" {
 					t.Errorf("%s runs the image %s", f, m[1])
 				}
 			}

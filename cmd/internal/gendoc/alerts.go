@@ -18,19 +18,6 @@ import (
 
 const rulesPath = "examples/prometheus/calico-audit.rules.yaml"
 
-const prometheusRuleHead = `# The alerts of examples/prometheus for the Prometheus operator. Generated from
-# calico-audit.rules.yaml there by "make generate". Do not edit.
-apiVersion: monitoring.coreos.com/v1
-kind: PrometheusRule
-metadata:
-  name: calico-audit
-  namespace: kube-system
-  labels:
-    app.kubernetes.io/name: calico-audit-exporter
-spec:
-  groups:
-`
-
 // catchAll are the alerts for findings of a severity that no other alert covers, such as
 // those of a new check.
 var catchAll = map[string]state.Severity{"CalicoFinding": state.Error, "CalicoCriticalFinding": state.Critical}
@@ -131,7 +118,7 @@ type rule struct {
 }
 
 // alerts returns the rules of examples/prometheus, where the catch-all alerts exclude the
-// checks of other alerts, the PrometheusRule made from them, and their documentation.
+// checks of other alerts, and their documentation.
 func alerts() ([]document, error) {
 	raw, err := os.ReadFile(filepath.Join(root, rulesPath))
 	if err != nil {
@@ -160,18 +147,7 @@ func alerts() ([]document, error) {
 		}
 		text = list.ReplaceAllString(text, "${1}"+strings.Join(told, "|"))
 	}
-	_, groups, ok := strings.Cut(text, "\ngroups:\n")
-	if !ok {
-		return nil, fmt.Errorf("reading %s: there are no groups", rulesPath)
-	}
-	operator := prometheusRuleHead
-	for line := range strings.Lines(groups) {
-		if strings.TrimSpace(line) != "" {
-			line = "  " + line
-		}
-		operator += line
-	}
-	return []document{{rulesPath, []byte(text)}, {"examples/kubernetes/exporter-prometheus-operator/prometheusrule.yaml", []byte(operator)}, {"metrics/ALERTS.md", alertsDoc(all)}}, nil
+	return []document{{rulesPath, []byte(text)}, {"metrics/ALERTS.md", alertsDoc(all)}}, nil
 }
 
 // expanded returns the alerts, with the expressions of the recording rules that they use.

@@ -1,8 +1,8 @@
 // Gendoc writes the documents that are generated from the program: the command reference
 // cmd/COMMANDS.md, the checks audit/CHECKS.md, the metrics metrics/METRICS.md, the alerts
 // metrics/ALERTS.md, and the pictures in examples/pictures. It also updates the generated
-// parts of README.md, the alerts, the roles, the guide and the Helm chart in examples/helm.
-// It must run in the repository's root. With -check it writes nothing and fails if a
+// parts of README.md, the alerts, the guide and the Helm chart in examples/helm, and renders
+// the manifests in examples/kubernetes from the chart. It must run in the repository's root. With -check it writes nothing and fails if a
 // document is stale.
 package main
 
@@ -29,9 +29,12 @@ func main() {
 	if *release != "" {
 		err = writeRelease(*release)
 	} else {
-		var docs []document
+		var docs, plain []document
 		if docs, err = documents(); err == nil {
-			err = save(docs, *check)
+			plain, err = manifests(docs)
+		}
+		if err == nil {
+			err = save(append(docs, plain...), *check)
 		}
 	}
 	if err != nil {
@@ -75,7 +78,7 @@ type document struct {
 	text []byte
 }
 
-// documents builds all documents. The output is deterministic.
+// documents builds all documents but the [manifests]. The output is deterministic.
 func documents() ([]document, error) {
 	var list bytes.Buffer
 	list.WriteString(generated)
@@ -103,7 +106,7 @@ func documents() ([]document, error) {
 	if err != nil {
 		return nil, err
 	}
-	charted, err := chart(rules[0].text, roles)
+	charted, err := chart(rules[0].text)
 	if err != nil {
 		return nil, err
 	}

@@ -13,13 +13,13 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// readers are the ClusterRoles under examples/kubernetes for reading a cluster.
-var readers = []string{"rbac/clusterrole.yaml", "rbac-exporter/clusterrole.yaml", "repair-cronjob/clusterrole.yaml"}
+// readsPath is the template with the rules of the ClusterRoles for reading a cluster.
+const readsPath = chartPath + "/templates/_reads.tpl"
 
 // guidePath is the guide on dumping a cluster.
 const guidePath = "cmd/GUIDE.md"
 
-// rights returns the ClusterRoles of [readers] and the guide, with updated lists of the
+// rights returns the ClusterRoles' rules for reading and the guide, with updated lists of the
 // resources that an audit reads.
 func rights() ([]document, error) {
 	groups := map[string]string{} // resource lines of a rule, by API group
@@ -37,20 +37,16 @@ func rights() ([]document, error) {
 			groups[group] += "  - " + k.Plural(version) + "\n"
 		}
 	}
-	var out []document
-	for _, role := range readers {
-		d := document{path: "examples/kubernetes/" + role}
-		for _, group := range slices.Sorted(maps.Keys(groups)) {
-			list := `(?m)^(- apiGroups: \["` + regexp.QuoteMeta(group) + `"\]\n  resources:\n)(?:  - .*\n)+(  verbs: \["list")`
-			if err := d.fill(list, groups[group], fmt.Sprintf(`rule for apiGroups: [%q] with a list of resources and verbs: ["list"…]: add one`, group)); err != nil {
-				return nil, err
-			}
+	roles := document{path: readsPath}
+	for _, group := range slices.Sorted(maps.Keys(groups)) {
+		list := `(?m)^(- apiGroups: \["` + regexp.QuoteMeta(group) + `"\]\n  resources:\n)(?:  - .*\n)+(  verbs: )`
+		if err := roles.fill(list, groups[group], fmt.Sprintf(`rule for apiGroups: [%q] with a list of resources and verbs: add one`, group)); err != nil {
+			return nil, err
 		}
-		out = append(out, d)
 	}
 	guide := document{path: guidePath}
 	err := guide.fill(`(?m)^(kubectl get )\S+( -o yaml --show-managed-fields > )`, strings.Join(dumped, ","), "command that dumps a cluster")
-	return append(out, guide), err
+	return []document{roles, guide}, err
 }
 
 // fill replaces the text between the two groups of a pattern in the document, reading the

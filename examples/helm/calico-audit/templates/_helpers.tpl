@@ -1,9 +1,10 @@
-{{/* Labels of every object, beside those that the kustomizations set. */}}
+{{/* Labels of every object. "make generate" leaves them out of examples/kubernetes. */}}
 {{- define "calico-audit.labels" -}}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
-app.kubernetes.io/part-of: calico-audit
-app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
+labels:
+  helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+  app.kubernetes.io/part-of: calico-audit
+  app.kubernetes.io/instance: {{ .Release.Name }}
+  app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
 {{/*
@@ -50,24 +51,6 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* Fails if values contradict each other, and says what to set. */}}
-{{- define "calico-audit.check" -}}
-{{- with .Values.agent }}
-{{- if and .tls.certManager (not .tls.enabled) }}
-{{- fail "agent.tls.certManager is true and agent.tls.enabled is false: set agent.tls.enabled=true" }}
-{{- else if and .enabled (not .tls.enabled) (not .insecure) }}
-{{- fail "agent.tls.enabled is false: everyone who can reach the nodes could then read the agents' host views, and none would count as proof; set agent.insecure=true to accept that" }}
-{{- else if and .enabled .tls.enabled .insecure }}
-{{- fail "agent.insecure is true and agent.tls.enabled is true: set one of them to false" }}
-{{- else if and .enabled .tls.enabled (not .tls.certManager) (not .tls.secret) }}
-{{- fail "the agents have no certificate: set agent.tls.certManager=true, or agent.tls.secret to the name of a Secret with tls.crt, tls.key and ca.crt for the name calico-audit-agent; or do without (agent.tls.enabled=false and agent.insecure=true)" }}
-{{- end }}
-{{- end }}
-{{- if and (has (toString .Values.guardRails.mode) (list "warn" "deny")) (semverCompare "<1.31.0-0" .Capabilities.KubeVersion.Version) }}
-{{- fail (printf "guardRails.mode requires Kubernetes 1.31 or newer, and this is %s: set guardRails.mode=off" .Capabilities.KubeVersion.Version) }}
-{{- end }}
-{{- end }}
-
 {{/* A duration of Prometheus, such as 1h30m, in milliseconds. */}}
 {{- define "calico-audit.milliseconds" -}}
 {{- $units := dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 "d" 86400000 "w" 604800000 "y" 31536000000 }}
@@ -85,6 +68,9 @@ annotations:
 {{- with $values.runbookURL }}
 {{- $rules = replace "https://github.com/calico-audit/calico-audit/blob/main/metrics/ALERTS.md#" . $rules }}
 {{- end }}
+{{- if not (or $values.alerts $values.alertLabels) }}
+{{- regexReplaceAll "(?s)^.*\\ngroups:" $rules "groups:" | trim }}
+{{- else }}
 {{- $rules = fromYaml $rules }}
 {{- $thresholds := dict "CalicoPoolRunway" "1209600" "CalicoPoolBlocksRunOut" "86400" "CalicoLeaksPileUp" "10" "CalicoAuditStale" "900" }}
 {{- $changes := $values.alerts | default dict }}
@@ -119,45 +105,32 @@ annotations:
 {{- end }}
 {{- toYaml $rules }}
 {{- end }}
+{{- end }}
 
-{{/*
-Objects of a file that "make generate" takes from examples/kubernetes, in the namespace of
-the release. Those of consolidation stay in "kube-system", where its Lease is. A service
-account that the values name exists already, and gets the rights.
-*/}}
-{{- define "calico-audit.objects" -}}
-{{- $root := .root }}
-{{- $file := .file }}
-{{- $namespace := $root.Release.Namespace }}
-{{- $accounts := dict }}
-{{- range $name := list "exporter" "agent" "repair" }}
-{{- $_ := set $accounts (printf "calico-audit-%s" $name) ((get $root.Values $name).serviceAccount | default dict) }}
+{{/* A ClusterRoleBinding: its name, the ClusterRole, and the service account. */}}
+{{- define "calico-audit.binding" }}
+{{- $root := index . 0 }}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: {{ index . 1 }}
+  {{- include "calico-audit.labels" $root | nindent 2 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: {{ index . 2 }}
+subjects:
+- kind: ServiceAccount
+  name: {{ index . 3 }}
+  namespace: {{ $root.Release.Namespace }}
 {{- end }}
-{{- range $text := regexSplit "(?m)^---$" ($root.Files.Get (printf "files/%s.yaml" $file)) -1 }}
-{{- $o := fromYaml $text }}
-{{- $_ := set $o.metadata "labels" (merge (fromYaml (include "calico-audit.labels" $root)) ($o.metadata.labels | default dict)) }}
-{{- if and $o.metadata.namespace (ne $file "rbac-consolidate") }}
-{{- $_ := set $o.metadata "namespace" $namespace }}
+
+{{/* What the guard rails do, and where the objects are on which they depend. */}}
+{{- define "calico-audit.railActions" -}}
+{{ ternary `["Warn", "Audit"]` `["Deny"]` (eq (toString .Values.guardRails.mode) "warn") }}
 {{- end }}
-{{- range $o.subjects }}
-{{- $_ := set . "namespace" $namespace }}
-{{- $_ := set . "name" ((get $accounts .name | default dict).name | default .name) }}
-{{- end }}
-{{- $account := dict }}
-{{- if eq $o.kind "ServiceAccount" }}
-{{- $account = get $accounts $o.metadata.name | default dict }}
-{{- with $account.annotations }}
-{{- $_ := set $o.metadata "annotations" . }}
-{{- end }}
-{{- end }}
-{{- if and (eq $o.kind "ValidatingAdmissionPolicyBinding") (eq (toString $root.Values.guardRails.mode) "warn") }}
-{{- $_ := set $o.spec "validationActions" (list "Warn" "Audit") }}
-{{- end }}
-{{- if not $account.name }}
----
-{{ toYaml $o }}
-{{- end }}
-{{- end }}
+{{- define "calico-audit.railGroup" -}}
+{{ ternary "projectcalico.org/v3" "crd.projectcalico.org/v1" .Values.guardRails.native }}
 {{- end }}
 
 {{/* Rules of a NetworkPolicy that let pods reach the API servers, and nothing else. */}}
