@@ -60,12 +60,15 @@ type panel struct {
 }
 
 // TestDashboardColours: each color is that of a series that its panel has, with a cluster's
-// name and without, and no healthy zero is red.
+// name and without, and no healthy zero is red or seen on top of others.
 func TestDashboardColours(t *testing.T) {
 	label := regexp.MustCompile(`\{\{(\w+)\}\}`)
 	for _, p := range shippedDashboard(t).Panels {
 		if p.Type == "row" {
 			continue
+		}
+		if custom, _ := p.FieldConfig.Defaults["custom"].(map[string]any); custom["stacking"] != nil && custom["lineWidth"] != 0.0 {
+			t.Errorf("%q: a series of zeros draws its line along the one below it", p.Title)
 		}
 		var names []string
 		for _, q := range p.Targets {
