@@ -87,7 +87,7 @@ func (st *State) BlockStatusFor(h *NodeState, f blocks.Family) *NodeBlockStatus 
 	for _, b := range h.Blocks {
 		switch {
 		case b.Family() != f:
-		case b.Usable() && slices.Contains(mine, b.Pool) && !st.Reserved.Covers(b.CIDR):
+		case b.Usable() && within(mine, b.CIDR) && !st.Reserved.Covers(b.CIDR):
 			n.Blocks = append(n.Blocks, b)
 			n.Unused += st.Unused(b)
 		default:

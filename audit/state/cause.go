@@ -2,7 +2,6 @@ package state
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -119,7 +118,7 @@ func (st *State) HealsItself(n *NodeBlockStatus, pools []*Pool) bool {
 	return slices.ContainsFunc(n.Host.Affinities, func(a *blocks.Affinity) bool {
 		b := st.BlockOf(a.CIDR)
 		return st.seen(a) && blocks.FamilyOf(a.CIDR.Addr()) == n.Family && (b == nil || b.SoftDeleted && b.Used == 0) &&
-			slices.Contains(pools, st.PoolOf(a.CIDR)) && !st.Reserved.Covers(a.CIDR)
+			within(pools, a.CIDR) && !st.Reserved.Covers(a.CIDR)
 	})
 }
 
@@ -151,12 +150,12 @@ func (st *State) affinityBar(a *blocks.Affinity) Bar {
 		}
 		return Bar{}
 	}
-	out := bar(st.WorkloadPools(h.Node, n.Family))
-	for _, w := range h.Workloads {
-		if out.Code == "" && w.MayBeLive() {
-			out = bar(st.PodPools(w, h.Node, n.Family))
+	var out Bar
+	st.eachPodPools(h, func(pools []*Pool, _ string) {
+		if out.Code == "" {
+			out = bar(pools)
 		}
-	}
+	})
 	return out
 }
 
@@ -194,12 +193,8 @@ func (st *State) Claimable(pools []*Pool, h *NodeState) bool {
 // (libcalico-go ipam/ipam.go, prepareAffinityBlocksForHost). If no affinity at all was read, the
 // input was made without them, and the node's blocks count instead.
 func (st *State) LimitCount(n *NodeBlockStatus, pools []*Pool) (count int) {
-	counts := func(cidr netip.Prefix) bool {
-		p := st.PoolOf(cidr)
-		return blocks.FamilyOf(cidr.Addr()) == n.Family && p != nil && slices.Contains(pools, p)
-	}
 	for _, a := range n.Host.Affinities {
-		if st.seen(a) && counts(a.CIDR) {
+		if st.seen(a) && within(pools, a.CIDR) {
 			count++
 		}
 	}
@@ -207,7 +202,7 @@ func (st *State) LimitCount(n *NodeBlockStatus, pools []*Pool) (count int) {
 		return count
 	}
 	for _, b := range n.Host.Blocks {
-		if counts(b.CIDR) {
+		if within(pools, b.CIDR) {
 			count++
 		}
 	}

@@ -261,6 +261,13 @@ func (st *State) MayServe(p *Pool, w *blocks.Workload, n *blocks.Node) (why stri
 	return "it selects the node and the namespace", true
 }
 
+// within reports whether one of some pools contains a block. Calico lists a node's blocks by this, even
+// if another pool that contains them is more specific (libcalico-go ipam/ipam.go,
+// prepareAffinityBlocksForHost).
+func within(pools []*Pool, block netip.Prefix) bool {
+	return slices.ContainsFunc(pools, func(p *Pool) bool { return p.CIDR.Contains(block.Addr()) })
+}
+
 // PodPools returns the pools from which a pod may get an address of a family.
 func (st *State) PodPools(w *blocks.Workload, n *blocks.Node, f blocks.Family) (out []*Pool) {
 	pools, asks := st.RequestedPools(w, f)

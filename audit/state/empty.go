@@ -1,8 +1,6 @@
 package state
 
 import (
-	"slices"
-
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -139,7 +137,7 @@ func (st *State) lastBlocks(h *NodeState, emptied *Block, further *supply, keep 
 	one := func(pools []*Pool, why string) {
 		for _, safe := range []bool{false, true} { // once more, without what others may take
 			b, full := st.lastBlock(h, emptied, kept, further, func(b *Block) bool {
-				return slices.Contains(pools, b.Pool) && (!safe || !further.mayTake(b))
+				return within(pools, b.CIDR) && (!safe || !further.mayTake(b))
 			})
 			if b == nil || full && !safe && further.allow(h, b, pools) {
 				return

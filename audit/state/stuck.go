@@ -53,7 +53,7 @@ func (st *State) evaluateWaiting(n *NodeBlockStatus) {
 // addresses can still be assigned.
 func (st *State) ownUnused(h *NodeState, pools []*Pool) (own, unused int) {
 	for _, b := range h.Blocks {
-		if b.Usable() && slices.Contains(pools, b.Pool) && !st.Reserved.Covers(b.CIDR) {
+		if b.Usable() && within(pools, b.CIDR) && !st.Reserved.Covers(b.CIDR) {
 			own++
 			unused += st.Unused(b)
 		}

@@ -71,7 +71,7 @@ func (st *State) MayStarve() (out []string, crowded bool) {
 // hasKeepable reports whether a node has a block of the given pools that has an address for its
 // next pod, and for which accepts returns true.
 func (st *State) hasKeepable(h *NodeState, pools []*Pool, accepts func(*Block) bool) bool {
-	return slices.ContainsFunc(h.Blocks, func(b *Block) bool { return slices.Contains(pools, b.Pool) && st.Keepable(b) && accepts(b) })
+	return slices.ContainsFunc(h.Blocks, func(b *Block) bool { return within(pools, b.CIDR) && st.Keepable(b) && accepts(b) })
 }
 
 // limitBar explains why a node must not be given an affinity to its block: it would reach its
@@ -89,9 +89,9 @@ func (st *State) limitBar(b *Block) (bar Bar) {
 	st.eachPodPools(h, func(pools []*Pool, _ string) {
 		held := slices.DeleteFunc(slices.Clone(h.Blocks), func(o *Block) bool { // those in use that count already
 			a := st.ownAffinity(o)
-			return a == nil || !st.seen(a) || o.Used == 0 || o.SoftDeleted || !slices.Contains(pools, o.Pool)
+			return a == nil || !st.seen(a) || o.Used == 0 || o.SoftDeleted || !within(pools, o.CIDR)
 		})
-		if have >= limit && slices.Contains(pools, b.Pool) && len(held) < limit && !st.hasKeepable(h, pools, stays) {
+		if have >= limit && within(pools, b.CIDR) && len(held) < limit && !st.hasKeepable(h, pools, stays) {
 			bar = Because(RetainConflict, "with its affinities %s would have %d of at most %d blocks and no free address, so its next pod would get none: raise the limit first", h.Name, have, limit)
 		}
 	})
@@ -155,7 +155,7 @@ func (st *State) usedTogether(p, q *Pool) bool {
 
 // mayTake reports whether another node may take an empty block because no others are left.
 func (c *supply) mayTake(b *Block) bool {
-	return c != nil && c.lacking[b.Pool] && b.Pool != nil && slices.Contains(b.Pool.takeover, b)
+	return c != nil && slices.ContainsFunc(c.st.poolsAt(b.CIDR), func(p *Pool) bool { return c.lacking[p] && slices.Contains(p.takeover, b) })
 }
 
 // savedForOthers reports whether an empty block helps the nodes that may take it only while it
@@ -197,8 +197,10 @@ func countSupply(st *State) *supply {
 		c.unlinked[b.Pool] = c.unlinked[b.Pool] || h != nil && h.Node != nil && b.Usable() && !st.HasAffinityOrNone(b) && st.hasFree(b)
 	}
 	for _, p := range st.Pools {
-		if unknown || slices.ContainsFunc(st.Pools, func(q *Pool) bool { return q != p && q.CIDR.Overlaps(p.CIDR) }) {
-			c.lacking[p] = true // another block or pool may hold its slots
+		overlaps := func(q *Pool) bool { return q != p && q.CIDR.Overlaps(p.CIDR) }
+		vanishes := func(b *Block) bool { return b.SoftDeleted && b.Used > 0 && b.CIDR.Bits() != p.BlockSize }
+		if unknown || slices.ContainsFunc(st.Pools, overlaps) || slices.ContainsFunc(p.Blocks, vanishes) {
+			c.lacking[p] = true // another block or pool may hold its slots, or addresses in use without a block
 			continue
 		}
 		holds := map[string]bool{"": true} // a pod without a node claims nothing

@@ -165,10 +165,29 @@ func withUsed(st *state.State) *state.State {
 			}
 		}
 	}
+	for i := range x.Affinities {
+		if a := &x.Affinities[i]; createsOverUsed(x, a.CIDR) {
+			x.NoAffinities[a.Name], changed = true, true
+		}
+	}
 	if !changed {
 		return st
 	}
 	return state.New(x.Done(), state.Options{Grace: max(st.Grace, 1)})
+}
+
+// createsOverUsed reports whether a CIDR has no block, and overlaps a block with addresses in use.
+func createsOverUsed(x *repair.Pretence, p netip.Prefix) (over bool) {
+	for _, b := range x.BlockByName {
+		switch {
+		case x.NoBlocks[b.Name] || !b.CIDR.Overlaps(p):
+		case b.CIDR == p:
+			return false
+		default:
+			over = over || b.InUse() > 0
+		}
+	}
+	return over
 }
 
 // holding returns the smallest block that contains an address and is not marked deleted.
