@@ -138,25 +138,20 @@ func (st *State) affinityBar(a *blocks.Affinity) Bar {
 	n := &NodeBlockStatus{Host: &NodeState{Affinities: []*blocks.Affinity{a}}, Family: p.Family()}
 	supply := Derived(st, countSupply)
 	limited := !st.IPAM.AutoAllocateBlocks || st.affinities(h, n.Family)-1+supply.missing[h.Name] >= st.IPAM.BlockLimit()
-	bar := func(pools []*Pool) Bar {
+	var bar Bar
+	st.eachPodPools(h, func(pools []*Pool, _ string) {
 		left := func(q *Pool) bool { return slices.Contains(pools, q) && !supply.lacks(q) }
 		scarce := func(q *Pool) bool { return supply.lacks(q) && !st.Relieved(q, left) }
 		takesLast := !st.hasKeepable(h, pools, func(*Block) bool { return true }) && slices.ContainsFunc(pools, scarce)
 		switch {
+		case bar.Code != "":
 		case st.HealsItself(n, pools) && (limited || takesLast):
-			return Because(RetainHeals, onlyWay, h.Name)
+			bar = Because(RetainHeals, onlyWay, h.Name)
 		case takesLast && st.Reserved.Covers(a.CIDR) && st.LimitCount(n, pools) > 0 && st.limitedByMore(h, n.Family, pools):
-			return Because(RetainLast, holdsBack, h.Name)
-		}
-		return Bar{}
-	}
-	var out Bar
-	st.eachPodPools(h, func(pools []*Pool, _ string) {
-		if out.Code == "" {
-			out = bar(pools)
+			bar = Because(RetainLast, holdsBack, h.Name)
 		}
 	})
-	return out
+	return bar
 }
 
 // limitedByMore reports whether a node is at its block limit only because affinities count that no

@@ -178,10 +178,11 @@ func (st *State) Unused(b *Block) int {
 	return n
 }
 
-// hasFree reports whether an address of a block can be assigned.
+// hasFree reports whether an address of a block can be assigned. Calico reads only one of several
+// objects of one CIDR, so none of these counts.
 func (st *State) hasFree(b *Block) bool {
 	for range st.unused(b) {
-		return true
+		return st.BlockObjects(b.CIDR) == 1
 	}
 	return false
 }

@@ -131,7 +131,8 @@ func (c *supply) allow(h *NodeState, b *Block, pools []*Pool) bool {
 		return false
 	}
 	have := c.st.MayCount(h, b.Family()) + c.missing[h.Name] - 1
-	if have >= c.st.IPAM.BlockLimit() || slices.ContainsFunc(pools, c.lacks) || c.left[b.Pool].IsZero() {
+	unsure := func(p *Pool) bool { return c.lacks(p) || c.useless(h, p) }
+	if have >= c.st.IPAM.BlockLimit() || slices.ContainsFunc(pools, unsure) || c.left[b.Pool].IsZero() {
 		return false
 	}
 	c.left[b.Pool] = c.left[b.Pool].Sub(blocks.CountOf(1))
@@ -140,6 +141,12 @@ func (c *supply) allow(h *NodeState, b *Block, pools []*Pool) bool {
 }
 
 func (c *supply) lacks(p *Pool) bool { return c.lacking[p] }
+
+// useless reports whether a node may claim a block of a pool without any address for it, and then
+// another one: Windows needs four addresses of each block for itself.
+func (c *supply) useless(h *NodeState, p *Pool) bool {
+	return h != nil && h.Node != nil && h.Node.Windows && (p.BlockSize > p.CIDR.Addr().BitLen()-3 || c.st.Reserved.Overlaps(p.CIDR))
+}
 
 // TakenIfEmpty reports whether Calico may give a block to another node once it is empty.
 func (st *State) TakenIfEmpty(b *Block) bool {
@@ -198,9 +205,9 @@ func countSupply(st *State) *supply {
 	}
 	for _, p := range st.Pools {
 		overlaps := func(q *Pool) bool { return q != p && q.CIDR.Overlaps(p.CIDR) }
-		vanishes := func(b *Block) bool { return b.SoftDeleted && b.Used > 0 && b.CIDR.Bits() != p.BlockSize }
+		vanishes := func(b *Block) bool { return b.SoftDeleted && b.CIDR.Bits() != p.BlockSize }
 		if unknown || slices.ContainsFunc(st.Pools, overlaps) || slices.ContainsFunc(p.Blocks, vanishes) {
-			c.lacking[p] = true // another block or pool may hold its slots, or addresses in use without a block
+			c.lacking[p] = true // another block or pool may hold its slots, or pods that no block records
 			continue
 		}
 		holds := map[string]bool{"": true} // a pod without a node claims nothing
@@ -209,13 +216,13 @@ func countSupply(st *State) *supply {
 				holds[b.Owner.Node()] = true
 			}
 		}
-		need, claims := 0, asking[p]
+		need, claims, useless := 0, asking[p], false
 		for i := range p.selected.All() {
 			claims = append(claims, st.NodeStates[i].Name)
 		}
 		for _, name := range claims {
 			if !holds[name] {
-				holds[name] = true
+				holds[name], useless = true, useless || c.useless(st.nodeStates[name], p)
 				need++
 			}
 		}
@@ -225,7 +232,7 @@ func countSupply(st *State) *supply {
 			}
 		}
 		free, needed := p.Slots.Allocatable.Sub(blocks.CountOf(len(p.takeover))), blocks.CountOf(need)
-		if c.lacking[p] = free.Cmp(needed) < 0; !c.lacking[p] {
+		if c.lacking[p] = useless || free.Cmp(needed) < 0; !c.lacking[p] {
 			c.left[p] = free.Sub(needed)
 		}
 	}

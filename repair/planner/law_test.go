@@ -429,9 +429,17 @@ func TestLawInRareStates(t *testing.T) {
 		"nodes that borrow claim nothing": "config strict\nnamespace blue pools=third\nnode n0\nnode n2\npool third 10.0.2.0/31 size=32 nodes=zone=='a'\n" +
 			"block 10.0.1.8/30 n0\nuse 10.0.1.11 blue/p n0\nblock 10.0.1.16/30 n2\nuse 10.0.1.19 blue/q n2\nblock 10.0.2.0/32 n2\nblock 10.0.2.1/32 n4\naffinity 10.0.9.0/30 gone\n",
 		"Windows nodes claim with strict affinity": "node n0 windows\nnode n1\npool first 10.0.0.0/31 size=31\nblock 10.0.1.0/30 gone\n",
+		"Windows nodes have no address in blocks that are partly reserved": "config strict\nnode a windows\nnode c\npool pods 10.0.0.0/27 size=29\nreserve 10.0.0.19/32\nreserve 10.0.0.20/31\nreserve 10.0.0.22/32\n" +
+			"reserve 10.0.0.27/32\nreserve 10.0.0.28/31\nreserve 10.0.0.30/32\nblock 10.0.0.0/29 a\naffinity 10.0.0.0/29 a\nfill 10.0.0.0/29 8 a\nblock 10.0.0.8/29 a\naffinity 10.0.0.8/29 a\naffinity 10.0.9.0/30 gone\n",
+		"Windows nodes claim blocks of four addresses, and get none": "node a windows\nnode b\nnode c\npool pods 10.0.0.0/28 size=30\nblock 10.0.0.0/30 b\naffinity 10.0.0.0/30 b\nfill 10.0.0.0/30 4 b\n" +
+			"block 10.0.0.4/30 gone\naffinity 10.0.0.4/30 gone\n",
 		"a block of another size, marked deleted, records addresses in use": "node n1\npool first 10.0.0.0/28 size=28\nblock 10.0.0.0/29 n0 deleted\nuse 10.0.0.6 red/p7 n0\naffinity 10.0.0.8/29 n0\n",
+		"a block of another size, marked deleted, is over a pod's address":  "node n1\npool first 10.0.0.0/28 size=28\nblock 10.0.0.0/29 n0 deleted\npod red/p7 n0 10.0.0.6\naffinity 10.0.0.8/29 gone\n",
+		"Calico reads one of two objects of a block": "config strict\nnode a\nnode b\nnode z\npool pods 10.0.0.0/29 size=30\nblock 10.0.0.0/30 a\nblock 10.0.0.0/30 b name=again\naffinity 10.0.0.0/30 a\n" +
+			"affinity 10.0.0.0/30 b\nblock 10.0.0.4/30 b\naffinity 10.0.0.4/30 b\naffinity 10.0.9.0/30 gone\n",
 		"a node needs its affinity, though it has a block for one namespace": "node n1\nnode n2\npool first 10.0.0.0/29 size=29\npool second 10.0.1.0/30 size=30 namespaces=team=='red'\n" +
 			"affinity 10.0.0.0/30 n2\nblock 10.0.1.0/30 n2\naffinity 10.0.1.0/30 n2\n",
+		"Calico would create an affinity's block over addresses in use": "node n0\nnode n3\nnode n4\npool first 10.0.0.0/29 size=31\nblock 10.0.0.0/30 n1 deleted\naffinity 10.0.0.0/30 n0\nuse 10.0.0.1 bare/p2 n1\nuse 10.0.0.2 bare/p3 n1\n",
 		"v3.32 may take a block in a pool inside another one": "version v3.32.1\nnode n1\nnode n3\npool first 10.0.0.0/26 size=29\npool over 10.0.0.0/28 size=30\nblock 10.0.0.0/29 gone\nalloc 10.0.0.7\n" +
 			"block 10.0.0.8/29 n0\naffinity 10.0.0.8/29 n0\nblock 10.0.0.16/29 n2\nblock 10.0.0.24/29 n2\nblock 10.0.0.32/29 -\nuse 10.0.0.37 red/p25 n3 pools=first\n" +
 			"block 10.0.0.40/29 -\nblock 10.0.0.48/29 n0\nblock 10.0.0.56/29 n0\n",
