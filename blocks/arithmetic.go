@@ -166,6 +166,23 @@ func PoolSlots(p *Pool, all []*Block, reserved ReservedSet) Slots {
 // ClaimedSlots counts the slots that blocks cover or overlap.
 func ClaimedSlots(p *Pool, all []*Block) Count { return slotsIn(p, slotsOf(p, all)) }
 
+// WindowsSlots counts the slots of a pool in which a Windows node may find no address: it needs four
+// itself, and others may be reserved.
+func WindowsSlots(p *Pool, reserved []Reservation) Count {
+	if p.CIDR.Addr().BitLen()-p.BlockSize < 3 {
+		return PowerOfTwo(p.BlockSize - p.CIDR.Bits())
+	}
+	var parts []*Block
+	for i := range reserved {
+		for _, c := range reserved[i].CIDRs {
+			if c.Bits() > p.BlockSize {
+				parts = append(parts, &Block{CIDR: c})
+			}
+		}
+	}
+	return ClaimedSlots(p, parts)
+}
+
 // slotsOf returns the union of the slots that blocks cover or overlap.
 func slotsOf(p *Pool, all []*Block) *netipx.IPSet {
 	var b netipx.IPSetBuilder

@@ -261,9 +261,8 @@ func (st *State) MayServe(p *Pool, w *blocks.Workload, n *blocks.Node) (why stri
 	return "it selects the node and the namespace", true
 }
 
-// within reports whether one of some pools contains a block. Calico lists a node's blocks by this, even
-// if another pool that contains them is more specific (libcalico-go ipam/ipam.go,
-// prepareAffinityBlocksForHost).
+// within reports whether one of some pools, which may overlap others, contains a block. By this, Calico
+// lists a node's blocks (libcalico-go ipam/ipam.go, prepareAffinityBlocksForHost).
 func within(pools []*Pool, block netip.Prefix) bool {
 	return slices.ContainsFunc(pools, func(p *Pool) bool { return p.CIDR.Contains(block.Addr()) })
 }

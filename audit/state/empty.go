@@ -191,10 +191,10 @@ func (st *State) Keepable(b *Block) bool {
 }
 
 // HasAffinityOrNone reports whether a block's owner has an affinity to it that Calico's allocator
-// sees. Files without any affinity omit the kind, so no affinity is required.
+// sees. Files without any affinity omit the kind, so blocks of their pool's size require none.
 func (st *State) HasAffinityOrNone(b *Block) bool {
 	a := st.ownAffinity(b)
-	return len(st.Affinities) == 0 || a != nil && st.seen(a)
+	return len(st.Affinities) == 0 && (b.Pool == nil || b.CIDR.Bits() == b.Pool.BlockSize) || a != nil && st.seen(a)
 }
 
 // seen reports whether Calico's allocator finds an affinity. From v3.31 on, it lists affinities by

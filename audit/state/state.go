@@ -178,8 +178,7 @@ func (st *State) Unused(b *Block) int {
 	return n
 }
 
-// hasFree reports whether an address of a block can be assigned. Calico reads only one of several
-// objects of one CIDR, so none of these counts.
+// hasFree reports whether Calico can assign an address of a block. It reads one object of each CIDR.
 func (st *State) hasFree(b *Block) bool {
 	for range st.unused(b) {
 		return st.BlockObjects(b.CIDR) == 1

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -131,7 +132,7 @@ func (c *supply) allow(h *NodeState, b *Block, pools []*Pool) bool {
 		return false
 	}
 	have := c.st.MayCount(h, b.Family()) + c.missing[h.Name] - 1
-	unsure := func(p *Pool) bool { return c.lacks(p) || c.useless(h, p) }
+	unsure := func(p *Pool) bool { return c.lacks(p) || !c.useless(h, p).IsZero() }
 	if have >= c.st.IPAM.BlockLimit() || slices.ContainsFunc(pools, unsure) || c.left[b.Pool].IsZero() {
 		return false
 	}
@@ -142,10 +143,12 @@ func (c *supply) allow(h *NodeState, b *Block, pools []*Pool) bool {
 
 func (c *supply) lacks(p *Pool) bool { return c.lacking[p] }
 
-// useless reports whether a node may claim a block of a pool without any address for it, and then
-// another one: Windows needs four addresses of each block for itself.
-func (c *supply) useless(h *NodeState, p *Pool) bool {
-	return h != nil && h.Node != nil && h.Node.Windows && (p.BlockSize > p.CIDR.Addr().BitLen()-3 || c.st.Reserved.Overlaps(p.CIDR))
+// useless counts the blocks of a pool that a node may claim without an address for it.
+func (c *supply) useless(h *NodeState, p *Pool) blocks.Count {
+	if h != nil && h.Node != nil && h.Node.Windows {
+		return blocks.WindowsSlots(p.Pool, c.st.Reservations)
+	}
+	return blocks.Count{}
 }
 
 // TakenIfEmpty reports whether Calico may give a block to another node once it is empty.
@@ -216,13 +219,13 @@ func countSupply(st *State) *supply {
 				holds[b.Owner.Node()] = true
 			}
 		}
-		need, claims, useless := 0, asking[p], false
+		need, claims, useless := 0, asking[p], blocks.Count{}
 		for i := range p.selected.All() {
 			claims = append(claims, st.NodeStates[i].Name)
 		}
 		for _, name := range claims {
 			if !holds[name] {
-				holds[name], useless = true, useless || c.useless(st.nodeStates[name], p)
+				holds[name], useless = true, cmp.Or(useless, c.useless(st.nodeStates[name], p))
 				need++
 			}
 		}
@@ -231,8 +234,8 @@ func countSupply(st *State) *supply {
 				need++
 			}
 		}
-		free, needed := p.Slots.Allocatable.Sub(blocks.CountOf(len(p.takeover))), blocks.CountOf(need)
-		if c.lacking[p] = useless || free.Cmp(needed) < 0; !c.lacking[p] {
+		free, needed := p.Slots.Allocatable.Sub(blocks.CountOf(len(p.takeover))), useless.Add(blocks.CountOf(need))
+		if c.lacking[p] = free.Cmp(needed) < 0; !c.lacking[p] {
 			c.left[p] = free.Sub(needed)
 		}
 	}

@@ -30,8 +30,6 @@ func (st *State) takeable(p *Pool) (out []*Block) {
 // hasAffinity reports whether the owner of a block has an affinity to it that is not marked
 // deleted, or may have one that could not be read.
 func (st *State) hasAffinity(b *Block) bool {
-	if _, missing := st.Missing(blocks.Affinities); missing {
-		return true
-	}
-	return st.AffinityMayExist(b.CIDR, b.Owner.Node()) || st.ownAffinity(b) != nil
+	_, missing := st.Missing(blocks.Affinities)
+	return missing || st.AffinityMayExist(b.CIDR, b.Owner.Node()) || st.ownAffinity(b) != nil
 }

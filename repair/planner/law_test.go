@@ -437,6 +437,7 @@ func TestLawInRareStates(t *testing.T) {
 		"a block of another size, marked deleted, is over a pod's address":  "node n1\npool first 10.0.0.0/28 size=28\nblock 10.0.0.0/29 n0 deleted\npod red/p7 n0 10.0.0.6\naffinity 10.0.0.8/29 gone\n",
 		"Calico reads one of two objects of a block": "config strict\nnode a\nnode b\nnode z\npool pods 10.0.0.0/29 size=30\nblock 10.0.0.0/30 a\nblock 10.0.0.0/30 b name=again\naffinity 10.0.0.0/30 a\n" +
 			"affinity 10.0.0.0/30 b\nblock 10.0.0.4/30 b\naffinity 10.0.0.4/30 b\naffinity 10.0.9.0/30 gone\n",
+		"without affinities, a node does not find its block of another size": "node n1\nnode n2\npool first 10.0.0.0/30 size=30\nblock 10.0.0.0/31 n2\n",
 		"a node needs its affinity, though it has a block for one namespace": "node n1\nnode n2\npool first 10.0.0.0/29 size=29\npool second 10.0.1.0/30 size=30 namespaces=team=='red'\n" +
 			"affinity 10.0.0.0/30 n2\nblock 10.0.1.0/30 n2\naffinity 10.0.1.0/30 n2\n",
 		"Calico would create an affinity's block over addresses in use": "node n0\nnode n3\nnode n4\npool first 10.0.0.0/29 size=31\nblock 10.0.0.0/30 n1 deleted\naffinity 10.0.0.0/30 n0\nuse 10.0.0.1 bare/p2 n1\nuse 10.0.0.2 bare/p3 n1\n",
