@@ -63,8 +63,8 @@ type StepLog struct {
 	// Unwritten is true if no write was sent or every write was rejected.
 	Unwritten bool
 	// Deleted holds the UIDs of the objects whose deletion was sent when the step was
-	// last tried. A deletion is sent only after the object was marked, so if the object
-	// was removed at that time, the mark was the reason.
+	// last tried, and that are gone because of it, if they are: the step had marked them
+	// before, or the deletion is known to have succeeded.
 	Deleted map[blocks.Ref]string
 	// Freed is true if the step's own write freed an address. That is certain if the step
 	// ended in [Done] or continued with the next object, and did not create the
@@ -96,7 +96,7 @@ func (l *StepLog) First(r blocks.Resource) *Change {
 	return nil
 }
 
-// DeleteSent reports whether the deletion of the change's object was sent when the step
+// DeleteSent reports whether the change's object, if it is gone, was deleted by the step when it
 // was last tried.
 func (l *StepLog) DeleteSent(c *Change) bool {
 	uid, sent := l.Deleted[c.Ref()]

@@ -29,7 +29,7 @@ func NewPretence(s *blocks.Snapshot) *Pretence {
 	}
 	for i, h := range c.Handles {
 		own := *h
-		c.Handles[i], x.HandleByName[h.Name] = &own, &own
+		c.Handles[i], x.HandleByName[strings.ToLower(h.Name)] = &own, &own
 	}
 	return x
 }

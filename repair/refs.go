@@ -115,7 +115,8 @@ func (r *Refs) Namespaced(res blocks.Resource, name string) {
 // Handle adds a handle, the blocks that it counts, the blocks that refer to it, and the
 // pods of those allocations.
 func (r *Refs) Handle(id string) {
-	r.One(blocks.Handles, strings.ToLower(id))
+	r.One(blocks.Handles, strings.ToLower(id)) // its name in Kubernetes
+	r.One(blocks.Handles, id)                  // its name in etcd
 	if h := r.State.Handle(id); h != nil {
 		r.One(blocks.Handles, h.Name)
 		for _, c := range h.Blocks {

@@ -96,8 +96,8 @@ func NewKubernetes(cfg *rest.Config, opts KubernetesOptions) (*Kubernetes, error
 		override: os.Getenv(apiGroupVariable), record: opts.Record, budgets: opts.Budgets, services: opts.Services,
 		elsewhere: opts.CalicoElsewhere, amend: opts.Amend, original: opts.Original,
 	}
-	if k.elsewhere { // no evidence is needed for the group of objects that are not read
-		k.override = decode.GroupCRD
+	if k.elsewhere {
+		k.override = unread
 	}
 	if opts.Progress != nil {
 		var mu sync.Mutex
@@ -146,9 +146,17 @@ func (k *Kubernetes) finish(s *blocks.Snapshot) {
 	}
 }
 
+// unread is Calico's API group where its objects are not read: no evidence for a group is needed.
+const unread = decode.GroupCRD
+
+// kindsOf returns the kinds of every audit, without Calico's if they are elsewhere.
+func kindsOf(elsewhere bool) []*decode.Kind {
+	return slices.DeleteFunc(slices.Clone(decode.Kinds), func(kind *decode.Kind) bool { return elsewhere && kind.OfCalico() })
+}
+
 // kinds returns the kinds to read. It includes the requested kinds of those on demand.
 func (k *Kubernetes) kinds() []*decode.Kind {
-	out := slices.DeleteFunc(slices.Clone(decode.Kinds), func(kind *decode.Kind) bool { return k.elsewhere && kind.OfCalico() })
+	out := kindsOf(k.elsewhere)
 	for _, kind := range decode.OnDemand {
 		if permitted := slices.Contains(decode.IfPermitted, kind); permitted && k.services && kind.Selector == "" || !permitted && k.budgets {
 			out = append(out, kind)

@@ -25,6 +25,9 @@ type WatchOptions struct {
 	Log *slog.Logger
 	// Now replaces the API server's clock if that sends no Date header; nil means time.Now.
 	Now func() time.Time
+	// CalicoElsewhere is true if Calico keeps its objects in another datastore. Only other
+	// kinds are watched then.
+	CalicoElsewhere bool
 }
 
 // pace holds the timeouts and intervals of a watch. Tests shorten them.
@@ -66,8 +69,10 @@ type Watch struct {
 	pageSize int64
 	whole    bool // long lists are read whole if the API server streams them
 	override string
-	lists    chan struct{} // one token per list being read
-	changed  chan struct{}
+	// elsewhere is the option CalicoElsewhere.
+	elsewhere bool
+	lists     chan struct{} // one token per list being read
+	changed   chan struct{}
 	// Signals for discovery and for a probe.
 	rediscovery, wakeProbe chan struct{}
 
@@ -94,7 +99,10 @@ func NewWatch(cfg *rest.Config, opts WatchOptions) (*Watch, error) {
 		log: opts.Log, pace: defaultPace, pageSize: defaultPageSize, whole: true, override: os.Getenv(apiGroupVariable),
 		lists: make(chan struct{}, concurrentLists), changed: make(chan struct{}, 1),
 		rediscovery: make(chan struct{}, 1), wakeProbe: make(chan struct{}, 1),
-		strings: &decode.SharedStrings{}, restarts: map[blocks.Resource]uint64{},
+		strings: &decode.SharedStrings{}, restarts: map[blocks.Resource]uint64{}, elsewhere: opts.CalicoElsewhere,
+	}
+	if w.elsewhere {
+		w.override = unread
 	}
 	if w.log == nil {
 		w.log = slog.New(slog.DiscardHandler)
@@ -166,12 +174,12 @@ func (w *Watch) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blocks.R
 	defer w.rereading.Unlock()
 	k := &Kubernetes{
 		client:   w.client.apart(),
-		pageSize: w.pageSize, whole: w.whole, override: w.override,
+		pageSize: w.pageSize, whole: w.whole, override: w.override, elsewhere: w.elsewhere,
 	}
 	if err := k.discover(ctx); err != nil {
 		return nil, err
 	}
-	if k.served.group != prev.Cluster.APIGroup {
+	if !w.elsewhere && k.served.group != prev.Cluster.APIGroup {
 		w.rediscover()
 		return nil, fmt.Errorf("reading the cluster again: Calico's objects have moved from %s to %s", prev.Cluster.APIGroup, k.served.group)
 	}

@@ -136,9 +136,11 @@ func (w *Watch) adopt(found *served) *session {
 		}
 		return nil
 	}
-	w.log.Info("watching Calico's objects", "group", found.group, "because", found.reason)
+	if !w.elsewhere {
+		w.log.Info("watching Calico's objects", "group", found.group, "because", found.reason)
+	}
 	s := &session{w: w, served: found, began: time.Now()}
-	for _, kind := range decode.Kinds {
+	for _, kind := range kindsOf(w.elsewhere) {
 		s.kinds = append(s.kinds, &reflector{w: w, s: s, kind: kind, store: decode.NewStore(kind), wake: make(chan struct{}, 1)})
 	}
 	w.next = s

@@ -64,7 +64,9 @@ func (w *Watch) assemble(missing []blocks.Gap) *blocks.Snapshot {
 		return slices.ContainsFunc(w.active.kinds, func(k *reflector) bool { return k.kind.Resource == r && k.known && !k.absent })
 	})
 	s.Cluster.Datastore, s.Cluster.Live, s.Cluster.APIServer = "kubernetes", true, w.client.service()
-	w.active.served.finish(s)
+	if !w.elsewhere {
+		w.active.served.finish(s)
+	}
 	return s
 }
 

@@ -1,6 +1,6 @@
 // Package etcd reads the IPAM state of a Calico that keeps its objects in an etcd of its own
-// (DATASTORE_TYPE=etcdv3). A [Client] connects as calicoctl does, and a [Reading] is what
-// etcd held at one revision.
+// (DATASTORE_TYPE=etcdv3). A [Client] connects as calicoctl does, a [Reading] is what etcd held
+// at one revision, and a [Watch] keeps one current.
 //
 // Each stored value becomes the JSON of the equivalent object of crd.projectcalico.org/v1,
 // which the decoders of package decode read. WorkloadEndpoints and HostEndpoints become
@@ -18,6 +18,6 @@
 //     (libcalico-go lib/ipam/ipam_block.go, newBlock).
 //   - All objects are of one revision, and therefore of one moment.
 //
-// The package sends only range requests. The typed calls of libcalico-go are not used: its
+// The package sends only range requests and watches. The typed calls of libcalico-go are not used: its
 // lists drop values that cannot be parsed, and its IPAM client writes while it reads.
 package etcd

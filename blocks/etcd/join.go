@@ -120,10 +120,10 @@ func takeWorkloadEndpoint(r *Reading, s store, kv *mvccpb.KeyValue) {
 	}
 	e.Name = cmp.Or(spec.Pod, spec.Workload, e.Name)
 	if spec.Orchestrator == apiv3.OrchestratorKubernetes {
-		r.ofPods[e.podKey()] = append(r.ofPods[e.podKey()], e)
+		r.ofPods.add(e)
 		return
 	}
-	r.others = append(r.others, e)
+	r.others.add(e)
 }
 
 // takeHostEndpoint takes a HostEndpoint (apiv3.HostEndpoint).
@@ -139,7 +139,7 @@ func takeHostEndpoint(r *Reading, s store, kv *mvccpb.KeyValue) {
 	}
 	if e.node, e.ips, e.host = spec.Node, spec.ExpectedIPs, true; len(e.ips) > 0 {
 		e.Namespace = hostEndpoints
-		r.others = append(r.others, e)
+		r.others.add(e)
 	}
 }
 
@@ -160,6 +160,43 @@ func (s store) endpoint(kv *mvccpb.KeyValue, spec any) (e *endpoint, reason stri
 }
 
 func (e *endpoint) podKey() blocks.Key { return blocks.Key{Namespace: e.Namespace, Name: e.Name} }
+
+// endpoints are the endpoints of pods, in the order of their keys.
+type endpoints map[blocks.Key][]*endpoint
+
+func (all endpoints) add(e *endpoint) {
+	of := all[e.podKey()]
+	at, _ := slices.BinarySearchFunc(of, e.key, func(e *endpoint, key string) int { return strings.Compare(e.key, key) })
+	all[e.podKey()] = slices.Insert(of, at, e)
+}
+
+// shownPod is a pod that stands for endpoints.
+type shownPod struct {
+	name string
+	of   []*endpoint
+}
+
+// shown returns the pods that stand for the endpoints of a pod which Kubernetes does not have: one
+// for each node. The first has the pod's name; the others, of the same name, ran on other nodes.
+// alone is true if Kubernetes is not read, so that it has none.
+func (r *Reading) shown(pod blocks.Key, alone bool) (out []shownPod) {
+	of := r.others[pod]
+	if alone {
+		of = slices.Concat(of, r.ofPods[pod])
+	}
+	for _, e := range of {
+		i := slices.IndexFunc(out, func(p shownPod) bool { return p.of[0].node == e.node })
+		if i < 0 {
+			i = len(out)
+			out = append(out, shownPod{name: pod.Name})
+			if i > 0 {
+				out[i].name += "@" + e.node
+			}
+		}
+		out[i].of = append(out[i].of, e)
+	}
+	return out
+}
 
 // Annotations of Calico's CNI plugin on pods (libcalico-go lib/backend/k8s/conversion).
 const (
@@ -319,6 +356,24 @@ var ErrOtherCluster = errors.New("is it another cluster?")
 // Kubernetes node is gone does not exist: Calico's own controllers delete both
 // (kube-controllers pkg/controllers/node/node_deleter.go).
 func (r *Reading) Join(s *blocks.Snapshot, read func(blocks.Resource) bool) (*blocks.Snapshot, error) {
+	hosts, err := r.hosts(s)
+	if err != nil {
+		return nil, err
+	}
+	if read(blocks.Nodes) {
+		for _, n := range hosts {
+			r.addNode(n)
+		}
+	}
+	if read(blocks.Pods) {
+		r.addEndpoints(false)
+	}
+	return r.onto(s, read), nil
+}
+
+// hosts returns Calico's nodes that are no nodes of a cluster, whose amended nodes s holds. It
+// returns an error if the two have none in common.
+func (r *Reading) hosts(s *blocks.Snapshot) (out []*node, err error) {
 	exists := map[string]bool{}
 	for i := range s.Nodes {
 		exists[s.Nodes[i].Name] = true
@@ -329,17 +384,12 @@ func (r *Reading) Join(s *blocks.Snapshot, read func(blocks.Resource) bool) (*bl
 			return nil, fmt.Errorf("none of the %d nodes that Calico's etcd names, such as %s, is in Kubernetes: %w", len(of), of[0], ErrOtherCluster)
 		}
 	}
-	if read(blocks.Nodes) {
-		for _, name := range slices.Sorted(maps.Keys(r.nodes)) {
-			if n := r.nodes[name]; n.kubernetes == "" && !exists[name] {
-				r.addNode(n)
-			}
+	for _, name := range slices.Sorted(maps.Keys(r.nodes)) {
+		if n := r.nodes[name]; n.kubernetes == "" && !exists[name] {
+			out = append(out, n)
 		}
 	}
-	if read(blocks.Pods) {
-		r.addEndpoints(r.others)
-	}
-	return r.onto(s, read), nil
+	return out, nil
 }
 
 // Alone returns a snapshot of Calico's objects. WorkloadEndpoints and HostEndpoints are the
@@ -353,20 +403,26 @@ func (r *Reading) Alone() *blocks.Snapshot {
 	for _, name := range slices.Sorted(maps.Keys(r.nodes)) {
 		r.addNode(r.nodes[name])
 	}
-	all := slices.Clone(r.others)
-	for _, of := range r.ofPods {
-		all = append(all, of...)
-	}
-	r.addEndpoints(all)
-	if len(r.byKubernetes)+len(r.ofPods) > 0 {
-		for _, res := range []blocks.Resource{blocks.Nodes, blocks.Pods, blocks.Namespaces} {
-			l := r.list(res)
-			l.Gaps = append(l.Gaps, blocks.Gap{Resource: res, Reason: "Calico's etcd names nodes of Kubernetes, whose API was not read: name its kubeconfig with --kubeconfig"})
-		}
+	r.addEndpoints(true)
+	for _, g := range r.unjoined() {
+		l := r.list(g.Resource)
+		l.Gaps = append(l.Gaps, g)
 	}
 	s := r.onto(decode.NewSnapshot(), func(blocks.Resource) bool { return true })
 	s.SetVMsKnown(func(blocks.Resource) bool { return false })
 	return s
+}
+
+// unjoined returns the gaps of a cluster that Calico's etcd names and whose Kubernetes API was not
+// read.
+func (r *Reading) unjoined() (out []blocks.Gap) {
+	if len(r.byKubernetes)+len(r.ofPods) == 0 {
+		return nil
+	}
+	for _, res := range []blocks.Resource{blocks.Nodes, blocks.Pods, blocks.Namespaces} {
+		out = append(out, blocks.Gap{Resource: res, Reason: "Calico's etcd names nodes of Kubernetes, whose API was not read: name its kubeconfig with --kubeconfig"})
+	}
+	return out
 }
 
 // onto returns a sorted snapshot with the lists of this reading. The records and gaps of
@@ -393,11 +449,16 @@ func (r *Reading) onto(s *blocks.Snapshot, read func(blocks.Resource) bool) *blo
 		lists = append(lists, l)
 	}
 	s = decode.Replaced(s, lists)
-	s.Cluster.Datastore, s.Cluster.Live, s.Cluster.Ageless = "etcdv3", true, true
-	s.Cluster.APIGroup, s.Cluster.APIGroupReason, s.Cluster.OtherGroup, s.Cluster.OtherLocked = "", "", "", false
+	ofEtcd(&s.Cluster)
 	s.Sort()
 	s.Share()
 	return s
+}
+
+// ofEtcd describes a cluster whose Calico has its own etcd.
+func ofEtcd(c *blocks.Cluster) {
+	c.Datastore, c.Live, c.Ageless = "etcdv3", true, true
+	c.APIGroup, c.APIGroupReason, c.OtherGroup, c.OtherLocked = "", "", "", false
 }
 
 // addNode adds one of Calico's nodes as a node of Kubernetes.
@@ -411,49 +472,39 @@ func (r *Reading) addNode(n *node) {
 	r.decode(blocks.Nodes, n.key, "v1", text, "")
 }
 
-// addEndpoints adds endpoints as pods. All endpoints of a pod on one node are one pod.
-func (r *Reading) addEndpoints(all []*endpoint) {
-	sorted := slices.Clone(all)
-	slices.SortFunc(sorted, func(a, b *endpoint) int {
-		if c := a.podKey().Compare(b.podKey()); c != 0 {
-			return c
+// addEndpoints adds pods that stand for endpoints: see shown.
+func (r *Reading) addEndpoints(alone bool) {
+	pods := slices.Collect(maps.Keys(r.others))
+	if alone {
+		pods = slices.AppendSeq(pods, maps.Keys(r.ofPods))
+	}
+	slices.SortFunc(pods, blocks.Key.Compare)
+	for _, pod := range slices.Compact(pods) {
+		for _, p := range r.shown(pod, alone) {
+			r.addPod(p)
 		}
-		return strings.Compare(a.key, b.key)
-	})
-	var last blocks.Key
-	for len(sorted) > 0 {
-		n, key := 1, sorted[0].podKey()
-		for n < len(sorted) && sorted[n].podKey() == key && sorted[n].node == sorted[0].node {
-			n++
-		}
-		name := key.Name
-		if key == last { // a pod of the same name ran on another node
-			name += "@" + sorted[0].node
-		}
-		r.addPod(name, sorted[:n])
-		sorted, last = sorted[n:], key
 	}
 }
 
-func (r *Reading) addPod(name string, of []*endpoint) {
+func (r *Reading) addPod(p shownPod) {
 	type podIP struct {
 		IP string `json:"ip"`
 	}
 	var ips []podIP
-	for _, e := range of {
+	for _, e := range p.of {
 		for _, ip := range e.ips {
 			ips = append(ips, podIP{ip})
 		}
 	}
-	m := of[0].metadata
-	m.Name = name
-	if !of[0].host {
-		m.Annotations = podAnnotations(of)
+	m := p.of[0].metadata
+	m.Name = p.name
+	if !p.of[0].host {
+		m.Annotations = podAnnotations(p.of)
 	}
 	text, _ := json.Marshal(map[string]any{ // texts always marshal
 		"apiVersion": "v1", "kind": "Pod", "metadata": m,
-		"spec":   map[string]any{"nodeName": of[0].node, "hostNetwork": of[0].host},
+		"spec":   map[string]any{"nodeName": p.of[0].node, "hostNetwork": p.of[0].host},
 		"status": map[string]any{"phase": "Running", "podIPs": ips},
 	})
-	r.decode(blocks.Pods, of[0].key, "v1", text, "")
+	r.decode(blocks.Pods, p.of[0].key, "v1", text, "")
 }

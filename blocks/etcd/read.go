@@ -35,8 +35,9 @@ type Reading struct {
 	// byKubernetes holds Calico's name of each Kubernetes node.
 	byKubernetes map[string]string
 	// ofPods are the endpoints of Kubernetes' pods, others all other endpoints.
-	ofPods map[blocks.Key][]*endpoint
-	others []*endpoint
+	ofPods, others endpoints
+	// denied are the ranges that the user may not read.
+	denied map[string]bool
 	// endpointsUnread is true if an endpoint could not be read.
 	endpointsUnread bool
 	// find, if set, reads the endpoints of a pod on a node; failed is its first error.
@@ -80,7 +81,6 @@ func (c *Client) read(ctx context.Context, from clientv3.KV) (*Reading, error) {
 	if err := c.readRuns(ctx, from, r); err != nil {
 		return nil, err
 	}
-	denied := 0
 	for _, s := range stores {
 		l := r.list(s.resource)
 		err := c.eachPage(ctx, from, s, r, func(kvs []*mvccpb.KeyValue) {
@@ -93,10 +93,10 @@ func (c *Client) read(ctx context.Context, from clientv3.KV) (*Reading, error) {
 		})
 		switch {
 		case errors.Is(err, rpctypes.ErrPermissionDenied):
-			denied++
+			r.denied[s.key] = true
 			r.endpointsUnread = r.endpointsUnread || s.resource == blocks.Pods
 			l.Gaps = append(l.Gaps, blocks.Gap{Resource: s.resource, Denied: true, Reason: "forbidden: the etcd user needs the right to read " + s.key})
-			if denied == len(stores) {
+			if len(r.denied) > len(stores) || !r.denied[RunPrefix] && len(r.denied) == len(stores) {
 				return nil, c.failed(err)
 			}
 		case err != nil && ctx.Err() != nil:
@@ -116,16 +116,19 @@ func (c *Client) readRuns(ctx context.Context, from clientv3.KV, r *Reading) err
 			r.runs.take(kv)
 		}
 	})
-	if err == nil || errors.Is(err, rpctypes.ErrPermissionDenied) {
-		return nil
+	if errors.Is(err, rpctypes.ErrPermissionDenied) {
+		r.denied[RunPrefix], err = true, nil
 	}
-	return c.failed(err)
+	if err != nil {
+		return c.failed(err)
+	}
+	return nil
 }
 
 func newReading(record func(blocks.Resource) decode.Spool) *Reading {
 	return &Reading{
 		lists: map[blocks.Resource]*decode.Objects{}, nodes: map[string]*node{}, byKubernetes: map[string]string{},
-		ofPods: map[blocks.Key][]*endpoint{}, runs: runs{}, record: record, strings: &decode.SharedStrings{},
+		denied: map[string]bool{}, ofPods: endpoints{}, others: endpoints{}, runs: runs{}, record: record, strings: &decode.SharedStrings{},
 	}
 }
 
@@ -140,13 +143,17 @@ func (r *Reading) list(res blocks.Resource) *decode.Objects {
 // resources returns the resources with lists, in a fixed order.
 func (r *Reading) resources() []blocks.Resource { return slices.Sorted(maps.Keys(r.lists)) }
 
+// endOf returns the end of the range of a store's key.
+func endOf(key string) string {
+	if strings.HasSuffix(key, "/") {
+		return clientv3.GetPrefixRangeEnd(key)
+	}
+	return key + "\x00"
+}
+
 // eachPage reads the keys of a store. The first page of a reading determines its revision.
 func (c *Client) eachPage(ctx context.Context, etcd clientv3.KV, s store, r *Reading, page func([]*mvccpb.KeyValue)) error {
-	end := s.key + "\x00"
-	if strings.HasSuffix(s.key, "/") {
-		end = clientv3.GetPrefixRangeEnd(s.key)
-	}
-	done := 0
+	end, done := endOf(s.key), 0
 	for from := s.key; ; {
 		opts := []clientv3.OpOption{clientv3.WithRange(end), clientv3.WithLimit(c.opts.PageSize), clientv3.WithRev(r.Revision)}
 		request, cancel := context.WithTimeout(ctx, c.opts.Timeout)
@@ -201,3 +208,8 @@ type readError struct {
 func (e *readError) Error() string { return e.text }
 
 func (e *readError) Unwrap() error { return e.cause }
+
+// Is reports whether etcd refused the user, which is a [blocks.ErrDenied].
+func (e *readError) Is(target error) bool {
+	return target == blocks.ErrDenied && (errors.Is(e.cause, rpctypes.ErrPermissionDenied) || errors.Is(e.cause, rpctypes.ErrAuthFailed) || errors.Is(e.cause, rpctypes.ErrUserEmpty))
+}

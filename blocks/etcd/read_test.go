@@ -229,7 +229,7 @@ func cluster(t *testing.T) *Reading {
 }
 
 // kubernetes returns the snapshot of a Kubernetes API with some objects, which a reading
-// amends.
+// amends unless it is nil.
 func kubernetes(t *testing.T, r *Reading, nodes, pods []string) *blocks.Snapshot {
 	t.Helper()
 	var lists []*decode.Objects
@@ -239,7 +239,10 @@ func kubernetes(t *testing.T, r *Reading, nodes, pods []string) *blocks.Snapshot
 		amend func([]byte) []byte
 	}{{blocks.Nodes, nodes, r.AmendNode}, {blocks.Pods, pods, r.AmendPod}} {
 		l := decode.NewObjects(decode.KindOf(x.res))
-		d := decode.Decoder{Out: l, Strings: &decode.SharedStrings{}, Amend: x.amend}
+		d := decode.Decoder{Out: l, Strings: &decode.SharedStrings{}}
+		if r != nil {
+			d.Amend = x.amend
+		}
 		if _, err := d.Page(strings.NewReader(`{"kind":"List","items":[`+strings.Join(x.texts, ",")+`]}`), func(decode.Object) {}); err != nil {
 			t.Fatal(err)
 		}

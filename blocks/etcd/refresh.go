@@ -99,6 +99,9 @@ func (c *Client) take(ctx context.Context, from clientv3.KV, r *Reading, keys []
 	if err != nil {
 		return err
 	}
+	if r.Revision == 0 { // the records of runs, which may not be read, determine it otherwise
+		r.Revision = answers.Header.Revision
+	}
 	for _, a := range answers.Responses {
 		for _, kv := range a.GetResponseRange().Kvs {
 			if i := slices.IndexFunc(stores, func(s store) bool { return strings.HasPrefix(string(kv.Key), s.key) }); i >= 0 {
@@ -159,13 +162,14 @@ func (n *Renewal) Onto(s *blocks.Snapshot, last *Reading) (*blocks.Snapshot, err
 	}
 	if n.all {
 		was := newReading(nil)
-		was.addEndpoints(last.others)
+		was.others = last.others
+		was.addEndpoints(false)
 		again[blocks.Pods] = map[string]bool{}
 		for i, pods := 0, was.list(blocks.Pods); i < pods.Len(); i++ {
 			key, _ := pods.At(i)
 			again[blocks.Pods][key.String()] = true
 		}
-		n.addEndpoints(n.others)
+		n.addEndpoints(false)
 	}
 	var out []*decode.Objects
 	for res, names := range again {

@@ -294,13 +294,10 @@ func (s store) parse(kv *mvccpb.KeyValue) (o stored, reason string) {
 		}
 	}
 	m := metaOf(strings.TrimPrefix(string(kv.Key), s.key), kv)
-	if o.Metadata.Name == "" || reason != "" {
-		o.Metadata.Name = m.Name
-	}
 	if o.Metadata.UID == "" {
 		o.Metadata.UID = m.UID
 	}
-	o.Metadata.ResourceVersion = m.ResourceVersion
+	o.Metadata.Name, o.Metadata.ResourceVersion = m.Name, m.ResourceVersion // Calico's client takes the key's name, too
 	return o, reason
 }
 

@@ -9,11 +9,14 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 	"github.com/calico-audit/calico-audit/internal/testcluster/supervise"
@@ -36,15 +39,26 @@ type Etcd struct {
 // StartEtcd starts an etcd that ends with the test. "go test -short" skips the test.
 func StartEtcd(tb testing.TB) *Etcd {
 	tb.Helper()
+	return StartMembers(tb, 1)[0]
+}
+
+// StartMembers starts the members of an etcd that ends with the test. "go test -short" skips the
+// test.
+func StartMembers(tb testing.TB, n int) []*Etcd {
+	tb.Helper()
 	SkipIfShort(tb)
 	for attempt := 1; ; attempt++ {
-		e, err := startTLS(tb)
-		if err == nil {
-			tb.Cleanup(func() {
-				_ = e.Client.Close()
+		all, err := startTLS(tb, n)
+		tb.Cleanup(func() {
+			for _, e := range all {
+				if e.Client != nil {
+					_ = e.Client.Close()
+				}
 				e.server.stop()
-			})
-			return e
+			}
+		})
+		if err == nil {
+			return all
 		}
 		if attempt == startAttempts || !errors.Is(err, errPortTaken) {
 			tb.Fatalf("starting etcd: %v", err)
@@ -55,12 +69,14 @@ func StartEtcd(tb testing.TB) *Etcd {
 // Stop kills it.
 func (e *Etcd) Stop() { e.server.stop() }
 
-func startTLS(tb testing.TB) (*Etcd, error) {
+// Freeze makes it stop working without ending its connections, until Thaw.
+func (e *Etcd) Freeze() error { return syscall.Kill(e.server.pid(), syscall.SIGSTOP) }
+
+// Thaw makes it work again.
+func (e *Etcd) Thaw() error { return syscall.Kill(e.server.pid(), syscall.SIGCONT) }
+
+func startTLS(tb testing.TB, n int) (all []*Etcd, err error) {
 	path, err := programs.Binary(tb.Context(), "etcd")
-	if err != nil {
-		return nil, err
-	}
-	port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
@@ -96,23 +112,48 @@ func startTLS(tb testing.TB) (*Etcd, error) {
 	}
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool(), Certificates: []tls.Certificate{pair}}
 	cfg.RootCAs.AddCert(ours.cert)
-	e := &Etcd{Endpoint: fmt.Sprintf("https://127.0.0.1:%d", port), CAFile: paths["ca.crt"], CertFile: paths["client.crt"], KeyFile: paths["client.key"], OtherCAFile: paths["other.crt"]}
-	const peer = "http://127.0.0.1:0"
-	e.server = &server{
-		name: "etcd", logPath: filepath.Join(dir, "etcd.log"),
-		spec: supervise.Spec{Path: path, RemoveIfOrphaned: dir, Args: []string{
-			"--data-dir=" + filepath.Join(dir, "data"), "--unsafe-no-fsync", "--log-level=warn",
-			"--listen-client-urls=" + e.Endpoint, "--advertise-client-urls=" + e.Endpoint,
-			"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=default=" + peer,
-			"--cert-file=" + paths["serving.crt"], "--key-file=" + paths["serving.key"], "--trusted-ca-file=" + paths["ca.crt"], "--client-cert-auth",
-		}},
-		ready: func(ctx context.Context) error {
-			return httpOK(ctx, &http.Client{Transport: &http.Transport{TLSClientConfig: cfg, DisableKeepAlives: true}}, e.Endpoint+"/health", "")
-		},
+	var peers, cluster []string
+	for i := range n {
+		port, err := freePort()
+		if err != nil {
+			return nil, err
+		}
+		peers = append(peers, fmt.Sprintf("http://127.0.0.1:%d", port))
+		cluster = append(cluster, fmt.Sprintf("m%d=%s", i, peers[i]))
 	}
-	if err := e.server.start(tb.Context()); err != nil {
-		return nil, err
+	var starting errgroup.Group
+	for i := range n {
+		port, err := freePort()
+		if err != nil {
+			return nil, err
+		}
+		e := &Etcd{Endpoint: fmt.Sprintf("https://127.0.0.1:%d", port), CAFile: paths["ca.crt"], CertFile: paths["client.crt"], KeyFile: paths["client.key"], OtherCAFile: paths["other.crt"]}
+		own := filepath.Join(dir, fmt.Sprintf("m%d", i))
+		if err := os.Mkdir(own, 0o700); err != nil {
+			return nil, err
+		}
+		e.server = &server{
+			name: "etcd", logPath: filepath.Join(own, "etcd.log"),
+			spec: supervise.Spec{Path: path, RemoveIfOrphaned: own, Args: []string{
+				fmt.Sprintf("--name=m%d", i), "--data-dir=" + filepath.Join(own, "data"), "--unsafe-no-fsync", "--log-level=warn",
+				"--listen-client-urls=" + e.Endpoint, "--advertise-client-urls=" + e.Endpoint,
+				"--listen-peer-urls=" + peers[i], "--initial-advertise-peer-urls=" + peers[i], "--initial-cluster=" + strings.Join(cluster, ","),
+				"--cert-file=" + paths["serving.crt"], "--key-file=" + paths["serving.key"], "--trusted-ca-file=" + paths["ca.crt"], "--client-cert-auth",
+			}},
+			ready: func(ctx context.Context) error {
+				return httpOK(ctx, &http.Client{Transport: &http.Transport{TLSClientConfig: cfg, DisableKeepAlives: true}}, e.Endpoint+"/health", "")
+			},
+		}
+		all = append(all, e)
+		starting.Go(func() error { return e.server.start(tb.Context()) })
 	}
-	e.Client, err = clientv3.New(clientv3.Config{Endpoints: []string{e.Endpoint}, TLS: cfg, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
-	return e, err
+	if err := starting.Wait(); err != nil {
+		return all, err
+	}
+	for _, e := range all {
+		if e.Client, err = clientv3.New(clientv3.Config{Endpoints: []string{e.Endpoint}, TLS: cfg, DialTimeout: 10 * time.Second, Logger: zap.NewNop()}); err != nil {
+			return all, err
+		}
+	}
+	return all, nil
 }

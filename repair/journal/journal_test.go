@@ -364,3 +364,30 @@ func TestJournalOfAPlan(t *testing.T) {
 		t.Error("the journal of an undo is a plan's")
 	}
 }
+
+// TestDeletionIsOurs: an object that is gone was deleted by the step if the step had marked it, or if
+// its deletion is known to have succeeded. A run that died right after it recorded the deletion of an
+// unmarked object, as in etcd, proves nothing.
+func TestDeletionIsOurs(t *testing.T) {
+	object := []byte(`{"metadata":{"uid":"1"}}`)
+	entry := func(verb string) Entry {
+		return Entry{Event: EventChange, Step: "s", Change: &repair.Change{Verb: verb, Resource: blocks.Handles, Name: "h", Before: object}}
+	}
+	mark, remove, done := entry(repair.VerbPatch), entry(repair.VerbDelete), Entry{Event: EventEnd, Step: "s", Status: repair.Done}
+	for _, x := range []struct {
+		name    string
+		entries []Entry
+		ours    bool
+	}{
+		{"marked, and the run died", []Entry{mark, remove}, true},
+		{"not marked, and the run died", []Entry{remove}, false},
+		{"not marked, and done", []Entry{remove, done}, true},
+		{"not marked, and failed", []Entry{remove, {Event: EventEnd, Step: "s", Status: repair.Failed, Reason: "no answer"}}, false},
+		{"marked only", []Entry{mark}, false},
+	} {
+		f := &File{Entries: append([]Entry{{Event: EventStart, Step: "s"}}, x.entries...)}
+		if got := f.Log("s").DeleteSent(remove.Change); got != x.ours {
+			t.Errorf("%s: deleted by us is %v, want %v", x.name, got, x.ours)
+		}
+	}
+}

@@ -35,6 +35,7 @@ func (f *File) Log(step string) *repair.StepLog {
 		case e.Event == EventStart:
 			open, l.Started, freeing, l.Deleted = true, true, false, map[blocks.Ref]string{}
 		case e.Event == EventChange:
+			marked := slices.ContainsFunc(l.Changes, func(c repair.Sent) bool { return c.Verb == repair.VerbPatch && c.Ref() == e.Change.Ref() })
 			l.Changes, l.Unwritten, here = append(l.Changes, repair.Sent{Change: e.Change, At: e.At}), false, true
 			if (e.Change.Resource == blocks.Blocks || e.Change.Resource == blocks.WhereaboutsPools) && e.Change.Verb == repair.VerbPatch {
 				freeing, l.Freed, l.Freeing = true, f.wentThrough(i), &l.Changes[len(l.Changes)-1]
@@ -44,7 +45,7 @@ func (f *File) Log(step string) *repair.StepLog {
 			if e.Change.Resource == blocks.WhereaboutsReservations {
 				freeing, returned = freeing || e.Change.Verb == repair.VerbDelete, returned || e.Change.Verb == repair.VerbCreate
 			}
-			if e.Change.Verb == repair.VerbDelete {
+			if e.Change.Verb == repair.VerbDelete && (marked || f.wentThrough(i)) {
 				l.Deleted[e.Change.Ref()] = e.Change.UID()
 			}
 		case e.Event == EventEnd:
@@ -151,7 +152,7 @@ func (f *File) Mark(s *blocks.Snapshot) {
 			known.Objects = append(known.Objects, part.Log(step.ID).Mark(s)...)
 			for _, id := range []string{step.Guard(repair.GuardHandle), step.Guard(repair.GuardReplaces)} { // a killed step has not lowered its count
 				if id != "" {
-					known.Objects = append(known.Objects, blocks.Ref{Resource: blocks.Handles, Name: strings.ToLower(id)})
+					known.Objects = append(known.Objects, blocks.Ref{Resource: blocks.Handles, Name: strings.ToLower(id)}, blocks.Ref{Resource: blocks.Handles, Name: id})
 				}
 			}
 		}

@@ -81,7 +81,7 @@ func reconcileHandle(kind repair.Kind, rights, undo []repair.Right, exact ...str
 			return fixedHandle(b)
 		},
 		Pretend: func(x *repair.Pretence, step *repair.Step) {
-			if h := x.HandleByName[step.Guard(repair.GuardName)]; deletes {
+			if h := x.HandleByName[strings.ToLower(step.Guard(repair.GuardName))]; deletes {
 				x.NoHandles[step.Guard(repair.GuardName)] = true
 			} else if h != nil {
 				h.Blocks = parseCounts(step.Guard(repair.GuardCounts))

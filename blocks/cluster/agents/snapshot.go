@@ -15,7 +15,7 @@ import (
 // queried once or has timed out. While the views do not change, it returns the same snapshot for a
 // while.
 func (w *Watch) Snapshot() *blocks.Snapshot {
-	s := w.Watch.Snapshot()
+	s := w.Watched.Snapshot()
 	v := &w.views
 	v.Lock()
 	defer v.Unlock()
@@ -65,7 +65,7 @@ func (w *Watch) assemble(before map[string]time.Time) blocks.HostReading {
 // nodes, and for agents that do not respond, it uses the last view, which confirms nothing:
 // see [blocks.HostView.Earlier].
 func (w *Watch) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blocks.Resource, nodes []string) (*blocks.Snapshot, error) {
-	s, err := w.Watch.Reread(ctx, prev, rs, nil)
+	s, err := w.Watched.Reread(ctx, prev, rs, nil)
 	if err != nil {
 		return nil, err
 	}

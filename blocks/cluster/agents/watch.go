@@ -53,10 +53,23 @@ var defaultPace = pace{
 	ordinary: 16, failing: 4, maxAnswer: 4 << 20,
 }
 
-// Watch is a [cluster.Watch] whose snapshots include the host views of agents. Agents are
+// Watched keeps a snapshot of a cluster current: a [cluster.Watch], or one that is joined with
+// another datastore.
+type Watched interface {
+	Run(ctx context.Context) error
+	Changed() <-chan struct{}
+	Signal()
+	Snapshot() *blocks.Snapshot
+	Reread(ctx context.Context, prev *blocks.Snapshot, rs []blocks.Resource, nodes []string) (*blocks.Snapshot, error)
+	Restarts() map[blocks.Resource]uint64
+	// Pods returns access to the cluster's pods.
+	Pods() *cluster.Pods
+}
+
+// Watch is a watch of a cluster whose snapshots include the host views of agents. Agents are
 // queried in turn, and their newest views kept for ten minutes.
 type Watch struct {
-	*cluster.Watch
+	Watched
 	pods *cluster.Pods
 	opts WatchOptions
 	turn pace
@@ -104,9 +117,9 @@ type agentRound struct {
 }
 
 // NewWatch adds agents to a watch, which must not be running yet.
-func NewWatch(w *cluster.Watch, opts WatchOptions) *Watch {
+func NewWatch(w Watched, opts WatchOptions) *Watch {
 	opts.Interval, opts.Timeout = cmp.Or(opts.Interval, DefaultInterval), cmp.Or(opts.Timeout, DefaultTimeout)
-	out := &Watch{Watch: w, pods: w.Pods(), opts: opts, turn: defaultPace}
+	out := &Watch{Watched: w, pods: w.Pods(), opts: opts, turn: defaultPace}
 	out.views.agents = map[string]*askedAgent{}
 	return out
 }
@@ -114,10 +127,10 @@ func NewWatch(w *cluster.Watch, opts WatchOptions) *Watch {
 // Run watches and queries agents until ctx ends, and then returns nil.
 func (w *Watch) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return w.Watch.Run(ctx) })
+	group.Go(func() error { return w.Watched.Run(ctx) })
 	group.Go(func() error {
 		for ; ctx.Err() == nil; pause(ctx, w.turn.tick) {
-			if s := w.Watch.Snapshot(); s != nil {
+			if s := w.Watched.Snapshot(); s != nil {
 				w.list(ctx, s)
 				w.prepare(s)
 			}

@@ -151,22 +151,9 @@ func (e *exporterCommand) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if where, etcd := e.sources.OfEtcd(); etcd {
-		if e.agents.Ask {
-			return exit.Usagef("--agents is not supported if Calico keeps its data in its own etcd (%s): use --host-views with report", where)
-		}
-		if o.Source, err = e.watchEtcd(o.Log); err != nil {
-			return err
-		}
-		return e.serve(c.Context(), o)
-	}
-	cfg, err := e.sources.RESTConfig(e.streams)
+	watch, err := e.watch(o.Log)
 	if err != nil {
 		return err
-	}
-	watch, err := cluster.NewWatch(cfg, cluster.WatchOptions{Log: o.Log})
-	if err != nil {
-		return exit.Unread(err)
 	}
 	o.Source = watch
 	if e.agents.Ask {
@@ -180,13 +167,28 @@ func (e *exporterCommand) run(c *cobra.Command) error {
 	return e.serve(c.Context(), o)
 }
 
-// watchEtcd returns a watch of Calico's own etcd.
-func (e *exporterCommand) watchEtcd(log *slog.Logger) (metrics.Source, error) {
-	from, err := e.sources.Open(e.streams, func(string) {})
+// watch returns a watch of the cluster, joined with Calico's own etcd if it has one.
+func (e *exporterCommand) watch(log *slog.Logger) (agents.Watched, error) {
+	if where, etcd := e.sources.OfEtcd(); etcd {
+		from, err := e.sources.Open(e.streams, func(string) {})
+		if err != nil {
+			return nil, err
+		}
+		own := from.(*source.Etcd)
+		if e.agents.Ask && !own.Joined() {
+			return nil, exit.Usagef("--agents cannot be used without the cluster's kubeconfig: it asks the agents' pods, and the source is Calico's etcd at %s alone", where)
+		}
+		return own.Watch(log)
+	}
+	cfg, err := e.sources.RESTConfig(e.streams)
 	if err != nil {
 		return nil, err
 	}
-	return source.NewEtcdWatch(from.(*source.Etcd), log), nil
+	watch, err := cluster.NewWatch(cfg, cluster.WatchOptions{Log: log})
+	if err != nil {
+		return nil, exit.Unread(err)
+	}
+	return watch, nil
 }
 
 // serve audits and serves until ctx ends.

@@ -23,6 +23,8 @@ import (
 	cnet "github.com/projectcalico/calico/libcalico-go/lib/net"
 	"github.com/projectcalico/calico/libcalico-go/lib/options"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/blocks/etcd"
@@ -109,7 +111,7 @@ func TestStoryInEtcd(t *testing.T) {
 		{joined("capacity", "--add-nodes", "2"), exit.CodeOK, "pods-v4"},
 		{joined("repair", "--strict-affinity=true"), exit.CodeOK, "needs a second observation, not before"},
 		{joined("repair", "--strict-affinity=true", "--apply", "--yes"), exit.CodeUnfinished, "it needs two observations"},
-		{joined("exporter", "--agents"), exit.CodeUsage, "--agents is not supported"},
+		{[]string{"exporter", "--agents"}, exit.CodeUsage, "--agents cannot be used without"},
 		{joined("report", "--contexts", "all"), exit.CodeUsage, "--contexts is not supported"},
 		{[]string{"report"}, exit.CodeUnread, "name its kubeconfig with --kubeconfig"},
 	} {
@@ -419,8 +421,8 @@ func free(r *audit.Report) (n int) {
 	return n
 }
 
-// TestExporterInEtcd: the exporter's numbers are those of a report, and follow a change in etcd
-// before the next reading of Kubernetes is due. After a compaction they still do.
+// TestExporterInEtcd: the exporter's numbers are those of a report, and follow changes in etcd and in
+// Kubernetes. Agents are asked through the cluster's API server.
 func TestExporterInEtcd(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
 	if err := c.Reset(t.Context()); err != nil {
@@ -430,9 +432,16 @@ func TestExporterInEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	inEtcd(t, map[string]string{"ETCD_ENDPOINTS": c.EtcdEndpoint()})
-	e := clitest.StartExporter(t, c.KubeconfigPath())
+	e := clitest.StartExporter(t, c.KubeconfigPath(), "--agents")
 	e.Ready()
-	checkNumbers(t, e.Scrape(), clitest.Run(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json").Report(t), true)
+	compare := func() {
+		t.Helper()
+		checkNumbers(t, e.Scrape(), clitest.Run(t, "report", "--kubeconfig", c.KubeconfigPath(), "-o", "json").Report(t), true)
+	}
+	compare()
+	if _, asks := e.Scrape()["calico_audit_host_view_requests_total"]; !asks {
+		t.Error("it does not ask agents")
+	}
 	key := "/calico/resources/v3/projectcalico.org/ippools/pods-v4"
 	for _, disabled := range []string{"true", "false"} {
 		stored, err := c.Etcd.Get(t.Context(), key)
@@ -446,18 +455,25 @@ func TestExporterInEtcd(t *testing.T) {
 		} else {
 			text = strings.ReplaceAll(text, `"disabled":true,`, "")
 		}
-		put, err := c.Etcd.Put(t.Context(), key, text)
-		if err != nil {
+		if _, err := c.Etcd.Put(t.Context(), key, text); err != nil {
 			t.Fatal(err)
 		}
 		clitest.Await(t, "disabled is "+disabled, func() bool {
 			_, body := e.Get("/report.json")
 			return strings.Contains(body, `"disabled": `+disabled) || strings.Contains(body, `"disabled":`+disabled) || disabled == "false" && !strings.Contains(body, `"disabled"`)
 		})
-		if _, err := c.Etcd.Compact(t.Context(), put.Header.Revision); err != nil {
-			t.Fatal(err)
-		}
 	}
+	const without = `calico_audit_nodes_without_block{ip_family="IPv4"}`
+	before := e.Scrape()[without]
+	if _, err := c.Kube.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new-3"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	clitest.Await(t, "one more node needs a block", func() bool { return e.Scrape()[without] == before+1 })
+	clitest.Await(t, "all is confirmed by a second reading", func() bool {
+		_, body := e.Get("/report.json")
+		return !strings.Contains(body, "it awaits a second reading")
+	})
+	compare()
 	if code, logs := e.End(); code != exit.CodeOK || strings.Contains(logs, `"level":"ERROR"`) {
 		t.Errorf("it ended with %d:\n%s", code, logs)
 	}
@@ -505,7 +521,7 @@ func TestTwins(t *testing.T) {
 }
 
 // TestRepairWithoutKubernetes repairs a Calico of hosts, without a cluster: what its endpoints use
-// stays.
+// stays. The ID of the leaked handle has capital letters, which only etcd's keys keep.
 func TestRepairWithoutKubernetes(t *testing.T) {
 	ctx, c := t.Context(), testcluster.Shared(t, testcluster.Options{})
 	if err := c.Reset(ctx); err != nil {
@@ -532,11 +548,15 @@ func TestRepairWithoutKubernetes(t *testing.T) {
 	if err := errors.Join(append(errs, err)...); err != nil {
 		t.Fatal(err)
 	}
+	leaked := "/calico/ipam/v2/handle/Hosts.VM-2"
+	if _, err := c.Etcd.Put(ctx, leaked, `{"block":{"10.64.0.64/26":1}}`); err != nil {
+		t.Fatal(err)
+	}
 	inEtcd(t, map[string]string{"ETCD_ENDPOINTS": c.EtcdEndpoint(), "HOME": t.TempDir()})
 	t.Chdir(t.TempDir())
 	time.Sleep(1200 * time.Millisecond)
 	for _, args := range [][]string{
-		{"repair", "--empty-blocks", "--leaked-ips", "--without-host-evidence", "--grace", "1s", "--out", "plan.json"},
+		{"repair", "--empty-blocks", "--leaked-ips", "--leaked-handles", "--without-host-evidence", "--grace", "1s", "--out", "plan.json"},
 		{"repair", "apply", "plan.json", "--yes", "--wait"},
 	} {
 		if o := clitest.Run(t, args...); o.Code != exit.CodeOK {
@@ -546,5 +566,8 @@ func TestRepairWithoutKubernetes(t *testing.T) {
 	left, err := c.Etcd.Get(ctx, "/calico/ipam/v2/assignment/", clientv3.WithPrefix())
 	if err != nil || len(left.Kvs) != 1 || recordedIn(t, c)[netip.MustParseAddr("10.64.0.1")] != handle {
 		t.Errorf("%d blocks, which record %v: %v", len(left.Kvs), recordedIn(t, c), err)
+	}
+	if left, err := c.Etcd.Get(ctx, leaked); err != nil || len(left.Kvs) > 0 {
+		t.Errorf("the leaked handle is %v: %v", left.Kvs, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
@@ -21,8 +22,9 @@ import (
 // Etcd reads Calico's own etcd and, if it is configured, the cluster's Kubernetes API.
 type Etcd struct {
 	calico *etcd.Client
-	// kubernetes is nil if no cluster is configured.
+	// kubernetes is nil if no cluster is configured, whose client configuration is config.
 	kubernetes *cluster.Kubernetes
+	config     *rest.Config
 	// reading is the latest reading of etcd, which amends Kubernetes' objects.
 	reading *etcd.Reading
 }
@@ -169,11 +171,10 @@ func (f *Flags) openEtcd(config etcd.Config, streams genericiooptions.IOStreams,
 	if !named && flags.Arguments(f.ClusterFlags, append([]string{"kubeconfig"}, clusterNames...)...) == "" && os.Getenv("KUBECONFIG") == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
 		return e, nil
 	}
-	cfg, err := f.RESTConfig(streams)
-	if err != nil {
+	if e.config, err = f.RESTConfig(streams); err != nil {
 		return nil, err
 	}
-	e.kubernetes, err = f.openKubernetes(cfg, cluster.KubernetesOptions{
+	e.kubernetes, err = f.openKubernetes(e.config, cluster.KubernetesOptions{
 		CalicoElsewhere: true,
 		Amend: map[blocks.Resource]func([]byte) []byte{
 			blocks.Nodes: func(object []byte) []byte { return e.reading.AmendNode(object) },

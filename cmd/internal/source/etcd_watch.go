@@ -6,125 +6,136 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/cluster"
+	"github.com/calico-audit/calico-audit/blocks/etcd"
+	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 )
 
-// The pace of an EtcdWatch. Kubernetes' part is listed each time, so readings are not closer
-// together than readApart; they are at most readAgain apart, for Kubernetes' changes and as proof
-// that the state is current.
-const (
-	readApart = 5 * time.Second
-	readAgain = 30 * time.Second
-)
-
-// EtcdWatch keeps a snapshot of a cluster with Calico's own etcd current. It reads everything
-// again when etcd's watches report a change, and at the latest after [readAgain]. A watch that
-// ends, such as after a compaction, leads to a reading, too. It is safe for concurrent use.
+// EtcdWatch keeps a snapshot of a cluster with Calico's own etcd current: it joins a watch of etcd
+// with one of Kubernetes. It is safe for concurrent use.
 type EtcdWatch struct {
-	log     *slog.Logger
-	changed chan struct{}
+	*cluster.Watch // nil without Kubernetes
+	calico         *etcd.Watch
+	log            *slog.Logger
+	changed        chan struct{}
 
-	reading sync.Mutex // while etcd is read
-	etcd    *Etcd
-
-	mu       sync.Mutex
-	last     *blocks.Snapshot
-	restarts uint64
+	mu     sync.Mutex
+	last   *blocks.Snapshot
+	failed error // the error of the latest attempt to join
 }
 
-// NewEtcdWatch returns a watch that reads with e.
-func NewEtcdWatch(e *Etcd, log *slog.Logger) *EtcdWatch {
-	return &EtcdWatch{log: log, changed: make(chan struct{}, 1), etcd: e}
+// Watch returns a watch in place of the reader, which must not be used any more.
+func (e *Etcd) Watch(log *slog.Logger) (*EtcdWatch, error) {
+	w := &EtcdWatch{calico: etcd.NewWatch(e.calico, e.kubernetes == nil, log), log: log, changed: make(chan struct{}, 1)}
+	if e.kubernetes == nil {
+		return w, nil
+	}
+	var err error
+	if w.Watch, err = cluster.NewWatch(e.config, cluster.WatchOptions{Log: log, CalicoElsewhere: true}); err != nil {
+		return nil, exit.Unread(err)
+	}
+	return w, nil
 }
 
-// Run reads and watches until ctx ends, and then returns nil. After a failed reading it tries
-// again, and the last snapshot stays. It returns the error of a failed first reading.
+// Run watches until ctx ends, and then returns nil. It returns an error if etcd cannot be read at
+// first, or is that of another cluster.
 func (w *EtcdWatch) Run(ctx context.Context) error {
-	defer func() {
-		w.reading.Lock()
-		defer w.reading.Unlock()
-		_ = w.etcd.calico.Close()
-	}()
-	for {
-		began := time.Now()
-		watching, stop := context.WithCancel(ctx)
-		again, err := w.read(ctx, watching)
-		switch {
-		case ctx.Err() != nil:
-			stop()
-			return nil
-		case err != nil && w.Snapshot() == nil:
-			stop()
-			return err
-		case err != nil:
-			w.log.Warn("reading Calico's etcd failed", "error", err)
-		}
-		wait(ctx, time.Until(began.Add(readAgain)), again)
-		stop() // or the watches of a quiet etcd would add up
-		wait(ctx, time.Until(began.Add(readApart)), nil)
-		if ctx.Err() != nil {
-			return nil
-		}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return w.calico.Run(ctx) })
+	others := make(<-chan struct{})
+	if w.Watch != nil {
+		others = w.Watch.Changed()
+		group.Go(func() error { return w.Watch.Run(ctx) })
 	}
+	group.Go(func() error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-w.calico.Changed():
+			case <-others:
+			}
+			w.Signal()
+			w.mu.Lock()
+			never, err := w.last == nil, w.failed
+			w.mu.Unlock()
+			if never && err != nil {
+				return err
+			}
+		}
+	})
+	return group.Wait()
 }
 
-// wait waits for a time, a signal or the end of ctx.
-func wait(ctx context.Context, d time.Duration, signal <-chan struct{}) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-signal:
-	case <-timer.C:
-	}
-}
+// Changed receives a signal after each change of the snapshot, or of its freshness.
+func (w *EtcdWatch) Changed() <-chan struct{} { return w.changed }
 
-// read reads everything, and returns a channel that is closed when something in etcd has changed
-// since, or may have. The watches end with watching.
-func (w *EtcdWatch) read(ctx, watching context.Context) (<-chan struct{}, error) {
-	w.reading.Lock()
-	defer w.reading.Unlock()
-	_, err := w.etcd.calico.Connect(ctx)
-	var s *blocks.Snapshot
-	if err == nil {
-		s, err = w.etcd.Read(ctx)
-	}
-	if err != nil {
-		w.mu.Lock()
-		w.restarts++
-		w.mu.Unlock()
-		return nil, err
-	}
-	w.mu.Lock()
-	w.last = s
-	w.mu.Unlock()
+// Signal sends the same signal.
+func (w *EtcdWatch) Signal() {
 	select {
 	case w.changed <- struct{}{}:
 	default:
 	}
-	return w.etcd.calico.Changed(watching, w.etcd.reading)
 }
 
-// Changed receives a signal after each reading.
-func (w *EtcdWatch) Changed() <-chan struct{} { return w.changed }
-
-// Snapshot returns the last snapshot; nil before the first.
+// Snapshot returns the newest state; nil until both etcd and Kubernetes have been read. If they no
+// longer belong together, it returns the last one that did.
 func (w *EtcdWatch) Snapshot() *blocks.Snapshot {
+	if w.Watch == nil {
+		return w.calico.Snapshot()
+	}
+	base := w.Watch.Snapshot()
+	if base == nil {
+		return nil
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	s, err := w.calico.Joined(base, w.Pods().ServerTime)
+	switch {
+	case err != nil && w.failed == nil:
+		w.log.Error("Kubernetes and Calico's etcd do not belong together", "error", err)
+	case err == nil && s != nil:
+		w.last = s
+	}
+	w.failed = err
 	return w.last
 }
 
-// Reread reads some resources again.
+// Reread returns a copy of prev in which some resources, and all objects in etcd, are as of now or
+// later. It waits first: see [settled].
 func (w *EtcdWatch) Reread(ctx context.Context, prev *blocks.Snapshot, resources []blocks.Resource, _ []string) (*blocks.Snapshot, error) {
-	w.reading.Lock()
-	defer w.reading.Unlock()
-	return w.etcd.Reread(ctx, prev, resources)
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(settled):
+	}
+	if err := w.calico.CatchUp(ctx); err != nil {
+		return nil, exit.Unread(err)
+	}
+	if w.Watch == nil {
+		s := w.calico.Snapshot()
+		s.Cluster.TakenAt = prev.Cluster.TakenAt
+		return s, nil
+	}
+	s, err := w.Watch.Reread(ctx, prev, resources, nil)
+	if err != nil {
+		return nil, err
+	}
+	if s, err = w.calico.Onto(s, resources); err != nil {
+		return nil, exit.Unread(err)
+	}
+	return s, nil
 }
 
-// Restarts counts failed readings.
+// Restarts counts, by resource, how often a watch had to start again.
 func (w *EtcdWatch) Restarts() map[blocks.Resource]uint64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return map[blocks.Resource]uint64{blocks.Blocks: w.restarts}
+	out := map[blocks.Resource]uint64{}
+	if w.Watch != nil {
+		out = w.Watch.Restarts()
+	}
+	out[blocks.Blocks] = w.calico.Restarts() // all of etcd's start together
+	return out
 }
