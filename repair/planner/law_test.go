@@ -431,6 +431,8 @@ func TestLawInRareStates(t *testing.T) {
 		"Windows nodes claim with strict affinity": "node n0 windows\nnode n1\npool first 10.0.0.0/31 size=31\nblock 10.0.1.0/30 gone\n",
 		"Windows nodes have no address in blocks that are partly reserved": "config strict\nnode a windows\nnode c\npool pods 10.0.0.0/27 size=29\nreserve 10.0.0.19/32\nreserve 10.0.0.20/31\nreserve 10.0.0.22/32\n" +
 			"reserve 10.0.0.27/32\nreserve 10.0.0.28/31\nreserve 10.0.0.30/32\nblock 10.0.0.0/29 a\naffinity 10.0.0.0/29 a\nfill 10.0.0.0/29 8 a\nblock 10.0.0.8/29 a\naffinity 10.0.0.8/29 a\naffinity 10.0.9.0/30 gone\n",
+		"Windows nodes claim blocks of four addresses before others": "config strict\nnode n0\nnode n1 windows\npool third 10.0.2.0/27 size=29\npool over 10.0.0.0/28 size=30\n" +
+			"block 10.0.2.8/29 n2\nuse 10.0.2.13 red/p6 n0\naffinity 10.0.9.0/30 gone\n",
 		"Windows nodes claim blocks of four addresses, and get none": "node a windows\nnode b\nnode c\npool pods 10.0.0.0/28 size=30\nblock 10.0.0.0/30 b\naffinity 10.0.0.0/30 b\nfill 10.0.0.0/30 4 b\n" +
 			"block 10.0.0.4/30 gone\naffinity 10.0.0.4/30 gone\n",
 		"a block of another size, marked deleted, records addresses in use": "node n1\npool first 10.0.0.0/28 size=28\nblock 10.0.0.0/29 n0 deleted\nuse 10.0.0.6 red/p7 n0\naffinity 10.0.0.8/29 n0\n",
