@@ -1,8 +1,10 @@
 package etcd_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"runtime"
 	"strings"
@@ -18,10 +20,9 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// BenchmarkRead reads an etcd with 5,000 nodes, 10,000 blocks, and 150,000 endpoints and handles.
-// It reports the time as a ratio to that of a range over the same keys in pages of the same size
-// that also unmarshals each value into Calico's own types, and the memory of a reading.
-func BenchmarkRead(b *testing.B) {
+// large starts an etcd with 5,000 nodes, 10,000 blocks, and 150,000 endpoints and handles.
+func large(b *testing.B) (*testcluster.Etcd, *etcd.Client) {
+	b.Helper()
 	const nodes, perNode = 5000, 30
 	e := testcluster.StartEtcd(b)
 	var ops []clientv3.Op
@@ -65,13 +66,26 @@ func BenchmarkRead(b *testing.B) {
 	if _, err := e.Client.Txn(b.Context()).Then(ops...).Commit(); err != nil {
 		b.Fatal(err)
 	}
-	config := etcd.Config{CalicoAPIConfig: apiconfig.NewCalicoAPIConfig()}
-	config.Spec.DatastoreType = apiconfig.EtcdV3
-	config.Spec.EtcdEndpoints, config.Spec.EtcdCACertFile, config.Spec.EtcdCertFile, config.Spec.EtcdKeyFile = e.Endpoint, e.CAFile, e.CertFile, e.KeyFile
-	client, err := etcd.New(config, etcd.Options{})
+	client, err := connect(e)
 	if err != nil {
 		b.Fatal(err)
 	}
+	return e, client
+}
+
+// connect returns a client of an etcd.
+func connect(e *testcluster.Etcd) (*etcd.Client, error) {
+	config := etcd.Config{CalicoAPIConfig: apiconfig.NewCalicoAPIConfig()}
+	config.Spec.DatastoreType = apiconfig.EtcdV3
+	config.Spec.EtcdEndpoints, config.Spec.EtcdCACertFile, config.Spec.EtcdCertFile, config.Spec.EtcdKeyFile = e.Endpoint, e.CAFile, e.CertFile, e.KeyFile
+	return etcd.New(config, etcd.Options{})
+}
+
+// BenchmarkRead reports the time of a reading as a ratio to that of a range over the same keys in
+// pages of the same size that also unmarshals each value into Calico's own types, and the memory of
+// a reading.
+func BenchmarkRead(b *testing.B) {
+	e, client := large(b)
 	var ours, floor time.Duration
 	for b.Loop() {
 		began := time.Now()
@@ -90,6 +104,61 @@ func BenchmarkRead(b *testing.B) {
 		floor += time.Since(began)
 	}
 	b.ReportMetric(ours.Seconds()/floor.Seconds(), "of-range")
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkWatch reports the time until a change of an endpoint is in a snapshot, as a ratio to that
+// of a reading, with which the exporter would have to do otherwise; and the memory of the watch with
+// a snapshot.
+func BenchmarkWatch(b *testing.B) {
+	e, client := large(b)
+	other, err := connect(e)
+	if err != nil {
+		b.Fatal(err)
+	}
+	w := etcd.NewWatch(client, true, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(b.Context())
+	ended := make(chan error)
+	go func() { ended <- w.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			b.Error(err)
+		}
+	}()
+	for w.Snapshot() == nil {
+		time.Sleep(100 * time.Millisecond)
+	}
+	key := "/calico/resources/v3/projectcalico.org/workloadendpoints/default/node--0-k8s-app--0--0-eth0"
+	stored, err := e.Client.Get(b.Context(), key)
+	if err != nil || len(stored.Kvs) != 1 {
+		b.Fatalf("%d values: %v", len(stored.Kvs), err)
+	}
+	var ours, reading time.Duration
+	for b.Loop() {
+		if _, err := e.Client.Put(b.Context(), key, string(stored.Kvs[0].Value)); err != nil {
+			b.Fatal(err)
+		}
+		began := time.Now()
+		if err := w.CatchUp(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		s := w.Snapshot()
+		ours += time.Since(began)
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		b.ReportMetric(float64(m.HeapAlloc)/1e6, "MB/watch")
+		runtime.KeepAlive(s)
+		began = time.Now()
+		r, err := other.Read(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		r.Alone()
+		reading += time.Since(began)
+	}
+	b.ReportMetric(ours.Seconds()/reading.Seconds(), "of-reading")
 	b.ReportMetric(0, "ns/op")
 }
 
