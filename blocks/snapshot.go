@@ -87,7 +87,7 @@ type Snapshot struct {
 type Cluster struct {
 	// GUID is the cluster's identity from ClusterInformation; empty if that was not read.
 	GUID string
-	// Datastore is "kubernetes", "etcdv3" or "files".
+	// Datastore is "kubernetes", [DatastoreEtcd] or "files".
 	Datastore string
 	// APIGroup is the API group of the IPAM objects: "crd.projectcalico.org/v1" or
 	// "projectcalico.org/v3". Empty for etcdv3, and for files without Calico objects.
@@ -119,6 +119,9 @@ type Cluster struct {
 
 // Taken returns TakenAt as a [Time].
 func (c *Cluster) Taken() Time { return TimeOf(c.TakenAt) }
+
+// DatastoreEtcd means that Calico has an etcd of its own.
+const DatastoreEtcd = "etcdv3"
 
 // Clone returns a copy with its own lists, which may be sorted, cut or changed record by
 // record. Data behind pointers is shared.

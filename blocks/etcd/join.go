@@ -457,7 +457,7 @@ func (r *Reading) onto(s *blocks.Snapshot, read func(blocks.Resource) bool) *blo
 
 // ofEtcd describes a cluster whose Calico has its own etcd.
 func ofEtcd(c *blocks.Cluster) {
-	c.Datastore, c.Live, c.Ageless = "etcdv3", true, true
+	c.Datastore, c.Live, c.Ageless = blocks.DatastoreEtcd, true, true
 	c.APIGroup, c.APIGroupReason, c.OtherGroup, c.OtherLocked = "", "", "", false
 }
 

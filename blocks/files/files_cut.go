@@ -71,6 +71,7 @@ func (f *fileReader) readInfo(o RawObject) error {
 	}
 	all.mixed = all.mixed || all.snapshots > 0 && !all.takenAt.Equal(takenAt)
 	all.snapshots++
+	all.ageless = all.ageless || saved.Datastore == blocks.DatastoreEtcd
 	if takenAt.After(all.takenAt) {
 		all.takenAt = takenAt
 	}

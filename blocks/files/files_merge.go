@@ -34,8 +34,10 @@ func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
 		return nil, err
 	}
 	s := decode.NewSnapshot(read...)
-	s.Cluster.Datastore = "files"
-	s.Cluster.APIGroup, s.Cluster.APIGroupReason = group, reason
+	s.Cluster.Datastore, s.Cluster.Ageless = "files", f.info.ageless
+	if !s.Cluster.Ageless { // else the snapshot's objects were in no API group
+		s.Cluster.APIGroup, s.Cluster.APIGroupReason = group, reason
+	}
 	s.Cluster.TakenAt = f.opts.At.UTC()
 	if f.opts.At.IsZero() {
 		s.Cluster.TakenAt = f.info.takenAt

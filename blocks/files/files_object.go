@@ -27,6 +27,8 @@ type snapshotInfo struct {
 	takenAt  time.Time
 	apiGroup string
 	reason   string
+	// ageless is true if objects were in an etcd of Calico's own: see [blocks.Cluster].
+	ageless bool
 	// resources were read completely, even those without objects.
 	resources map[blocks.Resource]bool
 	// gaps are whole resources that could not be read.

@@ -173,7 +173,7 @@ func (x *run) begin(ctx context.Context, plan *repair.Plan) error {
 	if err := x.open(ctx, plan.Cluster.GUID); err != nil {
 		return err
 	}
-	if own := "etcdv3"; !plan.OfFiles() && (plan.Cluster.Datastore == own) != (x.State.Cluster.Datastore == own) {
+	if own := blocks.DatastoreEtcd; !plan.OfFiles() && (plan.Cluster.Datastore == own) != (x.State.Cluster.Datastore == own) {
 		return fmt.Errorf("%w: only one of plan and cluster is of a Calico with its own etcd: make a new one", ErrNoPlan)
 	}
 	now := x.State.Cluster.TakenAt

@@ -571,3 +571,42 @@ func TestRepairWithoutKubernetes(t *testing.T) {
 		t.Errorf("the leaked handle is %v: %v", left.Kvs, err)
 	}
 }
+
+// TestPlanOfASnapshotOfEtcd: a plan from a snapshot of etcd is that of etcd itself: what has no age
+// takes two observations, which apply makes.
+func TestPlanOfASnapshotOfEtcd(t *testing.T) {
+	c := testcluster.Shared(t, testcluster.Options{})
+	if err := c.Reset(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s, err := seeding.NewEtcd(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged(t, s)
+	inEtcd(t, map[string]string{"ETCD_ENDPOINTS": c.EtcdEndpoint()})
+	t.Chdir(t.TempDir())
+	time.Sleep(1200 * time.Millisecond)
+	var plans [][]string
+	for _, args := range [][]string{
+		{"snapshot", "-o", "etcd.yaml", "--kubeconfig", c.KubeconfigPath()},
+		{"repair", "--grace", "1s", "--empty-blocks", "--out", "live.json", "--kubeconfig", c.KubeconfigPath()},
+		{"repair", "--grace", "1s", "--empty-blocks", "--out", "files.json", "-f", "etcd.yaml"},
+		{"repair", "apply", "files.json", "--yes", "--wait", "--kubeconfig", c.KubeconfigPath()},
+	} {
+		o := clitest.Run(t, args...)
+		if o.Code != exit.CodeOK {
+			t.Fatalf("%q: exit code %d:\n%s\n%s", args, o.Code, o.Stdout, o.Err)
+		}
+		if args[0] == "repair" && args[1] == "--grace" {
+			plans = append(plans, steps(t, args[5]))
+		}
+	}
+	if len(plans[0]) == 0 || !slices.Equal(plans[0], plans[1]) {
+		t.Errorf("steps from etcd %q, from the snapshot %q", plans[0], plans[1])
+	}
+	left, err := c.Etcd.Get(t.Context(), "/calico/ipam/v2/assignment/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil || left.Count != 4-int64(len(plans[0])) {
+		t.Errorf("%d blocks are left after %q: %v", left.Count, plans[0], err)
+	}
+}
