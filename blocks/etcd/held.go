@@ -128,9 +128,13 @@ func (h *held) take(e *clientv3.Event) {
 // takeNode replaces a node by that of a reading, if it has one.
 func (h *held) takeNode(name string, now *Reading) {
 	delete(h.nodes, name)
-	maps.DeleteFunc(h.byKubernetes, func(_, calico string) bool { return calico == name })
 	maps.Copy(h.nodes, now.nodes)
-	maps.Copy(h.byKubernetes, now.byKubernetes)
+	clear(h.byKubernetes)
+	for _, calico := range slices.Sorted(maps.Keys(h.nodes)) { // of two that name one, a reading takes the last, too
+		for _, kubernetes := range h.nodes[calico].named {
+			h.byKubernetes[kubernetes] = calico
+		}
+	}
 	clear(h.kubernetesNodes)
 	maps.DeleteFunc(h.pods, func(_ blocks.Key, p *saidOfPod) bool { return h.calicoName(p.node) != p.says.Node })
 }
@@ -180,8 +184,8 @@ func (h *held) takeEndpoint(key string, now *Reading) {
 	}
 }
 
-// onto returns a snapshot of the cluster's Kubernetes API with Calico's objects, as [Reading.Join]
-// does, whose nodes and pods were not amended yet.
+// onto adds Calico's objects to a snapshot of the cluster's Kubernetes API, and amends its nodes and
+// pods if read returns true for them: see [Reading.Join].
 func (h *held) onto(s *blocks.Snapshot, read func(blocks.Resource) bool) (*blocks.Snapshot, error) {
 	out := *s
 	out.Gaps = nil

@@ -70,8 +70,11 @@ func change(rnd *rand.Rand) (key string, value []byte) {
 		key, text = resourcePrefix+"ippools/"+host, `{"metadata":{"name":"x"},"spec":{"cidr":"10.0.0.0/24","blockSize":29}}`
 	case 5:
 		refs := fmt.Sprintf(`[{"nodeName":"k%d","orchestrator":"k8s"}]`, n)
-		if rnd.IntN(4) == 0 {
+		switch rnd.IntN(5) {
+		case 0:
 			refs = "[]"
+		case 1: // two may name one
+			refs = fmt.Sprintf(`[{"nodeName":"k%d","orchestrator":"k8s"},{"nodeName":"k%d","orchestrator":"k8s"}]`, rnd.IntN(3), rnd.IntN(3))
 		}
 		key, text = resourcePrefix+"nodes/"+host, fmt.Sprintf(`{"metadata":{"name":"x","labels":{"zone":"c","rack":"%d"}},"spec":{"orchRefs":%s,"bgp":{"ipv4Address":"192.0.2.%d/24","ipv4IPIPTunnelAddr":"10.0.0.%d"}}}`, rnd.IntN(2), refs, n, n)
 	case 6:

@@ -21,8 +21,10 @@ import (
 type node struct {
 	metadata
 	key string
-	// kubernetes is the name of its Kubernetes node; empty for other hosts.
+	// kubernetes is the name of its Kubernetes node; empty for other hosts. named are all that it
+	// names.
 	kubernetes string
+	named      []string
 	// annotations are those that Calico writes on Kubernetes nodes, if these are its datastore.
 	annotations map[string]string
 	podCIDRs    []string
@@ -79,7 +81,7 @@ func takeNode(r *Reading, s store, kv *mvccpb.KeyValue) {
 	}
 	for _, ref := range in.Spec.OrchRefs {
 		if ref.Orchestrator == apiv3.OrchestratorKubernetes {
-			n.kubernetes = ref.NodeName
+			n.kubernetes, n.named = ref.NodeName, append(n.named, ref.NodeName)
 			r.byKubernetes[ref.NodeName] = n.Name
 		}
 	}

@@ -49,7 +49,7 @@ type Watch struct {
 	trouble  error         // why the freshness time does not advance
 	advanced chan struct{} // closed when the freshness time or the objects change
 	restarts uint64
-	// joined is the last result of Joined, without gaps of stale objects.
+	// joined is the last result of Joined or Snapshot, before age has added gaps.
 	joined struct {
 		of           *held
 		changes      uint64
@@ -66,12 +66,14 @@ func NewWatch(c *Client, alone bool, log *slog.Logger) *Watch {
 var (
 	// errEnded means that a watch ended.
 	errEnded = errors.New("a watch ended")
+	// errStuck means that the watches do not reach what etcd has.
+	errStuck = errors.New("the watches do not reach the revision that etcd has")
 	// errAgain means that everything must be read again, although nothing failed.
 	errAgain = errors.New("reading again")
 )
 
-// Run watches until ctx ends, and then returns nil. It returns the error of a failed first
-// reading; later it retries forever.
+// Run watches until ctx ends, and then returns nil. It returns an error if etcd refuses the user
+// at first; else it retries forever.
 func (w *Watch) Run(ctx context.Context) error {
 	defer func() { _ = w.client.Close() }() // all requests have ended
 	for {
@@ -80,8 +82,9 @@ func (w *Watch) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, errAgain):
+			wait(ctx, w.pace.backoff)
 			continue
-		case w.Revision() == 0:
+		case w.Revision() == 0 && errors.Is(err, blocks.ErrDenied):
 			return err
 		}
 		w.mu.Lock()
@@ -124,6 +127,7 @@ func (w *Watch) Revision() int64 {
 // CatchUp waits until the objects are proven current as of the call.
 func (w *Watch) CatchUp(ctx context.Context) error {
 	began := time.Now()
+	over := time.After(w.pace.staleness)
 	for {
 		w.mu.Lock()
 		advanced, done, err := w.advanced, !w.current.Before(began), w.trouble
@@ -136,7 +140,7 @@ func (w *Watch) CatchUp(ctx context.Context) error {
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), err)
 		case <-advanced:
-		case <-time.After(w.pace.staleness):
+		case <-over:
 			return w.client.failed(errors.Join(context.DeadlineExceeded, err))
 		}
 	}
@@ -176,6 +180,9 @@ type delivery struct {
 	answer clientv3.WatchResponse
 	ended  bool
 }
+
+// maxProofs is the number of proofs that may be open.
+const maxProofs = 100
 
 // A proof is the revision that a linearizable read returned.
 type proof struct {
@@ -259,7 +266,7 @@ func (w *Watch) probe(ctx context.Context, conn clientv3.KV, key string, denied 
 		}
 		for _, key := range denied {
 			request, cancel := context.WithTimeout(ctx, w.pace.probe)
-			if _, err := conn.Get(request, key, clientv3.WithCountOnly()); err == nil {
+			if _, err := conn.Get(request, key, clientv3.WithRange(endOf(key)), clientv3.WithLimit(1), clientv3.WithKeysOnly()); err == nil {
 				send(ctx, failed, errAgain)
 			}
 			cancel()
@@ -277,6 +284,7 @@ func (w *Watch) deliver(ctx context.Context, ranges int, deliveries <-chan deliv
 	reached := make([]int64, ranges) // the revision up to which a range has delivered its events
 	var pending []*clientv3.Event
 	var open []proof
+	var last, since time.Time // the last proof came, and none has been met since
 	gather := time.NewTimer(w.pace.gather)
 	for {
 		select {
@@ -285,7 +293,12 @@ func (w *Watch) deliver(ctx context.Context, ranges int, deliveries <-chan deliv
 		case err := <-failed:
 			return err
 		case p := <-proofs:
-			open = append(open, p)
+			if now := time.Now(); len(open) == 0 || now.Sub(last) > 3*w.pace.probe { // after an outage, the watches resume
+				since = now
+			} else if now.Sub(since) > w.pace.staleness {
+				return w.client.failed(errStuck)
+			}
+			last, open = time.Now(), append(open[max(0, len(open)-maxProofs):], p)
 			notify(confirm)
 		case <-gather.C:
 			notify(confirm)
@@ -309,7 +322,9 @@ func (w *Watch) deliver(ctx context.Context, ranges int, deliveries <-chan deliv
 			if len(pending) > 0 {
 				gather.Reset(w.pace.gather) // etcd does not answer while a range is behind
 			}
-			open = w.prove(slices.Min(reached), open)
+			if unmet := w.prove(slices.Min(reached), open); len(unmet) < len(open) {
+				open, since = unmet, time.Now()
+			}
 		}
 	}
 }
@@ -328,7 +343,7 @@ func (w *Watch) take(revision int64, events []*clientv3.Event) (later []*clientv
 			later = append(later, e)
 		case !strings.HasPrefix(string(e.Kv.Key), RunPrefix):
 			now = append(now, e)
-		case e.Type == clientv3.EventTypeDelete: // its objects count as anybody's now
+		case e.Type == clientv3.EventTypeDelete: // what the run wrote no longer counts as ours
 			return nil, errAgain
 		default:
 			w.held.runs.take(e.Kv)
@@ -376,10 +391,14 @@ func (w *Watch) Snapshot() *blocks.Snapshot {
 	if w.held == nil {
 		return nil
 	}
-	s := w.held.snapshot()
+	j := &w.joined
+	if j.of != w.held || j.changes != w.held.changes {
+		j.of, j.changes, j.result = w.held, w.held.changes, w.held.snapshot()
+	}
+	s := *j.result
 	s.Cluster.TakenAt = w.current.UTC()
-	w.age(s, s.Cluster.TakenAt)
-	return s
+	w.age(&s, s.Cluster.TakenAt)
+	return &s
 }
 
 // Joined returns a snapshot of the cluster's Kubernetes API with Calico's objects, as

@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -59,6 +60,10 @@ func (w *EtcdWatch) Run(ctx context.Context) error {
 			case <-others:
 			}
 			w.Signal()
+			if w.Watch == nil {
+				continue
+			}
+			w.Snapshot()
 			w.mu.Lock()
 			never, err := w.last == nil, w.failed
 			w.mu.Unlock()
@@ -82,7 +87,7 @@ func (w *EtcdWatch) Signal() {
 }
 
 // Snapshot returns the newest state; nil until both etcd and Kubernetes have been read. If they no
-// longer belong together, it returns the last one that did.
+// longer belong together, it returns the last one that did, with gaps.
 func (w *EtcdWatch) Snapshot() *blocks.Snapshot {
 	if w.Watch == nil {
 		return w.calico.Snapshot()
@@ -100,12 +105,20 @@ func (w *EtcdWatch) Snapshot() *blocks.Snapshot {
 	case err == nil && s != nil:
 		w.last = s
 	}
-	w.failed = err
-	return w.last
+	if w.failed = err; err == nil || w.last == nil {
+		return w.last
+	}
+	last := *w.last
+	last.Gaps = slices.Clone(last.Gaps)
+	for _, r := range []blocks.Resource{blocks.Nodes, blocks.Pods, blocks.Blocks, blocks.Affinities} {
+		last.Gaps = append(last.Gaps, blocks.Gap{Resource: r, Reason: err.Error(), Stale: true})
+	}
+	slices.SortStableFunc(last.Gaps, blocks.CompareGaps)
+	return &last
 }
 
-// Reread returns a copy of prev in which some resources, and all objects in etcd, are as of now or
-// later. It waits first: see [settled].
+// Reread returns a copy of prev in which some resources, and all of Calico's kinds, are as of now
+// or later. It waits first: see [settled].
 func (w *EtcdWatch) Reread(ctx context.Context, prev *blocks.Snapshot, resources []blocks.Resource, _ []string) (*blocks.Snapshot, error) {
 	select {
 	case <-ctx.Done():
