@@ -63,7 +63,7 @@ type StepLog struct {
 	// Unwritten is true if no write was sent or every write was rejected.
 	Unwritten bool
 	// Deleted holds the UIDs of the objects whose deletion was sent when the step was
-	// last tried, and that are gone because of it, if they are: the step had marked them
+	// last tried, and that are gone because of the step, if they are gone: they were marked
 	// before, or the deletion is known to have succeeded.
 	Deleted map[blocks.Ref]string
 	// Freed is true if the step's own write freed an address. That is certain if the step

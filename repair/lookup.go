@@ -2,6 +2,7 @@ package repair
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -136,8 +137,12 @@ type Stored struct {
 		Affinity       *string        `json:"affinity"`
 		PodRef         string         `json:"podref"`
 		Range          string         `json:"range"`
+		Deleted        any            `json:"deleted"` // a text in affinities of the older API group
 	} `json:"spec"`
 }
+
+// Marked reports whether the object is marked deleted.
+func (s *Stored) Marked() bool { return fmt.Sprint(s.Spec.Deleted) == "true" }
 
 // StoredObject parses an object in a journal. It returns the zero value if the object
 // cannot be parsed.

@@ -360,9 +360,9 @@ func (st *Remedies) unusedOfAnyPod(n *state.NodeBlockStatus, but *state.Block) (
 // are full.
 func (st *Remedies) noneLeft(n *state.NodeBlockStatus) bool {
 	anyPods := slices.DeleteFunc(slices.Clone(n.Pools), func(p *state.Pool) bool { return !p.ServesAllNamespaces() || nextBlockAddresses(n, p).IsZero() })
-	useless := func(p *state.Pool) bool {
+	useless := func(p *state.Pool) bool { // Calico claims such blocks, too
 		return n.Host.Node != nil && n.Host.Node.Windows && nextBlockAddresses(n, p).IsZero()
-	} // Calico claims them, too
+	}
 	cause, _ := st.CauseFor(n, anyPods)
 	return n.Cause != state.CauseNone || cause != state.CauseNone || slices.ContainsFunc(n.Pools, useless)
 }

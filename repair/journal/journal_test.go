@@ -369,17 +369,19 @@ func TestJournalOfAPlan(t *testing.T) {
 // its deletion is known to have succeeded. A run that died right after it recorded the deletion of an
 // unmarked object, as in etcd, proves nothing.
 func TestDeletionIsOurs(t *testing.T) {
-	object := []byte(`{"metadata":{"uid":"1"}}`)
-	entry := func(verb string) Entry {
-		return Entry{Event: EventChange, Step: "s", Change: &repair.Change{Verb: verb, Resource: blocks.Handles, Name: "h", Before: object}}
+	entry := func(verb, spec string) Entry {
+		return Entry{Event: EventChange, Step: "s", Change: &repair.Change{Verb: verb, Resource: blocks.Handles, Name: "h", Before: []byte(`{"metadata":{"uid":"1"},"spec":{` + spec + `}}`)}}
 	}
-	mark, remove, done := entry(repair.VerbPatch), entry(repair.VerbDelete), Entry{Event: EventEnd, Step: "s", Status: repair.Done}
+	mark, removeMarked, removeText := entry(repair.VerbPatch, ""), entry(repair.VerbDelete, `"deleted":true`), entry(repair.VerbDelete, `"deleted":"true"`)
+	remove, done := entry(repair.VerbDelete, `"deleted":false`), Entry{Event: EventEnd, Step: "s", Status: repair.Done}
 	for _, x := range []struct {
 		name    string
 		entries []Entry
 		ours    bool
 	}{
-		{"marked, and the run died", []Entry{mark, remove}, true},
+		{"marked, and the run died", []Entry{mark, removeMarked}, true},
+		{"marked by a text, and the run died", []Entry{mark, removeText}, true},
+		{"changed, not marked, and the run died", []Entry{mark, remove}, false},
 		{"not marked, and the run died", []Entry{remove}, false},
 		{"not marked, and done", []Entry{remove, done}, true},
 		{"not marked, and failed", []Entry{remove, {Event: EventEnd, Step: "s", Status: repair.Failed, Reason: "no answer"}}, false},

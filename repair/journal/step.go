@@ -35,7 +35,6 @@ func (f *File) Log(step string) *repair.StepLog {
 		case e.Event == EventStart:
 			open, l.Started, freeing, l.Deleted = true, true, false, map[blocks.Ref]string{}
 		case e.Event == EventChange:
-			marked := slices.ContainsFunc(l.Changes, func(c repair.Sent) bool { return c.Verb == repair.VerbPatch && c.Ref() == e.Change.Ref() })
 			l.Changes, l.Unwritten, here = append(l.Changes, repair.Sent{Change: e.Change, At: e.At}), false, true
 			if (e.Change.Resource == blocks.Blocks || e.Change.Resource == blocks.WhereaboutsPools) && e.Change.Verb == repair.VerbPatch {
 				freeing, l.Freed, l.Freeing = true, f.wentThrough(i), &l.Changes[len(l.Changes)-1]
@@ -45,7 +44,7 @@ func (f *File) Log(step string) *repair.StepLog {
 			if e.Change.Resource == blocks.WhereaboutsReservations {
 				freeing, returned = freeing || e.Change.Verb == repair.VerbDelete, returned || e.Change.Verb == repair.VerbCreate
 			}
-			if e.Change.Verb == repair.VerbDelete && (marked || f.wentThrough(i)) {
+			if was := e.Change.Was(); e.Change.Verb == repair.VerbDelete && (was.Marked() || f.wentThrough(i)) {
 				l.Deleted[e.Change.Ref()] = e.Change.UID()
 			}
 		case e.Event == EventEnd:
