@@ -19,7 +19,9 @@ type held struct {
 	*Reading
 	// alone is true if Kubernetes is not read.
 	alone bool
-	// stores hold the objects of Calico's kinds, and the pods that stand for endpoints.
+	// read is the revision of the reading.
+	read int64
+	// stores hold the objects of Calico's kinds. Those of pods are other endpoints than Kubernetes'.
 	stores map[blocks.Resource]*decode.ObjectStore
 	// byKey are all endpoints, and unread the gaps of nodes and endpoints, by key in etcd.
 	byKey  map[string]*endpoint
@@ -49,7 +51,7 @@ type saidOfNode struct {
 // hold returns what a watch holds at first. The reading must not be used otherwise.
 func hold(r *Reading, alone bool) *held {
 	h := &held{
-		Reading: r, alone: alone, stores: map[blocks.Resource]*decode.ObjectStore{}, byKey: map[string]*endpoint{}, unread: map[string]blocks.Gap{},
+		Reading: r, alone: alone, read: r.Revision, stores: map[blocks.Resource]*decode.ObjectStore{}, byKey: map[string]*endpoint{}, unread: map[string]blocks.Gap{},
 		pods: map[blocks.Key]*saidOfPod{}, kubernetesNodes: map[string]*saidOfNode{},
 	}
 	for _, s := range stores {
@@ -91,12 +93,12 @@ func (h *held) apart() *Reading {
 
 // take makes an event take effect.
 func (h *held) take(e *clientv3.Event) {
-	i := slices.IndexFunc(stores, func(s store) bool { return strings.HasPrefix(string(e.Kv.Key), s.key) })
-	if i < 0 {
+	s, ok := storeOf(string(e.Kv.Key))
+	if !ok || e.Kv.ModRevision <= h.read { // the reading has it
 		return
 	}
 	h.changes++
-	s, now := stores[i], h.apart()
+	now := h.apart()
 	if e.Type == clientv3.EventTypePut {
 		now.add(s, e.Kv)
 	}

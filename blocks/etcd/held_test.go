@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -155,10 +156,14 @@ func TestEventsAreAReading(t *testing.T) {
 // show the states in between.
 func TestDeliveries(t *testing.T) {
 	w := NewWatch(&Client{}, true, slog.New(slog.DiscardHandler))
-	w.held = hold(reading(t), true)
+	r := reading(t)
+	r.Revision = 3
+	w.held = hold(r, true)
 	deliveries, proofs, confirm := make(chan delivery), make(chan proof), make(chan struct{}, 1)
 	ended := make(chan error)
-	go func() { ended <- w.deliver(t.Context(), 2, deliveries, proofs, nil, confirm) }()
+	go func() {
+		ended <- w.deliver(t.Context(), []int64{r.Revision, r.Revision}, deliveries, proofs, nil, confirm)
+	}()
 	event := func(of int, revision int64, key, value string) {
 		kv := &mvccpb.KeyValue{Key: []byte(key), Value: []byte(value), CreateRevision: revision, ModRevision: revision}
 		deliveries <- delivery{of: of, answer: clientv3.WatchResponse{Header: pb.ResponseHeader{Revision: revision}, Events: []*clientv3.Event{{Type: clientv3.EventTypePut, Kv: kv}}}}
@@ -175,6 +180,7 @@ func TestDeliveries(t *testing.T) {
 			t.Errorf("%s: %d handles, current: %v", when, n, is)
 		}
 	}
+	event(0, 3, ipamPrefix+"handle/read", `{"block":{}}`) // the reading has what there was at 3
 	event(0, 5, ipamPrefix+"handle/a", `{"block":{}}`)
 	reach(0, 5)
 	check("one range has not delivered its events", 0, false)
@@ -190,5 +196,30 @@ func TestDeliveries(t *testing.T) {
 	deliveries <- delivery{of: 1, answer: clientv3.WatchResponse{CompactRevision: 9, Canceled: true}}
 	if err := <-ended; err == nil {
 		t.Error("it goes on after a compaction")
+	}
+}
+
+// TestNeverConfirmed: if etcd answers reads, and never confirms what it has delivered, everything is
+// read again. After a pause, as in an outage, the watches first get time to resume.
+func TestNeverConfirmed(t *testing.T) {
+	w := NewWatch(&Client{}, true, slog.New(slog.DiscardHandler))
+	w.pace = pace{probe: 10 * time.Millisecond, gather: time.Millisecond, staleness: 100 * time.Millisecond}
+	w.held = hold(reading(t), true)
+	proofs, ended := make(chan proof), make(chan error)
+	go func() {
+		ended <- w.deliver(t.Context(), []int64{0}, make(chan delivery), proofs, nil, make(chan struct{}, 1))
+	}()
+	proofs <- proof{revision: 1}
+	time.Sleep(2 * w.pace.staleness)
+	proofs <- proof{revision: 1}
+	for began := time.Now(); ; time.Sleep(w.pace.probe) {
+		select {
+		case proofs <- proof{revision: 1}:
+		case err := <-ended:
+			if !errors.Is(err, errStuck) || time.Since(began) < w.pace.staleness/2 {
+				t.Errorf("it ended after %s: %v", time.Since(began), err)
+			}
+			return
+		}
 	}
 }

@@ -172,15 +172,14 @@ func (all endpoints) add(e *endpoint) {
 	all[e.podKey()] = slices.Insert(of, at, e)
 }
 
-// shownPod is a pod that stands for endpoints.
+// shownPod is a pod in a snapshot that Kubernetes does not have, made of endpoints.
 type shownPod struct {
 	name string
 	of   []*endpoint
 }
 
-// shown returns the pods that stand for the endpoints of a pod which Kubernetes does not have: one
-// for each node. The first has the pod's name; the others, of the same name, ran on other nodes.
-// alone is true if Kubernetes is not read, so that it has none.
+// shown makes pods of endpoints that Kubernetes has no pod for: one for each node. The first has
+// the pod's name, the others also that of their node. If alone, Kubernetes is not read.
 func (r *Reading) shown(pod blocks.Key, alone bool) (out []shownPod) {
 	of := r.others[pod]
 	if alone {
@@ -373,8 +372,8 @@ func (r *Reading) Join(s *blocks.Snapshot, read func(blocks.Resource) bool) (*bl
 	return r.onto(s, read), nil
 }
 
-// hosts returns Calico's nodes that are no nodes of a cluster, whose amended nodes s holds. It
-// returns an error if the two have none in common.
+// hosts returns Calico's nodes that are not in Kubernetes. s holds the amended nodes of
+// Kubernetes. If none of those that Calico names is among them, it returns an error.
 func (r *Reading) hosts(s *blocks.Snapshot) (out []*node, err error) {
 	exists := map[string]bool{}
 	for i := range s.Nodes {
@@ -474,7 +473,7 @@ func (r *Reading) addNode(n *node) {
 	r.decode(blocks.Nodes, n.key, "v1", text, "")
 }
 
-// addEndpoints adds pods that stand for endpoints: see shown.
+// addEndpoints adds the pods that [Reading.shown] makes of endpoints.
 func (r *Reading) addEndpoints(alone bool) {
 	pods := slices.Collect(maps.Keys(r.others))
 	if alone {

@@ -96,7 +96,7 @@ func (c *Client) read(ctx context.Context, from clientv3.KV) (*Reading, error) {
 			r.denied[s.key] = true
 			r.endpointsUnread = r.endpointsUnread || s.resource == blocks.Pods
 			l.Gaps = append(l.Gaps, blocks.Gap{Resource: s.resource, Denied: true, Reason: "forbidden: the etcd user needs the right to read " + s.key})
-			if len(r.denied) > len(stores) || !r.denied[RunPrefix] && len(r.denied) == len(stores) {
+			if !slices.ContainsFunc(stores, func(s store) bool { return !r.denied[s.key] }) {
 				return nil, c.failed(err)
 			}
 		case err != nil && ctx.Err() != nil:
@@ -116,10 +116,7 @@ func (c *Client) readRuns(ctx context.Context, from clientv3.KV, r *Reading) err
 			r.runs.take(kv)
 		}
 	})
-	if errors.Is(err, rpctypes.ErrPermissionDenied) {
-		r.denied[RunPrefix], err = true, nil
-	}
-	if err != nil {
+	if r.denied[RunPrefix] = errors.Is(err, rpctypes.ErrPermissionDenied); err != nil && !r.denied[RunPrefix] {
 		return c.failed(err)
 	}
 	return nil

@@ -62,11 +62,11 @@ func reading(t *testing.T, kvs ...*mvccpb.KeyValue) *Reading {
 func readInto(t *testing.T, r *Reading, kvs ...*mvccpb.KeyValue) *Reading {
 	t.Helper()
 	for _, kv := range kvs {
-		i := slices.IndexFunc(stores, func(s store) bool { return strings.HasPrefix(string(kv.Key), s.key) })
-		if i < 0 {
+		s, ok := storeOf(string(kv.Key))
+		if !ok {
 			t.Fatalf("no range has key %s", kv.Key)
 		}
-		r.add(stores[i], kv)
+		r.add(s, kv)
 	}
 	return r
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/projectcalico/calico/libcalico-go/lib/names"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -104,8 +103,8 @@ func (c *Client) take(ctx context.Context, from clientv3.KV, r *Reading, keys []
 	}
 	for _, a := range answers.Responses {
 		for _, kv := range a.GetResponseRange().Kvs {
-			if i := slices.IndexFunc(stores, func(s store) bool { return strings.HasPrefix(string(kv.Key), s.key) }); i >= 0 {
-				r.add(stores[i], kv)
+			if s, ok := storeOf(string(kv.Key)); ok {
+				r.add(s, kv)
 			}
 		}
 	}
@@ -136,7 +135,7 @@ func (c *Client) find(ctx context.Context, from clientv3.KV, pod blocks.Key, nod
 	return r.ofPods[pod], nil
 }
 
-// Learn takes over what was read again, by which r then amends objects.
+// Learn takes over nodes and endpoints that were read again.
 func (r *Reading) Learn(n *Renewal) {
 	if r.nodes, r.byKubernetes = n.nodes, n.byKubernetes; n.all {
 		r.ofPods, r.others = n.ofPods, n.others

@@ -3,6 +3,7 @@ package etcd
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -54,6 +55,15 @@ var stores = []store{
 	{resource: blocks.Nodes, key: resourcePrefix + "nodes/", take: takeNode, later: true},
 	{resource: blocks.Pods, key: resourcePrefix + "workloadendpoints/", take: takeWorkloadEndpoint, later: true},
 	{resource: blocks.Pods, key: resourcePrefix + "hostendpoints/", take: takeHostEndpoint, later: true},
+}
+
+// storeOf returns the store of a key.
+func storeOf(key string) (s store, ok bool) {
+	i := slices.IndexFunc(stores, func(s store) bool { return strings.HasPrefix(key, s.key) })
+	if i < 0 {
+		return s, false
+	}
+	return stores[i], true
 }
 
 // ofV3 returns the store of a kind whose values are objects of Calico's v3 API.

@@ -30,7 +30,9 @@ var defaultPace = pace{probe: 5 * time.Second, gather: 200 * time.Millisecond, s
 //
 // Events take effect when etcd has confirmed, by progress notifications, that every range has
 // delivered its events up to some revision: the objects are always those of one revision. etcd
-// before 3.4.25 and 3.5.8 may confirm too early; an event that comes later takes effect late.
+// before 3.4.31 and 3.5.13 may confirm a revision before its events, which then take effect late,
+// or not at all, so that everything is read again (etcd issues 15220 and 17507; Kubernetes does not
+// ask such releases: apiserver pkg/storage/feature).
 //
 // The objects are proven current as of the time of a linearizable read once the watches have
 // reached that read's revision. A member without a leader cannot answer the read, and one that is
@@ -49,8 +51,8 @@ type Watch struct {
 	trouble  error         // why the freshness time does not advance
 	advanced chan struct{} // closed when the freshness time or the objects change
 	restarts uint64
-	// joined is the last result of Joined or Snapshot, before age has added gaps.
-	joined struct {
+	// last is the last result of Joined or Snapshot, before age has added gaps.
+	last struct {
 		of           *held
 		changes      uint64
 		base, result *blocks.Snapshot
@@ -240,7 +242,7 @@ func (w *Watch) follow(ctx context.Context) error {
 		}
 	})
 	all.Go(func() { w.probe(ctx, conn, ranges[0], denied, proofs, failed) })
-	return w.deliver(ctx, len(ranges), deliveries, proofs, failed, confirm)
+	return w.deliver(ctx, slices.Repeat([]int64{r.Revision}, len(ranges)), deliveries, proofs, failed, confirm)
 }
 
 // send sends a value, unless ctx ends.
@@ -279,9 +281,9 @@ func (w *Watch) probe(ctx context.Context, conn clientv3.KV, key string, denied 
 	}
 }
 
-// deliver takes what the watches deliver, until an error or the end of ctx.
-func (w *Watch) deliver(ctx context.Context, ranges int, deliveries <-chan delivery, proofs <-chan proof, failed <-chan error, confirm chan<- struct{}) error {
-	reached := make([]int64, ranges) // the revision up to which a range has delivered its events
+// deliver takes what the watches deliver, until an error or the end of ctx. reached are the revisions
+// up to which each range has delivered its events.
+func (w *Watch) deliver(ctx context.Context, reached []int64, deliveries <-chan delivery, proofs <-chan proof, failed <-chan error, confirm chan<- struct{}) error {
 	var pending []*clientv3.Event
 	var open []proof
 	var last, since time.Time // the last proof came, and none has been met since
@@ -298,8 +300,11 @@ func (w *Watch) deliver(ctx context.Context, ranges int, deliveries <-chan deliv
 			} else if now.Sub(since) > w.pace.staleness {
 				return w.client.failed(errStuck)
 			}
-			last, open = time.Now(), append(open[max(0, len(open)-maxProofs):], p)
-			notify(confirm)
+			last = time.Now()
+			// etcd confirms nothing to a watch that waits for a revision to come.
+			if open = w.prove(slices.Min(reached), append(open[max(0, len(open)-maxProofs):], p)); len(open) > 0 {
+				notify(confirm)
+			}
 		case <-gather.C:
 			notify(confirm)
 		case d := <-deliveries:
@@ -384,21 +389,17 @@ func (w *Watch) prove(revision int64, open []proof) (unmet []proof) {
 }
 
 // Snapshot returns a snapshot without Kubernetes, as [Reading.Alone] does; nil before the first
-// reading. Its time is the freshness time.
+// reading. Its time is the freshness time. While nothing changes, only the times of the results
+// differ.
 func (w *Watch) Snapshot() *blocks.Snapshot {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.held == nil {
-		return nil
+	s, _ := w.result(nil, func() (*blocks.Snapshot, error) { return w.held.snapshot(), nil })
+	if s != nil {
+		s.Cluster.TakenAt = w.current.UTC()
+		w.age(s, s.Cluster.TakenAt)
 	}
-	j := &w.joined
-	if j.of != w.held || j.changes != w.held.changes {
-		j.of, j.changes, j.result = w.held, w.held.changes, w.held.snapshot()
-	}
-	s := *j.result
-	s.Cluster.TakenAt = w.current.UTC()
-	w.age(&s, s.Cluster.TakenAt)
-	return &s
+	return s
 }
 
 // Joined returns a snapshot of the cluster's Kubernetes API with Calico's objects, as
@@ -407,21 +408,30 @@ func (w *Watch) Snapshot() *blocks.Snapshot {
 func (w *Watch) Joined(s *blocks.Snapshot, serverTime func(time.Time) time.Time) (*blocks.Snapshot, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.held == nil {
-		return nil, nil
+	out, err := w.result(s, func() (*blocks.Snapshot, error) { return w.held.onto(s, func(blocks.Resource) bool { return true }) })
+	if out != nil {
+		out.Cluster.TakenAt = s.Cluster.TakenAt
+		w.age(out, serverTime(w.current))
 	}
-	j := &w.joined
-	if j.of != w.held || j.changes != w.held.changes || j.base != s && !s.SameObjects(j.base) {
-		result, err := w.held.onto(s, func(blocks.Resource) bool { return true })
+	return out, err
+}
+
+// result returns a copy of the last result, or of a new one if something has changed since; base is
+// the snapshot of Kubernetes, if there is one. The watch must be locked.
+func (w *Watch) result(base *blocks.Snapshot, build func() (*blocks.Snapshot, error)) (*blocks.Snapshot, error) {
+	last := &w.last
+	switch {
+	case w.held == nil:
+		return nil, nil
+	case last.of != w.held || last.changes != w.held.changes || last.base != base && !base.SameObjects(last.base):
+		result, err := build()
 		if err != nil {
 			return nil, err
 		}
-		j.of, j.changes, j.result = w.held, w.held.changes, result
+		last.of, last.changes, last.result = w.held, w.held.changes, result
 	}
-	j.base = s
-	out := *j.result
-	out.Cluster.TakenAt = s.Cluster.TakenAt
-	w.age(&out, serverTime(w.current))
+	last.base = base
+	out := *last.result
 	return &out, nil
 }
 

@@ -111,6 +111,32 @@ func TestWatchHasOneRevision(t *testing.T) {
 	}
 }
 
+// TestWatchOfQuietEtcd: if no one writes, the objects stay current, also after an outage.
+func TestWatchOfQuietEtcd(t *testing.T) {
+	e := testcluster.StartEtcd(t)
+	write(t, e, 1)
+	p := &proxy{to: strings.TrimPrefix(e.Endpoint, "https://")}
+	w := watched(t, e, p.start(t), nil)
+	quiet := func() {
+		t.Helper()
+		for began := time.Now(); time.Since(began) < 2*w.pace.staleness; time.Sleep(w.pace.probe) {
+			must(t, w.CatchUp(t.Context()))
+			if s := w.Snapshot(); stale(s) || time.Since(s.Cluster.TakenAt) > w.pace.staleness {
+				t.Fatalf("it is of %s, with gaps %v", s.Cluster.TakenAt, s.Gaps)
+			}
+		}
+	}
+	quiet()
+	p.cut(true)
+	await(t, "gaps of the outage", func() bool { return stale(w.Snapshot()) })
+	p.cut(false)
+	await(t, "the end of the outage", func() bool { return !stale(w.Snapshot()) })
+	quiet()
+	if w.Restarts() > 0 {
+		t.Errorf("%d restarts", w.Restarts())
+	}
+}
+
 // TestWatchAfterOutage: during an outage the objects become gaps and the time stands still. After
 // it, the watch resumes; if the revision is compacted meanwhile, it reads again.
 func TestWatchAfterOutage(t *testing.T) {
@@ -142,6 +168,19 @@ func TestWatchAfterOutage(t *testing.T) {
 		if got, want := w.Restarts(), uint64(n-2); got != want {
 			t.Errorf("%d restarts, want %d", got, want)
 		}
+	}
+}
+
+// TestWatchWaits: a watch that starts before etcd reads it once it is there.
+func TestWatchWaits(t *testing.T) {
+	e := testcluster.StartEtcd(t)
+	write(t, e, 7)
+	p := &proxy{to: strings.TrimPrefix(e.Endpoint, "https://"), off: true}
+	at := p.start(t)
+	time.AfterFunc(time.Second, func() { p.cut(false) })
+	w := watched(t, e, at, nil)
+	if config, handle := numbers(w.Snapshot()); config != 7 || handle != 7 || w.Restarts() == 0 {
+		t.Errorf("it has write %d and %d after %d restarts", config, handle, w.Restarts())
 	}
 }
 
@@ -195,7 +234,20 @@ func TestWatchGetsRights(t *testing.T) {
 	if g, missing := w.Snapshot().Missing(blocks.Handles); !missing || !g.Denied {
 		t.Errorf("gap of handles: %+v", g)
 	}
-	grant(ipamPrefix + "handle/")
+	w.mu.Lock()
+	first := w.held
+	w.mu.Unlock()
+	key := ipamPrefix + "handle/"
+	_, err = e.Client.RoleGrantPermission(ctx, "reader", key, "", clientv3.PermissionType(clientv3.PermRead)) // this key, not the range
+	must(t, err)
+	must(t, w.CatchUp(ctx))
+	time.Sleep(5 * w.pace.probe)
+	w.mu.Lock()
+	if w.held != first {
+		t.Error("everything was read again for a range that still may not be read")
+	}
+	w.mu.Unlock()
+	grant(key)
 	await(t, "the handles", func() bool { _, missing := w.Snapshot().Missing(blocks.Handles); return !missing })
 	if s := w.Snapshot(); len(s.Handles) != 1 || w.Restarts() > 0 {
 		t.Errorf("%d handles after %d restarts", len(s.Handles), w.Restarts())

@@ -117,8 +117,8 @@ func (w *EtcdWatch) Snapshot() *blocks.Snapshot {
 	return &last
 }
 
-// Reread returns a copy of prev in which some resources, and all of Calico's kinds, are as of now
-// or later. It waits first: see [settled].
+// Reread reads some resources and all of Calico's kinds again, and returns prev with them. It waits
+// first: see [settled].
 func (w *EtcdWatch) Reread(ctx context.Context, prev *blocks.Snapshot, resources []blocks.Resource, _ []string) (*blocks.Snapshot, error) {
 	select {
 	case <-ctx.Done():
