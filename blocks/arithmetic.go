@@ -166,8 +166,8 @@ func PoolSlots(p *Pool, all []*Block, reserved ReservedSet) Slots {
 // ClaimedSlots counts the slots that blocks cover or overlap.
 func ClaimedSlots(p *Pool, all []*Block) Count { return slotsIn(p, slotsOf(p, all)) }
 
-// WindowsSlots counts the slots of a pool in which a Windows node may find no address: it needs four
-// itself, and others may be reserved.
+// WindowsSlots counts the slots of a pool in which a Windows node may find no address: it keeps four
+// addresses for itself, and reservations may cover the rest.
 func WindowsSlots(p *Pool, reserved []Reservation) Count {
 	if p.CIDR.Addr().BitLen()-p.BlockSize < 3 {
 		return PowerOfTwo(p.BlockSize - p.CIDR.Bits())

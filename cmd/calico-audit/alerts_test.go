@@ -270,7 +270,7 @@ func dashboardQueries(t *testing.T, cluster, job string) (out []dashboardQuery) 
 	if err := json.Unmarshal(text, &board); err != nil {
 		t.Fatal(err)
 	}
-	// Nodes that have none are not shown, but show here that the query is right.
+	// The panels leave out nodes with zero, but here a zero shows that the query finds the series.
 	variables := strings.NewReplacer("$cluster", cluster, "$job", job, "$pool", ".*", " > 0)", ")")
 	for _, p := range board.Panels {
 		if len(p.Panels) > 0 {

@@ -202,6 +202,21 @@ func byName(t *testing.T, objects []*unstructured.Unstructured) map[string]map[s
 	return out
 }
 
+// TestJournalsOutliveTheRelease: "helm uninstall" keeps the volume with the journals of repairs.
+func TestJournalsOutliveTheRelease(t *testing.T) {
+	n := 0
+	for _, o := range chart(t, "kube-system", everything) {
+		if o.GetKind() == "PersistentVolumeClaim" {
+			if n++; o.GetAnnotations()["helm.sh/resource-policy"] != "keep" {
+				t.Errorf("%s goes with the release: %v", o.GetName(), o.GetAnnotations())
+			}
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d claims", n)
+	}
+}
+
 // TestChartInAnotherNamespace: all objects of a release are in its namespace, and no
 // account outside gets rights. The exception is the Lease for moving pods, which the
 // program keeps in "kube-system".

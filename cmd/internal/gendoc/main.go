@@ -2,8 +2,8 @@
 // cmd/COMMANDS.md, the checks audit/CHECKS.md, the metrics metrics/METRICS.md, the alerts
 // metrics/ALERTS.md, and the pictures in examples/pictures. It also updates the generated
 // parts of README.md, the alerts, the guide and the Helm chart in examples/helm, and renders
-// the manifests in examples/kubernetes from the chart. It must run in the repository's root. With -check it writes nothing and fails if a
-// document is stale.
+// the manifests in examples/kubernetes from the chart. It must run in the repository's root.
+// With -check it writes nothing and fails if a document is stale.
 package main
 
 import (

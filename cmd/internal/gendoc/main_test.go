@@ -131,8 +131,8 @@ func TestDocumentsAreUpToDate(t *testing.T) {
 	}
 }
 
-// TestManifestsAreUpToDate: the manifests in the repository are those that Helm renders, and
-// none is left of a template that was removed.
+// TestManifestsAreUpToDate: Helm renders the manifests in the repository. Each that says it is
+// generated still has its template.
 func TestManifestsAreUpToDate(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: needs Helm")

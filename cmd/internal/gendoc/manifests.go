@@ -83,8 +83,8 @@ var (
 	empty    = regexp.MustCompile(`(?m)^  (?:labels|annotations):\n( {0,2}\S|\z)| +$`)
 )
 
-// render returns the objects of the chart in a directory with values of examples/helm/values,
-// by template, without those that are in the chart alone.
+// render renders the chart in a directory with values of examples/helm/values. It returns the
+// objects by template. Templates beside the directories belong to the chart alone and are left out.
 func render(dir string, values ...string) (map[string]string, error) {
 	args := []string{"template", "calico-audit", dir, "--namespace", "kube-system", "--skip-tests", "--kube-version", "1.31.0"}
 	for _, v := range values {
