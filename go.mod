@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/google/btree v1.1.3
 	github.com/google/go-cmp v0.7.0
+	github.com/grafana/grafana-foundation-sdk/go v0.0.22
 	github.com/projectcalico/api v0.0.0-20251022175904-f2ab03771208 // v3.31.0
 	github.com/projectcalico/calico v0.0.0-20251021213802-b1f3c43f8437 // v3.31.0
 	github.com/rogpeppe/go-internal v1.14.1

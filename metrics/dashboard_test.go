@@ -1,6 +1,7 @@
 package metrics_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -10,6 +11,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/grafana/grafana-foundation-sdk/go/bargauge"
+	"github.com/grafana/grafana-foundation-sdk/go/cog"
+	grafana "github.com/grafana/grafana-foundation-sdk/go/dashboard"
+	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
+	"github.com/grafana/grafana-foundation-sdk/go/stat"
+	"github.com/grafana/grafana-foundation-sdk/go/table"
+	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
 	"sigs.k8s.io/yaml"
 )
 
@@ -119,6 +127,37 @@ func shippedDashboard(t *testing.T) dashboard {
 		t.Fatalf("dashboard %q, %q, schema %d, %d panels", d.UID, d.Title, d.SchemaVersion, len(d.Panels))
 	}
 	return d
+}
+
+// TestDashboardSchema: Grafana's schemas of dashboards, of Prometheus' queries and of each
+// kind of panel know every field, and miss none.
+func TestDashboardSchema(t *testing.T) {
+	runtime := cog.NewRuntime()
+	runtime.RegisterDataqueryVariant(prometheus.VariantConfig())
+	runtime.RegisterPanelcfgVariant(bargauge.VariantConfig())
+	runtime.RegisterPanelcfgVariant(stat.VariantConfig())
+	runtime.RegisterPanelcfgVariant(table.VariantConfig())
+	runtime.RegisterPanelcfgVariant(timeseries.VariantConfig())
+	wrong := func(text []byte) string {
+		var board grafana.Dashboard
+		if err := board.UnmarshalJSONStrict(text); err != nil && err.Error() != "" { // it may be an empty list
+			return err.Error()
+		}
+		if err := board.Validate(); err != nil {
+			return err.Error()
+		}
+		return ""
+	}
+	text := example(t, "grafana", "calico-audit.json")
+	if w := wrong(text); w != "" {
+		t.Error(w)
+	}
+	for _, field := range []string{"schemaVersion", "includeAll", "gridPos", "legendFormat", "reduceOptions", "orientation", "lineWidth", "cellHeight"} {
+		misspelled := bytes.ReplaceAll(text, []byte(`"`+field+`"`), []byte(`"`+field+`x"`))
+		if bytes.Equal(misspelled, text) || wrong(misspelled) == "" {
+			t.Errorf("the field %s can be misspelled, or is not used", field)
+		}
+	}
 }
 
 // TestDashboardLayout: panels have unique IDs, do not overlap on Grafana's 24 columns, and
