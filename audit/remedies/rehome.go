@@ -95,8 +95,8 @@ func (st *Remedies) doubtful(node string) string {
 	return ""
 }
 
-// findUnrecorded names a live pod whose address lies in no block, or in a block that records no
-// address and that Calico may take from its node; empty if there is none. A node that claims a block
+// findUnrecorded names a live pod whose address lies in no block, in a block marked deleted, or in
+// a block that records no address and that Calico may take from its node; empty if there is none. A node that claims a block
 // for a moved pod could claim that one and assign the address a second time.
 func (st *Remedies) findUnrecorded() string {
 	for _, w := range st.Workloads {
@@ -106,7 +106,7 @@ func (st *Remedies) findUnrecorded() string {
 		for _, a := range slices.SortedFunc(w.Addresses, netip.Addr.Compare) {
 			b := st.CoveringBlock(a)
 			taken := b != nil && b.Used == 0 && blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 32)
-			if slot := st.SlotOf(a); slot.IsValid() && (b == nil || taken) {
+			if slot := st.SlotOf(a); slot.IsValid() && (b == nil || b.SoftDeleted || taken) {
 				return fmt.Sprintf("pod %s uses %s, and a node that claims %s for a moved pod would assign it again: run \"repair --unrecorded-ips\" first", w.FullName(), a, slot)
 			}
 		}

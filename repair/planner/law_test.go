@@ -377,6 +377,8 @@ func narrowedRequests(rnd *rand.Rand) map[string]repair.Request {
 // TestLawInRareStates checks states that broke the law once, reduced to what matters.
 func TestLawInRareStates(t *testing.T) {
 	for name, text := range map[string]string{
+		"a block marked deleted records nothing, whatever its size": "node n0\nnode n3\npool first 10.0.0.0/30 size=30\npool six fd00::/125 size=125\n" +
+			"pod blue/p1 n0 10.0.1.2,fd00::4\npod blue/p6 n3 10.0.2.3,fd00::6\nblock fd00::4/126 gone deleted\nalloc fd00::6\n",
 		"Windows without strict affinity": "node n0\nnode n1 windows\npool first 10.0.0.0/27 size=30\nblock 10.0.0.0/30 n0\naffinity 10.0.0.0/30 n0\n" +
 			"block 10.0.0.16/30 gone\naffinity 10.0.0.16/30 gone\nuse 10.0.0.19 bare/p8 n0 of=ReplicaSet/web ready\n",
 		"restored affinities and a block limit": "config strict max=2\nnode n2\npool first 10.0.0.0/29 size=32\npool second 10.0.1.0/28\n" +
