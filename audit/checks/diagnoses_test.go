@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -54,6 +55,42 @@ func TestDiagnoses(t *testing.T) {
 				t.Errorf("diagnoses (-want +got):\n%s", d)
 			}
 		})
+	}
+}
+
+// TestRemediesAreShort: effect and risk of each remedy, in every state of the test data, fit into
+// 140 characters.
+func TestRemediesAreShort(t *testing.T) {
+	paths, err := filepath.Glob("testdata/checks/*.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := 0
+	for _, path := range append(paths, "testdata/diagnoses.txt", "testdata/incidents.txt") {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range strings.Split("\n"+string(raw), "\n== ")[1:] {
+			name, text, _ := strings.Cut(text, "\n")
+			drawn, _, _ := strings.Cut(text, "-- want\n")
+			if strings.HasPrefix(drawn, "unread ") {
+				_, drawn, _ = strings.Cut(drawn, "\n")
+			}
+			for _, d := range reportOn(t, drawn).Diagnoses {
+				for _, r := range d.Remedies {
+					read++
+					for _, text := range []string{r.Effect, r.Risk} {
+						if utf8.RuneCountInString(text) > 140 {
+							t.Errorf("%s, %s: %d characters: %s", path, name, utf8.RuneCountInString(text), text)
+						}
+					}
+				}
+			}
+		}
+	}
+	if read < 300 {
+		t.Errorf("only %d remedies were read", read)
 	}
 }
 

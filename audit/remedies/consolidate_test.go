@@ -327,7 +327,7 @@ func TestConsolidationIsOfferedWithItsConsents(t *testing.T) {
 		if got != c.want {
 			t.Errorf("with pods %q: %q, want %q", c.of, got, c.want)
 		}
-		if strings.Contains(c.of, "scratch") && !strings.Contains(risk, "1 pod loses what emptyDir volumes hold") {
+		if strings.Contains(c.of, "scratch") && !strings.Contains(risk, "1 pod loses emptyDir data") {
 			t.Errorf("what is lost is not said: %s", risk)
 		}
 	}

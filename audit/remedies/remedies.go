@@ -35,9 +35,6 @@ func (st *Remedies) rehome(pools []*state.Pool, borrows []*state.Borrow) Remedy 
 	}
 	moving, bar := st.rehoming(concerns, consents)
 	r.Yield, r.Effect = &Yield{Pods: len(moving)}, st.rehomeEffect(concerns, moving)
-	if slices.ContainsFunc(moving, func(m Move) bool { return m.Elsewhere }) {
-		r.Risk += "; pods whose node has no address for them borrow again or wait if pod affinity, which is not read, keeps them there"
-	}
 	if len(moving) == 0 && bar.Code != "" {
 		return r.Unless(bar)
 	}
@@ -82,14 +79,14 @@ func (st *Remedies) rehomePlan(pools []*state.Pool, borrows []*state.Borrow, con
 	default:
 		consents.EvictSingletons = true
 		r = r.with(" --evict-singletons")
-		r.Risk += "; no replica serves meanwhile for " + phrase.Some(alone)
+		r.Risk += withoutReplica(len(alone))
 	}
 	if len(pools) > 0 {
 		r = r.with(" --pool " + phrase.Arg(strings.Join(state.PoolsOf(pools...), ",")))
 	}
 	if consents.CordonFull { // a replacement may start on a full node
 		r = r.with(" --cordon-full")
-		r.Risk += "; nodes without room of their own are cordoned meanwhile: now " + phrase.Some(st.Full())
+		r.Risk += "; " + phrase.NumberIs(len(st.Full()), "node") + " cordoned meanwhile"
 	}
 	return r, consents
 }
@@ -124,10 +121,13 @@ func (st *Remedies) rehomeEffect(concerns func(*state.Borrow) bool, moving []Mov
 			all++
 		}
 	}
-	if len(moving) == all {
-		return "nothing is borrowed any more"
+	switch {
+	case len(moving) < all:
+		return fmt.Sprintf("%d of %s released; repair explains why the others stay", len(moving), phrase.PluralVerb(all, "borrowed address", "is", "are"))
+	case slices.ContainsFunc(moving, func(m Move) bool { return m.Elsewhere }): // the scheduler follows pod affinity, which is not read
+		return "nothing is borrowed any more, unless pod affinity keeps a pod on its node"
 	}
-	return fmt.Sprintf("%d of %s released; repair explains why the others stay", len(moving), phrase.PluralVerb(all, "borrowed address", "is", "are"))
+	return "nothing is borrowed any more"
 }
 
 // findSingletons returns the borrows of pods that --evict-singletons allows to evict: pods that may
@@ -141,12 +141,17 @@ func (st *Remedies) findSingletons() (out []*state.Borrow) {
 	return out
 }
 
-// evictionRisk describes what evictions cost, and what is unknown about them.
+// evictionRisk describes what evictions cost, and what is unknown about them. Their plan names
+// the pods and nodes.
 func (st *Remedies) evictionRisk() string {
 	if st.BudgetsKnown {
 		return evictionRisk
 	}
-	return evictionRisk + "; PodDisruptionBudgets were not read: a pod whose budget allows no disruption stays, and repair names it"
+	return "pods restart one at a time; their PodDisruptionBudgets were not read"
+}
+
+func withoutReplica(n int) string {
+	return "; " + phrase.PluralVerb(n, "pod", "has", "have") + " no other replica"
 }
 
 // consolidation is the remedy that empties the block with the fewest pods for the first node that
@@ -174,30 +179,24 @@ func (st *Remedies) consolidation(s *shortage, rehome []string) *Remedy {
 			flags += " --cordon-full"
 		}
 		if len(c.Cordon) > 0 {
-			r.Risk += fmt.Sprintf("; %s, which %s no room of %s own, %s cordoned meanwhile", phrase.Some(c.Cordon), phrase.One(len(c.Cordon), "has", "have"), phrase.One(len(c.Cordon), "its", "their"), phrase.One(len(c.Cordon), "is", "are"))
 			if pool, left, of := st.LeavesTooFew(c.Cordon); pool != "" {
-				r.Risk += fmt.Sprintf(", which leaves %d of the %d nodes of pool %s to take pods, fewer than half", left, of, pool)
+				r.Risk += fmt.Sprintf("; only %d of the %d nodes of %s take pods meanwhile", left, of, pool)
+			} else {
+				r.Risk += "; " + phrase.NumberIs(len(c.Cordon), "node") + " cordoned meanwhile"
 			}
 		}
 		if len(c.Unguarded) > 0 {
 			flags += " --evict-singletons"
-			r.Risk += fmt.Sprintf("; no replica serves meanwhile for %s", phrase.Some(podNames(c.Unguarded)))
+			r.Risk += withoutReplica(len(c.Unguarded))
 		}
 		if lose := Scratch(c.Moves); len(lose) > 0 {
-			r.Risk += fmt.Sprintf("; %s what emptyDir volumes hold", phrase.PluralVerb(len(lose), "pod", "loses", "lose"))
+			r.Risk += fmt.Sprintf("; %s emptyDir data", phrase.PluralVerb(len(lose), "pod", "loses", "lose"))
 		}
 		r.Commands = append([]string{repairCommand(flags)}, rehome...)
 		r.Yield = &Yield{Blocks: 1, Pods: len(c.Moves)}
 		return &r
 	}
 	return nil
-}
-
-func podNames(moves []Move) (out []string) {
-	for _, m := range moves {
-		out = append(out, m.Pod.FullName())
-	}
-	return out
 }
 
 // NodeRemedies returns the ways for a node to get a block.

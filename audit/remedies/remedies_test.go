@@ -51,14 +51,14 @@ fill 10.0.0.12/30 3 a
 `
 
 // TestConsentIsForAllThatBorrow: the consent for one single replica covers every pod that the
-// command evicts. So the advice names all of them, and ends no bare pod that it does not name.
+// command evicts. So the advice counts all of them, and ends no bare pod that it does not name.
 func TestConsentIsForAllThatBorrow(t *testing.T) {
 	for name, c := range map[string]struct{ other, command, title, risk string }{
-		"nobody else": {"", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "no replica serves meanwhile for shop/only"},
+		"nobody else": {"", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "; 1 pod has no other replica"},
 		"another alone": {"use 10.0.0.1 shop/lone new of=ReplicaSet/lone ready\n", "calico-audit repair --rehome --evict-singletons",
-			remedies.Rehome.Title, "no replica serves meanwhile for shop/only and shop/lone"},
+			remedies.Rehome.Title, "; 2 pods have no other replica"},
 		"a bare pod":     {"use 10.0.0.1 shop/bare new ready\n", "", "restart the pods that borrow and that no plan may restart: shop/only", ""},
-		"one that stays": {"use 10.0.0.1 shop/bare new ready noevict\n", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "for shop/only;"},
+		"one that stays": {"use 10.0.0.1 shop/bare new ready noevict\n", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "; 1 pod has no other replica"},
 	} {
 		r := remediesOf(t, apart+c.other, "borrowed")[0]
 		if command := strings.Join(r.Commands, "\n"); r.Title != c.title || c.command == "" != r.Manual || !strings.HasPrefix(command, c.command) || !strings.Contains(r.Risk, c.risk) {

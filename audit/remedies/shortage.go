@@ -283,16 +283,16 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 	}
 	then := func(r Remedy) Remedy {
 		if r.Commands = append(r.Commands, rehome.Commands...); len(rehome.Commands) > 0 {
-			r.Effect += "; then the pods that borrow get addresses of their own nodes' blocks"
-			r.Risk += "; the pods that borrow restart, one at a time"
+			r.Effect += "; then pods that borrow get addresses of their own node"
+			r.Risk += "; pods that borrow restart"
 			if consents.EvictSingletons {
-				r.Risk += ", also those without another replica"
+				r.Risk += ", also without another replica"
 			}
 			if consents.CordonFull {
-				r.Risk += "; nodes without room are cordoned meanwhile"
+				r.Risk += "; full nodes are cordoned meanwhile"
 			}
 		} else if rehome.Manual {
-			r.Effect += "; then " + rehome.Title
+			r.Title += "; then " + rehome.Title
 		}
 		return r
 	}
@@ -547,7 +547,6 @@ func (st *Remedies) addPool(short []*state.Pool, needing int) Remedy {
 	if asking := slices.DeleteFunc(slices.Clone(short), func(q *state.Pool) bool { return !st.IsAskedFor(q) }); len(asking) > 0 {
 		r.Title += "; and add its name to " + phrase.Some(state.PoolsOf(asking...)) + " where pods or their namespaces ask for that (cni.projectcalico.org/ipv4pools, ipv6pools)"
 	}
-	r.Risk = "the network around the cluster must route and admit the new CIDR as it does the CIDR of " + p.Name
 	bits := p.BlockSize
 	for bits > 0 && blocks.PowerOfTwo(p.BlockSize-bits).Cmp(least) < 0 {
 		bits--

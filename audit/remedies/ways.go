@@ -9,7 +9,8 @@ import (
 
 // Risks of some remedies.
 const (
-	evictionRisk   = "each pod is evicted within its PodDisruptionBudgets, one at a time, and starts again with another address"
+	evictionRisk   = "pods restart one at a time, within their PodDisruptionBudgets"
+	newCIDRRisk    = "the network around the cluster must route and admit the new CIDR"
 	restartRisk    = "each pod restarts: check first that a controller owns it and that other replicas serve meanwhile"
 	unprovenRisk   = "without host evidence, a container that outlived its pod shares its address with the next pod"
 	terminatedRisk = "if a machine still runs, its pods may clash with new ones: --terminated confirms that it is off"
@@ -32,7 +33,7 @@ var (
 	// AddPool is manual: no program knows which addresses are free in the networks around the
 	// cluster.
 	AddPool = ByHand("add a pool for the same nodes, with a CIDR that nothing else uses", "nodes without a block claim one with their next pod; addresses in use do not change",
-		"the network around the cluster must route and admit the new CIDR as it does those of other pools", "kubectl get ippools -o yaml")
+		newCIDRRisk, "kubectl get ippools -o yaml")
 	// Consolidate empties a block for a node that cannot allocate.
 	Consolidate = Repair("empty the block that the fewest pods use, for a node that cannot allocate", "--consolidate", "that node gets a block of its own", evictionRisk)
 	// Rehome is for pods that borrow although their node can have a block.

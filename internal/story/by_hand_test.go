@@ -226,9 +226,13 @@ func says(words string) *regexp.Regexp { return regexp.MustCompile("^" + words +
 
 func calico(plural string) testcluster.Resource { return testcluster.CRDv1.Resource(plural) }
 
+// thenRestart begins what other advice may end with.
+const thenRestart = "; then restart the pods that borrow"
+
 // practiceOf returns the index in practice that matches the advice, and the submatches.
 // The index is -1 if no entry matches.
 func practiceOf(advice string) (int, []string) {
+	advice, _, _ = strings.Cut(advice, thenRestart)
 	for i := range practice {
 		if said := practice[i].words.FindStringSubmatch(advice); said != nil {
 			return i, said
@@ -237,17 +241,15 @@ func practiceOf(advice string) (int, []string) {
 	return -1, nil
 }
 
-// followed follows the advice and the next steps that its effect names. Then it restarts
-// the pending pods.
+// followed follows the advice. Then it restarts the pending pods.
 func (p *person) followed() {
 	must(p.T, p.seeder.Init(p.Context()))
 	p.addresses()
 	i, said := practiceOf(p.advice.Title)
 	practice[i].follow(p, said)
-	for _, then := range strings.Split(p.advice.Effect, "; then ")[1:] {
-		if i, said := practiceOf(then); i >= 0 {
-			practice[i].follow(p, said)
-		}
+	if _, pods, ok := strings.Cut(p.advice.Title, thenRestart); ok {
+		i, said := practiceOf(strings.TrimPrefix(thenRestart, "; then ") + pods)
+		practice[i].follow(p, said)
 	}
 	if hasFlag(p.advice.Commands, []string{"--rehome"}) { // --rehome moves pods of controllers; these pods have no controller
 		for i := range p.report.Findings {

@@ -14,7 +14,7 @@ func TestManualNamesWhatFollows(t *testing.T) {
 		"use 10.0.0.1 shop/a a of=ReplicaSet/a ready\nuse 10.0.0.2 shop/b b of=ReplicaSet/b ready\n"
 	moves := 0
 	for _, m := range Build(parseState(t, text, time.Minute), repair.Request{EmptyBlocks: true}).Manual {
-		if strings.Contains(m.Risk, "restart, one at a time") {
+		if strings.Contains(m.Risk, "pods that borrow restart") {
 			if moves++; !strings.Contains(strings.Join(m.Then, "\n"), "calico-audit repair --rehome") {
 				t.Errorf("%q risks an eviction, and is followed by %q", m.Action, m.Then)
 			}

@@ -50,7 +50,7 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 	}
 	p.MayFill = nil
 	lose, evicted := 0, 0
-	var bare, cordon []string
+	var bare, alone, cordon []string
 	for i := range p.Steps {
 		switch s := &p.Steps[i]; {
 		case s.Kind != repair.CordonNode:
@@ -64,8 +64,12 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 				bare = append(bare, s.Guard(repair.GuardPod))
 			}
 		}
-		if w := moves.PodOf(st, &p.Steps[i]); w != nil && w.HasScratch {
+		w := moves.PodOf(st, &p.Steps[i])
+		if w != nil && w.HasScratch {
 			lose++
+		}
+		if w != nil && w.Controller != nil && remedies.Of(st).Unguarded(w) {
+			alone = append(alone, w.FullName())
 		}
 	}
 	if takers, already := remedies.Of(st).Takers(); len(cordon) > 0 || already > 0 && evicted > 0 {
@@ -85,6 +89,9 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 	}
 	if n := len(bare); n > 0 {
 		say("%s no controller, so nothing recreates %s after the eviction: %s", phrase.PluralVerb(n, "pod", "has", "have"), phrase.One(n, "it", "them"), phrase.List(bare))
+	}
+	if n := len(alone); n > 0 {
+		say("%s no other ready replica that serves meanwhile: %s", phrase.PluralVerb(n, "pod", "has", "have"), phrase.List(alone))
 	}
 	if lose > 0 {
 		say("%s what emptyDir volumes hold when evicted: their steps say which", phrase.PluralVerb(lose, "pod", "loses", "lose"))
