@@ -142,7 +142,7 @@ func (st *State) affinityBar(a *blocks.Affinity) Bar {
 	st.eachPodPools(h, func(pools []*Pool, _ string) {
 		left := func(q *Pool) bool { return slices.Contains(pools, q) && !supply.lacks(q) }
 		scarce := func(q *Pool) bool { return supply.lacks(q) && !st.Relieved(q, left) }
-		takesLast := !st.hasKeepable(h, pools, func(*Block) bool { return true }) && slices.ContainsFunc(pools, scarce)
+		takesLast := !st.hasKeepable(h, pools, func(b *Block) bool { return !supply.mayTake(b) }) && slices.ContainsFunc(pools, scarce)
 		switch {
 		case bar.Code != "":
 		case st.HealsItself(n, pools) && (limited || takesLast):
