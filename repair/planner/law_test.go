@@ -489,6 +489,38 @@ func TestLawPermits(t *testing.T) {
 	}
 }
 
+// TestUnlinkedNodeClaimsFirst: a node that owns a block without an affinity claims free blocks of the
+// pools before that block's, and of its pool by its own order, while v3.32 takes other nodes' blocks
+// last. A release would give it the block that another node would take. The law counts such a node as
+// one that needs nothing.
+func TestUnlinkedNodeClaimsFirst(t *testing.T) {
+	const start = "version v3.32.1\nnode n0\nnode n1\npool first 10.0.0.0/%d size=30\npool second 10.0.1.0/30 size=30\n" +
+		"block %s gone\naffinity %s gone\nblock %s n1\nblock 10.0.9.0/30 gone\n"
+	for name, c := range map[string]struct {
+		bits       int
+		empty, own string
+	}{
+		"its block is in a later pool": {30, "10.0.0.0/30", "10.0.1.0/30"},
+		"its block is in the pool":     {29, "10.0.0.4/30", "10.0.0.0/30"},
+		"its block is in it, reversed": {29, "10.0.0.0/30", "10.0.0.4/30"},
+	} {
+		text := fmt.Sprintf(start, c.bits, c.empty, c.empty, c.own)
+		if c.bits == 29 {
+			text = strings.Replace(text, "pool second 10.0.1.0/30 size=30\n", "", 1)
+		}
+		st := parseState(t, text, 0)
+		p := Build(st, repair.Request{EmptyBlocks: true})
+		for _, x := range []*state.State{st, afterwards(st, p.Steps)} {
+			a := capacity.NewAllocator(x)
+			for _, node := range []string{"n1", "n0"} {
+				if got := a.Assign(capacity.Request{Node: node, Family: blocks.IPv4, Use: blocks.UseWorkload}); !got.Own(node) {
+					t.Errorf("%s: %s gets %+v, with the steps %v", name, node, got, stepIDs(p))
+				}
+			}
+		}
+	}
+}
+
 // TestOwnBlockCountsTowardsLimit: at its block limit, a node claims its own block without an affinity,
 // and no other. Only as many pods move as are sure to find an address then.
 func TestOwnBlockCountsTowardsLimit(t *testing.T) {
