@@ -709,6 +709,23 @@ func TestStoryWithoutBlocks(t *testing.T) {
 	}
 }
 
+// TestNoBlockBesideItsAddresses: a dump whose list of blocks is empty, as of a cluster that keeps its
+// data in etcd, does not show that there are none while pods have Calico's addresses.
+func TestNoBlockBesideItsAddresses(t *testing.T) {
+	const empty = `{"kind": "IPAMBlockList", "apiVersion": "crd.projectcalico.org/v1", "metadata": {}, "items": []}`
+	for podCIDR, kept := range map[string]bool{"10.1.0.0/24": true, "10.0.0.0/24": false} {
+		s, _ := read(t, dir(t, map[string]string{
+			"blocks.json": empty,
+			"node.yaml":   "apiVersion: v1\nkind: Node\nmetadata: {name: n1, uid: u1}\nspec: {podCIDR: " + podCIDR + ", podCIDRs: [" + podCIDR + "]}\n",
+			"pod.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop, uid: u2, annotations: {cni.projectcalico.org/podIPs: 10.0.0.5/32}}\n" +
+				"spec: {nodeName: n1}\nstatus: {phase: Running, podIP: 10.0.0.5, podIPs: [{ip: 10.0.0.5}]}\n",
+		}))
+		if g, missing := s.Missing(blocks.Blocks); missing != kept || kept && !strings.Contains(g.Reason, blocks.Elsewhere) {
+			t.Errorf("podCIDR %s: blocks are a gap: %t, %v", podCIDR, missing, s.Gaps)
+		}
+	}
+}
+
 // TestTimeBeforeTheData: the reference time must not be before the creation of objects or
 // before the snapshot.
 func TestTimeBeforeTheData(t *testing.T) {

@@ -449,6 +449,16 @@ func TestLargeHostViews(t *testing.T) {
 	}
 }
 
+// TestManyAddresses: a view of which addresses are left out proves nothing unused, whatever its agent says.
+func TestManyAddresses(t *testing.T) {
+	text := `{"apiVersion": "calico-audit/v1alpha1", "kind": "HostView", "node": "n1", "takenAt": "2026-01-02T12:00:00Z", "routes": [], "namespacesComplete": true,
+ "namespaces": [{"id": "1", "host": true, "addresses": [` + strings.Repeat(`"10.9.0.1",`, 200_000) + `"10.0.0.5"]}], "gaps": []}`
+	v := readViews(t, hostviews.Options{}, viewFile(t, "n1.json", text)).Views[0]
+	if v.NamespacesComplete || !strings.Contains(v.NamespacesGap, "more than 200000 addresses") {
+		t.Errorf("complete %t, lacking %q", v.NamespacesComplete, v.NamespacesGap)
+	}
+}
+
 // TestManyRoutes: a view just below the size limit keeps only the routes that concern the
 // cluster, and a view with too many of those is rejected.
 func TestManyRoutes(t *testing.T) {

@@ -393,3 +393,43 @@ func TestDeletionIsOurs(t *testing.T) {
 		}
 	}
 }
+
+// TestFoundDone: that a step is found done proves that its run wrote nothing only if it is the run
+// that sent the changes. A later run finds what a killed one has done.
+func TestFoundDone(t *testing.T) {
+	change := Entry{Event: EventChange, Step: "s", Change: &repair.Change{Verb: repair.VerbPatch, Resource: blocks.Affinities, Name: "x", Before: json.RawMessage(`{}`)}}
+	start, found := Entry{Event: EventStart, Step: "s"}, Entry{Event: EventEnd, Step: "s", Status: repair.Already}
+	if f := (&File{Entries: []Entry{start, change, found}}); !f.Log("s").Unwritten {
+		t.Error("what another client did counts as the run's")
+	}
+	if f := (&File{Entries: []Entry{start, change, {Event: EventResume}, found}}); f.Log("s").Unwritten {
+		t.Error("what a killed run did counts as never written")
+	}
+}
+
+// TestPartsOfOtherClusters: a run does not continue one of another cluster, nor an undo.
+func TestPartsOfOtherClusters(t *testing.T) {
+	for name, edit := range map[string]func(*Header){
+		"":                func(*Header) {},
+		"another cluster": func(h *Header) { h.Cluster.GUID = "h" },
+		"an undo":         func(h *Header) { h.Plan = nil },
+	} {
+		before, h := newTestJournal(t), testHeader()
+		edit(&h)
+		path := filepath.Join(filepath.Dir(before.Path()), "before.jsonl")
+		for at, h := range map[string]Header{path: h, before.Path(): {StartedAt: h.StartedAt, Cluster: testHeader().Cluster, Plan: testHeader().Plan, Continues: []string{"before.jsonl"}}} {
+			j, err := Create(at, h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			writeTwoSteps(t, j)
+			if err := j.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f, err := ReadRun(before.Path())
+		if err != nil || len(f.Parts()) != map[bool]int{true: 2, false: 1}[name == ""] || (len(f.Lost) > 0) == (name == "") {
+			t.Errorf("%q: %d parts, lost %v, %v", name, len(f.Parts()), f.Lost, err)
+		}
+	}
+}
