@@ -25,10 +25,13 @@ help: ## list the targets
 build: ## build bin/calico-audit
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/calico-audit ./cmd/calico-audit
 
-install: build ## install calico-audit, and as a kubectl plugin, into $(go env GOPATH)/bin
-	install -m 0755 bin/calico-audit "$$($(GO) env GOPATH)/bin/calico-audit"
-	ln -sf calico-audit "$$($(GO) env GOPATH)/bin/kubectl-calico_audit"
-	ln -sf calico-audit "$$($(GO) env GOPATH)/bin/kubectl_complete-calico_audit"
+INSTALL_DIR = $(or $(shell $(GO) env GOBIN),$(shell $(GO) env GOPATH)/bin)
+install: build ## install calico-audit, and as a kubectl plugin, into $(go env GOBIN) or $(go env GOPATH)/bin
+	mkdir -p "$(INSTALL_DIR)"
+	install -m 0755 bin/calico-audit "$(INSTALL_DIR)/calico-audit"
+	ln -sf calico-audit "$(INSTALL_DIR)/kubectl-calico_audit"
+	ln -sf calico-audit "$(INSTALL_DIR)/kubectl_complete-calico_audit"
+	@echo "installed $(INSTALL_DIR)/calico-audit$$(command -v calico-audit >/dev/null || echo ': add this directory to your PATH')"
 
 prepare: ## build what the tests need: a real etcd, Kubernetes' servers and Calico's programs (minutes, once)
 	$(GO) run ./internal/testcluster/prepare
