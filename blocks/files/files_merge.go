@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -360,5 +361,34 @@ func (f *fileReader) addMissing(s *blocks.Snapshot, read []*decode.Objects) {
 	if len(assumed) > 0 {
 		text += "; assumed to have no objects: " + strings.Join(assumed, ", ")
 	}
-	f.warn("%s (\"calico-audit snapshot\" and \"kubectl get --raw\" show empty kinds)", text)
+	f.warn("%s. A file of \"calico-audit snapshot\" holds all kinds, as does: %s", text, rawCommands(read, slices.Concat(unseen, assumed), s.Cluster.APIGroup))
+}
+
+// rawCommands returns the shell commands that write the lists of these kinds, as the API server
+// serves them: unlike kubectl's own, they name an empty kind and keep managedFields.
+func rawCommands(read []*decode.Objects, kinds []string, group string) string {
+	group = cmp.Or(group, decode.GroupCRD)
+	byDir := map[string][]string{} // Kubernetes' and Calico's own kinds
+	var dirs, commands []string
+	for _, o := range read {
+		at := o.Kind.Path(group, "")
+		switch dir, name := path.Split(at); {
+		case !slices.Contains(kinds, string(o.Kind.Resource)):
+		case o.Kind.Foreign != "": // there is another IPPool
+			commands = append(commands, fmt.Sprintf("kubectl get --raw %s >%s.json", at, o.Kind.Resource))
+		default:
+			if byDir[dir] == nil {
+				dirs = append(dirs, dir)
+			}
+			byDir[dir] = append(byDir[dir], name)
+		}
+	}
+	for _, dir := range dirs {
+		if names := byDir[dir]; len(names) == 1 {
+			commands = append(commands, fmt.Sprintf("kubectl get --raw %s%[2]s >%[2]s.json", dir, names[0]))
+		} else {
+			commands = append(commands, fmt.Sprintf("for r in %s; do kubectl get --raw %s$r >$r.json; done", strings.Join(names, " "), dir))
+		}
+	}
+	return strings.Join(commands, "; ")
 }

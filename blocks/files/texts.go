@@ -76,6 +76,9 @@ func (w *texts) file(path string, named bool) error {
 	return w.read(text{path, file, named})
 }
 
+// otherPackers holds the first bytes of files that other programs than gzip compressed.
+var otherPackers = map[string]string{"xz": "\xfd7zXZ\x00", "zstd": "\x28\xb5\x2f\xfd", "bzip2": "BZh"}
+
 // read detects the format of a text by its first bytes.
 func (w *texts) read(t text) error {
 	unpacked, err := Decompress(t.in)
@@ -89,6 +92,11 @@ func (w *texts) read(t text) error {
 		return readError(t.name, w.zip(t, in))
 	case len(head) > 262 && string(head[257:262]) == "ustar":
 		return readError(t.name, w.tar(t.name, in))
+	}
+	for program, magic := range otherPackers {
+		if t.named && bytes.HasPrefix(head, []byte(magic)) {
+			return fmt.Errorf("%s is compressed with %s, which is not supported: decompress it first", t.name, program)
+		}
 	}
 	w.found = true
 	return w.fn(text{t.name, in, t.named})

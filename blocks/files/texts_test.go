@@ -149,6 +149,9 @@ func TestBrokenArchives(t *testing.T) {
 		"tar.gz cut off":   {"a.tar.gz", gzipped(t, whole)[:600], "is the file cut off?"},
 		"zip cut off":      {"a.zip", zipped(t, files)[:600], "not a valid zip file"},
 		"a cut member":     {"a.tar", tarred(t, map[string]string{"in/a.yaml": "apiVersion: v1\nitems:\n- kind: Node\n  apiVersion: v1\n  metadata: {name: n1\n"}), "a.tar/in/a.yaml: document 1, line "},
+		"packed by xz":     {"a.tar.xz", "\xfd7zXZ\x00\x00\x04", "a.tar.xz is compressed with xz, which is not supported: decompress it first"},
+		"packed by zstd":   {"a.tar.zst", "\x28\xb5\x2f\xfd\x04", "zstd"},
+		"packed by bzip2":  {"a.tar.bz2", "BZh91AY&SY", "bzip2"},
 		"nothing to read":  {"a.tar", tarred(t, map[string]string{"in/a.txt": "x"}), "it holds no .yaml, .yml or .json file"},
 		"no object at all": {"a.zip", zipped(t, map[string]string{"in/a.yaml": "x"}), "a.zip/in/a.yaml: document 1, line 1: not a Kubernetes object"},
 	} {

@@ -166,6 +166,25 @@ func TestTableCountsLikeGaps(t *testing.T) {
 	}
 }
 
+// TestForbiddenKinds: the kinds that an account may not list are one line, blocks first, with the
+// role that grants them. Nothing suggests then that the cluster does not use Calico.
+func TestForbiddenKinds(t *testing.T) {
+	r := loadReport(t, "healthy")
+	r.Gaps, r.Findings, r.Diagnoses, r.Summary, r.Complete = nil, nil, nil, audit.Summary{}, false
+	for _, k := range []blocks.Resource{blocks.Affinities, blocks.Blocks, blocks.Pools} {
+		r.Gaps = append(r.Gaps, blocks.Gap{Resource: k, Reason: "forbidden: needs the right to list " + string(k) + ".crd.projectcalico.org"})
+	}
+	r.Gaps = append(r.Gaps, blocks.Gap{Resource: blocks.Nodes, Reason: "timeout"})
+	table, wide := strings.Join(strings.Fields(render(t, "table", r, testOptions(80))), " "), render(t, "wide", r, testOptions(80))
+	const line = "forbidden: needs the right to list ipamblocks, blockaffinities, ippools (the ClusterRole in examples/kubernetes/rbac grants it) nodes: timeout"
+	if !strings.Contains(table, line) || strings.Count(table, "forbidden") != 1 || strings.Count(wide, "forbidden") != 3 {
+		t.Errorf("want %q, got\n%s\n%s", line, table, wide)
+	}
+	if strings.Contains(table, "Does this cluster use") || len(r.Gaps) != 4 {
+		t.Errorf("%d gaps, and\n%s", len(r.Gaps), table)
+	}
+}
+
 // TestScaleOfReport: a report's length depends on the causes, not on the nodes. A terminal of 100
 // columns and 40 lines shows what is wrong in a cluster of 400 nodes, 50 of which cannot
 // allocate, with the remedies and the pools. Another 1,000 nodes that no longer exist add nothing.

@@ -220,7 +220,7 @@ func newVerdict(r *audit.Report, o Options) verdict {
 	case len(r.Findings) > 0:
 		v.Lead, v.Worst = view.Message(&r.Findings[0]), "sev-"+r.Findings[0].Severity.String()
 	case s.Pools == 0 && s.Blocks == 0:
-		v.Lead = view.NothingSeen
+		v.Lead = view.NothingSeen(r)
 	case r.Complete:
 		v.Lead, v.Worst = "All checks that ran passed.", "sev-none"
 	default:
