@@ -40,6 +40,31 @@ func TestAlertRules(t *testing.T) {
 	}
 }
 
+// TestTryTheAlerts: promtool and amtool accept the configurations in the README beside the rules.
+func TestTryTheAlerts(t *testing.T) {
+	_, prometheus, found := strings.Cut(string(example(t, "prometheus", "README.md")), "```yaml\n")
+	prometheus, alertmanager, more := strings.Cut(prometheus, "```yaml\n")
+	if !found || !more {
+		t.Fatal("the README does not have two configurations")
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		rulesName: string(example(t, "prometheus", rulesName)), "prometheus.yml": prometheus[:strings.Index(prometheus, "```")],
+		"alertmanager.yml": alertmanager[:strings.Index(alertmanager, "```")] + string(example(t, "prometheus", inhibitName)),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := promtool(t, dir, "check", "config", "prometheus.yml"); err != nil || !strings.Contains(out, "1 rule files found") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	amtool := exec.CommandContext(t.Context(), testenv.Program(t, "amtool", "prometheus-alertmanager"), "check-config", filepath.Join(dir, "alertmanager.yml"))
+	if out, err := amtool.CombinedOutput(); err != nil || !strings.Contains(string(out), "inhibit rules") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // ruleDir returns a directory with rules and their unit tests.
 func ruleDir(t *testing.T, rules string, tests ruleTests) string {
 	t.Helper()

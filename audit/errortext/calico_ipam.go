@@ -102,7 +102,7 @@ var calicoIPAM = []Message{
 		Do:     "Ask for an address of another block, or turn strict affinity off.",
 	},
 	{
-		ID: "strict-affinity-windows", By: "Calico's IPAM", Common: true,
+		ID: "strict-affinity-windows", By: "Calico's IPAM",
 		Texts:  []string{"global strict affinity should not be false for Windows node"},
 		Means:  "Windows nodes assign no address while strict affinity is off, because Windows cannot route borrowed addresses.",
 		Checks: []string{"config/strict-affinity", "config/ignored"},

@@ -48,7 +48,7 @@ var whereabouts = []Message{
 // kube-controller-manager.
 var kubernetes = []Message{
 	{
-		ID: "node-cidr", By: "kube-controller-manager", Common: true,
+		ID: "node-cidr", By: "kube-controller-manager",
 		Texts:  []string{"CIDRNotAvailable", "there are no remaining CIDRs left to allocate in the accepted range", "CIDR allocation failed", "cidrset is full"},
 		Means:  "Kubernetes' node IPAM has no podCIDR left for the node; Calico's IPAM does not use podCIDRs.",
 		Checks: []string{"config/other-ipam"},
@@ -106,7 +106,7 @@ var kubernetes = []Message{
 // otherAllocators are the messages of other IPAM plugins, which look like Calico's.
 var otherAllocators = []Message{
 	{
-		ID: "host-local-full", By: "host-local", Common: true,
+		ID: "host-local-full", By: "host-local",
 		Texts: []string{
 			"no IP addresses available in range set", "failed to allocate for range {n}", "requested IP address {ip} is not available in range set",
 			"duplicate allocation is not allowed",
@@ -116,7 +116,7 @@ var otherAllocators = []Message{
 		Do:     "Delete files of dead containers in /var/lib/cni/networks on the node, or use a larger podCIDR; another cause is more pods than the podCIDR has addresses.",
 	},
 	{
-		ID: "aws-vpc-cni", By: "AWS's VPC CNI plugin", Common: true,
+		ID: "aws-vpc-cni", By: "AWS's VPC CNI plugin",
 		Texts:  []string{"add cmd: failed to assign an IP address to container", "failed to assign an IP address to container"},
 		Means:  "The node's network interfaces have no address left or the subnet is full; Calico's IPAM is not involved.",
 		Checks: []string{"config/other-ipam"},

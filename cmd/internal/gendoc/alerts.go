@@ -33,12 +33,16 @@ const alertsHead = `# Alerts
 The alerts of [examples/prometheus](../examples/prometheus), with the remedies of their checks.
 A word in capitals stands for the value of a label, and N for the number that the alert counts.
 The annotation ${RUNBOOK} of each alert leads to its section.
+
+The commands need the program and a kubeconfig. Without them, a browser shows the exporter's live
+report: ~kubectl -n kube-system port-forward service/calico-audit-exporter 19099~, and then
+<http://localhost:19099/report>.
 `
 
 // alertsDoc returns ALERTS.md.
 func alertsDoc(all []rule) []byte {
 	var b strings.Builder
-	b.WriteString(generated + strings.ReplaceAll(alertsHead, "${RUNBOOK}", "`runbook_url`"))
+	b.WriteString(generated + strings.NewReplacer("${RUNBOOK}", "`runbook_url`", "~", "`").Replace(alertsHead))
 	for i, r := range all {
 		if i == 0 || all[i-1].Alert != r.Alert {
 			b.WriteString("\n## " + r.Alert + "\n")
@@ -92,7 +96,11 @@ func writeRemedies(b *strings.Builder, r rule) {
 		checksOf[text] = append(checksOf[text], fmt.Sprintf("[%s](../audit/CHECKS.md#%s)", c.ID, view.CheckAnchor(c.ID)))
 	}
 	for _, text := range texts {
-		fmt.Fprintf(b, "\nRemedies of %s:\n\n%s", strings.Join(checksOf[text], ", "), text)
+		plan := ""
+		if strings.Contains(text, "`calico-audit repair") {
+			plan = " Without `--apply`, `repair` only shows its plan."
+		}
+		fmt.Fprintf(b, "\nThe report lists the remedies that fit the cluster.%s In general, for %s:\n\n%s", plan, strings.Join(checksOf[text], ", "), text)
 	}
 }
 

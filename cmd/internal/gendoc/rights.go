@@ -23,11 +23,11 @@ const guidePath = "cmd/GUIDE.md"
 // resources that an audit reads.
 func rights() ([]document, error) {
 	groups := map[string]string{} // resource lines of a rule, by API group
-	var dumped []string
+	dumped := map[bool][]string{} // Kubernetes' own, or not
 	for _, r := range blocks.Resources {
 		k := decode.KindOf(r)
-		if k.Foreign == "" && !k.Namespaced {
-			dumped = append(dumped, k.Plural(decode.GroupCRD))
+		if k.Foreign == "" && !k.Optional || k.OfCalico() {
+			dumped[k.Core] = append(dumped[k.Core], k.Plural(decode.GroupCRD))
 		}
 		for _, version := range slices.Compact([]string{k.Version(decode.GroupCRD), k.Version(decode.GroupNative)}) {
 			group, _, grouped := strings.Cut(version, "/")
@@ -45,8 +45,13 @@ func rights() ([]document, error) {
 		}
 	}
 	guide := document{path: guidePath}
-	err := guide.fill(`(?m)^(kubectl get )\S+( -o yaml --show-managed-fields > )`, strings.Join(dumped, ","), "command that dumps a cluster")
-	return []document{roles, guide}, err
+	for core, kinds := range dumped {
+		path := map[bool]string{true: "/api/v1", false: "/apis/" + decode.GroupCRD}[core]
+		if err := guide.fill(`(?m)^(for r in )[^;]*(; do kubectl get --raw `+path+`/)`, strings.Join(kinds, " "), "command that dumps a cluster"); err != nil {
+			return nil, err
+		}
+	}
+	return []document{roles, guide}, nil
 }
 
 // fill replaces the text between the two groups of a pattern in the document, reading the
