@@ -57,7 +57,7 @@ func newAgent(e env) *cobra.Command {
 	c := e.command(&cobra.Command{
 		Use:   "agent [--once]",
 		Short: "Serve the host view of a node: its kernel's routes and network namespaces",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			options, err := a.complete(c)
 			if err != nil {

@@ -54,7 +54,7 @@ func newExporter(env env) *cobra.Command {
 	c := env.command(&cobra.Command{
 		Use:   "exporter",
 		Short: "Watch a cluster and serve metrics, health and the live report",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return e.run(c) },
 	})
 	e.sources.AddClusterTo(c)

@@ -20,7 +20,7 @@ func TestExporterUsage(t *testing.T) {
 		"listening on nonsense":                               {"--server", "http://127.0.0.1:1", "--listen", "nonsense"},
 		"no cluster to read":                                  {},
 		"unknown shorthand flag: 'f'":                         {"-f", "examples/snapshots/story"},
-		"unknown command \"now\" for \"calico-audit exporter": {"now"},
+		"unknown argument \"now\": \"calico-audit exporter\" takes only flags": {"now"},
 	} {
 		t.Setenv("KUBECONFIG", "/nowhere")
 		t.Setenv("HOME", t.TempDir())

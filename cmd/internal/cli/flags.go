@@ -129,9 +129,17 @@ func (f *checkFlag) keep(r *audit.Report) {
 	}
 }
 
+// noArgs rejects arguments. One of a command with subcommands is meant as a subcommand.
+func noArgs(c *cobra.Command, args []string) error {
+	if len(args) == 0 || c.HasSubCommands() {
+		return cobra.NoArgs(c, args)
+	}
+	return fmt.Errorf("unknown argument %q: %q takes only flags", args[0], c.CommandPath())
+}
+
 // filesByFlag rejects arguments of a command that reads files with -f.
 func filesByFlag(c *cobra.Command, args []string) error {
-	if err := cobra.NoArgs(c, args); err == nil {
+	if err := noArgs(c, args); err == nil {
 		return nil
 	} else if _, notThere := os.Stat(args[0]); notThere != nil {
 		return err

@@ -47,7 +47,7 @@ func newVersion(e env) *cobra.Command {
 	c := e.command(&cobra.Command{
 		Use:   "version",
 		Short: "Print the versions of calico-audit, Go, Calico and client-go",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			f := view.Format[build.Version]{Write: func(w io.Writer, v build.Version, _ view.Options) error {
 				_, err := io.WriteString(w, versionText(v))

@@ -18,10 +18,15 @@ func (p *printer) diagnoses(ds []audit.Diagnosis) {
 		p.wrap("  ", 2, d.Message)
 		for j, r := range d.Remedies {
 			p.wrap(fmt.Sprintf("  %d. ", j+1), 5, RemedyTitle(&r))
-			p.commands("     ", r.Commands)
+			before, after := r.Commands, []string(nil)
+			if r.Manifest != "" && len(before) > 1 { // the first shows the object that the new one is like
+				before, after = before[:1], before[1:]
+			}
+			p.commands("     ", before)
 			if r.Manifest != "" {
 				p.wrap("     create  ", 13, r.Manifest)
 			}
+			p.commands("     ", after)
 			p.wrap("     effect  ", 13, r.Effect)
 			p.wrap("     risk    ", 13, r.Risk)
 		}
