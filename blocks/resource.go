@@ -115,6 +115,29 @@ func Untolerated(gaps []Gap) []Gap {
 	return slices.DeleteFunc(slices.Clone(gaps), func(g Gap) bool { return g.Tolerated })
 }
 
+// ForbiddenReason begins the reason of a list that the API server forbids.
+const ForbiddenReason = "forbidden: needs the right to list "
+
+// JoinForbidden returns the gaps with those of forbidden lists as one, blocks first.
+func JoinForbidden(gaps []Gap) []Gap {
+	forbidden := func(g Gap) bool { return g.Name == "" && strings.HasPrefix(g.Reason, ForbiddenReason) }
+	var kinds []string
+	for _, g := range gaps {
+		switch {
+		case !forbidden(g):
+		case g.Resource == Blocks:
+			kinds = slices.Insert(kinds, 0, string(g.Resource))
+		default:
+			kinds = append(kinds, string(g.Resource))
+		}
+	}
+	if len(kinds) < 2 {
+		return gaps
+	}
+	joined := Gap{Resource: Resource(kinds[0]), Reason: ForbiddenReason + strings.Join(kinds, ", ") + " (the ClusterRole in examples/kubernetes/rbac grants it)"}
+	return append([]Gap{joined}, slices.DeleteFunc(slices.Clone(gaps), forbidden)...)
+}
+
 // CompareGaps orders gaps by resource, name and field.
 func CompareGaps(a, b Gap) int {
 	return cmp.Or(

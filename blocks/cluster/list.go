@@ -207,7 +207,7 @@ func (l *lister) reason(err error) string {
 	var why string
 	switch codeOf(err) {
 	case http.StatusForbidden:
-		why = "forbidden: needs the right to list " + name
+		why = blocks.ForbiddenReason + name
 	case http.StatusUnauthorized:
 		why = "unauthorized: the API server does not accept the credentials"
 	case http.StatusNotFound:

@@ -8,8 +8,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/remedies"
 )
 
-// diagnoses writes the common causes of findings with their remedies. Readers need these
-// first.
+// diagnoses writes the common causes of findings with their remedies, which readers need first.
 func (p *printer) diagnoses(ds []audit.Diagnosis) {
 	for i := range ds {
 		d := &ds[i]
@@ -18,15 +17,12 @@ func (p *printer) diagnoses(ds []audit.Diagnosis) {
 		p.wrap("  ", 2, d.Message)
 		for j, r := range d.Remedies {
 			p.wrap(fmt.Sprintf("  %d. ", j+1), 5, RemedyTitle(&r))
-			before, after := r.Commands, []string(nil)
-			if r.Manifest != "" && len(before) > 1 { // the first shows the object that the new one is like
-				before, after = before[:1], before[1:]
+			for k := range r.Commands {
+				p.commands("     ", r.Commands[k:k+1])
+				if k == 0 && r.Manifest != "" { // the others need it
+					p.wrap("     create  ", 13, r.Manifest)
+				}
 			}
-			p.commands("     ", before)
-			if r.Manifest != "" {
-				p.wrap("     create  ", 13, r.Manifest)
-			}
-			p.commands("     ", after)
 			p.wrap("     effect  ", 13, r.Effect)
 			p.wrap("     risk    ", 13, r.Risk)
 		}

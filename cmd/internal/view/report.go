@@ -169,13 +169,8 @@ func numbersOfNode(r *audit.Report, n *audit.NodeReport) nodeNumbers {
 	return nodeNumbers{held(len(n.Blocks)), held(n.EmptyBlocks), held(n.Addresses), counted(n.Borrowed, n.BorrowedFrom, others), counted(n.Lent, n.LentTo, own)}
 }
 
-// NothingSeen returns the message for a report without pools and blocks.
-func NothingSeen(r *audit.Report) string {
-	if lacks(r, blocks.Blocks) {
-		return "No IP pools and no blocks were read, so there was nothing to audit."
-	}
-	return "No IP pools and no blocks were read, so there was nothing to audit. Does this cluster use Calico's IPAM?"
-}
+// NothingSeen is the message for a report without pools and blocks.
+const NothingSeen = "No IP pools and no blocks were read, so there was nothing to audit. Does this cluster use Calico's IPAM?"
 
 // Seen counts the objects that were read, and the undecodable ones.
 func Seen(r *audit.Report) string {
@@ -208,8 +203,8 @@ func (p *printer) foot(r *audit.Report) {
 			none += " except muted ones"
 		}
 		switch {
-		case s.Pools == 0 && s.Blocks == 0:
-			p.wrap("", 0, NothingSeen(r))
+		case s.Pools == 0 && s.Blocks == 0 && !lacks(r, blocks.Blocks):
+			p.wrap("", 0, NothingSeen)
 		case !r.Complete:
 			p.wrap("", 0, none+" in the parts that could be read: "+Seen(r)+".")
 		default:
@@ -254,11 +249,7 @@ func (p *printer) notSeen(gaps []blocks.Gap, skipped []audit.Skipped, each bool)
 	}
 	if unseen := blocks.Untolerated(gaps); len(unseen) > 0 {
 		title("NOT SEEN")
-		if refused := forbidden(unseen); len(refused) > 1 && !each && !p.wide {
-			p.wrap("  ", 4, forbiddenReason+strings.Join(refused, ", ")+" (the ClusterRole in examples/kubernetes/rbac grants it)")
-			unseen = slices.DeleteFunc(slices.Clone(unseen), func(g blocks.Gap) bool { return strings.HasPrefix(g.Reason, forbiddenReason) })
-		}
-		list(unseen)
+		list(blocks.JoinForbidden(unseen))
 	}
 	if held := toleratedGaps(gaps); len(held) > 0 {
 		title("UNREADABLE")
@@ -279,23 +270,6 @@ func (p *printer) notSeen(gaps []blocks.Gap, skipped []audit.Skipped, each bool)
 		}
 		p.rest(rest, skippedChecks(*alike[0]))
 	}
-}
-
-// forbiddenReason begins the reason of a list that the API server forbids.
-const forbiddenReason = "forbidden: needs the right to list "
-
-// forbidden returns the kinds that the account may not list, blocks first.
-func forbidden(gaps []blocks.Gap) (kinds []string) {
-	for _, g := range gaps {
-		switch {
-		case !strings.HasPrefix(g.Reason, forbiddenReason):
-		case g.Resource == blocks.Blocks:
-			kinds = slices.Insert(kinds, 0, string(g.Resource))
-		default:
-			kinds = append(kinds, string(g.Resource))
-		}
-	}
-	return kinds
 }
 
 // notEvaluated writes the checks without a verdict on one line.

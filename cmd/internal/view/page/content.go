@@ -219,8 +219,8 @@ func newVerdict(r *audit.Report, o Options) verdict {
 		v.Worst = "sev-" + r.Findings[0].Severity.String()
 	case len(r.Findings) > 0:
 		v.Lead, v.Worst = view.Message(&r.Findings[0]), "sev-"+r.Findings[0].Severity.String()
-	case s.Pools == 0 && s.Blocks == 0:
-		v.Lead = view.NothingSeen(r)
+	case s.Pools == 0 && s.Blocks == 0 && !slices.ContainsFunc(r.Gaps, func(g blocks.Gap) bool { return g.Resource == blocks.Blocks && g.Whole() }):
+		v.Lead = view.NothingSeen
 	case r.Complete:
 		v.Lead, v.Worst = "All checks that ran passed.", "sev-none"
 	default:
