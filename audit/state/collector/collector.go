@@ -164,12 +164,29 @@ func OfBlock(st *state.State, b *state.Block) Prediction {
 		return never("it is the only block of %s", host)
 	case h.Node != nil && state.FromFlannel(h.Node):
 		return never("%s is migrating from Flannel", host)
+	case c.before(3, 20):
+		return never("Calico before v3.20 releases no empty blocks of nodes that exist")
+	case c.before(3, 28) && freeBeside(h, b) < minFree:
+		return never("the other blocks of %s have fewer than %d addresses left, and Calico before v3.28 then keeps it", host, minFree)
 	}
 	why := fmt.Sprintf("%s has %s", host, phrase.Plural(len(h.Blocks), "block"))
 	if !slices.ContainsFunc(h.Blocks, func(o *state.Block) bool { return o.Used > 0 }) {
 		why += ", all empty, and keeps one of them"
 	}
 	return c.after(why, host, 0)
+}
+
+// minFree is how many addresses the collector leaves a node beside an empty block that it releases
+// (checkEmptyBlocks, before v3.28).
+const minFree = 3
+
+func freeBeside(h *state.NodeState, b *state.Block) (free int) {
+	for _, o := range h.Blocks {
+		if o != b {
+			free += len(o.Unallocated)
+		}
+	}
+	return free
 }
 
 // collector makes predictions about one State.
@@ -254,6 +271,12 @@ func (c collector) after(why, node string, minimum time.Duration) Prediction {
 		when = "once " + deployment + " runs again (config/gc-disabled), " + when
 	}
 	return Prediction{Frees: true, Why: why + unread, when: when}
+}
+
+// before reports whether the cluster runs an older release of Calico. An unknown one is none.
+func (c collector) before(major, minor uint) bool {
+	v := c.Cluster.CalicoVersion
+	return blocks.CalicoAtLeast(v, 0, 0) && !blocks.CalicoAtLeast(v, major, minor)
 }
 
 // keepsVMs reports whether the collector looks up virtual machines (Calico v3.32,
