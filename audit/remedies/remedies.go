@@ -363,27 +363,38 @@ func RestartRemedies(w *blocks.Workload, effect string) []Remedy {
 	return []Remedy{Restart("restart pod "+w.FullName(), effect, "kubectl get pod --namespace "+phrase.Arg(w.Namespace)+" "+phrase.Arg(w.Name)+" -o wide")}
 }
 
-// findNodeNames finds the roots of machines whose calico-node writes under another node's name.
+// findNodeNames finds the roots of machines whose calico-node writes under another node's name. All
+// that write the same name have one cause, such as the image from which they were made.
 func (st *Remedies) findNodeNames() {
+	nodes := map[string][]string{}
 	for _, h := range st.NodeStates {
-		as := identity.WrittenAs(st.State, h.Name)
-		if as == "" || h.Node == nil {
-			continue
+		if as := identity.WrittenAs(st.State, h.Name); as != "" && h.Node != nil {
+			nodes[as] = append(nodes[as], h.Name)
 		}
-		node := h.Name
-		st.root("nodename/"+node, func(int) string {
-			return fmt.Sprintf("calico-node on %s writes under the name %s: the allocations of its pods name that node", node, as)
+	}
+	for as, on := range nodes {
+		all, its := phrase.Some(on), phrase.One(len(on), "its", "their")
+		st.root("nodename/"+as, func(int) string {
+			return fmt.Sprintf("calico-node on %s writes under the name %s: the allocations of %s pods name that node", all, as, its)
 		}, func() []Remedy {
 			r := FixNodeName
-			r.Title = fmt.Sprintf("correct the name %s in /var/lib/calico/nodename on %s, or NODENAME of its calico-node; then restart calico-node there, and then the pods", as, node)
-			r.Commands = []string{"kubectl get pods --all-namespaces --selector=k8s-app=calico-node --field-selector=" + phrase.Arg("spec.nodeName="+node)}
+			r.Title = fmt.Sprintf("correct the name %s in /var/lib/calico/nodename on %s, or NODENAME of %s calico-node; then restart calico-node there, and then the pods", as, all, its)
+			if len(on) == 1 {
+				r.Commands = []string{"kubectl get pods --all-namespaces --selector=k8s-app=calico-node --field-selector=" + phrase.Arg("spec.nodeName="+on[0])}
+			}
 			return []Remedy{r}
 		})
 	}
 }
 
 // RootOfNodeName returns the root of a machine whose calico-node writes under another node's name.
-func (st *Remedies) RootOfNodeName(node string) string { return st.known("nodename/" + node) }
+func (st *Remedies) RootOfNodeName(node string) string {
+	as := identity.WrittenAs(st.State, node)
+	if h := st.NodeState(node); as == "" || h == nil || h.Node == nil {
+		return ""
+	}
+	return st.known("nodename/" + as)
+}
 
 // EndUse is the remedy for an address without an owner that is still in use. uses are the places of
 // use; empty if the output already shows them.

@@ -131,11 +131,13 @@ var practice = []struct {
 			spec["controllers"] = map[string]any{"node": map[string]any{"leakGracePeriod": "0s"}}
 		})
 	}},
-	{says(`correct the name \S+ in /var/lib/calico/nodename on (\S+), or NODENAME of its calico-node; then restart calico-node there, and then the pods`), func(p *person, said []string) {
-		p.calicoNode(said[1])
-		for _, pod := range p.pods() {
-			if pod.Spec.NodeName == said[1] && !pod.Spec.HostNetwork {
-				p.restart(pod.Namespace + "/" + pod.Name)
+	{says(`correct the name \S+ in /var/lib/calico/nodename on (.+), or NODENAME of (?:its|their) calico-node; then restart calico-node there, and then the pods`), func(p *person, said []string) {
+		for _, node := range listed(said[1]) {
+			p.calicoNode(node)
+			for _, pod := range p.pods() {
+				if pod.Spec.NodeName == node && !pod.Spec.HostNetwork {
+					p.restart(pod.Namespace + "/" + pod.Name)
+				}
 			}
 		}
 	}},
