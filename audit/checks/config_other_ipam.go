@@ -47,12 +47,15 @@ var configOtherIPAM = audit.Check{
 		case other.Cluster:
 			x.Message = other.Reason
 			x.Evidence = state.Evidences("its pods", phrase.Some(slices.Sorted(maps.Values(agents))), "waiting pods", waitingOfOthers(st))
-			if stale := staleObjects(st); stale != "" {
-				x.Evidence = append(x.Evidence, state.Evidences("stale objects", stale)...)
-				x.Remedies = []remedies.Remedy{remedies.CleanUpIPAM}
-			}
-			if other.Mixed {
+			left := objects(st)
+			x.Evidence = append(x.Evidence, state.Evidences("objects of Calico's IPAM", left)...)
+			switch {
+			case other.Mixed:
 				x.Remedies = []remedies.Remedy{stopUpgrade} // its records are leaked only when the pods have ended
+			case beside.Tunnels(st):
+				x.Remedies = []remedies.Remedy{removeOtherCNI}
+			case left != "":
+				x.Remedies = []remedies.Remedy{remedies.CleanUpIPAM}
 			}
 		case len(other.Pods) > 0:
 			x.Message = fmt.Sprintf("%s not get an address from Calico's IPAM: %s", phrase.PluralVerb(len(other.Pods), "pod", "does", "do"), phrase.Some(phrase.FullNames(other.Pods)))
@@ -108,9 +111,9 @@ func useCalico(nodes string) remedies.Remedy {
 		"the pods get addresses of Calico's pools", "kubectl get pods --all-namespaces -o wide")
 }
 
-// staleObjects names the objects that Calico's IPAM left behind in a cluster that uses another
-// IPAM; empty if there are none.
-func staleObjects(st *state.State) string {
+// objects names the objects of Calico's IPAM in a cluster that uses another IPAM; empty if there are
+// none.
+func objects(st *state.State) string {
 	var kinds []string
 	add := func(kind string, count int, name func(int) string) {
 		names := make([]string, count)

@@ -14,7 +14,7 @@ import (
 
 var nodeNoCalicoAddress = audit.Check{
 	ID:         "node/no-calico-address",
-	Title:      "a node runs pods of the pod network and records no Calico address, although other nodes do, or one in a network of its own, or not its InternalIP",
+	Title:      "a node runs pods of the pod network and records no Calico address, although other nodes do, or one in a network of its own or of the pods, or not its InternalIP",
 	Severities: []state.Severity{state.Error, state.Warning},
 	Graded:     "warning if the address is in the network of the other nodes, and only this node's is not its InternalIP; else error",
 	Why: "Other nodes set up no route and no tunnel to a node without a Calico address, so its pods are cut off from them. Its " +
@@ -60,17 +60,15 @@ var nodeNoCalicoAddress = audit.Check{
 			return
 		}
 		for _, a := range identity.Aparts(st) {
-			if !slices.ContainsFunc(st.NodeState(a.Node.Name).Workloads, func(w *blocks.Workload) bool { return len(w.StatusIPs) > 0 && st.Assigned(w) }) {
+			if !a.RoutesPods(st) {
 				continue
 			}
 			x := audit.Finding{
-				Absence: true, Severity: state.Error, Subject: state.NodeSubject(a.Node.Name),
-				Message:  fmt.Sprintf("node %s records the Calico address %s, in a network that no other node is in; its InternalIP %s is in that of all others, such as %s", a.Node.Name, a.Calico, a.Internal, a.Other.Name),
-				Evidence: state.Evidences(a.Node.Name, readyText(a.Node), a.Other.Name, readyText(a.Other)), Remedies: []remedies.Remedy{remedies.DetectAddress},
+				Absence: true, Severity: state.Error, Subject: state.NodeSubject(a.Node.Name), Message: a.Text(),
+				Evidence: state.Evidences(a.Node.Name, readyText(a.Node)), Remedies: []remedies.Remedy{remedies.DetectAddress},
 			}
 			if a.Former {
 				x.Severity, x.Remedies = state.Warning, []remedies.Remedy{remedies.RecordAddress}
-				x.Message = fmt.Sprintf("node %s records the Calico address %s, and its InternalIP is %s; for all other nodes, such as %s, the two are equal", a.Node.Name, a.Calico.Addr(), a.Internal, a.Other.Name)
 			}
 			f.Add(x)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/identity"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -94,7 +95,7 @@ func coverage(st *state.State, p *state.Pool) (x covering) {
 	}
 	for i := range st.Nodes {
 		n := &st.Nodes[i]
-		for _, a := range n.Addresses {
+		for _, a := range identity.MachineAddresses(st, n) {
 			add(a.Addr(), "node "+n.Name)
 		}
 		for _, a := range n.InternalIPs {

@@ -46,3 +46,13 @@ func Calico(st *state.State, agents map[string]string) (pods, nodes []string) {
 	slices.Sort(pods)
 	return slices.Compact(pods), slices.Compact(nodes)
 }
+
+// Tunnels reports whether blocks record the tunnel address of a node that exists: Calico's IPAM serves
+// that node, and its pods have other addresses only because they started with another network's
+// configuration.
+func Tunnels(st *state.State) (recorded bool) {
+	st.EachAllocation(func(r state.AllocationRef, _ string) {
+		recorded = recorded || r.Attributes().Tunnel() && !st.Vanished(r.Attributes().Node)
+	})
+	return recorded
+}

@@ -237,6 +237,9 @@ func WithoutAddress(st *state.State) (out []*state.NodeState, pods [][]*blocks.W
 type Apart struct {
 	Node   *blocks.Node
 	Former bool
+	// Pods tells how the Calico address shows by itself that it belongs to the pods' network and not
+	// to the machine; then nothing is said of other nodes, and Other is nil.
+	Pods string
 	// Calico is its Calico address. Internal is its InternalIP in the network of Other, whose Calico
 	// address is its InternalIP.
 	Calico   netip.Prefix
@@ -244,8 +247,41 @@ type Apart struct {
 	Other    *blocks.Node
 }
 
+// Text describes the node's two addresses.
+func (a *Apart) Text() string {
+	records := fmt.Sprintf("node %s records the Calico address %s", a.Node.Name, a.Calico)
+	switch {
+	case a.Pods != "":
+		return fmt.Sprintf("%s, which is %s; its InternalIP is %s", records, a.Pods, a.Internal)
+	case a.Former:
+		return fmt.Sprintf("node %s records the Calico address %s, and its InternalIP is %s; for all other nodes, such as %s, the two are equal", a.Node.Name, a.Calico.Addr(), a.Internal, a.Other.Name)
+	}
+	return fmt.Sprintf("%s, in a network that no other node is in; its InternalIP %s is in that of all others, such as %s", records, a.Internal, a.Other.Name)
+}
+
 // Aparts returns the nodes that are [Apart], by name. Nodes of [Duplicates] are left out.
-func Aparts(st *state.State) (out []Apart) {
+func Aparts(st *state.State) []Apart { return *state.Derived(st, findAparts) }
+
+// RoutesPods reports whether the node runs pods to which other nodes route by its Calico address.
+// They do if it has a tunnel, even if the pods' addresses are another IPAM's.
+func (a *Apart) RoutesPods(st *state.State) bool {
+	return slices.ContainsFunc(st.NodeState(a.Node.Name).Workloads, func(w *blocks.Workload) bool {
+		return len(w.StatusIPs) > 0 && (st.Assigned(w) || a.Pods != "" && w.Live() && len(a.Node.Tunnels) > 0)
+	})
+}
+
+// MachineAddresses returns a node's Calico addresses without those that belong to the pods' network.
+func MachineAddresses(st *state.State, n *blocks.Node) []netip.Prefix {
+	if len(Aparts(st)) == 0 || len(st.Unreadable(blocks.Nodes)) > 0 {
+		return n.Addresses // a node that cannot be read may have an address beside them
+	}
+	return slices.DeleteFunc(slices.Clone(n.Addresses), func(p netip.Prefix) bool {
+		return slices.ContainsFunc(Aparts(st), func(a Apart) bool { return a.Pods != "" && a.Node == n && a.Calico == p })
+	})
+}
+
+func findAparts(st *state.State) *[]Apart {
+	var out []Apart
 	for _, h := range st.NodeStates {
 		n := h.Node
 		if n == nil || slices.ContainsFunc(Duplicates(st), func(d Duplicate) bool { return d.Node == n || slices.Contains(d.Others, n) }) {
@@ -255,17 +291,56 @@ func Aparts(st *state.State) (out []Apart) {
 			if slices.Contains(n.InternalIPs, p.Addr()) {
 				continue
 			}
+			if pods, internal := ofPods(st, n, p); pods != "" {
+				out = append(out, Apart{Node: n, Pods: pods, Calico: p, Internal: internal})
+				continue
+			}
 			if a, o := sharedNetwork(st, n, blocks.FamilyOf(p.Addr())); o != nil {
 				former := p.Masked().Contains(a)
-				if former || !slices.ContainsFunc(st.Nodes, func(o blocks.Node) bool {
-					return o.Name != n.Name && slices.ContainsFunc(o.Addresses, func(q netip.Prefix) bool { return p.Masked().Contains(q.Addr()) })
-				}) {
-					out = append(out, Apart{n, former, p, a, o})
+				if former || !othersIn(st, n, p) {
+					out = append(out, Apart{Node: n, Former: former, Calico: p, Internal: a, Other: o})
 				}
 			}
 		}
 	}
-	return out
+	return &out
+}
+
+// othersIn reports whether the Calico address of another node is in the network of this one's.
+func othersIn(st *state.State, n *blocks.Node, p netip.Prefix) bool {
+	return slices.ContainsFunc(st.Nodes, func(o blocks.Node) bool {
+		return o.Name != n.Name && slices.ContainsFunc(o.Addresses, func(q netip.Prefix) bool { return p.Masked().Contains(q.Addr()) })
+	})
+}
+
+// ofPods tells how a Calico address that is not the InternalIP shows that it belongs to the pods'
+// network, and returns the InternalIP, which does not. A pool alone may contain the nodes' network:
+// then other nodes' addresses are in it, too, or none of theirs is their InternalIP.
+func ofPods(st *state.State, n *blocks.Node, p netip.Prefix) (how string, internal netip.Addr) {
+	inPool := func(a netip.Addr) *state.Pool {
+		i := slices.IndexFunc(st.Pools, func(q *state.Pool) bool { return q.HandsOut() && q.CIDR.Contains(a) })
+		if i < 0 {
+			return nil
+		}
+		return st.Pools[i]
+	}
+	i := slices.IndexFunc(n.InternalIPs, func(a netip.Addr) bool { return blocks.FamilyOf(a) == blocks.FamilyOf(p.Addr()) })
+	if i < 0 || inPool(n.InternalIPs[i]) != nil || n.AssignsPods(n.InternalIPs[i]) {
+		return "", internal
+	}
+	internal = n.InternalIPs[i]
+	pool := inPool(p.Addr())
+	switch {
+	case slices.ContainsFunc(n.Tunnels, func(t blocks.Tunnel) bool { return t.Addr == p.Addr() }):
+		return "its own tunnel's", internal
+	case n.AssignsPods(p.Addr()):
+		return "in its podCIDR, as a bridge for pods is", internal
+	case pool != nil && !othersIn(st, n, p) && slices.ContainsFunc(st.Nodes, func(o blocks.Node) bool {
+		return slices.ContainsFunc(o.Addresses, func(q netip.Prefix) bool { return slices.Contains(o.InternalIPs, q.Addr()) && inPool(q.Addr()) == nil })
+	}):
+		return "in pool " + pool.Name, internal
+	}
+	return "", internal
 }
 
 // sharedNetwork returns an InternalIP of a node that lies in the network of every other node's Calico
