@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -14,9 +15,9 @@ import (
 
 var nodeNoCalicoAddress = audit.Check{
 	ID:         "node/no-calico-address",
-	Title:      "a node runs pods of the pod network and records no Calico address, although other nodes do, or one in a network of its own or of the pods, or not its InternalIP",
+	Title:      "a node runs pods of the pod network and records no Calico address, although other nodes do, or none of a family of its pods, or one in a network of its own or of the pods, or not its InternalIP",
 	Severities: []state.Severity{state.Error, state.Warning},
-	Graded:     "warning if the address is in the network of the other nodes, and only this node's is not its InternalIP; else error",
+	Graded:     "warning if the address is in the network of the other nodes, and only this node's is not its InternalIP, or if no node records an address of the family; else error",
 	Why: "Other nodes set up no route and no tunnel to a node without a Calico address, so its pods are cut off from them. Its " +
 		"calico-node does not run, finds no address, or writes under another node's name. calico-node may also detect the address of a " +
 		"bridge or of another interface, to which no other node has a route. If a " +
@@ -24,7 +25,7 @@ var nodeNoCalicoAddress = audit.Check{
 	Confirm: "kubectl get node NAME -o yaml lacks the annotation projectcalico.org/IPv4Address; kubectl get pods --all-namespaces " +
 		"--selector=k8s-app=calico-node -o wide shows whether calico-node runs there; its log names the address that it found.",
 	Remedies: []remedies.Remedy{remedies.FixNodeName, remedies.ByHand("let calico-node run on the node and find its address (IP_AUTODETECTION_METHOD)",
-		"the node records its address, and other nodes route to it", "none", "kubectl get pods --all-namespaces --selector=k8s-app=calico-node -o wide"), remedies.DetectAddress, restartCalicoNode("the node"), remedies.RecordAddress},
+		"the node records its address, and other nodes route to it", "none", "kubectl get pods --all-namespaces --selector=k8s-app=calico-node -o wide"), remedies.DetectAddress, restartCalicoNode("the node"), remedies.RecordAddress, remedies.DetectFamily(blocks.IPv6)},
 	Never:    "Never write the annotation by hand: calico-node overwrites it when it starts.",
 	Requires: state.OtherIPAMReads,
 	Optional: []blocks.Resource{blocks.Handles},
@@ -38,20 +39,18 @@ var nodeNoCalicoAddress = audit.Check{
 			f.Inconclusive("not evaluated: %s", unread[0])
 			return
 		}
-		nodes, pods := identity.WithoutAddress(st)
-		for i, h := range nodes {
-			as := identity.WrittenAs(st, h.Name)
+		for _, m := range identity.WithoutAddress(st) {
+			as := identity.WrittenAs(st, m.Name)
 			x := audit.Finding{
-				Absence: true, Severity: state.Error, Subject: state.NodeSubject(h.Name),
-				Message:  fmt.Sprintf("node %s runs %s of the pod network and records no Calico address", h.Name, phrase.Plural(len(pods[i]), "pod")),
-				Evidence: state.Evidences("pods", phrase.Some(phrase.FullNames(pods[i])), "their allocations name", as), Remedies: f.Check.Remedies[1:2],
+				Absence: true, Severity: m.Severity(), Subject: state.NodeSubject(m.Name), Message: m.Text(),
+				Evidence: state.Evidences("pods", phrase.Some(phrase.FullNames(m.Pods)), "their allocations name", as), Remedies: f.Check.Remedies[1:2],
 			}
-			if j := slices.IndexFunc(pods[i], func(w *blocks.Workload) bool { return !w.Created.IsZero() && h.Node.Created.After(w.Created) }); j >= 0 {
-				x.Evidence = append(x.Evidence, state.Evidences("registered again", fmt.Sprintf("the Node was created at %s, after pods that run there, such as %s", phrase.Time(h.Node.Created), pods[i][j].FullName()))...)
-				x.Remedies = []remedies.Remedy{restartCalicoNode(h.Name)}
+			if j := slices.IndexFunc(m.Pods, func(w *blocks.Workload) bool { return !w.Created.IsZero() && m.Node.Created.After(w.Created) }); j >= 0 {
+				x.Evidence = append(x.Evidence, state.Evidences("registered again", fmt.Sprintf("the Node was created at %s, after pods that run there, such as %s", phrase.Time(m.Node.Created), m.Pods[j].FullName()))...)
+				x.Remedies = []remedies.Remedy{restartCalicoNode(m.Name)}
 			}
-			if as != "" {
-				x.Remedies, x.Root = nil, remedies.Of(st).RootOfNodeName(h.Name)
+			if root := cmp.Or(remedies.Of(st).RootOfNodeName(m.Name), remedies.Of(st).RootOfFamily(m.Family)); root != "" {
+				x.Remedies, x.Root = nil, root
 			}
 			f.Add(x)
 		}

@@ -387,6 +387,28 @@ func (st *Remedies) findNodeNames() {
 	}
 }
 
+// findFamilies finds the roots of nodes that record no Calico address of a family of their pods.
+func (st *Remedies) findFamilies() {
+	nodes := map[blocks.Family][]string{}
+	for _, m := range identity.WithoutAddress(st.State) {
+		nodes[m.Family] = append(nodes[m.Family], m.Name)
+	}
+	delete(nodes, 0)
+	for f, on := range nodes {
+		st.root("address-family/"+f.String(), func(int) string {
+			return fmt.Sprintf("calico-node records no %s address of %s, whose pods have %s addresses: other nodes have no route to these", f, phrase.Some(on), f)
+		}, func() []Remedy { return []Remedy{DetectFamily(f)} })
+	}
+}
+
+// RootOfFamily returns the root of nodes that record no Calico address of a family.
+func (st *Remedies) RootOfFamily(f blocks.Family) string {
+	if f == 0 {
+		return ""
+	}
+	return st.known("address-family/" + f.String())
+}
+
 // RootOfNodeName returns the root of a machine whose calico-node writes under another node's name.
 func (st *Remedies) RootOfNodeName(node string) string {
 	as := identity.WrittenAs(st.State, node)

@@ -35,6 +35,7 @@ func (st *Remedies) findRoots() {
 	}
 	if st.FirstMissing([]blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods}) == nil {
 		st.findNodeNames()
+		st.findFamilies()
 	}
 	st.findLeftovers()
 	st.findWaiting()

@@ -8,6 +8,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/recordable"
+	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // RecordRemedies returns the remedies for an address that a live pod uses and no block records.
@@ -52,6 +53,16 @@ var (
 	RecordAddress = ByHand("restart calico-node on the node, which then records its current address; if it refuses because the other node still records that address, first remove the annotation projectcalico.org/IPv4Address or IPv6Address of both",
 		"each node records its own address, and routes lead to it again", "traffic of the node's pods is interrupted while routes change", "kubectl get nodes -o wide")
 )
+
+// DetectFamily is for nodes whose pods have addresses of a family of which calico-node records none.
+func DetectFamily(f blocks.Family) Remedy {
+	variable, field := "IP", "nodeAddressAutodetectionV4"
+	if f == blocks.IPv6 {
+		variable, field = "IP6", "nodeAddressAutodetectionV6"
+	}
+	return ByHand(fmt.Sprintf("give the machines an %s address, and let calico-node detect it (%s=autodetect; with Tigera's operator %s of the Installation)", f, variable, field),
+		fmt.Sprintf("nodes route to each other's pods by %s", f), "calico-node restarts on every node", "kubectl get daemonsets --all-namespaces --selector=k8s-app=calico-node -o yaml")
+}
 
 // ReportAddress is for nodes whose kubelet reports an InternalIP that is not their machine's own; nil
 // for any such nodes.

@@ -151,6 +151,20 @@ var practice = []struct {
 			p.calicoNode(nodes.Items[i].Name)
 		}
 	}},
+	{says(`give the machines an (\S+) address, and let calico-node detect it \(.*\)`), func(p *person, said []string) {
+		nodes, err := p.Kube.CoreV1().Nodes().List(p.Context(), metav1.ListOptions{})
+		must(p.T, err)
+		for i := range nodes.Items {
+			key, address := "projectcalico.org/"+said[1]+"Address", fmt.Sprintf("192.0.2.%d/24", 200+i)
+			if said[1] == "IPv6" {
+				address = fmt.Sprintf("2001:db8:ffff::%d/64", 1+i)
+			}
+			if nodes.Items[i].Annotations[key] == "" {
+				_, err = p.Kube.CoreV1().Nodes().Patch(p.Context(), nodes.Items[i].Name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+key+`":"`+address+`"}}}`), metav1.PatchOptions{})
+				must(p.T, err)
+			}
+		}
+	}},
 	{says(`restart calico-node on the node, which then records its current address; if it refuses .*`), func(p *person, _ []string) {
 		p.calicoNode(p.finding.Subject.Node)
 	}},

@@ -207,27 +207,78 @@ func (v *verdicts) findWrong(st *state.State) {
 	}
 }
 
-// WithoutAddress returns the nodes that run pods of the pod network and record no Calico address,
-// although other nodes do, with these pods.
-func WithoutAddress(st *state.State) (out []*state.NodeState, pods [][]*blocks.Workload) {
-	if !slices.ContainsFunc(st.Nodes, func(n blocks.Node) bool { return len(n.Addresses) > 0 }) {
-		return nil, nil
+// Missing is a node that runs pods of the pod network and records no Calico address, or none of a
+// family of theirs.
+type Missing struct {
+	*state.NodeState
+	Pods []*blocks.Workload
+	// Family is the family that the node lacks; 0 if it records no Calico address at all.
+	Family blocks.Family
+	// Everywhere is true if no node records a Calico address of the family.
+	Everywhere bool
+}
+
+// Severity is a warning if no node records an address of the family: pods may have theirs for traffic
+// that leaves the cluster.
+func (m *Missing) Severity() state.Severity {
+	if m.Everywhere {
+		return state.Warning
 	}
-	for _, h := range st.NodeStates {
-		if h.Node == nil || len(h.Node.Addresses) > 0 || st.UnreadableNode(h.Name) || !st.PastGrace(h.Node.Created) {
-			continue
-		}
-		var running []*blocks.Workload
-		for _, w := range h.Workloads {
-			if len(w.StatusIPs)+len(w.AnnotationIPs) > 0 && st.Assigned(w) {
-				running = append(running, w)
+	return state.Error
+}
+
+// Text describes the node and its pods.
+func (m *Missing) Text() string {
+	if m.Family == 0 {
+		return fmt.Sprintf("node %s runs %s of the pod network and records no Calico address", m.Name, phrase.Plural(len(m.Pods), "pod"))
+	}
+	return fmt.Sprintf("node %s runs %s with %s addresses of Calico's and records no Calico address of that family", m.Name, phrase.Plural(len(m.Pods), "pod"), m.Family)
+}
+
+// WithoutAddress returns the nodes that run pods of the pod network and record no Calico address,
+// although other nodes do. Then come the nodes that record one, but none of a family of their pods:
+// BIRD and Felix set up no route of that family between nodes (confd's bird6.cfg.template). A single
+// such node has no other to route to, if no node records an address of the family.
+func WithoutAddress(st *state.State) (out []Missing) {
+	if !slices.ContainsFunc(st.Nodes, func(n blocks.Node) bool { return len(n.Addresses) > 0 }) {
+		return nil
+	}
+	each := func(f blocks.Family, lacks func(*blocks.Node) bool, has func(*blocks.Workload) bool) (found []Missing) {
+		for _, h := range st.NodeStates {
+			if h.Node == nil || !lacks(h.Node) || st.UnreadableNode(h.Name) || !st.PastGrace(h.Node.Created) {
+				continue
+			}
+			m := Missing{NodeState: h, Family: f}
+			for _, w := range h.Workloads {
+				if has(w) && st.Assigned(w) {
+					m.Pods = append(m.Pods, w)
+				}
+			}
+			if len(m.Pods) > 0 {
+				found = append(found, m)
 			}
 		}
-		if len(running) > 0 {
-			out, pods = append(out, h), append(pods, running)
-		}
+		return found
 	}
-	return out, pods
+	out = each(0, func(n *blocks.Node) bool { return len(n.Addresses) == 0 }, func(w *blocks.Workload) bool { return len(w.StatusIPs)+len(w.AnnotationIPs) > 0 })
+	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+		of := func(p netip.Prefix) bool { return blocks.FamilyOf(p.Addr()) == f }
+		known := slices.ContainsFunc(st.Nodes, func(n blocks.Node) bool { return slices.ContainsFunc(n.Addresses, of) })
+		lacking := each(f, func(n *blocks.Node) bool { return len(n.Addresses) > 0 && !slices.ContainsFunc(n.Addresses, of) }, func(w *blocks.Workload) bool {
+			return slices.ContainsFunc(w.StatusIPs, func(a netip.Addr) bool {
+				_, recorded := st.Allocation(a)
+				return recorded && blocks.FamilyOf(a) == f
+			})
+		})
+		if !known && (len(lacking) < 2 || len(st.Unreadable(blocks.Nodes)) > 0) {
+			continue
+		}
+		for i := range lacking {
+			lacking[i].Everywhere = !known
+		}
+		out = append(out, lacking...)
+	}
+	return out
 }
 
 // Apart is a node whose Calico address differs from its InternalIP. On all other nodes (two or more)
