@@ -18,7 +18,7 @@ var nodeNoCalicoAddress = audit.Check{
 	Title:      "a node runs pods of the pod network and records no Calico address, although other nodes do, or none of a family of its pods, or one in a network of its own or of the pods, or not its InternalIP",
 	Severities: []state.Severity{state.Error, state.Warning},
 	Graded:     "warning if the address is in the network of the other nodes, and only this node's is not its InternalIP, or if no node records an address of the family; else error",
-	Why: "Other nodes set up no route and no tunnel to a node without a Calico address, so its pods are cut off from them. Its " +
+	Why: "Other nodes route to a node by its Calico address, so without one, or with a wrong one, its pods are cut off from them. Its " +
 		"calico-node does not run, finds no address, or writes under another node's name. calico-node may also detect the address of a " +
 		"bridge or of another interface, to which no other node has a route. If a " +
 		"machine's address changes, calico-node may go on recording the former one until it restarts.",
