@@ -3,6 +3,7 @@ package workloads_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -99,6 +100,28 @@ func TestNodeIsOurs(t *testing.T) {
 			if !strings.Contains(string(m.bodies[0]), test) {
 				t.Errorf("%s: %s is no condition of %s", name, test, m.bodies[0])
 			}
+		}
+	}
+}
+
+// TestOneMarkPerNode: a cordon overwrites neither a cordon nor the mark of another run, by which that
+// run takes its own cordon back.
+func TestOneMarkPerNode(t *testing.T) {
+	const node = `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n1","uid":"u","resourceVersion":"7","annotations":{%s}},"spec":{%s}}`
+	for name, c := range map[string]struct {
+		mark, spec      string
+		changed, writes bool
+	}{
+		"unmarked":                      {``, ``, false, true},
+		"ours already":                  {`"calico-audit/consolidation":"a b"`, `"unschedulable":true`, false, false},
+		"another run's":                 {`"calico-audit/consolidation":"c d"`, `"unschedulable":true`, true, false},
+		"another run's, and uncordoned": {`"calico-audit/consolidation":"c d"`, ``, true, false},
+		"people's":                      {``, `"unschedulable":true`, true, false},
+	} {
+		m := &memory{node: fmt.Sprintf(node, c.mark, c.spec)}
+		err := m.client(t).Cordon(t.Context(), repair.ObjectRef{Name: "n1", UID: "u"}, "a b")
+		if errors.Is(err, repair.ErrChanged) != c.changed || err != nil && !c.changed || len(m.wrote) > 0 != c.writes {
+			t.Errorf("%s: %v, wrote %v", name, err, m.wrote)
 		}
 	}
 }
