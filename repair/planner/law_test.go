@@ -548,3 +548,13 @@ func TestNoPodMovesForAnUnknownAge(t *testing.T) {
 		}
 	}
 }
+
+// TestNoAddressIsFreedInOneOfTwoBlocks: which of two objects of a block Calico reads is not known.
+func TestNoAddressIsFreedInOneOfTwoBlocks(t *testing.T) {
+	const one = "node a\npool pods 10.0.0.0/29 size=30\nblock 10.0.0.0/30 a\naffinity 10.0.0.0/30 a\nalloc 10.0.0.1 node=a handle=k8s-pod-network.x pod=shop/gone\n"
+	for text, steps := range map[string]int{one: 1, one + "block 10.0.0.0/30 a name=again\n": 0} {
+		if p := Build(parseState(t, text, 0), repair.Request{LeakedIPs: true, WithoutHostEvidence: true}); len(p.Steps) != steps {
+			t.Errorf("%d steps, refused %+v, of\n%s", len(p.Steps), p.Refused, text)
+		}
+	}
+}
