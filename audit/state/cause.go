@@ -140,8 +140,8 @@ func (st *State) affinityBar(a *blocks.Affinity) Bar {
 	limited := !st.IPAM.AutoAllocateBlocks || st.affinities(h, n.Family)-1+supply.missing[h.Name] >= st.IPAM.BlockLimit()
 	var bar Bar
 	st.eachPodPools(h, func(pools []*Pool, _ string) {
-		left := func(q *Pool) bool { return slices.Contains(pools, q) && !supply.lacks(q) }
-		scarce := func(q *Pool) bool { return supply.lacks(q) && !st.Relieved(q, left) }
+		left := func(q *Pool) bool { return slices.Contains(pools, q) && !supply.lacking[q] }
+		scarce := func(q *Pool) bool { return supply.lacking[q] && !st.Relieved(q, left) }
 		takesLast := !st.hasKeepable(h, pools, func(b *Block) bool { return !supply.mayTake(b) }) && slices.ContainsFunc(pools, scarce)
 		switch {
 		case bar.Code != "":

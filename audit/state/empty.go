@@ -57,7 +57,7 @@ func (st *State) evaluateEmptyBlocks() {
 	}
 	for _, b := range st.IPBlocks {
 		if further.savedForOthers(b) {
-			b.Releasability.retain(RetainHeals, "Calico %s gives it to a node that finds no other block; once released, a node with other pools to choose from could claim it first", st.Cluster.CalicoVersion)
+			b.Releasability.retain(RetainHeals, "Calico %s gives it to a node that finds no other block; once released, another node could claim it first", st.Cluster.CalicoVersion)
 		}
 		b.Releasability.OK = b.Used == 0 && b.Releasability.Reason == ""
 	}

@@ -55,7 +55,7 @@ func (st *State) MayStarve() (out []string, crowded bool) {
 		starves := false
 		st.eachPodPools(h, func(pools []*Pool, _ string) {
 			certain := len(pools) == 0 || st.hasKeepable(h, pools, func(b *Block) bool { return !c.mayTake(b) })
-			lacking := slices.DeleteFunc(slices.Clone(pools), func(p *Pool) bool { return !c.lacks(p) })
+			lacking := slices.DeleteFunc(slices.Clone(pools), func(p *Pool) bool { return !c.lacking[p] })
 			claims := !certain && st.IPAM.AutoAllocateBlocks && st.LimitCount(&NodeBlockStatus{Host: h, Family: pools[0].Family()}, pools) < st.IPAM.BlockLimit()
 			if certain = certain || claims && len(lacking) < len(pools); !certain || claims && h.Node.Windows {
 				short[h.Node.Windows] = append(short[h.Node.Windows], lacking...)
@@ -132,7 +132,7 @@ func (c *supply) allow(h *NodeState, b *Block, pools []*Pool) bool {
 		return false
 	}
 	have := c.st.MayCount(h, b.Family()) + c.missing[h.Name] - 1
-	unsure := func(p *Pool) bool { return c.lacks(p) || !c.useless(h, p).IsZero() }
+	unsure := func(p *Pool) bool { return c.lacking[p] || !c.useless(h, p).IsZero() }
 	if have >= c.st.IPAM.BlockLimit() || slices.ContainsFunc(pools, unsure) || c.left[b.Pool].IsZero() {
 		return false
 	}
@@ -140,8 +140,6 @@ func (c *supply) allow(h *NodeState, b *Block, pools []*Pool) bool {
 	b.Releasability.Instead = pools
 	return true
 }
-
-func (c *supply) lacks(p *Pool) bool { return c.lacking[p] }
 
 // useless counts the blocks of a pool that a node may claim without an address for it.
 func (c *supply) useless(h *NodeState, p *Pool) blocks.Count {
@@ -153,7 +151,7 @@ func (c *supply) useless(h *NodeState, p *Pool) blocks.Count {
 
 // TakenIfEmpty reports whether Calico may give a block to another node once it is empty.
 func (st *State) TakenIfEmpty(b *Block) bool {
-	return st.takesBlocks() && Derived(st, countSupply).lacks(b.Pool)
+	return st.takesBlocks() && Derived(st, countSupply).lacking[b.Pool]
 }
 
 // usedTogether reports whether Calico may choose between two pools for one address.
@@ -170,13 +168,16 @@ func (c *supply) mayTake(b *Block) bool {
 
 // savedForOthers reports whether an empty block helps the nodes that may take it only while it
 // exists. If released, it may go to nodes with a second pool, or with a block of their own but no
-// affinity to it: they claim free blocks first, and take other nodes' empty blocks last.
+// affinity to it: they claim free blocks first, and take other nodes' empty blocks last. Its own
+// node may then lose the rest of them, too, and be at its limit with the others.
 func (c *supply) savedForOthers(b *Block) bool {
-	return c.mayTake(b) && slices.ContainsFunc(c.st.Pools, func(q *Pool) bool {
+	h, kept := c.st.nodeStates[b.Owner.Node()], func(o *Block) bool { return !c.mayTake(o) }
+	limited := h != nil && h.Node != nil && c.st.MayCount(h, b.Family())+c.missing[h.Name]-len(slices.DeleteFunc(slices.Clone(h.Blocks), kept)) >= c.st.IPAM.BlockLimit()
+	return c.mayTake(b) && (limited || slices.ContainsFunc(c.st.Pools, func(q *Pool) bool {
 		p := b.Pool
 		return q == p && c.unlinked[p] || q != p && q.Family() == p.Family() && c.st.usedTogether(p, q) &&
 			(c.unlinked[q] || c.st.IsAskedFor(p) || c.st.IsAskedFor(q) || q.NodeSelector != p.NodeSelector || q.NamespaceSelector != p.NamespaceSelector)
-	})
+	}))
 }
 
 // countSupply counts the blocks left in each pool.

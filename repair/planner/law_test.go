@@ -380,6 +380,9 @@ func TestLawInRareStates(t *testing.T) {
 		"v3.32 may take a node's empty block, and its affinity without a block makes another": "version v3.32.1\nnode n0\nnode n1\nnode n2\npool first 10.0.0.0/30 size=31\n" +
 			"pool second 10.0.1.0/30 size=30\nblock 10.0.0.0/32 n2\nuse 10.0.0.0 blue/p1 n0 pools=second\nblock 10.0.0.2/32 n0\nuse 10.0.0.2 bare/p3 n0\naffinity 10.0.0.3/32 n1\n" +
 			"block 10.0.1.0/30 n1\naffinity 10.0.1.0/30 n1\n",
+		"v3.32 may take a node's empty blocks, and it is at its limit with the rest": "version v3.32.1\nconfig strict max=1\nnode n0\nnode n1\nnode n2\nnode n3\npool six fd00::/126 size=128\n" +
+			"block fd00::/128 n0\naffinity fd00::/128 n0\nuse fd00:: blue/p2 n0\nblock fd00::1/128 n3\naffinity fd00::1/128 n3\n" +
+			"block fd00::2/128 n0\naffinity fd00::2/128 n0\nblock fd00::3/128 n0\naffinity fd00::3/128 n0\n",
 		"a block marked deleted records nothing, whatever its size": "node n0\nnode n3\npool first 10.0.0.0/30 size=30\npool six fd00::/125 size=125\n" +
 			"pod blue/p1 n0 10.0.1.2,fd00::4\npod blue/p6 n3 10.0.2.3,fd00::6\nblock fd00::4/126 gone deleted\nalloc fd00::6\n",
 		"Windows without strict affinity": "node n0\nnode n1 windows\npool first 10.0.0.0/27 size=30\nblock 10.0.0.0/30 n0\naffinity 10.0.0.0/30 n0\n" +
