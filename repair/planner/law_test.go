@@ -492,11 +492,11 @@ func TestLawPermits(t *testing.T) {
 	}
 }
 
-// TestUnlinkedNodeClaimsFirst: a node that owns a block without an affinity claims free blocks of the
+// TestNodeWithoutAffinityIsFirst: a node that owns a block without an affinity claims free blocks of the
 // pools before that block's, and of its pool by its own order, while v3.32 takes other nodes' blocks
 // last. A release would give it the block that another node would take. The law counts such a node as
 // one that needs nothing.
-func TestUnlinkedNodeClaimsFirst(t *testing.T) {
+func TestNodeWithoutAffinityIsFirst(t *testing.T) {
 	const start = "version v3.32.1\nnode n0\nnode n1\npool first 10.0.0.0/%d size=30\npool second 10.0.1.0/30 size=30\n" +
 		"block %s gone\naffinity %s gone\nblock %s n1\nblock 10.0.9.0/30 gone\n"
 	for name, c := range map[string]struct {
