@@ -47,8 +47,13 @@ const mostOf, thirdOf = 90, 33
 // does not hold. It returns "" if they do not.
 func (s *Snapshot) Contradiction(r Resource) string {
 	why := map[Resource]func() string{
-		Handles: s.handlesNamed, Affinities: s.affinitiesNeeded, Nodes: s.nodesNamed, Pods: s.podsNamed, Pools: s.poolsOfBlocks,
-		Blocks: func() string { return cmp.Or(s.addressesUsed(), s.ownersConfirmed()) },
+		Handles: s.handlesNamed, Pools: s.poolsOfBlocks,
+		Affinities: func() string { return cmp.Or(s.affinitiesNeeded(), s.affinityJoined()) },
+		Nodes:      func() string { return cmp.Or(s.nodesNamed(), s.statusLeftOut()) },
+		Pods:       func() string { return cmp.Or(s.podsNamed(), s.podJoined()) },
+		Blocks: func() string {
+			return cmp.Or(s.addressesUsed(), s.ownersConfirmed(), s.blockJoined(), s.blockOlder())
+		},
 	}[r]
 	if why == nil {
 		return ""

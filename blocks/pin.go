@@ -57,6 +57,14 @@ func (p Pin) ResourceVersion() string {
 	return strconv.FormatUint(p.version, 10)
 }
 
+// WrittenAfter reports whether an object was written after another, by the resourceVersions of both:
+// they are revisions of one etcd. It is false if one of them is not known.
+func (p Pin) WrittenAfter(o Pin) bool {
+	x, err1 := strconv.ParseUint(p.ResourceVersion(), 10, 64)
+	y, err2 := strconv.ParseUint(o.ResourceVersion(), 10, 64)
+	return err1 == nil && err2 == nil && x > y
+}
+
 // SameUID reports whether both pins have the same UID.
 func (p Pin) SameUID(o Pin) bool {
 	if p.inTexts() || o.inTexts() {

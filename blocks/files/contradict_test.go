@@ -1,6 +1,7 @@
 package files
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -207,6 +208,8 @@ func TestContradictions(t *testing.T) {
 		{"an IPAMConfig without spec", "story", each("ipamconfigs", "  spec:"), []string{`ipamconfigs.yaml: ipamconfigs: object "default": spec is missing`}},
 		{"an IPAMConfig without a field that Calico always writes", "story", each("ipamconfigs", "    autoAllocateBlocks:"), []string{`ipamconfigs.yaml: ipamconfigs: object "default": spec.autoAllocateBlocks is missing`}},
 		{"the newer group's IPAMConfiguration without one, which has a default", "native", each("ipamconfigurations", "    autoAllocateBlocks:"), nil},
+		{"nodes without status", "story", each("nodes", "  status:"), []string{"nodes: node * has no status, and runs Ready pods"}},
+		{"blocks of an earlier time", "story", from("story-before", "ipamblocks"), []string{"ipamblocks: block * is older than handle *, under which an address of it is in use by pod *: the files are of different times"}},
 		{"handles without counts", "story", func(_ *testing.T, d dump) {
 			d.only("ipamhandles", func(i int, _ object) bool { return i > 0 })
 			d["ipamhandles"].items[0] = d["ipamhandles"].items[0].without("    block:")
@@ -233,6 +236,41 @@ func TestContradictions(t *testing.T) {
 				t.Errorf("gaps\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
 			}
 		})
+	}
+}
+
+// TestJoinedObjects cuts a text within two objects, at the same member: the rest is one object, which is
+// neither. It is a gap, unless it is one of the two, and only the other is missing.
+func TestJoinedObjects(t *testing.T) {
+	for kind, members := range map[string][]string{
+		"pods":            {"    labels:", "    name:", "    uid:", "  spec:", "    nodeName:", "  status:", "    phase:", "    podIP:"},
+		"ipamblocks":      {"  spec:", "    affinity:", "    allocations:", "    attributes:", "    cidr:"},
+		"blockaffinities": {"  spec:", "    cidr:"},
+	} {
+		for _, member := range members {
+			for i, j := range map[int]int{0: 1, 1: 3, 2: 3} {
+				if kind == "pods" { // the first ones are not of the pod network
+					i, j = 10+40*i, 10+40*j
+				}
+				t.Run(fmt.Sprintf("%s %s %d %d", kind, strings.TrimSpace(member), i, j), func(t *testing.T) {
+					d := shipped(t, "story")
+					items := d[kind].items
+					at := func(i int) int {
+						return slices.IndexFunc(items[i].lines, func(l string) bool { return strings.HasPrefix(l, member) })
+					}
+					if at(i) < 0 || at(j) < 0 {
+						t.Fatal("no such member")
+					}
+					joined := object{lines: slices.Concat(items[i].lines[:at(i)], items[j].lines[at(j):])}
+					d[kind].items = slices.Concat(items[:i], []object{joined}, items[j+1:])
+					if gaps := d.gaps(t); !slices.ContainsFunc(gaps, func(g string) bool {
+						return strings.HasPrefix(g, kind+": ") && strings.HasSuffix(g, "two objects are joined: is the middle of the file missing?")
+					}) {
+						t.Errorf("gaps %q", gaps)
+					}
+				})
+			}
+		}
 	}
 }
 

@@ -180,7 +180,7 @@ func (f *fileReader) endList(o RawObject) error {
 	k := f.kinds[version+"/"+item]
 	if more == "" {
 		if k != nil && len(items.kinds) == 0 {
-			f.empty[k.Resource] = true
+			f.emptyLists[emptyList{k, version}] = true
 		}
 		return nil
 	}

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -30,6 +29,9 @@ func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
 		f.warn("the files hold %d snapshots of different times, which are read as one", f.info.snapshots)
 	}
 	group, reason := f.chooseGroup()
+	for l := range f.emptyLists { // in the group that is not read, others of the kind may exist
+		f.empty[l.kind.Resource] = f.empty[l.kind.Resource] || !l.kind.OfCalico() || group == "" || l.version == group
+	}
 	read := f.merge(group)
 	if err := cmp.Or(f.clusters, f.afterAll(read)); err != nil {
 		return nil, err
@@ -59,8 +61,8 @@ func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
 	})
 	decode.ForgetAttachments(s)
 	s.SetBudgetsKnown(f.opts.Budgets && len(s.Budgets) > 0)
-	for r := range f.empty {
-		f.info.resources[r] = f.info.resources[r] || slices.ContainsFunc(read, func(o *decode.Objects) bool { return o.Kind.Resource == r && o.Len() == 0 })
+	for r, empty := range f.empty {
+		f.info.resources[r] = f.info.resources[r] || empty && slices.ContainsFunc(read, func(o *decode.Objects) bool { return o.Kind.Resource == r && o.Len() == 0 })
 	}
 	f.opts.Record.readWhole(f.info.resources)
 	s.Sort()
@@ -207,11 +209,11 @@ func (f *fileReader) merge(group string) []*decode.Objects {
 // merged returns the objects of the chosen group, or of the other group if the chosen has
 // none, without duplicates.
 func (f *fileReader) merged(chosen, other *decode.Objects) *decode.Objects {
-	if !chosen.Found() {
-		chosen.Gaps = other.Gaps
-	}
 	if chosen.Len() == 0 {
 		f.once(other)
+		if !chosen.Found() {
+			chosen.Gaps = other.Gaps
+		}
 		chosen.Join(other)
 		return chosen
 	}
@@ -236,6 +238,7 @@ func (f *fileReader) merged(chosen, other *decode.Objects) *decode.Objects {
 // once removes duplicates: of several objects with one name, it keeps the newest.
 func (f *fileReader) once(objects *decode.Objects) {
 	newest := make(map[blocks.Key]int, objects.Len())
+	older := map[[2]string]bool{} // pairs of files, the older one first
 	live := false
 	var twice []string // names with several UIDs, which cannot coexist in one cluster
 	for i := range objects.Len() {
@@ -253,10 +256,15 @@ func (f *fileReader) once(objects *decode.Objects) {
 				f.clusters = fmt.Errorf("the files are of two clusters: %s %q has the UIDs %s and %s; give the files of one", objects.Kind.Names[0], key.Name, have.UID(), meta.UID())
 			}
 		}
+		if from, to := f.fileOf(objects, j), f.fileOf(objects, i); from != to && have.Pin != meta.Pin {
+			older[[2]string{from, to}] = !newer(have, meta)
+			older[[2]string{to, from}] = newer(have, meta)
+		}
 		if !newer(have, meta) {
 			newest[key] = i
 		}
 	}
+	f.twoTimes(objects, older)
 	var manifests []string // objects that no cluster returned, beside some that one did
 	objects.Only(func(i int) bool {
 		key, meta := objects.At(i)
@@ -277,6 +285,46 @@ func (f *fileReader) once(objects *decode.Objects) {
 	}
 }
 
+// twoTimes adds a gap if one file holds most objects of another, in newer versions, and lacks some:
+// these may have been deleted since. A Pod's file may be of one namespace.
+func (f *fileReader) twoTimes(objects *decode.Objects, older map[[2]string]bool) {
+	for _, files := range slices.SortedFunc(maps.Keys(older), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
+		if !older[files] {
+			continue
+		}
+		in, spaces, found, gone := map[blocks.Key]bool{}, map[string]bool{}, 0, []string{}
+		for i := range objects.Len() {
+			if key, _ := objects.At(i); f.fileOf(objects, i) == files[1] {
+				in[key], spaces[key.Namespace] = true, true
+			}
+		}
+		for i := range objects.Len() {
+			switch key, _ := objects.At(i); {
+			case f.fileOf(objects, i) != files[0] || !spaces[key.Namespace]:
+			case in[key]:
+				found++
+			default:
+				gone = append(gone, key.String())
+			}
+		}
+		if found > len(gone) && len(gone) > 0 {
+			objects.Gaps = append(objects.Gaps, blocks.Gap{Resource: objects.Kind.Resource, Reason: fmt.Sprintf(
+				"%s is older than %s, which lacks %s: give the files of one time, as it may have been deleted since", files[0], files[1], gone[0])})
+			return
+		}
+	}
+}
+
+// fileOf returns the file of an object.
+func (f *fileReader) fileOf(objects *decode.Objects, i int) string {
+	parts := f.parts[objects]
+	n, _ := slices.BinarySearchFunc(parts, i, func(p part, i int) int { return cmp.Compare(p.from, i+1) })
+	if n == 0 {
+		return ""
+	}
+	return parts[n-1].file
+}
+
 // newer reports whether a counts and b does not: a was written later, by resourceVersion, or only a
 // was read from a cluster, because a manifest has no UID. If the versions are not comparable, the
 // order of the files decides.
@@ -284,9 +332,7 @@ func newer(a, b *blocks.Meta) bool {
 	if live := a.UID() != ""; live != (b.UID() != "") {
 		return live
 	}
-	x, err1 := strconv.ParseUint(a.ResourceVersion(), 10, 64)
-	y, err2 := strconv.ParseUint(b.ResourceVersion(), 10, 64)
-	return err1 == nil && err2 == nil && x > y
+	return a.WrittenAfter(b.Pin)
 }
 
 // seen reports whether the files show which objects of a kind exist: they hold one, an

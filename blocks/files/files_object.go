@@ -54,12 +54,15 @@ type fileReader struct {
 
 	core, crd, native groupObjects // by API group
 	ignored           map[string]int
-	// empty are the kinds with an empty List.
-	empty   map[blocks.Resource]bool
-	ours    string // describes a file that a command printed as its result; empty if there is none
-	objects int    // of kinds that an audit reads
-	newest  time.Time
-	info    snapshotInfo
+	// parts are the files of the objects of a kind, in order.
+	parts map[*decode.Objects][]part
+	// emptyLists are the Lists without items; empty are their kinds, of the API group that is read.
+	emptyLists map[emptyList]bool
+	empty      map[blocks.Resource]bool
+	ours       string // describes a file that a command printed as its result; empty if there is none
+	objects    int    // of kinds that an audit reads
+	newest     time.Time
+	info       snapshotInfo
 	// reader reads the envelopes of objects, and decoder the objects. Both are reused,
 	// because creating them costs more than reading an object.
 	reader  *decode.JSONReader
@@ -67,8 +70,20 @@ type fileReader struct {
 	kinds   map[string]*decode.Kind
 }
 
+// emptyList is a kind in a version of an API.
+type emptyList struct {
+	kind    *decode.Kind
+	version string
+}
+
+// part begins the objects of one file.
+type part struct {
+	from int
+	file string
+}
+
 func newFileReader(opts FileOptions) *fileReader {
-	f := &fileReader{opts: opts, reader: decode.NewJSONReader(nil), ignored: map[string]int{}, empty: map[blocks.Resource]bool{}, kinds: map[string]*decode.Kind{}, core: groupObjects{}, crd: groupObjects{}, native: groupObjects{}}
+	f := &fileReader{opts: opts, reader: decode.NewJSONReader(nil), ignored: map[string]int{}, empty: map[blocks.Resource]bool{}, emptyLists: map[emptyList]bool{}, parts: map[*decode.Objects][]part{}, kinds: map[string]*decode.Kind{}, core: groupObjects{}, crd: groupObjects{}, native: groupObjects{}}
 	f.decoder = decode.Decoder{Strings: &decode.SharedStrings{}, Newest: &f.newest, PodLabels: opts.Budgets}
 	f.info.resources = map[blocks.Resource]bool{}
 	for _, k := range slices.Concat(decode.Kinds, decode.OnDemand) {
@@ -208,6 +223,9 @@ func (f *fileReader) decode(o RawObject, e envelope) error {
 	out := f.group(e.version).of(k)
 	f.decoder.Out, f.decoder.Native, f.decoder.Source = out, e.version == decode.GroupNative, f.current
 	f.decoder.Dump = !f.info.resources[k.Resource]
+	if p := f.parts[out]; len(p) == 0 || p[len(p)-1].file != f.current {
+		f.parts[out] = append(p, part{out.Len(), f.current})
+	}
 	object := decode.Object{Text: o.JSON}
 	_ = f.decoder.One(object) // its syntax is already checked
 	record := f.opts.Record.of(k.Resource)

@@ -523,6 +523,64 @@ func TestBothGroupsInFiles(t *testing.T) {
 	}
 }
 
+// TestEmptyListOfOtherGroup: an empty List says nothing about the group that is read.
+func TestEmptyListOfOtherGroup(t *testing.T) {
+	for _, group := range []string{decode.GroupCRD, decode.GroupNative} {
+		for _, k := range decode.Kinds {
+			if !k.OfCalico() || k.Resource == blocks.Blocks {
+				continue
+			}
+			list := fmt.Sprintf("apiVersion: %s\nkind: %sList\nitems: []\n", group, k.Names[0])
+			s, _, _ := recorded(t, SaveOptions{}, dir(t, map[string]string{"a.yaml": blockYAML, "b.yaml": list}))
+			_, missing := s.Missing(k.Resource)
+			_, without := mustRead(t, blockYAML).Missing(k.Resource)
+			if want := without && group != decode.GroupCRD; missing != want {
+				t.Errorf("%s of %s: missing is %t, want %t", k.Resource, group, missing, want)
+			}
+		}
+	}
+}
+
+func mustRead(t *testing.T, text string) *blocks.Snapshot {
+	t.Helper()
+	s, _ := read(t, dir(t, map[string]string{"a.yaml": text}))
+	return s
+}
+
+// TestListsOfTwoTimes: what a newer list of the same objects lacks may have been deleted since.
+func TestListsOfTwoTimes(t *testing.T) {
+	list := func(version int, pods ...string) string {
+		text := "apiVersion: v1\nkind: List\nitems:\n"
+		for i, name := range pods {
+			namespace, name, _ := strings.Cut(name, "/")
+			text += fmt.Sprintf("- {apiVersion: v1, kind: Pod, metadata: {name: p%s, namespace: %s, resourceVersion: \"%d\"}, spec: {nodeName: n}, status: {phase: Running}}\n", name, namespace, version+i)
+		}
+		return text
+	}
+	for name, c := range map[string]struct {
+		old, recent string
+		want        bool
+	}{
+		"one was deleted":                     {list(10, "a/1", "a/2", "a/3"), list(20, "a/1", "a/2"), true},
+		"one was created":                     {list(10, "a/1", "a/2"), list(20, "a/1", "a/2", "a/3"), false},
+		"the same list, one shorter":          {list(10, "a/1", "a/2", "a/3"), list(10, "a/1", "a/2"), false},
+		"one object, read again":              {list(10, "a/1", "a/2", "a/3"), list(20, "a/1"), false},
+		"two namespaces":                      {list(10, "a/1", "a/2", "a/3"), list(20, "b/1", "b/2"), false},
+		"one namespace, read again":           {list(10, "a/1", "a/2", "b/3"), list(20, "a/1", "a/2"), false},
+		"one namespace, in which one is gone": {list(10, "a/1", "a/2", "a/4", "b/3"), list(20, "a/1", "a/2"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, files := range []map[string]string{{"1.yaml": c.old, "2.yaml": c.recent}, {"1.yaml": c.recent, "2.yaml": c.old}} {
+				s, _ := read(t, dir(t, files))
+				gap, missing := s.Missing(blocks.Pods)
+				if missing != c.want || c.want && !strings.Contains(gap.Reason, ".yaml is older than ") {
+					t.Errorf("%v %v", missing, gap)
+				}
+			}
+		})
+	}
+}
+
 func TestIgnoredKinds(t *testing.T) {
 	root := dir(t, map[string]string{"a.yaml": poolYAML + strings.Repeat("---\nkind: ConfigMap\napiVersion: v1\n", 3) +
 		"---\nkind: Node\napiVersion: projectcalico.org/v3\n"})

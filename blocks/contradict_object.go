@@ -1,0 +1,129 @@
+package blocks
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// A text whose middle is missing, such as a paste, may still be valid YAML: the beginning of one
+// object and the end of another are then one object, and all between them are missing.
+const joined = "two objects are joined: is the middle of the file missing?"
+
+// blockJoined names a block that has another block's name. Calico looks a block up by the name that
+// it derives from the CIDR, and neither changes.
+func (s *Snapshot) blockJoined() string {
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		if named := PrefixOfName(b.Name); named.IsValid() && BlockName(named) != BlockName(b.CIDR) {
+			return fmt.Sprintf("%s is the name of another block than %s, which has it; %s", b.Name, b.CIDR, joined)
+		}
+	}
+	return ""
+}
+
+// affinityJoined names an affinity that has the name of another: see [AffinityName].
+func (s *Snapshot) affinityJoined() string {
+	hosts, cidrs := map[string]bool{}, map[string]bool{}
+	for i := range s.Nodes {
+		hosts[s.Nodes[i].Name] = true
+	}
+	for i := range s.Blocks {
+		cidrs[BlockName(s.Blocks[i].CIDR)] = true
+	}
+	for i := range s.Affinities {
+		a := &s.Affinities[i]
+		hosts[a.Owner.Name], cidrs[BlockName(a.CIDR)] = true, true
+	}
+	for i := range s.Affinities {
+		a := &s.Affinities[i]
+		own := AffinityName(a.Owner.Name, a.CIDR)
+		for j := range a.Name {
+			if a.Name != own && a.Name[j] == '-' && hosts[a.Name[:j]] && cidrs[a.Name[j+1:]] {
+				return fmt.Sprintf("%s is the name of another affinity than that of %s to %s, which has it; %s", a.Name, a.Owner.Name, a.CIDR, joined)
+			}
+		}
+	}
+	return ""
+}
+
+// podJoined names a pod with one address in its annotation and another in its status, one of which is
+// recorded for it and the other for a pod that the files lack.
+func (s *Snapshot) podJoined() string {
+	exists, owner := map[Key]bool{}, map[netip.Addr]Key{}
+	for _, w := range s.Workloads {
+		exists[w.Key()] = true
+	}
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		for ordinal, j := range b.Ordinals {
+			if j >= 0 && int(j) < len(b.Attributes) && b.Attributes[j].Pod != "" {
+				owner[b.Address(ordinal)] = Key{b.Attributes[j].Namespace, b.Attributes[j].Pod}
+			}
+		}
+	}
+	for _, w := range s.Workloads {
+		for _, status := range w.StatusIPs {
+			for _, annotation := range w.AnnotationIPs {
+				a, b := owner[annotation], owner[status]
+				if a == (Key{}) || b == (Key{}) || !w.Live() || annotation.Is4() != status.Is4() || slices.Contains(w.AnnotationIPs, status) {
+					continue
+				}
+				if b == w.Key() {
+					a, b = b, a
+				}
+				if a == w.Key() && !exists[b] {
+					return fmt.Sprintf("pod %s has the address %s in an annotation and %s in its status, one of which is recorded for pod %s, which the files lack; %s", a, annotation, status, b, joined)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// statusLeftOut names a node without a status that runs a Ready pod: the kubelet reports both.
+func (s *Snapshot) statusLeftOut() string {
+	ready := map[string]bool{}
+	for _, w := range s.Workloads {
+		ready[w.Node] = ready[w.Node] || w.Ready
+	}
+	for i := range s.Nodes {
+		if n := &s.Nodes[i]; ready[n.Name] && !n.Ready && !n.NotReady && n.AllocatablePods == 0 && len(n.InternalIPs) == 0 {
+			return fmt.Sprintf("node %s has no status, and runs Ready pods", n.Name)
+		}
+	}
+	return ""
+}
+
+// blockOlder names a block that was read before the addresses of a pod that other files hold were
+// recorded. Calico writes the handle first, and then the block, so a block that is older than the
+// handle and lacks its address has not been written yet.
+func (s *Snapshot) blockOlder() string {
+	handles, at := map[string]*Handle{}, map[netip.Addr]*Block{} // at are the blocks' free addresses
+	for i := range s.Handles {                                   // NETWORK.CONTAINER
+		id := s.Handles[i].ID
+		handles[id[strings.LastIndexByte(id, '.')+1:]] = s.Handles[i]
+	}
+	for i := range s.Blocks {
+		for ordinal, attributes := range s.Blocks[i].Ordinals {
+			if attributes < 0 {
+				at[s.Blocks[i].Address(ordinal)] = &s.Blocks[i]
+			}
+		}
+	}
+	for _, w := range s.Workloads {
+		h := handles[w.ContainerID]
+		if w.ContainerID == "" || h == nil || !w.Live() {
+			continue
+		}
+		for _, a := range w.AnnotationIPs {
+			b := at[a]
+			counted := func(c HandleCount) bool { return b.CIDR == c.CIDR && c.Count > 0 }
+			if b != nil && slices.ContainsFunc(h.Blocks, counted) && h.WrittenAfter(b.Pin) {
+				return fmt.Sprintf("block %s is older than handle %s, under which an address of it is in use by pod %s: the files are of different times", b.CIDR, h.ID, w.FullName())
+			}
+		}
+	}
+	return ""
+}
