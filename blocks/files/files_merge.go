@@ -292,7 +292,7 @@ func (f *fileReader) twoTimes(objects *decode.Objects, older map[[2]string]bool)
 		if !older[files] {
 			continue
 		}
-		in, spaces, found, gone := map[blocks.Key]bool{}, map[string]bool{}, 0, []string{}
+		in, spaces, found, missing := map[blocks.Key]bool{}, map[string]bool{}, 0, []string{}
 		for i := range objects.Len() {
 			if key, _ := objects.At(i); f.fileOf(objects, i) == files[1] {
 				in[key], spaces[key.Namespace] = true, true
@@ -304,12 +304,12 @@ func (f *fileReader) twoTimes(objects *decode.Objects, older map[[2]string]bool)
 			case in[key]:
 				found++
 			default:
-				gone = append(gone, key.String())
+				missing = append(missing, key.String())
 			}
 		}
-		if found > len(gone) && len(gone) > 0 {
+		if found > len(missing) && len(missing) > 0 {
 			objects.Gaps = append(objects.Gaps, blocks.Gap{Resource: objects.Kind.Resource, Reason: fmt.Sprintf(
-				"%s is older than %s, which lacks %s: give the files of one time, as it may have been deleted since", files[0], files[1], gone[0])})
+				"%s is older than %s, which lacks %s: give the files of one time, as it may have been deleted since", files[0], files[1], missing[0])})
 			return
 		}
 	}
