@@ -260,6 +260,8 @@ const (
 	GuardStrict = "strictAffinity"
 	// GuardStarves lists the nodes that cannot allocate with the new setting.
 	GuardStarves = "starves"
+	// GuardMayStarve lists further nodes, which may find no block if others claim the last ones first.
+	GuardMayStarve = "mayStarve"
 	// GuardContainer and GuardInterface, with GuardPod, pin an address of a secondary
 	// network: its sandbox and interface as recorded.
 	GuardContainer = "container"

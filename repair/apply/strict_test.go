@@ -2,6 +2,7 @@ package apply
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -24,18 +25,22 @@ func (h *hurried) Refresh(_ context.Context, prev *blocks.Snapshot, _ []blocks.R
 func TestStrictAffinityReadsAll(t *testing.T) {
 	const text = "version v3.31.0\nconfig\npool pods 10.0.0.0/28 size=28\nnode n1\npod shop/x n1 10.0.0.1\nblock 10.0.0.0/28 n1\naffinity 10.0.0.0/28 n1\n"
 	on := true
-	for name, c := range map[string]struct{ joins, want string }{
-		"nothing changes":   {"", "done"},
-		"a node has joined": {"node n2\npod shop/y n2 phase=Pending\n", "skipped Changed"},
+	const room = "config\npool pods 10.0.0.0/29 size=30\nnode n1\nblock 10.0.0.0/30 n1\naffinity 10.0.0.0/30 n1\n"
+	for name, c := range map[string]struct{ text, joins, want string }{
+		"nothing changes":                      {text, "", "done"},
+		"a node has joined":                    {text, "node n2\npod shop/y n2 phase=Pending\n", "skipped Changed"},
+		"a node has joined, with a block left": {room, "node n2\n", "done"},
+		"two nodes may want the last block":    {room, "node n2\nnode n3\n", "skipped Changed"},
+		"one of the two that may starve left":  {room + "node n2\nnode n3\nnode n4\n", "drop", "done"},
 	} {
-		f := &fakeCluster{s: parseState(t, text).Snapshot, now: statedsl.Clock}
+		f := &fakeCluster{s: parseState(t, c.text).Snapshot, now: statedsl.Clock}
 		f.s.Cluster.GUID = "g"
 		p := f.plan(t, repair.Request{StrictAffinity: &on})
 		j := newTestJournal(t)
 		f.journal, f.whole = j, 0
 		r, err := Run(t.Context(), p, &hurried{f}, f, j, Options{Progress: func(o repair.Outcome) {
 			if o.Status == "" {
-				f.s = parseState(t, text+c.joins).Snapshot
+				f.s = parseState(t, strings.TrimSuffix(c.text+c.joins, "node n4\ndrop")).Snapshot
 				f.s.Cluster.GUID = "g"
 			}
 		}})

@@ -114,6 +114,7 @@ func TestUndoStrict(t *testing.T) {
 		"off again, without blocks":        {false, full + "config strict noauto", "skipped Rejected"},
 		"on again":                         {true, undoWorld + "config", "planned"},
 		"on again, and a node has nothing": {true, full + "config", "skipped Harm"},
+		"on again, with a contest":         {true, "pool pods 10.0.0.0/26 size=27\nnode n1\nnode n2\nnode n3\nblock 10.0.0.0/27 n1\naffinity 10.0.0.0/27 n1\nuse 10.0.0.1 a/b n1\nconfig", "skipped Harm"},
 		"on again, and it is gone":         {true, undoWorld, "skipped Changed"},
 		"on again, locked":                 {true, undoWorld + "config\nlocked", "skipped DatastoreLocked"},
 	} {

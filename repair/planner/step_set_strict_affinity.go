@@ -16,13 +16,15 @@ import (
 
 // setStrictAffinity writes this one setting of the IPAM configuration and no other field. It takes
 // effect at once and for the whole cluster. The nodes that could then not allocate are a guard: if
-// they differ when the plan is applied, the plan has to be made and reviewed again.
+// they differ when the plan is applied, or if another node may starve, the plan has to be made and
+// reviewed again.
 var setStrictAffinity = &repair.StepKind{
 	Kind:       repair.SetStrictAffinity,
 	Requires:   state.SetStrictReads,
 	Plain:      true,
 	RestsOnAll: func(*repair.Step) bool { return true },
 	Exact:      []string{repair.GuardName, repair.GuardUID, repair.GuardStrict, repair.GuardWanted, repair.GuardStarves},
+	Loose:      map[string]func(*state.State, *repair.Step, *repair.Step) bool{repair.GuardMayStarve: namesStarving},
 	Rights:     []repair.Right{repair.May(blocks.IPAMConfigs, "get create patch")},
 	UndoRights: []repair.Right{repair.May(blocks.IPAMConfigs, "get patch")},
 	Propose: func(p *repair.Proposals) {
@@ -87,6 +89,10 @@ func proposeStrict(p *repair.Proposals, want bool) {
 			p.Refuse(c, repair.RefusedConflict, "Windows nodes would claim blocks, too, and then none may be left for %s: add a pool first", phrase.Some(out))
 			return
 		}
+		if pool := servicesBorrow(st); pool != "" {
+			p.Refuse(c, repair.RefusedConflict, "the next LoadBalancer Service can only borrow an address of pool %s, and with strict affinity on it would get none: free or add blocks first", pool)
+			return
+		}
 		named := namedElsewhere(st)
 		if i := slices.IndexFunc(named, (*blocks.Workload).Waiting); i >= 0 {
 			p.Refuse(c, repair.RefusedConflict, "pod %s waits for an address that it asks for by name, of a block that is not its node's: with strict affinity on it would never get it", named[i].FullName())
@@ -97,6 +103,7 @@ func proposeStrict(p *repair.Proposals, want bool) {
 	pairs := []string{
 		repair.GuardName, "default", repair.GuardUID, repair.Absent, repair.GuardStrict, strconv.FormatBool(st.IPAM.StrictAffinity), repair.GuardWanted, strconv.FormatBool(want),
 		repair.GuardStarves, repair.OrAbsent(strings.Join(stuck, ",")),
+		repair.GuardMayStarve, strings.Join(mayStarve(st, want, stuck), ","),
 	}
 	var pinned []blocks.Meta
 	because := "no IPAM configuration exists, and one is created with strict affinity, automatic blocks and no limit of blocks"
@@ -110,6 +117,17 @@ func proposeStrict(p *repair.Proposals, want bool) {
 			"maxBlocksPerHost", fmt.Sprint(st.IPAM.MaxBlocksPerHost), "nodes that cannot allocate with it", phrase.List(stuck)),
 		Guards: repair.Guards(pairs...),
 	}, pinned...)
+}
+
+// namesStarving reports whether the plan names every node that may starve now.
+func namesStarving(_ *state.State, planned, now *repair.Step) bool {
+	named := strings.Split(planned.Guard(repair.GuardStarves)+","+planned.Guard(repair.GuardMayStarve), ",")
+	for _, node := range strings.Split(now.Guard(repair.GuardMayStarve), ",") {
+		if node != "" && !slices.Contains(named, node) {
+			return false
+		}
+	}
+	return true
 }
 
 // undoStrict restores the setting if it still has the written value and a plan that asks for the
@@ -138,10 +156,14 @@ func undoStrict(b *repair.Begun) repair.Move {
 		return repair.Cannot(repair.SkipNotDerived, "the cluster no longer needs it")
 	}
 	// The operator has reviewed which nodes a plan's setting starves.
-	already := cannotAllocate(b.State, now.StrictAffinity)
-	stuck := slices.DeleteFunc(cannotAllocate(b.State, was), func(node string) bool { return slices.Contains(already, node) })
+	already, stuck := cannotAllocate(b.State, now.StrictAffinity), cannotAllocate(b.State, was)
+	may := mayStarve(b.State, was, slices.Concat(stuck, already))
+	stuck = slices.DeleteFunc(stuck, func(node string) bool { return slices.Contains(already, node) })
 	if len(stuck) > 0 {
 		return repair.Cannot(repair.SkipHarm, "with strict affinity %t the next pod on %s would get no address", was, phrase.List(stuck))
+	}
+	if len(may) > 0 {
+		return repair.Cannot(repair.SkipHarm, "with strict affinity %t the next pod on %s may get no address, if other nodes claim the last blocks first", was, phrase.List(may))
 	}
 	ref := repair.Pin(blocks.IPAMConfigs, now.Meta)
 	return repair.ToWrite(func(ctx context.Context) error { return b.Writer.SetStrictAffinity(ctx, &ref, was) }, "set strictAffinity back to %t", was)

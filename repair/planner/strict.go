@@ -20,17 +20,25 @@ func previewStrict(st, after *state.State, want bool) *repair.StrictPreview {
 	for _, b := range st.Borrows {
 		p.Borrowers = append(p.Borrowers, fmt.Sprintf("%s of %s, used on %s by %s", b.Addr, b.Owner, b.User, borrower(b)))
 	}
-	p.MayStarve = []string{}
+	p.MayStarve = mayStarve(after, want, p.Starve)
 	if want {
 		p.Unusable = unusable(after)
-		starving, _ := after.MayStarve()
+	}
+	return p
+}
+
+// mayStarve lists the nodes that may starve under a setting, without those in starve.
+func mayStarve(st *state.State, strict bool, starve []string) []string {
+	out := []string{}
+	if strict {
+		starving, _ := st.MayStarve()
 		for _, node := range starving {
-			if !slices.Contains(p.Starve, node) {
-				p.MayStarve = append(p.MayStarve, node)
+			if !slices.Contains(starve, node) {
+				out = append(out, node)
 			}
 		}
 	}
-	return p
+	return out
 }
 
 // borrower names the user of a borrowed address.
@@ -94,6 +102,33 @@ func windowsNodes(st *state.State) []string {
 		}
 	}
 	return out
+}
+
+// servicesBorrow names a pool of which LoadBalancer Services, too, can only borrow addresses: none of
+// their own blocks has a free address, and no block is left for them to claim.
+func servicesBorrow(st *state.State) string {
+	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+		borrow, own := "", false
+		for _, p := range st.Pools {
+			if p.Family() != f || !p.HandsOut() || !p.Allows(blocks.UseLoadBalancer) {
+				continue
+			}
+			own = own || !p.Slots.Allocatable.IsZero()
+			for _, b := range p.Blocks {
+				switch {
+				case !b.Usable() || st.Unused(b) == 0:
+				case b.Owner.Kind == blocks.VirtualOwner:
+					own = true
+				default:
+					borrow = p.Name
+				}
+			}
+		}
+		if borrow != "" && !own {
+			return borrow
+		}
+	}
+	return ""
 }
 
 // namedElsewhere returns the pods that ask by name for an address of a block that their node does not
