@@ -82,6 +82,13 @@ type Namespace struct {
 	PoolsV4, PoolsV6 []string
 }
 
+// FromFlannel reports whether a node is migrating from Flannel to Calico. Calico's own collector
+// skips its blocks (kube-controllers pkg/controllers/flannelmigration).
+func (n *Node) FromFlannel() bool {
+	l := n.Labels["projectcalico.org/node-network-during-migration"]
+	return l != "" && l != "calico"
+}
+
 // Workload is a pod.
 type Workload struct {
 	Meta

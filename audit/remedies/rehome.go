@@ -160,11 +160,15 @@ func (st *Remedies) losesBlock(b *state.Borrow) string {
 }
 
 // asksForPools explains why a pod's replacement may find no address in a node's own blocks: the pod
-// requests pools, or a pool serves its namespace but not all. It returns "" if neither applies.
+// requests pools, is pinned to one, or a pool serves its namespace but not all. It returns "" if none
+// applies.
 func (st *Remedies) asksForPools(m Move) string {
 	for f := range m.demand().families {
 		if _, asks := st.RequestedPools(m.Pod, f); asks {
 			return fmt.Sprintf("pod %s asks for pools by name: which nodes have an address of them for it is not known", m.Pod.FullName())
+		}
+		if pinned := st.PinnedPools(m.Pod, f); len(pinned) > 0 {
+			return fmt.Sprintf("pod %s has an address of %s, which no object asks for: the CNI configuration may, and which nodes have an address for the pod is not known", m.Pod.FullName(), state.PoolNames(pinned))
 		}
 		own := func(p *state.Pool) bool {
 			return p.Family() == f && p.ServesWorkloads() && !p.ServesAllNamespaces() && p.SelectsNamespace(st.Namespace(m.Pod.Namespace))

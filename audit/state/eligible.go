@@ -199,6 +199,15 @@ func (st *State) RequestedPools(w *blocks.Workload, f blocks.Family) (pools []*P
 	return pools, len(names) > 0
 }
 
+// PinnedPools returns the pools that hold addresses of a pod, although Calico uses them only if asked
+// and the pod asks for none: the CNI configuration may name them (ipv4_pools), for the next pod, too.
+func (st *State) PinnedPools(w *blocks.Workload, f blocks.Family) []*Pool {
+	return slices.DeleteFunc(slices.Clone(st.Pools), func(p *Pool) bool {
+		return p.Automatic && p.selected.Len() > 0 || p.Family() != f || !p.ServesWorkloads() || w.StaticAddress ||
+			len(st.RequestedNames(w, f)) > 0 || !slices.ContainsFunc(slices.Collect(w.Addresses), p.CIDR.Contains)
+	})
+}
+
 // UnmetRequest explains which pool that a pod asks for Calico does not assign from; empty if
 // there is none. Calico then rejects the pod, even if it also asks for other pools.
 func (st *State) UnmetRequest(w *blocks.Workload, f blocks.Family) string {

@@ -31,13 +31,6 @@ var ReleaseReads = []blocks.Resource{
 // ReleasableKnown reports whether all reads that verdicts on empty blocks need are complete.
 func (st *State) ReleasableKnown() bool { return st.Lacking(ReleaseReads) == nil }
 
-// FromFlannel reports whether a node is migrating from Flannel to Calico. Calico's own collector
-// skips its blocks (kube-controllers pkg/controllers/flannelmigration).
-func FromFlannel(n *blocks.Node) bool {
-	l := n.Labels["projectcalico.org/node-network-during-migration"]
-	return l != "" && l != "calico"
-}
-
 func (st *State) evaluateEmptyBlocks() {
 	missing := st.Lacking(ReleaseReads)
 	for _, b := range st.IPBlocks {
@@ -159,7 +152,10 @@ func (st *State) lastBlocks(h *NodeState, emptied *Block, further *supply, keep 
 // in use without room.
 func (st *State) lastBlock(h *NodeState, emptied *Block, kept map[*Block]bool, further *supply, member func(*Block) bool) (last *Block, full bool) {
 	free := func(b *Block) bool { return b.Usable() && (b == emptied || st.hasFree(b)) }
-	settled := func(b *Block) bool { return free(b) && st.HasAffinityOrNone(b) && st.affinityConfirmedOrAbsent(b) }
+	settled := func(b *Block) bool {
+		a := st.ownAffinity(b)
+		return free(b) && st.HasAffinityOrNone(b) && (a == nil || a.Effective() == blocks.Confirmed)
+	}
 	for _, good := range []func(*Block) bool{
 		func(b *Block) bool { return settled(b) && !further.mayTake(b) }, settled,
 		func(b *Block) bool { return free(b) && st.HasAffinityOrNone(b) }, free, (*Block).Usable,
@@ -212,9 +208,4 @@ func (st *State) ownAffinity(b *Block) *blocks.Affinity {
 		}
 	}
 	return nil
-}
-
-func (st *State) affinityConfirmedOrAbsent(b *Block) bool {
-	a := st.ownAffinity(b)
-	return a == nil || a.Effective() == blocks.Confirmed
 }

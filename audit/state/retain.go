@@ -131,7 +131,7 @@ func (st *State) RetainForOthers(b *Block, uses []hosts.Use, r *Releasability) {
 		switch {
 		case h.Node == nil && st.UnreadableNode(h.Name):
 			r.retain(RetainNotRead, "not evaluated: its node could not be read")
-		case h.Node != nil && FromFlannel(h.Node):
+		case h.Node != nil && h.Node.FromFlannel():
 			r.retain(RetainSpecial, "its node is being moved from Flannel")
 		}
 	}

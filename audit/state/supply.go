@@ -12,7 +12,7 @@ import (
 // eachPodPools calls fn for each set of pools that a pod of a node may use, with the reason to
 // keep the node's last empty block there. Per family, these are the sets for pods of any
 // namespace, of a namespace without labels, of each namespace with pods on the node, and for each
-// pool that its pods ask for.
+// pool that its pods ask for, or are pinned to.
 func (st *State) eachPodPools(h *NodeState, fn func(pools []*Pool, why string)) {
 	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
 		pools := st.WorkloadPools(h.Node, f)
@@ -30,7 +30,7 @@ func (st *State) eachPodPools(h *NodeState, fn func(pools []*Pool, why string)) 
 				others, _ := st.RequestedPools(&blocks.Workload{Namespace: w.Namespace}, f)
 				asked = append(asked, others...)
 			}
-			for _, p := range asked {
+			for _, p := range append(asked, st.PinnedPools(w, f)...) {
 				fn([]*Pool{p}, fmt.Sprintf("it is its node's last block of pool %s, which pods there ask for", p.Name))
 			}
 		}
@@ -194,13 +194,14 @@ func countSupply(st *State) *supply {
 			}
 		}
 	})
-	asking := map[*Pool][]string{} // nodes with a pod that asks for the pool, selected by it or not
+	asking, pinned := map[*Pool][]string{}, []*Pool(nil) // nodes with a pod that asks for the pool, selected by it or not
 	for _, w := range st.Workloads {
 		for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
 			asked, _ := st.RequestedPools(w, f)
 			for _, p := range asked {
 				asking[p] = append(asking[p], w.Node)
 			}
+			pinned = append(pinned, st.PinnedPools(w, f)...) // the CNI configuration of any node may name them
 		}
 	}
 	for _, b := range st.IPBlocks {
@@ -210,7 +211,7 @@ func countSupply(st *State) *supply {
 	for _, p := range st.Pools {
 		overlaps := func(q *Pool) bool { return q != p && q.CIDR.Overlaps(p.CIDR) }
 		vanishes := func(b *Block) bool { return b.SoftDeleted && b.CIDR.Bits() != p.BlockSize }
-		if unknown || slices.ContainsFunc(st.Pools, overlaps) || slices.ContainsFunc(p.Blocks, vanishes) {
+		if unknown || slices.Contains(pinned, p) || slices.ContainsFunc(st.Pools, overlaps) || slices.ContainsFunc(p.Blocks, vanishes) {
 			c.lacking[p] = true // another block or pool may hold its slots, or pods that no block records
 			continue
 		}

@@ -72,7 +72,7 @@ type seat struct {
 	node   string
 	family blocks.Family
 	// namespace is a namespace with a pod on the node, or "" for one without labels and
-	// annotations. pools are the CIDRs of the pools that the pod requests.
+	// annotations. pools are the CIDRs of the pools that the pod, or the CNI configuration, requests.
 	namespace, pools string
 }
 
@@ -111,10 +111,16 @@ func (w *Witness) OwnAddress(a *capacity.Allocator, pod *blocks.Workload, node s
 	return got, got.Own(node)
 }
 
-// seatOf returns the seat of a pod that starts on a node.
+// seatOf returns the seat of a pod that starts on a node. The CNI configuration names the pool of an
+// address that the pod did not ask for.
 func (w *Witness) seatOf(pod *blocks.Workload, node string, f blocks.Family) seat {
 	s := seat{node: node, family: f, namespace: pod.Namespace}
-	asked, _ := w.RequestedPools(pod, f)
+	asked, asks := w.RequestedPools(pod, f)
+	for a := range pod.Addresses {
+		if p := w.PoolOf(netip.PrefixFrom(a, a.BitLen())); p != nil && p.Family() == f && !asks && !pod.StaticAddress && w.byRequestOnly(p) {
+			asked = append(asked, p)
+		}
+	}
 	for _, p := range asked {
 		s.pools += p.CIDR.String() + " "
 	}
@@ -233,6 +239,11 @@ func (w *Witness) seats() (out []seat) {
 	return out
 }
 
+// byRequestOnly reports whether Calico assigns addresses of a pool to no pod that does not ask for it.
+func (w *Witness) byRequestOnly(p *state.Pool) bool {
+	return !p.Automatic || !slices.ContainsFunc(w.NodeStates, func(h *state.NodeState) bool { return h.Node != nil && p.SelectsNode(h.Node) })
+}
+
 // plain reports whether every pool treats a namespace like one without labels.
 func (w *Witness) plain(name string) bool {
 	return !slices.ContainsFunc(w.Pools, func(p *state.Pool) bool {
@@ -313,12 +324,11 @@ again:
 // address, and so free the block for other nodes: no node owns it, or its pool does not select its
 // node.
 func (w *Witness) deletedIfReleased(got capacity.Assigned) bool {
-	b := w.BlockOf(got.Block)
-	if b == nil || b.Used > 0 {
+	if b := w.BlockOf(got.Block); b != nil && b.Used > 0 {
 		return false
 	}
-	h := w.NodeState(got.Owner.Node())
-	return got.Owner == (blocks.Owner{}) || h != nil && h.Node != nil && b.Pool != nil && !b.Pool.SelectsNode(h.Node)
+	h, p := w.NodeState(got.Owner.Node()), w.PoolOf(got.Block)
+	return got.Owner == (blocks.Owner{}) || h != nil && h.Node != nil && p != nil && !p.SelectsNode(h.Node)
 }
 
 // lacking returns the seats whose node has no free address of its own, by family and node. An

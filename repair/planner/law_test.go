@@ -458,6 +458,13 @@ func TestLawInRareStates(t *testing.T) {
 			"block 10.0.0.0/32 n1\naffinity 10.0.0.0/32 n1\naffinity 10.0.9.0/30 gone\n",
 		"an affinity in a pool inside another one counts towards the limit": "config strict max=1\nnode n0\npool second 10.0.1.0/30 size=32 notAllocatable=CIDROverlap\npool over 10.0.1.0/29 size=30\n" +
 			"block 10.0.1.2/32 n0\nuse 10.0.1.2 blue/p4 n0\naffinity 10.0.9.0/30 gone\n",
+		"the CNI configuration names a pool that assigns manually": "config strict\nnode a\nnode b\npool pods 10.0.0.0/28 size=30 manual\nblock 10.0.0.0/30 a\naffinity 10.0.0.0/30 a\nfill 10.0.0.0/30 4 a\n" +
+			"block 10.0.0.4/30 a\naffinity 10.0.0.4/30 a\nblock 10.0.0.8/29 b\naffinity 10.0.0.8/29 b\nfill 10.0.0.8/29 8 b\nreserve 10.0.0.8/29\naffinity 10.0.9.0/30 gone\n",
+		"the CNI configuration names a pool that selects no node": "config strict\nnode a\nnode b\npool auto 10.1.0.0/28 size=30\npool pods 10.0.0.0/28 size=30 nodes=!all()\n" +
+			"block 10.0.0.0/30 a\naffinity 10.0.0.0/30 a\nfill 10.0.0.0/30 4 a\nblock 10.0.0.4/30 a\naffinity 10.0.0.4/30 a\nblock 10.0.0.8/30 b\naffinity 10.0.0.8/30 b\nfill 10.0.0.8/30 4 b\n" +
+			"block 10.0.0.12/30 b\naffinity 10.0.0.12/30 b\nfill 10.0.0.12/30 4 b\naffinity 10.0.9.0/30 gone\n",
+		"a pod restarts into the pool that the CNI configuration names": "budget none\nnode a\nnode b\npool auto 10.1.0.0/28 size=30\npool pods 10.0.0.0/30 size=30 manual\nblock 10.0.0.0/30 a\naffinity 10.0.0.0/30 a\n" +
+			"use 10.0.0.1 shop/b b of=ReplicaSet/web ready\nblock 10.1.0.0/30 b\naffinity 10.1.0.0/30 b\naffinity 10.0.9.0/30 gone\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			if steps := checkLaws(t, parseState(t, text, 0), lawRequests()); len(steps) == 0 {

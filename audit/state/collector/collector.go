@@ -162,7 +162,7 @@ func OfBlock(st *state.State, b *state.Block) Prediction {
 		return c.ofDeadNode(b, host)
 	case len(h.Blocks) < 2:
 		return never("it is the only block of %s", host)
-	case h.Node != nil && state.FromFlannel(h.Node):
+	case h.Node != nil && h.Node.FromFlannel():
 		return never("%s is migrating from Flannel", host)
 	case c.before(3, 20):
 		return never("Calico before v3.20 releases no empty blocks of nodes that exist")
