@@ -36,8 +36,8 @@ func (st *State) DoubtOf(n *NodeBlockStatus) string {
 	if st.UnreadableNode(n.Host.Name) {
 		return "the node cannot be read"
 	}
-	for _, g := range st.Unreadable(blocks.Blocks) {
-		if (!g.OwnerKnown || g.Owner.Node() == n.Host.Name) && (!g.Prefix.IsValid() || blocks.FamilyOf(g.Prefix.Addr()) == n.Family) {
+	for _, g := range slices.Concat(st.Unreadable(blocks.Blocks), st.Unreadable(blocks.Affinities)) { // an affinity creates its block
+		if (!g.OwnerKnown || g.Owner.Node() == n.Host.Name) && (!g.Prefix.IsValid() || blocks.FamilyOf(g.Prefix.Addr()) == n.Family && (g.Resource == blocks.Blocks || st.BlockOf(g.Prefix) == nil)) {
 			return "a block that cannot be read may be its own"
 		}
 	}
