@@ -166,10 +166,9 @@ func (c *supply) mayTake(b *Block) bool {
 	return c != nil && slices.ContainsFunc(c.st.poolsAt(b.CIDR), func(p *Pool) bool { return c.lacking[p] && slices.Contains(p.takeover, b) })
 }
 
-// savedForOthers reports whether an empty block helps the nodes that may take it only while it
-// exists. If released, it may go to nodes with a second pool, or with a block of their own but no
-// affinity to it: they claim free blocks first, and take other nodes' empty blocks last. Its own
-// node may then lose the rest of them, too, and be at its limit with the others.
+// savedForOthers reports whether an empty block that may be taken helps only while it exists.
+// Released, it may go to nodes with a second pool, or a block without an affinity: they claim free
+// blocks first. Its own node may then lose the rest, too, and be at its limit with the others.
 func (c *supply) savedForOthers(b *Block) bool {
 	h, kept := c.st.nodeStates[b.Owner.Node()], func(o *Block) bool { return !c.mayTake(o) }
 	limited := h != nil && h.Node != nil && c.st.MayCount(h, b.Family())+c.missing[h.Name]-len(slices.DeleteFunc(slices.Clone(h.Blocks), kept)) >= c.st.IPAM.BlockLimit()
