@@ -11,38 +11,40 @@ import (
 // object and the end of another are then one object, and all between them are missing.
 const joined = "two objects are joined: is the middle of the file missing?"
 
-// blockJoined names a block that has another block's name. Calico looks a block up by the name that
-// it derives from the CIDR, and neither changes.
+// blockJoined names a block that has the name of another, which is missing although it has an affinity
+// or a pod uses an address of it. A name alone proves nothing: the spec identifies an object.
 func (s *Snapshot) blockJoined() string {
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
-		if named := PrefixOfName(b.Name); named.IsValid() && BlockName(named) != BlockName(b.CIDR) {
+		named := PrefixOfName(b.Name)
+		if !named.IsValid() || named == b.CIDR || slices.ContainsFunc(s.Blocks, func(o Block) bool { return o.CIDR == named }) {
+			continue
+		}
+		uses := func(w *Workload) bool {
+			return w.Live() && slices.ContainsFunc(slices.Collect(w.Addresses), named.Contains)
+		}
+		if slices.ContainsFunc(s.Affinities, func(a Affinity) bool { return a.CIDR == named }) || slices.ContainsFunc(s.Workloads, uses) {
 			return fmt.Sprintf("%s is the name of another block than %s, which has it; %s", b.Name, b.CIDR, joined)
 		}
 	}
 	return ""
 }
 
-// affinityJoined names an affinity that has the name of another: see [AffinityName].
+// affinityJoined names an affinity that has the name of another, which is missing although a block's
+// owner needs it: see [AffinityName].
 func (s *Snapshot) affinityJoined() string {
-	hosts, cidrs := map[string]bool{}, map[string]bool{}
-	for i := range s.Nodes {
-		hosts[s.Nodes[i].Name] = true
-	}
+	needed := map[string]bool{}
 	for i := range s.Blocks {
-		cidrs[BlockName(s.Blocks[i].CIDR)] = true
+		if b := &s.Blocks[i]; b.Owner.Node() != "" {
+			needed[AffinityName(b.Owner.Name, b.CIDR)] = true
+		}
 	}
 	for i := range s.Affinities {
-		a := &s.Affinities[i]
-		hosts[a.Owner.Name], cidrs[BlockName(a.CIDR)] = true, true
+		delete(needed, AffinityName(s.Affinities[i].Owner.Name, s.Affinities[i].CIDR))
 	}
 	for i := range s.Affinities {
-		a := &s.Affinities[i]
-		own := AffinityName(a.Owner.Name, a.CIDR)
-		for j := range a.Name {
-			if a.Name != own && a.Name[j] == '-' && hosts[a.Name[:j]] && cidrs[a.Name[j+1:]] {
-				return fmt.Sprintf("%s is the name of another affinity than that of %s to %s, which has it; %s", a.Name, a.Owner.Name, a.CIDR, joined)
-			}
+		if a := &s.Affinities[i]; needed[a.Name] {
+			return fmt.Sprintf("%s is the name of another affinity than that of %s to %s, which has it; %s", a.Name, a.Owner.Name, a.CIDR, joined)
 		}
 	}
 	return ""
