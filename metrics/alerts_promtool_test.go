@@ -44,13 +44,15 @@ func TestAlertRules(t *testing.T) {
 func TestTryTheAlerts(t *testing.T) {
 	_, prometheus, found := strings.Cut(string(example(t, "prometheus", "README.md")), "```yaml\n")
 	prometheus, alertmanager, more := strings.Cut(prometheus, "```yaml\n")
+	prometheus, _, _ = strings.Cut(prometheus, "```")
+	alertmanager, _, _ = strings.Cut(alertmanager, "```")
 	if !found || !more {
 		t.Fatal("the README does not have two configurations")
 	}
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		rulesName: string(example(t, "prometheus", rulesName)), "prometheus.yml": prometheus[:strings.Index(prometheus, "```")],
-		"alertmanager.yml": alertmanager[:strings.Index(alertmanager, "```")] + string(example(t, "prometheus", inhibitName)),
+		rulesName: string(example(t, "prometheus", rulesName)), "prometheus.yml": prometheus,
+		"alertmanager.yml": alertmanager + string(example(t, "prometheus", inhibitName)),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
