@@ -139,7 +139,7 @@ func TestDashboardSchema(t *testing.T) {
 	runtime.RegisterPanelcfgVariant(table.VariantConfig())
 	runtime.RegisterPanelcfgVariant(timeseries.VariantConfig())
 	wrong := func(text []byte) string {
-		var board grafana.Dashboard //nolint:staticcheck // files that Grafana imports have this version
+		var board grafana.Dashboard                                                  //nolint:staticcheck // files that Grafana imports have this version
 		if err := board.UnmarshalJSONStrict(text); err != nil && err.Error() != "" { // it may be an empty list
 			return err.Error()
 		}
