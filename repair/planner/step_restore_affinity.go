@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -105,10 +104,6 @@ func proposeRestore(p *repair.Proposals, b *state.Block, host string) {
 		p.Refuse(c, repair.RefusedNotRead, "it is empty, and whether to release it instead is not known: %s", whole.Reason)
 		return
 	}
-	if why := wouldDrop(st, b, host); why != "" {
-		p.Refuse(c, repair.RefusedConflict, "%s", why)
-		return
-	}
 	p.Add(c, repair.Step{
 		TwoObservations: true,
 		Because:         fmt.Sprintf("block %s belongs to %s, which has no affinity to it: no node routes its %s in use as a block", b.CIDR, host, phrase.Plural(b.Used, "address")),
@@ -116,20 +111,6 @@ func proposeRestore(p *repair.Proposals, b *state.Block, host string) {
 			"created", phrase.Time(b.Created), "host", hostText(st, host)),
 		Guards: repair.Guards(repair.GuardName, b.Name, repair.GuardUID, b.UID(), repair.GuardCreated, phrase.Time(b.Created), repair.GuardOwner, repair.OwnerGuard(b.Owner), repair.GuardAffinity, repair.Absent),
 	}, b.Meta)
-}
-
-// wouldDrop names a pod on another node to which the owner of a block would drop traffic once it has
-// an affinity to the block, and with it a blackhole route.
-func wouldDrop(st *state.State, b *state.Block, host string) string {
-	for _, br := range st.NodeState(host).Lent {
-		if br.Block != b || br.Workload == nil || st.FirstMissing(state.RouteReads) != nil {
-			continue
-		}
-		if route := st.Predict(br); route.Outcome == affinity.Dropped {
-			return fmt.Sprintf("pod %s on %s uses %s of it, and with the affinity %s would drop traffic to that address (%s): move the pod first (--rehome)", br.Workload.FullName(), br.User, br.Addr, host, route.Reason)
-		}
-	}
-	return ""
 }
 
 // nodeExists reports whether a node is known to exist.
