@@ -13,6 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
@@ -35,31 +36,54 @@ func TestChecks(t *testing.T) {
 			if _, err := os.Stat(name + ".go"); err != nil {
 				t.Errorf("a check has a file of its name: %v", err)
 			}
-			file := filepath.Join("testdata", "checks", name+".txt")
-			raw, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatalf("a check needs its test data: %v", err)
-			}
-			cases := strings.Split("\n"+string(raw), "\n== ")[1:]
 			fired, silent := false, false
-			for _, text := range cases {
-				name, rest, _ := strings.Cut(text, "\n")
-				state, want, ok := strings.Cut(rest, "-- want\n")
-				if !ok {
-					t.Fatalf("%s: case %q has no \"-- want\" line", file, name)
-				}
-				t.Run(name, func(t *testing.T) { runCase(t, c, state, want) })
-				if strings.TrimSpace(want) == "" {
+			for _, x := range casesOf(t, "checks/"+name) {
+				t.Run(x.name, func(t *testing.T) { runCase(t, c, x.text, x.want) })
+				if strings.TrimSpace(x.want) == "" {
 					silent = true
 				} else {
 					fired = true
 				}
 			}
 			if !fired || !silent {
-				t.Errorf("%s needs a state that fires the check (has: %t) and a near miss that does not (has: %t)", file, fired, silent)
+				t.Errorf("%s.txt needs a state that fires the check (has: %t) and a near miss that does not (has: %t)", name, fired, silent)
 			}
 		})
 	}
+}
+
+// stateCase is a state of the test data with what is wanted of it.
+type stateCase struct {
+	file, name, text, want string
+	unread                 []blocks.Resource // the kinds that are not read
+}
+
+// casesOf returns the states in the files of testdata that match a pattern.
+func casesOf(t *testing.T, pattern string) (out []stateCase) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("testdata", pattern+".txt"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no test data for %s: %v", pattern, err)
+	}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range strings.Split("\n"+string(raw), "\n== ")[1:] {
+			x, ok := stateCase{file: filepath.Base(file)}, false
+			x.name, text, _ = strings.Cut(text, "\n")
+			if x.text, x.want, ok = strings.Cut(text, "-- want\n"); !ok {
+				t.Fatalf("%s: %q has no \"-- want\" line", file, x.name)
+			}
+			if unread, ok := strings.CutPrefix(x.text, "unread "); ok {
+				unread, x.text, _ = strings.Cut(unread, "\n")
+				x.unread = []blocks.Resource{blocks.Resource(unread)}
+			}
+			out = append(out, x)
+		}
+	}
+	return out
 }
 
 func runCase(t *testing.T, c *audit.Check, text, want string) {

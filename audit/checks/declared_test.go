@@ -3,10 +3,7 @@ package checks_test
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/calico-audit/calico-audit/audit"
@@ -25,27 +22,15 @@ func TestChecksDeclareWhatTheyRead(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: takes long")
 	}
-	files, err := filepath.Glob(filepath.Join("testdata", "checks", "*.txt"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no test data: %v", err)
-	}
 	undeclared := map[string]string{}
-	for _, file := range files {
-		raw, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, text := range strings.Split("\n"+string(raw), "\n== ")[1:] {
-			name, rest, _ := strings.Cut(text, "\n")
-			text, _, _ := strings.Cut(rest, "-- want\n")
-			whole := said(t, text, "")
-			for _, r := range blocks.Resources {
-				for id, without := range said(t, text, r) {
-					key := fmt.Sprintf("%s reads %s", id, r)
-					c, _ := checks.All.ByID(id)
-					if without != whole[id] && undeclared[key] == "" && !slices.Contains(slices.Concat(c.Requires, c.Optional), r) {
-						undeclared[key] = fmt.Sprintf("%s, %q\nwith it:    %s\nwithout it: %s", filepath.Base(file), name, whole[id], without)
-					}
+	for _, x := range casesOf(t, "checks/*") {
+		whole := said(t, x.text, "")
+		for _, r := range blocks.Resources {
+			for id, without := range said(t, x.text, r) {
+				key := fmt.Sprintf("%s reads %s", id, r)
+				c, _ := checks.All.ByID(id)
+				if without != whole[id] && undeclared[key] == "" && !slices.Contains(slices.Concat(c.Requires, c.Optional), r) {
+					undeclared[key] = fmt.Sprintf("%s, %q\nwith it:    %s\nwithout it: %s", x.file, x.name, whole[id], without)
 				}
 			}
 		}

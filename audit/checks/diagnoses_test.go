@@ -1,8 +1,6 @@
 package checks_test
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -35,23 +33,11 @@ func reportOn(t *testing.T, text string, without ...blocks.Resource) *audit.Repo
 // number of findings and message, and the remedies with their commands. Last come the findings of
 // at least warning severity that no diagnosis includes.
 func TestDiagnoses(t *testing.T) {
-	raw, err := os.ReadFile(filepath.Join("testdata", "diagnoses.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, text := range strings.Split("\n"+string(raw), "\n== ")[1:] {
-		name, rest, _ := strings.Cut(text, "\n")
-		drawn, want, _ := strings.Cut(rest, "-- want\n")
-		t.Run(name, func(t *testing.T) {
-			var without []blocks.Resource
-			if unread, ok := strings.CutPrefix(drawn, "unread "); ok {
-				var line string
-				line, drawn, _ = strings.Cut(unread, "\n")
-				without = append(without, blocks.Resource(line))
-			}
-			r := reportOn(t, drawn, without...)
+	for _, x := range casesOf(t, "diagnoses") {
+		t.Run(x.name, func(t *testing.T) {
+			r := reportOn(t, x.text, x.unread...)
 			r.Findings = slices.DeleteFunc(r.Findings, func(f audit.Finding) bool { return f.Check == "handle/missing" }) // the states define no handles
-			if d := cmp.Diff(strings.TrimSpace(want), diagnosed(r)); d != "" {
+			if d := cmp.Diff(strings.TrimSpace(x.want), diagnosed(r)); d != "" {
 				t.Errorf("diagnoses (-want +got):\n%s", d)
 			}
 		})
@@ -61,29 +47,14 @@ func TestDiagnoses(t *testing.T) {
 // TestRemediesAreShort: effect and risk of each remedy, in every state of the test data, fit into
 // 140 characters.
 func TestRemediesAreShort(t *testing.T) {
-	paths, err := filepath.Glob("testdata/checks/*.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
 	read := 0
-	for _, path := range append(paths, "testdata/diagnoses.txt", "testdata/incidents.txt") {
-		raw, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, text := range strings.Split("\n"+string(raw), "\n== ")[1:] {
-			name, text, _ := strings.Cut(text, "\n")
-			drawn, _, _ := strings.Cut(text, "-- want\n")
-			if strings.HasPrefix(drawn, "unread ") {
-				_, drawn, _ = strings.Cut(drawn, "\n")
-			}
-			for _, d := range reportOn(t, drawn).Diagnoses {
-				for _, r := range d.Remedies {
-					read++
-					for _, text := range []string{r.Effect, r.Risk} {
-						if utf8.RuneCountInString(text) > 140 {
-							t.Errorf("%s, %s: %d characters: %s", path, name, utf8.RuneCountInString(text), text)
-						}
+	for _, x := range slices.Concat(casesOf(t, "checks/*"), casesOf(t, "diagnoses"), casesOf(t, "incidents")) {
+		for _, d := range reportOn(t, x.text, x.unread...).Diagnoses {
+			for _, r := range d.Remedies {
+				read++
+				for _, text := range []string{r.Effect, r.Risk} {
+					if n := utf8.RuneCountInString(text); n > 140 {
+						t.Errorf("%s, %s: %d characters: %s", x.file, x.name, n, text)
 					}
 				}
 			}
@@ -163,14 +134,9 @@ func diagnosed(r *audit.Report) string {
 // part returns the part of testdata/diagnoses.txt that defines a state.
 func part(t *testing.T, begins string) string {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("testdata", "diagnoses.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, text := range strings.Split("\n"+string(raw), "\n== ")[1:] {
-		if name, rest, _ := strings.Cut(text, "\n"); strings.HasPrefix(name, begins) {
-			drawn, _, _ := strings.Cut(rest, "-- want\n")
-			return drawn
+	for _, x := range casesOf(t, "diagnoses") {
+		if strings.HasPrefix(x.name, begins) {
+			return x.text
 		}
 	}
 	t.Fatalf("no part begins with %q", begins)

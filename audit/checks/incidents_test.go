@@ -2,7 +2,6 @@ package checks_test
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -25,18 +24,9 @@ import (
 //
 // Every error and critical finding must be listed.
 func TestIncidents(t *testing.T) {
-	raw, err := os.ReadFile("testdata/incidents.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, text := range strings.Split("\n"+string(raw), "\n== ")[1:] {
-		name, rest, _ := strings.Cut(text, "\n")
-		objects, want, ok := strings.Cut(rest, "-- want\n")
-		if !ok {
-			t.Fatalf("%q has no \"-- want\" line", name)
-		}
-		t.Run(name, func(t *testing.T) {
-			answer(t, audit.Run(parseState(t, objects), checks.All), want)
+	for _, x := range casesOf(t, "incidents") {
+		t.Run(x.name, func(t *testing.T) {
+			answer(t, audit.Run(parseState(t, x.text), checks.All), x.want)
 		})
 	}
 }

@@ -21,41 +21,29 @@ import (
 // The states in the checks' test data can be written as files of objects, which must give the
 // same findings.
 func TestStatesAreObjects(t *testing.T) {
-	paths, err := filepath.Glob("testdata/checks/*.txt")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no states: %v", err)
-	}
 	tried := 0
-	for _, path := range paths {
-		raw, err := os.ReadFile(path)
+	for _, x := range casesOf(t, "checks/*") {
+		snap, err := statedsl.Parse(x.text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, text := range strings.Split("\n"+string(raw), "\n== ")[1:] {
-			name, rest, _ := strings.Cut(text, "\n")
-			text, _, _ := strings.Cut(rest, "-- want\n")
-			snap, err := statedsl.Parse(text)
+		// Files without nodes or pools are incomplete; objects from the future are an error.
+		if !statedsl.HasObjectsOnly(snap) || len(snap.Nodes) == 0 || len(snap.Pools) == 0 || strings.Contains(x.text, "future") {
+			continue
+		}
+		if slices.ContainsFunc(blocks.Resources, func(r blocks.Resource) bool { return snap.Contradiction(r) != "" }) {
+			continue // so are files without most affinities, for example
+		}
+		tried++
+		t.Run(strings.TrimSuffix(x.file, ".txt")+"/"+x.name, func(t *testing.T) {
+			read, err := files.ReadFiles([]string{written(t, snap)}, files.FileOptions{At: snap.Cluster.TakenAt})
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Files without nodes or pools are incomplete; objects from the future are an error.
-			if !statedsl.HasObjectsOnly(snap) || len(snap.Nodes) == 0 || len(snap.Pools) == 0 || strings.Contains(text, "future") {
-				continue
+			if diff := cmp.Diff(found(snap), found(read)); diff != "" {
+				t.Errorf("findings of the state and of its objects (-state +objects):\n%s", diff)
 			}
-			if slices.ContainsFunc(blocks.Resources, func(r blocks.Resource) bool { return snap.Contradiction(r) != "" }) {
-				continue // so are files without most affinities, for example
-			}
-			tried++
-			t.Run(strings.TrimSuffix(filepath.Base(path), ".txt")+"/"+name, func(t *testing.T) {
-				read, err := files.ReadFiles([]string{written(t, snap)}, files.FileOptions{At: snap.Cluster.TakenAt})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if diff := cmp.Diff(found(snap), found(read)); diff != "" {
-					t.Errorf("findings of the state and of its objects (-state +objects):\n%s", diff)
-				}
-			})
-		}
+		})
 	}
 	if tried < 100 {
 		t.Errorf("only %d states were tried", tried)
