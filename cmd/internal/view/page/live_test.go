@@ -46,10 +46,19 @@ func TestPageLive(t *testing.T) {
 		chromedp.SendKeys("#nodes-filter", "old", chromedp.ByQuery))
 	x.point(0, 2, true)
 	x.until(`document.querySelector("#card tr:not(.freed)")`)
+	// What the reader does while the page decodes an answer must stay, too.
+	eval[int](x, `(window.decoding = 0, window.wait = true, ((text) => {
+		Response.prototype.text = async function () {
+			if (this.url === "") for (decoding++; wait;) await new Promise((r) => setTimeout(r, 10));
+			return text.call(this);
+		};
+	})(Response.prototype.text), 1)`)
+	x.until(`decoding > 0`)
 	eval[int](x, `(document.querySelector("`+group+`").open = true, document.querySelector("#check-critical-poolno-free-blocks").open = false,
 		document.querySelector("`+group+`").scrollIntoView(), 1)`)
 	const top = `Math.round(document.querySelector("` + group + `").getBoundingClientRect().top)`
 	before := eval[int](x, top)
+	eval[int](x, `(wait = false, 1)`)
 
 	shown.Store(drained)
 	x.until(`document.querySelector(".age").textContent.includes("3 minutes ago")`)

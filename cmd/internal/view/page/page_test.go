@@ -242,7 +242,7 @@ func TestPageKeyboard(t *testing.T) {
 	x.key("/")
 	x.until(`document.activeElement.id === "find"`)
 	x.run(chromedp.SendKeys("#find", "coredns", chromedp.ByQuery))
-	x.until(`document.querySelectorAll("#found li").length > 0`)
+	x.until(`document.querySelector("#found li")?.textContent.includes("kube-system/coredns")`)
 	x.key(kb.ArrowDown)
 	x.key(kb.Enter)
 	x.until(`document.querySelector("#card tr.here bdi")?.textContent.includes("kube-system/coredns")`)

@@ -147,9 +147,14 @@ function blockOf(addr) {
   return best;
 }
 
+// decode reads the data of a document for hold.
+function decode(from) {
+  return Promise.all([readData("data-report", from), readData("data-page", from)]);
+}
+
 // hold replaces the data.
-async function hold(from) {
-  [held.report, held.page] = await Promise.all([readData("data-report", from), readData("data-page", from)]);
+function hold(from, data) {
+  [held.report, held.page] = data;
   held.usage = null;
   held.source = from;
   held.blockByCIDR = new Map();

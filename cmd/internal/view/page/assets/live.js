@@ -18,7 +18,7 @@ function showAges() {
   }
 }
 
-const live = { on: false, failed: false, base: 15000 };
+const live = { on: false, failed: false, base: 15000, asked: 0 };
 
 // The sections of the page that a reload replaces.
 const liveSections = ["verdict", "pools", "map", "findings", "plan", "unseen"];
@@ -34,7 +34,6 @@ function place() {
   return {
     at: key(e), top: e?.getBoundingClientRect().top,
     open: $$("details").map((d) => [detailsKey(d), d.open]).filter(([k]) => k),
-    more: $$("[data-more]").map((b) => b.dataset.more.split(" ").map(Number)),
     shown: $$(".group").map((g) => [g.id, $$(".finding", g).length]),
     mode: $("#map").dataset.mode,
     cursors: held.views.map((v) => v.place),
@@ -63,25 +62,29 @@ function restore(was) {
 }
 
 async function refresh() {
-  const began = performance.now();
+  const began = performance.now(), asked = ++live.asked;
   try {
     const answer = await fetch(location.href, { cache: "no-store", headers: { Accept: "text/html" } });
     if (!answer.ok) throw new Error(answer.status);
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     if (!fresh.getElementById("data-report")) throw new Error("no report");
+    const data = await decode(fresh);
+    if (asked !== live.asked) return 0; // a later request has its own answer
     skew = Date.parse(fresh.documentElement.dataset.now) - Date.now();
-    await takeOver(fresh);
+    takeOver(fresh, data);
     live.failed = false;
   } catch {
+    if (asked !== live.asked) return 0;
     live.failed = true;
   }
   showAges();
   return performance.now() - began;
 }
 
-async function takeOver(fresh) {
+// takeOver never waits, so that nothing that the reader does is lost between place and restore.
+function takeOver(fresh, data) {
   const was = place();
-  await hold(fresh);
+  hold(fresh, data);
   document.title = fresh.title;
   for (const id of liveSections) {
     const old = document.getElementById(id), now = fresh.getElementById(id);

@@ -68,7 +68,8 @@ addEventListener("afterprint", () => {
   drawNodes();
 });
 
-hold(document).then(() => {
+decode(document).then((data) => {
+  hold(document, data);
   begin();
   startFind();
   startLive();
