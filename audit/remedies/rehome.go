@@ -96,8 +96,8 @@ func (st *Remedies) doubtful(node string) string {
 }
 
 // findUnrecorded names a live pod whose address lies in no block, in a block marked deleted, or in
-// a block that records no address and that Calico may take from its node; empty if there is none. A node that claims a block
-// for a moved pod could claim that one and assign the address a second time.
+// a block that records no address and that Calico may take from its node; empty if there is none. A
+// node that claims a block for a moved pod could claim that one and assign the address again.
 func (st *Remedies) findUnrecorded() string {
 	for _, w := range st.Workloads {
 		if !w.Live() {

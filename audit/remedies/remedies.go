@@ -141,8 +141,7 @@ func (st *Remedies) findSingletons() (out []*state.Borrow) {
 	return out
 }
 
-// evictionRisk describes what evictions cost, and what is unknown about them. Their plan names
-// the pods and nodes.
+// evictionRisk describes the cost of evictions. The plan names the pods and nodes.
 func (st *Remedies) evictionRisk() string {
 	if st.BudgetsKnown {
 		return evictionRisk
@@ -363,8 +362,8 @@ func RestartRemedies(w *blocks.Workload, effect string) []Remedy {
 	return []Remedy{Restart("restart pod "+w.FullName(), effect, "kubectl get pod --namespace "+phrase.Arg(w.Namespace)+" "+phrase.Arg(w.Name)+" -o wide")}
 }
 
-// findNodeNames finds the roots of machines whose calico-node writes under another node's name. All
-// that write the same name have one cause, such as the image from which they were made.
+// findNodeNames finds the roots of machines whose calico-node writes under another node's name. There
+// is one root per name: machines made from one image may all have it.
 func (st *Remedies) findNodeNames() {
 	nodes := map[string][]string{}
 	for _, h := range st.NodeStates {

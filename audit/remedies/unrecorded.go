@@ -54,7 +54,7 @@ var (
 		"each node records its own address, and routes lead to it again", "traffic of the node's pods is interrupted while routes change", "kubectl get nodes -o wide")
 )
 
-// DetectFamily is for nodes whose pods have addresses of a family of which calico-node records none.
+// DetectFamily is for nodes that record no Calico address of a family, although their pods have some.
 func DetectFamily(f blocks.Family) Remedy {
 	variable, field := "IP", "nodeAddressAutodetectionV4"
 	if f == blocks.IPv6 {

@@ -2,7 +2,6 @@ package state
 
 import (
 	"fmt"
-	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -84,15 +83,12 @@ func (p *Pool) HandsOut() bool {
 // SelectsNode reports whether the pool's node selector matches a node.
 func (p *Pool) SelectsNode(n *blocks.Node) bool { return p.NodeSelection.matches(n.Labels) }
 
-// SelectedBy yields the nodes of the cluster that the pool's node selector matches, in order.
-func (st *State) SelectedBy(p *Pool) iter.Seq[*NodeState] {
-	return func(yield func(*NodeState) bool) {
-		for i := range p.selected.All() {
-			if !yield(st.NodeStates[i]) {
-				return
-			}
-		}
+// SelectedBy returns the nodes of the cluster that the pool's node selector matches, in order.
+func (st *State) SelectedBy(p *Pool) (nodes []*NodeState) {
+	for i := range p.selected.All() {
+		nodes = append(nodes, st.NodeStates[i])
 	}
+	return nodes
 }
 
 // SelectsNamespace reports whether the pool's namespace selector matches a namespace. A nil
@@ -201,11 +197,14 @@ func (st *State) RequestedPools(w *blocks.Workload, f blocks.Family) (pools []*P
 
 // PinnedPools returns the pools that hold addresses of a pod, although Calico uses them only if asked
 // and the pod asks for none: the CNI configuration may name them (ipv4_pools), for the next pod, too.
-func (st *State) PinnedPools(w *blocks.Workload, f blocks.Family) []*Pool {
-	return slices.DeleteFunc(slices.Clone(st.Pools), func(p *Pool) bool {
-		return p.Automatic && p.selected.Len() > 0 || p.Family() != f || !p.ServesWorkloads() || w.StaticAddress ||
-			len(st.RequestedNames(w, f)) > 0 || !slices.ContainsFunc(slices.Collect(w.Addresses), p.CIDR.Contains)
-	})
+func (st *State) PinnedPools(w *blocks.Workload, f blocks.Family) (pools []*Pool) {
+	for _, p := range st.Pools {
+		if (!p.Automatic || p.selected.Len() == 0) && p.Family() == f && p.ServesWorkloads() && !w.StaticAddress &&
+			len(st.RequestedNames(w, f)) == 0 && slices.ContainsFunc(slices.Collect(w.Addresses), p.CIDR.Contains) {
+			pools = append(pools, p)
+		}
+	}
+	return pools
 }
 
 // UnmetRequest explains which pool that a pod asks for Calico does not assign from; empty if
@@ -241,10 +240,7 @@ func (p *Pool) WhyClosed() string {
 // nil for a pod that is not bound to a node, or whose node is not known.
 func (st *State) MayServe(p *Pool, w *blocks.Workload, n *blocks.Node) (why string, ok bool) {
 	asked, asks := st.RequestedPools(w, p.Family())
-	unmet := ""
-	if asks {
-		unmet = st.UnmetRequest(w, p.Family())
-	}
+	unmet := st.UnmetRequest(w, p.Family())
 	switch {
 	case !p.HandsOut():
 		return p.WhyClosed(), false

@@ -168,11 +168,14 @@ func (c *supply) mayTake(b *Block) bool {
 
 // savedForOthers reports whether an empty block that may be taken helps only while it exists.
 // Released, it may go to nodes with a second pool, or a block without an affinity: they claim free
-// blocks first. Its own node may then lose the rest, too, and be at its limit with the others.
+// blocks first. Its own node may lose the rest, too; limited then means that it can claim no other.
 func (c *supply) savedForOthers(b *Block) bool {
-	h, kept := c.st.nodeStates[b.Owner.Node()], func(o *Block) bool { return !c.mayTake(o) }
-	limited := h != nil && h.Node != nil && c.st.MayCount(h, b.Family())+c.missing[h.Name]-len(slices.DeleteFunc(slices.Clone(h.Blocks), kept)) >= c.st.IPAM.BlockLimit()
-	return c.mayTake(b) && (limited || slices.ContainsFunc(c.st.Pools, func(q *Pool) bool {
+	limited := func(h *NodeState) bool {
+		left := slices.DeleteFunc(slices.Clone(h.Blocks), func(o *Block) bool { return !c.mayTake(o) })
+		return h.Node != nil && c.st.MayCount(h, b.Family())+c.missing[h.Name]-len(left) >= c.st.IPAM.BlockLimit()
+	}
+	h := c.st.nodeStates[b.Owner.Node()]
+	return c.mayTake(b) && (h != nil && limited(h) || slices.ContainsFunc(c.st.Pools, func(q *Pool) bool {
 		p := b.Pool
 		return q == p && c.unlinked[p] || q != p && q.Family() == p.Family() && c.st.usedTogether(p, q) &&
 			(c.unlinked[q] || c.st.IsAskedFor(p) || c.st.IsAskedFor(q) || q.NodeSelector != p.NodeSelector || q.NamespaceSelector != p.NamespaceSelector)

@@ -288,8 +288,8 @@ func WithoutAddress(st *state.State) (out []Missing) {
 type Apart struct {
 	Node   *blocks.Node
 	Former bool
-	// Pods tells how the Calico address shows by itself that it belongs to the pods' network and not
-	// to the machine; then nothing is said of other nodes, and Other is nil.
+	// Pods describes a Calico address that is the pods' network's, not the machine's, such as "in
+	// pool x". Other nodes are then not compared, and Other is nil. Else it is empty.
 	Pods string
 	// Calico is its Calico address. Internal is its InternalIP in the network of Other, whose Calico
 	// address is its InternalIP.
@@ -321,7 +321,7 @@ func (a *Apart) RoutesPods(st *state.State) bool {
 	})
 }
 
-// MachineAddresses returns a node's Calico addresses without those that belong to the pods' network.
+// MachineAddresses returns a node's Calico addresses, except those of the pods' network.
 func MachineAddresses(st *state.State, n *blocks.Node) []netip.Prefix {
 	if len(Aparts(st)) == 0 || len(st.Unreadable(blocks.Nodes)) > 0 {
 		return n.Addresses // a node that cannot be read may have an address beside them
@@ -364,9 +364,9 @@ func othersIn(st *state.State, n *blocks.Node, p netip.Prefix) bool {
 	})
 }
 
-// ofPods tells how a Calico address that is not the InternalIP shows that it belongs to the pods'
-// network, and returns the InternalIP, which does not. A pool alone may contain the nodes' network:
-// then other nodes' addresses are in it, too, or none of theirs is their InternalIP.
+// ofPods describes a Calico address that is the pods' network's, and returns the node's InternalIP. It
+// returns "" for any other address. An address in a pool is not enough: a pool may contain the nodes'
+// network. Then other nodes' addresses are in it, too, or none of theirs is their InternalIP.
 func ofPods(st *state.State, n *blocks.Node, p netip.Prefix) (how string, internal netip.Addr) {
 	inPool := func(a netip.Addr) *state.Pool {
 		i := slices.IndexFunc(st.Pools, func(q *state.Pool) bool { return q.HandsOut() && q.CIDR.Contains(a) })

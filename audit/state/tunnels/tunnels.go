@@ -65,7 +65,7 @@ func Without(st *state.State, p *state.Pool) (names, idle []string) {
 	}
 	var nodes []*state.NodeState
 	if !p.Disabled {
-		nodes = slices.Collect(st.SelectedBy(p))
+		nodes = st.SelectedBy(p)
 	}
 	for _, b := range p.Blocks {
 		if h := st.NodeState(b.Owner.Node()); h != nil && h.Node != nil && b.Used > 0 && (p.Disabled || !p.SelectsNode(h.Node)) {
