@@ -50,8 +50,8 @@ func (s *Snapshot) affinityJoined() string {
 	return ""
 }
 
-// podJoined names a pod with one address in its annotation and another in its status, one of which is
-// recorded for it and the other for a pod that the files lack.
+// podJoined names a pod whose annotation and status have different addresses. One is recorded for
+// that pod, the other for a pod that the files lack.
 func (s *Snapshot) podJoined() string {
 	exists, owner := map[Key]bool{}, map[netip.Addr]Key{}
 	for _, w := range s.Workloads {
@@ -102,27 +102,25 @@ func (s *Snapshot) statusLeftOut() string {
 // recorded. Calico writes the handle first, and then the block, so a block that is older than the
 // handle and lacks its address has not been written yet.
 func (s *Snapshot) blockOlder() string {
-	handles, at := map[string]*Handle{}, map[netip.Addr]*Block{} // at are the blocks' free addresses
-	for i := range s.Handles {                                   // NETWORK.CONTAINER
-		id := s.Handles[i].ID
-		handles[id[strings.LastIndexByte(id, '.')+1:]] = s.Handles[i]
+	handles, at := map[string]*Handle{}, map[netip.Prefix]*Block{}
+	for _, h := range s.Handles { // NETWORK.CONTAINER
+		handles[h.ID[strings.LastIndexByte(h.ID, '.')+1:]] = h
 	}
 	for i := range s.Blocks {
-		for ordinal, attributes := range s.Blocks[i].Ordinals {
-			if attributes < 0 {
-				at[s.Blocks[i].Address(ordinal)] = &s.Blocks[i]
-			}
-		}
+		at[s.Blocks[i].CIDR] = &s.Blocks[i]
 	}
 	for _, w := range s.Workloads {
 		h := handles[w.ContainerID]
 		if w.ContainerID == "" || h == nil || !w.Live() {
 			continue
 		}
-		for _, a := range w.AnnotationIPs {
-			b := at[a]
-			counted := func(c HandleCount) bool { return b.CIDR == c.CIDR && c.Count > 0 }
-			if b != nil && slices.ContainsFunc(h.Blocks, counted) && h.WrittenAfter(b.Pin) {
+		for _, c := range h.Blocks {
+			b := at[c.CIDR]
+			free := func(a netip.Addr) bool {
+				i, ok := b.Ordinal(a)
+				return ok && b.Ordinals[i] == Free
+			}
+			if b != nil && c.Count > 0 && h.WrittenAfter(b.Pin) && slices.ContainsFunc(w.AnnotationIPs, free) {
 				return fmt.Sprintf("block %s is older than handle %s, under which an address of it is in use by pod %s: the files are of different times", b.CIDR, h.ID, w.FullName())
 			}
 		}

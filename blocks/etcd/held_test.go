@@ -199,8 +199,8 @@ func TestDeliveries(t *testing.T) {
 	}
 }
 
-// TestNeverConfirmed: if etcd answers reads, and never confirms what it has delivered, everything is
-// read again. After a pause, as in an outage, the watches first get time to resume.
+// TestNeverConfirmed: everything is read again if etcd answers reads but confirms no delivery. After a
+// pause, as in an outage, the watches first get time to resume.
 func TestNeverConfirmed(t *testing.T) {
 	w := NewWatch(&Client{}, true, slog.New(slog.DiscardHandler))
 	w.pace = pace{probe: 10 * time.Millisecond, gather: time.Millisecond, staleness: 100 * time.Millisecond}

@@ -449,7 +449,8 @@ func TestLargeHostViews(t *testing.T) {
 	}
 }
 
-// TestManyAddresses: a view of which addresses are left out proves nothing unused, whatever its agent says.
+// TestManyAddresses: a view without some of its addresses is not complete, even if its agent says so: it
+// proves no address unused.
 func TestManyAddresses(t *testing.T) {
 	text := `{"apiVersion": "calico-audit/v1alpha1", "kind": "HostView", "node": "n1", "takenAt": "2026-01-02T12:00:00Z", "routes": [], "namespacesComplete": true,
  "namespaces": [{"id": "1", "host": true, "addresses": [` + strings.Repeat(`"10.9.0.1",`, 200_000) + `"10.0.0.5"]}], "gaps": []}`
