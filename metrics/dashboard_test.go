@@ -139,8 +139,9 @@ func TestDashboardSchema(t *testing.T) {
 	runtime.RegisterPanelcfgVariant(table.VariantConfig())
 	runtime.RegisterPanelcfgVariant(timeseries.VariantConfig())
 	wrong := func(text []byte) string {
-		var board grafana.Dashboard                                                  //nolint:staticcheck // files that Grafana imports have this version
-		if err := board.UnmarshalJSONStrict(text); err != nil && err.Error() != "" { // it may be an empty list
+		var board grafana.Dashboard //nolint:staticcheck // files that Grafana imports have this version
+		// The error may be an empty list.
+		if err := board.UnmarshalJSONStrict(text); err != nil && err.Error() != "" {
 			return err.Error()
 		}
 		if err := board.Validate(); err != nil {

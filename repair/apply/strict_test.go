@@ -2,7 +2,6 @@ package apply
 
 import (
 	"context"
-	"strings"
 	"testing"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -26,21 +25,21 @@ func TestStrictAffinityReadsAll(t *testing.T) {
 	const text = "version v3.31.0\nconfig\npool pods 10.0.0.0/28 size=28\nnode n1\npod shop/x n1 10.0.0.1\nblock 10.0.0.0/28 n1\naffinity 10.0.0.0/28 n1\n"
 	on := true
 	const room = "config\npool pods 10.0.0.0/29 size=30\nnode n1\nblock 10.0.0.0/30 n1\naffinity 10.0.0.0/30 n1\n"
-	for name, c := range map[string]struct{ text, joins, want string }{
-		"nothing changes":                      {text, "", "done"},
-		"a node has joined":                    {text, "node n2\npod shop/y n2 phase=Pending\n", "skipped Changed"},
-		"a node has joined, with a block left": {room, "node n2\n", "done"},
-		"two nodes may want the last block":    {room, "node n2\nnode n3\n", "skipped Changed"},
-		"one of the two that may starve left":  {room + "node n2\nnode n3\nnode n4\n", "drop", "done"},
+	for name, c := range map[string]struct{ planned, now, want string }{
+		"nothing changes":                       {text, text, "done"},
+		"a node has joined":                     {text, text + "node n2\npod shop/y n2 phase=Pending\n", "skipped Changed"},
+		"a node has joined, with a block left":  {room, room + "node n2\n", "done"},
+		"two nodes may want the last block":     {room, room + "node n2\nnode n3\n", "skipped Changed"},
+		"one of the three that may starve left": {room + "node n2\nnode n3\nnode n4\n", room + "node n2\nnode n3\n", "done"},
 	} {
-		f := &fakeCluster{s: parseState(t, c.text).Snapshot, now: statedsl.Clock}
+		f := &fakeCluster{s: parseState(t, c.planned).Snapshot, now: statedsl.Clock}
 		f.s.Cluster.GUID = "g"
 		p := f.plan(t, repair.Request{StrictAffinity: &on})
 		j := newTestJournal(t)
 		f.journal, f.whole = j, 0
 		r, err := Run(t.Context(), p, &hurried{f}, f, j, Options{Progress: func(o repair.Outcome) {
 			if o.Status == "" {
-				f.s = parseState(t, strings.TrimSuffix(c.text+c.joins, "node n4\ndrop")).Snapshot
+				f.s = parseState(t, c.now).Snapshot
 				f.s.Cluster.GUID = "g"
 			}
 		}})

@@ -104,8 +104,8 @@ func windowsNodes(st *state.State) []string {
 	return out
 }
 
-// servicesBorrow names a pool of which LoadBalancer Services, too, can only borrow addresses: none of
-// their own blocks has a free address, and no block is left for them to claim.
+// servicesBorrow names a pool whose addresses LoadBalancer Services can only borrow: none of their own
+// blocks has a free address, and no block is left for them to claim.
 func servicesBorrow(st *state.State) string {
 	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
 		borrow, own := "", false

@@ -104,8 +104,8 @@ func TestNodeIsOurs(t *testing.T) {
 	}
 }
 
-// TestOneMarkPerNode: a cordon overwrites neither a cordon nor the mark of another run, by which that
-// run takes its own cordon back.
+// TestOneMarkPerNode: a cordon leaves another's cordon and another run's mark as they are. That run needs
+// its mark to take its cordon back.
 func TestOneMarkPerNode(t *testing.T) {
 	const node = `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n1","uid":"u","resourceVersion":"7","annotations":{%s}},"spec":{%s}}`
 	for name, c := range map[string]struct {
