@@ -77,9 +77,13 @@ func (w *world) settings(s *blocks.Snapshot, q *Scenario) error {
 // joining nodes with the labels that Kubernetes sets.
 func (w *world) nodes(s *blocks.Snapshot, q *Scenario) error {
 	switch {
-	case q.AddNodes < 0 || q.PodsPerNode < 0 || q.Pods < 0:
+	case q.AddNodes < 0 || q.MaxNodes < 0 || q.PodsPerNode < 0 || q.Pods < 0:
 		return errors.New("numbers of nodes and pods must not be negative")
-	case q.AddNodes == 0 && (len(q.NodeLabels) > 0 || q.PodsPerNode > 0):
+	case q.MaxNodes > 0:
+		q.AddNodes = max(0, q.MaxNodes-(len(s.Nodes)-len(q.RemoveNodes)))
+	}
+	switch {
+	case q.AddNodes == 0 && q.MaxNodes == 0 && (len(q.NodeLabels) > 0 || q.PodsPerNode > 0):
 		return errors.New("labels and pods of nodes that join are given, but no node joins")
 	case q.AddNodes > maxNodes || q.Pods > maxPods || q.PodsPerNode > maxPods/max(q.AddNodes, 1):
 		return fmt.Errorf("at most %d nodes and %d pods can be simulated", maxNodes, maxPods)

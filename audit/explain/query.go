@@ -221,16 +221,19 @@ func (e *NotFoundError) Error() string {
 	if e.Elsewhere != "" {
 		return e.Elsewhere
 	}
-	what := "node, pod, pool, block or handle"
+	what, name := "node, pod, pool, block or handle", e.Query.Text
 	switch {
 	case len(e.Query.kinds) == 1:
 		what = e.Query.kinds[0]
-	case e.Query.typed == "pod" || e.Query.Namespace != "":
-		what = "pod"
 	case e.Query.typed != "":
-		what = e.Query.typed + ", pod or check"
+		what, name = e.Query.typed, e.Query.bare()
+	case e.Query.Namespace != "":
+		what = "pod"
 	case strings.Contains(e.Query.name, "/"):
 		what = "pod or check"
 	}
-	return fmt.Sprintf("no %s %q", what, e.Query.Text)
+	if what == "pod" && e.Query.Namespace != "" {
+		return fmt.Sprintf("no pod %q in namespace %q", name, e.Query.Namespace)
+	}
+	return fmt.Sprintf("no %s %q", what, name)
 }

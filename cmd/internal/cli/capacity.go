@@ -62,6 +62,7 @@ func newCapacity(e env) *cobra.Command {
 	addOutputFlags(c, &x.output, capacityFormats, "")
 	fs := c.Flags()
 	fs.IntVar(&x.scenario.AddNodes, "add-nodes", 0, "assume that this `NUMBER` of nodes joins")
+	fs.IntVar(&x.scenario.MaxNodes, "max-nodes", 0, "assume that nodes join until the cluster has this `NUMBER`, such as the autoscaler's maximum")
 	fs.StringSliceVar(&x.labels, "node-labels", nil, "labels of the joining nodes, `KEY=VALUE`, in addition to those that Kubernetes sets; repeatable or comma-separated")
 	fs.IntVar(&x.scenario.PodsPerNode, "pods-per-node", 0, "`NUMBER` of pods of the pod network on each joining node (default: 1, which makes the node claim a block)")
 	fs.StringArrayVar(&x.scenario.RemoveNodes, "remove-node", nil, "assume that the node with this `NAME` is removed and its pods restart on the others; repeatable")
@@ -71,7 +72,7 @@ func newCapacity(e env) *cobra.Command {
 	fs.StringVar(&x.strict, "strict-affinity", "", "assume strict affinity on or off: `true|false`")
 	fs.IntVar(&x.maxBlocks, "max-blocks", 0, "assume that a node may hold at most this `NUMBER` of blocks (maxBlocksPerHost)")
 	fs.StringArrayVar(&x.reserve, "reserve", nil, "assume that this `CIDR` is reserved; repeatable")
-	flags.NoFiles(c, "add-nodes", "node-labels", "pods-per-node", "pods", "add-pool", "block-size", "max-blocks", "reserve")
+	flags.NoFiles(c, "add-nodes", "max-nodes", "node-labels", "pods-per-node", "pods", "add-pool", "block-size", "max-blocks", "reserve")
 	flags.OneOf(c, "strict-affinity", "true", "false")
 	x.sources.CompleteNames(c, "remove-node", "node")
 	return c
@@ -91,6 +92,9 @@ func (x *capacityCommand) complete(c *cobra.Command) (err error) {
 		return err
 	}
 	q := &x.scenario
+	if q.AddNodes != 0 && q.MaxNodes != 0 {
+		return exit.Usagef("--add-nodes and --max-nodes both set the number of joining nodes: give one of them")
+	}
 	for _, l := range x.labels {
 		key, value, found := strings.Cut(l, "=")
 		if !found || key == "" {

@@ -163,7 +163,12 @@ func ScenarioText(q *capacity.Scenario) string {
 		if len(labels) > 0 {
 			text += " and " + strings.Join(labels, ",")
 		}
+		if q.MaxNodes > 0 {
+			text += fmt.Sprintf(", up to the maximum of %d nodes", q.MaxNodes)
+		}
 		out = append(out, text)
+	} else if q.MaxNodes > 0 {
+		add("no node joins, because the maximum of %s is reached", phrase.Plural(q.MaxNodes, "node"))
 	}
 	if q.Pods > 0 {
 		add("%s, spread like the existing pods", phrase.PluralVerb(q.Pods, "pod", "starts", "start"))
