@@ -16,6 +16,7 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 	"github.com/calico-audit/calico-audit/cmd/internal/fleet"
 	"github.com/calico-audit/calico-audit/cmd/internal/source"
+	"github.com/calico-audit/calico-audit/cmd/internal/terminal"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
@@ -38,7 +39,7 @@ type capacityCommand struct {
 
 	outputs      outputs[*view.CapacityReport]
 	fleetOutputs outputs[*view.FleetCapacity]
-	progress     *view.ProgressLine
+	progress     *terminal.Progress
 }
 
 func newCapacity(e env) *cobra.Command {
@@ -51,7 +52,7 @@ func newCapacity(e env) *cobra.Command {
 			if err := x.complete(c); err != nil {
 				return err
 			}
-			if x.progress = view.ProgressOn(x.streams); x.fleet.members != nil {
+			if x.progress = terminal.ProgressOn(x.streams); x.fleet.members != nil {
 				return x.runFleet(c.Context())
 			}
 			return x.run(c.Context())
@@ -218,7 +219,7 @@ func (x *capacityCommand) runFleet(ctx context.Context) error {
 // of returns a function that answers for one cluster of the fleet.
 func (x *capacityCommand) of(m *member) (view.Options, func(context.Context) (*view.CapacityReport, error)) {
 	one := *x
-	one.progress, one.streams, one.sources = view.NewProgressLine(nil), m.streams, m.sources
+	one.progress, one.streams, one.sources = terminal.NewProgress(nil), m.streams, m.sources
 	return one.viewOptions(false), func(ctx context.Context) (*view.CapacityReport, error) {
 		from, err := one.sources.Open(one.streams, one.progress.Show)
 		if err != nil {
@@ -230,6 +231,6 @@ func (x *capacityCommand) of(m *member) (view.Options, func(context.Context) (*v
 
 func (x *capacityCommand) viewOptions(toStdout bool) view.Options {
 	o := x.env.viewOptions(&x.sources, "", "")
-	o.ASCII = toStdout && view.ASCIIOnly(x.streams.Out)
+	o.ASCII = toStdout && terminal.ASCIIOnly(x.streams.Out)
 	return x.output.display(o, x.streams, toStdout)
 }

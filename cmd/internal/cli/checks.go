@@ -9,6 +9,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/flags"
+	"github.com/calico-audit/calico-audit/cmd/internal/terminal"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
@@ -34,7 +35,7 @@ func newChecks(e env) *cobra.Command {
 			}
 			f, err := formats.Named(format)
 			if err == nil {
-				err = f.Write(e.streams.Out, view.NewCheckDocs(checks), view.Options{Width: view.TerminalWidth(e.streams.Out), NoHeaders: noHeaders})
+				err = f.Write(e.streams.Out, view.NewCheckDocs(checks), view.Options{Width: terminal.Width(e.streams.Out), NoHeaders: noHeaders})
 			}
 			if err != nil {
 				return exit.Usage(fmt.Errorf("writing the checks: %w", err))

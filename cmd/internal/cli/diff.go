@@ -16,6 +16,7 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/document"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/source"
+	"github.com/calico-audit/calico-audit/cmd/internal/terminal"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
@@ -28,7 +29,7 @@ type diffCommand struct {
 
 	output   outputFlags
 	outputs  outputs[*audit.Diff]
-	progress *view.ProgressLine
+	progress *terminal.Progress
 }
 
 func newDiff(e env) *cobra.Command {
@@ -59,7 +60,7 @@ func (d *diffCommand) complete(args []string) (err error) {
 	if err := cmp.Or(d.fail.parse(), d.grace.check(), d.check.parse()); err != nil {
 		return err
 	}
-	d.progress = view.ProgressOn(d.streams)
+	d.progress = terminal.ProgressOn(d.streams)
 	d.outputs, err = parseOutputs(view.DiffFormats(), &d.output, places{})
 	return err
 }
@@ -119,7 +120,7 @@ func (d *diffCommand) side(ctx context.Context, path string) (*audit.Report, err
 
 // reportOf returns the report in a file, or makes one from a snapshot. A pipe, such as the
 // output of a command, is first copied to a temporary file. Errors contain the given name.
-func (e env) reportOf(ctx context.Context, name, path string, check checkFlag, grace graceFlag, progress *view.ProgressLine) (*audit.Report, error) {
+func (e env) reportOf(ctx context.Context, name, path string, check checkFlag, grace graceFlag, progress *terminal.Progress) (*audit.Report, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, exit.Usagef("reading files: %w", err)

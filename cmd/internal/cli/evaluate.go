@@ -10,7 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/source"
-	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/cmd/internal/terminal"
 )
 
 // evaluation is the state of a source with the results of checks.
@@ -21,7 +21,7 @@ type evaluation struct {
 
 // evaluate reads a source and runs checks. Findings that need confirmation are read a
 // second time; if that fails, they are withheld.
-func evaluate(ctx context.Context, from source.Reader, checks []*audit.Check, grace graceFlag, progress *view.ProgressLine) (*evaluation, error) {
+func evaluate(ctx context.Context, from source.Reader, checks []*audit.Check, grace graceFlag, progress *terminal.Progress) (*evaluation, error) {
 	snapshot, err := from.Read(ctx)
 	if err != nil {
 		return nil, err

@@ -18,6 +18,7 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 	"github.com/calico-audit/calico-audit/cmd/internal/source"
+	"github.com/calico-audit/calico-audit/cmd/internal/terminal"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
@@ -56,7 +57,7 @@ func newExplain(e env) *cobra.Command {
 			if len(x.query.Messages) > 0 && x.sources.Nowhere() {
 				return x.outputs.write(x.streams, "explanation", explain.Meanings(x.query), x.viewOptions)
 			}
-			progress := view.ProgressOn(x.streams)
+			progress := terminal.ProgressOn(x.streams)
 			from, err := x.sources.OpenWith(&x.hosts, x.streams, progress.Show)
 			if err == nil {
 				err = x.run(c.Context(), from, progress)
@@ -120,7 +121,7 @@ func (x *explainCommand) viewOptions(toStdout bool) view.Options {
 }
 
 // run reads, evaluates and explains.
-func (x *explainCommand) run(ctx context.Context, from source.Reader, progress *view.ProgressLine) error {
+func (x *explainCommand) run(ctx context.Context, from source.Reader, progress *terminal.Progress) error {
 	j, err := evaluate(ctx, from, checks.All, x.grace, progress)
 	progress.Clear()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/source"
-	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/cmd/internal/terminal"
 )
 
 // runExplain explains a subject. It returns the exit code, the explanation, and standard
@@ -18,13 +18,13 @@ import (
 func runExplain(t *testing.T, r source.Reader, subject string) (int, *explain.Explanation, string) {
 	t.Helper()
 	streams, out, errOut := testStreams()
-	c := &explainCommand{env: env{streams, "calico-audit"}, grace: graceFlag{state.DefaultGrace}, output: outputFlags{[]string{"json"}, view.ColorNever}}
+	c := &explainCommand{env: env{streams, "calico-audit"}, grace: graceFlag{state.DefaultGrace}, output: outputFlags{[]string{"json"}, terminal.ColorNever}}
 	c.sources.AddTo(newExplain(c.env))
 	code := execute(t.Context(), streams, func() error {
 		if err := c.complete([]string{subject}); err != nil {
 			return err
 		}
-		return c.run(t.Context(), r, view.NewProgressLine(nil))
+		return c.run(t.Context(), r, terminal.NewProgress(nil))
 	})
 	e := new(explain.Explanation)
 	if out.Len() > 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 	"github.com/calico-audit/calico-audit/cmd/internal/fleet"
 	"github.com/calico-audit/calico-audit/cmd/internal/source"
+	"github.com/calico-audit/calico-audit/cmd/internal/terminal"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
@@ -71,7 +72,7 @@ type member struct {
 
 // readFleet reads all clusters. of returns the function that reads one, with its output
 // options.
-func readFleet[T view.FleetMember](ctx context.Context, e env, f *fleetFlags, from *source.Flags, progress *view.ProgressLine, of func(*member) (view.Options, func(context.Context) (T, error))) ([]view.FleetItem[T], []error, error) {
+func readFleet[T view.FleetMember](ctx context.Context, e env, f *fleetFlags, from *source.Flags, progress *terminal.Progress, of func(*member) (view.Options, func(context.Context) (T, error))) ([]view.FleetItem[T], []error, error) {
 	warnings := fleet.NewWarnings(e.streams.ErrOut, progress.Clear)
 	var readers []fleet.Reader[T]
 	for _, m := range f.members {

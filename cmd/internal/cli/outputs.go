@@ -18,6 +18,7 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 	"github.com/calico-audit/calico-audit/cmd/internal/source"
+	"github.com/calico-audit/calico-audit/cmd/internal/terminal"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
@@ -29,7 +30,7 @@ var (
 )
 
 // colourings are the values of --color.
-var colourings = []string{view.ColorAuto, view.ColorAlways, view.ColorNever}
+var colourings = []string{terminal.ColorAuto, terminal.ColorAlways, terminal.ColorNever}
 
 // outputFlags are the flags for formats and colours.
 type outputFlags struct {
@@ -42,7 +43,7 @@ type outputFlags struct {
 func addOutputFlags[T any](c *cobra.Command, f *outputFlags, formats view.Formats[T], coloured string) {
 	fs := c.Flags()
 	fs.StringArrayVarP(&f.values, "output", "o", []string{"table"}, "`FORMAT` or FORMAT=FILE, repeatable with files: "+strings.Join(formats.Names(), ", "))
-	fs.StringVar(&f.color, "color", view.ColorAuto, "colour "+coloured+"`WHEN`: "+strings.Join(colourings, "|")+"; auto honours NO_COLOR and TERM=dumb")
+	fs.StringVar(&f.color, "color", terminal.ColorAuto, "colour "+coloured+"`WHEN`: "+strings.Join(colourings, "|")+"; auto honours NO_COLOR and TERM=dumb")
 	_ = c.RegisterFlagCompletionFunc("output", func(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return completeFormats(formats, toComplete)
 	})
@@ -63,9 +64,9 @@ func (e env) viewOptions(from *source.Flags, more, portable string) view.Options
 // display sets the options that depend on the flags and on the terminal, if the output goes
 // to one.
 func (f *outputFlags) display(o view.Options, streams genericiooptions.IOStreams, toStdout bool) view.Options {
-	o.Color = f.color == view.ColorAlways
+	o.Color = f.color == terminal.ColorAlways
 	if toStdout {
-		o.Width, o.Color = view.TerminalWidth(streams.Out), view.UseColor(f.color, streams.Out)
+		o.Width, o.Color = terminal.Width(streams.Out), terminal.UseColor(f.color, streams.Out)
 	}
 	return o
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 	"github.com/calico-audit/calico-audit/cmd/internal/history"
-	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/cmd/internal/terminal"
 )
 
 // pastFlags are the flags for the history of pools, for their runway.
@@ -36,7 +36,7 @@ func (p *pastFlags) check() error {
 
 // addTo adds the runway to a report, if requested. Earlier snapshots are only counted, so
 // no checks run on them.
-func (p *pastFlags) addTo(ctx context.Context, rep *audit.Report, e env, grace graceFlag, progress *view.ProgressLine) error {
+func (p *pastFlags) addTo(ctx context.Context, rep *audit.Report, e env, grace graceFlag, progress *terminal.Progress) error {
 	err := p.AddTo(ctx, rep, func(ctx context.Context, path string) (*audit.Report, error) {
 		return e.reportOf(ctx, path, path, checkFlag{}, grace, progress)
 	})

@@ -23,6 +23,7 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 	"github.com/calico-audit/calico-audit/cmd/internal/runner"
 	"github.com/calico-audit/calico-audit/cmd/internal/source"
+	"github.com/calico-audit/calico-audit/cmd/internal/terminal"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/planner"
@@ -207,7 +208,7 @@ func asksHosts(r *repair.Request) string {
 // run makes the plan, prints it, and applies it with --apply.
 func (r *repairCommand) run(ctx context.Context) error {
 	r.sources.Budgets = r.request.Evicts()
-	progress := view.ProgressOn(r.streams)
+	progress := terminal.ProgressOn(r.streams)
 	from, err := r.sources.OpenWith(&r.hosts, r.streams, progress.Show)
 	if err != nil {
 		return err
@@ -260,7 +261,7 @@ func (r *repairCommand) run(ctx context.Context) error {
 
 // report makes the report that accompanies the plan. Only an HTML page shows findings, so
 // the checks run only for a page.
-func (r *repairCommand) report(ctx context.Context, from source.Reader, state *state.State, progress *view.ProgressLine) (*audit.Report, error) {
+func (r *repairCommand) report(ctx context.Context, from source.Reader, state *state.State, progress *terminal.Progress) (*audit.Report, error) {
 	if !r.print.plans.page() {
 		return audit.NewReport(state, &audit.Result{}), nil
 	}
@@ -291,7 +292,7 @@ func (r *repairCommand) viewOptions(plan *repair.Plan, report *audit.Report) vie
 }
 
 // plan reads the source and builds the plan; see [repairCommand.plans].
-func (r *repairCommand) plan(ctx context.Context, from source.Reader, progress *view.ProgressLine) (*repair.Plan, *state.State, error) {
+func (r *repairCommand) plan(ctx context.Context, from source.Reader, progress *terminal.Progress) (*repair.Plan, *state.State, error) {
 	plans, st, err := r.plans(ctx, from, progress)
 	if err != nil {
 		return nil, nil, err
@@ -302,7 +303,7 @@ func (r *repairCommand) plan(ctx context.Context, from source.Reader, progress *
 // plans reads the source and builds the plan of the request or, with --after-restore, of each
 // stage. On a running cluster it reads the relevant resources a second time, and keeps only
 // steps that both readings give. The returned state is that of the plans.
-func (r *repairCommand) plans(ctx context.Context, from source.Reader, progress *view.ProgressLine) ([]*repair.Plan, *state.State, error) {
+func (r *repairCommand) plans(ctx context.Context, from source.Reader, progress *terminal.Progress) ([]*repair.Plan, *state.State, error) {
 	snapshot, err := from.Read(ctx)
 	if err != nil {
 		return nil, nil, err

@@ -13,6 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/cmd/internal/document"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/terminal"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -45,7 +46,7 @@ func stageFile(out string, s repair.Stage) string {
 // runAfterRestore makes the plan of each stage, writes the plans to files, and prints the commands
 // in order.
 func (r *repairCommand) runAfterRestore(ctx context.Context) error {
-	progress := view.ProgressOn(r.streams)
+	progress := terminal.ProgressOn(r.streams)
 	from, err := r.sources.OpenWith(&r.hosts, r.streams, progress.Show)
 	if err != nil {
 		return err

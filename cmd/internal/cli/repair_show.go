@@ -15,6 +15,7 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/runner"
 	"github.com/calico-audit/calico-audit/cmd/internal/source"
+	"github.com/calico-audit/calico-audit/cmd/internal/terminal"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -81,7 +82,7 @@ func (p *planOutputs) runner(e env, from *source.Flags, hosts *source.HostFlags,
 
 func (p *planOutputs) options(streams genericiooptions.IOStreams, o view.Options) func(toStdout bool) view.Options {
 	return func(toStdout bool) view.Options {
-		o.Now, o.ASCII = time.Now(), toStdout && view.ASCIIOnly(streams.Out)
+		o.Now, o.ASCII = time.Now(), toStdout && terminal.ASCIIOnly(streams.Out)
 		return p.display(o, streams, toStdout)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 	"github.com/calico-audit/calico-audit/cmd/internal/source"
+	"github.com/calico-audit/calico-audit/cmd/internal/terminal"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
@@ -45,13 +46,13 @@ type reportCommand struct {
 	outputs      outputs[*audit.Report]
 	muted        *audit.Mutes
 	known        []*audit.Report // the baselines of muted
-	progress     *view.ProgressLine
+	progress     *terminal.Progress
 	fleetOutputs outputs[*view.FleetReport]
 	storedFleet  *view.FleetReport // the fleet report that -f names
 }
 
 func newReport(e env) *cobra.Command {
-	r := &reportCommand{env: e, hosts: &source.HostFlags{}, progress: view.NewProgressLine(nil)}
+	r := &reportCommand{env: e, hosts: &source.HostFlags{}, progress: terminal.NewProgress(nil)}
 	c := e.command(&cobra.Command{
 		Use:   "report",
 		Short: "Run all checks and print the report",
@@ -95,7 +96,7 @@ func (r *reportCommand) complete() (err error) {
 	if err := cmp.Or(r.fail.parse(), r.grace.check(), r.check.parse(), r.past.check()); err != nil {
 		return err
 	}
-	r.progress = view.ProgressOn(r.streams)
+	r.progress = terminal.ProgressOn(r.streams)
 	if err = r.fleet.complete(&r.sources); err != nil {
 		return err
 	}
@@ -129,7 +130,7 @@ func (r *reportCommand) complete() (err error) {
 
 func (r *reportCommand) viewOptions(toStdout bool) view.Options {
 	o := r.env.viewOptions(&r.sources, r.hosts.Arguments()+r.grace.arguments(), r.hosts.Portable()+r.grace.arguments())
-	o.NoHeaders, o.FailOn, o.ASCII = r.noHeaders, r.fail.severity, r.ascii || toStdout && view.ASCIIOnly(r.streams.Out)
+	o.NoHeaders, o.FailOn, o.ASCII = r.noHeaders, r.fail.severity, r.ascii || toStdout && terminal.ASCIIOnly(r.streams.Out)
 	if r.stored != nil || r.ofFleet() { // other commands read objects, not reports; in a fleet each item has its own arguments
 		o.ReportArgs, o.PortableArgs = "", ""
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/fleet"
+	"github.com/calico-audit/calico-audit/cmd/internal/terminal"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
@@ -62,7 +63,7 @@ func (r *reportCommand) runFleet(ctx context.Context) error {
 // of returns a function that makes the report of one cluster of the fleet.
 func (r *reportCommand) of(m *member) (view.Options, func(context.Context) (view.ClusterReport, error)) {
 	one := *r
-	one.fleet.members, one.progress, one.streams, one.sources = nil, view.NewProgressLine(nil), m.streams, m.sources
+	one.fleet.members, one.progress, one.streams, one.sources = nil, terminal.NewProgress(nil), m.streams, m.sources
 	one.sources.Services = true
 	return one.viewOptions(false), func(ctx context.Context) (out view.ClusterReport, err error) {
 		if one.reader, err = one.sources.OpenWith(one.hosts, one.streams, one.progress.Show); err == nil {

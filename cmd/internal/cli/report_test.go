@@ -18,7 +18,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/files"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/source"
-	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/cmd/internal/terminal"
 )
 
 // scriptedReader is a running cluster with given readings.
@@ -69,7 +69,7 @@ func TestSecondReadingAlone(t *testing.T) {
 		t.Errorf("%d findings; the first reading's blocks are held: %t, and %d objects handed on", len(rep.Findings), r.held, r.others)
 	}
 	s := &forgottenReader{t: t}
-	if _, _, err := awaitStable(t.Context(), s, view.NewProgressLine(nil)); err != nil || s.held || s.others > 0 {
+	if _, _, err := awaitStable(t.Context(), s, terminal.NewProgress(nil)); err != nil || s.held || s.others > 0 {
 		t.Errorf("snapshot: %v; the first reading's blocks are held: %t, and %d objects handed on", err, s.held, s.others)
 	}
 }
@@ -93,12 +93,12 @@ func runReport(t *testing.T, r source.Reader) (int, *audit.Report, string) {
 	c := &reportCommand{
 		hosts: &source.HostFlags{},
 		env:   env{streams, "calico-audit"}, grace: graceFlag{state.DefaultGrace}, check: checkFlag{checks: checks.All},
-		fail: failFlag{severity: state.Critical}, reader: r, progress: view.NewProgressLine(nil),
+		fail: failFlag{severity: state.Critical}, reader: r, progress: terminal.NewProgress(nil),
 	}
 	c.sources.AddTo(newReport(c.env))
 	code := execute(t.Context(), streams, func() error {
 		var err error
-		if c.outputs, err = parseOutputs(reportFormats, &outputFlags{[]string{"json"}, view.ColorAuto}, places{}); err != nil {
+		if c.outputs, err = parseOutputs(reportFormats, &outputFlags{[]string{"json"}, terminal.ColorAuto}, places{}); err != nil {
 			return err
 		}
 		return c.run(t.Context())

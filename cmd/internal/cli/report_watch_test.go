@@ -14,7 +14,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/files"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/source"
-	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/cmd/internal/terminal"
 )
 
 // changingReader returns a series of readings, and ends the run with the last.
@@ -48,14 +48,14 @@ func TestWatch(t *testing.T) {
 	streams, out, errOut := testStreams()
 	c := &reportCommand{
 		hosts: &source.HostFlags{},
-		env:   env{streams, "calico-audit"}, grace: graceFlag{state.DefaultGrace}, check: checkFlag{checks: checks.All}, progress: view.NewProgressLine(nil),
+		env:   env{streams, "calico-audit"}, grace: graceFlag{state.DefaultGrace}, check: checkFlag{checks: checks.All}, progress: terminal.NewProgress(nil),
 		reader: &changingReader{readings: []func() (*blocks.Snapshot, error){example("story"), example("story"), down, down, example("story-drained"), example("story-drained")}, end: cancel},
 		every:  time.Millisecond,
 	}
 	c.sources.AddTo(newReport(c.env))
 	code := execute(ctx, streams, func() error {
 		var err error
-		if c.outputs, err = parseOutputs(reportFormats, &outputFlags{[]string{"table"}, view.ColorNever}, places{}); err != nil {
+		if c.outputs, err = parseOutputs(reportFormats, &outputFlags{[]string{"table"}, terminal.ColorNever}, places{}); err != nil {
 			return err
 		}
 		return c.run(ctx)

@@ -11,7 +11,7 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/build"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/flags"
-	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/cmd/internal/terminal"
 )
 
 // NewRoot returns the command line. program is its name as the user typed it:
@@ -35,7 +35,7 @@ change anything, and they ask first.`,
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
 	root.SetFlagErrorFunc(flagError)
-	root.SetUsageFunc(func(c *cobra.Command) error { return flags.Usage(c, view.TerminalWidth(streams.Out)) })
+	root.SetUsageFunc(func(c *cobra.Command) error { return flags.Usage(c, terminal.Width(streams.Out)) })
 	e := env{streams: streams, program: program}
 	root.AddCommand(
 		newReport(e), newExplain(e), newSnapshot(e), newDiff(e), newChecks(e),

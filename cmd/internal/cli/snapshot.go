@@ -24,6 +24,7 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 	"github.com/calico-audit/calico-audit/cmd/internal/source"
+	"github.com/calico-audit/calico-audit/cmd/internal/terminal"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
@@ -102,7 +103,7 @@ func (s *snapshotCommand) run(ctx context.Context) error {
 		return exit.Usage(err)
 	}
 	defer func() { _ = recorder.Close() }()
-	progress := view.ProgressOn(s.streams)
+	progress := terminal.ProgressOn(s.streams)
 	s.sources.Record, s.sources.WarnIgnored = recorder, true
 	from, err := s.sources.Open(s.streams, progress.Show)
 	if err != nil {
@@ -145,7 +146,7 @@ const stableTries = 3
 // severe findings again, as a report does: kinds are read one after the other, so changes
 // in between would look like damage to readers of the snapshot. It returns the findings
 // that only the last reading shows.
-func awaitStable(ctx context.Context, from source.Reader, progress *view.ProgressLine) (*blocks.Snapshot, []audit.Skipped, error) {
+func awaitStable(ctx context.Context, from source.Reader, progress *terminal.Progress) (*blocks.Snapshot, []audit.Skipped, error) {
 	snapshot, err := from.Read(ctx)
 	if err != nil {
 		return nil, nil, err

@@ -19,6 +19,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/alias"
 	"github.com/calico-audit/calico-audit/blocks/files"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
+	"github.com/calico-audit/calico-audit/cmd/internal/terminal"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
@@ -134,7 +135,7 @@ func TestAwaitStable(t *testing.T) {
 		return s
 	}
 	ask := func(r *movingReader) (int, int) {
-		s, unsettled, err := awaitStable(t.Context(), r, view.NewProgressLine(nil))
+		s, unsettled, err := awaitStable(t.Context(), r, terminal.NewProgress(nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +155,7 @@ func TestAwaitStable(t *testing.T) {
 			t.Errorf("%s: read %d times, %d blocks, %d unsettled; want %d, %d, %d", c.name, r.asked, blocks, unsettled, c.asked, c.blocks, c.unsettled)
 		}
 	}
-	if _, _, err := awaitStable(t.Context(), &movingReader{readings: []*blocks.Snapshot{liveStory(t)}, err: errors.New("connection refused")}, view.NewProgressLine(nil)); exit.Code(err) != exit.CodeUnread {
+	if _, _, err := awaitStable(t.Context(), &movingReader{readings: []*blocks.Snapshot{liveStory(t)}, err: errors.New("connection refused")}, terminal.NewProgress(nil)); exit.Code(err) != exit.CodeUnread {
 		t.Errorf("a second reading that fails: %v", err)
 	}
 	files := liveStory(t)
@@ -183,7 +184,7 @@ func TestAwaitStableGivesUp(t *testing.T) {
 		}
 		r.readings = append(r.readings, s)
 	}
-	s, unsettled, err := awaitStable(t.Context(), r, view.NewProgressLine(nil))
+	s, unsettled, err := awaitStable(t.Context(), r, terminal.NewProgress(nil))
 	if err != nil || len(unsettled) == 0 || r.asked != 1+stableTries || s != r.readings[stableTries] {
 		t.Errorf("read %d times, unsettled %v, %v", r.asked, unsettled, err)
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/source"
-	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/cmd/internal/terminal"
 )
 
 // openTerminal opens a pseudo-terminal with some columns. drain closes it and returns its
@@ -118,7 +118,7 @@ func TestProgressOnTerminal(t *testing.T) {
 	tty, drain := openTerminal(t, 80)
 	streams, out, _ := testStreams()
 	streams.ErrOut = tty
-	c := &reportCommand{env: env{streams: streams}, hosts: &source.HostFlags{}, fail: failFlag{failOn: failNever}, output: outputFlags{[]string{"json"}, view.ColorAuto}}
+	c := &reportCommand{env: env{streams: streams}, hosts: &source.HostFlags{}, fail: failFlag{failOn: failNever}, output: outputFlags{[]string{"json"}, terminal.ColorAuto}}
 	command := newVersion(c.env)
 	c.sources.AddTo(command)
 	c.fleet.addFlags(command)
@@ -131,7 +131,7 @@ func TestProgressOnTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := drain()
-	if !strings.Contains(got, "checking") || !strings.HasSuffix(got, " \r") || strings.Contains(got, "\n") {
+	if !strings.Contains(got, "checking") || !strings.HasSuffix(got, "\r\x1b[K") || strings.Contains(got, "\n") {
 		t.Errorf("the terminal was shown %q", got)
 	}
 	if !strings.HasPrefix(out.String(), "{") {

@@ -13,7 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
-	"github.com/calico-audit/calico-audit/cmd/internal/view"
+	"github.com/calico-audit/calico-audit/cmd/internal/terminal"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
 	"github.com/calico-audit/calico-audit/repair/journal"
@@ -187,7 +187,7 @@ func (c *Runner) FinishBegun(ctx context.Context, guid string, req repair.Reques
 // finishOne finishes the half-done steps of one run, within the consents of the present
 // request.
 func (c *Runner) finishOne(ctx context.Context, file *journal.File, req *repair.Request) error {
-	progress := view.ProgressOn(c.Streams)
+	progress := terminal.ProgressOn(c.Streams)
 	defer progress.Clear()
 	c.Sources.Budgets = file.Plan.Request.Evicts()
 	target, err := openTarget(ctx, c.Sources, c.Hosts, file.Plan.Cluster.APIGroup, c.Streams, progress.Show)

@@ -18,6 +18,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/source"
+	"github.com/calico-audit/calico-audit/cmd/internal/terminal"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
@@ -56,7 +57,7 @@ func (c *Runner) Apply(ctx context.Context, plan *repair.Plan, resume *journal.F
 	if !plan.Intact() {
 		c.say("warning: the plan was edited or comes from an earlier version: for steps that need two observations, this run is the first")
 	}
-	progress := view.ProgressOn(c.Streams)
+	progress := terminal.ProgressOn(c.Streams)
 	defer progress.Clear()
 	c.Sources.Budgets = plan.Request.Evicts()
 	target, err := openTarget(ctx, c.Sources, c.Hosts, plan.Cluster.APIGroup, c.Streams, progress.Show)
@@ -110,7 +111,7 @@ func (c *Runner) ask(ctx context.Context, what, guid string) error {
 
 // stepProgress shows the current step. Without a terminal it logs the outcome of each step
 // that was tried.
-func (c *Runner) stepProgress(line *view.ProgressLine, steps int, undo bool) func(repair.Outcome) {
+func (c *Runner) stepProgress(line *terminal.Progress, steps int, undo bool) func(repair.Outcome) {
 	n, said := 0, ""
 	return func(o repair.Outcome) {
 		switch {
@@ -131,7 +132,7 @@ func (c *Runner) stepProgress(line *view.ProgressLine, steps int, undo bool) fun
 }
 
 // waiting returns a function that announces a wait.
-func (c *Runner) waiting(progress *view.ProgressLine) func(time.Time) {
+func (c *Runner) waiting(progress *terminal.Progress) func(time.Time) {
 	return func(until time.Time) {
 		text := "waiting until %s for the second observation"
 		if c.Hosts != nil && len(c.Hosts.Paths) > 0 {
@@ -142,7 +143,7 @@ func (c *Runner) waiting(progress *view.ProgressLine) func(time.Time) {
 }
 
 // sayNow returns a function that replaces the progress line by a message.
-func (c *Runner) sayNow(progress *view.ProgressLine) func(string) {
+func (c *Runner) sayNow(progress *terminal.Progress) func(string) {
 	return func(text string) {
 		progress.Clear()
 		c.say("%s", text)

@@ -14,6 +14,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/source"
+	"github.com/calico-audit/calico-audit/cmd/internal/terminal"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
@@ -30,7 +31,7 @@ func (c *Runner) Undo(ctx context.Context, file *journal.File) error {
 }
 
 func (c *Runner) undo(ctx context.Context, file *journal.File) error {
-	progress := view.ProgressOn(c.Streams)
+	progress := terminal.ProgressOn(c.Streams)
 	defer progress.Clear()
 	target, err := openTarget(ctx, c.Sources, nil, file.Cluster.APIGroup, c.Streams, progress.Show)
 	if err != nil {
@@ -132,7 +133,7 @@ func (c *Runner) UndoLeft(ctx context.Context) error {
 
 // look reads the cluster.
 func (c *Runner) look(ctx context.Context) (*blocks.Snapshot, error) {
-	progress := view.ProgressOn(c.Streams)
+	progress := terminal.ProgressOn(c.Streams)
 	defer progress.Clear()
 	c.Sources.Budgets = true
 	from, err := c.Sources.OpenWith(new(source.HostFlags), c.Streams, progress.Show)

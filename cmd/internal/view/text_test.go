@@ -1,7 +1,6 @@
 package view
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -119,20 +118,6 @@ func FuzzClean(f *testing.F) {
 			t.Errorf("Clean(%q) is not stable", s)
 		}
 	})
-}
-
-func TestProgressLine(t *testing.T) {
-	var buf bytes.Buffer
-	p := NewProgressLine(&buf)
-	p.Show("reading pods: 1000")
-	p.Show("checking\x1b[31m")
-	p.Clear()
-	if got, want := buf.String(), "\rreading pods: 1000\rchecking\\x1b[31m  \r"+strings.Repeat(" ", 16)+"\r"; got != want {
-		t.Errorf("wrote %q, want %q", got, want)
-	}
-	silent := NewProgressLine(nil)
-	silent.Show("x")
-	silent.Clear()
 }
 
 // TestTableCountsLikeGaps: many bad objects take a few lines in the table, and the checks

@@ -1,4 +1,6 @@
-package view
+// Package terminal describes the terminals of a command: their width, colours and characters. It
+// shows progress on them.
+package terminal
 
 import (
 	"io"
@@ -6,12 +8,11 @@ import (
 	"strings"
 
 	"golang.org/x/term"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// TerminalWidth returns the number of columns of a terminal; 0 for other writers.
-func TerminalWidth(w io.Writer) int {
+// Width returns the number of columns of a terminal; 0 for other writers.
+func Width(w io.Writer) int {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return 0
@@ -36,20 +37,11 @@ func UseColor(mode string, w io.Writer) bool {
 	return mode == ColorAlways || mode == ColorAuto && printers.AllowsColorOutput(w)
 }
 
-// ProgressOn returns a progress line on standard error. It shows nothing without a terminal
-// or on a dumb one.
-func ProgressOn(streams genericiooptions.IOStreams) *ProgressLine {
-	if printers.IsTerminal(streams.ErrOut) && os.Getenv("TERM") != "dumb" {
-		return NewProgressLine(streams.ErrOut)
-	}
-	return NewProgressLine(nil)
-}
-
 // ASCIIOnly reports whether output to a writer is limited to ASCII: the locale names a
 // character set other than UTF-8, or the terminal is dumb. Without a locale, as in many
 // containers, UTF-8 is assumed.
 func ASCIIOnly(w io.Writer) bool {
-	if TerminalWidth(w) > 0 && os.Getenv("TERM") == "dumb" {
+	if Width(w) > 0 && os.Getenv("TERM") == "dumb" {
 		return true
 	}
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} { // the first variable that is set counts
