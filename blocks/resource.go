@@ -68,6 +68,8 @@ type Gap struct {
 	Source string `json:"source,omitempty"`
 	// Reason describes the failure in one sentence, including a missing right.
 	Reason string `json:"reason"`
+	// Read is the shell command that reads a kind that files lack; else empty.
+	Read string `json:"read,omitempty"`
 
 	// Tolerated is true if only the field is unreadable and every possible value of it is
 	// taken into account. No verdict is withheld and the snapshot counts as complete.

@@ -383,7 +383,7 @@ func (f *fileReader) addMissing(s *blocks.Snapshot, read []*decode.Objects) {
 			reason = cmp.Or(reason, contradictions[k.Resource])
 		}
 		if reason != "" {
-			s.Gaps = append(s.Gaps, blocks.Gap{Resource: k.Resource, Reason: reason})
+			s.Gaps = append(s.Gaps, blocks.Gap{Resource: k.Resource, Reason: reason, Read: rawCommands(read, []string{string(k.Resource)}, s.Cluster.APIGroup)})
 		}
 		switch {
 		case seen:

@@ -313,6 +313,11 @@ func TestMissingKindsAreGaps(t *testing.T) {
 	const noConfig = "ipamconfigs: no IPAMConfig in the files: strict affinity, automatic blocks and the limit of blocks are not known"
 	rest := []string{"ippools: no IPPool in the files", "nodes: no Node in the files", "pods: no Pod in the files"}
 	diff(t, "gaps", append([]string{"blockaffinities: no BlockAffinity in the files", noConfig, "ipamhandles: no IPAMHandle in the files"}, rest...), reasons(s))
+	for _, g := range s.Gaps {
+		if !strings.HasPrefix(g.Read, "kubectl get --raw /api") || !strings.HasSuffix(g.Read, fmt.Sprintf("/%s >%[1]s.json", g.Resource)) {
+			t.Errorf("%s is read by %q", g.Resource, g.Read)
+		}
+	}
 	assumed := "; assumed to have no objects: ipreservations, clusterinformations, kubecontrollersconfigurations, felixconfigurations, bgpconfigurations, bgppeers, bgpfilters, namespaces"
 	if len(warnings) != 1 || !strings.Contains(warnings[0], assumed) || !strings.Contains(warnings[0], `. A file of "calico-audit snapshot" holds all kinds, as does: `+
 		"for r in pods nodes namespaces; do kubectl get --raw /api/v1/$r >$r.json; done; for r in ipamhandles blockaffinities ippools ipamconfigs ") ||

@@ -18,7 +18,7 @@ func TestUnknownNumbers(t *testing.T) {
 	}{
 		{"", "wide", 200, "POOL", "CIDR SIZE IN USE AVAIL RESERVED BLOCKS FREE RELEASABLE NEEDED"},
 		{blocks.Blocks, "wide", 200, "pods-v4", "10.64.75.0/24 /26 -/256 - - - -/4 - - 8"},
-		{blocks.Blocks, "wide", 200, "worker-3", "- - - 3: worker-1 worker-2 - -"},
+		{blocks.Blocks, "wide", 200, "worker-3", "- - - ≥3: worker-1 worker-2 - -"},
 		{blocks.Blocks, "table", 60, "  addresses", "256, number in use unknown"},
 		{blocks.Blocks, "table", 60, "  blocks", "4, number claimed unknown, 8 needed"},
 		{blocks.Blocks, "markdown", 0, "| `pods-v4`", "| `10.64.75.0/24` | -/256 | - | -/4 | - | - | - | 8 |"},

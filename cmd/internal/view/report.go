@@ -143,29 +143,42 @@ func (p *printer) nodes(r *audit.Report) {
 // nodeNumbers are a node's formatted numbers.
 type nodeNumbers struct{ Blocks, Empty, Addresses, Borrowed, Lent string }
 
-// numbersOfNode formats a node's numbers. An undecodable block may belong to the node, or
-// the node may borrow from it.
-func numbersOfNode(r *audit.Report, n *audit.NodeReport) nodeNumbers {
-	own, others := exact, exact
+// boundsOfNode returns how exact the numbers of a node's own blocks are, and of the addresses that
+// it borrows. An undecodable block may belong to the node, or the node may borrow from it.
+func boundsOfNode(r *audit.Report, n *audit.NodeReport) (own, others bound) {
+	if lacks(r, blocks.Blocks) {
+		return unknown, unknown
+	}
 	if n.UnreadableBlocks > 0 {
 		own = atLeast
 	}
 	if unreadable(r, blocks.Blocks) > 0 {
 		others = atLeast
 	}
+	return own, others
+}
+
+// NodeSigns returns what precedes the numbers of a node's own blocks, and of the addresses that it
+// borrows: nothing, "≥", or "-" if they are unknown.
+func NodeSigns(r *audit.Report, n *audit.NodeReport) [2]string {
+	own, others := boundsOfNode(r, n)
+	return [2]string{own.sign(""), others.sign("")}
+}
+
+// numbersOfNode formats a node's numbers.
+func numbersOfNode(r *audit.Report, n *audit.NodeReport) nodeNumbers {
+	own, others := boundsOfNode(r, n)
 	// counted formats a number of addresses with the nodes involved.
 	counted := func(n int, nodes []string, is bound) string {
 		if n == 0 && len(nodes) == 0 {
 			return "-"
 		}
+		if is == unknown {
+			is = atLeast // what was read names some
+		}
 		return is.sign(strconv.Itoa(n)) + ": " + strings.Join(nodes, " ")
 	}
-	held := func(n int) string { // for numbers that only need the blocks
-		if lacks(r, blocks.Blocks) {
-			return notKnown
-		}
-		return own.sign(strconv.Itoa(n))
-	}
+	held := func(n int) string { return own.sign(strconv.Itoa(n)) }
 	return nodeNumbers{held(len(n.Blocks)), held(n.EmptyBlocks), held(n.Addresses), counted(n.Borrowed, n.BorrowedFrom, others), counted(n.Lent, n.LentTo, own)}
 }
 

@@ -30,6 +30,8 @@ type pageData struct {
 	Changes []mapData `json:"changes,omitempty"`
 	// Severities are the names of the severities, by number.
 	Severities []string `json:"severities"`
+	// Signs are those of [view.NodeSigns], of nodes whose numbers are not all exact.
+	Signs map[string][2]string `json:"signs,omitempty"`
 	// Messages and Commands belong to the findings that are not rendered as text, by index
 	// in the report; they are empty for the others. The first command may be an instruction
 	// that the others carry out.
@@ -49,6 +51,14 @@ func embedAll(r *audit.Report, o Options, c *content) ([]template.HTML, error) {
 	page := pageData{Maps: []mapData{}, Severities: make([]string, len(state.Severities)+1)}
 	for _, s := range state.Severities {
 		page.Severities[s] = s.String()
+	}
+	for i := range r.Nodes {
+		if signs := view.NodeSigns(r, &r.Nodes[i]); signs != [2]string{} {
+			if page.Signs == nil {
+				page.Signs = map[string][2]string{}
+			}
+			page.Signs[r.Nodes[i].Name] = signs
+		}
 	}
 	for i := range c.Maps {
 		page.Maps = append(page.Maps, newMapData(c.Maps[i].Name, &c.Maps[i].Drawing))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/blockmap"
 	"github.com/calico-audit/calico-audit/repair"
@@ -198,6 +199,39 @@ func TestPageNodes(t *testing.T) {
 		}
 	}
 	x.sound()
+}
+
+// TestPageUnreadNodes: if blocks could not be read, no node is shown without a block.
+func TestPageUnreadNodes(t *testing.T) {
+	b := startBrowser(t)
+	for name, c := range map[string]struct {
+		gap  blocks.Gap
+		want string
+	}{
+		"no block":        {blocks.Gap{Resource: blocks.Blocks, Reason: "forbidden"}, "– 0 – – – –"},
+		"one of the node": {blocks.Gap{Resource: blocks.Blocks, Name: "x", Reason: "cut"}, "≥0 0 ≥0 ≥0 ≥0 ≥0"},
+	} {
+		r := snapshotReport(t, "story")
+		r.Gaps, r.Findings, r.Blocks = []blocks.Gap{c.gap}, []audit.Finding{}, r.Blocks[:0]
+		for i := range r.Nodes {
+			r.Nodes[i] = audit.NodeReport{Name: r.Nodes[i].Name, Blocks: []string{}}
+			if c.gap.Name != "" {
+				r.Nodes[i].UnreadableBlocks = 1
+			}
+		}
+		x := b.open(t, pageFile(t, r, Options{}))
+		if got := eval[string](x, `[...document.querySelectorAll("#nodes tbody tr:first-child td")].slice(0, 6).map((e) => e.textContent).join(" ")`); got != c.want {
+			t.Errorf("%s: the node's numbers are %q, want %q", name, got, c.want)
+		}
+		if n := eval[int](x, `document.querySelectorAll("#nodes .bad").length`); n > 0 {
+			t.Errorf("%s: %d numbers are marked as bad", name, n)
+		}
+		x.run(chromedp.SendKeys("#nodes-filter", "no:block", chromedp.ByQuery))
+		if got := x.texts("#nodes tbody th"); len(got) > 0 {
+			t.Errorf("%s: nodes without a block: %v", name, got)
+		}
+		x.sound()
+	}
 }
 
 func TestPageKeyboard(t *testing.T) {

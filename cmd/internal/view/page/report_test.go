@@ -132,6 +132,10 @@ func TestHTMLSections(t *testing.T) {
 			t.Errorf("the gap %s is not told", want)
 		}
 	}
+	r.Gaps[0].Read = "kubectl get --raw /x >x.json"
+	if got := prose(htmlOf(t, r, Options{})); !strings.Contains(got, "<code>kubectl get --raw /x &gt;x.json</code>") {
+		t.Error("the command that reads what is missing is not shown")
+	}
 	for _, s := range r.SkippedChecks {
 		if !strings.Contains(text, s.Check) || !strings.Contains(text, quotedText(view.Clean(s.Reason))) {
 			t.Errorf("it is not told that %s was skipped because %s", s.Check, s.Reason)

@@ -16,7 +16,7 @@ async function findAll(text) {
   for (const n of r.nodes) {
     if (out.length >= limit) break;
     if (n.name.toLowerCase().includes(want)) {
-      out.push({ text: clean(n.name), about: "node with " + plural(n.blocks.length, "block"), go: () => { if (pinned !== "host:" + n.name) pin("host:" + n.name); goTo($("#map")); } });
+      out.push({ text: clean(n.name), about: held.page.signs?.[n.name] ? "node" : "node with " + plural(n.blocks.length, "block"), go: () => { if (pinned !== "host:" + n.name) pin("host:" + n.name); goTo($("#map")); } });
     }
   }
   const u = out.length < limit && want.length > 1 ? await usage() : null;

@@ -11,7 +11,8 @@ function startNodes() {
   if (outside) pools.push("");
   const rows = new Map();
   for (const n of held.report.nodes) {
-    rows.set(n.name, { name: n.name, missing: n.missing, blocks: n.blocks.length, empty: n.emptyBlocks, inUse: n.addresses, borrowed: n.borrowed, lent: n.lent, findings: 0, worst: 0, pools: pools.map(() => ({ blocks: 0, empty: 0, inUse: 0 })) });
+    const [own, others] = held.page.signs?.[n.name] ?? ["", ""]; // before numbers that are not exact
+    rows.set(n.name, { name: n.name, own, others, missing: n.missing, blocks: n.blocks.length, empty: n.emptyBlocks, inUse: n.addresses, borrowed: n.borrowed, lent: n.lent, findings: 0, worst: 0, pools: pools.map(() => ({ blocks: 0, empty: 0, inUse: 0 })) });
   }
   const poolAt = new Map(pools.map((p, i) => [p, i]));
   for (const b of held.report.blocks) {
@@ -28,14 +29,16 @@ function startNodes() {
     row.worst = Math.max(row.worst, held.page.severities.indexOf(f.severity));
   }
   matrix.rows = [...rows.values()];
+  const signed = (sign, text) => (sign === "-" ? "–" : sign + text);
+  const own = (of) => ({ of, show: (r) => signed(r.own, of(r)) });
   matrix.columns = [
     { id: "name", text: "Node", of: (r) => r.name },
-    { id: "borrowed", text: "Borrows", of: (r) => r.borrowed, class: (r) => (r.borrowed ? "bad" : "") },
+    { id: "borrowed", text: "Borrows", of: (r) => r.borrowed, show: (r) => signed(r.others, r.borrowed), class: (r) => (r.borrowed ? "bad" : "") },
     { id: "findings", text: "Findings", of: (r) => r.findings, class: (r) => (r.worst > 2 ? "bad" : "") },
-    { id: "blocks", text: "Blocks", of: (r) => r.blocks, class: (r) => (r.blocks === 0 ? "bad" : "") },
-    { id: "empty", text: "Empty", of: (r) => r.empty },
-    { id: "inUse", text: "In use", of: (r) => r.inUse },
-    { id: "lent", text: "Borrowed by others", of: (r) => r.lent },
+    { id: "blocks", text: "Blocks", ...own((r) => r.blocks), class: (r) => (filters["no:block"](r) ? "bad" : "") },
+    { id: "empty", text: "Empty", ...own((r) => r.empty) },
+    { id: "inUse", text: "In use", ...own((r) => r.inUse) },
+    { id: "lent", text: "Borrowed by others", ...own((r) => r.lent) },
     ...pools.map((p, i) => ({
       id: "pool " + i, text: p === "" ? "outside pools" : clean(p), of: (r) => r.pools[i].blocks,
       show: (r) => { const c = r.pools[i]; return c.blocks === 0 ? "–" : `${c.blocks} · ${c.inUse} in use${c.empty ? ` · ${c.empty} empty` : ""}`; },
@@ -66,7 +69,7 @@ function sortBy(id) {
 
 // Filter words other than parts of a name.
 const filters = {
-  "has:findings": (r) => r.findings > 0, "no:block": (r) => r.blocks === 0, "has:empty": (r) => r.empty > 0,
+  "has:findings": (r) => r.findings > 0, "no:block": (r) => r.own === "" && r.blocks === 0, "has:empty": (r) => r.empty > 0,
   "is:borrowing": (r) => r.borrowed > 0, "is:lending": (r) => r.lent > 0, "is:missing": (r) => Boolean(r.missing),
 };
 
