@@ -20,7 +20,7 @@ import (
 // scheduler's default.
 func (c *Cluster) StartScheduler(tb testing.TB, profiles string) *Daemon {
 	tb.Helper()
-	return c.startDaemon(tb, "kube-scheduler", func() ([]string, error) {
+	d, _ := c.startDaemon(tb, "kube-scheduler", nil, func() ([]string, error) {
 		// Retry unschedulable pods soon, because tests wait for them.
 		config := fmt.Sprintf(`apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -35,6 +35,7 @@ podMaxBackoffSeconds: 1
 		path, err := c.write("kube-scheduler.yaml", []byte(config))
 		return []string{"--config=" + path}, err
 	})
+	return d
 }
 
 // StartControllerManager starts the real kube-controller-manager with [runControllers] as
@@ -42,7 +43,7 @@ podMaxBackoffSeconds: 1
 // stopped when the test ends.
 func (c *Cluster) StartControllerManager(tb testing.TB) *Daemon {
 	tb.Helper()
-	return c.startDaemon(tb, "kube-controller-manager", func() ([]string, error) {
+	d, _ := c.startDaemon(tb, "kube-controller-manager", nil, func() ([]string, error) {
 		return []string{
 			"--kubeconfig=" + c.KubeconfigPath(),
 			"--kube-api-qps=1000", "--kube-api-burst=1000",
@@ -50,6 +51,7 @@ func (c *Cluster) StartControllerManager(tb testing.TB) *Daemon {
 			"--controllers=" + strings.Join(runControllers, ","),
 		}, nil
 	})
+	return d
 }
 
 // runControllers create pods of workloads, compute disruption budgets and collect
@@ -61,9 +63,10 @@ var runControllers = []string{
 	"garbage-collector-controller", "namespace-controller",
 }
 
-// startDaemon starts one of Kubernetes' own programs with the given arguments, the
-// cluster's serving certificate and a loopback port.
-func (c *Cluster) startDaemon(tb testing.TB, name string, arguments func() ([]string, error)) *Daemon {
+// startDaemon starts a program that has the flags of Kubernetes' servers, with the given
+// environment and arguments, the cluster's serving certificate and the loopback port that it
+// returns.
+func (c *Cluster) startDaemon(tb testing.TB, name string, env []string, arguments func() ([]string, error)) (*Daemon, int) {
 	tb.Helper()
 	ctx := tb.Context()
 	path, err := programs.Binary(ctx, name)
@@ -85,7 +88,7 @@ func (c *Cluster) startDaemon(tb testing.TB, name string, arguments func() ([]st
 		}
 		d := &Daemon{server: &server{
 			name: name, logPath: c.path(name + ".log"),
-			spec: supervise.Spec{Path: path, RemoveIfOrphaned: c.dir, Args: append(args,
+			spec: supervise.Spec{Path: path, RemoveIfOrphaned: c.dir, Env: env, Args: append(args,
 				"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
 				"--tls-cert-file="+c.path("serving.crt"), "--tls-private-key-file="+c.path("serving.key"),
 			)},
@@ -99,7 +102,7 @@ func (c *Cluster) startDaemon(tb testing.TB, name string, arguments func() ([]st
 			tb.Fatal(err)
 		}
 		tb.Cleanup(func() { d.end(tb) })
-		return d
+		return d, port
 	}
 }
 

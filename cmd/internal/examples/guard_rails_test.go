@@ -41,8 +41,14 @@ type railed struct {
 // group.
 func newRailed(t *testing.T, dir string, group testcluster.Group) *railed {
 	t.Helper()
-	ctx := t.Context()
 	c := testcluster.Shared(t, testcluster.Options{Groups: []testcluster.Group{testcluster.CRDv1, testcluster.NativeV3}})
+	return railsOn(t, c, dir, group)
+}
+
+// railsOn is newRailed on a given cluster.
+func railsOn(t *testing.T, c *testcluster.Cluster, dir string, group testcluster.Group) *railed {
+	t.Helper()
+	ctx := t.Context()
 	s, err := seeding.New(c)
 	if err != nil {
 		t.Fatal(err)
@@ -232,13 +238,22 @@ func (r *railed) checkCalico() {
 	calicoctl := func(kubeconfig string, args ...string) (string, error) {
 		return programs.Run(ctx, "calicoctl", []string{"DATASTORE_TYPE=kubernetes", "KUBECONFIG=" + kubeconfig}, append(args, "--allow-version-mismatch")...)
 	}
-	if out, err := calicoctl(kubeconfig, "delete", "ippool", "pods"); err == nil || !strings.Contains(out+err.Error(), "is only disabled now") {
-		t.Errorf("calico-apiserver deletes the pool: %s %v", out, err)
+	// Its first write disables the pool, and if the pool is disabled already, releases a block.
+	for _, refusal := range []string{"ippool/pods has allocations", "block 10.7.0.0/30 holds allocations"} {
+		if out, err := calicoctl(kubeconfig, "delete", "ippool", "pods"); err == nil || !strings.Contains(out+err.Error(), refusal) {
+			t.Errorf("calico-apiserver deletes the pool: %s %v, want %q", out, err, refusal)
+		}
+		if after := owners(); !slices.Equal(after, before) {
+			t.Errorf("the blocks' owners: %q, before: %q", after, before)
+		}
+		pool, err := r.of(testcluster.CRDv1, "ippools").Get(ctx, "pods", metav1.GetOptions{})
+		r.must(err)
+		if disabled, _, _ := unstructured.NestedBool(pool.Object, "spec", "disabled"); disabled != strings.HasPrefix(refusal, "block") {
+			t.Errorf("the pool was changed: %v", pool)
+		}
+		r.must(r.disable(testcluster.CRDv1, "pods", "true")())
 	}
-	if after := owners(); !slices.Equal(after, before) {
-		t.Errorf("the blocks' owners: %q, before: %q", after, before)
-	}
-	r.must(r.patch(testcluster.CRDv1, "ippools", "pods", `{"spec":{"disabled":false}}`))
+	r.must(r.disable(testcluster.CRDv1, "pods", "false")())
 
 	_, err = calicoctl(r.KubeconfigPath(), "datastore", "migrate", "lock")
 	r.must(err)

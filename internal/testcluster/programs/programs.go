@@ -93,6 +93,11 @@ var programs = map[string]program{
 		module:     calicoModule,
 		versionVar: calicoModule + "/pkg/buildinfo.Version", release: true, cold: "1 minute",
 	},
+	"calico-apiserver": {
+		dir: "binaries/apiserver", pkg: "github.com/projectcalico/calico/apiserver/cmd/apiserver",
+		module:     calicoModule,
+		versionVar: calicoModule + "/pkg/buildinfo.Version", release: true, cold: "4 minutes",
+	},
 	"controller-gen": {
 		dir: "binaries/crds", pkg: "sigs.k8s.io/controller-tools/cmd/controller-gen",
 		module: "sigs.k8s.io/controller-tools", cold: "30 seconds",

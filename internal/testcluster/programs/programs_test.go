@@ -50,7 +50,7 @@ func TestCalicoIsOneRelease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, programs := range []string{"binaries/calico", "binaries/cni"} {
+	for _, programs := range []string{"binaries/calico", "binaries/cni", "binaries/apiserver"} {
 		dir, err := packageDir(programs)
 		if err != nil {
 			t.Fatal(err)
