@@ -217,6 +217,16 @@ func (r *railed) checkEdits(group testcluster.Group) {
 	r.refused(r.remove(group, "ipamconfigs", "default"), "strictAffinity=true, maxBlocksPerHost=2")
 }
 
+// as returns a seeder that works as another user with all rights.
+func (r *railed) as(user string) *seeding.Seeder {
+	r.t.Helper()
+	kubeconfig, err := r.UserKubeconfig(user, "system:masters")
+	r.must(err)
+	s, err := seeding.NewAs(r.Cluster, kubeconfig)
+	r.must(err)
+	return s
+}
+
 // checkCalico fails the test unless the deletion of a pool by calico-apiserver, and its split
 // by calicoctl, are refused while the blocks still have their owners.
 func (r *railed) checkCalico() {
@@ -254,6 +264,14 @@ func (r *railed) checkCalico() {
 		r.must(r.disable(testcluster.CRDv1, "pods", "true")())
 	}
 	r.must(r.disable(testcluster.CRDv1, "pods", "false")())
+	// An administrator's deletion disables the pool. Each block still keeps its owner.
+	if out, err := calicoctl(r.KubeconfigPath(), "delete", "ippool", "pods"); err == nil || !strings.Contains(out+err.Error(), "node a remains its owner") {
+		t.Errorf("calicoctl deletes the pool: %s %v", out, err)
+	}
+	if after := owners(); !slices.Equal(after, before) {
+		t.Errorf("the blocks' owners: %q, before: %q", after, before)
+	}
+	r.must(r.disable(testcluster.CRDv1, "pods", "false")())
 
 	_, err = calicoctl(r.KubeconfigPath(), "datastore", "migrate", "lock")
 	r.must(err)
@@ -287,13 +305,21 @@ func TestGuardRailsAndCalico(t *testing.T) {
 	r.must(r.s.DeletePod(ctx, "default", "web", true))
 	addrs, err := r.s.Pod(ctx, seeding.Pod{Namespace: "default", Name: "next", Node: "a"})
 	r.must(err)
-	r.must(r.s.ReleaseBlocks(ctx, "a", netip.MustParsePrefix("10.7.0.0/30"), false))
+	used := netip.MustParsePrefix("10.7.0.0/30")
+	r.refused(r.s.ReleaseBlocks(ctx, "a", used, false), "node a remains its owner")
+	r.must(r.as("system:serviceaccount:kube-system:calico-kube-controllers").ReleaseBlocks(ctx, "a", used, false))
 	r.must(r.s.ReleaseBlocks(ctx, "b", netip.MustParsePrefix("10.7.0.4/30"), true))
 	_, err = r.Calicoctl(ctx, "ipam", "release", "--ip="+addrs[0].String(), "--allow-version-mismatch")
 	r.must(err)
 	if left := r.list(testcluster.CRDv1, "ipamblocks"); len(left) > 0 {
 		t.Errorf("blocks are left: %v", left)
 	}
+	// A block with addresses of other nodes only, which "calico-audit repair" releases.
+	r.must(r.s.ClaimBlocks(ctx, "a", used))
+	_, err = r.s.Pod(ctx, seeding.Pod{Namespace: "default", Name: "borrows", Node: "b", Annotations: map[string]string{"cni.projectcalico.org/ipAddrs": `["10.7.0.1"]`}})
+	r.must(err)
+	r.must(r.s.ReleaseBlocks(ctx, "a", used, false))
+	r.must(r.s.DeletePod(ctx, "default", "borrows", true))
 	// An empty pool, with Calico's own client.
 	_, err = r.s.Calico.IPPools().Delete(ctx, "spare", options.DeleteOptions{})
 	r.must(err)

@@ -109,7 +109,7 @@ var programs = map[string]program{
 // building them in parallel saves time.
 var Chains = [][]string{
 	{"etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "helm"},
-	{"calicoctl", "confd", "kube-controllers", "calico-ipam"},
+	{"calicoctl", "confd", "kube-controllers", "calico-ipam", "calico-apiserver"},
 }
 
 // Binary returns the path of a server or tool. If the user's cache directory does not

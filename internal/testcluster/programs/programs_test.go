@@ -21,6 +21,7 @@ func TestProgramsHaveTheVersionsOfTheirModules(t *testing.T) {
 	for name, arg := range map[string]string{
 		"etcd": "--version", "kube-apiserver": "--version", "calicoctl": "version", "confd": "-version",
 		"kube-controllers": "-version", "kube-scheduler": "--version", "kube-controller-manager": "--version",
+		"calico-apiserver": "--help",
 	} {
 		path, err := Binary(ctx, name)
 		if err != nil {

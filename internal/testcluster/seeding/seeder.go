@@ -51,8 +51,11 @@ type Seeder struct {
 
 // New returns a Seeder for a cluster that serves crd.projectcalico.org/v1. It creates no
 // objects yet.
-func New(c *testcluster.Cluster) (*Seeder, error) {
-	kubeconfig, err := os.ReadFile(c.KubeconfigPath())
+func New(c *testcluster.Cluster) (*Seeder, error) { return NewAs(c, c.KubeconfigPath()) }
+
+// NewAs is New with a kubeconfig for Calico's objects.
+func NewAs(c *testcluster.Cluster, path string) (*Seeder, error) {
+	kubeconfig, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading the cluster's kubeconfig: %w", err)
 	}
