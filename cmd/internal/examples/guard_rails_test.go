@@ -3,6 +3,7 @@ package examples_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -273,18 +274,26 @@ func (r *railed) checkCalico() {
 	}
 	r.must(r.disable(testcluster.CRDv1, "pods", "false")())
 
-	_, err = calicoctl(r.KubeconfigPath(), "datastore", "migrate", "lock")
-	r.must(err)
-	clitest.Await(t, "pools cannot be disabled while the datastore is locked", func() bool {
-		err := r.patch(testcluster.CRDv1, "ippools", "pods", `{"spec":{"disabled":true}}`, metav1.DryRunAll)
-		return err != nil && strings.Contains(err.Error(), "calicoctl ipam split")
-	})
-	if out, err := calicoctl(r.KubeconfigPath(), "ipam", "split", "--name=pods", "2"); err == nil {
-		t.Errorf("the pool is split: %s", out)
+	lock := func(action string) {
+		_, err := calicoctl(r.KubeconfigPath(), "datastore", "migrate", action)
+		r.must(err)
 	}
-	pools := r.list(testcluster.CRDv1, "ippools")
-	if disabled, _, _ := unstructured.NestedBool(pools[0].Object, "spec", "disabled"); len(pools) != 1 || disabled {
-		t.Errorf("the split has begun: %d pools, %v", len(pools), pools[0])
+	for _, disabled := range []string{"false", "true"} {
+		lock("unlock")
+		clitest.Await(t, "pools can be changed", func() bool { return r.disable(testcluster.CRDv1, "pods", disabled)() == nil })
+		lock("lock")
+		clitest.Await(t, "pools cannot be disabled while the datastore is locked", func() bool {
+			err := r.patch(testcluster.CRDv1, "ippools", "pods", `{"spec":{"disabled":true}}`, metav1.DryRunAll)
+			return err != nil && strings.Contains(err.Error(), "calicoctl ipam split")
+		})
+		revisions := r.revisions()
+		// calicoctl hides the message.
+		if out, err := calicoctl(r.KubeconfigPath(), "ipam", "split", "--name=pods", "2"); err == nil || !strings.Contains(err.Error(), "error disabling IP pool") {
+			t.Errorf("the pool is split: %s %v", out, err)
+		}
+		if after := r.revisions(); !maps.Equal(after, revisions) {
+			t.Errorf("the split of a pool (disabled: %s) has begun: %v, before: %v", disabled, after, revisions)
+		}
 	}
 	// Without the bindings that the message names, it passes.
 	r.kubectl("delete", "validatingadmissionpolicybinding", "calico-audit-ip-pools", "calico-audit-ip-pools-split")
