@@ -3,6 +3,7 @@ package testcluster
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -89,7 +90,7 @@ func (c *Cluster) installCalicoAPIServer(ctx context.Context) (service *unstruct
 	var objects bytes.Buffer
 	for decoder := yamlutil.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096); ; {
 		u := &unstructured.Unstructured{}
-		if err := decoder.Decode(u); err == io.EOF {
+		if err := decoder.Decode(u); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
 			return nil, err
