@@ -3,8 +3,8 @@
 //
 // A cluster has only an etcd and a kube-apiserver. [Cluster.StartScheduler] and
 // [Cluster.StartControllerManager] add Kubernetes' own programs, package kubelets plays
-// kubelets for them, and [Cluster.StartKubeControllers] adds Calico's. Package seeding
-// creates IPAM states, and package programs builds the servers.
+// kubelets for them, and [Cluster.StartKubeControllers] and [Cluster.StartCalicoAPIServer] add
+// Calico's. Package seeding creates IPAM states, and package programs builds the servers.
 //
 // The package does not use controller-runtime's envtest. Commit 24009ac has a version
 // that does, for comparison. It saves 140 of 2,863 lines and adds 177 packages. It starts
