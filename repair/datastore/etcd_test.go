@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -303,10 +304,12 @@ func TestRecordOfRun(t *testing.T) {
 	}
 }
 
-// racer writes a key right before the transaction that is to write it.
+// racer writes or deletes a key right before the transaction that is to write it.
 type racer struct {
 	clientv3.KV
 	at, n   int // the number of the write, from 1, and of those seen
+	deletes bool
+	deleted string // the key that both deleted
 	sneaked bool
 }
 
@@ -316,6 +319,7 @@ type racingTxn struct {
 	ctx   context.Context
 	key   string
 	write bool
+	ends  bool // the transaction deletes the key
 }
 
 func (r *racer) Txn(ctx context.Context) clientv3.Txn {
@@ -328,7 +332,7 @@ func (x *racingTxn) If(all ...clientv3.Cmp) clientv3.Txn {
 }
 
 func (x *racingTxn) Then(ops ...clientv3.Op) clientv3.Txn {
-	x.write, x.Txn = ops[0].IsPut() || ops[0].IsDelete(), x.Txn.Then(ops...)
+	x.write, x.ends, x.Txn = ops[0].IsPut() || ops[0].IsDelete(), ops[0].IsDelete(), x.Txn.Then(ops...)
 	return x
 }
 
@@ -337,7 +341,15 @@ func (x *racingTxn) Commit() (*clientv3.TxnResponse, error) {
 		x.racer.n++
 	}
 	raced := x.write && x.racer.n == x.racer.at
-	if raced {
+	switch {
+	case raced && x.racer.deletes:
+		if x.ends {
+			x.racer.deleted = x.key
+		}
+		if _, err := x.racer.Delete(x.ctx, x.key); err != nil {
+			return nil, err
+		}
+	case raced:
 		value := "{}"
 		stored, err := x.racer.Get(x.ctx, x.key)
 		if err == nil && len(stored.Kvs) > 0 {
@@ -381,6 +393,79 @@ func TestConditionalInEtcd(t *testing.T) {
 	}
 	if raced < 30 {
 		t.Errorf("only %d writes were raced", raced)
+	}
+}
+
+// TestDeletedByAnotherInEtcd: where no mark tells who deletes an object, a step does not count as
+// done if another client has deleted it: an undo would make again what the other has ended. The
+// handle of a released address and the affinity of a released block go as the first write meant.
+func TestDeletedByAnotherInEtcd(t *testing.T) {
+	w := newWorld(t, testcluster.EtcdV3)
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{w.EtcdEndpoint()}, Logger: zap.NewNop()})
+	must(t, err)
+	defer func() { _ = client.Close() }()
+	kv, raced := client.KV, 0
+	for _, s := range steps {
+		for at := 1; s.kind != repair.FinishDelete; at++ {
+			w.restoreFor(s)
+			r := &racer{KV: kv, at: at, deletes: true}
+			client.KV = r
+			err := s.do(w, datastore.NewWriter(etcd.New(client), nil, datastore.Options{}).Impatient())
+			if r.n < at {
+				break
+			}
+			if r.deleted == "" || s.kind != repair.DeleteAffinity && s.kind != repair.DeleteHandle && (s.kind != repair.ReleaseIP || !strings.Contains(r.deleted, "/block/")) {
+				continue
+			}
+			if raced++; !errors.Is(err, repair.ErrChanged) {
+				t.Errorf("%s: another client deletes %s, and the step says %v", s.name, r.deleted, err)
+			}
+		}
+	}
+	if raced < 4 {
+		t.Errorf("only %d deletions were raced", raced)
+	}
+}
+
+// TestUIDInEtcd: a write names the object by its UID, too. Revisions alone do not: an etcd that was
+// restored from a backup counts them again.
+func TestUIDInEtcd(t *testing.T) {
+	w := newWorld(t, testcluster.EtcdV3)
+	s := etcd.New(w.Etcd)
+	ref := w.ref(blocks.Blocks, blocks.BlockName(empty))
+	uid := "another-uid"
+	patch := fmt.Appendf(nil, `[{"op":"test","path":"/metadata/uid","value":%q},{"op":"test","path":"/metadata/resourceVersion","value":%q},{"op":"replace","path":"/spec/affinity","value":"host:n2"}]`, uid, ref.ResourceVersion)
+	_, err := s.Patch(t.Context(), ref.Resource, ref.Name, patch)
+	for what, err := range map[string]error{"patched": err, "deleted": s.Delete(t.Context(), ref.Resource, ref.Name, uid, ref.ResourceVersion)} {
+		var refused *datastore.Response
+		if !errors.As(err, &refused) || !refused.Refused {
+			t.Errorf("an object of another UID is %s: %v", what, err)
+		}
+	}
+	must(t, s.Delete(t.Context(), ref.Resource, ref.Name, ref.UID, ref.ResourceVersion))
+}
+
+// TestPagesOfEtcd: a list has every object, in pages.
+func TestPagesOfEtcd(t *testing.T) {
+	w := newWorld(t, testcluster.EtcdV3)
+	const n = 501 // one more than a page
+	for i := range n {
+		_, err := w.Etcd.Put(t.Context(), fmt.Sprintf("/calico/ipam/v2/handle/of-a-page-%d", i), `{"block":{"10.0.0.0/26":1}}`)
+		must(t, err)
+	}
+	names, pages, q := map[string]bool{}, 0, datastore.Query{}
+	for s := etcd.New(w.Etcd); pages == 0 || q.Next != ""; pages++ {
+		page, next, err := s.List(t.Context(), blocks.Handles, q)
+		must(t, err)
+		for _, object := range page {
+			o, err := parsed(object, nil)
+			must(t, err)
+			names[o.GetName()] = true
+		}
+		q.Next = next
+	}
+	if pages != 2 || len(names) < n {
+		t.Errorf("%d of %d handles in %d pages", len(names), n, pages)
 	}
 }
 
