@@ -553,3 +553,23 @@ func TestClusterChangesInMidRun(t *testing.T) {
 		t.Errorf("it wrote %v", f.wrote)
 	}
 }
+
+// TestRestless: a step is not derived while the objects on which it depends lead to further ones
+// that were not read.
+func TestRestless(t *testing.T) {
+	f := storyDrained(t)
+	x, n := newRun(f, f, newTestJournal(t), 0, Options{}), 0
+	if err := x.read(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	kind := *planner.KindOf(repair.ReleaseBlock)
+	kind.AddRefs = func(r *repair.Refs, _ *repair.Step) {
+		n++
+		r.One(blocks.Handles, fmt.Sprint("h", n))
+	}
+	p := f.plan(t, emptyBlocks)
+	a := &applying{run: x, plan: p, request: p.Request}
+	if derived, o := a.observe(t.Context(), &kind, &p.Steps[0]); derived != nil || o.Code != repair.SkipChanged {
+		t.Errorf("derived %v, %s %s (%s)", derived, o.Status, o.Code, o.Reason)
+	}
+}

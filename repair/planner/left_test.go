@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -174,6 +175,34 @@ func TestVerifyLooksAtAll(t *testing.T) {
 	for _, k := range kinds {
 		if !tried[k.Kind] && everything.Asks(k.Kind) {
 			t.Errorf("nothing is left of %s", k.Kind)
+		}
+	}
+}
+
+// TestLeftAsBefore: what is left of a handle is no failure of a step if the same handle was wrong
+// before, and no more than it is now.
+func TestLeftAsBefore(t *testing.T) {
+	const without = "pool pods 10.0.0.0/24 size=28\nnode n1\nblock 10.0.0.0/28 n1\naffinity 10.0.0.0/28 n1\n"
+	const freed = without + "alloc 10.0.0.3 pod=shop/gone node=n1 handle=k8s-pod-network.gone seq=21\n"
+	const held = freed + "alloc 10.0.0.2 pod=shop/gone node=n1 handle=k8s-pod-network.gone seq=20\n"
+	handle := func(rest string) string { return "handle k8s-pod-network.gone " + rest }
+	for _, c := range []struct {
+		before, now string
+		left        bool
+	}{
+		{held + handle("10.0.0.0/28=4"), freed + handle("10.0.0.0/28=3"), false},
+		{held + handle("10.0.0.0/28=4"), freed + handle("10.0.0.0/28=2"), false},
+		{held + handle("10.0.0.0/28=4"), freed + handle("10.0.0.0/28=4"), true},
+		{held + handle("10.0.0.0/28=2"), freed + handle("10.0.0.0/28=2"), true},
+		{held + handle("10.0.0.0/28=4"), freed + handle("10.0.0.0/28=3 uid=new"), true},
+		{held + handle("10.0.0.0/28=4"), freed + handle("10.0.0.0/28=3 deleted"), true},
+		{held + handle("10.0.0.0/28=2 deleted"), freed + handle("10.0.0.0/28=1 deleted"), false},
+	} {
+		before, now := parseState(t, c.before, 0), parseState(t, c.now, 0)
+		s := &repair.Step{ID: "x", Kind: repair.ReleaseIP, Target: state.Subject{Kind: state.KindIP, IP: "10.0.0.2"}, Guards: []repair.Guard{{Name: repair.GuardHandle, Value: "k8s-pod-network.gone"}, {Name: repair.GuardSequence, Value: "20"}}}
+		remark, err := KindOf(s.Kind).VerifySince(before, now, s)
+		if (err != nil) != c.left || (remark == "") != c.left {
+			t.Errorf("%s\nto %s: %v, remark %q", strings.TrimPrefix(c.before, held), strings.TrimPrefix(c.now, freed), err, remark)
 		}
 	}
 }
