@@ -223,3 +223,18 @@ func TestNeverConfirmed(t *testing.T) {
 		}
 	}
 }
+
+// TestTimeOfJoined: a joined snapshot is as old as the older of its two parts.
+func TestTimeOfJoined(t *testing.T) {
+	w := NewWatch(&Client{}, false, slog.New(slog.DiscardHandler))
+	w.held = hold(reading(t), false)
+	raw := kubernetes(t, nil, nil, nil)
+	now := time.Now()
+	raw.Cluster.TakenAt, w.current = now, now
+	for _, c := range []struct{ ahead, want time.Duration }{{-5 * time.Second, -5 * time.Second}, {5 * time.Second, 0}} {
+		s, err := w.Joined(raw, func(at time.Time) time.Time { return at.Add(c.ahead) })
+		if err != nil || !s.Cluster.TakenAt.Equal(now.Add(c.want)) || len(s.Gaps) > 0 {
+			t.Errorf("etcd %s ahead: taken %s ahead, %v, gaps %v", c.ahead, s.Cluster.TakenAt.Sub(now), err, s.Gaps)
+		}
+	}
+}

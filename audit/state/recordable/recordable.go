@@ -109,8 +109,6 @@ func (st verdicts) recordableFor(u *Address, networks map[string][]string) {
 	switch {
 	case u.OtherIPAM != "":
 		u.retain(state.RetainSpecial, "%s", u.OtherIPAM)
-	case st.MayUse(state.IPPrefix(u.Addr)) != nil:
-		u.retain(state.RetainNotRead, "a pod that was read only in part names it, too")
 	case len(u.Users) > 1:
 		var who []string
 		for _, x := range u.Users {
@@ -170,8 +168,6 @@ func (st verdicts) recordableIn(u *Address) {
 	b := u.Block
 	ordinal, ok := b.Ordinal(u.Addr)
 	switch {
-	case st.BlockMayCover(netip.PrefixFrom(u.Addr, u.Addr.BitLen())):
-		u.retain(state.RetainNotRead, "a block that cannot be read may record it")
 	case st.BlockObjects(b.CIDR) > 1:
 		u.retain(state.RetainConflict, "there are several block objects of %s", b.CIDR)
 	case b.SoftDeleted:
@@ -196,12 +192,6 @@ func pinned(r state.AllocationRef) bool {
 // claimableFor checks the slot of an address without a block, and picks the node that
 // claims it.
 func (st verdicts) claimableFor(u *Address, users map[string]int) {
-	if st.BlockMayCover(u.Slot) {
-		u.retain(state.RetainNotRead, "a block that cannot be read may record it")
-	}
-	if w := st.MayUse(u.Slot); w != nil {
-		u.retain(state.RetainNotRead, "pod %s was read in part, and names an address of %s", w.FullName(), u.Slot)
-	}
 	if st.AffinityMayExist(u.Slot) {
 		u.retain(state.RetainNotRead, "an affinity that cannot be read may be that of its block")
 	}

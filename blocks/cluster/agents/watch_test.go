@@ -60,11 +60,36 @@ func TestViewOfTheFuture(t *testing.T) {
 	ask(30*time.Second, "boot-2", "boot-2", "")
 	ask(time.Hour, "boot-3", "boot-2", ahead)
 	ask(40*time.Second, "boot-4", "boot-4", "")
+	ask(20*time.Second, "boot-3", "boot-4", "") // a late answer is older than the last
 	serverTime = serverTime.Add(-time.Hour)
 	if counts := w.Counts(); counts.Views != 0 || counts.Missing != 1 {
 		t.Errorf("a view that is an hour ahead counts as fresh: %+v", counts)
 	}
 	ask(0, "boot-5", "boot-5", "")
+}
+
+// TestViewOfWatchedWithoutTLS: without TLS, the API server passes the query on, and nothing proves
+// that a watched agent answered.
+func TestViewOfWatchedWithoutTLS(t *testing.T) {
+	for _, secure := range []bool{true, false} {
+		answer := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = fmt.Fprintf(w, `{"apiVersion":"calico-audit/v1alpha1","kind":"HostView","node":"n1","takenAt":%q,"bootID":"b","routes":[],"namespaces":[]}`, time.Now().UTC().Format(time.RFC3339))
+		})
+		start, opts := httptest.NewServer, Options{Timeout: time.Minute}
+		if secure {
+			start, opts.TLS = httptest.NewTLSServer, trustingTestServers(t)
+		}
+		server := start(answer)
+		defer server.Close()
+		watch, err := cluster.NewWatch(&rest.Config{Host: server.URL}, cluster.WatchOptions{})
+		must(t, err)
+		w := NewWatch(watch, WatchOptions{Options: opts, Reader: func(s *blocks.Snapshot) Reader { return hostviews.OfAgent(s, hostviews.Options{}) }})
+		a := &askedAgent{agent: agent{node: "n1", namespace: "kube-system", pod: "agent", ip: "127.0.0.1", port: server.Listener.Addr().(*net.TCPAddr).Port}}
+		w.ask(t.Context(), a, w.newRound(&blocks.Snapshot{Nodes: []blocks.Node{{Meta: blocks.Meta{Name: "n1"}, Ready: true}}}), nil)
+		if a.view == nil || a.view.Authenticated != secure {
+			t.Errorf("over TLS %t: view %+v, %s", secure, a.view, a.trouble)
+		}
+	}
 }
 
 // TestFirstListOfAgentsFails: if the first list fails, agents are not reported as missing.
