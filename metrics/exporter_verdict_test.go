@@ -10,6 +10,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -65,6 +66,31 @@ func TestInconclusive(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFailingCheck: a check that fails has no verdict, and the others have theirs.
+func TestFailingCheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFed(t)
+		f.is(starved)
+		played(t, f, ExporterOptions{}, func(e *Exporter) {
+			pass(5 * time.Second)
+			broken := &audit.Check{ID: "pool/broken", Run: func(*state.State, *audit.Findings) { panic("a bug") }}
+			whole, err := checks.All.ByID("ip/borrowed")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := e.evaluate(f.now, []*audit.Check{broken, whole})
+			if err != nil || !slices.Equal(got.result.Inconclusive, []string{broken.ID}) || len(got.result.Skipped) != 1 || len(got.result.Findings) == 0 {
+				t.Errorf("got %+v, %v", got, err)
+			}
+			for _, c := range got.checks {
+				if c.evaluated != (c.id != broken.ID) {
+					t.Errorf("%s counts as a success: %t", c.id, c.evaluated)
+				}
+			}
+		})
+	})
 }
 
 // TestHostViews: without host views, checks of host views have no series at all, because

@@ -20,7 +20,7 @@ affinity 10.0.0.16/28 b
 func evictionOf(pod, ip string) *repair.Step {
 	return &repair.Step{
 		Kind: repair.EvictPod, Target: state.Subject{Kind: "IP", IP: ip, Node: "a"},
-		Guards: repair.Guards(repair.GuardPod, "shop/"+pod, repair.GuardController, "uid-shop-web", repair.GuardPodUID, "uid-"+pod),
+		Guards: repair.Guards(repair.GuardPod, "shop/"+pod, repair.GuardController, "uid-shop-web", repair.GuardPodUID, "uid-"+pod, repair.GuardBlock, "10.0.0.0/28"),
 	}
 }
 
@@ -37,6 +37,8 @@ func TestReplacedWhenAsManyAreReady(t *testing.T) {
 		"all are ready":            {left + "use 10.0.0.17 shop/web-4 b ready of=ReplicaSet/web\n", true},
 		"the new one is not":       {left + "use 10.0.0.17 shop/web-4 b of=ReplicaSet/web\n", false},
 		"it is not there":          {left, false},
+		"its address is kept":      {left + "alloc 10.0.0.1 pod=shop/web-1 node=a handle=h\nuse 10.0.0.17 shop/web-4 b ready of=ReplicaSet/web\n", false},
+		"it has name and address":  {left + "use 10.0.0.1 shop/web-1 a ready of=ReplicaSet/web uid=new\n", true}, // as of a StatefulSet
 		"another failed meanwhile": {strings.Replace(left, "web-2 a ready", "web-2 a", 1) + "use 10.0.0.17 shop/web-4 b ready of=ReplicaSet/web\n", false},
 		"only the new one is":      {strings.ReplaceAll(left, " ready", "") + "use 10.0.0.17 shop/web-4 b ready of=ReplicaSet/web\n", false},
 		"another ends meanwhile":   {strings.Replace(left, "web-2 a ready", "web-2 a ready terminating", 1) + "use 10.0.0.17 shop/web-4 b ready of=ReplicaSet/web\n", false},

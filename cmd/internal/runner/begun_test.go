@@ -280,3 +280,17 @@ func TestGoesOn(t *testing.T) {
 		t.Errorf("the journal that is gone is not named: %v, %v", err, lost(file))
 	}
 }
+
+// TestHalfDone: the record of a run in etcd outlives the run if the run may have left a step half-done.
+func TestHalfDone(t *testing.T) {
+	for want, of := range map[bool][]repair.Outcome{
+		true:  {{Status: repair.Failed}, {Status: repair.Skipped, Code: repair.SkipHalfDone}},
+		false: {{Status: repair.Done}, {Status: repair.Already}, {Status: repair.NotNeeded}, {Status: repair.Done, Code: repair.CodeFinished}, {Status: repair.Skipped, Code: repair.SkipCode(repair.RefusedInUse)}},
+	} {
+		for _, o := range of {
+			if got := halfDone(&repair.Result{Outcomes: []repair.Outcome{{Status: repair.Done}, o}}); got != want {
+				t.Errorf("%s %s: half-done %t", o.Status, o.Code, got)
+			}
+		}
+	}
+}

@@ -135,11 +135,16 @@ func (t *target) end(ctx context.Context, res *repair.Result) error {
 	if t.etcd == nil {
 		return nil
 	}
-	halfDone := slices.ContainsFunc(res.Outcomes, func(o repair.Outcome) bool { return o.Status == repair.Failed || o.Code == repair.SkipHalfDone })
-	if err := t.etcd.End(context.WithoutCancel(ctx), halfDone); err != nil {
+	if err := t.etcd.End(context.WithoutCancel(ctx), halfDone(res)); err != nil {
 		return fmt.Errorf("deleting the record of the run: %w", err)
 	}
 	return nil
+}
+
+// halfDone reports whether a run may have left a step half-done. The record of the run then stays,
+// so that the next report knows whose the leftovers are.
+func halfDone(res *repair.Result) bool {
+	return slices.ContainsFunc(res.Outcomes, func(o repair.Outcome) bool { return o.Status == repair.Failed || o.Code == repair.SkipHalfDone })
 }
 
 // close ends the connection.
