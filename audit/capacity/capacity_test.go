@@ -158,6 +158,23 @@ func TestChanges(t *testing.T) {
 	}
 }
 
+// TestReservedClaim: Calico looks at no block that is fully reserved (findOrClaimBlock), so a node
+// keeps its affinity to such a block of another node, which counts against its limit.
+func TestReservedClaim(t *testing.T) {
+	text := "config max=2\npool pods 10.0.0.0/26 size=28\nnode n1\nnode n2\n" + owned("10.0.0.0/28", "n1", 16) + owned("10.0.0.16/28", "n2", 0) + "affinity 10.0.0.16/28 n1 age=1h\n"
+	for more, assigned := range map[string]int{"reserve 10.0.0.16/28\n": 0, "": 2} {
+		a, got := capacity.NewAllocator(parse(t, text+more)), 0
+		for range 3 {
+			if a.Assign(capacity.Request{Node: "n1", Family: blocks.IPv4, Use: blocks.UseWorkload}).Addr.IsValid() {
+				got++
+			}
+		}
+		if got != assigned {
+			t.Errorf("%q: %d addresses are assigned, not %d", more, got, assigned)
+		}
+	}
+}
+
 // TestReclaim: Calico v3.32 takes over another node's empty block, even its last one, if it
 // was claimed at least a minute ago. Older releases and young blocks do not.
 func TestReclaim(t *testing.T) {

@@ -65,6 +65,7 @@ func TestHostEvidence(t *testing.T) {
 		"a vanished node, a view of its machine": {leak + "alloc 10.0.0.6 pod=shop/y node=n9 handle=y\nview n9 complete\n", "10.0.0.6", free, "view of n9", ""},
 		"a virtual machine, by its attributes":   {leak + "alloc 10.0.0.6 pod=shop/y node=n1 handle=y vm\nview n1 complete\n", "10.0.0.6", unknown, "virtual machine", ""},
 		"a virtual machine, by its handle":       {leak + "alloc 10.0.0.6 node=n1 handle=k8s-pod-network.vmi.shop.db\nview n1 complete\n", "10.0.0.6", unknown, "virtual machine", ""},
+		"a live migration, by its other owner":   {leak + "alloc 10.0.0.6 pod=shop/y node=n1 handle=y alt=shop/z altnode=n2\nview n1 complete\n", "10.0.0.6", unknown, "virtual machine", ""},
 		"a virtual machine, by its pod's name":   {leak + "alloc 10.0.0.6 pod=shop/virt-launcher-db-abc node=n1 handle=y\nview n1 complete\n", "10.0.0.6", unknown, "virtual machine", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

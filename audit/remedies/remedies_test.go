@@ -98,3 +98,23 @@ alloc 10.0.0.2 pod=shop/gone2 node=n1 handle=k8s-pod-network.bb age=3h
 		}
 	}
 }
+
+// TestNoBlockOfUnrecordedUses: no remedy promises a block of which something uses an address that
+// no block records, or that another object contradicts, once its leaked addresses are released.
+func TestNoBlockOfUnrecordedUses(t *testing.T) {
+	const left = "pool pods 10.0.0.0/24 size=28\nnode n1\nblock 10.0.0.0/28 v age=3h\naffinity 10.0.0.0/28 v age=3h\nalloc 10.0.0.2 pod=shop/gone node=v handle=k8s-pod-network.bb age=3h\nview v complete\n"
+	for more, blocks := range map[string]int{
+		"":                         1,
+		"pod shop/x n1 10.0.0.5\n": 0,
+		"netns v 7 10.0.0.5\n":     0,
+		"affinity 10.0.0.0/28 v age=3h name=again\n":              0,
+		"block 10.0.0.0/28 v age=3h name=again\n":                 0,
+		"gap ipamblocks name=odd cidr=10.0.0.0/28 it is broken\n": 0,
+	} {
+		for _, r := range remediesOf(t, left+more, "vanished") {
+			if got := r.Yield; got == nil && blocks > 0 || got != nil && got.Blocks != blocks {
+				t.Errorf("%q: %q promises %+v, not %d blocks", more, r.Title, got, blocks)
+			}
+		}
+	}
+}
