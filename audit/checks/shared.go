@@ -25,8 +25,7 @@ func eachAffinity(st *state.State, fn func(*blocks.Affinity, *state.Block)) {
 // affinityFinding returns a finding about an affinity, with the evidence that all such findings
 // share.
 func affinityFinding(st *state.State, a *blocks.Affinity, sev state.Severity, message string) audit.Finding {
-	block := "does not exist"
-	var nodes []string
+	block, nodes := "does not exist", []string(nil)
 	if b := st.BlockOf(a.CIDR); b != nil {
 		block = fmt.Sprintf("%s, owner %s, %s", b.Name, phrase.Owner(b.Owner), phrase.InUse(b.Used))
 		nodes = append(nodes, b.Owner.Node())
@@ -56,8 +55,7 @@ func begunHere(st *state.State, f *audit.Finding, r blocks.Resource, name string
 }
 
 // hostUseEvidence returns the uses of an address that views show, as evidence.
-func hostUseEvidence(uses ...hosts.Use) []state.Evidence {
-	var out []state.Evidence
+func hostUseEvidence(uses ...hosts.Use) (out []state.Evidence) {
 	for _, u := range uses {
 		out = append(out, state.Evidences("in use in", u.String(), "interfaces", strings.Join(u.Namespace.HostInterfaces, ", "),
 			"sandbox", u.Namespace.Sandbox, "pod UID", u.Namespace.PodUID, "host view", u.View.Text())...)

@@ -74,7 +74,7 @@
 //	netns NODE ID IP[/LEN][,IP] [pids=N,N] [cmd=C,C] [state=S,S] [sandbox=ID] [uid=PODUID] [name=N] [host] [inner]
 //	     inner is a namespace without a veth pair that ends on the host
 //	hostgap NODE REASON…                         a host view that is missing
-//	gap RESOURCE [name=N] [owner=NODE] [cidr=C] REASON…
+//	gap RESOURCE [name=N] [field=F] [owner=NODE] [cidr=C] REASON…
 //	corrupt CIDR                                 puts an allocated ordinal of the block into its free queue
 //
 // Every object was created and last written at its age. With created=D, it was created at

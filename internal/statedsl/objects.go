@@ -355,7 +355,7 @@ func (p *parser) handle(w words) {
 }
 
 func (p *parser) gap(w words) {
-	g := blocks.Gap{Resource: blocks.Resource(w.at(0)), Name: w.get("name"), Reason: strings.Join(w.pos[1:], " ")}
+	g := blocks.Gap{Resource: blocks.Resource(w.at(0)), Name: w.get("name"), Field: w.get("field"), Reason: strings.Join(w.pos[1:], " ")}
 	if w.has("owner") {
 		g.Owner, g.OwnerKnown = owner(w.get("owner")), true
 	}
