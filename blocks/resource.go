@@ -159,6 +159,10 @@ type Ref struct {
 	Label string
 }
 
+// All reports whether the reference selects all objects of its kind, which is cluster-scoped: it has
+// nothing but a resource.
+func (r Ref) All() bool { return r == Ref{Resource: r.Resource} }
+
 // ErrDenied means that the API server rejects the credentials (401) or denies the request
 // (403). A retry does not help.
 var ErrDenied = errors.New("the API server refuses this account")

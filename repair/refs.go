@@ -67,8 +67,15 @@ func (r *Refs) Claim(p netip.Prefix, host string) {
 	}
 }
 
+// Supply adds all pools and reservations, of which there are few: a new one, too, decides what a
+// node can claim, and which addresses of its blocks pods can get.
+func (r *Refs) Supply() {
+	r.Add(blocks.Ref{Resource: blocks.Pools})
+	r.Add(blocks.Ref{Resource: blocks.Reservations})
+}
+
 // Host adds the objects that decide which blocks a node has and needs: the node, its
-// blocks and affinities, its pods and the pools.
+// blocks and affinities, its pods, and the supply.
 func (r *Refs) Host(name string) {
 	if name == "" {
 		return
@@ -85,9 +92,7 @@ func (r *Refs) Host(name string) {
 			r.One(blocks.Namespaces, w.Namespace)
 		}
 	}
-	for _, p := range r.State.Pools {
-		r.One(blocks.Pools, p.Name)
-	}
+	r.Supply()
 }
 
 // Node adds a node and all pods bound to it.

@@ -20,7 +20,7 @@ import (
 // response, so no object in it is from the future. prev is not changed, but the result
 // shares memory with it.
 //
-// Each object is read by name, with a list of its own. This requires no right beyond those
+// Each object is read by name, with a list of its own, and [blocks.Ref.All] reads new objects, too. This requires no right beyond those
 // of [Kubernetes.Read], and the response comes from the API server's datastore, not from a
 // lagging cache. Two objects with the same CIDR are different objects: to see one that
 // Calico might create meanwhile, add a reference to its name ([blocks.BlockName],
@@ -94,6 +94,8 @@ func (k *Kubernetes) refreshLists(refs []blocks.Ref) (byName, groups []*lister, 
 		case ref.Label != "":
 			l.labels = ref.Label
 			groups = append(groups, l)
+		case ref.All():
+			byName = append(byName, l)
 		default:
 			l.selector = fields.OneTermEqualSelector("metadata.name", in.Name).String()
 			byName = append(byName, l)
@@ -111,7 +113,8 @@ func (k *Kubernetes) refKind(ref blocks.Ref) (*decode.Kind, error) {
 	named := ref.Name != "" && ref.Node == "" && kind.Namespaced == (ref.Namespace != "")
 	ofNode := ref.Node != "" && ref.Name == "" && ref.Namespace == "" && kind.ByNode
 	ofLabel := strings.Contains(ref.Label, "=") && ref.Name == "" && ref.Namespace != "" && ref.Node == "" && kind.ByNode && k.budgets
-	if !ofLabel && (ref.Label != "" || !named && !ofNode) {
+	all := ref.All() && !kind.Namespaced && !kind.Single
+	if !ofLabel && !all && (ref.Label != "" || !named && !ofNode) {
 		return nil, fmt.Errorf("%+v names no object", ref)
 	}
 	return kind, nil
@@ -119,6 +122,8 @@ func (k *Kubernetes) refKind(ref blocks.Ref) (*decode.Kind, error) {
 
 func refText(ref blocks.Ref) string {
 	switch {
+	case ref.All():
+		return string(ref.Resource)
 	case ref.Node != "":
 		return string(ref.Resource) + " of node " + ref.Node
 	case ref.Label != "":
@@ -151,6 +156,7 @@ func runLists(ctx context.Context, lists []*lister) error {
 // refreshed holds the objects of one kind that were read again.
 type refreshed struct {
 	*decode.Objects
+	all   bool            // whether the whole kind was read
 	names map[string]bool // requested names
 	nodes map[string]bool // nodes whose pods were read
 	// labelled are namespaces and labels whose pods were read.
@@ -169,11 +175,13 @@ func newRefreshed(lists []*lister, refs []blocks.Ref) []*refreshed {
 				r.nodes[ref.Node] = true
 			case ref.Label != "":
 				r.labelled = append(r.labelled, ref)
+			case ref.All():
+				r.all = true
 			default:
 				r.names[blocks.Key{Namespace: ref.Namespace, Name: ref.Name}.String()] = true
 			}
 		}
-		if len(r.names) == 0 && len(r.nodes) == 0 && len(r.labelled) == 0 {
+		if !r.all && len(r.names) == 0 && len(r.nodes) == 0 && len(r.labelled) == 0 {
 			continue
 		}
 		for _, l := range lists {
@@ -215,7 +223,7 @@ func (r *refreshed) onto(prev *blocks.Snapshot) *decode.Objects {
 	out.Only(func(i int) bool {
 		key, _ := out.At(i)
 		_, again := last[key.String()]
-		return !again && !r.names[key.String()]
+		return !r.all && !again && !r.names[key.String()]
 	})
 	out.Join(r.Objects)
 	out.Gaps = r.gapsOnto(prev, last)
@@ -229,7 +237,7 @@ func (r *refreshed) gapsOnto(prev *blocks.Snapshot, read map[string]int) []block
 	for _, g := range prev.Gaps {
 		_, decoded := read[g.Name]
 		switch {
-		case g.Resource != r.Kind.Resource:
+		case r.all || g.Resource != r.Kind.Resource:
 		case g.Whole() && r.Kind.Single:
 		case !g.Whole() && (r.names[g.Name] || decoded):
 		default:

@@ -69,6 +69,10 @@ func TestRefresh(t *testing.T) {
 		}))
 		handle := prev.Handles[0].Name
 		must(t, c.Delete(ctx, g.Resource("ipamhandles"), "", handle))
+		must(t, c.Create(ctx, g.Resource("ipreservations"), map[string]any{
+			"metadata": map[string]any{"name": "new"}, "spec": map[string]any{"reservedCIDRs": []any{"10.64.75.0/30"}},
+		}))
+		must(t, c.Delete(ctx, g.Resource("ipreservations"), "", prev.Reservations[0].Name))
 
 		got, err := k.Refresh(ctx, prev, []blocks.Ref{
 			{Resource: blocks.Blocks, Name: deleted.Name}, {Resource: blocks.Blocks, Name: changed.Name},
@@ -78,7 +82,8 @@ func TestRefresh(t *testing.T) {
 			{Resource: blocks.IPAMConfigs, Name: "default"}, {Resource: blocks.ClusterInfos, Name: "default"},
 			{Resource: blocks.Handles, Name: handle}, {Resource: blocks.Nodes, Name: "n1"},
 			{Resource: blocks.Pods, Node: "n1"}, {Resource: blocks.Pods, Namespace: "shop", Name: "n2-0"},
-			{Resource: blocks.Namespaces, Name: "shop"}, {Resource: blocks.Pools, Name: "pods"},
+			{Resource: blocks.Namespaces, Name: "shop"}, {Resource: blocks.Pools},
+			{Resource: blocks.Reservations},
 		})
 		must(t, err)
 		want, err := reader(t, c.Config, KubernetesOptions{}).Read(ctx)
@@ -289,7 +294,7 @@ func TestRefreshUnreadable(t *testing.T) {
 	})
 	t.Run("no such reference", func(t *testing.T) {
 		for _, ref := range []blocks.Ref{
-			{}, {Resource: "secrets", Name: "x"}, {Resource: blocks.Blocks}, {Resource: blocks.Pods, Name: "x"}, {Resource: blocks.Pods, Namespace: "x"},
+			{}, {Resource: "secrets", Name: "x"}, {Resource: blocks.Pods}, {Resource: blocks.IPAMConfigs}, {Resource: blocks.Pods, Name: "x"}, {Resource: blocks.Pods, Namespace: "x"},
 			{Resource: blocks.Nodes, Node: "n1"}, {Resource: blocks.Pods, Namespace: "shop", Label: "app=web"}, // pods' labels were not read
 			{Resource: blocks.Blocks, Namespace: "shop", Name: "x"}, {Resource: blocks.Pods, Name: "x", Node: "n1"},
 		} {

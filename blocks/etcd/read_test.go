@@ -287,6 +287,37 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+// TestWholeKindAgain: a kind that was read again as a whole has new objects and lacks old ones; of
+// others, only the named objects are new.
+func TestWholeKindAgain(t *testing.T) {
+	reservation := func(name string) *mvccpb.KeyValue {
+		r := apiv3.NewIPReservation()
+		r.ObjectMeta, r.Spec = meta("", name), apiv3.IPReservationSpec{ReservedCIDRs: []string{"10.0.0.0/30"}}
+		return resource(t, apiv3.KindIPReservation, "", name, r)
+	}
+	now := reading(t, reservation("new"))
+	names := func(refs ...blocks.Ref) (out []string) {
+		s := &blocks.Snapshot{Reservations: []blocks.Reservation{{Meta: blocks.Meta{Name: "old"}}}, Gaps: []blocks.Gap{{Resource: blocks.Reservations, Name: "bad"}}}
+		s, err := (&Renewal{Reading: now, refs: refs}).Onto(s, newReading(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range s.Reservations {
+			out = append(out, r.Name)
+		}
+		for _, g := range s.Gaps {
+			out = append(out, "gap "+g.Name)
+		}
+		return out
+	}
+	if got, want := names(blocks.Ref{Resource: blocks.Reservations}), []string{"new"}; !slices.Equal(got, want) {
+		t.Errorf("all: %v, want %v", got, want)
+	}
+	if got, want := names(blocks.Ref{Resource: blocks.Reservations, Name: "new"}), []string{"new", "old", "gap bad"}; !slices.Equal(got, want) {
+		t.Errorf("one: %v, want %v", got, want)
+	}
+}
+
 // TestNamesStay: while nodes are read again, the pods of one that is gone are still found by the name
 // of its Kubernetes node.
 func TestNamesStay(t *testing.T) {

@@ -41,18 +41,24 @@ func (c *Client) Refresh(ctx context.Context, last *Reading, refs []blocks.Ref) 
 	}
 	var keys []string
 	for _, ref := range refs {
-		if kind := decode.KindOf(ref.Resource); ref.Name == "" || kind == nil || !kind.OfCalico() && ref.Resource != blocks.Nodes {
+		if kind := decode.KindOf(ref.Resource); ref.Name == "" && !ref.All() || kind == nil || !kind.OfCalico() && ref.Resource != blocks.Nodes {
 			continue
 		}
 		if len(Ranges(ref.Resource)) == 0 {
 			continue // not in etcd
+		}
+		n.refs = append(n.refs, ref)
+		if ref.All() {
+			if err := c.readAll(ctx, from, n.Reading, ref.Resource); err != nil {
+				return nil, c.failed(err)
+			}
+			continue
 		}
 		of, err := Keys(ref.Resource, ref.Name)
 		if err != nil {
 			return nil, fmt.Errorf("reading %s again: %w", ref.Resource, err)
 		}
 		keys = append(keys, of...)
-		n.refs = append(n.refs, ref)
 		if ref.Resource == blocks.Nodes {
 			n.forget(ref.Name)
 		}
@@ -64,22 +70,31 @@ func (c *Client) Refresh(ctx context.Context, last *Reading, refs []blocks.Ref) 
 		}
 	}
 	if n.all {
-		for _, s := range stores {
-			if s.resource == blocks.Pods {
-				err := c.eachPage(ctx, from, s, n.Reading, func(kvs []*mvccpb.KeyValue) {
-					for _, kv := range kvs {
-						n.add(s, kv)
-					}
-				})
-				if err != nil {
-					return nil, c.failed(err)
-				}
-			}
+		if err := c.readAll(ctx, from, n.Reading, blocks.Pods); err != nil {
+			return nil, c.failed(err)
 		}
 		return n, nil
 	}
 	n.find = func(pod blocks.Key, node string) ([]*endpoint, error) { return c.find(ctx, from, pod, node) }
 	return n, nil
+}
+
+// readAll reads all objects of a resource at the revision of a reading.
+func (c *Client) readAll(ctx context.Context, from clientv3.KV, r *Reading, of blocks.Resource) error {
+	for _, s := range stores {
+		if s.resource != of {
+			continue
+		}
+		err := c.eachPage(ctx, from, s, r, func(kvs []*mvccpb.KeyValue) {
+			for _, kv := range kvs {
+				r.add(s, kv)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // forget removes a node, which is read again. Its name in Kubernetes stays known: if Calico's node
@@ -173,15 +188,16 @@ func (n *Renewal) Onto(s *blocks.Snapshot, last *Reading) (*blocks.Snapshot, err
 	var out []*decode.Objects
 	for res, names := range again {
 		now, l := n.list(res), decode.NewObjects(decode.KindOf(res))
+		all := slices.ContainsFunc(n.refs, func(ref blocks.Ref) bool { return ref.Resource == res && ref.All() })
 		l.Take(s)
 		l.Only(func(i int) bool {
 			key, _ := l.At(i)
-			return !names[key.String()]
+			return !all && !names[key.String()]
 		})
 		l.Join(now)
 		l.Gaps = slices.Clone(now.Gaps)
 		for _, g := range s.Gaps {
-			if g.Resource == res && (g.Whole() && !l.Kind.Single || !g.Whole() && !names[g.Name]) {
+			if g.Resource == res && !all && (g.Whole() && !l.Kind.Single || !g.Whole() && !names[g.Name]) {
 				l.Gaps = append(l.Gaps, g)
 			}
 		}

@@ -298,6 +298,24 @@ func TestNodeComesBackInMidPlan(t *testing.T) {
 	}
 }
 
+// TestReservedInMidRun: right before a node's empty block is released, a new reservation takes all
+// addresses of the block that the node keeps. The empty block stays.
+func TestReservedInMidRun(t *testing.T) {
+	l := newLab(t)
+	l.claim("n1", labBlock(3))
+	l.age()
+	p := l.plan(everything, "release-block:10.7.0.48/28")
+	r := l.apply(t.Context(), p, apply.Options{Progress: func(o repair.Outcome) {
+		if o.Status == "" {
+			l.must(l.s.Reservation(t.Context(), "gateways", labBlock(0)))
+		}
+	}})
+	l.wantOutcomes(r, "release-block:10.7.0.48/28: skipped LastBlock")
+	if a := l.spec(affinityCRD, "n1-10-7-0-48-28"); a == nil || a["state"] != "confirmed" {
+		t.Errorf("the affinity of the block is %v", a)
+	}
+}
+
 // TestEditedByHandLive: a plan edited to name a block in use, with otherwise correct data, is
 // refused because of the cluster's state.
 func TestEditedByHandLive(t *testing.T) {

@@ -321,7 +321,7 @@ view n1 complete
 	p := Build(st, everything)
 	want := map[string][]string{
 		"release-block:10.0.0.64/26": {"ipamblocks/10-0-0-64-26", "blockaffinities/n1-10-0-0-64-26", "ipamblocks/10-0-0-0-26",
-			"blockaffinities/n1-10.0.0.0/26", "nodes/n1", "pods of n1", "ippools/pods", "clusterinformations/default", "ipamconfigs/default", "namespaces/shop"},
+			"blockaffinities/n1-10.0.0.0/26", "nodes/n1", "pods of n1", "all ippools", "all ipreservations", "clusterinformations/default", "ipamconfigs/default", "namespaces/shop"},
 		"release-ip:10.0.0.2": {"ipamblocks/10-0-0-0-26", "ipamhandles/k8s-pod-network.gone", "pods/shop/gone", "pods of n1", "clusterinformations/default"},
 		"delete-affinity:n2:10.0.0.128/26": {"blockaffinities/n2-10.0.0.128/26", "blockaffinities/n2-10-0-0-128-26", "ipamblocks/10-0-0-128-26",
 			"nodes/n2", "pods of n2"},
@@ -331,6 +331,8 @@ view n1 complete
 		var got []string
 		for _, r := range KindOf(s.Kind).Refs(st, s) {
 			switch {
+			case r.All():
+				got = append(got, fmt.Sprintf("all %s", r.Resource))
 			case r.Node != "":
 				got = append(got, fmt.Sprintf("%s of %s", r.Resource, r.Node))
 			case r.Namespace != "":

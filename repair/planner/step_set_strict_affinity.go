@@ -33,9 +33,7 @@ var setStrictAffinity = &repair.StepKind{
 		}
 	},
 	AddRefs: func(r *repair.Refs, _ *repair.Step) {
-		for _, p := range r.State.Pools {
-			r.One(blocks.Pools, p.Name)
-		}
+		r.Supply()
 		for _, h := range r.State.NodeStates {
 			if h.Node != nil && (h.Node.Windows || len(h.Blocks) == 0) {
 				r.One(blocks.Nodes, h.Name)
