@@ -62,7 +62,7 @@ func (s *Snapshot) Contradiction(r Resource) string {
 }
 
 func (s *Snapshot) handlesNamed() string {
-	exists, refs := map[string]bool{}, references{}
+	exists, refs := make(map[string]bool, len(s.Handles)), references{}
 	for _, h := range s.Handles {
 		exists[h.ID] = true
 	}
@@ -165,7 +165,7 @@ func (s *Snapshot) nodesNamed() string {
 // dump lacks pods only if it has none of those, or if all its pods run on one node while blocks name
 // many pods of at least two other nodes that are Ready.
 func (s *Snapshot) podsNamed() string {
-	exists, onNode, idle := map[Key]bool{}, map[string]bool{}, map[string]*references{}
+	exists, onNode, idle := make(map[Key]bool, len(s.Workloads)), map[string]bool{}, map[string]*references{}
 	for _, w := range s.Workloads {
 		exists[w.Key()] = true
 		if w.Node != "" {
@@ -238,13 +238,15 @@ func (s *Snapshot) sharedLabel() string {
 // addressesUsed counts the addresses that Calico assigned to pods: those outside the nodes' podCIDRs,
 // as for [Snapshot.KeptElsewhere].
 func (s *Snapshot) addressesUsed() string {
-	ranges, recorded, refs := map[string]*Node{}, map[netip.Addr]bool{}, references{}
+	ranges, recorded, refs := map[string]*Node{}, make(map[netip.Addr]bool, len(s.Workloads)), references{}
 	for i := range s.Nodes {
 		ranges[s.Nodes[i].Name] = &s.Nodes[i]
 	}
 	for i := range s.Blocks {
 		for ordinal, attributes := range s.Blocks[i].Ordinals {
-			recorded[s.Blocks[i].Address(ordinal)] = attributes >= 0
+			if attributes >= 0 {
+				recorded[s.Blocks[i].Address(ordinal)] = true
+			}
 		}
 	}
 	for _, w := range s.Workloads {

@@ -53,6 +53,10 @@ func (s *Snapshot) affinityJoined() string {
 // podJoined names a pod whose annotation and status have different addresses. One is recorded for
 // that pod, the other for a pod that the files lack.
 func (s *Snapshot) podJoined() string {
+	differ := func(w *Workload) bool { return len(w.StatusIPs) > 0 && !slices.Equal(w.AnnotationIPs, w.StatusIPs) }
+	if !slices.ContainsFunc(s.Workloads, differ) {
+		return ""
+	}
 	exists, owner := map[Key]bool{}, map[netip.Addr]Key{}
 	for _, w := range s.Workloads {
 		exists[w.Key()] = true
@@ -102,7 +106,7 @@ func (s *Snapshot) statusLeftOut() string {
 // recorded. Calico writes the handle first, and then the block, so a block that is older than the
 // handle and lacks its address has not been written yet.
 func (s *Snapshot) blockOlder() string {
-	handles, at := map[string]*Handle{}, map[netip.Prefix]*Block{}
+	handles, at := make(map[string]*Handle, len(s.Handles)), map[netip.Prefix]*Block{}
 	for _, h := range s.Handles { // NETWORK.CONTAINER
 		handles[h.ID[strings.LastIndexByte(h.ID, '.')+1:]] = h
 	}
