@@ -169,6 +169,7 @@ func TestGuardRails(t *testing.T) {
 		t.Run(dir, func(t *testing.T) {
 			r := newRailed(t, dir, group)
 			r.checkObjects(group)
+			r.checkHarmless(group)
 			r.checkEdits(group)
 			if group == testcluster.CRDv1 {
 				r.checkCalico()
@@ -201,6 +202,34 @@ func (r *railed) checkObjects(group testcluster.Group) {
 	r.must(r.remove(group, "ippools", "spare"))
 }
 
+// checkHarmless fails the test unless the guard rails allow what Calico and repairs delete: objects
+// that are marked deleted, whatever they hold, and the affinity of a node to another's block.
+func (r *railed) checkHarmless(group testcluster.Group) {
+	for resource, name := range r.inUse(group) {
+		mark := func(deleted string) {
+			if resource == "blockaffinities" && group == testcluster.CRDv1 {
+				deleted = `"` + deleted + `"`
+			}
+			r.must(r.patch(group, resource, name, `{"spec":{"deleted":`+deleted+`}}`))
+		}
+		if resource == "ippools" {
+			continue // has no mark
+		}
+		mark("true")
+		r.must(r.remove(group, resource, name, metav1.DryRunAll))
+		mark("false")
+		r.refused(r.remove(group, resource, name, metav1.DryRunAll), name)
+	}
+	own, err := r.of(group, "blockaffinities").Get(r.t.Context(), r.named(group, "blockaffinities", "10.7.0.0/30"), metav1.GetOptions{})
+	r.must(err)
+	stale := &unstructured.Unstructured{Object: map[string]any{"apiVersion": own.GetAPIVersion(), "kind": own.GetKind(), "spec": own.DeepCopy().Object["spec"]}}
+	stale.SetName("b-" + strings.TrimPrefix(own.GetName(), "a-"))
+	r.must(unstructured.SetNestedField(stale.Object, "b", "spec", "node"))
+	_, err = r.of(group, "blockaffinities").Create(r.t.Context(), stale, metav1.CreateOptions{})
+	r.must(err)
+	r.must(r.remove(group, "blockaffinities", stale.GetName()))
+}
+
 // checkEdits fails the test unless the guard rails protect blocks from edits by hand, and
 // Calico's CRDs and settings from deletion.
 func (r *railed) checkEdits(group testcluster.Group) {
@@ -214,8 +243,8 @@ func (r *railed) checkEdits(group testcluster.Group) {
 	blocks := group.Resource("ipamblocks").GroupResource().String()
 	r.refused(crds.Delete(r.t.Context(), blocks, metav1.DeleteOptions{}), "kubectl delete validatingadmissionpolicybinding calico-audit-crds")
 	r.must(r.remove(group, "ipamconfigs", "default", metav1.DryRunAll))
-	r.must(r.patch(group, "ipamconfigs", "default", `{"spec":{"strictAffinity":true,"maxBlocksPerHost":2}}`))
-	r.refused(r.remove(group, "ipamconfigs", "default"), "strictAffinity=true, maxBlocksPerHost=2")
+	r.must(r.patch(group, "ipamconfigs", "default", `{"spec":{"strictAffinity":true,"autoAllocateBlocks":false,"maxBlocksPerHost":2}}`))
+	r.refused(r.remove(group, "ipamconfigs", "default"), "strictAffinity=true, autoAllocateBlocks=false, maxBlocksPerHost=2")
 }
 
 // as returns a seeder that works as another user with all rights.
@@ -286,6 +315,9 @@ func (r *railed) checkCalico() {
 			err := r.patch(testcluster.CRDv1, "ippools", "pods", `{"spec":{"disabled":true}}`, metav1.DryRunAll)
 			return err != nil && strings.Contains(err.Error(), "calicoctl ipam split")
 		})
+		if disabled == "false" {
+			r.must(r.patch(testcluster.CRDv1, "ippools", "pods", `{"spec":{"natOutgoing":false}}`, metav1.DryRunAll))
+		}
 		revisions := r.revisions()
 		// calicoctl hides the message.
 		if out, err := calicoctl(r.KubeconfigPath(), "ipam", "split", "--name=pods", "2"); err == nil || !strings.Contains(err.Error(), "error disabling IP pool") {
