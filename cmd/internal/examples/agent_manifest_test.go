@@ -123,8 +123,8 @@ func TestAgentManifests(t *testing.T) {
 				continue
 			}
 			for _, m := range c.VolumeMounts {
-				if m.Name == v.Name && !m.ReadOnly {
-					t.Errorf("%s may be written to", v.HostPath.Path)
+				if m.Name == v.Name && (!m.ReadOnly || m.MountPropagation == nil || *m.MountPropagation != corev1.MountPropagationHostToContainer) {
+					t.Errorf("%s may be written to, or lacks what is mounted there later: %+v", v.HostPath.Path, m)
 				}
 			}
 		}

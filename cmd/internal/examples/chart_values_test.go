@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
@@ -122,6 +123,34 @@ networkPolicy: {enabled: true}
 		case "PersistentVolumeClaim calico-audit-repair-journal":
 			if q := decode[corev1.PersistentVolumeClaim](t, o).Spec.Resources.Requests.Storage(); q.String() != "1536Mi" {
 				t.Errorf("the journal's size is %s", q)
+			}
+		}
+	}
+}
+
+// TestChartNetworkPolicies: with the API servers' addresses, the pods reach these alone, and the
+// exporter the agents; without, nobody knows what they must reach, so only others are kept out.
+func TestChartNetworkPolicies(t *testing.T) {
+	for _, servers := range []string{"", ", apiServers: [{cidr: 192.0.2.10/32, port: 6443}]"} {
+		objects := chart(t, "kube-system", chartImage+"exporter: {agents: true}\nagent: {enabled: true, tls: {secret: web}}\nrepair: {enabled: true}\nnetworkPolicy: {enabled: true"+servers+"}\n")
+		for name, want := range map[string][]string{"calico-audit-exporter": {"192.0.2.10/32:6443", ":19098"}, "calico-audit-repair": {"192.0.2.10/32:6443"}} {
+			spec := the[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy", name).Spec
+			types := []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
+			var may []string
+			if servers == "" {
+				want = nil
+			} else {
+				types = append(types, networkingv1.PolicyTypeEgress)
+			}
+			for _, e := range spec.Egress {
+				to := ""
+				if len(e.To) > 0 {
+					to = e.To[0].IPBlock.CIDR
+				}
+				may = append(may, to+":"+e.Ports[0].Port.String())
+			}
+			if !slices.Equal(spec.PolicyTypes, types) || !slices.Equal(may, want) {
+				t.Errorf("%s with %q restricts %v and reaches %v", name, servers, spec.PolicyTypes, may)
 			}
 		}
 	}

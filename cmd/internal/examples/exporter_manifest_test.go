@@ -163,6 +163,9 @@ func TestExporterManifests(t *testing.T) {
 		if p := c.ReadinessProbe; p == nil || p.HTTPGet.Path != "/readyz" || p.HTTPGet.Port.String() != "metrics" {
 			t.Errorf("readiness: %+v", p)
 		}
+		if s := d.Spec.Strategy.RollingUpdate; s.MaxUnavailable.IntValue() != 0 || s.MaxSurge.IntValue() < 1 {
+			t.Errorf("a rollout is %+v: a pod ends before its successor, which may get no address, is ready", s)
+		}
 		podLabels := labels.Set(d.Spec.Template.Labels)
 		budget := the[policyv1.PodDisruptionBudget](t, objects, "PodDisruptionBudget", "calico-audit-exporter")
 		if most := budget.Spec.MaxUnavailable; most == nil || most.IntValue() >= int(*d.Spec.Replicas) {
