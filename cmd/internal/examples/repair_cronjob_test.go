@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/cli/clitest"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
@@ -116,11 +117,17 @@ func checkCronJob(t *testing.T, job *batchv1.CronJob) {
 	spec := job.Spec.JobTemplate.Spec
 	pod := spec.Template.Spec
 	container := pod.Containers[0]
-	if job.Spec.ConcurrencyPolicy != batchv1.ForbidConcurrent || spec.BackoffLimit == nil || *spec.BackoffLimit != 0 {
+	if job.Spec.ConcurrencyPolicy != batchv1.ForbidConcurrent || spec.BackoffLimit == nil || *spec.BackoffLimit != 0 || pod.RestartPolicy != corev1.RestartPolicyNever {
 		t.Error("two runs at once, or runs that are repeated, are possible")
 	}
 	if end := spec.ActiveDeadlineSeconds; end == nil || time.Duration(*end)*time.Second < state.DefaultGrace+20*time.Minute {
 		t.Error("a run has no end, or too early a one to wait out the grace period and do its work")
+	}
+	if end := pod.TerminationGracePeriodSeconds; end == nil || time.Duration(*end)*time.Second <= blocks.WriteTimeout {
+		t.Error("a pod that is terminated has no time to finish its object")
+	}
+	if group := pod.SecurityContext.FSGroup; group == nil || *group != *pod.SecurityContext.RunAsGroup {
+		t.Error("the journal's volume may not be written to")
 	}
 	if pod.NodeSelector[corev1.LabelOSStable] != "linux" {
 		t.Error("it may run on a node that has not Linux")
