@@ -92,7 +92,9 @@ func (r *Routing) predict(b Borrowed) Prediction {
 	who, decidedBy := r.programmer(b.Pool)
 	switch who {
 	case byFelix:
-		return r.felix(b)
+		p := r.felix(b)
+		p.ByFelix = true
+		return p
 	case byBIRD:
 		return r.bird(b)
 	case byEither:

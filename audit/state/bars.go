@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -187,13 +188,15 @@ func (st *State) FinishBlockBar(b *Block) Bar {
 
 // RestoreAffinityBar explains why a block's owner, a node, must not be given an affinity to it.
 func (st *State) RestoreAffinityBar(b *Block) Bar {
-	host := b.Owner.Node()
+	host, others := b.Owner.Node(), []string(nil) // others claim the CIDR, too
 	for _, a := range st.AffinitiesOf(b.CIDR) {
-		if a.Owner == b.Owner && a.SoftDeleted {
+		if a.Owner != b.Owner {
+			others = append(others, strings.TrimSpace(phrase.Owner(a.Owner)))
+		} else if a.SoftDeleted {
 			return Because(RetainMarked, "its owner's affinity %s is marked deleted and still there: Calico removes it when it next reads it by name, and then it can be restored", a.Name)
 		}
 	}
-	switch others := st.otherClaimants(b); {
+	switch {
 	case b.SoftDeleted:
 		return Because(RetainMarked, "it is marked deleted: --soft-deleted finishes that")
 	case len(b.Faults) > 0:
@@ -222,6 +225,11 @@ func (st *State) RestoreAffinityBar(b *Block) Bar {
 			return Because(RetainConflict, "block %s of %s overlaps it: both owners would have routes", o.CIDR, phrase.Owner(o.Owner))
 		}
 	}
+	for _, br := range st.NodeState(host).Lent { // with the affinity, BIRD on the node gets a blackhole route
+		if p := st.Predict(br); br.Block == b && p.Outcome != affinity.Delivered && !p.ByFelix && (br.Workload != nil || br.Tunnel) {
+			return Because(RetainInUse, "%s uses %s of it, and with the affinity %s may drop traffic to that address (%s): move its pod first (--rehome)", br.User, br.Addr, host, p.Reason)
+		}
+	}
 	return st.limitBar(b)
 }
 
@@ -230,14 +238,4 @@ func (st *State) RestoreAffinityBar(b *Block) Bar {
 func (st *State) lostWithAffinity(b *Block) bool {
 	h := st.nodeStates[b.Owner.Node()]
 	return b.Used == 0 && h != nil && h.Node != nil && st.IPAM.AutoAllocateBlocks && blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 32)
-}
-
-// otherClaimants names the hosts that have an affinity to a block and do not own it.
-func (st *State) otherClaimants(b *Block) (out []string) {
-	for _, a := range st.AffinitiesOf(b.CIDR) {
-		if a.Owner != b.Owner {
-			out = append(out, strings.TrimSpace(phrase.Owner(a.Owner)))
-		}
-	}
-	return out
 }
