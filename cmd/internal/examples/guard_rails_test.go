@@ -42,9 +42,15 @@ type railed struct {
 // group.
 func newRailed(t *testing.T, dir string, group testcluster.Group) *railed {
 	t.Helper()
-	c := testcluster.Shared(t, testcluster.Options{Groups: []testcluster.Group{testcluster.CRDv1, testcluster.NativeV3}})
-	return railsOn(t, c, dir, group)
+	return railsOn(t, shared(t), dir, group)
 }
+
+// shared returns the tests' cluster.
+func shared(t *testing.T) *testcluster.Cluster {
+	return testcluster.Shared(t, testcluster.Options{Groups: []testcluster.Group{testcluster.CRDv1, testcluster.NativeV3}})
+}
+
+var crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
 // railsOn is newRailed on a given cluster.
 func railsOn(t *testing.T, c *testcluster.Cluster, dir string, group testcluster.Group) *railed {
@@ -239,9 +245,8 @@ func (r *railed) checkEdits(group testcluster.Group) {
 	}
 	r.must(r.patch(group, "ipamblocks", block, `{"metadata":{"labels":{"by":"hand"}}}`))
 
-	crds := r.Dynamic.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
 	blocks := group.Resource("ipamblocks").GroupResource().String()
-	r.refused(crds.Delete(r.t.Context(), blocks, metav1.DeleteOptions{}), "kubectl delete validatingadmissionpolicybinding calico-audit-crds")
+	r.refused(r.Dynamic.Resource(crds).Delete(r.t.Context(), blocks, metav1.DeleteOptions{}), "kubectl delete validatingadmissionpolicybinding calico-audit-crds")
 	r.must(r.remove(group, "ipamconfigs", "default", metav1.DryRunAll))
 	r.must(r.patch(group, "ipamconfigs", "default", `{"spec":{"strictAffinity":true,"autoAllocateBlocks":false,"maxBlocksPerHost":2}}`))
 	r.refused(r.remove(group, "ipamconfigs", "default"), "strictAffinity=true, autoAllocateBlocks=false, maxBlocksPerHost=2")
@@ -268,16 +273,20 @@ func (r *railed) checkCalico() {
 		return out
 	}
 	before := owners()
-	// calico-apiserver calls the same method of Calico's client, under its own account.
-	kubeconfig, err := r.UserKubeconfig("system:serviceaccount:calico-system:calico-apiserver", "system:masters")
-	r.must(err)
-	text, err := os.ReadFile(kubeconfig)
-	r.must(err)
-	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig") // without the colons that separate paths
-	r.must(os.WriteFile(kubeconfig, text, 0o600))
+	account := func(name string) string {
+		kubeconfig, err := r.UserKubeconfig("system:serviceaccount:calico-system:"+name, "system:masters")
+		r.must(err)
+		text, err := os.ReadFile(kubeconfig)
+		r.must(err)
+		kubeconfig = filepath.Join(t.TempDir(), "kubeconfig") // without the colons that separate paths
+		r.must(os.WriteFile(kubeconfig, text, 0o600))
+		return kubeconfig
+	}
 	calicoctl := func(kubeconfig string, args ...string) (string, error) {
 		return programs.Run(ctx, "calicoctl", []string{"DATASTORE_TYPE=kubernetes", "KUBECONFIG=" + kubeconfig}, append(args, "--allow-version-mismatch")...)
 	}
+	// calico-apiserver calls the same method of Calico's client, under its own account.
+	kubeconfig := account("calico-apiserver")
 	// Its first write disables the pool, and if the pool is disabled already, releases a block.
 	for _, refusal := range []string{"ippool/pods has allocations", "block 10.7.0.0/30 holds allocations"} {
 		if out, err := calicoctl(kubeconfig, "delete", "ippool", "pods"); err == nil || !strings.Contains(out+err.Error(), refusal) {
@@ -294,14 +303,17 @@ func (r *railed) checkCalico() {
 		r.must(r.disable(testcluster.CRDv1, "pods", "true")())
 	}
 	r.must(r.disable(testcluster.CRDv1, "pods", "false")())
-	// An administrator's deletion disables the pool. Each block still keeps its owner.
-	if out, err := calicoctl(r.KubeconfigPath(), "delete", "ippool", "pods"); err == nil || !strings.Contains(out+err.Error(), "node a remains its owner") {
-		t.Errorf("calicoctl deletes the pool: %s %v", out, err)
+	// calicoctl's deletion, by an administrator or in Calico's own pod, disables the pool. Each block
+	// still keeps its owner.
+	for _, kubeconfig := range []string{r.KubeconfigPath(), account("calicoctl")} {
+		if out, err := calicoctl(kubeconfig, "delete", "ippool", "pods"); err == nil || !strings.Contains(out+err.Error(), "node a remains its owner") {
+			t.Errorf("calicoctl deletes the pool: %s %v", out, err)
+		}
+		if after := owners(); !slices.Equal(after, before) {
+			t.Errorf("the blocks' owners: %q, before: %q", after, before)
+		}
+		r.must(r.disable(testcluster.CRDv1, "pods", "false")())
 	}
-	if after := owners(); !slices.Equal(after, before) {
-		t.Errorf("the blocks' owners: %q, before: %q", after, before)
-	}
-	r.must(r.disable(testcluster.CRDv1, "pods", "false")())
 
 	lock := func(action string) {
 		_, err := calicoctl(r.KubeconfigPath(), "datastore", "migrate", action)
@@ -338,8 +350,15 @@ func (r *railed) checkCalico() {
 // TestGuardRailsAndCalico: Calico's own client, calicoctl and kube-controllers are never
 // refused, because they soft-delete objects first, once these are unused.
 func TestGuardRailsAndCalico(t *testing.T) {
-	r := newRailed(t, "guard-rails", testcluster.CRDv1)
 	ctx := t.Context()
+	c := shared(t)
+	// Calico v3.31 does not have alternateOwnerAttrs, a field of v3.32.
+	_, err := c.Dynamic.Resource(crds).Patch(ctx, "ipamblocks.crd.projectcalico.org", types.JSONPatchType,
+		[]byte(`[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/attributes/items/x-kubernetes-preserve-unknown-fields","value":true}]`), metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := railsOn(t, c, "guard-rails", testcluster.CRDv1)
 	r.must(r.s.SetLeakGrace(ctx, 2*time.Second))
 	clitest.Await(t, "the guard rails hold", func() bool { return r.remove(testcluster.CRDv1, "ippools", "pods", metav1.DryRunAll) != nil })
 	// A pod that ends, by handle; a block in use that loses its owner; a node's last block.
@@ -359,6 +378,7 @@ func TestGuardRailsAndCalico(t *testing.T) {
 	r.must(r.s.ClaimBlocks(ctx, "a", used))
 	_, err = r.s.Pod(ctx, seeding.Pod{Namespace: "default", Name: "borrows", Node: "b", Annotations: map[string]string{"cni.projectcalico.org/ipAddrs": `["10.7.0.1"]`}})
 	r.must(err)
+	r.checkMigrating(used)
 	r.must(r.s.ReleaseBlocks(ctx, "a", used, false))
 	r.must(r.s.DeletePod(ctx, "default", "borrows", true))
 	// An empty pool, with Calico's own client.
@@ -381,6 +401,26 @@ func TestGuardRailsAndCalico(t *testing.T) {
 	if log := controllers.Log(); strings.Contains(log, "denied request") {
 		t.Errorf("kube-controllers were refused:\n%s", log)
 	}
+}
+
+// checkMigrating fails the test unless people can release a block with an address of another node's
+// virtual machine, except while that migrates to the block's node, a.
+func (r *railed) checkMigrating(block netip.Prefix) {
+	r.t.Helper()
+	edit := func(change string) {
+		_, err := r.of(testcluster.CRDv1, "ipamblocks").Patch(r.t.Context(), r.named(testcluster.CRDv1, "ipamblocks", block.String()), types.JSONPatchType, []byte(change), metav1.PatchOptions{})
+		r.must(err)
+	}
+	release := func() error {
+		return r.patch(testcluster.CRDv1, "blockaffinities", r.named(testcluster.CRDv1, "blockaffinities", block.String()), `{"spec":{"state":"pendingDeletion"}}`, metav1.DryRunAll)
+	}
+	edit(`[{"op":"add","path":"/spec/attributes/0/alternateOwnerAttrs","value":{"node":"a"}}]`)
+	clitest.Await(r.t, "the block of the target's node stays", func() bool {
+		err := release()
+		return err != nil && strings.Contains(err.Error(), "node a remains its owner")
+	})
+	edit(`[{"op":"remove","path":"/spec/attributes/0/alternateOwnerAttrs"}]`)
+	clitest.Await(r.t, "the block may be released", func() bool { return release() == nil })
 }
 
 // warnings collects warnings of an API server.
