@@ -68,7 +68,7 @@ type Gap struct {
 	Source string `json:"source,omitempty"`
 	// Reason describes the failure in one sentence, including a missing right.
 	Reason string `json:"reason"`
-	// Read is the shell command that reads a kind that files lack; else empty.
+	// Read is the shell command that saves all objects of a kind that files lack; else empty.
 	Read string `json:"read,omitempty"`
 
 	// Tolerated is true if only the field is unreadable and every possible value of it is
@@ -159,8 +159,8 @@ type Ref struct {
 	Label string
 }
 
-// All reports whether the reference selects all objects of its kind, which is cluster-scoped: it has
-// nothing but a resource.
+// All reports whether the reference selects all objects of a cluster-scoped kind: it has only a
+// resource.
 func (r Ref) All() bool { return r == Ref{Resource: r.Resource} }
 
 // ErrDenied means that the API server rejects the credentials (401) or denies the request

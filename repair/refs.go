@@ -67,8 +67,8 @@ func (r *Refs) Claim(p netip.Prefix, host string) {
 	}
 }
 
-// Supply adds all pools and reservations, of which there are few: a new one, too, decides what a
-// node can claim, and which addresses of its blocks pods can get.
+// Supply adds all pools and reservations, because new ones count, too: they decide which blocks a
+// node can claim, and which of their addresses pods can get. A cluster has few of them.
 func (r *Refs) Supply() {
 	r.Add(blocks.Ref{Resource: blocks.Pools})
 	r.Add(blocks.Ref{Resource: blocks.Reservations})

@@ -20,11 +20,11 @@ import (
 // response, so no object in it is from the future. prev is not changed, but the result
 // shares memory with it.
 //
-// Each object is read by name, with a list of its own, and [blocks.Ref.All] reads new objects, too. This requires no right beyond those
-// of [Kubernetes.Read], and the response comes from the API server's datastore, not from a
-// lagging cache. Two objects with the same CIDR are different objects: to see one that
-// Calico might create meanwhile, add a reference to its name ([blocks.BlockName],
-// [blocks.AffinityName]).
+// Each reference is read with a list of its own, even one of a single name. This requires no
+// right beyond those of [Kubernetes.Read], and the response comes from the API server's
+// datastore, not from a lagging cache. Two objects with the same CIDR are different objects: to
+// see one that Calico might create meanwhile, add a reference to its name ([blocks.BlockName],
+// [blocks.AffinityName]) or to its whole kind.
 //
 // An undecodable object is a gap, as after Read. A list that cannot be read is an error,
 // because the result would be unreliable.
@@ -145,7 +145,11 @@ func runLists(ctx context.Context, lists []*lister) error {
 				}
 			}
 			if err != nil {
-				return fmt.Errorf("reading %s again (%s): %w", l.kind.Resource, strings.ReplaceAll(l.selector, "=", " "), err)
+				of := ""
+				if l.selector != "" {
+					of = " (" + strings.ReplaceAll(l.selector, "=", " ") + ")"
+				}
+				return fmt.Errorf("reading %s again%s: %w", l.kind.Resource, of, err)
 			}
 			return nil
 		})
@@ -156,7 +160,7 @@ func runLists(ctx context.Context, lists []*lister) error {
 // refreshed holds the objects of one kind that were read again.
 type refreshed struct {
 	*decode.Objects
-	all   bool            // whether the whole kind was read
+	all   bool            // whether all objects were read
 	names map[string]bool // requested names
 	nodes map[string]bool // nodes whose pods were read
 	// labelled are namespaces and labels whose pods were read.

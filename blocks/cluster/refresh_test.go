@@ -278,6 +278,7 @@ func TestRefreshUnreadable(t *testing.T) {
 		must(t, c.Allow(ctx, "refresher", rbacv1.PolicyRule{APIGroups: []string{"crd.projectcalico.org"}, Resources: []string{"blockaffinities"}, Verbs: []string{"list"}}))
 		fails(t, cfg, "needs the right to list ipamblocks.crd.projectcalico.org", block)
 		fails(t, cfg, "needs the right to list pods", blocks.Ref{Resource: blocks.Pods, Node: "n1"})
+		fails(t, cfg, "reading ippools again: ", blocks.Ref{Resource: blocks.Pools})
 		must(t, c.Allow(ctx, "refresher", rbacv1.PolicyRule{APIGroups: []string{"crd.projectcalico.org"}, Resources: []string{"ipamblocks"}, Verbs: []string{"list"}}))
 		s, err := reader(t, cfg, KubernetesOptions{}).Refresh(ctx, prev, []blocks.Ref{block})
 		must(t, err)

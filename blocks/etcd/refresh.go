@@ -39,6 +39,7 @@ func (c *Client) Refresh(ctx context.Context, last *Reading, refs []blocks.Ref) 
 	if err := c.readRuns(ctx, from, n.Reading); err != nil {
 		return nil, err
 	}
+	whole := func(r blocks.Resource) bool { return slices.Contains(refs, blocks.Ref{Resource: r}) }
 	var keys []string
 	for _, ref := range refs {
 		if kind := decode.KindOf(ref.Resource); ref.Name == "" && !ref.All() || kind == nil || !kind.OfCalico() && ref.Resource != blocks.Nodes {
@@ -48,11 +49,14 @@ func (c *Client) Refresh(ctx context.Context, last *Reading, refs []blocks.Ref) 
 			continue // not in etcd
 		}
 		n.refs = append(n.refs, ref)
-		if ref.All() {
+		switch {
+		case ref.All():
 			if err := c.readAll(ctx, from, n.Reading, ref.Resource); err != nil {
 				return nil, c.failed(err)
 			}
 			continue
+		case whole(ref.Resource):
+			continue // read with its kind
 		}
 		of, err := Keys(ref.Resource, ref.Name)
 		if err != nil {
@@ -188,7 +192,7 @@ func (n *Renewal) Onto(s *blocks.Snapshot, last *Reading) (*blocks.Snapshot, err
 	var out []*decode.Objects
 	for res, names := range again {
 		now, l := n.list(res), decode.NewObjects(decode.KindOf(res))
-		all := slices.ContainsFunc(n.refs, func(ref blocks.Ref) bool { return ref.Resource == res && ref.All() })
+		all := slices.Contains(n.refs, blocks.Ref{Resource: res})
 		l.Take(s)
 		l.Only(func(i int) bool {
 			key, _ := l.At(i)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 	"github.com/projectcalico/calico/libcalico-go/lib/apiconfig"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -19,8 +20,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
-// watched runs a watch of an etcd at an endpoint, with shorter times. more changes its connection.
-func watched(t *testing.T, e *testcluster.Etcd, endpoint string, more func(*apiconfig.EtcdConfig)) *Watch {
+// client returns a client of an etcd at an endpoint. more changes its connection.
+func client(t *testing.T, e *testcluster.Etcd, endpoint string, more func(*apiconfig.EtcdConfig)) *Client {
 	t.Helper()
 	config := Config{apiconfig.NewCalicoAPIConfig()}
 	config.Spec.DatastoreType = apiconfig.EtcdV3
@@ -30,7 +31,27 @@ func watched(t *testing.T, e *testcluster.Etcd, endpoint string, more func(*apic
 	}
 	c, err := New(config, Options{})
 	must(t, err)
-	w := NewWatch(c, true, slog.New(slog.DiscardHandler))
+	return c
+}
+
+// TestReadTwice: an object that is read again by its name and with its whole kind exists once.
+func TestReadTwice(t *testing.T) {
+	e := testcluster.StartEtcd(t)
+	kv := resource(t, apiv3.KindIPPool, "", "pods", &apiv3.IPPool{ObjectMeta: meta("", "pods"), Spec: apiv3.IPPoolSpec{CIDR: "10.0.0.0/24"}})
+	_, err := e.Client.Put(t.Context(), string(kv.Key), string(kv.Value))
+	must(t, err)
+	n, err := client(t, e, e.Endpoint, nil).Refresh(t.Context(), newReading(nil), []blocks.Ref{{Resource: blocks.Pools, Name: "pods"}, {Resource: blocks.Pools}})
+	must(t, err)
+	s, err := n.Onto(&blocks.Snapshot{}, newReading(nil))
+	if must(t, err); len(s.Pools) != 1 {
+		t.Errorf("pools: %v", s.Pools)
+	}
+}
+
+// watched runs a watch of an etcd at an endpoint, with shorter times. more changes its connection.
+func watched(t *testing.T, e *testcluster.Etcd, endpoint string, more func(*apiconfig.EtcdConfig)) *Watch {
+	t.Helper()
+	w := NewWatch(client(t, e, endpoint, more), true, slog.New(slog.DiscardHandler))
 	w.pace = pace{probe: 100 * time.Millisecond, gather: 20 * time.Millisecond, staleness: 2 * time.Second, backoff: 100 * time.Millisecond}
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup

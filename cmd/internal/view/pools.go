@@ -37,8 +37,8 @@ func LeftKnown(r *audit.Report, p *audit.PoolReport) bool {
 func unreadable(r *audit.Report, kind blocks.Resource) int {
 	names := map[string]bool{}
 	for i := range r.Gaps {
-		counted := func(n audit.NodeReport) bool { return kind == blocks.Nodes && n.Name == r.Gaps[i].Name && !n.Missing }
-		if g := &r.Gaps[i]; g.Resource == kind && !g.Whole() && !g.Tolerated && !slices.ContainsFunc(r.Nodes, counted) {
+		counted := func(n audit.NodeReport) bool { return n.Name == r.Gaps[i].Name && !n.Missing }
+		if g := &r.Gaps[i]; g.Resource == kind && !g.Whole() && !g.Tolerated && (kind != blocks.Nodes || !slices.ContainsFunc(r.Nodes, counted)) {
 			names[g.Source+" "+g.Name] = true
 		}
 	}
