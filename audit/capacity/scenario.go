@@ -11,10 +11,9 @@ import (
 // nodes, added nodes with their pods, further pods. The zero Scenario asks for today's
 // headroom.
 type Scenario struct {
-	// AddNodes is the number of joining nodes. If MaxNodes is not 0, it is not set, and Ask sets
-	// it: nodes join until the cluster has MaxNodes. NodeLabels are added to the labels that
-	// Kubernetes sets. PodsPerNode is the number of pods on the pod network that each of
-	// them runs.
+	// AddNodes is the number of joining nodes. If MaxNodes is set, Ask computes AddNodes: nodes
+	// join until the cluster has MaxNodes. NodeLabels are added to the labels that Kubernetes
+	// sets. PodsPerNode is the number of pods on the pod network that each joining node runs.
 	AddNodes    int               `json:"addNodes,omitempty"`
 	MaxNodes    int               `json:"maxNodes,omitempty"`
 	NodeLabels  map[string]string `json:"nodeLabels,omitempty"`

@@ -52,7 +52,7 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// stateCase is a state of the test data with what is wanted of it.
+// stateCase is a state of the test data, and the expected result.
 type stateCase struct {
 	file, name, text, want string
 	unread                 []blocks.Resource // the kinds that are not read

@@ -99,8 +99,8 @@ alloc 10.0.0.2 pod=shop/gone2 node=n1 handle=k8s-pod-network.bb age=3h
 	}
 }
 
-// TestNoBlockOfUnrecordedUses: no remedy promises a block of which something uses an address that
-// no block records, or that another object contradicts, once its leaked addresses are released.
+// TestNoBlockOfUnrecordedUses: no remedy promises that a block is free once its leaked addresses are
+// released, if another address is in use without a record, or another object contradicts the block.
 func TestNoBlockOfUnrecordedUses(t *testing.T) {
 	const left = "pool pods 10.0.0.0/24 size=28\nnode n1\nblock 10.0.0.0/28 v age=3h\naffinity 10.0.0.0/28 v age=3h\nalloc 10.0.0.2 pod=shop/gone node=v handle=k8s-pod-network.bb age=3h\nview v complete\n"
 	for more, blocks := range map[string]int{

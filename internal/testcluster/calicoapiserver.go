@@ -48,8 +48,8 @@ func (c *Cluster) StartCalicoAPIServer(tb testing.TB) *Daemon {
 	return d
 }
 
-// aggregator is the name in the certificate by which the API server proves to other servers
-// that a request's user is authenticated.
+// aggregator is the name in the API server's client certificate. Extension servers trust the user
+// that its requests name.
 const aggregator = "aggregator"
 
 // enableAggregation restarts the API server with the certificate.

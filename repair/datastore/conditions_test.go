@@ -482,9 +482,9 @@ func writtenByOther(o map[string]any) (assigned int) {
 }
 
 // TestSameWriteByAnother checks that the first write of a step does not count as the step's own
-// if another client has written the same meanwhile: an undo would take back what is the other's.
+// if another client has written the same meanwhile: an undo would revert the other's write.
 func TestSameWriteByAnother(t *testing.T) {
-	// With another's handle, beside a reservation that says the same, or as the object is gone as meant.
+	// These succeed: the other's handle or reservation serves as well, or the object is gone.
 	goesOn := regexp.MustCompile(`/(RecordIP_of|ReserveWhereabouts|Unreserve|DeleteWhereabouts|FinishDelete)`)
 	each(t, func(t *testing.T, world func(*testing.T) *small, call func(*small, *datastore.Writer) error) {
 		s, written := world(t), false
@@ -508,7 +508,7 @@ func TestSameWriteByAnother(t *testing.T) {
 			s.edit(r.URL.Path+"/"+o.Metadata.Name, func(o map[string]any) {
 				o["metadata"].(map[string]any)["managedFields"] = []any{map[string]any{"manager": "calico-node"}}
 			})
-			return nil, errDead // without an answer, the step has to read what is there
+			return nil, errDead // without an answer, the step reads the object
 		}))
 		if !errors.Is(err, repair.ErrChanged) && !goesOn.MatchString(t.Name()) {
 			t.Errorf("got %v", err)

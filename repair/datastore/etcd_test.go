@@ -396,9 +396,10 @@ func TestConditionalInEtcd(t *testing.T) {
 	}
 }
 
-// TestDeletedByAnotherInEtcd: where no mark tells who deletes an object, a step does not count as
-// done if another client has deleted it: an undo would make again what the other has ended. The
-// handle of a released address and the affinity of a released block go as the first write meant.
+// TestDeletedByAnotherInEtcd: etcd's objects have no mark of who deletes them. If another client has
+// deleted the object, a step is not done, because its undo would create the object again. This
+// excludes later deletions of a step: the handle of a released address, and the affinity of a
+// released block.
 func TestDeletedByAnotherInEtcd(t *testing.T) {
 	w := newWorld(t, testcluster.EtcdV3)
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{w.EtcdEndpoint()}, Logger: zap.NewNop()})

@@ -179,8 +179,7 @@ func TestVerifyLooksAtAll(t *testing.T) {
 	}
 }
 
-// TestLeftAsBefore: what is left of a handle is no failure of a step if the same handle was wrong
-// before, and no more than it is now.
+// TestLeftAsBefore: a handle that stays wrong does not fail a step, if it was as wrong before.
 func TestLeftAsBefore(t *testing.T) {
 	const without = "pool pods 10.0.0.0/24 size=28\nnode n1\nblock 10.0.0.0/28 n1\naffinity 10.0.0.0/28 n1\n"
 	const freed = without + "alloc 10.0.0.3 pod=shop/gone node=n1 handle=k8s-pod-network.gone seq=21\n"

@@ -288,8 +288,8 @@ func WithoutAddress(st *state.State) (out []Missing) {
 type Apart struct {
 	Node   *blocks.Node
 	Former bool
-	// Pods describes a Calico address that is the pods' network's, not the machine's, such as "in
-	// pool x". Other nodes are then not compared, and Other is nil. Else it is empty.
+	// Pods describes a Calico address of the pods' network, such as "in pool x". Other nodes are
+	// then not compared, and Other is nil. It is empty for an address of the machine's network.
 	Pods string
 	// Calico is its Calico address. Internal is its InternalIP in the network of Other, whose Calico
 	// address is its InternalIP.
@@ -364,7 +364,7 @@ func othersIn(st *state.State, n *blocks.Node, p netip.Prefix) bool {
 	})
 }
 
-// ofPods describes a Calico address that is the pods' network's, and returns the node's InternalIP. It
+// ofPods describes a Calico address of the pods' network, and returns the node's InternalIP. It
 // returns "" for any other address. An address in a pool is not enough: a pool may contain the nodes'
 // network. Then other nodes' addresses are in it, too, or none of theirs is their InternalIP.
 func ofPods(st *state.State, n *blocks.Node, p netip.Prefix) (how string, internal netip.Addr) {

@@ -158,8 +158,8 @@ func boundsOfNode(r *audit.Report, n *audit.NodeReport) (own, others bound) {
 	return own, others
 }
 
-// NodeSigns returns what precedes the numbers of a node's own blocks, and of the addresses that it
-// borrows: nothing, "≥", or "-" if they are unknown.
+// NodeSigns returns the signs of the numbers of a node's own blocks, and of the addresses that it
+// borrows: "", "≥", or "-" if they are unknown.
 func NodeSigns(r *audit.Report, n *audit.NodeReport) [2]string {
 	own, others := boundsOfNode(r, n)
 	return [2]string{own.sign(""), others.sign("")}
@@ -174,7 +174,7 @@ func numbersOfNode(r *audit.Report, n *audit.NodeReport) nodeNumbers {
 			return "-"
 		}
 		if is == unknown {
-			is = atLeast // what was read names some
+			is = atLeast // some blocks were read
 		}
 		return is.sign(strconv.Itoa(n)) + ": " + strings.Join(nodes, " ")
 	}

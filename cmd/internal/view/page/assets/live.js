@@ -81,7 +81,7 @@ async function refresh() {
   return performance.now() - began;
 }
 
-// takeOver never waits, so that nothing that the reader does is lost between place and restore.
+// takeOver must not wait: what the reader does between place and restore would be lost.
 function takeOver(fresh, data) {
   const was = place();
   hold(fresh, data);
