@@ -71,11 +71,12 @@ func casesOf(t *testing.T, pattern string) (out []stateCase) {
 			t.Fatal(err)
 		}
 		for _, text := range strings.Split("\n"+string(raw), "\n== ")[1:] {
-			x, ok := stateCase{file: filepath.Base(file)}, false
-			x.name, text, _ = strings.Cut(text, "\n")
-			if x.text, x.want, ok = strings.Cut(text, "-- want\n"); !ok {
-				t.Fatalf("%s: %q has no \"-- want\" line", file, x.name)
+			name, text, _ := strings.Cut(text, "\n")
+			text, want, ok := strings.Cut(text, "-- want\n")
+			if !ok {
+				t.Fatalf("%s: %q has no \"-- want\" line", file, name)
 			}
+			x := stateCase{file: filepath.Base(file), name: name, text: text, want: want}
 			if unread, ok := strings.CutPrefix(x.text, "unread "); ok {
 				unread, x.text, _ = strings.Cut(unread, "\n")
 				x.unread = []blocks.Resource{blocks.Resource(unread)}
