@@ -57,7 +57,7 @@ func (m Move) Outcome() Outcome {
 	if m.Do != nil {
 		return Outcome{Status: Planned, Code: m.Code, Reason: m.What}
 	}
-	return Outcome{Status: m.Status, Code: m.Code, Reason: m.What}
+	return Outcome{Status: m.Status, Code: m.Code, Reason: m.What, HalfDone: m.HalfDone || m.Code == SkipHalfDone}
 }
 
 // Open reports whether the step is still to be done after this move.
@@ -78,10 +78,12 @@ func Cannot(code SkipCode, format string, args ...any) Move {
 
 // held returns a move that leaves the step half-done for now.
 func (b *Begun) held(code SkipCode, why string) Move {
+	m := Cannot(code, "it is half-done, and is not finished now: %s", why)
 	if b.Undo {
-		return Cannot(code, "it is not finished: %s", why)
+		m = Cannot(code, "it is not finished: %s", why)
 	}
-	return Cannot(code, "it is half-done, and is not finished now: %s", why)
+	m.HalfDone = true
+	return m
 }
 
 // Refs returns the objects to read again for the step: those on which its kind depends,

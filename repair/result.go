@@ -73,6 +73,8 @@ type Outcome struct {
 	Reason string   `json:"reason,omitempty"`
 	// At is when the step ended, by the API server's clock as last read.
 	At audit.Time `json:"at"`
+	// HalfDone is true if the step is known to be half-done, whatever its Code.
+	HalfDone bool `json:"-"`
 }
 
 // ResultKind is the kind field of a stored result.

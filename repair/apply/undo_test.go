@@ -114,6 +114,7 @@ func TestUndoNeedsProof(t *testing.T) {
 		"left, and its block is gone":                   {repair.DeleteAffinity, leftPatch, undoLeft, "planned Finished"},
 		"left, and its block is another node's":         {repair.DeleteAffinity, leftPatch, undoLeft + "block 10.0.3.0/26 n1", "planned Finished"},
 		"left, and a pod uses an address of it":         {repair.DeleteAffinity, leftPatch, undoLeft + "pod a/b n2 10.0.3.7", "skipped HalfDone"},
+		"left, and the datastore is locked":             {repair.ReleaseBlock, leftPatch, undoLeft + "locked", "skipped DatastoreLocked"},
 		"left, and pods were not read":                  {repair.ReleaseBlock, leftPatch + blockDelete, undoLeft + "gap pods forbidden", "skipped HalfDone"},
 		"marked deleted, and left":                      {repair.DeleteAffinity, leftPatch + sentDelete, undoMarked, "planned Finished"},
 		"marked deleted, and its node claims the block": {repair.DeleteAffinity, leftPatch + sentDelete, undoMarked + "block 10.0.3.0/26 n2", "skipped Changed"},
@@ -178,6 +179,9 @@ func TestUndoNeedsProof(t *testing.T) {
 			o := b.Action().Outcome()
 			if got := strings.TrimSpace(string(o.Status) + " " + string(o.Code)); got != c.want || o.Reason == "" {
 				t.Errorf("%s (%s), want %s", got, o.Reason, c.want)
+			}
+			if left := strings.HasPrefix(name, "left, "); left && o.Status == repair.Skipped && !o.HalfDone {
+				t.Error("the step does not count as half-done")
 			}
 			asks := false
 			for _, r := range b.Refs() {

@@ -284,7 +284,7 @@ func TestGoesOn(t *testing.T) {
 // TestHalfDone: the record of a run in etcd outlives the run if the run may have left a step half-done.
 func TestHalfDone(t *testing.T) {
 	for want, of := range map[bool][]repair.Outcome{
-		true:  {{Status: repair.Failed}, {Status: repair.Skipped, Code: repair.SkipHalfDone}},
+		true:  {{Status: repair.Failed}, {Status: repair.Skipped, Code: repair.SkipChanged, HalfDone: true}},
 		false: {{Status: repair.Done}, {Status: repair.Already}, {Status: repair.NotNeeded}, {Status: repair.Done, Code: repair.CodeFinished}, {Status: repair.Skipped, Code: repair.SkipCode(repair.RefusedInUse)}},
 	} {
 		for _, o := range of {
