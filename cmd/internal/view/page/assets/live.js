@@ -18,7 +18,7 @@ function showAges() {
   }
 }
 
-const live = { on: false, failed: false, base: 15000, asked: 0 };
+const live = { on: false, failed: false, base: 15000, asked: 0, shown: 0 };
 
 // The sections of the page that a reload replaces.
 const liveSections = ["verdict", "pools", "map", "findings", "plan", "unseen"];
@@ -69,12 +69,13 @@ async function refresh() {
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     if (!fresh.getElementById("data-report")) throw new Error("no report");
     const data = await decode(fresh);
-    if (asked !== live.asked) return 0; // a later request has its own answer
+    if (asked < live.shown) return 0; // a later answer is shown already
+    live.shown = asked;
     skew = Date.parse(fresh.documentElement.dataset.now) - Date.now();
     takeOver(fresh, data);
     live.failed = false;
   } catch {
-    if (asked !== live.asked) return 0;
+    if (asked < live.shown) return 0;
     live.failed = true;
   }
   showAges();
