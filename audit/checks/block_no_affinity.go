@@ -20,7 +20,8 @@ var blockNoAffinity = audit.Check{
 	Remedies: []remedies.Remedy{remedies.RestoreAffinity},
 	Never:    "Never delete the block because its affinity is missing: it may be full of live pods.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Affinities},
-	Optional: []blocks.Resource{blocks.Nodes, blocks.Pods, blocks.Pools, blocks.IPAMConfigs, blocks.Namespaces, blocks.Reservations, blocks.ClusterInfos},
+	Optional: []blocks.Resource{blocks.Nodes, blocks.Pods, blocks.Pools, blocks.IPAMConfigs, blocks.Namespaces, blocks.Reservations, blocks.ClusterInfos,
+		blocks.FelixConfigs, blocks.BGPConfigs, blocks.BGPPeers, blocks.BGPFilters},
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, b := range st.IPBlocks {
 			host := b.Owner.Node()

@@ -226,8 +226,8 @@ func (st *State) RestoreAffinityBar(b *Block) Bar {
 		}
 	}
 	for _, br := range st.NodeState(host).Lent { // with the affinity, BIRD on the node gets a blackhole route
-		if p := st.Predict(br); br.Block == b && p.Outcome != affinity.Delivered && !p.ByFelix && (br.Workload != nil || br.Tunnel) {
-			return Because(RetainInUse, "%s uses %s of it, and with the affinity %s may drop traffic to that address (%s): move its pod first (--rehome)", br.User, br.Addr, host, p.Reason)
+		if p := st.Predict(br); br.Block == b && p.Outcome != affinity.Delivered && !p.ByFelix {
+			return Because(RetainInUse, "%s of it is in use on %s, and with the affinity %s may drop traffic to that address (%s): move its pod first (--rehome)", br.Addr, br.User, host, p.Reason)
 		}
 	}
 	return st.limitBar(b)

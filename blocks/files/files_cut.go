@@ -80,7 +80,7 @@ func (f *fileReader) readInfo(o RawObject) error {
 	}
 	for _, g := range saved.Gaps {
 		if g.Whole() && g.Resource != "" { // gaps of single objects are found again in the objects
-			all.gaps = append(all.gaps, blocks.Gap{Resource: g.Resource, Reason: g.Reason})
+			all.gaps = append(all.gaps, blocks.Gap{Resource: g.Resource, Reason: g.Reason, Read: g.Read})
 		}
 	}
 	return nil

@@ -361,6 +361,11 @@ func (f *fileReader) assumes(s *blocks.Snapshot, read []*decode.Objects) []strin
 // all missing kinds. A snapshot's counts are believed.
 func (f *fileReader) addMissing(s *blocks.Snapshot, read []*decode.Objects) {
 	s.Gaps = append(append(s.Gaps, f.info.gaps...), f.saidGaps(read)...)
+	for i := range s.Gaps {
+		if g := &s.Gaps[i]; g.Read != "" { // people run it, so it is never a stranger's
+			g.Read = rawCommands(read, []string{string(g.Resource)}, s.Cluster.APIGroup)
+		}
+	}
 	var unseen, assumed []string
 	contradictions := map[blocks.Resource]string{} // as of all objects, before any gap
 	for _, o := range read {

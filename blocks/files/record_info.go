@@ -61,7 +61,7 @@ func (r *Recorder) info(s *blocks.Snapshot, n *alias.Aliases) []byte {
 		if n != nil {
 			g.Reason = plainReason(g.Reason)
 		}
-		info.Gaps = append(info.Gaps, blocks.Gap{Resource: g.Resource, Reason: g.Reason})
+		info.Gaps = append(info.Gaps, blocks.Gap{Resource: g.Resource, Reason: g.Reason, Read: g.Read})
 	}
 	out, _ := json.Marshal(info) // strings always marshal
 	return out

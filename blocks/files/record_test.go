@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,10 +68,10 @@ func recorded(t *testing.T, o SaveOptions, paths ...string) (before, after *bloc
 	return before, after, path
 }
 
-// sameSnapshot compares snapshots, except for the sources of gaps and the commands that read them.
+// sameSnapshot compares snapshots, except for the sources of gaps.
 func sameSnapshot(t *testing.T, what string, want, got *blocks.Snapshot) {
 	t.Helper()
-	options := cmp.Options{equal, cmpopts.IgnoreFields(blocks.Gap{}, "Source", "Read"), cmpopts.IgnoreFields(blocks.Cluster{}, "Datastore", "Live")}
+	options := cmp.Options{equal, cmpopts.IgnoreFields(blocks.Gap{}, "Source"), cmpopts.IgnoreFields(blocks.Cluster{}, "Datastore", "Live")}
 	if d := cmp.Diff(want, got, options); d != "" {
 		t.Errorf("%s (-want +got):\n%s", what, d)
 	}
@@ -121,6 +122,14 @@ func TestSavedGaps(t *testing.T) {
 		if info.Kind != infoKind || info.APIVersion != blocks.APIVersion || len(info.Gaps) != 4 || info.TakenAt == "" || info.Datastore != "files" {
 			t.Errorf("%+v", info)
 		}
+	}
+	text, err := os.ReadFile(path)
+	must(t, err)
+	const ours, strange = "kubectl get --raw /api", "curl http://example.com"
+	s, _ := read(t, dir(t, map[string]string{"strange.json": strings.ReplaceAll(string(text), ours, strange)}))
+	if !strings.Contains(string(text), ours) || !slices.ContainsFunc(s.Gaps, func(g blocks.Gap) bool { return strings.HasPrefix(g.Read, ours) }) ||
+		slices.ContainsFunc(s.Gaps, func(g blocks.Gap) bool { return strings.Contains(g.Read, strange) }) {
+		t.Errorf("commands of a file that a stranger wrote: %+v", s.Gaps)
 	}
 }
 

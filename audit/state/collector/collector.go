@@ -231,7 +231,7 @@ func (c collector) ofDeadNode(b *state.Block, host string) Prediction {
 	case k.why != "":
 		return Prediction{}
 	case !c.HasAffinityOrNone(b):
-		return never("its BlockAffinity lacks the labels by which Calico %s finds it", c.Cluster.CalicoVersion)
+		return never("its BlockAffinity lacks the labels by which it finds affinities")
 	}
 	for i, o := range b.Ordinals {
 		if attr := b.At(i); o != blocks.Free && attr != nil && attr.Node != host && !attr.WindowsReserved() {

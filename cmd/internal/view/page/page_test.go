@@ -208,13 +208,13 @@ func TestPageUnreadNodes(t *testing.T) {
 		gap  blocks.Gap
 		want string
 	}{
-		"no block":        {blocks.Gap{Resource: blocks.Blocks, Reason: "forbidden"}, "– 0 – – – –"},
-		"one of the node": {blocks.Gap{Resource: blocks.Blocks, Name: "x", Reason: "cut"}, "≥0 0 ≥0 ≥0 ≥0 ≥0"},
+		"no block":        {blocks.Gap{Resource: blocks.Blocks, Reason: "forbidden"}, "≥2 0 – – – –"},
+		"one of the node": {blocks.Gap{Resource: blocks.Blocks, Name: "x", Reason: "cut"}, "≥2 0 ≥0 ≥0 ≥0 ≥0"},
 	} {
 		r := snapshotReport(t, "story")
 		r.Gaps, r.Findings, r.Blocks = []blocks.Gap{c.gap}, []audit.Finding{}, r.Blocks[:0]
 		for i := range r.Nodes {
-			r.Nodes[i] = audit.NodeReport{Name: r.Nodes[i].Name, Blocks: []string{}}
+			r.Nodes[i] = audit.NodeReport{Name: r.Nodes[i].Name, Blocks: []string{}, Borrowed: 2}
 			if c.gap.Name != "" {
 				r.Nodes[i].UnreadableBlocks = 1
 			}
@@ -223,7 +223,7 @@ func TestPageUnreadNodes(t *testing.T) {
 		if got := eval[string](x, `[...document.querySelectorAll("#nodes tbody tr:first-child td")].slice(0, 6).map((e) => e.textContent).join(" ")`); got != c.want {
 			t.Errorf("%s: the node's numbers are %q, want %q", name, got, c.want)
 		}
-		if n := eval[int](x, `document.querySelectorAll("#nodes .bad").length`); n > 0 {
+		if n := eval[int](x, `document.querySelectorAll("#nodes td:nth-child(4).bad").length`); n > 0 {
 			t.Errorf("%s: %d numbers are marked as bad", name, n)
 		}
 		x.run(chromedp.SendKeys("#nodes-filter", "no:block", chromedp.ByQuery))

@@ -31,17 +31,18 @@ function startNodes() {
   matrix.rows = [...rows.values()];
   const signed = (sign, text) => (sign === "-" ? "–" : sign + text);
   const own = (of) => ({ of, show: (r) => signed(r.own, of(r)) });
+  const counted = (sign, n) => signed(sign === "-" && n > 0 ? "≥" : sign, n); // what was read names some
   matrix.columns = [
     { id: "name", text: "Node", of: (r) => r.name },
-    { id: "borrowed", text: "Borrows", of: (r) => r.borrowed, show: (r) => signed(r.others, r.borrowed), class: (r) => (r.borrowed ? "bad" : "") },
+    { id: "borrowed", text: "Borrows", of: (r) => r.borrowed, show: (r) => counted(r.others, r.borrowed), class: (r) => (r.borrowed ? "bad" : "") },
     { id: "findings", text: "Findings", of: (r) => r.findings, class: (r) => (r.worst > 2 ? "bad" : "") },
     { id: "blocks", text: "Blocks", ...own((r) => r.blocks), class: (r) => (filters["no:block"](r) ? "bad" : "") },
     { id: "empty", text: "Empty", ...own((r) => r.empty) },
     { id: "inUse", text: "In use", ...own((r) => r.inUse) },
-    { id: "lent", text: "Borrowed by others", ...own((r) => r.lent) },
+    { id: "lent", text: "Borrowed by others", of: (r) => r.lent, show: (r) => counted(r.own, r.lent) },
     ...pools.map((p, i) => ({
       id: "pool " + i, text: p === "" ? "outside pools" : clean(p), of: (r) => r.pools[i].blocks,
-      show: (r) => { const c = r.pools[i]; return c.blocks === 0 ? "–" : `${c.blocks} · ${c.inUse} in use${c.empty ? ` · ${c.empty} empty` : ""}`; },
+      show: (r) => { const c = r.pools[i]; return c.blocks === 0 ? "–" : `${r.own === "" ? "" : "≥"}${c.blocks} · ${c.inUse} in use${c.empty ? ` · ${c.empty} empty` : ""}`; },
     })),
   ];
   if (!matrix.columns.some((c) => c.id === matrix.sort)) matrix.sort = "name";
