@@ -33,7 +33,4 @@ type Prediction struct {
 	Reason string
 	// DecidedBy names the fact that would settle an unknown outcome.
 	DecidedBy string
-	// ByFelix is true if Felix programs the pool's routes: by the owner that the block names, whether
-	// it has an affinity or not. BIRD programs those of affinities.
-	ByFelix bool
 }

@@ -50,6 +50,13 @@ func (r *Routing) programmer(p *blocks.Pool) (programmer, string) {
 	return choose(blocks.CalicoAtLeast(version, 3, 33)), ""
 }
 
+// RoutesByAffinity reports whether a node's blackhole route for a block of the pool may come from its
+// affinity, as BIRD's does. Felix's comes from the owner that the block names.
+func (r *Routing) RoutesByAffinity(p *blocks.Pool) bool {
+	who, _ := r.programmer(p)
+	return who != byFelix
+}
+
 func choose(felix bool) programmer {
 	if felix {
 		return byFelix

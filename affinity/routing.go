@@ -92,9 +92,7 @@ func (r *Routing) predict(b Borrowed) Prediction {
 	who, decidedBy := r.programmer(b.Pool)
 	switch who {
 	case byFelix:
-		p := r.felix(b)
-		p.ByFelix = true
-		return p
+		return r.felix(b)
 	case byBIRD:
 		return r.bird(b)
 	case byEither:

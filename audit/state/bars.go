@@ -225,8 +225,8 @@ func (st *State) RestoreAffinityBar(b *Block) Bar {
 			return Because(RetainConflict, "block %s of %s overlaps it: both owners would have routes", o.CIDR, phrase.Owner(o.Owner))
 		}
 	}
-	for _, br := range st.NodeState(host).Lent { // with the affinity, BIRD on the node gets a blackhole route
-		if p := st.Predict(br); br.Block == b && p.Outcome != affinity.Delivered && !p.ByFelix {
+	for _, br := range st.NodeState(host).Lent { // the affinity may give the node a blackhole route
+		if p := st.Predict(br); br.Block == b && p.Outcome != affinity.Delivered && (b.Pool == nil || st.Routing.RoutesByAffinity(b.Pool.Pool)) {
 			return Because(RetainInUse, "%s of it is in use on %s, and with the affinity %s may drop traffic to that address (%s): move its pod first (--rehome)", br.Addr, br.User, host, p.Reason)
 		}
 	}
