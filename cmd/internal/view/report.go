@@ -144,42 +144,45 @@ func (p *printer) nodes(r *audit.Report) {
 type nodeNumbers struct{ Blocks, Empty, Addresses, Borrowed, Lent string }
 
 // boundsOfNode returns how exact the numbers of a node's own blocks are, and of the addresses that
-// it borrows. An undecodable block may belong to the node, or the node may borrow from it.
-func boundsOfNode(r *audit.Report, n *audit.NodeReport) (own, others bound) {
+// it borrows and lends. An undecodable block may belong to the node, or the node may borrow from it.
+func boundsOfNode(r *audit.Report, n *audit.NodeReport) (own, borrowed, lent bound) {
 	if lacks(r, blocks.Blocks) {
-		return unknown, unknown
+		seen := func(n int) bound { // in the blocks that were read
+			if n > 0 {
+				return atLeast
+			}
+			return unknown
+		}
+		return unknown, seen(n.Borrowed), seen(n.Lent)
 	}
 	if n.UnreadableBlocks > 0 {
 		own = atLeast
 	}
 	if unreadable(r, blocks.Blocks) > 0 {
-		others = atLeast
+		borrowed = atLeast
 	}
-	return own, others
+	return own, borrowed, own
 }
 
 // NodeSigns returns the signs of the numbers of a node's own blocks, and of the addresses that it
-// borrows: "", "≥", or "-" if they are unknown.
-func NodeSigns(r *audit.Report, n *audit.NodeReport) [2]string {
-	own, others := boundsOfNode(r, n)
-	return [2]string{own.sign(""), others.sign("")}
+// borrows and lends: "", "≥", or "-" if a number is unknown.
+func NodeSigns(r *audit.Report, n *audit.NodeReport) [3]string {
+	own, borrowed, lent := boundsOfNode(r, n)
+	return [3]string{own.sign(""), borrowed.sign(""), lent.sign("")}
 }
 
 // numbersOfNode formats a node's numbers.
 func numbersOfNode(r *audit.Report, n *audit.NodeReport) nodeNumbers {
-	own, others := boundsOfNode(r, n)
+	own, borrowed, lent := boundsOfNode(r, n)
 	// counted formats a number of addresses with the nodes involved.
 	counted := func(n int, nodes []string, is bound) string {
 		if n == 0 && len(nodes) == 0 {
 			return "-"
 		}
-		if is == unknown {
-			is = atLeast // some blocks were read
-		}
 		return is.sign(strconv.Itoa(n)) + ": " + strings.Join(nodes, " ")
 	}
 	held := func(n int) string { return own.sign(strconv.Itoa(n)) }
-	return nodeNumbers{held(len(n.Blocks)), held(n.EmptyBlocks), held(n.Addresses), counted(n.Borrowed, n.BorrowedFrom, others), counted(n.Lent, n.LentTo, own)}
+	return nodeNumbers{held(len(n.Blocks)), held(n.EmptyBlocks), held(n.Addresses), counted(n.Borrowed, n.BorrowedFrom, borrowed), counted(n.Lent, n.LentTo, lent)}
 }
 
 // NothingSeen is the message for a report without pools and blocks.

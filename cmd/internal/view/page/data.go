@@ -31,7 +31,7 @@ type pageData struct {
 	// Severities are the names of the severities, by number.
 	Severities []string `json:"severities"`
 	// Signs are those of [view.NodeSigns], of nodes whose numbers are not all exact.
-	Signs map[string][2]string `json:"signs,omitempty"`
+	Signs map[string][3]string `json:"signs,omitempty"`
 	// Messages and Commands belong to the findings that are not rendered as text, by index
 	// in the report; they are empty for the others. The first command may be an instruction
 	// that the others carry out.
@@ -53,9 +53,9 @@ func embedAll(r *audit.Report, o Options, c *content) ([]template.HTML, error) {
 		page.Severities[s] = s.String()
 	}
 	for i := range r.Nodes {
-		if signs := view.NodeSigns(r, &r.Nodes[i]); signs != [2]string{} {
+		if signs := view.NodeSigns(r, &r.Nodes[i]); signs != [3]string{} {
 			if page.Signs == nil {
-				page.Signs = map[string][2]string{}
+				page.Signs = map[string][3]string{}
 			}
 			page.Signs[r.Nodes[i].Name] = signs
 		}

@@ -3,6 +3,7 @@ package page
 import (
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -78,6 +79,26 @@ func TestPageLive(t *testing.T) {
 	}
 	if after := eval[int](x, top); after < before-2 || after > before+2 {
 		t.Errorf("what was read moved from %d to %d", before, after)
+	}
+
+	// A slow answer does not replace a later one. Each one that is shown is noted.
+	shown.Store(story)
+	eval[int](x, `(window.slow = true, window.late = 0, window.heads = [], ((get) => {
+		window.fetch = async (...of) => {
+			window.fetch = get;
+			const answer = await get(...of);
+			for (late = 1; slow;) await new Promise((r) => setTimeout(r, 10));
+			return answer;
+		};
+	})(window.fetch), new MutationObserver(() => heads.push(document.querySelector("#verdict-title").textContent)).observe(document.querySelector("main"), { childList: true }), 1)`)
+	x.until(`late > 0`)
+	shown.Store(drained)
+	eval[bool](x, `document.dispatchEvent(new Event("visibilitychange"))`)
+	x.until(`heads.length > 0`)
+	eval[int](x, `(heads = [], slow = false, 1)`)
+	x.until(`heads.length > 0`)
+	if got := eval[[]string](x, `heads`); slices.Contains(got, verdictText(story)) {
+		t.Errorf("a slow answer replaced a later one: %q", got)
 	}
 
 	down.Store(true)

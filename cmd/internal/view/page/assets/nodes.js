@@ -11,8 +11,8 @@ function startNodes() {
   if (outside) pools.push("");
   const rows = new Map();
   for (const n of held.report.nodes) {
-    const [own, others] = held.page.signs?.[n.name] ?? ["", ""]; // before numbers that are not exact
-    rows.set(n.name, { name: n.name, own, others, missing: n.missing, blocks: n.blocks.length, empty: n.emptyBlocks, inUse: n.addresses, borrowed: n.borrowed, lent: n.lent, findings: 0, worst: 0, pools: pools.map(() => ({ blocks: 0, empty: 0, inUse: 0 })) });
+    const signs = held.page.signs?.[n.name] ?? ["", "", ""];
+    rows.set(n.name, { name: n.name, own: signs[0], signs, missing: n.missing, blocks: n.blocks.length, empty: n.emptyBlocks, inUse: n.addresses, borrowed: n.borrowed, lent: n.lent, findings: 0, worst: 0, pools: pools.map(() => ({ blocks: 0, empty: 0, inUse: 0 })) });
   }
   const poolAt = new Map(pools.map((p, i) => [p, i]));
   for (const b of held.report.blocks) {
@@ -30,16 +30,15 @@ function startNodes() {
   }
   matrix.rows = [...rows.values()];
   const signed = (sign, text) => (sign === "-" ? "–" : sign + text);
-  const own = (of) => ({ of, show: (r) => signed(r.own, of(r)) });
-  const counted = (sign, n) => signed(sign === "-" && n > 0 ? "≥" : sign, n); // what was read names some
+  const number = (sign, of) => ({ of, show: (r) => signed(r.signs[sign], of(r)) });
   matrix.columns = [
     { id: "name", text: "Node", of: (r) => r.name },
-    { id: "borrowed", text: "Borrows", of: (r) => r.borrowed, show: (r) => counted(r.others, r.borrowed), class: (r) => (r.borrowed ? "bad" : "") },
+    { id: "borrowed", text: "Borrows", ...number(1, (r) => r.borrowed), class: (r) => (r.borrowed ? "bad" : "") },
     { id: "findings", text: "Findings", of: (r) => r.findings, class: (r) => (r.worst > 2 ? "bad" : "") },
-    { id: "blocks", text: "Blocks", ...own((r) => r.blocks), class: (r) => (filters["no:block"](r) ? "bad" : "") },
-    { id: "empty", text: "Empty", ...own((r) => r.empty) },
-    { id: "inUse", text: "In use", ...own((r) => r.inUse) },
-    { id: "lent", text: "Borrowed by others", of: (r) => r.lent, show: (r) => counted(r.own, r.lent) },
+    { id: "blocks", text: "Blocks", ...number(0, (r) => r.blocks), class: (r) => (filters["no:block"](r) ? "bad" : "") },
+    { id: "empty", text: "Empty", ...number(0, (r) => r.empty) },
+    { id: "inUse", text: "In use", ...number(0, (r) => r.inUse) },
+    { id: "lent", text: "Borrowed by others", ...number(2, (r) => r.lent) },
     ...pools.map((p, i) => ({
       id: "pool " + i, text: p === "" ? "outside pools" : clean(p), of: (r) => r.pools[i].blocks,
       show: (r) => { const c = r.pools[i]; return c.blocks === 0 ? "–" : `${r.own === "" ? "" : "≥"}${c.blocks} · ${c.inUse} in use${c.empty ? ` · ${c.empty} empty` : ""}`; },
