@@ -111,7 +111,11 @@ func TestNoBlockOfUnrecordedUses(t *testing.T) {
 		"block 10.0.0.0/28 v age=3h name=again\n":                 0,
 		"gap ipamblocks name=odd cidr=10.0.0.0/28 it is broken\n": 0,
 	} {
-		for _, r := range remediesOf(t, left+more, "vanished") {
+		all := remediesOf(t, left+more, "vanished")
+		if len(all) == 0 && blocks > 0 {
+			t.Errorf("%q: no remedy", more)
+		}
+		for _, r := range all {
 			if got := r.Yield; got == nil && blocks > 0 || got != nil && got.Blocks != blocks {
 				t.Errorf("%q: %q promises %+v, not %d blocks", more, r.Title, got, blocks)
 			}

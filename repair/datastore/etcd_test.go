@@ -364,33 +364,43 @@ func (x *racingTxn) Commit() (*clientv3.TxnResponse, error) {
 	return answer, err
 }
 
-// TestConditionalInEtcd: no write of a step is carried out on a key that another client has
-// written since it was read.
-func TestConditionalInEtcd(t *testing.T) {
+// eachRaced carries out each step once for each of its writes in etcd, with another client that
+// writes, or deletes, the object right before.
+func eachRaced(t *testing.T, deletes bool, check func(w *world, s step, r *racer, err error)) {
+	t.Helper()
 	w := newWorld(t, testcluster.EtcdV3)
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{w.EtcdEndpoint()}, Logger: zap.NewNop()})
 	must(t, err)
 	defer func() { _ = client.Close() }()
-	kv, raced := client.KV, 0
+	kv := client.KV
 	for _, s := range steps {
 		for at := 1; s.kind != repair.FinishDelete; at++ {
 			w.restoreFor(s)
-			r := &racer{KV: kv, at: at}
+			r := &racer{KV: kv, at: at, deletes: deletes}
 			client.KV = r
-			err := s.do(w, datastore.NewWriter(etcd.New(client), nil, datastore.Options{}).Impatient())
-			if r.sneaked {
-				t.Errorf("%s: write %d overwrites another's", s.name, at)
-			}
+			check(w, s, r, s.do(w, datastore.NewWriter(etcd.New(client), nil, datastore.Options{}).Impatient()))
 			if r.n < at {
-				if err != nil {
-					t.Errorf("%s: %v", s.name, err)
-				}
 				break
 			}
-			raced++
-			w.unharmed(s.name)
 		}
 	}
+}
+
+// TestConditionalInEtcd: no write of a step is carried out on a key that another client has
+// written since it was read.
+func TestConditionalInEtcd(t *testing.T) {
+	raced := 0
+	eachRaced(t, false, func(w *world, s step, r *racer, err error) {
+		if r.sneaked {
+			t.Errorf("%s: write %d overwrites another's", s.name, r.at)
+		}
+		if r.n >= r.at {
+			raced++
+			w.unharmed(s.name)
+		} else if err != nil {
+			t.Errorf("%s: %v", s.name, err)
+		}
+	})
 	if raced < 30 {
 		t.Errorf("only %d writes were raced", raced)
 	}
@@ -401,28 +411,15 @@ func TestConditionalInEtcd(t *testing.T) {
 // excludes later deletions of a step: the handle of a released address, and the affinity of a
 // released block.
 func TestDeletedByAnotherInEtcd(t *testing.T) {
-	w := newWorld(t, testcluster.EtcdV3)
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{w.EtcdEndpoint()}, Logger: zap.NewNop()})
-	must(t, err)
-	defer func() { _ = client.Close() }()
-	kv, raced := client.KV, 0
-	for _, s := range steps {
-		for at := 1; s.kind != repair.FinishDelete; at++ {
-			w.restoreFor(s)
-			r := &racer{KV: kv, at: at, deletes: true}
-			client.KV = r
-			err := s.do(w, datastore.NewWriter(etcd.New(client), nil, datastore.Options{}).Impatient())
-			if r.n < at {
-				break
-			}
-			if r.deleted == "" || s.kind != repair.DeleteAffinity && s.kind != repair.DeleteHandle && (s.kind != repair.ReleaseIP || !strings.Contains(r.deleted, "/block/")) {
-				continue
-			}
-			if raced++; !errors.Is(err, repair.ErrChanged) {
-				t.Errorf("%s: another client deletes %s, and the step says %v", s.name, r.deleted, err)
-			}
+	raced := 0
+	eachRaced(t, true, func(_ *world, s step, r *racer, err error) {
+		if r.deleted == "" || s.kind != repair.DeleteAffinity && s.kind != repair.DeleteHandle && (s.kind != repair.ReleaseIP || !strings.Contains(r.deleted, "/block/")) {
+			return
 		}
-	}
+		if raced++; !errors.Is(err, repair.ErrChanged) {
+			t.Errorf("%s: another client deletes %s, and the step says %v", s.name, r.deleted, err)
+		}
+	})
 	if raced < 4 {
 		t.Errorf("only %d deletions were raced", raced)
 	}

@@ -52,5 +52,5 @@ func (p *Progress) Show(text string) {
 	p.shown = text != ""
 }
 
-// Clear erases the line for other output. It writes nothing if nothing is shown.
+// Clear erases the line if one is shown, for other output.
 func (p *Progress) Clear() { p.Show("") }
