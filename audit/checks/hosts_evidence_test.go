@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
@@ -88,6 +89,27 @@ func TestHostEvidence(t *testing.T) {
 				t.Errorf("uses %v", got.Uses)
 			}
 		})
+	}
+}
+
+// TestViewReadAfterCluster: agents are read after the cluster, so a view may be newer than that, and
+// is not of the future before the last agent was read. It may be older than the cluster, too.
+func TestViewReadAfterCluster(t *testing.T) {
+	for _, c := range []struct {
+		age   string
+		after time.Duration
+		want  hosts.Verdict
+	}{{"-5m", 5 * time.Minute, hosts.ShowsFree}, {"-5m", 3 * time.Minute, hosts.Unknown}, {"0s", -time.Hour, hosts.ShowsFree}} {
+		s, err := statedsl.Parse(leak + "view n1 complete age=" + c.age + "\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Hosts.Until = s.Cluster.TakenAt.Add(c.after)
+		st := state.New(s, state.Options{})
+		r, _ := st.Allocation(netip.MustParseAddr("10.0.0.5"))
+		if got := st.HostEvidence(r); got.Verdict != c.want {
+			t.Errorf("age %s, the last agent read %s after the cluster: %d, %q; want %d", c.age, c.after, got.Verdict, got.Reason, c.want)
+		}
 	}
 }
 
