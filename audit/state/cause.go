@@ -117,7 +117,7 @@ func (st *State) CauseFor(n *NodeBlockStatus, pools []*Pool) (Cause, string) {
 func (st *State) HealsItself(n *NodeBlockStatus, pools []*Pool) bool {
 	return slices.ContainsFunc(n.Host.Affinities, func(a *blocks.Affinity) bool {
 		b := st.BlockOf(a.CIDR)
-		return st.seen(a) && blocks.FamilyOf(a.CIDR.Addr()) == n.Family && (b == nil || b.SoftDeleted && b.Used == 0) &&
+		return st.seen(a) && blocks.FamilyOf(a.CIDR.Addr()) == n.Family && (b == nil || b.SoftDeleted && st.UnrecordedUser(a.CIDR) == "") &&
 			within(pools, a.CIDR) && !st.Reserved.Covers(a.CIDR)
 	})
 }

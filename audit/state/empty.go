@@ -147,9 +147,9 @@ func (st *State) lastBlocks(h *NodeState, emptied *Block, further *supply, keep 
 // lastBlock returns the host's lowest empty block in a set, unless the host keeps another one
 // that is as good: a block in use, or in kept. From best to worst, a block has room and a
 // confirmed affinity, and no other node may take it; has both, but another node may take it; has
-// an affinity that is pending or whose release may finish at any moment; has room but no
-// affinity, which can be restored; or is merely usable. full reports whether the set has blocks
-// in use without room.
+// an affinity that is pending or whose release may finish at any moment; has room but no affinity,
+// which can be restored, first of its pool's size, as the node finds it without one; or is merely
+// usable. full reports whether the set has blocks in use without room.
 func (st *State) lastBlock(h *NodeState, emptied *Block, kept map[*Block]bool, further *supply, member func(*Block) bool) (last *Block, full bool) {
 	free := func(b *Block) bool { return b.Usable() && (b == emptied || st.hasFree(b)) }
 	settled := func(b *Block) bool {
@@ -158,7 +158,8 @@ func (st *State) lastBlock(h *NodeState, emptied *Block, kept map[*Block]bool, f
 	}
 	for _, good := range []func(*Block) bool{
 		func(b *Block) bool { return settled(b) && !further.mayTake(b) }, settled,
-		func(b *Block) bool { return free(b) && st.HasAffinityOrNone(b) }, free, (*Block).Usable,
+		func(b *Block) bool { return free(b) && st.HasAffinityOrNone(b) },
+		func(b *Block) bool { return free(b) && b.Pool != nil && b.CIDR.Bits() == b.Pool.BlockSize }, free, (*Block).Usable,
 	} {
 		for _, b := range h.Blocks {
 			inUse := b.Used > 0 && b != emptied

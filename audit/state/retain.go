@@ -119,6 +119,8 @@ func (st *State) RetainForOthers(b *Block, uses []hosts.Use, r *Releasability) {
 		}
 		if own++; a.SoftDeleted {
 			r.retain(RetainMarked, "its affinity is marked deleted, and must be removed first")
+		} else if st.Reserved.Covers(b.CIDR) && st.affinityBar(a).Code == RetainLast {
+			r.retain(RetainLast, holdsBack, host)
 		}
 	}
 	if own > 1 {

@@ -171,7 +171,7 @@ func (c *supply) mayTake(b *Block) bool {
 // blocks first. Its own node may lose the rest, too; limited then means that it can claim no other.
 func (c *supply) savedForOthers(b *Block) bool {
 	limited := func(h *NodeState) bool {
-		left := slices.DeleteFunc(slices.Clone(h.Blocks), func(o *Block) bool { return !c.mayTake(o) })
+		left := slices.DeleteFunc(slices.Clone(h.Blocks), func(o *Block) bool { return !c.mayTake(o) || c.st.UnrecordedUser(o.CIDR) != "" })
 		return h.Node != nil && c.st.MayCount(h, b.Family())+c.missing[h.Name]-len(left) >= c.st.IPAM.BlockLimit()
 	}
 	h := c.st.nodeStates[b.Owner.Node()]

@@ -91,11 +91,17 @@ func New(st *state.State) *Witness { return &Witness{State: withUsed(st)} }
 // names, and for which it allows them, do not count; done is nil without a plan.
 func (w *Witness) Worse(after *state.State, done *repair.Plan) (out []string) {
 	if w.promised == nil {
-		w.promised = w.promises(w.seats())
+		w.promised = w.promises(w.seats(), w.lacking(), false)
 	}
-	now := New(after).promises(slices.Collect(maps.Keys(w.promised)))
+	then := New(after)
+	now := then.promises(slices.Collect(maps.Keys(w.promised)), then.lacking(), false)
 	for _, s := range slices.SortedFunc(maps.Keys(w.promised), compareSeats) {
-		if lost := w.promised[s].without(now[s]).without(w.exempt(done, after, s.node)); lost != (promise{}) {
+		lost := w.promised[s].without(now[s]).without(w.exempt(done, after, s.node))
+		if lost != (promise{}) { // it never was sure of it, if other nodes' pods may stay away, or stay
+			sure := w.promises([]seat{s}, w.lackingIn(then), true)[s]
+			lost = promise{lost.own && sure.own, lost.any && sure.any}
+		}
+		if lost != (promise{}) {
 			out = append(out, fmt.Sprintf("the next pod of %s (%s, namespace %q, pools %q) no longer has %v in every order", s.node, s.family, s.namespace, s.pools, lost))
 		}
 	}
@@ -271,10 +277,10 @@ func assign(a *capacity.Allocator, r capacity.Request) (got capacity.Assigned) {
 	return got
 }
 
-// promises returns what the next pod of each seat gets in every order.
-func (w *Witness) promises(seats []seat) map[seat]promise {
+// promises returns what the next pod of each seat gets in every order of the nodes that lack an
+// address. See claimed for keep.
+func (w *Witness) promises(seats []seat, lacking map[blocks.Family]map[string][]seat, keep bool) map[seat]promise {
 	out := map[seat]promise{}
-	lacking := w.lacking()
 	for _, s := range seats {
 		p := promise{own: true, any: true}
 		var others []string
@@ -285,7 +291,7 @@ func (w *Witness) promises(seats []seat) map[seat]promise {
 		}
 		slices.Sort(others)
 		for order := range w.orders(others) {
-			got := assign(w.claimed(order, lacking[s.family]), w.request(s))
+			got := assign(w.claimed(order, lacking[s.family], keep), w.request(s))
 			if p = (promise{p.own && got.Own(s.node), p.any && got.Addr.IsValid()}); p == (promise{}) {
 				break
 			}
@@ -297,8 +303,10 @@ func (w *Witness) promises(seats []seat) map[seat]promise {
 
 // claimed returns the allocator after nodes have claimed blocks, in order, for their seats without an
 // address. A borrowed address is no claim, so it is given back; if Calico would then delete its block,
-// it is not borrowed in the first place.
-func (w *Witness) claimed(order []string, lacking map[string][]seat) *capacity.Allocator {
+// it is not borrowed in the first place. If keep is true, pods on nodes that the pool does not select
+// keep an address of a block that no selected node owns: if such a node claims the block, it has it
+// only as long as the address.
+func (w *Witness) claimed(order []string, lacking map[string][]seat, keep bool) *capacity.Allocator {
 	borrows := map[seat]bool{}
 again:
 	a := capacity.NewAllocator(w.State)
@@ -308,7 +316,7 @@ again:
 				continue
 			}
 			switch got := assign(a, w.request(x)); {
-			case !got.Addr.IsValid():
+			case !got.Addr.IsValid() || keep && w.unselected(got.Block, node) && (w.unselected(got.Block, got.Owner.Node()) || !w.isNode(got.Owner.Node())):
 			case !w.deletedIfReleased(got):
 				a.Release(got.Block, got.Addr)
 			case !got.Own(node):
@@ -327,8 +335,19 @@ func (w *Witness) deletedIfReleased(got capacity.Assigned) bool {
 	if b := w.BlockOf(got.Block); b != nil && b.Used > 0 {
 		return false
 	}
-	h, p := w.NodeState(got.Owner.Node()), w.PoolOf(got.Block)
-	return got.Owner == (blocks.Owner{}) || h != nil && h.Node != nil && p != nil && !p.SelectsNode(h.Node)
+	return got.Owner == (blocks.Owner{}) || w.unselected(got.Block, got.Owner.Node())
+}
+
+// unselected reports whether the pool of a block does not select a node.
+func (w *Witness) unselected(block netip.Prefix, node string) bool {
+	p := w.PoolOf(block)
+	return w.isNode(node) && p != nil && !p.SelectsNode(w.NodeState(node).Node)
+}
+
+// isNode reports whether a node of a name exists.
+func (w *Witness) isNode(name string) bool {
+	h := w.NodeState(name)
+	return h != nil && h.Node != nil
 }
 
 // lacking returns the seats whose node has no free address of its own, by family and node. An
@@ -341,6 +360,15 @@ func (w *Witness) lacking() map[blocks.Family]map[string][]seat {
 		if !got.Own(s.node) || !w.hasFree(h, s) {
 			out[s.family][s.node] = append(out[s.family][s.node], s)
 		}
+	}
+	return out
+}
+
+// lackingIn returns the lacking seats of nodes that lack an address in a later state, too.
+func (w *Witness) lackingIn(later *Witness) map[blocks.Family]map[string][]seat {
+	out, still := w.lacking(), later.lacking()
+	for f := range out {
+		maps.DeleteFunc(out[f], func(node string, _ []seat) bool { return still[f][node] == nil })
 	}
 	return out
 }

@@ -383,6 +383,19 @@ func TestLawInRareStates(t *testing.T) {
 		"v3.32 may take a node's empty blocks, and it is at its limit with the rest": "version v3.32.1\nconfig strict max=1\nnode n0\nnode n1\nnode n2\nnode n3\npool six fd00::/126 size=128\n" +
 			"block fd00::/128 n0\naffinity fd00::/128 n0\nuse fd00:: blue/p2 n0\nblock fd00::1/128 n3\naffinity fd00::1/128 n3\n" +
 			"block fd00::2/128 n0\naffinity fd00::2/128 n0\nblock fd00::3/128 n0\naffinity fd00::3/128 n0\n",
+		"an affinity's block is marked deleted, and Calico creates it anew though addresses are recorded": "config strict max=1\nnamespace red label=team=red\nnode n1\nnode n6\nnode n7\n" +
+			"pool second 10.0.1.0/29 size=32 namespaces=team=='red'\nreserve 10.0.1.0/30\naffinity 10.0.1.1/32 n1\npod red/p13 n1\nblock 10.0.1.4/32 n0 deleted\naffinity 10.0.1.4/32 n1\nalloc 10.0.1.4\nblock 10.0.1.6/32 n0\n",
+		"v3.32 may take a node's empty blocks, and it is at its limit with one that records nothing": "version v3.32.1\nconfig strict max=1\nnode n0\nnode n1\nnode n2\nnode n3\n" +
+			"pool six fd00::/126 size=128\nblock fd00::/128 n0\naffinity fd00::/128 n0\npod blue/p2 n0 fd00::\nblock fd00::1/128 n3\naffinity fd00::1/128 n3\nblock fd00::2/128 n0\naffinity fd00::2/128 n0\n" +
+			"block fd00::3/128 n0\naffinity fd00::3/128 n0\naffinity 10.0.9.0/30 gone\n",
+		"reserved blocks keep a node from the last blocks": "config max=2\nnode n0\nnode n2\npool second 10.0.1.0/28 size=30\nreserve 10.0.1.0/29\nblock 10.0.1.0/30 n2\naffinity 10.0.1.0/30 n2\n" +
+			"block 10.0.1.4/30 n2\naffinity 10.0.1.4/30 n2\nblock 10.0.1.8/30 gone\n",
+		"a node that gets an address back releases no block of a pool that does not select it": "node n0\nnode n1 label=zone=b\nnode n2\npool first 10.0.0.0/30 size=31 nodes=zone!='b'\npool second 10.0.1.0/27 size=29\n" +
+			"block 10.0.0.2/31 n1\naffinity 10.0.0.2/31 n1\nblock 10.0.1.24/29 n1\nfill 10.0.1.24/29 7 n1\nalloc 10.0.1.31 pod=red/p9 handle=k8s-pod-network.c9\npod bare/p24 n0 pools=first\n",
+		"without an affinity, a node finds its block of the pool's size, not the other": "node n1\nnode n2\nnode n3\nnode n4\npool first 10.0.0.0/28 size=29\npool second 10.0.1.0/28 size=28\n" +
+			"block 10.0.0.8/29 n2\nblock 10.0.1.8/29 n2\nuse 10.0.1.10 shop/p10 n2\naffinity fd00::3/128 n0\n",
+		"a pod asks for a pool that does not select its node, and takes its only address": "node n1\nnode n2 label=zone=b\npool first 10.0.0.0/32 size=32 nodes=zone!='b'\nblock 10.0.0.0/32 n0\n" +
+			"pod shop/p8 n2 pools=first\naffinity 10.0.9.0/30 gone\n",
 		"a block marked deleted records nothing, whatever its size": "node n0\nnode n3\npool first 10.0.0.0/30 size=30\npool six fd00::/125 size=125\n" +
 			"pod blue/p1 n0 10.0.1.2,fd00::4\npod blue/p6 n3 10.0.2.3,fd00::6\nblock fd00::4/126 gone deleted\nalloc fd00::6\n",
 		"Windows without strict affinity": "node n0\nnode n1 windows\npool first 10.0.0.0/27 size=30\nblock 10.0.0.0/30 n0\naffinity 10.0.0.0/30 n0\n" +
