@@ -25,7 +25,8 @@ type LastBlock struct {
 // allocate in the block's pool. It releases no more blocks than such nodes lack, those of cordoned
 // nodes first, then by address. For a block of an idle node that can still get pods, only nodes in
 // need that have pods count; otherwise the release would only shift the shortage from one node's
-// next pod to another's. Calico v3.32 and newer do not need this: their allocator takes another
+// next pod to another's. So would the release for a node that could claim one of the last blocks of
+// another pool. Calico v3.32 and newer do not need this: their allocator takes another
 // node's empty block one minute after it was claimed (findUsableBlock, EmptyBlockMinReclaimAge).
 func (st *Remedies) LastBlock(b *state.Block) LastBlock {
 	v := LastBlock{Releasability: b.Releasability}
@@ -59,9 +60,32 @@ func (st *Remedies) LastBlock(b *state.Block) LastBlock {
 	case before >= lacking:
 		v.Reason += "; other blocks suffice for the nodes that cannot allocate: " + phrase.List(v.For)
 	default:
+		if q := st.alsoNeeded(b); q != nil {
+			v.Reason += "; without it, " + b.Owner.Node() + " could claim one of the last blocks of pool " + q.Name + ", which other nodes need"
+			break
+		}
 		v.OK, v.Reason, v.Code = true, "", ""
 	}
 	return v
+}
+
+// alsoNeeded returns another pool from which a block's node could claim one instead, if others may
+// need those that are left; nil if there is none.
+func (st *Remedies) alsoNeeded(b *state.Block) *state.Pool {
+	owner := st.NodeState(b.Owner.Node())
+	for _, q := range st.WorkloadPools(owner.Node, b.Family()) {
+		need := 1
+		for _, h := range st.NodeStates {
+			if h != owner && h.Node != nil && q.SelectsNode(h.Node) && !slices.ContainsFunc(h.Blocks, func(o *state.Block) bool { return o.Pool == q && st.Keepable(o) }) {
+				need++
+			}
+		}
+		free, known := q.Slots.Allocatable.Int()
+		if q != b.Pool && known && free > 0 && (free < need || st.IsAskedFor(q)) {
+			return q
+		}
+	}
+	return nil
 }
 
 // lastBlocks lists, for a pool in which nodes cannot allocate, the blocks that may be released and

@@ -394,6 +394,8 @@ func TestLawInRareStates(t *testing.T) {
 			"block 10.0.0.2/31 n1\naffinity 10.0.0.2/31 n1\nblock 10.0.1.24/29 n1\nfill 10.0.1.24/29 7 n1\nalloc 10.0.1.31 pod=red/p9 handle=k8s-pod-network.c9\npod bare/p24 n0 pools=first\n",
 		"without an affinity, a node finds its block of the pool's size, not the other": "node n1\nnode n2\nnode n3\nnode n4\npool first 10.0.0.0/28 size=29\npool second 10.0.1.0/28 size=28\n" +
 			"block 10.0.0.8/29 n2\nblock 10.0.1.8/29 n2\nuse 10.0.1.10 shop/p10 n2\naffinity fd00::3/128 n0\n",
+		"a node gives its last block away, and could claim one of the last blocks of another pool": "config strict\nnode n0\nnode n1\nnode n3\npool first 10.0.0.0/29 size=30\npool third 10.0.2.0/31 size=31\n" +
+			"block 10.0.2.0/31 n0\npod red/p14 n3 phase=Pending pools=third\naffinity 10.0.9.0/30 gone\n",
 		"a pod asks for a pool that does not select its node, and takes its only address": "node n1\nnode n2 label=zone=b\npool first 10.0.0.0/32 size=32 nodes=zone!='b'\nblock 10.0.0.0/32 n0\n" +
 			"pod shop/p8 n2 pools=first\naffinity 10.0.9.0/30 gone\n",
 		"a block marked deleted records nothing, whatever its size": "node n0\nnode n3\npool first 10.0.0.0/30 size=30\npool six fd00::/125 size=125\n" +
