@@ -45,11 +45,18 @@ func evaluate(st *state.State) *Pods {
 		return r
 	})
 	for _, w := range st.Workloads {
-		if !w.Waiting() || !st.Assigned(w) {
+		if !w.Waiting() {
 			continue
 		}
 		h := st.NodeState(w.Node)
 		if h == nil || h.Node == nil {
+			continue
+		}
+		if !st.Assigned(w) { // only the kubelet knows why another IPAM assigns nothing
+			if p := Seen(st, w); p.known() != nil {
+				p.Causes, p.Lasting = []Cause{p.reported(h.Name)}, st.PastGrace(p.Since)
+				out.All = append(out.All, p)
+			}
 			continue
 		}
 		if p := e.pod(w, h); p != nil {
@@ -114,10 +121,11 @@ func (e *evaluation) pod(w *blocks.Workload, h *state.NodeState) *Pod {
 		p.Causes = e.networks(w)
 	}
 	if len(p.Causes) == 0 {
-		text, known, object := "the objects show no cause; the kubelet's events and the CNI plugin's log on "+h.Name+" do", p.known(), h.Name
+		text := "the objects show no cause; the kubelet's events and the CNI plugin's log on " + h.Name + " do"
 		switch {
-		case known != nil:
-			text, object = "the kubelet reports an error of the CNI plugin that means: "+strings.TrimSuffix(known.Means, "."), h.Name+"/"+known.ID
+		case p.known() != nil:
+			p.Causes = []Cause{p.reported(h.Name)}
+			return p
 		case p.Event != nil:
 			text = "the kubelet reports an error of the CNI plugin"
 		case len(e.fullRanges()) > 0:
@@ -125,9 +133,15 @@ func (e *evaluation) pod(w *blocks.Workload, h *state.NodeState) *Pod {
 		case w.HasClaim:
 			text = "the objects show no cause; its volume may not be attached, which the kubelet waits for first"
 		}
-		p.Causes = []Cause{{Kind: Unknown, Object: object, Text: text, Known: known}}
+		p.Causes = []Cause{{Kind: Unknown, Object: h.Name, Text: text}}
 	}
 	return p
+}
+
+// reported returns the cause that the kubelet's event means; the error must be known.
+func (p *Pod) reported(node string) Cause {
+	known := p.known()
+	return Cause{Kind: Unknown, Object: node + "/" + known.ID, Text: "the kubelet reports an error of the CNI plugin that means: " + strings.TrimSuffix(known.Means, "."), Known: known}
 }
 
 // secondary returns the Whereabouts pools that have no address left and record one for a former
