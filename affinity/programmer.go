@@ -57,6 +57,12 @@ func (r *Routing) RoutesByAffinity(p *blocks.Pool) bool {
 	return who != byFelix
 }
 
+// ByBIRD reports whether BIRD, and it alone, programs the routes of a pool.
+func (r *Routing) ByBIRD(p *blocks.Pool) bool {
+	who, _ := r.programmer(p)
+	return who == byBIRD
+}
+
 func choose(felix bool) programmer {
 	if felix {
 		return byFelix

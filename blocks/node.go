@@ -23,6 +23,9 @@ type Node struct {
 	// Wireguard holds [TypeWireguard] if Felix published a public key for IPv4, and
 	// [TypeWireguardV6] if it published one for IPv6.
 	Wireguard []string
+	// Flannel is true if flannel has registered the node, which lets other nodes route to its
+	// podCIDR.
+	Flannel bool
 	// Windows is true for Windows nodes.
 	Windows bool
 	// OutOfService is true if the node has [TaintOutOfService], with any effect.
@@ -101,6 +104,9 @@ type Workload struct {
 	HostNetwork bool
 	// Ready is true if the pod's Ready condition is true.
 	Ready bool
+	// FelixOnly is true for a pod of calico-node whose probes ask Felix and not BIRD, as where
+	// BGP is off (Tigera's operator, calico-vxlan.yaml, kubespray).
+	FelixOnly bool
 	// HasClaim is true if the pod uses a PersistentVolumeClaim, including ephemeral ones;
 	// its storage may be bound to the node.
 	HasClaim bool

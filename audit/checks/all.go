@@ -60,6 +60,7 @@ var All = audit.Checks{
 	&poolOverlap,
 	&poolSelector,
 	&poolShared,
+	&poolTraffic,
 	&poolUndersized,
 	&routeBlackhole,
 	&routeStrayBlackhole,

@@ -101,7 +101,7 @@ func duplicateRemedies(st *state.State, d *duplicate.Address) (out []remedies.Re
 		}
 	}
 	if slices.Sort(nodes); len(nodes) > 0 {
-		out = append(out, useCalico(phrase.Some(nodes)))
+		out = append(out, remedies.UseCalico(phrase.Some(nodes)))
 	}
 	return out
 }

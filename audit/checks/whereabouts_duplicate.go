@@ -13,7 +13,7 @@ import (
 
 var whereaboutsDuplicate = audit.Check{
 	ID: "whereabouts/duplicate", Title: "two live pods use one address of a secondary network, or a migrated guest's address may get a second user", Severities: []state.Severity{state.Critical, state.Error, state.Warning},
-	Graded: "critical; after a live migration, whose guest may keep its former address: error if another pod has that address, warning if another may get it",
+	Graded: "critical; error if host-local, which knows one node, assigned the address; after a live migration, whose guest may keep its former address: error if another pod has that address, warning if another may get it",
 	Why: "Traffic for one pod reaches the other, or neither. KubeVirt moves a guest with its address, while Whereabouts frees that address " +
 		"and gives the virtual machine's new pod another one.",
 	Confirm: "kubectl get pods --all-namespaces -o yaml shows the address in two k8s.v1.cni.cncf.io/network-status annotations.",
@@ -21,6 +21,8 @@ var whereaboutsDuplicate = audit.Check{
 		"So may the two pods of a virtual machine during a live migration.",
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("restart the pod that the pool does not name for the address", "one owner is left", "the pod restarts: find out first which of the two owns the address"),
+		remedies.ByHand("let Whereabouts assign the network's addresses (ipam in the NetworkAttachmentDefinition), or give each node its own range, then restart the pods", "each address has one user", "the pods' addresses change",
+			"kubectl get network-attachment-definitions --all-namespaces -o yaml"),
 	},
 	Verify:   "Each pod answers at an address of its own.",
 	Never:    "Never remove the address from the pool: one of the two pods owns it.",
@@ -32,11 +34,15 @@ var whereaboutsDuplicate = audit.Check{
 			for _, w := range d.Pods {
 				who, nodes = append(who, "pod "+w.FullName()+" on "+w.Node), append(nodes, w.Node)
 			}
-			f.Add(audit.Finding{
-				Absence: true, Severity: state.Critical, Subject: networkSubject(d.Addr, d.Network, ""), Nodes: nodes, Remedies: f.Check.Remedies, Pools: servingPools(v, d.Network, d.Addr),
+			x := audit.Finding{
+				Absence: true, Severity: state.Critical, Subject: networkSubject(d.Addr, d.Network, ""), Nodes: nodes, Remedies: f.Check.Remedies[:1], Pools: servingPools(v, d.Network, d.Addr),
 				Message:  fmt.Sprintf("%s of a secondary network is used by %s", d.Addr, phrase.ListBy(" and by ", who)),
 				Evidence: state.Evidences("used by", phrase.ListBy("; ", who), "network", d.Pods[0].AttachedOf(d.Addr)),
-			})
+			}
+			if d.PerNode {
+				x.Severity, x.Remedies, x.Message = state.Error, f.Check.Remedies[1:], x.Message+": host-local assigns it on each node by itself"
+			}
+			f.Add(x)
 		}
 		for _, k := range v.Kept() {
 			x := audit.Finding{

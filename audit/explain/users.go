@@ -169,6 +169,11 @@ func (x *explainer) namedByAllocation(s *builder, a netip.Addr, ref state.Alloca
 			s.fact("", name, "the allocation is for it, and no such pod exists")
 		}
 	case sort == state.UseService:
+		name := blocks.Key{Namespace: attr.Namespace, Name: attr.Extras().Service}
+		if slices.ContainsFunc(x.Services, func(o blocks.Service) bool { return o.Key() == name }) {
+			s.fact(blockSource(ref.Block), "service", "the allocation is for LoadBalancer service "+name.String()+", which exists")
+			return
+		}
 		s.fact(blockSource(ref.Block), "service", "the allocation is for a LoadBalancer service; services are not read")
 	}
 }

@@ -17,7 +17,7 @@ var words = []string{
 	"DiskPressure", "PIDPressure", "NetworkUnavailable", "NoSchedule", "NoExecute", "PreferNoSchedule", "linux", "windows",
 	"Update", "Apply", "status", "Workload", "Tunnel", "LoadBalancer", "Never", "Always", "CrossSubnet", "cross-subnet", "always",
 	"Exists", "DoesNotExist", "Gt", "Lt", "Automatic", "Manual", "Enabled", "Disabled", "Allocatable", "CIDROverlap", "PoolDisabled", "Terminating", "OK",
-	"ReplicaSet", "StatefulSet", "DaemonSet", "Job", "ReplicationController", "Node", "InternalIP", string(apiv3.AllServices), string(apiv3.RequestedServicesOnly), "VirtualMachine", "VirtualMachineInstance", "EnabledIPIPOnly", "CalicoIPAM", "WorkloadIPs", "Auto", string(apiv3.Accept), string(apiv3.Reject),
+	"ReplicaSet", "StatefulSet", "DaemonSet", "Job", "ReplicationController", "Node", "InternalIP", string(apiv3.AllServices), string(apiv3.RequestedServicesOnly), "VirtualMachine", "VirtualMachineInstance", "EnabledIPIPOnly", "CalicoIPAM", "WorkloadIPs", "Auto", "-felix-ready", "-felix-live", "-bird-ready", "-bird-live", string(apiv3.Accept), string(apiv3.Reject),
 	string(apiv3.Equal), string(apiv3.NotEqual), string(apiv3.In), string(apiv3.NotIn), string(apiv3.BGPFilterSourceRemotePeers),
 	string(blocks.Pending), string(blocks.Confirmed), string(blocks.PendingDeletion), string(blocks.HostOwner), string(blocks.VirtualOwner),
 	blocks.TypeIPIP, blocks.TypeVXLAN, blocks.TypeVXLANv6, blocks.TypeWireguard, blocks.TypeWireguardV6,

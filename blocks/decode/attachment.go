@@ -72,6 +72,19 @@ func ipamOf(config []byte) (c *whereaboutsConfig, other bool, err error) {
 	return nil, first.IPAM != nil && !later, nil
 }
 
+// perNode reports whether host-local assigns addresses on a network that nodes share: its records are
+// files of each node. A bridge is each node's own.
+func perNode(config []byte) bool {
+	var all attachmentConfig
+	if !strings.Contains(string(config), "host-local") || json.Unmarshal(config, &all) != nil {
+		return false
+	}
+	if all.Type == "" && len(all.Plugins) > 0 {
+		all = all.Plugins[0]
+	}
+	return all.IPAM != nil && all.IPAM.Type == "host-local" && slices.Contains([]string{"macvlan", "ipvlan", "ovs", "sriov"}, all.Type)
+}
+
 // networkAttachment decodes a NetworkAttachmentDefinition.
 func (d *Decoder) networkAttachment(r *JSONReader, n *blocks.NetworkAttachment) bool {
 	d.object(r, &n.Meta, metaHooks{noWritten: true}, func(key []byte) {
@@ -80,6 +93,7 @@ func (d *Decoder) networkAttachment(r *JSONReader, n *blocks.NetworkAttachment) 
 		}
 		s, _ := r.str()
 		c, other, err := ipamOf(s)
+		n.PerNode = perNode(s)
 		switch n.OtherIPAM = other; {
 		case err != nil:
 			r.Fault("is not the configuration of a network: " + err.Error())
@@ -145,6 +159,8 @@ func attachment(n *alias.Aliases, s string) string {
 	switch {
 	case err != nil:
 		return alias.Bad + " whereabouts"
+	case perNode([]byte(s)):
+		return `{"type":"macvlan","ipam":{"type":"host-local"}}`
 	case other:
 		return `{"ipam":{"type":"other"}}`
 	case c == nil:

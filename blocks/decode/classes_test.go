@@ -44,7 +44,8 @@ func TestTextsWithNames(t *testing.T) {
 		{classRangeName, "acme", "network-1"}, {classAddressName, "acme-net-10.9.0.5", "network-1-10.9.0.5"}, {classAddressName, "fd00--1", "fd00--1"}, {classAddressName, "acme", "network-1"},
 		{classAttachment, `{"name":"acme","type":"ipvlan","ipam":{"type":"whereabouts","range":"10.9.0.0/24","network_name":"acme","gateway":"10.9.0.1"}}`,
 			`{"type":"macvlan","ipam":{"type":"whereabouts","network_name":"network-1","range":"10.9.0.0/24"}}`},
-		{classAttachment, `{"type":"ipvlan","ipam":{"type":"host-local","dataDir":"/acme"}}`, `{"ipam":{"type":"other"}}`}, {classAttachment, `{"type":"acme"}`, "{}"},
+		{classAttachment, `{"type":"ipvlan","ipam":{"type":"host-local","dataDir":"/acme"}}`, `{"type":"macvlan","ipam":{"type":"host-local"}}`}, {classAttachment, `{"type":"acme"}`, "{}"},
+		{classAttachment, `{"type":"bridge","ipam":{"type":"host-local","dataDir":"/acme"}}`, `{"ipam":{"type":"other"}}`}, {classAttachment, `{"type":"acme"}`, "{}"},
 		{classNodeSelector, "rack is a", "?"}, {classNodeSelector, "", ""},
 	} {
 		n := alias.New()

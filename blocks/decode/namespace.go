@@ -16,7 +16,7 @@ var namespaces = describe(Kind{
 		return ""
 	},
 	LeftOut: func(s *blocks.Snapshot) string {
-		if name, out := namespaceLeftOut(s); out && needNamespaces(s) != "" {
+		if name, out := blocks.NamespaceLeftOut(s); out && needNamespaces(s) != "" {
 			return fmt.Sprintf("the files hold pods of namespace %q, and not the namespace%s", name, needNamespaces(s))
 		}
 		return ""
@@ -40,26 +40,6 @@ func needNamespaces(s *blocks.Snapshot) string {
 		return ": which pools namespaces ask for by annotation is not known"
 	}
 	return ""
-}
-
-// namespaceLeftOut returns a pod's namespace that the files lack although they hold other
-// namespaces: a namespace is deleted only after its pods.
-func namespaceLeftOut(s *blocks.Snapshot) (name string, out bool) {
-	exists := existing(s.Namespaces)
-	for _, w := range s.Workloads {
-		if len(exists) > 0 && !exists[w.Namespace] {
-			return w.Namespace, true
-		}
-	}
-	return "", false
-}
-
-func existing(namespaces []blocks.Namespace) map[string]bool {
-	exists := make(map[string]bool, len(namespaces))
-	for i := range namespaces {
-		exists[namespaces[i].Name] = true
-	}
-	return exists
 }
 
 func (d *Decoder) namespace(r *JSONReader, ns *blocks.Namespace) bool {

@@ -2,7 +2,6 @@ package decode
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -19,6 +18,7 @@ const (
 	annotationCalicoLabels = "projectcalico.org/labels"
 	annotationASNumber     = "projectcalico.org/ASNumber"
 	annotationRRClusterID  = "projectcalico.org/RouteReflectorClusterID"
+	annotationFlannel      = "flannel.alpha.coreos.com/backend-type"
 )
 
 var nodeAddressAnnotations = []string{
@@ -43,7 +43,7 @@ var wireguardAnnotations = map[string]string{
 }
 
 var nodes = describe(Kind{
-	Resource: blocks.Nodes, Names: []string{"Node"}, Core: true, Absent: always("no Node in the files"), LeftOut: nodeLeftOut,
+	Resource: blocks.Nodes, Names: []string{"Node"}, Core: true, Absent: always("no Node in the files"), LeftOut: blocks.NodeLeftOut,
 	keeps: object("", 0,
 		metaMask(classNode, true, allLabels, annotations(nodeAnnotationClasses())),
 		object("spec", 2,
@@ -63,7 +63,7 @@ var nodes = describe(Kind{
 func nodeAnnotationClasses() map[string]class {
 	classes := map[string]class{
 		annotationCalicoLabels: classLabelText, annotationASNumber: classAS, annotationRRClusterID: classAddresses,
-		blocks.OursAnnotation: classStub,
+		blocks.OursAnnotation: classStub, annotationFlannel: classStub,
 	}
 	for _, a := range nodeAddressAnnotations {
 		classes[a] = classNodeAddress
@@ -176,6 +176,8 @@ func (d *Decoder) nodeAnnotation(r *JSONReader, n *blocks.Node, key, value []byt
 		}
 	case blocks.OursAnnotation:
 		n.Ours = d.str(value)
+	case annotationFlannel:
+		n.Flannel = true
 	case annotationRRClusterID:
 		n.RouteReflectorID = d.str(value)
 	}
@@ -228,20 +230,4 @@ func allocatablePods(r *JSONReader) int {
 		n = int(q.Value())
 	}
 	return max(n, 0)
-}
-
-// nodeLeftOut returns a Ready pod whose Node is absent: Kubernetes deletes the pods of a deleted
-// Node within a minute or so (pkg/controller/podgc). Only pods of DaemonSets count, which run on
-// every node: any other pod may be a leftover of a machine that cannot be reached.
-func nodeLeftOut(s *blocks.Snapshot) string {
-	exists := make(map[string]bool, len(s.Nodes))
-	for i := range s.Nodes {
-		exists[s.Nodes[i].Name] = true
-	}
-	for _, w := range s.Workloads {
-		if w.Ready && w.OfDaemonSet() && w.Node != "" && !exists[w.Node] {
-			return fmt.Sprintf("pod %s/%s of a DaemonSet runs on node %q, and the files do not hold the node", w.Namespace, w.Name, w.Node)
-		}
-	}
-	return ""
 }

@@ -3,7 +3,6 @@ package decode
 import (
 	"bytes"
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -33,7 +32,7 @@ const (
 var pods = describe(Kind{
 	Resource: blocks.Pods, Names: []string{"Pod"}, Core: true, Namespaced: true, ByNode: true, tolerates: toleratedField,
 	Absent:   always("no Pod in the files"),
-	LeftOut:  podsLeftOut,
+	LeftOut:  blocks.PodsLeftOut,
 	keeps:    podMask(&fieldMask{key: "labels", num: 11, schema: schemaMap, wants: func(k string) bool { return k == labelVM }, class: classVM}),
 	labelled: podMask(allLabels),
 }, descriptor[blocks.Workload]{
@@ -51,6 +50,7 @@ func podMask(labels *fieldMask) *fieldMask {
 			&fieldMask{key: "nodeSelector", num: 7, schema: schemaMap, class: classLabel},
 			nodeAffinity,
 			tolerations,
+			listOf("containers", 2, needing("-felix-ready", object("", 0, probe("livenessProbe", 10), probe("readinessProbe", 11)))),
 			listOf("volumes", 1, needing(":", object("", 0, object("", 2, object("emptyDir", 2), object("persistentVolumeClaim", 10), object("ephemeral", 29)))))),
 		object("status", 3,
 			&fieldMask{key: "conditions", num: 2, schema: schemaList, parts: []*fieldMask{condition}, by: map[string]*fieldMask{"Ready": condition, "DisruptionTarget": condition}},
@@ -123,6 +123,8 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 			where.affinity(r)
 		case "tolerations":
 			where.tolerations(r)
+		case "containers":
+			quietly(r, func() { p.FelixOnly = felixOnly(r) })
 		case "volumes":
 			asOne(r, func() { podVolumes(r, p) })
 		}
@@ -272,6 +274,27 @@ func podIPs(r *JSONReader, p *blocks.Workload) {
 	})
 }
 
+// probe keeps the command of a container's probe.
+func probe(key string, num int) *fieldMask {
+	return object(key, num, object("", 1, object("exec", 1, listOf("command", 1, value("", 1, classWord)))))
+}
+
+// felixOnly reports whether a pod's probes ask Felix and not BIRD.
+func felixOnly(r *JSONReader) (felix bool) {
+	bird := false
+	exec := Members{"exec": func() {
+		r.Fields(Members{"command": func() {
+			r.Array(func(int) {
+				s, _ := r.str()
+				felix, bird = felix || string(s) == "-felix-ready", bird || bytes.HasPrefix(s, []byte("-bird"))
+			})
+		}})
+	}}
+	probes := Members{"readinessProbe": func() { r.Fields(exec) }, "livenessProbe": func() { r.Fields(exec) }}
+	r.Array(func(int) { r.Fields(probes) })
+	return felix && !bird
+}
+
 // podVolumes records whether the pod has a volume claim or scratch space.
 func podVolumes(r *JSONReader, p *blocks.Workload) {
 	r.Array(func(int) {
@@ -316,33 +339,4 @@ func toleratedField(field string) bool {
 		return true
 	}
 	return isRequest(field)
-}
-
-// podsLeftOut names a namespace whose pods the files lack although blocks name them; or such a node,
-// if the files hold DaemonSets' pods of other nodes.
-func podsLeftOut(s *blocks.Snapshot) string {
-	exists, ready, inNamespace, onNode, daemons := existing(s.Namespaces), map[string]bool{}, map[string]bool{}, map[string]bool{}, false
-	_, some := namespaceLeftOut(s)
-	for i := range s.Nodes {
-		ready[s.Nodes[i].Name] = s.Nodes[i].Ready
-	}
-	for _, w := range s.Workloads {
-		if w.Node != "" && w.Phase == "" && w.Extras().Partial == "" {
-			return fmt.Sprintf("pod %s has no status.phase, which the API server always sets", w.FullName())
-		}
-		inNamespace[w.Namespace], onNode[w.Node] = true, true
-		daemons = daemons || w.OfDaemonSet()
-	}
-	for i := range s.Blocks {
-		for j := range s.Blocks[i].Attributes {
-			switch a := &s.Blocks[i].Attributes[j]; {
-			case a.Pod == "":
-			case !inNamespace[a.Namespace] && (exists[a.Namespace] || some || len(exists) == 0):
-				return fmt.Sprintf("blocks name pods of namespace %q, and the files hold none of them", a.Namespace)
-			case daemons && ready[a.Node] && !onNode[a.Node]:
-				return fmt.Sprintf("blocks name pods on node %q, and the files hold none of its pods, not even of DaemonSets", a.Node)
-			}
-		}
-	}
-	return ""
 }

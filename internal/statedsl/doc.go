@@ -18,7 +18,7 @@
 //	node NAME [pods=N] [cordoned] [windows] [notready] [outofservice] [taint=KEY|KEY=VALUE] [label=K=V] [tunnel=TYPE@IP] [as=N]
 //	     [podcidr=CIDR]                          the node's pod CIDR, which Calico's IPAM ignores
 //	     [addr=IP/LEN] [internal=IP] [rr=ID]     its BGP addresses, InternalIPs and cluster ID
-//	     [key=wireguard|wireguard6]              a WireGuard public key
+//	     [key=wireguard|wireguard6] [flannel]    a WireGuard public key; registered by flannel
 //	     [mine=CIDR,HOLDER,NODE]                 cordoned by calico-audit, which empties the block for the node
 //	     [mine=rehome]                           cordoned by calico-audit while it restarts borrowing pods
 //	namespace NAME [label=K=V] [pools=A,B]
@@ -35,6 +35,7 @@
 //	     [wants=NAMESPACE/NETWORK,…]             networks that it asks for (k8s.v1.cni.cncf.io/networks)
 //	     [net=IP,IP] [vmi=NAME] [unreadable=FIELD]  addresses in network-status; its virtual machine
 //	     [of=KIND/NAME] [ready] [claim] [noevict] [static] [once] [scratch] [noipam] [label=K=V]  its controller; properties that decide about its eviction
+//	     [nobird]                                its probes ask Felix alone, as calico-node's without BIRD
 //	     [ended=D]                               when its last container ended
 //	     [on=K=V] [tolerates=KEY|KEY=VALUE|all]     labels of nodes where it may run; taints that it tolerates
 //	vm NS/NAME|none; vmi NS/NAME [ofvm]          KubeVirt's objects; either line marks both kinds as read
@@ -42,9 +43,10 @@
 //	wpool NAME CIDR [ns=NS]; walloc POOL IP [NS/POD] [id=C] [if=I]  Whereabouts' pools
 //	wres NAME [NS/POD] [ns=NS] [id=C] [if=I]     its reservations
 //	wslices NAME [NODE]@CIDR… [ns=NS]            its slices of a range
-//	nad NS/NAME [CIDR]… [network=N] [exclude=CIDR,CIDR] [from=FIRST,LAST] [sliced] [nooverlap] [otheripam]
+//	nad NS/NAME [CIDR]… [network=N] [exclude=CIDR,CIDR] [from=FIRST,LAST] [sliced] [nooverlap] [otheripam] [hostlocal]
 //	                                             an attachment; without a CIDR, one that names no source of
-//	                                             addresses, or another IPAM plugin if otheripam
+//	                                             addresses, or another IPAM plugin if otheripam, or
+//	                                             host-local on a network that nodes share if hostlocal
 //	budget NS/NAME [match=SELECTOR] [allows=N]|none  a PodDisruptionBudget; either form marks budgets as read
 //	event NS/POD MESSAGE…                        the kubelet's FailedCreatePodSandBox of a pod
 //	fill CIDR COUNT NODE                         COUNT uses of the block's first free addresses

@@ -231,6 +231,9 @@ func (m *manifest) node(n *blocks.Node) {
 	for _, t := range n.Wireguard {
 		annotations[map[string]string{blocks.TypeWireguard: "projectcalico.org/WireguardPublicKey", blocks.TypeWireguardV6: "projectcalico.org/WireguardPublicKeyV6"}[t]] = "jlkVyQYooZYzI2wFfNhSZez5eWh44yfq1wKVjLvSXgY="
 	}
+	if n.Flannel {
+		annotations["flannel.alpha.coreos.com/backend-type"] = "vxlan"
+	}
 	for _, a := range n.Addresses {
 		family := "IPv6"
 		if a.Addr().Is4() {
@@ -336,6 +339,9 @@ func (m *manifest) pod(p *blocks.Workload) {
 	}
 	spec := map[string]any{"hostNetwork": p.HostNetwork, "containers": []any{map[string]any{"name": "main", "image": "registry.example.org/app:1"}}}
 	set(spec, "nodeName", p.Node)
+	if p.FelixOnly {
+		spec["containers"] = []any{map[string]any{"name": "calico-node", "readinessProbe": map[string]any{"exec": map[string]any{"command": []any{"/bin/calico-node", "-felix-ready"}}}}}
+	}
 	if p.RunsOnce {
 		spec["restartPolicy"] = "Never"
 	}

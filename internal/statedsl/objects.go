@@ -72,6 +72,7 @@ func (p *parser) node(w words) {
 		kind, addr, _ := strings.Cut(t, "@")
 		n.Tunnels = append(n.Tunnels, blocks.Tunnel{Type: tunnelTypes[kind], Addr: netip.MustParseAddr(addr)})
 	}
+	n.Flannel = w.has("flannel")
 	for _, t := range w.opts["key"] {
 		n.Wireguard = append(n.Wireguard, tunnelTypes[t])
 	}
@@ -250,7 +251,7 @@ func (p *parser) pod(w words) {
 		pod.Extend().Unreadable = field
 	}
 	pod.Ready, pod.HasClaim, pod.NoEviction, pod.StaticAddress, pod.Labels = w.has("ready"), w.has("claim"), w.has("noevict"), w.has("static") || w.has("asks"), labels(w)
-	pod.RunsOnce, pod.HasScratch = w.has("once"), w.has("scratch")
+	pod.RunsOnce, pod.HasScratch, pod.FelixOnly = w.has("once"), w.has("scratch"), w.has("nobird")
 	if key, value, ok := strings.Cut(w.get("on"), "="); ok {
 		pod.Placement = &blocks.Placement{Terms: []string{key + " in (" + value + ")"}}
 	}

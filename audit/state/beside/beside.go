@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // otherNetworks are the beginnings of the names of other networks' DaemonSets. These assign pods
@@ -55,4 +57,43 @@ func Tunnels(st *state.State) (recorded bool) {
 		recorded = recorded || r.Attributes().Tunnel() && !st.Vanished(r.Attributes().Node)
 	})
 	return recorded
+}
+
+// Objects names the objects of Calico's IPAM in a cluster that uses another IPAM; empty if there are
+// none.
+func Objects(st *state.State) string {
+	var kinds []string
+	add := func(kind string, count int, name func(int) string) {
+		names := make([]string, count)
+		for i := range names {
+			names[i] = name(i)
+		}
+		if count > 0 {
+			kinds = append(kinds, fmt.Sprintf("%s (%s)", phrase.Plural(count, kind), phrase.Some(names)))
+		}
+	}
+	add("block", len(st.IPBlocks), func(i int) string { return "ipamblock/" + st.IPBlocks[i].Name })
+	add("affinity", len(st.Affinities), func(i int) string { return "blockaffinity/" + st.Affinities[i].Name })
+	add("handle", len(st.Handles), func(i int) string { return "ipamhandle/" + st.Handles[i].Name })
+	return phrase.List(kinds)
+}
+
+// Unregistered returns the nodes with pods that flannel has not registered, although it has others:
+// other nodes then have no route to their podCIDRs (rancher/rancher#13644).
+func Unregistered(st *state.State) (out []string) {
+	others := false
+	for i := range st.Nodes {
+		n := &st.Nodes[i]
+		others = others || n.Flannel
+		if h := st.NodeState(n.Name); !n.Flannel && !n.Windows && st.PastGrace(n.Created) && !st.UnreadableNode(n.Name) && h != nil &&
+			slices.ContainsFunc(h.Workloads, func(w *blocks.Workload) bool {
+				return w.Live() && slices.ContainsFunc(w.StatusIPs, n.AssignsPods)
+			}) {
+			out = append(out, n.Name)
+		}
+	}
+	if !others {
+		return nil
+	}
+	return out
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/errortext"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -60,4 +61,23 @@ func clip(text string, most int) string {
 		return text
 	}
 	return strings.ToValidUTF8(text[:most], "") + " …"
+}
+
+// OfOthers names the pods that have waited longer than the grace for an address of another
+// IPAM, and quotes the kubelet's event.
+func OfOthers(st *state.State) string {
+	var out []string
+	for _, w := range st.Workloads {
+		if !w.Waiting() {
+			continue
+		}
+		if p := Seen(st, w); st.PastGrace(p.Since) {
+			text := w.FullName()
+			if e := p.PluginError(); e != "" {
+				text += " (" + e + ")"
+			}
+			out = append(out, text)
+		}
+	}
+	return phrase.Some(out)
 }

@@ -108,10 +108,12 @@ type Duplicate struct {
 	Addr    netip.Addr
 	Network string // as Whereabouts calls it; "" for the unnamed network
 	Pods    []*blocks.Workload
+	// PerNode is true if host-local assigned the address ([blocks.NetworkAttachment]).
+	PerNode bool
 }
 
 // Duplicates returns the addresses that several live pods name on a network whose addresses
-// Whereabouts assigns. The pods of one virtual machine count as one.
+// Whereabouts assigns, or host-local on each node. The pods of one virtual machine count as one.
 func (v *Verdicts) Duplicates() (out []Duplicate) {
 	type place struct{ network, within string }
 	for i := 0; i < len(v.named); {
@@ -121,11 +123,14 @@ func (v *Verdicts) Duplicates() (out []Duplicate) {
 		for ; j < len(v.named) && v.named[j].Addr == v.named[i].Addr; j++ {
 			n := v.named[j]
 			of, serves := rangeOf(n)
-			if !serves || !n.pod.Live() {
+			perNode := n.attachment != nil && n.attachment.PerNode
+			if !serves && !perNode || !n.pod.Live() {
 				continue
 			}
 			at := place{n.attachment.NetworkName, ""}
-			if !n.attachment.Overlapping {
+			if perNode {
+				at = place{n.attachment.Key().String(), "each node"}
+			} else if !n.attachment.Overlapping {
 				at.within = of.String()
 			}
 			if users[at] == nil {
@@ -138,7 +143,7 @@ func (v *Verdicts) Duplicates() (out []Duplicate) {
 		for _, at := range places {
 			found := func(d Duplicate) bool { return d.Addr == v.named[i].Addr && d.Network == at.network }
 			if len(users[at]) > 1 && !slices.ContainsFunc(out, found) {
-				out = append(out, Duplicate{v.named[i].Addr, at.network, users[at]})
+				out = append(out, Duplicate{v.named[i].Addr, at.network, users[at], at.within == "each node"})
 			}
 		}
 		i = j

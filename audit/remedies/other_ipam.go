@@ -1,0 +1,22 @@
+package remedies
+
+// StopUpgrade is for clusters with host-local whose calico-node moves addresses into Calico's blocks;
+// RemoveOtherCNI for single pods whose network was not set up by Calico, such as pods that started
+// before Calico's configuration was on their node.
+var (
+	StopUpgrade = Restart("remove the init container upgrade-ipam from the DaemonSet calico-node, which moved host-local's records into Calico's blocks; then restart the pods that blocks record",
+		"host-local records their new addresses, and assigns none a second time", "kubectl get daemonsets --all-namespaces --selector=k8s-app=calico-node -o yaml")
+	RemoveOtherCNI = UseCalico("the pods' nodes")
+	InstallCanal   = Restart("if the other network should serve the pods, and Calico only enforce policy: install Calico without its IPAM (Canal for flannel), then restart the pods that blocks record",
+		"one network assigns addresses, so that no address is assigned twice", "kubectl get daemonsets --all-namespaces")
+)
+
+// UseCalico is the remedy for pods on the given nodes that another network's CNI plugin serves.
+func UseCalico(nodes string) Remedy {
+	return Restart("if Calico should serve the pods: on "+nodes+", remove the other network's configuration from /etc/cni/net.d (Calico's must be the first by name), then restart the pods",
+		"the pods get addresses of Calico's pools", "kubectl get pods --all-namespaces -o wide")
+}
+
+// RestartFlannel is for a node that flannel has not registered.
+var RestartFlannel = ByHand("restart flannel on the node (the pod of kube-flannel or canal): when it starts, it writes the node's annotations flannel.alpha.coreos.com/…", "other nodes route to the node's pods",
+	"traffic of the node's pods is interrupted while routes change", "kubectl get pods --all-namespaces -o wide")

@@ -1,0 +1,68 @@
+package blocks
+
+import "fmt"
+
+// PodsLeftOut names a namespace whose pods the files lack although blocks name them; or such a node,
+// if the files hold DaemonSets' pods of other nodes.
+func PodsLeftOut(s *Snapshot) string {
+	exists, ready, inNamespace, onNode, daemons := existing(s.Namespaces), map[string]bool{}, map[string]bool{}, map[string]bool{}, false
+	_, some := NamespaceLeftOut(s)
+	for i := range s.Nodes {
+		ready[s.Nodes[i].Name] = s.Nodes[i].Ready
+	}
+	for _, w := range s.Workloads {
+		if w.Node != "" && w.Phase == "" && w.Extras().Partial == "" {
+			return fmt.Sprintf("pod %s has no status.phase, which the API server always sets", w.FullName())
+		}
+		inNamespace[w.Namespace], onNode[w.Node] = true, true
+		daemons = daemons || w.OfDaemonSet()
+	}
+	for i := range s.Blocks {
+		for j := range s.Blocks[i].Attributes {
+			switch a := &s.Blocks[i].Attributes[j]; {
+			case a.Pod == "":
+			case !inNamespace[a.Namespace] && (exists[a.Namespace] || some || len(exists) == 0):
+				return fmt.Sprintf("blocks name pods of namespace %q, and the files hold none of them", a.Namespace)
+			case daemons && ready[a.Node] && !onNode[a.Node]:
+				return fmt.Sprintf("blocks name pods on node %q, and the files hold none of its pods, not even of DaemonSets", a.Node)
+			}
+		}
+	}
+	return ""
+}
+
+// NodeLeftOut returns a Ready pod whose Node is absent: Kubernetes deletes the pods of a deleted
+// Node within a minute or so (pkg/controller/podgc). Only pods of DaemonSets count, which run on
+// every node: any other pod may be a leftover of a machine that cannot be reached.
+func NodeLeftOut(s *Snapshot) string {
+	exists := make(map[string]bool, len(s.Nodes))
+	for i := range s.Nodes {
+		exists[s.Nodes[i].Name] = true
+	}
+	for _, w := range s.Workloads {
+		if w.Ready && w.OfDaemonSet() && w.Node != "" && !exists[w.Node] {
+			return fmt.Sprintf("pod %s/%s of a DaemonSet runs on node %q, and the files do not hold the node", w.Namespace, w.Name, w.Node)
+		}
+	}
+	return ""
+}
+
+// NamespaceLeftOut returns a pod's namespace that the files lack although they hold other
+// namespaces: a namespace is deleted only after its pods.
+func NamespaceLeftOut(s *Snapshot) (name string, out bool) {
+	exists := existing(s.Namespaces)
+	for _, w := range s.Workloads {
+		if len(exists) > 0 && !exists[w.Namespace] {
+			return w.Namespace, true
+		}
+	}
+	return "", false
+}
+
+func existing(namespaces []Namespace) map[string]bool {
+	exists := make(map[string]bool, len(namespaces))
+	for i := range namespaces {
+		exists[namespaces[i].Name] = true
+	}
+	return exists
+}
