@@ -49,11 +49,16 @@ func (s *Snapshot) Contradiction(r Resource) string {
 	why := map[Resource]func() string{
 		Handles: s.handlesNamed, Pools: s.poolsOfBlocks,
 		Affinities: func() string { return cmp.Or(s.affinitiesNeeded(), s.affinityJoined()) },
-		Nodes:      func() string { return cmp.Or(s.nodesNamed(), s.statusLeftOut()) },
-		Pods:       func() string { return cmp.Or(s.podsNamed(), s.podJoined()) },
-		Blocks: func() string {
-			return cmp.Or(s.addressesUsed(), s.ownersConfirmed(), s.blockJoined(), s.blockOlder())
+		Nodes: func() string {
+			return cmp.Or(s.nodesNamed(), s.nodesAgree(), s.partLeftOut(), s.nodeLabelsLeftOut())
 		},
+		Pods: func() string { return cmp.Or(s.podsNamed(), s.calicoNodes(), s.podJoined(), s.podsOld()) },
+		Blocks: func() string {
+			return cmp.Or(s.addressesUsed(), s.ownersConfirmed(), s.blockJoined(), s.blocksNamed(), s.blockOlder(), s.blocksOld())
+		},
+		IPAMConfigs: func() string { return s.foreign(&s.IPAM.Meta) }, BGPConfigs: func() string { return s.foreign(&s.BGP.Meta) },
+		FelixConfigs: func() string { return s.foreign(&s.Felix.Meta) }, ClusterInfos: func() string { return s.foreign(&s.Info.Meta) },
+		ControllerConfig: func() string { return s.foreign(&s.Controllers.Meta) },
 	}[r]
 	if why == nil {
 		return ""
@@ -61,19 +66,39 @@ func (s *Snapshot) Contradiction(r Resource) string {
 	return why()
 }
 
+// handlesNamed counts the handles that blocks name. A third suffices if those of all nodes are
+// missing, or if the list ends too early: identifiers of handles are random.
 func (s *Snapshot) handlesNamed() string {
-	exists, refs := make(map[string]bool, len(s.Handles)), references{}
+	const format = "the files hold %d of the %d handles that blocks name"
+	exists, refs, nodes := make(map[string]bool, len(s.Handles)), references{}, map[string]*references{}
+	var names, missing []string
 	for _, h := range s.Handles {
 		exists[h.ID] = true
+		names = append(names, h.ID)
 	}
 	for i := range s.Blocks {
+		on := nodes[s.Blocks[i].Owner.Node()]
+		if on == nil {
+			on = &references{}
+			nodes[s.Blocks[i].Owner.Node()] = on
+		}
 		for j := range s.Blocks[i].Attributes {
 			if a := &s.Blocks[i].Attributes[j]; a.Handle != "" && !a.Cooling() && !a.WindowsReserved() {
-				refs.add(exists[a.Handle], a.Handle)
+				on.add(exists[a.Handle], a.Handle)
+				if refs.add(exists[a.Handle], a.Handle); !exists[a.Handle] {
+					missing = append(missing, a.Handle)
+				}
 			}
 		}
 	}
-	return refs.bulk(manyOf, mostOf, "the files hold %d of the %d handles that blocks name")
+	least := mostOf
+	if scattered(nodes) {
+		least = thirdOf
+	}
+	if why := refs.bulk(manyOf, least, format); why != "" || !cutOff(names, missing) {
+		return why
+	}
+	return refs.bulk(manyOf, 0, "the list ends too early: "+format)
 }
 
 func (s *Snapshot) affinitiesNeeded() string {
@@ -162,9 +187,10 @@ func (s *Snapshot) nodesNamed() string {
 }
 
 // podsNamed counts the pods that blocks name. Leaked addresses name pods that no longer exist, so a
-// dump lacks pods only if it has none of those, or if all its pods run on one node while blocks name
-// many pods of at least two other nodes that are Ready.
+// dump lacks pods only if it has none of those, if the list ends before those of several owners, or if
+// all its pods run on one node while blocks name many pods of at least two other nodes that are Ready.
 func (s *Snapshot) podsNamed() string {
+	const format = "the files hold %d of the %d pods that blocks name"
 	exists, onNode, idle := make(map[Key]bool, len(s.Workloads)), map[string]bool{}, map[string]*references{}
 	for _, w := range s.Workloads {
 		exists[w.Key()] = true
@@ -178,6 +204,11 @@ func (s *Snapshot) podsNamed() string {
 		}
 	}
 	var all references
+	var names, missing []string
+	for name := range exists {
+		names = append(names, name.String())
+	}
+	owners := map[string]bool{} // of missing pods, by the name without its generated end
 	for i := range s.Blocks {
 		for j := range s.Blocks[i].Attributes {
 			a := &s.Blocks[i].Attributes[j]
@@ -185,7 +216,10 @@ func (s *Snapshot) podsNamed() string {
 				continue
 			}
 			name := Key{a.Namespace, a.Pod}
-			all.add(exists[name], "pod "+name.String())
+			if all.add(exists[name], "pod "+name.String()); !exists[name] {
+				missing = append(missing, name.String())
+				owners[ownerOf(name.String())] = true
+			}
 			if on := idle[a.Node]; on != nil {
 				on.add(false, name.String()+" or any other pod of node "+a.Node)
 			}
@@ -193,18 +227,21 @@ func (s *Snapshot) podsNamed() string {
 	}
 	var lack []string
 	for _, node := range slices.Sorted(maps.Keys(idle)) {
-		if why := idle[node].bulk(manyOf, mostOf, "the files hold %d of the %d pods that blocks name on one node"); why != "" {
+		if why := idle[node].bulk(manyOf, mostOf, format+" on one node"); why != "" {
 			lack = append(lack, why)
 		}
 	}
 	if len(lack) > 1 && len(onNode) == 1 {
 		return lack[0]
 	}
-	if why := all.bulk(manyOf, mostOf, "the files hold %d of the %d pods that blocks name"); all.found == 0 && len(s.Workloads) > 0 && why != "" {
+	if len(owners) >= fewOf && cutOff(names, missing) {
+		return all.bulk(manyOf, 0, "the list ends too early: "+format)
+	}
+	if why := all.bulk(manyOf, mostOf, format); all.found == 0 && len(s.Workloads) > 0 && why != "" {
 		return why
 	}
 	if label := s.sharedLabel(); label != "" {
-		return all.bulk(manyOf, thirdOf, "all pods have the label "+label+", and the files hold %d of the %d pods that blocks name")
+		return all.bulk(manyOf, thirdOf, "all pods have the label "+label+", and "+format)
 	}
 	return ""
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 )
 
 // A text whose middle is missing, such as a paste, may still be valid YAML: the beginning of one
@@ -88,15 +87,20 @@ func (s *Snapshot) podJoined() string {
 	return ""
 }
 
-// statusLeftOut names a node without a status that runs a Ready pod: the kubelet reports both.
-func (s *Snapshot) statusLeftOut() string {
+// partLeftOut names a node without a status or a spec that runs a Ready pod. The kubelet reports both
+// the pod and the status, and the API server writes a spec, even if it is empty.
+func (s *Snapshot) partLeftOut() string {
 	ready := map[string]bool{}
 	for _, w := range s.Workloads {
 		ready[w.Node] = ready[w.Node] || w.Ready
 	}
 	for i := range s.Nodes {
-		if n := &s.Nodes[i]; ready[n.Name] && !n.Ready && !n.NotReady && n.AllocatablePods == 0 && len(n.InternalIPs) == 0 {
+		switch n := &s.Nodes[i]; {
+		case !ready[n.Name]:
+		case !n.Ready && !n.NotReady && n.AllocatablePods == 0 && len(n.InternalIPs) == 0:
 			return fmt.Sprintf("node %s has no status, and runs Ready pods", n.Name)
+		case n.NoSpec:
+			return fmt.Sprintf("node %s has no spec, and runs Ready pods", n.Name)
 		}
 	}
 	return ""
@@ -106,10 +110,7 @@ func (s *Snapshot) statusLeftOut() string {
 // recorded. Calico writes the handle first, and then the block, so a block that is older than the
 // handle and lacks its address has not been written yet.
 func (s *Snapshot) blockOlder() string {
-	handles, at := make(map[string]*Handle, len(s.Handles)), map[netip.Prefix]*Block{}
-	for _, h := range s.Handles { // NETWORK.CONTAINER
-		handles[h.ID[strings.LastIndexByte(h.ID, '.')+1:]] = h
-	}
+	handles, at := s.sandboxes(), map[netip.Prefix]*Block{}
 	for i := range s.Blocks {
 		at[s.Blocks[i].CIDR] = &s.Blocks[i]
 	}

@@ -21,7 +21,7 @@ func PodsLeftOut(s *Snapshot) string {
 		for j := range s.Blocks[i].Attributes {
 			switch a := &s.Blocks[i].Attributes[j]; {
 			case a.Pod == "":
-			case !inNamespace[a.Namespace] && (exists[a.Namespace] || some || len(exists) == 0):
+			case !inNamespace[a.Namespace] && (exists[a.Namespace] || some || len(exists) == 0 || a.Namespace == "kube-system"):
 				return fmt.Sprintf("blocks name pods of namespace %q, and the files hold none of them", a.Namespace)
 			case daemons && ready[a.Node] && !onNode[a.Node]:
 				return fmt.Sprintf("blocks name pods on node %q, and the files hold none of its pods, not even of DaemonSets", a.Node)

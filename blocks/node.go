@@ -33,6 +33,8 @@ type Node struct {
 	// Ready and NotReady reflect the node's Ready condition. Both are false for a node that
 	// never reported.
 	Ready, NotReady bool
+	// NoSpec is true if a dump's node lacks its spec.
+	NoSpec bool
 	// PodCIDRs are the node's pod address ranges (spec.podCIDRs). host-local and cloud CNIs
 	// assign from them; Calico's IPAM does not.
 	PodCIDRs []netip.Prefix

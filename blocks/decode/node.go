@@ -141,6 +141,7 @@ func (d *Decoder) node(r *JSONReader, n *blocks.Node) bool {
 	slices.SortFunc(n.InternalIPs, netip.Addr.Compare)
 	slices.SortFunc(n.PodCIDRs, blocks.ComparePrefixes)
 	slices.SortFunc(n.Taints, blocks.Taint.Compare)
+	n.NoSpec = d.Dump && !d.hasSpec
 	return d.whole(r, &n.Meta, anywhere)
 }
 

@@ -201,7 +201,7 @@ func TestContradictions(t *testing.T) {
 			d.only("nodes", func(i int, _ object) bool { return i < 2 })
 		}, []string{"nodes: the files hold 2 of the 4 nodes that run Ready pods, and not *" + left}},
 		{"pods of another cluster", "story", from("healthy", "pods", "namespaces"), []string{`nodes: pod kube-system/calico-node-* of a DaemonSet runs on node "*", and the files do not hold the node`, `pods: blocks name pods on node "old-2", and the files hold none of its pods, not even of DaemonSets`}},
-		{"Calico's objects of another cluster", "story", from("healthy"), []string{"ipamblocks: *" + left, "pods: *" + left}},
+		{"Calico's objects of another cluster", "story", from("healthy"), []string{"clusterinformations: it is older*", "felixconfigurations: it is older*", "ipamblocks: *" + left, "ipamconfigs: it is older*", "kubecontrollersconfigurations: it is older*", "pods: *" + left}},
 		{"the same the other way around", "healthy", from("story"), []string{"ipamblocks: *" + left, "pods: *" + left}},
 		{"a BGPConfiguration without spec", "story", each("bgpconfigurations", "  spec:"), []string{`bgpconfigurations.yaml: bgpconfigurations: object "default": spec is missing`}},
 		{"a ClusterInformation without spec", "story", each("clusterinformations", "  spec:"), []string{`clusterinformations.yaml: clusterinformations: object "default": spec is missing`}},
@@ -214,6 +214,40 @@ func TestContradictions(t *testing.T) {
 			d.only("ipamhandles", func(i int, _ object) bool { return i > 0 })
 			d["ipamhandles"].items[0] = d["ipamhandles"].items[0].without("    block:")
 		}, []string{`ipamhandles.yaml: ipamhandles "*" spec.block: is missing`}},
+		{"a block without attributes", "story", one("ipamblocks", "    attributes:"), []string{`ipamblocks.yaml: ipamblocks "10-64-75-0-26" spec.attributes: is missing`}},
+		{"every other handle", "story", func(_ *testing.T, d dump) { d.only("ipamhandles", func(i int, _ object) bool { return i%2 == 0 }) }, []string{"ipamhandles: the files hold 72 of the 144 handles that blocks name, and not *" + left}},
+		{"the first handles", "story", take("ipamhandles", 130), []string{"ipamhandles: the list ends too early: the files hold 130 of the 144 handles that blocks name, and not *" + left}},
+		{"the first pods", "story", take("pods", 60), []string{"pods: the list ends too early: the files hold * pods that blocks name, and not pod shop/*" + left}},
+		{"every other pod", "healthy", func(_ *testing.T, d dump) { d.only("pods", func(i int, _ object) bool { return i%2 == 0 }) }, []string{"pods: *" + left}},
+		{"pods without those of kube-system", "healthy", func(_ *testing.T, d dump) {
+			system := func(o object) bool {
+				return slices.Contains(o.lines, "    namespace: kube-system\n") || slices.Contains(o.lines, "    name: kube-system\n")
+			}
+			d.only("pods", func(_ int, o object) bool { return !system(o) })
+			d.only("namespaces", func(_ int, o object) bool { return !system(o) })
+		}, []string{`pods: blocks name pods of namespace "kube-system", and the files hold none of them`}},
+		{"every other block", "healthy", func(_ *testing.T, d dump) { d.only("ipamblocks", func(i int, _ object) bool { return i%2 == 0 }) }, []string{"ipamblocks: the files hold 2 of the 4 blocks that pods and their handles name, and not *" + left}},
+		{"one block less", "healthy", take("ipamblocks", 3), nil},
+		{"IPv4 blocks", "dual-stack", func(_ *testing.T, d dump) {
+			d.only("ipamblocks", func(_ int, o object) bool { return !strings.Contains(strings.Join(o.lines, ""), "    cidr: fd00:") })
+		}, []string{"ipamblocks: the files hold 3 of the 6 blocks that pods and their handles name, and not fd00:*" + left}},
+		{"nodes without spec", "healthy", each("nodes", "  spec:"), []string{"nodes: node worker-1 has no spec, and runs Ready pods"}},
+		{"nodes without labels, by which no pool selects", "healthy", each("nodes", "    labels:"), nil},
+		{"other names of nodes", "story", func(_ *testing.T, d dump) {
+			rename := func(o object) object {
+				for i, l := range o.lines {
+					for _, node := range []string{"old-1", "old-2", "new-1", "new-2"} {
+						if l == "    nodeName: "+node+"\n" || l == "    name: "+node+"\n" {
+							o = o.with(l, strings.Replace(o.lines[i], node, "x"+node, 1))
+						}
+					}
+				}
+				return o
+			}
+			d.each("nodes", rename)
+			d.each("pods", rename)
+		}, []string{"nodes: 0 of 144 pods run on the node that blocks name, and not pod *, which runs on xold-*, and whose address is recorded for old-*" + left}},
+		{"settings of an older cluster", "story", from("healthy", "felixconfigurations", "ipamconfigs"), []string{"felixconfigurations: it is older than the cluster's namespace kube-system: is it of another cluster?", "ipamconfigs: it is older than*"}},
 		{"nothing changed", "healthy", func(*testing.T, dump) {}, nil},
 		{"nothing changed", "story", func(*testing.T, dump) {}, nil},
 		{"nothing changed", "story-before", func(*testing.T, dump) {}, nil},

@@ -365,7 +365,7 @@ spec: {nodeName: %s, hostNetwork: true}
 status: {phase: Running, conditions: [{type: Ready, status: "True"}]}
 `, node, node)
 	}
-	const ready = "apiVersion: v1\nkind: Node\nmetadata: {name: %s}\nstatus: {conditions: [{type: Ready, status: \"True\"}]}\n"
+	const ready = "apiVersion: v1\nkind: Node\nmetadata: {name: %s}\nspec: {}\nstatus: {conditions: [{type: Ready, status: \"True\"}]}\n"
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join([]string{poolYAML, blockYAML, affinityYAML, handleYAML, fmt.Sprintf(ready, "n1"), fmt.Sprintf(ready, "n2"), daemon("n2"), configYAML}, "---\n")}))
 	diff(t, "gaps", `pods: blocks name pods on node "n1", and the files hold none of its pods, not even of DaemonSets`, reasons(s)[1])
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join(append([]string{daemon("n2")}, clusterYAML...), "---\n")}))

@@ -1,0 +1,217 @@
+package blocks
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// References that two kinds confirm, or that lead to objects of several nodes, need not be missing in
+// bulk. Deletions by hand leave out single objects, or those of one node.
+
+// sandboxes returns the handles by container, which are named NETWORK.CONTAINER.
+func (s *Snapshot) sandboxes() map[string]*Handle {
+	out := make(map[string]*Handle, len(s.Handles))
+	for _, h := range s.Handles {
+		out[h.ID[strings.LastIndexByte(h.ID, '.')+1:]] = h
+	}
+	return out
+}
+
+// blocksNamed counts the blocks that both a pod's address and the handle of its container name.
+func (s *Snapshot) blocksNamed() string {
+	handles, exists, counted, nodes, refs := s.sandboxes(), map[netip.Prefix]bool{}, map[netip.Prefix]bool{}, map[string]bool{}, references{}
+	for i := range s.Blocks {
+		exists[s.Blocks[i].CIDR] = true
+	}
+	for _, w := range s.Workloads {
+		h := handles[w.ContainerID]
+		if w.ContainerID == "" || h == nil || h.SoftDeleted || !w.Live() {
+			continue
+		}
+		for _, c := range h.Blocks {
+			if c.Count == 0 || !slices.ContainsFunc(w.AnnotationIPs, c.CIDR.Contains) {
+				continue
+			}
+			if !exists[c.CIDR] {
+				nodes[w.Node] = true
+			}
+			if !counted[c.CIDR] {
+				counted[c.CIDR] = true
+				refs.add(exists[c.CIDR], fmt.Sprintf("%s of pod %s", c.CIDR, w.FullName()))
+			}
+		}
+	}
+	if len(nodes) < 2 {
+		return ""
+	}
+	return refs.bulk(fewOf-1, thirdOf, "the files hold %d of the %d blocks that pods and their handles name")
+}
+
+// scattered reports whether references of at least two nodes lead nowhere, and of each node with more
+// than a few. No one deletes objects of all nodes and leaves some to each.
+func scattered(nodes map[string]*references) bool {
+	with := 0
+	for _, refs := range nodes {
+		if refs.missing > 0 {
+			with++
+		} else if refs.found >= fewOf {
+			return false
+		}
+	}
+	return with > 1
+}
+
+// cutOff reports whether all missing objects follow those that exist, in the order in which the API
+// server lists them: the list ends too early. For ten of each, chance does that once in 184,756 cases.
+func cutOff(exist, missing []string) bool {
+	return len(exist) >= manyOf && len(missing) >= manyOf && slices.Max(exist) < slices.Min(missing)
+}
+
+// ownerOf returns a pod's name without the parts that its controller generated.
+func ownerOf(pod string) string {
+	parts := strings.Split(pod, "-")
+	return strings.Join(parts[:max(1, len(parts)-2)], "-")
+}
+
+// calicoNodes counts the Ready nodes with blocks that run the pod of DaemonSet calico-node. Without
+// it, a node is not Ready for long.
+func (s *Snapshot) calicoNodes() string {
+	runs, owns, refs := map[string]bool{}, map[string]bool{}, references{}
+	for _, w := range s.Workloads {
+		if w.OfDaemonSet() && w.Controller.Name == "calico-node" {
+			runs[w.Node] = true
+		}
+	}
+	for i := range s.Blocks {
+		owns[s.Blocks[i].Owner.Node()] = true
+	}
+	for i := range s.Nodes {
+		if n := &s.Nodes[i]; n.Ready && !n.Windows && owns[n.Name] {
+			refs.add(runs[n.Name], "the pod of DaemonSet calico-node on "+n.Name)
+		}
+	}
+	if refs.found == 0 {
+		return ""
+	}
+	return refs.bulk(fewOf-1, thirdOf, "calico-node runs on %d of the %d nodes with blocks")
+}
+
+// nodesAgree counts the pods whose nodes are those that their addresses' records name. A pod never
+// moves, so otherwise the nodes of one of the kinds were renamed.
+func (s *Snapshot) nodesAgree() string {
+	named, refs := map[Key]string{}, references{}
+	for i := range s.Blocks {
+		for j := range s.Blocks[i].Attributes {
+			if a := &s.Blocks[i].Attributes[j]; a.Pod != "" && a.Node != "" && !a.Cooling() && !a.VM {
+				named[Key{a.Namespace, a.Pod}] = a.Node
+			}
+		}
+	}
+	for _, w := range s.Workloads {
+		if node := named[w.Key()]; node != "" && w.Live() {
+			refs.add(node == w.Node, fmt.Sprintf("pod %s, which runs on %s, and whose address is recorded for %s", w.FullName(), w.Node, node))
+		}
+	}
+	return refs.bulk(manyOf, mostOf, "%d of %d pods run on the node that blocks name")
+}
+
+// nodeLabelsLeftOut names a pool that selects nodes by label, if no node has one: every kubelet labels
+// its node.
+func (s *Snapshot) nodeLabelsLeftOut() string {
+	if len(s.Nodes) < 2 || slices.ContainsFunc(s.Nodes, func(n Node) bool { return len(n.Labels) > 0 }) {
+		return ""
+	}
+	for i := range s.Pools {
+		if p := &s.Pools[i]; !p.Disabled && p.NodeSelector != "" && p.NodeSelector != "all()" {
+			return fmt.Sprintf("no node has a label, by which pool %s selects nodes", p.Name)
+		}
+	}
+	return ""
+}
+
+// newest returns the newest of some times; zero if one of them is missing.
+func newest[T any](all []T, at func(*T) Time) (out Time) {
+	for i := range all {
+		t := at(&all[i])
+		if t.IsZero() {
+			return 0
+		}
+		if t.After(out) {
+			out = t
+		}
+	}
+	return out
+}
+
+// blocksOld names a pod that uses an address which no block records, and which was created after the
+// last write to any block, affinity or handle. Calico writes a block when it assigns an address.
+func (s *Snapshot) blocksOld() string {
+	written := newest(s.Blocks, func(b *Block) Time { return b.Written })
+	if written.IsZero() {
+		return ""
+	}
+	for _, h := range s.Handles {
+		if h.Created.After(written) {
+			written = h.Created
+		}
+	}
+	for _, w := range s.Workloads {
+		if !w.Live() || !w.Created.After(written) || w.Extras().NoIPAM {
+			continue
+		}
+		for _, a := range w.AnnotationIPs {
+			for i := range s.Blocks {
+				if o, ok := s.Blocks[i].Ordinal(a); ok && s.Blocks[i].Ordinals[o] == Free {
+					return fmt.Sprintf("pod %s uses %s, and was created after the last write to any block: the files are of different times", w.FullName(), a)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// lag is the longest time between the reads of one dump. Kubelets write their nodes more often.
+const lag = 5 * time.Minute
+
+// podsOld names a pod that blocks name and the files lack, and whose handle was created long after the
+// last write to any pod or node.
+func (s *Snapshot) podsOld() string {
+	written := newest(s.Nodes, func(n *Node) Time { return n.Written })
+	if written.IsZero() {
+		return ""
+	}
+	exists, created := map[Key]bool{}, map[string]Time{}
+	for _, w := range s.Workloads {
+		exists[w.Key()] = true
+		for _, t := range []Time{w.Created, w.Written} {
+			if t.After(written) {
+				written = t
+			}
+		}
+	}
+	for _, h := range s.Handles {
+		created[h.ID] = h.Created
+	}
+	for i := range s.Blocks {
+		for j := range s.Blocks[i].Attributes {
+			a := &s.Blocks[i].Attributes[j]
+			if pod := (Key{a.Namespace, a.Pod}); a.Pod != "" && !exists[pod] && created[a.Handle].After(written.Add(lag)) {
+				return fmt.Sprintf("the address of pod %s, which they do not hold, was assigned after the last write to any pod or node: the files are of different times", pod)
+			}
+		}
+	}
+	return ""
+}
+
+// foreign names a setting that is older than the cluster, whose first object is namespace kube-system.
+func (s *Snapshot) foreign(m *Meta) string {
+	for i := range s.Namespaces {
+		if ns := &s.Namespaces[i]; ns.Name == "kube-system" && !m.Created.IsZero() && ns.Created.After(m.Created.Add(time.Hour)) {
+			return "it is older than the cluster's namespace kube-system: is it of another cluster?"
+		}
+	}
+	return ""
+}
