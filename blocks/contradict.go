@@ -49,12 +49,12 @@ func (s *Snapshot) Contradiction(r Resource) string {
 	why := map[Resource]func() string{
 		Handles: s.handlesNamed, Pools: s.poolsOfBlocks,
 		Affinities: func() string { return cmp.Or(s.affinitiesNeeded(), s.affinityJoined()) },
-		Nodes: func() string {
-			return cmp.Or(s.nodesNamed(), s.nodesAgree(), s.partLeftOut(), s.nodeLabelsLeftOut())
+		Nodes:      func() string { return cmp.Or(s.nodesNamed(), s.partLeftOut(), s.nodeLabelsLeftOut()) },
+		Pods: func() string {
+			return cmp.Or(s.podsNamed(), s.calicoNodes(), s.nodesAgree(), s.podJoined(), s.podsOld())
 		},
-		Pods: func() string { return cmp.Or(s.podsNamed(), s.calicoNodes(), s.podJoined(), s.podsOld()) },
 		Blocks: func() string {
-			return cmp.Or(s.addressesUsed(), s.ownersConfirmed(), s.blockJoined(), s.blocksNamed(), s.blockOlder(), s.blocksOld())
+			return cmp.Or(s.addressesUsed(), s.ownersConfirmed(), s.blockJoined(), s.blocksNamed(), s.handlesLeftOut(), s.blockOlder(), s.blocksOld())
 		},
 		IPAMConfigs: func() string { return s.foreign(&s.IPAM.Meta) }, BGPConfigs: func() string { return s.foreign(&s.BGP.Meta) },
 		FelixConfigs: func() string { return s.foreign(&s.Felix.Meta) }, ClusterInfos: func() string { return s.foreign(&s.Info.Meta) },
@@ -208,7 +208,7 @@ func (s *Snapshot) podsNamed() string {
 	for name := range exists {
 		names = append(names, name.String())
 	}
-	owners := map[string]bool{} // of missing pods, by the name without its generated end
+	owners := map[Key]bool{} // of missing pods
 	for i := range s.Blocks {
 		for j := range s.Blocks[i].Attributes {
 			a := &s.Blocks[i].Attributes[j]
@@ -218,7 +218,7 @@ func (s *Snapshot) podsNamed() string {
 			name := Key{a.Namespace, a.Pod}
 			if all.add(exists[name], "pod "+name.String()); !exists[name] {
 				missing = append(missing, name.String())
-				owners[ownerOf(name.String())] = true
+				owners[ownerOf(name)] = true
 			}
 			if on := idle[a.Node]; on != nil {
 				on.add(false, name.String()+" or any other pod of node "+a.Node)
@@ -234,7 +234,7 @@ func (s *Snapshot) podsNamed() string {
 	if len(lack) > 1 && len(onNode) == 1 {
 		return lack[0]
 	}
-	if len(owners) >= fewOf && cutOff(names, missing) {
+	if len(owners) > 1 && cutOff(names, missing) {
 		return all.bulk(manyOf, 0, "the list ends too early: "+format)
 	}
 	if why := all.bulk(manyOf, mostOf, format); all.found == 0 && len(s.Workloads) > 0 && why != "" {

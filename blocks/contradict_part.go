@@ -1,6 +1,7 @@
 package blocks
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -26,6 +27,10 @@ func (s *Snapshot) blocksNamed() string {
 	for i := range s.Blocks {
 		exists[s.Blocks[i].CIDR] = true
 	}
+	owner := map[netip.Prefix]string{}
+	for i := range s.Affinities {
+		owner[s.Affinities[i].CIDR] = s.Affinities[i].Owner.Name
+	}
 	for _, w := range s.Workloads {
 		h := handles[w.ContainerID]
 		if w.ContainerID == "" || h == nil || h.SoftDeleted || !w.Live() {
@@ -36,7 +41,7 @@ func (s *Snapshot) blocksNamed() string {
 				continue
 			}
 			if !exists[c.CIDR] {
-				nodes[w.Node] = true
+				nodes[cmp.Or(owner[c.CIDR], w.Node)] = true
 			}
 			if !counted[c.CIDR] {
 				counted[c.CIDR] = true
@@ -70,10 +75,10 @@ func cutOff(exist, missing []string) bool {
 	return len(exist) >= manyOf && len(missing) >= manyOf && slices.Max(exist) < slices.Min(missing)
 }
 
-// ownerOf returns a pod's name without the parts that its controller generated.
-func ownerOf(pod string) string {
-	parts := strings.Split(pod, "-")
-	return strings.Join(parts[:max(1, len(parts)-2)], "-")
+// ownerOf returns the beginning of a pod's name, which its controller gave to all of its pods.
+func ownerOf(pod Key) Key {
+	name, _, _ := strings.Cut(pod.Name, "-")
+	return Key{pod.Namespace, name}
 }
 
 // calicoNodes counts the Ready nodes with blocks that run the pod of DaemonSet calico-node. Without
@@ -97,6 +102,25 @@ func (s *Snapshot) calicoNodes() string {
 		return ""
 	}
 	return refs.bulk(fewOf-1, thirdOf, "calico-node runs on %d of the %d nodes with blocks")
+}
+
+// handlesLeftOut reports whether no allocation names a handle, although the files hold many: Calico's
+// CNI plugin gives one to each pod.
+func (s *Snapshot) handlesLeftOut() string {
+	pods := 0
+	for i := range s.Blocks {
+		for j := range s.Blocks[i].Attributes {
+			if a := &s.Blocks[i].Attributes[j]; a.Handle != "" {
+				return ""
+			} else if a.Pod != "" {
+				pods++
+			}
+		}
+	}
+	if min(pods, len(s.Handles)) < manyOf {
+		return ""
+	}
+	return fmt.Sprintf("none of the addresses of %d pods has a handle, and the files hold %d handles", pods, len(s.Handles))
 }
 
 // nodesAgree counts the pods whose nodes are those that their addresses' records name. A pod never

@@ -32,6 +32,13 @@ func TestContradiction(t *testing.T) {
 		"pods of cordoned nodes":              {blocks.Pods, "node a\nnode b cordoned\nnode c cordoned\npod shop/x a\nblock 10.0.0.0/26 a\nalloc 10.0.0.1 pod=shop/x node=a\n" + twoNodes + named, false},
 		"blocks":                              {blocks.Blocks, "node a\n" + lines(10, "pod shop/p%[1]d a 10.0.0.%[1]d ann=10.0.0.%[1]d"), true},
 		"blocks of pods that bypass IPAM":     {blocks.Blocks, "node a\n" + lines(10, "pod shop/p%[1]d a 10.0.0.%[1]d ann=10.0.0.%[1]d noipam"), false},
+		"pods that are newer than all blocks": {blocks.Blocks, "node a\nblock 10.0.0.0/26 a age=2h\npod shop/x a 10.0.0.5 ann=10.0.0.5 age=1h", true},
+		"pods that are older than a block":    {blocks.Blocks, "node a\nblock 10.0.0.0/26 a age=2h\nblock 10.0.0.64/26 a age=30m\npod shop/x a 10.0.0.5 ann=10.0.0.5 age=1h", false},
+		"newer pods with recorded addresses":  {blocks.Blocks, "node a\nblock 10.0.0.0/26 a age=2h\nalloc 10.0.0.5 pod=shop/x node=a\npod shop/x a 10.0.0.5 ann=10.0.0.5 age=1h", false},
+		"addresses newer than pods and nodes": {blocks.Pods, "node a age=2h\npod shop/y a age=2h\nblock 10.0.0.0/26 a age=2h\nalloc 10.0.0.5 pod=shop/x node=a handle=h\nhandle h 10.0.0.0/26=1 age=1h", true},
+		"addresses older than a node":         {blocks.Pods, "node a age=30m\npod shop/y a age=2h\nblock 10.0.0.0/26 a age=2h\nalloc 10.0.0.5 pod=shop/x node=a handle=h\nhandle h 10.0.0.0/26=1 age=1h", false},
+		"labels by which a pool selects":      {blocks.Nodes, "pool b 10.1.0.0/16 nodes=zone=='b'\nnode a\nnode b", true},
+		"labels of one node":                  {blocks.Nodes, "pool b 10.1.0.0/16 nodes=zone=='b'\nnode a label=zone=a\nnode b", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := statedsl.Parse("pool pods 10.0.0.0/16\n" + c.text)

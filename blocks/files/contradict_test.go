@@ -215,9 +215,19 @@ func TestContradictions(t *testing.T) {
 			d["ipamhandles"].items[0] = d["ipamhandles"].items[0].without("    block:")
 		}, []string{`ipamhandles.yaml: ipamhandles "*" spec.block: is missing`}},
 		{"a block without attributes", "story", one("ipamblocks", "    attributes:"), []string{`ipamblocks.yaml: ipamblocks "10-64-75-0-26" spec.attributes: is missing`}},
+		{"allocations without handles", "story", func(_ *testing.T, d dump) {
+			d.each("ipamblocks", func(o object) object {
+				for _, l := range o.lines {
+					if strings.HasPrefix(l, "    - handle_id: ") {
+						o = o.with(l, "    - other: x\n")
+					}
+				}
+				return o
+			})
+		}, []string{"ipamblocks: none of the addresses of 144 pods has a handle, and the files hold 144 handles"}},
 		{"every other handle", "story", func(_ *testing.T, d dump) { d.only("ipamhandles", func(i int, _ object) bool { return i%2 == 0 }) }, []string{"ipamhandles: the files hold 72 of the 144 handles that blocks name, and not *" + left}},
 		{"the first handles", "story", take("ipamhandles", 130), []string{"ipamhandles: the list ends too early: the files hold 130 of the 144 handles that blocks name, and not *" + left}},
-		{"the first pods", "story", take("pods", 60), []string{"pods: the list ends too early: the files hold * pods that blocks name, and not pod shop/*" + left}},
+		{"the first pods", "story", take("pods", 80), []string{"pods: the list ends too early: the files hold * pods that blocks name, and not pod shop/*" + left}},
 		{"every other pod", "healthy", func(_ *testing.T, d dump) { d.only("pods", func(i int, _ object) bool { return i%2 == 0 }) }, []string{"pods: *" + left}},
 		{"pods without those of kube-system", "healthy", func(_ *testing.T, d dump) {
 			system := func(o object) bool {
@@ -246,7 +256,7 @@ func TestContradictions(t *testing.T) {
 			}
 			d.each("nodes", rename)
 			d.each("pods", rename)
-		}, []string{"nodes: 0 of 144 pods run on the node that blocks name, and not pod *, which runs on xold-*, and whose address is recorded for old-*" + left}},
+		}, []string{"pods: 0 of 144 pods run on the node that blocks name, and not pod *, which runs on xold-*, and whose address is recorded for old-*" + left}},
 		{"settings of an older cluster", "story", from("healthy", "felixconfigurations", "ipamconfigs"), []string{"felixconfigurations: it is older than the cluster's namespace kube-system: is it of another cluster?", "ipamconfigs: it is older than*"}},
 		{"nothing changed", "healthy", func(*testing.T, dump) {}, nil},
 		{"nothing changed", "story", func(*testing.T, dump) {}, nil},
@@ -270,6 +280,59 @@ func TestContradictions(t *testing.T) {
 				t.Errorf("gaps\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
 			}
 		})
+	}
+}
+
+// TestParts: a part of a list that others refer to is a gap, whichever part it is. What one node lost is
+// no gap: it may have been deleted by hand.
+func TestParts(t *testing.T) {
+	parts := map[string]func(i, all int) bool{
+		"the first half": func(i, all int) bool { return i < all/2 }, "the last half": func(i, all int) bool { return i >= all/2 },
+		"two of three": func(i, _ int) bool { return i%3 > 0 }, "one of three": func(i, _ int) bool { return i%3 == 0 },
+	}
+	for _, name := range []string{"healthy", "story", "dual-stack", "native"} {
+		for _, kind := range []string{"ipamblocks", "ipamhandles"} {
+			for part, keep := range parts {
+				d := shipped(t, name)
+				if all := len(d[kind].items); kind == "ipamhandles" || part != "two of three" { // one block of four may have been deleted
+					d.only(kind, func(i int, _ object) bool { return keep(i, all) })
+					if gaps := d.gaps(t); len(gaps) != 1 || !strings.HasPrefix(gaps[0], kind+": the files hold ") {
+						t.Errorf("%s of %s of %s: gaps %q", part, kind, name, gaps)
+					}
+				}
+			}
+		}
+		d := shipped(t, name)
+		owner := func(o object) string {
+			i := slices.IndexFunc(o.lines, func(l string) bool { return strings.HasPrefix(l, "    affinity: ") })
+			return o.lines[i]
+		}
+		lost := d["ipamblocks"].items[0]
+		handles := map[string]bool{}
+		d.only("ipamblocks", func(_ int, o object) bool {
+			if owner(o) != owner(lost) {
+				return true
+			}
+			for _, l := range o.lines {
+				if _, id, ok := strings.Cut(l, "handle_id: "); ok {
+					handles[strings.TrimSpace(id)] = true
+				}
+			}
+			return false
+		})
+		if gaps := d.gaps(t); len(gaps) > 0 {
+			t.Errorf("without the blocks of one node of %s: gaps %q", name, gaps)
+		}
+		d = shipped(t, name)
+		d.only("ipamhandles", func(_ int, o object) bool {
+			return !slices.ContainsFunc(o.lines, func(l string) bool {
+				_, id, ok := strings.Cut(l, "handleID: ")
+				return ok && handles[strings.TrimSpace(id)]
+			})
+		})
+		if gaps := d.gaps(t); len(handles) == 0 || len(gaps) > 0 {
+			t.Errorf("without the %d handles of one node of %s: gaps %q", len(handles), name, gaps)
+		}
 	}
 }
 
