@@ -55,18 +55,18 @@ func (s *Snapshot) blocksNamed() string {
 	return refs.bulk(fewOf-1, thirdOf, "the files hold %d of the %d blocks that pods and their handles name")
 }
 
-// scattered reports whether references of at least two nodes lead nowhere, and of each node with more
-// than a few. No one deletes objects of all nodes and leaves some to each.
+// scattered reports whether three in four nodes, and at least two, lack some of their references, and
+// not all. No one deletes objects of all nodes and leaves some to each.
 func scattered(nodes map[string]*references) bool {
-	with := 0
+	some, all := 0, 0
 	for _, refs := range nodes {
-		if refs.missing > 0 {
-			with++
-		} else if refs.found >= fewOf {
-			return false
+		if refs.found+refs.missing >= fewOf {
+			if all++; refs.found > 0 && refs.missing > 0 {
+				some++
+			}
 		}
 	}
-	return with > 1
+	return some > 1 && 4*some >= 3*all
 }
 
 // cutOff reports whether all missing objects follow those that exist, in the order in which the API
@@ -126,17 +126,22 @@ func (s *Snapshot) handlesLeftOut() string {
 // nodesAgree counts the pods whose nodes are those that their addresses' records name. A pod never
 // moves, so otherwise the nodes of one of the kinds were renamed.
 func (s *Snapshot) nodesAgree() string {
-	named, refs := map[Key]string{}, references{}
+	type record struct {
+		pod  Key
+		node string
+	}
+	named, records, refs := map[Key]string{}, map[record]bool{}, references{}
 	for i := range s.Blocks {
 		for j := range s.Blocks[i].Attributes {
 			if a := &s.Blocks[i].Attributes[j]; a.Pod != "" && a.Node != "" && !a.Cooling() && !a.VM {
-				named[Key{a.Namespace, a.Pod}] = a.Node
+				pod := Key{a.Namespace, a.Pod}
+				named[pod], records[record{pod, a.Node}] = a.Node, true
 			}
 		}
 	}
 	for _, w := range s.Workloads {
 		if node := named[w.Key()]; node != "" && w.Live() {
-			refs.add(node == w.Node, fmt.Sprintf("pod %s, which runs on %s, and whose address is recorded for %s", w.FullName(), w.Node, node))
+			refs.add(records[record{w.Key(), w.Node}], fmt.Sprintf("pod %s, which runs on %s, and whose address is recorded for %s", w.FullName(), w.Node, node))
 		}
 	}
 	return refs.bulk(manyOf, mostOf, "%d of %d pods run on the node that blocks name")
@@ -182,13 +187,18 @@ func (s *Snapshot) blocksOld() string {
 			written = h.Created
 		}
 	}
+	ranges := map[string]*Node{}
+	for i := range s.Nodes {
+		ranges[s.Nodes[i].Name] = &s.Nodes[i]
+	}
 	for _, w := range s.Workloads {
-		if !w.Live() || !w.Created.After(written) || w.Extras().NoIPAM {
+		n := ranges[w.Node]
+		if n == nil || !w.Live() || !w.Created.After(written) || w.Extras().NoIPAM {
 			continue
 		}
 		for _, a := range w.AnnotationIPs {
 			for i := range s.Blocks {
-				if o, ok := s.Blocks[i].Ordinal(a); ok && s.Blocks[i].Ordinals[o] == Free {
+				if o, ok := s.Blocks[i].Ordinal(a); ok && !n.AssignsPods(a) && s.Blocks[i].Ordinals[o] == Free {
 					return fmt.Sprintf("pod %s uses %s, and was created after the last write to any block: the files are of different times", w.FullName(), a)
 				}
 			}
@@ -222,7 +232,7 @@ func (s *Snapshot) podsOld() string {
 	for i := range s.Blocks {
 		for j := range s.Blocks[i].Attributes {
 			a := &s.Blocks[i].Attributes[j]
-			if pod := (Key{a.Namespace, a.Pod}); a.Pod != "" && !exists[pod] && created[a.Handle].After(written.Add(lag)) {
+			if pod := (Key{a.Namespace, a.Pod}); a.Pod != "" && !a.Cooling() && !exists[pod] && created[a.Handle].After(written.Add(lag)) {
 				return fmt.Sprintf("the address of pod %s, which they do not hold, was assigned after the last write to any pod or node: the files are of different times", pod)
 			}
 		}

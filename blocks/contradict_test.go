@@ -37,6 +37,9 @@ func TestContradiction(t *testing.T) {
 		"newer pods with recorded addresses":  {blocks.Blocks, "node a\nblock 10.0.0.0/26 a age=2h\nalloc 10.0.0.5 pod=shop/x node=a\npod shop/x a 10.0.0.5 ann=10.0.0.5 age=1h", false},
 		"addresses newer than pods and nodes": {blocks.Pods, "node a age=2h\npod shop/y a age=2h\nblock 10.0.0.0/26 a age=2h\nalloc 10.0.0.5 pod=shop/x node=a handle=h\nhandle h 10.0.0.0/26=1 age=1h", true},
 		"addresses older than a node":         {blocks.Pods, "node a age=30m\npod shop/y a age=2h\nblock 10.0.0.0/26 a age=2h\nalloc 10.0.0.5 pod=shop/x node=a handle=h\nhandle h 10.0.0.0/26=1 age=1h", false},
+		"some handles of two of four nodes":   {blocks.Handles, lines(4, "block 10.0.%[1]d.0/26 n%[1]d\nalloc 10.0.%[1]d.1 handle=x%[1]d\nhandle x%[1]d") + lines(2, "alloc 10.0.0.1%[1]d handle=a%[1]d\nhandle a%[1]d\nalloc 10.0.3.1%[1]d handle=d%[1]d\nhandle d%[1]d") + lines(8, "alloc 10.0.1.1%[1]d handle=b%[1]d\nalloc 10.0.2.1%[1]d handle=c%[1]d"), false},
+		"leaks of one owner":                  {blocks.Pods, "block 10.0.0.0/26 a\nalloc 10.0.0.40 pod=shop/a-1 node=a\n" + lines(10, "pod shop/a-%d a") + lines(12, "alloc 10.0.0.%[1]d pod=shop/job-%[1]d node=a"), false},
+		"leaks of two owners, the last ones":  {blocks.Pods, "block 10.0.0.0/26 a\nalloc 10.0.0.40 pod=shop/a-1 node=a\n" + lines(10, "pod shop/a-%d a") + lines(12, "alloc 10.0.0.%[1]d pod=shop/job%[1]d-x node=a"), true},
 		"labels by which a pool selects":      {blocks.Nodes, "pool b 10.1.0.0/16 nodes=zone=='b'\nnode a\nnode b", true},
 		"labels of one node":                  {blocks.Nodes, "pool b 10.1.0.0/16 nodes=zone=='b'\nnode a label=zone=a\nnode b", false},
 	} {
