@@ -66,15 +66,16 @@ func (s *Snapshot) Contradiction(r Resource) string {
 	return why()
 }
 
-// handlesNamed counts the handles that blocks name. A third suffices if those of all nodes are
-// missing, or if the list ends too early: identifiers of handles are random.
+// handlesNamed counts the handles that blocks name. A third suffices if most nodes lack some, and fewer
+// if the list ends too early, which the random names of containers show.
 func (s *Snapshot) handlesNamed() string {
 	const format = "the files hold %d of the %d handles that blocks name"
 	exists, refs, nodes := make(map[string]bool, len(s.Handles)), references{}, map[string]*references{}
 	var names, missing []string
 	for _, h := range s.Handles {
-		exists[h.ID] = true
-		names = append(names, h.ID)
+		if exists[h.ID] = true; ofContainer(h.ID) {
+			names = append(names, h.ID)
+		}
 	}
 	for i := range s.Blocks {
 		on := nodes[s.Blocks[i].Owner.Node()]
@@ -85,7 +86,7 @@ func (s *Snapshot) handlesNamed() string {
 		for j := range s.Blocks[i].Attributes {
 			if a := &s.Blocks[i].Attributes[j]; a.Handle != "" && !a.Cooling() && !a.WindowsReserved() {
 				on.add(exists[a.Handle], a.Handle)
-				if refs.add(exists[a.Handle], a.Handle); !exists[a.Handle] {
+				if refs.add(exists[a.Handle], a.Handle); !exists[a.Handle] && ofContainer(a.Handle) {
 					missing = append(missing, a.Handle)
 				}
 			}

@@ -21,6 +21,9 @@ func (s *Snapshot) sandboxes() map[string]*Handle {
 	return out
 }
 
+// ofContainer reports whether a handle has the random name of a container, and not that of a tunnel.
+func ofContainer(handle string) bool { return len(handle)-strings.LastIndexByte(handle, '.') == 65 }
+
 // blocksNamed counts the blocks that both a pod's address and the handle of its container name.
 func (s *Snapshot) blocksNamed() string {
 	handles, exists, counted, nodes, refs := s.sandboxes(), map[netip.Prefix]bool{}, map[netip.Prefix]bool{}, map[string]bool{}, references{}
@@ -95,7 +98,7 @@ func (s *Snapshot) calicoNodes() string {
 	}
 	for i := range s.Nodes {
 		if n := &s.Nodes[i]; n.Ready && !n.Windows && owns[n.Name] {
-			refs.add(runs[n.Name], "the pod of DaemonSet calico-node on "+n.Name)
+			refs.add(runs[n.Name], "on "+n.Name)
 		}
 	}
 	if refs.found == 0 {
@@ -104,8 +107,8 @@ func (s *Snapshot) calicoNodes() string {
 	return refs.bulk(fewOf-1, thirdOf, "calico-node runs on %d of the %d nodes with blocks")
 }
 
-// handlesLeftOut reports whether no allocation names a handle, although the files hold many: Calico's
-// CNI plugin gives one to each pod.
+// handlesLeftOut explains that no allocation names a handle, although the files hold many: Calico's CNI
+// plugin gives one to each pod.
 func (s *Snapshot) handlesLeftOut() string {
 	pods := 0
 	for i := range s.Blocks {
