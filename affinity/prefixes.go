@@ -53,10 +53,10 @@ func (r *Routing) confirmedOwners(a netip.Addr) map[string]netip.Prefix {
 }
 
 // unclaimed reports whether a node lacks the affinity that makes BIRD install a blackhole
-// for a block. It returns false if affinities may be unread. If the snapshot has no
-// affinities, they were probably omitted.
+// for a block. It returns false if affinities may be unread. A file that holds none
+// probably lacks them.
 func (r *Routing) unclaimed(node string, cidr netip.Prefix) bool {
-	if r.affinityMayExist(cidr.Addr()) || len(r.s.Affinities) == 0 {
+	if r.affinityMayExist(cidr.Addr()) || len(r.s.Affinities) == 0 && !r.s.Cluster.Live {
 		return false
 	}
 	return !slices.ContainsFunc(r.affinities().values[cidr], func(a *blocks.Affinity) bool {
