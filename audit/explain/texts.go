@@ -6,6 +6,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/traffic"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -17,6 +18,9 @@ func (x *explainer) poolFacts(s *builder, p *state.Pool) {
 	s.fact(src, "assigned", assignmentText(p))
 	s.fact(src, "serves", phrase.Uses(p.Uses))
 	s.fact(src, "encapsulation", encapText(p.Pool))
+	if n := traffic.HostSubnets(x.State, p); n > 0 {
+		s.factf(src, "CrossSubnet", "never applies, and all traffic between nodes is encapsulated: all %d nodes record an address without a subnet (/%d)", n, p.CIDR.Addr().BitLen())
+	}
 	if p.Allows(blocks.UseWorkload) && !p.NATOutgoing {
 		s.fact(src, "outgoing NAT", "off (natOutgoing): its pods reach addresses outside all pools only if the network there routes the pool to the nodes, as by BGP peers")
 	}

@@ -1,0 +1,39 @@
+package checks
+
+import (
+	"fmt"
+
+	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
+	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/traffic"
+	"github.com/calico-audit/calico-audit/blocks"
+)
+
+var poolNoRoute = audit.Check{
+	ID: "pool/no-route", Title: "nodes have no routes to a pool's pods on other nodes: the pool has no encapsulation, and no calico-node runs BIRD",
+	Severities: []state.Severity{state.Error},
+	Why:        "Felix programs routes to other nodes only for encapsulated pools, unless the FelixConfiguration says otherwise. Those of other pools come from BIRD, and calico-node may run without it.",
+	Confirm:    "ip route (ip -6 route) on a node shows the routes to other nodes' blocks; kubectl get daemonsets --all-namespaces --selector=k8s-app=calico-node -o yaml shows CALICO_NETWORKING_BACKEND and the probes.",
+	Misread:    "Another router may have routes to the nodes' blocks. An edited probe may ask Felix alone although BIRD runs.",
+	Remedies:   []remedies.Remedy{remedies.Encapsulate},
+	Verify:     "A pod reaches a pod of the pool on another node.",
+	Never:      "Never delete the pool for this: its settings can be changed while pods use it.",
+	Requires:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes, blocks.Pods},
+	Optional:   []blocks.Resource{blocks.BGPPeers, blocks.FelixConfigs, blocks.ClusterInfos, blocks.Handles},
+	Run: func(st *state.State, f *audit.Findings) {
+		if other := st.OtherIPAM(); other.Cluster || other.Unknown != "" {
+			return
+		}
+		for _, p := range st.Pools {
+			if nodes := traffic.WithoutRoutes(st, p); len(nodes) > 0 {
+				f.Add(audit.Finding{
+					Severity: state.Error, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p), Nodes: nodes, Absence: true,
+					Message:  fmt.Sprintf("pool %s has no encapsulation, and no calico-node runs BIRD: on %s, no route leads to the pool's pods on other nodes", p.Name, phrase.Some(nodes)),
+					Remedies: []remedies.Remedy{remedies.Encapsulate},
+				})
+			}
+		}
+	},
+}
