@@ -13,7 +13,7 @@ import (
 
 var whereaboutsDuplicate = audit.Check{
 	ID: "whereabouts/duplicate", Title: "two live pods use one address of a secondary network, or a migrated guest's address may get a second user", Severities: []state.Severity{state.Critical, state.Error, state.Warning},
-	Graded: "critical; error if host-local, which knows one node, assigned the address; after a live migration, whose guest may keep its former address: error if another pod has that address, warning if another may get it",
+	Graded: "critical; warning if host-local, which knows one node, assigned the address: the nodes' networks may be apart; after a live migration, whose guest may keep its former address: error if another pod has that address, warning if another may get it",
 	Why: "Traffic for one pod reaches the other, or neither. KubeVirt moves a guest with its address, while Whereabouts frees that address " +
 		"and gives the virtual machine's new pod another one.",
 	Confirm: "kubectl get pods --all-namespaces -o yaml shows the address in two k8s.v1.cni.cncf.io/network-status annotations.",
@@ -40,7 +40,7 @@ var whereaboutsDuplicate = audit.Check{
 				Evidence: state.Evidences("used by", phrase.ListBy("; ", who), "network", d.Pods[0].AttachedOf(d.Addr)),
 			}
 			if d.PerNode {
-				x.Severity, x.Remedies, x.Message = state.Error, f.Check.Remedies[1:], x.Message+": host-local assigns it on each node by itself"
+				x.Severity, x.Remedies, x.Message = state.Warning, f.Check.Remedies[1:], x.Message+": host-local assigns it on each node by itself, so both fail if the nodes share the network"
 			}
 			f.Add(x)
 		}
