@@ -1,9 +1,13 @@
 package blocks
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // PodsLeftOut names a namespace whose pods the files lack although blocks name them; or such a node,
-// if the files hold DaemonSets' pods of other nodes.
+// if the files hold DaemonSets' pods of other nodes. It also notices that the addresses of most pods
+// were replaced.
 func PodsLeftOut(s *Snapshot) string {
 	exists, ready, inNamespace, onNode, daemons := existing(s.Namespaces), map[string]bool{}, map[string]bool{}, map[string]bool{}, false
 	_, some := NamespaceLeftOut(s)
@@ -27,6 +31,15 @@ func PodsLeftOut(s *Snapshot) string {
 				return fmt.Sprintf("blocks name pods on node %q, and the files hold none of its pods, not even of DaemonSets", a.Node)
 			}
 		}
+	}
+	masked := 0
+	for i := range s.Gaps {
+		if g := &s.Gaps[i]; g.Resource == Pods && g.Tolerated && strings.HasPrefix(g.Field, "status.podIP") {
+			masked++
+		}
+	}
+	if masked > len(s.Workloads)/2 {
+		return "status.podIPs of most pods are no addresses, and kubelets write nothing else: they were replaced (as by must-gather-clean)"
 	}
 	return ""
 }
