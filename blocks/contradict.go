@@ -54,11 +54,8 @@ func (s *Snapshot) Contradiction(r Resource) string {
 			return cmp.Or(s.podsNamed(), s.calicoNodes(), s.nodesAgree(), s.podJoined(), s.podsOld())
 		},
 		Blocks: func() string {
-			return cmp.Or(s.addressesUsed(), s.ownersConfirmed(), s.blockJoined(), s.blocksNamed(), s.handlesLeftOut(), s.blockOlder(), s.blocksOld())
+			return cmp.Or(s.addressesUsed(), s.ownersConfirmed(), s.blockJoined(), s.blocksNamed(), s.attributesLeftOut(), s.handlesLeftOut(), s.blockOlder(), s.blocksOld())
 		},
-		IPAMConfigs: func() string { return s.foreign(&s.IPAM.Meta) }, BGPConfigs: func() string { return s.foreign(&s.BGP.Meta) },
-		FelixConfigs: func() string { return s.foreign(&s.Felix.Meta) }, ClusterInfos: func() string { return s.foreign(&s.Info.Meta) },
-		ControllerConfig: func() string { return s.foreign(&s.Controllers.Meta) },
 	}[r]
 	if why == nil {
 		return ""
@@ -188,7 +185,7 @@ func (s *Snapshot) nodesNamed() string {
 }
 
 // podsNamed counts the pods that blocks name. Leaked addresses name pods that no longer exist, so a
-// dump lacks pods only if it has none of those, if the list ends before those of several owners, or if
+// dump lacks pods only if it has none of those, if the list ends before those of several namespaces, or if
 // all its pods run on one node while blocks name many pods of at least two other nodes that are Ready.
 func (s *Snapshot) podsNamed() string {
 	const format = "the files hold %d of the %d pods that blocks name"
@@ -209,7 +206,7 @@ func (s *Snapshot) podsNamed() string {
 	for name := range exists {
 		names = append(names, name.String())
 	}
-	owners := map[Key]bool{} // of missing pods
+	namespaces := map[string]bool{} // of missing pods: all leaks may be in the last one
 	for i := range s.Blocks {
 		for j := range s.Blocks[i].Attributes {
 			a := &s.Blocks[i].Attributes[j]
@@ -219,7 +216,7 @@ func (s *Snapshot) podsNamed() string {
 			name := Key{a.Namespace, a.Pod}
 			if all.add(exists[name], "pod "+name.String()); !exists[name] {
 				missing = append(missing, name.String())
-				owners[ownerOf(name)] = true
+				namespaces[a.Namespace] = true
 			}
 			if on := idle[a.Node]; on != nil {
 				on.add(false, name.String()+" or any other pod of node "+a.Node)
@@ -235,7 +232,7 @@ func (s *Snapshot) podsNamed() string {
 	if len(lack) > 1 && len(onNode) == 1 {
 		return lack[0]
 	}
-	if len(owners) > 1 && cutOff(names, missing) {
+	if len(namespaces) > 1 && cutOff(names, missing) {
 		return all.bulk(manyOf, 0, "the list ends too early: "+format)
 	}
 	if why := all.bulk(manyOf, mostOf, format); all.found == 0 && len(s.Workloads) > 0 && why != "" {

@@ -78,14 +78,8 @@ func cutOff(exist, missing []string) bool {
 	return len(exist) >= manyOf && len(missing) >= manyOf && slices.Max(exist) < slices.Min(missing)
 }
 
-// ownerOf returns the beginning of a pod's name, which its controller gave to all of its pods.
-func ownerOf(pod Key) Key {
-	name, _, _ := strings.Cut(pod.Name, "-")
-	return Key{pod.Namespace, name}
-}
-
-// calicoNodes counts the Ready nodes with blocks that run the pod of DaemonSet calico-node. Without
-// it, a node is not Ready for long.
+// calicoNodes counts the Ready nodes with blocks that run the pod of DaemonSet calico-node: it
+// installs the plugin that claims the blocks.
 func (s *Snapshot) calicoNodes() string {
 	runs, owns, refs := map[string]bool{}, map[string]bool{}, references{}
 	for _, w := range s.Workloads {
@@ -124,6 +118,16 @@ func (s *Snapshot) handlesLeftOut() string {
 		return ""
 	}
 	return fmt.Sprintf("none of the addresses of %d pods has a handle, and the files hold %d handles", pods, len(s.Handles))
+}
+
+// attributesLeftOut names a block whose allocations refer to attributes, and which has none.
+func (s *Snapshot) attributesLeftOut() string {
+	for i := range s.Blocks {
+		if b := &s.Blocks[i]; len(b.Attributes) == 0 && slices.ContainsFunc(b.Ordinals, func(o int32) bool { return o != Free }) {
+			return fmt.Sprintf("block %s has no attributes, and its allocations refer to them", b.CIDR)
+		}
+	}
+	return ""
 }
 
 // nodesAgree counts the pods whose nodes are those that their addresses' records name. A pod never
@@ -238,16 +242,6 @@ func (s *Snapshot) podsOld() string {
 			if pod := (Key{a.Namespace, a.Pod}); a.Pod != "" && !a.Cooling() && !exists[pod] && created[a.Handle].After(written.Add(lag)) {
 				return fmt.Sprintf("the address of pod %s, which they do not hold, was assigned after the last write to any pod or node: the files are of different times", pod)
 			}
-		}
-	}
-	return ""
-}
-
-// foreign names a setting that is older than the cluster, whose first object is namespace kube-system.
-func (s *Snapshot) foreign(m *Meta) string {
-	for i := range s.Namespaces {
-		if ns := &s.Namespaces[i]; ns.Name == "kube-system" && !m.Created.IsZero() && ns.Created.After(m.Created.Add(time.Hour)) {
-			return "it is older than the cluster's namespace kube-system: is it of another cluster?"
 		}
 	}
 	return ""

@@ -40,8 +40,8 @@ func TestContradiction(t *testing.T) {
 		"handles of tunnels, the last ones":   {blocks.Handles, "block 10.0.0.0/26 a\n" + lines(20, "alloc 10.0.0.%[1]d handle=n."+strings.Repeat("a", 62)+"%02[1]d\nhandle n."+strings.Repeat("a", 62)+"%02[1]d") + lines(10, "alloc 10.0.0.4%[1]d handle=vxlan-tunnel-addr-%[1]d"), false},
 		"the last handles of containers":      {blocks.Handles, "block 10.0.0.0/26 a\n" + lines(20, "alloc 10.0.0.%[1]d handle=n."+strings.Repeat("a", 62)+"%02[1]d\nhandle n."+strings.Repeat("a", 62)+"%02[1]d") + lines(10, "alloc 10.0.0.4%[1]d handle=n."+strings.Repeat("b", 63)+"%[1]d"), true},
 		"some handles of two of four nodes":   {blocks.Handles, lines(4, "block 10.0.%[1]d.0/26 n%[1]d\nalloc 10.0.%[1]d.1 handle=x%[1]d\nhandle x%[1]d") + lines(2, "alloc 10.0.0.1%[1]d handle=a%[1]d\nhandle a%[1]d\nalloc 10.0.3.1%[1]d handle=d%[1]d\nhandle d%[1]d") + lines(8, "alloc 10.0.1.1%[1]d handle=b%[1]d\nalloc 10.0.2.1%[1]d handle=c%[1]d"), false},
-		"leaks of one owner":                  {blocks.Pods, "block 10.0.0.0/26 a\nalloc 10.0.0.40 pod=shop/a-1 node=a\n" + lines(10, "pod shop/a-%d a") + lines(12, "alloc 10.0.0.%[1]d pod=shop/job-%[1]d node=a"), false},
-		"leaks of two owners, the last ones":  {blocks.Pods, "block 10.0.0.0/26 a\nalloc 10.0.0.40 pod=shop/a-1 node=a\n" + lines(10, "pod shop/a-%d a") + lines(12, "alloc 10.0.0.%[1]d pod=shop/job%[1]d-x node=a"), true},
+		"leaks of the last namespace":         {blocks.Pods, "block 10.0.0.0/26 a\nalloc 10.0.0.40 pod=shop/a-1 node=a\n" + lines(10, "pod shop/a-%d a") + lines(12, "alloc 10.0.0.%[1]d pod=shop/job%[1]d node=a"), false},
+		"pods of the last two namespaces":     {blocks.Pods, "block 10.0.0.0/26 a\nalloc 10.0.0.40 pod=shop/a-1 node=a\n" + lines(10, "pod shop/a-%d a") + lines(6, "alloc 10.0.0.%[1]d pod=shop/job%[1]d node=a\nalloc 10.0.0.1%[1]d pod=web/job%[1]d node=a"), true},
 		"labels by which a pool selects":      {blocks.Nodes, "pool b 10.1.0.0/16 nodes=zone=='b'\nnode a\nnode b", true},
 		"labels of one node":                  {blocks.Nodes, "pool b 10.1.0.0/16 nodes=zone=='b'\nnode a label=zone=a\nnode b", false},
 	} {

@@ -13,7 +13,7 @@ import (
 
 var ipamBlocks = describe(Kind{
 	Resource: blocks.Blocks, Names: []string{libapiv3.KindIPAMBlock}, Absent: always("no IPAMBlock in the files"),
-	always: []string{"allocations", "attributes", "unallocated"}, Record: true,
+	always: []string{"allocations"}, Record: true,
 	keeps: calicoObject(classCIDRName,
 		value("cidr", 0, classAddresses), value("affinity", 0, classOwner), value("affinityClaimTime", 0, classTime),
 		listOf("allocations", 0, value("", 0, classNumber)), listOf("unallocated", 0, value("", 0, classNumber)),

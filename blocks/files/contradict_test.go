@@ -214,7 +214,7 @@ func TestContradictions(t *testing.T) {
 			d.only("nodes", func(i int, _ object) bool { return i < 2 })
 		}, []string{"nodes: the files hold 2 of the 4 nodes that run Ready pods, and not *" + left}},
 		{"pods of another cluster", "story", from("healthy", "pods", "namespaces"), []string{`nodes: pod kube-system/calico-node-* of a DaemonSet runs on node "*", and the files do not hold the node`, `pods: blocks name pods on node "old-2", and the files hold none of its pods, not even of DaemonSets`}},
-		{"Calico's objects of another cluster", "story", from("healthy"), []string{"clusterinformations: it is older*", "felixconfigurations: it is older*", "ipamblocks: *" + left, "ipamconfigs: it is older*", "kubecontrollersconfigurations: it is older*", "pods: *" + left}},
+		{"Calico's objects of another cluster", "story", from("healthy"), []string{"ipamblocks: *" + left, "pods: *" + left}},
 		{"the same the other way around", "healthy", from("story"), []string{"ipamblocks: *" + left, "pods: *" + left}},
 		{"a BGPConfiguration without spec", "story", each("bgpconfigurations", "  spec:"), []string{`bgpconfigurations.yaml: bgpconfigurations: object "default": spec is missing`}},
 		{"a ClusterInformation without spec", "story", each("clusterinformations", "  spec:"), []string{`clusterinformations.yaml: clusterinformations: object "default": spec is missing`}},
@@ -227,7 +227,7 @@ func TestContradictions(t *testing.T) {
 			d.only("ipamhandles", func(i int, _ object) bool { return i > 0 })
 			d["ipamhandles"].items[0] = d["ipamhandles"].items[0].without("    block:")
 		}, []string{`ipamhandles.yaml: ipamhandles "*" spec.block: is missing`}},
-		{"a block without attributes", "story", one("ipamblocks", "    attributes:"), []string{`ipamblocks.yaml: ipamblocks "10-64-75-0-26" spec.attributes: is missing`}},
+		{"a block without attributes", "story", one("ipamblocks", "    attributes:"), []string{"ipamblocks: block 10.64.75.0/26 has no attributes, and its allocations refer to them"}},
 		{"allocations without handles", "story", func(_ *testing.T, d dump) {
 			d.each("ipamblocks", func(o object) object {
 				for _, l := range o.lines {
@@ -240,7 +240,7 @@ func TestContradictions(t *testing.T) {
 		}, []string{"ipamblocks: none of the addresses of 144 pods has a handle, and the files hold 144 handles"}},
 		{"every other handle", "story", func(_ *testing.T, d dump) { d.only("ipamhandles", func(i int, _ object) bool { return i%2 == 0 }) }, []string{"ipamhandles: the files hold 72 of the 144 handles that blocks name, and not *" + left}},
 		{"the first handles", "story", take("ipamhandles", 130), []string{"ipamhandles: the list ends too early: the files hold 130 of the 144 handles that blocks name, and not *" + left}},
-		{"the first pods", "story", take("pods", 80), []string{"pods: the list ends too early: the files hold * pods that blocks name, and not pod shop/*" + left}},
+		{"the first pods, before the last ones of one namespace, which may be leaks", "story", take("pods", 80), nil},
 		{"every other pod", "healthy", func(_ *testing.T, d dump) { d.only("pods", func(i int, _ object) bool { return i%2 == 0 }) }, []string{"pods: *" + left}},
 		{"pods without those of kube-system", "healthy", func(_ *testing.T, d dump) {
 			system := func(o object) bool {
@@ -270,7 +270,6 @@ func TestContradictions(t *testing.T) {
 			d.each("nodes", rename)
 			d.each("pods", rename)
 		}, []string{"pods: 0 of 144 pods run on the node that blocks name, and not pod *, which runs on xold-*, and whose address is recorded for old-*" + left}},
-		{"settings of an older cluster", "story", from("healthy", "felixconfigurations", "ipamconfigs"), []string{"felixconfigurations: it is older than the cluster's namespace kube-system: is it of another cluster?", "ipamconfigs: it is older than*"}},
 		{"nothing changed", "healthy", func(*testing.T, dump) {}, nil},
 		{"nothing changed", "story", func(*testing.T, dump) {}, nil},
 		{"nothing changed", "story-before", func(*testing.T, dump) {}, nil},

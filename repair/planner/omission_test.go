@@ -67,7 +67,7 @@ func TestOmissionsAreNeverCleanNorAlarming(t *testing.T) {
 // default.
 var stored = []string{
 	"ippools spec.cidr",
-	"ipamblocks spec.cidr", "ipamblocks spec.allocations", "ipamblocks spec.attributes", "ipamblocks spec.unallocated", "ipamblocks spec.sequenceNumber",
+	"ipamblocks spec.cidr", "ipamblocks spec.allocations", "ipamblocks spec.attributes", "ipamblocks spec.sequenceNumber",
 	"blockaffinities spec.cidr", "blockaffinities spec.node", "blockaffinities spec.state",
 	"ipamhandles spec.handleID", "ipamhandles spec.block",
 	"ipamconfigs spec.strictAffinity", "ipamconfigs spec.autoAllocateBlocks", "kubecontrollersconfigurations spec.controllers",
