@@ -9,18 +9,18 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// WithoutRoutes returns the nodes that have blocks of an unencapsulated pool in use while calico-node's
-// readiness probes show that BIRD runs on none of them. Felix programs routes to other nodes only for
+// WithoutRoutes returns the nodes that have blocks of an unencapsulated pool in use while the probes of
+// every calico-node, one on each of them, show that BIRD runs nowhere. Felix programs routes to other nodes only for
 // encapsulated pools, unless the FelixConfiguration says otherwise (projectcalico/calico#6310).
 func WithoutRoutes(st *state.State, p *state.Pool) (nodes []string) {
 	if !p.ServesWorkloads() || p.Addrs.InUse.IsZero() {
 		return nil
 	}
 	ipip := p.IPIP != "" && p.IPIP != blocks.EncapNever && p.Family() == blocks.IPv4
-	if ipip || len(st.BGPPeers) > 0 || len(st.Unreadable(blocks.BGPPeers)) > 0 || !st.Routing.ByBIRD(p.Pool) {
+	if ipip || len(st.BGPPeers) > 0 || len(st.Unreadable(blocks.BGPPeers))+len(st.Unreadable(blocks.Pods)) > 0 || !st.Routing.ByBIRD(p.Pool) {
 		return nil
 	}
-	if g := st.FirstMissing([]blocks.Resource{blocks.BGPPeers, blocks.FelixConfigs}); g != nil {
+	if g := st.FirstMissing([]blocks.Resource{blocks.BGPPeers, blocks.FelixConfigs, blocks.Pods}); g != nil {
 		return nil
 	}
 	agents := map[string]bool{} // by node, whether BIRD is off
@@ -32,7 +32,11 @@ func WithoutRoutes(st *state.State, p *state.Pool) (nodes []string) {
 		}
 	}
 	for _, b := range p.Blocks {
-		if node := b.Owner.Node(); b.Used > 0 && agents[node] && !slices.Contains(nodes, node) {
+		switch node := b.Owner.Node(); {
+		case b.Used == 0 || slices.Contains(nodes, node):
+		case !agents[node]: // its calico-node may run BIRD
+			return nil
+		default:
 			nodes = append(nodes, node)
 		}
 	}
