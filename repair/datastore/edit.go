@@ -102,7 +102,7 @@ func (e *edit) at(path []any) (any, bool) {
 			}
 		case []any:
 			i, ok := p.(int)
-			if !ok || i >= len(at) {
+			if !ok || i < 0 || i >= len(at) {
 				return nil, false
 			}
 			v = at[i]
