@@ -32,13 +32,13 @@ func PodsLeftOut(s *Snapshot) string {
 			}
 		}
 	}
-	masked := 0
+	masked := map[string]bool{} // by pod, which may have a gap for each of its fields
 	for i := range s.Gaps {
 		if g := &s.Gaps[i]; g.Resource == Pods && g.Tolerated && strings.HasPrefix(g.Field, "status.podIP") {
-			masked++
+			masked[g.Name] = true
 		}
 	}
-	if masked > len(s.Workloads)/2 {
+	if len(masked) > len(s.Workloads)/2 {
 		return "status.podIPs of most pods are no addresses, and kubelets write nothing else: they were replaced (as by must-gather-clean)"
 	}
 	return ""
