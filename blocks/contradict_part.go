@@ -72,8 +72,8 @@ func scattered(nodes map[string]*references) bool {
 	return some > 1 && 4*some >= 3*all
 }
 
-// cutOff reports whether all missing objects follow those that exist, in the order in which the API
-// server lists them: the list ends too early. For ten of each, chance does that once in 184,756 cases.
+// cutOff reports whether every missing object sorts after every existing one, in the API server's
+// order: the list ends too early. For ten of each, chance does that once in 184,756 cases.
 func cutOff(exist, missing []string) bool {
 	return len(exist) >= manyOf && len(missing) >= manyOf && slices.Max(exist) < slices.Min(missing)
 }
@@ -130,7 +130,7 @@ func (s *Snapshot) attributesLeftOut() string {
 	return ""
 }
 
-// nodesAgree counts the pods whose nodes are those that their addresses' records name. A pod never
+// nodesAgree counts the pods that run on the node that the record of their address names. A pod never
 // moves, so otherwise the nodes of one of the kinds were renamed.
 func (s *Snapshot) nodesAgree() string {
 	type record struct {
@@ -183,7 +183,7 @@ func newest[T any](all []T, at func(*T) Time) (out Time) {
 }
 
 // blocksOld names a pod that uses an address which no block records, and which was created after the
-// last write to any block, affinity or handle. Calico writes a block when it assigns an address.
+// last write to any block or handle. Calico writes a block when it assigns an address.
 func (s *Snapshot) blocksOld() string {
 	written := newest(s.Blocks, func(b *Block) Time { return b.Written })
 	if written.IsZero() {

@@ -69,8 +69,8 @@ func (st *Remedies) LastBlock(b *state.Block) LastBlock {
 	return v
 }
 
-// alsoNeeded returns another pool from which a block's node could claim one instead, if others may
-// need those that are left; nil if there is none.
+// alsoNeeded returns another pool from which a block's node could claim a block that other nodes may
+// need; nil if there is none.
 func (st *Remedies) alsoNeeded(b *state.Block) *state.Pool {
 	owner := st.NodeState(b.Owner.Node())
 	for _, q := range st.WorkloadPools(owner.Node, b.Family()) {

@@ -12,8 +12,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// restoreCase is a network in which the owner's block, which lends addresses, loses its affinity and
-// gets it back.
+// restoreCase is a network in which a block that lends addresses loses its affinity and gets it back.
 type restoreCase struct {
 	topology Topology
 	// nameless removes the borrowers' nodes from the allocations.
@@ -132,7 +131,7 @@ func forgetUsers(s *blocks.Snapshot) {
 	}
 }
 
-// aged returns the state of the plan's snapshot, in which nothing is too young for a repair.
+// aged returns the lab's state with almost no grace: nothing is too young for a repair.
 func (l *Lab) aged() *state.State {
 	s := l.with()
 	s.Cluster.TakenAt = time.Now()

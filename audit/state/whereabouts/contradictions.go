@@ -115,7 +115,10 @@ type Duplicate struct {
 // Duplicates returns the addresses that several live pods name on a network whose addresses
 // Whereabouts assigns, or host-local on each node. The pods of one virtual machine count as one.
 func (v *Verdicts) Duplicates() (out []Duplicate) {
-	type place struct{ network, within string }
+	type place struct {
+		network, within string
+		perNode         bool
+	}
 	for i := 0; i < len(v.named); {
 		users := map[place][]*blocks.Workload{}
 		var places []place
@@ -127,9 +130,9 @@ func (v *Verdicts) Duplicates() (out []Duplicate) {
 			if !serves && !perNode || !n.pod.Live() {
 				continue
 			}
-			at := place{n.attachment.NetworkName, ""}
+			at := place{network: n.attachment.NetworkName}
 			if perNode {
-				at = place{n.attachment.Key().String(), "each node"}
+				at = place{network: n.attachment.Key().String(), perNode: true}
 			} else if !n.attachment.Overlapping {
 				at.within = of.String()
 			}
@@ -143,7 +146,7 @@ func (v *Verdicts) Duplicates() (out []Duplicate) {
 		for _, at := range places {
 			found := func(d Duplicate) bool { return d.Addr == v.named[i].Addr && d.Network == at.network }
 			if len(users[at]) > 1 && !slices.ContainsFunc(out, found) {
-				out = append(out, Duplicate{v.named[i].Addr, at.network, users[at], at.within == "each node"})
+				out = append(out, Duplicate{v.named[i].Addr, at.network, users[at], at.perNode})
 			}
 		}
 		i = j
