@@ -270,7 +270,7 @@ func (st *Remedies) leftoverRemedies(l *Leftover) []Remedy {
 	const restores = "the reservation and the cordons of the run are removed, and no pod moves"
 	back := Remedy{Title: "undo what the run left", Commands: []string{repairCommand("undo")}, Effect: restores, Risk: "none: only objects that the run left are written"}
 	if l.Mark == "" {
-		back.Effect = "half-done steps are reverted if possible, else finished, from the run's journal in the working directory"
+		back.Effect = "half-done steps are reverted if possible, else finished, from this directory's journal"
 	}
 	if k := l.journal; k != nil {
 		back.Commands, back.Effect = []string{repairCommand("undo " + phrase.Arg(k.Journal))}, "all writes of the run are undone, if that is safe"
@@ -298,7 +298,7 @@ func (st *Remedies) leftoverRemedies(l *Leftover) []Remedy {
 			finish.Effect, finish.Risk = fmt.Sprintf("%s again; then the nodes take pods again", phrase.One(n, "1 pod that borrows starts", fmt.Sprintf("%d pods that borrow start", n))), st.evictionRisk()
 		}
 	case begun != nil && !begun.Over() && len(begun.Barred) == 0:
-		finish.Effect = fmt.Sprintf("%s of %s is emptied for %s, which takes moving %s; then the nodes take pods again", begun.CIDR, begun.Holder, begun.For, phrase.Plural(len(begun.Moves), "pod"))
+		finish.Effect = fmt.Sprintf("%s moves from %s to %s, after %s; then the nodes take pods again", begun.CIDR, begun.Holder, begun.For, phrase.Plural(len(begun.Moves), "eviction"))
 		if finish.Risk = st.evictionRisk(); len(begun.Moves) == 0 {
 			finish.Risk = "none"
 		}

@@ -86,7 +86,7 @@ func (st *Remedies) rehomePlan(pools []*state.Pool, borrows []*state.Borrow, con
 	}
 	if consents.CordonFull { // a replacement may start on a full node
 		r = r.with(" --cordon-full")
-		r.Risk += "; " + phrase.NumberIs(len(st.Full()), "node") + " cordoned meanwhile"
+		r.Risk += "; " + phrase.NumberIs(len(st.Full()), "node") + " cordoned"
 	}
 	return r, consents
 }
@@ -123,11 +123,11 @@ func (st *Remedies) rehomeEffect(concerns func(*state.Borrow) bool, moving []Mov
 	}
 	switch {
 	case len(moving) < all:
-		return fmt.Sprintf("%d of %s released; repair explains why the others stay", len(moving), phrase.PluralVerb(all, "borrowed address", "is", "are"))
+		return fmt.Sprintf("%d of %s released; repair lists the rest", len(moving), phrase.PluralVerb(all, "borrowed address", "is", "are"))
 	case slices.ContainsFunc(moving, func(m Move) bool { return m.Elsewhere }): // the scheduler follows pod affinity, which is not read
-		return "nothing is borrowed any more, unless pod affinity keeps a pod on its node"
+		return "nothing is borrowed, unless pod affinity keeps pods in place"
 	}
-	return "nothing is borrowed any more"
+	return "nothing is borrowed"
 }
 
 // findSingletons returns the borrows of pods that --evict-singletons allows to evict: pods that may
@@ -146,11 +146,11 @@ func (st *Remedies) evictionRisk() string {
 	if st.BudgetsKnown {
 		return evictionRisk
 	}
-	return "pods restart one at a time; their PodDisruptionBudgets were not read"
+	return "pods restart one at a time; PodDisruptionBudgets are not known"
 }
 
 func withoutReplica(n int) string {
-	return "; " + phrase.PluralVerb(n, "pod", "has", "have") + " no other replica"
+	return "; " + phrase.PluralVerb(n, "pod", "has", "have") + " no replica"
 }
 
 // consolidation is the remedy that empties the block with the fewest pods for the first node that
@@ -170,18 +170,18 @@ func (st *Remedies) consolidation(s *shortage, rehome []string) *Remedy {
 		c := all[0]
 		flags := "--consolidate --pool " + phrase.Arg(c.Pool.Name)
 		r := Repair(fmt.Sprintf("empty %s of %s for %s: %s", c.CIDR, c.Holder, c.For, phrase.PluralVerb(len(c.Moves), "pod", "moves", "move")), flags,
-			fmt.Sprintf("%s gets a block of its own", c.For), st.evictionRisk())
+			c.For+" gets a block", st.evictionRisk())
 		if needing := len(s.cut) + len(s.next); needing > 1 {
-			r.Effect += fmt.Sprintf("; %s: run the first command again for each", phrase.PluralVerb(needing-1, "other node", "needs one, too", "need ones, too"))
+			r.Effect += fmt.Sprintf("; %s: repeat the first command for each", phrase.PluralVerb(needing-1, "other node", "lacks one", "lack one"))
 		}
 		if cordon := slices.Concat(c.Cordon, st.MayFill(c.Moves, c.Block, c.Cordon)); len(cordon) > 0 {
 			flags += " --cordon-full"
 		}
 		if len(c.Cordon) > 0 {
 			if pool, left, of := st.LeavesTooFew(c.Cordon); pool != "" {
-				r.Risk += fmt.Sprintf("; only %d of the %d nodes of %s take pods meanwhile", left, of, pool)
+				r.Risk += fmt.Sprintf("; only %d of %d nodes of %s take pods", left, of, pool)
 			} else {
-				r.Risk += "; " + phrase.NumberIs(len(c.Cordon), "node") + " cordoned meanwhile"
+				r.Risk += "; " + phrase.NumberIs(len(c.Cordon), "node") + " cordoned"
 			}
 		}
 		if len(c.Unguarded) > 0 {

@@ -54,11 +54,11 @@ fill 10.0.0.12/30 3 a
 // command evicts. So the advice counts all of them, and ends no bare pod that it does not name.
 func TestConsentIsForAllThatBorrow(t *testing.T) {
 	for name, c := range map[string]struct{ other, command, title, risk string }{
-		"nobody else": {"", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "; 1 pod has no other replica"},
+		"nobody else": {"", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "; 1 pod has no replica"},
 		"another alone": {"use 10.0.0.1 shop/lone new of=ReplicaSet/lone ready\n", "calico-audit repair --rehome --evict-singletons",
-			remedies.Rehome.Title, "; 2 pods have no other replica"},
+			remedies.Rehome.Title, "; 2 pods have no replica"},
 		"a bare pod":     {"use 10.0.0.1 shop/bare new ready\n", "", "restart the pods that borrow and that no plan may restart: shop/only", ""},
-		"one that stays": {"use 10.0.0.1 shop/bare new ready noevict\n", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "; 1 pod has no other replica"},
+		"one that stays": {"use 10.0.0.1 shop/bare new ready noevict\n", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "; 1 pod has no replica"},
 	} {
 		r := remediesOf(t, apart+c.other, "borrowed")[0]
 		if command := strings.Join(r.Commands, "\n"); r.Title != c.title || c.command == "" != r.Manual || !strings.HasPrefix(command, c.command) || !strings.Contains(r.Risk, c.risk) {
@@ -89,11 +89,11 @@ alloc 10.0.0.2 pod=shop/gone2 node=n1 handle=k8s-pod-network.bb age=3h
 		yield        remedies.Yield
 	}{
 		{"", "2 leaked addresses are released; 1 address stays: repair says why", []string{nameless}, remedies.Yield{Addresses: 2}},
-		{"view n1 complete\n", "3 leaked addresses are released; 1 of 1 block can be claimed again",
+		{"view n1 complete\n", "3 leaked addresses are released; 1 of 1 block can be claimed",
 			[]string{nameless, "calico-audit repair --leaked-ips --block 10.0.0.0/28", "calico-audit repair --dead-nodes --node v"}, remedies.Yield{Addresses: 3, Blocks: 1}},
 	} {
 		r := remediesOf(t, left+c.view, "vanished")[0]
-		if !slices.Equal(r.Commands, c.commands) || !r.Manual || r.Yield == nil || *r.Yield != c.yield || r.Effect != c.effect || !strings.Contains(r.Risk, "without host evidence") {
+		if !slices.Equal(r.Commands, c.commands) || !r.Manual || r.Yield == nil || *r.Yield != c.yield || r.Effect != c.effect || !strings.Contains(r.Risk, "outlived its pod") {
 			t.Errorf("%q: got %q, %q, %+v, effect %q, risk %q", c.view, r.Title, r.Commands, r.Yield, r.Effect, r.Risk)
 		}
 	}

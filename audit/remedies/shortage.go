@@ -268,7 +268,7 @@ func (st *Remedies) firstAid(s *shortage, rehome Remedy, consents Consents) *Rem
 		return nil
 	}
 	rehome.Title = "first aid: restart the pods that borrow, so that they start on nodes with free addresses"
-	rehome.Effect = st.rehomeEffect(concerns, moving) + "; the nodes that lack blocks still do"
+	rehome.Effect = st.rehomeEffect(concerns, moving) + "; nodes still lack blocks"
 	rehome.Yield = &Yield{Pods: len(moving)}
 	return &rehome
 }
@@ -283,13 +283,15 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 	}
 	then := func(r Remedy) Remedy {
 		if r.Commands = append(r.Commands, rehome.Commands...); len(rehome.Commands) > 0 {
-			r.Effect += "; then pods that borrow get addresses of their own node"
-			r.Risk += "; pods that borrow restart"
+			r.Effect += "; then pods borrow no more"
+			if r.Risk += "; pods that borrow restart"; strings.HasPrefix(r.Risk, "none") {
+				r.Risk = "pods that borrow restart"
+			}
 			if consents.EvictSingletons {
-				r.Risk += ", also without another replica"
+				r.Risk += " without a replica"
 			}
 			if consents.CordonFull {
-				r.Risk += "; full nodes are cordoned meanwhile"
+				r.Risk += "; nodes are cordoned"
 			}
 		} else if rehome.Manual {
 			r.Title += "; then " + rehome.Title
@@ -352,7 +354,7 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 	if len(empty) > 0 {
 		r := ReleaseBlock.with(flags)
 		r.Title, r.Effect = "release the empty blocks: "+phrase.List(state.CIDRs(empty)), ofNeeded(phrase.PluralCount(freed, "block")+" can be claimed again", needing)
-		r.Risk, r.Yield = r.Risk+", and each node keeps one", &Yield{Blocks: len(empty)}
+		r.Yield = &Yield{Blocks: len(empty)}
 		out = append(out, then(r))
 	}
 	if len(marked) > 0 {
@@ -383,14 +385,13 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 		if len(cordon) > 0 {
 			it := phrase.One(len(cordon), "it", "them")
 			r.Title += fmt.Sprintf("; if other nodes have room for %s pods, cordon %s first, and uncordon %s when the nodes in need have blocks", phrase.One(len(cordon), "its", "their"), phrase.List(cordon), it)
-			r.Risk += fmt.Sprintf("; %s not cordoned, and %s next pod would claim a block again", phrase.NumberIs(len(cordon), "node"), phrase.One(len(cordon), "its", "their"))
+			r.Risk = fmt.Sprintf("unless cordoned, %s a block again for the next pod", phrase.PluralVerb(len(cordon), "node", "claims", "claim"))
 			r.Manual = true
 		}
 		out = append(out, then(r))
 	case !due.IsZero() && needing > 0:
 		r := ReleaseBlock.with(flags)
 		r.Title = "wait until " + phrase.Time(due) + ", then release blocks that have been empty for " + phrase.Duration(st.Grace)
-		r.Risk += ", and each node keeps one"
 		r.Manual = true
 		out = append(out, then(r))
 	}
@@ -446,7 +447,7 @@ func (st *Remedies) endFinished(short []*state.Pool) *Remedy {
 		r = DeleteFinished
 		r.Commands = []string{"calico-audit report --check ip/finished-pod"}
 	}
-	r.Effect = fmt.Sprintf("%s can be assigned again: %s", phrase.Plural(held, "address"), r.Effect)
+	r.Effect = fmt.Sprintf("Calico's collector (or --leaked-ips) frees %s after its grace period", phrase.Plural(held, "address"))
 	return &r
 }
 
@@ -538,12 +539,12 @@ func (st *Remedies) addPool(short []*state.Pool, needing int) Remedy {
 	r := AddPool
 	if p.ForServices() {
 		r.Title = fmt.Sprintf("add a pool for Services (allowedUses: [LoadBalancer]), like %s, with a CIDR that nothing else uses", p.Name)
-		r.Effect = "Services get addresses of it; addresses in use do not change"
-		r.Risk = "the network around the cluster must route the new CIDR to the nodes (serviceLoadBalancerIPs of BGPConfiguration)"
+		r.Effect = "Services get addresses of it"
+		r.Risk = "the network must route its CIDR to the nodes (BGPConfiguration's serviceLoadBalancerIPs)"
 		r.Commands, r.Manifest = []string{"kubectl get ippools " + phrase.Arg(p.Name) + " -o yaml"}, poolLike(p, p.CIDR.Bits())
 		return r
 	}
-	r.Title = fmt.Sprintf("add a pool for the same nodes, like %s, with a CIDR that nothing else uses and room for at least %s", p.Name, phrase.PluralCount(least, "block"))
+	r.Title = fmt.Sprintf("add a pool like %s for at least %s, with a CIDR that nothing else uses", p.Name, phrase.PluralCount(least, "block"))
 	if asking := slices.DeleteFunc(slices.Clone(short), func(q *state.Pool) bool { return !st.IsAskedFor(q) }); len(asking) > 0 {
 		r.Title += "; and add its name to " + phrase.Some(state.PoolsOf(asking...)) + " where pods or their namespaces ask for that (cni.projectcalico.org/ipv4pools, ipv6pools)"
 	}

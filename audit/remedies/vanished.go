@@ -232,7 +232,7 @@ func (st *Remedies) cleanUp(nodes []string, filter string) Remedy {
 func cleanUpEffect(y Yield, owned int) string {
 	var out []string
 	if owned > 0 {
-		out = append(out, fmt.Sprintf("%d of %s can be claimed again", y.Blocks, phrase.Plural(owned, "block")))
+		out = append(out, fmt.Sprintf("%d of %s can be claimed", y.Blocks, phrase.Plural(owned, "block")))
 	}
 	if y.Affinities > 0 {
 		out = append(out, phrase.PluralVerb(y.Affinities, "other affinity", "is", "are")+" deleted")

@@ -10,10 +10,10 @@ import (
 // Risks of some remedies.
 const (
 	evictionRisk   = "pods restart one at a time, within their PodDisruptionBudgets"
-	newCIDRRisk    = "the network around the cluster must route and admit the new CIDR"
-	restartRisk    = "each pod restarts: check first that a controller owns it and that other replicas serve meanwhile"
-	unprovenRisk   = "without host evidence, a container that outlived its pod shares its address with the next pod"
-	terminatedRisk = "if a machine still runs, its pods may clash with new ones: --terminated confirms that it is off"
+	newCIDRRisk    = "the network must route and admit its CIDR"
+	restartRisk    = "pods restart: check first that controllers own them and other replicas serve meanwhile"
+	unprovenRisk   = "a container that outlived its pod, if there is one, shares its address with a new pod"
+	terminatedRisk = "you confirm that the machine is off: if it runs, its pods and new ones share addresses"
 	EverywhereRisk = "it takes effect immediately in the whole cluster"
 )
 
@@ -26,16 +26,16 @@ var (
 	// RestoreAffinity is for a block without its owner's affinity.
 	RestoreAffinity = Repair("give the block its owner's affinity back", "--missing-affinities", "its node routes the block as a whole again", "none")
 	// ReleaseBlock is for an empty block that no node has to keep.
-	ReleaseBlock = Repair("release the empty block", "--empty-blocks", "another node can claim it", "none: it is released only if it is still empty")
+	ReleaseBlock = Repair("release the empty block", "--empty-blocks", "another node can claim it", "none: a node keeps one, and only blocks that are still empty are released")
 	// ReleaseLastBlock is for an empty block that its node can do without.
 	ReleaseLastBlock = Repair("release the last empty block of a node that is cordoned or runs no pods", "--empty-blocks --last-blocks",
 		"a node that cannot allocate can claim it", "the node that gives it up needs another one for its next pod")
 	// AddPool is manual: no program knows which addresses are free in the networks around the
 	// cluster.
-	AddPool = ByHand("add a pool for the same nodes, with a CIDR that nothing else uses", "nodes without a block claim one with their next pod; addresses in use do not change",
+	AddPool = ByHand("add a pool for the same nodes, with a CIDR that nothing else uses", "nodes without a block claim one with their next pod",
 		newCIDRRisk, "kubectl get ippools -o yaml")
 	// Consolidate empties a block for a node that cannot allocate.
-	Consolidate = Repair("empty the block that the fewest pods use, for a node that cannot allocate", "--consolidate", "that node gets a block of its own", evictionRisk)
+	Consolidate = Repair("empty the block that the fewest pods use, for a node that cannot allocate", "--consolidate", "that node gets a block", evictionRisk)
 	// Rehome is for pods that borrow although their node can have a block.
 	Rehome = Repair("restart the pods that borrow, so that they get addresses of their own nodes' blocks", "--rehome", "the borrowed addresses are released; repair lists the pods that stay, and why", evictionRisk)
 	// RenewTunnel is for a tunnel address in another node's block.
@@ -68,7 +68,7 @@ var (
 	SetStrict = Repair("turn strict affinity on", "--strict-affinity=true", "nodes no longer borrow: a node without a free address in a block of its own claims one, or its pods wait",
 		EverywhereRisk+"; borrowed addresses stay borrowed until their pods restart")
 	UnsetStrict = Repair("turn strict affinity off, where no owner of a block drops the traffic to borrowed addresses", "--strict-affinity=false",
-		"pods that wait borrow addresses of other nodes' blocks", EverywhereRisk+"; each borrowed address is a route of its own until its pod restarts")
+		"pods that wait borrow addresses of other nodes' blocks", "the whole cluster changes at once; each borrowed address needs a route of its own")
 	// ReleaseLeaks is for addresses without an owner.
 	ReleaseLeaks = Repair("release the leaked addresses", "--leaked-ips", "the addresses can be assigned again",
 		"none: each is released only with proof that nothing uses it, such as a host view of its node (--host-views)")

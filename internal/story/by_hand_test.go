@@ -43,7 +43,7 @@ var practice = []struct {
 	words  *regexp.Regexp
 	follow func(p *person, said []string)
 }{
-	{says(`add a pool for the same nodes, like (\S+), with a CIDR that nothing else uses and room for at least (\d+) blocks?(?:; and add its name to (.+) where pods or their namespaces ask for that .*)?`), (*person).addPool},
+	{says(`add a pool like (\S+) for at least (\d+) blocks?, with a CIDR that nothing else uses(?:; and add its name to (.+) where pods or their namespaces ask for that .*)?`), (*person).addPool},
 	{says(`add a pool for Services \(allowedUses: \[LoadBalancer\]\), like (\S+), with a CIDR that nothing else uses`), func(p *person, said []string) {
 		p.poolLike(said[1], said[1]+"-more", 4, nil)
 	}},

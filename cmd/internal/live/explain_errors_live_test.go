@@ -31,7 +31,7 @@ var realErrors = []struct {
 }{
 	{
 		name: "pool exhausted", state: full,
-		want: []string{"ERROR no-address-left", "All 2 blocks of the pool are taken", "pod shop/late: The pod waits for an address on n2", "pool/exhausted pool pods", "node n2 has no IPv4 block", "add a pool for the same nodes"},
+		want: []string{"ERROR no-address-left", "All 2 blocks of the pool are taken", "pod shop/late: The pod waits for an address on n2", "pool/exhausted pool pods", "node n2 has no IPv4 block", "add a pool like"},
 	},
 	{
 		name: "strict affinity",
@@ -39,7 +39,7 @@ var realErrors = []struct {
 			full(t, s)
 			configure(t, s, map[string]any{"strictAffinity": true})
 		},
-		want: []string{"ERROR no-affine-block", "node n2 has no IPv4 block", "pool/no-free-blocks pool pods", "add a pool for the same nodes"},
+		want: []string{"ERROR no-affine-block", "node n2 has no IPv4 block", "pool/no-free-blocks pool pods", "add a pool like"},
 	},
 	{
 		name: "block limit",

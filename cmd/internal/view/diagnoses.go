@@ -20,7 +20,7 @@ func (p *printer) diagnoses(ds []audit.Diagnosis) {
 			for k := range r.Commands {
 				p.commands("     ", r.Commands[k:k+1])
 				if k == 0 && r.Manifest != "" { // the others need it
-					p.wrap("     create  ", 13, r.Manifest)
+					p.wrap("     ", 7, "create  "+r.Manifest)
 				}
 			}
 			p.wrap("     effect  ", 13, r.Effect)

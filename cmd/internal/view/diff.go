@@ -78,8 +78,8 @@ func (p *printer) diff(d *audit.Diff) {
 		*audit.DiffSide
 	}{{"OLD", &d.Old}, {"NEW", &d.New}} {
 		p.flow(span{text: side.name}, span{text: side.Source}, span{text: cmp.Or(phrase.Time(side.Cluster.TakenAt.Time), "time unknown")},
-			completeness(side.Complete), span{text: cmp.Or(SeverityCounts(side.Summary.FindingCounts), noFindings(side.Complete))})
-		p.wrapAll("  Assumed: ", 2, side.Cluster.Assumes)
+			completeness(side.Complete, &side.Cluster), span{text: cmp.Or(SeverityCounts(side.Summary.FindingCounts), noFindings(side.Complete))})
+		p.assumed(&side.Cluster)
 	}
 	for _, g := range diffRuns(d) {
 		title := fmt.Sprintf("%s (%d)", changeTitle(g), len(g))

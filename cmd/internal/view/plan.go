@@ -72,7 +72,7 @@ func (p *printer) planHead(plan *repair.Plan) {
 		head = append(head, spans(fmt.Sprintf("stage %d after a restore: %s", s, s))...)
 	}
 	if !plan.Complete {
-		head = append(head, completeness(false))
+		head = append(head, completeness(false, nil))
 	}
 	p.flow(head...)
 	p.wrapAll("Note: ", 6, plan.Warnings)

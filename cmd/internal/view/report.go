@@ -43,7 +43,6 @@ func subjectNames(r *audit.Report) (out []string) {
 func (p *printer) report(r *audit.Report) {
 	p.head(&r.Cluster, r.Complete)
 	if len(r.Findings) > 0 {
-		p.blank()
 		p.totals(r)
 	}
 	p.diagnoses(r.Diagnoses)
@@ -70,8 +69,8 @@ func (p *printer) report(r *audit.Report) {
 // head writes the cluster, the age of the data and whether they are complete.
 func (p *printer) head(c *audit.ReportCluster, complete bool) {
 	p.flow(append(spans("Cluster "+p.guid(c.GUID), prefixed("Calico ", c.CalicoVersion), "from "+cmp.Or(p.Source, c.Datastore), c.APIGroup,
-		p.taken(c.TakenAt.Time)), completeness(complete))...)
-	p.wrapAll("  Assumed: ", 2, c.Assumes)
+		p.taken(c.TakenAt.Time)), completeness(complete, c))...)
+	p.assumed(c)
 	if p.wide && c.APIGroupReason != "" {
 		p.wrap("  ", 2, "API group: "+c.APIGroupReason)
 	}
@@ -92,12 +91,22 @@ func prefixed(prefix, text string) string {
 	return prefix + text
 }
 
-// completeness returns "complete", or a coloured "INCOMPLETE".
-func completeness(complete bool) span {
-	if complete {
-		return span{text: "complete"}
+// completeness returns "complete", if need be with its condition, or a coloured "INCOMPLETE".
+func completeness(complete bool, c *audit.ReportCluster) span {
+	switch {
+	case !complete:
+		return span{"INCOMPLETE", styleWarning}
+	case len(c.Assumes) > 0:
+		return span{text: "complete, if the files hold all objects"}
 	}
-	return span{"INCOMPLETE", styleWarning}
+	return span{text: "complete"}
+}
+
+// assumed writes how many objects of each kind the files hold, which must be all; wide output only.
+func (p *printer) assumed(c *audit.ReportCluster) {
+	if p.wide {
+		p.wrapAll("  Assumed: ", 2, c.Assumes)
+	}
 }
 
 // taken formats the time of the data, and its age unless it is recent.

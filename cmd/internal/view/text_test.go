@@ -170,6 +170,19 @@ func TestForbiddenKinds(t *testing.T) {
 	}
 }
 
+// TestStoryFitsTheFirstScreen: of the story, a terminal of 100 columns and 40 lines shows all remedies
+// in at most 24 lines, and then the pools and the map.
+func TestStoryFitsTheFirstScreen(t *testing.T) {
+	r := mapReport(t, "story")
+	before, after, found := strings.Cut(render(t, "table", r, testOptions(100)), "\nPOOL ")
+	if n := strings.Count(before, "\n") + 1; !found || n > 24 {
+		t.Errorf("%d lines before the pools:\n%s", n, before)
+	}
+	if len(r.Diagnoses) != 1 || len(r.Diagnoses[0].Remedies) < 3 || !strings.Contains(after, "MAP of pods-v4") {
+		t.Errorf("the story has %d diagnoses, and after the pools follows\n%s", len(r.Diagnoses), after)
+	}
+}
+
 // TestScaleOfReport: a report's length depends on the causes, not on the nodes. A terminal of 100
 // columns and 40 lines shows what is wrong in a cluster of 400 nodes, 50 of which cannot
 // allocate, with the remedies and the pools. Another 1,000 nodes that no longer exist add nothing.
