@@ -2,8 +2,10 @@ package planner
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -65,6 +67,34 @@ func (c *callLog) SetHandleCounts(_ context.Context, h repair.ObjectRef, counts 
 }
 func (c *callLog) FinishDelete(_ context.Context, o repair.ObjectRef) error {
 	return c.note("FinishDelete %s", refText(&o))
+}
+func entryText(e repair.SecondaryAddress) string {
+	return strings.TrimSuffix(fmt.Sprintf("%s+%d of %s %s %s", e.Pool, e.Offset, e.Owner.Pod, e.Owner.Container, e.Owner.Interface), " of   ")
+}
+
+func (c *callLog) ReleaseWhereabouts(_ context.Context, p repair.ObjectRef, e repair.SecondaryAddress, r *repair.ObjectRef, beside []repair.SecondaryAddress) error {
+	return c.note("ReleaseWhereabouts %s: %s, %s, beside %d", refText(&p), entryText(e), refText(r), len(beside))
+}
+func (c *callLog) DeleteWhereaboutsReservation(_ context.Context, r repair.ObjectRef, at []repair.SecondaryAddress) error {
+	return c.note("DeleteWhereaboutsReservation %s, places %d", refText(&r), len(at))
+}
+func (c *callLog) ReserveWhereabouts(_ context.Context, stored json.RawMessage, at []repair.SecondaryAddress) error {
+	return c.note("ReserveWhereabouts %s, places %d", stored, len(at))
+}
+func (c *callLog) RestoreWhereabouts(_ context.Context, p repair.ObjectRef, e repair.SecondaryAddress, r repair.ObjectRef) error {
+	return c.note("RestoreWhereabouts %s: %s, %s", refText(&p), entryText(e), refText(&r))
+}
+func (c *callLog) RecordWhereabouts(_ context.Context, p *repair.ObjectRef, offset uint64, was, reservation json.RawMessage) error {
+	return c.note("RecordWhereabouts %s+%d, entry %t, reservation %t", refText(p), offset, was != nil, reservation != nil)
+}
+func (c *callLog) ClaimBlock(_ context.Context, cidr netip.Prefix, host string) error {
+	return c.note("ClaimBlock %s %s", cidr, host)
+}
+func (c *callLog) PutAffinityState(_ context.Context, a repair.ObjectRef, s blocks.AffinityState) error {
+	return c.note("PutAffinityState %s %s", refText(&a), s)
+}
+func (c *callLog) RecreateHandle(_ context.Context, stored json.RawMessage) error {
+	return c.note("RecreateHandle %s", stored)
 }
 func (c *callLog) SetStrictAffinity(_ context.Context, config *repair.ObjectRef, strict bool) error {
 	return c.note("SetStrictAffinity %s %t", refText(config), strict)
