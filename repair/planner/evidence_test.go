@@ -92,6 +92,26 @@ walloc 10.9.0.0-24 10.9.0.5 a/gone id=c5 if=net1
 	}
 }
 
+// TestLeaves: a node without an object has left something if an allocation names it, or if it may
+// have an address of a secondary network, which names no node.
+func TestLeaves(t *testing.T) {
+	const cluster = "pool p 10.0.0.0/24\nnode n1\nblock 10.0.0.0/26 n1\nalloc 10.0.0.1 pod=a/gone node=n8 handle=h1\nalloc 10.0.0.2 pod=a/gone node=n1 handle=h2\npod a/b n7\n"
+	for world, want := range map[string][]string{
+		cluster: {"n1", "n8"},
+		cluster + "nad a/fast 10.9.0.0/24\nwpool 10.9.0.0-24 10.9.0.0/24\nwalloc 10.9.0.0-24 10.9.0.5 a/gone id=c5 if=net1\n": {"n1", "n7", "n8"},
+	} {
+		var got []string
+		for _, node := range []string{"n1", "n7", "n8", "n9"} {
+			if Leaves(parseState(t, world, 0), node) {
+				got = append(got, node)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%v have left something, want %v\n%s", got, want, world)
+		}
+	}
+}
+
 // TestMachineOffIsReadAgain: a machine is off only while its node is not Ready. A step that depends
 // on that reads the node again, even if the address does not name its node.
 func TestMachineOffIsReadAgain(t *testing.T) {
