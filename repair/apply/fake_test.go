@@ -33,6 +33,7 @@ type fakeCluster struct {
 	// the error returned for writes that are made.
 	before func(name string) error
 	lost   error
+	deaf   bool // writes have no effect
 	leaves bool // a release leaves the affinity, in pendingDeletion
 	wrote  []string
 	whole  int // number of complete readings
@@ -80,7 +81,9 @@ func (f *fakeCluster) write(r blocks.Resource, name string, change func()) error
 		return err
 	}
 	f.wrote = append(f.wrote, name)
-	change()
+	if !f.deaf {
+		change()
+	}
 	return f.lost
 }
 

@@ -31,7 +31,7 @@ func (h halfCluster) FinishDelete(_ context.Context, o repair.ObjectRef) error {
 }
 
 // undoFake undoes a journal's writes on an in-memory cluster.
-func undoFake(t *testing.T, world string, f *journal.File) (*repair.Result, []string, error) {
+func undoFake(t *testing.T, world string, f *journal.File, tweaks ...func(*fakeCluster)) (*repair.Result, []string, error) {
 	t.Helper()
 	snap, err := statedsl.Parse(world)
 	if err != nil {
@@ -44,6 +44,11 @@ func undoFake(t *testing.T, world string, f *journal.File) (*repair.Result, []st
 	}
 	defer j.Close()
 	cluster := &fakeCluster{s: snap, now: statedsl.Clock, journal: j}
+	for _, tweak := range tweaks {
+		if tweak != nil {
+			tweak(cluster)
+		}
+	}
 	sleep := func(ctx context.Context, _ time.Duration) error { return ctx.Err() }
 	res, err := Undo(t.Context(), f, cluster, halfCluster{cluster}, j, Options{Sleep: sleep})
 	return res, cluster.wrote, err
