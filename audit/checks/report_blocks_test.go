@@ -54,6 +54,22 @@ func mixedReport(t *testing.T, text string) (*state.State, *audit.Result, *audit
 	return st, res, audit.NewReport(st, res)
 }
 
+// TestAvailableOfBlock: an address that a live pod uses without a record is not available. One that
+// only an ended pod names is.
+func TestAvailableOfBlock(t *testing.T) {
+	for pods, want := range map[string]int{
+		"":                          64,
+		"pod shop/a n1 10.0.0.10\n": 63,
+		"pod shop/a n1 10.0.0.10 phase=Succeeded\n":                               64,
+		"pod shop/a n1 10.0.0.10\npod shop/b n1 10.0.0.10 phase=Failed\n":         63,
+		"reserve 10.0.0.8/30\npod shop/a n1 10.0.0.10\npod shop/b n1 10.0.0.12\n": 59,
+	} {
+		if _, _, r := mixedReport(t, "pool pods 10.0.0.0/24\nnode n1\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\n"+pods); r.Blocks[0].Available != want {
+			t.Errorf("%d addresses are available, want %d\n%s", r.Blocks[0].Available, want, pods)
+		}
+	}
+}
+
 func TestReportBlocks(t *testing.T) {
 	_, _, r := mixedReport(t, mixed)
 	want := []audit.BlockReport{
