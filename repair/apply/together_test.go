@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -163,6 +164,30 @@ func TestTogether(t *testing.T) {
 				t.Errorf("%s is called half-done", s.ID)
 			}
 		})
+	}
+}
+
+// TestTogetherWithoutJournal: if the journal cannot be made, none of the addresses is freed, and each
+// step says so.
+func TestTogetherWithoutJournal(t *testing.T) {
+	f, p := leavers(t, 2)
+	f.now = f.now.Add(time.Hour)
+	dir := t.TempDir()
+	j, err := journal.Create(filepath.Join(dir, "j.jsonl"), journal.Header{Plan: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	f.journal = j
+	r, err := Run(t.Context(), p, f, f, j, Options{Sleep: f.waits})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutcomes(t, outcomes(r), "skipped Journal", "skipped Journal")
+	if diff := cmp.Diff([]int{2}, f.calls); diff != "" || f.s.Blocks[0].Ordinals[1] == blocks.Free {
+		t.Errorf("addresses at once (-want +got):\n%s", diff)
 	}
 }
 

@@ -115,6 +115,7 @@ func TestUndoStrict(t *testing.T) {
 		want  string
 	}{
 		"off again":                        {false, full + "config strict", "planned"},
+		"off again by somebody":            {false, full + "config", "already"},
 		"off again, with Windows":          {false, full + "node w1 windows\nconfig strict", "skipped Rejected"},
 		"off again, without blocks":        {false, full + "config strict noauto", "skipped Rejected"},
 		"on again":                         {true, undoWorld + "config", "planned"},

@@ -642,6 +642,9 @@ func TestObjectAtHandForbids(t *testing.T) {
 		"an affinity of that name to another block": {func(s *small) {
 			s.edit(s.path(blocks.Affinities, blocks.AffinityName("n3", noBlock)), func(o map[string]any) { spec(o)["cidr"] = "10.99.0.0/26" })
 		}, calls["ClaimBlock"]},
+		"an affinity with a mark that is no boolean": {func(s *small) {
+			s.edit(s.path(blocks.Affinities, blocks.AffinityName("n3", noBlock)), func(o map[string]any) { spec(o)["deleted"] = "perhaps" })
+		}, calls["DeleteAffinity"]},
 		"an address that cools down": {func(s *small) {
 			s.edit(s.path(blocks.Blocks, blocks.BlockName(inUse)), func(o map[string]any) {
 				for _, a := range spec(o)["attributes"].([]any) {

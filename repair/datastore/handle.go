@@ -92,14 +92,14 @@ func (w *Writer) lowerHandle(ctx context.Context, id, cidr string) error {
 	return leftBehind(blocks.Handles, w.handleName(id), "is left counting an address of "+cidr+" too many", err)
 }
 
-// raiseHandle raises a handle's count for a block by one (libcalico-go ipam/ipam.go,
-// incrementHandle). It creates a missing handle, if possible as it was stored except for
-// the counts. If want is not 0 and the count already reaches it, the handle is unchanged.
+// raiseHandle raises a handle's count for a block to want (as libcalico-go ipam/ipam.go,
+// incrementHandle, raises it by one). It creates a missing handle, if possible as it was
+// stored except for the counts. If the count already reaches want, the handle is unchanged.
 // raised reports whether the handle was changed.
 func (w *Writer) raiseHandle(ctx context.Context, id, cidr string, want int, stored json.RawMessage) (raised bool, err error) {
 	err = w.recount(ctx, id, func(ctx context.Context, name string, h *object) error {
 		if h == nil {
-			tree, err := w.oneHandle(name, id, cidr, max(1, want), stored)
+			tree, err := w.oneHandle(name, id, cidr, want, stored)
 			if err == nil {
 				_, err = w.create(ctx, blocks.Handles, tree)
 			}
@@ -118,14 +118,14 @@ func (w *Writer) raiseHandle(ctx context.Context, id, cidr string, want int, sto
 		if err == nil && n < 0 {
 			err = fmt.Errorf("it counts %d in %s", n, key)
 		}
-		if err != nil || want > 0 && n >= want {
+		if err != nil || n >= want {
 			return err
 		}
 		e := newEdit(h)
 		if mapAt(h.tree, "spec", "block") == nil {
 			e.set(map[string]any{}, "spec", "block")
 		}
-		e.set(number(max(n+1, want)), "spec", "block", key)
+		e.set(number(want), "spec", "block", key)
 		_, err = w.patch(ctx, h, e)
 		raised = err == nil
 		return err

@@ -1,0 +1,105 @@
+package datastore_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/testcluster"
+	"github.com/calico-audit/calico-audit/repair"
+)
+
+// TestStateBackAfterAnotherWrite: if a release fails because its block is in use again, the affinity
+// gets its state back even if another client has written another field of it meanwhile. An affinity
+// that the other client took over, deleted or marked is left to it.
+func TestStateBackAfterAnotherWrite(t *testing.T) {
+	spec := func(o map[string]any) map[string]any { return o["spec"].(map[string]any) }
+	for name, c := range map[string]struct {
+		meanwhile func(s *small, at string)
+		want      string // the state at the end; "" if the affinity is gone
+	}{
+		"nothing": {func(*small, string) {}, "confirmed"},
+		"another field": {func(s *small, at string) {
+			s.edit(at, func(o map[string]any) { o["metadata"].(map[string]any)["labels"] = map[string]any{"a": "b"} })
+		}, "confirmed"},
+		"its state":     {func(s *small, at string) { s.edit(at, func(o map[string]any) { spec(o)["state"] = "pending" }) }, "pending"},
+		"it is marked":  {func(s *small, at string) { s.edit(at, func(o map[string]any) { spec(o)["deleted"] = "true" }) }, "pendingDeletion"},
+		"it is deleted": {func(s *small, at string) { delete(s.objects, at) }, ""},
+		"it is made again": {func(s *small, at string) {
+			delete(s.objects, at)
+			s.affinity("n1", empty, blocks.PendingDeletion)
+		}, "pendingDeletion"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSmall(t, testcluster.CRDv1)
+			at, block := s.path(blocks.Affinities, blocks.AffinityName("n1", empty)), s.path(blocks.Blocks, blocks.BlockName(empty))
+			s.before = func(n int, path string) {
+				if n == 2 { // the affinity is pendingDeletion, and the block is written next
+					s.edit(block, func(o map[string]any) { writtenByOther(o) })
+					c.meanwhile(s, at)
+				}
+			}
+			if err := calls["ReleaseBlock"](s, s.writer(s.group)); !errors.Is(err, repair.ErrChanged) {
+				t.Errorf("got %v", err)
+			}
+			got := ""
+			if o := s.get(at); o != nil {
+				got = spec(o)["state"].(string)
+			}
+			if got != c.want {
+				t.Errorf("the affinity is %q, want %q; wrote %v", got, c.want, s.writes)
+			}
+		})
+	}
+}
+
+// TestClaimedSizes: a block is claimed only for a node, and only up to 4096 addresses.
+func TestClaimedSizes(t *testing.T) {
+	for _, c := range []struct {
+		cidr, host string
+		ok         bool
+	}{{"10.70.0.0/20", "n3", true}, {"10.70.0.0/19", "n3", false}, {"fd00::/116", "n3", true}, {"fd00::/115", "n3", false}, {"10.70.0.0/26", "", false}} {
+		s := newSmall(t, testcluster.CRDv1)
+		err := s.writer(s.group).ClaimBlock(t.Context(), netip.MustParsePrefix(c.cidr), c.host)
+		if (err == nil) != c.ok || len(s.writes) > 0 != c.ok {
+			t.Errorf("%s for %q: %v, wrote %v", c.cidr, c.host, err, s.writes)
+		}
+	}
+}
+
+// TestCountIsRaisedAgain: after an undo that records an address, its handle counts what the block
+// records, whether it was lowered before or not.
+func TestCountIsRaisedAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		handle func(s *small)
+		want   any
+	}{
+		"it was not lowered":   {func(*small) {}, float64(1)},
+		"it counts none there": {func(s *small) { s.setCounts("gone", map[string]any{"10.64.9.0/26": 1}) }, float64(1)},
+		"it counts nothing":    {func(s *small) { s.setCounts("gone", nil) }, float64(1)},
+		"it is gone":           {func(s *small) { delete(s.objects, s.path(blocks.Handles, "gone")) }, float64(1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSmall(t, testcluster.CRDv1)
+			at, stored := s.path(blocks.Blocks, blocks.BlockName(inUse)), s.objects[s.path(blocks.Handles, "gone")]
+			was := s.objects[at]
+			s.edit(at, func(o map[string]any) { o["spec"].(map[string]any)["allocations"].([]any)[leaked] = nil })
+			c.handle(s)
+			must(t, s.writer(s.group).RecordIP(context.Background(), s.blockRef(inUse), leaked, repair.Allocation{Block: was, Stored: stored}))
+			counts := s.get(s.path(blocks.Handles, "gone"))["spec"].(map[string]any)["block"].(map[string]any)
+			if got := counts[inUse.String()]; got != c.want {
+				t.Errorf("it counts %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+func (s *small) setCounts(id string, counts map[string]any) {
+	s.edit(s.path(blocks.Handles, id), func(o map[string]any) {
+		if o["spec"].(map[string]any)["block"] = counts; counts == nil {
+			delete(o["spec"].(map[string]any), "block")
+		}
+	})
+}
