@@ -167,27 +167,37 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// TestTogetherWithoutJournal: if the journal cannot be made, none of the addresses is freed, and each
+// TestTogetherWithoutJournal: if nothing can be recorded, none of the addresses is freed, and each
 // step says so.
 func TestTogetherWithoutJournal(t *testing.T) {
-	f, p := leavers(t, 2)
-	f.now = f.now.Add(time.Hour)
-	dir := t.TempDir()
-	j, err := journal.Create(filepath.Join(dir, "j.jsonl"), journal.Header{Plan: p})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(dir); err != nil {
-		t.Fatal(err)
-	}
-	f.journal = j
-	r, err := Run(t.Context(), p, f, f, j, Options{Sleep: f.waits})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantOutcomes(t, outcomes(r), "skipped Journal", "skipped Journal")
-	if diff := cmp.Diff([]int{2}, f.calls); diff != "" || f.s.Blocks[0].Ordinals[1] == blocks.Free {
-		t.Errorf("addresses at once (-want +got):\n%s", diff)
+	for name, c := range map[string]struct {
+		spoil func(j *journal.Journal, dir string) error
+		calls []int
+	}{
+		"it cannot be made": {func(_ *journal.Journal, dir string) error { return os.Remove(dir) }, []int{2}},
+		"it is closed":      {func(j *journal.Journal, _ string) error { return j.Close() }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, p := leavers(t, 2)
+			f.now = f.now.Add(time.Hour)
+			dir := t.TempDir()
+			j, err := journal.Create(filepath.Join(dir, "j.jsonl"), journal.Header{Plan: p})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.spoil(j, dir); err != nil {
+				t.Fatal(err)
+			}
+			f.journal = j
+			r, err := Run(t.Context(), p, f, f, j, Options{Sleep: f.waits})
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantOutcomes(t, outcomes(r), "skipped Journal", "skipped Journal")
+			if diff := cmp.Diff(c.calls, f.calls); diff != "" || f.s.Blocks[0].Ordinals[1] == blocks.Free {
+				t.Errorf("addresses at once (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
