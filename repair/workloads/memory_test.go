@@ -22,6 +22,8 @@ type memory struct {
 	node   string
 	wrote  []string
 	bodies [][]byte
+	// answer returns the status code of an answer other than the usual one, and its text, or 0.
+	answer func(r *http.Request) (code int, text string)
 }
 
 func (m *memory) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -43,14 +45,24 @@ func (m *memory) RoundTrip(r *http.Request) (*http.Response, error) {
 	default:
 		m.wrote, m.bodies = append(m.wrote, r.Method+" "+r.URL.Path), append(m.bodies, body)
 	}
+	if m.answer != nil {
+		if c, says := m.answer(r); c != 0 {
+			code, text = c, says
+		}
+	}
 	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
 }
 
 func (m *memory) client(t *testing.T) *workloads.Client {
 	t.Helper()
+	return m.recording(t, &taken{})
+}
+
+func (m *memory) recording(t *testing.T, j repair.Recorder) *workloads.Client {
+	t.Helper()
 	cfg := &rest.Config{Host: "http://memory.invalid", ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 	cfg.Wrap(func(http.RoundTripper) http.RoundTripper { return m })
-	w, err := workloads.New(cfg, &taken{})
+	w, err := workloads.New(cfg, j)
 	must(t, err)
 	h, err := w.Impatient().AcquireLease(t.Context(), func(string) {})
 	must(t, err)

@@ -1,0 +1,252 @@
+package workloads_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/workloads"
+)
+
+// leaseServer is an API server in memory that holds one Lease.
+type leaseServer struct {
+	mu      sync.Mutex
+	lease   *coordinationv1.Lease
+	version int
+	// refuse returns the status code with which a request is refused, or 0.
+	refuse func(method string) int
+}
+
+func (s *leaseServer) RoundTrip(r *http.Request) (*http.Response, error) {
+	var body []byte
+	if r.Body != nil {
+		body, _ = io.ReadAll(r.Body)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	code, text := s.handle(r.Method, body)
+	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
+}
+
+func (s *leaseServer) handle(method string, body []byte) (int, string) {
+	if s.refuse != nil {
+		if code := s.refuse(method); code != 0 {
+			return code, status(code)
+		}
+	}
+	var sent coordinationv1.Lease
+	_ = json.Unmarshal(body, &sent)
+	switch {
+	case method == http.MethodPost && s.lease != nil:
+		return http.StatusConflict, strings.Replace(status(http.StatusConflict), "Conflict", "AlreadyExists", 1)
+	case method != http.MethodPost && s.lease == nil:
+		return http.StatusNotFound, status(http.StatusNotFound)
+	case method == http.MethodPut && sent.ResourceVersion != s.lease.ResourceVersion:
+		return http.StatusConflict, status(http.StatusConflict)
+	case method == http.MethodDelete:
+		var options struct {
+			Preconditions struct{ ResourceVersion string }
+		}
+		if _ = json.Unmarshal(body, &options); options.Preconditions.ResourceVersion != s.lease.ResourceVersion {
+			return http.StatusConflict, status(http.StatusConflict)
+		}
+		s.lease = nil
+		return http.StatusOK, `{"kind":"Status","apiVersion":"v1","status":"Success"}`
+	case method != http.MethodGet:
+		s.store(&sent)
+	}
+	text, _ := json.Marshal(s.lease)
+	return http.StatusOK, string(text)
+}
+
+func (s *leaseServer) store(l *coordinationv1.Lease) {
+	s.version++
+	l.APIVersion, l.Kind, l.ResourceVersion = "coordination.k8s.io/v1", "Lease", fmt.Sprint(s.version)
+	s.lease = l
+}
+
+// heldBy stores the Lease of another run.
+func (s *leaseServer) heldBy(holder string, seconds *int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{LeaseDurationSeconds: seconds}}
+	if l.Name = repair.LeaseName; holder != "" {
+		l.Spec.HolderIdentity = &holder
+	}
+	s.store(l)
+}
+
+func (s *leaseServer) stored() coordinationv1.Lease {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lease == nil {
+		return coordinationv1.Lease{}
+	}
+	return *s.lease.DeepCopy()
+}
+
+func (s *leaseServer) client(t *testing.T) *workloads.Client {
+	t.Helper()
+	cfg := &rest.Config{Host: "http://memory.invalid", ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+	cfg.Wrap(func(http.RoundTripper) http.RoundTripper { return s })
+	w, err := workloads.New(cfg, &taken{})
+	must(t, err)
+	return w.Impatient()
+}
+
+// TestLeaseIsTaken: a run takes a Lease that is free, given up or not renewed, and no other.
+func TestLeaseIsTaken(t *testing.T) {
+	second := int32(1)
+	for name, c := range map[string]struct {
+		before func(s *leaseServer)
+		want   string // a part of the error; "" if it is taken
+		waits  bool
+	}{
+		"free":               {func(*leaseServer) {}, "", false},
+		"given up":           {func(s *leaseServer) { s.heldBy("", &second) }, "", false},
+		"not renewed":        {func(s *leaseServer) { s.heldBy("dead", &second) }, "", true},
+		"without a duration": {func(s *leaseServer) { s.heldBy("dead", nil) }, "", true},
+		"taken at that moment": {func(s *leaseServer) {
+			s.refuse = once(http.MethodPost, 409, func() { s.store(&coordinationv1.Lease{}) })
+		}, "", false},
+		"renewed": {func(s *leaseServer) {
+			s.heldBy("alive", &second)
+			reads := 0
+			s.refuse = func(method string) int {
+				if reads++; method == http.MethodGet && reads > 1 {
+					s.store(s.lease)
+				}
+				return 0
+			}
+		}, repair.ErrOtherRun.Error(), true},
+		"it may not be read":    {func(s *leaseServer) { s.refuse = once(http.MethodGet, 403, nil) }, "reading the Lease", false},
+		"it may not be written": {func(s *leaseServer) { s.refuse = once(http.MethodPost, 403, nil) }, "taking the Lease", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &leaseServer{}
+			c.before(s)
+			said, began := "", time.Now()
+			h, err := s.client(t).AcquireLease(t.Context(), func(text string) { said += text })
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("got %v, want %q", err, c.want)
+			}
+			if (said != "") != c.waits {
+				t.Errorf("it says %q", said)
+			}
+			if name == "not renewed" && time.Since(began) < time.Second {
+				t.Errorf("it is taken after %s", time.Since(began))
+			}
+			if err != nil {
+				return
+			}
+			now := s.stored()
+			if now.Spec.HolderIdentity == nil || *now.Spec.HolderIdentity == "dead" || now.Spec.AcquireTime == nil || *now.Spec.LeaseDurationSeconds != 5 {
+				t.Errorf("it is %+v", now.Spec)
+			}
+			must(t, h.Check(t.Context()))
+			h.Release()
+			if left := s.stored(); left.Name != "" {
+				t.Errorf("it is left: %+v", left)
+			}
+		})
+	}
+}
+
+// once refuses the first request of a method, after it has called do.
+func once(method string, code int, do func()) func(string) int {
+	done := false
+	return func(m string) int {
+		if done || m != method {
+			return 0
+		}
+		if done = true; do != nil {
+			do()
+		}
+		return code
+	}
+}
+
+// TestLeaseIsKept: a run that writes confirms its Lease first. It keeps the Lease through failures of
+// the server, and never writes after another run took it.
+func TestLeaseIsKept(t *testing.T) {
+	for name, c := range map[string]struct {
+		meanwhile func(s *leaseServer)
+		want      error // nil if the run may write
+		says      string
+		kept      bool // the Lease is the run's at the end
+	}{
+		"nothing happens":        {func(*leaseServer) {}, nil, "", true},
+		"someone deleted it":     {func(s *leaseServer) { s.lease = nil }, nil, "", true},
+		"the answer is lost":     {func(s *leaseServer) { s.refuse = once(http.MethodPut, 500, func() { s.store(s.lease) }) }, nil, "", true},
+		"it is refused once":     {func(s *leaseServer) { s.refuse = once(http.MethodPut, 403, nil) }, nil, "", true},
+		"it is always refused":   {func(s *leaseServer) { s.refuse = always(http.MethodPut, 403) }, blocks.ErrDenied, "to renew its Lease", true},
+		"it is never authorized": {func(s *leaseServer) { s.refuse = always(http.MethodPut, 401) }, blocks.ErrDenied, "to renew its Lease", true},
+		"the server is away":     {func(s *leaseServer) { s.refuse = always(http.MethodPut, 500) }, errors.ErrUnsupported, "whether another run now moves pods is not known", true},
+		"another run took it": {func(s *leaseServer) {
+			s.lease.Spec.HolderIdentity = new("another")
+			s.store(s.lease)
+		}, repair.ErrOtherRun, "another", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, evicted := &leaseServer{}, 0
+			cfg := &rest.Config{Host: "http://memory.invalid", ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+			pods := &memory{}
+			cfg.Wrap(func(http.RoundTripper) http.RoundTripper {
+				return transport(func(r *http.Request) (*http.Response, error) {
+					if strings.Contains(r.URL.Path, "/leases") {
+						return s.RoundTrip(r)
+					}
+					if r.Method == http.MethodPost {
+						evicted++
+					}
+					return pods.RoundTrip(r)
+				})
+			})
+			w, err := workloads.New(cfg, &taken{})
+			must(t, err)
+			h, err := w.Impatient().AcquireLease(t.Context(), func(string) {})
+			must(t, err)
+			holder, acquired := *s.stored().Spec.HolderIdentity, s.stored().Spec.AcquireTime
+			s.mu.Lock()
+			c.meanwhile(s)
+			s.mu.Unlock()
+			err = w.Evict(t.Context(), "shop", "web", "u")
+			if (err == nil) != (c.want == nil) || err != nil && (!errors.Is(err, c.want) && c.want != errors.ErrUnsupported || !strings.Contains(err.Error(), c.says)) {
+				t.Errorf("got %v, want %v (%s)", err, c.want, c.says)
+			}
+			if evicted != map[bool]int{true: 1, false: 0}[c.want == nil] {
+				t.Errorf("%d pods were evicted", evicted)
+			}
+			now := s.stored()
+			if is := now.Spec.HolderIdentity != nil && *now.Spec.HolderIdentity == holder; is != c.kept {
+				t.Errorf("the Lease is %v's", now.Spec.HolderIdentity)
+			}
+			if c.kept && name != "someone deleted it" && !now.Spec.AcquireTime.Equal(acquired) {
+				t.Errorf("a renewal looks like another run's: acquired at %v and at %v", acquired, now.Spec.AcquireTime)
+			}
+			s.mu.Lock()
+			s.refuse = nil
+			s.mu.Unlock()
+			if h.Release(); (s.stored().Name == "") != c.kept {
+				t.Errorf("after its release the Lease is %+v", s.stored())
+			}
+		})
+	}
+}
+
+func always(method string, code int) func(string) int {
+	return func(m string) int { return map[bool]int{true: code}[m == method] }
+}
