@@ -103,3 +103,64 @@ func (s *small) setCounts(id string, counts map[string]any) {
 		}
 	})
 }
+
+// TestKeptBlockForbids: a block is not released if the block that its node was to keep is another
+// node's, marked, full or being released itself.
+func TestKeptBlockForbids(t *testing.T) {
+	second := netip.MustParsePrefix("10.64.1.0/26")
+	spec := func(o map[string]any) map[string]any { return o["spec"].(map[string]any) }
+	for name, c := range map[string]struct {
+		kept netip.Prefix
+		now  func(s *small)
+		ok   bool
+	}{
+		"it is in use":       {inUse, func(*small) {}, true},
+		"it is empty":        {second, func(*small) {}, true},
+		"it has no affinity": {second, func(s *small) { delete(s.objects, s.path(blocks.Affinities, blocks.AffinityName("n1", second))) }, true},
+		"it is another's": {inUse, func(s *small) {
+			s.edit(s.path(blocks.Blocks, blocks.BlockName(inUse)), func(o map[string]any) { spec(o)["affinity"] = "host:n2" })
+		}, false},
+		"it is marked": {inUse, func(s *small) {
+			s.edit(s.path(blocks.Blocks, blocks.BlockName(inUse)), func(o map[string]any) { spec(o)["deleted"] = true })
+		}, false},
+		"it is full": {inUse, func(s *small) {
+			s.edit(s.path(blocks.Blocks, blocks.BlockName(inUse)), func(o map[string]any) { spec(o)["unallocated"] = []any{} })
+		}, false},
+		"its queue is no list": {inUse, func(s *small) {
+			s.edit(s.path(blocks.Blocks, blocks.BlockName(inUse)), func(o map[string]any) { spec(o)["unallocated"] = "x" })
+		}, false},
+		"its CIDR is not readable": {inUse, func(s *small) {
+			s.edit(s.path(blocks.Blocks, blocks.BlockName(inUse)), func(o map[string]any) { spec(o)["cidr"] = "x" })
+		}, false},
+		"it is being released": {second, func(s *small) {
+			s.edit(s.path(blocks.Affinities, blocks.AffinityName("n1", second)), func(o map[string]any) { spec(o)["state"] = "pendingDeletion" })
+		}, false},
+		"its affinity is marked": {second, func(s *small) {
+			s.edit(s.path(blocks.Affinities, blocks.AffinityName("n1", second)), func(o map[string]any) { spec(o)["deleted"] = "true" })
+		}, false},
+		"a mark that is no boolean": {second, func(s *small) {
+			s.edit(s.path(blocks.Affinities, blocks.AffinityName("n1", second)), func(o map[string]any) { spec(o)["deleted"] = "x" })
+		}, false},
+		"in use, being released": {inUse, func(s *small) {
+			s.edit(s.path(blocks.Affinities, blocks.AffinityName("n1", inUse)), func(o map[string]any) { spec(o)["state"] = "pendingDeletion" })
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSmall(t, testcluster.CRDv1)
+			s.block(second, "host:n1", nil)
+			s.affinity("n1", second, blocks.Confirmed)
+			c.now(s)
+			kept, a := s.blockRef(c.kept), s.affinityRef("n1", empty)
+			err := s.writer(s.group).ReleaseBlock(t.Context(), s.blockRef(empty), &a, &kept)
+			if gone := s.get(s.path(blocks.Blocks, blocks.BlockName(empty))) == nil; (err == nil) != c.ok || gone != c.ok || len(s.writes) > 0 != c.ok {
+				t.Errorf("got %v, wrote %v", err, s.writes)
+			}
+		})
+	}
+	s := newSmall(t, testcluster.CRDv1)
+	kept, a := s.blockRef(inUse), s.affinityRef("n1", empty)
+	kept.UID = "another"
+	if err := s.writer(s.group).ReleaseBlock(t.Context(), s.blockRef(empty), &a, &kept); !errors.Is(err, repair.ErrChanged) || len(s.writes) > 0 {
+		t.Errorf("it is made again: %v, wrote %v", err, s.writes)
+	}
+}
