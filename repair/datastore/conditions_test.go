@@ -700,20 +700,51 @@ func TestObjectAtHandForbids(t *testing.T) {
 	}
 }
 
-// TestRestoredForThatBlockAlone: an affinity that is restored is taken back if the block was
-// deleted and made again meanwhile, though its host has it again.
+// TestRestoredForThatBlockAlone: an affinity that is restored is taken back unless the block is
+// still the same and its host's, though the host may have it again.
 func TestRestoredForThatBlockAlone(t *testing.T) {
-	s := newSmall(t, testcluster.CRDv1)
-	at := s.path(blocks.Blocks, blocks.BlockName(lost))
-	s.before = func(n int, _ string) {
-		if n == 1 {
+	at := "ipamblocks/" + blocks.BlockName(lost)
+	for name, c := range map[string]struct {
+		meanwhile func(s *small, at string)
+		changed   bool
+	}{
+		"it is deleted": {func(s *small, at string) { delete(s.objects, at) }, true},
+		"it is made again": {func(s *small, at string) {
 			block := s.get(at)
 			delete(s.objects, at)
 			s.put(at, block)
-		}
-	}
-	err := calls["RestoreAffinity"](s, s.writer(s.group))
-	if !errors.Is(err, repair.ErrChanged) || s.get(s.path(blocks.Affinities, blocks.AffinityName("n2", lost))) != nil {
-		t.Errorf("got %v, wrote %v", err, s.writes)
+		}, true},
+		"it is another's": {func(s *small, at string) {
+			s.edit(at, func(o map[string]any) { o["spec"].(map[string]any)["affinity"] = "host:n1" })
+		}, true},
+		"it is no one's": {func(s *small, at string) {
+			s.edit(at, func(o map[string]any) { delete(o["spec"].(map[string]any), "affinity") })
+		}, true},
+		"it is marked": {func(s *small, at string) {
+			s.edit(at, func(o map[string]any) { o["spec"].(map[string]any)["deleted"] = true })
+		}, true},
+		"it is being deleted": {func(s *small, at string) {
+			s.edit(at, func(o map[string]any) { o["metadata"].(map[string]any)["deletionTimestamp"] = "2026-01-02T12:00:00Z" })
+		}, true},
+		"it cannot be read": {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSmall(t, testcluster.CRDv1)
+			k := s.answering(func(r *http.Request) *http.Response {
+				if c.meanwhile == nil && len(s.writes) > 0 && r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, at) {
+					return refusal(http.StatusForbidden, r.URL.Path)
+				}
+				return nil
+			})
+			s.before = func(n int, _ string) {
+				if n == 1 && c.meanwhile != nil {
+					c.meanwhile(s, s.path(blocks.Blocks, blocks.BlockName(lost)))
+				}
+			}
+			err := k.RestoreAffinity(t.Context(), s.blockRef(lost))
+			if err == nil || errors.Is(err, repair.ErrChanged) != c.changed || s.get(s.path(blocks.Affinities, blocks.AffinityName("n2", lost))) != nil {
+				t.Errorf("got %v, wrote %v", err, s.writes)
+			}
+		})
 	}
 }
