@@ -299,6 +299,11 @@ func (w *Workload) HasFamily(f Family) bool {
 	return false
 }
 
+// CalicoNode reports whether the pod is calico-node's, alone or beside flannel (Canal).
+func (w *Workload) CalicoNode() bool {
+	return w.HostNetwork && w.OfDaemonSet() && (strings.HasPrefix(w.Controller.Name, "calico-node") || strings.HasSuffix(w.Controller.Name, "canal"))
+}
+
 // Waiting reports whether a live pod is bound to a node, Pending, not being deleted, and
 // still without an address.
 func (w *Workload) Waiting() bool {

@@ -36,6 +36,33 @@ func (p *Placement) ToleratesNotReady() bool {
 	return p.Tolerated(taintNotReady) || p.Tolerated(taintUnreachable)
 }
 
+// Misfit explains why a node does not admit a pod like the given one, which runs on another node and
+// whose terms may name that node, as those of a DaemonSet's pods do; "" if the node admits it.
+func (w *Workload) Misfit(n *Node) string {
+	p := w.Placement
+	for _, t := range n.KeepsAway() {
+		if !p.Tolerated(t) {
+			return "does not tolerate its taint " + t.String()
+		}
+	}
+	as := *n
+	as.Name = w.Node
+	if p.selector()(&as) {
+		return ""
+	}
+	for _, term := range p.Terms {
+		if s, err := labels.Parse(term); err == nil {
+			all, _ := s.Requirements()
+			for _, r := range all {
+				if !r.Matches(named{labels.Set(n.Labels), PlacementName(w.Node)}) {
+					return "runs only on nodes with " + strings.NewReplacer(" in (", "=", ")", "").Replace(r.String())
+				}
+			}
+		}
+	}
+	return ""
+}
+
 func (p *Placement) String() string { return strings.Join(p.Terms, " or ") }
 
 // maxLabelValue is the maximum length of a label value

@@ -8,6 +8,14 @@ import (
 // Taint is a taint of a node (k8s.io/api/core/v1, Taint).
 type Taint struct{ Key, Value, Effect string }
 
+// String returns the taint as kubectl writes it.
+func (t Taint) String() string {
+	if t.Value == "" {
+		return t.Key + ":" + t.Effect
+	}
+	return t.Key + "=" + t.Value + ":" + t.Effect
+}
+
 // Compare orders taints by key, value and effect.
 func (t Taint) Compare(o Taint) int {
 	return cmp.Or(strings.Compare(t.Key, o.Key), strings.Compare(t.Value, o.Value), strings.Compare(t.Effect, o.Effect))

@@ -152,9 +152,9 @@ type NetworkAttachment struct {
 	// from elsewhere. Both are false if that is unknown, as when the configuration is a
 	// file on the nodes.
 	Whereabouts, OtherIPAM bool
-	// PerNode is true if host-local assigns the addresses, each node for itself, of a network
-	// that the nodes share.
-	PerNode bool
+	// LocalIPAM is the IPAM plugin of a network that the nodes share, if it does not know what
+	// others assign: "host-local" knows one node, "static" one pod. It is empty otherwise.
+	LocalIPAM string
 	// NetworkName (network_name) separates pools and reservations of networks with the same
 	// addresses; "" for the unnamed network.
 	NetworkName string

@@ -13,7 +13,7 @@ import (
 
 var whereaboutsDuplicate = audit.Check{
 	ID: "whereabouts/duplicate", Title: "two live pods use one address of a secondary network, or a migrated guest's address may get a second user", Severities: []state.Severity{state.Critical, state.Error, state.Warning},
-	Graded: "critical; warning if host-local, which knows one node, assigned the address: the nodes' networks may be apart; after a live migration, whose guest may keep its former address: error if another pod has that address, warning if another may get it",
+	Graded: "critical; warning if host-local or static, which look at no other node, assigned the address on several nodes: their networks may be apart; after a live migration, whose guest may keep its former address: error if another pod has that address, warning if another may get it",
 	Why: "Traffic for one pod reaches the other, or neither. KubeVirt moves a guest with its address, while Whereabouts frees that address " +
 		"and gives the virtual machine's new pod another one.",
 	Confirm: "kubectl get pods --all-namespaces -o yaml shows the address in two k8s.v1.cni.cncf.io/network-status annotations.",
@@ -21,7 +21,7 @@ var whereaboutsDuplicate = audit.Check{
 		"So may the two pods of a virtual machine during a live migration.",
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("restart the pod that the pool does not name for the address", "one owner is left", "the pod restarts: find out first which of the two owns the address"),
-		remedies.ByHand("let Whereabouts assign the network's addresses (ipam in the NetworkAttachmentDefinition), or give each node its own range, then restart the pods", "each address has one user", "the pods' addresses change",
+		remedies.ByHand("let Whereabouts assign the network's addresses (ipam in the NetworkAttachmentDefinition), or give each node its own range (host-local) or each pod its own address (static), then restart the pods", "each address has one user", "the pods' addresses change",
 			"kubectl get network-attachment-definitions --all-namespaces -o yaml"),
 	},
 	Verify:   "Each pod answers at an address of its own.",
@@ -35,12 +35,12 @@ var whereaboutsDuplicate = audit.Check{
 				who, nodes = append(who, "pod "+w.FullName()+" on "+w.Node), append(nodes, w.Node)
 			}
 			x := audit.Finding{
-				Absence: true, Severity: state.Critical, Subject: networkSubject(d.Addr, d.Network, ""), Nodes: nodes, Remedies: f.Check.Remedies[:1], Pools: servingPools(v, d.Network, d.Addr),
-				Message:  fmt.Sprintf("%s of a secondary network is used by %s", d.Addr, phrase.ListBy(" and by ", who)),
+				Absence: true, Severity: d.Severity(), Subject: networkSubject(d.Addr, d.Network, ""), Nodes: nodes, Remedies: f.Check.Remedies[:1], Pools: servingPools(v, d.Network, d.Addr),
+				Message:  fmt.Sprintf("%s of a secondary network is used by %s", d.Addr, phrase.ListBy(" and by ", who)) + d.Why(),
 				Evidence: state.Evidences("used by", phrase.ListBy("; ", who), "network", d.Pods[0].AttachedOf(d.Addr)),
 			}
-			if d.PerNode {
-				x.Severity, x.Remedies, x.Message = state.Warning, f.Check.Remedies[1:], x.Message+": host-local assigns it on each node by itself, so both fail if the nodes share the network"
+			if d.LocalIPAM != "" {
+				x.Remedies = f.Check.Remedies[1:]
 			}
 			f.Add(x)
 		}

@@ -22,6 +22,12 @@ var (
 		"pods get addresses", EverywhereRisk, "kubectl get ippools -o yaml")
 	// MendNode is for a node on which calico-node or the kubelet does not work.
 	MendNode = ByHand("find out why calico-node does not run on the node: its pod's status and log name the reason", "pods of the node get addresses", "none")
+	// AdmitAgent is for a node whose taints or labels keep calico-node away.
+	AdmitAgent = ByHand("let calico-node run on the node: let its DaemonSet tolerate all taints, or change the node's taints or labels", "pods of the node get addresses", "calico-node restarts on all nodes if its DaemonSet changes",
+		"kubectl get daemonsets --all-namespaces --selector=k8s-app=calico-node -o yaml")
+	// LeaveFlannel is for a node whose migration from flannel has not ended.
+	LeaveFlannel = ByHand("let the migration from flannel end: read the log of the flannel-migration controller, remove what stops it, and run its Job again", "calico-node runs on the node, and its pods get addresses",
+		"the controller drains the node", "kubectl get pods --all-namespaces -o wide --selector=k8s-app=flannel-migration-controller")
 	// DeleteTwin is for a node whose address another node has.
 	DeleteTwin = ByHand("delete the Node whose machine no longer exists, as node/duplicate-address says, and restart calico-node on the other", "calico-node starts, and pods of the node get addresses",
 		"deleting a Node deletes its pods: find out first which of the two Nodes still has a machine", "kubectl get nodes -o wide")
@@ -47,7 +53,7 @@ var (
 )
 
 // Waiting lists the general remedies for waiting pods.
-var Waiting = []Remedy{EndOwner, FreeAddress, CorrectRequest, AutomaticPool, MendNode, DeleteTwin, RecordFirst, UnpinPool, MaskPool, FreeSecondary, CorrectNetwork, FreeRange, ReadEvents}
+var Waiting = []Remedy{EndOwner, FreeAddress, CorrectRequest, AutomaticPool, MendNode, AdmitAgent, LeaveFlannel, DeleteTwin, RecordFirst, UnpinPool, MaskPool, FreeSecondary, CorrectNetwork, FreeRange, ReadEvents}
 
 // WaitingRoot is the root of the pods that wait for the same reason.
 func WaitingRoot(c waiting.Cause) string {
@@ -73,7 +79,7 @@ func (st *Remedies) WaitingRemedies(p *waiting.Pod) (out []Remedy) {
 	for _, c := range p.Causes {
 		events := fmt.Sprintf("kubectl get events --namespace %s --field-selector involvedObject.name=%s", phrase.Arg(p.Namespace), phrase.Arg(p.Name))
 		r := map[waiting.Kind]Remedy{
-			waiting.Taken: FreeAddress, waiting.Request: CorrectRequest, waiting.NoPool: AutomaticPool, waiting.Node: MendNode, waiting.SameAddress: DeleteTwin,
+			waiting.Taken: FreeAddress, waiting.Request: CorrectRequest, waiting.NoPool: AutomaticPool, waiting.Node: MendNode, waiting.Misfit: AdmitAgent, waiting.Unmigrated: LeaveFlannel, waiting.SameAddress: DeleteTwin,
 			waiting.Unrecorded: RecordFirst, waiting.Pinned: UnpinPool, waiting.Unknown: ReadEvents, waiting.Refused: AddPool, waiting.HostBits: MaskPool, waiting.Secondary: FreeSecondary, waiting.Network: CorrectNetwork, waiting.FullNetwork: FreeRange,
 		}[c.Kind]
 		switch {

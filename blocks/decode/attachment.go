@@ -72,17 +72,20 @@ func ipamOf(config []byte) (c *whereaboutsConfig, other bool, err error) {
 	return nil, first.IPAM != nil && !later, nil
 }
 
-// perNode reports whether host-local assigns addresses on a network that nodes share: its records are
-// files of each node. A bridge is each node's own.
-func perNode(config []byte) bool {
+// localIPAM returns "host-local" or "static" if it assigns addresses on a network that nodes share:
+// host-local's records are files of each node, and static has none. A bridge is each node's own.
+func localIPAM(config []byte) string {
 	var all attachmentConfig
-	if !strings.Contains(string(config), "host-local") || json.Unmarshal(config, &all) != nil {
-		return false
+	if json.Unmarshal(config, &all) != nil {
+		return ""
 	}
 	if all.Type == "" && len(all.Plugins) > 0 {
 		all = all.Plugins[0]
 	}
-	return all.IPAM != nil && all.IPAM.Type == "host-local" && slices.Contains([]string{"macvlan", "ipvlan", "ovs", "sriov"}, all.Type)
+	if all.IPAM == nil || !slices.Contains([]string{"host-local", "static"}, all.IPAM.Type) || !slices.Contains([]string{"macvlan", "ipvlan", "ovs", "sriov"}, all.Type) {
+		return ""
+	}
+	return all.IPAM.Type
 }
 
 // networkAttachment decodes a NetworkAttachmentDefinition.
@@ -93,7 +96,7 @@ func (d *Decoder) networkAttachment(r *JSONReader, n *blocks.NetworkAttachment) 
 		}
 		s, _ := r.str()
 		c, other, err := ipamOf(s)
-		n.PerNode = perNode(s)
+		n.LocalIPAM = localIPAM(s)
 		switch n.OtherIPAM = other; {
 		case err != nil:
 			r.Fault("is not the configuration of a network: " + err.Error())
@@ -159,8 +162,8 @@ func attachment(n *alias.Aliases, s string) string {
 	switch {
 	case err != nil:
 		return alias.Bad + " whereabouts"
-	case perNode([]byte(s)):
-		return `{"type":"macvlan","ipam":{"type":"host-local"}}`
+	case localIPAM([]byte(s)) != "":
+		return `{"type":"macvlan","ipam":{"type":"` + localIPAM([]byte(s)) + `"}}`
 	case other:
 		return `{"ipam":{"type":"other"}}`
 	case c == nil:

@@ -45,6 +45,7 @@ func TestTextsWithNames(t *testing.T) {
 		{classAttachment, `{"name":"acme","type":"ipvlan","ipam":{"type":"whereabouts","range":"10.9.0.0/24","network_name":"acme","gateway":"10.9.0.1"}}`,
 			`{"type":"macvlan","ipam":{"type":"whereabouts","network_name":"network-1","range":"10.9.0.0/24"}}`},
 		{classAttachment, `{"type":"ipvlan","ipam":{"type":"host-local","dataDir":"/acme"}}`, `{"type":"macvlan","ipam":{"type":"host-local"}}`}, {classAttachment, `{"type":"acme"}`, "{}"},
+		{classAttachment, `{"plugins":[{"type":"macvlan","ipam":{"type":"static","addresses":["acme"]}},{"type":"tuning"}]}`, `{"type":"macvlan","ipam":{"type":"static"}}`},
 		{classAttachment, `{"type":"bridge","ipam":{"type":"host-local","dataDir":"/acme"}}`, `{"ipam":{"type":"other"}}`}, {classAttachment, `{"type":"acme"}`, "{}"},
 		{classNodeSelector, "rack is a", "?"}, {classNodeSelector, "", ""},
 	} {

@@ -95,18 +95,22 @@ func TestTolerations(t *testing.T) {
 	} {
 		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "shop"}, Spec: corev1.PodSpec{Tolerations: c.tolerations}}
 		yes, seconds := true, int64(300)
-		list := &corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, ListMeta: more(), Items: []corev1.Pod{pod, pod, pod}}
-		list.Items[1].Name, list.Items[2].Name = "q", "r"
+		list := &corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, ListMeta: more(), Items: []corev1.Pod{pod, pod, pod, pod}}
+		list.Items[1].Name, list.Items[2].Name, list.Items[3].Name, list.Items[3].Spec.HostNetwork = "q", "r", "s", true
 		for i := range c.tolerations {
 			c.tolerations[i].TolerationSeconds = &seconds
 		}
 		list.Items[2].OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "ds", UID: "u", Controller: &yes}}
+		list.Items[3].OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "calico-node", UID: "c", Controller: &yes}}
 		out := bothWays(t, KindOf(blocks.Pods), list)
 		noGaps(t, out)
 		pods := all[blocks.Workload](out)
 		p := pods[0].Placement
 		if p != pods[1].Placement || pods[2].Placement != nil {
-			t.Errorf("%s: pods with the same tolerations do not share them, or a DaemonSet's pod keeps them", name)
+			t.Errorf("%s: pods with the same tolerations do not share them, or the pod of a DaemonSet keeps them", name)
+		}
+		if pods[3].Placement != p {
+			t.Errorf("%s: calico-node's tolerations, which name the nodes that it cannot run on, got lost", name)
 		}
 		if (p == nil) != c.nil || p.Limited() || p.ToleratesCordon() != c.cordon || p.ToleratesNotReady() != c.notReady {
 			t.Errorf("%s: got %+v", name, p)

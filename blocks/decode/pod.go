@@ -164,7 +164,7 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 	if x := p.Extra; x != nil && len(x.AsksNetworks) > 0 {
 		x.AsksNetworks = blocks.AskedNetworks(x.AsksNetworks[0], p.Namespace)
 	}
-	if p.OfDaemonSet() || p.HostNetwork {
+	if (p.OfDaemonSet() || p.HostNetwork) && !p.CalicoNode() {
 		where.tolerates = nil // restarts on its node or needs no address; dropped to save memory
 	}
 	p.Labels, p.Placement = d.Strings.labels(p.Labels), d.Strings.placement(&where)

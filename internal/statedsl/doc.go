@@ -43,10 +43,10 @@
 //	wpool NAME CIDR [ns=NS]; walloc POOL IP [NS/POD] [id=C] [if=I]  Whereabouts' pools
 //	wres NAME [NS/POD] [ns=NS] [id=C] [if=I]     its reservations
 //	wslices NAME [NODE]@CIDR… [ns=NS]            its slices of a range
-//	nad NS/NAME [CIDR]… [network=N] [exclude=CIDR,CIDR] [from=FIRST,LAST] [sliced] [nooverlap] [otheripam] [hostlocal]
+//	nad NS/NAME [CIDR]… [network=N] [exclude=CIDR,CIDR] [from=FIRST,LAST] [sliced] [nooverlap] [otheripam] [local=PLUGIN]
 //	                                             an attachment; without a CIDR, one that names no source of
 //	                                             addresses, or another IPAM plugin if otheripam, or
-//	                                             host-local on a network that nodes share if hostlocal
+//	                                             host-local or static on a network that nodes share if local
 //	budget NS/NAME [match=SELECTOR] [allows=N]|none  a PodDisruptionBudget; either form marks budgets as read
 //	event NS/POD MESSAGE…                        the kubelet's FailedCreatePodSandBox of a pod
 //	fill CIDR COUNT NODE                         COUNT uses of the block's first free addresses

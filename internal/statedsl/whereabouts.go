@@ -39,7 +39,8 @@ func (p *parser) whereabouts(kind string, w words) bool {
 	case "nad":
 		ns, name, _ := strings.Cut(w.at(0), "/")
 		o := blocks.NetworkAttachment{Meta: p.meta(name, w), Namespace: ns}
-		o.OtherIPAM, o.PerNode = w.has("otheripam") || w.has("hostlocal"), w.has("hostlocal")
+		o.LocalIPAM = w.get("local")
+		o.OtherIPAM = w.has("otheripam") || o.LocalIPAM != ""
 		for _, r := range w.pos[1:] {
 			o.Whereabouts, o.NetworkName, o.Sliced, o.Overlapping = true, w.get("network"), w.has("sliced"), !w.has("nooverlap")
 			one := blocks.AttachedRange{CIDR: netip.MustParsePrefix(r)}
@@ -134,10 +135,7 @@ func attachmentConfig(n *blocks.NetworkAttachment) string {
 	if !n.Whereabouts && !n.OtherIPAM {
 		return asJSON(map[string]any{"cniVersion": "0.3.1", "name": n.Name, "type": "macvlan"})
 	}
-	ipam := map[string]any{"type": "static"}
-	if n.PerNode {
-		ipam["type"] = "host-local"
-	}
+	ipam := map[string]any{"type": cmp.Or(n.LocalIPAM, "dhcp")}
 	if n.Whereabouts {
 		ipam["type"], ipam["enable_overlapping_ranges"] = "whereabouts", n.Overlapping
 		set(ipam, "network_name", n.NetworkName)

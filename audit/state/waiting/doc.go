@@ -27,6 +27,10 @@ const (
 	NoPool Kind = "no-pool"
 	// Node: calico-node or the kubelet does not work on the pod's node.
 	Node Kind = "node"
+	// Misfit: the taints or labels of the pod's node keep calico-node away.
+	Misfit Kind = "misfit"
+	// Unmigrated: the node's migration from flannel has not ended, and calico-node does not run there.
+	Unmigrated Kind = "unmigrated"
 	// SameAddress: calico-node does not start on the pod's node, because another node has its address.
 	SameAddress Kind = "same-address"
 	// Unrecorded: pods of the node use addresses that Calico would assign again.

@@ -3,6 +3,7 @@ package waiting
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -407,6 +408,12 @@ func (e *evaluation) node(n *blocks.Node) []Cause {
 		return nil
 	}
 	text := "node " + n.Name + " " + phrase.Each(why)
+	if misfit := e.misfit(n); misfit != "" {
+		if text += ", because calico-node " + misfit; n.FromFlannel() {
+			return []Cause{{Kind: Unmigrated, Object: n.Name, Text: text + ": the node's migration from flannel has not ended"}}
+		}
+		return []Cause{{Kind: Misfit, Object: n.Name, Text: text}}
+	}
 	if len(n.Addresses) > 0 {
 		return []Cause{{Kind: Node, Object: n.Name, Text: text}}
 	}
@@ -420,11 +427,31 @@ func (e *evaluation) node(n *blocks.Node) []Cause {
 	return []Cause{{Kind: Node, Object: n.Name, Text: text}}
 }
 
+// misfit explains why no calico-node pod of another node fits a node; "" if one does, or if the node
+// runs one.
+func (e *evaluation) misfit(n *blocks.Node) (why string) {
+	if e.agents()[n.Name] != nil || n.Windows {
+		return ""
+	}
+	seen := map[*blocks.Controller]bool{}
+	for _, name := range slices.Sorted(maps.Keys(e.agents())) {
+		w := e.agents()[name]
+		if seen[w.Controller] {
+			continue // the pods of a DaemonSet have equal constraints
+		}
+		seen[w.Controller] = true
+		if why = w.Misfit(n); why == "" {
+			return ""
+		}
+	}
+	return why
+}
+
 // agentsOf returns the calico-node pods by node. Canal's run calico-node, too.
 func agentsOf(st *state.State) map[string]*blocks.Workload {
 	out := map[string]*blocks.Workload{}
 	for _, w := range st.Workloads {
-		if w.HostNetwork && w.OfDaemonSet() && !w.Finished() && (strings.HasPrefix(w.Controller.Name, "calico-node") || strings.HasSuffix(w.Controller.Name, "canal")) {
+		if w.CalicoNode() && !w.Finished() {
 			out[w.Node] = w
 		}
 	}

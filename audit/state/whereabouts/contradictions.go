@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -108,16 +109,36 @@ type Duplicate struct {
 	Addr    netip.Addr
 	Network string // as Whereabouts calls it; "" for the unnamed network
 	Pods    []*blocks.Workload
-	// PerNode is true if host-local assigned the address ([blocks.NetworkAttachment]).
-	PerNode bool
+	// LocalIPAM is the plugin that assigned the address without a look at other pods
+	// ([blocks.NetworkAttachment]).
+	LocalIPAM string
+}
+
+// Severity is critical, unless the pods may be on networks that are apart: those of different nodes
+// may be if no IPAM plugin looked at both.
+func (d *Duplicate) Severity() state.Severity {
+	for i, w := range d.Pods {
+		if d.LocalIPAM == "" || slices.ContainsFunc(d.Pods[:i], func(o *blocks.Workload) bool { return o.Node == w.Node }) {
+			return state.Critical
+		}
+	}
+	return state.Warning
+}
+
+// Why explains how an IPAM plugin assigned one address twice; "" if Whereabouts did.
+func (d *Duplicate) Why() string {
+	how := map[string]string{"host-local": ": host-local assigns it on each node by itself", "static": ": the IPAM plugin static gives it to each pod that asks for it"}[d.LocalIPAM]
+	if how == "" || d.Severity() == state.Critical {
+		return how
+	}
+	return how + ", so both fail if the nodes share the network"
 }
 
 // Duplicates returns the addresses that several live pods name on a network whose addresses
-// Whereabouts assigns, or host-local on each node. The pods of one virtual machine count as one.
+// Whereabouts assigns, or a plugin that knows one node or one pod. The pods of one virtual machine count as one.
 func (v *Verdicts) Duplicates() (out []Duplicate) {
 	type place struct {
-		network, within string
-		perNode         bool
+		network, within, local string
 	}
 	for i := 0; i < len(v.named); {
 		users := map[place][]*blocks.Workload{}
@@ -126,13 +147,16 @@ func (v *Verdicts) Duplicates() (out []Duplicate) {
 		for ; j < len(v.named) && v.named[j].Addr == v.named[i].Addr; j++ {
 			n := v.named[j]
 			of, serves := rangeOf(n)
-			perNode := n.attachment != nil && n.attachment.PerNode
-			if !serves && !perNode || !n.pod.Live() {
+			local := ""
+			if n.attachment != nil {
+				local = n.attachment.LocalIPAM
+			}
+			if !serves && local == "" || !n.pod.Live() {
 				continue
 			}
 			at := place{network: n.attachment.NetworkName}
-			if perNode {
-				at = place{network: n.attachment.Key().String(), perNode: true}
+			if local != "" {
+				at = place{network: n.attachment.Key().String(), local: local}
 			} else if !n.attachment.Overlapping {
 				at.within = of.String()
 			}
@@ -146,7 +170,7 @@ func (v *Verdicts) Duplicates() (out []Duplicate) {
 		for _, at := range places {
 			found := func(d Duplicate) bool { return d.Addr == v.named[i].Addr && d.Network == at.network }
 			if len(users[at]) > 1 && !slices.ContainsFunc(out, found) {
-				out = append(out, Duplicate{v.named[i].Addr, at.network, users[at], at.perNode})
+				out = append(out, Duplicate{v.named[i].Addr, at.network, users[at], at.local})
 			}
 		}
 		i = j
