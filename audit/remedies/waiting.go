@@ -53,7 +53,7 @@ var (
 )
 
 // Waiting lists the general remedies for waiting pods.
-var Waiting = []Remedy{EndOwner, FreeAddress, CorrectRequest, AutomaticPool, MendNode, AdmitAgent, LeaveFlannel, DeleteTwin, RecordFirst, UnpinPool, MaskPool, FreeSecondary, CorrectNetwork, FreeRange, ReadEvents}
+var Waiting = []Remedy{EndOwner, FreeAddress, CorrectRequest, AutomaticPool, MendNode, DetectAddress, AdmitAgent, LeaveFlannel, DeleteTwin, RecordFirst, UnpinPool, MaskPool, FreeSecondary, CorrectNetwork, FreeRange, ReadEvents}
 
 // WaitingRoot is the root of the pods that wait for the same reason.
 func WaitingRoot(c waiting.Cause) string {
@@ -79,7 +79,7 @@ func (st *Remedies) WaitingRemedies(p *waiting.Pod) (out []Remedy) {
 	for _, c := range p.Causes {
 		events := fmt.Sprintf("kubectl get events --namespace %s --field-selector involvedObject.name=%s", phrase.Arg(p.Namespace), phrase.Arg(p.Name))
 		r := map[waiting.Kind]Remedy{
-			waiting.Taken: FreeAddress, waiting.Request: CorrectRequest, waiting.NoPool: AutomaticPool, waiting.Node: MendNode, waiting.Misfit: AdmitAgent, waiting.Unmigrated: LeaveFlannel, waiting.SameAddress: DeleteTwin,
+			waiting.Taken: FreeAddress, waiting.Request: CorrectRequest, waiting.NoPool: AutomaticPool, waiting.Node: MendNode, waiting.Loopback: DetectAddress, waiting.Misfit: AdmitAgent, waiting.Unmigrated: LeaveFlannel, waiting.SameAddress: DeleteTwin,
 			waiting.Unrecorded: RecordFirst, waiting.Pinned: UnpinPool, waiting.Unknown: ReadEvents, waiting.Refused: AddPool, waiting.HostBits: MaskPool, waiting.Secondary: FreeSecondary, waiting.Network: CorrectNetwork, waiting.FullNetwork: FreeRange,
 		}[c.Kind]
 		switch {

@@ -288,8 +288,9 @@ func WithoutAddress(st *state.State) (out []Missing) {
 type Apart struct {
 	Node   *blocks.Node
 	Former bool
-	// Pods describes a Calico address of the pods' network, such as "in pool x". Other nodes are
-	// then not compared, and Other is nil. It is empty for an address of the machine's network.
+	// Pods describes a Calico address of the pods' network, such as "in pool x", or of the loopback
+	// device. Other nodes are then not compared, and Other is nil. It is empty for an address of the
+	// machine's network.
 	Pods string
 	// Calico is its Calico address. Internal is its InternalIP in the network of Other, whose Calico
 	// address is its InternalIP.
@@ -364,7 +365,7 @@ func othersIn(st *state.State, n *blocks.Node, p netip.Prefix) bool {
 	})
 }
 
-// ofPods describes a Calico address of the pods' network, and returns the node's InternalIP. It
+// ofPods describes a Calico address of the pods' network or of the loopback device, and returns the node's InternalIP. It
 // returns "" for any other address. An address in a pool is not enough: a pool may contain the nodes'
 // network. Then other nodes' addresses are in it, too, or none of theirs is their InternalIP.
 func ofPods(st *state.State, n *blocks.Node, p netip.Prefix) (how string, internal netip.Addr) {
@@ -376,6 +377,9 @@ func ofPods(st *state.State, n *blocks.Node, p netip.Prefix) (how string, intern
 		return st.Pools[i]
 	}
 	i := slices.IndexFunc(n.InternalIPs, func(a netip.Addr) bool { return blocks.FamilyOf(a) == blocks.FamilyOf(p.Addr()) })
+	if i >= 0 && p.Addr().IsLoopback() && len(st.Nodes) > 1 {
+		return "a loopback address, to which no other node has a route", n.InternalIPs[i]
+	}
 	if i < 0 || inPool(n.InternalIPs[i]) != nil || n.AssignsPods(n.InternalIPs[i]) {
 		return "", internal
 	}

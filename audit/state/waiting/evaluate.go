@@ -404,6 +404,11 @@ func (e *evaluation) node(n *blocks.Node) []Cause {
 	case agent == nil && len(e.agents()) > 0 && !n.Windows:
 		why = append(why, "runs no calico-node pod")
 	}
+	for _, p := range n.Addresses {
+		if p.Addr().IsLoopback() {
+			return []Cause{{Kind: Loopback, Object: n.Name, Text: fmt.Sprintf("calico-node took %s for the address of node %s (its environment variable IP, or IP_AUTODETECTION_METHOD)", p.Addr(), n.Name)}}
+		}
+	}
 	if len(why) == 0 {
 		return nil
 	}
