@@ -94,6 +94,9 @@ type ControllersConfig struct {
 	// ENABLED_CONTROLLERS overrides the spec (kube-controllers pkg/config,
 	// mergeEnabledControllers).
 	Reported, LoadBalancerRuns bool
+	// RequestedOnly is true if the loadBalancer controller serves only Services that ask for it by an
+	// annotation or by Calico's class (assignIPs: RequestedServicesOnly).
+	RequestedOnly bool
 }
 
 // FelixConfig is the FelixConfiguration named "default".

@@ -24,18 +24,15 @@ var (
 
 var configLBController = audit.Check{
 	ID:         "config/lb-controller",
-	Title:      "a LoadBalancer pool exists, and kube-controllers' loadBalancer controller is not configured, or has given a Service two addresses of a family",
+	Title:      "a LoadBalancer pool exists, and kube-controllers' loadBalancer controller is not configured, has given a Service two addresses of a family, or ignores one that asks for an address",
 	Severities: []state.Severity{state.Warning},
-	Why: "Only that controller assigns the pool's addresses to Services. Without it, Services of type LoadBalancer stay pending, and " +
-		"the addresses of deleted Services stay allocated. Older releases may give a Service a second address when kube-controllers starts, " +
-		"which uses up the pool (projectcalico/calico#12503).",
-	Confirm: "kubectl get kubecontrollersconfigurations -o yaml; status.runningConfig shows the controllers that run. kubectl " +
-		"get services -A shows <pending> for Services without an address.",
-	Misread:  "Without any KubeControllersConfiguration, kube-controllers creates one that has the controller.",
-	Remedies: []remedies.Remedy{enableLoadBalancer, enableByEnvironment, keepOne("NAMESPACE", "NAME", []string{"ADDRESS"})},
-	Never:    "Never write the addresses into the Services' status: nothing would record them in a block.",
-	Requires: []blocks.Resource{blocks.Pools, blocks.ControllerConfig},
-	Optional: []blocks.Resource{blocks.Services, blocks.Blocks},
+	Why:        "Only that controller assigns the pool's addresses to Services. Without it, Services of type LoadBalancer stay pending, and the addresses of deleted Services stay allocated. Older releases may give a Service a second address when kube-controllers starts, which uses up the pool (projectcalico/calico#12503). They do not read spec.loadBalancerIP, so with assignIPs: RequestedServicesOnly such a Service stays pending, too (projectcalico/calico#11815).",
+	Confirm:    "kubectl get kubecontrollersconfigurations -o yaml; status.runningConfig shows the controllers that run. kubectl get services -A shows <pending> for Services without an address.",
+	Misread:    "Without any KubeControllersConfiguration, kube-controllers creates one that has the controller.",
+	Remedies:   []remedies.Remedy{enableLoadBalancer, enableByEnvironment, keepOne("NAMESPACE", "NAME", []string{"ADDRESS"}), askByAnnotation("NAMESPACE", "NAME", "ADDRESS")},
+	Never:      "Never write the addresses into the Services' status: nothing would record them in a block.",
+	Requires:   []blocks.Resource{blocks.Pools, blocks.ControllerConfig},
+	Optional:   []blocks.Resource{blocks.Services, blocks.Blocks},
 	Run: func(st *state.State, f *audit.Findings) {
 		var pools []*state.Pool
 		for _, p := range st.Pools {
@@ -52,14 +49,24 @@ var configLBController = audit.Check{
 			}
 		}
 		if len(pools) == 0 || !c.Present || runs {
+			x := audit.Finding{Severity: state.Warning, Subject: state.ConfigSubject(), Pools: state.PoolsOf(pools...), Absence: true}
+			var did []string
 			if twice := services.Twice(st); len(twice) > 0 {
-				x := audit.Finding{Severity: state.Warning, Subject: state.ConfigSubject(), Pools: state.PoolsOf(pools...), Absence: true,
-					Message: fmt.Sprintf("kube-controllers' loadBalancer controller gave %s several addresses of a family", phrase.Plural(len(twice), "Service"))}
+				did = append(did, fmt.Sprintf("gave %s several addresses of a family", phrase.Plural(len(twice), "Service")))
 				for _, s := range twice {
 					oldest, all := s.Keep()
 					x.Evidence = append(x.Evidence, state.Evidence{Name: s.Namespace + "/" + s.Name, Value: phrase.List(all)})
 					x.Remedies = append(x.Remedies, keepOne(s.Namespace, s.Name, oldest))
 				}
+			}
+			if ignored := services.Ignored(st); len(ignored) > 0 {
+				did = append(did, fmt.Sprintf("ignores spec.loadBalancerIP, by which %s an address and %s", phrase.PluralVerb(len(ignored), "Service", "asks for", "ask for"), phrase.One(len(ignored), "waits", "wait")))
+				for _, s := range ignored {
+					x.Evidence = append(x.Evidence, state.Evidence{Name: s.Key().String(), Value: "asks for " + s.Asks.String()})
+					x.Remedies = append(x.Remedies, askByAnnotation(s.Namespace, s.Name, s.Asks.String()))
+				}
+			}
+			if x.Message = "kube-controllers' loadBalancer controller " + phrase.Each(did); len(did) > 0 {
 				f.Add(x)
 			}
 			return
@@ -90,6 +97,14 @@ var configLBController = audit.Check{
 // (syncService).
 func keepOne(namespace, name string, addresses []string) remedies.Remedy {
 	return remedies.ByHand(fmt.Sprintf("annotate Service %s/%s with the addresses that it keeps, such as the oldest of each family: %s", namespace, name, phrase.List(addresses)),
-		"Calico's controller releases its other addresses", "clients that use another address of the Service lose it",
-		fmt.Sprintf("kubectl annotate service --namespace %s %s %s", phrase.Arg(namespace), phrase.Arg(name), phrase.Arg(`projectcalico.org/loadBalancerIPs=["`+strings.Join(addresses, `","`)+`"]`)))
+		"Calico's controller releases its other addresses", "clients that use another address of the Service lose it", annotate(namespace, name, addresses))
+}
+
+// askByAnnotation lets a Service ask for its address in the way that all releases of Calico read.
+func askByAnnotation(namespace, name, address string) remedies.Remedy {
+	return remedies.ByHand(fmt.Sprintf("let Service %s/%s ask for %s by Calico's annotation", namespace, name, address), "it gets the address", "none", annotate(namespace, name, []string{address}))
+}
+
+func annotate(namespace, name string, addresses []string) string {
+	return fmt.Sprintf("kubectl annotate service --namespace %s %s %s", phrase.Arg(namespace), phrase.Arg(name), phrase.Arg(`projectcalico.org/loadBalancerIPs=["`+strings.Join(addresses, `","`)+`"]`))
 }

@@ -17,18 +17,13 @@ var podWaiting = audit.Check{
 	Title:      "a pod has had no address for longer than the grace period, and no lack of blocks or addresses explains it",
 	Severities: []state.Severity{state.Error, state.Warning},
 	Graded:     "error if no retry can succeed; else warning",
-	Why: "The pod stays in ContainerCreating although addresses are left. The message names the causes that the objects show, the " +
-		"likeliest first: the address that the pod asks for is held; Calico rejects the pools or addresses that the pod or its " +
-		"namespace asks for; all pools of a family assign manually; calico-node or the kubelet does not work on the node; the CNI " +
-		"configuration names a disabled pool.",
-	Confirm: "kubectl describe pod shows the event FailedCreatePodSandBox with the error of the CNI plugin. A report quotes it if " +
-		"it may list Events.",
-	Misread: "A pod also waits without an address while its volumes are not attached, which Calico has no part in. The CNI " +
-		"configuration is a file on each node and is not read.",
-	Remedies: remedies.Waiting,
-	Verify:   "kubectl get pod -o wide shows the pod's address.",
-	Never:    "Never release the address that a pod asks for before the machine of its owner is known to be off.",
-	Requires: waiting.Reads,
+	Why:        "The pod stays in ContainerCreating although addresses are left. The message names the causes that the objects show, the likeliest first: the address that the pod asks for is held; Calico rejects the pools or addresses that the pod or its namespace asks for; all pools of a family assign manually; calico-node or the kubelet does not work on the node; the CNI configuration names a disabled pool.",
+	Confirm:    "kubectl describe pod shows the event FailedCreatePodSandBox with the error of the CNI plugin. A report quotes it if it may list Events.",
+	Misread:    "A pod also waits without an address while its volumes are not attached, which Calico has no part in. The CNI configuration is a file on each node and is not read.",
+	Remedies:   remedies.Waiting,
+	Verify:     "kubectl get pod -o wide shows the pod's address.",
+	Never:      "Never release the address that a pod asks for before the machine of its owner is known to be off.",
+	Requires:   waiting.Reads,
 	Optional: []blocks.Resource{blocks.IPAMConfigs, blocks.Affinities, blocks.Reservations, blocks.ClusterInfos, blocks.Handles, blocks.VMs, blocks.VMInstances,
 		blocks.WhereaboutsPools, blocks.NetworkAttachments, blocks.NodeSlicePools},
 	Run: func(st *state.State, f *audit.Findings) {

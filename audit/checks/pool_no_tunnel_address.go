@@ -17,12 +17,8 @@ var poolNoTunnelAddress = audit.Check{
 	Title:      "nodes of an encapsulated pool have no tunnel address, because no enabled pool allows tunnels for them, calico-node took none, or Felix sets up no tunnel",
 	Severities: []state.Severity{state.Error, state.Warning},
 	Graded:     "error; warning if Felix's setting is merely unset, in a release that does not derive it from the pools",
-	Why: "calico-node takes a node's tunnel address from the enabled pools of the same encapsulation that allow tunnels and select " +
-		"the node. Without the address, Felix programs no VXLAN routes to the node, and over IPIP the node's own traffic to other " +
-		"nodes' pods has a source address that they may not answer. Over WireGuard, the node's own traffic to other nodes' pods lacks a source address that they accept. " +
-		"A FelixConfiguration may turn off the tunnels that a pool needs.",
-	Confirm: "kubectl get ippools -o custom-columns=NAME:.metadata.name,USES:.spec.allowedUses,VXLAN:.spec.vxlanMode,IPIP:.spec.ipipMode; " +
-		"kubectl get nodes -o yaml shows no projectcalico.org/IPv4VXLANTunnelAddr (IPv6VXLANTunnelAddr, IPv4IPIPTunnelAddr, IPv4WireguardInterfaceAddr, IPv6WireguardInterfaceAddr).",
+	Why:        "calico-node takes a node's tunnel address from the enabled pools of the same encapsulation that allow tunnels and select the node. Without the address, Felix programs no VXLAN routes to the node, and over IPIP the node's own traffic to other nodes' pods has a source address that they may not answer. Over WireGuard, the node's own traffic to other nodes' pods lacks a source address that they accept. A FelixConfiguration may turn off the tunnels that a pool needs.",
+	Confirm:    "kubectl get ippools -o custom-columns=NAME:.metadata.name,USES:.spec.allowedUses,VXLAN:.spec.vxlanMode,IPIP:.spec.ipipMode; kubectl get nodes -o yaml shows no projectcalico.org/IPv4VXLANTunnelAddr (IPv6VXLANTunnelAddr, IPv4IPIPTunnelAddr, IPv4WireguardInterfaceAddr, IPv6WireguardInterfaceAddr).",
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("let an enabled pool of the same encapsulation that allows tunnels select the nodes: enable the pool until its pods use another, add Tunnel to its allowedUses, or add a small pool with allowedUses: [Tunnel]",
 			"calico-node gives each node a tunnel address at once", "one address of the pool per node"),

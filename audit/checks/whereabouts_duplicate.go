@@ -13,12 +13,10 @@ import (
 
 var whereaboutsDuplicate = audit.Check{
 	ID: "whereabouts/duplicate", Title: "two live pods use one address of a secondary network, or a migrated guest's address may get a second user", Severities: []state.Severity{state.Critical, state.Error, state.Warning},
-	Graded: "critical; warning if host-local or static, which look at no other node, assigned the address on several nodes: their networks may be apart; after a live migration, whose guest may keep its former address: error if another pod has that address, warning if another may get it",
-	Why: "Traffic for one pod reaches the other, or neither. KubeVirt moves a guest with its address, while Whereabouts frees that address " +
-		"and gives the virtual machine's new pod another one.",
+	Graded:  "critical; warning if host-local or static, which look at no other node, assigned the address on several nodes: their networks may be apart; after a live migration, whose guest may keep its former address: error if another pod has that address, warning if another may get it",
+	Why:     "Traffic for one pod reaches the other, or neither. KubeVirt moves a guest with its address, while Whereabouts frees that address and gives the virtual machine's new pod another one.",
 	Confirm: "kubectl get pods --all-namespaces -o yaml shows the address in two k8s.v1.cni.cncf.io/network-status annotations.",
-	Misread: "Separate networks (network_name, or enable_overlapping_ranges: false with their own ranges) may use the same addresses. " +
-		"So may the two pods of a virtual machine during a live migration.",
+	Misread: "Separate networks (network_name, or enable_overlapping_ranges: false with their own ranges) may use the same addresses. So may the two pods of a virtual machine during a live migration.",
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("restart the pod that the pool does not name for the address", "one owner is left", "the pod restarts: find out first which of the two owns the address"),
 		remedies.ByHand("let Whereabouts assign the network's addresses (ipam in the NetworkAttachmentDefinition), or give each node its own range (host-local) or each pod its own address (static), then restart the pods", "each address has one user", "the pods' addresses change",

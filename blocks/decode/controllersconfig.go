@@ -23,18 +23,24 @@ var assignIPs = object("", 0, value("assignIPs", 0, classWord))
 
 func (d *Decoder) controllersConfig(r *JSONReader, c *blocks.ControllersConfig) bool {
 	c.Present = true
+	assign := func() (there bool) {
+		mode := ""
+		there = r.Fields(Members{"assignIPs": &mode})
+		c.RequestedOnly = mode == string(apiv3.RequestedServicesOnly)
+		return there
+	}
 	return d.config(r, &c.Meta, Members{"controllers": func() {
 		r.Fields(Members{
 			"node": func() {
 				c.NodeController = r.Fields(Members{"leakGracePeriod": func() { c.LeakGrace, c.LeakGraceSet = duration(r) }})
 			},
-			"loadBalancer": func() { c.LoadBalancer = r.Fields(nil) },
+			"loadBalancer": func() { c.LoadBalancer = assign() },
 		})
 	}}, Members{"runningConfig": func() {
 		r.Fields(Members{"controllers": func() {
 			r.Object(func(key []byte) { // clients write an empty object before the first report
 				if c.Reported = true; string(key) == "loadBalancer" {
-					c.LoadBalancerRuns = r.Fields(nil)
+					c.LoadBalancerRuns = assign()
 				}
 			})
 		}})

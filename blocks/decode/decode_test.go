@@ -199,8 +199,8 @@ func TestConfigs(t *testing.T) {
 	p = decodeOne(t, controllersConfigs, objectNamed("default", `"controllers": {"node": {"leakGracePeriod": "1h2m"}}`))
 	diff(t, "controllers", []blocks.ControllersConfig{{Meta: blocks.Meta{Name: "default"}, Present: true,
 		NodeController: true, LeakGrace: 62 * time.Minute, LeakGraceSet: true}}, all[blocks.ControllersConfig](p))
-	p = decodeOne(t, controllersConfigs, `{"metadata":{"name":"default"},"spec":{"controllers":{"loadBalancer":{}}},"status":{"runningConfig":{"controllers":{"loadBalancer":{}}}}}`)
-	diff(t, "controllers", []blocks.ControllersConfig{{Meta: blocks.Meta{Name: "default"}, Present: true, LoadBalancer: true, Reported: true, LoadBalancerRuns: true}}, all[blocks.ControllersConfig](p))
+	p = decodeOne(t, controllersConfigs, `{"metadata":{"name":"default"},"spec":{"controllers":{"loadBalancer":{}}},"status":{"runningConfig":{"controllers":{"loadBalancer":{"assignIPs":"RequestedServicesOnly"}}}}}`)
+	diff(t, "controllers", []blocks.ControllersConfig{{Meta: blocks.Meta{Name: "default"}, Present: true, LoadBalancer: true, Reported: true, LoadBalancerRuns: true, RequestedOnly: true}}, all[blocks.ControllersConfig](p))
 	p = decodeOne(t, controllersConfigs, `{"metadata":{"name":"default"},"spec":{"controllers":{"loadBalancer":{}}},"status":{"runningConfig":{"controllers":{}}}}`)
 	diff(t, "controllers", []blocks.ControllersConfig{{Meta: blocks.Meta{Name: "default"}, Present: true, LoadBalancer: true}}, all[blocks.ControllersConfig](p))
 	p = decodeOne(t, controllersConfigs, `{"metadata":{"name":"default"},"spec":{"controllers":{"loadBalancer":{}}},"status":{"runningConfig":{"controllers":{"node":{}}}}}`)

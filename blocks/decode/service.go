@@ -1,6 +1,8 @@
 package decode
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -16,9 +18,11 @@ var services = describe(Kind{
 
 // service decodes a Service.
 func (d *Decoder) service(r *JSONReader, s *blocks.Service) bool {
-	kind, class, served := "", "", false
-	d.object(r, &s.Meta, metaHooks{noWritten: true}, r.members(Members{
-		"type": &kind, "loadBalancerClass": &class,
+	kind, class, asks, served, annotated := "", "", "", false, false
+	d.object(r, &s.Meta, metaHooks{noWritten: true, annotation: func(key, _ []byte) {
+		annotated = annotated || slices.Contains([]string{"projectcalico.org/loadBalancerIPs", "projectcalico.org/ipv4pools", "projectcalico.org/ipv6pools"}, string(key))
+	}}, r.members(Members{
+		"type": &kind, "loadBalancerClass": &class, "loadBalancerIP": &asks,
 		"clusterIPs": func() {
 			r.Array(func(int) {
 				if a, ok := blocks.ParseAddr(r.String()); ok { // a headless Service has "None"
@@ -31,5 +35,8 @@ func (d *Decoder) service(r *JSONReader, s *blocks.Service) bool {
 	}}))
 	s.Namespace = d.inNamespace
 	s.Pending = kind == string(corev1.ServiceTypeLoadBalancer) && !served && (class == "" || class == blocks.CalicoLoadBalancer)
+	if class == "" && !annotated {
+		s.Asks, _ = blocks.ParseAddr(asks)
+	}
 	return d.whole(r, &s.Meta, "")
 }

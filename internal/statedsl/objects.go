@@ -381,5 +381,8 @@ func (p *parser) service(w words) {
 	for _, a := range strings.FieldsFunc(w.at(1), func(r rune) bool { return r == ',' }) {
 		s.ClusterIPs = append(s.ClusterIPs, netip.MustParseAddr(a))
 	}
+	if w.has("asks") {
+		s.Asks = netip.MustParseAddr(w.get("asks"))
+	}
 	p.snap.Services = append(p.snap.Services, s)
 }

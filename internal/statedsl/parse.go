@@ -221,7 +221,7 @@ func (p *parser) line(line string) (err error) {
 		s.Cluster.OtherGroup, s.Cluster.OtherLocked = "projectcalico.org/v3", w.has("locked")
 	case "controllers":
 		grace, graceSet := w.duration("grace")
-		s.Controllers = blocks.ControllersConfig{Present: true, NodeController: !w.has("none"), LeakGrace: grace, LeakGraceSet: graceSet, LoadBalancer: w.has("lb"), Reported: w.has("runs"), LoadBalancerRuns: w.get("runs") == "lb"}
+		s.Controllers = blocks.ControllersConfig{Present: true, NodeController: !w.has("none"), LeakGrace: grace, LeakGraceSet: graceSet, LoadBalancer: w.has("lb"), Reported: w.has("runs"), LoadBalancerRuns: w.get("runs") == "lb", RequestedOnly: w.get("lb") == "requested"}
 	case "bgp":
 		s.BGP = blocks.BGPConfig{Present: true, Mesh: !w.has("nomesh"), ASNumber: uint32(w.number("as", 64512))}
 	case "peer":

@@ -55,6 +55,19 @@ func Twice(st *state.State) []*Service {
 	})
 }
 
+// Ignored returns the Services that ask for an address of Calico's pools by spec.loadBalancerIP and
+// wait: the controller serves annotated Services only, and reads that field in new releases alone
+// (kube-controllers pkg/controllers/loadbalancer, IsCalicoManagedLoadBalancer; projectcalico/calico#11815).
+func Ignored(st *state.State) (out []*blocks.Service) {
+	for i := range st.Services {
+		s := &st.Services[i]
+		if p := st.EnabledPool(s.Asks); st.Controllers.RequestedOnly && s.Pending && p != nil && p.Allows(blocks.UseLoadBalancer) && st.PastGrace(s.Created) && !blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 33) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
 // Leaked returns the addresses that are allocated to LoadBalancer Services that no longer
 // exist. It returns nil unless all Services were read: every cluster has Service default/kubernetes,
 // and a list of one namespace lacks it or the others.
