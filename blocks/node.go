@@ -87,6 +87,11 @@ type Namespace struct {
 	PoolsV4, PoolsV6 []string
 }
 
+// OnAzure and OnAWS report whether the node is a virtual machine of that cloud: the driver of the
+// cloud's disks, which asks the cloud for the machine's zone, labels it.
+func (n *Node) OnAzure() bool { _, is := n.Labels["topology.disk.csi.azure.com/zone"]; return is }
+func (n *Node) OnAWS() bool   { _, is := n.Labels["topology.ebs.csi.aws.com/zone"]; return is }
+
 // FromFlannel reports whether a node is migrating from Flannel to Calico. Calico's own collector
 // skips its blocks (kube-controllers pkg/controllers/flannelmigration).
 func (n *Node) FromFlannel() bool {

@@ -12,12 +12,12 @@ import (
 )
 
 var poolNoRoute = audit.Check{
-	ID: "pool/no-route", Title: "nodes have no routes to a pool's pods on other nodes: the pool has no encapsulation, and no calico-node runs BIRD",
+	ID: "pool/no-route", Title: "nodes have no routes to a pool's pods on other nodes: the pool has no encapsulation, and no calico-node runs BIRD, or its IPIP packets are dropped by Azure",
 	Severities: []state.Severity{state.Error},
-	Why:        "Felix programs routes to other nodes only for encapsulated pools, unless the FelixConfiguration says otherwise. Those of other pools come from BIRD, and calico-node may run without it.",
+	Why:        "Pods reach the pool's pods on their own node only. Felix programs routes to other nodes only for encapsulated pools, unless the FelixConfiguration says otherwise. Those of other pools come from BIRD, and calico-node may run without it. Azure's network drops IP-in-IP packets, so there Calico needs VXLAN (kubernetes/kops#17832).",
 	Confirm:    "ip route (ip -6 route) on a node shows the routes to other nodes' blocks; kubectl get daemonsets --all-namespaces --selector=k8s-app=calico-node -o yaml shows CALICO_NETWORKING_BACKEND and the probes.",
 	Misread:    "Another router may have routes to the nodes' blocks. An edited probe may ask Felix alone although BIRD runs.",
-	Remedies:   []remedies.Remedy{remedies.Encapsulate},
+	Remedies:   []remedies.Remedy{remedies.Encapsulate, remedies.UseVXLAN},
 	Verify:     "A pod reaches a pod of the pool on another node.",
 	Never:      "Never delete the pool for this: its settings can be changed while pods use it.",
 	Requires:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes, blocks.Pods},
@@ -27,12 +27,13 @@ var poolNoRoute = audit.Check{
 			return
 		}
 		for _, p := range st.Pools {
-			if nodes := traffic.WithoutRoutes(st, p); len(nodes) > 0 {
-				f.Add(audit.Finding{
-					Severity: state.Error, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p), Nodes: nodes, Absence: true,
-					Message:  fmt.Sprintf("pool %s has no encapsulation, and no calico-node runs BIRD: on %s, no route leads to the pool's pods on other nodes", p.Name, phrase.Some(nodes)),
-					Remedies: []remedies.Remedy{remedies.Encapsulate},
-				})
+			x := audit.Finding{Severity: state.Error, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p), Absence: true, Remedies: []remedies.Remedy{remedies.Encapsulate}}
+			if x.Nodes = traffic.DroppedByCloud(st, p); len(x.Nodes) > 0 {
+				x.Message, x.Remedies = fmt.Sprintf("pool %s is encapsulated by IPIP, which Azure's network drops: pods on %s do not reach the pool's pods on other nodes", p.Name, phrase.Some(x.Nodes)), []remedies.Remedy{remedies.UseVXLAN}
+				f.Add(x)
+			} else if x.Nodes = traffic.WithoutRoutes(st, p); len(x.Nodes) > 0 {
+				x.Message = fmt.Sprintf("pool %s has no encapsulation, and no calico-node runs BIRD: on %s, no route leads to the pool's pods on other nodes", p.Name, phrase.Some(x.Nodes))
+				f.Add(x)
 			}
 		}
 	},

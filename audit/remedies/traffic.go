@@ -3,3 +3,7 @@ package remedies
 // Encapsulate is the remedy for a pool to whose pods nodes have no routes.
 var Encapsulate = ByHand("set vxlanMode: Always on the pool (with Tigera's operator in the Installation, calicoNetwork.ipPools), or run calico-node with BIRD (CALICO_NETWORKING_BACKEND=bird; with the operator bgp: Enabled)",
 	"Felix or BIRD programs routes between the nodes; pods keep their addresses", "a tunnel lowers the MTU, and VXLAN over IPv6 needs Linux 4.19.1", "kubectl get ippools -o yaml")
+
+// UseVXLAN is for a pool whose IPIP packets the network drops.
+var UseVXLAN = ByHand("set vxlanMode: Always and ipipMode: Never on the pool (with Tigera's operator encapsulation: VXLAN in the Installation, calicoNetwork.ipPools)",
+	"nodes send the pods' traffic through VXLAN, which the network forwards; pods keep their addresses", "connections between nodes are interrupted, as far as there are any", "kubectl get ippools -o yaml")

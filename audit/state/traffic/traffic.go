@@ -46,6 +46,32 @@ func WithoutRoutes(st *state.State, p *state.Pool) (nodes []string) {
 	return nodes
 }
 
+// DroppedByCloud returns the nodes on Azure that have blocks of an IPIP pool in use: its network drops
+// IP-in-IP packets. WireGuard, if the nodes have keys, takes the tunnel's place.
+func DroppedByCloud(st *state.State, p *state.Pool) (nodes []string) {
+	for _, b := range p.Blocks {
+		h := st.NodeState(b.Owner.Node())
+		if h == nil || h.Node == nil || !h.Node.OnAzure() || len(h.Node.Wireguard) > 0 || b.Used == 0 || slices.Contains(nodes, h.Name) {
+			continue
+		}
+		nodes = append(nodes, h.Name)
+	}
+	if slices.Sort(nodes); p.IPIP != blocks.EncapAlways || p.Family() != blocks.IPv4 || !p.Allows(blocks.UseWorkload) || len(nodes) < 2 {
+		return nil
+	}
+	return nodes
+}
+
+// InSubnet explains what a cloud needs for traffic that a pool does not encapsulate; "" if its network
+// does not check it, or if all traffic between nodes is encapsulated.
+func InSubnet(st *state.State, p *state.Pool) string {
+	nodes := st.SelectedBy(p)
+	if len(nodes) < 2 || !p.Allows(blocks.UseWorkload) || st.OtherIPAM().Cluster || p.VXLAN == blocks.EncapAlways || p.IPIP == blocks.EncapAlways || slices.ContainsFunc(nodes, func(h *state.NodeState) bool { return !h.Node.OnAWS() }) {
+		return ""
+	}
+	return "arrives only if the source/destination check of the EC2 instances is off (awsSrcDstCheck: Disable of the FelixConfiguration lets Felix turn it off)"
+}
+
 // HostSubnets returns the number of nodes that a CrossSubnet pool selects, if the recorded address of
 // each is a subnet of its own: calico-node was given an address without the length of its subnet
 // (projectcalico/calico#2375). It returns 0 if any has a subnet.
