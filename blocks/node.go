@@ -73,6 +73,11 @@ func (n *Node) KeepsAway() (out []Taint) {
 	return out
 }
 
+// NoNetwork reports whether the node keeps pods away until its calico-node is Ready.
+func (n *Node) NoNetwork() bool {
+	return slices.ContainsFunc(n.Taints, func(t Taint) bool { return t.Key == TaintNetwork })
+}
+
 // AssignsPods reports whether an address lies in the node's podCIDRs.
 func (n *Node) AssignsPods(a netip.Addr) bool {
 	return slices.ContainsFunc(n.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(a) })

@@ -25,6 +25,10 @@ func (t Taint) Compare(o Taint) int {
 // down (k8s.io/api/core/v1, TaintNodeOutOfService).
 const TaintOutOfService = LifeCycleTaints + "out-of-service"
 
+// TaintNetwork is the taint of a node without a network. calico-node causes it when it ends, and
+// removes the cause when it is Ready (node/pkg/lifecycle).
+const TaintNetwork = LifeCycleTaints + "network-unavailable"
+
 // LifeCycleTaints is the key prefix of the taints that Kubernetes itself sets and removes.
 const LifeCycleTaints = "node.kubernetes.io/"
 

@@ -15,19 +15,21 @@ import (
 var startCollector = remedies.ByHand("start calico-kube-controllers again: give its Deployment one replica, or see in its pod's events and log why it is not Ready", "Calico's collector releases leaked addresses, empty blocks and the blocks of deleted nodes", "none",
 	"kubectl get pods --all-namespaces -o wide --selector=k8s-app=calico-kube-controllers")
 
+// restoreNetwork is the remedy if no node accepts pods because calico-node is not Ready.
+var restoreNetwork = remedies.ByHand("let calico-node become Ready: its log names the reason; if it waits for Typha, let Typha's pods tolerate the taint "+blocks.TaintNetwork+" (with Tigera's operator typhaDeployment in the Installation)", "calico-node lets the taint go, and all waiting pods start", "none",
+	"kubectl get pods --all-namespaces -o wide --selector='k8s-app in (calico-node, calico-typha)'")
+
 var configGCDisabled = audit.Check{
 	ID:         "config/gc-disabled",
 	Title:      "Calico's own garbage collection is off, its grace period is 0, or its pod does not run",
 	Severities: []state.Severity{state.Warning},
-	Why: "Without the collector in calico-kube-controllers, leaked addresses and spare empty blocks accumulate until pools run " +
-		"out. A leakGracePeriod of 0, or none, does not mean \"at once\" or \"the default\": it turns off the collection of " +
-		"empty blocks, and of leaks on existing nodes.",
-	Confirm: "kubectl get kubecontrollersconfigurations -o yaml; kubectl get pods -A -l k8s-app=calico-kube-controllers",
+	Why:        "Without the collector in calico-kube-controllers, leaked addresses and spare empty blocks accumulate until pools run out. A leakGracePeriod of 0, or none, does not mean \"at once\" or \"the default\": it turns off the collection of empty blocks, and of leaks on existing nodes.",
+	Confirm:    "kubectl get kubecontrollersconfigurations -o yaml; kubectl get pods -A -l k8s-app=calico-kube-controllers",
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("set controllers.node.leakGracePeriod in the KubeControllersConfiguration, for example to 15m",
 			"Calico's collector releases leaked addresses and empty blocks after that time", remedies.EverywhereRisk,
 			"kubectl get kubecontrollersconfigurations -o yaml"),
-		startCollector,
+		startCollector, restoreNetwork,
 	},
 	Never:    "Never set leakGracePeriod: 0 to speed up collection.",
 	Requires: []blocks.Resource{blocks.ControllerConfig},
@@ -43,9 +45,13 @@ var configGCDisabled = audit.Check{
 		} else if g := st.FirstMissing(state.OtherIPAMReads); g != nil {
 			f.SkipPartial("not evaluated whether the collector runs: %s", g)
 		} else if why := collector.Stopped(st); why != "" {
+			fix := startCollector
+			if len(collector.NoNetwork(st)) > 0 {
+				fix = restoreNetwork
+			}
 			f.Add(audit.Finding{
 				Severity: state.Warning, Subject: state.ClusterSubject(st), Message: "Calico's garbage collector does not run: " + why, Absence: true,
-				Evidence: state.Evidences("observed", state.Observed), Fix: audit.Look(startCollector.Commands[0]), Remedies: []remedies.Remedy{startCollector},
+				Evidence: state.Evidences("observed", state.Observed), Fix: audit.Look(fix.Commands[0]), Remedies: []remedies.Remedy{fix},
 			})
 		}
 	},

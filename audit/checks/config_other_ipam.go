@@ -19,16 +19,13 @@ var configOtherIPAM = audit.Check{
 	Title:      "pods do not get their addresses from Calico's IPAM",
 	Severities: []state.Severity{state.Info, state.Warning},
 	Graded:     "info; warning if flannel has not registered a node",
-	Why: "The pods' addresses come from host-local (Canal, flannel), from a cloud's CNI, or from the pods' own annotation " +
-		"ipAddrsNoIpam, so Calico's IPAM does not record them. ip/unallocated, node/no-block and the pool checks ignore these " +
-		"pods, and no plan records their addresses.",
-	Confirm: "Compare kubectl get pods -A -o wide with kubectl get nodes -o custom-columns=NODE:.metadata.name,PODCIDRS:.spec.podCIDRs; " +
-		"on a node, ipam.type in /etc/cni/net.d names the IPAM plugin: Calico's is calico-ipam.",
-	Misread:  "Calico's CNI plugin annotates pods with any IPAM plugin: the annotation cni.projectcalico.org/podIP does not mean that Calico's IPAM assigned the address.",
-	Remedies: []remedies.Remedy{remedies.RestartFlannel, remedies.CleanUpIPAM, remedies.StopUpgrade, remedies.RemoveOtherCNI, remedies.InstallCanal},
-	Never:    "Never record these addresses in Calico's blocks: Calico's nodes would claim the blocks and route them.",
-	Requires: state.OtherIPAMReads,
-	Optional: []blocks.Resource{blocks.Handles, blocks.Affinities, blocks.Namespaces, blocks.SandboxEvents},
+	Why:        "The pods' addresses come from host-local (Canal, flannel), from a cloud's CNI, or from the pods' own annotation ipAddrsNoIpam, so Calico's IPAM does not record them. ip/unallocated, node/no-block and the pool checks ignore these pods, and no plan records their addresses.",
+	Confirm:    "Compare kubectl get pods -A -o wide with kubectl get nodes -o custom-columns=NODE:.metadata.name,PODCIDRS:.spec.podCIDRs; on a node, ipam.type in /etc/cni/net.d names the IPAM plugin: Calico's is calico-ipam.",
+	Misread:    "Calico's CNI plugin annotates pods with any IPAM plugin: the annotation cni.projectcalico.org/podIP does not mean that Calico's IPAM assigned the address.",
+	Remedies:   []remedies.Remedy{remedies.RestartFlannel, remedies.CleanUpIPAM, remedies.StopUpgrade, remedies.RemoveOtherCNI, remedies.InstallCanal},
+	Never:      "Never record these addresses in Calico's blocks: Calico's nodes would claim the blocks and route them.",
+	Requires:   state.OtherIPAMReads,
+	Optional:   []blocks.Resource{blocks.Handles, blocks.Affinities, blocks.Namespaces, blocks.SandboxEvents},
 	Run: func(st *state.State, f *audit.Findings) {
 		other := st.OtherIPAM()
 		agents := beside.Agents(st)

@@ -17,12 +17,9 @@ var ipLeaked = audit.Check{
 	ID:         "ip/leaked",
 	Title:      "an allocation's named owner (pod, tunnel, VM) no longer exists, as far as was observed",
 	Severities: []state.Severity{state.Warning},
-	Why: "No other pod can use the address, and its block can never be released: pools run out although few pods run. An address " +
-		"leaks if a pod ends and Calico's CNI plugin is not called.",
-	Confirm: "calicoctl ipam show --ip=ADDRESS names the pod; kubectl get pod returns NotFound. On its node, crictl pods shows " +
-		"whether the sandbox still runs.",
-	Misread: "A pod that was deleted by force, or whose Node object was deleted, may still run on its machine and use the address. " +
-		"The API alone cannot tell. An allocation without a known owner is not a leak: see ip/unknown-owner.",
+	Why:        "No other pod can use the address, and its block can never be released: pools run out although few pods run. An address leaks if a pod ends and Calico's CNI plugin is not called.",
+	Confirm:    "calicoctl ipam show --ip=ADDRESS names the pod; kubectl get pod returns NotFound. On its node, crictl pods shows whether the sandbox still runs.",
+	Misread:    "A pod that was deleted by force, or whose Node object was deleted, may still run on its machine and use the address. The API alone cannot tell. An allocation without a known owner is not a leak: see ip/unknown-owner.",
 	Remedies: []remedies.Remedy{remedies.ReleaseLeaks,
 		remedies.ByHand("release the addresses of nodes whose machines are off, then the other addresses without host evidence", "the addresses can be assigned again",
 			"a container that still runs shares its address with the next pod", "calico-audit repair --leaked-ips --terminated NODE", "calico-audit repair --leaked-ips --without-host-evidence"),

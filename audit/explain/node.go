@@ -93,6 +93,8 @@ func schedulableText(h *state.NodeState) string {
 		against = append(against, "it has the taint "+t.Key)
 	}
 	switch {
+	case len(against) == 0 && h.Node.NoNetwork():
+		return "yes, but no pod is scheduled until its calico-node is Ready: it has the taint " + blocks.TaintNetwork
 	case len(against) == 0:
 		return "yes"
 	case h.Schedulable:

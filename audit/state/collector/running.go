@@ -78,5 +78,28 @@ func Stopped(st *state.State) string {
 	if !slices.ContainsFunc(st.Workloads, func(w *blocks.Workload) bool { return w.Ready }) {
 		return "" // the files do not say which pods are Ready
 	}
-	return fmt.Sprintf("%s of %s %s not Ready", phrase.Some(phrase.FullNames(x.Pods)), deployment, phrase.One(len(x.Pods), "is", "are"))
+	text := fmt.Sprintf("%s of %s %s not Ready", phrase.Some(phrase.FullNames(x.Pods)), deployment, phrase.One(len(x.Pods), "is", "are"))
+	if nodes := NoNetwork(st); len(nodes) > 0 {
+		text += fmt.Sprintf(": no node accepts pods, because %s %s the taint %s until calico-node is Ready there", phrase.Some(nodes), phrase.One(len(nodes), "has", "have"), blocks.TaintNetwork)
+	}
+	return text
+}
+
+// NoNetwork returns the nodes that keep the collector's pods away until calico-node is Ready there. It
+// returns nil if a node accepts pods, or if a pod of the collector has a node.
+func NoNetwork(st *state.State) (nodes []string) {
+	x := Installed(st)
+	if len(x.Pods) == 0 || slices.ContainsFunc(x.Pods, func(w *blocks.Workload) bool { return w.Node != "" }) || len(st.Unreadable(blocks.Nodes)) > 0 {
+		return nil
+	}
+	for _, h := range st.NodeStates {
+		switch n := h.Node; {
+		case n == nil || n.Windows:
+		case n.NoNetwork():
+			nodes = append(nodes, n.Name)
+		case n.Ready && !n.Unschedulable && len(n.KeepsAway()) == 0:
+			return nil
+		}
+	}
+	return nodes
 }
