@@ -62,13 +62,15 @@ var poolCoversNodes = audit.Check{
 	},
 }
 
-// covered is an address of a node or Service.
+// covered is an address of a node or Service. tunnel is true for an InternalIP that equals its own
+// node's tunnel address.
 type covered struct {
-	addr netip.Addr
-	of   string
+	addr       netip.Addr
+	kind, name string
+	tunnel     bool
 }
 
-func (c covered) String() string { return c.addr.String() + " of " + c.of }
+func (c covered) String() string { return c.addr.String() + " of " + c.kind + " " + c.name }
 
 // covering lists the addresses of nodes and Services in a pool.
 type covering struct {
@@ -79,42 +81,42 @@ type covering struct {
 	open []string
 	// at is the first address that Calico's IPAM assigned to a live pod, and pod is that pod; nil
 	// if there is none.
-	at  covered
-	pod *blocks.Workload
-	// tunnels are the InternalIPs that equal their own node's tunnel address.
+	at      covered
+	pod     *blocks.Workload
 	tunnels []covered
 }
 
-func coverage(st *state.State, p *state.Pool) (x covering) {
-	seen := map[covered]bool{}
-	add := func(a netip.Addr, of string) {
-		if c := (covered{a, of}); p.CIDR.Contains(a) && !seen[c] {
-			seen[c] = true
-			x.all = append(x.all, c)
-		}
-	}
+func listMachines(st *state.State) *[]covered {
+	all := []covered{{addr: st.Cluster.APIServer, kind: "Service", name: "default/kubernetes"}}
 	for i := range st.Nodes {
 		n := &st.Nodes[i]
 		for _, a := range identity.MachineAddresses(st, n) {
-			add(a.Addr(), "node "+n.Name)
+			all = append(all, covered{addr: a.Addr(), kind: "node", name: n.Name})
 		}
 		for _, a := range n.InternalIPs {
-			if !slices.ContainsFunc(n.Tunnels, func(t blocks.Tunnel) bool { return t.Addr == a }) {
-				add(a, "node "+n.Name)
-			} else if p.CIDR.Contains(a) {
-				x.tunnels = append(x.tunnels, covered{a, n.Name})
-			}
+			all = append(all, covered{a, "node", n.Name, slices.ContainsFunc(n.Tunnels, func(t blocks.Tunnel) bool { return t.Addr == a })})
 		}
 	}
-	nodes := len(x.all)
-	add(st.Cluster.APIServer, "Service default/kubernetes")
 	for i := range st.Services {
 		for _, a := range st.Services[i].ClusterIPs {
-			add(a, "Service "+st.Services[i].Key().String())
+			all = append(all, covered{addr: a, kind: "Service", name: st.Services[i].Key().String()})
 		}
 	}
-	x.services = len(x.all) > nodes
-	slices.SortStableFunc(x.all, func(a, b covered) int { return cmp.Or(a.addr.Compare(b.addr), cmp.Compare(a.of, b.of)) })
+	return &all
+}
+
+func coverage(st *state.State, p *state.Pool) (x covering) {
+	for _, c := range *state.Derived(st, listMachines) { // listed once, as a cluster may have a pool for each rack
+		if inside := p.CIDR.Contains(c.addr); inside && c.tunnel {
+			x.tunnels = append(x.tunnels, c)
+		} else if inside {
+			x.all, x.services = append(x.all, c), x.services || c.kind == "Service"
+		}
+	}
+	slices.SortStableFunc(x.all, func(a, b covered) int {
+		return cmp.Or(a.addr.Compare(b.addr), cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name))
+	})
+	x.all = slices.Compact(x.all)
 	for _, c := range x.all {
 		if around, err := c.addr.Prefix(p.BlockSize); err == nil && !st.Reserved.Contains(c.addr) && !slices.Contains(x.open, around.String()) {
 			x.open = append(x.open, around.String())
@@ -133,7 +135,7 @@ func coverage(st *state.State, p *state.Pool) (x covering) {
 func (x *covering) wrongInterface(p *state.Pool) audit.Finding {
 	var nodes, texts []string
 	for _, c := range x.tunnels {
-		nodes, texts = append(nodes, c.of), append(texts, fmt.Sprintf("%s of %s", c.addr, c.of))
+		nodes, texts = append(nodes, c.name), append(texts, fmt.Sprintf("%s of %s", c.addr, c.name))
 	}
 	r := nodeIP
 	r.Title = fmt.Sprintf("set the kubelet's --node-ip on %s to the node's own address, and restart the kubelet", phrase.Some(nodes))

@@ -115,7 +115,9 @@ func (c *Consolidation) Over() bool {
 // NodesWithoutBlock returns the status of nodes that have no usable block of a family and cannot
 // claim one. Nodes are left out if one of their pools has a block that could be released, or could if
 // its age were known. Nodes with the most borrowed addresses and waiting pods come first.
-func (st *Remedies) NodesWithoutBlock() []*state.NodeBlockStatus {
+func (st *Remedies) NodesWithoutBlock() []*state.NodeBlockStatus { return slices.Clone(st.blockless()) }
+
+func (st *Remedies) findBlockless() []*state.NodeBlockStatus {
 	var out []*state.NodeBlockStatus
 	for _, h := range st.NodeStates {
 		for _, n := range h.BlockStatus {
@@ -133,7 +135,7 @@ func (st *Remedies) NodesWithoutBlock() []*state.NodeBlockStatus {
 // ageless reports whether a pool has an empty block that would be releasable if its age were known.
 // Reading the age is cheaper than moving pods.
 func (st *Remedies) ageless(p *state.Pool) bool {
-	return slices.ContainsFunc(st.IPBlocks, func(b *state.Block) bool {
+	return slices.ContainsFunc(p.Blocks, func(b *state.Block) bool {
 		return b.Pool == p && b.Used == 0 && b.Releasability.Code == state.RetainUnknownAge && b.Releasability.After == nil
 	})
 }

@@ -39,6 +39,7 @@ type Remedies struct {
 	rehomes    func() (now, later []Move)
 	full       func() []string
 	few        func() tooFew
+	blockless  func() []*state.NodeBlockStatus
 	singletons func() []*state.Borrow
 	// recordables are the addresses that live pods use and no block records.
 	recordables func() []*recordable.Address
@@ -56,7 +57,7 @@ func find(s *state.State) *Remedies {
 	st.leftBehind, st.unrecorded = sync.OnceValue(st.findLeftBehind), sync.OnceValue(st.findUnrecorded)
 	st.rehomes, st.full = sync.OnceValues(st.findRehomes), sync.OnceValue(st.findFull)
 	st.recordables = sync.OnceValue(func() []*recordable.Address { return recordable.Of(s) })
-	st.few = sync.OnceValue(st.findTooFew)
+	st.few, st.blockless = sync.OnceValue(st.findTooFew), sync.OnceValue(st.findBlockless)
 	for i := range st.Nodes {
 		if n := &st.Nodes[i]; n.Ours != "" {
 			st.cordoned[n.Ours] = append(st.cordoned[n.Ours], n.Name)

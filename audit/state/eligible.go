@@ -198,11 +198,10 @@ func (st *State) RequestedPools(w *blocks.Workload, f blocks.Family) (pools []*P
 // PinnedPools returns the pools that hold addresses of a pod, although Calico uses them only if asked
 // and the pod asks for none: the CNI configuration may name them (ipv4_pools), for the next pod, too.
 func (st *State) PinnedPools(w *blocks.Workload, f blocks.Family) (pools []*Pool) {
-	for _, p := range st.Pools {
-		if (!p.Automatic || p.selected.Len() == 0) && p.Family() == f && p.ServesWorkloads() && !w.StaticAddress &&
-			len(st.RequestedNames(w, f)) == 0 && slices.ContainsFunc(slices.Collect(w.Addresses), p.CIDR.Contains) {
-			pools = append(pools, p)
-		}
+	for a := range w.Addresses {
+		pools = append(pools, slices.DeleteFunc(st.poolsAt(IPPrefix(a)), func(p *Pool) bool {
+			return p.Family() != f || !p.ServesWorkloads() || p.Automatic && p.selected.Len() > 0 || w.StaticAddress || len(st.RequestedNames(w, f)) > 0
+		})...)
 	}
 	return pools
 }

@@ -152,7 +152,7 @@ func TestKeptBlockForbids(t *testing.T) {
 			c.now(s)
 			kept, a := s.blockRef(c.kept), s.affinityRef("n1", empty)
 			err := s.writer(s.group).ReleaseBlock(t.Context(), s.blockRef(empty), &a, &kept)
-			if gone := s.get(s.path(blocks.Blocks, blocks.BlockName(empty))) == nil; (err == nil) != c.ok || gone != c.ok || len(s.writes) > 0 != c.ok {
+			if deleted := s.get(s.path(blocks.Blocks, blocks.BlockName(empty))) == nil; (err == nil) != c.ok || deleted != c.ok || len(s.writes) > 0 != c.ok {
 				t.Errorf("got %v, wrote %v", err, s.writes)
 			}
 		})

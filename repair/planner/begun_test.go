@@ -51,13 +51,13 @@ func wantMove(t *testing.T, m repair.Move, calls *callLog, want string) {
 }
 
 const (
-	network     = "pool pods 10.0.0.0/24\nnode n1\nview n1 complete\nnad shop/fast 10.9.0.0/24\n"
-	rangePool   = "wpool 10.9.0.0-24 10.9.0.0/24\n"
-	entryOfGone = "walloc 10.9.0.0-24 10.9.0.5 shop/gone id=c5 if=net1\n"
-	reserved    = "wres 10.9.0.5 shop/gone if=net1\n"
-	releaseGone = "release-whereabouts:kube-system/10.9.0.0-24:10.9.0.5"
-	deleteAlone = "delete-whereabouts-reservation:kube-system/10.9.0.5"
-	restoreOfV  = "restore-whereabouts:kube-system/10.9.0.7"
+	network         = "pool pods 10.0.0.0/24\nnode n1\nview n1 complete\nnad shop/fast 10.9.0.0/24\n"
+	rangePool       = "wpool 10.9.0.0-24 10.9.0.0/24\n"
+	strandedEntry   = "walloc 10.9.0.0-24 10.9.0.5 shop/gone id=c5 if=net1\n"
+	reserved        = "wres 10.9.0.5 shop/gone if=net1\n"
+	releaseStranded = "release-whereabouts:kube-system/10.9.0.0-24:10.9.0.5"
+	deleteAlone     = "delete-whereabouts-reservation:kube-system/10.9.0.5"
+	restoreOfV      = "restore-whereabouts:kube-system/10.9.0.7"
 
 	thePool        = "ippools.whereabouts.cni.cncf.io/kube-system/10.9.0.0-24@uid-10.9.0.0-24:1"
 	itsReservation = "overlappingrangeipreservations/kube-system/10.9.0.5@uid-10.9.0.5:1"
@@ -70,18 +70,18 @@ func TestDoSecondary(t *testing.T) {
 	const ofV = "wres 10.9.0.7 shop/v if=net1\n"
 	const waiting = network + rangePool + "pod shop/v n1 nets=shop/fast@10.9.0.7 cid=v\n"
 	for name, c := range map[string]struct{ step, before, now, want string }{
-		"with its reservation": {releaseGone, network + rangePool + entryOfGone + reserved, network + rangePool + entryOfGone + reserved,
+		"with its reservation": {releaseStranded, network + rangePool + strandedEntry + reserved, network + rangePool + strandedEntry + reserved,
 			release + ", " + itsReservation + ", beside 1"},
-		"without one": {releaseGone, network + rangePool + entryOfGone, network + rangePool + entryOfGone, release + ", none, beside 1"},
-		"another pool records it, too": {releaseGone, network + rangePool + entryOfGone, network + "wpool 10.9.0.0-16 10.9.0.0/16\nwalloc 10.9.0.0-16 10.9.0.5 shop/gone id=c5 if=net1\n" + rangePool + entryOfGone,
+		"without one": {releaseStranded, network + rangePool + strandedEntry, network + rangePool + strandedEntry, release + ", none, beside 1"},
+		"another pool records it, too": {releaseStranded, network + rangePool + strandedEntry, network + "wpool 10.9.0.0-16 10.9.0.0/16\nwalloc 10.9.0.0-16 10.9.0.5 shop/gone id=c5 if=net1\n" + rangePool + strandedEntry,
 			release + ", none, beside 2"},
-		"another sandbox has it": {releaseGone, network + rangePool + entryOfGone, network + rangePool + strings.Replace(entryOfGone, "c5", "c6", 1), "changed"},
-		"another pod has it":     {releaseGone, network + rangePool + entryOfGone, network + rangePool + strings.Replace(entryOfGone, "gone", "new", 1), "changed"},
-		"another interface":      {releaseGone, network + rangePool + entryOfGone, network + rangePool + strings.Replace(entryOfGone, "net1", "net2", 1), "changed"},
-		"only another pool":      {releaseGone, network + rangePool + entryOfGone, network + "wpool 10.9.0.0-16 10.9.0.0/16\nwalloc 10.9.0.0-16 10.9.0.5 shop/gone id=c5 if=net1\n", "changed"},
+		"another sandbox has it": {releaseStranded, network + rangePool + strandedEntry, network + rangePool + strings.Replace(strandedEntry, "c5", "c6", 1), "changed"},
+		"another pod has it":     {releaseStranded, network + rangePool + strandedEntry, network + rangePool + strings.Replace(strandedEntry, "gone", "new", 1), "changed"},
+		"another interface":      {releaseStranded, network + rangePool + strandedEntry, network + rangePool + strings.Replace(strandedEntry, "net1", "net2", 1), "changed"},
+		"only another pool":      {releaseStranded, network + rangePool + strandedEntry, network + "wpool 10.9.0.0-16 10.9.0.0/16\nwalloc 10.9.0.0-16 10.9.0.5 shop/gone id=c5 if=net1\n", "changed"},
 
 		"a lone reservation":         {deleteAlone, network + rangePool + reserved, network + rangePool + reserved, "DeleteWhereaboutsReservation " + itsReservation + ", places 1"},
-		"a reservation with a entry": {deleteAlone, network + rangePool + reserved, network + rangePool + entryOfGone + reserved, "changed"},
+		"a reservation with a entry": {deleteAlone, network + rangePool + reserved, network + rangePool + strandedEntry + reserved, "changed"},
 
 		"a reservation in use": {restoreOfV, waiting + ofV, waiting + ofV,
 			"RestoreWhereabouts " + thePool + ": kube-system/10.9.0.0-24+7 of shop/v v net1, overlappingrangeipreservations/kube-system/10.9.0.7@uid-10.9.0.7:1"},
@@ -107,7 +107,7 @@ func TestDoSecondary(t *testing.T) {
 // deletes the reservation that is left, or restores it if the pod may have the address again. An
 // undo restores entry and reservation only if this run removed them and no other pod has them.
 func TestBegunSecondary(t *testing.T) {
-	const before = network + rangePool + entryOfGone + reserved
+	const before = network + rangePool + strandedEntry + reserved
 	patched := sent(repair.VerbPatch, blocks.WhereaboutsPools, "kube-system/10.9.0.0-24", "uid-10.9.0.0-24", `{"range":"10.9.0.0/24"}`)
 	deleted := sent(repair.VerbDelete, blocks.WhereaboutsReservations, "kube-system/10.9.0.5", "uid-10.9.0.5", `{"podref":"shop/gone"}`)
 	ofNobody := sent(repair.VerbDelete, blocks.WhereaboutsReservations, "kube-system/10.9.0.5", "uid-10.9.0.5", `{"podref":""}`)
@@ -120,12 +120,12 @@ func TestBegunSecondary(t *testing.T) {
 		sent []repair.Sent
 		want string
 	}{
-		"the entry is there":                       {rangePool + entryOfGone + reserved, []repair.Sent{patched}, ""},
+		"the entry is there":                       {rangePool + strandedEntry + reserved, []repair.Sent{patched}, ""},
 		"the reservation is left":                  {rangePool + reserved, []repair.Sent{patched}, "DeleteWhereaboutsReservation " + itsReservation + ", places 1"},
-		"the reservation is left, of another pool": {rangePool + entryOfGone + reserved + "wpool other 10.9.0.0/24\n", []repair.Sent{patched}, ""},
+		"the reservation is left, of another pool": {rangePool + strandedEntry + reserved + "wpool other 10.9.0.0/24\n", []repair.Sent{patched}, ""},
 		"both are gone":                            {rangePool, []repair.Sent{patched, deleted}, ""},
-		"another pod has the entry":                {rangePool + strings.Replace(entryOfGone, "gone", "new", 1), []repair.Sent{patched, deleted}, ""},
-		"its pod has the entry again":              {rangePool + strings.Replace(entryOfGone, "c5", "c6", 1), []repair.Sent{patched, deleted}, back},
+		"another pod has the entry":                {rangePool + strings.Replace(strandedEntry, "gone", "new", 1), []repair.Sent{patched, deleted}, ""},
+		"its pod has the entry again":              {rangePool + strings.Replace(strandedEntry, "c5", "c6", 1), []repair.Sent{patched, deleted}, back},
 		"its pod exists again":                     {rangePool + "pod shop/gone n1 phase=Pending\n", []repair.Sent{patched, deleted}, back},
 		"its pod exists again, for long":           {rangePool + "pod shop/gone n1 phase=Pending\n", []repair.Sent{patched, long}, ""},
 		"its pod was not recorded":                 {rangePool + "pod shop/gone n1 phase=Pending\n", []repair.Sent{patched, ofNobody}, ""},
@@ -133,7 +133,7 @@ func TestBegunSecondary(t *testing.T) {
 		"it is reserved again":                     {rangePool + "pod shop/gone n1 phase=Pending\n" + reserved, []repair.Sent{patched, deleted}, ""},
 	} {
 		t.Run("completed/"+name, func(t *testing.T) {
-			b, calls := begunStep(t, before, releaseGone, network+c.now, &repair.StepLog{Changes: c.sent, Unfinished: true})
+			b, calls := begunStep(t, before, releaseStranded, network+c.now, &repair.StepLog{Changes: c.sent, Unfinished: true})
 			wantMove(t, b.Completion(), calls, c.want)
 		})
 	}
@@ -145,8 +145,8 @@ func TestBegunSecondary(t *testing.T) {
 		"the address is free":                {rangePool, []repair.Sent{patched, deleted}, record + "true"},
 		"it had no reservation":              {rangePool, []repair.Sent{patched}, record + "false"},
 		"its own reservation is there":       {rangePool + reserved, []repair.Sent{patched, deleted}, record + "true"},
-		"it is recorded again":               {rangePool + entryOfGone, []repair.Sent{patched, deleted}, "already"},
-		"another pod has the entry":          {rangePool + strings.Replace(entryOfGone, "gone", "new", 1), []repair.Sent{patched, deleted}, "skipped InUse"},
+		"it is recorded again":               {rangePool + strandedEntry, []repair.Sent{patched, deleted}, "already"},
+		"another pod has the entry":          {rangePool + strings.Replace(strandedEntry, "gone", "new", 1), []repair.Sent{patched, deleted}, "skipped InUse"},
 		"another pod has the reservation":    {rangePool + strings.Replace(reserved, "gone", "new", 1), []repair.Sent{patched, deleted}, "skipped InUse"},
 		"another pod names it":               {rangePool + "pod shop/new n1 nets=shop/fast@10.9.0.5\n", []repair.Sent{patched, deleted}, "skipped InUse"},
 		"a pod that has ended names it":      {rangePool + "pod shop/new n1 nets=shop/fast@10.9.0.5 phase=Succeeded\n", []repair.Sent{patched, deleted}, record + "true"},
@@ -157,7 +157,7 @@ func TestBegunSecondary(t *testing.T) {
 		"the pool has another range":         {"wpool 10.9.0.0-24 10.9.0.0/23\n", []repair.Sent{patched, deleted}, "skipped Changed"},
 	} {
 		t.Run("undone/"+name, func(t *testing.T) {
-			b, calls := begunStep(t, before, releaseGone, network+c.now, &repair.StepLog{Changes: c.sent, Freed: true})
+			b, calls := begunStep(t, before, releaseStranded, network+c.now, &repair.StepLog{Changes: c.sent, Freed: true})
 			wantMove(t, b.Kind.Undo(b), calls, c.want)
 			b.Log.Freed = false
 			if m := b.Kind.Undo(b); m.Do != nil {

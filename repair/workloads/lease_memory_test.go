@@ -76,8 +76,8 @@ func (s *leaseServer) store(l *coordinationv1.Lease) {
 	s.lease = l
 }
 
-// heldBy stores the Lease of another run.
-func (s *leaseServer) heldBy(holder string, seconds *int32) {
+// ownedBy stores the Lease of another run.
+func (s *leaseServer) ownedBy(holder string, seconds *int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{LeaseDurationSeconds: seconds}}
@@ -114,14 +114,14 @@ func TestLeaseIsTaken(t *testing.T) {
 		waits  bool
 	}{
 		"free":               {func(*leaseServer) {}, "", false},
-		"given up":           {func(s *leaseServer) { s.heldBy("", &second) }, "", false},
-		"not renewed":        {func(s *leaseServer) { s.heldBy("dead", &second) }, "", true},
-		"without a duration": {func(s *leaseServer) { s.heldBy("dead", nil) }, "", true},
+		"given up":           {func(s *leaseServer) { s.ownedBy("", &second) }, "", false},
+		"not renewed":        {func(s *leaseServer) { s.ownedBy("dead", &second) }, "", true},
+		"without a duration": {func(s *leaseServer) { s.ownedBy("dead", nil) }, "", true},
 		"taken at that moment": {func(s *leaseServer) {
 			s.refuse = once(http.MethodPost, 409, func() { s.store(&coordinationv1.Lease{}) })
 		}, "", false},
 		"renewed": {func(s *leaseServer) {
-			s.heldBy("alive", &second)
+			s.ownedBy("alive", &second)
 			reads := 0
 			s.refuse = func(method string) int {
 				if reads++; method == http.MethodGet && reads > 1 {

@@ -23,24 +23,23 @@ func WithoutRoutes(st *state.State, p *state.Pool) (nodes []string) {
 	if g := st.FirstMissing([]blocks.Resource{blocks.BGPPeers, blocks.FelixConfigs, blocks.Pods}); g != nil {
 		return nil
 	}
-	agents := map[string]bool{} // by node, whether BIRD is off
-	for _, w := range st.Workloads {
-		if w.HostNetwork && w.OfDaemonSet() && strings.HasPrefix(w.Controller.Name, "calico-node") {
-			if agents[w.Node] = w.FelixOnly; !w.FelixOnly {
-				return nil
-			}
-		}
-	}
+	agents := state.Derived(st, findAgents)
 	for _, b := range p.Blocks {
 		switch node := b.Owner.Node(); {
-		case b.Used == 0 || slices.Contains(nodes, node):
-		case !agents[node]: // its calico-node may run BIRD
+		case b.Used == 0:
+		case !agents.felixOnly[node] || agents.bird: // its calico-node may run BIRD
 			return nil
 		default:
 			nodes = append(nodes, node)
 		}
 	}
-	if slices.Sort(nodes); len(nodes) < 2 {
+	return atLeastTwo(nodes)
+}
+
+// atLeastTwo sorts the nodes, each once; nil if there is only one, which needs no route.
+func atLeastTwo(nodes []string) []string {
+	slices.Sort(nodes)
+	if nodes = slices.Compact(nodes); len(nodes) < 2 {
 		return nil
 	}
 	return nodes
@@ -49,17 +48,15 @@ func WithoutRoutes(st *state.State, p *state.Pool) (nodes []string) {
 // DroppedByCloud returns the nodes on Azure that have blocks of an IPIP pool in use: its network drops
 // IP-in-IP packets. WireGuard, if the nodes have keys, takes the tunnel's place.
 func DroppedByCloud(st *state.State, p *state.Pool) (nodes []string) {
-	for _, b := range p.Blocks {
-		h := st.NodeState(b.Owner.Node())
-		if h == nil || h.Node == nil || !h.Node.OnAzure() || len(h.Node.Wireguard) > 0 || b.Used == 0 || slices.Contains(nodes, h.Name) {
-			continue
-		}
-		nodes = append(nodes, h.Name)
-	}
-	if slices.Sort(nodes); p.IPIP != blocks.EncapAlways || p.Family() != blocks.IPv4 || !p.Allows(blocks.UseWorkload) || len(nodes) < 2 {
+	if p.IPIP != blocks.EncapAlways || p.Family() != blocks.IPv4 || !p.Allows(blocks.UseWorkload) {
 		return nil
 	}
-	return nodes
+	for _, b := range p.Blocks {
+		if h := st.NodeState(b.Owner.Node()); h != nil && h.Node != nil && h.Node.OnAzure() && len(h.Node.Wireguard) == 0 && b.Used > 0 {
+			nodes = append(nodes, h.Name)
+		}
+	}
+	return atLeastTwo(nodes)
 }
 
 // InSubnet explains what a cloud needs for traffic that a pool does not encapsulate; "" if its network
@@ -70,6 +67,23 @@ func InSubnet(st *state.State, p *state.Pool) string {
 		return ""
 	}
 	return "arrives only if the source/destination check of the EC2 instances is off (awsSrcDstCheck: Disable of the FelixConfiguration lets Felix turn it off)"
+}
+
+// agents are the pods of calico-node. felixOnly holds the nodes whose probes show no BIRD; bird is true
+// if those of any node show it.
+type agents struct {
+	felixOnly map[string]bool
+	bird      bool
+}
+
+func findAgents(st *state.State) *agents {
+	x := &agents{felixOnly: map[string]bool{}}
+	for _, w := range st.Workloads {
+		if w.HostNetwork && w.OfDaemonSet() && strings.HasPrefix(w.Controller.Name, "calico-node") {
+			x.felixOnly[w.Node], x.bird = w.FelixOnly, x.bird || !w.FelixOnly
+		}
+	}
+	return x
 }
 
 // HostSubnets returns the number of nodes that a CrossSubnet pool selects, if the recorded address of
