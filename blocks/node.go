@@ -177,6 +177,9 @@ type Extras struct {
 	PoolsV4, PoolsV6 []string
 	// StaticIPs are the addresses that the pod requests (cni.projectcalico.org/ipAddrs).
 	StaticIPs []netip.Addr
+	// FloatingIPs are addresses that Felix translates to the pod's (cni.projectcalico.org/floatingIPs).
+	// No block records them.
+	FloatingIPs []netip.Addr
 	// Rejected names the annotation that makes Calico's CNI plugin reject the pod, because it
 	// cannot be parsed; empty if there is none.
 	Rejected string

@@ -17,6 +17,9 @@ func (x *explainer) addressSummary(a netip.Addr, users []user, ref state.Allocat
 	if text, of := x.secondarySummary(a); of && b == nil && !allocated {
 		return text
 	}
+	if floats := x.floatsOf(a); len(floats) > 0 && !allocated && len(users) == 0 {
+		return fmt.Sprintf("Floating IP of %s%s.", phrase.Each(floats), x.floatingText(a))
+	}
 	switch {
 	case allocated && allPast(users):
 		return fmt.Sprintf("Allocated to %s; only %s, names it.", x.holder(ref.Block, ref.Ordinal), who)

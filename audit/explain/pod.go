@@ -55,6 +55,9 @@ func (x *explainer) podSection(s *builder, w *blocks.Workload) {
 	for _, a := range w.Extras().StaticIPs {
 		s.factf(src, "asks for", "%s (cni.projectcalico.org/ipAddrs)", a)
 	}
+	for _, a := range w.Extras().FloatingIPs {
+		s.fact(src, "floating IP", a.String()+x.floatingText(a))
+	}
 	if n := x.nodeNamed(w.Node); n != nil {
 		h := x.NodeState(w.Node)
 		owns := "no block"
@@ -65,6 +68,29 @@ func (x *explainer) podSection(s *builder, w *blocks.Workload) {
 	} else if w.Node != "" {
 		s.fact("", "node", w.Node+": "+x.NoNode(w.Node))
 	}
+}
+
+// floatingText explains why traffic to a floating IP of a pod may not arrive, or not for long.
+func (x *explainer) floatingText(a netip.Addr) (text string) {
+	if x.FirstMissing([]blocks.Resource{blocks.FelixConfigs}) == nil && x.Felix.FloatingIPs != "Enabled" {
+		text = "; Felix does not translate it to the pod's address: floatingIPs of the FelixConfiguration is not Enabled (the environment variable FELIX_FLOATINGIPS of calico-node overrides it)"
+	}
+	if p := x.EnabledPool(a); p != nil && x.unread(blocks.Blocks) == "" && !x.Reserved.Contains(a) {
+		if _, recorded := x.Allocation(a); !recorded && p.Allows(blocks.UseWorkload) {
+			text += "; no block records it, so Calico may assign it to another pod of pool " + p.Name + ": reserve it (IPReservation)"
+		}
+	}
+	return text
+}
+
+// floatsOf names the live pods that have an address as a floating IP.
+func (x *explainer) floatsOf(a netip.Addr) (out []string) {
+	for _, w := range x.Workloads {
+		if w.Live() && slices.Contains(w.Extras().FloatingIPs, a) {
+			out = append(out, "pod "+w.FullName())
+		}
+	}
+	return out
 }
 
 // podAddressSection summarises an address of a pod.

@@ -22,6 +22,9 @@ var (
 		"pods get addresses", EverywhereRisk, "kubectl get ippools -o yaml")
 	// MendNode is for a node on which calico-node or the kubelet does not work.
 	MendNode = ByHand("find out why calico-node does not run on the node: its pod's status and log name the reason", "pods of the node get addresses", "none")
+	// KeepAgent is for a calico-node pod that took the place of another one while pods waited.
+	KeepAgent = ByHand("find out why calico-node is not Ready: its pod's status and log name the reason; if its pod is replaced again and again, a Pending pod of a higher priority may preempt it: delete that pod, or give it a node", "pods of the node get addresses", "none",
+		"kubectl get pods --all-namespaces -o wide --field-selector status.phase=Pending")
 	// AdmitAgent is for a node whose taints or labels keep calico-node away.
 	AdmitAgent = ByHand("let calico-node run on the node: let its DaemonSet tolerate all taints, or change the node's taints or labels", "pods of the node get addresses", "calico-node restarts on all nodes if its DaemonSet changes",
 		"kubectl get daemonsets --all-namespaces --selector=k8s-app=calico-node -o yaml")
@@ -53,7 +56,7 @@ var (
 )
 
 // Waiting lists the general remedies for waiting pods.
-var Waiting = []Remedy{EndOwner, FreeAddress, CorrectRequest, AutomaticPool, MendNode, DetectAddress, AdmitAgent, LeaveFlannel, DeleteTwin, RecordFirst, UnpinPool, MaskPool, FreeSecondary, CorrectNetwork, FreeRange, ReadEvents}
+var Waiting = []Remedy{EndOwner, FreeAddress, CorrectRequest, AutomaticPool, MendNode, KeepAgent, DetectAddress, AdmitAgent, LeaveFlannel, DeleteTwin, RecordFirst, UnpinPool, MaskPool, FreeSecondary, CorrectNetwork, FreeRange, ReadEvents}
 
 // WaitingRoot is the root of the pods that wait for the same reason.
 func WaitingRoot(c waiting.Cause) string {
@@ -79,7 +82,7 @@ func (st *Remedies) WaitingRemedies(p *waiting.Pod) (out []Remedy) {
 	for _, c := range p.Causes {
 		events := fmt.Sprintf("kubectl get events --namespace %s --field-selector involvedObject.name=%s", phrase.Arg(p.Namespace), phrase.Arg(p.Name))
 		r := map[waiting.Kind]Remedy{
-			waiting.Taken: FreeAddress, waiting.Request: CorrectRequest, waiting.NoPool: AutomaticPool, waiting.Node: MendNode, waiting.Loopback: DetectAddress, waiting.Misfit: AdmitAgent, waiting.Unmigrated: LeaveFlannel, waiting.SameAddress: DeleteTwin,
+			waiting.Taken: FreeAddress, waiting.Request: CorrectRequest, waiting.NoPool: AutomaticPool, waiting.Node: MendNode, waiting.Replaced: KeepAgent, waiting.Loopback: DetectAddress, waiting.Misfit: AdmitAgent, waiting.Unmigrated: LeaveFlannel, waiting.SameAddress: DeleteTwin,
 			waiting.Unrecorded: RecordFirst, waiting.Pinned: UnpinPool, waiting.Unknown: ReadEvents, waiting.Refused: AddPool, waiting.HostBits: MaskPool, waiting.Secondary: FreeSecondary, waiting.Network: CorrectNetwork, waiting.FullNetwork: FreeRange,
 		}[c.Kind]
 		switch {

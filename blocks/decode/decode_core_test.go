@@ -71,7 +71,7 @@ func TestPods(t *testing.T) {
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "cart"},
 					{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachineInstance", Name: "db", UID: "i", Controller: &yes}},
 				Annotations: map[string]string{
-					"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "cni.projectcalico.org/ipAddrs": `["10.0.0.5"]`,
+					"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "cni.projectcalico.org/ipAddrs": `["10.0.0.5"]`, "cni.projectcalico.org/floatingIPs": `["192.0.2.7", ""]`,
 					"cni.projectcalico.org/podIP": "10.0.0.5/32", "cni.projectcalico.org/podIPs": "10.0.0.5/32,fd00::5/128",
 					"cni.projectcalico.org/containerID": "c1", "cni.projectcalico.org/ipv4pools": `["pool-a", "10.1.0.0/16"]`,
 					"k8s.v1.cni.cncf.io/network-status": `[{"name": "k8s-pod-network", "ips": ["10.0.0.5"], "default": true},
@@ -113,7 +113,7 @@ func TestPods(t *testing.T) {
 			NetworkIPs: []netip.Addr{addr("10.0.0.5"), addr("10.9.0.7"), addr("fd09::7")},
 			Attached:   []blocks.AttachedAddress{{Network: "shop/storage", Addr: addr("10.9.0.7")}, {Network: "shop/storage", Addr: addr("fd09::7")}},
 			Interfaces: []string{"shop/storage"}, AsksNetworks: []string{"shop/storage", "lab/lan"},
-			PoolsV4: []string{"pool-a", "10.1.0.0/16"}, StaticIPs: []netip.Addr{addr("10.0.0.5")},
+			PoolsV4: []string{"pool-a", "10.1.0.0/16"}, StaticIPs: []netip.Addr{addr("10.0.0.5")}, FloatingIPs: []netip.Addr{addr("192.0.2.7")},
 		},
 	}, {
 		Meta:      blocks.Meta{Name: "cart-2", Deleting: at("2025-11-20T11:00:00Z")},

@@ -208,9 +208,9 @@ func TestConfigs(t *testing.T) {
 	p = decodeOne(t, controllersConfigs, objectNamed("default", `"controllers": {"node": null}`))
 	diff(t, "controllers", []blocks.ControllersConfig{{Meta: blocks.Meta{Name: "default"}, Present: true}}, all[blocks.ControllersConfig](p))
 
-	p = decodeOne(t, felixConfigs, objectNamed("default", `"bpfEnabled": true, "programClusterRoutes": "Enabled", "routeSource": "WorkloadIPs"`))
+	p = decodeOne(t, felixConfigs, objectNamed("default", `"bpfEnabled": true, "programClusterRoutes": "Enabled", "routeSource": "WorkloadIPs", "floatingIPs": "Enabled"`))
 	diff(t, "felix", []blocks.FelixConfig{{Meta: blocks.Meta{Name: "default"}, Present: true,
-		BPFEnabled: true, ProgramClusterRoutes: "Enabled", RouteSource: "WorkloadIPs"}}, all[blocks.FelixConfig](p))
+		BPFEnabled: true, ProgramClusterRoutes: "Enabled", RouteSource: "WorkloadIPs", FloatingIPs: "Enabled"}}, all[blocks.FelixConfig](p))
 	p = decodeOne(t, felixConfigs, objectNamed("node.n1", `"bpfEnabled": true`))
 	noGaps(t, p)
 	diff(t, "felix of one node", []blocks.FelixConfig(nil), all[blocks.FelixConfig](p))

@@ -3,6 +3,7 @@ package decode
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"net/netip"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ const (
 	annotationPoolsV4     = "cni.projectcalico.org/ipv4pools"
 	annotationPoolsV6     = "cni.projectcalico.org/ipv6pools"
 	annotationAddresses   = "cni.projectcalico.org/ipAddrs"
+	annotationFloating    = "cni.projectcalico.org/floatingIPs"
 	annotationNoIPAM      = "cni.projectcalico.org/ipAddrsNoIpam"
 )
 
@@ -65,7 +67,7 @@ var podAnnotations = &fieldMask{key: "annotations", num: 12, schema: schemaMap, 
 	annotationPodIP: classAddresses, annotationPodIPs: classAddresses, annotationContainerID: classSandbox,
 	annotationPoolsV4: classPoolList, annotationPoolsV6: classPoolList,
 	annotationNetworks: classNetworks, annotationNetworksOld: classNetworks, annotationAsks: classAsks,
-	annotationAddresses: classAddressJSON, annotationNoIPAM: classStub, annotationSafeToEvict: classBool, annotationPreventEviction: classBool,
+	annotationAddresses: classAddressJSON, annotationFloating: classAddressJSON, annotationNoIPAM: classStub, annotationSafeToEvict: classBool, annotationPreventEviction: classBool,
 }}
 
 // condition keeps type, status and time of an entry of status.conditions.
@@ -225,6 +227,9 @@ func (d *Decoder) podAnnotation(r *JSONReader, p *blocks.Workload, key, value []
 		for _, one := range d.jsonList(r, value, "addresses") {
 			addAddress(r, &p.Extend().StaticIPs, []byte(one))
 		}
+	case annotationFloating:
+		_ = json.Unmarshal(value, &p.Extend().FloatingIPs) // no address of the pod's own depends on it
+		p.Extra.FloatingIPs = slices.DeleteFunc(p.Extra.FloatingIPs, func(a netip.Addr) bool { return !a.IsValid() })
 	case annotationNoIPAM:
 		if len(value) > 0 {
 			p.Extend().NoIPAM = true

@@ -30,6 +30,7 @@
 //	     [vmi=NAME] [alt=NS/NAME altnode=N]      KubeVirt's attributes, and alternateOwnerAttrs
 //	pod NS/NAME NODE [IP,IP] [phase=P] [hostnet] [terminating] [removed] [ann=IP,IP] [pools=A,B] [age=D] [cid=ID]
 //	     [pools4=A,B] [pools6=A,B] [asks=IP,IP]     requested pools by annotation, and addresses (ipAddrs)
+//	     [floats=IP,IP]                          floating IPs (cni.projectcalico.org/floatingIPs)
 //	     [rejected=ANNOTATION]                      a request that cannot be parsed, such as ipAddrs
 //	     [nets=NAMESPACE/NETWORK@IP,…] [netstatus]  addresses on networks other than the cluster's own
 //	     [wants=NAMESPACE/NETWORK,…]             networks that it asks for (k8s.v1.cni.cncf.io/networks)
@@ -61,7 +62,7 @@
 //	bothgroups [locked]                          the newer API group serves blocks too, and may be locked
 //	controllers [none] [grace=D] [lb=on|requested] [runs=lb|none]  lb: controllers.loadBalancer; runs: the same in status.runningConfig
 //	bgp [nomesh] [as=N]
-//	felix [routes=WHO] [source=WHAT] [bpf] [vxlan=on|off] [ipip=on|off]  programClusterRoutes, routeSource, vxlanEnabled, ipipEnabled
+//	felix [routes=WHO] [source=WHAT] [bpf] [vxlan=on|off] [ipip=on|off] [floating=Enabled]  programClusterRoutes, routeSource, vxlanEnabled, ipipEnabled
 //	peer NAME [ip=IP] [as=N] [node=NODE] [nodes=SELECTOR] [reflectors=SELECTOR] [localas=N]
 //	     [ownas=N] [oneway] [workloads] [filters=A,B]
 //	     localas is numAllowedLocalASNumbers, ownas localASNumber, oneway reversePeering: Manual

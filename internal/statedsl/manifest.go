@@ -318,6 +318,9 @@ func (m *manifest) pod(p *blocks.Workload) {
 	if p.StaticAddress {
 		annotations["cni.projectcalico.org/ipAddrs"] = asJSON(texts(e.StaticIPs))
 	}
+	if len(e.FloatingIPs) > 0 {
+		annotations["cni.projectcalico.org/floatingIPs"] = asJSON(texts(e.FloatingIPs))
+	}
 	if e.Rejected != "" {
 		annotations[strings.TrimSuffix(strings.TrimPrefix(e.Rejected, "metadata.annotations["), "]")] = "unreadable"
 	}
@@ -500,6 +503,7 @@ func (m *manifest) configs(s *blocks.Snapshot) {
 		}
 		set(spec, "programClusterRoutes", c.ProgramClusterRoutes)
 		set(spec, "routeSource", c.RouteSource)
+		set(spec, "floatingIPs", c.FloatingIPs)
 		m.calico("FelixConfiguration", named, spec)
 	}
 	if c := &s.BGP; c.Present {

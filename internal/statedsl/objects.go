@@ -244,6 +244,9 @@ func (p *parser) pod(w words) {
 	if w.has("static") {
 		pod.Extend().StaticIPs = pod.StatusIPs
 	}
+	for _, a := range w.list("floats") {
+		pod.Extend().FloatingIPs = append(pod.Extend().FloatingIPs, netip.MustParseAddr(a))
+	}
 	if w.has("rejected") {
 		pod.Extend().Rejected = "metadata.annotations[cni.projectcalico.org/" + w.get("rejected") + "]"
 	}

@@ -229,7 +229,7 @@ func (p *parser) line(line string) (err error) {
 	case "filter":
 		return p.filter(w)
 	case "felix":
-		s.Felix = blocks.FelixConfig{Present: true, BPFEnabled: w.has("bpf"), ProgramClusterRoutes: w.get("routes"), RouteSource: w.get("source")}
+		s.Felix = blocks.FelixConfig{Present: true, BPFEnabled: w.has("bpf"), ProgramClusterRoutes: w.get("routes"), RouteSource: w.get("source"), FloatingIPs: w.get("floating")}
 		s.Felix.VXLANEnabled, s.Felix.IPIPEnabled = w.onOff("vxlan"), w.onOff("ipip")
 	case "gap":
 		p.gap(w)

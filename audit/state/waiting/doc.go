@@ -27,6 +27,8 @@ const (
 	NoPool Kind = "no-pool"
 	// Node: calico-node or the kubelet does not work on the pod's node.
 	Node Kind = "node"
+	// Replaced: the node's calico-node pod is not Ready, and was created while the pod waited.
+	Replaced Kind = "replaced"
 	// Loopback: calico-node records a loopback address for the pod's node.
 	Loopback Kind = "loopback"
 	// Misfit: the taints or labels of the pod's node keep calico-node away.

@@ -101,7 +101,7 @@ func (e *evaluation) pod(w *blocks.Workload, h *state.NodeState) *Pod {
 	if p.Causes = e.noPool(p); p.Final() {
 		return p
 	}
-	p.Causes = slices.Concat(p.Causes, e.hostBits(p), e.node(h.Node), e.inUse(h.Name))
+	p.Causes = slices.Concat(p.Causes, e.hostBits(p), e.node(p, h.Node), e.inUse(h.Name))
 	if !w.StaticAddress {
 		r := e.refusals()
 		if p.Unread = r.unknown; p.Unread != "" {
@@ -390,8 +390,9 @@ func (e *evaluation) hostBits(p *Pod) []Cause {
 
 // node returns the cause that calico-node or the kubelet does not work on a node. Without
 // calico-node, the CNI plugin finds no /var/lib/calico/nodename and fails.
-func (e *evaluation) node(n *blocks.Node) []Cause {
+func (e *evaluation) node(p *Pod, n *blocks.Node) []Cause {
 	var why []string
+	kind := Node
 	if n.NotReady {
 		why = append(why, "is not Ready")
 	}
@@ -400,7 +401,11 @@ func (e *evaluation) node(n *blocks.Node) []Cause {
 	}
 	switch agent := e.agents()[n.Name]; {
 	case agent != nil && !agent.Ready:
-		why = append(why, "has a calico-node pod that is not Ready ("+agent.FullName()+")")
+		text := "has a calico-node pod that is not Ready (" + agent.FullName() + ")"
+		if !p.Since.IsZero() && agent.Created.After(p.Since.Add(e.Grace)) {
+			kind, text = Replaced, text+", created at "+phrase.Time(agent.Created)+", while the pod waited"
+		}
+		why = append(why, text)
 	case agent == nil && len(e.agents()) > 0 && !n.Windows:
 		why = append(why, "runs no calico-node pod")
 	}
@@ -420,7 +425,7 @@ func (e *evaluation) node(n *blocks.Node) []Cause {
 		return []Cause{{Kind: Misfit, Object: n.Name, Text: text}}
 	}
 	if len(n.Addresses) > 0 {
-		return []Cause{{Kind: Node, Object: n.Name, Text: text}}
+		return []Cause{{Kind: kind, Object: n.Name, Text: text}}
 	}
 	for i := range e.Nodes {
 		for _, a := range e.Nodes[i].Addresses { // node/pkg/lifecycle/startup, checkConflictingNodes
@@ -429,7 +434,7 @@ func (e *evaluation) node(n *blocks.Node) []Cause {
 			}
 		}
 	}
-	return []Cause{{Kind: Node, Object: n.Name, Text: text}}
+	return []Cause{{Kind: kind, Object: n.Name, Text: text}}
 }
 
 // misfit explains why no calico-node pod of another node fits a node; "" if one does, or if the node
