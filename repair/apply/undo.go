@@ -150,7 +150,7 @@ func (b *begun) write(ctx context.Context, m repair.Move) (repair.Outcome, error
 		return repair.Outcome{Status: repair.Done, Reason: kept.Error()}, nil
 	case m.Code == repair.CodeFinished && err == nil: // the rest of the step is evaluated next
 		return repair.Outcome{Status: repair.Done, Code: repair.CodeFinished, Reason: m.What}, nil
-	case now.Do == nil && !now.Open():
+	case !now.Open():
 		return repair.Outcome{Status: repair.Done, Reason: m.What}, nil
 	case err != nil:
 		return repair.Outcome{Status: repair.Failed, Reason: err.Error()}, nil
