@@ -56,3 +56,17 @@ func TestContradiction(t *testing.T) {
 		})
 	}
 }
+
+// TestNodeWithoutSpec: a node without a spec contradicts each Ready pod on it, whichever pod is first.
+func TestNodeWithoutSpec(t *testing.T) {
+	for pods, want := range map[string]bool{"pod shop/x a ready\npod shop/y a\n": true, "pod shop/x a\npod shop/y a ready\n": true, "pod shop/x a\n": false, "pod shop/x b ready\n": false} {
+		s, err := statedsl.Parse("node a\nnode b\n" + pods)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Nodes[0].NoSpec = true
+		if got := s.Contradiction(blocks.Nodes); strings.Contains(got, "node a has no spec") != want {
+			t.Errorf("%q, want a contradiction %v\n%s", got, want, pods)
+		}
+	}
+}

@@ -65,6 +65,7 @@ func TestResumeOutcomes(t *testing.T) {
 		"found done":                        {leftPatch + sentDelete + "end|already", undoWorld, nil, "already", 0},
 		"done, and it is there":             {leftPatch + sentDelete + "end|done", undoWorld + "affinity 10.0.3.0/26 n2", nil, "", 0},
 		"done without a write":              {"start end|done", undoWorld, nil, "already", 0},
+		"found done without a write":        {"start end|already", undoWorld, nil, "already", 0},
 		"refused without a write":           {"start end|skipped|Changed", undoWorld, nil, "", 0},
 		"failed without a write":            {"start end|failed", undoWorld, nil, "", 0},
 		"left":                              {leftPatch, undoLeft, nil, "done", 1},

@@ -164,3 +164,20 @@ func TestKeptBlockForbids(t *testing.T) {
 		t.Errorf("it is made again: %v, wrote %v", err, s.writes)
 	}
 }
+
+// TestClaimedRightBeforeTheDeletion: an affinity whose host creates the block while the affinity is
+// about to be deleted gets its state back, and is not deleted in between.
+func TestClaimedRightBeforeTheDeletion(t *testing.T) {
+	s := newSmall(t, testcluster.CRDv1)
+	a := s.affinityRef("n3", noBlock)
+	s.before = func(n int, _ string) {
+		if n == 1 {
+			s.block(noBlock, "host:n3", nil)
+		}
+	}
+	err := s.writer(s.group).DeleteAffinity(t.Context(), a)
+	now := s.get(s.path(blocks.Affinities, a.Name))
+	if !errors.Is(err, repair.ErrChanged) || now == nil || now["metadata"].(map[string]any)["uid"] != a.UID || now["spec"].(map[string]any)["state"] != "confirmed" {
+		t.Errorf("got %v, wrote %v; the affinity is %v", err, s.writes, now)
+	}
+}
