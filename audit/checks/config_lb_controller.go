@@ -32,7 +32,7 @@ var configLBController = audit.Check{
 	Remedies:   []remedies.Remedy{enableLoadBalancer, enableByEnvironment, keepOne("NAMESPACE", "NAME", []string{"ADDRESS"}), askByAnnotation("NAMESPACE", "NAME", "ADDRESS")},
 	Never:      "Never write the addresses into the Services' status: nothing would record them in a block.",
 	Requires:   []blocks.Resource{blocks.Pools, blocks.ControllerConfig},
-	Optional:   []blocks.Resource{blocks.Services, blocks.Blocks},
+	Optional:   []blocks.Resource{blocks.Services, blocks.Blocks, blocks.ClusterInfos},
 	Run: func(st *state.State, f *audit.Findings) {
 		var pools []*state.Pool
 		for _, p := range st.Pools {
