@@ -154,6 +154,9 @@ func (v *Verdicts) Duplicates() (out []Duplicate) {
 			if !serves && local == "" || !n.pod.Live() {
 				continue
 			}
+			if local == "static" && (!n.pod.Deleting.IsZero() || !v.PastGrace(n.pod.Started.Later(n.pod.Created))) {
+				continue // the pod and its replacement have one address until the update ends
+			}
 			at := place{network: n.attachment.NetworkName}
 			if local != "" {
 				at = place{network: n.attachment.Key().String(), local: local}
