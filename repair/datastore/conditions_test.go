@@ -642,6 +642,15 @@ func TestObjectAtHandForbids(t *testing.T) {
 		"an affinity of that name to another block": {func(s *small) {
 			s.edit(s.path(blocks.Affinities, blocks.AffinityName("n3", noBlock)), func(o map[string]any) { spec(o)["cidr"] = "10.99.0.0/26" })
 		}, calls["ClaimBlock"]},
+		"a sequence number that is no number": {func(s *small) {
+			s.edit(s.path(blocks.Blocks, blocks.BlockName(inUse)), func(o map[string]any) { spec(o)["sequenceNumber"] = "x" })
+		}, calls["ReleaseIPs"]},
+		"a negative sequence number": {func(s *small) {
+			s.edit(s.path(blocks.Blocks, blocks.BlockName(inUse)), func(o map[string]any) { spec(o)["sequenceNumber"] = -1 })
+		}, calls["ReleaseIPs"]},
+		"a sequence number that cannot be raised": {func(s *small) {
+			s.edit(s.path(blocks.Blocks, blocks.BlockName(inUse)), func(o map[string]any) { spec(o)["sequenceNumber"] = json.Number("9223372036854775807") })
+		}, calls["ReleaseIPs"]},
 		"an affinity with a mark that is no boolean": {func(s *small) {
 			s.edit(s.path(blocks.Affinities, blocks.AffinityName("n3", noBlock)), func(o map[string]any) { spec(o)["deleted"] = "perhaps" })
 		}, calls["DeleteAffinity"]},
