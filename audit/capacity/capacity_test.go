@@ -476,3 +476,15 @@ func TestNoNodeJoinsWithoutAutomaticBlocks(t *testing.T) {
 		}
 	}
 }
+
+// TestIdle: the unused addresses of nodes' blocks are idle, those of blocks without an owner are
+// not. Under strict affinity the idle ones serve no other node.
+func TestIdle(t *testing.T) {
+	world := "pool pods 10.0.0.0/25 size=28\nnode n1\nnode n2\n" + owned("10.0.0.0/28", "n1", 10) + owned("10.0.0.16/28", "n2", 16) + "block 10.0.0.32/28 - age=1h\nuse 10.0.0.33 shop/a n1\n"
+	for config, wasted := range map[string]int{"": 0, "config strict\n": 21} { // n2 claims a block for the next pod
+		o := ask(t, parse(t, config+world), capacity.Scenario{Pods: 1}).Outcome
+		if len(o.Pools) != 1 || o.Pools[0].Idle.String() != "21" || o.Pools[0].Wasted.String() != fmt.Sprint(wasted) {
+			t.Errorf("%q: %+v, want 21 idle and %d wasted", config, o.Pools, wasted)
+		}
+	}
+}
