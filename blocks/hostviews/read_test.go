@@ -496,3 +496,15 @@ func TestViewOfAnotherNode(t *testing.T) {
 		}
 	}
 }
+
+// TestRoutesOfOwnBlock: a route to an address of the node's own block is kept, even if BIRD has no
+// blackhole route for the block. Routes to other nodes' blocks are not.
+func TestRoutesOfOwnBlock(t *testing.T) {
+	const view = `{"apiVersion": "calico-audit/v1alpha1", "kind": "HostView", "node": "n1", "takenAt": "2026-01-02T12:00:00Z", "routes": [
+  {"dst": "10.0.0.5/32", "type": "unicast", "table": "main", "gateway": "192.168.0.9", "dev": "eth0"},
+  {"dst": "10.0.0.64/26", "type": "unicast", "table": "main", "gateway": "192.168.0.9", "dev": "eth0"}]}`
+	r := readViews(t, hostviews.Options{}, viewFile(t, "n1.json", view))
+	if len(r.Views) != 1 || len(r.Views[0].Routes) != 1 || r.Views[0].Routes[0].Dst.String() != "10.0.0.5/32" {
+		t.Errorf("%+v", r)
+	}
+}
