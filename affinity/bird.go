@@ -35,7 +35,8 @@ func (r *Routing) bird(b Borrowed) Prediction {
 	}
 	switch {
 	case best != nil && best.cert < doubtful && best.peered && len(r.s.Unreadable(blocks.BGPPeers)) > 0:
-		// It may configure the same session, with filters, and would then count.
+		// The unread BGPPeer may configure the same session, with filters, and would then take
+		// precedence.
 		g := r.s.Unreadable(blocks.BGPPeers)[0]
 		return unknown("what BGPPeer "+quote(g.Name)+" says", "a BGPPeer that could not be read may change the sessions (%s); without it, %s", g, s.arrives(best))
 	case best != nil && best.cert < doubtful && !b.hypothetical && r.affinityMayExist(b.Addr):
@@ -76,10 +77,12 @@ func (s *search) arrives(r *route) string {
 	owner, user := s.owner.Name, s.user.Name
 	switch {
 	case r.cert == assumed && s.owner.as != s.user.as:
-		return fmt.Sprintf("%s (AS %d) accepts the route of %s (AS %d) through %s, as their AS numbers differ: provided that what lies outside passes single addresses on",
+		return fmt.Sprintf("%s (AS %d) accepts the route of %s (AS %d) through %s, as their AS numbers "+
+			"differ, provided that routers outside pass single addresses on",
 			owner, s.owner.as, user, s.user.as, through(r.way))
 	case r.cert == assumed:
-		return fmt.Sprintf("%s learns a route to the address through %s: provided that what lies outside passes single addresses on", owner, through(r.way))
+		return fmt.Sprintf("%s learns a route to the address through %s, provided that routers outside "+
+			"pass single addresses on", owner, through(r.way))
 	case len(r.way) > 0:
 		return fmt.Sprintf("%s learns a route to the address of %s through %s", owner, user, through(r.way))
 	case r.why == (side{}).name():

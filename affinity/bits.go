@@ -11,7 +11,6 @@ func (b bits) has(i int) bool { return b[i/64]&(1<<(i%64)) != 0 }
 
 func (b bits) any() bool { return b.meets(b) }
 
-// meets reports whether two sets intersect.
 func (b bits) meets(c bits) bool {
 	for i := range b {
 		if b[i]&c[i] != 0 {

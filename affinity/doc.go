@@ -15,10 +15,9 @@
 // them, and filter by filter: from the user's node through route reflectors and routers to
 // the owner.
 //
-// The package does not guess facts that no object records. It assumes only that outside
-// routers forward routes to single addresses and do not change AS paths; the reason
-// mentions this. Any other unknown makes the outcome [Unknown], together with the fact that
-// would settle it.
+// The package does not guess facts that no object records. It assumes only that outside routers
+// forward routes to single addresses and do not change AS paths; the reason mentions this. Any
+// other unknown fact makes the outcome [Unknown], and is named.
 //
 // Predictions ignore the running state: sessions that are down, nodes without BIRD, and
 // settings by environment variable or for a single node.

@@ -58,8 +58,8 @@ func (r *Routing) Pool(p *blocks.Pool, nodes []*blocks.Node) BorrowForecast {
 	return o
 }
 
-// likeness holds everything about a node that predictions depend on. Nodes with equal
-// likeness are alike.
+// likeness holds everything about a node that predictions depend on. Nodes with equal likeness give
+// equal predictions.
 type likeness struct {
 	group         *group
 	name          string // only set if the node could not be read completely

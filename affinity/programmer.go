@@ -38,14 +38,14 @@ func (r *Routing) programmer(p *blocks.Pool) (programmer, string) {
 		return choose(!ipip), ""
 	case "":
 	default:
-		return byEither, "what programClusterRoutes: " + value + " means in this version of Calico"
+		return byEither, "the meaning of programClusterRoutes: " + value + " in this version of Calico"
 	}
 	if !ipip {
 		return byBIRD, ""
 	}
 	version := r.s.Cluster.CalicoVersion
 	if !blocks.CalicoAtLeast(version, 0, 0) {
-		return byEither, "Calico's version (calicoctl version): from v3.33 on Felix programs the routes of IPIP pools, before it BIRD does"
+		return byEither, "Calico's version (calicoctl version): from v3.33 on Felix programs the routes of IPIP pools, before that BIRD"
 	}
 	return choose(blocks.CalicoAtLeast(version, 3, 33)), ""
 }
@@ -57,7 +57,7 @@ func (r *Routing) RoutesByAffinity(p *blocks.Pool) bool {
 	return who != byFelix
 }
 
-// ByBIRD reports whether BIRD, and it alone, programs the routes of a pool.
+// ByBIRD reports whether only BIRD programs the routes of a pool.
 func (r *Routing) ByBIRD(p *blocks.Pool) bool {
 	who, _ := r.programmer(p)
 	return who == byBIRD

@@ -78,7 +78,7 @@ func (r *Routing) Borrowed(b Borrowed) Prediction {
 		return unknown("on "+b.Owner+": ip route get "+b.Addr.String(),
 			"the block is in no pool: BIRD, if it runs, drops traffic to it on %s and announces %s to no other node; Felix ignores it", b.Owner, b.Addr)
 	case r.noNode(b.Owner):
-		return Prediction{Outcome: Delivered, Reason: b.Owner + " is not a node of the cluster, and none drops the traffic in its place"}
+		return Prediction{Outcome: Delivered, Reason: b.Owner + " is not a node of the cluster, so no node drops the traffic"}
 	}
 	p := r.predict(b)
 	if p.Outcome == Dropped && r.wireguard(b) {

@@ -130,7 +130,7 @@ var birdCases = map[string]testCase{
 		verdict{dropped, "a and b share AS 64602", ""}},
 	"another node has its own AS": {nodes + "node c addr=172.16.0.3/24 as=64777\n" + offMesh + tor + plain, verdict{dropped, "share AS 64602", ""}},
 	"the user has its own AS": {"node a addr=172.16.0.1/24\nnode b addr=172.16.0.2/24 as=64700\n" + offMesh + tor + plain,
-		verdict{delivered, "their AS numbers differ: provided that what lies outside passes single addresses on", ""}},
+		verdict{delivered, "their AS numbers differ, provided that routers outside pass single addresses on", ""}},
 	"two AS, two routers": {"node a addr=172.16.1.1/24 as=64701 label=rack=1\nnode b addr=172.16.2.2/24 as=64702 label=rack=2\n" + offMesh +
 		"peer t1 ip=172.16.1.254 as=65001 nodes=rack=='1'\npeer t2 ip=172.16.2.254 as=65002 nodes=rack=='2'\n" + plain,
 		verdict{delivered, "routers 172.16.2.254 (AS 65002, BGPPeer \"t2\") and 172.16.1.254", ""}},
@@ -225,7 +225,7 @@ var filterCases = map[string]testCase{
 		verdict{dropped, `on the session of rr1 with a (BGPPeer "back")`, ""}},
 	"on a mesh session": {"bgp as=64602\nfilter f export=Reject\npeer all reflectors=all() filters=f\n", verdict{delivered, "mesh", ""}},
 
-	"of interfaces":            {"filter f export=Reject,if=eth*\npeer all reflectors=all() filters=f\n", verdict{unsure, "a rule about interfaces", `what BGPFilter "f" does`}},
+	"of interfaces":            {"filter f export=Reject,if=eth*\npeer all reflectors=all() filters=f\n", verdict{unsure, "a rule about interfaces", `the effect of BGPFilter "f"`}},
 	"of interfaces, elsewhere": {"filter f export=Reject,In,10.9.0.0/24,if=eth*\npeer all reflectors=all() filters=f\n", verdict{delivered, "", ""}},
 	"of interfaces, then sure": {"filter f export=Reject,if=eth* export=Reject\npeer all reflectors=all() filters=f\n", verdict{dropped, "", ""}},
 	"unknown operator":         {"filter f export=Reject,Near,10.0.0.0/24\npeer all reflectors=all() filters=f\n", verdict{unsure, "operator that Calico does not know", "BGPFilter"}},

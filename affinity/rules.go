@@ -113,7 +113,7 @@ func matchesCIDR(rule blocks.BGPFilterRule, a netip.Addr) (answer, string) {
 			high = min(high, rule.MaxLength)
 		}
 		if low > high {
-			return perhaps, "it bounds the length of prefixes from above below their lower bound"
+			return perhaps, "its upper bound for the length of prefixes is below its lower bound"
 		}
 		in = in && high == a.BitLen()
 	}

@@ -32,10 +32,10 @@ func (s side) name() string {
 
 func quote(s string) string { return `"` + s + `"` }
 
-// sides returns the possible configurations of x for its session with y, without the mesh.
-// If several peerings have the same address, confd uses one of them: global ones first,
-// then those for some nodes, then the reverse of y's peerings. Among equals the choice is
-// random, so all are returned.
+// sides returns the possible configurations of x for its session with y, without the mesh. If
+// several peerings have the same address, confd uses one of them: a global one if there is one,
+// else one for some nodes, else the reverse of one of y's. Among equals the choice is random, so
+// all are returned.
 func (ss *sessions) sides(x, y *speaker) []side {
 	if !x.local.meets(y.remote) && !y.local.meets(x.remote) {
 		return nil

@@ -63,7 +63,7 @@ func (s *search) export(r *route, mine side, to string, final bool) *route {
 		passes, stays := o.accept || o.none && announced, o.reject || o.none && !announced
 		switch {
 		case passes && stays:
-			next.doubt(fmt.Sprintf("whether BGPFilter %q lets the address pass from %s to %s is not certain: %s", o.filter, x.Name, to, o.doubt), "what BGPFilter "+quote(o.filter)+" does there: birdcl show route on "+s.owner.Name)
+			next.doubt(fmt.Sprintf("whether BGPFilter %q lets the address pass from %s to %s is not certain: %s", o.filter, x.Name, to, o.doubt), "the effect of BGPFilter "+quote(o.filter)+" there: birdcl show route on "+s.owner.Name)
 		case !passes && o.reject:
 			block(blockFilter, "BGPFilter %q, on the session of %s with %s (%s), keeps the address back", o.filter, x.Name, to, mine.name())
 			return nil
@@ -103,7 +103,7 @@ func (s *search) announces(r *route, internal bool) (bool, string) {
 	if p, keeps := s.confirmedOwners[x.Name]; keeps {
 		return false, fmt.Sprintf("%s has an affinity to %s, too, and so announces that block and no address within it", x.Name, p)
 	}
-	return inPool, fmt.Sprintf("%s lies in no pool, and nodes announce addresses of pools alone", a)
+	return inPool, fmt.Sprintf("%s lies in no pool, and nodes announce only addresses of pools", a)
 }
 
 // imports returns the route that a node accepts from a peer; nil if it rejects the route.
@@ -120,7 +120,7 @@ func (s *search) imports(next *route, y *speaker, theirs side) *route {
 		s.blockTo(y, blockFilter, "BGPFilter %q, on the sessions of %s by %s, rejects the address", o.filter, y.Name, theirs.name())
 		return nil
 	case o.reject:
-		next.doubt(fmt.Sprintf("whether BGPFilter %q lets the address in at %s is not certain: %s", o.filter, y.Name, o.doubt), "what BGPFilter "+quote(o.filter)+" does there: birdcl show route on "+s.owner.Name)
+		next.doubt(fmt.Sprintf("whether BGPFilter %q lets the address in at %s is not certain: %s", o.filter, y.Name, o.doubt), "the effect of BGPFilter "+quote(o.filter)+" there: birdcl show route on "+s.owner.Name)
 	}
 	return next
 }

@@ -34,7 +34,8 @@ func (s *search) toRouter(r *route, router netip.Addr, sides []side) {
 	s.addAny(passed, len(sides))
 }
 
-// fromRouter passes a route to the nodes that have sessions with its router or with others.
+// fromRouter passes a route on to the nodes that have sessions with its router or with other
+// routers.
 func (s *search) fromRouter(r *route) {
 	s.routerToNode(r, s.owner)
 	if s.best != nil && s.best.cert == r.cert {

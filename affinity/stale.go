@@ -9,9 +9,9 @@ import (
 // Stale describes the effects of an affinity that does not own its block on the block's
 // traffic.
 type Stale struct {
-	// Drops reports whether the affinity's node drops traffic to the whole block. If it is
-	// unknown who programs the pool's routes, Drops is true, because it is so in every
-	// version that may still be running.
+	// Drops reports whether the affinity's node drops traffic to the whole block. If it is unknown
+	// who programs the pool's routes, Drops is true, because the node drops it in every version
+	// that may still be running.
 	Drops bool
 	// Attracts reports whether the node also announces the block, so that traffic of other
 	// nodes and routers may go there.
@@ -20,15 +20,13 @@ type Stale struct {
 	Text string
 }
 
-// Stale returns the effects of an affinity whose block belongs to another owner or to none;
-// b is nil if the block does not exist.
-//
-// BIRD has a blackhole for every affinity of its node that is not pending, regardless of
-// the block's owner, except for single addresses (confd pkg/backends/calico/client.go,
-// updateCache, and the bird_aggr template). Its kernel filter keeps blackholes of VXLAN
-// pools out of the kernel. BIRD announces the blocks of confirmed affinities. The template
-// neither accepts nor rejects blocks of affinities in pendingDeletion, so they pass like
-// every prefix within a pool. Felix uses the block's own record of its owner and ignores
+// Stale returns the effects of an affinity to a block of another owner or of none; b is nil if the
+// block does not exist. BIRD has a blackhole for every affinity of its node that is not pending,
+// regardless of the block's owner, except for single addresses (confd
+// pkg/backends/calico/client.go, updateCache, and the bird_aggr template). Its kernel filter keeps
+// blackholes of VXLAN pools out of the kernel. BIRD announces the blocks of confirmed affinities.
+// The template neither accepts nor rejects blocks of affinities in pendingDeletion, so they pass
+// like every prefix within a pool. Felix uses the block's own record of its owner and ignores
 // affinities.
 func (r *Routing) Stale(a *blocks.Affinity, b *blocks.Block, p *blocks.Pool) Stale {
 	node := a.Owner.Node()
@@ -57,15 +55,18 @@ func (r *Routing) Stale(a *blocks.Affinity, b *blocks.Block, p *blocks.Pool) Sta
 	switch {
 	case who == byFelix && s.Attracts:
 		s.Attracts = false
-		s.Text = fmt.Sprintf("nothing is dropped: Felix programs this pool's routes and goes by the block, which names %s; where BIRD runs, %s announces the block, and hands on what comes", owner, node)
+		s.Text = fmt.Sprintf("nothing is dropped: Felix programs this pool's routes and follows the "+
+			"block, which names %s; where BIRD runs, %s announces the block and forwards its traffic", owner, node)
 	case who == byFelix:
-		s.Text = fmt.Sprintf("nothing is dropped: Felix programs this pool's routes and goes by the block, which names %s", owner)
+		s.Text = fmt.Sprintf("nothing is dropped: Felix programs this pool's routes and follows the "+
+			"block, which names %s", owner)
 	case s.Attracts:
 		s.Drops = true
 		s.Text = fmt.Sprintf("BIRD on %s drops traffic to the block, and announces the block to its peers, so that traffic of others may end there, too", node)
 	default:
 		s.Drops = true
-		s.Text = fmt.Sprintf("BIRD on %s drops traffic to the block; it does not announce the block, so only what comes by %s is lost", node, node)
+		s.Text = fmt.Sprintf("BIRD on %s drops traffic to the block; it does not announce the block, so "+
+			"only traffic through %s is lost", node, node)
 	}
 	if who == byEither {
 		s.Text += " (unless Felix programs this pool's routes, which is not known)"

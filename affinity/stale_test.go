@@ -26,7 +26,7 @@ func TestStale(t *testing.T) {
 		"no session but unread": {offMesh + "gap bgppeers name=x broken\n" + plain + "affinity 10.0.0.0/26 b", true, true, "announces"},
 		"a router":              {offMesh + tor + plain + "affinity 10.0.0.0/26 b", true, true, "announces"},
 		"peers not read":        {"gap bgppeers forbidden\n" + offMesh + plain + "affinity 10.0.0.0/26 b", true, true, "announces"},
-		"VXLAN":                 {"pool p 10.0.0.0/24 vxlan=Always\naffinity 10.0.0.0/26 b", false, false, "Felix programs this pool's routes and goes by the block, which names a"},
+		"VXLAN":                 {"pool p 10.0.0.0/24 vxlan=Always\naffinity 10.0.0.0/26 b", false, false, "Felix programs this pool's routes and follows the block, which names a"},
 		"Felix told to":         {"felix routes=Enabled\n" + plain + "affinity 10.0.0.0/26 b", false, false, "Felix"},
 		"IPIP, version unknown": {"version master\npool p 10.0.0.0/24 ipip=Always\naffinity 10.0.0.0/26 b", true, true, "unless Felix"},
 		"IPIP on v3.33":         {"version v3.33.0\npool p 10.0.0.0/24 ipip=Always\naffinity 10.0.0.0/26 b", false, false, "Felix"},

@@ -61,14 +61,12 @@ func (r *Result) ViewsToConfirm() []string {
 	return slices.Compact(out)
 }
 
-// Confirm returns the second of two results, without its unconfirmed findings. The second
-// reading must have begun after the first had ended.
-//
-// Findings that depend on an absent object are confirmed if both results have them. If the
-// second result has error or critical, the first must have at least error. Findings that
-// depend on host views also need those views to be read again. Skipped names each
-// unconfirmed finding that is graver than a warning, or that the second reading could not
-// evaluate.
+// Confirm returns the second of two results, without its unconfirmed findings. The second reading
+// must have begun after the first had ended. A finding that depends on an absent object is
+// confirmed if both results have it; if its severity is error or critical in the second, it must be
+// at least error in the first. Findings that depend on host views also need those views to be read
+// again. Skipped names each unconfirmed finding above warning, and each that the second reading
+// could not evaluate.
 func Confirm(first, second *Result) *Result {
 	t := Tracker{awaits: seenOnce, entries: map[string]*tracked{}}
 	for i := range first.Findings {

@@ -180,9 +180,9 @@ func (r *Report) byFingerprint() map[string]Finding {
 	return out
 }
 
-// blind explains why a report may have missed a finding: it was narrowed, skipped the
-// check, or is incomplete. It returns "" if the report would contain the finding. other is
-// the scope of the report that has the finding.
+// blind explains why a report may have missed a finding: it was narrowed, skipped the check, or is
+// incomplete. It returns "" if the report would contain the finding. other is the scope of the
+// report that has the finding.
 func (r *Report) blind(f *Finding, other *Scope) string {
 	if other == nil {
 		other = &Scope{}
@@ -190,11 +190,11 @@ func (r *Report) blind(f *Finding, other *Scope) string {
 	if s := r.Scope; s != nil {
 		switch {
 		case len(s.Checks) > 0 && !slices.Contains(s.Checks, f.Check):
-			return "the check was not asked for"
+			return "the check was not requested"
 		case !covers(s.Pools, other.Pools):
-			return "only what concerns " + strings.Join(s.Pools, ", ") + " was asked for"
+			return "only findings about " + strings.Join(s.Pools, ", ") + " were requested"
 		case !covers(s.Nodes, other.Nodes):
-			return "only what concerns " + strings.Join(s.Nodes, ", ") + " was asked for"
+			return "only findings about " + strings.Join(s.Nodes, ", ") + " were requested"
 		}
 	}
 	var skipped, gaps []string
@@ -225,8 +225,8 @@ func firstOf(reasons []string) string {
 	return fmt.Sprintf("%s; and %d more", reasons[0], len(reasons)-1)
 }
 
-// covers reports whether the filter these includes everything that the filter others
-// includes. An empty filter includes everything.
+// covers reports whether one filter includes everything that another one includes. An empty filter
+// includes everything.
 func covers(these, others []string) bool {
 	return len(these) == 0 || len(others) > 0 && !slices.ContainsFunc(others, func(o string) bool { return !slices.Contains(these, o) })
 }

@@ -118,18 +118,18 @@ func TestNotEvaluated(t *testing.T) {
 
 	narrowed := report()
 	narrowed.Scope = &audit.Scope{Checks: []string{"ip/borrowed"}}
-	expectDiff(t, from, narrowed, "fixed warning ip/borrowed 10.0.0.10", "notJudged critical pool/no-free-blocks gold: the check was not asked for")
+	expectDiff(t, from, narrowed, "fixed warning ip/borrowed 10.0.0.10", "notJudged critical pool/no-free-blocks gold: the check was not requested")
 	narrowed.Scope = &audit.Scope{Nodes: []string{"n2"}}
-	expectDiff(t, from, narrowed, "notJudged critical pool/no-free-blocks gold: only what concerns n2 was asked for",
-		"notJudged warning ip/borrowed 10.0.0.10: only what concerns n2 was asked for")
+	expectDiff(t, from, narrowed, "notJudged critical pool/no-free-blocks gold: only findings about n2 were requested",
+		"notJudged warning ip/borrowed 10.0.0.10: only findings about n2 were requested")
 
 	// A report with the same filter did look for it.
 	same := report(from.Findings...)
 	same.Scope = &audit.Scope{Nodes: []string{"n2"}}
 	expectDiff(t, same, narrowed, "fixed critical pool/no-free-blocks gold", "fixed warning ip/borrowed 10.0.0.10")
 	same.Scope = &audit.Scope{Nodes: []string{"n1", "n2"}}
-	expectDiff(t, same, narrowed, "notJudged critical pool/no-free-blocks gold: only what concerns n2 was asked for",
-		"notJudged warning ip/borrowed 10.0.0.10: only what concerns n2 was asked for")
+	expectDiff(t, same, narrowed, "notJudged critical pool/no-free-blocks gold: only findings about n2 were requested",
+		"notJudged warning ip/borrowed 10.0.0.10: only findings about n2 were requested")
 
 	// In the other direction the finding is new, but may be older than it looks.
 	expectDiff(t, skipped, from, "new critical pool/no-free-blocks gold", "new warning ip/borrowed 10.0.0.10: not evaluated in the old report: pods: forbidden")

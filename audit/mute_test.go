@@ -117,8 +117,8 @@ func TestMuteFile(t *testing.T) {
 	}
 }
 
-// TestExpired: an expired rule mutes nothing and is marked as expired. If the time is
-// unknown, so is every rule with an end.
+// TestExpired: an expired rule mutes nothing and is marked as expired. If the time is unknown,
+// every rule with an end counts as expired.
 func TestExpired(t *testing.T) {
 	r, err := checks.All.ParseMuteRule("node=n1,until=2026-01-31")
 	if err != nil {

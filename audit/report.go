@@ -36,9 +36,9 @@ type Report struct {
 	// WhereaboutsPools are the pools of secondary networks, by namespace and name; nil if
 	// there are none.
 	WhereaboutsPools []WhereaboutsPoolReport `json:"whereaboutsPools,omitempty"`
-	// HostViews are the usable host views. HostGaps are views that could not be read, or
-	// that prove nothing. Both are nil if no host views were requested. Host gaps do not
-	// make the report incomplete.
+	// HostViews are the usable host views. HostGaps are views that could not be read, or that prove
+	// nothing; they do not make the report incomplete. Both are nil if no host views were
+	// requested.
 	HostViews []HostViewReport `json:"hostViews,omitzero"`
 	HostGaps  []HostGapReport  `json:"hostGaps,omitzero"`
 	// Diagnoses group findings with the same cause, the most severe first.
@@ -48,9 +48,8 @@ type Report struct {
 	// are not in Findings and do not count.
 	Muted []Muted `json:"muted,omitempty"`
 
-	// Usage describes the use of single addresses; nil if the output does not need it. The
-	// report's JSON leaves it out, because in a large cluster it would be many times larger
-	// than the rest.
+	// Usage describes the use of single addresses; nil if the output does not need it. The report's
+	// JSON omits it, because in a large cluster it would be many times larger than the rest.
 	Usage Usage `json:"-"`
 }
 

@@ -11,8 +11,8 @@ import (
 // Condition is a problem of a block.
 type Condition string
 
-// The conditions of a block, the worst first. While a block has one of the first three, no
-// address can be assigned from it safely, whatever it records.
+// The conditions of a block, the worst first. With any of the first three, no address can be
+// assigned from the block safely, whatever it records.
 const (
 	// BlockCorrupt: the block contradicts itself.
 	BlockCorrupt Condition = "corrupt"
@@ -41,8 +41,8 @@ type BlockReport struct {
 	// Owner is the block's owner as Calico writes it: "host:NODE" or
 	// "virtual:load-balancer"; empty if it has none.
 	Owner string `json:"owner"`
-	// InUse counts the allocated addresses, including addresses in their cooldown and
-	// addresses that Windows nodes reserve. Cooling counts only those in their cooldown.
+	// InUse counts the allocated addresses, including those in their cooldown and those that
+	// Windows nodes reserve. Cooling counts only those in their cooldown.
 	InUse   int `json:"inUse"`
 	Cooling int `json:"cooling,omitempty"`
 	// Available counts the addresses that can be assigned.

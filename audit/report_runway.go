@@ -29,8 +29,7 @@ func (r *Report) Remember(h *runway.History) {
 	}
 }
 
-// counted reports whether all resources were read that the counts of blocks and addresses
-// need.
+// counted reports whether all resources that decide the counts of blocks and addresses were read.
 func (r *Report) counted() bool {
 	return !slices.ContainsFunc(r.Gaps, func(g blocks.Gap) bool {
 		return g.Resource == blocks.Pools || g.Resource == blocks.Blocks || g.Resource == blocks.Reservations

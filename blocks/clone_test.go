@@ -21,8 +21,7 @@ func full() *blocks.Snapshot {
 	return s
 }
 
-// TestSameObjects: a list that was read again makes snapshots differ; a later time alone
-// does not.
+// TestSameObjects: a list that was read again makes snapshots differ; only a later time does not.
 func TestSameObjects(t *testing.T) {
 	s := full()
 	same := *s

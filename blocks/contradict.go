@@ -25,8 +25,8 @@ func (r *references) add(found bool, name string) {
 }
 
 // bulk explains why objects must have been left out: at least the given number and percentage of
-// the referenced objects are missing. It returns "" if fewer are: a report then names each. The
-// format takes the number of references that lead to an object, and of all.
+// the referenced objects are missing. It returns "" if fewer are, because a report then names each.
+// The format takes the number of references to existing objects, and of all references.
 func (r *references) bulk(least, percent int, format string) string {
 	if r.missing < least || 100*r.missing < percent*(r.found+r.missing) {
 		return ""
@@ -38,13 +38,13 @@ func (r *references) bulk(least, percent int, format string) string {
 // and nodes; of addresses, handles and pods.
 const fewOf, manyOf = 3, 10
 
-// mostOf is the least percentage of missing references that count as bulk. Real damage, as after
-// deletions by hand, leaves more. A third suffices for the nodes of Ready pods, which do not
-// outlive their node's object for long, and where all pods have one label.
+// mostOf is the least percentage of missing references that count as bulk. Real damage, such as
+// deletions by hand, leaves more. A third suffices for the nodes of Ready pods, which are soon
+// deleted after their node, and if all pods have one label.
 const mostOf, thirdOf = 90, 33
 
-// Contradiction explains why a dump must lack objects of a kind: other kinds refer to many that it
-// does not hold. It returns "" if they do not.
+// Contradiction explains why a dump must lack objects of a kind: other objects refer to many
+// objects of the kind that are missing. It returns "" if they do not.
 func (s *Snapshot) Contradiction(r Resource) string {
 	why := map[Resource]func() string{
 		Handles: s.handlesNamed, Pools: s.poolsOfBlocks,
@@ -63,8 +63,8 @@ func (s *Snapshot) Contradiction(r Resource) string {
 	return why()
 }
 
-// handlesNamed counts the handles that blocks name. A third suffices if most nodes lack some, and fewer
-// if the list ends too early, which the random names of containers show.
+// handlesNamed counts the handles that blocks name. A third suffices if most nodes lack some, and
+// fewer if the list ends too early: handles have random names.
 func (s *Snapshot) handlesNamed() string {
 	const format = "the files hold %d of the %d handles that blocks name"
 	exists, refs, nodes := make(map[string]bool, len(s.Handles)), references{}, map[string]*references{}
@@ -129,8 +129,8 @@ func (s *Snapshot) poolsOfBlocks() string {
 	return cmp.Or(s.sizeLeftOut(), refs.bulk(fewOf, mostOf, "the files hold the pools of %d of the %d blocks of nodes"))
 }
 
-// sizeLeftOut names a pool without block size if all of its blocks are of another size than Calico's
-// default. Calico's clients write the size, and the API server lets no one change it.
+// sizeLeftOut names a pool without a block size if all of its blocks differ from Calico's default
+// size. Calico's clients always write the size, and the API server rejects changes of it.
 func (s *Snapshot) sizeLeftOut() string {
 	for i := range s.Pools {
 		p := &s.Pools[i]
@@ -184,9 +184,10 @@ func (s *Snapshot) nodesNamed() string {
 	return refs.bulk(fewOf-1, thirdOf, "the files hold %d of the %d nodes that run Ready pods")
 }
 
-// podsNamed counts the pods that blocks name. Leaked addresses name pods that no longer exist, so a
-// dump lacks pods only if it has none of those, if the list ends before those of several namespaces, or if
-// all its pods run on one node while blocks name many pods of at least two other nodes that are Ready.
+// podsNamed counts the pods that blocks name. Leaked addresses name pods that no longer exist, so
+// missing pods by themselves prove nothing. A dump lacks pods if it has none of the named ones, if
+// its list ends before the named pods of several namespaces, or if all its pods run on one node
+// while blocks name many pods of at least two other Ready nodes.
 func (s *Snapshot) podsNamed() string {
 	const format = "the files hold %d of the %d pods that blocks name"
 	exists, onNode, idle := make(map[Key]bool, len(s.Workloads)), map[string]bool{}, map[string]*references{}
@@ -244,8 +245,8 @@ func (s *Snapshot) podsNamed() string {
 	return ""
 }
 
-// sharedLabel returns a label that all pods have, which is not so in a whole cluster: a selector was
-// used. If the pods share a key alone, it returns the key; if they share none, "".
+// sharedLabel returns a label that all pods have. A whole cluster has no such label, so a selector
+// was used. If the pods share only a key, it returns the key; if they share none, "".
 func (s *Snapshot) sharedLabel() string {
 	if len(s.Workloads) < 2 {
 		return ""
@@ -270,8 +271,8 @@ func (s *Snapshot) sharedLabel() string {
 	return label
 }
 
-// addressesUsed counts the addresses that Calico assigned to pods: those outside the nodes' podCIDRs,
-// as for [Snapshot.KeptElsewhere].
+// addressesUsed counts the addresses that Calico assigned to pods: those outside the nodes'
+// podCIDRs, as in [Snapshot.KeptElsewhere].
 func (s *Snapshot) addressesUsed() string {
 	ranges, recorded, refs := map[string]*Node{}, make(map[netip.Addr]bool, len(s.Workloads)), references{}
 	for i := range s.Nodes {

@@ -6,12 +6,14 @@ import (
 	"slices"
 )
 
-// A text whose middle is missing, such as a paste, may still be valid YAML: the beginning of one
-// object and the end of another are then one object, and all between them are missing.
+// If the middle of a text is missing, for example in a paste, it may still be valid YAML. The
+// beginning of one object and the end of another then form one object, and all objects between them
+// are missing.
 const joined = "two objects are joined: is the middle of the file missing?"
 
-// blockJoined names a block that has the name of another, which is missing although it has an affinity
-// or a pod uses an address of it. A name alone proves nothing: the spec identifies an object.
+// blockJoined names a block with the name of another block that is missing although it has an
+// affinity or a pod uses an address of it. A wrong name by itself proves nothing, because the spec
+// identifies an object.
 func (s *Snapshot) blockJoined() string {
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
@@ -23,14 +25,14 @@ func (s *Snapshot) blockJoined() string {
 			return w.Live() && slices.ContainsFunc(slices.Collect(w.Addresses), named.Contains)
 		}
 		if slices.ContainsFunc(s.Affinities, func(a Affinity) bool { return a.CIDR == named }) || slices.ContainsFunc(s.Workloads, uses) {
-			return fmt.Sprintf("%s is the name of another block than %s, which has it; %s", b.Name, b.CIDR, joined)
+			return fmt.Sprintf("the object %s is named for another block than its own, %s; %s", b.Name, b.CIDR, joined)
 		}
 	}
 	return ""
 }
 
-// affinityJoined names an affinity that has the name of another, which is missing although a block's
-// owner needs it: see [AffinityName].
+// affinityJoined names an affinity with the name of another affinity that is missing although a
+// block's owner needs it: see [AffinityName].
 func (s *Snapshot) affinityJoined() string {
 	needed := map[string]bool{}
 	for i := range s.Blocks {
@@ -43,14 +45,14 @@ func (s *Snapshot) affinityJoined() string {
 	}
 	for i := range s.Affinities {
 		if a := &s.Affinities[i]; needed[a.Name] {
-			return fmt.Sprintf("%s is the name of another affinity than that of %s to %s, which has it; %s", a.Name, a.Owner.Name, a.CIDR, joined)
+			return fmt.Sprintf("the object %s is named for another affinity than its own, of %s to %s; %s", a.Name, a.Owner.Name, a.CIDR, joined)
 		}
 	}
 	return ""
 }
 
-// podJoined names a pod whose annotation and status have different addresses. One is recorded for
-// that pod, the other for a pod that the files lack.
+// podJoined names a pod with different addresses in annotation and status. One is recorded for that
+// pod, the other for a pod that the files lack.
 func (s *Snapshot) podJoined() string {
 	differ := func(w *Workload) bool { return len(w.StatusIPs) > 0 && !slices.Equal(w.AnnotationIPs, w.StatusIPs) }
 	if !slices.ContainsFunc(s.Workloads, differ) {
@@ -79,7 +81,7 @@ func (s *Snapshot) podJoined() string {
 					a, b = b, a
 				}
 				if a == w.Key() && !exists[b] {
-					return fmt.Sprintf("pod %s has the address %s in an annotation and %s in its status, one of which is recorded for pod %s, which the files lack; %s", a, annotation, status, b, joined)
+					return fmt.Sprintf("pod %s has the address %s in an annotation and %s in its status, and one of them is recorded for pod %s, which the files lack; %s", a, annotation, status, b, joined)
 				}
 			}
 		}
@@ -106,9 +108,9 @@ func (s *Snapshot) partLeftOut() string {
 	return ""
 }
 
-// blockOlder names a block that was read before the addresses of a pod that other files hold were
-// recorded. Calico writes the handle first, and then the block, so a block that is older than the
-// handle and lacks its address has not been written yet.
+// blockOlder names a block that was read before other files: it does not record the addresses of a
+// pod in those files. Calico writes the handle before the block, so if the block is older than the
+// handle and lacks the address, it was read before the address was recorded.
 func (s *Snapshot) blockOlder() string {
 	handles, at := s.sandboxes(), map[netip.Prefix]*Block{}
 	for i := range s.Blocks {
@@ -126,7 +128,7 @@ func (s *Snapshot) blockOlder() string {
 				return ok && b.Ordinals[i] == Free
 			}
 			if b != nil && c.Count > 0 && h.WrittenAfter(b.Pin) && slices.ContainsFunc(w.AnnotationIPs, free) {
-				return fmt.Sprintf("block %s is older than handle %s, under which an address of it is in use by pod %s: the files are of different times", b.CIDR, h.ID, w.FullName())
+				return fmt.Sprintf("pod %[3]s uses an address of block %[1]s under handle %[2]s, which is newer than the block: the files are of different times", b.CIDR, h.ID, w.FullName())
 			}
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// References that two kinds confirm, or that lead to objects of several nodes, need not be missing in
-// bulk. Deletions by hand leave out single objects, or those of one node.
+// References that two kinds confirm, or that lead to objects of several nodes, count even if few
+// are missing. Deletions by hand remove single objects, or the objects of one node.
 
 // sandboxes returns the handles by container, which are named NETWORK.CONTAINER.
 func (s *Snapshot) sandboxes() map[string]*Handle {
@@ -58,8 +58,8 @@ func (s *Snapshot) blocksNamed() string {
 	return refs.bulk(fewOf-1, thirdOf, "the files hold %d of the %d blocks that pods and their handles name")
 }
 
-// scattered reports whether three in four nodes, and at least two, lack some of their references, and
-// not all. No one deletes objects of all nodes and leaves some to each.
+// scattered reports whether three in four nodes, and at least two, lack some but not all of their
+// references. Deletions by hand do not spread over all nodes and leave each some objects.
 func scattered(nodes map[string]*references) bool {
 	some, all := 0, 0
 	for _, refs := range nodes {
@@ -72,14 +72,15 @@ func scattered(nodes map[string]*references) bool {
 	return some > 1 && 4*some >= 3*all
 }
 
-// cutOff reports whether every missing object sorts after every existing one, in the API server's
-// order: the list ends too early. For ten of each, chance does that once in 184,756 cases.
+// cutOff reports whether every missing object sorts after every existing one in the API server's
+// order, so that the list ends too early. With ten of each, that happens by chance once in 184,756
+// cases.
 func cutOff(exist, missing []string) bool {
 	return len(exist) >= manyOf && len(missing) >= manyOf && slices.Max(exist) < slices.Min(missing)
 }
 
-// calicoNodes counts the Ready nodes with blocks that run the pod of DaemonSet calico-node: it
-// installs the plugin that claims the blocks.
+// calicoNodes counts the Ready nodes with blocks that run the pod of DaemonSet calico-node, which
+// installs the plugin that claims blocks.
 func (s *Snapshot) calicoNodes() string {
 	runs, owns, refs := map[string]bool{}, map[string]bool{}, references{}
 	for _, w := range s.Workloads {
@@ -120,7 +121,7 @@ func (s *Snapshot) handlesLeftOut() string {
 	return fmt.Sprintf("none of the addresses of %d pods has a handle, and the files hold %d handles", pods, len(s.Handles))
 }
 
-// attributesLeftOut names a block whose allocations refer to attributes, and which has none.
+// attributesLeftOut names a block without attributes although its allocations refer to some.
 func (s *Snapshot) attributesLeftOut() string {
 	for i := range s.Blocks {
 		if b := &s.Blocks[i]; len(b.Attributes) == 0 && slices.ContainsFunc(b.Ordinals, func(o int32) bool { return o != Free }) {
@@ -130,8 +131,8 @@ func (s *Snapshot) attributesLeftOut() string {
 	return ""
 }
 
-// nodesAgree counts the pods that run on the node that the record of their address names. A pod never
-// moves, so otherwise the nodes of one of the kinds were renamed.
+// nodesAgree counts the pods that run on the node that the block records for their address. A pod
+// never moves, so if they differ, nodes were renamed in one of the kinds.
 func (s *Snapshot) nodesAgree() string {
 	type record struct {
 		pod  Key
@@ -148,21 +149,21 @@ func (s *Snapshot) nodesAgree() string {
 	}
 	for _, w := range s.Workloads {
 		if node := named[w.Key()]; node != "" && w.Live() {
-			refs.add(records[record{w.Key(), w.Node}], fmt.Sprintf("pod %s, which runs on %s, and whose address is recorded for %s", w.FullName(), w.Node, node))
+			refs.add(records[record{w.Key(), w.Node}], fmt.Sprintf("pod %s, which runs on %s but is recorded on %s", w.FullName(), w.Node, node))
 		}
 	}
 	return refs.bulk(manyOf, mostOf, "%d of %d pods run on the node that blocks name")
 }
 
-// nodeLabelsLeftOut names a pool that selects nodes by label, if no node has one: every kubelet labels
-// its node.
+// nodeLabelsLeftOut names a pool that selects nodes by label although no node has a label. Every
+// kubelet labels its node.
 func (s *Snapshot) nodeLabelsLeftOut() string {
 	if len(s.Nodes) < 2 || slices.ContainsFunc(s.Nodes, func(n Node) bool { return len(n.Labels) > 0 }) {
 		return ""
 	}
 	for i := range s.Pools {
 		if p := &s.Pools[i]; !p.Disabled && p.NodeSelector != "" && p.NodeSelector != "all()" {
-			return fmt.Sprintf("no node has a label, by which pool %s selects nodes", p.Name)
+			return fmt.Sprintf("no node has a label, but pool %s selects nodes by label", p.Name)
 		}
 	}
 	return ""
@@ -182,8 +183,8 @@ func newest[T any](all []T, at func(*T) Time) (out Time) {
 	return out
 }
 
-// blocksOld names a pod that uses an address which no block records, and which was created after the
-// last write to any block or handle. Calico writes a block when it assigns an address.
+// blocksOld names a pod that uses an unrecorded address and was created after the last write to any
+// block or handle. Calico writes a block when it assigns an address.
 func (s *Snapshot) blocksOld() string {
 	written := newest(s.Blocks, func(b *Block) Time { return b.Written })
 	if written.IsZero() {
@@ -217,8 +218,8 @@ func (s *Snapshot) blocksOld() string {
 // lag is the longest time between the reads of one dump. Kubelets write their nodes more often.
 const lag = 5 * time.Minute
 
-// podsOld names a pod that blocks name and the files lack, and whose handle was created long after the
-// last write to any pod or node.
+// podsOld names a missing pod that blocks name and that has a handle created long after the last
+// write to any pod or node.
 func (s *Snapshot) podsOld() string {
 	written := newest(s.Nodes, func(n *Node) Time { return n.Written })
 	if written.IsZero() {

@@ -71,7 +71,7 @@ const (
 	LeaseName      = "calico-audit-consolidation"
 )
 
-// KnownRun is a run that stopped before its end, by its journal. Marks are the values of
+// KnownRun is a run that its journal shows to have stopped before its end. Marks are the values of
 // [OursAnnotation] that it set, and Objects those that its unfinished steps wrote.
 type KnownRun struct {
 	Journal string

@@ -24,9 +24,9 @@ func (v *HostView) Expired(now time.Time) bool { return now.Sub(v.TakenAt) > vie
 // be older than it claims.
 func (v *HostView) Future(now time.Time) bool { return v.TakenAt.After(now.Add(ClockSkew)) }
 
-// JoinHostReadings merges host views from several sources. Of two views of one machine the
-// newer counts, whichever nodes they name. The same applies to two views of one node if one
-// of them does not identify its machine. The other view becomes a gap.
+// JoinHostReadings merges host views from several sources. If two views are of one machine, the
+// newer one counts, whichever nodes they name. The same applies to two views of one node if either
+// does not identify its machine. The other view becomes a gap.
 //
 // Addresses in use must stay visible, so a view does not replace another if it
 //

@@ -44,9 +44,9 @@ type HostView struct {
 	Namespaces []HostNamespace `json:"namespaces"`
 	// Gaps describes the agent's failed reads.
 	Gaps []string `json:"gaps,omitempty"`
-	// NamespacesComplete is true if Namespaces covers all addresses of the machine. Every
-	// network namespace that is held by a process, a thread, a mount or an open file, or
-	// that a veth pair of the node leads into, must have been found and its addresses read.
+	// NamespacesComplete is true if Namespaces covers all addresses of the machine. The agent must
+	// have found, and read the addresses of, every network namespace that a process, a thread, a
+	// mount or an open file holds, or that a veth pair of the node leads into.
 	//
 	// An agent sets it if none of its gaps concerns namespaces. Readers also set it for
 	// views without gaps. They clear it if the view has no namespaces (not even the
@@ -133,8 +133,8 @@ type HostRoute struct {
 	Dev     string `json:"dev,omitempty"`
 }
 
-// HostLookup is the kernel's route for the addresses of Dst that no more specific lookup
-// contains.
+// HostLookup is the kernel's route for the addresses of Dst, except those in a more specific
+// lookup.
 type HostLookup struct {
 	Dst netip.Prefix `json:"dst"`
 	// Result is a kind such as [RouteBlackhole], [RouteUnicast] or [RouteNone].
@@ -190,7 +190,7 @@ type HostReading struct {
 }
 
 // A HostGap is a node's view that is missing or proves nothing. It does not make a report
-// incomplete: verdicts then use the datastore alone.
+// incomplete: verdicts then use only the datastore.
 type HostGap struct {
 	// Node is the affected node; empty if unknown.
 	Node string `json:"node,omitempty"`

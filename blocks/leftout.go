@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// PodsLeftOut names a namespace whose pods the files lack although blocks name them; or such a node,
-// if the files hold DaemonSets' pods of other nodes. It also notices that the addresses of most pods
-// were replaced.
+// PodsLeftOut names a namespace without pods in the files although blocks name pods of it. If the
+// files hold DaemonSets' pods of other nodes, it also names such a node. It also notices that the
+// addresses of most pods were replaced.
 func PodsLeftOut(s *Snapshot) string {
 	exists, ready, inNamespace, onNode, daemons := existing(s.Namespaces), map[string]bool{}, map[string]bool{}, map[string]bool{}, false
 	_, some := NamespaceLeftOut(s)
@@ -60,8 +60,8 @@ func NodeLeftOut(s *Snapshot) string {
 	return ""
 }
 
-// NamespaceLeftOut returns a pod's namespace that the files lack although they hold other
-// namespaces: a namespace is deleted only after its pods.
+// NamespaceLeftOut returns the namespace of a pod if the files lack it but hold other namespaces: a
+// namespace is deleted only after its pods.
 func NamespaceLeftOut(s *Snapshot) (name string, out bool) {
 	exists := existing(s.Namespaces)
 	for _, w := range s.Workloads {

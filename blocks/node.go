@@ -202,9 +202,9 @@ type Extras struct {
 	AsksNetworks []string
 }
 
-// Lacks returns the networks that a pod asks for and that its network status does not list. Old
-// releases of Multus write the name of the CNI configuration instead of the attachment's, so their
-// number counts.
+// Lacks returns the networks that a pod asks for and that its network status lacks. Old releases of
+// Multus write the name of the CNI configuration instead of the attachment's, so only their number
+// counts there.
 func (x *Extras) Lacks() (out []string) {
 	if len(x.Interfaces) >= len(x.AsksNetworks) {
 		return nil
@@ -290,8 +290,8 @@ func (w *Workload) Live() bool {
 	return !w.HostNetwork && !specUnread && !w.Finished() && w.Extras().Partial == ""
 }
 
-// MayBeLive is true for a live pod, and for a pod with a field that could not be parsed. Such
-// a pod holds the addresses that it names, but causes no finding about them.
+// MayBeLive is true for a live pod, and for a pod with a field that could not be parsed. Such a pod
+// keeps the addresses that it names, but no finding is made about them.
 func (w *Workload) MayBeLive() bool {
 	return w.Live() || w.Extras().Partial != "" && !w.Finished()
 }

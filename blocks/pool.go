@@ -33,8 +33,8 @@ type Pool struct {
 	Meta
 	// CIDR is the pool's range.
 	CIDR netip.Prefix
-	// Unmasked is spec.cidr if it has host bits set, such as 10.0.0.5/16; else the zero
-	// value. Calico masks it, as CIDR is.
+	// Unmasked is spec.cidr if it has host bits set, such as 10.0.0.5/16; else the zero value.
+	// Calico masks the bits, and so does CIDR.
 	Unmasked netip.Prefix
 	// BlockSize is the prefix length of the pool's blocks.
 	BlockSize int

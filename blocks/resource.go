@@ -71,9 +71,9 @@ type Gap struct {
 	// Read is the shell command that saves all objects of a kind that files lack; else empty.
 	Read string `json:"read,omitempty"`
 
-	// Tolerated is true if only the field is unreadable and every possible value of it is
-	// taken into account. No verdict is withheld and the snapshot counts as complete.
-	// Anyone who may write a pod's annotations can cause such a gap.
+	// Tolerated is true if only the field is unreadable and every possible value of it is taken
+	// into account. No verdict is withheld and the snapshot counts as complete, because anyone who
+	// may write a pod's annotations can cause such a gap.
 	Tolerated bool `json:"held,omitempty"`
 
 	// Denied is true if the API server refused access: [ErrDenied].

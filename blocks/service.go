@@ -16,7 +16,7 @@ type Service struct {
 	Asks netip.Addr
 }
 
-// CalicoLoadBalancer is the class of the Services that Calico alone serves (kube-controllers
+// CalicoLoadBalancer is the class of the Services that only Calico serves (kube-controllers
 // pkg/controllers/loadbalancer, calicoLoadBalancerClass).
 const CalicoLoadBalancer = "calico"
 

@@ -71,8 +71,7 @@ type Snapshot struct {
 	// BGP is the BGPConfiguration named "default".
 	BGP BGPConfig
 
-	// Lease is that of the run that moves pods, and KnownRuns are those whose journals were
-	// given.
+	// Lease belongs to the run that moves pods. KnownRuns are the runs whose journals were given.
 	Lease     MoverLease
 	KnownRuns []KnownRun
 
@@ -106,8 +105,8 @@ type Cluster struct {
 	// TakenAt is the reference time for all ages: the API server's time when reading
 	// started, or when the files were written. Zero if unknown.
 	TakenAt time.Time
-	// Assumes says which kinds of files without counts are assumed to be whole, with their numbers of
-	// objects: such files do not show which objects a selector left out.
+	// Assumes names the kinds that are assumed to be complete in files without counts, with their
+	// numbers of objects. Such files do not show whether a selector left out objects.
 	Assumes []string
 	// Ageless is true if the datastore records no times of writes: then only two observations
 	// show how long a state has lasted.

@@ -61,8 +61,8 @@ func (t Time) Add(d time.Duration) Time {
 // ParseGoTime parses the format of Go's Time.String. Calico's CNI plugin stamps allocations
 // with it (cni-plugin pkg/ipamplugin/ipam_plugin.go). It returns the zero time on failure.
 func ParseGoTime(s string) time.Time {
-	// The fourth field is a zone name, which may not be parseable, and perhaps the reading
-	// of the monotonic clock.
+	// The fourth field is a zone name, which may not be parseable. A reading of the monotonic clock
+	// may follow.
 	fields := strings.SplitN(s, " ", 4)
 	t, err := time.Parse("2006-01-02 15:04:05.999999999 -0700", strings.Join(fields[:min(3, len(fields))], " "))
 	if err != nil {

@@ -13,11 +13,11 @@ func CalicoAtLeast(v string, major, minor uint) bool {
 	return err == nil && parsed.AtLeast(version.MajorMinor(major, minor))
 }
 
-// NewestKnown is the newest Calico release whose IPAM objects this version understands.
-// v3.33 and newer let released addresses cool down: an ordinal without an owner but with
-// a release time must not be freed early, and a released ordinal must pass through that
-// state. The changes of later releases are unknown. So blocks, affinities and handles of
-// newer clusters are not changed unless the operator consents.
+// NewestKnown is the newest Calico release whose IPAM objects this version understands. v3.33 and
+// newer let released addresses cool down: an ordinal without an owner but with a release time must
+// not be freed early, and a released ordinal must pass through that state. The changes of later
+// releases are unknown. So in newer clusters, blocks, affinities and handles are only changed with
+// the operator's consent.
 const NewestKnown = "v3.32"
 
 const newestMajor, newestMinor = 3, 32
@@ -30,7 +30,7 @@ func (c *Cluster) NewerThanKnown() string {
 	case v == "" && !c.Live:
 		return "" // files without ClusterInformation; the version is read when the plan is applied
 	case v == "":
-		return "ClusterInformation does not say which Calico release runs, and releases newer than " + NewestKnown + " may mean something else by their objects"
+		return "ClusterInformation does not name the Calico release, and releases newer than " + NewestKnown + " may mean something else by their objects"
 	case !CalicoAtLeast(v, 0, 0):
 		return fmt.Sprintf("this cluster runs Calico %q, which is not a release and may be newer than %s, the newest supported", v, NewestKnown)
 	case CalicoAtLeast(v, newestMajor, newestMinor+1):

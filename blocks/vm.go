@@ -29,7 +29,7 @@ func (s *Snapshot) NoteUnreadVMs() {
 	for i := range s.Blocks {
 		for j := range s.Blocks[i].Attributes {
 			if _, _, isVM := s.Blocks[i].Attributes[j].VMOf(); isVM {
-				s.Gaps = append(s.Gaps, Gap{Resource: VMs, Reason: "not read, though blocks record addresses of virtual machines"})
+				s.Gaps = append(s.Gaps, Gap{Resource: VMs, Reason: "not read, but blocks record addresses of virtual machines"})
 				slices.SortFunc(s.Gaps, CompareGaps)
 				return
 			}

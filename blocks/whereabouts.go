@@ -19,8 +19,8 @@ type WhereaboutsPool struct {
 	RangeText string
 	// Allocations are in address order.
 	Allocations []WhereaboutsAllocation
-	// Assigned is the last write of the pool by another writer than this program; no
-	// allocation that this program may release is newer. Zero if unknown.
+	// Assigned is the last write of the pool by a writer other than this program. Every allocation
+	// that this program may release is at least as old. Zero if unknown.
 	Assigned Time
 }
 
@@ -152,8 +152,8 @@ type NetworkAttachment struct {
 	// from elsewhere. Both are false if that is unknown, as when the configuration is a
 	// file on the nodes.
 	Whereabouts, OtherIPAM bool
-	// LocalIPAM is the IPAM plugin of a network that the nodes share, if it does not know what
-	// others assign: "host-local" knows one node, "static" one pod. It is empty otherwise.
+	// LocalIPAM is the IPAM plugin of a network that nodes share, if the plugin does not know the
+	// addresses of others: "host-local" knows one node, "static" one pod. It is empty otherwise.
 	LocalIPAM string
 	// NetworkName (network_name) separates pools and reservations of networks with the same
 	// addresses; "" for the unnamed network.
@@ -181,7 +181,7 @@ func (n *NetworkAttachment) Key() Key { return Key{n.Namespace, n.Name} }
 
 // AttachedAddress is a pod's address on a secondary network.
 type AttachedAddress struct {
-	// Network is the attachment, as namespace/name or as network-status has it.
+	// Network is the attachment: namespace/name, or the text in the pod's network-status.
 	Network string
 	Addr    netip.Addr
 }

@@ -167,7 +167,7 @@ func (a *Agent) Handler() http.Handler {
 				w.Header().Set("Last-Modified", view.TakenAt.UTC().Format(http.TimeFormat))
 				writeBody(w, r, "application/json", func(out io.Writer) error { return writeView(out, view) })
 			}},
-			{"/metrics", "metrics of it, for Prometheus", func(w http.ResponseWriter, r *http.Request) {
+			{"/metrics", "metrics for Prometheus", func(w http.ResponseWriter, r *http.Request) {
 				// Collectors have no context, so scan here. A failed scan shows in its
 				// counters.
 				_, _ = a.View(r.Context(), time.Time{})

@@ -40,7 +40,7 @@ func TestAlertRules(t *testing.T) {
 	}
 }
 
-// TestTryTheAlerts: promtool and amtool accept the configurations in the README beside the rules.
+// TestTryTheAlerts: promtool and amtool accept the configurations in the README of the rules.
 func TestTryTheAlerts(t *testing.T) {
 	_, prometheus, found := strings.Cut(string(example(t, "prometheus", "README.md")), "```yaml\n")
 	prometheus, alertmanager, more := strings.Cut(prometheus, "```yaml\n")

@@ -67,8 +67,8 @@ type panel struct {
 	} `json:"fieldConfig"`
 }
 
-// TestDashboardColours: each color is that of a series that its panel has, with a cluster's
-// name and without, and no healthy zero is red or seen on top of others.
+// TestDashboardColours: each color belongs to a series of its panel, with and without a cluster's
+// name, and no healthy zero is red or drawn over other values.
 func TestDashboardColours(t *testing.T) {
 	label := regexp.MustCompile(`\{\{(\w+)\}\}`)
 	for _, p := range shippedDashboard(t).Panels {

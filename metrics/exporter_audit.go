@@ -89,7 +89,7 @@ func (e *Exporter) publish(ctx context.Context, j *evaluated, unsure int, took t
 	if err = cmp.Or(err, rendering); err != nil {
 		return fmt.Errorf("making the report: %w", err)
 	}
-	snapshot, result := j.state.Snapshot, j.result // do not keep the State alive
+	snapshot, result := j.state.Snapshot, j.result // release the State
 	a.usage = sync.OnceValue(func() audit.Usage { return e.usageOf(snapshot, result) })
 	if last := e.Current(); last != nil && last.Report.Cluster.TakenAt.Equal(a.Report.Cluster.TakenAt.Time) {
 		a.seen = last.seen

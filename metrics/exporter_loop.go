@@ -10,10 +10,10 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// The pace of audits. debounce collects changes. auditGap is the minimum time between the
-// starts of two audits. In the long run audits take 1/pace of the time, but a change waits
-// at most longestWait, or four times the duration of the last audit if that is longer.
-// After a quiet period of length credit, the first audits need not wait.
+// The pace of audits. debounce collects changes. auditGap is the minimum time between the starts of
+// two audits. In the long run, audits take 1/pace of the time. A change waits at most longestWait,
+// or four times the duration of the last audit if that is longer. After a quiet period of length
+// credit, the first audits do not wait.
 const (
 	debounce    = 200 * time.Millisecond
 	auditGap    = time.Second
@@ -41,16 +41,15 @@ type loop struct {
 	// next may begin.
 	last, audited   *blocks.Snapshot
 	began, earliest time.Time
-	// paid is the time at which the audits so far have used up their share.
+	// paid is the time until which the audits so far have used up their share.
 	paid time.Time
 	// again requests an audit even if the snapshot is unchanged. An audit is also due for a
-	// snapshot taken at deadline or later, because an age then changes a verdict, and after
-	// aged.
+	// snapshot taken after aged, or at deadline or later, because an age then changes a verdict.
 	again          bool
 	deadline, aged time.Time
-	// These are set while the last audit is kept during an outage, else zero. staleAt is
-	// the time of the kinds that are still watched. moved is when it last changed, and
-	// moving since when it has been advancing.
+	// Set while the last audit is kept during an outage, else zero. staleAt is the time of the
+	// kinds that are still watched, moved is when it last changed, and moving since when it has
+	// been advancing.
 	staleAt, moved, moving time.Time
 	// due is when the next audit is due.
 	due time.Time
@@ -89,7 +88,7 @@ func (l *loop) run(ctx context.Context) {
 			return
 		case <-l.Source.Changed():
 			if l.Current() == nil {
-				l.soon(time.Now().Add(debounce / 2)) // assembling a snapshot is work, and no one is served yet
+				l.soon(time.Now().Add(debounce / 2)) // assembling a snapshot takes time, and there is nothing to serve yet
 				continue
 			}
 			l.soon(time.Now().Add(debounce))
@@ -174,7 +173,7 @@ func (l *loop) look(ctx context.Context, s *blocks.Snapshot) {
 	j, err := l.evaluate(s, checks.All)
 	if err != nil {
 		l.again = true
-		return // logged and counted; the served state gets older
+		return // logged and counted; the served state becomes older
 	}
 	first := l.Current() == nil
 	if first {

@@ -60,8 +60,9 @@ func TestUnreadableBlocksLeaveNumbersOut(t *testing.T) {
 	}
 }
 
-// TestNodesWithoutBlock: a node is without a block if it has none at all. One whose blocks are
-// of a pool that serves it no more gets addresses of the others' as any node that has a block.
+// TestNodesWithoutBlock: a node counts as without a block if it has none at all. A node that only
+// has blocks of a pool that no longer serves it gets addresses of its other pools as any node with
+// a block does.
 func TestNodesWithoutBlock(t *testing.T) {
 	s, err := statedsl.Parse("pool old 10.1.0.0/24 disabled\npool pods 10.0.0.0/24\nnode n1\nnode n2\nblock 10.1.0.0/26 n1\naffinity 10.1.0.0/26 n1\nuse 10.1.0.1 shop/x n1\n")
 	if err != nil {

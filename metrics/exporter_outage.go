@@ -7,18 +7,17 @@ import (
 )
 
 // The last audit is kept while some kinds are stale and others are current, for at most
-// stalenessTimeout after time began to advance for the latter. If time stands still for
-// standstill, as when the whole API server is unreachable, the count starts again.
+// stalenessTimeout after time began to advance for the current ones. If time stops for standstill,
+// as when the whole API server is unreachable, the count starts again.
 const (
 	stalenessTimeout = 2 * time.Minute
 	standstill       = time.Minute
 )
 
-// outage reports whether a snapshot only shows that the last audit may be out of date. In
-// such a snapshot some kinds have become gaps, and either its time has not advanced, or
-// these kinds are stale and have not been so for long. The last audit then still describes
-// the cluster at its time. Alerts must not end because an API server restarts: some watches
-// always end, and resume, before others.
+// outage reports whether a snapshot only shows that the last audit may be out of date. In such a
+// snapshot some kinds have become gaps, and either its time has not advanced, or these kinds became
+// stale only recently. The last audit then still describes the cluster at its time. Alerts must not
+// end because an API server restarts: some watches always end, and resume, before others.
 func (l *loop) outage(s *blocks.Snapshot) bool {
 	lost, stale := false, true
 	for _, g := range s.Gaps {

@@ -219,9 +219,9 @@ func (f *fed) loses(kinds ...blocks.Resource) {
 	f.changed <- struct{}{}
 }
 
-// TestStaggered: in an outage some kinds are stale before others, and some are back before
-// others. Findings survive both. If a kind stays away while the others are current, the
-// others count alone.
+// TestStaggered: in an outage some kinds are stale before others, and some are back before others.
+// Findings survive both. If one kind stays stale while the others are current, only the others
+// count.
 func TestStaggered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFed(t)

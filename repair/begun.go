@@ -86,9 +86,8 @@ func (b *Begun) held(code SkipCode, why string) Move {
 	return m
 }
 
-// Refs returns the objects to read again for the step: those on which its kind depends,
-// those that were written, with their blocks, and those that decide whether any write is
-// allowed.
+// Refs returns the objects to read again for the step: those that its kind depends on, those that
+// were written, with their blocks, and those that decide whether any write is allowed.
 func (b *Begun) Refs() []blocks.Ref {
 	r := NewRefs(b.State)
 	if b.Kind != nil {
@@ -109,11 +108,10 @@ func (b *Begun) Refs() []blocks.Ref {
 
 // next returns the next write that a half-done step requires, or the reason to wait.
 //
-// The interrupted run had evaluated and pinned the objects, so it was allowed to start
-// the step. Therefore next deletes an object that the run marked deleted if it is still
-// the same object and no one has written it since. If the run left an affinity in
-// pendingDeletion but the block belongs to its host after all, next restores the
-// affinity's state. No one removes a mark of deletion.
+// The interrupted run had evaluated and pinned the objects, so it was allowed to start the step.
+// Therefore next deletes an object that the run marked deleted if it is still the same object and
+// no one has written it since. If the run left an affinity in pendingDeletion but the block belongs
+// to its host after all, next restores the affinity's state. It never removes a mark of deletion.
 func (b *Begun) next() Move {
 	if b.Kind == nil || b.Kind.Complete == nil || !b.Log.Unfinished {
 		return Move{}
@@ -149,7 +147,7 @@ func (b *Begun) Action() Move {
 	if m.Do != nil {
 		return m
 	}
-	// A half-done rest keeps the step open, even if the move alone would close it.
+	// Half-done remains keep the step open, even if the move by itself would close it.
 	switch left := b.leftover(); {
 	case left == "":
 		return m
@@ -366,11 +364,10 @@ func (b *Begun) SetAffinity(a *blocks.Affinity, state blocks.AffinityState, form
 	return ToWrite(func(ctx context.Context) error { return b.Writer.PutAffinityState(ctx, ref, state) }, format, args...)
 }
 
-// mustStay explains why an affinity that the step left in pendingDeletion must not get
-// its state back, or returns "" if it may. Another client may be releasing the block at
-// this moment. If it finds the affinity already in pendingDeletion, it does not write it.
-// If the affinity were then confirmed, it would outlive the block. In pendingDeletion it
-// does no harm.
+// mustStay explains why an affinity that the step left in pendingDeletion must not get its state
+// back, or returns "" if it may. Another client may be releasing the block at this moment. If that
+// client found the affinity in pendingDeletion, it does not write the affinity. A confirmed
+// affinity would then outlive the block. In pendingDeletion it does no harm.
 func (b *Begun) mustStay(a *blocks.Affinity) string {
 	c := b.Log.First(blocks.Affinities)
 	var last Sent

@@ -62,14 +62,12 @@ type StepLog struct {
 	Unfinished bool
 	// Unwritten is true if no write was sent or every write was rejected.
 	Unwritten bool
-	// Deleted holds the UIDs of the objects whose deletion was sent when the step was
-	// last tried, and that are gone because of the step, if they are gone: they were marked
-	// before, or the deletion is known to have succeeded.
+	// Deleted holds the UIDs of the objects that the step deleted when it was last tried, provided
+	// that they are gone. They were marked before, or the deletion is known to have succeeded.
 	Deleted map[blocks.Ref]string
-	// Freed is true if the step's own write freed an address. That is certain if the step
-	// ended in [Done] or continued with the next object, and did not create the
-	// reservation again. A block's sequence number does not prove it, because a release
-	// by the node raises it, too.
+	// Freed is true if the step's own write freed an address. That is certain if the step ended in
+	// [Done] or continued with the next object, and did not create the reservation again. A block's
+	// sequence number is no proof, because a release by the node raises it, too.
 	Freed bool
 	// Freeing is the last write that releases an address; nil if there is none, or if the
 	// step reserved the address again.
@@ -96,15 +94,15 @@ func (l *StepLog) First(r blocks.Resource) *Change {
 	return nil
 }
 
-// DeleteSent reports whether the change's object, if it is gone, was deleted by the step when it
-// was last tried.
+// DeleteSent reports whether the step, when it was last tried, deleted the change's object,
+// provided that the object is gone.
 func (l *StepLog) DeleteSent(c *Change) bool {
 	uid, sent := l.Deleted[c.Ref()]
 	return sent && uid == c.UID()
 }
 
-// Ours reports whether only this program has written an object since the step, as far as
-// timestamps show. In etcd, which has none, the record of the run does.
+// Ours reports whether only this program has written an object since the step, according to the
+// timestamps. In etcd, which has none, the record of the run shows it.
 func (l *StepLog) Ours(m blocks.Meta) bool {
 	return m.ByUs || len(l.Changes) > 0 && !m.Written.IsZero() && !m.Written.Std().After(l.Changes[len(l.Changes)-1].At.Add(blocks.WriteTimeout+blocks.ClockSkew))
 }

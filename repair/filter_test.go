@@ -2,8 +2,8 @@ package repair
 
 import "testing"
 
-// TestConsentedBy checks that a continued plan keeps only the consents that are given
-// again, and that a second observation may be added.
+// TestConsentedBy: a continued plan keeps only the consents that are given again. Observing twice
+// may be added, but not removed.
 func TestConsentedBy(t *testing.T) {
 	plan := Request{EmptyBlocks: true, LastBlocks: true}
 	got := plan.ConsentedBy(&Request{ObserveTwice: true, EvictSingletons: true})

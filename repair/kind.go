@@ -16,9 +16,9 @@ import (
 // step_<kind>.go.
 type StepKind struct {
 	Kind       Kind
-	Requires   []blocks.Resource // reads without which no step of the kind is proposed
-	Plain      bool              // writes no object whose meaning a newer Calico may have changed
-	RestsOnAll func(*Step) bool  // reports whether a step depends on the whole cluster, which is then read again immediately before; may be nil
+	Requires   []blocks.Resource // no step of the kind is proposed without these reads
+	Plain      bool              // writes no object that a newer Calico may have given another meaning
+	RestsOnAll func(*Step) bool  // reports whether a step depends on the whole cluster, which is then read again right before it; may be nil
 	// AllPods is true if no step may be proposed while a pod could not be read, because
 	// that pod may use a seemingly unused object.
 	AllPods bool
@@ -38,8 +38,8 @@ type StepKind struct {
 	// step has no other guards, so every guard that is shown is checked.
 	Exact []string
 	Loose map[string]func(now *state.State, planned, derived *Step) bool
-	// AddRefs adds the objects on which the verdict depends. They are read again
-	// immediately before and after the step.
+	// AddRefs adds the objects that decide about the step. They are read again immediately before
+	// and after it.
 	AddRefs func(*Refs, *Step)
 	// Do writes a step that was derived from exactly this state. Kinds that change pods
 	// or nodes have Act instead.
@@ -132,7 +132,7 @@ func (p *Proposals) Bars(c Concern, r Reason) bool {
 func (p *Proposals) Add(c Concern, s Step, pinned ...blocks.Meta) {
 	for _, m := range pinned {
 		if m.UID() == "" || m.ResourceVersion() == "" {
-			p.Refuse(c, RefusedUnpinned, "object %s was read without UID or resourceVersion, so a later write could not tell whether it has changed", m.Name)
+			p.Refuse(c, RefusedUnpinned, "object %s was read without UID or resourceVersion, so a later write could not check that it has not changed", m.Name)
 			return
 		}
 	}

@@ -27,13 +27,13 @@ func Replaced(s *Step, what string, m blocks.Meta) error {
 	return nil
 }
 
-// ClaimedAgain reports whether the node has claimed an affinity again that a step had set
-// to pendingDeletion. A claim sets the state to pending before it creates a block
-// (getPendingAffinity of libcalico-go/lib/ipam/ipam_block_reader_writer.go).
+// ClaimedAgain reports whether the node has claimed an affinity again after a step had set it to
+// pendingDeletion. A claim sets the state to pending before it creates a block (getPendingAffinity
+// of libcalico-go/lib/ipam/ipam_block_reader_writer.go).
 func ClaimedAgain(a *blocks.Affinity) bool { return a.State == blocks.Pending && !a.SoftDeleted }
 
-// OldFrom returns the time at which a state since the given time will have lasted for the
-// grace period, as text to append to a reason. It returns "" if the time is unknown.
+// OldFrom returns, as text to append to a reason, the time at which a state that began at the given
+// time will have lasted for the grace period. It returns "" if the time is unknown.
 func OldFrom(st *state.State, since blocks.Time) string {
 	if since.IsZero() {
 		return ""

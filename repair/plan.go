@@ -164,9 +164,9 @@ type Plan struct {
 func (p *Plan) Unapplicable() string {
 	switch {
 	case p.Cluster.GUID == "":
-		return "the cluster does not say which it is (no clusterGUID in ClusterInformation was read)"
+		return "the cluster cannot be identified (no clusterGUID in ClusterInformation was read)"
 	case p.CreatedAt.IsZero():
-		return "it is not known when the cluster was read (--at says it)"
+		return "it is not known when the cluster was read (give the time with --at)"
 	}
 	return ""
 }
@@ -252,8 +252,8 @@ const (
 	// GuardInstead lists the pools from which the node can claim another block, if it
 	// keeps no block with free addresses.
 	GuardInstead = "instead"
-	// GuardHolder explains why the node can do without its last block. GuardFor is a node
-	// that cannot allocate until the block is released.
+	// GuardHolder explains why the node does not need its last block. GuardFor is a node that
+	// cannot allocate until the block is released.
 	GuardHolder = "holder"
 	GuardFor    = "for"
 	// GuardStrict is the current setting.
@@ -314,7 +314,7 @@ const (
 	RefusedConflict   RefusalCode = "Conflict"        // objects contradict each other
 	RefusedHeals      RefusalCode = "Heals"           // Calico repairs it itself
 	RefusedLimit      RefusalCode = "MaxSteps"        // beyond the limit of steps
-	// RefusedUnknownOwner: the allocation names no owner that can be looked up.
+	// RefusedUnknownOwner: the owner of the allocation cannot be looked up.
 	RefusedUnknownOwner RefusalCode = "UnknownOwner"
 	RefusedUnpinned     RefusalCode = "Unpinned"      // the object to write has no UID or resourceVersion
 	RefusedNoAuto       RefusalCode = "NoAutoBlocks"  // automatic blocks are off, so no node would claim the block again

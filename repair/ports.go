@@ -38,17 +38,17 @@ type ObjectRef struct {
 // the previous write, and is never retried with another version. If a method stops
 // half-way, it reverts as many of its writes as it can.
 //
-// Errors are [ErrChanged], tested with errors.Is, if an object is not the evaluated one
-// any more (no harmful write was made, and the step may be derived again); one or several
-// [LeftBehindError], tested with errors.As, if a later write of the protocol failed; and
-// any other error if the result is unknown.
+// An error is [ErrChanged] (test it with errors.Is) if an object is no longer the evaluated one: no
+// harmful write was made, and the step may be derived again. If a later write of the protocol
+// failed, the error contains one or several [LeftBehindError]s (test it with errors.As). After any
+// other error, the result is unknown.
 type Writer interface {
 	// ReleaseBlock deletes an empty block and its owner's affinity, which may be nil.
 	// keeps is the block that the owner keeps, or nil. It must remain the same object
 	// with the same owner the whole time; otherwise the released block is restored.
 	ReleaseBlock(ctx context.Context, block ObjectRef, affinity, keeps *ObjectRef) error
-	// DisownBlock removes the owner of a block whose allocations are all of other nodes,
-	// and deletes the owner's affinity, which may be nil.
+	// DisownBlock removes the owner of a block whose allocations all belong to other nodes, and
+	// deletes the owner's affinity, which may be nil.
 	DisownBlock(ctx context.Context, block ObjectRef, affinity *ObjectRef) error
 	// DeleteAffinity deletes a host's affinity to a CIDR whose block does not exist or
 	// has another owner. If the block's owner is the host, the affinity is restored.
@@ -125,13 +125,13 @@ type SecondaryAddress struct {
 // "NAMESPACE/NAME", its sandbox and the interface in it.
 type SecondaryOwner struct{ Pod, Container, Interface string }
 
-// WhereaboutsRequest is how long Whereabouts may act on a reservation that it has read:
-// the time limit of one request (RequestTimeout in Whereabouts' pkg/storage).
+// WhereaboutsRequest is how long Whereabouts may use a reservation that it has read: the time limit
+// of one request (RequestTimeout in Whereabouts' pkg/storage).
 const WhereaboutsRequest = 10 * time.Second
 
 // BothHave is the format of a conflict: the reservation is for one pod, but a pool
 // records its address for another.
-const BothHave = "is that of pod %s, and pool %s records its address for pod %s: both may have it"
+const BothHave = "belongs to pod %s, and pool %s records its address for pod %s: both may have it"
 
 // SecondaryOwnerOf returns the recorded owner of an entry.
 func SecondaryOwnerOf(o blocks.WhereaboutsOwner) SecondaryOwner {
@@ -152,8 +152,8 @@ type Allocation struct {
 	// Block is the block as it was stored, with the allocation that is to be restored.
 	// Stored is the handle as it was stored, or nil if there was none.
 	Block, Stored json.RawMessage
-	// Handle and Attributes are those of an address that no block recorded. The handle's
-	// count is raised unless it already includes the address.
+	// Handle and Attributes belong to an address that no block recorded. The handle's count is
+	// raised unless it already includes the address.
 	Handle     string
 	Attributes map[string]string
 	// Replaces is the allocation that is replaced; nil if the ordinal is free.

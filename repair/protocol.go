@@ -12,8 +12,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Refs returns the objects on which a step depends. They are read again immediately
-// before and after the step.
+// Refs returns the objects that a step depends on. They are read again immediately before and after
+// the step.
 func (k *StepKind) Refs(st *state.State, s *Step) []blocks.Ref {
 	r := NewRefs(st)
 	k.AddRefs(r, s)

@@ -6,7 +6,7 @@ import "github.com/calico-audit/calico-audit/audit/state"
 // is empty if steps are allowed.
 func (p *Proposals) barred() Reason {
 	if p.State.Info.Locked {
-		return Reason{RefusedLocked, "the datastore is locked (\"calicoctl datastore migrate lock\" was run): IPAM must stand still until it is unlocked"}
+		return Reason{RefusedLocked, "the datastore is locked (\"calicoctl datastore migrate lock\" was run): IPAM must not change until the datastore is unlocked"}
 	}
 	if why := p.State.Cluster.NewerThanKnown(); why != "" && !p.Kind.Plain && !p.Request.AllowNewer {
 		return Reason{RefusedVersion, why}

@@ -23,12 +23,12 @@ var Requests = []RequestKind{
 		func(r *Request) *bool { return &r.EmptyBlocks }, []Kind{ReleaseBlock}, "no empty block was found",
 	},
 	{
-		"orphan-affinities", "delete affinities whose block does not exist or is another node's", "affinity/no-block, affinity/not-owner, affinity/dead-node",
+		"orphan-affinities", "delete affinities whose block does not exist or belongs to another node", "affinity/no-block, affinity/not-owner, affinity/dead-node",
 		func(r *Request) *bool { return &r.OrphanAffinities }, []Kind{DeleteAffinity, ReleaseBlock}, "no affinity without a block of its node was found",
 	},
 	{
 		"missing-affinities", "restore the missing BlockAffinity of blocks", "block/no-affinity",
-		func(r *Request) *bool { return &r.MissingAffinities }, []Kind{RestoreAffinity}, "no block lacks the affinity of the node that it names",
+		func(r *Request) *bool { return &r.MissingAffinities }, []Kind{RestoreAffinity}, "each block's owner has the affinity to it",
 	},
 	{
 		"leaked-ips", "free addresses that nothing owns", "ip/leaked",

@@ -15,8 +15,7 @@ const (
 	StartCollector
 )
 
-// stages holds the titles and the repairs of the stages. A stage without repairs is work for
-// people.
+// stages holds the titles and the repairs of the stages. Stages without repairs are manual work.
 var stages = map[Stage]struct {
 	title string
 	ask   func(*Request)
@@ -25,7 +24,7 @@ var stages = map[Stage]struct {
 	RecordRunning: {"record running pods", func(r *Request) {
 		r.SoftDeleted, r.MissingAffinities, r.UnrecordedIPs, r.MissingHandles, r.WhereaboutsReservations = true, true, true, true, true
 	}},
-	ResolveDuplicates: {"restart pods whose address cannot be theirs", nil},
+	ResolveDuplicates: {"restart pods with an address that cannot be theirs", nil},
 	ReleaseUnused: {"release unused objects", func(r *Request) {
 		r.LeakedIPs, r.LeakedHandles, r.OrphanAffinities, r.DeadNodes, r.WhereaboutsStranded = true, true, true, true, true
 	}},

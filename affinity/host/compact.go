@@ -34,10 +34,9 @@ func candidates(routes []blocks.HostRoute) []netip.Prefix {
 // size returns the number of addresses of a CIDR from candidates.
 func size(p netip.Prefix) int { return 1 << (p.Addr().BitLen() - p.Bits()) }
 
-// compact summarises the answers for the addresses of a CIDR, in order, in few lookups: one
-// with the most common answer for the whole CIDR, and more specific ones for different
-// answers. An answer without a result is unknown. If there are any, the lookups leave these
-// addresses uncovered.
+// compact summarises the answers for the addresses of a CIDR, in order, in few lookups: one with
+// the most common answer for the whole CIDR, and more specific ones for different answers. An
+// answer without a result is unknown; the lookups then do not cover its address.
 func compact(cidr netip.Prefix, answers []blocks.HostLookup) []blocks.HostLookup {
 	var out []blocks.HostLookup
 	if slices.ContainsFunc(answers, unknown) {
@@ -50,8 +49,8 @@ func compact(cidr netip.Prefix, answers []blocks.HostLookup) []blocks.HostLookup
 	return out
 }
 
-// split adds lookups for the parts of a CIDR whose answer differs from said, which already
-// covers the CIDR.
+// split adds lookups for the parts of a CIDR whose answer differs from said, which already covers
+// the CIDR.
 func split(out []blocks.HostLookup, cidr netip.Prefix, answers []blocks.HostLookup, said blocks.HostLookup) []blocks.HostLookup {
 	if !slices.ContainsFunc(answers, func(a blocks.HostLookup) bool { return a != answers[0] }) {
 		if answers[0] != said && !unknown(answers[0]) {

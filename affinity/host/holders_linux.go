@@ -37,7 +37,7 @@ func (s *scan) addHolders(processes []process, mounts map[uint64]bool) {
 		}
 	}
 	if len(unread) > 0 {
-		s.spaceGap("of %d processes, the open files, threads or mounts of %d could not be read, which may hold network namespaces: %s", len(processes), len(unread), few(unread))
+		s.spaceGap("the open files, threads or mounts of %[2]d of %[1]d processes could not be read; they may hold network namespaces: %[3]s", len(processes), len(unread), few(unread))
 	}
 }
 

@@ -91,7 +91,7 @@ func (s *scan) lookups(t *texts) error {
 		s.gap("the addresses of %d blackhole, unreachable or prohibit routes were not looked up: together they hold more than %d", beyond, s.MaxLookups)
 	}
 	if len(odd) > 0 {
-		s.gap("the kernel refused to look up %s with \"invalid argument\", though no listed route is a blackhole for it; its answer is left out", few(odd))
+		s.gap("the kernel refused to look up %s with \"invalid argument\", although no listed route is a blackhole for it; the answer is ignored", few(odd))
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ func (s *scan) findSpaces() error {
 			break
 		}
 		if round == rounds {
-			s.spaceGap("processes kept ending while they were read: a network namespace that one of them left to another may be missing")
+			s.spaceGap("processes kept ending while they were read: a network namespace that one of them passed to another may be missing")
 			break
 		}
 	}

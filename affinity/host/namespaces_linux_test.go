@@ -475,7 +475,7 @@ func TestPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const noProcesses, noNetwork = "not the node's (hostPID)", "not the node's (hostNetwork)"
+	const noProcesses, noNetwork = "not the node's (hostPID)", "needs the host network (hostNetwork)"
 	for _, c := range []struct {
 		name    string
 		args    []string

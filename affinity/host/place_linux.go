@@ -14,7 +14,7 @@ func (s *scan) place() {
 		return // listing processes reports it
 	}
 	if first, err := netNamespace(s.ProcRoot + "/1"); err == nil && first != s.own {
-		s.spaceGap("the routes are not those of process 1's network namespace: unless that is intended, they are not the node's (hostNetwork)")
+		s.spaceGap("the routes are not those of process 1's network namespace: unless that is intended, the agent needs the host network (hostNetwork)")
 	}
 	if why := s.processesOfMachine(); why != "" {
 		s.spaceGap("%s", why)
@@ -25,11 +25,10 @@ func (s *scan) place() {
 // in the kernel's include/linux/proc_ns.h).
 const initPIDNamespace = 0xEFFFFFFC
 
-// processesOfMachine explains why the visible processes may not be all of the machine's; ""
-// without evidence. A machine may itself be a container with its own PID namespace. It is
-// told apart from this program's own container in two ways: this process is not PID 1, and
-// its IPC namespace is not that of PID 1. Containers of a pod share an IPC namespace with
-// each other, but not with the node.
+// processesOfMachine explains why the visible processes may not be all of the machine's; "" without
+// evidence. A machine may itself be a container with its own PID namespace. Two facts distinguish
+// it from this program's own container: this process is not PID 1, and its IPC namespace is not
+// that of PID 1. Containers of a pod share an IPC namespace with each other, but not with the node.
 func (s *scan) processesOfMachine() string {
 	const notShared = "only the processes of this container are visible, not the node's (hostPID)"
 	first, err := linkedNamespace(s.ProcRoot+"/1/ns/pid", "pid:")

@@ -15,15 +15,15 @@ import (
 // process is a process with a network namespace.
 type process struct {
 	pid int
-	// dir is its directory in the proc file system, or that of a thread if only a thread is
-	// left or holds the namespace.
+	// dir is the directory in the proc file system of the process, or of a thread if only a thread
+	// is left or holds the namespace.
 	dir string
 	// namespace is the inode of the network namespace.
 	namespace uint64
 	processStat
 }
 
-// listing is the result of listing the processes that were unknown before.
+// listing is the result of listing the processes that were not known before.
 type listing struct {
 	all    []process
 	denied []int

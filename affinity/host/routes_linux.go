@@ -90,7 +90,7 @@ func (s *scan) familyRoutes(t *texts, links []netlink.Link, family int) (chunks,
 		s.gap(neverSteady, name+" routes", dumpTries)
 	}
 	if cut > 0 {
-		s.gap("%d %s routes are left out: a view holds %d, and those that drop or refuse traffic", cut, name, s.MaxRoutes)
+		s.gap("%d %s routes are omitted: a view holds %d, plus those that drop or refuse traffic", cut, name, s.MaxRoutes)
 	}
 	return listed, nil
 }

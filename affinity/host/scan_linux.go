@@ -116,7 +116,7 @@ func openKernel() (*netlink.Handle, error) {
 // gap if it changed each time.
 const (
 	dumpTries   = 4
-	neverSteady = "the list of %s changed each of the %d times that it was read: some may be missing, or twice in it"
+	neverSteady = "the list of %s changed during each of the %d reads: entries may be missing or doubled"
 )
 
 // steady repeats a listing that changed while it was read. If it always changes, steady

@@ -31,7 +31,7 @@ func (s *scan) show(links []netlink.Link) {
 			n.HostInterfaces = []string{}
 		}
 		if len(n.Addresses) == 0 && len(n.HostInterfaces) > 0 {
-			s.spaceGap("network namespace %s is joined to the node by %s and has no address: what runs in it may keep its addresses to itself, as gVisor and bridged virtual machines do", sp.label(), few(n.HostInterfaces))
+			s.spaceGap("network namespace %s is joined to the node by %s and has no address: a workload in it may still use addresses that the kernel does not show, such as gVisor or a bridged virtual machine", sp.label(), few(n.HostInterfaces))
 		}
 		// Processes in uninterruptible sleep come first.
 		slices.SortStableFunc(sp.processes, func(a, b process) int { return before(a.state == "D", b.state == "D") })

@@ -49,8 +49,8 @@ func (n *node) owner() blocks.Owner { return blocks.Owner{Kind: blocks.HostOwner
 type block struct {
 	cidr  netip.Prefix
 	owner blocks.Owner
-	// free are the assignable ordinals, in the order of assignment. The snapshot may share
-	// this slice, so elements are never modified.
+	// free holds the assignable ordinals, in the order of assignment. The snapshot may share this
+	// slice, so elements are never modified.
 	free []int32
 	// used counts the allocated addresses, without those that Windows reserves.
 	used int
@@ -75,9 +75,8 @@ func NewAllocator(st *state.State) *Allocator {
 	return newAllocator(st, st.Pools, st.IPAM, starts{}, nil)
 }
 
-// newAllocator returns an Allocator for a state, with pools and settings that may differ
-// from the state's. If without is not nil, CIDRs for which it returns true have no blocks
-// or affinities.
+// newAllocator returns an Allocator for a state. Its pools and settings may differ from the
+// state's. If without is not nil, CIDRs for which it returns true have no blocks or affinities.
 func newAllocator(st *state.State, pools []*state.Pool, config blocks.IPAMConfig, known starts, without func(netip.Prefix) bool) *Allocator {
 	if without == nil {
 		without = func(netip.Prefix) bool { return false }
@@ -188,8 +187,8 @@ func (a *Allocator) addBlock(b *block) {
 	a.changed(b)
 }
 
-// changed updates the pools' indexes after a block's addresses changed. The clock stands
-// still, so a block that is too young to be taken over stays too young.
+// changed updates the pools' indexes after a block's addresses changed. The clock stands still, so
+// a block that is too young to be taken over stays too young.
 func (a *Allocator) changed(b *block) {
 	keep := func(tree *btree.BTreeG[*block], in bool) {
 		if in {

@@ -55,8 +55,8 @@ type Headroom struct {
 	// demand is served. NodesLimit is why no more can.
 	Nodes      blocks.Count `json:"nodes"`
 	NodesLimit Limit        `json:"nodesLimit,omitempty"`
-	// Pods is how many more pods can start, spread like today's, until one gets no address
-	// from its own node's blocks. PodsLimit is why that pod does not.
+	// Pods is how many more pods can start, spread like today's, before one gets no address from
+	// its own node's blocks. PodsLimit is the reason for that one.
 	Pods      blocks.Count `json:"pods"`
 	PodsLimit Limit        `json:"podsLimit,omitempty"`
 	// First is the node of that pod; empty if no node uses the pool. Refused is true if the
@@ -100,9 +100,9 @@ type Outcome struct {
 type Event struct {
 	// Node is the affected node; empty if no node accepts the pod.
 	Node string `json:"node"`
-	// Pod is the number of the affected pod, 1 for the first to start. It is 0 for a
-	// tunnel's address, for an address of today that is assigned again, and for today's
-	// demand, where Waits names the pod.
+	// Pod is the number of the affected pod, 1 for the first to start. It is 0 for a tunnel's
+	// address, for an existing address that is assigned again, and for today's demand, where Waits
+	// names the pod.
 	Pod   int    `json:"pod"`
 	Waits string `json:"waits,omitempty"`
 	// Reason is why the node can claim no block, or why the pod gets no address.

@@ -143,14 +143,14 @@ func notes(w *world, q *Scenario) (out []string) {
 		out = append(out, fmt.Sprintf("%s: their addresses count as they are queued", phrase.NumberIs(corrupt, "block")+" corrupt"))
 	}
 	if n := len(w.joining); n > 0 {
-		out = append(out, fmt.Sprintf("nodes that join are called %s …: which blocks they claim, and whose addresses they borrow, depends on their names; how many blocks are claimed, and with which node it ends, does not", w.joining[0]))
+		out = append(out, fmt.Sprintf("joining nodes are named %s …: their names decide which blocks they claim and which addresses they borrow, but not how many blocks are claimed or which node is the last to get one", w.joining[0]))
 	}
 	if len(q.AddPools) > 0 {
-		out = append(out, "pools that are added are called new-pool-1 …: Calico tries pools in the order of their names")
+		out = append(out, "added pools are named new-pool-1 …: Calico tries pools in the order of their names")
 	}
 	for _, p := range w.pools {
 		if p.ServesWorkloads() && p.BlockSize == p.CIDR.Addr().BitLen() {
-			out = append(out, fmt.Sprintf("blocks of %s hold one address: Calico draws their order by the clock, so that only their number is foretold", p.Name))
+			out = append(out, fmt.Sprintf("blocks of %s hold one address: Calico orders them by the clock, so only their number can be predicted", p.Name))
 		}
 	}
 	return out

@@ -59,8 +59,8 @@ type eligibleKey struct {
 type eligible struct {
 	selecting, allowed []*pool
 	refusal            Assigned
-	// mine are the node's affinities in the allowed pools. The first full ones have no
-	// room. Both are valid while the node's count of changes equals changes.
+	// mine holds the node's affinities in the allowed pools; the first full ones have no room. Both
+	// are valid while the node's count of changes equals changes.
 	mine          []*claim
 	full, changes int
 }
@@ -283,9 +283,9 @@ func (a *Allocator) claimBlock(n *node, pools []*pool) (b *block, again bool) {
 	return nil, false
 }
 
-// candidate returns the CIDR that a node would claim next. It takes the first pool that has
-// one, and there the first CIDR, in the node's order, that has no block or is the node's
-// own block with room. From v3.32 on, it otherwise releases an empty block of another node.
+// candidate returns the CIDR that a node would claim next. It takes the first pool with a
+// candidate, and in it the first CIDR, in the node's order, that has no block or is the node's own
+// block with room. If there is none, from v3.32 on, it releases an empty block of another node.
 func (a *Allocator) candidate(n *node, owner blocks.Owner, pools []*pool) (netip.Prefix, bool) {
 	for _, p := range pools {
 		best, ok := a.firstClaimable(p, n.Name)

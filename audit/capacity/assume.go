@@ -90,7 +90,7 @@ func (w *world) nodes(s *blocks.Snapshot, q *Scenario) error {
 	}
 	for i, name := range q.RemoveNodes {
 		if slices.Contains(q.RemoveNodes[:i], name) {
-			return fmt.Errorf("node %q is to be removed twice", name)
+			return fmt.Errorf("node %q is listed twice for removal", name)
 		}
 		if h := w.today.NodeState(name); h == nil || h.Node == nil {
 			return fmt.Errorf("node %q does not exist", name)
@@ -190,7 +190,7 @@ func checkBlockBits(cidr netip.Prefix, bits int) error {
 func reserve(s *blocks.Snapshot, q *Scenario) error {
 	for _, r := range q.Reserve {
 		if !slices.ContainsFunc(s.Pools, func(p blocks.Pool) bool { return p.CIDR.Overlaps(r) }) {
-			return fmt.Errorf("%s is in no pool: to reserve it changes nothing", r)
+			return fmt.Errorf("%s is in no pool: reserving it changes nothing", r)
 		}
 	}
 	if len(q.Reserve) > 0 {

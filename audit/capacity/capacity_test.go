@@ -57,8 +57,8 @@ var worlds = map[string]string{
 	"another's address": "pool pods 10.0.0.0/27 size=28\nnode n1\nnode n2\n" + owned("10.0.0.0/28", "n1", 10) + owned("10.0.0.16/28", "n1", 4) + "use 10.0.0.30 shop/lent n2\n",
 }
 
-// TestHeadroomOfPods: exactly as many pods as the headroom states can start. The next one
-// borrows or is refused, on the node that the headroom names.
+// TestHeadroomOfPods: exactly as many pods can start as the headroom states. The next one borrows
+// or is refused, on the node that the headroom names.
 func TestHeadroomOfPods(t *testing.T) {
 	for name, text := range worlds {
 		t.Run(name, func(t *testing.T) {
@@ -92,8 +92,7 @@ func served(t *testing.T, st *state.State) bool {
 	return d.PodsLeft+len(d.NodesLeft) == 0
 }
 
-// TestHeadroomOfNodes: exactly as many nodes as the headroom states get a block of their
-// own.
+// TestHeadroomOfNodes: exactly as many nodes get a block of their own as the headroom states.
 func TestHeadroomOfNodes(t *testing.T) {
 	for name, text := range worlds {
 		t.Run(name, func(t *testing.T) {
@@ -158,8 +157,8 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestReservedClaim: Calico looks at no block that is fully reserved (findOrClaimBlock), so a node
-// keeps its affinity to such a block of another node, which counts against its limit.
+// TestReservedClaim: Calico skips a fully reserved block (findOrClaimBlock). A node therefore keeps
+// its affinity to such a block of another node, and the affinity counts against its limit.
 func TestReservedClaim(t *testing.T) {
 	text := "config max=2\npool pods 10.0.0.0/26 size=28\nnode n1\nnode n2\n" + owned("10.0.0.0/28", "n1", 16) + owned("10.0.0.16/28", "n2", 0) + "affinity 10.0.0.16/28 n1 age=1h\n"
 	for more, assigned := range map[string]int{"reserve 10.0.0.16/28\n": 0, "": 2} {
@@ -340,7 +339,7 @@ func TestRejectedBlockSize(t *testing.T) {
 func TestTwice(t *testing.T) {
 	st := parse(t, worlds["two nodes hold everything"])
 	for want, q := range map[string]capacity.Scenario{
-		`node "n1" is to be removed twice`:                {RemoveNodes: []string{"n1", "n2", "n1"}},
+		`node "n1" is listed twice for removal`:           {RemoveNodes: []string{"n1", "n2", "n1"}},
 		"pool pods is given two block sizes, /27 and /28": {BlockSizes: []capacity.BlockSize{{Bits: 27}, {Pool: "pods", Bits: 28}}},
 		"pool pods is given two block sizes, /28 and /28": {BlockSizes: []capacity.BlockSize{{Pool: "pods", Bits: 28}, {Pool: "pods", Bits: 28}}},
 	} {
@@ -350,7 +349,7 @@ func TestTwice(t *testing.T) {
 	}
 }
 
-// TestCurve: the curve's nodes have unused names, so that each needs a block.
+// TestCurve: the curve's nodes have unused names, so each needs a block.
 func TestCurve(t *testing.T) {
 	st := parse(t, "pool pods 10.0.0.0/26 size=28\nnode new-1\n"+owned("10.0.0.0/28", "new-1", 1))
 	for _, p := range ask(t, st, capacity.Scenario{}).Curve[0].Points {
@@ -414,9 +413,9 @@ func clusterOf(release, pool string, nodes, bits int) *state.State {
 	return state.New(snapshot, state.Options{})
 }
 
-// nearTheLimits are scenarios for 625 nodes with 30 pods each, which have 937 of 1,024
-// blocks, with the expected outcomes. They run out of blocks or addresses or exhaust the
-// search for changes. For their time on 5,000 nodes see [BenchmarkAsk].
+// nearTheLimits are scenarios for 625 nodes with 30 pods each and 937 of 1,024 blocks, with the
+// expected outcomes. They run out of blocks or addresses or exhaust the search for changes.
+// [BenchmarkAsk] measures their time on 5,000 nodes.
 var nearTheLimits = []struct {
 	name, release string
 	scenario      capacity.Scenario
@@ -454,8 +453,8 @@ func BenchmarkAsk(b *testing.B) {
 	}
 }
 
-// TestUnlabelledAffinitiesAreNotSeen: Calico v3.31 and newer list a node's affinities by labels,
-// so that one without them counts neither as the node's block nor against its limit.
+// TestUnlabelledAffinitiesAreNotSeen: Calico v3.31 and newer find a node's affinities by labels. An
+// affinity without them neither provides a block nor counts against the limit.
 func TestUnlabelledAffinitiesAreNotSeen(t *testing.T) {
 	for version, sees := range map[string]bool{"v3.30.4": true, "v3.31.0": false} {
 		a := capacity.NewAllocator(parse(t, "version "+version+"\nconfig strict max=1\npool pods 10.0.0.0/24\nnode n1\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1 unlabelled\nfill 10.0.0.0/26 64 n1\n"))
@@ -466,8 +465,8 @@ func TestUnlabelledAffinitiesAreNotSeen(t *testing.T) {
 	}
 }
 
-// TestNoNodeJoinsWithoutAutomaticBlocks: where nodes may not claim blocks by themselves, a new
-// one gets none, however many are left.
+// TestNoNodeJoinsWithoutAutomaticBlocks: if automatic blocks are off, a new node gets none, however
+// many are left.
 func TestNoNodeJoinsWithoutAutomaticBlocks(t *testing.T) {
 	for config, limit := range map[string]capacity.Limit{"": capacity.LimitBlocks, "config strict noauto\n": capacity.LimitNotAutomatic} {
 		h := ask(t, parse(t, config+"pool pods 10.0.0.0/24\nnode n1\n"+owned("10.0.0.0/26", "n1", 1)), capacity.Scenario{}).Today[0]

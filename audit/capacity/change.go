@@ -26,9 +26,8 @@ func (r *run) changes() (out []Change) {
 	if p == nil {
 		return nil
 	}
-	// If Calico tries an additional pool last, a node at its block limit cannot claim from
-	// it. From v3.32 on the pool may still help, because nodes then need not take over
-	// empty blocks of others.
+	// If Calico tries an additional pool last, a node at its block limit cannot claim from it. From
+	// v3.32 on the pool may still help, because it saves other nodes from taking over empty blocks.
 	if limited := r.first == LimitBlocksOfNode && !r.a.reclaims; !limited && (p.BlockSize > p.CIDR.Bits() || p.CIDR.Bits() > 0) {
 		out = append(out, r.widerChange(p)...)
 		out = append(out, r.morePoolsChange(p)...)
@@ -37,8 +36,8 @@ func (r *run) changes() (out []Change) {
 	return append(out, r.limitChange()...)
 }
 
-// atIssue returns the pool to model changes on: the last pool that the first missing
-// address could have come from, else a pool of a family that the usual pods need.
+// atIssue returns the pool to model changes on. It is the last pool that could have provided the
+// first missing address, else a pool of a family that the usual pods need.
 func (r *run) atIssue() *state.Pool {
 	if n := len(r.short); n > 0 {
 		return r.short[n-1].Pool
@@ -154,7 +153,7 @@ func smallest(n int, try func(i int) *run) (least int, found *run) {
 	return least, runs[least]
 }
 
-// widerChange returns the smallest additional pool that fits.
+// widerChange returns the smallest prefix for an additional pool that fits.
 func (r *run) widerChange(p *state.Pool) []Change {
 	i, again := smallest(min(maxBits+1, p.BlockSize-4), func(i int) *run { return r.withPools(p, p.BlockSize-i, 1) })
 	if again == nil {

@@ -112,8 +112,8 @@ func (r *run) serve() {
 	}
 }
 
-// noneLeft reports whether a node got no block because none was left. A node that may not
-// claim blocks takes none from others, so it does not count.
+// noneLeft reports whether a node got no block because none was left. Nodes that may not claim
+// blocks do not count.
 func noneLeft(got Assigned, node string) bool {
 	return !got.Own(node) && (got.Limit == LimitBlocks || got.Limit == LimitAddresses || got.Limit == LimitReservations)
 }

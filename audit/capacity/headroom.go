@@ -96,9 +96,8 @@ func (h *Headroom) starts(w *world, p *state.Pool, a *Allocator) {
 	}
 }
 
-// end computes the number of pods, and the limit of the last one. It first takes the
-// addresses that the other nodes have used by then, because they decide whether any are
-// left to borrow.
+// end computes the number of pods, and the limit of the last one. It first takes the addresses that
+// the other nodes have used by then, because they decide whether any are left to borrow.
 func (h *Headroom) end(a *Allocator, all fillings, request Request, got Assigned) {
 	last := all[0]
 	if got.Addr.IsValid() {

@@ -14,9 +14,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// pool is a pool with the blocks whose CIDR equals one of its slots; the allocator ignores
-// all other blocks in it. A node searches in address order from its own start, and wraps
-// around at the end. Trees make each search logarithmic.
+// pool is a pool with the blocks that are one of its slots; the allocator ignores all other blocks
+// in it. A node searches in address order from its own start, and wraps around at the end. Trees
+// make each search logarithmic.
 type pool struct {
 	*state.Pool
 	reserved blocks.ReservedSet

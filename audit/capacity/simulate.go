@@ -24,8 +24,8 @@ type run struct {
 	a     *Allocator
 	out   *Outcome
 	nodes map[string]*NodeOutcome
-	// short are the pools that the first address from outside its own node's blocks could
-	// have come from. lent is the last such pool of the first borrowed address.
+	// short holds the pools that could have provided the first address from outside its own node's
+	// blocks. lent is the last such pool of the first borrowed address.
 	short []*pool
 	lent  *pool
 	// first is the limit of the first pod that did not fit.

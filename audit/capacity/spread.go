@@ -68,7 +68,7 @@ func (k *kinds) of(w *blocks.Workload) *kind {
 	return k.known[key]
 }
 
-// mostUsual returns the most frequent kind. If no pod has an address, it returns pods that
+// mostUsual returns the most frequent kind of pod. If no pod has an address, it returns a kind that
 // may use any pool, with one address of each family that some pool serves.
 func (k *kinds) mostUsual(count map[*kind]int) *kind {
 	var best *kind

@@ -31,7 +31,8 @@ var affinityNoBlock = audit.Check{
 				return
 			}
 			if st.BlockMayCover(a.CIDR) {
-				f.SkipPartial("not evaluated for %s of %s: a block that cannot be read may be its own", a.CIDR, phrase.Owner(a.Owner))
+				f.SkipPartial("not evaluated for %s of %s: its block may be one that cannot be "+
+					"read", a.CIDR, phrase.Owner(a.Owner))
 				return
 			}
 			x := affinityFinding(st, a, state.Error, fmt.Sprintf("affinity of %s to %s exists, its IPAMBlock does not", phrase.Owner(a.Owner), a.CIDR))

@@ -34,7 +34,7 @@ var affinityNotOwner = audit.Check{
 				return
 			}
 			if st.BlockMayCover(a.CIDR) {
-				f.SkipPartial("not evaluated for %s of %s: a block that cannot be read may be its own", a.CIDR, a.Owner.Node())
+				f.SkipPartial("not evaluated for %s of %s: its block may be one that cannot be read", a.CIDR, a.Owner.Node())
 				return
 			}
 			sev := state.Error
@@ -46,7 +46,7 @@ var affinityNotOwner = audit.Check{
 			effect := stale.Text
 			switch {
 			case pool == nil && len(st.Unreadable(blocks.Pools)) > 0:
-				effect = "not known: a pool that cannot be read may be its own"
+				effect = "not known: its pool may be one that cannot be read"
 			case stale.Drops && st.NodesRead() && !st.UnreadableNode(a.Owner.Node()):
 				sev = state.Critical
 			}

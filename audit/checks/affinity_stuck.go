@@ -23,7 +23,7 @@ var affinityStuck = audit.Check{
 		remedies.ByHand("start a pod on the node: Calico then confirms the affinity", "the affinity agrees with its block", "none"),
 		remedies.ReleaseBlock,
 	},
-	Never:    "Never delete the affinity alone while its block exists: that leaves a block in use without one.",
+	Never:    "Never delete the affinity alone while its block exists: otherwise a block in use has no affinity.",
 	Requires: []blocks.Resource{blocks.Affinities, blocks.Blocks},
 	Optional: state.ReleaseReads,
 	Run: func(st *state.State, f *audit.Findings) {

@@ -30,7 +30,7 @@ var blockNoPool = audit.Check{
 				continue
 			}
 			if bad := st.Unreadable(blocks.Pools); len(bad) > 0 {
-				f.SkipPartial("not evaluated for %s: a pool that cannot be read may be its own", b.CIDR)
+				f.SkipPartial("not evaluated for %s: its pool may be one that cannot be read", b.CIDR)
 				continue
 			}
 			f.Add(audit.Finding{

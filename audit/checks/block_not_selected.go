@@ -49,8 +49,8 @@ var blockNotSelected = audit.Check{
 	},
 }
 
-// automaticUsers names the live pods and tunnels of a node with addresses of a block, without the
-// pods that ask for a pool or an address: Calico ignores selectors for those.
+// automaticUsers names the live pods and tunnels of a node with addresses of a block. It omits pods
+// that ask for a pool or an address, because Calico ignores selectors for those.
 func automaticUsers(st *state.State, b *state.Block, node string, p *state.Pool) (out []string) {
 	for i, o := range b.Ordinals {
 		if o == blocks.Free {

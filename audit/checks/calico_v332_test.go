@@ -19,8 +19,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/files"
 )
 
-// calicoV332 holds states that the programs of Calico v3.32.1 made. The tables in its README.md
-// list the owner of each address.
+// calicoV332 holds states made by programs of Calico v3.32.1. The tables in its README.md list the
+// owner of each address.
 const calicoV332 = "testdata/calico-v3.32.1"
 
 // owned is a row of the README's table of state.yaml.
@@ -79,9 +79,9 @@ func readV332(t *testing.T, file string) *blocks.Snapshot {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The cluster had no BGPConfiguration, which no dump shows. A stopped machine has no
-	// instance, and a deleted one has neither. The file then lacks the kind, which does not prove
-	// that no object exists.
+	// The cluster had no BGPConfiguration, and no dump shows that. A stopped machine has no
+	// instance, and a deleted one has neither object. The file then lacks the kind, which does not
+	// prove that no object exists.
 	unread := slices.DeleteFunc(slices.Clone(s.Gaps), func(g blocks.Gap) bool {
 		return g.Resource == blocks.BGPConfigs || g.Resource == blocks.VMs && !s.VMsKnown && g.Whole()
 	})
@@ -212,8 +212,8 @@ func TestCalicoV332Owners(t *testing.T) {
 	}
 }
 
-// evidentOwner returns the owner that handle and attributes alone suggest in these states. It is
-// not a verdict.
+// evidentOwner returns the owner that only handle and attributes suggest in these states. It is not
+// a verdict.
 func evidentOwner(a *blocks.Attributes, raw storedAttributes) string {
 	switch {
 	case a.Tunnel():

@@ -64,9 +64,9 @@ func ours(r *audit.Result, check string) map[string]bool {
 	return out
 }
 
-// knownErrors are the reasons, each a rule of its own, for which the audit does not call an
-// allocation leaked although calicoctl does. An address may be in use without being in the status
-// of a running pod, and calicoctl does not know IPv6 tunnel addresses.
+// knownErrors are the rules by which the audit does not call an allocation leaked although
+// calicoctl does. An address may be in use without being in the status of a running pod, and
+// calicoctl does not know IPv6 tunnel addresses.
 var knownErrors = []string{
 	"tunnel address",
 	"is starting or ending",

@@ -12,7 +12,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// enableLoadBalancer configures the controller; enableByEnvironment does so where an environment
+// enableLoadBalancer configures the controller. enableByEnvironment does so if an environment
 // variable overrides the configuration.
 var (
 	enableLoadBalancer = remedies.ByHand("add controllers.loadBalancer to the KubeControllersConfiguration, with assignIPs: RequestedServicesOnly or AllServices",

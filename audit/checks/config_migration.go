@@ -51,7 +51,7 @@ var configMigration = audit.Check{
 
 // migrationNext explains, for each phase, its effect and what ends it.
 var migrationNext = map[string]string{
-	blocks.MigrationPending:   "the datastore is locked soon, and new pods get no address until phase Converged",
+	blocks.MigrationPending:   "the datastore will be locked, and new pods get no address until phase Converged",
 	blocks.MigrationMigrating: "the datastore is locked, and new pods get no address until phase Converged",
 	blocks.MigrationWaiting:   "the datastore is locked until its conflicts are resolved",
 	blocks.MigrationConverged: "projectcalico.org/v3 is in use, and Calico's programs restart with it",

@@ -55,9 +55,8 @@ var configNoAutoBlocks = audit.Check{
 	},
 }
 
-// lacksFreeAddress reports whether, in a family in use, the next pod of a node gets no address
-// from a block that the node owns or has an affinity to. If no pod has an address, every family
-// with a pool counts.
+// lacksFreeAddress reports whether, in a family in use, the node's own or claimed blocks have no
+// address for its next pod. If no pod has an address, every family with a pool counts.
 func lacksFreeAddress(st *state.State, h *state.NodeState) bool {
 	families := st.Families
 	if len(families) == 0 {

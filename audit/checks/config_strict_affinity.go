@@ -20,8 +20,7 @@ var configStrictAffinity = audit.Check{
 		"rejects",
 	Severities: []state.Severity{state.Error, state.Warning},
 	Graded:     "error for a combination that Calico rejects and for Windows nodes; else warning",
-	Why: "Strict affinity decides what a node does when no block is left. If it is off, the node borrows single addresses from " +
-		"other nodes' blocks; if it is on, its pods get no address. The setting in the object named \"default\" covers the whole " +
+	Why: "Strict affinity matters when no block is left. Without it, a node then borrows single addresses from other nodes' blocks; with it, the node's pods get no address. The setting in the object named \"default\" covers the whole " +
 		"cluster and takes effect immediately, for existing blocks too. Borrowed addresses stay borrowed until their pods restart.",
 	Confirm: "calicoctl ipam show --show-configuration, or kubectl get ipamconfigs (ipamconfigurations in the newer API group) default -o yaml",
 	Misread: "\"I turned it on and nothing changed\": it only stops new borrowing. \"I set it on the block\": Calico ignores the " +

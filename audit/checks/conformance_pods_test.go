@@ -17,8 +17,8 @@ import (
 )
 
 // TestPodsAgreeWithCalico: whether a pod gets an address, and whether the block limit applies,
-// depends on the pools that may serve the pod, not on other blocks of its node. A pod whose request
-// Calico rejects says nothing about its node: it has a finding of its own.
+// depends on the pools that may serve the pod, not on other blocks of its node. A pod with a
+// request that Calico rejects has a finding of its own and proves nothing about its node.
 func TestPodsAgreeWithCalico(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
 	p := newPlay(t, c)

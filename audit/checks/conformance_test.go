@@ -205,7 +205,8 @@ func newPlay(t *testing.T, c *testcluster.Cluster) *play {
 	return p
 }
 
-// checkAfter reads the state again: the audit must now report what the allocator did on the node.
+// checkAfter reads the state again: the audit must now report the result of the allocator on the
+// node.
 func checkAfter(p *play, did string, cause state.Cause) {
 	p.t.Helper()
 	st := p.read()
@@ -261,8 +262,8 @@ func limitFinding(p *play) *audit.Finding {
 }
 
 // TestAllocatableAsCalicoAllocates fills a pool with blocks, one node each, until Calico's
-// allocator claims no more. The result must match the audit's count of allocatable blocks, beside
-// a block of another size and reservations of a whole block and of a few addresses.
+// allocator claims no more. The result must match the audit's count of allocatable blocks. The pool
+// also has a block of another size, and reservations of a whole block and of a few addresses.
 func TestAllocatableAsCalicoAllocates(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
 	for _, family := range []blocks.Family{blocks.IPv4, blocks.IPv6} {

@@ -14,10 +14,10 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// TestChecksDeclareWhatTheyRead removes each kind of object in turn from every state of the
-// checks' test data. A check's output must stay the same, word for word, unless the check
-// declares that it requires or uses the kind. Then it reports what it withholds, and reads that
-// kind again to confirm its findings.
+// TestChecksDeclareWhatTheyRead removes each kind of object in turn from every state of the checks'
+// test data. A check's output must stay the same, word for word, unless the check declares that it
+// requires or uses the kind. In that case it reports what it withholds, and reads the kind again to
+// confirm its findings.
 func TestChecksDeclareWhatTheyRead(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: takes long")

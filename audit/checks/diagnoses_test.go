@@ -15,7 +15,7 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// reportOn returns the report on a state of which some kinds were not read.
+// reportOn returns the report on a state without some kinds, which were not read.
 func reportOn(t *testing.T, text string, without ...blocks.Resource) *audit.Report {
 	t.Helper()
 	s, err := statedsl.Parse(text)
@@ -175,7 +175,7 @@ func TestMutedDiagnoses(t *testing.T) {
 }
 
 // TestAnotherPoolEndsTheShortage: once a pool with room serves the same nodes and the borrowing
-// pods were restarted, no finding warns of the full pool or advises to add one.
+// pods were restarted, no finding warns of the full pool or advises another one.
 func TestAnotherPoolEndsTheShortage(t *testing.T) {
 	const before = `
 pool small 10.0.0.0/24

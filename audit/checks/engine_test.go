@@ -36,7 +36,8 @@ func parseState(t *testing.T, text string) *state.State {
 	return stateSaying(t, text)
 }
 
-// stateSaying returns the state of a text, with the operator's word that some machines are off.
+// stateSaying returns the state of a text, with the operator's confirmation that some machines are
+// off.
 func stateSaying(t *testing.T, text string, terminated ...string) *state.State {
 	t.Helper()
 	snap, err := statedsl.Parse(text)
@@ -395,7 +396,7 @@ config max=1 strict
 	}
 }
 
-// TestUnrelatedObjects: unrelated objects neither add nor remove findings, each alone and all
+// TestUnrelatedObjects: unrelated objects neither add nor remove findings, one by one and all
 // together.
 func TestUnrelatedObjects(t *testing.T) {
 	unrelated := []string{

@@ -83,8 +83,8 @@ func criticals(t *testing.T, dir string) map[string]string {
 
 // TestDamagedHostViews damages files of host views in many ways. Damage must never add a critical
 // finding, because damaged views prove less, never more. The damage is recognisable: bytes that
-// no number, address or name in these files has, and missing ends. (A digit replaced by another
-// digit is a valid statement, which no reader can tell from a true one.)
+// occur in no number, address or name of these files, and missing ends. (No reader can detect that
+// a digit was replaced by another one.)
 func TestDamagedHostViews(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: takes long")
@@ -261,8 +261,8 @@ netns n2 4 10.0.0.7
 	}
 }
 
-// TestHostGapTexts: a view that does not prove some facts is one gap, with their number, the
-// view's time and the fact's.
+// TestHostGapTexts: if a view does not prove some facts, there is one gap, with the number of
+// facts, one of them, and the times of both.
 func TestHostGapTexts(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"newer allocations", `

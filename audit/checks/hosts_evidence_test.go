@@ -41,11 +41,11 @@ func TestHostEvidence(t *testing.T) {
 		"routes alone":                   {leak + "view n1 routes complete\n", "", unknown, "it lists only routes", "--node n1"},
 		"not complete":                   {leak + "view n1\nnetns n1 1 10.0.0.1\n", "", unknown, "it does not claim to list all network namespaces", "--node n1"},
 		"a namespace could not be read":  {leak + "view n1 lacks=process_7_may_not_be_read\n", "", unknown, "its list of network namespaces may be incomplete: process 7 may not be read", "--node n1"},
-		"unauthenticated":                {leak + "view n1 complete unauth\n", "", unknown, "may refuse a repair, but never allow one", "--node n1"},
+		"unauthenticated":                {leak + "view n1 complete unauth\n", "", unknown, "can block a repair, but never allow one", "--node n1"},
 		"too old":                        {leak + "view n1 complete age=11m\n", "", unknown, "more than 10 minutes before the cluster was read", "--node n1"},
 		"of the future":                  {leak + "view n1 complete age=-2m\n", "", unknown, "in the future", "--node n1"},
-		"older than the allocation":      {strings.ReplaceAll(leak, "age=1h", "age=1m") + "view n1 complete age=2m\n", "", unknown, "it is not newer than the allocation", "--node n1"},
-		"while the pod was being set up": {strings.ReplaceAll(leak, "age=1h", "age=9m") + "view n1 complete age=8m\n", "", unknown, "by as much as it takes to set up a pod's network", "--node n1"},
+		"older than the allocation":      {strings.ReplaceAll(leak, "age=1h", "age=1m") + "view n1 complete age=2m\n", "", unknown, "it may predate the setup of the pod's network", "--node n1"},
+		"while the pod was being set up": {strings.ReplaceAll(leak, "age=1h", "age=9m") + "view n1 complete age=8m\n", "", unknown, "it may predate the setup of the pod's network", "--node n1"},
 		"after the pod was set up":       {strings.ReplaceAll(leak, "age=1h", "age=9m") + "view n1 complete age=7m\n", "", free, "is complete and does not show it", ""},
 		"two views, one of them whole":   {leak + "view n1 age=11m\nview n1 complete source=b.json\n", "", free, "b.json", ""},
 		"two views, the nearer is named": {leak + "view n1 routes\nview n1 complete unauth source=b.json\n", "", unknown, "b.json", "--node n1"},
@@ -92,8 +92,9 @@ func TestHostEvidence(t *testing.T) {
 	}
 }
 
-// TestViewReadAfterCluster: agents are read after the cluster, so a view may be newer than that, and
-// is not of the future before the last agent was read. It may be older than the cluster, too.
+// TestViewReadAfterCluster: agents are read after the cluster. A view may therefore be newer than
+// the cluster, and lies in the future only if it is newer than the end of these reads. It may also
+// be older than the cluster.
 func TestViewReadAfterCluster(t *testing.T) {
 	for _, c := range []struct {
 		age   string
@@ -202,8 +203,8 @@ node off notready outofservice
 	}
 }
 
-// TestUnreadRoutesProveNoDrop: if the agent could not read all routes, an unread route may lead
-// to the address, so a blackhole among the others does not prove a drop.
+// TestUnreadRoutesProveNoDrop: if the agent could not read all routes, an unread route may lead to
+// the address. A blackhole among the others then does not prove a drop.
 func TestUnreadRoutesProveNoDrop(t *testing.T) {
 	for _, gaps := range [][]string{nil, {"routing table 7 could not be read"}} {
 		snap, err := statedsl.Parse("pool pods 10.0.0.0/24\nnode a\nnode b\nblock 10.0.0.0/26 a\naffinity 10.0.0.0/26 a\nuse 10.0.0.5 shop/web b\nview a\nroute a 10.0.0.0/26 blackhole proto=bird\n")

@@ -62,7 +62,7 @@ func poolOrNone(p *state.Pool) string {
 }
 
 // shortOf explains why the addresses are needed: the pool is short, or the node is at its block
-// limit. It returns "" if neither is known to be the case.
+// limit. It returns "" if neither is known.
 func shortOf(st *state.State, a *finished.Addresses) string {
 	p := a.Pool
 	switch {

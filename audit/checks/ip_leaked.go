@@ -19,7 +19,7 @@ var ipLeaked = audit.Check{
 	Severities: []state.Severity{state.Warning},
 	Why:        "No other pod can use the address, and its block can never be released: pools run out although few pods run. An address leaks if a pod ends and Calico's CNI plugin is not called.",
 	Confirm:    "calicoctl ipam show --ip=ADDRESS names the pod; kubectl get pod returns NotFound. On its node, crictl pods shows whether the sandbox still runs.",
-	Misread:    "A pod that was deleted by force, or whose Node object was deleted, may still run on its machine and use the address. The API alone cannot tell. An allocation without a known owner is not a leak: see ip/unknown-owner.",
+	Misread:    "A pod that was deleted by force, or whose Node object was deleted, may still run on its machine and use the address. The API does not show that. An allocation without a known owner is not a leak: see ip/unknown-owner.",
 	Remedies: []remedies.Remedy{remedies.ReleaseLeaks,
 		remedies.ByHand("release the addresses of nodes whose machines are off, then the other addresses without host evidence", "the addresses can be assigned again",
 			"a container that still runs shares its address with the next pod", "calico-audit repair --leaked-ips --terminated NODE", "calico-audit repair --leaked-ips --without-host-evidence"),
@@ -57,7 +57,7 @@ func leakFinding(st *state.State, r state.AllocationRef, v state.Validity) audit
 			"node", attr.Node, "machine", machineNote(st, attr.Node), "type", attr.Extras().Type, "assigned", phrase.Time(attr.Assigned), "sequence", sequence, "caution", caution, "observed", state.Observed),
 		Root: remedies.Of(st).RootOfLeak(r),
 	}
-	if x.Root == "leaks" { // what frees another address may not free this one
+	if x.Root == "leaks" { // this address may need another remedy than the last one
 		x.Remedies = remedies.Of(st).LeakRemedies(r)
 	}
 	addHolders(st, &x, r, v)
@@ -69,8 +69,8 @@ func leakFinding(st *state.State, r state.AllocationRef, v state.Validity) audit
 	return x
 }
 
-// machineNote describes the machine of a node that was deleted or is not Ready. Pods whose
-// objects are gone may still run there.
+// machineNote describes the machine of a node that was deleted or is not Ready. Pods without an
+// object may still run there.
 func machineNote(st *state.State, node string) string {
 	if !st.MachineMayRun(node) {
 		return ""
@@ -79,8 +79,8 @@ func machineNote(st *state.State, node string) string {
 	return why
 }
 
-// addHolders adds the nodes that still use a leaked address. Only the datastore has lost it, so
-// it must not be assigned again.
+// addHolders adds the nodes that still use a leaked address. Only the datastore has lost the owner,
+// so the address must not be assigned again.
 func addHolders(st *state.State, x *audit.Finding, r state.AllocationRef, v state.Validity) {
 	if uses := st.ProvenUses(r); len(uses) > 0 {
 		var where, nodes []string
@@ -98,6 +98,7 @@ func addHolders(st *state.State, x *audit.Finding, r state.AllocationRef, v stat
 		return
 	}
 	for _, u := range st.Views.Uses(r.Addr()) {
-		x.Evidence = append(x.Evidence, state.Evidence{Name: "may be in use", Value: fmt.Sprintf("%s, by %s, which proves nothing now", hosts.NamespaceText(u.View.Node, u.Namespace), u.View.Text())})
+		x.Evidence = append(x.Evidence, state.Evidence{Name: "may be in use", Value: fmt.Sprintf("%s, "+
+			"according to %s, which proves nothing now", hosts.NamespaceText(u.View.Node, u.Namespace), u.View.Text())})
 	}
 }

@@ -25,13 +25,13 @@ var nodeBlockLimit = audit.Check{
 	Confirm:  "calicoctl ipam show --show-configuration shows maxBlocksPerHost; calicoctl ipam show --show-blocks shows the node's blocks.",
 	Misread:  "A node at its limit often holds many leaked addresses. Compare the number of its addresses with the number of its pods.",
 	Remedies: []remedies.Remedy{remedies.DeleteFinished, remedies.LeaksFirst, remedies.RaiseLimit, remedies.FewerPods, remedies.LargerBlocks},
-	Never:    "Never raise the limit just to silence the alert: find out first what fills the blocks.",
+	Never:    "Never raise the limit just to silence the alert: find the cause of the full blocks first.",
 	Requires: nodeBlockLimitReads,
 	Optional: remedies.RootReads,
 	Run: func(st *state.State, f *audit.Findings) {
 		alike, restricted := namespacesAlike(st)
 		if g := st.FirstMissing([]blocks.Resource{blocks.Namespaces, blocks.Pods}); g != nil && restricted {
-			f.Inconclusive("what pods of each namespace may use was not evaluated: %s", g)
+			f.Inconclusive("the pools of each namespace were not evaluated: %s", g)
 			return
 		}
 		for _, h := range st.NodeStates {
@@ -81,7 +81,7 @@ func blockLimitFinding(st *state.State, h *state.NodeState, alike []string, f *a
 	}
 }
 
-// limitState compares a host with the block limit, for pods that the same pools serve.
+// limitState compares a host with the block limit, for pods that may use the same pools.
 type limitState struct {
 	pools  []*state.Pool
 	blocks []*state.Block

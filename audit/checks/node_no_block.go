@@ -142,8 +142,8 @@ func StuckDetails(n *state.NodeBlockStatus) string {
 	return phrase.ListBy("; ", out)
 }
 
-// GradeNoBlock returns the severity of a node, or some of its pods, having no block of a family,
-// with a description.
+// GradeNoBlock returns the severity if a node, or some of its pods, has no block of a family, with
+// a description.
 func GradeNoBlock(n *state.NodeBlockStatus) (state.Severity, string) {
 	what := fmt.Sprintf("has no %s block", n.Family)
 	if !n.NoBlock() {

@@ -17,7 +17,7 @@ var podWaiting = audit.Check{
 	Title:      "a pod has had no address for longer than the grace period, and no lack of blocks or addresses explains it",
 	Severities: []state.Severity{state.Error, state.Warning},
 	Graded:     "error if no retry can succeed; else warning",
-	Why:        "The pod stays in ContainerCreating although addresses are left. The message names the causes that the objects show, the likeliest first: the address that the pod asks for is held; Calico rejects the pools or addresses that the pod or its namespace asks for; all pools of a family assign manually; calico-node or the kubelet does not work on the node; the CNI configuration names a disabled pool.",
+	Why:        "The pod stays in ContainerCreating although addresses are left. The message names the causes that the objects show, the likeliest first: the requested address is held, Calico rejects the requested pools or addresses, all pools of a family assign manually, calico-node or the kubelet does not work on the node, or the CNI configuration names a disabled pool.",
 	Confirm:    "kubectl describe pod shows the event FailedCreatePodSandBox with the error of the CNI plugin. A report quotes it if it may list Events.",
 	Misread:    "A pod also waits without an address while its volumes are not attached, which Calico has no part in. The CNI configuration is a file on each node and is not read.",
 	Remedies:   remedies.Waiting,

@@ -75,7 +75,7 @@ func (c covered) String() string { return c.addr.String() + " of " + c.kind + " 
 // covering lists the addresses of nodes and Services in a pool.
 type covering struct {
 	all []covered
-	// services is true if some are of Services.
+	// services is true if Services have some of them.
 	services bool
 	// open are the pool's blocks around the addresses that no IPReservation covers.
 	open []string

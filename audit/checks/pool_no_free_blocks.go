@@ -79,9 +79,8 @@ func hasBlock(h *state.NodeState, f blocks.Family) bool {
 	return slices.ContainsFunc(h.BlockStatus, func(n *state.NodeBlockStatus) bool { return n.Family == f && !n.NoBlock() })
 }
 
-// allocationEvaluated reports whether the reads that show which nodes cannot allocate are
-// complete. If not, it marks the check inconclusive, because the severity of having no block left
-// is unknown.
+// allocationEvaluated reports whether the reads that show which nodes cannot allocate are complete.
+// If not, it marks the check inconclusive, because the severity is unknown.
 func allocationEvaluated(st *state.State, f *audit.Findings) bool {
 	if g := st.FirstMissing(state.AllocationReads); g != nil {
 		f.Inconclusive("which nodes cannot allocate was not evaluated: %s", g)

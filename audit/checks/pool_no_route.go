@@ -14,9 +14,9 @@ import (
 var poolNoRoute = audit.Check{
 	ID: "pool/no-route", Title: "nodes have no routes to a pool's pods on other nodes: the pool has no encapsulation, and no calico-node runs BIRD, or its IPIP packets are dropped by Azure",
 	Severities: []state.Severity{state.Error},
-	Why:        "Pods reach the pool's pods on their own node only. Felix programs routes to other nodes only for encapsulated pools, unless the FelixConfiguration says otherwise. Those of other pools come from BIRD, and calico-node may run without it. Azure's network drops IP-in-IP packets, so there Calico needs VXLAN (kubernetes/kops#17832).",
+	Why:        "Pods reach the pool's pods on their own node only. By default Felix programs routes to other nodes only for encapsulated pools (a FelixConfiguration can change that). The routes of other pools come from BIRD, and calico-node may run without it. Azure's network drops IP-in-IP packets, so there Calico needs VXLAN (kubernetes/kops#17832).",
 	Confirm:    "ip route (ip -6 route) on a node shows the routes to other nodes' blocks; kubectl get daemonsets --all-namespaces --selector=k8s-app=calico-node -o yaml shows CALICO_NETWORKING_BACKEND and the probes.",
-	Misread:    "Another router may have routes to the nodes' blocks. An edited probe may ask Felix alone although BIRD runs.",
+	Misread:    "Another router may have routes to the nodes' blocks. If the probe was edited, it may ask only Felix although BIRD runs.",
 	Remedies:   []remedies.Remedy{remedies.Encapsulate, remedies.UseVXLAN},
 	Verify:     "A pod reaches a pod of the pool on another node.",
 	Never:      "Never delete the pool for this: its settings can be changed while pods use it.",

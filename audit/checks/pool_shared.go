@@ -25,7 +25,9 @@ var poolShared = audit.Check{
 			if namespaces, others := scope.Shared(st, p); len(others) > 0 {
 				f.Add(audit.Finding{
 					Severity: state.Info, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p), Remedies: f.Check.Remedies,
-					Message:  fmt.Sprintf("pool %s, which %s asks for, serves all others, too: %s without a request %s its addresses", p.Name, phrase.Some(namespaces), phrase.Plural(len(others), "pod"), phrase.One(len(others), "has", "have")),
+					Message: fmt.Sprintf("pool %s serves not only %s, which asks for it: %s without a "+
+						"request %s its "+
+						"addresses", p.Name, phrase.Some(namespaces), phrase.Plural(len(others), "pod"), phrase.One(len(others), "has", "have")),
 					Evidence: state.Evidences("pods without a request", phrase.Some(others)),
 				})
 			}

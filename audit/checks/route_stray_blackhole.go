@@ -23,7 +23,7 @@ var routeStrayBlackhole = audit.Check{
 		"overrides.",
 	Remedies: []remedies.Remedy{
 		remedies.DeleteAffinity,
-		remedies.ByHand("if the node has no affinity to the block, restart calico-node there; if BIRD did not make the route, find out what did", "the node forwards the block's traffic to its owner",
+		remedies.ByHand("if the node has no affinity to the block, restart calico-node there; if BIRD did not make the route, find the program that did", "the node forwards the block's traffic to its owner",
 			"calico-node programs the node's routes again"),
 	},
 	Verify:   "On the node, ip route get for an address of the block leads to the block's owner.",

@@ -39,8 +39,8 @@ func affinityFinding(st *state.State, a *blocks.Affinity, sev state.Severity, me
 	}
 }
 
-// begunHere marks a finding whose cause is an unfinished step of this program: its message and
-// evidence name the step, and it belongs to what the run left behind.
+// begunHere marks a finding caused by an unfinished step of this program: message and evidence name
+// the step, and the finding belongs to the run's leftovers.
 func begunHere(st *state.State, f *audit.Finding, r blocks.Resource, name string, ours bool) {
 	if !ours {
 		return
@@ -63,8 +63,8 @@ func hostUseEvidence(uses ...hosts.Use) (out []state.Evidence) {
 	return out
 }
 
-// unreadNote counts the blocks that could not be read and whose addresses are therefore not
-// counted: placed ones belong to the subject, unplaced ones may. It is empty if there are none.
+// unreadNote counts the unreadable blocks whose addresses are missing in a total, or returns "".
+// Placed blocks belong to the subject, unplaced ones may belong to it.
 func unreadNote(placed, unplaced int) string {
 	if placed+unplaced == 0 {
 		return ""

@@ -53,8 +53,9 @@ func cachedNodesHoldingSeveral(st *state.State) func([]*state.Pool) []string {
 	}
 }
 
-// cachedScarce returns a function that reports whether a pool has no block left to claim, and no other
-// pool helps all nodes that it serves. It caches the answers for many blocks of the same pools.
+// cachedScarce returns a function that reports whether a pool has no block left to claim, and no
+// other pool helps all nodes that it serves. It caches the answers for many blocks of the same
+// pools.
 func cachedScarce(st *state.State) func(*state.Pool) bool {
 	known := map[*state.Pool]bool{nil: false}
 	return func(p *state.Pool) bool {

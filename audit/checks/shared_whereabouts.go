@@ -21,7 +21,7 @@ func poolLook(namespace, name string) string {
 	return "kubectl get ippools.whereabouts.cni.cncf.io " + phrase.Arg(name) + " -n " + phrase.Arg(namespace) + " -o yaml"
 }
 
-// networkSubject returns an address of a network as a subject. It has the network's name, because
+// networkSubject returns an address of a network as a subject, with the network's name, because
 // other networks may use the same address.
 func networkSubject(a netip.Addr, network, node string) state.Subject {
 	s := state.IPSubject(a, node)
@@ -66,7 +66,7 @@ func podText(o blocks.WhereaboutsOwner) string {
 }
 
 // provenOrNot returns the first remedy if it is proven that nothing uses an address, else the
-// second, which asks for the proof.
+// second one, which asks for the proof.
 func provenOrNot(ways []remedies.Remedy, proven bool) []remedies.Remedy {
 	if proven {
 		return ways[:1]
@@ -77,7 +77,7 @@ func provenOrNot(ways []remedies.Remedy, proven bool) []remedies.Remedy {
 // releaseSecondary returns the remedies for addresses that pods left behind: with proof, and
 // without.
 func releaseSecondary(flag string) []remedies.Remedy {
-	const title, effect = "release the secondary networks' addresses whose pods are gone", "the addresses can be assigned again"
+	const title, effect = "release the unused addresses in secondary networks", "the addresses can be assigned again"
 	return []remedies.Remedy{
 		remedies.Repair(title, flag, effect, "none: each address is released only if host evidence shows that it is unused"),
 		remedies.ByHand(title+", with host views of the nodes (--host-views) or without host evidence (--without-host-evidence)", effect,

@@ -13,7 +13,7 @@ import (
 
 var whereaboutsDuplicate = audit.Check{
 	ID: "whereabouts/duplicate", Title: "two live pods use one address of a secondary network, or a migrated guest's address may get a second user", Severities: []state.Severity{state.Critical, state.Error, state.Warning},
-	Graded:  "critical; warning if host-local or static, which look at no other node, assigned the address on several nodes: their networks may be apart; after a live migration, whose guest may keep its former address: error if another pod has that address, warning if another may get it",
+	Graded:  "critical; warning if host-local or static assigned the address on several nodes, because the nodes' networks may be separate; after a live migration, error if another pod has the guest's former address, warning if another may get it",
 	Why:     "Traffic for one pod reaches the other, or neither. KubeVirt moves a guest with its address, while Whereabouts frees that address and gives the virtual machine's new pod another one.",
 	Confirm: "kubectl get pods --all-namespaces -o yaml shows the address in two k8s.v1.cni.cncf.io/network-status annotations.",
 	Misread: "Separate networks (network_name, or enable_overlapping_ranges: false with their own ranges) may use the same addresses. So may the two pods of a virtual machine during a live migration.",
@@ -57,7 +57,7 @@ var whereaboutsDuplicate = audit.Check{
 	},
 }
 
-// guestRemedies are for a guest that keeps an address which Whereabouts does not record for it.
+// guestRemedies are for a guest with an address that Whereabouts does not record for it.
 var guestRemedies = []remedies.Remedy{
 	remedies.ByHand("restart the virtual machine, or renew its guest's DHCP lease", "the guest takes the address of its pod", "the virtual machine's address changes"),
 	remedies.ByHand("give virtual machines on the network addresses without IPAM: from DHCP outside the cluster, or set in the guest (cloud-init), outside the range", "an address survives each migration", "none until the machines restart",

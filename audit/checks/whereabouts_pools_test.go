@@ -10,7 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/checks"
 )
 
-// TestDuplicateIsOfItsNetworksPools: a finding that two pods share an address belongs to the
+// TestDuplicateIsOfItsNetworksPools: a finding about two pods with the same address belongs to the
 // pools of their network. A pool of another network with the same addresses neither selects nor
 // mutes it.
 func TestDuplicateIsOfItsNetworksPools(t *testing.T) {

@@ -11,11 +11,11 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// halfRecorded is for a live pod's address that only its reservation still records.
-// loneReservation is for a reservation without any explanation: with proof, without it, by hand.
+// halfRecorded is for a live pod's address that only its reservation still records. loneReservation
+// is for an unexplained reservation: with proof, without it, by hand.
 var (
 	halfRecorded = []remedies.Remedy{
-		remedies.Repair("record the address in its pool again", "--whereabouts-reservations", "the pool and the reservation both record the address", "none: only what the pod names, and nothing else claims, is recorded"),
+		remedies.Repair("record the address in its pool again", "--whereabouts-reservations", "the pool and the reservation both record the address", "none: the address is recorded only if no other object claims it"),
 		remedies.ByHand("if the plan refuses it, restart the pod, so that Whereabouts records its address again", "the pool and the reservation both record the address", "the pod restarts: check first that a controller owns it and that other replicas serve"),
 	}
 	loneReservation = append(releaseSecondary("--whereabouts-reservations"),
@@ -26,9 +26,8 @@ var (
 var whereaboutsReservationOnly = audit.Check{
 	ID: "whereabouts/reservation-only", Title: "a secondary network's address has a reservation but no allocation", Severities: []state.Severity{state.Error, state.Warning},
 	Graded: "error if a live pod names the address, because it may be assigned again once the reservation goes; else warning",
-	Why: "Whereabouts records an address in the pool and, if ranges may overlap, in a reservation. With the reservation alone, " +
-		"the address is either in use and only half protected, or lost: each pod that the pool offers it to fails on the " +
-		"reservation.",
+	Why: "Whereabouts records an address in the pool and, if ranges may overlap, in a reservation. If only the reservation is left, the address is either in use without full protection, or lost: a pod " +
+		"that is offered it fails, because it is reserved.",
 	Confirm: "kubectl get overlappingrangeipreservations --all-namespaces shows the reservation; the pool of its range has no entry " +
 		"at its offset.",
 	Remedies:   slices.Concat(halfRecorded, loneReservation),

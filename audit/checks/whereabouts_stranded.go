@@ -23,8 +23,7 @@ var whereaboutsStranded = audit.Check{
 		"pods do not start.",
 	Confirm: "kubectl get ippools.whereabouts.cni.cncf.io POOL -n NAMESPACE -o yaml shows the entry; kubectl get pod returns NotFound " +
 		"for its pod. On the node where it ran, crictl pods shows whether the sandbox still runs.",
-	Misread: "A pod that was deleted by force, or whose Node object was deleted, may still run on its machine and use the address. " +
-		"The API alone cannot tell.",
+	Misread:  "A pod that was deleted by force, or whose Node object was deleted, may still run on its machine and use the address. The API does not show that.",
 	Remedies: strandedRemedies,
 	Never:    "Never remove all entries of a pool, or the pool: running pods would share their addresses with new ones.",
 	Requires: whereaboutsReads, Optional: []blocks.Resource{blocks.NetworkAttachments, blocks.NodeSlicePools, blocks.Nodes},

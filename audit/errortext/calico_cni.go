@@ -80,7 +80,7 @@ var calicoCNI = []Message{
 	{
 		ID: "namespace-unreadable", By: "calico-ipam",
 		Texts:  []string{"failed to get namespace {namespace}: {any}"},
-		Means:  "The plugin could not read the pod's namespace, whose labels decide which pools it may use.",
+		Means:  "The plugin could not read the labels of the pod's namespace, which decide which pools the pod may use.",
 		Checks: []string{"pool/selector"},
 		Do:     "Let the ClusterRole calico-cni-plugin get namespaces, as the release's manifest does.",
 	},

@@ -12,7 +12,7 @@ var calicoControllers = []Message{
 	{
 		ID: "collector-leak", By: "kube-controllers", Common: true,
 		Texts:  []string{"Confirmed IP leak"},
-		Means:  "Calico's garbage collector takes the address for leaked and will free it.",
+		Means:  "Calico's garbage collector considers the address leaked and will free it.",
 		Checks: []string{"ip/leaked", "ip/wrong-pod", "ip/secondary-interface", "ip/duplicate", "ip/wrong-node"},
 		Do:     "Nothing, unless a live pod uses the address: record it again before the collector frees it.",
 	},
@@ -24,21 +24,21 @@ var calicoControllers = []Message{
 		},
 		Means:  "Calico's garbage collector could not free a leaked address, and tries again.",
 		Checks: []string{"ip/leaked", "block/soft-deleted", "block/corrupt", "handle/missing"},
-		Do:     "If it persists, free the address by plan (calico-audit repair --leaked-ips).",
+		Do:     "If it persists, free the address with a plan (calico-audit repair --leaked-ips).",
 	},
 	{
 		ID: "collector-block", By: "kube-controllers",
 		Texts:  []string{"unable or unwilling to release affinity for block", "Couldn't find empty block in cache, skipping affinity release", "Failed to check if node is being migrated from Flannel, skipping affinity release", "failed to check node for migration status"},
 		Means:  "Calico's garbage collector left an empty block with its node, usually because the block came into use again.",
 		Checks: []string{"block/empty", "affinity/stuck", "block/soft-deleted"},
-		Do:     "If it persists, release the block by plan (calico-audit repair --empty-blocks).",
+		Do:     "If it persists, release the block with a plan (calico-audit repair --empty-blocks).",
 	},
 	{
 		ID: "collector-node", By: "kube-controllers",
 		Texts:  []string{"Error cleaning up node", "Failed to release block affinities for node"},
 		Means:  "Calico's garbage collector could not release the blocks and affinities of a node that no longer exists.",
 		Checks: []string{"affinity/dead-node", "block/dead-node", "affinity/no-block", "ip/leaked", "block/soft-deleted"},
-		Do:     "Release what the node left by plan (calico-audit repair --dead-nodes).",
+		Do:     "Release the leftovers of the node with a plan (calico-audit repair --dead-nodes).",
 	},
 	{
 		ID: "collector-keeps", By: "kube-controllers",
@@ -160,7 +160,7 @@ var calicoctl = []Message{
 		Texts:  []string{"{ip} leaked; attrs"},
 		Means:  "calicoctl found no workload endpoint, node or Service that has the address; it reads only the IPv4 tunnel addresses of nodes, so some are in use.",
 		Checks: []string{"ip/leaked", "ip/unknown-owner", "ip/duplicate", "ip/wrong-pod", "ip/secondary-interface"},
-		Do:     "Release leaked addresses by plan, on evidence (calico-audit repair --leaked-ips).",
+		Do:     "Release leaked addresses with a plan, which requires evidence (calico-audit repair --leaked-ips).",
 	},
 	{
 		ID: "check-unallocated", By: "calicoctl ipam check",
@@ -188,7 +188,7 @@ var calicoctl = []Message{
 		Texts:  []string{"doesn't have any active IPs", "is in use in a block but doesn't exist"},
 		Means:  "A handle and the blocks contradict each other.",
 		Checks: []string{"handle/leaked", "handle/missing", "handle/count"},
-		Do:     "Correct the handles by plan (calico-audit repair --missing-handles, --leaked-handles).",
+		Do:     "Correct the handles with a plan (calico-audit repair --missing-handles, --leaked-handles).",
 	},
 	{
 		ID: "release-refused", By: "calicoctl ipam release",
@@ -198,7 +198,7 @@ var calicoctl = []Message{
 		},
 		Means:  "calicoctl releases addresses only by a report of this cluster, of its own version, made while the datastore was locked.",
 		Checks: []string{"ip/leaked", "config/datastore-locked"},
-		Do:     "Release leaked addresses without a lock by plan (calico-audit repair --leaked-ips).",
+		Do:     "Release leaked addresses without a lock with a plan (calico-audit repair --leaked-ips).",
 	},
 	{
 		ID: "split", By: "calicoctl ipam split",

@@ -1,7 +1,7 @@
 package errortext
 
-// calicoIPAM are the errors of libcalico-go/lib/ipam and libcalico-go/lib/errors, which Calico's CNI
-// plugin, calico-node, kube-controllers and calicoctl all print.
+// calicoIPAM are the errors of libcalico-go/lib/ipam and libcalico-go/lib/errors. Calico's CNI
+// plugin, calico-node, kube-controllers and calicoctl all print them.
 var calicoIPAM = []Message{
 	{
 		ID: "no-address-left", By: "Calico's IPAM", Common: true,
@@ -13,7 +13,7 @@ var calicoIPAM = []Message{
 	{
 		ID: "no-affine-block", By: "Calico's IPAM", Common: true,
 		Texts:  []string{"No more free affine blocks and strict affinity enabled"},
-		Means:  "The node's own blocks are full, no pool has a block left for it, and strict affinity forbids it to borrow addresses.",
+		Means:  "The node's own blocks are full, no pool has a block left for it, and strict affinity does not let it borrow addresses.",
 		Checks: []string{"node/no-block", "pool/no-free-blocks", "pool/exhausted", "config/strict-affinity", "ip/finished-pod"},
 		Do:     "Free blocks that other nodes do not need (calico-audit repair --empty-blocks, --consolidate), or add a pool.",
 	},
@@ -90,14 +90,14 @@ var calicoIPAM = []Message{
 	{
 		ID: "block-of-other-node", By: "Calico's IPAM",
 		Texts:  []string{"Block host affinity does not match", "Block affinity ({any}) does not match provided ({any}:{any})"},
-		Means:  "The address lies in a block of another node, and strict affinity forbids to assign it here.",
+		Means:  "The address lies in a block of another node, and strict affinity does not allow assigning it here.",
 		Checks: []string{"pod/waiting", "config/strict-affinity", "affinity/not-owner", "block/no-affinity", "block/dead-node"},
 		Do:     "Run the pod on the block's node, ask for another address, or turn strict affinity off.",
 	},
 	{
 		ID: "block-without-owner", By: "Calico's IPAM",
 		Texts:  []string{"Attempt to assign from block {cidr} with no affinity", "could not parse affinity config"},
-		Means:  "The block belongs to no node, and strict affinity forbids to assign its addresses.",
+		Means:  "The block belongs to no node, and strict affinity does not allow assigning its addresses.",
 		Checks: []string{"block/unaffine", "config/strict-affinity", "block/corrupt"},
 		Do:     "Ask for an address of another block, or turn strict affinity off.",
 	},
@@ -128,7 +128,7 @@ var calicoIPAM = []Message{
 	{
 		ID: "claimed-by-other", By: "Calico's IPAM",
 		Texts:  []string{"{cidr} already claimed by host:{node}", "{cidr} already claimed", "Affinity is stale: {any}"},
-		Means:  "The block belongs to another node than the affinity says.",
+		Means:  "The block belongs to another node than the affinity.",
 		Checks: []string{"affinity/not-owner", "block/no-affinity", "affinity/stuck"},
 		Do:     "Calico deletes its own stale affinity; if it stays, use repair --orphan-affinities.",
 	},
@@ -165,7 +165,7 @@ var calicoIPAM = []Message{
 		},
 		Means:  "The handle that lists a pod's addresses contradicts the blocks or could not be written.",
 		Checks: []string{"handle/missing", "handle/count", "handle/leaked", "block/soft-deleted"},
-		Do:     "Correct the handles by plan (calico-audit repair --missing-handles, --leaked-handles).",
+		Do:     "Correct the handles with a plan (calico-audit repair --missing-handles, --leaked-handles).",
 	},
 	{
 		ID: "released-meanwhile", By: "Calico's IPAM",
@@ -174,7 +174,7 @@ var calicoIPAM = []Message{
 			"the given sequence number ({n}) does not match ({n}) when attempting to release IP",
 			"IPAM handle revision or UID didn't match",
 		},
-		Means: "The address was released and assigned again since it was looked at, so it was not released; that is a safeguard.",
+		Means: "The address was released and assigned again in the meantime, so as a safeguard it was not released.",
 		Do:    "Read the addresses again before you release any.",
 	},
 	{
@@ -200,13 +200,13 @@ var calicoIPAM = []Message{
 	{
 		ID: "use-missing", By: "Calico's IPAM",
 		Texts: []string{"must specify the intended use when assigning an IP"},
-		Means: "A client asked for an address without its purpose, which components of one release never do.",
+		Means: "A client asked for an address without its purpose; components of one release never do that.",
 		Do:    "Use one version of Calico for all its components.",
 	},
 	{
 		ID: "bad-address", By: "Calico's IPAM",
 		Texts: []string{"No IP address specified in options", "failed to parse the given IP", "invalid ip address", "failed to parse IP: {any}", "invalid IP format: {any}", "could not parse {any} as a valid IP address"},
-		Means: "The text that was given as an address is not one.",
+		Means: "The given text is not an address.",
 		Do:    "Correct the address in the annotation or on the command line.",
 	},
 	{
@@ -218,7 +218,7 @@ var calicoIPAM = []Message{
 	{
 		ID: "upgrade", By: "Calico's IPAM",
 		Texts:  []string{"failed to upgrade IPAM database", "failed to upgrade some block affinities", "failed to create IPAM upgrade marker file"},
-		Means:  "The node's affinities could not be brought to the form of this release, which happens before the first address is assigned.",
+		Means:  "The node's affinities could not be converted to the format of this release, which must happen before the first address is assigned.",
 		Checks: []string{"affinity/stuck", "affinity/not-owner", "block/soft-deleted"},
 		Do:     "The reason follows in the text; the next attempt tries it again.",
 	},

@@ -14,9 +14,9 @@ import (
 	"testing"
 )
 
-// calicoSources are the files of Calico's module whose messages are about addresses, as patterns
-// below the module's directory. logs includes the warnings and errors that they log: people find
-// those of a controller in its log, while a library's errors reach them in other messages.
+// calicoSources are the files of Calico's module with messages about addresses, as patterns below
+// the module's directory. If logs is set, logged warnings and errors count, too: users find a
+// controller's errors in its log, while a library's errors reach them in other messages.
 var calicoSources = []struct {
 	files string
 	logs  bool
@@ -35,8 +35,8 @@ var calicoSources = []struct {
 }
 
 // TestCalicosErrorsAreKnown extracts the error messages from Calico's module of the version in
-// go.mod. Each is explained, or listed in testdata/not_addresses.txt as not about addresses; an
-// entry of that list that Calico no longer has must go.
+// go.mod. Each must be explained, or be listed in testdata/not_addresses.txt as not about
+// addresses. An entry of that list that Calico no longer has must be removed.
 func TestCalicosErrorsAreKnown(t *testing.T) {
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/projectcalico/calico").Output()
 	if err != nil {
@@ -46,7 +46,7 @@ func TestCalicosErrorsAreKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listed := map[string]bool{} // whether it was met
+	listed := map[string]bool{} // whether Calico still has it
 	for line := range strings.Lines(string(raw)) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
 			text, err := strconv.Unquote(line)
@@ -90,7 +90,7 @@ func TestCalicosErrorsAreKnown(t *testing.T) {
 
 var verb = regexp.MustCompile(`%[-+#]?[a-zA-Z]`)
 
-// known reports whether a format string of Calico is explained, whatever values it is given.
+// known reports whether a format string of Calico is explained, for any values.
 func known(format string) bool {
 	for _, value := range []string{"10.0.0.0/26", "[10.0.0.0/26 10.0.0.64/26]", "10.0.0.5", "n1"} {
 		text := verb.ReplaceAllStringFunc(format, func(v string) string {
@@ -110,9 +110,9 @@ func known(format string) bool {
 }
 
 // messagesIn returns the literals of a Go file that become error messages: the first arguments of
-// fmt.Errorf, errors.New, fmt.Sprintf and AddMsg, literals that are converted to an error type or
-// assigned to a format, and, if logs, those of warnings and errors that are logged. Literals without
-// two words are no messages.
+// fmt.Errorf, errors.New, fmt.Sprintf and AddMsg, and literals that are converted to an error type
+// or assigned to a format. If logs is set, it includes logged warnings and errors. Literals without
+// two words are ignored.
 func messagesIn(t *testing.T, file string, logs bool) (out []string) {
 	t.Helper()
 	syntax, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)

@@ -17,8 +17,8 @@ func ids(found []Match) (out []string) {
 	return out
 }
 
-// TestFindInWhatPeoplePaste: a message is found in what kubectl, container runtimes and logs make of
-// it, with the objects that they name.
+// TestFindInWhatPeoplePaste: a message is found in the output of kubectl, container runtimes and
+// logs, together with the objects that they name.
 func TestFindInWhatPeoplePaste(t *testing.T) {
 	pod, node := []Pod{{"shop", "web-0"}}, []string{"worker-1"}
 	for _, c := range []struct {

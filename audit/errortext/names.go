@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Pod is a pod that a text names.
+// Pod is a pod named in a text.
 type Pod struct {
 	// Namespace is empty if the text does not name it.
 	Namespace, Name string
 }
 
-// Names are the objects that a text names, each once, in the order of the text. They may not exist.
+// Names are the objects named in a text, each once, in the order of the text. They may not exist.
 type Names struct {
 	Pods []Pod
 	// Nodes and Pools are names. A pool may be named by its CIDR, which is in CIDRs then.
@@ -83,8 +83,8 @@ const (
 	dnsNamespace = `([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)`
 )
 
-// contexts are the places in which kubectl, the kubelet, container runtimes and Calico's logs name a
-// pod or a node. The groups' order is given by the fields.
+// contexts are the forms in which kubectl, the kubelet, container runtimes and Calico's logs name a
+// pod or a node. fields gives the order of the groups.
 var contexts = []struct {
 	re                    *regexp.Regexp
 	namespace, name, node int // groups; 0 for none
@@ -118,7 +118,7 @@ var (
 	handle   = regexp.MustCompile(`\b[A-Za-z0-9][-A-Za-z0-9_]*\.[0-9a-f]{64}\b`)
 )
 
-// namesIn returns the pods, nodes and handles that an unescaped text names.
+// namesIn returns the pods, nodes and handles named in an unescaped text.
 func namesIn(text string) (out Names) {
 	for _, c := range contexts {
 		for _, m := range c.re.FindAllStringSubmatch(text, -1) {

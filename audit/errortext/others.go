@@ -57,7 +57,7 @@ var kubernetes = []Message{
 	{
 		ID: "service-range", By: "kube-apiserver",
 		Texts: []string{"failed to allocate a serviceIP", "failed to allocate IP: range is full", "provided IP is already allocated", "provided IP is not in the valid range"},
-		Means: "The address of a Service, which the API server assigns from --service-cluster-ip-range and Calico does not.",
+		Means: "The API server, not Calico, assigns the address of a Service, from --service-cluster-ip-range.",
 		Do:    "Delete unused Services, or add a ServiceCIDR.",
 	},
 	{

@@ -53,7 +53,7 @@ func (x *explainer) absentBlock(p netip.Prefix) Explained {
 	case x.BlockMayCover(p):
 		s.Summary = fmt.Sprintf("Whether there is such a block is not known: %s.", state)
 	case len(x.AffinitiesOf(p)) > 0:
-		s.Summary = fmt.Sprintf("No such block exists, though %s: %s.", x.claimants(p), state)
+		s.Summary = fmt.Sprintf("No such block exists, although %s: %s.", x.claimants(p), state)
 	default:
 		s.Summary = fmt.Sprintf("No such block exists: %s.", state)
 	}
@@ -176,7 +176,7 @@ func (x *explainer) claimText(a *blocks.Affinity, b *state.Block) string {
 		out += ", marked deleted"
 	}
 	if a.Unlabelled {
-		out += ", without the label that newer Calico lists a node's affinities by"
+		out += ", without the label by which newer Calico lists a node's affinities"
 	}
 	if x.unread(blocks.Blocks) != "" {
 		return out
@@ -194,7 +194,7 @@ func (x *explainer) claimText(a *blocks.Affinity, b *state.Block) string {
 		return out + "; the block agrees, so the node's next assignment confirms it"
 	case affinity.NoBlock:
 		if x.BlockMayCover(a.CIDR) {
-			return out + "; a block that could not be understood may be its own"
+			return out + "; its block may be one that could not be understood"
 		}
 		return out + "; there is no such block" + drops
 	default:
@@ -222,7 +222,7 @@ func (x *explainer) blockSummary(b *state.Block) string {
 	if b.Owner == (blocks.Owner{}) {
 		owner = "belongs to no node"
 	} else if x.vanished(b.Owner.Node()) {
-		owner += ", which does not exist"
+		owner += ", which does not exist,"
 	}
 	out := fmt.Sprintf("It %s and holds %s of %d", owner, phrase.Plural(b.Used, "address"), len(b.Ordinals))
 	switch {

@@ -34,7 +34,7 @@ func (x *explainer) borrowedSection(s *builder, ref state.AllocationRef) {
 	}
 }
 
-// byRecord notes that a borrow is known from the allocation alone, because pods were not read.
+// byRecord notes that a borrow is known only from the allocation, because pods were not read.
 func (x *explainer) byRecord(br *state.Borrow) string {
 	if br.Workload == nil && !br.Tunnel && x.unread(blocks.Pods) != "" {
 		return ", according to its allocation (pods were not read)"

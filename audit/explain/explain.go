@@ -13,7 +13,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// ExplanationKind identifies an explanation, together with [APIVersion].
+// ExplanationKind is the kind field of an [Explanation]; see [APIVersion].
 const ExplanationKind = "Explanation"
 
 // Explanation is everything known about the objects that a name, an address or a CIDR stands for,
@@ -57,7 +57,7 @@ type Explained struct {
 	// Related are the findings about objects that the subject depends on or contains: the block and
 	// the pool of an address, the addresses of a block.
 	Related []audit.Finding `json:"related"`
-	// Remedies lists, by verdict, what would change it.
+	// Remedies lists, by verdict, the changes that would end it.
 	Remedies []Remedy `json:"outlook"`
 }
 
@@ -96,11 +96,11 @@ type Fact struct {
 	Source string `json:"source,omitempty"`
 }
 
-// Remedy describes what would change a verdict.
+// Remedy describes the changes that would end a verdict.
 type Remedy struct {
 	// Verdict is the present verdict, such as "borrowed" or a check's ID.
 	Verdict string `json:"verdict"`
-	// Change is what would end it. Times in it are in RFC 3339.
+	// Change is such a change. Times in it are in RFC 3339.
 	Change string `json:"change"`
 }
 
@@ -138,8 +138,8 @@ func Explain(st *state.State, r *audit.Result, q Query) (*Explanation, error) {
 	return e, nil
 }
 
-// leadOn replaces a finding's next step if that would explain the same subject again; the check's
-// documentation is the next step instead.
+// leadOn replaces a finding's next step with the check's documentation, if it would only explain
+// the same subject again.
 func leadOn(fs []audit.Finding, explained ...string) {
 	for i := range fs {
 		if slices.ContainsFunc(explained, func(s string) bool { return fs[i].Fix.Command == "calico-audit explain "+phrase.Arg(s) }) {
@@ -201,7 +201,7 @@ func (s *builder) factf(source, name, format string, args ...any) {
 	s.fact(source, name, fmt.Sprintf(format, args...))
 }
 
-// remedy adds what would change a verdict.
+// remedy adds the changes that would end a verdict.
 func (s *builder) remedy(verdict, format string, args ...any) {
 	s.Remedies = append(s.Remedies, Remedy{verdict, fmt.Sprintf(format, args...)})
 }

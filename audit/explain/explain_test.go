@@ -324,7 +324,7 @@ func TestExplainChangesNothing(t *testing.T) {
 	}
 }
 
-// TestExplainBlockThatIsNotUnderstood: a block that could not be parsed is not said to be missing.
+// TestExplainBlockThatIsNotUnderstood: a block that could not be parsed is not reported as missing.
 func TestExplainBlockThatIsNotUnderstood(t *testing.T) {
 	for _, asked := range []string{"10.0.0.200", "10.0.0.192/26"} {
 		q, err := explain.ParseQuery(asked, "")
@@ -336,7 +336,7 @@ func TestExplainBlockThatIsNotUnderstood(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines := explanationLines(e)
-		for _, want := range []string{"block: not known", "state: a block that could not be understood may hold it", "node n1, confirmed; a block that could not be understood may be its own"} {
+		for _, want := range []string{"block: not known", "state: a block that could not be understood may hold it", "node n1, confirmed; its block may be one that could not be understood"} {
 			if !holds(lines, want) {
 				t.Errorf("%s: it lacks %q:\n%s", asked, want, strings.Join(lines, "\n"))
 			}

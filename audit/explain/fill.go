@@ -33,7 +33,7 @@ func (x *explainer) fillSection(s *builder, b *state.Block) {
 		return
 	}
 	if _, leaked := x.ownedOf(b); leaked > 0 {
-		s.factf("", "not owned", "%d of these: nothing seems to own them", leaked)
+		s.factf("", "not owned", "%d of these seem to have no owner", leaked)
 	}
 }
 

@@ -30,7 +30,7 @@ func (x *explainer) handle(id string) Explained {
 	case h == nil:
 		s.Summary = fmt.Sprintf("Blocks record %s under it, and no such handle exists.", phrase.Plural(len(refs), "address"))
 	case x.unread(blocks.Blocks) != "":
-		s.Summary = "The handle exists; what blocks record under it is " + x.unread(blocks.Blocks) + "."
+		s.Summary = "The handle exists; blocks record under it: " + x.unread(blocks.Blocks) + "."
 	case len(refs) == 0:
 		s.Summary = "The handle exists, and no block refers to it."
 	default:

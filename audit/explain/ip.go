@@ -120,14 +120,14 @@ func (x *explainer) allocationSection(s *builder, b *state.Block, a netip.Addr) 
 	if attr := allocated(b, i); attr != nil {
 		s.fact(src, "handle", attr.Handle)
 		if !attr.HasHandle && !attr.Cooling() {
-			s.fact(src, "handle", "none: nothing but the address itself names the allocation")
+			s.fact(src, "handle", "none: only the address identifies the allocation")
 		}
 		s.fact(src, "pod", phrase.FullName(attr.Namespace, attr.Pod))
 		s.fact(src, "service", phrase.FullName(attr.Namespace, attr.Extras().Service))
 		s.fact(src, "node", attr.Node)
 		s.fact(src, "type", attr.Extras().Type)
 		if namespace, vm, isVM := attr.VMOf(); isVM {
-			s.fact(src, "virtual machine", cmp.Or(phrase.FullName(namespace, vm), "one; nothing tells which"))
+			s.fact(src, "virtual machine", cmp.Or(phrase.FullName(namespace, vm), "unnamed"))
 		}
 		s.fact(src, "assigned", phrase.Time(attr.Assigned))
 	}

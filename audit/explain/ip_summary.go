@@ -52,13 +52,13 @@ func (x *explainer) unallocatedNote(a netip.Addr, b *state.Block) string {
 	case x.unread(blocks.Blocks) != "":
 		return "; whether it is allocated is " + x.unread(blocks.Blocks) + "."
 	case b != nil:
-		return fmt.Sprintf(", though block %s calls it free.", b.CIDR)
+		return fmt.Sprintf(", although block %s lists it as free.", b.CIDR)
 	case x.BlockMayCover(single):
 		return "; a block that could not be understood may hold it."
 	case x.PoolOf(single) != nil:
-		return ", though no block holds it."
+		return ", although no block records it."
 	case x.unread(blocks.Pools) != "":
-		return "; no block holds it, and which pool it lies in is " + x.unread(blocks.Pools) + "."
+		return "; no block holds it, and its pool is " + x.unread(blocks.Pools) + "."
 	}
 	return ". It lies outside all pools: Calico's IPAM does not manage it."
 }
@@ -94,7 +94,7 @@ func (x *explainer) unusedSummary(ref state.AllocationRef) string {
 func (x *explainer) freeSummary(a netip.Addr, b *state.Block) string {
 	tail := ""
 	if g := x.FirstMissing(useReads); g != nil {
-		tail = " Whether anything uses it all the same is not known: " + g.String() + "."
+		tail = " It may be in use all the same, because not everything was read: " + g.String() + "."
 	}
 	if x.Reserved.Contains(a) {
 		return fmt.Sprintf("Free and reserved: block %s of %s holds it, and automatic assignment skips it.%s", b.CIDR, phrase.Owner(b.Owner), tail)
@@ -106,7 +106,7 @@ func (x *explainer) freeSummary(a netip.Addr, b *state.Block) string {
 func (x *explainer) unknownSummary(a netip.Addr) string {
 	switch slot, p := x.SlotOf(a), x.PoolOf(state.IPPrefix(a)); {
 	case x.unread(blocks.Pools) != "" && p == nil:
-		return "No object that was read names it; which pool it lies in is " + x.unread(blocks.Pools) + "."
+		return "No object that was read names it; its pool is " + x.unread(blocks.Pools) + "."
 	case p == nil:
 		return "Outside all pools: no object of Calico's IPAM names it."
 	case x.unread(blocks.Blocks) != "":

@@ -82,7 +82,7 @@ func (x *explainer) message(m errortext.Match, n *named) Explained {
 	return s.done()
 }
 
-// named are the objects of the cluster that a text names, and the facts about them.
+// named are the objects of the cluster that a text names, with facts about them.
 type named struct {
 	facts        []Fact
 	remedies     []Remedy // of the pods
@@ -93,7 +93,7 @@ type named struct {
 	cidrs        []netip.Prefix
 }
 
-// mostNamed limits the facts about objects of a kind: the text may be a listing of thousands.
+// mostNamed limits the facts about objects of a kind, because the text may list thousands.
 const mostNamed = 10
 
 // fact adds a fact about an object, unless there are enough of its kind.
@@ -114,8 +114,8 @@ func (n *named) any() bool {
 	return len(n.nodes)+len(n.pools)+len(n.pods)+len(n.handles)+len(n.addrs)+len(n.cidrs) > 0
 }
 
-// resolve looks up the objects that a text names. A node that is not known may be a misread word, so
-// it is dropped; a pod that is not known is a fact, unless a pod of the name is known elsewhere.
+// resolve looks up the objects that a text names. It drops unknown nodes, which may be misread
+// words. An unknown pod is a fact, unless pods of that name exist in other namespaces.
 func (x *explainer) resolve(names errortext.Names) *named {
 	n := new(named)
 	var unknown []string
@@ -215,12 +215,12 @@ func (x *explainer) unreadNote(r blocks.Resource) string {
 	return ""
 }
 
-// concerns reports whether a finding is about the named objects. The most specific name counts: a
-// finding about an address is compared with the named addresses, if there are any, else with the
+// concerns reports whether a finding is about the named objects. The most specific names count: if
+// the text names addresses, a finding about an address is compared with them, else with the named
 // nodes.
 func (n *named) concerns(f *audit.Finding) bool {
 	if !n.any() || f.ConcernsNode(nil) || strings.HasPrefix(f.Check, "whereabouts/") {
-		return true // of the whole cluster, or of a range, which nodes share
+		return true // about the whole cluster, or a range that nodes share
 	}
 	switch f.Subject.Kind {
 	case state.KindIP:
@@ -241,7 +241,7 @@ func (n *named) concerns(f *audit.Finding) bool {
 			return slices.Contains(n.pods, f.Subject.Name)
 		}
 	case state.KindPool:
-		return len(n.pools) == 0 || f.ConcernsPool(n.pools) // without a pool, each may be the one that is missing
+		return len(n.pools) == 0 || f.ConcernsPool(n.pools) // without a pool, any of them may be missing
 	}
 	if len(n.nodes) > 0 {
 		return f.ConcernsNode(n.nodes)

@@ -178,7 +178,7 @@ func (x *explainer) nodeBlocksSection(s *builder, h *state.NodeState) {
 	}
 	for _, a := range h.Affinities {
 		if b := x.BlockOf(a.CIDR); b == nil || b.Owner != a.Owner {
-			s.factf(sourceOf("blockaffinity", a.Meta), a.CIDR.String(), "not its own, though it has an affinity: %s", x.claimText(a, b))
+			s.factf(sourceOf("blockaffinity", a.Meta), a.CIDR.String(), "not its own, although it has an affinity: %s", x.claimText(a, b))
 		}
 	}
 }

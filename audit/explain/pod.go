@@ -130,7 +130,7 @@ func handleNote(attr *blocks.Attributes, w *blocks.Workload) string {
 	if attr.Handle == "" || w.ContainerID == "" || strings.HasSuffix(attr.Handle, "."+w.ContainerID) {
 		return ""
 	}
-	return ", which is not that of the pod's sandbox"
+	return ", but the pod's sandbox has another handle"
 }
 
 // others returns the current users of an address except one object.

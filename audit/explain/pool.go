@@ -37,8 +37,8 @@ func (x *explainer) pool(p *state.Pool) Explained {
 	return s.done()
 }
 
-// askersText lists the namespaces and pods that ask for a pool by annotation, and adds that other
-// pods get its addresses, too, if they do.
+// askersText lists the namespaces and pods that ask for a pool by annotation. If other pods also
+// get its addresses, it adds that.
 func (x *explainer) askersText(p *state.Pool) string {
 	who := slices.Concat(scope.Namespaces(x.State, p), scope.Pods(x.State, p))
 	if len(who) == 0 {

@@ -27,7 +27,7 @@ type Query struct {
 
 	// kinds are the kinds of subject to look for.
 	kinds []string
-	// For a query of the form KIND/NAME, as "kubectl get -o name" prints it, typed is the kind and
+	// For a query of the form KIND/NAME, as printed by "kubectl get -o name", typed is the kind and
 	// name the rest. Otherwise name is the whole text.
 	name, typed string
 	addr        netip.Addr

@@ -38,7 +38,7 @@ func (x *explainer) diagnosed(f *audit.Finding) bool {
 	return slices.ContainsFunc(x.diagnoses, func(d audit.Diagnosis) bool { return slices.Contains(d.Findings, f.Fingerprint) })
 }
 
-// addressRemedy adds what would change the verdicts on an address.
+// addressRemedy adds the changes that would end the verdicts on an address.
 func (x *explainer) addressRemedy(s *builder, a netip.Addr, users []user, ref state.AllocationRef, allocated bool) {
 	defer x.findingRemedies(s)
 	if !allocated {
@@ -58,7 +58,7 @@ func (x *explainer) addressRemedy(s *builder, a netip.Addr, users []user, ref st
 	case attr.Cooling():
 		s.remedy("cooling down", "free again once its cooldown has passed (ipCooldownSeconds of Calico's IPAM configuration), counted from %s", phrase.Time(attr.Extras().Released))
 	case attr.WindowsReserved():
-		s.remedy("kept back", "for as long as the Windows node owns the block")
+		s.remedy("kept back", "reserved as long as the Windows node owns the block")
 	case len(x.TunnelsAt(a)) > 0:
 		s.remedy("owned", "released when node %s is deleted, or calico-node there takes another tunnel address", x.TunnelsAt(a)[0].Node.Name)
 	case !v.Owned:
@@ -70,26 +70,28 @@ func (x *explainer) addressRemedy(s *builder, a netip.Addr, users []user, ref st
 	case state.UseKindOf(ref.Block, attr) == state.UseVM && !v.Young:
 		s.remedy("owned", "released when the virtual machine is deleted")
 	case attr.Tunnel():
-		s.remedy("owned", "nothing owns it any more once node %s is deleted", node)
+		s.remedy("owned", "without owner once node %s is deleted", node)
 	case live >= 0:
 		s.remedy("owned", "released when %s goes: Calico's CNI plugin then releases all addresses of the handle", users[live].what)
 	case len(users) > 0:
-		s.remedy("owned", "nothing owns it any more once the object of %s is deleted; it is then called leaked if it is still allocated", users[0].what)
+		s.remedy("owned", "without owner once the object of %s is deleted; if it is still allocated "+
+			"then, it is reported as leaked", users[0].what)
 	case !x.PastGrace(state.AssignedAt(ref)):
-		s.remedy("owned", "called leaked at %s, if nothing names it until then", phrase.Time(x.Due(state.AssignedAt(ref))))
+		s.remedy("owned", "reported as leaked from %s on, unless something names it until "+
+			"then", phrase.Time(x.Due(state.AssignedAt(ref))))
 	}
 }
 
-// leakRemedy describes what would end a leak.
+// leakRemedy describes the ways to end a leak.
 func leakRemedy(st *state.State, ref state.AllocationRef) string {
-	const again = "owned again as soon as its owner is there again, or a pod or tunnel names it"
+	const again = "owned again as soon as its owner exists again, or a pod or tunnel names it"
 	if text := collector.OfAddress(st, ref).Text(""); text != "" {
 		return again + ". Calico's collector, if it runs, " + text + "."
 	}
 	return again
 }
 
-// freeRemedy adds what would change the verdict on an unallocated address.
+// freeRemedy adds the changes that would end the verdict on an unallocated address.
 func (x *explainer) freeRemedy(s *builder, a netip.Addr, users []user) {
 	p := x.PoolOf(state.IPPrefix(a))
 	if len(users) > 0 || p == nil || x.unread(blocks.Blocks) != "" {
@@ -129,7 +131,7 @@ func (x *explainer) remedies(s *builder, verdict string, ways []remedies.Remedy)
 	}
 }
 
-// borrowRemedies adds what would end a borrow.
+// borrowRemedies adds the ways to end a borrow.
 func (x *explainer) borrowRemedies(s *builder, br *state.Borrow) {
 	switch h := x.NodeState(br.User); {
 	case (h == nil || h.Node == nil) && x.unread(blocks.Nodes) == "":
@@ -145,11 +147,11 @@ func (x *explainer) borrowRemedies(s *builder, br *state.Borrow) {
 	}
 }
 
-// nodeRemedy adds what would give a node the blocks that it lacks.
+// nodeRemedy adds the ways to give a node the blocks that it lacks.
 func (x *explainer) nodeRemedy(s *builder, h *state.NodeState) {
 	defer x.findingRemedies(s)
 	if x.vanished(h.Name) && len(h.Blocks) > 0 {
-		s.remedy("vanished", "its blocks can go once they are empty; a node of the same name that comes back takes them over")
+		s.remedy("vanished", "its blocks can be released once they are empty; a new node of the same name takes them over")
 	}
 	if x.FirstMissing([]blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes}) != nil {
 		return
@@ -165,7 +167,7 @@ func (x *explainer) nodeRemedy(s *builder, h *state.NodeState) {
 	}
 }
 
-// podRemedy adds what would change the verdicts on a pod's addresses.
+// podRemedy adds the changes that would end the verdicts on a pod's addresses.
 func (x *explainer) podRemedy(s *builder, w *blocks.Workload, addrs []netip.Addr) {
 	defer x.findingRemedies(s)
 	if w != nil && w.HostNetwork {
@@ -198,7 +200,7 @@ func (x *explainer) podRemedy(s *builder, w *blocks.Workload, addrs []netip.Addr
 	}
 }
 
-// poolRemedy adds what would give a pool free blocks again.
+// poolRemedy adds the ways to give a pool free blocks again.
 func (x *explainer) poolRemedy(s *builder, p *state.Pool) {
 	defer x.findingRemedies(s)
 	if x.unread(blocks.Blocks) != "" || !p.ServesWorkloads() || !p.Slots.Allocatable.IsZero() || p.Slots.Capacity.IsZero() {

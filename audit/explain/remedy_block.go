@@ -7,7 +7,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// blockRemedy adds what would change the verdicts on a block.
+// blockRemedy adds the changes that would end the verdicts on a block.
 func (x *explainer) blockRemedy(s *builder, b *state.Block) {
 	defer x.findingRemedies(s)
 	if b.Used == 0 {
@@ -23,18 +23,18 @@ func (x *explainer) blockRemedy(s *builder, b *state.Block) {
 	var need string
 	switch {
 	case owned == 0:
-		need = fmt.Sprintf("the %s that nothing seems to own %s released", phrase.Plural(leaked, "address"), phrase.One(leaked, "is", "are"))
+		need = fmt.Sprintf("the %s without an owner %s released", phrase.Plural(leaked, "address"), phrase.One(leaked, "is", "are"))
 	case leaked > 0:
-		need = fmt.Sprintf("the %s in use %s released by their pods, and the %d that nothing seems to own by a repair", phrase.Plural(owned, "address"), phrase.One(owned, "is", "are"), leaked)
+		need = fmt.Sprintf("the %s in use %s released by their pods, and the %d without an owner by a repair", phrase.Plural(owned, "address"), phrase.One(owned, "is", "are"), leaked)
 	default:
 		need = fmt.Sprintf("the %s in use %s released", phrase.Plural(owned, "address"), phrase.One(owned, "is", "are"))
 	}
 	then := x.IfEmptied(b)
 	if !then.OK {
-		s.remedy("in use", "once %s it is empty, and must still stay: %s", need, then.Reason)
+		s.remedy("in use", "once %s, it is empty, but must still stay: %s", need, then.Reason)
 		return
 	}
-	s.remedy("in use", "once %s, and %s have passed, it could be released%s", need, phrase.Duration(x.Grace), x.cordonHint(b))
+	s.remedy("in use", "once %s, it could be released after another %s%s", need, phrase.Duration(x.Grace), x.cordonHint(b))
 }
 
 // cordonHint warns that pods restarting on the owner may take addresses of the block again.

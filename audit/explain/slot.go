@@ -17,7 +17,7 @@ func (x *explainer) slotStatus(slot netip.Prefix, p *state.Pool) (text string, c
 	others := slices.DeleteFunc(x.BlocksAt(slot), func(b *state.Block) bool { return b.CIDR == slot })
 	switch {
 	case p == nil && unread:
-		return "which pool it lies in is not known: " + gap.String(), false
+		return "its pool is not known: " + gap.String(), false
 	case p == nil:
 		return "it lies outside all pools", false
 	case p.BlockSize < p.CIDR.Bits():

@@ -37,7 +37,7 @@ func (x *explainer) poolFacts(s *builder, p *state.Pool) {
 func poolState(p *state.Pool) string {
 	out := "enabled"
 	if p.Disabled {
-		out = "disabled: it hands out nothing; what it handed out stays in use"
+		out = "disabled: it assigns no addresses; assigned ones stay in use"
 	}
 	if p.NotAllocatable != "" {
 		out += "; Calico marks it not allocatable (" + p.NotAllocatable + ")"

@@ -18,7 +18,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
-// assertions match clauses that say, of a kind, that an object does not exist or that all is well.
+// assertions match clauses that claim, for a kind, that an object does not exist or that all is
+// well.
 var assertions = map[blocks.Resource]*regexp.Regexp{
 	blocks.Pools:      regexp.MustCompile(`no such pool|pool \S+ (does not|no longer) exist|lies in no pool`),
 	blocks.Blocks:     regexp.MustCompile(`no such block|[Bb]lock \S* ?(does not|no longer) exist|has no block|its IPAMBlock does not`),
@@ -31,8 +32,8 @@ var assertions = map[blocks.Resource]*regexp.Regexp{
 	blocks.Namespaces: regexp.MustCompile(`no (such )?namespace`),
 }
 
-// TestExplainAssertsNothingUnread: without a kind of object, an explanation does not say that one of
-// them is absent or that traffic arrives, unless the explanation of the whole state says the same.
+// TestExplainAssertsNothingUnread: without a kind of object, an explanation does not claim that one
+// of them is absent or that traffic arrives, unless the explanation of the whole state also does.
 func TestExplainAssertsNothingUnread(t *testing.T) {
 	states, err := statedsl.Cases("../checks/testdata/checks/*.txt")
 	if err != nil {
@@ -105,7 +106,7 @@ func allSaid(t *testing.T, text string, without blocks.Resource) map[string][]st
 		}
 		if e, err := explain.Explain(st, found, q); err == nil {
 			out[fmt.Sprint(x[0], " ", x[1])] = explanationLines(e)
-		} // else the command says that the subject was not seen, and what was not read
+		} // otherwise the command says that the subject was not seen, and names the unread kinds
 	}
 	return out
 }

@@ -85,12 +85,12 @@ func podClaim(w *blocks.Workload, a netip.Addr) string {
 	case annotation:
 		where = "in Calico's annotation, and not in its status"
 	case !status:
-		where = "for a secondary interface, in the annotation k8s.v1.cni.cncf.io/network-status alone"
+		where = "for a secondary interface, only in the annotation k8s.v1.cni.cncf.io/network-status"
 	}
 	return where + "; " + podState(w)
 }
 
-// podState describes a pod's state: "Running on n1 since …".
+// podState describes a pod's state, such as "Running on n1 since …".
 func podState(w *blocks.Workload) string {
 	out := w.Phase
 	if out == "" {
@@ -143,7 +143,7 @@ func verdictText(v state.Validity) string {
 	return "nothing seems to own it: " + v.Why()
 }
 
-// podless are the kinds of use that neither pods nor nodes would name.
+// podless are the kinds of use that neither pods nor nodes name.
 var podless = []state.UseKind{state.UseService, state.UseCooling, state.UseWindows}
 
 // namedByAllocation describes the pod or node that an allocation names, if that object does not
@@ -157,16 +157,18 @@ func (x *explainer) namedByAllocation(s *builder, a netip.Addr, ref state.Alloca
 	switch {
 	case sort == state.UseTunnel && len(x.TunnelsAt(a)) == 0 && node != "":
 		if n := x.nodeNamed(node); n != nil {
-			s.factf(nodeSource(n), "node "+node, "the allocation is for its %s; the node's annotations do not name the address", tunnelName(kind))
+			s.factf(nodeSource(n), "node "+node, "the allocation names its %s; the node's annotations do "+
+				"not name the address", tunnelName(kind))
 		} else {
-			s.factf("", "node "+node, "the allocation is for its %s; %s", tunnelName(kind), x.NoNode(node))
+			s.factf("", "node "+node, "the allocation names its %s; %s", tunnelName(kind), x.NoNode(node))
 		}
 	case attr.Pod != "" && !slices.ContainsFunc(x.Users(a), func(w *blocks.Workload) bool { return w.Name == attr.Pod && w.Namespace == attr.Namespace }):
 		name := "pod " + attr.Namespace + "/" + attr.Pod
 		if w := x.Pod(attr.Namespace, attr.Pod); w != nil {
-			s.factf(podSource(w), name, "the allocation is for it, and it does not name the address: %s; %s", podState(w), podAddresses(w))
+			s.factf(podSource(w), name, "the allocation names it, but its own objects do not name the "+
+				"address: %s; %s", podState(w), podAddresses(w))
 		} else if x.unread(blocks.Pods) == "" {
-			s.fact("", name, "the allocation is for it, and no such pod exists")
+			s.fact("", name, "the allocation names it, but no such pod exists")
 		}
 	case sort == state.UseService:
 		name := blocks.Key{Namespace: attr.Namespace, Name: attr.Extras().Service}
@@ -182,7 +184,7 @@ func (x *explainer) namedByAllocation(s *builder, a netip.Addr, ref state.Alloca
 func (x *explainer) namedVM(s *builder, attr *blocks.Attributes) {
 	namespace, name, _ := attr.VMOf()
 	if name == "" {
-		s.fact("", "virtual machine", "the allocation is for one, but does not name it")
+		s.fact("", "virtual machine", "the allocation is for a virtual machine, but does not name it")
 		return
 	}
 	what := "virtual machine " + namespace + "/" + name
@@ -190,15 +192,16 @@ func (x *explainer) namedVM(s *builder, attr *blocks.Attributes) {
 	runs := state.HasVM(x.VMInstances, namespace, name)
 	switch {
 	case !x.VMsKnown:
-		s.fact("", what, "the allocation is for it; virtual machines were not read")
+		s.fact("", what, "the allocation names it; virtual machines were not read")
 	case exists && runs:
-		s.fact("virtualmachine/"+namespace+"/"+name, what, "the allocation is for it; it exists, and an instance of it")
+		s.fact("virtualmachine/"+namespace+"/"+name, what, "the allocation names it, and it runs")
 	case exists:
-		s.fact("virtualmachine/"+namespace+"/"+name, what, "the allocation is for it; it exists, without an instance: it is stopped")
+		s.fact("virtualmachine/"+namespace+"/"+name, what, "the allocation names it; it exists, but is stopped")
 	case runs:
-		s.fact("virtualmachineinstance/"+namespace+"/"+name, what, "the allocation is for it; an instance exists, and no VirtualMachine")
+		s.fact("virtualmachineinstance/"+namespace+"/"+name, what, "the allocation names it; only an "+
+			"instance exists, without a VirtualMachine")
 	default:
-		s.fact("", what, "the allocation is for it, and neither it nor an instance of it exists")
+		s.fact("", what, "the allocation names it, but neither it nor an instance exists")
 	}
 	if alt := attr.Extras().Alternate; alt != nil {
 		s.factf("", "alternate owner", "pod %s%s, which takes the address over when the migration ends", alt.Namespace+"/"+alt.Pod, phrase.OnNode(alt.Node))

@@ -25,8 +25,8 @@ type Consolidation struct {
 	Pool *state.Pool
 	// Block is the block as it is now; nil after it was released and before it is claimed.
 	Block *state.Block
-	// Moves lists the pods that have to move, by namespace and name. Spare is how many of them find
-	// an address in their node's own blocks on nodes that take pods.
+	// Moves lists the pods that have to move, by namespace and name. Spare counts how many of them
+	// find an address in their new node's own blocks.
 	Moves []Move
 	Spare int
 	// Cordon lists nodes that could get a moved pod, have no address of their own for it and are
@@ -47,8 +47,8 @@ type Consolidation struct {
 type Move struct {
 	Pod  *blocks.Workload
 	Addr netip.Addr
-	// Elsewhere is true for a borrowing pod whose own node has no address for it, while other nodes
-	// do. Stays is why the pod is not evicted now.
+	// Elsewhere is true for a borrowing pod if its own node has no address for it, but other nodes
+	// have. Stays explains why the pod is not evicted now.
 	Elsewhere bool
 	Stays     string
 	// givesBack is true if the address comes from a node that takes pods, where the next pod can
@@ -68,7 +68,7 @@ func Scratch(moves []Move) (out []*blocks.Workload) {
 	return out
 }
 
-// Bar is why a block cannot be emptied, or why a pod cannot be evicted.
+// Bar explains why a block cannot be emptied, or a pod not be evicted.
 type Bar struct {
 	// Addr is the address concerned; the zero value if the reason is not about one address.
 	Addr netip.Addr
@@ -88,7 +88,7 @@ func (c *Consolidation) Name() string {
 	return fmt.Sprintf("%s from %s for %s", c.CIDR, c.Holder, c.For)
 }
 
-// ReservationName is the name of the IPReservation that keeps new pods out of a block while it is
+// ReservationName is the name of the IPReservation that keeps new pods out of a block that is being
 // emptied.
 func ReservationName(cidr netip.Prefix) string { return "calico-audit-" + blocks.BlockName(cidr) }
 
@@ -106,8 +106,8 @@ func parseConsolidation(s string) (c Consolidation, ok bool) {
 // Claimed reports whether the node in need has claimed the block.
 func (c *Consolidation) Claimed() bool { return c.Block != nil && c.Block.Owner.Node() == c.For }
 
-// Over reports whether only the reservation and the cordons remain to be removed: the node in need
-// has the block, or some other owner has it.
+// Over reports whether only the reservation and the cordons remain to be removed, because the node
+// in need, or some other owner, has the block.
 func (c *Consolidation) Over() bool {
 	return c.Block != nil && c.Block.Owner.Node() != c.Holder
 }
@@ -165,9 +165,9 @@ func (st *Remedies) lacksBlock(n *state.NodeBlockStatus) bool {
 	return n.Cause.Shortfall()
 }
 
-// Consolidations returns the ways to free a block for a node. It sorts them by the number of bars,
-// then of unguarded pods, of moved pods and of pods that lose emptyDir volumes, fewest first, and
-// last by CIDR. Barred explains what prevents a consolidation.
+// Consolidations returns the ways to free a block for a node. Those with the fewest bars come
+// first, then those with the fewest unguarded pods, moved pods and pods with emptyDir volumes, then
+// by CIDR. Barred explains what prevents a consolidation.
 func (st *Remedies) Consolidations(n *state.NodeBlockStatus) []*Consolidation {
 	var out []*Consolidation
 	for _, p := range st.PoolsAtIssue(n) {
@@ -268,7 +268,7 @@ func (st *Remedies) evaluate(c *Consolidation) {
 		if o != blocks.Free {
 			st.evaluateMove(c, ref)
 		} else if who := st.UnrecordedUser(state.IPPrefix(ref.Addr())); who != "" {
-			c.bar(ref.Addr(), "%s, though the block does not record it: \"repair --unrecorded-ips\" comes first", who)
+			c.bar(ref.Addr(), "%s, although the block does not record it: \"repair --unrecorded-ips\" comes first", who)
 		}
 	}
 	slices.SortStableFunc(c.Moves, func(a, b Move) int { return strings.Compare(a.Pod.FullName(), b.Pod.FullName()) })
@@ -291,7 +291,7 @@ func (c *Consolidation) bar(a netip.Addr, format string, args ...any) {
 	c.Barred = append(c.Barred, Bar{a, fmt.Sprintf(format, args...)})
 }
 
-// evaluateMove adds the pod that has to move to give an address back, or the bar to that.
+// evaluateMove adds the pod that has to move to free an address, or the bar that keeps the address.
 func (st *Remedies) evaluateMove(c *Consolidation, ref state.AllocationRef) {
 	attr, addr := ref.Attributes(), ref.Addr()
 	kind := state.UseKindOf(c.Block, attr)
@@ -347,8 +347,8 @@ func (st *Remedies) findSpare() map[blocks.Family]int {
 	return out
 }
 
-// unusedOfAnyPod counts a node's free addresses, outside block but, for pods of any namespace that
-// request no pool. Addresses that only some pods may use do not count.
+// unusedOfAnyPod counts a node's free addresses, without those of block but, that pods of any
+// namespace may use without requesting a pool.
 func (st *Remedies) unusedOfAnyPod(n *state.NodeBlockStatus, but *state.Block) (unused int) {
 	for _, b := range n.Blocks {
 		if b != but && slices.Contains(n.Pools, b.Pool) && b.Pool.ServesAllNamespaces() && st.Keepable(b) {
@@ -358,8 +358,7 @@ func (st *Remedies) unusedOfAnyPod(n *state.NodeBlockStatus, but *state.Block) (
 	return unused
 }
 
-// noneLeft reports whether a node could claim no further block for such pods once its own blocks
-// are full.
+// noneLeft reports whether a node can claim no block for such pods when its own blocks are full.
 func (st *Remedies) noneLeft(n *state.NodeBlockStatus) bool {
 	anyPods := slices.DeleteFunc(slices.Clone(n.Pools), func(p *state.Pool) bool { return !p.ServesAllNamespaces() || nextBlockAddresses(n, p).IsZero() })
 	useless := func(p *state.Pool) bool { // Calico claims such blocks, too
@@ -378,8 +377,8 @@ func (st *Remedies) isFull(n *state.NodeBlockStatus) bool {
 
 // evaluateReplacements finds the nodes that lack an address of their own for a moved pod, in any of
 // its families. It then checks whether the other nodes have enough addresses outside the emptied
-// block. The scheduler does not consider free addresses: it may put a pod on any uncordoned node
-// whose taints the pod tolerates.
+// block. The scheduler ignores free addresses: it may put a pod on any uncordoned node if the pod
+// tolerates the node's taints.
 func (st *Remedies) evaluateReplacements(c *Consolidation) {
 	daemons, needed := map[string]int{}, map[demand]int{}
 	for _, m := range c.Moves {
@@ -410,9 +409,9 @@ func (st *Remedies) evaluateReplacements(c *Consolidation) {
 	c.Spare = spare[c.Block.Family()]
 }
 
-// evaluateHolder makes sure that the holder keeps a free address of its own, whichever pods come
-// back. It cordons the holder if the next pod could take the last address. If only all pods
-// together could, and other nodes have room for them, it cordons the holder as a precaution.
+// evaluateHolder makes sure that the holder keeps a free address of its own, whichever pods return.
+// If the next pod could take the last address, it cordons the holder. If only all pods together
+// could, it cordons the holder as a precaution, provided that other nodes have room for them.
 func (st *Remedies) evaluateHolder(c *Consolidation, spare map[blocks.Family]int, daemons int) {
 	f, h := c.Block.Family(), st.NodeState(c.Holder)
 	n := h.StatusOf(f)
@@ -463,8 +462,8 @@ func (st *Remedies) evaluateDaemon(c *Consolidation, m Move, number int) {
 	}
 }
 
-// takenOf counts the addresses of family f that the pods of a consolidation need at once. Addresses
-// of the other family go back to nodes that take pods, so the next pod can use them.
+// takenOf counts the addresses of family f that a consolidation's pods take. An address that the
+// next pod can use again does not count.
 func (st *Remedies) takenOf(c *Consolidation, f blocks.Family) (need int) {
 	back := 0
 	for _, m := range c.Moves {
@@ -524,11 +523,11 @@ func (st *Remedies) findFull() []string {
 	return slices.Compact(out)
 }
 
-// LeavesTooFew returns a pool in which fewer than half of the nodes would still take pods if the
-// given nodes were cordoned, in addition to those that --rehome has cordoned. It returns how many
-// nodes would be left, of how many; the name is empty if no pool is affected. Nodes that are not
-// ready, or that anyone has cordoned, count as not taking pods. Nodes whose taints keep pods away
-// do not count at all.
+// LeavesTooFew returns a pool in which fewer than half of the nodes would take pods after cordoning
+// the given nodes, in addition to those that --rehome has cordoned. It returns how many nodes would
+// remain, and of how many; the name is empty if no pool is affected. Nodes that are not ready or
+// are cordoned by anyone count as not taking pods. Nodes with taints that keep pods away are
+// ignored.
 func (st *Remedies) LeavesTooFew(cordon []string) (pool string, left, of int) {
 	type share struct{ cut, left, of int }
 	shares, cordoned := map[string]*share{}, map[string]bool{}
@@ -564,7 +563,6 @@ func (st *Remedies) LeavesTooFew(cordon []string) (pool string, left, of int) {
 	return "", 0, 0
 }
 
-// tooFew names a pool in which too few nodes would take pods: see [Remedies.LeavesTooFew].
 type tooFew struct {
 	pool     string
 	left, of int
@@ -575,7 +573,8 @@ func (st *Remedies) findTooFew() (x tooFew) {
 	return x
 }
 
-// Takers counts the nodes that the scheduler puts pods on now, and the nodes that we have cordoned.
+// Takers counts the nodes that the scheduler puts pods on now, and the nodes that calico-audit has
+// cordoned.
 func (st *Remedies) Takers() (now, cordoned int) {
 	for _, h := range st.NodeStates {
 		if takesPods(h) {

@@ -61,7 +61,7 @@ func TestConsolidations(t *testing.T) {
 		"marked against eviction":  {pod, pod + " noevict", "pod shop/web-6 is marked against eviction"},
 		"storage":                  {pod, pod + " claim", "has storage"},
 		"a static address":         {pod, pod + " static", "asks for its address by name"},
-		"a Job's":                  {pod, strings.Replace(pod, "ReplicaSet/web", "Job/once", 1), "is of Job once"},
+		"a Job's":                  {pod, strings.Replace(pod, "ReplicaSet/web", "Job/once", 1), "belongs to Job once"},
 		"one that runs once":       {pod, pod + " once", "pod shop/web-6 runs to completion"},
 		"a static pod":             {pod, strings.Replace(pod, "ReplicaSet/web", "Node/b", 1), "is a static pod"},
 		"unreadable":               {pod, pod + " unreadable=status.podIPs", "cannot be read: status.podIPs"},
@@ -191,7 +191,7 @@ func TestBegun(t *testing.T) {
 		"cordoned":                   {strings.Replace(shortage, "node new", "node new mine=10.0.0.0/29,a,new", 1) + "reserve 10.0.0.0/29 mine=a,new", []string{"10.0.0.0/29 from a for new: moves 2, cordons [], cordoned [new], over false, barred []"}},
 		"claimed":                    {strings.Replace(shortage, "block 10.0.0.24/29 b", "block 10.0.0.24/29 new", 1) + "reserve 10.0.0.24/29 mine=b,new", []string{"10.0.0.24/29 from b for new: moves 0, cordons [], cordoned [], over true, barred []"}},
 		"emptied":                    {emptied, []string{end + "barred []"}},
-		"an unrecorded address":      {emptied + "pod shop/web-6 b 10.0.0.25\n", []string{end + "barred [10.0.0.25: pod shop/web-6 uses 10.0.0.25 of it, though the block does not record it: \"repair --unrecorded-ips\" comes first]"}},
+		"an unrecorded address":      {emptied + "pod shop/web-6 b 10.0.0.25\n", []string{end + "barred [10.0.0.25: pod shop/web-6 uses 10.0.0.25 of it, although the block does not record it: \"repair --unrecorded-ips\" comes first]"}},
 		"seen before it was written": {strings.Replace(emptied, "24/29 b\n", "24/29 b age=1h\n", 1) + "view b age=2h\nnetns b x 10.0.0.25/32 pids=1 cmd=app state=S\n", []string{end + "barred []"}},
 		"released":                   {released, []string{"10.0.0.24/29 from b for new: moves 0, cordons [], cordoned [], over false, barred []"}},
 		"released, and used":         {released + "pod shop/web-6 b 10.0.0.25\n", []string{"10.0.0.24/29 from b for new: moves 0, cordons [], cordoned [], over false, barred [pod shop/web-6 uses 10.0.0.25 of it, and no block records it: the block's next owner would assign it again]"}},
@@ -213,8 +213,8 @@ func TestBegun(t *testing.T) {
 	}
 }
 
-// TestRehomes: pods rehome if they borrow although their own node has addresses, at most as many on
-// each node as it has addresses.
+// TestRehomes: pods rehome if they borrow although their own node has addresses. On each node, at
+// most as many pods rehome as it has addresses.
 func TestRehomes(t *testing.T) {
 	text := strings.Replace(shortage, "block 10.0.0.24/29 b", "block 10.0.0.24/29 new", 1)
 	text = strings.Replace(text, "use 10.0.0.25 shop/web-6 b", "use 10.0.0.25 shop/web-6 new", 1)
@@ -245,13 +245,13 @@ func TestRehomesElsewhere(t *testing.T) {
 		"room on other nodes": {borrower, borrower, ""},
 		"a DaemonSet's":       {borrower, "use 10.0.0.10 shop/borrower new of=DaemonSet/log ready", "starts on new again"},
 		"pools by annotation": {borrower, borrower + " pools=pods", "asks for pools by name"},
-		"a Job's":             {borrower, "use 10.0.0.10 shop/borrower new of=Job/once ready", "is of Job once"},
+		"a Job's":             {borrower, "use 10.0.0.10 shop/borrower new of=Job/once ready", "belongs to Job once"},
 		"no room":             {borrower, borrower + "\nfill 10.0.0.0/29 6 a\nfill 10.0.0.8/29 6 a\nfill 10.0.0.16/29 6 b\nfill 10.0.0.24/29 7 b", "no node that takes pods has an address of its own left"},
 		"others cordoned":     {"node a\nnode b\n", "node a cordoned\nnode b cordoned\n", "no node that takes pods has an address of its own left"},
 		"strict affinity":     {"node new", "node new\nconfig strict", "strict affinity is on"},
 		"full of one family":  {"node new", "node new\npool six fd00::/125 size=125\nblock fd00::/125 a\naffinity fd00::/125 a\nfill fd00::/125 8 a", "no node that takes pods has an address of its own left"},
 		"its node not ready":  {"node new", "node new notready", "node new of pod shop/borrower is not ready"},
-		"a namespaces' pool":  {"node new", "node new\npool team 10.9.0.0/29 size=29 namespaces=team=='a'", "pools serve some namespaces only"},
+		"a namespaces' pool":  {"node new", "node new\npool team 10.9.0.0/29 size=29 namespaces=team=='a'", "some pools serve only some namespaces"},
 	} {
 		snap, err := statedsl.Parse(strings.Replace(shortage, c.old, c.to, 1))
 		if err != nil {
@@ -333,8 +333,8 @@ func TestConsolidationIsOfferedWithItsConsents(t *testing.T) {
 	}
 }
 
-// TestPlacements: pods limited to some nodes need room there, each beside the others. Nodes that
-// none of the pods may run on are not cordoned.
+// TestPlacements: pods limited to some nodes need room there for all of them. A node is not
+// cordoned if none of the pods may run on it.
 func TestPlacements(t *testing.T) {
 	const pod, block = "use 10.0.0.25 shop/web-6 b of=ReplicaSet/web ready", "10.0.0.24/29 from b for new moves "
 	on := func(node string) string {

@@ -9,8 +9,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Contested is a pool with fewer blocks left than nodes that need one, together with the nodes that
-// get none. Each of these nodes, seen alone, seems able to get a block.
+// Contested is a pool with fewer blocks left than nodes in need, and the nodes that get none. Each
+// of these nodes, seen alone, could get a block.
 type Contested struct {
 	Pool  *state.Pool
 	Nodes []string
@@ -18,7 +18,6 @@ type Contested struct {
 	Remedies []Remedy
 }
 
-// String names the nodes that get no block.
 func (c *Contested) String() string {
 	n := len(c.Nodes)
 	return fmt.Sprintf("%s %s a block, and pool %s has none for %s", phrase.List(c.Nodes), phrase.One(n, "needs", "need"), c.Pool.Name, phrase.One(n, "it", "them"))

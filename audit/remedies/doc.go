@@ -1,4 +1,4 @@
-// Package remedies finds what to do about the problems that package state reports. It decides each
+// Package remedies finds remedies for the problems that package state reports. It decides each
 // answer once: the cause that several findings share ([Root]), the actions that remove it and their
 // costs ([Remedy]), the blocks that can be emptied for a node without one ([Consolidation]), and
 // the pods that may restart on other nodes. [Of] returns the remedies for a state.

@@ -25,7 +25,7 @@ func (st *Remedies) EvictionBar(w *blocks.Workload) string {
 	case w.HasClaim:
 		return "has storage (a PersistentVolumeClaim) that may be bound to its node"
 	case w.Controller != nil && w.Controller.Kind == "Job":
-		return "is of Job " + w.Controller.Name + ", whose work would be lost"
+		return "belongs to Job " + w.Controller.Name + ", and its work would be lost"
 	case w.Controller != nil && w.Controller.Kind == "Node":
 		return "is a static pod"
 	case w.RunsOnce:
@@ -34,10 +34,10 @@ func (st *Remedies) EvictionBar(w *blocks.Workload) string {
 	return ""
 }
 
-// Unguarded reports whether evicting a pod interrupts its service, or ends it for good: the pod has
-// no controller, or it is the controller's only ready pod and no PodDisruptionBudget covers it. A
-// DaemonSet's pods do not count as unguarded: each is the only one on its node anyway. A budget
-// that was not read covers no pod.
+// Unguarded reports whether evicting a pod interrupts its service, or ends it for good. That is so
+// if the pod has no controller, or is its controller's only ready pod and no PodDisruptionBudget
+// covers it. A budget that was not read covers no pod. DaemonSet pods never count: each is the only
+// one on its node anyway.
 func (st *Remedies) Unguarded(w *blocks.Workload) bool {
 	switch {
 	case w.Controller == nil:
@@ -107,7 +107,8 @@ func UnguardedText(moves []Move) string {
 			phrase.One(n, "pod", "pods"), phrase.List(bare), phrase.One(n, "has", "have"), phrase.One(n, "it is", "they are"), phrase.One(n, "it", "them")))
 	}
 	if n := len(only); n > 0 {
-		out = append(out, fmt.Sprintf("%s the only one ready of a controller, no PodDisruptionBudget is known to cover %s, and no replica serves meanwhile",
+		out = append(out, fmt.Sprintf("%s the only ready pod of a controller, and no PodDisruptionBudget "+
+			"is known to cover %s: no replica serves meanwhile",
 			phrase.One(n, "pod "+only[0]+" is", "pods "+phrase.List(only)+" are each"), phrase.One(n, "it", "them")))
 	}
 	return strings.Join(out, "; ")

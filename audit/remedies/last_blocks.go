@@ -13,21 +13,21 @@ import (
 // for a node that cannot allocate.
 type LastBlock struct {
 	state.Releasability
-	// Holder is why the block's node can do without it: "cordoned" or "idle".
+	// Holder is why the block's node does not need it: "cordoned" or "idle".
 	Holder string
 	// For lists the nodes that cannot allocate in the block's pool, sorted; not empty if the block
 	// may be released.
 	For []string
 }
 
-// LastBlock reports whether a block retained as its node's last (RetainLast) may be released after
-// all: its node is cordoned, or runs no pod of the pod network, while a schedulable node cannot
-// allocate in the block's pool. It releases no more blocks than such nodes lack, those of cordoned
-// nodes first, then by address. For a block of an idle node that can still get pods, only nodes in
-// need that have pods count; otherwise the release would only shift the shortage from one node's
-// next pod to another's. So would the release for a node that could claim one of the last blocks of
-// another pool. Calico v3.32 and newer do not need this: their allocator takes another
-// node's empty block one minute after it was claimed (findUsableBlock, EmptyBlockMinReclaimAge).
+// LastBlock reports whether the last block of a node (RetainLast) may be released for a node that
+// cannot allocate in the block's pool. The block's node must be cordoned, or run no pod of the pod
+// network. LastBlock releases no more blocks than there are nodes in need, first those of cordoned
+// nodes, then by address. If the block's node is idle but can still get pods, only nodes in need
+// with pods count; otherwise the release would only shift the shortage to another node's next pod.
+// For the same reason, a node that could claim one of the last blocks of another pool keeps its
+// block. Calico v3.32 and newer do not need this: their allocator takes another node's empty block
+// one minute after it was claimed (findUsableBlock, EmptyBlockMinReclaimAge).
 func (st *Remedies) LastBlock(b *state.Block) LastBlock {
 	v := LastBlock{Releasability: b.Releasability}
 	if v.Code != state.RetainLast || b.Pool == nil {
@@ -38,8 +38,9 @@ func (st *Remedies) LastBlock(b *state.Block) LastBlock {
 		return v
 	}
 	if blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 32) {
-		v.Code, v.Reason = state.RetainHeals, "it is the last block of its node, and Calico "+st.Cluster.CalicoVersion+
-			" gives it to another node by itself: from v3.32 on its allocator takes an empty block that was claimed more than a minute ago"
+		v.Code, v.Reason = state.RetainHeals, "Calico "+st.Cluster.CalicoVersion+
+			" gives it to another node without help: from v3.32 on, the allocator also takes the last "+
+			"block of a node, once it is empty and was claimed more than a minute ago"
 		return v
 	}
 	last := st.lasts[b.Pool]
@@ -88,19 +89,18 @@ func (st *Remedies) alsoNeeded(b *state.Block) *state.Pool {
 	return nil
 }
 
-// lastBlocks lists, for a pool in which nodes cannot allocate, the blocks that may be released and
-// the nodes in need.
+// lastBlocks holds the nodes in need of a pool and the blocks that may be released for them.
 type lastBlocks struct {
-	// lacking are the nodes that cannot allocate in the pool for lack of a block, sorted. busy are
-	// those among them with pods.
+	// lacking are the nodes that cannot allocate in the pool for lack of a block, sorted; busy are
+	// those with pods.
 	lacking, busy []string
-	// blocks are the empty last blocks that their nodes can do without, in the order of release.
+	// blocks are the empty last blocks that their nodes do not need, in the order of release.
 	blocks []*state.Block
 }
 
 const holderCordoned, holderIdle = "cordoned", "idle"
 
-// holder explains why a block's node can do without its last block; "" if it may need it.
+// holder explains why a block's node does not need its last block; "" if it may need it.
 func (st *Remedies) holder(b *state.Block) string {
 	h := st.NodeState(b.Owner.Node())
 	if h == nil || h.Node == nil {

@@ -19,8 +19,7 @@ type leaks struct {
 	// unseen and silent name the nodes whose addresses lack evidence: unseen the nodes that answer,
 	// silent those whose machines may still run.
 	unseen, silent []string
-	// bar is why the first of the other addresses stays.
-	bar state.Bar
+	bar            state.Bar
 }
 
 // allLeaks returns the leaked addresses that share the root of leaks.
@@ -61,8 +60,8 @@ func (st *Remedies) countLeaks(refs []state.AllocationRef) (x leaks) {
 }
 
 // LeakRemedies are the remedies for leaked addresses, the preferred one first. Without proof that
-// any address is unused, a plan would refuse them all, so the operator has to provide the proof. For
-// a node that does not answer, because it is gone or NotReady, the proof is that its machine is off.
+// an address is unused, a plan refuses to release it, so the operator has to provide the proof: a
+// host view or, for a node that is gone or NotReady, that its machine is off.
 func (st *Remedies) LeakRemedies(refs ...state.AllocationRef) (out []Remedy) {
 	x := st.countLeaks(refs)
 	if x.proven > 0 {

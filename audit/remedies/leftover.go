@@ -20,14 +20,14 @@ const Rehoming = "rehome"
 // run.
 const halfDone = "half-done steps"
 
-// Leftover is what an unfinished run of this program left behind.
+// Leftover is an object that an unfinished run of this program left behind.
 type Leftover struct {
 	// Run identifies the run: by the annotation of its temporary objects, or by its journal.
 	Run string
 	// Mark is that annotation; "" for a run that moved no pods.
 	Mark string
-	// Reservations and Nodes are what the run reserved and cordoned. Objects are those that its
-	// steps left between two states.
+	// Reservations and Nodes are those that the run reserved and cordoned. Objects are those that
+	// its steps left between two states.
 	Reservations []*blocks.Reservation
 	Nodes        []*blocks.Node
 	Objects      []blocks.Ref
@@ -59,7 +59,8 @@ func (l *Leftover) Names() (out []string) {
 	return out
 }
 
-// Matters reports whether the leftover has any effect; an annotation alone has none.
+// Matters reports whether the leftover has any effect; an annotation without other leftovers has
+// none.
 func (l *Leftover) Matters() bool {
 	return len(l.Reservations)+len(l.Objects) > 0 || slices.ContainsFunc(l.Nodes, func(n *blocks.Node) bool { return n.Unschedulable })
 }
@@ -81,7 +82,7 @@ func (l *Leftover) Text() string {
 	return fmt.Sprintf("%s did not finish, and left %s", run, phrase.Some(l.Names()))
 }
 
-// findLeftovers finds the objects that unfinished runs left behind, one Leftover for each run.
+// findLeftovers finds the objects that unfinished runs left behind, and groups them by run.
 func (st *Remedies) findLeftovers() {
 	runs := map[string]*Leftover{}
 	of := func(run, mark string, journal *blocks.KnownRun) *Leftover {
@@ -111,8 +112,8 @@ func (st *Remedies) findLeftovers() {
 		}
 	}
 	for _, l := range runs {
-		// Each evicted pod gives an address of the reserved block back, which is also a write of
-		// the run.
+		// Each evicted pod frees an address of the reserved block, which is also a write of the
+		// run.
 		if c, ok := parseConsolidation(l.Mark); ok && len(l.Reservations) > 0 && st.BlockOf(c.CIDR) != nil {
 			l.Since = l.Since.Later(st.BlockOf(c.CIDR).Written)
 		}
@@ -236,7 +237,7 @@ func (st *Remedies) finishHalfDone(l *Leftover) Remedy {
 	if barred < len(l.Objects) {
 		bar = state.Bar{} // the plan finishes the others
 	}
-	return Repair("finish the half-done steps", strings.Join(flags, " "), "the objects agree again", "none: objects in use are left alone").Unless(bar)
+	return Repair("finish the half-done steps", strings.Join(flags, " "), "the objects agree again", "none: objects in use stay").Unless(bar)
 }
 
 // finishBar returns the planner's reason not to finish the half-done step of an object.
@@ -265,10 +266,10 @@ func (st *Remedies) finishBar(o blocks.Ref) state.Bar {
 	return state.Bar{}
 }
 
-// leftoverRemedies returns two remedies: finish the run's leftovers, or take them back.
+// leftoverRemedies returns two remedies: finish the run, or undo it.
 func (st *Remedies) leftoverRemedies(l *Leftover) []Remedy {
 	const restores = "the reservation and the cordons of the run are removed, and no pod moves"
-	back := Remedy{Title: "undo what the run left", Commands: []string{repairCommand("undo")}, Effect: restores, Risk: "none: only objects that the run left are written"}
+	back := Remedy{Title: "undo the run's changes", Commands: []string{repairCommand("undo")}, Effect: restores, Risk: "none: only objects that the run left are written"}
 	if l.Mark == "" {
 		back.Effect = "half-done steps are reverted if possible, else finished, from this directory's journal"
 	}
@@ -284,11 +285,11 @@ func (st *Remedies) leftoverRemedies(l *Leftover) []Remedy {
 	}
 	for _, r := range l.Reservations {
 		if begun == nil || begun.Reservation != r {
-			return []Remedy{ByHand("see who changed IPReservation "+r.Name+", and delete it if it is not wanted", "its addresses can be assigned again",
+			return []Remedy{ByHand("find out who changed IPReservation "+r.Name+", and delete it if it is not wanted", "its addresses can be assigned again",
 				"who changed it may rely on it", "kubectl get ipreservations "+phrase.Arg(r.Name)+" -o yaml"), back}
 		}
 	}
-	finish := Repair("finish what the run began", "--consolidate", restores, "none")
+	finish := Repair("finish the run", "--consolidate", restores, "none")
 	switch n := st.rehomable(); {
 	case l.Mark == "":
 		finish = st.finishHalfDone(l)

@@ -1,8 +1,8 @@
 package remedies
 
-// StopUpgrade is for clusters with host-local whose calico-node moves addresses into Calico's blocks;
-// RemoveOtherCNI for single pods whose network was not set up by Calico, such as pods that started
-// before Calico's configuration was on their node.
+// StopUpgrade is for clusters with host-local in which calico-node moves addresses into Calico's
+// blocks. RemoveOtherCNI is for single pods with a network that Calico did not set up, such as pods
+// that started before Calico's configuration was on their node.
 var (
 	StopUpgrade = Restart("remove the init container upgrade-ipam from the DaemonSet calico-node, which moved host-local's records into Calico's blocks; then restart the pods that blocks record",
 		"host-local records their new addresses, and assigns none a second time", "kubectl get daemonsets --all-namespaces --selector=k8s-app=calico-node -o yaml")
@@ -11,7 +11,7 @@ var (
 		"one network assigns addresses, so that no address is assigned twice", "kubectl get daemonsets --all-namespaces")
 )
 
-// UseCalico is the remedy for pods on the given nodes that another network's CNI plugin serves.
+// UseCalico is the remedy for pods that another network's CNI plugin serves on the given nodes.
 func UseCalico(nodes string) Remedy {
 	return Restart("if Calico should serve the pods: on "+nodes+", remove the other network's configuration from /etc/cni/net.d (Calico's must be the first by name), then restart the pods",
 		"the pods get addresses of Calico's pools", "kubectl get pods --all-namespaces -o wide")

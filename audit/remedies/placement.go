@@ -50,8 +50,8 @@ func (x demand) mayStart() func(*state.NodeState) bool {
 	}
 }
 
-// seats returns the nodes on which a pod may start and finds an address in the node's own blocks.
-// Nodes with the most free addresses come first.
+// seats returns the nodes where a pod may start and finds an address in the node's own blocks,
+// those with the most free addresses first.
 func (st *Remedies) seats(x demand) []seat {
 	if found, ok := st.seated.Load(x); ok {
 		return found.([]seat)
@@ -89,8 +89,8 @@ func (st *Remedies) spareFor(h *state.NodeState, x demand, but *state.Block) int
 	return max(least, 0)
 }
 
-// crowded returns, sorted, the nodes on which a pod may start but finds neither an address in the
-// node's own blocks nor a block to claim, in some family that it needs.
+// crowded returns, sorted, the nodes where a pod may start but finds neither an address of the node
+// nor a block to claim, in some family that it needs.
 func (st *Remedies) crowded(x demand) []string {
 	if found, ok := st.crowds.Load(x); ok {
 		return found.([]string)
@@ -109,7 +109,7 @@ func (st *Remedies) crowded(x demand) []string {
 	return out
 }
 
-// ignoresCordons explains why a cordon does not keep a pod off nodes that have no address for it;
+// ignoresCordons explains why a cordon does not keep a pod off nodes without an address for it;
 // empty if it does, or if no cordon is needed.
 func (st *Remedies) ignoresCordons(w *blocks.Workload, crowded []string) string {
 	if len(crowded) == 0 || !w.Placement.ToleratesCordon() {
@@ -118,7 +118,7 @@ func (st *Remedies) ignoresCordons(w *blocks.Workload, crowded []string) string 
 	return fmt.Sprintf("pod %s tolerates the cordon of a node, and may start on %s without an address of the node's own", w.FullName(), phrase.Some(crowded))
 }
 
-// seating assigns addresses, one after the other, to pods that may run on some nodes only.
+// seating assigns addresses, one after the other, to pods that may run only on some nodes.
 type seating struct {
 	*Remedies
 	// but is a block whose addresses do not count; nil for none. Addresses on the nodes in cordon
@@ -161,14 +161,14 @@ func (x *seating) take(w *blocks.Workload, d demand) string {
 	return fmt.Sprintf("pod %s may only run on %s (its nodeSelector and node affinity: %s), where no address of the node's own is left for it", w.FullName(), phrase.Some(nodes), w.Placement)
 }
 
-// NowhereFor explains why a pod with address a, restarted now, would find no address in a node's
-// own blocks because of where it may run; empty if it would find one.
+// NowhereFor explains why a pod with address a would find no address of a node when restarted,
+// because of where it may run; empty if it would find one.
 func (st *Remedies) NowhereFor(w *blocks.Workload, a netip.Addr) string {
 	return (&seating{Remedies: st, taken: map[string]int{}}).take(w, demandOf(w, a))
 }
 
-// evaluatePlacements bars the pods of a consolidation that may run on some nodes only and have no
-// room there. DaemonSet pods come back to their nodes and take their addresses first.
+// evaluatePlacements bars the consolidation's pods that may run only on some nodes and have no room
+// there. DaemonSet pods restart on their nodes, so they take their addresses first.
 func (st *Remedies) evaluatePlacements(c *Consolidation, daemons map[string]int) {
 	moves := slices.DeleteFunc(slices.Clone(c.Moves), func(m Move) bool { return m.Pod.Placement == nil || m.Pod.OfDaemonSet() })
 	slices.SortStableFunc(moves, func(a, b Move) int {
@@ -182,9 +182,9 @@ func (st *Remedies) evaluatePlacements(c *Consolidation, daemons map[string]int)
 	}
 }
 
-// MayFill returns the nodes that may run out of addresses of their own while pods move, because the
-// scheduler does not count addresses: uncordoned nodes with fewer addresses than pods that may
-// start there. but is the block being emptied; nil if there is none.
+// MayFill returns the uncordoned nodes that may run out of addresses of their own while pods move,
+// because the scheduler does not count addresses. but is the block being emptied; nil if there is
+// none.
 func (st *Remedies) MayFill(moves []Move, but *state.Block, cordon []string) (out []string) {
 	count, coming := map[demand]int{}, map[*state.NodeBlockStatus]int{}
 	for _, m := range moves {
@@ -251,8 +251,8 @@ func nextBlocks(n *state.NodeBlockStatus, p *state.Pool, pods int) blocks.Count 
 	return blocks.CountOf(pods).Add(size).Sub(blocks.CountOf(1)).Div(size)
 }
 
-// nextBlockAddresses returns how many addresses a node's next block of a pool has for pods. Windows nodes
-// keep back four of an IPv4 block (cni-plugin/pkg/ipamplugin/ipam_plugin.go).
+// nextBlockAddresses returns how many addresses a node's next block of a pool has for pods. Windows
+// nodes reserve four addresses of an IPv4 block (cni-plugin/pkg/ipamplugin/ipam_plugin.go).
 func nextBlockAddresses(n *state.NodeBlockStatus, p *state.Pool) blocks.Count {
 	count := p.BlockAddresses()
 	if n.Host.Node != nil && n.Host.Node.Windows && n.Family == blocks.IPv4 {

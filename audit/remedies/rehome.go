@@ -12,8 +12,8 @@ import (
 )
 
 // Rehomes returns the pods that borrow and could restart with an address from their node's own
-// blocks. If the pod's own node has free addresses, it counts there, at most as many pods as
-// addresses. Other pods count on nodes that take pods, as far as these have addresses left. later
+// blocks. If the pod's own node has free addresses, that node counts, for at most as many pods as
+// it has addresses. Other pods count if nodes that take pods have addresses left for them. later
 // holds the remaining pods, each with the reason why it stays. Pods that must not be evicted use up
 // no address. Virtual machines keep their addresses and are left out.
 func (st *Remedies) Rehomes() (now, later []Move) { return st.rehomes() }
@@ -57,7 +57,7 @@ func (st *Remedies) findRehomes() (now, later []Move) {
 	take := func(m Move) {
 		for f := range m.demand().families {
 			if f == blocks.FamilyOf(m.Addr) && !m.givesBack || f != blocks.FamilyOf(m.Addr) && !st.givesBack(m, f) {
-				spares[f]-- // one at a time: the next pod can use the address that a pod gives back to a node that takes pods
+				spares[f]-- // one at a time: the next pod can use the address that this one frees on a node that takes pods
 			}
 		}
 	}
@@ -86,8 +86,8 @@ func (st *Remedies) findRehomes() (now, later []Move) {
 	return now, later
 }
 
-// doubtful explains why pods of a node must not restart: the new ones may be recorded or routed as
-// another node's.
+// doubtful explains why pods of a node must not restart: the new pods may be recorded for, or
+// routed to, another node.
 func (st *Remedies) doubtful(node string) string {
 	if why := identity.Doubt(st.State, node); why != "" {
 		return why + ": that comes first (node/duplicate-address, ip/wrong-node)"
@@ -95,8 +95,8 @@ func (st *Remedies) doubtful(node string) string {
 	return ""
 }
 
-// findUnrecorded names a live pod whose address lies in no block, in a block marked deleted, or in
-// a block that records no address and that Calico may take from its node; empty if there is none. A
+// findUnrecorded names a live pod with an address in no block, in a block marked deleted, or in a
+// block that records no address and that Calico may take from its node; empty if there is none. A
 // node that claims a block for a moved pod could claim that one and assign the address again.
 func (st *Remedies) findUnrecorded() string {
 	for _, w := range st.Workloads {
@@ -121,7 +121,7 @@ func (st *Remedies) claimable(n *state.NodeBlockStatus) (least int) {
 	case st.noneLeft(n):
 		return 0
 	case st.MayCount(n.Host, n.Family) >= st.IPAM.BlockLimit():
-		return 1 // it may be its own block without an affinity, which then counts
+		return 1 // its own block may lack an affinity, which then counts
 	}
 	for _, p := range n.Pools {
 		if !p.ServesAllNamespaces() || p.Slots.Allocatable.IsZero() {
@@ -138,8 +138,8 @@ func (st *Remedies) claimable(n *state.NodeBlockStatus) (least int) {
 	return max(least, 1)
 }
 
-// losesBlock explains that the owner of a borrowed address may lose its block: the block would be
-// empty, Calico may then give it to another node, and the owner has no other with room.
+// losesBlock explains that the owner of a borrowed address may lose its block: once the block is
+// empty, Calico may give it to another node, and the owner has no other block with room.
 func (st *Remedies) losesBlock(b *state.Borrow) string {
 	owner, lent := st.NodeState(b.Owner), 0
 	if owner == nil || owner.Node == nil || !st.TakenIfEmpty(b.Block) {
@@ -156,7 +156,8 @@ func (st *Remedies) losesBlock(b *state.Borrow) string {
 	if lent < b.Block.Used || slices.ContainsFunc(owner.Blocks, other) {
 		return ""
 	}
-	return fmt.Sprintf("other nodes use all addresses in use of block %s: once they are gone, Calico %s may take the block from %s, which has no other with room", b.Block.CIDR, st.Cluster.CalicoVersion, b.Owner)
+	return fmt.Sprintf("only other nodes use addresses of block %s: once these are released, Calico %s "+
+		"may take the block from %s, which has no other block with room", b.Block.CIDR, st.Cluster.CalicoVersion, b.Owner)
 }
 
 // asksForPools explains why a pod's replacement may find no address in a node's own blocks: the pod
@@ -165,16 +166,20 @@ func (st *Remedies) losesBlock(b *state.Borrow) string {
 func (st *Remedies) asksForPools(m Move) string {
 	for f := range m.demand().families {
 		if _, asks := st.RequestedPools(m.Pod, f); asks {
-			return fmt.Sprintf("pod %s asks for pools by name: which nodes have an address of them for it is not known", m.Pod.FullName())
+			return fmt.Sprintf("pod %s asks for pools by name, and it is not known which nodes have an "+
+				"address of these pools", m.Pod.FullName())
 		}
 		if pinned := st.PinnedPools(m.Pod, f); len(pinned) > 0 {
-			return fmt.Sprintf("pod %s has an address of %s, which no object asks for: the CNI configuration may, and which nodes have an address for the pod is not known", m.Pod.FullName(), state.PoolNames(pinned))
+			return fmt.Sprintf("pod %s has an address of %s, which no object asks for. The CNI "+
+				"configuration may, so it is not known which nodes have an address for the "+
+				"pod", m.Pod.FullName(), state.PoolNames(pinned))
 		}
 		own := func(p *state.Pool) bool {
 			return p.Family() == f && p.ServesWorkloads() && !p.ServesAllNamespaces() && p.SelectsNamespace(st.Namespace(m.Pod.Namespace))
 		}
 		if i := slices.IndexFunc(st.Pools, own); i >= 0 {
-			return fmt.Sprintf("pool %s serves namespace %s, but not all: which nodes have an address for pod %s is not known", st.Pools[i].Name, m.Pod.Namespace, m.Pod.FullName())
+			return fmt.Sprintf("pool %s serves namespace %s, but not all namespaces, so it is not known "+
+				"which nodes have an address for pod %s", st.Pools[i].Name, m.Pod.Namespace, m.Pod.FullName())
 		}
 	}
 	return ""
@@ -191,9 +196,12 @@ func (st *Remedies) staysAway(w *blocks.Workload, f blocks.Family) string {
 	case !st.answers(w.Node):
 		return fmt.Sprintf("node %s of pod %s is not ready: its kubelet would not end the pod", w.Node, w.FullName())
 	case st.IPAM.StrictAffinity:
-		return fmt.Sprintf("%s has no address of its own for pod %s, and strict affinity is on: a replacement on that node would get no address, and pod affinity, which may keep it there, is not read", w.Node, w.FullName())
+		return fmt.Sprintf("%s has no address of its own for pod %s, and strict affinity is on: a "+
+			"replacement on that node would get no address. Pod affinity, which may keep it there, is "+
+			"not read", w.Node, w.FullName())
 	case slices.ContainsFunc(st.Pools, func(p *state.Pool) bool { return p.Family() == f && p.ServesWorkloads() && !p.ServesAllNamespaces() }):
-		return fmt.Sprintf("%s has no address of its own for pod %s, and pools serve some namespaces only: which addresses of other nodes it may get is not known", w.Node, w.FullName())
+		return fmt.Sprintf("%s has no address of its own for pod %s, and some pools serve only some "+
+			"namespaces, so it is not known which addresses of other nodes the pod may get", w.Node, w.FullName())
 	}
 	return ""
 }

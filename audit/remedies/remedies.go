@@ -14,7 +14,6 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// staysBorrowed reports whether a restart keeps the address, as it does for virtual machines.
 func staysBorrowed(b *state.Borrow) bool {
 	return b.VM || b.Workload != nil && b.Workload.Extras().VM != ""
 }
@@ -43,8 +42,8 @@ func (st *Remedies) rehome(pools []*state.Pool, borrows []*state.Borrow) Remedy 
 
 // rehomePlan returns the rehoming command with the consents that it needs, regardless of how many
 // pods it moves. If none of the pods with these borrowed addresses may be evicted without consent,
-// the command includes the consent, which then covers every borrowing pod of these pools. If one of
-// them would be lost for good, the remedy is manual.
+// the command includes the consent, which then covers every borrowing pod of these pools. If the
+// eviction would end one of them for good, the remedy is manual.
 func (st *Remedies) rehomePlan(pools []*state.Pool, borrows []*state.Borrow, concerns func(*state.Borrow) bool) (Remedy, Consents) {
 	r := Rehome
 	r.Risk = st.evictionRisk()
@@ -75,7 +74,8 @@ func (st *Remedies) rehomePlan(pools []*state.Pool, borrows []*state.Borrow, con
 	switch {
 	case guarded || len(all) == 0:
 	case len(alone) == 0 || bare: // the plan would have no step, or end a pod for good
-		return Restart("restart the pods that borrow and that no plan may restart: "+phrase.Some(all), "the borrowed addresses are released"), consents
+		return Restart("restart these pods by hand, because no plan may: "+phrase.Some(all), "the "+
+			"borrowed addresses are released"), consents
 	default:
 		consents.EvictSingletons = true
 		r = r.with(" --evict-singletons")
@@ -92,7 +92,7 @@ func (st *Remedies) rehomePlan(pools []*state.Pool, borrows []*state.Borrow, con
 }
 
 // rehoming returns the pods that a plan evicts for these borrows with these consents, and why the
-// first of the other pods stays; a zero bar if no pod stays.
+// first remaining pod stays; a zero bar if none stays.
 func (st *Remedies) rehoming(concerns func(*state.Borrow) bool, c Consents) (moving []Move, bar state.Bar) {
 	borrows := map[netip.Addr]*state.Borrow{}
 	for _, b := range st.Borrows {
@@ -112,8 +112,7 @@ func (st *Remedies) rehoming(concerns func(*state.Borrow) bool, c Consents) (mov
 	return moving, bar
 }
 
-// rehomeEffect counts the borrowed addresses, of those concerned, that evicting the moving pods
-// gives back.
+// rehomeEffect counts the borrowed addresses that the moving pods free.
 func (st *Remedies) rehomeEffect(concerns func(*state.Borrow) bool, moving []Move) string {
 	all := 0
 	for _, b := range st.Borrows {
@@ -130,8 +129,8 @@ func (st *Remedies) rehomeEffect(concerns func(*state.Borrow) bool, moving []Mov
 	return "nothing is borrowed"
 }
 
-// findSingletons returns the borrows of pods that --evict-singletons allows to evict: pods that may
-// be evicted and have no other ready replica.
+// findSingletons returns the borrows of pods that only --evict-singletons allows to evict: they
+// have no other ready replica, and no other bar.
 func (st *Remedies) findSingletons() (out []*state.Borrow) {
 	for _, b := range st.Borrows {
 		if w := b.Workload; w != nil && !b.Tunnel && !staysBorrowed(b) && st.Unguarded(w) && st.EvictionBar(w) == "" && st.asksForPools(Move{Pod: w, Addr: b.Addr}) == "" {
@@ -153,9 +152,9 @@ func withoutReplica(n int) string {
 	return "; " + phrase.PluralVerb(n, "pod", "has", "have") + " no replica"
 }
 
-// consolidation is the remedy that empties the block with the fewest pods for the first node that
-// lacks one. It returns nil if no block needs to be emptied, or if none can be without ending a
-// bare pod, which no controller recreates.
+// consolidation is the remedy that empties the block with the fewest pods for the first node
+// without one. It returns nil if no block has to be emptied, or if each has a bare pod, which no
+// controller recreates.
 func (st *Remedies) consolidation(s *shortage, rehome []string) *Remedy {
 	var tried [][]*state.Pool
 	for _, n := range st.blockless() {
@@ -206,7 +205,7 @@ func (st *Remedies) NodeRemedies(n *state.NodeBlockStatus) []Remedy {
 	return st.causeRemedies(n, rootCause(n), n.Detail)
 }
 
-// StuckRemedies returns the ways for a pod that cannot get an address to get one.
+// StuckRemedies returns the remedies for a pod that cannot get an address.
 func (st *Remedies) StuckRemedies(n *state.NodeBlockStatus, s state.Stuck) []Remedy {
 	for _, p := range st.PodPools(s.Pod, n.Host.Node, n.Family) {
 		if root := st.Root(st.RootOfPool(p)); root != nil && s.Cause.Shortfall() {
@@ -219,7 +218,7 @@ func (st *Remedies) StuckRemedies(n *state.NodeBlockStatus, s state.Stuck) []Rem
 // AutoBlocks is the remedy that lets nodes claim blocks by themselves.
 var AutoBlocks = ByHand("turn autoAllocateBlocks on in the IPAM configuration", "nodes claim blocks by themselves", EverywhereRisk, "calicoctl ipam show --show-configuration")
 
-// causeRemedies returns the ways for a node to get a block if the cause is not a lack of blocks.
+// causeRemedies returns the ways for a node to get a block unless blocks are merely lacking.
 func (st *Remedies) causeRemedies(n *state.NodeBlockStatus, c state.Cause, detail string) []Remedy {
 	explain := "calico-audit explain " + phrase.Arg(n.Host.Name)
 	switch c {
@@ -248,7 +247,7 @@ func (st *Remedies) LimitRemedies(node string, pools []*state.Pool) (out []Remed
 	}
 	if n := st.LeakedOn(node); n > 0 {
 		r := LeaksFirst
-		r.Title = fmt.Sprintf("release the %s of %s, as ip/leaked says", phrase.Plural(n, "leaked address"), node)
+		r.Title = fmt.Sprintf("release the %s of %s, as described under ip/leaked", phrase.Plural(n, "leaked address"), node)
 		out = append(out, r)
 	}
 	switch {
@@ -294,7 +293,7 @@ func (st *Remedies) BorrowRemedies(b *state.Borrow) []Remedy {
 		return root.Remedies()
 	}
 	switch annotation := tunnelAnnotations[b.Attributes.Extras().Type]; {
-	case staysBorrowed(b): // kept by design: restarting anything does not end it
+	case staysBorrowed(b): // on purpose: a restart does not end it
 		return []Remedy{ByHand(LeaveIt+"a virtual machine keeps its address wherever it runs", "nothing changes", "none")}
 	case b.Tunnel && annotation != "":
 		r := RenewTunnel
@@ -318,7 +317,8 @@ var tunnelAnnotations = map[string]string{
 	blocks.TypeWireguardV6: "projectcalico.org/IPv6WireguardInterfaceAddr",
 }
 
-// StrictRemedies returns the way to strict affinity that leaves no pod without an address.
+// StrictRemedies returns the way to enable strict affinity without leaving a pod without an
+// address.
 func (st *Remedies) StrictRemedies() []Remedy {
 	r := SetStrict
 	if g := st.FirstMissing(state.BlockStatusReads); g != nil {
@@ -362,8 +362,8 @@ func RestartRemedies(w *blocks.Workload, effect string) []Remedy {
 	return []Remedy{Restart("restart pod "+w.FullName(), effect, "kubectl get pod --namespace "+phrase.Arg(w.Namespace)+" "+phrase.Arg(w.Name)+" -o wide")}
 }
 
-// findNodeNames finds the roots of machines whose calico-node writes under another node's name. There
-// is one root per name: machines made from one image may all have it.
+// findNodeNames finds the roots of machines on which calico-node uses another node's name. There is
+// one root per name, because all machines made from one image may use it.
 func (st *Remedies) findNodeNames() {
 	nodes := map[string][]string{}
 	for _, h := range st.NodeStates {
@@ -395,7 +395,7 @@ func (st *Remedies) findFamilies() {
 	delete(nodes, 0)
 	for f, on := range nodes {
 		st.root("address-family/"+f.String(), func(int) string {
-			return fmt.Sprintf("calico-node records no %s address of %s, whose pods have %s addresses: other nodes have no route to these", f, phrase.Some(on), f)
+			return fmt.Sprintf("calico-node records no %s address of %s, but the pods there have %s addresses: other nodes have no route to them", f, phrase.Some(on), f)
 		}, func() []Remedy { return []Remedy{DetectFamily(f)} })
 	}
 }
@@ -408,7 +408,7 @@ func (st *Remedies) RootOfFamily(f blocks.Family) string {
 	return st.known("address-family/" + f.String())
 }
 
-// RootOfNodeName returns the root of a machine whose calico-node writes under another node's name.
+// RootOfNodeName returns the root of a machine on which calico-node uses another node's name.
 func (st *Remedies) RootOfNodeName(node string) string {
 	as := identity.WrittenAs(st.State, node)
 	if h := st.NodeState(node); as == "" || h == nil || h.Node == nil {
@@ -422,7 +422,7 @@ func (st *Remedies) RootOfNodeName(node string) string {
 func EndUse(uses []hosts.Use) Remedy {
 	const effect, risk = "the address can be released", "it may be a container that still serves, although its pod object is gone"
 	if len(uses) == 0 {
-		return ByHand("find out what runs in that network namespace, and end it if it is left over; then plan again", effect, risk)
+		return ByHand("find the process in that network namespace, and end it if it is left over; then plan again", effect, risk)
 	}
 	var nodes, where []string
 	for _, u := range uses {
@@ -430,6 +430,6 @@ func EndUse(uses []hosts.Use) Remedy {
 			nodes = append(nodes, u.View.Node)
 		}
 	}
-	return ByHand(fmt.Sprintf("find out what runs in %s, and end it if it is left over; processes in state D end only with a drain and reboot of %s", phrase.List(where), phrase.Each(nodes)),
+	return ByHand(fmt.Sprintf("find the processes in %s, and end those that are left over; processes in state D end only with a drain and reboot of %s", phrase.List(where), phrase.Each(nodes)),
 		effect, risk)
 }

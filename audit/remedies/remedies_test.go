@@ -57,7 +57,7 @@ func TestConsentIsForAllThatBorrow(t *testing.T) {
 		"nobody else": {"", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "; 1 pod has no replica"},
 		"another alone": {"use 10.0.0.1 shop/lone new of=ReplicaSet/lone ready\n", "calico-audit repair --rehome --evict-singletons",
 			remedies.Rehome.Title, "; 2 pods have no replica"},
-		"a bare pod":     {"use 10.0.0.1 shop/bare new ready\n", "", "restart the pods that borrow and that no plan may restart: shop/only", ""},
+		"a bare pod":     {"use 10.0.0.1 shop/bare new ready\n", "", "restart these pods by hand, because no plan may: shop/only", ""},
 		"one that stays": {"use 10.0.0.1 shop/bare new ready noevict\n", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "; 1 pod has no replica"},
 	} {
 		r := remediesOf(t, apart+c.other, "borrowed")[0]
@@ -67,9 +67,9 @@ func TestConsentIsForAllThatBorrow(t *testing.T) {
 	}
 }
 
-// TestConsentIsForNamelessAddresses: the operator vouches only for addresses that name no node;
-// nodes that answer are asked about theirs. An address without proof that it is unused stays, and
-// so does its block.
+// TestConsentIsForNamelessAddresses: the operator's confirmation covers only addresses that name no
+// node; host views of the nodes that answer show theirs unused. An address without proof that it is
+// unused stays, and so does its block.
 func TestConsentIsForNamelessAddresses(t *testing.T) {
 	const left = `pool pods 10.0.0.0/24 size=28
 node n1

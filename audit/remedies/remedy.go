@@ -23,11 +23,11 @@ type Remedy struct {
 	Risk   string `json:"risk"`
 	// Preferred is true for the first of several remedies.
 	Preferred bool `json:"preferred"`
-	// Manual is true if the commands alone are not enough: a person has to choose or change
-	// something that no program should, such as a new pool's CIDR.
+	// Manual is true if the commands are not enough: a person has to choose or change something
+	// that no program should, such as a new pool's CIDR.
 	Manual bool `json:"manual,omitempty"`
-	// Yield counts the effects of the commands in the present state; nil if only the operator can
-	// tell, or if the effect is the same for every object of its kind.
+	// Yield counts the effects of the commands in the present state. It is nil if only the operator
+	// can know them, or if every object of the kind has the same effect.
 	Yield *Yield `json:"yield,omitempty"`
 }
 

@@ -17,8 +17,8 @@ import (
 // shortageReads are the reads needed to find the common causes of block shortages.
 var shortageReads = append(slices.Clip(state.BlockStatusReads), blocks.IPAMConfigs, blocks.ClusterInfos)
 
-// RootReads are shortageReads, and the reads that choose between the remedies: borrowing is a
-// remedy only if the routes deliver the traffic.
+// RootReads are shortageReads and the reads that choose between the remedies. Borrowing is a remedy
+// only if routes deliver the traffic.
 var RootReads = slices.Concat(shortageReads, state.RouteReads)
 
 // findRoots finds the common causes of verdicts. A cause whose reads are missing is skipped.
@@ -54,9 +54,9 @@ func (st *Remedies) root(id string, message func(int) string, remedies func() []
 	return r
 }
 
-// Now adapts remedies to the present state. It does not offer a plan whose reads are missing. It
-// first unlocks a locked datastore, except during a migration, which unlocks it itself. It adds the
-// consent that a Calico newer than known needs.
+// Now adapts remedies to the present state. It omits plans with missing reads. It first unlocks a
+// locked datastore, except during a migration, which unlocks it itself. It adds the consent for a
+// Calico newer than the supported one.
 func (st *Remedies) Now(ways []Remedy) []Remedy {
 	unlock, first := Unlock, "once the datastore is unlocked: "
 	if st.Migrating() {
@@ -76,15 +76,15 @@ func (st *Remedies) Now(ways []Remedy) []Remedy {
 	return out
 }
 
-// writes reports whether a plan carries out the remedy, even if the operator must confirm something
-// first.
+// writes reports whether a plan carries out the remedy, possibly after a confirmation by the
+// operator.
 func writes(r Remedy) bool {
 	return r.Resumes() || len(r.Commands) > 0 && len(planFlags(r.Commands[0])) > 0
 }
 
-// plans describes the kinds of repair by flag. reads are those without which a plan refuses the
-// whole kind. pods is true if one pod that cannot be parsed is enough to refuse it. plain is true
-// if the kind writes no object whose meaning a newer Calico may have changed.
+// plans describes the kinds of repair by flag. Without reads, a plan refuses the whole kind. pods
+// is true if a single pod that cannot be parsed has the same effect. plain is true if the kind
+// writes no object that a newer Calico may have given another meaning.
 var plans = map[string]struct {
 	reads       []blocks.Resource
 	pods, plain bool
@@ -191,7 +191,7 @@ func (st *Remedies) RootOfNode(n *state.NodeBlockStatus) string {
 	}
 }
 
-// rootCause is why a node cannot get an address, or else why its waiting pods cannot.
+// rootCause explains why a node cannot get an address, or else why its waiting pods cannot.
 func rootCause(n *state.NodeBlockStatus) state.Cause {
 	if n.Cause != state.CauseNone || len(n.Stuck) == 0 {
 		return n.Cause
@@ -241,8 +241,8 @@ func (st *Remedies) RootOfHost(host string) string {
 	return st.known("vanished")
 }
 
-// RootOfBlock returns the root of an empty block: the vanished node that left it, or, if blocks are
-// scarce, the shortage that it worsens.
+// RootOfBlock returns the root of an empty block: the vanished node that left it, or the shortage
+// that it worsens.
 func (st *Remedies) RootOfBlock(b *state.Block) string {
 	if id := st.RootOfHost(b.Owner.Node()); id != "" || b.Pool == nil || !b.Pool.OutOfBlocks() {
 		return id
@@ -282,7 +282,7 @@ func (st *Remedies) RootOfDropped() string {
 	return root
 }
 
-// barredID is the root ID of nodes that could not claim a block even if blocks were free.
+// barredID is the root ID of nodes that could not claim even a free block.
 func barredID(n *state.NodeBlockStatus, c state.Cause) string {
 	switch c {
 	case state.CauseSelector:
@@ -294,7 +294,7 @@ func barredID(n *state.NodeBlockStatus, c state.Cause) string {
 	case state.CauseNoPool:
 		return "no-pool/" + n.Host.Name
 	default:
-		return "" // a pod that no pool may serve: its own cause
+		return "" // no pool may serve the pod: that is its own cause
 	}
 }
 
@@ -340,8 +340,8 @@ func (st *Remedies) findBarred() {
 	}
 }
 
-// borrowedMessage names the nodes whose pods still borrow although these nodes could have blocks of
-// their own.
+// borrowedMessage names the nodes with pods that still borrow, although these nodes could have
+// blocks of their own.
 func (st *Remedies) borrowedMessage() string {
 	var users []string
 	for _, b := range st.Borrows {
@@ -356,11 +356,11 @@ func (st *Remedies) borrowedMessage() string {
 	if text := st.droppedText(func(b *state.Borrow) bool { return st.RootOfBorrow(b) == "borrowed" }); text != "" {
 		dropped = ", and " + text
 	}
-	return fmt.Sprintf("pods on %s still borrow %s of other nodes' blocks, though %s can have blocks of %s own%s",
+	return fmt.Sprintf("pods on %s still borrow %s of other nodes' blocks, although %s can have blocks of %s own%s",
 		phrase.Some(users), phrase.Plural(borrowed, "address"), phrase.One(len(users), "it", "they"), phrase.One(len(users), "its", "their"), dropped)
 }
 
-// findVanished finds the root of objects left by nodes that no longer exist. All of them share one
+// findVanished finds the root of objects left by nodes that no longer exist. They all share one
 // root, because an autoscaler without clean-up leaves thousands.
 func (st *Remedies) findVanished() {
 	st.departed = map[string]*state.NodeState{}
@@ -416,8 +416,8 @@ func (st *Remedies) vanishedMessage() string {
 	return fmt.Sprintf("%s, and left %s behind", who, phrase.Each(left))
 }
 
-// droppedText names the owners that drop traffic to some borrowed addresses, and counts the
-// addresses, as the topology predicts or host views show. It returns "" if none does, or if that is
+// droppedText names the owners that drop traffic to some borrowed addresses, according to the
+// topology or host views, and counts the addresses. It returns "" if none does, or if that is
 // unknown.
 func (st *Remedies) droppedText(which func(*state.Borrow) bool) string {
 	predicted := st.FirstMissing(state.RouteReads) == nil
@@ -451,8 +451,8 @@ func (st *Remedies) droppedText(which func(*state.Borrow) bool) string {
 	return fmt.Sprintf("%s %s the traffic to %s", phrase.Some(owners), phrase.One(len(owners), "drops", "drop"), to)
 }
 
-// RootOfSelector returns the root for a pool whose selector cannot be parsed, so that nodes get no
-// blocks of it.
+// RootOfSelector returns the root of a pool with a selector that cannot be parsed, so that nodes
+// get no blocks of it.
 func (st *Remedies) RootOfSelector(p *state.Pool) string {
 	if !p.Automatic {
 		return ""

@@ -19,8 +19,8 @@ import (
 type shortage struct {
 	root  *Root
 	pools []*state.Pool
-	// cut are the nodes that already borrow or have waiting pods because nothing is left for them.
-	// next are the nodes whose next pod would.
+	// cut are the nodes that already borrow or have waiting pods because nothing is left for them;
+	// next are the nodes that will do so with their next pod.
 	cut, next []*state.NodeBlockStatus
 	// has holds all nodes of cut and next.
 	has map[*state.NodeBlockStatus]bool
@@ -302,7 +302,7 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 		out = append(out, *r)
 	}
 	var empty, last, marked, ageless []*state.Block
-	var vanished []string // nodes that no longer exist, with blocks that cleaning up frees
+	var vanished []string // nodes that no longer exist and hold blocks that cleaning up frees
 	var due time.Time
 	freed := blocks.Count{}
 	needing := len(s.cut) + len(s.next)
@@ -459,8 +459,8 @@ func ofNeeded(effect string, needing int) string {
 	return fmt.Sprintf("%s, of %d needed", effect, needing)
 }
 
-// muteLow is for pools that other pools make up for, but that are still reported low on addresses
-// until their own pods end; nil if no pool is low.
+// muteLow is for pools that are reported low on addresses until their own pods end, although other
+// pools replace them; nil if no pool is low.
 func muteLow(pools []*state.Pool) []Remedy {
 	flags := ""
 	for _, p := range pools {
@@ -494,9 +494,9 @@ func (st *Remedies) slotsFreed(p *state.Pool, freed []*state.Block) blocks.Count
 }
 
 // borrowingHelps reports whether pods that wait under strict affinity would get addresses without
-// it, and receive their traffic: other nodes' blocks have free addresses. The setting applies to
-// the whole cluster, so the topology must drop borrowed addresses in no pool that serves workloads,
-// of either family.
+// it, and receive their traffic. Other nodes' blocks must have free addresses. The setting applies
+// to the whole cluster, so the topology must drop borrowed addresses in no pool for workloads, of
+// either family.
 func (st *Remedies) borrowingHelps(s *shortage) bool {
 	loose := st.IPAM
 	loose.StrictAffinity = false
@@ -521,8 +521,8 @@ func (st *Remedies) borrowingHelps(s *shortage) bool {
 }
 
 // addPool is the remedy that adds a pool like the first of those that serve the most nodes. The new
-// pool needs a block for each node in need, plus enough that neither it nor the other pools are
-// reported short afterwards.
+// pool needs a block for each node in need, and enough spare blocks that neither it nor the other
+// pools are reported short afterwards.
 func (st *Remedies) addPool(short []*state.Pool, needing int) Remedy {
 	p := short[0]
 	for _, q := range short[1:] {

@@ -1,6 +1,6 @@
 package remedies
 
-// Encapsulate is the remedy for a pool to whose pods nodes have no routes.
+// Encapsulate is the remedy for a pool if nodes have no routes to its pods.
 var Encapsulate = ByHand("set vxlanMode: Always on the pool (with Tigera's operator in the Installation, calicoNetwork.ipPools), or run calico-node with BIRD (CALICO_NETWORKING_BACKEND=bird; with the operator bgp: Enabled)",
 	"Felix or BIRD programs routes between the nodes; pods keep their addresses", "a tunnel lowers the MTU, and VXLAN over IPv6 needs Linux 4.19.1", "kubectl get ippools -o yaml")
 

@@ -21,7 +21,7 @@ func (st *Remedies) RecordRemedies(a netip.Addr) []Remedy {
 	return []Remedy{recordRemedy(all[i])}
 }
 
-// recordRemedy records an address. If its handle is unknown, its pod has to restart, which gives it
+// recordRemedy records an address. If its handle is unknown, its pod has to restart and gets
 // another address.
 func recordRemedy(u *recordable.Address) Remedy {
 	if u.Users[0].Pod == nil && u.OtherIPAM == "" && u.Code == state.RetainSpecial {
@@ -33,7 +33,7 @@ func recordRemedy(u *recordable.Address) Remedy {
 	return RecordAddresses.Unless(u.Bar)
 }
 
-// RestartAgents is for tunnels whose addresses no block records: calico-node assigns a new address
+// RestartAgents is for tunnel addresses that no block records: calico-node assigns a new address
 // when it starts (node/pkg/allocateip, ensureHostTunnelAddress).
 func RestartAgents(nodes []string) Remedy {
 	where := "the nodes"
@@ -45,8 +45,8 @@ func RestartAgents(nodes []string) Remedy {
 		"kubectl get pods --all-namespaces --selector=k8s-app=calico-node -o wide")
 }
 
-// DetectAddress is for machines that exist and record one address; RecordAddress for a machine that
-// has got another address since calico-node recorded it.
+// DetectAddress is for existing machines that record the same address. RecordAddress is for a
+// machine with a newer address than calico-node recorded.
 var (
 	DetectAddress = ByHand("let calico-node detect an address that only its machine has (IP_AUTODETECTION_METHOD=kubernetes-internal-ip; with Tigera's operator nodeAddressAutodetectionV4 of the Installation)",
 		"each calico-node records its own address when it restarts", "calico-node restarts on every node", "kubectl get daemonsets --all-namespaces --selector=k8s-app=calico-node -o yaml")
@@ -64,8 +64,8 @@ func DetectFamily(f blocks.Family) Remedy {
 		fmt.Sprintf("nodes route to each other's pods by %s", f), "calico-node restarts on every node", "kubectl get daemonsets --all-namespaces --selector=k8s-app=calico-node -o yaml")
 }
 
-// ReportAddress is for nodes whose kubelet reports an InternalIP that is not their machine's own; nil
-// for any such nodes.
+// ReportAddress is for nodes where the kubelet reports an InternalIP that is not the machine's own;
+// nil means any such nodes.
 func ReportAddress(nodes []string) Remedy {
 	who := "each node"
 	if len(nodes) > 0 {
@@ -134,7 +134,7 @@ func (st *Remedies) recordRemedies() (out []Remedy) {
 	}
 	if slices.Sort(agents); len(agents) > 0 {
 		r := RestartAgents(agents)
-		if recorded == 0 && first.Code != "" { // the tunnels keep the blocks from being claimed
+		if recorded == 0 && first.Code != "" { // the tunnels' addresses keep nodes from claiming the blocks
 			r.Title += "; then record the addresses of pods immediately: calico-audit repair --unrecorded-ips"
 		}
 		out = append(out, r)

@@ -18,14 +18,14 @@ const maxNamed = 3
 
 // leftBehind describes the objects that a vanished node left, and what a plan does with them.
 type leftBehind struct {
-	// own, nameless and beside are ownerless addresses that a plan releases. own were recorded for
-	// the node; they need the confirmation that its machine is off. nameless lie in its blocks
-	// without a recorded node; they need the consent to release without host evidence. beside lie
-	// in its blocks but were recorded for other nodes, whose host views show them unused.
+	// Ownerless addresses that a plan releases. own were recorded for the node, and need the
+	// confirmation that its machine is off. nameless lie in its blocks without a recorded node, and
+	// need the consent to release without host evidence. beside lie in its blocks but were recorded
+	// for other nodes, whose host views show them unused.
 	own, nameless, beside []state.AllocationRef
 	// stays counts the other ownerless addresses.
 	stays int
-	// blocks are those that the node still owns; freed are those of them that are then deleted.
+	// blocks are the node's blocks; freed are those that are then deleted.
 	blocks, freed []*state.Block
 	// affinities counts the affinities deleted without a block of the node.
 	affinities int
@@ -104,8 +104,8 @@ func (st *Remedies) AffinityRemedies(a *blocks.Affinity, b *state.Block) []Remed
 	return []Remedy{DeleteAffinity.Unless(st.affinityBar(a, b))}
 }
 
-// affinityBar explains why a plan does not delete an affinity. A plan deletes none of several
-// objects for the same affinity.
+// affinityBar explains why a plan does not delete an affinity. If several objects describe the same
+// affinity, a plan deletes none of them.
 func (st *Remedies) affinityBar(a *blocks.Affinity, b *state.Block) state.Bar {
 	bar := st.DeleteAffinityBar(a, b)
 	if bar.Code == "" && slices.ContainsFunc(st.AffinitiesOf(a.CIDR), func(o *blocks.Affinity) bool { return o.Owner == a.Owner && o.Name != a.Name && !o.SoftDeleted }) {
@@ -126,10 +126,10 @@ func (st *Remedies) leaveBlock(x *leftBehind, b *state.Block, released int) {
 	case b.Used == released:
 		v = st.IfEmptied(b)
 		if who := st.UnrecordedUser(b.CIDR); who != "" {
-			v = state.Releasability{Bar: state.Because(state.RetainInUse, "%s, though the block does not record it", who)}
+			v = state.Releasability{Bar: state.Because(state.RetainInUse, "%s, although the block does not record it", who)}
 		}
 		if uses := st.Views.ContradictFree(b.Block); len(uses) > 0 {
-			v = state.Releasability{Bar: state.Because(state.RetainHostView, "%s is in use in %s, though the block does not record it", uses[0].Addr, uses[0])}
+			v = state.Releasability{Bar: state.Because(state.RetainHostView, "%s is in use in %s, although the block does not record it", uses[0].Addr, uses[0])}
 		}
 	default:
 		if v = st.Disownable(b); v.OK {
@@ -143,10 +143,9 @@ func (st *Remedies) leaveBlock(x *leftBehind, b *state.Block, released int) {
 }
 
 // cleanUp is the remedy for objects that vanished nodes left behind. It first releases the
-// ownerless addresses, for which only the operator can confirm that no machine uses them. The
-// operator's confirmation covers only addresses without a node; for nodes that exist, host views
-// are the evidence. Commands for many nodes do not name them, but take the filter flags, which
-// select them all.
+// ownerless addresses, once the operator has confirmed that no machine uses them. The confirmation
+// covers only addresses without a node; for nodes that exist, host views are the evidence. For many
+// nodes, the commands use filter flags that select all of them instead of names.
 func (st *Remedies) cleanUp(nodes []string, filter string) Remedy {
 	these, terminated := filter, filter+" --terminated all"
 	if len(nodes) <= maxNamed {
@@ -190,7 +189,7 @@ func (st *Remedies) cleanUp(nodes []string, filter string) Remedy {
 		r.Title += fmt.Sprintf(", with the leaked addresses in %s blocks that name %s", phrase.One(len(nodes), "its", "their"), strings.Join(whose, " or "))
 	}
 	if len(off) > 0 {
-		// "all" would also declare nodes off that exist and are not ready.
+		// "all" would also declare existing nodes off if they are not ready.
 		unready := slices.ContainsFunc(st.NodeStates, func(h *state.NodeState) bool { return h.Node != nil && !h.Node.Ready })
 		if len(off) <= maxNamed || unready {
 			names := phrase.Arg(strings.Join(off, ","))

@@ -10,10 +10,10 @@ import (
 
 // The general remedies for pods that wait although addresses are left.
 var (
-	// EndOwner is for a requested address whose pod cannot end: its node is not Ready.
+	// EndOwner is for a requested address of a pod that cannot end, because its node is not Ready.
 	EndOwner = ByHand("once the machine of the other pod's node is known to be off, force-delete that pod", "the address is released, and the waiting pod gets it",
 		"if the machine still runs, two pods use one address")
-	// FreeAddress is for a requested address that another owner has.
+	// FreeAddress is for a requested address of another owner.
 	FreeAddress = ByHand("let the pod ask for another address, or remove the owner of this one", "the pod gets an address", "none for the owner if the pod asks for another address")
 	// CorrectRequest is for a request that Calico rejects.
 	CorrectRequest = ByHand("correct the annotation (ipv4pools, ipv6pools, ipAddrs) where the pod's template or its namespace has it", "the next pod gets an address", "pods restart if their template changes")
@@ -29,13 +29,14 @@ var (
 	AdmitAgent = ByHand("let calico-node run on the node: let its DaemonSet tolerate all taints, or change the node's taints or labels", "pods of the node get addresses", "calico-node restarts on all nodes if its DaemonSet changes",
 		"kubectl get daemonsets --all-namespaces --selector=k8s-app=calico-node -o yaml")
 	// LeaveFlannel is for a node whose migration from flannel has not ended.
-	LeaveFlannel = ByHand("let the migration from flannel end: read the log of the flannel-migration controller, remove what stops it, and run its Job again", "calico-node runs on the node, and its pods get addresses",
+	LeaveFlannel = ByHand("let the migration from flannel end: read the log of the flannel-migration controller, remove the obstacle, and run its Job again", "calico-node runs on the node, and its pods get addresses",
 		"the controller drains the node", "kubectl get pods --all-namespaces -o wide --selector=k8s-app=flannel-migration-controller")
-	// DeleteTwin is for a node whose address another node has.
-	DeleteTwin = ByHand("delete the Node whose machine no longer exists, as node/duplicate-address says, and restart calico-node on the other", "calico-node starts, and pods of the node get addresses",
+	// DeleteTwin is for a node with the address of another node.
+	DeleteTwin = ByHand("delete the Node whose machine no longer exists, as described under node/duplicate-address, and restart calico-node on the other", "calico-node starts, and pods of the node get addresses",
 		"deleting a Node deletes its pods: find out first which of the two Nodes still has a machine", "kubectl get nodes -o wide")
 	// RecordFirst is for addresses that pods use and Calico may assign again.
-	RecordFirst = ByHand("record the addresses that pods use and no block records, as ip/unallocated says", "Calico assigns other addresses", "none",
+	RecordFirst = ByHand("record the addresses that pods use and no block records, as described under "+
+		"ip/unallocated", "Calico assigns other addresses", "none",
 		"calico-audit report --check ip/unallocated")
 	// MaskPool is for a pool whose CIDR has host bits set.
 	MaskPool = ByHand("write the network into the pool's spec.cidr (kubectl edit of the CRD's object)", "Calico finds the pool, and it can be changed again; no address changes, because Calico already uses that network",
@@ -51,7 +52,7 @@ var (
 		"kubectl get network-attachment-definitions --all-namespaces")
 	// FreeRange is for a network without an address left.
 	FreeRange = ByHand("release addresses that deleted pods left in the range, or enlarge it", "the kubelet's next attempt succeeds", "the network itself must have room for a larger range", "calico-audit report --check whereabouts")
-	// ReadEvents is for pods without a cause that the objects show.
+	// ReadEvents is for pods that wait for no visible reason.
 	ReadEvents = ByHand("read the kubelet's events of the pod, then the CNI plugin's log on its node (/var/log/calico/cni/cni.log)", "they name the error", "none")
 )
 
@@ -92,9 +93,12 @@ func (st *Remedies) WaitingRemedies(p *waiting.Pod) (out []Remedy) {
 			r.Commands = []string{fmt.Sprintf("kubectl get pod --namespace %s %s -o wide", phrase.Arg(c.Owner.Namespace), phrase.Arg(c.Owner.Name))}
 			r.Effect = fmt.Sprintf("%s is released by Calico's collector or by repair --leaked-ips --terminated %s, and pod %s gets it", c.Object, c.Owner.Node, p.FullName())
 		case c.Leaked:
-			r = ByHand(fmt.Sprintf("release %s as ip/leaked says, if Calico's collector does not", c.Object), "the pod gets the address", "a container that outlived its pod may still use the address", "calico-audit explain "+c.Object)
+			r = ByHand(fmt.Sprintf("release %s as described under ip/leaked, if Calico's collector does "+
+				"not", c.Object), "the pod gets the address", "a container that outlived its pod may "+
+				"still use the address", "calico-audit explain "+c.Object)
 		case c.Known != nil:
-			r = ByHand(strings.ToLower(c.Known.Do[:1])+strings.TrimSuffix(c.Known.Do[1:], "."), "the kubelet's next attempt succeeds", "that of the step", events)
+			r = ByHand(strings.ToLower(c.Known.Do[:1])+strings.TrimSuffix(c.Known.Do[1:], "."), "the "+
+				"kubelet's next attempt succeeds", "depends on the step", events)
 			if len(c.Known.Checks) > 0 {
 				r.Commands = []string{"calico-audit report --check " + strings.Join(c.Known.Checks, ",")}
 			}

@@ -27,7 +27,7 @@ var (
 	RestoreAffinity = Repair("give the block its owner's affinity back", "--missing-affinities", "its node routes the block as a whole again", "none")
 	// ReleaseBlock is for an empty block that no node has to keep.
 	ReleaseBlock = Repair("release the empty block", "--empty-blocks", "another node can claim it", "none: a node keeps one, and only blocks that are still empty are released")
-	// ReleaseLastBlock is for an empty block that its node can do without.
+	// ReleaseLastBlock is for an empty block that its node does not need.
 	ReleaseLastBlock = Repair("release the last empty block of a node that is cordoned or runs no pods", "--empty-blocks --last-blocks",
 		"a node that cannot allocate can claim it", "the node that gives it up needs another one for its next pod")
 	// AddPool is manual: no program knows which addresses are free in the networks around the
@@ -51,13 +51,14 @@ var (
 	LargerBlocks = Restart("add a pool with larger blocks (blockSize 26) and another CIDR, then set disabled: true on this pool and restart its pods, one controller at a time",
 		"a node may hold the same number of blocks, each with 64 addresses", "kubectl get ippools -o yaml")
 	// LeaksFirst is for a node whose blocks are full of leaked addresses.
-	LeaksFirst = ByHand("release the leaked addresses of the node, as ip/leaked says", "its blocks have room for pods again", "none: each address needs evidence that nothing uses it",
+	LeaksFirst = ByHand("release the leaked addresses of the node, as described under ip/leaked", "its "+
+		"blocks have room for pods again", "none: each address needs evidence that nothing uses it",
 		"calico-audit report --check ip/leaked")
 	// DeleteFinished is for pods that have ended and still hold addresses.
 	DeleteFinished = ByHand("delete the finished pods, and let Jobs delete theirs (ttlSecondsAfterFinished)",
 		"Calico's collector frees their addresses after its grace period, or --leaked-ips releases them", "the logs and exit codes of these pods are lost",
 		"kubectl get pods --all-namespaces --field-selector=spec.nodeName=NODE,status.phase=Succeeded")
-	// FixNodeName is for machines whose calico-node writes under another node's name.
+	// FixNodeName is for machines on which calico-node uses another node's name.
 	FixNodeName = ByHand("correct /var/lib/calico/nodename on the node, or NODENAME of its calico-node; then restart calico-node there, and then the pods",
 		"the node records its own address, and new pods' addresses are recorded for it", restartRisk,
 		"kubectl get pods --all-namespaces --selector=k8s-app=calico-node -o wide")
@@ -78,23 +79,23 @@ var (
 		"none while the node stays away")
 	// RecordAddresses is for addresses that live pods use and no block records.
 	RecordAddresses = Repair("record the addresses for the pods that use them", "--unrecorded-ips",
-		"the addresses are no longer handed out a second time", "none: only what a live pod has, and nothing else claims, is recorded")
+		"the addresses are no longer handed out a second time", "none: an address is recorded only if a live pod has it and no other object claims it")
 	// MendHandles is for handles that no block refers to, or that have a wrong count.
 	MendHandles = Repair("delete handles that no block refers to, and correct the counts of others", "--leaked-handles", "handles agree with the blocks", "none")
 	// CreateHandle is for a missing handle that blocks refer to.
-	CreateHandle = Repair("create the missing handle", "--missing-handles", "the addresses are released when their pod goes", "none")
+	CreateHandle = Repair("create the missing handle", "--missing-handles", "the addresses are released when their pod ends", "none")
 	// Unlock is for a locked datastore.
 	Unlock = ByHand("unlock the datastore, if no migration is in progress: calicoctl datastore migrate unlock", "new pods get addresses again, and repairs may write",
 		"a migration in progress loses changes made meanwhile", "kubectl get clusterinformations default -o yaml")
 	// EndMigration is for a datastore locked by a migration: unlocking it by hand would let two
 	// datastores be written.
-	EndMigration = ByHand("let Calico's migration finish: its status shows what it waits for", "the migration unlocks the datastore itself, and repairs may write",
+	EndMigration = ByHand("let Calico's migration finish: its status shows the reason if it waits", "the migration unlocks the datastore itself, and repairs may write",
 		"none", "kubectl get datastoremigrations -o yaml")
 	// CleanUpIPAM is for objects of Calico's IPAM in a cluster that uses another IPAM.
 	CleanUpIPAM = ByHand("release the objects that Calico's IPAM left behind, with the repairs that their findings name", "stale addresses, handles and blocks are released",
 		"none: each node keeps its last block, which is harmless", "calico-audit report --check ip/leaked --check handle/leaked --check block/empty")
 	// FinishDelete is for objects that stay marked deleted.
-	FinishDelete = Repair("finish the deletion", "--soft-deleted", "the object is gone", "none: objects in use are left alone")
+	FinishDelete = Repair("finish the deletion", "--soft-deleted", "the object is gone", "none: objects in use stay")
 )
 
 // Secondary lists the remedies for addresses of secondary interfaces that Calico's collector frees.
@@ -119,8 +120,7 @@ func Restart(title, effect string, commands ...string) Remedy {
 // LeaveIt begins the title if nothing can be done yet, not even by hand.
 const LeaveIt = "leave it as it is for now: "
 
-// Unless returns a remedy to come back to later if b is set: a plan would refuse it for that
-// reason.
+// Unless postpones a remedy if b is set, because a plan would refuse it for that reason.
 func (r Remedy) Unless(b state.Bar) Remedy {
 	switch {
 	case b.Code == "":

@@ -91,8 +91,8 @@ func TestDecline(t *testing.T) {
 	}
 }
 
-// TestCapacityChanged: samples from before a resize do not count, nor do those of a pool
-// with the same name and another size.
+// TestCapacityChanged: samples from before a resize do not count, nor do samples of a pool with the
+// same name and another size.
 func TestCapacityChanged(t *testing.T) {
 	var samples []runway.Sample
 	for h := range 24 * 30 {

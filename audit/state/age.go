@@ -10,16 +10,16 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// A missing or contradicting object has no age, so findings go by the age of the object at hand.
-// That leaves claims in flight alone: their other half is just being written, or was read a
-// moment earlier. Findings report no more than that one observation was made.
+// A missing or contradicting object has no age, so findings use the age of the existing object.
+// That spares claims in flight, where the other object is being written, or was read a moment
+// earlier. Findings state that they rest on one observation.
 
-// A deadline is the earliest time that verdicts compared with and that the reading had not
-// reached, in nanoseconds since 1970; 0 if there is none.
+// A deadline is the earliest future time that a verdict was compared with, in nanoseconds since
+// 1970; 0 if there is none.
 type deadline struct{ atomic.Int64 }
 
-// NextDeadline returns the earliest time at which age alone may change a verdict that was asked
-// for; zero if age changes none. It ignores the ages of host views.
+// NextDeadline returns the earliest time at which age by itself may change a requested verdict;
+// zero if it changes none. It ignores the ages of host views.
 func (st *State) NextDeadline() time.Time {
 	if at := st.deadline.Load(); at != 0 {
 		return time.Unix(0, at)
@@ -27,13 +27,13 @@ func (st *State) NextDeadline() time.Time {
 	return time.Time{}
 }
 
-// reached reports whether the reading was made at or after a time. Every verdict that depends on
-// age must use it, so that [State.NextDeadline] is complete.
+// reached reports whether the reading was made at or after a time. All verdicts on age must use it,
+// so that [State.NextDeadline] is complete.
 func (st *State) reached(t blocks.Time) bool {
 	if !t.After(st.takenAt) {
 		return true
 	}
-	if t == math.MaxInt64 { // or later than it can hold: no reading reaches it
+	if t == math.MaxInt64 { // or beyond the range of times: no reading reaches it
 		return false
 	}
 	for at := int64(t); ; {
@@ -44,7 +44,7 @@ func (st *State) reached(t blocks.Time) bool {
 	}
 }
 
-// Due returns when a condition that has held since a time will have held for the grace.
+// Due returns the time at which a condition that began at since has held for the grace.
 func (st *State) Due(since blocks.Time) blocks.Time { return since.Add(st.Grace) }
 
 // PastGrace is Past for the grace.
@@ -66,8 +66,8 @@ const Observed = "one observation, of objects read one kind after the other"
 
 // ClaimInFlight reports whether an affinity, or the claim of its block (nil if there is none), is
 // younger than the grace. During claims and releases the two objects disagree, and they are read
-// one after the other. Writes of addresses do not make a block's claim younger. An unfinished
-// deletion by this program is not in flight.
+// one after the other. Assigning addresses does not make a claim younger. Unfinished deletions by
+// this program are not in flight.
 func (st *State) ClaimInFlight(a *blocks.Affinity, b *Block) bool {
 	return !HalfDone(a) && (!st.OldEnough(a.Meta) || b != nil && !st.ClaimPastGrace(b))
 }
@@ -77,25 +77,25 @@ func (st *State) ClaimInFlight(a *blocks.Affinity, b *Block) bool {
 func (st *State) ClaimPastGrace(b *Block) bool { return st.PastGrace(b.ClaimedAt()) }
 
 // ClaimedAt returns when a block was created or, if later, claimed. Later writes to the block do
-// not change it, and do not put a claim in flight.
+// not count: they put no claim in flight.
 func (b *Block) ClaimedAt() blocks.Time { return b.Created.Later(b.Claimed) }
 
-// ownedSince returns since when a block may have had its owner: its claim or, if that is not
-// recorded (Calico before v3.32), its last write. A host view older than that proves nothing,
+// ownedSince returns the earliest time from which a block is known to have its owner: its claim or,
+// if that is not recorded (Calico before v3.32), its last write. An older host view proves nothing,
 // because the block may have had another owner.
 func (b *Block) ownedSince() blocks.Time { return cmp.Or(b.Claimed, b.Written, b.Created) }
 
-// LastTouch returns when a block was last written or claimed, so that it has been empty at least
-// since then if it is empty, and whether its last write is known.
+// LastTouch returns when a block was last written or claimed, and whether its last write is known.
+// An empty block has been empty at least since then.
 func (b *Block) LastTouch() (blocks.Time, bool) {
 	since, known := b.LastWrite()
 	return since.Later(b.Claimed), known
 }
 
 // MarkBar explains why an object that is marked deleted must not be deleted yet: the client that
-// marked it may be about to. Its age is enough evidence, because the mark is part of the object.
-// This program deletes the objects that it marked within [blocks.WriteTimeout], or never. For
-// empty blocks without a mark, see evaluateAlone.
+// marked it may be about to. Its age is sufficient evidence, because the mark is part of the
+// object. This program either deletes the objects that it marked within [blocks.WriteTimeout], or
+// never. For empty blocks without a mark, see evaluateAlone.
 func (st *State) MarkBar(m blocks.Meta) Bar {
 	last, known := m.LastWrite()
 	wait := st.Grace

@@ -10,14 +10,14 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Reasons not to delete or restore an object. Reasons to keep empty blocks are in empty.go; the
-// planner has those that depend on other steps of a plan.
+// Reasons not to delete or restore an object. empty.go has the reasons to keep empty blocks, and
+// the planner those that depend on other steps of a plan.
 
 const (
 	severalBlocks    = "there are several block objects of its CIDR"
-	unreadBlock      = "a block that cannot be read may be its own"
-	unreadPool       = "a pool that cannot be read may be its own"
-	unreadAffinity   = "an affinity that cannot be read may be its own"
+	unreadBlock      = "its block may be one that cannot be read"
+	unreadPool       = "its pool may be one that cannot be read"
+	unreadAffinity   = "its affinity may be one that cannot be read"
 	onlyWay          = "the next pod on %s creates its block; without the affinity, the node could claim no other block (automatic blocks are off, or it is at the block limit), or would claim one of the last blocks"
 	holdsBack        = "its CIDR is reserved, and it keeps %s at its block limit: without it, the node would claim one of the last blocks, which others need; add blocks or raise the limit first"
 	lostWithAffinity = "its block is empty: the node claims it again when it needs it, and with an affinity Calico %s could give it to another node"
@@ -26,7 +26,7 @@ const (
 
 // The reads that each kind of repair needs. [ReleaseReads] are those of releases and moves.
 var (
-	DeleteAffinityReads  = ReleaseReads // the blocks left decide whether a node may claim another
+	DeleteAffinityReads  = ReleaseReads // the remaining blocks decide whether a node may claim another
 	RestoreAffinityReads = ReleaseReads // releasable blocks must not be restored
 	FinishDeleteReads    = append(slices.Clip(RecordIPReads), blocks.IPAMConfigs, blocks.Reservations, blocks.Namespaces)
 	RecordIPReads        = []blocks.Resource{blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.Nodes, blocks.Pods, blocks.Pools}
@@ -80,7 +80,7 @@ func (st *State) NoBlockBar(p netip.Prefix) Bar {
 		return Because(RetainNotRead, "pod %s could not be read and may use an address of its CIDR", name)
 	}
 	if who := st.UnrecordedUser(p); who != "" {
-		return Because(RetainInUse, "its block is gone, and %s still: without the affinity another node could claim the CIDR", who)
+		return Because(RetainInUse, "its block is gone, but %s: without the affinity another node could claim the CIDR", who)
 	}
 	if uses := st.Views.UsesIn(p); len(uses) > 0 {
 		return Because(RetainHostView, "its block is gone, and %s of it is in use in %s", uses[0].Addr, uses[0])
@@ -95,13 +95,13 @@ func (st *State) DeleteAffinityBar(a *blocks.Affinity, b *Block) Bar {
 	case special.Code != "":
 		return special
 	case b != nil && b.Owner.Kind == blocks.VirtualOwner:
-		return OwnerBar(b.Owner) // the affinity may be the services', written without a type
+		return OwnerBar(b.Owner) // the affinity may belong to the services, written without a type
 	case st.BlockObjects(a.CIDR) > 1:
 		return Because(RetainConflict, severalBlocks)
 	case st.BlockMayCover(a.CIDR):
 		return Because(RetainNotRead, unreadBlock)
 	case st.AffinityMayExist(a.CIDR, a.Owner.Node()):
-		return Because(RetainNotRead, "an affinity that cannot be read may be of the same CIDR and node")
+		return Because(RetainNotRead, "an affinity that cannot be read may have the same CIDR and node")
 	case st.poolMayCover(a.CIDR):
 		return Because(RetainNotRead, unreadPool)
 	case b != nil && len(b.Faults) > 0:
@@ -163,7 +163,7 @@ func (st *State) FinishBlockBar(b *Block) Bar {
 	case young.Code != "":
 		return young
 	case who != "":
-		return Because(RetainInUse, "%s, though the block does not record it", who)
+		return Because(RetainInUse, "%s, although the block does not record it", who)
 	case len(uses) > 0:
 		return Because(RetainHostView, "%s of it is in use in %s", uses[0].Addr, uses[0])
 	}
@@ -206,7 +206,7 @@ func (st *State) RestoreAffinityBar(b *Block) Bar {
 	case st.AffinityMayExist(b.CIDR):
 		return Because(RetainNotRead, unreadAffinity)
 	case st.BlockMayCover(b.CIDR) || st.UnreadOfNode(host) > 0:
-		return Because(RetainNotRead, "a block that cannot be read may be the node's own, or of the same CIDR")
+		return Because(RetainNotRead, "a block that cannot be read may belong to the node or have the same CIDR")
 	case len(st.Unreadable(blocks.Pools)) > 0:
 		return Because(RetainNotRead, "a pool that cannot be read may serve its node")
 	case !st.NodesRead() || st.UnreadableNode(host):

@@ -22,20 +22,19 @@ type NodeBlockStatus struct {
 	Unused int
 	// Cause is why the node cannot claim a block now. It is evaluated only if Unused is 0,
 	// because only then does the node need one.
-	Cause Cause
-	// Detail explains the cause.
+	Cause  Cause
 	Detail string
 	// Borrowed are the node's borrowed addresses of the family.
 	Borrowed []*Borrow
 	// Waiting are the node's pods that wait for any address, not for a certain one. Stuck are those
-	// of them that can get none from the pools that may serve them.
+	// that can get none from the pools that may serve them.
 	Waiting []*blocks.Workload
 	Stuck   []Stuck
 	// Inconclusive explains why it is not known whether some waiting pod is stuck; empty if it is
 	// known for all.
 	Inconclusive string
-	// requests are the distinct sets of pools that may serve a borrowing or waiting pod. If there
-	// is no such pod, the pools for any pod are the only set. atIssue is the union.
+	// requests are the distinct sets of pools that may serve a borrowing or waiting pod. Without
+	// such a pod, the only set is the pools for any pod. atIssue is the union.
 	requests [][]*Pool
 	atIssue  []*Pool
 	// Addressed is true if a pod of the node has an address of the family.

@@ -34,7 +34,7 @@ const (
 	// CauseStrict: its pools have no block left, and strict affinity forbids borrowing.
 	CauseStrict Cause = "its pools are out of blocks, and strict affinity forbids borrowing"
 	// CauseReserved: as CauseFull, but IPReservations cover blocks that no node holds.
-	CauseReserved Cause = "IPReservations cover what is left of its pools"
+	CauseReserved Cause = "IPReservations cover the rest of its pools"
 	// CauseFull: its pools have neither a block nor an address left.
 	CauseFull Cause = "its pools are out of blocks and addresses"
 	// CauseNoBlocks: its pools have no block left; its pods borrow.
@@ -77,7 +77,7 @@ func (st *State) selectorCause(n *NodeBlockStatus) (Cause, string) {
 	return CauseNone, ""
 }
 
-// CauseFor returns why the node cannot claim a block from some pools, which are all the pools
+// CauseFor returns why the node cannot claim a block from some pools. They must be all the pools
 // that one assignment may use.
 func (st *State) CauseFor(n *NodeBlockStatus, pools []*Pool) (Cause, string) {
 	if st.HealsItself(n, pools) {
@@ -112,8 +112,9 @@ func (st *State) CauseFor(n *NodeBlockStatus, pools []*Pool) (Cause, string) {
 	return CauseNoBlocks, fmt.Sprintf("no block is left in %s; its pods borrow from the %s still unused in other nodes' blocks%s", names, phrase.PluralCount(available, "address"), reserved)
 }
 
-// HealsItself reports whether the node has an affinity, in one of some pools, whose block does not
-// exist or is marked deleted: Calico creates it (libcalico-go ipam/ipam.go, getBlockFromAffinity).
+// HealsItself reports whether the node has an affinity, in one of some pools, without an existing
+// block: Calico creates the block (libcalico-go ipam/ipam.go, getBlockFromAffinity). A block that
+// is marked deleted counts as missing.
 func (st *State) HealsItself(n *NodeBlockStatus, pools []*Pool) bool {
 	return slices.ContainsFunc(n.Host.Affinities, func(a *blocks.Affinity) bool {
 		b := st.BlockOf(a.CIDR)
@@ -122,11 +123,11 @@ func (st *State) HealsItself(n *NodeBlockStatus, pools []*Pool) bool {
 	})
 }
 
-// affinityBar explains why a node keeps an affinity without a block of its own. Either a pod asks for
-// an address of the block by name; or the node's next assignment creates the block, and without the
-// affinity the node must not claim another, is at its limit, or would claim one of the last blocks.
-// An affinity to a wholly reserved block creates none, but it counts towards the limit, which keeps
-// the node from those last blocks.
+// affinityBar explains why a node keeps an affinity without a block. A pod may ask for an address
+// of the block by name. Or the node's next assignment creates the block, and without the affinity
+// the node could claim no other block, or only one of the last. An affinity to a fully reserved
+// block creates none, but it counts towards the block limit, which keeps the node from those last
+// blocks.
 func (st *State) affinityBar(a *blocks.Affinity) Bar {
 	h, p := st.nodeStates[a.Owner.Node()], st.PoolOf(a.CIDR)
 	if h == nil || h.Node == nil || p == nil {
@@ -154,8 +155,8 @@ func (st *State) affinityBar(a *blocks.Affinity) Bar {
 	return bar
 }
 
-// limitedByMore reports whether a node is at its block limit only because affinities count that no
-// block of its own in use confirms. A plan may delete several of them.
+// limitedByMore reports whether a node is at its block limit only because of affinities that none
+// of its blocks in use confirms. A plan may delete several of them.
 func (st *State) limitedByMore(h *NodeState, f blocks.Family, pools []*Pool) bool {
 	inUse := slices.DeleteFunc(slices.Clone(h.Affinities), func(a *blocks.Affinity) bool {
 		b := st.BlockOf(a.CIDR)
@@ -183,10 +184,10 @@ func (st *State) Claimable(pools []*Pool, h *NodeState) bool {
 	})
 }
 
-// LimitCount is how many affinities of a family the allocator counts against a node's limit if it
-// may use some pools: all affinities in these pools, in any state, with or without a block
-// (libcalico-go ipam/ipam.go, prepareAffinityBlocksForHost). If no affinity at all was read, the
-// input was made without them, and the node's blocks count instead.
+// LimitCount is how many affinities of a family the allocator counts against the limit of a node
+// that may use some pools: all affinities in these pools, in any state, with or without a block
+// (libcalico-go ipam/ipam.go, prepareAffinityBlocksForHost). If no affinities were read, the input
+// lacks them, and the node's blocks count instead.
 func (st *State) LimitCount(n *NodeBlockStatus, pools []*Pool) (count int) {
 	for _, a := range n.Host.Affinities {
 		if st.seen(a) && within(pools, a.CIDR) {

@@ -9,9 +9,10 @@ import (
 )
 
 // Disownable decides whether the affinity of a block in use may be deleted because its owner no
-// longer exists. Calico then deletes the block with its last address, and with those that a Windows
-// node reserved in it (libcalico-go ipam/ipam.go, releaseIPsFromBlock, and containsOnlyReservedIPs).
-// It may if live pods and tunnels of other, existing nodes use all its other addresses.
+// longer exists. Calico then deletes the block with its last address (libcalico-go ipam/ipam.go,
+// releaseIPsFromBlock); addresses that a Windows node reserved do not prevent that
+// (containsOnlyReservedIPs). Live pods and tunnels of other, existing nodes must use all addresses
+// that are not reserved.
 func (st *State) Disownable(b *Block) Releasability {
 	r, host := Releasability{}, b.Owner.Node()
 	switch {
@@ -37,22 +38,25 @@ func (st *State) Disownable(b *Block) Releasability {
 		switch v := st.Classify(AllocationRef{Block: b, Ordinal: i}); {
 		case o == blocks.Free:
 			if who := st.UnrecordedUser(IPPrefix(addr)); who != "" {
-				r.retain(RetainInUse, "%s, which it does not record: --unrecorded-ips does", who)
+				r.retain(RetainInUse, "%s, which it does not record (--unrecorded-ips records it)", who)
 			}
 		case UseKindOf(b, at) == UseWindows:
 			reserved = append(reserved, addr.String())
 		case lent[addr] == nil && v.Owned && !v.Young:
-			r.retain(RetainInUse, "it holds %s, and may go once that is released: %s", addr, v.Why())
+			r.retain(RetainInUse, "it may be deleted once %s is released: %s", addr, v.Why())
 		case lent[addr] == nil && NodeOf(at) == host:
-			r.retain(RetainInUse, "it holds %s, recorded for %s itself: once that is released (--leaked-ips --terminated %[2]s, if the machine is known to be off), it may go", addr, phrase.Arg(host))
+			r.retain(RetainInUse, "it may be deleted once %s, recorded for %s itself, is released "+
+				"(--leaked-ips --terminated %[2]s, if the machine is known to be off)", addr, phrase.Arg(host))
 		case lent[addr] == nil:
-			r.retain(RetainInUse, "it holds %s, which no live pod of another node is seen to use: once that is released (--leaked-ips), it may go", addr)
+			r.retain(RetainInUse, "it may be deleted once %s is released (--leaked-ips); no live pod of another node uses this address", addr)
 		case NodeOf(at) == host:
 			r.retain(RetainConflict, "%s is recorded for %s, and used on %s", addr, host, lent[addr].User)
 		}
 	}
 	if len(lent) == 0 {
-		r.retain(RetainSpecial, "it holds only %s, which Windows reserves: Calico's collector deletes it with them; if that does not run, release each (calicoctl ipam release --ip=ADDRESS), and --dead-nodes deletes it", phrase.List(reserved))
+		r.retain(RetainSpecial, "it holds only %s, which Windows reserves. Calico's collector deletes it "+
+			"with them; if the collector does not run, release each (calicoctl ipam release "+
+			"--ip=ADDRESS), and --dead-nodes deletes the block", phrase.List(reserved))
 	}
 	r.OK = r.Reason == ""
 	return r

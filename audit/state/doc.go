@@ -19,6 +19,6 @@
 //     what their views prove.
 //
 // Package collector predicts what Calico's own collector does. Packages finished and misrecorded
-// find records of pods that do not need or have their addresses, package identity finds nodes whose
-// name or address is another's. Package whereabouts decides what Whereabouts' objects prove.
+// find records of pods that do not need or have their addresses. Package identity finds nodes with
+// the name or address of another. Package whereabouts decides what Whereabouts' objects prove.
 package state

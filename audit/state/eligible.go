@@ -63,10 +63,10 @@ func (p *Pool) SelectorError() error {
 	return p.NamespaceSelection.Err
 }
 
-// refuses reports whether a selector of the pool that cannot be parsed makes Calico reject every
-// assignment of its family on a node, except requests for pools by name. Calico skips disabled
-// and manual pools, and parses a namespace selector only if the node selector matches
-// (libcalico-go ipam/ipam.go, determinePools).
+// refuses reports whether an unparseable selector of the pool makes Calico reject every assignment
+// of its family on a node, except requests for pools by name. Calico skips disabled and manual
+// pools, and parses a namespace selector only if the node selector matches (libcalico-go
+// ipam/ipam.go, determinePools).
 func (p *Pool) refuses(n *blocks.Node) bool {
 	if p.Disabled || !p.Automatic {
 		return false
@@ -91,8 +91,8 @@ func (st *State) SelectedBy(p *Pool) (nodes []*NodeState) {
 	return nodes
 }
 
-// SelectsNamespace reports whether the pool's namespace selector matches a namespace. A nil
-// namespace is one that is not known; it has no labels.
+// SelectsNamespace reports whether the pool's namespace selector matches a namespace. nil is an
+// unknown namespace, without labels.
 func (p *Pool) SelectsNamespace(ns *blocks.Namespace) bool {
 	if ns == nil {
 		return p.NamespaceSelection.matches(map[string]string{})
@@ -195,8 +195,9 @@ func (st *State) RequestedPools(w *blocks.Workload, f blocks.Family) (pools []*P
 	return pools, len(names) > 0
 }
 
-// PinnedPools returns the pools that hold addresses of a pod, although Calico uses them only if asked
-// and the pod asks for none: the CNI configuration may name them (ipv4_pools), for the next pod, too.
+// PinnedPools returns the pools that hold addresses of a pod although neither Calico assigns from
+// them automatically nor the pod asks for them. The CNI configuration may name them (ipv4_pools),
+// also for the next pod.
 func (st *State) PinnedPools(w *blocks.Workload, f blocks.Family) (pools []*Pool) {
 	for a := range w.Addresses {
 		pools = append(pools, slices.DeleteFunc(st.poolsAt(IPPrefix(a)), func(p *Pool) bool {
@@ -206,8 +207,8 @@ func (st *State) PinnedPools(w *blocks.Workload, f blocks.Family) (pools []*Pool
 	return pools
 }
 
-// UnmetRequest explains which pool that a pod asks for Calico does not assign from; empty if
-// there is none. Calico then rejects the pod, even if it also asks for other pools.
+// UnmetRequest explains why Calico does not assign from a pool that a pod asks for; empty if there
+// is no such pool. Calico then rejects the pod, even if it also asks for other pools.
 func (st *State) UnmetRequest(w *blocks.Workload, f blocks.Family) string {
 	for _, name := range st.RequestedNames(w, f) {
 		switch p := st.PoolByNameOrCIDR(name); {
@@ -235,8 +236,8 @@ func (p *Pool) WhyClosed() string {
 	return ""
 }
 
-// MayServe reports whether a pod on a node may get an address of a pool, and why or why not. n is
-// nil for a pod that is not bound to a node, or whose node is not known.
+// MayServe reports whether a pod on a node may get an address of a pool, with the reason. n is nil
+// if the pod is not bound to a known node.
 func (st *State) MayServe(p *Pool, w *blocks.Workload, n *blocks.Node) (why string, ok bool) {
 	asked, asks := st.RequestedPools(w, p.Family())
 	unmet := st.UnmetRequest(w, p.Family())
@@ -265,8 +266,8 @@ func (st *State) MayServe(p *Pool, w *blocks.Workload, n *blocks.Node) (why stri
 	return "it selects the node and the namespace", true
 }
 
-// within reports whether one of some pools, which may overlap others, contains a block. By this, Calico
-// lists a node's blocks (libcalico-go ipam/ipam.go, prepareAffinityBlocksForHost).
+// within reports whether one of some pools contains a block. The pools may overlap others. Calico
+// lists a node's blocks in this way (libcalico-go ipam/ipam.go, prepareAffinityBlocksForHost).
 func within(pools []*Pool, block netip.Prefix) bool {
 	return slices.ContainsFunc(pools, func(p *Pool) bool { return p.CIDR.Contains(block.Addr()) })
 }

@@ -11,14 +11,14 @@ type Releasability struct {
 	OK bool
 	// Bar is why the block must stay; none if OK.
 	Bar
-	// After is the verdict once the block is old enough, if its age is the reason to keep it. It
-	// is nil if no other reason exists.
+	// After is the verdict once the block is old enough, if the block is kept for its age. It is
+	// nil if no other reason exists.
 	After *Releasability
 	// EmptySince is when the block was last written or claimed, so it has been empty at least
 	// since then; zero if unknown.
 	EmptySince blocks.Time
-	// Instead are the pools from which the block's node can claim another block, if all blocks
-	// that it would keep there are full. It is nil if the node keeps a block with room.
+	// Instead are the pools from which the block's node can claim another block, if all blocks that
+	// it would keep there are full. It is nil if the node keeps a block with room.
 	Instead []*Pool
 }
 
@@ -77,7 +77,7 @@ func (st *State) evaluateAlone(b *Block) Releasability {
 		r.Due = st.Due(since)
 	}
 	if who := st.UnrecordedUser(b.CIDR); who != "" {
-		r.retain(RetainInUse, "%s, though the block does not record it", who)
+		r.retain(RetainInUse, "%s, although the block does not record it", who)
 	}
 	st.RetainForOthers(b, st.Views.ContradictFree(b.Block), &r)
 	return r
@@ -124,11 +124,11 @@ func (st *State) IfEmptied(b *Block) Releasability {
 // lastBlocks calls keep for the empty blocks that a node must keep, with the reason. The node keeps
 // one usable block for each set of pools that its pods may use, and one more if other nodes may
 // take that block. The block emptied, if not nil, counts as empty. If further is not nil, a node
-// needs no block while it can claim one.
+// needs no block as long as it can claim one.
 func (st *State) lastBlocks(h *NodeState, emptied *Block, further *supply, keep func(b *Block, why string)) {
 	kept := map[*Block]bool{}
 	one := func(pools []*Pool, why string) {
-		for _, safe := range []bool{false, true} { // once more, without what others may take
+		for _, safe := range []bool{false, true} { // again, without blocks that other nodes may take
 			b, full := st.lastBlock(h, emptied, kept, further, func(b *Block) bool {
 				return within(pools, b.CIDR) && (!safe || !further.mayTake(b))
 			})
@@ -144,12 +144,12 @@ func (st *State) lastBlocks(h *NodeState, emptied *Block, further *supply, keep 
 	st.eachPodPools(h, one)
 }
 
-// lastBlock returns the host's lowest empty block in a set, unless the host keeps another one
-// that is as good: a block in use, or in kept. From best to worst, a block has room and a
-// confirmed affinity, and no other node may take it; has both, but another node may take it; has
-// an affinity that is pending or whose release may finish at any moment; has room but no affinity,
-// which can be restored, first of its pool's size, as the node finds it without one; or is merely
-// usable. full reports whether the set has blocks in use without room.
+// lastBlock returns the host's lowest empty block in a set, unless the host keeps another one that
+// is as good, which is in use or in kept. Blocks are ranked, best first: with room and a confirmed
+// affinity, and safe from other nodes; the same, but another node may take it; with an affinity
+// that is pending or may disappear at any moment; with room but no affinity, which can be restored,
+// first those of the pool's size, because the node finds them without one; merely usable. full
+// reports whether the set has blocks in use without room.
 func (st *State) lastBlock(h *NodeState, emptied *Block, kept map[*Block]bool, further *supply, member func(*Block) bool) (last *Block, full bool) {
 	free := func(b *Block) bool { return b.Usable() && (b == emptied || st.hasFree(b)) }
 	settled := func(b *Block) bool {
@@ -188,7 +188,7 @@ func (st *State) Keepable(b *Block) bool {
 }
 
 // HasAffinityOrNone reports whether a block's owner has an affinity to it that Calico's allocator
-// sees. Files without any affinity omit the kind, so blocks of their pool's size require none.
+// finds. Files without any affinity lack the kind, so there a block of the pool's size needs none.
 func (st *State) HasAffinityOrNone(b *Block) bool {
 	a := st.ownAffinity(b)
 	return len(st.Affinities) == 0 && (b.Pool == nil || b.CIDR.Bits() == b.Pool.BlockSize) || a != nil && st.seen(a)

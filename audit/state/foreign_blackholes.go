@@ -55,9 +55,9 @@ func (st *State) findForeignBlackholes() {
 	}
 }
 
-// ofAnother reports whether a block is another node's, or has no owner while its addresses are in
-// use. Blocks of LoadBalancer services do not count: their addresses are translated before any
-// route lookup, so nodes may blackhole them.
+// ofAnother reports whether a block belongs to another node, or has no owner but addresses in use.
+// Blocks of LoadBalancer services do not count: their addresses are translated before any route
+// lookup, so nodes may blackhole them.
 func (st *State) ofAnother(b *Block, node string) bool {
 	if b.Owner == (blocks.Owner{}) {
 		return b.Used > 0
@@ -96,15 +96,14 @@ func (st *State) evaluateForeignBlackhole(v *hosts.View, b *Block, routes []*blo
 	}
 	since := b.ownedSince()
 	if b.Owner.Kind != blocks.HostOwner {
-		since = 0 // it is not recorded when the owner gave it up
+		since = 0 // the time at which its owner gave it up is not recorded
 	}
 	if st.Views.Proves(v, since.Std(), "that block "+b.CIDR.String()+" belongs to "+phrase.Owner(b.Owner)) {
 		st.foreign = append(st.foreign, s)
 	}
 }
 
-// ownRoute reports whether a block of the node, which overlaps this block, explains the node's
-// route.
+// ownRoute reports whether an overlapping block of the node itself explains the route.
 func (st *State) ownRoute(node string, dst netip.Prefix, b *Block) bool {
 	h := st.nodeStates[node]
 	return h != nil && slices.ContainsFunc(h.Blocks, func(own *Block) bool {
@@ -112,7 +111,6 @@ func (st *State) ownRoute(node string, dst netip.Prefix, b *Block) bool {
 	})
 }
 
-// Text names the routes.
 func (s *ForeignBlackhole) Text() string {
 	out := make([]string, len(s.Routes))
 	for i, r := range s.Routes {

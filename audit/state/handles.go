@@ -9,12 +9,12 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// fewHandles is the largest number of missing handles that is believed if files hold no handle at
-// all.
+// fewHandles is the largest number of missing handles that is plausible in files without any
+// handle.
 const fewHandles = 3
 
 // HandlesLeftOut reports whether files were probably made without handles: they have none, but
-// blocks refer to more than a few. referred is how many.
+// blocks refer to more than a few. referred is the number of handles referred to.
 func (st *State) HandlesLeftOut() (referred int, leftOut bool) {
 	referred = len(st.own.known)
 	return referred, !st.Cluster.Live && len(st.Handles) == 0 && referred > fewHandles
@@ -44,7 +44,7 @@ func Miscounts(h *blocks.Handle, refs []AllocationRef) (out []string) {
 	slices.SortFunc(cidrs, blocks.ComparePrefixes)
 	for _, c := range slices.Compact(cidrs) {
 		if said[c] != have[c] {
-			out = append(out, fmt.Sprintf("%s: it says %d, recorded are %d", c, said[c], have[c]))
+			out = append(out, fmt.Sprintf("%s: the handle counts %d, blocks record %d", c, said[c], have[c]))
 		}
 	}
 	return out

@@ -8,25 +8,25 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// FreeUse is an address that is in use although the datastore calls it free.
+// FreeUse is an address in use that no block records.
 type FreeUse struct {
 	Use  hosts.Use
 	Pool *Pool
-	// Block is the block that calls it free; nil if no block covers it.
+	// Block is the block around it; nil if there is none.
 	Block *Block
 }
 
-// FreeUses returns the addresses in use that no block records, if a host view proves it.
+// FreeUses returns the addresses that host views prove to be in use and that no block records.
 func (st *State) FreeUses() []FreeUse { return st.freeUses }
 
-// SecondOwners returns the namespaces that hold an address besides its live owners.
+// SecondOwners returns the namespaces that hold an address in addition to its live owners.
 func (st *State) SecondOwners(a netip.Addr) []hosts.Use { return st.seconds[a] }
 
 // findFreeUses finds the addresses in use that no block records: free addresses of a block, and
 // addresses of an enabled pool outside all blocks.
 func (st *State) findFreeUses() {
 	if st.otherIPAM.Cluster {
-		return // Calico's datastore does not record addresses here
+		return // addresses that Calico's datastore does not record
 	}
 	st.Views.EachUse(func(a netip.Addr, uses []hosts.Use) {
 		if !slices.ContainsFunc(uses, hosts.Use.Owner) || st.Reserved.Contains(a) {
@@ -86,9 +86,9 @@ func (st *State) countOldLeaks() {
 	})
 }
 
-// findSecondOwners finds addresses that several namespaces hold, or a namespace besides the live
-// pods that claim them. It skips addresses of virtual machines, which two pods hold during a
-// migration, and free addresses: check ip/host-in-use reports each use of those.
+// findSecondOwners finds addresses that several namespaces hold, or a namespace in addition to the
+// live pods that claim them. It skips addresses of virtual machines, which two pods hold during a
+// migration. It also skips free addresses, because check ip/host-in-use reports each use of those.
 func (st *State) findSecondOwners() {
 	st.seconds = map[netip.Addr][]hosts.Use{}
 	if _, missing := st.Missing(blocks.Blocks); missing {
@@ -131,8 +131,8 @@ func (st *State) findSecondOwners() {
 	})
 }
 
-// mayBeKnown reports whether a use on a machine that is not a node may be the same use that
-// another view or a pod shows: the machine may be a node under another name.
+// mayBeKnown reports whether a use on a machine that is not a node may be the same as the use in
+// another view or by a pod, because the machine may be a node under another name.
 func mayBeKnown(u hosts.Use, shown []hosts.Use, owners []LiveUse) bool {
 	return u.Namespace.PodUID == "" ||
 		slices.ContainsFunc(owners, func(o LiveUse) bool { return o.Pod != nil && o.Pod.UID() == u.Namespace.PodUID }) ||

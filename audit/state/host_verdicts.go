@@ -25,7 +25,7 @@ func (st *State) MayBeNode(name string) bool { return !st.NodesRead() || !st.Van
 func (st *State) HostEvidence(r AllocationRef) hosts.Evidence {
 	attr := r.Attributes()
 	if attr == nil {
-		return hosts.Evidence{Reason: "its block contradicts itself, so that it is not known what the allocation is for"}
+		return hosts.Evidence{Reason: "the owner is not known, because the block contradicts itself"}
 	}
 	return st.Views.Evidence(r.Addr(), attr, NodeOf(attr), AssignedAt(r).Std())
 }

@@ -42,7 +42,6 @@ type knownHandle struct {
 	first, count int32
 }
 
-// refsOf returns the addresses that blocks record under a handle.
 func (o *ownership) refsOf(k knownHandle) []AllocationRef {
 	return o.refs[k.first : k.first+k.count : k.first+k.count]
 }
@@ -68,7 +67,6 @@ type AllocationRef struct {
 	Ordinal int
 }
 
-// Addr returns the address.
 func (r AllocationRef) Addr() netip.Addr { return r.Block.Address(r.Ordinal) }
 
 // Attributes returns the attributes of the address's allocation; nil in a corrupt block.
@@ -200,13 +198,10 @@ func (st *State) BlocksAt(p netip.Prefix) (out []*Block) {
 	return out
 }
 
-// AffinitiesOf returns the affinities of a CIDR.
 func (st *State) AffinitiesOf(p netip.Prefix) []*blocks.Affinity { return st.own.affinities[p] }
 
-// Handle returns the handle with an ID, or nil.
 func (st *State) Handle(id string) *blocks.Handle { return st.knownHandle(id).object }
 
-// HandleRefs returns the addresses that blocks record under a handle.
 func (st *State) HandleRefs(id string) []AllocationRef { return st.own.refsOf(st.knownHandle(id)) }
 
 func (st *State) knownHandle(id string) knownHandle {

@@ -25,7 +25,7 @@ func (u LiveUse) String() string {
 }
 
 // EachSharedUse calls fn, in order, for each address that several may use, with its live pods and
-// tunnels: several pods or tunnels name it, or a host view shows other users. There are few.
+// tunnels. Several pods or tunnels name it, or a host view shows other users. There are few.
 func (st *State) EachSharedUse(fn func(netip.Addr, []LiveUse)) {
 	st.eachUse(func(a netip.Addr, pods []use) {
 		if len(pods)+len(st.tunnels[a])+len(st.seconds[a]) < 2 {

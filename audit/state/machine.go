@@ -9,8 +9,8 @@ import (
 // MachineOff reports whether a node's machine is known to be off, so that nothing on it uses any
 // address, and explains the evidence or its absence. Evidence is the taint
 // node.kubernetes.io/out-of-service on a node that is not Ready, or the operator's confirmation
-// ([State.WithTerminated]) while the node is not Ready. A deleted or NotReady Node object only
-// shows that its kubelet does not report; its containers may still run.
+// ([State.WithTerminated]) while the node is not Ready. If the Node object is deleted or NotReady,
+// only its kubelet is known to be silent; its containers may still run.
 func (st *State) MachineOff(node string) (off bool, why string) {
 	named := slices.Contains(st.terminated, node)
 	h := st.nodeStates[node]
@@ -36,8 +36,8 @@ func (st *State) MachineOff(node string) (off bool, why string) {
 	return false, fmt.Sprintf("nothing shows that the machine of node %s is off", node)
 }
 
-// WithTerminated returns the state as it is if the machines of some nodes are off, which the
-// operator has confirmed.
+// WithTerminated returns the state as it is if some nodes' machines are off, as the operator has
+// confirmed.
 func (st *State) WithTerminated(nodes []string) *State {
 	if len(nodes) == 0 {
 		return st
@@ -47,8 +47,8 @@ func (st *State) WithTerminated(nodes []string) *State {
 	return &out
 }
 
-// MachineMayRun reports whether a node does not report on its machine: it was deleted, or is not
-// Ready. Its pods may still run.
+// MachineMayRun reports whether a node was deleted or is not Ready, so that its pods may still run
+// without a report.
 func (st *State) MachineMayRun(node string) bool {
 	h := st.nodeStates[node]
 	return st.NodesRead() && (st.Vanished(node) || h != nil && h.Node != nil && !h.Node.Ready)

@@ -11,8 +11,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// OtherIPAM lists the live pods whose addresses are not assigned by Calico's IPAM, but by
-// host-local (Canal, flannel), a cloud's CNI, or the pod itself. Blocks never record them.
+// OtherIPAM lists the live pods with addresses from another source than Calico's IPAM: host-local
+// (Canal, flannel), a cloud's CNI, or the pod itself. Blocks never record them.
 type OtherIPAM struct {
 	// Cluster is true if no live pod has its address from Calico's IPAM.
 	Cluster bool

@@ -9,20 +9,20 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Validity is whether an allocation has an owner, and by what evidence.
+// Validity is the verdict on whether an allocation has an owner, with the evidence.
 type Validity struct {
 	// Owned is true if any evidence supports the allocation, or if its owner cannot be looked up.
-	// Only a false Owned is a leak.
+	// Only if Owned is false is the allocation leaked.
 	Owned bool
-	// Unknown is true if the allocation names no owner that can be looked up. Owned is then true.
+	// Unknown is true if the owner of the allocation cannot be looked up. Owned is then true.
 	Unknown bool
-	// Young is true if the allocation counts as owned only because it is younger than the grace;
-	// Shared, if only because of another address of its handle.
+	// Young is true if the allocation counts as owned only because it is younger than the grace.
+	// Shared is true if it does so only because of another address of its handle.
 	Young, Shared bool
 
 	why string
-	// pod names the address. Nearly all addresses have one, so Why formats the text only on
-	// demand.
+	// pod names the address. Nearly all addresses have one, so Why formats the text only when
+	// asked.
 	pod *blocks.Workload
 }
 
@@ -46,13 +46,12 @@ func unknownOwner(format string, args ...any) Validity {
 // thousands under one handle are damaged data, and prove nothing.
 const maxShared = 1024
 
-// Classify reports whether an allocation has an owner. Any single source proves it, and only all
-// of them disprove it: Windows, a cooldown, a service, a virtual machine that exists (running or
-// not), a tunnel of a node that exists or whose machine may run, a pod that names the address,
-// the named pod while its network may be starting or stopping, or an age below the grace. An
-// allocation without such an owner has one that cannot be looked up. If one address of a handle
-// is owned, all are, as in Calico's own collector (kube-controllers
-// pkg/controllers/node/ipam.go).
+// Classify reports whether an allocation has an owner. Any single source proves it, and only all of
+// them disprove it: Windows, a cooldown, a service, a virtual machine that exists (running or not),
+// a tunnel of a node that exists or whose machine may run, a pod that names the address, the named
+// pod while its network may be starting or stopping, or an age below the grace. An allocation that
+// names no such owner has one that cannot be looked up. If one address of a handle is owned, all
+// are, as in Calico's own collector (kube-controllers pkg/controllers/node/ipam.go).
 func (st *State) Classify(r AllocationRef) Validity {
 	v := st.classifyAddress(r)
 	attr := r.Attributes()
@@ -136,7 +135,7 @@ func (st *State) Unowned() []Classified {
 }
 
 // classifyTunnel evaluates a tunnel address that no node names. A deleted Node object does not
-// prove that its machine is off, and while the machine may run, so may the tunnel.
+// prove that its machine is off, and the tunnel may run as long as the machine.
 func (st *State) classifyTunnel(r AllocationRef) Validity {
 	_, node := r.Attributes().TunnelOf()
 	switch {
@@ -174,8 +173,8 @@ func (st *State) classifyVM(r AllocationRef) Validity {
 	if HasVM(st.VMs, namespace, name) {
 		return owned("virtual machine %s exists, and keeps it also while it is stopped", full)
 	}
-	// Calico releases the address of an instance whose virtual machine is gone (hasVMOwner), but
-	// the guest may run as long as the instance exists.
+	// Calico releases the address of an instance whose virtual machine was deleted (hasVMOwner),
+	// but the guest may run as long as the instance exists.
 	if HasVM(st.VMInstances, namespace, name) {
 		return owned("virtual machine instance %s exists", full)
 	}
@@ -259,8 +258,8 @@ func HasVM(list []blocks.VirtualMachine, namespace, name string) bool {
 	return found
 }
 
-// UseKindOf returns the kind of use that an allocation records. The order of the checks matters:
-// a tunnel's handle makes the address a tunnel's, even if the allocation names a pod, too.
+// UseKindOf returns the kind of use that an allocation records. The order of the checks matters: a
+// tunnel's handle marks a tunnel address, even if the allocation names a pod, too.
 func UseKindOf(b *Block, attr *blocks.Attributes) UseKind {
 	if attr == nil {
 		return UseUnknown
@@ -291,8 +290,8 @@ func NodeOf(attr *blocks.Attributes) string {
 	return cmp.Or(attr.Node, tunnel)
 }
 
-// indexVanished records, for each deleted node with a tunnel address, another use of the node
-// that remains: the tunnel is released last.
+// indexVanished records, for each deleted node with a tunnel address, another remaining use of the
+// node, because the tunnel is released last.
 func (st *State) indexVanished() {
 	st.nodeUses = map[string]string{}
 	for r := range st.allocated() {
@@ -332,7 +331,6 @@ func (st *State) indexVanished() {
 // UseKind is the kind of use that an address is allocated to.
 type UseKind int8
 
-// The kinds of use.
 const (
 	// UseUnknown: the allocation names no use, or the block is corrupt.
 	UseUnknown UseKind = iota

@@ -13,7 +13,8 @@ func (p *Pool) OutOfBlocks() bool {
 	return p.ServesWorkloads() && !p.unused && p.Slots.Allocatable.IsZero()
 }
 
-// TooSmall reports whether a pool holds no block and never will: it is smaller than its block size.
+// TooSmall reports whether a pool can never hold a block, because it is smaller than its block
+// size.
 func (p *Pool) TooSmall() bool { return p.Slots.Capacity.IsZero() && len(p.Blocks) == 0 }
 
 // ReservedBy names, after a semicolon, the IPReservations that each cover a block which no node holds.
@@ -30,8 +31,8 @@ func (st *State) ReservedBy(p *Pool) string {
 	return fmt.Sprintf("; IPReservation %s covers %s of %s", phrase.Some(by), phrase.PluralCount(p.Slots.Reserved, "block"), p.Name)
 }
 
-// BlocksLeft counts the blocks of a pool that can be claimed, now or after the releasable blocks
-// are released. A block that is in both groups counts once.
+// BlocksLeft counts the blocks of a pool that can be claimed now, or after the releasable blocks
+// are released. Each block counts once.
 func (p *Pool) BlocksLeft() blocks.Count {
 	both := 0
 	for _, b := range p.takeover {
@@ -66,8 +67,8 @@ func (p *Pool) ReleasableBlocks() (out []*Block) {
 }
 
 // Relieved reports whether each node that a pool selects may use another pool that satisfies
-// enough, for pods of the same namespaces. Other pools do not help pods that ask for this pool by
-// name.
+// enough, for pods of the same namespaces. Pods that ask for this pool by name get no help from
+// other pools.
 func (st *State) Relieved(p *Pool, enough func(*Pool) bool) bool {
 	helps := func(q *Pool) bool {
 		return q != p && enough(q) && p.sharesNamespaces(q)
@@ -112,17 +113,17 @@ type cutOff struct {
 	doubt     bool
 }
 
-// CutOff returns the schedulable nodes without a block that a pool selects and no other pool can
-// help: now, those whose pods borrow or wait, and next, those whose next pod would. Under strict
-// affinity, a node whose blocks are full counts, too, once one of its pods waits.
+// CutOff returns the schedulable nodes that a pool selects, that have no block, and that no other
+// pool can help. now are those with pods that borrow or wait, and next those whose next pod would.
+// Under strict affinity, a node with full blocks counts, too, once one of its pods waits.
 func (st *State) CutOff(p *Pool) (now, next []string) { return p.cutOff.now, p.cutOff.next }
 
 // MayCutOff reports whether it is not known whether some node is cut off, or whether the pool has
 // blocks left.
 func (p *Pool) MayCutOff() bool { return p.cutOff.doubt }
 
-// findCutOff finds, for each pool, the nodes that lack a block of it and the pods that lack an
-// address of it.
+// findCutOff finds, for each pool, the nodes without a block of it and the pods without an address
+// of it.
 func (st *State) findCutOff() {
 	for _, p := range st.Pools {
 		p.cutOff.doubt = st.slotDoubt(p) != ""
@@ -222,8 +223,8 @@ func (st *State) findWithoutAddress(n *NodeBlockStatus) {
 type Demand struct {
 	// Nodes is how many nodes the pool selects.
 	Nodes int
-	// Usable is how many blocks the pool can have in use at once. Short is how many more its
-	// nodes will need when they are full.
+	// Usable is how many blocks the pool can have in use at once. Short is how many more its nodes
+	// will need when they run as many pods as they may.
 	Usable, Short blocks.Count
 	// Elsewhere is how many addresses, in whole blocks, other pools can spare for all these
 	// nodes. It counts addresses because block sizes may differ.
@@ -253,7 +254,7 @@ func (st *State) demandOf(p *Pool) *Demand {
 	return d
 }
 
-// demandBeside is how many blocks of q will be needed by nodes that p does not select.
+// demandBeside is the number of blocks of q that nodes outside p will need.
 func (st *State) demandBeside(q, p *Pool) (n blocks.Count) {
 	for i := range q.selected.Without(p.selected).All() {
 		n = n.Add(NodeDemand(st.NodeStates[i].Node, q))
@@ -261,7 +262,7 @@ func (st *State) demandBeside(q, p *Pool) (n blocks.Count) {
 	return n
 }
 
-// LackingBeside is how many blocks an additional pool like the given one must have to cover p's
+// LackingBeside is how many blocks an additional pool like the given one needs to cover p's
 // shortage. It is zero if p has no shortage, or if such a pool would not serve p's nodes.
 func (st *State) LackingBeside(p, like *Pool) blocks.Count {
 	d := st.DemandOf(p)
@@ -280,7 +281,7 @@ func (p *Pool) sharesNamespaces(q *Pool) bool {
 	return q.ServesAllNamespaces() || q.NamespaceSelector == p.NamespaceSelector
 }
 
-// usableSlots is how many blocks a pool can have in use at once.
+// usableSlots is the maximum number of a pool's blocks that can be in use.
 func (st *State) usableSlots(p *Pool) blocks.Count {
 	return blocks.PoolSlots(p.Pool, nil, st.Reserved).Free
 }

@@ -9,10 +9,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// RetainReason is why an object stays as it is, in one word.
+// RetainReason is a one-word reason to keep an object as it is.
 type RetainReason string
 
-// Why an object stays, such as an empty block.
 const (
 	// RetainSpecial: the owner is not a node, or the node is migrating from Flannel.
 	RetainSpecial RetainReason = "special"
@@ -42,12 +41,12 @@ const (
 	RetainHeals RetainReason = "heals"
 	// RetainNotRead: an object that the verdict needs was not read.
 	RetainNotRead RetainReason = "not-read"
-	// RetainUnknownOwner: the allocation names no owner that can be looked up.
+	// RetainUnknownOwner: the owner of the allocation cannot be looked up.
 	RetainUnknownOwner RetainReason = "unknown-owner"
 )
 
-// Bar is why an object must stay as it is. The zero value means that no object read speaks
-// against a change.
+// Bar explains why an object must stay as it is. The zero value means that no object read prevents
+// a change.
 type Bar struct {
 	// Reason explains why; Code is the same in one word.
 	Reason string
@@ -61,7 +60,7 @@ func Because(code RetainReason, format string, args ...any) Bar {
 	return Bar{Code: code, Reason: fmt.Sprintf(format, args...)}
 }
 
-// Until returns the bar with a due time: it ends then by age alone.
+// Until returns the bar with a due time, at which age by itself ends it.
 func (b Bar) Until(due blocks.Time) Bar {
 	b.Due = due
 	return b
@@ -74,7 +73,7 @@ func (b *Bar) retain(code RetainReason, format string, args ...any) {
 	}
 }
 
-// retain sets why a block stays, unless it is set already. If the reason so far is the block's
+// retain sets the reason to keep a block, unless there is one. If the present reason is the block's
 // age, retain sets the reason that applies after that.
 func (r *Releasability) retain(code RetainReason, format string, args ...any) {
 	if r.Code == RetainYoung || r.Code == RetainUnknownAge {
@@ -87,23 +86,23 @@ func (r *Releasability) retain(code RetainReason, format string, args ...any) {
 	r.Bar.retain(code, format, args...)
 }
 
-// RetainForOthers retains a block for what other objects and the nodes' kernels show about it.
-// uses are the uses of its free addresses that host views show.
+// RetainForOthers retains a block because of other objects and the nodes' kernels. uses are the
+// uses of its free addresses that host views show.
 func (st *State) RetainForOthers(b *Block, uses []hosts.Use, r *Releasability) {
 	if len(uses) > 0 {
-		r.retain(RetainHostView, "%s is in use in %s, though the block does not record it", uses[0].Addr, uses[0])
+		r.retain(RetainHostView, "%s is in use in %s, although the block does not record it", uses[0].Addr, uses[0])
 	}
 	if st.BlockObjects(b.CIDR) > 1 {
 		r.retain(RetainConflict, "there are several block objects of this CIDR")
 	}
 	if st.BlockMayCover(b.CIDR) {
-		r.retain(RetainNotRead, "not evaluated: a block that cannot be read may be of the same CIDR")
+		r.retain(RetainNotRead, "not evaluated: a block that cannot be read may have the same CIDR")
 	}
 	if name, unread := st.UnreadPod(); unread {
 		r.retain(RetainNotRead, "not evaluated: pod %s could not be read, and may use an address of it", name)
 	}
 	if b.Pool == nil && len(st.Unreadable(blocks.Pools)) > 0 {
-		r.retain(RetainNotRead, "not evaluated: a pool that cannot be read may be its own, and need it")
+		r.retain(RetainNotRead, "not evaluated: its pool may be one that cannot be read, and may need it")
 	}
 	host := b.Owner.Node()
 	if host == "" {
@@ -127,7 +126,7 @@ func (st *State) RetainForOthers(b *Block, uses []hosts.Use, r *Releasability) {
 		r.retain(RetainConflict, "its owner has several affinity objects to it")
 	}
 	if own == 0 && st.AffinityMayExist(b.CIDR, host) {
-		r.retain(RetainNotRead, "not evaluated: an affinity that cannot be read may be its own")
+		r.retain(RetainNotRead, "not evaluated: its affinity may be one that cannot be read")
 	}
 	if h := st.nodeStates[host]; h != nil {
 		switch {

@@ -61,8 +61,8 @@ type State struct {
 	// terminated are the nodes whose machines the operator has confirmed are off.
 	terminated []string
 
-	// optional are the families that some live pod does without: it has an address of the other
-	// family only.
+	// optional are the families that some live pod lacks, because it has an address only of the
+	// other family.
 	optional map[blocks.Family]bool
 	// asked are the sets of pools that live pods ask for, without duplicates.
 	asked [][]*Pool
@@ -105,7 +105,7 @@ type Pool struct {
 	ReleasableKnown bool
 	// Needed is how many blocks the nodes that the pool selects will need.
 	Needed blocks.Count
-	// unused is true if no pod of the cluster gets its address from Calico's IPAM.
+	// unused is true if Calico's IPAM gave no pod of the cluster its address.
 	unused bool
 	// takeover are the empty blocks that Calico's allocator would give to a node other than their
 	// owner. Slots.Allocatable includes them.
@@ -150,8 +150,8 @@ type Block struct {
 // corrupt.
 func (b *Block) Usable() bool { return !b.SoftDeleted && len(b.Faults) == 0 }
 
-// unused yields the addresses of a block that can be assigned: they are free, not reserved, and
-// not used by a live pod without a record.
+// unused yields the addresses of a block that can be assigned: free, not reserved, and not used by
+// a live pod that the block does not record.
 func (st *State) unused(b *Block) iter.Seq[netip.Addr] {
 	return func(yield func(netip.Addr) bool) {
 		touched := st.Reserved.Overlaps(b.CIDR)
@@ -220,10 +220,10 @@ type Borrow struct {
 	Attributes  *blocks.Attributes
 	// Workload is the live pod that holds the address; nil if none was seen.
 	Workload *blocks.Workload
-	// Tunnel is true if the address is that of a tunnel device.
+	// Tunnel is true if a tunnel device has the address.
 	Tunnel bool
-	// VM is true if the address is a virtual machine's. Calico keeps it while the machine moves
-	// between nodes, so it is borrowed permanently and on purpose. A restart does not end that.
+	// VM is true for a virtual machine's address. Calico keeps it while the machine moves between
+	// nodes, so it is borrowed permanently and on purpose. A restart does not end that.
 	VM bool
 }
 
@@ -334,8 +334,8 @@ func (st *State) PoolOf(p netip.Prefix) *Pool {
 	return best
 }
 
-// poolsAt returns the pools that overlap a CIDR. Pools with the same CIDR keep their order. It
-// looks up those that contain the CIDR, because clusters with a pool per rack have hundreds.
+// poolsAt returns the pools that overlap a CIDR. Pools with the same CIDR keep their order.
+// Clusters with a pool per rack have hundreds, so it looks up those that contain the CIDR.
 func (st *State) poolsAt(p netip.Prefix) (out []*Pool) {
 	for _, bits := range st.poolBits[blocks.FamilyOf(p.Addr())] {
 		if bits > p.Bits() { // pools may lie inside the CIDR
@@ -410,7 +410,7 @@ func (st *State) findBorrows() {
 		if br.User == "" || br.User == owner || br.Workload == nil && nodesRead && st.Vanished(br.User) {
 			continue // unused, used by the owner itself, or by a deleted node
 		}
-		borrow := new(br) // allocated late: nearly every address is used by its block's owner
+		borrow := new(br) // allocated late, because nearly every address is used by its block's owner
 		st.Borrows = append(st.Borrows, borrow)
 		if h := st.nodeStates[br.User]; h != nil {
 			h.Borrowed = append(h.Borrowed, borrow)
@@ -439,7 +439,7 @@ func (st *State) countPools() {
 }
 
 // countReleasable counts the slots that become free if every releasable block is released. A slot
-// that a kept block overlaps, too, stays claimed.
+// that also overlaps a kept block stays claimed.
 func (st *State) countReleasable() {
 	known := st.ReleasableKnown()
 	for _, p := range st.Pools {
@@ -451,8 +451,8 @@ func (st *State) countReleasable() {
 	}
 }
 
-// Occupying returns the blocks that occupy slots of the pool once only the given ones of its blocks
-// are left: these, and the blocks that could not be decoded.
+// Occupying returns the blocks that occupy slots of the pool if only the given ones of its blocks
+// remain: these, and the blocks that could not be decoded.
 func (p *Pool) Occupying(left []*Block) []*blocks.Block { return append(Bare(left), p.unreadable...) }
 
 // Bare returns the blocks as they were read.

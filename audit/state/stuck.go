@@ -19,9 +19,9 @@ type Stuck struct {
 	Blockless bool
 }
 
-// evaluateWaiting finds the waiting pods of a node that can get no address. Each is evaluated by
-// the pools that may serve it: blocks left in other pools do not help. Pods whose request Calico
-// rejects are not included (see package waiting).
+// evaluateWaiting finds the waiting pods of a node that can get no address. Only the pools that may
+// serve a pod count for it. Pods with a request that Calico rejects are not included (see package
+// waiting).
 func (st *State) evaluateWaiting(n *NodeBlockStatus) {
 	for _, w := range n.Waiting {
 		s := Stuck{Pod: w}
@@ -61,9 +61,9 @@ func (st *State) ownUnused(h *NodeState, pools []*Pool) (own, unused int) {
 	return own, unused
 }
 
-// wantsFamily reports whether a waiting pod needs an address of a family. If all live pods have
-// one, it does. If some have only the other family, it does if no pool of the other family may
-// serve it.
+// wantsFamily reports whether a waiting pod needs an address of a family. It does if all live pods
+// have one. If some have only the other family, it does if no pool of the other family may serve
+// it.
 func (st *State) wantsFamily(w *blocks.Workload, n *NodeBlockStatus) bool {
 	return !st.optional[n.Family] || !slices.ContainsFunc(st.Families, func(f blocks.Family) bool {
 		return f != n.Family && len(st.PodPools(w, n.Host.Node, f)) > 0

@@ -84,8 +84,8 @@ const (
 )
 
 // Subject is the object that a finding is about. Its spec identifies it (a block's CIDR, an
-// affinity's CIDR and node), never its name alone. Subjects that differ in any field are
-// different, because several objects may have one spec.
+// affinity's CIDR and node), not only its name. Subjects that differ in any field are different,
+// because several objects may have the same spec.
 type Subject struct {
 	Kind string `json:"kind"`
 	// Name is the object's name. An address of a secondary network has the name of the pool that

@@ -9,10 +9,10 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// eachPodPools calls fn for each set of pools that a pod of a node may use, with the reason to
-// keep the node's last empty block there. Per family, these are the sets for pods of any
-// namespace, of a namespace without labels, of each namespace with pods on the node, and for each
-// pool that its pods ask for, or are pinned to.
+// eachPodPools calls fn for each set of pools that a pod of a node may use, with the reason to keep
+// the node's last empty block there. Per family, these are the sets for pods of any namespace, of a
+// namespace without labels and of each namespace with pods on the node, and for each pool that its
+// pods ask for or are pinned to.
 func (st *State) eachPodPools(h *NodeState, fn func(pools []*Pool, why string)) {
 	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
 		pools := st.WorkloadPools(h.Node, f)
@@ -44,7 +44,7 @@ func poolsFor(pools []*Pool, ns *blocks.Namespace) []*Pool {
 
 // MayStarve returns the nodes whose next pod may get no address if nodes do not borrow: they have
 // no free address of their own, and other nodes may claim the last blocks first. It includes
-// unschedulable nodes. crowded is true if Windows nodes may be such others.
+// unschedulable nodes. crowded is true if those other nodes may include Windows nodes.
 func (st *State) MayStarve() (out []string, crowded bool) {
 	c := Derived(st, countSupply)
 	short := map[bool][]*Pool{} // pools without enough blocks: those of Windows nodes, and of other nodes that may starve
@@ -69,8 +69,8 @@ func (st *State) MayStarve() (out []string, crowded bool) {
 	return out, crowded || slices.ContainsFunc(short[true], func(p *Pool) bool { return slices.Contains(short[false], p) })
 }
 
-// hasKeepable reports whether a node has a block of the given pools that has an address for its
-// next pod, and for which accepts returns true.
+// hasKeepable reports whether a node has a block of the given pools with an address for its next
+// pod that accept also approves.
 func (st *State) hasKeepable(h *NodeState, pools []*Pool, accepts func(*Block) bool) bool {
 	return slices.ContainsFunc(h.Blocks, func(b *Block) bool { return within(pools, b.CIDR) && st.Keepable(b) && accepts(b) })
 }
@@ -117,16 +117,16 @@ type supply struct {
 	// left is, by pool, how many blocks are left once every node without room in the pool has
 	// claimed one.
 	left map[*Pool]blocks.Count
-	// lacking are the pools with fewer blocks than such nodes, or with an unknown number.
-	// unlinked are the pools with a node's block that has room and no affinity.
+	// lacking are the pools with fewer blocks than such nodes, or with an unknown number. unlinked
+	// are the pools in which a node has a block with room but no affinity.
 	lacking, unlinked map[*Pool]bool
-	// missing counts, by node, the blocks that do not exist although its pods use their addresses.
+	// missing counts, by node, the missing blocks that contain addresses of its pods.
 	missing map[string]int
 }
 
-// allow reports whether a node whose other blocks in some pools are full can do without its empty
-// block: after every node without room has claimed a block in each of these pools, one more is
-// left. The block that it would release does not count.
+// allow reports whether a node may give up its empty block although its other blocks in some pools
+// are full. After every node without room has claimed a block, each of these pools must have one
+// more left, not counting the released block.
 func (c *supply) allow(h *NodeState, b *Block, pools []*Pool) bool {
 	if c == nil {
 		return false
@@ -141,7 +141,7 @@ func (c *supply) allow(h *NodeState, b *Block, pools []*Pool) bool {
 	return true
 }
 
-// useless counts the blocks of a pool that a node may claim without an address for it.
+// useless counts the blocks of a pool that a node could claim but that have no address for it.
 func (c *supply) useless(h *NodeState, p *Pool) blocks.Count {
 	if h != nil && h.Node != nil && h.Node.Windows {
 		return blocks.WindowsSlots(p.Pool, c.st.Reservations)
@@ -166,9 +166,10 @@ func (c *supply) mayTake(b *Block) bool {
 	return c != nil && slices.ContainsFunc(c.st.poolsAt(b.CIDR), func(p *Pool) bool { return c.lacking[p] && slices.Contains(p.takeover, b) })
 }
 
-// savedForOthers reports whether an empty block that may be taken helps only while it exists.
-// Released, it may go to nodes with a second pool, or a block without an affinity: they claim free
-// blocks first. Its own node may lose the rest, too; limited then means that it can claim no other.
+// savedForOthers reports whether an empty block that other nodes may take helps them only while it
+// exists. Once released, it may go to nodes with a second pool, or compete with a block without an
+// affinity, because nodes claim free blocks first. Its own node may lose its other blocks, too;
+// limited then means that it can claim no other.
 func (c *supply) savedForOthers(b *Block) bool {
 	limited := func(h *NodeState) bool {
 		left := slices.DeleteFunc(slices.Clone(h.Blocks), func(o *Block) bool { return !c.mayTake(o) || c.st.UnrecordedUser(o.CIDR) != "" })
@@ -214,7 +215,7 @@ func countSupply(st *State) *supply {
 		overlaps := func(q *Pool) bool { return q != p && q.CIDR.Overlaps(p.CIDR) }
 		vanishes := func(b *Block) bool { return b.SoftDeleted && b.CIDR.Bits() != p.BlockSize }
 		if unknown || slices.Contains(pinned, p) || slices.ContainsFunc(st.Pools, overlaps) || slices.ContainsFunc(p.Blocks, vanishes) {
-			c.lacking[p] = true // another block or pool may hold its slots, or pods that no block records
+			c.lacking[p] = true // other blocks, pools, or unrecorded pods may hold its slots
 			continue
 		}
 		holds := map[string]bool{"": true} // a pod without a node claims nothing

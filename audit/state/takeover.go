@@ -15,8 +15,9 @@ const TakeoverAge = time.Minute
 func (st *State) takesBlocks() bool { return blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 32) }
 
 // takeable returns the empty blocks of a pool that Calico v3.32 and newer would take from their
-// owner if no other block is left: even its last, unless the owner has no affinity to it
-// (findUsableBlock, releaseBlockAffinity). A block without a recorded claim time is old enough.
+// owner if no other block is left. The owner's last block is included, unless the owner has no
+// affinity to it (findUsableBlock, releaseBlockAffinity). A block without a recorded claim time is
+// old enough.
 func (st *State) takeable(p *Pool) (out []*Block) {
 	for _, b := range p.Blocks {
 		if b.Used == 0 && b.Usable() && b.CIDR.Bits() == p.BlockSize && !st.Reserved.Covers(b.CIDR) && b.Owner.Kind == blocks.HostOwner &&

@@ -8,8 +8,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// UnreadInPool counts the blocks that could not be decoded: placed ones lie in the pool, and
-// unplaced ones, whose CIDR could not be decoded either, lie in any pool.
+// UnreadInPool counts the blocks that could not be decoded. Placed ones lie in the pool. Unplaced
+// ones may lie in any pool, because not even their CIDR could be decoded.
 func (st *State) UnreadInPool(p *Pool) (placed, unplaced int) {
 	for _, g := range st.Unreadable(blocks.Blocks) {
 		if !g.Prefix.IsValid() {
@@ -30,15 +30,15 @@ func (st *State) UnreadOfNode(name string) (n int) {
 	return n
 }
 
-// DoubtOf explains why it is not known whether a node lacks a block or can claim none: an object
-// that could not be decoded may prove the opposite. It returns "" if no object may.
+// DoubtOf explains why it is not known whether a node lacks a block, or cannot claim one, because
+// an object that could not be decoded may prove the opposite. It returns "" if none may.
 func (st *State) DoubtOf(n *NodeBlockStatus) string {
 	if st.UnreadableNode(n.Host.Name) {
 		return "the node cannot be read"
 	}
 	for _, g := range slices.Concat(st.Unreadable(blocks.Blocks), st.Unreadable(blocks.Affinities)) { // an affinity creates its block
 		if (!g.OwnerKnown || g.Owner.Node() == n.Host.Name) && (!g.Prefix.IsValid() || blocks.FamilyOf(g.Prefix.Addr()) == n.Family && (g.Resource == blocks.Blocks || st.BlockOf(g.Prefix) == nil)) {
-			return "a block that cannot be read may be its own"
+			return "its block may be one that cannot be read"
 		}
 	}
 	for _, g := range st.Unreadable(blocks.Pools) {
@@ -84,7 +84,7 @@ func (st *State) Lacking(reads []blocks.Resource) *blocks.Gap {
 }
 
 // WholeBar blocks a plan that depends on every object of some resources, if one of the objects
-// could not be read. If tolerated is true, it counts tolerated gaps, too, which do not make a
+// could not be read. If tolerated is true, tolerated gaps count, too, although they do not make a
 // reading incomplete.
 func (st *State) WholeBar(reads []blocks.Resource, tolerated bool) Bar {
 	for _, g := range st.Gaps {

@@ -13,8 +13,8 @@ type UnrecordedIP struct {
 	Users []LiveUse
 	// Block is the block that covers the address; nil if none exists.
 	Block *Block
-	// OtherIPAM is why Calico should not record the address: none of its users gets addresses
-	// from Calico's IPAM, or that is not known. Empty if a user does.
+	// OtherIPAM explains why Calico should not record the address: no user of it gets addresses
+	// from Calico's IPAM, or that is not known. It is empty if a user does.
 	OtherIPAM string
 }
 
@@ -22,7 +22,7 @@ type UnrecordedIP struct {
 // no block records.
 func (st *State) EachUnrecorded(fn func(u UnrecordedIP)) {
 	st.eachUse(func(a netip.Addr, pods []use) {
-		if st.recorded(a, pods) { // true for nearly all, so checked before any pool
+		if st.recorded(a, pods) { // true for nearly every address, so it is checked before any pool
 			return
 		}
 		users, pool := st.LiveUses(a, pods), st.EnabledPool(a)

@@ -16,8 +16,8 @@ type use struct {
 	addr netip.Addr
 	// pod is the index of the pod in Workloads.
 	pod int32
-	// elsewhere is true if only network-status names the address. Its interface may then be on
-	// any network with any IPAM. The address must be left alone, but may not be Calico's.
+	// elsewhere is true if only network-status names the address. Its interface may then be on any
+	// network with any IPAM, so the address may not be Calico's. It must not be touched.
 	elsewhere bool
 	// recorded is true if a block records the address as in use. An address in its cooldown is
 	// not in use.
@@ -84,8 +84,8 @@ func (st *State) indexWorkloads() {
 		}
 	}
 	if !families[blocks.IPv4] && !families[blocks.IPv6] && slices.ContainsFunc(st.Workloads, func(w *blocks.Workload) bool { return w.Waiting() && st.Assigned(w) }) {
-		// No pod has an address and some wait for one. The families are those they could get:
-		// verdicts are needed even if no pod can start.
+		// No pod has an address and some wait for one. The families are those that they could get,
+		// because verdicts are needed even if no pod can start.
 		for _, p := range st.Pools {
 			families[p.Family()] = families[p.Family()] || p.Allows(blocks.UseWorkload)
 		}

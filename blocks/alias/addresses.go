@@ -25,7 +25,7 @@ func (n *Aliases) Address(a netip.Addr, private bool) netip.Addr {
 	return a
 }
 
-// Pool records the CIDR of a pool, whose addresses stay.
+// Pool records the CIDR of a pool. Addresses in it are not replaced.
 func (n *Aliases) Pool(p netip.Prefix) {
 	if n.collecting {
 		n.pools = append(n.pools, p)
@@ -39,9 +39,9 @@ var templates = []netip.Addr{
 	netip.MustParseAddr("2001:db8::64"), netip.MustParseAddr("2001:db8:64::64"),
 }
 
-// replaceAddresses gives every collected address its replacement. Two replacements share as
-// many leading bits as their originals, and sort alike. So addresses of one subnet, of any
-// length, stay in one subnet.
+// replaceAddresses chooses the replacement of every collected address. Two replacements share as
+// many leading bits as their originals, and sort in the same order, so addresses of one subnet, of
+// any length, stay in one subnet.
 func (n *Aliases) replaceAddresses() {
 	for _, four := range []bool{true, false} {
 		var all []netip.Addr
@@ -62,8 +62,8 @@ func (n *Aliases) replaceAddresses() {
 	}
 }
 
-// replaceLike replaces sorted addresses with equal first bits by addresses that start with
-// the same number of bits of like. It reports whether all of these lie outside the pools.
+// replaceLike replaces sorted addresses that share their first bits by addresses that share as many
+// bits with like. It reports whether all of these lie outside the pools.
 func (n *Aliases) replaceLike(all []netip.Addr, like []byte, bits int) bool {
 	if len(all) == 0 {
 		return true

@@ -22,11 +22,11 @@ type Aliases struct {
 	pools     []netip.Prefix
 	// networksOf are the network names that separate Whereabouts' networks.
 	networksOf map[string]bool
-	// Claimant is the node of the current affinity, whose name starts with it.
+	// Claimant is the node of the current affinity; the affinity's name starts with it.
 	Claimant string
 }
 
-// Kind is a kind of name, and the prefix of its replacements, as in node-12.
+// Kind is a kind of name. It is also the prefix of replacements, as in node-12.
 type Kind string
 
 // The kinds of names.

@@ -1,5 +1,5 @@
-// Package alias anonymizes names and addresses, and preserves their relations, on which a
-// report depends:
+// Package alias anonymizes names and addresses, and preserves the relations that a report depends
+// on:
 //
 //   - Equal names get equal replacements everywhere, different names different ones.
 //   - Replacements sort like the names, so a report keeps its order.

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestPodsSetNoClock: the API server, as a proxy, forwards a pod's Date header. It says
-// nothing about the server's time, whatever the pod's status code.
+// TestPodsSetNoClock: as a proxy, the API server forwards a pod's Date header. That header does not
+// count as the server's time, whatever the pod's status code.
 func TestPodsSetNoClock(t *testing.T) {
 	ahead, code := time.Hour, http.StatusOK
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -173,11 +173,10 @@ func (c *apiClient) resources(ctx context.Context, group string) (map[string]boo
 // ConsistentListFromCache, enabled since 1.31), and encodes it object by object
 // (StreamingCollectionEncodingToJSON and …ToProtobuf, enabled since 1.33).
 //
-// Pages cost the server much more. For 5,000 nodes with 150,000 pods, pages of 1,000 took
-// 62 to 76 s of CPU time, pages of 10,000 39 to 49 s, and such lists 9 to 25 s (1.36.3, in
-// turn on a busy machine). An older server would hold the whole list in memory, several
-// times. So does a newer server whose etcd is too old to report how current the cache is
-// (before 3.4.31 and 3.5.13).
+// Pages cost the server much more. For 5,000 nodes with 150,000 pods, pages of 1,000 took 62 to 76
+// s of CPU time, pages of 10,000 39 to 49 s, and such lists 9 to 25 s (1.36.3, in turn on a busy
+// machine). An older server would hold the whole list in memory, several times. So does a newer
+// server with an etcd too old to report how current the cache is (before 3.4.31 and 3.5.13).
 const firstStreaming = 33
 
 // streams reports whether the API server streams lists from its cache. It returns false if

@@ -149,8 +149,8 @@ func retryAfter(err error) time.Duration {
 	return 0
 }
 
-// plain converts an error response to a StatusError. From errors of the HTTP client it
-// removes method and URL, because the message around has them or they differ each time.
+// plain converts an error response to a StatusError. It removes method and URL from errors of the
+// HTTP client: the surrounding message has them, or they differ each time.
 func plain(err error) error {
 	var status *apierrors.StatusError
 	var u *url.Error
@@ -286,7 +286,7 @@ func (c *apiClient) once(parent context.Context, path string, query url.Values, 
 	defer stream.Close()
 	body := &answer{Reader: stream, heard: heard}
 	if err = use(body); err == nil {
-		_, err = io.Copy(io.Discard, body) // the rest may break off
+		_, err = io.Copy(io.Discard, body) // the rest of the body may be cut off
 	}
 	if body.err != nil {
 		err = because(ctx, body.err)

@@ -65,7 +65,7 @@ func (c *apiClient) markUnavailable(ctx context.Context, failed error) {
 	}
 }
 
-// apart returns a client with separate failure state.
+// apart returns a client that fails separately.
 func (c *apiClient) apart() *apiClient {
 	return &apiClient{rest: c.rest, pods: c.pods, clock: c.clock, wait: c.wait}
 }

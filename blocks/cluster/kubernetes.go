@@ -43,7 +43,7 @@ type KubernetesOptions struct {
 	// Amend replaces the objects of some resources: see [decode.Decoder].
 	Amend map[blocks.Resource]func(object []byte) []byte
 	// Original returns a reference by the names in Kubernetes, if Amend gives nodes other names;
-	// nil if not.
+	// else nil.
 	Original func(blocks.Ref) blocks.Ref
 }
 
@@ -146,7 +146,8 @@ func (k *Kubernetes) finish(s *blocks.Snapshot) {
 	}
 }
 
-// unread is Calico's API group where its objects are not read: no evidence for a group is needed.
+// unread is Calico's API group if its objects are not read, so that no evidence for a group is
+// needed.
 const unread = decode.GroupCRD
 
 // kindsOf returns the kinds of every audit, without Calico's if they are elsewhere.

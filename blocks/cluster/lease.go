@@ -12,9 +12,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// withLease adds the Lease of the run that moves pods, if an object carries a run's mark and
-// Leases may be read. No audit needs that right. If no run holds the Lease, the marked objects
-// are read again: a run that has just ended removed its marks before it released the Lease.
+// withLease adds the Lease of the run that moves pods, if an object carries a run's mark and Leases
+// may be read. No audit needs that right. If no run holds the Lease, the marked objects are read
+// again, because a run that has just ended removed its marks before it released the Lease.
 func (k *Kubernetes) withLease(ctx context.Context, s *blocks.Snapshot) *blocks.Snapshot {
 	marked := s.Marked()
 	if len(marked) == 0 {

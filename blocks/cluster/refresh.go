@@ -51,8 +51,8 @@ func (k *Kubernetes) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []
 		read = append(read, r.onto(prev))
 	}
 	s := decode.Replaced(prev, read)
-	// Virtual machines without a reference come from prev. Reading others again can make
-	// them unknown, but not known.
+	// Virtual machines without a reference come from prev. Reading other kinds again can make them
+	// unknown, but not known.
 	s.SetVMsKnown(func(r blocks.Resource) bool {
 		again := slices.ContainsFunc(refs, func(ref blocks.Ref) bool { return ref.Resource == r })
 		return prev.VMsKnown && (!again || k.served.has(decode.KindOf(r)))

@@ -228,9 +228,9 @@ func TestStaleReasonIsTheLatest(t *testing.T) {
 	}
 }
 
-// TestBookmarksThatStandStill: a quiet kind is listed again if its bookmarks no longer
-// reach the revisions of lists, as when its stream is held up. This does not apply if they
-// never did in time, because nothing makes the datastore report its progress.
+// TestBookmarksThatStandStill: a quiet kind is listed again if its bookmarks no longer reach the
+// revisions of lists, as when its stream is held up. If they never reached them in time, the kind
+// is not listed again: the datastore may not report its progress at all.
 func TestBookmarksThatStandStill(t *testing.T) {
 	for _, report := range []bool{false, true} {
 		w, err := NewWatch(&rest.Config{Host: "http://unused.invalid"}, WatchOptions{})

@@ -42,7 +42,7 @@ type pace struct {
 	bookmarkTimeout  time.Duration // for a bookmark to reach the revision of a list
 	openTimeout      time.Duration // for opening a stream
 	discover         time.Duration // between discoveries
-	confirm          time.Duration // before a loss or a refusal is believed
+	confirm          time.Duration // before a loss or a refusal is accepted as real
 	denied           time.Duration // before the next try if a right is missing
 	backoff          time.Duration // first pause before a watch restarts
 	maxBackoff       time.Duration // longest pause before a watch restarts
@@ -148,7 +148,7 @@ func (w *Watch) Run(ctx context.Context) error {
 // freshness time (TakenAt). Several changes may share one signal.
 func (w *Watch) Changed() <-chan struct{} { return w.changed }
 
-// Signal sends the same signal, for data kept beside the snapshot.
+// Signal sends the same signal, for data kept in addition to the snapshot.
 func (w *Watch) Signal() { notify(w.changed) }
 
 // notify sends a signal to a channel, unless one is pending.

@@ -468,8 +468,8 @@ func TestWatchOutlivesRevokedToken(t *testing.T) {
 	refused := func(g blocks.Gap) bool {
 		return g.Stale && strings.HasSuffix(g.Reason, ": the API server answered 401 Unauthorized: Unauthorized")
 	}
-	// The API server caches a token's validity for ten seconds. Until then it may have
-	// created one of its own namespaces, and a watch may have started that would continue.
+	// The API server caches a token's validity for ten seconds. Within that time it accepts the
+	// token: a watch that started then would continue.
 	eventually(t, w, "the token is refused", func(s *blocks.Snapshot) bool { return slices.ContainsFunc(s.Gaps, refused) })
 	proxy.CloseClientConnections()
 	eventually(t, w, "all kinds are stale", func(s *blocks.Snapshot) bool {

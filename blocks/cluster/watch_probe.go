@@ -192,7 +192,7 @@ func (w *Watch) conclude(probes []*probe, stored map[*reflector]bool) time.Durat
 			// The stream has ended meanwhile.
 		case p.err == nil:
 			if !k.prove(p, stored[k]) {
-				next = 0 // a propagation delay follows anyway
+				next = 0 // the propagation delay follows in any case
 			}
 		case code == http.StatusNotFound, k.believes(code):
 			k.stop(p.err) // discovery or the list decides

@@ -247,7 +247,7 @@ func (k *reflector) failed(err error) time.Duration {
 		w.rediscover()
 	}
 	if hopeless {
-		// The other kinds need not wait for this one.
+		// The other kinds do not have to wait for this one.
 		k.drop(l.reason(err))
 	}
 	return retryAfter(err)

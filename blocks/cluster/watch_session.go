@@ -179,8 +179,8 @@ func (s *session) settled() {
 
 func (w *Watch) rediscover() { notify(w.rediscovery) }
 
-// sharing returns the shared strings. If they hold many names of deleted objects, it starts
-// with an empty set.
+// sharing returns the shared strings. If they hold many names of deleted objects, it returns an
+// empty set.
 func (w *Watch) sharing() *decode.SharedStrings {
 	w.mu.Lock()
 	defer w.mu.Unlock()

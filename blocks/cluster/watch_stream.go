@@ -24,9 +24,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// A stream holds the events of one watch request. It never fails: if it can be resumed, it
-// ends as if its time were over. Otherwise it ends as expired (410 Gone), so that the
-// Reflector lists again only in that case.
+// A stream holds the events of one watch request. It never fails: if it can be resumed, it ends as
+// if its time had elapsed. Otherwise it ends as expired (410 Gone), so that the Reflector lists
+// again only in that case.
 type stream struct {
 	k      *reflector
 	ctx    context.Context
@@ -68,10 +68,10 @@ func (k *reflector) watch(ctx context.Context, o metav1.ListOptions) (watch.Inte
 	}
 }
 
-// needsList reports whether a watch that ended with err cannot be resumed: its
-// resourceVersion is too old (410) or invalid for this server (422: k8s.io/apiserver
-// storage, ParseResourceVersion). A refused watch is retried from where it ended until the
-// refusal is believed, and a watch of an unknown kind until discovery confirms that.
+// needsList reports whether a watch that ended with err cannot be resumed, because its
+// resourceVersion is too old (410) or invalid for this server (422: k8s.io/apiserver storage,
+// ParseResourceVersion). A refused watch is retried from where it ended until the refusal is
+// believed. A watch of an unknown kind is retried until discovery confirms that it is not served.
 func (k *reflector) needsList(err error) bool {
 	switch code := codeOf(err); code {
 	case http.StatusGone, http.StatusUnprocessableEntity:
@@ -184,8 +184,8 @@ func (s *stream) change(e *event) (*changedObject, error) {
 	return c, nil
 }
 
-// end returns the last event of a stream. Without it, the Reflector would treat a short
-// stream as a failure.
+// end returns the last event of a stream. Without it, the Reflector would treat a short stream as a
+// failure.
 func (s *stream) end(err error) (watch.EventType, runtime.Object, error) {
 	s.over = true
 	lasted := time.Since(s.began)

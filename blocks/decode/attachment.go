@@ -14,7 +14,7 @@ import (
 var networkAttachments = describe(Kind{
 	Resource: blocks.NetworkAttachments, Names: []string{"NetworkAttachmentDefinition"}, Foreign: "k8s.cni.cncf.io/v1", Beside: versionWhereabouts,
 	Optional: true, Namespaced: true,
-	Absent: besideWhereabouts("no NetworkAttachmentDefinition in the files, though objects of Whereabouts are"),
+	Absent: besideWhereabouts("the files hold objects of Whereabouts but no NetworkAttachmentDefinition"),
 	// Anyone who may write attachments can cause a gap. It is tolerated because every pod
 	// that names an address on an unreadable attachment counts as its holder.
 	tolerates: func(string) bool { return true },

@@ -88,9 +88,9 @@ const (
 	alternateOwner = 0xc2b2ae3d27d4eb4f
 )
 
-// digest computes [blocks.Attributes.Digest]: the sum of one hash per entry, over its map,
-// key and value, in any order. It must not change between runs, because plans are applied
-// by a later run than the one that made them.
+// digest computes [blocks.Attributes.Digest]: the sum of one hash per entry, over its map, key and
+// value, in any order. It must not change between runs, because one run makes a plan and a later
+// one applies it.
 type digest struct {
 	sum     uint64
 	entries int

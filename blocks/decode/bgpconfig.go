@@ -16,7 +16,7 @@ var bgpConfigs = describe(Kind{
 		if !s.MayBorrow() {
 			return ""
 		}
-		return "no BGPConfiguration in the files, though nodes borrow addresses or lack a block: whether traffic to borrowed addresses arrives is not known"
+		return "the files hold no BGPConfiguration, but nodes borrow addresses or lack a block: whether traffic to borrowed addresses arrives is not known"
 	},
 	keeps: calicoObject(classDefault, value("nodeToNodeMeshEnabled", 0, classNumber), value("asNumber", 0, classAS)),
 }, descriptor[blocks.BGPConfig]{

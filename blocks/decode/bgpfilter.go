@@ -12,7 +12,7 @@ var bgpFilters = describe(Kind{
 	Resource: blocks.BGPFilters, Names: []string{apiv3.KindBGPFilter}, Optional: true,
 	Absent: func(s *blocks.Snapshot) string {
 		if slices.ContainsFunc(s.BGPPeers, func(p blocks.BGPPeer) bool { return len(p.Filters) > 0 }) {
-			return "no BGPFilter in the files, though a BGPPeer names one"
+			return "the files hold no BGPFilter, but a BGPPeer names one"
 		}
 		return ""
 	},

@@ -12,7 +12,7 @@ var bgpPeers = describe(Kind{
 		if !s.BGP.Present || s.BGP.Mesh || !s.MayBorrow() {
 			return ""
 		}
-		return "no BGPPeer in the files, though the BGPConfiguration turns the mesh off"
+		return "the files hold no BGPPeer, but the BGPConfiguration turns the mesh off"
 	},
 	keeps: calicoObject(classPeer,
 		value("node", 0, classNode), value("nodeSelector", 0, classNodeSelector), value("peerIP", 0, classEndpoint),

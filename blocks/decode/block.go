@@ -143,9 +143,9 @@ func tooLong(r *JSONReader) {
 	r.Fault("has more than " + strconv.Itoa(maxOrdinals) + " entries")
 }
 
-// ordinals decodes a block's allocations: for each address an index into the attributes, or
-// null. Negative indices, which would read as free, and indices too large for an int32
-// become the largest int32, which is invalid as well.
+// ordinals decodes a block's allocations: for each address an index into the attributes, or null.
+// Negative indices, which would look like free addresses, and indices too large for an int32 become
+// the largest int32, which is always invalid.
 func ordinals(r *JSONReader, out []int32) []int32 {
 	if out == nil {
 		out = make([]int32, 0, 64)

@@ -28,13 +28,13 @@ type Decoder struct {
 	Newest *time.Time
 	// PodLabels enables decoding of pods' labels, which few callers need.
 	PodLabels bool
-	// Amend, if set, returns what replaces an object of a page. It receives the fields that
-	// a decoder reads, as JSON.
+	// Amend, if set, returns the replacement of an object of a page. It receives the fields that a
+	// decoder reads, as JSON.
 	Amend func(object []byte) []byte
 	// inNamespace is the namespace of the current object, if its kind is namespaced.
 	inNamespace string
-	// Dump is true if something else than a snapshot's recording wrote the objects, and may have
-	// left out members that the API server always returns.
+	// Dump is true if the objects do not come from a snapshot's recording. They may then lack
+	// members that the API server always returns.
 	Dump bool
 	// hasSpec reports whether the current object has a spec.
 	hasSpec bool
@@ -198,9 +198,8 @@ func (d *Decoder) object(r *JSONReader, m *blocks.Meta, hooks metaHooks, spec, s
 // anywhere makes [Decoder.whole] keep an object despite any fault, if it has a name.
 const anywhere = "*"
 
-// whole reports whether to keep the decoded object. A fault turns the object into a gap,
-// except in entries of the list or map named partial: those faults become gaps of their
-// own.
+// whole reports whether to keep the decoded object. A fault turns the object into a gap. Faults in
+// an entry of the list or map named partial become gaps of their own instead.
 func (d *Decoder) whole(r *JSONReader, m *blocks.Meta, partial string) bool {
 	if r.err != nil {
 		return false

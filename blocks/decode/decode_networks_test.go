@@ -11,8 +11,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// TestNetworkStatus: every address of every interface is decoded, even beside unparseable
-// entries. Those are reported, but leave the reading complete.
+// TestNetworkStatus: every address of every interface is decoded, even if other entries cannot be
+// parsed. Those are reported, but the reading is complete.
 func TestNetworkStatus(t *testing.T) {
 	const field = "metadata.annotations[k8s.v1.cni.cncf.io/network-status]"
 	for _, c := range []struct {
@@ -58,9 +58,9 @@ func TestNetworkStatus(t *testing.T) {
 	}
 }
 
-// TestUnreadablePods: an unparseable field that may name an address is tolerated. Any other
-// fault, which no API server would send, is a gap that counts, even if the field may have
-// named addresses.
+// TestUnreadablePods: an unparseable field that may name an address is tolerated. Any other fault
+// is a gap that counts, even if the field may have named addresses, because no API server would
+// send it.
 func TestUnreadablePods(t *testing.T) {
 	for text, c := range map[string]struct {
 		unreadable string

@@ -181,7 +181,7 @@ func TestConfigs(t *testing.T) {
 	diff(t, "IPAM", []blocks.IPAMConfig{{Meta: blocks.Meta{Name: "default"}, Present: true,
 		StrictAffinity: true, AutoAllocateBlocks: true, MaxBlocksPerHost: 4, Cooldown: 30 * time.Second}}, all[blocks.IPAMConfig](p))
 
-	// An object of another name does not count, whatever it says, and is listed.
+	// An object of another name does not count, whatever its content, and is listed.
 	s := NewSnapshot(decodeOne(t, ipamConfigs, objectNamed("ipam", `"strictAffinity": true, "maxBlocksPerHost": "many"`)))
 	diff(t, "IPAM", blocks.DefaultIPAMConfig(), s.IPAM)
 	diff(t, "ignored", []blocks.IPAMConfig{{Meta: blocks.Meta{Name: "ipam"}, Present: true, StrictAffinity: true}}, s.IgnoredIPAM)

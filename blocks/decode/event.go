@@ -10,7 +10,8 @@ var sandboxEvents = describe(Kind{
 	in:   func(s *blocks.Snapshot) *[]blocks.SandboxEvent { return &s.SandboxEvents },
 })
 
-// sandboxEvent decodes an Event, and drops it if it is of another reason or not about a pod.
+// sandboxEvent decodes an Event. It drops events with another reason and events that are not about
+// a pod.
 func (d *Decoder) sandboxEvent(r *JSONReader, e *blocks.SandboxEvent) bool {
 	var kind, reason string
 	r.Object(func(key []byte) {

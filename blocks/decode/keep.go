@@ -21,7 +21,7 @@ type fieldMask struct {
 	parts    []*fieldMask
 	numbered [maxField + 1]*fieldMask // parts by num
 	// whole keeps everything below the value, including unknown fields, unless names are
-	// anonymized. It is set for the specs of Calico's objects, which bug reports are about.
+	// anonymized. It is set for the specs of Calico's objects, because bug reports are about them.
 	whole bool
 	// wants selects the kept entries of a map; nil keeps all.
 	wants func(key string) bool
@@ -90,8 +90,8 @@ func timeField(key string, num int) *fieldMask {
 	return &fieldMask{key: key, num: num, schema: schemaTime, class: classTime}
 }
 
-// metaMask selects the saved metadata. managedFields are only kept for kinds whose decoders
-// read them.
+// metaMask selects the saved metadata. It keeps managedFields only for kinds whose decoders read
+// them.
 func metaMask(name class, managed bool, extra ...*fieldMask) *fieldMask {
 	parts := []*fieldMask{
 		value("name", 1, name),

@@ -131,7 +131,7 @@ func appendMap(out []byte, r *JSONReader, s *fieldMask, n *alias.Aliases) []byte
 			if c == '"' || c == 'n' {
 				return
 			}
-			// Keep a value of the wrong type so that decoders report it.
+			// Keep a value of the wrong type, so that decoders report it.
 			class = classNone
 		}
 		if n != nil {

@@ -20,8 +20,8 @@ type gadget struct {
 	Node string
 }
 
-// TestAnyKindByItsDescription: a description is all it takes to decode, save, store, sort,
-// merge and anonymize a kind.
+// TestAnyKindByItsDescription: a description suffices to decode, save, store, sort, merge and
+// anonymize a kind.
 func TestAnyKindByItsDescription(t *testing.T) {
 	var place []gadget // in place of a snapshot's field
 	k := describe(Kind{
@@ -118,7 +118,7 @@ func TestAKindIsItsFile(t *testing.T) {
 		}
 		files = append(files, found...)
 	}
-	used := map[string]map[string]bool{} // files by the constant's name
+	used := map[string]map[string]bool{} // the files that use each constant
 	resources, set := resourceNames(t), token.NewFileSet()
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {

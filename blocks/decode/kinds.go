@@ -51,8 +51,8 @@ type Kind struct {
 	Foreign string
 	// Named kinds are read by metadata only.
 	Named bool
-	// Beside is an API group and version that must be served for the kind to be listed;
-	// empty for no such condition.
+	// Beside is an API group and version; the kind is listed only if they are served. Empty means
+	// always.
 	Beside string
 	// Namespaced kinds may have objects of the same name in several namespaces.
 	Namespaced bool
@@ -76,17 +76,17 @@ type Kind struct {
 	tolerates func(field string) bool
 	// keeps selects the saved fields of an object, and controls their anonymization.
 	keeps *fieldMask
-	// labelled replaces keeps for decoding with labels, which saved snapshots omit.
+	// labelled replaces keeps if labels are needed. Saved snapshots have no labels.
 	labelled *fieldMask
 	// always are the members of a spec that every stored object has, because the CRD requires them
 	// (libcalico-go config/crd) and Calico's clients write them. A dump without one was filtered.
 	always []string
-	// Record kinds are made by Calico's IPAM alone; no one writes manifests of them.
+	// Only Calico's IPAM makes objects of Record kinds; no one writes manifests of them.
 	Record bool
-	// Single kinds have one object that counts, named "default". keepsOthers is true if the
-	// records of other objects are kept as well.
+	// Single kinds have only one effective object, named "default". keepsOthers is true if records
+	// of other objects are kept as well.
 	Single, keepsOthers bool
-	// Selector is the field selector of a list that is only read if a verdict asks for it.
+	// Selector is the field selector of the list. The list is only read if a verdict asks for it.
 	Selector string
 
 	// The following are set by describe, from a descriptor.

@@ -2,7 +2,7 @@ package decode
 
 import "github.com/calico-audit/calico-audit/blocks"
 
-// migrations are read in the version that v3.32 and newer releases serve.
+// migrations are read in the API version that v3.32 and newer releases serve.
 var migrations = describe(Kind{
 	Resource: blocks.Migrations, Names: []string{"DatastoreMigration"}, Foreign: "migration.projectcalico.org/v1beta1", Optional: true,
 	keeps: object("", 0, metaMask(classWord, true), object("status", 0, value("phase", 0, classWord))),

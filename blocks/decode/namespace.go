@@ -17,7 +17,7 @@ var namespaces = describe(Kind{
 	},
 	LeftOut: func(s *blocks.Snapshot) string {
 		if name, out := blocks.NamespaceLeftOut(s); out && needNamespaces(s) != "" {
-			return fmt.Sprintf("the files hold pods of namespace %q, and not the namespace%s", name, needNamespaces(s))
+			return fmt.Sprintf("the files hold pods of namespace %q, but not the namespace%s", name, needNamespaces(s))
 		}
 		return ""
 	},
@@ -33,7 +33,7 @@ func needNamespaces(s *blocks.Snapshot) string {
 	inFamily := map[blocks.Family]int{}
 	for i := range s.Pools {
 		if inFamily[blocks.FamilyOf(s.Pools[i].CIDR.Addr())]++; s.Pools[i].NamespaceSelector != "" {
-			return ", though a pool selects namespaces by label"
+			return ", but a pool selects namespaces by label"
 		}
 	}
 	if max(inFamily[blocks.IPv4], inFamily[blocks.IPv6]) > 1 {

@@ -117,7 +117,7 @@ func (d *Decoder) node(r *JSONReader, n *blocks.Node) bool {
 			d.conditions(r, func(kind, status, _ []byte, _ blocks.Time) {
 				if string(kind) == "Ready" {
 					n.Ready = string(status) == "True"
-					n.NotReady = len(status) > 0 && !n.Ready // a status that cannot be read says neither
+					n.NotReady = len(status) > 0 && !n.Ready // an unreadable status is neither
 				}
 			})
 		},

@@ -39,9 +39,8 @@ type records interface {
 	// Less and Swap implement sort.Interface for the canonical order.
 	Less(i, j int) bool
 	Swap(i, j int)
-	// Take replaces the list by the records of a snapshot; Fill stores the list in a
-	// snapshot. Both share memory. Of a single kind, Take
-	// takes only objects that are not named "default".
+	// Take replaces the list by the records of a snapshot; Fill stores the list in a snapshot. Both
+	// share memory. For a single kind, Take skips the object named "default".
 	Take(*blocks.Snapshot)
 	Fill(*blocks.Snapshot)
 }
@@ -51,9 +50,9 @@ type records interface {
 type descriptor[T any] struct {
 	// json decodes an object into an empty record, or returns false if it yields none.
 	json func(*Decoder, *JSONReader, *T) bool
-	// Exactly one of in, shared and put is set. in returns the snapshot's records; shared
-	// does so for kinds with very many objects, which snapshots share. put stores the one
-	// record of a single kind, and otherwise is its value in a cluster without the object.
+	// Exactly one of in, shared and put is set. in returns the snapshot's records; shared does so
+	// for kinds with very many objects, which snapshots share. put stores the one record of a
+	// single kind; its value is also what a cluster without the object has.
 	in        func(*blocks.Snapshot) *[]T
 	shared    func(*blocks.Snapshot) *[]*T
 	put       func(*blocks.Snapshot, T)

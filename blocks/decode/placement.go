@@ -35,8 +35,8 @@ const (
 	aToleration  = "\x00l"
 )
 
-// placement collects a pod's scheduling constraints as text that differs only if they do.
-// Most pods have the same constraints as another, so they share one [blocks.Placement].
+// placement collects a pod's scheduling constraints as text, so that equal constraints give equal
+// text. Most pods have the same constraints as another, and share one [blocks.Placement].
 type placement struct {
 	// selector holds the requirements of nodeSelector, and terms the alternatives of the
 	// node affinity; required reports whether there is a node affinity.

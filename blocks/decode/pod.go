@@ -284,7 +284,7 @@ func probe(key string, num int) *fieldMask {
 	return object(key, num, object("", 1, object("exec", 1, listOf("command", 1, value("", 1, classWord)))))
 }
 
-// felixOnly reports whether a pod's probes ask Felix and not BIRD.
+// felixOnly reports whether a pod's probes ask only Felix, not BIRD.
 func felixOnly(r *JSONReader) (felix bool) {
 	bird := false
 	exec := Members{"exec": func() {
@@ -330,11 +330,11 @@ func isRequest(field string) bool {
 	return slices.ContainsFunc([]string{annotationPoolsV4, annotationPoolsV6, annotationAddresses}, func(a string) bool { return field == annotationField(a) })
 }
 
-// toleratedField reports whether verdicts stay safe although the given field of a pod
-// cannot be parsed ([blocks.Gap.Tolerated]). [blocks.Extras.Unreadable] accounts for fields
-// with addresses. A pod whose request cannot be parsed gets no address, and a running pod
-// keeps its own, so no address depends on the request. Except for the status, the pod's author writes all of these fields: each could
-// otherwise make the audit of a whole cluster incomplete.
+// toleratedField reports whether verdicts stay safe although a field of a pod cannot be parsed
+// ([blocks.Gap.Tolerated]). [blocks.Extras.Unreadable] accounts for fields with addresses. A pod
+// with an unparseable request gets no address, and a running pod keeps its own, so no address
+// depends on the request. Except for the status, the pod's author writes all of these fields, and
+// could otherwise make the audit of a whole cluster incomplete.
 func toleratedField(field string) bool {
 	if strings.HasPrefix(field, "status.podIP") {
 		return true

@@ -7,12 +7,12 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// DefaultName is the name of the only object of a configuration kind that counts.
+// DefaultName is the name of the only effective object of a configuration kind.
 const DefaultName = "default"
 
 // config decodes metadata, spec and status of an object of a single kind. It returns false if the
-// object is broken, which is a gap of the whole resource, or if it is not named "default"
-// and its kind drops such objects.
+// object is broken, which is a gap of the whole resource. It also returns false for an object that
+// is not named "default", if its kind drops such objects.
 func (d *Decoder) config(r *JSONReader, m *blocks.Meta, spec, status Members) bool {
 	d.object(r, m, metaHooks{}, r.members(spec), r.members(status))
 	// Calico's clients write each such object with a spec, although it may be empty.
@@ -24,7 +24,7 @@ func (d *Decoder) config(r *JSONReader, m *blocks.Meta, spec, status Members) bo
 	}
 	checkName(r, m)
 	if m.Name != "" && m.Name != DefaultName {
-		return d.Out.Kind.keepsOthers // whatever it says: it does not count
+		return d.Out.Kind.keepsOthers // its content does not matter
 	}
 	if len(r.Faults) > 0 {
 		// This is the only such object, so the whole resource is unknown. Calico's defaults

@@ -22,9 +22,8 @@ type ObjectStore struct {
 
 type storedRecords interface {
 	replaceAll(records)
-	// has reports whether the last of the given records equals the stored one, apart from
-	// its version and last write. Without records, it reports whether the store lacks one,
-	// too.
+	// has reports whether the stored record equals the last given record, ignoring its version and
+	// last write. Without given records, it reports whether nothing is stored.
 	has(blocks.Key, records) bool
 	put(blocks.Key, records)
 	Fill(*blocks.Snapshot)

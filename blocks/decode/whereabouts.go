@@ -16,7 +16,7 @@ const versionWhereabouts = "whereabouts.cni.cncf.io/v1alpha1"
 
 var whereaboutsPools = describe(Kind{
 	Resource: blocks.WhereaboutsPools, Names: []string{"IPPool"}, Foreign: versionWhereabouts, Optional: true, Namespaced: true,
-	Absent: besideWhereabouts("no Whereabouts IPPool in the files, though other objects of Whereabouts are"),
+	Absent: besideWhereabouts("the files hold objects of Whereabouts but none of its IPPools"),
 	keeps: whereaboutsObject(classRangeName, value("range", 0, classAddresses), entriesOf("allocations", classByOrdinal,
 		object("", 0, value("id", 0, classSandbox), value("podref", 0, classPodRef), value("ifname", 0, classWord)))),
 }, descriptor[blocks.WhereaboutsPool]{
@@ -26,7 +26,7 @@ var whereaboutsPools = describe(Kind{
 
 var whereaboutsReservations = describe(Kind{
 	Resource: blocks.WhereaboutsReservations, Names: []string{"OverlappingRangeIPReservation"}, Foreign: versionWhereabouts, Optional: true, Namespaced: true,
-	Absent: besideWhereabouts("no OverlappingRangeIPReservation in the files, though other objects of Whereabouts are"),
+	Absent: besideWhereabouts("the files hold objects of Whereabouts but no OverlappingRangeIPReservation"),
 	keeps:  whereaboutsObject(classAddressName, value("containerid", 0, classSandbox), value("podref", 0, classPodRef), value("ifname", 0, classWord)),
 }, descriptor[blocks.WhereaboutsReservation]{
 	json: (*Decoder).whereaboutsReservation,
@@ -38,7 +38,7 @@ var nodeSlicePools = describe(Kind{
 	Absent: func(s *blocks.Snapshot) string {
 		for i := range s.NetworkAttachments {
 			if n := &s.NetworkAttachments[i]; n.Sliced {
-				return fmt.Sprintf("no NodeSlicePool in the files, though network attachment %s gives slices of its range to nodes", n.Key())
+				return fmt.Sprintf("the files hold no NodeSlicePool, but network attachment %s gives slices of its range to nodes", n.Key())
 			}
 		}
 		return ""

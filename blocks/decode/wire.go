@@ -10,9 +10,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode/protobuf"
 )
 
-// A wire is a value in a protobuf message. Through it, a JSONReader reads the message as
-// the API server's JSON, without empty values and without fields that the kind's mask
-// drops.
+// A wire is a value in a protobuf message. It lets a JSONReader read the message as the API
+// server's JSON, without empty values and without fields that the kind's mask drops.
 type wire struct {
 	// mask is the value's mask; nil if the reader reads JSON.
 	mask  *fieldMask

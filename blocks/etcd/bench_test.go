@@ -81,9 +81,9 @@ func connect(e *testcluster.Etcd) (*etcd.Client, error) {
 	return etcd.New(config, etcd.Options{})
 }
 
-// BenchmarkRead reports the time of a reading as a ratio to that of a range over the same keys in
-// pages of the same size that also unmarshals each value into Calico's own types, and the memory of
-// a reading.
+// BenchmarkRead reports the time of a reading relative to a range over the same keys in pages of
+// the same size that also unmarshals each value into Calico's own types, and the memory of a
+// reading.
 func BenchmarkRead(b *testing.B) {
 	e, client := large(b)
 	var ours, floor time.Duration
@@ -107,9 +107,9 @@ func BenchmarkRead(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkWatch reports the time until a change of an endpoint is in a snapshot, as a ratio to that
-// of a reading, with which the exporter would have to do otherwise; and the memory of the watch with
-// a snapshot.
+// BenchmarkWatch reports the time until a snapshot shows a change of an endpoint, relative to a
+// complete reading, which the exporter would otherwise need. It also reports the memory of the
+// watch with a snapshot.
 func BenchmarkWatch(b *testing.B) {
 	e, client := large(b)
 	other, err := connect(e)

@@ -184,7 +184,7 @@ func (c *Client) reach(ctx context.Context) error {
 	for _, e := range c.config.Endpoints {
 		at, err := url.Parse(e)
 		if err != nil || at.Host == "" {
-			return nil // the client accepts other forms
+			return nil // only the client accepts other forms
 		}
 		if proxy, err := http.ProxyFromEnvironment(&http.Request{URL: at}); proxy != nil || err != nil {
 			return nil

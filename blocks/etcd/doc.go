@@ -1,13 +1,12 @@
-// Package etcd reads the IPAM state of a Calico that keeps its objects in an etcd of its own
-// (DATASTORE_TYPE=etcdv3). A [Client] connects as calicoctl does, a [Reading] is what etcd held
-// at one revision, and a [Watch] keeps one current.
+// Package etcd reads the IPAM state from Calico's own etcd (DATASTORE_TYPE=etcdv3). A [Client]
+// connects as calicoctl does. A [Reading] holds the content of etcd at one revision, and a [Watch]
+// keeps one current.
 //
-// Each stored value becomes the JSON of the equivalent object of crd.projectcalico.org/v1,
-// which the decoders of package decode read. WorkloadEndpoints and HostEndpoints become
-// pods, and Calico's nodes become nodes, so that no check knows where an object was stored.
-// If the cluster's Kubernetes API is read too, [Reading.AmendPod] and [Reading.AmendNode]
-// add to its objects what Calico would have written into their annotations, and
-// [Reading.Join] completes the snapshot.
+// Each stored value becomes the JSON of the equivalent object of crd.projectcalico.org/v1, which
+// the decoders of package decode read. WorkloadEndpoints and HostEndpoints become pods, and
+// Calico's nodes become nodes, so that no check knows where an object was stored. If the cluster's
+// Kubernetes API is read too, [Reading.AmendPod] and [Reading.AmendNode] add the annotations that
+// Calico would have written to its objects, and [Reading.Join] completes the snapshot.
 //
 // The objects differ from those of an API server:
 //

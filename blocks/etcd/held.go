@@ -14,41 +14,42 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// held is what a watch holds: a reading that events change.
+// held is the content of a watch: a reading with the events since.
 type held struct {
 	*Reading
 	// alone is true if Kubernetes is not read.
 	alone bool
 	// read is the revision of the reading.
 	read int64
-	// stores hold the objects of Calico's kinds. Those of pods are other endpoints than Kubernetes'.
+	// stores hold the objects of Calico's kinds. The store of pods holds the endpoints that do not
+	// belong to pods of Kubernetes.
 	stores map[blocks.Resource]*decode.ObjectStore
 	// byKey are all endpoints, and unread the gaps of nodes and endpoints, by key in etcd.
 	byKey  map[string]*endpoint
 	unread map[string]blocks.Gap
-	// pods and kubernetesNodes keep what etcd says about objects of Kubernetes.
+	// pods and kubernetesNodes keep etcd's data about objects of Kubernetes.
 	pods            map[blocks.Key]*saidOfPod
 	kubernetesNodes map[string]*saidOfNode
 	// changes counts the events.
 	changes uint64
 }
 
-// saidOfPod is what etcd says about a pod, and the last pod that was amended.
+// saidOfPod holds etcd's data about a pod, and the pod as last amended.
 type saidOfPod struct {
-	node       string // the pod's, in Kubernetes
+	node       string // the pod's pin in Kubernetes
 	deleting   bool
 	says       *blocks.Workload
 	gaps       []blocks.Gap
 	of, amends *blocks.Workload
 }
 
-// saidOfNode is what etcd says about a node of Kubernetes.
+// saidOfNode holds etcd's data about a node of Kubernetes.
 type saidOfNode struct {
 	says *blocks.Node
 	gaps []blocks.Gap
 }
 
-// hold returns what a watch holds at first. The reading must not be used otherwise.
+// hold returns the initial content of a watch. The reading must not be used otherwise.
 func hold(r *Reading, alone bool) *held {
 	h := &held{
 		Reading: r, alone: alone, read: r.Revision, stores: map[blocks.Resource]*decode.ObjectStore{}, byKey: map[string]*endpoint{}, unread: map[string]blocks.Gap{},
@@ -91,10 +92,10 @@ func (h *held) apart() *Reading {
 	return r
 }
 
-// take makes an event take effect.
+// take applies an event.
 func (h *held) take(e *clientv3.Event) {
 	s, ok := storeOf(string(e.Kv.Key))
-	if !ok || e.Kv.ModRevision <= h.read { // the reading has it
+	if !ok || e.Kv.ModRevision <= h.read { // the reading includes the event
 		return
 	}
 	h.changes++
@@ -127,12 +128,12 @@ func (h *held) take(e *clientv3.Event) {
 	}
 }
 
-// takeNode replaces a node by that of a reading, if it has one.
+// takeNode replaces a node by the one in a reading, if it has one.
 func (h *held) takeNode(name string, now *Reading) {
 	delete(h.nodes, name)
 	maps.Copy(h.nodes, now.nodes)
 	clear(h.byKubernetes)
-	for _, calico := range slices.Sorted(maps.Keys(h.nodes)) { // of two that name one, a reading takes the last, too
+	for _, calico := range slices.Sorted(maps.Keys(h.nodes)) { // if two name the same one, a reading also takes the last
 		for _, kubernetes := range h.nodes[calico].named {
 			h.byKubernetes[kubernetes] = calico
 		}
@@ -141,7 +142,7 @@ func (h *held) takeNode(name string, now *Reading) {
 	maps.DeleteFunc(h.pods, func(_ blocks.Key, p *saidOfPod) bool { return h.calicoName(p.node) != p.says.Node })
 }
 
-// takeEndpoint replaces the endpoint of a key by that of a reading, if it has one.
+// takeEndpoint replaces the endpoint of a key by the one in a reading, if it has one.
 func (h *held) takeEndpoint(key string, now *Reading) {
 	pods := slices.AppendSeq(slices.Collect(maps.Keys(now.ofPods)), maps.Keys(now.others))
 	old := h.byKey[key]
@@ -234,7 +235,7 @@ func (h *held) snapshot() *blocks.Snapshot {
 	return s
 }
 
-// fill adds what h holds to a snapshot, and nodes.
+// fill adds Calico's objects and nodes to a snapshot.
 func (h *held) fill(s *blocks.Snapshot, nodes *Reading, read func(blocks.Resource) bool) *blocks.Snapshot {
 	more := decode.NewSnapshot(nodes.list(blocks.Nodes))
 	h.stores[blocks.Pods].Fill(more)
@@ -257,7 +258,7 @@ func (h *held) fill(s *blocks.Snapshot, nodes *Reading, read func(blocks.Resourc
 	return s
 }
 
-// amendNode returns a node of Kubernetes with what etcd says about it.
+// amendNode returns a node of Kubernetes with etcd's data about it.
 func (h *held) amendNode(n *blocks.Node, gaps *[]blocks.Gap) blocks.Node {
 	said := h.kubernetesNodes[n.Name]
 	if said == nil {
@@ -282,7 +283,7 @@ func (h *held) amendNode(n *blocks.Node, gaps *[]blocks.Gap) blocks.Node {
 	return out
 }
 
-// amendPod returns a pod of Kubernetes with what etcd says about it.
+// amendPod returns a pod of Kubernetes with etcd's data about it.
 func (h *held) amendPod(p *blocks.Workload, gaps *[]blocks.Gap) *blocks.Workload {
 	pod, deleting := blocks.Key{Namespace: p.Namespace, Name: p.Name}, !p.Deleting.IsZero()
 	if len(h.ofPods[pod]) == 0 && !deleting && h.calicoName(p.Node) == p.Node {
@@ -310,7 +311,6 @@ func (h *held) amendPod(p *blocks.Workload, gaps *[]blocks.Gap) *blocks.Workload
 	return said.amends
 }
 
-// amend returns a pod with what etcd says about it.
 func (said *saidOfPod) amend(p *blocks.Workload) *blocks.Workload {
 	out, says := *p, said.says
 	out.Node = says.Node

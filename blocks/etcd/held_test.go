@@ -74,7 +74,7 @@ func change(rnd *rand.Rand) (key string, value []byte) {
 		switch rnd.IntN(5) {
 		case 0:
 			refs = "[]"
-		case 1: // two may name one
+		case 1: // two nodes may name the same one
 			refs = fmt.Sprintf(`[{"nodeName":"k%d","orchestrator":"k8s"},{"nodeName":"k%d","orchestrator":"k8s"}]`, rnd.IntN(3), rnd.IntN(3))
 		}
 		key, text = resourcePrefix+"nodes/"+host, fmt.Sprintf(`{"metadata":{"name":"x","labels":{"zone":"c","rack":"%d"}},"spec":{"orchRefs":%s,"bgp":{"ipv4Address":"192.0.2.%d/24","ipv4IPIPTunnelAddr":"10.0.0.%d"}}}`, rnd.IntN(2), refs, n, n)
@@ -96,8 +96,8 @@ func change(rnd *rand.Rand) (key string, value []byte) {
 	return key, []byte(text)
 }
 
-// TestEventsAreAReading: what a watch holds after any events is what a reading holds that begins
-// then, with and without Kubernetes.
+// TestEventsAreAReading: after any events, a watch holds the same as a reading that begins at that
+// time, with and without Kubernetes.
 func TestEventsAreAReading(t *testing.T) {
 	same := []cmp.Option{cmp.Exporter(func(reflect.Type) bool { return true }), cmpopts.EquateEmpty()}
 	for seed := range uint64(30) {
@@ -151,9 +151,9 @@ func TestEventsAreAReading(t *testing.T) {
 	}
 }
 
-// TestDeliveries: events count once all ranges have delivered theirs, and a read proves that the
-// objects are current once all ranges have reached its revision. A real etcd delivers too quickly to
-// show the states in between.
+// TestDeliveries: events take effect once all ranges have delivered theirs. A read proves that the
+// objects are current once all ranges have reached its revision. A real etcd delivers too quickly
+// to show the states in between.
 func TestDeliveries(t *testing.T) {
 	w := NewWatch(&Client{}, true, slog.New(slog.DiscardHandler))
 	r := reading(t)
@@ -173,14 +173,14 @@ func TestDeliveries(t *testing.T) {
 	}
 	check := func(when string, handles int, current bool) {
 		t.Helper()
-		proofs <- proof{revision: 1000} // once it is taken, so is everything before
+		proofs <- proof{revision: 1000} // once it is applied, so are all earlier events
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if n, is := len(w.held.snapshot().Handles), !w.current.IsZero(); n != handles || is != current {
 			t.Errorf("%s: %d handles, current: %v", when, n, is)
 		}
 	}
-	event(0, 3, ipamPrefix+"handle/read", `{"block":{}}`) // the reading has what there was at 3
+	event(0, 3, ipamPrefix+"handle/read", `{"block":{}}`) // the reading includes everything up to 3
 	event(0, 5, ipamPrefix+"handle/a", `{"block":{}}`)
 	reach(0, 5)
 	check("one range has not delivered its events", 0, false)
@@ -199,8 +199,8 @@ func TestDeliveries(t *testing.T) {
 	}
 }
 
-// TestNeverConfirmed: everything is read again if etcd answers reads but confirms no delivery. After a
-// pause, as in an outage, the watches first get time to resume.
+// TestNeverConfirmed: everything is read again if etcd answers reads but confirms no delivery.
+// After a pause, as in an outage, the watches first get time to resume.
 func TestNeverConfirmed(t *testing.T) {
 	w := NewWatch(&Client{}, true, slog.New(slog.DiscardHandler))
 	w.pace = pace{probe: 10 * time.Millisecond, gather: time.Millisecond, staleness: 100 * time.Millisecond}

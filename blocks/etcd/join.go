@@ -21,11 +21,12 @@ import (
 type node struct {
 	metadata
 	key string
-	// kubernetes is the name of its Kubernetes node; empty for other hosts. named are all that it
-	// names.
+	// kubernetes is the name of its Kubernetes node; empty for other hosts. named holds all names
+	// that it refers to.
 	kubernetes string
 	named      []string
-	// annotations are those that Calico writes on Kubernetes nodes, if these are its datastore.
+	// annotations are those that Calico would write on the Kubernetes node if Kubernetes were its
+	// datastore.
 	annotations map[string]string
 	podCIDRs    []string
 	addresses   []address
@@ -145,7 +146,7 @@ func takeHostEndpoint(r *Reading, s store, kv *mvccpb.KeyValue) {
 	}
 }
 
-// hostEndpoints is the namespace in which HostEndpoints, which have none, are shown.
+// hostEndpoints is the namespace under which HostEndpoints are shown, because they have none.
 const hostEndpoints = "hostendpoints"
 
 // endpoint parses an endpoint and its spec.
@@ -172,14 +173,15 @@ func (all endpoints) add(e *endpoint) {
 	all[e.podKey()] = slices.Insert(of, at, e)
 }
 
-// shownPod is a pod in a snapshot that Kubernetes does not have, made of endpoints.
+// shownPod is a pod that is made of endpoints because Kubernetes has none.
 type shownPod struct {
 	name string
 	of   []*endpoint
 }
 
-// shown makes pods of endpoints that Kubernetes has no pod for: one for each node. The first has
-// the pod's name, the others also that of their node. If alone, Kubernetes is not read.
+// shown makes pods of endpoints without a pod in Kubernetes: one for each node. The first has the
+// pod's name; the names of the others also contain their node's. alone is true if Kubernetes is not
+// read.
 func (r *Reading) shown(pod blocks.Key, alone bool) (out []shownPod) {
 	of := r.others[pod]
 	if alone {
@@ -206,8 +208,8 @@ const (
 	annotationContainerID = "cni.projectcalico.org/containerID"
 )
 
-// podAnnotations returns the annotations that Calico writes on a pod with these endpoints,
-// if pods are its datastore.
+// podAnnotations returns the annotations that Calico would write on a pod with these endpoints if
+// Kubernetes were its datastore.
 func podAnnotations(of []*endpoint) map[string]string {
 	var ips []string
 	for _, e := range of {
@@ -223,9 +225,8 @@ func podAnnotations(of []*endpoint) map[string]string {
 	return out
 }
 
-// AmendNode adds to a node of Kubernetes what Calico's etcd records about it, in the
-// annotations that Calico writes if Kubernetes is its datastore. The node gets Calico's name.
-// The object is JSON.
+// AmendNode adds the data of Calico's etcd to a node of Kubernetes, in the annotations that Calico
+// writes if Kubernetes is its datastore. It renames the node to Calico's name. The object is JSON.
 func (r *Reading) AmendNode(object []byte) []byte {
 	o, ok := parseCore(object)
 	if !ok {
@@ -251,9 +252,9 @@ func (r *Reading) AmendNode(object []byte) []byte {
 	return object
 }
 
-// AmendPod adds to a pod of Kubernetes the addresses of its WorkloadEndpoints, in the
-// annotations that Calico writes if Kubernetes is its datastore. Its node gets Calico's name.
-// The object is JSON.
+// AmendPod adds the addresses of a pod's WorkloadEndpoints to a pod of Kubernetes, in the
+// annotations that Calico writes if Kubernetes is its datastore. It renames the pod's node to
+// Calico's name. The object is JSON.
 func (r *Reading) AmendPod(object []byte) []byte {
 	o, ok := parseCore(object)
 	if !ok {
@@ -261,7 +262,7 @@ func (r *Reading) AmendPod(object []byte) []byte {
 	}
 	on := r.calicoName(o.Spec.NodeName)
 	of := r.endpointsOf(blocks.Key{Namespace: o.Metadata.Namespace, Name: o.Metadata.Name}, on)
-	// CNI DEL deletes the endpoint, and otherwise empties the annotations.
+	// CNI DEL deletes the endpoint here, and empties the annotations elsewhere.
 	if len(of) > 0 || o.Metadata.DeletionTimestamp != "" && !r.endpointsUnread {
 		object = o.annotate(object, podAnnotations(of))
 	}
@@ -326,12 +327,12 @@ func withMember(object []byte, part, name string, value any) []byte {
 	return out
 }
 
-// KubernetesName returns the name in Kubernetes of one of Calico's nodes.
+// KubernetesName returns the name in Kubernetes of a Calico node.
 func (r *Reading) KubernetesName(node string) string {
 	if n := r.nodes[node]; n != nil && n.kubernetes != "" {
 		return n.kubernetes
 	}
-	for in, name := range r.byKubernetes { // of a node that is gone since
+	for in, name := range r.byKubernetes { // of a node that was deleted since
 		if name == node {
 			return in
 		}
@@ -350,12 +351,12 @@ func (r *Reading) calicoName(kubernetes string) string {
 // ErrOtherCluster means that Kubernetes and Calico's etcd have no node in common.
 var ErrOtherCluster = errors.New("is it another cluster?")
 
-// Join returns a snapshot of a cluster's Kubernetes API, whose pods and nodes were amended,
-// with Calico's objects. read reports whether the snapshot's objects of a kind are new; those
-// of earlier readings already have what Kubernetes does not know: nodes and endpoints of
-// other orchestrators. An endpoint whose pod is gone owns no address, and a node whose
-// Kubernetes node is gone does not exist: Calico's own controllers delete both
-// (kube-controllers pkg/controllers/node/node_deleter.go).
+// Join returns a snapshot of a cluster's Kubernetes API, with amended pods and nodes, completed
+// with Calico's objects. read reports whether the snapshot's objects of a kind are new. Objects of
+// earlier readings already include the nodes and endpoints of other orchestrators, which Kubernetes
+// does not have. An endpoint whose pod was deleted owns no address, and a node whose Kubernetes
+// node was deleted does not exist, because Calico's own controllers delete both (kube-controllers
+// pkg/controllers/node/node_deleter.go).
 func (r *Reading) Join(s *blocks.Snapshot, read func(blocks.Resource) bool) (*blocks.Snapshot, error) {
 	hosts, err := r.hosts(s)
 	if err != nil {
@@ -372,8 +373,8 @@ func (r *Reading) Join(s *blocks.Snapshot, read func(blocks.Resource) bool) (*bl
 	return r.onto(s, read), nil
 }
 
-// hosts returns Calico's nodes that are not in Kubernetes. s holds the amended nodes of
-// Kubernetes. If none of those that Calico names is among them, it returns an error.
+// hosts returns Calico's nodes that are not in Kubernetes. s holds the amended nodes of Kubernetes.
+// If it has none of the Kubernetes nodes that Calico names, hosts returns an error.
 func (r *Reading) hosts(s *blocks.Snapshot) (out []*node, err error) {
 	exists := map[string]bool{}
 	for i := range s.Nodes {
@@ -393,9 +394,9 @@ func (r *Reading) hosts(s *blocks.Snapshot) (out []*node, err error) {
 	return out, nil
 }
 
-// Alone returns a snapshot of Calico's objects. WorkloadEndpoints and HostEndpoints are the
-// owners of addresses, and Calico's nodes are the nodes. If some of them are Kubernetes',
-// that must be read, too: its pods, nodes and namespaces are gaps.
+// Alone returns a snapshot of Calico's objects. WorkloadEndpoints and HostEndpoints own the
+// addresses, and Calico's nodes are the nodes. If some of them belong to Kubernetes, its pods,
+// nodes and namespaces are gaps, because they must be read, too.
 func (r *Reading) Alone() *blocks.Snapshot {
 	if r.record != nil {
 		r.record(blocks.Nodes).Restart()
@@ -414,8 +415,7 @@ func (r *Reading) Alone() *blocks.Snapshot {
 	return s
 }
 
-// unjoined returns the gaps of a cluster that Calico's etcd names and whose Kubernetes API was not
-// read.
+// unjoined returns the gaps if Calico's etcd refers to a Kubernetes cluster that was not read.
 func (r *Reading) unjoined() (out []blocks.Gap) {
 	if len(r.byKubernetes)+len(r.ofPods) == 0 {
 		return nil

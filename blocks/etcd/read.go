@@ -25,7 +25,7 @@ const pageSize = 1000
 // maxRestarts limits how often a reading starts again because its revision was compacted.
 const maxRestarts = 2
 
-// A Reading is what Calico's etcd held at one revision.
+// A Reading holds the content of Calico's etcd at one revision.
 type Reading struct {
 	// Revision is the revision that was read.
 	Revision int64
@@ -34,7 +34,7 @@ type Reading struct {
 	nodes map[string]*node // by Calico's name
 	// byKubernetes holds Calico's name of each Kubernetes node.
 	byKubernetes map[string]string
-	// ofPods are the endpoints of Kubernetes' pods, others all other endpoints.
+	// ofPods are the endpoints of Kubernetes' pods; others are all other endpoints.
 	ofPods, others endpoints
 	// denied are the ranges that the user may not read.
 	denied map[string]bool
@@ -108,8 +108,8 @@ func (c *Client) read(ctx context.Context, from clientv3.KV) (*Reading, error) {
 	return r, nil
 }
 
-// readRuns reads the records of runs. A user who may not read them sees their objects as
-// anybody's.
+// readRuns reads the records of runs. A user who may not read them sees their objects as written by
+// others.
 func (c *Client) readRuns(ctx context.Context, from clientv3.KV, r *Reading) error {
 	err := c.eachPage(ctx, from, store{key: RunPrefix}, r, func(kvs []*mvccpb.KeyValue) {
 		for _, kv := range kvs {

@@ -25,7 +25,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/files"
 )
 
-// kv returns what libcalico-go stores for an object.
+// kv returns an object as libcalico-go stores it.
 func kv(t *testing.T, key model.Key, value any) *mvccpb.KeyValue {
 	t.Helper()
 	path, err := model.KeyToDefaultPath(key)
@@ -43,7 +43,7 @@ func raw(key, value string) *mvccpb.KeyValue {
 	return &mvccpb.KeyValue{Key: []byte(key), Value: []byte(value), CreateRevision: 7, ModRevision: 9}
 }
 
-// resource returns what libcalico-go stores for an object of Calico's v3 API.
+// resource returns an object of Calico's v3 API as libcalico-go stores it.
 func resource(t *testing.T, kind, namespace, name string, value any) *mvccpb.KeyValue {
 	t.Helper()
 	return kv(t, model.ResourceKey{Kind: kind, Namespace: namespace, Name: name}, value)
@@ -117,8 +117,8 @@ func hosts(t *testing.T) []*mvccpb.KeyValue {
 	}
 }
 
-// TestHostsWithoutKubernetes: what libcalico-go stores is read as the same records that
-// Kubernetes' objects give, and endpoints are the pods.
+// TestHostsWithoutKubernetes: values of libcalico-go decode to the same records as Kubernetes'
+// objects, and endpoints become the pods.
 func TestHostsWithoutKubernetes(t *testing.T) {
 	s := reading(t, hosts(t)...).Alone()
 	if len(s.Gaps) > 0 || s.Cluster.Datastore != "etcdv3" || !s.Cluster.Live {
@@ -170,8 +170,8 @@ func TestHostsWithoutKubernetes(t *testing.T) {
 	}
 }
 
-// TestBrokenValuesAreGaps: a value that cannot be parsed is a gap that names its key, and
-// hides no other object. The key still tells the CIDR and the owner.
+// TestBrokenValuesAreGaps: a value that cannot be parsed is a gap that names its key, and hides no
+// other object. The key still provides the CIDR and the owner.
 func TestBrokenValuesAreGaps(t *testing.T) {
 	whole := hosts(t)
 	before := reading(t, whole...).Alone()
@@ -228,8 +228,8 @@ func cluster(t *testing.T) *Reading {
 	)
 }
 
-// kubernetes returns the snapshot of a Kubernetes API with some objects, which a reading
-// amends unless it is nil.
+// kubernetes returns the snapshot of a Kubernetes API with some objects. A reading, unless it is
+// nil, amends them.
 func kubernetes(t *testing.T, r *Reading, nodes, pods []string) *blocks.Snapshot {
 	t.Helper()
 	var lists []*decode.Objects
@@ -287,8 +287,8 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestWholeKindAgain: a kind that was read again as a whole has new objects and lacks old ones; of
-// others, only the named objects are new.
+// TestWholeKindAgain: if a kind was read again as a whole, its new objects appear and deleted ones
+// vanish. Of other kinds, only the named objects are new.
 func TestWholeKindAgain(t *testing.T) {
 	reservation := func(name string) *mvccpb.KeyValue {
 		r := apiv3.NewIPReservation()
@@ -318,8 +318,8 @@ func TestWholeKindAgain(t *testing.T) {
 	}
 }
 
-// TestNamesStay: while nodes are read again, the pods of one that is gone are still found by the name
-// of its Kubernetes node.
+// TestNamesStay: while nodes are read again, pods of a deleted node are still found by the name of
+// its Kubernetes node.
 func TestNamesStay(t *testing.T) {
 	r := cluster(t)
 	r.forget("c1")
@@ -328,8 +328,8 @@ func TestNamesStay(t *testing.T) {
 	}
 }
 
-// TestEndpointOfNoPodOwnsNothing: with Kubernetes, an endpoint whose pod is gone is no
-// owner. Without, its pods are a gap.
+// TestEndpointOfNoPodOwnsNothing: with Kubernetes, an endpoint of a deleted pod owns no address.
+// Without Kubernetes, the pods are a gap.
 func TestEndpointOfNoPodOwnsNothing(t *testing.T) {
 	r := cluster(t)
 	s, err := r.Join(kubernetes(t, r, []string{`{"metadata":{"name":"k1"}}`}, nil), all)
@@ -347,7 +347,7 @@ func TestEndpointOfNoPodOwnsNothing(t *testing.T) {
 	}
 }
 
-// TestOtherCluster: a Kubernetes cluster with none of the nodes is another one.
+// TestOtherCluster: a Kubernetes cluster that has none of the nodes is another cluster.
 func TestOtherCluster(t *testing.T) {
 	r := cluster(t)
 	if _, err := r.Join(kubernetes(t, r, []string{`{"metadata":{"name":"x"}}`}, nil), all); err == nil || !strings.Contains(err.Error(), "is it another cluster?") {
@@ -355,7 +355,8 @@ func TestOtherCluster(t *testing.T) {
 	}
 }
 
-// TestAmendedObjectsAreValid: an amended object is JSON, also of one that cannot be parsed.
+// TestAmendedObjectsAreValid: an amended object is valid JSON, even if the original cannot be
+// parsed.
 func TestAmendedObjectsAreValid(t *testing.T) {
 	r := cluster(t)
 	for _, text := range []string{`{}`, `{"metadata":null}`, `{"metadata":{"name":"k1","annotations":null}}`, `{"metadata":{"name":"k1","annotations":{"a":1}}}`, `[]`} {
@@ -392,8 +393,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestSavedSnapshot: a saved snapshot is read as the same objects, and names every value
-// that could not be parsed.
+// TestSavedSnapshot: a saved snapshot is read as the same objects, and names every value that could
+// not be parsed.
 func TestSavedSnapshot(t *testing.T) {
 	saved := func(kvs ...*mvccpb.KeyValue) (before, after *blocks.Snapshot) {
 		recorder, err := files.NewRecorder()

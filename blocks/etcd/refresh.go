@@ -18,8 +18,8 @@ import (
 // maxOps is the number of requests in a transaction: etcd's default limit (--max-txn-ops).
 const maxOps = 128
 
-// A Renewal is what Calico's etcd holds of some objects at one revision. Its Reading amends
-// Kubernetes' objects, and reads each pod's endpoints when it does.
+// A Renewal holds some objects of Calico's etcd at one revision. Its Reading amends Kubernetes'
+// objects, and reads each pod's endpoints when it does.
 type Renewal struct {
 	*Reading
 	refs []blocks.Ref
@@ -27,8 +27,8 @@ type Renewal struct {
 	all bool
 }
 
-// Refresh reads Calico's objects and nodes again. It reads all endpoints if some belong to no pod
-// of Kubernetes: their keys do not begin with the node's name.
+// Refresh reads Calico's objects and nodes again. It reads all endpoints if some do not belong to a
+// pod of Kubernetes, because the keys of those do not begin with the node's name.
 func (c *Client) Refresh(ctx context.Context, last *Reading, refs []blocks.Ref) (*Renewal, error) {
 	from, err := c.Connect(ctx)
 	if err != nil {
@@ -101,8 +101,8 @@ func (c *Client) readAll(ctx context.Context, from clientv3.KV, r *Reading, of b
 	return nil
 }
 
-// forget removes a node, which is read again. Its name in Kubernetes stays known: if Calico's node
-// is gone or cannot be parsed, its pods are still those of the Kubernetes node.
+// forget removes a node that is read again. Its name in Kubernetes stays known: if Calico's node is
+// gone or cannot be parsed, its pods still belong to the Kubernetes node.
 func (r *Reading) forget(name string) { delete(r.nodes, name) }
 
 // take reads keys at the revision of a reading.
@@ -117,7 +117,7 @@ func (c *Client) take(ctx context.Context, from clientv3.KV, r *Reading, keys []
 	if err != nil {
 		return err
 	}
-	if r.Revision == 0 { // the records of runs, which may not be read, determine it otherwise
+	if r.Revision == 0 { // the records of runs may not be readable, and then do not determine it
 		r.Revision = answers.Header.Revision
 	}
 	for _, a := range answers.Responses {
@@ -162,7 +162,7 @@ func (r *Reading) Learn(n *Renewal) {
 }
 
 // Onto returns a snapshot in which the objects that were read again replace those of the last
-// reading. Kubernetes' objects in it must have been read again before, and amended.
+// reading. Its Kubernetes objects must have been read again and amended before.
 func (n *Renewal) Onto(s *blocks.Snapshot, last *Reading) (*blocks.Snapshot, error) {
 	if n.failed != nil {
 		return nil, n.failed

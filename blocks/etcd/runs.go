@@ -8,12 +8,12 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// RunPrefix is the prefix of the keys with the records of runs that repair. etcd records no
-// writers, so these take the place of an object's managedFields.
+// RunPrefix is the key prefix of the records of repair runs. etcd records no writers, so these
+// records replace an object's managedFields.
 const RunPrefix = "/calico-audit/runs/"
 
-// A Run lists the last writes of a run. Each of its transactions writes the record, too, so
-// that the key has the ModRevision of the last one. The run deletes the record at its end,
+// A Run lists the last writes of a run. Each of its transactions also writes the record, so the
+// record's ModRevision is that of the last transaction. The run deletes the record at its end,
 // unless it leaves a step half-done.
 type Run struct {
 	Writes []Write `json:"writes"` // oldest first
@@ -22,7 +22,7 @@ type Run struct {
 // Write is a write of a run.
 type Write struct {
 	Key string `json:"key"`
-	// Revision is that of the write; 0 for the transaction that wrote the record.
+	// Revision is the revision of the write; 0 for the transaction that wrote the record.
 	Revision int64     `json:"revision,omitempty"`
 	At       time.Time `json:"at"`
 }

@@ -22,13 +22,13 @@ type store struct {
 	key string
 	// object returns the object of a key; ok is false if the key holds none.
 	object func(store, *mvccpb.KeyValue) (o object, ok bool)
-	// take adds the object of a key to a reading; nil if that needs no more than object.
+	// take adds the object of a key to a reading; nil if object is enough.
 	take func(*Reading, store, *mvccpb.KeyValue)
 	// later is true if the objects must first be joined with those of Kubernetes.
 	later bool
 }
 
-// object is what an object of a key consists of.
+// object holds the parts of the object of a key.
 type object struct {
 	metadata
 	// spec and status are JSON. status may be nil.
@@ -43,7 +43,7 @@ const (
 	resourcePrefix = "/calico/resources/v3/projectcalico.org/"
 )
 
-// stores lists what is read. A role for reading needs these ranges and no others.
+// stores lists the ranges to read. A role for reading needs exactly these ranges.
 var stores = []store{
 	{resource: blocks.Blocks, key: ipamPrefix + "assignment/", object: blockOf},
 	{resource: blocks.Affinities, key: ipamPrefix + string(blocks.HostOwner) + "/", object: affinityOf},
@@ -81,7 +81,7 @@ type metadata struct {
 	DeletionTimestamp string            `json:"deletionTimestamp,omitempty"`
 	Labels            map[string]string `json:"labels,omitempty"`
 	Annotations       map[string]string `json:"annotations,omitempty"`
-	// ManagedFields are those of an object that a run of this program wrote last.
+	// ManagedFields are set if a run of this program wrote the object last.
 	ManagedFields []managedFields `json:"managedFields,omitempty"`
 }
 
@@ -100,14 +100,14 @@ func metaOf(name string, kv *mvccpb.KeyValue) metadata {
 	return metadata{Name: name, UID: standIn(kv.CreateRevision), ResourceVersion: strconv.FormatInt(kv.ModRevision, 10)}
 }
 
-// standIn returns a UID for an object without one, which no other object created under the same key
-// gets. It has the format of a UUID, which takes the least memory ([blocks.Pin]).
+// standIn returns a UID for an object without one. No other object created under the same key gets
+// the same UID. It has the format of a UUID, which takes the least memory ([blocks.Pin]).
 func standIn(createRevision int64) string {
 	return fmt.Sprintf("00000000-0000-0000-%04x-%012x", createRevision>>48, createRevision&(1<<48-1))
 }
 
-// add adds the object of a key to a reading. If the value could not be parsed, the decoder
-// finds a broken spec, and records a gap with what the name says about the object.
+// add adds the object of a key to a reading. If the value could not be parsed, the decoder finds a
+// broken spec, and records a gap with the facts that the name contains.
 func (r *Reading) add(s store, kv *mvccpb.KeyValue) {
 	if s.take != nil {
 		s.take(r, s, kv)
@@ -138,7 +138,7 @@ func (o *object) json(res blocks.Resource) []byte {
 	return append(text, '}')
 }
 
-// decode decodes and records the JSON of an object. reason, if not empty, replaces that of
+// decode decodes and records the JSON of an object. reason, if not empty, replaces the reason of
 // its gap.
 func (r *Reading) decode(res blocks.Resource, key, version string, text []byte, reason string) {
 	out, o := r.list(res), decode.Object{Text: text}

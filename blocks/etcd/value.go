@@ -26,9 +26,9 @@ func Ranges(r blocks.Resource) (out []string) {
 	return out
 }
 
-// Keys returns the keys under which an object of a name may be stored. There are several
-// for an affinity, whose name does not show where the node's name ends, nor the owner's kind.
-// A name without a key, such as one that Calico would have shortened, is an error.
+// Keys returns the keys that an object of a name may have. There are several for an affinity,
+// because its name shows neither where the node's name ends nor the owner's kind. A name without a
+// key, such as one that Calico would have shortened, is an error.
 func Keys(r blocks.Resource, name string) (out []string, err error) {
 	switch r {
 	case blocks.Blocks:
@@ -70,9 +70,8 @@ func affinityKey(kind blocks.OwnerKind, owner string, cidr blocks.Prefix) string
 	return ipamPrefix + string(kind) + "/" + owner + inKey(cidr)
 }
 
-// Object returns the object that a key holds; ok is false if it holds none of the resource. by,
-// if not zero, is the time at which this program wrote it. A value that cannot be parsed is an
-// error.
+// Object returns the object of a key; ok is false if the key holds none of the resource. by, if not
+// zero, is the time at which this program wrote it. A value that cannot be parsed is an error.
 func Object(r blocks.Resource, kv *mvccpb.KeyValue, by time.Time) (text []byte, ok bool, err error) {
 	for _, s := range stores {
 		if s.resource != r || !strings.HasPrefix(string(kv.Key), s.key) {
@@ -93,13 +92,14 @@ func Object(r blocks.Resource, kv *mvccpb.KeyValue, by time.Time) (text []byte, 
 	return nil, false, nil
 }
 
-// derived are the members of a spec that the value lacks: the key has them, or no one.
+// derived are the members of a spec that are not in the value: the key has them, or they are not
+// stored at all.
 var derived = map[blocks.Resource][]string{
 	blocks.Blocks: {"strictAffinity"}, blocks.Affinities: {"cidr", "node", "type"}, blocks.Handles: {"handleID"}, blocks.IPAMConfigs: {},
 }
 
-// Stored returns the key and the value of an object that is to be created, as libcalico-go stores
-// it. An object of Calico's v3 API gets a UID and the time of its creation.
+// Stored returns the key and the value of an object to create, as libcalico-go stores it. An object
+// of Calico's v3 API gets a UID and the time of its creation.
 func Stored(r blocks.Resource, text []byte, now time.Time) (key string, value []byte, err error) {
 	var o struct {
 		Kind     string                     `json:"kind"`
@@ -149,8 +149,8 @@ func Stored(r blocks.Resource, text []byte, now time.Time) (key string, value []
 	return key, value, err
 }
 
-// Edit applies a JSON patch of an object to its value, as stored: members that the patch does
-// not name stay. The patch's tests of uid and resourceVersion are left to the transaction.
+// Edit applies a JSON patch of an object to its stored value. Members that the patch does not name
+// stay. The transaction makes the patch's tests of uid and resourceVersion.
 func Edit(r blocks.Resource, value, patch []byte) ([]byte, error) {
 	var ops []map[string]json.RawMessage
 	if err := json.Unmarshal(patch, &ops); err != nil {

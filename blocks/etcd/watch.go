@@ -24,9 +24,9 @@ type pace struct {
 
 var defaultPace = pace{probe: 5 * time.Second, gather: 200 * time.Millisecond, staleness: 30 * time.Second, backoff: time.Second}
 
-// Watch keeps what Calico's etcd holds current. It watches each range from the revision of a
-// reading. If the watches cannot go on, such as after a compaction, it reads everything again. It
-// is safe for concurrent use.
+// Watch keeps the content of Calico's etcd current. It watches each range from the revision of a
+// reading. If the watches cannot continue, such as after a compaction, it reads everything again.
+// It is safe for concurrent use.
 //
 // Events take effect when etcd has confirmed, by progress notifications, that every range has
 // delivered its events up to some revision: the objects are always those of one revision. etcd
@@ -59,8 +59,8 @@ type Watch struct {
 	}
 }
 
-// NewWatch returns a watch with the connection of a client, which no one else may use. alone is
-// true if the cluster's Kubernetes API is not read.
+// NewWatch returns a watch with the connection of a client, which must not be used otherwise. alone
+// is true if the cluster's Kubernetes API is not read.
 func NewWatch(c *Client, alone bool, log *slog.Logger) *Watch {
 	return &Watch{client: c, alone: alone, log: log, pace: defaultPace, changed: make(chan struct{}, 1), wake: make(chan struct{}, 1), advanced: make(chan struct{})}
 }
@@ -68,7 +68,7 @@ func NewWatch(c *Client, alone bool, log *slog.Logger) *Watch {
 var (
 	// errEnded means that a watch ended.
 	errEnded = errors.New("a watch ended")
-	// errStuck means that the watches do not reach what etcd has.
+	// errStuck means that the watches do not reach etcd's revision.
 	errStuck = errors.New("the watches do not reach the revision that etcd has")
 	// errAgain means that everything must be read again, although nothing failed.
 	errAgain = errors.New("reading again")
@@ -281,8 +281,8 @@ func (w *Watch) probe(ctx context.Context, conn clientv3.KV, key string, denied 
 	}
 }
 
-// deliver takes what the watches deliver, until an error or the end of ctx. reached are the revisions
-// up to which each range has delivered its events.
+// deliver handles the events of the watches, until an error or the end of ctx. reached holds the
+// revisions up to which each range has delivered its events.
 func (w *Watch) deliver(ctx context.Context, reached []int64, deliveries <-chan delivery, proofs <-chan proof, failed <-chan error, confirm chan<- struct{}) error {
 	var pending []*clientv3.Event
 	var open []proof
@@ -301,7 +301,7 @@ func (w *Watch) deliver(ctx context.Context, reached []int64, deliveries <-chan 
 				return w.client.failed(errStuck)
 			}
 			last = time.Now()
-			// etcd confirms nothing to a watch that waits for a revision to come.
+			// etcd confirms nothing to a watch that waits for a future revision.
 			if open = w.prove(slices.Min(reached), append(open[max(0, len(open)-maxProofs):], p)); len(open) > 0 {
 				notify(confirm)
 			}
@@ -334,7 +334,7 @@ func (w *Watch) deliver(ctx context.Context, reached []int64, deliveries <-chan 
 	}
 }
 
-// take makes the events up to a revision take effect, and returns the others.
+// take applies the events up to a revision, and returns the others.
 func (w *Watch) take(revision int64, events []*clientv3.Event) (later []*clientv3.Event, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -348,7 +348,7 @@ func (w *Watch) take(revision int64, events []*clientv3.Event) (later []*clientv
 			later = append(later, e)
 		case !strings.HasPrefix(string(e.Kv.Key), RunPrefix):
 			now = append(now, e)
-		case e.Type == clientv3.EventTypeDelete: // what the run wrote no longer counts as ours
+		case e.Type == clientv3.EventTypeDelete: // the run's writes no longer count as ours
 			return nil, errAgain
 		default:
 			w.held.runs.take(e.Kv)
@@ -365,7 +365,8 @@ func (w *Watch) take(revision int64, events []*clientv3.Event) (later []*clientv
 	return later, nil
 }
 
-// prove advances the freshness time by the proofs that a revision meets, and returns the others.
+// prove advances the freshness time by the proofs that a revision meets, and returns the other
+// proofs.
 func (w *Watch) prove(revision int64, open []proof) (unmet []proof) {
 	at := time.Time{}
 	for _, p := range open {

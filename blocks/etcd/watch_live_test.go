@@ -34,7 +34,7 @@ func client(t *testing.T, e *testcluster.Etcd, endpoint string, more func(*apico
 	return c
 }
 
-// TestReadTwice: an object that is read again by its name and with its whole kind exists once.
+// TestReadTwice: an object that is read again both by its name and with its whole kind exists once.
 func TestReadTwice(t *testing.T) {
 	e := testcluster.StartEtcd(t)
 	kv := resource(t, apiv3.KindIPPool, "", "pods", &apiv3.IPPool{ObjectMeta: meta("", "pods"), Spec: apiv3.IPPoolSpec{CIDR: "10.0.0.0/24"}})
@@ -110,7 +110,7 @@ func stale(s *blocks.Snapshot) bool {
 	return slices.ContainsFunc(s.Gaps, func(g blocks.Gap) bool { return g.Stale })
 }
 
-// TestWatchHasOneRevision: a snapshot never has one half of a transaction.
+// TestWatchHasOneRevision: a snapshot never contains only half of a transaction.
 func TestWatchHasOneRevision(t *testing.T) {
 	e := testcluster.StartEtcd(t)
 	write(t, e, 1)
@@ -132,7 +132,7 @@ func TestWatchHasOneRevision(t *testing.T) {
 	}
 }
 
-// TestWatchOfQuietEtcd: if no one writes, the objects stay current, also after an outage.
+// TestWatchOfQuietEtcd: without writes, the objects stay current, also after an outage.
 func TestWatchOfQuietEtcd(t *testing.T) {
 	e := testcluster.StartEtcd(t)
 	write(t, e, 1)
@@ -158,8 +158,8 @@ func TestWatchOfQuietEtcd(t *testing.T) {
 	}
 }
 
-// TestWatchAfterOutage: during an outage the objects become gaps and the time stands still. After
-// it, the watch resumes; if the revision is compacted meanwhile, it reads again.
+// TestWatchAfterOutage: during an outage the objects become gaps and the time stops. After it, the
+// watch resumes; if the revision was compacted meanwhile, it reads everything again.
 func TestWatchAfterOutage(t *testing.T) {
 	e := testcluster.StartEtcd(t)
 	write(t, e, 1)
@@ -192,7 +192,7 @@ func TestWatchAfterOutage(t *testing.T) {
 	}
 }
 
-// TestWatchWaits: a watch that starts before etcd reads it once it is there.
+// TestWatchWaits: a watch that starts before etcd reads it as soon as it is available.
 func TestWatchWaits(t *testing.T) {
 	e := testcluster.StartEtcd(t)
 	write(t, e, 7)
@@ -205,8 +205,8 @@ func TestWatchWaits(t *testing.T) {
 	}
 }
 
-// TestWatchOfRecords: an object that a run wrote last is its own as long as the record of the run
-// says so.
+// TestWatchOfRecords: an object that a run wrote last counts as the run's as long as the run's
+// record lists it.
 func TestWatchOfRecords(t *testing.T) {
 	e := testcluster.StartEtcd(t)
 	write(t, e, 1)
@@ -222,7 +222,7 @@ func TestWatchOfRecords(t *testing.T) {
 	await(t, "a handle of others", func() bool { return !w.Snapshot().Handles[0].ByUs })
 }
 
-// TestWatchGetsRights: a range that may not be read is a gap until it may.
+// TestWatchGetsRights: a forbidden range is a gap until it is permitted.
 func TestWatchGetsRights(t *testing.T) {
 	e := testcluster.StartEtcd(t)
 	write(t, e, 1)
@@ -259,7 +259,7 @@ func TestWatchGetsRights(t *testing.T) {
 	first := w.held
 	w.mu.Unlock()
 	key := ipamPrefix + "handle/"
-	_, err = e.Client.RoleGrantPermission(ctx, "reader", key, "", clientv3.PermissionType(clientv3.PermRead)) // this key, not the range
+	_, err = e.Client.RoleGrantPermission(ctx, "reader", key, "", clientv3.PermissionType(clientv3.PermRead)) // only this key, not the range
 	must(t, err)
 	must(t, w.CatchUp(ctx))
 	time.Sleep(5 * w.pace.probe)

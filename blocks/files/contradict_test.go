@@ -222,7 +222,7 @@ func TestContradictions(t *testing.T) {
 		{"an IPAMConfig without a field that Calico always writes", "story", each("ipamconfigs", "    autoAllocateBlocks:"), []string{`ipamconfigs.yaml: ipamconfigs: object "default": spec.autoAllocateBlocks is missing`}},
 		{"the newer group's IPAMConfiguration without one, which has a default", "native", each("ipamconfigurations", "    autoAllocateBlocks:"), nil},
 		{"nodes without status", "story", each("nodes", "  status:"), []string{"nodes: node * has no status, and runs Ready pods"}},
-		{"blocks of an earlier time", "story", from("story-before", "ipamblocks"), []string{"ipamblocks: block * is older than handle *, under which an address of it is in use by pod *: the files are of different times"}},
+		{"blocks of an earlier time", "story", from("story-before", "ipamblocks"), []string{"ipamblocks: pod * uses an address of block * under handle *, which is newer than the block: the files are of different times"}},
 		{"handles without counts", "story", func(_ *testing.T, d dump) {
 			d.only("ipamhandles", func(i int, _ object) bool { return i > 0 })
 			d["ipamhandles"].items[0] = d["ipamhandles"].items[0].without("    block:")
@@ -269,7 +269,7 @@ func TestContradictions(t *testing.T) {
 			}
 			d.each("nodes", rename)
 			d.each("pods", rename)
-		}, []string{"pods: 0 of 144 pods run on the node that blocks name, and not pod *, which runs on xold-*, and whose address is recorded for old-*" + left}},
+		}, []string{"pods: 0 of 144 pods run on the node that blocks name, and not pod *, which runs on xold-* but is recorded on old-*" + left}},
 		{"nothing changed", "healthy", func(*testing.T, dump) {}, nil},
 		{"nothing changed", "story", func(*testing.T, dump) {}, nil},
 		{"nothing changed", "story-before", func(*testing.T, dump) {}, nil},
@@ -295,8 +295,8 @@ func TestContradictions(t *testing.T) {
 	}
 }
 
-// TestParts: a part of a list that others refer to is a gap, whichever part it is. What one node lost is
-// no gap: it may have been deleted by hand.
+// TestParts: if a part of a list is missing and other objects refer to it, that is a gap, whichever
+// part it is. Missing objects of one node are no gap, because they may have been deleted by hand.
 func TestParts(t *testing.T) {
 	parts := map[string]func(i, all int) bool{
 		"the first half": func(i, all int) bool { return i < all/2 }, "the last half": func(i, all int) bool { return i >= all/2 },
@@ -348,8 +348,9 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestJoinedObjects cuts a text within two objects, at the same member: the rest is one object, which is
-// neither. It is a gap, unless it is one of the two, and only the other is missing.
+// TestJoinedObjects cuts a text within two objects, at the same member, so that the rest forms one
+// object that is neither of them. It is a gap, unless it equals one of the two and only the other
+// is missing.
 func TestJoinedObjects(t *testing.T) {
 	for kind, members := range map[string][]string{
 		"pods":            {"    labels:", "    name:", "    uid:", "  spec:", "    nodeName:", "  status:", "    phase:", "    podIP:"},
@@ -358,7 +359,7 @@ func TestJoinedObjects(t *testing.T) {
 	} {
 		for _, member := range members {
 			for i, j := range map[int]int{0: 1, 1: 3, 2: 3} {
-				if kind == "pods" { // the first ones are not of the pod network
+				if kind == "pods" { // the first ones are not in the pod network
 					i, j = 10+40*i, 10+40*j
 				}
 				t.Run(fmt.Sprintf("%s %s %d %d", kind, strings.TrimSpace(member), i, j), func(t *testing.T) {
@@ -383,8 +384,9 @@ func TestJoinedObjects(t *testing.T) {
 	}
 }
 
-// TestAssumptions: a dump does not show that a selector left out objects that leave no other trace, so a
-// report of one says what it assumes, and so does a snapshot that was made of it.
+// TestAssumptions: a dump does not show that a selector left out objects, if these leave no other
+// trace. A report of a dump therefore states its assumption, and so does a snapshot that was made
+// of the dump.
 func TestAssumptions(t *testing.T) {
 	d := shipped(t, "healthy")
 	texts := map[string]string{}
@@ -404,7 +406,7 @@ func TestAssumptions(t *testing.T) {
 	}
 }
 
-// TestTemplates: the error about a chart's template says what it is.
+// TestTemplates: the error about a chart's template identifies it as such.
 func TestTemplates(t *testing.T) {
 	_, err := ReadFiles([]string{dir(t, map[string]string{"pool.yaml": poolYAML,
 		"templates/pod.yaml": "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {{ include \"x\" . }}\nspec:\n  {{- with .Values.node }}\n  nodeName: {{ . }}\n  {{- end }}\n"})}, FileOptions{})

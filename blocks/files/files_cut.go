@@ -107,7 +107,7 @@ func (f *fileReader) readEnd(o RawObject) error {
 	case !s.open:
 		f.cutOff(blocks.Resources, ": %s has the end of a snapshot (%s) without its beginning", f.current, endKind)
 	case !takenAt.Equal(s.takenAt) || end.Objects != total:
-		f.cutOff(blocks.Resources, ": the %s in %s is not that of the snapshot before it", endKind, f.current)
+		f.cutOff(blocks.Resources, ": the %s in %s does not belong to the snapshot before it", endKind, f.current)
 	default:
 		for _, res := range blocks.Resources {
 			if s.seen[res] != s.counts[res] {
@@ -132,8 +132,8 @@ func (f *fileReader) endSaved() {
 		if s.disorder {
 			ended = 0
 		}
-		// Namespaces were the last kind of such versions; later kinds are unknown to them,
-		// not missing.
+		// Namespaces were the last kind in such versions. They do not know later kinds, so these
+		// are not missing.
 		knew := blocks.Resources[:slices.Index(blocks.Resources, blocks.Namespaces)+1]
 		f.cutOff(knew[min(ended, len(knew)):], ", perhaps: the snapshot in %s is of an earlier version, which did not count its objects", f.current)
 	}
@@ -171,7 +171,7 @@ func (l *listed) add(k *decode.Objects) {
 // server, its kinds get a gap.
 func (f *fileReader) endList(o RawObject) error {
 	items := f.list
-	if o.document != f.document { // it has no items: those at hand are of the document before
+	if o.document != f.document { // the list has no items: the collected ones are those of the document before
 		items = listed{}
 	}
 	f.list = listed{}

@@ -29,7 +29,7 @@ func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
 		f.warn("the files hold %d snapshots of different times, which are read as one", f.info.snapshots)
 	}
 	group, reason := f.chooseGroup()
-	for l := range f.emptyLists { // in the group that is not read, others of the kind may exist
+	for l := range f.emptyLists { // the group that is not read may have others of the kind
 		f.empty[l.kind.Resource] = f.empty[l.kind.Resource] || !l.kind.OfCalico() || group == "" || l.version == group
 	}
 	read := f.merge(group)
@@ -186,9 +186,9 @@ func (g groupObjects) empty() bool {
 	return true
 }
 
-// merge joins the objects of all groups. For each kind it takes the objects of the chosen
-// group, or, if it has none, those of the other group, such as pools dumped through the
-// aggregated API.
+// merge joins the objects of all groups. For each kind it takes the objects of the chosen group. If
+// that has none, it takes those of the other group, such as pools dumped through the aggregated
+// API.
 func (f *fileReader) merge(group string) []*decode.Objects {
 	chosen, other := f.crd, f.native
 	if group == decode.GroupNative {
@@ -265,7 +265,7 @@ func (f *fileReader) once(objects *decode.Objects) {
 		}
 	}
 	f.twoTimes(objects, older)
-	var manifests []string // objects that no cluster returned, beside some that one did
+	var manifests []string // some objects that no cluster returned, and some that one did
 	objects.Only(func(i int) bool {
 		key, meta := objects.At(i)
 		manifest := live && meta.UID() == ""
@@ -285,7 +285,7 @@ func (f *fileReader) once(objects *decode.Objects) {
 	}
 }
 
-// twoTimes adds a gap if one file holds most objects of another, in newer versions, and lacks some:
+// twoTimes adds a gap if one file holds most objects of another in newer versions, but lacks some:
 // these may have been deleted since. A Pod's file may be of one namespace.
 func (f *fileReader) twoTimes(objects *decode.Objects, older map[[2]string]bool) {
 	for _, files := range slices.SortedFunc(maps.Keys(older), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
@@ -325,9 +325,9 @@ func (f *fileReader) fileOf(objects *decode.Objects, i int) string {
 	return parts[n-1].file
 }
 
-// newer reports whether a counts and b does not: a was written later, by resourceVersion, or only a
-// was read from a cluster, because a manifest has no UID. If the versions are not comparable, the
-// order of the files decides.
+// newer reports whether a counts and b does not. a was written later, by resourceVersion, or only a
+// was read from a cluster (a manifest has no UID). If the versions are not comparable, the order of
+// the files decides.
 func newer(a, b *blocks.Meta) bool {
 	if live := a.UID() != ""; live != (b.UID() != "") {
 		return live
@@ -358,11 +358,11 @@ func (f *fileReader) assumes(s *blocks.Snapshot, read []*decode.Objects) []strin
 }
 
 // addMissing adds gaps for kinds that verdicts need and that are missing or filtered, and warns of
-// all missing kinds. A snapshot's counts are believed.
+// all missing kinds. It believes a snapshot's counts.
 func (f *fileReader) addMissing(s *blocks.Snapshot, read []*decode.Objects) {
 	s.Gaps = append(append(s.Gaps, f.info.gaps...), f.saidGaps(read)...)
 	for i := range s.Gaps {
-		if g := &s.Gaps[i]; g.Read != "" { // people run it, so it is never a stranger's
+		if g := &s.Gaps[i]; g.Read != "" { // the user runs the command, so it is safe
 			g.Read = rawCommands(read, []string{string(g.Resource)}, s.Cluster.APIGroup)
 		}
 	}
@@ -415,8 +415,8 @@ func (f *fileReader) addMissing(s *blocks.Snapshot, read []*decode.Objects) {
 	f.warn("%s. A file of \"calico-audit snapshot\" holds all kinds, as does: %s", text, rawCommands(read, slices.Concat(unseen, assumed), s.Cluster.APIGroup))
 }
 
-// rawCommands returns the shell commands that write the lists of these kinds, as the API server
-// serves them: unlike kubectl's own, they name an empty kind and keep managedFields.
+// rawCommands returns the shell commands that write the lists of these kinds as the API server
+// serves them. Unlike kubectl's own output, these name an empty kind and keep managedFields.
 func rawCommands(read []*decode.Objects, kinds []string, group string) string {
 	group = cmp.Or(group, decode.GroupCRD)
 	byDir := map[string][]string{} // Kubernetes' and Calico's own kinds
@@ -425,7 +425,7 @@ func rawCommands(read []*decode.Objects, kinds []string, group string) string {
 		at := o.Kind.Path(group, "")
 		switch dir, name := path.Split(at); {
 		case !slices.Contains(kinds, string(o.Kind.Resource)):
-		case o.Kind.Foreign != "": // there is another IPPool
+		case o.Kind.Foreign != "": // Whereabouts has an IPPool, too
 			commands = append(commands, fmt.Sprintf("kubectl get --raw %s >%s.json", at, o.Kind.Resource))
 		default:
 			if byDir[dir] == nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// infoKind is the kind of the first object that "calico-audit snapshot" writes. The object
-// records the scope and the time of the reading. endKind is the kind of the last object.
+// infoKind is the kind of the first object that "calico-audit snapshot" writes. The object records
+// the scope and the time of the reading. endKind is the kind of the last object.
 const (
 	infoKind = "SnapshotInfo"
 	endKind  = "SnapshotEnd"
@@ -56,10 +56,11 @@ type fileReader struct {
 	ignored           map[string]int
 	// parts are the files of the objects of a kind, in order.
 	parts map[*decode.Objects][]part
-	// emptyLists are the Lists without items; empty are their kinds, of the API group that is read.
+	// emptyLists are the Lists without items. empty are their kinds, if they belong to the API
+	// group that is read.
 	emptyLists map[emptyList]bool
 	empty      map[blocks.Resource]bool
-	ours       string // describes a file that a command printed as its result; empty if there is none
+	ours       string // a command's output file in the input; empty if there is none
 	objects    int    // of kinds that an audit reads
 	newest     time.Time
 	info       snapshotInfo

@@ -329,8 +329,7 @@ func TestMissingKindsAreGaps(t *testing.T) {
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.ReplaceAll(blockYAML, "cidr: 10.0.0.0/26", "cidr: x") + "---\n" + nodeYAML}))
 	diff(t, "gaps", []string{"ippools: no IPPool in the files", "pods: no Pod in the files"}, reasons(s)[len(reasons(s))-2:])
 
-	// Pools alone do not describe a cluster, and empty Lists show that it has no such
-	// objects.
+	// Only pools do not describe a cluster, and empty Lists show that it has no such objects.
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": poolYAML}))
 	diff(t, "kinds that were not read", 6, len(reasons(s)))
 	empty := poolYAML
@@ -354,7 +353,7 @@ func TestMissingKindsAreGaps(t *testing.T) {
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join([]string{poolYAML, blockYAML, affinityYAML, handleYAML, nodeYAML, elsewhere, configYAML, other}, "---\n")}))
 	diff(t, "gaps", []string{`pods: blocks name pods of namespace "ns", and the files hold none of them`}, reasons(s))
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join(append([]string{second, other}, clusterYAML...), "---\n")}))
-	diff(t, "gaps", []string{`namespaces: the files hold pods of namespace "ns", and not the namespace: which pools namespaces ask for by annotation is not known`}, reasons(s))
+	diff(t, "gaps", []string{`namespaces: the files hold pods of namespace "ns", but not the namespace: which pools namespaces ask for by annotation is not known`}, reasons(s))
 
 	// Pods or nodes were filtered by node or by label.
 	daemon := func(node string) string {
@@ -374,13 +373,13 @@ status: {phase: Running, conditions: [{type: Ready, status: "True"}]}
 	// Labels of namespaces matter only if a pool selects by them.
 	selecting := strings.Replace(poolYAML, "natOutgoing: true", "namespaceSelector: all()", 1)
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join(append([]string{selecting}, clusterYAML[1:]...), "---\n")}))
-	diff(t, "gaps", []string{"namespaces: no Namespace in the files, though a pool selects namespaces by label"}, reasons(s))
+	diff(t, "gaps", []string{"namespaces: no Namespace in the files, but a pool selects namespaces by label"}, reasons(s))
 
 	// A BGPFilter that a peer names but the files lack may block routes.
 	const peer = "apiVersion: crd.projectcalico.org/v1\nkind: BGPPeer\nmetadata: {name: tor}\nspec: {peerIP: 10.1.1.1, asNumber: 64600, filters: [f]}\n"
 	const filter = "apiVersion: crd.projectcalico.org/v1\nkind: BGPFilter\nmetadata: {name: g}\nspec: {exportV4: [{action: Reject}]}\n"
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join(append([]string{peer}, clusterYAML...), "---\n")}))
-	diff(t, "gaps", []string{"bgpfilters: no BGPFilter in the files, though a BGPPeer names one"}, reasons(s))
+	diff(t, "gaps", []string{"bgpfilters: the files hold no BGPFilter, but a BGPPeer names one"}, reasons(s))
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join(append([]string{peer, filter}, clusterYAML...), "---\n")}))
 	diff(t, "gaps", []string(nil), reasons(s))
 }
@@ -399,7 +398,7 @@ func TestTwoClusters(t *testing.T) {
 	}
 }
 
-// An empty List, as kubectl prints it, is not an error beside other objects.
+// An empty List, as kubectl prints it, is not an error if there are other objects.
 func TestEmptyLists(t *testing.T) {
 	want, _ := read(t, dir(t, map[string]string{"a.yaml": poolYAML}))
 	for name, text := range map[string]string{
@@ -528,7 +527,7 @@ func TestBothGroupsInFiles(t *testing.T) {
 	}
 }
 
-// TestEmptyListOfOtherGroup: an empty List says nothing about the group that is read.
+// TestEmptyListOfOtherGroup: an empty List proves nothing about the API group that is read.
 func TestEmptyListOfOtherGroup(t *testing.T) {
 	for _, group := range []string{decode.GroupCRD, decode.GroupNative} {
 		for _, k := range decode.Kinds {
@@ -552,7 +551,8 @@ func mustRead(t *testing.T, text string) *blocks.Snapshot {
 	return s
 }
 
-// TestListsOfTwoTimes: what a newer list of the same objects lacks may have been deleted since.
+// TestListsOfTwoTimes: objects that a newer list of the same objects lacks may have been deleted
+// since.
 func TestListsOfTwoTimes(t *testing.T) {
 	list := func(version int, pods ...string) string {
 		text := "apiVersion: v1\nkind: List\nitems:\n"
@@ -774,8 +774,8 @@ func TestStoryWithoutBlocks(t *testing.T) {
 	}
 }
 
-// TestNoBlockBesideItsAddresses: a dump whose list of blocks is empty, as of a cluster that keeps its
-// data in etcd, does not show that there are none while pods have Calico's addresses.
+// TestNoBlockBesideItsAddresses: an empty list of blocks, as of a cluster that keeps its data in
+// etcd, does not prove that there are none if pods have Calico's addresses.
 func TestNoBlockBesideItsAddresses(t *testing.T) {
 	const empty = `{"kind": "IPAMBlockList", "apiVersion": "crd.projectcalico.org/v1", "metadata": {}, "items": []}`
 	for podCIDR, kept := range map[string]bool{"10.1.0.0/24": true, "10.0.0.0/24": false} {

@@ -10,8 +10,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// TestManifestsBesideADump: a directory of a dump also holds a chart, a manifest of a pool that exists
-// and one of a new pool. None stops the reading, and only objects that the cluster returned count.
+// TestManifestsBesideADump: a dump's directory also holds a chart, a manifest of an existing pool
+// and one of a new pool. They do not prevent the reading, and only objects that the cluster
+// returned count.
 func TestManifestsBesideADump(t *testing.T) {
 	live := "apiVersion: crd.projectcalico.org/v1\nkind: IPPool\nmetadata:\n  name: pods\n  uid: u1\n  resourceVersion: \"7\"\nspec:\n  cidr: 10.0.0.0/24\n  blockSize: 28\n"
 	manifest := "apiVersion: crd.projectcalico.org/v1\nkind: IPPool\nmetadata:\n  name: pods\nspec:\n  cidr: 10.0.0.0/24\n  disabled: true\n"
@@ -32,8 +33,8 @@ func TestManifestsBesideADump(t *testing.T) {
 	}
 }
 
-// TestObjectWithoutKind: an object that lost its kind is an error, for nothing else shows that it is
-// missing.
+// TestObjectWithoutKind: an object without its kind is an error, because nothing else shows that it
+// is missing.
 func TestObjectWithoutKind(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -49,7 +50,7 @@ func TestObjectWithoutKind(t *testing.T) {
 	}
 }
 
-// TestConfigWithoutSpec: an IPAMConfig whose spec was filtered out says nothing about strict affinity.
+// TestConfigWithoutSpec: an IPAMConfig without its spec proves nothing about strict affinity.
 func TestConfigWithoutSpec(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.yaml")
 	if err := os.WriteFile(path, []byte("apiVersion: crd.projectcalico.org/v1\nkind: IPAMConfig\nmetadata:\n  name: default\n"), 0o600); err != nil {

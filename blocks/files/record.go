@@ -44,7 +44,7 @@ type Recorder struct {
 func NewRecorder() (*Recorder, error) {
 	dir, err := os.MkdirTemp("", "calico-audit-snapshot-")
 	if err != nil {
-		return nil, fmt.Errorf("keeping what is read: %w", err)
+		return nil, fmt.Errorf("keeping the objects read: %w", err)
 	}
 	r := &Recorder{dir: dir, spools: map[blocks.Resource]*spool{}, whole: map[blocks.Resource]bool{}}
 	for _, k := range decode.Kinds {
@@ -175,13 +175,13 @@ func (s *spool) each(fn func(line []byte) error) error {
 	}
 	s.Commit()
 	if s.err != nil {
-		return fmt.Errorf("keeping what was read: %w", s.err)
+		return fmt.Errorf("keeping the objects read: %w", s.err)
 	}
 	if s.file == nil {
 		return nil
 	}
 	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
-		return fmt.Errorf("keeping what was read: %w", err)
+		return fmt.Errorf("keeping the objects read: %w", err)
 	}
 	in := bufio.NewReaderSize(s.file, 1<<16)
 	for {
@@ -190,7 +190,7 @@ func (s *spool) each(fn func(line []byte) error) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("keeping what was read: %w", err)
+			return fmt.Errorf("keeping the objects read: %w", err)
 		}
 		if err := fn(line[:len(line)-1]); err != nil {
 			return err

@@ -10,7 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// TestAnonymizedNamesNobody: no name of an example survives.
+// TestAnonymizedNamesNobody: no name of an example remains.
 func TestAnonymizedNamesNobody(t *testing.T) {
 	for _, example := range examples(t) {
 		before, after, path := recorded(t, SaveOptions{Anonymize: true}, example)

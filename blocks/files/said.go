@@ -55,8 +55,8 @@ func (f *fileReader) message(text string) {
 	f.skipped++
 }
 
-// kindOfPlural returns the kind with a plural; nil if an audit does not read it. An API group of
-// other than Kubernetes' own kinds may be empty, which means unknown.
+// kindOfPlural returns the kind with a plural; nil if an audit does not read it. For kinds that are
+// not Kubernetes' own, an empty API group means unknown.
 func kindOfPlural(plural, group string) *decode.Kind {
 	for _, k := range decode.Kinds {
 		if plural != k.Plural(decode.GroupCRD) && plural != k.Plural(decode.GroupNative) {

@@ -25,10 +25,10 @@ type text struct {
 	named bool
 }
 
-// eachText calls fn with each text that a path leads to: a file, the files of a directory, and the
-// members of an archive (tar or zip, also within another archive), in all cases also compressed.
-// Hidden files are left out. It returns the number of files that it skipped because of their names
-// (neither YAML, JSON nor an archive), and an error if there are no others.
+// eachText calls fn with each text under a path: a file, the files of a directory, or the members
+// of an archive (tar or zip, also within another archive), compressed or not. Hidden files are left
+// out. It returns the number of files that it skipped because of their names (neither YAML, JSON
+// nor an archive), and an error if no other file exists.
 func eachText(root string, fn func(text) error) (leftOut int, err error) {
 	w := texts{fn: fn}
 	if err := w.root(root); err != nil {
@@ -76,7 +76,7 @@ func (w *texts) file(path string, named bool) error {
 	return w.read(text{path, file, named})
 }
 
-// otherPackers holds the first bytes of files that other programs than gzip compressed.
+// otherPackers holds the first bytes of files compressed by other programs than gzip.
 var otherPackers = map[string]string{"xz": "\xfd7zXZ\x00", "zstd": "\x28\xb5\x2f\xfd", "bzip2": "BZh"}
 
 // read detects the format of a text by its first bytes.
@@ -102,7 +102,7 @@ func (w *texts) read(t text) error {
 	return w.fn(text{t.name, in, t.named})
 }
 
-// member calls read if the name is that of a file that may hold objects.
+// member calls read if the file's name allows it to hold objects.
 func (w *texts) member(name string, read func() error) error {
 	switch base := path.Base(filepath.ToSlash(name)); {
 	case strings.HasPrefix(base, "."):
@@ -119,7 +119,7 @@ func (w *texts) tar(name string, in io.Reader) error {
 	for archive := tar.NewReader(end); ; {
 		switch header, err := archive.Next(); {
 		case err == io.EOF && end.block != [512]byte{}:
-			return io.ErrUnexpectedEOF // archive/tar takes this for the end
+			return io.ErrUnexpectedEOF // archive/tar takes this for the end of the archive
 		case err == io.EOF:
 			return nil
 		case err != nil:

@@ -46,8 +46,8 @@ func skipped(n int) string {
 	return fmt.Sprintf("files or documents that are not Kubernetes objects, and were skipped: %d", n)
 }
 
-// TestBundles reads what people have: bundles of support tools, and the output of scripts. The
-// objects are the same as those of a plain dump, and what is no object is counted.
+// TestBundles reads typical inputs: bundles of support tools, and the output of scripts. The
+// objects are the same as those of a plain dump, and other content is counted.
 func TestBundles(t *testing.T) {
 	inJSON := clusterJSON(t)
 	list := "apiVersion: v1\nitems:\n" + indented(clusterYAML, "") + "kind: List\nmetadata:\n  resourceVersion: \"\"\n"
@@ -100,8 +100,8 @@ func TestBundles(t *testing.T) {
 	}
 }
 
-// TestSavedErrors reads dumps in which kubectl's error stands where objects were wanted. It is a
-// gap of its kind, and the other kinds are read.
+// TestSavedErrors reads dumps with kubectl's error in place of objects. The error is a gap of its
+// kind, and the other kinds are read.
 func TestSavedErrors(t *testing.T) {
 	const user = `User "ops" cannot list resource `
 	for text, c := range map[string]struct {
@@ -137,7 +137,7 @@ func TestSavedErrors(t *testing.T) {
 	}
 }
 
-// TestBrokenArchives: an archive that is cut off is an error, as its objects are unknown.
+// TestBrokenArchives: a truncated archive is an error, because its objects are unknown.
 func TestBrokenArchives(t *testing.T) {
 	files := map[string]string{}
 	for i, y := range clusterYAML {

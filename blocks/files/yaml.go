@@ -169,7 +169,7 @@ func (w *jsonWriter) merge(n, from *yaml.Node, depth int, first *bool, hidden ma
 				part = part.Alias
 			}
 			if part.Kind != yaml.MappingNode {
-				return fmt.Errorf("line %d: a merge of what is not a mapping", from.Line)
+				return fmt.Errorf("line %d: the merged value is not a mapping", from.Line)
 			}
 			if err := w.members(part, depth+1, first, own); err != nil {
 				return err
@@ -177,7 +177,7 @@ func (w *jsonWriter) merge(n, from *yaml.Node, depth int, first *bool, hidden ma
 		}
 		return nil
 	default:
-		return fmt.Errorf("line %d: a merge of what is not a mapping", from.Line)
+		return fmt.Errorf("line %d: the merged value is not a mapping", from.Line)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// spacesDraft holds facts about a view's namespaces that the view does not keep.
+// spacesDraft holds facts about a view's namespaces that are not part of the view.
 type spacesDraft struct {
 	// count is their number. hostID and host are the inode and the addresses of the
 	// machine's own namespace.
@@ -51,7 +51,7 @@ func (d *viewDraft) finishSpaces() {
 	case d.listing:
 		v.NamespacesGap = "it is a listing of routes"
 	case s.count == 0:
-		v.NamespacesGap = "it has none, not even the machine's own"
+		v.NamespacesGap = "the view has none, not even the machine's own"
 	case s.lacking != "":
 		v.NamespacesGap = s.lacking
 	case elsewhere:
@@ -59,7 +59,7 @@ func (d *viewDraft) finishSpaces() {
 	case !s.complete && len(v.Gaps) > 0:
 		v.NamespacesGap = v.Gaps[0]
 	case !s.complete && s.said:
-		v.NamespacesGap = "the agent does not say that they are"
+		v.NamespacesGap = "the agent does not claim that they are"
 	}
 	v.NamespacesComplete = v.NamespacesGap == ""
 }

@@ -233,8 +233,8 @@ func TestMalformedHostViews(t *testing.T) {
 func TestKeptHostViews(t *testing.T) {
 	for name, c := range map[string]struct{ file, old, now, doubt string }{
 		"no node of the cluster": {"n7.json", `"n1"`, `"n7"`, ""},
-		"another node's file":    {"n2.json", `"n1"`, `"n1"`, "node: it is of n1, but the file is named for n2"},
-		"no node, a node's file": {"n2.json", `"n1"`, `"n7"`, "node: it is of n7, but the file is named for n2"},
+		"another node's file":    {"n2.json", `"n1"`, `"n1"`, "node: the view is of n1, but the file is named for n2"},
+		"no node, a node's file": {"n2.json", `"n1"`, `"n7"`, "node: the view is of n7, but the file is named for n2"},
 		"of the future":          {"n1.json", `12:00:00Z`, `13:00:00Z`, ""},
 	} {
 		r := readViews(t, hostviews.Options{}, viewFile(t, c.file, strings.Replace(goodView, c.old, c.now, 1)))
@@ -320,8 +320,8 @@ func TestCompleteHostViews(t *testing.T) {
 		"the agent says so":              {`"gaps": []`, `"namespacesComplete": true`, ""},
 		"a gap that concerns routes":     {`"gaps": []`, `"gaps": ["7 routes are left out"], "namespacesComplete": true`, ""},
 		"a gap":                          {`"gaps": []`, `"gaps": ["7 processes"]`, "7 processes"},
-		"the agent denies it":            {`"gaps": []`, `"namespacesComplete": false`, "the agent does not say that they are"},
-		"what the agent says is no word": {`"gaps": []`, `"namespacesComplete": "yes"`, "the agent does not say that they are"},
+		"the agent denies it":            {`"gaps": []`, `"namespacesComplete": false`, "the agent does not claim that they are"},
+		"what the agent says is no word": {`"gaps": []`, `"namespacesComplete": "yes"`, "the agent does not claim that they are"},
 		"gaps that are no list":          {`"gaps": []`, `"gaps": "some"`, "gaps is not a list"},
 		"a gap that is no text":          {`"gaps": []`, `"gaps": [7]`, "a gap without a text"},
 		"routes alone":                   {spaces, `"namespaces": []`, "not even the machine's own"},
@@ -344,7 +344,7 @@ func TestCompleteHostViews(t *testing.T) {
 			t.Fatalf("%s: the view does not hold %s", name, c.old)
 		}
 		texts := []string{text}
-		if strings.Contains(text, `"gaps": []`) || c.now == `"gaps": "some"` { // the agent's word makes up for nothing that is lacking here
+		if strings.Contains(text, `"gaps": []`) || c.now == `"gaps": "some"` { // the agent's claim does not replace the missing parts
 			texts = append(texts, strings.Replace(text, `"gaps"`, `"namespacesComplete": true, "gaps"`, 1))
 		}
 		for _, text := range texts {
@@ -363,9 +363,9 @@ func TestCompleteHostViews(t *testing.T) {
 	}
 }
 
-// TestViewsOfOneMachine: of one machine only the newest view counts, whichever nodes the
-// views name. Machines that share a kernel are different machines. A less informative or
-// unauthenticated view never replaces another.
+// TestViewsOfOneMachine: only the newest of a machine's views counts, even if they name different
+// nodes. Machines that share a kernel are different machines. A less informative or unauthenticated
+// view never replaces another.
 func TestViewsOfOneMachine(t *testing.T) {
 	view := func(name, node, boot, ownID string, minutes int, more func(*blocks.HostView)) blocks.HostView {
 		v := blocks.HostView{Node: node, Source: name, BootID: boot, TakenAt: viewTime.Add(time.Duration(minutes) * time.Minute), RulesKnown: true, Authenticated: true}
@@ -485,8 +485,8 @@ func TestManyRoutes(t *testing.T) {
 	}
 }
 
-// TestViewOfAnotherNode: what an agent says of another node than its pod is on proves nothing,
-// and what it shows in use counts for its own.
+// TestViewOfAnotherNode: if an agent's view names another node than its pod's, it proves nothing,
+// but its addresses in use count for the named node.
 func TestViewOfAnotherNode(t *testing.T) {
 	read := hostviews.OfAgent(viewCluster(), hostviews.Options{})
 	for node, doubt := range map[string]string{"n1": "", "n2": `reports node "n1", but its pod is on "n2"`} {

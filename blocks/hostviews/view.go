@@ -206,9 +206,9 @@ func (d *viewDraft) decode(r *decode.JSONReader) {
 	case kind != blocks.HostViewKind || version != blocks.APIVersion:
 		d.refused = fmt.Sprintf("it is of kind %q and apiVersion %q, not a %s of %s", decode.Clip(kind), decode.Clip(version), blocks.HostViewKind, blocks.APIVersion)
 	case d.view.Node == "":
-		d.refused = "node is missing: it does not say which node it is of"
+		d.refused = "node is missing"
 	case d.taken == "":
-		d.refused = "takenAt is missing: when it was taken is not known"
+		d.refused = "takenAt is missing, so its age is unknown"
 	case err != nil:
 		d.refused = "takenAt: " + decode.NotA("time such as 2026-01-31T08:00:00Z", d.taken)
 	default:
@@ -245,7 +245,8 @@ func (d *viewDraft) finish(named string) {
 	case d.listing && d.nodes != nil && !known:
 		d.refused = fmt.Sprintf("the cluster has no node %q", decode.Clip(v.Node))
 	case other && named != v.Node:
-		v.Doubt = fmt.Sprintf("node: it is of %s, but the file is named for %s, so it proves nothing", decode.Clip(v.Node), named)
+		v.Doubt = fmt.Sprintf("node: the view is of %s, but the file is named for %s, so it proves "+
+			"nothing", decode.Clip(v.Node), named)
 	}
 	if d.refused != "" {
 		d.gap(v.Node, v.Source, d.refused)

@@ -67,8 +67,8 @@ func TestExporterNeedsEachRight(t *testing.T) {
 	}
 }
 
-// awaitRights waits until the API server applies the rights of a user, and hence of all
-// users before: a watch that is refused retries only much later.
+// awaitRights waits until the API server applies a user's rights, because a refused watch retries
+// only much later. Then it also applies the rights of all users before.
 func awaitRights(t *testing.T, server *testcluster.Cluster, user string) {
 	t.Helper()
 	for deadline := time.Now().Add(eventTimeout); ; time.Sleep(50 * time.Millisecond) {

@@ -15,8 +15,8 @@ import (
 // bird6.cfg, and the files that they include.
 type Config map[string]string
 
-// tunnelStatement matches a statement that Debian's BIRD does not support. With an empty
-// name, it sends routes into no tunnel device, as an unpatched BIRD always does.
+// tunnelStatement matches a statement that Debian's BIRD does not support. With an empty name, it
+// selects no tunnel device, as an unpatched BIRD does anyway.
 var tunnelStatement = regexp.MustCompile(`(?m)^\s*krt_tunnel = "(.*)";.*\n`)
 
 // newConfig adapts files that Calico's confd rendered to Debian's BIRD.

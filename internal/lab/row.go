@@ -29,7 +29,7 @@ type Row struct {
 	Split bool
 	// Seen is the audit's reading of the owner's host view.
 	Seen hosts.Answer
-	// Predicted is the audit's prediction from the datastore alone.
+	// Predicted is the audit's prediction from the datastore, without host views.
 	Predicted affinity.Prediction
 	// ByTopology and ByView are the severities of the finding without and with a host
 	// view; "none" without a finding.

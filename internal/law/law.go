@@ -1,8 +1,8 @@
 // Package law checks whether a change of a cluster leaves any node worse off. In every order, each
-// other node without a free address of its own claims a block; then a pod starts. Whatever the pod
-// always got before the change, it must still get. The oracle is Calico's allocator in memory
-// (audit/capacity), never a verdict of package state on blocks or nodes. Only tests import this
-// package.
+// other node without a free address of its own claims a block; then a pod starts. If the pod always
+// got an address before the change, it must still get it. The oracle is Calico's allocator in
+// memory (audit/capacity), never a verdict of package state on blocks or nodes. Only tests import
+// this package.
 package law
 
 import (
@@ -21,8 +21,8 @@ import (
 
 // promise holds the kinds of address that the next pod gets in every order of claims.
 type promise struct {
-	// own is true if the pod gets an address of a block that its node owns or claims; any, if it
-	// gets any address.
+	// own is true if the pod gets an address of a block that its node owns or claims; any is true
+	// if it gets any address.
 	own, any bool
 }
 
@@ -38,8 +38,8 @@ func (p promise) String() string {
 	return "nothing"
 }
 
-// exempt returns what a plan may take from a node because one of its steps names the node, by the
-// state that the plan leaves.
+// exempt returns the losses that a plan may cause for a node because one of its steps names the
+// node. It uses the state after the plan.
 func (w *Witness) exempt(p *repair.Plan, after *state.State, node string) (out promise) {
 	if p == nil {
 		return out
@@ -58,8 +58,8 @@ func (w *Witness) exempt(p *repair.Plan, after *state.State, node string) (out p
 	return out
 }
 
-// mayBeTaken reports whether a node's block is empty after a plan, and Calico lets another node take
-// it, as it would after its own collector released the leaked addresses.
+// mayBeTaken reports whether a node's block is empty after a plan and Calico lets another node take
+// it. The same would happen after Calico's own collector released the leaked addresses.
 func (w *Witness) mayBeTaken(after *state.State, block, node string) bool {
 	return blocks.CalicoAtLeast(w.Cluster.CalicoVersion, 3, 32) && slices.ContainsFunc(after.IPBlocks, func(b *state.Block) bool {
 		return b.Name == block && b.Owner.Node() == node && b.Used == 0
@@ -87,8 +87,8 @@ type Witness struct {
 // New returns a Witness of a state. It adds missing records of addresses that pods use.
 func New(st *state.State) *Witness { return &Witness{State: withUsed(st)} }
 
-// Worse names the seats whose next pod gets less in a later state. Losses of nodes that the plan
-// names, and for which it allows them, do not count; done is nil without a plan.
+// Worse names the seats whose next pod gets less in a later state. It ignores losses of nodes for
+// which the plan announces them; done is nil without a plan.
 func (w *Witness) Worse(after *state.State, done *repair.Plan) (out []string) {
 	if w.promised == nil {
 		w.promised = w.promises(w.seats(), w.lacking(), false)
@@ -97,7 +97,7 @@ func (w *Witness) Worse(after *state.State, done *repair.Plan) (out []string) {
 	now := then.promises(slices.Collect(maps.Keys(w.promised)), then.lacking(), false)
 	for _, s := range slices.SortedFunc(maps.Keys(w.promised), compareSeats) {
 		lost := w.promised[s].without(now[s]).without(w.exempt(done, after, s.node))
-		if lost != (promise{}) { // it never was sure of it, if other nodes' pods may stay away, or stay
+		if lost != (promise{}) { // it was not certain before either, because other nodes' pods may stay
 			sure := w.promises([]seat{s}, w.lackingIn(then), true)[s]
 			lost = promise{lost.own && sure.own, lost.any && sure.any}
 		}
@@ -224,7 +224,7 @@ func (w *Witness) seats() (out []seat) {
 			}
 			out = append(out, seat{node: h.Name, family: f})
 			var pods []*blocks.Workload
-			for _, pod := range h.Workloads { // and one of its namespace that asks for nothing itself
+			for _, pod := range h.Workloads { // and a pod of the namespace without requests
 				pods = append(pods, pod, &blocks.Workload{Namespace: pod.Namespace})
 			}
 			for _, pod := range pods {
@@ -245,7 +245,7 @@ func (w *Witness) seats() (out []seat) {
 	return out
 }
 
-// byRequestOnly reports whether Calico assigns addresses of a pool to no pod that does not ask for it.
+// byRequestOnly reports whether Calico assigns addresses of a pool only to pods that ask for it.
 func (w *Witness) byRequestOnly(p *state.Pool) bool {
 	return !p.Automatic || !slices.ContainsFunc(w.NodeStates, func(h *state.NodeState) bool { return h.Node != nil && p.SelectsNode(h.Node) })
 }
@@ -266,8 +266,8 @@ func (w *Witness) request(s seat) capacity.Request {
 	return r
 }
 
-// assign retries if it gets nothing, as a kubelet does: the first attempt may only have deleted
-// something.
+// assign retries without an address, as a kubelet does, because the first attempt may only have
+// deleted something.
 func assign(a *capacity.Allocator, r capacity.Request) (got capacity.Assigned) {
 	for range 3 {
 		if got = a.Assign(r); got.Addr.IsValid() {
@@ -277,7 +277,7 @@ func assign(a *capacity.Allocator, r capacity.Request) (got capacity.Assigned) {
 	return got
 }
 
-// promises returns what the next pod of each seat gets in every order of the nodes that lack an
+// promises returns, for each seat, what its next pod gets in every order of the nodes that lack an
 // address. See claimed for keep.
 func (w *Witness) promises(seats []seat, lacking map[blocks.Family]map[string][]seat, keep bool) map[seat]promise {
 	out := map[seat]promise{}
@@ -301,11 +301,11 @@ func (w *Witness) promises(seats []seat, lacking map[blocks.Family]map[string][]
 	return out
 }
 
-// claimed returns the allocator after nodes have claimed blocks, in order, for their seats without an
-// address. A borrowed address is no claim, so it is given back; if Calico would then delete its block,
-// it is not borrowed in the first place. If keep is true, pods on nodes that the pool does not select
-// keep an address of a block that no selected node owns: if such a node claims the block, it has it
-// only as long as the address.
+// claimed returns the allocator after nodes have claimed blocks, in order, for their seats without
+// an address. Borrowed addresses are released again, because they are not claims. If Calico would
+// then delete their block, they are not borrowed in the first place. If keep is true, a seat on a
+// node that the pool does not select keeps its address, unless a selected node owns the block:
+// Calico deletes a block of an unselected node with its last address.
 func (w *Witness) claimed(order []string, lacking map[string][]seat, keep bool) *capacity.Allocator {
 	borrows := map[seat]bool{}
 again:
@@ -328,9 +328,9 @@ again:
 	return a
 }
 
-// deletedIfReleased reports whether Calico would delete the block of an address with its last
-// address, and so free the block for other nodes: no node owns it, or its pool does not select its
-// node.
+// deletedIfReleased reports whether Calico deletes the block of an address together with its last
+// address, so that other nodes can claim the CIDR: no node owns the block, or its pool does not
+// select its node.
 func (w *Witness) deletedIfReleased(got capacity.Assigned) bool {
 	if b := w.BlockOf(got.Block); b != nil && b.Used > 0 {
 		return false
@@ -374,8 +374,8 @@ func (w *Witness) lackingIn(later *Witness) map[blocks.Family]map[string][]seat 
 }
 
 // hasFree reports whether a node owns a block with a free address in a pool that the seat's pod may
-// use, with or without an affinity that Calico sees. It does not matter from which pool the pod would
-// get its address: the node has one of its own as long as the block is there.
+// use, with or without an affinity that Calico sees. The pool that would give the pod its address
+// does not matter: as long as the block exists, the node has an address of its own.
 func (w *Witness) hasFree(h *state.NodeState, s seat) bool {
 	r := w.request(s)
 	serves := func(p *state.Pool) bool {
@@ -390,8 +390,8 @@ func (w *Witness) hasFree(h *state.NodeState, s seat) bool {
 	})
 }
 
-// orders yields no node, since the pod may come first, and then every order of up to five nodes, or
-// 200 random orders of more.
+// orders yields no node, because the pod may come first, and then every order of up to five nodes,
+// or 200 random orders of more.
 func (w *Witness) orders(nodes []string) func(func([]string) bool) {
 	return func(yield func([]string) bool) {
 		if !yield(nil) {

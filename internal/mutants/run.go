@@ -24,7 +24,7 @@ const (
 	noTest   = "NO SUCH TEST RAN" // the test was renamed or skipped
 )
 
-// everyCase repeats testenv.EnvEveryCase, since only tests may import that package.
+// everyCase repeats testenv.EnvEveryCase, because only tests may import that package.
 const everyCase = "CALICO_AUDIT_EVERY_CASE"
 
 // result is the result of one mutant.
@@ -108,7 +108,7 @@ func (r *runner) clean(ctx context.Context, m *mutant) result {
 	return result{}
 }
 
-// copyModule copies the module at root, with an edited file, less what no test reads.
+// copyModule copies the module at root, with an edited file, except for files that no test reads.
 func copyModule(dir, root, file string, edited []byte) error {
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// podPool is the CIDR of the pods' addresses. sparePool is that of planted blocks and
-// addresses which no pod may use.
+// podPool is the CIDR of the pods' addresses. No pod may use sparePool, which is for planted blocks
+// and addresses.
 const podPool, sparePool = "10.0.0.0/9", "10.128.0.0/9"
 
 // age is the age of every object when it is read, beyond any grace period.

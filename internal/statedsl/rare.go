@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Rare returns the text of a random state like those of [Tight], with more of what clusters rarely
-// have: limits of blocks, further namespaces, pool uses, taints, Windows nodes, virtual machines,
-// host views, and owners of addresses other than pods.
+// Rare returns the text of a random state like those of [Tight], with more features that are rare
+// in clusters: limits of blocks, further namespaces, pool uses, taints, Windows nodes, virtual
+// machines, host views, and owners of addresses other than pods.
 func Rare(rnd *rand.Rand) string {
 	r := &tight{Rand: rnd}
 	r.say("version %s", r.pick("v3.29.0", "v3.30.1", "v3.31.0", "v3.31.0", "v3.32.1", "v3.32.1"))
@@ -72,7 +72,8 @@ func (r *tight) nodes(windows bool) {
 	}
 }
 
-// rarePool is a pool of a Rare state: a number of blocks of the prefix length bits.
+// rarePool is a pool of a Rare state. It has the given number of blocks, and bits is their prefix
+// length.
 type rarePool struct {
 	first        netip.Addr
 	bits, blocks int

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Tight returns a random state of small pools with blocks of four addresses, of which most
-// are full or empty.
+// Tight returns a random state of small pools with blocks of four addresses. Most blocks are full
+// or empty.
 func Tight(rnd *rand.Rand) string {
 	r := &tight{Rand: rnd}
 	r.say("version %s", []string{"v3.30.1", "v3.31.0", "v3.31.0", "v3.32.1"}[r.IntN(4)])

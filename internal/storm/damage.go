@@ -131,8 +131,8 @@ func (r *DamageFixture) handles(ctx context.Context) {
 	}))
 }
 
-// blocks creates empty blocks of both families beside another block of their node, an
-// empty block of a deleted node, and one that is marked deleted.
+// blocks creates empty blocks of both families in addition to another block of their node, an empty
+// block of a deleted node, and one that is marked deleted.
 func (r *DamageFixture) blocks(ctx context.Context) {
 	r.claim(ctx, "n1", four)
 	r.claim(ctx, "n1", six)
@@ -141,9 +141,9 @@ func (r *DamageFixture) blocks(ctx context.Context) {
 	r.dies(2, true, func() { _ = r.client.IPAM.ReleaseAffinity(ctx, calicoNet(marked), "n3", true) })
 }
 
-// affinities creates affinities that Calico's own release left without a block, in two
-// states, affinities whose block was deleted by hand or then claimed by another node, one
-// of a block without an owner, and a block without an affinity.
+// affinities creates: two affinities in different states, which Calico's own release left without a
+// block; affinities whose block was deleted by hand, and in one case claimed by another node since;
+// one affinity to a block without an owner; and a block without an affinity.
 func (r *DamageFixture) affinities(ctx context.Context) {
 	orphan := r.claim(ctx, "n2", four)
 	r.dies(4, false, func() { _ = r.client.IPAM.ReleaseAffinity(ctx, calicoNet(orphan), "n2", true) })

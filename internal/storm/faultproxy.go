@@ -130,7 +130,7 @@ func (g *FaultProxy) serve(proxy http.Handler, w http.ResponseWriter, r *http.Re
 	case lease != nil && !lease(n, Write{r.Method, r.URL.Path}):
 		panic(http.ErrAbortHandler)
 	default:
-		// Without http.CloseNotifier, by which a sender that dies cancels what it has sent.
+		// Without http.CloseNotifier, a dying sender cannot cancel its requests.
 		proxy.ServeHTTP(struct{ http.ResponseWriter }{w}, r)
 	}
 }

@@ -54,13 +54,13 @@ func (v *victim) atRandom(t *testing.T, kills int, ends ...string) {
 			v.leftBy(t, p, filepath.Join(dir, "journal"))
 			next, last := map[string][]string{"again": apply, "resumed": resume, "undone": undo}, strings.Split(end, "-")
 			if _, err := journal.Read(filepath.Join(dir, "journal")); err != nil {
-				next = map[string][]string{"again": apply, "resumed": apply, "undone": nil} // it was killed before it had one
+				next = map[string][]string{"again": apply, "resumed": apply, "undone": nil} // it was killed before it had a journal
 			}
 			for _, end := range last {
 				switch args := next[end]; {
 				case end == "killed":
 					if args := next[last[1]]; args != nil && !v.cut(t, p, second, dir, args...) {
-						return // it came to its end
+						return // it ended before
 					}
 				case args == nil:
 				case end == "undone":
@@ -76,8 +76,8 @@ func (v *victim) atRandom(t *testing.T, kills int, ends ...string) {
 	}
 }
 
-// cut runs a command that follows a kill, and kills it, too. It returns false if the command came to
-// its end before.
+// cut runs a command that follows a kill, and kills it, too. It returns false if the command ended
+// before.
 func (v *victim) cut(t *testing.T, first, p killPoint, dir string, args ...string) bool {
 	t.Helper()
 	records := v.secondaryRecords(t)
@@ -159,7 +159,7 @@ func (v *victim) leftBy(t *testing.T, p killPoint, path string) {
 }
 
 // news returns the findings that the killed run caused, as they will be when all is older than the
-// grace period. An empty block is no leftover.
+// grace period. An empty block does not count.
 func (v *victim) news(t *testing.T) (out []audit.Finding) {
 	t.Helper()
 	for _, f := range audit.Run(v.state(t), checks.All).Findings {

@@ -179,9 +179,8 @@ func (v *victim) undone(t *testing.T, p killPoint) {
 	}
 }
 
-// known returns the findings of an undisturbed repair, and findings about objects that
-// had a finding as severe before: if an affinity returns to a block that was released, it
-// is as wrong as before.
+// known returns the findings that are expected after the repair: those of an undisturbed repair,
+// and those about objects that already had a finding of at least that severity before.
 func (v *victim) known(before, after *state.State) map[string]state.Severity {
 	was, known := map[string]state.Severity{}, maps.Clone(v.meant)
 	for _, f := range audit.Run(before, checks.All).Findings {

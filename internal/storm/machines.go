@@ -73,9 +73,9 @@ func (w *World) view(n *node, r *rand.Rand) *blocks.HostView {
 		})
 	}
 	v.Namespaces = append(v.Namespaces, own)
-	// A view may lack an address that is already assigned but not yet configured. An
-	// orphan uses the address only after another view was requested. But this view must
-	// not be kept as a later answer.
+	// A view may lack an address that is already assigned but not yet configured. An orphan uses
+	// the address only after another view was requested. But this view must not be served again
+	// later.
 	if begun == ended && n.begun.Load() == begun {
 		m.last = v
 	}

@@ -108,8 +108,8 @@ type secondaryUse struct {
 	inPool bool
 }
 
-// addressUsers records which pod uses which address of a secondary network, and compares
-// etcd with that. Its knowledge comes from the users, not from the cluster.
+// addressUsers records which pod uses which address of a secondary network, and compares etcd with
+// that. It learns this from the users, not from the cluster.
 type addressUsers struct {
 	history *EtcdHistory
 

@@ -266,7 +266,8 @@ func (s *sandbox) assign(ctx context.Context, lose bool) (a netip.Addr, inPool b
 		return netip.Addr{}, false
 	}
 	if !inPool {
-		// A call that lost its Lease runs beside others: that race is Whereabouts' own.
+		// A call that lost its Lease runs at the same time as others: Whereabouts itself has that
+		// race.
 		if s.recordedForAnother(ctx, a) {
 			if ignoreNotFound(s.client(secondaryReservations).Delete(ctx, a.String(), metav1.DeleteOptions{})) != nil {
 				s.addressUsers.leave(a, s.podref())

@@ -241,10 +241,9 @@ func (x *secondaryStorm) keepChecking(ctx context.Context, halt func()) {
 	}
 }
 
-// repair runs repairs with a short grace period until the context ends. Two in five are
-// killed at one of their writes, and the next run continues them. Every other run has no
-// host views and happens while no pod runs without an object, so that records and pods
-// alone decide.
+// repair runs repairs with a short grace period until the context ends. Two in five are killed at
+// one of their writes, and the next run continues them. Every other run has no host views, so that
+// only records and pods decide; during it no container runs without its pod object.
 func (x *secondaryStorm) repair(ctx context.Context, r *rand.Rand) {
 	for ; ctx.Err() == nil; x.runs++ {
 		pause(ctx, 200*time.Millisecond)

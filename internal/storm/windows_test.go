@@ -20,9 +20,9 @@ import (
 // reservedOnly matches the refusal of a block that holds only addresses which Windows reserves.
 var reservedOnly = regexp.MustCompile(`it holds only (.+), which Windows reserves: .*\(calicoctl (.+)ADDRESS\), and --dead-nodes deletes it`)
 
-// TestBlocksOfDeletedWindowsNode checks what becomes of the addresses that a Windows node reserved
-// in its blocks. A block with another node's pod loses its owner, and Calico's client deletes it
-// with the pod's address. A block that holds only them is deleted once they are released as the
+// TestBlocksOfDeletedWindowsNode: a Windows node reserves addresses in its blocks. After the node is
+// deleted, a block with another node's pod loses its owner, and Calico's client deletes it with the
+// pod's address. A block with only reserved addresses is deleted once these are released as the
 // refusal says.
 func TestBlocksOfDeletedWindowsNode(t *testing.T) {
 	ctx, c := t.Context(), testcluster.Shared(t, testcluster.Options{})

@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// worker plays the kubelet and the CNI plugin of a node, alone or beside other workers.
-// It starts pods and ends them in every way that pods can end.
+// worker plays the kubelet and the CNI plugin of a node, alone or together with other workers. It
+// starts pods and ends them in every way that pods can end.
 type worker struct {
 	*World
 	id     int
@@ -37,7 +37,7 @@ type pod struct {
 	addrs                   []netip.Addr
 	second                  netip.Addr // in another network; invalid if none
 	leases                  []*Lease
-	due                     time.Time // when its status is to be written; zero if it was written
+	due                     time.Time // when its status must be written; zero if it was written
 	misrecorded             bool      // its lease knows one other handle at most
 	stays                   time.Time // the worker does not end it before
 }

@@ -17,8 +17,8 @@ import (
 // misrecord rewrites the record of a running pod's address as a datastore restored from a backup
 // has it: it names a pod that no longer exists or now has another address, under that pod's earlier
 // handle. From then on, Calico's collector may free the address, until a repair records it for the
-// pod that uses it. Most pods end before a repair has seen them twice. So one of each worker stays
-// for a while, and its end comes at any moment of a repair or of the collector.
+// pod that uses it. Most pods end before a repair has seen them twice, so each worker keeps one for
+// a while. That pod may end at any moment of a repair or of the collector.
 func (k *worker) misrecord(ctx context.Context) {
 	may := slices.DeleteFunc(slices.Clone(k.pods), func(p *pod) bool {
 		return p.misrecorded || p.visibility != plain || len(p.leases) != 1 || !p.due.IsZero() || k.checker.Taken(p.leases)

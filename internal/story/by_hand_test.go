@@ -52,8 +52,8 @@ var practice = []struct {
 	{says(`let a pool serve the pod: change the request of the pod or its namespace, or a pool's namespace selector`), (*person).servePods},
 	{says(`correct the pool's selector(?:: pool (\S+): .*)?(?:, or disable the pool until it is corrected)?`), (*person).correctSelector},
 	{says(`set disabled: true on one of the two pools, restart the pods that use it, and when no pod does, delete it without Calico's API server: kubectl delete (ippools\.crd\.projectcalico\.org) NAME \(ippools\.projectcalico\.org only where Calico's CRDs are of that group\)`), (*person).endOverlap},
-	{says(`check first that the pool has a block left for the node; save a snapshot; reserve the block's CIDR with an IPReservation, and restart the pods that use its addresses, one controller at a time; when no pod has one any more, delete its BlockAffinity, its IPAMBlock and the reservation`), (*person).endCorruptBlock},
-	{says(`restart the pods that borrow and that no plan may restart: (.*)`), func(p *person, said []string) { p.restart(listed(said[1])...) }},
+	{says(`check first that the pool has a block left for the node, and save a snapshot. Reserve the block's CIDR with an IPReservation, and restart the pods that use its addresses, one controller at a time. When no pod has one any more, delete its BlockAffinity, its IPAMBlock and the reservation`), (*person).endCorruptBlock},
+	{says(`restart these pods by hand, because no plan may: (.*)`), func(p *person, said []string) { p.restart(listed(said[1])...) }},
 	{says(`if the block is needed, restart the pods that use its addresses`), func(p *person, _ []string) { p.restart(p.usersOf(p.finding.Subject.CIDR)...) }},
 	{says(`create the pool again with disabled: true, restart its pods, then delete the pool with calicoctl`), (*person).endPool},
 	{says(`start a pod on the node: Calico then confirms the affinity`), func(p *person, _ []string) { p.newPod(p.finding.Subject.Node) }},
@@ -229,7 +229,7 @@ var practice = []struct {
 			must(p.T, p.Delete(p.Context(), calico("ipreservations"), "", name))
 		}
 	}},
-	{says(`see who changed IPReservation (\S+), and delete it if it is not wanted`), func(p *person, said []string) {
+	{says(`find out who changed IPReservation (\S+), and delete it if it is not wanted`), func(p *person, said []string) {
 		must(p.T, p.Delete(p.Context(), calico("ipreservations"), "", said[1]))
 	}},
 	{says(`release the leaked addresses of .*, once (?:its machine is|their machines are) known to be off \(--terminated\)`), (*person).runCommands},
@@ -242,7 +242,7 @@ func says(words string) *regexp.Regexp { return regexp.MustCompile("^" + words +
 
 func calico(plural string) testcluster.Resource { return testcluster.CRDv1.Resource(plural) }
 
-// thenRestart begins what other advice may end with.
+// thenRestart begins the last sentence of some advice.
 const thenRestart = "; then restart the pods that borrow"
 
 // practiceOf returns the index in practice that matches the advice, and the submatches.

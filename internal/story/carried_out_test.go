@@ -17,8 +17,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testenv"
 )
 
-// stays lists the checks whose finding remains after a new pool is added, because they
-// look at one pool alone. The advice then is to mute the finding.
+// stays lists the checks whose finding remains after a new pool is added, because they look only at
+// one pool. The advice is then to mute the finding.
 var stays = []string{"pool/exhausted", "pool/low-addresses"}
 
 // elsewhere lists flags of remedies that these states cannot prove. Remedies that move
@@ -53,9 +53,9 @@ var price = map[string]string{
 	"pod/waiting/warning:_calico-node_does_not_run_on_its_node_(projectcalico/calico#1795,_k0sproject/k0s#539)": "pool/low-free-blocks",
 }
 
-// TestPreferredRemediesAreTheWayOut follows the preferred remedy of each finding at
-// warning or above. Afterwards the finding is gone and nothing as severe is new. The
-// program applies remedies that are plans; a person follows the others by their words.
+// TestPreferredRemediesAreTheWayOut follows the preferred remedy of each finding at warning or
+// above. Afterwards the finding is gone and no finding of that severity is new. The program applies
+// remedies that are plans; a person follows the others by their words.
 func TestPreferredRemediesAreTheWayOut(t *testing.T) {
 	t.Parallel()
 	c := testcluster.Start(t, testcluster.Options{})

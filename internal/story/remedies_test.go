@@ -297,7 +297,7 @@ func TestCommandsOfReports(t *testing.T) {
 	})
 }
 
-// equip builds the program and links kubectl and calicoctl beside it. It writes a
+// equip builds the program and links kubectl and calicoctl into the same directory. It writes a
 // kubeconfig whose server does not answer.
 func equip(t *testing.T) {
 	t.Helper()

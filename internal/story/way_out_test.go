@@ -205,7 +205,7 @@ type death struct {
 	was, to holdings
 }
 
-// ends are what follows a death.
+// ends are the ways to continue after the process was killed.
 var ends = []string{"again", "resumed", "undone"}
 
 // holdings are the blocks and affinities of each node, and the number of borrowed
@@ -267,11 +267,11 @@ func (s *story) deaths(t *testing.T, args []string) (all []death) {
 // killedWaiting is how long the program waits before it is killed in a wait.
 const killedWaiting = time.Second
 
-// TestKilledConsolidation kills the program at a write or while it waits. A report with the
-// journal names at once what it left. Then an undo takes back the changes, or the run is
-// resumed, or the same command continues to the result of an unkilled run and the incident
-// is ended. If every point is tried, the incident is ended only for the
-// points in waits. Either way no object of the run remains, and every budget is kept.
+// TestKilledConsolidation kills the program at a write or while it waits. A report with the journal
+// names at once what it left. Then an undo reverts the changes, or the run is resumed, or the same
+// command continues to the result of an unkilled run and the incident is ended. If every point is
+// tried, the incident is ended only for the points in waits. Either way no object of the run
+// remains, and every budget is kept.
 func TestKilledConsolidation(t *testing.T) {
 	t.Parallel()
 	s := play(t, small)
@@ -407,8 +407,8 @@ func (s *story) nodesWithoutBlocks(t *testing.T) (n int) {
 	return n
 }
 
-// killAt runs the program and kills it at the given point. It returns true if the program came to its
-// end before.
+// killAt runs the program and kills it at the given point. It returns true if the program ended
+// before.
 func killAt(t *testing.T, p *proxy, d death, dir string, args []string) bool {
 	t.Helper()
 	build(t)

@@ -24,7 +24,7 @@ import (
 type CNIAdd struct {
 	// Node is the node's name in the CNI configuration.
 	Node, Namespace, Pod string
-	// Kubeconfig is that of the plugin; "" means the administrator's.
+	// Kubeconfig is the plugin's; "" means the administrator's.
 	Kubeconfig string
 	// NodenameFile is the file that calico-node writes; "" means that none is needed.
 	NodenameFile string

@@ -5,17 +5,17 @@ import (
 	"testing"
 )
 
-// Daemon is a program that runs beside the cluster's servers. Like them, it never
-// outlives the process that started it.
+// Daemon is a program that runs next to the cluster's servers. Like them, it never outlives the
+// process that started it.
 type Daemon struct{ server *server }
 
-// PID returns its process ID, or 0 while it does not run.
+// PID returns the program's process ID, or 0 while it does not run.
 func (d *Daemon) PID() int { return d.server.pid() }
 
 // Stop kills the program. Stop may be called twice.
 func (d *Daemon) Stop() { d.server.stop() }
 
-// Running reports whether it was started and has not ended.
+// Running reports whether the program was started and has not ended.
 func (d *Daemon) Running() bool { return d.server.running() }
 
 // Log returns its whole log.

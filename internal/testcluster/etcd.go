@@ -69,10 +69,10 @@ func StartMembers(tb testing.TB, n int) []*Etcd {
 // Stop kills it.
 func (e *Etcd) Stop() { e.server.stop() }
 
-// Freeze makes it stop working without ending its connections, until Thaw.
+// Freeze makes etcd stop working without ending its connections, until Thaw.
 func (e *Etcd) Freeze() error { return syscall.Kill(e.server.pid(), syscall.SIGSTOP) }
 
-// Thaw makes it work again.
+// Thaw makes etcd work again.
 func (e *Etcd) Thaw() error { return syscall.Kill(e.server.pid(), syscall.SIGCONT) }
 
 func startTLS(tb testing.TB, n int) (all []*Etcd, err error) {

@@ -11,11 +11,11 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 )
 
-// TestFirstState starts a cluster with what another one stored at its start. The two are alike, and yet
-// they are two clusters.
+// TestFirstState starts a cluster from the saved state of another one. Both must serve the same
+// objects but have different identities.
 func TestFirstState(t *testing.T) {
 	SkipIfShort(t)
-	opts := Options{Groups: []Group{CRDv1}, APIServerArgs: []string{"--v=0"}} // as no other test
+	opts := Options{Groups: []Group{CRDv1}, APIServerArgs: []string{"--v=0"}} // a set of options that no other test uses
 	path, err := programs.Binary(t.Context(), "kube-apiserver")
 	if err != nil {
 		t.Fatal(err)

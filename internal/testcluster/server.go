@@ -14,8 +14,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/supervise"
 )
 
-// server is etcd, the API server or a daemon beside them. A restart keeps its arguments,
-// and therefore its port and data.
+// server is etcd, the API server or another daemon. A restart keeps its arguments, and therefore
+// its port and data.
 type server struct {
 	name    string
 	spec    supervise.Spec

@@ -38,25 +38,24 @@ func (x *run) beyond(s *repair.Step) bool {
 	return x.wrote+max(x.sizes[s.Group()], 1) > x.opts.MaxSteps
 }
 
-// abandoned returns the outcome of a step that is not tried because its consolidation has ended;
-// false if the consolidation continues.
+// abandoned returns the outcome of a step that is not tried because its consolidation has ended. It
+// returns false if the consolidation continues.
 func (a *applying) abandoned(s *repair.Step) (repair.Outcome, bool) {
 	why, ended := a.ended[s.Group()]
 	if !ended || s.Group() == "" {
 		return repair.Outcome{}, false
 	}
-	return repair.Outcome{Status: repair.NotTried, Code: repair.SkipStopped, Reason: "what comes before it was not done: " + why}, true
+	return repair.Outcome{Status: repair.NotTried, Code: repair.SkipStopped, Reason: "an earlier step was not done: " + why}, true
 }
 
-// heed records the outcome of a step. If the step was not done, the rest of its consolidation is
-// not tried.
+// heed records the outcome of a step. If the step was not done, it ends the step's consolidation.
 func (a *applying) heed(o repair.Outcome) {
 	g := o.Step.Group()
 	if k := planner.KindOf(o.Step.Kind); g == "" || !o.Open() || k == nil || k.Restores {
 		return
 	}
 	if g == remedies.Rehoming && o.Step.Kind == repair.EvictPod && o.Status == repair.Skipped {
-		return // the pod stays, which does not keep other pods from moving
+		return // the pod stays, but other pods can still move
 	}
 	if _, ended := a.ended[g]; !ended {
 		a.ended[g] = fmt.Sprintf("%s: %s", o.Step.ID, o.Reason)
@@ -75,8 +74,8 @@ func (x *run) alone(ctx context.Context, steps []repair.Step) (release func(), e
 	return x.lease.Release, nil
 }
 
-// outrun returns the outcome of a pod-moving step if another run may already be moving pods: the
-// step writes and reverts nothing. It returns nil if no other run can.
+// outrun returns the outcome of a pod-moving step if another run may already be moving pods. The
+// step then writes and reverts nothing. It returns nil if no other run can.
 func (x *run) outrun(ctx context.Context, s *repair.Step) *repair.Outcome {
 	if x.lease == nil || s.Group() == "" {
 		return nil
@@ -154,7 +153,7 @@ func (a *applying) await(ctx context.Context, kind *repair.StepKind, s *repair.S
 		a.stop(repair.SkipStopped, fmt.Sprintf("the run stopped after %s: %s", s.ID, o.Reason))
 		return o
 	}
-	a.turn.Left(s) // the time until now counts, too
+	a.turn.Left(s) // the time so far counts, too
 	for all := false; ; {
 		look := func() error { return a.lookAtAwaited(ctx, before, s) }
 		if all {
@@ -191,8 +190,8 @@ func (a *applying) await(ctx context.Context, kind *repair.StepKind, s *repair.S
 	}
 }
 
-// acted returns the outcome of a change to a pod or a node; false if the change is to be verified
-// like any other.
+// acted returns the outcome of a change to a pod or a node. It returns false if the change has to
+// be verified like any other.
 func (a *applying) acted(ctx context.Context, kind *repair.StepKind, s *repair.Step, before *state.State, err error) (repair.Outcome, bool) {
 	var refused *repair.RefusedEvictionError
 	switch {

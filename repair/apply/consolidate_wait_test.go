@@ -198,7 +198,7 @@ func TestRevokedAccountStopsAtOnce(t *testing.T) {
 	for id, want := range map[string]string{
 		"evict-pod:10.0.0.25":          "the API server refuses this account",
 		"unreserve-block:10.0.0.24/29": "the API server refuses this account",
-		"claim-block:new:10.0.0.24/29": "take back what it has left: calico-audit repair undo ",
+		"claim-block:new:10.0.0.24/29": "with an account that has the rights, undo it: calico-audit repair undo ",
 	} {
 		if o := out[id]; !o.Open() || !strings.Contains(o.Reason, want) {
 			t.Errorf("%s: %s, %s", id, o.Status, o.Reason)

@@ -6,8 +6,7 @@
 // Each write is conditional on the version of the object that was evaluated, is recorded in the
 // journal before it is sent, and is verified by reading afterwards.
 //
-// There are three entry points: [Run] carries out the steps of a plan, [Finish] only those that a
-// run left half-done, and [Undo] reverts a journal's steps, the newest first. [PreviewUndo] shows
-// what Undo would do. All use the same sequence for each step: read, decide, record, write, read
-// again.
+// [Run] carries out the steps of a plan, and [Finish] only those that a run left half-done. [Undo]
+// reverts a journal's steps, the newest first. [PreviewUndo] shows what Undo would do. All use the
+// same sequence for each step: read, decide, record, write, read again.
 package apply

@@ -45,7 +45,7 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// TestLeftForAMoment: another client that writes the same objects at the same moment also writes
+// TestLeftForAMoment: another client that changes the same objects at the same moment also writes
 // one after the other, so the run gives it time to finish.
 func TestLeftForAMoment(t *testing.T) {
 	f := storyDrained(t)

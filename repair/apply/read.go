@@ -36,9 +36,9 @@ func (x *run) read(ctx context.Context) error {
 	return x.sameCluster(x.guid) // the kubeconfig or the address may lead to another cluster meanwhile
 }
 
-// maxAge is the maximum age of a reading of everything. The objects on which a step's verdict
-// depends are read again for each step. Contradictions elsewhere, such as a pod on another node
-// with an address of the block, are noticed after this time.
+// maxAge is the maximum age of a complete reading. The objects that decide about a step are read
+// again for each step, but contradictions elsewhere, such as a pod on another node with an address
+// of the block, are noticed only after this time.
 const maxAge = 5 * time.Minute
 
 // look reads the objects of a step again, or everything if the last complete reading is too old.
@@ -148,7 +148,7 @@ func (x *run) unread(ctx context.Context, err error) repair.Outcome {
 	if errors.Is(err, blocks.ErrDenied) {
 		why := fmt.Sprintf("the run stopped: %v", err)
 		if x.journal.Exists() {
-			why += fmt.Sprintf("; with an account that may, take back what it has left: calico-audit repair undo %s", phrase.Arg(x.journal.Path()))
+			why += fmt.Sprintf("; with an account that has the rights, undo it: calico-audit repair undo %s", phrase.Arg(x.journal.Path()))
 		}
 		x.stop(repair.SkipUnread, why)
 	}

@@ -45,9 +45,9 @@ func (x *run) asked(plan *repair.Plan) repair.Request {
 	return request
 }
 
-// resume handles a step that an earlier run has completed or started, according to its journal. It
-// returns false if the step is to be carried out like any other: it was never started, or nothing
-// of it was written.
+// resume handles a step that, according to the journal, an earlier run has completed or started. It
+// returns false if the step was never started or wrote nothing, so that it is carried out like any
+// other.
 func (a *applying) resume(ctx context.Context, s *repair.Step) (repair.Outcome, bool) {
 	b := a.begunStep(a.file, s.ID, false)
 	done := !b.Log.Unfinished && (b.Log.Ended == repair.Done || b.Log.Ended == repair.Already)
@@ -73,8 +73,8 @@ func (a *applying) resume(ctx context.Context, s *repair.Step) (repair.Outcome, 
 // maxCompletions is the maximum number of writes that a half-done step needs.
 const maxCompletions = 4
 
-// finish completes the step, one write at a time. It returns false if the step is to be carried out
-// like any other.
+// finish completes the step, one write at a time. It returns false if the step has to be carried
+// out like any other.
 func (b *begun) finish(ctx context.Context) (repair.Outcome, bool) {
 	wrote := false
 	for range maxCompletions {
@@ -116,7 +116,8 @@ func (b *begun) finish(ctx context.Context) (repair.Outcome, bool) {
 }
 
 // send carries out a write. It records the write in the journal first, completes it even if ctx
-// ends, and reads the step's objects again afterwards. If nothing was sent, stopped is the outcome.
+// ends, and reads the step's objects again afterwards. If it sent nothing, it returns the outcome
+// in stopped.
 func (b *begun) send(ctx context.Context, m repair.Move) (stopped *repair.Outcome, unread, err error) {
 	if ctx.Err() != nil {
 		o := interrupted()

@@ -136,11 +136,12 @@ func Run(ctx context.Context, plan *repair.Plan, r repair.Reader, w repair.Write
 			x.sizes[g]++
 		}
 	}
-	// The filters of the plan must not make a step disappear now.
+	// The plan's filters must not make a step disappear now.
 	a.request.Pools, a.request.Nodes, a.request.IPs, a.request.Blocks, a.request.MaxSteps = nil, nil, nil, nil, 0
 	a.observeAll()
 	res := x.result()
-	// Half-done steps come first: until they are finished, steps that ended before them look wrong.
+	// Half-done steps come first, because steps that ended before them look wrong until they are
+	// finished.
 	for _, unfinished := range []bool{true, false} {
 		for i := range plan.Steps {
 			step := &plan.Steps[i]
@@ -166,7 +167,7 @@ func (x *run) begin(ctx context.Context, plan *repair.Plan) error {
 	case plan.APIVersion != audit.APIVersion || plan.Kind != repair.PlanKind:
 		return fmt.Errorf("%w: it is a %q of %q", ErrNoPlan, plan.Kind, plan.APIVersion)
 	case plan.CreatedAt.IsZero():
-		return fmt.Errorf("%w: it does not say when it was made, which is the first of two observations", ErrNoPlan)
+		return fmt.Errorf("%w: it does not state when it was made, which is the time of the first of two observations", ErrNoPlan)
 	case plan.Grace.Duration < 0:
 		return fmt.Errorf("%w: its grace is %s", ErrNoPlan, plan.Grace)
 	}
@@ -178,7 +179,7 @@ func (x *run) begin(ctx context.Context, plan *repair.Plan) error {
 	}
 	now := x.State.Cluster.TakenAt
 	if now.IsZero() {
-		return fmt.Errorf("%w: the API server does not tell the time", ErrUnread)
+		return fmt.Errorf("%w: the API server's answers have no time", ErrUnread)
 	}
 	if plan.CreatedAt.After(now.Add(blocks.ClockSkew)) {
 		return fmt.Errorf("%w: it was made at %s, and by the API server's clock it is %s now: make a new one",
@@ -187,9 +188,9 @@ func (x *run) begin(ctx context.Context, plan *repair.Plan) error {
 	return x.inTime(ctx, plan)
 }
 
-// inTime returns an error if a stage before the plan's is not done. Kinds are read one after the
-// other, so an object that is created meanwhile may look like damage: only work that two readings
-// show counts.
+// inTime returns an error if a stage before the plan's is not done. Only work that two readings
+// show counts: kinds are read one after the other, so an object created in between may look like
+// damage.
 func (x *run) inTime(ctx context.Context, plan *repair.Plan) error {
 	first := planner.Blockers(x.State, plan.Request)
 	if len(first) == 0 {
@@ -217,7 +218,8 @@ func (x *run) open(ctx context.Context, made string) error {
 	}
 	x.guid, x.first = made, x.State.Cluster.TakenAt
 	if x.State.Info.Locked {
-		return fmt.Errorf("%w: \"calicoctl datastore migrate lock\" was run, and IPAM must stand still until it is unlocked", ErrLocked)
+		return fmt.Errorf("%w: \"calicoctl datastore migrate lock\" was run, and IPAM must not change "+
+			"until the datastore is unlocked", ErrLocked)
 	}
 	return nil
 }
@@ -237,9 +239,9 @@ func (x *run) sameCluster(made string) error {
 	}
 	switch {
 	case made == "":
-		return fmt.Errorf("%w: it does not say which cluster it was made for (the ClusterInformation's GUID was not read)", ErrOtherCluster)
+		return fmt.Errorf("%w: it does not name the cluster that it was made for (the ClusterInformation's GUID was not read)", ErrOtherCluster)
 	case here == "":
-		return fmt.Errorf("%w: this cluster does not say which it is (the ClusterInformation's GUID cannot be read)", ErrOtherCluster)
+		return fmt.Errorf("%w: this cluster cannot be identified (the ClusterInformation's GUID cannot be read)", ErrOtherCluster)
 	case made != here:
 		return fmt.Errorf("%w: it was made for %s, and this is %s", ErrOtherCluster, made, here)
 	}
@@ -302,7 +304,6 @@ func (x *run) stop(code repair.SkipCode, reason string) {
 	}
 }
 
-// wroteStep counts a step that wrote something.
 func (x *run) wroteStep() {
 	if !x.restores {
 		x.wrote++

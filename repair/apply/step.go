@@ -14,7 +14,6 @@ import (
 	"github.com/calico-audit/calico-audit/repair/planner"
 )
 
-// applying carries out the steps of one plan.
 type applying struct {
 	*run
 	plan    *repair.Plan
@@ -119,7 +118,7 @@ func (a *applying) observe(ctx context.Context, kind *repair.StepKind, s *repair
 // derive is observe without reading.
 func (a *applying) derive(ctx context.Context, kind *repair.StepKind, s *repair.Step) (*repair.Step, repair.Outcome) {
 	derived, refusal := planner.Derive(a.State, a.request, s.ID)
-	if derived == nil || kind.Restores && !planner.Stands(s, a.State) { // or it was never made
+	if derived == nil || kind.Restores && !planner.Stands(s, a.State) { // or the object was never created
 		return nil, a.notDerived(kind, s, refusal)
 	}
 	if !derived.SameTarget(s) {
@@ -139,7 +138,7 @@ func (a *applying) notDerived(kind *repair.StepKind, s *repair.Step, refusal *re
 	if wrong == nil {
 		o := repair.Outcome{Status: repair.Already, Reason: "nothing is left to do"}
 		if refusal != nil {
-			o.Reason = "the object of the plan is gone; the object in its place is left alone: " + refusal.Reason
+			o.Reason = "the object of the plan is gone; the object in its place is not changed: " + refusal.Reason
 		}
 		return o
 	}
@@ -237,9 +236,9 @@ func (a *applying) write(ctx context.Context, kind *repair.StepKind, s *repair.S
 	return a.verify(hand, kind, []*repair.Step{s}, before, []error{err})[0], nil
 }
 
-// verify reads the objects of written steps again until they show the outcome, or for a moment
-// longer, and returns each step's outcome. A step is done if its complete outcome was read, even if
-// the writer returned an error. It is not done if any part of its protocol is left over.
+// verify reads the objects of written steps until they show the outcome, or for a moment longer,
+// and returns each step's outcome. A step is done if its complete result was read, even if the
+// writer returned an error. It is not done if any part of its protocol is left over.
 func (a *applying) verify(ctx context.Context, kind *repair.StepKind, steps []*repair.Step, before *state.State, written []error) []repair.Outcome {
 	if err := a.journal.Err(); err != nil {
 		a.stop(repair.SkipJournal, err.Error())
@@ -288,17 +287,17 @@ func became(remark string, wrong, written error) repair.Outcome {
 	case wrong == nil && written == nil:
 		return repair.Outcome{Status: repair.Done, Reason: remark}
 	case wrong == nil:
-		return repair.Outcome{Status: repair.Done, Reason: fmt.Sprintf("reading again shows it done, though the answer was lost (%v)", written)}
+		return repair.Outcome{Status: repair.Done, Reason: fmt.Sprintf("the answer was lost (%v), but a second read shows that it is done", written)}
 	case errors.As(wrong, &behind) && written != nil:
 		return repair.Outcome{Status: repair.Failed, Reason: fmt.Sprintf("%v; and %v", written, wrong)}
 	case errors.As(wrong, &behind):
-		return repair.Outcome{Status: repair.Failed, Reason: fmt.Sprintf("it was written, and not to the end: %v", wrong)}
+		return repair.Outcome{Status: repair.Failed, Reason: fmt.Sprintf("it was written only in part: %v", wrong)}
 	case written != nil:
 		return repair.Outcome{Status: repair.Failed, Reason: written.Error()}
 	}
 	return repair.Outcome{Status: repair.Failed, Reason: fmt.Sprintf("it was written, but reading again does not show it: %v", wrong)}
 }
 
-// propagationDelay is how long the objects of a step may take to agree: another client that writes
-// them at the same moment also writes one after the other.
+// propagationDelay is how long the objects of a step may take to agree. Another client that changes
+// them at the same moment also writes one object after the other.
 const propagationDelay = time.Second

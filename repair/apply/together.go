@@ -142,13 +142,13 @@ func (a *applying) writeTogether(ctx context.Context, kind *repair.StepKind, ste
 	var sent []*repair.Step
 	var answers []error
 	for i, s := range steps {
-		if errors.Is(errs[i], repair.ErrChanged) { // its turn comes; until then nothing of it is written
+		if errors.Is(errs[i], repair.ErrChanged) { // its turn comes later; until then nothing of it is written
 			_ = a.journal.End(repair.Outcome{Step: *s, Status: repair.Skipped, Code: repair.SkipChanged, Reason: errs[i].Error()})
 			continue
 		}
 		sent, answers = append(sent, s), append(answers, errs[i])
 	}
-	// Writing may have taken as long as its own limits allow, one object after the other.
+	// The write of each object may have used its whole time limit.
 	reading, done := inHand(ctx)
 	defer done()
 	for i, o := range a.verify(reading, kind, sent, before, answers) {

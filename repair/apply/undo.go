@@ -61,8 +61,8 @@ func Undo(ctx context.Context, f *journal.File, r repair.Reader, w repair.Writer
 	return res, nil
 }
 
-// toTakeBack returns the steps of a run to revert: in each of its parts, those that wrote
-// something, the newest first, and those that revert temporary changes still in place.
+// toTakeBack returns the steps of a run to revert. For each part of the run, these are the steps
+// that wrote something, the newest first, and those with temporary changes still in place.
 func (x *run) toTakeBack(f *journal.File) (out []*begun) {
 	for _, part := range f.Parts() {
 		for _, id := range part.Written() {
@@ -86,7 +86,7 @@ func (x *run) toTakeBack(f *journal.File) (out []*begun) {
 func (x *run) beginUndo(ctx context.Context, f *journal.File) (*repair.Result, error) {
 	x.file = f
 	if f.Plan == nil {
-		return nil, fmt.Errorf("%w: this is the journal of an undo, which is not undone in its turn: make a new plan", ErrNoPlan)
+		return nil, fmt.Errorf("%w: this is the journal of an undo, and an undo cannot be undone: make a new plan", ErrNoPlan)
 	}
 	if err := x.open(ctx, f.Cluster.GUID); err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func (b *begun) takeBack(ctx context.Context) repair.Outcome {
 			continue
 		case err != nil || o.Code != repair.CodeFinished || o.Status != repair.Done || writes >= maxCompletions:
 			return o
-		case finished == "": // from here the rest of the step is finished in any case
+		case finished == "": // from here on, the rest of the step is finished in any case
 			var cancel context.CancelFunc
 			ctx, cancel = inHand(ctx)
 			defer cancel()

@@ -233,8 +233,7 @@ func (l *unsafeLab) status(pod, status string) {
 	l.must(err)
 }
 
-// records does what Whereabouts does for a recreated pod: it writes the new sandbox into the pod's
-// entry.
+// records writes the new sandbox of a recreated pod into the pod's entry, as Whereabouts does.
 func (l *unsafeLab) records(s unsafeState) {
 	l.t.Helper()
 	l.must(l.c.Edit(l.t.Context(), secondaryCRD, multus, s.pool, func(o map[string]any) {
@@ -242,7 +241,7 @@ func (l *unsafeLab) records(s unsafeState) {
 	}))
 }
 
-// becomesReady does what Multus and the kubelet finally do: the pod names the address and is Ready.
+// becomesReady makes the pod name the address and be Ready, as Multus and the kubelet finally do.
 // The records do not show that the sandbox is a new one.
 func (l *unsafeLab) becomesReady(s unsafeState) {
 	l.t.Helper()

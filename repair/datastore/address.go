@@ -19,9 +19,9 @@ import (
 // counts, as Calico's ReleaseIPs with handle and sequence number does (libcalico-go
 // ipam/ipam_block.go, release). A block without an owner that becomes empty is deleted.
 //
-// Handle and sequence number pin each allocation. The block itself may have been written
-// since it was evaluated, because its node uses it. The write is conditional on the
-// version that ReleaseIPs reads and with which it compares each allocation.
+// Handle and sequence number pin each allocation. The block itself may have been written since it
+// was evaluated, because its node uses it. ReleaseIPs reads the block again and compares each
+// allocation with it; the write is conditional on the version read.
 //
 // ReleaseIPs skips two side effects of Calico's code: it does not release a block whose
 // pool no longer selects the node (ensureConsistentAffinity), and it does not delete a
@@ -120,7 +120,7 @@ func (w *Writer) releaseIPs(ctx context.Context, b *object, e *edit, all []repai
 			}
 		}
 		if errs[i] != nil {
-			errs[i] = fmt.Errorf("it is released, but %w", errs[i])
+			errs[i] = fmt.Errorf("the address is released, but %w", errs[i])
 		}
 	}
 	return nil

@@ -34,8 +34,8 @@ func affinityLabels(c claim) map[string]string {
 	}
 }
 
-// setState writes an affinity's state. The write makes pending writes of all clients fail
-// that have read the affinity before.
+// setState writes an affinity's state. It makes writes of all clients fail that have read the
+// affinity before.
 func (w *Writer) setState(ctx context.Context, a *object, state blocks.AffinityState) (*object, error) {
 	return w.writeState(ctx, a, state, false)
 }
@@ -71,9 +71,9 @@ func (w *Writer) dropAffinity(ctx context.Context, a *object) error {
 	return leftBehind(blocks.Affinities, a.name(), leftPendingDeletion, err)
 }
 
-// putBack restores the state of an affinity that a step set to pendingDeletion, if no
-// other client has written it since. Otherwise the error is [repair.ErrChanged]. If there
-// was a block, the affinity must not outlive it: see giveState.
+// putBack restores the state of an affinity that a step set to pendingDeletion, if no other client
+// has written it since. Otherwise the error is [repair.ErrChanged]. If there was a block, putBack
+// must not let the affinity outlive it: see giveState.
 func (w *Writer) putBack(ctx context.Context, a *object, was blocks.AffinityState, block bool) error {
 	if a.state() == was {
 		return nil
@@ -99,8 +99,8 @@ func (w *Writer) putBack(ctx context.Context, a *object, was blocks.AffinityStat
 	if err := notMarked(now); err != nil {
 		return err
 	}
-	// Another field was written in between. In that version, only this step has started
-	// to delete the affinity.
+	// Another field was written in between. Only this step has started to delete the affinity in
+	// that version.
 	return give(ctx, now, was, true)
 }
 
@@ -138,7 +138,7 @@ func (w *Writer) DeleteAffinity(ctx context.Context, affinity repair.ObjectRef) 
 	var c claim
 	return w.step(ctx, "deleting", affinity, func(ctx context.Context, a *object) (err error) {
 		if c, err = claimOf(a); err == nil && c.owner.Kind != blocks.HostOwner {
-			err = fmt.Errorf("it is of %q, which is not a node", c.owner)
+			err = fmt.Errorf("it belongs to %q, which is not a node", c.owner)
 		}
 		if err == nil {
 			err = w.notItsOwn(ctx, c)

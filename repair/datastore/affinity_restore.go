@@ -88,7 +88,7 @@ func (w *Writer) restore(ctx context.Context, blockUID string, c claim, alone bo
 	})
 }
 
-// makeClaim sets the affinity of a claim to pending, or creates it, and confirms it if
+// makeClaim creates the affinity of a claim as pending, or sets it to pending, and confirms it if
 // its returns nil. its checks that the block belongs to the host.
 func (w *Writer) makeClaim(ctx context.Context, c claim, a *object, its func(a *object) error) error {
 	var err error
@@ -154,8 +154,8 @@ func anothers(b *object, c claim) error {
 	return changedf("%s now belongs to %s, not to %s", b, owner, c.owner)
 }
 
-// takeBack deletes an affinity that this step created, unless its host has written it
-// since. It returns why.
+// takeBack deletes an affinity that this step created, unless its host has written it since. It
+// returns why.
 func (w *Writer) takeBack(ctx context.Context, why error, a *object) error {
 	if _, err := w.markAndRemove(ctx, newEdit(a)); err != nil && !isChanged(err) {
 		return leftPending(a, errors.Join(why, err))

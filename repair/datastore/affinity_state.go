@@ -21,10 +21,10 @@ func (w *Writer) PutAffinityState(ctx context.Context, affinity repair.ObjectRef
 // block no longer existed.
 var errOutlived = changedf("another client released its block meanwhile")
 
-// giveState sets an affinity's state. If the affinity leaves pendingDeletion and its
-// block no longer exists, the client that released the block had found the affinity in
-// pendingDeletion and can no longer delete it. Then giveState deletes it and returns
-// errOutlived. back is as in writeState.
+// giveState sets an affinity's state. back is as in writeState. If the affinity leaves
+// pendingDeletion although its block no longer exists, giveState deletes it and returns
+// errOutlived: the client that released the block can no longer do that, because it had found the
+// affinity in pendingDeletion.
 func (w *Writer) giveState(ctx context.Context, a *object, state blocks.AffinityState, back bool) error {
 	was := a.state()
 	a, err := w.writeState(ctx, a, state, back)

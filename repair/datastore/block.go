@@ -159,7 +159,7 @@ func (r *releasing) deleted(ctx context.Context) error {
 func (r *releasing) finished(ctx context.Context) error {
 	if r.affinity != nil {
 		if err := r.dropAffinity(ctx, r.affinity); err != nil {
-			return fmt.Errorf("the block is its owner's no longer, but its owner's affinity is left: %w", err)
+			return fmt.Errorf("the block's owner has changed, but the former owner's affinity is left: %w", err)
 		}
 	}
 	err := r.dropConfirmed(ctx)
@@ -167,15 +167,15 @@ func (r *releasing) finished(ctx context.Context) error {
 		err = r.restoreIfClaimed(ctx, r.claim)
 	}
 	if err != nil && !isChanged(err) {
-		return fmt.Errorf("the block is its owner's no longer: %w", err)
+		return fmt.Errorf("the block's owner has changed: %w", err)
 	}
 	return nil
 }
 
-// dropConfirmed deletes an affinity that its host confirmed although the block no longer
-// exists or has another owner. Calico's claimAffineBlock confirms an affinity without
-// writing the block if the host already owns it, so this may have happened right before
-// the block was marked here. The claim of a pending affinity completes on its own.
+// dropConfirmed deletes an affinity that its host confirmed although the block no longer exists or
+// has another owner. This may have happened right before the block was marked here, because
+// Calico's claimAffineBlock confirms an affinity without writing the block if the host already owns
+// it. The claim of a pending affinity completes on its own.
 func (r *releasing) dropConfirmed(ctx context.Context) error {
 	if r.claim.owner.Node() == "" {
 		return nil
@@ -240,10 +240,10 @@ func (r *releasing) keep(ctx context.Context, failed error) error {
 	return failed
 }
 
-// leftPendingDeletion describes an affinity whose deletion was not completed.
+// leftPendingDeletion describes an affinity that should be deleted but is left in pendingDeletion.
 const leftPendingDeletion = "is left pendingDeletion, until its node assigns its next address from the block or a repair finds it"
 
-// inBetween returns an error that says that an affinity was left in pendingDeletion.
+// inBetween returns the error of an affinity that is left in pendingDeletion.
 func inBetween(a *object, err error) error {
 	if a == nil {
 		return err

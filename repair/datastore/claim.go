@@ -68,8 +68,8 @@ func (w *Writer) mayClaim(ctx context.Context, c claim) (*object, error) {
 	return a, w.onlyClaim(ctx, c, name)
 }
 
-// claimBlock is ClaimBlock from its first write on. had is the existing affinity, whose
-// state is restored if the claim fails. tree is the block.
+// claimBlock is ClaimBlock from its first write on. had is the existing affinity; its state is
+// restored if the claim fails. tree is the block.
 func (w *Writer) claimBlock(ctx context.Context, c claim, had *object, tree map[string]any) error {
 	return w.makeClaim(ctx, c, had, func(a *object) error {
 		_, failed := w.create(ctx, blocks.Blocks, tree)

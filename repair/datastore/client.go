@@ -118,8 +118,8 @@ func absent(err error, name string) bool {
 	return s != nil && s.Code == http.StatusNotFound && s.Details != nil && s.Details.Name == path.Base(name)
 }
 
-// answer returns the error of a request as a [Response], if it is one. Only a refusal proves
-// that the request was not carried out: a server may fail after it has written.
+// answer returns the error of a request as a [Response], if it is one. Only a refusal proves that
+// the request was not carried out, because a server may fail after it has written.
 func answer(err error) error {
 	s := statusOf(err)
 	if s == nil {

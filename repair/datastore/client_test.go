@@ -290,12 +290,12 @@ func TestManyHandlesOfASlowServer(t *testing.T) {
 	}
 }
 
-// TestEveryPageIsSearched: of affinities that come in pages, each page may hold the one that
-// claims the block, too. None is restored, nor a block claimed, beside another's.
+// TestEveryPageIsSearched: the list of affinities comes in pages, and any page may hold another
+// affinity to the block. If one does, no affinity is restored and no block is claimed.
 func TestEveryPageIsSearched(t *testing.T) {
 	for _, what := range []string{"RestoreAffinity", "ClaimBlock"} {
 		cidr := map[string]netip.Prefix{"RestoreAffinity": lost, "ClaimBlock": noBlock}[what]
-		for another := range 3 { // the page that it is on
+		for another := range 3 { // the page with the other affinity
 			s := newSmall(t, testcluster.CRDv1)
 			k := s.answering(func(r *http.Request) *http.Response {
 				if r.Method != http.MethodGet || path.Base(r.URL.Path) != "blockaffinities" {
@@ -317,13 +317,13 @@ func TestEveryPageIsSearched(t *testing.T) {
 	}
 }
 
-// TestUnreadableKeptBlock: a block that cannot be read is not known to be kept, so that no
-// other of its node goes: before the first write nothing is written, after it the affinity
-// gets its state back, and of a block that is gone by then it is said.
+// TestUnreadableKeptBlock: a block that cannot be read does not count as kept, so no other block of
+// its node is released. Before the first write, nothing is written; after it, the affinity gets its
+// state back. If the block is deleted already, the error says so.
 func TestUnreadableKeptBlock(t *testing.T) {
 	for writes, want := range []string{"before anything is written", "once its affinity was written", "", "once the block is gone"} {
 		if want == "" {
-			continue // between its mark and its deletion the other is not read
+			continue // between its mark and its deletion the kept block is not read
 		}
 		s := newSmall(t, testcluster.CRDv1)
 		kept, freed, affinity := s.blockRef(inUse), s.blockRef(empty), s.affinityRef("n1", empty)

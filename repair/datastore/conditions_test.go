@@ -368,7 +368,7 @@ func TestReservedMeanwhile(t *testing.T) {
 				}
 			})
 			var left *repair.LeftBehindError
-			if !errors.As(err, &left) || errors.Is(err, repair.ErrChanged) || !strings.Contains(err.Error(), "is that of pod b/other, and pool "+secondaryPool+" records its address for pod a/"+at.pod) {
+			if !errors.As(err, &left) || errors.Is(err, repair.ErrChanged) || !strings.Contains(err.Error(), "belongs to pod b/other, and pool "+secondaryPool+" records its address for pod a/"+at.pod) {
 				t.Errorf("got %v", err)
 			}
 			if now := s.get(s.path(blocks.WhereaboutsReservations, at.reservation)); now == nil || now["spec"].(map[string]any)["podref"] != "b/other" {
@@ -611,8 +611,8 @@ func TestVirtualMachineStartsAgain(t *testing.T) {
 	}
 }
 
-// TestObjectAtHandForbids: each step is refused by what the object at hand, or another of its
-// name, says against it, whatever was planned, and before anything is written.
+// TestObjectAtHandForbids: a step is refused before anything is written if the object itself, or
+// another object of its name, contradicts it, whatever was planned.
 func TestObjectAtHandForbids(t *testing.T) {
 	spec := func(o map[string]any) map[string]any { return o["spec"].(map[string]any) }
 	config := func(strict bool) func(*small, *datastore.Writer) error {
@@ -709,8 +709,8 @@ func TestObjectAtHandForbids(t *testing.T) {
 	}
 }
 
-// TestRestoredForThatBlockAlone: an affinity that is restored is taken back unless the block is
-// still the same and its host's, though the host may have it again.
+// TestRestoredForThatBlockAlone: a restored affinity is deleted again unless the block is still the
+// same object and belongs to the affinity's host, even if the host owns a new block of that CIDR.
 func TestRestoredForThatBlockAlone(t *testing.T) {
 	at := "ipamblocks/" + blocks.BlockName(lost)
 	for name, c := range map[string]struct {

@@ -16,7 +16,7 @@ type edit struct {
 	of   *object
 	ops  []map[string]any
 	back bool // the edit reverts an earlier write of the step
-	// deletes: the object is to be deleted after the edit.
+	// deletes is true if the object must be deleted after the edit.
 	deletes bool
 }
 

@@ -134,7 +134,7 @@ func (b *bench) joined(s *blocks.Snapshot) *blocks.Snapshot {
 	return s
 }
 
-// unharmedInEtcd fails the test if a live pod's address is not recorded for it alone.
+// unharmedInEtcd fails the test unless each live pod's address is recorded only for that pod.
 func (w *world) unharmedInEtcd(when string) {
 	w.Helper()
 	found := map[netip.Addr][]string{}
@@ -259,8 +259,8 @@ func TestEquivalenceInEtcd(t *testing.T) {
 	}
 }
 
-// TestRecordOfRun: what a killed run left is known as this program's until it is finished, and
-// what others have written since is not. A finished run leaves no record.
+// TestRecordOfRun: objects that a killed run left count as this program's until they are finished.
+// Objects that others have written since do not. A finished run leaves no record.
 func TestRecordOfRun(t *testing.T) {
 	w := newWorld(t, testcluster.EtcdV3)
 	records := func() int64 {
@@ -304,12 +304,12 @@ func TestRecordOfRun(t *testing.T) {
 	}
 }
 
-// racer writes or deletes a key right before the transaction that is to write it.
+// racer writes or deletes a key right before the transaction that would write it.
 type racer struct {
 	clientv3.KV
-	at, n   int // the number of the write, from 1, and of those seen
+	at, n   int // the number of the write to race with, from 1, and of writes seen
 	deletes bool
-	deleted string // the key that both deleted
+	deleted string // the key that both delete
 	sneaked bool
 }
 
@@ -386,8 +386,7 @@ func eachRaced(t *testing.T, deletes bool, check func(w *world, s step, r *racer
 	}
 }
 
-// TestConditionalInEtcd: no write of a step is carried out on a key that another client has
-// written since it was read.
+// TestConditionalInEtcd: no step writes a key that another client has written since it was read.
 func TestConditionalInEtcd(t *testing.T) {
 	raced := 0
 	eachRaced(t, false, func(w *world, s step, r *racer, err error) {
@@ -406,8 +405,8 @@ func TestConditionalInEtcd(t *testing.T) {
 	}
 }
 
-// TestDeletedByAnotherInEtcd: etcd's objects have no mark of who deletes them. If another client has
-// deleted the object, a step is not done, because its undo would create the object again. This
+// TestDeletedByAnotherInEtcd: in etcd, no mark shows who deletes an object. If another client has
+// deleted the object, the step is not done, because its undo would create the object again. This
 // excludes later deletions of a step: the handle of a released address, and the affinity of a
 // released block.
 func TestDeletedByAnotherInEtcd(t *testing.T) {
@@ -425,8 +424,8 @@ func TestDeletedByAnotherInEtcd(t *testing.T) {
 	}
 }
 
-// TestUIDInEtcd: a write names the object by its UID, too. Revisions alone do not: an etcd that was
-// restored from a backup counts them again.
+// TestUIDInEtcd: a write also names the object by its UID. Revisions alone do not suffice, because
+// an etcd that was restored from a backup uses them again.
 func TestUIDInEtcd(t *testing.T) {
 	w := newWorld(t, testcluster.EtcdV3)
 	s := etcd.New(w.Etcd)
@@ -467,8 +466,8 @@ func TestPagesOfEtcd(t *testing.T) {
 	}
 }
 
-// TestOldRecords: the end of a run deletes the records of earlier runs that say nothing about any
-// object any more, and no others.
+// TestOldRecords: the end of a run deletes the records of earlier runs that no longer describe any
+// object, and no others.
 func TestOldRecords(t *testing.T) {
 	w := newWorld(t, testcluster.EtcdV3)
 	stored, err := w.Etcd.Get(t.Context(), "/calico/ipam/v2/config")

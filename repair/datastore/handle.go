@@ -289,7 +289,7 @@ func counting(h *object, counts []blocks.HandleCount) (*edit, error) {
 		return nil, err
 	}
 	if len(counts) == 0 {
-		return nil, errors.New("a handle that counts nothing is to be deleted")
+		return nil, errors.New("a handle without counts has to be deleted")
 	}
 	e := newEdit(h)
 	v, exists := dig(h.tree, "spec", "block")

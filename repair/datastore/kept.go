@@ -53,20 +53,19 @@ func (w *Writer) keeps(ctx context.Context, kept *repair.ObjectRef, owner blocks
 	return err
 }
 
-// lost continues after the block was deleted although the block that its owner was to
-// keep no longer exists, or may not exist. It claims the deleted block again, as Calico
-// claims a block (libcalico-go ipam/ipam_block_reader_writer.go, getPendingAffinity and
-// claimAffineBlock), unless another client has claimed it. The step does not count as
-// done.
+// lost handles a block that was deleted although the block that its owner was to keep no longer
+// exists, or may not exist. It claims the deleted block again, as Calico claims a block
+// (libcalico-go ipam/ipam_block_reader_writer.go, getPendingAffinity and claimAffineBlock), unless
+// another client has claimed it. The step does not count as done.
 func (r *releasing) lost(ctx context.Context, why error) error {
 	if !isChanged(why) {
-		left := leftBehind(blocks.Blocks, r.kept.Name, fmt.Sprintf("may not exist, though %s was to keep it", r.claim.owner.Name), why)
+		left := leftBehind(blocks.Blocks, r.kept.Name, fmt.Sprintf("may not exist, although %s should keep it", r.claim.owner.Name), why)
 		if err := r.finished(ctx); err != nil {
 			left = fmt.Errorf("%w; and %w", left, err)
 		}
 		return left
 	}
-	return leftBehind(blocks.Blocks, r.kept.Name, fmt.Sprintf("is deleted or being deleted, though %s was to keep it, and %s", r.claim.owner.Name, r.claimBack(ctx)), why)
+	return leftBehind(blocks.Blocks, r.kept.Name, fmt.Sprintf("is deleted or being deleted, although %s should keep it, and %s", r.claim.owner.Name, r.claimBack(ctx)), why)
 }
 
 // claimBack claims the released block again and describes the result.
@@ -87,18 +86,18 @@ func (r *releasing) claimBack(ctx context.Context) string {
 				return nil
 			}
 			anothers = true
-			return r.takeBack(ctx, changedf("%s is not its host's", cmp.Or(b, r.block)), a)
+			return r.takeBack(ctx, changedf("%s does not belong to its host", cmp.Or(b, r.block)), a)
 		})
 	}
 	switch {
 	case err == nil:
-		return fmt.Sprintf("%s was claimed back for it", r.block)
+		return fmt.Sprintf("%s was claimed again for its node", r.block)
 	case !begun && isChanged(err):
-		return fmt.Sprintf("%s is its node's to claim again", r.block)
+		return fmt.Sprintf("the node of %s can claim it again", r.block)
 	case anothers && isChanged(err):
 		return fmt.Sprintf("%s was claimed by another node meanwhile", r.block)
 	}
-	return fmt.Sprintf("%s could not be claimed back (%v)", r.block, err)
+	return fmt.Sprintf("%s could not be claimed again for its node (%v)", r.block, err)
 }
 
 // freeAddress returns an error unless a block has a free address for its node's next pod.
@@ -109,7 +108,7 @@ func freeAddress(b *object) error {
 		return fmt.Errorf("spec.unallocated of %s is not a list", b)
 	}
 	if len(list) == 0 {
-		return changedf("%s, which its node was to keep, has no free address left", b)
+		return changedf("%s, which its node should keep, has no free address left", b)
 	}
 	return nil
 }

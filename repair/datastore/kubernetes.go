@@ -41,7 +41,7 @@ func NewKubernetes(cfg *rest.Config, group string) (*Kubernetes, error) {
 // objects in the evaluated snapshot ([blocks.Cluster.APIGroup]).
 func New(cfg *rest.Config, group string, opts Options) (*Writer, error) {
 	if group != decode.GroupCRD && group != decode.GroupNative {
-		return nil, fmt.Errorf("writing to Calico's datastore: %q is none of Calico's API groups", group)
+		return nil, fmt.Errorf("writing to Calico's datastore: %q is not an API group of Calico", group)
 	}
 	k, err := NewKubernetes(cfg, group)
 	if err != nil {

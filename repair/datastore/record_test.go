@@ -53,7 +53,7 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// TestReplacedAlone checks that an address which shares its attributes with another is replaced alone.
+// TestReplacedAlone: of two addresses that share their attributes, only the given one is replaced.
 func TestReplacedAlone(t *testing.T) {
 	s := newSmall(t, testcluster.CRDv1)
 	at := s.path(blocks.Blocks, blocks.BlockName(inUse))
@@ -88,7 +88,7 @@ func TestCreatedForNothing(t *testing.T) {
 	}
 }
 
-// TestFinishedBesideAnother checks that a deletion is finished although another client makes the
+// TestFinishedBesideAnother checks that a deletion is finished although another client creates the
 // affinity again.
 func TestFinishedBesideAnother(t *testing.T) {
 	s := newSmall(t, testcluster.CRDv1)
@@ -133,8 +133,8 @@ func TestBlockIsCreatedWithWhatIsInUse(t *testing.T) {
 	}
 }
 
-// TestNothingCountsWhatWasNotRecorded checks that the handles of the addresses are
-// deleted again if another node creates the block first.
+// TestNothingCountsWhatWasNotRecorded checks that the new handles are deleted again if another node
+// creates the block first.
 func TestNothingCountsWhatWasNotRecorded(t *testing.T) {
 	s := newSmall(t, testcluster.CRDv1)
 	a, counted := recordation(noBlock, "n3"), 0
@@ -164,7 +164,7 @@ func TestNothingCountsWhatWasNotRecorded(t *testing.T) {
 	}
 }
 
-// TestCountsStayWhileUnknown checks that a handle goes on counting an address if it is not known
+// TestCountsStayWhileUnknown checks that a handle keeps counting an address if it is unknown
 // whether the block that records it was written, because the write may still arrive.
 func TestCountsStayWhileUnknown(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -192,8 +192,8 @@ func TestCountsStayWhileUnknown(t *testing.T) {
 	}
 }
 
-// TestHandleBeingDeletedIsLeft checks that no count of a handle is lowered that is being deleted:
-// the deletion waits for the handle's finalizers, and the step would wait for them, too.
+// TestHandleBeingDeletedIsLeft checks that the count of a handle that is being deleted is not
+// lowered: the deletion waits for the handle's finalizers, and the step would wait, too.
 func TestHandleBeingDeletedIsLeft(t *testing.T) {
 	s := newSmall(t, testcluster.CRDv1)
 	at := s.path(blocks.Handles, "gone")

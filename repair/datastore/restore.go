@@ -180,7 +180,7 @@ func recordNew(tree map[string]any, x repair.Beside) error {
 	spec := mapAt(tree, "spec")
 	list, free := listAt(tree, "spec", "allocations"), listAt(tree, "spec", "unallocated")
 	if x.Ordinal < 0 || x.Ordinal >= len(list) || list[x.Ordinal] != nil {
-		return fmt.Errorf("ordinal %d is none of the %d, or is given twice", x.Ordinal, len(list))
+		return fmt.Errorf("ordinal %d is not one of the %d, or is given twice", x.Ordinal, len(list))
 	}
 	sequence, ok := unsigned(spec["sequenceNumber"])
 	if !ok {

@@ -13,7 +13,7 @@ import (
 
 // MissingRight is a right that the writer lacks.
 type MissingRight struct {
-	// Verb, Resource and Group are those of RBAC.
+	// Verb, Resource and Group have the meaning of RBAC's.
 	Verb, Resource, Group string
 	// Kinds are the kinds of step that require it.
 	Kinds []repair.Kind

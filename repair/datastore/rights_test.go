@@ -45,7 +45,7 @@ func TestClusterRole(t *testing.T) {
 			sumOfRights(t, rulesIn(t, directory), func(k repair.Kind) bool { return slices.Contains(moving, k) == is })
 		})
 	}
-	// The CronJob's has the rules of a report beside, which only list.
+	// The CronJob's role also has the rules of a report, which only list.
 	t.Run("repair-cronjob", func(t *testing.T) {
 		writes := slices.DeleteFunc(rulesIn(t, "repair-cronjob"), func(r rbacv1.PolicyRule) bool { return slices.Equal(r.Verbs, []string{"list"}) })
 		sumOfRights(t, writes, func(k repair.Kind) bool { return k == repair.ReleaseBlock })

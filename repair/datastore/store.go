@@ -28,7 +28,8 @@ type Store interface {
 	// Patch applies a JSON patch, which tests uid and resourceVersion, and returns the object
 	// as stored.
 	Patch(ctx context.Context, r blocks.Resource, name string, patch []byte) ([]byte, error)
-	// Delete deletes an object in the given version. That it does not exist may be refused, or no error.
+	// Delete deletes an object in the given version. If the object does not exist, it may return an
+	// error or nil.
 	Delete(ctx context.Context, r blocks.Resource, name, uid, version string) error
 	// Allowed reports whether the user has a right, and the reason if not.
 	Allowed(ctx context.Context, verb string, r blocks.Resource) (ok bool, reason string, err error)
@@ -57,8 +58,8 @@ type Query struct {
 // Response is an error response of a datastore.
 type Response struct {
 	Err error
-	// Refused: the request was certainly not carried out. Exists: because an object of the
-	// name exists. Busy: because of overload.
+	// Refused means that the request was certainly not carried out. Exists means that an object of
+	// the name exists, and Busy that the server is overloaded.
 	Refused, Exists, Busy bool
 	// After is the pause before a retry that the datastore asks for.
 	After time.Duration

@@ -248,7 +248,7 @@ func (w *Writer) reserveAgain(ctx context.Context, stored json.RawMessage) error
 		_, err = w.create(ctx, blocks.WhereaboutsReservations, tree)
 		return err
 	case now.text("spec", "podref") != was.text("spec", "podref"):
-		return changedf("%s is that of pod %s", now, now.text("spec", "podref"))
+		return changedf("%s belongs to pod %s", now, now.text("spec", "podref"))
 	}
 	return nil
 }

@@ -64,8 +64,9 @@ func (w *Writer) inHand(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(context.WithoutCancel(ctx), w.wait.step)
 }
 
-// The functions below have four results: done; [repair.ErrChanged], not written;
-// errUnknown; any other error, not written.
+// The functions below return nil if the write was carried out, and [repair.ErrChanged] if it was
+// not because the object has changed. errUnknown means that it may have been. After any other
+// error, it was not carried out.
 
 // write sends a request until its result is known. If an answer was lost, it reads the
 // object to find out whether the write was carried out. seen decides from the current
@@ -226,7 +227,7 @@ func (w *Writer) removeOnly(ctx context.Context, o *object, ours bool) error {
 	return w.awaitDeletion(ctx, o)
 }
 
-// end is markAndRemove for an object whose mark is all that an error can leave.
+// end is markAndRemove for an object of which an error can only leave the mark.
 func (w *Writer) end(ctx context.Context, e *edit) error {
 	marked, err := w.markAndRemove(ctx, e)
 	if marked {
@@ -244,12 +245,13 @@ func (w *Writer) awaitDeletion(ctx context.Context, o *object) error {
 		now, err := w.get(ctx, o.resource, o.name())
 		switch {
 		case err != nil:
-			return fmt.Errorf("%s was deleted, and it is not known whether it is gone: %w", o, err)
+			return fmt.Errorf("%s was deleted, and it is not known whether it still exists: %w", o, err)
 		case now == nil, now.uid() != o.uid():
 			return nil
 		}
 		if !sleep(limit, w.wait.poll) {
-			return fmt.Errorf("%s was deleted, and is still there because of its finalizers (%s): it goes when the controllers that set them remove them", o, now.finalizers())
+			return fmt.Errorf("%s was deleted, and is still there because of its finalizers (%s): it "+
+				"disappears when their controllers remove them", o, now.finalizers())
 		}
 	}
 }

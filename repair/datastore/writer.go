@@ -33,8 +33,8 @@ type Writer struct {
 
 var _ repair.Writer = (*Writer)(nil)
 
-// NewWriter returns a writer of Calico's objects in one store and of all others in another,
-// which may be nil.
+// NewWriter returns a writer of Calico's objects in one store and of all other objects in a second
+// one, which may be nil.
 func NewWriter(calico, others Store, opts Options) *Writer {
 	return &Writer{calico: calico, others: others, traits: calico.Traits(), recorder: opts.Recorder, wait: defaultWaits}
 }

@@ -18,8 +18,8 @@ type Header struct {
 	Plan *repair.Plan `json:"plan,omitempty"`
 	// Undoes is the path of the journal that an undo reverts.
 	Undoes string `json:"undoes,omitempty"`
-	// Continues are the journals, in the same directory, of runs that broke off and that
-	// this run goes on with by a plan of its own: together they are one run.
+	// Continues are the journals, in the same directory, of interrupted runs that this run
+	// continues with a plan of its own. Together they are one run.
 	Continues []string `json:"continues,omitempty"`
 }
 

@@ -339,8 +339,8 @@ func TestOneRunAtATime(t *testing.T) {
 	}
 }
 
-// TestJournalOfAPlan: a journal is that of a plan if cluster, time and steps are the same: one
-// that was made again finds other objects, though it has the same steps.
+// TestJournalOfAPlan: a journal belongs to a plan if cluster, time and steps are the same. A plan
+// that was made again has other objects, even with the same steps.
 func TestJournalOfAPlan(t *testing.T) {
 	plan := func() *repair.Plan {
 		return &repair.Plan{Cluster: audit.ReportCluster{GUID: "g"}, CreatedAt: audit.Time{Time: time.Unix(1767225600, 0)}, Steps: []repair.Step{{ID: "a"}, {ID: "b"}}}
@@ -365,8 +365,8 @@ func TestJournalOfAPlan(t *testing.T) {
 	}
 }
 
-// TestDeletionIsOurs: an object that is gone was deleted by the step if the step had marked it, or if
-// its deletion is known to have succeeded. A run that died right after it recorded the deletion of an
+// TestDeletionIsOurs: a missing object was deleted by the step if the step had marked it, or if its
+// deletion is known to have succeeded. A run that died right after it recorded the deletion of an
 // unmarked object, as in etcd, proves nothing.
 func TestDeletionIsOurs(t *testing.T) {
 	entry := func(verb, spec string) Entry {
@@ -394,8 +394,8 @@ func TestDeletionIsOurs(t *testing.T) {
 	}
 }
 
-// TestFoundDone: that a step is found done proves that its run wrote nothing only if it is the run
-// that sent the changes. A later run finds what a killed one has done.
+// TestFoundDone: if a step is found done, its run wrote nothing, provided that it is the run that
+// sent the changes. A later run also finds the changes of a killed one.
 func TestFoundDone(t *testing.T) {
 	change := Entry{Event: EventChange, Step: "s", Change: &repair.Change{Verb: repair.VerbPatch, Resource: blocks.Affinities, Name: "x", Before: json.RawMessage(`{}`)}}
 	start, found := Entry{Event: EventStart, Step: "s"}, Entry{Event: EventEnd, Step: "s", Status: repair.Already}
@@ -407,7 +407,7 @@ func TestFoundDone(t *testing.T) {
 	}
 }
 
-// TestPartsOfOtherClusters: a run does not continue one of another cluster, nor an undo.
+// TestPartsOfOtherClusters: a run does not continue a run on another cluster, or an undo.
 func TestPartsOfOtherClusters(t *testing.T) {
 	for name, edit := range map[string]func(*Header){
 		"":                func(*Header) {},

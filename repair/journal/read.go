@@ -22,8 +22,7 @@ type File struct {
 	Entries []Entry
 	// Torn is the number of truncated lines after a crash. Their writes were never sent.
 	Torn int
-	// Earlier are the journals that the run continues, and Lost says which of them could
-	// not be read.
+	// Earlier are the journals that the run continues. Lost names those that could not be read.
 	Earlier []*File
 	Lost    []error
 }

@@ -54,9 +54,8 @@ func (f *File) Log(step string) *repair.StepLog {
 				continue
 			}
 			l.Started, open = false, open && e.Status == repair.Failed
-			// If the run that sent the changes finds the state already as intended,
-			// another client did it. If a later run finds it, the interrupted run may
-			// have done it.
+			// If the run that sent the changes finds the state already as intended, another client
+			// did it. If a later run finds it so, the interrupted run may have done it.
 			l.Unwritten = l.Unwritten || e.Status == repair.Skipped || e.Status == repair.Already && here
 		}
 	}
@@ -67,7 +66,7 @@ func (f *File) Log(step string) *repair.StepLog {
 	return l
 }
 
-// wentThrough reports whether the next entry proves that the i-th entry's write succeeded: only
+// wentThrough reports whether the next entry proves that the i-th entry's write succeeded. Only
 // after a successful write does the writer continue with another object, or end a step without a
 // reason. If one write belongs to several steps, each step records it first.
 func (f *File) wentThrough(i int) bool {

@@ -168,9 +168,9 @@ func (j *Journal) End(o repair.Outcome) error {
 	return j.append(Entry{Event: EventEnd, Step: o.Step.ID, Status: o.Status, Code: o.Code, Reason: o.Reason})
 }
 
-// Record records a change. A change that reverts one of the current step succeeds even if
-// the file can no longer be written: the journal already has the previous object, and a
-// half-done step is worse than a missing line.
+// Record records a change. A change that reverts one of the current step is accepted even if the
+// file can no longer be written: the journal already has the previous object, and a half-done step
+// is worse than a missing line.
 func (j *Journal) Record(c repair.Change) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -17,14 +17,13 @@ import (
 // EvictPoll is how often the cluster is read while a step waits for a pod.
 const EvictPoll = 2 * time.Second
 
-// reservationStands is how long a reservation must have existed before any step depends
-// on it, because an assignment that was in progress when it was created does not know it.
+// reservationStands is how long a reservation must have existed before any step depends on it.
+// Assignments that were already in progress ignore it.
 const reservationStands = 90 * time.Second
 
-// consolidation returns the consolidation of a plan, or nil. A consolidation in progress,
-// which the cluster's state shows, is continued before another one starts, so only one
-// block is emptied at a time. The request's filters select a consolidation. An existing
-// plan has already chosen one.
+// consolidation returns the consolidation of a plan, or nil. If the cluster's state shows a
+// consolidation in progress, that one continues, so only one block is emptied at a time. The
+// request's filters select a consolidation. An existing plan has already chosen one.
 func consolidation(p *repair.Proposals) *remedies.Consolidation {
 	begun := remedies.Of(p.State).Begun()
 	for _, c := range begun {
@@ -64,8 +63,8 @@ func chooses(p *repair.Proposals, c *remedies.Consolidation) bool {
 	return (p.Request.Chosen == "" || p.Request.Chosen == c.Name()) && !p.Request.Beside(p.State, about.Target, about.Pools, about.Nodes)
 }
 
-// Consolidating returns the consolidation whose steps are to be proposed, except for its
-// reverting steps. It returns nil without a consolidation, or if it must not continue.
+// Consolidating returns the consolidation whose steps are proposed, except for its reverting steps.
+// It returns nil without a consolidation, or if it must not continue.
 func Consolidating(p *repair.Proposals) *remedies.Consolidation {
 	if !p.Request.Consolidate {
 		return nil
@@ -184,10 +183,9 @@ func nodeNamed(st *state.State, name string) *blocks.Node {
 	return nil
 }
 
-// AfterReservation returns when the reservation of a step's consolidation will have
-// existed long enough that every assignment in progress knows it. No step that depends on
-// it runs earlier. If a pod has come that the plan does not know, the reason is returned
-// before the wait.
+// AfterReservation returns when the reservation of a step's consolidation will have existed for
+// long enough that no assignment still ignores it. Steps that depend on it run no earlier. If a pod
+// has appeared that the plan does not know, it returns the reason before the wait.
 func AfterReservation(a *repair.Turn, s *repair.Step) (due time.Time, _ repair.Reason) {
 	if s.Group() == remedies.Rehoming {
 		return time.Time{}, repair.Reason{}
@@ -236,10 +234,9 @@ func unplanned(a *repair.Turn, s *repair.Step) repair.Reason {
 	return repair.Reason{}
 }
 
-// Awaited returns the objects that show whether an evicted pod has ended and was
-// replaced: the pod, the pods of its controller, and the blocks of their addresses. It
-// returns false if all pods must be read. For other steps it returns the objects that
-// every reading includes.
+// Awaited returns the objects that show whether an evicted pod has ended and was replaced: the pod,
+// the pods of its controller, and the blocks of their addresses. It returns false if all pods must
+// be read. For other steps it returns the objects that every reading includes.
 func Awaited(before, now *state.State, s *repair.Step) ([]blocks.Ref, bool) {
 	r := repair.NewRefs(now)
 	namespace, name, evicts := strings.Cut(s.Guard(repair.GuardPod), "/")

@@ -24,8 +24,8 @@ func evictionOf(pod, ip string) *repair.Step {
 	}
 }
 
-// TestReplacedWhenAsManyAreReady: an eviction is over when as many replicas are ready as
-// before it. One that is ready is not enough, nor is a new one beside an old one that failed.
+// TestReplacedWhenAsManyAreReady: an eviction is complete when as many replicas are ready as before
+// it. A single ready replica is not enough, nor is a new one while an old one has failed.
 func TestReplacedWhenAsManyAreReady(t *testing.T) {
 	const web = "use 10.0.0.1 shop/web-1 a ready of=ReplicaSet/web\nuse 10.0.0.2 shop/web-2 a ready of=ReplicaSet/web\nuse 10.0.0.3 shop/web-3 a ready of=ReplicaSet/web\n"
 	before := parsed(t, threeOfWeb+web)
@@ -49,8 +49,8 @@ func TestReplacedWhenAsManyAreReady(t *testing.T) {
 	}
 }
 
-// TestEndingPodIsMissing: no pod is evicted while another of its controller is not ready, or
-// ends: a pod that ends still says that it is ready until its process stops.
+// TestEndingPodIsMissing: no pod is evicted while another pod of its controller is not ready or is
+// terminating. A terminating pod reports Ready until its process stops.
 func TestEndingPodIsMissing(t *testing.T) {
 	const evicted = "use 10.0.0.1 shop/web-1 a ready of=ReplicaSet/web\n"
 	for name, c := range map[string]struct{ other, missing string }{

@@ -35,7 +35,7 @@ var Cordon = &repair.StepKind{
 		}
 		for _, name := range remedies.Of(p.State).MayFill(c.Moves, c.Block, c.Cordon) {
 			cordon(p, AboutAll(c, state.NodeSubject(name)), Joins(c), repair.WhenFull,
-				fmt.Sprintf("it takes pods that move out of %s until it has no free address of its own left for another", c.CIDR))
+				fmt.Sprintf("it takes pods that move out of %s until its own free addresses are used up", c.CIDR))
 		}
 	},
 	AddRefs: func(r *repair.Refs, s *repair.Step) {
@@ -77,7 +77,7 @@ func cordonForRehome(p *repair.Proposals) {
 	}
 	for _, name := range remedies.Of(p.State).MayFill(rehomes(p, false), nil, full) {
 		about.Target = state.NodeSubject(name)
-		cordon(p, about, joins, repair.WhenFull, "it takes pods that start again until it has no free address of its own left for another")
+		cordon(p, about, joins, repair.WhenFull, "it takes restarted pods until its own free addresses are used up")
 	}
 }
 
@@ -99,7 +99,7 @@ func cordon(p *repair.Proposals, about repair.Concern, joins []repair.Guard, whe
 func uncordon(b *repair.Begun) repair.Move {
 	n := nodeNamed(b.State, b.Step.Target.Name)
 	if n == nil || n.Ours == "" || n.Ours != b.Step.Group() {
-		return repair.Nothing(repair.NotNeeded, "the cordon is gone, or another consolidation's")
+		return repair.Nothing(repair.NotNeeded, "the cordon is gone, or belongs to another consolidation")
 	}
 	ref, mark := repair.Pin(blocks.Nodes, n.Meta), n.Ours
 	return repair.ToWrite(func(ctx context.Context) error { return b.Workloads.Uncordon(ctx, ref, mark) }, "uncordon node %s", n.Name)

@@ -15,9 +15,9 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// Evict moves one pod within its PodDisruptionBudgets and waits for its replacement. The
-// pod leaves a block that is being emptied, or another node's block if a node has a free
-// address of its own for it.
+// Evict moves one pod within its PodDisruptionBudgets and waits for its replacement. The pod leaves
+// a block that is being emptied, or another node's block if a node has a free address of its own
+// for it.
 var Evict = &repair.StepKind{
 	Kind:       repair.EvictPod,
 	Requires:   state.ReleaseReads,
@@ -75,8 +75,8 @@ var Evict = &repair.StepKind{
 	},
 }
 
-// stillHas reports whether the address of a deleted pod is still recorded for it, because
-// its node tears down the network before or after the pod is deleted.
+// stillHas reports whether the address of a deleted pod is still recorded for it. Its node may
+// remove the network before or after the pod is deleted.
 func stillHas(st *state.State, s *repair.Step) bool {
 	addr, err := netip.ParseAddr(s.Target.IP)
 	b := repair.BlockAt(st, s.Guard(repair.GuardBlock))
@@ -118,7 +118,7 @@ func evict(p *repair.Proposals, m remedies.Move, c repair.Concern, joined []repa
 	p.Add(c, repair.Step{
 		Because: why,
 		Evidence: state.Evidences("pod", w.FullName(), "node", w.Node, "address", m.Addr.String(), "made again by", by,
-			"lost with it", repair.OnlyIf(w.HasScratch, "what its emptyDir volumes hold")),
+			"lost with it", repair.OnlyIf(w.HasScratch, "the data in its emptyDir volumes")),
 		Guards: append(repair.Guards(repair.GuardPod, w.FullName(), repair.GuardPodUID, w.UID(), repair.GuardController, repair.OrAbsent(controller), repair.GuardBlock, repair.OrAbsent(block)),
 			joined...),
 	}, w.Meta)
@@ -172,7 +172,7 @@ func rehomes(p *repair.Proposals, say bool) []remedies.Move {
 		return nil
 	}
 	consents := remedies.Consents{CordonFull: p.Request.CordonFull, EvictSingletons: p.Request.EvictSingletons}
-	whole := p.State.WholeBar(state.ReleaseReads, p.Only == "") // a pod that somebody writes stops no run
+	whole := p.State.WholeBar(state.ReleaseReads, p.Only == "") // a pod that anyone may write stops no run
 	var out []remedies.Move
 	now, later := remedies.Of(p.State).Rehomes()
 	c := everyBorrower(p)
@@ -191,7 +191,7 @@ func rehomes(p *repair.Proposals, say bool) []remedies.Move {
 			refuse(c, repair.Because(retainCodes[bar.Code], "%s", bar.Reason))
 		case whole.Code != "":
 			refuse(c, repair.Because(repair.RefusedNotRead, "%s", whole.Reason))
-		case p.State.Cluster.Live && !p.State.BudgetsKnown: // a report reads no budgets, and offers it all the same
+		case p.State.Cluster.Live && !p.State.BudgetsKnown: // reports read no budgets, so they offer it all the same
 			refuse(c, repair.Because(repair.RefusedNotRead, "PodDisruptionBudgets were not read, so it is unknown whether pod %s may be evicted", m.Pod.FullName()))
 		default:
 			out = append(out, m)
@@ -200,7 +200,7 @@ func rehomes(p *repair.Proposals, say bool) []remedies.Move {
 	return out
 }
 
-// retainCodes are the codes of why a pod that borrows is not evicted.
+// retainCodes maps the reasons not to evict a borrowing pod to refusal codes.
 var retainCodes = map[state.RetainReason]repair.RefusalCode{
 	state.RetainNotRead: repair.RefusedNotRead, state.RetainSpecial: repair.RefusedSpecial, remedies.RetainNowhere: repair.RefusedNowhere, remedies.RetainConsent: repair.RefusedConsent,
 }
@@ -218,8 +218,8 @@ func mayEvict(a *repair.Turn, s *repair.Step) (due time.Time, _ repair.Reason) {
 	return othersReady(a, s)
 }
 
-// WouldBorrow returns a reason while a replacement of the evicted pod could start on a
-// node without an address of its own, or could start on no other node.
+// WouldBorrow returns a reason if a replacement of the evicted pod could start on a node without an
+// address of its own, or could start nowhere else.
 func WouldBorrow(a *repair.Turn, s *repair.Step) repair.Reason {
 	addr, err := netip.ParseAddr(s.Target.IP)
 	if err != nil {
@@ -235,7 +235,7 @@ func WouldBorrow(a *repair.Turn, s *repair.Step) repair.Reason {
 		begun := remedies.Of(a.State).Begun()
 		i := slices.IndexFunc(begun, func(c *remedies.Consolidation) bool { return c.Name() == s.Group() })
 		if i < 0 {
-			return repair.Because(repair.RefusedConflict, "the consolidation that the pod was to move for is no longer in progress")
+			return repair.Because(repair.RefusedConflict, "the consolidation for which the pod moves is no longer in progress")
 		}
 		full = func() []string {
 			return slices.DeleteFunc(slices.Clone(begun[i].Cordon), func(name string) bool { return name == begun[i].Precaution })
@@ -247,10 +247,9 @@ func WouldBorrow(a *repair.Turn, s *repair.Step) repair.Reason {
 	return repair.Reason{}
 }
 
-// othersReady waits while another pod of the controller is not ready or is terminating.
-// After the timeout it returns a reason not to evict: one of the controller's pods is
-// already missing, whether another run, an earlier step of this plan or something else
-// caused that.
+// othersReady waits while another pod of the controller is not ready or is terminating. After the
+// timeout it returns a reason not to evict, because one of the controller's pods is already
+// missing, whatever the cause.
 func othersReady(a *repair.Turn, s *repair.Step) (due time.Time, _ repair.Reason) {
 	missing := missingBeside(a.State, s)
 	if missing == nil {
@@ -263,10 +262,9 @@ func othersReady(a *repair.Turn, s *repair.Step) (due time.Time, _ repair.Reason
 	return a.State.Cluster.TakenAt.Add(EvictPoll), repair.Reason{Why: what}
 }
 
-// missingBeside returns another pod of the same controller that is not ready or is
-// terminating, or nil. It ignores a pod that waits for an address on the node in need if
-// a PodDisruptionBudget limits how many may be missing, because the block is freed for
-// that pod.
+// missingBeside returns another pod of the same controller that is not ready or is terminating, or
+// nil. It ignores a pod that waits for an address on the node in need, because the block is freed
+// for that pod. It does so only if a PodDisruptionBudget limits how many pods may be missing.
 func missingBeside(st *state.State, s *repair.Step) *blocks.Workload {
 	controller := s.Guard(repair.GuardController)
 	for _, w := range st.Workloads {

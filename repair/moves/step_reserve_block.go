@@ -69,7 +69,7 @@ func unreserve(b *repair.Begun) repair.Move {
 	cidr := b.Step.Target.CIDR
 	r := reservationOf(b.State, cidr)
 	if r == nil || r.Ours != b.Step.Group() {
-		return repair.Nothing(repair.NotNeeded, "the reservation is gone, or another consolidation's")
+		return repair.Nothing(repair.NotNeeded, "the reservation is gone, or belongs to another consolidation")
 	}
 	ref := repair.Pin(blocks.Reservations, r.Meta)
 	return repair.ToWrite(func(ctx context.Context) error { return b.Writer.Unreserve(ctx, ref) }, "delete the IPReservation of %s", cidr)

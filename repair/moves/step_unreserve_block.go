@@ -54,8 +54,8 @@ var Unreserve = &repair.StepKind{
 	},
 }
 
-// takenBack returns the consolidations whose reservation and cordons are to be removed:
-// those in progress, and the one that the plan starts.
+// takenBack returns the consolidations whose reservation and cordons must be removed: those in
+// progress, and the one that the plan starts.
 func takenBack(p *repair.Proposals) []*remedies.Consolidation {
 	begun := remedies.Of(p.State).Begun()
 	if c := Consolidating(p); c != nil && c.Reservation == nil {

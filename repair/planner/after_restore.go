@@ -33,8 +33,9 @@ func BlockersText(all []Blocker) string {
 	return text
 }
 
-// Blockers returns why a plan must not be applied yet: the work of the stages before its own, or of
-// its own if only people carry it out. It returns none for plans of other repairs.
+// Blockers returns the reasons why a plan must not be applied yet: unfinished work of the stages
+// before its own, or of its own stage if only people carry it out. It returns none for plans of
+// other repairs.
 func Blockers(st *state.State, req repair.Request) (out []Blocker) {
 	own := req.AfterRestore
 	for s := repair.StopCollector; s <= own; s++ {
@@ -79,7 +80,7 @@ func Blockers(st *state.State, req repair.Request) (out []Blocker) {
 	return out
 }
 
-// afterRestore adds the work that people do in a plan's stage after a restore.
+// afterRestore adds the manual work of a plan's stage after a restore.
 func (m *manuals) afterRestore(st *state.State) {
 	x := collector.Installed(st)
 	const where = "kubectl get deployments --all-namespaces -o wide --field-selector metadata.name=calico-kube-controllers"
@@ -135,8 +136,8 @@ type work struct {
 	way     remedies.Remedy
 }
 
-// unresolved returns the work on addresses that several owners use, or that cannot be recorded for
-// the pod that uses them. Addresses whose users cannot be told apart are refused.
+// unresolved returns the work on addresses that several owners use or that cannot be recorded for
+// their pod. If the users cannot be told apart, it refuses the address.
 func unresolved(st *state.State) (out []work, refused []repair.Refusal) {
 	shared := map[netip.Addr]bool{}
 	add := func(a netip.Addr, because string, r remedies.Remedy) {
@@ -153,7 +154,8 @@ func unresolved(st *state.State) (out []work, refused []repair.Refusal) {
 			}
 			refused = append(refused, repair.Refusal{
 				Kind: repair.RecordIP, Target: state.IPSubject(d.Addr, ""), Code: repair.RefusedConflict,
-				Reason: fmt.Sprintf("%s use it, and nothing shows whose it is: %s; restart them one after the other, and each gets an address of its own", strings.Join(who, " and "), d.Why),
+				Reason: fmt.Sprintf("%s use it, and nothing shows which of them owns it: %s; restart "+
+					"them one after the other, and each gets an address of its own", strings.Join(who, " and "), d.Why),
 			})
 			continue
 		}
@@ -176,7 +178,7 @@ func unresolved(st *state.State) (out []work, refused []repair.Refusal) {
 	return out, refused
 }
 
-// restart tells a person to give the user of an address another one.
+// restart asks the operator to give the user of an address another one.
 func restart(st *state.State, u *state.LiveUse) remedies.Remedy {
 	const effect = "it gets an address of its own"
 	w := u.Pod

@@ -7,7 +7,7 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// TestStagesInOrder: a plan after a restore waits for the stages before it, and says for what.
+// TestStagesInOrder: a plan after a restore waits for the stages before it, and names the reason.
 func TestStagesInOrder(t *testing.T) {
 	const (
 		base      = "pool pods 10.0.0.0/24\nnode n1\nnode n2\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\n"
@@ -31,9 +31,9 @@ func TestStagesInOrder(t *testing.T) {
 		{"its own steps", base + lost, repair.RecordRunning, ""},
 		{"an address is not recorded", base + lost, repair.ResolveDuplicates, "stage 2 (record running pods) is not done: record-ip:10.0.0.5"},
 		{"an address is too young to be recorded", base + young, repair.ReleaseUnused, "stage 2 (record running pods) is not done: 10.0.0.5 is not recorded yet: pod shop/a was created less than 15m ago"},
-		{"two pods with one address", base + duplicate, repair.ResolveDuplicates, "stage 3 (restart pods whose address cannot be theirs) is not done: delete pod shop/c"},
+		{"two pods with one address", base + duplicate, repair.ResolveDuplicates, "stage 3 (restart pods with an address that cannot be theirs) is not done: delete pod shop/c"},
 		{"two pods with one address, before a release", base + duplicate, repair.ReleaseUnused, "stage 3"},
-		{"two pods that cannot be told apart", base + alike, repair.ReleaseUnused, "nothing shows whose it is"},
+		{"two pods that cannot be told apart", base + alike, repair.ReleaseUnused, "nothing shows which of them owns it"},
 		{"nothing to do", base, repair.ReleaseUnused, ""},
 		{"a leak", base + leaked, repair.ReleaseUnused, ""},
 		{"a leak, before the collector starts", base + leaked, repair.StartCollector, "stage 4 (release unused objects) is not done: release-ip:10.0.0.10"},

@@ -38,7 +38,7 @@ func Build(st *state.State, req repair.Request) *repair.Plan {
 	separate(p, st)
 	order(p, st)
 	limit(p, st)
-	// The setting comes last: the nodes that it would starve depend on the blocks freed before.
+	// The setting comes last, because freed blocks decide which nodes could not allocate under it.
 	after := afterwards(st, p.Steps)
 	collect(p, after, setStrictAffinity)
 	limit(p, st)
@@ -48,9 +48,9 @@ func Build(st *state.State, req repair.Request) *repair.Plan {
 	return p
 }
 
-// Derive returns the step of an ID if the state calls for it, or why it is refused, or neither.
-// [Build] uses the same code, so a state gives a step exactly if a plan made from that state would
-// contain it. Pools, nodes and the bound on steps are ignored.
+// Derive returns the step of an ID if the state calls for it, or why it is refused, or neither. It
+// uses the same code as [Build], so it returns a step exactly if a plan made from the state would
+// contain it. It ignores pools, nodes and the bound on steps.
 func Derive(st *state.State, req repair.Request, id string) (*repair.Step, *repair.Refusal) {
 	name, _, _ := strings.Cut(id, ":")
 	if k := KindOf(repair.Kind(name)); k != nil {
@@ -88,8 +88,8 @@ func narrow(p *repair.Plan, st *state.State) {
 }
 
 // separate postpones moves of pods to a later plan if other steps change which blocks nodes may
-// claim, or if a block is emptied at the same time: only afterwards is it known which addresses the
-// pods find. A consolidation or rehoming under way continues.
+// claim, or if a block is emptied at the same time: until then, the pods' new addresses are
+// unknown. A consolidation or rehoming under way continues.
 func separate(p *repair.Plan, st *state.State) {
 	if slices.ContainsFunc(p.Steps, func(s repair.Step) bool { return Stands(&s, st) }) {
 		return
@@ -113,8 +113,6 @@ func separate(p *repair.Plan, st *state.State) {
 	}
 }
 
-// changesBlocks reports whether a step outside of consolidations and rehoming concerns a block, an
-// affinity or an address of a block.
 func changesBlocks(s *repair.Step) bool {
 	return s.Group() == "" && slices.Contains([]repair.Kind{
 		repair.ReleaseBlock, repair.DisownBlock, repair.DeleteAffinity, repair.RestoreAffinity, repair.FinishDelete, repair.RecordIP, repair.ReleaseIP,
@@ -123,7 +121,6 @@ func changesBlocks(s *repair.Step) bool {
 
 func emptiesBlock(s *repair.Step) bool { return s.Group() != "" && s.Group() != remedies.Rehoming }
 
-// limit refuses the steps beyond the bound.
 func limit(p *repair.Plan, st *state.State) {
 	n := p.Request.MaxSteps
 	if n <= 0 || len(p.Steps) <= n {
@@ -152,9 +149,9 @@ func limit(p *repair.Plan, st *state.State) {
 	}
 }
 
-// order sorts the steps for execution: by kind; then those of pools without free blocks first,
-// because nodes wait for them; then by address. Pods that no controller recreates are evicted last:
-// a refused eviction before them ends the run.
+// order sorts the steps for execution: by kind, then steps of pools without free blocks first,
+// because nodes wait for them, then by address. Pods without a controller that recreates them are
+// evicted last, because a refused eviction before them ends the run.
 func order(p *repair.Plan, st *state.State) {
 	scarce := map[string]bool{}
 	for _, q := range st.Pools {
@@ -180,7 +177,7 @@ func order(p *repair.Plan, st *state.State) {
 	}
 	place := func(s *repair.Step) int {
 		if s.Conditional() {
-			return 2*rank(repair.EvictPod) + 1 // the run alone can tell before which eviction
+			return 2*rank(repair.EvictPod) + 1 // only the run knows before which eviction
 		}
 		return 2 * rank(s.Kind)
 	}
@@ -200,8 +197,8 @@ func compareTargets(a, b state.Subject) int {
 		cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Name, b.Name))
 }
 
-// sayIdle explains, for each kind of repair in a plan without steps, why there are none. Kinds
-// whose request was refused are left out. before is the plan without its filters.
+// sayIdle explains, for each kind of repair in a plan without steps, why there are none. It leaves
+// out kinds with refusals. before is the plan without its filters.
 func sayIdle(p *repair.Plan, st *state.State, before *repair.Plan) {
 	if len(p.Steps) > 0 {
 		return
@@ -216,7 +213,7 @@ func sayIdle(p *repair.Plan, st *state.State, before *repair.Plan) {
 		why := q.Idle
 		switch of := KindOf(q.Steps[0]); {
 		case slices.ContainsFunc(before.Refused, refuses) || slices.ContainsFunc(before.Steps, func(s repair.Step) bool { return slices.Contains(q.Steps, s.Kind) }):
-			why = "the steps found concern other pools, nodes, addresses or blocks than those requested"
+			why = "all steps found are for pools, nodes, addresses or blocks that were not requested"
 		case of.Idle != nil:
 			why = of.Idle(st)
 		}

@@ -10,12 +10,12 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// Confirm makes the plan of a second reading, and keeps only the steps that the first plan has too.
-// Objects of different kinds are read one after the other, so an object that appears or disappears
-// in between looks like damage in one reading but not in the next. The first plan should have no
-// bound on steps. A step that only the second reading gives is refused and reported.
-// [audit.Confirm] is different: it joins findings by fingerprint and severity, while steps are
-// compared by the guards of their kind.
+// Confirm makes the plan of a second reading, and keeps only the steps that the first plan also
+// has. Objects of different kinds are read one after the other, so an object that appears or
+// disappears in between looks like damage in one reading only. The first plan should have no bound
+// on steps. Steps that only the second reading gives are refused and reported. [audit.Confirm] is
+// different: it compares findings by fingerprint and severity, while Confirm compares steps by the
+// guards of their kind.
 func Confirm(first *repair.Plan, st *state.State, req repair.Request) *repair.Plan {
 	unbounded := req
 	unbounded.MaxSteps = 0
@@ -59,8 +59,8 @@ func conclude(p *repair.Plan, st *state.State) {
 	p.Warnings = warnings(st, after, p)
 }
 
-// takeAgain counts the address of an evicted pod's replacement, which usually comes from the same
-// pool: an eviction frees no address on balance.
+// takeAgain counts the address of an evicted pod's replacement. It usually comes from the same
+// pool, so an eviction frees no address on balance.
 func takeAgain(p *repair.Plan, s *repair.Step) {
 	addr, err := netip.ParseAddr(s.Target.IP)
 	if s.Kind != repair.EvictPod || s.Guard(repair.GuardController) == repair.Absent || s.Guard(repair.GuardBlock) == repair.Absent || err != nil {

@@ -27,8 +27,8 @@ use 10.0.0.10 shop/web-3 a of=ReplicaSet/web ready
 use 10.0.0.2 shop/borrower new of=ReplicaSet/web ready
 `
 
-// TestEmptiedBlockIsReleased: even with --observe-twice, the block is released in the version that
-// it has after its pods have moved, which no plan knows beforehand.
+// TestEmptiedBlockIsReleased: even with --observe-twice, the block is released in its version after
+// the pods have moved. No plan knows that version in advance.
 func TestEmptiedBlockIsReleased(t *testing.T) {
 	p := Build(parseState(t, emptying, 0), repair.Request{Consolidate: true, CordonFull: true, ObserveTwice: true})
 	i := slices.IndexFunc(p.Steps, func(s repair.Step) bool { return s.Kind == repair.ReleaseBlock })

@@ -198,7 +198,7 @@ func TestObservations(t *testing.T) {
 				seen[s.Kind]++
 				pins := pinnedBy[s.Kind]
 				if s.Kind == repair.ReleaseBlock && st.Vanished(repair.HostOf(s.Guard(repair.GuardOwner))) {
-					pins = []string{repair.GuardUID, repair.GuardVersion} // that a node is gone has no age
+					pins = []string{repair.GuardUID, repair.GuardVersion} // a missing node has no age
 				}
 				if s.TwoObservations != (twice || pins != nil) {
 					t.Fatalf("%s: two observations %t, asked for everywhere %t", s.ID, s.TwoObservations, twice)

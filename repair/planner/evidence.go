@@ -19,10 +19,9 @@ func consents(req repair.Request) releasable.Consents {
 	return releasable.Consents{Terminated: req.Terminated, WithoutHostEvidence: req.WithoutHostEvidence}
 }
 
-// UnansweredNodes returns, sorted, the nodes that do not answer for their machines, because their
-// object is gone or they are NotReady, and that have left ownerless allocations or, if the request
-// covers secondary networks, may have left some there. These are the nodes that "--terminated all"
-// means.
+// UnansweredNodes returns, sorted, the nodes that "--terminated all" stands for. They are gone or
+// NotReady, and have ownerless allocations or, if the request covers secondary networks, may have
+// some there.
 func UnansweredNodes(st *state.State, req repair.Request) []string {
 	var out []string
 	if req.WhereaboutsStranded || req.WhereaboutsReservations {
@@ -47,7 +46,7 @@ func Leaves(st *state.State, node string) bool {
 	return found
 }
 
-// evidenceWarnings name the operator's confirmations on which the plan's steps release addresses.
+// evidenceWarnings names the operator's confirmations that the plan's releases rely on.
 func evidenceWarnings(p *repair.Plan) []string {
 	var unasked, off []string
 	anywhere, among := 0, ""
@@ -74,7 +73,8 @@ func evidenceWarnings(p *repair.Plan) []string {
 			phrase.Plural(len(unasked), "address"), phrase.List(unasked)))
 	}
 	if len(off) > 0 {
-		out = append(out, fmt.Sprintf("%s would be released because the machines that had them are off, by %s: if one of them runs on, its pods share their addresses with others",
+		out = append(out, fmt.Sprintf("%s would be released because their machines are off (%s): if one "+
+			"still runs, its pods share their addresses with others",
 			phrase.Plural(len(off), "address"), phrase.List(repair.Tidy(off))))
 	}
 	return out

@@ -22,7 +22,7 @@ block 10.0.0.16/28 a
 affinity 10.0.0.16/28 a
 `
 
-// TestGuardsAreChecked: each guard of a step of any kind, as "show" prints it, is checked: if the
+// TestGuardsAreChecked: each guard of each kind of step, as "show" prints it, is checked. If the
 // plan has another value for it, or none, the step is skipped.
 func TestGuardsAreChecked(t *testing.T) {
 	seen := map[repair.Kind]map[string]bool{}
@@ -39,12 +39,12 @@ func TestGuardsAreChecked(t *testing.T) {
 			text, req = shortState(rand.New(rand.NewPCG(seed, 9)))
 		}
 		st := parseState(t, text, 0)
-		if seed%3 == 0 { // derived from what other steps leave, so that it is asked for alone
+		if seed%3 == 0 { // derived from the remains of other steps, so no other step is requested with it
 			req = repair.Request{StrictAffinity: &on}
 		}
 		req.ObserveTwice = seed%2 == 0
 		for _, h := range st.NodeStates {
-			req.Terminated = append(req.Terminated, h.Name) // which counts where a node is not Ready
+			req.Terminated = append(req.Terminated, h.Name) // only counts if a node is not Ready
 		}
 		for _, s := range Build(st, req).Steps {
 			derived, _ := Derive(st, req, s.ID)

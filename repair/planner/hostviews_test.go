@@ -17,10 +17,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/hostviews"
 )
 
-// TestHostViewsKeepEveryOwner reads the host views of every state from files, and looks up
-// each address and each sandbox as the verdicts about releases do. The states have their
-// views without a reader, so no other test of a state notices an address that the reader
-// drops.
+// TestHostViewsKeepEveryOwner reads the host views of every state from files, and looks up each
+// address and each sandbox as the verdicts about releases do. The states get their views without
+// the reader, so no other test would notice an address that the reader drops.
 func TestHostViewsKeepEveryOwner(t *testing.T) {
 	addresses, secondary, sandboxes := 0, 0, 0
 	drawn := drawnStates(t)

@@ -30,7 +30,7 @@ func checkPlan(t *testing.T, st *state.State, req repair.Request, p *repair.Plan
 	checkYoung(t, st, req, p)
 }
 
-// checkYoung: a refusal for being too young names the time when it ends.
+// checkYoung: a refusal because of a young age names the time when it ends.
 func checkYoung(t *testing.T, st *state.State, req repair.Request, p *repair.Plan) {
 	t.Helper()
 	for _, r := range p.Refused {
@@ -105,14 +105,14 @@ func checkDerived(t *testing.T, st *state.State, req repair.Request, p *repair.P
 		}
 	}
 	codes := map[string][]repair.RefusalCode{}
-	wide := req // of several objects of one identity, a filter leaves some out
+	wide := req // if several objects have one identity, a filter leaves some out
 	wide.Pools, wide.Nodes, wide.IPs, wide.Blocks = nil, nil, nil, nil
 	for _, r := range Build(st, wide).Refused {
 		codes[repair.StepID(r.Kind, r.Target)] = append(codes[repair.StepID(r.Kind, r.Target)], r.Code)
 	}
 	for _, r := range p.Refused {
 		if r.Code == repair.RefusedLimit || r.Target.Kind == state.KindCluster || r.Kind == repair.ReleaseIP && r.Target.Kind == state.KindBlock || req.AfterRestore == repair.ResolveDuplicates {
-			continue // the last: work of people, and not of a step
+			continue // the last is manual work, not a step
 		}
 		id := repair.StepID(r.Kind, r.Target)
 		derived, refusal := Derive(st, req, id)

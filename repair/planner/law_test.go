@@ -58,9 +58,9 @@ func repeats(k repair.Kind) bool {
 		k == repair.ReleaseWhereabouts || k == repair.DeleteWhereaboutsReservation || k == repair.RestoreWhereabouts
 }
 
-// checkMoved checks that each pod that a plan moves gets an address of its new node's own
-// in every family that it had, wherever the scheduler may put it while the plan is applied, and that
-// a block is empty once its pods have moved.
+// checkMoved checks that each pod that a plan moves gets an address of its new node's own blocks in
+// every family that it had, wherever the scheduler may put it while the plan is applied. It also
+// checks that a block is empty once its pods have moved.
 func checkMoved(t *testing.T, st *state.State, p *repair.Plan) {
 	t.Helper()
 	last := -1
@@ -99,9 +99,9 @@ func checkMoved(t *testing.T, st *state.State, p *repair.Plan) {
 	}
 }
 
-// checkPlaces checks that the nodes have addresses of their own for all pods that a plan moves,
-// together: the pods with the fewest nodes to run on start first. Where a node would claim a block, the
-// next eviction waits for that instead (WouldBorrow in package moves).
+// checkPlaces checks that the nodes have enough addresses of their own for all pods that a plan
+// moves together. Pods with the fewest possible nodes start first. If a node would have to claim a
+// block, the next eviction waits for that instead (WouldBorrow in package moves).
 func checkPlaces(t *testing.T, w *law.Witness, st *state.State, p *repair.Plan) {
 	t.Helper()
 	family := func(pod *blocks.Workload) blocks.Family {
@@ -133,7 +133,7 @@ func checkPlaces(t *testing.T, w *law.Witness, st *state.State, p *repair.Plan) 
 		finds := func(node string) bool {
 			got, own := w.OwnAddress(a, pod, node, family(pod))
 			if !own && got.Addr.IsValid() {
-				a.Release(got.Block, got.Addr) // it would borrow there, and starts elsewhere
+				a.Release(got.Block, got.Addr) // it would borrow there, so it starts elsewhere
 			}
 			return own
 		}
@@ -143,8 +143,8 @@ func checkPlaces(t *testing.T, w *law.Witness, st *state.State, p *repair.Plan) 
 	}
 }
 
-// checkReceivers checks that each node that a plan does not name in MayFill has addresses of its
-// own for all pods that may start there.
+// checkReceivers checks that each node that MayFill does not name has addresses of its own for all
+// pods of the plan that may start there.
 func checkReceivers(t *testing.T, st *state.State, p *repair.Plan) {
 	t.Helper()
 	last, moved := 0, []*blocks.Workload{}
@@ -263,8 +263,8 @@ func TestLawInFixtures(t *testing.T) {
 	}
 }
 
-// TestLawInFixturesWithCooldown checks the plans that move pods where released addresses have a
-// cooldown: no other pod can use an address at once that a moved pod gives back.
+// TestLawInFixturesWithCooldown checks the plans that move pods with a cooldown of released
+// addresses: no other pod can use an address immediately after a moved pod has released it.
 func TestLawInFixturesWithCooldown(t *testing.T) {
 	requests, moved := lawRequests(), 0
 	maps.DeleteFunc(requests, func(name string, _ repair.Request) bool { return name != "rehome" && name != "consolidate" })
@@ -374,7 +374,7 @@ func narrowedRequests(rnd *rand.Rand) map[string]repair.Request {
 	return out
 }
 
-// TestLawInRareStates checks states that broke the law once, reduced to what matters.
+// TestLawInRareStates checks states that once broke the law, reduced to the essentials.
 func TestLawInRareStates(t *testing.T) {
 	for name, text := range map[string]string{
 		"v3.32 may take a node's empty block, and its affinity without a block makes another": "version v3.32.1\nnode n0\nnode n1\nnode n2\npool first 10.0.0.0/30 size=31\n" +
@@ -489,7 +489,8 @@ func TestLawInRareStates(t *testing.T) {
 	}
 }
 
-// TestLawPermits: a plan does what leaves no node worse off, though blocks are scarce.
+// TestLawPermits: a plan still has the steps that leave no node worse off, even if blocks are
+// scarce.
 func TestLawPermits(t *testing.T) {
 	const short = "version v3.32.1\nnode a label=zone=a\nnode b label=zone=a\nnode c label=zone=b\npool pods 10.0.0.0/29 size=30 nodes=zone=='a' uses=Workload\n" +
 		"block 10.0.0.0/30 a\naffinity 10.0.0.0/30 a\nfill 10.0.0.0/30 2 a\nblock 10.0.0.4/30 gone\naffinity 10.0.0.4/30 gone\n"
@@ -514,10 +515,10 @@ func TestLawPermits(t *testing.T) {
 	}
 }
 
-// TestNodeWithoutAffinityIsFirst: a node that owns a block without an affinity claims free blocks of the
-// pools before that block's, and of its pool by its own order, while v3.32 takes other nodes' blocks
-// last. A release would give it the block that another node would take. The law counts such a node as
-// one that needs nothing.
+// TestNodeWithoutAffinityIsFirst: a node with a block but no affinity to it claims free blocks of
+// other pools first, then those of the block's pool in its own order. v3.32 takes other nodes'
+// blocks last. A release would give it the block that another node would take. The law treats such
+// a node as one that needs nothing.
 func TestNodeWithoutAffinityIsFirst(t *testing.T) {
 	const start = "version v3.32.1\nnode n0\nnode n1\npool first 10.0.0.0/%d size=30\npool second 10.0.1.0/30 size=30\n" +
 		"block %s gone\naffinity %s gone\nblock %s n1\nblock 10.0.9.0/30 gone\n"
@@ -546,8 +547,8 @@ func TestNodeWithoutAffinityIsFirst(t *testing.T) {
 	}
 }
 
-// TestOwnBlockCountsTowardsLimit: at its block limit, a node claims its own block without an affinity,
-// and no other. Only as many pods move as are sure to find an address then.
+// TestOwnBlockCountsTowardsLimit: at its block limit, a node can claim only its own block without
+// an affinity. Then only as many pods move as certainly find an address.
 func TestOwnBlockCountsTowardsLimit(t *testing.T) {
 	text := "config strict max=%d\nbudget none\nnode a\npool pods 10.0.0.0/28 size=30\nblock 10.0.0.0/30 a\nfill 10.0.0.0/30 3 a\naffinity 10.0.9.0/30 gone\nblock 10.0.0.4/30 gone\n" +
 		"use 10.0.0.4 shop/x a of=ReplicaSet/web ready\nuse 10.0.0.5 shop/y a of=ReplicaSet/api ready\n"
@@ -560,8 +561,8 @@ func TestOwnBlockCountsTowardsLimit(t *testing.T) {
 	}
 }
 
-// TestNoPodMovesForAnUnknownAge: no block is emptied while another is empty, and only its unknown age
-// keeps it, as in files without managedFields.
+// TestNoPodMovesForAnUnknownAge: no block is emptied while another one is empty and is kept only
+// because its age is unknown, as in files without managedFields.
 func TestNoPodMovesForAnUnknownAge(t *testing.T) {
 	text := "budget none\npool pods 10.0.0.0/28 size=30\nnode a\nnode b\nnode c\nblock 10.0.0.0/30 a\naffinity 10.0.0.0/30 a\nblock 10.0.0.4/30 a%s\naffinity 10.0.0.4/30 a\n" +
 		"block 10.0.0.8/30 b\naffinity 10.0.0.8/30 b\nblock 10.0.0.12/30 b\naffinity 10.0.0.12/30 b\n" +
@@ -574,7 +575,8 @@ func TestNoPodMovesForAnUnknownAge(t *testing.T) {
 	}
 }
 
-// TestNoAddressIsFreedInOneOfTwoBlocks: which of two objects of a block Calico reads is not known.
+// TestNoAddressIsFreedInOneOfTwoBlocks: if two objects describe a block, it is unknown which of
+// them Calico reads.
 func TestNoAddressIsFreedInOneOfTwoBlocks(t *testing.T) {
 	const one = "node a\npool pods 10.0.0.0/29 size=30\nblock 10.0.0.0/30 a\naffinity 10.0.0.0/30 a\nalloc 10.0.0.1 node=a handle=k8s-pod-network.x pod=shop/gone\n"
 	for text, steps := range map[string]int{one: 1, one + "block 10.0.0.0/30 a name=again\n": 0} {

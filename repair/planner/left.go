@@ -7,11 +7,11 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// The following functions find what a step may have left behind, as a [LeftBehindError]; nil for
-// nothing.
+// The following functions find objects that a step may have left behind, as a [LeftBehindError];
+// nil if there are none.
 
-// ownersAffinity: a block that names a host must have that host's affinity, not marked for
-// deletion. An empty host, or a block that is now another host's, does not concern the step.
+// ownersAffinity: if a block names a host, that host's affinity must exist and not be marked
+// deleted. An empty host, or a block that another host owns now, does not concern the step.
 func ownersAffinity(st *state.State, cidr, host string) error {
 	b := repair.BlockAt(st, cidr)
 	if b == nil || b.SoftDeleted || host == "" || b.Owner.Node() != host {
@@ -94,8 +94,8 @@ func excess(st *state.State, id string) int {
 	return n
 }
 
-// asBefore reports whether a handle that was already marked deleted, or miscounted, before the step
-// is as before or better. A release only lowers the count by one; other kinds of repair correct it.
+// asBefore reports whether a handle that was already marked deleted or miscounted before the step
+// is unchanged or better. A release only lowers the count by one; other kinds of repair correct it.
 func asBefore(before, now *state.State, s *repair.Step) bool {
 	id := s.Guard(repair.GuardHandle)
 	h, was := now.Handle(id), before.Handle(id)

@@ -101,7 +101,7 @@ var leftovers = []struct{ step, state, want string }{
 
 	{"release-ip:10.0.0.2", kept + "alloc 10.0.0.3 pod=shop/gone node=n1 handle=k8s-pod-network.gone seq=21\nhandle k8s-pod-network.gone 10.0.0.0/28=1", ""},
 	{"release-ip:10.0.0.2", kept + "alloc 10.0.0.3 pod=shop/gone node=n1 handle=k8s-pod-network.gone seq=21\nhandle k8s-pod-network.gone 10.0.0.0/28=2",
-		"ipamhandle/k8s-pod-network.gone is left with a count that differs from the blocks: 10.0.0.0/28: it says 2, recorded are 1"},
+		"ipamhandle/k8s-pod-network.gone is left with a count that differs from the blocks: 10.0.0.0/28: the handle counts 2, blocks record 1"},
 	{"release-ip:10.0.0.2", kept, ""},
 	{"release-ip:10.0.0.2", kept + "handle k8s-pod-network.gone 10.0.0.0/28=1", "ipamhandle/k8s-pod-network.gone is left, and no block refers to it"},
 	{"release-ip:10.0.0.2", kept + "handle k8s-pod-network.gone deleted", "ipamhandle/k8s-pod-network.gone is left marked deleted"},
@@ -120,9 +120,9 @@ var leftovers = []struct{ step, state, want string }{
 	{"release-whereabouts:kube-system/10.9.0.0-24:10.9.0.5", kept + "wpool 10.9.0.0-24 10.9.0.0/24\nwres 10.9.0.5 shop/gone if=net1", "overlappingrangeipreservation/kube-system/10.9.0.5 is left, and no pool records its address"},
 	{"release-whereabouts:kube-system/10.9.0.0-24:10.9.0.5", kept + "wpool 10.9.0.0-24 10.9.0.0/24\nwres 10.9.0.5 shop/gone if=net1\npod shop/gone n1 phase=Pending", ""},
 	{"release-whereabouts:kube-system/10.9.0.0-24:10.9.0.5", kept + "wpool 10.9.0.0-24 10.9.0.0/24\nwalloc 10.9.0.0-24 10.9.0.5 shop/gone id=new if=net1", "overlappingrangeipreservation/kube-system/10.9.0.5 is missing, and pool kube-system/10.9.0.0-24 records its address"},
-	{"release-whereabouts:kube-system/10.9.0.0-24:10.9.0.5", kept + "wpool 10.9.0.0-24 10.9.0.0/24\nwalloc 10.9.0.0-24 10.9.0.5 shop/gone id=new if=net1\nwres 10.9.0.5 shop/other if=net1 uid=new", "overlappingrangeipreservation/kube-system/10.9.0.5 is that of pod shop/other, and pool kube-system/10.9.0.0-24 records its address for pod shop/gone: both may have it"},
+	{"release-whereabouts:kube-system/10.9.0.0-24:10.9.0.5", kept + "wpool 10.9.0.0-24 10.9.0.0/24\nwalloc 10.9.0.0-24 10.9.0.5 shop/gone id=new if=net1\nwres 10.9.0.5 shop/other if=net1 uid=new", "overlappingrangeipreservation/kube-system/10.9.0.5 belongs to pod shop/other, and pool kube-system/10.9.0.0-24 records its address for pod shop/gone: both may have it"},
 	{"delete-whereabouts-reservation:kube-system/10.9.0.6", kept, ""},
-	{"delete-whereabouts-reservation:kube-system/10.9.0.6", kept + "wpool 10.9.0.0-24 10.9.0.0/24\nwalloc 10.9.0.0-24 10.9.0.6 shop/gone id=new if=net1\nwres 10.9.0.6 shop/other if=net1 uid=new age=1m", "overlappingrangeipreservation/kube-system/10.9.0.6 is that of pod shop/other, and pool kube-system/10.9.0.0-24 records its address for pod shop/gone: both may have it"},
+	{"delete-whereabouts-reservation:kube-system/10.9.0.6", kept + "wpool 10.9.0.0-24 10.9.0.0/24\nwalloc 10.9.0.0-24 10.9.0.6 shop/gone id=new if=net1\nwres 10.9.0.6 shop/other if=net1 uid=new age=1m", "overlappingrangeipreservation/kube-system/10.9.0.6 belongs to pod shop/other, and pool kube-system/10.9.0.0-24 records its address for pod shop/gone: both may have it"},
 	{"delete-whereabouts-reservation:kube-system/10.9.0.6", kept + "wpool 10.9.0.0-24 10.9.0.0/24\nwalloc 10.9.0.0-24 10.9.0.6 shop/gone id=new if=net1", "overlappingrangeipreservation/kube-system/10.9.0.6 is missing, and pool kube-system/10.9.0.0-24 records its address"},
 	{"restore-whereabouts:kube-system/10.9.0.7", kept + "wpool 10.9.0.0-24 10.9.0.0/24\nwalloc 10.9.0.0-24 10.9.0.7 shop/v id=v if=net1\nwres 10.9.0.7 shop/v if=net1", ""},
 	{"restore-whereabouts:kube-system/10.9.0.7", kept + "wpool 10.9.0.0-24 10.9.0.0/24\nwalloc 10.9.0.0-24 10.9.0.7 shop/v id=v if=net1", "overlappingrangeipreservation/kube-system/10.9.0.7 is gone, and pool kube-system/10.9.0.0-24 records its address"},
@@ -179,7 +179,7 @@ func TestVerifyLooksAtAll(t *testing.T) {
 	}
 }
 
-// TestLeftAsBefore: a handle that stays wrong does not fail a step, if it was as wrong before.
+// TestLeftAsBefore: a handle that stays wrong does not fail a step if it was equally wrong before.
 func TestLeftAsBefore(t *testing.T) {
 	const without = "pool pods 10.0.0.0/24 size=28\nnode n1\nblock 10.0.0.0/28 n1\naffinity 10.0.0.0/28 n1\n"
 	const freed = without + "alloc 10.0.0.3 pod=shop/gone node=n1 handle=k8s-pod-network.gone seq=21\n"

@@ -6,10 +6,9 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// manual lists the steps that the operator has to take, beside the plan, to end the trouble: the
-// manual remedies for nodes that cannot get the blocks they need, for borrowing tunnels, and for
-// processes that use ownerless addresses. It never tells the operator to cordon a node or end a
-// pod: --consolidate and --rehome do that and watch the effects.
+// manual lists the operator's own steps: manual remedies for nodes that cannot get the blocks they
+// need, for borrowing tunnels, and for processes that use ownerless addresses. It never includes
+// cordoning nodes or ending pods: --consolidate and --rehome do that and watch the effects.
 func manual(st, after *state.State, p *repair.Plan) []repair.Manual {
 	m := &manuals{plan: p, st: remedies.Of(st)}
 	if p.Request.EmptyBlocks || p.Strict != nil {
@@ -48,7 +47,7 @@ type manuals struct {
 	out   []repair.Manual
 }
 
-// add appends the manual ones of some remedies.
+// add appends the manual remedies among some remedies.
 func (m *manuals) add(target state.Subject, because string, ways []remedies.Remedy) {
 	for _, r := range ways {
 		if !r.Manual {

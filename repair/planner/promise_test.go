@@ -49,7 +49,7 @@ func promises(t *testing.T, name string, st *state.State, way remedies.Remedy) (
 	var got remedies.Yield
 	for i, command := range way.Commands {
 		if !strings.HasPrefix(command, "calico-audit repair --") {
-			break // people do something before the next
+			break // manual work comes before the next command
 		}
 		p := Build(st, requestOf(t, command))
 		y := yieldOf(p)
@@ -58,9 +58,9 @@ func promises(t *testing.T, name string, st *state.State, way remedies.Remedy) (
 		}
 		got.Blocks, got.Affinities, got.Addresses, got.Pods = got.Blocks+y.Blocks, got.Affinities+y.Affinities, got.Addresses+y.Addresses, got.Pods+y.Pods
 		if i+1 < len(way.Commands) && slices.ContainsFunc(p.Refused, unpinnedData) {
-			return plans // the next would have found what this one did
+			return plans // the next command would find the result of this one
 		}
-		if way.Yield == nil || p.Request.Consolidate { // it waits for the pods that it evicts to start again elsewhere
+		if way.Yield == nil || p.Request.Consolidate { // it waits until the evicted pods start elsewhere
 			break
 		}
 		st = graceLater(afterwards(st, p.Steps))

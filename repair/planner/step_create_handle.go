@@ -12,9 +12,9 @@ import (
 )
 
 // createHandle creates a missing handle that blocks refer to, with the counts that the blocks
-// record: without it, Calico does not find the addresses to release when their pod is deleted. It
-// is the third way to correct a handle's counts (see reconcileHandle). It is a kind of its own
-// because it is about blocks alone: no object exists yet to pin, mark or restore.
+// record. Without it, Calico does not find the addresses to release when their pod is deleted.
+// Unlike the other corrections of handles (see reconcileHandle), it has no object yet to pin, mark
+// or restore.
 var createHandle = &repair.StepKind{
 	Kind:     repair.CreateHandle,
 	Requires: state.HandleReads,

@@ -12,9 +12,9 @@ import (
 )
 
 // deleteAffinity deletes an affinity that no block confirms: its block does not exist, or names
-// another owner or none. Regardless of the affinity's state and age, the block's own field decides.
-// An affinity to its own host's block is never deleted alone: that would leave a block in use
-// without an affinity.
+// another owner or none. The block's own field decides, not the affinity's state and age. An
+// affinity to its own host's block is never deleted without the block, because a block in use would
+// have none.
 var deleteAffinity = &repair.StepKind{
 	Kind:       repair.DeleteAffinity,
 	Requires:   state.DeleteAffinityReads,
@@ -107,7 +107,7 @@ func proposeDelete(p *repair.Proposals, a *blocks.Affinity) {
 		because = fmt.Sprintf("%s has an affinity to block %s, which belongs to %s", phrase.Owner(a.Owner), a.CIDR, phrase.Owner(b.Owner))
 		block, uid, owner = fmt.Sprintf("%s, owner %s, %s in use", b.Name, phrase.Owner(b.Owner), phrase.Plural(b.Used, "address")), b.UID(), repair.OwnerGuard(b.Owner)
 		if b.UID() == "" {
-			p.Refuse(c, repair.RefusedUnpinned, "its block was read without UID, so a later write could not tell whether it is still the same object")
+			p.Refuse(c, repair.RefusedUnpinned, "its block was read without UID, so a later write could not check that it is still the same object")
 			return
 		}
 	}
@@ -131,15 +131,16 @@ func refuseUnconfirmed(p *repair.Proposals, a *blocks.Affinity) {
 	c, host := affinityConcern(p, a), a.Owner.Node()
 	switch {
 	case a.Owner.Kind != blocks.HostOwner:
-		p.Refuse(c, repair.RefusedSpecial, "it is not a node's")
+		p.Refuse(c, repair.RefusedSpecial, "it does not belong to a node")
 	case b.Used == 0:
 		if p.Only == "" {
 			return // the block may be released with it: release-block decides
 		}
-		p.Refuse(c, repair.RefusedHeals, "its block is empty: release-block releases both, if its node keeps another")
+		p.Refuse(c, repair.RefusedHeals, "its block is empty: release-block releases both, if the node keeps another block")
 	case p.State.Vanished(host) && p.Request.DeadNodes && p.Only == "": // disown-block decides whether both may be deleted
 	case p.State.Vanished(host):
-		p.Refuse(c, repair.RefusedInUse, "its block still holds %s, and names %s, which no longer exists: the affinity can only go with the block", phrase.Plural(b.Used, "address"), host)
+		p.Refuse(c, repair.RefusedInUse, "its block still holds %s and names %s, which no longer exists: "+
+			"the affinity can only be deleted with the block", phrase.Plural(b.Used, "address"), host)
 	default:
 		p.Refuse(c, repair.RefusedHeals, "it is %s on its own node's block, which holds %s: the next pod that starts on %s confirms it", a.Effective(), phrase.Plural(b.Used, "address"), host)
 	}

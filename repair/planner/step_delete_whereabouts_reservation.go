@@ -11,8 +11,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// deleteWhereaboutsReservation deletes a reservation that no pool explains and whose pod does not
-// exist: any pod that would get its address fails or has to skip it.
+// deleteWhereaboutsReservation deletes a reservation that no pool explains and that belongs to no
+// existing pod. Any pod that is offered its address fails or has to skip it.
 var deleteWhereaboutsReservation = &repair.StepKind{
 	Kind:       repair.DeleteWhereaboutsReservation,
 	Requires:   state.WhereaboutsReads,
@@ -76,7 +76,7 @@ var deleteWhereaboutsReservation = &repair.StepKind{
 	Pretend: func(x *repair.Pretence, s *repair.Step) { dropReservation(x, s.Target.Name, s.Guard(repair.GuardUID)) },
 }
 
-// addLoneRefs adds the objects that the verdict on a reservation without an entry depends on.
+// addLoneRefs adds the objects that decide about a reservation without an entry.
 func addLoneRefs(r *repair.Refs, s *repair.Step) {
 	r.Namespaced(blocks.WhereaboutsReservations, s.Target.Name)
 	r.Namespaced(blocks.Pods, s.Guard(repair.GuardPod))
@@ -115,7 +115,7 @@ func proposeLone(q *asker, l *whereabouts.LoneReservation) {
 	// before.
 	e := q.evidenceFor(l.Addr, l.WhereaboutsOwner, q.AllMachines(), l.Written.Later(l.Created))
 	if e.Code != "" {
-		q.Refuse(c, retainCodes[e.Code], "nothing seems to have %s, but %s", l.Addr, e.Reason)
+		q.Refuse(c, retainCodes[e.Code], "no user of %s was found, but %s", l.Addr, e.Reason)
 		return
 	}
 	q.Add(c, repair.Step{

@@ -101,7 +101,7 @@ func proposeDisown(p *repair.Proposals, b *state.Block) {
 	}
 	p.Add(c, repair.Step{
 		TwoObservations: true,
-		Because: fmt.Sprintf("block %s belongs to node %q, which no longer exists, and pods of other nodes use all that it holds (%s): without an owner it goes with the last of them",
+		Because: fmt.Sprintf("block %s belongs to node %q, which no longer exists, and pods of other nodes use all that it holds (%s): without an owner it is deleted with the last of them",
 			b.CIDR, host, phrase.Plural(b.Used, "address")),
 		Evidence: state.Evidences("owner", host, "in use by", phrase.List(users), "pool", state.PoolName(b.Pool), "created", phrase.Time(b.Created)),
 		Guards:   repair.Guards(pairs...),

@@ -14,9 +14,9 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// finishDelete deletes objects that were marked deleted and left. The mark is part of the object
-// itself, so its recorded age suffices. Deleting a marked block also deletes its owner's affinity,
-// as the interrupted release would have: left alone, the affinity would have no block.
+// finishDelete deletes objects that stayed marked deleted. The object records the mark, so its
+// recorded age suffices. Deleting a marked block also deletes its owner's affinity, as the
+// interrupted release would have: the affinity would have no block.
 var finishDelete = &repair.StepKind{
 	Kind:     repair.FinishDelete,
 	Requires: state.FinishDeleteReads,
@@ -131,8 +131,8 @@ func doFinishDelete(ctx context.Context, w repair.Writer, st *state.State, s *re
 	if s.Target.Kind != state.KindBlock || a == nil {
 		return nil
 	}
-	// If the affinity has changed since, its node is claiming the CIDR again, and the affinity is
-	// no longer ours to delete. The next reading shows which.
+	// If the affinity has changed since, its node is claiming the CIDR again. The affinity then is
+	// no longer ours to delete; the next reading shows its state.
 	if err := w.DeleteAffinity(ctx, repair.Pin(blocks.Affinities, a.Meta)); err != nil && !errors.Is(err, repair.ErrChanged) {
 		return fmt.Errorf("block %s is gone, and its owner's affinity is left: %w", s.Target.CIDR, err)
 	}
@@ -157,7 +157,7 @@ func finishBlock(p *repair.Proposals, b *state.Block) {
 		pinned, also = append(pinned, a.Meta), ", with its owner's affinity, which would lead to no block"
 	}
 	p.Add(c, repair.Step{
-		Because:  fmt.Sprintf("block %s of %s was marked deleted by %s and never removed; it holds no address and goes%s", b.CIDR, phrase.Owner(b.Owner), phrase.Time(lastWrite(b.Meta)), also),
+		Because:  fmt.Sprintf("block %s of %s was marked deleted by %s and never removed; it holds no address, and is deleted%s", b.CIDR, phrase.Owner(b.Owner), phrase.Time(lastWrite(b.Meta)), also),
 		Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "pool", state.PoolName(b.Pool), "created", phrase.Time(b.Created), "last written", phrase.Time(b.Written)),
 		Guards:   repair.Guards(pairs...),
 	}, pinned...)

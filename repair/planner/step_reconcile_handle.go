@@ -14,11 +14,11 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// These two kinds make a handle count what the blocks record under it. A handle with too high a
-// count would outlive its last address, so the count is lowered; a handle that no block refers to
-// is deleted. An extra handle does no harm, so the slightest doubt keeps it. They are separate
-// kinds because a plan corrects counts before it releases the addresses that lower them, and
-// deletes handles afterwards.
+// These two kinds make a handle count the addresses that blocks record under it. A handle with too
+// high a count would outlive its last address, so the count is lowered; a handle without references
+// is deleted. An extra handle does no harm, so it is kept in case of doubt. They are separate kinds
+// because a plan corrects counts before it releases the addresses that lower them, and deletes
+// handles afterwards.
 var (
 	fixHandleCount = reconcileHandle(repair.FixHandleCount, []repair.Right{repair.May(blocks.Handles, "get patch")}, nil, repair.GuardCounts)
 	deleteHandle   = reconcileHandle(repair.DeleteHandle, []repair.Right{repair.May(blocks.Blocks, "get"), repair.May(blocks.Handles, "get patch delete")},
@@ -55,7 +55,7 @@ func reconcileHandle(kind repair.Kind, rights, undo []repair.Right, exact ...str
 		Verify: func(st *state.State, s *repair.Step) error {
 			h := repair.HandleNamed(st, s.Guard(repair.GuardName))
 			switch {
-			case h == nil: // correct for a count, too, if its last address was released
+			case h == nil: // also right for a count, if its last address was released
 				return usedHandle(st, s.Guard(repair.GuardName), s.Target.Name)
 			case deletes:
 				return repair.Replaced(s, "handle", h.Meta)
@@ -146,7 +146,7 @@ func fixedHandle(b *repair.Begun) repair.Move {
 	}
 	h := repair.HandleNamed(b.State, c.Name)
 	if h == nil || h.UID() != c.UID() {
-		return repair.Nothing(repair.NotNeeded, "the handle whose counts were written does not exist any more")
+		return repair.Nothing(repair.NotNeeded, "the handle with the written counts no longer exists")
 	}
 	const harm = "counts that contradict the blocks are not restored: the handle would outlive its last address, or be deleted before it"
 	if wrong, _ := b.State.Miscounts(h); len(wrong) > 0 {

@@ -126,8 +126,8 @@ var recordIP = &repair.StepKind{
 	},
 }
 
-// sameOrClaimed reports whether an address is in the block that the plan names, or in the block
-// that an earlier step, or the node itself, has since claimed for the plan's node.
+// sameOrClaimed reports whether an address is in the block that the plan names, or in a block that
+// an earlier step, or the plan's node itself, has claimed since.
 func sameOrClaimed(st *state.State, planned, now *repair.Step) bool {
 	same := true
 	for _, g := range []string{repair.GuardBlock, repair.GuardBlockUID, repair.GuardSlot, repair.GuardClaim, repair.GuardBeside} {
@@ -137,8 +137,8 @@ func sameOrClaimed(st *state.State, planned, now *repair.Step) bool {
 	return same || planned.Guard(repair.GuardBlock) == repair.Absent && b != nil && b.Name == now.Guard(repair.GuardBlock) && b.Owner.Node() == planned.Guard(repair.GuardClaim)
 }
 
-// unconfirmedClaim returns the unconfirmed affinity of the node for which a step claims a block, if
-// the node owns the block; nil otherwise.
+// unconfirmedClaim returns the unconfirmed affinity of the node that a step claims a block for, if
+// that node owns the block; nil otherwise.
 func unconfirmedClaim(st *state.State, s *repair.Step) *blocks.Affinity {
 	b := repair.BlockAt(st, s.Guard(repair.GuardSlot))
 	if b == nil || b.SoftDeleted || s.Guard(repair.GuardClaim) == "" || b.Owner.Node() != s.Guard(repair.GuardClaim) {
@@ -159,8 +159,8 @@ func attributesFor(st *state.State, u *recordable.Address) map[string]string {
 
 func verifyKind(b *repair.Begun) error { return b.Kind.Verify(b.State, b.Step) }
 
-// recordedIn is the CIDR of the block that contains an address, or that would be claimed for it
-// now.
+// recordedIn is the CIDR of the block that contains an address, or of the block that would now be
+// claimed for it.
 func recordedIn(st *state.State, a netip.Addr) netip.Prefix {
 	if b := st.CoveringBlock(a); b != nil {
 		return b.CIDR

@@ -26,7 +26,7 @@ var releaseBlock = &repair.StepKind{
 		repair.GuardAffinity, repair.GuardAffinityUID, repair.GuardAffinityVersion, repair.GuardAffinityState, repair.GuardHolder, repair.GuardConsolidation, repair.GuardForNode, repair.GuardInstead,
 	},
 	Loose: map[string]func(*state.State, *repair.Step, *repair.Step) bool{repair.GuardKeeps: stillKeeps, repair.GuardKeepsUID: stillKeeps, repair.GuardFor: stillLacks},
-	// All blocks and nodes of a pool decide which nodes need a block, and whether one is left.
+	// All blocks and nodes of a pool decide which nodes need a block and whether one remains.
 	RestsOnAll: func(s *repair.Step) bool { return s.Guard(repair.GuardFor) != "" || s.Guard(repair.GuardInstead) != "" },
 	Rights:     []repair.Right{repair.May(blocks.Blocks, "get create patch delete"), repair.May(blocks.Affinities, "get create patch delete")},
 	UndoRights: []repair.Right{repair.May(blocks.Blocks, "get delete"), repair.May(blocks.Affinities, "get create patch delete")},
@@ -111,14 +111,14 @@ var releaseBlock = &repair.StepKind{
 	},
 }
 
-// asksFor reports whether the request covers an empty block. A request for orphaned affinities
-// alone covers a block only if its owner's affinity is half-done: then only both can be deleted
+// asksFor reports whether the request covers an empty block. A request only for orphaned affinities
+// covers a block only if its owner's affinity is half-done, because both can then only be deleted
 // together.
 func asksFor(p *repair.Proposals, b *state.Block) bool {
 	return p.Request.EmptyBlocks || p.Request.DeadNodes && p.State.Vanished(b.Owner.Node()) || p.Request.OrphanAffinities && brokenOff(p.State, b)
 }
 
-// releaseLeft finishes the release of a block if so far only the affinity was written and the step
+// releaseLeft finishes the release of a block if only the affinity was written so far and the step
 // can still be derived. Otherwise it restores the affinity's state.
 func releaseLeft(b *repair.Begun) repair.Move {
 	a := b.LeftAffinity()
@@ -135,8 +135,8 @@ func releaseLeft(b *repair.Begun) repair.Move {
 	return repair.ToWrite(func(ctx context.Context) error { return b.Kind.Do(ctx, b.Writer, b.State, derived) }, "releasing the block")
 }
 
-// keepAffinity takes a release back if the block still belongs to its owner: it restores the
-// affinity's state. Otherwise nothing can be taken back, for reason why.
+// keepAffinity reverts a release by restoring the affinity's state, if the block still belongs to
+// its owner. Otherwise it reverts nothing, for the given reason.
 func keepAffinity(b *repair.Begun, why string) repair.Move {
 	x, a := repair.BlockAt(b.State, b.Step.Target.CIDR), b.SameAffinity()
 	if x != nil && !x.SoftDeleted && a != nil && a.Owner == x.Owner {
@@ -274,8 +274,8 @@ func brokenOff(st *state.State, b *state.Block) bool {
 }
 
 // keptBlock returns another block with room that the owner keeps, in a pool that serves pods of any
-// namespace, preferably the same pool. It is nil for an owner that no longer exists, that no pool
-// serves, or that can claim another block instead.
+// namespace, preferably the same pool. It returns nil if the owner no longer exists, no pool serves
+// it, or it can claim another block instead.
 func keptBlock(st *state.State, b *state.Block) *state.Block {
 	h := st.NodeState(b.Owner.Node())
 	if h == nil {
@@ -322,8 +322,8 @@ func keptRef(st *state.State, s *repair.Step) (*repair.ObjectRef, error) {
 	return &ref, nil
 }
 
-// stillKeeps reports whether the block that the plan names as kept is still kept, or that the plan
-// and the state both name none.
+// stillKeeps reports whether the block that the plan names as kept is still kept. If the plan names
+// none, the state must name none either.
 func stillKeeps(st *state.State, planned, now *repair.Step) bool {
 	if planned.Guard(repair.GuardKeeps) == repair.Absent || now.Guard(repair.GuardKeeps) == repair.Absent {
 		return planned.Guard(repair.GuardKeeps) == now.Guard(repair.GuardKeeps)
@@ -344,9 +344,10 @@ func keepsText(st *state.State, b, keeps *state.Block) string {
 	case st.Vanished(host):
 		return host + " no longer exists"
 	case keeps == nil && len(b.Releasability.Instead) > 0:
-		return fmt.Sprintf("the other blocks of %s are full, and it can claim another one of %s", host, state.PoolNames(b.Releasability.Instead))
+		return fmt.Sprintf("the other blocks of %s are full, but it can claim another one of "+
+			"%s", host, state.PoolNames(b.Releasability.Instead))
 	case keeps == nil:
-		return fmt.Sprintf("no pool that serves pods of %s has it", host)
+		return fmt.Sprintf("it is in no pool that serves pods of %s", host)
 	}
 	return fmt.Sprintf("%s keeps %s", host, keeps.CIDR)
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// releaseIP frees an address that all evidence, in two observations, shows to have no owner, and
-// that no host view of its node, if there is one, shows in use: see evidence. Handle and sequence
-// number pin the allocation itself. The block around it may change, because its node still uses it.
+// releaseIP frees an address without an owner. Two observations must agree, and no host view of its
+// node may show the address in use: see evidence. Handle and sequence number pin the allocation.
+// The block around it may change, because its node still uses it.
 var releaseIP = &repair.StepKind{
 	Kind:       repair.ReleaseIP,
 	Requires:   state.ReleaseIPReads,
@@ -123,9 +123,10 @@ func releaseTogether(ctx context.Context, w repair.Writer, st *state.State, step
 	return errs
 }
 
-// lowerHandle lowers the count of a freed address's handle, or of a replaced one, or deletes the handle, if the handle
-// and the blocks now allow it. The verdicts are those of --leaked-handles, without a second
-// observation: the interrupted run knew why the count is too high. Otherwise it leaves the handle.
+// lowerHandle lowers the count of the handle of a freed or reassigned address, or deletes the
+// handle, if the handle and the blocks now allow it. Otherwise it leaves the handle. The verdicts
+// are those of --leaked-handles, without a second observation: the interrupted run itself left
+// the count too high.
 func lowerHandle(b *repair.Begun) repair.Move {
 	h := b.State.Handle(cmp.Or(b.Step.Guard(repair.GuardReplaces), b.Step.Guard(repair.GuardHandle)))
 	if h == nil || verifyIP(b.State, b.Step) != nil || b.State.Cluster.Ageless { // its node may be raising the count
@@ -246,14 +247,14 @@ func proposeIP(p *repair.Proposals, r state.AllocationRef) {
 	}
 	e := releasable.Of(p.State, consents(p.Request), r)
 	if e.Code != "" {
-		p.Refuse(c, retainCodes[e.Code], "nothing seems to own it (%s), but %s", v.Why(), e.Reason)
+		p.Refuse(c, retainCodes[e.Code], "no owner was found (%s), but %s", v.Why(), e.Reason)
 		return
 	}
 	attr := r.Attributes()
 	sequence, _ := r.Block.SequenceAt(r.Ordinal)
 	p.Add(c, repair.Step{
 		TwoObservations: true, Apart: apart(r),
-		Because: fmt.Sprintf("%s is allocated, and nothing owns it: %s", r.Addr(), v.Why()),
+		Because: fmt.Sprintf("%s is allocated, and its owner no longer exists: %s", r.Addr(), v.Why()),
 		Evidence: state.Evidences("block", r.Block.CIDR.String(), "owner of the block", phrase.Owner(r.Block.Owner), "handle", attr.Handle,
 			"pod", podName(attr), "node", attr.Node, "type", attr.Extras().Type, "assigned", phrase.Time(attr.Assigned), "not in use", e.Evidence, "consent", repair.OnlyIf(e.Consent, withoutHostEvidence)),
 		Guards: repair.Guards(repair.GuardBlock, r.Block.Name, repair.GuardBlockUID, r.Block.UID(), repair.GuardHandle, attr.Handle, repair.GuardSequence, strconv.FormatUint(sequence, 10),

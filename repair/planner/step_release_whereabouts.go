@@ -14,9 +14,10 @@ import (
 )
 
 // releaseWhereabouts removes the pool entry of a secondary network's address that its pod has given
-// up, or whose pod does not exist. It then deletes the address's reservation. Pod, sandbox and
-// interface pin the entry: its pool stays in use, and a pod recreated under the same name takes
-// over this very entry and writes its sandbox into it (pkg/allocate, AssignIP of Whereabouts).
+// up, or that belonged to a deleted pod. It then deletes the address's reservation. Pod, sandbox
+// and interface pin the entry, because its pool stays in use, and a pod recreated under the same
+// name takes over this entry and writes its sandbox into it (pkg/allocate, AssignIP of
+// Whereabouts).
 var releaseWhereabouts = &repair.StepKind{
 	Kind:       repair.ReleaseWhereabouts,
 	Requires:   state.WhereaboutsReads,
@@ -110,7 +111,7 @@ func proposeSecondary(q *asker, a *whereabouts.Allocation) {
 	}
 	e := q.evidenceFor(a.Addr, a.WhereaboutsOwner, q.Machines(a), a.Pool.Assigned)
 	if e.Code != "" {
-		q.Refuse(c, retainCodes[e.Code], "nothing seems to have it (%s), but %s", a.Why, e.Reason)
+		q.Refuse(c, retainCodes[e.Code], "no user was found (%s), but %s", a.Why, e.Reason)
 		return
 	}
 	podUID, reservation, reservationUID, pinned := "", repair.Absent, "", []blocks.Meta{a.Pool.Meta}
@@ -122,7 +123,7 @@ func proposeSecondary(q *asker, a *whereabouts.Allocation) {
 	}
 	q.Add(c, repair.Step{
 		TwoObservations: true,
-		Because:         fmt.Sprintf("%s of pool %s is allocated, and nothing has it: %s", a.Addr, a.Pool.FullName(), a.Why),
+		Because:         fmt.Sprintf("%s of pool %s is allocated, and no pod uses it: %s", a.Addr, a.Pool.FullName(), a.Why),
 		Evidence: state.Evidences("pool", a.Pool.FullName(), "range", a.Pool.RangeText, "pod", a.WhereaboutsOwner.Pod.String(), "container", a.ContainerID,
 			"interface", a.Interface, "reservation", reservation, everyNode, repair.OnlyIf(a.Pool.Node == "", phrase.Plural(len(q.AllMachines()), "node")), "not in use", e.Evidence, "consent", repair.OnlyIf(e.Consent, withoutHostEvidence)),
 		Guards: repair.Guards(repair.GuardUID, a.Pool.UID(), repair.GuardPod, a.WhereaboutsOwner.Pod.String(), repair.GuardPodUID, podUID, repair.GuardContainer, a.ContainerID,
@@ -145,7 +146,7 @@ func recordSecondaryAgain(b *repair.Begun) repair.Move {
 	}
 	// Addresses are stored as offsets from the range's address as written.
 	if was := c.Was().Spec.Range; was != pool.RangeText {
-		return repair.Cannot(repair.SkipChanged, "the range of its pool %s was %s, and is %s since: what is recorded there means other addresses", b.Step.Target.Name, was, pool.RangeText)
+		return repair.Cannot(repair.SkipChanged, "the range of its pool %s was %s, and is now %s, so the records there mean other addresses", b.Step.Target.Name, was, pool.RangeText)
 	}
 	v := whereabouts.Of(b.State)
 	network := v.PoolNamed(b.Step.Target.Name).Network

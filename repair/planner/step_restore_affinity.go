@@ -56,7 +56,8 @@ var restoreAffinity = &repair.StepKind{
 		}
 		return nil
 	},
-	// A claim left pending is confirmed if its host owns the block. Otherwise an undo deletes it.
+	// If the claim was left pending, it is confirmed if its host owns the block. Otherwise an undo
+	// deletes it.
 	Complete: func(b *repair.Begun) repair.Move {
 		a, x := b.Affinity(), repair.BlockAt(b.State, b.Step.Target.CIDR)
 		if a == nil || a.State != blocks.Pending || a.CIDR != repair.PrefixOf(b.Step.Target) || b.Undo && (a.SoftDeleted || !b.Log.Ours(a.Meta)) {
@@ -71,7 +72,7 @@ var restoreAffinity = &repair.StepKind{
 		case its:
 			return b.SetAffinity(a, blocks.Confirmed, "confirm the affinity %s, without which the block would not be routed", a.Name)
 		}
-		m := b.DeleteAffinity(a, fmt.Sprintf("delete the affinity %s, which was created and left pending, and whose block is not its host's", a.Name))
+		m := b.DeleteAffinity(a, fmt.Sprintf("delete the affinity %s, which was left pending and whose block belongs to another node", a.Name))
 		m.Code = repair.CodeFinished
 		return m
 	},

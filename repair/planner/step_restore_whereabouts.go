@@ -11,8 +11,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// restoreWhereabouts restores the pool entry for a live pod's address of which only the reservation
-// is left, as Whereabouts writes it. Only the reservation still keeps the address from other pods
+// restoreWhereabouts restores the pool entry of a live pod's address, as Whereabouts writes it, if
+// only the reservation is left. Until then only the reservation keeps the address from other pods
 // of the range.
 var restoreWhereabouts = &repair.StepKind{
 	Kind:     repair.RestoreWhereabouts,
@@ -108,7 +108,7 @@ func proposeRestoration(p *repair.Proposals, v *whereabouts.Verdicts, l *whereab
 	}
 	p.Add(c, repair.Step{
 		TwoObservations: true,
-		Because:         fmt.Sprintf("pod %s uses %s, and of it only reservation %s is left: pool %s does not record it", l.User.FullName(), l.Addr, l.Key(), x.Pool.FullName()),
+		Because:         fmt.Sprintf("pod %s uses %s, but only reservation %s records it, and pool %s does not", l.User.FullName(), l.Addr, l.Key(), x.Pool.FullName()),
 		Evidence: state.Evidences("address", l.Addr.String(), "pool", x.Pool.FullName(), "range", x.Pool.RangeText, "pod", l.User.FullName(), "node", l.User.Node,
 			"interface", x.Owner.Interface, "container", x.Owner.ContainerID),
 		Guards: repair.Guards(repair.GuardName, x.Pool.FullName(), repair.GuardUID, x.Pool.UID(), repair.GuardReservationUID, l.UID(), repair.GuardPod, l.User.FullName(),

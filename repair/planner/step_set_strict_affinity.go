@@ -15,9 +15,9 @@ import (
 )
 
 // setStrictAffinity writes this one setting of the IPAM configuration and no other field. It takes
-// effect at once and for the whole cluster. The nodes that could then not allocate are a guard: if
-// they differ when the plan is applied, or if another node may starve, the plan has to be made and
-// reviewed again.
+// effect immediately and in the whole cluster. The nodes that could not allocate under it are a
+// guard: if they differ when the plan is applied, or if another node may be unable to allocate, the
+// plan has to be made and reviewed again.
 var setStrictAffinity = &repair.StepKind{
 	Kind:       repair.SetStrictAffinity,
 	Requires:   state.SetStrictReads,
@@ -43,7 +43,7 @@ var setStrictAffinity = &repair.StepKind{
 	Do: func(ctx context.Context, w repair.Writer, st *state.State, s *repair.Step) error {
 		want, err := strconv.ParseBool(s.Guard(repair.GuardWanted))
 		if err != nil {
-			return fmt.Errorf("%s does not say what to set", s.ID)
+			return fmt.Errorf("%s does not name what to set", s.ID)
 		}
 		if !st.IPAM.Present {
 			return w.SetStrictAffinity(ctx, nil, want)
@@ -93,7 +93,7 @@ func proposeStrict(p *repair.Proposals, want bool) {
 		}
 		named := namedElsewhere(st)
 		if i := slices.IndexFunc(named, (*blocks.Workload).Waiting); i >= 0 {
-			p.Refuse(c, repair.RefusedConflict, "pod %s waits for an address that it asks for by name, of a block that is not its node's: with strict affinity on it would never get it", named[i].FullName())
+			p.Refuse(c, repair.RefusedConflict, "pod %s waits for an address of another node's block, which it asks for by name: with strict affinity on it would never get it", named[i].FullName())
 			return
 		}
 	}
@@ -117,7 +117,7 @@ func proposeStrict(p *repair.Proposals, want bool) {
 	}, pinned...)
 }
 
-// namesStarving reports whether the plan names every node that may starve now.
+// namesStarving reports whether the plan names every node that may now be unable to allocate.
 func namesStarving(_ *state.State, planned, now *repair.Step) bool {
 	named := strings.Split(planned.Guard(repair.GuardStarves)+","+planned.Guard(repair.GuardMayStarve), ",")
 	for _, node := range strings.Split(now.Guard(repair.GuardMayStarve), ",") {
@@ -144,7 +144,7 @@ func undoStrict(b *repair.Begun) repair.Move {
 	case now.StrictAffinity == was:
 		return repair.Nothing(repair.Already, "the setting already has its former value")
 	case !now.Present || wrote == nil || now.StrictAffinity != *wrote:
-		return repair.Cannot(repair.SkipChanged, "the setting was written since")
+		return repair.Cannot(repair.SkipChanged, "the setting was written meanwhile")
 	}
 	step, refusal := b.Kind.Derive(b.State, repair.Request{StrictAffinity: &was, AllowNewer: b.Request.AllowNewer}, repair.StepID(repair.SetStrictAffinity, state.ConfigSubject()))
 	switch {
@@ -153,7 +153,7 @@ func undoStrict(b *repair.Begun) repair.Move {
 	case step == nil:
 		return repair.Cannot(repair.SkipNotDerived, "the cluster no longer needs it")
 	}
-	// The operator has reviewed which nodes a plan's setting starves.
+	// The operator has reviewed the nodes that the setting keeps from allocating.
 	already, stuck := cannotAllocate(b.State, now.StrictAffinity), cannotAllocate(b.State, was)
 	may := mayStarve(b.State, was, slices.Concat(stuck, already))
 	stuck = slices.DeleteFunc(stuck, func(node string) bool { return slices.Contains(already, node) })

@@ -27,7 +27,8 @@ func previewStrict(st, after *state.State, want bool) *repair.StrictPreview {
 	return p
 }
 
-// mayStarve lists the nodes that may starve under a setting, without those in starve.
+// mayStarve lists the nodes that may be unable to allocate under a setting, without those in
+// starve.
 func mayStarve(st *state.State, strict bool, starve []string) []string {
 	out := []string{}
 	if strict {
@@ -51,19 +52,19 @@ func borrower(b *state.Borrow) string {
 	case b.Attributes != nil && b.Attributes.Pod != "":
 		return "pod " + podName(b.Attributes) + ", which was not seen"
 	}
-	return "something that was not seen"
+	return "an unknown user"
 }
 
 // cannotAllocate lists the nodes whose next pod would get no address under a setting: they have no
-// free address of their own, and can neither claim a block nor borrow. Nodes that pods cannot be
-// scheduled on count only if a pod already waits there.
+// free address of their own, and can neither claim a block nor borrow. Unschedulable nodes count
+// only if a pod already waits there.
 func cannotAllocate(st *state.State, strict bool) []string {
 	s := repair.NewPretence(st.Snapshot)
 	s.IPAM.StrictAffinity = strict
 	out := []string{}
 	with := state.New(s.Done(), state.Options{Grace: max(st.Grace, 1)})
 	families := with.Families
-	for _, p := range with.Pools { // of the pods to come, if no pod has an address
+	for _, p := range with.Pools { // count all families with a pool if no pod has an address
 		if len(with.Families) == 0 && p.Allows(blocks.UseWorkload) && !slices.Contains(families, p.Family()) {
 			families = append(families, p.Family())
 		}
@@ -79,8 +80,8 @@ func cannotAllocate(st *state.State, strict bool) []string {
 	return out
 }
 
-// unusable counts the free addresses that strict affinity takes out of use: those in blocks without
-// an owning node. Without it, nodes can borrow them.
+// unusable counts the free addresses in blocks without an owning node. Without strict affinity,
+// nodes can borrow them; with it, no node can use them.
 func unusable(st *state.State) int {
 	n := 0
 	for _, b := range st.IPBlocks {
@@ -104,8 +105,8 @@ func windowsNodes(st *state.State) []string {
 	return out
 }
 
-// servicesBorrow names a pool whose addresses LoadBalancer Services can only borrow: none of their own
-// blocks has a free address, and no block is left for them to claim.
+// servicesBorrow names a pool whose LoadBalancer Services can only borrow: their own blocks have no
+// free address, and no block is left to claim.
 func servicesBorrow(st *state.State) string {
 	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
 		borrow, own := "", false

@@ -12,7 +12,6 @@ import (
 	"github.com/calico-audit/calico-audit/repair/moves"
 )
 
-// warnings are remarks about a plan as a whole.
 func warnings(st, after *state.State, p *repair.Plan) []string {
 	var out []string
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -31,13 +30,13 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 		out = append(out, strictWarnings(st, after, p)...)
 	}
 	if names := leftAlone(st, p); len(names) > 0 {
-		say("an earlier repair by calico-audit did not finish, or still runs, and nothing is planned about what it left half-done: %s. Its journal finishes it (\"repair apply --resume JOURNAL\"), and without it --soft-deleted, --orphan-affinities, --consolidate and --rehome; \"repair undo\" takes it back", phrase.List(names))
+		say("an earlier repair by calico-audit did not finish, or still runs, and the plan does not touch its half-done changes: %s. Finish it with its journal (\"repair apply --resume JOURNAL\") or, without the journal, with --soft-deleted, --orphan-affinities, --consolidate and --rehome. \"repair undo\" reverts it", phrase.List(names))
 	}
 	if len(p.Steps) == 0 {
 		return out
 	}
 	for _, assumed := range st.Cluster.Assumes {
-		say("a draft, which assumes that %s. Apply reads the cluster again, and skips each step whose reason it does not find there", assumed)
+		say("a draft, which assumes that %s. Apply reads the cluster again, and skips each step that has no reason there", assumed)
 	}
 	if why := p.Unapplicable(); why != "" {
 		say("%s: this plan cannot be applied, only viewed", why)
@@ -46,7 +45,7 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 		say("%s; you allowed that (--allow-newer-calico): fields of newer releases are preserved, but their meaning is ignored", reason)
 	}
 	if has(repair.ReleaseBlock) && !has(repair.ClaimBlock) {
-		say("releasing an empty block frees a block to claim; the number of available addresses does not change by it")
+		say("releasing an empty block frees a block to claim; the number of available addresses does not change")
 	}
 	p.MayFill = nil
 	lose, evicted := 0, 0
@@ -75,7 +74,8 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 	if takers, already := remedies.Of(st).Takers(); len(cordon) > 0 || already > 0 && evicted > 0 {
 		few := ""
 		if pool, left, of := remedies.Of(st).LeavesTooFew(cordon); pool != "" {
-			few = fmt.Sprintf("; of pool %s that leaves %d of %s, fewer than half", pool, left, phrase.Plural(of, "node"))
+			few = fmt.Sprintf("; pool %s then has only %d of %s left, fewer than "+
+				"half", pool, left, phrase.Plural(of, "node"))
 		}
 		say("while pods move, %d of %s that take pods are cordoned: new pods can start on the other %d only%s",
 			already+len(cordon), phrase.Plural(already+takers, "node"), takers-len(cordon), few)
@@ -84,7 +84,8 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 		say("pods that move may use up the free addresses of %s: each is cordoned when it has none left, and uncordoned at the end", phrase.List(p.MayFill))
 	}
 	if c := moves.Consolidating(&repair.Proposals{State: st.WithTerminated(p.Request.Terminated), Request: p.Request}); evicted > 0 && c != nil && c.Block != nil && c.Spare == len(c.Moves) {
-		say("the nodes that take pods have room for exactly the %s that %s out of %s: if any other pod starts there meanwhile, the run stops before the next eviction and takes its reservation and its cordons back",
+		say("the nodes that take pods have room for exactly the %s that %s out of %s: if any other pod "+
+			"starts there meanwhile, the run stops before the next eviction and reverts its reservation and cordons",
 			phrase.Plural(c.Spare, "pod"), phrase.One(c.Spare, "moves", "move"), c.CIDR)
 	}
 	if n := len(bare); n > 0 {
@@ -94,7 +95,8 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 		say("%s no other ready replica that serves meanwhile: %s", phrase.PluralVerb(n, "pod", "has", "have"), phrase.List(alone))
 	}
 	if lose > 0 {
-		say("%s what emptyDir volumes hold when evicted: their steps say which", phrase.PluralVerb(lose, "pod", "loses", "lose"))
+		say("%s the contents of emptyDir volumes when evicted: see their "+
+			"steps", phrase.PluralVerb(lose, "pod", "loses", "lose"))
 	}
 	return append(out, evidenceWarnings(p)...)
 }
@@ -146,13 +148,13 @@ func strictWarnings(st, after *state.State, p *repair.Plan) []string {
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	x := p.Strict
 	if len(p.Request.Pools)+len(p.Request.Nodes)+len(p.Request.IPs)+len(p.Request.Blocks) > 0 {
-		say("strict affinity is one for the whole cluster: --pool and --node do not narrow it")
+		say("strict affinity applies to the whole cluster: --pool and --node do not narrow it")
 	}
 	if drop := droppingPools(st); !x.To && len(drop) > 0 {
 		say("with strictAffinity false nodes borrow, and in this topology the owner of a block drops traffic to borrowed addresses of %s", phrase.List(state.PoolsOf(drop...)))
 	}
 	if len(x.Starve) > 0 {
-		say("with strictAffinity %t, the next pod of %s gets no address: %s. They have no unused address of their own and no block is left for them. First make room for them, as the manual steps say",
+		say("with strictAffinity %t, the next pod of %s gets no address: %s. They have no unused address of their own and no block is left for them. First make room for them with the plan's manual steps",
 			x.To, phrase.Plural(len(x.Starve), "node"), phrase.List(x.Starve))
 	}
 	if short := remedies.Of(after).Contests(); x.To && len(short) > 0 && len(x.Starve) == 0 {
@@ -166,7 +168,7 @@ func strictWarnings(st, after *state.State, p *repair.Plan) []string {
 		for _, w := range pods {
 			names = append(names, w.FullName())
 		}
-		say("%s by name for an address of a block that is not their node's, and with strict affinity on get none when they start again: %s", phrase.PluralVerb(len(pods), "pod", "asks", "ask"), phrase.List(names))
+		say("%s by name for an address of another node's block, and with strict affinity on get none when they start again: %s", phrase.PluralVerb(len(pods), "pod", "asks", "ask"), phrase.List(names))
 	}
 	if n := len(x.Borrowers); n > 0 {
 		say("%s borrowed now stay borrowed until their pods restart", phrase.Plural(n, "address"))

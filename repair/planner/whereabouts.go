@@ -37,7 +37,7 @@ func newAsker(p *repair.Proposals) *asker {
 }
 
 // evidenceFor reports whether evidence shows an address unused on each node that its pod may have
-// run on. The address was recorded for the pod before time since.
+// run on. The pod got the address before time since.
 func (q *asker) evidenceFor(a netip.Addr, o blocks.WhereaboutsOwner, nodes []string, since blocks.Time) releasable.Verdict {
 	if host, used := q.ShownInUse(a, o, since.Std()); used {
 		return releasable.ByHost(q.Verdicts.State, consents(q.Request), host, false, "")
@@ -57,11 +57,11 @@ func (q *asker) evidenceFor(a netip.Addr, o blocks.WhereaboutsOwner, nodes []str
 	return e
 }
 
-// everyNode is the name of the evidence that all nodes were asked, if the pod's node is unknown.
-// Its value is their number.
+// everyNode names the evidence that all nodes were asked because the pod's node is unknown. Its
+// value is the number of nodes.
 const everyNode = "nodes that it may have run on"
 
-// ask asks each of some nodes, and returns the first one's objection, if any.
+// ask asks each node, and returns the first objection, if any.
 func (q *asker) ask(o blocks.WhereaboutsOwner, nodes []string, since time.Time) releasable.Verdict {
 	st := q.Verdicts.State
 	var off []string
@@ -74,7 +74,7 @@ func (q *asker) ask(o blocks.WhereaboutsOwner, nodes []string, since time.Time) 
 		switch {
 		case last.Code != "":
 			if len(nodes) > 1 {
-				last.Reason = "its pod may have run on any node, and of " + node + ": " + last.Reason
+				last.Reason = "its pod may have run on any node. On " + node + ": " + last.Reason
 			}
 			return last
 		case last.Off != "":
@@ -89,13 +89,13 @@ func (q *asker) ask(o blocks.WhereaboutsOwner, nodes []string, since time.Time) 
 	case len(nodes) == 1:
 		return last
 	case len(nodes) == 0 && !q.Request.WithoutHostEvidence:
-		return releasable.Verdict{Bar: state.Because(releasable.NoEvidence, "no node was read that its pod may have run on")}
+		return releasable.Verdict{Bar: state.Because(releasable.NoEvidence, "no node that its pod may have run on was read")}
 	}
 	var says []string
 	for _, x := range []struct {
 		n    int
 		what string
-	}{{views, "by a complete host view that does not show it"}, {len(off), "off"}, {let, "let pass by you (--without-host-evidence)"}} {
+	}{{views, "by a complete host view that does not show it"}, {len(off), "off"}, {let, "exempted by --without-host-evidence"}} {
 		if x.n > 0 {
 			says = append(says, phrase.Plural(x.n, "node")+" "+x.what)
 		}
@@ -110,8 +110,8 @@ func places(pools []*whereabouts.Pool, a netip.Addr) (out []repair.SecondaryAddr
 	return out
 }
 
-// addSecondaryRefs adds the objects that the verdict on a secondary network's address depends on:
-// the pools and the reservation that may record it, the pod, the pods that name it, and its node.
+// addSecondaryRefs adds the objects that decide about a secondary network's address: the pools and
+// the reservation that may record it, its pod, the pods that name it, and its node.
 func addSecondaryRefs(r *repair.Refs, s *repair.Step, pools []*whereabouts.Pool, a netip.Addr) {
 	for _, p := range pools {
 		r.Namespaced(blocks.WhereaboutsPools, p.FullName())
@@ -127,7 +127,7 @@ func addSecondaryRefs(r *repair.Refs, s *repair.Step, pools []*whereabouts.Pool,
 	r.Node(s.Target.Node)
 }
 
-// addMachines adds the nodes that do not answer for their machines: a machine counts as off only
+// addMachines adds the nodes that do not answer for their machines. A machine counts as off only
 // while its node is not Ready.
 func addMachines(r *repair.Refs, nodes []string) {
 	for _, n := range nodes {
@@ -153,8 +153,9 @@ func loneNamed(v *whereabouts.Verdicts, name string) *whereabouts.LoneReservatio
 	return repair.Find(all, func(l *whereabouts.LoneReservation) bool { return l.Key().String() == name })
 }
 
-// leftReservation returns an error if a reservation that should be gone still blocks its address,
-// or if it is missing or another pod's although its pod has the address again; nil otherwise.
+// leftReservation returns an error if a reservation that should be deleted still blocks its
+// address. If its pod has the address again, it returns an error if the reservation is missing or
+// belongs to another pod.
 func leftReservation(st *state.State, name, uid, pod string) error {
 	v := whereabouts.Of(st)
 	if a := recordedUnder(v, name, pod); a != nil && uid != "" {
@@ -176,7 +177,7 @@ func leftReservation(st *state.State, name, uid, pod string) error {
 func reservationAgain(v *whereabouts.Verdicts, c *repair.Change, n whereabouts.Network, a netip.Addr) repair.Move {
 	pod := c.Was().Spec.PodRef
 	if r := repair.ReservationNamed(v.State, c.Name); r != nil && r.Pod.String() != pod {
-		return repair.Cannot(repair.SkipCode(repair.RefusedInUse), "the address is reserved for pod %s since", r.Pod)
+		return repair.Cannot(repair.SkipCode(repair.RefusedInUse), "the address has since been reserved for pod %s", r.Pod)
 	}
 	return usedSince(v, n, a, pod)
 }
@@ -190,7 +191,7 @@ func reservedAt(v *whereabouts.Verdicts, name string) (out []repair.SecondaryAdd
 	return out
 }
 
-// recordedUnder returns the allocation by which a pod has the address of a reservation; nil if
+// recordedUnder returns the allocation through which a pod has the address of a reservation; nil if
 // there is none.
 func recordedUnder(v *whereabouts.Verdicts, name, pod string) *whereabouts.Allocation {
 	r := repair.ReservationOf(name)
@@ -205,8 +206,8 @@ func recordedUnder(v *whereabouts.Verdicts, name, pod string) *whereabouts.Alloc
 	return nil
 }
 
-// reserveAgain recreates the reservation that a run deleted before it was interrupted, if its pod
-// has the address again through it, or may still get it.
+// reserveAgain recreates the reservation that a run deleted before it was interrupted, if the pod
+// has got, or may still get, the address again through it.
 func reserveAgain(b *repair.Begun) repair.Move {
 	c := b.Log.First(blocks.WhereaboutsReservations)
 	if c == nil || c.Before == nil || repair.ReservationNamed(b.State, c.Name) != nil {
@@ -216,7 +217,7 @@ func reserveAgain(b *repair.Begun) repair.Move {
 	reserve := func(ctx context.Context) error {
 		return b.Writer.ReserveWhereabouts(ctx, c.Before, reservedAt(v, c.Name))
 	}
-	// A recorded change is sent soon after its recorded time.
+	// The change was sent shortly after its recorded time.
 	due := b.Log.Changes[len(b.Log.Changes)-1].At.Add(2 * repair.WhereaboutsRequest)
 	namespace, name, named := strings.Cut(pod, "/")
 	switch {
@@ -229,7 +230,7 @@ func reserveAgain(b *repair.Begun) repair.Move {
 	return repair.Move{}
 }
 
-// usedSince explains that another pod than but now has an address of a network; zero if there is
+// usedSince explains that a pod other than but now has an address of a network; zero if there is
 // none.
 func usedSince(v *whereabouts.Verdicts, n whereabouts.Network, a netip.Addr, but string) repair.Move {
 	for _, w := range v.UsersOn(n, a) {

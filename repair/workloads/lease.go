@@ -36,10 +36,10 @@ type lease struct {
 	ended   chan struct{} // closed when the Lease is lost
 }
 
-// AcquireLease acquires the Lease. If another run holds it, AcquireLease watches it for
-// the duration within which that run must renew it. If it is renewed, the error is
-// [repair.ErrOtherRun]; otherwise it is taken over. Only this machine's clock measures
-// how long the Lease stays unchanged, because clocks of other machines may be wrong.
+// AcquireLease acquires the Lease. If another run holds it, AcquireLease watches it for the
+// duration within which that run must renew it. If the run renews it, the error is
+// [repair.ErrOtherRun]; otherwise AcquireLease takes it over. Only this machine's clock measures
+// how long the Lease stays unchanged, because other machines' clocks may be wrong.
 func (c *Client) AcquireLease(ctx context.Context, say func(string)) (repair.Lease, error) {
 	host, _ := os.Hostname() // without a hostname, the rest of the name suffices
 	l := &lease{Client: c, holder: fmt.Sprintf("%s, process %d (%s)", host, os.Getpid(), rand.Text()[:8]), ended: make(chan struct{})}
@@ -61,7 +61,7 @@ func (c *Client) AcquireLease(ctx context.Context, say func(string)) (repair.Lea
 			}
 		case first == nil:
 			first, since = now, time.Now()
-			say(fmt.Sprintf("%s has the Lease %s/%s, by which one run at a time moves pods: waiting up to %s to see whether that run is alive",
+			say(fmt.Sprintf("%s has the Lease %s/%s, which lets only one run at a time move pods: waiting up to %s to see whether that run is alive",
 				holderOf(now), repair.LeaseNamespace, repair.LeaseName, (termOf(now) + c.retry).Round(time.Second)))
 		case now.ResourceVersion != first.ResourceVersion:
 			return nil, otherRun(now)

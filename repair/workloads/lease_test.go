@@ -20,9 +20,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair/workloads"
 )
 
-// TestLease checks that one run at a time has the Lease. A live run keeps it for as long
-// as it takes. The Lease of a dead run is taken over; that run must notice this and leave
-// the Lease alone.
+// TestLease checks that one run at a time has the Lease. A live run keeps it for as long as it
+// takes. The Lease of a dead run is taken over; that run must notice this and not touch the Lease.
 func TestLease(t *testing.T) {
 	ctx := t.Context()
 	c := testcluster.Shared(t, testcluster.Options{})

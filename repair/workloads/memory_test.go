@@ -116,8 +116,8 @@ func TestNodeIsOurs(t *testing.T) {
 	}
 }
 
-// TestOneMarkPerNode: a cordon leaves another's cordon and another run's mark as they are. That run needs
-// its mark to take its cordon back.
+// TestOneMarkPerNode: a cordon does not change a cordon by another client, nor the mark of another
+// run. That run needs its mark to remove its cordon.
 func TestOneMarkPerNode(t *testing.T) {
 	const node = `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n1","uid":"u","resourceVersion":"7","annotations":{%s}},"spec":{%s}}`
 	for name, c := range map[string]struct {

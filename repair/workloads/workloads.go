@@ -64,7 +64,7 @@ func (c *Client) Evict(ctx context.Context, namespace, name, uid string) error {
 	case err != nil:
 		return fmt.Errorf("evicting pod %s: %w", key, err)
 	case pod == nil || string(pod.UID) != uid:
-		return fmt.Errorf("evicting pod %s: %w: it is gone, or another pod", key, repair.ErrChanged)
+		return fmt.Errorf("evicting pod %s: %w: the pod no longer exists, or another one has its name", key, repair.ErrChanged)
 	case !pod.DeletionTimestamp.IsZero():
 		return nil
 	}
@@ -194,7 +194,7 @@ func (c *Client) patchNode(ctx context.Context, doing string, ref repair.ObjectR
 		case err != nil:
 			return fmt.Errorf("%s: %w", doing, err)
 		case string(n.UID) != ref.UID:
-			return fmt.Errorf("%s: %w: it is gone, or another node", doing, repair.ErrChanged)
+			return fmt.Errorf("%s: %w: the node no longer exists, or another one has its name", doing, repair.ErrChanged)
 		}
 		ops, err := change(n)
 		if err != nil || len(ops) == 0 {

@@ -1,4 +1,4 @@
-// Package beside finds other networks that run beside Calico's.
+// Package beside finds other networks that run in addition to Calico's.
 package beside
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// otherNetworks are the beginnings of the names of other networks' DaemonSets. These assign pods
-// addresses of their nodes' podCIDRs, or of a cloud's network.
+// otherNetworks are the prefixes of the names of other networks' DaemonSets. These networks assign
+// pods addresses of their nodes' podCIDRs, or of a cloud's network.
 var otherNetworks = map[string]string{
 	"kube-flannel": "flannel", "canal": "flannel (Canal)", "rke2-canal": "flannel (Canal)", "aws-node": "the AWS VPC CNI", "azure-cns": "the Azure CNI", "cilium": "Cilium",
 	"weave-net": "Weave Net", "kube-router": "kube-router", "antrea-agent": "Antrea", "ovnkube-node": "OVN-Kubernetes",
@@ -34,8 +34,8 @@ func Agents(st *state.State) map[string]string {
 	return out
 }
 
-// Calico returns the pods with addresses of their nodes' podCIDRs that no block records, and
-// their nodes, where another network runs.
+// Calico returns the pods with unrecorded addresses of their nodes' podCIDRs, and their nodes,
+// where another network runs.
 func Calico(st *state.State, agents map[string]string) (pods, nodes []string) {
 	st.EachUnrecorded(func(u state.UnrecordedIP) {
 		for _, user := range u.Users {
@@ -49,9 +49,9 @@ func Calico(st *state.State, agents map[string]string) (pods, nodes []string) {
 	return slices.Compact(pods), slices.Compact(nodes)
 }
 
-// Tunnels reports whether blocks record the tunnel address of a node that exists: Calico's IPAM serves
-// that node, and its pods have other addresses only because they started with another network's
-// configuration.
+// Tunnels reports whether blocks record the tunnel address of an existing node. Calico's IPAM then
+// serves that node, and its pods have other addresses only because they started with another
+// network's configuration.
 func Tunnels(st *state.State) (recorded bool) {
 	st.EachAllocation(func(r state.AllocationRef, _ string) {
 		recorded = recorded || r.Attributes().Tunnel() && !st.Vanished(r.Attributes().Node)
@@ -78,8 +78,8 @@ func Objects(st *state.State) string {
 	return phrase.List(kinds)
 }
 
-// Unregistered returns the nodes with pods that flannel has not registered, although it has others:
-// other nodes then have no route to their podCIDRs (rancher/rancher#13644).
+// Unregistered returns the nodes with pods that flannel has not registered, although it has
+// registered others. Other nodes then have no route to their podCIDRs (rancher/rancher#13644).
 func Unregistered(st *state.State) (out []string) {
 	others := false
 	for i := range st.Nodes {

@@ -1,7 +1,7 @@
-// Package collector predicts what Calico's own garbage collector does to an address or a block.
-// The collector is the node controller of calico-kube-controllers
-// (kube-controllers/pkg/controllers/node/ipam.go). It knows a pod by its record's namespace and
-// name and by the addresses in its status, and never asks a node.
+// Package collector predicts how Calico's own garbage collector treats an address or a block. The
+// collector is the node controller of calico-kube-controllers
+// (kube-controllers/pkg/controllers/node/ipam.go). It identifies a pod by the recorded namespace
+// and name and by the addresses in the pod's status, and never asks a node.
 package collector
 
 import (
@@ -25,15 +25,15 @@ var Reads = []blocks.Resource{blocks.ControllerConfig, blocks.ClusterInfos, bloc
 // defaultGrace is the collector's grace period if no object configures it.
 const defaultGrace = 15 * time.Minute
 
-// vmGrace is the least time after which it frees the address of a virtual machine that no longer
-// exists (Calico v3.32, defaultVMRecreationGracePeriod).
+// vmGrace is the minimum time before the collector frees the address of a deleted virtual machine
+// (Calico v3.32, defaultVMRecreationGracePeriod).
 const vmGrace = 5 * time.Minute
 
 // maxShared is how many addresses of one handle are evaluated together.
 const maxShared = 1024
 
-// Off explains why the collector frees no leaked addresses and no empty blocks of nodes that
-// exist. It is empty if it does, or if no object configures it, so that its defaults apply.
+// Off explains why the collector frees no leaked addresses, and no empty blocks of existing nodes.
+// It is empty if the collector does, or if no object configures it, so that its defaults apply.
 func Off(c *blocks.ControllersConfig) string {
 	switch {
 	case !c.Present:
@@ -58,7 +58,7 @@ type Prediction struct {
 	// Leaked is true if the collector regards the allocation itself as a leak, whether or not it
 	// ever frees it.
 	Leaked bool
-	// when describes when the collector frees it.
+	// when describes when the collector frees the object.
 	when string
 }
 
@@ -117,8 +117,8 @@ func OfAddress(st *state.State, r state.AllocationRef) Prediction {
 	return p
 }
 
-// OfAddresses describes what the collector does to several allocations, with an example that it
-// frees and one that it keeps; empty if no prediction is known.
+// OfAddresses describes what the collector does to several allocations. It names one that the
+// collector frees and one that it keeps; it returns "" if no prediction is known.
 func OfAddresses(st *state.State, refs []state.AllocationRef) string {
 	var counts [2]int
 	var texts [2]string
@@ -176,8 +176,8 @@ func OfBlock(st *state.State, b *state.Block) Prediction {
 	return c.after(why, host, 0)
 }
 
-// minFree is how many addresses the collector leaves a node beside an empty block that it releases
-// (checkEmptyBlocks, before v3.28).
+// minFree is the number of free addresses that a node must have outside an empty block for the
+// collector to release the block (checkEmptyBlocks, before v3.28).
 const minFree = 3
 
 func freeBeside(h *state.NodeState, b *state.Block) (free int) {
@@ -192,15 +192,14 @@ func freeBeside(h *state.NodeState, b *state.Block) (free int) {
 // collector makes predictions about one State.
 type collector struct{ *state.State }
 
-// kept holds, for each node that no longer exists, the first allocation that keeps the collector
-// from releasing the node's blocks. known is false if an unread object may be such an allocation,
-// too.
+// kept holds, for each deleted node, the first allocation that keeps the collector from releasing
+// the node's blocks. known is false if an unread object may be such an allocation.
 type kept map[string]struct {
 	why   string
 	known bool
 }
 
-// keptOf finds the allocations of nodes that no longer exist which the collector regards as valid.
+// keptOf finds the allocations of deleted nodes that the collector considers valid.
 func keptOf(st *state.State) *kept {
 	out := kept{}
 	c := collector{st}
@@ -221,9 +220,9 @@ func keptOf(st *state.State) *kept {
 	return &out
 }
 
-// ofDeadNode predicts what the collector does to a block of a node that no longer exists: it
-// releases the node's blocks once every allocation of the node is a leak, and each block once it
-// is empty (checkAllocations, cleanupNode).
+// ofDeadNode predicts what the collector does to a block of a deleted node. It releases the node's
+// blocks once every allocation of the node is a leak, and each block once it is empty
+// (checkAllocations, cleanupNode).
 func (c collector) ofDeadNode(b *state.Block, host string) Prediction {
 	switch k := (*state.Derived(c.State, keptOf))[host]; {
 	case k.known:
@@ -241,9 +240,9 @@ func (c collector) ofDeadNode(b *state.Block, host string) Prediction {
 	return c.after("no allocation of "+host+" has a pod", host, 0)
 }
 
-// after returns the prediction for an unused object of a node: it is freed at once if the node no
-// longer exists, else after the grace period. A minimum other than 0 applies even if the grace
-// period turns the collection off.
+// after returns the prediction for an unused object of a node. The object is freed at once if the
+// node no longer exists, else after the grace period. A minimum other than 0 applies even if the
+// grace period turns the collection off.
 func (c collector) after(why, node string, minimum time.Duration) Prediction {
 	cfg := &c.Controllers
 	grace, vanished := defaultGrace, c.Vanished(node)
@@ -273,7 +272,8 @@ func (c collector) after(why, node string, minimum time.Duration) Prediction {
 	return Prediction{Frees: true, Why: why + unread, when: when}
 }
 
-// before reports whether the cluster runs an older release of Calico. An unknown one is none.
+// before reports whether the cluster runs an older release of Calico. Unknown releases do not count
+// as older.
 func (c collector) before(major, minor uint) bool {
 	v := c.Cluster.CalicoVersion
 	return blocks.CalicoAtLeast(v, 0, 0) && !blocks.CalicoAtLeast(v, major, minor)

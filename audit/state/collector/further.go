@@ -7,9 +7,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// FurtherUser returns the live pod that an allocation names if it has the address on a secondary
-// interface; else nil. The pod's network status shows the address, or the allocation's handle is
-// that of its sandbox.
+// FurtherUser returns the live pod that an allocation names, if the pod has the address on a
+// secondary interface; else nil. The pod's network status shows the address, or the allocation has
+// the handle of the pod's sandbox.
 func FurtherUser(st *state.State, r state.AllocationRef) *blocks.Workload {
 	attr := r.Attributes()
 	if r.Kind() != state.UsePod || r.Block.SoftDeleted {

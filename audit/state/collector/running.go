@@ -19,7 +19,7 @@ type Install struct {
 	// Pods are the pods of the collector's Deployment that may run: all that have not finished.
 	Pods []*blocks.Workload
 	// Namespace is the namespace of the Deployment, taken from its pods, else from those of
-	// calico-node; empty if neither has any.
+	// calico-node; empty if no such pod exists.
 	Namespace string
 	// Unread is why pods that were not read may run the collector; empty if all were read.
 	Unread string
@@ -56,8 +56,8 @@ func install(st *state.State) *Install {
 
 // Stopped explains why the collector does not run: its Deployment has no Ready pod. It returns ""
 // if a pod is Ready or younger than the grace, if the pods were not read, or if there is nothing to
-// collect (another IPAM, or no block). A Deployment without pods counts as stopped only if leaks or
-// blocks of deleted nodes show it.
+// collect (another IPAM, or no block). A Deployment without pods counts as stopped only if there
+// are leaks or blocks of deleted nodes.
 func Stopped(st *state.State) string {
 	x, other := Installed(st), st.OtherIPAM()
 	if x.Unread != "" || st.FirstMissing(state.OtherIPAMReads) != nil || x.Namespace == "" || other.Cluster || other.Unknown != "" || len(st.IPBlocks) == 0 {
@@ -71,7 +71,7 @@ func Stopped(st *state.State) string {
 	if len(x.Pods) == 0 {
 		if !slices.ContainsFunc(st.Unowned(), func(c state.Classified) bool { return !c.Owned }) &&
 			!slices.ContainsFunc(st.IPBlocks, func(b *state.Block) bool { return st.Vanished(b.Owner.Node()) }) {
-			return "" // the collector may run elsewhere: it left nothing behind
+			return "" // the collector may run elsewhere, because nothing needs collecting
 		}
 		return "calico-node runs in namespace " + x.Namespace + ", and " + deployment + " has no pod there"
 	}

@@ -15,8 +15,8 @@ import (
 // Address is an address with several live owners.
 type Address struct {
 	netip.Addr
-	// Users are the pods and tunnels that use the address, one for each owner: the two pods of a
-	// virtual machine that migrates are one.
+	// Users are the pods and tunnels that use the address, one for each owner. The two pods of a
+	// migrating virtual machine count as one.
 	Users []state.LiveUse
 	// Second are the network namespaces that have the address and belong to none of the Users.
 	Second []hosts.Use
@@ -58,7 +58,7 @@ func (out *all) add(st *state.State, a netip.Addr, users []state.LiveUse) {
 	*out = append(*out, d)
 }
 
-// decide picks the user that keeps the address. A user that the block records comes first: if it
+// decide picks the user that keeps the address. A recorded user comes first, because if it
 // restarted, Calico would free the address under the other user.
 func (d *Address) decide(st *state.State, attr *blocks.Attributes) {
 	b := st.CoveringBlock(d.Addr)
@@ -70,7 +70,7 @@ func (d *Address) decide(st *state.State, attr *blocks.Attributes) {
 			return attr != nil && u.Pod != nil && state.SandboxHandle(attr.Handle, u.Pod.ContainerID)
 		}},
 		{"the block records the address for it", func(u *state.LiveUse) bool { return attr != nil && records(attr, u) }},
-		{"it alone can be recorded: its annotations name the address and its sandbox", func(u *state.LiveUse) bool {
+		{"only this pod can be recorded: its annotations name the address and its sandbox", func(u *state.LiveUse) bool {
 			return u.Pod != nil && u.Pod.ContainerID != "" && slices.Contains(u.Pod.AnnotationIPs, d.Addr)
 		}},
 		{"its node owns the block, and traffic to the address is routed there", func(u *state.LiveUse) bool {
@@ -94,7 +94,7 @@ func (d *Address) decide(st *state.State, attr *blocks.Attributes) {
 	} else if b == nil {
 		d.Why = "no block records it"
 	}
-	d.Why += ", and neither the annotations nor the block's owner tell the users apart"
+	d.Why += ", and neither the annotations nor the block's owner show which of them may keep it"
 }
 
 // records reports whether an allocation names a user.

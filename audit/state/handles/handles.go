@@ -64,7 +64,7 @@ func bar(st *state.State, h *blocks.Handle) state.Bar {
 		return state.Because(state.RetainConflict, "several handle objects have this ID")
 	case d.corrupt[id] != nil:
 		return state.Because(state.RetainCorrupt, "block %s names it and contradicts itself: %s", d.corrupt[id].CIDR, d.corrupt[id].Faults[0])
-	case len(st.Unreadable(blocks.Blocks)) > 0: // also one that the handle does not count
+	case len(st.Unreadable(blocks.Blocks)) > 0: // includes blocks that the handle does not count
 		return state.Because(state.RetainNotRead, "a block that cannot be read may refer to it")
 	case slices.ContainsFunc(st.Unreadable(blocks.Handles), func(g blocks.Gap) bool { return g.Name == h.Name }):
 		return state.Because(state.RetainNotRead, "a part of it cannot be read")
@@ -90,9 +90,9 @@ func FinishBar(st *state.State, h *blocks.Handle) state.Bar {
 	return state.Bar{}
 }
 
-// ReconcileBar explains why a handle's counts must not be corrected, and why a handle
-// without references must not be deleted: its pod is starting or ending, or it was written
-// recently, for handle and block are written one after the other.
+// ReconcileBar explains why a handle's counts must not be corrected, or why a handle without
+// references must not be deleted. Its pod is starting or ending, or it was written recently: a
+// handle is written right before its block.
 func ReconcileBar(st *state.State, h *blocks.Handle) state.Bar {
 	if b := bar(st, h); b.Code != "" {
 		return b
@@ -143,7 +143,7 @@ func CreateBar(st *state.State, h *blocks.Handle) state.Bar {
 	return ReconcileBar(st, h)
 }
 
-// moving reports whether a pod's network may be being set up or torn down.
+// moving reports whether a pod's network is possibly being set up or removed.
 func moving(w *blocks.Workload) bool {
 	return w != nil && (w.Phase == "Pending" || !w.Deleting.IsZero() || w.Extras().Partial != "")
 }

@@ -42,9 +42,9 @@ type Evidence struct {
 // origin. Only a view with all of these properties proves that the address is unused:
 //
 //   - It shows the allocation's own node.
-//   - It is at most 10 minutes older than the reading of the cluster, and so much younger than the
-//     assignment that the owner must have set up the address. If the time of the assignment is unknown,
-//     the block's last write counts.
+//   - It is at most 10 minutes older than the reading of the cluster, and enough younger than the
+//     assignment for the owner to have set up the address. If the time of the assignment is
+//     unknown, the block's last write counts.
 //   - It shows all network namespaces (see [blocks.HostView.NamespacesComplete]).
 //   - It is authenticated, so it must come from the operator or the node.
 //
@@ -142,8 +142,7 @@ const (
 // up after 90 s (cni-plugin pkg/ipamplugin).
 const setUp = 2 * time.Minute
 
-// lackOf returns the first property that a view lacks to prove an allocation's address
-// unused.
+// lackOf returns the first property that keeps a view from proving an allocation's address unused.
 func (vs *Views) lackOf(v *View, since time.Time) (lack int, how string) {
 	if since.IsZero() {
 		since = vs.read
@@ -156,13 +155,13 @@ func (vs *Views) lackOf(v *View, since time.Time) (lack int, how string) {
 	case v.useless != "":
 		return lacksTime, strings.TrimSuffix(v.useless, ", and proves nothing")
 	case v.TakenAt.Before(since.Add(min(setUp, vs.grace))):
-		return lacksTime, "it is not newer than the allocation, of " + phrase.Time(since) + ", by as much as it takes to set up a pod's network"
+		return lacksTime, "it may predate the setup of the pod's network (allocated at " + phrase.Time(since) + ")"
 	case !v.NamespacesComplete && v.NamespacesGap != "":
 		return lacksCompleteness, "its list of network namespaces may be incomplete: " + v.NamespacesGap
 	case !v.NamespacesComplete:
 		return lacksCompleteness, "it does not claim to list all network namespaces"
 	case !v.Authenticated:
-		return lacksAuthentication, "it was fetched from the agent over a connection that does not prove who answered: such a view may refuse a repair, but never allow one"
+		return lacksAuthentication, "it was fetched from the agent over a connection that does not prove who answered: such a view can block a repair, but never allow one"
 	}
 	return proofWhole, ""
 }

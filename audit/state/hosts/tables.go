@@ -7,10 +7,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// scanRoutes looks up an address as the kernel would: in each table the most specific route
-// wins, and of several the one with the lowest metric. Only an agent's view shows which
-// tables are in use, and no view shows their order. If tables disagree, the answer is
-// unclear.
+// scanRoutes looks up an address as the kernel would: in each table the most specific route wins;
+// if several are equally specific, the one with the lowest metric. Only an agent's view shows which
+// tables are in use, and no view shows their order. If tables disagree, the answer is unclear.
 func (v *View) scanRoutes(of, block netip.Prefix) Answer {
 	a := of.Addr()
 	best := map[string]*blocks.HostRoute{}

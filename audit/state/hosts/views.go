@@ -11,8 +11,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// A host view shows one node's kernel at one time. Whether it proves anything about a fact
-// in the datastore depends on which of the two is newer, and on the skew of their clocks.
+// A host view shows one node's kernel at one time. Whether it proves a fact in the datastore
+// depends on which of the two is newer, and on the skew of their clocks.
 
 // Views holds the host views of a snapshot with indexes.
 type Views struct {
@@ -45,7 +45,7 @@ type View struct {
 	lookups map[netip.Prefix][]*blocks.HostLookup
 	// podDevs are the host ends of the namespaces' veth pairs.
 	podDevs map[string]bool
-	// older counts the facts that are newer than the view; olderFact names one of them.
+	// older counts the facts that are too new for the view; olderFact names one of them.
 	older     int
 	olderFact string
 }
@@ -68,9 +68,11 @@ func New(s *blocks.Snapshot, grace time.Duration, isNode func(string) bool) *Vie
 		vs.byNode[v.Node] = append(vs.byNode[v.Node], v)
 		switch first := vs.ofNode[v.Node]; {
 		case !v.OfNode:
-			vs.gap(v, fmt.Sprintf("node %q does not exist in the cluster: of this view only the addresses in use count, not the routes", v.Node))
+			vs.gap(v, fmt.Sprintf("node %q does not exist in the cluster: only the view's addresses in "+
+				"use count, not its routes", v.Node))
 		case first != nil:
-			vs.gap(v, fmt.Sprintf("a second view of the node, besides %s: of this one only the addresses in use count, not the routes", first.Source))
+			vs.gap(v, fmt.Sprintf("a second view of the node, besides %s: only the addresses in use of "+
+				"this one count, not its routes", first.Source))
 		default:
 			vs.ofNode[v.Node] = v
 		}
@@ -113,7 +115,7 @@ func (vs *Views) useless(v *blocks.HostView) string {
 	case v.Doubt != "":
 		return v.Doubt
 	case vs.read.IsZero():
-		return "it proves nothing, as it is not known when the cluster was read (--at says it)"
+		return "it proves nothing, as it is not known when the cluster was read (give the time with --at)"
 	case v.Expired(vs.read):
 		return fmt.Sprintf("it was taken at %s, more than 10 minutes before the cluster was read (%s), and proves nothing", phrase.Time(v.TakenAt), phrase.Time(vs.read))
 	case v.Future(vs.until):

@@ -1,5 +1,5 @@
-// Package identity finds nodes whose identity is in doubt: two nodes with one address, nodes
-// without a Calico address, and machines whose calico-node writes under another node's name.
+// Package identity finds nodes with a doubtful identity: two nodes with one address, nodes without
+// a Calico address, and machines on which calico-node uses another node's name.
 package identity
 
 import (
@@ -18,7 +18,8 @@ import (
 // Duplicate is a node that has an address of other nodes.
 type Duplicate struct {
 	Node *blocks.Node
-	// Others are the nodes before it, by name; if Stale, the nodes whose InternalIP it records.
+	// Others are the nodes of the group before this one, by name. If Stale is set, they are the
+	// nodes with the InternalIP that this node records as its Calico address.
 	Others []*blocks.Node
 	// Calico and Internal are the shared Calico addresses and InternalIPs, in order.
 	Calico, Internal []netip.Addr
@@ -32,9 +33,9 @@ func (d *Duplicate) Alive() bool {
 	return len(d.Internal) == 0 && !slices.ContainsFunc(append(slices.Clip(d.Others), d.Node), func(n *blocks.Node) bool { return !n.Ready || len(n.InternalIPs) == 0 })
 }
 
-// Misreported returns the nodes whose kubelets report an InternalIP that is not their machine's own,
-// in order: all are Ready, and calico-node found another address on each, except on the one machine
-// that may have that InternalIP.
+// Misreported returns the nodes on which the kubelet reports an InternalIP that is not the
+// machine's own, in order. All nodes with that InternalIP are Ready, and calico-node found another
+// address on each, except on the one machine that may really have it.
 func (d *Duplicate) Misreported() (names []string) {
 	all := append(slices.Clip(d.Others), d.Node)
 	for _, n := range all {
@@ -73,13 +74,13 @@ func Duplicates(st *state.State) []Duplicate { return of(st).duplicates }
 // in their blocks. Those of [misrecorded.Of] are left out.
 func WrongNodes(st *state.State) []WrongNode { return of(st).wrong }
 
-// WrittenAs returns the other node that the allocations of a node's pods name, if all that name
-// another node name the same one; "" otherwise. The machine then has that name in
-// /var/lib/calico/nodename, or its calico-node in NODENAME.
+// WrittenAs returns the other node that the allocations of a node's pods name, if all wrong names
+// are the same; "" otherwise. The machine then has that name in /var/lib/calico/nodename, or in
+// NODENAME of its calico-node.
 func WrittenAs(st *state.State, node string) string { return of(st).writtenAs[node] }
 
-// Doubt explains why new pods of a node may be recorded or routed as those of another node; ""
-// if no object shows that.
+// Doubt explains why new pods of a node may be recorded for, or routed to, another node; "" if no
+// object shows that.
 func Doubt(st *state.State, node string) string { return of(st).doubts[node] }
 
 func of(st *state.State) *verdicts { return state.Derived(st, find) }
@@ -123,7 +124,8 @@ func (v *verdicts) findDuplicates(st *state.State) {
 			continue
 		}
 		slices.SortFunc(d.Others, func(a, b *blocks.Node) int { return strings.Compare(a.Name, b.Name) })
-		// Keep one entry per group: the last node's, whose Others are the rest of the group.
+		// Keep one entry per group: that of the last node, because its Others are all the other
+		// nodes.
 		v.duplicates = slices.DeleteFunc(v.duplicates, func(e Duplicate) bool {
 			return slices.Equal(e.Calico, d.Calico) && slices.Equal(e.Internal, d.Internal) && slices.Contains(d.Others, e.Node)
 		})
@@ -207,8 +209,8 @@ func (v *verdicts) findWrong(st *state.State) {
 	}
 }
 
-// Missing is a node that runs pods of the pod network and records no Calico address, or none of a
-// family of theirs.
+// Missing is a node that runs pods of the pod network but records no Calico address, or none of a
+// family of its pods.
 type Missing struct {
 	*state.NodeState
 	Pods []*blocks.Workload
@@ -218,8 +220,8 @@ type Missing struct {
 	Everywhere bool
 }
 
-// Severity is a warning if no node records an address of the family: pods may have theirs for traffic
-// that leaves the cluster.
+// Severity is a warning if no node records an address of the family, because pods may only use
+// theirs for traffic that leaves the cluster.
 func (m *Missing) Severity() state.Severity {
 	if m.Everywhere {
 		return state.Warning
@@ -237,8 +239,9 @@ func (m *Missing) Text() string {
 
 // WithoutAddress returns the nodes that run pods of the pod network and record no Calico address,
 // although other nodes do. Then come the nodes that record one, but none of a family of their pods:
-// BIRD and Felix set up no route of that family between nodes (confd's bird6.cfg.template). A single
-// such node has no other to route to, if no node records an address of the family.
+// BIRD and Felix set up no route of that family between nodes (confd's bird6.cfg.template). If no
+// node records an address of the family, a single such node is left out, because it has no other
+// node to route to.
 func WithoutAddress(st *state.State) (out []Missing) {
 	if !slices.ContainsFunc(st.Nodes, func(n blocks.Node) bool { return len(n.Addresses) > 0 }) {
 		return nil
@@ -281,10 +284,11 @@ func WithoutAddress(st *state.State) (out []Missing) {
 	return out
 }
 
-// Apart is a node whose Calico address differs from its InternalIP. On all other nodes (two or more)
-// the two are equal, and all InternalIPs are in one network. If Former, the node's Calico address is
-// in that network, too, and may be the machine's former address (projectcalico/calico#8700).
-// Otherwise calico-node detected an interface that leads to no other node, such as a bridge.
+// Apart is a node whose Calico address differs from its InternalIP. On all other nodes (two or
+// more) the two are equal, and their InternalIPs are in one network. If Former, the node's Calico
+// address is in that network, too, and may be the machine's former address
+// (projectcalico/calico#8700). Otherwise calico-node detected an interface that leads to no other
+// node, such as a bridge.
 type Apart struct {
 	Node   *blocks.Node
 	Former bool
@@ -292,8 +296,8 @@ type Apart struct {
 	// device. Other nodes are then not compared, and Other is nil. It is empty for an address of the
 	// machine's network.
 	Pods string
-	// Calico is its Calico address. Internal is its InternalIP in the network of Other, whose Calico
-	// address is its InternalIP.
+	// Calico is the node's Calico address. Internal is its InternalIP. It lies in the network of
+	// Other, a node with its InternalIP as its Calico address.
 	Calico   netip.Prefix
 	Internal netip.Addr
 	Other    *blocks.Node
@@ -308,24 +312,24 @@ func (a *Apart) Text() string {
 	case a.Former:
 		return fmt.Sprintf("node %s records the Calico address %s, and its InternalIP is %s; for all other nodes, such as %s, the two are equal", a.Node.Name, a.Calico.Addr(), a.Internal, a.Other.Name)
 	}
-	return fmt.Sprintf("%s, in a network that no other node is in; its InternalIP %s is in that of all others, such as %s", records, a.Internal, a.Other.Name)
+	return fmt.Sprintf("%s, in a network without any other node; its InternalIP %s is in the network of all others, such as %s", records, a.Internal, a.Other.Name)
 }
 
 // Aparts returns the nodes that are [Apart], by name. Nodes of [Duplicates] are left out.
 func Aparts(st *state.State) []Apart { return *state.Derived(st, findAparts) }
 
-// RoutesPods reports whether the node runs pods to which other nodes route by its Calico address.
-// They do if it has a tunnel, even if the pods' addresses are another IPAM's.
+// RoutesPods reports whether other nodes route to pods of this node by its Calico address. They do
+// if it has a tunnel, even if another IPAM assigned the pods' addresses.
 func (a *Apart) RoutesPods(st *state.State) bool {
 	return slices.ContainsFunc(st.NodeState(a.Node.Name).Workloads, func(w *blocks.Workload) bool {
 		return len(w.StatusIPs) > 0 && (st.Assigned(w) || a.Pods != "" && w.Live() && len(a.Node.Tunnels) > 0)
 	})
 }
 
-// MachineAddresses returns a node's Calico addresses, except those of the pods' network.
+// MachineAddresses returns a node's Calico addresses, except those in the pods' network.
 func MachineAddresses(st *state.State, n *blocks.Node) []netip.Prefix {
 	if len(Aparts(st)) == 0 || len(st.Unreadable(blocks.Nodes)) > 0 {
-		return n.Addresses // a node that cannot be read may have an address beside them
+		return n.Addresses // a node that cannot be read may have further addresses
 	}
 	return slices.DeleteFunc(slices.Clone(n.Addresses), func(p netip.Prefix) bool {
 		return slices.ContainsFunc(Aparts(st), func(a Apart) bool { return a.Pods != "" && a.Node == n && a.Calico == p })
@@ -358,16 +362,17 @@ func findAparts(st *state.State) *[]Apart {
 	return &out
 }
 
-// othersIn reports whether the Calico address of another node is in the network of this one's.
+// othersIn reports whether another node's Calico address is in the network of this node's address.
 func othersIn(st *state.State, n *blocks.Node, p netip.Prefix) bool {
 	return slices.ContainsFunc(st.Nodes, func(o blocks.Node) bool {
 		return o.Name != n.Name && slices.ContainsFunc(o.Addresses, func(q netip.Prefix) bool { return p.Masked().Contains(q.Addr()) })
 	})
 }
 
-// ofPods describes a Calico address of the pods' network or of the loopback device, and returns the node's InternalIP. It
-// returns "" for any other address. An address in a pool is not enough: a pool may contain the nodes'
-// network. Then other nodes' addresses are in it, too, or none of theirs is their InternalIP.
+// ofPods describes a Calico address in the pods' network or of the loopback device, and returns the
+// node's InternalIP. It returns "" for any other address. An address in a pool is not sufficient,
+// because a pool may contain the nodes' network. Other nodes' addresses are then in the pool, too, or
+// differ from their InternalIPs.
 func ofPods(st *state.State, n *blocks.Node, p netip.Prefix) (how string, internal netip.Addr) {
 	inPool := func(a netip.Addr) *state.Pool {
 		i := slices.IndexFunc(st.Pools, func(q *state.Pool) bool { return q.HandsOut() && q.CIDR.Contains(a) })
@@ -398,8 +403,8 @@ func ofPods(st *state.State, n *blocks.Node, p netip.Prefix) (how string, intern
 	return "", internal
 }
 
-// sharedNetwork returns an InternalIP of a node that lies in the network of every other node's Calico
-// address, and one of the others. Each of the others has that address as its InternalIP, too.
+// sharedNetwork returns an InternalIP of a node that lies in the network of every other node's
+// Calico address, and one of these nodes. On each of them, Calico address and InternalIP are equal.
 func sharedNetwork(st *state.State, n *blocks.Node, f blocks.Family) (netip.Addr, *blocks.Node) {
 	var at netip.Addr
 	var others []*blocks.Node

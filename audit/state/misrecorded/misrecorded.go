@@ -1,5 +1,5 @@
-// Package misrecorded finds addresses that blocks record for a pod which does not have them, while
-// a live pod uses them.
+// Package misrecorded finds addresses that a live pod uses while a block records them for a pod
+// that does not have them.
 package misrecorded
 
 import (

@@ -1,5 +1,5 @@
-// Package recordable decides whether addresses that live pods use, but that no block records
-// or that blocks record for another pod, may be recorded.
+// Package recordable decides whether an address that a live pod uses may be recorded for it. No
+// block records the address, or a block records it for another pod.
 package recordable
 
 import (
@@ -25,8 +25,8 @@ type Address struct {
 	// Slot is the CIDR of the block to claim for node Host, if no block exists.
 	Slot netip.Prefix
 	Host string
-	// Beside are all unrecorded addresses of the Slot, including this one. They are
-	// recorded together with the claimed block, which would otherwise assign them again.
+	// Beside are all unrecorded addresses of the Slot, including this one. They are recorded
+	// together with the claimed block, because the block could otherwise assign them.
 	Beside []*Address
 	// Blocking is an address that cannot be recorded, so the Slot's block is not claimed; nil if
 	// there is none.
@@ -47,11 +47,11 @@ func (u *Address) retain(code state.RetainReason, format string, args ...any) {
 // verdicts evaluates a state.
 type verdicts struct{ *state.State }
 
-// Of returns the unrecorded addresses of a state, sorted, with their verdicts. An address
-// may be recorded for a single live pod with a known sandbox, if its block permits it. If
-// no block exists, it is claimed by the node with the only affinity to the slot, else by
-// the node whose pods use the slot. That requires that all addresses of the slot can be
-// recorded with the block, which would assign the others again.
+// Of returns the unrecorded addresses of a state, sorted, with their verdicts. An address may be
+// recorded for a single live pod with a known sandbox, if its block permits it. If no block exists,
+// it is claimed by the node with the only affinity to the slot, else by the node whose pods use the
+// slot. All addresses of the slot must be recordable together with the block, because it would
+// assign the others again.
 func Of(s *state.State) (all []*Address) {
 	st := verdicts{s}
 	users, slots := map[netip.Prefix]map[string]int{}, map[netip.Prefix][]*Address{}
@@ -118,7 +118,7 @@ func (st verdicts) recordableFor(u *Address, networks map[string][]string) {
 	case w == nil:
 		u.retain(state.RetainSpecial, "it is %s: restart calico-node there, which then assigns itself another", u.Users[0])
 	case w.Extras().VM != "":
-		u.retain(state.RetainSpecial, "it is that of virtual machine %s, whose handle is not the pod's", w.Extras().VM)
+		u.retain(state.RetainSpecial, "it belongs to virtual machine %s, which has another handle than the pod", w.Extras().VM)
 	case w.Extras().Unreadable != "":
 		u.retain(state.RetainNotRead, "%s of pod %s cannot be parsed, and may name another address", w.Extras().Unreadable, w.FullName())
 	case w.ContainerID == "":
@@ -136,7 +136,7 @@ func (st verdicts) recordableFor(u *Address, networks map[string][]string) {
 		u.retain(state.RetainConflict, "node %q of pod %s does not exist, or could not be read", w.Node, w.FullName())
 	}
 	if whole := st.WholeBar([]blocks.Resource{blocks.Blocks, blocks.Pods}, false); whole.Code != "" {
-		u.retain(whole.Code, "its handle is not known: %s", whole.Reason) // another block or pod may show another network, or use the handle
+		u.retain(whole.Code, "its handle is not known: %s", whole.Reason) // another block or pod may reveal another network, or use the handle
 	}
 	if u.Reason != "" {
 		return
@@ -177,7 +177,7 @@ func (st verdicts) recordableIn(u *Address) {
 	case b.Owner != (blocks.Owner{}) && b.Owner.Kind != blocks.HostOwner:
 		u.retain(state.RetainSpecial, "its block %s belongs to %s", b.CIDR, b.Owner)
 	case u.Replaces != nil && !pinned(*u.Replaces):
-		u.retain(state.RetainUnpinned, "its allocation has no handle or no sequence number, so a later write could not tell whether it is still the same")
+		u.retain(state.RetainUnpinned, "its allocation has no handle or no sequence number, so a later write could not check that it is still the same")
 	case u.Replaces == nil && (!ok || b.Ordinals[ordinal] != blocks.Free):
 		u.retain(state.RetainSpecial, "it is in cooldown in its block %s", b.CIDR)
 	}
@@ -193,7 +193,7 @@ func pinned(r state.AllocationRef) bool {
 // claims it.
 func (st verdicts) claimableFor(u *Address, users map[string]int) {
 	if st.AffinityMayExist(u.Slot) {
-		u.retain(state.RetainNotRead, "an affinity that cannot be read may be that of its block")
+		u.retain(state.RetainNotRead, "the affinity of its block may be one that cannot be read")
 	}
 	if others := st.BlocksAt(u.Slot); len(others) > 0 {
 		u.retain(state.RetainConflict, "block %s overlaps %s, where its block would be", others[0].CIDR, u.Slot)
@@ -230,8 +230,8 @@ func (st verdicts) claimableFor(u *Address, users map[string]int) {
 // DefaultNetwork is the name of the CNI network in Calico's own manifests.
 const DefaultNetwork = "k8s-pod-network"
 
-// primary reports whether an address is of the pod's first network. Addresses of secondary
-// networks, which Calico may serve, too, are only in Multus' annotation, and their handles begin
+// primary reports whether an address belongs to the pod's first network. Calico may also serve
+// secondary networks, but their addresses are only in Multus' annotation, and their handles begin
 // with other network names.
 func primary(w *blocks.Workload, a netip.Addr) bool {
 	return slices.Contains(w.StatusIPs, a) || slices.Contains(w.AnnotationIPs, a)

@@ -1,5 +1,5 @@
-// Package releasable decides which addresses that nothing owns may be released, and by what
-// evidence that nothing uses them.
+// Package releasable decides which addresses without an owner may be released, and which evidence
+// shows that nothing uses them.
 package releasable
 
 import (
@@ -24,7 +24,7 @@ type Consents struct {
 	// Terminated are the nodes whose machines the operator knows to be off. It only names the
 	// evidence; the state must be made by [state.State.WithTerminated].
 	Terminated []string
-	// WithoutHostEvidence allows the release of addresses about which no node was asked.
+	// WithoutHostEvidence allows the release of addresses without asking any node about them.
 	WithoutHostEvidence bool
 }
 
@@ -34,7 +34,7 @@ type Verdict struct {
 	state.Bar
 	// Evidence is why the address is believed to be unused.
 	Evidence string
-	// Consent is true if only the consent to do without host evidence supports that.
+	// Consent is true if only the consent to skip host evidence permits the release.
 	Consent bool
 	// Off names the evidence that the machine is off, if that is the reason. It must be the same
 	// in both observations.
@@ -56,7 +56,7 @@ func Of(st *state.State, c Consents, r state.AllocationRef) Verdict {
 	if alt := r.Attributes().Extras().Alternate; alt != nil && alt.Node != "" && alt.Node != host.Node && host.Verdict != hosts.ShowsInUse {
 		altOff, altWhy := st.MachineOff(alt.Node)
 		if !altOff && st.MachineMayRun(alt.Node) {
-			return retained(MachineMayRun, "%s: it is the node of the alternate owner, whose pod may still run there", altWhy)
+			return retained(MachineMayRun, "%s: the alternate owner's pod may still run on this node", altWhy)
 		}
 		off = off && altOff
 	}
@@ -71,9 +71,9 @@ func Bar(st *state.State, r state.AllocationRef) state.Bar {
 	_, pinned := b.SequenceAt(r.Ordinal)
 	switch {
 	case !attr.HasHandle || attr.Handle == "":
-		return state.Because(state.RetainUnpinned, "it has no handle, so a later write could not tell whether it is still the same allocation")
+		return state.Because(state.RetainUnpinned, "it has no handle, so a later write could not check that it is still the same allocation")
 	case !pinned:
-		return state.Because(state.RetainUnpinned, "its block records no sequence number for it, so a later write could not tell whether it is still the same allocation")
+		return state.Because(state.RetainUnpinned, "its block records no sequence number for it, so a later write could not check that it is still the same allocation")
 	case st.IPAM.Cooldown > 0:
 		return state.Because(state.RetainSpecial, "Calico gives released addresses a cooldown here (ipCooldownSeconds, %s), which this release would skip", st.IPAM.Cooldown)
 	case recordedTwice(st, b, r.Addr()):
@@ -98,9 +98,9 @@ func recordedTwice(st *state.State, b *state.Block, a netip.Addr) bool {
 	return false
 }
 
-// ByHost decides by the views of one node, and by whether its machine is off, and why. A view
-// that shows the address in use is never overruled. If the node does not answer, its pods may
-// still run, and no consent replaces asking the node about the address.
+// ByHost decides by the views of one node, and by whether its machine is off (why gives the
+// reason). A view that shows the address in use is never overruled. If the node does not answer,
+// its pods may still run, and no consent replaces asking the node.
 func ByHost(st *state.State, c Consents, host hosts.Evidence, off bool, why string) Verdict {
 	if host.Verdict == hosts.ShowsInUse {
 		return retained(state.RetainHostView, "%s%s", host.Reason, renewal(host.Renew))
@@ -113,14 +113,15 @@ func ByHost(st *state.State, c Consents, host hosts.Evidence, off bool, why stri
 		return v
 	}
 	if st.MachineMayRun(host.Node) && host.Verdict != hosts.ShowsFree {
-		say := "say so with --terminated " + phrase.Arg(host.Node)
+		say := "confirm that with --terminated " + phrase.Arg(host.Node)
 		if !st.Vanished(host.Node) {
 			say += ", or by the taint node.kubernetes.io/out-of-service"
 		}
 		if host.Renew != "" {
 			say += "; if it runs, " + host.Renew
 		}
-		return retained(MachineMayRun, "%s: its pods may still run, and %s. If the machine is off, %s", why, host.Reason, say)
+		return retained(MachineMayRun, "%s: its pods may still run, and %s. If the machine is off, "+
+			"%s", why, host.Reason, say)
 	}
 	switch {
 	case host.Verdict == hosts.ShowsFree:

@@ -44,7 +44,7 @@ func ServesAnyone(st *state.State, p *state.Pool) bool {
 }
 
 // Shared returns the namespaces that ask for a pool, and the live pods that ask for no pool and
-// have its addresses. It returns nil unless an older pool that is not asked for serves such pods:
+// have its addresses. It returns nil unless an older pool, which no one asks for, serves such pods:
 // only then was this pool added for the namespaces.
 func Shared(st *state.State, p *state.Pool) (namespaces, others []string) {
 	if namespaces = Namespaces(st, p); len(namespaces) == 0 || !ServesAnyone(st, p) || !p.ServesWorkloads() ||
@@ -85,7 +85,7 @@ func Outside(st *state.State, p *state.Pool) (podCIDRs []string) {
 }
 
 // AllOutside reports whether all used pools of a pool's family are outside the podCIDRs of their
-// nodes. A single pool outside is often intended.
+// nodes. A single such pool is often intended.
 func AllOutside(st *state.State, p *state.Pool) bool {
 	return !slices.ContainsFunc(st.Pools, func(q *state.Pool) bool {
 		return q.Family() == p.Family() && !q.Addrs.InUse.IsZero() && len(Outside(st, q)) == 0

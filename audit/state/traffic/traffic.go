@@ -9,9 +9,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// WithoutRoutes returns the nodes that have blocks of an unencapsulated pool in use while the probes of
-// every calico-node, one on each of them, show that BIRD runs nowhere. Felix programs routes to other nodes only for
-// encapsulated pools, unless the FelixConfiguration says otherwise (projectcalico/calico#6310).
+// WithoutRoutes returns the nodes that use blocks of an unencapsulated pool, if each of them runs a
+// calico-node and no probe of any calico-node asks BIRD. Felix programs routes to other nodes only
+// for encapsulated pools, unless the FelixConfiguration says otherwise (projectcalico/calico#6310).
 func WithoutRoutes(st *state.State, p *state.Pool) (nodes []string) {
 	if !p.ServesWorkloads() || p.Addrs.InUse.IsZero() {
 		return nil
@@ -45,8 +45,8 @@ func atLeastTwo(nodes []string) []string {
 	return nodes
 }
 
-// DroppedByCloud returns the nodes on Azure that have blocks of an IPIP pool in use: its network drops
-// IP-in-IP packets. WireGuard, if the nodes have keys, takes the tunnel's place.
+// DroppedByCloud returns the nodes on Azure with blocks of an IPIP pool in use: Azure's network drops
+// IP-in-IP packets. Nodes with WireGuard keys do not count, because WireGuard replaces the tunnel.
 func DroppedByCloud(st *state.State, p *state.Pool) (nodes []string) {
 	if p.IPIP != blocks.EncapAlways || p.Family() != blocks.IPv4 || !p.Allows(blocks.UseWorkload) {
 		return nil
@@ -59,8 +59,8 @@ func DroppedByCloud(st *state.State, p *state.Pool) (nodes []string) {
 	return atLeastTwo(nodes)
 }
 
-// InSubnet explains what a cloud needs for traffic that a pool does not encapsulate; "" if its network
-// does not check it, or if all traffic between nodes is encapsulated.
+// InSubnet explains the cloud setting that a pool's unencapsulated traffic requires; "" if the cloud
+// checks no source addresses, or if the pool encapsulates all traffic between nodes.
 func InSubnet(st *state.State, p *state.Pool) string {
 	nodes := st.SelectedBy(p)
 	if len(nodes) < 2 || !p.Allows(blocks.UseWorkload) || st.OtherIPAM().Cluster || p.VXLAN == blocks.EncapAlways || p.IPIP == blocks.EncapAlways || slices.ContainsFunc(nodes, func(h *state.NodeState) bool { return !h.Node.OnAWS() }) {
@@ -69,8 +69,8 @@ func InSubnet(st *state.State, p *state.Pool) string {
 	return "arrives only if the source/destination check of the EC2 instances is off (awsSrcDstCheck: Disable of the FelixConfiguration lets Felix turn it off)"
 }
 
-// agents are the pods of calico-node. felixOnly holds the nodes whose probes show no BIRD; bird is true
-// if those of any node show it.
+// agents describes the pods of calico-node. felixOnly has the nodes with such a pod, true if its
+// probes ask only Felix. bird is true if the probes of any pod ask BIRD.
 type agents struct {
 	felixOnly map[string]bool
 	bird      bool
@@ -86,9 +86,9 @@ func findAgents(st *state.State) *agents {
 	return x
 }
 
-// HostSubnets returns the number of nodes that a CrossSubnet pool selects, if the recorded address of
-// each is a subnet of its own: calico-node was given an address without the length of its subnet
-// (projectcalico/calico#2375). It returns 0 if any has a subnet.
+// HostSubnets returns the number of nodes that a CrossSubnet pool selects, if each records an
+// address with a subnet of a single address: calico-node was given an address without the length of
+// its subnet (projectcalico/calico#2375). It returns 0 if any node has a larger subnet.
 func HostSubnets(st *state.State, p *state.Pool) (n int) {
 	if p.VXLAN != blocks.EncapCrossSubnet && (p.IPIP != blocks.EncapCrossSubnet || p.Family() != blocks.IPv4) || len(st.Unreadable(blocks.Nodes)) > 0 {
 		return 0

@@ -46,11 +46,12 @@ func Name(p *state.Pool) string {
 	return "pool " + p.Name
 }
 
-// Without returns the nodes that an encapsulated pool for workloads selects, or that have
-// blocks of it in use, that have no tunnel address of its encapsulation, and that no pool gives one
-// (node/pkg/allocateip, determineEnabledPoolCIDRs). It omits nodes that cannot be read, and Windows
-// nodes. Of a disabled pool, only nodes with its blocks in use count. idle are the nodes with blocks of the pool in use that have no VXLAN address although a
-// pool gives one and other nodes have theirs: Felix programs no routes to them.
+// Without returns the nodes that have no tunnel address of a pool's encapsulation, and that no pool
+// gives one (node/pkg/allocateip, determineEnabledPoolCIDRs). The pool, for workloads, must select
+// the node, or the node must use blocks of it; for a disabled pool, only the latter counts. Without
+// omits nodes that cannot be read, and Windows nodes. idle are the nodes that use blocks of the
+// pool and have no VXLAN address although a pool gives one and other nodes have theirs: Felix
+// programs no routes to them.
 func Without(st *state.State, p *state.Pool) (names, idle []string) {
 	encap := Encapsulation(p)
 	if encap == "" || !p.ServesWorkloads() && (!p.Disabled || !p.Allows(blocks.UseWorkload)) {
@@ -69,7 +70,7 @@ func Without(st *state.State, p *state.Pool) (names, idle []string) {
 	}
 	for _, b := range p.Blocks {
 		if h := st.NodeState(b.Owner.Node()); h != nil && h.Node != nil && b.Used > 0 && (p.Disabled || !p.SelectsNode(h.Node)) {
-			nodes = append(nodes, h) // its pods ask for the pool, which ignores the selector, or are older than its end
+			nodes = append(nodes, h) // its pods ask for the pool, which ignores the selector, or were created before the selector changed
 		}
 	}
 	others := false
@@ -92,9 +93,9 @@ func Without(st *state.State, p *state.Pool) (names, idle []string) {
 }
 
 // Off reports whether Felix sets up no tunnel for a pool, although a node has an address for one.
-// unset is true if that is only the default of a release before v3.23, which took nothing from pools;
-// calico-node used to set the field when it created the first pool. (projectcalico/calico#5576;
-// felix/calc, EncapsulationCalculator: what the FelixConfiguration says overrides the pools.)
+// unset is true if no one turned it off: before v3.23, Felix ignored the pools by default, and
+// calico-node set the field when it created the first pool. (projectcalico/calico#5576; felix/calc,
+// EncapsulationCalculator: the FelixConfiguration overrides the pools.)
 func Off(st *state.State, p *state.Pool) (field string, off, unset bool) {
 	if len(st.Nodes) < 2 || !st.Felix.Present || !p.ServesWorkloads() || p.Addrs.InUse.IsZero() || p.Family() != blocks.IPv4 {
 		return "", false, false

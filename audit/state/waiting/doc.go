@@ -44,7 +44,7 @@ const (
 	Refused Kind = "refused"
 	// Windows: the pod's node runs Windows, and strict affinity is off.
 	Windows Kind = "windows"
-	// HostBits: Calico does not find the requested pool, whose CIDR has host bits set.
+	// HostBits: Calico does not find the requested pool, because the pool's CIDR has host bits set.
 	HostBits Kind = "host-bits"
 	// Pinned: the CNI configuration may name a pool that is disabled or was deleted.
 	Pinned Kind = "pinned"
@@ -73,7 +73,7 @@ type Cause struct {
 	Known *errortext.Message
 	// Leaked is true if the owner of the requested address no longer exists.
 	Leaked bool
-	// Owner is the pod that has the requested address, if it cannot end by itself: it is
+	// Owner is the pod that has the requested address, if that pod cannot end by itself: it is
 	// terminating on a node that is not Ready.
 	Owner *blocks.Workload
 }
@@ -119,8 +119,8 @@ type Pods struct {
 	Unread string
 }
 
-// Reads are the reads without which there is no verdict. Without the other reads of a simulation
-// (capacity.Reads), only requests that cannot succeed have a verdict.
+// Reads are the reads that every verdict requires. If other reads of a simulation (capacity.Reads)
+// are missing, only requests that cannot succeed have a verdict.
 var Reads = []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Nodes, blocks.Pods, blocks.Namespaces}
 
 // Of returns the waiting pods of a state that no shortage of their node explains. While the

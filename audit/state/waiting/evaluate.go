@@ -79,7 +79,7 @@ func explained(h *state.NodeState, w *blocks.Workload) bool {
 func (e *evaluation) pod(w *blocks.Workload, h *state.NodeState) *Pod {
 	p := Seen(e.State, w)
 	// The kubelet of a Ready node accepts pods within seconds. A live pod that it has not accepted
-	// has only just been bound.
+	// was only just bound.
 	bound := e.Cluster.Live && w.Started.IsZero() && h.Node.Ready
 	p.Lasting = !bound && e.PastGrace(p.Since)
 	if p.Causes = e.taken(w); len(p.Causes) > 0 {
@@ -324,8 +324,8 @@ func (e *evaluation) noPool(p *Pod) (out []Cause) {
 	return out
 }
 
-// startedWithout reports whether a pod that requests nothing has started since a time without an
-// address of a family: Calico does not assign the family to every pod.
+// startedWithout reports whether a pod without requests has started since a time without an address
+// of a family, so Calico does not assign the family to every pod.
 func (e *evaluation) startedWithout(f blocks.Family, since blocks.Time) bool {
 	return slices.ContainsFunc(e.Workloads, func(w *blocks.Workload) bool {
 		return e.startedSince(w, since) && !w.HasFamily(f) && len(e.RequestedNames(w, f)) == 0
@@ -339,8 +339,8 @@ func (e *evaluation) startedSince(w *blocks.Workload, since blocks.Time) bool {
 }
 
 // pinned returns the pools that the CNI configuration of a node may name (ipv4_pools) and that
-// assign nothing: disabled ones, and deleted ones with blocks left. If the node got an address of
-// another pool since the pod began to wait, it names none.
+// assign nothing: disabled pools, and deleted pools with remaining blocks. If the node got an
+// address of another pool since the pod began to wait, the configuration names none.
 func (e *evaluation) pinned(p *Pod, h *state.NodeState) []Cause {
 	var disabled, deleted []string
 	certain := ""

@@ -44,8 +44,8 @@ func (p *Pod) known() *errortext.Message {
 	return nil
 }
 
-// PluginError returns the error of the CNI plugin in the kubelet's event, without those around it;
-// empty if there is no event.
+// PluginError returns the error of the CNI plugin in the kubelet's event, without the errors that
+// wrap it; empty if there is no event.
 func (p *Pod) PluginError() string {
 	text := p.Quote()
 	for _, before := range []string{"sandbox …: ", "AddNetworkList: ", "failed (add): ", `" network: `} {

@@ -78,9 +78,9 @@ func (v *Verdicts) Lone() (out []LoneReservation) {
 	return out
 }
 
-// Meaning parses the name of a reservation. If the name is ambiguous, it returns the
-// reading whose address lies in a range of its network. The network is known if an
-// attachment assigns the address from it.
+// Meaning parses the name of a reservation. If the name is ambiguous, it returns the reading with
+// an address in a range of its network. The network is known if an attachment assigns the address
+// from it.
 func (v *Verdicts) Meaning(r *blocks.WhereaboutsReservation) (Network, netip.Addr) {
 	all := r.Addresses()
 	for network, a := range all {
@@ -96,8 +96,8 @@ func (v *Verdicts) Meaning(r *blocks.WhereaboutsReservation) (Network, netip.Add
 	return Network{}, netip.Addr{}
 }
 
-// allocated reports whether a pool records the address for the same pod, or a pool of an
-// unknown network records it.
+// allocated reports whether a pool records the address for the same pod, or a pool of an unknown
+// network records it.
 func (v *Verdicts) allocated(l LoneReservation) bool {
 	return slices.ContainsFunc(v.recorded[l.Addr], func(a *Allocation) bool {
 		return !a.Pool.Network.Known || a.WhereaboutsOwner.Pod == l.WhereaboutsOwner.Pod && a.Pool.Network.may(l.Network)
@@ -134,8 +134,9 @@ func (d *Duplicate) Why() string {
 	return how + ", so both fail if the nodes share the network"
 }
 
-// Duplicates returns the addresses that several live pods name on a network whose addresses
-// Whereabouts assigns, or a plugin that knows one node or one pod. The pods of one virtual machine count as one.
+// Duplicates returns the addresses that several live pods name on one network, if Whereabouts or a
+// plugin that knows only one node or one pod assigns them. The pods of one virtual machine count as
+// one.
 func (v *Verdicts) Duplicates() (out []Duplicate) {
 	type place struct {
 		network, within, local string
@@ -254,9 +255,8 @@ type Unrecorded struct {
 	Attachment *blocks.NetworkAttachment
 }
 
-// Unrecorded returns the addresses that live pods name on networks whose addresses
-// Whereabouts assigns, but that no pool of the network records. If the snapshot has no
-// pools, it returns nil, because they were not read.
+// Unrecorded returns the addresses that live pods name on networks of Whereabouts, but that no pool
+// of the network records. If the snapshot has no pools, it returns nil, because they were not read.
 func (v *Verdicts) Unrecorded() (out []Unrecorded) {
 	if len(v.SecondaryPools) == 0 {
 		return nil

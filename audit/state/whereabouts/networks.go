@@ -30,7 +30,7 @@ type Network struct {
 	Known bool
 }
 
-// may reports whether two networks may be the same.
+// may reports whether two networks may be the same one.
 func (n Network) may(be Network) bool { return !n.Known || !be.Known || n.Name == be.Name }
 
 // NetworkNamed returns the network with a name. It is known if one of its attachments
@@ -95,7 +95,7 @@ func (v *Verdicts) newPool(of *blocks.WhereaboutsPool) *Pool {
 		p.Attachments, p.Network = whole, Network{prefix, true}
 	case len(sliced) > 0 && !slices.ContainsFunc(sliced, func(n *blocks.NetworkAttachment) bool { return n.NetworkName != sliced[0].NetworkName }):
 		p.Attachments, p.Network, p.Node = sliced, Network{sliced[0].NetworkName, true}, node
-	default: // the prefix, which may end in a node's name
+	default: // the prefix may end in a node's name
 		p.Network.Name = prefix
 	}
 	return p
@@ -218,8 +218,7 @@ func (p *Pool) Assignable() []netipx.IPRange {
 	return all.Ranges()
 }
 
-// assignable returns the assignable addresses of each attachment that assigns from the
-// whole range.
+// assignable returns the assignable addresses of each attachment that assigns from the whole range.
 func (p *Pool) assignable() []*netipx.IPSet {
 	cidr := p.Range.Masked()
 	ranges := []blocks.AttachedRange{{CIDR: cidr}}

@@ -120,8 +120,8 @@ var wrong = map[string][]string{
 	},
 	"the reservation's write fails on ADD": {"warning whereabouts/allocation-only ip/10.9.0.2", "warning whereabouts/stranded ip/10.9.0.2"},
 	"the reservation's write fails on DEL": {"warning whereabouts/reservation-only whereaboutsreservation/kube-system/10.9.0.2"},
-	// Whereabouts records an address more than 64 bits after the range's address as another
-	// one, and reads it back as that. Only the reservation has the right address.
+	// Whereabouts records an address more than 64 bits after the range's address as a different
+	// one, and also reads it back so. Only the reservation has the right address.
 	"IPv6, an address that ends in zeros": {
 		"critical whereabouts/unrecorded ip/2001:db8:1::",
 		"critical whereabouts/unrecorded ip/2001:db8:1::1",

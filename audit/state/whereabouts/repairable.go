@@ -25,11 +25,12 @@ func (v *Verdicts) ReleaseBar(a *Allocation) state.Bar {
 	case a.Pod != nil && a.ContainerID != "" && a.Pod.ContainerID == a.ContainerID:
 		return state.Because(state.RetainInUse, "it is recorded for the sandbox that pod %s runs in", a.Pod.FullName())
 	case a.ContainerID == "":
-		return state.Because(state.RetainUnpinned, "the pool records no container for it, so a later write could not tell whether it is still the same allocation")
+		return state.Because(state.RetainUnpinned, "the pool records no container for it, so a later write could not check that it is still the same allocation")
 	case v.unread(blocks.WhereaboutsPools, a.Pool.FullName()):
 		return state.Because(state.RetainNotRead, "its pool %s could not be read completely", a.Pool.FullName())
 	case !a.Pool.Network.Known:
-		return state.Because(state.RetainNotRead, "no network attachment was read that assigns from pool %s, so that the network, and with it the address's reservation, is not known", a.Pool.FullName())
+		return state.Because(state.RetainNotRead, "no network attachment that assigns from pool %s was "+
+			"read, so neither the network nor the address's reservation is known", a.Pool.FullName())
 	case v.unread(blocks.WhereaboutsReservations, a.ReservationKey().String()):
 		return state.Because(state.RetainNotRead, "its reservation %s could not be read", a.ReservationKey())
 	}
@@ -44,11 +45,12 @@ func (v *Verdicts) ReleaseBar(a *Allocation) state.Bar {
 	}
 	for _, other := range v.byInterface[claim{pool: a.Pool, pod: a.WhereaboutsOwner.Pod, iface: a.Interface}] {
 		if a.Status == Stale && other != a && other.ContainerID == a.ContainerID {
-			return state.Because(state.RetainInUse, "the sandbox that has %s is recorded for it, too", other.Addr)
+			return state.Because(state.RetainInUse, "it is recorded for the same sandbox as %s", other.Addr)
 		}
 	}
 	if r := a.Reservation; r != nil && !sameOwner(r.WhereaboutsOwner, a.WhereaboutsOwner) {
-		return state.Because(state.RetainConflict, "its reservation %s is another's: pod %s, container %s", r.Key(), cmp.Or(r.Pod.String(), "none"), cmp.Or(r.ContainerID, "none"))
+		return state.Because(state.RetainConflict, "its reservation %s belongs to another owner: pod %s, "+
+			"container %s", r.Key(), cmp.Or(r.Pod.String(), "none"), cmp.Or(r.ContainerID, "none"))
 	}
 	return state.Bar{}
 }
@@ -82,7 +84,8 @@ func (v *Verdicts) DeleteBar(l *LoneReservation) state.Bar {
 	case !l.Addr.IsValid():
 		return state.Because(state.RetainNotRead, "its name shows neither the address nor the network that it reserves")
 	case !l.Network.Known:
-		return state.Because(state.RetainNotRead, "no network attachment was read that assigns %s of its network, so the use of the reservation is unknown", l.Addr)
+		return state.Because(state.RetainNotRead, "no network attachment of its network that assigns %s "+
+			"was read, so the use of the reservation is unknown", l.Addr)
 	case l.User != nil:
 		return state.Because(state.RetainInUse, "pod %s names %s", l.User.FullName(), l.Addr)
 	case l.Reason != "":
@@ -104,9 +107,9 @@ type Restoration struct {
 	Owner blocks.WhereaboutsOwner
 }
 
-// Restoration returns the pool entry to restore for a reservation whose pod names the
-// address, or why it must not be restored. It is the entry that Whereabouts wrote: when the
-// pod ends, Whereabouts finds it by sandbox and interface (pkg/allocate, DeallocateIP).
+// Restoration returns the pool entry to restore for a reservation whose pod names the address, or
+// why it must not be restored. The entry equals the one that Whereabouts wrote, so that Whereabouts
+// finds it by sandbox and interface when the pod ends (pkg/allocate, DeallocateIP).
 func (v *Verdicts) Restoration(l *LoneReservation) (Restoration, state.Bar) {
 	w := l.User
 	if b := v.restoreBar(l); b.Code != "" {
@@ -116,9 +119,12 @@ func (v *Verdicts) Restoration(l *LoneReservation) (Restoration, state.Bar) {
 	out.Owner.ContainerID = cmp.Or(w.ContainerID, l.ContainerID)
 	switch {
 	case out.Owner.ContainerID == "":
-		return out, state.Because(state.RetainUnpinned, "the sandbox of pod %s is not known, and Whereabouts releases the address by it: neither the reservation nor the annotation cni.projectcalico.org/containerID names it", w.FullName())
+		return out, state.Because(state.RetainUnpinned, "the sandbox of pod %s, by which Whereabouts "+
+			"releases the address, is not known: neither the reservation nor the annotation "+
+			"cni.projectcalico.org/containerID names it", w.FullName())
 	case l.ContainerID != "" && l.ContainerID != out.Owner.ContainerID:
-		return out, state.Because(state.RetainConflict, "the reservation is of container %s, and pod %s runs in %s", l.ContainerID, w.FullName(), out.Owner.ContainerID)
+		return out, state.Because(state.RetainConflict, "the reservation names container %s, but pod %s "+
+			"runs in %s", l.ContainerID, w.FullName(), out.Owner.ContainerID)
 	case l.Interface == "":
 		return out, state.Because(state.RetainUnpinned, "the reservation names no interface, by which the address is released")
 	}
@@ -132,7 +138,7 @@ func (v *Verdicts) Restoration(l *LoneReservation) (Restoration, state.Bar) {
 		out.Pool = p
 	}
 	if out.Pool == nil {
-		return out, state.Because(state.RetainNotRead, "no pool of its network was read whose range has %s", l.Addr)
+		return out, state.Because(state.RetainNotRead, "no pool of its network with %s in its range was read", l.Addr)
 	}
 	if !out.Pool.Stores(l.Addr) {
 		return out, state.Because(state.RetainConflict, "Whereabouts cannot record %s in pool %s: it is before %s, or its offset does not fit in 63 bits", l.Addr, out.Pool.FullName(), out.Pool.Range.Addr())
@@ -150,9 +156,11 @@ func (v *Verdicts) restoreBar(l *LoneReservation) state.Bar {
 	case len(unread) > 0:
 		return state.Because(state.RetainNotRead, "pool %s could not be read completely, and may record its address", unread[0].Name)
 	case l.WhereaboutsOwner.Pod == (blocks.Key{}):
-		return state.Because(state.RetainUnknownOwner, "it names no pod (podref), so that it is not known whether it is that of pod %s", w.FullName())
+		return state.Because(state.RetainUnknownOwner, "it names no pod (podref), so it is not known "+
+			"whether it belongs to pod %s", w.FullName())
 	case l.Pod == nil || l.Pod.Key() != w.Key():
-		return state.Because(state.RetainConflict, "it is of pod %s, and pod %s names %s", l.WhereaboutsOwner.Pod, w.FullName(), l.Addr)
+		return state.Because(state.RetainConflict, "it belongs to pod %s, but pod %s names "+
+			"%s", l.WhereaboutsOwner.Pod, w.FullName(), l.Addr)
 	case !Settled(w):
 		return state.Because(state.RetainHeals, "pod %s %s", w.FullName(), unsettled(w))
 	case w.UID() == "":
@@ -228,7 +236,7 @@ func (v *Verdicts) indexMachines() {
 	slices.Sort(v.machines)
 }
 
-// Unanswered returns the unreachable nodes that may still run a sandbox, and so block the
+// Unanswered returns the unreachable nodes that may still run a sandbox and thus prevent the
 // release of an address.
 func (v *Verdicts) Unanswered() []string {
 	asked := map[string]bool{}
@@ -260,10 +268,9 @@ func (v *Verdicts) ShownInUse(a netip.Addr, o blocks.WhereaboutsOwner, since tim
 	return hosts.Evidence{}, false
 }
 
-// HostEvidence returns what the views of one node prove about a pod's address, assigned
-// before since, that no view shows. A namespace of a deleted pod without a known sandbox
-// may belong to that pod, on an interface that the kernel does not show; the evidence is
-// then inconclusive.
+// HostEvidence returns what the views of one node prove about a pod's address, assigned before
+// since, that no view shows in use. A namespace of a deleted pod without a known sandbox may belong
+// to that pod, on an interface that the kernel does not show; the evidence is then inconclusive.
 func (v *Verdicts) HostEvidence(node string, o blocks.WhereaboutsOwner, since time.Time) hosts.Evidence {
 	e := v.Views.Evidence(netip.Addr{}, &blocks.Attributes{Namespace: o.Pod.Namespace, Pod: o.Pod.Name}, node, since)
 	view := v.Views.Of(node)

@@ -198,7 +198,7 @@ func (v *Verdicts) user(n Network, a netip.Addr) *blocks.Workload {
 // names returns the predicate "names it", with a note if the pod has finished.
 func names(w *blocks.Workload) string {
 	if w.Finished() {
-		return ", which has ended, names it, and its sandbox may still be there"
+		return " has ended but still names it, and its sandbox may still exist"
 	}
 	return " names it"
 }

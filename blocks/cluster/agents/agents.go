@@ -234,10 +234,10 @@ func chooseAgents(s *blocks.Snapshot, agents []agent, opts Options) (byNode map[
 		case a.phase != corev1.PodRunning:
 			gap(n.Name, a.source(), fmt.Sprintf("its agent's pod is not running, but %s", cmp.Or(a.phase, "of no phase")))
 		default:
-			gap(n.Name, a.source(), fmt.Sprintf("its agent's pod names no container port, %q or other", agentPortName))
+			gap(n.Name, a.source(), fmt.Sprintf("its agent's pod names no container port, neither %q nor another", agentPortName))
 		}
 	}
-	// A machine may keep running, with its agent, after its Node object is deleted.
+	// After its Node object is deleted, a machine may keep running, with its agent.
 	for node, a := range byNode {
 		if !ours[node] && asked(a) {
 			order = append(order, node)

@@ -90,8 +90,8 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// TestTokensAreTakenOverTLSAlone: a token that came in the clear may be anybody's by now: the
-// API server is not even asked about it.
+// TestTokensAreTakenOverTLSAlone: a token that arrived without TLS may be stolen, so the API server
+// is not even asked about it.
 func TestTokensAreTakenOverTLSAlone(t *testing.T) {
 	asked := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -110,8 +110,8 @@ func TestTokensAreTakenOverTLSAlone(t *testing.T) {
 	}
 }
 
-// answersOf is a transport that answers reviews: every token is somebody's, and may says
-// whether they may call.
+// answersOf is a transport that answers reviews: every token belongs to a user, and may reports
+// whether that user may call.
 type answersOf func() (may bool)
 
 func (f answersOf) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -122,8 +122,8 @@ func (f answersOf) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusCreated, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
 }
 
-// TestHowLongAnAnswerHolds: who was refused is asked about again within a minute, so that a
-// right that was given helps soon; one that was taken away ends within minutes.
+// TestHowLongAnAnswerHolds: a refused caller is reviewed again within a minute, so that a new right
+// takes effect soon. A revoked right ends within minutes.
 func TestHowLongAnAnswerHolds(t *testing.T) {
 	for _, first := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -50,11 +50,11 @@ func (p podsByNode) of(node string, ns *blocks.HostNamespace) *blocks.Workload {
 
 var printSeed = maphash.MakeSeed()
 
-// compact reduces a view to the data that verdicts need, in minimal memory. It returns a
-// hash of everything in the view except pods in their usual place. For a pod's own
-// namespace it keeps only the number of processes. Other namespaces may prove something,
-// and are kept completely; once a pod is deleted, the next view has all of its namespace
-// again. Routes are kept, because omitting one would let another apply to its addresses.
+// compact reduces a view to the data that verdicts need, in minimal memory. It returns a hash of
+// everything in the view except pods in their usual place. For a pod's own namespace it keeps only
+// the number of processes. Other namespaces may prove something, and are kept completely; once a
+// pod is deleted, the next view has all of its namespace again. Routes are kept, because without a
+// route another one would seem to apply to its addresses.
 func (p podsByNode) compact(v *blocks.HostView) uint64 {
 	var h maphash.Hash
 	h.SetSeed(printSeed)

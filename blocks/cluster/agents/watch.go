@@ -35,7 +35,7 @@ type pace struct {
 	reader    time.Duration // before readers use changed objects
 	list      time.Duration // between two lists of the agents' pods
 	relist    time.Duration // the minimum, after an agent stopped responding
-	first     time.Duration // for the first responses of all agents, before a snapshot does without
+	first     time.Duration // for the first responses of all agents, before a snapshot is made without them
 	again     time.Duration // for all agents that are queried again to confirm findings
 	refresh   time.Duration // before unchanged views are renewed in a changed snapshot
 	renew     time.Duration // the same, in an unchanged snapshot
@@ -100,7 +100,7 @@ type Watch struct {
 type askedAgent struct {
 	agent
 	next                           time.Time // time of the next query
-	left, asking, failing, settled bool      // left: not usable anymore
+	left, asking, failing, settled bool      // an earlier agent, no longer usable
 	print                          uint64    // hash of its view
 	view                           *blocks.HostView
 	gaps                           []blocks.HostGap // of its view, or because it expired
@@ -246,8 +246,8 @@ func (w *Watch) newRound(s *blocks.Snapshot) *agentRound {
 	return &agentRound{s: s, at: time.Now(), read: w.opts.Reader(s), own: ownBlocks(s), pods: podsOf(s)}
 }
 
-// take returns the agent that has waited longest for its turn; nil if no agent is due.
-// failing selects the agents whose last query failed, else the others.
+// take returns the agent that has waited longest for its turn; nil if no agent is due. failing
+// selects the agents whose last query failed, else the others.
 func (w *Watch) take(failing bool) (*askedAgent, *agentRound) {
 	v := &w.views
 	v.Lock()
@@ -313,8 +313,7 @@ func (w *Watch) ask(ctx context.Context, a *askedAgent, round *agentRound, since
 	}
 }
 
-// jitter returns a duration between three quarters of d and d, so that agents do not stay
-// in step.
+// jitter returns a duration between three quarters of d and d, so that agents do not stay in step.
 func jitter(d time.Duration) time.Duration { return wait.Jitter(d*3/4, 1./3) }
 
 // pause waits until d has passed or ctx ends.

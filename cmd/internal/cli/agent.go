@@ -77,7 +77,7 @@ func newAgent(e env) *cobra.Command {
 	fs.StringArrayVar(&a.netnsDir, "netns-dir", nil, "`DIRECTORY` of named network namespaces; repeatable (default: those of ip, containerd, CRI-O and Docker)")
 	fs.DurationVar(&a.maxAge, "max-age", 10*time.Second, "serve the last host view again up to this age")
 	a.serving.addFlags(c, agentListen)
-	fs.BoolVar(&a.authorize, "authorize-callers", false, "serve only callers whose token the API server accepts (TokenReview) and who may get the path, such as "+agents.Path+", as a nonResourceURL; probes are exempt; requires TLS (--web.config.file) and the ClusterRole system:auth-delegator")
+	fs.BoolVar(&a.authorize, "authorize-callers", false, "serve only callers whose token the API server accepts (TokenReview) and who may GET the path, such as "+agents.Path+", as a nonResourceURL; probes are exempt; requires TLS (--web.config.file) and the ClusterRole system:auth-delegator")
 	fs.StringVar(&a.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` for asking the API server about callers (default: the pod's service account)")
 	a.logs.addFlag(c)
 	flags.OneOf(c, "output", hostFormats.Names()...)
@@ -86,7 +86,6 @@ func newAgent(e env) *cobra.Command {
 	return c
 }
 
-// complete validates the flags.
 func (a *agentCommand) complete(c *cobra.Command) (host.Options, error) {
 	servingFlags := []string{"listen", "web.config.file", "pprof", "max-age", "log-format", "authorize-callers", "kubeconfig"}
 	for _, f := range flags.Changed(c.Flags()) {
@@ -119,7 +118,6 @@ func (a *agentCommand) complete(c *cobra.Command) (host.Options, error) {
 	return host.Options{Node: node, ProcRoot: a.procRoot, NetnsDirs: a.netnsDir}, nil
 }
 
-// print prints one host view.
 func (a *agentCommand) print(ctx context.Context, o host.Options) error {
 	v, err := host.Scan(ctx, o)
 	if err != nil {
@@ -143,7 +141,6 @@ func scanError(err error) error {
 	return exit.Unread(err)
 }
 
-// serve serves host views until ctx ends.
 func (a *agentCommand) serve(ctx context.Context, o host.Options) error {
 	log, err := a.logs.logger(a.streams.ErrOut, slog.LevelInfo)
 	if err != nil {
@@ -159,8 +156,8 @@ func (a *agentCommand) serve(ctx context.Context, o host.Options) error {
 		MaxAge: a.maxAge, Log: log, Pprof: a.serving.pprof,
 		Build: builtFrom(),
 	})
-	// Try a first scan, so that a user sees at once that it fails. The agent keeps running,
-	// so that the reason can also be read remotely.
+	// Scan once now, so that a user sees a failure immediately. The agent keeps running, so that
+	// the reason can also be read remotely.
 	if first, err := agent.View(ctx, time.Time{}); err != nil {
 		if errors.Is(err, host.ErrUnsupported) {
 			return scanError(err)

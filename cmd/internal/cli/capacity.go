@@ -160,7 +160,6 @@ func parsePool(text string) (capacity.NewPool, error) {
 	return capacity.NewPool{}, exit.Usagef("--add-pool %q: want CIDR/SIZE[,SELECTOR], such as 10.0.0.0/24/28", text)
 }
 
-// run answers for one cluster.
 func (x *capacityCommand) run(ctx context.Context) error {
 	from, err := x.sources.Open(x.streams, x.progress.Show)
 	if err != nil {
@@ -174,7 +173,6 @@ func (x *capacityCommand) run(ctx context.Context) error {
 	return errors.Join(x.outputs.write(x.streams, "answer", report, x.viewOptions), notAnswered("answer", report))
 }
 
-// answer reads a source and simulates the scenario.
 func (x *capacityCommand) answer(ctx context.Context, from source.Reader) (*view.CapacityReport, error) {
 	snapshot, err := from.Read(ctx)
 	if err != nil {
@@ -200,7 +198,6 @@ func notAnswered(what string, r *view.CapacityReport) error {
 	return nil
 }
 
-// runFleet answers for all clusters.
 func (x *capacityCommand) runFleet(ctx context.Context) error {
 	items, errs, err := readFleet(ctx, x.env, &x.fleet, &x.sources, x.progress, x.of)
 	if err != nil {
@@ -216,7 +213,6 @@ func (x *capacityCommand) runFleet(ctx context.Context) error {
 	return errors.Join(append(errs, x.fleetOutputs.write(x.streams, "answer", view.NewFleet(view.FleetCapacityKind, fleet.Sort(items)), x.viewOptions))...)
 }
 
-// of returns a function that answers for one cluster of the fleet.
 func (x *capacityCommand) of(m *member) (view.Options, func(context.Context) (*view.CapacityReport, error)) {
 	one := *x
 	one.progress, one.streams, one.sources = terminal.NewProgress(nil), m.streams, m.sources

@@ -272,17 +272,17 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// claim matches the words by which an output says that something is not there, or is well, with
-// the words before them; harmless matches those that look alike.
+// claim matches words, with their context, by which an output claims that something is absent or
+// healthy; harmless matches similar words that claim nothing.
 var (
 	claim    = regexp.MustCompile(`(?i)(\S+ ){0,4}(\bcomplete\b|no findings|\bfixed\b|delivered|\bno [a-z]+( [a-z]+)? exists?\b|no longer exists?|do(es)? not exist|\bit fits\b|every check that ran)`)
 	harmless = regexp.MustCompile(`(?i)no findings in the parts (of either )?that could be read|read the missing objects first|complete no : what was not seen`)
 )
 
-// markup matches what a reader of a page does not see.
+// markup matches the parts of a page that its reader does not see.
 var markup = regexp.MustCompile(`(?s)<(script|style).*?</(script|style)>|<[^>]*>`)
 
-// claims returns what of a command's output [claim] matches.
+// claims returns the parts of a command's output that match [claim].
 func claims(t *testing.T, args ...string) map[string]bool {
 	t.Helper()
 	streams, out, errOut := testStreams()
@@ -297,9 +297,9 @@ func claims(t *testing.T, args ...string) map[string]bool {
 	return found
 }
 
-// TestPartialDumpsClaimNothing leaves one kind out of a dump. No command may then say in any
-// format that something is complete, fixed, delivered or not there, unless it says the same of
-// the whole dump: what was left out may be the opposite.
+// TestPartialDumpsClaimNothing leaves one kind out of a dump. No command may then claim, in any
+// format, that something is complete, fixed, delivered or absent, unless it claims the same for the
+// whole dump, because the missing objects may prove the opposite.
 func TestPartialDumpsClaimNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: takes long")

@@ -65,7 +65,6 @@ func (d *diffCommand) complete(args []string) (err error) {
 	return err
 }
 
-// run reads both sides, compares them and prints the result.
 func (d *diffCommand) run(ctx context.Context, from, to string) error {
 	reports := make([]*audit.Report, 2)
 	for i, path := range []string{from, to} {

@@ -30,7 +30,7 @@ type explainCommand struct {
 	grace   graceFlag
 	output  outputFlags
 	kind    string
-	// namespace is that of pods with a bare name.
+	// namespace is the namespace of pods given by a bare name.
 	namespace string
 
 	query   explain.Query
@@ -120,7 +120,6 @@ func (x *explainCommand) viewOptions(toStdout bool) view.Options {
 	return x.output.display(x.env.viewOptions(&x.sources, x.hosts.Arguments()+x.grace.arguments(), ""), x.streams, toStdout)
 }
 
-// run reads, evaluates and explains.
 func (x *explainCommand) run(ctx context.Context, from source.Reader, progress *terminal.Progress) error {
 	j, err := evaluate(ctx, from, checks.All, x.grace, progress)
 	progress.Clear()

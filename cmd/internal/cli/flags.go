@@ -129,7 +129,8 @@ func (f *checkFlag) keep(r *audit.Report) {
 	}
 }
 
-// noArgs rejects arguments. One of a command with subcommands is meant as a subcommand.
+// noArgs rejects arguments. If the command has subcommands, the argument is reported as an unknown
+// subcommand.
 func noArgs(c *cobra.Command, args []string) error {
 	if len(args) == 0 || c.HasSubCommands() {
 		return cobra.NoArgs(c, args)

@@ -79,8 +79,8 @@ func say(streams genericiooptions.IOStreams, format string, args ...any) {
 	_, _ = fmt.Fprintf(streams.ErrOut, format+"\n", args...)
 }
 
-// checkSeen returns a usage error if a report lacks a name of --pool or --node. It only
-// warns if the report has gaps that may hide the name.
+// checkSeen returns a usage error if a report lacks a name given by --pool or --node. It only warns
+// if gaps of the report may hide the name.
 func (e env) checkSeen(rep *audit.Report, pools, nodes []string) error {
 	if err := view.CheckNames(rep, pools, nodes, func(text string) { say(e.streams, "warning: %s", text) }); err != nil {
 		return exit.Usage(err)

@@ -50,9 +50,8 @@ func addOutputFlags[T any](c *cobra.Command, f *outputFlags, formats view.Format
 	flags.OneOf(c, "color", colourings...)
 }
 
-// viewOptions returns the output options for a source. more are further arguments that
-// affect the result, each after a blank; portable are those of them that also work on other
-// machines.
+// viewOptions returns the output options for a source. more are further arguments that affect the
+// result, each with a leading blank. portable are those that also work on other machines.
 func (e env) viewOptions(from *source.Flags, more, portable string) view.Options {
 	_, etcd := from.OfEtcd()
 	return view.Options{
@@ -144,7 +143,6 @@ func (all outputs[T]) write(streams genericiooptions.IOStreams, what string, v T
 	return errors.Join(errs...)
 }
 
-// put writes an output to a file or to standard output.
 func put(stdout io.Writer, what, file string, text []byte) (err error) {
 	if file != "" {
 		err = os.WriteFile(file, text, 0o644)

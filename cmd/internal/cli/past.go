@@ -13,7 +13,6 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/terminal"
 )
 
-// pastFlags are the flags for the history of pools, for their runway.
 type pastFlags struct{ history.Flags }
 
 // addFlags adds the flags to a command.

@@ -189,8 +189,8 @@ func noKind() error {
 	return exit.Usagef("%s", strings.TrimSuffix(b.String(), "\n"))
 }
 
-// asksHosts lists the flags of repairs that may release addresses which a machine may still
-// use: those of a request or, if it is nil, all.
+// asksHosts lists the flags of repairs that may release addresses still in use on a machine: those
+// of a request or, if it is nil, all.
 func asksHosts(r *repair.Request) string {
 	var flags []string
 	for _, q := range repair.Requests {
@@ -205,7 +205,6 @@ func asksHosts(r *repair.Request) string {
 	return all
 }
 
-// run makes the plan, prints it, and applies it with --apply.
 func (r *repairCommand) run(ctx context.Context) error {
 	r.sources.Budgets = r.request.Evicts()
 	progress := terminal.ProgressOn(r.streams)
@@ -301,8 +300,8 @@ func (r *repairCommand) plan(ctx context.Context, from source.Reader, progress *
 }
 
 // plans reads the source and builds the plan of the request or, with --after-restore, of each
-// stage. On a running cluster it reads the relevant resources a second time, and keeps only
-// steps that both readings give. The returned state is that of the plans.
+// stage. On a running cluster it reads the relevant resources a second time, and keeps only steps
+// that both readings give. It returns the state that the plans were made from.
 func (r *repairCommand) plans(ctx context.Context, from source.Reader, progress *terminal.Progress) ([]*repair.Plan, *state.State, error) {
 	snapshot, err := from.Read(ctx)
 	if err != nil {
@@ -325,7 +324,7 @@ func (r *repairCommand) plans(ctx context.Context, from source.Reader, progress 
 		}
 	}
 	var plans []*repair.Plan
-	again := r.afterRestore // the work of people rests on one reading, too
+	again := r.afterRestore // manual work, too, relies on one reading
 	for _, req := range requests {
 		if snapshot.Cluster.Live {
 			req.MaxSteps = 0 // --max-steps applies after the second reading
@@ -350,8 +349,8 @@ func (r *repairCommand) plans(ctx context.Context, from source.Reader, progress 
 	return plans, st, nil
 }
 
-// confirmedBy are the resources that are read a second time before a plan is shown. Kinds
-// are read one after the other, so objects that come or go in between look like damage.
+// confirmedBy are the resources that are read a second time before a plan is shown. Kinds are read
+// one after the other, so objects that appear or disappear in between look like damage.
 var confirmedBy = []blocks.Resource{
 	blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.IPAMConfigs, blocks.Pools, blocks.Nodes, blocks.Namespaces, blocks.Pods,
 	blocks.WhereaboutsPools, blocks.WhereaboutsReservations, blocks.NodeSlicePools, blocks.NetworkAttachments,
@@ -376,7 +375,8 @@ func (r *repairCommand) next(plan *repair.Plan) []view.NextStep {
 	return []view.NextStep{n}
 }
 
-// applyNext returns the command that applies a plan, and when; no command if it cannot be applied.
+// applyNext returns the command that applies a plan, and when to run it. It returns no command if
+// the plan cannot be applied.
 func applyNext(plan *repair.Plan, command string) view.NextStep {
 	if why := plan.Unapplicable(); why != "" {
 		return view.NextStep{Text: "Nothing was written. This plan cannot be applied: " + why + "."}

@@ -18,8 +18,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// checkAfterRestore validates the flags beside --after-restore, which concerns the whole cluster
-// and chooses its own repairs.
+// checkAfterRestore validates the other flags with --after-restore, which concerns the whole
+// cluster and chooses its own repairs.
 func (r *repairCommand) checkAfterRestore() error {
 	for _, q := range repair.Requests {
 		if q.In(&r.request) {

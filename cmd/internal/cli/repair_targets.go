@@ -35,8 +35,8 @@ func (r *repairCommand) parseTargets() error {
 	return nil
 }
 
-// checkTargets returns an error if an address or block of --ip and --block is unknown:
-// neither a block, an affinity, a reservation of calico-audit nor a live pod refers to it.
+// checkTargets returns an error if an address or block of --ip and --block is unknown: no block,
+// affinity, reservation of calico-audit or live pod refers to it.
 func (r *repairCommand) checkTargets(st *state.State) error {
 	if !st.Complete() {
 		return nil

@@ -80,7 +80,7 @@ func newReport(e env) *cobra.Command {
 	r.mutes.addFlags(c)
 	r.grace.addFlag(c, "time that a state must last before it counts")
 	fs.StringArrayVar(&r.journals, "journal", nil, "report half-done steps of the repair run that wrote this `JOURNAL`, regardless of --grace; repeatable")
-	fs.DurationVar(&r.every, "watch", 0, "keep running: read again every `INTERVAL` and print the changes, until interrupted; --watch alone means every "+watchInterval)
+	fs.DurationVar(&r.every, "watch", 0, "keep running: read again every `INTERVAL` and print the changes, until interrupted; --watch without a value means every "+watchInterval)
 	fs.Lookup("watch").NoOptDefVal = watchInterval
 	fs.BoolVar(&r.ascii, "ascii", false, "draw with ASCII characters only (default: if the locale is not UTF-8, or TERM=dumb)")
 	fs.BoolVar(&r.noHeaders, "no-headers", false, "omit the header line of custom-columns")
@@ -137,7 +137,6 @@ func (r *reportCommand) viewOptions(toStdout bool) view.Options {
 	return r.output.display(o, r.streams, toStdout)
 }
 
-// run makes the report and prints it.
 func (r *reportCommand) run(ctx context.Context) error {
 	rep, err := r.read(ctx)
 	if err != nil {
@@ -176,7 +175,6 @@ func (r *reportCommand) read(ctx context.Context) (*audit.Report, error) {
 	return rep, nil
 }
 
-// narrow filters and mutes a report.
 func (r *reportCommand) narrow(rep *audit.Report) {
 	rep.Filter(r.pools, r.nodes)
 	rep.Scope = r.scope(rep.Scope)
@@ -258,9 +256,9 @@ func incomplete(what string, gaps []blocks.Gap) error {
 	}
 }
 
-// readStored reads the report or fleet report in the file of -f, as written by -o json,
-// yaml or html; other sources are left alone. A stored report is shown as it is, except for
-// the filters of checks and muted findings.
+// readStored reads the report or fleet report in the file of -f, as written by -o json, yaml or
+// html; it ignores other sources. A stored report is shown as it is, except for the filters of
+// checks and muted findings.
 func (r *reportCommand) readStored() error {
 	if len(r.sources.Files) != 1 || r.sources.Files[0] == "-" {
 		return nil

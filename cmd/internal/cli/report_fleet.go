@@ -60,7 +60,6 @@ func (r *reportCommand) runFleet(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// of returns a function that makes the report of one cluster of the fleet.
 func (r *reportCommand) of(m *member) (view.Options, func(context.Context) (view.ClusterReport, error)) {
 	one := *r
 	one.fleet.members, one.progress, one.streams, one.sources = nil, terminal.NewProgress(nil), m.streams, m.sources

@@ -96,7 +96,6 @@ func (s *snapshotCommand) complete() error {
 	return nil
 }
 
-// run reads the cluster and saves the snapshot.
 func (s *snapshotCommand) run(ctx context.Context) error {
 	recorder, err := files.NewRecorder()
 	if err != nil {
@@ -114,7 +113,7 @@ func (s *snapshotCommand) run(ctx context.Context) error {
 		progress.Clear()
 		return err
 	}
-	if nothingRead(snapshot) { // an earlier snapshot is worth more than an empty one
+	if nothingRead(snapshot) { // keep an earlier snapshot rather than overwrite it with an empty one
 		progress.Clear()
 		return exit.Unread(fmt.Errorf("nothing could be read, and %s was not written: %w", s.output, incomplete("snapshot", snapshot.Gaps)))
 	}
@@ -216,7 +215,6 @@ func (s *snapshotCommand) write(recorder *files.Recorder, snapshot *blocks.Snaps
 	return count, nil
 }
 
-// to writes a file, or standard output for "-".
 func (s *snapshotCommand) to(path string, write func(io.Writer) error) error {
 	if path != "-" {
 		return document.WriteAtomically(path, write)
@@ -225,7 +223,6 @@ func (s *snapshotCommand) to(path string, write func(io.Writer) error) error {
 	return errors.Join(write(out), out.Flush())
 }
 
-// wrote describes the written snapshot.
 func (s *snapshotCommand) wrote(objects int, snapshot *blocks.Snapshot) string {
 	where := s.output
 	if where == "-" {

@@ -242,8 +242,8 @@ func TestChartInAnotherNamespace(t *testing.T) {
 	}
 }
 
-// TestChartGrantsOneByOne: each right that is asked for beside the report's brings the role
-// that it is about, and no other.
+// TestChartGrantsOneByOne: each right that is requested in addition to the report's brings only its
+// own role.
 func TestChartGrantsOneByOne(t *testing.T) {
 	for access, roles := range map[string][]string{
 		"":                                  {"calico-audit"},

@@ -128,9 +128,9 @@ networkPolicy: {enabled: true}
 	}
 }
 
-// TestChartNetworkPolicies: with the API servers' addresses, the pods reach these alone, and the
-// exporter the agents. Without them only others are kept out, as it is not known what the pods must
-// reach.
+// TestChartNetworkPolicies: with the API servers' addresses, the pods can reach only these, and the
+// exporter also the agents. Without the addresses, only incoming traffic is restricted, because the
+// required outgoing traffic is unknown.
 func TestChartNetworkPolicies(t *testing.T) {
 	for _, servers := range []string{"", ", apiServers: [{cidr: 192.0.2.10/32, port: 6443}]"} {
 		objects := chart(t, "kube-system", chartImage+"exporter: {agents: true}\nagent: {enabled: true, tls: {secret: web}}\nrepair: {enabled: true}\nnetworkPolicy: {enabled: true"+servers+"}\n")

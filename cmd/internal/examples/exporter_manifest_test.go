@@ -151,8 +151,8 @@ func checkExporterContainer(t *testing.T, pod *corev1.PodSpec, c *corev1.Contain
 	}
 }
 
-// TestExporterManifests: the exporter's Deployment has the documented properties alone,
-// with each component and beside the agents, and its objects refer to each other correctly.
+// TestExporterManifests: the exporter's Deployment has the documented properties without
+// components, with each component and with agents, and its objects refer to each other correctly.
 func TestExporterManifests(t *testing.T) {
 	for _, components := range [][]string{nil, exporterComponents[:1], exporterComponents[1:], exporterComponents} {
 		objects := exampleManifests(t, []string{"exporter", "agent"}, components, nil)

@@ -209,7 +209,7 @@ func (r *railed) checkObjects(group testcluster.Group) {
 }
 
 // checkHarmless fails the test unless the guard rails allow what Calico and repairs delete: objects
-// that are marked deleted, whatever they hold, and the affinity of a node to another's block.
+// that are marked deleted, whatever they hold, and the affinity of a node to another node's block.
 func (r *railed) checkHarmless(group testcluster.Group) {
 	for resource, name := range r.inUse(group) {
 		mark := func(deleted string) {
@@ -454,10 +454,10 @@ func TestGuardRailsWarn(t *testing.T) {
 	r.must(blocks.Delete(t.Context(), name, metav1.DeleteOptions{}))
 }
 
-// TestGuardRailsAreClosed: a guard rail that cannot be evaluated refuses, except for those that
-// depend on other objects, which an API server that has just started does not know yet, and
-// the one that each new pod's block meets; and each policy is bound to refuse, but for the
-// variant that warns.
+// TestGuardRailsAreClosed: a guard rail that cannot be evaluated refuses. Exceptions are those that
+// depend on other objects, which an API server that has just started does not know yet, and the one
+// that every new pod's block meets. Each policy is bound to refuse, except in the variant that
+// warns.
 func TestGuardRailsAreClosed(t *testing.T) {
 	for dir, action := range map[string]admissionv1.ValidationAction{"guard-rails": admissionv1.Deny, "guard-rails-native": admissionv1.Deny, "guard-rails-warn": admissionv1.Warn} {
 		bound, policies := map[string]bool{}, 0

@@ -29,8 +29,9 @@ const All = "all"
 // its evaluation.
 const atOnce = 4
 
-// allowed are the flags that may be combined with --contexts. All others are for a single
-// cluster, or would send all clusters to one address or one cluster's credentials to all.
+// allowed are the flags that may be combined with --contexts. All others are for a single cluster,
+// would send requests for all clusters to one address, or would send one cluster's credentials to
+// all.
 var allowed = []string{
 	"contexts", "cluster-timeout", "output", "color", "ascii", "fail-on", "check", "pool", "node", "ignore", "ignore-file", "grace",
 	"agents", "agents-selector", "agents-namespace", "agents-scheme", "agents-ca-file", "agents-server-name", "agents-timeout",
@@ -127,8 +128,8 @@ func Members(config api.Config, asked []string) (out []Member, err error) {
 	return out, nil
 }
 
-// server identifies the API server of a context by its address. The same address may be
-// another server behind another proxy or TLS server name.
+// server identifies the API server of a context by its address. Behind another proxy or TLS server
+// name, the same address may be another server.
 func server(config api.Config, context string) (string, error) {
 	name := config.Contexts[context].Cluster
 	c := config.Clusters[name]
@@ -225,8 +226,8 @@ func safely[T view.FleetMember](ctx context.Context, read func(context.Context) 
 	return read(ctx)
 }
 
-// Names returns a report with the pools and nodes of all clusters, for the validation of
-// filters: a requested name must exist in one of them. The report is complete if all are.
+// Names returns a report with the pools and nodes of all clusters, to validate filters: a requested
+// name must exist in one of them. The report is complete if all are.
 func Names(items []view.FleetItem[view.ClusterReport]) *audit.Report {
 	all := &audit.Report{Complete: true}
 	for _, x := range items {

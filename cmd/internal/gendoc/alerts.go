@@ -22,7 +22,7 @@ const rulesPath = "examples/prometheus/calico-audit.rules.yaml"
 // those of a new check.
 var catchAll = map[string]state.Severity{"CalicoFinding": state.Error, "CalicoCriticalFinding": state.Critical}
 
-// related names the checks of alerts that fire on no finding.
+// related names the checks for alerts that fire on no finding.
 var related = map[string]string{
 	"CalicoPoolBlocksRunOut": "pool/low-free-blocks", "CalicoPoolRunway": "pool/low-free-blocks",
 	"CalicoNodesMayNotFit": "pool/undersized",
@@ -175,8 +175,8 @@ func expanded(all []rule) []rule {
 	return alerts
 }
 
-// tells reports whether another alert than the catch-alls fires on findings of a check at a
-// severity. For critical findings it must be critical as well.
+// tells reports whether an alert other than the catch-alls fires on findings of a check at a
+// severity. For critical findings, that alert must also be critical.
 func tells(all []rule, check string, severity state.Severity) bool {
 	for _, r := range all {
 		if _, rest := catchAll[r.Alert]; rest || severity == state.Critical && r.Labels["severity"] != severity.String() {

@@ -43,8 +43,8 @@ func main() {
 	}
 }
 
-// save writes the documents below the working directory. With check it writes nothing, and fails
-// if one of them is not there as it would be written.
+// save writes the documents below the working directory. With check it writes nothing, and fails if
+// a document differs from the file.
 func save(docs []document, check bool) error {
 	stale := 0
 	for _, d := range docs {

@@ -18,9 +18,9 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/programs"
 )
 
-// patches are the files of examples/kubernetes that change an object: by what values change
-// the chart's. A kind of another API than Kubernetes' own has no type, and its lists are
-// replaced as a whole.
+// patches are the files of examples/kubernetes that change an object. Each is computed from values
+// that change the chart's object. Kinds that are not Kubernetes' own have no Go type, so their
+// lists are replaced as a whole.
 var patches = []struct {
 	file, values, object string
 	kind                 any
@@ -32,8 +32,8 @@ var patches = []struct {
 	{"exporter-agents/patch.yaml", "agent-tls", "exporter/deployment.yaml", appsv1.Deployment{}},
 }
 
-// manifests returns the manifests of examples/kubernetes that are rendered from the chart,
-// with its files of docs: a template DIR/FILE becomes the file DIR/FILE there.
+// manifests returns the manifests of examples/kubernetes that are rendered from the chart: the
+// template DIR/FILE becomes the file DIR/FILE there. docs are the chart's files.
 func manifests(docs []document) ([]document, error) {
 	dir, err := os.MkdirTemp("", "gendoc")
 	if err != nil {
@@ -77,14 +77,14 @@ func manifests(docs []document) ([]document, error) {
 	return out, nil
 }
 
-// helmsOwn are the labels and annotations that are about Helm and its releases.
+// helmsOwn are the labels and annotations for Helm and its releases.
 var (
 	helmsOwn = regexp.MustCompile(`(?m)^ +(helm\.sh/[a-z-]+|app\.kubernetes\.io/(part-of|instance|managed-by)): .*\n`)
 	empty    = regexp.MustCompile(`(?m)^  (?:labels|annotations):\n( {0,2}\S|\z)| +$`)
 )
 
 // render renders the chart in a directory with values of examples/helm/values. It returns the
-// objects by template. Templates beside the directories belong to the chart alone and are left out.
+// objects by template. Templates outside the directories belong only to the chart and are omitted.
 func render(dir string, values ...string) (map[string]string, error) {
 	args := []string{"template", "calico-audit", dir, "--namespace", "kube-system", "--skip-tests", "--kube-version", "1.31.0"}
 	for _, v := range values {
@@ -108,10 +108,10 @@ func render(dir string, values ...string) (map[string]string, error) {
 	return files, nil
 }
 
-// elementOrder matches directives that kustomize does not know, and does not need.
+// elementOrder matches directives that kustomize neither knows nor needs.
 var elementOrder = regexp.MustCompile(`"\$setElementOrder/[^"]+":\[[^\]]*\],?`)
 
-// patch returns the patch that makes an object out of another of a kind.
+// patch returns the patch that turns one object of a kind into another.
 func patch(from, to string, kind any) (string, error) {
 	a, err := yaml.YAMLToJSON([]byte(from))
 	if err != nil {

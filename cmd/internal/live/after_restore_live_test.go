@@ -44,7 +44,7 @@ func (x *restored) must(err error) {
 	}
 }
 
-// eventually waits until f returns "", and fails with what it returns otherwise.
+// eventually waits until f returns "", and otherwise fails with f's result.
 func (x *restored) eventually(f func() string) {
 	x.Helper()
 	var why string
@@ -96,7 +96,8 @@ func (x *restored) end(names ...string) {
 
 const collectorPod = "calico-kube-controllers-6d8c-x2x7b"
 
-// followCollector runs the collector as its Deployment asks, as a controller and the kubelet do.
+// followCollector runs the collector according to its Deployment, as a controller and the kubelet
+// do.
 func (x *restored) followCollector() {
 	x.Helper()
 	d, err := x.c.Kube.AppsV1().Deployments("kube-system").Get(x.Context(), "calico-kube-controllers", metav1.GetOptions{})
@@ -108,7 +109,7 @@ func (x *restored) followCollector() {
 		var now int64
 		x.must(pods.Delete(x.Context(), collectorPod, metav1.DeleteOptions{GracePeriodSeconds: &now}))
 	case wanted && !x.collector.Running():
-		x.must(x.s.SetLeakGrace(x.Context(), 2*time.Second)) // so that it soon frees what it may
+		x.must(x.s.SetLeakGrace(x.Context(), 2*time.Second)) // so that it soon frees addresses
 		x.must(x.collector.Start(x.Context()))
 		x.showCollector()
 	}
@@ -121,8 +122,8 @@ func (x *restored) showCollector() {
 	x.must(err)
 }
 
-// follow follows printed commands from the first to the last, and does what controllers and the
-// kubelet do meanwhile. then is called after each.
+// follow executes the printed commands in order, and plays controllers and the kubelet meanwhile.
+// It calls then after each command.
 func (x *restored) follow(way string, then func(command string)) {
 	x.Helper()
 	for _, line := range strings.Split(way, "\n") {
@@ -142,7 +143,7 @@ func (x *restored) follow(way string, then func(command string)) {
 			}
 		case slices.Contains(args, "apply"):
 			got := clitest.Run(x.T, append(args[1:], "--yes")...)
-			// It may say to wait until a pod runs, for a slow API server keeps pods starting.
+			// It may say to wait until a pod runs, because a slow API server delays pods.
 			for until := time.Now().Add(time.Minute); strings.Contains(got.Err, "nothing was written: it is not time for this plan") && strings.Contains(got.Err, "wait until pod") && time.Now().Before(until); time.Sleep(time.Second) {
 				got = clitest.Run(x.T, append(args[1:], "--yes")...)
 			}
@@ -229,14 +230,14 @@ func (x *restored) allocated(e *clientv3.Event) map[netip.Addr]bool {
 	return out
 }
 
-// TestAfterRestore restores Calico's objects, or the whole of etcd, as stored before fifty pods
-// came, went and moved, and starts more pods. The printed way, followed line by line beside pods
-// that come and go and, where the way permits it, Calico's own collector, ends with each address
-// recorded for its pod and nothing leaked. No address of a live pod is free at any revision.
-//
-// If only Calico's objects are restored, blocks lack addresses that pods use, and record addresses
-// for pods that have gone. If the whole of etcd is restored, the kubelets end pods that the API
-// server has forgotten, and start pods again that it knows from before; their old addresses leak.
+// TestAfterRestore starts, ends and moves fifty pods, then restores Calico's objects, or the whole
+// of etcd, as stored before, and starts more pods. It follows the printed commands, line by line,
+// while pods start and end and, where the commands allow it, Calico's own collector runs. At the
+// end each address must be recorded for its pod and nothing may be leaked, and at no revision may
+// an address of a live pod be free. If only Calico's objects are restored, blocks lack addresses
+// that pods use, and record addresses for deleted pods. If the whole of etcd is restored, the
+// kubelets end pods that the API server has forgotten, and restart pods that it remembers; their
+// old addresses leak.
 func TestAfterRestore(t *testing.T) {
 	for _, what := range testenv.Sample(t, 1, []string{"Calico's objects", "etcd"}) {
 		t.Run(what, func(t *testing.T) {
@@ -249,8 +250,8 @@ func TestAfterRestore(t *testing.T) {
 	}
 }
 
-// testAfterRestore restores the whole of etcd, or only Calico's objects. expected are checks that
-// have findings then.
+// testAfterRestore restores the whole of etcd, or only Calico's objects. expected are the checks
+// with findings after that.
 func testAfterRestore(t *testing.T, c *testcluster.Cluster, whole bool, expected ...string) {
 	x, ctx := &restored{T: t, c: c}, t.Context()
 	t.Chdir(t.TempDir())
@@ -350,7 +351,7 @@ func testAfterRestore(t *testing.T, c *testcluster.Cluster, whole bool, expected
 	var churning sync.WaitGroup
 	var once sync.Once
 	x.follow(got.Stdout, func(command string) {
-		if strings.Contains(command, "apply plan-2.json") { // from now on, pods may come and go
+		if strings.Contains(command, "apply plan-2.json") { // from now on, pods may start and end
 			once.Do(func() { churning.Go(func() { x.comeAndGo(churn) }) })
 		}
 	})

@@ -64,9 +64,9 @@ func inEtcd(t *testing.T, more map[string]string) {
 	}
 }
 
-// TestStoryInEtcd: with Calico's own etcd, the story has the same findings as with
-// Kubernetes, from etcd and from a snapshot of it, and also for a user with only the shipped
-// role. Calico's own check finds as little as with Kubernetes.
+// TestStoryInEtcd: with Calico's own etcd, the story has the same findings as with Kubernetes, from
+// etcd and from a snapshot of it, and also for a user with only the shipped role. Calico's own
+// check finds no more than with Kubernetes.
 func TestStoryInEtcd(t *testing.T) {
 	c := clitest.Play(t, seeding.Story)
 	joined := func(args ...string) []string { return append(args, "--kubeconfig", c.KubeconfigPath()) }
@@ -238,8 +238,8 @@ func restrict(t *testing.T, e *testcluster.Etcd, scripts ...string) {
 	}
 }
 
-// breaking returns the URL of a proxy to a server, which dies after it has passed on a
-// number of bytes of answers.
+// breaking returns the URL of a proxy to a server. The proxy dies after it has forwarded a number
+// of bytes of responses.
 func breaking(t *testing.T, to string, limit int64) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -316,11 +316,11 @@ func damaged(t *testing.T, s *seeding.Seeder) {
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	// The endpoint went with the pod.
+	// The endpoint was deleted with the pod.
 	if _, err := s.Cluster.Etcd.Delete(ctx, "/calico/resources/v3/projectcalico.org/workloadendpoints/default/a-k8s-gone-eth0"); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(2 * time.Second) // the grace of the test has passed then
+	time.Sleep(2 * time.Second) // then the test's grace period has passed
 }
 
 // TestRepairInEtcd: repairs of a cluster have the same steps in etcd as in Kubernetes. They are
@@ -488,7 +488,7 @@ func TestExporterInEtcd(t *testing.T) {
 	}
 }
 
-// TestTwins: a random state has the same findings in etcd as in Kubernetes, and the same plans.
+// TestTwins: a random state gives the same findings and the same plans in etcd as in Kubernetes.
 func TestTwins(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
 	seed := testenv.Seed(t)
@@ -518,7 +518,7 @@ func TestTwins(t *testing.T) {
 		}
 		return out
 	}
-	time.Sleep(1200 * time.Millisecond) // the ages that etcd records are real
+	time.Sleep(1200 * time.Millisecond) // ages that etcd does record are kept
 	want := read()
 	if err := seeding.CopyToEtcd(t.Context(), c); err != nil {
 		t.Fatal(err)
@@ -529,8 +529,8 @@ func TestTwins(t *testing.T) {
 	}
 }
 
-// TestRepairWithoutKubernetes repairs a Calico of hosts, without a cluster: what its endpoints use
-// stays. The ID of the leaked handle has capital letters, which only etcd's keys keep.
+// TestRepairWithoutKubernetes repairs a Calico of hosts, without a cluster. Addresses of its
+// endpoints stay. The ID of the leaked handle has capital letters, which only etcd's keys preserve.
 func TestRepairWithoutKubernetes(t *testing.T) {
 	ctx, c := t.Context(), testcluster.Shared(t, testcluster.Options{})
 	if err := c.Reset(ctx); err != nil {
@@ -581,8 +581,8 @@ func TestRepairWithoutKubernetes(t *testing.T) {
 	}
 }
 
-// TestPlanOfASnapshotOfEtcd: a snapshot of etcd leads to the same plan as etcd itself. apply makes the
-// two observations that objects without an age need.
+// TestPlanOfASnapshotOfEtcd: a snapshot of etcd leads to the same plan as etcd itself. apply makes
+// the two observations that objects without an age need.
 func TestPlanOfASnapshotOfEtcd(t *testing.T) {
 	c := testcluster.Shared(t, testcluster.Options{})
 	if err := c.Reset(t.Context()); err != nil {

@@ -37,7 +37,7 @@ func (r *running) start(t *testing.T, addr netip.Addr, handle string) {
 	r.handles[addr] = handle
 }
 
-// end reports whether the address is still recorded for its pod, which ends.
+// end reports whether the address is still recorded for its pod, which is about to end.
 func (r *running) end(t *testing.T, c *testcluster.Cluster, addr netip.Addr) {
 	r.Lock()
 	defer r.Unlock()
@@ -77,9 +77,9 @@ func recordedIn(t *testing.T, c *testcluster.Cluster) map[netip.Addr]string {
 	return out
 }
 
-// TestStormInEtcd repairs a cluster with Calico's own etcd again and again, while pods come, go and
-// leak, and Calico's collector runs. No running pod loses its address, and what is left at the end
-// can be repaired.
+// TestStormInEtcd repairs a cluster with Calico's own etcd again and again, while pods start, end
+// and leak addresses, and Calico's collector runs. No running pod may lose its address, and a
+// repair must be able to clear the remaining problems.
 func TestStormInEtcd(t *testing.T) {
 	ctx := t.Context()
 	c := testcluster.Shared(t, testcluster.Options{})

@@ -18,14 +18,14 @@ import (
 // realErrors are states in which Calico's own programs refuse an address.
 var realErrors = []struct {
 	name string
-	// state makes the state; two nodes, n1 and n2, a pool of four addresses in two blocks and the
+	// state makes the state. The nodes n1 and n2, a pool of four addresses in two blocks and the
 	// namespace shop exist.
 	state func(*testing.T, *seeding.Seeder)
-	// plugin asks Calico's CNI plugin on n2 for an address for the pod shop/late; the error is taken
-	// from what kubectl describes. Otherwise ask returns the error.
+	// plugin asks Calico's CNI plugin on n2 for an address of pod shop/late, and the error is taken
+	// from kubectl describe. Otherwise ask returns the error.
 	plugin testcluster.CNIAdd
 	ask    func(*testing.T, *seeding.Seeder) string
-	// want are parts of the explanation, and not is one that it must not have.
+	// want are required parts of the explanation; not is a forbidden one.
 	want []string
 	not  string
 }{
@@ -168,8 +168,8 @@ var realErrors = []struct {
 	},
 }
 
-// TestExplainRealErrors: each error that Calico's own CNI plugin and IPAM client give, pasted as the
-// kubelet wraps it, leads to the objects that cause it and to the remedy.
+// TestExplainRealErrors: each error of Calico's own CNI plugin and IPAM client, pasted in the
+// kubelet's words, leads to the objects that cause it and to the remedy.
 func TestExplainRealErrors(t *testing.T) {
 	for _, c := range testenv.Sample(t, (len(realErrors)+1)/2, realErrors) {
 		t.Run(c.name, func(t *testing.T) {
@@ -243,7 +243,7 @@ func twoNodes(t *testing.T, c *testcluster.Cluster) *seeding.Seeder {
 	return s
 }
 
-// configure changes the IPAM configuration, which Calico creates when it first reads it.
+// configure changes the IPAM configuration. Calico creates it when it first reads it.
 func configure(t *testing.T, s *seeding.Seeder, fields map[string]any) {
 	t.Helper()
 	if _, err := s.Calico.IPAM().GetIPAMConfig(t.Context()); err != nil {
@@ -275,8 +275,8 @@ func full(t *testing.T, s *seeding.Seeder) {
 	pods(t, s, "n1", "a", "b", "c", "d")
 }
 
-// failingPod creates the pod shop/late on n2, lets the CNI plugin fail, and returns what kubectl
-// describes.
+// failingPod creates the pod shop/late on n2, makes the CNI plugin fail, and returns the output of
+// kubectl describe.
 func failingPod(t *testing.T, s *seeding.Seeder, a testcluster.CNIAdd) string {
 	t.Helper()
 	_, err := s.Pod(t.Context(), seeding.Pod{Namespace: "shop", Name: "late", Node: "n2", Waiting: true})

@@ -110,7 +110,7 @@ func TestFleet(t *testing.T) {
 		t.Error("no remedy has a command")
 	}
 
-	// The report of a cluster equals a report of that cluster alone.
+	// The report of a cluster equals a report of only that cluster.
 	alone := run("--context", "prod", "-o", "json").Report(t)
 	one, two := *alone, prod.Report
 	one.Cluster.TakenAt, two.Cluster.TakenAt = audit.Time{}, audit.Time{}

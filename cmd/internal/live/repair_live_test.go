@@ -150,7 +150,7 @@ func TestRepairAndUndo(t *testing.T) {
 	} else if got := clitest.RunOn(t, c, "repair", "undo", undone, "--yes"); got.Code != exit.CodeUsage || !strings.Contains(got.Err, "make a new plan") {
 		t.Errorf("undoing the undo ends with %d: %s", got.Code, got.Err)
 	}
-	// Another user changes it, so undo leaves it alone.
+	// Another user changes it, so undo does not touch it.
 	if got := clitest.RunOn(t, c, "repair", "--strict-affinity=true", "--apply", "--yes", "--journal", "k.jsonl"); got.Code != exit.CodeOK {
 		t.Fatal(got.Err)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
 
-// TestOddRights: rights that hide a part of the cluster leave gaps that name the right. They cause no
-// new error and no step, and a report that is called complete is that of the whole cluster.
+// TestOddRights: if rights hide a part of the cluster, gaps name the right. They cause no new error
+// and no step, and a report is complete only if it equals that of the whole cluster.
 func TestOddRights(t *testing.T) {
 	c := clitest.Play(t, seeding.Story)
 	rule := func(verbs, group string, resources ...string) rbacv1.PolicyRule {
@@ -108,8 +108,8 @@ func TestOddRights(t *testing.T) {
 		})
 	}
 
-	// The older group's schema accepts an IPAMConfig without spec, but not an empty one. Calico reads
-	// every setting as false then, so that this is a finding, and not a gap as in a dump.
+	// The older group's schema accepts an IPAMConfig without spec, but not an empty one. Calico
+	// then reads every setting as false, so this is a finding and not a gap as in a dump.
 	config := testcluster.CRDv1.Resource("ipamconfigs")
 	if err := c.Edit(t.Context(), config, "", "default", func(o map[string]any) { o["spec"] = map[string]any{} }); err == nil {
 		t.Error("the API server accepts an empty spec")

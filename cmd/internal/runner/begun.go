@@ -59,8 +59,8 @@ func (f *Flags) Exists() (*journal.File, error) {
 	return file, nil
 }
 
-// brokeOff returns the journals of a cluster's interrupted runs that no later run has
-// continued, by start of the run. A journal may have any name: its first line identifies it.
+// brokeOff returns the journals of a cluster's interrupted runs that no later run has continued, by
+// start of the run. A journal may have any name, because its first line identifies it.
 func (c *Runner) brokeOff(guid string) (out []*journal.File) {
 	continued := map[string]bool{}
 	for _, file := range c.journals(c.Flags.directory(), guid) {
@@ -119,7 +119,7 @@ func unfinishedText(file *journal.File) string {
 	return fmt.Sprintf("a run started at %s left %s half-done", phrase.Time(file.StartedAt.Time), what)
 }
 
-// name prints the command that finishes a journal which this run does not finish.
+// name prints the command that finishes a journal if this run does not.
 func (c *Runner) name(file *journal.File) {
 	c.say("%s; finish with: %s repair apply --resume %s%s", unfinishedText(file), c.Program, phrase.Arg(file.Path), c.Sources.ClusterArguments())
 }

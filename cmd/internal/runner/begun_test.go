@@ -142,8 +142,8 @@ func TestJournalOfAnotherPlan(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatIsAskedForIsFinished: what an earlier run left half-done is finished by a command
-// that asks for it, and only named by any other.
+// TestOnlyWhatIsAskedForIsFinished: a command finishes half-done steps of an earlier run only if
+// its own request includes them. Otherwise it names them.
 func TestOnlyWhatIsAskedForIsFinished(t *testing.T) {
 	t.Chdir(t.TempDir())
 	left(t, "calico-audit-journal-5ca1ab1e-1.jsonl", "5ca1ab1e-0000", repair.ReleaseIP, false)
@@ -160,8 +160,8 @@ func TestOnlyWhatIsAskedForIsFinished(t *testing.T) {
 	}
 }
 
-// TestNothingWithoutAnAnswer: where no one can be asked, nothing is written without --yes, and
-// a journal that exists is no target of an undo.
+// TestNothingWithoutAnAnswer: if no one can be asked, nothing is written without --yes, and an undo
+// does not write to an existing journal.
 func TestNothingWithoutAnAnswer(t *testing.T) {
 	for _, c := range []struct{ yes, canAsk, fine bool }{{false, false, false}, {true, false, true}, {false, true, true}, {true, true, true}} {
 		f := Flags{Yes: c.yes}
@@ -177,8 +177,8 @@ func TestNothingWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// TestExitCodeOfARun: steps that were left undone are exit code 4, also those that were not
-// tried; gaps are code 3.
+// TestExitCodeOfARun: steps left undone, including untried ones, give exit code 4; gaps give code
+// 3.
 func TestExitCodeOfARun(t *testing.T) {
 	for name, c := range map[string]struct {
 		res  repair.Result
@@ -208,7 +208,8 @@ func (s served) Read(context.Context) (*blocks.Snapshot, error) {
 	return &blocks.Snapshot{Cluster: blocks.Cluster{APIGroup: s.group}}, nil
 }
 
-// TestGroupOfThePlan: a plan is for objects of one API group; after a migration they are others.
+// TestGroupOfThePlan: a plan is for objects of one API group. After a migration there are different
+// objects.
 func TestGroupOfThePlan(t *testing.T) {
 	for group, same := range map[string]bool{"crd.projectcalico.org/v1": true, "projectcalico.org/v3": false} {
 		r := &repairReader{Reader: served{group: group}, group: "crd.projectcalico.org/v1"}
@@ -218,10 +219,9 @@ func TestGroupOfThePlan(t *testing.T) {
 	}
 }
 
-// TestGoesOn: a run that broke off between two steps is gone on with by its plan, whatever
-// its journal is called; and the same command with a plan of its own says which journals it
-// continues. A later run does not continue them once more, and an undo of any of them is
-// of all.
+// TestGoesOn: a run that was interrupted between two steps is continued with its plan, under any
+// journal name. The same command with a plan of its own lists the journals that it continues. A
+// later run does not continue them again, and an undo of any of them covers all.
 func TestGoesOn(t *testing.T) {
 	t.Chdir(t.TempDir())
 	plan := left(t, "mine", "g", repair.ReleaseIP, true)

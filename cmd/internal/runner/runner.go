@@ -32,8 +32,8 @@ type Runner struct {
 	Sources *source.Flags
 	Hosts   *source.HostFlags // may be nil
 	Flags   *Flags
-	// PlanFile is the plan's file; "" if there is none. MaxSteps limits the number of
-	// applied steps; 0 applies all.
+	// PlanFile is the plan's file; "" if there is none. MaxSteps limits the number of applied
+	// steps; 0 means no limit.
 	PlanFile string
 	MaxSteps int
 	// Print prints a result in the format of -o. Show prints one for people, before the
@@ -150,7 +150,7 @@ func (c *Runner) sayNow(progress *terminal.Progress) func(string) {
 	}
 }
 
-// stepsText describes the number of steps and what happens to them.
+// stepsText describes the number of steps and what is done with them.
 func stepsText(n int, verb string) string { return phrase.Plural(n, "step") + " to be " + verb }
 
 // openJournal creates the journal, or continues one, and prints its path.
@@ -180,7 +180,6 @@ func (c *Runner) createJournal(h journal.Header) (*journal.Journal, error) {
 	return j, nil
 }
 
-// finish prints a result and returns the error that the run ends with.
 func (c *Runner) finish(res *repair.Result, next []view.NextStep) error {
 	res.Outcomes = append(c.finished, res.Outcomes...)
 	o := view.Options{Program: c.Program, Next: next}

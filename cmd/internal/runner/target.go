@@ -142,7 +142,7 @@ func (t *target) end(ctx context.Context, res *repair.Result) error {
 }
 
 // halfDone reports whether a run may have left a step half-done. The record of the run then stays,
-// so that the next report knows whose the leftovers are.
+// so that the next report knows which run it was.
 func halfDone(res *repair.Result) bool {
 	return slices.ContainsFunc(res.Outcomes, func(o repair.Outcome) bool { return o.Status == repair.Failed || o.HalfDone })
 }

@@ -77,9 +77,9 @@ func (c *Runner) undo(ctx context.Context, file *journal.File) error {
 	return errors.Join(target.end(ctx, res), c.finish(res, nil), lost(file))
 }
 
-// UndoLeft takes back what runs left that ended before their end: by their journals, where
-// these are in the working directory, and otherwise the reservations and cordons that stand in
-// the cluster. What it can take back by neither it names.
+// UndoLeft undoes interrupted runs. It uses their journals if these are in the working directory.
+// Otherwise it removes the reservations and cordons that it finds in the cluster. It names the
+// leftovers that it cannot undo.
 func (c *Runner) UndoLeft(ctx context.Context) error {
 	now, err := c.look(ctx)
 	if err != nil {
@@ -125,7 +125,8 @@ func (c *Runner) UndoLeft(ctx context.Context) error {
 	}
 	if now, err = c.look(ctx); err == nil {
 		if left := planner.LeftHalfDone(state.New(now, state.Options{})); len(left) > 0 {
-			err = exit.Unfinished(fmt.Errorf("left by a run whose journal is not in this directory: %s; name its journal, or see \"%s report\"", phrase.List(left), c.Program))
+			err = exit.Unfinished(fmt.Errorf("a run whose journal is not in this directory left %s; name "+
+				"its journal, or see \"%s report\"", phrase.List(left), c.Program))
 		}
 	}
 	return errors.Join(append(errs, err)...)
@@ -143,18 +144,18 @@ func (c *Runner) look(ctx context.Context) (*blocks.Snapshot, error) {
 	return from.Read(ctx)
 }
 
-// lost is an error if a part of a run is not taken back, because its journal cannot be read.
+// lost returns an error if a part of a run is not undone because its journal cannot be read.
 func lost(file *journal.File) error {
 	var errs []error
 	for _, part := range file.Parts() {
 		for _, err := range part.Lost {
-			errs = append(errs, exit.Unfinished(fmt.Errorf("the run continued in another, which is not undone: %w", err)))
+			errs = append(errs, exit.Unfinished(fmt.Errorf("another run continued this one, and is not undone: %w", err)))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// undone returns the steps to undo, and those of them that must be finished instead.
+// undone returns the steps to undo, and those that must be finished instead.
 func undone(preview *repair.Result) (back, ahead []repair.Step) {
 	for i := range preview.Outcomes {
 		o := &preview.Outcomes[i]

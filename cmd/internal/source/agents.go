@@ -29,7 +29,7 @@ func (f *AgentFlags) AddTo(c *cobra.Command) {
 	if f.fs == nil {
 		f.fs = pflag.NewFlagSet("hosts", pflag.ContinueOnError)
 	}
-	f.fs.BoolVar(&f.Ask, "agents", false, "ask the agents on the nodes for host views: directly with --agents-ca-file, else through the API server (needs get pods/proxy), where agents do not prove their identity, so their views can refuse repair steps but not allow them")
+	f.fs.BoolVar(&f.Ask, "agents", false, "ask the agents on the nodes for host views; with --agents-ca-file agents prove their identity, without it they are asked through the API server (needs get pods/proxy), and their views can refuse repair steps but not allow them")
 	f.fs.StringVar(&f.selector, "agents-selector", agents.DefaultSelector, "`LABELS` that select the agents' pods")
 	f.fs.StringVar(&f.namespace, "agents-namespace", "", "`NAMESPACE` of the agents' pods (default: any)")
 	f.fs.StringVar(&f.scheme, "agents-scheme", "", "scheme of requests to agents through the API server: `http|https` (default: the pod's annotation "+agents.SchemeAnnotation+", else http)")

@@ -22,15 +22,15 @@ import (
 // Etcd reads Calico's own etcd and, if it is configured, the cluster's Kubernetes API.
 type Etcd struct {
 	calico *etcd.Client
-	// kubernetes is nil if no cluster is configured, whose client configuration is config.
+	// kubernetes is nil if no cluster is configured; config is the cluster's client configuration.
 	kubernetes *cluster.Kubernetes
 	config     *rest.Config
 	// reading is the latest reading of etcd, which amends Kubernetes' objects.
 	reading *etcd.Reading
 }
 
-// settled is the time between two readings. etcd records no ages, so what may be a claim in
-// flight, which takes milliseconds, must still be there at the second reading.
+// settled is the time between two readings. etcd records no ages. A claim in flight takes only
+// milliseconds, so a state that could be one must still exist at the second reading.
 const settled = 500 * time.Millisecond
 
 // Client returns the client of etcd.
@@ -87,8 +87,8 @@ func (e *Etcd) Reread(ctx context.Context, prev *blocks.Snapshot, resources []bl
 	return e.join(s, func(r blocks.Resource) bool { return again[r] })
 }
 
-// Refresh reads single objects again: see [cluster.Kubernetes.Refresh]. Calico's are of one
-// revision. Without Kubernetes it reads everything.
+// Refresh reads single objects again: see [cluster.Kubernetes.Refresh]. Calico's objects are all of
+// one revision. Without Kubernetes it reads everything.
 func (e *Etcd) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []blocks.Ref) (*blocks.Snapshot, error) {
 	if e.kubernetes == nil {
 		return e.Read(ctx)
@@ -98,8 +98,8 @@ func (e *Etcd) Refresh(ctx context.Context, prev *blocks.Snapshot, refs []blocks
 	if err != nil {
 		return nil, exit.Unread(err)
 	}
-	e.reading = renewal.Reading // amends the objects that are read now
-	// The API server's answer about some object tells the time.
+	e.reading = renewal.Reading // amends the Kubernetes objects that are read now
+	// The API server's response for any object provides the time.
 	others := append(slices.DeleteFunc(slices.Clone(refs), func(ref blocks.Ref) bool {
 		kind := decode.KindOf(ref.Resource)
 		return kind != nil && kind.OfCalico()
@@ -167,7 +167,7 @@ func (f *Flags) openEtcd(config etcd.Config, streams genericiooptions.IOStreams,
 	if named && !f.ClusterFlags.Changed("kubeconfig") {
 		*f.Cluster.KubeConfig = config.Kubeconfig()
 	}
-	// A kubeconfig in its default place may be that of another cluster.
+	// The kubeconfig in the default place may belong to another cluster.
 	if !named && flags.Arguments(f.ClusterFlags, append([]string{"kubeconfig"}, clusterNames...)...) == "" && os.Getenv("KUBECONFIG") == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
 		return e, nil
 	}

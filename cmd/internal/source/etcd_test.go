@@ -9,8 +9,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// TestSecondReadingWaits: a second reading of etcd, which records no ages, does not begin while a
-// claim that the first has seen may still be in flight.
+// TestSecondReadingWaits: etcd records no ages, so its second reading begins only when a claim that
+// the first one saw is no longer in flight.
 func TestSecondReadingWaits(t *testing.T) {
 	const moment = 50 * time.Millisecond // a claim takes milliseconds
 	ctx, cancel := context.WithTimeout(t.Context(), moment)

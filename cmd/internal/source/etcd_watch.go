@@ -28,7 +28,7 @@ type EtcdWatch struct {
 	failed error // the error of the latest attempt to join
 }
 
-// Watch returns a watch in place of the reader, which must not be used any more.
+// Watch returns a watch in place of the reader, which must not be used afterwards.
 func (e *Etcd) Watch(log *slog.Logger) (*EtcdWatch, error) {
 	w := &EtcdWatch{calico: etcd.NewWatch(e.calico, e.kubernetes == nil, log), log: log, changed: make(chan struct{}, 1)}
 	if e.kubernetes == nil {
@@ -42,7 +42,7 @@ func (e *Etcd) Watch(log *slog.Logger) (*EtcdWatch, error) {
 }
 
 // Run watches until ctx ends, and then returns nil. It returns an error if etcd cannot be read at
-// first, or is that of another cluster.
+// first, or belongs to another cluster.
 func (w *EtcdWatch) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return w.calico.Run(ctx) })
@@ -87,7 +87,7 @@ func (w *EtcdWatch) Signal() {
 }
 
 // Snapshot returns the newest state; nil until both etcd and Kubernetes have been read. If they no
-// longer belong together, it returns the last one that did, with gaps.
+// longer belong together, it returns the last consistent state, with gaps.
 func (w *EtcdWatch) Snapshot() *blocks.Snapshot {
 	if w.Watch == nil {
 		return w.calico.Snapshot()
@@ -118,7 +118,7 @@ func (w *EtcdWatch) Snapshot() *blocks.Snapshot {
 }
 
 // Reread reads some resources and all of Calico's kinds again, and returns prev with them. It waits
-// first: see [settled].
+// before: see [settled].
 func (w *EtcdWatch) Reread(ctx context.Context, prev *blocks.Snapshot, resources []blocks.Resource, _ []string) (*blocks.Snapshot, error) {
 	select {
 	case <-ctx.Done():
@@ -149,6 +149,6 @@ func (w *EtcdWatch) Restarts() map[blocks.Resource]uint64 {
 	if w.Watch != nil {
 		out = w.Watch.Restarts()
 	}
-	out[blocks.Blocks] = w.calico.Restarts() // all of etcd's start together
+	out[blocks.Blocks] = w.calico.Restarts() // all of etcd's watches start together
 	return out
 }

@@ -36,8 +36,8 @@ func (h *HostFlags) AddTo(c *cobra.Command) {
 	h.AgentFlags.AddTo(c)
 }
 
-// Wrap returns a reader that adds host views to another's snapshots. Without requested
-// views it returns that reader itself. All its errors are usage errors.
+// Wrap returns a reader that adds host views to the snapshots of another reader. Without requested
+// views it returns the other reader itself. All its errors are usage errors.
 func (h *HostFlags) Wrap(from Reader, show func(string)) (Reader, error) {
 	if h.at != "" && len(h.Paths) == 0 {
 		return nil, exit.Usagef("--host-views-at requires --host-views")
@@ -87,8 +87,8 @@ func (h *HostFlags) Arguments() string {
 	return out + flags.Arguments(h.fs, "host-views-at") + h.AgentFlags.Arguments()
 }
 
-// HostReader adds host views to the snapshots of another reader. It reads them after the
-// snapshot, so that they are not older than the facts they are to prove.
+// HostReader adds host views to the snapshots of another reader. It reads them after the snapshot,
+// so that they are not older than the facts to prove.
 type HostReader struct {
 	inner  Reader
 	paths  []string
@@ -118,9 +118,9 @@ func (r *HostReader) Read(ctx context.Context) (*blocks.Snapshot, error) {
 	return s, r.join(ctx, s, false)
 }
 
-// Reread reads some resources and the host views again. If files or agents cannot be read
-// again, their earlier views stay, with a gap, so that a failing source does not cost the
-// whole report. These views get older and confirm nothing: see [blocks.HostView.Earlier].
+// Reread reads some resources and the host views again. If a source of views fails, its earlier
+// views stay, with a gap, so that the report is not lost. These views get older and confirm
+// nothing: see [blocks.HostView.Earlier].
 func (r *HostReader) Reread(ctx context.Context, prev *blocks.Snapshot, resources []blocks.Resource) (*blocks.Snapshot, error) {
 	s, err := r.inner.Reread(ctx, prev, resources)
 	if err != nil {
@@ -161,7 +161,7 @@ func (r *HostReader) join(ctx context.Context, s *blocks.Snapshot, keep bool) er
 	if r.agents != nil {
 		r.show("asking agents")
 		opts := r.opts
-		// The agents' views are taken during the requests, which may last.
+		// The agents' views are taken while the requests run, which may take some time.
 		opts.Until = r.until(s).Add(10 * r.ask.Timeout)
 		r.ask.Since = map[string]time.Time{}
 		for i := range r.asked.Views {

@@ -164,9 +164,9 @@ func (f *Flags) RESTConfig(streams genericiooptions.IOStreams) (*rest.Config, er
 	return cfg, nil
 }
 
-// readerGCPercent is the garbage collector's target while a cluster is read. Most data stay
-// in memory. For 5,000 nodes with 150,000 pods, a report peaks at 235 MB, compared with 257
-// MB at 25 percent. The processor time is equal within the noise (4.9 and 4.8 s).
+// readerGCPercent is the garbage collector's target while a cluster is read. Most data stays in
+// memory. For 5,000 nodes with 150,000 pods, a report peaks at 235 MB, compared with 257 MB at 25
+// percent. The processor time is equal within the noise (4.9 and 4.8 s).
 const readerGCPercent = 15
 
 // OpenCluster returns a reader of a cluster.

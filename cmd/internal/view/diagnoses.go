@@ -19,7 +19,7 @@ func (p *printer) diagnoses(ds []audit.Diagnosis) {
 			p.wrap(fmt.Sprintf("  %d. ", j+1), 5, RemedyTitle(&r))
 			for k := range r.Commands {
 				p.commands("     ", r.Commands[k:k+1])
-				if k == 0 && r.Manifest != "" { // the others need it
+				if k == 0 && r.Manifest != "" { // the commands after it need the object
 					p.wrap("     ", 7, "create  "+r.Manifest)
 				}
 			}

@@ -25,8 +25,8 @@ func explainFormats[T any](print func(*printer, T)) Formats[T] {
 }
 
 const (
-	// widestName is the maximum width of fact names beside their values. Longer names get a
-	// line of their own.
+	// widestName is the maximum width of fact names that share a line with their values. Longer
+	// names get a line of their own.
 	widestName = 24
 	// listed limits the listed items of a list in the table.
 	listed = 10

@@ -18,7 +18,7 @@ const FleetCapacityKind = "FleetCapacityReport"
 // FleetCapacity holds the capacity of several clusters.
 type FleetCapacity = Fleet[*CapacityReport]
 
-// FleetFit counts clusters by whether the scenario fits or, without one, by whether another
+// FleetFit counts clusters by whether the scenario fits or, without a scenario, by whether another
 // node would get a block.
 type FleetFit struct {
 	Fits         int `json:"fit"`

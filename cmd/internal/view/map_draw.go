@@ -58,7 +58,7 @@ func (g *glyphs) glyph(c *drawnCell) string {
 	return g.free
 }
 
-// marks are drawn beside a cell's glyph; only the first that applies is drawn.
+// marks are drawn next to a cell's glyph; only the first that applies is drawn.
 var marks = []struct {
 	sign, text string
 	is         func(c *drawnCell) bool
@@ -140,9 +140,9 @@ func (p *printer) drawMap(r *audit.Report, size mapSize) {
 	}
 }
 
-// worstPools picks at most limit pools with cells, preferring those with the most severe
-// findings, and returns them in the report's order with the number of the others. A limit
-// of 0 picks all pools, even empty ones.
+// worstPools picks at most limit pools with cells, those with the most severe findings first, and
+// returns them in the report's order. It also returns the number of pools left out. A limit of 0
+// picks all pools, even empty ones.
 func worstPools(pools []blockmap.Pool, limit int) (picked []blockmap.Pool, more int) {
 	if limit == 0 {
 		return pools, 0

@@ -329,9 +329,9 @@ func TestMapSurvivesOddData(t *testing.T) {
 	}
 }
 
-// TestMapAfterPlan: the picture after a plan shows what its steps leave: no borrowers if their
-// pods are moved, the new owner of a block that is emptied and claimed, and none of a block that
-// is disowned.
+// TestMapAfterPlan: the picture after a plan shows the result of its steps: no borrowers if their
+// pods are moved, the new owner of a block that is emptied and claimed, and no owner of a disowned
+// block.
 func TestMapAfterPlan(t *testing.T) {
 	const borrowed = `
 pool pods 10.0.0.0/24

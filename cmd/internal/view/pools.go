@@ -58,8 +58,9 @@ const (
 // bounds holds the bounds of a pool's numbers.
 type bounds struct{ taken, available, claimed, free, allocatable, releasable, needed bound }
 
-// boundsOf returns which numbers of a pool are only bounds because a block could not be
-// decoded. No number includes its addresses or, if its CIDR is unknown, the block.
+// boundsOf returns which numbers of a pool are only bounds because a block could not be decoded. No
+// number includes the addresses of such a block. If its CIDR is unknown, no number includes the
+// block itself, either.
 func boundsOf(r *audit.Report, p *audit.PoolReport) (out bounds) {
 	if unreadable(r, blocks.Blocks) > 0 {
 		out.releasable, out.needed = atLeast, atMost // the blocks also show whether another IPAM serves the pool's pods

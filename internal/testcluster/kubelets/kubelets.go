@@ -44,7 +44,7 @@ type Options struct {
 	// Retry is the time until a pod without an address is retried; default 500ms.
 	Retry time.Duration
 	// After are stopped kubelets of the same nodes, whose sandboxes still run. Without it, the
-	// pods' annotations tell which sandboxes run.
+	// pods' annotations show which sandboxes run.
 	After *Kubelets
 }
 

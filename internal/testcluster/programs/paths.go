@@ -76,8 +76,8 @@ func CalicoDir(ctx context.Context) (string, error) {
 	return dir, nil
 }
 
-// CalicoRelease returns the Calico release that the main module uses, such as v3.31.0.
-// go.mod names it in the comment beside the commit.
+// CalicoRelease returns the Calico release that the main module uses, such as v3.31.0. go.mod names
+// it in the comment after the commit.
 func CalicoRelease() (string, error) {
 	root, err := ModuleRoot()
 	if err != nil {

@@ -187,8 +187,8 @@ func Version(ctx context.Context, name string) (string, error) {
 	return moduleVersion(ctx, dir, p.module)
 }
 
-// once creates the directory at path, unless it exists, by calling make with a temporary
-// path beside it. A lock lets one process at a time call make, and no process sees an
+// once creates the directory at path, unless it exists, by calling make with a temporary path in
+// the same directory. A lock lets one process at a time call make, and no process sees an
 // incomplete directory.
 func once(path string, make func(tmp string) error) error {
 	if _, err := os.Stat(path); err == nil {

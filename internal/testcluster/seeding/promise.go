@@ -32,8 +32,9 @@ type Seat struct {
 // an address of a block that its node owns then, and any address.
 type Promise struct{ Own, Any bool }
 
-// Seats returns where the next pod may start: on each node, in each family that has pools,
-// a pod like each that is there, one of its namespace, and one of a namespace without labels.
+// Seats returns where the next pod may start, for each node and each family that has pools: as a
+// pod like each existing pod, as one of that pod's namespace without requests, and as one of a
+// namespace without labels.
 func (s *Seeder) Seats(ctx context.Context) (out []Seat, err error) {
 	nodes, err := s.Cluster.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -71,10 +72,10 @@ func (s *Seeder) Seats(ctx context.Context) (out []Seat, err error) {
 	return out, nil
 }
 
-// Promises returns what the next pod of each of some seats gets, once every other node of all
-// seats without a free address of its own has claimed a block: in every order, or in so many
-// random ones. Addresses that pods use without a record are recorded before. In the end the
-// cluster is as it was.
+// Promises returns what the next pod of each of some seats gets, once every other node of all seats
+// without a free address of its own has claimed a block: in every order, or in the given number of
+// random ones. Addresses that pods use without a record are recorded first. At the end the cluster
+// is restored.
 func (s *Seeder) Promises(ctx context.Context, seats, all []Seat, orders int, rnd *rand.Rand) (_ map[Seat]Promise, err error) {
 	asBefore, err := s.Cluster.Save(ctx, ipamKinds("ipamblocks", "blockaffinities", "ipamhandles", "ipamconfigs")...)
 	if err != nil {
@@ -217,7 +218,7 @@ func (s *Seeder) recordPods(ctx context.Context) error {
 	for i := range pods {
 		handle := "used." + pods[i].Name
 		for _, ip := range pods[i].Status.PodIPs {
-			// An error says that it is recorded, or of no pool.
+			// The error says that the address is recorded, or lies in no pool.
 			_ = s.Calico.IPAM().AssignIP(ctx, ipam.AssignIPArgs{IP: cnet.IP{IP: net.ParseIP(ip.IP)}, HandleID: &handle, Hostname: pods[i].Spec.NodeName})
 		}
 	}

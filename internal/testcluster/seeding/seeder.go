@@ -66,10 +66,9 @@ func NewAs(c *testcluster.Cluster, path string) (*Seeder, error) {
 	return seederOf(c, config)
 }
 
-// NewEtcd returns a Seeder for a Calico that keeps its objects in etcd, beside those of the
-// API server. Nodes and pods are in Kubernetes, without Calico's annotations: Calico's own
-// nodes and WorkloadEndpoints replace these. Methods that edit objects through the API server
-// do not work.
+// NewEtcd returns a Seeder for a Calico that keeps its objects in the API server's etcd, under its
+// own keys. Nodes and pods are in Kubernetes, without Calico's annotations: Calico's own nodes and
+// WorkloadEndpoints replace these. Methods that edit objects through the API server do not work.
 func NewEtcd(c *testcluster.Cluster) (*Seeder, error) {
 	config := apiconfig.NewCalicoAPIConfig()
 	config.Spec.DatastoreType = apiconfig.EtcdV3

@@ -70,8 +70,8 @@ func objectOf(r blocks.Resource, kv *mvccpb.KeyValue, by time.Time) ([]byte, err
 	return object, err
 }
 
-// get reads the key of an object, and returns when this run wrote it; zero if the last write was
-// another's.
+// get reads the key of an object, and returns when this run wrote it; zero if another client wrote
+// it last.
 func (s *Store) get(ctx context.Context, r blocks.Resource, name string) (kv *mvccpb.KeyValue, by time.Time, err error) {
 	keys, err := etcd.Keys(r, name)
 	if err != nil {
@@ -325,7 +325,7 @@ func (s *Store) End(ctx context.Context, halfDone bool) error {
 }
 
 // superseded reports whether no key has the revision at which a run wrote it, so that the run's
-// record says nothing about any object. A run in progress does not count as superseded.
+// record no longer describes any object. A run in progress does not count as superseded.
 func (s *Store) superseded(ctx context.Context, record *mvccpb.KeyValue) (bool, error) {
 	var run etcd.Run
 	if json.Unmarshal(record.Value, &run) != nil {
@@ -351,9 +351,10 @@ func (s *Store) superseded(ctx context.Context, record *mvccpb.KeyValue) (bool, 
 // refuse returns an error of a write that was not sent.
 func refuse(err error) error { return &datastore.Response{Err: err, Refused: true} }
 
-// response returns the error of a request. etcd refuses by these codes before it carries out a
-// write; other errors leave open whether it did. So does a lack of space: the write that exceeds the
-// quota is carried out all the same (etcd server/etcdserver/apply, quotaApplierV3).
+// response returns the error of a request. etcd returns these codes before it carries out a write.
+// After other errors, it may have carried out the write. A lack of space is one of them: the write
+// that exceeds the quota is carried out all the same (etcd server/etcdserver/apply,
+// quotaApplierV3).
 func response(err error) error {
 	var a rpctypes.EtcdError
 	if !errors.As(err, &a) {
@@ -366,7 +367,7 @@ func response(err error) error {
 		if errors.Is(err, rpctypes.ErrTooManyRequests) {
 			return &datastore.Response{Err: err, Refused: true, Busy: true}
 		}
-	default: // no answer, or none that tells
+	default: // no answer, or an inconclusive one
 	}
 	return err
 }

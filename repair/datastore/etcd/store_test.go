@@ -10,8 +10,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair/datastore"
 )
 
-// TestResponse: what etcd's client returns for a refusal is one, and what leaves open whether the
-// write was carried out is none.
+// TestResponse: errors of etcd's client that are refusals become refusals. Errors after which the
+// write may have been carried out do not.
 func TestResponse(t *testing.T) {
 	for err, want := range map[error]datastore.Response{
 		rpctypes.ErrPermissionDenied:                           {Refused: true},

@@ -23,12 +23,12 @@ import (
 // Exporter is a running exporter.
 type Exporter struct {
 	t *testing.T
-	// URL is its address, Client a client of it. End ends it.
+	// URL is the exporter's address, and Client a client of it. End ends the exporter.
 	URL    string
 	Client *http.Client
 	End    func() (code int, logs string)
-	// Restarted is true if the test itself leaves goroutines, such as its connections to a
-	// restarted API server.
+	// Restarted is true if the test itself leaves goroutines, such as connections to a restarted
+	// API server.
 	Restarted bool
 }
 
@@ -118,7 +118,6 @@ type Series map[string]float64
 // Scrape reads the exporter's metrics.
 func (r *Exporter) Scrape() Series { return Scrape(r.t, r.Client, r.URL+"/metrics") }
 
-// Scrape reads the metrics at a URL.
 func Scrape(t *testing.T, client *http.Client, url string) Series {
 	t.Helper()
 	answer, err := client.Get(url)

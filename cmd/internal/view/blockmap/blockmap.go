@@ -31,7 +31,7 @@ type Pool struct {
 	// occupied slots are places: Sparse is true, and cells record the gaps before them.
 	Places int
 	Sparse bool
-	// Cells are the places that are not just free, in order.
+	// Cells are the places that are not free or have a mark, in order.
 	Cells []Cell
 	// Owners are the owners of blocks in this pool, by number of blocks and then by name.
 	Owners []Owner

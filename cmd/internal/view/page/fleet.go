@@ -18,7 +18,7 @@ type fleetContent struct {
 // fleetCluster is a cluster of the page: its report or its capacity.
 type fleetCluster struct {
 	view.FleetCluster
-	ID, Class, Word, Line string // ID and Class are those of its section
+	ID, Class, Word, Line string // ID and Class are those of the cluster's section.
 	Report                *fleetReport
 	Capacity              *capacityContent
 }
