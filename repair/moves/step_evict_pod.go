@@ -175,14 +175,13 @@ func rehomes(p *repair.Proposals, say bool) []remedies.Move {
 	whole := p.State.WholeBar(state.ReleaseReads, p.Only == "") // a pod that anyone may write stops no run
 	var out []remedies.Move
 	now, later := remedies.Of(p.State).Rehomes()
-	c := everyBorrower(p)
 	for _, m := range slices.Concat(now, later) {
 		b := p.State.CoveringBlock(m.Addr)
 		if b == nil {
 			continue
 		}
-		c.Target = state.IPSubject(m.Addr, m.Pod.Node)
-		if p.Request.Beside(p.State, c.Target, state.PoolsOf(b.Pool), []string{m.Pod.Node, b.Owner.Node()}) {
+		c := repair.Concern{Target: state.IPSubject(m.Addr, m.Pod.Node), Pools: state.PoolsOf(b.Pool), Nodes: []string{m.Pod.Node, b.Owner.Node()}}
+		if p.Request.Beside(p.State, c.Target, c.Pools, c.Nodes) {
 			continue
 		}
 		bar := remedies.Of(p.State).RehomeBar(m, consents)
