@@ -40,7 +40,7 @@ func (r *Routing) bird(b Borrowed) Prediction {
 		g := r.s.Unreadable(blocks.BGPPeers)[0]
 		return unknown("what BGPPeer "+quote(g.Name)+" says", "a BGPPeer that could not be read may change the sessions (%s); without it, %s", g, s.arrives(best))
 	case best != nil && best.cert < doubtful && !b.hypothetical && r.affinityMayExist(b.Addr):
-		return unknown("which nodes have affinities to the block of "+b.Addr.String(), "an affinity that could not be read may keep the route back; without it, %s", s.arrives(best))
+		return unknown("which nodes have affinities to the block of "+b.Addr.String(), "an affinity that could not be read may block the route; without it, %s", s.arrives(best))
 	case best != nil && best.cert < doubtful:
 		return Prediction{Outcome: Delivered, Reason: s.arrives(best)}
 	case best != nil:

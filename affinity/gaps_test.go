@@ -108,7 +108,7 @@ func TestGapsThatChangeNothing(t *testing.T) {
 		"the version, where it is one":   {nodes + plain + "version master\ngap clusterinformations forbidden\n", verdict{delivered, "mesh", ""}},
 		"whole peers":                    {nodes + plain + "gap bgppeers forbidden\n", verdict{unsure, "forbidden", "bgppeers"}},
 		"whole BGP configuration":        {nodes + plain + "gap bgpconfigurations forbidden\n", verdict{unsure, "forbidden", "bgpconfigurations"}},
-		"whole affinities":               {nodes + plain + "gap blockaffinities forbidden\n", verdict{unsure, "may keep the route back", "which nodes have affinities"}},
+		"whole affinities":               {nodes + plain + "gap blockaffinities forbidden\n", verdict{unsure, "may block the route", "which nodes have affinities"}},
 		"whole nodes":                    {nodes + plain + "gap nodes forbidden\n", verdict{unsure, "forbidden", "nodes"}},
 		"Felix's, where it is the same":  {nodes + plain + "gap felixconfigurations forbidden\n", verdict{delivered, "but the outcome is the same", ""}},
 		"the pods of no BGP kind at all": {nodes + plain + "gap pods forbidden\n", verdict{delivered, "mesh", ""}},

@@ -203,7 +203,7 @@ func TestFilters(t *testing.T) {
 
 var filterCases = map[string]testCase{
 	"export at the user": {"filter f export=Reject,In,10.0.0.0/24,32-\npeer all reflectors=all() filters=f\n",
-		verdict{dropped, `BGPFilter "f", on the session of b with a (BGPPeer "all"), keeps the address back`, ""}},
+		verdict{dropped, `BGPFilter "f", on the session of b with a (BGPPeer "all"), blocks the address`, ""}},
 	"import at the owner": {"filter f import=Reject,In,10.0.0.0/24\npeer all reflectors=all() filters=f\n",
 		verdict{dropped, `BGPFilter "f", on the sessions of a by BGPPeer "all", rejects the address`, ""}},
 	"of blocks alone":               {"filter f export=Reject,In,10.0.0.0/24,-31\npeer all reflectors=all() filters=f\n", verdict{delivered, "", ""}},

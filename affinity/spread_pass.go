@@ -65,7 +65,7 @@ func (s *search) export(r *route, mine side, to string, final bool) *route {
 		case passes && stays:
 			next.doubt(fmt.Sprintf("whether BGPFilter %q lets the address pass from %s to %s is not certain: %s", o.filter, x.Name, to, o.doubt), "the effect of BGPFilter "+quote(o.filter)+" there: birdcl show route on "+s.owner.Name)
 		case !passes && o.reject:
-			block(blockFilter, "BGPFilter %q, on the session of %s with %s (%s), keeps the address back", o.filter, x.Name, to, mine.name())
+			block(blockFilter, "BGPFilter %q, on the session of %s with %s (%s), blocks the address", o.filter, x.Name, to, mine.name())
 			return nil
 		case !passes:
 			block(blockExport, "%s", reason)

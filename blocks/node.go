@@ -92,8 +92,8 @@ type Namespace struct {
 	PoolsV4, PoolsV6 []string
 }
 
-// OnAzure and OnAWS report whether the node is a virtual machine of that cloud: the driver of the
-// cloud's disks, which asks the cloud for the machine's zone, labels it.
+// OnAzure and OnAWS report whether the node is a virtual machine of that cloud. The node has a
+// label of the cloud's disk driver, which asks the cloud for the machine's zone.
 func (n *Node) OnAzure() bool { _, is := n.Labels["topology.disk.csi.azure.com/zone"]; return is }
 func (n *Node) OnAWS() bool   { _, is := n.Labels["topology.ebs.csi.aws.com/zone"]; return is }
 
@@ -312,7 +312,7 @@ func (w *Workload) HasFamily(f Family) bool {
 	return false
 }
 
-// CalicoNode reports whether the pod is calico-node's, alone or beside flannel (Canal).
+// CalicoNode reports whether the pod is calico-node's, without flannel or with it (Canal).
 func (w *Workload) CalicoNode() bool {
 	return w.HostNetwork && w.OfDaemonSet() && (strings.HasPrefix(w.Controller.Name, "calico-node") || strings.HasSuffix(w.Controller.Name, "canal"))
 }

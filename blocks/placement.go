@@ -36,8 +36,8 @@ func (p *Placement) ToleratesNotReady() bool {
 	return p.Tolerated(taintNotReady) || p.Tolerated(taintUnreachable)
 }
 
-// Misfit explains why a node does not admit a pod like the given one, which runs on another node and
-// whose terms may name that node, as those of a DaemonSet's pods do; "" if the node admits it.
+// Misfit explains why a node does not admit a pod like the given one, or returns "". The given pod
+// runs on another node; its terms may name that node, as for DaemonSets.
 func (w *Workload) Misfit(n *Node) string {
 	p := w.Placement
 	for _, t := range n.KeepsAway() {

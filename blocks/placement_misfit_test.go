@@ -2,7 +2,7 @@ package blocks
 
 import "testing"
 
-// TestMisfit: a DaemonSet's pod of one node tells why another node has none.
+// TestMisfit: a DaemonSet's pod on one node shows why another node has none.
 func TestMisfit(t *testing.T) {
 	w := &Workload{Node: "n1", Placement: &Placement{Terms: []string{"kubernetes.io/os=linux,metadata.name in (n1),zone in (a)"}, Tolerates: []Toleration{{Key: "gpu", Operator: "Exists"}}}}
 	linux := map[string]string{"kubernetes.io/os": "linux", "zone": "a"}

@@ -11,8 +11,8 @@ type Service struct {
 	// Pending is true for a Service of type LoadBalancer without an address, of no class or of
 	// Calico's ([CalicoLoadBalancer]).
 	Pending bool
-	// Asks is spec.loadBalancerIP of a Service without a class and without Calico's annotations for an
-	// address or a pool; zero for any other.
+	// Asks is spec.loadBalancerIP of a Service that has neither a class nor Calico's annotations
+	// for an address or a pool; zero for any other.
 	Asks netip.Addr
 }
 

@@ -68,7 +68,7 @@ func TestCollectorAgreesWithCalico(t *testing.T) {
 	p.must(p.s.DeleteNode(p.ctx, "kept"))
 
 	st := p.read()
-	frees, keeps := map[string]string{}, map[string]string{} // why, by address or CIDR
+	frees, keeps := map[string]string{}, map[string]string{} // reasons, by address or CIDR
 	predict := func(key, what string, x collector.Prediction) {
 		t.Helper()
 		switch what += ": " + x.Text(""); {

@@ -30,8 +30,8 @@ func (p *play) remove(plural, name string) {
 // client if it causes the damage, with raw writes if only people do. The audit must report all
 // effects and nothing else.
 func TestDamage(t *testing.T) {
-	// Node n1 holds 10.0.0.0/29 with one pod in every case, unless the case recreates it; n2
-	// exists.
+	// In every case, nodes n1 and n2 exist, and n1 holds 10.0.0.0/29 with one pod, unless the case
+	// recreates that block.
 	cases := []struct {
 		name   string
 		damage func(*play)

@@ -15,8 +15,7 @@ var poolNoFreeBlocks = audit.Check{
 	ID:         "pool/no-free-blocks",
 	Title:      "an enabled workload pool has no block left to claim",
 	Severities: []state.Severity{state.Critical, state.Error, state.Warning, state.Info},
-	Graded: "critical if pods of a node without a block borrow or wait, or under strict affinity those of one without room in its blocks; error if its next pod would; warning while every node has one; " +
-		"info while other pools that serve the same nodes and namespaces have blocks left",
+	Graded:     "critical if pods of a node without a block borrow or wait (under strict affinity also pods of a node without room in its blocks); error if the next pod of such a node would; warning while every node has a block; info while other pools that serve the same nodes and namespaces have blocks left",
 	Why: "A node that needs a block now borrows single addresses from other nodes' blocks, and their owners may drop the traffic. " +
 		"Under strict affinity its pods get no address. Free addresses may remain: a pool can run out of blocks long before it " +
 		"runs out of addresses.",

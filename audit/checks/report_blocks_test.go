@@ -54,8 +54,8 @@ func mixedReport(t *testing.T, text string) (*state.State, *audit.Result, *audit
 	return st, res, audit.NewReport(st, res)
 }
 
-// TestAvailableOfBlock: an address that a live pod uses without a record is not available. One that
-// only an ended pod names is.
+// TestAvailableOfBlock: an address that a live pod uses without a record is not available. An
+// address that only an ended pod names is available.
 func TestAvailableOfBlock(t *testing.T) {
 	for pods, want := range map[string]int{
 		"":                          64,

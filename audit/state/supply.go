@@ -167,9 +167,9 @@ func (c *supply) mayTake(b *Block) bool {
 }
 
 // savedForOthers reports whether an empty block that other nodes may take helps them only while it
-// exists. Once released, it may go to nodes with a second pool, or compete with a block without an
-// affinity, because nodes claim free blocks first. Its own node may lose its other blocks, too;
-// limited then means that it can claim no other.
+// exists. Nodes claim free blocks first, so once released, it may go to nodes that could use a
+// second pool, or be claimed in place of a block without an affinity. Also, its own node may lose
+// its other blocks; limited means that it can then claim no other.
 func (c *supply) savedForOthers(b *Block) bool {
 	limited := func(h *NodeState) bool {
 		left := slices.DeleteFunc(slices.Clone(h.Blocks), func(o *Block) bool { return !c.mayTake(o) || c.st.UnrecordedUser(o.CIDR) != "" })

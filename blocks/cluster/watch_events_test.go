@@ -26,7 +26,7 @@ func TestWatchForgetsNames(t *testing.T) {
 	}
 }
 
-// A stream that is not a watch's ends with an error.
+// A stream that does not belong to a watch ends with an error.
 func TestBadEvents(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"type": "ADDED", "object": {"metadata": {"name": "a"}}}{"type"`: "unexpected EOF",

@@ -46,8 +46,8 @@ func changed(n int) func(*fakeCluster) {
 	}
 }
 
-// TestResumeOutcomes: a run that continues another names what became of each step that the other
-// began, and carries out those that it did not begin like any other.
+// TestResumeOutcomes: a run that continues another reports the outcome of each step that the other
+// began. It carries out the remaining steps like any other.
 func TestResumeOutcomes(t *testing.T) {
 	const its = "block 10.0.3.0/26 n2\nuse 10.0.3.1 a/b n2\n"
 	refused := func(f *fakeCluster) { f.before = func(string) error { return errors.New("refused") } }
@@ -108,8 +108,8 @@ func TestResumeOutcomes(t *testing.T) {
 	}
 }
 
-// TestUndoOutcomes: an undo tries again if another client writes the object, and names what became
-// of its write.
+// TestUndoOutcomes: an undo tries again if another client writes the object, and reports the
+// outcome of its write.
 func TestUndoOutcomes(t *testing.T) {
 	const its = undoLeft + "block 10.0.3.0/26 n2\n"
 	lost := func(err error) func(*fakeCluster) { return func(f *fakeCluster) { f.lost = err } }

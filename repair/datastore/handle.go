@@ -89,13 +89,13 @@ func (w *Writer) lowerHandle(ctx context.Context, id, cidr string) error {
 	if err == nil || isLeft(err) {
 		return err
 	}
-	return leftBehind(blocks.Handles, w.handleName(id), "is left counting an address of "+cidr+" too many", err)
+	return leftBehind(blocks.Handles, w.handleName(id), "is left counting one address too many in "+cidr, err)
 }
 
-// raiseHandle raises a handle's count for a block to want (as libcalico-go ipam/ipam.go,
-// incrementHandle, raises it by one). It creates a missing handle, if possible as it was
-// stored except for the counts. If the count already reaches want, the handle is unchanged.
-// raised reports whether the handle was changed.
+// raiseHandle raises a handle's count for a block to want (libcalico-go's incrementHandle in
+// ipam/ipam.go raises it by one). It creates a missing handle, if possible as it was stored except
+// for the counts. If the count already reaches want, the handle is unchanged. raised reports
+// whether the handle was changed.
 func (w *Writer) raiseHandle(ctx context.Context, id, cidr string, want int, stored json.RawMessage) (raised bool, err error) {
 	err = w.recount(ctx, id, func(ctx context.Context, name string, h *object) error {
 		if h == nil {

@@ -169,7 +169,7 @@ func (w *Writer) claimWith(ctx context.Context, c claim, had *object, ordinal in
 			}
 		}
 		if low != nil {
-			err = errors.Join(err, leftBehind(blocks.Handles, w.handleName(id), "may count an address of "+c.cidr.String()+" too many", low))
+			err = errors.Join(err, leftBehind(blocks.Handles, w.handleName(id), "may count one address too many in "+c.cidr.String(), low))
 		}
 	}
 	return err

@@ -11,9 +11,9 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// TestStateBackAfterAnotherWrite: if a release fails because its block is in use again, the affinity
-// gets its state back even if another client has written another field of it meanwhile. An affinity
-// that the other client took over, deleted or marked is left to it.
+// TestStateBackAfterAnotherWrite: if a release fails because its block is in use again, the
+// affinity gets its state back even if another client has written another field of it meanwhile. If
+// the other client took over, deleted or marked the affinity, it is not written.
 func TestStateBackAfterAnotherWrite(t *testing.T) {
 	spec := func(o map[string]any) map[string]any { return o["spec"].(map[string]any) }
 	for name, c := range map[string]struct {
@@ -104,8 +104,8 @@ func (s *small) setCounts(id string, counts map[string]any) {
 	})
 }
 
-// TestKeptBlockForbids: a block is not released if the block that its node was to keep is another
-// node's, marked, full or being released itself.
+// TestKeptBlockForbids: a block is not released if the block that its node should keep belongs to
+// another node, or is marked, full or being released itself.
 func TestKeptBlockForbids(t *testing.T) {
 	second := netip.MustParsePrefix("10.64.1.0/26")
 	spec := func(o map[string]any) map[string]any { return o["spec"].(map[string]any) }
@@ -165,8 +165,8 @@ func TestKeptBlockForbids(t *testing.T) {
 	}
 }
 
-// TestClaimedRightBeforeTheDeletion: an affinity whose host creates the block while the affinity is
-// about to be deleted gets its state back, and is not deleted in between.
+// TestClaimedRightBeforeTheDeletion: if the host creates the block right before its affinity is
+// deleted, the affinity is not deleted and gets its state back.
 func TestClaimedRightBeforeTheDeletion(t *testing.T) {
 	s := newSmall(t, testcluster.CRDv1)
 	a := s.affinityRef("n3", noBlock)

@@ -125,7 +125,7 @@ func TestMarkedAndPatched(t *testing.T) {
 	}
 }
 
-// TestWritten: steps that sent nothing are not undone, and the newest comes first.
+// TestWritten: steps that sent nothing are not undone; the others are undone newest first.
 func TestWritten(t *testing.T) {
 	for words, want := range map[string][]string{
 		"patch|block":                                         {"s"},
@@ -167,8 +167,8 @@ func TestFinishedByItsRequest(t *testing.T) {
 	}
 }
 
-// TestMark: a journal names what its run left: the marks of its consolidations, its half-done
-// objects, and the handles that a killed step had not lowered.
+// TestMark: a journal names the leftovers of its run: the marks of its consolidations, its
+// half-done objects, and the handles that a killed step had not lowered.
 func TestMark(t *testing.T) {
 	snap, err := statedsl.Parse("node n1\nblock 10.0.0.0/26 n1\n")
 	if err != nil {
@@ -211,8 +211,8 @@ func TestJournalsOfEachOther(t *testing.T) {
 	}
 }
 
-// TestIsJournal: a file is a journal by its first bytes. Anything else, and what cannot be read, is
-// none.
+// TestIsJournal: a file is a journal by its first bytes. Any other file, and a file that cannot be
+// read, is not a journal.
 func TestIsJournal(t *testing.T) {
 	j := newTestJournal(t)
 	writeTwoSteps(t, j)

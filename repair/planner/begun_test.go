@@ -63,8 +63,7 @@ const (
 	itsReservation = "overlappingrangeipreservations/kube-system/10.9.0.5@uid-10.9.0.5:1"
 )
 
-// TestDoSecondary: only the entry that was planned is removed or added, and only with its
-// reservation.
+// TestDoSecondary: only the planned entry is removed or added, together with its reservation.
 func TestDoSecondary(t *testing.T) {
 	const release = "ReleaseWhereabouts " + thePool + ": kube-system/10.9.0.0-24+5 of shop/gone c5 net1"
 	const ofV = "wres 10.9.0.7 shop/v if=net1\n"
@@ -167,8 +166,8 @@ func TestBegunSecondary(t *testing.T) {
 	}
 }
 
-// TestBegunSteps: the next write of a step that a run left half-done, and what an undo of it
-// writes, depend on the cluster at that time.
+// TestBegunSteps: a step that a run left half-done is completed or undone depending on the present
+// cluster.
 func TestBegunSteps(t *testing.T) {
 	const (
 		nodes   = "pool pods 10.0.0.0/24 size=28\nnode n1\nnode n2\n"

@@ -92,8 +92,8 @@ walloc 10.9.0.0-24 10.9.0.5 a/gone id=c5 if=net1
 	}
 }
 
-// TestLeaves: a node without an object has left something if an allocation names it, or if it may
-// have an address of a secondary network, which names no node.
+// TestLeaves: a node without an object has left something behind if an allocation names it. It may
+// also have left addresses of secondary networks, which name no node.
 func TestLeaves(t *testing.T) {
 	const cluster = "pool p 10.0.0.0/24\nnode n1\nblock 10.0.0.0/26 n1\nalloc 10.0.0.1 pod=a/gone node=n8 handle=h1\nalloc 10.0.0.2 pod=a/gone node=n1 handle=h2\npod a/b n7\n"
 	for world, want := range map[string][]string{

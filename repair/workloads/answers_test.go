@@ -82,7 +82,8 @@ func TestEvictionAnswers(t *testing.T) {
 	}
 }
 
-// TestNothingUnrecorded: no pod is evicted and no node is cordoned that the journal does not hold.
+// TestNothingUnrecorded: a pod is evicted, and a node cordoned, only if the journal has recorded
+// it.
 func TestNothingUnrecorded(t *testing.T) {
 	m := &memory{node: `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n1","uid":"u","resourceVersion":"7"}}`}
 	w := m.recording(t, &taken{err: errors.New("the disk is full")})
@@ -93,8 +94,8 @@ func TestNothingUnrecorded(t *testing.T) {
 	}
 }
 
-// TestCordonAnswers: a cordon that meets a heartbeat is tried again in the node's new version, and
-// is recorded once.
+// TestCordonAnswers: if a heartbeat changes the node, the cordon is tried again on the new version,
+// and is recorded once.
 func TestCordonAnswers(t *testing.T) {
 	for answer, c := range map[int]struct {
 		times, sent int // how often that is the answer, and how often the cordon is sent

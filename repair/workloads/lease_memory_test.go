@@ -164,7 +164,7 @@ func TestLeaseIsTaken(t *testing.T) {
 	}
 }
 
-// once refuses the first request of a method, after it has called do.
+// once calls do and then refuses the request, for the first request of a method.
 func once(method string, code int, do func()) func(string) int {
 	done := false
 	return func(m string) int {

@@ -70,8 +70,8 @@ func (m *memory) recording(t *testing.T, j repair.Recorder) *workloads.Client {
 	return w
 }
 
-// TestEvictionNamesThePod: the API server is asked to evict the pod of that UID, so that
-// another that took its name since the last look is not evicted.
+// TestEvictionNamesThePod: the eviction names the pod's UID, so that a new pod with the same name
+// is not evicted.
 func TestEvictionNamesThePod(t *testing.T) {
 	m := &memory{}
 	must(t, m.client(t).Evict(t.Context(), "shop", "web", "u"))

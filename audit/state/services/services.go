@@ -56,8 +56,9 @@ func Twice(st *state.State) []*Service {
 }
 
 // Ignored returns the Services that ask for an address of Calico's pools by spec.loadBalancerIP and
-// wait: the controller serves annotated Services only, and reads that field in new releases alone
-// (kube-controllers pkg/controllers/loadbalancer, IsCalicoManagedLoadBalancer; projectcalico/calico#11815).
+// wait: the controller serves only annotated Services, and only new releases read that field
+// (kube-controllers pkg/controllers/loadbalancer, IsCalicoManagedLoadBalancer;
+// projectcalico/calico#11815).
 func Ignored(st *state.State) (out []*blocks.Service) {
 	for i := range st.Services {
 		s := &st.Services[i]

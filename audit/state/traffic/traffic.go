@@ -36,7 +36,8 @@ func WithoutRoutes(st *state.State, p *state.Pool) (nodes []string) {
 	return atLeastTwo(nodes)
 }
 
-// atLeastTwo sorts the nodes, each once; nil if there is only one, which needs no route.
+// atLeastTwo sorts and deduplicates the nodes. It returns nil for a single node, which needs no
+// route.
 func atLeastTwo(nodes []string) []string {
 	slices.Sort(nodes)
 	if nodes = slices.Compact(nodes); len(nodes) < 2 {

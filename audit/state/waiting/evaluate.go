@@ -437,8 +437,8 @@ func (e *evaluation) node(p *Pod, n *blocks.Node) []Cause {
 	return []Cause{{Kind: kind, Object: n.Name, Text: text}}
 }
 
-// misfit explains why no calico-node pod of another node fits a node; "" if one does, or if the node
-// runs one.
+// misfit explains why no calico-node pod of another node fits a node. It returns "" if one does, or
+// if the node runs one.
 func (e *evaluation) misfit(n *blocks.Node) (why string) {
 	if e.agents()[n.Name] != nil || n.Windows {
 		return ""

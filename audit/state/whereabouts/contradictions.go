@@ -109,13 +109,13 @@ type Duplicate struct {
 	Addr    netip.Addr
 	Network string // as Whereabouts calls it; "" for the unnamed network
 	Pods    []*blocks.Workload
-	// LocalIPAM is the plugin that assigned the address without a look at other pods
+	// LocalIPAM is the plugin that assigned the address without checking other pods
 	// ([blocks.NetworkAttachment]).
 	LocalIPAM string
 }
 
-// Severity is critical, unless the pods may be on networks that are apart: those of different nodes
-// may be if no IPAM plugin looked at both.
+// Severity is critical, or warning if the pods may be on separate networks: they run on different
+// nodes, and no IPAM plugin knows both addresses.
 func (d *Duplicate) Severity() state.Severity {
 	for i, w := range d.Pods {
 		if d.LocalIPAM == "" || slices.ContainsFunc(d.Pods[:i], func(o *blocks.Workload) bool { return o.Node == w.Node }) {

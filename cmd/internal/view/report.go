@@ -91,7 +91,7 @@ func prefixed(prefix, text string) string {
 	return prefix + text
 }
 
-// completeness returns "complete", if need be with its condition, or a coloured "INCOMPLETE".
+// completeness returns "complete", with its condition if there is one, or a coloured "INCOMPLETE".
 func completeness(complete bool, c *audit.ReportCluster) span {
 	switch {
 	case !complete:
@@ -102,7 +102,8 @@ func completeness(complete bool, c *audit.ReportCluster) span {
 	return span{text: "complete"}
 }
 
-// assumed writes how many objects of each kind the files hold, which must be all; wide output only.
+// assumed writes the number of objects of each kind in the files, which are assumed to be all; wide
+// output only.
 func (p *printer) assumed(c *audit.ReportCluster) {
 	if p.wide {
 		p.wrapAll("  Assumed: ", 2, c.Assumes)

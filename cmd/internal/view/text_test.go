@@ -170,8 +170,8 @@ func TestForbiddenKinds(t *testing.T) {
 	}
 }
 
-// TestStoryFitsTheFirstScreen: of the story, a terminal of 100 columns and 40 lines shows all remedies
-// in at most 24 lines, and then the pools and the map.
+// TestStoryFitsTheFirstScreen: on a terminal of 100 columns and 40 lines, the story's remedies fit
+// into 24 lines, so that the pools and the map follow on the same screen.
 func TestStoryFitsTheFirstScreen(t *testing.T) {
 	r := mapReport(t, "story")
 	before, after, found := strings.Cut(render(t, "table", r, testOptions(100)), "\nPOOL ")
