@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -179,5 +180,92 @@ func TestClaimedRightBeforeTheDeletion(t *testing.T) {
 	now := s.get(s.path(blocks.Affinities, a.Name))
 	if !errors.Is(err, repair.ErrChanged) || now == nil || now["metadata"].(map[string]any)["uid"] != a.UID || now["spec"].(map[string]any)["state"] != "confirmed" {
 		t.Errorf("got %v, wrote %v; the affinity is %v", err, s.writes, now)
+	}
+}
+
+// TestClaimedBack: if the block that a node was to keep disappears together with the released one,
+// the released one is claimed again for the node, unless another client has it by then.
+func TestClaimedBack(t *testing.T) {
+	second := netip.MustParsePrefix("10.64.1.0/26")
+	affinity, block := blocks.AffinityName("n1", empty), blocks.BlockName(empty)
+	for name, c := range map[string]struct {
+		meanwhile  func(s *small) // right before the block is created again
+		says       string
+		owner      any // of the block at the end; nil if it is gone
+		isAffinity string
+	}{
+		"nothing else happens": {func(*small) {}, "was claimed back for it", "host:n1", "confirmed"},
+		"its node claims it":   {func(s *small) { s.block(empty, "host:n1", nil) }, "was claimed back for it", "host:n1", "confirmed"},
+		"another node does":    {func(s *small) { s.block(empty, "host:n2", nil) }, "was claimed by another node meanwhile", "host:n2", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSmall(t, testcluster.CRDv1)
+			s.block(second, "host:n1", nil)
+			s.affinity("n1", second, blocks.Confirmed)
+			kept, a := s.blockRef(second), s.affinityRef("n1", empty)
+			gone := false
+			s.before = func(_ int, path string) {
+				switch created := path+"/" == s.path(blocks.Blocks, ""); {
+				case created && gone:
+					c.meanwhile(s)
+				case path == s.path(blocks.Blocks, block):
+					gone = true
+					delete(s.objects, s.path(blocks.Blocks, blocks.BlockName(second)))
+				}
+			}
+			err := s.writer(s.group).ReleaseBlock(t.Context(), s.blockRef(empty), &a, &kept)
+			var left *repair.LeftBehindError
+			if !errors.As(err, &left) || left.Name != kept.Name || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v, want %q", err, c.says)
+			}
+			spec := func(r blocks.Resource, name, field string) any {
+				if o := s.get(s.path(r, name)); o != nil {
+					return o["spec"].(map[string]any)[field]
+				}
+				return nil
+			}
+			if owner := spec(blocks.Blocks, block, "affinity"); owner != c.owner {
+				t.Errorf("the block is %v's, want %v; wrote %v", owner, c.owner, s.writes)
+			}
+			if is, _ := spec(blocks.Affinities, affinity, "state").(string); is != c.isAffinity {
+				t.Errorf("the affinity is %q, want %q", is, c.isAffinity)
+			}
+		})
+	}
+	t.Run("its node claims it first", func(t *testing.T) {
+		s := newSmall(t, testcluster.CRDv1)
+		s.block(second, "host:n1", nil)
+		kept, a := s.blockRef(second), s.affinityRef("n1", empty)
+		s.before = func(n int, path string) {
+			if n == 3 { // the deletion of the marked block
+				delete(s.objects, s.path(blocks.Blocks, blocks.BlockName(second)))
+				s.edit(s.path(blocks.Affinities, affinity), func(o map[string]any) { o["spec"].(map[string]any)["state"] = "pending" })
+			}
+		}
+		err := s.writer(s.group).ReleaseBlock(t.Context(), s.blockRef(empty), &a, &kept)
+		if err == nil || !strings.Contains(err.Error(), "is its node's to claim again") || s.get(s.path(blocks.Blocks, block)) != nil {
+			t.Errorf("got %v, wrote %v", err, s.writes)
+		}
+	})
+}
+
+// TestConfirmedAfterTheDeletion: an affinity that its host confirmed right before the block was
+// deleted does not stay, unless its host claims the block again.
+func TestConfirmedAfterTheDeletion(t *testing.T) {
+	for name, again := range map[string]bool{"and no more": false, "and claims it again": true} {
+		s := newSmall(t, testcluster.CRDv1)
+		a, at := s.affinityRef("n1", empty), s.path(blocks.Affinities, blocks.AffinityName("n1", empty))
+		s.before = func(n int, _ string) {
+			if n == 3 { // the deletion of the marked block
+				s.edit(at, func(o map[string]any) { o["spec"].(map[string]any)["state"] = "confirmed" })
+			}
+			if n == 4 && again {
+				s.block(empty, "host:n1", nil)
+			}
+		}
+		err := s.writer(s.group).ReleaseBlock(t.Context(), s.blockRef(empty), &a, nil)
+		if now := s.get(at); err != nil || (now != nil) != again || again && now["spec"].(map[string]any)["state"] != "confirmed" {
+			t.Errorf("%s: got %v, wrote %v; the affinity is %v", name, err, s.writes, now)
+		}
 	}
 }
