@@ -70,6 +70,26 @@ func TestAvailableOfBlock(t *testing.T) {
 	}
 }
 
+// TestIfEmptied: a block may go once its addresses are released, unless its node has no other block
+// to keep. Of several empty blocks the lowest is kept.
+func TestIfEmptied(t *testing.T) {
+	const b = "pool pods 10.0.0.0/24 size=28\nnode n1\nblock 10.0.0.16/28 n1\naffinity 10.0.0.16/28 n1\nuse 10.0.0.17 shop/a n1\n"
+	for others, want := range map[string]bool{
+		"": false,
+		"block 10.0.0.0/28 n1\naffinity 10.0.0.0/28 n1\n":                            true,
+		"block 10.0.0.32/28 n1\naffinity 10.0.0.32/28 n1\n":                          false,
+		"block 10.0.0.32/28 n1\naffinity 10.0.0.32/28 n1\nuse 10.0.0.33 shop/b n1\n": true,
+		"block 10.0.0.0/28 n2\naffinity 10.0.0.0/28 n2\nnode n2\n":                   false,
+		"block 10.0.0.0/28 n1\naffinity 10.0.0.0/28 n1\nlocked\n":                    false,
+	} {
+		st, _, _ := mixedReport(t, b+others)
+		i := slices.IndexFunc(st.IPBlocks, func(x *state.Block) bool { return x.CIDR.String() == "10.0.0.16/28" })
+		if r := st.IfEmptied(st.IPBlocks[i]); r.OK != want {
+			t.Errorf("%v (%s), want %v\n%s", r.OK, r.Reason, want, others)
+		}
+	}
+}
+
 func TestReportBlocks(t *testing.T) {
 	_, _, r := mixedReport(t, mixed)
 	want := []audit.BlockReport{
