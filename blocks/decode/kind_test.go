@@ -179,3 +179,12 @@ func resourceNames(t *testing.T) (names []string) {
 	}
 	return names
 }
+
+// TestNames: Calico's IPAM configuration is of another kind in each API group.
+func TestNames(t *testing.T) {
+	for group, want := range map[string]string{GroupCRD: "IPAMConfig", GroupNative: "IPAMConfiguration"} {
+		if got := KindOf(blocks.IPAMConfigs).Name(group); got != want {
+			t.Errorf("in %s it is %s, want %s", group, got, want)
+		}
+	}
+}
