@@ -3,6 +3,7 @@ package datastore_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
@@ -267,5 +268,67 @@ func TestConfirmedAfterTheDeletion(t *testing.T) {
 		if now := s.get(at); err != nil || (now != nil) != again || again && now["spec"].(map[string]any)["state"] != "confirmed" {
 			t.Errorf("%s: got %v, wrote %v; the affinity is %v", name, err, s.writes, now)
 		}
+	}
+}
+
+// TestRecordedInClaimedBlock: an address is recorded in the block that its node has claimed since
+// the plan, if its ordinal is still free there.
+func TestRecordedInClaimedBlock(t *testing.T) {
+	for name, c := range map[string]struct {
+		used     map[int]string
+		finally  func(s *small, path string)
+		recorded bool
+		says     string
+	}{
+		"free there":                     {nil, nil, true, ""},
+		"recorded there already":         {map[int]string{3: restored}, nil, true, ""},
+		"another pod's there":            {map[int]string{3: "other"}, nil, false, "is left claimed for n3, without the address"},
+		"the block is deleted meanwhile": {nil, func(s *small, path string) { delete(s.objects, path) }, false, "was claimed and then deleted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSmall(t, testcluster.CRDv1)
+			at := s.path(blocks.Blocks, blocks.BlockName(noBlock))
+			s.block(noBlock, "host:n3", c.used)
+			s.before = func(n int, _ string) {
+				if n == 3 && c.finally != nil { // the affinity is confirmed, and the block read next
+					s.reading = func(string) { c.finally(s, at) }
+				}
+			}
+			ref := repair.ObjectRef{Resource: blocks.Blocks, Name: blocks.BlockName(noBlock)}
+			err := s.writer(s.group).RecordIP(t.Context(), ref, 3, recordation(noBlock, "n3"))
+			recorded := false
+			if o := s.get(at); o != nil {
+				spec := o["spec"].(map[string]any)
+				if index, ok := spec["allocations"].([]any)[3].(float64); ok {
+					recorded = spec["attributes"].([]any)[int(index)].(map[string]any)["handle_id"] == restored
+				}
+			}
+			if recorded != c.recorded || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+				t.Errorf("recorded %v, %v; wrote %v", recorded, err, s.writes)
+			}
+			if h := s.get(s.path(blocks.Handles, restored)); recorded != (h != nil) && c.used == nil {
+				t.Errorf("its handle is %v", h)
+			}
+		})
+	}
+}
+
+// TestFinalizersAreNamed: a deleted object that finalizers keep is not called gone.
+func TestFinalizersAreNamed(t *testing.T) {
+	s := newSmall(t, testcluster.CRDv1)
+	at := s.path(blocks.Affinities, blocks.AffinityName("n3", noBlock))
+	k := s.answering(func(r *http.Request) *http.Response {
+		if r.Method != http.MethodDelete || r.URL.Path != at {
+			return nil
+		}
+		s.edit(at, func(o map[string]any) {
+			o["metadata"].(map[string]any)["deletionTimestamp"] = "2026-01-02T12:00:00Z"
+			o["metadata"].(map[string]any)["finalizers"] = []any{"example.com/keeps"}
+		})
+		return response(http.StatusOK, string(s.objects[at]))
+	})
+	err := k.DeleteAffinity(t.Context(), s.affinityRef("n3", noBlock))
+	if err == nil || !strings.Contains(err.Error(), "example.com/keeps") {
+		t.Errorf("got %v", err)
 	}
 }
