@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/internal/statedsl"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -75,4 +76,37 @@ func TestLeftIsSaidAgain(t *testing.T) {
 	if why := r.Outcomes[0].Reason; !strings.Contains(why, "is left pendingDeletion") {
 		t.Errorf("the reason is %q", why)
 	}
+}
+
+// TestUnreadAfterTheWrite: if the API server cannot be read after a write, the step is not done, and
+// the run stops.
+func TestUnreadAfterTheWrite(t *testing.T) {
+	f := storyDrained(t)
+	p := f.plan(t, emptyBlocks)
+	f.before = func(string) error { f.unread = 99; return nil }
+	r, err := f.apply(t, t.Context(), p, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutcomes(t, outcomes(r), "failed", "not-tried Unread")
+	if why := r.Outcomes[0].Reason; !strings.Contains(why, "it is not known whether it was written") || len(f.wrote) != 1 {
+		t.Errorf("%s; wrote %v", why, f.wrote)
+	}
+}
+
+// TestTargetIsGone: a step whose object does not exist any more is skipped for that reason.
+func TestTargetIsGone(t *testing.T) {
+	const world = "pool pods 10.0.0.0/24\nnode n1\nblock 10.0.0.0/26 n1\nuse 10.0.0.1 a/b n1\n"
+	read := func(text string) *fakeCluster {
+		s, err := statedsl.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Cluster.Datastore = "kubernetes"
+		return &fakeCluster{s: s, now: statedsl.Clock}
+	}
+	p := read(world).plan(t, repair.Request{MissingAffinities: true})
+	f := read("pool pods 10.0.0.0/24\nnode n1\n")
+	f.now = f.now.Add(time.Hour)
+	wantOutcomes(t, f.mustApply(t, p, Options{}), "skipped Gone")
 }

@@ -276,3 +276,25 @@ func TestTogetherSlowly(t *testing.T) {
 		}
 	})
 }
+
+// TestTogetherWithoutOne: an address that a pod uses by now is left out of the write, and the others
+// are freed together.
+func TestTogetherWithoutOne(t *testing.T) {
+	f, p := leavers(t, 3)
+	back, err := statedsl.Parse("node n1\npod shop/gone-2 n1 10.0.0.2\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.s.Workloads = append(slices.Clone(f.s.Workloads), back.Workloads...)
+	f.now = f.now.Add(time.Hour)
+	j := planJournal(t, p)
+	f.journal = j
+	r, err := Run(t.Context(), p, f, f, j, Options{Sleep: f.waits})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutcomes(t, outcomes(r), "done", "skipped InUse", "done")
+	if diff := cmp.Diff([]int{2}, f.calls); diff != "" {
+		t.Errorf("addresses at once (-want +got):\n%s", diff)
+	}
+}
