@@ -72,3 +72,34 @@ func TestEndingPodIsMissing(t *testing.T) {
 		}
 	}
 }
+
+// TestMissingBeside: no pod is evicted while another pod of its controller is missing, unless that
+// one waits for the block that is freed, and a budget limits how many may be missing.
+func TestMissingBeside(t *testing.T) {
+	s := evictionOf("web-1", "10.0.0.1")
+	s.Guards = append(s.Guards, repair.Guard{Name: repair.GuardForNode, Value: "b"})
+	const web = "use 10.0.0.1 shop/web-1 a of=ReplicaSet/web\nuse 10.0.0.2 shop/web-2 a ready of=ReplicaSet/web\n"
+	const waits = "pod shop/web-3 b phase=Pending of=ReplicaSet/web label=app=web\n"
+	for now, want := range map[string]string{
+		web: "",
+		web + "use 10.0.0.3 shop/web-3 a of=ReplicaSet/web\n":                             "shop/web-3",
+		web + "use 10.0.0.3 shop/web-3 a ready terminating of=ReplicaSet/web\n":           "shop/web-3",
+		web + "pod shop/web-3 a phase=Succeeded of=ReplicaSet/web\n":                      "",
+		web + "use 10.0.0.3 shop/other a of=ReplicaSet/other\n":                           "",
+		web + "use 10.0.0.3 shop/bare a\n":                                                "",
+		web + waits:                                                                       "shop/web-3",
+		web + waits + "budget shop/web match=app=web\n":                                "",
+		web + waits + "budget shop/web match=app=db\n":                                 "shop/web-3",
+		web + strings.Replace(waits, " b ", " a ", 1) + "budget shop/web\n":               "shop/web-3",
+		web + "use 10.0.0.17 shop/web-3 b of=ReplicaSet/web\nbudget shop/web\n":           "shop/web-3",
+		web + strings.Replace(waits, "phase", "terminating phase", 1) + "budget shop/web": "shop/web-3",
+	} {
+		got := ""
+		if w := missingBeside(parsed(t, threeOfWeb+now), s); w != nil {
+			got = w.FullName()
+		}
+		if got != want {
+			t.Errorf("missing is %q, want %q\n%s", got, want, strings.TrimPrefix(now, web))
+		}
+	}
+}
