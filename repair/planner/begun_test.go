@@ -232,3 +232,30 @@ func TestBegunSteps(t *testing.T) {
 		})
 	}
 }
+
+// TestRepairedStays: a repair of damage is not taken back while the record that it made is there.
+func TestRepairedStays(t *testing.T) {
+	const (
+		secondary = network + rangePool + "pod shop/v n1 nets=shop/fast@10.9.0.7 cid=v\nwres 10.9.0.7 shop/v if=net1\n"
+		ordinary  = "pool pods 10.0.0.0/24\nnode n1\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\npod shop/u n1 10.0.0.5 cid=u\nalloc 10.0.0.4 pod=shop/m node=n1 handle=k8s-pod-network.m\npod shop/m n1 10.0.0.4\n"
+		recorded  = "alloc 10.0.0.5 pod=shop/u node=n1 handle=k8s-pod-network.u\nhandle k8s-pod-network.u 10.0.0.0/26=1\n"
+	)
+	for name, c := range map[string]struct{ before, step, now, want string }{
+		"an entry":                    {secondary, restoreOfV, secondary + "walloc 10.9.0.0-24 10.9.0.7 shop/v id=v if=net1\n", "skipped Harm"},
+		"an entry that is gone":       {secondary, restoreOfV, secondary, "already"},
+		"an entry of another sandbox": {secondary, restoreOfV, secondary + "walloc 10.9.0.0-24 10.9.0.7 shop/v id=w if=net1\n", "already"},
+		"an entry whose pool is gone": {secondary, restoreOfV, network, "already"},
+		"an address":                  {ordinary, "record-ip:10.0.0.5", ordinary + recorded, "skipped Harm"},
+		"an address that is free":     {ordinary, "record-ip:10.0.0.5", ordinary, "already"},
+		"a handle":                    {ordinary, "create-handle:k8s-pod-network.m", ordinary + "handle k8s-pod-network.m 10.0.0.0/26=1\n", "skipped Harm"},
+		"a handle that is gone":       {ordinary, "create-handle:k8s-pod-network.m", ordinary, "already"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, calls := begunStep(t, c.before, c.step, c.now, &repair.StepLog{})
+			wantMove(t, b.Kind.Undo(b), calls, c.want)
+			if err := b.Kind.Verify(b.State, b.Step); (err == nil) != (c.want == "skipped Harm") {
+				t.Errorf("verified: %v", err)
+			}
+		})
+	}
+}
