@@ -195,8 +195,8 @@ func TestClaimedBack(t *testing.T) {
 		owner      any // of the block at the end; nil if it is gone
 		isAffinity string
 	}{
-		"nothing else happens": {func(*small) {}, "was claimed back for it", "host:n1", "confirmed"},
-		"its node claims it":   {func(s *small) { s.block(empty, "host:n1", nil) }, "was claimed back for it", "host:n1", "confirmed"},
+		"nothing else happens": {func(*small) {}, "was claimed again for its node", "host:n1", "confirmed"},
+		"its node claims it":   {func(s *small) { s.block(empty, "host:n1", nil) }, "was claimed again for its node", "host:n1", "confirmed"},
 		"another node does":    {func(s *small) { s.block(empty, "host:n2", nil) }, "was claimed by another node meanwhile", "host:n2", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -244,7 +244,7 @@ func TestClaimedBack(t *testing.T) {
 			}
 		}
 		err := s.writer(s.group).ReleaseBlock(t.Context(), s.blockRef(empty), &a, &kept)
-		if err == nil || !strings.Contains(err.Error(), "is its node's to claim again") || s.get(s.path(blocks.Blocks, block)) != nil {
+		if err == nil || !strings.Contains(err.Error(), "can claim it again") || s.get(s.path(blocks.Blocks, block)) != nil {
 			t.Errorf("got %v, wrote %v", err, s.writes)
 		}
 	})
