@@ -369,7 +369,9 @@ func (f *fileReader) addMissing(s *blocks.Snapshot, read []*decode.Objects) {
 	var unseen, assumed []string
 	contradictions := map[blocks.Resource]string{} // as of all objects, before any gap
 	for _, o := range read {
-		contradictions[o.Kind.Resource] = s.Contradiction(o.Kind.Resource)
+		if r := o.Kind.Resource; !f.info.resources[r] {
+			contradictions[r] = s.Contradiction(r)
+		}
 	}
 	for _, o := range read {
 		k := o.Kind
@@ -384,7 +386,7 @@ func (f *fileReader) addMissing(s *blocks.Snapshot, read []*decode.Objects) {
 		if why != nil && !f.info.resources[k.Resource] {
 			reason = why(s)
 		}
-		if o.Len() > 0 && !f.info.resources[k.Resource] {
+		if o.Len() > 0 {
 			reason = cmp.Or(reason, contradictions[k.Resource])
 		}
 		if reason != "" {
