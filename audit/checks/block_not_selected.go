@@ -20,7 +20,7 @@ var blockNotSelected = audit.Check{
 	Misread: "Calico ignores selectors for pods that ask for a pool or an address by annotation, so their blocks may lie in any pool.",
 	Remedies: []remedies.Remedy{
 		remedies.Restart("restart the node's pods that still use the pool", "they get addresses of a pool that selects the node, which then releases the block"),
-		remedies.ByHand("or, if the node should use the pool, correct its labels or the pool's nodeSelector", "the node assigns from its block again", "a selector takes effect immediately on all nodes"),
+		remedies.ByHand("if the node should use the pool, correct its labels or the pool's nodeSelector", "the node assigns from its block again", "a selector takes effect immediately on all nodes"),
 	},
 	Never:    "Never delete the block: its pods still use the addresses.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Pools, blocks.Nodes, blocks.Pods, blocks.Namespaces},

@@ -161,8 +161,8 @@ func (x *seating) take(w *blocks.Workload, d demand) string {
 	return fmt.Sprintf("pod %s may only run on %s (its nodeSelector and node affinity: %s), where no address of the node's own is left for it", w.FullName(), phrase.Some(nodes), w.Placement)
 }
 
-// NowhereFor explains why a pod with address a would find no address of a node when restarted,
-// because of where it may run; empty if it would find one.
+// NowhereFor explains why no node on which the pod with address a may run has addresses of its own
+// left for it; "" if one has.
 func (st *Remedies) NowhereFor(w *blocks.Workload, a netip.Addr) string {
 	return (&seating{Remedies: st, taken: map[string]int{}}).take(w, demandOf(w, a))
 }

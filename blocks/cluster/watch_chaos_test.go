@@ -72,7 +72,7 @@ func (n *notary) end() {
 	n.done.Wait()
 }
 
-// write writes a number, first into the peer.
+// write writes a number into a BGPPeer, and then into a label of a namespace.
 func (n *notary) write(i int) {
 	n.mu.Lock()
 	n.tried = i

@@ -94,8 +94,8 @@ func TestUnreadAfterTheWrite(t *testing.T) {
 	}
 }
 
-// TestTargetIsGone: a step whose object does not exist any more is skipped for that reason.
-func TestTargetIsGone(t *testing.T) {
+// TestTargetIsDeleted: a step is skipped if its object no longer exists, and names that reason.
+func TestTargetIsDeleted(t *testing.T) {
 	const world = "pool pods 10.0.0.0/24\nnode n1\nblock 10.0.0.0/26 n1\nuse 10.0.0.1 a/b n1\n"
 	read := func(text string) *fakeCluster {
 		s, err := statedsl.Parse(text)

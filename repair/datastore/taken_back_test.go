@@ -204,13 +204,13 @@ func TestClaimedBack(t *testing.T) {
 			s.block(second, "host:n1", nil)
 			s.affinity("n1", second, blocks.Confirmed)
 			kept, a := s.blockRef(second), s.affinityRef("n1", empty)
-			gone := false
+			deleted := false
 			s.before = func(_ int, path string) {
 				switch created := path+"/" == s.path(blocks.Blocks, ""); {
-				case created && gone:
+				case created && deleted:
 					c.meanwhile(s)
 				case path == s.path(blocks.Blocks, block):
-					gone = true
+					deleted = true
 					delete(s.objects, s.path(blocks.Blocks, blocks.BlockName(second)))
 				}
 			}

@@ -230,7 +230,7 @@ func (c collector) ofDeadNode(b *state.Block, host string) Prediction {
 	case k.why != "":
 		return Prediction{}
 	case !c.HasAffinityOrNone(b):
-		return never("its BlockAffinity lacks the labels by which it finds affinities")
+		return never("its BlockAffinity lacks the labels by which the collector finds affinities")
 	}
 	for i, o := range b.Ordinals {
 		if attr := b.At(i); o != blocks.Free && attr != nil && attr.Node != host && !attr.WindowsReserved() {

@@ -82,7 +82,7 @@ func (s *Seeder) newBulkWriter(ctx context.Context, b Bulk) (*bulkWriter, error)
 }
 
 func (w *bulkWriter) node(made *corev1.Node) error {
-	node := made.DeepCopy() // the original is written at the same time
+	node := made.DeepCopy() // another goroutine writes the original meanwhile
 	node.ObjectMeta = w.meta(w.nodePattern.ObjectMeta, node.ObjectMeta)
 	node.Spec.PodCIDRs = w.nodePattern.Spec.PodCIDRs
 	return w.put(testcluster.Core[1], node)
