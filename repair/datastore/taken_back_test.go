@@ -332,3 +332,20 @@ func TestFinalizersAreNamed(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestUnreadableHandleIsNotCreated: a handle that cannot be read may exist.
+func TestUnreadableHandleIsNotCreated(t *testing.T) {
+	s := newSmall(t, testcluster.CRDv1)
+	delete(s.objects, s.path(blocks.Handles, "gone"))
+	for _, unread := range []string{s.path(blocks.Handles, "gone"), s.path(blocks.Blocks, blocks.BlockName(inUse))} {
+		k := s.answering(func(r *http.Request) *http.Response {
+			if r.Method == http.MethodGet && r.URL.Path == unread {
+				return refusal(http.StatusForbidden, r.URL.Path)
+			}
+			return nil
+		})
+		if err := k.CreateHandle(t.Context(), "gone", []blocks.HandleCount{{CIDR: inUse, Count: 1}}); err == nil || errors.Is(err, repair.ErrChanged) || len(s.writes) > 0 {
+			t.Errorf("%s cannot be read: %v, wrote %v", unread, err, s.writes)
+		}
+	}
+}
