@@ -92,10 +92,12 @@ type Namespace struct {
 	PoolsV4, PoolsV6 []string
 }
 
-// OnAzure and OnAWS report whether the node is a virtual machine of that cloud. The node has a
-// label of the cloud's disk driver, which asks the cloud for the machine's zone.
+// OnAzure reports whether the node is a virtual machine of Azure: it has the label of Azure's disk
+// driver, which asks the cloud for the machine's zone.
 func (n *Node) OnAzure() bool { _, is := n.Labels["topology.disk.csi.azure.com/zone"]; return is }
-func (n *Node) OnAWS() bool   { _, is := n.Labels["topology.ebs.csi.aws.com/zone"]; return is }
+
+// OnAWS is [Node.OnAzure] for AWS.
+func (n *Node) OnAWS() bool { _, is := n.Labels["topology.ebs.csi.aws.com/zone"]; return is }
 
 // FromFlannel reports whether a node is migrating from Flannel to Calico. Calico's own collector
 // skips its blocks (kube-controllers pkg/controllers/flannelmigration).

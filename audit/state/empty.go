@@ -5,8 +5,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Releasability is the verdict on an empty block: whether it may be released now and, if not,
-// why.
+// Releasability is whether an empty block may be released now and, if not, why.
 type Releasability struct {
 	OK bool
 	// Bar is why the block must stay; none if OK.

@@ -111,6 +111,7 @@ func (st *State) ownRoute(node string, dst netip.Prefix, b *Block) bool {
 	})
 }
 
+// Text names the routes.
 func (s *ForeignBlackhole) Text() string {
 	out := make([]string, len(s.Routes))
 	for i, r := range s.Routes {

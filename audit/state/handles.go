@@ -9,8 +9,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// fewHandles is the largest number of missing handles that is plausible in files without any
-// handle.
+// fewHandles is the largest plausible number of missing handles in files without any.
 const fewHandles = 3
 
 // HandlesLeftOut reports whether files were probably made without handles: they have none, but

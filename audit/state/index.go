@@ -67,6 +67,7 @@ type AllocationRef struct {
 	Ordinal int
 }
 
+// Addr returns the address.
 func (r AllocationRef) Addr() netip.Addr { return r.Block.Address(r.Ordinal) }
 
 // Attributes returns the attributes of the address's allocation; nil in a corrupt block.
@@ -137,8 +138,7 @@ func (st *State) indexHandles() {
 	})
 }
 
-// eachHandled calls fn for each address that a block records under a handle, with the handle's
-// ID.
+// eachHandled calls fn for each address that a block records under a handle, with its ID.
 func (st *State) eachHandled(fn func(r AllocationRef, handle string)) {
 	for r := range st.allocated() {
 		if attr := r.Attributes(); attr != nil && attr.Handle != "" && !attr.WindowsReserved() {
@@ -198,10 +198,13 @@ func (st *State) BlocksAt(p netip.Prefix) (out []*Block) {
 	return out
 }
 
+// AffinitiesOf returns the affinities of a CIDR.
 func (st *State) AffinitiesOf(p netip.Prefix) []*blocks.Affinity { return st.own.affinities[p] }
 
+// Handle returns the handle with an ID, or nil.
 func (st *State) Handle(id string) *blocks.Handle { return st.knownHandle(id).object }
 
+// HandleRefs returns the addresses that blocks record under a handle.
 func (st *State) HandleRefs(id string) []AllocationRef { return st.own.refsOf(st.knownHandle(id)) }
 
 func (st *State) knownHandle(id string) knownHandle {
@@ -252,8 +255,7 @@ func (st *State) Allocation(a netip.Addr) (AllocationRef, bool) {
 	return AllocationRef{}, false
 }
 
-// BlockMayCover reports whether a block that could not be decoded may have that CIDR or overlap
-// it.
+// BlockMayCover reports whether an undecodable block may have that CIDR or overlap it.
 func (st *State) BlockMayCover(p netip.Prefix) bool {
 	return slices.ContainsFunc(st.Unreadable(blocks.Blocks), func(g blocks.Gap) bool { return !g.Prefix.IsValid() || g.Prefix.Overlaps(p) })
 }

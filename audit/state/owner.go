@@ -331,6 +331,7 @@ func (st *State) indexVanished() {
 // UseKind is the kind of use that an address is allocated to.
 type UseKind int8
 
+// Kinds of use.
 const (
 	// UseUnknown: the allocation names no use, or the block is corrupt.
 	UseUnknown UseKind = iota

@@ -12,6 +12,7 @@ import (
 // RetainReason is a one-word reason to keep an object as it is.
 type RetainReason string
 
+// Reasons to keep an object, such as an empty block.
 const (
 	// RetainSpecial: the owner is not a node, or the node is migrating from Flannel.
 	RetainSpecial RetainReason = "special"

@@ -37,7 +37,7 @@ func TestStateBackAfterAnotherWrite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSmall(t, testcluster.CRDv1)
 			at, block := s.path(blocks.Affinities, blocks.AffinityName("n1", empty)), s.path(blocks.Blocks, blocks.BlockName(empty))
-			s.before = func(n int, path string) {
+			s.before = func(n int, _ string) {
 				if n == 2 { // the affinity is pendingDeletion, and the block is written next
 					s.edit(block, func(o map[string]any) { writtenByOther(o) })
 					c.meanwhile(s, at)
@@ -237,7 +237,7 @@ func TestClaimedBack(t *testing.T) {
 		s := newSmall(t, testcluster.CRDv1)
 		s.block(second, "host:n1", nil)
 		kept, a := s.blockRef(second), s.affinityRef("n1", empty)
-		s.before = func(n int, path string) {
+		s.before = func(n int, _ string) {
 			if n == 3 { // the deletion of the marked block
 				delete(s.objects, s.path(blocks.Blocks, blocks.BlockName(second)))
 				s.edit(s.path(blocks.Affinities, affinity), func(o map[string]any) { o["spec"].(map[string]any)["state"] = "pending" })

@@ -118,6 +118,7 @@ type Series map[string]float64
 // Scrape reads the exporter's metrics.
 func (r *Exporter) Scrape() Series { return Scrape(r.t, r.Client, r.URL+"/metrics") }
 
+// Scrape reads the metrics at a URL.
 func Scrape(t *testing.T, client *http.Client, url string) Series {
 	t.Helper()
 	answer, err := client.Get(url)

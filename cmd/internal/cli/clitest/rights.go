@@ -54,6 +54,7 @@ func RightsOf(rules []rbacv1.PolicyRule, calico string) (out []string) {
 	return out
 }
 
+// Without returns the rules without some rights.
 func Without(rules []rbacv1.PolicyRule, left ...string) (out []rbacv1.PolicyRule) {
 	for _, rule := range rules {
 		for _, g := range rule.APIGroups {
